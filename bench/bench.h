@@ -1,0 +1,139 @@
+/* bench.h - what the benchmark's files share: cases, the timer, and the pools they measure.
+ *
+ *      case    one thing to measure: how to set it up, and one pass of it
+ *      pass    some operations; only what lies between start and stop is timed, so that a pass can
+ *              put things back in between
+ *      round   passes until 20 ms are timed: one value, time / operations
+ *
+ *      setup --> round (warm-up) --> round --> round --> ... --> teardown
+ *                thrown away         value     value             median and spread of the values
+ *
+ * A pass returns a check value made of the results, and the program prints it, so that no work can
+ * be optimised away. For the hash cases it is the end of the chain's last digest: vLLM must get the
+ * same from the same tokens.
+ */
+#ifndef QUIRE_BENCH_BENCH_H
+#define QUIRE_BENCH_BENCH_H
+
+#include <quire.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#define BENCH_MAX_ROUNDS 1000
+#define BENCH_ROUND_NS   UINT64_C(20000000)
+
+/* ---- timer -------------------------------------------------------------- */
+
+typedef struct bench_timer {
+    uint64_t started_ns;
+    uint64_t timed_ns;
+    uint64_t operations;
+} bench_timer;
+
+static inline uint64_t bench_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+static inline void bench_start(bench_timer *timer)
+{
+    timer->started_ns = bench_now_ns();
+}
+
+/* The clock itself costs some 30 ns: what lies between start and stop should take 5 us or more. */
+static inline void bench_stop(bench_timer *timer, uint64_t operations)
+{
+    timer->timed_ns += bench_now_ns() - timer->started_ns;
+    timer->operations += operations;
+}
+
+/* ---- cases -------------------------------------------------------------- */
+
+typedef struct bench_case {
+    const char *name; /* group/operation/variant */
+    const char *unit; /* "ns/block" */
+    double unit_ns;   /* nanoseconds in the unit's first half */
+    double limit;     /* what the median should stay below, in units; 0: no limit */
+    uint32_t size;    /* blocks in the pool, or what the case makes of it */
+    uint32_t batch;   /* blocks in one call */
+    bool shuffled;    /* neighbours in the queue are no neighbours in memory */
+    void *(*setup)(const struct bench_case *self);
+    uint64_t (*pass)(void *state, bench_timer *timer);
+    void (*teardown)(void *state);
+} bench_case;
+
+/* The cases of one file. */
+typedef struct bench_group {
+    const bench_case *cases;
+    size_t num_cases;
+} bench_group;
+
+bench_group bench_pool_group(void);
+bench_group bench_lookup_group(void);
+bench_group bench_hash_group(void);
+bench_group bench_table_group(void);
+bench_group bench_scale_group(void);
+
+typedef struct bench_result {
+    const bench_case *of;
+    uint64_t check;
+    uint32_t num_rounds;
+    double rounds[BENCH_MAX_ROUNDS]; /* in units, in the order measured */
+    double median, p10, p90;
+} bench_result;
+
+/* What the scale cases say together: each operation's growth with the pool, and the pool's bytes.
+ * Nothing when none of them ran. */
+void bench_scale_summary(const bench_result *results, size_t num_results, bool machine);
+
+/* ---- help for cases ----------------------------------------------------- */
+
+/* Ends the program with a message unless status is QUIRE_OK: a benchmark of failing calls is worth
+ * nothing. */
+void bench_must(int status, const char *call);
+/* Memory, or the end of the program. Huge pages are asked for, as the library does. */
+void *bench_memory(size_t bytes);
+
+/* splitmix64: a few instructions, and easy to write again on the Python side. */
+uint64_t bench_random(uint64_t *state);
+void bench_shuffle(uint32_t *values, uint32_t count, uint64_t seed);
+/* Token ids in 0..127,999, the same in every run. */
+void bench_tokens(quire_token *tokens, size_t count);
+
+quire_pool *bench_pool(uint32_t num_blocks, uint32_t hash_bytes);
+
+/* A pool whose blocks are all cached and free: hash i belongs to blocks[i], and the free queue holds
+ * blocks[0], blocks[1], ... The ids in blocks are in order or shuffled. */
+typedef struct bench_cached {
+    quire_pool *pool;
+    uint32_t count; /* cached blocks: all but the null block */
+    uint32_t hash_bytes;
+    unsigned char *hashes;
+    quire_block *blocks;
+    quire_block
+        *reversed;    /* reversed[i] = blocks[count - 1 - i]: requests are freed last to first */
+    uint32_t batch;   /* of the case */
+    uint32_t cursor;  /* of the case */
+    uint64_t random;  /* of the case */
+    quire_block *out; /* count ids, for the case */
+} bench_cached;
+
+/* Memory and random hashes, which may be replaced before the fill. */
+bench_cached *bench_cached_new(uint32_t count, uint32_t hash_bytes);
+void bench_cached_fill(bench_cached *cached, bool shuffled);
+/* Both, from the case's size, batch and shuffled; hashes of 32 bytes. */
+void *bench_cached_setup(const bench_case *self);
+void bench_cached_teardown(void *state);
+/* Gives hashes [first, first + count) to their blocks, which must be active and without one. */
+void bench_cached_store(bench_cached *cached, uint32_t first, uint32_t count);
+
+/* A pass: evicts up to 65,536 cached blocks by taking them from the head of the queue, in calls of
+ * `batch`; then, not timed, caches and frees them again. */
+uint64_t bench_evict_pass(void *state, bench_timer *timer);
+
+#endif

@@ -1,0 +1,67 @@
+/* quire.h - the memory manager and scheduler of an LLM inference engine.
+ *
+ * This header includes all others. Each of them is the specification of its part:
+ *
+ *      quire/version.h   which Quire this is
+ *      quire/error.h     what a call can answer
+ *      quire/memory.h    where a handle's memory comes from
+ *      quire/config.h    what all configs have in common
+ *      quire/hash.h      from tokens to the names of KV blocks
+ *      quire/pool.h      the pool of KV blocks, and its prefix cache
+ *      quire/table.h     from a request's tokens to places in KV memory
+ *
+ * The life of a prompt, on one page
+ * ---------------------------------
+ *
+ * 1. Once, at start: a hasher that says how blocks are named, and a pool that knows every block of
+ * KV memory. Both take all their memory here, and none later.
+ *
+ *        quire_hasher_config hash_config = QUIRE_HASHER_CONFIG_INIT;     sha256, 16 tokens a block
+ *        quire_pool_config pool_config = QUIRE_POOL_CONFIG_INIT;
+ *        pool_config.num_blocks = 1000;
+ *        quire_hasher_create(&hash_config, NULL, &hasher);
+ *        quire_pool_create(&pool_config, NULL, &pool);
+ *
+ * 2. A prompt comes in. Its full blocks get names, and those that another prompt has left are
+ * found.
+ *
+ *        quire_chain_append(hasher, chain, tokens, num_tokens, NULL, hashes, capacity,
+ * &num_hashes); quire_pool_get_cached_prefix(pool, hashes, 32, num_hashes, &group, 1, blocks,
+ * &num_hit); quire_pool_touch(pool, blocks, num_hit);                        keep them from being
+ * evicted
+ *
+ *    At least one token must be computed, so an engine looks up at most (num_tokens - 1) / 16
+ * hashes.
+ *
+ * 3. The rest needs new blocks. QUIRE_NO_SPACE means: preempt somebody, or wait.
+ *
+ *        quire_pool_get_new_blocks(pool, num_needed, blocks + num_hit);
+ *
+ * 4. The engine computes. Tokens find their place through a table.
+ *
+ *        quire_table_add_row(table, row, blocks, num_blocks);
+ *        quire_table_compute_slot_mapping(table, ...);
+ *
+ * 5. Full blocks get their names in the pool, so that the next prompt finds them.
+ *
+ *        quire_pool_cache_full_blocks(pool, &params);
+ *
+ * 6. The request ends: its blocks go back, last to first. They stay in the cache until their memory
+ * is needed, and the tail of a prompt goes before its head.
+ *
+ *        quire_pool_free_blocks(pool, blocks_last_to_first, num_blocks);
+ *
+ * examples/prefix_cache.c is this page as a program.
+ */
+#ifndef QUIRE_H
+#define QUIRE_H
+
+#include "quire/config.h"
+#include "quire/error.h"
+#include "quire/hash.h"
+#include "quire/memory.h"
+#include "quire/pool.h"
+#include "quire/table.h"
+#include "quire/version.h"
+
+#endif

@@ -1,0 +1,61 @@
+/* quire/config.h - what all configs have in common.
+ *
+ * A config is a plain struct. Its first field is its own size, so that a program compiled against
+ * an older header keeps working; a zero anywhere else means the default. Start from the _INIT
+ * macro:
+ *
+ *      quire_pool_config cfg = QUIRE_POOL_CONFIG_INIT;
+ *      cfg.num_blocks = 1000;
+ */
+#ifndef QUIRE_CONFIG_H
+#define QUIRE_CONFIG_H
+
+#include "version.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A yes-or-no setting whose default is not always "no". */
+typedef enum quire_switch { QUIRE_DEFAULT = 0, QUIRE_ON = 1, QUIRE_OFF = 2 } quire_switch;
+
+/* Whose decisions to reproduce. VLLM_0_20 is vLLM 0.20.0 with its observable bugs (the quirks
+ * below); DEFAULT makes the same decisions without them. */
+typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 = 1 } quire_profile;
+
+/* Bugs of vLLM 0.20.0 that show in decisions, one bit each: X(bit, name, sentence). A profile turns
+ * its own on; quirks_on and quirks_off of a config change single ones. */
+#define QUIRE_QUIRK_MAP(X)                                                                         \
+    X(0, MM_LAST_FEATURE,                                                                          \
+      "hashing that continues a request looks at its last multi-modal feature only")
+
+enum quire_quirk_bit {
+#define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),
+    QUIRE_QUIRK_MAP(QUIRE_X)
+#undef QUIRE_X
+};
+#define QUIRE_QUIRK(name) (UINT64_C(1) << QUIRE_QUIRK_BIT_##name)
+
+typedef enum quire_log_level {
+    QUIRE_LOG_ERROR = 0,
+    QUIRE_LOG_WARNING = 1,
+    QUIRE_LOG_INFO = 2
+} quire_log_level;
+
+/* The world outside, as the library sees it. Give your own and one seed replays a whole run.
+ * A NULL function means the default: CLOCK_MONOTONIC, the kernel's random bytes, and no log.
+ * Messages never contain token ids or salts. The functions are called on the thread that calls the
+ * library, and must not call back into the same handle. */
+typedef struct quire_hooks {
+    void *user;
+    uint64_t (*now_ns)(void *user);
+    int (*random_bytes)(void *user, void *out, size_t bytes); /* 0, or nonzero when it failed */
+    void (*log)(void *user, quire_log_level level, const char *message);
+} quire_hooks;
+
+/* Ids of blocks and tokens. Block 0 of every pool is the null block: a placeholder that is never
+ * handed out, freed or cached. */
+typedef uint32_t quire_block;
+typedef int32_t quire_token;
+#define QUIRE_NULL_BLOCK ((quire_block)0)
+
+#endif

@@ -1,0 +1,63 @@
+/* quire/error.h - what a call can answer.
+ *
+ * Every call that can go more than one way returns an int:
+ *
+ *      0   done
+ *    > 0   an expected outcome: nothing is wrong, and nothing was changed (pool full, cache miss)
+ *    < 0   an error: the call was not valid, and nothing was changed
+ *
+ * "Nothing was changed" is meant literally: a call that does not return 0 leaves every handle as it
+ * was before it. Nothing in the library aborts because of what a caller passed in.
+ *
+ * The values are part of the ABI: they are never renumbered, only added.
+ */
+#ifndef QUIRE_ERROR_H
+#define QUIRE_ERROR_H
+
+#include "version.h"
+
+/* X(value, name, sentence) */
+#define QUIRE_OUTCOME_MAP(X)                                                                       \
+    X(0, OK, "done")                                                                               \
+    X(1, NO_SPACE, "not enough free blocks now; free, preempt or wait, then ask again")            \
+    X(2, RETRY, "not known yet; ask again later")                                                  \
+    X(3, FULL, "a limit given at creation is reached; finish something or create with more")       \
+    X(4, MISS, "not in the prefix cache")                                                          \
+    X(5, BUSY, "blocks are still in use; free them first")
+
+#define QUIRE_ERROR_MAP(X)                                                                         \
+    X(-1, E_NOMEM, "the allocator returned no memory")                                             \
+    X(-2, E_ARGUMENT, "a required pointer is NULL, or a value is not one of those allowed")        \
+    X(-3, E_CONFIG, "the config has a wrong size field or a field out of its range")               \
+    X(-4, E_RANGE, "a count or position is larger than the structure can hold")                    \
+    X(-5, E_UNKNOWN_BLOCK, "a block id is not below the number of blocks")                         \
+    X(-6, E_NULL_BLOCK, "block 0 is the null block; it cannot be freed, touched or evicted")       \
+    X(-7, E_DOUBLE_FREE, "a block is freed more often than it is referenced")                      \
+    X(-8, E_ALREADY_CACHED, "a block already carries a hash, or is listed twice")                  \
+    X(-9, E_DISABLED, "prefix caching is off in this pool")                                        \
+    X(-10, E_TOO_SMALL, "the memory given is smaller than the bytes asked for")                    \
+    X(-11, E_ALIGNMENT, "the memory given is not aligned to QUIRE_ALIGNMENT")                      \
+    X(-12, E_RANDOM, "the random hook failed")                                                     \
+    X(-13, E_OVERFLOW, "a reference count or a size would overflow")                               \
+    X(-14, E_CORRUPT, "a structure does not hold its invariants; stop using the handle")           \
+    X(-15, E_UNKNOWN_NAME, "no such name")
+
+enum quire_status {
+#define QUIRE_X(value, name, sentence) QUIRE_##name = (value),
+    QUIRE_OUTCOME_MAP(QUIRE_X) QUIRE_ERROR_MAP(QUIRE_X)
+#undef QUIRE_X
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The sentence for a status, and its name ("QUIRE_NO_SPACE"). Never NULL: a value that is no status
+ * of this library gives "unknown status" and "QUIRE_UNKNOWN". Static strings; any thread. */
+QUIRE_API const char *quire_strerror(int status);
+QUIRE_API const char *quire_status_name(int status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

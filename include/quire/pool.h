@@ -1,0 +1,217 @@
+/* quire/pool.h - a fixed pool of KV blocks with a prefix cache.
+ *
+ *      block id   0  1  2  3  4  5  6  7  8  9
+ *                 N  A  A  A  C  C  E  E  C  E       N null   A active   C cached   E empty
+ *
+ *                 get_new_blocks                free_blocks
+ *        empty ---------------------> active ----------------> empty    (no hash)
+ *          ^                          |  ^ |
+ *          | evicted, oldest first    |  | | cache_full_blocks, then free_blocks
+ *          +------- cached <----------+  | v
+ *                      |                 cached
+ *                      +--- touch -------^      (a prefix hit)
+ *
+ * block    a page of KV memory, named by its id. The pool never sees the page itself.
+ * ref_cnt  how many users a block has. 0: it is in the free queue.
+ * free queue   the blocks without a user, those to be taken first at the head. A cached block in it
+ *          keeps its content until it is taken: that is the eviction, least recently freed first.
+ * group    a set of layers that share block tables. Blocks of all groups come from one pool.
+ * key      a block hash (or several, joined) and a group id: the name of a full block's content.
+ *          Several blocks may hold the same key; the one that was cached first is found.
+ *
+ *      empty + cached + active + null = num_blocks          at all times
+ *      empty + cached                 = blocks in the free queue ("free" hides what is cached)
+ *
+ * Cost: every operation is O(1) for each block named, whatever the size of the pool. Nothing is
+ * allocated after creation. 32 bytes a block, one hash, and 16 bytes of index.
+ *
+ * Threads: one writer. quire_pool_usage, quire_pool_get_num_free_blocks and quire_pool_get_usage
+ * may be called from any thread at any time and see the state between two calls of the writer.
+ *
+ * Answers: as quire/error.h says, a call that does not return QUIRE_OK has changed nothing.
+ * NULL handles and NULL arrays with a count above 0 are QUIRE_E_ARGUMENT everywhere.
+ */
+#ifndef QUIRE_POOL_H
+#define QUIRE_POOL_H
+
+#include "config.h"
+#include "error.h"
+#include "hash.h"
+#include "memory.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct quire_pool quire_pool;
+
+/* ---- events ------------------------------------------------------------- */
+
+typedef enum quire_event_kind {
+    QUIRE_EVENT_STORED = 1,  /* blocks got their keys: one event for a cache_full_blocks call */
+    QUIRE_EVENT_REMOVED = 2, /* a block lost its key: one event for a block */
+    QUIRE_EVENT_CLEARED = 3  /* all blocks lost their keys */
+} quire_event_kind;
+
+/* What the prefix cache did, told to the hook while it happens. Pointers are valid during the call.
+ */
+typedef struct quire_event {
+    quire_event_kind kind;
+    uint32_t group_id;
+
+    /* STORED: blocks [first_block, first_block + num_blocks) of the request; null blocks among them
+     * were skipped. hashes has one hash of hash_bytes for each, null blocks included. parent is the
+     * hash before the first, absent when first_block is 0. REMOVED: one block, one hash. */
+    const quire_block *blocks;
+    uint32_t num_blocks;
+    uint32_t first_block;
+    const void *hashes;
+    uint32_t hash_bytes;
+    quire_bytes parent;
+    uint32_t block_size;   /* STORED: tokens in a block, as the caller said */
+    void *request;         /* STORED: as the caller said */
+    uint32_t still_cached; /* REMOVED: 1 when another block holds the same key, else 0 */
+} quire_event;
+
+/* ---- making a pool ------------------------------------------------------ */
+
+typedef struct quire_pool_config {
+    size_t size;
+    uint32_t num_blocks;         /* the null block included; 1 to QUIRE_MAX_BLOCKS */
+    quire_switch enable_caching; /* default on; off saves the memory for keys and index */
+    uint32_t hash_bytes;         /* bytes of the longest hash: digest size x blocks joined; 0 = 32;
+                                    a multiple of 16, at most 4,096 */
+    void (*on_event)(void *user, const quire_event *event); /* NULL: no events */
+    void *event_user;
+    quire_hooks hooks;
+} quire_pool_config;
+
+#define QUIRE_POOL_CONFIG_INIT                                                                     \
+    {                                                                                              \
+        sizeof(quire_pool_config), 0, QUIRE_DEFAULT, 0, NULL, NULL,                                \
+        {                                                                                          \
+            NULL, NULL, NULL, NULL                                                                 \
+        }                                                                                          \
+    }
+#define QUIRE_MAX_BLOCKS UINT32_C(0x7fffffff)
+
+/* Plan, carve, seal: see quire/memory.h. _bytes gives 0 when the config is not valid. The pool
+ * keeps a copy of the config. Block 0 is taken as the null block; the free queue holds 1, 2, 3, ...
+ * in this order. */
+QUIRE_API size_t quire_pool_bytes(const quire_pool_config *config);
+QUIRE_API int quire_pool_create_in(void *memory, size_t bytes, const quire_pool_config *config,
+                                   quire_pool **pool);
+QUIRE_API int quire_pool_create(const quire_pool_config *config, const quire_allocator *allocator,
+                                quire_pool **pool);
+/* Gives back what _create took; NULL is fine. */
+QUIRE_API void quire_pool_destroy(quire_pool *pool);
+
+/* ---- finding ------------------------------------------------------------ */
+
+/* The cached block of a hash for each of the groups, in their order, or QUIRE_MISS when any group
+ * has none; blocks is then untouched. The blocks are not touched: they can be evicted until
+ * quire_pool_touch. hash.len of 0 or above hash_bytes is QUIRE_E_RANGE. */
+QUIRE_API int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash,
+                                          const uint32_t *group_ids, uint32_t num_groups,
+                                          quire_block *blocks);
+
+/* The same for a run of hashes, up to the first miss: blocks[i * num_groups + g] for i < *num_hit.
+ * hashes holds num_hashes hashes of hash_len bytes each, one after the other (for blocks that join
+ * k hashes: k times the digest size). This is the fast way to look up a prompt. */
+QUIRE_API int quire_pool_get_cached_prefix(const quire_pool *pool, const void *hashes,
+                                           size_t hash_len, uint32_t num_hashes,
+                                           const uint32_t *group_ids, uint32_t num_groups,
+                                           quire_block *blocks, uint32_t *num_hit);
+
+/* ---- changing ----------------------------------------------------------- */
+
+/* Takes num_blocks blocks from the head of the free queue, each with ref_cnt 1; a cached one among
+ * them is evicted (one REMOVED event each, in order). QUIRE_NO_SPACE when fewer are free,
+ * QUIRE_E_RANGE when the pool could never give so many. */
+QUIRE_API int quire_pool_get_new_blocks(quire_pool *pool, uint32_t num_blocks, quire_block *blocks);
+
+/* One more user for each block, in order; a block without a user leaves the free queue.
+ * QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_OVERFLOW. */
+QUIRE_API int quire_pool_touch(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks);
+
+/* One user less for each block. Those without a user join the tail of the free queue in the order
+ * given: the first is taken first, so give a request's blocks last to first, and its tail is
+ * evicted before its head. A block may be listed as often as it has users, and joins the queue
+ * once. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DOUBLE_FREE. */
+QUIRE_API int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks,
+                                     uint32_t num_blocks);
+
+/* Gives full blocks their keys, so that they can be found. */
+typedef struct quire_cache_full_params {
+    const quire_block *blocks;  /* all blocks of the request so far; null blocks are skipped */
+    uint32_t num_cached_blocks; /* the first of them that already have keys */
+    uint32_t num_full_blocks;   /* after the call, so many have keys */
+    const void *hashes;  /* all hashes of the request, from block 0 on, hash_len bytes each */
+    size_t hash_len;     /* 0 = the pool's hash_bytes */
+    uint32_t num_hashes; /* at least num_full_blocks, else QUIRE_E_RANGE */
+    uint32_t group_id;
+    uint32_t block_size; /* for the event only */
+    void *request;       /* for the event only */
+} quire_cache_full_params;
+
+/* Nothing to do, and no event, when num_cached_blocks >= num_full_blocks.
+ * QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_ALREADY_CACHED, QUIRE_E_RANGE, QUIRE_E_DISABLED. */
+QUIRE_API int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *params);
+
+/* Takes the keys from blocks, so that they can no longer be found; those without a key are passed
+ * over, users and queue stay as they are. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK. */
+QUIRE_API int quire_pool_evict_blocks(quire_pool *pool, const quire_block *blocks,
+                                      uint32_t num_blocks);
+
+/* Takes the keys from all blocks, for instance after the model's weights changed. The free queue
+ * keeps its order. QUIRE_BUSY while any block is in use. Costs a pass over the pool. */
+QUIRE_API int quire_pool_reset_prefix_cache(quire_pool *pool);
+
+/* ---- looking ------------------------------------------------------------ */
+
+/* The three numbers, and the null block: empty + cached + active + null_blocks == total. */
+typedef struct quire_usage {
+    uint64_t total;
+    uint64_t empty;       /* no user, no content worth keeping */
+    uint64_t cached;      /* no user, content that a prefix hit can use; evicted when needed */
+    uint64_t active;      /* in use */
+    uint64_t null_blocks; /* 1 */
+} quire_usage;
+
+/* Any thread. All zero for a NULL pool. */
+QUIRE_API quire_usage quire_pool_usage(const quire_pool *pool);
+/* empty + cached. Any thread. */
+QUIRE_API uint32_t quire_pool_get_num_free_blocks(const quire_pool *pool);
+/* active / (num_blocks - 1), 0 for a pool of the null block alone. Any thread. */
+QUIRE_API double quire_pool_get_usage(const quire_pool *pool);
+
+typedef struct quire_block_info {
+    uint32_t ref_cnt;
+    uint32_t group_id; /* of its key */
+    quire_bytes hash;  /* absent when it has no key; valid until the next change */
+    char state;        /* 'N', 'A', 'C' or 'E' */
+} quire_block_info;
+
+QUIRE_API int quire_pool_block_info(const quire_pool *pool, quire_block block,
+                                    quire_block_info *info);
+
+/* The free queue from head to tail, as far as capacity goes; returns how many are in it. */
+QUIRE_API uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,
+                                                  uint32_t capacity);
+
+/* How many different keys can be found. */
+QUIRE_API uint32_t quire_pool_num_keys(const quire_pool *pool);
+
+/* One letter for each of num_blocks blocks from first on, and a NUL: "NAAACCEECE". out takes
+ * num_blocks + 1. */
+QUIRE_API int quire_pool_draw(const quire_pool *pool, quire_block first, uint32_t num_blocks,
+                              char *out);
+
+/* Walks the whole pool and checks every invariant: QUIRE_OK or QUIRE_E_CORRUPT. Costs a pass over
+ * the pool; meant for tests and for sampling in production. */
+QUIRE_API int quire_pool_check(const quire_pool *pool);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

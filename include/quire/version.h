@@ -1,0 +1,32 @@
+/* quire/version.h - which Quire this is. */
+#ifndef QUIRE_VERSION_H
+#define QUIRE_VERSION_H
+
+#define QUIRE_VERSION_MAJOR  0
+#define QUIRE_VERSION_MINOR  1
+#define QUIRE_VERSION_PATCH  0
+#define QUIRE_VERSION_STRING "0.1.0"
+
+/* One number that grows with every release: 0.1.0 is 100, 1.2.3 is 10203. */
+#define QUIRE_VERSION_NUMBER                                                                       \
+    (QUIRE_VERSION_MAJOR * 10000 + QUIRE_VERSION_MINOR * 100 + QUIRE_VERSION_PATCH)
+
+/* Marks what the shared library exports; everything else is hidden. */
+#if defined(_WIN32)
+#define QUIRE_API
+#else
+#define QUIRE_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of the library that is linked, which may be newer than this header. Any thread. */
+QUIRE_API unsigned quire_version(void);
+QUIRE_API const char *quire_version_string(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,256 @@
+/* api/hash_api.c - quire/hash.h: argument checks, then one call inward. */
+#include "hash/chain.h"
+#include "hash/hasher.h"
+
+/* ---- names ----------------------------------------------------------------- */
+
+size_t quire_hash_digest_bytes(quire_hash_algo algo)
+{
+    return qr_hash_digest_bytes(algo);
+}
+
+const char *quire_hash_algo_name(quire_hash_algo algo)
+{
+    switch (algo) {
+#define QUIRE_X(value, name, text, bytes)                                                          \
+    case QUIRE_HASH_##name:                                                                        \
+        return text;
+        QUIRE_HASH_ALGO_MAP(QUIRE_X)
+#undef QUIRE_X
+    default:
+        return NULL;
+    }
+}
+
+int quire_hash_algo_by_name(const char *name, quire_hash_algo *algo)
+{
+    if (name == NULL || algo == NULL)
+        return QUIRE_E_ARGUMENT;
+#define QUIRE_X(value, id, text, bytes)                                                            \
+    if (strcmp(name, text) == 0) {                                                                 \
+        *algo = QUIRE_HASH_##id;                                                                   \
+        return QUIRE_OK;                                                                           \
+    }
+    QUIRE_HASH_ALGO_MAP(QUIRE_X)
+#undef QUIRE_X
+    return QUIRE_E_UNKNOWN_NAME;
+}
+
+/* ---- hasher ---------------------------------------------------------------- */
+
+static bool hasher_ok(const quire_hasher *hasher)
+{
+    return hasher != NULL && hasher->magic == QR_HASHER_MAGIC;
+}
+
+size_t quire_hasher_bytes(const quire_hasher_config *config)
+{
+    quire_hasher_config c;
+    if (qr_hasher_config_read(&c, config) != QUIRE_OK)
+        return 0;
+    qr_arena plan = qr_arena_plan();
+    qr_hasher_carve(&plan, &c);
+    return plan.used == SIZE_MAX ? 0 : plan.used;
+}
+
+int quire_hasher_create_in(void *memory, size_t bytes, const quire_hasher_config *config,
+                           quire_hasher **hasher)
+{
+    quire_hasher_config c;
+    if (memory == NULL || hasher == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_hasher_config_read(&c, config);
+    if (err == QUIRE_OK)
+        err = qr_arena_fits(memory, bytes, quire_hasher_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    qr_arena arena = qr_arena_carve(memory, bytes);
+    quire_hasher *made = qr_hasher_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    err = qr_hasher_init(made, &c);
+    if (err == QUIRE_OK)
+        *hasher = made;
+    return err;
+}
+
+int quire_hasher_create(const quire_hasher_config *config, const quire_allocator *allocator,
+                        quire_hasher **hasher)
+{
+    quire_hasher_config c;
+    if (hasher == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_hasher_config_read(&c, config);
+    if (err != QUIRE_OK)
+        return err;
+    qr_owner owner;
+    err = qr_owner_take(&owner, allocator, quire_hasher_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    quire_hasher *made;
+    err = quire_hasher_create_in(owner.memory, owner.bytes, config, &made);
+    if (err != QUIRE_OK) {
+        qr_owner_release(&owner);
+        return err;
+    }
+    made->owner = owner;
+    *hasher = made;
+    return QUIRE_OK;
+}
+
+void quire_hasher_destroy(quire_hasher *hasher)
+{
+    if (!hasher_ok(hasher))
+        return;
+    qr_owner owner = hasher->owner;
+    qr_memory_wipe(hasher->scratch, hasher->scratch_bytes); /* the last tokens */
+    qr_memory_wipe(hasher, sizeof *hasher);
+    qr_owner_release(&owner);
+}
+
+quire_bytes quire_hasher_none_hash(const quire_hasher *hasher)
+{
+    if (!hasher_ok(hasher))
+        return (quire_bytes){NULL, 0};
+    return (quire_bytes){hasher->none_hash, hasher->none_hash_len};
+}
+
+static bool bytes_ok(quire_bytes bytes)
+{
+    return bytes.data != NULL || bytes.len == 0;
+}
+
+static int check_keys(const quire_extra_key *keys, size_t num_keys)
+{
+    if (keys == NULL && num_keys > 0)
+        return QUIRE_E_ARGUMENT;
+    for (size_t i = 0; i < num_keys; i++)
+        if (keys[i].kind < QUIRE_KEY_LORA_NAME || keys[i].kind > QUIRE_KEY_PROMPT_EMBEDS ||
+            !bytes_ok(keys[i].value))
+            return QUIRE_E_ARGUMENT;
+    return QUIRE_OK;
+}
+
+static int hash_block(quire_hasher *hasher, const qr_hash_input *input, void *digest)
+{
+    bool tokens_ok = input->tokens != NULL || input->tokens64 != NULL || input->num_tokens == 0;
+    if (!hasher_ok(hasher) || !bytes_ok(input->parent) || !tokens_ok || digest == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = check_keys(input->keys, input->num_keys);
+    if (err == QUIRE_OK && input->num_keys > hasher->max_keys)
+        err = QUIRE_E_RANGE;
+    return err == QUIRE_OK ? qr_hasher_hash(hasher, input, digest) : err;
+}
+
+int quire_hasher_hash_block(quire_hasher *hasher, quire_bytes parent, const quire_token *tokens,
+                            size_t num_tokens, const quire_extra_key *keys, size_t num_keys,
+                            void *digest)
+{
+    qr_hash_input input = {.parent = parent,
+                           .tokens = tokens,
+                           .num_tokens = num_tokens,
+                           .keys = keys,
+                           .num_keys = num_keys};
+    return hash_block(hasher, &input, digest);
+}
+
+int quire_hasher_hash_block64(quire_hasher *hasher, quire_bytes parent, const int64_t *tokens,
+                              size_t num_tokens, const quire_extra_key *keys, size_t num_keys,
+                              void *digest)
+{
+    qr_hash_input input = {.parent = parent,
+                           .tokens64 = tokens,
+                           .num_tokens = num_tokens,
+                           .keys = keys,
+                           .num_keys = num_keys};
+    return hash_block(hasher, &input, digest);
+}
+
+/* ---- chain ----------------------------------------------------------------- */
+
+size_t quire_chain_bytes(const quire_hasher *hasher)
+{
+    return hasher_ok(hasher) ? qr_chain_bytes(hasher) : 0;
+}
+
+int quire_chain_init(const quire_hasher *hasher, void *memory, size_t bytes, quire_chain **chain)
+{
+    if (!hasher_ok(hasher) || memory == NULL || chain == NULL)
+        return QUIRE_E_ARGUMENT;
+    if ((uintptr_t)memory % _Alignof(quire_chain) != 0)
+        return QUIRE_E_ALIGNMENT;
+    if (bytes < qr_chain_bytes(hasher))
+        return QUIRE_E_TOO_SMALL;
+    qr_chain_init(hasher, memory);
+    *chain = memory;
+    return QUIRE_OK;
+}
+
+static bool extra_ok(const quire_extra_keys *extra)
+{
+    if (extra == NULL)
+        return true;
+    if (extra->mm_features == NULL && extra->num_mm_features > 0)
+        return false;
+    for (size_t i = 0; i < extra->num_mm_features; i++)
+        if (!bytes_ok(extra->mm_features[i].identifier))
+            return false;
+    return bytes_ok(extra->lora_name) && bytes_ok(extra->cache_salt);
+}
+
+int quire_chain_append(quire_hasher *hasher, quire_chain *chain, const quire_token *tokens,
+                       size_t num_tokens, const quire_extra_keys *extra, void *digests,
+                       size_t capacity, size_t *num_new)
+{
+    bool arrays_ok = (tokens != NULL || num_tokens == 0) && (digests != NULL || capacity == 0);
+    if (!hasher_ok(hasher) || chain == NULL || !arrays_ok || num_new == NULL || !extra_ok(extra) ||
+        chain->block_size != hasher->block_size)
+        return QUIRE_E_ARGUMENT;
+    return qr_chain_append(hasher, chain, tokens, num_tokens, extra, digests, capacity, num_new);
+}
+
+uint64_t quire_chain_num_tokens(const quire_chain *chain)
+{
+    return chain == NULL ? 0 : chain->num_blocks * chain->block_size + chain->tail_len;
+}
+
+uint64_t quire_chain_num_blocks(const quire_chain *chain)
+{
+    return chain == NULL ? 0 : chain->num_blocks;
+}
+
+/* ---- keys ------------------------------------------------------------------ */
+
+int quire_hash_make_key(quire_bytes hash, uint32_t group_id, void *key)
+{
+    if (!bytes_ok(hash) || key == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (hash.len > 0)
+        memmove(key, hash.data, hash.len);
+    unsigned char *id = (unsigned char *)key + hash.len;
+    for (int i = 0; i < 4; i++)
+        id[i] = (unsigned char)(group_id >> (24 - 8 * i));
+    return QUIRE_OK;
+}
+
+int quire_hash_split_key(quire_bytes key, quire_bytes *hash, uint32_t *group_id)
+{
+    if (!bytes_ok(key) || hash == NULL || group_id == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (key.len < sizeof *group_id)
+        return QUIRE_E_RANGE;
+    *hash = (quire_bytes){key.data, key.len - sizeof *group_id};
+    const unsigned char *id = (const unsigned char *)key.data + hash->len;
+    *group_id = (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
+    return QUIRE_OK;
+}
+
+uint64_t quire_hash_external(quire_bytes hash)
+{
+    const unsigned char *bytes = hash.data;
+    uint64_t value = 0;
+    if (bytes == NULL)
+        return 0;
+    for (size_t i = hash.len > 8 ? hash.len - 8 : 0; i < hash.len; i++)
+        value = value << 8 | bytes[i];
+    return value;
+}

@@ -1,0 +1,264 @@
+/* api/pool_api.c - quire/pool.h: argument checks, then one call inward. */
+#include "base/assert.h"
+#include "block/pool.h"
+
+static bool pool_ok(const quire_pool *pool)
+{
+    return pool != NULL && pool->magic == QR_POOL_MAGIC;
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+size_t quire_pool_bytes(const quire_pool_config *config)
+{
+    quire_pool_config c;
+    if (qr_pool_config_read(&c, config) != QUIRE_OK)
+        return 0;
+    qr_arena plan = qr_arena_plan();
+    qr_pool_carve(&plan, &c);
+    return plan.used == SIZE_MAX ? 0 : plan.used;
+}
+
+int quire_pool_create_in(void *memory, size_t bytes, const quire_pool_config *config,
+                         quire_pool **pool)
+{
+    quire_pool_config c;
+    if (memory == NULL || pool == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_pool_config_read(&c, config);
+    if (err == QUIRE_OK)
+        err = qr_arena_fits(memory, bytes, quire_pool_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    qr_arena arena = qr_arena_carve(memory, bytes);
+    quire_pool *made = qr_pool_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    err = qr_pool_init(made, &c);
+    if (err == QUIRE_OK)
+        *pool = made;
+    return err;
+}
+
+int quire_pool_create(const quire_pool_config *config, const quire_allocator *allocator,
+                      quire_pool **pool)
+{
+    quire_pool_config c;
+    if (pool == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_pool_config_read(&c, config);
+    if (err != QUIRE_OK)
+        return err;
+    qr_owner owner;
+    err = qr_owner_take(&owner, allocator, quire_pool_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    quire_pool *made;
+    err = quire_pool_create_in(owner.memory, owner.bytes, config, &made);
+    if (err != QUIRE_OK) {
+        qr_owner_release(&owner);
+        return err;
+    }
+    made->owner = owner;
+    *pool = made;
+    return QUIRE_OK;
+}
+
+void quire_pool_destroy(quire_pool *pool)
+{
+    if (!pool_ok(pool))
+        return;
+    pool->magic =
+        0; /* a handle used after its end is an argument error, as long as the memory lives */
+    qr_owner_release(&pool->owner);
+}
+
+/* ---- finding --------------------------------------------------------------- */
+
+static int check_lookup(const quire_pool *pool, const void *hashes, size_t hash_len,
+                        uint32_t num_hashes, const uint32_t *group_ids, uint32_t num_groups,
+                        const quire_block *blocks)
+{
+    bool arrays_ok = num_hashes == 0 || (hashes != NULL && group_ids != NULL && blocks != NULL);
+    if (!pool_ok(pool) || num_groups == 0 || !arrays_ok)
+        return QUIRE_E_ARGUMENT;
+    if (!pool->enable_caching)
+        return QUIRE_OK; /* everything is a miss */
+    return hash_len == 0 || hash_len > pool->map.stride ? QUIRE_E_RANGE : QUIRE_OK;
+}
+
+int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash, const uint32_t *group_ids,
+                                uint32_t num_groups, quire_block *blocks)
+{
+    int err = check_lookup(pool, hash.data, hash.len, 1, group_ids, num_groups, blocks);
+    if (err != QUIRE_OK)
+        return err;
+    if (!pool->enable_caching)
+        return QUIRE_MISS;
+    qr_key key = {hash.data, (uint32_t)hash.len, 0};
+    for (uint32_t pass = 0; pass < 2; pass++) { /* all are there before the first is written */
+        for (uint32_t g = 0; g < num_groups; g++) {
+            key.group_id = group_ids[g];
+            uint32_t block = qr_map_get(&pool->map, key);
+            if (block == QUIRE_NULL_BLOCK)
+                return QUIRE_MISS;
+            if (pass == 1 || num_groups == 1)
+                blocks[g] = block;
+        }
+        if (num_groups == 1)
+            break;
+    }
+    return QUIRE_OK;
+}
+
+int quire_pool_get_cached_prefix(const quire_pool *pool, const void *hashes, size_t hash_len,
+                                 uint32_t num_hashes, const uint32_t *group_ids,
+                                 uint32_t num_groups, quire_block *blocks, uint32_t *num_hit)
+{
+    int err = check_lookup(pool, hashes, hash_len, num_hashes, group_ids, num_groups, blocks);
+    if (err != QUIRE_OK)
+        return err;
+    if (num_hit == NULL)
+        return QUIRE_E_ARGUMENT;
+    uint32_t hit = pool->enable_caching ? num_hashes : 0;
+    for (uint32_t g = 0; g < num_groups; g++) {
+        qr_key first = {hashes, (uint32_t)hash_len, hit > 0 ? group_ids[g] : 0};
+        hit = hit == 0 ? 0 : qr_map_get_run(&pool->map, first, hit, blocks + g, num_groups);
+    }
+    *num_hit = hit;
+    return QUIRE_OK;
+}
+
+/* ---- changing -------------------------------------------------------------- */
+
+static int check_blocks(const quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)
+{
+    return pool_ok(pool) && (blocks != NULL || num_blocks == 0) ? QUIRE_OK : QUIRE_E_ARGUMENT;
+}
+
+int quire_pool_get_new_blocks(quire_pool *pool, uint32_t num_blocks, quire_block *blocks)
+{
+    int err = check_blocks(pool, blocks, num_blocks);
+    return err == QUIRE_OK ? qr_pool_get_new_blocks(pool, num_blocks, blocks) : err;
+}
+
+int quire_pool_touch(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)
+{
+    int err = check_blocks(pool, blocks, num_blocks);
+    return err == QUIRE_OK ? qr_pool_touch(pool, blocks, num_blocks) : err;
+}
+
+int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)
+{
+    int err = check_blocks(pool, blocks, num_blocks);
+    return err == QUIRE_OK ? qr_pool_free_blocks(pool, blocks, num_blocks) : err;
+}
+
+int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *params)
+{
+    if (!pool_ok(pool) || params == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (!pool->enable_caching)
+        return QUIRE_E_DISABLED;
+    quire_cache_full_params p = *params;
+    if (p.hash_len == 0)
+        p.hash_len = pool->map.stride;
+    bool something = p.num_full_blocks > p.num_cached_blocks;
+    if (something && (p.blocks == NULL || p.hashes == NULL))
+        return QUIRE_E_ARGUMENT;
+    return qr_pool_cache_full_blocks(pool, &p);
+}
+
+int quire_pool_evict_blocks(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)
+{
+    int err = check_blocks(pool, blocks, num_blocks);
+    return err == QUIRE_OK ? qr_pool_evict_blocks(pool, blocks, num_blocks) : err;
+}
+
+int quire_pool_reset_prefix_cache(quire_pool *pool)
+{
+    return pool_ok(pool) ? qr_pool_reset_prefix_cache(pool) : QUIRE_E_ARGUMENT;
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+quire_usage quire_pool_usage(const quire_pool *pool)
+{
+    quire_usage usage = {0, 0, 0, 0, 0};
+    if (!pool_ok(pool))
+        return usage;
+    uint64_t counts = atomic_load_explicit(&pool->counts, memory_order_relaxed);
+    uint64_t num_free = counts >> 32;
+    usage.total = pool->queue.num_blocks;
+    usage.null_blocks = 1;
+    usage.cached = counts & UINT32_MAX;
+    usage.empty = num_free - usage.cached;
+    usage.active = usage.total - usage.null_blocks - num_free;
+    return usage;
+}
+
+uint32_t quire_pool_get_num_free_blocks(const quire_pool *pool)
+{
+    quire_usage usage = quire_pool_usage(pool);
+    return (uint32_t)(usage.empty + usage.cached);
+}
+
+double quire_pool_get_usage(const quire_pool *pool)
+{
+    quire_usage usage = quire_pool_usage(pool);
+    if (usage.total <= 1)
+        return 0.0;
+    return 1.0 - (double)(usage.empty + usage.cached) / (double)(usage.total - 1);
+}
+
+int quire_pool_block_info(const quire_pool *pool, quire_block block, quire_block_info *info)
+{
+    if (!pool_ok(pool) || info == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (block >= pool->queue.num_blocks)
+        return QUIRE_E_UNKNOWN_BLOCK;
+    const qr_block *b = &pool->queue.blocks[block];
+    *info = (quire_block_info){.ref_cnt = b->ref_cnt, .state = qr_pool_state_of(pool, block)};
+    if (b->key_len > 0) {
+        info->group_id = b->group_id;
+        info->hash = (quire_bytes){qr_map_hash_of(&pool->map, block), b->key_len};
+    }
+    return QUIRE_OK;
+}
+
+uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,
+                                        uint32_t capacity)
+{
+    if (!pool_ok(pool) || (blocks == NULL && capacity > 0))
+        return 0;
+    const qr_queue *queue = &pool->queue;
+    uint32_t block = qr_queue_head(queue);
+    for (uint32_t i = 0; i < capacity && block != queue->num_blocks; i++) {
+        blocks[i] = block;
+        block = qr_queue_next(queue, block);
+    }
+    return queue->num_free;
+}
+
+uint32_t quire_pool_num_keys(const quire_pool *pool)
+{
+    return pool_ok(pool) ? pool->map.index.used : 0;
+}
+
+int quire_pool_draw(const quire_pool *pool, quire_block first, uint32_t num_blocks, char *out)
+{
+    if (!pool_ok(pool) || out == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (num_blocks > pool->queue.num_blocks || first > pool->queue.num_blocks - num_blocks)
+        return QUIRE_E_RANGE;
+    for (uint32_t i = 0; i < num_blocks; i++)
+        out[i] = qr_pool_state_of(pool, first + i);
+    out[num_blocks] = '\0';
+    return QUIRE_OK;
+}
+
+int quire_pool_check(const quire_pool *pool)
+{
+    if (!pool_ok(pool))
+        return QUIRE_E_ARGUMENT;
+    return qr_pool_is_valid(pool) ? QUIRE_OK : QUIRE_E_CORRUPT;
+}

@@ -1,0 +1,170 @@
+/* api/table_api.c - quire/table.h: argument checks, then one call inward. */
+#include "block/layout.h"
+#include "block/table.h"
+
+static bool table_ok(const quire_table *table)
+{
+    return table != NULL && table->magic == QR_TABLE_MAGIC;
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+size_t quire_table_bytes(const quire_table_config *config)
+{
+    quire_table_config c;
+    if (qr_table_config_read(&c, config) != QUIRE_OK)
+        return 0;
+    qr_arena plan = qr_arena_plan();
+    qr_table_carve(&plan, &c);
+    return plan.used == SIZE_MAX ? 0 : plan.used;
+}
+
+int quire_table_create_in(void *memory, size_t bytes, const quire_table_config *config,
+                          quire_table **table)
+{
+    quire_table_config c;
+    if (memory == NULL || table == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_table_config_read(&c, config);
+    if (err == QUIRE_OK)
+        err = qr_arena_fits(memory, bytes, quire_table_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    qr_arena arena = qr_arena_carve(memory, bytes);
+    quire_table *made = qr_table_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    qr_table_init(made, &c);
+    *table = made;
+    return QUIRE_OK;
+}
+
+int quire_table_create(const quire_table_config *config, const quire_allocator *allocator,
+                       quire_table **table)
+{
+    quire_table_config c;
+    if (table == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_table_config_read(&c, config);
+    if (err != QUIRE_OK)
+        return err;
+    qr_owner owner;
+    err = qr_owner_take(&owner, allocator, quire_table_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    quire_table *made;
+    err = quire_table_create_in(owner.memory, owner.bytes, config, &made);
+    if (err != QUIRE_OK) {
+        qr_owner_release(&owner);
+        return err;
+    }
+    made->owner = owner;
+    *table = made;
+    return QUIRE_OK;
+}
+
+void quire_table_destroy(quire_table *table)
+{
+    if (!table_ok(table))
+        return;
+    table->magic = 0;
+    qr_owner_release(&table->owner);
+}
+
+/* ---- rows ------------------------------------------------------------------ */
+
+static int check_row_args(const quire_table *table, const quire_block *blocks, uint32_t num_blocks)
+{
+    return table_ok(table) && (blocks != NULL || num_blocks == 0) ? QUIRE_OK : QUIRE_E_ARGUMENT;
+}
+
+int quire_table_append_row(quire_table *table, uint32_t row, const quire_block *blocks,
+                           uint32_t num_blocks)
+{
+    int err = check_row_args(table, blocks, num_blocks);
+    return err == QUIRE_OK ? qr_table_append_row(table, row, blocks, num_blocks) : err;
+}
+
+int quire_table_add_row(quire_table *table, uint32_t row, const quire_block *blocks,
+                        uint32_t num_blocks)
+{
+    int err = check_row_args(table, blocks, num_blocks);
+    return err == QUIRE_OK ? qr_table_add_row(table, row, blocks, num_blocks) : err;
+}
+
+int quire_table_clear_row(quire_table *table, uint32_t row)
+{
+    return table_ok(table) ? qr_table_clear_row(table, row) : QUIRE_E_ARGUMENT;
+}
+
+int quire_table_move_row(quire_table *table, uint32_t source, uint32_t target)
+{
+    return table_ok(table) ? qr_table_move_row(table, source, target) : QUIRE_E_ARGUMENT;
+}
+
+int quire_table_swap_row(quire_table *table, uint32_t a, uint32_t b)
+{
+    return table_ok(table) ? qr_table_swap_row(table, a, b) : QUIRE_E_ARGUMENT;
+}
+
+int quire_table_clear(quire_table *table)
+{
+    if (!table_ok(table))
+        return QUIRE_E_ARGUMENT;
+    qr_table_clear(table);
+    return QUIRE_OK;
+}
+
+quire_table_view quire_table_get_view(const quire_table *table)
+{
+    if (!table_ok(table))
+        return (quire_table_view){0};
+    return (quire_table_view){.entries = table->entries,
+                              .row_stride = table->row_stride,
+                              .num_rows = table->num_rows,
+                              .row_lengths = table->row_lengths,
+                              .slot_mapping = table->slot_mapping,
+                              .num_slots = table->num_slots,
+                              .block_size = table->block_size};
+}
+
+int quire_table_compute_slot_mapping(quire_table *table, uint32_t num_reqs,
+                                     const int32_t *query_start_loc, const int64_t *positions,
+                                     uint32_t num_tokens)
+{
+    bool arrays_ok =
+        (query_start_loc != NULL || num_reqs == 0) && (positions != NULL || num_tokens == 0);
+    if (!table_ok(table) || !arrays_ok)
+        return QUIRE_E_ARGUMENT;
+    return qr_table_compute_slot_mapping(table, num_reqs, query_start_loc, positions, num_tokens);
+}
+
+/* ---- layout ---------------------------------------------------------------- */
+
+int quire_layout_layer_outer(uint64_t base, uint32_t num_layers, uint32_t num_blocks,
+                             uint64_t block_bytes, quire_layout *layout)
+{
+    if (layout == NULL)
+        return QUIRE_E_ARGUMENT;
+    return qr_layout_make(layout, base, num_layers, num_blocks, block_bytes, true);
+}
+
+int quire_layout_block_outer(uint64_t base, uint32_t num_layers, uint32_t num_blocks,
+                             uint64_t block_bytes, quire_layout *layout)
+{
+    if (layout == NULL)
+        return QUIRE_E_ARGUMENT;
+    return qr_layout_make(layout, base, num_layers, num_blocks, block_bytes, false);
+}
+
+int quire_layout_address(const quire_layout *layout, uint32_t layer, quire_block block,
+                         uint64_t *address)
+{
+    if (layout == NULL || address == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (layer >= layout->num_layers)
+        return QUIRE_E_RANGE;
+    if (block >= layout->num_blocks)
+        return QUIRE_E_UNKNOWN_BLOCK;
+    *address = quire_layout_address_of(layout, layer, block);
+    return QUIRE_OK;
+}

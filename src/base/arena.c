@@ -1,0 +1,45 @@
+#include "base/arena.h"
+
+#include "base/assert.h"
+
+#include <quire/error.h>
+
+qr_arena qr_arena_plan(void)
+{
+    return (qr_arena){.base = NULL, .size = SIZE_MAX, .used = 0, .sealed = false};
+}
+
+qr_arena qr_arena_carve(void *memory, size_t size)
+{
+    qr_assert((uintptr_t)memory % QUIRE_ALIGNMENT == 0);
+#ifdef QUIRE_HOSTILE
+    memset(memory, 0xa5, size);
+#endif
+    return (qr_arena){.base = memory, .size = size, .used = 0, .sealed = false};
+}
+
+void *qr_arena_take(qr_arena *arena, size_t count, size_t size)
+{
+    qr_assert(!arena->sealed);
+    size_t bytes = qr_mul_size(count, size);
+    size_t padded = qr_add_size(bytes, QUIRE_ALIGNMENT - 1);
+    padded = padded == SIZE_MAX ? SIZE_MAX : padded & ~(size_t)(QUIRE_ALIGNMENT - 1);
+    size_t start = arena->used;
+    arena->used = qr_add_size(start, padded);
+    if (arena->base == NULL)
+        return NULL;
+    qr_assert(arena->used <= arena->size);
+    return arena->base + start;
+}
+
+void qr_arena_seal(qr_arena *arena)
+{
+    arena->sealed = true;
+}
+
+int qr_arena_fits(const void *memory, size_t bytes, size_t needed)
+{
+    if ((uintptr_t)memory % QUIRE_ALIGNMENT != 0)
+        return QUIRE_E_ALIGNMENT;
+    return bytes < needed ? QUIRE_E_TOO_SMALL : QUIRE_OK;
+}

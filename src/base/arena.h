@@ -1,0 +1,47 @@
+/* base/arena.h - plan, carve, seal.
+ *
+ *      plan                          carve                           seal
+ *      base NULL: only counts        base given: hands out pieces    no more pieces
+ *
+ *      |<- 64 ->|                    +-------+---------+------------+-----------+
+ *      used grows, nothing is        | pool  | records | keys       | index     |
+ *      touched                       +-------+---------+------------+-----------+
+ *                                    base    every piece starts at a multiple of 64
+ *
+ * A structure writes one function that takes its pieces from an arena, and runs it twice: on a
+ * planning arena to learn the size, and on the real one to get the pointers. Plan and carve cannot
+ * disagree.
+ *
+ *      used <= size; a piece lies wholly inside [base, base + used)
+ */
+#ifndef QR_BASE_ARENA_H
+#define QR_BASE_ARENA_H
+
+#include "base/bits.h"
+
+#include <quire/memory.h>
+
+typedef struct qr_arena {
+    unsigned char *base; /* NULL while planning */
+    size_t size;
+    size_t used; /* SIZE_MAX once a plan has overflowed */
+    bool sealed;
+} qr_arena;
+
+/* For counting: every take returns NULL, and used tells the size at the end. */
+qr_arena qr_arena_plan(void);
+
+/* Over memory of a planned size, aligned to QUIRE_ALIGNMENT. The hostile build fills it with a
+ * pattern first, so that nobody can rely on zeros. */
+qr_arena qr_arena_carve(void *memory, size_t size);
+
+/* count elements of size bytes, aligned to QUIRE_ALIGNMENT; not initialised. */
+void *qr_arena_take(qr_arena *arena, size_t count, size_t size);
+
+/* Ends the carving; a later take is a bug of the library's. */
+void qr_arena_seal(qr_arena *arena);
+
+/* What _create_in asks of the caller's memory: QUIRE_OK, QUIRE_E_TOO_SMALL or QUIRE_E_ALIGNMENT. */
+int qr_arena_fits(const void *memory, size_t bytes, size_t needed);
+
+#endif

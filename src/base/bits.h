@@ -1,0 +1,78 @@
+/* base/bits.h - small things that every room needs: hints, unaligned loads, checked sizes. */
+#ifndef QR_BASE_BITS_H
+#define QR_BASE_BITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define QR_LIKELY(x)   __builtin_expect(!!(x), 1)
+#define QR_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* No block, no element: the id that nothing has. */
+#define QR_NIL UINT32_MAX
+
+/* Asks for the line of an address that will be used soon. An address outside all memory is
+ * harmless. */
+static inline void qr_prefetch(const void *address)
+{
+    __builtin_prefetch(address, 0, 3);
+}
+
+static inline void qr_prefetch_write(const void *address)
+{
+    __builtin_prefetch(address, 1, 3);
+}
+
+static inline uint64_t qr_load_u64(const void *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void qr_store_u64(void *p, uint64_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+static inline uint64_t qr_bswap_u64(uint64_t v)
+{
+    return __builtin_bswap64(v);
+}
+
+/* The bytes of an integer in a fixed order, whatever the machine's. */
+static inline uint64_t qr_le_u64(uint64_t v)
+{
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return __builtin_bswap64(v);
+#else
+    return v;
+#endif
+}
+
+static inline uint64_t qr_be_u64(uint64_t v)
+{
+    return __builtin_bswap64(qr_le_u64(v));
+}
+
+static inline bool qr_is_pow2(uint64_t v)
+{
+    return v != 0 && (v & (v - 1)) == 0;
+}
+
+/* a + b and a x b, saturating at SIZE_MAX, which no allocator can give. */
+static inline size_t qr_add_size(size_t a, size_t b)
+{
+    size_t r;
+    return __builtin_add_overflow(a, b, &r) ? SIZE_MAX : r;
+}
+
+static inline size_t qr_mul_size(size_t a, size_t b)
+{
+    size_t r;
+    return __builtin_mul_overflow(a, b, &r) ? SIZE_MAX : r;
+}
+
+#endif

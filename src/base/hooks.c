@@ -1,0 +1,70 @@
+#include "base/hooks.h"
+
+#include <quire/error.h>
+
+#include <errno.h>
+#include <sys/random.h>
+#include <time.h>
+
+uint64_t qr_now_ns(const quire_hooks *hooks)
+{
+    if (hooks->now_ns != NULL)
+        return hooks->now_ns(hooks->user);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+static int kernel_random(unsigned char *out, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t got = getrandom(out, bytes, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return QUIRE_E_RANDOM;
+        out += got;
+        bytes -= (size_t)got;
+    }
+    return QUIRE_OK;
+}
+
+int qr_random_bytes(const quire_hooks *hooks, void *out, size_t bytes)
+{
+    if (hooks->random_bytes == NULL)
+        return kernel_random(out, bytes);
+    return hooks->random_bytes(hooks->user, out, bytes) == 0 ? QUIRE_OK : QUIRE_E_RANDOM;
+}
+
+void qr_log(const quire_hooks *hooks, quire_log_level level, const char *message)
+{
+    if (hooks->log != NULL)
+        hooks->log(hooks->user, level, message);
+}
+
+int qr_config_read(void *ours, size_t our_size, const void *callers)
+{
+    if (callers == NULL)
+        return QUIRE_E_ARGUMENT;
+    size_t size;
+    memcpy(&size, callers, sizeof size);
+    if (size < sizeof size || size > 16 * our_size)
+        return QUIRE_E_CONFIG;
+    const unsigned char *bytes = callers;
+    for (size_t i = our_size; i < size; i++)
+        if (bytes[i] != 0)
+            return QUIRE_E_CONFIG;
+    memset(ours, 0, our_size);
+    memcpy(ours, callers, size < our_size ? size : our_size);
+    return QUIRE_OK;
+}
+
+uint64_t qr_quirks(quire_profile profile, uint64_t on, uint64_t off)
+{
+    uint64_t all = 0;
+#define QUIRE_X(bit, name, sentence) all |= QUIRE_QUIRK(name);
+    QUIRE_QUIRK_MAP(QUIRE_X)
+#undef QUIRE_X
+    uint64_t of_profile = profile == QUIRE_PROFILE_VLLM_0_20 ? all : 0;
+    return (of_profile | on) & ~off;
+}

@@ -1,0 +1,55 @@
+/* base/idmap.h - from a caller's id (a u64 or a string) to a number of ours, for instance a
+ * request's slot.
+ *
+ *      "req-17" --> index --> 3          keys[3] = "req-17"      value 3 names its own place for
+ * the key
+ *
+ * The key of value v is copied to place v, so the map never points into a caller's memory, and
+ * there is nothing to allocate: values are 0 .. max_entries - 1, each in use at most once.
+ *
+ *      one value, one key;  find(key of v) = v for every v in the map
+ */
+#ifndef QR_BASE_IDMAP_H
+#define QR_BASE_IDMAP_H
+
+#include "base/arena.h"
+#include "base/index.h"
+
+typedef struct qr_idmap {
+    qr_index index; /* of value + 1, since the index cannot hold 0 */
+    unsigned char *keys;
+    uint32_t *key_lens; /* 0: value not in the map; else length + 1 */
+    uint32_t max_entries;
+    uint32_t max_key_len;
+} qr_idmap;
+
+/* max_key_len: 8 is enough for u64 keys. */
+void qr_idmap_carve(qr_idmap *map, qr_arena *arena, uint32_t max_entries, uint32_t max_key_len);
+void qr_idmap_init(qr_idmap *map, uint64_t secret0, uint64_t secret1);
+
+/* QUIRE_OK; QUIRE_E_RANGE for a value or a length out of range; QUIRE_E_ARGUMENT when the key or
+ * the value is already there. */
+int qr_idmap_insert(qr_idmap *map, const void *key, uint32_t len, uint32_t value);
+/* The value, else QR_NIL. */
+uint32_t qr_idmap_find(const qr_idmap *map, const void *key, uint32_t len);
+/* Takes out a value; false when it is not there. */
+bool qr_idmap_remove(qr_idmap *map, uint32_t value);
+
+static inline int qr_idmap_insert_u64(qr_idmap *map, uint64_t key, uint32_t value)
+{
+    return qr_idmap_insert(map, &key, sizeof key, value);
+}
+
+static inline uint32_t qr_idmap_find_u64(const qr_idmap *map, uint64_t key)
+{
+    return qr_idmap_find(map, &key, sizeof key);
+}
+
+static inline uint32_t qr_idmap_count(const qr_idmap *map)
+{
+    return map->index.used;
+}
+
+bool qr_idmap_is_valid(const qr_idmap *map);
+
+#endif

@@ -1,0 +1,73 @@
+/* base/list.h - doubly linked lists inside arrays, linked by index.
+ *
+ *      array      0        1        2        3        4 = sentinel
+ *               +--------+--------+--------+--------+--------+
+ *        prev   |   4    |  NIL   |   0    |  NIL   |   2    |      list: 0, 2
+ *        next   |   2    |  NIL   |   4    |  NIL   |   0    |      1 and 3 are in no list
+ *               +--------+--------+--------+--------+--------+
+ *
+ * The link is the first field of the element; the list is a ring through a sentinel element, so
+ * that no operation has a special case. The functions are inline and get the element's size as a
+ * constant, which the compiler folds into the address arithmetic.
+ *
+ *      e is in a list  <=>  e.next != QR_NIL  <=>  e.prev != QR_NIL;   next(prev(e)) =
+ * prev(next(e)) = e
+ */
+#ifndef QR_BASE_LIST_H
+#define QR_BASE_LIST_H
+
+#include "base/assert.h"
+#include "base/bits.h"
+
+typedef struct qr_link {
+    uint32_t prev;
+    uint32_t next;
+} qr_link;
+
+static inline qr_link *qr_link_at(void *elements, size_t stride, uint32_t index)
+{
+    return (qr_link *)(void *)((unsigned char *)elements + (size_t)index * stride);
+}
+
+static inline bool qr_link_in_list(const qr_link *link)
+{
+    return link->next != QR_NIL;
+}
+
+static inline void qr_link_clear(qr_link *link)
+{
+    link->prev = QR_NIL;
+    link->next = QR_NIL;
+}
+
+/* An empty list: the sentinel alone in its ring. */
+static inline void qr_list_init(void *elements, size_t stride, uint32_t sentinel)
+{
+    qr_link *s = qr_link_at(elements, stride, sentinel);
+    s->prev = sentinel;
+    s->next = sentinel;
+}
+
+/* Puts `index` before `where`; before the sentinel means at the tail. */
+static inline void qr_list_insert_before(void *elements, size_t stride, uint32_t where,
+                                         uint32_t index)
+{
+    qr_link *w = qr_link_at(elements, stride, where);
+    qr_link *e = qr_link_at(elements, stride, index);
+    qr_assert_internal(!qr_link_in_list(e));
+    e->prev = w->prev;
+    e->next = where;
+    qr_link_at(elements, stride, w->prev)->next = index;
+    w->prev = index;
+}
+
+static inline void qr_list_remove(void *elements, size_t stride, uint32_t index)
+{
+    qr_link *e = qr_link_at(elements, stride, index);
+    qr_assert_internal(qr_link_in_list(e));
+    qr_link_at(elements, stride, e->prev)->next = e->next;
+    qr_link_at(elements, stride, e->next)->prev = e->prev;
+    qr_link_clear(e);
+}
+
+#endif

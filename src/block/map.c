@@ -1,0 +1,202 @@
+#include "block/map.h"
+
+#include "base/assert.h"
+
+/* How many keys a run of lookups is ahead with asking for slots, and again with asking for keys. */
+enum { LOOK_AHEAD = 8 };
+
+void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t stride)
+{
+    map->num_blocks = num_blocks;
+    map->stride = stride;
+    qr_index_carve(&map->index, arena, num_blocks);
+    map->keys = qr_arena_take(arena, num_blocks, stride);
+}
+
+void qr_map_init(qr_map *map, qr_block *blocks, uint64_t secret0, uint64_t secret1)
+{
+    map->blocks = blocks;
+    qr_index_init(&map->index, secret0, secret1);
+}
+
+/* From the end of the hash: joined hashes of different blocks may begin alike. */
+static inline uint32_t map_tag(const qr_map *map, qr_key key)
+{
+    uint64_t group = (uint64_t)key.group_id << 32 | key.len;
+    if (QR_LIKELY(key.len >= 16))
+        return qr_index_tag(&map->index, qr_load_u64(key.hash + key.len - 8),
+                            qr_load_u64(key.hash + key.len - 16) ^ group);
+    unsigned char padded[16] = {0};
+    memcpy(padded, key.hash, key.len);
+    return qr_index_tag(&map->index, qr_load_u64(padded), qr_load_u64(padded + 8) ^ group);
+}
+
+/* 16 bytes at a time; hashes are 16 or 32 bytes long, seldom anything else. */
+static inline bool same_bytes(const unsigned char *a, const unsigned char *b, uint32_t len)
+{
+    uint32_t i = 0;
+    uint64_t differ = 0;
+    for (; i + 16 <= len; i += 16)
+        differ |= (qr_load_u64(a + i) ^ qr_load_u64(b + i)) |
+                  (qr_load_u64(a + i + 8) ^ qr_load_u64(b + i + 8));
+    return differ == 0 && (i == len || memcmp(a + i, b + i, len - i) == 0);
+}
+
+static inline bool has_key(const qr_map *map, uint32_t block, qr_key key)
+{
+    const qr_block *b = &map->blocks[block];
+    return b->key_len == key.len && b->group_id == key.group_id &&
+           same_bytes(qr_map_hash_of(map, block), key.hash, key.len);
+}
+
+static inline uint32_t find_tagged(const qr_map *map, qr_key key, uint32_t tag)
+{
+    const qr_index *index = &map->index;
+    uint32_t slot = qr_index_home(index, tag);
+    for (; index->slots[slot].id != 0; slot = qr_index_after(index, slot))
+        if (index->slots[slot].tag == tag && has_key(map, index->slots[slot].id, key))
+            return index->slots[slot].id;
+    return 0;
+}
+
+uint32_t qr_map_get(const qr_map *map, qr_key key)
+{
+    return find_tagged(map, key, map_tag(map, key));
+}
+
+void qr_map_prefetch_key(const qr_map *map, qr_key key)
+{
+    qr_prefetch_write(&map->index.slots[qr_index_home(&map->index, map_tag(map, key))]);
+}
+
+static inline qr_key key_after(qr_key first, uint32_t i)
+{
+    return (qr_key){first.hash + (size_t)i * first.len, first.len, first.group_id};
+}
+
+/* A lookup waits twice for memory: for the slot, then for the key of the block that stands there.
+ * Three lookups are therefore under way at different stages: key i + 2A asks for its slot, key i +
+ * A reads its slot and asks for record and key, key i compares. */
+uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
+                        uint32_t out_stride)
+{
+    uint32_t tags[2 * LOOK_AHEAD];
+    for (uint64_t step = 0; step < (uint64_t)count + 2 * LOOK_AHEAD; step++) {
+        if (step >= 2 * LOOK_AHEAD) {
+            uint32_t i = (uint32_t)(step - 2 * LOOK_AHEAD);
+            uint32_t block = find_tagged(map, key_after(first, i), tags[i % (2 * LOOK_AHEAD)]);
+            if (block == 0)
+                return i;
+            out[(size_t)i * out_stride] = block;
+        }
+        if (step < count) {
+            uint32_t i = (uint32_t)step;
+            uint32_t tag = map_tag(map, key_after(first, i));
+            tags[i % (2 * LOOK_AHEAD)] = tag;
+            qr_prefetch(&map->index.slots[qr_index_home(&map->index, tag)]);
+        }
+        if (step >= LOOK_AHEAD && step < (uint64_t)count + LOOK_AHEAD) {
+            uint32_t tag = tags[(step - LOOK_AHEAD) % (2 * LOOK_AHEAD)];
+            uint32_t candidate = map->index.slots[qr_index_home(&map->index, tag)].id;
+            qr_prefetch(&map->blocks[candidate]);
+            qr_prefetch(qr_map_hash_of(map, candidate));
+        }
+    }
+    return count;
+}
+
+void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
+{
+    qr_block *b = &map->blocks[block];
+    qr_assert(block != 0 && b->key_len == 0);
+    qr_assert(key.len > 0 && key.len <= map->stride);
+    uint32_t tag = map_tag(map, key);
+    uint32_t first = find_tagged(map, key, tag);
+    b->tag = tag;
+    b->group_id = key.group_id;
+    b->key_len = (uint16_t)key.len;
+    b->is_first = first == 0;
+    memcpy(map->keys + (size_t)block * map->stride, key.hash, key.len);
+    if (first == 0) {
+        b->dup_next = b->dup_prev = block;
+        qr_index_insert(&map->index, tag, block);
+        return;
+    }
+    uint32_t last = map->blocks[first].dup_prev;
+    b->dup_next = first;
+    b->dup_prev = last;
+    map->blocks[last].dup_next = block;
+    map->blocks[first].dup_prev = block;
+}
+
+bool qr_map_remove(qr_map *map, uint32_t block)
+{
+    qr_block *b = &map->blocks[block];
+    qr_assert(b->key_len > 0);
+    uint32_t next = b->dup_next;
+    bool alone = next == block;
+    if (b->is_first) {
+        uint32_t slot = qr_index_find_id(&map->index, b->tag, block);
+        qr_assert(slot != QR_NIL);
+        if (alone) {
+            qr_index_remove_at(&map->index, slot);
+        } else {
+            map->index.slots[slot].id = next;
+            map->blocks[next].is_first = true;
+        }
+    }
+    map->blocks[b->dup_prev].dup_next = next;
+    map->blocks[next].dup_prev = b->dup_prev;
+    b->key_len = 0;
+    b->is_first = false;
+    return !alone;
+}
+
+void qr_map_clear(qr_map *map)
+{
+    qr_index_clear(&map->index);
+    for (uint32_t b = 0; b < map->num_blocks; b++) {
+        map->blocks[b].key_len = 0;
+        map->blocks[b].is_first = false;
+    }
+}
+
+/* The ring of one key, walked from its first block: says how many, 0 when something is wrong. */
+static uint32_t ring_length(const qr_map *map, uint32_t first)
+{
+    const qr_block *blocks = map->blocks;
+    qr_key key = {qr_map_hash_of(map, first), blocks[first].key_len, blocks[first].group_id};
+    uint32_t length = 0;
+    uint32_t block = first;
+    do {
+        const qr_block *b = &blocks[block];
+        bool right_place = b->is_first == (block == first) && b->dup_next < map->num_blocks;
+        if (!right_place || !has_key(map, block, key) || b->tag != blocks[first].tag ||
+            blocks[b->dup_next].dup_prev != block || ++length > map->num_blocks)
+            return 0;
+        block = b->dup_next;
+    } while (block != first);
+    return length;
+}
+
+bool qr_map_is_valid(const qr_map *map)
+{
+    uint32_t with_key = 0;
+    uint32_t in_rings = 0;
+    uint32_t firsts = 0;
+    for (uint32_t block = 0; block < map->num_blocks; block++) {
+        const qr_block *b = &map->blocks[block];
+        if (b->key_len == 0 && b->is_first)
+            return false;
+        with_key += b->key_len > 0;
+        if (!b->is_first)
+            continue;
+        qr_key key = {qr_map_hash_of(map, block), b->key_len, b->group_id};
+        uint32_t length = ring_length(map, block);
+        if (length == 0 || b->tag != map_tag(map, key) || qr_map_get(map, key) != block)
+            return false;
+        in_rings += length;
+        firsts++;
+    }
+    return with_key == in_rings && firsts == map->index.used && qr_index_is_valid(&map->index);
+}

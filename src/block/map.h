@@ -1,0 +1,68 @@
+/* block/map.h - from key to block: the prefix cache's index.
+ *
+ *      key = hash bytes + group id
+ *
+ *      index           records                        keys (one place for each block)
+ *      [tag, id 7] --> 7 --dup--> 3 --dup--> 12       7: "c3 f1 ..."   3: "c3 f1 ..."   12: "c3 f1
+ * ..." first      in the order cached
+ *
+ * Blocks of one key form a ring in the order in which they were cached; the first one is in the
+ * index and is the one that is found. When it goes, the next takes its place.
+ *
+ *      a block is in exactly the ring of its key;  key_len > 0  <=>  it is in a ring
+ *      is_first  <=>  its id is in the index;      num_keys = index.used
+ */
+#ifndef QR_BLOCK_MAP_H
+#define QR_BLOCK_MAP_H
+
+#include "base/arena.h"
+#include "base/index.h"
+#include "block/block.h"
+
+typedef struct qr_map {
+    qr_index index;
+    qr_block *blocks;
+    unsigned char *keys; /* stride bytes for each block */
+    uint32_t num_blocks;
+    uint32_t stride; /* most bytes of a hash; a multiple of 16 */
+} qr_map;
+
+typedef struct qr_key {
+    const unsigned char *hash;
+    uint32_t len;
+    uint32_t group_id;
+} qr_key;
+
+void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t stride);
+void qr_map_init(qr_map *map, qr_block *blocks, uint64_t secret0, uint64_t secret1);
+
+/* The block that was cached first under this key, else 0 (the null block is never cached). */
+uint32_t qr_map_get(const qr_map *map, qr_key key);
+/* For each of count keys that lie len bytes apart: as get, up to the first miss; returns how many
+ * hit. */
+uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
+                        uint32_t out_stride);
+/* Gives a block without a key this key, as the last of its ring. */
+void qr_map_insert(qr_map *map, qr_key key, uint32_t block);
+/* Takes the key from a block that has one; true when another block still has the same key. The
+ * key's bytes stay in place until the block gets another. */
+bool qr_map_remove(qr_map *map, uint32_t block);
+/* Asks for what inserting or finding this key will touch. */
+void qr_map_prefetch_key(const qr_map *map, qr_key key);
+/* Takes the keys from all blocks. */
+void qr_map_clear(qr_map *map);
+
+static inline const unsigned char *qr_map_hash_of(const qr_map *map, uint32_t block)
+{
+    return map->keys + (size_t)block * map->stride;
+}
+
+/* Asks for what removing the block's key will touch. */
+static inline void qr_map_prefetch_remove(const qr_map *map, uint32_t block)
+{
+    qr_prefetch_write(&map->index.slots[qr_index_home(&map->index, map->blocks[block].tag)]);
+}
+
+bool qr_map_is_valid(const qr_map *map);
+
+#endif

@@ -1,0 +1,290 @@
+#include "block/pool.h"
+
+#include "base/hooks.h"
+
+enum { DEFAULT_HASH_BYTES = 32, MAX_HASH_BYTES = 4096 };
+
+/* ---- making ---------------------------------------------------------------- */
+
+int qr_pool_config_read(quire_pool_config *config, const quire_pool_config *callers)
+{
+    int err = qr_config_read(config, sizeof *config, callers);
+    if (err != QUIRE_OK)
+        return err;
+    if (config->enable_caching == QUIRE_DEFAULT)
+        config->enable_caching = QUIRE_ON;
+    if (config->hash_bytes == 0)
+        config->hash_bytes = DEFAULT_HASH_BYTES;
+    bool blocks_ok = config->num_blocks >= 1 && config->num_blocks <= QUIRE_MAX_BLOCKS;
+    bool hash_ok = config->hash_bytes % 16 == 0 && config->hash_bytes <= MAX_HASH_BYTES;
+    bool switch_ok = config->enable_caching == QUIRE_ON || config->enable_caching == QUIRE_OFF;
+    return blocks_ok && hash_ok && switch_ok ? QUIRE_OK : QUIRE_E_CONFIG;
+}
+
+quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config)
+{
+    uint32_t n = config->num_blocks;
+    quire_pool *pool = qr_arena_take(arena, 1, sizeof *pool);
+    qr_block *blocks = qr_arena_take(arena, (size_t)n + 1, sizeof *blocks);
+    qr_map map = {0};
+    if (config->enable_caching == QUIRE_ON)
+        qr_map_carve(&map, arena, n, config->hash_bytes);
+    if (pool != NULL)
+        *pool = (quire_pool){.map = map, .queue = {.blocks = blocks, .num_blocks = n}};
+    return pool;
+}
+
+static void publish_counts(quire_pool *pool)
+{
+    uint64_t counts = (uint64_t)pool->queue.num_free << 32 | pool->num_cached;
+    atomic_store_explicit(&pool->counts, counts, memory_order_relaxed);
+}
+
+int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
+{
+    uint64_t secret[2];
+    int err = qr_random_bytes(&config->hooks, secret, sizeof secret);
+    if (err != QUIRE_OK)
+        return err;
+    pool->magic = QR_POOL_MAGIC;
+    pool->enable_caching = config->enable_caching == QUIRE_ON;
+    pool->on_event = config->on_event;
+    pool->event_user = config->event_user;
+    qr_block *blocks = pool->queue.blocks;
+    memset(blocks, 0, ((size_t)config->num_blocks + 1) * sizeof *blocks);
+    qr_queue_init(&pool->queue, blocks, config->num_blocks, QUIRE_NULL_BLOCK + 1);
+    if (pool->enable_caching)
+        qr_map_init(&pool->map, blocks, secret[0], secret[1]);
+    publish_counts(pool);
+    return QUIRE_OK;
+}
+
+/* ---- small parts ----------------------------------------------------------- */
+
+static int check_block(const quire_pool *pool, uint32_t block)
+{
+    if (QR_UNLIKELY(block >= pool->queue.num_blocks))
+        return QUIRE_E_UNKNOWN_BLOCK;
+    return QR_UNLIKELY(block == QUIRE_NULL_BLOCK) ? QUIRE_E_NULL_BLOCK : QUIRE_OK;
+}
+
+/* Takes the key from a block that has one, and tells. */
+static void evict(quire_pool *pool, uint32_t block)
+{
+    qr_block *b = &pool->queue.blocks[block];
+    uint32_t hash_bytes = b->key_len;
+    bool still_cached = qr_map_remove(&pool->map, block);
+    pool->num_cached -= b->ref_cnt == 0;
+    if (pool->on_event == NULL)
+        return;
+    quire_event event = {.kind = QUIRE_EVENT_REMOVED,
+                         .group_id = b->group_id,
+                         .blocks = &block,
+                         .num_blocks = 1,
+                         .hashes = qr_map_hash_of(&pool->map, block),
+                         .hash_bytes = hash_bytes,
+                         .still_cached = still_cached};
+    pool->on_event(pool->event_user, &event);
+}
+
+/* What the next call will need: the block at the head and, if it is cached, its place in the index.
+ */
+static void prefetch_head(const quire_pool *pool)
+{
+    uint32_t head = qr_queue_head(&pool->queue);
+    if (pool->queue.blocks[head].key_len > 0)
+        qr_map_prefetch_remove(&pool->map, head);
+    qr_prefetch_write(&pool->queue.blocks[qr_queue_next(&pool->queue, head)]);
+}
+
+/* ---- operations ------------------------------------------------------------ */
+
+int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
+{
+    if (n >= pool->queue.num_blocks)
+        return QUIRE_E_RANGE;
+    if (n > pool->queue.num_free)
+        return QUIRE_NO_SPACE;
+    qr_block *blocks = pool->queue.blocks;
+    qr_queue_popleft_n(&pool->queue, n, out);
+    if (pool->num_cached > 0) {
+        for (uint32_t i = 0; i < n; i++)
+            if (blocks[out[i]].key_len > 0)
+                qr_map_prefetch_remove(&pool->map, out[i]);
+        for (uint32_t i = 0; i < n; i++)
+            if (blocks[out[i]].key_len > 0)
+                evict(pool, out[i]);
+        prefetch_head(pool);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        qr_assert_internal(blocks[out[i]].ref_cnt == 0);
+        blocks[out[i]].ref_cnt = 1;
+    }
+    publish_counts(pool);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}
+
+int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    qr_block *records = pool->queue.blocks;
+    for (uint32_t i = 0; i < n; i++) {
+        int err = check_block(pool, blocks[i]);
+        if (QR_UNLIKELY(err != QUIRE_OK))
+            return err;
+        if (QR_UNLIKELY(records[blocks[i]].ref_cnt > UINT32_MAX - n))
+            return QUIRE_E_OVERFLOW;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        qr_block *b = &records[blocks[i]];
+        if (b->ref_cnt++ > 0)
+            continue;
+        qr_queue_remove(&pool->queue, blocks[i]);
+        pool->num_cached -= b->key_len > 0;
+    }
+    publish_counts(pool);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}
+
+/* One user less for each; when a block runs out of users before the list ends, all are given back.
+ */
+static int drop_refs(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    qr_block *records = pool->queue.blocks;
+    int err = QUIRE_OK;
+    uint32_t i = 0;
+    for (; i < n; i++) {
+        err = check_block(pool, blocks[i]);
+        if (QR_UNLIKELY(err != QUIRE_OK))
+            break;
+        if (QR_UNLIKELY(records[blocks[i]].ref_cnt == 0)) {
+            err = QUIRE_E_DOUBLE_FREE;
+            break;
+        }
+        records[blocks[i]].ref_cnt--;
+    }
+    if (QR_UNLIKELY(err != QUIRE_OK))
+        while (i-- > 0)
+            records[blocks[i]].ref_cnt++;
+    return err;
+}
+
+int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    int err = drop_refs(pool, blocks, n);
+    if (QR_UNLIKELY(err != QUIRE_OK))
+        return err;
+    for (uint32_t i = 0; i < n; i++) {
+        const qr_block *b = &pool->queue.blocks[blocks[i]];
+        if (b->ref_cnt > 0 || qr_queue_contains(&pool->queue, blocks[i]))
+            continue;
+        qr_queue_append(&pool->queue, blocks[i]);
+        pool->num_cached += b->key_len > 0;
+    }
+    publish_counts(pool);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}
+
+static qr_key full_block_key(const quire_cache_full_params *p, uint32_t i)
+{
+    return (qr_key){(const unsigned char *)p->hashes + (size_t)i * p->hash_len,
+                    (uint32_t)p->hash_len, p->group_id};
+}
+
+/* Every block that is to get a key exists, has none and is listed once; marks show the second time.
+ */
+static int check_uncached(quire_pool *pool, const quire_cache_full_params *p)
+{
+    qr_block *records = pool->queue.blocks;
+    int err = QUIRE_OK;
+    uint32_t i = p->num_cached_blocks;
+    for (; i < p->num_full_blocks; i++) {
+        uint32_t block = p->blocks[i];
+        if (block == QUIRE_NULL_BLOCK)
+            continue;
+        err = check_block(pool, block);
+        if (err == QUIRE_OK && (records[block].key_len > 0 || records[block].mark))
+            err = QUIRE_E_ALREADY_CACHED;
+        if (err != QUIRE_OK)
+            break;
+        records[block].mark = true;
+        qr_map_prefetch_key(&pool->map, full_block_key(p, i));
+    }
+    while (i-- > p->num_cached_blocks)
+        records[p->blocks[i]].mark = false;
+    return err;
+}
+
+static void tell_stored(const quire_pool *pool, const quire_cache_full_params *p)
+{
+    if (pool->on_event == NULL)
+        return;
+    uint32_t first = p->num_cached_blocks;
+    quire_event event = {.kind = QUIRE_EVENT_STORED,
+                         .group_id = p->group_id,
+                         .blocks = p->blocks + first,
+                         .num_blocks = p->num_full_blocks - first,
+                         .first_block = first,
+                         .hashes = full_block_key(p, first).hash,
+                         .hash_bytes = (uint32_t)p->hash_len,
+                         .block_size = p->block_size,
+                         .request = p->request};
+    if (first > 0)
+        event.parent = (quire_bytes){full_block_key(p, first - 1).hash, p->hash_len};
+    pool->on_event(pool->event_user, &event);
+}
+
+int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p)
+{
+    if (p->num_cached_blocks >= p->num_full_blocks)
+        return QUIRE_OK;
+    if (p->num_full_blocks > p->num_hashes || p->hash_len > pool->map.stride)
+        return QUIRE_E_RANGE;
+    int err = check_uncached(pool, p);
+    if (err != QUIRE_OK)
+        return err;
+    for (uint32_t i = p->num_cached_blocks; i < p->num_full_blocks; i++) {
+        uint32_t block = p->blocks[i];
+        if (block == QUIRE_NULL_BLOCK)
+            continue;
+        qr_map_insert(&pool->map, full_block_key(p, i), block);
+        pool->num_cached += pool->queue.blocks[block].ref_cnt == 0;
+    }
+    tell_stored(pool, p);
+    publish_counts(pool);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}
+
+int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        int err = check_block(pool, blocks[i]);
+        if (err != QUIRE_OK)
+            return err;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (pool->queue.blocks[blocks[i]].key_len > 0)
+            evict(pool, blocks[i]);
+    publish_counts(pool);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}
+
+int qr_pool_reset_prefix_cache(quire_pool *pool)
+{
+    if (pool->queue.num_free != pool->queue.num_blocks - 1)
+        return QUIRE_BUSY;
+    if (pool->enable_caching)
+        qr_map_clear(&pool->map);
+    pool->num_cached = 0;
+    if (pool->on_event != NULL) {
+        quire_event event = {.kind = QUIRE_EVENT_CLEARED};
+        pool->on_event(pool->event_user, &event);
+    }
+    publish_counts(pool);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}

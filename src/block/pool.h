@@ -1,0 +1,51 @@
+/* block/pool.h - the pool: free queue and prefix cache over one array of block records.
+ *
+ * The public contracts are in quire/pool.h. The functions here expect a valid pool and arrays that
+ * are there; they check everything about the blocks themselves, before the first change.
+ *
+ *      num_free (queue) = empty + cached;   num_cached = blocks in the queue that have a key
+ */
+#ifndef QR_BLOCK_POOL_H
+#define QR_BLOCK_POOL_H
+
+#include "base/memory.h"
+#include "block/map.h"
+#include "block/queue.h"
+
+#include <quire/pool.h>
+
+#include <stdatomic.h>
+
+struct quire_pool {
+    uint32_t magic;
+    bool enable_caching;
+    uint32_t num_cached;
+    qr_queue queue;
+    qr_map map;              /* not carved when caching is off */
+    _Atomic uint64_t counts; /* num_free << 32 | num_cached, as other threads see them */
+    void (*on_event)(void *user, const quire_event *event);
+    void *event_user;
+    qr_owner owner;
+};
+
+#define QR_POOL_MAGIC UINT32_C(0x51504f4c) /* "QPOL" */
+
+/* The config with its defaults filled in, or an error. */
+int qr_pool_config_read(quire_pool_config *config, const quire_pool_config *callers);
+/* Plans or carves, see base/arena.h; returns the pool, NULL while planning. */
+quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config);
+/* QUIRE_OK or QUIRE_E_RANDOM. */
+int qr_pool_init(quire_pool *pool, const quire_pool_config *config);
+
+int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out);
+int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p);
+int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+int qr_pool_reset_prefix_cache(quire_pool *pool);
+
+/* In block/pool_check.c. */
+char qr_pool_state_of(const quire_pool *pool, uint32_t block);
+bool qr_pool_is_valid(const quire_pool *pool);
+
+#endif

@@ -1,0 +1,46 @@
+/* block/pool_check.c - the walker over a whole pool: every invariant of block.h, queue.h, map.h and
+ * pool.h. */
+#include "block/pool.h"
+
+char qr_pool_state_of(const quire_pool *pool, uint32_t block)
+{
+    const qr_block *b = &pool->queue.blocks[block];
+    if (block == QUIRE_NULL_BLOCK)
+        return 'N';
+    if (!qr_queue_contains(&pool->queue, block))
+        return 'A';
+    return b->key_len > 0 ? 'C' : 'E';
+}
+
+/* A block is in the queue exactly when nobody uses it; marks are down between calls. */
+static bool block_is_valid(const quire_pool *pool, uint32_t block)
+{
+    const qr_block *b = &pool->queue.blocks[block];
+    bool queued = qr_queue_contains(&pool->queue, block);
+    if (b->mark)
+        return false;
+    if (block == QUIRE_NULL_BLOCK)
+        return !queued && b->ref_cnt == 0 && b->key_len == 0;
+    return queued == (b->ref_cnt == 0);
+}
+
+bool qr_pool_is_valid(const quire_pool *pool)
+{
+    if (pool->magic != QR_POOL_MAGIC || !qr_queue_is_valid(&pool->queue))
+        return false;
+    uint32_t queued = 0;
+    uint32_t cached = 0;
+    for (uint32_t block = 0; block < pool->queue.num_blocks; block++) {
+        if (!block_is_valid(pool, block))
+            return false;
+        char state = qr_pool_state_of(pool, block);
+        queued += state == 'C' || state == 'E';
+        cached += state == 'C';
+        if (!pool->enable_caching && pool->queue.blocks[block].key_len > 0)
+            return false;
+    }
+    uint64_t counts = atomic_load_explicit(&pool->counts, memory_order_relaxed);
+    return queued == pool->queue.num_free && cached == pool->num_cached &&
+           counts == ((uint64_t)queued << 32 | cached) &&
+           (!pool->enable_caching || qr_map_is_valid(&pool->map));
+}

@@ -1,0 +1,18 @@
+/* hash/cbor.h - canonical CBOR (RFC 8949) of a block key.
+ *
+ *      83                     array of three
+ *      58 20 <parent>         bytes
+ *      90 07 19 30 39 ...     array of integers, each in its shortest form
+ *      f6                     null, or an array of the extra keys; a feature is an array of text
+ * and integer
+ */
+#ifndef QR_HASH_CBOR_H
+#define QR_HASH_CBOR_H
+
+#include "hash/input.h"
+
+/* Returns how many bytes were written. */
+size_t qr_cbor_encode(unsigned char *out, const qr_hash_input *input);
+size_t qr_cbor_encode_text(unsigned char *out, quire_bytes text);
+
+#endif

@@ -1,0 +1,206 @@
+#include "hash/hasher.h"
+
+#include "base/assert.h"
+#include "base/hooks.h"
+#include "hash/cbor.h"
+#include "hash/pickle.h"
+#include "hash/safe.h"
+
+enum {
+    DEFAULT_BLOCK_SIZE = 16,
+    MAX_BLOCK_SIZE = 65536,
+    DEFAULT_EXTRA_BYTES = 16384,
+    MAX_EXTRA_BYTES = 65535, /* Python writes longer texts outside of frames; nobody needs them */
+    MAX_SEED_BYTES = 4096,
+    RANDOM_NONE_HASH_BYTES = 32
+};
+
+/* ---- making ---------------------------------------------------------------- */
+
+size_t qr_hash_digest_bytes(quire_hash_algo algo)
+{
+    switch (algo) {
+#define QUIRE_X(value, name, text, bytes)                                                          \
+    case QUIRE_HASH_##name:                                                                        \
+        return bytes;
+        QUIRE_HASH_ALGO_MAP(QUIRE_X)
+#undef QUIRE_X
+    default:
+        return 0;
+    }
+}
+
+int qr_hasher_config_read(quire_hasher_config *config, const quire_hasher_config *callers)
+{
+    int err = qr_config_read(config, sizeof *config, callers);
+    if (err != QUIRE_OK)
+        return err;
+    if (config->block_size == 0)
+        config->block_size = DEFAULT_BLOCK_SIZE;
+    if (config->max_extra_bytes == 0)
+        config->max_extra_bytes = DEFAULT_EXTRA_BYTES;
+    bool has_seed = config->seed.data != NULL;
+    bool has_none = config->none_hash.data != NULL;
+    bool none_ok = !has_none || (!has_seed && config->none_hash.len >= 1 &&
+                                 config->none_hash.len <= QR_HASH_MAX_PARENT &&
+                                 config->algo != QUIRE_HASH_QUIRE128);
+    bool profile_ok =
+        config->profile == QUIRE_PROFILE_DEFAULT || config->profile == QUIRE_PROFILE_VLLM_0_20;
+    bool ok = qr_hash_digest_bytes(config->algo) > 0 && config->block_size <= MAX_BLOCK_SIZE &&
+              config->max_extra_bytes <= MAX_EXTRA_BYTES && profile_ok && none_ok &&
+              (!has_seed || config->seed.len <= MAX_SEED_BYTES);
+    return ok ? QUIRE_OK : QUIRE_E_CONFIG;
+}
+
+quire_hasher *qr_hasher_carve(qr_arena *arena, const quire_hasher_config *config)
+{
+    size_t message = QR_HASH_MAX_FIXED + (size_t)config->block_size * QR_HASH_MAX_PER_TOKEN +
+                     config->max_extra_bytes + MAX_SEED_BYTES;
+    size_t frames = (message / 65536 + 1) * 16;
+    size_t bytes = message + frames + QR_HASH_SLACK;
+    size_t max_keys = config->max_extra_bytes / QR_HASH_MAX_PER_KEY + 1;
+    quire_hasher *hasher = qr_arena_take(arena, 1, sizeof *hasher);
+    unsigned char *scratch = qr_arena_take(arena, 1, bytes);
+    quire_extra_key *keys = qr_arena_take(arena, max_keys, sizeof *keys);
+    uint32_t *memo = qr_arena_take(arena, max_keys, sizeof *memo);
+    if (hasher != NULL)
+        *hasher = (quire_hasher){.scratch = scratch,
+                                 .scratch_bytes = bytes,
+                                 .keys = keys,
+                                 .memo = memo,
+                                 .max_keys = max_keys};
+    return hasher;
+}
+
+/* The digest of whatever message lies in the scratch buffer. */
+static void digest_scratch(quire_hasher *hasher, size_t len, unsigned char *digest)
+{
+    qr_assert_internal(len + QR_HASH_SLACK <= hasher->scratch_bytes);
+    switch (hasher->algo) {
+    case QUIRE_HASH_XXHASH:
+    case QUIRE_HASH_XXHASH_CBOR:
+        qr_xxh3_128(hasher->scratch, len, digest);
+        return;
+    case QUIRE_HASH_QUIRE128:
+        qr_xxh3_128_keyed(hasher->scratch, len, hasher->secret, digest);
+        return;
+    case QUIRE_HASH_SHA256:
+    case QUIRE_HASH_SHA256_CBOR:
+    case QUIRE_HASH_SHA256_SAFE:
+    default:
+        qr_sha256_padded(hasher->scratch, len, digest);
+    }
+}
+
+static size_t encode_text(quire_hasher *hasher, quire_bytes text)
+{
+    switch (hasher->algo) {
+    case QUIRE_HASH_SHA256:
+    case QUIRE_HASH_XXHASH:
+        return qr_pickle_encode_text(hasher->scratch, text);
+    case QUIRE_HASH_SHA256_CBOR:
+    case QUIRE_HASH_XXHASH_CBOR:
+        return qr_cbor_encode_text(hasher->scratch, text);
+    case QUIRE_HASH_SHA256_SAFE:
+    case QUIRE_HASH_QUIRE128:
+    default:
+        return qr_safe_encode_text(hasher->scratch, text);
+    }
+}
+
+/* 192 bytes from a seed: SHA-256 of the encoded seed and a counter, six times. */
+static void expand_secret(quire_hasher *hasher, quire_bytes seed)
+{
+    for (unsigned i = 0; i < QR_XXH_SECRET_BYTES / QR_SHA256_BYTES; i++) {
+        size_t len = encode_text(hasher, seed);
+        hasher->scratch[len] = (unsigned char)i;
+        qr_sha256_padded(hasher->scratch, len + 1, hasher->secret + i * QR_SHA256_BYTES);
+    }
+}
+
+static int init_quire128(quire_hasher *hasher, const quire_hasher_config *config)
+{
+    if (config->seed.data != NULL) {
+        expand_secret(hasher, config->seed);
+    } else {
+        int err = qr_random_bytes(&config->hooks, hasher->secret, sizeof hasher->secret);
+        if (err != QUIRE_OK)
+            return err;
+    }
+    size_t len = encode_text(hasher, (quire_bytes){"none", 4});
+    digest_scratch(hasher, len, hasher->none_hash);
+    hasher->none_hash_len = hasher->digest_bytes;
+    return QUIRE_OK;
+}
+
+static int init_none_hash(quire_hasher *hasher, const quire_hasher_config *config)
+{
+    if (hasher->algo == QUIRE_HASH_QUIRE128)
+        return init_quire128(hasher, config);
+    if (config->none_hash.data != NULL) {
+        memcpy(hasher->none_hash, config->none_hash.data, config->none_hash.len);
+        hasher->none_hash_len = (uint32_t)config->none_hash.len;
+        return QUIRE_OK;
+    }
+    if (config->seed.data != NULL) {
+        digest_scratch(hasher, encode_text(hasher, config->seed), hasher->none_hash);
+        hasher->none_hash_len = hasher->digest_bytes;
+        return QUIRE_OK;
+    }
+    hasher->none_hash_len = RANDOM_NONE_HASH_BYTES; /* vLLM's length, for 16-byte digests too */
+    return qr_random_bytes(&config->hooks, hasher->none_hash, RANDOM_NONE_HASH_BYTES);
+}
+
+int qr_hasher_init(quire_hasher *hasher, const quire_hasher_config *config)
+{
+    hasher->magic = QR_HASHER_MAGIC;
+    hasher->algo = config->algo;
+    hasher->block_size = config->block_size;
+    hasher->digest_bytes = (uint32_t)qr_hash_digest_bytes(config->algo);
+    hasher->quirks = qr_quirks(config->profile, config->quirks_on, config->quirks_off);
+    hasher->max_extra_bytes = config->max_extra_bytes;
+    return init_none_hash(hasher, config);
+}
+
+/* ---- hashing --------------------------------------------------------------- */
+
+static size_t encode_block(quire_hasher *hasher, const qr_hash_input *input)
+{
+    switch (hasher->algo) {
+    case QUIRE_HASH_SHA256:
+    case QUIRE_HASH_XXHASH:
+        return qr_pickle_encode(hasher->scratch, input, hasher->memo);
+    case QUIRE_HASH_SHA256_CBOR:
+    case QUIRE_HASH_XXHASH_CBOR:
+        return qr_cbor_encode(hasher->scratch, input);
+    case QUIRE_HASH_SHA256_SAFE:
+        return qr_safe_encode(hasher->scratch, input);
+    case QUIRE_HASH_QUIRE128:
+    default:
+        return qr_raw_encode(hasher->scratch, input);
+    }
+}
+
+static bool keys_fit(const quire_hasher *hasher, const qr_hash_input *input)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < input->num_keys; i++) {
+        bytes = qr_add_size(bytes, QR_HASH_MAX_PER_KEY);
+        bytes = qr_add_size(bytes, input->keys[i].value.len);
+        if (bytes > hasher->max_extra_bytes)
+            return false;
+    }
+    return true;
+}
+
+int qr_hasher_hash(quire_hasher *hasher, const qr_hash_input *input, unsigned char *digest)
+{
+    if (input->num_tokens > hasher->block_size || input->parent.len > QR_HASH_MAX_PARENT ||
+        !keys_fit(hasher, input))
+        return QUIRE_E_RANGE;
+    qr_hash_input whole = *input;
+    if (whole.parent.len == 0)
+        whole.parent = (quire_bytes){hasher->none_hash, hasher->none_hash_len};
+    digest_scratch(hasher, encode_block(hasher, &whole), digest);
+    return QUIRE_OK;
+}

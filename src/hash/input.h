@@ -1,0 +1,28 @@
+/* hash/input.h - what one block's hash is made of: the tuple (parent, tokens, extra keys). */
+#ifndef QR_HASH_INPUT_H
+#define QR_HASH_INPUT_H
+
+#include "base/bits.h"
+
+#include <quire/hash.h>
+
+typedef struct qr_hash_input {
+    quire_bytes parent;
+    const int32_t *tokens;   /* one of the two is NULL */
+    const int64_t *tokens64; /* for ids beyond 32 bits */
+    size_t num_tokens;
+    const quire_extra_key *keys;
+    size_t num_keys; /* 0: Python's None, not an empty tuple */
+} qr_hash_input;
+
+enum {
+    /* The most bytes that any encoding writes... */
+    QR_HASH_MAX_FIXED = 256, /* ...around everything, with a parent of up to QR_HASH_MAX_PARENT */
+    QR_HASH_MAX_PER_TOKEN = 10, /* ...for a token */
+    QR_HASH_MAX_PER_KEY = 24,   /* ...for an extra key, besides its text */
+    QR_HASH_MAX_PARENT = 64,
+    /* Behind the message: room for SHA-256's padding, and for writing 8 bytes where fewer count. */
+    QR_HASH_SLACK = 80
+};
+
+#endif

@@ -1,0 +1,240 @@
+#include "hash/pickle.h"
+
+enum {
+    FRAME_HEADER = 9,
+    FRAME_TARGET = 65536, /* a frame ends at the first object that starts past this many bytes */
+
+    OP_PROTO = 0x80,
+    OP_FRAME = 0x95,
+    OP_STOP = 0x2e,
+    OP_MARK = 0x28,
+    OP_NONE = 0x4e,
+    OP_BININT = 0x4a,
+    OP_BININT1 = 0x4b,
+    OP_BININT2 = 0x4d,
+    OP_LONG1 = 0x8a,
+    OP_SHORT_BYTES = 0x43,
+    OP_BYTES = 0x42,
+    OP_SHORT_TEXT = 0x8c,
+    OP_TEXT = 0x58,
+    OP_EMPTY_TUPLE = 0x29,
+    OP_TUPLE1 = 0x85, /* ..3 follow */
+    OP_TUPLE = 0x74,
+    OP_MEMOIZE = 0x94,
+    OP_GET1 = 0x68,
+    OP_GET4 = 0x6a
+};
+
+typedef struct pickler {
+    unsigned char *p;
+    unsigned char *frame; /* header of the open frame */
+    uint32_t memo_count;  /* objects remembered so far */
+} pickler;
+
+static inline void put_op(pickler *w, int op)
+{
+    *w->p++ = (unsigned char)op;
+}
+
+static inline void put_le(pickler *w, uint64_t value, int bytes)
+{
+    qr_store_u64(w->p, qr_le_u64(value)); /* 8 are written, `bytes` count */
+    w->p += bytes;
+}
+
+static void open_frame(pickler *w)
+{
+    w->frame = w->p;
+    w->p += FRAME_HEADER;
+}
+
+static void close_frame(pickler *w)
+{
+    w->frame[0] = OP_FRAME;
+    qr_store_u64(w->frame + 1, qr_le_u64((uint64_t)(w->p - w->frame - FRAME_HEADER)));
+}
+
+/* Python looks at the frame's length before every object that it saves. */
+static inline void start_object(pickler *w)
+{
+    if (QR_UNLIKELY(w->p - w->frame >= FRAME_TARGET + FRAME_HEADER)) {
+        close_frame(w);
+        open_frame(w);
+    }
+}
+
+static inline uint32_t memoize(pickler *w)
+{
+    put_op(w, OP_MEMOIZE);
+    return w->memo_count++;
+}
+
+/* The three forms of a 32-bit integer without a branch: opcode and length are picked from
+ * constants. */
+static inline void put_int32(pickler *w, int32_t value)
+{
+    uint32_t v = (uint32_t)value;
+    uint32_t form = (uint32_t)(v > 0xff) + (uint32_t)(v > 0xffff);
+    uint64_t op = (OP_BININT << 16 | OP_BININT2 << 8 | OP_BININT1) >> (8 * form) & 0xff;
+    qr_store_u64(w->p, qr_le_u64((uint64_t)v << 8 | op));
+    w->p += 0x050302 >> (8 * form) & 0xff;
+}
+
+static void put_int64(pickler *w, int64_t value)
+{
+    if (value >= INT32_MIN && value <= INT32_MAX) {
+        put_int32(w, (int32_t)value);
+        return;
+    }
+    uint64_t magnitude = (uint64_t)(value < 0 ? ~value : value);
+    int bits = 64 - __builtin_clzll(magnitude) + 1; /* and the sign */
+    int bytes = (bits + 7) / 8;
+    put_op(w, OP_LONG1);
+    put_op(w, bytes);
+    put_le(w, (uint64_t)value, bytes);
+}
+
+static void put_raw(pickler *w, const void *data, size_t len)
+{
+    if (len > 0)
+        memcpy(w->p, data, len);
+    w->p += len;
+}
+
+static uint32_t put_bytes(pickler *w, quire_bytes bytes)
+{
+    start_object(w);
+    bool is_short = bytes.len <= 255;
+    put_op(w, is_short ? OP_SHORT_BYTES : OP_BYTES);
+    put_le(w, bytes.len, is_short ? 1 : 4);
+    put_raw(w, bytes.data, bytes.len);
+    return memoize(w);
+}
+
+static uint32_t put_text(pickler *w, quire_bytes text)
+{
+    bool is_short = text.len <= 255;
+    put_op(w, is_short ? OP_SHORT_TEXT : OP_TEXT);
+    put_le(w, text.len, is_short ? 1 : 4);
+    put_raw(w, text.data, text.len);
+    return memoize(w);
+}
+
+static void tuple_begin(pickler *w, size_t n)
+{
+    if (n > 3)
+        put_op(w, OP_MARK);
+}
+
+static void tuple_end(pickler *w, size_t n)
+{
+    if (n == 0) {
+        put_op(w, OP_EMPTY_TUPLE); /* Python has one empty tuple and does not remember it */
+        return;
+    }
+    put_op(w, n > 3 ? OP_TUPLE : OP_TUPLE1 + (int)n - 1);
+    memoize(w);
+}
+
+static void put_tokens(pickler *w, const qr_hash_input *in)
+{
+    start_object(w);
+    tuple_begin(w, in->num_tokens);
+    if (in->tokens != NULL) {
+        for (size_t i = 0; i < in->num_tokens; i++) {
+            start_object(w);
+            put_int32(w, in->tokens[i]);
+        }
+    } else {
+        for (size_t i = 0; i < in->num_tokens; i++) {
+            start_object(w);
+            put_int64(w, in->tokens64[i]);
+        }
+    }
+    tuple_end(w, in->num_tokens);
+}
+
+/* A text of a key, or, if an earlier key of this block has the very same text, a reference to it.
+ */
+static void put_key_text(pickler *w, const qr_hash_input *in, size_t i, uint32_t *memo)
+{
+    quire_bytes text = in->keys[i].value;
+    start_object(w);
+    for (size_t j = 0; j < i; j++) {
+        if (in->keys[j].kind == QUIRE_KEY_PROMPT_EMBEDS || in->keys[j].value.data != text.data ||
+            in->keys[j].value.len != text.len)
+            continue;
+        bool is_short = memo[j] <= 255;
+        put_op(w, is_short ? OP_GET1 : OP_GET4);
+        put_le(w, memo[j], is_short ? 1 : 4);
+        memo[i] = memo[j];
+        return;
+    }
+    memo[i] = put_text(w, text);
+}
+
+static void put_key(pickler *w, const qr_hash_input *in, size_t i, uint32_t *memo)
+{
+    switch (in->keys[i].kind) {
+    case QUIRE_KEY_PROMPT_EMBEDS:
+        memo[i] = put_bytes(w, in->keys[i].value);
+        return;
+    case QUIRE_KEY_MM_FEATURE:
+        start_object(w); /* the tuple (identifier, offset) */
+        put_key_text(w, in, i, memo);
+        start_object(w);
+        put_int64(w, in->keys[i].offset);
+        tuple_end(w, 2);
+        return;
+    case QUIRE_KEY_LORA_NAME:
+    case QUIRE_KEY_CACHE_SALT:
+    default:
+        put_key_text(w, in, i, memo);
+    }
+}
+
+static void put_keys(pickler *w, const qr_hash_input *in, uint32_t *memo)
+{
+    start_object(w);
+    if (in->num_keys == 0) {
+        put_op(w, OP_NONE);
+        return;
+    }
+    tuple_begin(w, in->num_keys);
+    for (size_t i = 0; i < in->num_keys; i++)
+        put_key(w, in, i, memo);
+    tuple_end(w, in->num_keys);
+}
+
+static pickler pickle_begin(unsigned char *out)
+{
+    pickler w = {.p = out, .frame = NULL, .memo_count = 0};
+    put_op(&w, OP_PROTO);
+    put_op(&w, 5);
+    open_frame(&w);
+    return w;
+}
+
+static size_t pickle_end(pickler *w, const unsigned char *out)
+{
+    put_op(w, OP_STOP);
+    close_frame(w);
+    return (size_t)(w->p - out);
+}
+
+size_t qr_pickle_encode(unsigned char *out, const qr_hash_input *input, uint32_t *memo)
+{
+    pickler w = pickle_begin(out);
+    put_bytes(&w, input->parent);
+    put_tokens(&w, input);
+    put_keys(&w, input, memo);
+    tuple_end(&w, 3);
+    return pickle_end(&w, out);
+}
+
+size_t qr_pickle_encode_text(unsigned char *out, quire_bytes text)
+{
+    pickler w = pickle_begin(out);
+    put_text(&w, text);
+    return pickle_end(&w, out);
+}

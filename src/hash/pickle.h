@@ -1,0 +1,24 @@
+/* hash/pickle.h - Python's pickle, protocol 5, of the few types that a block key is made of.
+ *
+ *      80 05                      protocol 5
+ *      95 <u64 length>            a frame
+ *      43 20 <parent> 94          bytes, remembered as number 0
+ *      28 4b 07 4d 39 30 ... 74   ( 7 12345 ... )
+ *      94                         remembered as number 1
+ *      4e                         None, or the tuple of extra keys
+ *      87 94 2e                   a tuple of the three, remembered; end
+ *
+ * Byte for byte what CPython's pickle.dumps(..., protocol=5) writes, so that SHA-256 gives vLLM's
+ * hashes.
+ */
+#ifndef QR_HASH_PICKLE_H
+#define QR_HASH_PICKLE_H
+
+#include "hash/input.h"
+
+/* Returns how many bytes were written. memo has a place for every extra key. */
+size_t qr_pickle_encode(unsigned char *out, const qr_hash_input *input, uint32_t *memo);
+/* A text alone, shorter than 64 KiB. */
+size_t qr_pickle_encode_text(unsigned char *out, quire_bytes text);
+
+#endif

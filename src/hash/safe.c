@@ -1,0 +1,101 @@
+#include "hash/safe.h"
+
+enum { TAG_END = 0x00, TAG_PARENT = 0x01, TAG_TOKENS = 0x02, TAG_TOKENS64 = 0x03, TAG_KEY = 0x10 };
+
+static const char BLOCK_DOMAIN[] = "quire/block/1";
+static const char SEED_DOMAIN[] = "quire/seed/1";
+
+static unsigned char *put_u64(unsigned char *p, uint64_t v)
+{
+    qr_store_u64(p, qr_le_u64(v));
+    return p + 8;
+}
+
+static unsigned char *put_data(unsigned char *p, const void *data, size_t len)
+{
+    if (len > 0)
+        memcpy(p, data, len);
+    return p + len;
+}
+
+static unsigned char *put_tagged(unsigned char *p, int tag, quire_bytes bytes)
+{
+    *p++ = (unsigned char)tag;
+    p = put_u64(p, bytes.len);
+    return put_data(p, bytes.data, bytes.len);
+}
+
+static unsigned char *put_tokens32(unsigned char *p, const int32_t *tokens, size_t n)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return put_data(p, tokens, n * sizeof *tokens);
+#else
+    for (size_t i = 0; i < n; i++, p += 4) {
+        uint32_t v = __builtin_bswap32((uint32_t)tokens[i]);
+        memcpy(p, &v, sizeof v);
+    }
+    return p;
+#endif
+}
+
+static bool need_64_bits(const qr_hash_input *in)
+{
+    if (in->tokens != NULL)
+        return false;
+    for (size_t i = 0; i < in->num_tokens; i++)
+        if (in->tokens64[i] < INT32_MIN || in->tokens64[i] > INT32_MAX)
+            return true;
+    return false;
+}
+
+/* The same ids give the same bytes, whichever way they were passed in. */
+static unsigned char *put_ids(unsigned char *p, const qr_hash_input *in, bool wide)
+{
+    if (in->tokens != NULL)
+        return put_tokens32(p, in->tokens, in->num_tokens);
+    for (size_t i = 0; i < in->num_tokens; i++) {
+        int32_t narrow = (int32_t)in->tokens64[i];
+        p = wide ? put_u64(p, (uint64_t)in->tokens64[i]) : put_tokens32(p, &narrow, 1);
+    }
+    return p;
+}
+
+static unsigned char *put_keys(unsigned char *p, const qr_hash_input *in)
+{
+    for (size_t i = 0; i < in->num_keys; i++) {
+        p = put_tagged(p, TAG_KEY + (int)in->keys[i].kind, in->keys[i].value);
+        if (in->keys[i].kind == QUIRE_KEY_MM_FEATURE)
+            p = put_u64(p, (uint64_t)in->keys[i].offset);
+    }
+    return p;
+}
+
+size_t qr_safe_encode(unsigned char *out, const qr_hash_input *input)
+{
+    bool wide = need_64_bits(input);
+    unsigned char *p = put_data(out, BLOCK_DOMAIN, sizeof BLOCK_DOMAIN - 1);
+    p = put_tagged(p, TAG_PARENT, input->parent);
+    *p++ = wide ? TAG_TOKENS64 : TAG_TOKENS;
+    p = put_u64(p, input->num_tokens);
+    p = put_ids(p, input, wide);
+    p = put_keys(p, input);
+    *p++ = TAG_END;
+    return (size_t)(p - out);
+}
+
+size_t qr_safe_encode_text(unsigned char *out, quire_bytes text)
+{
+    unsigned char *p = put_data(out, SEED_DOMAIN, sizeof SEED_DOMAIN - 1);
+    return (size_t)(put_tagged(p, TAG_PARENT, text) - out);
+}
+
+size_t qr_raw_encode(unsigned char *out, const qr_hash_input *input)
+{
+    bool wide = need_64_bits(input);
+    unsigned char *p = put_data(out, input->parent.data, input->parent.len);
+    p = put_ids(p, input, wide);
+    p = put_keys(p, input);
+    p = put_u64(p, (uint64_t)wide << 63 | (uint64_t)input->parent.len << 48 |
+                       (uint64_t)input->num_keys << 24 | input->num_tokens);
+    return (size_t)(p - out);
+}

@@ -1,0 +1,24 @@
+/* hash/safe.h - Quire's own encodings of a block key, in which no two different keys look alike.
+ *
+ * safe (for sha256_safe): every part has a tag and a length or count.
+ *
+ *      "quire/block/1"
+ *      01 <u64 length> <parent>
+ *      02 <u64 count> <i32> <i32> ...        or 03 and i64, when an id needs more than 32 bits
+ *      1k <u64 length> <text> [<i64 offset>] for each extra key, k being its kind
+ *      00
+ *
+ * raw (for quire128): parent, tokens as i32, extra keys as above, and one word that says how much
+ * of each, so that the message can be read back from its end. All numbers are little-endian.
+ */
+#ifndef QR_HASH_SAFE_H
+#define QR_HASH_SAFE_H
+
+#include "hash/input.h"
+
+/* Return how many bytes were written. */
+size_t qr_safe_encode(unsigned char *out, const qr_hash_input *input);
+size_t qr_safe_encode_text(unsigned char *out, quire_bytes text);
+size_t qr_raw_encode(unsigned char *out, const qr_hash_input *input);
+
+#endif

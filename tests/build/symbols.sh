@@ -1,0 +1,54 @@
+#!/bin/sh
+# Three lists must be one: what the headers declare with QUIRE_API, what src/api/quire.map names,
+# and what libquire.so exports. And the static library, which hides nothing, must keep to the
+# library's prefixes.
+set -eu
+. "$(dirname "$0")/lib.sh"
+
+need nm
+make_scratch
+map=$QUIRE_SOURCE/src/api/quire.map
+
+# Declarations as the compiler sees them, so that comments and macros cannot mislead.
+for header in "$QUIRE_SOURCE"/include/quire.h "$QUIRE_SOURCE"/include/quire/*.h; do
+    echo "#include \"$header\""
+done > "$scratch/all.c"
+"$QUIRE_CC" -E -P "-I$QUIRE_SOURCE/include" "$scratch/all.c" \
+    > "$scratch/all.i" || fail "the headers do not compile"
+tr '\n' ' ' < "$scratch/all.i" | grep -o 'visibility("default")))[^(;]*(' |
+    sed 's/.*[^A-Za-z0-9_]\([A-Za-z0-9_]*\) *($/\1/' | sort -u > "$scratch/declared"
+
+# Names between "global:" and "local:" of every version.
+sed 's/#.*//' "$map" | tr '\n{};' '    ' | tr -s ' ' '\n' |
+    awk '/^global:$/ { on = 1; next } /^local:$/ { on = 0 } on && NF' > "$scratch/listed.raw"
+if grep -q '[*?[]' "$scratch/listed.raw"; then
+    fail "quire.map has a pattern ($(grep -m 1 '[*?[]' "$scratch/listed.raw")): name each function"
+fi
+sort "$scratch/listed.raw" > "$scratch/listed"
+[ -z "$(uniq -d "$scratch/listed")" ] || fail "twice in quire.map: $(uniq -d "$scratch/listed")"
+
+# Type A with its own name as version is the version itself.
+nm -D --defined-only "$QUIRE_SO" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' |
+    sort -u > "$scratch/exported"
+
+[ -s "$scratch/declared" ] || fail "no declarations found"
+compare() {
+    diff "$scratch/$1" "$scratch/$2" > "$scratch/diff" && return
+    echo "only $1:"
+    sed -n 's/^</   /p' "$scratch/diff"
+    echo "only $2:"
+    sed -n 's/^>/   /p' "$scratch/diff"
+    fail "$1 and $2 differ"
+}
+compare declared listed
+compare declared exported
+if grep -v '^quire_' "$scratch/exported"; then
+    fail "exported without the prefix quire_"
+fi
+
+nm -g --defined-only "$QUIRE_A" | awk 'NF == 3 { print $3 }' | sort -u > "$scratch/archive"
+if grep -v '^\(quire\|qr\)_' "$scratch/archive"; then
+    fail "the static library defines these without the prefix quire_ or qr_"
+fi
+echo "symbols: $(wc -l < "$scratch/exported") exported, as declared and as listed;" \
+    "$(wc -l < "$scratch/archive") in the archive, all with a prefix"

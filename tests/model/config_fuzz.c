@@ -1,0 +1,264 @@
+/* See config_fuzz.h. A config is taken as bytes, and a table says where its fields are and which
+ * values to try. What a value must lead to:
+ *
+ *      GOOD    a working handle, as long as the rest of the config is valid
+ *      BAD     an error, whatever the rest is
+ *      MAYBE   depends on other fields; either, but nothing else
+ */
+#include "config_fuzz.h"
+
+#include "handle_kind.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Above this, the allocator says no: QUIRE_E_NOMEM is a fine answer to a huge config. */
+#define MOST_BYTES ((size_t)4 << 20)
+
+typedef enum verdict { END = 0, GOOD, BAD, MAYBE } verdict;
+
+typedef struct value {
+    verdict verdict;
+    uint64_t value;
+} value;
+
+typedef struct field {
+    const char *name;
+    size_t offset;
+    size_t width;
+    value values[8];
+} field;
+
+#define FIELD(type, name) #name, offsetof(type, name), sizeof(((type *)NULL)->name)
+#define POOL(name)        FIELD(quire_pool_config, name)
+#define HASHER(name)      FIELD(quire_hasher_config, name)
+#define TABLE(name)       FIELD(quire_table_config, name)
+
+static const field pool_fields[] = {
+    {POOL(num_blocks),
+     {{BAD, 0},
+      {GOOD, 1},
+      {GOOD, 2},
+      {GOOD, QUIRE_MAX_BLOCKS},
+      {BAD, (uint64_t)QUIRE_MAX_BLOCKS + 1},
+      {BAD, UINT32_MAX}}},
+    {POOL(enable_caching), {{GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {BAD, 3}, {BAD, UINT32_MAX}}},
+    {POOL(hash_bytes),
+     {{GOOD, 0},
+      {BAD, 1},
+      {GOOD, 16},
+      {BAD, 17},
+      {GOOD, 4096},
+      {BAD, 4112},
+      {BAD, UINT32_MAX - 15}}},
+};
+
+static const field hasher_fields[] = {
+    {HASHER(algo),
+     {{GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {GOOD, 4}, {GOOD, 5}, {BAD, 6}, {BAD, UINT32_MAX}}},
+    {HASHER(block_size), {{GOOD, 0}, {GOOD, 1}, {GOOD, 65536}, {BAD, 65537}, {BAD, UINT32_MAX}}},
+    {HASHER(profile), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
+    {HASHER(quirks_on), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT64_MAX}}},
+    {HASHER(quirks_off), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT64_MAX}}},
+    {HASHER(max_extra_bytes),
+     {{GOOD, 0}, {GOOD, 1}, {GOOD, 16384}, {MAYBE, 65535}, {MAYBE, UINT32_MAX}}},
+};
+
+#define COUNTS                                                                                     \
+    {                                                                                              \
+        {BAD, 0}, {GOOD, 1}, {MAYBE, INT32_MAX}, {MAYBE, UINT32_C(1) << 31},                       \
+        {                                                                                          \
+            MAYBE, UINT32_MAX                                                                      \
+        }                                                                                          \
+    }
+#define WORLDS                                                                                     \
+    {                                                                                              \
+        {GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {MAYBE, 65536}, {MAYBE, INT32_MAX},                       \
+        {                                                                                          \
+            MAYBE, UINT32_MAX                                                                      \
+        }                                                                                          \
+    }
+#define RANKS                                                                                      \
+    {                                                                                              \
+        {GOOD, 0}, {MAYBE, 1}, {MAYBE, 65536},                                                     \
+        {                                                                                          \
+            BAD, UINT32_MAX                                                                        \
+        }                                                                                          \
+    }
+
+static const field table_fields[] = {
+    {TABLE(max_num_reqs), COUNTS},
+    {TABLE(max_num_blocks_per_req), COUNTS},
+    {TABLE(max_num_batched_tokens), COUNTS},
+    {TABLE(block_size),
+     {{GOOD, 0},
+      {GOOD, 1},
+      {GOOD, 48},
+      {MAYBE, INT32_MAX},
+      {MAYBE, UINT32_C(1) << 31},
+      {MAYBE, UINT32_MAX}}},
+    {TABLE(kernel_block_size),
+     {{GOOD, 0},
+      {GOOD, 1},
+      {GOOD, 16},
+      {MAYBE, 3},
+      {MAYBE, 48},
+      {MAYBE, INT32_MAX},
+      {MAYBE, UINT32_MAX}}},
+    {TABLE(pcp_world_size), WORLDS},
+    {TABLE(pcp_rank), RANKS},
+    {TABLE(dcp_world_size), WORLDS},
+    {TABLE(dcp_rank), RANKS},
+    {TABLE(cp_kv_cache_interleave_size),
+     {{GOOD, 0}, {GOOD, 1}, {MAYBE, INT32_MAX}, {MAYBE, UINT32_MAX}}},
+};
+
+typedef struct fields_of_kind {
+    const field *fields;
+    size_t count;
+} fields_of_kind;
+
+/* In the order of all_kinds. */
+static const fields_of_kind all_fields[] = {
+    {pool_fields, sizeof pool_fields / sizeof pool_fields[0]},
+    {hasher_fields, sizeof hasher_fields / sizeof hasher_fields[0]},
+    {table_fields, sizeof table_fields / sizeof table_fields[0]},
+};
+
+/* ---- trying one --------------------------------------------------------- */
+
+typedef union config_bytes {
+    max_align_t aligned;
+    unsigned char bytes[16 * MAX_CONFIG_BYTES];
+} config_bytes;
+
+static void set_field(config_bytes *config, const field *f, uint64_t v)
+{
+    uint32_t narrow = (uint32_t)v;
+    if (f->width == sizeof narrow)
+        memcpy(config->bytes + f->offset, &narrow, sizeof narrow);
+    else
+        memcpy(config->bytes + f->offset, &v, sizeof v);
+}
+
+/* An error or a working handle, no leak either way. */
+static int try_config(const handle_kind *kind, const config_bytes *config)
+{
+    size_t bytes = kind->bytes(config->bytes);
+    ledger book = {.max_bytes = MOST_BYTES};
+    quire_allocator allocator = ledger_allocator(&book);
+    void *handle = untouched();
+    int status = kind->create(config->bytes, &allocator, &handle);
+    assert_true(status <= QUIRE_OK);
+    assert_true((bytes == 0) == (status != QUIRE_OK && status != QUIRE_E_NOMEM));
+    if (bytes == 0)
+        assert_int_equal(book.calls, 0);
+    if (status == QUIRE_E_NOMEM)
+        assert_true(bytes > MOST_BYTES);
+    if (status == QUIRE_OK) {
+        assert_int_equal(book.last_bytes, bytes);
+        assert_true(kind->works(handle));
+        kind->destroy(handle);
+    } else {
+        assert_true(handle == NULL || handle == untouched());
+    }
+    assert_int_equal(book.live, 0);
+    assert_false(book.wrong_free);
+    return status;
+}
+
+static config_bytes base_config(const handle_kind *kind)
+{
+    config_bytes config;
+    memset(&config, 0, sizeof config);
+    memcpy(config.bytes, kind->config, kind->config_bytes);
+    return config;
+}
+
+static void expect(const handle_kind *kind, const field *f, const value *v, int status)
+{
+    bool refused = status != QUIRE_OK && status != QUIRE_E_NOMEM;
+    bool right = v->verdict == MAYBE || refused == (v->verdict == BAD);
+    if (!right)
+        print_error("%s: %s = %llu gives %s\n", kind->name, f->name, (unsigned long long)v->value,
+                    quire_status_name(status));
+    assert_true(right);
+    if (v->verdict == BAD)
+        assert_int_equal(status, QUIRE_E_CONFIG);
+}
+
+/* ---- the tests ---------------------------------------------------------- */
+
+void config_fuzz_single_fields(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < num_kinds; k++)
+        for (size_t i = 0; i < all_fields[k].count; i++) {
+            const field *f = &all_fields[k].fields[i];
+            for (const value *v = f->values; v < f->values + 8 && v->verdict != END; v++) {
+                config_bytes config = base_config(&all_kinds[k]);
+                set_field(&config, f, v->value);
+                expect(&all_kinds[k], f, v, try_config(&all_kinds[k], &config));
+            }
+        }
+}
+
+static void fuzz_pair(const handle_kind *kind, const field *f, const field *g)
+{
+    for (const value *v = f->values; v < f->values + 8 && v->verdict != END; v++)
+        for (const value *w = g->values; w < g->values + 8 && w->verdict != END; w++) {
+            config_bytes config = base_config(kind);
+            set_field(&config, f, v->value);
+            set_field(&config, g, w->value);
+            int status = try_config(kind, &config);
+            if (v->verdict == BAD || w->verdict == BAD)
+                assert_int_equal(status, QUIRE_E_CONFIG);
+        }
+}
+
+void config_fuzz_pairs_of_fields(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < num_kinds; k++)
+        for (size_t i = 0; i < all_fields[k].count; i++)
+            for (size_t j = i + 1; j < all_fields[k].count; j++)
+                fuzz_pair(&all_kinds[k], &all_fields[k].fields[i], &all_fields[k].fields[j]);
+}
+
+static int try_size(const handle_kind *kind, size_t size, size_t nonzero_at)
+{
+    config_bytes config = base_config(kind);
+    memcpy(config.bytes, &size, sizeof size);
+    if (nonzero_at > 0)
+        config.bytes[nonzero_at] = 1;
+    return try_config(kind, &config);
+}
+
+void config_fuzz_size_field(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < num_kinds; k++) {
+        const handle_kind *kind = &all_kinds[k];
+        size_t ours = kind->config_bytes;
+        for (size_t size = 0; size < sizeof size; size++)
+            assert_int_equal(try_size(kind, size, 0), QUIRE_E_CONFIG);
+        /* Older callers: fields past their end count as zero. */
+        for (size_t size = sizeof size; size < ours; size++)
+            (void)try_size(kind, size, 0);
+        assert_int_equal(try_size(kind, ours, 0), QUIRE_OK);
+        /* Newer callers: fine as long as they ask for nothing that this library does not know. */
+        assert_int_equal(try_size(kind, ours + 8, 0), QUIRE_OK);
+        assert_int_equal(try_size(kind, ours * 2, 0), QUIRE_OK);
+        assert_int_equal(try_size(kind, ours + 8, ours), QUIRE_E_CONFIG);
+        assert_int_equal(try_size(kind, ours + 8, ours + 7), QUIRE_E_CONFIG);
+        assert_int_equal(try_size(kind, SIZE_MAX, 0), QUIRE_E_CONFIG);
+    }
+    /* A pool's first fields are all it needs. */
+    assert_int_equal(try_size(&all_kinds[0], offsetof(quire_pool_config, enable_caching), 0),
+                     QUIRE_OK);
+}

@@ -1,0 +1,15 @@
+/* model/plain.h - whether this is a plain build. Sanitizers make everything several times slower and
+ * bring their own allocator; the tests do less then. */
+#ifndef MODEL_PLAIN_H
+#define MODEL_PLAIN_H
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MODEL_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define MODEL_SANITIZED 1
+#endif
+#endif
+
+#endif

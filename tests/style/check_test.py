@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Tests the style check: for each rule a file that it must find, and one that it must let pass.
+
+CASES has (rule, path, bad text, good text, other files); a rule without a case fails the test.
+"""
+
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+import check
+from csource import Source, function_name, strip
+from rules import RULES, expected_guard, may_include
+
+SLASH = "/"  # keeps the samples below from being findings themselves
+PUBLIC = {"include/quire/pool.h": "QUIRE_API int quire_pool_go(int a,\n    int b);\n"}
+
+
+def function(lines, head="static int f(void)"):
+    """A function of so many lines."""
+    return f"{head}\n{{\n" + "    g();\n" * (lines - 3) + "}\n"
+
+
+CASES = [
+    ("file-length", "src/base/a.c", "int x;\n" * 601, "int x;\n" * 600, {}),
+    ("function-length", "tests/t.c", function(81), function(80) + function(80), {}),
+    ("function-length", "src/base/a.c", "#if A\nint f(int a)\n{\n#else\nint f(void)\n{\n#endif\n"
+     + "g();\n" * 90 + "}\n", "int a[] = {\n" + "1,\n" * 90 + "};\n", {}),
+    ("line-length", "bench/b.c", "/* " + "x" * 98 + "\n", "/* " + "x" * 97 + "\n", {}),
+    ("tabs", "src/base/a.c", "int\ta;\n", "int a; /* \\t */\n", {}),
+    ("trailing-blanks", "src/base/a.h", "int a; \n", "int a;\n", {}),
+    ("final-newline", "src/base/a.c", "int a;", "int a;\n", {}),
+    ("final-newline", "src/base/a.c", "int a;\n\n", "int a;\n", {}),
+    ("internal-names", "src/block/a.c", function(5, "int helper(void)"), function(5), {}),
+    ("internal-names", "src/block/a.c", function(5, "void quire_pool_other(void)"),
+     function(5, "int quire_pool_go(int a, int b)"), PUBLIC),
+    ("internal-names", "src/block/a.c", "__attribute__((cold)) int go(int (*f)(void))\n{\n}\n",
+     "__attribute__((cold)) int qr_go(int (*f)(void))\n{\n}\n", {}),
+    ("internal-names", "src/block/a.c", "int go(void) __attribute__((cold));\nint go(void)\n{\n}\n",
+     "extern int go(void);\n/* int go(void) { } */\n", {}),
+    ("public-names", "include/quire/a.h", "#define LIMIT 4\n", "#define QUIRE_LIMIT 4\n", {}),
+    ("public-names", "include/quire/a.h", "typedef struct pool quire_pool;\ntypedef int block;\n",
+     "typedef struct quire_pool quire_pool;\ntypedef int quire_block;\n", {}),
+    ("public-names", "include/quire/a.h", "enum quire_e { QUIRE_A = 1, B };\n",
+     "enum quire_e {\n#define QUIRE_X(v, name) QUIRE_##name = (v),\nQUIRE_MAP(QUIRE_X)\n"
+     "#undef QUIRE_X\n};\n", {}),
+    ("public-names", "include/quire/a.h", 'extern "C" {\nint go(void);\n}\n',
+     'extern "C" {\nQUIRE_API int quire_go(int (*call)(void *user), int b);\n}\n', {}),
+    ("public-names", "include/quire/a.h", "struct box {\n    int go;\n};\n",
+     "struct quire_box {\n    int go;\n    void (*call)(void *user);\n};\n", {}),
+    ("include-direction", "src/hash/a.c", '#include "block/pool.h"\n',
+     '#include "base/arena.h"\n#include "hash/b.h"\n/* #include "block/pool.h" */\n', {}),
+    ("include-direction", "src/cache/a.c", '#include "tier/host.h"\n', '#include "block/pool.h"\n',
+     {}),
+    ("include-direction", "src/tier/a.c", '#include "group/full.h"\n', '#include "cache/a.h"\n',
+     {}),
+    ("include-room-name", "src/hash/a.c", '#include "arena.h"\n', '#include "base/arena.h"\n',
+     {"src/base/arena.h": ""}),
+    ("include-room-name", "src/hash/a.c", '#include "../base/arena.h"\n', '#include "b.h"\n',
+     {"src/base/arena.h": "", "src/hash/b.h": ""}),
+    ("include-guard", "src/base/a.h", "int a;\n",
+     "/* base/a.h */\n#ifndef QR_BASE_A_H\n#define QR_BASE_A_H\nint a;\n#endif\n", {}),
+    ("include-guard", "include/quire/a.h", "#ifndef QR_A_H\n#define QR_A_H\n#endif\n",
+     "#ifndef QUIRE_A_H\n#define QUIRE_A_H\n#endif\n", {}),
+    ("include-guard", "tests/model/a.h", "#pragma once\n",
+     "#ifndef MODEL_A_H\n#define MODEL_A_H\n#endif /* MODEL_A_H */\n", {}),
+    ("memory-calls", "src/hash/a.c", "p = malloc(4);\n",
+     "allocator->free(allocator->user, p);\na.free(p);\nqr_free(p);\n/* malloc(4) */\n", {}),
+    ("memory-calls", "src/hash/a.c", "q = strdup (p);\n", 's = "free(p)";\nvoid (*free)(void *);\n',
+     {}),
+    ("print-calls", "src/hash/a.c", "fprintf(stderr, s);\n", "snprintf(s, 4, f);\n", {}),
+    ("abort-calls", "src/hash/a.c", "assert(a);\n",
+     "qr_assert(a);\n_Static_assert(1, s);\nqr_abort(x);\n", {}),
+    ("world-calls", "src/base/a.c", "t = time(NULL);\n", "t = hooks->time(u);\nlifetime(3);\n", {}),
+    ("world-calls", "src/base/a.c", "clock_gettime(CLOCK_MONOTONIC, &t);\n", "now_ns(u);\n", {}),
+    ("unsafe-calls", "tests/t.c", "sprintf(s, f);\n", "snprintf(s, n, f);\nstrncat(a, b, n);\n",
+     {}),
+    ("locks", "src/block/a.c", "pthread_mutex_lock(&m);\n", "/* pthread_mutex_lock */\n", {}),
+    ("notes", "docs/a.md", "TO" + "DO: more\n", "mktemp XX" + "XXXX, TO" + "DOs\n", {}),
+    ("notes", "src/base/a.c", "/* FIX" + "ME */\n", "/* fix me */\n", {}),
+    ("machine-paths", "tests/run.sh", f"cd {SLASH}work/main\n", "cd $ROOT/work/main ../work/a\n",
+     {}),
+    ("machine-paths", "docs/a.md", f"see {SLASH}home/ann/x\n", "see https://host/home/ann\n", {}),
+    ("machine-paths", "a.txt", f"'{SLASH}root'\n", "a/root and/or /rooted\n", {}),
+    ("file-size", "data/a.txt", "x" * 1_500_001, "x" * 1_500_000, {}),
+]
+
+
+def findings(rule, path, text, others):
+    """The lines that one rule finds in one file."""
+    sources = [Source(path, text)] + [Source(p, t) for p, t in others.items()]
+    chosen = [r for r in RULES if r.name == rule]
+    return [line for p, line, _, _ in check.apply_rules(sources, chosen) if p == path]
+
+
+class Rules(unittest.TestCase):
+    def test_every_rule_has_a_case(self):
+        tested_apart = {"file-pair"}  # decided by the other files, not by the text
+        self.assertEqual({r.name for r in RULES}, {c[0] for c in CASES} | tested_apart)
+
+    def test_bad_is_found_and_good_is_not(self):
+        for rule, path, bad, good, others in CASES:
+            with self.subTest(rule=rule, bad=bad[:60]):
+                self.assertTrue(findings(rule, path, bad, others))
+            with self.subTest(rule=rule, good=good[:60]):
+                self.assertEqual(findings(rule, path, good, others), [])
+
+    def test_file_pair(self):
+        for path, others, found in (
+            ("src/block/a.c", [], [1]),
+            ("src/block/a.c", ["src/base/a.h"], [1]),
+            ("src/block/a.c", ["src/block/a.h"], []),
+            ("src/base/a.c", ["include/quire/a.h"], []),
+            ("src/api/pool_api.c", [], []),
+            ("src/block/pool_check.c", [], []),
+            ("src/block/map_check.c", [], [1]),
+        ):
+            with self.subTest(path=path, others=others):
+                got = findings("file-pair", path, "int a;\n", dict.fromkeys(others, ""))
+                self.assertEqual(got, found)
+
+    def test_home_of_a_call(self):
+        for rule, home, call in (
+            ("memory-calls", "src/base/memory.c", "free(p);\n"),
+            ("print-calls", "src/base/assert.c", "fprintf(f, s);\n"),
+            ("abort-calls", "src/base/assert.c", "abort();\n"),
+            ("world-calls", "src/base/hooks.c", "getrandom(p, n, 0);\n"),
+        ):
+            with self.subTest(rule=rule):
+                self.assertEqual(findings(rule, home, call, {}), [])
+                self.assertEqual(findings(rule, "src/base/other.c", call, {}), [1])
+
+    def test_rooms(self):
+        order = ["base", "hash", "block", "group", "cache", "sched"]
+        for i, room in enumerate(order):
+            for j, other in enumerate(order):
+                self.assertEqual(may_include(room, other), j <= i, (room, other))
+            for leaf in ("tier", "obs", "api"):
+                self.assertFalse(may_include(room, leaf))
+            self.assertTrue(may_include("api", room))
+        self.assertFalse(may_include("tier", "obs"))
+
+    def test_guards(self):
+        self.assertEqual(expected_guard("include/quire.h"), "QUIRE_H")
+        self.assertEqual(expected_guard("include/quire/pool.h"), "QUIRE_POOL_H")
+        self.assertEqual(expected_guard("src/tier/file/log.h"), "QR_TIER_FILE_LOG_H")
+
+
+class Parsing(unittest.TestCase):
+    def test_strip(self):
+        self.assertEqual(strip('a("/* b */"); // c'), 'a("       ");     ')
+        self.assertEqual(strip("a /* b\n*/ c"), "a     \n   c")
+        self.assertEqual(strip("'\"' x '\\'' y"), "' ' x '  ' y")
+        self.assertEqual(strip('"a" /* "b" */', keep_strings=True), '"a"          ')
+
+    def test_function_name(self):
+        for text, name in (
+            ("static int f(void)", "f"),
+            ("int f(void (*g)(int))", "f"),
+            ("int f(void) __attribute__((cold))", "f"),
+            ("struct a", None),
+            ("int a[] =", None),
+            ("", None),
+        ):
+            self.assertEqual(function_name(text), name, text)
+
+    def test_functions(self):
+        text = 'extern "C" {\n/* } */\nint f(void)\n{\n#if A\n    if (a) {\n#else\n    if (b) {\n'
+        text += '#endif\n        s = "}";\n    }\n}\n}\nstatic int\ng(int a)\n{\n}\n'
+        got = [(f.name, f.first_line, f.last_line) for f in Source("a.c", text).functions]
+        self.assertEqual(got, [("f", 3, 12), ("g", 14, 17)])
+
+
+class Trees(unittest.TestCase):
+    """The whole program over small trees on disk."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = Path(self.folder.name)
+        (self.root / "src/base").mkdir(parents=True)
+        (self.root / "build").mkdir()
+        (self.root / "build/junk.c").write_text("int\ta;")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def run_check(self, with_format=False):
+        out = io.StringIO()
+        return check.check(self.root, with_format, out), out.getvalue()
+
+    def test_unpacked_tree(self):
+        (self.root / "src/base/a.c").write_text("int\ta;\n")
+        (self.root / "src/base/a.h").write_text(
+            "#ifndef QR_BASE_A_H\n#define QR_BASE_A_H\n#endif\n")
+        number, said = self.run_check()
+        self.assertEqual(number, 1)
+        self.assertIn("src/base/a.c:1: a tab", said)
+        self.assertIn(f"style: 2 files, {len(RULES)} rules, 1 findings", said)
+
+    @unittest.skipUnless(shutil.which("git"), "git is not installed")
+    def test_checkout(self):
+        subprocess.run(["git", "init", "-q", str(self.root)], check=True)
+        (self.root / ".gitignore").write_text("/build/\n")
+        (self.root / "new.txt").write_text(f"{SLASH}work/x\n")
+        number, said = self.run_check()
+        self.assertEqual(number, 1)
+        self.assertIn("new.txt:1: ", said)
+        self.assertIn("style: 2 files", said)
+
+    @unittest.skipUnless(check.find_clang_format()[0], "no clang-format of the right version")
+    def test_clang_format(self):
+        (self.root / ".clang-format").write_text("BasedOnStyle: LLVM\n")
+        (self.root / "b.c").write_text("int  a;\nint b;\n")
+        number, said = self.run_check(with_format=True)
+        self.assertEqual(number, 1)
+        self.assertIn("b.c:1: clang-format would change this", said)
+
+
+if __name__ == "__main__":
+    unittest.main()

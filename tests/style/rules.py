@@ -1,0 +1,289 @@
+"""The style rules: each is a small function, and RULES is the table of all of them.
+
+A rule gets one file and the repository, and yields (line, message) for each finding. Parsing is by
+regular expressions over code whose comments and strings are blanked (csource.py): enough for this
+code base, and it needs no compiler.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Callable
+
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 80
+MAX_COLUMNS = 100
+MAX_FILE_BYTES = 1_500_000
+
+# From the bottom up; a room of the core includes itself and what is below it.
+CORE = ("base", "hash", "block", "group", "cache", "sched")
+LEAVES = ("tier", "obs")
+LEAF_MAY_INCLUDE = ("base", "hash", "block", "cache", "sched")
+
+# Sources without a header of their own, and why.
+NO_HEADER = {
+    r"src/api/\w+_api\.c": "defines what a public header declares",
+    r"src/block/pool_check\.c": "the walker of pool.h, apart because it is long",
+}
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What a rule may ask about the other files."""
+
+    paths: frozenset = frozenset()
+    public_functions: frozenset = frozenset()
+
+
+@dataclass(frozen=True)
+class Rule:
+    name: str
+    reason: str
+    applies: Callable
+    check: Callable = field(repr=False)
+
+
+def is_c(path):
+    return path.endswith((".c", ".h", ".cpp"))
+
+
+def in_src(path):
+    return is_c(path) and path.startswith("src/")
+
+
+def in_include(path):
+    return is_c(path) and path.startswith("include/")
+
+
+def is_header(path):
+    return path.endswith(".h")
+
+
+def any_file(_path):
+    return True
+
+
+# ---- shape of the text ------------------------------------------------------
+
+
+def file_length(source, _repo):
+    if len(source.lines) > MAX_FILE_LINES:
+        yield MAX_FILE_LINES + 1, f"{len(source.lines)} lines, at most {MAX_FILE_LINES}"
+
+
+def function_length(source, _repo):
+    for f in source.functions:
+        length = f.last_line - f.first_line + 1
+        if length > MAX_FUNCTION_LINES:
+            yield f.first_line, f"{f.name} has {length} lines, at most {MAX_FUNCTION_LINES}"
+
+
+def line_length(source, _repo):
+    for number, line in enumerate(source.lines, 1):
+        if len(line) > MAX_COLUMNS:
+            yield number, f"{len(line)} columns, at most {MAX_COLUMNS}"
+
+
+def tabs(source, _repo):
+    for number, line in enumerate(source.lines, 1):
+        if "\t" in line:
+            yield number, "a tab"
+
+
+def trailing_blanks(source, _repo):
+    for number, line in enumerate(source.lines, 1):
+        if line != line.rstrip():
+            yield number, "blanks at the end of the line"
+
+
+def final_newline(source, _repo):
+    if not source.text.endswith("\n") or source.text.endswith("\n\n"):
+        yield len(source.lines), "the file must end with one newline"
+
+
+# ---- names ------------------------------------------------------------------
+
+
+def internal_names(source, repo):
+    for f in source.functions:
+        if f.is_static or f.name.startswith("qr_"):
+            continue
+        if f.name.startswith("quire_"):
+            if f.name not in repo.public_functions:
+                yield f.first_line, f"{f.name} is in no public header: static or qr_"
+        else:
+            yield f.first_line, f"{f.name} is visible to the linker: static or qr_"
+
+
+def _declared_names(source):
+    """(position, name) of what a header defines: macros, tags, types, functions, constants."""
+    for m in re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", source.code, re.M):
+        yield m.start(1), m[1]
+    for m in re.finditer(r"\b(?:struct|union|enum)\s+(\w+)\s*\{", source.code):
+        yield m.start(1), m[1]
+    for m in re.finditer(r"\btypedef\b[^;{}]*(?:\{[ \n]*\}\s*)?\b(\w+)\s*;", source.outside):
+        yield m.start(1), m[1]
+    for m in re.finditer(r"\btypedef\b[^;{}()]*\(\s*\*\s*(\w+)\s*\)", source.outside):
+        yield m.start(1), m[1]
+    for m in re.finditer(r"(?:^|[;{}])[^;{}()]*?\b(\w+)\s*\([^;{}]*\)\s*[;{]", source.outside):
+        if m[1] != "__attribute__":
+            yield m.start(1), m[1]
+    for body in re.finditer(r"\benum\b[^{};]*\{([^}]*)\}", source.undirected):
+        for m in re.finditer(r"(?:^|,)\s*([A-Za-z_]\w*)", body[1]):
+            yield body.start(1) + m.start(1), m[1]
+
+
+def public_names(source, _repo):
+    seen = set()
+    for position, name in _declared_names(source):
+        if not name.startswith(("quire_", "QUIRE_")) and (position, name) not in seen:
+            seen.add((position, name))
+            yield source.line_of(position), f"{name} is neither quire_ nor QUIRE_"
+
+
+# ---- rooms ------------------------------------------------------------------
+
+
+def _quoted_includes(source):
+    for m in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', source.bare, re.M):
+        yield source.line_of(m.start(1)), m[1]
+
+
+def may_include(room, other):
+    if room == other or room == "api":
+        return True
+    if room in LEAVES:
+        return other in LEAF_MAY_INCLUDE
+    return room in CORE and other in CORE and CORE.index(other) < CORE.index(room)
+
+
+def include_direction(source, _repo):
+    for line, target in _quoted_includes(source):
+        other = target.split("/")[0]
+        if other in (*CORE, *LEAVES, "api") and "/" in target:
+            if not may_include(source.room, other):
+                yield line, f"{source.room} must not include {target}"
+
+
+def include_room_name(source, repo):
+    folder = source.path.rsplit("/", 1)[0]
+    for line, target in _quoted_includes(source):
+        if ".." in target.split("/"):
+            yield line, f'"{target}" climbs; write "room/file.h"'
+        elif "/" not in target and f"{folder}/{target}" not in repo.paths:
+            yield line, f'"{target}" is not in {folder}; write "room/file.h"'
+
+
+def file_pair(source, repo):
+    if not source.path.endswith(".c"):
+        return
+    name = source.path.rsplit("/", 1)[1][:-2]
+    if f"{source.path[:-2]}.h" in repo.paths or f"include/quire/{name}.h" in repo.paths:
+        return
+    if not any(re.fullmatch(pattern, source.path) for pattern in NO_HEADER):
+        yield 1, f"no {name}.h beside it"
+
+
+def expected_guard(path):
+    """The guard's name, whole for the library's headers, else the end of it."""
+    stem = re.sub(r"\W", "_", path[:-2]).upper() + "_H"
+    if path.startswith("include/"):
+        return stem.removeprefix("INCLUDE_")
+    if path.startswith("src/"):
+        return "QR_" + stem.removeprefix("SRC_")
+    return re.sub(r"\W", "_", path.rsplit("/", 1)[-1][:-2]).upper() + "_H"
+
+
+def include_guard(source, _repo):
+    wanted = expected_guard(source.path)
+    whole = source.path.startswith(("include/", "src/"))
+    found = re.match(r"\s*#ifndef[ \t]+(\w+)\s*\n#define[ \t]+(\w+)[ \t]*\n", source.code)
+    ended = re.search(r"#endif\s*\Z", source.code)
+    if not found or found[1] != found[2] or not ended:
+        yield 1, f"no include guard {wanted}"
+    elif (found[1] != wanted) if whole else not found[1].endswith(wanted):
+        yield source.line_of(found.start(1)), f"guard {found[1]}, expected {wanted}"
+
+
+# ---- calls ------------------------------------------------------------------
+
+
+def _calls(names, home=None):
+    """A rule that finds calls of these names outside the one file that may make them."""
+    pattern = re.compile(r"(?<![\w.])(?<!->)(" + "|".join(names) + r")\s*\(")
+
+    def check(source, _repo):
+        if source.path == home:
+            return
+        for m in pattern.finditer(source.code):
+            where = f"; it belongs in {home}" if home else ""
+            yield source.line_of(m.start()), f"{m[1]}(){where}"
+
+    return check
+
+
+def locks(source, _repo):
+    if source.room in ("base", "hash", "block"):
+        words = r"\b(pthread_(?:mutex|rwlock|spin|cond|barrier|once)\w*|(?:mtx|cnd)_\w+|sem_\w+)\b"
+        for m in re.finditer(words, source.code):
+            yield source.line_of(m.start()), m[1]
+
+
+# ---- all text files ---------------------------------------------------------
+
+# Spelled in two halves, so that these lines are no findings themselves.
+_NOTES = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+_MACHINE_PATH = re.compile(r"(?<![\w.$}/-])/(?:(?:work|root)(?![\w-])|home/[A-Za-z])[^\s\"'`)]*")
+
+
+def notes(source, _repo):
+    for m in _NOTES.finditer(source.text):
+        yield source.line_of(m.start()), m[1]
+
+
+def machine_paths(source, _repo):
+    for m in _MACHINE_PATH.finditer(source.text):
+        yield source.line_of(m.start()), m[0]
+
+
+def file_size(source, _repo):
+    size = len(source.text.encode("utf-8", "surrogateescape"))
+    if size > MAX_FILE_BYTES:
+        yield 1, f"{size} bytes, at most {MAX_FILE_BYTES}"
+
+
+MEMORY = ("malloc", "calloc", "realloc", "reallocarray", "free", "aligned_alloc", "posix_memalign",
+          "mmap", "strn?dup")
+PRINT = ("v?f?printf", "f?puts", "f?putc", "putchar", "perror")
+ABORT = ("abort", "_?exit", "_Exit", "quick_exit", "assert")
+WORLD = ("s?rand", "rand_r", "s?random", "time", "gettimeofday", "clock_gettime", "clock",
+         "getrandom", "getentropy")
+UNSAFE = ("strcpy", "strcat", "v?sprintf", "gets", "strtok", "system", "popen")
+
+RULES = (
+    Rule("file-length", "a file holds one idea", is_c, file_length),
+    Rule("function-length", "a function fits a screen", is_c, function_length),
+    Rule("line-length", "two files fit side by side", is_c, line_length),
+    Rule("tabs", "columns look the same everywhere", is_c, tabs),
+    Rule("trailing-blanks", "diffs show what changed", is_c, trailing_blanks),
+    Rule("final-newline", "diffs show what changed", is_c, final_newline),
+    Rule("internal-names", "the static library must not clash with its host", in_src,
+         internal_names),
+    Rule("public-names", "the headers must not clash with their host", in_include, public_names),
+    Rule("include-direction", "rooms know only what is below them", in_src, include_direction),
+    Rule("include-room-name", "an include says which room it needs", in_src, include_room_name),
+    Rule("file-pair", "one concept is one header and one source", in_src, file_pair),
+    Rule("include-guard", "two headers never share a guard", is_header, include_guard),
+    Rule("memory-calls", "memory is taken at creation only, in one place", in_src,
+         _calls(MEMORY, "src/base/memory.c")),
+    Rule("print-calls", "a library has no terminal", in_src, _calls(PRINT, "src/base/assert.c")),
+    Rule("abort-calls", "a library does not end its host", in_src,
+         _calls(ABORT, "src/base/assert.c")),
+    Rule("world-calls", "clock and random bytes come through hooks, so that runs replay", in_src,
+         _calls(WORLD, "src/base/hooks.c")),
+    Rule("unsafe-calls", "these write without a bound or run a shell", is_c, _calls(UNSAFE)),
+    Rule("locks", "one writer for each handle: nothing to lock", in_src, locks),
+    Rule("notes", "what is left to do is an issue", any_file, notes),
+    Rule("machine-paths", "files speak of the project, not of one machine", any_file,
+         machine_paths),
+    Rule("file-size", "a clone stays small", any_file, file_size),
+)
