@@ -80,7 +80,7 @@ typedef struct quire_pool_config {
     uint32_t num_blocks;         /* the null block included; 1 to QUIRE_MAX_BLOCKS */
     quire_switch enable_caching; /* default on; off saves the memory for keys and index */
     uint32_t hash_bytes;         /* bytes of the longest hash: digest size x blocks joined; 0 = 32;
-                                    a multiple of 16, at most 4,096 */
+                                    a multiple of 16, at most 4,080 */
     void (*on_event)(void *user, const quire_event *event); /* NULL: no events */
     void *event_user;
     quire_hooks hooks;
@@ -110,7 +110,7 @@ QUIRE_API void quire_pool_destroy(quire_pool *pool);
 
 /* The cached block of a hash for each of the groups, in their order, or QUIRE_MISS when any group
  * has none; blocks is then untouched. The blocks are not touched: they can be evicted until
- * quire_pool_touch. hash.len of 0 or above hash_bytes is QUIRE_E_RANGE. */
+ * quire_pool_touch. hash.len must be a multiple of 16 and at most hash_bytes, else QUIRE_E_RANGE. */
 QUIRE_API int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash,
                                           const uint32_t *group_ids, uint32_t num_groups,
                                           quire_block *blocks);
@@ -149,7 +149,7 @@ typedef struct quire_cache_full_params {
     const void *hashes;  /* all hashes of the request, from block 0 on, hash_len bytes each */
     size_t hash_len;     /* 0 = the pool's hash_bytes */
     uint32_t num_hashes; /* at least num_full_blocks, else QUIRE_E_RANGE */
-    uint32_t group_id;
+    uint32_t group_id;   /* at most 65,535, else QUIRE_E_RANGE */
     uint32_t block_size; /* for the event only */
     void *request;       /* for the event only */
 } quire_cache_full_params;

@@ -102,7 +102,8 @@ void quire_hasher_destroy(quire_hasher *hasher)
     if (!hasher_ok(hasher))
         return;
     qr_owner owner = hasher->owner;
-    qr_memory_wipe(hasher->scratch, hasher->scratch_bytes); /* the last tokens */
+    for (int i = 0; i < 2; i++)
+        qr_memory_wipe(hasher->messages[i].bytes, hasher->message_bytes); /* the last tokens */
     qr_memory_wipe(hasher, sizeof *hasher);
     qr_owner_release(&owner);
 }
@@ -130,39 +131,42 @@ static int check_keys(const quire_extra_key *keys, size_t num_keys)
     return QUIRE_OK;
 }
 
-static int hash_block(quire_hasher *hasher, const qr_hash_input *input, void *digest)
+static int hash_block(quire_hasher *hasher, quire_bytes parent, qr_hash_input *input, void *digest)
 {
     bool tokens_ok = input->tokens != NULL || input->tokens64 != NULL || input->num_tokens == 0;
-    if (!hasher_ok(hasher) || !bytes_ok(input->parent) || !tokens_ok || digest == NULL)
+    if (!hasher_ok(hasher) || !bytes_ok(parent) || !tokens_ok || digest == NULL)
         return QUIRE_E_ARGUMENT;
     int err = check_keys(input->keys, input->num_keys);
-    if (err == QUIRE_OK && input->num_keys > hasher->max_keys)
-        err = QUIRE_E_RANGE;
-    return err == QUIRE_OK ? qr_hasher_hash(hasher, input, digest) : err;
+    if (err != QUIRE_OK)
+        return err;
+    if (input->num_tokens > hasher->block_size || parent.len > QR_HASH_MAX_PARENT ||
+        input->num_keys > hasher->max_keys)
+        return QUIRE_E_RANGE;
+    if (parent.len == 0)
+        parent = quire_hasher_none_hash(hasher);
+    input->parent_len = parent.len;
+    err = qr_hasher_encode(hasher, input, &hasher->messages[0]);
+    if (err == QUIRE_OK)
+        qr_hasher_digest(hasher, &hasher->messages[0], parent, digest);
+    return err;
 }
 
 int quire_hasher_hash_block(quire_hasher *hasher, quire_bytes parent, const quire_token *tokens,
                             size_t num_tokens, const quire_extra_key *keys, size_t num_keys,
                             void *digest)
 {
-    qr_hash_input input = {.parent = parent,
-                           .tokens = tokens,
-                           .num_tokens = num_tokens,
-                           .keys = keys,
-                           .num_keys = num_keys};
-    return hash_block(hasher, &input, digest);
+    qr_hash_input input = {
+        .tokens = tokens, .num_tokens = num_tokens, .keys = keys, .num_keys = num_keys};
+    return hash_block(hasher, parent, &input, digest);
 }
 
 int quire_hasher_hash_block64(quire_hasher *hasher, quire_bytes parent, const int64_t *tokens,
                               size_t num_tokens, const quire_extra_key *keys, size_t num_keys,
                               void *digest)
 {
-    qr_hash_input input = {.parent = parent,
-                           .tokens64 = tokens,
-                           .num_tokens = num_tokens,
-                           .keys = keys,
-                           .num_keys = num_keys};
-    return hash_block(hasher, &input, digest);
+    qr_hash_input input = {
+        .tokens64 = tokens, .num_tokens = num_tokens, .keys = keys, .num_keys = num_keys};
+    return hash_block(hasher, parent, &input, digest);
 }
 
 /* ---- chain ----------------------------------------------------------------- */

@@ -83,7 +83,7 @@ static int check_lookup(const quire_pool *pool, const void *hashes, size_t hash_
         return QUIRE_E_ARGUMENT;
     if (!pool->enable_caching)
         return QUIRE_OK; /* everything is a miss */
-    return hash_len == 0 || hash_len > pool->map.stride ? QUIRE_E_RANGE : QUIRE_OK;
+    return qr_pool_check_hash_len(pool, hash_len);
 }
 
 int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash, const uint32_t *group_ids,
@@ -218,9 +218,9 @@ int quire_pool_block_info(const quire_pool *pool, quire_block block, quire_block
         return QUIRE_E_UNKNOWN_BLOCK;
     const qr_block *b = &pool->queue.blocks[block];
     *info = (quire_block_info){.ref_cnt = b->ref_cnt, .state = qr_pool_state_of(pool, block)};
-    if (b->key_len > 0) {
+    if (qr_block_has_key(b)) {
         info->group_id = b->group_id;
-        info->hash = (quire_bytes){qr_map_hash_of(&pool->map, block), b->key_len};
+        info->hash = (quire_bytes){qr_map_hash_of(&pool->map, block), qr_block_key_len(b)};
     }
     return QUIRE_OK;
 }

@@ -1,10 +1,10 @@
 /* block/block.h - the record of one KV block: 32 bytes, ids instead of pointers.
  *
- *      ref_cnt  key_len   queue      state
+ *      ref_cnt  key       queue      state
  *      > 0      any       not in it  active    ('A')
- *      0        > 0       in it      cached    ('C')
- *      0        0         in it      empty     ('E')
- *      -        0         not in it  null      ('N'), block 0 alone
+ *      0        yes       in it      cached    ('C')
+ *      0        no        in it      empty     ('E')
+ *      -        no        not in it  null      ('N'), block 0 alone
  */
 #ifndef QR_BLOCK_BLOCK_H
 #define QR_BLOCK_BLOCK_H
@@ -16,14 +16,28 @@
 typedef struct qr_block {
     qr_link free;      /* in the free queue; first, as base/list.h asks */
     uint32_t ref_cnt;  /* users */
+    uint32_t ahead;    /* a hint: the block some places behind it in the free queue, see queue.h */
     uint32_t tag;      /* of its key, in the index */
     uint32_t dup_next; /* ring of the blocks with the same key, in the order they were cached; */
     uint32_t dup_prev; /* a block alone is its own ring; meaningless without a key */
-    uint32_t group_id; /* of its key */
-    uint16_t key_len;  /* bytes of its key's hash, 0: no key */
-    bool is_first;     /* of its key: this one is in the index */
-    bool mark;         /* used inside one call, to see a block twice */
+    uint16_t group_id; /* of its key */
+    uint8_t key_units; /* bytes of its key's hash / QR_HASH_UNIT, 0: no key */
+    bool is_first : 1; /* of its key: this one is in the index */
+    bool mark : 1;     /* used inside one call, to see a block twice */
 } qr_block;
+
+/* Hashes are 16 or 32 bytes, or several of these joined. */
+enum { QR_HASH_UNIT = 16, QR_MAX_HASH_BYTES = 255 * QR_HASH_UNIT, QR_MAX_GROUP_ID = 65535 };
+
+static inline uint32_t qr_block_key_len(const qr_block *block)
+{
+    return (uint32_t)block->key_units * QR_HASH_UNIT;
+}
+
+static inline bool qr_block_has_key(const qr_block *block)
+{
+    return block->key_units > 0;
+}
 
 _Static_assert(sizeof(qr_block) == 32, "a block record is half a cache line");
 

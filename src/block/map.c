@@ -3,7 +3,7 @@
 #include "base/assert.h"
 
 /* How many keys a run of lookups is ahead with asking for slots, and again with asking for keys. */
-enum { LOOK_AHEAD = 8 };
+enum { LOOK_AHEAD = 16 };
 
 void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t stride)
 {
@@ -23,30 +23,30 @@ void qr_map_init(qr_map *map, qr_block *blocks, uint64_t secret0, uint64_t secre
 static inline uint32_t map_tag(const qr_map *map, qr_key key)
 {
     uint64_t group = (uint64_t)key.group_id << 32 | key.len;
-    if (QR_LIKELY(key.len >= 16))
-        return qr_index_tag(&map->index, qr_load_u64(key.hash + key.len - 8),
-                            qr_load_u64(key.hash + key.len - 16) ^ group);
-    unsigned char padded[16] = {0};
-    memcpy(padded, key.hash, key.len);
-    return qr_index_tag(&map->index, qr_load_u64(padded), qr_load_u64(padded + 8) ^ group);
+    return qr_index_tag(&map->index, qr_load_u64(key.hash + key.len - 8),
+                        qr_load_u64(key.hash + key.len - 16) ^ group);
 }
 
-/* 16 bytes at a time; hashes are 16 or 32 bytes long, seldom anything else. */
-static inline bool same_bytes(const unsigned char *a, const unsigned char *b, uint32_t len)
+static inline bool same_hash(const unsigned char *a, const unsigned char *b, uint32_t len)
 {
-    uint32_t i = 0;
     uint64_t differ = 0;
-    for (; i + 16 <= len; i += 16)
+    for (uint32_t i = 0; i < len; i += QR_HASH_UNIT)
         differ |= (qr_load_u64(a + i) ^ qr_load_u64(b + i)) |
                   (qr_load_u64(a + i + 8) ^ qr_load_u64(b + i + 8));
-    return differ == 0 && (i == len || memcmp(a + i, b + i, len - i) == 0);
+    return differ == 0;
+}
+
+static inline void copy_hash(unsigned char *to, const unsigned char *from, uint32_t len)
+{
+    for (uint32_t i = 0; i < len; i += QR_HASH_UNIT)
+        memcpy(to + i, from + i, QR_HASH_UNIT);
 }
 
 static inline bool has_key(const qr_map *map, uint32_t block, qr_key key)
 {
     const qr_block *b = &map->blocks[block];
-    return b->key_len == key.len && b->group_id == key.group_id &&
-           same_bytes(qr_map_hash_of(map, block), key.hash, key.len);
+    return qr_block_key_len(b) == key.len && b->group_id == key.group_id &&
+           same_hash(qr_map_hash_of(map, block), key.hash, key.len);
 }
 
 static inline uint32_t find_tagged(const qr_map *map, qr_key key, uint32_t tag)
@@ -108,15 +108,15 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
 void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
 {
     qr_block *b = &map->blocks[block];
-    qr_assert(block != 0 && b->key_len == 0);
-    qr_assert(key.len > 0 && key.len <= map->stride);
+    qr_assert(block != 0 && !qr_block_has_key(b));
+    qr_assert(key.len > 0 && key.len <= map->stride && key.len % QR_HASH_UNIT == 0);
     uint32_t tag = map_tag(map, key);
     uint32_t first = find_tagged(map, key, tag);
     b->tag = tag;
-    b->group_id = key.group_id;
-    b->key_len = (uint16_t)key.len;
+    b->group_id = (uint16_t)key.group_id;
+    b->key_units = (uint8_t)(key.len / QR_HASH_UNIT);
     b->is_first = first == 0;
-    memcpy(map->keys + (size_t)block * map->stride, key.hash, key.len);
+    copy_hash(map->keys + (size_t)block * map->stride, key.hash, key.len);
     if (first == 0) {
         b->dup_next = b->dup_prev = block;
         qr_index_insert(&map->index, tag, block);
@@ -132,7 +132,7 @@ void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
 bool qr_map_remove(qr_map *map, uint32_t block)
 {
     qr_block *b = &map->blocks[block];
-    qr_assert(b->key_len > 0);
+    qr_assert(qr_block_has_key(b));
     uint32_t next = b->dup_next;
     bool alone = next == block;
     if (b->is_first) {
@@ -147,7 +147,7 @@ bool qr_map_remove(qr_map *map, uint32_t block)
     }
     map->blocks[b->dup_prev].dup_next = next;
     map->blocks[next].dup_prev = b->dup_prev;
-    b->key_len = 0;
+    b->key_units = 0;
     b->is_first = false;
     return !alone;
 }
@@ -156,7 +156,7 @@ void qr_map_clear(qr_map *map)
 {
     qr_index_clear(&map->index);
     for (uint32_t b = 0; b < map->num_blocks; b++) {
-        map->blocks[b].key_len = 0;
+        map->blocks[b].key_units = 0;
         map->blocks[b].is_first = false;
     }
 }
@@ -165,7 +165,8 @@ void qr_map_clear(qr_map *map)
 static uint32_t ring_length(const qr_map *map, uint32_t first)
 {
     const qr_block *blocks = map->blocks;
-    qr_key key = {qr_map_hash_of(map, first), blocks[first].key_len, blocks[first].group_id};
+    qr_key key = {qr_map_hash_of(map, first), qr_block_key_len(&blocks[first]),
+                  blocks[first].group_id};
     uint32_t length = 0;
     uint32_t block = first;
     do {
@@ -186,12 +187,12 @@ bool qr_map_is_valid(const qr_map *map)
     uint32_t firsts = 0;
     for (uint32_t block = 0; block < map->num_blocks; block++) {
         const qr_block *b = &map->blocks[block];
-        if (b->key_len == 0 && b->is_first)
+        if (!qr_block_has_key(b) && b->is_first)
             return false;
-        with_key += b->key_len > 0;
+        with_key += qr_block_has_key(b);
         if (!b->is_first)
             continue;
-        qr_key key = {qr_map_hash_of(map, block), b->key_len, b->group_id};
+        qr_key key = {qr_map_hash_of(map, block), qr_block_key_len(b), b->group_id};
         uint32_t length = ring_length(map, block);
         if (length == 0 || b->tag != map_tag(map, key) || qr_map_get(map, key) != block)
             return false;

@@ -9,7 +9,7 @@
  * Blocks of one key form a ring in the order in which they were cached; the first one is in the
  * index and is the one that is found. When it goes, the next takes its place.
  *
- *      a block is in exactly the ring of its key;  key_len > 0  <=>  it is in a ring
+ *      a block is in exactly the ring of its key;  it has a key  <=>  it is in a ring
  *      is_first  <=>  its id is in the index;      num_keys = index.used
  */
 #ifndef QR_BLOCK_MAP_H
@@ -24,9 +24,10 @@ typedef struct qr_map {
     qr_block *blocks;
     unsigned char *keys; /* stride bytes for each block */
     uint32_t num_blocks;
-    uint32_t stride; /* most bytes of a hash; a multiple of 16 */
+    uint32_t stride; /* most bytes of a hash; a multiple of QR_HASH_UNIT */
 } qr_map;
 
+/* len is a multiple of QR_HASH_UNIT and not 0. */
 typedef struct qr_key {
     const unsigned char *hash;
     uint32_t len;

@@ -2,7 +2,7 @@
 
 #include "base/hooks.h"
 
-enum { DEFAULT_HASH_BYTES = 32, MAX_HASH_BYTES = 4096 };
+enum { DEFAULT_HASH_BYTES = 32 };
 
 /* ---- making ---------------------------------------------------------------- */
 
@@ -16,7 +16,8 @@ int qr_pool_config_read(quire_pool_config *config, const quire_pool_config *call
     if (config->hash_bytes == 0)
         config->hash_bytes = DEFAULT_HASH_BYTES;
     bool blocks_ok = config->num_blocks >= 1 && config->num_blocks <= QUIRE_MAX_BLOCKS;
-    bool hash_ok = config->hash_bytes % 16 == 0 && config->hash_bytes <= MAX_HASH_BYTES;
+    bool hash_ok =
+        config->hash_bytes % QR_HASH_UNIT == 0 && config->hash_bytes <= QR_MAX_HASH_BYTES;
     bool switch_ok = config->enable_caching == QUIRE_ON || config->enable_caching == QUIRE_OFF;
     return blocks_ok && hash_ok && switch_ok ? QUIRE_OK : QUIRE_E_CONFIG;
 }
@@ -55,11 +56,19 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
     qr_queue_init(&pool->queue, blocks, config->num_blocks, QUIRE_NULL_BLOCK + 1);
     if (pool->enable_caching)
         qr_map_init(&pool->map, blocks, secret[0], secret[1]);
+    for (uint32_t i = 0; i < QR_POOL_SCOUTS; i++)
+        pool->scouted[i] = QUIRE_NULL_BLOCK;
     publish_counts(pool);
     return QUIRE_OK;
 }
 
 /* ---- small parts ----------------------------------------------------------- */
+
+int qr_pool_check_hash_len(const quire_pool *pool, size_t len)
+{
+    bool ok = len > 0 && len <= pool->map.stride && len % QR_HASH_UNIT == 0;
+    return ok ? QUIRE_OK : QUIRE_E_RANGE;
+}
 
 static int check_block(const quire_pool *pool, uint32_t block)
 {
@@ -72,7 +81,7 @@ static int check_block(const quire_pool *pool, uint32_t block)
 static void evict(quire_pool *pool, uint32_t block)
 {
     qr_block *b = &pool->queue.blocks[block];
-    uint32_t hash_bytes = b->key_len;
+    uint32_t hash_bytes = qr_block_key_len(b);
     bool still_cached = qr_map_remove(&pool->map, block);
     pool->num_cached -= b->ref_cnt == 0;
     if (pool->on_event == NULL)
@@ -87,14 +96,13 @@ static void evict(quire_pool *pool, uint32_t block)
     pool->on_event(pool->event_user, &event);
 }
 
-/* What the next call will need: the block at the head and, if it is cached, its place in the index.
- */
-static void prefetch_head(const quire_pool *pool)
+/* The queue fetches the record of a block that will be taken QR_QUEUE_AHEAD blocks later. Halfway
+ * there the record has arrived, and says where in the index the block's key is: fetch that too. */
+static inline void scout(quire_pool *pool, uint32_t taken)
 {
-    uint32_t head = qr_queue_head(&pool->queue);
-    if (pool->queue.blocks[head].key_len > 0)
-        qr_map_prefetch_remove(&pool->map, head);
-    qr_prefetch_write(&pool->queue.blocks[qr_queue_next(&pool->queue, head)]);
+    uint32_t place = pool->num_taken++ % QR_POOL_SCOUTS;
+    qr_map_prefetch_remove(&pool->map, pool->scouted[place]);
+    pool->scouted[place] = pool->queue.blocks[taken].ahead;
 }
 
 /* ---- operations ------------------------------------------------------------ */
@@ -105,20 +113,16 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
         return QUIRE_E_RANGE;
     if (n > pool->queue.num_free)
         return QUIRE_NO_SPACE;
-    qr_block *blocks = pool->queue.blocks;
-    qr_queue_popleft_n(&pool->queue, n, out);
-    if (pool->num_cached > 0) {
-        for (uint32_t i = 0; i < n; i++)
-            if (blocks[out[i]].key_len > 0)
-                qr_map_prefetch_remove(&pool->map, out[i]);
-        for (uint32_t i = 0; i < n; i++)
-            if (blocks[out[i]].key_len > 0)
-                evict(pool, out[i]);
-        prefetch_head(pool);
-    }
     for (uint32_t i = 0; i < n; i++) {
-        qr_assert_internal(blocks[out[i]].ref_cnt == 0);
-        blocks[out[i]].ref_cnt = 1;
+        uint32_t block = qr_queue_popleft(&pool->queue);
+        qr_block *b = &pool->queue.blocks[block];
+        qr_assert_internal(b->ref_cnt == 0);
+        if (qr_block_has_key(b)) {
+            scout(pool, block);
+            evict(pool, block);
+        }
+        b->ref_cnt = 1;
+        out[i] = block;
     }
     publish_counts(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
@@ -132,15 +136,20 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         int err = check_block(pool, blocks[i]);
         if (QR_UNLIKELY(err != QUIRE_OK))
             return err;
-        if (QR_UNLIKELY(records[blocks[i]].ref_cnt > UINT32_MAX - n))
+        const qr_block *b = &records[blocks[i]];
+        if (QR_UNLIKELY(b->ref_cnt > UINT32_MAX - n))
             return QUIRE_E_OVERFLOW;
+        if (b->ref_cnt == 0) { /* leaving the queue writes to its neighbours */
+            qr_prefetch_write(&records[b->free.prev]);
+            qr_prefetch_write(&records[b->free.next]);
+        }
     }
     for (uint32_t i = 0; i < n; i++) {
         qr_block *b = &records[blocks[i]];
         if (b->ref_cnt++ > 0)
             continue;
         qr_queue_remove(&pool->queue, blocks[i]);
-        pool->num_cached -= b->key_len > 0;
+        pool->num_cached -= qr_block_has_key(b);
     }
     publish_counts(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
@@ -180,7 +189,7 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         if (b->ref_cnt > 0 || qr_queue_contains(&pool->queue, blocks[i]))
             continue;
         qr_queue_append(&pool->queue, blocks[i]);
-        pool->num_cached += b->key_len > 0;
+        pool->num_cached += qr_block_has_key(b);
     }
     publish_counts(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
@@ -205,7 +214,7 @@ static int check_uncached(quire_pool *pool, const quire_cache_full_params *p)
         if (block == QUIRE_NULL_BLOCK)
             continue;
         err = check_block(pool, block);
-        if (err == QUIRE_OK && (records[block].key_len > 0 || records[block].mark))
+        if (err == QUIRE_OK && (qr_block_has_key(&records[block]) || records[block].mark))
             err = QUIRE_E_ALREADY_CACHED;
         if (err != QUIRE_OK)
             break;
@@ -240,9 +249,11 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
 {
     if (p->num_cached_blocks >= p->num_full_blocks)
         return QUIRE_OK;
-    if (p->num_full_blocks > p->num_hashes || p->hash_len > pool->map.stride)
+    if (p->num_full_blocks > p->num_hashes || p->group_id > QR_MAX_GROUP_ID)
         return QUIRE_E_RANGE;
-    int err = check_uncached(pool, p);
+    int err = qr_pool_check_hash_len(pool, p->hash_len);
+    if (err == QUIRE_OK)
+        err = check_uncached(pool, p);
     if (err != QUIRE_OK)
         return err;
     for (uint32_t i = p->num_cached_blocks; i < p->num_full_blocks; i++) {
@@ -266,7 +277,7 @@ int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
             return err;
     }
     for (uint32_t i = 0; i < n; i++)
-        if (pool->queue.blocks[blocks[i]].key_len > 0)
+        if (qr_block_has_key(&pool->queue.blocks[blocks[i]]))
             evict(pool, blocks[i]);
     publish_counts(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));

@@ -16,12 +16,16 @@
 
 #include <stdatomic.h>
 
+enum { QR_POOL_SCOUTS = QR_QUEUE_AHEAD / 2 };
+
 struct quire_pool {
     uint32_t magic;
     bool enable_caching;
     uint32_t num_cached;
     qr_queue queue;
-    qr_map map;              /* not carved when caching is off */
+    qr_map map;                       /* not carved when caching is off */
+    uint32_t scouted[QR_POOL_SCOUTS]; /* ring of blocks to be taken soon, see pool.c */
+    uint32_t num_taken;
     _Atomic uint64_t counts; /* num_free << 32 | num_cached, as other threads see them */
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
@@ -36,6 +40,9 @@ int qr_pool_config_read(quire_pool_config *config, const quire_pool_config *call
 quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config);
 /* QUIRE_OK or QUIRE_E_RANDOM. */
 int qr_pool_init(quire_pool *pool, const quire_pool_config *config);
+
+/* QUIRE_OK or QUIRE_E_RANGE: what a hash's length must be in this pool. */
+int qr_pool_check_hash_len(const quire_pool *pool, size_t len);
 
 int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out);
 int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n);

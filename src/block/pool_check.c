@@ -9,7 +9,7 @@ char qr_pool_state_of(const quire_pool *pool, uint32_t block)
         return 'N';
     if (!qr_queue_contains(&pool->queue, block))
         return 'A';
-    return b->key_len > 0 ? 'C' : 'E';
+    return qr_block_has_key(b) ? 'C' : 'E';
 }
 
 /* A block is in the queue exactly when nobody uses it; marks are down between calls. */
@@ -20,7 +20,7 @@ static bool block_is_valid(const quire_pool *pool, uint32_t block)
     if (b->mark)
         return false;
     if (block == QUIRE_NULL_BLOCK)
-        return !queued && b->ref_cnt == 0 && b->key_len == 0;
+        return !queued && b->ref_cnt == 0 && !qr_block_has_key(b);
     return queued == (b->ref_cnt == 0);
 }
 
@@ -36,7 +36,7 @@ bool qr_pool_is_valid(const quire_pool *pool)
         char state = qr_pool_state_of(pool, block);
         queued += state == 'C' || state == 'E';
         cached += state == 'C';
-        if (!pool->enable_caching && pool->queue.blocks[block].key_len > 0)
+        if (!pool->enable_caching && qr_block_has_key(&pool->queue.blocks[block]))
             return false;
     }
     uint64_t counts = atomic_load_explicit(&pool->counts, memory_order_relaxed);

@@ -10,30 +10,43 @@ enum {
     HEAD_1_BYTE = 24 /* then 2, 4, 8 bytes: 25, 26, 27 */
 };
 
-/* A head with its number in the shortest form; without a branch for numbers of 32 bits. */
-static inline unsigned char *put_head32(unsigned char *p, uint32_t major, uint32_t v)
+/* A head with its number in the shortest form. */
+static unsigned char *put_head(unsigned char *p, uint32_t major, uint64_t v)
 {
-    uint32_t form = (uint32_t)(v > 23) + (uint32_t)(v > 0xff) + (uint32_t)(v > 0xffff);
-    uint32_t bytes = 0x04020100u >> (8 * form) & 0xff;
-    uint32_t head = form == 0 ? v : HEAD_1_BYTE - 1 + form;
-    uint64_t number = (uint64_t)__builtin_bswap32(v) >> (32 - 8 * bytes);
-    qr_store_u64(p, qr_le_u64(number << 8 | (major | head)));
+    if (v < HEAD_1_BYTE) {
+        *p = (unsigned char)(major | v);
+        return p + 1;
+    }
+    uint32_t form = (uint32_t)(v > 0xff) + (uint32_t)(v > 0xffff) + (uint32_t)(v > 0xffffffff);
+    uint32_t bytes = 1u << form;
+    *p = (unsigned char)(major | (HEAD_1_BYTE + form));
+    qr_store_u64(p + 1, qr_be_u64(v << (64 - 8 * bytes)));
     return p + 1 + bytes;
 }
 
-static unsigned char *put_head(unsigned char *p, uint32_t major, uint64_t v)
-{
-    if (v <= UINT32_MAX)
-        return put_head32(p, major, (uint32_t)v);
-    *p++ = (unsigned char)(major | (HEAD_1_BYTE + 3));
-    qr_store_u64(p, qr_be_u64(v));
-    return p + 8;
-}
+/* What to write for a number whose highest bit is at a place: the head in the top byte, how far the
+ * number is shifted below it in the lowest, and how many bytes count in the next. */
+#define TOKEN_FORM(head, bytes) ((uint64_t)(head) << 56 | (bytes) << 8 | (64 - 8 * (bytes)))
+#define EIGHT(x)                x, x, x, x, x, x, x, x
+#define SMALL                   TOKEN_FORM(MAJOR_UINT, 1)
+#define BYTE                    TOKEN_FORM(HEAD_1_BYTE, 2)
+static const uint64_t TOKEN_FORMS[64] = {
+    /* below 24, the number is its own head */
+    SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, EIGHT(SMALL), EIGHT(SMALL),
+    EIGHT(SMALL),
+    /* from 24 on */
+    EIGHT(BYTE), EIGHT(TOKEN_FORM(HEAD_1_BYTE + 1, 3)), EIGHT(TOKEN_FORM(HEAD_1_BYTE + 2, 5)),
+    EIGHT(TOKEN_FORM(HEAD_1_BYTE + 2, 5))};
 
-static inline unsigned char *put_token(unsigned char *p, int32_t value)
+/* A token id that is not negative. Ids are as good as random: a branch on their size would be
+ * mispredicted at every other token, so the form comes from a table. */
+static inline unsigned char *put_token(unsigned char *p, uint32_t v)
 {
-    uint32_t sign = (uint32_t)(value >> 31); /* all ones when negative: -1 - n is stored as n */
-    return put_head32(p, MAJOR_NEGATIVE & sign, (uint32_t)value ^ sign);
+    uint32_t top = 31u ^ (uint32_t)__builtin_clz(v | 1);
+    uint64_t form = TOKEN_FORMS[top | (uint32_t)(v > 23) << 5];
+    uint64_t word = form | (uint64_t)v << (form & 63); /* the low bytes do not count */
+    qr_store_u64(p, qr_be_u64(word));
+    return p + (form >> 8 & 0xff);
 }
 
 static unsigned char *put_int(unsigned char *p, int64_t value)
@@ -66,27 +79,40 @@ static unsigned char *put_key(unsigned char *p, const quire_extra_key *key)
     }
 }
 
-size_t qr_cbor_encode(unsigned char *out, const qr_hash_input *input)
+static unsigned char *put_tokens(unsigned char *p, const qr_hash_input *in)
 {
-    unsigned char *p = put_head(out, MAJOR_ARRAY, 3);
-    p = put_string(p, MAJOR_BYTES, input->parent);
-    p = put_head(p, MAJOR_ARRAY, input->num_tokens);
-    if (input->tokens != NULL)
-        for (size_t i = 0; i < input->num_tokens; i++)
-            p = put_token(p, input->tokens[i]);
+    int32_t signs = -1;
+    if (in->tokens != NULL)
+        signs = 0;
+    for (size_t i = 0; in->tokens != NULL && i < in->num_tokens; i++)
+        signs |= in->tokens[i];
+    if (signs >= 0)
+        for (size_t i = 0; i < in->num_tokens; i++)
+            p = put_token(p, (uint32_t)in->tokens[i]);
     else
-        for (size_t i = 0; i < input->num_tokens; i++)
-            p = put_int(p, input->tokens64[i]);
+        for (size_t i = 0; i < in->num_tokens; i++)
+            p = put_int(p, in->tokens != NULL ? in->tokens[i] : in->tokens64[i]);
+    return p;
+}
+
+void qr_cbor_encode(qr_message *out, const qr_hash_input *input)
+{
+    unsigned char *p = put_head(out->bytes, MAJOR_ARRAY, 3);
+    p = put_head(p, MAJOR_BYTES, input->parent_len);
+    out->parent_at = (size_t)(p - out->bytes);
+    p += input->parent_len;
+    p = put_head(p, MAJOR_ARRAY, input->num_tokens);
+    p = put_tokens(p, input);
     if (input->num_keys == 0)
         *p++ = CBOR_NULL;
     else
         p = put_head(p, MAJOR_ARRAY, input->num_keys);
     for (size_t i = 0; i < input->num_keys; i++)
         p = put_key(p, &input->keys[i]);
-    return (size_t)(p - out);
+    out->len = (size_t)(p - out->bytes);
 }
 
-size_t qr_cbor_encode_text(unsigned char *out, quire_bytes text)
+void qr_cbor_encode_text(qr_message *out, quire_bytes text)
 {
-    return (size_t)(put_string(out, MAJOR_TEXT, text) - out);
+    out->len = (size_t)(put_string(out->bytes, MAJOR_TEXT, text) - out->bytes);
 }

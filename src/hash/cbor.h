@@ -11,8 +11,8 @@
 
 #include "hash/input.h"
 
-/* Returns how many bytes were written. */
-size_t qr_cbor_encode(unsigned char *out, const qr_hash_input *input);
-size_t qr_cbor_encode_text(unsigned char *out, quire_bytes text);
+/* Fill in a message's len and parent_at. */
+void qr_cbor_encode(qr_message *out, const qr_hash_input *input);
+void qr_cbor_encode_text(qr_message *out, quire_bytes text);
 
 #endif

@@ -13,53 +13,85 @@ void qr_chain_init(const quire_hasher *hasher, quire_chain *chain)
     *chain = (quire_chain){.block_size = hasher->block_size};
 }
 
-/* One block on its way through: where it stands, and what came before. */
-typedef struct chain_step {
+/* The blocks of one append, on their way through. Each is encoded one step before it is hashed, while
+ * the processor is still busy with the hash of the block before. */
+typedef struct chain_walk {
+    quire_hasher *hasher;
+    const quire_token *tokens; /* not encoded yet */
+    qr_hash_input input;
     qr_extra_cursor extra;
-    quire_bytes parent;
-    uint64_t start; /* position of the block's first token */
-} chain_step;
+    quire_bytes parent; /* of the block to be hashed next */
+    uint64_t start;     /* position of the block to be encoded next */
+    uint32_t turn;      /* whose message is free */
+} chain_walk;
 
-static int hash_next(quire_hasher *hasher, chain_step *step, const quire_token *tokens,
-                     unsigned char *digest)
-{
-    qr_hash_input input = {.parent = step->parent,
-                           .tokens = tokens,
-                           .num_tokens = hasher->block_size,
-                           .keys = hasher->keys};
-    uint64_t end = step->start + hasher->block_size;
-    if (step->extra.extra != NULL &&
-        !qr_extra_of_block(&step->extra, step->start, end, hasher->keys, hasher->max_keys,
-                           &input.num_keys))
-        return QUIRE_E_RANGE;
-    int err = qr_hasher_hash(hasher, &input, digest);
-    step->parent = (quire_bytes){digest, hasher->digest_bytes};
-    step->start = end;
-    return err;
-}
-
-static chain_step first_step(const quire_hasher *hasher, const quire_chain *chain,
-                             const quire_extra_keys *extra)
+static chain_walk begin_walk(quire_hasher *hasher, const quire_chain *chain,
+                             const quire_token *tokens, const quire_extra_keys *extra)
 {
     bool continues = chain->num_blocks > 0;
     bool only_last = continues && (hasher->quirks & QUIRE_QUIRK(MM_LAST_FEATURE)) != 0;
-    return (chain_step){.extra = qr_extra_begin(extra, only_last),
-                        .parent = {chain->parent, chain->parent_len},
-                        .start = chain->num_blocks * hasher->block_size};
+    quire_bytes parent = {chain->parent, chain->parent_len};
+    if (!continues)
+        parent = (quire_bytes){hasher->none_hash, hasher->none_hash_len};
+    return (chain_walk){
+        .hasher = hasher,
+        .tokens = tokens,
+        .input = {.parent_len = parent.len, .num_tokens = hasher->block_size, .keys = hasher->keys},
+        .extra = qr_extra_begin(extra, only_last),
+        .parent = parent,
+        .start = chain->num_blocks * hasher->block_size};
+}
+
+/* The next block's tokens: from the caller's array or, for the first, the tail completed from it. The
+ * tail grows past tail_len, which is no change of the chain yet. */
+static const quire_token *next_tokens(chain_walk *walk, quire_chain *chain)
+{
+    const quire_token *block = walk->tokens;
+    size_t used = chain->block_size;
+    if (chain->tail_len > 0 && walk->start == chain->num_blocks * chain->block_size) {
+        used -= chain->tail_len;
+        memcpy(chain->tail + chain->tail_len, walk->tokens, used * sizeof *walk->tokens);
+        block = chain->tail;
+    }
+    walk->tokens += used;
+    return block;
+}
+
+static int encode_next(chain_walk *walk, quire_chain *chain)
+{
+    quire_hasher *hasher = walk->hasher;
+    walk->input.tokens = next_tokens(walk, chain);
+    uint64_t end = walk->start + hasher->block_size;
+    if (walk->extra.extra != NULL &&
+        !qr_extra_of_block(&walk->extra, walk->start, end, hasher->keys, hasher->max_keys,
+                           &walk->input.num_keys))
+        return QUIRE_E_RANGE;
+    int err = qr_hasher_encode(hasher, &walk->input, &hasher->messages[walk->turn & 1]);
+    walk->input.parent_len = hasher->digest_bytes;
+    walk->start = end;
+    walk->turn++;
+    return err;
+}
+
+/* Hashes the block that was encoded at a turn. */
+static void digest_next(chain_walk *walk, uint32_t turn, unsigned char *digest)
+{
+    quire_hasher *hasher = walk->hasher;
+    qr_hasher_digest(hasher, &hasher->messages[turn & 1], walk->parent, digest);
+    walk->parent = (quire_bytes){digest, hasher->digest_bytes};
 }
 
 /* What changes in the chain, once everything has gone well. */
-static void commit(quire_chain *chain, const chain_step *last, size_t num_new,
-                   const quire_token *rest, uint32_t rest_len)
+static void commit(quire_chain *chain, const chain_walk *walk, size_t num_new, uint32_t rest_len)
 {
     if (num_new > 0) {
         chain->num_blocks += num_new;
-        chain->parent_len = (uint32_t)last->parent.len;
-        memcpy(chain->parent, last->parent.data, last->parent.len);
+        chain->parent_len = (uint32_t)walk->parent.len;
+        memcpy(chain->parent, walk->parent.data, walk->parent.len);
         chain->tail_len = 0;
     }
     if (rest_len > 0)
-        memcpy(chain->tail + chain->tail_len, rest, rest_len * sizeof *rest);
+        memcpy(chain->tail + chain->tail_len, walk->tokens, rest_len * sizeof *walk->tokens);
     chain->tail_len += rest_len;
 }
 
@@ -68,26 +100,18 @@ int qr_chain_append(quire_hasher *hasher, quire_chain *chain, const quire_token 
                     size_t *num_new)
 {
     qr_assert(chain->tail_len < chain->block_size);
-    uint32_t block_size = chain->block_size;
-    size_t new_blocks = (chain->tail_len + n) / block_size;
+    size_t new_blocks = (chain->tail_len + n) / chain->block_size;
     *num_new = new_blocks;
     if (new_blocks > capacity)
         return QUIRE_E_RANGE;
-    chain_step step = first_step(hasher, chain, extra);
-    const quire_token *rest = tokens;
-    for (size_t i = 0; i < new_blocks; i++) {
-        const quire_token *block = rest;
-        size_t used = block_size;
-        if (i == 0 && chain->tail_len > 0) { /* behind tail_len, so not a change of the chain yet */
-            used = block_size - chain->tail_len;
-            memcpy(chain->tail + chain->tail_len, rest, used * sizeof *rest);
-            block = chain->tail;
-        }
-        int err = hash_next(hasher, &step, block, digests + i * hasher->digest_bytes);
+    chain_walk walk = begin_walk(hasher, chain, tokens, extra);
+    for (size_t i = 0; i <= new_blocks && new_blocks > 0; i++) {
+        int err = i < new_blocks ? encode_next(&walk, chain) : QUIRE_OK;
         if (err != QUIRE_OK)
             return err;
-        rest += used;
+        if (i > 0)
+            digest_next(&walk, (uint32_t)i - 1, digests + (i - 1) * hasher->digest_bytes);
     }
-    commit(chain, &step, new_blocks, rest, (uint32_t)(n - (size_t)(rest - tokens)));
+    commit(chain, &walk, new_blocks, (uint32_t)(n - (size_t)(walk.tokens - tokens)));
     return QUIRE_OK;
 }

@@ -60,51 +60,56 @@ quire_hasher *qr_hasher_carve(qr_arena *arena, const quire_hasher_config *config
     size_t bytes = message + frames + QR_HASH_SLACK;
     size_t max_keys = config->max_extra_bytes / QR_HASH_MAX_PER_KEY + 1;
     quire_hasher *hasher = qr_arena_take(arena, 1, sizeof *hasher);
-    unsigned char *scratch = qr_arena_take(arena, 1, bytes);
+    unsigned char *first = qr_arena_take(arena, 1, bytes);
+    unsigned char *second = qr_arena_take(arena, 1, bytes);
     quire_extra_key *keys = qr_arena_take(arena, max_keys, sizeof *keys);
     uint32_t *memo = qr_arena_take(arena, max_keys, sizeof *memo);
     if (hasher != NULL)
-        *hasher = (quire_hasher){.scratch = scratch,
-                                 .scratch_bytes = bytes,
+        *hasher = (quire_hasher){.messages = {{.bytes = first}, {.bytes = second}},
+                                 .message_bytes = bytes,
                                  .keys = keys,
                                  .memo = memo,
                                  .max_keys = max_keys};
     return hasher;
 }
 
-/* The digest of whatever message lies in the scratch buffer. */
-static void digest_scratch(quire_hasher *hasher, size_t len, unsigned char *digest)
+static void digest_message(const quire_hasher *hasher, const qr_message *message,
+                           unsigned char *digest)
 {
-    qr_assert_internal(len + QR_HASH_SLACK <= hasher->scratch_bytes);
+    qr_assert_internal(message->len + QR_HASH_SLACK <= hasher->message_bytes);
     switch (hasher->algo) {
     case QUIRE_HASH_XXHASH:
     case QUIRE_HASH_XXHASH_CBOR:
-        qr_xxh3_128(hasher->scratch, len, digest);
+        qr_xxh3_128(message->bytes, message->len, digest);
         return;
     case QUIRE_HASH_QUIRE128:
-        qr_xxh3_128_keyed(hasher->scratch, len, hasher->secret, digest);
+        qr_xxh3_128_keyed(message->bytes, message->len, hasher->secret, digest);
         return;
     case QUIRE_HASH_SHA256:
     case QUIRE_HASH_SHA256_CBOR:
     case QUIRE_HASH_SHA256_SAFE:
     default:
-        qr_sha256_padded(hasher->scratch, len, digest);
+        qr_sha256_padded(message->bytes, message->len, digest);
     }
 }
 
-static size_t encode_text(quire_hasher *hasher, quire_bytes text)
+static qr_message *encode_text(quire_hasher *hasher, quire_bytes text)
 {
+    qr_message *message = &hasher->messages[0];
     switch (hasher->algo) {
     case QUIRE_HASH_SHA256:
     case QUIRE_HASH_XXHASH:
-        return qr_pickle_encode_text(hasher->scratch, text);
+        qr_pickle_encode_text(message, text);
+        return message;
     case QUIRE_HASH_SHA256_CBOR:
     case QUIRE_HASH_XXHASH_CBOR:
-        return qr_cbor_encode_text(hasher->scratch, text);
+        qr_cbor_encode_text(message, text);
+        return message;
     case QUIRE_HASH_SHA256_SAFE:
     case QUIRE_HASH_QUIRE128:
     default:
-        return qr_safe_encode_text(hasher->scratch, text);
+        qr_safe_encode_text(message, text);
+        return message;
     }
 }
 
@@ -112,9 +117,9 @@ static size_t encode_text(quire_hasher *hasher, quire_bytes text)
 static void expand_secret(quire_hasher *hasher, quire_bytes seed)
 {
     for (unsigned i = 0; i < QR_XXH_SECRET_BYTES / QR_SHA256_BYTES; i++) {
-        size_t len = encode_text(hasher, seed);
-        hasher->scratch[len] = (unsigned char)i;
-        qr_sha256_padded(hasher->scratch, len + 1, hasher->secret + i * QR_SHA256_BYTES);
+        qr_message *message = encode_text(hasher, seed);
+        message->bytes[message->len] = (unsigned char)i;
+        qr_sha256_padded(message->bytes, message->len + 1, hasher->secret + i * QR_SHA256_BYTES);
     }
 }
 
@@ -127,8 +132,7 @@ static int init_quire128(quire_hasher *hasher, const quire_hasher_config *config
         if (err != QUIRE_OK)
             return err;
     }
-    size_t len = encode_text(hasher, (quire_bytes){"none", 4});
-    digest_scratch(hasher, len, hasher->none_hash);
+    digest_message(hasher, encode_text(hasher, (quire_bytes){"none", 4}), hasher->none_hash);
     hasher->none_hash_len = hasher->digest_bytes;
     return QUIRE_OK;
 }
@@ -143,7 +147,7 @@ static int init_none_hash(quire_hasher *hasher, const quire_hasher_config *confi
         return QUIRE_OK;
     }
     if (config->seed.data != NULL) {
-        digest_scratch(hasher, encode_text(hasher, config->seed), hasher->none_hash);
+        digest_message(hasher, encode_text(hasher, config->seed), hasher->none_hash);
         hasher->none_hash_len = hasher->digest_bytes;
         return QUIRE_OK;
     }
@@ -164,23 +168,6 @@ int qr_hasher_init(quire_hasher *hasher, const quire_hasher_config *config)
 
 /* ---- hashing --------------------------------------------------------------- */
 
-static size_t encode_block(quire_hasher *hasher, const qr_hash_input *input)
-{
-    switch (hasher->algo) {
-    case QUIRE_HASH_SHA256:
-    case QUIRE_HASH_XXHASH:
-        return qr_pickle_encode(hasher->scratch, input, hasher->memo);
-    case QUIRE_HASH_SHA256_CBOR:
-    case QUIRE_HASH_XXHASH_CBOR:
-        return qr_cbor_encode(hasher->scratch, input);
-    case QUIRE_HASH_SHA256_SAFE:
-        return qr_safe_encode(hasher->scratch, input);
-    case QUIRE_HASH_QUIRE128:
-    default:
-        return qr_raw_encode(hasher->scratch, input);
-    }
-}
-
 static bool keys_fit(const quire_hasher *hasher, const qr_hash_input *input)
 {
     size_t bytes = 0;
@@ -193,14 +180,34 @@ static bool keys_fit(const quire_hasher *hasher, const qr_hash_input *input)
     return true;
 }
 
-int qr_hasher_hash(quire_hasher *hasher, const qr_hash_input *input, unsigned char *digest)
+int qr_hasher_encode(quire_hasher *hasher, const qr_hash_input *input, qr_message *message)
 {
-    if (input->num_tokens > hasher->block_size || input->parent.len > QR_HASH_MAX_PARENT ||
-        !keys_fit(hasher, input))
+    qr_assert_internal(input->parent_len <= QR_HASH_MAX_PARENT);
+    qr_assert_internal(input->num_tokens <= hasher->block_size);
+    if (input->num_keys > 0 && !keys_fit(hasher, input))
         return QUIRE_E_RANGE;
-    qr_hash_input whole = *input;
-    if (whole.parent.len == 0)
-        whole.parent = (quire_bytes){hasher->none_hash, hasher->none_hash_len};
-    digest_scratch(hasher, encode_block(hasher, &whole), digest);
-    return QUIRE_OK;
+    switch (hasher->algo) {
+    case QUIRE_HASH_SHA256:
+    case QUIRE_HASH_XXHASH:
+        qr_pickle_encode(message, input, hasher->memo);
+        return QUIRE_OK;
+    case QUIRE_HASH_SHA256_CBOR:
+    case QUIRE_HASH_XXHASH_CBOR:
+        qr_cbor_encode(message, input);
+        return QUIRE_OK;
+    case QUIRE_HASH_SHA256_SAFE:
+        qr_safe_encode(message, input);
+        return QUIRE_OK;
+    case QUIRE_HASH_QUIRE128:
+    default:
+        qr_raw_encode(message, input);
+        return QUIRE_OK;
+    }
+}
+
+void qr_hasher_digest(quire_hasher *hasher, qr_message *message, quire_bytes parent,
+                      unsigned char *digest)
+{
+    memcpy(message->bytes + message->parent_at, parent.data, parent.len);
+    digest_message(hasher, message, digest);
 }

@@ -27,10 +27,10 @@ struct quire_hasher {
     uint32_t max_extra_bytes;
     unsigned char none_hash[QR_HASH_MAX_PARENT];
     unsigned char secret[QR_XXH_SECRET_BYTES]; /* of quire128 */
-    unsigned char *scratch;                    /* one encoded block */
-    size_t scratch_bytes;
-    quire_extra_key *keys; /* of the block being hashed */
-    uint32_t *memo;        /* of the pickle being written, one for a key */
+    qr_message messages[2];                    /* the block being hashed, and the next one */
+    size_t message_bytes;                      /* room of each */
+    quire_extra_key *keys;                     /* of the block being hashed */
+    uint32_t *memo;                            /* of the pickle being written, one for a key */
     size_t max_keys;
     qr_owner owner;
 };
@@ -42,8 +42,12 @@ quire_hasher *qr_hasher_carve(qr_arena *arena, const quire_hasher_config *config
 /* QUIRE_OK or QUIRE_E_RANDOM. */
 int qr_hasher_init(quire_hasher *hasher, const quire_hasher_config *config);
 
-/* Hashes one block. digest may be the parent's memory. QUIRE_OK or QUIRE_E_RANGE. */
-int qr_hasher_hash(quire_hasher *hasher, const qr_hash_input *input, unsigned char *digest);
+/* Encodes a block of at most block_size tokens, to be hashed with a parent of parent_len bytes, at most
+ * QR_HASH_MAX_PARENT. QUIRE_E_RANGE when the extra keys are too long. */
+int qr_hasher_encode(quire_hasher *hasher, const qr_hash_input *input, qr_message *message);
+/* Puts the parent in, and hashes. digest may be the parent's memory. */
+void qr_hasher_digest(quire_hasher *hasher, qr_message *message, quire_bytes parent,
+                      unsigned char *digest);
 
 size_t qr_hash_digest_bytes(quire_hash_algo algo);
 

@@ -1,4 +1,10 @@
-/* hash/input.h - what one block's hash is made of: the tuple (parent, tokens, extra keys). */
+/* hash/input.h - what one block's hash is made of, (parent, tokens, extra keys), and its encoded form.
+ *
+ *      [ header | parent . . . . | tokens | extra keys | end ]
+ *                 ^ parent_at: left open
+ *
+ * An encoder leaves a hole for the parent, whose length is known before its bytes are: a block can be
+ * encoded while the one before it is still being hashed. */
 #ifndef QR_HASH_INPUT_H
 #define QR_HASH_INPUT_H
 
@@ -6,8 +12,14 @@
 
 #include <quire/hash.h>
 
+typedef struct qr_message {
+    unsigned char *bytes;
+    size_t len;
+    size_t parent_at;
+} qr_message;
+
 typedef struct qr_hash_input {
-    quire_bytes parent;
+    size_t parent_len;
     const int32_t *tokens;   /* one of the two is NULL */
     const int64_t *tokens64; /* for ids beyond 32 bits */
     size_t num_tokens;

@@ -2,6 +2,7 @@
 
 enum {
     FRAME_HEADER = 9,
+    MAX_INT32_BYTES = 5,
     FRAME_TARGET = 65536, /* a frame ends at the first object that starts past this many bytes */
 
     OP_PROTO = 0x80,
@@ -69,21 +70,26 @@ static inline uint32_t memoize(pickler *w)
     return w->memo_count++;
 }
 
-/* The three forms of a 32-bit integer without a branch: opcode and length are picked from
- * constants. */
-static inline void put_int32(pickler *w, int32_t value)
+/* Opcode and length of an integer by the place of its highest bit. Token ids are as good as random:
+ * a branch on their size would be mispredicted at every other token. */
+#define EIGHT(x) x, x, x, x, x, x, x, x
+static const uint8_t INT_OP[32] = {EIGHT(OP_BININT1), EIGHT(OP_BININT2), EIGHT(OP_BININT),
+                                   EIGHT(OP_BININT)};
+static const uint8_t INT_BYTES[32] = {EIGHT(2), EIGHT(3), EIGHT(5), EIGHT(5)};
+
+/* 8 bytes are written, the number that is returned counts. */
+static inline unsigned char *put_int32(unsigned char *p, int32_t value)
 {
     uint32_t v = (uint32_t)value;
-    uint32_t form = (uint32_t)(v > 0xff) + (uint32_t)(v > 0xffff);
-    uint64_t op = (OP_BININT << 16 | OP_BININT2 << 8 | OP_BININT1) >> (8 * form) & 0xff;
-    qr_store_u64(w->p, qr_le_u64((uint64_t)v << 8 | op));
-    w->p += 0x050302 >> (8 * form) & 0xff;
+    uint32_t top = 31u ^ (uint32_t)__builtin_clz(v | 1);
+    qr_store_u64(p, qr_le_u64((uint64_t)v << 8 | INT_OP[top]));
+    return p + INT_BYTES[top];
 }
 
 static void put_int64(pickler *w, int64_t value)
 {
     if (value >= INT32_MIN && value <= INT32_MAX) {
-        put_int32(w, (int32_t)value);
+        w->p = put_int32(w->p, (int32_t)value);
         return;
     }
     uint64_t magnitude = (uint64_t)(value < 0 ? ~value : value);
@@ -101,14 +107,29 @@ static void put_raw(pickler *w, const void *data, size_t len)
     w->p += len;
 }
 
-static uint32_t put_bytes(pickler *w, quire_bytes bytes)
+static void put_bytes_head(pickler *w, size_t len)
 {
     start_object(w);
-    bool is_short = bytes.len <= 255;
+    bool is_short = len <= 255;
     put_op(w, is_short ? OP_SHORT_BYTES : OP_BYTES);
-    put_le(w, bytes.len, is_short ? 1 : 4);
+    put_le(w, len, is_short ? 1 : 4);
+}
+
+static uint32_t put_bytes(pickler *w, quire_bytes bytes)
+{
+    put_bytes_head(w, bytes.len);
     put_raw(w, bytes.data, bytes.len);
     return memoize(w);
+}
+
+/* Where the parent's bytes will be written. */
+static unsigned char *put_parent(pickler *w, size_t len)
+{
+    put_bytes_head(w, len);
+    unsigned char *hole = w->p;
+    w->p += len;
+    memoize(w);
+    return hole;
 }
 
 static uint32_t put_text(pickler *w, quire_bytes text)
@@ -136,15 +157,27 @@ static void tuple_end(pickler *w, size_t n)
     memoize(w);
 }
 
+/* As many tokens as surely stay in the open frame go without looking at it. */
+static void put_tokens32(pickler *w, const int32_t *tokens, size_t n)
+{
+    size_t room = (size_t)(w->frame + FRAME_HEADER + FRAME_TARGET - w->p) / MAX_INT32_BYTES;
+    size_t fast = n < room ? n : room;
+    unsigned char *p = w->p;
+    for (size_t i = 0; i < fast; i++)
+        p = put_int32(p, tokens[i]);
+    w->p = p;
+    for (size_t i = fast; i < n; i++) {
+        start_object(w);
+        w->p = put_int32(w->p, tokens[i]);
+    }
+}
+
 static void put_tokens(pickler *w, const qr_hash_input *in)
 {
     start_object(w);
     tuple_begin(w, in->num_tokens);
     if (in->tokens != NULL) {
-        for (size_t i = 0; i < in->num_tokens; i++) {
-            start_object(w);
-            put_int32(w, in->tokens[i]);
-        }
+        put_tokens32(w, in->tokens, in->num_tokens);
     } else {
         for (size_t i = 0; i < in->num_tokens; i++) {
             start_object(w);
@@ -215,26 +248,26 @@ static pickler pickle_begin(unsigned char *out)
     return w;
 }
 
-static size_t pickle_end(pickler *w, const unsigned char *out)
+static void pickle_end(pickler *w, qr_message *out)
 {
     put_op(w, OP_STOP);
     close_frame(w);
-    return (size_t)(w->p - out);
+    out->len = (size_t)(w->p - out->bytes);
 }
 
-size_t qr_pickle_encode(unsigned char *out, const qr_hash_input *input, uint32_t *memo)
+void qr_pickle_encode(qr_message *out, const qr_hash_input *input, uint32_t *memo)
 {
-    pickler w = pickle_begin(out);
-    put_bytes(&w, input->parent);
+    pickler w = pickle_begin(out->bytes);
+    out->parent_at = (size_t)(put_parent(&w, input->parent_len) - out->bytes);
     put_tokens(&w, input);
     put_keys(&w, input, memo);
     tuple_end(&w, 3);
-    return pickle_end(&w, out);
+    pickle_end(&w, out);
 }
 
-size_t qr_pickle_encode_text(unsigned char *out, quire_bytes text)
+void qr_pickle_encode_text(qr_message *out, quire_bytes text)
 {
-    pickler w = pickle_begin(out);
+    pickler w = pickle_begin(out->bytes);
     put_text(&w, text);
-    return pickle_end(&w, out);
+    pickle_end(&w, out);
 }

@@ -16,9 +16,9 @@
 
 #include "hash/input.h"
 
-/* Returns how many bytes were written. memo has a place for every extra key. */
-size_t qr_pickle_encode(unsigned char *out, const qr_hash_input *input, uint32_t *memo);
+/* Fills in a message's len and parent_at. memo has a place for every extra key. */
+void qr_pickle_encode(qr_message *out, const qr_hash_input *input, uint32_t *memo);
 /* A text alone, shorter than 64 KiB. */
-size_t qr_pickle_encode_text(unsigned char *out, quire_bytes text);
+void qr_pickle_encode_text(qr_message *out, quire_bytes text);
 
 #endif

@@ -70,32 +70,35 @@ static unsigned char *put_keys(unsigned char *p, const qr_hash_input *in)
     return p;
 }
 
-size_t qr_safe_encode(unsigned char *out, const qr_hash_input *input)
+void qr_safe_encode(qr_message *out, const qr_hash_input *input)
 {
     bool wide = need_64_bits(input);
-    unsigned char *p = put_data(out, BLOCK_DOMAIN, sizeof BLOCK_DOMAIN - 1);
-    p = put_tagged(p, TAG_PARENT, input->parent);
+    unsigned char *p = put_data(out->bytes, BLOCK_DOMAIN, sizeof BLOCK_DOMAIN - 1);
+    *p++ = TAG_PARENT;
+    p = put_u64(p, input->parent_len);
+    out->parent_at = (size_t)(p - out->bytes);
+    p += input->parent_len;
     *p++ = wide ? TAG_TOKENS64 : TAG_TOKENS;
     p = put_u64(p, input->num_tokens);
     p = put_ids(p, input, wide);
     p = put_keys(p, input);
     *p++ = TAG_END;
-    return (size_t)(p - out);
+    out->len = (size_t)(p - out->bytes);
 }
 
-size_t qr_safe_encode_text(unsigned char *out, quire_bytes text)
+void qr_safe_encode_text(qr_message *out, quire_bytes text)
 {
-    unsigned char *p = put_data(out, SEED_DOMAIN, sizeof SEED_DOMAIN - 1);
-    return (size_t)(put_tagged(p, TAG_PARENT, text) - out);
+    unsigned char *p = put_data(out->bytes, SEED_DOMAIN, sizeof SEED_DOMAIN - 1);
+    out->len = (size_t)(put_tagged(p, TAG_PARENT, text) - out->bytes);
 }
 
-size_t qr_raw_encode(unsigned char *out, const qr_hash_input *input)
+void qr_raw_encode(qr_message *out, const qr_hash_input *input)
 {
     bool wide = need_64_bits(input);
-    unsigned char *p = put_data(out, input->parent.data, input->parent.len);
-    p = put_ids(p, input, wide);
+    out->parent_at = 0;
+    unsigned char *p = put_ids(out->bytes + input->parent_len, input, wide);
     p = put_keys(p, input);
-    p = put_u64(p, (uint64_t)wide << 63 | (uint64_t)input->parent.len << 48 |
+    p = put_u64(p, (uint64_t)wide << 63 | (uint64_t)input->parent_len << 48 |
                        (uint64_t)input->num_keys << 24 | input->num_tokens);
-    return (size_t)(p - out);
+    out->len = (size_t)(p - out->bytes);
 }

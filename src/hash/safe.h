@@ -16,9 +16,9 @@
 
 #include "hash/input.h"
 
-/* Return how many bytes were written. */
-size_t qr_safe_encode(unsigned char *out, const qr_hash_input *input);
-size_t qr_safe_encode_text(unsigned char *out, quire_bytes text);
-size_t qr_raw_encode(unsigned char *out, const qr_hash_input *input);
+/* Fill in a message's len and parent_at. */
+void qr_safe_encode(qr_message *out, const qr_hash_input *input);
+void qr_safe_encode_text(qr_message *out, quire_bytes text);
+void qr_raw_encode(qr_message *out, const qr_hash_input *input);
 
 #endif

@@ -19,7 +19,7 @@ tr '\n' ' ' < "$scratch/all.i" | grep -o 'visibility("default")))[^(;]*(' |
     sed 's/.*[^A-Za-z0-9_]\([A-Za-z0-9_]*\) *($/\1/' | sort -u > "$scratch/declared"
 
 # Names between "global:" and "local:" of every version.
-sed 's/#.*//' "$map" | tr '\n{};' '    ' | tr -s ' ' '\n' |
+sed 's/#.*//' "$map" | tr '\n{};' '    ' | sed 's|/\*[^*]*\*/||g' | tr -s ' ' '\n' |
     awk '/^global:$/ { on = 1; next } /^local:$/ { on = 0 } on && NF' > "$scratch/listed.raw"
 if grep -q '[*?[]' "$scratch/listed.raw"; then
     fail "quire.map has a pattern ($(grep -m 1 '[*?[]' "$scratch/listed.raw")): name each function"

@@ -134,9 +134,9 @@ static bool find_groups(const naive_pool *pool, const void *hash, size_t len,
 int naive_pool_get_cached_block(const naive_pool *pool, quire_bytes hash, const uint32_t *group_ids,
                                 uint32_t num_groups, quire_block *blocks)
 {
-    if (pool == NULL || hash.data == NULL)
+    if (pool == NULL || hash.data == NULL || num_groups == 0)
         return QUIRE_E_ARGUMENT;
-    if (num_groups > 0 && (group_ids == NULL || blocks == NULL))
+    if (group_ids == NULL || blocks == NULL)
         return QUIRE_E_ARGUMENT;
     if (hash.len == 0 || hash.len > pool->hash_bytes)
         return QUIRE_E_RANGE;
@@ -148,9 +148,9 @@ int naive_pool_get_cached_prefix(const naive_pool *pool, const void *hashes, siz
                                  uint32_t num_hashes, const uint32_t *group_ids,
                                  uint32_t num_groups, quire_block *blocks, uint32_t *num_hit)
 {
-    if (pool == NULL || num_hit == NULL || (num_hashes > 0 && hashes == NULL))
+    if (pool == NULL || num_hit == NULL || num_groups == 0)
         return QUIRE_E_ARGUMENT;
-    if (num_groups > 0 && (group_ids == NULL || (num_hashes > 0 && blocks == NULL)))
+    if (num_hashes > 0 && (hashes == NULL || group_ids == NULL || blocks == NULL))
         return QUIRE_E_ARGUMENT;
     if (hash_len == 0 || hash_len > pool->hash_bytes)
         return QUIRE_E_RANGE;
@@ -334,7 +334,8 @@ uint32_t naive_pool_get_num_free_blocks(const naive_pool *pool)
 double naive_pool_get_usage(const naive_pool *pool)
 {
     uint32_t usable = pool->num_blocks - 1;
-    return usable > 0 ? (double)(usable - pool->num_free) / usable : 0;
+    /* vLLM's own expression: active / usable can differ from it in the last bit. */
+    return usable > 0 ? 1.0 - (double)pool->num_free / usable : 0;
 }
 
 int naive_pool_block_info(const naive_pool *pool, quire_block block, quire_block_info *info)

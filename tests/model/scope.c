@@ -8,17 +8,20 @@ static const scope scopes[] = {
      .num_blocks = 4,
      .max_ref_cnt = 2,
      .keys = {.num_hashes = 2, .num_groups = 1},
-     .min_transitions = 100000},
+     .min_transitions = 300000,
+     .num_secrets = 8},
     {.name = "default",
      .num_blocks = 5,
      .max_ref_cnt = 2,
      .keys = {.num_hashes = 2, .num_groups = 2},
-     .min_transitions = 50000000},
+     .min_transitions = 50000000,
+     .num_secrets = 1},
     {.name = "large",
      .num_blocks = 6,
      .max_ref_cnt = 2,
      .keys = {.num_hashes = 2, .num_groups = 1},
-     .min_transitions = 100000000},
+     .min_transitions = 400000000,
+     .num_secrets = 1},
 };
 
 /* ---- how many states there must be -------------------------------------- */

@@ -19,6 +19,7 @@ typedef struct scope {
     key_space keys;
     uint64_t expected_states; /* worked out on paper, not by exploring */
     uint64_t min_transitions;
+    uint32_t num_secrets; /* how often it is explored, each time with other places in the index */
     operation *operations;
     size_t num_operations;
     size_t capacity;

@@ -139,13 +139,12 @@ static bool expand(explorer *e)
     return true;
 }
 
-static bool begin(explorer *e, const scope *s)
+static bool begin(explorer *e, const scope *s, const uint64_t *secret_seed)
 {
-    static const uint64_t secret_seed = 7;
     quire_pool_config wanted = QUIRE_POOL_CONFIG_INIT;
     wanted.num_blocks = s->num_blocks;
     wanted.hash_bytes = 16;
-    quire_pool_config config = pair_init(&e->both, &wanted, &secret_seed);
+    quire_pool_config config = pair_init(&e->both, &wanted, secret_seed);
     e->scope = s;
     e->fresh = e->both.naive;
     e->pool_bytes = quire_pool_bytes(&config);
@@ -191,6 +190,34 @@ static int report(const explorer *e, unsigned depth, double seconds)
     return EXIT_FAILURE;
 }
 
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* The whole scope once, with one secret. */
+static int run(const scope *s, uint64_t secret_seed)
+{
+    static explorer e;
+    memset(&e, 0, sizeof e);
+    int result = EXIT_FAILURE;
+    if (begin(&e, s, &secret_seed)) {
+        double start = seconds_now();
+        unsigned depth = explore(&e);
+        if (depth > 0)
+            result = report(&e, depth, seconds_now() - start);
+    } else {
+        printf("cannot begin: a new pool is not what it should be, or there is no memory\n");
+    }
+    quire_pool_destroy(e.both.real);
+    state_set_destroy(&e.seen);
+    free(e.now.items);
+    free(e.next.items);
+    return result;
+}
+
 int main(int argc, char **argv)
 {
 #if defined(MODEL_SANITIZED) || defined(QUIRE_HOSTILE)
@@ -200,24 +227,14 @@ int main(int argc, char **argv)
 #endif
     if (argc == 3 && strcmp(argv[1], "--scope") == 0)
         name = argv[2];
-    static explorer e;
-    static scope s;
-    if (!scope_init(&s, name) || !begin(&e, &s)) {
-        printf("cannot begin: scope %s\n", name);
+    scope s;
+    if (!scope_init(&s, name)) {
+        printf("no such scope: %s\n", name);
         return EXIT_FAILURE;
     }
-    struct timespec start;
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    unsigned depth = explore(&e);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    double seconds =
-        (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) / 1e9;
-    int result = depth > 0 ? report(&e, depth, seconds) : EXIT_FAILURE;
-    quire_pool_destroy(e.both.real);
-    state_set_destroy(&e.seen);
-    free(e.now.items);
-    free(e.next.items);
+    int result = EXIT_SUCCESS;
+    for (uint64_t secret = 1; secret <= s.num_secrets && result == EXIT_SUCCESS; secret++)
+        result = run(&s, secret);
     scope_destroy(&s);
     return result;
 }

@@ -283,12 +283,14 @@ def record_frames(writer, rng):
                 record_block(hasher, None, kind, count, True)
         for kind, count in [("w", 20000), ("E", 20000), ("l", 20000), ("m", 40000), ("w", 65536)]:
             record_block(hasher, None, kind, count, True)
-        for length in [65530, 65535, 65536, 65537, 70000, 140000]:
+        # Long texts: one, one named twice, two that read alike, four.
+        for length, order in [(65000, [0]), (30000, [0, 0]), (30000, [0, 1]), (16000, [0, 1, 2, 3])]:
             strings = Strings(rng)
-            index = strings.make("k", length)
-            text = strings.objects[index]
-            record_block(hasher, None, "w", rng.randint(0, 9), True, strings,
-                         ((text, (text, -1)), f"L:{index},M:{index}:-1"))
+            made = [strings.make("k", length) for _ in range(max(order) + 1)]
+            keys = tuple((strings.objects[made[i]], -1) for i in order)
+            shown = ",".join(f"M:{made[i]}:-1" for i in order)
+            record_block(hasher, None, "w", rng.choice([1, 200, 7000]), True, strings,
+                         (keys, shown))
         chained = Hasher(writer, rng, algo, 20000)
         RequestCase(chained, 2).record()
 

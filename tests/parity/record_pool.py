@@ -72,7 +72,8 @@ class PoolCase:
             self.scales[rng.randint(0, 2)] = rng.choice([2, 2, 3])
         self.seats = [None] * SEATS
         self.loose = []
-        writer.start_case(f"pool {self.num_blocks} {int(self.caching)} {self.digest_bytes}")
+        writer.start_case(f"pool {self.num_blocks} {int(self.caching)} {self.digest_bytes} "
+                          f"{ids(self.scales)}")
 
     # -- what is compared
 
@@ -107,9 +108,10 @@ class PoolCase:
     def sit(self, index):
         spec = self.draw_hashes()
         group = self.rng.randint(0, 2)
-        scale = self.scales[group]
-        self.seats[index] = Seat(self.hashes_of(*spec), group, scale)
-        self.writer.line("q{} {} {} {} {} {} {}".format(index, *spec, group, scale))
+        seat = self.seats[index] = Seat(self.hashes_of(*spec), group, self.scales[group])
+        seat.found = self.look_up(seat) if self.caching else []
+        self.checked("q{} {} {} {} {} {}".format(index, *spec, group),
+                     ids(b.block_id for b in seat.found))
 
     def get_new_blocks(self, index):
         seat, rng = self.seats[index], self.rng
@@ -128,16 +130,15 @@ class PoolCase:
             answer = "!"
         self.checked(f"n{index} {n}", answer)
 
-    def look_up(self, index):
+    def look_up(self, seat):
         """The longest cached prefix, as the cache's manager would look for it."""
-        seat = self.seats[index]
-        seat.found = []
+        found = []
         for block_hash in seat.hashes():
             hit = self.pool.get_cached_block(block_hash, [seat.group])
             if hit is None:
                 break
-            seat.found += hit
-        self.checked(f"l{index}", ids(b.block_id for b in seat.found))
+            found += hit
+        return found
 
     def touch_found(self, index):
         seat = self.seats[index]
@@ -244,8 +245,7 @@ class PoolCase:
         index = self.rng.randrange(SEATS)
         seat = self.seats[index]
         if seat is None:
-            self.sit(index)
-            return self.look_up(index) if self.caching else None
+            return self.sit(index)
         if seat.found and not seat.blocks:
             return self.touch_found(index)
         seat.found = None
@@ -253,9 +253,9 @@ class PoolCase:
         holders = [i for i, other in enumerate(self.seats) if other and other.blocks]
         if holders and self.pool.get_num_free_blocks() == 0 and choice < 0.5:
             return self.free_seat(self.rng.choice(holders))
-        if choice < 0.3 or not seat.blocks:
+        if choice < 0.4 or not seat.blocks:
             return self.get_new_blocks(index)
-        if choice < 0.65 and self.caching:
+        if choice < 0.8 and self.caching:
             return self.cache_full(index)
         return self.free_seat(index)
 

@@ -22,21 +22,21 @@ void text_clear(text *t)
 
 void text_add(text *t, const char *format, ...)
 {
+    size_t needed = 256;
     for (;;) {
+        if (t->data == NULL || needed >= t->capacity - t->len) {
+            t->capacity = 2 * t->capacity + needed + 1;
+            t->data = realloc(t->data, t->capacity);
+            assert_non_null(t->data);
+        }
         va_list args;
         va_start(args, format);
-        size_t room = t->capacity - t->len;
-        int needed = vsnprintf(t->data == NULL ? NULL : t->data + t->len, room, format, args);
+        needed = (size_t)vsnprintf(t->data + t->len, t->capacity - t->len, format, args);
         va_end(args);
-        assert_true(needed >= 0);
-        if ((size_t)needed < room) {
-            t->len += (size_t)needed;
-            return;
-        }
-        t->capacity = 2 * t->capacity + (size_t)needed + 256;
-        t->data = realloc(t->data, t->capacity);
-        assert_non_null(t->data);
+        if (needed < t->capacity - t->len)
+            break;
     }
+    t->len += needed;
 }
 
 void text_add_ids(text *t, const uint32_t *ids, uint32_t count)
@@ -94,9 +94,9 @@ void recording_open(recording *r, const char *path, const char *kind)
     char recorded_kind[16];
     int version = 0;
     uint64_t seed = 0;
-    int fields = sscanf(r->line,
-                        "quire-parity %d %15s seed %" SCNu64 " runs %" SCNu64 " count %" SCNu64,
-                        &version, recorded_kind, &seed, &r->runs, &r->count);
+    int fields =
+        sscanf(r->line, "quire-parity %d %15s seed %" SCNu64 " runs %" SCNu64 " count %" SCNu64,
+               &version, recorded_kind, &seed, &r->runs, &r->count);
     recording_expect(r, fields == 5 && version == FORMAT, "header is of this format");
     recording_expect(r, strcmp(recorded_kind, kind) == 0, "kind of recording");
     recording_start_case(r);
@@ -122,10 +122,10 @@ bool recording_next(recording *r)
 
 void recording_close(recording *r)
 {
-    print_message("%s: %" PRIu64 " seeds, %" PRIu64 " compared, 0 differences\n", r->path,
-                  r->runs_seen, r->compared);
     recording_expect(r, r->runs_seen == r->runs, "number of runs is that of the header");
     recording_expect(r, r->compared == r->count, "number of checks is that of the header");
+    print_message("%s: %" PRIu64 " seeds, %" PRIu64 " compared\n", r->path, r->runs_seen,
+                  r->compared);
     fclose(r->file);
     free(r->line);
     free(r->words);

@@ -146,6 +146,7 @@ class Rules(unittest.TestCase):
         self.assertFalse(may_include("tier", "obs"))
 
     def test_guards(self):
+        self.assertEqual(findings("include-guard", "tests/model/operation_calls.h", "", {}), [])
         self.assertEqual(expected_guard("include/quire.h"), "QUIRE_H")
         self.assertEqual(expected_guard("include/quire/pool.h"), "QUIRE_POOL_H")
         self.assertEqual(expected_guard("src/tier/file/log.h"), "QR_TIER_FILE_LOG_H")
