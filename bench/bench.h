@@ -107,8 +107,8 @@ void bench_tokens(quire_token *tokens, size_t count);
 
 quire_pool *bench_pool(uint32_t num_blocks, uint32_t hash_bytes);
 
-/* A pool whose blocks are all cached and free: hash i belongs to blocks[i], and the free queue holds
- * blocks[0], blocks[1], ... The ids in blocks are in order or shuffled. */
+/* A pool whose blocks are all cached and free: hash i belongs to blocks[i], and the free queue
+ * holds blocks[0], blocks[1], ... The ids in blocks are in order or shuffled. */
 typedef struct bench_cached {
     quire_pool *pool;
     uint32_t count; /* cached blocks: all but the null block */

@@ -1,7 +1,7 @@
 /* bench_hash.c - hashing blocks of 16 tokens.
  *
  *      chain     32,768 tokens in one append: 2,048 blocks, each hashed with the one before
- *      append    the same tokens one at a time, as they come out of a model; one in 16 fills a block
+ *      append    the same tokens one at a time, as they come out of a model; 16 fill a block
  *      block     quire_hasher_hash_block for each block: the call that has no chain
  *
  * The seed of NONE_HASH is "0": vLLM with PYTHONHASHSEED=0 gets the same digests from the same

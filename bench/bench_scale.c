@@ -1,7 +1,7 @@
-/* bench_scale.c - the same operations on pools of 1 thousand to 10 million blocks, at random places.
+/* bench_scale.c - the operations on pools of 1 thousand to 10 million blocks, at random places.
  *
  *      chase        yardstick: one load of a 32-byte record whose address the load before gave, in
- *                   as many records as the pool has blocks. What the machine asks for one cache miss.
+ *                   as many records as the pool has blocks: what the machine asks for a miss
  *      take_give    batches of 100 from a queue in no order
  *      lookup       quire_pool_get_cached_prefix: runs of 256 hashes that start anywhere
  *      lookup_one   quire_pool_get_cached_block of any one hash
@@ -241,6 +241,15 @@ static double median_of(const bench_result *results, size_t num_results, const c
     return 0;
 }
 
+/* 0: that case was not among those to run. */
+static void print_median(double median)
+{
+    if (median > 0)
+        printf(" %11.2f", median);
+    else
+        printf(" %11s", "-");
+}
+
 void bench_scale_summary(const bench_result *results, size_t num_results, bool machine)
 {
     static const char *const ops[] = {"chase",      "take_give", "lookup",
@@ -260,7 +269,7 @@ void bench_scale_summary(const bench_result *results, size_t num_results, bool m
             double last = median_of(results, num_results, ops[o], NUM_SIZES - 1);
             printf("  %-16s", ops[o]);
             for (int i = 0; i < NUM_SIZES; i++)
-                printf(" %11.2f", median_of(results, num_results, ops[o], i));
+                print_median(median_of(results, num_results, ops[o], i));
             if (first > 0 && last > 0)
                 printf("   %.1fx", last / first);
             printf("\n");

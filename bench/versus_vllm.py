@@ -5,13 +5,13 @@
     QUIRE_VLLM_PYTHON     an interpreter that has vLLM 0.20.0 (and xxhash, for those two rows)
     QUIRE_VLLM_PLATFORM   a Python file to import before vllm, which lets it run without a GPU
 
-vLLM's side calls vLLM's own classes; Quire's side is `quire_bench --machine`. Rounds alternate (one of
-vLLM, one of Quire, and again), so that whatever else the machine does meets both. Python's garbage
-collector stays on, with the start-up heap frozen: that is how vLLM's engine core runs. Both sides hash
-the same tokens, and the last digest of each must be the same.
+vLLM's side calls vLLM's own classes; Quire's side is `quire_bench --machine`. Rounds alternate (one
+of vLLM, one of Quire, and again), so that whatever else the machine does meets both. Python's
+garbage collector stays on, with the start-up heap frozen: that is how vLLM's engine core runs. Both
+sides hash the same tokens, and the last digest of each must be the same.
 
-The exit status is 0 whatever the figures say: a benchmark is not a test. It is 1 when the two sides did
-not do the same work, and 2 when something that is needed is missing.
+The exit status is 0 whatever the figures say: a benchmark is not a test. It is 1 when the two sides
+did not do the same work, and 2 when something that is needed is missing.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def take_give() -> Pass:
 
 
 def lookup() -> Pass:
-    """FullAttentionManager.find_longest_cache_hit over 2,048 hits, in a pool full of cached blocks."""
+    """FullAttentionManager.find_longest_cache_hit: 2,048 hits in a pool full of cached blocks."""
     import torch
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
@@ -137,7 +137,7 @@ def prepare_hash(algo: str) -> Callable:
 
 
 def hash_blocks(algo: str) -> Callable[[], Pass]:
-    """hash_block_tokens over a chain of 2,048 blocks: the hash alone, without the request around it."""
+    """hash_block_tokens over a chain of 2,048 blocks: the hash, without a request around it."""
 
     def make() -> Pass:
         from vllm.v1.core.kv_cache_utils import hash_block_tokens
@@ -192,13 +192,13 @@ def vllm_round(run: Pass, shortest_ns: int) -> tuple[float, str | None]:
 
 
 def quire_round(bench: str, case: str) -> tuple[float, str]:
-    """One round of one case in a process of its own (with its own warm-up)."""
-    command = [bench, "--machine", "--rounds", "1", "--filter", case]
+    """One case in a process of its own: the median of 5 x 20 ms, as long as vLLM's round."""
+    command = [bench, "--machine", "--rounds", "5", "--filter", case]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for line in output.splitlines():
         name, *rest = line.split("\t")
         if name == case:
-            return float(rest[2]), rest[1]
+            return statistics.median(map(float, rest[2:])), rest[1]
     raise RuntimeError(f"{bench} has no case {case}")
 
 
@@ -228,7 +228,7 @@ def operations() -> list[Operation]:
 
 
 def import_platform(path: str | None) -> None:
-    """Runs the file that makes vLLM importable here; vLLM chooses a platform when it is imported."""
+    """Runs the file that makes vLLM run here; vLLM chooses a platform when it is imported."""
     if not path:
         return
     spec = importlib.util.spec_from_file_location("quire_vllm_platform", path)
@@ -315,7 +315,8 @@ def main() -> int:
         return 2
     rows = operations()
     about = {"vllm": vllm.__version__, "python": platform.python_version(), "core": core,
-             "rounds": args.rounds, "gc": "on, start-up heap frozen", "quire": quire_header(args.bench)}
+             "rounds": args.rounds, "gc": "on, start-up heap frozen",
+             "quire": quire_header(args.bench)}
     measure(rows, args.bench, args.rounds)
     print(f"vLLM {about['vllm']}, CPython {about['python']}, gc {about['gc']}; core {core}; "
           f"{args.rounds} alternating rounds\n{about['quire']}\n")

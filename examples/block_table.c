@@ -33,7 +33,7 @@ static void print_table(const quire_table_view *view)
     }
 }
 
-/* KV memory as a grid: a line for a block, a column for a place in it, the row that writes there. */
+/* KV memory as a grid: a line for a block, a column for a place in it, and who writes there. */
 static void print_grid(const quire_table_view *view, const int32_t *query_start_loc,
                        uint32_t num_blocks)
 {

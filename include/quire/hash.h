@@ -127,7 +127,7 @@ typedef struct quire_hasher_config {
     quire_bytes seed;      /* NONE_HASH = hash of this text, as vLLM does with PYTHONHASHSEED */
     quire_bytes none_hash; /* or NONE_HASH itself, 1 to 64 bytes; not for quire128 */
     /* seed and none_hash both absent: random */
-    uint32_t max_extra_bytes; /* of one block's extra keys, plus 16 for each key; 0 = 16,384 */
+    uint32_t max_extra_bytes; /* of one block's extra keys, plus 24 for each key; 0 = 16,384 */
     quire_hooks hooks;
 } quire_hasher_config;
 

@@ -110,7 +110,8 @@ QUIRE_API void quire_pool_destroy(quire_pool *pool);
 
 /* The cached block of a hash for each of the groups, in their order, or QUIRE_MISS when any group
  * has none; blocks is then untouched. The blocks are not touched: they can be evicted until
- * quire_pool_touch. hash.len must be a multiple of 16 and at most hash_bytes, else QUIRE_E_RANGE. */
+ * quire_pool_touch. hash.len must be a multiple of 16 and at most hash_bytes, else QUIRE_E_RANGE.
+ */
 QUIRE_API int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash,
                                           const uint32_t *group_ids, uint32_t num_groups,
                                           quire_block *blocks);

@@ -5,6 +5,6 @@
 
 _Noreturn void qr_assert_failed(const char *expression, const char *file, int line)
 {
-    fprintf(stderr, "quire: %s:%d: does not hold: %s\n", file, line, expression);
+    (void)fprintf(stderr, "quire: %s:%d: does not hold: %s\n", file, line, expression);
     abort();
 }

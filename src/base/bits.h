@@ -37,24 +37,17 @@ static inline void qr_store_u64(void *p, uint64_t v)
     memcpy(p, &v, sizeof v);
 }
 
-static inline uint64_t qr_bswap_u64(uint64_t v)
-{
-    return __builtin_bswap64(v);
-}
+/* The bytes of an integer in a fixed order. Everything that Quire runs on is little-endian. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "encoders and keys assume little-endian");
 
-/* The bytes of an integer in a fixed order, whatever the machine's. */
 static inline uint64_t qr_le_u64(uint64_t v)
 {
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    return __builtin_bswap64(v);
-#else
     return v;
-#endif
 }
 
 static inline uint64_t qr_be_u64(uint64_t v)
 {
-    return __builtin_bswap64(qr_le_u64(v));
+    return __builtin_bswap64(v);
 }
 
 static inline bool qr_is_pow2(uint64_t v)

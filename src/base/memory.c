@@ -9,7 +9,7 @@
 
 /* From this size on, memory is aligned to huge pages and the kernel is asked for them: a pool of
  * millions of blocks is looked up at random, and would otherwise miss the TLB at every step. */
-enum { HUGE_PAGE_BYTES = 2 << 20 };
+static const size_t HUGE_PAGE_BYTES = (size_t)2 << 20;
 
 static size_t round_up_size(size_t bytes, size_t alignment)
 {

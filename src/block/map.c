@@ -2,8 +2,8 @@
 
 #include "base/assert.h"
 
-/* How many keys a run of lookups is ahead with asking for slots, and again with asking for keys. */
-enum { LOOK_AHEAD = 16 };
+/* How many keys of a run are looked up together. */
+enum { FIRST_BATCH = 8, MAX_BATCH = 64 };
 
 void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t stride)
 {
@@ -74,33 +74,44 @@ static inline qr_key key_after(qr_key first, uint32_t i)
     return (qr_key){first.hash + (size_t)i * first.len, first.len, first.group_id};
 }
 
+/* The tags of n keys; asks for their slots. */
+static void tag_keys(const qr_map *map, qr_key first, uint32_t n, uint32_t *tags)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        tags[i] = map_tag(map, key_after(first, i));
+        qr_prefetch(&map->index.slots[qr_index_home(&map->index, tags[i])]);
+    }
+}
+
+/* Asks for the record and the key of the block that stands at each tag's home. */
+static void fetch_candidates(const qr_map *map, uint32_t n, const uint32_t *tags)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t candidate = map->index.slots[qr_index_home(&map->index, tags[i])].id;
+        qr_prefetch(&map->blocks[candidate]);
+        qr_prefetch(qr_map_hash_of(map, candidate));
+    }
+}
+
 /* A lookup waits twice for memory: for the slot, then for the key of the block that stands there.
- * Three lookups are therefore under way at different stages: key i + 2A asks for its slot, key i +
- * A reads its slot and asks for record and key, key i compares. */
+ * So keys are looked up in batches that wait together. The first batches are small: most prompts
+ * miss early, and what is fetched behind the miss is wasted. */
 uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
                         uint32_t out_stride)
 {
-    uint32_t tags[2 * LOOK_AHEAD];
-    for (uint64_t step = 0; step < (uint64_t)count + 2 * LOOK_AHEAD; step++) {
-        if (step >= 2 * LOOK_AHEAD) {
-            uint32_t i = (uint32_t)(step - 2 * LOOK_AHEAD);
-            uint32_t block = find_tagged(map, key_after(first, i), tags[i % (2 * LOOK_AHEAD)]);
+    uint32_t tags[MAX_BATCH];
+    uint32_t batch = FIRST_BATCH;
+    for (uint32_t done = 0; done < count;) {
+        uint32_t n = count - done < batch ? count - done : batch;
+        tag_keys(map, key_after(first, done), n, tags);
+        fetch_candidates(map, n, tags);
+        for (uint32_t i = 0; i < n; i++, done++) {
+            uint32_t block = find_tagged(map, key_after(first, done), tags[i]);
             if (block == 0)
-                return i;
-            out[(size_t)i * out_stride] = block;
+                return done;
+            out[(size_t)done * out_stride] = block;
         }
-        if (step < count) {
-            uint32_t i = (uint32_t)step;
-            uint32_t tag = map_tag(map, key_after(first, i));
-            tags[i % (2 * LOOK_AHEAD)] = tag;
-            qr_prefetch(&map->index.slots[qr_index_home(&map->index, tag)]);
-        }
-        if (step >= LOOK_AHEAD && step < (uint64_t)count + LOOK_AHEAD) {
-            uint32_t tag = tags[(step - LOOK_AHEAD) % (2 * LOOK_AHEAD)];
-            uint32_t candidate = map->index.slots[qr_index_home(&map->index, tag)].id;
-            qr_prefetch(&map->blocks[candidate]);
-            qr_prefetch(qr_map_hash_of(map, candidate));
-        }
+        batch = batch < MAX_BATCH ? batch * 2 : MAX_BATCH;
     }
     return count;
 }

@@ -8,10 +8,10 @@
  *
  *      num_free = length of the list;  every block is in it at most once
  *
- * In a large pool neighbours in the queue are strangers in memory, and to walk the list means to wait
- * for memory at every step, since each block alone knows the next. So a block that joins the tail is
- * also noted in the block that joined QR_QUEUE_AHEAD before it: when that one is taken, this one is
- * fetched. A hint may be out of date, which costs a useless fetch and nothing else.
+ * In a large pool neighbours in the queue are strangers in memory, and to walk the list means to
+ * wait for memory at every step, since each block alone knows the next. So a block that joins the
+ * tail is also noted in the block that joined QR_QUEUE_AHEAD before it: when that one is taken,
+ * this one is fetched. A hint may be out of date, which costs a useless fetch and nothing else.
  */
 #ifndef QR_BLOCK_QUEUE_H
 #define QR_BLOCK_QUEUE_H

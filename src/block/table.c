@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/hooks.h"
 
-enum { DEFAULT_BLOCK_SIZE = 16 };
+enum { TABLE_DEFAULT_BLOCK_SIZE = 16 };
 
 /* ---- making ---------------------------------------------------------------- */
 
@@ -17,7 +17,7 @@ int qr_table_config_read(quire_table_config *config, const quire_table_config *c
     int err = qr_config_read(config, sizeof *config, callers);
     if (err != QUIRE_OK)
         return err;
-    config->block_size = or_default(config->block_size, DEFAULT_BLOCK_SIZE);
+    config->block_size = or_default(config->block_size, TABLE_DEFAULT_BLOCK_SIZE);
     config->kernel_block_size = or_default(config->kernel_block_size, config->block_size);
     config->pcp_world_size = or_default(config->pcp_world_size, 1);
     config->dcp_world_size = or_default(config->dcp_world_size, 1);
@@ -192,6 +192,7 @@ static void map_tokens(const quire_table *table, const int32_t *row, const int64
     uint32_t world = table->cp_world;
     uint32_t run = table->interleave;
     uint64_t virtual_block = (uint64_t)table->block_size * world;
+    qr_assert(virtual_block > 0 && run > 0);
     for (uint32_t t = 0; t < n; t++) {
         uint64_t position = (uint64_t)positions[t];
         uint64_t index = position / virtual_block;

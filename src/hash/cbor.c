@@ -24,29 +24,24 @@ static unsigned char *put_head(unsigned char *p, uint32_t major, uint64_t v)
     return p + 1 + bytes;
 }
 
-/* What to write for a number whose highest bit is at a place: the head in the top byte, how far the
- * number is shifted below it in the lowest, and how many bytes count in the next. */
-#define TOKEN_FORM(head, bytes) ((uint64_t)(head) << 56 | (bytes) << 8 | (64 - 8 * (bytes)))
-#define EIGHT(x)                x, x, x, x, x, x, x, x
-#define SMALL                   TOKEN_FORM(MAJOR_UINT, 1)
-#define BYTE                    TOKEN_FORM(HEAD_1_BYTE, 2)
-static const uint64_t TOKEN_FORMS[64] = {
-    /* below 24, the number is its own head */
-    SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, SMALL, EIGHT(SMALL), EIGHT(SMALL),
-    EIGHT(SMALL),
-    /* from 24 on */
-    EIGHT(BYTE), EIGHT(TOKEN_FORM(HEAD_1_BYTE + 1, 3)), EIGHT(TOKEN_FORM(HEAD_1_BYTE + 2, 5)),
-    EIGHT(TOKEN_FORM(HEAD_1_BYTE + 2, 5))};
+/* What to write for a number of 24 or more, by the place of its highest bit: the head, the factor
+ * that shifts the number to its place behind it, and how many bytes count. */
+#define CBOR_EIGHT(x) x, x, x, x, x, x, x, x
+#define HEAD(n)       ((uint64_t)(HEAD_1_BYTE + (n)) << 56)
+static const uint64_t TOKEN_HEAD[32] = {CBOR_EIGHT(HEAD(0)), CBOR_EIGHT(HEAD(1)),
+                                        CBOR_EIGHT(HEAD(2)), CBOR_EIGHT(HEAD(2))};
+static const uint64_t TOKEN_FACTOR[32] = {
+    CBOR_EIGHT(UINT64_C(1) << 48), CBOR_EIGHT(UINT64_C(1) << 40), CBOR_EIGHT(UINT64_C(1) << 24),
+    CBOR_EIGHT(UINT64_C(1) << 24)};
+static const uint8_t TOKEN_BYTES[32] = {CBOR_EIGHT(2), CBOR_EIGHT(3), CBOR_EIGHT(5), CBOR_EIGHT(5)};
 
-/* A token id that is not negative. Ids are as good as random: a branch on their size would be
- * mispredicted at every other token, so the form comes from a table. */
+/* A token id of 24 or more. Ids are as good as random: a branch on their size would be mispredicted
+ * at every other token, so its form comes from tables. */
 static inline unsigned char *put_token(unsigned char *p, uint32_t v)
 {
-    uint32_t top = 31u ^ (uint32_t)__builtin_clz(v | 1);
-    uint64_t form = TOKEN_FORMS[top | (uint32_t)(v > 23) << 5];
-    uint64_t word = form | (uint64_t)v << (form & 63); /* the low bytes do not count */
-    qr_store_u64(p, qr_be_u64(word));
-    return p + (form >> 8 & 0xff);
+    uint32_t top = 31u ^ (uint32_t)__builtin_clz(v);
+    qr_store_u64(p, qr_be_u64(TOKEN_HEAD[top] | v * TOKEN_FACTOR[top]));
+    return p + TOKEN_BYTES[top];
 }
 
 static unsigned char *put_int(unsigned char *p, int64_t value)
@@ -63,7 +58,7 @@ static unsigned char *put_string(unsigned char *p, uint32_t major, quire_bytes b
     return p + bytes.len;
 }
 
-static unsigned char *put_key(unsigned char *p, const quire_extra_key *key)
+static unsigned char *cbor_key(unsigned char *p, const quire_extra_key *key)
 {
     switch (key->kind) {
     case QUIRE_KEY_PROMPT_EMBEDS:
@@ -79,14 +74,19 @@ static unsigned char *put_key(unsigned char *p, const quire_extra_key *key)
     }
 }
 
-static unsigned char *put_tokens(unsigned char *p, const qr_hash_input *in)
+/* Whether all ids are 24 or more: the sign of id - 24, and of the id itself lest that wraps around.
+ */
+static inline bool all_common(const int32_t *tokens, size_t n)
 {
-    int32_t signs = -1;
-    if (in->tokens != NULL)
-        signs = 0;
-    for (size_t i = 0; in->tokens != NULL && i < in->num_tokens; i++)
-        signs |= in->tokens[i];
-    if (signs >= 0)
+    uint32_t signs = 0;
+    for (size_t i = 0; i < n; i++)
+        signs |= (uint32_t)tokens[i] | ((uint32_t)tokens[i] - HEAD_1_BYTE);
+    return signs >> 31 == 0;
+}
+
+static unsigned char *cbor_tokens(unsigned char *p, const qr_hash_input *in)
+{
+    if (in->tokens != NULL && all_common(in->tokens, in->num_tokens))
         for (size_t i = 0; i < in->num_tokens; i++)
             p = put_token(p, (uint32_t)in->tokens[i]);
     else
@@ -102,13 +102,13 @@ void qr_cbor_encode(qr_message *out, const qr_hash_input *input)
     out->parent_at = (size_t)(p - out->bytes);
     p += input->parent_len;
     p = put_head(p, MAJOR_ARRAY, input->num_tokens);
-    p = put_tokens(p, input);
+    p = cbor_tokens(p, input);
     if (input->num_keys == 0)
         *p++ = CBOR_NULL;
     else
         p = put_head(p, MAJOR_ARRAY, input->num_keys);
     for (size_t i = 0; i < input->num_keys; i++)
-        p = put_key(p, &input->keys[i]);
+        p = cbor_key(p, &input->keys[i]);
     out->len = (size_t)(p - out->bytes);
 }
 

@@ -7,7 +7,7 @@
 #include "hash/safe.h"
 
 enum {
-    DEFAULT_BLOCK_SIZE = 16,
+    HASHER_DEFAULT_BLOCK_SIZE = 16,
     MAX_BLOCK_SIZE = 65536,
     DEFAULT_EXTRA_BYTES = 16384,
     MAX_EXTRA_BYTES = 65535, /* Python writes longer texts outside of frames; nobody needs them */
@@ -36,7 +36,7 @@ int qr_hasher_config_read(quire_hasher_config *config, const quire_hasher_config
     if (err != QUIRE_OK)
         return err;
     if (config->block_size == 0)
-        config->block_size = DEFAULT_BLOCK_SIZE;
+        config->block_size = HASHER_DEFAULT_BLOCK_SIZE;
     if (config->max_extra_bytes == 0)
         config->max_extra_bytes = DEFAULT_EXTRA_BYTES;
     bool has_seed = config->seed.data != NULL;
@@ -116,7 +116,7 @@ static qr_message *encode_text(quire_hasher *hasher, quire_bytes text)
 /* 192 bytes from a seed: SHA-256 of the encoded seed and a counter, six times. */
 static void expand_secret(quire_hasher *hasher, quire_bytes seed)
 {
-    for (unsigned i = 0; i < QR_XXH_SECRET_BYTES / QR_SHA256_BYTES; i++) {
+    for (size_t i = 0; i < QR_XXH_SECRET_BYTES / QR_SHA256_BYTES; i++) {
         qr_message *message = encode_text(hasher, seed);
         message->bytes[message->len] = (unsigned char)i;
         qr_sha256_padded(message->bytes, message->len + 1, hasher->secret + i * QR_SHA256_BYTES);

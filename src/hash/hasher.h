@@ -42,8 +42,8 @@ quire_hasher *qr_hasher_carve(qr_arena *arena, const quire_hasher_config *config
 /* QUIRE_OK or QUIRE_E_RANDOM. */
 int qr_hasher_init(quire_hasher *hasher, const quire_hasher_config *config);
 
-/* Encodes a block of at most block_size tokens, to be hashed with a parent of parent_len bytes, at most
- * QR_HASH_MAX_PARENT. QUIRE_E_RANGE when the extra keys are too long. */
+/* Encodes a block of at most block_size tokens, to be hashed with a parent of parent_len bytes, at
+ * most QR_HASH_MAX_PARENT. QUIRE_E_RANGE when the extra keys are too long. */
 int qr_hasher_encode(quire_hasher *hasher, const qr_hash_input *input, qr_message *message);
 /* Puts the parent in, and hashes. digest may be the parent's memory. */
 void qr_hasher_digest(quire_hasher *hasher, qr_message *message, quire_bytes parent,

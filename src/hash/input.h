@@ -1,10 +1,11 @@
-/* hash/input.h - what one block's hash is made of, (parent, tokens, extra keys), and its encoded form.
+/* hash/input.h - what one block's hash is made of, (parent, tokens, extra keys), and its encoded
+ * form.
  *
  *      [ header | parent . . . . | tokens | extra keys | end ]
  *                 ^ parent_at: left open
  *
- * An encoder leaves a hole for the parent, whose length is known before its bytes are: a block can be
- * encoded while the one before it is still being hashed. */
+ * An encoder leaves a hole for the parent, whose length is known before its bytes are: a block can
+ * be encoded while the one before it is still being hashed. */
 #ifndef QR_HASH_INPUT_H
 #define QR_HASH_INPUT_H
 

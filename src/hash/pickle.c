@@ -72,10 +72,11 @@ static inline uint32_t memoize(pickler *w)
 
 /* Opcode and length of an integer by the place of its highest bit. Token ids are as good as random:
  * a branch on their size would be mispredicted at every other token. */
-#define EIGHT(x) x, x, x, x, x, x, x, x
-static const uint8_t INT_OP[32] = {EIGHT(OP_BININT1), EIGHT(OP_BININT2), EIGHT(OP_BININT),
-                                   EIGHT(OP_BININT)};
-static const uint8_t INT_BYTES[32] = {EIGHT(2), EIGHT(3), EIGHT(5), EIGHT(5)};
+#define PICKLE_EIGHT(x) x, x, x, x, x, x, x, x
+static const uint8_t INT_OP[32] = {PICKLE_EIGHT(OP_BININT1), PICKLE_EIGHT(OP_BININT2),
+                                   PICKLE_EIGHT(OP_BININT), PICKLE_EIGHT(OP_BININT)};
+static const uint8_t INT_BYTES[32] = {PICKLE_EIGHT(2), PICKLE_EIGHT(3), PICKLE_EIGHT(5),
+                                      PICKLE_EIGHT(5)};
 
 /* 8 bytes are written, the number that is returned counts. */
 static inline unsigned char *put_int32(unsigned char *p, int32_t value)
@@ -158,7 +159,7 @@ static void tuple_end(pickler *w, size_t n)
 }
 
 /* As many tokens as surely stay in the open frame go without looking at it. */
-static void put_tokens32(pickler *w, const int32_t *tokens, size_t n)
+static void pickle_tokens32(pickler *w, const int32_t *tokens, size_t n)
 {
     size_t room = (size_t)(w->frame + FRAME_HEADER + FRAME_TARGET - w->p) / MAX_INT32_BYTES;
     size_t fast = n < room ? n : room;
@@ -172,12 +173,12 @@ static void put_tokens32(pickler *w, const int32_t *tokens, size_t n)
     }
 }
 
-static void put_tokens(pickler *w, const qr_hash_input *in)
+static void pickle_tokens(pickler *w, const qr_hash_input *in)
 {
     start_object(w);
     tuple_begin(w, in->num_tokens);
     if (in->tokens != NULL) {
-        put_tokens32(w, in->tokens, in->num_tokens);
+        pickle_tokens32(w, in->tokens, in->num_tokens);
     } else {
         for (size_t i = 0; i < in->num_tokens; i++) {
             start_object(w);
@@ -206,7 +207,7 @@ static void put_key_text(pickler *w, const qr_hash_input *in, size_t i, uint32_t
     memo[i] = put_text(w, text);
 }
 
-static void put_key(pickler *w, const qr_hash_input *in, size_t i, uint32_t *memo)
+static void pickle_key(pickler *w, const qr_hash_input *in, size_t i, uint32_t *memo)
 {
     switch (in->keys[i].kind) {
     case QUIRE_KEY_PROMPT_EMBEDS:
@@ -226,7 +227,7 @@ static void put_key(pickler *w, const qr_hash_input *in, size_t i, uint32_t *mem
     }
 }
 
-static void put_keys(pickler *w, const qr_hash_input *in, uint32_t *memo)
+static void pickle_keys(pickler *w, const qr_hash_input *in, uint32_t *memo)
 {
     start_object(w);
     if (in->num_keys == 0) {
@@ -235,7 +236,7 @@ static void put_keys(pickler *w, const qr_hash_input *in, uint32_t *memo)
     }
     tuple_begin(w, in->num_keys);
     for (size_t i = 0; i < in->num_keys; i++)
-        put_key(w, in, i, memo);
+        pickle_key(w, in, i, memo);
     tuple_end(w, in->num_keys);
 }
 
@@ -259,8 +260,8 @@ void qr_pickle_encode(qr_message *out, const qr_hash_input *input, uint32_t *mem
 {
     pickler w = pickle_begin(out->bytes);
     out->parent_at = (size_t)(put_parent(&w, input->parent_len) - out->bytes);
-    put_tokens(&w, input);
-    put_keys(&w, input, memo);
+    pickle_tokens(&w, input);
+    pickle_keys(&w, input, memo);
     tuple_end(&w, 3);
     pickle_end(&w, out);
 }

@@ -25,17 +25,9 @@ static unsigned char *put_tagged(unsigned char *p, int tag, quire_bytes bytes)
     return put_data(p, bytes.data, bytes.len);
 }
 
-static unsigned char *put_tokens32(unsigned char *p, const int32_t *tokens, size_t n)
+static unsigned char *put_ids32(unsigned char *p, const int32_t *tokens, size_t n)
 {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     return put_data(p, tokens, n * sizeof *tokens);
-#else
-    for (size_t i = 0; i < n; i++, p += 4) {
-        uint32_t v = __builtin_bswap32((uint32_t)tokens[i]);
-        memcpy(p, &v, sizeof v);
-    }
-    return p;
-#endif
 }
 
 static bool need_64_bits(const qr_hash_input *in)
@@ -52,15 +44,15 @@ static bool need_64_bits(const qr_hash_input *in)
 static unsigned char *put_ids(unsigned char *p, const qr_hash_input *in, bool wide)
 {
     if (in->tokens != NULL)
-        return put_tokens32(p, in->tokens, in->num_tokens);
+        return put_ids32(p, in->tokens, in->num_tokens);
     for (size_t i = 0; i < in->num_tokens; i++) {
         int32_t narrow = (int32_t)in->tokens64[i];
-        p = wide ? put_u64(p, (uint64_t)in->tokens64[i]) : put_tokens32(p, &narrow, 1);
+        p = wide ? put_u64(p, (uint64_t)in->tokens64[i]) : put_ids32(p, &narrow, 1);
     }
     return p;
 }
 
-static unsigned char *put_keys(unsigned char *p, const qr_hash_input *in)
+static unsigned char *put_safe_keys(unsigned char *p, const qr_hash_input *in)
 {
     for (size_t i = 0; i < in->num_keys; i++) {
         p = put_tagged(p, TAG_KEY + (int)in->keys[i].kind, in->keys[i].value);
@@ -81,7 +73,7 @@ void qr_safe_encode(qr_message *out, const qr_hash_input *input)
     *p++ = wide ? TAG_TOKENS64 : TAG_TOKENS;
     p = put_u64(p, input->num_tokens);
     p = put_ids(p, input, wide);
-    p = put_keys(p, input);
+    p = put_safe_keys(p, input);
     *p++ = TAG_END;
     out->len = (size_t)(p - out->bytes);
 }
@@ -97,8 +89,7 @@ void qr_raw_encode(qr_message *out, const qr_hash_input *input)
     bool wide = need_64_bits(input);
     out->parent_at = 0;
     unsigned char *p = put_ids(out->bytes + input->parent_len, input, wide);
-    p = put_keys(p, input);
-    p = put_u64(p, (uint64_t)wide << 63 | (uint64_t)input->parent_len << 48 |
-                       (uint64_t)input->num_keys << 24 | input->num_tokens);
+    p = put_safe_keys(p, input);
+    p = put_u64(p, qr_raw_trailer(input->parent_len, input->num_tokens, input->num_keys, wide));
     out->len = (size_t)(p - out->bytes);
 }

@@ -21,4 +21,12 @@ void qr_safe_encode(qr_message *out, const qr_hash_input *input);
 void qr_safe_encode_text(qr_message *out, quire_bytes text);
 void qr_raw_encode(qr_message *out, const qr_hash_input *input);
 
+/* The last word of a raw message. */
+static inline uint64_t qr_raw_trailer(size_t parent_len, size_t num_tokens, size_t num_keys,
+                                      bool wide)
+{
+    return (uint64_t)wide << 63 | (uint64_t)parent_len << 48 | (uint64_t)num_keys << 24 |
+           num_tokens;
+}
+
 #endif

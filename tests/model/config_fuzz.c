@@ -54,8 +54,8 @@ static const field pool_fields[] = {
       {BAD, 1},
       {GOOD, 16},
       {BAD, 17},
-      {GOOD, 4096},
-      {BAD, 4112},
+      {GOOD, 4080},
+      {BAD, 4096},
       {BAD, UINT32_MAX - 15}}},
 };
 
@@ -86,7 +86,7 @@ static const field hasher_fields[] = {
     }
 #define RANKS                                                                                      \
     {                                                                                              \
-        {GOOD, 0}, {MAYBE, 1}, {MAYBE, 65536},                                                     \
+        {GOOD, 0}, {ALONE, 1}, {ALONE, 65536},                                                     \
         {                                                                                          \
             BAD, UINT32_MAX                                                                        \
         }                                                                                          \

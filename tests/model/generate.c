@@ -24,7 +24,7 @@ static bool one_in(rng *random, uint32_t n)
 /* ---- a pool's life ------------------------------------------------------ */
 
 static const uint32_t hash_sizes[] = {16, 32, 64};
-static const uint32_t odd_group_ids[] = {0, 1, 7, 0x80000000u, UINT32_MAX};
+static const uint32_t odd_group_ids[] = {0, 1, 256, 32768, NAIVE_MAX_GROUP_ID};
 
 void generate_config(rng *random, quire_pool_config *config, generator *gen)
 {
@@ -116,11 +116,19 @@ static void spoil_list(rng *random, const naive_pool *pool, operation *op)
 static void choose_hashes(rng *random, const generator *gen, const naive_pool *pool, operation *op)
 {
     op->hash_len = pool->hash_bytes;
-    if (one_in(random, 6)) /* shorter ones, also shorter than the 16 bytes that an index may read */
-        op->hash_len = one_in(random, 2) ? 16 : 1 + rng_below(random, pool->hash_bytes);
+    if (one_in(random, 6)) /* a shorter one */
+        op->hash_len = 16 * (1 + rng_below(random, pool->hash_bytes / 16));
     op->hash_stride = op->hash_len;
     for (uint32_t i = 0; i < OP_MAX_HASHES; i++)
         op->hash_ids[i] = (uint8_t)rng_below(random, gen->num_hashes);
+}
+
+/* Too long, or no multiple of 16. */
+static void spoil_hash_len(rng *random, const naive_pool *pool, operation *op)
+{
+    op->hash_len = one_in(random, 2) ? pool->hash_bytes + 1 + rng_below(random, 16)
+                                     : 1 + rng_below(random, pool->hash_bytes - 1);
+    op->hash_stride = op->hash_len;
 }
 
 static void choose_groups(rng *random, const generator *gen, operation *op)
@@ -155,7 +163,7 @@ static void make_cache(rng *random, const generator *gen, const naive_pool *pool
 static void spoil_cache(rng *random, const naive_pool *pool, operation *op)
 {
     uint32_t last = op->num_full > 0 ? op->num_full - 1 : 0;
-    switch (rng_below(random, 7)) {
+    switch (rng_below(random, 8)) {
     case 0:
         op->nulls |= one_in(random, 2) ? NULL_POOL : NULL_OUT;
         break;
@@ -167,12 +175,15 @@ static void spoil_cache(rng *random, const naive_pool *pool, operation *op)
         op->num_hashes = last;
         break;
     case 3:
-        op->hash_len = op->hash_stride = pool->hash_bytes + 1 + rng_below(random, 16);
+        spoil_hash_len(random, pool, op);
         break;
     case 4:
         op->blocks[last] = one_in(random, 2) ? pool->num_blocks : UINT32_MAX;
         break;
-    case 5: /* fewer full than cached: nothing to do */
+    case 5: /* looks like a good one in 16 bits */
+        op->groups[0] += NAIVE_MAX_GROUP_ID + 1;
+        break;
+    case 6: /* fewer full than cached: nothing to do */
         op->num_full = rng_below(random, op->num_cached + 1);
         break;
     default:
@@ -193,17 +204,20 @@ static void make_lookup(rng *random, const generator *gen, const naive_pool *poo
 
 static void spoil_lookup(rng *random, const naive_pool *pool, operation *op)
 {
-    switch (rng_below(random, 5)) {
+    switch (rng_below(random, 6)) {
     case 0:
-        op->hash_len = op->hash_stride = pool->hash_bytes + 1 + rng_below(random, 16);
+        spoil_hash_len(random, pool, op);
         break;
     case 1:
         op->hash_len = 0;
         break;
-    case 2:
-        op->nulls |= NULL_POOL;
+    case 2: /* a group that no block can be in: a miss, also where 16 bits of it look good */
+        op->groups[0] += NAIVE_MAX_GROUP_ID + 1;
         break;
     case 3:
+        op->nulls |= NULL_POOL;
+        break;
+    case 4:
         op->nulls |= op->num_hashes > 0 ? NULL_HASHES : 0;
         break;
     default:

@@ -92,6 +92,11 @@ static void take_key(naive_pool *pool, quire_block block)
     b->hash_len = 0;
 }
 
+static bool hash_len_ok(const naive_pool *pool, size_t len)
+{
+    return len > 0 && len <= pool->hash_bytes && len % 16 == 0;
+}
+
 static int check_id(const naive_pool *pool, quire_block block)
 {
     if (block >= pool->num_blocks)
@@ -138,7 +143,7 @@ int naive_pool_get_cached_block(const naive_pool *pool, quire_bytes hash, const 
         return QUIRE_E_ARGUMENT;
     if (group_ids == NULL || blocks == NULL)
         return QUIRE_E_ARGUMENT;
-    if (hash.len == 0 || hash.len > pool->hash_bytes)
+    if (!hash_len_ok(pool, hash.len))
         return QUIRE_E_RANGE;
     return find_groups(pool, hash.data, hash.len, group_ids, num_groups, blocks) ? QUIRE_OK
                                                                                  : QUIRE_MISS;
@@ -152,7 +157,7 @@ int naive_pool_get_cached_prefix(const naive_pool *pool, const void *hashes, siz
         return QUIRE_E_ARGUMENT;
     if (num_hashes > 0 && (hashes == NULL || group_ids == NULL || blocks == NULL))
         return QUIRE_E_ARGUMENT;
-    if (hash_len == 0 || hash_len > pool->hash_bytes)
+    if (!hash_len_ok(pool, hash_len))
         return QUIRE_E_RANGE;
     const unsigned char *hash = hashes;
     uint32_t hit = 0;
@@ -251,7 +256,8 @@ int naive_pool_cache_full_blocks(naive_pool *pool, const quire_cache_full_params
     if (params->blocks == NULL || params->hashes == NULL)
         return QUIRE_E_ARGUMENT;
     size_t len = params->hash_len != 0 ? params->hash_len : pool->hash_bytes;
-    if (len > pool->hash_bytes || params->num_hashes < params->num_full_blocks)
+    if (!hash_len_ok(pool, len) || params->group_id > NAIVE_MAX_GROUP_ID ||
+        params->num_hashes < params->num_full_blocks)
         return QUIRE_E_RANGE;
     savepoint before;
     save(&before, pool);

@@ -20,8 +20,9 @@
 #include <quire/pool.h>
 #include <stdbool.h>
 
-#define NAIVE_MAX_BLOCKS 24
-#define NAIVE_MAX_HASH   64
+#define NAIVE_MAX_BLOCKS   24
+#define NAIVE_MAX_HASH     64
+#define NAIVE_MAX_GROUP_ID 65535
 
 typedef struct naive_block {
     uint32_t ref_cnt;

@@ -140,6 +140,7 @@ static bool add_cache(scope *s)
                 op.num_full = op.num_hashes = 2;
                 op.blocks[1] = a;
                 op.hash_ids[1] = (uint8_t)h;
+                op.hash_ids[0] = (uint8_t)((h + 1) % s->keys.num_hashes);
                 ok = ok && add(s, &op);
             }
         for (quire_block a = 0; a < s->num_blocks; a++)

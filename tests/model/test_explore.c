@@ -11,8 +11,8 @@
  * is rebuilt from the state.
  *
  * At every transition answers, events and the whole state are compared; after a call that must not
- * change the pool its memory must be the same byte for byte; every new state is checked by
- * quire_pool_check. References above the scope's limit are compared, but not explored further.
+ * change the pool its memory must be the same byte for byte, and after one that did quire_pool_check
+ * must find nothing. References above the scope's limit are compared, but not explored further.
  *
  *      test_explore [--scope small|default|large]
  */
@@ -77,14 +77,14 @@ static bool refs_in_scope(const explorer *e)
 /* Takes note of the state both pools are in; NULL, or what went wrong. */
 static const char *arrive(explorer *e)
 {
+    if (quire_pool_check(e->both.real) != QUIRE_OK)
+        return "quire_pool_check finds the pool corrupt";
     if (!refs_in_scope(e))
         return NULL;
     state s = state_of_pool(&e->both.naive, &e->scope->keys);
     int added = state_set_add(&e->seen, &s);
     if (added == 0)
         return NULL;
-    if (quire_pool_check(e->both.real) != QUIRE_OK)
-        return "quire_pool_check finds the pool corrupt";
     return added > 0 && layer_push(e, &s) ? NULL : "the test itself is out of memory";
 }
 

@@ -13,7 +13,7 @@
 
 #include <quire/hash.h>
 
-enum { CASE_MAX_STRINGS = 16, CASE_MAX_KEYS = 16 };
+enum { CASE_MAX_STRINGS = 256, CASE_MAX_KEYS = 256 };
 
 typedef struct case_strings {
     quire_bytes items[CASE_MAX_STRINGS];

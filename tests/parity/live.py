@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Records fresh seeds with vLLM and replays them through Quire.
 
-    QUIRE_VLLM_PYTHON=... QUIRE_VLLM_PLATFORM=... live.py BUILD_DIR [--seed N] [--scale X] [KIND ...]
+    live.py BUILD_DIR [--seed N] [--scale X] [KIND ...]
 
-QUIRE_VLLM_PYTHON is a Python that has vLLM 0.20.0; QUIRE_VLLM_PLATFORM the file it must run first.
+Two environment variables say where vLLM is: QUIRE_VLLM_PYTHON is a Python that has vLLM 0.20.0,
+QUIRE_VLLM_PLATFORM the file that it must run first.
 The seed comes from the clock unless given, and is printed: the same seed records the same file.
 Ends with 1 when anything differs, and keeps that recording.
 """

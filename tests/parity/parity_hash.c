@@ -4,8 +4,8 @@
  *      r ...                            a request: see hash_case.h
  *      a w 40 <8 bytes of each hash>    40 tokens of class w in one call; the new blocks' hashes
  *      e <digest>                       the request's last hash, whole
- *      b P C S N K T <digest>           one block: parent (@: the block before), class, seed, number
- *                                       of tokens, extra keys, strings
+ *      b P C S N K T <digest>           one block: parent (@: the block before), class, seed,
+ *                                       number of tokens, extra keys, strings
  *      k, j, x                          key with group id; joined hashes; form in events
  *
  * A hash depends on every byte of the one before, so the first bytes of each and the whole last one

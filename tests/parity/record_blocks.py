@@ -69,7 +69,8 @@ class MapCase:
 
     def draw_key(self):
         rng = self.rng
-        return (rng.randint(0, 1), rng.randint(0, 7), rng.choice([16, 32, 32, 64]), rng.randint(0, 2))
+        return (rng.randint(0, 1), rng.randint(0, 7), rng.choice([16, 32, 32, 64]),
+                rng.randint(0, 2))
 
     @staticmethod
     def pack(key):

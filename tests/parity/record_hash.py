@@ -284,7 +284,8 @@ def record_frames(writer, rng):
         for kind, count in [("w", 20000), ("E", 20000), ("l", 20000), ("m", 40000), ("w", 65536)]:
             record_block(hasher, None, kind, count, True)
         # Long texts: one, one named twice, two that read alike, four.
-        for length, order in [(65000, [0]), (30000, [0, 0]), (30000, [0, 1]), (16000, [0, 1, 2, 3])]:
+        for length, order in [(65000, [0]), (30000, [0, 0]), (30000, [0, 1]),
+                              (16000, [0, 1, 2, 3])]:
             strings = Strings(rng)
             made = [strings.make("k", length) for _ in range(max(order) + 1)]
             keys = tuple((strings.objects[made[i]], -1) for i in order)
@@ -293,6 +294,18 @@ def record_frames(writer, rng):
                          (keys, shown))
         chained = Hasher(writer, rng, algo, 20000)
         RequestCase(chained, 2).record()
+
+
+def record_many_keys(writer, rng):
+    """So many objects in one block that pickle needs the long form of a reference."""
+    for algo in ALGOS:
+        hasher = Hasher(writer, rng, algo, 16)
+        strings = Strings(rng)
+        order = [strings.make(f"f{i}", 1) for i in range(135)]
+        order += [order[0], order[-1], order[rng.randrange(len(order))]]
+        keys = tuple((strings.objects[i], 0) for i in order)
+        record_block(hasher, None, "w", 16, True, strings,
+                     (keys, ",".join(f"M:{i}:0" for i in order)))
 
 
 def record_mm_quirk(writer, rng):
@@ -313,6 +326,7 @@ def record_hash(writer, rng, count, edges):
     goal = writer.count + count
     if edges:
         record_frames(writer, rng)
+        record_many_keys(writer, rng)
         record_mm_quirk(writer, rng)
     while writer.count < goal:
         hasher = Hasher(writer, rng)

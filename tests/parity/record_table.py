@@ -51,9 +51,10 @@ class TableCase:
                 for _ in range(self.rng.randint(0, most))]
 
     def append_row(self, row):
-        room = self.width - int(self.table.num_blocks_per_row[row]) // self.table.blocks_per_kv_block
-        blocks = self.draw_blocks(room)
-        self.table.append_row(blocks, row)
+        table = self.table
+        blocks_in_row = int(table.num_blocks_per_row[row]) // table.blocks_per_kv_block
+        blocks = self.draw_blocks(self.width - blocks_in_row)
+        table.append_row(blocks, row)
         self.checked(f"a {row} {ids(blocks)}")
 
     def add_row(self, row):
