@@ -6,8 +6,8 @@
  *                                              with the same key the lowest order is the first
  *
  * There is nothing clever here on purpose: no index, no links, no list of duplicates. A batch is
- * carried out entry by entry, and when an entry is not valid the whole pool is put back from a copy,
- * so "a call that fails changes nothing" needs no thought either.
+ * carried out entry by entry, and when an entry is not valid the whole pool is put back from a
+ * copy, so "a call that fails changes nothing" needs no thought either.
  *
  * It answers every call of quire/pool.h, with the same status codes and the same events. It is one
  * flat struct: copying naive_pool_size bytes saves or restores it.

@@ -1,5 +1,5 @@
-/* See operation.h. The two operation_on_ functions are one text, operation_calls.h, read with two sets
- * of names: both pools get the very same arguments. */
+/* See operation.h. The two operation_on_ functions are one text, operation_calls.h, read with two
+ * sets of names: both pools get the very same arguments. */
 #include "operation.h"
 
 #include <stdio.h>

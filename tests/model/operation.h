@@ -67,8 +67,8 @@ typedef struct op_result {
 const char *op_kind_name(op_kind kind);
 /* Whether the call can change a pool. */
 bool op_kind_changes(op_kind kind);
-/* The bytes of a hash. Those of numbers 2k and 2k+1 differ in the last byte alone, and hashes of one
- * number and different lengths are alike but for it: a key that is not compared whole is wrong. */
+/* The bytes of a hash. Those of numbers 2k and 2k+1 differ in the last byte alone, and hashes of
+ * one number and different lengths are alike but for it: a key must be compared whole. */
 void op_hash(uint32_t id, uint32_t len, unsigned char *out);
 
 void operation_on_real(const operation *op, quire_pool *pool, op_result *result);

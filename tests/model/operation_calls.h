@@ -1,5 +1,5 @@
-/* model/operation_calls.h - carries out one operation. Read twice by operation.c, with POOL, CALL and
- * ON_POOL naming the real pool or the naive one; so it has no include guard. */
+/* model/operation_calls.h - carries out one operation. Read twice by operation.c, with POOL, CALL
+ * and ON_POOL naming the real pool or the naive one; so it has no include guard. */
 
 void ON_POOL(const operation *op, POOL *pool, op_result *result)
 {

@@ -20,8 +20,8 @@ typedef struct pair {
     op_result naive_result;
 } pair;
 
-/* The config that the real pool is to be made with: the given one with events to real_log and random
- * bytes from seed; also makes the naive pool. The caller then makes both->real. */
+/* The config that the real pool is to be made with: the given one with events to real_log and
+ * random bytes from seed; also makes the naive pool. The caller then makes both->real. */
 quire_pool_config pair_init(pair *both, const quire_pool_config *config, const uint64_t *seed);
 
 /* Carries out the operation on both. NULL when answers and events agree, else what does not. */

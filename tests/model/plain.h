@@ -1,5 +1,5 @@
-/* model/plain.h - whether this is a plain build. Sanitizers make everything several times slower and
- * bring their own allocator; the tests do less then. */
+/* model/plain.h - whether this is a plain build. Sanitizers make everything several times slower
+ * and bring their own allocator; the tests do less then. */
 #ifndef MODEL_PLAIN_H
 #define MODEL_PLAIN_H
 

@@ -1,10 +1,10 @@
 /* model/scope.h - how far an exploration goes: the size of the pool, its keys, and the list of all
  * operations that are tried from every state.
  *
- * In a pool of n blocks: take 0 to n + 1; touch, free and evict each block, the null block, one that
- * does not exist, and each ordered pair of blocks (twice the same included); give each block and
- * each ordered pair (null blocks among them) every key and pair of keys; reset; look up every hash
- * under every list of groups, and runs of hashes.
+ * In a pool of n blocks: take 0 to n + 1; touch, free and evict each block, the null block, one
+ * that does not exist, and each ordered pair of blocks (twice the same included); give each block
+ * and each ordered pair (null blocks among them) every key and pair of keys; reset; look up every
+ * hash under every list of groups, and runs of hashes.
  */
 #ifndef MODEL_SCOPE_H
 #define MODEL_SCOPE_H

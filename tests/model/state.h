@@ -20,8 +20,8 @@ typedef struct state {
     unsigned char bytes[16];
 } state;
 
-/* The keys that a pool can have: hashes 0 .. num_hashes of operation.h, under groups 0 .. num_groups,
- * all of the pool's hash_bytes. */
+/* The keys that a pool can have: hashes 0 .. num_hashes of operation.h, under groups 0 ..
+ * num_groups, all of the pool's hash_bytes. */
 typedef struct key_space {
     uint32_t num_hashes;
     uint32_t num_groups;

@@ -5,16 +5,17 @@
  *              \--> (seen)         \--> o           \-> ..  what is reached and new is expanded
  *                                                           in the next layer
  *
- * Two sequences that lead to the same state (see state.h) go on alike, so it is enough to expand one
- * of them: when no new state appears, all sequences of any length are covered. The real pool lives
- * in a small buffer, and a state is put back by copying the bytes to the same address. The naive one
- * is rebuilt from the state.
+ * Two sequences that lead to the same state (see state.h) go on alike, so it is enough to expand
+ * one of them: when no new state appears, all sequences of any length are covered. The real pool
+ * lives in a small buffer, and a state is put back by copying the bytes to the same address. The
+ * naive one is rebuilt from the state.
  *
  * At every transition answers, events and the whole state are compared; after a call that must not
- * change the pool its memory must be the same byte for byte, and after one that did quire_pool_check
- * must find nothing. References above the scope's limit are compared, but not explored further.
+ * change the pool its memory must be the same byte for byte, and after one that did
+ * quire_pool_check must find nothing. References above the scope's limit are compared, but not
+ * explored further.
  *
- *      test_explore [--scope small|default|large]
+ *      model_explore [--scope small|default|large]
  */
 #include "pair.h"
 #include "plain.h"

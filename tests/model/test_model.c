@@ -9,7 +9,7 @@
  * time. About one call in eight is wrong on purpose. At the end every status that a call can give
  * must have been given: a generator that stopped reaching a case fails the test.
  *
- *      test_model [--ops N] [--seed S]
+ *      model_pool [--ops N] [--seed S]
  */
 #include "generate.h"
 #include "pair.h"

@@ -7,9 +7,9 @@
  *      ---------------------------------------- one malloc on purpose
  *                                               counted: 1, so the counter does count
  *
- * The program brings its own malloc and its relatives, over a fixed piece of memory; a call of any of
- * them, from the library or from what the library uses, is seen. Sanitizers bring theirs, so the test
- * is skipped there.
+ * The program brings its own malloc and its relatives, over a fixed piece of memory; a call of any
+ * of them, from the library or from what the library uses, is seen. Sanitizers bring theirs, so the
+ * test is skipped there.
  */
 #include "plain.h"
 

@@ -31,7 +31,7 @@ def parse():
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(PLAN))
     parser.add_argument("--seed", type=int, default=time.time_ns() // 1000 % 10**10)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of seeds")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     unknown = set(args.kinds) - set(PLAN)
     if unknown:
         parser.error(f"no such kind: {', '.join(sorted(unknown))}")

@@ -1,0 +1,260 @@
+/* base/test_hooks.c - the world outside through hooks, and configs of other versions.
+ *
+ *      caller's   [ size | a | b ]             shorter: c is zero, the default
+ *      ours       [ size | a | b | c ]
+ *      caller's   [ size | a | b | c | d ]     longer: d must be zero
+ */
+#include "base/hooks.h"
+#include "base/unit.h"
+
+#include <quire/error.h>
+
+typedef struct config {
+    size_t size;
+    uint32_t a;
+    uint32_t b;
+    uint64_t c;
+} config;
+
+static const config UNTOUCHED = {1, 2, 3, 4};
+
+/* ---- configs --------------------------------------------------------------- */
+
+static void config_of_our_size_is_copied(void **state)
+{
+    (void)state;
+    config callers = {sizeof callers, 5, 6, 7};
+    config ours = UNTOUCHED;
+    assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_OK);
+    assert_memory_equal(&ours, &callers, sizeof ours);
+}
+
+static void shorter_config_leaves_zeros(void **state)
+{
+    (void)state;
+    config callers = {offsetof(config, b), 5, 6, 7};
+    config ours = UNTOUCHED;
+    assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_OK);
+    assert_int_equal(ours.a, 5);
+    assert_int_equal(ours.b, 0);
+    assert_int_equal(ours.c, 0);
+}
+
+static void config_of_the_size_alone(void **state)
+{
+    (void)state;
+    size_t callers = sizeof callers;
+    config ours = UNTOUCHED;
+    assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_OK);
+    assert_int_equal(ours.a + ours.b + ours.c, 0);
+}
+
+static void longer_config_with_zeros_is_fine(void **state)
+{
+    (void)state;
+    struct {
+        config known;
+        uint64_t news;
+    } callers = {{sizeof callers, 5, 6, 7}, 0};
+    config ours = UNTOUCHED;
+    assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_OK);
+    assert_int_equal(ours.a, 5);
+    assert_int_equal(ours.c, 7);
+}
+
+static void longer_config_that_asks_for_news_is_refused(void **state)
+{
+    (void)state;
+    for (size_t i = sizeof(config); i < 2 * sizeof(config); i++) {
+        unsigned char callers[2 * sizeof(config)] = {0};
+        size_t size = sizeof callers;
+        memcpy(callers, &size, sizeof size);
+        callers[i] = 1;
+        config ours = UNTOUCHED;
+        assert_int_equal(qr_config_read(&ours, sizeof ours, callers), QUIRE_E_CONFIG);
+        assert_memory_equal(&ours, &UNTOUCHED, sizeof ours);
+    }
+}
+
+static void config_of_no_size_is_refused(void **state)
+{
+    (void)state;
+    static const size_t SIZES[] = {0, 1, sizeof(size_t) - 1, SIZE_MAX, SIZE_MAX / 2};
+    for (size_t i = 0; i < COUNT(SIZES); i++) {
+        config callers = {SIZES[i], 5, 6, 7};
+        config ours = UNTOUCHED;
+        assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_E_CONFIG);
+        assert_memory_equal(&ours, &UNTOUCHED, sizeof ours);
+    }
+}
+
+static void config_null_is_an_argument_error(void **state)
+{
+    (void)state;
+    config ours = UNTOUCHED;
+    assert_int_equal(qr_config_read(&ours, sizeof ours, NULL), QUIRE_E_ARGUMENT);
+    assert_memory_equal(&ours, &UNTOUCHED, sizeof ours);
+}
+
+/* ---- quirks ---------------------------------------------------------------- */
+
+static void default_profile_has_no_quirks(void **state)
+{
+    (void)state;
+    assert_int_equal(qr_quirks(QUIRE_PROFILE_DEFAULT, 0, 0), 0);
+}
+
+static void vllm_profile_has_its_quirks(void **state)
+{
+    (void)state;
+    assert_int_equal(qr_quirks(QUIRE_PROFILE_VLLM_0_20, 0, 0), 1);
+    assert_int_equal(QUIRE_QUIRK(MM_LAST_FEATURE), 1);
+}
+
+static void quirks_are_added_and_taken_away(void **state)
+{
+    (void)state;
+    uint64_t bit = QUIRE_QUIRK(MM_LAST_FEATURE);
+    assert_int_equal(qr_quirks(QUIRE_PROFILE_DEFAULT, bit, 0), bit);
+    assert_int_equal(qr_quirks(QUIRE_PROFILE_VLLM_0_20, 0, bit), 0);
+    assert_int_equal(qr_quirks(QUIRE_PROFILE_DEFAULT, bit, bit), 0); /* off wins */
+}
+
+/* ---- hooks ----------------------------------------------------------------- */
+
+typedef struct world {
+    uint64_t now_ns;
+    int random_result;
+    size_t random_bytes;
+    quire_log_level level;
+    const char *message;
+    unsigned calls;
+} world;
+
+static uint64_t world_now(void *user)
+{
+    world *w = user;
+    w->calls++;
+    return w->now_ns;
+}
+
+static int world_random(void *user, void *out, size_t bytes)
+{
+    world *w = user;
+    w->calls++;
+    w->random_bytes = bytes;
+    memset(out, 0x5a, bytes);
+    return w->random_result;
+}
+
+static void world_log(void *user, quire_log_level level, const char *message)
+{
+    world *w = user;
+    w->calls++;
+    w->level = level;
+    w->message = message;
+}
+
+static quire_hooks hooks_of(world *w)
+{
+    return (quire_hooks){w, world_now, world_random, world_log};
+}
+
+static void clock_hook_is_asked(void **state)
+{
+    (void)state;
+    world w = {.now_ns = 12345};
+    quire_hooks hooks = hooks_of(&w);
+    assert_int_equal(qr_now_ns(&hooks), 12345);
+    assert_int_equal(w.calls, 1);
+}
+
+static void default_clock_goes_forward(void **state)
+{
+    (void)state;
+    quire_hooks hooks = {NULL, NULL, NULL, NULL};
+    uint64_t before = qr_now_ns(&hooks);
+    uint64_t after = before;
+    for (int i = 0; i < 10000000 && after == before; i++)
+        after = qr_now_ns(&hooks);
+    assert_true(after > before && before > 0);
+}
+
+static void random_hook_is_asked(void **state)
+{
+    (void)state;
+    world w = {.random_result = 0};
+    quire_hooks hooks = hooks_of(&w);
+    unsigned char out[3] = {0, 0, 9};
+    assert_int_equal(qr_random_bytes(&hooks, out, 2), QUIRE_OK);
+    assert_int_equal(w.random_bytes, 2);
+    assert_int_equal(out[0], 0x5a);
+    assert_int_equal(out[2], 9);
+}
+
+static void random_hook_that_fails_is_an_error(void **state)
+{
+    (void)state;
+    static const int RESULTS[] = {1, -1, QUIRE_E_NOMEM};
+    for (size_t i = 0; i < COUNT(RESULTS); i++) {
+        world w = {.random_result = RESULTS[i]};
+        quire_hooks hooks = hooks_of(&w);
+        unsigned char out[8];
+        assert_int_equal(qr_random_bytes(&hooks, out, sizeof out), QUIRE_E_RANDOM);
+    }
+}
+
+static void default_random_differs_each_time(void **state)
+{
+    (void)state;
+    quire_hooks hooks = {NULL, NULL, NULL, NULL};
+    unsigned char a[1000] = {0};
+    unsigned char b[1000] = {0};
+    assert_int_equal(qr_random_bytes(&hooks, a, sizeof a), QUIRE_OK);
+    assert_int_equal(qr_random_bytes(&hooks, b, sizeof b), QUIRE_OK);
+    assert_memory_not_equal(a, b, sizeof a);
+    assert_memory_not_equal(a + 900, b + 900, 100); /* to the end */
+    assert_int_equal(qr_random_bytes(&hooks, a, 0), QUIRE_OK);
+}
+
+static void log_hook_gets_level_and_message(void **state)
+{
+    (void)state;
+    world w = {.level = QUIRE_LOG_ERROR};
+    quire_hooks hooks = hooks_of(&w);
+    qr_log(&hooks, QUIRE_LOG_INFO, "hello");
+    assert_int_equal(w.calls, 1);
+    assert_int_equal(w.level, QUIRE_LOG_INFO);
+    assert_string_equal(w.message, "hello");
+}
+
+static void log_without_hook_does_nothing(void **state)
+{
+    (void)state;
+    quire_hooks hooks = {NULL, NULL, NULL, NULL};
+    qr_log(&hooks, QUIRE_LOG_ERROR, "nobody listens");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(config_of_our_size_is_copied),
+        cmocka_unit_test(shorter_config_leaves_zeros),
+        cmocka_unit_test(config_of_the_size_alone),
+        cmocka_unit_test(longer_config_with_zeros_is_fine),
+        cmocka_unit_test(longer_config_that_asks_for_news_is_refused),
+        cmocka_unit_test(config_of_no_size_is_refused),
+        cmocka_unit_test(config_null_is_an_argument_error),
+        cmocka_unit_test(default_profile_has_no_quirks),
+        cmocka_unit_test(vllm_profile_has_its_quirks),
+        cmocka_unit_test(quirks_are_added_and_taken_away),
+        cmocka_unit_test(clock_hook_is_asked),
+        cmocka_unit_test(default_clock_goes_forward),
+        cmocka_unit_test(random_hook_is_asked),
+        cmocka_unit_test(random_hook_that_fails_is_an_error),
+        cmocka_unit_test(default_random_differs_each_time),
+        cmocka_unit_test(log_hook_gets_level_and_message),
+        cmocka_unit_test(log_without_hook_does_nothing),
+    };
+    return cmocka_run_group_tests_name("base_hooks", tests, NULL, NULL);
+}

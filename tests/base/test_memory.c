@@ -1,0 +1,161 @@
+/* base/test_memory.c - the default allocator, who owns a handle's memory, and wiping. */
+#include "base/memory.h"
+#include "base/unit.h"
+
+#include <quire/error.h>
+
+typedef struct book {
+    size_t bytes;
+    size_t alignment;
+    void *memory;
+    unsigned allocs;
+    unsigned frees;
+    bool refuse;
+} book;
+
+static _Alignas(QUIRE_ALIGNMENT) unsigned char room[256];
+
+static void *book_alloc(void *user, size_t bytes, size_t alignment)
+{
+    book *b = user;
+    b->allocs++;
+    b->bytes = bytes;
+    b->alignment = alignment;
+    return b->refuse ? NULL : room;
+}
+
+static void book_free(void *user, void *memory, size_t bytes, size_t alignment)
+{
+    book *b = user;
+    b->frees++;
+    b->memory = memory;
+    assert_int_equal(bytes, b->bytes);
+    assert_int_equal(alignment, b->alignment);
+}
+
+static void no_allocator_means_the_default(void **state)
+{
+    (void)state;
+    quire_allocator allocator = qr_allocator_or_default(NULL);
+    assert_non_null(allocator.alloc);
+    assert_non_null(allocator.free);
+}
+
+static void half_an_allocator_means_the_default(void **state)
+{
+    (void)state;
+    quire_allocator wanted = qr_allocator_or_default(NULL);
+    quire_allocator halves[] = {
+        {room, NULL, NULL}, {room, book_alloc, NULL}, {room, NULL, book_free}};
+    for (size_t i = 0; i < COUNT(halves); i++) {
+        quire_allocator got = qr_allocator_or_default(&halves[i]);
+        assert_true(got.alloc == wanted.alloc && got.free == wanted.free);
+        assert_null(got.user);
+    }
+}
+
+static void whole_allocator_is_kept(void **state)
+{
+    (void)state;
+    quire_allocator callers = {room, book_alloc, book_free};
+    quire_allocator got = qr_allocator_or_default(&callers);
+    assert_true(got.user == room && got.alloc == book_alloc && got.free == book_free);
+}
+
+static void default_memory_is_aligned_and_usable(void **state)
+{
+    (void)state;
+    static const size_t SIZES[] = {1, 63, 64, 65, 4096, 100001, 4 << 20, (5 << 20) + 1};
+    quire_allocator allocator = qr_allocator_or_default(NULL);
+    for (size_t i = 0; i < COUNT(SIZES); i++) {
+        unsigned char *memory = allocator.alloc(allocator.user, SIZES[i], QUIRE_ALIGNMENT);
+        assert_non_null(memory);
+        assert_int_equal((uintptr_t)memory % QUIRE_ALIGNMENT, 0);
+        memset(memory, 1, SIZES[i]);
+        allocator.free(allocator.user, memory, SIZES[i], QUIRE_ALIGNMENT);
+    }
+}
+
+static void large_default_memory_can_have_huge_pages(void **state)
+{
+    (void)state;
+    quire_allocator allocator = qr_allocator_or_default(NULL);
+    size_t bytes = 8 << 20;
+    void *memory = allocator.alloc(allocator.user, bytes, QUIRE_ALIGNMENT);
+    assert_int_equal((uintptr_t)memory % (2 << 20), 0);
+    allocator.free(allocator.user, memory, bytes, QUIRE_ALIGNMENT);
+}
+
+static void owner_takes_and_gives_back_the_same(void **state)
+{
+    (void)state;
+    book b = {.refuse = false};
+    quire_allocator allocator = {&b, book_alloc, book_free};
+    qr_owner owner;
+    assert_int_equal(qr_owner_take(&owner, &allocator, 200), QUIRE_OK);
+    assert_true(owner.memory == room);
+    assert_int_equal(b.bytes, 200);
+    assert_int_equal(b.alignment, QUIRE_ALIGNMENT);
+    qr_owner_release(&owner);
+    assert_true(b.memory == room);
+    assert_int_equal(b.allocs, 1);
+    assert_int_equal(b.frees, 1);
+}
+
+static void owner_may_lie_in_what_it_owns(void **state)
+{
+    (void)state;
+    quire_allocator allocator = qr_allocator_or_default(NULL);
+    qr_owner owner;
+    assert_int_equal(qr_owner_take(&owner, &allocator, sizeof owner), QUIRE_OK);
+    memcpy(owner.memory, &owner, sizeof owner);
+    qr_owner_release(owner.memory);
+}
+
+static void no_memory_is_an_error(void **state)
+{
+    (void)state;
+    book b = {.refuse = true};
+    quire_allocator allocator = {&b, book_alloc, book_free};
+    qr_owner owner;
+    assert_int_equal(qr_owner_take(&owner, &allocator, 200), QUIRE_E_NOMEM);
+    assert_int_equal(b.frees, 0);
+}
+
+static void memory_of_the_callers_is_not_given_back(void **state)
+{
+    (void)state;
+    qr_owner owner = {{NULL, NULL, NULL}, NULL, 0};
+    qr_owner_release(&owner); /* would call a NULL function */
+}
+
+static void wipe_clears_exactly_the_bytes(void **state)
+{
+    (void)state;
+    unsigned char bytes[40];
+    memset(bytes, 0xee, sizeof bytes);
+    qr_memory_wipe(bytes + 1, 38);
+    assert_int_equal(bytes[0], 0xee);
+    assert_int_equal(bytes[39], 0xee);
+    for (int i = 1; i < 39; i++)
+        assert_int_equal(bytes[i], 0);
+    qr_memory_wipe(bytes, 0);
+    assert_int_equal(bytes[0], 0xee);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_allocator_means_the_default),
+        cmocka_unit_test(half_an_allocator_means_the_default),
+        cmocka_unit_test(whole_allocator_is_kept),
+        cmocka_unit_test(default_memory_is_aligned_and_usable),
+        cmocka_unit_test(large_default_memory_can_have_huge_pages),
+        cmocka_unit_test(owner_takes_and_gives_back_the_same),
+        cmocka_unit_test(owner_may_lie_in_what_it_owns),
+        cmocka_unit_test(no_memory_is_an_error),
+        cmocka_unit_test(memory_of_the_callers_is_not_given_back),
+        cmocka_unit_test(wipe_clears_exactly_the_bytes),
+    };
+    return cmocka_run_group_tests_name("base_memory", tests, NULL, NULL);
+}

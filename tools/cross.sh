@@ -1,0 +1,20 @@
+# Sourced by ./test --cross: the other architecture, cross-compiled and run under qemu.
+case $(uname -m) in
+  x86_64) cross_arch=arm64 cross_machine=aarch64 ;;
+  *) cross_arch=amd64 cross_machine=x86_64 ;;
+esac
+cross_gcc=gcc-${cross_machine//_/-}-linux-gnu
+if [ ! -e "/usr/lib/$cross_machine-linux-gnu/libcmocka.so" ] || ! command -v qemu-$cross_machine-static >/dev/null; then
+  dpkg --print-foreign-architectures | grep -qx $cross_arch || dpkg --add-architecture $cross_arch
+  install_packages "$cross_gcc" qemu-user-static libssl-dev:$cross_arch libxxhash-dev:$cross_arch \
+    libcmocka-dev:$cross_arch
+fi
+cross_log=$logs/cross-build.log
+if { cmake -S . -B build/$cross_arch -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_WERROR=ON \
+  -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake -DQUIRE_CROSS_MACHINE=$cross_machine &&
+  cmake --build build/$cross_arch; } >$cross_log 2>&1; then
+  # what looks at the repository rather than at the library has been run natively
+  run_tests $cross_arch -LE build
+else
+  fail $cross_arch "build" $cross_log
+fi

@@ -1,0 +1,61 @@
+# Sourced by ./test: builds a preset, runs tests, counts what ran, and prints one line for each step.
+
+passed=0 failed=0 skipped=0 cases=0
+logs=build/logs
+mkdir -p $logs
+
+say() { printf '%-12s %s\n' "$1" "$2"; }
+
+# A step that did not work: its output, and one failure more.
+fail() {
+  failed=$((failed + 1))
+  say "$1" "FAILED: $2 (the end of $3)"
+  tail -n 60 "$3"
+}
+
+build_preset() {
+  local log=$logs/$1-build.log
+  if ! { cmake --preset "$1" -DQUIRE_WERROR=ON && cmake --build --preset "$1"; } >"$log" 2>&1; then
+    fail "$1" "build" "$log"
+    return 1
+  fi
+}
+
+# run_tests NAME [arguments of ctest]: the tests of build/NAME
+run_tests() {
+  local name=$1 log=$logs/$1-test.log start=$SECONDS n bad skip inner
+  shift
+  ctest --test-dir "build/$name" -j "$(nproc)" --output-on-failure "$@" >"$log" 2>&1 || true
+  n=$(grep -cE '^ *[0-9]+/[0-9]+ Test ' "$log" || true)
+  skip=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped' "$log" || true)
+  bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" || true)
+  inner=$(sed -nE 's/^\[  PASSED  \] ([0-9]+) test\(s\)\.$/\1/p' "build/$name/Testing/Temporary/LastTest.log" |
+    awk '{ sum += $1 } END { print sum + 0 }')
+  passed=$((passed + n - skip - bad)) failed=$((failed + bad)) skipped=$((skipped + skip)) cases=$((cases + inner))
+  say "$name" "$((n - skip - bad)) of $n test programs passed, $skip skipped; $inner cases; $((SECONDS - start)) s"
+  grep -E '\*\*\*Skipped' "$log" | sed -E 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .*/             skipped: \1/' || true
+  if [ "$bad" -gt 0 ] || [ "$n" = 0 ]; then
+    [ "$n" = 0 ] && failed=$((failed + 1))
+    say "$name" "FAILED (the end of $log)"
+    tail -n 80 "$log"
+  fi
+}
+
+# run_long PRESET PROGRAM [arguments]: one test program for longer than its default
+run_long() {
+  local preset=$1 program=$2 start=$SECONDS log=$logs/$1-$2-long.log
+  shift 2
+  if "$(find "build/$preset/tests" -name "$program" -type f -perm -u+x | head -n 1)" "$@" >"$log" 2>&1; then
+    passed=$((passed + 1))
+    say "$preset" "$program $*: passed; $((SECONDS - start)) s"
+    grep -E 'differences|transitions|operations' "$log" | sed 's/^/             /' | tail -n 6
+  else
+    fail "$preset" "$program $*" "$log"
+  fi
+}
+
+closing_line() {
+  printf '\n%d cases inside the test programs, %d s\n' "$cases" "$SECONDS"
+  printf 'tests: %d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+  [ "$failed" = 0 ]
+}
