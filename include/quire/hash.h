@@ -122,12 +122,12 @@ typedef struct quire_hasher_config {
     quire_hash_algo algo;
     uint32_t block_size; /* tokens in a block; 0 = 16; at most 65,536 */
     quire_profile profile;
-    uint64_t quirks_on;    /* QUIRE_QUIRK(...) bits to add to the profile's */
-    uint64_t quirks_off;   /* and to take away */
-    quire_bytes seed;      /* NONE_HASH = hash of this text, as vLLM does with PYTHONHASHSEED */
+    uint64_t quirks_on;  /* QUIRE_QUIRK(...) bits to add to the profile's */
+    uint64_t quirks_off; /* and to take away */
+    quire_bytes seed; /* NONE_HASH = hash of this text, as vLLM's PYTHONHASHSEED; <= 4,096 bytes */
     quire_bytes none_hash; /* or NONE_HASH itself, 1 to 64 bytes; not for quire128 */
     /* seed and none_hash both absent: random */
-    uint32_t max_extra_bytes; /* of one block's extra keys, plus 24 for each key; 0 = 16,384 */
+    uint32_t max_extra_bytes; /* of one block's extra keys, plus 24 each; 0 = 16,384; <= 65,535 */
     quire_hooks hooks;
 } quire_hasher_config;
 

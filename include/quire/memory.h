@@ -8,6 +8,9 @@
  *
  * quire_pool_create(cfg, allocator, &pool) does the three in one call, with exactly one allocation,
  * which quire_pool_destroy gives back to the same allocator.
+ *
+ * _bytes gives 0 for a config that is not valid (then the create calls return QUIRE_E_CONFIG) or
+ * whose size does not fit in a size_t (QUIRE_E_OVERFLOW).
  */
 #ifndef QUIRE_MEMORY_H
 #define QUIRE_MEMORY_H

@@ -110,8 +110,8 @@ QUIRE_API void quire_pool_destroy(quire_pool *pool);
 
 /* The cached block of a hash for each of the groups, in their order, or QUIRE_MISS when any group
  * has none; blocks is then untouched. The blocks are not touched: they can be evicted until
- * quire_pool_touch. hash.len must be a multiple of 16 and at most hash_bytes, else QUIRE_E_RANGE.
- */
+ * quire_pool_touch. hash.len must be a multiple of 16 and at most hash_bytes, else QUIRE_E_RANGE;
+ * no groups at all is QUIRE_E_ARGUMENT. With caching off everything is a miss. */
 QUIRE_API int quire_pool_get_cached_block(const quire_pool *pool, quire_bytes hash,
                                           const uint32_t *group_ids, uint32_t num_groups,
                                           quire_block *blocks);
@@ -183,7 +183,8 @@ typedef struct quire_usage {
 QUIRE_API quire_usage quire_pool_usage(const quire_pool *pool);
 /* empty + cached. Any thread. */
 QUIRE_API uint32_t quire_pool_get_num_free_blocks(const quire_pool *pool);
-/* active / (num_blocks - 1), 0 for a pool of the null block alone. Any thread. */
+/* 1 - free / (num_blocks - 1), as vLLM computes it; 0 for a pool of the null block alone. Any
+ * thread. */
 QUIRE_API double quire_pool_get_usage(const quire_pool *pool);
 
 typedef struct quire_block_info {

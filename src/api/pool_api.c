@@ -81,8 +81,6 @@ static int check_lookup(const quire_pool *pool, const void *hashes, size_t hash_
     bool arrays_ok = num_hashes == 0 || (hashes != NULL && group_ids != NULL && blocks != NULL);
     if (!pool_ok(pool) || num_groups == 0 || !arrays_ok)
         return QUIRE_E_ARGUMENT;
-    if (!pool->enable_caching)
-        return QUIRE_OK; /* everything is a miss */
     return qr_pool_check_hash_len(pool, hash_len);
 }
 

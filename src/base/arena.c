@@ -39,6 +39,8 @@ void qr_arena_seal(qr_arena *arena)
 
 int qr_arena_fits(const void *memory, size_t bytes, size_t needed)
 {
+    if (needed == 0)
+        return QUIRE_E_OVERFLOW;
     if ((uintptr_t)memory % QUIRE_ALIGNMENT != 0)
         return QUIRE_E_ALIGNMENT;
     return bytes < needed ? QUIRE_E_TOO_SMALL : QUIRE_OK;

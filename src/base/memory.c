@@ -46,6 +46,8 @@ quire_allocator qr_allocator_or_default(const quire_allocator *allocator)
 
 int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t bytes)
 {
+    if (bytes == 0) /* what _bytes gives for a plan that is larger than memory can be */
+        return QUIRE_E_OVERFLOW;
     owner->allocator = qr_allocator_or_default(allocator);
     owner->bytes = bytes;
     owner->memory = owner->allocator.alloc(owner->allocator.user, bytes, QUIRE_ALIGNMENT);

@@ -16,7 +16,7 @@ typedef struct qr_owner {
     size_t bytes;
 } qr_owner;
 
-/* One piece for one handle: QUIRE_OK or QUIRE_E_NOMEM. */
+/* One piece for one handle: QUIRE_OK, QUIRE_E_NOMEM, or QUIRE_E_OVERFLOW for 0 bytes. */
 int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t bytes);
 void qr_owner_release(const qr_owner *owner);
 

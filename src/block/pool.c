@@ -27,7 +27,7 @@ quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config)
     uint32_t n = config->num_blocks;
     quire_pool *pool = qr_arena_take(arena, 1, sizeof *pool);
     qr_block *blocks = qr_arena_take(arena, (size_t)n + 1, sizeof *blocks);
-    qr_map map = {0};
+    qr_map map = {.stride = config->hash_bytes};
     if (config->enable_caching == QUIRE_ON)
         qr_map_carve(&map, arena, n, config->hash_bytes);
     if (pool != NULL)
@@ -113,10 +113,12 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
         return QUIRE_E_RANGE;
     if (n > pool->queue.num_free)
         return QUIRE_NO_SPACE;
+    uint32_t head = qr_queue_head(&pool->queue);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t block = qr_queue_popleft(&pool->queue);
+        uint32_t block = head;
         qr_block *b = &pool->queue.blocks[block];
         qr_assert_internal(b->ref_cnt == 0);
+        head = qr_queue_take(&pool->queue, block);
         if (qr_block_has_key(b)) {
             scout(pool, block);
             evict(pool, block);
@@ -124,6 +126,7 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
         b->ref_cnt = 1;
         out[i] = block;
     }
+    qr_queue_take_end(&pool->queue, head, n);
     publish_counts(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
@@ -184,13 +187,15 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     int err = drop_refs(pool, blocks, n);
     if (QR_UNLIKELY(err != QUIRE_OK))
         return err;
+    qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
     for (uint32_t i = 0; i < n; i++) {
         const qr_block *b = &pool->queue.blocks[blocks[i]];
         if (b->ref_cnt > 0 || qr_queue_contains(&pool->queue, blocks[i]))
             continue;
-        qr_queue_append(&pool->queue, blocks[i]);
+        qr_queue_join(&pool->queue, &joining, blocks[i]);
         pool->num_cached += qr_block_has_key(b);
     }
+    qr_queue_join_end(&pool->queue, &joining);
     publish_counts(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;

@@ -10,21 +10,34 @@ void qr_queue_init(qr_queue *queue, qr_block *blocks, uint32_t num_blocks, uint3
     for (uint32_t i = 0; i < QR_QUEUE_AHEAD; i++)
         queue->recent[i] = num_blocks; /* nobody yet: the note goes to the sentinel */
     qr_list_init(blocks, sizeof *blocks, num_blocks);
+    qr_queue_joining joining = qr_queue_join_begin(queue);
     for (uint32_t b = first; b < num_blocks; b++)
-        qr_queue_append(queue, b);
+        qr_queue_join(queue, &joining, b);
+    qr_queue_join_end(queue, &joining);
 }
 
 void qr_queue_popleft_n(qr_queue *queue, uint32_t n, uint32_t *out)
 {
     qr_assert(n <= queue->num_free);
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = qr_queue_popleft(queue);
+    uint32_t head = qr_queue_head(queue);
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = head;
+        head = qr_queue_take(queue, head);
+    }
+    qr_queue_take_end(queue, head, n);
 }
 
 void qr_queue_append_n(qr_queue *queue, const uint32_t *blocks, uint32_t n)
 {
+    qr_queue_joining joining = qr_queue_join_begin(queue);
     for (uint32_t i = 0; i < n; i++)
-        qr_queue_append(queue, blocks[i]);
+        qr_queue_join(queue, &joining, blocks[i]);
+    qr_queue_join_end(queue, &joining);
+}
+
+void qr_queue_append(qr_queue *queue, uint32_t block)
+{
+    qr_queue_append_n(queue, &block, 1);
 }
 
 bool qr_queue_is_valid(const qr_queue *queue)

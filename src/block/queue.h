@@ -48,25 +48,56 @@ static inline bool qr_queue_contains(const qr_queue *queue, uint32_t block)
     return qr_link_in_list(&queue->blocks[block].free);
 }
 
-/* Takes the head of a queue that is not empty. */
-static inline uint32_t qr_queue_popleft(qr_queue *queue)
+/* Taking many from the head: the head is kept in hand and written back once, at the end.
+ *      for (b = head, i = 0; i < n; i++) { next = qr_queue_take(queue, b); ... b = next; }
+ *      qr_queue_take_end(queue, b, n); */
+static inline uint32_t qr_queue_take(qr_queue *queue, uint32_t block)
 {
-    uint32_t block = qr_queue_head(queue);
+    qr_block *b = &queue->blocks[block];
     qr_assert_internal(block != queue->num_blocks);
-    qr_prefetch_write(&queue->blocks[queue->blocks[block].ahead]);
-    qr_list_remove(queue->blocks, sizeof *queue->blocks, block);
-    queue->num_free--;
-    return block;
+    uint32_t next = b->free.next;
+    qr_prefetch_write(&queue->blocks[b->ahead]);
+    qr_link_clear(&b->free);
+    return next;
 }
 
-/* Adds a block that is not in the queue at the tail. */
-static inline void qr_queue_append(qr_queue *queue, uint32_t block)
+static inline void qr_queue_take_end(qr_queue *queue, uint32_t head, uint32_t n)
 {
-    uint32_t place = queue->num_joined++ % QR_QUEUE_AHEAD;
-    queue->blocks[queue->recent[place]].ahead = block;
+    queue->blocks[queue->num_blocks].free.next = head;
+    queue->blocks[head].free.prev = queue->num_blocks;
+    queue->num_free -= n;
+}
+
+/* Joining many at the tail, with the tail in hand:
+ *      join = qr_queue_join_begin(queue); ... qr_queue_join(queue, &join, b); ... _join_end(queue,
+ * &join) */
+typedef struct qr_queue_joining {
+    uint32_t tail;
+    uint32_t num_joined;
+} qr_queue_joining;
+
+static inline qr_queue_joining qr_queue_join_begin(const qr_queue *queue)
+{
+    return (qr_queue_joining){queue->blocks[queue->num_blocks].free.prev, queue->num_joined};
+}
+
+static inline void qr_queue_join(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
+{
+    qr_block *blocks = queue->blocks;
+    qr_assert_internal(!qr_link_in_list(&blocks[block].free));
+    uint32_t place = joining->num_joined++ % QR_QUEUE_AHEAD;
+    blocks[queue->recent[place]].ahead = block;
     queue->recent[place] = block;
-    qr_list_insert_before(queue->blocks, sizeof *queue->blocks, queue->num_blocks, block);
-    queue->num_free++;
+    blocks[block].free = (qr_link){.prev = joining->tail, .next = queue->num_blocks};
+    blocks[joining->tail].free.next = block;
+    joining->tail = block;
+}
+
+static inline void qr_queue_join_end(qr_queue *queue, const qr_queue_joining *joining)
+{
+    queue->blocks[queue->num_blocks].free.prev = joining->tail;
+    queue->num_free += joining->num_joined - queue->num_joined;
+    queue->num_joined = joining->num_joined;
 }
 
 /* Takes out a block that is in the queue, from anywhere. */
@@ -76,8 +107,10 @@ static inline void qr_queue_remove(qr_queue *queue, uint32_t block)
     queue->num_free--;
 }
 
-/* The first n blocks, n <= num_free; and n blocks that are not in the queue, in the order given. */
+/* vLLM's names for the same: n <= num_free from the head; blocks that are not in the queue, in the
+ * order given. */
 void qr_queue_popleft_n(qr_queue *queue, uint32_t n, uint32_t *out);
+void qr_queue_append(qr_queue *queue, uint32_t block);
 void qr_queue_append_n(qr_queue *queue, const uint32_t *blocks, uint32_t n);
 
 bool qr_queue_is_valid(const qr_queue *queue);

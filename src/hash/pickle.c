@@ -201,7 +201,6 @@ static void put_key_text(pickler *w, const qr_hash_input *in, size_t i, uint32_t
         bool is_short = memo[j] <= 255;
         put_op(w, is_short ? OP_GET1 : OP_GET4);
         put_le(w, memo[j], is_short ? 1 : 4);
-        memo[i] = memo[j];
         return;
     }
     memo[i] = put_text(w, text);
