@@ -137,8 +137,9 @@ QUIRE_API int quire_pool_touch(quire_pool *pool, const quire_block *blocks, uint
 
 /* One user less for each block. Those without a user join the tail of the free queue in the order
  * given: the first is taken first, so give a request's blocks last to first, and its tail is
- * evicted before its head. A block may be listed as often as it has users, and joins the queue
- * once. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DOUBLE_FREE. */
+ * evicted before its head. A block may be listed as often as it has users; it joins the queue
+ * once, where it is listed first. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DOUBLE_FREE.
+ */
 QUIRE_API int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks,
                                      uint32_t num_blocks);
 

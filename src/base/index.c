@@ -11,7 +11,7 @@ static uint32_t capacity_for(uint32_t max_entries)
 void qr_index_carve(qr_index *index, qr_arena *arena, uint32_t max_entries)
 {
     index->capacity = capacity_for(max_entries);
-    index->slots = qr_arena_take(arena, index->capacity, sizeof *index->slots);
+    index->slots = qr_arena_take(arena, (size_t)index->capacity + QR_INDEX_SLACK, sizeof(qr_slot));
 }
 
 void qr_index_init(qr_index *index, uint64_t secret0, uint64_t secret1)

@@ -25,6 +25,10 @@ typedef struct qr_slot {
     uint32_t id; /* 0: empty */
 } qr_slot;
 
+/* Slots behind the last that are never used, so that one may fetch ahead without looking for the
+ * end. */
+enum { QR_INDEX_SLACK = 4 };
+
 typedef struct qr_index {
     qr_slot *slots;
     uint32_t capacity;

@@ -58,10 +58,12 @@ static inline const unsigned char *qr_map_hash_of(const qr_map *map, uint32_t bl
     return map->keys + (size_t)block * map->stride;
 }
 
-/* Asks for what removing the block's key will touch. */
+/* Asks for what removing the block's key will touch: its slot, and those behind it, which move. */
 static inline void qr_map_prefetch_remove(const qr_map *map, uint32_t block)
 {
-    qr_prefetch_write(&map->index.slots[qr_index_home(&map->index, map->blocks[block].tag)]);
+    const qr_slot *slot = &map->index.slots[qr_index_home(&map->index, map->blocks[block].tag)];
+    qr_prefetch_write(slot);
+    qr_prefetch_write(slot + 3);
 }
 
 bool qr_map_is_valid(const qr_map *map);

@@ -70,11 +70,15 @@ int qr_pool_check_hash_len(const quire_pool *pool, size_t len)
     return ok ? QUIRE_OK : QUIRE_E_RANGE;
 }
 
-static int check_block(const quire_pool *pool, uint32_t block)
+/* Neither the null block nor unknown, in one comparison. */
+static inline bool is_usable(const quire_pool *pool, uint32_t block)
 {
-    if (QR_UNLIKELY(block >= pool->queue.num_blocks))
-        return QUIRE_E_UNKNOWN_BLOCK;
-    return QR_UNLIKELY(block == QUIRE_NULL_BLOCK) ? QUIRE_E_NULL_BLOCK : QUIRE_OK;
+    return QR_LIKELY(block - 1 < pool->queue.num_blocks - 1);
+}
+
+static int why_unusable(uint32_t block)
+{
+    return block == QUIRE_NULL_BLOCK ? QUIRE_E_NULL_BLOCK : QUIRE_E_UNKNOWN_BLOCK;
 }
 
 /* Takes the key from a block that has one, and tells. */
@@ -136,9 +140,8 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     qr_block *records = pool->queue.blocks;
     for (uint32_t i = 0; i < n; i++) {
-        int err = check_block(pool, blocks[i]);
-        if (QR_UNLIKELY(err != QUIRE_OK))
-            return err;
+        if (!is_usable(pool, blocks[i]))
+            return why_unusable(blocks[i]);
         const qr_block *b = &records[blocks[i]];
         if (QR_UNLIKELY(b->ref_cnt > UINT32_MAX - n))
             return QUIRE_E_OVERFLOW;
@@ -160,22 +163,27 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 }
 
 /* One user less for each; when a block runs out of users before the list ends, all are given back.
- */
-static int drop_refs(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+ * *shared: after some mention, a block still had users. */
+static int drop_refs(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool *shared)
 {
     qr_block *records = pool->queue.blocks;
+    uint32_t num_usable = pool->queue.num_blocks - 1;
     int err = QUIRE_OK;
+    uint32_t refs_left = 0;
     uint32_t i = 0;
     for (; i < n; i++) {
-        err = check_block(pool, blocks[i]);
-        if (QR_UNLIKELY(err != QUIRE_OK))
+        uint32_t block = blocks[i];
+        if (QR_UNLIKELY(block - 1 >= num_usable)) {
+            err = why_unusable(block);
             break;
-        if (QR_UNLIKELY(records[blocks[i]].ref_cnt == 0)) {
+        }
+        if (QR_UNLIKELY(records[block].ref_cnt == 0)) {
             err = QUIRE_E_DOUBLE_FREE;
             break;
         }
-        records[blocks[i]].ref_cnt--;
+        refs_left |= --records[block].ref_cnt;
     }
+    *shared = refs_left != 0;
     if (QR_UNLIKELY(err != QUIRE_OK))
         while (i-- > 0)
             records[blocks[i]].ref_cnt++;
@@ -184,18 +192,23 @@ static int drop_refs(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 
 int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
-    int err = drop_refs(pool, blocks, n);
+    bool shared;
+    int err = drop_refs(pool, blocks, n, &shared);
     if (QR_UNLIKELY(err != QUIRE_OK))
         return err;
+    uint32_t num_cached = 0;
     qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
     for (uint32_t i = 0; i < n; i++) {
-        const qr_block *b = &pool->queue.blocks[blocks[i]];
-        if (b->ref_cnt > 0 || qr_queue_contains(&pool->queue, blocks[i]))
+        uint32_t block = blocks[i];
+        const qr_block *b = &joining.blocks[block];
+        /* Not shared: each ran out of users at its only mention. */
+        if (shared && (b->ref_cnt > 0 || qr_link_in_list(&b->free)))
             continue;
-        qr_queue_join(&pool->queue, &joining, blocks[i]);
-        pool->num_cached += qr_block_has_key(b);
+        qr_queue_join(&pool->queue, &joining, block);
+        num_cached += qr_block_has_key(b);
     }
     qr_queue_join_end(&pool->queue, &joining);
+    pool->num_cached += num_cached;
     publish_counts(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
@@ -218,8 +231,9 @@ static int check_uncached(quire_pool *pool, const quire_cache_full_params *p)
         uint32_t block = p->blocks[i];
         if (block == QUIRE_NULL_BLOCK)
             continue;
-        err = check_block(pool, block);
-        if (err == QUIRE_OK && (qr_block_has_key(&records[block]) || records[block].mark))
+        if (!is_usable(pool, block))
+            err = why_unusable(block);
+        else if (qr_block_has_key(&records[block]) || records[block].mark)
             err = QUIRE_E_ALREADY_CACHED;
         if (err != QUIRE_OK)
             break;
@@ -277,9 +291,8 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        int err = check_block(pool, blocks[i]);
-        if (err != QUIRE_OK)
-            return err;
+        if (!is_usable(pool, blocks[i]))
+            return why_unusable(blocks[i]);
     }
     for (uint32_t i = 0; i < n; i++)
         if (qr_block_has_key(&pool->queue.blocks[blocks[i]]))

@@ -18,7 +18,7 @@
 
 #include "block/block.h"
 
-enum { QR_QUEUE_AHEAD = 8 }; /* a power of two */
+enum { QR_QUEUE_AHEAD = 32 }; /* a power of two */
 
 typedef struct qr_queue {
     qr_block *blocks; /* num_blocks records and one more, the sentinel */
@@ -72,23 +72,29 @@ static inline void qr_queue_take_end(qr_queue *queue, uint32_t head, uint32_t n)
  *      join = qr_queue_join_begin(queue); ... qr_queue_join(queue, &join, b); ... _join_end(queue,
  * &join) */
 typedef struct qr_queue_joining {
+    qr_block *blocks; /* copies, which the compiler knows that no store into a record changes */
+    uint32_t sentinel;
     uint32_t tail;
     uint32_t num_joined;
 } qr_queue_joining;
 
 static inline qr_queue_joining qr_queue_join_begin(const qr_queue *queue)
 {
-    return (qr_queue_joining){queue->blocks[queue->num_blocks].free.prev, queue->num_joined};
+    uint32_t sentinel = queue->num_blocks;
+    return (qr_queue_joining){.blocks = queue->blocks,
+                              .sentinel = sentinel,
+                              .tail = queue->blocks[sentinel].free.prev,
+                              .num_joined = queue->num_joined};
 }
 
 static inline void qr_queue_join(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
 {
-    qr_block *blocks = queue->blocks;
+    qr_block *blocks = joining->blocks;
     qr_assert_internal(!qr_link_in_list(&blocks[block].free));
     uint32_t place = joining->num_joined++ % QR_QUEUE_AHEAD;
     blocks[queue->recent[place]].ahead = block;
     queue->recent[place] = block;
-    blocks[block].free = (qr_link){.prev = joining->tail, .next = queue->num_blocks};
+    qr_link_set(&blocks[block].free, joining->tail, joining->sentinel);
     blocks[joining->tail].free.next = block;
     joining->tail = block;
 }

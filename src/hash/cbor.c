@@ -7,7 +7,8 @@ enum {
     MAJOR_TEXT = 0x60,
     MAJOR_ARRAY = 0x80,
     CBOR_NULL = 0xf6,
-    HEAD_1_BYTE = 24 /* then 2, 4, 8 bytes: 25, 26, 27 */
+    HEAD_1_BYTE = 24, /* then 2, 4, 8 bytes: 25, 26, 27 */
+    UNCLEAR = 1
 };
 
 /* A head with its number in the shortest form. */
@@ -24,24 +25,33 @@ static unsigned char *put_head(unsigned char *p, uint32_t major, uint64_t v)
     return p + 1 + bytes;
 }
 
-/* What to write for a number of 24 or more, by the place of its highest bit: the head, the factor
- * that shifts the number to its place behind it, and how many bytes count. */
+/* What to write for a number by its length in bits: the head, the factor that shifts the number to
+ * its place in or behind it, and how many bytes count. Two lengths do not tell, and are marked in a
+ * bit that is not among the bytes that count: 16 to 23 are their own heads, 24 to 31 are not; and
+ * 32 bits are those of a negative number. */
 #define CBOR_EIGHT(x) x, x, x, x, x, x, x, x
-#define HEAD(n)       ((uint64_t)(HEAD_1_BYTE + (n)) << 56)
-static const uint64_t TOKEN_HEAD[32] = {CBOR_EIGHT(HEAD(0)), CBOR_EIGHT(HEAD(1)),
-                                        CBOR_EIGHT(HEAD(2)), CBOR_EIGHT(HEAD(2))};
-static const uint64_t TOKEN_FACTOR[32] = {
-    CBOR_EIGHT(UINT64_C(1) << 48), CBOR_EIGHT(UINT64_C(1) << 40), CBOR_EIGHT(UINT64_C(1) << 24),
-    CBOR_EIGHT(UINT64_C(1) << 24)};
-static const uint8_t TOKEN_BYTES[32] = {CBOR_EIGHT(2), CBOR_EIGHT(3), CBOR_EIGHT(5), CBOR_EIGHT(5)};
+#define CBOR_FORMS(own, unclear, one, two, four, negative)                                         \
+    {                                                                                              \
+        own, own, own, own, own, unclear, one, one, one, CBOR_EIGHT(two), CBOR_EIGHT(four), four,  \
+            four, four, four, four, four, four, negative                                           \
+    }
+#define CBOR_HEAD(n) ((uint64_t)(HEAD_1_BYTE + (n)) << 56)
+static const uint64_t TOKEN_HEAD[33] =
+    CBOR_FORMS(0, UNCLEAR, CBOR_HEAD(0), CBOR_HEAD(1), CBOR_HEAD(2), UNCLEAR);
+static const uint64_t TOKEN_FACTOR[33] =
+    CBOR_FORMS(UINT64_C(1) << 56, 0, UINT64_C(1) << 48, UINT64_C(1) << 40, UINT64_C(1) << 24, 0);
+static const uint8_t TOKEN_BYTES[33] = CBOR_FORMS(1, 1, 2, 3, 5, 1);
 
-/* A token id of 24 or more. Ids are as good as random: a branch on their size would be mispredicted
- * at every other token, so its form comes from tables. */
-static inline unsigned char *put_token(unsigned char *p, uint32_t v)
+/* A token id. Ids are as good as random: a branch on their size would be mispredicted at every
+ * other token, so the form comes from tables. *seen collects the mark. */
+static inline unsigned char *put_token(unsigned char *p, uint32_t token, uint64_t *seen)
 {
-    uint32_t top = 31u ^ (uint32_t)__builtin_clz(v);
-    qr_store_u64(p, qr_be_u64(TOKEN_HEAD[top] | v * TOKEN_FACTOR[top]));
-    return p + TOKEN_BYTES[top];
+    uint64_t v = token;
+    uint64_t bits = 63u ^ (uint64_t)__builtin_clzll(2 * v + 1);
+    uint64_t word = TOKEN_HEAD[bits] | v * TOKEN_FACTOR[bits];
+    *seen |= word;
+    qr_store_u64(p, qr_be_u64(word));
+    return p + TOKEN_BYTES[bits];
 }
 
 static unsigned char *put_int(unsigned char *p, int64_t value)
@@ -74,24 +84,30 @@ static unsigned char *cbor_key(unsigned char *p, const quire_extra_key *key)
     }
 }
 
-/* Whether all ids are 24 or more: the sign of id - 24, and of the id itself lest that wraps around.
- */
-static inline bool all_common(const int32_t *tokens, size_t n)
+/* All tokens by their tables, four at a time; NULL when one was unclear. */
+static inline unsigned char *put_clear_tokens(unsigned char *p, const int32_t *tokens, size_t n)
 {
-    uint32_t signs = 0;
-    for (size_t i = 0; i < n; i++)
-        signs |= (uint32_t)tokens[i] | ((uint32_t)tokens[i] - HEAD_1_BYTE);
-    return signs >> 31 == 0;
+    uint64_t seen = 0;
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        p = put_token(p, (uint32_t)tokens[i], &seen);
+        p = put_token(p, (uint32_t)tokens[i + 1], &seen);
+        p = put_token(p, (uint32_t)tokens[i + 2], &seen);
+        p = put_token(p, (uint32_t)tokens[i + 3], &seen);
+    }
+    for (; i < n; i++)
+        p = put_token(p, (uint32_t)tokens[i], &seen);
+    return (seen & UNCLEAR) == 0 ? p : NULL;
 }
 
 static unsigned char *cbor_tokens(unsigned char *p, const qr_hash_input *in)
 {
-    if (in->tokens != NULL && all_common(in->tokens, in->num_tokens))
-        for (size_t i = 0; i < in->num_tokens; i++)
-            p = put_token(p, (uint32_t)in->tokens[i]);
-    else
-        for (size_t i = 0; i < in->num_tokens; i++)
-            p = put_int(p, in->tokens != NULL ? in->tokens[i] : in->tokens64[i]);
+    const int32_t *tokens = in->tokens;
+    unsigned char *end = tokens != NULL ? put_clear_tokens(p, tokens, in->num_tokens) : NULL;
+    if (QR_LIKELY(end != NULL))
+        return end;
+    for (size_t i = 0; i < in->num_tokens; i++)
+        p = put_int(p, tokens != NULL ? tokens[i] : in->tokens64[i]);
     return p;
 }
 

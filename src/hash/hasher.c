@@ -208,6 +208,12 @@ int qr_hasher_encode(quire_hasher *hasher, const qr_hash_input *input, qr_messag
 void qr_hasher_digest(quire_hasher *hasher, qr_message *message, quire_bytes parent,
                       unsigned char *digest)
 {
-    memcpy(message->bytes + message->parent_at, parent.data, parent.len);
+    unsigned char *hole = message->bytes + message->parent_at;
+    if (QR_LIKELY(parent.len == QR_SHA256_BYTES)) /* sizes that the compiler knows need no call */
+        memcpy(hole, parent.data, QR_SHA256_BYTES);
+    else if (parent.len == QR_XXH128_BYTES)
+        memcpy(hole, parent.data, QR_XXH128_BYTES);
+    else
+        memcpy(hole, parent.data, parent.len);
     digest_message(hasher, message, digest);
 }

@@ -70,21 +70,23 @@ static inline uint32_t memoize(pickler *w)
     return w->memo_count++;
 }
 
-/* Opcode and length of an integer by the place of its highest bit. Token ids are as good as random:
+/* Opcode and number of bytes of an integer by its length in bits. Token ids are as good as random:
  * a branch on their size would be mispredicted at every other token. */
 #define PICKLE_EIGHT(x) x, x, x, x, x, x, x, x
-static const uint8_t INT_OP[32] = {PICKLE_EIGHT(OP_BININT1), PICKLE_EIGHT(OP_BININT2),
-                                   PICKLE_EIGHT(OP_BININT), PICKLE_EIGHT(OP_BININT)};
-static const uint8_t INT_BYTES[32] = {PICKLE_EIGHT(2), PICKLE_EIGHT(3), PICKLE_EIGHT(5),
-                                      PICKLE_EIGHT(5)};
+#define PICKLE_FORMS(one, two, four)                                                               \
+    {                                                                                              \
+        one, PICKLE_EIGHT(one), PICKLE_EIGHT(two), PICKLE_EIGHT(four), PICKLE_EIGHT(four)          \
+    }
+static const uint8_t INT_OP[33] = PICKLE_FORMS(OP_BININT1, OP_BININT2, OP_BININT);
+static const uint8_t INT_BYTES[33] = PICKLE_FORMS(2, 3, 5);
 
 /* 8 bytes are written, the number that is returned counts. */
 static inline unsigned char *put_int32(unsigned char *p, int32_t value)
 {
-    uint32_t v = (uint32_t)value;
-    uint32_t top = 31u ^ (uint32_t)__builtin_clz(v | 1);
-    qr_store_u64(p, qr_le_u64((uint64_t)v << 8 | INT_OP[top]));
-    return p + INT_BYTES[top];
+    uint64_t v = (uint32_t)value;
+    uint64_t bits = 63u ^ (uint64_t)__builtin_clzll(2 * v + 1);
+    qr_store_u64(p, qr_le_u64(v << 8 | INT_OP[bits]));
+    return p + INT_BYTES[bits];
 }
 
 static void put_int64(pickler *w, int64_t value)
@@ -164,10 +166,15 @@ static void pickle_tokens32(pickler *w, const int32_t *tokens, size_t n)
     size_t room = (size_t)(w->frame + FRAME_HEADER + FRAME_TARGET - w->p) / MAX_INT32_BYTES;
     size_t fast = n < room ? n : room;
     unsigned char *p = w->p;
-    for (size_t i = 0; i < fast; i++)
+    size_t i = 0;
+    for (; i + 4 <= fast; i += 4) {
         p = put_int32(p, tokens[i]);
+        p = put_int32(p, tokens[i + 1]);
+        p = put_int32(p, tokens[i + 2]);
+        p = put_int32(p, tokens[i + 3]);
+    }
     w->p = p;
-    for (size_t i = fast; i < n; i++) {
+    for (; i < n; i++) {
         start_object(w);
         w->p = put_int32(w->p, tokens[i]);
     }

@@ -1,0 +1,186 @@
+/* block/test_queue.c - the free queue: first in, first out, and out from anywhere. */
+#include "block/queue.h"
+
+#include "base/unit.h"
+
+enum { NUM_BLOCKS = 6 };
+
+typedef struct fixture {
+    qr_block blocks[NUM_BLOCKS + 1];
+    qr_queue queue;
+} fixture;
+
+static void init(fixture *f, uint32_t first)
+{
+    memset(f->blocks, 0xa5, sizeof f->blocks); /* init relies on nothing */
+    qr_queue_init(&f->queue, f->blocks, NUM_BLOCKS, first);
+}
+
+/* The queue is this one, a digit for a block. */
+static void assert_queue(const fixture *f, const char *wanted)
+{
+    assert_true(qr_queue_is_valid(&f->queue));
+    assert_int_equal(f->queue.num_free, strlen(wanted));
+    uint32_t block = qr_queue_head(&f->queue);
+    for (const char *w = wanted; *w != '\0'; w++) {
+        assert_int_equal(block, *w - '0');
+        block = qr_queue_next(&f->queue, block);
+    }
+    assert_int_equal(block, NUM_BLOCKS);
+    for (uint32_t b = 0; b < NUM_BLOCKS; b++)
+        assert_int_equal(qr_queue_contains(&f->queue, b), strchr(wanted, (int)('0' + b)) != NULL);
+}
+
+static uint32_t pop(fixture *f)
+{
+    uint32_t block = NUM_BLOCKS;
+    qr_queue_popleft_n(&f->queue, 1, &block);
+    return block;
+}
+
+static void starts_in_order_of_ids(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f, 1);
+    assert_queue(&f, "12345");
+    init(&f, 0);
+    assert_queue(&f, "012345");
+    init(&f, NUM_BLOCKS);
+    assert_queue(&f, "");
+}
+
+static void head_is_taken_first(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f, 1);
+    assert_int_equal(pop(&f), 1);
+    assert_int_equal(pop(&f), 2);
+    assert_queue(&f, "345");
+}
+
+static void tail_is_where_blocks_return(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f, 1);
+    pop(&f);
+    pop(&f);
+    qr_queue_append(&f.queue, 2);
+    qr_queue_append(&f.queue, 1);
+    assert_queue(&f, "34521");
+}
+
+static void remove_from_head_middle_and_tail(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f, 1);
+    qr_queue_remove(&f.queue, 3);
+    assert_queue(&f, "1245");
+    qr_queue_remove(&f.queue, 1);
+    assert_queue(&f, "245");
+    qr_queue_remove(&f.queue, 5);
+    assert_queue(&f, "24");
+}
+
+static void queue_can_run_empty_and_fill_again(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f, 1);
+    for (uint32_t b = 1; b < NUM_BLOCKS; b++)
+        assert_int_equal(pop(&f), b);
+    assert_queue(&f, "");
+    qr_queue_append(&f.queue, 4);
+    assert_queue(&f, "4");
+    qr_queue_remove(&f.queue, 4);
+    assert_queue(&f, "");
+}
+
+static void several_at_once_keep_their_order(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f, 1);
+    uint32_t out[3] = {9, 9, 9};
+    qr_queue_popleft_n(&f.queue, 3, out);
+    assert_int_equal(out[0] * 100 + out[1] * 10 + out[2], 123);
+    assert_queue(&f, "45");
+    static const uint32_t BACK[] = {2, 3, 1};
+    qr_queue_append_n(&f.queue, BACK, 3);
+    assert_queue(&f, "45231");
+    qr_queue_popleft_n(&f.queue, 0, out);
+    qr_queue_append_n(&f.queue, BACK, 0);
+    assert_queue(&f, "45231");
+}
+
+/* More rounds than the ring of hints has places. */
+static void order_survives_many_rounds(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f, 1);
+    for (uint32_t round = 0; round < 10 * QR_QUEUE_AHEAD; round++) {
+        uint32_t block = pop(&f);
+        assert_int_equal(block, round % 5 + 1);
+        qr_queue_append(&f.queue, block);
+        assert_true(qr_queue_is_valid(&f.queue));
+    }
+    assert_queue(&f, "12345");
+}
+
+static void hint_names_the_block_far_behind(void **state)
+{
+    (void)state;
+    enum { MANY = 3 * QR_QUEUE_AHEAD };
+    qr_block blocks[MANY + 1];
+    qr_queue queue;
+    memset(blocks, 0, sizeof blocks);
+    qr_queue_init(&queue, blocks, MANY, 0);
+    for (uint32_t b = 0; b + QR_QUEUE_AHEAD < MANY; b++)
+        assert_int_equal(blocks[b].ahead, b + QR_QUEUE_AHEAD);
+    for (uint32_t b = MANY - QR_QUEUE_AHEAD; b < MANY; b++)
+        assert_int_equal(blocks[b].ahead, MANY); /* nobody yet */
+}
+
+static void walker_sees_broken_links(void **state)
+{
+    (void)state;
+    fixture f;
+    init(&f, 1);
+    f.blocks[3].free.prev = 1;
+    assert_false(qr_queue_is_valid(&f.queue));
+    init(&f, 1);
+    f.blocks[3].free.next = 1; /* a circle */
+    assert_false(qr_queue_is_valid(&f.queue));
+    init(&f, 1);
+    f.blocks[3].free.next = QR_NIL;
+    assert_false(qr_queue_is_valid(&f.queue));
+    init(&f, 1);
+    f.queue.num_free = 4;
+    assert_false(qr_queue_is_valid(&f.queue));
+    init(&f, 1);
+    f.blocks[2].ahead = NUM_BLOCKS + 1;
+    assert_false(qr_queue_is_valid(&f.queue));
+    init(&f, 1);
+    f.blocks[NUM_BLOCKS].free.prev = 2;
+    assert_false(qr_queue_is_valid(&f.queue));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(starts_in_order_of_ids),
+        cmocka_unit_test(head_is_taken_first),
+        cmocka_unit_test(tail_is_where_blocks_return),
+        cmocka_unit_test(remove_from_head_middle_and_tail),
+        cmocka_unit_test(queue_can_run_empty_and_fill_again),
+        cmocka_unit_test(several_at_once_keep_their_order),
+        cmocka_unit_test(order_survives_many_rounds),
+        cmocka_unit_test(hint_names_the_block_far_behind),
+        cmocka_unit_test(walker_sees_broken_links),
+    };
+    return cmocka_run_group_tests_name("block_queue", tests, NULL, NULL);
+}
