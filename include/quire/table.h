@@ -44,7 +44,8 @@ typedef struct quire_table_config {
     uint32_t pcp_rank;
     uint32_t dcp_world_size; /* ranks of decode context parallelism; 0 = 1 */
     uint32_t dcp_rank;
-    uint32_t cp_kv_cache_interleave_size; /* 0 = 1 */
+    uint32_t
+        cp_kv_cache_interleave_size; /* 0 = 1; divides kernel_block_size where ranks are many */
 } quire_table_config;
 
 #define QUIRE_TABLE_CONFIG_INIT                                                                    \

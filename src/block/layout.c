@@ -5,9 +5,8 @@ int qr_layout_make(quire_layout *layout, uint64_t base, uint32_t num_layers, uin
 {
     uint64_t pieces = (uint64_t)num_layers * num_blocks;
     uint64_t bytes;
-    uint64_t end;
     if (__builtin_mul_overflow(pieces, block_bytes, &bytes) ||
-        __builtin_add_overflow(base, bytes, &end))
+        (bytes > 0 && base > UINT64_MAX - (bytes - 1)))
         return QUIRE_E_OVERFLOW;
     *layout = (quire_layout){.base = base,
                              .layer_stride = layer_outer ? num_blocks * block_bytes : block_bytes,

@@ -172,6 +172,19 @@ void qr_map_clear(qr_map *map)
     }
 }
 
+/* Every id in the index and every length of a key can be used without reading past an array: what
+ * the checks below rely on. */
+static bool map_is_readable(const qr_map *map)
+{
+    for (uint32_t slot = 0; slot < map->index.capacity; slot++)
+        if (map->index.slots[slot].id >= map->num_blocks)
+            return false;
+    for (uint32_t block = 0; block < map->num_blocks; block++)
+        if (qr_block_key_len(&map->blocks[block]) > map->stride)
+            return false;
+    return true;
+}
+
 /* The ring of one key, walked from its first block: says how many, 0 when something is wrong. */
 static uint32_t ring_length(const qr_map *map, uint32_t first)
 {
@@ -193,6 +206,8 @@ static uint32_t ring_length(const qr_map *map, uint32_t first)
 
 bool qr_map_is_valid(const qr_map *map)
 {
+    if (!map_is_readable(map))
+        return false;
     uint32_t with_key = 0;
     uint32_t in_rings = 0;
     uint32_t firsts = 0;

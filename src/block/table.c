@@ -27,6 +27,10 @@ int qr_table_config_read(quire_table_config *config, const quire_table_config *c
         return QUIRE_E_CONFIG;
     if (config->pcp_rank >= config->pcp_world_size || config->dcp_rank >= config->dcp_world_size)
         return QUIRE_E_CONFIG;
+    /* Otherwise a rank's share of a virtual block would not fit in its block. */
+    bool shared = config->pcp_world_size > 1 || config->dcp_world_size > 1;
+    if (shared && config->kernel_block_size % config->cp_kv_cache_interleave_size != 0)
+        return QUIRE_E_CONFIG;
     /* Entries are int32 and a virtual block's positions are counted in 32 bits. */
     uint64_t split = config->block_size / config->kernel_block_size;
     uint64_t world = (uint64_t)config->pcp_world_size * config->dcp_world_size;

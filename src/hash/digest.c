@@ -39,7 +39,10 @@ void qr_sha256_padded(unsigned char *message, size_t len, unsigned char *digest)
 
 void qr_sha256(const void *data, size_t len, unsigned char *digest)
 {
-    SHA256(data, len, digest);
+    SHA256_CTX context;
+    SHA256_Init(&context);
+    SHA256_Update(&context, data, len);
+    SHA256_Final(digest, &context);
     DIGEST_IS_WRITTEN(digest, QR_SHA256_BYTES);
 }
 

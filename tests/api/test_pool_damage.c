@@ -51,6 +51,18 @@ static void no_user_of_an_active_block(quire_pool *pool, qr_block *blocks)
     blocks[1].ref_cnt = 0;
 }
 
+static void key_longer_than_its_place(quire_pool *pool, qr_block *blocks)
+{
+    (void)pool;
+    blocks[3].key_units = 255;
+}
+
+static void unknown_block_in_the_index(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    pool->map.index.slots[slot_of(pool, 3)].id = 1000000;
+}
+
 static void user_of_the_null_block(quire_pool *pool, qr_block *blocks)
 {
     (void)pool;
@@ -221,6 +233,8 @@ static const struct {
     }
     DAMAGE(user_of_a_free_block),
     DAMAGE(no_user_of_an_active_block),
+    DAMAGE(key_longer_than_its_place),
+    DAMAGE(unknown_block_in_the_index),
     DAMAGE(user_of_the_null_block),
     DAMAGE(key_of_the_null_block),
     DAMAGE(mark_left_behind),

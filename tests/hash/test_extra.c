@@ -160,6 +160,9 @@ static void walk_may_start_in_the_middle(void **state)
     qr_extra_cursor cursor = qr_extra_begin(&extra, false);
     assert_block(&cursor, 2, "F:b@-2");
     assert_block(&cursor, 3, "");
+    f[0] = (quire_mm_feature){text("a"), 0, 16}; /* ends where the walk starts */
+    cursor = qr_extra_begin(&extra, false);
+    assert_block(&cursor, 1, "F:b@14");
 }
 
 static void only_last_forgets_the_earlier_features(void **state)

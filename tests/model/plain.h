@@ -12,4 +12,9 @@
 #endif
 #endif
 
+/* Whole-structure assertions at every step are slower still. */
+#if defined(MODEL_SANITIZED) || defined(QUIRE_HOSTILE) || QUIRE_ASSERT_LEVEL >= 3
+#define MODEL_SLOW 1
+#endif
+
 #endif

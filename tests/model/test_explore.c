@@ -221,7 +221,7 @@ static int run(const scope *s, uint64_t secret_seed)
 
 int main(int argc, char **argv)
 {
-#if defined(MODEL_SANITIZED) || defined(QUIRE_HOSTILE)
+#if defined(MODEL_SLOW)
     const char *name = "small";
 #else
     const char *name = "default";

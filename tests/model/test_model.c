@@ -20,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-#if defined(MODEL_SANITIZED) || defined(QUIRE_HOSTILE)
+#if defined(MODEL_SLOW)
 enum { DEFAULT_OPS = 200000 };
 #else
 enum { DEFAULT_OPS = 3000000 };

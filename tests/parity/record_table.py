@@ -28,7 +28,7 @@ class TableCase:
         block_size, kernel_size = rng.choice(SIZES)
         pcp, dcp = rng.choice(WORLDS)
         pcp_rank, dcp_rank = rng.randrange(pcp), rng.randrange(dcp)
-        interleave = rng.choice(INTERLEAVES)
+        interleave = rng.choice([i for i in INTERLEAVES if kernel_size % i == 0])
         table = BlockTable(block_size, self.rows, self.width, self.tokens, False,
                            torch.device("cpu"), kernel_size, interleave)
         # What its constructor would take from the process groups of a running engine.
