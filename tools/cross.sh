@@ -13,8 +13,11 @@ cross_log=$logs/cross-build.log
 if { cmake -S . -B build/$cross_arch -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_WERROR=ON \
   -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake -DQUIRE_CROSS_MACHINE=$cross_machine &&
   cmake --build build/$cross_arch; } >$cross_log 2>&1; then
-  # what looks at the repository rather than at the library has been run natively
-  run_tests $cross_arch -LE build
+  # What looks at the repository rather than at the library has been run natively; emulation is slow.
+  run_tests $cross_arch -LE build -E model_explore
+  emulator=qemu-$cross_machine-static
+  run_long $cross_arch model_explore --scope small
+  emulator=
 else
   fail $cross_arch "build" $cross_log
 fi

@@ -1,6 +1,7 @@
 # Sourced by ./test: builds a preset, runs tests, counts what ran, and prints one line for each step.
 
 passed=0 failed=0 skipped=0 cases=0
+emulator= # what runs a program of another architecture
 logs=build/logs
 mkdir -p $logs
 
@@ -45,7 +46,7 @@ run_tests() {
 run_long() {
   local preset=$1 program=$2 start=$SECONDS log=$logs/$1-$2-long.log
   shift 2
-  if "$(find "build/$preset/tests" -name "$program" -type f -perm -u+x | head -n 1)" "$@" >"$log" 2>&1; then
+  if $emulator "$(find "build/$preset/tests" -name "$program" -type f -perm -u+x | head -n 1)" "$@" >"$log" 2>&1; then
     passed=$((passed + 1))
     say "$preset" "$program $*: passed; $((SECONDS - start)) s"
     grep -E 'differences|transitions|operations' "$log" | sed 's/^/             /' | tail -n 6

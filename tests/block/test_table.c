@@ -292,6 +292,19 @@ static void two_ranks_take_runs(void **state)
                     (int64_t[]){-1, -1, -1, -1, 20, 21, 22, 23, -1, -1, -1, -1, 8, 9, 10, 11});
 }
 
+/* With runs of 3 in blocks of 4, a rank's share of two blocks would be 3 + 3 places: one too many.
+ */
+static void runs_must_divide_a_block(void **state)
+{
+    (void)state;
+    quire_table_config config = small_config();
+    config.cp_kv_cache_interleave_size = 3;
+    assert_int_not_equal(quire_table_bytes(&config), 0); /* one rank: no runs to deal out */
+    config.dcp_world_size = 2;
+    quire_table *table = NULL;
+    assert_int_equal(quire_table_create(&config, NULL, &table), QUIRE_E_CONFIG);
+}
+
 /* Rank = pcp_rank x dcp_world_size + dcp_rank, here 1 x 2 + 0 = 2 of 4: one block has 16 places. */
 static void both_kinds_of_ranks_multiply(void **state)
 {
@@ -441,6 +454,7 @@ int main(void)
         cmocka_unit_test(large_block_ids_need_64_bits),
         cmocka_unit_test(two_ranks_take_turns),
         cmocka_unit_test(two_ranks_take_runs),
+        cmocka_unit_test(runs_must_divide_a_block),
         cmocka_unit_test(both_kinds_of_ranks_multiply),
         cmocka_unit_test(ranks_share_every_position_once),
         cmocka_unit_test(rows_out_of_range_are_refused),
