@@ -138,7 +138,7 @@ QUIRE_API int quire_pool_touch(quire_pool *pool, const quire_block *blocks, uint
 /* One user less for each block. Those without a user join the tail of the free queue in the order
  * given: the first is taken first, so give a request's blocks last to first, and its tail is
  * evicted before its head. A block may be listed as often as it has users; it joins the queue
- * once, where it is listed first. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DOUBLE_FREE.
+ * once, where it is listed last. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DOUBLE_FREE.
  */
 QUIRE_API int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks,
                                      uint32_t num_blocks);

@@ -162,47 +162,30 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return QUIRE_OK;
 }
 
-/* One user less for each; when a block runs out of users before the list ends, all are given back.
- * *shared: after some mention, a block still had users. */
-static int drop_refs(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool *shared)
+/* Takes back a free_blocks call that came to block n; hints alone stay changed. */
+static void undo_free(qr_queue_joining *joining, const uint32_t *blocks, uint32_t n)
 {
-    qr_block *records = pool->queue.blocks;
-    uint32_t num_usable = pool->queue.num_blocks - 1;
-    int err = QUIRE_OK;
-    uint32_t refs_left = 0;
-    uint32_t i = 0;
-    for (; i < n; i++) {
-        uint32_t block = blocks[i];
-        if (QR_UNLIKELY(block - 1 >= num_usable)) {
-            err = why_unusable(block);
-            break;
-        }
-        if (QR_UNLIKELY(records[block].ref_cnt == 0)) {
-            err = QUIRE_E_DOUBLE_FREE;
-            break;
-        }
-        refs_left |= --records[block].ref_cnt;
-    }
-    *shared = refs_left != 0;
-    if (QR_UNLIKELY(err != QUIRE_OK))
-        while (i-- > 0)
-            records[blocks[i]].ref_cnt++;
-    return err;
+    while (n-- > 0)
+        if (joining->blocks[blocks[n]].ref_cnt++ == 0)
+            qr_queue_unjoin(joining);
 }
 
 int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
-    bool shared;
-    int err = drop_refs(pool, blocks, n, &shared);
-    if (QR_UNLIKELY(err != QUIRE_OK))
-        return err;
     uint32_t num_cached = 0;
     qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t block = blocks[i];
-        const qr_block *b = &joining.blocks[block];
-        /* Not shared: each ran out of users at its only mention. */
-        if (shared && (b->ref_cnt > 0 || qr_link_in_list(&b->free)))
+        if (QR_UNLIKELY(block - 1 >= joining.sentinel - 1)) { /* is_usable, from the copy */
+            undo_free(&joining, blocks, i);
+            return why_unusable(block);
+        }
+        qr_block *b = &joining.blocks[block];
+        if (QR_UNLIKELY(b->ref_cnt == 0)) {
+            undo_free(&joining, blocks, i);
+            return QUIRE_E_DOUBLE_FREE;
+        }
+        if (--b->ref_cnt > 0)
             continue;
         qr_queue_join(&pool->queue, &joining, block);
         num_cached += qr_block_has_key(b);

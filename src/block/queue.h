@@ -69,8 +69,9 @@ static inline void qr_queue_take_end(qr_queue *queue, uint32_t head, uint32_t n)
 }
 
 /* Joining many at the tail, with the tail in hand:
- *      join = qr_queue_join_begin(queue); ... qr_queue_join(queue, &join, b); ... _join_end(queue,
- * &join) */
+ *      joining = qr_queue_join_begin(queue);
+ *      qr_queue_join(queue, &joining, b), for each; qr_queue_unjoin(&joining) takes the last back
+ *      qr_queue_join_end(queue, &joining), if any are left */
 typedef struct qr_queue_joining {
     qr_block *blocks; /* copies, which the compiler knows that no store into a record changes */
     uint32_t sentinel;
@@ -97,6 +98,14 @@ static inline void qr_queue_join(qr_queue *queue, qr_queue_joining *joining, uin
     qr_link_set(&blocks[block].free, joining->tail, joining->sentinel);
     blocks[joining->tail].free.next = block;
     joining->tail = block;
+}
+
+static inline void qr_queue_unjoin(qr_queue_joining *joining)
+{
+    qr_link *link = &joining->blocks[joining->tail].free;
+    joining->tail = link->prev;
+    joining->blocks[joining->tail].free.next = joining->sentinel;
+    qr_link_clear(link);
 }
 
 static inline void qr_queue_join_end(qr_queue *queue, const qr_queue_joining *joining)

@@ -1,5 +1,7 @@
 #include "block/pool_kit.h"
 
+#include "block/pool.h"
+
 /* ---- events as text -------------------------------------------------------- */
 
 typedef struct writer {
@@ -175,14 +177,25 @@ void kit_assert_events(pool_kit *kit, const char *wanted)
     kit->events[0] = '\0';
 }
 
+/* The hints of block/queue.h are only ever fetched; nobody can see whether they changed. */
+static void hide_hints(const pool_kit *kit)
+{
+    qr_queue *queue = &kit->pool->queue;
+    for (uint32_t b = 0; b <= queue->num_blocks; b++)
+        queue->blocks[b].ahead = 0;
+    memset(queue->recent, 0, sizeof queue->recent);
+}
+
 void kit_remember(pool_kit *kit)
 {
     kit->events[0] = '\0';
+    hide_hints(kit);
     memcpy(kit->before, kit->memory, sizeof kit->before);
 }
 
 void kit_assert_unchanged(const pool_kit *kit)
 {
+    hide_hints(kit);
     assert_memory_equal(kit->memory, kit->before, sizeof kit->before);
     assert_string_equal(kit->events, "");
 }

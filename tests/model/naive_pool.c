@@ -41,14 +41,6 @@ static void queue_remove(naive_pool *pool, quire_block block)
     queue_remove_at(pool, at);
 }
 
-static bool queue_contains(const naive_pool *pool, quire_block block)
-{
-    uint32_t at = 0;
-    while (at < pool->num_free && pool->queue[at] != block)
-        at++;
-    return at < pool->num_free;
-}
-
 static bool same_key(const naive_block *block, const void *hash, size_t len, uint32_t group_id)
 {
     return block->hash_len == len && block->group_id == group_id &&
@@ -217,12 +209,9 @@ int naive_pool_free_blocks(naive_pool *pool, const quire_block *blocks, uint32_t
             status = QUIRE_E_DOUBLE_FREE;
         if (status != QUIRE_OK)
             return roll_back(&before, pool, status);
-        pool->blocks[blocks[i]].ref_cnt--;
-    }
-    /* Only now: of a block that is listed twice, the first mention gives its place in the queue. */
-    for (uint32_t i = 0; i < num_blocks; i++)
-        if (pool->blocks[blocks[i]].ref_cnt == 0 && !queue_contains(pool, blocks[i]))
+        if (--pool->blocks[blocks[i]].ref_cnt == 0)
             pool->queue[pool->num_free++] = blocks[i];
+    }
     return QUIRE_OK;
 }
 
