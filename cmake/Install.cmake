@@ -10,7 +10,7 @@ install(EXPORT quireTargets NAMESPACE quire:: DESTINATION ${CMAKE_INSTALL_LIBDIR
 
 configure_package_config_file(cmake/quireConfig.cmake.in quireConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
-write_basic_package_version_file(quireConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+write_basic_package_version_file(quireConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/quireConfig.cmake ${PROJECT_BINARY_DIR}/quireConfigVersion.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
 

@@ -62,6 +62,7 @@ static void serve(quire_hasher *hasher, quire_pool *pool, const char *name,
                                       .num_cached_blocks = num_hit,
                                       .num_full_blocks = (uint32_t)num_full,
                                       .hashes = hashes,
+                                      .hash_len = digest_bytes,
                                       .num_hashes = (uint32_t)num_full};
     must(quire_pool_cache_full_blocks(pool, &params), "cache");
 

@@ -1,4 +1,4 @@
-/* quire.h - the memory manager and scheduler of an LLM inference engine.
+/* quire.h - the memory manager of an LLM inference engine.
  *
  * This header includes all others. Each of them is the specification of its part:
  *
@@ -14,24 +14,23 @@
  * ---------------------------------
  *
  * 1. Once, at start: a hasher that says how blocks are named, and a pool that knows every block of
- * KV memory. Both take all their memory here, and none later.
+ *    KV memory. Both take all their memory here, and none later.
  *
- *        quire_hasher_config hash_config = QUIRE_HASHER_CONFIG_INIT;     sha256, 16 tokens a block
+ *        quire_hasher_config hash_config = QUIRE_HASHER_CONFIG_INIT;    (sha256, 16 tokens a block)
  *        quire_pool_config pool_config = QUIRE_POOL_CONFIG_INIT;
  *        pool_config.num_blocks = 1000;
  *        quire_hasher_create(&hash_config, NULL, &hasher);
  *        quire_pool_create(&pool_config, NULL, &pool);
  *
- * 2. A prompt comes in. Its full blocks get names, and those that another prompt has left are
- * found.
+ * 2. A prompt comes in. Its full blocks get names, and those that another prompt has left are found
+ *    and kept from being evicted.
  *
- *        quire_chain_append(hasher, chain, tokens, num_tokens, NULL, hashes, capacity,
- * &num_hashes); quire_pool_get_cached_prefix(pool, hashes, 32, num_hashes, &group, 1, blocks,
- * &num_hit); quire_pool_touch(pool, blocks, num_hit);                        keep them from being
- * evicted
+ *        quire_chain_init(hasher, memory, bytes, &chain);
+ *        quire_chain_append(hasher, chain, tokens, n, NULL, hashes, capacity, &num_hashes);
+ *        quire_pool_get_cached_prefix(pool, hashes, 32, max_hits, &group, 1, blocks, &num_hit);
+ *        quire_pool_touch(pool, blocks, num_hit);
  *
- *    At least one token must be computed, so an engine looks up at most (num_tokens - 1) / 16
- * hashes.
+ *    At least one token must be computed, so an engine looks up at most (n - 1) / 16 hashes.
  *
  * 3. The rest needs new blocks. QUIRE_NO_SPACE means: preempt somebody, or wait.
  *
@@ -46,8 +45,8 @@
  *
  *        quire_pool_cache_full_blocks(pool, &params);
  *
- * 6. The request ends: its blocks go back, last to first. They stay in the cache until their memory
- * is needed, and the tail of a prompt goes before its head.
+ * 6. The request ends: its blocks go back, last to first. They stay in the cache until their
+ *    memory is needed, and the tail of a prompt goes before its head.
  *
  *        quire_pool_free_blocks(pool, blocks_last_to_first, num_blocks);
  *

@@ -1,24 +1,28 @@
 # Sourced by ./run and ./test: installs what is missing, by package name, and nothing else.
 #   need_packages build | tests
-# Where packages may not be installed, says which ones are missing and stops.
+# Where packages may not be installed, says which ones are missing and stops. What only single tests
+# use is tried and otherwise left: those tests are then skipped, visibly.
 
 have_header() { echo "#include <$1>" | cc -E -xc - >/dev/null 2>&1; }
+can_sanitize_memory() { echo 'int main(void) { return 0; }' | clang -fsanitize=memory -xc - -o /dev/null >/dev/null 2>&1; }
 
 # command or header:package, one a line
 wanted_for_build='cc:gcc
-c++:g++
+stdio.h:libc6-dev
 cmake:cmake
 ninja:ninja-build
-pkg-config:pkg-config
-python3:python3
 openssl/sha.h:libssl-dev
 xxhash.h:libxxhash-dev'
 
-wanted_for_tests='cmocka.h:libcmocka-dev
+wanted_for_tests='c++:g++
 clang:clang
-clang-format-14:clang-format-14
-clang-tidy-14:clang-tidy-14
-nm:binutils'
+python3:python3
+pkg-config:pkg-config
+nm:binutils
+cmocka.h:libcmocka-dev'
+
+wanted_if_possible='clang-format-14:clang-format-14
+clang-tidy-14:clang-tidy-14'
 
 missing_packages() {
   local line what package
@@ -32,20 +36,26 @@ missing_packages() {
   done
 }
 
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+# install_packages NAME...: 0 when they are there afterwards; says why not
 install_packages() {
-  local sudo=
-  [ "$(id -u)" = 0 ] || sudo="sudo -n"
-  if ! command -v apt-get >/dev/null 2>&1 || ! $sudo true 2>/dev/null; then
+  local log
+  if ! command -v apt-get >/dev/null 2>&1 || ! as_root true 2>/dev/null; then
     echo "missing, and this account may not install packages; please install: $*" >&2
-    exit 1
+    return 1
   fi
   echo "installing: $*"
-  export DEBIAN_FRONTEND=noninteractive
-  $sudo apt-get update -qq >/dev/null 2>&1 || true
-  if ! $sudo apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1; then
+  log=$(mktemp)
+  as_root apt-get update -qq >"$log" 2>&1 || true
+  if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >>"$log" 2>&1; then
     echo "could not install: $*" >&2
-    exit 1
+    tail -n 5 "$log" >&2
+    return 1
   fi
+  rm -f "$log"
 }
 
 need_packages() {
@@ -53,5 +63,17 @@ need_packages() {
   [ "$1" = tests ] && wanted="$wanted_for_build
 $wanted_for_tests"
   missing=$(missing_packages "$wanted" | sort -u | tr '\n' ' ')
-  [ -z "${missing// /}" ] || install_packages $missing
+  [ -z "${missing// /}" ] || install_packages $missing || exit 1
+  [ "$1" = tests ] || return 0
+  for missing in $(missing_packages "$wanted_if_possible"); do
+    install_packages "$missing" || echo "going on without $missing" >&2
+  done
+}
+
+# The run-time library of clang's memory sanitizer has a package of its own, named after its version.
+need_memory_sanitizer() {
+  local version
+  can_sanitize_memory && return 0
+  version=$(clang -dumpversion | cut -d. -f1)
+  install_packages "libclang-rt-$version-dev" && can_sanitize_memory
 }

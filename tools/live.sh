@@ -3,7 +3,7 @@ if [ -z "${QUIRE_VLLM_PYTHON:-}" ]; then
   setup=${QUIRE_VLLM_SETUP:-../shared/vllm/setup}
   if [ ! -x "$setup" ]; then
     echo "--live needs vLLM 0.20.0: set QUIRE_VLLM_PYTHON to a Python that has it, and QUIRE_VLLM_PLATFORM to" >&2
-    echo "a file that lets it run without a GPU ('' if it has one); or QUIRE_VLLM_SETUP to a setup script" >&2
+    echo "a file that lets it run without a GPU; or QUIRE_VLLM_SETUP to a setup script that builds both" >&2
     exit 1
   fi
   echo "building the reference in .deps/vllm (a few minutes, 8 GB) ..."

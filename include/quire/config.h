@@ -42,7 +42,8 @@ typedef enum quire_log_level {
 } quire_log_level;
 
 /* The world outside, as the library sees it. Give your own and one seed replays a whole run.
- * A NULL function means the default: CLOCK_MONOTONIC, the kernel's random bytes, and no log.
+ * A NULL function means the default: CLOCK_MONOTONIC, the kernel's random bytes, and no log. The
+ * pool and the hasher take random bytes, at creation; clock and log are for what comes on top.
  * Messages never contain token ids or salts. The functions are called on the thread that calls the
  * library, and must not call back into the same handle. */
 typedef struct quire_hooks {
@@ -50,7 +51,16 @@ typedef struct quire_hooks {
     uint64_t (*now_ns)(void *user);
     int (*random_bytes)(void *user, void *out, size_t bytes); /* 0, or nonzero when it failed */
     void (*log)(void *user, quire_log_level level, const char *message);
+    void *reserved[4]; /* NULL; room for hooks to come */
 } quire_hooks;
+
+#define QUIRE_HOOKS_INIT                                                                           \
+    {                                                                                              \
+        NULL, NULL, NULL, NULL,                                                                    \
+        {                                                                                          \
+            NULL, NULL, NULL, NULL                                                                 \
+        }                                                                                          \
+    }
 
 /* Ids of blocks and tokens. Block 0 of every pool is the null block: a placeholder that is never
  * handed out, freed or cached. */

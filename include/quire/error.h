@@ -9,7 +9,8 @@
  * "Nothing was changed" is meant literally: a call that does not return 0 leaves every handle as it
  * was before it. Nothing in the library aborts because of what a caller passed in.
  *
- * The values are part of the ABI: they are never renumbered, only added.
+ * The values are part of the ABI: they are never renumbered, only added. QUIRE_RETRY and QUIRE_FULL
+ * are for the scheduler; nothing returns them yet.
  */
 #ifndef QUIRE_ERROR_H
 #define QUIRE_ERROR_H

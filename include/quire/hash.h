@@ -8,13 +8,13 @@
  *                  0..15      16..31     32..47   | 48..50
  *
  * hasher   how to hash: algorithm, block size, NONE_HASH. One for an engine.
- * chain    the running hash of one request: the last block's hash and the tail of tokens that do
- * not fill a block yet. Append tokens, get the hashes of the blocks that became full; nothing is
- *          ever hashed twice.
+ * chain    the running hash of one request: the last block's hash, and the tail of tokens that do
+ *          not fill a block yet. Append tokens, get the hashes of the blocks that became full;
+ *          nothing is ever hashed twice.
  * extra keys   what else must match for a block to be shared: LoRA adapter, images, cache salt.
  *
  * Threads: a hasher and the chains used with it belong to one thread at a time. Functions that take
- * no hasher may be called from any thread.
+ * neither may be called from any thread.
  */
 #ifndef QUIRE_HASH_H
 #define QUIRE_HASH_H
@@ -29,19 +29,23 @@ extern "C" {
 
 /* The algorithms: X(value, name, text name, digest bytes).
  *
- * sha256        SHA-256 over Python's pickle (protocol 5) of (parent, tokens, extra keys); vLLM's
- * default sha256_cbor   SHA-256 over canonical CBOR of the same xxhash        XXH3-128 over the
- * pickle; not collision resistant: an attacker who knows NONE_HASH can make two prompts share
- * blocks. For trusted prompts. xxhash_cbor   XXH3-128 over the CBOR; same warning
- *               -- these four give the bytes of vLLM 0.20.0 --
- * sha256_safe   SHA-256 over an encoding of Quire's own in which no two different inputs look
- * alike: every part has a tag and a length, so a salt can never pass for a LoRA name. (In vLLM's
- *               encodings a salt "x" and a LoRA adapter named "x" give the same first block.)
- * quire128      XXH3-128 with a secret of 192 bytes over the parent and the raw little-endian
- * tokens: the fastest. The secret is random unless a seed is given, so hashes differ from process
- *               to process. XXH3 is not a MAC: who can see hashes may be able to forge them, and
- * 128 bits carry no proof against chosen collisions. For one tenant, not for prompts of people who
- * may not read each other's. */
+ * These four give the bytes of vLLM 0.20.0:
+ *   sha256        SHA-256 over Python's pickle (protocol 5) of (parent, tokens, extra keys);
+ *                 vLLM's default
+ *   sha256_cbor   SHA-256 over canonical CBOR of the same
+ *   xxhash        XXH3-128 over the pickle. Not collision resistant: who knows NONE_HASH can make
+ *                 two prompts share blocks. For trusted prompts.
+ *   xxhash_cbor   XXH3-128 over the CBOR; same warning
+ *
+ * These two are Quire's own:
+ *   sha256_safe   SHA-256 over an encoding in which no two different inputs look alike: every part
+ *                 has a tag and a length, so a salt can never pass for a LoRA name. (In vLLM's
+ *                 encodings a salt "x" and a LoRA adapter named "x" give the same first block.)
+ *   quire128      XXH3-128 with a secret of 192 bytes over the parent and the raw little-endian
+ *                 tokens: the fastest. The secret is random unless a seed is given, so hashes
+ *                 differ from process to process. XXH3 is not a MAC: who can see hashes may be able
+ *                 to forge them, and nothing proves that collisions cannot be found. For one
+ *                 tenant, not for prompts of people who may not read each other's. */
 #define QUIRE_HASH_ALGO_MAP(X)                                                                     \
     X(0, SHA256, "sha256", 32)                                                                     \
     X(1, SHA256_CBOR, "sha256_cbor", 32)                                                           \
@@ -135,10 +139,7 @@ typedef struct quire_hasher_config {
 #define QUIRE_HASHER_CONFIG_INIT                                                                   \
     {                                                                                              \
         sizeof(quire_hasher_config), QUIRE_HASH_SHA256, 0, QUIRE_PROFILE_DEFAULT, 0, 0, {NULL, 0}, \
-            {NULL, 0}, 0,                                                                          \
-        {                                                                                          \
-            NULL, NULL, NULL, NULL                                                                 \
-        }                                                                                          \
+            {NULL, 0}, 0, QUIRE_HOOKS_INIT                                                         \
     }
 
 /* Plan, carve, seal: see quire/memory.h. _bytes gives 0 when the config is not valid.

@@ -53,7 +53,8 @@ typedef enum quire_event_kind {
     QUIRE_EVENT_CLEARED = 3  /* all blocks lost their keys */
 } quire_event_kind;
 
-/* What the prefix cache did, told to the hook while it happens. Pointers are valid during the call.
+/* What the prefix cache did, told to the hook after it happened. Pointers are valid during the
+ * call. The hook may look at the pool (the functions under "finding" and "looking"), not change it.
  */
 typedef struct quire_event {
     quire_event_kind kind;
@@ -88,16 +89,13 @@ typedef struct quire_pool_config {
 
 #define QUIRE_POOL_CONFIG_INIT                                                                     \
     {                                                                                              \
-        sizeof(quire_pool_config), 0, QUIRE_DEFAULT, 0, NULL, NULL,                                \
-        {                                                                                          \
-            NULL, NULL, NULL, NULL                                                                 \
-        }                                                                                          \
+        sizeof(quire_pool_config), 0, QUIRE_DEFAULT, 0, NULL, NULL, QUIRE_HOOKS_INIT               \
     }
 #define QUIRE_MAX_BLOCKS UINT32_C(0x7fffffff)
 
 /* Plan, carve, seal: see quire/memory.h. _bytes gives 0 when the config is not valid. The pool
- * keeps a copy of the config. Block 0 is taken as the null block; the free queue holds 1, 2, 3, ...
- * in this order. */
+ * keeps the event hook, and nothing else of the config. Block 0 is taken as the null block; the
+ * free queue holds 1, 2, 3, ... in this order. */
 QUIRE_API size_t quire_pool_bytes(const quire_pool_config *config);
 QUIRE_API int quire_pool_create_in(void *memory, size_t bytes, const quire_pool_config *config,
                                    quire_pool **pool);
@@ -149,7 +147,7 @@ typedef struct quire_cache_full_params {
     uint32_t num_cached_blocks; /* the first of them that already have keys */
     uint32_t num_full_blocks;   /* after the call, so many have keys */
     const void *hashes;  /* all hashes of the request, from block 0 on, hash_len bytes each */
-    size_t hash_len;     /* 0 = the pool's hash_bytes */
+    size_t hash_len;     /* a multiple of 16, at most hash_bytes, else QUIRE_E_RANGE */
     uint32_t num_hashes; /* at least num_full_blocks, else QUIRE_E_RANGE */
     uint32_t group_id;   /* at most 65,535, else QUIRE_E_RANGE */
     uint32_t block_size; /* for the event only */

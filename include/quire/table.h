@@ -68,7 +68,7 @@ QUIRE_API int quire_table_append_row(quire_table *table, uint32_t row, const qui
 /* Replaces what the row has. Entries of the old row past the new end stay in memory, as in vLLM. */
 QUIRE_API int quire_table_add_row(quire_table *table, uint32_t row, const quire_block *blocks,
                                   uint32_t num_blocks);
-/* Zeroes the row's entries. */
+/* Zeroes the row's entries; its length is 0 afterwards. */
 QUIRE_API int quire_table_clear_row(quire_table *table, uint32_t row);
 /* target becomes a copy of source; source stays. */
 QUIRE_API int quire_table_move_row(quire_table *table, uint32_t source, uint32_t target);

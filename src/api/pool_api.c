@@ -157,13 +157,10 @@ int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params
         return QUIRE_E_ARGUMENT;
     if (!pool->enable_caching)
         return QUIRE_E_DISABLED;
-    quire_cache_full_params p = *params;
-    if (p.hash_len == 0)
-        p.hash_len = pool->map.stride;
-    bool something = p.num_full_blocks > p.num_cached_blocks;
-    if (something && (p.blocks == NULL || p.hashes == NULL))
+    bool something = params->num_full_blocks > params->num_cached_blocks;
+    if (something && (params->blocks == NULL || params->hashes == NULL))
         return QUIRE_E_ARGUMENT;
-    return qr_pool_cache_full_blocks(pool, &p);
+    return qr_pool_cache_full_blocks(pool, params);
 }
 
 int quire_pool_evict_blocks(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)

@@ -1,8 +1,8 @@
 /* base/assert.h - three levels of assertion.
  *
  *      level 1   qr_assert             O(1) and cheap: on in release builds too
- *      level 2   qr_assert_internal    O(1), but on a hot path: on in debug builds
- *      level 3   qr_assert_expensive   walks a whole structure: on in sanitizer and hostile builds
+ *      level 2   qr_assert_internal    O(1), but on a hot path: on with sanitizers
+ *      level 3   qr_assert_expensive   walks a whole structure: on in debug and hostile builds
  *
  * QUIRE_ASSERT_LEVEL picks how many are on (0 to 3). An assertion states what the library believes
  * about itself; what a caller passes in is checked with `if` and answered with an error. A failed

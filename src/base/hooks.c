@@ -59,12 +59,17 @@ int qr_config_read(void *ours, size_t our_size, const void *callers)
     return QUIRE_OK;
 }
 
+#define QUIRE_X(bit, name, sentence) | QUIRE_QUIRK(name)
+static const uint64_t ALL_QUIRKS = 0 QUIRE_QUIRK_MAP(QUIRE_X);
+#undef QUIRE_X
+
+bool qr_quirks_known(uint64_t quirks)
+{
+    return (quirks & ~ALL_QUIRKS) == 0;
+}
+
 uint64_t qr_quirks(quire_profile profile, uint64_t on, uint64_t off)
 {
-    uint64_t all = 0;
-#define QUIRE_X(bit, name, sentence) all |= QUIRE_QUIRK(name);
-    QUIRE_QUIRK_MAP(QUIRE_X)
-#undef QUIRE_X
-    uint64_t of_profile = profile == QUIRE_PROFILE_VLLM_0_20 ? all : 0;
+    uint64_t of_profile = profile == QUIRE_PROFILE_VLLM_0_20 ? ALL_QUIRKS : 0;
     return (of_profile | on) & ~off;
 }

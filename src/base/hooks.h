@@ -17,6 +17,8 @@ void qr_log(const quire_hooks *hooks, quire_log_level level, const char *message
  * since we would ignore what it asks. QUIRE_OK, QUIRE_E_ARGUMENT for NULL, QUIRE_E_CONFIG. */
 int qr_config_read(void *ours, size_t our_size, const void *callers);
 
+/* Whether all bits are quirks that this library has. */
+bool qr_quirks_known(uint64_t quirks);
 /* The quirks in force. */
 uint64_t qr_quirks(quire_profile profile, uint64_t on, uint64_t off);
 

@@ -1,8 +1,7 @@
 /* base/idmap.h - from a caller's id (a u64 or a string) to a number of ours, for instance a
  * request's slot.
  *
- *      "req-17" --> index --> 3          keys[3] = "req-17"      value 3 names its own place for
- * the key
+ *      "req-17" --> index --> 3        keys[3] = "req-17": a value names its own place for the key
  *
  * The key of value v is copied to place v, so the map never points into a caller's memory, and
  * there is nothing to allocate: values are 0 .. max_entries - 1, each in use at most once.

@@ -30,7 +30,7 @@ void qr_index_clear(qr_index *index)
 void qr_index_insert(qr_index *index, uint32_t tag, uint32_t id)
 {
     qr_assert_internal(id != 0);
-    qr_assert(index->used < index->capacity / 2 + 1);
+    qr_assert(index->used < index->capacity / 2);
     uint32_t slot = qr_index_home(index, tag);
     while (index->slots[slot].id != 0)
         slot = qr_index_after(index, slot);
@@ -84,5 +84,5 @@ bool qr_index_is_valid(const qr_index *index)
         if (probe != slot)
             return false;
     }
-    return used == index->used && used <= index->capacity / 2 + 1;
+    return used == index->used && used <= index->capacity / 2;
 }

@@ -10,8 +10,8 @@
  * that no operation has a special case. The functions are inline and get the element's size as a
  * constant, which the compiler folds into the address arithmetic.
  *
- *      e is in a list  <=>  e.next != QR_NIL  <=>  e.prev != QR_NIL;   next(prev(e)) =
- * prev(next(e)) = e
+ *      e is in a list  <=>  e.next != QR_NIL  <=>  e.prev != QR_NIL
+ *      next(prev(e)) = prev(next(e)) = e
  */
 #ifndef QR_BASE_LIST_H
 #define QR_BASE_LIST_H

@@ -37,10 +37,8 @@ static void default_free(void *user, void *memory, size_t bytes, size_t alignmen
     free(memory);
 }
 
-quire_allocator qr_allocator_or_default(const quire_allocator *allocator)
+quire_allocator qr_allocator_default(void)
 {
-    if (allocator != NULL && allocator->alloc != NULL && allocator->free != NULL)
-        return *allocator;
     return (quire_allocator){.user = NULL, .alloc = default_alloc, .free = default_free};
 }
 
@@ -48,7 +46,9 @@ int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t byte
 {
     if (bytes == 0) /* what _bytes gives for a plan that is larger than memory can be */
         return QUIRE_E_OVERFLOW;
-    owner->allocator = qr_allocator_or_default(allocator);
+    if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
+        return QUIRE_E_ARGUMENT;
+    owner->allocator = allocator != NULL ? *allocator : qr_allocator_default();
     owner->bytes = bytes;
     owner->memory = owner->allocator.alloc(owner->allocator.user, bytes, QUIRE_ALIGNMENT);
     return owner->memory == NULL ? QUIRE_E_NOMEM : QUIRE_OK;

@@ -5,8 +5,8 @@
 
 #include <quire/memory.h>
 
-/* The caller's allocator, or the C library's when it is NULL or has no functions. */
-quire_allocator qr_allocator_or_default(const quire_allocator *allocator);
+/* The C library's, with huge pages asked for where the memory is large. */
+quire_allocator qr_allocator_default(void);
 
 /* Who gets a handle's memory back. It lives inside that memory; all zero when the caller owns it.
  */
@@ -16,7 +16,8 @@ typedef struct qr_owner {
     size_t bytes;
 } qr_owner;
 
-/* One piece for one handle: QUIRE_OK, QUIRE_E_NOMEM, or QUIRE_E_OVERFLOW for 0 bytes. */
+/* One piece for one handle, from the caller's allocator or, when that is NULL, the C library's.
+ * QUIRE_E_NOMEM; QUIRE_E_OVERFLOW for 0 bytes; QUIRE_E_ARGUMENT for half an allocator. */
 int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t bytes);
 void qr_owner_release(const qr_owner *owner);
 

@@ -206,7 +206,7 @@ static uint32_t ring_length(const qr_map *map, uint32_t first)
 
 bool qr_map_is_valid(const qr_map *map)
 {
-    if (!map_is_readable(map))
+    if (!map_is_readable(map) || !qr_index_is_valid(&map->index))
         return false;
     uint32_t with_key = 0;
     uint32_t in_rings = 0;
@@ -225,5 +225,5 @@ bool qr_map_is_valid(const qr_map *map)
         in_rings += length;
         firsts++;
     }
-    return with_key == in_rings && firsts == map->index.used && qr_index_is_valid(&map->index);
+    return with_key == in_rings && firsts == map->index.used;
 }

@@ -2,9 +2,9 @@
  *
  *      key = hash bytes + group id
  *
- *      index           records                        keys (one place for each block)
- *      [tag, id 7] --> 7 --dup--> 3 --dup--> 12       7: "c3 f1 ..."   3: "c3 f1 ..."   12: "c3 f1
- * ..." first      in the order cached
+ *      index           records                         keys, one place for each block
+ *      [tag, id 7] --> 7 --dup--> 3 --dup--> 12        3: "c3 f1 ..."   7: "c3 f1 ..."
+ *                      first      in the order cached  12: "c3 f1 ..."
  *
  * Blocks of one key form a ring in the order in which they were cached; the first one is in the
  * index and is the one that is found. When it goes, the next takes its place.

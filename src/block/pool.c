@@ -81,13 +81,12 @@ static int why_unusable(uint32_t block)
     return block == QUIRE_NULL_BLOCK ? QUIRE_E_NULL_BLOCK : QUIRE_E_UNKNOWN_BLOCK;
 }
 
-/* Takes the key from a block that has one, and tells. */
-static void evict(quire_pool *pool, uint32_t block)
+/* Takes the key from a block that has one, and tells. The counts are right already. */
+static void forget_key(quire_pool *pool, uint32_t block)
 {
     qr_block *b = &pool->queue.blocks[block];
     uint32_t hash_bytes = qr_block_key_len(b);
     bool still_cached = qr_map_remove(&pool->map, block);
-    pool->num_cached -= b->ref_cnt == 0;
     if (pool->on_event == NULL)
         return;
     quire_event event = {.kind = QUIRE_EVENT_REMOVED,
@@ -117,6 +116,7 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
         return QUIRE_E_RANGE;
     if (n > pool->queue.num_free)
         return QUIRE_NO_SPACE;
+    uint32_t num_cached = 0;
     uint32_t head = qr_queue_head(&pool->queue);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t block = head;
@@ -125,13 +125,17 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
         head = qr_queue_take(&pool->queue, block);
         if (qr_block_has_key(b)) {
             scout(pool, block);
-            evict(pool, block);
+            num_cached++;
         }
         b->ref_cnt = 1;
         out[i] = block;
     }
     qr_queue_take_end(&pool->queue, head, n);
+    pool->num_cached -= num_cached;
     publish_counts(pool);
+    for (uint32_t i = 0; num_cached > 0 && i < n; i++)
+        if (qr_block_has_key(&pool->queue.blocks[out[i]]))
+            forget_key(pool, out[i]);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
@@ -265,8 +269,8 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
         qr_map_insert(&pool->map, full_block_key(p, i), block);
         pool->num_cached += pool->queue.blocks[block].ref_cnt == 0;
     }
-    tell_stored(pool, p);
     publish_counts(pool);
+    tell_stored(pool, p);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
@@ -277,10 +281,14 @@ int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         if (!is_usable(pool, blocks[i]))
             return why_unusable(blocks[i]);
     }
-    for (uint32_t i = 0; i < n; i++)
-        if (qr_block_has_key(&pool->queue.blocks[blocks[i]]))
-            evict(pool, blocks[i]);
-    publish_counts(pool);
+    for (uint32_t i = 0; i < n; i++) {
+        const qr_block *b = &pool->queue.blocks[blocks[i]];
+        if (!qr_block_has_key(b))
+            continue;
+        pool->num_cached -= b->ref_cnt == 0;
+        publish_counts(pool);
+        forget_key(pool, blocks[i]);
+    }
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
@@ -292,11 +300,11 @@ int qr_pool_reset_prefix_cache(quire_pool *pool)
     if (pool->enable_caching)
         qr_map_clear(&pool->map);
     pool->num_cached = 0;
+    publish_counts(pool);
     if (pool->on_event != NULL) {
         quire_event event = {.kind = QUIRE_EVENT_CLEARED};
         pool->on_event(pool->event_user, &event);
     }
-    publish_counts(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }

@@ -1,7 +1,8 @@
 /* block/pool.h - the pool: free queue and prefix cache over one array of block records.
  *
  * The public contracts are in quire/pool.h. The functions here expect a valid pool and arrays that
- * are there; they check everything about the blocks themselves, before the first change.
+ * are there; they check everything about the blocks themselves, and leave no change behind when one
+ * is wrong.
  *
  *      num_free (queue) = empty + cached;   num_cached = blocks in the queue that have a key
  */

@@ -28,6 +28,9 @@ bool qr_pool_is_valid(const quire_pool *pool)
 {
     if (pool->magic != QR_POOL_MAGIC || !qr_queue_is_valid(&pool->queue))
         return false;
+    for (uint32_t i = 0; i < QR_POOL_SCOUTS; i++)
+        if (pool->scouted[i] > pool->queue.num_blocks)
+            return false;
     uint32_t queued = 0;
     uint32_t cached = 0;
     for (uint32_t block = 0; block < pool->queue.num_blocks; block++) {

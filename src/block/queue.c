@@ -45,6 +45,9 @@ bool qr_queue_is_valid(const qr_queue *queue)
     uint32_t sentinel = queue->num_blocks;
     uint32_t length = 0;
     uint32_t before = sentinel;
+    for (uint32_t i = 0; i < QR_QUEUE_AHEAD; i++)
+        if (queue->recent[i] > sentinel)
+            return false;
     for (uint32_t b = qr_queue_head(queue); b != sentinel; b = qr_queue_next(queue, b)) {
         bool hint_ok = b < sentinel && queue->blocks[b].ahead <= sentinel;
         if (!hint_ok || queue->blocks[b].free.prev != before || ++length > queue->num_free)

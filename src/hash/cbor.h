@@ -3,8 +3,9 @@
  *      83                     array of three
  *      58 20 <parent>         bytes
  *      90 07 19 30 39 ...     array of integers, each in its shortest form
- *      f6                     null, or an array of the extra keys; a feature is an array of text
- * and integer
+ *      f6                     null, or an array of the extra keys
+ *
+ * A feature among the extra keys is an array of text and integer.
  */
 #ifndef QR_HASH_CBOR_H
 #define QR_HASH_CBOR_H

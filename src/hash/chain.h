@@ -1,8 +1,9 @@
 /* hash/chain.h - the running hash of one request.
  *
- *      hashed blocks                        tail
- *      | H0 | H1 | H2 | ... | parent |  t t t t t . . . |        num_tokens = num_blocks x
- * block_size + tail_len fewer than a block
+ *      hashed blocks                   tail, fewer tokens than a block
+ *      | H0 | H1 | H2 | ... | parent | t t t t t . . . |
+ *
+ *      number of tokens = num_blocks x block_size + tail_len
  */
 #ifndef QR_HASH_CHAIN_H
 #define QR_HASH_CHAIN_H

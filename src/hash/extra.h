@@ -1,8 +1,9 @@
 /* hash/extra.h - which of a request's extra keys concern one block.
  *
  *      tokens     0 ............ 16 ............ 32 ............ 48
- *      image                [10 .......... 25)        block 0: offset 10, block 1: offset 10 - 16 =
- * -6 salt       block 0 only LoRA       every block
+ *      image                [10 .......... 25)    block 0: offset 10, block 1: offset 10 - 16 = -6
+ *      salt       block 0 only
+ *      LoRA       every block
  */
 #ifndef QR_HASH_EXTRA_H
 #define QR_HASH_EXTRA_H

@@ -48,6 +48,7 @@ int qr_hasher_config_read(quire_hasher_config *config, const quire_hasher_config
         config->profile == QUIRE_PROFILE_DEFAULT || config->profile == QUIRE_PROFILE_VLLM_0_20;
     bool ok = qr_hash_digest_bytes(config->algo) > 0 && config->block_size <= MAX_BLOCK_SIZE &&
               config->max_extra_bytes <= MAX_EXTRA_BYTES && profile_ok && none_ok &&
+              qr_quirks_known(config->quirks_on | config->quirks_off) &&
               (!has_seed || config->seed.len <= MAX_SEED_BYTES);
     return ok ? QUIRE_OK : QUIRE_E_CONFIG;
 }
@@ -157,13 +158,17 @@ static int init_none_hash(quire_hasher *hasher, const quire_hasher_config *confi
 
 int qr_hasher_init(quire_hasher *hasher, const quire_hasher_config *config)
 {
-    hasher->magic = QR_HASHER_MAGIC;
     hasher->algo = config->algo;
     hasher->block_size = config->block_size;
     hasher->digest_bytes = (uint32_t)qr_hash_digest_bytes(config->algo);
     hasher->quirks = qr_quirks(config->profile, config->quirks_on, config->quirks_off);
     hasher->max_extra_bytes = config->max_extra_bytes;
-    return init_none_hash(hasher, config);
+    int err = init_none_hash(hasher, config);
+    if (err != QUIRE_OK)
+        qr_memory_wipe(hasher, sizeof *hasher);
+    else
+        hasher->magic = QR_HASHER_MAGIC;
+    return err;
 }
 
 /* ---- hashing --------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* hash/quire128.h - the native algorithm on its fast path: many blocks, no extra keys.
  *
- *      [ parent, 16 bytes | tokens, 4 bytes each | how much of each ]  --XXH3-128 with secret-->
- * digest
+ *      [ parent, 16 bytes | tokens, 4 bytes each | how much of each ]  --> XXH3-128 with secret
  *
  * The same message as qr_raw_encode writes, without the way through encoders and messages: between
  * two blocks there is nothing but the hash. */

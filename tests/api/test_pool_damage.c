@@ -22,7 +22,7 @@ static quire_pool *sound_pool(void)
     for (int i = 0; i < 5; i++)
         memset(hashes[i], "abcca"[i], 32);
     quire_cache_full_params params = {
-        .blocks = blocks, .num_full_blocks = 5, .hashes = hashes, .num_hashes = 5};
+        .blocks = blocks, .num_full_blocks = 5, .hashes = hashes, .hash_len = 32, .num_hashes = 5};
     assert_int_equal(quire_pool_cache_full_blocks(pool, &params), QUIRE_OK);
     assert_int_equal(quire_pool_free_blocks(pool, blocks + 2, 3), QUIRE_OK);
     char drawn[NUM_BLOCKS + 1];
@@ -61,6 +61,25 @@ static void unknown_block_in_the_index(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
     pool->map.index.slots[slot_of(pool, 3)].id = 1000000;
+}
+
+static void index_without_an_empty_slot(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    for (uint32_t slot = 0; slot < pool->map.index.capacity; slot++)
+        pool->map.index.slots[slot].id = 3;
+}
+
+static void note_for_nobody(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    pool->queue.recent[1] = 1000000;
+}
+
+static void scout_sent_nowhere(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    pool->scouted[1] = 1000000;
 }
 
 static void user_of_the_null_block(quire_pool *pool, qr_block *blocks)
@@ -235,6 +254,9 @@ static const struct {
     DAMAGE(no_user_of_an_active_block),
     DAMAGE(key_longer_than_its_place),
     DAMAGE(unknown_block_in_the_index),
+    DAMAGE(index_without_an_empty_slot),
+    DAMAGE(note_for_nobody),
+    DAMAGE(scout_sent_nowhere),
     DAMAGE(user_of_the_null_block),
     DAMAGE(key_of_the_null_block),
     DAMAGE(mark_left_behind),

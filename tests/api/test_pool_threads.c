@@ -63,8 +63,11 @@ static void work(quire_pool *pool, uint64_t *r)
         memcpy(hashes[i], &word, sizeof word);
         back[i] = blocks[n - 1 - i];
     }
-    quire_cache_full_params params = {
-        .blocks = blocks, .num_full_blocks = n / 2, .hashes = hashes, .num_hashes = n};
+    quire_cache_full_params params = {.blocks = blocks,
+                                      .num_full_blocks = n / 2,
+                                      .hashes = hashes,
+                                      .hash_len = 32,
+                                      .num_hashes = n};
     assert_int_equal(quire_pool_cache_full_blocks(pool, &params), QUIRE_OK);
     assert_int_equal(quire_pool_free_blocks(pool, back, n), QUIRE_OK);
 }

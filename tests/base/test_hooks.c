@@ -157,7 +157,8 @@ static void world_log(void *user, quire_log_level level, const char *message)
 
 static quire_hooks hooks_of(world *w)
 {
-    return (quire_hooks){w, world_now, world_random, world_log};
+    return (quire_hooks){
+        .user = w, .now_ns = world_now, .random_bytes = world_random, .log = world_log};
 }
 
 static void clock_hook_is_asked(void **state)
@@ -172,7 +173,7 @@ static void clock_hook_is_asked(void **state)
 static void default_clock_goes_forward(void **state)
 {
     (void)state;
-    quire_hooks hooks = {NULL, NULL, NULL, NULL};
+    quire_hooks hooks = QUIRE_HOOKS_INIT;
     uint64_t before = qr_now_ns(&hooks);
     uint64_t after = before;
     for (int i = 0; i < 10000000 && after == before; i++)
@@ -207,7 +208,7 @@ static void random_hook_that_fails_is_an_error(void **state)
 static void default_random_differs_each_time(void **state)
 {
     (void)state;
-    quire_hooks hooks = {NULL, NULL, NULL, NULL};
+    quire_hooks hooks = QUIRE_HOOKS_INIT;
     unsigned char a[1000] = {0};
     unsigned char b[1000] = {0};
     assert_int_equal(qr_random_bytes(&hooks, a, sizeof a), QUIRE_OK);
@@ -231,7 +232,7 @@ static void log_hook_gets_level_and_message(void **state)
 static void log_without_hook_does_nothing(void **state)
 {
     (void)state;
-    quire_hooks hooks = {NULL, NULL, NULL, NULL};
+    quire_hooks hooks = QUIRE_HOOKS_INIT;
     qr_log(&hooks, QUIRE_LOG_ERROR, "nobody listens");
 }
 

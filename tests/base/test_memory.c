@@ -36,37 +36,28 @@ static void book_free(void *user, void *memory, size_t bytes, size_t alignment)
 static void no_allocator_means_the_default(void **state)
 {
     (void)state;
-    quire_allocator allocator = qr_allocator_or_default(NULL);
-    assert_non_null(allocator.alloc);
-    assert_non_null(allocator.free);
+    quire_allocator wanted = qr_allocator_default();
+    qr_owner owner;
+    assert_int_equal(qr_owner_take(&owner, NULL, 100), QUIRE_OK);
+    assert_true(owner.allocator.alloc == wanted.alloc && owner.allocator.free == wanted.free);
+    qr_owner_release(&owner);
 }
 
-static void half_an_allocator_means_the_default(void **state)
+static void half_an_allocator_is_refused(void **state)
 {
     (void)state;
-    quire_allocator wanted = qr_allocator_or_default(NULL);
     quire_allocator halves[] = {
         {room, NULL, NULL}, {room, book_alloc, NULL}, {room, NULL, book_free}};
-    for (size_t i = 0; i < COUNT(halves); i++) {
-        quire_allocator got = qr_allocator_or_default(&halves[i]);
-        assert_true(got.alloc == wanted.alloc && got.free == wanted.free);
-        assert_null(got.user);
-    }
-}
-
-static void whole_allocator_is_kept(void **state)
-{
-    (void)state;
-    quire_allocator callers = {room, book_alloc, book_free};
-    quire_allocator got = qr_allocator_or_default(&callers);
-    assert_true(got.user == room && got.alloc == book_alloc && got.free == book_free);
+    qr_owner owner;
+    for (size_t i = 0; i < COUNT(halves); i++)
+        assert_int_equal(qr_owner_take(&owner, &halves[i], 100), QUIRE_E_ARGUMENT);
 }
 
 static void default_memory_is_aligned_and_usable(void **state)
 {
     (void)state;
     static const size_t SIZES[] = {1, 63, 64, 65, 4096, 100001, 4 << 20, (5 << 20) + 1};
-    quire_allocator allocator = qr_allocator_or_default(NULL);
+    quire_allocator allocator = qr_allocator_default();
     for (size_t i = 0; i < COUNT(SIZES); i++) {
         unsigned char *memory = allocator.alloc(allocator.user, SIZES[i], QUIRE_ALIGNMENT);
         assert_non_null(memory);
@@ -79,7 +70,7 @@ static void default_memory_is_aligned_and_usable(void **state)
 static void large_default_memory_can_have_huge_pages(void **state)
 {
     (void)state;
-    quire_allocator allocator = qr_allocator_or_default(NULL);
+    quire_allocator allocator = qr_allocator_default();
     size_t bytes = 8 << 20;
     void *memory = allocator.alloc(allocator.user, bytes, QUIRE_ALIGNMENT);
     assert_int_equal((uintptr_t)memory % (2 << 20), 0);
@@ -105,7 +96,7 @@ static void owner_takes_and_gives_back_the_same(void **state)
 static void owner_may_lie_in_what_it_owns(void **state)
 {
     (void)state;
-    quire_allocator allocator = qr_allocator_or_default(NULL);
+    quire_allocator allocator = qr_allocator_default();
     qr_owner owner;
     assert_int_equal(qr_owner_take(&owner, &allocator, sizeof owner), QUIRE_OK);
     memcpy(owner.memory, &owner, sizeof owner);
@@ -147,8 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_allocator_means_the_default),
-        cmocka_unit_test(half_an_allocator_means_the_default),
-        cmocka_unit_test(whole_allocator_is_kept),
+        cmocka_unit_test(half_an_allocator_is_refused),
         cmocka_unit_test(default_memory_is_aligned_and_usable),
         cmocka_unit_test(large_default_memory_can_have_huge_pages),
         cmocka_unit_test(owner_takes_and_gives_back_the_same),

@@ -114,6 +114,7 @@ void kit_cache(pool_kit *kit, const quire_block *blocks, uint32_t cached, uint32
                                       .num_cached_blocks = cached,
                                       .num_full_blocks = full,
                                       .hashes = hashes,
+                                      .hash_len = kit->hash_bytes,
                                       .num_hashes = (uint32_t)strlen(letters),
                                       .group_id = group_id,
                                       .block_size = 16};

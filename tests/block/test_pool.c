@@ -358,7 +358,7 @@ static void without_caching_everything_is_a_miss(void **state)
     assert_int_equal(hit, 0);
     kit_take(&kit, 3, b);
     quire_cache_full_params params = {
-        .blocks = b, .num_full_blocks = 1, .hashes = hashes, .num_hashes = 1};
+        .blocks = b, .num_full_blocks = 1, .hashes = hashes, .hash_len = 16, .num_hashes = 1};
     assert_int_equal(quire_pool_cache_full_blocks(kit.pool, &params), QUIRE_E_DISABLED);
     kit_evict(&kit, 1);
     kit_free(&kit, b, 3);

@@ -144,8 +144,11 @@ static void good_request(const pool_kit *kit, request *r)
 {
     *r = (request){.blocks = {3, 6, 7, 0}};
     kit_hashes(kit, "wxyz", r->hashes);
-    r->params = (quire_cache_full_params){
-        .blocks = r->blocks, .num_full_blocks = 3, .hashes = r->hashes, .num_hashes = 4};
+    r->params = (quire_cache_full_params){.blocks = r->blocks,
+                                          .num_full_blocks = 3,
+                                          .hashes = r->hashes,
+                                          .hash_len = 16,
+                                          .num_hashes = 4};
 }
 
 static void assert_cache_refused(pool_kit *kit, const request *r, int status)

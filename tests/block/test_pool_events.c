@@ -160,6 +160,7 @@ static void stored_event_carries_what_the_caller_said(void **state)
                                       .num_cached_blocks = 1,
                                       .num_full_blocks = 2,
                                       .hashes = hashes,
+                                      .hash_len = 32,
                                       .num_hashes = 2,
                                       .group_id = 5,
                                       .block_size = 48,
@@ -181,6 +182,49 @@ static void stored_event_carries_what_the_caller_said(void **state)
     quire_pool_destroy(pool);
 }
 
+typedef struct onlooker {
+    quire_pool *pool;
+    uint32_t events;
+} onlooker;
+
+/* A hook may look: the pool is sound whenever it is told. */
+static void look_around(void *user, const quire_event *event)
+{
+    onlooker *who = user;
+    quire_block free_blocks[4];
+    who->events++;
+    assert_int_equal(quire_pool_check(who->pool), QUIRE_OK);
+    assert_true(quire_pool_get_all_free_blocks(who->pool, free_blocks, 4) <= 3);
+    quire_usage usage = quire_pool_usage(who->pool);
+    assert_int_equal(usage.empty + usage.cached + usage.active + usage.null_blocks, 4);
+    if (event->kind == QUIRE_EVENT_REMOVED)
+        assert_int_equal(usage.cached, 0); /* all three were taken or evicted by then */
+}
+
+static void hook_may_look_at_the_pool(void **state)
+{
+    (void)state;
+    onlooker who = {NULL, 0};
+    quire_pool_config config = QUIRE_POOL_CONFIG_INIT;
+    config.num_blocks = 4;
+    config.on_event = look_around;
+    config.event_user = &who;
+    assert_int_equal(quire_pool_create(&config, NULL, &who.pool), QUIRE_OK);
+    quire_block b[3];
+    unsigned char hashes[3][32] = {{1}, {2}, {3}};
+    quire_cache_full_params params = {
+        .blocks = b, .num_full_blocks = 3, .hashes = hashes, .hash_len = 32, .num_hashes = 3};
+    assert_int_equal(quire_pool_get_new_blocks(who.pool, 3, b), QUIRE_OK);
+    assert_int_equal(quire_pool_cache_full_blocks(who.pool, &params), QUIRE_OK);
+    assert_int_equal(quire_pool_free_blocks(who.pool, b, 3), QUIRE_OK);
+    assert_int_equal(quire_pool_get_new_blocks(who.pool, 3, b), QUIRE_OK); /* evicts all */
+    assert_int_equal(who.events, 4);
+    assert_int_equal(quire_pool_free_blocks(who.pool, b, 3), QUIRE_OK);
+    assert_int_equal(quire_pool_reset_prefix_cache(who.pool), QUIRE_OK);
+    assert_int_equal(who.events, 5);
+    quire_pool_destroy(who.pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +239,7 @@ int main(void)
         cmocka_unit_test(evicting_without_a_key_tells_nothing),
         cmocka_unit_test(reset_tells_once),
         cmocka_unit_test(stored_event_carries_what_the_caller_said),
+        cmocka_unit_test(hook_may_look_at_the_pool),
     };
     return cmocka_run_group_tests_name("block_pool_events", tests, NULL, NULL);
 }

@@ -77,6 +77,17 @@ static void unknown_profile_is_refused(void **state)
     assert_refused(&config);
 }
 
+static void unknown_quirks_are_refused(void **state)
+{
+    (void)state;
+    quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
+    config.quirks_on = UINT64_C(1) << 63;
+    assert_refused(&config);
+    config.quirks_on = 0;
+    config.quirks_off = UINT64_C(1) << 63;
+    assert_refused(&config);
+}
+
 static void seed_and_none_hash_exclude_each_other(void **state)
 {
     (void)state;
@@ -431,6 +442,7 @@ int main(void)
         cmocka_unit_test(unknown_algorithm_is_refused),
         cmocka_unit_test(block_size_has_a_limit),
         cmocka_unit_test(unknown_profile_is_refused),
+        cmocka_unit_test(unknown_quirks_are_refused),
         cmocka_unit_test(seed_and_none_hash_exclude_each_other),
         cmocka_unit_test(none_hash_has_1_to_64_bytes),
         cmocka_unit_test(quire128_takes_no_none_hash),

@@ -142,7 +142,7 @@ static void make_cache(rng *random, const generator *gen, const naive_pool *pool
 {
     choose_hashes(random, gen, pool, op);
     choose_groups(random, gen, op);
-    if (op->hash_len == pool->hash_bytes && one_in(random, 2))
+    if (op->hash_len == pool->hash_bytes && one_in(random, 32))
         op->hash_len = 0;
     op->num_cached = one_in(random, 2) ? 0 : rng_below(random, 4);
     op->num_full = op->num_cached;

@@ -244,7 +244,7 @@ int naive_pool_cache_full_blocks(naive_pool *pool, const quire_cache_full_params
         return QUIRE_OK;
     if (params->blocks == NULL || params->hashes == NULL)
         return QUIRE_E_ARGUMENT;
-    size_t len = params->hash_len != 0 ? params->hash_len : pool->hash_bytes;
+    size_t len = params->hash_len;
     if (!hash_len_ok(pool, len) || params->group_id > NAIVE_MAX_GROUP_ID ||
         params->num_hashes < params->num_full_blocks)
         return QUIRE_E_RANGE;
