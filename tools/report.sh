@@ -27,9 +27,9 @@ build_preset() {
 
 # run_tests NAME [arguments of ctest]: the tests of build/NAME
 run_tests() {
-  local name=$1 log=$logs/$1-test.log start=$SECONDS n bad skip inner
+  local name=$1 log=$logs/$1-test.log start=$SECONDS n bad skip inner status=0
   shift
-  $fixed_addresses ctest --test-dir "build/$name" -j "$(nproc)" --output-on-failure "$@" >"$log" 2>&1 || true
+  $fixed_addresses ctest --test-dir "build/$name" -j "$(nproc)" --output-on-failure "$@" >"$log" 2>&1 || status=$?
   n=$(grep -cE '^ *[0-9]+/[0-9]+ Test ' "$log" || true)
   skip=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped' "$log" || true)
   bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" || true)
@@ -38,8 +38,9 @@ run_tests() {
   passed=$((passed + n - skip - bad)) failed=$((failed + bad)) skipped=$((skipped + skip)) cases=$((cases + inner))
   say "$name" "$((n - skip - bad)) of $n test programs passed, $skip skipped; $inner cases; $((SECONDS - start)) s"
   grep -E '\*\*\*Skipped' "$log" | sed -E 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .*/             skipped: \1/' || true
-  if [ "$bad" -gt 0 ] || [ "$n" = 0 ]; then
-    [ "$n" = 0 ] && failed=$((failed + 1))
+  # ctest's own word counts too: a failure that was not counted above, or no test at all
+  if [ "$status" != 0 ] || [ "$bad" -gt 0 ] || [ "$n" = 0 ]; then
+    [ "$bad" = 0 ] && failed=$((failed + 1))
     say "$name" "FAILED (the end of $log)"
     tail -n 80 "$log"
   fi

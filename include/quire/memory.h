@@ -25,7 +25,8 @@
 /* The caller's allocator. alloc returns NULL when there is no memory; the bytes need not be zero.
  * free gets the same bytes and alignment as alloc did. Both are called only by _create and
  * _destroy, on the thread that calls those. Wherever an allocator is asked for, NULL means the C
- * library's, with huge pages asked for where a handle is large. */
+ * library's, with huge pages asked for where a handle is large; one of the two functions alone is
+ * QUIRE_E_ARGUMENT. */
 typedef struct quire_allocator {
     void *user;
     void *(*alloc)(void *user, size_t bytes, size_t alignment);

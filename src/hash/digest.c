@@ -2,9 +2,8 @@
 
 #include "base/bits.h"
 
-/* The one-shot calls of OpenSSL 3 fetch the algorithm, allocate and free for every message: about
- * five times the work of hashing a block. The plain functions below are deprecated in its headers
- * and do none of it. */
+/* The one-shot calls of OpenSSL 3 fetch the algorithm, allocate and free for every message. The
+ * plain functions below are deprecated in its headers, and do none of it. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 
