@@ -9,6 +9,8 @@
  *      quire/hash.h      from tokens to the names of KV blocks
  *      quire/pool.h      the pool of KV blocks, and its prefix cache
  *      quire/table.h     from a request's tokens to places in KV memory
+ *      quire/layer.h     what one layer of a model keeps for each token
+ *      quire/cache.h     the KV cache: which blocks each request has, group by group
  *
  * The life of a prompt, on one page
  * ---------------------------------
@@ -55,9 +57,11 @@
 #ifndef QUIRE_H
 #define QUIRE_H
 
+#include "quire/cache.h"
 #include "quire/config.h"
 #include "quire/error.h"
 #include "quire/hash.h"
+#include "quire/layer.h"
 #include "quire/memory.h"
 #include "quire/pool.h"
 #include "quire/table.h"

@@ -26,7 +26,23 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
  * its own on; quirks_on and quirks_off of a config change single ones. */
 #define QUIRE_QUIRK_MAP(X)                                                                         \
     X(0, MM_LAST_FEATURE,                                                                          \
-      "hashing that continues a request looks at its last multi-modal feature only")
+      "hashing that continues a request looks at its last multi-modal feature only")               \
+    X(1, ADMISSION_CAP_PER_STEP,                                                                   \
+      "window and chunked groups cap the blocks predicted for one step, not for admission alone; " \
+      "more may then be taken than were predicted (vLLM #41282)")                                  \
+    X(2, STATS_EVERY_LOOKUP,                                                                       \
+      "prefix-cache stats count a request at every lookup, not once (vLLM #48860)")                \
+    X(3, HYBRID_SECOND_FULL,                                                                       \
+      "with two different full groups, the second keeps hit blocks past the end of the hit")       \
+    X(4, MAMBA_ALIGN_ESTIMATE,                                                                     \
+      "with external tokens, the blocks predicted for Mamba in align mode can be one off")         \
+    X(5, TRIM_ON_FAILURE,                                                                          \
+      "allocate_slots gives back blocks outside the window even when it then finds no space")      \
+    X(6, SINK_BLOCKS_BUSY,                                                                         \
+      "blocks of a sink count as in use, so that reset_prefix_cache never succeeds")               \
+    X(7, MAMBA_ALIGN_SHRINK,                                                                       \
+      "Mamba in align mode refuses a step that needs fewer blocks than the one before it, as "     \
+      "rejected drafts can cause (vLLM #39562)")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),

@@ -41,7 +41,11 @@
     X(-12, E_RANDOM, "the random hook failed")                                                     \
     X(-13, E_OVERFLOW, "a reference count or a size would overflow")                               \
     X(-14, E_CORRUPT, "a structure does not hold its invariants; stop using the handle")           \
-    X(-15, E_UNKNOWN_NAME, "no such name")
+    X(-15, E_UNKNOWN_NAME, "no such name")                                                         \
+    X(-16, E_MIXED, "the layers cannot share one group or one page size")                          \
+    X(-17, E_MEMORY_LIMIT, "the memory cannot hold one request of the maximum length")             \
+    X(-18, E_UNKNOWN_SEQ, "no such sequence: it was freed, or never got blocks")                   \
+    X(-19, E_PREDICTION, "fewer blocks were predicted than are needed, and they are not free")
 
 enum quire_status {
 #define QUIRE_X(value, name, sentence) QUIRE_##name = (value),

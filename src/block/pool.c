@@ -49,6 +49,7 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
         return err;
     pool->magic = QR_POOL_MAGIC;
     pool->enable_caching = config->enable_caching == QUIRE_ON;
+    pool->num_reserved = 0;
     pool->on_event = config->on_event;
     pool->event_user = config->event_user;
     qr_block *blocks = pool->queue.blocks;
@@ -201,6 +202,27 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return QUIRE_OK;
 }
 
+void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    uint32_t num_cached = 0;
+    qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
+    for (uint32_t i = n; i-- > 0;) {
+        uint32_t block = blocks[i];
+        if (block == QUIRE_NULL_BLOCK)
+            continue;
+        qr_block *b = &joining.blocks[block];
+        qr_assert_internal(is_usable(pool, block) && b->ref_cnt > 0);
+        if (--b->ref_cnt > 0)
+            continue;
+        qr_queue_join(&pool->queue, &joining, block);
+        num_cached += qr_block_has_key(b);
+    }
+    qr_queue_join_end(&pool->queue, &joining);
+    pool->num_cached += num_cached;
+    publish_counts(pool);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+}
+
 static qr_key full_block_key(const quire_cache_full_params *p, uint32_t i)
 {
     return (qr_key){(const unsigned char *)p->hashes + (size_t)i * p->hash_len,
@@ -295,7 +317,7 @@ int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 
 int qr_pool_reset_prefix_cache(quire_pool *pool)
 {
-    if (pool->queue.num_free != pool->queue.num_blocks - 1)
+    if (pool->queue.num_free + pool->num_reserved != pool->queue.num_blocks - 1)
         return QUIRE_BUSY;
     if (pool->enable_caching)
         qr_map_clear(&pool->map);

@@ -23,6 +23,8 @@ LEAF_MAY_INCLUDE = ("base", "hash", "block", "cache", "sched")
 NO_HEADER = {
     r"src/api/\w+_api\.c": "defines what a public header declares",
     r"src/block/pool_check\.c": "the walker of pool.h, apart because it is long",
+    r"src/group/(full|window|chunked|mamba|cross)\.c": "kinds of layers, all behind group.h",
+    r"src/cache/(lookup|slots|fork|cache_check)\.c": "the parts of cache.h, which names them",
 }
 
 # Headers without a guard, and why.

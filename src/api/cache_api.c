@@ -1,0 +1,362 @@
+/* api/cache_api.c - quire/cache.h: argument checks, then one call inward. */
+#include "cache/cache.h"
+
+static bool cache_ok(const quire_cache *cache)
+{
+    return QR_LIKELY(cache != NULL && cache->magic == QR_CACHE_MAGIC);
+}
+
+static bool request_ok(const quire_cache_request *request)
+{
+    return request != NULL && (request->hashes != NULL || request->num_hashes == 0);
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+size_t quire_cache_bytes(const quire_cache_config *config)
+{
+    quire_cache_config c;
+    if (qr_cache_config_read(&c, config) != QUIRE_OK)
+        return 0;
+    qr_arena plan = qr_arena_plan();
+    qr_cache_carve(&plan, &c);
+    return plan.used == SIZE_MAX ? 0 : plan.used;
+}
+
+int quire_cache_create_in(void *memory, size_t bytes, const quire_cache_config *config,
+                          quire_cache **cache)
+{
+    quire_cache_config c;
+    if (memory == NULL || cache == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_cache_config_read(&c, config);
+    if (err == QUIRE_OK)
+        err = qr_arena_fits(memory, bytes, quire_cache_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    qr_arena arena = qr_arena_carve(memory, bytes);
+    quire_cache *made = qr_cache_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    err = qr_cache_init(made, &c);
+    if (err == QUIRE_OK)
+        *cache = made;
+    return err;
+}
+
+int quire_cache_create(const quire_cache_config *config, const quire_allocator *allocator,
+                       quire_cache **cache)
+{
+    quire_cache_config c;
+    if (cache == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_cache_config_read(&c, config);
+    if (err != QUIRE_OK)
+        return err;
+    qr_owner owner;
+    err = qr_owner_take(&owner, allocator, quire_cache_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    quire_cache *made;
+    err = quire_cache_create_in(owner.memory, owner.bytes, config, &made);
+    if (err != QUIRE_OK) {
+        qr_owner_release(&owner);
+        return err;
+    }
+    made->owner = owner;
+    *cache = made;
+    return QUIRE_OK;
+}
+
+void quire_cache_destroy(quire_cache *cache)
+{
+    if (!cache_ok(cache))
+        return;
+    cache->magic = 0;
+    cache->pool->magic = 0;
+    qr_owner_release(&cache->owner);
+}
+
+/* ---- requests -------------------------------------------------------------- */
+
+int quire_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
+                                    quire_block_span *blocks, uint32_t *num_tokens)
+{
+    if (!cache_ok(cache) || !request_ok(request) || num_tokens == NULL ||
+        (blocks == NULL && cache->num_groups > 0))
+        return QUIRE_E_ARGUMENT;
+    return qr_cache_get_computed_blocks(cache, request, blocks, num_tokens);
+}
+
+int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
+                               const quire_allocate_params *params, quire_block_span *new_blocks)
+{
+    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
+        return QUIRE_E_ARGUMENT;
+    return qr_cache_allocate_slots(cache, request, params, new_blocks);
+}
+
+int quire_cache_can_fit_full_sequence(const quire_cache *cache, const quire_cache_request *request,
+                                      const quire_allocate_params *params)
+{
+    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
+        return QUIRE_E_ARGUMENT;
+    return qr_cache_can_fit(cache, request, params);
+}
+
+int quire_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request,
+                             uint32_t num_computed_tokens)
+{
+    if (!cache_ok(cache) || !request_ok(request))
+        return QUIRE_E_ARGUMENT;
+    uint32_t row = qr_cache_row_of(cache, request->seq);
+    if (row == QR_NIL)
+        return QUIRE_E_UNKNOWN_SEQ;
+    return qr_cache_cache_blocks(cache, request, row, num_computed_tokens);
+}
+
+int quire_cache_free(quire_cache *cache, quire_cache_request *request)
+{
+    if (!cache_ok(cache) || request == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (request->seq == 0)
+        return QUIRE_OK;
+    uint32_t row = qr_cache_row_of(cache, request->seq);
+    if (row == QR_NIL)
+        return QUIRE_E_UNKNOWN_SEQ;
+    qr_cache_free(cache, row);
+    request->seq = 0;
+    return QUIRE_OK;
+}
+
+int quire_cache_remove_skipped_blocks(quire_cache *cache, quire_seq seq,
+                                      uint32_t total_computed_tokens)
+{
+    if (!cache_ok(cache))
+        return QUIRE_E_ARGUMENT;
+    uint32_t row = qr_cache_row_of(cache, seq);
+    if (row == QR_NIL)
+        return QUIRE_E_UNKNOWN_SEQ;
+    if (total_computed_tokens > cache->max_model_len)
+        return QUIRE_E_RANGE;
+    qr_cache_remove_skipped(cache, row, total_computed_tokens);
+    return QUIRE_OK;
+}
+
+int quire_cache_evict_blocks(quire_cache *cache, const quire_block *blocks, uint32_t num_blocks)
+{
+    if (!cache_ok(cache) || (blocks == NULL && num_blocks > 0))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < num_blocks; i++)
+        if (blocks[i] >= cache->pool->queue.num_blocks)
+            return QUIRE_E_UNKNOWN_BLOCK;
+    for (uint32_t i = 0; i < num_blocks; i++)
+        if (blocks[i] != QUIRE_NULL_BLOCK)
+            qr_pool_evict_blocks(cache->pool, &blocks[i], 1);
+    return QUIRE_OK;
+}
+
+int quire_cache_reset_prefix_cache(quire_cache *cache)
+{
+    if (!cache_ok(cache))
+        return QUIRE_E_ARGUMENT;
+    int err = qr_pool_reset_prefix_cache(cache->pool);
+    if (err == QUIRE_OK && cache->log_stats)
+        cache->stats.was_reset = 1;
+    return err;
+}
+
+int quire_cache_new_step_starts(quire_cache *cache)
+{
+    if (!cache_ok(cache))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        if (cache->groups[g].stamps != NULL)
+            qr_mamba_new_step(&cache->groups[g]);
+    return QUIRE_OK;
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+int quire_cache_get_blocks(const quire_cache *cache, quire_seq seq, quire_block_span *blocks)
+{
+    if (!cache_ok(cache) || (blocks == NULL && cache->num_groups > 0))
+        return QUIRE_E_ARGUMENT;
+    uint32_t row = qr_cache_row_of(cache, seq);
+    if (row == QR_NIL && seq != 0)
+        return QUIRE_E_UNKNOWN_SEQ;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
+        blocks[g] = (quire_block_span){NULL, 0};
+        if (row != QR_NIL)
+            blocks[g] =
+                (quire_block_span){qr_group_row_blocks(group, row), group->rows[row].num_blocks};
+    }
+    return QUIRE_OK;
+}
+
+int quire_cache_get_num_common_prefix_blocks(const quire_cache *cache, quire_seq seq,
+                                             uint32_t *num_blocks)
+{
+    if (!cache_ok(cache) || (num_blocks == NULL && cache->num_groups > 0))
+        return QUIRE_E_ARGUMENT;
+    uint32_t row = qr_cache_row_of(cache, seq);
+    if (row == QR_NIL)
+        return QUIRE_E_UNKNOWN_SEQ;
+    const qr_block *records = cache->pool->queue.blocks;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
+        const uint32_t *blocks = qr_group_row_blocks(group, row);
+        uint32_t end = group->rows[row].num_blocks, i = 0;
+        if (!cache->enable_caching || group->ops != &qr_full_ops)
+            end = 0;
+        while (i < end && records[blocks[i]].ref_cnt == cache->num_seqs)
+            i++;
+        num_blocks[g] = i;
+    }
+    return QUIRE_OK;
+}
+
+int quire_cache_take_new_block_ids(quire_cache *cache, quire_block_span *ids)
+{
+    if (!cache_ok(cache) || ids == NULL)
+        return QUIRE_E_ARGUMENT;
+    uint32_t n = qr_fresh_take(&cache->fresh, cache->num_groups);
+    *ids = (quire_block_span){cache->fresh.sorted, n};
+    return QUIRE_OK;
+}
+
+int quire_cache_get_sink_blocks(const quire_cache *cache, uint32_t group, quire_block_span *blocks)
+{
+    if (!cache_ok(cache) || blocks == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (group >= cache->num_groups)
+        return QUIRE_E_RANGE;
+    const qr_group *g = &cache->groups[group];
+    *blocks = (quire_block_span){g->sinks, g->num_sinks};
+    return QUIRE_OK;
+}
+
+uint32_t quire_cache_num_groups(const quire_cache *cache)
+{
+    return cache_ok(cache) ? cache->num_groups : 0;
+}
+
+uint32_t quire_cache_num_seqs(const quire_cache *cache)
+{
+    return cache_ok(cache) ? cache->num_seqs : 0;
+}
+
+uint32_t quire_cache_hash_block_size(const quire_cache *cache)
+{
+    return cache_ok(cache) ? cache->hash_block_size : 0;
+}
+
+uint64_t quire_cache_quirks(const quire_cache *cache)
+{
+    return cache_ok(cache) ? cache->quirks : 0;
+}
+
+quire_pool *quire_cache_pool(quire_cache *cache)
+{
+    return cache_ok(cache) ? cache->pool : NULL;
+}
+
+quire_usage quire_cache_usage(const quire_cache *cache)
+{
+    return quire_pool_usage(cache_ok(cache) ? cache->pool : NULL);
+}
+
+double quire_cache_get_usage(const quire_cache *cache)
+{
+    return quire_pool_get_usage(cache_ok(cache) ? cache->pool : NULL);
+}
+
+int quire_cache_take_prefix_stats(quire_cache *cache, quire_prefix_stats *stats)
+{
+    if (!cache_ok(cache) || stats == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (!cache->log_stats)
+        return QUIRE_E_DISABLED;
+    *stats = cache->stats;
+    cache->stats = (quire_prefix_stats){0};
+    return QUIRE_OK;
+}
+
+int quire_cache_take_events(quire_cache *cache, void (*visit)(void *user, const quire_event *event),
+                            void *user, uint64_t *lost)
+{
+    if (!cache_ok(cache) || visit == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (cache->events.size == 0)
+        return QUIRE_E_DISABLED;
+    uint64_t num_lost = qr_event_log_take(&cache->events, visit, user);
+    if (lost != NULL)
+        *lost = num_lost;
+    return QUIRE_OK;
+}
+
+int quire_cache_check(const quire_cache *cache)
+{
+    if (!cache_ok(cache))
+        return QUIRE_E_ARGUMENT;
+    return qr_cache_is_valid(cache) ? QUIRE_OK : QUIRE_E_CORRUPT;
+}
+
+/* ---- fork, copies, pressure ------------------------------------------------ */
+
+int quire_cache_fork(quire_cache *cache, const quire_cache_request *parent,
+                     quire_cache_request *child)
+{
+    if (!cache_ok(cache) || parent == NULL || child == NULL || child->seq != 0)
+        return QUIRE_E_ARGUMENT;
+    if (cache->max_copies == 0)
+        return QUIRE_E_DISABLED;
+    uint32_t row = qr_cache_row_of(cache, parent->seq);
+    if (row == QR_NIL)
+        return QUIRE_E_UNKNOWN_SEQ;
+    return qr_cache_fork(cache, row, &child->seq);
+}
+
+int quire_cache_copy_on_write(quire_cache *cache, quire_seq seq, uint32_t first_token,
+                              uint32_t num_tokens)
+{
+    if (!cache_ok(cache))
+        return QUIRE_E_ARGUMENT;
+    uint32_t row = qr_cache_row_of(cache, seq);
+    if (row == QR_NIL)
+        return QUIRE_E_UNKNOWN_SEQ;
+    if (num_tokens > cache->max_model_len || first_token > cache->max_model_len - num_tokens)
+        return QUIRE_E_RANGE;
+    uint32_t n = qr_cache_count_shared(cache, row, first_token, first_token + num_tokens);
+    if (n > cache->pool->queue.num_free)
+        return QUIRE_NO_SPACE;
+    if (n > cache->max_copies - cache->num_copies)
+        return QUIRE_FULL;
+    qr_cache_copy_shared(cache, row, first_token, first_token + num_tokens);
+    return QUIRE_OK;
+}
+
+int quire_cache_take_copies(quire_cache *cache, const quire_block_copy **copies,
+                            uint32_t *num_copies)
+{
+    if (!cache_ok(cache) || copies == NULL || num_copies == NULL)
+        return QUIRE_E_ARGUMENT;
+    *num_copies = qr_cache_take_copies(cache);
+    *copies = cache->copies;
+    return QUIRE_OK;
+}
+
+int quire_cache_pressure(quire_cache *cache, quire_pressure *pressure)
+{
+    if (!cache_ok(cache) || pressure == NULL)
+        return QUIRE_E_ARGUMENT;
+    double level = quire_pool_get_usage(cache->pool);
+    if (level > cache->preempt_above)
+        cache->is_admitting = false;
+    else if (level < cache->admit_below)
+        cache->is_admitting = true;
+    *pressure = (quire_pressure){.level = level,
+                                 .should_admit = cache->is_admitting,
+                                 .should_preempt = level > cache->preempt_above};
+    return QUIRE_OK;
+}

@@ -1,0 +1,391 @@
+#include "cache/cache.h"
+
+#include "base/hooks.h"
+#include "group/spec.h"
+
+enum { DEFAULT_MAX_REQUESTS = 256, DEFAULT_DIGEST_BYTES = 32, MAX_GROUPS = 4096 };
+
+/* ---- reading the config ---------------------------------------------------- */
+
+static uint32_t cp_of(const quire_cache_config *c)
+{
+    return c->dcp_world_size * c->pcp_world_size;
+}
+
+static uint32_t block_size_of(const quire_cache_config *c, uint32_t group)
+{
+    return c->groups[group].spec.block_size * cp_of(c);
+}
+
+static uint32_t gcd(uint32_t a, uint32_t b)
+{
+    while (b != 0) {
+        uint32_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+static bool is_switch(quire_switch s)
+{
+    return s == QUIRE_DEFAULT || s == QUIRE_ON || s == QUIRE_OFF;
+}
+
+static void set_default(quire_switch *s, bool on)
+{
+    if (*s == QUIRE_DEFAULT)
+        *s = on ? QUIRE_ON : QUIRE_OFF;
+}
+
+static bool has_kind(const quire_cache_config *c, quire_layer_kind kind)
+{
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        if (c->groups[g].spec.kind == kind)
+            return true;
+    return false;
+}
+
+static void fill_defaults(quire_cache_config *c)
+{
+    if (c->max_num_batched_tokens == 0)
+        c->max_num_batched_tokens = c->max_model_len;
+    if (c->max_requests == 0)
+        c->max_requests = DEFAULT_MAX_REQUESTS;
+    if (c->digest_bytes == 0)
+        c->digest_bytes = DEFAULT_DIGEST_BYTES;
+    if (c->dcp_world_size == 0)
+        c->dcp_world_size = 1;
+    if (c->pcp_world_size == 0)
+        c->pcp_world_size = 1;
+    if (c->admit_below == 0)
+        c->admit_below = 0.80;
+    if (c->preempt_above == 0)
+        c->preempt_above = 0.95;
+    set_default(&c->enable_caching, c->num_groups > 0);
+    set_default(&c->use_eagle, false);
+    set_default(&c->log_stats, false);
+    set_default(&c->track_new_blocks, has_kind(c, QUIRE_LAYER_MAMBA));
+}
+
+static bool numbers_ok(const quire_cache_config *c)
+{
+    bool sizes_ok = c->num_blocks >= 1 && c->num_blocks <= QUIRE_MAX_BLOCKS &&
+                    c->max_model_len >= 1 && c->max_model_len <= QR_MAX_TOKENS &&
+                    c->max_num_batched_tokens <= QR_MAX_TOKENS &&
+                    c->max_encoder_tokens <= QR_MAX_TOKENS && c->max_requests <= QR_MAX_TOKENS &&
+                    c->dcp_world_size <= 1024 && c->pcp_world_size <= 1024;
+    bool parts_ok = c->watermark >= 0 && c->watermark <= 1 && c->admit_below > 0 &&
+                    c->admit_below <= c->preempt_above && c->preempt_above <= 1;
+    bool switches_ok = is_switch(c->enable_caching) && is_switch(c->use_eagle) &&
+                       is_switch(c->log_stats) && is_switch(c->track_new_blocks);
+    bool profile_ok = c->profile == QUIRE_PROFILE_DEFAULT || c->profile == QUIRE_PROFILE_VLLM_0_20;
+    return sizes_ok && parts_ok && switches_ok && profile_ok && qr_quirks_known(c->quirks_on) &&
+           qr_quirks_known(c->quirks_off);
+}
+
+static bool group_ok(const quire_cache_config *c, uint32_t g)
+{
+    const quire_layer_spec *spec = &c->groups[g].spec;
+    if (qr_spec_check(spec) != QUIRE_OK || qr_group_ops_of(spec->kind) == NULL)
+        return false;
+    uint64_t block_size = (uint64_t)spec->block_size * cp_of(c);
+    if (block_size > QR_MAX_TOKENS || c->groups[g].is_eagle > 1)
+        return false;
+    if (cp_of(c) > 1 && (c->num_groups > 1 || !qr_spec_is_full(spec)))
+        return false;
+    if (spec->kind == QUIRE_LAYER_SINK_FULL && spec->sink_len % block_size != 0)
+        return false;
+    if (spec->kind == QUIRE_LAYER_CROSS && c->max_encoder_tokens == 0)
+        return false;
+    return block_size * spec->num_speculative_blocks <= QR_MAX_TOKENS;
+}
+
+/* Sets hash_block_size; false where no keys can be made. */
+static bool hashing_ok(quire_cache_config *c)
+{
+    uint32_t divisor = 0, largest = 0;
+    for (uint32_t g = 0; g < c->num_groups; g++) {
+        divisor = gcd(block_size_of(c, g), divisor);
+        if (block_size_of(c, g) > largest)
+            largest = block_size_of(c, g);
+    }
+    if (c->hash_block_size == 0)
+        c->hash_block_size = divisor;
+    if (c->enable_caching == QUIRE_OFF)
+        return true;
+    bool divides = divisor % c->hash_block_size == 0;
+    bool is_one = c->num_groups > 1 || c->hash_block_size == divisor;
+    return divides && is_one && c->digest_bytes <= QR_MAX_HASH_BYTES &&
+           largest / c->hash_block_size <= QR_MAX_HASH_BYTES / c->digest_bytes;
+}
+
+/* What vLLM cannot do with caching on. */
+static bool caching_ok(const quire_cache_config *c)
+{
+    if (c->enable_caching == QUIRE_OFF)
+        return true;
+    if (c->num_groups == 0 || has_kind(c, QUIRE_LAYER_CROSS))
+        return false;
+    bool all_alike = c->num_groups > 1, any_flagged = false;
+    for (uint32_t g = 0; g < c->num_groups; g++) {
+        all_alike = all_alike && qr_spec_equal(&c->groups[g].spec, &c->groups[0].spec);
+        any_flagged = any_flagged || c->groups[g].is_eagle != 0;
+    }
+    for (uint32_t g = 0; g < c->num_groups; g++) {
+        bool eagle = c->groups[g].is_eagle || (c->use_eagle == QUIRE_ON && !any_flagged);
+        if (c->groups[g].spec.kind != QUIRE_LAYER_CHUNKED_LOCAL)
+            continue;
+        for (uint32_t other = 0; other < c->num_groups; other++)
+            if (eagle || block_size_of(c, g) % block_size_of(c, other) != 0)
+                return false;
+    }
+    return !all_alike;
+}
+
+int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *callers)
+{
+    int err = qr_config_read(c, sizeof *c, callers);
+    if (err != QUIRE_OK)
+        return err;
+    if (c->num_groups > MAX_GROUPS || (c->num_groups > 0 && c->groups == NULL))
+        return QUIRE_E_CONFIG;
+    fill_defaults(c);
+    if (!numbers_ok(c))
+        return QUIRE_E_CONFIG;
+    uint64_t num_sinks = 0;
+    for (uint32_t g = 0; g < c->num_groups; g++) {
+        if (!group_ok(c, g))
+            return QUIRE_E_CONFIG;
+        num_sinks += c->groups[g].spec.sink_len / block_size_of(c, g);
+    }
+    bool ok = num_sinks < c->num_blocks && hashing_ok(c) && caching_ok(c);
+    return ok ? QUIRE_OK : QUIRE_E_CONFIG;
+}
+
+/* ---- plan and carve -------------------------------------------------------- */
+
+static uint32_t max_row_of(const quire_cache_config *c, uint32_t g)
+{
+    const quire_layer_spec *spec = &c->groups[g].spec;
+    uint32_t tokens = spec->kind == QUIRE_LAYER_CROSS ? c->max_encoder_tokens : c->max_model_len;
+    return qr_ceil_div(tokens, block_size_of(c, g)) + spec->num_speculative_blocks;
+}
+
+static uint32_t hashes_joined_of(const quire_cache_config *c, uint32_t g)
+{
+    return c->enable_caching == QUIRE_ON ? block_size_of(c, g) / c->hash_block_size : 1;
+}
+
+static void forward_event(void *user, const quire_event *event)
+{
+    quire_cache *cache = user;
+    if (cache->events.size > 0)
+        qr_event_log_add(&cache->events, event);
+    if (cache->on_event != NULL)
+        cache->on_event(cache->event_user, event);
+}
+
+static quire_pool_config pool_config_of(const quire_cache_config *c, quire_cache *cache)
+{
+    uint32_t joined = 1;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        if (hashes_joined_of(c, g) > joined)
+            joined = hashes_joined_of(c, g);
+    quire_pool_config p = QUIRE_POOL_CONFIG_INIT;
+    p.num_blocks = c->num_blocks;
+    p.enable_caching = c->enable_caching;
+    p.hash_bytes = c->digest_bytes * joined;
+    p.hooks = c->hooks;
+    if (c->event_log_bytes > 0 || c->on_event != NULL) {
+        p.on_event = forward_event;
+        p.event_user = cache;
+    }
+    return p;
+}
+
+quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
+{
+    quire_cache *cache = qr_arena_take(arena, 1, sizeof *cache);
+    quire_cache parts = {0};
+    uint32_t n = c->num_groups;
+    parts.groups = qr_arena_take(arena, n, sizeof *parts.groups);
+    parts.sets = qr_arena_take(arena, n, sizeof *parts.sets);
+    parts.set_ids = qr_arena_take(arena, n, sizeof *parts.set_ids);
+    parts.hits = qr_arena_take(arena, n, sizeof *parts.hits);
+    parts.generations = qr_arena_take(arena, c->max_requests, sizeof *parts.generations);
+    parts.row_in_use = qr_arena_take(arena, c->max_requests, sizeof *parts.row_in_use);
+    parts.free_rows = qr_arena_take(arena, c->max_requests, sizeof *parts.free_rows);
+    parts.copies = qr_arena_take(arena, c->max_copies, sizeof *parts.copies);
+    if (c->enable_caching == QUIRE_ON && has_kind(c, QUIRE_LAYER_MAMBA))
+        parts.stamps = qr_arena_take(arena, c->num_blocks, sizeof *parts.stamps);
+    if (c->track_new_blocks == QUIRE_ON)
+        qr_fresh_carve(&parts.fresh, arena, c->num_blocks);
+    qr_event_log_carve(&parts.events, arena, c->event_log_bytes);
+    for (uint32_t g = 0; g < n; g++) {
+        uint32_t max_row = max_row_of(c, g);
+        qr_row *rows = qr_arena_take(arena, c->max_requests, sizeof *rows);
+        uint32_t *blocks = qr_arena_take(arena, c->max_requests, (size_t)max_row * sizeof *blocks);
+        uint32_t *hits = qr_arena_take(arena, max_row, sizeof *hits);
+        uint32_t num_sinks = c->groups[g].spec.sink_len / block_size_of(c, g);
+        uint32_t *sinks = qr_arena_take(arena, num_sinks, sizeof *sinks);
+        if (cache == NULL)
+            continue;
+        parts.groups[g] = (qr_group){.rows = rows,
+                                     .blocks = blocks,
+                                     .max_row = max_row,
+                                     .sinks = sinks,
+                                     .num_sinks = num_sinks};
+        parts.hits[g] = hits;
+    }
+    quire_pool_config p = pool_config_of(c, cache);
+    parts.pool = qr_pool_carve(arena, &p);
+    if (cache != NULL)
+        *cache = parts;
+    return cache;
+}
+
+/* ---- filling it ------------------------------------------------------------ */
+
+static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t g,
+                       bool any_flagged)
+{
+    const quire_group_config *config = &c->groups[g];
+    const quire_layer_spec *spec = &config->spec;
+    qr_group *group = &cache->groups[g];
+    group->ops = qr_group_ops_of(spec->kind);
+    group->pool = cache->pool;
+    group->id = g;
+    group->block_size = block_size_of(c, g);
+    group->hashes_joined = hashes_joined_of(c, g);
+    group->hash_len = group->hashes_joined * c->digest_bytes;
+    group->admission_cap =
+        qr_spec_max_admission_blocks(spec, c->max_num_batched_tokens, c->max_model_len);
+    group->quirks = cache->quirks;
+    group->enable_caching = cache->enable_caching;
+    group->is_eagle = config->is_eagle || (c->use_eagle == QUIRE_ON && !any_flagged);
+    bool is_plain = spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_TQ_FULL;
+    group->tracks_new = is_plain && c->track_new_blocks == QUIRE_ON;
+    group->fresh = &cache->fresh;
+    group->stamps = spec->kind == QUIRE_LAYER_MAMBA ? cache->stamps : NULL;
+    group->step = 1;
+    group->spec = *spec;
+    for (uint32_t row = 0; row < cache->max_requests; row++)
+        qr_group_init_row(group, row);
+}
+
+/* Takes the sinks' blocks out of circulation. */
+static void take_sinks(quire_cache *cache)
+{
+    uint32_t taken = 0;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        qr_group *group = &cache->groups[g];
+        int err = qr_pool_get_new_blocks(cache->pool, group->num_sinks, group->sinks);
+        qr_assert(err == QUIRE_OK); /* the config was read */
+        taken += group->num_sinks;
+    }
+    if ((cache->quirks & QUIRE_QUIRK(SINK_BLOCKS_BUSY)) == 0)
+        cache->pool->num_reserved = taken;
+}
+
+/* Groups with equal specs form a set; sets of full kinds come first, else in order of groups. */
+static void make_sets(quire_cache *cache)
+{
+    uint32_t used = 0;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t g = 0; g < cache->num_groups; g++) {
+            const quire_layer_spec *spec = &cache->groups[g].spec;
+            bool is_full = qr_spec_is_full(spec);
+            bool is_first = true;
+            for (uint32_t before = 0; before < g; before++)
+                is_first = is_first && !qr_spec_equal(&cache->groups[before].spec, spec);
+            if (!is_first || is_full != (pass == 0))
+                continue;
+            qr_group_set *set = &cache->sets[cache->num_sets++];
+            *set = (qr_group_set){.ids = cache->set_ids + used, .is_full = is_full};
+            for (uint32_t other = g; other < cache->num_groups; other++) {
+                if (!qr_spec_equal(&cache->groups[other].spec, spec))
+                    continue;
+                cache->set_ids[used++] = other;
+                set->num_ids++;
+                set->is_eagle = set->is_eagle || cache->groups[other].is_eagle;
+            }
+        }
+    }
+}
+
+static uint32_t common_multiple(const quire_cache *cache)
+{
+    uint64_t multiple = 1;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        uint32_t size = cache->groups[g].block_size;
+        multiple = multiple / gcd((uint32_t)multiple, size) * size;
+        if (multiple > QR_MAX_TOKENS)
+            return QR_MAX_TOKENS; /* no request is that long: no hit is */
+    }
+    return (uint32_t)multiple;
+}
+
+static void init_numbers(quire_cache *cache, const quire_cache_config *c)
+{
+    cache->num_groups = c->num_groups;
+    cache->max_model_len = c->max_model_len;
+    cache->max_requests = c->max_requests;
+    cache->hash_block_size = c->hash_block_size;
+    cache->watermark_blocks = (uint32_t)((double)c->num_blocks * c->watermark);
+    cache->max_encoder_tokens = c->max_encoder_tokens;
+    cache->quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
+    cache->enable_caching = c->enable_caching == QUIRE_ON;
+    cache->log_stats = c->log_stats == QUIRE_ON;
+    cache->is_admitting = true;
+    cache->admit_below = c->admit_below;
+    cache->preempt_above = c->preempt_above;
+    cache->max_copies = c->max_copies;
+    cache->on_event = c->on_event;
+    cache->event_user = c->event_user;
+}
+
+int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
+{
+    quire_pool_config p = pool_config_of(c, cache);
+    int err = qr_pool_init(cache->pool, &p);
+    if (err != QUIRE_OK)
+        return err;
+    init_numbers(cache, c);
+    bool any_flagged = false;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        any_flagged = any_flagged || c->groups[g].is_eagle != 0;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        init_group(cache, c, g, any_flagged);
+    for (uint32_t i = 0; i < c->max_requests; i++) {
+        cache->generations[i] = 0;
+        cache->row_in_use[i] = false;
+        cache->free_rows[i] = c->max_requests - 1 - i; /* row 0 is the first to go */
+    }
+    if (cache->stamps != NULL)
+        memset(cache->stamps, 0, (size_t)c->num_blocks * sizeof *cache->stamps);
+    make_sets(cache);
+    cache->lookup_alignment = common_multiple(cache);
+    take_sinks(cache);
+    cache->magic = QR_CACHE_MAGIC;
+    qr_assert_expensive(qr_cache_is_valid(cache));
+    return QUIRE_OK;
+}
+
+/* ---- rows ------------------------------------------------------------------ */
+
+uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq)
+{
+    qr_assert(qr_cache_has_row(cache));
+    uint32_t row = cache->free_rows[cache->max_requests - 1 - cache->num_seqs++];
+    cache->row_in_use[row] = true;
+    cache->generations[row]++;
+    *seq = (quire_seq)cache->generations[row] << 32 | (row + 1);
+    return row;
+}
+
+void qr_cache_close_row(quire_cache *cache, uint32_t row)
+{
+    cache->row_in_use[row] = false;
+    cache->free_rows[cache->max_requests - cache->num_seqs--] = row;
+}

@@ -1,0 +1,118 @@
+/* cache/cache.h - the KV cache: groups of layers over one pool of blocks.
+ *
+ *      cache.c     making it                     lookup.c   the longest hit: one group, or several
+ *      slots.c     allocate_slots, free          fork.c     sharing a request's blocks, copies
+ *      cache_check.c   the walker                event_log.c   events until they are taken
+ *
+ *      seq = generation << 32 | (row + 1)        a row that is freed gets a new generation
+ *
+ * The contracts are in quire/cache.h. Functions here expect a valid cache and arrays that are
+ * there; they check what is in them.
+ *
+ *      rows in use + free_rows = max_requests;   every group has the same rows in use
+ *      users of a block = rows that list it + pending copies (+ touches through the pool)
+ */
+#ifndef QR_CACHE_CACHE_H
+#define QR_CACHE_CACHE_H
+
+#include "cache/event_log.h"
+#include "group/group.h"
+
+struct quire_cache {
+    uint32_t magic;
+    uint32_t num_groups;
+    uint32_t max_model_len;
+    uint32_t max_requests;
+    uint32_t hash_block_size;
+    uint32_t lookup_alignment; /* tokens that a hit is a multiple of */
+    uint32_t num_sets;
+    uint32_t num_seqs;
+    uint32_t watermark_blocks;
+    uint32_t max_encoder_tokens;
+    uint64_t quirks;
+    bool enable_caching;
+    bool log_stats;
+    bool is_admitting; /* of quire_pressure */
+    double admit_below;
+    double preempt_above;
+
+    qr_group *groups;
+    qr_group_set *sets; /* in the order of lookup: full kinds first */
+    uint32_t *set_ids;
+    uint32_t **hits;       /* of the last lookup, for each group */
+    uint32_t *generations; /* of each row; 0: never used */
+    bool *row_in_use;
+    uint32_t *free_rows;
+    uint32_t *stamps;
+    qr_fresh fresh;
+
+    quire_block_copy *copies;
+    uint32_t num_copies;
+    uint32_t max_copies;
+
+    quire_prefix_stats stats;
+    qr_event_log events;
+    void (*on_event)(void *user, const quire_event *event);
+    void *event_user;
+    quire_pool *pool;
+    qr_owner owner;
+};
+
+#define QR_CACHE_MAGIC UINT32_C(0x51434348) /* "QCCH" */
+
+enum { QR_MAX_TOKENS = 1 << 30 };
+
+/* ---- cache.c --------------------------------------------------------------- */
+
+/* The config with its defaults filled in, or an error; groups still are the caller's. */
+int qr_cache_config_read(quire_cache_config *config, const quire_cache_config *callers);
+quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *config);
+int qr_cache_init(quire_cache *cache, const quire_cache_config *config);
+
+/* The row of a seq that is in use, else QR_NIL. */
+static inline uint32_t qr_cache_row_of(const quire_cache *cache, quire_seq seq)
+{
+    uint32_t row = (uint32_t)seq - 1;
+    bool ok = row < cache->max_requests && cache->row_in_use[row] &&
+              cache->generations[row] == (uint32_t)(seq >> 32);
+    return QR_LIKELY(ok) ? row : QR_NIL;
+}
+
+/* A row, empty in all groups; there is one. */
+uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq);
+void qr_cache_close_row(quire_cache *cache, uint32_t row);
+
+static inline bool qr_cache_has_row(const quire_cache *cache)
+{
+    return cache->num_seqs < cache->max_requests;
+}
+
+/* ---- the others ------------------------------------------------------------ */
+
+int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
+                                 quire_block_span *blocks, uint32_t *num_tokens);
+
+int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
+                            const quire_allocate_params *params, quire_block_span *new_blocks);
+int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *request,
+                     const quire_allocate_params *params);
+int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request, uint32_t row,
+                          uint32_t num_tokens);
+void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed);
+void qr_cache_free(quire_cache *cache, uint32_t row);
+
+/* Records one request in the stats. */
+void qr_cache_count_lookup(quire_cache *cache, const quire_cache_request *request,
+                           uint32_t num_hits);
+
+int qr_cache_fork(quire_cache *cache, uint32_t parent_row, quire_seq *child);
+/* Blocks of tokens [first, end) that are shared or cached, in one group. */
+uint32_t qr_cache_count_shared(const quire_cache *cache, uint32_t row, uint32_t first,
+                               uint32_t end);
+/* Replaces them; there are so many free blocks and so much room for copies. */
+void qr_cache_copy_shared(quire_cache *cache, uint32_t row, uint32_t first, uint32_t end);
+uint32_t qr_cache_take_copies(quire_cache *cache);
+
+bool qr_cache_is_valid(const quire_cache *cache);
+
+#endif

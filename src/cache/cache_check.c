@@ -1,0 +1,81 @@
+/* cache/cache_check.c - the walker: does everything that cache.h and group.h say still hold? */
+#include "cache/cache.h"
+
+/* Rows in use and free_rows together name every row once. */
+static bool rows_are_valid(const quire_cache *cache)
+{
+    uint32_t in_use = 0;
+    for (uint32_t row = 0; row < cache->max_requests; row++)
+        in_use += cache->row_in_use[row];
+    if (in_use != cache->num_seqs)
+        return false;
+    for (uint32_t i = 0; i < cache->max_requests - cache->num_seqs; i++) {
+        uint32_t row = cache->free_rows[i];
+        if (row >= cache->max_requests || cache->row_in_use[row])
+            return false;
+    }
+    return true;
+}
+
+/* Adds what the row uses to *users. */
+static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, uint64_t *users)
+{
+    const qr_row *r = &group->rows[row];
+    if (!in_use)
+        return r->num_blocks == 0 && r->num_cached == 0 && r->last_state == QR_NIL &&
+               !r->is_settled && !r->has_state;
+    if (r->num_blocks > group->max_row || r->num_cached > r->num_blocks)
+        return false;
+    if (r->last_state != QR_NIL && r->last_state >= r->num_blocks)
+        return false;
+    const uint32_t *blocks = qr_group_row_blocks(group, row);
+    for (uint32_t i = 0; i < r->num_blocks; i++) {
+        if (blocks[i] >= group->pool->queue.num_blocks)
+            return false;
+        if (blocks[i] == QUIRE_NULL_BLOCK)
+            continue;
+        const qr_block *b = &group->pool->queue.blocks[blocks[i]];
+        bool key_ok = !qr_block_has_key(b) || b->group_id == group->id;
+        if (b->ref_cnt == 0 || !key_ok)
+            return false;
+        *users += 1;
+    }
+    return true;
+}
+
+static bool copies_are_valid(const quire_cache *cache, uint64_t *users)
+{
+    const qr_block *records = cache->pool->queue.blocks;
+    if (cache->num_copies > cache->max_copies)
+        return false;
+    for (uint32_t i = 0; i < cache->num_copies; i++) {
+        quire_block_copy copy = cache->copies[i];
+        if (copy.group >= cache->num_groups || records[copy.from].ref_cnt == 0 ||
+            records[copy.to].ref_cnt == 0)
+            return false;
+        for (uint32_t j = 0; j < cache->num_copies; j++)
+            if (copy.from == cache->copies[j].to || (i != j && copy.to == cache->copies[j].to))
+                return false;
+        *users += 2;
+    }
+    return true;
+}
+
+bool qr_cache_is_valid(const quire_cache *cache)
+{
+    if (!qr_pool_is_valid(cache->pool) || !rows_are_valid(cache))
+        return false;
+    uint64_t users = 0;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        for (uint32_t row = 0; row < cache->max_requests; row++)
+            if (!row_is_valid(&cache->groups[g], row, cache->row_in_use[row], &users))
+                return false;
+        users += cache->groups[g].num_sinks;
+    }
+    if (!copies_are_valid(cache, &users))
+        return false;
+    uint64_t references = 0;
+    for (uint32_t block = 1; block < cache->pool->queue.num_blocks; block++)
+        references += cache->pool->queue.blocks[block].ref_cnt;
+    return users <= references; /* the rest are touches through the pool */
+}

@@ -1,0 +1,132 @@
+/* cache/lookup.c - the longest hit of a request.
+ *
+ * One group: its kind finds it. Several groups: a length must suit them all. Each set of groups in
+ * turn takes the candidate or makes it shorter, and when one made it shorter, all are asked again:
+ *
+ *      candidate   full   window   Mamba
+ *         79   ->   64  ->  48  ->  48         window made it shorter
+ *         48   ->   48  ->  48  ->  48         all agree: 48 tokens
+ *
+ * It ends since the candidate only gets shorter. Full kinds are looked up once: what is a hit stays
+ * one when the candidate is cut.
+ */
+#include "cache/cache.h"
+
+/* A candidate length, in tokens, as it goes from set to set. */
+typedef struct qr_candidate {
+    quire_cache *cache;
+    qr_lookup lookup;
+    quire_block_span *blocks; /* what each group has found so far */
+    uint32_t max_tokens;
+    uint32_t tokens;
+    bool is_first_round;
+} qr_candidate;
+
+static void set_hits(qr_candidate *c, const qr_group_set *set, uint32_t num_blocks)
+{
+    for (uint32_t s = 0; s < set->num_ids; s++)
+        c->blocks[set->ids[s]] = (quire_block_span){c->lookup.out[set->ids[s]], num_blocks};
+}
+
+static void forget_eagle_drops(quire_cache *cache)
+{
+    for (uint32_t i = 0; i < cache->num_sets; i++)
+        cache->sets[i].eagle_done = false;
+}
+
+/* Asks one set; the candidate may get shorter. */
+static void ask_set(qr_candidate *c, qr_group_set *set)
+{
+    const qr_group *group = &c->cache->groups[set->ids[0]];
+    uint32_t block_size = group->block_size;
+    if (set->is_full && !c->is_first_round) {
+        c->tokens = c->tokens / block_size * block_size;
+        return;
+    }
+    bool eagle = set->is_eagle && !set->eagle_done;
+    uint32_t max_tokens = c->tokens;
+    if (eagle) /* one block more, since the last is dropped */
+        max_tokens =
+            block_size < c->max_tokens - c->tokens ? c->tokens + block_size : c->max_tokens;
+    uint32_t num_blocks =
+        group->ops->find(set, &c->lookup, max_tokens, eagle, c->cache->lookup_alignment);
+    uint32_t tokens = num_blocks * block_size;
+    if (eagle)
+        set->eagle_done = true;
+    else if (tokens < c->tokens) /* each drop is made once for a candidate */
+        forget_eagle_drops(c->cache);
+    c->tokens = tokens;
+    set_hits(c, set, num_blocks);
+}
+
+static uint32_t find_fixed_point(qr_candidate *c)
+{
+    quire_cache *cache = c->cache;
+    bool is_simple = cache->num_sets == 2 && cache->sets[0].is_full;
+    uint32_t agreed = c->max_tokens;
+    forget_eagle_drops(cache);
+    for (c->is_first_round = true;; c->is_first_round = false) {
+        c->tokens = agreed;
+        for (uint32_t i = 0; i < cache->num_sets; i++)
+            ask_set(c, &cache->sets[i]);
+        if (c->tokens >= agreed)
+            break;
+        agreed = c->tokens;
+        if (is_simple) /* the cut suits the full kinds, and nobody else is there to ask */
+            break;
+    }
+    bool cuts_all = (cache->quirks & QUIRE_QUIRK(HYBRID_SECOND_FULL)) == 0;
+    for (uint32_t i = 0; i < cache->num_sets && cache->sets[i].is_full; i++) {
+        uint32_t num_blocks = agreed / cache->groups[cache->sets[i].ids[0]].block_size;
+        if ((i == 0 || cuts_all) && num_blocks < c->blocks[cache->sets[i].ids[0]].count)
+            set_hits(c, &cache->sets[i], num_blocks);
+    }
+    return agreed;
+}
+
+void qr_cache_count_lookup(quire_cache *cache, const quire_cache_request *request,
+                           uint32_t num_hits)
+{
+    quire_prefix_stats *stats = &cache->stats;
+    bool again = request->was_preempted != 0;
+    *(again ? &stats->preempted_requests : &stats->requests) += 1;
+    *(again ? &stats->preempted_queries : &stats->queries) += request->num_tokens;
+    *(again ? &stats->preempted_hits : &stats->hits) += num_hits;
+}
+
+int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
+                                 quire_block_span *blocks, uint32_t *num_tokens)
+{
+    if (request->num_tokens == 0)
+        return QUIRE_E_ARGUMENT;
+    if (request->num_tokens > cache->max_model_len)
+        return QUIRE_E_RANGE;
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        blocks[g] = (quire_block_span){cache->hits[g], 0};
+    *num_tokens = 0;
+    if (!cache->enable_caching || request->skip_reading_prefix != 0)
+        return QUIRE_OK;
+    qr_candidate c = {.cache = cache,
+                      .lookup = {.hashes = request->hashes,
+                                 .num_hashes = request->num_hashes,
+                                 .groups = cache->groups,
+                                 .out = cache->hits},
+                      .blocks = blocks,
+                      .max_tokens = request->num_tokens - 1,
+                      .tokens = request->num_tokens - 1,
+                      .is_first_round = true};
+    if (cache->num_sets == 1) {
+        forget_eagle_drops(cache);
+        const qr_group_set *set = &cache->sets[0];
+        const qr_group *group = &cache->groups[0];
+        uint32_t num_blocks =
+            group->ops->find(set, &c.lookup, c.max_tokens, set->is_eagle, cache->lookup_alignment);
+        set_hits(&c, set, num_blocks);
+        *num_tokens = num_blocks * group->block_size;
+    } else {
+        *num_tokens = find_fixed_point(&c);
+    }
+    if (cache->log_stats && (cache->quirks & QUIRE_QUIRK(STATS_EVERY_LOOKUP)) != 0)
+        qr_cache_count_lookup(cache, request, *num_tokens);
+    return QUIRE_OK;
+}

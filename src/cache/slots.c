@@ -1,0 +1,269 @@
+/* cache/slots.c - room for a request's tokens: allocate_slots and what belongs to it.
+ *
+ * First everything is counted, over all groups, and nothing is changed; then the steps of
+ * group/group.h run, which cannot fail. Hits of all groups are kept before the first new block is
+ * taken, so that no group takes a block that is another's hit.
+ */
+#include "cache/cache.h"
+
+/* ---- counting -------------------------------------------------------------- */
+
+static bool has_hits(const quire_cache *cache, const quire_allocate_params *p)
+{
+    for (uint32_t g = 0; p->new_computed_blocks != NULL && g < cache->num_groups; g++)
+        if (p->new_computed_blocks[g].count > 0)
+            return true;
+    return false;
+}
+
+static int check_hits(const quire_cache *cache, const quire_block_span *hits, bool has_row)
+{
+    if (!cache->enable_caching)
+        return QUIRE_E_DISABLED;
+    if (has_row)
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        if (hits[g].count > cache->groups[g].max_row)
+            return QUIRE_E_RANGE;
+        if (hits[g].count > 0 && hits[g].ids == NULL)
+            return QUIRE_E_ARGUMENT;
+    }
+    return QUIRE_OK;
+}
+
+/* The parts of a want that allocate_slots and can_fit share. */
+static int read_want(const quire_cache *cache, const quire_cache_request *request,
+                     const quire_allocate_params *p, qr_want *want)
+{
+    *want = (qr_want){.row = QR_NIL};
+    if (request->seq != 0) {
+        want->row = qr_cache_row_of(cache, request->seq);
+        if (want->row == QR_NIL)
+            return QUIRE_E_UNKNOWN_SEQ;
+    }
+    uint64_t total = (uint64_t)request->num_computed_tokens + p->num_new_computed_tokens +
+                     p->num_external_computed_tokens;
+    if (total > cache->max_model_len || p->num_encoder_tokens > cache->max_encoder_tokens)
+        return QUIRE_E_RANGE;
+    want->total_computed = (uint32_t)total;
+    want->num_external = p->num_external_computed_tokens;
+    want->num_encoder_tokens = p->num_encoder_tokens;
+    want->keeps_hits = want->num_external > 0;
+    if (!has_hits(cache, p))
+        return QUIRE_OK;
+    want->hits = p->new_computed_blocks;
+    want->keeps_hits = true;
+    return check_hits(cache, want->hits, want->row != QR_NIL);
+}
+
+static qr_need total_need(const quire_cache *cache, const qr_want *want)
+{
+    qr_need total = {0};
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
+        qr_need need = group->ops->need(group, want);
+        if (QR_UNLIKELY(need.status != QUIRE_OK))
+            return need;
+        total.predicted += need.predicted;
+        total.taken += need.taken;
+    }
+    return total;
+}
+
+static uint32_t count_skipped(const quire_cache *cache, uint32_t row, uint32_t computed)
+{
+    uint32_t count = 0;
+    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
+        const qr_group *group = &cache->groups[g];
+        if (group->ops->count_skipped != NULL)
+            count += group->ops->count_skipped(group, row, computed);
+    }
+    return count;
+}
+
+void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed)
+{
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        qr_group *group = &cache->groups[g];
+        if (group->ops->remove_skipped != NULL)
+            group->ops->remove_skipped(group, row, computed);
+    }
+}
+
+/* Whether the blocks are there. Those that remove_skipped will give back count as free; they are
+ * counted only when it matters. */
+static int check_space(quire_cache *cache, const qr_want *want, const qr_need *need)
+{
+    int64_t reserve = want->row == QR_NIL ? cache->watermark_blocks : 0;
+    int64_t most =
+        need->predicted + reserve > need->taken ? need->predicted + reserve : need->taken;
+    int64_t free_blocks = cache->pool->queue.num_free;
+    if (QR_LIKELY(most <= free_blocks))
+        return QUIRE_OK;
+    free_blocks += count_skipped(cache, want->row, want->total_computed);
+    if (need->predicted + reserve > free_blocks) {
+        if (want->row != QR_NIL && (cache->quirks & QUIRE_QUIRK(TRIM_ON_FAILURE)) != 0)
+            qr_cache_remove_skipped(cache, want->row, want->total_computed);
+        return QUIRE_NO_SPACE;
+    }
+    return need->taken > free_blocks ? QUIRE_E_PREDICTION : QUIRE_OK;
+}
+
+/* ---- allocate_slots -------------------------------------------------------- */
+
+static int read_allocation(const quire_cache *cache, const quire_cache_request *request,
+                           const quire_allocate_params *p, qr_want *want)
+{
+    if (p->num_new_tokens == 0 && p->num_external_computed_tokens == 0)
+        return QUIRE_E_ARGUMENT;
+    int err = read_want(cache, request, p, want);
+    if (err != QUIRE_OK)
+        return err;
+    uint64_t main_tokens = (uint64_t)want->total_computed + p->num_new_tokens;
+    if (main_tokens > cache->max_model_len)
+        return QUIRE_E_RANGE;
+    uint64_t all_tokens = main_tokens + p->num_lookahead_tokens;
+    want->num_main = (uint32_t)main_tokens;
+    want->num_tokens =
+        all_tokens < cache->max_model_len ? (uint32_t)all_tokens : cache->max_model_len;
+    return QUIRE_OK;
+}
+
+/* Tokens whose blocks get keys: those that are certain. */
+static uint32_t tokens_to_cache(const qr_want *want, const quire_cache_request *request)
+{
+    return want->num_main < request->num_tokens ? want->num_main : request->num_tokens;
+}
+
+static bool has_hashes_for(const quire_cache *cache, const quire_cache_request *request,
+                           uint32_t num_tokens)
+{
+    return ((uint64_t)request->num_hashes + 1) * cache->hash_block_size > num_tokens;
+}
+
+static void cache_full(quire_cache *cache, const quire_cache_request *request, uint32_t row,
+                       uint32_t num_tokens)
+{
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        qr_group_cache(&cache->groups[g], row, request, num_tokens);
+}
+
+/* A request's first blocks: a row, and its hits. */
+static void begin_request(quire_cache *cache, quire_cache_request *request, qr_want *want,
+                          const quire_allocate_params *p)
+{
+    want->row = qr_cache_open_row(cache, &request->seq);
+    for (uint32_t g = 0; g < cache->num_groups && want->keeps_hits; g++)
+        if (cache->groups[g].ops->find != NULL)
+            qr_group_keep_hits(&cache->groups[g], want);
+    for (uint32_t g = 0; g < cache->num_groups && want->num_external > 0; g++)
+        if (cache->groups[g].ops->find != NULL)
+            qr_group_add_external(&cache->groups[g], want);
+    bool counts = cache->log_stats && cache->enable_caching && request->skip_reading_prefix == 0;
+    if (counts && (cache->quirks & QUIRE_QUIRK(STATS_EVERY_LOOKUP)) == 0)
+        qr_cache_count_lookup(cache, request, p->num_new_computed_tokens);
+}
+
+/* Copies on write that the new tokens cause; the want's space must hold them too. */
+static int check_copies(const quire_cache *cache, const qr_want *want, qr_need *need)
+{
+    if (cache->max_copies == 0 || want->row == QR_NIL)
+        return QUIRE_OK;
+    uint32_t n = qr_cache_count_shared(cache, want->row, want->total_computed, want->num_tokens);
+    need->predicted += n;
+    need->taken += n;
+    return n > cache->max_copies - cache->num_copies ? QUIRE_FULL : QUIRE_OK;
+}
+
+static int check_allocation(quire_cache *cache, const quire_cache_request *request,
+                            const quire_allocate_params *p, const qr_want *want)
+{
+    bool caches = cache->enable_caching && p->delay_cache_blocks == 0;
+    if (caches && !has_hashes_for(cache, request, tokens_to_cache(want, request)))
+        return QUIRE_E_RANGE;
+    qr_need need = total_need(cache, want);
+    if (need.status != QUIRE_OK)
+        return need.status;
+    int full = check_copies(cache, want, &need);
+    int err = check_space(cache, want, &need);
+    if (err != QUIRE_OK)
+        return err;
+    if (want->row == QR_NIL && !qr_cache_has_row(cache))
+        return QUIRE_FULL;
+    return full;
+}
+
+int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
+                            const quire_allocate_params *p, quire_block_span *new_blocks)
+{
+    qr_want want;
+    int err = read_allocation(cache, request, p, &want);
+    if (err == QUIRE_OK)
+        err = check_allocation(cache, request, p, &want);
+    if (err != QUIRE_OK)
+        return err;
+
+    if (want.row == QR_NIL) {
+        begin_request(cache, request, &want, p);
+    } else {
+        qr_cache_remove_skipped(cache, want.row, want.total_computed);
+        if (cache->max_copies > 0)
+            qr_cache_copy_shared(cache, want.row, want.total_computed, want.num_tokens);
+    }
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        qr_group *group = &cache->groups[g];
+        uint32_t n = group->ops->allocate(group, &want);
+        const uint32_t *blocks = qr_group_row_blocks(group, want.row);
+        if (new_blocks != NULL)
+            new_blocks[g] = (quire_block_span){blocks + group->rows[want.row].num_blocks - n, n};
+    }
+    if (cache->enable_caching && p->delay_cache_blocks == 0)
+        cache_full(cache, request, want.row, tokens_to_cache(&want, request));
+    qr_assert_expensive(qr_cache_is_valid(cache));
+    return QUIRE_OK;
+}
+
+int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *request,
+                     const quire_allocate_params *p)
+{
+    qr_want want;
+    int err = read_want(cache, request, p, &want);
+    if (err != QUIRE_OK)
+        return err;
+    want.for_admission = true;
+    want.num_main =
+        request->num_tokens < cache->max_model_len ? request->num_tokens : cache->max_model_len;
+    want.num_tokens = want.num_main;
+    qr_need need = total_need(cache, &want);
+    if (need.status != QUIRE_OK)
+        return need.status;
+    int64_t reserve = want.row == QR_NIL ? cache->watermark_blocks : 0;
+    return need.predicted + reserve <= cache->pool->queue.num_free ? QUIRE_OK : QUIRE_NO_SPACE;
+}
+
+/* ---- the rest -------------------------------------------------------------- */
+
+int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request, uint32_t row,
+                          uint32_t num_tokens)
+{
+    if (!cache->enable_caching)
+        return QUIRE_OK;
+    if (!has_hashes_for(cache, request, num_tokens))
+        return QUIRE_E_RANGE;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
+        if (num_tokens / group->block_size > group->rows[row].num_blocks)
+            return QUIRE_E_RANGE;
+    }
+    cache_full(cache, request, row, num_tokens);
+    qr_assert_expensive(qr_cache_is_valid(cache));
+    return QUIRE_OK;
+}
+
+void qr_cache_free(quire_cache *cache, uint32_t row)
+{
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        qr_group_free(&cache->groups[g], row);
+    qr_cache_close_row(cache, row);
+    qr_assert_expensive(qr_cache_is_valid(cache));
+}

@@ -1,0 +1,34 @@
+/* group/chunked.c - chunked local attention: a token looks at the tokens of its own chunk.
+ *
+ *      chunk 8, block size 4
+ *
+ *      tokens   0..3 | 4..7 || 8..11 | 12..15 ||     at 13 computed tokens, those of the first
+ *      blocks     -      -      b        c           chunk are skipped
+ */
+#include "group/group.h"
+
+static uint32_t chunk_skipped(const qr_group *group, uint32_t computed)
+{
+    return computed / group->spec.attention_chunk_size * group->spec.attention_chunk_size;
+}
+
+/* What is before the chunk counts as a hit without being looked up. */
+static uint32_t find_chunk(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
+                           bool eagle, uint32_t alignment)
+{
+    const qr_group *group = &lookup->groups[set->ids[0]];
+    qr_assert(!eagle && alignment == group->block_size); /* no such cache is made */
+    uint32_t start = chunk_skipped(group, max_tokens) / group->block_size;
+    uint32_t end = qr_lookup_max_blocks(lookup, group, max_tokens);
+    qr_set_fill_null(set, lookup, start);
+    return start + qr_set_find_run(set, lookup, start, end);
+}
+
+const qr_group_ops qr_chunked_ops = {
+    .skipped_tokens = chunk_skipped,
+    .need = qr_group_need,
+    .allocate = qr_group_allocate,
+    .remove_skipped = qr_group_remove_to,
+    .count_skipped = qr_group_count_to,
+    .find = find_chunk,
+};

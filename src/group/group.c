@@ -1,0 +1,296 @@
+#include "group/group.h"
+
+#include "group/spec.h"
+
+const qr_group_ops *qr_group_ops_of(quire_layer_kind kind)
+{
+    switch (kind) {
+    case QUIRE_LAYER_FULL:
+    case QUIRE_LAYER_TQ_FULL:
+    case QUIRE_LAYER_MLA:
+    case QUIRE_LAYER_SINK_FULL:
+        return &qr_full_ops;
+    case QUIRE_LAYER_SLIDING_WINDOW:
+    case QUIRE_LAYER_SLIDING_WINDOW_MLA:
+        return &qr_window_ops;
+    case QUIRE_LAYER_CHUNKED_LOCAL:
+        return &qr_chunked_ops;
+    case QUIRE_LAYER_MAMBA:
+        return &qr_mamba_ops;
+    case QUIRE_LAYER_CROSS:
+        return &qr_cross_ops;
+    case QUIRE_LAYER_ENCODER_ONLY:
+        break;
+    }
+    return NULL;
+}
+
+static uint32_t skipped_tokens_of(const qr_group *group, uint32_t computed)
+{
+    return group->ops->skipped_tokens == NULL ? 0 : group->ops->skipped_tokens(group, computed);
+}
+
+/* ---- need ------------------------------------------------------------------ */
+
+uint32_t qr_group_count_evictable(const qr_group *group, const uint32_t *blocks, uint32_t n,
+                                  int *status)
+{
+    const qr_queue *queue = &group->pool->queue;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (QR_UNLIKELY(blocks[i] >= queue->num_blocks)) {
+            *status = QUIRE_E_UNKNOWN_BLOCK;
+            return 0;
+        }
+        uint32_t ref_cnt = queue->blocks[blocks[i]].ref_cnt;
+        if (QR_UNLIKELY(ref_cnt > UINT32_MAX / 2)) {
+            *status = QUIRE_E_OVERFLOW;
+            return 0;
+        }
+        count += ref_cnt == 0 && blocks[i] != QUIRE_NULL_BLOCK;
+    }
+    return count;
+}
+
+qr_kept qr_group_kept_hits(const qr_group *group, const qr_want *want)
+{
+    quire_block_span hits = {0};
+    if (want->hits != NULL)
+        hits = want->hits[group->id];
+    uint32_t skipped_tokens = skipped_tokens_of(group, want->total_computed);
+    uint32_t skipped = skipped_tokens / group->block_size;
+    qr_kept k = {.skipped = skipped};
+    if (hits.count > skipped) {
+        k.num_kept = hits.count - skipped;
+        k.kept = hits.ids + skipped;
+    }
+    uint32_t external = want->num_external;
+    if (skipped > 0 && want->total_computed - skipped_tokens < external)
+        external = want->total_computed - skipped_tokens;
+    uint32_t end = qr_ceil_div(want->total_computed, group->block_size);
+    uint32_t have = skipped + k.num_kept;
+    if (external > 0 && end > have)
+        k.num_external = end - have;
+    return k;
+}
+
+/* What a request that has been settled needs: the new blocks alone. */
+static qr_need need_of_settled(const qr_row *row, uint32_t required, uint32_t capped)
+{
+    uint32_t have = row->num_blocks;
+    return (qr_need){.predicted = capped > have ? capped - have : 0,
+                     .taken = required > have ? required - have : 0};
+}
+
+qr_need qr_group_need_for(const qr_group *group, const qr_want *want, uint32_t num_tokens)
+{
+    uint32_t required = qr_ceil_div(num_tokens, group->block_size);
+    bool is_capped =
+        want->for_admission || (group->quirks & QUIRE_QUIRK(ADMISSION_CAP_PER_STEP)) != 0;
+    uint32_t capped =
+        is_capped && required > group->admission_cap ? group->admission_cap : required;
+    const qr_row *row = want->row == QR_NIL ? NULL : &group->rows[want->row];
+    if (QR_LIKELY(row != NULL && row->is_settled))
+        return need_of_settled(row, required, capped);
+
+    if (QR_UNLIKELY(row != NULL && want->keeps_hits))
+        return (qr_need){.status = QUIRE_E_ARGUMENT};
+    uint32_t have = row == NULL ? 0 : row->num_blocks;
+    qr_kept k = qr_group_kept_hits(group, want);
+    qr_need need = {0};
+    uint32_t evictable = qr_group_count_evictable(group, k.kept, k.num_kept, &need.status);
+    uint32_t covered = have + (want->hits == NULL ? 0 : want->hits[group->id].count);
+    uint32_t start = k.skipped > covered ? k.skipped : covered;
+    need.predicted = (int64_t)(capped > start ? capped - start : 0) + evictable;
+    uint32_t kept_end = want->keeps_hits ? k.skipped + k.num_kept : have;
+    need.taken = (int64_t)(required > kept_end ? required - kept_end : 0) + evictable;
+    if (!is_capped)
+        need.predicted = need.taken;
+    return need;
+}
+
+qr_need qr_group_need(const qr_group *group, const qr_want *want)
+{
+    return qr_group_need_for(group, want, want->num_tokens);
+}
+
+/* ---- skipped blocks -------------------------------------------------------- */
+
+void qr_group_skipped_range(const qr_group *group, uint32_t row, uint32_t computed, uint32_t *first,
+                            uint32_t *end)
+{
+    const uint32_t *blocks = qr_group_row_blocks(group, row);
+    uint32_t last = skipped_tokens_of(group, computed) / group->block_size;
+    if (last > group->rows[row].num_blocks)
+        last = group->rows[row].num_blocks;
+    uint32_t i = last;
+    while (i > 0 && blocks[i - 1] != QUIRE_NULL_BLOCK)
+        i--;
+    *first = i;
+    *end = last;
+}
+
+void qr_group_remove_to(qr_group *group, uint32_t row, uint32_t computed)
+{
+    uint32_t first, end;
+    qr_group_skipped_range(group, row, computed, &first, &end);
+    if (first == end)
+        return;
+    uint32_t *blocks = qr_group_row_blocks(group, row) + first;
+    qr_pool_free_row(group->pool, blocks, end - first);
+    memset(blocks, 0, (size_t)(end - first) * sizeof *blocks); /* QUIRE_NULL_BLOCK */
+}
+
+uint32_t qr_group_count_to(const qr_group *group, uint32_t row, uint32_t computed)
+{
+    uint32_t first, end, count = 0;
+    qr_group_skipped_range(group, row, computed, &first, &end);
+    const uint32_t *blocks = qr_group_row_blocks(group, row);
+    for (uint32_t i = first; i < end; i++)
+        count += group->pool->queue.blocks[blocks[i]].ref_cnt == 1;
+    return count;
+}
+
+/* ---- taking blocks --------------------------------------------------------- */
+
+void qr_group_init_row(qr_group *group, uint32_t row)
+{
+    group->rows[row] = (qr_row){.last_state = QR_NIL};
+}
+
+void qr_group_take(qr_group *group, uint32_t row, uint32_t n)
+{
+    qr_row *r = &group->rows[row];
+    qr_assert(r->num_blocks + n <= group->max_row);
+    uint32_t *tail = qr_group_row_blocks(group, row) + r->num_blocks;
+    int err = qr_pool_get_new_blocks(group->pool, n, tail);
+    qr_assert(err == QUIRE_OK); /* need was not more than there were */
+    r->num_blocks += n;
+    if (group->tracks_new)
+        qr_fresh_add(group->fresh, group->pool, group->id, tail, n);
+}
+
+uint32_t qr_group_allocate_for(qr_group *group, uint32_t row, uint32_t num_tokens)
+{
+    uint32_t required = qr_ceil_div(num_tokens, group->block_size);
+    uint32_t have = group->rows[row].num_blocks;
+    if (required <= have)
+        return 0;
+    qr_group_take(group, row, required - have);
+    return required - have;
+}
+
+uint32_t qr_group_allocate(qr_group *group, const qr_want *want)
+{
+    return qr_group_allocate_for(group, want->row, want->num_tokens);
+}
+
+void qr_group_keep_hits(qr_group *group, const qr_want *want)
+{
+    qr_row *row = &group->rows[want->row];
+    qr_kept k = qr_group_kept_hits(group, want);
+    uint32_t *blocks = qr_group_row_blocks(group, want->row);
+    qr_assert(row->num_blocks == 0 && k.skipped + k.num_kept <= group->max_row);
+    memset(blocks, 0, (size_t)k.skipped * sizeof *blocks); /* QUIRE_NULL_BLOCK */
+    if (k.num_kept > 0)
+        memcpy(blocks + k.skipped, k.kept, (size_t)k.num_kept * sizeof *blocks);
+    uint32_t end = k.skipped + k.num_kept;
+    for (uint32_t i = k.skipped, run; i < end; i += run) { /* runs between null blocks */
+        run = 1;
+        if (blocks[i] == QUIRE_NULL_BLOCK)
+            continue;
+        while (i + run < end && blocks[i + run] != QUIRE_NULL_BLOCK)
+            run++;
+        int err = qr_pool_touch(group->pool, blocks + i, run);
+        qr_assert(err == QUIRE_OK);
+    }
+    row->num_blocks = end;
+    row->num_cached = end;
+    row->is_settled = true;
+}
+
+void qr_group_add_external(qr_group *group, const qr_want *want)
+{
+    uint32_t n = qr_group_kept_hits(group, want).num_external;
+    if (n > 0)
+        qr_group_take(group, want->row, n);
+}
+
+/* ---- keys and the end ------------------------------------------------------ */
+
+void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *request,
+                    uint32_t num_tokens)
+{
+    qr_row *r = &group->rows[row];
+    uint32_t num_full = num_tokens / group->block_size;
+    if (r->num_cached >= num_full)
+        return;
+    quire_cache_full_params p = {.blocks = qr_group_row_blocks(group, row),
+                                 .num_cached_blocks = r->num_cached,
+                                 .num_full_blocks = num_full,
+                                 .hashes = request->hashes,
+                                 .hash_len = group->hash_len,
+                                 .num_hashes = request->num_hashes / group->hashes_joined,
+                                 .group_id = group->id,
+                                 .block_size = group->block_size,
+                                 .request = request->user};
+    uint32_t first = r->num_cached;
+    int err = qr_pool_cache_full_blocks(group->pool, &p);
+    qr_assert(err == QUIRE_OK);
+    r->num_cached = num_full;
+    r->is_settled = true;
+    if (group->ops->cached != NULL)
+        group->ops->cached(group, row, first, num_full);
+}
+
+void qr_group_free(qr_group *group, uint32_t row)
+{
+    qr_pool_free_row(group->pool, qr_group_row_blocks(group, row), group->rows[row].num_blocks);
+    qr_group_init_row(group, row);
+}
+
+/* ---- lookups --------------------------------------------------------------- */
+
+static qr_key key_of_block(const qr_lookup *lookup, const qr_group *group, uint32_t i)
+{
+    return (qr_key){qr_lookup_hash(lookup, group, i), group->hash_len, group->id};
+}
+
+bool qr_set_find_block(const qr_group_set *set, const qr_lookup *lookup, uint32_t i)
+{
+    for (uint32_t s = 0; s < set->num_ids; s++) {
+        const qr_group *group = &lookup->groups[set->ids[s]];
+        uint32_t block = qr_map_get(&group->pool->map, key_of_block(lookup, group, i));
+        if (block == QUIRE_NULL_BLOCK)
+            return false;
+        lookup->out[group->id][i] = block;
+    }
+    return true;
+}
+
+uint32_t qr_set_find_run(const qr_group_set *set, const qr_lookup *lookup, uint32_t first,
+                         uint32_t end)
+{
+    uint32_t num_hit = end > first ? end - first : 0;
+    for (uint32_t s = 0; s < set->num_ids && num_hit > 0; s++) {
+        const qr_group *group = &lookup->groups[set->ids[s]];
+        num_hit = qr_map_get_run(&group->pool->map, key_of_block(lookup, group, first), num_hit,
+                                 lookup->out[group->id] + first, 1);
+    }
+    return num_hit;
+}
+
+void qr_set_fill_null(const qr_group_set *set, const qr_lookup *lookup, uint32_t end)
+{
+    for (uint32_t s = 0; s < set->num_ids; s++)
+        memset(lookup->out[set->ids[s]], 0, (size_t)end * sizeof(uint32_t));
+}
+
+uint32_t qr_align_blocks(uint32_t num_blocks, uint32_t block_size, uint32_t alignment)
+{
+    if (block_size == alignment)
+        return num_blocks;
+    while ((uint64_t)num_blocks * block_size % alignment != 0)
+        num_blocks--;
+    return num_blocks;
+}
