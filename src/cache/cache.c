@@ -216,6 +216,7 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
     parts.generations = qr_arena_take(arena, c->max_requests, sizeof *parts.generations);
     parts.row_in_use = qr_arena_take(arena, c->max_requests, sizeof *parts.row_in_use);
     parts.free_rows = qr_arena_take(arena, c->max_requests, sizeof *parts.free_rows);
+    parts.quiet_until = qr_arena_take(arena, c->max_requests, sizeof *parts.quiet_until);
     parts.copies = qr_arena_take(arena, c->max_copies, sizeof *parts.copies);
     if (c->enable_caching == QUIRE_ON && has_kind(c, QUIRE_LAYER_MAMBA))
         parts.stamps = qr_arena_take(arena, c->num_blocks, sizeof *parts.stamps);
@@ -359,6 +360,7 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
         init_group(cache, c, g, any_flagged);
     for (uint32_t i = 0; i < c->max_requests; i++) {
         cache->generations[i] = 0;
+        cache->quiet_until[i] = 0;
         cache->row_in_use[i] = false;
         cache->free_rows[i] = c->max_requests - 1 - i; /* row 0 is the first to go */
     }
@@ -380,6 +382,7 @@ uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq)
     uint32_t row = cache->free_rows[cache->max_requests - 1 - cache->num_seqs++];
     cache->row_in_use[row] = true;
     cache->generations[row]++;
+    cache->quiet_until[row] = 0;
     *seq = (quire_seq)cache->generations[row] << 32 | (row + 1);
     return row;
 }

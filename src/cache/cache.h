@@ -43,6 +43,7 @@ struct quire_cache {
     uint32_t *generations; /* of each row; 0: never used */
     bool *row_in_use;
     uint32_t *free_rows;
+    uint32_t *quiet_until; /* of each row: allocations of up to so many tokens change nothing */
     uint32_t *stamps;
     qr_fresh fresh;
 

@@ -8,7 +8,8 @@
  *
  * Until the copies are taken, 9 and 4 have one user more, the pending copy: neither can be given to
  * somebody else. A source is never the target of another pending copy: a copy of 4 made in the same
- * step has 9 as its source, which holds the same content.
+ * step has 9 as its source, which holds the same content. The parent, left alone with 9, writes into
+ * it: the copy was made before.
  */
 #include "cache/cache.h"
 
@@ -51,10 +52,21 @@ static void written_range(const qr_group *group, uint32_t row, uint32_t first, u
         *end = *begin;
 }
 
+/* Pending copies run before anything is written: they are no reason for another copy. */
+static uint32_t pending_uses(const quire_cache *cache, uint32_t block)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < cache->num_copies; i++)
+        count += cache->copies[i].from == block || cache->copies[i].to == block;
+    return count;
+}
+
 static bool needs_copy(const quire_cache *cache, uint32_t block)
 {
     const qr_block *b = &cache->pool->queue.blocks[block];
-    return block != QUIRE_NULL_BLOCK && (b->ref_cnt > 1 || qr_block_has_key(b));
+    if (block == QUIRE_NULL_BLOCK)
+        return false;
+    return qr_block_has_key(b) || (b->ref_cnt > 1 && b->ref_cnt - pending_uses(cache, block) > 1);
 }
 
 uint32_t qr_cache_count_shared(const quire_cache *cache, uint32_t row, uint32_t first,

@@ -193,9 +193,39 @@ static int check_allocation(quire_cache *cache, const quire_cache_request *reque
     return full;
 }
 
+/* The next allocations of the row that will change nothing: most of those in decoding. Writing into
+ * shared blocks is a change, and not foreseen here. */
+static void note_quiet(quire_cache *cache, const qr_want *want)
+{
+    uint32_t quiet = cache->max_copies > 0 ? 0 : cache->max_model_len;
+    for (uint32_t g = 0; g < cache->num_groups && quiet > 0; g++) {
+        uint32_t of_group =
+            qr_group_quiet_tokens(&cache->groups[g], want->row, want->total_computed);
+        quiet = of_group < quiet ? of_group : quiet;
+    }
+    cache->quiet_until[want->row] = quiet;
+}
+
+static inline bool is_quiet(const quire_cache *cache, const quire_cache_request *request,
+                            const quire_allocate_params *p)
+{
+    uint32_t row = qr_cache_row_of(cache, request->seq);
+    uint32_t not_plain =
+        p->num_new_computed_tokens | p->num_external_computed_tokens | p->num_encoder_tokens;
+    uint64_t tokens =
+        (uint64_t)request->num_computed_tokens + p->num_new_tokens + p->num_lookahead_tokens;
+    return row != QR_NIL && not_plain == 0 && p->new_computed_blocks == NULL &&
+           p->num_new_tokens > 0 && tokens <= cache->quiet_until[row];
+}
+
 int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                             const quire_allocate_params *p, quire_block_span *new_blocks)
 {
+    if (QR_LIKELY(is_quiet(cache, request, p))) {
+        for (uint32_t g = 0; new_blocks != NULL && g < cache->num_groups; g++)
+            new_blocks[g] = (quire_block_span){NULL, 0};
+        return QUIRE_OK;
+    }
     qr_want want;
     int err = read_allocation(cache, request, p, &want);
     if (err == QUIRE_OK)
@@ -219,6 +249,7 @@ int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
     }
     if (cache->enable_caching && p->delay_cache_blocks == 0)
         cache_full(cache, request, want.row, tokens_to_cache(&want, request));
+    note_quiet(cache, &want);
     qr_assert_expensive(qr_cache_is_valid(cache));
     return QUIRE_OK;
 }

@@ -12,6 +12,13 @@ static uint32_t chunk_skipped(const qr_group *group, uint32_t computed)
     return computed / group->spec.attention_chunk_size * group->spec.attention_chunk_size;
 }
 
+/* Until the next chunk begins. */
+static uint32_t chunk_quiet(const qr_group *group, uint32_t computed)
+{
+    uint64_t skipped = chunk_skipped(group, computed);
+    return qr_clamp_u32(skipped + group->spec.attention_chunk_size - 1);
+}
+
 /* What is before the chunk counts as a hit without being looked up. */
 static uint32_t find_chunk(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
                            bool eagle, uint32_t alignment)
@@ -26,6 +33,7 @@ static uint32_t find_chunk(const qr_group_set *set, const qr_lookup *lookup, uin
 
 const qr_group_ops qr_chunked_ops = {
     .skipped_tokens = chunk_skipped,
+    .quiet_tokens = chunk_quiet,
     .need = qr_group_need,
     .allocate = qr_group_allocate,
     .remove_skipped = qr_group_remove_to,

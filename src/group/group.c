@@ -74,24 +74,25 @@ qr_kept qr_group_kept_hits(const qr_group *group, const qr_want *want)
     return k;
 }
 
-/* What a request that has been settled needs: the new blocks alone. */
-static qr_need need_of_settled(const qr_row *row, uint32_t required, uint32_t capped)
+/* Most steps need no new block: told without a division. */
+static inline bool has_room(const qr_group *group, const qr_row *row, uint32_t num_tokens)
 {
-    uint32_t have = row->num_blocks;
-    return (qr_need){.predicted = capped > have ? capped - have : 0,
-                     .taken = required > have ? required - have : 0};
+    return num_tokens <= (uint64_t)row->num_blocks * group->block_size;
 }
 
 qr_need qr_group_need_for(const qr_group *group, const qr_want *want, uint32_t num_tokens)
 {
+    const qr_row *row = want->row == QR_NIL ? NULL : &group->rows[want->row];
+    if (QR_LIKELY(row != NULL && row->is_settled && has_room(group, row, num_tokens)))
+        return (qr_need){0};
     uint32_t required = qr_ceil_div(num_tokens, group->block_size);
     bool is_capped =
         want->for_admission || (group->quirks & QUIRE_QUIRK(ADMISSION_CAP_PER_STEP)) != 0;
     uint32_t capped =
         is_capped && required > group->admission_cap ? group->admission_cap : required;
-    const qr_row *row = want->row == QR_NIL ? NULL : &group->rows[want->row];
-    if (QR_LIKELY(row != NULL && row->is_settled))
-        return need_of_settled(row, required, capped);
+    if (row != NULL && row->is_settled) /* no hits can come: the new blocks alone */
+        return (qr_need){.predicted = capped > row->num_blocks ? capped - row->num_blocks : 0,
+                         .taken = required - row->num_blocks};
 
     if (QR_UNLIKELY(row != NULL && want->keeps_hits))
         return (qr_need){.status = QUIRE_E_ARGUMENT};
@@ -172,12 +173,11 @@ void qr_group_take(qr_group *group, uint32_t row, uint32_t n)
 
 uint32_t qr_group_allocate_for(qr_group *group, uint32_t row, uint32_t num_tokens)
 {
-    uint32_t required = qr_ceil_div(num_tokens, group->block_size);
-    uint32_t have = group->rows[row].num_blocks;
-    if (required <= have)
+    if (has_room(group, &group->rows[row], num_tokens))
         return 0;
-    qr_group_take(group, row, required - have);
-    return required - have;
+    uint32_t n = qr_ceil_div(num_tokens, group->block_size) - group->rows[row].num_blocks;
+    qr_group_take(group, row, n);
+    return n;
 }
 
 uint32_t qr_group_allocate(qr_group *group, const qr_want *want)
@@ -216,15 +216,29 @@ void qr_group_add_external(qr_group *group, const qr_want *want)
         qr_group_take(group, want->row, n);
 }
 
+uint32_t qr_group_quiet_tokens(const qr_group *group, uint32_t row, uint32_t computed)
+{
+    const qr_row *r = &group->rows[row];
+    if (group->ops == &qr_cross_ops) /* its blocks follow the encoder's tokens */
+        return UINT32_MAX;
+    uint64_t quiet = (uint64_t)r->num_blocks * group->block_size;
+    uint64_t uncached = ((uint64_t)r->num_cached + 1) * group->block_size - 1;
+    if (group->enable_caching && uncached < quiet)
+        quiet = uncached;
+    if (group->ops->quiet_tokens != NULL && group->ops->quiet_tokens(group, computed) < quiet)
+        quiet = group->ops->quiet_tokens(group, computed);
+    return qr_clamp_u32(quiet);
+}
+
 /* ---- keys and the end ------------------------------------------------------ */
 
 void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *request,
                     uint32_t num_tokens)
 {
     qr_row *r = &group->rows[row];
-    uint32_t num_full = num_tokens / group->block_size;
-    if (r->num_cached >= num_full)
+    if (num_tokens < ((uint64_t)r->num_cached + 1) * group->block_size)
         return;
+    uint32_t num_full = num_tokens / group->block_size;
     quire_cache_full_params p = {.blocks = qr_group_row_blocks(group, row),
                                  .num_cached_blocks = r->num_cached,
                                  .num_full_blocks = num_full,

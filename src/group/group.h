@@ -79,6 +79,9 @@ typedef struct qr_group_ops {
     /* Tokens at the start of a request that no token after the first `computed` looks at; NULL:
      * none, ever. */
     uint32_t (*skipped_tokens)(const qr_group *group, uint32_t computed);
+    /* The most computed tokens for which remove_skipped finds nothing more to give back, after it
+     * ran for `computed`; NULL: any number. */
+    uint32_t (*quiet_tokens)(const qr_group *group, uint32_t computed);
     qr_need (*need)(const qr_group *group, const qr_want *want);
     /* Returns how many blocks at the end of the row the new tokens got. */
     uint32_t (*allocate)(qr_group *group, const qr_want *want);
@@ -123,6 +126,11 @@ const qr_group_ops *qr_group_ops_of(quire_layer_kind kind);
 static inline uint32_t qr_ceil_div(uint32_t a, uint32_t b)
 {
     return a / b + (a % b != 0);
+}
+
+static inline uint32_t qr_clamp_u32(uint64_t n)
+{
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
 static inline uint32_t *qr_group_row_blocks(const qr_group *group, uint32_t row)
@@ -187,6 +195,8 @@ uint32_t qr_group_count_evictable(const qr_group *group, const uint32_t *blocks,
 
 /* ---- steps that are the same for all kinds --------------------------------- */
 
+/* The most tokens of the row, lookahead included, for which an allocation changes nothing. */
+uint32_t qr_group_quiet_tokens(const qr_group *group, uint32_t row, uint32_t computed);
 void qr_group_init_row(qr_group *group, uint32_t row);
 void qr_group_keep_hits(qr_group *group, const qr_want *want);
 void qr_group_add_external(qr_group *group, const qr_want *want);

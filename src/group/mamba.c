@@ -25,6 +25,14 @@ static uint32_t mamba_skipped(const qr_group *group, uint32_t computed)
     return computed > 0 ? computed - 1 : 0;
 }
 
+/* Every step may move states. */
+static uint32_t mamba_quiet(const qr_group *group, uint32_t computed)
+{
+    (void)group;
+    (void)computed;
+    return 0;
+}
+
 /* ---- need ------------------------------------------------------------------ */
 
 static bool is_hit_of_this_step(const qr_group *group, const qr_want *want)
@@ -238,6 +246,7 @@ static uint32_t find_state(const qr_group_set *set, const qr_lookup *lookup, uin
 
 const qr_group_ops qr_mamba_ops = {
     .skipped_tokens = mamba_skipped,
+    .quiet_tokens = mamba_quiet,
     .need = mamba_need,
     .allocate = mamba_allocate,
     .remove_skipped = mamba_remove_skipped,

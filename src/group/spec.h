@@ -7,9 +7,9 @@
  *      real page <= page, and page > 0 for every spec that qr_spec_check accepts
  *
  * A resolved spec has its defaults filled in (head_size_v, compress_ratio, the padding that follows
- * from the alignment) and zeros where its kind has no field, so that equal layers have equal fields.
+ * from the alignment) and zeros where its kind has no field: equal layers have equal fields.
  *
- * Sizes saturate at UINT64_MAX, which no memory has: a product that passes 64 bits is never mistaken
+ * Sizes saturate at UINT64_MAX, which no memory has: a product that passes 64 bits is never taken
  * for a small one.
  */
 #ifndef QR_GROUP_SPEC_H

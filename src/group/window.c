@@ -16,6 +16,13 @@ static uint32_t window_skipped(const qr_group *group, uint32_t computed)
     return computed + 1 > window ? computed + 1 - window : 0;
 }
 
+/* Until the window has moved past one more block. */
+static uint32_t window_quiet(const qr_group *group, uint32_t computed)
+{
+    uint64_t skipped = window_skipped(group, computed) / group->block_size;
+    return qr_clamp_u32((skipped + 1) * group->block_size + group->spec.sliding_window - 2);
+}
+
 typedef struct qr_window_run {
     uint32_t first;
     uint32_t end;
@@ -62,6 +69,7 @@ static uint32_t find_window(const qr_group_set *set, const qr_lookup *lookup, ui
 
 const qr_group_ops qr_window_ops = {
     .skipped_tokens = window_skipped,
+    .quiet_tokens = window_quiet,
     .need = qr_group_need,
     .allocate = qr_group_allocate,
     .remove_skipped = qr_group_remove_to,

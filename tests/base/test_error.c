@@ -29,6 +29,10 @@ static const struct {
     {-13, "QUIRE_E_OVERFLOW"},
     {-14, "QUIRE_E_CORRUPT"},
     {-15, "QUIRE_E_UNKNOWN_NAME"},
+    {-16, "QUIRE_E_MIXED"},
+    {-17, "QUIRE_E_MEMORY_LIMIT"},
+    {-18, "QUIRE_E_UNKNOWN_SEQ"},
+    {-19, "QUIRE_E_PREDICTION"},
 };
 
 static void values_are_pinned(void **state)
@@ -73,7 +77,7 @@ static void every_status_has_its_own_sentence(void **state)
 static void unknown_values_have_an_answer(void **state)
 {
     (void)state;
-    static const int VALUES[] = {6, -16, 1000, INT32_MIN, INT32_MAX};
+    static const int VALUES[] = {6, -20, 1000, INT32_MIN, INT32_MAX};
     for (size_t i = 0; i < COUNT(VALUES); i++) {
         assert_string_equal(quire_strerror(VALUES[i]), "unknown status");
         assert_string_equal(quire_status_name(VALUES[i]), "QUIRE_UNKNOWN");

@@ -131,11 +131,12 @@ static void profile_and_quirks_are_combined(void **state)
     quire_hasher_config config = config_of(QUIRE_HASH_SHA256);
     config.profile = QUIRE_PROFILE_VLLM_0_20;
     quire_hasher *hasher = make(&config);
-    assert_int_equal(hasher->quirks, QUIRE_QUIRK(MM_LAST_FEATURE));
+    uint64_t all = hasher->quirks;
+    assert_true(all & QUIRE_QUIRK(MM_LAST_FEATURE));
     quire_hasher_destroy(hasher);
     config.quirks_off = QUIRE_QUIRK(MM_LAST_FEATURE);
     hasher = make(&config);
-    assert_int_equal(hasher->quirks, 0);
+    assert_int_equal(hasher->quirks, all & ~QUIRE_QUIRK(MM_LAST_FEATURE));
     quire_hasher_destroy(hasher);
 }
 
