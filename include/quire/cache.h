@@ -171,6 +171,7 @@ typedef struct quire_allocate_params {
  *      QUIRE_FULL        max_requests have blocks, or max_copies are pending
  *      QUIRE_E_ARGUMENT  nothing to do: num_new_tokens and num_external_computed_tokens are 0; or
  *                        hit blocks for a request that has blocks
+ *      QUIRE_E_STALE_HIT a block of the hit was evicted since, or is another group's
  *      QUIRE_E_RANGE     more tokens than max_model_len, fewer hashes than full blocks, more
  *                        encoder tokens than max_encoder_tokens
  *      QUIRE_E_PREDICTION  where vLLM 0.20.0 would raise, having predicted too few blocks (with

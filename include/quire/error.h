@@ -45,7 +45,8 @@
     X(-16, E_MIXED, "the layers cannot share one group or one page size")                          \
     X(-17, E_MEMORY_LIMIT, "the memory cannot hold one request of the maximum length")             \
     X(-18, E_UNKNOWN_SEQ, "no such sequence: it was freed, or never got blocks")                   \
-    X(-19, E_PREDICTION, "fewer blocks were predicted than are needed, and they are not free")
+    X(-19, E_PREDICTION, "fewer blocks were predicted than are needed, and they are not free")     \
+    X(-20, E_STALE_HIT, "a block of the hit is not cached in its group any more; look up again")
 
 enum quire_status {
 #define QUIRE_X(value, name, sentence) QUIRE_##name = (value),

@@ -38,16 +38,19 @@ uint32_t qr_group_count_evictable(const qr_group *group, const uint32_t *blocks,
     const qr_queue *queue = &group->pool->queue;
     uint32_t count = 0;
     for (uint32_t i = 0; i < n; i++) {
+        if (blocks[i] == QUIRE_NULL_BLOCK)
+            continue;
         if (QR_UNLIKELY(blocks[i] >= queue->num_blocks)) {
             *status = QUIRE_E_UNKNOWN_BLOCK;
             return 0;
         }
-        uint32_t ref_cnt = queue->blocks[blocks[i]].ref_cnt;
-        if (QR_UNLIKELY(ref_cnt > UINT32_MAX / 2)) {
-            *status = QUIRE_E_OVERFLOW;
+        const qr_block *b = &queue->blocks[blocks[i]];
+        if (QR_UNLIKELY(b->key_units * (uint32_t)QR_HASH_UNIT != group->hash_len ||
+                        b->group_id != group->id)) {
+            *status = QUIRE_E_STALE_HIT;
             return 0;
         }
-        count += ref_cnt == 0 && blocks[i] != QUIRE_NULL_BLOCK;
+        count += b->ref_cnt == 0;
     }
     return count;
 }

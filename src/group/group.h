@@ -188,8 +188,8 @@ typedef struct qr_kept {
 } qr_kept;
 
 qr_kept qr_group_kept_hits(const qr_group *group, const qr_want *want);
-/* How many of the blocks have no user, null blocks aside; status is QUIRE_E_UNKNOWN_BLOCK when one
- * is none of the pool's. */
+/* How many of the blocks have no user, null blocks aside. *status is set where one is none of the
+ * pool's, or is not cached in this group. */
 uint32_t qr_group_count_evictable(const qr_group *group, const uint32_t *blocks, uint32_t n,
                                   int *status);
 

@@ -33,6 +33,7 @@ static const struct {
     {-17, "QUIRE_E_MEMORY_LIMIT"},
     {-18, "QUIRE_E_UNKNOWN_SEQ"},
     {-19, "QUIRE_E_PREDICTION"},
+    {-20, "QUIRE_E_STALE_HIT"},
 };
 
 static void values_are_pinned(void **state)
@@ -77,7 +78,7 @@ static void every_status_has_its_own_sentence(void **state)
 static void unknown_values_have_an_answer(void **state)
 {
     (void)state;
-    static const int VALUES[] = {6, -20, 1000, INT32_MIN, INT32_MAX};
+    static const int VALUES[] = {6, -21, 1000, INT32_MIN, INT32_MAX};
     for (size_t i = 0; i < COUNT(VALUES); i++) {
         assert_string_equal(quire_strerror(VALUES[i]), "unknown status");
         assert_string_equal(quire_status_name(VALUES[i]), "QUIRE_UNKNOWN");
