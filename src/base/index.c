@@ -1,7 +1,5 @@
 #include "base/index.h"
 
-#include "base/assert.h"
-
 /* Twice the entries, and at least one slot that stays empty, where every probe ends. */
 static uint32_t capacity_for(uint32_t max_entries)
 {
@@ -29,13 +27,10 @@ void qr_index_clear(qr_index *index)
 
 void qr_index_insert(qr_index *index, uint32_t tag, uint32_t id)
 {
-    qr_assert_internal(id != 0);
-    qr_assert(index->used < index->capacity / 2);
     uint32_t slot = qr_index_home(index, tag);
     while (index->slots[slot].id != 0)
         slot = qr_index_after(index, slot);
-    index->slots[slot] = (qr_slot){.tag = tag, .id = id};
-    index->used++;
+    qr_index_insert_at(index, slot, tag, id);
 }
 
 uint32_t qr_index_find_id(const qr_index *index, uint32_t tag, uint32_t id)

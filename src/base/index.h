@@ -18,6 +18,7 @@
 #define QR_BASE_INDEX_H
 
 #include "base/arena.h"
+#include "base/assert.h"
 #include "base/bits.h"
 
 typedef struct qr_slot {
@@ -68,6 +69,14 @@ static inline uint32_t qr_index_tag(const qr_index *index, uint64_t a, uint64_t 
 
 /* Adds an id that is not in the index. */
 void qr_index_insert(qr_index *index, uint32_t tag, uint32_t id);
+/* The same, where the owner has come to the empty slot at the end of the tag's chain. */
+static inline void qr_index_insert_at(qr_index *index, uint32_t slot, uint32_t tag, uint32_t id)
+{
+    qr_assert_internal(id != 0 && index->slots[slot].id == 0);
+    qr_assert(index->used < index->capacity / 2);
+    index->slots[slot] = (qr_slot){.tag = tag, .id = id};
+    index->used++;
+}
 /* The slot of an id that is in the index under this tag, else QR_NIL. */
 uint32_t qr_index_find_id(const qr_index *index, uint32_t tag, uint32_t id);
 /* Empties a used slot and closes the gap. */

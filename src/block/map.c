@@ -64,11 +64,6 @@ uint32_t qr_map_get(const qr_map *map, qr_key key)
     return find_tagged(map, key, map_tag(map, key));
 }
 
-void qr_map_prefetch_key(const qr_map *map, qr_key key)
-{
-    qr_prefetch_write(&map->index.slots[qr_index_home(&map->index, map_tag(map, key))]);
-}
-
 static inline qr_key key_after(qr_key first, uint32_t i)
 {
     return (qr_key){first.hash + (size_t)i * first.len, first.len, first.group_id};
@@ -116,13 +111,17 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
     return count;
 }
 
-void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
+static void insert_tagged(qr_map *map, qr_key key, uint32_t tag, uint32_t block)
 {
+    qr_index *index = &map->index;
     qr_block *b = &map->blocks[block];
     qr_assert(block != 0 && !qr_block_has_key(b));
     qr_assert(key.len > 0 && key.len <= map->stride && key.len % QR_HASH_UNIT == 0);
-    uint32_t tag = map_tag(map, key);
-    uint32_t first = find_tagged(map, key, tag);
+    uint32_t first = 0;
+    uint32_t slot = qr_index_home(index, tag);
+    for (; index->slots[slot].id != 0 && first == 0; slot = qr_index_after(index, slot))
+        if (index->slots[slot].tag == tag && has_key(map, index->slots[slot].id, key))
+            first = index->slots[slot].id;
     b->tag = tag;
     b->group_id = (uint16_t)key.group_id;
     b->key_units = (uint8_t)(key.len / QR_HASH_UNIT);
@@ -130,7 +129,7 @@ void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
     copy_hash(map->keys + (size_t)block * map->stride, key.hash, key.len);
     if (first == 0) {
         b->dup_next = b->dup_prev = block;
-        qr_index_insert(&map->index, tag, block);
+        qr_index_insert_at(index, slot, tag, block);
         return;
     }
     uint32_t last = map->blocks[first].dup_prev;
@@ -138,6 +137,30 @@ void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
     b->dup_prev = last;
     map->blocks[last].dup_next = block;
     map->blocks[first].dup_prev = block;
+}
+
+void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
+{
+    insert_tagged(map, key, map_tag(map, key), block);
+}
+
+/* Inserts wait for memory as lookups do, and are batched as they are. */
+void qr_map_insert_run(qr_map *map, qr_key first, const uint32_t *blocks, uint32_t n)
+{
+    uint32_t tags[MAX_BATCH];
+    for (uint32_t done = 0; done < n;) {
+        uint32_t batch = n - done < MAX_BATCH ? n - done : MAX_BATCH;
+        qr_key key = key_after(first, done);
+        for (uint32_t i = 0; i < batch; i++) {
+            tags[i] = map_tag(map, key_after(key, i));
+            qr_prefetch_write(&map->index.slots[qr_index_home(&map->index, tags[i])]);
+            qr_prefetch_write(&map->blocks[blocks[done + i]]);
+            qr_prefetch_write(qr_map_hash_of(map, blocks[done + i]));
+        }
+        for (uint32_t i = 0; i < batch; i++, done++)
+            if (blocks[done] != QUIRE_NULL_BLOCK)
+                insert_tagged(map, key_after(key, i), tags[i], blocks[done]);
+    }
 }
 
 bool qr_map_remove(qr_map *map, uint32_t block)

@@ -45,11 +45,11 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
                         uint32_t out_stride);
 /* Gives a block without a key this key, as the last of its ring. */
 void qr_map_insert(qr_map *map, qr_key key, uint32_t block);
+/* For n blocks and keys that lie len bytes apart; null blocks are passed over. */
+void qr_map_insert_run(qr_map *map, qr_key first, const uint32_t *blocks, uint32_t n);
 /* Takes the key from a block that has one; true when another block still has the same key. The
  * key's bytes stay in place until the block gets another. */
 bool qr_map_remove(qr_map *map, uint32_t block);
-/* Asks for what inserting or finding this key will touch. */
-void qr_map_prefetch_key(const qr_map *map, qr_key key);
 /* Takes the keys from all blocks. */
 void qr_map_clear(qr_map *map);
 

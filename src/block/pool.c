@@ -111,12 +111,9 @@ static inline void scout(quire_pool *pool, uint32_t taken)
 
 /* ---- operations ------------------------------------------------------------ */
 
-int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
+/* n blocks from the head. */
+static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
 {
-    if (n >= pool->queue.num_blocks)
-        return QUIRE_E_RANGE;
-    if (n > pool->queue.num_free)
-        return QUIRE_NO_SPACE;
     uint32_t num_cached = 0;
     uint32_t head = qr_queue_head(&pool->queue);
     for (uint32_t i = 0; i < n; i++) {
@@ -137,6 +134,18 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
     for (uint32_t i = 0; num_cached > 0 && i < n; i++)
         if (qr_block_has_key(&pool->queue.blocks[out[i]]))
             forget_key(pool, out[i]);
+}
+
+/* In portions: what one pass over the blocks has fetched, the next one must still find in cache. */
+int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
+{
+    enum { PORTION = 128 };
+    if (n >= pool->queue.num_blocks)
+        return QUIRE_E_RANGE;
+    if (n > pool->queue.num_free)
+        return QUIRE_NO_SPACE;
+    for (uint32_t done = 0; done < n; done += PORTION)
+        take_blocks(pool, n - done < PORTION ? n - done : PORTION, out + done);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
@@ -247,7 +256,6 @@ static int check_uncached(quire_pool *pool, const quire_cache_full_params *p)
         if (err != QUIRE_OK)
             break;
         records[block].mark = true;
-        qr_map_prefetch_key(&pool->map, full_block_key(p, i));
     }
     while (i-- > p->num_cached_blocks)
         records[p->blocks[i]].mark = false;
@@ -284,12 +292,12 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
         err = check_uncached(pool, p);
     if (err != QUIRE_OK)
         return err;
-    for (uint32_t i = p->num_cached_blocks; i < p->num_full_blocks; i++) {
+    uint32_t first = p->num_cached_blocks;
+    uint32_t n = p->num_full_blocks - first;
+    qr_map_insert_run(&pool->map, full_block_key(p, first), p->blocks + first, n);
+    for (uint32_t i = first; i < p->num_full_blocks; i++) {
         uint32_t block = p->blocks[i];
-        if (block == QUIRE_NULL_BLOCK)
-            continue;
-        qr_map_insert(&pool->map, full_block_key(p, i), block);
-        pool->num_cached += pool->queue.blocks[block].ref_cnt == 0;
+        pool->num_cached += block != QUIRE_NULL_BLOCK && pool->queue.blocks[block].ref_cnt == 0;
     }
     publish_counts(pool);
     tell_stored(pool, p);
