@@ -116,7 +116,8 @@ static bool hashing_ok(quire_cache_config *c)
         return true;
     bool divides = divisor % c->hash_block_size == 0;
     bool is_one = c->num_groups > 1 || c->hash_block_size == divisor;
-    return divides && is_one && c->digest_bytes <= QR_MAX_HASH_BYTES &&
+    return divides && is_one && c->digest_bytes % QR_HASH_UNIT == 0 &&
+           c->digest_bytes <= QR_MAX_HASH_BYTES &&
            largest / c->hash_block_size <= QR_MAX_HASH_BYTES / c->digest_bytes;
 }
 

@@ -1,24 +1,45 @@
 /* cache/cache_check.c - the walker: does everything that cache.h and group.h say still hold? */
 #include "cache/cache.h"
 
+/* Two lists name the same numbers, each as often, if sums of the numbers' weights are equal: but
+ * for one chance in 2^64, and without memory to count in. */
+typedef struct qr_tally {
+    uint64_t count;
+    uint64_t weight;
+} qr_tally;
+
+static void tally(qr_tally *t, uint32_t number, uint64_t times)
+{
+    uint64_t w = ((uint64_t)number + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    w = (w ^ w >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    t->count += times;
+    t->weight += (w ^ w >> 32) * times;
+}
+
+static bool is_same_tally(qr_tally a, qr_tally b)
+{
+    return a.count == b.count && a.weight == b.weight;
+}
+
 /* Rows in use and free_rows together name every row once. */
 static bool rows_are_valid(const quire_cache *cache)
 {
+    qr_tally all = {0}, named = {0};
     uint32_t in_use = 0;
-    for (uint32_t row = 0; row < cache->max_requests; row++)
+    for (uint32_t row = 0; row < cache->max_requests; row++) {
+        tally(&all, row, 1);
+        tally(&named, row, cache->row_in_use[row]);
         in_use += cache->row_in_use[row];
+    }
     if (in_use != cache->num_seqs)
         return false;
-    for (uint32_t i = 0; i < cache->max_requests - cache->num_seqs; i++) {
-        uint32_t row = cache->free_rows[i];
-        if (row >= cache->max_requests || cache->row_in_use[row])
-            return false;
-    }
-    return true;
+    for (uint32_t i = 0; i < cache->max_requests - cache->num_seqs; i++)
+        tally(&named, cache->free_rows[i], 1);
+    return is_same_tally(all, named);
 }
 
 /* Adds what the row uses to *users. */
-static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, uint64_t *users)
+static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, qr_tally *users)
 {
     const qr_row *r = &group->rows[row];
     if (!in_use)
@@ -38,12 +59,12 @@ static bool row_is_valid(const qr_group *group, uint32_t row, bool in_use, uint6
         bool key_ok = !qr_block_has_key(b) || b->group_id == group->id;
         if (b->ref_cnt == 0 || !key_ok)
             return false;
-        *users += 1;
+        tally(users, blocks[i], 1);
     }
     return true;
 }
 
-static bool copies_are_valid(const quire_cache *cache, uint64_t *users)
+static bool copies_are_valid(const quire_cache *cache, qr_tally *users)
 {
     const qr_block *records = cache->pool->queue.blocks;
     if (cache->num_copies > cache->max_copies)
@@ -56,7 +77,8 @@ static bool copies_are_valid(const quire_cache *cache, uint64_t *users)
         for (uint32_t j = 0; j < cache->num_copies; j++)
             if (copy.from == cache->copies[j].to || (i != j && copy.to == cache->copies[j].to))
                 return false;
-        *users += 2;
+        tally(users, copy.from, 1);
+        tally(users, copy.to, 1);
     }
     return true;
 }
@@ -65,17 +87,19 @@ bool qr_cache_is_valid(const quire_cache *cache)
 {
     if (!qr_pool_is_valid(cache->pool) || !rows_are_valid(cache))
         return false;
-    uint64_t users = 0;
+    qr_tally users = {0}, references = {0};
     for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
         for (uint32_t row = 0; row < cache->max_requests; row++)
-            if (!row_is_valid(&cache->groups[g], row, cache->row_in_use[row], &users))
+            if (!row_is_valid(group, row, cache->row_in_use[row], &users))
                 return false;
-        users += cache->groups[g].num_sinks;
+        for (uint32_t i = 0; i < group->num_sinks; i++)
+            tally(&users, group->sinks[i], 1);
     }
     if (!copies_are_valid(cache, &users))
         return false;
-    uint64_t references = 0;
     for (uint32_t block = 1; block < cache->pool->queue.num_blocks; block++)
-        references += cache->pool->queue.blocks[block].ref_cnt;
-    return users <= references; /* the rest are touches through the pool */
+        tally(&references, block, cache->pool->queue.blocks[block].ref_cnt);
+    /* More references than users: somebody touches blocks through the pool. */
+    return users.count < references.count || is_same_tally(users, references);
 }
