@@ -242,7 +242,12 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
     if (num_tokens < ((uint64_t)r->num_cached + 1) * group->block_size)
         return;
     uint32_t num_full = num_tokens / group->block_size;
-    quire_cache_full_params p = {.blocks = qr_group_row_blocks(group, row),
+    const uint32_t *blocks = qr_group_row_blocks(group, row);
+    r->is_settled = true;
+    while (r->num_cached < num_full && /* a fork's blocks may have got theirs through the parent */
+           qr_block_has_key(&group->pool->queue.blocks[blocks[r->num_cached]]))
+        r->num_cached++;
+    quire_cache_full_params p = {.blocks = blocks,
                                  .num_cached_blocks = r->num_cached,
                                  .num_full_blocks = num_full,
                                  .hashes = request->hashes,
@@ -255,7 +260,6 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
     int err = qr_pool_cache_full_blocks(group->pool, &p);
     qr_assert(err == QUIRE_OK);
     r->num_cached = num_full;
-    r->is_settled = true;
     if (group->ops->cached != NULL)
         group->ops->cached(group, row, first, num_full);
 }
