@@ -160,7 +160,7 @@ int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *caller
             return QUIRE_E_CONFIG;
         num_sinks += c->groups[g].spec.sink_len / block_size_of(c, g);
     }
-    bool ok = num_sinks < c->num_blocks && hashing_ok(c) && caching_ok(c);
+    bool ok = num_sinks < c->num_blocks && caching_ok(c) && hashing_ok(c);
     return ok ? QUIRE_OK : QUIRE_E_CONFIG;
 }
 
