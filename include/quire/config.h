@@ -42,7 +42,10 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
       "blocks of a sink count as in use, so that reset_prefix_cache never succeeds")               \
     X(7, MAMBA_ALIGN_SHRINK,                                                                       \
       "Mamba in align mode refuses a step that needs fewer blocks than the one before it, as "     \
-      "rejected drafts can cause (vLLM #39562)")
+      "rejected drafts can cause (vLLM #39562)")                                                   \
+    X(8, CHUNK_INSIDE_BLOCK,                                                                       \
+      "where a chunk of local attention begins inside a block, a hit may end in the chunk before " \
+      "without that chunk's blocks")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),

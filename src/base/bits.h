@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define QR_LIKELY(x)   __builtin_expect(!!(x), 1)
+#define QR_NOINLINE    __attribute__((noinline))
 #define QR_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 /* No block, no element: the id that nothing has. */

@@ -214,10 +214,8 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
     parts.sets = qr_arena_take(arena, n, sizeof *parts.sets);
     parts.set_ids = qr_arena_take(arena, n, sizeof *parts.set_ids);
     parts.hits = qr_arena_take(arena, n, sizeof *parts.hits);
-    parts.generations = qr_arena_take(arena, c->max_requests, sizeof *parts.generations);
-    parts.row_in_use = qr_arena_take(arena, c->max_requests, sizeof *parts.row_in_use);
+    parts.row_states = qr_arena_take(arena, c->max_requests, sizeof *parts.row_states);
     parts.free_rows = qr_arena_take(arena, c->max_requests, sizeof *parts.free_rows);
-    parts.quiet_until = qr_arena_take(arena, c->max_requests, sizeof *parts.quiet_until);
     parts.copies = qr_arena_take(arena, c->max_copies, sizeof *parts.copies);
     if (c->enable_caching == QUIRE_ON && has_kind(c, QUIRE_LAYER_MAMBA))
         parts.stamps = qr_arena_take(arena, c->num_blocks, sizeof *parts.stamps);
@@ -360,9 +358,7 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
     for (uint32_t g = 0; g < c->num_groups; g++)
         init_group(cache, c, g, any_flagged);
     for (uint32_t i = 0; i < c->max_requests; i++) {
-        cache->generations[i] = 0;
-        cache->quiet_until[i] = 0;
-        cache->row_in_use[i] = false;
+        cache->row_states[i] = (qr_row_state){0};
         cache->free_rows[i] = c->max_requests - 1 - i; /* row 0 is the first to go */
     }
     if (cache->stamps != NULL)
@@ -381,15 +377,14 @@ uint32_t qr_cache_open_row(quire_cache *cache, quire_seq *seq)
 {
     qr_assert(qr_cache_has_row(cache));
     uint32_t row = cache->free_rows[cache->max_requests - 1 - cache->num_seqs++];
-    cache->row_in_use[row] = true;
-    cache->generations[row]++;
-    cache->quiet_until[row] = 0;
-    *seq = (quire_seq)cache->generations[row] << 32 | (row + 1);
+    qr_row_state *state = &cache->row_states[row];
+    *state = (qr_row_state){.generation = state->generation + 1};
+    *seq = (quire_seq)state->generation << 32 | (row + 1);
     return row;
 }
 
 void qr_cache_close_row(quire_cache *cache, uint32_t row)
 {
-    cache->row_in_use[row] = false;
+    cache->row_states[row].generation++;
     cache->free_rows[cache->max_requests - cache->num_seqs--] = row;
 }

@@ -18,6 +18,11 @@
 #include "cache/event_log.h"
 #include "group/group.h"
 
+typedef struct qr_row_state {
+    uint32_t generation;  /* odd: in use */
+    uint32_t quiet_until; /* allocations of up to so many tokens change nothing */
+} qr_row_state;
+
 struct quire_cache {
     uint32_t magic;
     uint32_t num_groups;
@@ -39,11 +44,9 @@ struct quire_cache {
     qr_group *groups;
     qr_group_set *sets; /* in the order of lookup: full kinds first */
     uint32_t *set_ids;
-    uint32_t **hits;       /* of the last lookup, for each group */
-    uint32_t *generations; /* of each row; 0: never used */
-    bool *row_in_use;
+    uint32_t **hits; /* of the last lookup, for each group */
+    qr_row_state *row_states;
     uint32_t *free_rows;
-    uint32_t *quiet_until; /* of each row: allocations of up to so many tokens change nothing */
     uint32_t *stamps;
     qr_fresh fresh;
 
@@ -74,9 +77,15 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *config);
 static inline uint32_t qr_cache_row_of(const quire_cache *cache, quire_seq seq)
 {
     uint32_t row = (uint32_t)seq - 1;
-    bool ok = row < cache->max_requests && cache->row_in_use[row] &&
-              cache->generations[row] == (uint32_t)(seq >> 32);
+    uint32_t generation = (uint32_t)(seq >> 32);
+    bool ok = row < cache->max_requests && generation % 2 == 1 &&
+              cache->row_states[row].generation == generation;
     return QR_LIKELY(ok) ? row : QR_NIL;
+}
+
+static inline bool qr_cache_row_in_use(const quire_cache *cache, uint32_t row)
+{
+    return cache->row_states[row].generation % 2 == 1;
 }
 
 /* A row, empty in all groups; there is one. */

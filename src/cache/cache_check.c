@@ -28,8 +28,8 @@ static bool rows_are_valid(const quire_cache *cache)
     uint32_t in_use = 0;
     for (uint32_t row = 0; row < cache->max_requests; row++) {
         tally(&all, row, 1);
-        tally(&named, row, cache->row_in_use[row]);
-        in_use += cache->row_in_use[row];
+        tally(&named, row, qr_cache_row_in_use(cache, row));
+        in_use += qr_cache_row_in_use(cache, row);
     }
     if (in_use != cache->num_seqs)
         return false;
@@ -91,7 +91,7 @@ bool qr_cache_is_valid(const quire_cache *cache)
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         for (uint32_t row = 0; row < cache->max_requests; row++)
-            if (!row_is_valid(group, row, cache->row_in_use[row], &users))
+            if (!row_is_valid(group, row, qr_cache_row_in_use(cache, row), &users))
                 return false;
         for (uint32_t i = 0; i < group->num_sinks; i++)
             tally(&users, group->sinks[i], 1);

@@ -203,7 +203,7 @@ static void note_quiet(quire_cache *cache, const qr_want *want)
             qr_group_quiet_tokens(&cache->groups[g], want->row, want->total_computed);
         quiet = of_group < quiet ? of_group : quiet;
     }
-    cache->quiet_until[want->row] = quiet;
+    cache->row_states[want->row].quiet_until = quiet;
 }
 
 static inline bool is_quiet(const quire_cache *cache, const quire_cache_request *request,
@@ -215,17 +215,14 @@ static inline bool is_quiet(const quire_cache *cache, const quire_cache_request 
     uint64_t tokens =
         (uint64_t)request->num_computed_tokens + p->num_new_tokens + p->num_lookahead_tokens;
     return row != QR_NIL && not_plain == 0 && p->new_computed_blocks == NULL &&
-           p->num_new_tokens > 0 && tokens <= cache->quiet_until[row];
+           p->num_new_tokens > 0 && tokens <= cache->row_states[row].quiet_until;
 }
 
-int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
-                            const quire_allocate_params *p, quire_block_span *new_blocks)
+/* Apart, so that the quiet path does not pay for its stack. */
+static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_request *request,
+                                             const quire_allocate_params *p,
+                                             quire_block_span *new_blocks)
 {
-    if (QR_LIKELY(is_quiet(cache, request, p))) {
-        for (uint32_t g = 0; new_blocks != NULL && g < cache->num_groups; g++)
-            new_blocks[g] = (quire_block_span){NULL, 0};
-        return QUIRE_OK;
-    }
     qr_want want;
     int err = read_allocation(cache, request, p, &want);
     if (err == QUIRE_OK)
@@ -251,6 +248,16 @@ int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
         cache_full(cache, request, want.row, tokens_to_cache(&want, request));
     note_quiet(cache, &want);
     qr_assert_expensive(qr_cache_is_valid(cache));
+    return QUIRE_OK;
+}
+
+int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
+                            const quire_allocate_params *p, quire_block_span *new_blocks)
+{
+    if (!is_quiet(cache, request, p))
+        return allocate_with_changes(cache, request, p, new_blocks);
+    for (uint32_t g = 0; new_blocks != NULL && g < cache->num_groups; g++)
+        new_blocks[g] = (quire_block_span){NULL, 0};
     return QUIRE_OK;
 }
 

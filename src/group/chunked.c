@@ -19,16 +19,26 @@ static uint32_t chunk_quiet(const qr_group *group, uint32_t computed)
     return qr_clamp_u32(skipped + group->spec.attention_chunk_size - 1);
 }
 
-/* What is before the chunk counts as a hit without being looked up. */
+/* What is before the chunk counts as a hit without being looked up. Where a chunk begins inside a
+ * block and that block is missing, the rest ends in the chunk before, which then must be there. */
 static uint32_t find_chunk(const qr_group_set *set, const qr_lookup *lookup, uint32_t max_tokens,
                            bool eagle, uint32_t alignment)
 {
     const qr_group *group = &lookup->groups[set->ids[0]];
     qr_assert(!eagle && alignment == group->block_size); /* no such cache is made */
-    uint32_t start = chunk_skipped(group, max_tokens) / group->block_size;
-    uint32_t end = qr_lookup_max_blocks(lookup, group, max_tokens);
-    qr_set_fill_null(set, lookup, start);
-    return start + qr_set_find_run(set, lookup, start, end);
+    for (;;) {
+        uint32_t start_token = chunk_skipped(group, max_tokens);
+        uint32_t start = start_token / group->block_size;
+        uint32_t end = qr_lookup_max_blocks(lookup, group, max_tokens);
+        uint32_t num_hit = qr_set_find_run(set, lookup, start, end);
+        bool is_whole = num_hit > 0 || start * group->block_size == start_token ||
+                        (group->quirks & QUIRE_QUIRK(CHUNK_INSIDE_BLOCK)) != 0;
+        if (is_whole) {
+            qr_set_fill_null(set, lookup, start);
+            return start + num_hit;
+        }
+        max_tokens = start * group->block_size;
+    }
 }
 
 const qr_group_ops qr_chunked_ops = {

@@ -228,12 +228,33 @@ uint32_t qr_group_quiet_tokens(const qr_group *group, uint32_t row, uint32_t com
     uint64_t uncached = ((uint64_t)r->num_cached + 1) * group->block_size - 1;
     if (group->enable_caching && uncached < quiet)
         quiet = uncached;
-    if (group->ops->quiet_tokens != NULL && group->ops->quiet_tokens(group, computed) < quiet)
-        quiet = group->ops->quiet_tokens(group, computed);
-    return qr_clamp_u32(quiet);
+    if (group->ops->quiet_tokens == NULL)
+        return qr_clamp_u32(quiet);
+    uint32_t skipped = skipped_tokens_of(group, computed) / group->block_size;
+    skipped = skipped < r->num_blocks ? skipped : r->num_blocks;
+    bool has_removed =
+        skipped == 0 || qr_group_row_blocks(group, row)[skipped - 1] == QUIRE_NULL_BLOCK;
+    uint32_t unskipped = has_removed ? group->ops->quiet_tokens(group, computed) : 0;
+    return unskipped < quiet ? unskipped : (uint32_t)quiet;
 }
 
 /* ---- keys and the end ------------------------------------------------------ */
+
+/* The next blocks without a key, [*first, *end), from *first on. That is all of them, except where a
+ * fork's blocks have got theirs through another request. */
+static bool find_unkeyed(const qr_group *group, const uint32_t *blocks, uint32_t num_full,
+                         uint32_t *first, uint32_t *end)
+{
+    const qr_block *records = group->pool->queue.blocks;
+    uint32_t i = *first;
+    while (i < num_full && qr_block_has_key(&records[blocks[i]]))
+        i++;
+    *first = i;
+    while (i < num_full && !qr_block_has_key(&records[blocks[i]]))
+        i++;
+    *end = i;
+    return *first < i;
+}
 
 void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *request,
                     uint32_t num_tokens)
@@ -242,14 +263,7 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
     if (num_tokens < ((uint64_t)r->num_cached + 1) * group->block_size)
         return;
     uint32_t num_full = num_tokens / group->block_size;
-    const uint32_t *blocks = qr_group_row_blocks(group, row);
-    r->is_settled = true;
-    while (r->num_cached < num_full && /* a fork's blocks may have got theirs through the parent */
-           qr_block_has_key(&group->pool->queue.blocks[blocks[r->num_cached]]))
-        r->num_cached++;
-    quire_cache_full_params p = {.blocks = blocks,
-                                 .num_cached_blocks = r->num_cached,
-                                 .num_full_blocks = num_full,
+    quire_cache_full_params p = {.blocks = qr_group_row_blocks(group, row),
                                  .hashes = request->hashes,
                                  .hash_len = group->hash_len,
                                  .num_hashes = request->num_hashes / group->hashes_joined,
@@ -257,11 +271,16 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
                                  .block_size = group->block_size,
                                  .request = request->user};
     uint32_t first = r->num_cached;
-    int err = qr_pool_cache_full_blocks(group->pool, &p);
-    qr_assert(err == QUIRE_OK);
+    while (find_unkeyed(group, p.blocks, num_full, &first, &p.num_full_blocks)) {
+        p.num_cached_blocks = first;
+        int err = qr_pool_cache_full_blocks(group->pool, &p);
+        qr_assert(err == QUIRE_OK);
+        if (group->ops->cached != NULL)
+            group->ops->cached(group, row, first, p.num_full_blocks);
+        first = p.num_full_blocks;
+    }
     r->num_cached = num_full;
-    if (group->ops->cached != NULL)
-        group->ops->cached(group, row, first, num_full);
+    r->is_settled = true;
 }
 
 void qr_group_free(qr_group *group, uint32_t row)
