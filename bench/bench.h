@@ -9,8 +9,8 @@
  *                thrown away         value     value             median and spread of the values
  *
  * A pass returns a check value made of the results, and the program prints it, so that no work can
- * be optimised away. For the hash cases it is the end of the chain's last digest: vLLM must get the
- * same from the same tokens.
+ * be optimised away. For the hash cases it is the end of the chain's last digest, for the cache
+ * cases it is made of the block ids that requests got: vLLM must come to the same.
  */
 #ifndef QUIRE_BENCH_BENCH_H
 #define QUIRE_BENCH_BENCH_H
@@ -77,6 +77,8 @@ bench_group bench_pool_group(void);
 bench_group bench_lookup_group(void);
 bench_group bench_hash_group(void);
 bench_group bench_table_group(void);
+bench_group bench_cache_group(void);
+bench_group bench_cache_scale_group(void);
 bench_group bench_scale_group(void);
 
 typedef struct bench_result {
@@ -90,6 +92,8 @@ typedef struct bench_result {
 /* What the scale cases say together: each operation's growth with the pool, and the pool's bytes.
  * Nothing when none of them ran. */
 void bench_scale_summary(const bench_result *results, size_t num_results, bool machine);
+/* The same for one decode token in caches of all sizes. */
+void bench_cache_scale_summary(const bench_result *results, size_t num_results, bool machine);
 
 /* ---- help for cases ----------------------------------------------------- */
 
@@ -135,5 +139,55 @@ void bench_cached_store(bench_cached *cached, uint32_t first, uint32_t count);
 /* A pass: evicts up to 65,536 cached blocks by taking them from the head of the queue, in calls of
  * `batch`; then, not timed, caches and frees them again. */
 uint64_t bench_evict_pass(void *state, bench_timer *timer);
+
+/* ---- caches (fleet.c) --------------------------------------------------- */
+
+#define BENCH_BLOCK_SIZE   16u
+#define BENCH_DIGEST_BYTES 32u
+#define BENCH_DECODE_STEPS 64u
+#define BENCH_MAX_GROUPS   2u
+#define BENCH_CHECK_START  UINT64_C(0xcbf29ce484222325)
+
+typedef struct bench_fleet_config {
+    quire_layer_kind second; /* of the group beside the full one; 0: none */
+    uint32_t num_blocks;
+    uint32_t num_requests;
+    uint32_t shortest; /* tokens of a prompt, drawn between the two */
+    uint32_t longest;
+    uint32_t max_copies;
+} bench_fleet_config;
+
+/* A cache whose pool is full of cached blocks, and requests that run in it. */
+typedef struct bench_fleet {
+    quire_cache *cache;
+    uint32_t num_groups;
+    uint32_t num_requests;
+    uint32_t *prompt_tokens;
+    quire_cache_request *requests;
+    unsigned char *hashes; /* stride bytes for each request */
+    size_t stride;
+    uint64_t random;
+    uint64_t check; /* of the case */
+} bench_fleet;
+
+bench_fleet *bench_fleet_new(const bench_fleet_config *config);
+void bench_fleet_teardown(void *state);
+/* Hashes that nothing has yet. */
+void bench_fleet_hashes(bench_fleet *fleet, unsigned char *hashes, uint32_t count);
+/* Every request new: without blocks, its prompt not in the cache. */
+void bench_fleet_draw(bench_fleet *fleet);
+/* Draws, and computes all prompts. */
+void bench_fleet_start(bench_fleet *fleet);
+/* BENCH_DECODE_STEPS tokens for each request, round robin, all timed. */
+void bench_fleet_decode(bench_fleet *fleet, bench_timer *timer);
+void bench_fleet_stop(bench_fleet *fleet);
+/* Blocks for one request without any, from the cache as far as possible. */
+void bench_fleet_hit(bench_fleet *fleet, quire_cache_request *request);
+/* A case of decoding: a fleet with the check value of its first life, and a pass, a life each. */
+bench_fleet *bench_fleet_decoding(const bench_fleet_config *config);
+uint64_t bench_fleet_decode_pass(void *state, bench_timer *timer);
+/* Check values, of all blocks of all requests, and of some groups' blocks on top of another. */
+uint64_t bench_fleet_check(const bench_fleet *fleet);
+uint64_t bench_check_spans(uint64_t check, const quire_block_span *spans, uint32_t num_groups);
 
 #endif

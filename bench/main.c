@@ -138,7 +138,7 @@ static void print_help(FILE *out)
           "  --machine      tab-separated: name, unit, check value, value of each round\n"
           "\n"
           "Cases are named group/operation/variant, and the groups are pool, evict, lookup, hash,\n"
-          "table and scale; README.md beside the source says what each one measures.\n",
+          "table, cache and scale; README.md beside the source says what each one measures.\n",
           out);
 }
 
@@ -194,8 +194,9 @@ int main(int argc, char **argv)
     if (!parse(argc, argv, &o, &exit_status))
         return exit_status;
 
-    const bench_group groups[] = {bench_pool_group(), bench_lookup_group(), bench_hash_group(),
-                                  bench_table_group(), bench_scale_group()};
+    const bench_group groups[] = {
+        bench_pool_group(),  bench_lookup_group(),      bench_hash_group(), bench_table_group(),
+        bench_cache_group(), bench_cache_scale_group(), bench_scale_group()};
     print_header(&o);
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         for (size_t i = 0; i < groups[g].num_cases && num_results < MAX_CASES; i++) {
@@ -211,5 +212,6 @@ int main(int argc, char **argv)
         return 2;
     }
     bench_scale_summary(results, num_results, o.machine);
+    bench_cache_scale_summary(results, num_results, o.machine);
     return 0;
 }

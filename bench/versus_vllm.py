@@ -8,7 +8,9 @@
 vLLM's side calls vLLM's own classes; Quire's side is `quire_bench --machine`. Rounds alternate (one
 of vLLM, one of Quire, and again), so that whatever else the machine does meets both. Python's
 garbage collector stays on, with the start-up heap frozen: that is how vLLM's engine core runs. Both
-sides hash the same tokens, and the last digest of each must be the same.
+sides hash the same tokens, and the last digest of each must be the same; both give the same
+requests their blocks, and the block ids must be the same. Prefix caching is on, events and stats
+are off.
 
 The exit status is 0 whatever the figures say: a benchmark is not a test. It is 1 when the two sides
 did not do the same work, and 2 when something that is needed is missing.
@@ -22,19 +24,19 @@ import platform
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
-BLOCK_SIZE = 16
+sys.dont_write_bytecode = True
+import vllm_cache
+from vllm_cache import BLOCK_SIZE, Pass, Timer, splitmix
+
 NUM_BLOCKS = 2048
 POOL_BLOCKS = 100_000
 BATCH = 100
 ROUND_NS = 100_000_000
-MASK = (1 << 64) - 1
-
-# A pass does some operations and returns how many, and a check value (or None).
-Pass = Callable[[], tuple[int, str | None]]
+UNIT_NS = {"ns": 1, "us": 1e3, "ms": 1e6}
 
 
 @dataclass
@@ -45,6 +47,7 @@ class Operation:
     case: str  # of quire_bench
     target: float | None  # times faster than vLLM
     make: Callable[[], Pass]  # sets up vLLM's side
+    per: str = "block"  # what one operation is
     vllm_ns: list[float] = field(default_factory=list)
     quire_ns: list[float] = field(default_factory=list)
     vllm_check: str | None = None
@@ -66,13 +69,7 @@ class Operation:
 
 def tokens(count: int) -> list[int]:
     """Token ids by splitmix64 from seed 1, as bench_tokens in cached.c."""
-    state, out = 1, []
-    for _ in range(count):
-        state = (state + 0x9E3779B97F4A7C15) & MASK
-        x = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-        out.append((x ^ (x >> 31)) % 128_000)
-    return out
+    return [x % 128_000 for x in islice(splitmix(1), count)]
 
 
 def make_request(token_ids: list[int]):
@@ -91,10 +88,10 @@ def take_give() -> Pass:
 
     pool = BlockPool(POOL_BLOCKS, True, BLOCK_SIZE)
 
-    def run():
-        for _ in range(100):
-            pool.free_blocks(pool.get_new_blocks(BATCH))
-        return 100 * BATCH, None
+    def run(timer):
+        with timer(100 * BATCH):
+            for _ in range(100):
+                pool.free_blocks(pool.get_new_blocks(BATCH))
 
     return run
 
@@ -115,12 +112,12 @@ def lookup() -> Pass:
     hashes = request.block_hashes[:NUM_BLOCKS]
     spec = FullAttentionSpec(BLOCK_SIZE, num_kv_heads=1, head_size=1, dtype=torch.float32)
 
-    def run():
-        (hit,) = FullAttentionManager.find_longest_cache_hit(
-            hashes, NUM_BLOCKS * BLOCK_SIZE, [0], pool, spec, False, BLOCK_SIZE)
+    def run(timer):
+        with timer(NUM_BLOCKS):
+            (hit,) = FullAttentionManager.find_longest_cache_hit(
+                hashes, NUM_BLOCKS * BLOCK_SIZE, [0], pool, spec, False, BLOCK_SIZE)
         if len(hit) != NUM_BLOCKS:
             raise RuntimeError("vLLM missed a cached block")
-        return NUM_BLOCKS, None
 
     return run
 
@@ -146,12 +143,13 @@ def hash_blocks(algo: str) -> Callable[[], Pass]:
         ids = tokens(NUM_BLOCKS * BLOCK_SIZE)
         blocks = [ids[i:i + BLOCK_SIZE] for i in range(0, len(ids), BLOCK_SIZE)]
 
-        def run():
+        def run(timer):
             prepare_hash(algo)  # NONE_HASH is one global for all algorithms
             parent = None
-            for block in blocks:
-                parent = hash_block_tokens(function, parent, block)
-            return NUM_BLOCKS, parent[-8:].hex()
+            with timer(NUM_BLOCKS):
+                for block in blocks:
+                    parent = hash_block_tokens(function, parent, block)
+            return parent[-8:].hex()
 
         return run
 
@@ -167,9 +165,11 @@ def hash_request(algo: str) -> Callable[[], Pass]:
         hasher = get_request_block_hasher(BLOCK_SIZE, prepare_hash(algo))
         request = make_request(tokens(NUM_BLOCKS * BLOCK_SIZE))
 
-        def run():
+        def run(timer):
             prepare_hash(algo)
-            return NUM_BLOCKS, hasher(request)[-1][-8:].hex()
+            with timer(NUM_BLOCKS):
+                hashes = hasher(request)
+            return hashes[-1][-8:].hex()
 
         return run
 
@@ -177,28 +177,26 @@ def hash_request(algo: str) -> Callable[[], Pass]:
 
 
 def vllm_round(run: Pass, shortest_ns: int) -> tuple[float, str | None]:
-    """Passes until enough time has gone by: nanoseconds per operation, and the last check value."""
-    elapsed = operations = 0
+    """Passes until enough time was timed: nanoseconds per operation, and the last check value."""
+    timer = Timer()
     check = None
-    while elapsed < shortest_ns:
-        start = time.perf_counter_ns()
-        count, check = run()
-        elapsed += time.perf_counter_ns() - start
-        operations += count
-    return elapsed / operations, check
+    while timer.elapsed_ns < shortest_ns:
+        check = run(timer)
+    return timer.elapsed_ns / timer.operations, check
 
 
 # ---- Quire's side ------------------------------------------------------------------------------
 
 
 def quire_round(bench: str, case: str) -> tuple[float, str]:
-    """One case in a process of its own: the median of 5 x 20 ms, as long as vLLM's round."""
+    """One case in a process of its own: the median of 5 x 20 ms, as long as vLLM's round, in ns."""
     command = [bench, "--machine", "--rounds", "5", "--filter", case]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for line in output.splitlines():
         name, *rest = line.split("\t")
         if name == case:
-            return statistics.median(map(float, rest[2:])), rest[1]
+            unit, check, *values = rest
+            return statistics.median(map(float, values)) * UNIT_NS[unit[:2]], check
     raise RuntimeError(f"{bench} has no case {case}")
 
 
@@ -211,8 +209,35 @@ def quire_header(bench: str) -> str:
 # ---- the run -----------------------------------------------------------------------------------
 
 
+def cache_rows() -> list[Operation]:
+    """KVCacheManager and quire_cache: the same requests, the same block ids."""
+    decode, hit = "one decode token, ", "get_computed_blocks of 64k, "
+    computed = vllm_cache.computed_blocks
+    return [
+        Operation(decode + "256 full", "cache/decode/full/256", 200,
+                  vllm_cache.decode("full", 256), "call"),
+        Operation(decode + "1,024 full", "cache/decode/full/1024", 200,
+                  vllm_cache.decode("full", 1024), "call"),
+        Operation(decode + "256 hybrid", "cache/decode/window/256", None,
+                  vllm_cache.decode("window", 256), "call"),
+        Operation(decode + "1,024 hybrid", "cache/decode/window/1024", None,
+                  vllm_cache.decode("window", 1024), "call"),
+        Operation(hit + "full", "cache/computed/full/64k", 60, computed("full"), "call"),
+        Operation(hit + "window", "cache/computed/window/64k", None, computed("window"), "call"),
+        Operation(hit + "Mamba", "cache/computed/mamba/64k", None, computed("mamba"), "call"),
+        Operation("free of 4,097 blocks", "cache/free/64k", 20, vllm_cache.free, "call"),
+        Operation("allocate 4,097 blocks", "cache/allocate/64k", None, vllm_cache.allocate, "call"),
+        Operation("allocate, 4,096 of them hits", "cache/allocate_hit/64k", None,
+                  vllm_cache.allocate_hit, "call"),
+        Operation("can_fit_full_sequence, hits", "cache/can_fit/64k", None, vllm_cache.can_fit,
+                  "call"),
+        Operation("common prefix of 128 blocks", "cache/common_prefix/128", None,
+                  vllm_cache.common_prefix, "call"),
+    ]
+
+
 def operations() -> list[Operation]:
-    rows = [
+    rows = cache_rows() + [
         Operation("take + give back, 100", "pool/take_give/100", 55, take_give),
         Operation("lookup of a cached prefix", "lookup/prefix/2048", 60, lookup),
     ]
@@ -262,23 +287,31 @@ def measure(rows: list[Operation], bench: str, rounds: int) -> None:
             row.quire_ns.append(value)
 
 
+def human(ns: float) -> str:
+    """Three digits or so: 21.3 ns, 6.12 us, 4.10 ms."""
+    for unit, size in reversed(UNIT_NS.items()):
+        if ns >= size or unit == "ns":
+            value = ns / size
+            return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f} {unit}"
+
+
 def spread(values: list[float]) -> str:
-    return f"{min(values):,.1f} .. {max(values):,.1f}"
+    return f"{human(min(values))} .. {human(max(values))}"
 
 
 def print_table(rows: list[Operation]) -> None:
-    form = "{:<28} {:>12} {:>24} {:>12} {:>20} {:>8} {:>7} {:>6}"
-    print(form.format("ns per block", "vLLM median", "min .. max", "Quire median", "min .. max",
-                      "ratio", "target", ""))
+    form = "{:<34} {:<6} {:>9} {:>20} {:>9} {:>20} {:>8} {:>6} {:>6}"
+    print(form.format("operation", "per", "vLLM", "min .. max", "Quire", "min .. max", "ratio",
+                      "target", ""))
     for row in rows:
         target = "-" if row.target is None else f"{row.target:.0f}x"
-        print(form.format(row.name, f"{statistics.median(row.vllm_ns):,.1f}", spread(row.vllm_ns),
-                          f"{statistics.median(row.quire_ns):,.2f}", spread(row.quire_ns),
-                          f"{row.ratio:,.1f}x", target, row.verdict))
+        print(form.format(row.name, row.per, human(statistics.median(row.vllm_ns)),
+                          spread(row.vllm_ns), human(statistics.median(row.quire_ns)),
+                          spread(row.quire_ns), f"{row.ratio:,.1f}x", target, row.verdict))
 
 
 def write_json(path: str, rows: list[Operation], about: dict) -> None:
-    results = [{"operation": row.name, "case": row.case, "vllm_ns": row.vllm_ns,
+    results = [{"operation": row.name, "per": row.per, "case": row.case, "vllm_ns": row.vllm_ns,
                 "quire_ns": row.quire_ns, "ratio": row.ratio, "target": row.target,
                 "verdict": row.verdict} for row in rows]
     with open(path, "w", encoding="utf-8") as file:
@@ -287,7 +320,7 @@ def write_json(path: str, rows: list[Operation], about: dict) -> None:
 
 
 def different(rows: list[Operation]) -> list[str]:
-    """Rows whose two sides came to different digests."""
+    """Rows whose two sides came to different digests or block ids."""
     return [row.name for row in rows
             if row.vllm_check is not None and row.vllm_check != row.quire_check]
 
@@ -296,6 +329,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bench", required=True, help="path of quire_bench")
     parser.add_argument("--rounds", type=int, default=9, help="of each side; at least 7, default 9")
+    parser.add_argument("--only", metavar="WORD", default="",
+                        help="only rows whose case of quire_bench has WORD in its name")
     parser.add_argument("--core", type=int, help="the core to stay on; default the last one")
     parser.add_argument("--json", metavar="FILE", help="write all values there as well")
     args = parser.parse_args()
@@ -315,21 +350,25 @@ def main() -> int:
     except ImportError as error:
         print(f"versus_vllm.py: this interpreter has no vLLM: {error}", file=sys.stderr)
         return 2
-    rows = operations()
+    rows = [row for row in operations() if args.only in row.case]
+    if not rows:
+        print(f"versus_vllm.py: no case has {args.only} in its name", file=sys.stderr)
+        return 2
     about = {"vllm": vllm.__version__, "python": platform.python_version(), "core": core,
              "rounds": args.rounds, "gc": "on, start-up heap frozen",
+             "cache": "prefix caching on, events off, stats off",
              "quire": quire_header(args.bench)}
     measure(rows, args.bench, args.rounds)
     print(f"vLLM {about['vllm']}, CPython {about['python']}, gc {about['gc']}; core {core}; "
-          f"{args.rounds} alternating rounds\n{about['quire']}\n")
+          f"{args.rounds} alternating rounds; {about['cache']}\n{about['quire']}\n")
     print_table(rows)
     if args.json:
         write_json(args.json, rows, about)
     wrong = different(rows)
     if wrong:
-        print("NOT THE SAME DIGESTS: " + ", ".join(wrong), file=sys.stderr)
+        print("NOT THE SAME DIGESTS OR BLOCK IDS: " + ", ".join(wrong), file=sys.stderr)
         return 1
-    print("\nboth sides came to the same digests")
+    print("\nboth sides came to the same digests and block ids")
     return 0
 
 

@@ -10,6 +10,9 @@
  *      quire/pool.h      the pool of KV blocks, and its prefix cache
  *      quire/table.h     from a request's tokens to places in KV memory
  *      quire/layer.h     what one layer of a model keeps for each token
+ *      quire/model.h     from the fields of a model's config.json to its layers
+ *      quire/plan.h      from layers and memory to groups, page sizes and numbers of blocks
+ *      quire/cost.h      bytes and seconds, with a pencil: blocks of a memory, copies, swaps
  *      quire/cache.h     the KV cache: which blocks each request has, group by group
  *
  * The life of a prompt, on one page
@@ -59,10 +62,13 @@
 
 #include "quire/cache.h"
 #include "quire/config.h"
+#include "quire/cost.h"
 #include "quire/error.h"
 #include "quire/hash.h"
 #include "quire/layer.h"
 #include "quire/memory.h"
+#include "quire/model.h"
+#include "quire/plan.h"
 #include "quire/pool.h"
 #include "quire/table.h"
 #include "quire/version.h"

@@ -75,7 +75,7 @@ typedef struct quire_plan_params {
                                     layer, and its group is marked */
     uint32_t block_size;      /* tokens; 0 = the least of all groups, or 16 without groups */
     uint32_t hash_block_size; /* tokens under one hash; 0 = chosen */
-    quire_switch enable_caching; /* default on */
+    quire_switch enable_caching; /* default on, but off with CROSS groups or without groups */
     quire_switch use_connector;  /* default off; on: hashes are used without caching too */
 
     quire_plan_shortage *shortage; /* written when the answer is QUIRE_E_MEMORY_LIMIT; NULL: not */

@@ -39,6 +39,7 @@ typedef struct field {
 #define POOL(name)        FIELD(quire_pool_config, name)
 #define HASHER(name)      FIELD(quire_hasher_config, name)
 #define TABLE(name)       FIELD(quire_table_config, name)
+#define CACHE(name)       FIELD(quire_cache_config, name)
 
 static const field pool_fields[] = {
     {POOL(num_blocks),
@@ -119,6 +120,72 @@ static const field table_fields[] = {
      {{GOOD, 0}, {GOOD, 1}, {MAYBE, INT32_MAX}, {MAYBE, UINT32_MAX}}},
 };
 
+#define SWITCH                                                                                     \
+    {                                                                                              \
+        {GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {BAD, 3},                                                 \
+        {                                                                                          \
+            BAD, UINT32_MAX                                                                        \
+        }                                                                                          \
+    }
+/* Doubles, as their bits: 0, 0.5, 1, 2, -1, not a number. */
+#define PART_GOOD(bits)                                                                            \
+    {                                                                                              \
+        GOOD, UINT64_C(bits)                                                                       \
+    }
+#define PART_BAD(bits)                                                                             \
+    {                                                                                              \
+        BAD, UINT64_C(bits)                                                                        \
+    }
+#define HALF      0x3fe0000000000000
+#define ONE       0x3ff0000000000000
+#define TWO       0x4000000000000000
+#define MINUS_ONE 0xbff0000000000000
+#define NO_NUMBER 0x7ff8000000000000
+
+static const field cache_fields[] = {
+    {CACHE(num_blocks),
+     {{BAD, 0},
+      {GOOD, 1},
+      {GOOD, 2},
+      {MAYBE, QUIRE_MAX_BLOCKS},
+      {BAD, (uint64_t)QUIRE_MAX_BLOCKS + 1},
+      {BAD, UINT32_MAX}}},
+    {CACHE(num_groups), {{GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {BAD, UINT32_MAX}}},
+    {CACHE(max_model_len),
+     {{BAD, 0}, {GOOD, 1}, {GOOD, 5}, {MAYBE, INT32_MAX}, {MAYBE, UINT32_MAX}}},
+    {CACHE(max_num_batched_tokens), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
+    {CACHE(max_encoder_tokens), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
+    {CACHE(max_requests), {{GOOD, 0}, {GOOD, 1}, {MAYBE, INT32_MAX}, {MAYBE, UINT32_MAX}}},
+    {CACHE(hash_block_size),
+     {{GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {GOOD, 4}, {ALONE, 3}, {ALONE, 8}, {ALONE, UINT32_MAX}}},
+    {CACHE(digest_bytes),
+     {{GOOD, 0},
+      {GOOD, 16},
+      {ALONE, 1},
+      {ALONE, 17},
+      {GOOD, 4080},
+      {ALONE, 4096},
+      {ALONE, UINT32_MAX - 15}}},
+    {CACHE(enable_caching), SWITCH},
+    {CACHE(use_eagle), SWITCH},
+    {CACHE(log_stats), SWITCH},
+    {CACHE(track_new_blocks), SWITCH},
+    {CACHE(dcp_world_size), {{GOOD, 0}, {GOOD, 1}, {ALONE, 2}, {ALONE, UINT32_MAX}}},
+    {CACHE(pcp_world_size), {{GOOD, 0}, {GOOD, 1}, {ALONE, 2}, {ALONE, UINT32_MAX}}},
+    {CACHE(profile), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
+    {CACHE(quirks_on), {{GOOD, 0}, {GOOD, 127}, {BAD, UINT64_MAX}}},
+    {CACHE(quirks_off), {{GOOD, 0}, {GOOD, 127}, {BAD, UINT64_MAX}}},
+    {CACHE(watermark),
+     {PART_GOOD(0), PART_GOOD(HALF), PART_GOOD(ONE), PART_BAD(TWO), PART_BAD(MINUS_ONE),
+      PART_BAD(NO_NUMBER)}},
+    {CACHE(admit_below),
+     {PART_GOOD(0), PART_GOOD(HALF), PART_BAD(TWO), PART_BAD(MINUS_ONE), PART_BAD(NO_NUMBER)}},
+    {CACHE(preempt_above),
+     {PART_GOOD(0), PART_GOOD(ONE), PART_BAD(TWO), PART_BAD(MINUS_ONE), PART_BAD(NO_NUMBER)}},
+    {CACHE(max_copies), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
+    {CACHE(event_log_bytes), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
+};
+
 typedef struct fields_of_kind {
     const field *fields;
     size_t count;
@@ -129,6 +196,7 @@ static const fields_of_kind all_fields[] = {
     {pool_fields, sizeof pool_fields / sizeof pool_fields[0]},
     {hasher_fields, sizeof hasher_fields / sizeof hasher_fields[0]},
     {table_fields, sizeof table_fields / sizeof table_fields[0]},
+    {cache_fields, sizeof cache_fields / sizeof cache_fields[0]},
 };
 
 /* ---- trying one --------------------------------------------------------- */

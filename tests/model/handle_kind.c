@@ -224,7 +224,89 @@ static bool table_works(void *handle)
            (view.slot_mapping[0] == 0 || view.slot_mapping[0] == QUIRE_PAD_SLOT);
 }
 
-/* ---- all three ---------------------------------------------------------- */
+/* ---- cache -------------------------------------------------------------- */
+
+enum { CACHE_HASHES = 8, CACHE_DIGEST = 4080 }; /* the longest digest that a config may ask for */
+
+static const quire_group_config cache_groups[] = {
+    {.spec = {.kind = QUIRE_LAYER_FULL,
+              .block_size = 4,
+              .num_kv_heads = 1,
+              .head_size = 8,
+              .dtype = QUIRE_DTYPE_FLOAT16}},
+    {.spec = {.kind = QUIRE_LAYER_SLIDING_WINDOW,
+              .block_size = 4,
+              .num_kv_heads = 1,
+              .head_size = 8,
+              .dtype = QUIRE_DTYPE_FLOAT16,
+              .sliding_window = 6}},
+    {.spec = {.kind = QUIRE_LAYER_MAMBA,
+              .block_size = 4,
+              .states = {{.num_dims = 1, .dims = {16}, .dtype = QUIRE_DTYPE_FLOAT32}}}},
+};
+
+static const quire_cache_config cache_config = {.size = sizeof(quire_cache_config),
+                                                .num_blocks = 12,
+                                                .groups = cache_groups,
+                                                .num_groups = 3,
+                                                .max_model_len = 12,
+                                                .max_requests = 2,
+                                                .digest_bytes = 16,
+                                                .max_copies = 2,
+                                                .event_log_bytes = 64};
+
+static size_t cache_bytes(const void *config)
+{
+    return quire_cache_bytes(config);
+}
+
+static int cache_create(const void *config, const quire_allocator *allocator, void **handle)
+{
+    quire_cache *cache = *handle;
+    int status = quire_cache_create(config, allocator, &cache);
+    *handle = cache;
+    return status;
+}
+
+static int cache_create_in(void *memory, size_t bytes, const void *config, void **handle)
+{
+    quire_cache *cache = *handle;
+    int status = quire_cache_create_in(memory, bytes, config, &cache);
+    *handle = cache;
+    return status;
+}
+
+static void cache_destroy(void *handle)
+{
+    quire_cache_destroy(handle);
+}
+
+/* A request that grows token by token until the blocks or the longest length end it; afterwards
+ * everything is free again. */
+static bool cache_works(void *handle)
+{
+    static const unsigned char hashes[CACHE_HASHES * CACHE_DIGEST];
+    quire_cache *cache = handle;
+    quire_usage before = quire_cache_usage(cache);
+    quire_cache_request r = {
+        .num_tokens = 1, .hashes = hashes, .num_hashes = CACHE_HASHES, .user = NULL};
+    const quire_allocate_params one = {.num_new_tokens = 1, .num_lookahead_tokens = 1};
+    int status = QUIRE_OK;
+    while (status == QUIRE_OK && r.num_computed_tokens < CACHE_HASHES) {
+        status = quire_cache_allocate_slots(cache, &r, &one, NULL);
+        r.num_computed_tokens += status == QUIRE_OK;
+        r.num_tokens += status == QUIRE_OK;
+        if (status == QUIRE_OK && quire_cache_num_seqs(cache) != 1)
+            return false;
+    }
+    if (status != QUIRE_OK && status != QUIRE_NO_SPACE && status != QUIRE_E_RANGE)
+        return false;
+    return quire_cache_check(cache) == QUIRE_OK && quire_cache_free(cache, &r) == QUIRE_OK &&
+           quire_cache_num_seqs(cache) == 0 && quire_cache_check(cache) == QUIRE_OK &&
+           quire_cache_usage(cache).active == before.active;
+}
+
+/* ---- all of them -------------------------------------------------------- */
 
 const handle_kind all_kinds[] = {
     {"pool", &pool_config, sizeof pool_config, offsetof(quire_pool_config, hooks), pool_bytes,
@@ -233,5 +315,8 @@ const handle_kind all_kinds[] = {
      hasher_bytes, hasher_create, hasher_create_in, hasher_destroy, hasher_works},
     {"table", &table_config, sizeof table_config, 0, table_bytes, table_create, table_create_in,
      table_destroy, table_works},
+    {"cache", &cache_config, sizeof cache_config, offsetof(quire_cache_config, hooks), cache_bytes,
+     cache_create, cache_create_in, cache_destroy, cache_works},
 };
+_Static_assert(sizeof(quire_cache_config) <= MAX_CONFIG_BYTES, "tests copy a config by its bytes");
 const size_t num_kinds = sizeof all_kinds / sizeof all_kinds[0];

@@ -1,5 +1,6 @@
-/* model/handle_kind.h - pool, hasher and table behind one face, so that each rule of quire/memory.h
- * is tested once and for all three; and an allocator that counts, refuses and remembers.
+/* model/handle_kind.h - pool, hasher, table and cache behind one face, so that each rule of
+ * quire/memory.h is tested once and for all of them; and an allocator that counts, refuses and
+ * remembers.
  *
  *      ledger    alloc: the n-th call fails, and so does one above max_bytes
  *                free:  must be the same pointer, bytes and alignment as the alloc
@@ -7,6 +8,7 @@
 #ifndef MODEL_HANDLE_KIND_H
 #define MODEL_HANDLE_KIND_H
 
+#include <quire/cache.h>
 #include <quire/pool.h>
 #include <quire/table.h>
 #include <stdbool.h>

@@ -1,11 +1,15 @@
 /* model/test_noalloc.c - after start, nothing allocates.
  *
- *      start: create hasher, pool, table        counted, and known to be above 0
+ *      start: create hasher, pool, table, cache counted, and known to be above 0
  *      ---------------------------------------- the counter is set to 0
  *      a million calls on the pool, with hits, evictions and full pools; hashes of every request;
- *      rows and slots of the table              counted: 0
+ *      rows and slots of the table; then every call of the cache, with forks and copies
+ *                                               counted: 0
  *      ---------------------------------------- one malloc on purpose
  *                                               counted: 1, so the counter does count
+ *
+ * The cache's calls run once more in a process that the kernel ends at the first system call other
+ * than read, write and exit: neither allocation nor lock nor clock goes to the kernel.
  *
  * The program brings its own malloc and its relatives, over a fixed piece of memory; a call of any
  * of them, from the library or from what the library uses, is seen. Sanitizers bring theirs, so the
@@ -25,15 +29,20 @@ int main(void)
 
 #else
 
+#include "noalloc_cache.h"
+
 #include <quire/pool.h>
 #include <quire/table.h>
 
 #include <errno.h>
+#include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- the allocator that counts ------------------------------------------ */
@@ -315,6 +324,61 @@ static bool run(quire_hash_algo algo, uint64_t pool_calls)
            e.waits > 0;
 }
 
+/* ---- the cache ---------------------------------------------------------- */
+
+enum { CACHE_CALLS = 600000, SEALED_CALLS = 200000 };
+
+static bool run_cache(void)
+{
+    static noalloc_cache c;
+    unsigned long before = num_allocations;
+    if (!noalloc_cache_start(&c, 1))
+        return false;
+    unsigned long at_start = num_allocations - before;
+    num_allocations = 0;
+    num_frees = 0;
+    noalloc_cache_run(&c, CACHE_CALLS);
+    unsigned long allocations = num_allocations;
+    unsigned long frees = num_frees;
+    noalloc_cache_print(&c);
+    printf("cache        %lu allocations, %lu frees (%lu at start)\n", allocations, frees,
+           at_start);
+    bool ok = noalloc_cache_did_all(&c);
+    noalloc_cache_end(&c);
+    return ok && allocations == 0 && frees == 0 && at_start > 0;
+}
+
+/* 77 where the kernel, or what stands in for it, cannot seal a process. */
+static void run_sealed(noalloc_cache *c)
+{
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
+        syscall(SYS_exit, 77);
+    noalloc_cache_run(c, SEALED_CALLS);
+    syscall(SYS_exit, c->failures == 0 ? 0 : 1);
+}
+
+static bool run_cache_sealed(void)
+{
+    static noalloc_cache c;
+    int status = 0;
+    if (!noalloc_cache_start(&c, 2))
+        return false;
+    (void)fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        run_sealed(&c);
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return false;
+    noalloc_cache_end(&c);
+    bool is_skipped = WIFEXITED(status) && WEXITSTATUS(status) == 77;
+    bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    printf("cache        %d calls without system calls: %s\n", SEALED_CALLS,
+           is_skipped ? "not tried, processes cannot be sealed here"
+           : ok       ? "yes"
+                      : "NO");
+    return ok || is_skipped;
+}
+
 /* Through a pointer that the compiler cannot see through, or it would leave the call out. */
 static bool counter_counts(void)
 {
@@ -335,7 +399,9 @@ int main(void)
     bool ok = counter_counts();
     for (uint64_t algo = 0; algo < num_algos; algo++)
         ok = run((quire_hash_algo)algo, POOL_CALLS / num_algos + 1) && ok;
+    ok = run_cache() && ok;
     ok = counter_counts() && ok;
+    ok = run_cache_sealed() && ok;
     printf("%s\n", ok ? "0 allocations after start" : "FAILED");
     return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }

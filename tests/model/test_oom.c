@@ -1,4 +1,4 @@
-/* model/test_oom.c - out of memory, too little memory, crooked memory; for pool, hasher and table.
+/* model/test_oom.c - out of memory, too little memory, crooked memory; for every kind of handle.
  *
  *      create      alloc call 1, 2, ... fails, until none does:  QUIRE_E_NOMEM, nothing leaked
  *      create_in   [guard][  every size below the needed one  ][guard]:  QUIRE_E_TOO_SMALL, not a
@@ -204,6 +204,7 @@ static void null_arguments_are_errors(void **state)
     assert_int_equal(quire_pool_create(all_kinds[0].config, NULL, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_hasher_create(all_kinds[1].config, NULL, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_table_create(all_kinds[2].config, NULL, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_cache_create(all_kinds[3].config, NULL, NULL), QUIRE_E_ARGUMENT);
     for (size_t k = 0; k < num_kinds; k++) {
         const handle_kind *kind = &all_kinds[k];
         guarded g = guarded_new(kind->bytes(kind->config));

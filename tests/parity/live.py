@@ -22,7 +22,8 @@ HERE = Path(__file__).resolve().parent
 # kind: (seeds, checks for each, what a check is called)
 PLAN = {"hash": (1000, 24, "vectors"), "queue": (200, 100, "operations"),
         "map": (200, 100, "operations"), "pool": (300, 300, "operations"),
-        "table": (200, 40, "operations")}
+        "table": (200, 40, "operations"), "cache": (3000, 110, "operations"),
+        "plan": (20, 150, "plans")}
 
 
 def parse():

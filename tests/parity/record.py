@@ -3,15 +3,17 @@
 
     record.py KIND --seed N --count M --out FILE [--runs R] [--edges] [--explain]
 
-KIND is hash, queue, map, pool or table. R runs with seeds N, N+1, ... are recorded into one file,
-each until it has M checks. Needs vLLM 0.20.0; QUIRE_VLLM_PLATFORM names the file to run first.
+KIND is hash, queue, map, pool, table, cache or plan. R runs with seeds N, N+1, ... are recorded
+into one file, each until it has M checks (cache: about M). Needs vLLM 0.20.0; QUIRE_VLLM_PLATFORM
+names the file to run first.
 """
 import argparse
 import importlib
 import os
 
 MODULES = {"hash": "record_hash", "queue": "record_blocks", "map": "record_blocks",
-           "pool": "record_pool", "table": "record_table"}
+           "pool": "record_pool", "table": "record_table", "cache": "record_cache",
+           "plan": "record_plan"}
 
 
 def parse():

@@ -1,0 +1,17 @@
+/* api/model_api.c - quire/model.h: argument checks, then one call inward. */
+#include "cache/model.h"
+
+int quire_model_is_known(const char *model_type)
+{
+    return model_type != NULL && qr_model_is_known(model_type);
+}
+
+int quire_model_layers(const quire_model_params *params, quire_layer_spec *layers,
+                       uint32_t capacity, uint32_t *num_layers)
+{
+    quire_model_params p;
+    if (num_layers == NULL || (layers == NULL && capacity > 0))
+        return QUIRE_E_ARGUMENT;
+    int err = qr_model_params_read(&p, params);
+    return err == QUIRE_OK ? qr_model_layers(&p, layers, capacity, num_layers) : err;
+}

@@ -1,0 +1,183 @@
+/* api/plan_api.c - quire/plan.h: argument checks, then one call inward. */
+#include "cache/plan.h"
+#include "cache/plan_memory.h"
+
+static bool plan_ok(const quire_plan *plan)
+{
+    return plan != NULL && plan->magic == QR_PLAN_MAGIC;
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+size_t quire_plan_bytes(const quire_plan_params *params)
+{
+    quire_plan_params p;
+    if (qr_plan_params_read(&p, params) != QUIRE_OK)
+        return 0;
+    qr_arena arena = qr_arena_plan();
+    qr_plan_carve(&arena, &p);
+    return arena.used == SIZE_MAX ? 0 : arena.used;
+}
+
+int quire_plan_create_in(void *memory, size_t bytes, const quire_plan_params *params,
+                         quire_plan **plan)
+{
+    quire_plan_params p;
+    if (memory == NULL || plan == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_plan_params_read(&p, params);
+    if (err == QUIRE_OK)
+        err = qr_arena_fits(memory, bytes, quire_plan_bytes(params));
+    if (err != QUIRE_OK)
+        return err;
+    qr_arena arena = qr_arena_carve(memory, bytes);
+    quire_plan *made = qr_plan_carve(&arena, &p);
+    qr_arena_seal(&arena);
+    err = qr_plan_build(made, &p);
+    if (err == QUIRE_OK)
+        *plan = made;
+    return err;
+}
+
+int quire_plan_create(const quire_plan_params *params, const quire_allocator *allocator,
+                      quire_plan **plan)
+{
+    quire_plan_params p;
+    if (plan == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_plan_params_read(&p, params);
+    if (err != QUIRE_OK)
+        return err;
+    qr_owner owner;
+    err = qr_owner_take(&owner, allocator, quire_plan_bytes(params));
+    if (err != QUIRE_OK)
+        return err;
+    quire_plan *made;
+    err = quire_plan_create_in(owner.memory, owner.bytes, params, &made);
+    if (err != QUIRE_OK) {
+        qr_owner_release(&owner);
+        return err;
+    }
+    made->owner = owner;
+    *plan = made;
+    return QUIRE_OK;
+}
+
+void quire_plan_destroy(quire_plan *plan)
+{
+    if (!plan_ok(plan))
+        return;
+    plan->magic = 0;
+    qr_owner_release(&plan->owner);
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+int quire_plan_get_info(const quire_plan *plan, quire_plan_info *info)
+{
+    if (!plan_ok(plan) || info == NULL)
+        return QUIRE_E_ARGUMENT;
+    *info = (quire_plan_info){.num_groups = plan->num_groups,
+                              .num_workers = plan->num_workers,
+                              .num_blocks = plan->num_blocks,
+                              .max_model_len = plan->limits.max_model_len,
+                              .num_tokens = plan->num_tokens,
+                              .block_size = plan->block_size,
+                              .hash_block_size = plan->hash_block_size};
+    return QUIRE_OK;
+}
+
+int quire_plan_get_group(const quire_plan *plan, uint32_t group, quire_plan_group *out)
+{
+    if (!plan_ok(plan) || out == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (group >= plan->num_groups)
+        return QUIRE_E_RANGE;
+    const qr_plan_group *g = &plan->groups[group];
+    bool differ = plan->shape == QR_PLAN_ONE_TYPE || plan->shape == QR_PLAN_TUPLES;
+    uint64_t page_bytes = differ ? 0 : qr_spec_page_bytes(&g->spec);
+    for (uint32_t i = 0; differ && i < g->layers.count; i++)
+        page_bytes += qr_plan_page_bytes(plan, g->layers.ids[i]);
+    *out = (quire_plan_group){.spec = g->spec,
+                              .layers = g->layers.ids,
+                              .num_layers = g->layers.count,
+                              .page_bytes = page_bytes,
+                              .layers_differ = differ,
+                              .is_eagle = g->is_eagle};
+    return QUIRE_OK;
+}
+
+int quire_plan_get_worker(const quire_plan *plan, uint32_t worker, quire_plan_share *out)
+{
+    if (!plan_ok(plan) || out == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (worker >= plan->num_workers)
+        return QUIRE_E_RANGE;
+    const qr_plan_share *share = &plan->shares[worker];
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < share->num_tensors; i++)
+        used += share->tensors[i].page_bytes * plan->num_blocks;
+    *out = (quire_plan_share){.memory_bytes = share->memory_bytes,
+                              .needed_bytes = share->needed_bytes,
+                              .used_bytes = used,
+                              .max_concurrency = share->max_concurrency,
+                              .num_layers = share->layers.count,
+                              .num_tensors = share->num_tensors};
+    return QUIRE_OK;
+}
+
+int quire_plan_get_worker_group(const quire_plan *plan, uint32_t worker, uint32_t group,
+                                const uint32_t **layers, uint32_t *num_layers)
+{
+    if (!plan_ok(plan) || layers == NULL || num_layers == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (worker >= plan->num_workers || group >= plan->num_groups)
+        return QUIRE_E_RANGE;
+    const qr_layers *part = &plan->shares[worker].parts[group].layers;
+    *layers = part->ids;
+    *num_layers = part->count;
+    return QUIRE_OK;
+}
+
+int quire_plan_get_tensor(const quire_plan *plan, uint32_t worker, uint32_t tensor,
+                          quire_plan_tensor *out)
+{
+    if (!plan_ok(plan) || out == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (worker >= plan->num_workers || tensor >= plan->shares[worker].num_tensors)
+        return QUIRE_E_RANGE;
+    const qr_plan_tensor *t = &plan->shares[worker].tensors[tensor];
+    *out = (quire_plan_tensor){t->page_bytes * plan->num_blocks, t->layers.ids, t->layers.count};
+    return QUIRE_OK;
+}
+
+int quire_plan_get_layer(const quire_plan *plan, uint32_t layer, quire_layer_spec *out)
+{
+    if (!plan_ok(plan) || out == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (layer >= plan->num_layers)
+        return QUIRE_E_RANGE;
+    *out = plan->specs[layer];
+    return QUIRE_OK;
+}
+
+int quire_plan_cache_config(const quire_plan *plan, quire_cache_config *config)
+{
+    if (!plan_ok(plan) || config == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (config->size < sizeof *config)
+        return QUIRE_E_CONFIG;
+    config->num_blocks = plan->num_blocks;
+    config->groups = plan->num_groups > 0 ? plan->group_configs : NULL;
+    config->num_groups = plan->num_groups;
+    config->max_model_len = plan->limits.max_model_len;
+    config->max_num_batched_tokens = plan->limits.max_num_batched_tokens;
+    config->max_encoder_tokens = plan->limits.max_encoder_tokens;
+    /* With one group, the cache's own default is right. */
+    config->hash_block_size = plan->caching && plan->num_groups > 1 ? plan->hash_block_size : 0;
+    config->enable_caching = plan->caching ? QUIRE_ON : QUIRE_OFF;
+    config->use_eagle = plan->use_eagle ? QUIRE_ON : QUIRE_OFF;
+    config->dcp_world_size = plan->dcp_world_size;
+    config->pcp_world_size = plan->pcp_world_size;
+    return QUIRE_OK;
+}

@@ -1,0 +1,366 @@
+#include "cache/plan.h"
+
+#include "base/assert.h"
+#include "base/hooks.h"
+#include "cache/plan_groups.h"
+#include "cache/plan_memory.h"
+#include "cache/plan_tuples.h"
+
+/* ---- params ---------------------------------------------------------------- */
+
+static bool plan_switch_ok(quire_switch value)
+{
+    return (uint32_t)value <= QUIRE_OFF;
+}
+
+static int check_plan_params(const quire_plan_params *p)
+{
+    bool arrays_ok = (p->layers != NULL || p->num_layers == 0) && p->workers != NULL;
+    bool counts_ok = p->num_workers > 0 && p->max_model_len > 0;
+    bool switches_ok = plan_switch_ok(p->auto_fit) && plan_switch_ok(p->hybrid) &&
+                       plan_switch_ok(p->use_eagle) && plan_switch_ok(p->enable_caching) &&
+                       plan_switch_ok(p->use_connector);
+    uint64_t ranks = (uint64_t)p->dcp_world_size * p->pcp_world_size;
+    if (!arrays_ok || !counts_ok || !switches_ok || ranks > UINT32_MAX)
+        return QUIRE_E_CONFIG;
+    for (uint32_t i = 0; i < p->num_layers; i++) {
+        if (qr_spec_check(&p->layers[i]) != QUIRE_OK)
+            return QUIRE_E_CONFIG;
+        if (p->layers[i].kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)
+            return QUIRE_E_CONFIG;
+    }
+    for (uint32_t w = 0; w < p->num_workers; w++)
+        if (p->workers[w].layers == NULL && p->workers[w].num_layers > 0)
+            return QUIRE_E_CONFIG;
+    return QUIRE_OK;
+}
+
+int qr_plan_params_read(quire_plan_params *out, const quire_plan_params *params)
+{
+    int err = qr_config_read(out, sizeof *out, params);
+    if (err != QUIRE_OK)
+        return err;
+    out->dcp_world_size = out->dcp_world_size == 0 ? 1 : out->dcp_world_size;
+    out->pcp_world_size = out->pcp_world_size == 0 ? 1 : out->pcp_world_size;
+    if (out->max_num_batched_tokens == 0)
+        out->max_num_batched_tokens = out->max_model_len;
+    return check_plan_params(out);
+}
+
+/* ---- memory ---------------------------------------------------------------- */
+
+static uint32_t layers_on_worker(const quire_plan_params *p, uint32_t worker)
+{
+    return p->workers[worker].layers == NULL ? p->num_layers : p->workers[worker].num_layers;
+}
+
+/* Each layer is in one tensor. Tuples may have empty ones: at most one for each page size that MLA
+ * layers have, for each layer. */
+static size_t most_tensors(const quire_plan_params *p, uint32_t num_layers)
+{
+    uint32_t num_latent = 0;
+    bool windows = false;
+    for (uint32_t i = 0; i < p->num_layers; i++) {
+        num_latent += p->layers[i].kind == QUIRE_LAYER_MLA;
+        windows = windows || p->layers[i].kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
+    }
+    return windows ? qr_mul_size(num_layers, (size_t)num_latent + 1) : num_layers;
+}
+
+quire_plan *qr_plan_carve(qr_arena *arena, const quire_plan_params *p)
+{
+    quire_plan empty = {0};
+    quire_plan *plan = qr_arena_take(arena, 1, sizeof *plan);
+    quire_plan *to = plan == NULL ? &empty : plan;
+    size_t n = p->num_layers;
+    *to = empty;
+    to->specs = qr_arena_take(arena, n, sizeof *to->specs);
+    to->order.ids = qr_arena_take(arena, n, sizeof *to->order.ids);
+    to->marks = qr_arena_take(arena, n, sizeof *to->marks);
+    to->merges = qr_arena_take(arena, n, sizeof *to->merges);
+    to->groups = qr_arena_take(arena, n, sizeof *to->groups);
+    to->group_layers = qr_arena_take(arena, n, sizeof *to->group_layers);
+    to->group_configs = qr_arena_take(arena, n, sizeof *to->group_configs);
+    to->shares = qr_arena_take(arena, p->num_workers, sizeof *to->shares);
+    for (uint32_t w = 0; w < p->num_workers; w++) {
+        qr_plan_share share = {.memory_bytes = p->workers[w].memory_bytes};
+        uint32_t count = layers_on_worker(p, w);
+        share.layers.ids = qr_arena_take(arena, count, sizeof *share.layers.ids);
+        share.parts = qr_arena_take(arena, n, sizeof *share.parts);
+        share.tensors = qr_arena_take(arena, most_tensors(p, count), sizeof *share.tensors);
+        share.tensor_layers = qr_arena_take(arena, count, sizeof *share.tensor_layers);
+        if (plan != NULL)
+            plan->shares[w] = share;
+    }
+    return plan;
+}
+
+/* ---- building -------------------------------------------------------------- */
+
+uint64_t qr_plan_page_bytes(const quire_plan *plan, uint32_t layer)
+{
+    return qr_spec_page_bytes(&plan->specs[layer]);
+}
+
+/* The layers of one worker, without those that keep nothing. marks: 0 for a layer that no worker
+ * has had, else 1 + the last that had it. */
+static int read_worker(quire_plan *plan, const quire_plan_params *p, uint32_t worker)
+{
+    qr_plan_share *share = &plan->shares[worker];
+    const uint32_t *given = p->workers[worker].layers;
+    uint32_t count = layers_on_worker(p, worker);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t layer = given == NULL ? i : given[i];
+        if (layer >= plan->num_layers || plan->marks[layer] == worker + 1)
+            return QUIRE_E_CONFIG;
+        bool keeps = plan->specs[layer].kind != QUIRE_LAYER_ENCODER_ONLY;
+        if (keeps && plan->marks[layer] == 0)
+            plan->order.ids[plan->order.count++] = layer;
+        if (keeps)
+            share->layers.ids[share->layers.count++] = layer;
+        plan->marks[layer] = worker + 1;
+    }
+    return QUIRE_OK;
+}
+
+static int read_workers(quire_plan *plan, const quire_plan_params *p)
+{
+    memset(plan->marks, 0, plan->num_layers * sizeof *plan->marks);
+    for (uint32_t w = 0; w < plan->num_workers; w++) {
+        int err = read_worker(plan, p, w);
+        if (err != QUIRE_OK)
+            return err;
+    }
+    for (uint32_t i = 0; i < plan->num_layers; i++)
+        if (plan->marks[i] == 0)
+            return QUIRE_E_CONFIG;
+    for (uint32_t w = 0; w < plan->num_workers; w++)
+        if (plan->order.count > 0 && plan->shares[w].layers.count == 0)
+            return QUIRE_E_CONFIG;
+    return QUIRE_OK;
+}
+
+/* The parts of the groups on one worker. */
+static void project_groups(quire_plan *plan, qr_plan_share *share)
+{
+    memset(plan->marks, 0, plan->num_layers * sizeof *plan->marks);
+    for (uint32_t i = 0; i < share->layers.count; i++)
+        plan->marks[share->layers.ids[i]] = 1;
+    uint32_t *at = share->layers.ids; /* the parts take the place of the list, which ends here */
+    for (uint32_t g = 0; g < plan->num_groups; g++) {
+        qr_plan_part *part = &share->parts[g];
+        const qr_layers *group = &plan->groups[g].layers;
+        part->layers = (qr_layers){at, 0};
+        for (uint32_t i = 0; i < group->count; i++)
+            if (plan->marks[group->ids[i]] == 1)
+                part->layers.ids[part->layers.count++] = group->ids[i];
+        part->counted = part->layers.count > 0 ? part->layers : *group;
+        at += part->layers.count;
+    }
+}
+
+static int report_shortage(const quire_plan *plan, const quire_plan_params *p, uint32_t worker)
+{
+    const qr_plan_share *share = &plan->shares[worker];
+    uint32_t len = plan->limits.max_model_len;
+    if (p->shortage != NULL)
+        *p->shortage =
+            (quire_plan_shortage){.worker = worker,
+                                  .memory_bytes = share->memory_bytes,
+                                  .needed_bytes = qr_plan_needed_bytes(plan, share, len),
+                                  .max_model_len = len,
+                                  .fitting_max_len = qr_plan_fitting_len(plan, share, len)};
+    return QUIRE_E_MEMORY_LIMIT;
+}
+
+static int fit_max_model_len(quire_plan *plan, const quire_plan_params *p)
+{
+    uint32_t fitting = plan->limits.max_model_len;
+    for (uint32_t w = 0; w < plan->num_workers; w++) {
+        uint32_t len = qr_plan_fitting_len(plan, &plan->shares[w], plan->limits.max_model_len);
+        if (len == 0)
+            return report_shortage(plan, p, w);
+        fitting = len < fitting ? len : fitting;
+    }
+    plan->limits.max_model_len = fitting;
+    return QUIRE_OK;
+}
+
+static int check_memory(quire_plan *plan, const quire_plan_params *p)
+{
+    if (plan->num_groups == 0)
+        return QUIRE_OK;
+    int err = p->auto_fit == QUIRE_ON ? fit_max_model_len(plan, p) : QUIRE_OK;
+    for (uint32_t w = 0; w < plan->num_workers && err == QUIRE_OK; w++) {
+        qr_plan_share *share = &plan->shares[w];
+        share->needed_bytes = qr_plan_needed_bytes(plan, share, plan->limits.max_model_len);
+        if (share->memory_bytes == 0 || share->needed_bytes > share->memory_bytes)
+            err = report_shortage(plan, p, w);
+    }
+    return err;
+}
+
+/* The blocks that all workers can hold. */
+static int count_blocks(quire_plan *plan, const quire_plan_params *p)
+{
+    uint64_t fewest = UINT64_MAX;
+    for (uint32_t w = 0; w < plan->num_workers; w++) {
+        qr_plan_share *share = &plan->shares[w];
+        uint32_t assigned = 0;
+        for (uint32_t g = 0; g < plan->num_groups; g++)
+            assigned += share->parts[g].layers.count;
+        if (assigned != share->layers.count)
+            return QUIRE_E_MIXED; /* layers that have no place beside latent ones with windows */
+        qr_plan_make_tensors(plan, share);
+        bool override = p->num_blocks_override > 0 && plan->num_groups > 0;
+        uint64_t blocks = override ? p->num_blocks_override : qr_plan_blocks_in_memory(plan, share);
+        if (blocks == 0)
+            return report_shortage(plan, p, w);
+        fewest = blocks < fewest ? blocks : fewest;
+    }
+    if (fewest > UINT32_MAX)
+        return QUIRE_E_RANGE;
+    plan->num_blocks = (uint32_t)fewest;
+    for (uint32_t w = 0; w < plan->num_workers && plan->num_groups > 0; w++)
+        plan->shares[w].max_concurrency = qr_plan_concurrency(plan, &plan->shares[w]);
+    return QUIRE_OK;
+}
+
+/* ---- for the scheduler ----------------------------------------------------- */
+
+static uint64_t gcd_of(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The groups as the scheduler sees them: those of the first worker. */
+static void describe_groups(quire_plan *plan)
+{
+    for (uint32_t g = 0; g < plan->num_groups; g++) {
+        qr_plan_group *group = &plan->groups[g];
+        const qr_plan_part *part = &plan->shares[0].parts[g];
+        if (plan->shape == QR_PLAN_ONE_TYPE || plan->shape == QR_PLAN_TUPLES)
+            group->spec = plan->specs[part->counted.ids[0]];
+        plan->group_configs[g] = (quire_group_config){
+            .spec = group->spec, .is_eagle = group->is_eagle && part->layers.count > 0};
+    }
+}
+
+static int choose_hash_block_size(quire_plan *plan, const quire_plan_params *p, uint64_t common)
+{
+    bool mamba_differs = false;
+    for (uint32_t g = 0; g < plan->num_groups; g++)
+        mamba_differs = mamba_differs || (plan->groups[g].spec.kind == QUIRE_LAYER_MAMBA &&
+                                          plan->groups[g].spec.block_size != p->block_size);
+    plan->hash_block_size = plan->block_size;
+    if (!plan->hashing || mamba_differs)
+        return QUIRE_OK;
+    if (p->hash_block_size > 0 && common % p->hash_block_size != 0)
+        return QUIRE_E_CONFIG;
+    plan->hash_block_size = p->hash_block_size > 0 ? p->hash_block_size : (uint32_t)common;
+    return QUIRE_OK;
+}
+
+/* p->block_size is known here. */
+static int resolve_block_sizes(quire_plan *plan, const quire_plan_params *p)
+{
+    uint64_t block_size = p->block_size;
+    uint64_t common = 0;
+    if (plan->num_groups <= 1) {
+        block_size = qr_mul_u64(block_size, plan->limits.cp_world_size);
+        if (block_size > UINT32_MAX)
+            return QUIRE_E_RANGE;
+        plan->block_size = plan->hash_block_size = (uint32_t)block_size;
+        return QUIRE_OK;
+    }
+    if (plan->limits.cp_world_size > 1)
+        return QUIRE_E_CONFIG;
+    block_size = 1;
+    for (uint32_t g = 0; g < plan->num_groups; g++) {
+        uint64_t of_group = plan->groups[g].spec.block_size;
+        common = gcd_of(common, of_group);
+        block_size = qr_mul_u64(block_size / gcd_of(block_size, of_group), of_group);
+        if (block_size > UINT32_MAX)
+            return QUIRE_E_RANGE;
+    }
+    plan->block_size = (uint32_t)block_size;
+    return choose_hash_block_size(plan, p, common);
+}
+
+/* Keys and values of an encoder's tokens are not found by hashes of the prompt. */
+static bool can_cache(const quire_plan *plan)
+{
+    for (uint32_t g = 0; g < plan->num_groups; g++)
+        if (plan->groups[g].spec.kind == QUIRE_LAYER_CROSS)
+            return false;
+    return plan->num_groups > 0;
+}
+
+static int describe_for_scheduler(quire_plan *plan, const quire_plan_params *params)
+{
+    quire_plan_params p = *params;
+    uint32_t least = UINT32_MAX;
+    plan->caching =
+        p.enable_caching == QUIRE_DEFAULT ? can_cache(plan) : p.enable_caching == QUIRE_ON;
+    plan->hashing = plan->caching || p.use_connector == QUIRE_ON;
+    describe_groups(plan);
+    for (uint32_t g = 0; g < plan->num_groups; g++)
+        if (plan->groups[g].spec.block_size < least)
+            least = plan->groups[g].spec.block_size;
+    if (plan->num_groups > 0)
+        plan->num_tokens =
+            (uint64_t)(plan->num_blocks / plan->num_groups) * least * plan->limits.cp_world_size;
+    if (p.block_size == 0)
+        p.block_size = plan->num_groups > 0 ? least : 16;
+    return resolve_block_sizes(plan, &p);
+}
+
+static void copy_plan_params(quire_plan *plan, const quire_plan_params *p)
+{
+    plan->num_layers = p->num_layers;
+    plan->num_workers = p->num_workers;
+    for (uint32_t i = 0; i < p->num_layers; i++)
+        plan->specs[i] = qr_spec_resolve(&p->layers[i]);
+    plan->limits = (qr_limits){.max_model_len = p->max_model_len,
+                               .max_num_batched_tokens = p->max_num_batched_tokens,
+                               .max_encoder_tokens = p->max_encoder_tokens,
+                               .cp_world_size = p->dcp_world_size * p->pcp_world_size};
+    plan->dcp_world_size = p->dcp_world_size;
+    plan->pcp_world_size = p->pcp_world_size;
+    plan->use_eagle = p->use_eagle == QUIRE_ON;
+}
+
+static bool has_window(const quire_plan *plan)
+{
+    for (uint32_t g = 0; g < plan->num_groups; g++)
+        if (qr_spec_is_window(&plan->groups[g].spec))
+            return true;
+    return false;
+}
+
+int qr_plan_build(quire_plan *plan, const quire_plan_params *p)
+{
+    copy_plan_params(plan, p);
+    int err = read_workers(plan, p);
+    if (err == QUIRE_OK)
+        err = qr_plan_make_groups(plan, p->hybrid != QUIRE_OFF);
+    if (err != QUIRE_OK)
+        return err;
+    for (uint32_t w = 0; w < plan->num_workers; w++)
+        project_groups(plan, &plan->shares[w]);
+    if (p->dcp_world_size > 1 && has_window(plan))
+        return QUIRE_E_CONFIG;
+    err = check_memory(plan, p);
+    if (err == QUIRE_OK)
+        err = count_blocks(plan, p);
+    if (err == QUIRE_OK)
+        err = describe_for_scheduler(plan, p);
+    if (err == QUIRE_OK)
+        plan->magic = QR_PLAN_MAGIC;
+    return err;
+}

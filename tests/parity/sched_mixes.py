@@ -1,0 +1,285 @@
+"""The schedulers that are recorded: a cache, limits, and what their requests bring along.
+
+A mix fixes what its name says; everything else is drawn, so that settings meet each other.
+"""
+import math
+from types import SimpleNamespace
+
+from cache_mixes import Draw, Group
+from sched_world import OrderedSet
+
+from vllm.config.kv_events import KVEventsConfig
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, EncoderDecoderCacheManager
+from vllm.v1.core.sched import scheduler as scheduler_module
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+
+scheduler_module.set = OrderedSet
+scheduler_module.logger.setLevel("CRITICAL")  # it reports each failure that a workload makes
+
+ALGORITHMS = ["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
+
+
+def gemma(d):
+    window = d.window()
+    return [d.full(), window, Group("W", d.size, dict(window.options))]
+
+
+def sizes(d):
+    return d.rng.choice([lambda: [d.full(), d.window(scale=2)],
+                         lambda: [d.full(scale=2), d.window()]])()
+
+
+FULL = {"groups": lambda d: [d.full()]}
+WINDOW = {"groups": lambda d: [d.window()]}
+HYBRID = {"groups": lambda d: [d.full(), d.window()]}
+MAMBA = {"groups": lambda d: [d.full(), d.mamba(2, spec=0)], "mamba": True, "connector": False}
+ASYNC = {"is_async": True}
+DEEP = {"is_async": True, "depth": 3}
+NGRAM = {"spec": (1, 4), "eagle": False}
+EAGLE = {"spec": (1, 4), "eagle": True}
+IMAGES = {"images": 0.7}
+LOADS = {"connector": True, "loads": 0.5, "loads_later": 0.0, "asks_again": 0.0}
+LATER = {"connector": True, "loads": 0.5, "loads_later": 0.8, "asks_again": 0.1}
+TIGHT = {"room": [0.8, 1.0, 1.2]}
+
+# name: settings that are not drawn
+MIXES = {
+    "full": {**FULL},
+    "full-tight": {**FULL, **TIGHT},
+    "full-off": {**FULL, "caching": False},
+    "window": {**WINDOW},
+    "hybrid": {**HYBRID},
+    "gemma": {"groups": gemma},
+    "sizes": {"groups": sizes},
+    "mla": {"groups": lambda d: [d.full("M")]},
+    "chunked-local": {"groups": lambda d: [d.chunked()], "eagle": False},
+    "parallel": {**FULL, "parallel": True},
+    "mamba": {**MAMBA},
+    "mamba-async": {**MAMBA, **ASYNC},
+    "mamba-eagle": {"groups": lambda d: [d.full(), d.mamba(2, spec=d.drafts)], "mamba": True,
+                    "connector": False, **EAGLE},
+    "priority": {"priority": True, **TIGHT},
+    "priority-async": {"priority": True, **ASYNC, **TIGHT},
+    "priority-images": {"priority": True, **IMAGES},
+    "whole-prompts": {"chunked": False},
+    "long-prefill": {"threshold": True},
+    "ngram": {**FULL, **NGRAM},
+    "ngram-off": {**FULL, **NGRAM, "caching": False, **TIGHT},
+    "eagle": {**FULL, **EAGLE},
+    "eagle-hybrid": {**HYBRID, **EAGLE},
+    "draft-model": {**FULL, **NGRAM, "draft_model": True},
+    "async": {**FULL, **ASYNC},
+    "async-tight": {**FULL, **ASYNC, **TIGHT},
+    "async-hybrid": {**HYBRID, **ASYNC},
+    "async-deep": {**FULL, **DEEP},
+    "async-eagle": {**FULL, **ASYNC, **EAGLE},
+    "async-eagle-deep": {**FULL, **DEEP, **EAGLE, **TIGHT},
+    "async-off": {**FULL, **ASYNC, "caching": False},
+    "pipeline": {"is_async": False, "pipeline": True, "depth": 2},
+    "pipeline-deep": {"is_async": False, "pipeline": True, "depth": 3, **TIGHT},
+    "lora": {"loras": True},
+    "lora-async": {"loras": True, **ASYNC},
+    "images": {**IMAGES},
+    "images-whole": {**IMAGES, "whole_images": True},
+    "images-async": {**IMAGES, **ASYNC},
+    "images-eagle": {**IMAGES, **EAGLE},
+    "encoder-decoder": {"groups": lambda d: [d.full(), d.cross()], "caching": False,
+                        "encoder_decoder": True, "images": 1.0, "connector": False,
+                        "sessions": 0.0, "eagle": False},
+    "pooling": {"pooling": 0.6},
+    "grammar": {"grammars": 0.6},
+    "grammar-ngram": {"grammars": 0.6, **NGRAM},
+    "grammar-async": {"grammars": 0.6, **ASYNC},
+    "grammar-async-eagle": {"grammars": 0.6, **ASYNC, **EAGLE},
+    "sessions": {**FULL, "sessions": 0.6},
+    "sessions-async": {**FULL, "sessions": 0.6, **ASYNC},
+    "sessions-images": {**FULL, "sessions": 0.5, **IMAGES},
+    "loads": {**LOADS},
+    "loads-async": {**LOADS, **ASYNC},
+    "loads-later": {**FULL, **LATER},
+    "loads-hybrid": {**HYBRID, **LATER},
+    "loads-priority": {**LATER, "priority": True},
+    "loads-deep": {**FULL, **LATER, **DEEP},
+    "fails-recompute": {**FULL, **LATER, "failures": 0.15, "fails": False},
+    "fails-end": {**FULL, **LATER, "failures": 0.15, "fails": True},
+    "fails-async": {**FULL, **LATER, **ASYNC, "failures": 0.15},
+    "sends": {**LATER, "sends": 0.6},
+    "resets": {"resets": 0.1, "aborts": 0.05},
+    "resets-async": {"resets": 0.1, **ASYNC},
+    "pauses": {"pauses": 0.1},
+    "anything": {},
+    "anything-async": {**ASYNC},
+}
+
+
+class Setup:
+    """One configuration of a mix, drawn."""
+
+    def __init__(self, name, seed, rng):
+        self.name, self.seed, self.rng, self.given = name, seed, rng, MIXES[name]
+        self.draw = Draw(rng)
+        self.draw_drafts()
+        self.draw_groups()
+        self.draw_habits()
+        self.draw_limits()
+        self.draw_num_blocks()
+
+    def choose(self, name, chance):
+        """A switch that the mix fixes, or that is on with this chance."""
+        return bool(self.given.get(name, self.rng.random() < chance))
+
+    def rate(self, name, chance, value):
+        """A rate that the mix fixes, or that is above 0 with this chance."""
+        return self.given.get(name, value if self.rng.random() < chance else 0.0)
+
+    def draw_drafts(self):
+        rng = self.rng
+        self.is_async = self.choose("is_async", 0.35)
+        self.pipeline = self.choose("pipeline", 0.0)
+        self.depth = self.given.get("depth", 2 if self.is_async else 1)
+        first, last = self.given.get("spec", (1, 4) if rng.random() < 0.15 else (0, 0))
+        self.num_spec = rng.randint(first, last)
+        self.eagle = self.num_spec > 0 and self.choose("eagle", 0.5)
+        self.draft_model = self.num_spec > 0 and not self.eagle and self.choose("draft_model", 0.3)
+        self.lookahead = self.num_spec if self.eagle or self.draft_model else 0
+        self.draw.drafts = self.num_spec
+
+    def draw_groups(self):
+        rng, draw = self.rng, self.draw
+        kinds = [FULL] * 5 + [WINDOW, HYBRID]
+        self.groups = self.given.get("groups", rng.choice(kinds)["groups"])(draw)
+        self.mamba = self.given.get("mamba", False)
+        self.caching = self.choose("caching", 0.92)
+        self.dcp = self.pcp = 1
+        if self.given.get("parallel"):
+            self.dcp, self.pcp = rng.choice([(2, 1), (1, 2), (2, 2)])
+        parts = [g.block_size for g in self.groups]
+        self.hash_block_size = math.gcd(*parts) * self.dcp * self.pcp
+        self.block_size = math.lcm(*parts) * self.dcp * self.pcp
+        unit = self.block_size
+        self.max_model_len = max(12, unit * rng.randint(4, max(5, 160 // unit)))
+        self.max_model_len += rng.randrange(unit)
+        self.has_odd_hash_keys = False
+
+    def draw_habits(self):
+        rng = self.rng
+        self.images = self.rate("images", 0.1, 0.3)
+        self.encoder_decoder = self.given.get("encoder_decoder", False)
+        self.sessions = self.rate("sessions", 0.1, 0.2)
+        self.grammars = self.rate("grammars", 0.1, 0.2)
+        self.pooling = self.rate("pooling", 0.08, 0.2)
+        self.loras = rng.randint(1, 3) if self.choose("loras", 0.1) else 0
+        self.salts = rng.random() < 0.2
+        self.connector = not self.encoder_decoder and not self.mamba and self.choose(
+            "connector", 0.12)
+        self.loads = self.given.get("loads", 0.4)
+        self.loads_later = self.given.get("loads_later", rng.choice([0.0, 0.5, 1.0]))
+        self.asks_again = self.given.get("asks_again", rng.choice([0.0, 0.2]))
+        self.failures = self.given.get("failures", 0.0) or (0.05 if rng.random() < 0.2 else 0.0)
+        if not self.connector or len(self.groups) > 1:
+            self.failures = 0.0
+        self.fails = self.choose("fails", 0.5)
+        self.sends = self.given.get("sends", rng.choice([0.0, 0.0, 0.3]))
+        self.aborts = self.rate("aborts", 0.5, 0.03)
+        self.resets = self.rate("resets", 0.3, 0.03)
+        self.pauses = self.rate("pauses", 0.15, 0.03)
+        self.num_clients = rng.choice([1, 1, 2, 3])
+        self.alphabet = rng.choice([2, 3, 6, 12])
+        self.acceptance = rng.choice([0.3, 0.7, 0.95])
+        self.max_output = rng.choice([3, 10, self.max_model_len // 2, self.max_model_len])
+        self.arrivals = rng.choice([0.25, 0.5, 0.8])
+        self.log_stats = rng.random() < 0.85
+        self.finished_sets = rng.random() < 0.4
+        self.algorithm = rng.choice([1, 3] if self.images or self.loras or self.salts
+                                    or self.sessions else [0, 1, 2, 3])
+
+    def draw_limits(self):
+        rng, unit = self.rng, self.block_size
+        self.priority = self.choose("priority", 0.2)
+        self.max_seqs = rng.choice([1, 2, 3, 4, 4, 6, 8, 12])
+        self.batched = rng.choice([unit, 2 * unit + 1, 4 * unit, self.max_model_len,
+                                   2 * self.max_model_len])
+        self.batched = max(self.batched, 2 * unit if self.mamba else 2)
+        self.scheduled = 0
+        if rng.random() < 0.2:
+            self.scheduled = max(self.batched // 2, 1 if not self.mamba else unit)
+        self.chunked = self.choose("chunked", 0.9)
+        if not self.chunked:
+            self.batched, self.scheduled = max(self.batched, self.max_model_len), 0
+        self.threshold = rng.randint(1, 3 * unit) if self.choose("threshold", 0.12) else 0
+        if self.mamba and self.threshold:
+            self.threshold = max(self.threshold, unit)
+        self.reserve = rng.random() < 0.6
+        self.whole_images = self.choose("whole_images", 0.2)
+        self.image_size = rng.randint(1, min(24, self.max_model_len // 2))
+        if self.whole_images:
+            self.image_size = min(self.image_size, self.scheduled or self.batched)
+        self.encoder_budget = self.encoder_size = 0
+        if self.images:
+            self.encoder_budget = self.image_size * rng.choice([1, 1, 2, 4])
+            self.encoder_size = self.image_size * rng.choice([1, 2, 3, 6])
+
+    def draw_num_blocks(self):
+        """Room for the longest request about once: little enough to run out."""
+        rng, whole = self.rng, self.dcp * self.pcp
+        one = sum(-(-self.max_model_len // (g.block_size * whole)) + g.options.get("n", 0)
+                  for g in self.groups if g.kind != "X")
+        one += sum(-(-self.image_size // g.block_size) for g in self.groups if g.kind == "X")
+        room = one * rng.choice(self.given.get("room", [0.8, 1.1, 1.1, 1.5, 2.5, 4.0]))
+        self.num_blocks = max(3, min(240, 2 + int(room) + rng.randint(0, 3)))
+
+    # -- as text, and as vLLM's scheduler
+
+    def line(self):
+        numbers = [self.seed, self.num_blocks, self.max_model_len, self.batched, self.scheduled,
+                   self.max_seqs, self.threshold, self.chunked, self.reserve, self.is_async,
+                   self.depth, self.num_spec, self.lookahead, self.eagle, self.loras,
+                   self.encoder_decoder, self.whole_images, self.encoder_budget,
+                   self.encoder_size, self.image_size, self.priority, self.caching,
+                   self.log_stats, self.finished_sets, self.connector, self.fails, self.pipeline,
+                   self.dcp, self.pcp, self.hash_block_size, self.algorithm, self.alphabet]
+        return " ".join(["sched", self.name, *(str(int(n)) for n in numbers),
+                         *(g.text() for g in self.groups)])
+
+    def vllm_config(self):
+        spec = SimpleNamespace(num_speculative_tokens=self.num_spec, use_eagle=lambda: self.eagle,
+                               uses_draft_model=lambda: self.draft_model)
+        return SimpleNamespace(
+            scheduler_config=SimpleNamespace(
+                max_num_seqs=self.max_seqs, max_num_scheduled_tokens=self.scheduled or None,
+                max_num_batched_tokens=self.batched,
+                policy="priority" if self.priority else "fcfs",
+                long_prefill_token_threshold=self.threshold, enable_chunked_prefill=self.chunked,
+                scheduler_reserve_full_isl=self.reserve, async_scheduling=self.is_async,
+                disable_chunked_mm_input=self.whole_images),
+            cache_config=SimpleNamespace(
+                num_gpu_blocks=self.num_blocks, enable_prefix_caching=self.caching,
+                mamba_cache_mode="align" if self.mamba else "none", block_size=self.block_size),
+            lora_config=SimpleNamespace(max_loras=self.loras) if self.loras else None,
+            kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null"),
+            parallel_config=SimpleNamespace(
+                data_parallel_index=0, decode_context_parallel_size=self.dcp,
+                prefill_context_parallel_size=self.pcp,
+                pipeline_parallel_size=2 if self.pipeline else 1),
+            observability_config=SimpleNamespace(kv_cache_metrics=False,
+                                                 enable_mfu_metrics=False),
+            model_config=SimpleNamespace(is_encoder_decoder=False, max_model_len=self.max_model_len,
+                                         enable_return_routed_experts=False),
+            kv_transfer_config=None, ec_transfer_config=None,
+            speculative_config=spec if self.num_spec else None)
+
+    def make(self, grammars):
+        groups = [KVCacheGroupSpec([f"layer{i}"], g.spec(), g.is_eagle)
+                  for i, g in enumerate(self.groups)]
+        made = (AsyncScheduler if self.is_async else Scheduler)(
+            self.vllm_config(), KVCacheConfig(self.num_blocks, [], groups), grammars,
+            self.block_size, self.hash_block_size,
+            SimpleNamespace(supports_multimodal_inputs=lambda _config: False),
+            self.finished_sets, self.log_stats)
+        made.is_encoder_decoder = self.encoder_decoder
+        made.max_num_encoder_input_tokens = self.encoder_budget
+        kind = EncoderDecoderCacheManager if self.encoder_decoder else EncoderCacheManager
+        made.encoder_cache_manager = kind(cache_size=self.encoder_size)
+        return made

@@ -1,0 +1,199 @@
+"""What surrounds vLLM's Scheduler in a recording: requests, connector, grammar, sets with an order.
+
+Connector and grammar answer from the random numbers of the workload. A call that the scheduler makes
+is noted with its arguments, and both sides compare these notes; an answer that is not the usual one
+is written into the operation's line as CALL:ANSWER, CALL being the number of the call within the
+operation. So the replayer's callbacks answer the same without knowing why.
+
+    m3(16)     matched tokens past 16 of request 3        usual: 0    also: 8, 8a (loaded later), n
+    u3(..;8)   its blocks, and 8 tokens to load           no answer
+    b()        meta data                                  no answer
+    f3(..)     request 3 ends with these blocks           usual: 0    1: they are still being sent
+    c()        the connector's own cache is reset         usual: 0    1: it could not be
+    r3         is its grammar ready                       usual: 1
+    d3         does its grammar advance                   usual: 1
+    t3(1.2)    tokens for the grammar                     usual: 1    0: not accepted
+    v3(1.2)    drafts for the grammar                     usual: all  else how many are allowed
+"""
+from recorder import MASK64, SplitMix
+
+from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
+from vllm.v1.request import RequestStatus
+
+PROMPT, SAMPLED, DRAFT, EMBED = range(4)
+
+
+def draw(seed, kind, a, b):
+    """A number that both languages know."""
+    return SplitMix((seed ^ (kind << 60) ^ (a << 28) ^ b) & MASK64).next()
+
+
+def name_of(number):
+    """The id of a request: numbers, but in another order as text."""
+    return f"{chr(97 + number * 7 % 26)}{number}"
+
+
+def number_of(request_id):
+    return int(request_id[1:])
+
+
+def dotted(numbers):
+    return ".".join(map(str, numbers))
+
+
+class OrderedSet(dict):
+    """Takes the place of `set` in vLLM's scheduler: the order of a set of strings changes from one
+    run of Python to the next, and with it the order in which requests end."""
+
+    def __init__(self, given=()):
+        super().__init__(dict.fromkeys(given))
+
+    def add(self, item):
+        self[item] = None
+
+    def discard(self, item):
+        self.pop(item, None)
+
+    def remove(self, item):
+        del self[item]
+
+    def update(self, given):
+        for item in given:
+            self[item] = None
+
+    def __or__(self, other):
+        return OrderedSet([*self, *other])
+
+    def __ior__(self, other):
+        self.update(other)
+        return self
+
+
+class Params:
+    """Sampling params, as far as the scheduler looks at them."""
+    extra_args = None
+    logprobs = None
+    structured_outputs = None
+
+    def __init__(self, max_tokens, min_tokens=0, eos=None, stops=(), repetition=None, skip=False):
+        self.max_tokens, self.min_tokens = max_tokens, min_tokens
+        self.eos_token_id, self.stop_token_ids = eos, list(stops)
+        self.repetition_detection = repetition
+        self.skip_reading_prefix_cache = skip
+
+
+class Calls:
+    """The calls of one operation, and the answers that are not the usual ones."""
+
+    def __init__(self):
+        self.notes, self.answers = [], []
+
+    def note(self, text, answer, usual):
+        if answer != usual:
+            self.answers.append(f"{len(self.notes)}:{answer}")
+        self.notes.append(text)
+
+    def take(self):
+        notes, answers = self.notes, self.answers
+        self.notes, self.answers = [], []
+        return " ".join(notes), ("~" + ",".join(answers) if answers else "")
+
+
+class Connector(SupportsHMA):
+    """A KV connector whose habits are those of the workload."""
+
+    def __init__(self, rng, calls, setup):
+        self.rng, self.calls, self.setup = rng, calls, setup
+        self.still_loading = set()  # ids of requests that end while they load
+        self.sending = set()        # numbers of those that ended and are still being sent
+
+    def get_num_new_matched_tokens(self, request, num_local):
+        rng, setup = self.rng, self.setup
+        answer, later = 0, False
+        left = request.num_tokens - num_local
+        choice = rng.random()
+        if choice < setup.asks_again:
+            answer = None
+        elif choice < setup.asks_again + setup.loads and left > 1:
+            later = rng.random() < setup.loads_later
+            most = left - (not later)
+            size = setup.groups[0].block_size
+            answer = rng.choice([most, most // size * size, rng.randint(1, most)])
+            later = later and answer > 0
+        shown = "n" if answer is None else f"{answer}{'a' if later else ''}"
+        self.calls.note(f"m{number_of(request.request_id)}({num_local})", shown, "0")
+        return answer, later
+
+    def update_state_after_alloc(self, request, blocks, num_external):
+        number = number_of(request.request_id)
+        self.calls.note(f"u{number}({spans(blocks.get_block_ids())};{num_external})", "", "")
+
+    def build_connector_meta(self, _output):
+        self.calls.note("b()", "", "")
+
+    def request_finished_all_groups(self, request, block_ids):
+        number = number_of(request.request_id)
+        is_loading = request.request_id in self.still_loading
+        delays = not is_loading and self.rng.random() < self.setup.sends
+        if delays:
+            self.sending.add(number)
+        self.calls.note(f"f{number}({spans(block_ids)})", int(delays), 0)
+        return delays, None
+
+    def reset_cache(self):
+        failed = self.rng.random() < 0.3
+        self.calls.note("c()", int(failed), 0)
+        return not failed
+
+    def update_connector_output(self, _output):
+        pass
+
+    def take_events(self):
+        return ()
+
+
+def spans(groups):
+    """Block ids of all groups."""
+    return ";".join(",".join(map(str, ids)) or "-" for ids in groups) or "."
+
+
+class Grammar:
+    """The structured-output part of one request: compiled after some questions."""
+
+    def __init__(self, manager, request):
+        self.manager, self.request = manager, request
+        self.number = number_of(request.request_id)
+
+    @property
+    def grammar(self):
+        if self.request.status != RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+            return self
+        is_ready = self.manager.rng.random() < 0.5
+        self.manager.calls.note(f"r{self.number}", int(is_ready), 1)
+        return self if is_ready else None
+
+    def accept_tokens(self, _id, tokens):
+        accepts = self.manager.rng.random() < 0.97
+        self.manager.calls.note(f"t{self.number}({dotted(tokens)})", int(accepts), 1)
+        return accepts
+
+    def validate_tokens(self, tokens):
+        allowed = len(tokens)
+        if tokens and self.manager.rng.random() < 0.4:
+            allowed = self.manager.rng.randint(0, len(tokens))
+        self.manager.calls.note(f"v{self.number}({dotted(tokens)})", allowed, len(tokens))
+        return tokens[:allowed]
+
+
+class GrammarManager:
+    """Stands for vLLM's StructuredOutputManager."""
+
+    def __init__(self, rng, calls):
+        self.rng, self.calls = rng, calls
+
+    def should_advance(self, request):
+        if not request.use_structured_output:
+            return False
+        advances = self.rng.random() < 0.85
+        self.calls.note(f"d{number_of(request.request_id)}", int(advances), 1)
+        return advances
