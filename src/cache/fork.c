@@ -8,8 +8,8 @@
  *
  * Until the copies are taken, 9 and 4 have one user more, the pending copy: neither can be given to
  * somebody else. A source is never the target of another pending copy: a copy of 4 made in the same
- * step has 9 as its source, which holds the same content. The parent, left alone with 9, writes into
- * it: the copy was made before.
+ * step has 9 as its source, which holds the same content. The parent, left alone with 9, writes
+ * into it: the copy was made before.
  */
 #include "cache/cache.h"
 

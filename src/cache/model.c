@@ -1,5 +1,6 @@
 #include "cache/model.h"
 
+#include "base/assert.h"
 #include "base/hooks.h"
 #include "group/spec.h"
 
@@ -296,6 +297,7 @@ static int fit_state_in_page(quire_model_params *p, quire_layer_spec *state)
     uint64_t state_bytes = qr_spec_page_bytes(state);
     if (token_bytes == 0 || state_bytes == 0 || p->max_model_len == 0)
         return QUIRE_E_CONFIG;
+    qr_assert(p->block_size > 0 && p->mamba_block_size > 0); /* defaults are filled in */
     uint32_t unit = p->kernel_block_size > p->block_size ? p->kernel_block_size : p->block_size;
     bool all = p->mamba_mode == QUIRE_MAMBA_MODE_ALL;
     uint64_t tokens = round_up_to(qr_cdiv_u64(state_bytes, token_bytes),
@@ -307,7 +309,7 @@ static int fit_state_in_page(quire_model_params *p, quire_layer_spec *state)
     state->block_size = all                                       ? (uint32_t)tokens
                         : p->mamba_mode == QUIRE_MAMBA_MODE_ALIGN ? p->block_size
                                                                   : p->max_model_len;
-    uint64_t page = p->block_size * token_bytes;
+    uint64_t page = qr_mul_u64(p->block_size, token_bytes);
     state->page_size_padded = page == state_bytes ? 0 : page;
     state->mamba_mode = p->mamba_mode;
     state->num_speculative_blocks = p->num_speculative_tokens;

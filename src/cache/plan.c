@@ -77,7 +77,7 @@ quire_plan *qr_plan_carve(qr_arena *arena, const quire_plan_params *p)
     to->specs = qr_arena_take(arena, n, sizeof *to->specs);
     to->order.ids = qr_arena_take(arena, n, sizeof *to->order.ids);
     to->marks = qr_arena_take(arena, n, sizeof *to->marks);
-    to->merges = qr_arena_take(arena, n, sizeof *to->merges);
+    to->merges = qr_arena_take(arena, n, sizeof(const quire_layer_spec *));
     to->groups = qr_arena_take(arena, n, sizeof *to->groups);
     to->group_layers = qr_arena_take(arena, n, sizeof *to->group_layers);
     to->group_configs = qr_arena_take(arena, n, sizeof *to->group_configs);
@@ -194,7 +194,7 @@ static int check_memory(quire_plan *plan, const quire_plan_params *p)
     for (uint32_t w = 0; w < plan->num_workers && err == QUIRE_OK; w++) {
         qr_plan_share *share = &plan->shares[w];
         share->needed_bytes = qr_plan_needed_bytes(plan, share, plan->limits.max_model_len);
-        if (share->memory_bytes == 0 || share->needed_bytes > share->memory_bytes)
+        if (share->needed_bytes > share->memory_bytes)
             err = report_shortage(plan, p, w);
     }
     return err;
@@ -206,12 +206,14 @@ static int count_blocks(quire_plan *plan, const quire_plan_params *p)
     uint64_t fewest = UINT64_MAX;
     for (uint32_t w = 0; w < plan->num_workers; w++) {
         qr_plan_share *share = &plan->shares[w];
-        uint32_t assigned = 0;
-        for (uint32_t g = 0; g < plan->num_groups; g++)
-            assigned += share->parts[g].layers.count;
-        if (assigned != share->layers.count)
-            return QUIRE_E_MIXED; /* layers that have no place beside latent ones with windows */
+        uint32_t placed = 0;
         qr_plan_make_tensors(plan, share);
+        for (uint32_t i = 0; i < share->num_tensors; i++)
+            placed += share->tensors[i].layers.count;
+        /* Beside latent layers with windows, others have no place; nor have windows whose page size
+         * none of the worker's full latent layers has. */
+        if (placed != share->layers.count)
+            return QUIRE_E_MIXED;
         bool override = p->num_blocks_override > 0 && plan->num_groups > 0;
         uint64_t blocks = override ? p->num_blocks_override : qr_plan_blocks_in_memory(plan, share);
         if (blocks == 0)

@@ -210,6 +210,7 @@ static int group_by_pages(quire_plan *plan)
     plan->shape = QR_PLAN_PAGES;
     mark_equal_layers(plan);
     uint32_t group_size = choose_group_size(plan);
+    qr_assert(group_size > 0);
     for (uint32_t i = 0; i < plan->order.count && err == QUIRE_OK; i++)
         if (plan->marks[i] == i)
             err = split_kind(plan, i, (uint32_t)qr_cdiv_u64(count_marks(plan, i), group_size));

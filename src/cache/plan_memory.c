@@ -197,5 +197,6 @@ uint64_t qr_plan_blocks_in_memory(const quire_plan *plan, const qr_plan_share *s
                            qr_plan_tuple_bytes(plan, share->parts[0].counted));
     else
         bytes = qr_mul_u64(largest_part(plan, share), qr_plan_part_page_bytes(plan, share, 0));
+    qr_assert(bytes > 0);
     return share->memory_bytes / bytes;
 }

@@ -89,6 +89,7 @@ static uint32_t choose_num_tuples(quire_plan *plan)
         most = counts[num_kinds] > most ? counts[num_kinds] : most;
         num_kinds++;
     }
+    qr_assert(least > 0); /* group 0 is not empty */
     uint32_t best = least;
     uint64_t best_padding = UINT64_MAX;
     for (uint32_t d = least; d <= most; d++) {

@@ -240,8 +240,8 @@ uint32_t qr_group_quiet_tokens(const qr_group *group, uint32_t row, uint32_t com
 
 /* ---- keys and the end ------------------------------------------------------ */
 
-/* The next blocks without a key, [*first, *end), from *first on. That is all of them, except where a
- * fork's blocks have got theirs through another request. */
+/* The next blocks without a key, [*first, *end), from *first on. That is all of them, except where
+ * a fork's blocks have got theirs through another request. */
 static bool find_unkeyed(const qr_group *group, const uint32_t *blocks, uint32_t num_full,
                          uint32_t *first, uint32_t *end)
 {

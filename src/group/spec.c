@@ -151,7 +151,7 @@ static uint64_t filled_page(const quire_layer_spec *spec)
 {
     uint64_t bytes = real_page(spec);
     if (spec->kind != QUIRE_LAYER_MAMBA && has_scales(spec))
-        bytes = qr_add_u64(bytes, heads_bytes(spec, 2 * SCALE_BYTES));
+        bytes = qr_add_u64(bytes, heads_bytes(spec, UINT64_C(2) * SCALE_BYTES));
     return bytes;
 }
 

@@ -51,6 +51,75 @@ quire_group_config kit_cross(uint32_t block_size)
     return attention(QUIRE_LAYER_CROSS, block_size);
 }
 
+uint32_t kit_draw_groups(uint64_t *random, uint32_t size, quire_group_config *groups)
+{
+    quire_mamba_mode mode = (quire_mamba_mode)unit_random_below(random, 3);
+    switch (unit_random_below(random, 10)) {
+    case 0:
+        groups[0] = kit_full(size);
+        return 1;
+    case 1:
+        groups[0] = kit_window(size, 1 + unit_random_below(random, 9));
+        return 1;
+    case 2:
+        groups[0] = kit_chunked(size, 1 + unit_random_below(random, 9));
+        return 1;
+    case 3:
+        groups[0] = kit_mamba(size, mode, unit_random_below(random, 3));
+        return 1;
+    case 4:
+        groups[0] = kit_sink(size, size * (1 + unit_random_below(random, 2)));
+        return 1;
+    case 5:
+        groups[0] = kit_full(size);
+        groups[1] = kit_cross(size);
+        return 2;
+    case 6:
+        groups[0] = kit_full(size);
+        groups[1] = kit_mamba(size, mode, unit_random_below(random, 3));
+        return 2;
+    case 7:
+        groups[0] = kit_full(size);
+        groups[1] = kit_window(2 * size, 1 + unit_random_below(random, 9));
+        groups[2] = kit_full(size);
+        groups[2].spec.head_size = 16;
+        return 3;
+    case 8:
+        groups[0] = kit_window(size, 2 + unit_random_below(random, 3));
+        groups[1] = kit_window(size, 6 + unit_random_below(random, 3));
+        return 2;
+    default:
+        groups[0] = kit_chunked(size, 2 * size);
+        groups[1] = kit_full(size);
+        groups[2] = kit_mamba(size, mode, 1);
+        return 3;
+    }
+}
+
+static void keep_if_allowed(quire_cache_config *config, const quire_cache_config *before)
+{
+    if (quire_cache_bytes(config) == 0)
+        *config = *before;
+}
+
+void kit_draw_switches(uint64_t *random, quire_cache_config *config)
+{
+    config->enable_caching = QUIRE_OFF;
+    assert_true(quire_cache_bytes(config) > 0);
+    quire_cache_config before = *config;
+    if (unit_random_below(random, 4) > 0)
+        config->enable_caching = QUIRE_ON;
+    keep_if_allowed(config, &before);
+    before = *config;
+    if (unit_random_below(random, 3) == 0)
+        config->use_eagle = QUIRE_ON;
+    keep_if_allowed(config, &before);
+    before = *config;
+    if (unit_random_below(random, 3) == 0)
+        config->dcp_world_size = 2;
+    keep_if_allowed(config, &before);
+}
+
 /* ---- a cache ------------------------------------------------------------ */
 
 quire_cache_config kit_config(const quire_group_config *groups, uint32_t num_groups,

@@ -42,6 +42,11 @@ quire_group_config kit_mamba(uint32_t block_size, quire_mamba_mode mode, uint32_
 quire_group_config kit_sink(uint32_t block_size, uint32_t sink_len);
 quire_group_config kit_cross(uint32_t block_size);
 
+/* A mix of one to three groups with blocks of `size` tokens, of every kind and mode there is. */
+uint32_t kit_draw_groups(uint64_t *random, uint32_t size, quire_group_config *groups);
+/* Caching, EAGLE and context parallelism, at random, as far as the groups allow. */
+void kit_draw_switches(uint64_t *random, quire_cache_config *config);
+
 /* num_blocks blocks, max_model_len KIT_MAX_TOKENS, digests of KIT_DIGEST bytes. */
 quire_cache_config kit_config(const quire_group_config *groups, uint32_t num_groups,
                               uint32_t num_blocks);

@@ -22,7 +22,8 @@ static quire_group_config make_group(char letter, uint32_t block_size, const uin
     case 'V':
         return kit_window(block_size, windows[1]);
     case 'C':
-        return kit_chunked(block_size, windows[0] * block_size);
+        /* Chunks of whole blocks, as models have them, or such that begin inside one. */
+        return kit_chunked(block_size, windows[1] % 2 == 0 ? windows[0] * block_size : windows[0]);
     case 'M':
         return kit_mamba(block_size, QUIRE_MAMBA_MODE_NONE, 0);
     default:
@@ -63,6 +64,8 @@ void cache_mix_make(uint32_t n, uint64_t *random, cache_mix *mix)
     mix->config.max_model_len = 6 + unit_random_below(random, NAIVE_TOKENS - 6);
     mix->config.max_requests = 1 + unit_random_below(random, NAIVE_SEQS + 1);
     mix->config.log_stats = QUIRE_ON;
+    if (unit_random_below(random, 4) == 0)
+        mix->config.watermark = unit_random_below(random, 2) == 0 ? 0.125 : 0.3;
     if (unit_random_below(random, 2) == 0)
         mix->config.max_num_batched_tokens = 1 + unit_random_below(random, 16);
     if (mix->num_groups > 1 && unit_random_below(random, 4) == 0)

@@ -40,6 +40,7 @@ void naive_cache_init(naive_cache *cache, const quire_cache_config *config,
                                         : config->max_model_len;
     cache->max_requests = config->max_requests;
     cache->hash_block_size = hash_block_size;
+    cache->watermark = (uint32_t)(config->watermark * (double)config->num_blocks);
     cache->enable_caching = config->enable_caching != QUIRE_OFF;
     cache->use_eagle = config->use_eagle == QUIRE_ON;
     quire_pool_config pool = QUIRE_POOL_CONFIG_INIT;
@@ -341,6 +342,9 @@ int naive_cache_allocate(naive_cache *cache, uint32_t seq, const quire_cache_req
         take_external(cache, s, params, computed);
     }
     take_new(cache, s, slots, new_blocks);
+    uint32_t num_free = naive_pool_get_num_free_blocks(&cache->pool);
+    if (is_new && num_free < cache->watermark)
+        cache->short_by += cache->watermark - num_free;
     if (cache->short_by > 0)
         return put_back(cache, &before, log_len, log_events, QUIRE_NO_SPACE);
     if (is_new && naive_cache_num_seqs(cache) == cache->max_requests)
@@ -373,7 +377,7 @@ int naive_cache_can_fit(const naive_cache *cache, uint32_t seq, const quire_cach
     const naive_seq *s = &cache->seqs[seq];
     uint32_t computed = request->num_computed_tokens + params->num_new_computed_tokens +
                         params->num_external_computed_tokens;
-    uint32_t wanted = 0;
+    uint32_t wanted = s->used ? 0 : cache->watermark;
     if (must_wait(cache, params))
         return QUIRE_NO_SPACE;
     for (uint32_t g = 0; g < cache->num_groups; g++) {

@@ -52,6 +52,7 @@ typedef struct naive_cache {
     uint32_t max_num_batched_tokens;
     uint32_t max_requests;
     uint32_t hash_block_size;
+    uint32_t watermark; /* blocks that a new request must leave free */
     bool enable_caching;
     bool use_eagle; /* single groups only */
     naive_seq seqs[NAIVE_SEQS];

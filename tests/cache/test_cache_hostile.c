@@ -30,6 +30,7 @@ typedef struct victim {
     uint32_t block_size;
     kit_request live[MAX_LIVE]; /* requests that have blocks, seq 0: a free place */
     quire_seq gone;
+    quire_profile profile;
     quire_block ids[KIT_MAX_GROUPS][KIT_MAX_TOKENS];
     quire_block_span hit[KIT_MAX_GROUPS];
 } victim;
@@ -65,61 +66,13 @@ static uint32_t mostly_zero(const victim *v)
 
 /* ---- caches ------------------------------------------------------------------ */
 
-static uint32_t draw_groups(quire_group_config *groups, uint32_t size, bool *can_cache)
-{
-    quire_mamba_mode mode = (quire_mamba_mode)below(3);
-    *can_cache = true;
-    switch (below(10)) {
-    case 0:
-        groups[0] = kit_full(size);
-        return 1;
-    case 1:
-        groups[0] = kit_window(size, 1 + below(9));
-        return 1;
-    case 2:
-        groups[0] = kit_chunked(size, 1 + below(9));
-        return 1;
-    case 3:
-        groups[0] = kit_mamba(size, mode, below(3));
-        return 1;
-    case 4:
-        groups[0] = kit_sink(size, size * (1 + below(2)));
-        return 1;
-    case 5:
-        groups[0] = kit_full(size);
-        groups[1] = kit_cross(size);
-        *can_cache = false;
-        return 2;
-    case 6:
-        groups[0] = kit_full(size);
-        groups[1] = kit_mamba(size, mode, below(3));
-        return 2;
-    case 7:
-        groups[0] = kit_full(size);
-        groups[1] = kit_window(2 * size, 1 + below(9));
-        groups[2] = kit_full(size);
-        groups[2].spec.head_size = 16;
-        return 3;
-    case 8:
-        groups[0] = kit_window(size, 2 + below(3));
-        groups[1] = kit_window(size, 6 + below(3));
-        return 2;
-    default:
-        groups[0] = kit_chunked(size, 2 * size);
-        groups[1] = kit_full(size);
-        groups[2] = kit_mamba(size, mode, 1);
-        return 3;
-    }
-}
-
 static void open_victim(victim *v)
 {
     quire_group_config groups[KIT_MAX_GROUPS];
-    bool can_cache;
     memset(v, 0, sizeof *v);
     v->block_size = 1 + below(4);
     v->num_blocks = 4 + below(36);
-    uint32_t n = draw_groups(groups, v->block_size, &can_cache);
+    uint32_t n = kit_draw_groups(&dice, v->block_size, groups);
     quire_cache_config config = kit_config(groups, n, v->num_blocks);
     config.max_model_len = MAX_LEN;
     config.max_requests = 1 + below(MAX_LIVE);
@@ -129,9 +82,9 @@ static void open_victim(victim *v)
     config.event_log_bytes = below(2) * 300;
     config.log_stats = below(2) == 0 ? QUIRE_ON : QUIRE_OFF;
     config.track_new_blocks = below(2) == 0 ? QUIRE_ON : QUIRE_OFF;
-    config.enable_caching = can_cache && below(4) > 0 ? QUIRE_ON : QUIRE_OFF;
-    config.profile = (quire_profile)below(2);
+    config.profile = v->profile = (quire_profile)below(2);
     config.quirks_off = QUIRE_QUIRK(TRIM_ON_FAILURE); /* it changes things when a call fails */
+    kit_draw_switches(&dice, &config);
     kit_open(&v->kit, &config);
 }
 
@@ -354,6 +307,7 @@ static void hostile_lives(void **state)
             num_refused += status != QUIRE_OK;
             assert_true(status >= QUIRE_E_STALE_HIT && status <= QUIRE_BUSY);
             assert_int_not_equal(status, QUIRE_E_CORRUPT);
+            assert_true(status != QUIRE_E_PREDICTION || v.profile == QUIRE_PROFILE_VLLM_0_20);
             if (status == QUIRE_OK)
                 continue;
             look(&v, after);

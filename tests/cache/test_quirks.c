@@ -327,6 +327,36 @@ static void sink_blocks_busy(void **state)
     }
 }
 
+/* ---- CHUNK_INSIDE_BLOCK ----------------------------------------------------- */
+
+/* Chunks of 6 tokens, blocks of 4: of 11 tokens the last chunk begins inside the second block. That
+ * is not cached, so the hit would end at token 4, inside the first chunk, whose block is not cached
+ * either: vLLM finds 4 tokens in a cache that is empty. */
+static void chunk_inside_block(void **state)
+{
+    (void)state;
+    const uint64_t quirk = QUIRE_QUIRK(CHUNK_INSIDE_BLOCK);
+    quire_group_config chunked = kit_chunked(4, 6);
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(quirk, i);
+        cache_kit kit;
+        kit_request q;
+        quire_block_span hit;
+        uint32_t num_hit = 9;
+        open_variant(&kit, kit_config(&chunked, 1, 20), quirk, &v);
+        kit_request_init(&kit, &q, letters(12));
+        assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &q.r, &hit, &num_hit),
+                         QUIRE_OK);
+        assert_int_equal(num_hit, v.has_bug ? 4 : 0);
+        assert_string_equal(kit_spans(&kit, &hit), v.has_bug ? "0" : "");
+        kit_request_init(&kit, &q, letters(14)); /* 13 tokens: a chunk begins at 12, as a block */
+        assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &q.r, &hit, &num_hit),
+                         QUIRE_OK);
+        assert_string_equal(kit_spans(&kit, &hit), "0 0 0");
+        kit_close(&kit);
+    }
+}
+
 /* ---- what is never reproduced ---------------------------------------------- */
 
 /* vLLM #44409. Hits of 8 tokens in both groups lie in the free queue, those of the second at its
@@ -425,6 +455,7 @@ int main(void)
         cmocka_unit_test(trim_on_failure),
         cmocka_unit_test(trim_is_counted_before_it_is_done),
         cmocka_unit_test(sink_blocks_busy),
+        cmocka_unit_test(chunk_inside_block),
         cmocka_unit_test(hits_of_other_groups_are_not_taken),
         cmocka_unit_test(too_few_predicted_changes_nothing),
         cmocka_unit_test(unknown_quirks_are_refused),

@@ -326,7 +326,11 @@ static bool run(quire_hash_algo algo, uint64_t pool_calls)
 
 /* ---- the cache ---------------------------------------------------------- */
 
+#if defined(MODEL_SLOW)
+enum { CACHE_CALLS = 60000, SEALED_CALLS = 20000 };
+#else
 enum { CACHE_CALLS = 600000, SEALED_CALLS = 200000 };
+#endif
 
 static bool run_cache(void)
 {

@@ -113,6 +113,15 @@ def small_window(d):
     return [d.full(scale=scale), d.window(most=2)]
 
 
+def many_drops(d):
+    """Three sets or more, of which some drop a block: a shorter hit makes them drop again."""
+    groups = [d.full()] + d.windows(2) + [d.mamba(1, spec=0)]
+    groups = groups[d.rng.randint(0, 1):]
+    for i in d.rng.sample(range(len(groups)), d.rng.randint(1, 2)):
+        groups[i].is_eagle = True
+    return groups
+
+
 def three_sizes(d):
     return [d.full(scale=d.rng.choice([2, 3])), d.window(scale=d.rng.choice([1, 2])),
             d.window("V", scale=d.rng.choice([2, 4]))]
@@ -203,6 +212,7 @@ MIXES = {
     "eagle-mamba": (lambda d: [d.full(), d.mamba(d.rng.randint(0, 2))], {"eagle": True}),
     "eagle-sizes": (two_sizes, {"eagle": True}),
     "eagle-parts": (small_window, {"eagle": True, "roomy": True}),
+    "eagle-many": (many_drops, {"eagle": True, "roomy": True}),
     "eagle-flagged": (flagged, {}),
     "parallel": (lambda d: [d.full(d.rng.choice("FFM"))], {"parallel": True}),
     "no-groups": (lambda d: [], {"caching": False}),
@@ -212,15 +222,36 @@ MIXES = {
 }
 
 
+def uneven_chunks(d):
+    return [d.full(scale=2), d.chunked()]
+
+
+# What vLLM refuses, when the cache is made or when it is first used: (groups, settings).
+REFUSED = [
+    (lambda d: [d.full(h=1), d.full(h=1)], {"caching": True}),
+    (lambda d: [d.window("V", most=1)] * 3, {"caching": True}),
+    (lambda d: [d.cross()], {"caching": True}),
+    (lambda d: [d.full(), d.cross()], {"caching": True}),
+    (lambda d: [d.chunked()], {"caching": True, "eagle": True}),
+    (lambda d: [d.full(), d.chunked()], {"caching": True, "eagle": True}),
+    (uneven_chunks, {"caching": True, "eagle": False}),
+    (lambda d: [d.full(), d.window()], {"caching": True, "parallel": True}),
+    (lambda d: [d.full(), d.window()], {"caching": True, "hash": 5}),
+    (lambda d: [d.full()], {"caching": True, "hash": 3}),
+    (lambda d: [Group("K", d.size, {"s": 300 * d.size})], {}),
+    (lambda d: [Group("K", 4, {"s": 6})], {}),
+]
+
+
 # ---- a whole model -------------------------------------------------------------
 
 
 class Model:
     """One configuration of a mix, drawn."""
 
-    def __init__(self, name, rng):
+    def __init__(self, name, rng, refused=None):
         draw = Draw(rng)
-        make, given = MIXES[name]
+        make, given = refused or MIXES[name]
         self.name, self.groups = name, make(draw)
         self.caching = given.get("caching", rng.random() < 0.93)
         self.eagle = given.get("eagle", rng.random() < (0.8 if "eagle" in name else 0.08))
@@ -235,6 +266,8 @@ class Model:
         if given.get("parallel"):
             self.dcp, self.pcp = rng.choice([(2, 1), (1, 2), (2, 2), (4, 1), (3, 1), (8, 1)])
         self.set_hash_block_size(rng)
+        if "hash" in given:
+            self.hash_block_size, self.says_hash_block_size = given["hash"], True
         self.set_limits(rng, draw.size, given)
         self.encoder_tokens = 0
         if any(g.kind == "X" for g in self.groups):

@@ -247,6 +247,17 @@ void cache_model_start(cache_model *m)
     recording_start_case(&m->r);
 }
 
+void cache_model_refuse(cache_model *m)
+{
+    quire_cache *cache = NULL;
+    read_config(m);
+    int status = quire_cache_create(&m->config, NULL, &cache);
+    if (status != QUIRE_E_CONFIG || quire_cache_bytes(&m->config) != 0)
+        recording_differs(&m->r, "status of create", "QUIRE_E_CONFIG", quire_status_name(status));
+    quire_cache_destroy(cache);
+    m->r.compared++;
+}
+
 void cache_model_free(cache_model *m)
 {
     quire_cache_destroy(m->cache);

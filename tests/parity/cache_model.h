@@ -53,6 +53,8 @@ typedef struct cache_model {
 
 /* Makes the cache that a `cache` line describes; the one before is destroyed. */
 void cache_model_start(cache_model *m);
+/* Fails when the cache can be made. */
+void cache_model_refuse(cache_model *m);
 void cache_model_free(cache_model *m);
 
 /* Reads "1-3,7" and adds these digests to a request's hashes. */

@@ -5,6 +5,7 @@
  *      cache full+window 40 96 16 1 0 1 1 1 4 32 0 F4 W4w12      a case: its mix, blocks, longest
  *          request, tokens of a step, caching, EAGLE, stats, dcp, pcp, hash block size (0: not
  *          said), digest bytes, encoder tokens, groups (cache_mixes.py has their letters)
+ *      refused ...          the same, of a cache that vLLM cannot make or use
  *      r3 45 0 0-6,9-10     request 3: 45 tokens, may read the cache, hashes
  *      t3 49 11             it has 49 tokens now, and one more hash
  *      g3 0                 get_computed_blocks; computed tokens
@@ -44,7 +45,8 @@ typedef struct cache_run {
     uint64_t calls;
     quire_block touched[2 * CACHE_MAX_BLOCKS]; /* by nobody's request */
     uint32_t num_touched;
-    text before; /* the state before a call, which a refusal leaves as it was */
+    uint64_t num_refused; /* caches that vLLM cannot make or use */
+    text before;          /* the state before a call, which a refusal leaves as it was */
 } cache_run;
 
 static void expect_status(cache_run *c, int status, int expected)
@@ -373,6 +375,9 @@ static void run_line(cache_run *c)
     const char *word = recording_word(&c->m.r);
     if (strcmp(word, "cache") == 0) {
         start_case(c);
+    } else if (strcmp(word, "refused") == 0) {
+        cache_model_refuse(&c->m);
+        c->num_refused++;
     } else if (strcmp(word, "end") == 0) {
         end_case(c);
     } else if (strcmp(word, "stop") == 0) {
@@ -403,6 +408,8 @@ static void replay(quire_profile profile, bool compares)
     recording_close(&c.m.r);
     if (compares) {
         cache_tally_print(&c.tally);
+        print_message("%" PRIu64 " caches that vLLM refuses, refused\n", c.num_refused);
+        assert_true(c.num_refused > 0 || !is_large);
         assert_true(cache_tally_is_complete(&c.tally) || !is_large);
     }
     cache_model_free(&c.m);

@@ -1,8 +1,8 @@
 """Known models by their published shapes, and the layers that vLLM makes of them.
 
-The shapes go through the config classes of transformers, which fill in the models' own patterns, and
-then through vLLM's layers: their get_kv_cache_spec is called on stand-ins that carry what the layer's
-constructor would have kept. Mamba states and the block size beside them are vLLM's own too.
+The shapes go through the config classes of transformers, which fill in the models' own patterns,
+and then through vLLM's layers: their get_kv_cache_spec is called on stand-ins that carry what the
+layer's constructor would have kept. Mamba states and the block size beside them are vLLM's own too.
 """
 from contextlib import nullcontext
 from types import SimpleNamespace as Name
@@ -121,7 +121,8 @@ class Model:
         caching = self.mode != "none"
         block_size = {"none": self.length, "align": self.block, "all": self.block}[self.mode]
         model = Name(dtype=self.dtype, hf_config=self.hf, hf_text_config=self.hf,
-                     use_mla=arch.is_deepseek_mla(), architecture="", get_head_size=arch.get_head_size,
+                     use_mla=arch.is_deepseek_mla(), architecture="",
+                     get_head_size=arch.get_head_size,
                      get_num_kv_heads=lambda _: max(1, arch.get_total_num_kv_heads() // self.tp),
                      get_mamba_chunk_size=self.chunk_size)
         cache = Name(block_size=self.block, cache_dtype=self.cache, mamba_cache_mode=self.mode,
@@ -273,6 +274,7 @@ def engines(name):
     if kind in STATE_MODELS:
         yield from (Model(name, mode=mode, tp=tp) for mode in MODES[1:] for tp in (1, 2))
         yield Model(name, mode="align", spec=3)
+        yield Model(name, mode="all", block=48)
         yield Model(name, cache="fp8")
     elif kind.startswith("deepseek"):
         yield Model(name, block=64, cache="fp8_ds_mla")

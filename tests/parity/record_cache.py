@@ -9,7 +9,7 @@ import os
 os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"  # whole hashes in events
 
 from cache_case import CacheCase, Ended
-from cache_mixes import MIXES, Model
+from cache_mixes import MIXES, REFUSED, Model
 
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
@@ -365,9 +365,34 @@ class Engine:
         self.case.reset()
 
 
+def is_refused(model):
+    """Whether vLLM raises when it makes the cache, or when a request uses it."""
+    try:
+        manager = model.make()
+        function = get_hash_fn_by_name(ALGORITHMS[model.digest_bytes])
+        kv_cache_utils.init_none_hash(function)
+        hasher = kv_cache_utils.get_request_block_hasher(model.hash_block_size, function)
+        tokens = [0] * (model.max_model_len - 1)
+        request = Request("r", tokens, PARAMS, None, block_hasher=hasher)
+        manager.get_computed_blocks(request)
+        manager.allocate_slots(request, len(tokens))
+    except (AssertionError, ValueError, NotImplementedError):
+        return True
+    return False
+
+
+def record_refused(writer, rng):
+    """A cache that cannot be: Quire must not make it either."""
+    model = Model("refused", rng, rng.choice(REFUSED))
+    if is_refused(model):
+        writer.line(model.line().replace("cache ", "refused ", 1), 1)
+
+
 def record_cache(writer, rng, count, _edges):
     """One workload; the seed says which mix."""
     seed = int(writer.lines[-1].split()[1])
+    if rng.random() < 0.2:
+        record_refused(writer, rng)
     model = Model(list(MIXES)[seed % len(MIXES)], rng)
     case = CacheCase(writer, model)
     try:

@@ -164,12 +164,20 @@ def answer(p, layers, workers):
             text = "ok"
         except (AssertionError, NotImplementedError, AttributeError, ValueError) as error:
             text = error_class(error, watch)
+    if text == "ok" and not all_placed(configs, specs):
+        text = "mixed"
     if text != "ok":
         return text
     try:
         return describe(config, configs, watch)
     except ValueError:
         return "config"
+
+
+def all_placed(configs, specs):
+    """False where a layer is in no tensor: vLLM's workers refuse that when they allocate."""
+    return all({name for tensor in config.kv_cache_tensors for name in tensor.shared_by} == set(spec)
+               for config, spec in zip(configs, specs))
 
 
 def error_class(error, watch):
@@ -279,17 +287,20 @@ class Drawer:
         self.spec_blocks = rng.choice([0, 0, 1, 3])
         self.quant = rng.choice([0, 0, 0, 0, 1, 2, 3, 4])
         self.dtype = 2 if self.quant == 0 else 8
+        self.padded = rng.choice([0] * 9 + [40000])
 
     def heads_text(self, block=None):
-        rng = self.rng
         block = block or self.block
         text = f"b{block} h{self.heads} d{self.size} t{self.dtype}"
-        return text + (f" q{self.quant}" if self.quant else "")
+        text += f" q{self.quant}" if self.quant else ""
+        if self.padded:
+            text += f" p{make_spec(f'k{CROSS} {text}').page_size_bytes + self.padded}"
+        return text
 
     def full(self):
         rng = self.rng
         text = f"k{FULL} {self.heads_text()}"
-        if rng.random() < 0.1:
+        if rng.random() < 0.1 and not self.padded:
             text += f" v{rng.choice([32, 64, 128])}"
         if rng.random() < 0.1:
             text += f" w{rng.choice([256, 256, 512])}"
@@ -318,7 +329,16 @@ class Drawer:
         rng = self.rng
         text = f"k{MLA} b{self.block} h1 d{rng.choice([576, 576, 576, 128])} t2"
         cache = rng.choice([0, 1, 1, 1, 3])
-        return text + (f" m{cache}" if cache else "")
+        text += f" m{cache}" if cache else ""
+        text += f" v{rng.choice([64, 128])}" if rng.random() < 0.1 else ""
+        return text + (f" a{rng.choice([512, 1000])}" if rng.random() < 0.2 else "")
+
+    def swmla(self):
+        """Without full latent layers beside it, as a whole model."""
+        rng = self.rng
+        text = f"k{SWMLA} b{self.block} h1 d{rng.choice([576, 128])} t2 w{rng.choice([128, 512])}"
+        text += f" a{rng.choice([512, 1000])}" if rng.random() < 0.3 else ""
+        return text + (" q1" if rng.random() < 0.2 else "")
 
     def mamba(self):
         """Padded to the attention page, mostly, as the engine does it."""
@@ -327,7 +347,8 @@ class Drawer:
         states = f"z2:{dims} z{rng.choice([2, 3])}:{rng.choice([2, 4])},64,{rng.choice([16, 128])}"
         block = rng.choice([self.block, self.block, 4096])
         text = f"k{MAMBA} b{block} y{rng.choice([0, 0, 1, 4])} o{self.mode}"
-        text += f" x{self.spec_blocks}" if self.spec_blocks else ""
+        drafts = self.spec_blocks + (rng.random() < 0.1)
+        text += f" x{drafts}" if drafts else ""
         page = make_spec(self.full_plain()).page_size_bytes
         needed = make_spec(f"{text} {states}").page_size_bytes
         if rng.random() < 0.85 and needed <= page:
@@ -343,7 +364,9 @@ class Drawer:
         """DeepSeek V4: latent layers of two ratios, window layers, index, compressors' states."""
         rng = self.rng
         full = rng.choice([256, 256, 256, 128])
-        common = f"h1 d512 t8 m3 e1 a{rng.choice([576, 576, 576, 512])}"
+        version = " e1" if rng.random() < 0.85 else ""
+        cache = rng.choice([3, 3, 3, 3, 1])
+        common = f"h1 d512 t8 m{cache}{version} a{rng.choice([576, 576, 576, 512])}"
         state = "h1 t3 a576"
         texts = [f"k{MLA} b{full} {common} r4", f"k{MLA} b{full} {common} r128",
                  f"k{MLA} b{full} h1 d132 t8 a576 r4", f"k{SWMLA} b64 {common} w128",
@@ -379,8 +402,9 @@ class Drawer:
         if shape < 0.18:
             return self.v4()
         if shape < 0.30:
-            texts = [rng.choice([self.full, self.swa, self.local, self.mla, self.mamba,
-                                 self.cross, self.tq, self.sink])()]
+            maker = rng.choice([self.full, self.swa, self.local, self.mla, self.mamba, self.cross,
+                                self.tq, self.sink, self.swmla])
+            texts = [maker() for _ in range(rng.choice([1, 1, 2]))]
         elif shape < 0.45:
             texts = [self.full_plain(), self.swa()]
         elif shape < 0.55:
@@ -393,6 +417,9 @@ class Drawer:
             texts = [self.mla(), self.mla()]
         elif shape < 0.84:
             texts = [self.full_plain(), self.cross()]
+        elif shape < 0.86:
+            texts = [f"k{SWA} b{self.block} h1 d128 t2 w128",
+                     f"k{SWMLA} b{self.block} h1 d128 t2 w128"]
         else:
             texts = self.chaos()
         return texts, self.place(len(texts))
@@ -414,7 +441,7 @@ class Drawer:
         return SimpleNamespace(
             length=length, step=rng.choice([1, 512, 2048, 8192, length]),
             encoder=rng.choice([1, 1500, 448]), fit=some() < 0.25, hybrid=some() > 0.2,
-            eagle=some() < 0.2, override=rng.choice([1, 7, 1000, 12345]) if some() < 0.12 else 0,
+            eagle=some() < 0.4, override=rng.choice([1, 7, 1000, 12345]) if some() < 0.12 else 0,
             dcp=rng.choice([1, 2, 4]) if parallel else 1,
             pcp=rng.choice([1, 2, 3]) if parallel else 1,
             block=rng.choice([0, 0, 0, self.block]),
@@ -422,7 +449,7 @@ class Drawer:
             connector=some() < 0.2, mamba_mode=self.mode)
 
     def workers(self, p, texts, places):
-        """One worker, or stages of a pipeline, each sometimes twice; memory around what is needed."""
+        """One worker, or the stages of a pipeline, sometimes twice; memory around what is needed."""
         rng = self.rng
         n = len(places)
         stages = min(n, rng.choice([1, 1, 1, 2, 3, 4])) or 1

@@ -26,7 +26,7 @@ from vllm.v1.request import Request, RequestStatus
 
 MAX_REQUESTS = 400
 MAX_WAITING = 10
-MAX_FEATURES = 7
+MAX_FEATURES = 28  # of one request; above 7 the order of Python's sets of numbers is not theirs
 STUCK_AFTER = 5  # steps without any token, and one request is given up
 
 
@@ -91,12 +91,12 @@ class Prompts:
         rng, setup, made, at = self.rng, self.setup, [], 0
         if setup.encoder_decoder:
             return [(rng.randrange(6), 0, rng.randint(1, setup.image_size), 0)]
-        while len(made) < 3 and at < length:
-            offset = rng.randint(at, length - 1)
-            name = rng.randrange(6)
+        while len(made) < setup.max_images:
+            name = rng.randrange(2 * setup.max_images)
             size = 1 + draw(setup.seed, EMBED, 0, name) % setup.image_size
-            if offset + size > length:
+            if at + size > length or (made and rng.random() < 1 / setup.max_images):
                 break
+            offset = rng.randint(at, min(length - size, at + length // setup.max_images))
             has_mask = draw(setup.seed, EMBED, 1, name) % 3 == 0
             made.append((name, offset, size, name + 1 if has_mask else 0))
             at = offset + size
@@ -113,7 +113,8 @@ class Prompts:
         return MultiModalFeatureSpec(None, "image", f"image{name}",
                                      PlaceholderRange(offset, length, mask))
 
-    def draw_params(self):
+    def draw_params(self, room):
+        """With min_tokens beyond the longest request, vLLM's would grow past it."""
         rng, setup = self.rng, self.setup
         eos = rng.randrange(2 * setup.alphabet) if rng.random() < 0.4 else None
         stops = rng.sample(range(2 * setup.alphabet), 2) if rng.random() < 0.25 else []
@@ -122,7 +123,7 @@ class Prompts:
             most = rng.randint(1, 4)
             repetition = RepetitionDetectionParams(most, rng.randint(0, most), rng.randint(2, 4))
         max_tokens = rng.randint(1, max(1, setup.max_output))
-        min_tokens = rng.randint(0, max_tokens) if rng.random() < 0.2 else 0
+        min_tokens = rng.randint(0, min(max_tokens, room)) if rng.random() < 0.2 else 0
         return Params(max_tokens, min_tokens, eos, stops, repetition, rng.random() < 0.03)
 
     def params_text(self, p):
@@ -148,11 +149,11 @@ class Prompts:
     def add_new(self):
         rng, setup = self.rng, self.setup
         number = self.case.num_requests
-        parts = self.draw_parts(setup.max_model_len - 1)
+        parts = self.draw_parts(setup.max_prompt)
         tokens = self.tokens_of(parts)
         features = self.draw_features(len(tokens)) if rng.random() < setup.images else []
         is_pooling = rng.random() < setup.pooling
-        params = None if is_pooling else self.draw_params()
+        params = None if is_pooling else self.draw_params(setup.max_model_len - len(tokens))
         session = not is_pooling and rng.random() < setup.sessions
         has_grammar = not is_pooling and rng.random() < setup.grammars
         lora = rng.randint(0, 4) if setup.loras else 0
@@ -193,9 +194,10 @@ class Prompts:
         parts = self.draw_parts(rng.randint(1, most))
         tokens = self.tokens_of(parts)
         features = []
-        if rng.random() < setup.images and len(session.mm_features) < MAX_FEATURES - 3:
+        if rng.random() < setup.images and (
+                len(session.mm_features) + setup.max_images <= MAX_FEATURES):
             features = self.draw_features(len(tokens))
-        params = self.draw_params()
+        params = self.draw_params(most - len(tokens))
         # A changed time would leave vLLM's heap of waiting requests out of order.
         time = round(session.arrival_time * 4) if setup.priority else self.tick()
         update = Request(session.request_id, tokens, params, None, arrival_time=time / 4,

@@ -263,7 +263,7 @@ class SchedCase:
 
     def new_text(self, data):
         return (f"{number_of(data.req_id)}:{data.num_computed_tokens}:{spans(data.block_ids)}:"
-                f"{summed(data.prompt_token_ids)}:{len(data.mm_features)}")
+                f"{summed(data.prompt_token_ids)}")
 
     def cached_text(self, data, i):
         request_id = data.req_ids[i]

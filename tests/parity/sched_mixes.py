@@ -42,7 +42,7 @@ EAGLE = {"spec": (1, 4), "eagle": True}
 IMAGES = {"images": 0.7}
 LOADS = {"connector": True, "loads": 0.5, "loads_later": 0.0, "asks_again": 0.0}
 LATER = {"connector": True, "loads": 0.5, "loads_later": 0.8, "asks_again": 0.1}
-TIGHT = {"room": [0.8, 1.0, 1.2]}
+TIGHT = {"room": [0.9, 1.1, 1.3]}
 
 # name: settings that are not drawn
 MIXES = {
@@ -77,12 +77,13 @@ MIXES = {
     "async-eagle": {**FULL, **ASYNC, **EAGLE},
     "async-eagle-deep": {**FULL, **DEEP, **EAGLE, **TIGHT},
     "async-off": {**FULL, **ASYNC, "caching": False},
-    "pipeline": {"is_async": False, "pipeline": True, "depth": 2},
-    "pipeline-deep": {"is_async": False, "pipeline": True, "depth": 3, **TIGHT},
+    "pipeline": {"is_async": False, "pipeline": True, "depth": 2, "spec": (0, 0)},
+    "pipeline-deep": {"is_async": False, "pipeline": True, "depth": 3, "spec": (0, 0), **TIGHT},
     "lora": {"loras": True},
     "lora-async": {"loras": True, **ASYNC},
     "images": {**IMAGES},
     "images-whole": {**IMAGES, "whole_images": True},
+    "images-album": {**IMAGES, "album": True},
     "images-async": {**IMAGES, **ASYNC},
     "images-eagle": {**IMAGES, **EAGLE},
     "encoder-decoder": {"groups": lambda d: [d.full(), d.cross()], "caching": False,
@@ -161,7 +162,6 @@ class Setup:
         unit = self.block_size
         self.max_model_len = max(12, unit * rng.randint(4, max(5, 160 // unit)))
         self.max_model_len += rng.randrange(unit)
-        self.has_odd_hash_keys = False
 
     def draw_habits(self):
         rng = self.rng
@@ -186,9 +186,11 @@ class Setup:
         self.resets = self.rate("resets", 0.3, 0.03)
         self.pauses = self.rate("pauses", 0.15, 0.03)
         self.num_clients = rng.choice([1, 1, 2, 3])
-        self.alphabet = rng.choice([2, 3, 6, 12])
+        self.alphabet = rng.choice([2, 6, 20, 60])
+        longest = self.max_model_len - 1
+        self.max_prompt = rng.choice([longest, longest, longest // 2, longest // 4])
         self.acceptance = rng.choice([0.3, 0.7, 0.95])
-        self.max_output = rng.choice([3, 10, self.max_model_len // 2, self.max_model_len])
+        self.max_output = rng.choice([3, 20, self.max_model_len // 2, self.max_model_len])
         self.arrivals = rng.choice([0.25, 0.5, 0.8])
         self.log_stats = rng.random() < 0.85
         self.finished_sets = rng.random() < 0.4
@@ -198,7 +200,7 @@ class Setup:
     def draw_limits(self):
         rng, unit = self.rng, self.block_size
         self.priority = self.choose("priority", 0.2)
-        self.max_seqs = rng.choice([1, 2, 3, 4, 4, 6, 8, 12])
+        self.max_seqs = rng.choice([1, 2, 3, 4, 6, 8, 8, 12, 16])
         self.batched = rng.choice([unit, 2 * unit + 1, 4 * unit, self.max_model_len,
                                    2 * self.max_model_len])
         self.batched = max(self.batched, 2 * unit if self.mamba else 2)
@@ -213,13 +215,16 @@ class Setup:
             self.threshold = max(self.threshold, unit)
         self.reserve = rng.random() < 0.6
         self.whole_images = self.choose("whole_images", 0.2)
-        self.image_size = rng.randint(1, min(24, self.max_model_len // 2))
+        self.image_size = rng.randint(1, max(1, min(24, self.max_prompt // 2)))
+        self.max_images = 3
+        if self.choose("album", 0.2):
+            self.image_size, self.max_images = rng.randint(1, 3), 16
         if self.whole_images:
             self.image_size = min(self.image_size, self.scheduled or self.batched)
         self.encoder_budget = self.encoder_size = 0
         if self.images:
-            self.encoder_budget = self.image_size * rng.choice([1, 1, 2, 4])
-            self.encoder_size = self.image_size * rng.choice([1, 2, 3, 6])
+            self.encoder_budget = self.image_size * rng.choice([1, 1, 2, 4, self.max_images])
+            self.encoder_size = self.image_size * rng.choice([1, 2, 3, 6, self.max_images])
 
     def draw_num_blocks(self):
         """Room for the longest request about once: little enough to run out."""
@@ -227,7 +232,7 @@ class Setup:
         one = sum(-(-self.max_model_len // (g.block_size * whole)) + g.options.get("n", 0)
                   for g in self.groups if g.kind != "X")
         one += sum(-(-self.image_size // g.block_size) for g in self.groups if g.kind == "X")
-        room = one * rng.choice(self.given.get("room", [0.8, 1.1, 1.1, 1.5, 2.5, 4.0]))
+        room = one * rng.choice(self.given.get("room", [0.9, 1.1, 1.1, 1.5, 2.5, 4.0]))
         self.num_blocks = max(3, min(240, 2 + int(room) + rng.randint(0, 3)))
 
     # -- as text, and as vLLM's scheduler

@@ -32,11 +32,12 @@ static quire_layer_spec layer_of(char letter)
     case 'l':
     case 'i':
     case 's':
-        spec.kind = letter == 's' ? QUIRE_LAYER_SLIDING_WINDOW_MLA : QUIRE_LAYER_MLA;
+    case 't':
+        spec.sliding_window = letter == 's' || letter == 't' ? 128 : 0;
+        spec.kind = spec.sliding_window > 0 ? QUIRE_LAYER_SLIDING_WINDOW_MLA : QUIRE_LAYER_MLA;
         spec.num_kv_heads = 1;
-        spec.head_size = letter == 'i' ? 128 : 576;
+        spec.head_size = letter == 'i' || letter == 't' ? 128 : 576;
         spec.mla_cache = letter == 'i' ? QUIRE_MLA_CACHE_NONE : QUIRE_MLA_CACHE_AUTO;
-        spec.sliding_window = letter == 's' ? 128 : 0;
         break;
     default:
         assert_int_equal(letter, 'f');

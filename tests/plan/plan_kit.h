@@ -1,7 +1,7 @@
 /* plan/plan_kit.h - small models to plan: a letter for each layer.
  *
  *      f full   w window of 128   v window of 512   c chunked   m Mamba   x cross   e encoder-only
- *      l latent of 576 values     i latent of 128   s latent with a window
+ *      l latent of 576 values     i latent of 128   s, t the same with a window of 128
  *
  * Pages of f, w, v, c, m and x are of one size, 65,536 bytes.
  */

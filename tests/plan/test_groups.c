@@ -147,6 +147,26 @@ static void latent_layers_with_windows(void **state)
     kit_refused(&kit, QUIRE_E_MIXED);
 }
 
+/* Tuples (2 3), (5 4) and (6 7), one in a group each. The scheduler sees a group as the first
+ * worker does, which has of the second tuple layer 4 alone. */
+static void the_first_worker_speaks_for_a_group(void **state)
+{
+    (void)state;
+    plan_kit kit;
+    quire_plan_group group;
+    kit_init(&kit, "listtsst");
+    kit_add_stage(&kit, 0, 5, UINT64_C(1) << 32);
+    kit_add_stage(&kit, 5, 8, UINT64_C(1) << 32);
+    quire_plan *plan = kit_plan(&kit);
+    kit_check_groups(plan, "0,1 2,3 5,4 6,7");
+    const uint32_t head_sizes[] = {576, 576, 128, 576};
+    for (uint32_t g = 0; g < 4; g++) {
+        assert_int_equal(quire_plan_get_group(plan, g, &group), QUIRE_OK);
+        assert_int_equal(group.spec.head_size, head_sizes[g]);
+    }
+    quire_plan_destroy(plan);
+}
+
 static void the_draft_of_deepseek_v4_marks_its_group(void **state)
 {
     (void)state;
@@ -182,6 +202,7 @@ int main(void)
         cmocka_unit_test(encoder_only_layers_keep_nothing),
         cmocka_unit_test(hybrid_off_is_one_group),
         cmocka_unit_test(latent_layers_with_windows),
+        cmocka_unit_test(the_first_worker_speaks_for_a_group),
         cmocka_unit_test(the_draft_of_deepseek_v4_marks_its_group),
     };
     return cmocka_run_group_tests_name("plan_groups", tests, NULL, NULL);
