@@ -97,7 +97,8 @@ typedef struct quire_plan_params {
  *                            context parallelism with several groups; a hash block size that does
  *                            not divide the groups' block sizes
  *      QUIRE_E_MIXED         the layers cannot be brought to one page size, or to one group with
- *                            hybrid off
+ *                            hybrid off; or a worker's layer would be in no tensor (vLLM then fails
+ *                            when it allocates them)
  *      QUIRE_E_MEMORY_LIMIT  a worker cannot hold one request of max_model_len tokens (with
  *                            auto_fit: of one token), or not one block
  *      QUIRE_E_RANGE         more blocks than a quire_block can number */
@@ -121,7 +122,8 @@ typedef struct quire_plan_info {
 } quire_plan_info;
 
 typedef struct quire_plan_group {
-    quire_layer_spec spec;  /* of its layers, defaults filled in; where they differ, the first's */
+    quire_layer_spec spec;  /* of its layers, defaults filled in; where they differ, the
+                               first's on the first worker */
     const uint32_t *layers; /* on all workers */
     uint32_t num_layers;
     uint64_t page_bytes;    /* of one layer; of all together where layers_differ */

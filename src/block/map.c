@@ -2,13 +2,8 @@
 
 #include "base/assert.h"
 
-/* How many keys of a run go through together. */
-enum { FIRST_BATCH = 8, BATCH = 32 };
-
-static inline uint32_t batch_size(uint32_t start, uint32_t count)
-{
-    return count - start < BATCH ? count - start : BATCH;
-}
+/* How many keys of a run are looked up together. */
+enum { FIRST_BATCH = 8, MAX_BATCH = 64 };
 
 void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t stride)
 {
@@ -93,48 +88,25 @@ static void fetch_candidates(const qr_map *map, uint32_t n, const uint32_t *tags
     }
 }
 
-/* Looks up n keys whose candidates were fetched; returns how many hit before the first miss. */
-static uint32_t find_batch(const qr_map *map, qr_key first, uint32_t n, const uint32_t *tags,
-                           uint32_t *out, uint32_t out_stride)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t block = find_tagged(map, key_after(first, i), tags[i]);
-        if (block == 0)
-            return i;
-        out[(size_t)i * out_stride] = block;
-    }
-    return n;
-}
-
 /* A lookup waits twice for memory: for the slot, then for the key of the block that stands there.
- * So keys go through in batches, three at a time: while one is compared, the candidates of the next
- * are on their way, and the slots of the one after it. The first batch goes alone, and is small:
- * most prompts miss early, and what is fetched behind the miss is wasted. */
+ * So keys are looked up in batches that wait together. The first batches are small: most prompts
+ * miss early, and what is fetched behind the miss is wasted. */
 uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
                         uint32_t out_stride)
 {
-    uint32_t tags[3][BATCH];
-    uint32_t done = count < FIRST_BATCH ? count : FIRST_BATCH;
-    tag_keys(map, first, done, tags[0]);
-    fetch_candidates(map, done, tags[0]);
-    uint32_t hits = find_batch(map, first, done, tags[0], out, out_stride);
-    if (hits < done || done == count)
-        return hits;
-    uint32_t num_batches = (count - done + BATCH - 1) / BATCH;
-    for (uint32_t turn = 0; turn < num_batches + 2; turn++) {
-        uint32_t start = done + turn * BATCH;
-        if (turn < num_batches)
-            tag_keys(map, key_after(first, start), batch_size(start, count), tags[turn % 3]);
-        if (turn >= 1 && turn < num_batches + 1)
-            fetch_candidates(map, batch_size(start - BATCH, count), tags[(turn - 1) % 3]);
-        if (turn < 2)
-            continue;
-        uint32_t at = start - 2 * BATCH;
-        uint32_t n = batch_size(at, count);
-        hits = find_batch(map, key_after(first, at), n, tags[(turn - 2) % 3],
-                          out + (size_t)at * out_stride, out_stride);
-        if (hits < n)
-            return at + hits;
+    uint32_t tags[MAX_BATCH];
+    uint32_t batch = FIRST_BATCH;
+    for (uint32_t done = 0; done < count;) {
+        uint32_t n = count - done < batch ? count - done : batch;
+        tag_keys(map, key_after(first, done), n, tags);
+        fetch_candidates(map, n, tags);
+        for (uint32_t i = 0; i < n; i++, done++) {
+            uint32_t block = find_tagged(map, key_after(first, done), tags[i]);
+            if (block == 0)
+                return done;
+            out[(size_t)done * out_stride] = block;
+        }
+        batch = batch < MAX_BATCH ? batch * 2 : MAX_BATCH;
     }
     return count;
 }
@@ -175,9 +147,9 @@ void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
 /* Inserts wait for memory as lookups do, and are batched as they are. */
 void qr_map_insert_run(qr_map *map, qr_key first, const uint32_t *blocks, uint32_t n)
 {
-    uint32_t tags[BATCH];
+    uint32_t tags[MAX_BATCH];
     for (uint32_t done = 0; done < n;) {
-        uint32_t batch = n - done < BATCH ? n - done : BATCH;
+        uint32_t batch = n - done < MAX_BATCH ? n - done : MAX_BATCH;
         qr_key key = key_after(first, done);
         for (uint32_t i = 0; i < batch; i++) {
             tags[i] = map_tag(map, key_after(key, i));

@@ -71,8 +71,9 @@ static bool copies_are_valid(const quire_cache *cache, qr_tally *users)
         return false;
     for (uint32_t i = 0; i < cache->num_copies; i++) {
         quire_block_copy copy = cache->copies[i];
-        if (copy.group >= cache->num_groups || records[copy.from].ref_cnt == 0 ||
-            records[copy.to].ref_cnt == 0)
+        uint32_t num_blocks = cache->pool->queue.num_blocks;
+        if (copy.group >= cache->num_groups || copy.from >= num_blocks || copy.to >= num_blocks ||
+            records[copy.from].ref_cnt == 0 || records[copy.to].ref_cnt == 0)
             return false;
         for (uint32_t j = 0; j < cache->num_copies; j++)
             if (copy.from == cache->copies[j].to || (i != j && copy.to == cache->copies[j].to))

@@ -138,8 +138,18 @@ class SchedCase:
             risky.update(b.block_id for b in blocks[skipped:] if b.ref_cnt == 0 and not b.is_null)
         return risky
 
+    def check_queues(self):
+        """Each request that has not ended is in one queue, once."""
+        s = self.scheduler
+        queued = [r.request_id for q in (s.running, s.waiting, s.skipped_waiting) for r in q]
+        if len(queued) != len(set(queued)):
+            raise Stop("request-in-two-queues")
+        if len(queued) != sum(not r.is_finished() for r in s.requests.values()):
+            raise Stop("request-in-no-queue")
+
     def check_sound(self):
         """Users of blocks are those that requests are; no count is below zero."""
+        self.check_queues()
         users = [0] * self.pool.num_gpu_blocks
         for manager in self.managers:
             for request_id, blocks in manager.req_to_blocks.items():
