@@ -206,7 +206,8 @@ int quire_cache_get_num_common_prefix_blocks(const quire_cache *cache, quire_seq
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         const uint32_t *blocks = qr_group_row_blocks(group, row);
-        uint32_t end = group->rows[row].num_blocks, i = 0;
+        uint32_t end = group->rows[row].num_blocks;
+        uint32_t i = 0;
         if (!cache->enable_caching || group->ops != &qr_full_ops)
             end = 0;
         while (i < end && records[blocks[i]].ref_cnt == cache->num_seqs)

@@ -104,7 +104,8 @@ static bool group_ok(const quire_cache_config *c, uint32_t g)
 /* Sets hash_block_size; false where no keys can be made. */
 static bool hashing_ok(quire_cache_config *c)
 {
-    uint32_t divisor = 0, largest = 0;
+    uint32_t divisor = 0;
+    uint32_t largest = 0;
     for (uint32_t g = 0; g < c->num_groups; g++) {
         divisor = gcd(block_size_of(c, g), divisor);
         if (block_size_of(c, g) > largest)
@@ -112,8 +113,8 @@ static bool hashing_ok(quire_cache_config *c)
     }
     if (c->hash_block_size == 0)
         c->hash_block_size = divisor;
-    if (c->enable_caching == QUIRE_OFF)
-        return true;
+    if (c->enable_caching == QUIRE_OFF || c->hash_block_size == 0)
+        return c->enable_caching == QUIRE_OFF;
     bool divides = divisor % c->hash_block_size == 0;
     bool is_one = c->num_groups > 1 || c->hash_block_size == divisor;
     return divides && is_one && c->digest_bytes % QR_HASH_UNIT == 0 &&
@@ -128,7 +129,8 @@ static bool caching_ok(const quire_cache_config *c)
         return true;
     if (c->num_groups == 0 || has_kind(c, QUIRE_LAYER_CROSS))
         return false;
-    bool all_alike = c->num_groups > 1, any_flagged = false;
+    bool all_alike = c->num_groups > 1;
+    bool any_flagged = false;
     for (uint32_t g = 0; g < c->num_groups; g++) {
         all_alike = all_alike && qr_spec_equal(&c->groups[g].spec, &c->groups[0].spec);
         any_flagged = any_flagged || c->groups[g].is_eagle != 0;
@@ -319,7 +321,7 @@ static uint32_t common_multiple(const quire_cache *cache)
     uint64_t multiple = 1;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         uint32_t size = cache->groups[g].block_size;
-        multiple = multiple / gcd((uint32_t)multiple, size) * size;
+        multiple *= size / gcd(size, (uint32_t)multiple); /* both are 1 or more */
         if (multiple > QR_MAX_TOKENS)
             return QR_MAX_TOKENS; /* no request is that long: no hit is */
     }

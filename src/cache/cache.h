@@ -116,11 +116,11 @@ void qr_cache_count_lookup(quire_cache *cache, const quire_cache_request *reques
                            uint32_t num_hits);
 
 int qr_cache_fork(quire_cache *cache, uint32_t parent_row, quire_seq *child);
-/* Blocks of tokens [first, end) that are shared or cached, in one group. */
+/* Blocks of tokens [first, last) that are shared or cached, of all groups. */
 uint32_t qr_cache_count_shared(const quire_cache *cache, uint32_t row, uint32_t first,
-                               uint32_t end);
+                               uint32_t last);
 /* Replaces them; there are so many free blocks and so much room for copies. */
-void qr_cache_copy_shared(quire_cache *cache, uint32_t row, uint32_t first, uint32_t end);
+void qr_cache_copy_shared(quire_cache *cache, uint32_t row, uint32_t first, uint32_t last);
 uint32_t qr_cache_take_copies(quire_cache *cache);
 
 bool qr_cache_is_valid(const quire_cache *cache);

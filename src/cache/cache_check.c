@@ -24,7 +24,8 @@ static bool is_same_tally(qr_tally a, qr_tally b)
 /* Rows in use and free_rows together name every row once. */
 static bool rows_are_valid(const quire_cache *cache)
 {
-    qr_tally all = {0}, named = {0};
+    qr_tally all = {0};
+    qr_tally named = {0};
     uint32_t in_use = 0;
     for (uint32_t row = 0; row < cache->max_requests; row++) {
         tally(&all, row, 1);
@@ -88,7 +89,8 @@ bool qr_cache_is_valid(const quire_cache *cache)
 {
     if (!qr_pool_is_valid(cache->pool) || !rows_are_valid(cache))
         return false;
-    qr_tally users = {0}, references = {0};
+    qr_tally users = {0};
+    qr_tally references = {0};
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         for (uint32_t row = 0; row < cache->max_requests; row++)

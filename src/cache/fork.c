@@ -74,7 +74,8 @@ uint32_t qr_cache_count_shared(const quire_cache *cache, uint32_t row, uint32_t 
 {
     uint32_t count = 0;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
-        uint32_t begin, end;
+        uint32_t begin;
+        uint32_t end;
         written_range(&cache->groups[g], row, first, last, &begin, &end);
         const uint32_t *blocks = qr_group_row_blocks(&cache->groups[g], row);
         for (uint32_t i = begin; i < end; i++)
@@ -95,7 +96,8 @@ static const quire_block_copy *copy_into(const quire_cache *cache, uint32_t bloc
 static void copy_block(quire_cache *cache, uint32_t group, uint32_t *place)
 {
     qr_block *records = cache->pool->queue.blocks;
-    uint32_t old = *place, fresh;
+    uint32_t old = *place;
+    uint32_t fresh;
     int err = qr_pool_get_new_blocks(cache->pool, 1, &fresh);
     qr_assert(err == QUIRE_OK && cache->num_copies < cache->max_copies);
     const quire_block_copy *earlier = copy_into(cache, old);
@@ -113,7 +115,8 @@ static void copy_block(quire_cache *cache, uint32_t group, uint32_t *place)
 void qr_cache_copy_shared(quire_cache *cache, uint32_t row, uint32_t first, uint32_t last)
 {
     for (uint32_t g = 0; g < cache->num_groups; g++) {
-        uint32_t begin, end;
+        uint32_t begin;
+        uint32_t end;
         written_range(&cache->groups[g], row, first, last, &begin, &end);
         uint32_t *blocks = qr_group_row_blocks(&cache->groups[g], row);
         for (uint32_t i = begin; i < end; i++)

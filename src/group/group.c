@@ -136,7 +136,8 @@ void qr_group_skipped_range(const qr_group *group, uint32_t row, uint32_t comput
 
 void qr_group_remove_to(qr_group *group, uint32_t row, uint32_t computed)
 {
-    uint32_t first, end;
+    uint32_t first;
+    uint32_t end;
     qr_group_skipped_range(group, row, computed, &first, &end);
     if (first == end)
         return;
@@ -147,7 +148,9 @@ void qr_group_remove_to(qr_group *group, uint32_t row, uint32_t computed)
 
 uint32_t qr_group_count_to(const qr_group *group, uint32_t row, uint32_t computed)
 {
-    uint32_t first, end, count = 0;
+    uint32_t first;
+    uint32_t end;
+    uint32_t count = 0;
     qr_group_skipped_range(group, row, computed, &first, &end);
     const uint32_t *blocks = qr_group_row_blocks(group, row);
     for (uint32_t i = first; i < end; i++)

@@ -190,7 +190,8 @@ static uint32_t mamba_count_skipped(const qr_group *group, uint32_t row, uint32_
     uint32_t stale = stale_state(group, row, certain);
     if (stale == QR_NIL)
         return count;
-    uint32_t first, end;
+    uint32_t first;
+    uint32_t end;
     qr_group_skipped_range(group, row, certain, &first, &end);
     bool is_counted = stale >= first && stale < end;
     uint32_t block = qr_group_row_blocks(group, row)[stale];

@@ -197,7 +197,7 @@ class Prompts:
         if rng.random() < setup.images and (
                 len(session.mm_features) + setup.max_images <= MAX_FEATURES):
             features = self.draw_features(len(tokens))
-        params = self.draw_params(most - len(tokens))
+        params = self.draw_params(min(session.max_tokens, most - len(tokens)))
         # A changed time would leave vLLM's heap of waiting requests out of order.
         time = round(session.arrival_time * 4) if setup.priority else self.tick()
         update = Request(session.request_id, tokens, params, None, arrival_time=time / 4,

@@ -169,6 +169,8 @@ class SchedCase:
                 raise Stop("negative-computed")
             if request.num_output_placeholders < 0:
                 raise Stop("negative-placeholders")
+            if request.num_prompt_tokens > request.num_tokens:
+                raise Stop("session-lost-its-prompt")
 
     # -- what is compared
 

@@ -20,6 +20,19 @@ static size_t field_len(const char *field)
     return strcspn(field, "|");
 }
 
+/* In a long field, the first word in which the two differ. */
+static void show_word(const char *expected, const char *got)
+{
+    size_t same = 0;
+    size_t start = 0;
+    while (expected[same] == got[same] && expected[same] != '\0') {
+        start = expected[same] == ' ' ? same + 1 : start;
+        same++;
+    }
+    print_error("    there      %.*s\n", (int)strcspn(expected + start, " |"), expected + start);
+    print_error("    here       %.*s\n", (int)strcspn(got + start, " |"), got + start);
+}
+
 /* Shows the first field in which the two differ, and what it is in both. */
 static void show_field(const char *expected, const char *got)
 {
@@ -33,6 +46,7 @@ static void show_field(const char *expected, const char *got)
             print_error("    field      %.*s\n", (int)name_len, shown);
             print_error("    expected   %.*s\n", (int)expected_len, expected);
             print_error("    got        %.*s\n", (int)got_len, got);
+            show_word(expected, got);
             return;
         }
         if (expected[expected_len] == '\0' || got[got_len] == '\0')
