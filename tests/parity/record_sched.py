@@ -94,6 +94,8 @@ class Prompts:
         while len(made) < setup.max_images:
             name = rng.randrange(2 * setup.max_images)
             size = 1 + draw(setup.seed, EMBED, 0, name) % setup.image_size
+            if setup.odd_images:  # one name for images of different sizes
+                size = rng.randint(1, setup.image_size)
             if at + size > length or (made and rng.random() < 1 / setup.max_images):
                 break
             offset = rng.randint(at, min(length - size, at + length // setup.max_images))
@@ -194,8 +196,8 @@ class Prompts:
         parts = self.draw_parts(rng.randint(1, most))
         tokens = self.tokens_of(parts)
         features = []
-        if rng.random() < setup.images and (
-                len(session.mm_features) + setup.max_images <= MAX_FEATURES):
+        known = len(session.mm_features) + sum(len(u.mm_features) for u in session.streaming_queue)
+        if rng.random() < setup.images and known + setup.max_images <= MAX_FEATURES:
             features = self.draw_features(len(tokens))
         params = self.draw_params(min(session.max_tokens, most - len(tokens)))
         # A changed time would leave vLLM's heap of waiting requests out of order.
@@ -345,8 +347,7 @@ class Engine:
         rng, s = self.rng, self.scheduler
         if self.case.connector is None:
             return {"X": [], "V": [], "B": []}
-        loading = [r for r in s.skipped_waiting
-                   if r.status == RequestStatus.WAITING_FOR_REMOTE_KVS]
+        loading = self.case.loading()
         sending = self.case.connector.sending
         received = [number_of(r.request_id) for r in loading
                     if r.request_id not in s.finished_recving_kv_req_ids and rng.random() < 0.35]

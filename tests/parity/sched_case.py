@@ -222,11 +222,20 @@ class SchedCase:
             text += f"|free={self.free_blocks()}"
         self.writer.checked(f"{line} {answers}" if answers else line, f"{line[0]}|{text}")
 
+    def loading(self):
+        return [r for r in self.scheduler.skipped_waiting
+                if r.status == RequestStatus.WAITING_FOR_REMOTE_KVS]
+
     def operation(self, line, function):
         """Does something that may fail, and writes it down with its answer."""
+        loading = self.loading() if line[0] == "u" else []
         try:
             answer = function()
             self.check_sound()
+            # Output of a step before its preemption can stop a request that loads by now.
+            if any(RequestStatus.WAITING_FOR_REMOTE_KVS != r.status <= RequestStatus.PREEMPTED
+                   for r in loading):
+                raise Stop("load-forgotten")
         except Stop as stop:
             self.end_early(str(stop))
         except RAISED as error:

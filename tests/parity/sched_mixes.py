@@ -42,6 +42,8 @@ EAGLE = {"spec": (1, 4), "eagle": True}
 IMAGES = {"images": 0.7}
 LOADS = {"connector": True, "loads": 0.5, "loads_later": 0.0, "asks_again": 0.0}
 LATER = {"connector": True, "loads": 0.5, "loads_later": 0.8, "asks_again": 0.1}
+WILD = {"images": 0.2, "sessions": 0.15, "grammars": 0.15, "pooling": 0.1, "resets": 0.03,
+        "aborts": 0.04, "pauses": 0.02, "sends": 0.3, "loads": 0.4, "asks_again": 0.1}
 TIGHT = {"room": [0.9, 1.1, 1.3]}
 
 # name: settings that are not drawn
@@ -73,6 +75,8 @@ MIXES = {
     "async": {**FULL, **ASYNC},
     "async-tight": {**FULL, **ASYNC, **TIGHT},
     "async-hybrid": {**HYBRID, **ASYNC},
+    "async-window": {**WINDOW, **ASYNC, **TIGHT},
+    "async-priority-deep": {**DEEP, **TIGHT, "priority": True},
     "async-deep": {**FULL, **DEEP},
     "async-eagle": {**FULL, **ASYNC, **EAGLE},
     "async-eagle-deep": {**FULL, **DEEP, **EAGLE, **TIGHT},
@@ -83,6 +87,9 @@ MIXES = {
     "lora-async": {"loras": True, **ASYNC},
     "images": {**IMAGES},
     "images-whole": {**IMAGES, "whole_images": True},
+    "images-chunks": {"images": 0.9, "priority": True, "album": True, "crowd": True,
+                      **TIGHT},
+    "images-odd": {**IMAGES, "odd_images": True},
     "images-album": {**IMAGES, "album": True},
     "images-async": {**IMAGES, **ASYNC},
     "images-eagle": {**IMAGES, **EAGLE},
@@ -112,6 +119,14 @@ MIXES = {
     "pauses": {"pauses": 0.1},
     "anything": {},
     "anything-async": {**ASYNC},
+    "wild": {**WILD},
+    "wild-priority": {**WILD, **TIGHT, "priority": True},
+    "wild-lora": {**WILD, "loras": True, "connector": True},
+    "wild-loads": {**WILD, **FULL, "connector": True, "failures": 0.05},
+    "wild-async": {**WILD, **ASYNC},
+    "wild-async-eagle": {**WILD, **ASYNC, **EAGLE, **FULL, "connector": True, "sessions": 0.0},
+    "wild-deep": {**WILD, **DEEP, **TIGHT, "sessions": 0.0},
+    "wild-ngram": {**WILD, **NGRAM, "connector": True},
 }
 
 
@@ -200,7 +215,7 @@ class Setup:
     def draw_limits(self):
         rng, unit = self.rng, self.block_size
         self.priority = self.choose("priority", 0.2)
-        self.max_seqs = rng.choice([1, 2, 3, 4, 6, 8, 8, 12, 16])
+        self.max_seqs = rng.choice([1, 2, 3, 4, 6, 8, 8, 12, 16, 40])
         self.batched = rng.choice([unit, 2 * unit + 1, 4 * unit, self.max_model_len,
                                    2 * self.max_model_len])
         self.batched = max(self.batched, 2 * unit if self.mamba else 2)
@@ -213,7 +228,13 @@ class Setup:
         self.threshold = rng.randint(1, 3 * unit) if self.choose("threshold", 0.12) else 0
         if self.mamba and self.threshold:
             self.threshold = max(self.threshold, unit)
-        self.reserve = rng.random() < 0.6
+        self.reserve = self.choose("reserve", 0.6)
+        if self.given.get("crowd"):  # many prompts at once, in small parts
+            self.max_seqs, self.reserve = 16, False
+            self.batched, self.scheduled = 2 * self.max_model_len, 0
+            self.threshold, self.max_output = rng.randint(1, 8), 3
+            self.max_prompt = self.max_model_len - 1
+        self.odd_images = self.given.get("odd_images", False)
         self.whole_images = self.choose("whole_images", 0.2)
         self.image_size = rng.randint(1, max(1, min(24, self.max_prompt // 2)))
         self.max_images = 3
