@@ -14,6 +14,7 @@
  *      quire/plan.h      from layers and memory to groups, page sizes and numbers of blocks
  *      quire/cost.h      bytes and seconds, with a pencil: blocks of a memory, copies, swaps
  *      quire/cache.h     the KV cache: which blocks each request has, group by group
+ *      quire/sched.h     the scheduler: who computes how many tokens in the next step
  *
  * The life of a prompt, on one page
  * ---------------------------------
@@ -70,6 +71,7 @@
 #include "quire/model.h"
 #include "quire/plan.h"
 #include "quire/pool.h"
+#include "quire/sched.h"
 #include "quire/table.h"
 #include "quire/version.h"
 

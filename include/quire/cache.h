@@ -133,6 +133,9 @@ typedef struct quire_cache_request {
     uint32_t num_computed_tokens; /* 0 before its first step, and after preemption */
     const void *hashes; /* one for every full hash block of its tokens, digest_bytes each */
     uint32_t num_hashes;
+    uint32_t first_hash;          /* hashes begins with this one, those before it are not needed any
+                                     more: 0 for get_computed_blocks; else a multiple of what every
+                                     group joins */
     uint32_t was_preempted;       /* for the stats */
     uint32_t skip_reading_prefix; /* 1: get_computed_blocks finds nothing */
     void *user;                   /* in events, as their request */

@@ -45,7 +45,15 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
       "rejected drafts can cause (vLLM #39562)")                                                   \
     X(8, CHUNK_INSIDE_BLOCK,                                                                       \
       "where a chunk of local attention begins inside a block, a hit may end in the chunk before " \
-      "without that chunk's blocks")
+      "without that chunk's blocks")                                                               \
+    X(9, PRIORITY_SKIP,                                                                            \
+      "PRIORITY: when a request that was passed over in this step is preempted, another one is "   \
+      "passed over too (vLLM #49206)")                                                             \
+    X(10, SESSION_STALE_HASH,                                                                      \
+      "a session that goes on keeps the hash of a block that ended with the dropped token")        \
+    X(11, ENCODER_FREES_AGAIN,                                                                     \
+      "encoder-decoder: room is given back at every update, so that the encoder cache seems to "   \
+      "grow; an identifier with several sizes counts with the last one")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),

@@ -46,7 +46,10 @@
     X(-17, E_MEMORY_LIMIT, "the memory cannot hold one request of the maximum length")             \
     X(-18, E_UNKNOWN_SEQ, "no such sequence: it was freed, or never got blocks")                   \
     X(-19, E_PREDICTION, "fewer blocks were predicted than are needed, and they are not free")     \
-    X(-20, E_STALE_HIT, "a block of the hit is not cached in its group any more; look up again")
+    X(-20, E_STALE_HIT, "a block of the hit is not cached in its group any more; look up again")   \
+    X(-21, E_UNKNOWN_REQ, "no such request: it has ended, or never was")                           \
+    X(-22, E_DUPLICATE, "a request with this id is there already")                                 \
+    X(-23, E_TOO_LONG, "the request would not fit an empty pool; give it fewer tokens")
 
 enum quire_status {
 #define QUIRE_X(value, name, sentence) QUIRE_##name = (value),

@@ -152,6 +152,7 @@ typedef struct quire_cache_full_params {
     uint32_t group_id;   /* at most 65,535, else QUIRE_E_RANGE */
     uint32_t block_size; /* for the event only */
     void *request;       /* for the event only */
+    uint32_t first_hash; /* hashes begins with that of this block; below num_cached_blocks, or 0 */
 } quire_cache_full_params;
 
 /* Nothing to do, and no event, when num_cached_blocks >= num_full_blocks.

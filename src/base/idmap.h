@@ -44,6 +44,12 @@ static inline uint32_t qr_idmap_find_u64(const qr_idmap *map, uint64_t key)
     return qr_idmap_find(map, &key, sizeof key);
 }
 
+/* The key of a value that is in the map. */
+static inline const void *qr_idmap_key(const qr_idmap *map, uint32_t value)
+{
+    return map->keys + (size_t)value * map->max_key_len;
+}
+
 static inline uint32_t qr_idmap_count(const qr_idmap *map)
 {
     return map->index.used;

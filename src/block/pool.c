@@ -234,8 +234,9 @@ void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 
 static qr_key full_block_key(const quire_cache_full_params *p, uint32_t i)
 {
-    return (qr_key){(const unsigned char *)p->hashes + (size_t)i * p->hash_len,
-                    (uint32_t)p->hash_len, p->group_id};
+    size_t place = i - p->first_hash;
+    return (qr_key){(const unsigned char *)p->hashes + place * p->hash_len, (uint32_t)p->hash_len,
+                    p->group_id};
 }
 
 /* Every block that is to get a key exists, has none and is listed once; marks show the second time.
@@ -286,6 +287,8 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
     if (p->num_cached_blocks >= p->num_full_blocks)
         return QUIRE_OK;
     if (p->num_full_blocks > p->num_hashes || p->group_id > QR_MAX_GROUP_ID)
+        return QUIRE_E_RANGE;
+    if (p->first_hash > 0 && p->first_hash >= p->num_cached_blocks)
         return QUIRE_E_RANGE;
     int err = qr_pool_check_hash_len(pool, p->hash_len);
     if (err == QUIRE_OK)

@@ -97,6 +97,18 @@ static inline bool qr_cache_has_row(const quire_cache *cache)
     return cache->num_seqs < cache->max_requests;
 }
 
+/* Whether an allocation of so many tokens in all changes nothing. */
+static inline bool qr_cache_is_quiet(const quire_cache *cache, quire_seq seq, uint64_t num_tokens)
+{
+    uint32_t row = qr_cache_row_of(cache, seq);
+    return row != QR_NIL && num_tokens <= cache->row_states[row].quiet_until;
+}
+
+/* Whether caching num_tokens tokens would give a block its key. */
+bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens);
+/* The first hash that caching further blocks of the request looks at. */
+uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq);
+
 /* ---- the others ------------------------------------------------------------ */
 
 int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,

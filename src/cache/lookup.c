@@ -97,7 +97,7 @@ void qr_cache_count_lookup(quire_cache *cache, const quire_cache_request *reques
 int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
                                  quire_block_span *blocks, uint32_t *num_tokens)
 {
-    if (request->num_tokens == 0)
+    if (request->num_tokens == 0 || request->first_hash > 0)
         return QUIRE_E_ARGUMENT;
     if (request->num_tokens > cache->max_model_len)
         return QUIRE_E_RANGE;

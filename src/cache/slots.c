@@ -141,6 +141,32 @@ static bool has_hashes_for(const quire_cache *cache, const quire_cache_request *
     return ((uint64_t)request->num_hashes + 1) * cache->hash_block_size > num_tokens;
 }
 
+bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens)
+{
+    uint32_t row = qr_cache_row_of(cache, seq);
+    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
+        const qr_group *group = &cache->groups[g];
+        if (num_tokens >= ((uint64_t)group->rows[row].num_cached + 1) * group->block_size)
+            return true;
+    }
+    return false;
+}
+
+uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
+{
+    uint32_t row = qr_cache_row_of(cache, seq);
+    uint64_t first = row == QR_NIL ? 0 : UINT64_MAX;
+    for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
+        const qr_group *group = &cache->groups[g];
+        uint64_t cached = (uint64_t)group->rows[row].num_cached * group->block_size;
+        first = cached < first ? cached : first;
+    }
+    uint32_t step = cache->lookup_alignment; /* all groups' keys begin at its multiples */
+    if (first < 2 * (uint64_t)step || first == UINT64_MAX)
+        return 0;
+    return (uint32_t)(first / step - 1) * (step / cache->hash_block_size);
+}
+
 static void cache_full(quire_cache *cache, const quire_cache_request *request, uint32_t row,
                        uint32_t num_tokens)
 {
@@ -209,13 +235,12 @@ static void note_quiet(quire_cache *cache, const qr_want *want)
 static inline bool is_quiet(const quire_cache *cache, const quire_cache_request *request,
                             const quire_allocate_params *p)
 {
-    uint32_t row = qr_cache_row_of(cache, request->seq);
     uint32_t not_plain =
         p->num_new_computed_tokens | p->num_external_computed_tokens | p->num_encoder_tokens;
     uint64_t tokens =
         (uint64_t)request->num_computed_tokens + p->num_new_tokens + p->num_lookahead_tokens;
-    return row != QR_NIL && not_plain == 0 && p->new_computed_blocks == NULL &&
-           p->num_new_tokens > 0 && tokens <= cache->row_states[row].quiet_until;
+    return not_plain == 0 && p->new_computed_blocks == NULL && p->num_new_tokens > 0 &&
+           qr_cache_is_quiet(cache, request->seq, tokens);
 }
 
 /* Apart, so that the quiet path does not pay for its stack. */

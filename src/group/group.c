@@ -272,7 +272,8 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
                                  .num_hashes = request->num_hashes / group->hashes_joined,
                                  .group_id = group->id,
                                  .block_size = group->block_size,
-                                 .request = request->user};
+                                 .request = request->user,
+                                 .first_hash = request->first_hash / group->hashes_joined};
     uint32_t first = r->num_cached;
     while (find_unkeyed(group, p.blocks, num_full, &first, &p.num_full_blocks)) {
         p.num_cached_blocks = first;

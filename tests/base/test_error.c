@@ -34,6 +34,9 @@ static const struct {
     {-18, "QUIRE_E_UNKNOWN_SEQ"},
     {-19, "QUIRE_E_PREDICTION"},
     {-20, "QUIRE_E_STALE_HIT"},
+    {-21, "QUIRE_E_UNKNOWN_REQ"},
+    {-22, "QUIRE_E_DUPLICATE"},
+    {-23, "QUIRE_E_TOO_LONG"},
 };
 
 static void values_are_pinned(void **state)
@@ -78,7 +81,7 @@ static void every_status_has_its_own_sentence(void **state)
 static void unknown_values_have_an_answer(void **state)
 {
     (void)state;
-    static const int VALUES[] = {6, -21, 1000, INT32_MIN, INT32_MAX};
+    static const int VALUES[] = {6, -24, 1000, INT32_MIN, INT32_MAX};
     for (size_t i = 0; i < COUNT(VALUES); i++) {
         assert_string_equal(quire_strerror(VALUES[i]), "unknown status");
         assert_string_equal(quire_status_name(VALUES[i]), "QUIRE_UNKNOWN");

@@ -1,7 +1,7 @@
 """Records vLLM's Scheduler and AsyncScheduler under an engine that draws what a model would say.
 
-Each seed is one workload: a scheduler of the mix whose turn it is, requests whose prompts branch off
-from earlier ones, and steps of which several may be in flight. Between the steps requests are
+Each seed is one workload: a scheduler of the mix whose turn it is, requests whose prompts branch
+off from earlier ones, and steps of which several may be in flight. Between the steps requests are
 aborted, caches reset, sessions continued, and the connector reports what it loaded and sent.
 """
 import os

@@ -360,8 +360,9 @@ class SchedCase:
             (spec.num_drafts, spec.num_draft_tokens, spec.num_accepted_tokens,
              *spec.num_accepted_tokens_per_pos))
         usage = struct.pack(">d", stats.kv_cache_usage).hex()
+        prefix = prefix_stats(stats.prefix_cache_stats)
         return (f"{stats.num_running_reqs}.{stats.num_waiting_reqs}"
-                f".{stats.num_skipped_waiting_reqs} {usage} {prefix_stats(stats.prefix_cache_stats)}"
+                f".{stats.num_skipped_waiting_reqs} {usage} {prefix}"
                 f" {prefix_stats(stats.connector_prefix_cache_stats)} {spec}")
 
     def outputs_text(self, clients):

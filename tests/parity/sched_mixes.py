@@ -35,6 +35,8 @@ FULL = {"groups": lambda d: [d.full()]}
 WINDOW = {"groups": lambda d: [d.window()]}
 HYBRID = {"groups": lambda d: [d.full(), d.window()]}
 MAMBA = {"groups": lambda d: [d.full(), d.mamba(2, spec=0)], "mamba": True, "connector": False}
+CROSS = {"groups": lambda d: [d.full(), d.cross()], "caching": False, "encoder_decoder": True,
+         "images": 1.0, "connector": False, "sessions": 0.0, "eagle": False}
 ASYNC = {"is_async": True}
 DEEP = {"is_async": True, "depth": 3}
 NGRAM = {"spec": (1, 4), "eagle": False}
@@ -93,9 +95,8 @@ MIXES = {
     "images-album": {**IMAGES, "album": True},
     "images-async": {**IMAGES, **ASYNC},
     "images-eagle": {**IMAGES, **EAGLE},
-    "encoder-decoder": {"groups": lambda d: [d.full(), d.cross()], "caching": False,
-                        "encoder_decoder": True, "images": 1.0, "connector": False,
-                        "sessions": 0.0, "eagle": False},
+    "encoder-decoder": {**CROSS},
+    "encoder-decoder-one": {**CROSS, "one_item": True},
     "pooling": {"pooling": 0.6},
     "grammar": {"grammars": 0.6},
     "grammar-ngram": {"grammars": 0.6, **NGRAM},
@@ -246,6 +247,8 @@ class Setup:
         if self.images:
             self.encoder_budget = self.image_size * rng.choice([1, 1, 2, 4, self.max_images])
             self.encoder_size = self.image_size * rng.choice([1, 2, 3, 6, self.max_images])
+        if self.given.get("one_item"):
+            self.encoder_budget, self.encoder_size = 4 * self.image_size, self.image_size
 
     def draw_num_blocks(self):
         """Room for the longest request about once: little enough to run out."""

@@ -1,9 +1,9 @@
 """What surrounds vLLM's Scheduler in a recording: requests, connector, grammar, sets with an order.
 
-Connector and grammar answer from the random numbers of the workload. A call that the scheduler makes
-is noted with its arguments, and both sides compare these notes; an answer that is not the usual one
-is written into the operation's line as CALL:ANSWER, CALL being the number of the call within the
-operation. So the replayer's callbacks answer the same without knowing why.
+Connector and grammar answer from the random numbers of the workload. A call that the scheduler
+makes is noted with its arguments, and both sides compare these notes; an answer that is not the
+usual one is written into the operation's line as CALL:ANSWER, CALL being the number of the call
+within the operation. So the replayer's callbacks answer the same without knowing why.
 
     m3(16)     matched tokens past 16 of request 3        usual: 0    also: 8, 8a (loaded later), n
     u3(..;8)   its blocks, and 8 tokens to load           no answer

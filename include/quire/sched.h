@@ -1,0 +1,409 @@
+/* quire/sched.h - the scheduler: who computes how many tokens in the next step.
+ *
+ *      add ──► waiting ──► running ──► finished           schedule()  decides a step
+ *                 ^           │                            the engine  computes it
+ *                 └─preempted─┘                            update()    takes what came out
+ *
+ *                 step n                       step n + 1
+ *      schedule ──────────► update      with async_scheduling the next schedule may come before the
+ *           schedule ──────────► update    update of the one before: up to max_batches in flight
+ *
+ * request   a prompt and what is generated from it. quire_req names it: quire_req_index is below
+ *           max_requests and nobody else's while it lives, the high 32 bits are a generation.
+ * budget    tokens that one step computes: max_num_scheduled_tokens for all requests together.
+ *           Running requests come first, in order; then waiting ones, as long as there is budget,
+ *           room in the KV cache, and nobody had to be preempted.
+ * preempt   a running request gives its blocks back and waits again: the last one (FCFS) or the one
+ *           with the largest (priority, arrival time) (PRIORITY).
+ * drafts    tokens that a cheaper model guessed; computed together with the next token and then
+ *           accepted or rejected.
+ * placeholders   tokens of steps in flight, whose values are not known yet (async scheduling).
+ *
+ *      status                      may become
+ *      WAITING                     RUNNING, WAITING_FOR_REMOTE_KVS, finished
+ *      WAITING_FOR_GRAMMAR         WAITING, finished
+ *      WAITING_FOR_REMOTE_KVS      WAITING, PREEMPTED, finished
+ *      WAITING_FOR_STREAMING       WAITING, finished
+ *      RUNNING                     PREEMPTED, WAITING, WAITING_FOR_STREAMING, finished
+ *      PREEMPTED                   RUNNING, WAITING_FOR_REMOTE_KVS, finished
+ *      FINISHED_*                  nothing; gone once its blocks are free
+ *
+ * Decisions are those of vLLM 0.20.0's Scheduler, or AsyncScheduler with async_scheduling: with
+ * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions, with QUIRE_PROFILE_DEFAULT
+ * without, and with every request sure to end (a request that cannot fit is refused when added).
+ *
+ * Cost: schedule and update are O(requests in the step); add and finish O(log requests) and the
+ * tokens given. Nothing is allocated after creation. Callbacks run on the calling thread, inside
+ * the call that causes them, and must not call the scheduler.
+ *
+ * Threads: one writer. quire_sched_usage: any thread.
+ *
+ * Answers: a call that does not return QUIRE_OK has changed nothing. NULL where something must be
+ * is QUIRE_E_ARGUMENT; a quire_req that is not there is QUIRE_E_UNKNOWN_REQ.
+ */
+#ifndef QUIRE_SCHED_H
+#define QUIRE_SCHED_H
+
+#include "cache.h"
+#include "config.h"
+#include "error.h"
+#include "hash.h"
+#include "memory.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct quire_sched quire_sched;
+typedef uint64_t quire_req; /* 0: none */
+
+static inline uint32_t quire_req_index(quire_req req)
+{
+    return (uint32_t)req - 1;
+}
+
+typedef enum quire_req_status {
+    QUIRE_REQ_WAITING = 1,
+    QUIRE_REQ_WAITING_FOR_GRAMMAR = 2,
+    QUIRE_REQ_WAITING_FOR_REMOTE_KVS = 3,
+    QUIRE_REQ_WAITING_FOR_STREAMING = 4,
+    QUIRE_REQ_RUNNING = 5,
+    QUIRE_REQ_PREEMPTED = 6,
+    QUIRE_REQ_FINISHED_STOPPED = 7, /* from here on: finished */
+    QUIRE_REQ_FINISHED_LENGTH = 8,
+    QUIRE_REQ_FINISHED_ABORTED = 9,
+    QUIRE_REQ_FINISHED_IGNORED = 10,
+    QUIRE_REQ_FINISHED_ERROR = 11,
+    QUIRE_REQ_FINISHED_REPETITION = 12
+} quire_req_status;
+
+typedef enum quire_finish_reason {
+    QUIRE_FINISH_NONE = 0,
+    QUIRE_FINISH_STOP = 1,
+    QUIRE_FINISH_LENGTH = 2,
+    QUIRE_FINISH_ABORT = 3,
+    QUIRE_FINISH_ERROR = 4,
+    QUIRE_FINISH_REPETITION = 5
+} quire_finish_reason;
+
+typedef enum quire_policy { QUIRE_POLICY_FCFS = 0, QUIRE_POLICY_PRIORITY = 1 } quire_policy;
+
+typedef enum quire_pause {
+    QUIRE_UNPAUSED = 0,
+    QUIRE_PAUSED_NEW = 1, /* running requests go on, nobody is admitted */
+    QUIRE_PAUSED_ALL = 2
+} quire_pause;
+
+/* ---- what others bring in ----------------------------------------------- */
+
+struct quire_step;
+
+/* Where KV of earlier requests may be found beside the prefix cache: a tier, another engine. NULL
+ * functions answer "nothing". */
+typedef struct quire_connector {
+    void *user;
+    /* How many tokens past the first num_local of the request it has, and whether they come at once
+     * or are loaded while the request waits (*is_async = 1). QUIRE_OK, or QUIRE_RETRY: not known
+     * yet, ask in the next step. */
+    int (*get_num_new_matched_tokens)(void *user, quire_req req, uint32_t num_local,
+                                      uint32_t *num_external, uint32_t *is_async);
+    /* The request has these blocks now; num_external tokens of them are to be loaded. */
+    void (*update_state_after_alloc)(void *user, quire_req req, const quire_block_span *blocks,
+                                     uint32_t num_external);
+    /* At the end of schedule: what the workers must do, as the connector's own data. */
+    void *(*build_meta)(void *user, const struct quire_step *step);
+    /* The request ends. 1: its blocks are still being sent, free them at finished_sending. */
+    int (*request_finished)(void *user, quire_req req, const quire_block_span *blocks);
+    int (*reset_cache)(void *user); /* 0: done */
+} quire_connector;
+
+/* Structured output: grammars live with the caller. NULL functions: ready, not advancing, all
+ * accepted. */
+typedef struct quire_grammar {
+    void *user;
+    int (*is_ready)(void *user, quire_req req);       /* compiled: the request may be scheduled */
+    int (*should_advance)(void *user, quire_req req); /* past its reasoning part */
+    int (*accept_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
+    /* How many of the drafts, from the start, the grammar allows. */
+    uint32_t (*validate_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
+} quire_grammar;
+
+/* ---- making a scheduler ------------------------------------------------- */
+
+typedef struct quire_sched_config {
+    size_t size;
+    quire_cache_config cache; /* its profile, quirks, log_stats and max_requests follow from here */
+    quire_hasher *hasher;     /* needed with prefix caching; kept, and used by this scheduler alone;
+                                 its block size is the cache's hash_block_size */
+    quire_policy policy;
+    uint32_t max_num_seqs;                 /* running at one time; 0 = 128 */
+    uint32_t max_num_batched_tokens;       /* 0 = 2,048 */
+    uint32_t max_num_scheduled_tokens;     /* of one step; 0 = max_num_batched_tokens */
+    uint32_t long_prefill_token_threshold; /* most prompt tokens of one request and step; 0: any */
+    quire_switch enable_chunked_prefill;   /* default on */
+    quire_switch reserve_full_sequence;    /* admit only what fits as a whole; default on */
+    quire_switch async_scheduling;         /* default off */
+    uint32_t max_batches;          /* steps that may be scheduled and not yet updated; 0 = 2 */
+    uint32_t num_spec_tokens;      /* drafts for each request and step */
+    uint32_t num_lookahead_tokens; /* slots beyond the drafts' own (EAGLE, draft models) */
+    uint32_t max_loras;            /* different adapters in one step; 0: no LoRA */
+    quire_switch is_encoder_decoder;
+    quire_switch disable_chunked_mm_input;
+    uint32_t encoder_compute_budget; /* embeddings that one step encodes */
+    uint32_t encoder_cache_size;     /* embeddings that are kept */
+    uint32_t
+        mamba_block_size; /* cache_config.block_size, for Mamba in align mode; 0 = that group's */
+    quire_switch include_finished_set; /* finished requests by client, in outputs */
+    quire_switch fail_on_load_error;   /* failed loads end their requests; default: recompute */
+    quire_switch log_stats;            /* default off */
+
+    /* Limits: QUIRE_FULL when reached */
+    uint32_t max_requests;      /* not finished, at one time; 0 = 4,096 */
+    uint32_t max_loading;       /* that hold blocks without running; 0 = max_num_seqs */
+    uint64_t max_text_tokens;   /* of all requests that wait; 0 = 8 Mi */
+    uint32_t max_request_bytes; /* names, stop tokens, features, salt of one request; 0 = 2,048 */
+    uint32_t max_encoder_items; /* in the encoder cache; 0 = 1,024 */
+
+    const quire_connector *connector; /* copied; NULL: none */
+    const quire_grammar *grammar;     /* copied; NULL: none */
+    quire_profile profile;
+    uint64_t quirks_on;
+    uint64_t quirks_off;
+    quire_hooks hooks;
+} quire_sched_config;
+
+#define QUIRE_SCHED_CONFIG_INIT                                                                    \
+    {                                                                                              \
+        .size = sizeof(quire_sched_config), .cache = QUIRE_CACHE_CONFIG_INIT                       \
+    }
+
+QUIRE_API size_t quire_sched_bytes(const quire_sched_config *config);
+QUIRE_API int quire_sched_create_in(void *memory, size_t bytes, const quire_sched_config *config,
+                                    quire_sched **sched);
+QUIRE_API int quire_sched_create(const quire_sched_config *config, const quire_allocator *allocator,
+                                 quire_sched **sched);
+QUIRE_API void quire_sched_destroy(quire_sched *sched);
+
+/* ---- requests ----------------------------------------------------------- */
+
+/* An image, sound or video: its placeholder tokens, and the embeddings that the encoder makes. */
+typedef struct quire_mm_input {
+    quire_mm_feature feature;
+    uint32_t num_embeds;     /* 0 = one for each placeholder token */
+    const uint8_t *is_embed; /* feature.length flags, 1: an embedding goes there; NULL: all. Not
+                                copied: must stay until the request ends */
+} quire_mm_input;
+
+typedef struct quire_request_params {
+    quire_bytes id;            /* any bytes, at most 256; unique; PRIORITY breaks ties by it */
+    const quire_token *prompt; /* copied */
+    uint32_t num_prompt_tokens;
+    uint32_t max_tokens; /* output tokens; 0 = as many as fit in max_model_len */
+    uint32_t min_tokens;
+    uint32_t has_eos;
+    quire_token eos_token_id;
+    const quire_token *stop_token_ids;
+    uint32_t num_stop_token_ids;
+    uint32_t repetition_max_pattern; /* 0: do not look for repetition */
+    uint32_t repetition_min_pattern;
+    uint32_t repetition_min_count;
+    int32_t priority; /* smaller is first */
+    double arrival_time;
+    uint32_t client_index;
+    quire_bytes lora_name;
+    uint32_t lora_id; /* 0: no adapter */
+    quire_bytes cache_salt;
+    const quire_mm_input *mm_inputs;
+    uint32_t num_mm_inputs;
+    uint32_t use_grammar;
+    uint32_t is_pooling;   /* ends with its first output; max_tokens is 1 */
+    uint32_t is_resumable; /* a session: further inputs follow, see quire_sched_continue */
+    uint32_t skip_reading_prefix;
+    void *user; /* given back by quire_sched_user, and in events */
+} quire_request_params;
+
+/* QUIRE_FULL when a limit is reached; QUIRE_E_DUPLICATE for an id that is there; QUIRE_E_RANGE for
+ * an empty prompt or one of max_model_len tokens or more, or data past max_request_bytes; in the
+ * default profile QUIRE_E_TOO_LONG for a request that would not fit an empty pool. */
+QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *params,
+                              quire_req *req);
+
+/* The next input of a session: prompt, features, arrival time and stop rules of params count. It is
+ * used when the session has finished what it has; NULL: no more follow, and the session ends there.
+ * QUIRE_E_ARGUMENT for a request that is no session, or one whose last input was given. */
+QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
+                                   const quire_request_params *params);
+
+/* Ends requests from outside: ABORTED, STOPPED, ERROR ... Those that are not there are passed over.
+ * reqs NULL: all. *num_finished, where not NULL, says how many there were. */
+QUIRE_API int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
+                                 quire_req_status status, uint32_t *num_finished);
+
+/* The request of an id, 0 when there is none. */
+QUIRE_API quire_req quire_sched_find(const quire_sched *sched, quire_bytes id);
+QUIRE_API void *quire_sched_user(const quire_sched *sched, quire_req req);
+
+typedef struct quire_req_info {
+    quire_req_status status;
+    uint32_t num_tokens;
+    uint32_t num_prompt_tokens;
+    uint32_t num_computed_tokens;
+    uint32_t num_output_placeholders;
+    uint32_t num_spec_tokens;
+    uint32_t num_preemptions;
+    uint32_t client_index;
+    uint32_t lora_id;
+    int32_t priority;
+    double arrival_time;
+    quire_bytes id;
+    quire_seq seq;
+} quire_req_info;
+
+QUIRE_API int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info);
+/* Copies tokens [first, first + num) of the request. */
+QUIRE_API int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t first,
+                                     uint32_t num, quire_token *tokens);
+QUIRE_API int quire_sched_get_blocks(const quire_sched *sched, quire_req req,
+                                     quire_block_span *blocks);
+
+/* ---- one step ----------------------------------------------------------- */
+
+typedef enum quire_step_kind {
+    QUIRE_STEP_RUNNING = 0,
+    QUIRE_STEP_NEW = 1,    /* first time: the worker does not know it */
+    QUIRE_STEP_RESUMED = 2 /* after preemption: blocks replace those the worker knows */
+} quire_step_kind;
+
+/* Valid until the next schedule; what update needs of it is kept inside. All arrays of num_reqs are
+ * in the order in which requests were scheduled: running ones, then those admitted. */
+typedef struct quire_step {
+    uint64_t step; /* its number, from 1 on */
+    uint32_t num_reqs;
+    uint32_t total_tokens;
+    const quire_req *reqs;
+    const uint8_t *kinds;                /* quire_step_kind */
+    const uint8_t *was_in_last_step;     /* 0: the worker may need all tokens again */
+    const uint32_t *num_tokens;          /* scheduled, drafts included */
+    const uint32_t *num_computed_tokens; /* before this step */
+    const uint32_t *num_output_tokens;   /* placeholders included */
+    const quire_block_span *blocks; /* num_reqs x num_groups: new ones for running requests, all
+                                            for the others */
+    const uint32_t *draft_start;    /* num_reqs + 1: drafts of request i are */
+    const quire_token *drafts;      /* drafts[draft_start[i]] to [draft_start[i + 1]) */
+    const uint32_t *encoder_start;  /* the same for the features that are to be encoded */
+    const uint32_t *encoder_inputs;
+    const uint32_t *num_common_prefix_blocks; /* num_groups */
+    uint32_t num_finished;                    /* since the last step */
+    const quire_req *finished;
+    uint32_t num_preempted;
+    const quire_req *preempted;
+    uint32_t num_freed_encoder; /* identifiers of encoder outputs to drop */
+    const quire_bytes *freed_encoder;
+    quire_block_span blocks_to_zero;
+    uint32_t has_grammar_reqs;
+    uint32_t has_pending_grammar_tokens;
+    void *connector_meta;
+} quire_step;
+
+/* Decides the next step. QUIRE_FULL when max_batches steps wait for their update. */
+QUIRE_API int quire_sched_schedule(quire_sched *sched, const quire_step **step);
+
+/* What the engine computed. Arrays are in the step's order. */
+typedef struct quire_model_output {
+    const quire_token *sampled;         /* sampled[i * stride + k], k < num_sampled[i] */
+    uint32_t stride;                    /* 0 = 1 */
+    const uint32_t *num_sampled;        /* NULL: 1 for requests past their prompt, 0 for others */
+    const uint8_t *has_pooled;          /* NULL: none */
+    const uint32_t *num_invalid_drafts; /* of a grammar, for the stats; NULL: none */
+
+    /* Of a connector */
+    const quire_req *finished_sending;
+    uint32_t num_finished_sending;
+    const quire_req *finished_recving;
+    uint32_t num_finished_recving;
+    const quire_block *invalid_blocks; /* whose loads failed */
+    uint32_t num_invalid_blocks;
+} quire_model_output;
+
+typedef struct quire_output {
+    quire_req req; /* no longer valid where finish_reason is set and the request is not a session */
+    void *user;
+    uint32_t client_index;
+    uint32_t num_new_tokens;
+    const quire_token *new_tokens;
+    quire_finish_reason finish_reason;
+    uint32_t has_stop_reason;
+    quire_token stop_reason;      /* the stop token */
+    uint32_t has_prefill_stats;   /* with its first output: */
+    uint32_t num_local_cached;    /* prompt tokens from the prefix cache */
+    uint32_t num_external_cached; /* and from the connector */
+    uint32_t num_prompt_tokens;
+} quire_output;
+
+typedef struct quire_spec_stats {
+    uint64_t num_drafts; /* requests with drafts */
+    uint64_t num_draft_tokens;
+    uint64_t num_accepted_tokens;
+    const uint64_t *accepted_per_pos; /* num_spec_tokens */
+} quire_spec_stats;
+
+typedef struct quire_sched_stats {
+    uint32_t num_running;
+    uint32_t num_waiting;
+    uint32_t num_skipped;
+    double kv_cache_usage;
+    quire_prefix_stats prefix;
+    quire_prefix_stats connector_prefix;
+    quire_spec_stats spec;
+} quire_sched_stats;
+
+/* Valid until the next update. */
+typedef struct quire_outputs {
+    uint32_t num_outputs;
+    const quire_output *outputs;
+    uint32_t num_finished; /* with include_finished_set: since the last update */
+    const quire_req *finished;
+    const uint32_t *finished_clients;
+    uint32_t has_stats;
+    quire_sched_stats stats;
+} quire_outputs;
+
+/* Takes the output of the oldest step that was not updated yet: step is its number, and others are
+ * QUIRE_E_ARGUMENT. */
+QUIRE_API int quire_sched_update(quire_sched *sched, uint64_t step,
+                                 const quire_model_output *output, const quire_outputs **outputs);
+
+/* The drafts for the next step: drafts[i * stride + k] for request reqs[i]. In async scheduling
+ * they are the workers' own, and only their number counts. */
+QUIRE_API int quire_sched_update_drafts(quire_sched *sched, const quire_req *reqs,
+                                        uint32_t num_reqs, const quire_token *drafts,
+                                        uint32_t stride, const uint32_t *num_drafts);
+
+/* ---- the rest ----------------------------------------------------------- */
+
+QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
+QUIRE_API quire_pause quire_sched_get_pause(const quire_sched *sched);
+
+/* See quire_cache_reset_prefix_cache. reset_running: all running requests are preempted first. */
+QUIRE_API int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
+                                             uint32_t reset_connector);
+QUIRE_API int quire_sched_reset_encoder_cache(quire_sched *sched);
+
+QUIRE_API uint32_t quire_sched_num_running(const quire_sched *sched);
+QUIRE_API uint32_t quire_sched_num_waiting(const quire_sched *sched);    /* skipped ones included */
+QUIRE_API uint32_t quire_sched_num_unfinished(const quire_sched *sched); /* as pause and sessions */
+QUIRE_API uint32_t quire_sched_has_finished(const quire_sched *sched); /* not yet told in a step */
+/* The queues, in the order in which they will be served; as far as capacity goes, returns how many
+ * there are. which: 0 running, 1 waiting, 2 skipped. */
+QUIRE_API uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_req *reqs,
+                                         uint32_t capacity);
+
+QUIRE_API quire_cache *quire_sched_cache(quire_sched *sched);
+QUIRE_API quire_usage quire_sched_usage(const quire_sched *sched);
+/* Walks everything: QUIRE_OK or QUIRE_E_CORRUPT. */
+QUIRE_API int quire_sched_check(const quire_sched *sched);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

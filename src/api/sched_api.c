@@ -1,0 +1,286 @@
+/* api/sched_api.c - quire/sched.h: argument checks, then one call inward. */
+#include "sched/sched.h"
+
+static bool sched_ok(const quire_sched *sched)
+{
+    return QR_LIKELY(sched != NULL && sched->magic == QR_SCHED_MAGIC);
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+size_t quire_sched_bytes(const quire_sched_config *config)
+{
+    quire_sched_config c;
+    if (qr_sched_config_read(&c, config) != QUIRE_OK)
+        return 0;
+    qr_arena plan = qr_arena_plan();
+    qr_sched_carve(&plan, &c);
+    return plan.used == SIZE_MAX ? 0 : plan.used;
+}
+
+int quire_sched_create_in(void *memory, size_t bytes, const quire_sched_config *config,
+                          quire_sched **sched)
+{
+    quire_sched_config c;
+    if (memory == NULL || sched == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_sched_config_read(&c, config);
+    if (err == QUIRE_OK)
+        err = qr_arena_fits(memory, bytes, quire_sched_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    qr_arena arena = qr_arena_carve(memory, bytes);
+    quire_sched *made = qr_sched_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    err = qr_sched_init(made, &c);
+    if (err == QUIRE_OK)
+        *sched = made;
+    return err;
+}
+
+int quire_sched_create(const quire_sched_config *config, const quire_allocator *allocator,
+                       quire_sched **sched)
+{
+    quire_sched_config c;
+    if (sched == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_sched_config_read(&c, config);
+    if (err != QUIRE_OK)
+        return err;
+    qr_owner owner;
+    err = qr_owner_take(&owner, allocator, quire_sched_bytes(config));
+    if (err != QUIRE_OK)
+        return err;
+    quire_sched *made;
+    err = quire_sched_create_in(owner.memory, owner.bytes, config, &made);
+    if (err != QUIRE_OK) {
+        qr_owner_release(&owner);
+        return err;
+    }
+    made->owner = owner;
+    *sched = made;
+    return QUIRE_OK;
+}
+
+void quire_sched_destroy(quire_sched *sched)
+{
+    if (!sched_ok(sched))
+        return;
+    sched->magic = 0;
+    sched->cache->magic = 0;
+    sched->cache->pool->magic = 0;
+    qr_owner_release(&sched->owner);
+}
+
+/* ---- requests -------------------------------------------------------------- */
+
+int quire_sched_add(quire_sched *sched, const quire_request_params *params, quire_req *req)
+{
+    if (!sched_ok(sched) || params == NULL || req == NULL)
+        return QUIRE_E_ARGUMENT;
+    return qr_sched_add(sched, params, req);
+}
+
+int quire_sched_continue(quire_sched *sched, quire_req req, const quire_request_params *params)
+{
+    if (!sched_ok(sched))
+        return QUIRE_E_ARGUMENT;
+    uint32_t index = qr_sched_index_of(sched, req);
+    if (index == QR_NIL)
+        return QUIRE_E_UNKNOWN_REQ;
+    return qr_sched_continue(sched, index, params);
+}
+
+int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
+                       quire_req_status status, uint32_t *num_finished)
+{
+    bool status_ok =
+        status >= QUIRE_REQ_FINISHED_STOPPED && status <= QUIRE_REQ_FINISHED_REPETITION;
+    if (!sched_ok(sched) || !status_ok)
+        return QUIRE_E_ARGUMENT;
+    qr_sched_finish(sched, reqs, num_reqs, status, num_finished);
+    return QUIRE_OK;
+}
+
+quire_req quire_sched_find(const quire_sched *sched, quire_bytes id)
+{
+    if (!sched_ok(sched) || id.data == NULL || id.len == 0 || id.len > QR_MAX_ID_BYTES)
+        return 0;
+    uint32_t index = qr_idmap_find(&sched->ids, id.data, (uint32_t)id.len);
+    return index == QR_NIL ? 0 : qr_sched_req_of(sched, index);
+}
+
+void *quire_sched_user(const quire_sched *sched, quire_req req)
+{
+    uint32_t index = sched_ok(sched) ? qr_sched_index_of(sched, req) : QR_NIL;
+    return index == QR_NIL ? NULL : sched->requests[index].kv.user;
+}
+
+int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info)
+{
+    if (!sched_ok(sched) || info == NULL)
+        return QUIRE_E_ARGUMENT;
+    uint32_t index = qr_sched_index_of(sched, req);
+    if (index == QR_NIL)
+        return QUIRE_E_UNKNOWN_REQ;
+    const qr_request *r = &sched->requests[index];
+    const qr_waiter *w = &sched->waiters[index];
+    *info = (quire_req_info){.status = (quire_req_status)r->status,
+                             .num_tokens = r->kv.num_tokens,
+                             .num_prompt_tokens = r->num_prompt_tokens,
+                             .num_computed_tokens = r->kv.num_computed_tokens,
+                             .num_output_placeholders = r->num_placeholders,
+                             .num_spec_tokens = r->num_drafts,
+                             .num_preemptions = r->num_preemptions,
+                             .client_index = r->client_index,
+                             .lora_id = r->lora_id,
+                             .priority = w->priority,
+                             .arrival_time = w->arrival_time,
+                             .id = w->id,
+                             .seq = r->kv.seq};
+    return QUIRE_OK;
+}
+
+int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t first, uint32_t num,
+                           quire_token *tokens)
+{
+    if (!sched_ok(sched) || (tokens == NULL && num > 0))
+        return QUIRE_E_ARGUMENT;
+    uint32_t index = qr_sched_index_of(sched, req);
+    if (index == QR_NIL)
+        return QUIRE_E_UNKNOWN_REQ;
+    const qr_text *text = &sched->requests[index].text;
+    if (num > text->num_tokens || first > text->num_tokens - num)
+        return QUIRE_E_RANGE;
+    qr_text_copy(&sched->text, text, first, num, tokens);
+    return QUIRE_OK;
+}
+
+int quire_sched_get_blocks(const quire_sched *sched, quire_req req, quire_block_span *blocks)
+{
+    if (!sched_ok(sched))
+        return QUIRE_E_ARGUMENT;
+    uint32_t index = qr_sched_index_of(sched, req);
+    if (index == QR_NIL)
+        return QUIRE_E_UNKNOWN_REQ;
+    return quire_cache_get_blocks(sched->cache, sched->requests[index].kv.seq, blocks);
+}
+
+/* ---- steps ----------------------------------------------------------------- */
+
+int quire_sched_schedule(quire_sched *sched, const quire_step **step)
+{
+    if (!sched_ok(sched) || step == NULL)
+        return QUIRE_E_ARGUMENT;
+    return qr_sched_schedule(sched, step);
+}
+
+int quire_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
+                       const quire_outputs **outputs)
+{
+    if (!sched_ok(sched) || output == NULL || outputs == NULL ||
+        (output->finished_sending == NULL && output->num_finished_sending > 0) ||
+        (output->finished_recving == NULL && output->num_finished_recving > 0) ||
+        (output->invalid_blocks == NULL && output->num_invalid_blocks > 0))
+        return QUIRE_E_ARGUMENT;
+    return qr_sched_update(sched, step, output, outputs);
+}
+
+int quire_sched_update_drafts(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
+                              const quire_token *drafts, uint32_t stride,
+                              const uint32_t *num_drafts)
+{
+    if (!sched_ok(sched) ||
+        (num_reqs > 0 && (reqs == NULL || num_drafts == NULL || (drafts == NULL && stride > 0))))
+        return QUIRE_E_ARGUMENT;
+    return qr_sched_update_drafts(sched, reqs, num_reqs, drafts, stride, num_drafts);
+}
+
+/* ---- the rest -------------------------------------------------------------- */
+
+int quire_sched_set_pause(quire_sched *sched, quire_pause pause)
+{
+    if (!sched_ok(sched) || pause < QUIRE_UNPAUSED || pause > QUIRE_PAUSED_ALL)
+        return QUIRE_E_ARGUMENT;
+    sched->pause = pause;
+    return QUIRE_OK;
+}
+
+quire_pause quire_sched_get_pause(const quire_sched *sched)
+{
+    return sched_ok(sched) ? sched->pause : QUIRE_UNPAUSED;
+}
+
+int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
+                                   uint32_t reset_connector)
+{
+    if (!sched_ok(sched))
+        return QUIRE_E_ARGUMENT;
+    return qr_sched_reset_prefix_cache(sched, reset_running != 0, reset_connector != 0);
+}
+
+int quire_sched_reset_encoder_cache(quire_sched *sched)
+{
+    if (!sched_ok(sched))
+        return QUIRE_E_ARGUMENT;
+    qr_encoder_reset(&sched->encoder);
+    return QUIRE_OK;
+}
+
+uint32_t quire_sched_num_running(const quire_sched *sched)
+{
+    return sched_ok(sched) ? sched->num_running : 0;
+}
+
+uint32_t quire_sched_num_waiting(const quire_sched *sched)
+{
+    return sched_ok(sched) ? sched->waiting.count + sched->skipped.count : 0;
+}
+
+uint32_t quire_sched_num_unfinished(const quire_sched *sched)
+{
+    if (!sched_ok(sched) || sched->pause == QUIRE_PAUSED_ALL)
+        return 0;
+    if (sched->pause == QUIRE_PAUSED_NEW)
+        return sched->num_running;
+    return sched->num_running + quire_sched_num_waiting(sched) - sched->num_waiting_for_streaming;
+}
+
+uint32_t quire_sched_has_finished(const quire_sched *sched)
+{
+    return sched_ok(sched) && sched->num_finished > 0;
+}
+
+uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_req *reqs,
+                               uint32_t capacity)
+{
+    if (!sched_ok(sched) || which > 2 || (reqs == NULL && capacity > 0))
+        return 0;
+    uint32_t count = sched->num_running;
+    const uint32_t *from = sched->running;
+    if (which > 0) {
+        const qr_waiting *queue = which == 1 ? &sched->waiting : &sched->skipped;
+        count = qr_waiting_list(queue, sched->order, sched->max_requests);
+        from = sched->order;
+    }
+    for (uint32_t i = 0; i < count && i < capacity; i++)
+        reqs[i] = qr_sched_req_of(sched, from[i]);
+    return count;
+}
+
+quire_cache *quire_sched_cache(quire_sched *sched)
+{
+    return sched_ok(sched) ? sched->cache : NULL;
+}
+
+quire_usage quire_sched_usage(const quire_sched *sched)
+{
+    return quire_cache_usage(sched_ok(sched) ? sched->cache : NULL);
+}
+
+int quire_sched_check(const quire_sched *sched)
+{
+    if (!sched_ok(sched))
+        return QUIRE_E_ARGUMENT;
+    return qr_sched_is_valid(sched) ? QUIRE_OK : QUIRE_E_CORRUPT;
+}

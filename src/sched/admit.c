@@ -1,0 +1,246 @@
+/* sched/admit.c - waiting requests that the step has room for.
+ *
+ *      skipped, then waiting      (PRIORITY: the more urgent head of the two)
+ *
+ *      held up    by a grammar, a load, an adapter too many, a connector that does not know yet:
+ *                 passed over, and back to the skipped ones in order at the end of the step
+ *      no room    of budget, blocks, places: the end of admission, so that nobody overtakes
+ */
+#include "sched/sched.h"
+
+typedef enum qr_verdict {
+    QR_ADMITTED,
+    QR_HELD_UP, /* look at the next one */
+    QR_NO_ROOM  /* stop */
+} qr_verdict;
+
+/* One request on its way in. */
+typedef struct qr_admission {
+    uint32_t index;
+    qr_request *r;
+    uint32_t num_local;
+    uint32_t num_external;
+    uint32_t is_async;
+    uint32_t num_computed;
+    uint32_t num_new;
+    uint32_t connector_queries;
+    quire_block_span *hits; /* NULL: none looked up */
+    qr_encoder_plan encoder;
+} qr_admission;
+
+static bool is_blocked(const qr_request *r)
+{
+    return r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR ||
+           r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
+           r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
+}
+
+/* Whether a request that waits for something has got it. */
+static bool promote(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+        return qr_sched_promote_loaded(s, index);
+    if (r->status != QUIRE_REQ_WAITING_FOR_GRAMMAR)
+        return false;
+    const quire_grammar *g = &s->grammar;
+    if (g->is_ready != NULL && !g->is_ready(g->user, qr_sched_req_of(s, index)))
+        return false;
+    r->status = QUIRE_REQ_WAITING;
+    return true;
+}
+
+/* ---- what is there already ------------------------------------------------- */
+
+static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
+{
+    const quire_connector *c = &s->connector;
+    if (!s->has_connector || c->get_num_new_matched_tokens == NULL)
+        return QR_ADMITTED;
+    int answer = c->get_num_new_matched_tokens(c->user, qr_sched_req_of(s, a->index), a->num_local,
+                                               &a->num_external, &a->is_async);
+    if (answer == QUIRE_RETRY)
+        return QR_HELD_UP;
+    uint32_t most = a->r->kv.num_tokens - a->num_local;
+    if (answer != QUIRE_OK || a->num_external > most) /* what it cannot have, it has not */
+        a->num_external = 0;
+    if (!a->is_async && a->num_external == most) /* one token must be computed */
+        a->num_external--;
+    if (a->num_external == 0)
+        a->is_async = 0;
+    a->connector_queries = most;
+    return QR_ADMITTED;
+}
+
+/* Tokens whose keys and values need not be computed. */
+static qr_verdict find_computed(quire_sched *s, qr_admission *a)
+{
+    qr_request *r = a->r;
+    if (r->kv.num_computed_tokens > 0) { /* loaded, or a session that goes on */
+        a->num_computed = r->kv.num_computed_tokens;
+        return QR_ADMITTED;
+    }
+    a->hits = s->spans;
+    qr_sched_show_hashes(s, a->index, true);
+    qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
+    qr_verdict verdict = ask_connector(s, a);
+    if (verdict != QR_ADMITTED)
+        return verdict;
+    a->num_computed = a->num_local + a->num_external;
+    if (r->has_prefill_stats) {
+        r->num_local_cached = a->num_local;
+        r->num_external_cached = a->num_external;
+    }
+    return QR_ADMITTED;
+}
+
+/* ---- how much of it -------------------------------------------------------- */
+
+static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
+{
+    const qr_request *r = a->r;
+    uint32_t budget = s->builder.budget;
+    if (a->is_async)
+        return QR_ADMITTED; /* the load first */
+    a->num_new = r->kv.num_tokens - a->num_computed;
+    if (s->long_prefill_threshold > 0 && a->num_new > s->long_prefill_threshold)
+        a->num_new = s->long_prefill_threshold;
+    if (!s->chunked_prefill && a->num_new > budget)
+        return QR_NO_ROOM;
+    if (a->num_new > budget)
+        a->num_new = budget;
+    if (r->num_features > 0) {
+        a->encoder = qr_sched_plan_encoder(s, r, a->num_computed, a->num_new);
+        a->num_new = a->encoder.num_new_tokens;
+    }
+    return a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
+}
+
+static uint32_t encoder_tokens(const quire_sched *s, const qr_admission *a)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; s->is_encoder_decoder && i < a->encoder.num_inputs; i++)
+        n += a->r->features[s->builder.encoder_planned[i]].num_embeds;
+    return n;
+}
+
+static qr_verdict allocate(quire_sched *s, qr_admission *a)
+{
+    qr_request *r = a->r;
+    quire_allocate_params p = {.num_new_tokens = a->num_new,
+                               .num_new_computed_tokens = a->num_local,
+                               .new_computed_blocks = a->hits,
+                               .num_external_computed_tokens = a->num_external,
+                               .num_encoder_tokens = encoder_tokens(s, a),
+                               .delay_cache_blocks = a->is_async};
+    if (r->kv.num_computed_tokens > 0) {
+        p.num_lookahead_tokens = s->num_lookahead;
+        qr_sched_show_hashes(s, a->index, false);
+    }
+    int err = QUIRE_OK;
+    if (s->reserve_full_sequence)
+        err = qr_cache_can_fit(s->cache, &r->kv, &p);
+    if (err == QUIRE_OK)
+        err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
+    if (err == QUIRE_OK)
+        return QR_ADMITTED;
+    if (r->num_features > 0)
+        qr_encoder_free(&s->encoder, r->features, r->num_features);
+    return QR_NO_ROOM;
+}
+
+/* ---- in -------------------------------------------------------------------- */
+
+static void tell_connector(quire_sched *s, const qr_admission *a)
+{
+    const quire_connector *c = &s->connector;
+    if (!s->has_connector)
+        return;
+    quire_req req = qr_sched_req_of(s, a->index);
+    if (c->update_state_after_alloc != NULL)
+        c->update_state_after_alloc(c->user, req, s->spans, a->num_external);
+    if (!s->log_stats || a->connector_queries == 0)
+        return;
+    quire_prefix_stats *stats = &s->connector_stats;
+    bool again = a->r->num_preemptions > 0;
+    *(again ? &stats->preempted_requests : &stats->requests) += 1;
+    *(again ? &stats->preempted_queries : &stats->queries) += a->connector_queries;
+    *(again ? &stats->preempted_hits : &stats->hits) += a->num_external;
+}
+
+static void enter_running(quire_sched *s, qr_admission *a)
+{
+    qr_request *r = a->r;
+    s->running[s->num_running++] = a->index;
+    quire_step_kind kind = r->status == QUIRE_REQ_PREEMPTED ? QUIRE_STEP_RESUMED : QUIRE_STEP_NEW;
+    if (s->max_loras > 0)
+        qr_step_add_lora(s, r->lora_id);
+    r->status = QUIRE_REQ_RUNNING;
+    r->kv.num_computed_tokens = a->num_computed;
+    qr_step_add(s, a->index, kind, a->num_new, a->num_computed, s->spans);
+    if (a->encoder.num_inputs > 0)
+        qr_step_add_encoder(s, r, &a->encoder);
+}
+
+/* Takes the head of a queue in, if it can be. */
+static qr_verdict admit_one(quire_sched *s, uint32_t index)
+{
+    qr_admission a = {.index = index, .r = &s->requests[index]};
+    if (is_blocked(a.r) && !promote(s, index))
+        return QR_HELD_UP;
+    if (s->max_loras > 0 && a.r->lora_id > 0 && s->builder.num_loras == s->max_loras &&
+        !qr_step_has_lora(s, a.r->lora_id))
+        return QR_HELD_UP;
+    qr_verdict verdict = find_computed(s, &a);
+    if (verdict == QR_ADMITTED)
+        verdict = choose_tokens(s, &a);
+    if (verdict == QR_ADMITTED && s->mamba_block_size > 0) {
+        a.num_new = qr_sched_align_tokens(s, a.r, a.num_computed, a.num_new);
+        verdict = a.num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
+    }
+    if (verdict == QR_ADMITTED && !qr_sched_has_text_room(s, a.r))
+        verdict = QR_NO_ROOM;
+    if (verdict == QR_ADMITTED)
+        verdict = allocate(s, &a);
+    if (verdict != QR_ADMITTED)
+        return verdict;
+    quire_cache_get_blocks(s->cache, a.r->kv.seq, s->spans);
+    tell_connector(s, &a);
+    qr_sched_dequeue(s, index);
+    if (a.is_async) { /* it has its blocks, and waits until they are filled */
+        a.r->status = QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
+        a.r->kv.num_computed_tokens = a.num_computed;
+        qr_waiting_add(&s->step_skipped, index);
+        return QR_ADMITTED;
+    }
+    enter_running(s, &a);
+    return QR_ADMITTED;
+}
+
+/* The queue whose head is next. */
+static qr_waiting *choose_queue(quire_sched *s)
+{
+    if (s->skipped.count == 0 || s->waiting.count == 0)
+        return s->skipped.count > 0 ? &s->skipped : &s->waiting;
+    if (s->policy == QUIRE_POLICY_FCFS)
+        return &s->skipped;
+    const qr_waiter *waiting = &s->waiters[qr_waiting_peek(&s->waiting)];
+    const qr_waiter *skipped = &s->waiters[qr_waiting_peek(&s->skipped)];
+    return qr_waiter_before(waiting, skipped) ? &s->waiting : &s->skipped;
+}
+
+void qr_sched_admit_waiting(quire_sched *s)
+{
+    while (s->waiting.count + s->skipped.count > 0 && s->builder.budget > 0 &&
+           s->num_running < s->max_num_seqs) {
+        uint32_t index = qr_waiting_peek(choose_queue(s));
+        qr_verdict verdict = admit_one(s, index);
+        if (verdict == QR_NO_ROOM)
+            break;
+        if (verdict == QR_HELD_UP) {
+            qr_sched_dequeue(s, index);
+            qr_waiting_add(&s->step_skipped, index);
+        }
+    }
+    qr_waiting_prepend_all(&s->skipped, &s->step_skipped);
+}

@@ -1,0 +1,151 @@
+/* sched/loads.c - the connector's side of a request's life.
+ *
+ *      matched, asynchronous ──► WAITING_FOR_REMOTE_KVS ──► finished_recving ──► WAITING
+ *                                        │ some blocks failed: computed tokens end before them
+ *      request ends ──► still being sent ──► finished_sending ──► gone
+ */
+#include "sched/sched.h"
+
+bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    if (!r->has_finished_recving)
+        return false;
+    if (r->has_failed_recving && r->kv.num_computed_tokens == 0) {
+        quire_cache_free(s->cache, &r->kv); /* look it up again */
+    } else {
+        qr_sched_show_hashes(s, index, false);
+        quire_cache_cache_blocks(s->cache, &r->kv, r->kv.num_computed_tokens);
+        bool is_whole = r->kv.num_computed_tokens == r->kv.num_tokens;
+        if (!r->has_failed_recving && is_whole) /* one token must be computed */
+            r->kv.num_computed_tokens--;
+    }
+    r->has_finished_recving = false;
+    r->has_failed_recving = false;
+    r->status = r->num_preemptions > 0 ? QUIRE_REQ_PREEMPTED : QUIRE_REQ_WAITING;
+    return true;
+}
+
+/* ---- failed loads ---------------------------------------------------------- */
+
+static uint32_t scheduled_tokens(const qr_batch *batch, quire_req req)
+{
+    for (uint32_t i = 0; i < batch->num_reqs; i++)
+        if (batch->reqs[i] == req)
+            return batch->num_tokens[i];
+    return 0;
+}
+
+static bool is_listed(const quire_block *blocks, uint32_t n, quire_block block)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (blocks[i] == block)
+            return true;
+    return false;
+}
+
+/* Cuts the computed tokens of a request before its first failed block; a block that a request
+ * before it lost already will be computed by that one. True when it has lost any. */
+static bool cut_at_failed(quire_sched *s, uint32_t index, const qr_batch *batch,
+                          const quire_model_output *output, bool evict)
+{
+    qr_request *r = &s->requests[index];
+    uint32_t block_size = s->cache->groups[0].block_size;
+    uint32_t scheduled = scheduled_tokens(batch, qr_sched_req_of(s, index));
+    uint32_t computed =
+        r->kv.num_computed_tokens > scheduled ? r->kv.num_computed_tokens - scheduled : 0;
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    quire_block_span blocks = s->spans[0];
+    uint32_t end = qr_ceil_div(computed, block_size);
+    end = end < blocks.count ? end : blocks.count;
+    bool is_affected = false, is_cut = false;
+    for (uint32_t i = 0; i < end; i++) {
+        if (!is_listed(output->invalid_blocks, output->num_invalid_blocks, blocks.ids[i]))
+            continue;
+        is_affected = true;
+        if (is_listed(s->lost_blocks, s->num_lost, blocks.ids[i]))
+            continue;
+        s->lost_blocks[s->num_lost++] = blocks.ids[i];
+        if (is_cut)
+            continue;
+        is_cut = true;
+        r->kv.num_computed_tokens = i * block_size;
+        if (evict && s->fails_on_load_error)
+            quire_cache_evict_blocks(s->cache, blocks.ids + i, blocks.count - i);
+    }
+    if (is_affected && !is_cut)
+        r->kv.num_computed_tokens = computed;
+    return is_affected;
+}
+
+static void mark_failed(quire_sched *s, uint32_t index, uint32_t rank)
+{
+    s->scratch[index] = 1;
+    s->req_scratch[rank] = qr_sched_req_of(s, index);
+}
+
+uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
+                              const quire_model_output *output)
+{
+    uint32_t num_failed = 0;
+    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
+    if (s->cache->num_groups != 1)
+        return 0; /* vLLM's rule is for one group */
+    uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
+    s->num_lost = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        qr_request *r = &s->requests[s->order[i]];
+        if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
+            !cut_at_failed(s, s->order[i], batch, output, false))
+            continue;
+        if (s->fails_on_load_error)
+            mark_failed(s, s->order[i], num_failed++);
+        else
+            r->has_failed_recving = true;
+    }
+    s->num_lost = 0;
+    for (uint32_t i = 0; i < s->num_running; i++)
+        if (cut_at_failed(s, s->running[i], batch, output, true))
+            mark_failed(s, s->running[i], num_failed++);
+    return num_failed;
+}
+
+/* ---- transfers that ended -------------------------------------------------- */
+
+void qr_sched_note_transfers(quire_sched *s, const quire_model_output *output)
+{
+    for (uint32_t i = 0; i < output->num_finished_recving; i++) {
+        uint32_t index = qr_sched_index_of(s, output->finished_recving[i]);
+        if (index == QR_NIL)
+            continue;
+        if (s->requests[index].status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+            s->requests[index].has_finished_recving = true;
+        else if (qr_request_is_finished(&s->requests[index]))
+            qr_sched_free_blocks(s, index);
+    }
+    for (uint32_t i = 0; i < output->num_finished_sending; i++) {
+        uint32_t index = qr_sched_index_of(s, output->finished_sending[i]);
+        if (index != QR_NIL && qr_request_is_finished(&s->requests[index]))
+            qr_sched_free_blocks(s, index);
+    }
+}
+
+int qr_sched_reset_prefix_cache(quire_sched *s, bool reset_running, bool reset_connector)
+{
+    while (reset_running && s->num_running > 0) {
+        uint32_t index = s->running[--s->num_running];
+        qr_sched_preempt(s, index);
+        s->requests[index].num_placeholders = 0;
+        s->requests[index].discards_async = true;
+    }
+    if (reset_running) /* as if they had not been in the last step: the workers forget them */
+        s->first_valid_step = s->step + 1;
+    int err = quire_cache_reset_prefix_cache(s->cache);
+    if (!reset_connector)
+        return err;
+    const quire_connector *c = &s->connector;
+    bool is_reset = s->has_connector && (c->reset_cache == NULL || c->reset_cache(c->user) == 0);
+    if (is_reset && s->log_stats)
+        s->connector_stats.was_reset = 1;
+    return is_reset ? err : QUIRE_BUSY;
+}

@@ -1,0 +1,90 @@
+/* sched/request.h - one request: what a step needs of it, its text, its names.
+ *
+ *      slots      requests[i], waiters[i], pages[i], blobs[i], drafts[i]: one index for all
+ *      quire_req  generation << 32 | (index + 1)
+ *
+ * What a request brings that has no fixed size (names, stop tokens, features) is copied into its
+ * blob, max_request_bytes at a fixed place. Tokens and hashes are in pages (sched/text.h).
+ *
+ *      status                      in
+ *      WAITING, PREEMPTED          `waiting`, or `skipped` when something held it up
+ *      WAITING_FOR_*               `skipped`
+ *      RUNNING                     `running`
+ *      FINISHED_*                  nothing; its blocks are being sent, or loads still arrive
+ *
+ *      num_computed <= num_tokens + num_placeholders (+ drafts of the step in flight)
+ */
+#ifndef QR_SCHED_REQUEST_H
+#define QR_SCHED_REQUEST_H
+
+#include "sched/encoder.h"
+#include "sched/text.h"
+
+#include <quire/sched.h>
+
+typedef struct qr_session_input qr_session_input;
+
+/* When a request ends by itself, beside max_tokens. */
+typedef struct qr_stop_rules {
+    const quire_token *tokens;
+    uint32_t num_tokens;
+    uint32_t min_tokens;
+    uint32_t repetition_max_pattern; /* 0: repetition does not end it */
+    uint32_t repetition_min_pattern;
+    uint32_t repetition_min_count;
+    quire_token eos_token_id;
+    bool has_eos;
+} qr_stop_rules;
+
+typedef struct qr_request {
+    /* Of every step */
+    quire_cache_request kv; /* seq, num_tokens, num_computed_tokens, ... */
+    uint32_t num_prompt_tokens;
+    uint32_t num_placeholders;
+    uint32_t num_drafts; /* for its next step; the tokens are in sched->drafts */
+    uint32_t max_tokens;
+    uint8_t status;
+    bool is_in_use;
+    bool is_prefill_chunk;
+    bool discards_async; /* the next output is of a step that a reset made void */
+    bool use_grammar;
+    bool is_pooling;
+    bool is_resumable;
+    uint32_t num_features;
+    uint64_t last_step; /* the last one that it was scheduled in; 0: none */
+    qr_text text;
+    qr_stop_rules stops;
+
+    /* Of some steps */
+    qr_feature *features;
+    quire_mm_feature *mm_features; /* the same, as the hasher wants them */
+    quire_extra_keys extra;
+    bool has_extra;
+    bool has_finished_recving;
+    bool has_failed_recving;
+    bool has_prefill_stats; /* not yet told */
+    bool has_stop_reason;
+    bool ends_session; /* no more inputs follow */
+    uint32_t num_preemptions;
+    uint32_t num_local_cached;
+    uint32_t num_external_cached;
+    uint32_t client_index;
+    uint32_t lora_id;
+    quire_token stop_reason;
+    uint32_t generation;
+    uint32_t first_input; /* of a session: inputs that wait, QR_NIL: none */
+    uint32_t last_input;
+    uint32_t blob_used;
+} qr_request;
+
+static inline bool qr_request_is_finished(const qr_request *r)
+{
+    return r->status > QUIRE_REQ_PREEMPTED;
+}
+
+static inline uint32_t qr_request_num_outputs(const qr_request *r)
+{
+    return r->kv.num_tokens - r->num_prompt_tokens;
+}
+
+#endif

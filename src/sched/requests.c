@@ -1,0 +1,437 @@
+/* sched/requests.c - a request comes in, goes on as a session, and ends. */
+#include "hash/extra.h"
+#include "sched/sched.h"
+
+/* ---- blobs: what has no fixed size ------------------------------------------ */
+
+static unsigned char *take_blob(const quire_sched *s, uint32_t index, size_t bytes)
+{
+    qr_request *r = &s->requests[index];
+    size_t rounded = (bytes + 7) / 8 * 8;
+    if (rounded > s->max_request_bytes - r->blob_used)
+        return NULL;
+    unsigned char *at = s->blobs + (size_t)index * s->max_request_bytes + r->blob_used;
+    r->blob_used += (uint32_t)rounded;
+    return at;
+}
+
+static bool copy_bytes(const quire_sched *s, uint32_t index, quire_bytes from, quire_bytes *to)
+{
+    *to = (quire_bytes){NULL, 0};
+    if (from.len == 0)
+        return true;
+    if (from.len > s->max_request_bytes)
+        return false;
+    unsigned char *at = take_blob(s, index, from.len);
+    if (at == NULL)
+        return false;
+    memcpy(at, from.data, from.len);
+    *to = (quire_bytes){at, from.len};
+    return true;
+}
+
+bool qr_request_copy_stops(const quire_sched *s, uint32_t index, const quire_request_params *p,
+                           qr_stop_rules *to)
+{
+    *to = (qr_stop_rules){.num_tokens = p->num_stop_token_ids,
+                          .min_tokens = p->min_tokens,
+                          .repetition_max_pattern = p->repetition_max_pattern,
+                          .repetition_min_pattern = p->repetition_min_pattern,
+                          .repetition_min_count = p->repetition_min_count,
+                          .eos_token_id = p->eos_token_id,
+                          .has_eos = p->has_eos != 0};
+    if (p->num_stop_token_ids == 0)
+        return true;
+    if (p->num_stop_token_ids > s->max_request_bytes / sizeof(quire_token))
+        return false;
+    size_t bytes = p->num_stop_token_ids * sizeof(quire_token);
+    void *at = take_blob(s, index, bytes);
+    if (at == NULL)
+        return false;
+    memcpy(at, p->stop_token_ids, bytes);
+    to->tokens = at;
+    return true;
+}
+
+bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_request_params *p,
+                              uint32_t num_old, qr_feature **features,
+                              quire_mm_feature **mm_features)
+{
+    uint64_t total = (uint64_t)num_old + p->num_mm_inputs;
+    *features = NULL;
+    *mm_features = NULL;
+    if (p->num_mm_inputs == 0)
+        return true;
+    if (total > s->max_features)
+        return false;
+    *features = (qr_feature *)(void *)take_blob(s, index, total * sizeof **features);
+    *mm_features = (quire_mm_feature *)(void *)take_blob(s, index, total * sizeof **mm_features);
+    if (*features == NULL || *mm_features == NULL)
+        return false;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
+        const quire_mm_input *in = &p->mm_inputs[i];
+        quire_mm_feature *mm = &(*mm_features)[num_old + i];
+        *mm = in->feature;
+        if (in->feature.offset > s->max_model_len || in->feature.length > s->max_model_len ||
+            in->feature.identifier.len > QR_MAX_IDENTIFIER_BYTES ||
+            !copy_bytes(s, index, in->feature.identifier, &mm->identifier))
+            return false;
+        (*features)[num_old + i] = (qr_feature){
+            .identifier = mm->identifier,
+            .offset = (uint32_t)mm->offset,
+            .length = (uint32_t)mm->length,
+            .num_embeds =
+                in->num_embeds > 0 || in->is_embed != NULL ? in->num_embeds : (uint32_t)mm->length,
+            .is_embed = in->is_embed};
+    }
+    return true;
+}
+
+/* ---- hashes ---------------------------------------------------------------- */
+
+/* Makes the scratch chain end where the request's hashes end. */
+static void load_chain(quire_sched *s, const qr_request *r)
+{
+    quire_chain *chain = s->chain;
+    uint32_t n = r->kv.num_hashes;
+    qr_chain_init(s->hasher, chain);
+    chain->num_blocks = n;
+    if (n > 0) {
+        chain->parent_len = s->hasher->digest_bytes;
+        memcpy(chain->parent, qr_text_hash(&s->text, &r->text, n - 1), chain->parent_len);
+    }
+}
+
+static const quire_extra_keys *extra_of(const qr_request *r)
+{
+    return r->has_extra ? &r->extra : NULL;
+}
+
+/* Whether the extra keys of every block of [0, num_tokens) can be hashed, the last one as if it
+ * were full: it will be, later, and then it is too late to say no. */
+static int check_extra_keys(quire_sched *s, const quire_extra_keys *extra, uint32_t num_tokens)
+{
+    quire_hasher *hasher = s->hasher;
+    qr_extra_cursor cursor = qr_extra_begin(extra, false);
+    qr_hash_input input = {.parent_len = hasher->digest_bytes,
+                           .tokens = s->chain->tail,
+                           .num_tokens = hasher->block_size,
+                           .keys = hasher->keys};
+    memset(s->chain->tail, 0, hasher->block_size * sizeof *s->chain->tail);
+    for (uint64_t start = 0; start < num_tokens; start += hasher->block_size) {
+        if (!qr_extra_of_block(&cursor, start, start + hasher->block_size, hasher->keys,
+                               hasher->max_keys, &input.num_keys))
+            return QUIRE_E_RANGE;
+        int err = qr_hasher_encode(hasher, &input, &hasher->messages[0]);
+        if (err != QUIRE_OK)
+            return err;
+    }
+    return QUIRE_OK;
+}
+
+/* The hashes of a whole prompt, in one go. */
+static int hash_prompt(quire_sched *s, qr_request *r, const quire_token *tokens, uint32_t n)
+{
+    if (s->hasher == NULL)
+        return QUIRE_OK;
+    int err = r->has_extra ? check_extra_keys(s, &r->extra, n) : QUIRE_OK;
+    if (err != QUIRE_OK)
+        return err;
+    qr_chain_init(s->hasher, s->chain);
+    size_t capacity = (size_t)s->text.max_pages * s->text.page_hashes;
+    size_t num_new;
+    err = qr_chain_append(s->hasher, s->chain, tokens, n, extra_of(r), s->text.row, capacity,
+                          &num_new);
+    if (err != QUIRE_OK)
+        return err;
+    qr_text_put_hashes(&s->text, &r->text, 0, (uint32_t)num_new, s->text.row);
+    r->kv.num_hashes = (uint32_t)num_new;
+    return QUIRE_OK;
+}
+
+static inline bool has_unhashed_block(const quire_sched *s, const qr_request *r)
+{
+    return s->hasher != NULL &&
+           ((uint64_t)r->kv.num_hashes + 1) * s->hash_block_size <= r->kv.num_tokens;
+}
+
+static QR_NOINLINE void hash_full_block(quire_sched *s, qr_request *r)
+{
+    uint32_t block = r->kv.num_hashes;
+    uint32_t first = block * s->hash_block_size;
+    const quire_token *tokens =
+        qr_text_page_tokens(&s->text, &r->text, first / s->text.page_tokens) +
+        first % s->text.page_tokens;
+    load_chain(s, r);
+    size_t num_new;
+    int err = qr_chain_append(s->hasher, s->chain, tokens, s->hash_block_size, extra_of(r),
+                              qr_text_hash(&s->text, &r->text, block), 1, &num_new);
+    qr_assert(err == QUIRE_OK); /* its extra keys are among those that fitted before */
+    r->kv.num_hashes++;
+}
+
+void qr_sched_hash_new_blocks(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    if (!has_unhashed_block(s, r))
+        return;
+    uint32_t first = r->kv.num_hashes * s->hash_block_size;
+    uint32_t n = r->kv.num_tokens - first;
+    qr_text_copy(&s->text, &r->text, first, n, s->token_scratch);
+    load_chain(s, r);
+    size_t capacity = (size_t)s->text.max_pages * s->text.page_hashes;
+    size_t num_new;
+    int err = qr_chain_append(s->hasher, s->chain, s->token_scratch, n, extra_of(r), s->text.row,
+                              capacity, &num_new);
+    qr_assert(err == QUIRE_OK); /* the input's features were checked when it came */
+    qr_text_put_hashes(&s->text, &r->text, r->kv.num_hashes, (uint32_t)num_new, s->text.row);
+    r->kv.num_hashes += (uint32_t)num_new;
+}
+
+void qr_sched_append(quire_sched *s, uint32_t index, quire_token token)
+{
+    qr_request *r = &s->requests[index];
+    qr_text_append(&s->text, &r->text, &token, 1);
+    r->kv.num_tokens++;
+    if (has_unhashed_block(s, r))
+        hash_full_block(s, r);
+}
+
+void qr_sched_show_hashes(quire_sched *s, uint32_t index, bool all)
+{
+    qr_request *r = &s->requests[index];
+    if (s->hasher == NULL)
+        return;
+    uint32_t first = all ? 0 : qr_cache_first_needed_hash(s->cache, r->kv.seq);
+    first = first < r->kv.num_hashes ? first : 0;
+    r->kv.first_hash = first;
+    r->kv.hashes = qr_text_hash_row(&s->text, &r->text, first, r->kv.num_hashes);
+}
+
+/* ---- coming in ------------------------------------------------------------- */
+
+static int check_params(const quire_sched *s, const quire_request_params *p)
+{
+    if (p->id.len == 0 || p->id.data == NULL || (p->prompt == NULL && p->num_prompt_tokens > 0) ||
+        (p->stop_token_ids == NULL && p->num_stop_token_ids > 0) ||
+        (p->mm_inputs == NULL && p->num_mm_inputs > 0))
+        return QUIRE_E_ARGUMENT;
+    if (p->id.len > QR_MAX_ID_BYTES || p->num_prompt_tokens == 0 ||
+        p->num_prompt_tokens >= s->max_model_len)
+        return QUIRE_E_RANGE;
+    return QUIRE_OK;
+}
+
+static int check_limits(const quire_sched *s)
+{
+    uint64_t ends = (uint64_t)s->num_finished + s->num_live;
+    uint64_t told = (uint64_t)s->num_client_finished + s->num_live;
+    bool full =
+        s->num_live == s->max_requests || ends >= s->max_finished || told >= s->max_finished;
+    return full ? QUIRE_FULL : QUIRE_OK;
+}
+
+static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)
+{
+    qr_request *r = &s->requests[index];
+    r->num_prompt_tokens = p->num_prompt_tokens;
+    r->max_tokens = p->is_pooling ? 1 : p->max_tokens;
+    if (r->max_tokens == 0)
+        r->max_tokens = s->max_model_len - p->num_prompt_tokens;
+    r->status = p->use_grammar ? QUIRE_REQ_WAITING_FOR_GRAMMAR : QUIRE_REQ_WAITING;
+    r->use_grammar = p->use_grammar != 0;
+    r->is_pooling = p->is_pooling != 0;
+    r->is_resumable = p->is_resumable != 0;
+    r->has_prefill_stats = true;
+    r->client_index = p->client_index;
+    r->lora_id = p->lora_id;
+    r->kv.user = p->user;
+    r->kv.skip_reading_prefix = p->skip_reading_prefix;
+    r->num_features = p->num_mm_inputs;
+    bool fits = qr_request_copy_stops(s, index, p, &r->stops) &&
+                qr_request_copy_features(s, index, p, 0, &r->features, &r->mm_features) &&
+                copy_bytes(s, index, p->lora_name, &r->extra.lora_name) &&
+                copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt);
+    if (!fits)
+        return QUIRE_E_RANGE;
+    r->extra.mm_features = r->mm_features;
+    r->extra.num_mm_features = r->num_features;
+    r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
+    if (!qr_text_reserve(&s->text, &r->text, p->num_prompt_tokens))
+        return QUIRE_FULL;
+    int err = hash_prompt(s, r, p->prompt, p->num_prompt_tokens);
+    if (err != QUIRE_OK)
+        return err;
+    qr_text_append(&s->text, &r->text, p->prompt, p->num_prompt_tokens);
+    r->kv.num_tokens = p->num_prompt_tokens;
+    return QUIRE_OK;
+}
+
+static void clear_request(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    qr_text text = r->text;
+    qr_text_release(&s->text, &text);
+    *r = (qr_request){
+        .generation = r->generation, .text = text, .first_input = QR_NIL, .last_input = QR_NIL};
+}
+
+int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
+{
+    int err = check_params(s, p);
+    if (err == QUIRE_OK && qr_idmap_find(&s->ids, p->id.data, (uint32_t)p->id.len) != QR_NIL)
+        err = QUIRE_E_DUPLICATE;
+    if (err == QUIRE_OK)
+        err = check_limits(s);
+    if (err != QUIRE_OK)
+        return err;
+    uint32_t index = s->free_slots[s->max_requests - 1 - s->num_live];
+    clear_request(s, index);
+    err = fill_request(s, index, p);
+    if (err != QUIRE_OK) {
+        clear_request(s, index);
+        return err;
+    }
+    err = qr_idmap_insert(&s->ids, p->id.data, (uint32_t)p->id.len, index);
+    qr_assert(err == QUIRE_OK);
+    s->num_live++;
+    qr_list_insert_before(s->by_age, sizeof *s->by_age, s->max_requests, index);
+    qr_request *r = &s->requests[index];
+    r->is_in_use = true;
+    r->generation++;
+    qr_waiter *w = &s->waiters[index];
+    qr_link_clear(&w->link);
+    w->queue = 0;
+    w->priority = p->priority;
+    w->arrival_time = p->arrival_time;
+    w->id = (quire_bytes){qr_idmap_key(&s->ids, index), p->id.len};
+    qr_sched_enqueue(s, index);
+    *req = qr_sched_req_of(s, index);
+    qr_assert_expensive(qr_sched_is_valid(s));
+    return QUIRE_OK;
+}
+
+void qr_sched_enqueue(quire_sched *s, uint32_t index)
+{
+    uint8_t status = s->requests[index].status;
+    bool is_held = status == QUIRE_REQ_WAITING_FOR_GRAMMAR ||
+                   status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
+                   status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    qr_waiting_add(is_held ? &s->skipped : &s->waiting, index);
+}
+
+void qr_sched_dequeue(quire_sched *s, uint32_t index)
+{
+    uint32_t number = s->waiters[index].queue;
+    if (number == s->waiting.number)
+        qr_waiting_remove(&s->waiting, index);
+    else if (number == s->skipped.number)
+        qr_waiting_remove(&s->skipped, index);
+}
+
+/* ---- the end --------------------------------------------------------------- */
+
+static bool connector_keeps(quire_sched *s, uint32_t index)
+{
+    const quire_connector *c = &s->connector;
+    qr_request *r = &s->requests[index];
+    if (!s->has_connector)
+        return false;
+    if (r->kv.seq != 0)
+        quire_cache_remove_skipped_blocks(s->cache, r->kv.seq, r->kv.num_computed_tokens);
+    if (c->request_finished == NULL)
+        return false;
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    return c->request_finished(c->user, qr_sched_req_of(s, index), s->spans) != 0;
+}
+
+void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
+{
+    qr_request *r = &s->requests[index];
+    bool keeps = connector_keeps(s, index);
+    if (r->num_features > 0)
+        qr_encoder_free(&s->encoder, r->features, r->num_features);
+    s->finished[s->num_finished++] = qr_sched_req_of(s, index);
+    if (s->lists_finished) {
+        s->client_finished[s->num_client_finished] = qr_sched_req_of(s, index);
+        s->client_of_finished[s->num_client_finished++] = r->client_index;
+    }
+    if (!keeps && !keep_blocks)
+        qr_sched_free_blocks(s, index);
+}
+
+void qr_sched_free_blocks(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    quire_cache_free(s->cache, &r->kv);
+    qr_sched_drop_inputs(s, index);
+    qr_idmap_remove(&s->ids, index);
+    qr_list_remove(s->by_age, sizeof *s->by_age, index);
+    clear_request(s, index);
+    s->free_slots[s->max_requests - s->num_live--] = index;
+}
+
+static void leave_queue(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    if (r->status != QUIRE_REQ_RUNNING) {
+        if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
+            s->num_waiting_for_streaming--;
+        qr_sched_dequeue(s, index);
+        return;
+    }
+    uint32_t place = 0;
+    while (place < s->num_running && s->running[place] != index)
+        place++;
+    if (place == s->num_running) /* listed twice */
+        return;
+    s->num_running--;
+    memmove(&s->running[place], &s->running[place + 1],
+            (s->num_running - place) * sizeof *s->running);
+}
+
+/* All requests that are there, in the order in which they were added. */
+static uint32_t list_all(const quire_sched *s, quire_req *reqs)
+{
+    uint32_t n = 0;
+    for (uint32_t i = s->by_age[s->max_requests].next; i != s->max_requests; i = s->by_age[i].next)
+        reqs[n++] = qr_sched_req_of(s, i);
+    return n;
+}
+
+static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
+{
+    qr_request *r = &s->requests[index];
+    bool is_loading = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && !r->has_finished_recving;
+    r->has_finished_recving = false;
+    r->has_failed_recving = false;
+    r->status = (uint8_t)status;
+    qr_sched_free_request(s, index, is_loading);
+}
+
+void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_req_status status,
+                     uint32_t *num_finished)
+{
+    if (reqs == NULL) {
+        n = list_all(s, s->req_scratch);
+        reqs = s->req_scratch;
+    }
+    uint32_t count = 0;
+    for (uint32_t pass = 0; pass < 2;
+         pass++) { /* all leave their queues before the first is freed */
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t index = qr_sched_index_of(s, reqs[i]);
+            if (index == QR_NIL || qr_request_is_finished(&s->requests[index]))
+                continue;
+            if (pass == 0) {
+                leave_queue(s, index);
+                continue;
+            }
+            finish_one(s, index, status);
+            count++;
+        }
+    }
+    if (num_finished != NULL)
+        *num_finished = count;
+    qr_assert_expensive(qr_sched_is_valid(s));
+}

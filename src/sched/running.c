@@ -1,0 +1,196 @@
+/* sched/running.c - the running requests of a step, in order; and preemption.
+ *
+ *      running   [ a ][ b ][ c ][ d ]     c finds no room: d gives its blocks back (FCFS) and goes
+ *                            ^            to the head of the waiting ones; then c again, and so on,
+ *                                         until there is room or c itself had to go
+ */
+#include "sched/sched.h"
+
+/* The steps in flight are sure to reach max_tokens, whatever drafts are rejected. */
+static bool is_done_ahead(const qr_request *r)
+{
+    return r->num_placeholders > 0 &&
+           (int64_t)r->kv.num_computed_tokens + 2 - (int64_t)r->num_placeholders >=
+               (int64_t)r->num_prompt_tokens + r->max_tokens;
+}
+
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
+{
+    uint32_t end = r->kv.num_tokens + r->num_drafts + r->num_placeholders;
+    uint32_t n = end > r->kv.num_computed_tokens ? end - r->kv.num_computed_tokens : 0;
+    if (s->long_prefill_threshold > 0)
+        n = smaller(n, s->long_prefill_threshold);
+    n = smaller(n, s->builder.budget);
+    uint32_t last = s->max_model_len - 1; /* positions end there, drafts too */
+    return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
+}
+
+uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32_t computed,
+                               uint32_t num_new)
+{
+    uint32_t size = s->mamba_block_size;
+    uint32_t num_tokens = r->kv.num_tokens;
+    uint32_t prefill_end =
+        r->num_prompt_tokens > num_tokens - 1 ? r->num_prompt_tokens : num_tokens - 1;
+    if (size == 0 || computed >= prefill_end)
+        return num_new;
+    uint32_t last = num_tokens - num_tokens % size; /* the last state that can be kept */
+    if (s->use_eagle)
+        last = last > size ? last - size : 0;
+    if (computed + num_new < last)
+        return num_new / size * size;
+    if (computed < last && last < computed + num_new)
+        return last - computed;
+    return num_new;
+}
+
+/* ---- preemption ------------------------------------------------------------ */
+
+static void remove_running(quire_sched *s, uint32_t place)
+{
+    s->num_running--;
+    memmove(&s->running[place], &s->running[place + 1],
+            (s->num_running - place) * sizeof *s->running);
+}
+
+void qr_sched_preempt(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    qr_assert(r->status == QUIRE_REQ_RUNNING);
+    quire_cache_free(s->cache, &r->kv);
+    if (r->num_features > 0)
+        qr_encoder_free(&s->encoder, r->features, r->num_features);
+    r->status = QUIRE_REQ_PREEMPTED;
+    r->kv.num_computed_tokens = 0;
+    r->num_drafts = 0;
+    r->num_preemptions++;
+    r->kv.was_preempted = 1;
+    qr_waiting_prepend(&s->waiting, index);
+}
+
+/* The place in running of the largest (priority, arrival time), the first of equals. */
+static uint32_t find_least_urgent(const quire_sched *s)
+{
+    uint32_t worst = 0;
+    for (uint32_t i = 1; i < s->num_running; i++) {
+        const qr_waiter *a = &s->waiters[s->running[worst]];
+        const qr_waiter *b = &s->waiters[s->running[i]];
+        if (b->priority > a->priority ||
+            (b->priority == a->priority && b->arrival_time > a->arrival_time))
+            worst = i;
+    }
+    return worst;
+}
+
+/* Takes a request that was scheduled already out of the step. */
+static void unschedule(quire_sched *s, uint32_t place)
+{
+    qr_step_builder *b = &s->builder;
+    const qr_request *r = &s->requests[quire_req_index(b->reqs[place])];
+    for (uint32_t i = 0; i < b->encoder_count[place]; i++)
+        b->encoder_budget += r->features[b->encoder_found[b->encoder_first[place] + i]].num_embeds;
+    qr_step_remove(s, place);
+}
+
+/* Preempts one request; *cursor is the place of the request that needs room. Returns the victim. */
+static uint32_t preempt_one(quire_sched *s, uint32_t *cursor)
+{
+    uint32_t place = s->num_running - 1;
+    bool was_scheduled = false;
+    if (s->policy == QUIRE_POLICY_PRIORITY) {
+        place = find_least_urgent(s);
+        uint32_t in_step = qr_step_find(s, qr_sched_req_of(s, s->running[place]));
+        was_scheduled = in_step != QR_NIL;
+        if (was_scheduled)
+            unschedule(s, in_step);
+    }
+    uint32_t victim = s->running[place];
+    remove_running(s, place);
+    bool skips = (s->quirks & QUIRE_QUIRK(PRIORITY_SKIP)) != 0;
+    if (was_scheduled || (place < *cursor && !skips))
+        (*cursor)--;
+    qr_sched_preempt(s, victim);
+    s->builder.preempted[s->num_preempted++] = qr_sched_req_of(s, victim);
+    return victim;
+}
+
+/* ---- one request ----------------------------------------------------------- */
+
+/* Gets room for the tokens, preempting others for it; false when the request itself had to go. */
+static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num_tokens,
+                                  quire_block_span *blocks)
+{
+    uint32_t index = s->running[*cursor];
+    qr_request *r = &s->requests[index];
+    quire_allocate_params p = {.num_new_tokens = num_tokens,
+                               .num_lookahead_tokens = s->num_lookahead};
+    for (;;) {
+        qr_sched_show_hashes(s, index, false);
+        int err = qr_cache_allocate_slots(s->cache, &r->kv, &p, blocks);
+        if (QR_LIKELY(err == QUIRE_OK))
+            return true;
+        if (preempt_one(s, cursor) == index)
+            return false;
+    }
+}
+
+/* Drafts that fit among the tokens of this step. */
+static void take_drafts(quire_sched *s, qr_request *r, uint32_t num_tokens)
+{
+    qr_step_builder *b = &s->builder;
+    uint64_t known = (uint64_t)r->kv.num_tokens + r->num_placeholders;
+    uint64_t end = (uint64_t)r->kv.num_computed_tokens + num_tokens;
+    if (end > known)
+        b->num_drafts[b->out.num_reqs - 1] = smaller(r->num_drafts, (uint32_t)(end - known));
+    r->num_drafts = 0; /* new ones come before the next step */
+}
+
+/* Schedules running[*cursor], or passes over it; false ends the running ones of this step. */
+static bool run_one(quire_sched *s, uint32_t *cursor)
+{
+    uint32_t index = s->running[*cursor];
+    qr_request *r = &s->requests[index];
+    uint32_t n = is_done_ahead(r) ? 0 : wanted_tokens(s, r);
+    qr_encoder_plan e = {0};
+    if (QR_UNLIKELY(r->num_features > 0 && n > 0)) {
+        e = qr_sched_plan_encoder(s, r, r->kv.num_computed_tokens, n);
+        n = e.num_new_tokens;
+    }
+    if (s->mamba_block_size > 0 && n > 0)
+        n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
+    if (n > 0 && !qr_sched_has_text_room(s, r))
+        n = 0;
+    if (n == 0) { /* somebody behind it may still be scheduled */
+        ++*cursor;
+        return true;
+    }
+    quire_block_span *blocks = s->no_spans;
+    uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->num_lookahead;
+    if (QR_UNLIKELY(!qr_cache_is_quiet(s->cache, r->kv.seq, end))) {
+        blocks = s->spans;
+        if (!make_room(s, cursor, n, blocks))
+            return false;
+    }
+    qr_step_add(s, index, QUIRE_STEP_RUNNING, n, r->kv.num_computed_tokens, blocks);
+    if (r->num_drafts > 0)
+        take_drafts(s, r, n);
+    if (e.num_inputs > 0)
+        qr_step_add_encoder(s, r, &e);
+    ++*cursor;
+    return true;
+}
+
+void qr_sched_run_running(quire_sched *s)
+{
+    uint32_t cursor = 0;
+    while (cursor < s->num_running && s->builder.budget > 0)
+        if (!run_one(s, &cursor))
+            break;
+    for (uint32_t i = 0; s->max_loras > 0 && i < s->builder.out.num_reqs; i++)
+        qr_step_add_lora(s, s->requests[quire_req_index(s->builder.reqs[i])].lora_id);
+}

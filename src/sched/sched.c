@@ -1,0 +1,306 @@
+#include "sched/sched.h"
+
+#include "base/hooks.h"
+
+/* ---- reading the config ---------------------------------------------------- */
+
+static void default_u32(uint32_t *value, uint32_t to)
+{
+    if (*value == 0)
+        *value = to;
+}
+
+static void default_switch(quire_switch *value, bool on)
+{
+    if (*value == QUIRE_DEFAULT)
+        *value = on ? QUIRE_ON : QUIRE_OFF;
+}
+
+static uint32_t align_block_size(const quire_cache_config *c)
+{
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        if (c->groups[g].spec.kind == QUIRE_LAYER_MAMBA &&
+            c->groups[g].spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
+            return c->groups[g].spec.block_size;
+    return 0;
+}
+
+static void fill_sched_defaults(quire_sched_config *c)
+{
+    default_u32(&c->max_num_seqs, 128);
+    default_u32(&c->max_num_batched_tokens, 2048);
+    default_u32(&c->max_num_scheduled_tokens, c->max_num_batched_tokens);
+    default_u32(&c->max_batches, 2);
+    default_u32(&c->max_requests, 4096);
+    default_u32(&c->max_loading, c->max_num_seqs);
+    default_u32(&c->max_request_bytes, 2048);
+    default_u32(&c->max_encoder_items, 1024);
+    if (c->max_text_tokens == 0)
+        c->max_text_tokens = UINT64_C(8) << 20;
+    default_switch(&c->enable_chunked_prefill, true);
+    default_switch(&c->reserve_full_sequence, true);
+    default_switch(&c->async_scheduling, false);
+    default_switch(&c->is_encoder_decoder, false);
+    default_switch(&c->disable_chunked_mm_input, false);
+    default_switch(&c->include_finished_set, false);
+    default_switch(&c->fail_on_load_error, false);
+    default_switch(&c->log_stats, false);
+}
+
+static bool switches_ok(const quire_sched_config *c)
+{
+    const quire_switch all[] = {c->enable_chunked_prefill,   c->reserve_full_sequence,
+                                c->async_scheduling,         c->is_encoder_decoder,
+                                c->disable_chunked_mm_input, c->include_finished_set,
+                                c->fail_on_load_error,       c->log_stats};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] != QUIRE_ON && all[i] != QUIRE_OFF)
+            return false;
+    return true;
+}
+
+static bool sched_numbers_ok(const quire_sched_config *c)
+{
+    uint32_t most = QR_MAX_TOKENS;
+    bool ok = c->max_num_seqs <= c->max_requests && c->max_requests <= (1u << 24) &&
+              c->max_num_batched_tokens <= most && c->max_num_scheduled_tokens <= most &&
+              c->num_spec_tokens <= 1024 && c->num_lookahead_tokens <= most &&
+              c->max_batches <= 64 && c->max_loras <= 65536 && c->max_request_bytes >= 64 &&
+              c->max_request_bytes <= (1u << 20) && c->max_loading <= c->max_requests &&
+              c->max_encoder_items <= (1u << 20) && c->encoder_cache_size <= most &&
+              c->encoder_compute_budget <= most && c->max_text_tokens <= UINT64_C(1) << 40;
+    bool known = (c->policy == QUIRE_POLICY_FCFS || c->policy == QUIRE_POLICY_PRIORITY) &&
+                 (c->profile == QUIRE_PROFILE_DEFAULT || c->profile == QUIRE_PROFILE_VLLM_0_20) &&
+                 qr_quirks_known(c->quirks_on) && qr_quirks_known(c->quirks_off);
+    return ok && known;
+}
+
+/* The cache's config follows from the scheduler's. */
+static void derive_cache(quire_sched_config *c)
+{
+    c->cache.profile = c->profile;
+    c->cache.quirks_on = c->quirks_on;
+    c->cache.quirks_off = c->quirks_off;
+    c->cache.log_stats = c->log_stats;
+    c->cache.max_num_batched_tokens = c->max_num_batched_tokens;
+    c->cache.max_requests = c->max_num_seqs + c->max_loading;
+    if (c->is_encoder_decoder == QUIRE_ON && c->cache.max_encoder_tokens == 0)
+        c->cache.max_encoder_tokens = c->encoder_compute_budget;
+}
+
+int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *callers)
+{
+    int err = qr_config_read(c, sizeof *c, callers);
+    if (err != QUIRE_OK)
+        return err;
+    fill_sched_defaults(c);
+    if (!switches_ok(c) || !sched_numbers_ok(c))
+        return QUIRE_E_CONFIG;
+    derive_cache(c);
+    quire_cache_config cache;
+    err = qr_cache_config_read(&cache, &c->cache);
+    if (err != QUIRE_OK)
+        return err;
+    c->cache = cache;
+    default_u32(&c->mamba_block_size, align_block_size(&cache));
+    if (cache.enable_caching == QUIRE_OFF)
+        return QUIRE_OK;
+    bool hashes_ok = c->hasher != NULL && c->hasher->block_size == cache.hash_block_size &&
+                     c->hasher->digest_bytes == cache.digest_bytes;
+    return hashes_ok ? QUIRE_OK : QUIRE_E_CONFIG;
+}
+
+/* ---- plan and carve -------------------------------------------------------- */
+
+#define TAKE(field, count) ((field) = qr_arena_take(arena, (count), sizeof *(field)))
+
+static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched_config *c,
+                          uint32_t max_features)
+{
+    uint32_t n = c->max_num_seqs;
+    uint32_t num_inputs = max_features * n;
+    TAKE(b->reqs, n);
+    TAKE(b->kinds, n);
+    TAKE(b->was_in_last_step, n);
+    TAKE(b->num_tokens, n);
+    TAKE(b->num_computed, n);
+    TAKE(b->num_outputs, n);
+    TAKE(b->blocks, (size_t)n * c->cache.num_groups);
+    TAKE(b->num_drafts, n);
+    TAKE(b->draft_start, n + 1);
+    TAKE(b->drafts, (size_t)n * c->num_spec_tokens);
+    TAKE(b->encoder_first, n);
+    TAKE(b->encoder_count, n);
+    TAKE(b->encoder_found, num_inputs);
+    TAKE(b->encoder_planned, max_features);
+    TAKE(b->encoder_start, n + 1);
+    TAKE(b->encoder_inputs, num_inputs);
+    TAKE(b->common_prefix, c->cache.num_groups);
+    TAKE(b->preempted, n);
+    TAKE(b->finished, 2 * (size_t)c->max_requests);
+    TAKE(b->lora_ids, c->max_loras);
+}
+
+static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
+{
+    uint32_t n = c->max_requests;
+    TAKE(s->requests, n);
+    TAKE(s->waiters, (size_t)n + 3);
+    TAKE(s->by_age, (size_t)n + 1);
+    s->blobs = qr_arena_take(arena, n, c->max_request_bytes);
+    TAKE(s->drafts, (size_t)n * c->num_spec_tokens);
+    TAKE(s->free_slots, n);
+    TAKE(s->running, c->max_num_seqs);
+    TAKE(s->waiting.heap, n);
+    TAKE(s->skipped.heap, n);
+    TAKE(s->step_skipped.heap, n);
+    TAKE(s->inputs, n);
+    TAKE(s->finished, 2 * (size_t)n);
+    TAKE(s->client_finished, 2 * (size_t)n);
+    TAKE(s->client_of_finished, 2 * (size_t)n);
+    TAKE(s->scratch, n);
+    TAKE(s->order, n);
+    TAKE(s->req_scratch, n);
+    TAKE(s->token_scratch, c->cache.max_model_len);
+    qr_idmap_carve(&s->ids, arena, n, QR_MAX_ID_BYTES);
+}
+
+static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
+{
+    bool caching = c->cache.enable_caching == QUIRE_ON;
+    qr_text_limits limits = {.max_model_len = c->cache.max_model_len,
+                             .hash_block_size = caching ? c->cache.hash_block_size : 0,
+                             .digest_bytes = c->cache.digest_bytes,
+                             .max_tokens = c->max_text_tokens +
+                                           (uint64_t)c->max_num_seqs * c->cache.max_model_len};
+    qr_text_carve(&s->text, arena, &limits);
+    TAKE(s->pages, 2 * (size_t)c->max_requests * s->text.max_pages);
+    if (caching)
+        s->chain = qr_arena_take(arena, 1, qr_chain_bytes(c->hasher));
+}
+
+static uint32_t max_features_of(const quire_sched_config *c)
+{
+    size_t each = sizeof(qr_feature) + sizeof(quire_mm_feature);
+    return c->max_request_bytes / (uint32_t)each;
+}
+
+quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
+{
+    quire_sched *made = qr_arena_take(arena, 1, sizeof *made);
+    quire_sched parts = {0};
+    quire_sched *s = &parts;
+    carve_requests(s, arena, c);
+    carve_text(s, arena, c);
+    carve_builder(&s->builder, arena, c, max_features_of(c));
+    TAKE(s->batches, c->max_batches);
+    for (uint32_t i = 0; i < c->max_batches; i++) {
+        qr_batch batch;
+        TAKE(batch.reqs, c->max_num_seqs);
+        TAKE(batch.num_tokens, c->max_num_seqs);
+        TAKE(batch.num_drafts, c->max_num_seqs);
+        TAKE(batch.is_past_prompt, c->max_num_seqs);
+        if (made != NULL)
+            s->batches[i] = batch;
+    }
+    TAKE(s->outputs, 2 * (size_t)c->max_num_seqs + c->max_requests);
+    TAKE(s->output_tokens, (size_t)c->max_num_seqs * (c->num_spec_tokens + 1));
+    TAKE(s->accepted_per_pos, c->num_spec_tokens);
+    TAKE(s->lost_blocks, c->cache.num_blocks);
+    TAKE(s->spans, c->cache.num_groups);
+    TAKE(s->no_spans, c->cache.num_groups);
+    qr_encoder_config encoder = {.cache_size = c->encoder_cache_size,
+                                 .max_items = c->max_encoder_items,
+                                 .max_identifier_bytes = QR_MAX_IDENTIFIER_BYTES,
+                                 .max_features = max_features_of(c),
+                                 .is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON};
+    uint64_t quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
+    encoder.frees_again = (quirks & QUIRE_QUIRK(ENCODER_FREES_AGAIN)) != 0;
+    encoder.sizes_by_user = encoder.frees_again;
+    qr_encoder_carve(&s->encoder, arena, &encoder);
+    s->cache = qr_cache_carve(arena, &c->cache);
+    if (made != NULL)
+        *made = parts;
+    return made;
+}
+
+/* ---- filling it ------------------------------------------------------------ */
+
+static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
+{
+    s->policy = c->policy;
+    s->max_num_seqs = c->max_num_seqs;
+    s->max_scheduled = c->max_num_scheduled_tokens;
+    s->max_model_len = c->cache.max_model_len;
+    s->long_prefill_threshold = c->long_prefill_token_threshold;
+    s->num_spec_tokens = c->num_spec_tokens;
+    s->num_lookahead = c->num_lookahead_tokens;
+    s->max_loras = c->max_loras;
+    s->encoder_budget = c->encoder_compute_budget;
+    s->mamba_block_size = align_block_size(&c->cache) > 0 ? c->mamba_block_size : 0;
+    s->hash_block_size = c->cache.hash_block_size;
+    s->max_requests = c->max_requests;
+    s->max_request_bytes = c->max_request_bytes;
+    s->max_features = max_features_of(c);
+    s->max_batches = c->max_batches;
+    s->max_finished = 2 * c->max_requests;
+    s->quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
+    s->chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
+    s->reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
+    s->is_async = c->async_scheduling == QUIRE_ON;
+    s->is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
+    s->disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
+    s->use_eagle = c->cache.use_eagle == QUIRE_ON;
+    s->log_stats = c->log_stats == QUIRE_ON;
+    s->lists_finished = c->include_finished_set == QUIRE_ON;
+    s->fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
+    s->zeroes_blocks = c->cache.track_new_blocks == QUIRE_ON;
+    s->has_connector = c->connector != NULL;
+    s->has_grammar = c->grammar != NULL;
+    if (c->connector != NULL)
+        s->connector = *c->connector;
+    if (c->grammar != NULL)
+        s->grammar = *c->grammar;
+    s->hasher = c->cache.enable_caching == QUIRE_ON ? c->hasher : NULL;
+}
+
+static void init_slots(quire_sched *s)
+{
+    uint32_t n = s->max_requests;
+    qr_list_init(s->by_age, sizeof *s->by_age, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t *pages = s->pages + (size_t)i * 2 * s->text.max_pages;
+        s->requests[i] =
+            (qr_request){.text = {.pages = pages}, .first_input = QR_NIL, .last_input = QR_NIL};
+        s->waiters[i] = (qr_waiter){0};
+        qr_link_clear(&s->waiters[i].link);
+        qr_link_clear(&s->by_age[i]);
+        s->free_slots[i] = n - 1 - i;
+        s->inputs[i] = (qr_session_input){.next = i + 1 < n ? i + 1 : QR_NIL,
+                                          .text = {.pages = pages + s->text.max_pages}};
+    }
+    s->first_free_input = 0;
+    qr_waiting_init(&s->waiting, s->waiters, s->waiting.heap, n, 1, s->policy);
+    qr_waiting_init(&s->skipped, s->waiters, s->skipped.heap, n + 1, 2, s->policy);
+    qr_waiting_init(&s->step_skipped, s->waiters, s->step_skipped.heap, n + 2, 3, s->policy);
+}
+
+int qr_sched_init(quire_sched *s, const quire_sched_config *c)
+{
+    uint64_t secret[4];
+    int err = qr_random_bytes(&c->hooks, secret, sizeof secret);
+    if (err == QUIRE_OK)
+        err = qr_cache_init(s->cache, &c->cache);
+    if (err != QUIRE_OK)
+        return err;
+    init_sched_numbers(s, c);
+    qr_text_init(&s->text);
+    qr_idmap_init(&s->ids, secret[0], secret[1]);
+    qr_encoder_init(&s->encoder, secret[2], secret[3]);
+    init_slots(s);
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        s->no_spans[g] = (quire_block_span){NULL, 0};
+    s->magic = QR_SCHED_MAGIC;
+    qr_assert_expensive(qr_sched_is_valid(s));
+    return QUIRE_OK;
+}

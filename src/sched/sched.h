@@ -1,0 +1,282 @@
+/* sched/sched.h - the scheduler's state, and the parts of a step.
+ *
+ *      sched.c      making it                      requests.c  add, session inputs, the end of one
+ *      schedule.c   a step, as a list of contents  running.c   those that run, and preemption
+ *      admit.c      those that wait                step.c      the step's arrays
+ *      update.c     what the engine computed       stop.c      when a request ends by itself
+ *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
+ *      sched_check.c   the walker
+ *
+ * The public contracts are in quire/sched.h.
+ */
+#ifndef QR_SCHED_SCHED_H
+#define QR_SCHED_SCHED_H
+
+#include "base/idmap.h"
+#include "cache/cache.h"
+#include "hash/chain.h"
+#include "sched/encoder_step.h"
+#include "sched/request.h"
+#include "sched/waiting.h"
+
+enum { QR_MAX_ID_BYTES = 256, QR_MAX_IDENTIFIER_BYTES = 256 };
+
+/* A step that was scheduled and not updated yet. */
+typedef struct qr_batch {
+    uint64_t step;
+    uint32_t num_reqs;
+    quire_req *reqs;
+    uint32_t *num_tokens;
+    uint32_t *num_drafts;
+    uint8_t *is_past_prompt; /* a token is sampled for it */
+} qr_batch;
+
+/* The step being made. Arrays have room for max_num_seqs requests. */
+typedef struct qr_step_builder {
+    quire_step out;
+    quire_req *reqs;
+    uint8_t *kinds;
+    uint8_t *was_in_last_step;
+    uint32_t *num_tokens;
+    uint32_t *num_computed;
+    uint32_t *num_outputs;
+    quire_block_span *blocks;
+    uint32_t *num_drafts; /* of each, before they are put in a row */
+    uint32_t *draft_start;
+    quire_token *drafts;
+    uint32_t *encoder_first; /* into encoder_found, before they are put in a row */
+    uint32_t *encoder_count;
+    uint32_t *encoder_found;
+    uint32_t num_encoder_found;
+    uint32_t *encoder_planned; /* of one request */
+    uint32_t *encoder_start;
+    uint32_t *encoder_inputs;
+    uint32_t *common_prefix;
+    quire_req *preempted;
+    quire_req *finished;
+    uint32_t *lora_ids; /* different ones in this step */
+    uint32_t num_loras;
+    uint32_t budget;
+    uint32_t encoder_budget;
+} qr_step_builder;
+
+/* An input of a session that waits until the session has stopped. */
+struct qr_session_input {
+    uint32_t next; /* of the same session, or of the free ones; QR_NIL: none */
+    qr_text text;
+    double arrival_time;
+    qr_stop_rules stops;
+    qr_feature *features; /* all that the session will have then; NULL: no new ones */
+    quire_mm_feature *mm_features;
+    uint32_t num_features; /* new ones, at the end of the arrays */
+};
+
+struct quire_sched {
+    uint32_t magic;
+    quire_policy policy;
+    uint32_t max_num_seqs;
+    uint32_t max_scheduled;
+    uint32_t max_model_len;
+    uint32_t long_prefill_threshold;
+    uint32_t num_spec_tokens;
+    uint32_t num_lookahead;
+    uint32_t max_loras;
+    uint32_t encoder_budget;
+    uint32_t mamba_block_size; /* of align mode; 0: steps are not aligned */
+    uint32_t hash_block_size;
+    uint32_t max_requests;
+    uint32_t max_request_bytes;
+    uint32_t max_features; /* of one request */
+    uint32_t max_batches;
+    uint64_t quirks;
+    bool chunked_prefill;
+    bool reserve_full_sequence;
+    bool is_async;
+    bool is_encoder_decoder;
+    bool disable_chunked_mm;
+    bool use_eagle;
+    bool zeroes_blocks;
+    bool log_stats;
+    bool lists_finished;
+    bool fails_on_load_error;
+    bool has_connector;
+    bool has_grammar;
+    quire_pause pause;
+    quire_connector connector;
+    quire_grammar grammar;
+
+    quire_cache *cache;
+    quire_hasher *hasher; /* NULL without caching */
+    quire_chain *chain;   /* room to hash in */
+    qr_text_store text;
+    uint32_t *pages; /* tables of the requests, and of their inputs */
+    qr_encoder encoder;
+    qr_idmap ids;
+
+    qr_request *requests;
+    qr_waiter *waiters; /* max_requests, and a sentinel for each queue */
+    unsigned char *blobs;
+    quire_token *drafts; /* num_spec_tokens for each request */
+    uint32_t *free_slots;
+    uint32_t num_live;
+    qr_link *by_age; /* all that are there, in the order in which they were added */
+    uint32_t *running;
+    uint32_t num_running;
+    qr_waiting waiting;
+    qr_waiting skipped;
+    qr_waiting step_skipped;
+    uint32_t num_waiting_for_streaming;
+    qr_session_input *inputs;
+    uint32_t first_free_input;
+
+    quire_req *finished; /* since the last step */
+    uint32_t num_finished;
+    uint32_t max_finished;
+    quire_req *client_finished; /* since the last update, with include_finished_set */
+    uint32_t *client_of_finished;
+    uint32_t num_client_finished;
+
+    uint64_t step;
+    uint32_t num_preempted; /* in this step */
+    qr_batch *batches;      /* a ring */
+    uint32_t first_batch;
+    uint32_t num_batches;
+    qr_step_builder builder;
+
+    quire_output *outputs;
+    quire_token *output_tokens; /* tokens of the outputs, num_spec_tokens + 1 for each */
+    quire_outputs result;
+    quire_prefix_stats connector_stats;
+    uint64_t *accepted_per_pos;
+    uint32_t num_stopped;      /* running ones, in this update */
+    uint64_t first_valid_step; /* steps before it were made void by a reset */
+    uint32_t *scratch;         /* max_requests numbers, inside one call */
+    uint32_t *order;           /* the same */
+    quire_req *req_scratch;
+    quire_token *token_scratch; /* max_model_len */
+    quire_block *lost_blocks;   /* num_blocks, inside one call */
+    uint32_t num_lost;
+    quire_block_span *spans;    /* num_groups, inside one call */
+    quire_block_span *no_spans; /* num_groups empty ones */
+    qr_owner owner;
+};
+
+#define QR_SCHED_MAGIC UINT32_C(0x51534348) /* "QSCH" */
+
+/* ---- sched.c --------------------------------------------------------------- */
+
+int qr_sched_config_read(quire_sched_config *config, const quire_sched_config *callers);
+quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *config);
+int qr_sched_init(quire_sched *sched, const quire_sched_config *config);
+
+static inline quire_req qr_sched_req_of(const quire_sched *sched, uint32_t index)
+{
+    return (quire_req)sched->requests[index].generation << 32 | (index + 1);
+}
+
+/* The index of a request that is there, else QR_NIL. */
+static inline uint32_t qr_sched_index_of(const quire_sched *sched, quire_req req)
+{
+    uint32_t index = (uint32_t)req - 1;
+    bool ok = index < sched->max_requests && sched->requests[index].is_in_use &&
+              sched->requests[index].generation == (uint32_t)(req >> 32);
+    return QR_LIKELY(ok) ? index : QR_NIL;
+}
+
+static inline quire_token *qr_sched_drafts_of(const quire_sched *sched, uint32_t index)
+{
+    return sched->drafts + (size_t)index * sched->num_spec_tokens;
+}
+
+/* ---- requests.c ------------------------------------------------------------ */
+
+int qr_sched_add(quire_sched *sched, const quire_request_params *params, quire_req *req);
+int qr_sched_continue(quire_sched *sched, uint32_t index, const quire_request_params *params);
+/* Puts a request that is in no queue into the one its status asks for. */
+void qr_sched_enqueue(quire_sched *sched, uint32_t index);
+/* Takes it out of the queue it is in, if any. */
+void qr_sched_dequeue(quire_sched *sched, uint32_t index);
+void qr_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t n, quire_req_status status,
+                     uint32_t *num_finished);
+/* After its status became finished: tells the connector, frees the encoder's items, lists it; and
+ * frees its blocks unless something still needs them. */
+void qr_sched_free_request(quire_sched *sched, uint32_t index, bool keep_blocks);
+/* Gives the blocks back and forgets the request. */
+void qr_sched_free_blocks(quire_sched *sched, uint32_t index);
+/* A session that has stopped: true when it ends, else it waits again. */
+bool qr_sched_session_ends(quire_sched *sched, uint32_t index);
+/* Copies what a request brings into its blob; false when it does not fit. */
+bool qr_request_copy_stops(const quire_sched *sched, uint32_t index, const quire_request_params *p,
+                           qr_stop_rules *to);
+/* Arrays for num_old features and the new ones, of which the new ones are filled in. */
+bool qr_request_copy_features(const quire_sched *sched, uint32_t index,
+                              const quire_request_params *p, uint32_t num_old,
+                              qr_feature **features, quire_mm_feature **mm_features);
+/* Hashes all blocks that are full and have no hash. */
+void qr_sched_hash_new_blocks(quire_sched *sched, uint32_t index);
+void qr_sched_drop_inputs(quire_sched *sched, uint32_t index);
+/* Appends a token of the output and hashes the block that it fills. */
+void qr_sched_append(quire_sched *sched, uint32_t index, quire_token token);
+/* Sets kv.hashes for an allocation or a caching of the row, or for a lookup. */
+void qr_sched_show_hashes(quire_sched *sched, uint32_t index, bool all);
+
+/* Room for what the steps in flight and one more can add to the request's tokens. */
+static inline bool qr_sched_has_text_room(quire_sched *sched, qr_request *r)
+{
+    uint64_t most = (uint64_t)r->kv.num_tokens + r->num_placeholders + 1 + sched->num_spec_tokens;
+    uint32_t end = most < sched->max_model_len ? (uint32_t)most : sched->max_model_len;
+    return QR_LIKELY(end <= r->text.num_pages * sched->text.page_tokens) ||
+           qr_text_reserve(&sched->text, &r->text, end);
+}
+
+/* ---- the step -------------------------------------------------------------- */
+
+int qr_sched_schedule(quire_sched *sched, const quire_step **step);
+void qr_sched_run_running(quire_sched *sched);
+void qr_sched_admit_waiting(quire_sched *sched);
+/* Takes a request that is in no list off its blocks and puts it back to the waiting ones. */
+void qr_sched_preempt(quire_sched *sched, uint32_t index);
+/* How many tokens fit before a state is to be kept at a block's end (Mamba, align mode). */
+uint32_t qr_sched_align_tokens(const quire_sched *sched, const qr_request *r, uint32_t computed,
+                               uint32_t num_new);
+
+void qr_step_begin(quire_sched *sched);
+/* Adds a request; blocks are those to be told, num_groups spans. */
+void qr_step_add(quire_sched *sched, uint32_t index, quire_step_kind kind, uint32_t num_tokens,
+                 uint32_t num_computed, const quire_block_span *blocks);
+/* What of the request's features must be encoded for num_new tokens from `computed` on. */
+qr_encoder_plan qr_sched_plan_encoder(quire_sched *sched, const qr_request *r, uint32_t computed,
+                                      uint32_t num_new);
+/* Allocates what was planned for the request that was added last. */
+void qr_step_add_encoder(quire_sched *sched, qr_request *r, const qr_encoder_plan *plan);
+void qr_step_add_lora(quire_sched *sched, uint32_t lora_id);
+bool qr_step_has_lora(const quire_sched *sched, uint32_t lora_id);
+/* The place of a request in the step being made, or QR_NIL. */
+uint32_t qr_step_find(const quire_sched *sched, quire_req req);
+void qr_step_remove(quire_sched *sched, uint32_t place);
+const quire_step *qr_step_end(quire_sched *sched);
+
+/* ---- update ---------------------------------------------------------------- */
+
+int qr_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
+                    const quire_outputs **outputs);
+int qr_sched_update_drafts(quire_sched *sched, const quire_req *reqs, uint32_t n,
+                           const quire_token *drafts, uint32_t stride, const uint32_t *num_drafts);
+/* Whether the last token ends the request; sets its status. */
+bool qr_sched_check_stop(const quire_sched *sched, qr_request *r, quire_token last);
+
+/* ---- loads.c --------------------------------------------------------------- */
+
+/* A request that waits for loads: true when it can be scheduled now. */
+bool qr_sched_promote_loaded(quire_sched *sched, uint32_t index);
+/* Loads into these blocks failed. Marks the requests whose output does not count with
+ * scratch[index] = 1, lists them in req_scratch, and returns how many. */
+uint32_t qr_sched_fail_blocks(quire_sched *sched, const qr_batch *batch,
+                              const quire_model_output *output);
+void qr_sched_note_transfers(quire_sched *sched, const quire_model_output *output);
+
+int qr_sched_reset_prefix_cache(quire_sched *sched, bool reset_running, bool reset_connector);
+
+bool qr_sched_is_valid(const quire_sched *sched);
+
+#endif

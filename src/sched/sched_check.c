@@ -1,0 +1,59 @@
+/* sched/sched_check.c - the walker: does everything that request.h and sched.h say still hold? */
+#include "sched/sched.h"
+
+static bool is_queue_right(const quire_sched *s, uint32_t index)
+{
+    const qr_request *r = &s->requests[index];
+    uint32_t queue = s->waiters[index].queue;
+    switch (r->status) {
+    case QUIRE_REQ_WAITING:
+    case QUIRE_REQ_PREEMPTED:
+        return queue == s->waiting.number || queue == s->skipped.number;
+    case QUIRE_REQ_WAITING_FOR_GRAMMAR:
+    case QUIRE_REQ_WAITING_FOR_REMOTE_KVS:
+    case QUIRE_REQ_WAITING_FOR_STREAMING:
+        return queue == s->skipped.number;
+    default: /* running, or finished and not yet gone */
+        return queue == 0;
+    }
+}
+
+static bool request_is_valid(const quire_sched *s, uint32_t index)
+{
+    const qr_request *r = &s->requests[index];
+    if (!r->is_in_use)
+        return r->text.num_pages == 0 && r->kv.seq == 0 && s->waiters[index].queue == 0;
+    bool has_blocks = r->kv.seq != 0;
+    if (has_blocks && qr_cache_row_of(s->cache, r->kv.seq) == QR_NIL)
+        return false;
+    bool may_have = r->status == QUIRE_REQ_RUNNING || qr_request_is_finished(r) ||
+                    r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS || r->kv.num_computed_tokens > 0;
+    if (has_blocks && !may_have)
+        return false;
+    if (r->text.num_tokens != r->kv.num_tokens || r->num_prompt_tokens > r->kv.num_tokens ||
+        r->kv.num_tokens > s->max_model_len || r->num_drafts > s->num_spec_tokens)
+        return false;
+    return is_queue_right(s, index);
+}
+
+bool qr_sched_is_valid(const quire_sched *s)
+{
+    uint32_t live = 0, running = 0, pages = 0, with_blocks = 0;
+    for (uint32_t i = 0; i < s->max_requests; i++) {
+        const qr_request *r = &s->requests[i];
+        if (!request_is_valid(s, i))
+            return false;
+        live += r->is_in_use;
+        running += r->is_in_use && r->status == QUIRE_REQ_RUNNING;
+        pages += r->text.num_pages + s->inputs[i].text.num_pages;
+        with_blocks += r->kv.seq != 0;
+    }
+    for (uint32_t i = 0; i < s->num_running; i++)
+        if (s->requests[s->running[i]].status != QUIRE_REQ_RUNNING)
+            return false;
+    return live == s->num_live && running == s->num_running && s->num_running <= s->max_num_seqs &&
+           pages + s->text.num_free == s->text.num_pages && with_blocks == s->cache->num_seqs &&
+           qr_waiting_is_valid(&s->waiting) && qr_waiting_is_valid(&s->skipped) &&
+           s->step_skipped.count == 0 && qr_encoder_is_valid(&s->encoder) &&
+           qr_cache_is_valid(s->cache);
+}

@@ -1,0 +1,65 @@
+/* sched/schedule.c - one step, from the top.
+ *
+ *      begin     budget, empty arrays
+ *      running   those that run, in order; preempt the last when there is no room      running.c
+ *      waiting   those that wait, until something runs out                             admit.c
+ *      end       the arrays, what finished, what is to be zeroed                       step.c
+ *      connector what its workers must do
+ *      advance   tokens count as computed from here on; the batch is in flight
+ */
+#include "sched/sched.h"
+
+/* Tokens count as computed as soon as they are scheduled, so that the next step can be scheduled
+ * before this one has run; drafts that are rejected are taken back in update. */
+static void advance_request(quire_sched *s, uint32_t place)
+{
+    qr_step_builder *b = &s->builder;
+    qr_request *r = &s->requests[quire_req_index(b->reqs[place])];
+    r->kv.num_computed_tokens += b->num_tokens[place];
+    r->is_prefill_chunk = r->kv.num_computed_tokens < r->kv.num_tokens + r->num_placeholders;
+    r->last_step = s->step;
+    if (r->is_prefill_chunk)
+        return;
+    b->out.has_grammar_reqs |= r->use_grammar;
+    if (!s->is_async)
+        return;
+    b->out.has_pending_grammar_tokens |= r->use_grammar && r->num_placeholders > 0;
+    r->num_placeholders += 1 + b->num_drafts[place];
+    r->num_drafts = s->num_spec_tokens; /* the workers' own: their values are never looked at */
+    for (uint32_t i = 0; i < s->num_spec_tokens; i++)
+        qr_sched_drafts_of(s, quire_req_index(b->reqs[place]))[i] = -1;
+}
+
+static void remember_batch(quire_sched *s)
+{
+    const qr_step_builder *b = &s->builder;
+    qr_batch *batch = &s->batches[(s->first_batch + s->num_batches++) % s->max_batches];
+    uint32_t n = b->out.num_reqs;
+    batch->step = s->step;
+    batch->num_reqs = n;
+    memcpy(batch->reqs, b->reqs, n * sizeof *b->reqs);
+    memcpy(batch->num_tokens, b->num_tokens, n * sizeof *b->num_tokens);
+    memcpy(batch->num_drafts, b->num_drafts, n * sizeof *b->num_drafts);
+    for (uint32_t i = 0; i < n; i++)
+        batch->is_past_prompt[i] = !s->requests[quire_req_index(b->reqs[i])].is_prefill_chunk;
+}
+
+int qr_sched_schedule(quire_sched *s, const quire_step **step)
+{
+    if (s->num_batches == s->max_batches)
+        return QUIRE_FULL;
+    quire_cache_new_step_starts(s->cache);
+    qr_step_begin(s);
+    qr_sched_run_running(s);
+    if (s->num_preempted == 0 && s->pause == QUIRE_UNPAUSED)
+        qr_sched_admit_waiting(s);
+    const quire_step *out = qr_step_end(s);
+    if (s->has_connector && s->connector.build_meta != NULL)
+        s->builder.out.connector_meta = s->connector.build_meta(s->connector.user, out);
+    for (uint32_t i = 0; i < out->num_reqs; i++)
+        advance_request(s, i);
+    remember_batch(s);
+    *step = out;
+    qr_assert_expensive(qr_sched_is_valid(s));
+    return QUIRE_OK;
+}

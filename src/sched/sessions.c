@@ -1,0 +1,177 @@
+/* sched/sessions.c - requests that go on: inputs that follow what was generated.
+ *
+ *      prompt | generated      stops: the next input is taken, or the session waits for it
+ *      prompt . . . . . . | input       what was computed becomes prompt; the last sampled token,
+ *                                       which was not, is dropped
+ */
+#include "sched/sched.h"
+
+static void free_input(quire_sched *s, uint32_t input)
+{
+    qr_text_release(&s->text, &s->inputs[input].text);
+    s->inputs[input].next = s->first_free_input;
+    s->first_free_input = input;
+}
+
+void qr_sched_drop_inputs(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    while (r->first_input != QR_NIL) {
+        uint32_t next = s->inputs[r->first_input].next;
+        free_input(s, r->first_input);
+        r->first_input = next;
+    }
+}
+
+/* The session goes on with an input: what it has computed becomes its prompt, the last sampled
+ * token is dropped, and the input follows. */
+static void start_input(quire_sched *s, uint32_t index, uint32_t input)
+{
+    qr_request *r = &s->requests[index];
+    qr_session_input *in = &s->inputs[input];
+    uint32_t kept = r->kv.num_computed_tokens;
+    kept = kept < r->kv.num_tokens ? kept : r->kv.num_tokens;
+    qr_text_cut(&s->text, &r->text, kept);
+    if ((s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
+        r->kv.num_hashes > kept / s->hash_block_size)
+        r->kv.num_hashes = kept / s->hash_block_size;
+    if (in->num_features > 0) {
+        uint32_t old = r->num_features;
+        if (old > 0) {
+            memcpy(in->features, r->features, old * sizeof *r->features);
+            memcpy(in->mm_features, r->mm_features, old * sizeof *r->mm_features);
+        }
+        for (uint32_t i = old; i < old + in->num_features; i++) {
+            in->features[i].offset += kept;
+            in->mm_features[i].offset += kept;
+        }
+        r->features = in->features;
+        r->mm_features = in->mm_features;
+        r->num_features = old + in->num_features;
+        r->extra.mm_features = r->mm_features;
+        r->extra.num_mm_features = r->num_features;
+        r->has_extra = true;
+    }
+    for (uint32_t i = 0; i < in->text.num_tokens; i++) {
+        quire_token token = qr_text_token(&s->text, &in->text, i);
+        qr_text_append(&s->text, &r->text, &token, 1);
+    }
+    r->kv.num_tokens = r->text.num_tokens;
+    r->num_prompt_tokens = r->text.num_tokens;
+    qr_sched_hash_new_blocks(s, index);
+    s->waiters[index].arrival_time = in->arrival_time;
+    r->stops = in->stops;
+    if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
+        s->num_waiting_for_streaming--;
+    r->status = QUIRE_REQ_WAITING;
+    free_input(s, input);
+}
+
+bool qr_sched_session_ends(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    if (!r->is_resumable)
+        return true;
+    uint32_t input = r->first_input;
+    if (input != QR_NIL) {
+        r->first_input = s->inputs[input].next;
+        if (r->first_input == QR_NIL)
+            r->last_input = QR_NIL;
+        start_input(s, index, input);
+    } else if (r->ends_session) {
+        return true;
+    } else {
+        r->status = QUIRE_REQ_WAITING_FOR_STREAMING;
+        s->num_waiting_for_streaming++;
+    }
+    qr_sched_enqueue(s, index);
+    return false;
+}
+
+/* Whether the keys of all features would fit one block, wherever they come to lie: later it is too
+ * late to say no. */
+static bool feature_keys_fit(const quire_sched *s, const qr_request *r,
+                             const quire_request_params *p)
+{
+    if (s->hasher == NULL || p->num_mm_inputs == 0)
+        return true;
+    uint64_t num_keys = 2;
+    uint64_t bytes = r->extra.lora_name.len + r->extra.cache_salt.len;
+    for (uint32_t i = 0; i < r->num_features; i++, num_keys++)
+        bytes += r->features[i].identifier.len;
+    for (uint32_t input = r->first_input; input != QR_NIL; input = s->inputs[input].next)
+        for (uint32_t i = 0; i < s->inputs[input].num_features; i++, num_keys++)
+            bytes += QR_MAX_IDENTIFIER_BYTES;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++, num_keys++)
+        bytes += p->mm_inputs[i].feature.identifier.len;
+    return num_keys <= s->hasher->max_keys &&
+           bytes + num_keys * QR_HASH_MAX_PER_KEY <= s->hasher->max_extra_bytes;
+}
+
+static int fill_input(quire_sched *s, uint32_t index, const quire_request_params *p,
+                      qr_session_input *in)
+{
+    qr_request *r = &s->requests[index];
+    uint64_t tokens = (uint64_t)r->kv.num_tokens + p->num_prompt_tokens;
+    uint32_t num_old = r->num_features;
+    for (uint32_t i = r->first_input; i != QR_NIL; i = s->inputs[i].next) {
+        tokens += s->inputs[i].text.num_tokens;
+        num_old += s->inputs[i].num_features;
+    }
+    if (tokens >= s->max_model_len)
+        return QUIRE_E_RANGE;
+    if (!feature_keys_fit(s, r, p))
+        return QUIRE_E_RANGE;
+    in->arrival_time = p->arrival_time;
+    in->num_features = p->num_mm_inputs;
+    in->next = QR_NIL;
+    if (!qr_request_copy_stops(s, index, p, &in->stops) ||
+        !qr_request_copy_features(s, index, p, num_old, &in->features, &in->mm_features))
+        return QUIRE_E_RANGE;
+    if (!qr_text_reserve(&s->text, &in->text, p->num_prompt_tokens) ||
+        !qr_text_reserve(&s->text, &r->text, (uint32_t)tokens))
+        return QUIRE_FULL;
+    qr_text_append(&s->text, &in->text, p->prompt, p->num_prompt_tokens);
+    return QUIRE_OK;
+}
+
+int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params *p)
+{
+    qr_request *r = &s->requests[index];
+    if (!r->is_resumable || r->ends_session || qr_request_is_finished(r))
+        return QUIRE_E_ARGUMENT;
+    if (p == NULL) {
+        r->ends_session = true;
+        quire_req req = qr_sched_req_of(s, index);
+        if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
+            qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
+        return QUIRE_OK;
+    }
+    uint32_t input = s->first_free_input;
+    if (input == QR_NIL)
+        return QUIRE_FULL;
+    qr_session_input *in = &s->inputs[input];
+    s->first_free_input = in->next;
+    uint32_t blob_used = r->blob_used;
+    int err = fill_input(s, index, p, in);
+    if (err != QUIRE_OK) {
+        r->blob_used = blob_used;
+        free_input(s, input);
+        return err;
+    }
+    if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING) {
+        bool by_priority = s->policy == QUIRE_POLICY_PRIORITY; /* its arrival time changes */
+        if (by_priority)
+            qr_waiting_remove(&s->skipped, index);
+        start_input(s, index, input);
+        if (by_priority)
+            qr_waiting_add(&s->skipped, index);
+        return QUIRE_OK;
+    }
+    if (r->last_input == QR_NIL)
+        r->first_input = input;
+    else
+        s->inputs[r->last_input].next = input;
+    r->last_input = input;
+    return QUIRE_OK;
+}

@@ -1,0 +1,172 @@
+/* sched/step.c - the arrays of the step being made. */
+#include "sched/sched.h"
+
+void qr_step_begin(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    s->step++;
+    b->out = (quire_step){.step = s->step};
+    b->num_encoder_found = 0;
+    b->num_loras = 0;
+    b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->max_scheduled;
+    b->encoder_budget = s->encoder_budget;
+    s->num_preempted = 0;
+}
+
+void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind kind, uint32_t num_tokens,
+                 uint32_t num_computed, const quire_block_span *blocks)
+{
+    qr_step_builder *b = &s->builder;
+    const qr_request *r = &s->requests[index];
+    uint32_t i = b->out.num_reqs++;
+    uint32_t num_groups = s->cache->num_groups;
+    qr_assert(i < s->max_num_seqs);
+    b->reqs[i] = qr_sched_req_of(s, index);
+    b->kinds[i] = (uint8_t)kind;
+    b->was_in_last_step[i] = r->last_step == s->step - 1 && r->last_step >= s->first_valid_step;
+    b->num_tokens[i] = num_tokens;
+    b->num_computed[i] = num_computed;
+    b->num_outputs[i] = qr_request_num_outputs(r) + r->num_placeholders;
+    b->num_drafts[i] = 0;
+    b->encoder_first[i] = b->num_encoder_found;
+    b->encoder_count[i] = 0;
+    for (uint32_t g = 0; g < num_groups; g++)
+        b->blocks[(size_t)i * num_groups + g] = blocks[g];
+    b->budget -= num_tokens;
+}
+
+qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
+                                      uint32_t num_new)
+{
+    qr_encoder_ask ask = {.features = r->features,
+                          .num_features = r->num_features,
+                          .num_computed_tokens = computed,
+                          .num_new_tokens = num_new,
+                          .budget = s->builder.encoder_budget,
+                          .shift = s->use_eagle,
+                          .disable_chunked = s->disable_chunked_mm};
+    return qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
+}
+
+void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
+{
+    qr_step_builder *b = &s->builder;
+    for (uint32_t i = 0; i < plan->num_inputs; i++) {
+        uint32_t input = b->encoder_planned[i];
+        b->encoder_found[b->num_encoder_found++] = input;
+        qr_encoder_allocate(&s->encoder, r->features, input);
+    }
+    b->encoder_count[b->out.num_reqs - 1] = plan->num_inputs;
+    b->encoder_budget = plan->budget;
+}
+
+void qr_step_add_lora(quire_sched *s, uint32_t lora_id)
+{
+    qr_step_builder *b = &s->builder;
+    if (lora_id > 0 && !qr_step_has_lora(s, lora_id) && b->num_loras < s->max_loras)
+        b->lora_ids[b->num_loras++] = lora_id;
+}
+
+bool qr_step_has_lora(const quire_sched *s, uint32_t lora_id)
+{
+    for (uint32_t i = 0; i < s->builder.num_loras; i++)
+        if (s->builder.lora_ids[i] == lora_id)
+            return true;
+    return false;
+}
+
+uint32_t qr_step_find(const quire_sched *s, quire_req req)
+{
+    for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)
+        if (s->builder.reqs[i] == req)
+            return i;
+    return QR_NIL;
+}
+
+static void close_gap(void *array, size_t size, uint32_t place, uint32_t count)
+{
+    unsigned char *at = (unsigned char *)array + (size_t)place * size;
+    memmove(at, at + size, (size_t)(count - place - 1) * size);
+}
+
+void qr_step_remove(quire_sched *s, uint32_t place)
+{
+    qr_step_builder *b = &s->builder;
+    uint32_t count = b->out.num_reqs--;
+    b->budget += b->num_tokens[place];
+    close_gap(b->reqs, sizeof *b->reqs, place, count);
+    close_gap(b->kinds, sizeof *b->kinds, place, count);
+    close_gap(b->was_in_last_step, sizeof *b->was_in_last_step, place, count);
+    close_gap(b->num_tokens, sizeof *b->num_tokens, place, count);
+    close_gap(b->num_computed, sizeof *b->num_computed, place, count);
+    close_gap(b->num_outputs, sizeof *b->num_outputs, place, count);
+    close_gap(b->num_drafts, sizeof *b->num_drafts, place, count);
+    close_gap(b->encoder_first, sizeof *b->encoder_first, place, count);
+    close_gap(b->encoder_count, sizeof *b->encoder_count, place, count);
+    close_gap(b->blocks, sizeof *b->blocks * s->cache->num_groups, place, count);
+}
+
+/* Drafts and encoder inputs of all requests, one after the other. */
+static void make_rows(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    uint32_t drafts = 0, inputs = 0;
+    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
+        b->draft_start[i] = drafts;
+        b->encoder_start[i] = inputs;
+        if (b->num_drafts[i] > 0) {
+            const quire_token *from = qr_sched_drafts_of(s, quire_req_index(b->reqs[i]));
+            memcpy(b->drafts + drafts, from, b->num_drafts[i] * sizeof *from);
+            drafts += b->num_drafts[i];
+        }
+        if (b->encoder_count[i] > 0) {
+            const uint32_t *from = b->encoder_found + b->encoder_first[i];
+            memcpy(b->encoder_inputs + inputs, from, b->encoder_count[i] * sizeof *from);
+            inputs += b->encoder_count[i];
+        }
+    }
+    b->draft_start[b->out.num_reqs] = drafts;
+    b->encoder_start[b->out.num_reqs] = inputs;
+}
+
+static void common_prefix(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        b->common_prefix[g] = 0;
+    if (s->num_running > 0)
+        quire_cache_get_num_common_prefix_blocks(s->cache, s->requests[s->running[0]].kv.seq,
+                                                 b->common_prefix);
+}
+
+const quire_step *qr_step_end(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    quire_step *out = &b->out;
+    make_rows(s);
+    common_prefix(s);
+    for (uint32_t i = 0; i < out->num_reqs; i++)
+        out->total_tokens += b->num_tokens[i];
+    memcpy(b->finished, s->finished, s->num_finished * sizeof *s->finished);
+    out->num_finished = s->num_finished;
+    s->num_finished = 0;
+    out->num_preempted = s->num_preempted;
+    out->reqs = b->reqs;
+    out->kinds = b->kinds;
+    out->was_in_last_step = b->was_in_last_step;
+    out->num_tokens = b->num_tokens;
+    out->num_computed_tokens = b->num_computed;
+    out->num_output_tokens = b->num_outputs;
+    out->blocks = b->blocks;
+    out->draft_start = b->draft_start;
+    out->drafts = b->drafts;
+    out->encoder_start = b->encoder_start;
+    out->encoder_inputs = b->encoder_inputs;
+    out->num_common_prefix_blocks = b->common_prefix;
+    out->finished = b->finished;
+    out->preempted = b->preempted;
+    out->num_freed_encoder = qr_encoder_take_freed(&s->encoder, &out->freed_encoder);
+    if (s->zeroes_blocks)
+        quire_cache_take_new_block_ids(s->cache, &out->blocks_to_zero);
+    return out;
+}

@@ -1,0 +1,67 @@
+/* sched/stop.c - when the last token ends a request: vLLM's rules, in vLLM's order.
+ *
+ *      fewer than min_tokens      no rule applies, not even the length
+ *      EOS, a stop token          STOPPED
+ *      max_model_len, max_tokens  LENGTH
+ *      repetition                 REPETITION
+ */
+#include "sched/sched.h"
+
+static bool is_stop_token(const qr_stop_rules *rules, quire_token token)
+{
+    for (uint32_t i = 0; i < rules->num_tokens; i++)
+        if (rules->tokens[i] == token)
+            return true;
+    return false;
+}
+
+/* Whether the last `pattern` tokens stand there `count` times in a row. */
+static bool repeats(const quire_sched *s, const qr_request *r, uint32_t pattern, uint32_t count)
+{
+    uint32_t end = r->kv.num_tokens;
+    for (uint32_t n = 1; n <= pattern; n++) {
+        quire_token token = qr_text_token(&s->text, &r->text, end - n);
+        for (uint32_t m = 1; m < count; m++)
+            if (qr_text_token(&s->text, &r->text, end - pattern * m - n) != token)
+                return false;
+    }
+    return true;
+}
+
+static bool has_repetition(const quire_sched *s, const qr_request *r)
+{
+    const qr_stop_rules *rules = &r->stops;
+    uint32_t first = rules->repetition_min_pattern > 0 ? rules->repetition_min_pattern : 1;
+    if (rules->repetition_min_count < 2)
+        return false;
+    for (uint32_t pattern = first; pattern <= rules->repetition_max_pattern; pattern++) {
+        if ((uint64_t)pattern * rules->repetition_min_count > qr_request_num_outputs(r))
+            return false;
+        if (repeats(s, r, pattern, rules->repetition_min_count))
+            return true;
+    }
+    return false;
+}
+
+bool qr_sched_check_stop(const quire_sched *s, qr_request *r, quire_token last)
+{
+    const qr_stop_rules *rules = &r->stops;
+    uint32_t num_outputs = qr_request_num_outputs(r);
+    if (num_outputs < rules->min_tokens)
+        return false;
+    if (rules->has_eos && last == rules->eos_token_id) {
+        r->status = QUIRE_REQ_FINISHED_STOPPED;
+    } else if (rules->num_tokens > 0 && is_stop_token(rules, last)) {
+        r->status = QUIRE_REQ_FINISHED_STOPPED;
+        r->has_stop_reason = true;
+        r->stop_reason = last;
+    } else if (r->kv.num_tokens >= s->max_model_len || num_outputs >= r->max_tokens) {
+        r->status = QUIRE_REQ_FINISHED_LENGTH;
+    } else if (rules->repetition_max_pattern > 0 && has_repetition(s, r)) {
+        r->status = QUIRE_REQ_FINISHED_REPETITION;
+        r->has_stop_reason = false;
+    } else {
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,123 @@
+#include "sched/text.h"
+
+enum { PAGE_TOKENS = 1024 };
+
+void qr_text_carve(qr_text_store *store, qr_arena *arena, const qr_text_limits *limits)
+{
+    uint32_t unit = limits->hash_block_size == 0 ? 1 : limits->hash_block_size;
+    uint32_t blocks = unit < PAGE_TOKENS ? PAGE_TOKENS / unit : 1;
+    *store = (qr_text_store){.page_tokens = blocks * unit};
+    if (limits->hash_block_size > 0) {
+        store->page_hashes = blocks;
+        store->digest_bytes = limits->digest_bytes;
+    }
+    size_t bytes = (size_t)store->page_tokens * sizeof(quire_token) +
+                   (size_t)store->page_hashes * store->digest_bytes;
+    store->page_bytes = (bytes + 63) / 64 * 64;
+    store->max_pages = qr_text_pages_for(store, limits->max_model_len);
+    uint64_t num_pages = limits->max_tokens / store->page_tokens + 1;
+    store->num_pages = num_pages < UINT32_MAX ? (uint32_t)num_pages : UINT32_MAX;
+    store->memory = qr_arena_take(arena, store->num_pages, store->page_bytes);
+    store->free_pages = qr_arena_take(arena, store->num_pages, sizeof *store->free_pages);
+    uint32_t max_hashes = store->max_pages * store->page_hashes;
+    store->row = qr_arena_take(arena, max_hashes, store->digest_bytes);
+}
+
+void qr_text_init(qr_text_store *store)
+{
+    store->num_free = store->num_pages;
+    for (uint32_t i = 0; i < store->num_pages; i++)
+        store->free_pages[i] = store->num_pages - 1 - i;
+}
+
+bool qr_text_reserve(qr_text_store *store, qr_text *text, uint32_t num_tokens)
+{
+    uint32_t needed = qr_text_pages_for(store, num_tokens);
+    if (needed <= text->num_pages)
+        return true;
+    if (needed > store->max_pages || needed - text->num_pages > store->num_free)
+        return false;
+    while (text->num_pages < needed)
+        text->pages[text->num_pages++] = store->free_pages[--store->num_free];
+    qr_text_cut(store, text, text->num_tokens);
+    return true;
+}
+
+void qr_text_cut(const qr_text_store *store, qr_text *text, uint32_t num_tokens)
+{
+    uint32_t page = num_tokens / store->page_tokens;
+    text->num_tokens = num_tokens;
+    text->tail = NULL;
+    if (page < text->num_pages)
+        text->tail = qr_text_page_tokens(store, text, page) + num_tokens % store->page_tokens;
+}
+
+void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token *tokens,
+                    uint32_t n)
+{
+    while (n > 0) {
+        uint32_t room = store->page_tokens - text->num_tokens % store->page_tokens;
+        uint32_t part = n < room ? n : room;
+        qr_assert(text->tail != NULL);
+        memcpy(text->tail, tokens, (size_t)part * sizeof *tokens);
+        tokens += part;
+        n -= part;
+        text->num_tokens += part;
+        if (part < room)
+            text->tail += part;
+        else
+            qr_text_cut(store, text, text->num_tokens);
+    }
+}
+
+void qr_text_release(qr_text_store *store, qr_text *text)
+{
+    while (text->num_pages > 0)
+        store->free_pages[store->num_free++] = text->pages[--text->num_pages];
+    text->num_tokens = 0;
+    text->tail = NULL;
+}
+
+void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+                  quire_token *out)
+{
+    qr_assert(first + n <= text->num_tokens);
+    while (n > 0) {
+        uint32_t at = first % store->page_tokens;
+        uint32_t part = store->page_tokens - at < n ? store->page_tokens - at : n;
+        const quire_token *page = qr_text_page_tokens(store, text, first / store->page_tokens);
+        memcpy(out, page + at, (size_t)part * sizeof *out);
+        out += part;
+        first += part;
+        n -= part;
+    }
+}
+
+const unsigned char *qr_text_hash_row(const qr_text_store *store, const qr_text *text,
+                                      uint32_t first, uint32_t end)
+{
+    if (first == end || first / store->page_hashes == (end - 1) / store->page_hashes)
+        return first == end ? store->row : qr_text_hash(store, text, first);
+    unsigned char *to = store->row;
+    while (first < end) {
+        uint32_t part = store->page_hashes - first % store->page_hashes;
+        part = part < end - first ? part : end - first;
+        memcpy(to, qr_text_hash(store, text, first), (size_t)part * store->digest_bytes);
+        to += (size_t)part * store->digest_bytes;
+        first += part;
+    }
+    return store->row;
+}
+
+void qr_text_put_hashes(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+                        const unsigned char *hashes)
+{
+    while (n > 0) {
+        uint32_t part = store->page_hashes - first % store->page_hashes;
+        part = part < n ? part : n;
+        memcpy(qr_text_hash(store, text, first), hashes, (size_t)part * store->digest_bytes);
+        hashes += (size_t)part * store->digest_bytes;
+        first += part;
+        n -= part;
+    }
+}

@@ -1,0 +1,98 @@
+/* sched/text.h - the tokens and hashes of requests, in pages of one arena.
+ *
+ *      request   pages  [ 4 ][ 9 ][ 2 ]            a page: page_tokens tokens, and the hashes of
+ *                                                  the blocks that they fill
+ *      page 4    | t t t t t t t t ... | H0 H1 H2 ... |
+ *      page 9    | t t t t . . . . ... | H64 ...      |
+ *                          ^ next token goes here
+ *
+ * Requests grow by taking pages, so nothing is ever moved, and a request that waits costs what its
+ * prompt needs and no more. Hashes are asked for as one row: where they lie in several pages they
+ * are copied to `row`, which the next such question overwrites.
+ *
+ *      pages in use + free_pages = num_pages;  a request's first num_tokens tokens are in its pages
+ */
+#ifndef QR_SCHED_TEXT_H
+#define QR_SCHED_TEXT_H
+
+#include "base/arena.h"
+#include "base/assert.h"
+
+#include <quire/config.h>
+
+typedef struct qr_text_store {
+    unsigned char *memory;
+    uint32_t *free_pages;
+    unsigned char *row;
+    uint32_t num_free;
+    uint32_t num_pages;
+    uint32_t page_tokens;
+    uint32_t page_hashes;
+    uint32_t digest_bytes; /* 0: no hashes */
+    uint32_t max_pages;    /* of one request */
+    size_t page_bytes;
+} qr_text_store;
+
+typedef struct qr_text {
+    uint32_t *pages; /* max_pages places */
+    uint32_t num_pages;
+    uint32_t num_tokens;
+    quire_token *tail; /* where the next token goes, when there is room */
+} qr_text;
+
+typedef struct qr_text_limits {
+    uint32_t max_model_len;
+    uint32_t hash_block_size; /* 0: no hashes */
+    uint32_t digest_bytes;
+    uint64_t max_tokens; /* in pages, of all requests */
+} qr_text_limits;
+
+void qr_text_carve(qr_text_store *store, qr_arena *arena, const qr_text_limits *limits);
+void qr_text_init(qr_text_store *store);
+
+static inline uint32_t qr_text_pages_for(const qr_text_store *store, uint32_t num_tokens)
+{
+    return num_tokens / store->page_tokens + (num_tokens % store->page_tokens != 0);
+}
+
+/* Takes pages for num_tokens tokens in all; false, and no change, when there are not enough. */
+bool qr_text_reserve(qr_text_store *store, qr_text *text, uint32_t num_tokens);
+/* Appends; the room was reserved. */
+void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token *tokens,
+                    uint32_t n);
+/* Forgets the tokens from num_tokens on; pages stay. */
+void qr_text_cut(const qr_text_store *store, qr_text *text, uint32_t num_tokens);
+void qr_text_release(qr_text_store *store, qr_text *text);
+
+static inline quire_token *qr_text_page_tokens(const qr_text_store *store, const qr_text *text,
+                                               uint32_t page)
+{
+    return (quire_token *)(void *)(store->memory + (size_t)text->pages[page] * store->page_bytes);
+}
+
+static inline quire_token qr_text_token(const qr_text_store *store, const qr_text *text, uint32_t i)
+{
+    return qr_text_page_tokens(store, text, i / store->page_tokens)[i % store->page_tokens];
+}
+
+void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+                  quire_token *out);
+
+/* Where hash i lies. */
+static inline unsigned char *qr_text_hash(const qr_text_store *store, const qr_text *text,
+                                          uint32_t i)
+{
+    unsigned char *page =
+        store->memory + (size_t)text->pages[i / store->page_hashes] * store->page_bytes;
+    return page + (size_t)store->page_tokens * sizeof(quire_token) +
+           (size_t)(i % store->page_hashes) * store->digest_bytes;
+}
+
+/* Hashes [first, end) one after the other, valid until the next call. */
+const unsigned char *qr_text_hash_row(const qr_text_store *store, const qr_text *text,
+                                      uint32_t first, uint32_t end);
+/* Puts n hashes at places from first on. */
+void qr_text_put_hashes(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+                        const unsigned char *hashes);
+
+#endif

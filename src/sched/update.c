@@ -1,0 +1,336 @@
+/* sched/update.c - what the engine computed, request by request.
+ *
+ *      drafts     k drafts, n tokens came out: n - 1 were accepted, the others are not computed
+ *      tokens     appended, hashed where they fill a block, until one of them ends the request
+ *      end        blocks back, told to connector and encoder cache; a session waits for more
+ *      output     one for each request that has new tokens or ended
+ */
+#include "sched/sched.h"
+
+/* One request of the batch. */
+typedef struct qr_arrival {
+    uint32_t index;
+    uint32_t place; /* in the batch */
+    uint32_t num_drafts;
+    uint32_t num_tokens; /* sampled, and then those that count */
+    quire_token *tokens; /* of the output */
+    bool has_pooled;
+    bool stopped;
+    quire_finish_reason reason;
+} qr_arrival;
+
+static quire_finish_reason reason_of(uint8_t status)
+{
+    switch (status) {
+    case QUIRE_REQ_FINISHED_STOPPED:
+    case QUIRE_REQ_WAITING_FOR_STREAMING:
+        return QUIRE_FINISH_STOP;
+    case QUIRE_REQ_FINISHED_LENGTH:
+    case QUIRE_REQ_FINISHED_IGNORED:
+        return QUIRE_FINISH_LENGTH;
+    case QUIRE_REQ_FINISHED_ABORTED:
+        return QUIRE_FINISH_ABORT;
+    case QUIRE_REQ_FINISHED_ERROR:
+        return QUIRE_FINISH_ERROR;
+    case QUIRE_REQ_FINISHED_REPETITION:
+        return QUIRE_FINISH_REPETITION;
+    default:
+        return QUIRE_FINISH_NONE;
+    }
+}
+
+/* ---- drafts ---------------------------------------------------------------- */
+
+static void count_drafts(quire_sched *s, const quire_model_output *output, const qr_arrival *a)
+{
+    if (!s->log_stats)
+        return;
+    uint32_t accepted = a->num_tokens - 1;
+    uint32_t invalid =
+        output->num_invalid_drafts == NULL ? 0 : output->num_invalid_drafts[a->place];
+    quire_spec_stats *stats = &s->result.stats.spec;
+    stats->num_drafts++;
+    stats->num_draft_tokens += a->num_drafts - invalid;
+    stats->num_accepted_tokens += accepted;
+    for (uint32_t i = 0; i < accepted && i < s->num_spec_tokens; i++)
+        s->accepted_per_pos[i]++;
+}
+
+/* Tokens of rejected drafts were counted as computed when they were scheduled. */
+static void take_back_rejected(qr_request *r, const qr_arrival *a)
+{
+    uint32_t rejected = a->num_drafts + 1 > a->num_tokens ? a->num_drafts + 1 - a->num_tokens : 0;
+    if (r->kv.num_computed_tokens > 0)
+        r->kv.num_computed_tokens -=
+            rejected < r->kv.num_computed_tokens ? rejected : r->kv.num_computed_tokens;
+    if (r->num_placeholders > 0)
+        r->num_placeholders -= rejected < r->num_placeholders ? rejected : r->num_placeholders;
+}
+
+/* ---- tokens ---------------------------------------------------------------- */
+
+static void append_tokens(quire_sched *s, qr_arrival *a)
+{
+    qr_request *r = &s->requests[a->index];
+    for (uint32_t i = 0; i < a->num_tokens && !a->stopped; i++) {
+        qr_sched_append(s, a->index, a->tokens[i]);
+        a->stopped = qr_sched_check_stop(s, r, a->tokens[i]);
+        if (a->stopped)
+            a->num_tokens = i + 1;
+    }
+}
+
+static void take_tokens(quire_sched *s, qr_arrival *a)
+{
+    qr_request *r = &s->requests[a->index];
+    if (!s->is_async) {
+        append_tokens(s, a);
+        return;
+    }
+    if (r->discards_async) { /* of a step before a reset: it will be computed again */
+        r->discards_async = false;
+        a->num_tokens = 0;
+        return;
+    }
+    bool was_running = r->status == QUIRE_REQ_RUNNING;
+    append_tokens(s, a);
+    r->num_placeholders -=
+        a->num_tokens < r->num_placeholders ? a->num_tokens : r->num_placeholders;
+    if (!was_running || s->hasher == NULL)
+        return;
+    uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
+    if (qr_cache_has_uncached(s->cache, r->kv.seq, certain)) {
+        qr_sched_show_hashes(s, a->index, false);
+        quire_cache_cache_blocks(s->cache, &r->kv, certain);
+    }
+}
+
+static void check_grammar(quire_sched *s, qr_arrival *a)
+{
+    qr_request *r = &s->requests[a->index];
+    const quire_grammar *g = &s->grammar;
+    quire_req req = qr_sched_req_of(s, a->index);
+    if (g->should_advance == NULL || !g->should_advance(g->user, req))
+        return;
+    if (g->accept_tokens == NULL || g->accept_tokens(g->user, req, a->tokens, a->num_tokens))
+        return;
+    r->status = QUIRE_REQ_FINISHED_ERROR;
+    r->is_resumable = false;
+    a->stopped = true;
+}
+
+/* ---- end and output -------------------------------------------------------- */
+
+/* Before the request may be gone. */
+static void write_output(quire_sched *s, const qr_arrival *a)
+{
+    qr_request *r = &s->requests[a->index];
+    quire_output *out = &s->outputs[s->result.num_outputs++];
+    *out = (quire_output){.req = qr_sched_req_of(s, a->index),
+                          .user = r->kv.user,
+                          .client_index = r->client_index,
+                          .num_new_tokens = a->num_tokens,
+                          .new_tokens = a->tokens,
+                          .finish_reason = a->reason,
+                          .has_stop_reason = r->has_stop_reason,
+                          .stop_reason = r->stop_reason};
+    if (r->has_prefill_stats) {
+        out->has_prefill_stats = 1;
+        out->num_local_cached = r->num_local_cached;
+        out->num_external_cached = r->num_external_cached;
+        out->num_prompt_tokens = r->num_prompt_tokens;
+        r->has_prefill_stats = false;
+    }
+}
+
+static void end_request(quire_sched *s, const qr_arrival *a, bool was_running)
+{
+    if (!was_running)
+        qr_sched_dequeue(s, a->index);
+    bool ends = qr_sched_session_ends(s, a->index);
+    if (was_running)
+        s->num_stopped++; /* leaves running at the end of the update, all at once */
+    if (ends)
+        qr_sched_free_request(s, a->index, false);
+}
+
+static void take_arrival(quire_sched *s, const quire_model_output *output, qr_arrival *a)
+{
+    qr_request *r = &s->requests[a->index];
+    bool was_running = r->status == QUIRE_REQ_RUNNING;
+    if (a->num_drafts > 0 && a->num_tokens > 0) {
+        take_back_rejected(r, a);
+        count_drafts(s, output, a);
+    }
+    if (r->num_features > 0)
+        qr_encoder_free_computed(&s->encoder, r->features, r->num_features,
+                                 r->kv.num_computed_tokens);
+    if (a->num_tokens > 0) {
+        take_tokens(s, a);
+    } else if (r->is_pooling && a->has_pooled) {
+        r->status = QUIRE_REQ_FINISHED_STOPPED;
+        a->stopped = true;
+    }
+    if (a->num_tokens > 0 && r->use_grammar)
+        check_grammar(s, a);
+    if (a->stopped)
+        a->reason = reason_of(r->status);
+    if (a->num_tokens > 0 || a->has_pooled || a->stopped)
+        write_output(s, a);
+    if (a->stopped)
+        end_request(s, a, was_running);
+}
+
+/* ---- the batch ------------------------------------------------------------- */
+
+static uint32_t num_sampled(const qr_batch *batch, const quire_model_output *output, uint32_t i)
+{
+    if (output->sampled == NULL)
+        return 0;
+    return output->num_sampled == NULL ? batch->is_past_prompt[i] : output->num_sampled[i];
+}
+
+static int check_output(const quire_sched *s, const qr_batch *batch,
+                        const quire_model_output *output)
+{
+    uint32_t stride = output->stride == 0 ? 1 : output->stride;
+    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        uint32_t n = num_sampled(batch, output, i);
+        if (n > stride || n > s->num_spec_tokens + 1)
+            return QUIRE_E_RANGE;
+    }
+    for (uint32_t i = 0; i < output->num_invalid_blocks; i++)
+        if (output->invalid_blocks[i] >= s->cache->pool->queue.num_blocks)
+            return QUIRE_E_UNKNOWN_BLOCK;
+    return QUIRE_OK;
+}
+
+/* Those that stopped while running are no longer RUNNING, or not there any more. */
+static void compact_running(quire_sched *s)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->num_running; i++) {
+        const qr_request *r = &s->requests[s->running[i]];
+        s->running[kept] = s->running[i];
+        kept += r->is_in_use && r->status == QUIRE_REQ_RUNNING;
+    }
+    s->num_running = kept;
+    s->num_stopped = 0;
+}
+
+static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_output *output,
+                       bool any_failed)
+{
+    uint32_t stride = output->stride == 0 ? 1 : output->stride;
+    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+        if (index == QR_NIL || qr_request_is_finished(&s->requests[index]))
+            continue; /* ended while it was computed */
+        if (any_failed && s->scratch[index] != 0)
+            continue;
+        qr_arrival a = {.index = index,
+                        .place = i,
+                        .num_drafts = batch->num_drafts[i],
+                        .num_tokens = num_sampled(batch, output, i),
+                        .has_pooled = output->has_pooled != NULL && output->has_pooled[i] != 0,
+                        .tokens = s->output_tokens + (size_t)i * (s->num_spec_tokens + 1)};
+        if (a.num_tokens > 0)
+            memcpy(a.tokens, output->sampled + (size_t)i * stride, a.num_tokens * sizeof *a.tokens);
+        take_arrival(s, output, &a);
+    }
+}
+
+/* Requests whose loads failed end, where that is the policy. */
+static void end_failed(quire_sched *s, uint32_t num_failed)
+{
+    for (uint32_t i = 0; i < num_failed; i++) {
+        quire_req req = s->req_scratch[i];
+        uint32_t index = qr_sched_index_of(s, req);
+        if (index == QR_NIL || qr_request_is_finished(&s->requests[index]))
+            continue;
+        const qr_request *r = &s->requests[index];
+        s->outputs[s->result.num_outputs++] = (quire_output){.req = req,
+                                                             .user = r->kv.user,
+                                                             .client_index = r->client_index,
+                                                             .finish_reason = QUIRE_FINISH_ERROR};
+        qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ERROR, NULL);
+    }
+}
+
+static void write_stats(quire_sched *s)
+{
+    quire_outputs *result = &s->result;
+    result->outputs = s->outputs;
+    result->num_finished = s->num_client_finished;
+    result->finished = s->client_finished;
+    result->finished_clients = s->client_of_finished;
+    s->num_client_finished = 0;
+    if (!s->log_stats)
+        return;
+    result->has_stats = 1;
+    quire_sched_stats *stats = &result->stats;
+    stats->num_running = s->num_running;
+    stats->num_waiting = s->waiting.count;
+    stats->num_skipped = s->skipped.count;
+    stats->kv_cache_usage = quire_cache_get_usage(s->cache);
+    stats->spec.accepted_per_pos = s->accepted_per_pos;
+    stats->connector_prefix = s->connector_stats;
+    s->connector_stats = (quire_prefix_stats){0};
+    quire_cache_take_prefix_stats(s->cache, &stats->prefix);
+}
+
+int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *output,
+                    const quire_outputs **outputs)
+{
+    const qr_batch *batch = &s->batches[s->first_batch];
+    if (s->num_batches == 0 || batch->step != step)
+        return QUIRE_E_ARGUMENT;
+    int err = check_output(s, batch, output);
+    if (err != QUIRE_OK)
+        return err;
+    s->result = (quire_outputs){0};
+    for (uint32_t i = 0; i < s->num_spec_tokens; i++)
+        s->accepted_per_pos[i] = 0;
+    uint32_t num_failed =
+        output->num_invalid_blocks > 0 ? qr_sched_fail_blocks(s, batch, output) : 0;
+    take_batch(s, batch, output, num_failed > 0);
+    if (s->num_stopped > 0)
+        compact_running(s);
+    if (s->fails_on_load_error)
+        end_failed(s, num_failed);
+    qr_sched_note_transfers(s, output);
+    write_stats(s);
+    s->first_batch = (s->first_batch + 1) % s->max_batches;
+    s->num_batches--;
+    *outputs = &s->result;
+    qr_assert_expensive(qr_sched_is_valid(s));
+    return QUIRE_OK;
+}
+
+int qr_sched_update_drafts(quire_sched *s, const quire_req *reqs, uint32_t n,
+                           const quire_token *drafts, uint32_t stride, const uint32_t *num_drafts)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (num_drafts[i] > s->num_spec_tokens || num_drafts[i] > stride)
+            return QUIRE_E_RANGE;
+    const quire_grammar *g = &s->grammar;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t index = qr_sched_index_of(s, reqs[i]);
+        if (index == QR_NIL || qr_request_is_finished(&s->requests[index]))
+            continue;
+        qr_request *r = &s->requests[index];
+        r->num_drafts = 0;
+        if (r->is_prefill_chunk)
+            continue;
+        const quire_token *from = drafts + (size_t)i * stride;
+        uint32_t count = num_drafts[i];
+        if (r->use_grammar && g->should_advance != NULL && g->validate_tokens != NULL &&
+            g->should_advance(g->user, reqs[i])) {
+            uint32_t valid = g->validate_tokens(g->user, reqs[i], from, count);
+            count = valid < count ? valid : count;
+        }
+        memcpy(qr_sched_drafts_of(s, index), from, count * sizeof *from);
+        r->num_drafts = count;
+    }
+    return QUIRE_OK;
+}

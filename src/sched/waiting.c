@@ -1,0 +1,184 @@
+#include "sched/waiting.h"
+
+void qr_waiting_init(qr_waiting *queue, qr_waiter *waiters, uint32_t *heap, uint32_t sentinel,
+                     uint32_t number, quire_policy policy)
+{
+    *queue = (qr_waiting){
+        .waiters = waiters, .heap = heap, .sentinel = sentinel, .number = number, .policy = policy};
+    qr_list_init(waiters, sizeof *waiters, sentinel);
+}
+
+static int compare_ids(quire_bytes a, quire_bytes b)
+{
+    size_t shorter = a.len < b.len ? a.len : b.len;
+    int order = shorter == 0 ? 0 : memcmp(a.data, b.data, shorter);
+    if (order != 0)
+        return order;
+    return a.len < b.len ? -1 : a.len > b.len;
+}
+
+bool qr_waiter_before(const qr_waiter *a, const qr_waiter *b)
+{
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
+    if (a->arrival_time < b->arrival_time || a->arrival_time > b->arrival_time)
+        return a->arrival_time < b->arrival_time;
+    return compare_ids(a->id, b->id) < 0;
+}
+
+/* ---- the heap -------------------------------------------------------------- */
+
+static void heap_put(qr_waiting *queue, uint32_t place, uint32_t req)
+{
+    queue->heap[place] = req;
+    queue->waiters[req].place = place;
+}
+
+static bool heap_before(const qr_waiting *queue, uint32_t a, uint32_t b)
+{
+    return qr_waiter_before(&queue->waiters[a], &queue->waiters[b]);
+}
+
+static void heap_rise(qr_waiting *queue, uint32_t place, uint32_t req)
+{
+    while (place > 0) {
+        uint32_t parent = (place - 1) / 2;
+        if (!heap_before(queue, req, queue->heap[parent]))
+            break;
+        heap_put(queue, place, queue->heap[parent]);
+        place = parent;
+    }
+    heap_put(queue, place, req);
+}
+
+static void heap_sink(qr_waiting *queue, uint32_t place, uint32_t req)
+{
+    for (;;) {
+        uint32_t child = 2 * place + 1;
+        if (child >= queue->count)
+            break;
+        if (child + 1 < queue->count &&
+            heap_before(queue, queue->heap[child + 1], queue->heap[child]))
+            child++;
+        if (!heap_before(queue, queue->heap[child], req))
+            break;
+        heap_put(queue, place, queue->heap[child]);
+        place = child;
+    }
+    heap_put(queue, place, req);
+}
+
+static void heap_remove(qr_waiting *queue, uint32_t place)
+{
+    uint32_t moved = queue->heap[queue->count]; /* count is one less already */
+    if (place == queue->count)
+        return;
+    if (place > 0 && heap_before(queue, moved, queue->heap[(place - 1) / 2]))
+        heap_rise(queue, place, moved);
+    else
+        heap_sink(queue, place, moved);
+}
+
+/* ---- both kinds ------------------------------------------------------------ */
+
+static void enter(qr_waiting *queue, uint32_t req, uint32_t before)
+{
+    qr_assert(queue->waiters[req].queue == 0);
+    queue->waiters[req].queue = queue->number;
+    queue->count++;
+    if (queue->policy == QUIRE_POLICY_PRIORITY)
+        heap_rise(queue, queue->count - 1, req);
+    else
+        qr_list_insert_before(queue->waiters, sizeof *queue->waiters, before, req);
+}
+
+void qr_waiting_add(qr_waiting *queue, uint32_t req)
+{
+    enter(queue, req, queue->sentinel);
+}
+
+void qr_waiting_prepend(qr_waiting *queue, uint32_t req)
+{
+    enter(queue, req, queue->waiters[queue->sentinel].link.next);
+}
+
+uint32_t qr_waiting_peek(const qr_waiting *queue)
+{
+    qr_assert(queue->count > 0);
+    return queue->policy == QUIRE_POLICY_PRIORITY ? queue->heap[0]
+                                                  : queue->waiters[queue->sentinel].link.next;
+}
+
+void qr_waiting_remove(qr_waiting *queue, uint32_t req)
+{
+    qr_assert(queue->waiters[req].queue == queue->number);
+    queue->waiters[req].queue = 0;
+    queue->count--;
+    if (queue->policy == QUIRE_POLICY_PRIORITY)
+        heap_remove(queue, queue->waiters[req].place);
+    else
+        qr_list_remove(queue->waiters, sizeof *queue->waiters, req);
+}
+
+void qr_waiting_prepend_all(qr_waiting *queue, qr_waiting *other)
+{
+    while (other->count > 0) { /* from the last to the first */
+        uint32_t req = other->policy == QUIRE_POLICY_PRIORITY
+                           ? other->heap[other->count - 1]
+                           : other->waiters[other->sentinel].link.prev;
+        qr_waiting_remove(other, req);
+        qr_waiting_prepend(queue, req);
+    }
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+/* The first that is served after `after` (QR_NIL: the very first). */
+static uint32_t next_by_priority(const qr_waiting *queue, uint32_t after)
+{
+    uint32_t best = QR_NIL;
+    for (uint32_t i = 0; i < queue->count; i++) {
+        uint32_t req = queue->heap[i];
+        if (after != QR_NIL && !heap_before(queue, after, req))
+            continue;
+        if (best == QR_NIL || heap_before(queue, req, best))
+            best = req;
+    }
+    return best;
+}
+
+uint32_t qr_waiting_list(const qr_waiting *queue, uint32_t *reqs, uint32_t capacity)
+{
+    uint32_t n = queue->count < capacity ? queue->count : capacity;
+    uint32_t at = queue->policy == QUIRE_POLICY_PRIORITY ? QR_NIL : queue->sentinel;
+    for (uint32_t i = 0; i < n; i++) {
+        at = queue->policy == QUIRE_POLICY_PRIORITY ? next_by_priority(queue, at)
+                                                    : queue->waiters[at].link.next;
+        reqs[i] = at;
+    }
+    return queue->count;
+}
+
+bool qr_waiting_is_valid(const qr_waiting *queue)
+{
+    uint32_t seen = 0;
+    if (queue->policy == QUIRE_POLICY_PRIORITY) {
+        for (; seen < queue->count; seen++) {
+            uint32_t req = queue->heap[seen];
+            const qr_waiter *w = &queue->waiters[req];
+            if (w->queue != queue->number || w->place != seen)
+                return false;
+            if (seen > 0 && heap_before(queue, req, queue->heap[(seen - 1) / 2]))
+                return false;
+        }
+        return true;
+    }
+    uint32_t at = queue->waiters[queue->sentinel].link.next;
+    for (; at != queue->sentinel && seen <= queue->count; seen++) {
+        const qr_waiter *w = &queue->waiters[at];
+        if (w->queue != queue->number || queue->waiters[w->link.next].link.prev != at)
+            return false;
+        at = w->link.next;
+    }
+    return seen == queue->count;
+}

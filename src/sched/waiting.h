@@ -1,0 +1,56 @@
+/* sched/waiting.h - requests that wait, in the order in which they will be served.
+ *
+ *      FCFS       a ring of links: add at the tail, pop and prepend at the head, remove anywhere
+ *      PRIORITY   a heap: smallest (priority, arrival time, id) first; there is no front to prepend
+ *                 to. A request knows its place, so that removing it is O(log n)
+ *
+ * A request is in at most one queue; `waiters` is shared by all queues of a scheduler, one for each
+ * request, and a queue's sentinel (FCFS) is one of its own behind them.
+ */
+#ifndef QR_SCHED_WAITING_H
+#define QR_SCHED_WAITING_H
+
+#include "base/arena.h"
+#include "base/list.h"
+
+#include <quire/sched.h>
+
+typedef struct qr_waiter {
+    qr_link link;   /* FCFS; first, as base/list.h asks */
+    uint32_t place; /* PRIORITY: in the heap */
+    uint32_t queue; /* number of the queue it is in, 0: none */
+    int32_t priority;
+    double arrival_time;
+    quire_bytes id;
+} qr_waiter;
+
+typedef struct qr_waiting {
+    qr_waiter *waiters;
+    uint32_t *heap; /* PRIORITY */
+    uint32_t sentinel;
+    uint32_t number; /* 1, 2, ... */
+    uint32_t count;
+    quire_policy policy;
+} qr_waiting;
+
+/* heap has room for all requests. */
+void qr_waiting_init(qr_waiting *queue, qr_waiter *waiters, uint32_t *heap, uint32_t sentinel,
+                     uint32_t number, quire_policy policy);
+void qr_waiting_add(qr_waiting *queue, uint32_t req);
+void qr_waiting_prepend(qr_waiting *queue, uint32_t req);
+/* The next to be served; there is one. */
+uint32_t qr_waiting_peek(const qr_waiting *queue);
+void qr_waiting_remove(qr_waiting *queue, uint32_t req);
+/* Puts all of `other` before the rest, in their order; other is empty afterwards. */
+void qr_waiting_prepend_all(qr_waiting *queue, qr_waiting *other);
+
+/* Whether a is served before b by PRIORITY. */
+bool qr_waiter_before(const qr_waiter *a, const qr_waiter *b);
+
+/* In order of service, up to capacity; returns the count. With PRIORITY it costs O(n^2): for
+ * looking, and for rare events. */
+uint32_t qr_waiting_list(const qr_waiting *queue, uint32_t *reqs, uint32_t capacity);
+
+bool qr_waiting_is_valid(const qr_waiting *queue);
+
+#endif
