@@ -80,6 +80,8 @@ bench_group bench_table_group(void);
 bench_group bench_cache_group(void);
 bench_group bench_cache_scale_group(void);
 bench_group bench_scale_group(void);
+bench_group bench_sched_group(void);
+bench_group bench_sched_scale_group(void);
 
 typedef struct bench_result {
     const bench_case *of;
@@ -94,6 +96,8 @@ typedef struct bench_result {
 void bench_scale_summary(const bench_result *results, size_t num_results, bool machine);
 /* The same for one decode token in caches of all sizes. */
 void bench_cache_scale_summary(const bench_result *results, size_t num_results, bool machine);
+/* And for one decode token of a step, by running requests. */
+void bench_sched_scale_summary(const bench_result *results, size_t num_results, bool machine);
 
 /* ---- help for cases ----------------------------------------------------- */
 
@@ -172,6 +176,8 @@ typedef struct bench_fleet {
 
 bench_fleet *bench_fleet_new(const bench_fleet_config *config);
 void bench_fleet_teardown(void *state);
+/* Gives all `count` blocks of a new pool random keys and frees them, in no order. */
+void bench_fill_pool(quire_pool *pool, uint32_t count, uint64_t *random);
 /* Hashes that nothing has yet. */
 void bench_fleet_hashes(bench_fleet *fleet, unsigned char *hashes, uint32_t count);
 /* Every request new: without blocks, its prompt not in the cache. */

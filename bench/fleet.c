@@ -49,23 +49,27 @@ static void create_cache(bench_fleet *f, const bench_fleet_config *fleet)
     bench_must(quire_cache_create(&config, NULL, &f->cache), "quire_cache_create");
 }
 
-void bench_fleet_hashes(bench_fleet *f, unsigned char *hashes, uint32_t count)
+static void draw_hashes(uint64_t *random, unsigned char *hashes, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t x = bench_random(&f->random);
+        uint64_t x = bench_random(random);
         const uint64_t words[4] = {x, 3 * x, 5 * x, 7 * x};
         memcpy(hashes + (size_t)i * sizeof words, words, sizeof words);
     }
 }
 
-static void fill_pool(bench_fleet *f, uint32_t count)
+void bench_fleet_hashes(bench_fleet *f, unsigned char *hashes, uint32_t count)
 {
-    quire_pool *pool = quire_cache_pool(f->cache);
+    draw_hashes(&f->random, hashes, count);
+}
+
+void bench_fill_pool(quire_pool *pool, uint32_t count, uint64_t *random)
+{
     quire_block *blocks = bench_memory(count * sizeof *blocks);
     unsigned char *hashes = bench_memory((size_t)count * BENCH_DIGEST_BYTES);
     bench_must(quire_pool_get_new_blocks(pool, count, blocks), "quire_pool_get_new_blocks");
     bench_shuffle(blocks, count, 4);
-    bench_fleet_hashes(f, hashes, count);
+    draw_hashes(random, hashes, count);
     quire_cache_full_params params = {.blocks = blocks,
                                       .num_full_blocks = count,
                                       .hashes = hashes,
@@ -93,7 +97,7 @@ bench_fleet *bench_fleet_new(const bench_fleet_config *config)
             config->shortest +
             (uint32_t)(bench_random(&f->random) % (config->longest - config->shortest + 1));
     create_cache(f, config);
-    fill_pool(f, config->num_blocks - 1);
+    bench_fill_pool(quire_cache_pool(f->cache), config->num_blocks - 1, &f->random);
     return f;
 }
 

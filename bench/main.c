@@ -131,15 +131,16 @@ static void print_result(const bench_result *r, bool machine)
 
 static void print_help(FILE *out)
 {
-    fputs("usage: quire_bench [--rounds N] [--filter WORD]... [--machine] [--help]\n"
-          "\n"
-          "  --rounds N     measured rounds of each case, 1 to 1000; default 15\n"
-          "  --filter WORD  only cases whose name contains WORD; several: any of them\n"
-          "  --machine      tab-separated: name, unit, check value, value of each round\n"
-          "\n"
-          "Cases are named group/operation/variant, and the groups are pool, evict, lookup, hash,\n"
-          "table, cache and scale; README.md beside the source says what each one measures.\n",
-          out);
+    fputs(
+        "usage: quire_bench [--rounds N] [--filter WORD]... [--machine] [--help]\n"
+        "\n"
+        "  --rounds N     measured rounds of each case, 1 to 1000; default 15\n"
+        "  --filter WORD  only cases whose name contains WORD; several: any of them\n"
+        "  --machine      tab-separated: name, unit, check value, value of each round\n"
+        "\n"
+        "Cases are named group/operation/variant, and the groups are pool, evict, lookup, hash,\n"
+        "table, cache, sched and scale; README.md beside the source says what each one measures.\n",
+        out);
 }
 
 /* True when the program is to go on; else *exit_status says how it ends. */
@@ -195,8 +196,9 @@ int main(int argc, char **argv)
         return exit_status;
 
     const bench_group groups[] = {
-        bench_pool_group(),  bench_lookup_group(),      bench_hash_group(), bench_table_group(),
-        bench_cache_group(), bench_cache_scale_group(), bench_scale_group()};
+        bench_pool_group(),  bench_lookup_group(),      bench_hash_group(),
+        bench_table_group(), bench_cache_group(),       bench_cache_scale_group(),
+        bench_sched_group(), bench_sched_scale_group(), bench_scale_group()};
     print_header(&o);
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         for (size_t i = 0; i < groups[g].num_cases && num_results < MAX_CASES; i++) {
@@ -213,5 +215,6 @@ int main(int argc, char **argv)
     }
     bench_scale_summary(results, num_results, o.machine);
     bench_cache_scale_summary(results, num_results, o.machine);
+    bench_sched_scale_summary(results, num_results, o.machine);
     return 0;
 }

@@ -191,7 +191,7 @@ void qr_sched_hash_new_blocks(quire_sched *s, uint32_t index)
 void qr_sched_append(quire_sched *s, uint32_t index, quire_token token)
 {
     qr_request *r = &s->requests[index];
-    qr_text_append(&s->text, &r->text, &token, 1);
+    qr_text_append_one(&s->text, &r->text, token);
     r->kv.num_tokens++;
     if (has_unhashed_block(s, r))
         hash_full_block(s, r);

@@ -145,8 +145,10 @@ static void take_drafts(quire_sched *s, qr_request *r, uint32_t num_tokens)
     qr_step_builder *b = &s->builder;
     uint64_t known = (uint64_t)r->kv.num_tokens + r->num_placeholders;
     uint64_t end = (uint64_t)r->kv.num_computed_tokens + num_tokens;
-    if (end > known)
+    if (end > known) {
         b->num_drafts[b->out.num_reqs - 1] = smaller(r->num_drafts, (uint32_t)(end - known));
+        b->has_drafts = true;
+    }
     r->num_drafts = 0; /* new ones come before the next step */
 }
 

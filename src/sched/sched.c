@@ -119,14 +119,12 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
 {
     uint32_t n = c->max_num_seqs;
     uint32_t num_inputs = max_features * n;
-    TAKE(b->reqs, n);
     TAKE(b->kinds, n);
     TAKE(b->was_in_last_step, n);
-    TAKE(b->num_tokens, n);
     TAKE(b->num_computed, n);
     TAKE(b->num_outputs, n);
     TAKE(b->blocks, (size_t)n * c->cache.num_groups);
-    TAKE(b->num_drafts, n);
+    TAKE(b->zeros, (size_t)n + 1);
     TAKE(b->draft_start, n + 1);
     TAKE(b->drafts, (size_t)n * c->num_spec_tokens);
     TAKE(b->encoder_first, n);
@@ -300,6 +298,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_slots(s);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->no_spans[g] = (quire_block_span){NULL, 0};
+    memset(s->builder.zeros, 0, ((size_t)s->max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;

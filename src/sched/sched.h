@@ -34,14 +34,17 @@ typedef struct qr_batch {
 /* The step being made. Arrays have room for max_num_seqs requests. */
 typedef struct qr_step_builder {
     quire_step out;
-    quire_req *reqs;
+    quire_req *reqs; /* these three are the batch's own */
     uint8_t *kinds;
     uint8_t *was_in_last_step;
     uint32_t *num_tokens;
+    uint32_t *num_drafts;
     uint32_t *num_computed;
     uint32_t *num_outputs;
     quire_block_span *blocks;
-    uint32_t *num_drafts; /* of each, before they are put in a row */
+    bool has_drafts; /* else every row of drafts is empty, as the zeros say */
+    bool has_inputs; /* the same for encoder inputs */
+    uint32_t *zeros; /* max_num_seqs + 1 */
     uint32_t *draft_start;
     quire_token *drafts;
     uint32_t *encoder_first; /* into encoder_found, before they are put in a row */

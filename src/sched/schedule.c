@@ -11,13 +11,14 @@
 
 /* Tokens count as computed as soon as they are scheduled, so that the next step can be scheduled
  * before this one has run; drafts that are rejected are taken back in update. */
-static void advance_request(quire_sched *s, uint32_t place)
+static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32_t place)
 {
     qr_step_builder *b = &s->builder;
     qr_request *r = &s->requests[quire_req_index(b->reqs[place])];
     r->kv.num_computed_tokens += b->num_tokens[place];
     r->is_prefill_chunk = r->kv.num_computed_tokens < r->kv.num_tokens + r->num_placeholders;
     r->last_step = s->step;
+    batch->is_past_prompt[place] = !r->is_prefill_chunk;
     if (r->is_prefill_chunk)
         return;
     b->out.has_grammar_reqs |= r->use_grammar;
@@ -28,20 +29,6 @@ static void advance_request(quire_sched *s, uint32_t place)
     r->num_drafts = s->num_spec_tokens; /* the workers' own: their values are never looked at */
     for (uint32_t i = 0; i < s->num_spec_tokens; i++)
         qr_sched_drafts_of(s, quire_req_index(b->reqs[place]))[i] = -1;
-}
-
-static void remember_batch(quire_sched *s)
-{
-    const qr_step_builder *b = &s->builder;
-    qr_batch *batch = &s->batches[(s->first_batch + s->num_batches++) % s->max_batches];
-    uint32_t n = b->out.num_reqs;
-    batch->step = s->step;
-    batch->num_reqs = n;
-    memcpy(batch->reqs, b->reqs, n * sizeof *b->reqs);
-    memcpy(batch->num_tokens, b->num_tokens, n * sizeof *b->num_tokens);
-    memcpy(batch->num_drafts, b->num_drafts, n * sizeof *b->num_drafts);
-    for (uint32_t i = 0; i < n; i++)
-        batch->is_past_prompt[i] = !s->requests[quire_req_index(b->reqs[i])].is_prefill_chunk;
 }
 
 int qr_sched_schedule(quire_sched *s, const quire_step **step)
@@ -56,9 +43,11 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     const quire_step *out = qr_step_end(s);
     if (s->has_connector && s->connector.build_meta != NULL)
         s->builder.out.connector_meta = s->connector.build_meta(s->connector.user, out);
+    qr_batch *batch = &s->batches[(s->first_batch + s->num_batches++) % s->max_batches];
+    batch->step = s->step;
+    batch->num_reqs = out->num_reqs;
     for (uint32_t i = 0; i < out->num_reqs; i++)
-        advance_request(s, i);
-    remember_batch(s);
+        advance_request(s, batch, i);
     *step = out;
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;

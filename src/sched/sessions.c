@@ -54,7 +54,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     }
     for (uint32_t i = 0; i < in->text.num_tokens; i++) {
         quire_token token = qr_text_token(&s->text, &in->text, i);
-        qr_text_append(&s->text, &r->text, &token, 1);
+        qr_text_append_one(&s->text, &r->text, token);
     }
     r->kv.num_tokens = r->text.num_tokens;
     r->num_prompt_tokens = r->text.num_tokens;

@@ -5,7 +5,13 @@ void qr_step_begin(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
     s->step++;
+    const qr_batch *batch = &s->batches[(s->first_batch + s->num_batches) % s->max_batches];
     b->out = (quire_step){.step = s->step};
+    b->reqs = batch->reqs;
+    b->num_tokens = batch->num_tokens;
+    b->num_drafts = batch->num_drafts;
+    b->has_drafts = false;
+    b->has_inputs = false;
     b->num_encoder_found = 0;
     b->num_loras = 0;
     b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->max_scheduled;
@@ -33,6 +39,7 @@ void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind kind, uint32_t 
     for (uint32_t g = 0; g < num_groups; g++)
         b->blocks[(size_t)i * num_groups + g] = blocks[g];
     b->budget -= num_tokens;
+    b->out.total_tokens += num_tokens;
 }
 
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
@@ -57,6 +64,7 @@ void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *p
         qr_encoder_allocate(&s->encoder, r->features, input);
     }
     b->encoder_count[b->out.num_reqs - 1] = plan->num_inputs;
+    b->has_inputs = true;
     b->encoder_budget = plan->budget;
 }
 
@@ -94,6 +102,7 @@ void qr_step_remove(quire_sched *s, uint32_t place)
     qr_step_builder *b = &s->builder;
     uint32_t count = b->out.num_reqs--;
     b->budget += b->num_tokens[place];
+    b->out.total_tokens -= b->num_tokens[place];
     close_gap(b->reqs, sizeof *b->reqs, place, count);
     close_gap(b->kinds, sizeof *b->kinds, place, count);
     close_gap(b->was_in_last_step, sizeof *b->was_in_last_step, place, count);
@@ -110,7 +119,12 @@ void qr_step_remove(quire_sched *s, uint32_t place)
 static void make_rows(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
-    uint32_t drafts = 0, inputs = 0;
+    b->out.draft_start = b->has_drafts ? b->draft_start : b->zeros;
+    b->out.encoder_start = b->has_inputs ? b->encoder_start : b->zeros;
+    if (!b->has_drafts && !b->has_inputs)
+        return;
+    uint32_t drafts = 0;
+    uint32_t inputs = 0;
     for (uint32_t i = 0; i < b->out.num_reqs; i++) {
         b->draft_start[i] = drafts;
         b->encoder_start[i] = inputs;
@@ -145,8 +159,6 @@ const quire_step *qr_step_end(quire_sched *s)
     quire_step *out = &b->out;
     make_rows(s);
     common_prefix(s);
-    for (uint32_t i = 0; i < out->num_reqs; i++)
-        out->total_tokens += b->num_tokens[i];
     memcpy(b->finished, s->finished, s->num_finished * sizeof *s->finished);
     out->num_finished = s->num_finished;
     s->num_finished = 0;
@@ -158,9 +170,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->num_computed_tokens = b->num_computed;
     out->num_output_tokens = b->num_outputs;
     out->blocks = b->blocks;
-    out->draft_start = b->draft_start;
     out->drafts = b->drafts;
-    out->encoder_start = b->encoder_start;
     out->encoder_inputs = b->encoder_inputs;
     out->num_common_prefix_blocks = b->common_prefix;
     out->finished = b->finished;

@@ -46,27 +46,24 @@ bool qr_text_reserve(qr_text_store *store, qr_text *text, uint32_t num_tokens)
 void qr_text_cut(const qr_text_store *store, qr_text *text, uint32_t num_tokens)
 {
     uint32_t page = num_tokens / store->page_tokens;
+    uint32_t at = num_tokens % store->page_tokens;
     text->num_tokens = num_tokens;
     text->tail = NULL;
+    text->room = store->page_tokens - at;
     if (page < text->num_pages)
-        text->tail = qr_text_page_tokens(store, text, page) + num_tokens % store->page_tokens;
+        text->tail = qr_text_page_tokens(store, text, page) + at;
 }
 
 void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token *tokens,
                     uint32_t n)
 {
     while (n > 0) {
-        uint32_t room = store->page_tokens - text->num_tokens % store->page_tokens;
-        uint32_t part = n < room ? n : room;
+        uint32_t part = n < text->room ? n : text->room;
         qr_assert(text->tail != NULL);
         memcpy(text->tail, tokens, (size_t)part * sizeof *tokens);
         tokens += part;
         n -= part;
-        text->num_tokens += part;
-        if (part < room)
-            text->tail += part;
-        else
-            qr_text_cut(store, text, text->num_tokens);
+        qr_text_cut(store, text, text->num_tokens + part);
     }
 }
 

@@ -37,7 +37,8 @@ typedef struct qr_text {
     uint32_t *pages; /* max_pages places */
     uint32_t num_pages;
     uint32_t num_tokens;
-    quire_token *tail; /* where the next token goes, when there is room */
+    quire_token *tail; /* where the next token goes; NULL: no page for it */
+    uint32_t room;     /* tokens that fit in the tail's page */
 } qr_text;
 
 typedef struct qr_text_limits {
@@ -63,6 +64,15 @@ void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token
 /* Forgets the tokens from num_tokens on; pages stay. */
 void qr_text_cut(const qr_text_store *store, qr_text *text, uint32_t num_tokens);
 void qr_text_release(qr_text_store *store, qr_text *text);
+
+static inline void qr_text_append_one(const qr_text_store *store, qr_text *text, quire_token token)
+{
+    qr_assert(text->tail != NULL);
+    *text->tail++ = token;
+    text->num_tokens++;
+    if (QR_UNLIKELY(--text->room == 0))
+        qr_text_cut(store, text, text->num_tokens); /* on to the next page */
+}
 
 static inline quire_token *qr_text_page_tokens(const qr_text_store *store, const qr_text *text,
                                                uint32_t page)

@@ -234,8 +234,8 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
                         .num_tokens = num_sampled(batch, output, i),
                         .has_pooled = output->has_pooled != NULL && output->has_pooled[i] != 0,
                         .tokens = s->output_tokens + (size_t)i * (s->num_spec_tokens + 1)};
-        if (a.num_tokens > 0)
-            memcpy(a.tokens, output->sampled + (size_t)i * stride, a.num_tokens * sizeof *a.tokens);
+        for (uint32_t k = 0; k < a.num_tokens; k++)
+            a.tokens[k] = output->sampled[(size_t)i * stride + k];
         take_arrival(s, output, &a);
     }
 }
