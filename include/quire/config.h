@@ -53,7 +53,23 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
       "a session that goes on keeps the hash of a block that ended with the dropped token")        \
     X(11, ENCODER_FREES_AGAIN,                                                                     \
       "encoder-decoder: room is given back at every update, so that the encoder cache seems to "   \
-      "grow; an identifier with several sizes counts with the last one")
+      "grow; an identifier with several sizes counts with the last one")                           \
+    X(12, HOPELESS_WAITS,                                                                          \
+      "a request that would not fit an empty pool is taken in, and holds up those behind it for "  \
+      "ever; one that outgrows the pool alone is preempted again and again (vLLM #39734)")         \
+    X(13, MIN_TOKENS_HIDES_LENGTH,                                                                 \
+      "below min_tokens a request does not end at max_model_len either, and then never")           \
+    X(14, RESET_DROPS_ONE,                                                                         \
+      "after a reset with running requests, async scheduling drops the next output of each, "      \
+      "however many are in flight")                                                                \
+    X(15, FAILED_BLOCKS_STAY,                                                                      \
+      "blocks whose load failed stay in the prefix cache until they are computed again")           \
+    X(16, STALE_REJECTS,                                                                           \
+      "drafts that are rejected after their request was preempted and admitted again are taken "   \
+      "off its new computed tokens (vLLM #48245)")                                                 \
+    X(17, SESSION_KEEPS_AHEAD,                                                                     \
+      "a session that goes on keeps computed tokens past the end of what it kept, and takes "      \
+      "outputs of steps that were in flight when it stopped")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),

@@ -104,6 +104,8 @@ static inline bool qr_cache_is_quiet(const quire_cache *cache, quire_seq seq, ui
     return row != QR_NIL && num_tokens <= cache->row_states[row].quiet_until;
 }
 
+/* Whether a request of so many tokens would fit an empty pool. */
+bool qr_cache_could_fit(const quire_cache *cache, uint32_t num_tokens);
 /* Whether caching num_tokens tokens would give a block its key. */
 bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens);
 /* The first hash that caching further blocks of the request looks at. */

@@ -141,6 +141,22 @@ static bool has_hashes_for(const quire_cache *cache, const quire_cache_request *
     return ((uint64_t)request->num_hashes + 1) * cache->hash_block_size > num_tokens;
 }
 
+bool qr_cache_could_fit(const quire_cache *cache, uint32_t num_tokens)
+{
+    uint64_t needed = cache->watermark_blocks;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
+        uint32_t blocks = qr_ceil_div(num_tokens, group->block_size);
+        if (group->spec.kind == QUIRE_LAYER_CROSS)
+            blocks = 0; /* follows the encoder's input, not the request's length */
+        else if (group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
+            blocks = blocks < 2 ? blocks : 2; /* the state, and the one before it */
+        blocks = blocks < group->admission_cap ? blocks : group->admission_cap;
+        needed += (uint64_t)blocks + group->spec.num_speculative_blocks + group->num_sinks;
+    }
+    return needed <= cache->pool->queue.num_blocks - 1;
+}
+
 bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens)
 {
     uint32_t row = qr_cache_row_of(cache, seq);

@@ -70,7 +70,8 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, const qr_batch *batch,
             continue;
         is_cut = true;
         r->kv.num_computed_tokens = i * block_size;
-        if (evict && s->fails_on_load_error)
+        bool stays = (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) != 0;
+        if (evict && (s->fails_on_load_error || !stays))
             quire_cache_evict_blocks(s->cache, blocks.ids + i, blocks.count - i);
     }
     if (is_affected && !is_cut)
@@ -136,7 +137,10 @@ int qr_sched_reset_prefix_cache(quire_sched *s, bool reset_running, bool reset_c
         uint32_t index = s->running[--s->num_running];
         qr_sched_preempt(s, index);
         s->requests[index].num_placeholders = 0;
-        s->requests[index].discards_async = true;
+        if ((s->quirks & QUIRE_QUIRK(RESET_DROPS_ONE)) != 0)
+            s->requests[index].discards_async = true;
+        else
+            s->requests[index].first_valid_step = s->step + 1;
     }
     if (reset_running) /* as if they had not been in the last step: the workers forget them */
         s->first_valid_step = s->step + 1;

@@ -75,6 +75,7 @@ typedef struct qr_request {
     uint32_t first_input; /* of a session: inputs that wait, QR_NIL: none */
     uint32_t last_input;
     uint32_t blob_used;
+    uint64_t first_valid_step; /* outputs of steps before it were made void by a reset */
 } qr_request;
 
 static inline bool qr_request_is_finished(const qr_request *r)

@@ -210,15 +210,30 @@ void qr_sched_show_hashes(quire_sched *s, uint32_t index, bool all)
 
 /* ---- coming in ------------------------------------------------------------- */
 
+int qr_request_check_arrays(const quire_request_params *p)
+{
+    bool ok = (p->prompt != NULL || p->num_prompt_tokens == 0) &&
+              (p->stop_token_ids != NULL || p->num_stop_token_ids == 0) &&
+              (p->mm_inputs != NULL || p->num_mm_inputs == 0) &&
+              (p->lora_name.data != NULL || p->lora_name.len == 0) &&
+              (p->cache_salt.data != NULL || p->cache_salt.len == 0);
+    for (uint32_t i = 0; ok && i < p->num_mm_inputs; i++)
+        ok = p->mm_inputs[i].feature.identifier.data != NULL &&
+             p->mm_inputs[i].feature.identifier.len > 0;
+    return ok ? QUIRE_OK : QUIRE_E_ARGUMENT;
+}
+
 static int check_params(const quire_sched *s, const quire_request_params *p)
 {
-    if (p->id.len == 0 || p->id.data == NULL || (p->prompt == NULL && p->num_prompt_tokens > 0) ||
-        (p->stop_token_ids == NULL && p->num_stop_token_ids > 0) ||
-        (p->mm_inputs == NULL && p->num_mm_inputs > 0))
-        return QUIRE_E_ARGUMENT;
+    int err = p->id.data == NULL || p->id.len == 0 ? QUIRE_E_ARGUMENT : qr_request_check_arrays(p);
+    if (err != QUIRE_OK)
+        return err;
     if (p->id.len > QR_MAX_ID_BYTES || p->num_prompt_tokens == 0 ||
         p->num_prompt_tokens >= s->max_model_len)
         return QUIRE_E_RANGE;
+    bool is_strict = (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    if (is_strict && !qr_cache_could_fit(s->cache, p->num_prompt_tokens + 1))
+        return QUIRE_E_TOO_LONG;
     return QUIRE_OK;
 }
 
@@ -375,7 +390,8 @@ static void leave_queue(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
     if (r->status != QUIRE_REQ_RUNNING) {
-        if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
+        bool is_listed_again = s->waiters[index].queue == 0;
+        if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING && !is_listed_again)
             s->num_waiting_for_streaming--;
         qr_sched_dequeue(s, index);
         return;

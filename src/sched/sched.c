@@ -197,6 +197,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
         TAKE(batch.reqs, c->max_num_seqs);
         TAKE(batch.num_tokens, c->max_num_seqs);
         TAKE(batch.num_drafts, c->max_num_seqs);
+        TAKE(batch.num_preemptions, c->max_num_seqs);
         TAKE(batch.is_past_prompt, c->max_num_seqs);
         if (made != NULL)
             s->batches[i] = batch;

@@ -28,6 +28,8 @@ typedef struct qr_batch {
     quire_req *reqs;
     uint32_t *num_tokens;
     uint32_t *num_drafts;
+    uint32_t
+        *num_preemptions;    /* of each when it was scheduled: more now, and the output is stale */
     uint8_t *is_past_prompt; /* a token is sampled for it */
 } qr_batch;
 
@@ -208,6 +210,8 @@ void qr_sched_free_request(quire_sched *sched, uint32_t index, bool keep_blocks)
 void qr_sched_free_blocks(quire_sched *sched, uint32_t index);
 /* A session that has stopped: true when it ends, else it waits again. */
 bool qr_sched_session_ends(quire_sched *sched, uint32_t index);
+/* QUIRE_OK, or QUIRE_E_ARGUMENT where an array is missing. */
+int qr_request_check_arrays(const quire_request_params *params);
 /* Copies what a request brings into its blob; false when it does not fit. */
 bool qr_request_copy_stops(const quire_sched *sched, uint32_t index, const quire_request_params *p,
                            qr_stop_rules *to);

@@ -19,6 +19,7 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     r->is_prefill_chunk = r->kv.num_computed_tokens < r->kv.num_tokens + r->num_placeholders;
     r->last_step = s->step;
     batch->is_past_prompt[place] = !r->is_prefill_chunk;
+    batch->num_preemptions[place] = r->num_preemptions;
     if (r->is_prefill_chunk)
         return;
     b->out.has_grammar_reqs |= r->use_grammar;

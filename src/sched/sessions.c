@@ -32,6 +32,11 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     uint32_t kept = r->kv.num_computed_tokens;
     kept = kept < r->kv.num_tokens ? kept : r->kv.num_tokens;
     qr_text_cut(&s->text, &r->text, kept);
+    if ((s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
+        r->kv.num_computed_tokens = kept;
+        r->num_placeholders = 0;
+        r->first_valid_step = s->step + 1;
+    }
     if ((s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
         r->kv.num_hashes > kept / s->hash_block_size)
         r->kv.num_hashes = kept / s->hash_block_size;
@@ -147,13 +152,18 @@ int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params
             qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
         return QUIRE_OK;
     }
+    int err = qr_request_check_arrays(p);
+    if (err == QUIRE_OK && p->num_prompt_tokens == 0)
+        err = QUIRE_E_RANGE;
+    if (err != QUIRE_OK)
+        return err;
     uint32_t input = s->first_free_input;
     if (input == QR_NIL)
         return QUIRE_FULL;
     qr_session_input *in = &s->inputs[input];
     s->first_free_input = in->next;
     uint32_t blob_used = r->blob_used;
-    int err = fill_input(s, index, p, in);
+    err = fill_input(s, index, p, in);
     if (err != QUIRE_OK) {
         r->blob_used = blob_used;
         free_input(s, input);

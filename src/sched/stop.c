@@ -1,6 +1,6 @@
 /* sched/stop.c - when the last token ends a request: vLLM's rules, in vLLM's order.
  *
- *      fewer than min_tokens      no rule applies, not even the length
+ *      fewer than min_tokens      no rule but the length (MIN_TOKENS_HIDES_LENGTH: none at all)
  *      EOS, a stop token          STOPPED
  *      max_model_len, max_tokens  LENGTH
  *      repetition                 REPETITION
@@ -47,15 +47,20 @@ bool qr_sched_check_stop(const quire_sched *s, qr_request *r, quire_token last)
 {
     const qr_stop_rules *rules = &r->stops;
     uint32_t num_outputs = qr_request_num_outputs(r);
-    if (num_outputs < rules->min_tokens)
-        return false;
+    bool is_at_end = r->kv.num_tokens >= s->max_model_len || num_outputs >= r->max_tokens;
+    if (QR_UNLIKELY(num_outputs < rules->min_tokens)) {
+        if (!is_at_end || (s->quirks & QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0)
+            return false;
+        r->status = QUIRE_REQ_FINISHED_LENGTH;
+        return true;
+    }
     if (rules->has_eos && last == rules->eos_token_id) {
         r->status = QUIRE_REQ_FINISHED_STOPPED;
     } else if (rules->num_tokens > 0 && is_stop_token(rules, last)) {
         r->status = QUIRE_REQ_FINISHED_STOPPED;
         r->has_stop_reason = true;
         r->stop_reason = last;
-    } else if (r->kv.num_tokens >= s->max_model_len || num_outputs >= r->max_tokens) {
+    } else if (is_at_end) {
         r->status = QUIRE_REQ_FINISHED_LENGTH;
     } else if (rules->repetition_max_pattern > 0 && has_repetition(s, r)) {
         r->status = QUIRE_REQ_FINISHED_REPETITION;

@@ -15,6 +15,8 @@ typedef struct qr_arrival {
     uint32_t num_tokens; /* sampled, and then those that count */
     quire_token *tokens; /* of the output */
     bool has_pooled;
+    bool is_stale; /* computed before its request was preempted */
+    bool is_void;  /* computed before a reset that it did not survive */
     bool stopped;
     quire_finish_reason reason;
 } qr_arrival;
@@ -57,10 +59,11 @@ static void count_drafts(quire_sched *s, const quire_model_output *output, const
 }
 
 /* Tokens of rejected drafts were counted as computed when they were scheduled. */
-static void take_back_rejected(qr_request *r, const qr_arrival *a)
+static void take_back_rejected(const quire_sched *s, qr_request *r, const qr_arrival *a)
 {
+    bool counts = !a->is_stale || (s->quirks & QUIRE_QUIRK(STALE_REJECTS)) != 0;
     uint32_t rejected = a->num_drafts + 1 > a->num_tokens ? a->num_drafts + 1 - a->num_tokens : 0;
-    if (r->kv.num_computed_tokens > 0)
+    if (r->kv.num_computed_tokens > 0 && counts)
         r->kv.num_computed_tokens -=
             rejected < r->kv.num_computed_tokens ? rejected : r->kv.num_computed_tokens;
     if (r->num_placeholders > 0)
@@ -87,7 +90,7 @@ static void take_tokens(quire_sched *s, qr_arrival *a)
         append_tokens(s, a);
         return;
     }
-    if (r->discards_async) { /* of a step before a reset: it will be computed again */
+    if (r->discards_async) {
         r->discards_async = false;
         a->num_tokens = 0;
         return;
@@ -158,8 +161,10 @@ static void take_arrival(quire_sched *s, const quire_model_output *output, qr_ar
 {
     qr_request *r = &s->requests[a->index];
     bool was_running = r->status == QUIRE_REQ_RUNNING;
+    if (QR_UNLIKELY(a->is_void)) /* it will be computed again, or is not wanted any more */
+        return;
     if (a->num_drafts > 0 && a->num_tokens > 0) {
-        take_back_rejected(r, a);
+        take_back_rejected(s, r, a);
         count_drafts(s, output, a);
     }
     if (r->num_features > 0)
@@ -194,9 +199,9 @@ static int check_output(const quire_sched *s, const qr_batch *batch,
                         const quire_model_output *output)
 {
     uint32_t stride = output->stride == 0 ? 1 : output->stride;
-    for (uint32_t i = 0; i < batch->num_reqs; i++) {
-        uint32_t n = num_sampled(batch, output, i);
-        if (n > stride || n > s->num_spec_tokens + 1)
+    for (uint32_t i = 0; output->num_sampled != NULL && i < batch->num_reqs; i++) {
+        uint32_t most = batch->is_past_prompt[i] ? batch->num_drafts[i] + 1 : 0;
+        if (output->num_sampled[i] > most || output->num_sampled[i] > stride)
             return QUIRE_E_RANGE;
     }
     for (uint32_t i = 0; i < output->num_invalid_blocks; i++)
@@ -233,6 +238,8 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
                         .num_drafts = batch->num_drafts[i],
                         .num_tokens = num_sampled(batch, output, i),
                         .has_pooled = output->has_pooled != NULL && output->has_pooled[i] != 0,
+                        .is_stale = batch->num_preemptions[i] != s->requests[index].num_preemptions,
+                        .is_void = s->is_async && batch->step < s->requests[index].first_valid_step,
                         .tokens = s->output_tokens + (size_t)i * (s->num_spec_tokens + 1)};
         for (uint32_t k = 0; k < a.num_tokens; k++)
             a.tokens[k] = output->sampled[(size_t)i * stride + k];

@@ -1,0 +1,153 @@
+/* sched/image.h - one walk over the state, for counting, writing and reading.
+ *
+ *      count                       write                        read
+ *      out NULL: used grows        fields go to out             fields come from in, each checked
+ *
+ * As with base/arena.h, a structure has one function that names its fields in order, and it runs in
+ * all three ways: size, writer and reader cannot disagree, and a new field is one more line. Where
+ * something is linked or hashed, the image has its members in order and reading replays them through
+ * the functions that everybody uses (qr_map_insert, qr_waiting_add, qr_encoder_allocate): what the
+ * image cannot say, it cannot get wrong, and nothing that depends on a secret is in it.
+ *
+ *      image.c            the frame, fingerprint, queues, batches
+ *      image_requests.c   requests: text, names, features, inputs of sessions
+ *      image_encoder.c    the encoder cache
+ *      image_cache.c      pool and cache: records, keys, free queue, rows, events
+ *
+ * The first thing that is wrong makes the image bad. From then on numbers are read as 0, so that
+ * loops end, and everything that was made is thrown away in the end.
+ */
+#ifndef QR_SCHED_IMAGE_H
+#define QR_SCHED_IMAGE_H
+
+#include "sched/sched.h"
+
+typedef struct qr_image {
+    unsigned char *out;
+    const unsigned char *in;
+    size_t size; /* of in */
+    size_t used;
+    bool is_reading;
+    bool is_bad;
+} qr_image;
+
+/* To be raised whenever the body changes. */
+enum { QR_IMAGE_VERSION = 1 };
+
+size_t qr_sched_image_bytes(const quire_sched *sched);
+int qr_sched_save(const quire_sched *sched, void *image, size_t bytes, size_t *written);
+/* Magic, length, checksum; QUIRE_OK, QUIRE_E_CORRUPT or QUIRE_E_CONFIG. */
+int qr_image_check_frame(const void *image, size_t bytes);
+/* Into a scheduler that was just made, of an image whose frame is right. After an error it is in no
+ * state to be used. */
+int qr_sched_load(quire_sched *sched, const void *image, size_t bytes);
+
+/* ---- parts of the walk ------------------------------------------------------ */
+
+/* Before the requests: records without the free queue, keys, rows without users. */
+void qr_image_cache_begin(qr_image *image, quire_cache *cache);
+/* The row of a request, 0: none. */
+void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq);
+/* After them: what else uses blocks, and the free queue. */
+void qr_image_cache_end(qr_image *image, quire_cache *cache);
+void qr_image_prefix_stats(qr_image *image, quire_prefix_stats *stats);
+
+void qr_image_encoder_begin(qr_image *image, qr_encoder *encoder);
+/* A request becomes a user of features[i]'s item again. */
+void qr_image_hold(qr_image *image, qr_encoder *encoder, qr_feature *features, uint32_t i);
+void qr_image_encoder_end(qr_image *image, qr_encoder *encoder);
+
+void qr_image_request(qr_image *image, quire_sched *sched, uint32_t index);
+
+/* ---- fields ---------------------------------------------------------------- */
+
+static inline void qr_image_require(qr_image *image, bool condition)
+{
+    image->is_bad = image->is_bad || !condition;
+}
+
+/* n bytes of the image in place, or NULL when there are not so many. */
+static inline const unsigned char *qr_image_view(qr_image *image, size_t n)
+{
+    qr_image_require(image, n <= image->size - image->used);
+    if (image->is_bad)
+        return NULL;
+    const unsigned char *at = image->in + image->used;
+    image->used += n;
+    return at;
+}
+
+static inline void qr_image_put(qr_image *image, const void *data, size_t n)
+{
+    if (image->out != NULL && n > 0)
+        memcpy(image->out + image->used, data, n);
+    image->used += n;
+}
+
+static inline void qr_image_bytes(qr_image *image, void *data, size_t n)
+{
+    if (!image->is_reading) {
+        qr_image_put(image, data, n);
+        return;
+    }
+    const unsigned char *from = qr_image_view(image, n);
+    if (from != NULL && n > 0)
+        memcpy(data, from, n);
+}
+
+/* A number from 0 to most. */
+static inline void qr_image_u64(qr_image *image, uint64_t *value, uint64_t most)
+{
+    qr_image_bytes(image, value, sizeof *value);
+    if (!image->is_reading)
+        return;
+    qr_image_require(image, *value <= most);
+    if (image->is_bad)
+        *value = 0;
+}
+
+static inline void qr_image_u32(qr_image *image, uint32_t *value, uint32_t most)
+{
+    qr_image_bytes(image, value, sizeof *value);
+    if (!image->is_reading)
+        return;
+    qr_image_require(image, *value <= most);
+    if (image->is_bad)
+        *value = 0;
+}
+
+static inline void qr_image_u16(qr_image *image, uint16_t *value, uint16_t most)
+{
+    uint32_t number = *value;
+    qr_image_u32(image, &number, most);
+    if (image->is_reading)
+        *value = (uint16_t)number;
+}
+
+static inline void qr_image_u8(qr_image *image, uint8_t *value, uint8_t most)
+{
+    uint8_t number = *value;
+    qr_image_bytes(image, &number, sizeof number);
+    if (!image->is_reading)
+        return;
+    qr_image_require(image, number <= most);
+    *value = image->is_bad ? 0 : number;
+}
+
+static inline void qr_image_bool(qr_image *image, bool *value)
+{
+    uint8_t number = *value;
+    qr_image_u8(image, &number, 1);
+    if (image->is_reading)
+        *value = number != 0;
+}
+
+/* n numbers, each from 0 to most. */
+static inline void qr_image_u32s(qr_image *image, uint32_t *values, size_t n, uint32_t most)
+{
+    qr_image_bytes(image, values, n * sizeof *values);
+    for (size_t i = 0; image->is_reading && !image->is_bad && i < n; i++)
+        qr_image_require(image, values[i] <= most);
+}
+
+#endif

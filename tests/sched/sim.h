@@ -1,0 +1,253 @@
+/* sched/sim.h - a whole engine from one seed: scheduler, cache, and a scripted model, connector,
+ * grammar and users; every step is checked.
+ *
+ *      users ── add, continue, abort, reset, pause ──► scheduler ── step ──► worker
+ *                                                         ^                    │ writes pages,
+ *                                                         └── update ◄─────────┘ reads pages
+ *
+ * The worker knows of a request what steps tell it: it keeps its own block tables, from the diffs,
+ * and pages in which each position holds a tag instead of keys and values:
+ *
+ *      tag(p) = mix(tag(p - 1), token at p, what lies there)          tag(-1) = mix(salt, adapter)
+ *
+ * so a tag names a whole prefix, as keys and values depend on it. Whoever computes a token reads
+ * every position that its layer looks at, and all tags there must be those of its own prefix: a
+ * block that was given to two, cached under a wrong name or reused too early shows at once. The
+ * next token is a function of the tag: the same prefix always goes on in the same way.
+ */
+#ifndef SCHED_SIM_H
+#define SCHED_SIM_H
+
+#include "base/unit.h"
+
+#include <quire/sched.h>
+
+enum {
+    SIM_LEN = 96,
+    SIM_GROUPS = 2,
+    SIM_SLOTS = 40, /* requests of the users' at one time */
+    SIM_SEQS = 12,
+    SIM_SPEC = 3,
+    SIM_BATCHES = 3,
+    SIM_BLOCK_SIZE = 16,
+    SIM_ROW = SIM_LEN + 16, /* blocks of one request and group */
+    SIM_FEATURES = 2,
+    SIM_IMAGES = 6, /* different ones */
+    SIM_INPUTS = 3,
+    SIM_STOPS = 2,
+    SIM_EOS = 0,
+    SIM_PLACEHOLDER = 9
+};
+
+/* What a seed draws once. */
+typedef struct sim_mix {
+    uint32_t num_groups;
+    uint32_t block_size;
+    uint32_t num_blocks;
+    uint32_t len; /* max_model_len */
+    uint32_t batches;
+    uint32_t num_spec;
+    uint32_t max_loras;
+    uint32_t max_requests;
+    uint32_t budget;
+    uint32_t image_size;
+    bool is_async;
+    bool has_connector;
+    bool loads_async;
+    bool loads_sync;
+    bool loads_fail;
+    bool sends; /* blocks of requests that ended are sent for a while */
+    bool has_grammar;
+    bool has_images;
+    bool has_sessions;
+    bool resets_running;
+    uint32_t faults; /* of 1,000 steps, about */
+    uint32_t arrivals;
+} sim_mix;
+
+typedef struct sim_image {
+    uint32_t name;
+    uint32_t offset;
+    uint32_t length;
+} sim_image;
+
+typedef struct sim_row {
+    quire_block ids[SIM_ROW];
+    uint32_t count;
+} sim_row;
+
+/* A transfer of the connector's. */
+typedef struct sim_transfer {
+    bool is_on;
+    bool is_async;
+    uint32_t first; /* tokens, of a load */
+    uint32_t end;
+    uint32_t steps_left;
+    sim_row rows[SIM_GROUPS];
+    uint64_t *tags; /* of a sending: what the blocks held at the end */
+} sim_transfer;
+
+typedef struct sim_request {
+    bool is_there; /* the scheduler has it: from add until its blocks are free */
+    bool has_ended;
+    bool is_session;
+    bool is_grammar;
+    bool ends_session;
+    bool lost_load; /* a load failed: the connector says no from then on */
+    quire_req req;
+    uint64_t number; /* of all requests, from 1 on */
+    uint32_t num_prompt;
+    uint32_t num_told; /* tokens that the scheduler has been told */
+    uint32_t num_tokens; /* and those sampled in steps in flight */
+    quire_token tokens[SIM_LEN + SIM_SPEC + 2];
+    uint64_t tags[SIM_LEN + SIM_SPEC + 2];
+    uint32_t salt;
+    uint32_t lora;
+    sim_image images[SIM_FEATURES * (SIM_INPUTS + 1)];
+    uint32_t num_images;
+    uint32_t max_tokens;
+    uint32_t min_tokens;
+    bool has_eos;
+    quire_token stops[SIM_STOPS];
+    uint32_t num_stops;
+    uint32_t grammar_asks; /* until it is ready */
+    uint32_t retries;      /* of the connector's, until it knows */
+    uint32_t asked_local;
+    bool asked_async;
+    quire_token inputs[SIM_INPUTS][SIM_LEN];
+    uint32_t input_lens[SIM_INPUTS];
+    uint32_t num_inputs;
+    sim_row rows[SIM_GROUPS]; /* as the worker has them */
+    sim_transfer load;
+    sim_transfer sending;
+    uint32_t waits; /* steps since something happened to it */
+} sim_request;
+
+/* One request of a step in flight. */
+typedef struct sim_entry {
+    sim_request *r;
+    quire_req req;
+    uint32_t num_sampled;
+    uint32_t num_drafts;
+    uint32_t num_rejected;
+    bool is_void; /* its output must not count */
+    quire_token sampled[SIM_SPEC + 1];
+} sim_entry;
+
+typedef struct sim_batch {
+    uint64_t step;
+    uint32_t num_entries;
+    sim_entry entries[SIM_SEQS];
+    uint32_t num_lost; /* blocks whose loads failed */
+    quire_block lost[SIM_ROW];
+} sim_batch;
+
+/* What happened, so that a run that does nothing is seen. */
+typedef struct sim_tally {
+    uint64_t steps;
+    uint64_t tokens;
+    uint64_t requests;
+    uint64_t preempted;
+    uint64_t hits;
+    uint64_t aborts;
+    uint64_t resets;
+    uint64_t loads;
+    uint64_t lost;
+    uint64_t sendings;
+    uint64_t turns; /* of sessions */
+    uint64_t rejected;
+    uint64_t encoded;
+    uint64_t full;
+} sim_tally;
+
+typedef struct sim {
+    uint64_t seed;
+    uint64_t random;
+    sim_mix mix;
+    quire_group_config groups[SIM_GROUPS];
+    quire_connector connector;
+    quire_grammar grammar;
+    quire_hasher *hasher;
+    quire_sched *sched;
+    sim_request *requests;           /* SIM_SLOTS */
+    sim_request *by_index[SIM_SLOTS]; /* of quire_req */
+    uint64_t *pages;                 /* num_blocks x block_size tags */
+    uint64_t *writers;               /* the same: step and request that wrote it last */
+    sim_batch batches[SIM_BATCHES];
+    uint32_t first_batch;
+    uint32_t num_batches;
+    bool is_encoded[SIM_IMAGES];
+    quire_req queues[2][SIM_SLOTS]; /* waiting and skipped, as they were */
+    uint32_t queue_lens[2];
+    uint64_t num_added;
+    uint64_t junk;
+    uint32_t check_every;
+    bool is_ending;
+    bool has_failed;
+    sim_tally tally;
+} sim;
+
+/* ---- sim_mix.c ---- */
+quire_sched_config sim_draw_config(sim *s);
+
+/* ---- sim_users.c ---- */
+bool sim_add(sim *s);
+/* Something at random that is not a step. */
+void sim_disturb(sim *s);
+void sim_end_sessions(sim *s);
+void sim_take_in_input(sim *s, sim_request *r);
+
+/* ---- sim_worker.c ---- */
+void sim_tag(sim_request *r, uint32_t first);
+quire_token sim_next_token(const sim_request *r, uint32_t num_tokens);
+void sim_run_step(sim *s, const quire_step *step);
+void sim_load(sim *s, sim_request *r, sim_batch *batch);
+
+/* ---- sim_update.c ---- */
+void sim_update(sim *s);
+void sim_forget(sim *s, sim_request *r);
+
+/* ---- sim_check.c ---- */
+void sim_check_step(sim *s, const quire_step *step);
+void sim_check_state(sim *s);
+void sim_check_end(sim *s);
+sim_request *sim_find(sim *s, quire_req req);
+
+/* ---- sim_others.c: connector and grammar ---- */
+void sim_fill_others(sim *s);
+bool sim_grammar_refuses(const sim_request *r, uint32_t num_tokens);
+
+/* ---- sim.c ---- */
+/* One seed; false and a line on stdout when something was wrong. */
+bool sim_run(uint64_t seed, uint32_t num_steps, uint32_t check_every, sim_tally *tally);
+void sim_fail(sim *s, const char *what, uint64_t a, uint64_t b);
+
+#define SIM_CHECK(s, condition, what, a, b)                                                        \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            sim_fail((s), (what), (uint64_t)(a), (uint64_t)(b));                                   \
+    } while (0)
+
+static inline uint32_t sim_below(sim *s, uint32_t n)
+{
+    return unit_random_below(&s->random, n);
+}
+
+static inline uint32_t sim_between(sim *s, uint32_t low, uint32_t high)
+{
+    return low + unit_random_below(&s->random, high - low + 1);
+}
+
+static inline bool sim_chance(sim *s, uint32_t percent)
+{
+    return unit_random_below(&s->random, 100) < percent;
+}
+
+static inline uint64_t sim_mix64(uint64_t a, uint64_t b)
+{
+    uint64_t z = (a ^ (b + UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 29)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+#endif

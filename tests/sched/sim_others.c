@@ -1,0 +1,142 @@
+/* sched/sim_others.c - the connector and the grammars of the simulation: they answer by chance, and
+ * remember what they said. */
+#include "sched/sim.h"
+
+static sim_request *request_of(sim *s, quire_req req)
+{
+    sim_request *r = s->by_index[quire_req_index(req)];
+    SIM_CHECK(s, r != NULL && r->req == req, "a callback for a request that is not there", req, 0);
+    return r;
+}
+
+static void copy_rows(const sim *s, sim_row *rows, const quire_block_span *blocks)
+{
+    for (uint32_t g = 0; g < s->mix.num_groups; g++) {
+        rows[g].count = blocks[g].count;
+        memcpy(rows[g].ids, blocks[g].ids, blocks[g].count * sizeof *blocks[g].ids);
+    }
+}
+
+/* ---- connector ------------------------------------------------------------- */
+
+static int get_matched(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                       uint32_t *is_async)
+{
+    sim *s = user;
+    sim_request *r = request_of(s, req);
+    const sim_mix *m = &s->mix;
+    if (r->retries > 0 && sim_chance(s, 70)) {
+        r->retries--;
+        return QUIRE_RETRY;
+    }
+    SIM_CHECK(s, num_local < r->num_told, "a hit of the whole prompt", num_local, r->num_told);
+    bool loads = (m->loads_sync || m->loads_async) && !r->lost_load && sim_chance(s, 60);
+    r->asked_local = num_local;
+    r->asked_async = m->loads_async && (!m->loads_sync || sim_chance(s, 50));
+    *is_async = r->asked_async;
+    *num_external = loads ? sim_below(s, r->num_told - num_local + 1) : 0;
+    return QUIRE_OK;
+}
+
+static void after_alloc(void *user, quire_req req, const quire_block_span *blocks,
+                        uint32_t num_external)
+{
+    sim *s = user;
+    sim_request *r = request_of(s, req);
+    if (num_external == 0)
+        return;
+    SIM_CHECK(s, !r->load.is_on, "a second load", r->number, 0);
+    r->load = (sim_transfer){.is_on = true,
+                             .is_async = r->asked_async,
+                             .first = r->asked_local,
+                             .end = r->asked_local + num_external,
+                             .steps_left = sim_between(s, 1, 4)};
+    copy_rows(s, r->load.rows, blocks);
+    s->tally.loads++;
+}
+
+static int request_finished(void *user, quire_req req, const quire_block_span *blocks)
+{
+    sim *s = user;
+    sim_request *r = request_of(s, req);
+    if (!s->mix.sends || r->load.is_on || !sim_chance(s, 50))
+        return 0;
+    r->sending = (sim_transfer){.is_on = true, .steps_left = sim_between(s, 1, 6)};
+    copy_rows(s, r->sending.rows, blocks);
+    uint32_t size = s->mix.block_size;
+    r->sending.tags = calloc((size_t)SIM_GROUPS * SIM_ROW * size, sizeof(uint64_t));
+    for (uint32_t g = 0; g < s->mix.num_groups; g++)
+        for (uint32_t i = 0; i < r->sending.rows[g].count; i++)
+            memcpy(r->sending.tags + ((size_t)g * SIM_ROW + i) * size,
+                   s->pages + (size_t)r->sending.rows[g].ids[i] * size, size * sizeof(uint64_t));
+    s->tally.sendings++;
+    return 1;
+}
+
+static int reset_cache(void *user)
+{
+    (void)user;
+    return 0;
+}
+
+static void *build_meta(void *user, const struct quire_step *step)
+{
+    sim *s = user;
+    SIM_CHECK(s, step->num_reqs <= SIM_SEQS, "a step of too many requests", step->num_reqs, 0);
+    return s;
+}
+
+/* ---- grammar --------------------------------------------------------------- */
+
+static int is_ready(void *user, quire_req req)
+{
+    sim_request *r = request_of(user, req);
+    if (r->grammar_asks == 0)
+        return 1;
+    r->grammar_asks--;
+    return 0;
+}
+
+static int should_advance(void *user, quire_req req)
+{
+    (void)request_of(user, req);
+    return 1;
+}
+
+bool sim_grammar_refuses(const sim_request *r, uint32_t num_tokens)
+{
+    return r->is_grammar && sim_mix64(r->tags[num_tokens - 1], 77) % 61 == 0;
+}
+
+/* The tokens are those behind what was told. */
+static int accept_tokens(void *user, quire_req req, const quire_token *tokens, uint32_t n)
+{
+    sim *s = user;
+    sim_request *r = request_of(s, req);
+    bool same = n > 0 && r->num_told + n <= r->num_tokens &&
+                memcmp(r->tokens + r->num_told, tokens, n * sizeof *tokens) == 0;
+    SIM_CHECK(s, same, "a grammar got other tokens than were sampled", r->number, n);
+    return same && !sim_grammar_refuses(r, r->num_told + n);
+}
+
+static uint32_t validate_tokens(void *user, quire_req req, const quire_token *tokens, uint32_t n)
+{
+    (void)tokens;
+    (void)request_of(user, req);
+    return sim_below(user, n + 1);
+}
+
+void sim_fill_others(sim *s)
+{
+    s->connector = (quire_connector){.user = s,
+                                     .get_num_new_matched_tokens = get_matched,
+                                     .update_state_after_alloc = after_alloc,
+                                     .build_meta = build_meta,
+                                     .request_finished = request_finished,
+                                     .reset_cache = reset_cache};
+    s->grammar = (quire_grammar){.user = s,
+                                 .is_ready = is_ready,
+                                 .should_advance = should_advance,
+                                 .accept_tokens = accept_tokens,
+                                 .validate_tokens = validate_tokens};
+}

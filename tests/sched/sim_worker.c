@@ -1,0 +1,248 @@
+/* sched/sim_worker.c - what the workers do with a step: loads, then all writes, then all reads.
+ *
+ *      scheduled   | known tokens, m  | drafts, d |       from num_computed on
+ *      written     | tags             | tags of accepted drafts, junk for rejected ones
+ *      sampled                        a accepted drafts, and one more
+ *
+ * In async scheduling num_computed counts drafts of steps in flight that the workers know to be
+ * rejected: they begin that much earlier.
+ */
+#include "sched/sim.h"
+
+/* What a step asks of one request, in the worker's own numbers. */
+typedef struct sim_task {
+    sim_request *r;
+    sim_entry *entry;
+    uint32_t first; /* position of the first token that is computed */
+    uint32_t end;   /* past the last known one */
+    uint32_t num_drafts;
+    uint32_t num_valid; /* positions that hold what they should afterwards */
+    bool samples;
+    bool is_tainted; /* computed from blocks whose loads failed */
+} sim_task;
+
+void sim_tag(sim_request *r, uint32_t first)
+{
+    uint64_t before =
+        first == 0 ? sim_mix64(r->salt, r->lora + UINT64_C(1000)) : r->tags[first - 1];
+    for (uint32_t p = first; p < r->num_tokens; p++) {
+        before = sim_mix64(before, (uint64_t)(uint32_t)r->tokens[p]);
+        for (uint32_t i = 0; i < r->num_images; i++) {
+            const sim_image *image = &r->images[i];
+            if (p >= image->offset && p < image->offset + image->length)
+                before = sim_mix64(before, image->name * UINT64_C(1000) + p - image->offset);
+        }
+        r->tags[p] = before;
+    }
+}
+
+quire_token sim_next_token(const sim_request *r, uint32_t num_tokens)
+{
+    uint64_t chance = sim_mix64(r->tags[num_tokens - 1], 5);
+    return chance % 41 == 0 ? SIM_EOS : (quire_token)(1 + chance / 64 % 5);
+}
+
+static uint64_t *page_at(const sim *s, const sim_row *row, uint32_t position)
+{
+    uint32_t size = s->mix.block_size;
+    uint32_t i = position / size;
+    if (i >= row->count || row->ids[i] == QUIRE_NULL_BLOCK)
+        return NULL;
+    return s->pages + (size_t)row->ids[i] * size + position % size;
+}
+
+/* ---- loads ----------------------------------------------------------------- */
+
+static bool is_lost(const sim_batch *batch, quire_block block)
+{
+    for (uint32_t i = 0; i < batch->num_lost; i++)
+        if (batch->lost[i] == block)
+            return true;
+    return false;
+}
+
+void sim_load(sim *s, sim_request *r, sim_batch *batch)
+{
+    sim_transfer *load = &r->load;
+    uint32_t size = s->mix.block_size;
+    uint32_t failed = UINT32_MAX;
+    if (s->mix.loads_fail && sim_chance(s, 30) && batch->num_lost < 4)
+        failed = sim_between(s, load->first, load->end - 1) / size;
+    for (uint32_t g = 0; g < s->mix.num_groups; g++)
+        for (uint32_t p = load->first; p < load->end; p++) {
+            uint64_t *page = page_at(s, &load->rows[g], p);
+            if (page != NULL)
+                *page = p / size == failed ? s->junk++ : r->tags[p];
+        }
+    quire_block lost = failed == UINT32_MAX ? QUIRE_NULL_BLOCK : load->rows[0].ids[failed];
+    if (lost != QUIRE_NULL_BLOCK) {
+        batch->lost[batch->num_lost++] = lost;
+        r->lost_load = true;
+        s->tally.lost++;
+    }
+    load->is_on = false;
+}
+
+/* ---- what is to be done ---------------------------------------------------- */
+
+static void take_rows(sim *s, const quire_step *step, uint32_t i, sim_request *r)
+{
+    for (uint32_t g = 0; g < s->mix.num_groups; g++) {
+        const quire_block_span *span = &step->blocks[i * s->mix.num_groups + g];
+        sim_row *row = &r->rows[g];
+        if (step->kinds[i] != QUIRE_STEP_RUNNING)
+            row->count = 0;
+        if (row->count + span->count > SIM_ROW) {
+            sim_fail(s, "a row that grows without end", r->number, row->count + span->count);
+            return;
+        }
+        if (span->count > 0)
+            memcpy(row->ids + row->count, span->ids, span->count * sizeof *span->ids);
+        row->count += span->count;
+    }
+}
+
+static uint32_t rejected_in_flight(const sim *s, const sim_request *r)
+{
+    uint32_t n = 0;
+    for (uint32_t b = 0; b < s->num_batches; b++) {
+        const sim_batch *batch = &s->batches[(s->first_batch + b) % SIM_BATCHES];
+        for (uint32_t i = 0; i < batch->num_entries; i++)
+            if (batch->entries[i].req == r->req && !batch->entries[i].is_void)
+                n += batch->entries[i].num_rejected;
+    }
+    return n;
+}
+
+static sim_task make_task(sim *s, const quire_step *step, uint32_t i, sim_request *r,
+                          sim_entry *entry)
+{
+    uint32_t computed = step->num_computed_tokens[i];
+    uint32_t n = step->num_tokens[i];
+    sim_task t = {.r = r,
+                  .entry = entry,
+                  .first = computed,
+                  .num_drafts = step->draft_start[i + 1] - step->draft_start[i]};
+    if (s->mix.is_async && computed > r->num_told) {
+        uint32_t rejected = rejected_in_flight(s, r);
+        t.first = computed - r->num_told > rejected ? computed - rejected : r->num_told;
+    }
+    uint32_t known = n - t.num_drafts;
+    t.samples = computed + n >= r->num_prompt + step->num_output_tokens[i];
+    t.end = t.samples ? r->num_tokens : t.first + known;
+    SIM_CHECK(s, t.num_drafts < n, "nothing but drafts", r->number, n);
+    SIM_CHECK(s, t.end <= r->num_tokens && t.first < t.end, "tokens that are not there",
+              r->number, t.end);
+    SIM_CHECK(s, !t.samples || t.first + known >= t.end, "sampled before all is computed",
+              r->number, t.first + known);
+    *entry = (sim_entry){.r = r, .req = r->req, .num_drafts = t.num_drafts};
+    return t;
+}
+
+static void find_taint(const sim *s, const sim_batch *batch, sim_task *t)
+{
+    uint32_t end = (t->first + s->mix.block_size - 1) / s->mix.block_size;
+    const sim_row *row = &t->r->rows[0];
+    for (uint32_t i = 0; i < end && i < row->count && !t->is_tainted; i++)
+        t->is_tainted = row->ids[i] != QUIRE_NULL_BLOCK && is_lost(batch, row->ids[i]);
+}
+
+/* ---- computing ------------------------------------------------------------- */
+
+static void sample(sim *s, const quire_step *step, uint32_t i, sim_task *t)
+{
+    sim_request *r = t->r;
+    const quire_token *drafts = step->drafts + step->draft_start[i];
+    uint32_t accepted = 0;
+    t->num_valid = t->end;
+    if (!t->samples)
+        return;
+    for (;;) {
+        quire_token token = sim_next_token(r, r->num_tokens);
+        bool fits = r->num_tokens < s->mix.len;
+        SIM_CHECK(s, fits, "more tokens than the model takes", r->number, r->num_tokens);
+        if (!fits)
+            break;
+        t->entry->sampled[t->entry->num_sampled++] = token;
+        r->tokens[r->num_tokens++] = token;
+        sim_tag(r, r->num_tokens - 1);
+        bool accepts = accepted < t->num_drafts &&
+                       (s->mix.is_async ? sim_chance(s, 60) : drafts[accepted] == token);
+        if (!accepts)
+            break;
+        accepted++;
+    }
+    t->num_valid = t->end + accepted;
+    t->entry->num_rejected = t->num_drafts - accepted;
+    s->tally.rejected += t->entry->num_rejected;
+}
+
+static void write_tags(sim *s, const sim_task *t)
+{
+    const sim_request *r = t->r;
+    uint64_t writer = r->number << 32 | (s->tally.steps & UINT32_MAX);
+    for (uint32_t g = 0; g < s->mix.num_groups; g++)
+        for (uint32_t p = t->first; p < t->end + t->num_drafts; p++) {
+            uint64_t *page = page_at(s, &r->rows[g], p);
+            if (page == NULL) {
+                sim_fail(s, "a token without a block", r->number, p);
+                return;
+            }
+            uint64_t tag = p < t->num_valid && !t->is_tainted ? r->tags[p] : s->junk++;
+            uint64_t *last = &s->writers[page - s->pages];
+            bool is_twice = (uint32_t)*last == (uint32_t)writer && *last != writer;
+            SIM_CHECK(s, !is_twice || *page == tag, "two requests write to one place", r->number,
+                      *last >> 32);
+            *page = tag;
+            *last = writer;
+        }
+}
+
+static uint32_t first_read(const quire_layer_spec *spec, uint32_t position)
+{
+    if (spec->kind == QUIRE_LAYER_SLIDING_WINDOW)
+        return position + 1 > spec->sliding_window ? position + 1 - spec->sliding_window : 0;
+    if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL)
+        return position / spec->attention_chunk_size * spec->attention_chunk_size;
+    return 0;
+}
+
+static void read_tags(sim *s, const sim_task *t)
+{
+    const sim_request *r = t->r;
+    for (uint32_t g = 0; g < s->mix.num_groups; g++)
+        for (uint32_t p = first_read(&s->groups[g].spec, t->first); p < t->num_valid; p++) {
+            const uint64_t *page = page_at(s, &r->rows[g], p);
+            if (page == NULL || *page != r->tags[p]) {
+                sim_fail(s, "reads what is not its own prefix", r->number, p);
+                return;
+            }
+        }
+}
+
+void sim_run_step(sim *s, const quire_step *step)
+{
+    static sim_task tasks[SIM_SEQS];
+    sim_batch *batch = &s->batches[(s->first_batch + s->num_batches) % SIM_BATCHES];
+    *batch = (sim_batch){.step = step->step, .num_entries = step->num_reqs};
+    for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++) {
+        sim_request *r = sim_find(s, step->reqs[i]);
+        if (r == NULL)
+            return;
+        take_rows(s, step, i, r);
+        tasks[i] = make_task(s, step, i, r, &batch->entries[i]);
+        s->tally.hits += step->kinds[i] != QUIRE_STEP_RUNNING && step->num_computed_tokens[i] > 0;
+        if (r->load.is_on)
+            sim_load(s, r, batch);
+    }
+    for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++) {
+        find_taint(s, batch, &tasks[i]);
+        sample(s, step, i, &tasks[i]);
+        tasks[i].entry->is_void = tasks[i].is_tainted;
+        write_tags(s, &tasks[i]);
+    }
+    for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++)
+        if (!tasks[i].is_tainted)
+            read_tags(s, &tasks[i]);
+    s->num_batches++;
+}
