@@ -50,6 +50,16 @@ static void image_key(qr_image *image, quire_pool *pool, uint32_t block)
         qr_map_insert(map, (qr_key){hash, len, group_id}, block);
 }
 
+/* The blocks of one key, first to last. */
+static void image_ring(qr_image *image, quire_pool *pool, uint32_t first)
+{
+    uint32_t b = first;
+    do {
+        image_key(image, pool, b);
+        b = pool->queue.blocks[b].dup_next;
+    } while (b != first);
+}
+
 static void image_keys(qr_image *image, quire_pool *pool)
 {
     const qr_block *blocks = pool->queue.blocks;
@@ -62,14 +72,9 @@ static void image_keys(qr_image *image, quire_pool *pool)
     qr_image_u32(image, &count, num_blocks - 1);
     for (uint32_t i = 0; i < count && image->is_reading && !image->is_bad; i++)
         image_key(image, pool, QUIRE_NULL_BLOCK);
-    for (uint32_t first = 0; first < num_blocks && !image->is_reading; first++) {
-        uint32_t b = first;
-        do {
-            if (blocks[first].is_first)
-                image_key(image, pool, b);
-            b = blocks[first].is_first ? blocks[b].dup_next : first;
-        } while (b != first);
-    }
+    for (uint32_t b = 0; b < num_blocks && !image->is_reading; b++)
+        if (blocks[b].is_first)
+            image_ring(image, pool, b);
 }
 
 static void image_empty_queue(qr_image *image, quire_pool *pool)
@@ -139,8 +144,7 @@ static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
     qr_image_bool(image, &r->is_settled);
     qr_image_bool(image, &r->has_state);
     qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
-    qr_image_require(image,
-                     !r->has_state || r->num_blocks > group->spec.num_speculative_blocks);
+    qr_image_require(image, !r->has_state || r->num_blocks > group->spec.num_speculative_blocks);
     if (!image->is_reading || image->is_bad)
         return;
     r->last_state = last_state - 1;
@@ -256,9 +260,9 @@ static void image_events(qr_image *image, qr_event_log *log)
 
 void qr_image_prefix_stats(qr_image *image, quire_prefix_stats *stats)
 {
-    uint64_t *const numbers[] = {&stats->requests,          &stats->queries,
-                                 &stats->hits,              &stats->preempted_requests,
-                                 &stats->preempted_queries, &stats->preempted_hits};
+    uint64_t *const numbers[] = {
+        &stats->requests,           &stats->queries,           &stats->hits,
+        &stats->preempted_requests, &stats->preempted_queries, &stats->preempted_hits};
     qr_image_u32(image, &stats->was_reset, 1);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         qr_image_u64(image, numbers[i], UINT64_MAX);

@@ -140,7 +140,7 @@ int qr_sched_reset_prefix_cache(quire_sched *s, bool reset_running, bool reset_c
         if ((s->quirks & QUIRE_QUIRK(RESET_DROPS_ONE)) != 0)
             s->requests[index].discards_async = true;
         else
-            s->requests[index].first_valid_step = s->step + 1;
+            qr_request_void_steps(&s->requests[index], s->step);
     }
     if (reset_running) /* as if they had not been in the last step: the workers forget them */
         s->first_valid_step = s->step + 1;

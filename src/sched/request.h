@@ -37,12 +37,13 @@ typedef struct qr_stop_rules {
 } qr_stop_rules;
 
 typedef struct qr_request {
-    /* Of every step */
+    /* Of every step: two cache lines */
     quire_cache_request kv; /* seq, num_tokens, num_computed_tokens, ... */
     uint32_t num_prompt_tokens;
     uint32_t num_placeholders;
     uint32_t num_drafts; /* for its next step; the tokens are in sched->drafts */
     uint32_t max_tokens;
+
     uint8_t status;
     bool is_in_use;
     bool is_prefill_chunk;
@@ -50,33 +51,57 @@ typedef struct qr_request {
     bool use_grammar;
     bool is_pooling;
     bool is_resumable;
-    uint32_t num_features;
-    uint64_t last_step; /* the last one that it was scheduled in; 0: none */
+    bool has_eos;
+    bool has_more_stops;    /* than EOS and length: see stops */
+    bool has_void_steps;    /* see first_valid_step */
+    bool has_prefill_stats; /* not yet told */
+    bool has_stop_reason;
+    uint32_t generation;
+    uint32_t client_index;
+    uint32_t num_preemptions;
+    uint32_t last_step; /* the last one that it was scheduled in, 32 bits of it; 0: none */
+    quire_token eos_token_id;
     qr_text text;
-    qr_stop_rules stops;
 
     /* Of some steps */
+    uint32_t num_features;
+    qr_stop_rules stops;
     qr_feature *features;
     quire_mm_feature *mm_features; /* the same, as the hasher wants them */
     quire_extra_keys extra;
     bool has_extra;
     bool has_finished_recving;
     bool has_failed_recving;
-    bool has_prefill_stats; /* not yet told */
-    bool has_stop_reason;
     bool ends_session; /* no more inputs follow */
-    uint32_t num_preemptions;
     uint32_t num_local_cached;
     uint32_t num_external_cached;
-    uint32_t client_index;
     uint32_t lora_id;
     quire_token stop_reason;
-    uint32_t generation;
     uint32_t first_input; /* of a session: inputs that wait, QR_NIL: none */
     uint32_t last_input;
     uint32_t blob_used;
-    uint64_t first_valid_step; /* outputs of steps before it were made void by a reset */
+    uint64_t first_valid_step; /* outputs of steps before it were made void */
 } qr_request;
+
+_Static_assert(offsetof(qr_request, status) == 64, "the first line");
+_Static_assert(offsetof(qr_request, num_features) == 128, "and the second");
+
+/* EOS stands with what every step looks at. */
+static inline void qr_request_set_stops(qr_request *r, const qr_stop_rules *stops)
+{
+    r->stops = *stops;
+    r->has_eos = stops->has_eos;
+    r->eos_token_id = stops->eos_token_id;
+    r->has_more_stops =
+        stops->num_tokens > 0 || stops->min_tokens > 0 || stops->repetition_max_pattern > 0;
+}
+
+/* Outputs of steps up to `step` do not count. */
+static inline void qr_request_void_steps(qr_request *r, uint64_t step)
+{
+    r->first_valid_step = step + 1;
+    r->has_void_steps = true;
+}
 
 static inline bool qr_request_is_finished(const qr_request *r)
 {

@@ -263,12 +263,14 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     r->kv.user = p->user;
     r->kv.skip_reading_prefix = p->skip_reading_prefix;
     r->num_features = p->num_mm_inputs;
-    bool fits = qr_request_copy_stops(s, index, p, &r->stops) &&
+    qr_stop_rules stops;
+    bool fits = qr_request_copy_stops(s, index, p, &stops) &&
                 qr_request_copy_features(s, index, p, 0, &r->features, &r->mm_features) &&
                 copy_bytes(s, index, p->lora_name, &r->extra.lora_name) &&
                 copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt);
     if (!fits)
         return QUIRE_E_RANGE;
+    qr_request_set_stops(r, &stops);
     r->extra.mm_features = r->mm_features;
     r->extra.num_mm_features = r->num_features;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;

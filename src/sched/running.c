@@ -187,12 +187,20 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     return true;
 }
 
+enum { FETCH_AHEAD = 8 };
+
 void qr_sched_run_running(quire_sched *s)
 {
     uint32_t cursor = 0;
-    while (cursor < s->num_running && s->builder.budget > 0)
+    while (cursor < s->num_running && s->builder.budget > 0) {
+        if (cursor + FETCH_AHEAD < s->num_running) {
+            const void *next = &s->requests[s->running[cursor + FETCH_AHEAD]];
+            qr_prefetch_write(next);
+            qr_prefetch_write((const unsigned char *)next + 64);
+        }
         if (!run_one(s, &cursor))
             break;
+    }
     for (uint32_t i = 0; s->max_loras > 0 && i < s->builder.out.num_reqs; i++)
         qr_step_add_lora(s, s->requests[quire_req_index(s->builder.reqs[i])].lora_id);
 }

@@ -169,8 +169,9 @@ static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config
     qr_text_limits limits = {.max_model_len = c->cache.max_model_len,
                              .hash_block_size = caching ? c->cache.hash_block_size : 0,
                              .digest_bytes = c->cache.digest_bytes,
-                             .max_tokens = c->max_text_tokens +
-                                           (uint64_t)c->max_num_seqs * c->cache.max_model_len};
+                             .max_tokens = c->max_text_tokens,
+                             .max_requests = c->max_requests,
+                             .max_full = c->max_num_seqs};
     qr_text_carve(&s->text, arena, &limits);
     TAKE(s->pages, 2 * (size_t)c->max_requests * s->text.max_pages);
     if (caching)

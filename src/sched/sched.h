@@ -44,9 +44,10 @@ typedef struct qr_step_builder {
     uint32_t *num_computed;
     uint32_t *num_outputs;
     quire_block_span *blocks;
-    bool has_drafts; /* else every row of drafts is empty, as the zeros say */
-    bool has_inputs; /* the same for encoder inputs */
-    uint32_t *zeros; /* max_num_seqs + 1 */
+    uint32_t last_step; /* the step before, as requests note it; UINT32_MAX: it was made void */
+    bool has_drafts;    /* else every row of drafts is empty, as the zeros say */
+    bool has_inputs;    /* the same for encoder inputs */
+    uint32_t *zeros;    /* max_num_seqs + 1 */
     uint32_t *draft_start;
     quire_token *drafts;
     uint32_t *encoder_first; /* into encoder_found, before they are put in a row */
@@ -249,8 +250,30 @@ uint32_t qr_sched_align_tokens(const quire_sched *sched, const qr_request *r, ui
 
 void qr_step_begin(quire_sched *sched);
 /* Adds a request; blocks are those to be told, num_groups spans. */
-void qr_step_add(quire_sched *sched, uint32_t index, quire_step_kind kind, uint32_t num_tokens,
-                 uint32_t num_computed, const quire_block_span *blocks);
+static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind kind,
+                               uint32_t num_tokens, uint32_t num_computed,
+                               const quire_block_span *blocks)
+{
+    qr_step_builder *b = &s->builder;
+    const qr_request *r = &s->requests[index];
+    uint32_t i = b->out.num_reqs++;
+    uint32_t num_groups = s->cache->num_groups;
+    qr_assert(i < s->max_num_seqs);
+    b->reqs[i] = qr_sched_req_of(s, index);
+    b->kinds[i] = (uint8_t)kind;
+    b->was_in_last_step[i] = r->last_step == b->last_step;
+    b->num_tokens[i] = num_tokens;
+    b->num_computed[i] = num_computed;
+    b->num_outputs[i] = qr_request_num_outputs(r) + r->num_placeholders;
+    b->num_drafts[i] = 0;
+    b->encoder_first[i] = b->num_encoder_found;
+    b->encoder_count[i] = 0;
+    for (uint32_t g = 0; g < num_groups; g++)
+        b->blocks[(size_t)i * num_groups + g] = blocks[g];
+    b->budget -= num_tokens;
+    b->out.total_tokens += num_tokens;
+}
+
 /* What of the request's features must be encoded for num_new tokens from `computed` on. */
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *sched, const qr_request *r, uint32_t computed,
                                       uint32_t num_new);

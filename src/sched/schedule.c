@@ -17,7 +17,7 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
     qr_request *r = &s->requests[quire_req_index(b->reqs[place])];
     r->kv.num_computed_tokens += b->num_tokens[place];
     r->is_prefill_chunk = r->kv.num_computed_tokens < r->kv.num_tokens + r->num_placeholders;
-    r->last_step = s->step;
+    r->last_step = (uint32_t)s->step;
     batch->is_past_prompt[place] = !r->is_prefill_chunk;
     batch->num_preemptions[place] = r->num_preemptions;
     if (r->is_prefill_chunk)

@@ -35,7 +35,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     if ((s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
         r->kv.num_computed_tokens = kept;
         r->num_placeholders = 0;
-        r->first_valid_step = s->step + 1;
+        qr_request_void_steps(r, s->step);
     }
     if ((s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
         r->kv.num_hashes > kept / s->hash_block_size)
@@ -65,7 +65,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     r->num_prompt_tokens = r->text.num_tokens;
     qr_sched_hash_new_blocks(s, index);
     s->waiters[index].arrival_time = in->arrival_time;
-    r->stops = in->stops;
+    qr_request_set_stops(r, &in->stops);
     if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         s->num_waiting_for_streaming--;
     r->status = QUIRE_REQ_WAITING;

@@ -10,6 +10,8 @@ void qr_step_begin(quire_sched *s)
     b->reqs = batch->reqs;
     b->num_tokens = batch->num_tokens;
     b->num_drafts = batch->num_drafts;
+    bool is_valid = s->step - 1 >= s->first_valid_step && (uint32_t)(s->step - 1) != 0;
+    b->last_step = is_valid ? (uint32_t)(s->step - 1) : UINT32_MAX;
     b->has_drafts = false;
     b->has_inputs = false;
     b->num_encoder_found = 0;
@@ -17,29 +19,6 @@ void qr_step_begin(quire_sched *s)
     b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->max_scheduled;
     b->encoder_budget = s->encoder_budget;
     s->num_preempted = 0;
-}
-
-void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind kind, uint32_t num_tokens,
-                 uint32_t num_computed, const quire_block_span *blocks)
-{
-    qr_step_builder *b = &s->builder;
-    const qr_request *r = &s->requests[index];
-    uint32_t i = b->out.num_reqs++;
-    uint32_t num_groups = s->cache->num_groups;
-    qr_assert(i < s->max_num_seqs);
-    b->reqs[i] = qr_sched_req_of(s, index);
-    b->kinds[i] = (uint8_t)kind;
-    b->was_in_last_step[i] = r->last_step == s->step - 1 && r->last_step >= s->first_valid_step;
-    b->num_tokens[i] = num_tokens;
-    b->num_computed[i] = num_computed;
-    b->num_outputs[i] = qr_request_num_outputs(r) + r->num_placeholders;
-    b->num_drafts[i] = 0;
-    b->encoder_first[i] = b->num_encoder_found;
-    b->encoder_count[i] = 0;
-    for (uint32_t g = 0; g < num_groups; g++)
-        b->blocks[(size_t)i * num_groups + g] = blocks[g];
-    b->budget -= num_tokens;
-    b->out.total_tokens += num_tokens;
 }
 
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,

@@ -43,30 +43,43 @@ static bool has_repetition(const quire_sched *s, const qr_request *r)
     return false;
 }
 
-bool qr_sched_check_stop(const quire_sched *s, qr_request *r, quire_token last)
+/* The rules that few requests have; `is_at_end` is the length rule. */
+static QR_NOINLINE uint8_t check_more_rules(const quire_sched *s, qr_request *r, quire_token last,
+                                            bool is_at_end)
 {
     const qr_stop_rules *rules = &r->stops;
-    uint32_t num_outputs = qr_request_num_outputs(r);
-    bool is_at_end = r->kv.num_tokens >= s->max_model_len || num_outputs >= r->max_tokens;
-    if (QR_UNLIKELY(num_outputs < rules->min_tokens)) {
-        if (!is_at_end || (s->quirks & QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0)
-            return false;
-        r->status = QUIRE_REQ_FINISHED_LENGTH;
-        return true;
+    if (qr_request_num_outputs(r) < rules->min_tokens) {
+        bool hides = (s->quirks & QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+        return is_at_end && !hides ? QUIRE_REQ_FINISHED_LENGTH : 0;
     }
-    if (rules->has_eos && last == rules->eos_token_id) {
-        r->status = QUIRE_REQ_FINISHED_STOPPED;
-    } else if (rules->num_tokens > 0 && is_stop_token(rules, last)) {
-        r->status = QUIRE_REQ_FINISHED_STOPPED;
+    if (r->has_eos && last == r->eos_token_id)
+        return QUIRE_REQ_FINISHED_STOPPED;
+    if (is_stop_token(rules, last)) {
         r->has_stop_reason = true;
         r->stop_reason = last;
-    } else if (is_at_end) {
-        r->status = QUIRE_REQ_FINISHED_LENGTH;
-    } else if (rules->repetition_max_pattern > 0 && has_repetition(s, r)) {
-        r->status = QUIRE_REQ_FINISHED_REPETITION;
-        r->has_stop_reason = false;
-    } else {
-        return false;
+        return QUIRE_REQ_FINISHED_STOPPED;
     }
+    if (is_at_end)
+        return QUIRE_REQ_FINISHED_LENGTH;
+    if (rules->repetition_max_pattern == 0 || !has_repetition(s, r))
+        return 0;
+    r->has_stop_reason = false;
+    return QUIRE_REQ_FINISHED_REPETITION;
+}
+
+bool qr_sched_check_stop(const quire_sched *s, qr_request *r, quire_token last)
+{
+    bool is_at_end =
+        r->kv.num_tokens >= s->max_model_len || qr_request_num_outputs(r) >= r->max_tokens;
+    uint8_t status = 0;
+    if (QR_UNLIKELY(r->has_more_stops))
+        status = check_more_rules(s, r, last, is_at_end);
+    else if (r->has_eos && last == r->eos_token_id)
+        status = QUIRE_REQ_FINISHED_STOPPED;
+    else if (is_at_end)
+        status = QUIRE_REQ_FINISHED_LENGTH;
+    if (QR_LIKELY(status == 0))
+        return false;
+    r->status = status;
     return true;
 }

@@ -15,7 +15,8 @@ void qr_text_carve(qr_text_store *store, qr_arena *arena, const qr_text_limits *
                    (size_t)store->page_hashes * store->digest_bytes;
     store->page_bytes = (bytes + 63) / 64 * 64;
     store->max_pages = qr_text_pages_for(store, limits->max_model_len);
-    uint64_t num_pages = limits->max_tokens / store->page_tokens + 1;
+    uint64_t num_pages = limits->max_tokens / store->page_tokens + limits->max_requests +
+                         (uint64_t)limits->max_full * store->max_pages;
     store->num_pages = num_pages < UINT32_MAX ? (uint32_t)num_pages : UINT32_MAX;
     store->memory = qr_arena_take(arena, store->num_pages, store->page_bytes);
     store->free_pages = qr_arena_take(arena, store->num_pages, sizeof *store->free_pages);

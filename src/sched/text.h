@@ -34,18 +34,20 @@ typedef struct qr_text_store {
 } qr_text_store;
 
 typedef struct qr_text {
-    uint32_t *pages; /* max_pages places */
+    uint32_t *pages;   /* max_pages places */
+    quire_token *tail; /* where the next token goes; NULL: no page for it */
     uint32_t num_pages;
     uint32_t num_tokens;
-    quire_token *tail; /* where the next token goes; NULL: no page for it */
-    uint32_t room;     /* tokens that fit in the tail's page */
+    uint32_t room; /* tokens that fit in the tail's page */
 } qr_text;
 
 typedef struct qr_text_limits {
     uint32_t max_model_len;
     uint32_t hash_block_size; /* 0: no hashes */
     uint32_t digest_bytes;
-    uint64_t max_tokens; /* in pages, of all requests */
+    uint64_t max_tokens;   /* of all requests, beside */
+    uint32_t max_requests; /* a page for each, and */
+    uint32_t max_full;     /* all pages for so many */
 } qr_text_limits;
 
 void qr_text_carve(qr_text_store *store, qr_arena *arena, const qr_text_limits *limits);

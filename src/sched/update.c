@@ -129,14 +129,15 @@ static void write_output(quire_sched *s, const qr_arrival *a)
 {
     qr_request *r = &s->requests[a->index];
     quire_output *out = &s->outputs[s->result.num_outputs++];
-    *out = (quire_output){.req = qr_sched_req_of(s, a->index),
-                          .user = r->kv.user,
-                          .client_index = r->client_index,
-                          .num_new_tokens = a->num_tokens,
-                          .new_tokens = a->tokens,
-                          .finish_reason = a->reason,
-                          .has_stop_reason = r->has_stop_reason,
-                          .stop_reason = r->stop_reason};
+    out->req = qr_sched_req_of(s, a->index);
+    out->user = r->kv.user;
+    out->client_index = r->client_index;
+    out->num_new_tokens = a->num_tokens;
+    out->new_tokens = a->tokens;
+    out->finish_reason = a->reason;
+    out->has_stop_reason = r->has_stop_reason;
+    out->stop_reason = r->has_stop_reason ? r->stop_reason : 0;
+    out->has_prefill_stats = 0;
     if (r->has_prefill_stats) {
         out->has_prefill_stats = 1;
         out->num_local_cached = r->num_local_cached;
@@ -223,11 +224,23 @@ static void compact_running(quire_sched *s)
     s->num_stopped = 0;
 }
 
+enum { AHEAD = 8 };
+
+/* With many requests running, each waits for memory: ask for the ones to come. */
+static inline void fetch_request(const quire_sched *s, uint32_t index)
+{
+    const unsigned char *r = (const unsigned char *)&s->requests[index];
+    qr_prefetch_write(r);
+    qr_prefetch_write(r + 64);
+}
+
 static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_output *output,
                        bool any_failed)
 {
     uint32_t stride = output->stride == 0 ? 1 : output->stride;
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        if (i + AHEAD < batch->num_reqs)
+            fetch_request(s, quire_req_index(batch->reqs[i + AHEAD]));
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         if (index == QR_NIL || qr_request_is_finished(&s->requests[index]))
             continue; /* ended while it was computed */
@@ -241,6 +254,8 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
                         .is_stale = batch->num_preemptions[i] != s->requests[index].num_preemptions,
                         .is_void = s->is_async && batch->step < s->requests[index].first_valid_step,
                         .tokens = s->output_tokens + (size_t)i * (s->num_spec_tokens + 1)};
+        const qr_request *r = &s->requests[index];
+        a.is_void = r->has_void_steps && s->is_async && batch->step < r->first_valid_step;
         for (uint32_t k = 0; k < a.num_tokens; k++)
             a.tokens[k] = output->sampled[(size_t)i * stride + k];
         take_arrival(s, output, &a);

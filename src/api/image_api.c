@@ -1,0 +1,57 @@
+/* api/image_api.c - quire/image.h: argument checks, then one call inward. */
+#include "sched/image.h"
+
+#include <quire/image.h>
+
+static bool image_sched_ok(const quire_sched *sched)
+{
+    return sched != NULL && sched->magic == QR_SCHED_MAGIC;
+}
+
+size_t quire_sched_image_bytes(const quire_sched *sched)
+{
+    return image_sched_ok(sched) ? qr_sched_image_bytes(sched) : 0;
+}
+
+int quire_sched_save(const quire_sched *sched, void *image, size_t bytes, size_t *written)
+{
+    if (!image_sched_ok(sched) || image == NULL || written == NULL)
+        return QUIRE_E_ARGUMENT;
+    return qr_sched_save(sched, image, bytes, written);
+}
+
+/* A scheduler that was just made gets its state, or goes. */
+static int load_or_destroy(quire_sched *made, const void *image, size_t image_bytes,
+                           quire_sched **sched)
+{
+    int err = qr_sched_load(made, image, image_bytes);
+    if (err == QUIRE_OK)
+        *sched = made;
+    else
+        quire_sched_destroy(made);
+    return err;
+}
+
+int quire_sched_restore(const quire_sched_config *config, const quire_allocator *allocator,
+                        const void *image, size_t image_bytes, quire_sched **sched)
+{
+    if (image == NULL || sched == NULL)
+        return QUIRE_E_ARGUMENT;
+    quire_sched *made;
+    int err = qr_image_check_frame(image, image_bytes);
+    if (err == QUIRE_OK)
+        err = quire_sched_create(config, allocator, &made);
+    return err == QUIRE_OK ? load_or_destroy(made, image, image_bytes, sched) : err;
+}
+
+int quire_sched_restore_in(void *memory, size_t bytes, const quire_sched_config *config,
+                           const void *image, size_t image_bytes, quire_sched **sched)
+{
+    if (image == NULL || sched == NULL)
+        return QUIRE_E_ARGUMENT;
+    quire_sched *made;
+    int err = qr_image_check_frame(image, image_bytes);
+    if (err == QUIRE_OK)
+        err = quire_sched_create_in(memory, bytes, config, &made);
+    return err == QUIRE_OK ? load_or_destroy(made, image, image_bytes, sched) : err;
+}

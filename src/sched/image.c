@@ -1,0 +1,354 @@
+/* sched/image.c - the frame of an image, the fingerprint of a config, and the scheduler's own part. */
+#include "sched/image.h"
+
+#include "hash/digest.h"
+
+/* ---- fingerprint ----------------------------------------------------------- */
+
+enum { IMAGE_FINGERPRINT = QR_SHA256_BYTES, IMAGE_MAX_PIECE = 512 };
+
+/* Each piece is hashed together with the digest of those before it. SHA-256, since the secret of
+ * quire128 is among them. */
+static void mix_piece(unsigned char *fingerprint, const void *piece, size_t bytes)
+{
+    unsigned char buffer[IMAGE_FINGERPRINT + IMAGE_MAX_PIECE];
+    qr_assert(bytes <= IMAGE_MAX_PIECE);
+    memcpy(buffer, fingerprint, IMAGE_FINGERPRINT);
+    memcpy(buffer + IMAGE_FINGERPRINT, piece, bytes);
+    qr_sha256(buffer, IMAGE_FINGERPRINT + bytes, fingerprint);
+}
+
+static void mix_numbers(unsigned char *fingerprint, const uint64_t *numbers, size_t n)
+{
+    mix_piece(fingerprint, numbers, n * sizeof *numbers);
+}
+
+static void mix_hasher(unsigned char *fingerprint, const quire_hasher *h)
+{
+    uint64_t numbers[] = {h->algo,          h->block_size,      h->digest_bytes, h->quirks,
+                          h->none_hash_len, h->max_extra_bytes, h->max_keys};
+    mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
+    mix_piece(fingerprint, h->none_hash, h->none_hash_len);
+    if (h->algo == QUIRE_HASH_QUIRE128)
+        mix_piece(fingerprint, h->secret, sizeof h->secret);
+}
+
+/* What of a layer decides; sizes of pages do not. */
+static void mix_group(unsigned char *fingerprint, const qr_group *g)
+{
+    const quire_layer_spec *spec = &g->spec;
+    uint64_t numbers[] = {spec->kind,
+                          spec->sliding_window,
+                          spec->attention_chunk_size,
+                          spec->mamba_mode,
+                          spec->num_speculative_blocks,
+                          g->block_size,
+                          g->hash_len,
+                          g->hashes_joined,
+                          g->max_row,
+                          g->admission_cap,
+                          g->num_sinks,
+                          g->is_eagle,
+                          g->tracks_new};
+    mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
+}
+
+static void mix_cache(unsigned char *fingerprint, const quire_cache *c)
+{
+    uint64_t numbers[] = {
+        c->num_groups,        c->max_model_len,      c->max_requests,     c->hash_block_size,
+        c->num_sets,          c->lookup_alignment,   c->quirks,           c->watermark_blocks,
+        c->enable_caching,    c->max_encoder_tokens, c->log_stats,        c->max_copies,
+        c->events.size,       c->fresh.capacity,     c->pool->map.stride, c->pool->queue.num_blocks,
+        c->pool->num_reserved};
+    double parts[] = {c->admit_below, c->preempt_above};
+    mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
+    mix_piece(fingerprint, parts, sizeof parts);
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        mix_group(fingerprint, &c->groups[g]);
+}
+
+static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
+{
+    const qr_encoder_config *e = &s->encoder.config;
+    uint64_t numbers[] = {s->policy,
+                          s->max_num_seqs,
+                          s->max_scheduled,
+                          s->max_model_len,
+                          s->long_prefill_threshold,
+                          s->num_spec_tokens,
+                          s->num_lookahead,
+                          s->max_loras,
+                          s->encoder_budget,
+                          s->mamba_block_size,
+                          s->hash_block_size,
+                          s->max_requests,
+                          s->max_request_bytes,
+                          s->max_features,
+                          s->max_batches,
+                          s->max_finished,
+                          s->quirks,
+                          s->chunked_prefill,
+                          s->reserve_full_sequence,
+                          s->is_async,
+                          s->is_encoder_decoder,
+                          s->disable_chunked_mm,
+                          s->use_eagle,
+                          s->zeroes_blocks,
+                          s->log_stats,
+                          s->lists_finished,
+                          s->fails_on_load_error,
+                          s->has_connector,
+                          s->has_grammar,
+                          s->text.num_pages,
+                          s->text.page_tokens,
+                          s->text.page_hashes,
+                          s->text.digest_bytes,
+                          e->cache_size,
+                          e->max_items,
+                          e->frees_again,
+                          e->sizes_by_user};
+    memset(fingerprint, 0, IMAGE_FINGERPRINT);
+    mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
+    if (s->hasher != NULL)
+        mix_hasher(fingerprint, s->hasher);
+    mix_cache(fingerprint, s->cache);
+}
+
+/* ---- the frame ------------------------------------------------------------- */
+
+typedef struct qr_image_head {
+    unsigned char magic[8];
+    uint32_t version;
+    uint32_t byte_order;
+    uint64_t length; /* of the whole image */
+    unsigned char fingerprint[IMAGE_FINGERPRINT];
+} qr_image_head;
+
+static const unsigned char IMAGE_MAGIC[8] = {'Q', 'U', 'I', 'R', 'E', 'I', 'M', 'G'};
+
+/* Reads differently where the bytes of a number, or those of a pointer, are others. */
+static const uint32_t IMAGE_BYTE_ORDER = UINT32_C(0x04030200) + (uint32_t)sizeof(void *);
+
+enum { IMAGE_CHECKSUM = QR_XXH128_BYTES };
+
+_Static_assert(sizeof(qr_image_head) == 56, "the head has no holes");
+
+int qr_image_check_frame(const void *image, size_t bytes)
+{
+    qr_image_head head;
+    unsigned char checksum[IMAGE_CHECKSUM];
+    if (bytes < sizeof head + sizeof checksum)
+        return QUIRE_E_CORRUPT;
+    memcpy(&head, image, sizeof head);
+    if (memcmp(head.magic, IMAGE_MAGIC, sizeof head.magic) != 0)
+        return QUIRE_E_CORRUPT;
+    if (head.byte_order != IMAGE_BYTE_ORDER) /* then version and length cannot be read either */
+        return QUIRE_E_CONFIG;
+    if (head.length != bytes)
+        return QUIRE_E_CORRUPT;
+    const unsigned char *end = (const unsigned char *)image + bytes - sizeof checksum;
+    qr_xxh3_128(image, bytes - sizeof checksum, checksum);
+    if (memcmp(checksum, end, sizeof checksum) != 0)
+        return QUIRE_E_CORRUPT;
+    return head.version == QR_IMAGE_VERSION ? QUIRE_OK : QUIRE_E_CONFIG;
+}
+
+/* ---- lists of requests ----------------------------------------------------- */
+
+/* Requests in the order in which they came, then the order in which places will be used. */
+static void image_requests(qr_image *image, quire_sched *s)
+{
+    uint32_t count = s->num_live;
+    uint32_t at = s->max_requests;
+    qr_image_u32(image, &count, s->max_requests);
+    for (uint32_t i = 0; i < count && !image->is_bad; i++) {
+        at = image->is_reading ? 0 : s->by_age[at].next;
+        qr_image_u32(image, &at, s->max_requests - 1);
+        if (image->is_reading) {
+            qr_image_require(image, !s->requests[at].is_in_use);
+            if (image->is_bad)
+                return;
+            s->requests[at].is_in_use = true;
+            s->num_live++;
+            qr_list_insert_before(s->by_age, sizeof *s->by_age, s->max_requests, at);
+        }
+        qr_image_request(image, s, at);
+    }
+}
+
+/* Notes a place in scratch; one that was noted before makes the image bad. */
+static void image_note_place(qr_image *image, quire_sched *s, uint32_t place)
+{
+    qr_image_require(image, s->scratch[place] == 0);
+    s->scratch[place] = 1;
+}
+
+static void image_free_slots(qr_image *image, quire_sched *s)
+{
+    uint32_t count = s->max_requests - s->num_live;
+    qr_image_u32s(image, s->free_slots, count, s->max_requests - 1);
+    if (!image->is_reading || image->is_bad)
+        return;
+    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
+    for (uint32_t i = 0; i < count; i++) {
+        qr_image_require(image, !s->requests[s->free_slots[i]].is_in_use);
+        image_note_place(image, s, s->free_slots[i]);
+    }
+}
+
+static void image_running(qr_image *image, quire_sched *s)
+{
+    qr_image_u32(image, &s->num_running, s->max_num_seqs);
+    qr_image_u32s(image, s->running, s->num_running, s->max_requests - 1);
+    if (!image->is_reading || image->is_bad)
+        return;
+    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
+    for (uint32_t i = 0; i < s->num_running; i++)
+        image_note_place(image, s, s->running[i]);
+}
+
+/* FCFS in order; PRIORITY as the heap lies, which adding in this order makes again. */
+static void image_waiting(qr_image *image, quire_sched *s, qr_waiting *queue)
+{
+    uint32_t count = queue->count;
+    uint32_t at = queue->sentinel;
+    qr_image_u32(image, &count, s->max_requests);
+    for (uint32_t i = 0; i < count && !image->is_bad; i++) {
+        if (!image->is_reading)
+            at = queue->policy == QUIRE_POLICY_PRIORITY ? queue->heap[i]
+                                                        : queue->waiters[at].link.next;
+        qr_image_u32(image, &at, s->max_requests - 1);
+        if (!image->is_reading)
+            continue;
+        qr_image_require(image, s->requests[at].is_in_use && s->waiters[at].queue == 0);
+        if (!image->is_bad)
+            qr_waiting_add(queue, at);
+    }
+}
+
+static void image_batch(qr_image *image, quire_sched *s, qr_batch *batch)
+{
+    qr_image_u64(image, &batch->step, s->step);
+    qr_image_u32(image, &batch->num_reqs, s->max_num_seqs);
+    qr_image_bytes(image, batch->reqs, batch->num_reqs * sizeof *batch->reqs);
+    qr_image_u32s(image, batch->num_tokens, batch->num_reqs, QR_MAX_TOKENS);
+    qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->num_spec_tokens);
+    for (uint32_t i = 0; i < batch->num_reqs && !image->is_bad; i++)
+        qr_image_u8(image, &batch->is_past_prompt[i], 1);
+}
+
+/* Steps in flight, oldest first. */
+static void image_batches(qr_image *image, quire_sched *s)
+{
+    qr_image_u32(image, &s->num_batches, s->max_batches);
+    for (uint32_t i = 0; i < s->num_batches && !image->is_bad; i++)
+        image_batch(image, s, &s->batches[(s->first_batch + i) % s->max_batches]);
+}
+
+/* Requests that ended and were not told yet; those that have not ended need room to be listed. */
+static void image_finished(qr_image *image, quire_sched *s)
+{
+    qr_image_u32(image, &s->num_finished, s->max_finished);
+    qr_image_bytes(image, s->finished, s->num_finished * sizeof *s->finished);
+    qr_image_u32(image, &s->num_client_finished, s->max_finished);
+    qr_image_bytes(image, s->client_finished, s->num_client_finished * sizeof *s->client_finished);
+    qr_image_u32s(image, s->client_of_finished, s->num_client_finished, UINT32_MAX);
+    uint32_t unfinished = 0;
+    for (uint32_t i = 0; i < s->max_requests && image->is_reading; i++)
+        unfinished += s->requests[i].is_in_use && !qr_request_is_finished(&s->requests[i]);
+    qr_image_require(image, unfinished <= s->max_finished - s->num_finished &&
+                                unfinished <= s->max_finished - s->num_client_finished);
+}
+
+/* ---- the whole ------------------------------------------------------------- */
+
+static void image_numbers(qr_image *image, quire_sched *s)
+{
+    uint32_t pause = (uint32_t)s->pause;
+    qr_image_u32(image, &pause, QUIRE_PAUSED_ALL);
+    if (image->is_reading)
+        s->pause = (quire_pause)pause;
+    qr_image_u64(image, &s->step, UINT64_MAX - 1);
+    qr_image_u64(image, &s->first_valid_step, UINT64_MAX);
+    qr_image_prefix_stats(image, &s->connector_stats);
+    for (uint32_t i = 0; i < s->max_requests; i++)
+        qr_image_u32(image, &s->requests[i].generation, UINT32_MAX);
+}
+
+static void image_sched(qr_image *image, quire_sched *s)
+{
+    image_numbers(image, s);
+    qr_image_cache_begin(image, s->cache);
+    qr_image_encoder_begin(image, &s->encoder);
+    image_requests(image, s);
+    qr_image_encoder_end(image, &s->encoder);
+    image_free_slots(image, s);
+    image_running(image, s);
+    image_waiting(image, s, &s->waiting);
+    image_waiting(image, s, &s->skipped);
+    image_batches(image, s);
+    image_finished(image, s);
+    qr_image_cache_end(image, s->cache);
+}
+
+/* The walk changes nothing unless it reads. */
+static quire_sched *image_source(const quire_sched *s)
+{
+    return (quire_sched *)(uintptr_t)s;
+}
+
+size_t qr_sched_image_bytes(const quire_sched *s)
+{
+    qr_image image = {.used = sizeof(qr_image_head)};
+    image_sched(&image, image_source(s));
+    return image.used + IMAGE_CHECKSUM;
+}
+
+int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written)
+{
+    uint32_t with_blocks = 0;
+    for (uint32_t i = 0; i < s->max_requests; i++)
+        with_blocks += s->requests[i].kv.seq != 0;
+    if (with_blocks != s->cache->num_seqs)
+        return QUIRE_BUSY;
+    qr_image_head head = {.version = QR_IMAGE_VERSION,
+                          .byte_order = IMAGE_BYTE_ORDER,
+                          .length = qr_sched_image_bytes(s)};
+    if (bytes < head.length)
+        return QUIRE_E_TOO_SMALL;
+    memcpy(head.magic, IMAGE_MAGIC, sizeof head.magic);
+    image_fingerprint(s, head.fingerprint);
+    qr_image image = {.out = memory};
+    qr_image_put(&image, &head, sizeof head);
+    image_sched(&image, image_source(s));
+    qr_assert(image.used + IMAGE_CHECKSUM == head.length);
+    qr_xxh3_128(memory, image.used, image.out + image.used);
+    *written = (size_t)head.length;
+    return QUIRE_OK;
+}
+
+static void count_waiting_for_streaming(quire_sched *s)
+{
+    for (uint32_t i = 0; i < s->max_requests; i++)
+        s->num_waiting_for_streaming +=
+            s->requests[i].is_in_use && s->requests[i].status == QUIRE_REQ_WAITING_FOR_STREAMING;
+}
+
+int qr_sched_load(quire_sched *s, const void *memory, size_t bytes)
+{
+    qr_image_head head;
+    unsigned char fingerprint[IMAGE_FINGERPRINT];
+    memcpy(&head, memory, sizeof head);
+    image_fingerprint(s, fingerprint);
+    if (memcmp(fingerprint, head.fingerprint, sizeof fingerprint) != 0)
+        return QUIRE_E_CONFIG;
+    qr_image image = {
+        .in = memory, .size = bytes - IMAGE_CHECKSUM, .used = sizeof head, .is_reading = true};
+    image_sched(&image, s);
+    qr_image_require(&image, image.used == image.size);
+    if (image.is_bad)
+        return QUIRE_E_CORRUPT;
+    count_waiting_for_streaming(s);
+    return qr_sched_is_valid(s) ? QUIRE_OK : QUIRE_E_CORRUPT;
+}

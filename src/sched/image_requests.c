@@ -1,0 +1,281 @@
+/* sched/image_requests.c - one request in an image, with everything that has no fixed size.
+ *
+ *      numbers | id | tokens, hashes | stop tokens | features | names | inputs that wait | its row
+ *
+ * Pages and places in the blob are taken anew, one after the other: they may lie elsewhere then,
+ * which nobody sees. How much of the blob is used up is kept, since that bounds what can follow.
+ */
+#include "sched/image.h"
+
+/* ---- the blob -------------------------------------------------------------- */
+
+static void *image_take_blob(qr_image *image, quire_sched *s, uint32_t index, size_t bytes)
+{
+    qr_request *r = &s->requests[index];
+    size_t rounded = (bytes + 7) / 8 * 8;
+    qr_image_require(image, rounded <= s->max_request_bytes - r->blob_used);
+    if (image->is_bad || bytes == 0)
+        return NULL;
+    unsigned char *at = s->blobs + (size_t)index * s->max_request_bytes + r->blob_used;
+    r->blob_used += (uint32_t)rounded;
+    return at;
+}
+
+/* n bytes that `from` points to, or that are put into the blob; returns where they are then. */
+static const void *image_blob(qr_image *image, quire_sched *s, uint32_t index, const void *from,
+                              size_t n)
+{
+    if (!image->is_reading) {
+        qr_image_put(image, from, n);
+        return from;
+    }
+    void *to = image_take_blob(image, s, index, n);
+    if (to != NULL)
+        qr_image_bytes(image, to, n);
+    return to;
+}
+
+static void image_name(qr_image *image, quire_sched *s, uint32_t index, quire_bytes *name)
+{
+    uint32_t len = (uint32_t)name->len;
+    qr_image_u32(image, &len, s->max_request_bytes);
+    const void *data = image_blob(image, s, index, name->data, len);
+    if (image->is_reading)
+        *name = (quire_bytes){data, len};
+}
+
+static void image_stops(qr_image *image, quire_sched *s, uint32_t index, qr_stop_rules *stops)
+{
+    uint32_t most = s->max_request_bytes / (uint32_t)sizeof *stops->tokens;
+    uint32_t *const numbers[] = {&stops->min_tokens, &stops->repetition_max_pattern,
+                                 &stops->repetition_min_pattern, &stops->repetition_min_count};
+    qr_image_bytes(image, &stops->eos_token_id, sizeof stops->eos_token_id);
+    qr_image_bool(image, &stops->has_eos);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        qr_image_u32(image, numbers[i], UINT32_MAX);
+    qr_image_u32(image, &stops->num_tokens, most);
+    const void *tokens =
+        image_blob(image, s, index, stops->tokens, stops->num_tokens * sizeof *stops->tokens);
+    if (image->is_reading)
+        stops->tokens = tokens;
+}
+
+/* ---- features -------------------------------------------------------------- */
+
+/* The flags stay in the image: they are the caller's, as those of quire_mm_input are. */
+static void image_flags(qr_image *image, qr_feature *f)
+{
+    bool has_flags = f->is_embed != NULL;
+    qr_image_bool(image, &has_flags);
+    if (!has_flags)
+        return;
+    if (image->is_reading)
+        f->is_embed = qr_image_view(image, f->length);
+    else
+        qr_image_put(image, f->is_embed, f->length);
+}
+
+static void image_feature(qr_image *image, quire_sched *s, uint32_t index, qr_feature *f)
+{
+    if (image->is_reading)
+        *f = (qr_feature){0};
+    qr_image_u32(image, &f->offset, 2 * s->max_model_len);
+    qr_image_u32(image, &f->length, s->max_model_len);
+    qr_image_u32(image, &f->num_embeds, UINT32_MAX);
+    image_name(image, s, index, &f->identifier);
+    qr_image_require(image, f->identifier.len <= QR_MAX_IDENTIFIER_BYTES);
+    image_flags(image, f);
+}
+
+/* Features [first, first + n) of arrays that have those before them as well, or will. */
+static void image_features(qr_image *image, quire_sched *s, uint32_t index, uint32_t first,
+                           uint32_t n, qr_feature **features, quire_mm_feature **mm_features)
+{
+    size_t total = (size_t)first + n;
+    if (image->is_reading) {
+        *features = NULL;
+        *mm_features = NULL;
+        qr_image_require(image, total <= s->max_features);
+    }
+    if (n == 0 || image->is_bad)
+        return;
+    if (image->is_reading) {
+        *features = image_take_blob(image, s, index, total * sizeof **features);
+        *mm_features = image_take_blob(image, s, index, total * sizeof **mm_features);
+    }
+    for (size_t i = first; i < total && !image->is_bad; i++) {
+        qr_feature *f = *features + i;
+        image_feature(image, s, index, f);
+        if (image->is_reading)
+            (*mm_features)[i] = (quire_mm_feature){f->identifier, f->offset, f->length};
+    }
+}
+
+/* ---- text ------------------------------------------------------------------ */
+
+static void image_text(qr_image *image, quire_sched *s, qr_text *text)
+{
+    qr_text_store *store = &s->text;
+    uint32_t num_pages = text->num_pages;
+    uint32_t num_tokens = text->num_tokens;
+    qr_image_u32(image, &num_pages, store->max_pages);
+    qr_image_u32(image, &num_tokens, s->max_model_len);
+    qr_image_require(image, qr_text_pages_for(store, num_tokens) <= num_pages);
+    if (image->is_reading && !image->is_bad)
+        qr_image_require(image, qr_text_reserve(store, text, num_pages * store->page_tokens));
+    for (uint32_t page = 0; page * store->page_tokens < num_tokens && !image->is_bad; page++) {
+        uint32_t rest = num_tokens - page * store->page_tokens;
+        uint32_t part = rest < store->page_tokens ? rest : store->page_tokens;
+        quire_token *tokens = qr_text_page_tokens(store, text, page);
+        qr_image_bytes(image, tokens, part * sizeof *tokens);
+    }
+    if (image->is_reading && !image->is_bad)
+        qr_text_cut(store, text, num_tokens);
+}
+
+static void image_hashes(qr_image *image, quire_sched *s, qr_request *r)
+{
+    const qr_text_store *store = &s->text;
+    qr_image_u32(image, &r->kv.num_hashes, r->text.num_pages * store->page_hashes);
+    for (uint32_t first = 0; first < r->kv.num_hashes && !image->is_bad;
+         first += store->page_hashes) {
+        uint32_t rest = r->kv.num_hashes - first;
+        uint32_t part = rest < store->page_hashes ? rest : store->page_hashes;
+        qr_image_bytes(image, qr_text_hash(store, &r->text, first),
+                       (size_t)part * store->digest_bytes);
+    }
+}
+
+/* ---- inputs of a session ---------------------------------------------------- */
+
+static void image_input(qr_image *image, quire_sched *s, uint32_t index, qr_session_input *in,
+                        uint32_t num_old)
+{
+    image_text(image, s, &in->text);
+    qr_image_bytes(image, &in->arrival_time, sizeof in->arrival_time);
+    image_stops(image, s, index, &in->stops);
+    qr_image_u32(image, &in->num_features, s->max_features);
+    image_features(image, s, index, num_old, in->num_features, &in->features, &in->mm_features);
+}
+
+/* The next one that waits; while reading it is taken from the free ones. */
+static uint32_t image_next_input(qr_image *image, quire_sched *s, qr_request *r, uint32_t before)
+{
+    if (!image->is_reading)
+        return before == QR_NIL ? r->first_input : s->inputs[before].next;
+    uint32_t input = s->first_free_input;
+    qr_image_require(image, input != QR_NIL);
+    if (image->is_bad)
+        return QR_NIL;
+    s->first_free_input = s->inputs[input].next;
+    s->inputs[input].next = QR_NIL;
+    if (before == QR_NIL)
+        r->first_input = input;
+    else
+        s->inputs[before].next = input;
+    r->last_input = input;
+    return input;
+}
+
+static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    uint32_t count = 0;
+    uint32_t num_old = r->num_features;
+    for (uint32_t i = r->first_input; i != QR_NIL; i = s->inputs[i].next)
+        count++;
+    qr_image_u32(image, &count, s->max_requests);
+    uint32_t input = QR_NIL;
+    for (uint32_t i = 0; i < count && !image->is_bad; i++) {
+        input = image_next_input(image, s, r, input);
+        if (image->is_bad)
+            return;
+        image_input(image, s, index, &s->inputs[input], num_old);
+        num_old += s->inputs[input].num_features;
+    }
+}
+
+/* ---- one request ----------------------------------------------------------- */
+
+static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r)
+{
+    bool *const flags[] = {&r->is_prefill_chunk,     &r->discards_async,     &r->use_grammar,
+                           &r->is_pooling,           &r->is_resumable,       &r->has_prefill_stats,
+                           &r->has_finished_recving, &r->has_failed_recving, &r->has_stop_reason,
+                           &r->ends_session};
+    uint32_t *const numbers[] = {
+        &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
+        &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};
+    uint64_t user = (uint64_t)(uintptr_t)r->kv.user;
+    qr_image_u8(image, &r->status, QUIRE_REQ_FINISHED_REPETITION);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        qr_image_bool(image, flags[i]);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        qr_image_u32(image, numbers[i], UINT32_MAX);
+    qr_image_u32(image, &r->kv.num_tokens, s->max_model_len);
+    qr_image_u32(image, &r->num_prompt_tokens, r->kv.num_tokens);
+    qr_image_u32(image, &r->kv.num_computed_tokens, s->max_model_len);
+    qr_image_u32(image, &r->num_placeholders, QR_MAX_TOKENS);
+    qr_image_u32(image, &r->num_drafts, s->num_spec_tokens);
+    qr_image_u32(image, &r->num_features, s->max_features);
+    qr_image_u64(image, &r->last_step, s->step);
+    qr_image_u64(image, &user, UINTPTR_MAX);
+    qr_image_bytes(image, &r->stop_reason, sizeof r->stop_reason);
+    if (image->is_reading)
+        r->kv.user = (void *)(uintptr_t)user;
+    qr_image_require(image, !image->is_reading || (r->status > 0 && r->kv.num_tokens > 0));
+}
+
+static void image_waiter(qr_image *image, quire_sched *s, uint32_t index)
+{
+    qr_waiter *w = &s->waiters[index];
+    uint32_t len = (uint32_t)w->id.len;
+    qr_image_bytes(image, &w->priority, sizeof w->priority);
+    qr_image_bytes(image, &w->arrival_time, sizeof w->arrival_time);
+    qr_image_u32(image, &len, QR_MAX_ID_BYTES);
+    if (!image->is_reading) {
+        qr_image_put(image, w->id.data, len);
+        return;
+    }
+    const unsigned char *id = qr_image_view(image, len);
+    qr_image_require(image, len > 0);
+    if (image->is_bad)
+        return;
+    qr_image_require(image, qr_idmap_insert(&s->ids, id, len, index) == QUIRE_OK);
+    w->id = (quire_bytes){qr_idmap_key(&s->ids, index), len};
+}
+
+static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    image_features(image, s, index, 0, r->num_features, &r->features, &r->mm_features);
+    for (uint32_t i = 0; i < r->num_features && !image->is_bad; i++)
+        qr_image_hold(image, &s->encoder, r->features, i);
+    image_name(image, s, index, &r->extra.lora_name);
+    image_name(image, s, index, &r->extra.cache_salt);
+    if (!image->is_reading)
+        return;
+    r->extra.mm_features = r->mm_features;
+    r->extra.num_mm_features = r->num_features;
+    r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
+}
+
+void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    uint32_t blob_used = r->blob_used;
+    image_request_numbers(image, s, r);
+    image_waiter(image, s, index);
+    image_text(image, s, &r->text);
+    qr_image_require(image, r->text.num_tokens == r->kv.num_tokens);
+    image_hashes(image, s, r);
+    qr_image_bytes(image, qr_sched_drafts_of(s, index), r->num_drafts * sizeof *s->drafts);
+    image_stops(image, s, index, &r->stops);
+    image_extra(image, s, index);
+    image_inputs(image, s, index);
+    qr_image_seq(image, s->cache, &r->kv.seq);
+    qr_image_u32(image, &blob_used, s->max_request_bytes);
+    qr_image_require(image, blob_used >= r->blob_used && blob_used % 8 == 0);
+    if (image->is_reading && !image->is_bad)
+        r->blob_used = blob_used;
+}
