@@ -33,11 +33,11 @@ typedef struct bench_engine {
     quire_req *reqs;
     quire_token *table;
     quire_token *prompt;
-    const quire_step *step; /* the last one scheduled */
-    uint64_t updated;       /* the number of the last one updated */
+    const quire_step *step; /* the last one scheduled, and the numbers of that */
+    uint64_t scheduled;
+    uint64_t updated; /* and of the last one updated */
     bool is_async;
     quire_token num_added;
-    uint64_t num_preempted;
     uint64_t random;
     uint64_t check; /* of the case */
 } bench_engine;
@@ -48,11 +48,14 @@ void bench_engine_teardown(void *state);
 void bench_engine_add(bench_engine *engine, uint32_t i);
 void bench_engine_add_again(bench_engine *engine, uint32_t i);
 void bench_engine_schedule(bench_engine *engine);
-/* Takes the output of the oldest step in flight. */
+/* Takes the output of the oldest step in flight; or of all. */
 void bench_engine_update(bench_engine *engine);
+void bench_engine_drain(bench_engine *engine);
 void bench_engine_start(bench_engine *engine);
 void bench_engine_stop(bench_engine *engine);
-/* Check value, of all blocks of all requests. */
+/* Check values, of what the last step scheduled on top of another; of all blocks of all requests.
+ * The same numbers in another order give the same value: vLLM lists requests in another one. */
+uint64_t bench_engine_check_step(const bench_engine *engine, uint64_t check);
 uint64_t bench_engine_check(const bench_engine *engine);
 
 #endif

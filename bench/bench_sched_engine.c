@@ -102,7 +102,7 @@ void bench_engine_add(bench_engine *e, uint32_t i)
 void bench_engine_schedule(bench_engine *e)
 {
     bench_must(quire_sched_schedule(e->sched, &e->step), "quire_sched_schedule");
-    e->num_preempted += e->step->num_preempted;
+    e->scheduled = e->step->step;
 }
 
 void bench_engine_update(bench_engine *e)
@@ -111,6 +111,12 @@ void bench_engine_update(bench_engine *e)
     const quire_model_output output = {.sampled = e->table + step % BENCH_DECODE_STEPS};
     const quire_outputs *outputs;
     bench_must(quire_sched_update(e->sched, step, &output, &outputs), "quire_sched_update");
+}
+
+void bench_engine_drain(bench_engine *e)
+{
+    while (e->updated < e->scheduled)
+        bench_engine_update(e);
 }
 
 /* Everything fits into one step; with async scheduling the first decode step follows at once. */
@@ -128,10 +134,21 @@ void bench_engine_stop(bench_engine *e)
 {
     bench_must(quire_sched_finish(e->sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL),
                "quire_sched_finish");
-    if (e->updated < e->step->step)
-        bench_engine_update(e);
+    bench_engine_drain(e);
     bench_engine_schedule(e);
     bench_engine_update(e);
+}
+
+uint64_t bench_engine_check_step(const bench_engine *e, uint64_t check)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < e->step->num_reqs; i++)
+        for (uint32_t k = 0; k < e->step->blocks[i].count; k++)
+            sum += e->step->blocks[i].ids[k];
+    const quire_block numbers[] = {e->step->num_reqs, e->step->total_tokens, e->step->num_preempted,
+                                   sum};
+    const quire_block_span span = {numbers, sizeof numbers / sizeof *numbers};
+    return bench_check_spans(check, &span, 1);
 }
 
 uint64_t bench_engine_check(const bench_engine *e)

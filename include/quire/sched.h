@@ -128,6 +128,62 @@ typedef struct quire_grammar {
     uint32_t (*validate_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
 } quire_grammar;
 
+/* ---- seeing what happens ------------------------------------------------ */
+
+/* One step, in numbers; told at the end of schedule. */
+typedef struct quire_snapshot {
+    uint64_t step;
+    uint64_t time_ns; /* of the clock hook */
+    uint32_t num_running;
+    uint32_t num_waiting;
+    uint32_t num_skipped;   /* held up: grammar, load, adapter, connector */
+    uint32_t num_scheduled; /* requests in the step, of which */
+    uint32_t num_new;
+    uint32_t num_resumed;
+    uint32_t num_preempted;
+    uint32_t num_finished;       /* since the step before */
+    uint32_t num_tokens;         /* scheduled, of which */
+    uint32_t num_prefill_tokens; /* are of requests that do not sample in this step, or admit */
+    uint32_t num_draft_tokens;
+    uint32_t num_hit_tokens;      /* of requests admitted in this step: from the prefix cache */
+    uint32_t num_external_tokens; /* and from the connector */
+    quire_usage blocks;           /* empty, cached, active */
+} quire_snapshot;
+
+/* Why something was decided. */
+typedef enum quire_decision_kind {
+    QUIRE_DECISION_HELD_UP = 1,   /* a waiting request was passed over: reason */
+    QUIRE_DECISION_NO_ROOM = 2,   /* it could not be admitted, and nobody behind it: reason */
+    QUIRE_DECISION_PREEMPTED = 3, /* req gave its blocks back for other (itself: nobody else was) */
+    QUIRE_DECISION_EVICTED = 4,   /* a cached block was taken for req: block */
+    QUIRE_DECISION_DROPPED = 5,   /* num blocks behind req's hit were cached once, and evicted */
+    QUIRE_DECISION_OUTGROWN = 6   /* req ended since it no longer fits the whole pool */
+} quire_decision_kind;
+
+typedef enum quire_reason {
+    QUIRE_REASON_NONE = 0,
+    QUIRE_REASON_GRAMMAR = 1,   /* its grammar is not compiled yet */
+    QUIRE_REASON_LOADING = 2,   /* its KV is being loaded */
+    QUIRE_REASON_STREAMING = 3, /* its next input is not there yet */
+    QUIRE_REASON_LORA = 4,      /* its adapter would be one too many */
+    QUIRE_REASON_CONNECTOR = 5, /* the connector does not know yet */
+    QUIRE_REASON_CHUNK = 6,     /* without chunked prefill it does not fit the budget */
+    QUIRE_REASON_ENCODER = 7,   /* its images do not fit the encoder's budget or cache */
+    QUIRE_REASON_ALIGN = 8,     /* too little budget for a whole block of states */
+    QUIRE_REASON_TEXT = 9,      /* no page for its tokens */
+    QUIRE_REASON_BLOCKS = 10    /* not enough free blocks: num is how many are free */
+} quire_reason;
+
+typedef struct quire_decision {
+    quire_decision_kind kind;
+    quire_reason reason;
+    uint64_t step;
+    quire_req req;
+    quire_req other;
+    uint32_t num;
+    quire_block block;
+} quire_decision;
+
 /* ---- making a scheduler ------------------------------------------------- */
 
 typedef struct quire_sched_config {
@@ -163,6 +219,13 @@ typedef struct quire_sched_config {
     uint64_t max_text_tokens;   /* of all requests that wait; 0 = 8 Mi */
     uint32_t max_request_bytes; /* names, stop tokens, features, salt of one request; 0 = 2,048 */
     uint32_t max_encoder_items; /* in the encoder cache; 0 = 1,024 */
+
+    /* Told inside schedule; NULL: not. Decisions cost a little more, snapshots nearly nothing. */
+    void (*on_snapshot)(void *user, const quire_snapshot *snapshot);
+    void (*on_decision)(void *user, const quire_decision *decision);
+    void *observer;
+    uint32_t max_ghosts; /* evicted blocks to remember for QUIRE_DECISION_DROPPED; 0 = 65,536 with
+                            on_decision, else none */
 
     const quire_connector *connector; /* copied; NULL: none */
     const quire_grammar *grammar;     /* copied; NULL: none */

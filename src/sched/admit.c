@@ -26,6 +26,7 @@ typedef struct qr_admission {
     uint32_t connector_queries;
     quire_block_span *hits; /* NULL: none looked up */
     qr_encoder_plan encoder;
+    quire_reason reason; /* why not */
 } qr_admission;
 
 static bool is_blocked(const qr_request *r)
@@ -59,8 +60,10 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         return QR_ADMITTED;
     int answer = c->get_num_new_matched_tokens(c->user, qr_sched_req_of(s, a->index), a->num_local,
                                                &a->num_external, &a->is_async);
-    if (answer == QUIRE_RETRY)
+    if (answer == QUIRE_RETRY) {
+        a->reason = QUIRE_REASON_CONNECTOR;
         return QR_HELD_UP;
+    }
     uint32_t most = a->r->kv.num_tokens - a->num_local;
     if (answer != QUIRE_OK || a->num_external > most) /* what it cannot have, it has not */
         a->num_external = 0;
@@ -105,10 +108,12 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
     a->num_new = r->kv.num_tokens - a->num_computed;
     if (s->long_prefill_threshold > 0 && a->num_new > s->long_prefill_threshold)
         a->num_new = s->long_prefill_threshold;
+    a->reason = QUIRE_REASON_CHUNK;
     if (!s->chunked_prefill && a->num_new > budget)
         return QR_NO_ROOM;
     if (a->num_new > budget)
         a->num_new = budget;
+    a->reason = QUIRE_REASON_ENCODER;
     if (r->num_features > 0) {
         a->encoder = qr_sched_plan_encoder(s, r, a->num_computed, a->num_new);
         a->num_new = a->encoder.num_new_tokens;
@@ -138,10 +143,13 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
         qr_sched_show_hashes(s, a->index, false);
     }
     int err = QUIRE_OK;
+    a->reason = QUIRE_REASON_BLOCKS;
+    s->observer.taker = qr_sched_req_of(s, a->index);
     if (s->reserve_full_sequence)
         err = qr_cache_can_fit(s->cache, &r->kv, &p);
     if (err == QUIRE_OK)
         err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
+    s->observer.taker = 0;
     if (err == QUIRE_OK)
         return QR_ADMITTED;
     if (r->num_features > 0)
@@ -182,28 +190,75 @@ static void enter_running(quire_sched *s, qr_admission *a)
         qr_step_add_encoder(s, r, &a->encoder);
 }
 
-/* Takes the head of a queue in, if it can be. */
+/* Whether the head of a queue can be taken in; then it has its blocks. */
+static qr_verdict try_admission(quire_sched *s, qr_admission *a)
+{
+    if (is_blocked(a->r) && !promote(s, a->index)) {
+        a->reason = a->r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR      ? QUIRE_REASON_GRAMMAR
+                    : a->r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ? QUIRE_REASON_LOADING
+                                                                       : QUIRE_REASON_STREAMING;
+        return QR_HELD_UP;
+    }
+    if (s->max_loras > 0 && a->r->lora_id > 0 && s->builder.num_loras == s->max_loras &&
+        !qr_step_has_lora(s, a->r->lora_id)) {
+        a->reason = QUIRE_REASON_LORA;
+        return QR_HELD_UP;
+    }
+    qr_verdict verdict = find_computed(s, a);
+    if (verdict == QR_ADMITTED)
+        verdict = choose_tokens(s, a);
+    if (verdict == QR_ADMITTED && s->mamba_block_size > 0) {
+        a->reason = QUIRE_REASON_ALIGN;
+        a->num_new = qr_sched_align_tokens(s, a->r, a->num_computed, a->num_new);
+        verdict = a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
+    }
+    if (verdict != QR_ADMITTED)
+        return verdict;
+    a->reason = QUIRE_REASON_TEXT;
+    return qr_sched_has_text_room(s, a->r) ? allocate(s, a) : QR_NO_ROOM;
+}
+
+static void explain(const quire_sched *s, const qr_admission *a, qr_verdict verdict)
+{
+    bool is_held = verdict == QR_HELD_UP;
+    qr_observer_tell(&s->observer, (quire_decision){.kind = is_held ? QUIRE_DECISION_HELD_UP
+                                                                    : QUIRE_DECISION_NO_ROOM,
+                                                    .reason = a->reason,
+                                                    .req = qr_sched_req_of(s, a->index),
+                                                    .num = s->cache->pool->queue.num_free});
+}
+
+/* Blocks behind the hit that were cached once: they are computed again. */
+static void count_dropped(quire_sched *s, const qr_admission *a)
+{
+    if (s->hasher == NULL || a->hits == NULL || s->cache->num_groups == 0)
+        return;
+    const qr_request *r = a->r;
+    uint32_t first = a->num_computed / s->hash_block_size;
+    if (first >= r->kv.num_hashes)
+        return;
+    const unsigned char *hashes = qr_text_hash_row(&s->text, &r->text, first, r->kv.num_hashes);
+    uint32_t n =
+        qr_observer_count_ghosts(&s->observer, hashes, s->cache->groups[0].hash_len,
+                                 (r->kv.num_hashes - first) / s->cache->groups[0].hashes_joined);
+    if (n > 0)
+        qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_DROPPED,
+                                                        .req = qr_sched_req_of(s, a->index),
+                                                        .num = n});
+}
+
 static qr_verdict admit_one(quire_sched *s, uint32_t index)
 {
     qr_admission a = {.index = index, .r = &s->requests[index]};
-    if (is_blocked(a.r) && !promote(s, index))
-        return QR_HELD_UP;
-    if (s->max_loras > 0 && a.r->lora_id > 0 && s->builder.num_loras == s->max_loras &&
-        !qr_step_has_lora(s, a.r->lora_id))
-        return QR_HELD_UP;
-    qr_verdict verdict = find_computed(s, &a);
-    if (verdict == QR_ADMITTED)
-        verdict = choose_tokens(s, &a);
-    if (verdict == QR_ADMITTED && s->mamba_block_size > 0) {
-        a.num_new = qr_sched_align_tokens(s, a.r, a.num_computed, a.num_new);
-        verdict = a.num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
-    }
-    if (verdict == QR_ADMITTED && !qr_sched_has_text_room(s, a.r))
-        verdict = QR_NO_ROOM;
-    if (verdict == QR_ADMITTED)
-        verdict = allocate(s, &a);
-    if (verdict != QR_ADMITTED)
+    qr_verdict verdict = try_admission(s, &a);
+    if (verdict != QR_ADMITTED) {
+        explain(s, &a, verdict);
         return verdict;
+    }
+    s->observer.num_hit_tokens += a.num_local;
+    s->observer.num_external_tokens += a.num_external;
+    if (qr_observer_asks_why(&s->observer))
+        count_dropped(s, &a);
     quire_cache_get_blocks(s->cache, a.r->kv.seq, s->spans);
     tell_connector(s, &a);
     qr_sched_dequeue(s, index);

@@ -97,6 +97,26 @@ static void unschedule(quire_sched *s, uint32_t place)
     qr_step_remove(s, place);
 }
 
+/* A request that has all blocks that anybody has, and still finds no room, will find none later:
+ * it ends here. The next update tells. */
+static bool is_outgrown(const quire_sched *s, uint32_t index)
+{
+    return s->num_running == 1 && s->running[0] == index && s->cache->num_seqs == 1 &&
+           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+}
+
+static void end_outgrown(quire_sched *s, uint32_t index)
+{
+    quire_req req = qr_sched_req_of(s, index);
+    const qr_request *r = &s->requests[index];
+    s->outgrown[s->num_outgrown++] = (quire_output){.req = req,
+                                                    .user = r->kv.user,
+                                                    .client_index = r->client_index,
+                                                    .finish_reason = QUIRE_FINISH_LENGTH};
+    qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_OUTGROWN, .req = req});
+    qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_LENGTH, NULL);
+}
+
 /* Preempts one request; *cursor is the place of the request that needs room. Returns the victim. */
 static uint32_t preempt_one(quire_sched *s, uint32_t *cursor)
 {
@@ -129,14 +149,26 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num
     qr_request *r = &s->requests[index];
     quire_allocate_params p = {.num_new_tokens = num_tokens,
                                .num_lookahead_tokens = s->num_lookahead};
+    quire_req req = qr_sched_req_of(s, index);
+    s->observer.taker = req;
     for (;;) {
         qr_sched_show_hashes(s, index, false);
         int err = qr_cache_allocate_slots(s->cache, &r->kv, &p, blocks);
         if (QR_LIKELY(err == QUIRE_OK))
-            return true;
-        if (preempt_one(s, cursor) == index)
+            break;
+        if (is_outgrown(s, index)) {
+            end_outgrown(s, index);
+            return false;
+        }
+        uint32_t victim = preempt_one(s, cursor);
+        qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_PREEMPTED,
+                                                        .req = qr_sched_req_of(s, victim),
+                                                        .other = req});
+        if (victim == index)
             return false;
     }
+    s->observer.taker = 0;
+    return true;
 }
 
 /* Drafts that fit among the tokens of this step. */

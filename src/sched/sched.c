@@ -35,6 +35,8 @@ static void fill_sched_defaults(quire_sched_config *c)
     default_u32(&c->max_loading, c->max_num_seqs);
     default_u32(&c->max_request_bytes, 2048);
     default_u32(&c->max_encoder_items, 1024);
+    if (c->on_decision != NULL)
+        default_u32(&c->max_ghosts, 65536);
     if (c->max_text_tokens == 0)
         c->max_text_tokens = UINT64_C(8) << 20;
     default_switch(&c->enable_chunked_prefill, true);
@@ -67,8 +69,9 @@ static bool sched_numbers_ok(const quire_sched_config *c)
               c->num_spec_tokens <= 1024 && c->num_lookahead_tokens <= most &&
               c->max_batches <= 64 && c->max_loras <= 65536 && c->max_request_bytes >= 64 &&
               c->max_request_bytes <= (1u << 20) && c->max_loading <= c->max_requests &&
-              c->max_encoder_items <= (1u << 20) && c->encoder_cache_size <= most &&
-              c->encoder_compute_budget <= most && c->max_text_tokens <= UINT64_C(1) << 40;
+              c->max_ghosts <= (1u << 28) && c->max_encoder_items <= (1u << 20) &&
+              c->encoder_cache_size <= most && c->encoder_compute_budget <= most &&
+              c->max_text_tokens <= UINT64_C(1) << 40;
     bool known = (c->policy == QUIRE_POLICY_FCFS || c->policy == QUIRE_POLICY_PRIORITY) &&
                  (c->profile == QUIRE_PROFILE_DEFAULT || c->profile == QUIRE_PROFILE_VLLM_0_20) &&
                  qr_quirks_known(c->quirks_on) && qr_quirks_known(c->quirks_off);
@@ -218,6 +221,8 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     encoder.frees_again = (quirks & QUIRE_QUIRK(ENCODER_FREES_AGAIN)) != 0;
     encoder.sizes_by_user = encoder.frees_again;
     qr_encoder_carve(&s->encoder, arena, &encoder);
+    TAKE(s->outgrown, c->max_num_seqs);
+    qr_observer_carve(&s->observer, arena, c->max_ghosts);
     s->cache = qr_cache_carve(arena, &c->cache);
     if (made != NULL)
         *made = parts;
@@ -264,6 +269,17 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->hasher = c->cache.enable_caching == QUIRE_ON ? c->hasher : NULL;
 }
 
+static void init_observer(qr_observer *observer, const quire_sched_config *c)
+{
+    observer->on_snapshot = c->on_snapshot;
+    observer->on_decision = c->on_decision;
+    observer->user = c->observer;
+    observer->hooks = c->hooks;
+    observer->on_event = c->cache.on_event;
+    observer->event_user = c->cache.event_user;
+    memset(observer->ghosts, 0, (size_t)observer->num_ghosts * sizeof *observer->ghosts);
+}
+
 static void init_slots(quire_sched *s)
 {
     uint32_t n = s->max_requests;
@@ -289,11 +305,17 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
 {
     uint64_t secret[4];
     int err = qr_random_bytes(&c->hooks, secret, sizeof secret);
+    quire_cache_config cache = c->cache;
+    if (c->on_decision != NULL) { /* evictions are seen on their way to the caller */
+        cache.on_event = qr_observer_take_event;
+        cache.event_user = &s->observer;
+    }
     if (err == QUIRE_OK)
-        err = qr_cache_init(s->cache, &c->cache);
+        err = qr_cache_init(s->cache, &cache);
     if (err != QUIRE_OK)
         return err;
     init_sched_numbers(s, c);
+    init_observer(&s->observer, c);
     qr_text_init(&s->text);
     qr_idmap_init(&s->ids, secret[0], secret[1]);
     qr_encoder_init(&s->encoder, secret[2], secret[3]);

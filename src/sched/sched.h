@@ -5,7 +5,7 @@
  *      admit.c      those that wait                step.c      the step's arrays
  *      update.c     what the engine computed       stop.c      when a request ends by itself
  *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
- *      sched_check.c   the walker
+ *      observer.[ch]   snapshots and decisions      sched_check.c   the walker
  *
  * The public contracts are in quire/sched.h.
  */
@@ -16,6 +16,7 @@
 #include "cache/cache.h"
 #include "hash/chain.h"
 #include "sched/encoder_step.h"
+#include "sched/observer.h"
 #include "sched/request.h"
 #include "sched/waiting.h"
 
@@ -154,6 +155,9 @@ struct quire_sched {
     quire_outputs result;
     quire_prefix_stats connector_stats;
     uint64_t *accepted_per_pos;
+    quire_output *outgrown; /* of requests that ended in schedule, to be told in the next update */
+    uint32_t num_outgrown;
+    qr_observer observer;
     uint32_t num_stopped;      /* running ones, in this update */
     uint64_t first_valid_step; /* steps before it were made void by a reset */
     uint32_t *scratch;         /* max_requests numbers, inside one call */
@@ -285,6 +289,8 @@ bool qr_step_has_lora(const quire_sched *sched, uint32_t lora_id);
 uint32_t qr_step_find(const quire_sched *sched, quire_req req);
 void qr_step_remove(quire_sched *sched, uint32_t place);
 const quire_step *qr_step_end(quire_sched *sched);
+/* Gives the snapshot to whom it is for. */
+void qr_step_tell(quire_sched *sched);
 
 /* ---- update ---------------------------------------------------------------- */
 

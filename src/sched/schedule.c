@@ -49,6 +49,7 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     batch->num_reqs = out->num_reqs;
     for (uint32_t i = 0; i < out->num_reqs; i++)
         advance_request(s, batch, i);
+    qr_step_tell(s);
     *step = out;
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;

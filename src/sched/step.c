@@ -1,4 +1,5 @@
 /* sched/step.c - the arrays of the step being made. */
+#include "base/hooks.h"
 #include "sched/sched.h"
 
 void qr_step_begin(quire_sched *s)
@@ -19,6 +20,10 @@ void qr_step_begin(quire_sched *s)
     b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->max_scheduled;
     b->encoder_budget = s->encoder_budget;
     s->num_preempted = 0;
+    s->observer.step = s->step;
+    s->observer.taker = 0;
+    s->observer.num_hit_tokens = 0;
+    s->observer.num_external_tokens = 0;
 }
 
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
@@ -130,6 +135,35 @@ static void common_prefix(quire_sched *s)
     if (s->num_running > 0)
         quire_cache_get_num_common_prefix_blocks(s->cache, s->requests[s->running[0]].kv.seq,
                                                  b->common_prefix);
+}
+
+void qr_step_tell(quire_sched *s)
+{
+    const qr_step_builder *b = &s->builder;
+    const qr_observer *o = &s->observer;
+    if (o->on_snapshot == NULL)
+        return;
+    quire_snapshot snapshot = {.step = s->step,
+                               .time_ns = qr_now_ns(&o->hooks),
+                               .num_running = s->num_running,
+                               .num_waiting = s->waiting.count,
+                               .num_skipped = s->skipped.count,
+                               .num_scheduled = b->out.num_reqs,
+                               .num_preempted = s->num_preempted,
+                               .num_finished = b->out.num_finished,
+                               .num_tokens = b->out.total_tokens,
+                               .num_hit_tokens = o->num_hit_tokens,
+                               .num_external_tokens = o->num_external_tokens,
+                               .blocks = quire_cache_usage(s->cache)};
+    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
+        const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
+        bool is_prefill = b->kinds[i] != QUIRE_STEP_RUNNING || r->is_prefill_chunk;
+        snapshot.num_new += b->kinds[i] == QUIRE_STEP_NEW;
+        snapshot.num_resumed += b->kinds[i] == QUIRE_STEP_RESUMED;
+        snapshot.num_prefill_tokens += is_prefill ? b->num_tokens[i] : 0;
+        snapshot.num_draft_tokens += b->num_drafts[i];
+    }
+    o->on_snapshot(o->user, &snapshot);
 }
 
 const quire_step *qr_step_end(quire_sched *s)

@@ -311,6 +311,9 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     if (err != QUIRE_OK)
         return err;
     s->result = (quire_outputs){0};
+    for (; s->result.num_outputs < s->num_outgrown; s->result.num_outputs++)
+        s->outputs[s->result.num_outputs] = s->outgrown[s->result.num_outputs];
+    s->num_outgrown = 0;
     for (uint32_t i = 0; i < s->num_spec_tokens; i++)
         s->accepted_per_pos[i] = 0;
     uint32_t num_failed =
