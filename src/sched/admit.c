@@ -27,6 +27,7 @@ typedef struct qr_admission {
     quire_block_span *hits; /* NULL: none looked up */
     qr_encoder_plan encoder;
     quire_reason reason; /* why not */
+    uint32_t num_dropped;
 } qr_admission;
 
 static bool is_blocked(const qr_request *r)
@@ -75,6 +76,19 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
     return QR_ADMITTED;
 }
 
+/* Blocks behind the hit that were cached once: they will be computed again. */
+static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
+{
+    const qr_request *r = a->r;
+    uint32_t first = s->hasher == NULL ? 0 : a->num_computed / s->hash_block_size;
+    if (s->hasher == NULL || s->cache->num_groups == 0 || first >= r->kv.num_hashes)
+        return 0;
+    const qr_group *group = &s->cache->groups[0];
+    uint32_t n = (r->kv.num_hashes - first) / group->hashes_joined;
+    const unsigned char *hashes = qr_text_hash_row(&s->text, &r->text, first, r->kv.num_hashes);
+    return qr_observer_count_ghosts(&s->observer, hashes, group->hash_len, n);
+}
+
 /* Tokens whose keys and values need not be computed. */
 static qr_verdict find_computed(quire_sched *s, qr_admission *a)
 {
@@ -90,6 +104,10 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     if (verdict != QR_ADMITTED)
         return verdict;
     a->num_computed = a->num_local + a->num_external;
+    if (qr_observer_asks_why(&s->observer)) {
+        a->num_dropped = count_dropped(s, a);
+        qr_sched_show_hashes(s, a->index, true); /* the row of hashes was used */
+    }
     if (r->has_prefill_stats) {
         r->num_local_cached = a->num_local;
         r->num_external_cached = a->num_external;
@@ -228,25 +246,6 @@ static void explain(const quire_sched *s, const qr_admission *a, qr_verdict verd
                                                     .num = s->cache->pool->queue.num_free});
 }
 
-/* Blocks behind the hit that were cached once: they are computed again. */
-static void count_dropped(quire_sched *s, const qr_admission *a)
-{
-    if (s->hasher == NULL || a->hits == NULL || s->cache->num_groups == 0)
-        return;
-    const qr_request *r = a->r;
-    uint32_t first = a->num_computed / s->hash_block_size;
-    if (first >= r->kv.num_hashes)
-        return;
-    const unsigned char *hashes = qr_text_hash_row(&s->text, &r->text, first, r->kv.num_hashes);
-    uint32_t n =
-        qr_observer_count_ghosts(&s->observer, hashes, s->cache->groups[0].hash_len,
-                                 (r->kv.num_hashes - first) / s->cache->groups[0].hashes_joined);
-    if (n > 0)
-        qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_DROPPED,
-                                                        .req = qr_sched_req_of(s, a->index),
-                                                        .num = n});
-}
-
 static qr_verdict admit_one(quire_sched *s, uint32_t index)
 {
     qr_admission a = {.index = index, .r = &s->requests[index]};
@@ -257,8 +256,10 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     }
     s->observer.num_hit_tokens += a.num_local;
     s->observer.num_external_tokens += a.num_external;
-    if (qr_observer_asks_why(&s->observer))
-        count_dropped(s, &a);
+    if (a.num_dropped > 0)
+        qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_DROPPED,
+                                                        .req = qr_sched_req_of(s, index),
+                                                        .num = a.num_dropped});
     quire_cache_get_blocks(s->cache, a.r->kv.seq, s->spans);
     tell_connector(s, &a);
     qr_sched_dequeue(s, index);

@@ -238,8 +238,11 @@ void sim_run_step(sim *s, const quire_step *step)
     for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++) {
         find_taint(s, batch, &tasks[i]);
         sample(s, step, i, &tasks[i]);
-        tasks[i].entry->is_void = tasks[i].is_tainted;
         write_tags(s, &tasks[i]);
+        if (tasks[i].is_tainted) { /* nothing of it counts */
+            tasks[i].entry->is_void = true;
+            tasks[i].r->num_tokens -= tasks[i].entry->num_sampled;
+        }
     }
     for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++)
         if (!tasks[i].is_tainted)
