@@ -30,6 +30,7 @@ from itertools import islice
 
 sys.dont_write_bytecode = True
 import vllm_cache
+import vllm_sched
 from vllm_cache import BLOCK_SIZE, Pass, Timer, splitmix
 
 NUM_BLOCKS = 2048
@@ -236,8 +237,30 @@ def cache_rows() -> list[Operation]:
     ]
 
 
+def sched_rows() -> list[Operation]:
+    """Scheduler, AsyncScheduler and quire_sched: the same requests, the same steps."""
+    step, prompt = "a step's request, ", "128k-token prompt, "
+    return [
+        Operation(step + "256 running", "sched/decode/256", 200, vllm_sched.decode(256, False),
+                  "req"),
+        Operation(step + "1,024 running", "sched/decode/1024", 200, vllm_sched.decode(1024, False),
+                  "req"),
+        Operation(step + "256 async", "sched/decode_async/256", 200, vllm_sched.decode(256, True),
+                  "req"),
+        Operation(step + "1,024 async", "sched/decode_async/1024", 200,
+                  vllm_sched.decode(1024, True), "req"),
+        Operation(prompt + "admitted", "sched/admit/128k", 50, vllm_sched.admit(False), "call"),
+        Operation(prompt + "all hits", "sched/admit_hit/128k", 50, vllm_sched.admit(True), "call"),
+        Operation(prompt + "added", "sched/add/128k", None, vllm_sched.add, "call"),
+        Operation("step of 256, with preemptions", "sched/preempt/256", None, vllm_sched.preempt,
+                  "step"),
+        Operation("abort of one in 10,000 waiting", "sched/abort/10k", None, vllm_sched.abort,
+                  "call"),
+    ]
+
+
 def operations() -> list[Operation]:
-    rows = cache_rows() + [
+    rows = cache_rows() + sched_rows() + [
         Operation("take + give back, 100", "pool/take_give/100", 55, take_give),
         Operation("lookup of a cached prefix", "lookup/prefix/2048", 60, lookup),
     ]

@@ -218,7 +218,7 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
     qr_image_u32(image, &r->num_placeholders, QR_MAX_TOKENS);
     qr_image_u32(image, &r->num_drafts, s->num_spec_tokens);
     qr_image_u32(image, &r->num_features, s->max_features);
-    qr_image_u64(image, &r->last_step, s->step);
+    qr_image_u32(image, &r->last_step, UINT32_MAX);
     qr_image_u64(image, &user, UINTPTR_MAX);
     qr_image_bytes(image, &r->stop_reason, sizeof r->stop_reason);
     if (image->is_reading)

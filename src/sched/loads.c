@@ -137,6 +137,7 @@ int qr_sched_reset_prefix_cache(quire_sched *s, bool reset_running, bool reset_c
         uint32_t index = s->running[--s->num_running];
         qr_sched_preempt(s, index);
         s->requests[index].num_placeholders = 0;
+        s->requests[index].is_plain = false;
         if ((s->quirks & QUIRE_QUIRK(RESET_DROPS_ONE)) != 0)
             s->requests[index].discards_async = true;
         else

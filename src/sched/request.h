@@ -53,7 +53,7 @@ typedef struct qr_request {
     bool is_resumable;
     bool has_eos;
     bool has_more_stops;    /* than EOS and length: see stops */
-    bool has_void_steps;    /* see first_valid_step */
+    bool is_plain;          /* no features, no grammar, not pooling, no step of it made void */
     bool has_prefill_stats; /* not yet told */
     bool has_stop_reason;
     uint32_t generation;
@@ -100,7 +100,7 @@ static inline void qr_request_set_stops(qr_request *r, const qr_stop_rules *stop
 static inline void qr_request_void_steps(qr_request *r, uint64_t step)
 {
     r->first_valid_step = step + 1;
-    r->has_void_steps = true;
+    r->is_plain = false;
 }
 
 static inline bool qr_request_is_finished(const qr_request *r)

@@ -273,6 +273,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     qr_request_set_stops(r, &stops);
     r->extra.mm_features = r->mm_features;
     r->extra.num_mm_features = r->num_features;
+    r->is_plain = !r->use_grammar && !r->is_pooling && r->num_features == 0;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
     if (!qr_text_reserve(&s->text, &r->text, p->num_prompt_tokens))
         return QUIRE_FULL;

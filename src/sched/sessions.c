@@ -56,6 +56,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
         r->extra.mm_features = r->mm_features;
         r->extra.num_mm_features = r->num_features;
         r->has_extra = true;
+        r->is_plain = false;
     }
     for (uint32_t i = 0; i < in->text.num_tokens; i++) {
         quire_token token = qr_text_token(&s->text, &in->text, i);

@@ -83,6 +83,21 @@ static void append_tokens(quire_sched *s, qr_arrival *a)
     }
 }
 
+/* Async: so many placeholders have become tokens; blocks that they fill get their keys. */
+static inline void settle_tokens(quire_sched *s, uint32_t index, uint32_t n, bool was_running)
+{
+    qr_request *r = &s->requests[index];
+    r->num_placeholders -= n < r->num_placeholders ? n : r->num_placeholders;
+    if (!was_running || s->hasher == NULL)
+        return;
+    uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
+    if (!qr_cache_is_quiet(s->cache, r->kv.seq, certain) &&
+        qr_cache_has_uncached(s->cache, r->kv.seq, certain)) {
+        qr_sched_show_hashes(s, index, false);
+        quire_cache_cache_blocks(s->cache, &r->kv, certain);
+    }
+}
+
 static void take_tokens(quire_sched *s, qr_arrival *a)
 {
     qr_request *r = &s->requests[a->index];
@@ -97,15 +112,7 @@ static void take_tokens(quire_sched *s, qr_arrival *a)
     }
     bool was_running = r->status == QUIRE_REQ_RUNNING;
     append_tokens(s, a);
-    r->num_placeholders -=
-        a->num_tokens < r->num_placeholders ? a->num_tokens : r->num_placeholders;
-    if (!was_running || s->hasher == NULL)
-        return;
-    uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
-    if (qr_cache_has_uncached(s->cache, r->kv.seq, certain)) {
-        qr_sched_show_hashes(s, a->index, false);
-        quire_cache_cache_blocks(s->cache, &r->kv, certain);
-    }
+    settle_tokens(s, a->index, a->num_tokens, was_running);
 }
 
 static void check_grammar(quire_sched *s, qr_arrival *a)
@@ -224,6 +231,38 @@ static void compact_running(quire_sched *s)
     s->num_stopped = 0;
 }
 
+/* Plain decoding, the shortest way: one token, and the request goes on. False, and nothing done,
+ * for all else. */
+static inline bool take_plain(quire_sched *s, const qr_batch *batch,
+                              const quire_model_output *output, uint32_t i, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    if (!r->is_plain || r->has_more_stops || r->has_prefill_stats || r->has_stop_reason ||
+        r->status != QUIRE_REQ_RUNNING || batch->num_drafts[i] > 0 ||
+        num_sampled(batch, output, i) != 1)
+        return false;
+    quire_token token = output->sampled[(size_t)i * (output->stride == 0 ? 1 : output->stride)];
+    uint32_t num_tokens = r->kv.num_tokens + 1;
+    if ((r->has_eos && token == r->eos_token_id) || num_tokens >= s->max_model_len ||
+        num_tokens - r->num_prompt_tokens >= r->max_tokens)
+        return false;
+    qr_sched_append(s, index, token);
+    if (s->is_async)
+        settle_tokens(s, index, 1, true);
+    quire_token *tokens = s->output_tokens + (size_t)i * (s->num_spec_tokens + 1);
+    *tokens = token;
+    quire_output *out = &s->outputs[s->result.num_outputs++];
+    out->req = batch->reqs[i];
+    out->user = r->kv.user;
+    out->client_index = r->client_index;
+    out->num_new_tokens = 1;
+    out->new_tokens = tokens;
+    out->finish_reason = QUIRE_FINISH_NONE;
+    out->has_stop_reason = 0;
+    out->has_prefill_stats = 0;
+    return true;
+}
+
 enum { AHEAD = 8 };
 
 /* With many requests running, each waits for memory: ask for the ones to come. */
@@ -246,16 +285,17 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
             continue; /* ended while it was computed */
         if (any_failed && s->scratch[index] != 0)
             continue;
+        if (QR_LIKELY(take_plain(s, batch, output, i, index)))
+            continue;
         qr_arrival a = {.index = index,
                         .place = i,
                         .num_drafts = batch->num_drafts[i],
                         .num_tokens = num_sampled(batch, output, i),
                         .has_pooled = output->has_pooled != NULL && output->has_pooled[i] != 0,
                         .is_stale = batch->num_preemptions[i] != s->requests[index].num_preemptions,
-                        .is_void = s->is_async && batch->step < s->requests[index].first_valid_step,
                         .tokens = s->output_tokens + (size_t)i * (s->num_spec_tokens + 1)};
         const qr_request *r = &s->requests[index];
-        a.is_void = r->has_void_steps && s->is_async && batch->step < r->first_valid_step;
+        a.is_void = !r->is_plain && s->is_async && batch->step < r->first_valid_step;
         for (uint32_t k = 0; k < a.num_tokens; k++)
             a.tokens[k] = output->sampled[(size_t)i * stride + k];
         take_arrival(s, output, &a);

@@ -120,7 +120,6 @@ typedef struct sim_request {
     sim_row rows[SIM_GROUPS]; /* as the worker has them */
     sim_transfer load;
     sim_transfer sending;
-    uint32_t waits; /* steps since something happened to it */
 } sim_request;
 
 /* One request of a step in flight. */
@@ -179,6 +178,8 @@ typedef struct sim {
     bool is_encoded[SIM_IMAGES];
     quire_req queues[2][SIM_SLOTS]; /* waiting and skipped, as they were */
     uint32_t queue_lens[2];
+    quire_req ends[4 * SIM_SLOTS]; /* requests that ended and were not told in a step yet */
+    uint32_t num_ends;
     uint64_t num_added;
     uint64_t junk;
     uint32_t check_every;
@@ -195,7 +196,10 @@ bool sim_add(sim *s);
 /* Something at random that is not a step. */
 void sim_disturb(sim *s);
 void sim_end_sessions(sim *s);
+/* A session goes on with its next input. */
 void sim_take_in_input(sim *s, sim_request *r);
+/* The request has ended: the next step must say so. */
+void sim_note_end(sim *s, sim_request *r);
 
 /* ---- sim_worker.c ---- */
 void sim_tag(sim_request *r, uint32_t first);
@@ -206,6 +210,8 @@ void sim_load(sim *s, sim_request *r, sim_batch *batch);
 /* ---- sim_update.c ---- */
 void sim_update(sim *s);
 void sim_forget(sim *s, sim_request *r);
+/* Outputs of its steps in flight count no more. */
+void sim_void_in_flight(sim *s, sim_request *r);
 
 /* ---- sim_check.c ---- */
 void sim_check_step(sim *s, const quire_step *step);

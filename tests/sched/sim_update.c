@@ -107,7 +107,7 @@ static void check_output(sim *s, const sim_expected *e, const quire_output *out)
         SIM_CHECK(s, out->new_tokens[i] == r->tokens[r->num_told + i], "another token", r->number,
                   i);
     if (e->has_stop_token && e->reason == QUIRE_FINISH_STOP)
-        SIM_CHECK(s, out->has_stop_reason && out->stop_reason == r->tokens[r->num_told + i_last(e)],
+        SIM_CHECK(s, out->stop_reason == r->tokens[r->num_told + e->num_tokens - 1],
                   "another stop token", r->number, 0);
 }
 
@@ -124,8 +124,7 @@ void sim_forget(sim *s, sim_request *r)
     r->is_there = false;
 }
 
-/* Outputs of its steps in flight count no more. */
-static void void_in_flight(sim *s, sim_request *r)
+void sim_void_in_flight(sim *s, sim_request *r)
 {
     for (uint32_t b = 0; b < s->num_batches; b++) {
         sim_batch *batch = &s->batches[(s->first_batch + b) % SIM_BATCHES];
@@ -134,4 +133,104 @@ static void void_in_flight(sim *s, sim_request *r)
                 batch->entries[i].is_void = true;
     }
     r->num_tokens = r->num_told;
+}
+
+static void end_or_go_on(sim *s, sim_request *r, quire_finish_reason reason)
+{
+    bool goes_on = r->is_session && reason != QUIRE_FINISH_ERROR;
+    if (goes_on && r->num_inputs > 0) {
+        sim_take_in_input(s, r);
+    } else if (!goes_on || r->ends_session) {
+        sim_note_end(s, r);
+    } else {
+        sim_void_in_flight(s, r);
+    }
+}
+
+static void compare_outputs(sim *s, const sim_expected *expected, uint32_t n,
+                            const quire_outputs *outputs, const sim_batch *batch)
+{
+    SIM_CHECK(s, outputs->num_outputs >= n, "too few outputs", outputs->num_outputs, n);
+    if (s->has_failed)
+        return;
+    for (uint32_t i = 0; i < n && !s->has_failed; i++) {
+        sim_request *r = expected[i].r;
+        check_output(s, &expected[i], &outputs->outputs[i]);
+        r->num_told += expected[i].num_tokens;
+        if (expected[i].reason != QUIRE_FINISH_NONE && !s->has_failed)
+            end_or_go_on(s, r, expected[i].reason);
+    }
+    for (uint32_t i = n; i < outputs->num_outputs && !s->has_failed; i++) {
+        const quire_output *out = &outputs->outputs[i];
+        sim_request *r = out->user;
+        bool is_failed_load = batch->num_lost > 0 && out->finish_reason == QUIRE_FINISH_ERROR &&
+                              out->num_new_tokens == 0 && r->is_there && !r->has_ended;
+        SIM_CHECK(s, is_failed_load, "an output that nobody expects", r->number,
+                  out->finish_reason);
+        sim_note_end(s, r);
+    }
+}
+
+/* Guesses for the next step, good ones and bad ones. */
+static void propose_drafts(sim *s, const sim_batch *batch)
+{
+    quire_req reqs[SIM_SEQS];
+    quire_token drafts[SIM_SEQS * SIM_SPEC];
+    uint32_t counts[SIM_SEQS];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < batch->num_entries; i++) {
+        const sim_entry *entry = &batch->entries[i];
+        if (entry->num_sampled == 0 || !entry->r->is_there || entry->r->req != entry->req)
+            continue;
+        counts[n] = sim_below(s, s->mix.num_spec + 1);
+        for (uint32_t k = 0; k < SIM_SPEC; k++)
+            drafts[n * SIM_SPEC + k] = (quire_token)sim_below(s, 4);
+        if (counts[n] > 0 && sim_chance(s, 60))
+            drafts[n * SIM_SPEC] = sim_next_token(entry->r, entry->r->num_tokens);
+        reqs[n++] = entry->req;
+    }
+    int err = quire_sched_update_drafts(s->sched, reqs, n, drafts, SIM_SPEC, counts);
+    SIM_CHECK(s, err == QUIRE_OK, "update_drafts", err, n);
+}
+
+static uint32_t fill_result(sim *s, const sim_batch *batch, sim_result *result,
+                            sim_expected *expected)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < batch->num_entries; i++) {
+        const sim_entry *entry = &batch->entries[i];
+        memcpy(result->sampled + i * (SIM_SPEC + 1), entry->sampled, sizeof entry->sampled);
+        result->num_sampled[i] = entry->num_sampled;
+        bool counts = entry->r->is_there && !entry->r->has_ended && entry->r->req == entry->req &&
+                      !entry->is_void && entry->num_sampled > 0;
+        if (counts)
+            expected[n++] = expect_of(s, entry);
+    }
+    result->output.sampled = result->sampled;
+    result->output.stride = SIM_SPEC + 1;
+    result->output.num_sampled = result->num_sampled;
+    return n;
+}
+
+void sim_update(sim *s)
+{
+    static sim_result result;
+    static sim_expected expected[SIM_SEQS];
+    sim_batch batch = s->batches[s->first_batch];
+    result.output = (quire_model_output){0};
+    move_transfers(s, &batch, &result);
+    uint32_t n = fill_result(s, &batch, &result, expected);
+    const quire_outputs *outputs;
+    int err = quire_sched_update(s->sched, batch.step, &result.output, &outputs);
+    SIM_CHECK(s, err == QUIRE_OK, "update", err, 0);
+    if (s->has_failed)
+        return;
+    s->first_batch = (s->first_batch + 1) % SIM_BATCHES;
+    s->num_batches--;
+    compare_outputs(s, expected, n, outputs, &batch);
+    for (uint32_t i = 0; i < SIM_SLOTS && !s->has_failed; i++)
+        if (s->requests[i].is_there && s->requests[i].has_ended)
+            sim_forget(s, &s->requests[i]);
+    if (s->mix.num_spec > 0 && !s->mix.is_async && !s->has_failed)
+        propose_drafts(s, &batch);
 }

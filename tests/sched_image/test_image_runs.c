@@ -1,0 +1,92 @@
+/* sched_image/test_image_runs.c - workloads that are saved and restored at a random step: from there on
+ * the restored scheduler decides as the one that was not interrupted, step by step, to the end.
+ *
+ *      sched_image_runs [NUM_WORKLOADS [FIRST_SEED]]
+ */
+#include "image_world.h"
+
+enum { NUM_ROUNDS = 80 };
+
+static uint32_t num_workloads = 1000;
+static uint64_t first_seed = 1;
+
+typedef struct run_tally {
+    uint64_t num_rounds;
+    uint64_t num_preempted;
+    uint64_t num_drafted;
+    uint64_t num_in_flight; /* steps, when the image was made */
+    uint64_t image_bytes;
+    uint32_t with_preemption;
+} run_tally;
+
+/* A second image of the same state has the same bytes, whichever scheduler it is made from. */
+static void check_same_image(world *w, const unsigned char *image, size_t bytes)
+{
+    size_t again_bytes;
+    unsigned char *again = world_save(w, 1, &again_bytes);
+    assert_int_equal(again_bytes, bytes);
+    assert_memory_equal(again, image, bytes);
+    free(again);
+}
+
+static void run_one(uint64_t seed, run_tally *tally)
+{
+    static world w;
+    world_open(&w, seed);
+    uint64_t random = seed * 77;
+    uint32_t save_at = unit_random_below(&random, NUM_ROUNDS);
+    unsigned char *image = NULL;
+    size_t bytes = 0;
+    for (uint32_t round = 0; round < NUM_ROUNDS; round++) {
+        if (round == save_at) {
+            image = world_save(&w, 0, &bytes);
+            int err = world_restore(&w, image, bytes);
+            if (err != QUIRE_OK)
+                fail_msg("seed %llu, round %u: restore says %s", (unsigned long long)seed, round,
+                         quire_status_name(err));
+            check_same_image(&w, image, bytes);
+            tally->num_in_flight += w.num_batches;
+        }
+        if (!world_round(&w))
+            fail_msg("seed %llu: saved at round %u, differs in round %u", (unsigned long long)seed,
+                     save_at, round);
+    }
+    for (uint32_t side = 0; side < 2; side++)
+        assert_int_equal(quire_sched_check(w.sides[side].sched), QUIRE_OK);
+    tally->num_rounds += NUM_ROUNDS - save_at;
+    tally->num_preempted += w.num_preempted;
+    tally->with_preemption += w.num_preempted > 0;
+    tally->num_drafted += w.num_drafted;
+    tally->image_bytes += bytes;
+    world_close(&w);
+    free(image);
+}
+
+static void restored_runs_decide_the_same(void **state)
+{
+    (void)state;
+    run_tally tally = {0};
+    for (uint32_t i = 0; i < num_workloads; i++)
+        run_one(first_seed + i, &tally);
+    printf("%u workloads, %llu rounds compared, %llu preemptions (in %u workloads), %llu drafts, "
+           "%llu steps in flight when saved, %llu bytes an image\n",
+           num_workloads, (unsigned long long)tally.num_rounds,
+           (unsigned long long)tally.num_preempted, tally.with_preemption,
+           (unsigned long long)tally.num_drafted, (unsigned long long)tally.num_in_flight,
+           (unsigned long long)(tally.image_bytes / num_workloads));
+    if (num_workloads >= 100) {
+        assert_true(tally.num_preempted > num_workloads);
+        assert_true(tally.num_drafted > num_workloads);
+        assert_true(tally.num_in_flight > num_workloads / 4);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(restored_runs_decide_the_same)};
+    if (argc > 1)
+        num_workloads = (uint32_t)strtoul(argv[1], NULL, 10);
+    if (argc > 2)
+        first_seed = strtoull(argv[2], NULL, 10);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
