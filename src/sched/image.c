@@ -271,6 +271,7 @@ static void image_numbers(qr_image *image, quire_sched *s)
         s->pause = (quire_pause)pause;
     qr_image_u64(image, &s->step, UINT64_MAX - 1);
     qr_image_u64(image, &s->first_valid_step, UINT64_MAX);
+    qr_image_u32(image, &s->num_waiting_for_streaming, UINT32_MAX);
     qr_image_prefix_stats(image, &s->connector_stats);
     for (uint32_t i = 0; i < s->max_requests; i++)
         qr_image_u32(image, &s->requests[i].generation, UINT32_MAX);
@@ -328,13 +329,6 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
     return QUIRE_OK;
 }
 
-static void count_waiting_for_streaming(quire_sched *s)
-{
-    for (uint32_t i = 0; i < s->max_requests; i++)
-        s->num_waiting_for_streaming +=
-            s->requests[i].is_in_use && s->requests[i].status == QUIRE_REQ_WAITING_FOR_STREAMING;
-}
-
 int qr_sched_load(quire_sched *s, const void *memory, size_t bytes)
 {
     qr_image_head head;
@@ -349,6 +343,5 @@ int qr_sched_load(quire_sched *s, const void *memory, size_t bytes)
     qr_image_require(&image, image.used == image.size);
     if (image.is_bad)
         return QUIRE_E_CORRUPT;
-    count_waiting_for_streaming(s);
     return qr_sched_is_valid(s) ? QUIRE_OK : QUIRE_E_CORRUPT;
 }

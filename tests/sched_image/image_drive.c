@@ -153,7 +153,7 @@ typedef struct world_request {
 } world_request;
 
 static const uint8_t SOME_FLAGS[8] = {1, 0, 1, 1, 0, 1, 0, 1};
-static const char *const PICTURES[] = {"cat", "dog", "horse", "elephant", "", "ant", "bee"};
+static const char *const PICTURES[] = {"cat", "dog", "horse", "elephant", "ant", "bee"};
 
 static void draw_features(world *w, world_request *r)
 {
