@@ -1,10 +1,8 @@
 /* engine.c - a whole engine in one loop: schedule, compute, update, until nobody is left.
  *
- * Five chats that begin with the same 8 tokens arrive one after the other. The pool is too small for
- * all of them: some are preempted, and find what is left of their blocks when they come back. Each
- * line is a step: who computes how many tokens (+ first time, * back after preemption), how many run
- * and wait, the pool (N null, A active, C cached: free, but it can be found, E empty), and who was
- * preempted or ended.
+ * Five chats that begin with the same 8 tokens arrive in a pool that is too small for all of them.
+ * Each line is a step: who computes how many tokens (+ first time, * back after preemption), who runs
+ * and waits, and the pool: N null, A active, C cached (free, but it can be found), E empty.
  */
 #include <quire.h>
 
@@ -15,12 +13,10 @@
 #define NUM_BLOCKS  20
 #define NUM_CHATS   5
 #define MAX_RUNNING 4
-#define MAX_PROMPT  24
 
 typedef struct chat {
     char name[2];
-    uint64_t arrives; /* before this step */
-    uint32_t prompt_tokens, max_tokens;
+    uint32_t arrives, prompt_tokens, max_tokens;
     uint32_t num_new, num_hit, num_preempted; /* what became of it */
 } chat;
 
@@ -32,43 +28,18 @@ static void must(int status, const char *what)
     }
 }
 
-static quire_sched *make_sched(quire_hasher **hasher)
-{
-    quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL, .block_size = BLOCK_SIZE}};
-    group.spec.num_kv_heads = 8;
-    group.spec.head_size = 64;
-    group.spec.dtype = QUIRE_DTYPE_BFLOAT16;
-    quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT; /* sha256 */
-    hashing.block_size = BLOCK_SIZE;
-    hashing.seed = (quire_bytes){"engine", 6}; /* the same hashes in every run */
-    must(quire_hasher_create(&hashing, NULL, hasher), "hasher");
-    quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = NUM_BLOCKS;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 64;
-    config.hasher = *hasher;
-    config.max_num_seqs = MAX_RUNNING;
-    config.max_num_batched_tokens = 16; /* of one step */
-    quire_sched *sched = NULL;
-    must(quire_sched_create(&config, NULL, &sched), "scheduler");
-    return sched;
-}
-
 static void arrive(quire_sched *sched, chat *c)
 {
-    quire_token prompt[MAX_PROMPT];
-    for (quire_token i = 0; i < MAX_PROMPT; i++)
+    quire_token prompt[24];
+    for (quire_token i = 0; i < 24; i++)
         prompt[i] = i < 8 ? i : c->name[0] * 100 + i; /* all begin alike */
-    quire_request_params params = {.id = {c->name, 1}, .prompt = prompt, .user = c};
+    quire_request_params params = {.id = {c->name, 1}, .max_tokens = c->max_tokens, .user = c};
+    params.prompt = prompt;
     params.num_prompt_tokens = c->prompt_tokens;
-    params.max_tokens = c->max_tokens;
-    quire_req req;
-    must(quire_sched_add(sched, &params, &req), "add");
+    must(quire_sched_add(sched, &params, &(quire_req){0}), "add");
 }
 
-/* Where a model would run: num_tokens tokens of each request, from num_computed_tokens on, with
- * their keys and values in its blocks. This one only says how far it has come. */
+/* Where a model would run. This one only says how far each request has come. */
 static void compute(const quire_step *step, quire_token *sampled)
 {
     for (uint32_t i = 0; i < step->num_reqs; i++)
@@ -79,10 +50,11 @@ static void print_step(quire_sched *sched, const quire_step *step)
 {
     char pool[NUM_BLOCKS + 1];
     must(quire_pool_draw(quire_cache_pool(quire_sched_cache(sched)), 0, NUM_BLOCKS, pool), "draw");
+    const char marks[] = {' ', '+', '*'}; /* of each quire_step_kind */
     printf("%3d ", (int)step->step);
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         const chat *c = quire_sched_user(sched, step->reqs[i]);
-        printf("  %s%c%-2u", c->name, " +*"[step->kinds[i]], step -> num_tokens[i]);
+        printf("  %s%c%-2u", c->name, marks[step->kinds[i]], step->num_tokens[i]);
     }
     printf("%*s   running %u  waiting %u   %s", (int)(MAX_RUNNING - step->num_reqs) * 6, "",
            quire_sched_num_running(sched), quire_sched_num_waiting(sched), pool);
@@ -93,45 +65,55 @@ static void print_step(quire_sched *sched, const quire_step *step)
     }
 }
 
-static void take_outputs(const quire_outputs *outputs)
-{
-    for (const quire_output *o = outputs->outputs; o < outputs->outputs + outputs->num_outputs;
-         o++) {
-        chat *c = o->user;
-        c->num_new += o->num_new_tokens;
-        c->num_hit += o->num_local_cached; /* told once, with the first token */
-        if (o->finish_reason != QUIRE_FINISH_NONE)
-            printf("  %s ends", c->name);
-    }
-    printf("\n");
-}
-
 int main(void)
 {
-    chat chats[NUM_CHATS] = {{"A", 1, 18, 20, 0, 0, 0},
-                             {"B", 1, 14, 16, 0, 0, 0},
-                             {"C", 3, 20, 14, 0, 0, 0},
-                             {"D", 5, 11, 9, 0, 0, 0},
-                             {"E", 6, 16, 8, 0, 0, 0}};
-    quire_hasher *hasher = NULL;
-    quire_sched *sched = make_sched(&hasher);
+    quire_layer_spec layer = {.kind = QUIRE_LAYER_FULL, .num_kv_heads = 8, .head_size = 64};
+    layer.block_size = BLOCK_SIZE;
+    layer.dtype = QUIRE_DTYPE_BFLOAT16;
+    const quire_group_config group = {.spec = layer};
+    quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT; /* sha256 */
+    hashing.block_size = BLOCK_SIZE;
+    hashing.seed = (quire_bytes){"engine", 6}; /* the same hashes in every run */
+    quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    must(quire_hasher_create(&hashing, NULL, &config.hasher), "hasher");
+    config.cache.num_blocks = NUM_BLOCKS;
+    config.cache.groups = &group;
+    config.cache.num_groups = 1;
+    config.cache.max_model_len = 64;
+    config.max_num_seqs = MAX_RUNNING;
+    config.max_num_batched_tokens = 16; /* of one step */
+    quire_sched *sched = NULL;
+    must(quire_sched_create(&config, NULL, &sched), "scheduler");
+    chat chats[NUM_CHATS] = {{.name = "A", 1, 18, 20},
+                             {.name = "B", 1, 14, 16},
+                             {.name = "C", 3, 20, 14},
+                             {.name = "D", 5, 11, 9},
+                             {.name = "E", 6, 16, 8}};
     uint32_t arrived = 0;
-    for (uint64_t n = 1; arrived < NUM_CHATS || quire_sched_num_unfinished(sched) > 0; n++) {
+    for (uint32_t n = 1; arrived < NUM_CHATS || quire_sched_num_unfinished(sched) > 0; n++) {
         while (arrived < NUM_CHATS && chats[arrived].arrives <= n)
             arrive(sched, &chats[arrived++]);
         const quire_step *step;
-        const quire_outputs *outputs;
+        const quire_outputs *out;
         quire_token sampled[MAX_RUNNING];
         must(quire_sched_schedule(sched, &step), "schedule");
         compute(step, sampled);
         print_step(sched, step);
-        quire_model_output output = {.sampled = sampled};
-        must(quire_sched_update(sched, step->step, &output, &outputs), "update");
-        take_outputs(outputs);
+        must(quire_sched_update(sched, n, &(quire_model_output){.sampled = sampled}, &out),
+             "update");
+        for (const quire_output *o = out->outputs; o < out->outputs + out->num_outputs; o++) {
+            chat *c = o->user;
+            c->num_new += o->num_new_tokens;
+            if (o->has_prefill_stats) /* with its first token */
+                c->num_hit = o->num_local_cached;
+            if (o->finish_reason != QUIRE_FINISH_NONE)
+                printf("  %s ends", c->name);
+        }
+        printf("\n");
     }
     for (const chat *c = chats; c < chats + NUM_CHATS; c++)
         printf("%s: prompt %u, of which %u cached; %u new tokens; preempted %u times\n", c->name,
                c->prompt_tokens, c->num_hit, c->num_new, c->num_preempted);
     quire_sched_destroy(sched);
-    quire_hasher_destroy(hasher);
+    quire_hasher_destroy(config.hasher);
 }

@@ -234,6 +234,7 @@ static void image_batch(qr_image *image, quire_sched *s, qr_batch *batch)
     qr_image_bytes(image, batch->reqs, batch->num_reqs * sizeof *batch->reqs);
     qr_image_u32s(image, batch->num_tokens, batch->num_reqs, QR_MAX_TOKENS);
     qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->num_spec_tokens);
+    qr_image_u32s(image, batch->num_preemptions, batch->num_reqs, UINT32_MAX);
     for (uint32_t i = 0; i < batch->num_reqs && !image->is_bad; i++)
         qr_image_u8(image, &batch->is_past_prompt[i], 1);
 }
@@ -259,6 +260,36 @@ static void image_finished(qr_image *image, quire_sched *s)
         unfinished += s->requests[i].is_in_use && !qr_request_is_finished(&s->requests[i]);
     qr_image_require(image, unfinished <= s->max_finished - s->num_finished &&
                                 unfinished <= s->max_finished - s->num_client_finished);
+}
+
+/* Outputs of requests that ended in schedule. */
+static void image_outgrown(qr_image *image, quire_sched *s)
+{
+    qr_image_u32(image, &s->num_outgrown, s->max_num_seqs);
+    for (uint32_t i = 0; i < s->num_outgrown && !image->is_bad; i++) {
+        quire_output *out = &s->outgrown[i];
+        if (image->is_reading)
+            *out = (quire_output){.finish_reason = QUIRE_FINISH_LENGTH};
+        uint64_t user = (uint64_t)(uintptr_t)out->user;
+        qr_image_u64(image, &out->req, UINT64_MAX);
+        qr_image_u64(image, &user, UINTPTR_MAX);
+        qr_image_u32(image, &out->client_index, UINT32_MAX);
+        if (image->is_reading)
+            out->user = (void *)(uintptr_t)user;
+    }
+}
+
+/* What was dropped before its reuse is told, and decides nothing: a scheduler that remembers more
+ * or less of it begins anew. */
+static void image_ghosts(qr_image *image, qr_observer *observer)
+{
+    uint32_t count = observer->num_ghosts;
+    qr_image_u32(image, &count, UINT32_MAX);
+    size_t bytes = count * sizeof *observer->ghosts;
+    if (!image->is_reading || count == observer->num_ghosts)
+        qr_image_bytes(image, observer->ghosts, bytes);
+    else
+        qr_image_view(image, bytes);
 }
 
 /* ---- the whole ------------------------------------------------------------- */
@@ -290,6 +321,8 @@ static void image_sched(qr_image *image, quire_sched *s)
     image_waiting(image, s, &s->skipped);
     image_batches(image, s);
     image_finished(image, s);
+    image_outgrown(image, s);
+    image_ghosts(image, &s->observer);
     qr_image_cache_end(image, s->cache);
 }
 

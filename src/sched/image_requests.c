@@ -199,10 +199,17 @@ static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
 
 static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r)
 {
-    bool *const flags[] = {&r->is_prefill_chunk,     &r->discards_async,     &r->use_grammar,
-                           &r->is_pooling,           &r->is_resumable,       &r->has_prefill_stats,
-                           &r->has_finished_recving, &r->has_failed_recving, &r->has_stop_reason,
-                           &r->ends_session};
+    bool *const flags[] = {&r->is_prefill_chunk,
+                           &r->discards_async,
+                           &r->use_grammar,
+                           &r->is_pooling,
+                           &r->is_resumable,
+                           &r->has_prefill_stats,
+                           &r->has_finished_recving,
+                           &r->has_failed_recving,
+                           &r->has_stop_reason,
+                           &r->ends_session,
+                           &r->is_plain};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};
@@ -219,6 +226,7 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
     qr_image_u32(image, &r->num_drafts, s->num_spec_tokens);
     qr_image_u32(image, &r->num_features, s->max_features);
     qr_image_u32(image, &r->last_step, UINT32_MAX);
+    qr_image_u64(image, &r->first_valid_step, UINT64_MAX);
     qr_image_u64(image, &user, UINTPTR_MAX);
     qr_image_bytes(image, &r->stop_reason, sizeof r->stop_reason);
     if (image->is_reading)
@@ -271,6 +279,10 @@ void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
     image_hashes(image, s, r);
     qr_image_bytes(image, qr_sched_drafts_of(s, index), r->num_drafts * sizeof *s->drafts);
     image_stops(image, s, index, &r->stops);
+    if (image->is_reading) {
+        qr_stop_rules stops = r->stops;
+        qr_request_set_stops(r, &stops);
+    }
     image_extra(image, s, index);
     image_inputs(image, s, index);
     qr_image_seq(image, s->cache, &r->kv.seq);

@@ -1,6 +1,6 @@
 /* sched/test_sched_sim.c - many seeds of sched/sim.h.
  *
- *      program [--seeds N] [--steps M] [--first SEED]
+ *      program [--seeds N] [--steps M] [--first SEED] [--check EVERY]
  *
  * Every seed is its own world; a failure prints the seed, `--first SEED --seeds 1` repeats it.
  */
@@ -62,6 +62,7 @@ int main(int argc, char **argv)
     uint64_t first = 1;
     uint64_t seeds = SEEDS;
     uint64_t steps = STEPS;
+    uint64_t check_every = CHECK_EVERY; /* steps between two walks */
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--seeds") == 0)
             seeds = strtoull(argv[i + 1], NULL, 10);
@@ -69,13 +70,15 @@ int main(int argc, char **argv)
             steps = strtoull(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--first") == 0)
             first = strtoull(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--check") == 0)
+            check_every = strtoull(argv[i + 1], NULL, 10);
     }
     sim_tally all = {0};
     uint64_t failed = 0;
     clock_t start = clock();
     for (uint64_t seed = first; seed < first + seeds; seed++) {
         sim_tally one;
-        failed += !sim_run(seed, (uint32_t)steps, CHECK_EVERY, &one);
+        failed += !sim_run(seed, (uint32_t)steps, (uint32_t)check_every, &one);
         add_tally(&all, &one);
     }
     print_tally(&all);

@@ -86,9 +86,11 @@ static void see_outputs(world_side *side, const quire_outputs *o)
         see(side, (uint64_t)(uintptr_t)out->user);
         see_tokens(side, out->new_tokens, out->num_new_tokens);
         see(side, (uint64_t)out->finish_reason << 32 | out->client_index);
-        see(side, (uint64_t)out->has_stop_reason << 32 | (uint32_t)out->stop_reason);
-        see(side, (uint64_t)out->has_prefill_stats << 32 | out->num_local_cached);
-        see(side, (uint64_t)out->num_external_cached << 32 | out->num_prompt_tokens);
+        see(side, out->has_stop_reason ? (uint32_t)out->stop_reason : UINT64_MAX);
+        if (!out->has_prefill_stats)
+            continue;
+        see(side, (uint64_t)out->num_local_cached << 32 | out->num_external_cached);
+        see(side, out->num_prompt_tokens);
     }
     see_reqs(side, o->finished, o->num_finished);
     see_u32s(side, o->finished_clients, o->num_finished);
@@ -337,7 +339,7 @@ static void draw_transfers(world *w, world_output *o)
         if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS || qr_request_is_finished(r))
             o->ended[o->output.num_finished_recving++] = w->known[i];
         quire_block_span span = {0};
-        if (r->kv.seq != 0 && draw(w, 4) == 0 && !qr_request_is_finished(r) &&
+        if (r->kv.seq != 0 && draw(w, 4) == 0 && !qr_request_is_finished(r) && !r->is_resumable &&
             quire_sched_get_blocks(s, w->known[i], &span) == QUIRE_OK && span.count > 0)
             o->invalid[o->output.num_invalid_blocks++ % COUNT(o->invalid)] =
                 span.ids[draw(w, span.count)];
@@ -422,7 +424,11 @@ bool world_round(world *w)
         schedule(w);
     if (w->num_batches > 0 && (w->num_batches == w->config.max_batches || draw(w, 2) == 0))
         finish_step(w);
-    for (uint32_t i = 0; i < w->num_sides; i++)
+    for (uint32_t i = 0; i < w->num_sides; i++) {
         see_state(&w->sides[i]);
+        if (quire_sched_check(w->sides[i].sched) != QUIRE_OK)
+            fail_msg("seed %llu, round %llu: side %u is not valid", (unsigned long long)w->seed,
+                     (unsigned long long)w->now, i);
+    }
     return w->num_sides == 1 || w->sides[0].digest == w->sides[1].digest;
 }
