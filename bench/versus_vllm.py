@@ -9,8 +9,8 @@ vLLM's side calls vLLM's own classes; Quire's side is `quire_bench --machine`. R
 of vLLM, one of Quire, and again), so that whatever else the machine does meets both. Python's
 garbage collector stays on, with the start-up heap frozen: that is how vLLM's engine core runs. Both
 sides hash the same tokens, and the last digest of each must be the same; both give the same
-requests their blocks, and the block ids must be the same. Prefix caching is on, events and stats
-are off.
+requests their blocks, and the block ids must be the same. Prefix caching is on, events are off;
+stats are off in the cache rows and on in the scheduler rows, as in a server.
 
 The exit status is 0 whatever the figures say: a benchmark is not a test. It is 1 when the two sides
 did not do the same work, and 2 when something that is needed is missing.
@@ -379,7 +379,7 @@ def main() -> int:
         return 2
     about = {"vllm": vllm.__version__, "python": platform.python_version(), "core": core,
              "rounds": args.rounds, "gc": "on, start-up heap frozen",
-             "cache": "prefix caching on, events off, stats off",
+             "cache": "prefix caching on, events off, stats of the scheduler on",
              "quire": quire_header(args.bench)}
     measure(rows, args.bench, args.rounds)
     print(f"vLLM {about['vllm']}, CPython {about['python']}, gc {about['gc']}; core {core}; "

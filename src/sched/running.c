@@ -219,17 +219,12 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     return true;
 }
 
-enum { FETCH_AHEAD = 8 };
-
 void qr_sched_run_running(quire_sched *s)
 {
     uint32_t cursor = 0;
     while (cursor < s->num_running && s->builder.budget > 0) {
-        if (cursor + FETCH_AHEAD < s->num_running) {
-            const void *next = &s->requests[s->running[cursor + FETCH_AHEAD]];
-            qr_prefetch_write(next);
-            qr_prefetch_write((const unsigned char *)next + 64);
-        }
+        if (cursor + QR_FETCH_AHEAD < s->num_running)
+            qr_sched_fetch(s, s->running[cursor + QR_FETCH_AHEAD]);
         if (!run_one(s, &cursor))
             break;
     }

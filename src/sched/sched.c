@@ -25,6 +25,12 @@ static uint32_t align_block_size(const quire_cache_config *c)
     return 0;
 }
 
+static uint32_t max_features_of(const quire_sched_config *c)
+{
+    size_t each = sizeof(qr_feature) + sizeof(quire_mm_feature);
+    return c->max_request_bytes / (uint32_t)each;
+}
+
 static void fill_sched_defaults(quire_sched_config *c)
 {
     default_u32(&c->max_num_seqs, 128);
@@ -72,6 +78,7 @@ static bool sched_numbers_ok(const quire_sched_config *c)
               c->max_ghosts <= (1u << 28) && c->max_encoder_items <= (1u << 20) &&
               c->encoder_cache_size <= most && c->encoder_compute_budget <= most &&
               c->max_text_tokens <= UINT64_C(1) << 40;
+    ok = ok && (uint64_t)max_features_of(c) * c->max_num_seqs <= INT32_MAX;
     bool known = (c->policy == QUIRE_POLICY_FCFS || c->policy == QUIRE_POLICY_PRIORITY) &&
                  (c->profile == QUIRE_PROFILE_DEFAULT || c->profile == QUIRE_PROFILE_VLLM_0_20) &&
                  qr_quirks_known(c->quirks_on) && qr_quirks_known(c->quirks_off);
@@ -121,7 +128,7 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
                           uint32_t max_features)
 {
     uint32_t n = c->max_num_seqs;
-    uint32_t num_inputs = max_features * n;
+    size_t num_inputs = (size_t)max_features * n;
     TAKE(b->kinds, n);
     TAKE(b->was_in_last_step, n);
     TAKE(b->num_computed, n);
@@ -181,12 +188,6 @@ static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config
         s->chain = qr_arena_take(arena, 1, qr_chain_bytes(c->hasher));
 }
 
-static uint32_t max_features_of(const quire_sched_config *c)
-{
-    size_t each = sizeof(qr_feature) + sizeof(quire_mm_feature);
-    return c->max_request_bytes / (uint32_t)each;
-}
-
 quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
 {
     quire_sched *made = qr_arena_take(arena, 1, sizeof *made);
@@ -206,7 +207,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
         if (made != NULL)
             s->batches[i] = batch;
     }
-    TAKE(s->outputs, 2 * (size_t)c->max_num_seqs + c->max_requests);
+    TAKE(s->outputs, (size_t)c->max_num_seqs + c->max_batches + c->max_requests);
     TAKE(s->output_tokens, (size_t)c->max_num_seqs * (c->num_spec_tokens + 1));
     TAKE(s->accepted_per_pos, c->num_spec_tokens);
     TAKE(s->lost_blocks, c->cache.num_blocks);
@@ -221,7 +222,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     encoder.frees_again = (quirks & QUIRE_QUIRK(ENCODER_FREES_AGAIN)) != 0;
     encoder.sizes_by_user = encoder.frees_again;
     qr_encoder_carve(&s->encoder, arena, &encoder);
-    TAKE(s->outgrown, c->max_num_seqs);
+    TAKE(s->outgrown, c->max_batches); /* at most one in a step */
     qr_observer_carve(&s->observer, arena, c->max_ghosts);
     s->cache = qr_cache_carve(arena, &c->cache);
     if (made != NULL)

@@ -193,6 +193,16 @@ static inline uint32_t qr_sched_index_of(const quire_sched *sched, quire_req req
     return QR_LIKELY(ok) ? index : QR_NIL;
 }
 
+enum { QR_FETCH_AHEAD = 8 };
+
+/* With many requests running each waits for memory: asks for one that is to come. */
+static inline void qr_sched_fetch(const quire_sched *sched, uint32_t index)
+{
+    const unsigned char *r = (const unsigned char *)&sched->requests[index];
+    qr_prefetch_write(r);
+    qr_prefetch_write(r + 64);
+}
+
 static inline quire_token *qr_sched_drafts_of(const quire_sched *sched, uint32_t index)
 {
     return sched->drafts + (size_t)index * sched->num_spec_tokens;

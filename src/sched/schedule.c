@@ -47,8 +47,11 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     qr_batch *batch = &s->batches[(s->first_batch + s->num_batches++) % s->max_batches];
     batch->step = s->step;
     batch->num_reqs = out->num_reqs;
-    for (uint32_t i = 0; i < out->num_reqs; i++)
+    for (uint32_t i = 0; i < out->num_reqs; i++) {
+        if (i + QR_FETCH_AHEAD < out->num_reqs)
+            qr_sched_fetch(s, quire_req_index(out->reqs[i + QR_FETCH_AHEAD]));
         advance_request(s, batch, i);
+    }
     qr_step_tell(s);
     *step = out;
     qr_assert_expensive(qr_sched_is_valid(s));

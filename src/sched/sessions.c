@@ -23,14 +23,19 @@ void qr_sched_drop_inputs(quire_sched *s, uint32_t index)
     }
 }
 
+static uint32_t kept_tokens(const qr_request *r)
+{
+    return r->kv.num_computed_tokens < r->kv.num_tokens ? r->kv.num_computed_tokens
+                                                        : r->kv.num_tokens;
+}
+
 /* The session goes on with an input: what it has computed becomes its prompt, the last sampled
  * token is dropped, and the input follows. */
 static void start_input(quire_sched *s, uint32_t index, uint32_t input)
 {
     qr_request *r = &s->requests[index];
     qr_session_input *in = &s->inputs[input];
-    uint32_t kept = r->kv.num_computed_tokens;
-    kept = kept < r->kv.num_tokens ? kept : r->kv.num_tokens;
+    uint32_t kept = kept_tokens(r);
     qr_text_cut(&s->text, &r->text, kept);
     if ((s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
         r->kv.num_computed_tokens = kept;
@@ -58,10 +63,12 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
         r->has_extra = true;
         r->is_plain = false;
     }
-    for (uint32_t i = 0; i < in->text.num_tokens; i++) {
-        quire_token token = qr_text_token(&s->text, &in->text, i);
-        qr_text_append_one(&s->text, &r->text, token);
-    }
+    uint32_t n = in->text.num_tokens;
+    qr_text_copy(&s->text, &in->text, 0, n, s->token_scratch);
+    qr_text_release(&s->text, &in->text); /* then there are pages for both: fewer, together */
+    bool has_room = qr_text_reserve(&s->text, &r->text, kept + n);
+    qr_assert(has_room);
+    qr_text_append(&s->text, &r->text, s->token_scratch, n);
     r->kv.num_tokens = r->text.num_tokens;
     r->num_prompt_tokens = r->text.num_tokens;
     qr_sched_hash_new_blocks(s, index);
@@ -73,12 +80,19 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     free_input(s, input);
 }
 
+static bool input_fits(const quire_sched *s, const qr_request *r, uint32_t input)
+{
+    return (uint64_t)kept_tokens(r) + s->inputs[input].text.num_tokens < s->max_model_len;
+}
+
 bool qr_sched_session_ends(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
     if (!r->is_resumable)
         return true;
     uint32_t input = r->first_input;
+    if (input != QR_NIL && !input_fits(s, r, input)) /* what was generated left no place for it */
+        return true;
     if (input != QR_NIL) {
         r->first_input = s->inputs[input].next;
         if (r->first_input == QR_NIL)

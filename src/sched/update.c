@@ -263,14 +263,10 @@ static inline bool take_plain(quire_sched *s, const qr_batch *batch,
     return true;
 }
 
-enum { AHEAD = 8 };
-
-/* With many requests running, each waits for memory: ask for the ones to come. */
-static inline void fetch_request(const quire_sched *s, uint32_t index)
+/* Where the next token goes; the request itself was fetched before. */
+static inline void fetch_tail(const quire_sched *s, uint32_t index)
 {
-    const unsigned char *r = (const unsigned char *)&s->requests[index];
-    qr_prefetch_write(r);
-    qr_prefetch_write(r + 64);
+    qr_prefetch_write(s->requests[index].text.tail);
 }
 
 static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_output *output,
@@ -278,8 +274,10 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
 {
     uint32_t stride = output->stride == 0 ? 1 : output->stride;
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
-        if (i + AHEAD < batch->num_reqs)
-            fetch_request(s, quire_req_index(batch->reqs[i + AHEAD]));
+        if (i + 2 * QR_FETCH_AHEAD < batch->num_reqs)
+            qr_sched_fetch(s, quire_req_index(batch->reqs[i + 2 * QR_FETCH_AHEAD]));
+        if (i + QR_FETCH_AHEAD < batch->num_reqs)
+            fetch_tail(s, quire_req_index(batch->reqs[i + QR_FETCH_AHEAD]));
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         if (index == QR_NIL || qr_request_is_finished(&s->requests[index]))
             continue; /* ended while it was computed */

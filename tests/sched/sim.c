@@ -2,11 +2,23 @@
 
 enum { MOST_LAST_STEPS = 20000 };
 
+static void print_mix(const sim_mix *m)
+{
+    printf("    %s, %u in flight, %u drafts, %u groups, block %u, %u blocks, %u tokens%s%s%s%s%s%s%s\n",
+           m->is_async ? "async" : "sync", m->batches, m->num_spec, m->num_groups, m->block_size,
+           m->num_blocks, m->len, m->loads_sync ? ", loads" : "",
+           m->loads_async ? ", async loads" : "", m->loads_fail ? " that fail" : "",
+           m->sends ? ", sends" : "", m->has_grammar ? ", grammar" : "",
+           m->has_images ? ", images" : "", m->has_sessions ? ", sessions" : "");
+}
+
 void sim_fail(sim *s, const char *what, uint64_t a, uint64_t b)
 {
-    if (!s->has_failed)
-        printf("seed %llu, step %llu: %s (%lld, %lld)\n", (unsigned long long)s->seed,
-               (unsigned long long)s->tally.steps, what, (long long)a, (long long)b);
+    if (s->has_failed)
+        return;
+    printf("seed %llu, step %llu: %s (%lld, %lld)\n", (unsigned long long)s->seed,
+           (unsigned long long)s->tally.steps, what, (long long)a, (long long)b);
+    print_mix(&s->mix);
     s->has_failed = true;
 }
 

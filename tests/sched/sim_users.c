@@ -34,15 +34,17 @@ static void draw_images(sim *s, sim_request *r, quire_mm_input *inputs)
 static void draw_request(sim *s, sim_request *r)
 {
     *r = (sim_request){.number = ++s->num_added};
-    r->num_prompt = draw_text(s, r->tokens, s->mix.len - 1);
+    r->is_session = s->mix.has_sessions && sim_chance(s, 40);
+    r->num_prompt = draw_text(s, r->tokens, r->is_session ? s->mix.len / 4 : s->mix.len - 1);
     r->num_told = r->num_prompt;
     r->num_tokens = r->num_prompt;
-    r->is_session = s->mix.has_sessions && sim_chance(s, 40);
     r->is_grammar = s->mix.has_grammar && sim_chance(s, 40);
     r->salt = sim_chance(s, 20) ? sim_between(s, 1, 2) : 0;
     r->lora = s->mix.max_loras > 0 && sim_chance(s, 60) ? sim_between(s, 1, 3) : 0;
     uint32_t room = s->mix.len - r->num_prompt;
     r->max_tokens = sim_chance(s, 20) ? room : sim_between(s, 1, room);
+    if (r->is_session)
+        r->max_tokens = 1 + r->max_tokens % 6;
     r->min_tokens = sim_chance(s, 20) ? sim_between(s, 0, r->max_tokens) : 0;
     r->has_eos = sim_chance(s, 70);
     r->num_stops = sim_below(s, SIM_STOPS + 1);
@@ -150,9 +152,10 @@ static void end_session(sim *s, sim_request *r)
 
 static void continue_session(sim *s, sim_request *r)
 {
+    uint32_t most = r->num_told + (r->num_inputs + 2) * (r->max_tokens + s->mix.len / 8);
     if (r->num_inputs == SIM_INPUTS || r->ends_session)
         return;
-    if (sim_chance(s, 20)) {
+    if (most >= s->mix.len || sim_chance(s, 20)) {
         end_session(s, r);
         return;
     }
@@ -161,7 +164,7 @@ static void continue_session(sim *s, sim_request *r)
     quire_request_params p = params_of(s, r, id);
     bool waits = waits_for_input(s, r);
     p.prompt = input;
-    p.num_prompt_tokens = draw_text(s, input, s->mix.len / 4);
+    p.num_prompt_tokens = draw_text(s, input, s->mix.len / 8);
     int err = quire_sched_continue(s->sched, r->req, &p);
     SIM_CHECK(s, err == QUIRE_OK || err == QUIRE_E_RANGE || err == QUIRE_FULL, "continue", err, 0);
     if (err != QUIRE_OK)

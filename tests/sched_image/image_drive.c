@@ -218,7 +218,7 @@ static void draw_request(world *w, world_request *r)
         p->cache_salt = (quire_bytes){"salt", 1 + draw(w, 4)};
     p->use_grammar = draw(w, 6) == 0;
     p->is_pooling = draw(w, 12) == 0;
-    p->is_resumable = draw(w, 4) == 0 && !p->is_pooling;
+    p->is_resumable = draw(w, 4) == 0 && !p->is_pooling && !w->has_loads;
     p->skip_reading_prefix = draw(w, 10) == 0;
     p->user = (void *)(uintptr_t)(w->num_added * UINT64_C(0x123456789));
     if (w->has_features)
@@ -339,7 +339,7 @@ static void draw_transfers(world *w, world_output *o)
         if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS || qr_request_is_finished(r))
             o->ended[o->output.num_finished_recving++] = w->known[i];
         quire_block_span span = {0};
-        if (r->kv.seq != 0 && draw(w, 4) == 0 && !qr_request_is_finished(r) && !r->is_resumable &&
+        if (r->kv.seq != 0 && draw(w, 4) == 0 && !qr_request_is_finished(r) &&
             quire_sched_get_blocks(s, w->known[i], &span) == QUIRE_OK && span.count > 0)
             o->invalid[o->output.num_invalid_blocks++ % COUNT(o->invalid)] =
                 span.ids[draw(w, span.count)];
@@ -414,7 +414,7 @@ bool world_round(world *w)
     w->now++;
     if (draw(w, 2) == 0)
         add_request(w);
-    if (draw(w, 4) == 0)
+    if (draw(w, 4) == 0 && w->max_prompt < WORLD_MAX_PROMPT)
         continue_session(w);
     if (draw(w, 12) == 0)
         finish_some(w);
