@@ -1,11 +1,11 @@
 /* bench_sched.c - the scheduler's single operations.
  *
  *      sched/add/128k                  a prompt of 131,073 tokens comes in: copied and hashed
- *      sched/admit/128k, admit_hit     the step that takes it in, one schedule() call: every block is
- *                                      new, or every full block is in the cache
+ *      sched/admit/128k, admit_hit     the schedule() call that takes it in: every block is new, or
+ *                                      every full block is in the cache
  *      sched/preempt/256               a step of 256 requests, from their arrival to the last one's
  *                                      end, in a pool that holds a third of what they grow to
- *      sched/abort/10k                 one of 10,000 waiting requests is aborted, anywhere among them
+ *      sched/abort/10k                 one of 10,000 waiting requests is aborted, at any place
  *
  * Decode steps are in bench_sched_scale.c.
  */

@@ -5,7 +5,7 @@
  *      stop      every request is aborted, and the step that tells so is taken
  *
  *      prompt of request i    [ a number of its own ][ the table's tokens from 1 on ... ]
- *      sampled in step n      the table's tokens from n % BENCH_DECODE_STEPS on, one for each request
+ *      sampled in step n      the table's tokens from n % BENCH_DECODE_STEPS on, one a request
  *
  * So no prompt shares a block with another or with an earlier one, while vllm_sched.py can make the
  * same ones at little cost.

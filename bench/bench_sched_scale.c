@@ -105,17 +105,24 @@ static void *short_setup(const bench_case *self)
     return setup(self, 64, 128);
 }
 
-#define DECODE(name, requests, timed, is_async, make)                                              \
+#define LIMIT_NS 50 /* of one request and step, schedule and update together */
+
+#define DECODE(name, limit, requests, timed, is_async, make)                                       \
     {                                                                                              \
-        "sched/" name, "ns/request", 1, 0, requests, timed, is_async, make, decode_pass,           \
+        "sched/" name, "ns/request", 1, limit, requests, timed, is_async, make, decode_pass,       \
             decode_teardown                                                                        \
     }
-#define BESIDE_VLLM(name, requests, is_async) DECODE(name, requests, BOTH, is_async, long_setup)
-#define STEPS(size, requests)                 DECODE("steps/" size, requests, BOTH, false, short_setup)
-#define ASYNC(size, requests)                 DECODE("steps_async/" size, requests, BOTH, true, short_setup)
+
+#define BESIDE_VLLM(name, requests, is_async)                                                      \
+    DECODE(name, LIMIT_NS, requests, BOTH, is_async, long_setup)
+
+#define STEPS(size, requests) DECODE("steps/" size, 0, requests, BOTH, false, short_setup)
+
+#define ASYNC(size, requests) DECODE("steps_async/" size, 0, requests, BOTH, true, short_setup)
+
 #define APART(size, requests)                                                                      \
-    DECODE("schedule/" size, requests, SCHEDULE, false, short_setup),                              \
-        DECODE("update/" size, requests, UPDATE, false, short_setup)
+    DECODE("schedule/" size, 0, requests, SCHEDULE, false, short_setup),                           \
+        DECODE("update/" size, 0, requests, UPDATE, false, short_setup)
 
 static const bench_case cases[] = {
     BESIDE_VLLM("decode/256", 256, false),

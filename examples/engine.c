@@ -1,8 +1,8 @@
 /* engine.c - a whole engine in one loop: schedule, compute, update, until nobody is left.
  *
  * Five chats that begin with the same 8 tokens arrive in a pool that is too small for all of them.
- * Each line is a step: who computes how many tokens (+ first time, * back after preemption), who runs
- * and waits, and the pool: N null, A active, C cached (free, but it can be found), E empty.
+ * Each line is a step: who computes how many tokens (+ first time, * back after preemption), how
+ * many run and wait, and the pool: N null, A active, C cached (free, but can be found), E empty.
  */
 #include <quire.h>
 

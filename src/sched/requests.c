@@ -53,6 +53,17 @@ bool qr_request_copy_stops(const quire_sched *s, uint32_t index, const quire_req
     return true;
 }
 
+static uint32_t count_embeds(const quire_mm_input *in)
+{
+    uint32_t length = (uint32_t)in->feature.length;
+    if (in->is_embed == NULL)
+        return in->num_embeds > 0 && in->num_embeds < length ? in->num_embeds : length;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < length; i++)
+        count += in->is_embed[i] != 0;
+    return count;
+}
+
 bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_request_params *p,
                               uint32_t num_old, qr_feature **features,
                               quire_mm_feature **mm_features)
@@ -76,13 +87,11 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
             in->feature.identifier.len > QR_MAX_IDENTIFIER_BYTES ||
             !copy_bytes(s, index, in->feature.identifier, &mm->identifier))
             return false;
-        (*features)[num_old + i] = (qr_feature){
-            .identifier = mm->identifier,
-            .offset = (uint32_t)mm->offset,
-            .length = (uint32_t)mm->length,
-            .num_embeds =
-                in->num_embeds > 0 || in->is_embed != NULL ? in->num_embeds : (uint32_t)mm->length,
-            .is_embed = in->is_embed};
+        (*features)[num_old + i] = (qr_feature){.identifier = mm->identifier,
+                                                .offset = (uint32_t)mm->offset,
+                                                .length = (uint32_t)mm->length,
+                                                .num_embeds = count_embeds(in),
+                                                .is_embed = in->is_embed};
     }
     return true;
 }
@@ -223,6 +232,17 @@ int qr_request_check_arrays(const quire_request_params *p)
     return ok ? QUIRE_OK : QUIRE_E_ARGUMENT;
 }
 
+/* Whether an empty pool and an empty encoder cache have room for it. */
+static bool could_be_scheduled(const quire_sched *s, const quire_request_params *p)
+{
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
+        uint32_t num_embeds = count_embeds(&p->mm_inputs[i]);
+        if (num_embeds > s->encoder.config.cache_size || num_embeds > s->encoder_budget)
+            return false;
+    }
+    return qr_cache_could_fit(s->cache, p->num_prompt_tokens + 1);
+}
+
 static int check_params(const quire_sched *s, const quire_request_params *p)
 {
     int err = p->id.data == NULL || p->id.len == 0 ? QUIRE_E_ARGUMENT : qr_request_check_arrays(p);
@@ -231,10 +251,14 @@ static int check_params(const quire_sched *s, const quire_request_params *p)
     if (p->id.len > QR_MAX_ID_BYTES || p->num_prompt_tokens == 0 ||
         p->num_prompt_tokens >= s->max_model_len)
         return QUIRE_E_RANGE;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
+        const quire_mm_feature *f = &p->mm_inputs[i].feature;
+        if (f->offset > s->max_model_len || f->length > s->max_model_len ||
+            (s->is_encoder_decoder && f->offset != 0))
+            return QUIRE_E_RANGE;
+    }
     bool is_strict = (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
-    if (is_strict && !qr_cache_could_fit(s->cache, p->num_prompt_tokens + 1))
-        return QUIRE_E_TOO_LONG;
-    return QUIRE_OK;
+    return is_strict && !could_be_scheduled(s, p) ? QUIRE_E_TOO_LONG : QUIRE_OK;
 }
 
 static int check_limits(const quire_sched *s)

@@ -16,7 +16,8 @@ static void open_pages(pages *p, const qr_text_limits *limits)
     memset(p, 0, sizeof *p);
     qr_arena plan = qr_arena_plan();
     qr_text_carve(&p->store, &plan, limits);
-    p->memory = malloc(plan.used);
+    p->memory = aligned_alloc(64, (plan.used + 63) / 64 * 64);
+    assert_non_null(p->memory);
     qr_arena arena = qr_arena_carve(p->memory, plan.used);
     qr_text_carve(&p->store, &arena, limits);
     qr_text_init(&p->store);

@@ -37,7 +37,9 @@ static void draw_mix(sim *s)
     m->loads_sync = m->has_connector && sim_chance(s, 60);
     m->loads_fail = m->has_connector && m->num_groups == 1 && sim_chance(s, 50);
     m->sends = m->has_connector && sim_chance(s, 50);
-    if (!m->is_async || m->loads_fail)
+    if (m->loads_fail)
+        m->is_async = false;
+    if (!m->is_async)
         m->batches = 1;
     m->has_grammar = sim_chance(s, 25);
     m->has_images = sim_chance(s, 30);

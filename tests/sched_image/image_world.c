@@ -159,7 +159,7 @@ static void draw_limits(world *w, uint32_t block_size)
     c->max_text_tokens = 32 * 1024;
     c->max_request_bytes = 1024;
     c->max_encoder_items = 6;
-    c->cache.max_model_len = 2 * w->max_prompt;
+    c->cache.max_model_len = w->max_prompt > 64 ? 2 * w->max_prompt : 4 * w->max_prompt;
     c->cache.num_blocks = 2 * w->max_prompt / block_size * c->cache.num_groups + 3 + draw(w, 24);
     if (c->cache.num_blocks > WORLD_MAX_BLOCKS)
         c->cache.num_blocks = WORLD_MAX_BLOCKS;

@@ -1,0 +1,356 @@
+/* sched_image/test_image_damage.c - images that are cut off, changed, forged, or of another config.
+ *
+ *      damaged   as it comes from a disk: every length, every byte; always refused
+ *      forged    the same with a checksum that is right again: refused or taken, but never more than
+ *                that. What is taken has passed the walker, and can be saved, stepped and emptied
+ */
+#include "hash/digest.h"
+#include "image_world.h"
+
+enum { LENGTH_AT = 16, HEAD_BYTES = 56, CHECKSUM_BYTES = 16 };
+
+static world w;
+
+/* A world in the middle of its work, and its image. */
+static unsigned char *open_busy(uint64_t seed, uint32_t rounds, size_t *bytes)
+{
+    world_open(&w, seed);
+    for (uint32_t i = 0; i < rounds; i++)
+        assert_true(world_round(&w));
+    return world_save(&w, 0, bytes);
+}
+
+/* The first of some seeds whose world is as asked for. */
+static unsigned char *open_some(uint32_t nth, size_t *bytes)
+{
+    for (uint64_t seed = 1;; seed++) {
+        unsigned char *image = open_busy(seed, 24, bytes);
+        bool is_rich = w.num_batches > 0 && quire_sched_num_running(w.sides[0].sched) > 1 &&
+                       quire_sched_num_waiting(w.sides[0].sched) > 1 && *bytes < 6000;
+        if (is_rich && nth-- == 0)
+            return image;
+        free(image);
+        world_close(&w);
+    }
+}
+
+static void close_world(unsigned char *image)
+{
+    free(image);
+    world_close(&w);
+}
+
+/* Restores into nothing that stays; a forged one is used a little. */
+static int try_image(const unsigned char *image, size_t bytes)
+{
+    quire_sched_config config = world_side_config(&w, 1);
+    config.hasher = w.sides[1].hasher;
+    quire_sched *sched = (quire_sched *)&w; /* to see that it stays */
+    int err = quire_sched_restore(&config, NULL, image, bytes, &sched);
+    if (err != QUIRE_OK) {
+        assert_ptr_equal(sched, &w);
+        return err;
+    }
+    assert_int_equal(quire_sched_check(sched), QUIRE_OK);
+    const quire_step *step;
+    quire_sched_schedule(sched, &step);
+    quire_sched_finish(sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    quire_sched_schedule(sched, &step);
+    size_t room = quire_sched_image_bytes(sched);
+    size_t written;
+    unsigned char *again = malloc(room);
+    assert_non_null(again);
+    assert_int_equal(quire_sched_save(sched, again, room, &written), QUIRE_OK);
+    free(again);
+    quire_sched_destroy(sched);
+    return QUIRE_OK;
+}
+
+static bool is_refused(int err)
+{
+    return err == QUIRE_E_CORRUPT || err == QUIRE_E_CONFIG;
+}
+
+/* Length and checksum as they must be. */
+static void seal(unsigned char *image, size_t bytes)
+{
+    uint64_t length = bytes;
+    memcpy(image + LENGTH_AT, &length, sizeof length);
+    qr_xxh3_128(image, bytes - CHECKSUM_BYTES, image + bytes - CHECKSUM_BYTES);
+}
+
+static void cut_images_are_refused(void **state)
+{
+    (void)state;
+    size_t bytes;
+    unsigned char *image = open_some(0, &bytes);
+    w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
+    for (size_t n = 0; n < bytes; n++) {
+        unsigned char *part = malloc(n + 1); /* exactly as long, so that reading on is seen */
+        assert_non_null(part);
+        memcpy(part, image, n);
+        assert_int_equal(try_image(part, n), QUIRE_E_CORRUPT);
+        free(part);
+    }
+    assert_int_equal(try_image(image, bytes), QUIRE_OK);
+    close_world(image);
+}
+
+static void cut_and_forged_images_are_refused(void **state)
+{
+    (void)state;
+    for (uint32_t nth = 0; nth < 3; nth++) {
+        size_t bytes;
+        unsigned char *image = open_some(nth, &bytes);
+        w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
+        for (size_t n = HEAD_BYTES + CHECKSUM_BYTES; n < bytes; n++) {
+            unsigned char *part = malloc(n);
+            assert_non_null(part);
+            memcpy(part, image, n);
+            seal(part, n);
+            assert_int_equal(try_image(part, n), QUIRE_E_CORRUPT);
+            free(part);
+        }
+        unsigned char *longer = calloc(1, bytes + 8);
+        assert_non_null(longer);
+        memcpy(longer, image, bytes);
+        seal(longer, bytes + 8);
+        assert_int_equal(try_image(longer, bytes + 8), QUIRE_E_CORRUPT);
+        free(longer);
+        close_world(image);
+    }
+}
+
+static void flipped_bytes_are_refused(void **state)
+{
+    (void)state;
+    size_t bytes;
+    unsigned char *image = open_some(1, &bytes);
+    w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
+    for (size_t at = 0; at < bytes; at++) {
+        for (uint32_t bit = 0; bit < 8; bit++) {
+            image[at] ^= (unsigned char)(1u << bit);
+            assert_true(is_refused(try_image(image, bytes)));
+            image[at] ^= (unsigned char)(1u << bit);
+        }
+    }
+    assert_int_equal(try_image(image, bytes), QUIRE_OK);
+    close_world(image);
+}
+
+/* Every byte takes some other values, and the checksum follows. */
+static void forged_bytes_do_no_harm(void **state)
+{
+    (void)state;
+    static const unsigned char CHANGES[] = {0x01, 0x02, 0x80, 0xff, 0x0f};
+    uint32_t num_taken = 0;
+    uint32_t num_refused = 0;
+    for (uint32_t nth = 0; nth < 6; nth++) {
+        size_t bytes;
+        unsigned char *image = open_some(nth, &bytes);
+        w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
+        for (size_t at = 0; at < bytes - CHECKSUM_BYTES; at++) {
+            for (size_t i = 0; i < COUNT(CHANGES); i++) {
+                image[at] ^= CHANGES[i];
+                if (at < LENGTH_AT || at >= LENGTH_AT + 8)
+                    seal(image, bytes);
+                int err = try_image(image, bytes);
+                assert_true(err == QUIRE_OK || is_refused(err));
+                assert_true(err != QUIRE_OK || at >= HEAD_BYTES);
+                num_taken += err == QUIRE_OK;
+                num_refused += err != QUIRE_OK;
+                image[at] ^= CHANGES[i];
+            }
+            seal(image, bytes);
+        }
+        close_world(image);
+    }
+    printf("forged: %u refused, %u taken\n", num_refused, num_taken);
+    assert_true(num_refused > 0 && num_taken > 0);
+}
+
+/* ---- other configs --------------------------------------------------------- */
+
+static int try_config(const quire_sched_config *config, const unsigned char *image, size_t bytes)
+{
+    quire_sched *sched = NULL;
+    int err = quire_sched_restore(config, NULL, image, bytes, &sched);
+    quire_sched_destroy(sched);
+    return err;
+}
+
+static void other_configs_are_refused(void **state)
+{
+    (void)state;
+    size_t bytes;
+    unsigned char *image = open_some(2, &bytes);
+    w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
+    const quire_sched_config right = world_side_config(&w, 1);
+    assert_int_equal(try_config(&right, image, bytes), QUIRE_OK);
+    quire_sched_config wrong[16];
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        wrong[i] = right;
+    wrong[0].cache.num_blocks++;
+    wrong[1].max_num_seqs++;
+    wrong[2].max_requests++;
+    wrong[3].policy = right.policy == QUIRE_POLICY_FCFS ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
+    wrong[4].num_spec_tokens++;
+    wrong[5].profile =
+        right.profile == QUIRE_PROFILE_DEFAULT ? QUIRE_PROFILE_VLLM_0_20 : QUIRE_PROFILE_DEFAULT;
+    wrong[6].cache.max_model_len++;
+    wrong[7].max_num_batched_tokens++;
+    wrong[8].max_batches++;
+    wrong[9].encoder_cache_size++;
+    wrong[10].async_scheduling = right.async_scheduling == QUIRE_ON ? QUIRE_OFF : QUIRE_ON;
+    wrong[11].max_request_bytes += 8;
+    wrong[12].log_stats = right.log_stats == QUIRE_ON ? QUIRE_OFF : QUIRE_ON;
+    wrong[13].cache.event_log_bytes += 64;
+    wrong[14].cache.watermark = 0.5;
+    wrong[15].grammar = NULL;
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        assert_int_equal(try_config(&wrong[i], image, bytes), QUIRE_E_CONFIG);
+
+    quire_sched_config silent = right; /* callbacks are no part of it */
+    silent.cache.on_event = NULL;
+    assert_int_equal(try_config(&silent, image, bytes), QUIRE_OK);
+    close_world(image);
+}
+
+static void another_none_hash_is_refused(void **state)
+{
+    (void)state;
+    for (uint32_t nth = 0; nth < 8; nth++) {
+        size_t bytes;
+        unsigned char *image = open_some(nth, &bytes);
+        bool caches = w.config.cache.enable_caching != QUIRE_OFF;
+        w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
+        w.hasher_config.seed = (quire_bytes){"other", 5};
+        quire_hasher *other = world_make_hasher(&w);
+        quire_sched_config config = world_side_config(&w, 1);
+        assert_int_equal(try_config(&config, image, bytes), QUIRE_OK);
+        config.hasher = other;
+        assert_int_equal(try_config(&config, image, bytes), caches ? QUIRE_E_CONFIG : QUIRE_OK);
+        quire_hasher_destroy(other);
+        close_world(image);
+    }
+}
+
+static void another_version_is_refused(void **state)
+{
+    (void)state;
+    size_t bytes;
+    unsigned char *image = open_some(0, &bytes);
+    w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
+    image[8]++;
+    seal(image, bytes);
+    assert_int_equal(try_image(image, bytes), QUIRE_E_CONFIG);
+    image[8]--;
+    image[12]++; /* byte order */
+    seal(image, bytes);
+    assert_int_equal(try_image(image, bytes), QUIRE_E_CONFIG);
+    image[12]--;
+    image[0]++;
+    seal(image, bytes);
+    assert_int_equal(try_image(image, bytes), QUIRE_E_CORRUPT);
+    close_world(image);
+}
+
+/* ---- arguments ------------------------------------------------------------- */
+
+static void save_checks_its_arguments(void **state)
+{
+    (void)state;
+    size_t bytes;
+    unsigned char *image = open_some(0, &bytes);
+    quire_sched *sched = w.sides[0].sched;
+    size_t written = 77;
+    assert_int_equal(quire_sched_image_bytes(NULL), 0);
+    assert_int_equal(quire_sched_save(NULL, image, bytes, &written), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_save(sched, NULL, bytes, &written), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_save(sched, image, bytes, NULL), QUIRE_E_ARGUMENT);
+    unsigned char before = image[0];
+    image[0] = 'x';
+    assert_int_equal(quire_sched_save(sched, image, bytes - 1, &written), QUIRE_E_TOO_SMALL);
+    assert_int_equal(written, 77);
+    assert_int_equal(image[0], 'x');
+    image[0] = before;
+    quire_sched_config config = world_side_config(&w, 0);
+    quire_sched *made = NULL;
+    assert_int_equal(quire_sched_restore(&config, NULL, NULL, bytes, &made), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_restore(&config, NULL, image, bytes, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_restore(NULL, NULL, image, bytes, &made), QUIRE_E_ARGUMENT);
+    assert_null(made);
+    close_world(image);
+}
+
+static void restore_in_uses_the_callers_memory(void **state)
+{
+    (void)state;
+    size_t bytes;
+    unsigned char *image = open_some(3, &bytes);
+    quire_hasher *hasher = world_make_hasher(&w);
+    quire_sched_config config = world_side_config(&w, 0);
+    config.hasher = hasher;
+    size_t room = (quire_sched_bytes(&config) + 63) / 64 * 64;
+    void *memory = aligned_alloc(64, room);
+    assert_non_null(memory);
+    quire_sched *made = NULL;
+    assert_int_equal(quire_sched_restore_in(memory, 64, &config, image, bytes, &made),
+                     QUIRE_E_TOO_SMALL);
+    assert_int_equal(quire_sched_restore_in(memory, room, &config, image, bytes - 1, &made),
+                     QUIRE_E_CORRUPT);
+    assert_int_equal(quire_sched_restore_in(NULL, room, &config, image, bytes, &made),
+                     QUIRE_E_ARGUMENT);
+    assert_null(made);
+    unsigned char *shifted = malloc(bytes + 1); /* an image may lie anywhere */
+    assert_non_null(shifted);
+    memcpy(shifted + 1, image, bytes);
+    assert_int_equal(quire_sched_restore_in(memory, room, &config, shifted + 1, bytes, &made),
+                     QUIRE_OK);
+    assert_int_equal(quire_sched_num_running(made), quire_sched_num_running(w.sides[0].sched));
+    quire_sched_destroy(made);
+    free(shifted);
+    free(memory);
+    quire_hasher_destroy(hasher);
+    close_world(image);
+}
+
+/* A fork is nobody's request, and there is no place for it in an image. */
+static void forks_stand_in_the_way(void **state)
+{
+    (void)state;
+    size_t bytes;
+    unsigned char *image = open_some(0, &bytes);
+    quire_sched *sched = w.sides[0].sched;
+    quire_cache *cache = quire_sched_cache(sched);
+    quire_req req;
+    quire_req_info info;
+    quire_cache_request parent = {0};
+    quire_cache_request child = {0};
+    size_t written;
+    assert_true(quire_sched_get_queue(sched, 0, &req, 1) > 0);
+    assert_int_equal(quire_sched_req_info(sched, req, &info), QUIRE_OK);
+    parent.seq = info.seq;
+    assert_int_equal(quire_cache_fork(cache, &parent, &child), QUIRE_OK);
+    assert_int_equal(quire_sched_save(sched, image, bytes, &written), QUIRE_BUSY);
+    assert_int_equal(quire_cache_free(cache, &child), QUIRE_OK);
+    assert_int_equal(quire_sched_save(sched, image, bytes, &written), QUIRE_OK);
+    close_world(image);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cut_images_are_refused),
+        cmocka_unit_test(cut_and_forged_images_are_refused),
+        cmocka_unit_test(flipped_bytes_are_refused),
+        cmocka_unit_test(forged_bytes_do_no_harm),
+        cmocka_unit_test(other_configs_are_refused),
+        cmocka_unit_test(another_none_hash_is_refused),
+        cmocka_unit_test(another_version_is_refused),
+        cmocka_unit_test(save_checks_its_arguments),
+        cmocka_unit_test(restore_in_uses_the_callers_memory),
+        cmocka_unit_test(forks_stand_in_the_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
