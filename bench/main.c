@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#define MAX_CASES   128
+#define MAX_CASES   192
 #define MAX_FILTERS 16
 
 #ifdef __clang__

@@ -1,6 +1,6 @@
 # Sourced by ./test --coverage: how much of the library the unit, model and parity tests run.
 #
-#   build/coverage       gcc -O0 --coverage, file by file
+#   build/coverage       gcc -O0 --coverage, file by file; counters atomic, as some tests have threads
 #   coverage_rooms       what must reach coverage_least per cent of its branches
 #
 # Branches of assertions are left out, by the pattern below: that an assertion cannot fail is its
@@ -17,7 +17,7 @@ need_gcovr() {
 
 build_coverage() {
   cmake -S . -B build/coverage -G Ninja -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Debug \
-    -DCMAKE_C_FLAGS='--coverage -O0' -DQUIRE_UNITY=OFF -DQUIRE_WERROR=ON -DQUIRE_BUILD_BENCH=OFF \
+    -DCMAKE_C_FLAGS='--coverage -O0 -fprofile-update=atomic' -DQUIRE_UNITY=OFF -DQUIRE_WERROR=ON -DQUIRE_BUILD_BENCH=OFF \
     -DQUIRE_BUILD_EXAMPLES=OFF && cmake --build build/coverage
 }
 

@@ -162,6 +162,8 @@ typedef struct quire_allocate_params {
     uint32_t num_external_computed_tokens; /* of a connector */
     uint32_t num_encoder_tokens;           /* for CROSS groups */
     uint32_t delay_cache_blocks;           /* 1: give the full blocks no keys yet */
+    uint32_t num_uncertain_tokens; /* of the computed ones, at the end: they may be taken back, so
+                                      that the window stays behind them */
 } quire_allocate_params;
 
 /* Makes room for new tokens: keeps the hit's blocks, gives back what is outside the window, takes

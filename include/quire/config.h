@@ -64,12 +64,18 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
       "however many are in flight")                                                                \
     X(15, FAILED_BLOCKS_STAY,                                                                      \
       "blocks whose load failed stay in the prefix cache until they are computed again")           \
-    X(16, STALE_REJECTS,                                                                           \
-      "drafts that are rejected after their request was preempted and admitted again are taken "   \
-      "off its new computed tokens (vLLM #48245)")                                                 \
+    X(16, STALE_OUTPUTS,                                                                           \
+      "outputs of steps in flight count after their request was preempted, and drafts rejected "   \
+      "there are taken off the computed tokens it has since (vLLM #48245)")                        \
     X(17, SESSION_KEEPS_AHEAD,                                                                     \
       "a session that goes on keeps computed tokens past the end of what it kept, and takes "      \
-      "outputs of steps that were in flight when it stopped")
+      "outputs of steps that were in flight when it stopped")                                      \
+    X(18, LORA_OF_STEP,                                                                            \
+      "the limit of adapters counts the requests of the step, not all that run, and can be "       \
+      "passed in a later step")                                                                    \
+    X(19, WINDOW_AHEAD,                                                                            \
+      "blocks behind the window are given back by tokens that may still be taken back: rejected "  \
+      "drafts, or the last token of a prompt that was loaded as a whole (vLLM #47728)")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),

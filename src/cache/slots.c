@@ -46,6 +46,8 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
     if (total > cache->max_model_len || p->num_encoder_tokens > cache->max_encoder_tokens)
         return QUIRE_E_RANGE;
     want->total_computed = (uint32_t)total;
+    want->num_certain =
+        p->num_uncertain_tokens < total ? (uint32_t)total - p->num_uncertain_tokens : 0;
     want->num_external = p->num_external_computed_tokens;
     want->num_encoder_tokens = p->num_encoder_tokens;
     want->keeps_hits = want->num_external > 0;
@@ -100,10 +102,10 @@ static int check_space(quire_cache *cache, const qr_want *want, const qr_need *n
     int64_t free_blocks = cache->pool->queue.num_free;
     if (QR_LIKELY(most <= free_blocks))
         return QUIRE_OK;
-    free_blocks += count_skipped(cache, want->row, want->total_computed);
+    free_blocks += count_skipped(cache, want->row, want->num_certain);
     if (need->predicted + reserve > free_blocks) {
         if (want->row != QR_NIL && (cache->quirks & QUIRE_QUIRK(TRIM_ON_FAILURE)) != 0)
-            qr_cache_remove_skipped(cache, want->row, want->total_computed);
+            qr_cache_remove_skipped(cache, want->row, want->num_certain);
         return QUIRE_NO_SPACE;
     }
     return need->taken > free_blocks ? QUIRE_E_PREDICTION : QUIRE_OK;
@@ -241,8 +243,7 @@ static void note_quiet(quire_cache *cache, const qr_want *want)
 {
     uint32_t quiet = cache->max_copies > 0 ? 0 : cache->max_model_len;
     for (uint32_t g = 0; g < cache->num_groups && quiet > 0; g++) {
-        uint32_t of_group =
-            qr_group_quiet_tokens(&cache->groups[g], want->row, want->total_computed);
+        uint32_t of_group = qr_group_quiet_tokens(&cache->groups[g], want->row, want->num_certain);
         quiet = of_group < quiet ? of_group : quiet;
     }
     cache->row_states[want->row].quiet_until = quiet;
@@ -274,7 +275,7 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
     if (want.row == QR_NIL) {
         begin_request(cache, request, &want, p);
     } else {
-        qr_cache_remove_skipped(cache, want.row, want.total_computed);
+        qr_cache_remove_skipped(cache, want.row, want.num_certain);
         if (cache->max_copies > 0)
             qr_cache_copy_shared(cache, want.row, want.total_computed, want.num_tokens);
     }

@@ -7,6 +7,7 @@ static qr_need cross_need(const qr_group *group, const qr_want *want)
     own.hits = NULL;
     own.keeps_hits = false;
     own.total_computed = 0;
+    own.num_certain = 0;
     own.num_external = 0;
     return qr_group_need_for(group, &own, want->num_encoder_tokens);
 }

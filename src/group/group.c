@@ -60,7 +60,7 @@ qr_kept qr_group_kept_hits(const qr_group *group, const qr_want *want)
     quire_block_span hits = {0};
     if (want->hits != NULL)
         hits = want->hits[group->id];
-    uint32_t skipped_tokens = skipped_tokens_of(group, want->total_computed);
+    uint32_t skipped_tokens = skipped_tokens_of(group, want->num_certain);
     uint32_t skipped = skipped_tokens / group->block_size;
     qr_kept k = {.skipped = skipped};
     if (hits.count > skipped) {

@@ -43,6 +43,7 @@ typedef struct qr_want {
     uint32_t num_tokens;     /* that need a slot, lookahead included */
     uint32_t num_main;       /* the same without lookahead */
     uint32_t total_computed; /* local and external */
+    uint32_t num_certain;    /* of them, those that will not be taken back */
     uint32_t num_external;
     uint32_t num_encoder_tokens;
     const quire_block_span *hits; /* of all groups, or NULL */

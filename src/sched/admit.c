@@ -54,6 +54,12 @@ static bool promote(quire_sched *s, uint32_t index)
 
 /* ---- what is there already ------------------------------------------------- */
 
+static uint32_t count_loading(const quire_sched *s)
+{
+    uint32_t held = s->cache->num_seqs; /* requests that have blocks and do not run */
+    return held > s->num_running ? held - s->num_running : 0;
+}
+
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 {
     const quire_connector *c = &s->connector;
@@ -61,6 +67,10 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         return QR_ADMITTED;
     int answer = c->get_num_new_matched_tokens(c->user, qr_sched_req_of(s, a->index), a->num_local,
                                                &a->num_external, &a->is_async);
+    if (answer == QUIRE_OK && a->is_async && count_loading(s) >= s->max_loading) {
+        a->reason = QUIRE_REASON_LOADING;
+        return QR_HELD_UP;
+    }
     if (answer == QUIRE_RETRY) {
         a->reason = QUIRE_REASON_CONNECTOR;
         return QR_HELD_UP;
@@ -93,7 +103,7 @@ static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
 static qr_verdict find_computed(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
-    if (r->kv.num_computed_tokens > 0) { /* loaded, or a session that goes on */
+    if (r->kv.num_computed_tokens > 0 || r->kv.seq != 0) { /* loaded, or a session that goes on */
         a->num_computed = r->kv.num_computed_tokens;
         return QR_ADMITTED;
     }
@@ -156,8 +166,11 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
                                .num_external_computed_tokens = a->num_external,
                                .num_encoder_tokens = encoder_tokens(s, a),
                                .delay_cache_blocks = a->is_async};
-    if (r->kv.num_computed_tokens > 0) {
-        p.num_lookahead_tokens = s->num_lookahead;
+    bool is_whole = a->is_async && a->num_computed == r->kv.num_tokens;
+    if (is_whole && (s->quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
+        p.num_uncertain_tokens = 1; /* it will be computed again */
+    if (a->hits == NULL) {
+        p.num_lookahead_tokens = r->kv.num_computed_tokens > 0 ? s->num_lookahead : 0;
         qr_sched_show_hashes(s, a->index, false);
     }
     int err = QUIRE_OK;
@@ -285,15 +298,22 @@ static qr_waiting *choose_queue(quire_sched *s)
     return qr_waiter_before(waiting, skipped) ? &s->waiting : &s->skipped;
 }
 
+/* Nobody runs, and some that wait have blocks: they must not wait behind one that needs those. */
+static bool may_go_past(const quire_sched *s)
+{
+    return s->num_running == 0 && s->cache->num_seqs > 0 &&
+           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+}
+
 void qr_sched_admit_waiting(quire_sched *s)
 {
     while (s->waiting.count + s->skipped.count > 0 && s->builder.budget > 0 &&
            s->num_running < s->max_num_seqs) {
         uint32_t index = qr_waiting_peek(choose_queue(s));
         qr_verdict verdict = admit_one(s, index);
-        if (verdict == QR_NO_ROOM)
+        if (verdict == QR_NO_ROOM && !may_go_past(s))
             break;
-        if (verdict == QR_HELD_UP) {
+        if (verdict != QR_ADMITTED) {
             qr_sched_dequeue(s, index);
             qr_waiting_add(&s->step_skipped, index);
         }

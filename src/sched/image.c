@@ -262,10 +262,10 @@ static void image_finished(qr_image *image, quire_sched *s)
                                 unfinished <= s->max_finished - s->num_client_finished);
 }
 
-/* Outputs of requests that ended in schedule. */
+/* Outputs of requests that ended in schedule: at most one for a step in flight. */
 static void image_outgrown(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->num_outgrown, s->max_num_seqs);
+    qr_image_u32(image, &s->num_outgrown, s->num_batches);
     for (uint32_t i = 0; i < s->num_outgrown && !image->is_bad; i++) {
         quire_output *out = &s->outgrown[i];
         if (image->is_reading)

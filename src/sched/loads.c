@@ -119,14 +119,19 @@ void qr_sched_note_transfers(quire_sched *s, const quire_model_output *output)
         uint32_t index = qr_sched_index_of(s, output->finished_recving[i]);
         if (index == QR_NIL)
             continue;
-        if (s->requests[index].status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
-            s->requests[index].has_finished_recving = true;
-        else if (qr_request_is_finished(&s->requests[index]))
+        qr_request *r = &s->requests[index];
+        if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+            r->has_finished_recving = true;
+        r->awaits_recving = false;
+        if (qr_request_is_finished(r) && !r->awaits_sending)
             qr_sched_free_blocks(s, index);
     }
     for (uint32_t i = 0; i < output->num_finished_sending; i++) {
         uint32_t index = qr_sched_index_of(s, output->finished_sending[i]);
-        if (index != QR_NIL && qr_request_is_finished(&s->requests[index]))
+        if (index == QR_NIL || !qr_request_is_finished(&s->requests[index]))
+            continue;
+        s->requests[index].awaits_sending = false;
+        if (!s->requests[index].awaits_recving)
             qr_sched_free_blocks(s, index);
     }
 }

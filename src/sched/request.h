@@ -72,7 +72,9 @@ typedef struct qr_request {
     bool has_extra;
     bool has_finished_recving;
     bool has_failed_recving;
-    bool ends_session; /* no more inputs follow */
+    bool ends_session;   /* no more inputs follow */
+    bool awaits_recving; /* ended, but a load into its blocks has not */
+    bool awaits_sending; /* ended, but the connector still reads its blocks */
     uint32_t num_local_cached;
     uint32_t num_external_cached;
     uint32_t lora_id;

@@ -299,7 +299,8 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     r->extra.num_mm_features = r->num_features;
     r->is_plain = !r->use_grammar && !r->is_pooling && r->num_features == 0;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
-    if (!qr_text_reserve(&s->text, &r->text, p->num_prompt_tokens))
+    if (!qr_sched_has_spare_pages(s, p->num_prompt_tokens) ||
+        !qr_text_reserve(&s->text, &r->text, p->num_prompt_tokens))
         return QUIRE_FULL;
     int err = hash_prompt(s, r, p->prompt, p->num_prompt_tokens);
     if (err != QUIRE_OK)
@@ -398,6 +399,8 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
         s->client_finished[s->num_client_finished] = qr_sched_req_of(s, index);
         s->client_of_finished[s->num_client_finished++] = r->client_index;
     }
+    r->awaits_sending = keeps;
+    r->awaits_recving = keep_blocks;
     if (!keeps && !keep_blocks)
         qr_sched_free_blocks(s, index);
 }

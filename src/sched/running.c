@@ -68,6 +68,10 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
     r->status = QUIRE_REQ_PREEMPTED;
     r->kv.num_computed_tokens = 0;
     r->num_drafts = 0;
+    if ((s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) == 0 && s->num_batches > 0) {
+        r->num_placeholders = 0;
+        qr_request_void_steps(r, s->step);
+    }
     r->num_preemptions++;
     r->kv.was_preempted = 1;
     qr_waiting_prepend(&s->waiting, index);
@@ -149,6 +153,8 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num
     qr_request *r = &s->requests[index];
     quire_allocate_params p = {.num_new_tokens = num_tokens,
                                .num_lookahead_tokens = s->num_lookahead};
+    if ((s->quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
+        p.num_uncertain_tokens = r->num_placeholders;
     quire_req req = qr_sched_req_of(s, index);
     s->observer.taker = req;
     for (;;) {
@@ -228,6 +234,11 @@ void qr_sched_run_running(quire_sched *s)
         if (!run_one(s, &cursor))
             break;
     }
-    for (uint32_t i = 0; s->max_loras > 0 && i < s->builder.out.num_reqs; i++)
+    if (s->max_loras == 0)
+        return;
+    for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)
         qr_step_add_lora(s, s->requests[quire_req_index(s->builder.reqs[i])].lora_id);
+    bool all_count = (s->quirks & QUIRE_QUIRK(LORA_OF_STEP)) == 0;
+    for (uint32_t i = 0; all_count && i < s->num_running; i++)
+        qr_step_add_lora(s, s->requests[s->running[i]].lora_id);
 }

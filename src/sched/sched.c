@@ -246,6 +246,7 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->mamba_block_size = align_block_size(&c->cache) > 0 ? c->mamba_block_size : 0;
     s->hash_block_size = c->cache.hash_block_size;
     s->max_requests = c->max_requests;
+    s->max_loading = c->max_loading;
     s->max_request_bytes = c->max_request_bytes;
     s->max_features = max_features_of(c);
     s->max_batches = c->max_batches;

@@ -133,6 +133,7 @@ struct quire_sched {
     qr_waiting skipped;
     qr_waiting step_skipped;
     uint32_t num_waiting_for_streaming;
+    uint32_t max_loading;
     qr_session_input *inputs;
     uint32_t first_free_input;
 
@@ -249,6 +250,13 @@ static inline bool qr_sched_has_text_room(quire_sched *sched, qr_request *r)
     uint32_t end = most < sched->max_model_len ? (uint32_t)most : sched->max_model_len;
     return QR_LIKELY(end <= r->text.num_pages * sched->text.page_tokens) ||
            qr_text_reserve(&sched->text, &r->text, end);
+}
+
+/* Whether num_tokens more may wait: a page for each request that can run stays free. */
+static inline bool qr_sched_has_spare_pages(const quire_sched *sched, uint32_t num_tokens)
+{
+    uint64_t needed = (uint64_t)qr_text_pages_for(&sched->text, num_tokens) + sched->max_num_seqs;
+    return needed <= sched->text.num_free;
 }
 
 /* ---- the step -------------------------------------------------------------- */

@@ -26,8 +26,7 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     bool has_blocks = r->kv.seq != 0;
     if (has_blocks && qr_cache_row_of(s->cache, r->kv.seq) == QR_NIL)
         return false;
-    bool may_have = r->status == QUIRE_REQ_RUNNING || qr_request_is_finished(r) ||
-                    r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS || r->kv.num_computed_tokens > 0;
+    bool may_have = r->status != QUIRE_REQ_PREEMPTED || r->kv.num_computed_tokens > 0;
     if (has_blocks && !may_have)
         return false;
     if (r->text.num_tokens != r->kv.num_tokens || r->num_prompt_tokens > r->kv.num_tokens ||

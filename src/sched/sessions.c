@@ -37,11 +37,6 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     qr_session_input *in = &s->inputs[input];
     uint32_t kept = kept_tokens(r);
     qr_text_cut(&s->text, &r->text, kept);
-    if ((s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
-        r->kv.num_computed_tokens = kept;
-        r->num_placeholders = 0;
-        qr_request_void_steps(r, s->step);
-    }
     if ((s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
         r->kv.num_hashes > kept / s->hash_block_size)
         r->kv.num_hashes = kept / s->hash_block_size;
@@ -90,6 +85,11 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
     qr_request *r = &s->requests[index];
     if (!r->is_resumable)
         return true;
+    if ((s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
+        r->kv.num_computed_tokens = kept_tokens(r);
+        r->num_placeholders = 0;
+        qr_request_void_steps(r, s->step);
+    }
     uint32_t input = r->first_input;
     if (input != QR_NIL && !input_fits(s, r, input)) /* what was generated left no place for it */
         return true;
@@ -148,7 +148,8 @@ static int fill_input(quire_sched *s, uint32_t index, const quire_request_params
     if (!qr_request_copy_stops(s, index, p, &in->stops) ||
         !qr_request_copy_features(s, index, p, num_old, &in->features, &in->mm_features))
         return QUIRE_E_RANGE;
-    if (!qr_text_reserve(&s->text, &in->text, p->num_prompt_tokens) ||
+    if (!qr_sched_has_spare_pages(s, 2 * p->num_prompt_tokens) ||
+        !qr_text_reserve(&s->text, &in->text, p->num_prompt_tokens) ||
         !qr_text_reserve(&s->text, &r->text, (uint32_t)tokens))
         return QUIRE_FULL;
     qr_text_append(&s->text, &in->text, p->prompt, p->num_prompt_tokens);

@@ -61,7 +61,7 @@ static void count_drafts(quire_sched *s, const quire_model_output *output, const
 /* Tokens of rejected drafts were counted as computed when they were scheduled. */
 static void take_back_rejected(const quire_sched *s, qr_request *r, const qr_arrival *a)
 {
-    bool counts = !a->is_stale || (s->quirks & QUIRE_QUIRK(STALE_REJECTS)) != 0;
+    bool counts = !a->is_stale || (s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
     uint32_t rejected = a->num_drafts + 1 > a->num_tokens ? a->num_drafts + 1 - a->num_tokens : 0;
     if (r->kv.num_computed_tokens > 0 && counts)
         r->kv.num_computed_tokens -=
@@ -263,6 +263,15 @@ static inline bool take_plain(quire_sched *s, const qr_batch *batch,
     return true;
 }
 
+/* The output of a step whose load failed does not come: nor do its placeholders become tokens. */
+static void drop_placeholders(quire_sched *s, const qr_batch *batch, uint32_t i, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    uint32_t n = batch->is_past_prompt[i] ? 1 + batch->num_drafts[i] : 0;
+    if ((s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0)
+        r->num_placeholders -= n < r->num_placeholders ? n : r->num_placeholders;
+}
+
 /* Where the next token goes; the request itself was fetched before. */
 static inline void fetch_tail(const quire_sched *s, uint32_t index)
 {
@@ -281,8 +290,10 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         if (index == QR_NIL || qr_request_is_finished(&s->requests[index]))
             continue; /* ended while it was computed */
-        if (any_failed && s->scratch[index] != 0)
+        if (any_failed && s->scratch[index] != 0) {
+            drop_placeholders(s, batch, i, index);
             continue;
+        }
         if (QR_LIKELY(take_plain(s, batch, output, i, index)))
             continue;
         qr_arrival a = {.index = index,
@@ -293,7 +304,7 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
                         .is_stale = batch->num_preemptions[i] != s->requests[index].num_preemptions,
                         .tokens = s->output_tokens + (size_t)i * (s->num_spec_tokens + 1)};
         const qr_request *r = &s->requests[index];
-        a.is_void = !r->is_plain && s->is_async && batch->step < r->first_valid_step;
+        a.is_void = !r->is_plain && batch->step < r->first_valid_step;
         for (uint32_t k = 0; k < a.num_tokens; k++)
             a.tokens[k] = output->sampled[(size_t)i * stride + k];
         take_arrival(s, output, &a);

@@ -165,6 +165,7 @@ static void draw_limits(world *w, uint32_t block_size)
         c->cache.num_blocks = WORLD_MAX_BLOCKS;
     c->cache.event_log_bytes = draw(w, 2) == 0 ? 4096 : 0;
     c->cache.enable_caching = draw(w, 6) == 0 ? QUIRE_OFF : QUIRE_ON;
+    c->cache.max_copies = draw(w, 4) == 0 ? 4 : 0;
     c->encoder_cache_size = 24;
     c->encoder_compute_budget = 16;
 }

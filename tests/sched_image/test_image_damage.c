@@ -315,26 +315,53 @@ static void restore_in_uses_the_callers_memory(void **state)
     close_world(image);
 }
 
-/* A fork is nobody's request, and there is no place for it in an image. */
-static void forks_stand_in_the_way(void **state)
+/* Forks a running request whose last block is not full: the next step writes into a shared block. */
+static void fork_one(quire_sched *sched, quire_cache_request *child)
 {
-    (void)state;
-    size_t bytes;
-    unsigned char *image = open_some(0, &bytes);
-    quire_sched *sched = w.sides[0].sched;
-    quire_cache *cache = quire_sched_cache(sched);
+    quire_cache_request parent = {0};
     quire_req req;
     quire_req_info info;
-    quire_cache_request parent = {0};
-    quire_cache_request child = {0};
-    size_t written;
     assert_true(quire_sched_get_queue(sched, 0, &req, 1) > 0);
     assert_int_equal(quire_sched_req_info(sched, req, &info), QUIRE_OK);
     parent.seq = info.seq;
-    assert_int_equal(quire_cache_fork(cache, &parent, &child), QUIRE_OK);
-    assert_int_equal(quire_sched_save(sched, image, bytes, &written), QUIRE_BUSY);
-    assert_int_equal(quire_cache_free(cache, &child), QUIRE_OK);
-    assert_int_equal(quire_sched_save(sched, image, bytes, &written), QUIRE_OK);
+    assert_int_equal(quire_cache_fork(quire_sched_cache(sched), &parent, child), QUIRE_OK);
+}
+
+static unsigned char *open_forkable(size_t *bytes)
+{
+    for (uint32_t nth = 0;; nth++) {
+        unsigned char *image = open_some(nth, bytes);
+        bool has_states = w.groups[1].spec.kind == QUIRE_LAYER_MAMBA;
+        if (w.config.cache.max_copies > 0 && !has_states && w.num_batches < w.config.max_batches)
+            return image;
+        close_world(image);
+    }
+}
+
+/* A fork is nobody's request, and there is no place for it in an image. The copies that it caused
+ * are part of the state. */
+static void forks_stand_in_the_way_and_copies_do_not(void **state)
+{
+    (void)state;
+    size_t bytes;
+    unsigned char *image = open_forkable(&bytes);
+    quire_sched *sched = w.sides[0].sched;
+    quire_cache_request child = {0};
+    fork_one(sched, &child);
+    assert_int_equal(quire_sched_save(sched, image, bytes, &bytes), QUIRE_BUSY);
+    const quire_step *step;
+    assert_int_equal(quire_sched_schedule(sched, &step), QUIRE_OK);
+    assert_int_equal(quire_cache_free(quire_sched_cache(sched), &child), QUIRE_OK);
+    free(image);
+    image = world_save(&w, 0, &bytes);
+    assert_int_equal(world_restore(&w, image, bytes), QUIRE_OK);
+    const quire_block_copy *copies[2];
+    uint32_t num_copies[2];
+    for (uint32_t i = 0; i < 2; i++)
+        quire_cache_take_copies(quire_sched_cache(w.sides[i].sched), &copies[i], &num_copies[i]);
+    assert_true(num_copies[0] > 0);
+    assert_int_equal(num_copies[0], num_copies[1]);
+    assert_memory_equal(copies[0], copies[1], num_copies[0] * sizeof *copies[0]);
     close_world(image);
 }
 
@@ -350,7 +377,7 @@ int main(void)
         cmocka_unit_test(another_version_is_refused),
         cmocka_unit_test(save_checks_its_arguments),
         cmocka_unit_test(restore_in_uses_the_callers_memory),
-        cmocka_unit_test(forks_stand_in_the_way),
+        cmocka_unit_test(forks_stand_in_the_way_and_copies_do_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
