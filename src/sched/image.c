@@ -84,6 +84,7 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->hash_block_size,
                           s->max_requests,
                           s->max_request_bytes,
+                          s->max_loading,
                           s->max_features,
                           s->max_batches,
                           s->max_finished,

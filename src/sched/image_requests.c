@@ -199,17 +199,11 @@ static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
 
 static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r)
 {
-    bool *const flags[] = {&r->is_prefill_chunk,
-                           &r->discards_async,
-                           &r->use_grammar,
-                           &r->is_pooling,
-                           &r->is_resumable,
-                           &r->has_prefill_stats,
-                           &r->has_finished_recving,
-                           &r->has_failed_recving,
-                           &r->has_stop_reason,
-                           &r->ends_session,
-                           &r->is_plain};
+    bool *const flags[] = {&r->is_prefill_chunk,     &r->discards_async,     &r->use_grammar,
+                           &r->is_pooling,           &r->is_resumable,       &r->has_prefill_stats,
+                           &r->has_finished_recving, &r->has_failed_recving, &r->has_stop_reason,
+                           &r->ends_session,         &r->is_plain,           &r->awaits_recving,
+                           &r->awaits_sending};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};

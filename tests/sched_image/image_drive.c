@@ -347,6 +347,8 @@ static void draw_transfers(world *w, world_output *o)
     if (o->output.num_invalid_blocks > COUNT(o->invalid))
         o->output.num_invalid_blocks = COUNT(o->invalid);
     o->output.finished_recving = o->ended;
+    o->output.finished_sending = o->ended;
+    o->output.num_finished_sending = o->output.num_finished_recving;
     o->output.invalid_blocks = o->invalid;
 }
 
