@@ -15,6 +15,7 @@
  *      quire/cost.h      bytes and seconds, with a pencil: blocks of a memory, copies, swaps
  *      quire/cache.h     the KV cache: which blocks each request has, group by group
  *      quire/sched.h     the scheduler: who computes how many tokens in the next step
+ *      quire/image.h     the whole state as one piece of bytes, to go on from elsewhere
  *
  * The life of a prompt, on one page
  * ---------------------------------
@@ -66,6 +67,7 @@
 #include "quire/cost.h"
 #include "quire/error.h"
 #include "quire/hash.h"
+#include "quire/image.h"
 #include "quire/layer.h"
 #include "quire/memory.h"
 #include "quire/model.h"

@@ -1,7 +1,7 @@
 /* quire/image.h - the state of a scheduler as one image, and a scheduler made from it.
  *
- *      engine A   schedule, update, ... save ──► image ──► restore   ... schedule, update   engine B
- *                                                                    the very same decisions
+ *      engine A   schedule, update ... save ──► image ──► restore ... schedule, update   engine B
+ *                                                                 the very same decisions
  *
  * image     everything that later decisions depend on: the pool's records and the order of its free
  *           queue, keys, tables, requests with their tokens and hashes, queues, sessions, encoder
@@ -17,14 +17,14 @@
  *           groups, and the hasher's algorithm and NONE_HASH. An image fits a config that is the
  *           same in all of these. Callbacks and hooks may differ.
  *
- * The secrets that key the library's hash tables are not in the image: each scheduler draws its own,
- * and nothing that can be seen depends on them. But the image holds prompts, cache salts and names
- * as they are: keep it as safe as those.
+ * The secrets that key the library's hash tables are not in the image: each scheduler draws its
+ * own, and nothing that can be seen depends on them. But the image holds prompts, cache salts and
+ * names as they are: keep it as safe as those.
  *
- * A quire_req and a quire_seq keep their values. Pointers of the caller's (quire_request_params.user,
- * and through it those in events) are numbers in the image, given back as they were and never
- * followed. quire_mm_input.is_embed is followed: its flags are in the image, are not copied at
- * restore either, and so an image with such requests must stay until they have ended.
+ * A quire_req and a quire_seq keep their values. Pointers of the caller's, as
+ * quire_request_params.user and through it those in events, are numbers in the image, given back as
+ * they were and never followed. quire_mm_input.is_embed is followed: its flags are in the image, are
+ * not copied at restore either, and so an image with such requests must stay until they have ended.
  *
  * Spans, steps and outputs that the saved scheduler gave out are no part of it: a step in flight is
  * known by its number, which update takes.

@@ -1,7 +1,9 @@
-/* sched/image.c - the frame of an image, the fingerprint of a config, and the scheduler's own part. */
 #include "sched/image.h"
 
 #include "hash/digest.h"
+#include "sched/image_cache.h"
+#include "sched/image_encoder.h"
+#include "sched/image_requests.h"
 
 /* ---- fingerprint ----------------------------------------------------------- */
 

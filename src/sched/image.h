@@ -5,9 +5,9 @@
  *
  * As with base/arena.h, a structure has one function that names its fields in order, and it runs in
  * all three ways: size, writer and reader cannot disagree, and a new field is one more line. Where
- * something is linked or hashed, the image has its members in order and reading replays them through
- * the functions that everybody uses (qr_map_insert, qr_waiting_add, qr_encoder_allocate): what the
- * image cannot say, it cannot get wrong, and nothing that depends on a secret is in it.
+ * something is linked or hashed, the image has its members in order and reading replays them
+ * through the functions that everybody uses (qr_map_insert, qr_waiting_add, qr_encoder_allocate):
+ * what the image cannot say, it cannot get wrong, and nothing that depends on a secret is in it.
  *
  *      image.c            the frame, fingerprint, queues, batches
  *      image_requests.c   requests: text, names, features, inputs of sessions
@@ -41,23 +41,6 @@ int qr_image_check_frame(const void *image, size_t bytes);
 /* Into a scheduler that was just made, of an image whose frame is right. After an error it is in no
  * state to be used. */
 int qr_sched_load(quire_sched *sched, const void *image, size_t bytes);
-
-/* ---- parts of the walk ------------------------------------------------------ */
-
-/* Before the requests: records without the free queue, keys, rows without users. */
-void qr_image_cache_begin(qr_image *image, quire_cache *cache);
-/* The row of a request, 0: none. */
-void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq);
-/* After them: what else uses blocks, and the free queue. */
-void qr_image_cache_end(qr_image *image, quire_cache *cache);
-void qr_image_prefix_stats(qr_image *image, quire_prefix_stats *stats);
-
-void qr_image_encoder_begin(qr_image *image, qr_encoder *encoder);
-/* A request becomes a user of features[i]'s item again. */
-void qr_image_hold(qr_image *image, qr_encoder *encoder, qr_feature *features, uint32_t i);
-void qr_image_encoder_end(qr_image *image, qr_encoder *encoder);
-
-void qr_image_request(qr_image *image, quire_sched *sched, uint32_t index);
 
 /* ---- fields ---------------------------------------------------------------- */
 

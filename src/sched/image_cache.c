@@ -1,15 +1,7 @@
-/* sched/image_cache.c - the cache and its pool in an image.
- *
- *      references   ref_cnt of every block
- *      keys         ring by ring in the order cached; inserting them again makes the same rings
- *      rows         with the request that each belongs to
- *      free queue   from head to tail; hints of the queue and of the pool begin anew
- *
- * While an image is read, a record's `ahead` counts the users found so far: rows, pending copies and
- * sinks may not be more than ref_cnt says, or a block would be given back too often. (They may be
- * fewer: blocks can be touched through the pool.) Making the free queue sets it to a hint again.
- */
-#include "sched/image.h"
+/* While an image is read, a record's `ahead` counts the users found so far: rows, pending copies
+ * and sinks may not be more than ref_cnt says, or a block would be given back too often. (They may
+ * be fewer: blocks can be touched through the pool.) Making the free queue makes it a hint again. */
+#include "sched/image_cache.h"
 
 /* ---- the pool -------------------------------------------------------------- */
 

@@ -1,15 +1,7 @@
-/* sched/image_encoder.c - the encoder cache in an image: its items in four rows.
- *
- *      gone     to be told, in that order
- *      used     in any order; their users come with the requests
- *      unused   the longest unused first
- *      fresh    of encoder-decoder models: in order
- *
- * Reading plays the shortest history that ends there: items are allocated and freed, those that are
- * gone are evicted, requests become users. Room is counted at the end, so that it never stands in
- * the way. Epochs begin anew: what counts is whether a feature holds its item or not.
- */
-#include "sched/image.h"
+/* Reading plays the shortest history that ends in the same state: items are allocated and freed,
+ * those that are gone are evicted, requests become users. Room is counted at the end, so that it
+ * never stands in the way. Epochs begin anew: what counts is whether a feature holds its item. */
+#include "sched/image_encoder.h"
 
 typedef enum qr_item_row {
     QR_ITEMS_GONE,

@@ -1,11 +1,9 @@
-/* sched/image_requests.c - one request in an image, with everything that has no fixed size.
- *
- *      numbers | id | tokens, hashes | stop tokens | features | names | inputs that wait | its row
- *
- * Pages and places in the blob are taken anew, one after the other: they may lie elsewhere then,
- * which nobody sees. How much of the blob is used up is kept, since that bounds what can follow.
- */
-#include "sched/image.h"
+/* Pages and places in the blob are taken anew, one after the other: they may lie elsewhere then,
+ * which nobody sees. How much of the blob is used up is kept, since that bounds what can follow. */
+#include "sched/image_requests.h"
+
+#include "sched/image_cache.h"
+#include "sched/image_encoder.h"
 
 /* ---- the blob -------------------------------------------------------------- */
 

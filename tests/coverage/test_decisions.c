@@ -56,6 +56,29 @@ static void load_that_has_not_arrived(void **state)
     sched_kit_close(&kit);
 }
 
+static void loads_have_a_limit(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    sched_kit_init(&kit, 16);
+    sched_kit_connect(&kit);
+    kit.config.max_loading = 1;
+    sched_kit_open(&kit);
+    kit.num_external = 4;
+    kit.is_async = 1;
+    quire_req a = sched_kit_add(&kit, "a", "aaaaaa", 8);
+    sched_kit_add(&kit, "b", "bbbbbb", 8);
+    sched_kit_schedule(&kit);
+    assert_string_equal(sched_kit_told(&kit), "held_up b loading");
+    assert_int_equal(kit.num_told, 1);
+    sched_kit_update(&kit, kit.step->step,
+                     &(quire_model_output){.finished_recving = &a, .num_finished_recving = 1});
+    sched_kit_step(&kit);
+    assert_string_equal(sched_kit_told(&kit), "");
+    assert_int_equal(kit.num_told, 3); /* a runs, b loads */
+    sched_kit_close(&kit);
+}
+
 static void session_without_input(void **state)
 {
     (void)state;
@@ -184,8 +207,8 @@ static void states_are_not_kept_inside_a_block(void **state)
     sched_kit_close(&kit);
 }
 
-/* Tokens are kept in pages of 1,024, here twelve. c and d have eight for their prompts, a grows until
- * it has three, and b, whose prompt ends with its page, has to wait for one until a ends. */
+/* Tokens are kept in pages of 1,024, here twelve. c and d have eight for their prompts, a grows
+ * until it has three, and b, whose prompt ends with its page, has to wait for one until a ends. */
 static void no_page_for_the_next_token(void **state)
 {
     (void)state;
@@ -235,6 +258,30 @@ static void too_few_blocks_for_the_next_one(void **state)
     sched_kit_step(&kit);
     assert_string_equal(sched_kit_told(&kit), "no_room b blocks 2");
     assert_int_equal(kit.snapshot.num_waiting, 1);
+    sched_kit_close(&kit);
+}
+
+/* Nobody runs, and blocks are kept for a load: those behind the one that needs them do not wait. */
+static void past_one_that_needs_what_is_being_loaded(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    sched_kit_init(&kit, 6);
+    sched_kit_connect(&kit);
+    sched_kit_open(&kit);
+    kit.num_external = 12;
+    kit.is_async = 1;
+    sched_kit_add(&kit, "a", "aaaaaaaaaaaaa", 4);
+    sched_kit_step(&kit);
+    kit.num_external = 0;
+    sched_kit_add(&kit, "b", "bbbbbbbbbbbb", 4);
+    sched_kit_add(&kit, "c", "cccc", 4);
+    sched_kit_step(&kit);
+    assert_string_equal(sched_kit_told(&kit), "held_up a loading; no_room b blocks 2");
+    assert_int_equal(kit.step->num_reqs, 1);
+    assert_int_equal(kit.step->reqs[0], kit.names[2].req);
+    sched_kit_step(&kit); /* somebody runs: b is next */
+    assert_string_equal(sched_kit_told(&kit), "held_up a loading; no_room b blocks 0");
     sched_kit_close(&kit);
 }
 
@@ -296,7 +343,7 @@ static void evicted_and_missed_later(void **state)
     sched_kit_close(&kit);
 }
 
-static void nothing_is_missed_without_ghosts(void **state)
+static void ghosts_are_what_is_nowhere_cached(void **state)
 {
     (void)state;
     sched_kit kit;
@@ -312,6 +359,12 @@ static void nothing_is_missed_without_ghosts(void **state)
                          .hashes = hash,
                          .hash_bytes = sizeof hash};
     qr_observer_take_event(&none, &event);
+    event.still_cached = 1; /* another block has the same content: nothing is lost */
+    qr_observer_take_event(&kit.sched->observer, &event);
+    assert_int_equal(qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, 1), 0);
+    event.still_cached = 0;
+    qr_observer_take_event(&kit.sched->observer, &event);
+    assert_int_equal(qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, 1), 1);
     sched_kit_close(&kit);
 }
 
@@ -374,6 +427,25 @@ static void snapshot_counts_a_step(void **state)
     sched_kit_close(&kit);
 }
 
+static void snapshot_of_a_prompt_in_parts(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    sched_kit_init(&kit, 32);
+    kit.config.max_num_batched_tokens = 12;
+    sched_kit_open(&kit);
+    sched_kit_add(&kit, "a", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 8);
+    static const uint32_t prefill[] = {12, 12, 0, 0}; /* the last part samples */
+    static const uint32_t tokens[] = {12, 12, 6, 1};
+    for (uint32_t i = 0; i < 4; i++) {
+        sched_kit_step(&kit);
+        assert_int_equal(kit.snapshot.num_tokens, tokens[i]);
+        assert_int_equal(kit.snapshot.num_prefill_tokens, prefill[i]);
+        assert_int_equal(kit.snapshot.num_new, i == 0);
+    }
+    sched_kit_close(&kit);
+}
+
 static void nobody_has_to_look(void **state)
 {
     (void)state;
@@ -397,6 +469,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grammar_that_is_not_compiled),
         cmocka_unit_test(load_that_has_not_arrived),
+        cmocka_unit_test(loads_have_a_limit),
         cmocka_unit_test(session_without_input),
         cmocka_unit_test(adapter_too_many),
         cmocka_unit_test(connector_that_does_not_know_yet),
@@ -405,11 +478,13 @@ int main(void)
         cmocka_unit_test(states_are_not_kept_inside_a_block),
         cmocka_unit_test(no_page_for_the_next_token),
         cmocka_unit_test(too_few_blocks_for_the_next_one),
+        cmocka_unit_test(past_one_that_needs_what_is_being_loaded),
         cmocka_unit_test(preempted_for_another_and_for_nobody),
         cmocka_unit_test(evicted_and_missed_later),
-        cmocka_unit_test(nothing_is_missed_without_ghosts),
+        cmocka_unit_test(ghosts_are_what_is_nowhere_cached),
         cmocka_unit_test(request_that_outgrows_the_pool),
         cmocka_unit_test(snapshot_counts_a_step),
+        cmocka_unit_test(snapshot_of_a_prompt_in_parts),
         cmocka_unit_test(nobody_has_to_look),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The scheduler's walker: what is damaged, one thing at a time, is found; whole again, it is well. */
+/* The scheduler's walker: one thing at a time is damaged, and found; whole again, all is well. */
 #include "coverage/sched_kit.h"
 
 #include "sched/sched.h"
@@ -48,7 +48,10 @@ static void damaged_requests(void **state)
     SPOIL(none->text.num_pages, 1);
     SPOIL(s->waiters[SCHED_KIT_REQS - 1].queue, 1);
     SPOIL(r->kv.seq, r->kv.seq + (UINT64_C(1) << 40));
-    SPOIL(waits->kv.seq, r->kv.seq); /* blocks without having computed anything */
+    SPOIL(waits->kv.seq, r->kv.seq); /* two with the same blocks */
+    waits->status = QUIRE_REQ_PREEMPTED;
+    SPOIL(waits->kv.seq, r->kv.seq); /* blocks that preemption gave back */
+    waits->status = QUIRE_REQ_WAITING;
     SPOIL(r->kv.num_tokens, r->kv.num_tokens + 1);
     SPOIL(r->num_prompt_tokens, r->kv.num_tokens + 1);
     SPOIL(s->max_model_len, r->kv.num_tokens - 1);

@@ -142,6 +142,59 @@ static void blocks_that_are_still_being_sent(void **state)
     sched_kit_close(&kit);
 }
 
+/* A request that ends while its blocks are written and read: they stay until both are over. */
+static void blocks_that_are_loaded_and_sent(void **state)
+{
+    (void)state;
+    for (uint32_t first = 0; first < 2; first++) {
+        sched_kit kit;
+        sched_kit_init(&kit, 16);
+        sched_kit_connect(&kit);
+        sched_kit_open(&kit);
+        kit.num_external = 4;
+        kit.is_async = 1;
+        kit.keeps_blocks = 1;
+        quire_req a = sched_kit_add(&kit, "a", "aaaaaa", 8);
+        sched_kit_step(&kit);
+        finish(&kit, a);
+        quire_model_output outputs[2] = {{.finished_recving = &a, .num_finished_recving = 1},
+                                         {.finished_sending = &a, .num_finished_sending = 1}};
+        sched_kit_schedule(&kit);
+        sched_kit_update(&kit, kit.step->step, &outputs[first]);
+        assert_int_equal(quire_sched_usage(kit.sched).active, 1);
+        sched_kit_schedule(&kit);
+        sched_kit_update(&kit, kit.step->step, &outputs[1 - first]);
+        assert_int_equal(quire_sched_usage(kit.sched).active, 0);
+        assert_int_equal(quire_sched_find(kit.sched, (quire_bytes){"a", 1}), 0);
+        sched_kit_close(&kit);
+    }
+}
+
+/* All tokens come from the connector: the last one is computed again all the same. */
+static void load_of_a_whole_prompt(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    sched_kit_init(&kit, 16);
+    kit.groups[0].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
+    kit.groups[0].spec.sliding_window = 4;
+    sched_kit_connect(&kit);
+    sched_kit_open(&kit);
+    kit.num_external = 12;
+    kit.is_async = 1;
+    quire_req a = sched_kit_add(&kit, "a", "aaaabbbbcccc", 8);
+    sched_kit_schedule(&kit);
+    assert_int_equal(kit.step->num_reqs, 0);
+    sched_kit_update(&kit, kit.step->step,
+                     &(quire_model_output){.finished_recving = &a, .num_finished_recving = 1});
+    sched_kit_step(&kit);
+    assert_int_equal(kit.step->num_tokens[0], 1);
+    assert_int_equal(kit.step->num_computed_tokens[0], 11);
+    assert_int_not_equal(kit.step->blocks[0].ids[2], QUIRE_NULL_BLOCK);
+    assert_int_equal(sched_kit_output(&kit, a)->num_external_cached, 12);
+    sched_kit_close(&kit);
+}
+
 /* The first block of a running request was not loaded after all. */
 static void fail_first_block(sched_kit *kit, quire_req req)
 {
@@ -327,6 +380,8 @@ int main(void)
         cmocka_unit_test(answers_that_cannot_be),
         cmocka_unit_test(transfers_of_anybody),
         cmocka_unit_test(blocks_that_are_still_being_sent),
+        cmocka_unit_test(blocks_that_are_loaded_and_sent),
+        cmocka_unit_test(load_of_a_whole_prompt),
         cmocka_unit_test(failed_load_is_computed_again),
         cmocka_unit_test(failed_load_ends_its_request),
         cmocka_unit_test(failed_load_with_two_groups),

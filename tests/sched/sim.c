@@ -4,7 +4,8 @@ enum { MOST_LAST_STEPS = 20000 };
 
 static void print_mix(const sim_mix *m)
 {
-    printf("    %s, %u in flight, %u drafts, %u groups, block %u, %u blocks, %u tokens%s%s%s%s%s%s%s\n",
+    printf("    %s, %u in flight, %u drafts, %u groups, block %u, %u blocks, %u "
+           "tokens%s%s%s%s%s%s%s\n",
            m->is_async ? "async" : "sync", m->batches, m->num_spec, m->num_groups, m->block_size,
            m->num_blocks, m->len, m->loads_sync ? ", loads" : "",
            m->loads_async ? ", async loads" : "", m->loads_fail ? " that fail" : "",
@@ -75,6 +76,11 @@ static void schedule(sim *s)
     SIM_CHECK(s, err == QUIRE_OK, "schedule", err, s->num_batches);
     if (s->has_failed)
         return;
+    for (uint32_t i = 0; i < step->num_preempted && !s->has_failed; i++) {
+        sim_request *r = sim_find(s, step->preempted[i]);
+        if (r != NULL)
+            sim_void_in_flight(s, r);
+    }
     sim_run_step(s, step);
     if (!s->has_failed)
         sim_check_step(s, step);

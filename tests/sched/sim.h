@@ -97,7 +97,7 @@ typedef struct sim_request {
     quire_req req;
     uint64_t number; /* of all requests, from 1 on */
     uint32_t num_prompt;
-    uint32_t num_told; /* tokens that the scheduler has been told */
+    uint32_t num_told;   /* tokens that the scheduler has been told */
     uint32_t num_tokens; /* and those sampled in steps in flight */
     quire_token tokens[SIM_LEN + SIM_SPEC + 2];
     uint64_t tags[SIM_LEN + SIM_SPEC + 2];
@@ -168,10 +168,10 @@ typedef struct sim {
     quire_grammar grammar;
     quire_hasher *hasher;
     quire_sched *sched;
-    sim_request *requests;           /* SIM_SLOTS */
+    sim_request *requests;            /* SIM_SLOTS */
     sim_request *by_index[SIM_SLOTS]; /* of quire_req */
-    uint64_t *pages;                 /* num_blocks x block_size tags */
-    uint64_t *writers;               /* the same: step and request that wrote it last */
+    uint64_t *pages;                  /* num_blocks x block_size tags */
+    uint64_t *writers;                /* the same: step and request that wrote it last */
     sim_batch batches[SIM_BATCHES];
     uint32_t first_batch;
     uint32_t num_batches;

@@ -24,8 +24,8 @@ static void check_ends(sim *s, const quire_step *step)
         uint32_t at = 0;
         while (at < s->num_ends && s->ends[at] != step->finished[i])
             at++;
-        SIM_CHECK(s, at < s->num_ends, "an end that was none, or was told twice",
-                  step->finished[i], 0);
+        SIM_CHECK(s, at < s->num_ends, "an end that was none, or was told twice", step->finished[i],
+                  0);
         if (at < s->num_ends)
             s->ends[at] = s->ends[--s->num_ends];
     }
@@ -178,9 +178,9 @@ static void check_queue(sim *s, uint32_t which)
             return;
         quire_sched_req_info(s->sched, now[i], &info);
         if (s->sched->policy == QUIRE_POLICY_PRIORITY) {
-            bool in_order = info.priority > last.priority ||
-                            (info.priority == last.priority &&
-                             info.arrival_time >= last.arrival_time);
+            bool in_order =
+                info.priority > last.priority ||
+                (info.priority == last.priority && info.arrival_time >= last.arrival_time);
             SIM_CHECK(s, in_order, "not by priority", r->number, i);
         } else if (place != UINT32_MAX && !r->is_session && info.num_preemptions == 0) {
             SIM_CHECK(s, place >= last_place, "overtaken", r->number, i);

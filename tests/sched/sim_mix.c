@@ -31,16 +31,12 @@ static void draw_mix(sim *s)
     m->is_async = sim_chance(s, 50);
     m->batches = sim_between(s, 1, SIM_BATCHES);
     m->num_spec = sim_chance(s, 40) ? sim_between(s, 1, SIM_SPEC) : 0;
-    m->max_loras = sim_chance(s, 30) ? sim_between(s, 3, 4) : 0;
+    m->max_loras = sim_chance(s, 30) ? sim_between(s, 1, 2) : 0;
     m->has_connector = sim_chance(s, 40);
     m->loads_async = m->has_connector && sim_chance(s, 60);
     m->loads_sync = m->has_connector && sim_chance(s, 60);
     m->loads_fail = m->has_connector && m->num_groups == 1 && sim_chance(s, 50);
     m->sends = m->has_connector && sim_chance(s, 50);
-    if (m->loads_fail)
-        m->is_async = false;
-    if (!m->is_async)
-        m->batches = 1;
     m->has_grammar = sim_chance(s, 25);
     m->has_images = sim_chance(s, 30);
     m->has_sessions = sim_chance(s, 25);

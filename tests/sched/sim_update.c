@@ -180,7 +180,10 @@ static void propose_drafts(sim *s, const sim_batch *batch)
     uint32_t n = 0;
     for (uint32_t i = 0; i < batch->num_entries; i++) {
         const sim_entry *entry = &batch->entries[i];
-        if (entry->num_sampled == 0 || !entry->r->is_there || entry->r->req != entry->req)
+        quire_req_info info;
+        if (entry->num_sampled == 0 || entry->is_void ||
+            quire_sched_req_info(s->sched, entry->req, &info) != QUIRE_OK ||
+            info.status != QUIRE_REQ_RUNNING)
             continue;
         counts[n] = sim_below(s, s->mix.num_spec + 1);
         for (uint32_t k = 0; k < SIM_SPEC; k++)

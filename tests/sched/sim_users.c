@@ -214,8 +214,8 @@ static void abort_some(sim *s)
         sim_note_end(s, r);
     }
     uint32_t count = 0;
-    int err = quire_sched_finish(s->sched, all ? NULL : reqs, n, QUIRE_REQ_FINISHED_ABORTED,
-                                 &count);
+    int err =
+        quire_sched_finish(s->sched, all ? NULL : reqs, n, QUIRE_REQ_FINISHED_ABORTED, &count);
     SIM_CHECK(s, err == QUIRE_OK && count == expected, "finish", count, expected);
     s->tally.aborts += count;
     for (uint32_t i = 0; i < SIM_SLOTS && !s->has_failed; i++)
@@ -234,7 +234,7 @@ static void reset(sim *s)
     SIM_CHECK(s, err == QUIRE_OK || err == QUIRE_BUSY, "reset", err, 0);
     for (uint32_t i = 0; resets_running && i < n && !s->has_failed; i++) {
         sim_request *r = sim_find(s, running[i]);
-        if (r != NULL && s->mix.is_async)
+        if (r != NULL)
             sim_void_in_flight(s, r);
     }
     s->tally.resets++;

@@ -131,8 +131,8 @@ static sim_task make_task(sim *s, const quire_step *step, uint32_t i, sim_reques
     t.samples = computed + n >= r->num_prompt + step->num_output_tokens[i];
     t.end = t.samples ? r->num_tokens : t.first + known;
     SIM_CHECK(s, t.num_drafts < n, "nothing but drafts", r->number, n);
-    SIM_CHECK(s, t.end <= r->num_tokens && t.first < t.end, "tokens that are not there",
-              r->number, t.end);
+    SIM_CHECK(s, t.end <= r->num_tokens && t.first < t.end, "tokens that are not there", r->number,
+              t.end);
     SIM_CHECK(s, !t.samples || t.first + known >= t.end, "sampled before all is computed",
               r->number, t.first + known);
     *entry = (sim_entry){.r = r, .req = r->req, .num_drafts = t.num_drafts};

@@ -1,4 +1,4 @@
-/* sched_image/image_world.h - a small engine from one seed, driven on one scheduler or on two at once.
+/* sched_image/image_world.h - a small engine from one seed, on one scheduler or on two at once.
  *
  *      steps   0 . . . . . . k . . . . . . . . . n
  *      side 0  ──────────────●──────────────────►       the one that goes on
@@ -6,10 +6,10 @@
  *      side 1                          ●────────►       the one that was restored
  *
  * Whatever the world does from step k on it does to both sides, and everything that can be seen of
- * a side goes into its digest: answers, steps, outputs, events, queues, tables, stats. Connector and
- * grammar answer by seed, request and time alone, so both sides hear the same.
+ * a side goes into its digest: answers, steps, outputs, events, queues, tables, stats. Connector
+ * and grammar answer by seed, request and time alone, so both sides hear the same.
  *
- * The seed also draws the config: policies, quirks, drafts, asynchronous steps, groups of every kind,
+ * The seed also draws the config: policies, quirks, drafts, asynchronous steps, kinds of groups,
  * sessions, features, adapters, connectors, algorithms.
  */
 #ifndef SCHED_IMAGE_IMAGE_WORLD_H

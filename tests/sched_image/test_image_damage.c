@@ -1,8 +1,8 @@
 /* sched_image/test_image_damage.c - images that are cut off, changed, forged, or of another config.
  *
  *      damaged   as it comes from a disk: every length, every byte; always refused
- *      forged    the same with a checksum that is right again: refused or taken, but never more than
- *                that. What is taken has passed the walker, and can be saved, stepped and emptied
+ *      forged    the same with a checksum that is right again: refused or taken, but never more
+ *                than that. What is taken has passed the walker, and can be stepped and saved
  */
 #include "hash/digest.h"
 #include "image_world.h"
@@ -315,7 +315,7 @@ static void restore_in_uses_the_callers_memory(void **state)
     close_world(image);
 }
 
-/* Forks a running request whose last block is not full: the next step writes into a shared block. */
+/* Forks a running request: its next step writes into a shared block. */
 static void fork_one(quire_sched *sched, quire_cache_request *child)
 {
     quire_cache_request parent = {0};

@@ -1,5 +1,5 @@
-/* sched_image/test_image_runs.c - workloads that are saved and restored at a random step: from there on
- * the restored scheduler decides as the one that was not interrupted, step by step, to the end.
+/* sched_image/test_image_runs.c - workloads that are saved and restored at a random step: from
+ * there on the restored scheduler decides as the one that was not interrupted, step by step.
  *
  *      sched_image_runs [NUM_WORKLOADS [FIRST_SEED]]
  */

@@ -26,6 +26,7 @@ NO_HEADER = {
     r"src/group/(full|window|chunked|mamba|cross)\.c": "kinds of layers, all behind group.h",
     r"src/sched/(requests|sessions|step|schedule|running|admit|stop|update|loads|sched_check)\.c":
         "the parts of sched.h, which names them",
+    r"src/sched/image_(cache|encoder|requests)\.c": "the parts of image.h",
     r"src/cache/(lookup|slots|fork|cache_check)\.c": "the parts of cache.h, which names them",
 }
 
