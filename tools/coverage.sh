@@ -1,4 +1,5 @@
-# Sourced by ./test --coverage: how much of the library the unit, model and parity tests run.
+# Sourced by ./test --coverage: how much of the library the unit, model and parity tests run. The
+# random test of the pool is short, its exploration left out: they repeat the same branches for long.
 #
 #   build/coverage       gcc -O0 --coverage, file by file; counters atomic, as some tests have threads
 #   coverage_rooms       what must reach coverage_least per cent of its branches
@@ -23,7 +24,7 @@ build_coverage() {
 
 # file,lines,lines run,branches,branches taken
 count_coverage() {
-  gcovr --root . --filter src/ --exclude-branches-by-pattern "$coverage_pattern" --csv \
+  gcovr --csv --root . --filter src/ --exclude-branches-by-pattern "$coverage_pattern" \
     build/coverage/CMakeFiles/quire_objects.dir build/coverage/tests |
     awk -F, 'NR > 1 { print $1 "," $2 "," $3 "," $5 "," $6 }' | sort
 }
@@ -66,7 +67,8 @@ run_coverage() {
     return
   fi
   find build/coverage -name '*.gcda' -delete # what earlier runs counted
-  run_tests coverage -L '^(unit|model|parity)$'
+  run_tests coverage -L '^(unit|model|parity)$' -E '^model_(pool|explore)$'
+  run_long coverage model_pool --ops 200000
   if ! count_coverage >"$logs/coverage.csv" 2>"$logs/gcovr.log"; then
     fail coverage "gcovr" "$logs/gcovr.log"
     return

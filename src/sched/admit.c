@@ -63,7 +63,7 @@ static uint32_t count_loading(const quire_sched *s)
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 {
     const quire_connector *c = &s->connector;
-    if (!s->has_connector || c->get_num_new_matched_tokens == NULL)
+    if (!s->has_connector || c->get_num_new_matched_tokens == NULL || a->r->has_failed_load)
         return QR_ADMITTED;
     int answer = c->get_num_new_matched_tokens(c->user, qr_sched_req_of(s, a->index), a->num_local,
                                                &a->num_external, &a->is_async);
@@ -305,7 +305,47 @@ static bool may_go_past(const quire_sched *s)
            (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
-void qr_sched_admit_waiting(quire_sched *s)
+/* The last of a queue that has blocks and no load in flight, or QR_NIL. */
+static uint32_t last_with_blocks(const quire_sched *s, const qr_waiting *queue)
+{
+    uint32_t n = qr_waiting_list(queue, s->order, s->max_requests);
+    while (n-- > 0) {
+        const qr_request *r = &s->requests[s->order[n]];
+        if (r->kv.seq != 0 && r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+            return s->order[n];
+    }
+    return QR_NIL;
+}
+
+bool qr_sched_take_from_waiter(quire_sched *s)
+{
+    if ((s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0)
+        return false;
+    uint32_t index = last_with_blocks(s, &s->waiting);
+    if (index == QR_NIL)
+        index = last_with_blocks(s, &s->skipped);
+    if (index == QR_NIL)
+        return false;
+    quire_cache_free(s->cache, &s->requests[index].kv);
+    s->requests[index].kv.num_computed_tokens = 0;
+    return true;
+}
+
+/* Whether somebody waits for room alone. */
+static bool has_ready(const quire_sched *s)
+{
+    if (s->waiting.count > 0)
+        return true;
+    uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t status = s->requests[s->order[i]].status;
+        if (status == QUIRE_REQ_WAITING || status == QUIRE_REQ_PREEMPTED)
+            return true;
+    }
+    return false;
+}
+
+static void admit_all(quire_sched *s)
 {
     while (s->waiting.count + s->skipped.count > 0 && s->builder.budget > 0 &&
            s->num_running < s->max_num_seqs) {
@@ -319,4 +359,14 @@ void qr_sched_admit_waiting(quire_sched *s)
         }
     }
     qr_waiting_prepend_all(&s->skipped, &s->step_skipped);
+}
+
+/* When nobody runs and nobody could be admitted, those that hold blocks give them up, one after the
+ * other, the last first: somebody always moves on. */
+void qr_sched_admit_waiting(quire_sched *s)
+{
+    do
+        admit_all(s);
+    while (s->num_running == 0 && s->cache->num_seqs > 0 && s->builder.budget > 0 && has_ready(s) &&
+           qr_sched_take_from_waiter(s));
 }

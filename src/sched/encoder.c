@@ -128,15 +128,21 @@ static uint32_t item_take_slot(qr_encoder *encoder, const qr_feature *feature)
     return slot;
 }
 
-static void evict_longest_unused(qr_encoder *encoder)
+/* Takes an unused item out; the caller says what becomes of its slot. */
+static void item_take_out(qr_encoder *encoder, uint32_t slot)
 {
-    uint32_t slot = encoder->items[unused_sentinel(encoder)].link.next;
-    qr_assert(slot != unused_sentinel(encoder));
     qr_encoder_item *item = &encoder->items[slot];
     qr_list_remove(encoder->items, sizeof *encoder->items, slot);
     encoder->num_unused--;
     encoder->num_free += item->num_embeds;
     qr_index_remove_at(&encoder->index, qr_index_find_id(&encoder->index, item->tag, slot + 1));
+}
+
+static void evict_longest_unused(qr_encoder *encoder)
+{
+    uint32_t slot = encoder->items[unused_sentinel(encoder)].link.next;
+    qr_assert(slot != unused_sentinel(encoder));
+    item_take_out(encoder, slot);
     item_make_gone(encoder, slot);
 }
 
@@ -262,6 +268,18 @@ void qr_encoder_free_input(qr_encoder *encoder, qr_feature *features, uint32_t n
     qr_list_insert_before(encoder->items, sizeof *encoder->items, unused_sentinel(encoder), slot);
     encoder->num_unused++;
     encoder->num_freeable += item->num_embeds;
+}
+
+void qr_encoder_forget(qr_encoder *encoder, qr_feature *features, uint32_t n, uint32_t i)
+{
+    if (encoder->config.is_encoder_decoder)
+        return;
+    qr_encoder_free_input(encoder, features, n, i);
+    uint32_t slot = item_find(encoder, features[i].identifier);
+    if (slot == QR_NIL || encoder->items[slot].num_users > 0)
+        return;
+    item_take_out(encoder, slot);
+    item_make_spare(encoder, slot); /* nobody has it, so nobody is told */
 }
 
 /* ---- all features ---------------------------------------------------------- */

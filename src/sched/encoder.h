@@ -114,6 +114,10 @@ int qr_encoder_allocate(qr_encoder *encoder, qr_feature *features, uint32_t i);
 /* The request needs this feature no longer. The item stays until its room is wanted. */
 void qr_encoder_free_input(qr_encoder *encoder, qr_feature *features, uint32_t n, uint32_t i);
 
+/* The feature was allocated, but will not be encoded after all: without other users the item is not
+ * there. */
+void qr_encoder_forget(qr_encoder *encoder, qr_feature *features, uint32_t n, uint32_t i);
+
 /* ---- all features of a request ---------------------------------------------- */
 
 /* The numbers of the features whose items are there, in vLLM's order (encoder-decoder: of all);

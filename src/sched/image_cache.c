@@ -1,6 +1,6 @@
 /* While an image is read, a record's `ahead` counts the users found so far: rows, pending copies
  * and sinks may not be more than ref_cnt says, or a block would be given back too often. (They may
- * be fewer: blocks can be touched through the pool.) Making the free queue makes it a hint again. */
+ * be fewer: blocks can be touched through the pool.) Making the free queue ends this use of it. */
 #include "sched/image_cache.h"
 
 /* ---- the pool -------------------------------------------------------------- */

@@ -201,7 +201,7 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
                            &r->is_pooling,           &r->is_resumable,       &r->has_prefill_stats,
                            &r->has_finished_recving, &r->has_failed_recving, &r->has_stop_reason,
                            &r->ends_session,         &r->is_plain,           &r->awaits_recving,
-                           &r->awaits_sending};
+                           &r->awaits_sending,       &r->has_failed_load};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};
@@ -218,6 +218,7 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
     qr_image_u32(image, &r->num_drafts, s->num_spec_tokens);
     qr_image_u32(image, &r->num_features, s->max_features);
     qr_image_u32(image, &r->last_step, UINT32_MAX);
+    qr_image_u32(image, &r->num_kept, r->kv.num_tokens);
     qr_image_u64(image, &r->first_valid_step, UINT64_MAX);
     qr_image_u64(image, &user, UINTPTR_MAX);
     qr_image_bytes(image, &r->stop_reason, sizeof r->stop_reason);

@@ -58,7 +58,8 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, const qr_batch *batch,
     quire_block_span blocks = s->spans[0];
     uint32_t end = qr_ceil_div(computed, block_size);
     end = end < blocks.count ? end : blocks.count;
-    bool is_affected = false, is_cut = false;
+    bool is_affected = false;
+    bool is_cut = false;
     for (uint32_t i = 0; i < end; i++) {
         if (!is_listed(output->invalid_blocks, output->num_invalid_blocks, blocks.ids[i]))
             continue;
@@ -70,8 +71,7 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, const qr_batch *batch,
             continue;
         is_cut = true;
         r->kv.num_computed_tokens = i * block_size;
-        bool stays = (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) != 0;
-        if (evict && (s->fails_on_load_error || !stays))
+        if (evict && s->fails_on_load_error)
             quire_cache_evict_blocks(s->cache, blocks.ids + i, blocks.count - i);
     }
     if (is_affected && !is_cut)
@@ -85,6 +85,58 @@ static void mark_failed(quire_sched *s, uint32_t index, uint32_t rank)
     s->req_scratch[rank] = qr_sched_req_of(s, index);
 }
 
+/* The default's rule: a request with a failed block loses that and all behind it, for everybody.
+ * True when it has one. */
+static bool lose_blocks(quire_sched *s, uint32_t index, const quire_model_output *output)
+{
+    qr_request *r = &s->requests[index];
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    quire_block_span blocks = s->spans[0];
+    for (uint32_t i = 0; i < blocks.count; i++) {
+        if (!is_listed(output->invalid_blocks, output->num_invalid_blocks, blocks.ids[i]))
+            continue;
+        quire_cache_evict_blocks(s->cache, blocks.ids + i, blocks.count - i);
+        r->has_failed_load = true;
+        return true;
+    }
+    return false;
+}
+
+/* Requests that lost blocks are preempted: what was computed behind those blocks, in this step or
+ * in others that are in flight, is worth nothing, and a window may need blocks that are gone. */
+static void begin_again(quire_sched *s)
+{
+    for (uint32_t i = s->num_running; i-- > 0;) { /* the last first: they keep their order */
+        uint32_t index = s->running[i];
+        if (s->scratch[index] == 0)
+            continue;
+        s->num_running--;
+        memmove(&s->running[i], &s->running[i + 1], (s->num_running - i) * sizeof *s->running);
+        qr_sched_preempt(s, index);
+        qr_request_void_steps(&s->requests[index], s->step);
+        s->requests[index].num_placeholders = 0;
+    }
+}
+
+/* Loads that failed, by the default's rule: all begin again, without the connector. */
+static uint32_t begin_failed_again(quire_sched *s, const quire_model_output *output)
+{
+    uint32_t num_failed = 0;
+    uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
+    for (uint32_t i = 0; i < n; i++) {
+        qr_request *r = &s->requests[s->order[i]];
+        if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS || !lose_blocks(s, s->order[i], output))
+            continue;
+        r->has_failed_recving = true;
+        r->kv.num_computed_tokens = 0;
+    }
+    for (uint32_t i = 0; i < s->num_running; i++)
+        if (lose_blocks(s, s->running[i], output))
+            mark_failed(s, s->running[i], num_failed++);
+    begin_again(s);
+    return num_failed;
+}
+
 uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
                               const quire_model_output *output)
 {
@@ -92,6 +144,9 @@ uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
     memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
     if (s->cache->num_groups != 1)
         return 0; /* vLLM's rule is for one group */
+    bool is_default = (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
+    if (is_default && !s->fails_on_load_error)
+        return begin_failed_again(s, output);
     uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
     s->num_lost = 0;
     for (uint32_t i = 0; i < n; i++) {

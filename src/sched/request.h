@@ -72,9 +72,10 @@ typedef struct qr_request {
     bool has_extra;
     bool has_finished_recving;
     bool has_failed_recving;
-    bool ends_session;   /* no more inputs follow */
-    bool awaits_recving; /* ended, but a load into its blocks has not */
-    bool awaits_sending; /* ended, but the connector still reads its blocks */
+    bool ends_session;    /* no more inputs follow */
+    bool awaits_recving;  /* ended, but a load into its blocks has not */
+    bool has_failed_load; /* the connector is not asked again (the default) */
+    bool awaits_sending;  /* ended, but the connector still reads its blocks */
     uint32_t num_local_cached;
     uint32_t num_external_cached;
     uint32_t lora_id;
@@ -82,6 +83,7 @@ typedef struct qr_request {
     uint32_t first_input; /* of a session: inputs that wait, QR_NIL: none */
     uint32_t last_input;
     uint32_t blob_used;
+    uint32_t num_kept;         /* of a session that stopped: tokens that its next input follows */
     uint64_t first_valid_step; /* outputs of steps before it were made void */
 } qr_request;
 

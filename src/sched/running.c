@@ -96,8 +96,13 @@ static void unschedule(quire_sched *s, uint32_t place)
 {
     qr_step_builder *b = &s->builder;
     const qr_request *r = &s->requests[quire_req_index(b->reqs[place])];
-    for (uint32_t i = 0; i < b->encoder_count[place]; i++)
-        b->encoder_budget += r->features[b->encoder_found[b->encoder_first[place] + i]].num_embeds;
+    bool stays = (s->quirks & QUIRE_QUIRK(UNENCODED_STAYS)) != 0;
+    for (uint32_t i = 0; i < b->encoder_count[place]; i++) {
+        uint32_t input = b->encoder_found[b->encoder_first[place] + i];
+        b->encoder_budget += r->features[input].num_embeds;
+        if (!stays)
+            qr_encoder_forget(&s->encoder, r->features, r->num_features, input);
+    }
     qr_step_remove(s, place);
 }
 
@@ -162,6 +167,9 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num
         int err = qr_cache_allocate_slots(s->cache, &r->kv, &p, blocks);
         if (QR_LIKELY(err == QUIRE_OK))
             break;
+        bool is_alone = s->num_running == 1;
+        if (is_alone && qr_sched_take_from_waiter(s))
+            continue;
         if (is_outgrown(s, index)) {
             end_outgrown(s, index);
             return false;

@@ -264,6 +264,8 @@ static inline bool qr_sched_has_spare_pages(const quire_sched *sched, uint32_t n
 int qr_sched_schedule(quire_sched *sched, const quire_step **step);
 void qr_sched_run_running(quire_sched *sched);
 void qr_sched_admit_waiting(quire_sched *sched);
+/* Takes the blocks of a request that waits, to be computed again; false when there is none. */
+bool qr_sched_take_from_waiter(quire_sched *sched);
 /* Takes a request that is in no list off its blocks and puts it back to the waiting ones. */
 void qr_sched_preempt(quire_sched *sched, uint32_t index);
 /* How many tokens fit before a state is to be kept at a block's end (Mamba, align mode). */

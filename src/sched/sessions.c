@@ -35,7 +35,8 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
 {
     qr_request *r = &s->requests[index];
     qr_session_input *in = &s->inputs[input];
-    uint32_t kept = kept_tokens(r);
+    bool keeps_ahead = (s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    uint32_t kept = keeps_ahead ? kept_tokens(r) : r->num_kept;
     qr_text_cut(&s->text, &r->text, kept);
     if ((s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
         r->kv.num_hashes > kept / s->hash_block_size)
@@ -86,7 +87,8 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
     if (!r->is_resumable)
         return true;
     if ((s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
-        r->kv.num_computed_tokens = kept_tokens(r);
+        r->num_kept = kept_tokens(r);
+        r->kv.num_computed_tokens = r->num_kept;
         r->num_placeholders = 0;
         qr_request_void_steps(r, s->step);
     }

@@ -394,7 +394,8 @@ int qr_sched_update_drafts(quire_sched *s, const quire_req *reqs, uint32_t n,
             continue;
         qr_request *r = &s->requests[index];
         r->num_drafts = 0;
-        if (r->is_prefill_chunk)
+        bool takes_any = (s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
+        if (r->is_prefill_chunk || (r->status != QUIRE_REQ_RUNNING && !takes_any))
             continue;
         const quire_token *from = drafts + (size_t)i * stride;
         uint32_t count = num_drafts[i];

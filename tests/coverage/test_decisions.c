@@ -365,6 +365,9 @@ static void ghosts_are_what_is_nowhere_cached(void **state)
     event.still_cached = 0;
     qr_observer_take_event(&kit.sched->observer, &event);
     assert_int_equal(qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, 1), 1);
+    event.kind = QUIRE_EVENT_STORED; /* and it is back */
+    qr_observer_take_event(&kit.sched->observer, &event);
+    assert_int_equal(qr_observer_count_ghosts(&kit.sched->observer, hash, sizeof hash, 1), 0);
     sched_kit_close(&kit);
 }
 

@@ -40,6 +40,7 @@ typedef struct field {
 #define HASHER(name)      FIELD(quire_hasher_config, name)
 #define TABLE(name)       FIELD(quire_table_config, name)
 #define CACHE(name)       FIELD(quire_cache_config, name)
+#define SCHED(name)       FIELD(quire_sched_config, name)
 
 static const field pool_fields[] = {
     {POOL(num_blocks),
@@ -186,6 +187,51 @@ static const field cache_fields[] = {
     {CACHE(event_log_bytes), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
 };
 
+#define TOKENS                                                                                     \
+    {                                                                                              \
+        {GOOD, 0}, {GOOD, 1}, {MAYBE, INT32_MAX},                                                  \
+        {                                                                                          \
+            BAD, UINT32_MAX                                                                        \
+        }                                                                                          \
+    }
+
+static const field sched_fields[] = {
+    {SCHED(cache.num_blocks), {{BAD, 0}, {GOOD, 1}, {GOOD, 2}, {BAD, UINT32_MAX}}},
+    {SCHED(cache.max_model_len), {{BAD, 0}, {GOOD, 1}, {GOOD, 2}, {MAYBE, UINT32_MAX}}},
+    {SCHED(cache.num_groups), {{GOOD, 0}, {GOOD, 1}, {GOOD, 2}, {BAD, UINT32_MAX}}},
+    {SCHED(cache.enable_caching), {{ALONE, 0}, {ALONE, 1}, {GOOD, 2}, {BAD, 3}}},
+    {SCHED(policy), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
+    {SCHED(max_num_seqs), {{ALONE, 0}, {GOOD, 1}, {GOOD, 4}, {ALONE, 5}, {BAD, UINT32_MAX}}},
+    {SCHED(max_num_batched_tokens), TOKENS},
+    {SCHED(max_num_scheduled_tokens), TOKENS},
+    {SCHED(long_prefill_token_threshold), {{GOOD, 0}, {GOOD, 1}, {GOOD, UINT32_MAX}}},
+    {SCHED(enable_chunked_prefill), SWITCH},
+    {SCHED(reserve_full_sequence), SWITCH},
+    {SCHED(async_scheduling), SWITCH},
+    {SCHED(max_batches), {{GOOD, 0}, {GOOD, 1}, {GOOD, 64}, {BAD, 65}, {BAD, UINT32_MAX}}},
+    {SCHED(num_spec_tokens), {{GOOD, 0}, {GOOD, 1}, {MAYBE, 1024}, {BAD, 1025}}},
+    {SCHED(num_lookahead_tokens), TOKENS},
+    {SCHED(max_loras), {{GOOD, 0}, {GOOD, 1}, {GOOD, 65536}, {BAD, 65537}}},
+    {SCHED(is_encoder_decoder), {{GOOD, 0}, {MAYBE, 1}, {GOOD, 2}, {BAD, 3}}},
+    {SCHED(disable_chunked_mm_input), SWITCH},
+    {SCHED(encoder_compute_budget), TOKENS},
+    {SCHED(encoder_cache_size), TOKENS},
+    {SCHED(mamba_block_size), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
+    {SCHED(include_finished_set), SWITCH},
+    {SCHED(fail_on_load_error), SWITCH},
+    {SCHED(log_stats), SWITCH},
+    {SCHED(max_requests),
+     {{GOOD, 0}, {ALONE, 1}, {GOOD, 2}, {MAYBE, 1 << 24}, {BAD, (1 << 24) + 1}, {BAD, UINT32_MAX}}},
+    {SCHED(max_loading), {{GOOD, 0}, {GOOD, 1}, {GOOD, 4}, {ALONE, 5}, {BAD, UINT32_MAX}}},
+    {SCHED(max_text_tokens), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT64_C(1) << 40}, {BAD, UINT64_MAX}}},
+    {SCHED(max_request_bytes),
+     {{GOOD, 0}, {BAD, 63}, {GOOD, 64}, {GOOD, 1 << 20}, {BAD, (1 << 20) + 1}, {BAD, UINT32_MAX}}},
+    {SCHED(max_encoder_items), {{GOOD, 0}, {GOOD, 1}, {MAYBE, 1 << 20}, {BAD, (1 << 20) + 1}}},
+    {SCHED(profile), {{GOOD, 0}, {GOOD, 1}, {BAD, 2}, {BAD, UINT32_MAX}}},
+    {SCHED(quirks_on), {{GOOD, 0}, {GOOD, 4095}, {BAD, UINT64_MAX}}},
+    {SCHED(quirks_off), {{GOOD, 0}, {GOOD, 4095}, {BAD, UINT64_MAX}}},
+};
+
 typedef struct fields_of_kind {
     const field *fields;
     size_t count;
@@ -197,6 +243,7 @@ static const fields_of_kind all_fields[] = {
     {hasher_fields, sizeof hasher_fields / sizeof hasher_fields[0]},
     {table_fields, sizeof table_fields / sizeof table_fields[0]},
     {cache_fields, sizeof cache_fields / sizeof cache_fields[0]},
+    {sched_fields, sizeof sched_fields / sizeof sched_fields[0]},
 };
 
 /* ---- trying one --------------------------------------------------------- */

@@ -306,6 +306,84 @@ static bool cache_works(void *handle)
            quire_cache_usage(cache).active == before.active;
 }
 
+/* ---- scheduler ---------------------------------------------------------- */
+
+/* Without prefix caching, which would need a hasher. */
+static const quire_sched_config sched_config = {.size = sizeof(quire_sched_config),
+                                                .cache = {.size = sizeof(quire_cache_config),
+                                                          .num_blocks = 12,
+                                                          .groups = cache_groups,
+                                                          .num_groups = 3,
+                                                          .max_model_len = 12,
+                                                          .enable_caching = QUIRE_OFF},
+                                                .max_num_seqs = 2,
+                                                .max_num_batched_tokens = 8,
+                                                .max_requests = 4,
+                                                .max_loading = 1,
+                                                .max_text_tokens = 1,
+                                                .max_request_bytes = 64,
+                                                .max_encoder_items = 1};
+
+static size_t sched_bytes(const void *config)
+{
+    return quire_sched_bytes(config);
+}
+
+static int sched_create(const void *config, const quire_allocator *allocator, void **handle)
+{
+    quire_sched *sched = *handle;
+    int status = quire_sched_create(config, allocator, &sched);
+    *handle = sched;
+    return status;
+}
+
+static int sched_create_in(void *memory, size_t bytes, const void *config, void **handle)
+{
+    quire_sched *sched = *handle;
+    int status = quire_sched_create_in(memory, bytes, config, &sched);
+    *handle = sched;
+    return status;
+}
+
+static void sched_destroy(void *handle)
+{
+    quire_sched_destroy(handle);
+}
+
+static bool sched_runs(quire_sched *sched)
+{
+    static const quire_token sampled[2];
+    const quire_model_output output = {.sampled = sampled};
+    const quire_outputs *outputs;
+    const quire_step *step;
+    for (uint32_t i = 0; i < 8; i++)
+        if (quire_sched_schedule(sched, &step) != QUIRE_OK || step->num_reqs > 2 ||
+            quire_sched_update(sched, step->step, &output, &outputs) != QUIRE_OK)
+            return false;
+    return true;
+}
+
+/* Two requests for eight steps, where the config lets them in; then everything is free again. */
+static bool sched_works(void *handle)
+{
+    static const quire_token prompt[2] = {1, 2};
+    quire_sched *sched = handle;
+    quire_req req;
+    uint64_t before = quire_sched_usage(sched).active;
+    for (uint32_t i = 0; i < 2; i++) {
+        const quire_request_params params = {
+            .id = {&"ab"[i], 1}, .prompt = prompt, .num_prompt_tokens = i + 1, .max_tokens = 6};
+        int status = quire_sched_add(sched, &params, &req);
+        if (status != QUIRE_OK && status != QUIRE_E_RANGE && status != QUIRE_E_TOO_LONG &&
+            status != QUIRE_FULL)
+            return false;
+    }
+    return sched_runs(sched) && quire_sched_check(sched) == QUIRE_OK &&
+           quire_sched_finish(sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL) == QUIRE_OK &&
+           quire_sched_num_running(sched) == 0 && quire_sched_check(sched) == QUIRE_OK &&
+           quire_sched_usage(sched).active == before;
+}
+
 /* ---- all of them -------------------------------------------------------- */
 
 const handle_kind all_kinds[] = {
@@ -317,6 +395,8 @@ const handle_kind all_kinds[] = {
      table_destroy, table_works},
     {"cache", &cache_config, sizeof cache_config, offsetof(quire_cache_config, hooks), cache_bytes,
      cache_create, cache_create_in, cache_destroy, cache_works},
+    {"sched", &sched_config, sizeof sched_config, offsetof(quire_sched_config, hooks), sched_bytes,
+     sched_create, sched_create_in, sched_destroy, sched_works},
 };
-_Static_assert(sizeof(quire_cache_config) <= MAX_CONFIG_BYTES, "tests copy a config by its bytes");
+_Static_assert(sizeof(quire_sched_config) <= MAX_CONFIG_BYTES, "tests copy a config by its bytes");
 const size_t num_kinds = sizeof all_kinds / sizeof all_kinds[0];

@@ -1,5 +1,5 @@
-/* model/handle_kind.h - pool, hasher, table and cache behind one face, so that each rule of
- * quire/memory.h is tested once and for all of them; and an allocator that counts, refuses and
+/* model/handle_kind.h - pool, hasher, table, cache and scheduler behind one face, so that each rule
+ * of quire/memory.h is tested once and for all of them; and an allocator that counts, refuses and
  * remembers.
  *
  *      ledger    alloc: the n-th call fails, and so does one above max_bytes
@@ -10,10 +10,11 @@
 
 #include <quire/cache.h>
 #include <quire/pool.h>
+#include <quire/sched.h>
 #include <quire/table.h>
 #include <stdbool.h>
 
-#define MAX_CONFIG_BYTES 256
+#define MAX_CONFIG_BYTES 1024
 
 typedef struct handle_kind {
     const char *name;

@@ -1,15 +1,18 @@
 /* model/test_noalloc.c - after start, nothing allocates.
  *
- *      start: create hasher, pool, table, cache counted, and known to be above 0
+ *      start: create hasher, pool, table, cache, scheduler counted, and known to be above 0
  *      ---------------------------------------- the counter is set to 0
  *      a million calls on the pool, with hits, evictions and full pools; hashes of every request;
- *      rows and slots of the table; then every call of the cache, with forks and copies
+ *      rows and slots of the table; every call of the cache, with forks and copies; steps of
+ *      the scheduler, with preemption and eviction
  *                                               counted: 0
  *      ---------------------------------------- one malloc on purpose
  *                                               counted: 1, so the counter does count
  *
- * The cache's calls run once more in a process that the kernel ends at the first system call other
- * than read, write and exit: neither allocation nor lock nor clock goes to the kernel.
+ * The calls of cache and scheduler run once more in a process that the kernel ends at the first
+ * system call other than read, write and exit: neither allocation nor lock nor clock goes there.
+ *
+ *      program [--steps N]      steps of the scheduler, sync and async together
  *
  * The program brings its own malloc and its relatives, over a fixed piece of memory; a call of any
  * of them, from the library or from what the library uses, is seen. Sanitizers bring theirs, so the
@@ -30,6 +33,7 @@ int main(void)
 #else
 
 #include "noalloc_cache.h"
+#include "noalloc_sched.h"
 
 #include <quire/pool.h>
 #include <quire/table.h>
@@ -327,9 +331,9 @@ static bool run(quire_hash_algo algo, uint64_t pool_calls)
 /* ---- the cache ---------------------------------------------------------- */
 
 #if defined(MODEL_SLOW)
-enum { CACHE_CALLS = 60000, SEALED_CALLS = 20000 };
+enum { CACHE_CALLS = 60000, SEALED_CALLS = 20000, STEPS = 10000 };
 #else
-enum { CACHE_CALLS = 600000, SEALED_CALLS = 200000 };
+enum { CACHE_CALLS = 600000, SEALED_CALLS = 200000, STEPS = 100000 };
 #endif
 
 static bool run_cache(void)
@@ -383,6 +387,58 @@ static bool run_cache_sealed(void)
     return ok || is_skipped;
 }
 
+/* ---- the scheduler ------------------------------------------------------ */
+
+static bool run_sched(bool is_async, uint64_t steps)
+{
+    static noalloc_sched e;
+    unsigned long before = num_allocations;
+    if (!noalloc_sched_start(&e, 3 + is_async, is_async))
+        return false;
+    unsigned long at_start = num_allocations - before;
+    num_allocations = 0;
+    num_frees = 0;
+    noalloc_sched_run(&e, steps);
+    unsigned long allocations = num_allocations;
+    unsigned long frees = num_frees;
+    noalloc_sched_print(&e);
+    printf("sched        %lu allocations, %lu frees (%lu at start)\n", allocations, frees,
+           at_start);
+    bool ok = noalloc_sched_did_all(&e);
+    noalloc_sched_end(&e);
+    return ok && allocations == 0 && frees == 0 && at_start > 0;
+}
+
+static void run_sched_in_seal(noalloc_sched *e)
+{
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
+        syscall(SYS_exit, 77);
+    noalloc_sched_run(e, STEPS / 10);
+    syscall(SYS_exit, e->failures == 0 ? 0 : 1);
+}
+
+static bool run_sched_sealed(bool is_async)
+{
+    static noalloc_sched e;
+    int status = 0;
+    if (!noalloc_sched_start(&e, 5 + is_async, is_async))
+        return false;
+    (void)fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        run_sched_in_seal(&e);
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return false;
+    noalloc_sched_end(&e);
+    bool is_skipped = WIFEXITED(status) && WEXITSTATUS(status) == 77;
+    bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    printf("sched        %d steps without system calls: %s\n", STEPS / 10,
+           is_skipped ? "not tried, processes cannot be sealed here"
+           : ok       ? "yes"
+                      : "NO");
+    return ok || is_skipped;
+}
+
 /* Through a pointer that the compiler cannot see through, or it would leave the call out. */
 static bool counter_counts(void)
 {
@@ -397,15 +453,20 @@ static bool counter_counts(void)
     return allocations == 1 && frees == 1;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const uint64_t num_algos = QUIRE_HASH_QUIRE128 + 1;
+    bool has_steps = argc == 3 && strcmp(argv[1], "--steps") == 0;
+    uint64_t steps = has_steps ? strtoull(argv[2], NULL, 10) : STEPS;
     bool ok = counter_counts();
     for (uint64_t algo = 0; algo < num_algos; algo++)
         ok = run((quire_hash_algo)algo, POOL_CALLS / num_algos + 1) && ok;
     ok = run_cache() && ok;
+    ok = run_sched(false, steps / 2) && ok;
+    ok = run_sched(true, steps / 2) && ok;
     ok = counter_counts() && ok;
     ok = run_cache_sealed() && ok;
+    ok = run_sched_sealed(false) && run_sched_sealed(true) && ok;
     printf("%s\n", ok ? "0 allocations after start" : "FAILED");
     return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -205,6 +205,7 @@ static void null_arguments_are_errors(void **state)
     assert_int_equal(quire_hasher_create(all_kinds[1].config, NULL, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_table_create(all_kinds[2].config, NULL, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_create(all_kinds[3].config, NULL, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_create(all_kinds[4].config, NULL, NULL), QUIRE_E_ARGUMENT);
     for (size_t k = 0; k < num_kinds; k++) {
         const handle_kind *kind = &all_kinds[k];
         guarded g = guarded_new(kind->bytes(kind->config));

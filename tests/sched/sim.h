@@ -114,6 +114,7 @@ typedef struct sim_request {
     uint32_t retries;      /* of the connector's, until it knows */
     uint32_t asked_local;
     bool asked_async;
+    uint32_t num_preemptions;
     quire_token inputs[SIM_INPUTS][SIM_LEN];
     uint32_t input_lens[SIM_INPUTS];
     uint32_t num_inputs;

@@ -171,6 +171,22 @@ static void compare_outputs(sim *s, const sim_expected *expected, uint32_t n,
     }
 }
 
+/* Who lost blocks is preempted in the update: it begins again, and its steps in flight are void.
+ * Called before the update to remember, and after it to compare. */
+static void note_preempted(sim *s, bool compares)
+{
+    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
+        sim_request *r = &s->requests[i];
+        quire_req_info info;
+        if (!r->is_there || r->has_ended ||
+            quire_sched_req_info(s->sched, r->req, &info) != QUIRE_OK)
+            continue;
+        if (compares && info.num_preemptions > r->num_preemptions)
+            sim_void_in_flight(s, r);
+        r->num_preemptions = info.num_preemptions;
+    }
+}
+
 /* Guesses for the next step, good ones and bad ones. */
 static void propose_drafts(sim *s, const sim_batch *batch)
 {
@@ -223,6 +239,7 @@ void sim_update(sim *s)
     result.output = (quire_model_output){0};
     move_transfers(s, &batch, &result);
     uint32_t n = fill_result(s, &batch, &result, expected);
+    note_preempted(s, false);
     const quire_outputs *outputs;
     int err = quire_sched_update(s->sched, batch.step, &result.output, &outputs);
     SIM_CHECK(s, err == QUIRE_OK, "update", err, 0);
@@ -231,6 +248,7 @@ void sim_update(sim *s)
     s->first_batch = (s->first_batch + 1) % SIM_BATCHES;
     s->num_batches--;
     compare_outputs(s, expected, n, outputs, &batch);
+    note_preempted(s, true);
     for (uint32_t i = 0; i < SIM_SLOTS && !s->has_failed; i++)
         if (s->requests[i].is_there && s->requests[i].has_ended)
             sim_forget(s, &s->requests[i]);

@@ -18,7 +18,6 @@ typedef struct sim_task {
     uint32_t num_drafts;
     uint32_t num_valid; /* positions that hold what they should afterwards */
     bool samples;
-    bool is_tainted; /* computed from blocks whose loads failed */
 } sim_task;
 
 void sim_tag(sim_request *r, uint32_t first)
@@ -139,12 +138,33 @@ static sim_task make_task(sim *s, const quire_step *step, uint32_t i, sim_reques
     return t;
 }
 
-static void find_taint(const sim *s, const sim_batch *batch, sim_task *t)
+/* Whether the request has blocks whose loads failed, in this step or in one in flight: what it
+ * computes is worth nothing until the scheduler knows and lets it begin again. */
+static bool is_tainted(const sim *s, const sim_request *r, uint32_t num_computed)
 {
-    uint32_t end = (t->first + s->mix.block_size - 1) / s->mix.block_size;
-    const sim_row *row = &t->r->rows[0];
-    for (uint32_t i = 0; i < end && i < row->count && !t->is_tainted; i++)
-        t->is_tainted = row->ids[i] != QUIRE_NULL_BLOCK && is_lost(batch, row->ids[i]);
+    uint32_t end = (num_computed + s->mix.block_size - 1) / s->mix.block_size;
+    const sim_row *row = &r->rows[0];
+    for (uint32_t b = 0; b <= s->num_batches; b++) {
+        const sim_batch *batch = &s->batches[(s->first_batch + b) % SIM_BATCHES];
+        for (uint32_t i = 0; batch->num_lost > 0 && i < end && i < row->count; i++)
+            if (row->ids[i] != QUIRE_NULL_BLOCK && is_lost(batch, row->ids[i]))
+                return true;
+    }
+    return false;
+}
+
+/* Junk, all of it: tokens that nobody should get, and pages of nothing. */
+static void run_tainted(sim *s, const quire_step *step, uint32_t i, sim_request *r,
+                        sim_entry *entry)
+{
+    uint32_t end = step->num_computed_tokens[i] + step->num_tokens[i];
+    *entry = (sim_entry){.r = r, .req = r->req, .is_void = true, .sampled = {3}};
+    entry->num_sampled = end >= r->num_prompt + step->num_output_tokens[i];
+    for (uint32_t p = step->num_computed_tokens[i]; p < end; p++) {
+        uint64_t *page = page_at(s, &r->rows[0], p);
+        if (page != NULL)
+            *page = s->junk++;
+    }
 }
 
 /* ---- computing ------------------------------------------------------------- */
@@ -188,7 +208,7 @@ static void write_tags(sim *s, const sim_task *t)
                 sim_fail(s, "a token without a block", r->number, p);
                 return;
             }
-            uint64_t tag = p < t->num_valid && !t->is_tainted ? r->tags[p] : s->junk++;
+            uint64_t tag = p < t->num_valid ? r->tags[p] : s->junk++;
             uint64_t *last = &s->writers[page - s->pages];
             bool is_twice = (uint32_t)*last == (uint32_t)writer && *last != writer;
             SIM_CHECK(s, !is_twice || *page == tag, "two requests write to one place", r->number,
@@ -223,6 +243,7 @@ static void read_tags(sim *s, const sim_task *t)
 void sim_run_step(sim *s, const quire_step *step)
 {
     static sim_task tasks[SIM_SEQS];
+    uint32_t num_tasks = 0;
     sim_batch *batch = &s->batches[(s->first_batch + s->num_batches) % SIM_BATCHES];
     *batch = (sim_batch){.step = step->step, .num_entries = step->num_reqs};
     for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++) {
@@ -230,22 +251,24 @@ void sim_run_step(sim *s, const quire_step *step)
         if (r == NULL)
             return;
         take_rows(s, step, i, r);
-        tasks[i] = make_task(s, step, i, r, &batch->entries[i]);
         s->tally.hits += step->kinds[i] != QUIRE_STEP_RUNNING && step->num_computed_tokens[i] > 0;
         if (r->load.is_on)
             sim_load(s, r, batch);
     }
     for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++) {
-        find_taint(s, batch, &tasks[i]);
-        sample(s, step, i, &tasks[i]);
-        write_tags(s, &tasks[i]);
-        if (tasks[i].is_tainted) { /* nothing of it counts */
-            tasks[i].entry->is_void = true;
-            tasks[i].r->num_tokens -= tasks[i].entry->num_sampled;
+        sim_request *r = sim_find(s, step->reqs[i]);
+        if (is_tainted(s, r, step->num_computed_tokens[i])) {
+            run_tainted(s, step, i, r, &batch->entries[i]);
+            continue;
         }
+        sim_task *t = &tasks[num_tasks++];
+        *t = make_task(s, step, i, r, &batch->entries[i]);
+        if (s->has_failed)
+            return;
+        sample(s, step, i, t);
+        write_tags(s, t);
     }
-    for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++)
-        if (!tasks[i].is_tainted)
-            read_tags(s, &tasks[i]);
+    for (uint32_t i = 0; i < num_tasks && !s->has_failed; i++)
+        read_tags(s, &tasks[i]);
     s->num_batches++;
 }

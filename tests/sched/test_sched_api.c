@@ -67,8 +67,7 @@ static void null_where_something_must_be(void **state)
     assert_int_equal(quire_sched_update(kit.sched, 1, NULL, &outputs), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_update(kit.sched, 1, &output, NULL), QUIRE_E_ARGUMENT);
     for (size_t i = 0; i < COUNT(missing); i++)
-        assert_int_equal(quire_sched_update(kit.sched, 1, &missing[i], &outputs),
-                         QUIRE_E_ARGUMENT);
+        assert_int_equal(quire_sched_update(kit.sched, 1, &missing[i], &outputs), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_update_drafts(kit.sched, NULL, 1, NULL, 0, NULL),
                      QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_set_pause(kit.sched, (quire_pause)3), QUIRE_E_ARGUMENT);
@@ -96,8 +95,7 @@ static void requests_that_are_not_there(void **state)
     for (size_t i = 0; i < COUNT(strangers); i++) {
         quire_req req = strangers[i];
         assert_int_equal(quire_sched_req_info(kit.sched, req, &info), QUIRE_E_UNKNOWN_REQ);
-        assert_int_equal(quire_sched_get_tokens(kit.sched, req, 0, 1, &token),
-                         QUIRE_E_UNKNOWN_REQ);
+        assert_int_equal(quire_sched_get_tokens(kit.sched, req, 0, 1, &token), QUIRE_E_UNKNOWN_REQ);
         assert_int_equal(quire_sched_get_blocks(kit.sched, req, &span), QUIRE_E_UNKNOWN_REQ);
         assert_int_equal(quire_sched_continue(kit.sched, req, NULL), QUIRE_E_UNKNOWN_REQ);
         assert_null(quire_sched_user(kit.sched, req));
@@ -177,8 +175,8 @@ static void as_many_as_the_limits_say(void **state)
     assert_int_equal(try_add(kit_params(&kit, "i", 3)), QUIRE_FULL);
     assert_int_equal(quire_sched_find(kit.sched, (quire_bytes){"i", 1}), 0);
     uint32_t count = 0;
-    assert_int_equal(
-        quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, &count), QUIRE_OK);
+    assert_int_equal(quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, &count),
+                     QUIRE_OK);
     assert_int_equal(count, KIT_REQUESTS);
     assert_int_equal(quire_sched_has_finished(kit.sched), 1);
     for (uint32_t i = 0; i < KIT_REQUESTS; i++) {
@@ -197,14 +195,28 @@ static void as_many_as_the_limits_say(void **state)
 static void as_much_text_as_the_limits_say(void **state)
 {
     (void)state;
+    static quire_token prompt[4000];
+    char ids[] = "abcdefgh";
     quire_sched_config config = kit_config(&kit);
+    config.cache.max_model_len = 4096;
+    config.cache.num_blocks = 1100;
     config.max_text_tokens = 1;
-    config.max_num_seqs = 1;
-    kit_open(&kit, &config); /* one page of 1,024 tokens */
-    kit_add(&kit, "a", 5);
-    assert_int_equal(try_add(kit_params(&kit, "b", 5)), QUIRE_FULL);
+    kit_open(&kit, &config);
+    int status = QUIRE_OK;
+    uint32_t taken = 0;
+    for (; taken < KIT_REQUESTS; taken += status == QUIRE_OK) {
+        quire_request_params p = *kit_params(&kit, "a", 1);
+        p.id.data = &ids[taken];
+        p.prompt = prompt;
+        p.num_prompt_tokens = (uint32_t)COUNT(prompt);
+        status = try_add(&p);
+        if (status != QUIRE_OK)
+            break;
+    }
+    assert_int_equal(status, QUIRE_FULL);
+    assert_true(taken > 0);
     quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL);
-    kit_add(&kit, "b", 5);
+    kit_add(&kit, "i", 5);
     kit_close(&kit);
 }
 

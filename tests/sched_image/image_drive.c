@@ -218,7 +218,7 @@ static void draw_request(world *w, world_request *r)
         p->cache_salt = (quire_bytes){"salt", 1 + draw(w, 4)};
     p->use_grammar = draw(w, 6) == 0;
     p->is_pooling = draw(w, 12) == 0;
-    p->is_resumable = draw(w, 4) == 0 && !p->is_pooling && !w->has_loads;
+    p->is_resumable = draw(w, 4) == 0 && !p->is_pooling;
     p->skip_reading_prefix = draw(w, 10) == 0;
     p->user = (void *)(uintptr_t)(w->num_added * UINT64_C(0x123456789));
     if (w->has_features)
@@ -416,7 +416,7 @@ bool world_round(world *w)
     w->now++;
     if (draw(w, 2) == 0)
         add_request(w);
-    if (draw(w, 4) == 0 && w->max_prompt < WORLD_MAX_PROMPT)
+    if (draw(w, 4) == 0)
         continue_session(w);
     if (draw(w, 12) == 0)
         finish_some(w);

@@ -1,0 +1,171 @@
+/* sched/test_sched_quirks.c - the scheduler's quirks of vLLM 0.20.0, each in both profiles and each
+ * way: the bug shows with the bit and does not without. */
+#include "sched/sched_kit.h"
+
+enum { NUM_VARIANTS = 4 };
+
+typedef struct variant {
+    quire_profile profile;
+    uint64_t quirks_on;
+    uint64_t quirks_off;
+    bool has_bug;
+} variant;
+
+static variant variant_of(uint64_t quirk, uint32_t i)
+{
+    const variant all[NUM_VARIANTS] = {
+        {QUIRE_PROFILE_DEFAULT, 0, 0, false},
+        {QUIRE_PROFILE_DEFAULT, quirk, 0, true},
+        {QUIRE_PROFILE_VLLM_0_20, 0, 0, true},
+        {QUIRE_PROFILE_VLLM_0_20, 0, quirk, false},
+    };
+    return all[i];
+}
+
+static sched_kit kit;
+
+static void open_variant(quire_sched_config config, const variant *v)
+{
+    config.profile = v->profile;
+    config.quirks_on = v->quirks_on;
+    config.quirks_off = v->quirks_off;
+    kit_open(&kit, &config);
+}
+
+/* ---- PRIORITY_SKIP ---------------------------------------------------------- */
+
+/* All four blocks are in use: p 1, q 1, r 2. In the third step p is passed over, since a step in
+ * flight gives its last token; q needs a block and preempts p, which stands before it; and r, which
+ * needs none, comes right after. */
+static void priority_skip(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QUIRE_QUIRK(PRIORITY_SKIP), i);
+        quire_sched_config config = kit_config(&kit);
+        config.cache.num_blocks = 5;
+        config.policy = QUIRE_POLICY_PRIORITY;
+        config.async_scheduling = QUIRE_ON;
+        config.max_batches = 3;
+        open_variant(config, &v);
+        kit.params.max_tokens = 1;
+        kit.params.priority = 9;
+        quire_req p = kit_add(&kit, "p", 4);
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), "p:4");
+        kit.params.max_tokens = 3;
+        kit.params.priority = 0;
+        kit_add(&kit, "q", 4);
+        kit_add(&kit, "r", 5);
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), "q:4 r:5");
+        kit_step(&kit);
+        assert_int_equal(kit.step->num_preempted, 1);
+        assert_int_equal(kit.step->preempted[0], p);
+        assert_string_equal(kit_shown_step(&kit), v.has_bug ? "q:1" : "q:1 r:1");
+        kit_close(&kit);
+    }
+}
+
+/* ---- SESSION_STALE_HASH ----------------------------------------------------- */
+
+static uint32_t hit_of(const char *id, const quire_token *tokens, uint32_t n)
+{
+    quire_req req;
+    quire_request_params p = *kit_params(&kit, id, 1);
+    p.prompt = tokens;
+    p.num_prompt_tokens = n;
+    p.is_resumable = 0;
+    p.max_tokens = 1;
+    assert_int_equal(quire_sched_add(kit.sched, &p, &req), QUIRE_OK);
+    kit_step(&kit);
+    assert_int_equal(kit.step->num_reqs, 1);
+    uint32_t hit = kit.step->num_computed_tokens[0];
+    kit_answer(&kit, kit.step->step, 1);
+    return hit;
+}
+
+/* Seven tokens and a sampled eighth fill two blocks. The eighth is dropped when the session goes
+ * on, and an input takes its place; the second block's hash must be that of what it holds. */
+static void session_stale_hash(void **state)
+{
+    (void)state;
+    const quire_token sampled = 5;
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QUIRE_QUIRK(SESSION_STALE_HASH), i);
+        quire_token old[9];
+        quire_token now[9];
+        open_variant(kit_config(&kit), &v);
+        kit.params.is_resumable = 1;
+        kit.params.max_tokens = 1;
+        quire_req req = kit_add(&kit, "s", 7);
+        kit_run(&kit, sampled);
+        assert_int_equal(quire_sched_continue(kit.sched, req, kit_params(&kit, "t", 5)), QUIRE_OK);
+        kit_run(&kit, sampled);
+        assert_string_equal(kit_shown_step(&kit), "s:5");
+        assert_int_equal(quire_sched_get_tokens(kit.sched, req, 0, 9, now), QUIRE_OK);
+        memcpy(old, now, sizeof old);
+        old[7] = sampled;
+        assert_int_equal(now[7], 't' * 100);
+        assert_int_equal(hit_of("x", old, 9), v.has_bug ? 8 : 4);
+        quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL);
+        assert_int_equal(hit_of("y", now, 9), v.has_bug ? 4 : 8);
+        kit_close(&kit);
+    }
+}
+
+/* ---- ENCODER_FREES_AGAIN ---------------------------------------------------- */
+
+static quire_req add_with_sound(const char *id, const char *sound)
+{
+    quire_req req = 0;
+    quire_mm_input input = {.feature = {.identifier = {sound, 1}, .offset = 0, .length = 4}};
+    quire_request_params p = *kit_params(&kit, id, 5);
+    p.mm_inputs = &input;
+    p.num_mm_inputs = 1;
+    assert_int_equal(quire_sched_add(kit.sched, &p, &req), QUIRE_OK);
+    return req;
+}
+
+/* The encoder's cache holds one sound. After three updates of the first request it seems to hold
+ * more, and two are encoded in one step. */
+static void encoder_frees_again(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QUIRE_QUIRK(ENCODER_FREES_AGAIN), i);
+        quire_group_config groups[2];
+        quire_sched_config config = kit_config(&kit);
+        groups[0] = kit.group;
+        groups[1] = kit.group;
+        groups[1].spec.kind = QUIRE_LAYER_CROSS;
+        config.cache.groups = groups;
+        config.cache.num_groups = 2;
+        config.cache.enable_caching = QUIRE_OFF;
+        config.is_encoder_decoder = QUIRE_ON;
+        config.encoder_compute_budget = 16;
+        config.encoder_cache_size = 4;
+        open_variant(config, &v);
+        add_with_sound("a", "1");
+        for (uint32_t k = 0; k < 3; k++)
+            kit_run(&kit, 1);
+        assert_string_equal(kit_shown_step(&kit), "a:1");
+        add_with_sound("b", "2");
+        add_with_sound("c", "3");
+        kit_run(&kit, 1);
+        assert_string_equal(kit_shown_step(&kit), v.has_bug ? "a:1 b:5 c:5" : "a:1 b:5");
+        kit_run(&kit, 1);
+        assert_string_equal(kit_shown_step(&kit), v.has_bug ? "a:1 b:1 c:1" : "a:1 b:1 c:5");
+        kit_close(&kit);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(priority_skip),
+        cmocka_unit_test(session_stale_hash),
+        cmocka_unit_test(encoder_frees_again),
+    };
+    return cmocka_run_group_tests_name("sched_quirks", tests, NULL, NULL);
+}
