@@ -118,8 +118,9 @@ static void begin_again(quire_sched *s)
     }
 }
 
-/* Loads that failed, by the default's rule: all begin again, without the connector. */
-static uint32_t begin_failed_again(quire_sched *s, const quire_model_output *output)
+/* Loads that failed, by the default's rule: all that have such a block end, or begin again without
+ * the connector. */
+static uint32_t fail_all_with_blocks(quire_sched *s, const quire_model_output *output)
 {
     uint32_t num_failed = 0;
     uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
@@ -129,11 +130,14 @@ static uint32_t begin_failed_again(quire_sched *s, const quire_model_output *out
             continue;
         r->has_failed_recving = true;
         r->kv.num_computed_tokens = 0;
+        if (s->fails_on_load_error)
+            mark_failed(s, s->order[i], num_failed++);
     }
     for (uint32_t i = 0; i < s->num_running; i++)
         if (lose_blocks(s, s->running[i], output))
             mark_failed(s, s->running[i], num_failed++);
-    begin_again(s);
+    if (!s->fails_on_load_error)
+        begin_again(s);
     return num_failed;
 }
 
@@ -145,8 +149,8 @@ uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
     if (s->cache->num_groups != 1)
         return 0; /* vLLM's rule is for one group */
     bool is_default = (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
-    if (is_default && !s->fails_on_load_error)
-        return begin_failed_again(s, output);
+    if (is_default)
+        return fail_all_with_blocks(s, output);
     uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
     s->num_lost = 0;
     for (uint32_t i = 0; i < n; i++) {

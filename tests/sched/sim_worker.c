@@ -143,11 +143,12 @@ static sim_task make_task(sim *s, const quire_step *step, uint32_t i, sim_reques
 static bool is_tainted(const sim *s, const sim_request *r, uint32_t num_computed)
 {
     uint32_t end = (num_computed + s->mix.block_size - 1) / s->mix.block_size;
-    const sim_row *row = &r->rows[0];
+    quire_block_span spans[SIM_GROUPS]; /* the worker's own row has blocks that are gone */
+    quire_sched_get_blocks(s->sched, r->req, spans);
     for (uint32_t b = 0; b <= s->num_batches; b++) {
         const sim_batch *batch = &s->batches[(s->first_batch + b) % SIM_BATCHES];
-        for (uint32_t i = 0; batch->num_lost > 0 && i < end && i < row->count; i++)
-            if (row->ids[i] != QUIRE_NULL_BLOCK && is_lost(batch, row->ids[i]))
+        for (uint32_t i = 0; batch->num_lost > 0 && i < end && i < spans[0].count; i++)
+            if (spans[0].ids[i] != QUIRE_NULL_BLOCK && is_lost(batch, spans[0].ids[i]))
                 return true;
     }
     return false;
@@ -159,6 +160,7 @@ static void run_tainted(sim *s, const quire_step *step, uint32_t i, sim_request 
 {
     uint32_t end = step->num_computed_tokens[i] + step->num_tokens[i];
     *entry = (sim_entry){.r = r, .req = r->req, .is_void = true, .sampled = {3}};
+    entry->num_drafts = step->draft_start[i + 1] - step->draft_start[i];
     entry->num_sampled = end >= r->num_prompt + step->num_output_tokens[i];
     for (uint32_t p = step->num_computed_tokens[i]; p < end; p++) {
         uint64_t *page = page_at(s, &r->rows[0], p);
