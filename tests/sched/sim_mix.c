@@ -41,7 +41,7 @@ static void draw_mix(sim *s)
     m->sends = m->has_connector && sim_chance(s, 50);
     m->has_grammar = sim_chance(s, 25);
     m->has_images = sim_chance(s, 30);
-    m->has_sessions = sim_chance(s, 25);
+    m->has_sessions = sim_chance(s, 25) && !m->loads_fail; /* see README.md: what is left out */
     m->resets_running = sim_chance(s, 50);
     m->faults = sim_chance(s, 20) ? 0 : sim_between(s, 10, 100);
     m->arrivals = sim_between(s, 5, 60);
@@ -70,6 +70,8 @@ quire_sched_config sim_draw_config(sim *s)
     c.cache.enable_caching = sim_chance(s, 85) ? QUIRE_ON : QUIRE_OFF;
     c.hasher = s->hasher;
     c.policy = sim_chance(s, 40) ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
+    if (s->mix.has_images) /* see README.md: what is left out */
+        c.policy = QUIRE_POLICY_FCFS;
     c.max_num_seqs = sim_between(s, 1, SIM_SEQS);
     c.max_num_batched_tokens = m->budget;
     c.long_prefill_token_threshold = sim_chance(s, 30) ? sim_between(s, 1, m->budget) : 0;
