@@ -13,7 +13,8 @@ static void copy_rows(const sim *s, sim_row *rows, const quire_block_span *block
 {
     for (uint32_t g = 0; g < s->mix.num_groups; g++) {
         rows[g].count = blocks[g].count;
-        memcpy(rows[g].ids, blocks[g].ids, blocks[g].count * sizeof *blocks[g].ids);
+        if (blocks[g].count > 0)
+            memcpy(rows[g].ids, blocks[g].ids, blocks[g].count * sizeof *blocks[g].ids);
     }
 }
 

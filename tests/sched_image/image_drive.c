@@ -138,6 +138,7 @@ static void see_state(world_side *side)
     see_bytes(side, (quire_bytes){&usage, sizeof usage});
     see(side, quire_sched_num_unfinished(side->sched) | quire_sched_has_finished(side->sched)
                                                             << 16);
+    see(side, (uint64_t)quire_cache_pressure(quire_sched_cache(side->sched)));
     uint64_t lost = 0;
     if (side->world->now % 8 == 0 && side->world->config.cache.event_log_bytes > 0)
         quire_cache_take_events(quire_sched_cache(side->sched), see_event, side, &lost);
@@ -241,7 +242,8 @@ static void add_request(world *w)
 
 static quire_req draw_known(world *w)
 {
-    return w->known[draw(w, COUNT(w->known))];
+    return w
+        ->known[(w->num_added + COUNT(w->known) - draw(w, WORLD_MAX_REQUESTS)) % COUNT(w->known)];
 }
 
 static void continue_session(world *w)
@@ -426,6 +428,10 @@ bool world_round(world *w)
         schedule(w);
     if (w->num_batches > 0 && (w->num_batches == w->config.max_batches || draw(w, 2) == 0))
         finish_step(w);
+    if (draw(w, 10) == 0)
+        finish_some(w);
+    if (draw(w, 10) == 0)
+        disturb(w);
     for (uint32_t i = 0; i < w->num_sides; i++) {
         see_state(&w->sides[i]);
         if (quire_sched_check(w->sides[i].sched) != QUIRE_OK)

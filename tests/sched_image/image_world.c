@@ -160,7 +160,8 @@ static void draw_limits(world *w, uint32_t block_size)
     c->max_request_bytes = 1024;
     c->max_encoder_items = 6;
     c->cache.max_model_len = w->max_prompt > 64 ? 2 * w->max_prompt : 4 * w->max_prompt;
-    c->cache.num_blocks = 2 * w->max_prompt / block_size * c->cache.num_groups + 3 + draw(w, 24);
+    c->cache.num_blocks = 2 * w->max_prompt / block_size * c->cache.num_groups;
+    c->cache.num_blocks = c->cache.num_blocks / (1 + draw(w, 3)) + 3 + draw(w, 24);
     if (c->cache.num_blocks > WORLD_MAX_BLOCKS)
         c->cache.num_blocks = WORLD_MAX_BLOCKS;
     c->cache.event_log_bytes = draw(w, 2) == 0 ? 4096 : 0;

@@ -58,9 +58,9 @@ static void *try_memory(size_t bytes)
 static int try_image(const unsigned char *image, size_t bytes)
 {
     quire_sched_config config = world_side_config(&w, 1);
-    size_t room = quire_sched_bytes(&config);
+    size_t needed = quire_sched_bytes(&config);
     quire_sched *sched = (quire_sched *)&w; /* to see that it stays */
-    int err = quire_sched_restore_in(try_memory(room), room, &config, image, bytes, &sched);
+    int err = quire_sched_restore_in(try_memory(needed), needed, &config, image, bytes, &sched);
     if (err != QUIRE_OK) {
         assert_ptr_equal(sched, &w);
         return err;
