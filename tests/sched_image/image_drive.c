@@ -138,7 +138,9 @@ static void see_state(world_side *side)
     see_bytes(side, (quire_bytes){&usage, sizeof usage});
     see(side, quire_sched_num_unfinished(side->sched) | quire_sched_has_finished(side->sched)
                                                             << 16);
-    see(side, (uint64_t)quire_cache_pressure(quire_sched_cache(side->sched)));
+    quire_pressure pressure;
+    assert_int_equal(quire_cache_pressure(quire_sched_cache(side->sched), &pressure), QUIRE_OK);
+    see(side, pressure.should_admit);
     uint64_t lost = 0;
     if (side->world->now % 8 == 0 && side->world->config.cache.event_log_bytes > 0)
         quire_cache_take_events(quire_sched_cache(side->sched), see_event, side, &lost);

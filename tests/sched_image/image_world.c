@@ -131,6 +131,14 @@ static void add_event(void *user, const quire_event *event)
     side->digest = unit_random(&state) ^ event->still_cached;
 }
 
+static void add_decision(void *user, const quire_decision *decision)
+{
+    world_side *side = user;
+    uint64_t state = side->digest ^ decision->req ^ decision->other << 20 ^ decision->block;
+    state = unit_random(&state) ^ decision->step ^ (uint64_t)decision->num << 32;
+    side->digest = unit_random(&state) ^ (uint64_t)decision->kind << 8 ^ (uint64_t)decision->reason;
+}
+
 /* ---- the config ------------------------------------------------------------ */
 
 static void draw_steps(world *w)
@@ -215,6 +223,9 @@ quire_sched_config world_side_config(world *w, uint32_t side)
                               .is_ready = grammar_ready,
                               .should_advance = grammar_advances,
                               .accept_tokens = grammar_accepts};
+    c.on_decision = w->seed % 2 == 0 ? add_decision : NULL;
+    c.observer = s;
+    c.max_ghosts = w->seed % 2 == 0 ? 64 : 0;
     c.connector = w->has_loads ? &connector : NULL;
     c.grammar = &grammar;
     return c;
