@@ -36,8 +36,8 @@ static void draw_mix(sim *s)
     m->loads_async = m->has_connector && sim_chance(s, 60);
     m->loads_sync = m->has_connector && sim_chance(s, 60);
     m->loads_fail = m->has_connector && m->num_groups == 1 && sim_chance(s, 50);
-    if (m->loads_fail && s->groups[0].spec.kind != QUIRE_LAYER_FULL)
-        m->batches = 1; /* who shares blocks behind a failed one is not found out in time */
+    if (m->loads_fail)
+        m->batches = 1; /* see README.md: what is left out */
     m->sends = m->has_connector && sim_chance(s, 50);
     m->has_grammar = sim_chance(s, 25);
     m->has_images = sim_chance(s, 30);
