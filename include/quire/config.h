@@ -77,8 +77,8 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
       "blocks behind the window are given back by tokens that may still be taken back: rejected "  \
       "drafts, or the last token of a prompt that was loaded as a whole (vLLM #47728)")            \
     X(20, UNENCODED_STAYS,                                                                         \
-      "PRIORITY: what a request was to encode in a step from which it was preempted counts as "    \
-      "encoded")
+      "PRIORITY: what a request was to encode or compute in a step from which it was preempted "   \
+      "counts as done")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),

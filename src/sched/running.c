@@ -91,6 +91,18 @@ static uint32_t find_least_urgent(const quire_sched *s)
     return worst;
 }
 
+/* Blocks that got their keys in the step being made will not be computed in it. */
+static void forget_uncomputed(quire_sched *s, const qr_request *r)
+{
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        uint32_t first = r->kv.num_computed_tokens / s->cache->groups[g].block_size;
+        quire_block_span blocks = s->spans[g];
+        if (first < blocks.count)
+            quire_cache_evict_blocks(s->cache, blocks.ids + first, blocks.count - first);
+    }
+}
+
 /* Takes a request that was scheduled already out of the step. */
 static void unschedule(quire_sched *s, uint32_t place)
 {
@@ -103,6 +115,8 @@ static void unschedule(quire_sched *s, uint32_t place)
         if (!stays)
             qr_encoder_forget(&s->encoder, r->features, r->num_features, input);
     }
+    if (!stays)
+        forget_uncomputed(s, r);
     qr_step_remove(s, place);
 }
 
