@@ -35,12 +35,12 @@ typedef struct qr_image {
 enum { QR_IMAGE_VERSION = 1 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
-int qr_sched_save(const quire_sched *sched, void *image, size_t bytes, size_t *written);
+int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);
 /* Magic, length, checksum; QUIRE_OK, QUIRE_E_CORRUPT or QUIRE_E_CONFIG. */
 int qr_image_check_frame(const void *image, size_t bytes);
 /* Into a scheduler that was just made, of an image whose frame is right. After an error it is in no
  * state to be used. */
-int qr_sched_load(quire_sched *sched, const void *image, size_t bytes);
+int qr_sched_load(quire_sched *s, const void *memory, size_t bytes);
 
 /* ---- fields ---------------------------------------------------------------- */
 

@@ -75,6 +75,7 @@ static void image_flags(qr_image *image, qr_feature *f)
 
 static void image_feature(qr_image *image, quire_sched *s, uint32_t index, qr_feature *f)
 {
+    qr_assert(f != NULL);
     if (image->is_reading)
         *f = (qr_feature){0};
     qr_image_u32(image, &f->offset, 2 * s->max_model_len);

@@ -30,7 +30,7 @@ typedef struct qr_observer {
 void qr_observer_carve(qr_observer *observer, qr_arena *arena, uint32_t num_ghosts);
 
 /* Between cache and caller: notes what is evicted, and passes the event on. */
-void qr_observer_take_event(void *observer, const quire_event *event);
+void qr_observer_take_event(void *user, const quire_event *event);
 
 static inline bool qr_observer_asks_why(const qr_observer *observer)
 {

@@ -37,7 +37,10 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
 
 bool qr_sched_is_valid(const quire_sched *s)
 {
-    uint32_t live = 0, running = 0, pages = 0, with_blocks = 0;
+    uint32_t live = 0;
+    uint32_t running = 0;
+    uint32_t pages = 0;
+    uint32_t with_blocks = 0;
     for (uint32_t i = 0; i < s->max_requests; i++) {
         const qr_request *r = &s->requests[i];
         if (!request_is_valid(s, i))
