@@ -125,7 +125,10 @@ int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request
 void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed);
 void qr_cache_free(quire_cache *cache, uint32_t row);
 
-/* Records one request in the stats. */
+/* One request that looked for num_queries tokens and found num_hits. */
+void qr_prefix_stats_count(quire_prefix_stats *stats, bool was_preempted, uint64_t num_queries,
+                           uint64_t num_hits);
+/* Records one request in the cache's own. */
 void qr_cache_count_lookup(quire_cache *cache, const quire_cache_request *request,
                            uint32_t num_hits);
 

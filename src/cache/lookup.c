@@ -84,14 +84,19 @@ static uint32_t find_fixed_point(qr_candidate *c)
     return agreed;
 }
 
+void qr_prefix_stats_count(quire_prefix_stats *stats, bool was_preempted, uint64_t num_queries,
+                           uint64_t num_hits)
+{
+    *(was_preempted ? &stats->preempted_requests : &stats->requests) += 1;
+    *(was_preempted ? &stats->preempted_queries : &stats->queries) += num_queries;
+    *(was_preempted ? &stats->preempted_hits : &stats->hits) += num_hits;
+}
+
 void qr_cache_count_lookup(quire_cache *cache, const quire_cache_request *request,
                            uint32_t num_hits)
 {
-    quire_prefix_stats *stats = &cache->stats;
-    bool again = request->was_preempted != 0;
-    *(again ? &stats->preempted_requests : &stats->requests) += 1;
-    *(again ? &stats->preempted_queries : &stats->queries) += request->num_tokens;
-    *(again ? &stats->preempted_hits : &stats->hits) += num_hits;
+    qr_prefix_stats_count(&cache->stats, request->was_preempted != 0, request->num_tokens,
+                          num_hits);
 }
 
 int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,

@@ -30,13 +30,6 @@ typedef struct qr_admission {
     uint32_t num_dropped;
 } qr_admission;
 
-static bool is_blocked(const qr_request *r)
-{
-    return r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR ||
-           r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
-           r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
-}
-
 /* Whether a request that waits for something has got it. */
 static bool promote(quire_sched *s, uint32_t index)
 {
@@ -67,10 +60,6 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         return QR_ADMITTED;
     int answer = c->get_num_new_matched_tokens(c->user, qr_sched_req_of(s, a->index), a->num_local,
                                                &a->num_external, &a->is_async);
-    if (answer == QUIRE_OK && a->is_async && count_loading(s) >= s->max_loading) {
-        a->reason = QUIRE_REASON_LOADING;
-        return QR_HELD_UP;
-    }
     if (answer == QUIRE_RETRY) {
         a->reason = QUIRE_REASON_CONNECTOR;
         return QR_HELD_UP;
@@ -82,6 +71,10 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->num_external--;
     if (a->num_external == 0)
         a->is_async = 0;
+    if (a->is_async && count_loading(s) >= s->max_loading) {
+        a->reason = QUIRE_REASON_LOADING;
+        return QR_HELD_UP;
+    }
     a->connector_queries = most;
     return QR_ADMITTED;
 }
@@ -200,11 +193,8 @@ static void tell_connector(quire_sched *s, const qr_admission *a)
         c->update_state_after_alloc(c->user, req, s->spans, a->num_external);
     if (!s->log_stats || a->connector_queries == 0)
         return;
-    quire_prefix_stats *stats = &s->connector_stats;
-    bool again = a->r->num_preemptions > 0;
-    *(again ? &stats->preempted_requests : &stats->requests) += 1;
-    *(again ? &stats->preempted_queries : &stats->queries) += a->connector_queries;
-    *(again ? &stats->preempted_hits : &stats->hits) += a->num_external;
+    qr_prefix_stats_count(&s->connector_stats, a->r->num_preemptions > 0, a->connector_queries,
+                          a->num_external);
 }
 
 static void enter_running(quire_sched *s, qr_admission *a)
@@ -224,7 +214,7 @@ static void enter_running(quire_sched *s, qr_admission *a)
 /* Whether the head of a queue can be taken in; then it has its blocks. */
 static qr_verdict try_admission(quire_sched *s, qr_admission *a)
 {
-    if (is_blocked(a->r) && !promote(s, a->index)) {
+    if (qr_request_is_held(a->r) && !promote(s, a->index)) {
         a->reason = a->r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR      ? QUIRE_REASON_GRAMMAR
                     : a->r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ? QUIRE_REASON_LOADING
                                                                        : QUIRE_REASON_STREAMING;

@@ -85,21 +85,34 @@ static void mark_failed(quire_sched *s, uint32_t index, uint32_t rank)
     s->req_scratch[rank] = qr_sched_req_of(s, index);
 }
 
-/* The default's rule: a request with a failed block loses that and all behind it, for everybody.
- * True when it has one. */
+/* The first token of the request that lies in a failed block of any group, or UINT32_MAX. */
+static uint32_t first_failed_token(const quire_sched *s, const quire_model_output *output)
+{
+    uint32_t first = UINT32_MAX;
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        quire_block_span blocks = s->spans[g];
+        for (uint32_t i = 0; i < blocks.count; i++) {
+            uint32_t token = i * s->cache->groups[g].block_size;
+            if (token < first &&
+                is_listed(output->invalid_blocks, output->num_invalid_blocks, blocks.ids[i]))
+                first = token;
+        }
+    }
+    return first;
+}
+
+/* The default's rule: a request with a failed block loses that and all behind it, in all groups and
+ * for everybody. True when it has one. */
 static bool lose_blocks(quire_sched *s, uint32_t index, const quire_model_output *output)
 {
     qr_request *r = &s->requests[index];
     quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
-    quire_block_span blocks = s->spans[0];
-    for (uint32_t i = 0; i < blocks.count; i++) {
-        if (!is_listed(output->invalid_blocks, output->num_invalid_blocks, blocks.ids[i]))
-            continue;
-        quire_cache_evict_blocks(s->cache, blocks.ids + i, blocks.count - i);
-        r->has_failed_load = true;
-        return true;
-    }
-    return false;
+    uint32_t token = first_failed_token(s, output);
+    if (token == UINT32_MAX)
+        return false;
+    qr_sched_forget_from(s, r, token);
+    r->has_failed_load = true;
+    return true;
 }
 
 /* Requests that lost blocks are preempted: what was computed behind those blocks, in this step or
@@ -110,8 +123,7 @@ static void begin_again(quire_sched *s)
         uint32_t index = s->running[i];
         if (s->scratch[index] == 0)
             continue;
-        s->num_running--;
-        memmove(&s->running[i], &s->running[i + 1], (s->num_running - i) * sizeof *s->running);
+        qr_sched_leave_running(s, i);
         qr_sched_preempt(s, index);
         qr_request_void_steps(&s->requests[index], s->step);
         s->requests[index].num_placeholders = 0;
@@ -146,11 +158,11 @@ uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
 {
     uint32_t num_failed = 0;
     memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
-    if (s->cache->num_groups != 1)
-        return 0; /* vLLM's rule is for one group */
     bool is_default = (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
     if (is_default)
         return fail_all_with_blocks(s, output);
+    if (s->cache->num_groups != 1)
+        return 0; /* vLLM's rule is for one group */
     uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
     s->num_lost = 0;
     for (uint32_t i = 0; i < n; i++) {

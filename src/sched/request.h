@@ -112,6 +112,14 @@ static inline bool qr_request_is_finished(const qr_request *r)
     return r->status > QUIRE_REQ_PREEMPTED;
 }
 
+/* Waits for something else than room. */
+static inline bool qr_request_is_held(const qr_request *r)
+{
+    return r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR ||
+           r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
+           r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
+}
+
 static inline uint32_t qr_request_num_outputs(const qr_request *r)
 {
     return r->kv.num_tokens - r->num_prompt_tokens;

@@ -356,10 +356,7 @@ int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
 
 void qr_sched_enqueue(quire_sched *s, uint32_t index)
 {
-    uint8_t status = s->requests[index].status;
-    bool is_held = status == QUIRE_REQ_WAITING_FOR_GRAMMAR ||
-                   status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
-                   status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    bool is_held = qr_request_is_held(&s->requests[index]);
     qr_waiting_add(is_held ? &s->skipped : &s->waiting, index);
 }
 
@@ -429,11 +426,8 @@ static void leave_queue(quire_sched *s, uint32_t index)
     uint32_t place = 0;
     while (place < s->num_running && s->running[place] != index)
         place++;
-    if (place == s->num_running) /* listed twice */
-        return;
-    s->num_running--;
-    memmove(&s->running[place], &s->running[place + 1],
-            (s->num_running - place) * sizeof *s->running);
+    if (place < s->num_running) /* else it is listed twice */
+        qr_sched_leave_running(s, place);
 }
 
 /* All requests that are there, in the order in which they were added. */

@@ -51,7 +51,7 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
 
 /* ---- preemption ------------------------------------------------------------ */
 
-static void remove_running(quire_sched *s, uint32_t place)
+void qr_sched_leave_running(quire_sched *s, uint32_t place)
 {
     s->num_running--;
     memmove(&s->running[place], &s->running[place + 1],
@@ -91,12 +91,11 @@ static uint32_t find_least_urgent(const quire_sched *s)
     return worst;
 }
 
-/* Blocks that got their keys in the step being made will not be computed in it. */
-static void forget_uncomputed(quire_sched *s, const qr_request *r)
+void qr_sched_forget_from(quire_sched *s, const qr_request *r, uint32_t token)
 {
     quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        uint32_t first = r->kv.num_computed_tokens / s->cache->groups[g].block_size;
+        uint32_t first = token / s->cache->groups[g].block_size;
         quire_block_span blocks = s->spans[g];
         if (first < blocks.count)
             quire_cache_evict_blocks(s->cache, blocks.ids + first, blocks.count - first);
@@ -115,8 +114,8 @@ static void unschedule(quire_sched *s, uint32_t place)
         if (!stays)
             qr_encoder_forget(&s->encoder, r->features, r->num_features, input);
     }
-    if (!stays)
-        forget_uncomputed(s, r);
+    if (!stays) /* what got its key in the step being made will not be computed in it */
+        qr_sched_forget_from(s, r, r->kv.num_computed_tokens);
     qr_step_remove(s, place);
 }
 
@@ -153,7 +152,7 @@ static uint32_t preempt_one(quire_sched *s, uint32_t *cursor)
             unschedule(s, in_step);
     }
     uint32_t victim = s->running[place];
-    remove_running(s, place);
+    qr_sched_leave_running(s, place);
     bool skips = (s->quirks & QUIRE_QUIRK(PRIORITY_SKIP)) != 0;
     if (was_scheduled || (place < *cursor && !skips))
         (*cursor)--;

@@ -266,6 +266,10 @@ void qr_sched_run_running(quire_sched *sched);
 void qr_sched_admit_waiting(quire_sched *sched);
 /* Takes the blocks of a request that waits, to be computed again; false when there is none. */
 bool qr_sched_take_from_waiter(quire_sched *sched);
+/* Takes the keys from the request's blocks of `token` and all behind it, in all groups. */
+void qr_sched_forget_from(quire_sched *sched, const qr_request *r, uint32_t token);
+/* Takes running[place] out; those behind it move up. */
+void qr_sched_leave_running(quire_sched *sched, uint32_t place);
 /* Takes a request that is in no list off its blocks and puts it back to the waiting ones. */
 void qr_sched_preempt(quire_sched *sched, uint32_t index);
 /* How many tokens fit before a state is to be kept at a block's end (Mamba, align mode). */
