@@ -18,6 +18,8 @@
  * drafts    tokens that a cheaper model guessed; computed together with the next token and then
  *           accepted or rejected.
  * placeholders   tokens of steps in flight, whose values are not known yet (async scheduling).
+ * swap      a preempted request's KV may be kept in a host buffer, where that costs less than
+ *           computing it again (num_swap_blocks; off by default).
  *
  *      status                      may become
  *      WAITING                     RUNNING, WAITING_FOR_REMOTE_KVS, finished
@@ -145,9 +147,13 @@ typedef struct quire_snapshot {
     uint32_t num_tokens;         /* scheduled, of which */
     uint32_t num_prefill_tokens; /* are of requests that do not sample in this step, or admit */
     uint32_t num_draft_tokens;
-    uint32_t num_hit_tokens;      /* of requests admitted in this step: from the prefix cache */
-    uint32_t num_external_tokens; /* and from the connector */
-    quire_usage blocks;           /* empty, cached, active */
+    uint32_t num_hit_tokens;         /* of requests admitted in this step: from the prefix cache */
+    uint32_t num_external_tokens;    /* and from the connector */
+    quire_usage blocks;              /* empty, cached, active */
+    uint32_t num_swapped_out_blocks; /* in this step */
+    uint32_t num_swapped_in_blocks;
+    uint32_t num_swapped; /* requests that wait and whose KV is in host slots */
+    uint32_t num_free_swap_blocks;
 } quire_snapshot;
 
 /* Why something was decided. */
@@ -157,7 +163,8 @@ typedef enum quire_decision_kind {
     QUIRE_DECISION_PREEMPTED = 3, /* req gave its blocks back for other (itself: nobody else was) */
     QUIRE_DECISION_EVICTED = 4,   /* a cached block was taken for req: block */
     QUIRE_DECISION_DROPPED = 5,   /* num blocks behind req's hit were cached once, and evicted */
-    QUIRE_DECISION_OUTGROWN = 6   /* req ended since it no longer fits the whole pool */
+    QUIRE_DECISION_OUTGROWN = 6,  /* req ended since it no longer fits the whole pool */
+    QUIRE_DECISION_SWAPPED = 7    /* req is about to be preempted, and num blocks of it are kept */
 } quire_decision_kind;
 
 typedef enum quire_reason {
@@ -233,6 +240,20 @@ typedef struct quire_sched_config {
     uint64_t quirks_on;
     uint64_t quirks_off;
     quire_hooks hooks;
+
+    /* Swapping, beyond vLLM 0.20.0: a host buffer in which the KV of a preempted request is kept
+     * when moving its n blocks costs less than computing its m tokens again:
+     *
+     *      2 * n * swap_block_ns < m * recompute_token_ns
+     *
+     * (quire/cost.h has both in seconds). It is resumed before others that wait, with PRIORITY
+     * before those of its own priority. No request ever waits for a slot: without one it is
+     * computed again. QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20 and with QUIRE_QUIRK_STALE_OUTPUTS
+     * or QUIRE_QUIRK_FAILED_BLOCKS_STAY; with Mamba or CROSS groups, is_encoder_decoder or
+     * cache.max_copies; and for more than 2^28 slots or times of 2^32 ns and more. */
+    uint32_t num_swap_blocks; /* slots of the buffer, a block of one group each; 0: no swapping */
+    uint64_t swap_block_ns;   /* to move a block one way */
+    uint64_t recompute_token_ns; /* to compute a token; 0 = 1 */
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT                                                                    \
@@ -320,6 +341,7 @@ typedef struct quire_req_info {
     double arrival_time;
     quire_bytes id;
     quire_seq seq;
+    uint32_t num_swapped_tokens; /* whose KV is kept in host slots while it waits */
 } quire_req_info;
 
 QUIRE_API int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info);
@@ -366,6 +388,17 @@ typedef struct quire_step {
     uint32_t has_grammar_reqs;
     uint32_t has_pending_grammar_tokens;
     void *connector_meta;
+
+    /* With num_swap_blocks: copies between blocks (their pages in all layers of the group) and
+     * slots of the host buffer, to be made in the order of steps and within one before its tokens
+     * are computed: all swap-outs, then blocks_to_zero, then all swap-ins. Swapped-out blocks may
+     * belong to others from this step on, and a slot that is swapped in is free after it. */
+    uint32_t num_swap_out;
+    const quire_block *swap_out_blocks; /* swap_out_blocks[i] to swap_out_slots[i] */
+    const uint32_t *swap_out_slots;
+    uint32_t num_swap_in;
+    const quire_block *swap_in_blocks; /* from swap_in_slots[i] to swap_in_blocks[i] */
+    const uint32_t *swap_in_slots;
 } quire_step;
 
 /* Decides the next step. QUIRE_FULL when max_batches steps wait for their update. */
@@ -384,7 +417,7 @@ typedef struct quire_model_output {
     uint32_t num_finished_sending;
     const quire_req *finished_recving;
     uint32_t num_finished_recving;
-    const quire_block *invalid_blocks; /* whose loads failed */
+    const quire_block *invalid_blocks; /* loads of this step, or asynchronous ones, that failed */
     uint32_t num_invalid_blocks;
 } quire_model_output;
 
@@ -447,7 +480,8 @@ QUIRE_API int quire_sched_update_drafts(quire_sched *sched, const quire_req *req
 QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
 QUIRE_API quire_pause quire_sched_get_pause(const quire_sched *sched);
 
-/* See quire_cache_reset_prefix_cache. reset_running: all running requests are preempted first. */
+/* See quire_cache_reset_prefix_cache. reset_running: all running requests are preempted first. KV in
+ * host slots is forgotten too. */
 QUIRE_API int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
                                              uint32_t reset_connector);
 QUIRE_API int quire_sched_reset_encoder_cache(quire_sched *sched);

@@ -137,7 +137,8 @@ int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info
                              .priority = w->priority,
                              .arrival_time = w->arrival_time,
                              .id = w->id,
-                             .seq = r->kv.seq};
+                             .seq = r->kv.seq,
+                             .num_swapped_tokens = r->num_saved};
     return QUIRE_OK;
 }
 

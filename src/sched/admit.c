@@ -1,6 +1,6 @@
 /* sched/admit.c - waiting requests that the step has room for.
  *
- *      skipped, then waiting      (PRIORITY: the more urgent head of the two)
+ *      swapped, skipped, then waiting      (PRIORITY: the more urgent head of the two queues)
  *
  *      held up    by a grammar, a load, an adapter too many, a connector that does not know yet:
  *                 passed over, and back to the skipped ones in order at the end of the step
@@ -20,6 +20,7 @@ typedef struct qr_admission {
     qr_request *r;
     uint32_t num_local;
     uint32_t num_external;
+    uint32_t num_swapped; /* kept when it was preempted, past the local ones */
     uint32_t is_async;
     uint32_t num_computed;
     uint32_t num_new;
@@ -103,15 +104,16 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     a->hits = s->spans;
     qr_sched_show_hashes(s, a->index, true);
     qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
-    qr_verdict verdict = ask_connector(s, a);
+    a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
+    qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
     if (verdict != QR_ADMITTED)
         return verdict;
-    a->num_computed = a->num_local + a->num_external;
+    a->num_computed = a->num_local + a->num_external + a->num_swapped;
     if (qr_observer_asks_why(&s->observer)) {
         a->num_dropped = count_dropped(s, a);
         qr_sched_show_hashes(s, a->index, true); /* the row of hashes was used */
     }
-    if (r->has_prefill_stats) {
+    if (r->has_prefill_stats && a->num_swapped == 0) {
         r->num_local_cached = a->num_local;
         r->num_external_cached = a->num_external;
     }
@@ -150,15 +152,21 @@ static uint32_t encoder_tokens(const quire_sched *s, const qr_admission *a)
     return n;
 }
 
+/* Whether the step loads blocks: until update says that they came nobody else may find them. */
+static bool must_confirm(const quire_sched *s, const qr_admission *a)
+{
+    return a->num_external > 0 && (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
+}
+
 static qr_verdict allocate(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
     quire_allocate_params p = {.num_new_tokens = a->num_new,
                                .num_new_computed_tokens = a->num_local,
                                .new_computed_blocks = a->hits,
-                               .num_external_computed_tokens = a->num_external,
+                               .num_external_computed_tokens = a->num_external + a->num_swapped,
                                .num_encoder_tokens = encoder_tokens(s, a),
-                               .delay_cache_blocks = a->is_async};
+                               .delay_cache_blocks = a->is_async || must_confirm(s, a)};
     bool is_whole = a->is_async && a->num_computed == r->kv.num_tokens;
     if (is_whole && (s->quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = 1; /* it will be computed again */
@@ -206,6 +214,7 @@ static void enter_running(quire_sched *s, qr_admission *a)
         qr_step_add_lora(s, r->lora_id);
     r->status = QUIRE_REQ_RUNNING;
     r->kv.num_computed_tokens = a->num_computed;
+    qr_sched_make_text_room(s, r);
     qr_step_add(s, a->index, kind, a->num_new, a->num_computed, s->spans);
     if (a->encoder.num_inputs > 0)
         qr_step_add_encoder(s, r, &a->encoder);
@@ -236,7 +245,7 @@ static qr_verdict try_admission(quire_sched *s, qr_admission *a)
     if (verdict != QR_ADMITTED)
         return verdict;
     a->reason = QUIRE_REASON_TEXT;
-    return qr_sched_has_text_room(s, a->r) ? allocate(s, a) : QR_NO_ROOM;
+    return qr_sched_promise_pages(s, a->r) ? allocate(s, a) : QR_NO_ROOM;
 }
 
 static void explain(const quire_sched *s, const qr_admission *a, qr_verdict verdict)
@@ -254,6 +263,8 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     qr_admission a = {.index = index, .r = &s->requests[index]};
     qr_verdict verdict = try_admission(s, &a);
     if (verdict != QR_ADMITTED) {
+        if (a.r->num_features > 0 && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0)
+            qr_encoder_free(&s->encoder, a.r->features, a.r->num_features);
         explain(s, &a, verdict);
         return verdict;
     }
@@ -265,7 +276,11 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
                                                         .num = a.num_dropped});
     quire_cache_get_blocks(s->cache, a.r->kv.seq, s->spans);
     tell_connector(s, &a);
+    a.r->load_step = must_confirm(s, &a) ? s->step : 0;
+    a.r->load_end = a.num_computed;
     qr_sched_dequeue(s, index);
+    if (a.r->num_saved > 0)
+        qr_swap_in(s, index, a.num_local);
     if (a.is_async) { /* it has its blocks, and waits until they are filled */
         a.r->status = QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
         a.r->kv.num_computed_tokens = a.num_computed;
@@ -281,18 +296,18 @@ static qr_waiting *choose_queue(quire_sched *s)
 {
     if (s->skipped.count == 0 || s->waiting.count == 0)
         return s->skipped.count > 0 ? &s->skipped : &s->waiting;
-    if (s->policy == QUIRE_POLICY_FCFS)
-        return &s->skipped;
     const qr_waiter *waiting = &s->waiters[qr_waiting_peek(&s->waiting)];
     const qr_waiter *skipped = &s->waiters[qr_waiting_peek(&s->skipped)];
+    if (s->policy == QUIRE_POLICY_FCFS)
+        return waiting->is_swapped && !skipped->is_swapped ? &s->waiting : &s->skipped;
     return qr_waiter_before(waiting, skipped) ? &s->waiting : &s->skipped;
 }
 
-/* Nobody runs, and some that wait have blocks: they must not wait behind one that needs those. */
+/* Nobody runs, so nothing will change for one that finds no room, while some behind it may have
+ * what it needs: blocks, or pages. */
 static bool may_go_past(const quire_sched *s)
 {
-    return s->num_running == 0 && s->cache->num_seqs > 0 &&
-           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    return s->num_running == 0 && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 /* The last of a queue that has blocks and no load in flight, or QR_NIL. */

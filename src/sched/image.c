@@ -103,6 +103,9 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->fails_on_load_error,
                           s->has_connector,
                           s->has_grammar,
+                          s->swap.num_slots,
+                          s->swap.block_ns,
+                          s->swap.token_ns,
                           s->text.num_pages,
                           s->text.page_tokens,
                           s->text.page_hashes,
@@ -198,6 +201,22 @@ static void image_free_slots(qr_image *image, quire_sched *s)
         qr_image_require(image, !s->requests[s->free_slots[i]].is_in_use);
         image_note_place(image, s, s->free_slots[i]);
     }
+}
+
+/* Host slots that are free, in the order in which they will be used. */
+static void image_swap_slots(qr_image *image, qr_swap *swap)
+{
+    uint32_t *link = &swap->first_free;
+    qr_image_u32(image, &swap->num_free, swap->num_slots);
+    for (uint32_t i = 0; i < swap->num_free && !image->is_bad; i++) {
+        qr_image_u32(image, link, swap->num_slots - 1);
+        qr_swap_slot *slot = &swap->slots[*link];
+        if (image->is_reading)
+            slot->owner = QR_NIL;
+        link = &slot->next;
+    }
+    if (image->is_reading)
+        *link = QR_NIL;
 }
 
 static void image_running(qr_image *image, quire_sched *s)
@@ -319,6 +338,7 @@ static void image_sched(qr_image *image, quire_sched *s)
     image_requests(image, s);
     qr_image_encoder_end(image, &s->encoder);
     image_free_slots(image, s);
+    image_swap_slots(image, &s->swap);
     image_running(image, s);
     image_waiting(image, s, &s->waiting);
     image_waiting(image, s, &s->skipped);

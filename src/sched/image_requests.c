@@ -151,6 +151,8 @@ static void image_input(qr_image *image, quire_sched *s, uint32_t index, qr_sess
                         uint32_t num_old)
 {
     image_text(image, s, &in->text);
+    if (image->is_reading)
+        s->num_waiting_pages += in->text.num_pages;
     qr_image_bytes(image, &in->arrival_time, sizeof in->arrival_time);
     image_stops(image, s, index, &in->stops);
     qr_image_u32(image, &in->num_features, s->max_features);
@@ -202,7 +204,7 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
                            &r->is_pooling,           &r->is_resumable,       &r->has_prefill_stats,
                            &r->has_finished_recving, &r->has_failed_recving, &r->has_stop_reason,
                            &r->ends_session,         &r->is_plain,           &r->awaits_recving,
-                           &r->awaits_sending,       &r->has_failed_load};
+                           &r->awaits_sending,       &r->has_failed_load,    &r->has_promise};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};
@@ -221,6 +223,9 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
     qr_image_u32(image, &r->last_step, UINT32_MAX);
     qr_image_u32(image, &r->num_kept, r->kv.num_tokens);
     qr_image_u64(image, &r->first_valid_step, UINT64_MAX);
+    qr_image_u64(image, &r->load_step, UINT64_MAX);
+    qr_image_u32(image, &r->load_end, s->max_model_len);
+    qr_image_u32(image, &r->num_promised_pages, s->text.max_pages);
     qr_image_u64(image, &user, UINTPTR_MAX);
     qr_image_bytes(image, &r->stop_reason, sizeof r->stop_reason);
     if (image->is_reading)
@@ -262,6 +267,29 @@ static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
 }
 
+/* The slots of a request that is swapped out, group after group. */
+static void image_saved(qr_image *image, quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    qr_image_u32(image, &r->num_saved, s->swap.num_slots == 0 ? 0 : r->kv.num_tokens);
+    if (r->num_saved == 0)
+        return;
+    uint32_t count = qr_swap_num_blocks(s, r->num_saved);
+    uint32_t *link = &r->first_saved;
+    for (uint32_t i = 0; i < count && !image->is_bad; i++) {
+        qr_image_u32(image, link, s->swap.num_slots - 1);
+        qr_swap_slot *slot = &s->swap.slots[*link];
+        if (image->is_reading)
+            slot->owner = index;
+        link = &slot->next;
+    }
+    if (!image->is_reading)
+        return;
+    *link = QR_NIL;
+    s->waiters[index].is_swapped = true;
+    s->swap.num_requests++;
+}
+
 void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
@@ -270,6 +298,10 @@ void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
     image_waiter(image, s, index);
     image_text(image, s, &r->text);
     qr_image_require(image, r->text.num_tokens == r->kv.num_tokens);
+    if (image->is_reading) {
+        s->num_promised_pages += r->num_promised_pages;
+        s->num_waiting_pages += r->has_promise ? 0 : r->text.num_pages;
+    }
     image_hashes(image, s, r);
     qr_image_bytes(image, qr_sched_drafts_of(s, index), r->num_drafts * sizeof *s->drafts);
     image_stops(image, s, index, &r->stops);
@@ -280,6 +312,7 @@ void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
     image_extra(image, s, index);
     image_inputs(image, s, index);
     qr_image_seq(image, s->cache, &r->kv.seq);
+    image_saved(image, s, index);
     qr_image_u32(image, &blob_used, s->max_request_bytes);
     qr_image_require(image, blob_used >= r->blob_used && blob_used % 8 == 0);
     if (image->is_reading && !image->is_bad)

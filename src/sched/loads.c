@@ -22,6 +22,7 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
     }
     r->has_finished_recving = false;
     r->has_failed_recving = false;
+    r->load_step = 0;
     r->status = r->num_preemptions > 0 ? QUIRE_REQ_PREEMPTED : QUIRE_REQ_WAITING;
     return true;
 }
@@ -85,34 +86,21 @@ static void mark_failed(quire_sched *s, uint32_t index, uint32_t rank)
     s->req_scratch[rank] = qr_sched_req_of(s, index);
 }
 
-/* The first token of the request that lies in a failed block of any group, or UINT32_MAX. */
-static uint32_t first_failed_token(const quire_sched *s, const quire_model_output *output)
-{
-    uint32_t first = UINT32_MAX;
-    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        quire_block_span blocks = s->spans[g];
-        for (uint32_t i = 0; i < blocks.count; i++) {
-            uint32_t token = i * s->cache->groups[g].block_size;
-            if (token < first &&
-                is_listed(output->invalid_blocks, output->num_invalid_blocks, blocks.ids[i]))
-                first = token;
-        }
-    }
-    return first;
-}
-
-/* The default's rule: a request with a failed block loses that and all behind it, in all groups and
- * for everybody. True when it has one. */
-static bool lose_blocks(quire_sched *s, uint32_t index, const quire_model_output *output)
+/* Whether a load into a block of the request failed, in any group: then the connector is not asked
+ * for it again. */
+static bool has_failed_block(quire_sched *s, uint32_t index, const quire_model_output *output)
 {
     qr_request *r = &s->requests[index];
+    bool has_failed = false;
     quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
-    uint32_t token = first_failed_token(s, output);
-    if (token == UINT32_MAX)
-        return false;
-    qr_sched_forget_from(s, r, token);
-    r->has_failed_load = true;
-    return true;
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        uint32_t end = qr_ceil_div(r->load_end, s->cache->groups[g].block_size);
+        for (uint32_t i = 0; i < end && i < s->spans[g].count && !has_failed; i++)
+            has_failed =
+                is_listed(output->invalid_blocks, output->num_invalid_blocks, s->spans[g].ids[i]);
+    }
+    r->has_failed_load |= has_failed;
+    return has_failed;
 }
 
 /* Requests that lost blocks are preempted: what was computed behind those blocks, in this step or
@@ -130,15 +118,18 @@ static void begin_again(quire_sched *s)
     }
 }
 
-/* Loads that failed, by the default's rule: all that have such a block end, or begin again without
- * the connector. */
-static uint32_t fail_all_with_blocks(quire_sched *s, const quire_model_output *output)
+/* Loads that failed, by the default's rule: requests that were loading into such a block, in this
+ * step or for some time, end, or begin again without the connector. Nobody else has seen those
+ * blocks, since they get their keys when the load is known to have come; and a block that has found
+ * another owner since the step was scheduled is not that one's loss. */
+static uint32_t fail_loads(quire_sched *s, const qr_batch *batch, const quire_model_output *output)
 {
     uint32_t num_failed = 0;
     uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
     for (uint32_t i = 0; i < n; i++) {
         qr_request *r = &s->requests[s->order[i]];
-        if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS || !lose_blocks(s, s->order[i], output))
+        if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS || r->load_step > batch->step ||
+            !has_failed_block(s, s->order[i], output))
             continue;
         r->has_failed_recving = true;
         r->kv.num_computed_tokens = 0;
@@ -146,11 +137,29 @@ static uint32_t fail_all_with_blocks(quire_sched *s, const quire_model_output *o
             mark_failed(s, s->order[i], num_failed++);
     }
     for (uint32_t i = 0; i < s->num_running; i++)
-        if (lose_blocks(s, s->running[i], output))
+        if (s->requests[s->running[i]].load_step == batch->step &&
+            has_failed_block(s, s->running[i], output))
             mark_failed(s, s->running[i], num_failed++);
     if (!s->fails_on_load_error)
         begin_again(s);
     return num_failed;
+}
+
+void qr_sched_confirm_loads(quire_sched *s, const qr_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+        qr_request *r = index == QR_NIL ? NULL : &s->requests[index];
+        if (r == NULL || r->load_step != batch->step || r->has_failed_load)
+            continue;
+        r->load_step = 0;
+        uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
+        if (s->hasher == NULL)
+            continue;
+        qr_sched_show_hashes(s, index, false);
+        quire_cache_cache_blocks(s->cache, &r->kv,
+                                 certain < r->kv.num_tokens ? certain : r->kv.num_tokens);
+    }
 }
 
 uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
@@ -160,7 +169,7 @@ uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
     memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
     bool is_default = (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
     if (is_default)
-        return fail_all_with_blocks(s, output);
+        return fail_loads(s, batch, output);
     if (s->cache->num_groups != 1)
         return 0; /* vLLM's rule is for one group */
     uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
@@ -209,6 +218,8 @@ void qr_sched_note_transfers(quire_sched *s, const quire_model_output *output)
 
 int qr_sched_reset_prefix_cache(quire_sched *s, bool reset_running, bool reset_connector)
 {
+    if (reset_running) /* first, so that those which run come before those that wait */
+        qr_swap_drop_all(s);
     while (reset_running && s->num_running > 0) {
         uint32_t index = s->running[--s->num_running];
         qr_sched_preempt(s, index);
@@ -222,6 +233,8 @@ int qr_sched_reset_prefix_cache(quire_sched *s, bool reset_running, bool reset_c
     if (reset_running) /* as if they had not been in the last step: the workers forget them */
         s->first_valid_step = s->step + 1;
     int err = quire_cache_reset_prefix_cache(s->cache);
+    if (err == QUIRE_OK)
+        qr_swap_drop_all(s);
     if (!reset_connector)
         return err;
     const quire_connector *c = &s->connector;

@@ -38,7 +38,7 @@ typedef struct qr_stop_rules {
 
 typedef struct qr_request {
     /* Of every step: two cache lines */
-    quire_cache_request kv; /* seq, num_tokens, num_computed_tokens, ... */
+    _Alignas(64) quire_cache_request kv; /* seq, num_tokens, num_computed_tokens, ... */
     uint32_t num_prompt_tokens;
     uint32_t num_placeholders;
     uint32_t num_drafts; /* for its next step; the tokens are in sched->drafts */
@@ -76,6 +76,7 @@ typedef struct qr_request {
     bool awaits_recving;  /* ended, but a load into its blocks has not */
     bool has_failed_load; /* the connector is not asked again (the default) */
     bool awaits_sending;  /* ended, but the connector still reads its blocks */
+    bool has_promise;     /* of pages, see num_promised_pages */
     uint32_t num_local_cached;
     uint32_t num_external_cached;
     uint32_t lora_id;
@@ -83,8 +84,13 @@ typedef struct qr_request {
     uint32_t first_input; /* of a session: inputs that wait, QR_NIL: none */
     uint32_t last_input;
     uint32_t blob_used;
-    uint32_t num_kept;         /* of a session that stopped: tokens that its next input follows */
-    uint64_t first_valid_step; /* outputs of steps before it were made void */
+    uint32_t load_end;           /* in tokens */
+    uint32_t num_promised_pages; /* that it may still take, once it has run */
+    uint32_t num_saved;          /* swapped out: tokens whose KV is in host slots; 0: none */
+    uint32_t first_saved;        /* the first of those slots */
+    uint32_t num_kept;           /* of a session that stopped: tokens that its next input follows */
+    uint64_t first_valid_step;   /* outputs of steps before it were made void */
+    uint64_t load_step; /* began to load into its blocks, and how that went is not known; 0: none */
 } qr_request;
 
 _Static_assert(offsetof(qr_request, status) == 64, "the first line");

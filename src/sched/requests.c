@@ -96,6 +96,66 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
     return true;
 }
 
+/* ---- pages ----------------------------------------------------------------- */
+
+bool qr_sched_take_waiting_pages(quire_sched *s, qr_text *text, uint32_t num_tokens)
+{
+    uint32_t n = qr_text_pages_for(&s->text, num_tokens);
+    uint64_t waiting = (uint64_t)s->num_waiting_pages + n;
+    bool has_room =
+        waiting <= s->max_waiting_pages && (uint64_t)s->num_promised_pages + n <= s->text.num_free;
+    if (!has_room || !qr_text_reserve(&s->text, text, num_tokens))
+        return false;
+    s->num_waiting_pages = (uint32_t)waiting;
+    return true;
+}
+
+void qr_sched_release_waiting_pages(quire_sched *s, qr_text *text)
+{
+    s->num_waiting_pages -= text->num_pages;
+    qr_text_release(&s->text, text);
+}
+
+/* Where its text ends at the latest. */
+static uint32_t last_token_of(const quire_sched *s, const qr_request *r)
+{
+    uint64_t end = (uint64_t)r->num_prompt_tokens + r->max_tokens;
+    bool goes_on = r->is_resumable || r->stops.min_tokens > r->max_tokens;
+    return goes_on || end > s->max_model_len ? s->max_model_len : (uint32_t)end;
+}
+
+bool qr_sched_promise_pages(quire_sched *s, qr_request *r)
+{
+    if (r->has_promise)
+        return true;
+    uint32_t n = qr_text_pages_for(&s->text, last_token_of(s, r)) - r->text.num_pages;
+    if ((uint64_t)s->num_promised_pages + n > s->text.num_free)
+        return false;
+    r->has_promise = true;
+    r->num_promised_pages = n;
+    s->num_promised_pages += n;
+    s->num_waiting_pages -= r->text.num_pages;
+    return true;
+}
+
+void qr_sched_take_back_promise(quire_sched *s, qr_request *r)
+{
+    s->num_promised_pages -= r->num_promised_pages;
+    s->num_waiting_pages += r->text.num_pages;
+    r->num_promised_pages = 0;
+    r->has_promise = false;
+}
+
+void qr_sched_take_promised_pages(quire_sched *s, qr_request *r, uint32_t end)
+{
+    uint32_t last = last_token_of(s, r);
+    uint32_t before = r->text.num_pages;
+    bool has_room = qr_text_reserve(&s->text, &r->text, end < last ? end : last);
+    qr_assert(has_room && r->text.num_pages - before <= r->num_promised_pages);
+    r->num_promised_pages -= r->text.num_pages - before;
+    s->num_promised_pages -= r->text.num_pages - before;
+}
+
 /* ---- hashes ---------------------------------------------------------------- */
 
 /* Makes the scratch chain end where the request's hashes end. */
@@ -299,8 +359,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     r->extra.num_mm_features = r->num_features;
     r->is_plain = !r->use_grammar && !r->is_pooling && r->num_features == 0;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
-    if (!qr_sched_has_spare_pages(s, p->num_prompt_tokens) ||
-        !qr_text_reserve(&s->text, &r->text, p->num_prompt_tokens))
+    if (!qr_sched_take_waiting_pages(s, &r->text, p->num_prompt_tokens))
         return QUIRE_FULL;
     int err = hash_prompt(s, r, p->prompt, p->num_prompt_tokens);
     if (err != QUIRE_OK)
@@ -313,8 +372,10 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
 static void clear_request(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
+    if (r->has_promise)
+        qr_sched_take_back_promise(s, r);
+    qr_sched_release_waiting_pages(s, &r->text);
     qr_text text = r->text;
-    qr_text_release(&s->text, &text);
     *r = (qr_request){
         .generation = r->generation, .text = text, .first_input = QR_NIL, .last_input = QR_NIL};
 }
@@ -371,13 +432,13 @@ void qr_sched_dequeue(quire_sched *s, uint32_t index)
 
 /* ---- the end --------------------------------------------------------------- */
 
-static bool connector_keeps(quire_sched *s, uint32_t index)
+static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
 {
     const quire_connector *c = &s->connector;
     qr_request *r = &s->requests[index];
     if (!s->has_connector)
         return false;
-    if (r->kv.seq != 0)
+    if (r->kv.seq != 0 && !is_loading) /* what a load still writes to stays */
         quire_cache_remove_skipped_blocks(s->cache, r->kv.seq, r->kv.num_computed_tokens);
     if (c->request_finished == NULL)
         return false;
@@ -388,7 +449,8 @@ static bool connector_keeps(quire_sched *s, uint32_t index)
 void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
 {
     qr_request *r = &s->requests[index];
-    bool keeps = connector_keeps(s, index);
+    bool keeps = connector_keeps(s, index, keep_blocks);
+    qr_swap_drop(s, index);
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     s->finished[s->num_finished++] = qr_sched_req_of(s, index);
@@ -398,6 +460,7 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
     }
     r->awaits_sending = keeps;
     r->awaits_recving = keep_blocks;
+    r->load_step = 0;
     if (!keeps && !keep_blocks)
         qr_sched_free_blocks(s, index);
 }

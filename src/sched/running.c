@@ -68,6 +68,7 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
     r->status = QUIRE_REQ_PREEMPTED;
     r->kv.num_computed_tokens = 0;
     r->num_drafts = 0;
+    r->load_step = 0;
     if ((s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) == 0 && s->num_batches > 0) {
         r->num_placeholders = 0;
         qr_request_void_steps(r, s->step);
@@ -156,6 +157,7 @@ static uint32_t preempt_one(quire_sched *s, uint32_t *cursor)
     bool skips = (s->quirks & QUIRE_QUIRK(PRIORITY_SKIP)) != 0;
     if (was_scheduled || (place < *cursor && !skips))
         (*cursor)--;
+    qr_swap_out(s, victim);
     qr_sched_preempt(s, victim);
     s->builder.preempted[s->num_preempted++] = qr_sched_req_of(s, victim);
     return victim;
@@ -173,6 +175,10 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num
                                .num_lookahead_tokens = s->num_lookahead};
     if ((s->quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = r->num_placeholders;
+    if (r->load_step != 0) { /* no keys, and no block leaves the row, before the load is known */
+        p.delay_cache_blocks = 1;
+        p.num_uncertain_tokens = r->kv.num_computed_tokens;
+    }
     quire_req req = qr_sched_req_of(s, index);
     s->observer.taker = req;
     for (;;) {
@@ -224,8 +230,6 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     }
     if (s->mamba_block_size > 0 && n > 0)
         n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
-    if (n > 0 && !qr_sched_has_text_room(s, r))
-        n = 0;
     if (n == 0) { /* somebody behind it may still be scheduled */
         ++*cursor;
         return true;
@@ -237,6 +241,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
         if (!make_room(s, cursor, n, blocks))
             return false;
     }
+    qr_sched_make_text_room(s, r);
     qr_step_add(s, index, QUIRE_STEP_RUNNING, n, r->kv.num_computed_tokens, blocks);
     if (r->num_drafts > 0)
         take_drafts(s, r, n);
@@ -244,6 +249,15 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
         qr_step_add_encoder(s, r, &e);
     ++*cursor;
     return true;
+}
+
+/* Nobody could be scheduled, and nothing is in flight that would change that: they wait for each
+ * other's places in the encoder cache. One of them gives its own up. */
+static bool are_stuck(const quire_sched *s)
+{
+    return s->builder.out.num_reqs == 0 && s->num_running > 1 && s->num_batches == 0 &&
+           s->builder.budget > 0 && s->num_preempted == 0 &&
+           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 void qr_sched_run_running(quire_sched *s)
@@ -255,6 +269,8 @@ void qr_sched_run_running(quire_sched *s)
         if (!run_one(s, &cursor))
             break;
     }
+    if (QR_UNLIKELY(are_stuck(s)))
+        preempt_one(s, &cursor);
     if (s->max_loras == 0)
         return;
     for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)

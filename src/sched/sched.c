@@ -43,6 +43,8 @@ static void fill_sched_defaults(quire_sched_config *c)
     default_u32(&c->max_encoder_items, 1024);
     if (c->on_decision != NULL)
         default_u32(&c->max_ghosts, 65536);
+    if (c->recompute_token_ns == 0)
+        c->recompute_token_ns = 1;
     if (c->max_text_tokens == 0)
         c->max_text_tokens = UINT64_C(8) << 20;
     default_switch(&c->enable_chunked_prefill, true);
@@ -112,6 +114,8 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     if (err != QUIRE_OK)
         return err;
     c->cache = cache;
+    if (!qr_swap_config_ok(c))
+        return QUIRE_E_CONFIG;
     default_u32(&c->mamba_block_size, align_block_size(&cache));
     if (cache.enable_caching == QUIRE_OFF)
         return QUIRE_OK;
@@ -183,6 +187,7 @@ static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config
                              .max_requests = c->max_requests,
                              .max_full = c->max_num_seqs};
     qr_text_carve(&s->text, arena, &limits);
+    s->max_waiting_pages = s->text.num_pages - c->max_num_seqs * s->text.max_pages;
     TAKE(s->pages, 2 * (size_t)c->max_requests * s->text.max_pages);
     if (caching)
         s->chain = qr_arena_take(arena, 1, qr_chain_bytes(c->hasher));
@@ -224,6 +229,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     qr_encoder_carve(&s->encoder, arena, &encoder);
     TAKE(s->outgrown, c->max_batches); /* at most one in a step */
     qr_observer_carve(&s->observer, arena, c->max_ghosts);
+    qr_swap_carve(&s->swap, arena, c->num_swap_blocks);
     s->cache = qr_cache_carve(arena, &c->cache);
     if (made != NULL)
         *made = parts;
@@ -318,6 +324,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
         return err;
     init_sched_numbers(s, c);
     init_observer(&s->observer, c);
+    qr_swap_init(&s->swap, c);
     qr_text_init(&s->text);
     qr_idmap_init(&s->ids, secret[0], secret[1]);
     qr_encoder_init(&s->encoder, secret[2], secret[3]);

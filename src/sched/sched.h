@@ -6,6 +6,7 @@
  *      update.c     what the engine computed       stop.c      when a request ends by itself
  *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
  *      observer.[ch]   snapshots and decisions      sched_check.c   the walker
+ *      swap.[ch]    KV of preempted ones in host memory
  *
  * The public contracts are in quire/sched.h.
  */
@@ -18,6 +19,7 @@
 #include "sched/encoder_step.h"
 #include "sched/observer.h"
 #include "sched/request.h"
+#include "sched/swap.h"
 #include "sched/waiting.h"
 
 enum { QR_MAX_ID_BYTES = 256, QR_MAX_IDENTIFIER_BYTES = 256 };
@@ -116,7 +118,10 @@ struct quire_sched {
     quire_hasher *hasher; /* NULL without caching */
     quire_chain *chain;   /* room to hash in */
     qr_text_store text;
-    uint32_t *pages; /* tables of the requests, and of their inputs */
+    uint32_t *pages;            /* tables of the requests, and of their inputs */
+    uint32_t max_waiting_pages; /* pages of requests that never ran, and of inputs */
+    uint32_t num_waiting_pages;
+    uint32_t num_promised_pages; /* of all requests: free ones that are not for others */
     qr_encoder encoder;
     qr_idmap ids;
 
@@ -159,6 +164,7 @@ struct quire_sched {
     quire_output *outgrown; /* of requests that ended in schedule, to be told in the next update */
     uint32_t num_outgrown;
     qr_observer observer;
+    qr_swap swap;
     uint32_t num_stopped;      /* running ones, in this update */
     uint64_t first_valid_step; /* steps before it were made void by a reset */
     uint32_t *scratch;         /* max_requests numbers, inside one call */
@@ -243,20 +249,23 @@ void qr_sched_append(quire_sched *sched, uint32_t index, quire_token token);
 /* Sets kv.hashes for an allocation or a caching of the row, or for a lookup. */
 void qr_sched_show_hashes(quire_sched *sched, uint32_t index, bool all);
 
-/* Room for what the steps in flight and one more can add to the request's tokens. */
-static inline bool qr_sched_has_text_room(quire_sched *sched, qr_request *r)
-{
-    uint64_t most = (uint64_t)r->kv.num_tokens + r->num_placeholders + 1 + sched->num_spec_tokens;
-    uint32_t end = most < sched->max_model_len ? (uint32_t)most : sched->max_model_len;
-    return QR_LIKELY(end <= r->text.num_pages * sched->text.page_tokens) ||
-           qr_text_reserve(&sched->text, &r->text, end);
-}
+/* Pages for its prompt, its inputs and all that it may generate are promised to a request when it
+ * is admitted for the first time: so that those that run always have a page for the next token, and
+ * end. False when that is too much now. */
+bool qr_sched_promise_pages(quire_sched *sched, qr_request *r);
+void qr_sched_take_back_promise(quire_sched *sched, qr_request *r);
+/* Pages for tokens that wait, to add to `text`; false when there are too many already. */
+bool qr_sched_take_waiting_pages(quire_sched *sched, qr_text *text, uint32_t num_tokens);
+void qr_sched_release_waiting_pages(quire_sched *sched, qr_text *text);
+/* Takes pages that were promised, up to those for `end` tokens. */
+void qr_sched_take_promised_pages(quire_sched *sched, qr_request *r, uint32_t end);
 
-/* Whether num_tokens more may wait: a page for each request that can run stays free. */
-static inline bool qr_sched_has_spare_pages(const quire_sched *sched, uint32_t num_tokens)
+/* Takes the pages for what the steps in flight and one more can add to the request's tokens. */
+static inline void qr_sched_make_text_room(quire_sched *sched, qr_request *r)
 {
-    uint64_t needed = (uint64_t)qr_text_pages_for(&sched->text, num_tokens) + sched->max_num_seqs;
-    return needed <= sched->text.num_free;
+    uint32_t end = r->kv.num_tokens + r->num_placeholders + 1 + sched->num_spec_tokens;
+    if (QR_UNLIKELY(end > r->text.num_pages * sched->text.page_tokens))
+        qr_sched_take_promised_pages(sched, r, end);
 }
 
 /* ---- the step -------------------------------------------------------------- */
@@ -333,6 +342,8 @@ bool qr_sched_promote_loaded(quire_sched *sched, uint32_t index);
  * scratch[index] = 1, lists them in req_scratch, and returns how many. */
 uint32_t qr_sched_fail_blocks(quire_sched *sched, const qr_batch *batch,
                               const quire_model_output *output);
+/* Loads of the step that did not fail: what lies in their blocks may be found from now on. */
+void qr_sched_confirm_loads(quire_sched *sched, const qr_batch *batch);
 void qr_sched_note_transfers(quire_sched *sched, const quire_model_output *output);
 
 int qr_sched_reset_prefix_cache(quire_sched *sched, bool reset_running, bool reset_connector);

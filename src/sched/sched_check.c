@@ -26,8 +26,11 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     bool has_blocks = r->kv.seq != 0;
     if (has_blocks && qr_cache_row_of(s->cache, r->kv.seq) == QR_NIL)
         return false;
-    bool may_have = r->status != QUIRE_REQ_PREEMPTED || r->kv.num_computed_tokens > 0;
-    if (has_blocks && !may_have)
+    bool is_loaded = r->kv.num_computed_tokens > 0 || r->kv.num_tokens == 1; /* all but one */
+    if (has_blocks && r->status == QUIRE_REQ_PREEMPTED && !is_loaded)
+        return false;
+    if (r->load_step != 0 && r->status != QUIRE_REQ_RUNNING &&
+        r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
         return false;
     if (r->text.num_tokens != r->kv.num_tokens || r->num_prompt_tokens > r->kv.num_tokens ||
         r->kv.num_tokens > s->max_model_len || r->num_drafts > s->num_spec_tokens)
@@ -41,6 +44,8 @@ bool qr_sched_is_valid(const quire_sched *s)
     uint32_t running = 0;
     uint32_t pages = 0;
     uint32_t with_blocks = 0;
+    uint32_t promised = 0;
+    uint32_t waiting_pages = 0;
     for (uint32_t i = 0; i < s->max_requests; i++) {
         const qr_request *r = &s->requests[i];
         if (!request_is_valid(s, i))
@@ -49,13 +54,17 @@ bool qr_sched_is_valid(const quire_sched *s)
         running += r->is_in_use && r->status == QUIRE_REQ_RUNNING;
         pages += r->text.num_pages + s->inputs[i].text.num_pages;
         with_blocks += r->kv.seq != 0;
+        promised += r->num_promised_pages;
+        waiting_pages += s->inputs[i].text.num_pages;
+        waiting_pages += r->has_promise ? 0 : r->text.num_pages;
     }
     for (uint32_t i = 0; i < s->num_running; i++)
         if (s->requests[s->running[i]].status != QUIRE_REQ_RUNNING)
             return false;
     return live == s->num_live && running == s->num_running && s->num_running <= s->max_num_seqs &&
-           pages + s->text.num_free == s->text.num_pages && with_blocks == s->cache->num_seqs &&
-           qr_waiting_is_valid(&s->waiting) && qr_waiting_is_valid(&s->skipped) &&
-           s->step_skipped.count == 0 && qr_encoder_is_valid(&s->encoder) &&
-           qr_cache_is_valid(s->cache);
+           pages + s->text.num_free == s->text.num_pages && promised == s->num_promised_pages &&
+           promised <= s->text.num_free && waiting_pages == s->num_waiting_pages &&
+           with_blocks == s->cache->num_seqs && qr_waiting_is_valid(&s->waiting) &&
+           qr_waiting_is_valid(&s->skipped) && s->step_skipped.count == 0 &&
+           qr_encoder_is_valid(&s->encoder) && qr_swap_is_valid(s) && qr_cache_is_valid(s->cache);
 }

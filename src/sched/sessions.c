@@ -8,7 +8,7 @@
 
 static void free_input(quire_sched *s, uint32_t input)
 {
-    qr_text_release(&s->text, &s->inputs[input].text);
+    qr_sched_release_waiting_pages(s, &s->inputs[input].text);
     s->inputs[input].next = s->first_free_input;
     s->first_free_input = input;
 }
@@ -61,9 +61,8 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     }
     uint32_t n = in->text.num_tokens;
     qr_text_copy(&s->text, &in->text, 0, n, s->token_scratch);
-    qr_text_release(&s->text, &in->text); /* then there are pages for both: fewer, together */
-    bool has_room = qr_text_reserve(&s->text, &r->text, kept + n);
-    qr_assert(has_room);
+    qr_sched_release_waiting_pages(s, &in->text);
+    qr_sched_take_promised_pages(s, r, kept + n);
     qr_text_append(&s->text, &r->text, s->token_scratch, n);
     r->kv.num_tokens = r->text.num_tokens;
     r->num_prompt_tokens = r->text.num_tokens;
@@ -150,9 +149,7 @@ static int fill_input(quire_sched *s, uint32_t index, const quire_request_params
     if (!qr_request_copy_stops(s, index, p, &in->stops) ||
         !qr_request_copy_features(s, index, p, num_old, &in->features, &in->mm_features))
         return QUIRE_E_RANGE;
-    if (!qr_sched_has_spare_pages(s, 2 * p->num_prompt_tokens) ||
-        !qr_text_reserve(&s->text, &in->text, p->num_prompt_tokens) ||
-        !qr_text_reserve(&s->text, &r->text, (uint32_t)tokens))
+    if (!qr_sched_take_waiting_pages(s, &in->text, p->num_prompt_tokens))
         return QUIRE_FULL;
     qr_text_append(&s->text, &in->text, p->prompt, p->num_prompt_tokens);
     return QUIRE_OK;

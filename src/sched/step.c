@@ -20,10 +20,50 @@ void qr_step_begin(quire_sched *s)
     b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->max_scheduled;
     b->encoder_budget = s->encoder_budget;
     s->num_preempted = 0;
+    s->swap.out.count = 0;
+    s->swap.in.count = 0;
     s->observer.step = s->step;
     s->observer.taker = 0;
     s->observer.num_hit_tokens = 0;
     s->observer.num_external_tokens = 0;
+}
+
+/* Whether another request of the step being made encodes the same item. */
+static bool is_being_encoded(const quire_sched *s, const qr_feature *feature)
+{
+    const qr_step_builder *b = &s->builder;
+    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
+        const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
+        for (uint32_t k = 0; k < b->encoder_count[i]; k++) {
+            uint32_t input = b->encoder_found[b->encoder_first[i] + k];
+            if (qr_feature_is_same(&r->features[input], feature))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* With priorities a request that is in the step already may still be preempted from it, and what it
+ * was to encode is not encoded then: others count on that from the next step on. */
+static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_encoder_plan *plan)
+{
+    const uint32_t *planned = s->builder.encoder_planned;
+    uint64_t seen = (uint64_t)ask->num_computed_tokens + ask->shift;
+    uint64_t end = seen + plan->num_new_tokens;
+    bool is_cut = false;
+    for (uint32_t i = 0; i < ask->num_features && ask->features[i].offset < end; i++) {
+        const qr_feature *f = &ask->features[i];
+        bool is_past = (uint64_t)f->offset + f->length <= ask->num_computed_tokens;
+        if (is_past || !is_being_encoded(s, f))
+            continue;
+        qr_encoder_free_input(&s->encoder, ask->features, ask->num_features, i);
+        if (is_cut)
+            continue;
+        is_cut = true;
+        plan->num_new_tokens = seen < f->offset ? (uint32_t)(f->offset - seen) : 0;
+        while (plan->num_inputs > 0 && planned[plan->num_inputs - 1] >= i)
+            plan->budget += ask->features[planned[--plan->num_inputs]].num_embeds;
+    }
 }
 
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
@@ -36,7 +76,11 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
                           .budget = s->builder.encoder_budget,
                           .shift = s->use_eagle,
                           .disable_chunked = s->disable_chunked_mm};
-    return qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
+    qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
+    if (s->builder.num_encoder_found > 0 && s->policy == QUIRE_POLICY_PRIORITY &&
+        (s->quirks & QUIRE_QUIRK(UNENCODED_STAYS)) == 0)
+        wait_for_encoding(s, &ask, &plan);
+    return plan;
 }
 
 void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
@@ -154,6 +198,10 @@ void qr_step_tell(quire_sched *s)
                                .num_tokens = b->out.total_tokens,
                                .num_hit_tokens = o->num_hit_tokens,
                                .num_external_tokens = o->num_external_tokens,
+                               .num_swapped_out_blocks = s->swap.out.count,
+                               .num_swapped_in_blocks = s->swap.in.count,
+                               .num_swapped = s->swap.num_requests,
+                               .num_free_swap_blocks = s->swap.num_free,
                                .blocks = quire_cache_usage(s->cache)};
     for (uint32_t i = 0; i < b->out.num_reqs; i++) {
         const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
@@ -189,6 +237,12 @@ const quire_step *qr_step_end(quire_sched *s)
     out->finished = b->finished;
     out->preempted = b->preempted;
     out->num_freed_encoder = qr_encoder_take_freed(&s->encoder, &out->freed_encoder);
+    out->num_swap_out = s->swap.out.count;
+    out->swap_out_blocks = s->swap.out.blocks;
+    out->swap_out_slots = s->swap.out.slots;
+    out->num_swap_in = s->swap.in.count;
+    out->swap_in_blocks = s->swap.in.blocks;
+    out->swap_in_slots = s->swap.in.slots;
     if (s->zeroes_blocks)
         quire_cache_take_new_block_ids(s->cache, &out->blocks_to_zero);
     return out;

@@ -88,7 +88,7 @@ static inline void settle_tokens(quire_sched *s, uint32_t index, uint32_t n, boo
 {
     qr_request *r = &s->requests[index];
     r->num_placeholders -= n < r->num_placeholders ? n : r->num_placeholders;
-    if (!was_running || s->hasher == NULL)
+    if (!was_running || s->hasher == NULL || QR_UNLIKELY(r->load_step != 0))
         return;
     uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
     if (!qr_cache_is_quiet(s->cache, r->kv.seq, certain) &&
@@ -367,6 +367,8 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         s->accepted_per_pos[i] = 0;
     uint32_t num_failed =
         output->num_invalid_blocks > 0 ? qr_sched_fail_blocks(s, batch, output) : 0;
+    if (s->has_connector)
+        qr_sched_confirm_loads(s, batch);
     take_batch(s, batch, output, num_failed > 0);
     if (s->num_stopped > 0)
         compact_running(s);

@@ -21,6 +21,8 @@ bool qr_waiter_before(const qr_waiter *a, const qr_waiter *b)
 {
     if (a->priority != b->priority)
         return a->priority < b->priority;
+    if (a->is_swapped != b->is_swapped)
+        return a->is_swapped;
     if (a->arrival_time < b->arrival_time || a->arrival_time > b->arrival_time)
         return a->arrival_time < b->arrival_time;
     return compare_ids(a->id, b->id) < 0;
@@ -99,7 +101,11 @@ void qr_waiting_add(qr_waiting *queue, uint32_t req)
 
 void qr_waiting_prepend(qr_waiting *queue, uint32_t req)
 {
-    enter(queue, req, queue->waiters[queue->sentinel].link.next);
+    const qr_waiter *waiters = queue->waiters;
+    uint32_t before = waiters[queue->sentinel].link.next;
+    while (before != queue->sentinel && waiters[before].is_swapped && !waiters[req].is_swapped)
+        before = waiters[before].link.next;
+    enter(queue, req, before);
 }
 
 uint32_t qr_waiting_peek(const qr_waiting *queue)

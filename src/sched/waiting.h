@@ -3,6 +3,8 @@
  *      FCFS       a ring of links: add at the tail, pop and prepend at the head, remove anywhere
  *      PRIORITY   a heap: smallest (priority, arrival time, id) first; there is no front to prepend
  *                 to. A request knows its place, so that removing it is O(log n)
+ *      swapped    those whose KV is kept in host memory come first, with PRIORITY among equals; what
+ *                 a queue goes by does not change while a request is in it
  *
  * A request is in at most one queue; `waiters` is shared by all queues of a scheduler, one for each
  * request, and a queue's sentinel (FCFS) is one of its own behind them.
@@ -20,6 +22,7 @@ typedef struct qr_waiter {
     uint32_t place; /* PRIORITY: in the heap */
     uint32_t queue; /* number of the queue it is in, 0: none */
     int32_t priority;
+    bool is_swapped; /* its KV is kept: before others (FCFS), before others of its priority */
     double arrival_time;
     quire_bytes id;
 } qr_waiter;
@@ -37,6 +40,7 @@ typedef struct qr_waiting {
 void qr_waiting_init(qr_waiting *queue, qr_waiter *waiters, uint32_t *heap, uint32_t sentinel,
                      uint32_t number, quire_policy policy);
 void qr_waiting_add(qr_waiting *queue, uint32_t req);
+/* Before all others, but behind swapped ones unless it is one itself. */
 void qr_waiting_prepend(qr_waiting *queue, uint32_t req);
 /* The next to be served; there is one. */
 uint32_t qr_waiting_peek(const qr_waiting *queue);

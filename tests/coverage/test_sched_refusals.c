@@ -285,20 +285,23 @@ static void text_has_a_limit(void **state)
     kit.config.cache.max_model_len = 2048;
     kit.config.max_text_tokens = 1;
     kit.config.max_num_seqs = 1;
-    kit.config.max_requests = 4; /* six pages, one of which stays for the one that runs */
+    kit.config.max_requests = 4; /* four pages that wait, and two for the one that runs */
     sched_kit_open(&kit);
     static char text[1801];
     memset(text, 'a', 1800);
     sched_kit_add(&kit, "b", text, 8);
-    sched_kit_add(&kit, "c", text, 8);
     quire_request_params p = sched_kit_params(&kit, "d", text);
-    refuse_request(&p, QUIRE_FULL);
     p.num_prompt_tokens = 1024;
     p.is_resumable = 1;
     quire_req d = sched_kit_add_params(&kit, &p);
     assert_int_equal(quire_sched_continue(kit.sched, d, &p), QUIRE_E_RANGE);
+    p.id = (quire_bytes){"e", 1};
+    p.num_prompt_tokens = 1025;
+    refuse_request(&p, QUIRE_FULL);
     p.num_prompt_tokens = 1;
+    assert_int_equal(quire_sched_continue(kit.sched, d, &p), QUIRE_OK);
     assert_int_equal(quire_sched_continue(kit.sched, d, &p), QUIRE_FULL);
+    refuse_request(&p, QUIRE_FULL);
     assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
     sched_kit_close(&kit);
 }

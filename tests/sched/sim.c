@@ -4,10 +4,10 @@ enum { MOST_LAST_STEPS = 20000 };
 
 static void print_mix(const sim_mix *m)
 {
-    printf("    %s, %u in flight, %u drafts, %u groups, block %u, %u blocks, %u "
+    printf("    %s, %u in flight, %u drafts, %u groups, block %u, %u blocks, %u host slots, %u "
            "tokens%s%s%s%s%s%s%s\n",
            m->is_async ? "async" : "sync", m->batches, m->num_spec, m->num_groups, m->block_size,
-           m->num_blocks, m->len, m->loads_sync ? ", loads" : "",
+           m->num_blocks, m->num_swap, m->len, m->loads_sync ? ", loads" : "",
            m->loads_async ? ", async loads" : "", m->loads_fail ? " that fail" : "",
            m->sends ? ", sends" : "", m->has_grammar ? ", grammar" : "",
            m->has_images ? ", images" : "", m->has_sessions ? ", sessions" : "");
@@ -53,7 +53,8 @@ static void open_world(sim *s, uint64_t seed, uint32_t check_every)
     s->requests = calloc(SIM_SLOTS, sizeof *s->requests);
     s->pages = calloc(num_places, sizeof *s->pages);
     s->writers = calloc(num_places, sizeof *s->writers);
-    if (s->requests == NULL || s->pages == NULL || s->writers == NULL)
+    s->host = calloc((size_t)s->mix.num_swap * s->mix.block_size + 1, sizeof *s->host);
+    if (s->requests == NULL || s->pages == NULL || s->writers == NULL || s->host == NULL)
         sim_fail(s, "no memory", num_places, 0);
 }
 
@@ -64,6 +65,7 @@ static void close_world(sim *s)
     free(s->requests);
     free(s->pages);
     free(s->writers);
+    free(s->host);
     quire_sched_destroy(s->sched);
     quire_hasher_destroy(s->hasher);
 }

@@ -51,6 +51,7 @@ typedef struct sim_mix {
     uint32_t max_requests;
     uint32_t budget;
     uint32_t image_size;
+    uint32_t num_swap; /* slots in host memory */
     bool is_async;
     bool has_connector;
     bool loads_async;
@@ -80,6 +81,7 @@ typedef struct sim_row {
 typedef struct sim_transfer {
     bool is_on;
     bool is_async;
+    uint64_t step;  /* that begins it: no step before it can end it */
     uint32_t first; /* tokens, of a load */
     uint32_t end;
     uint32_t steps_left;
@@ -93,7 +95,7 @@ typedef struct sim_request {
     bool is_session;
     bool is_grammar;
     bool ends_session;
-    bool lost_load; /* a load failed: the connector says no from then on */
+    bool is_tainted; /* its load failed: until it begins again it computes nothing but junk */
     quire_req req;
     uint64_t number; /* of all requests, from 1 on */
     uint32_t num_prompt;
@@ -158,6 +160,8 @@ typedef struct sim_tally {
     uint64_t rejected;
     uint64_t encoded;
     uint64_t full;
+    uint64_t swapped_out; /* blocks */
+    uint64_t swapped_in;
 } sim_tally;
 
 typedef struct sim {
@@ -173,6 +177,7 @@ typedef struct sim {
     sim_request *by_index[SIM_SLOTS]; /* of quire_req */
     uint64_t *pages;                  /* num_blocks x block_size tags */
     uint64_t *writers;                /* the same: step and request that wrote it last */
+    uint64_t *host;                   /* num_swap x block_size tags */
     sim_batch batches[SIM_BATCHES];
     uint32_t first_batch;
     uint32_t num_batches;

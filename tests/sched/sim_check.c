@@ -162,14 +162,26 @@ static uint32_t place_in(const quire_req *queue, uint32_t n, quire_req req)
     return UINT32_MAX;
 }
 
-/* FCFS: of two that were in a queue and still are, the first stays first. PRIORITY: sorted. */
+/* FCFS: swapped ones first. PRIORITY: sorted, swapped ones first among equals. */
+static bool is_in_order(const sim *s, const quire_req_info *last, const quire_req_info *info)
+{
+    bool was_swapped = last->num_swapped_tokens > 0;
+    bool is_swapped = info->num_swapped_tokens > 0;
+    if (s->sched->policy == QUIRE_POLICY_FCFS)
+        return was_swapped || !is_swapped;
+    if (info->priority != last->priority || was_swapped != is_swapped)
+        return info->priority > last->priority || (info->priority == last->priority && was_swapped);
+    return info->arrival_time >= last->arrival_time;
+}
+
+/* FCFS: of two that were in a queue and still are, the first stays first. */
 static void check_queue(sim *s, uint32_t which)
 {
     quire_req now[SIM_SLOTS];
     quire_req *before = s->queues[which - 1];
     uint32_t n = quire_sched_get_queue(s->sched, which, now, SIM_SLOTS);
     uint32_t last_place = 0;
-    quire_req_info last = {.priority = INT32_MIN};
+    quire_req_info last = {.priority = INT32_MIN, .num_swapped_tokens = 1};
     for (uint32_t i = 0; i < n && !s->has_failed; i++) {
         quire_req_info info;
         uint32_t place = place_in(before, s->queue_lens[which - 1], now[i]);
@@ -177,12 +189,9 @@ static void check_queue(sim *s, uint32_t which)
         if (r == NULL)
             return;
         quire_sched_req_info(s->sched, now[i], &info);
-        if (s->sched->policy == QUIRE_POLICY_PRIORITY) {
-            bool in_order =
-                info.priority > last.priority ||
-                (info.priority == last.priority && info.arrival_time >= last.arrival_time);
-            SIM_CHECK(s, in_order, "not by priority", r->number, i);
-        } else if (place != UINT32_MAX && !r->is_session && info.num_preemptions == 0) {
+        SIM_CHECK(s, is_in_order(s, &last, &info), "not in order", r->number, i);
+        bool is_fcfs = s->sched->policy == QUIRE_POLICY_FCFS;
+        if (is_fcfs && place != UINT32_MAX && !r->is_session && info.num_preemptions == 0) {
             SIM_CHECK(s, place >= last_place, "overtaken", r->number, i);
             last_place = place;
         }
@@ -212,6 +221,8 @@ void sim_check_end(sim *s)
     SIM_CHECK(s, sched->num_live == 0, "slots were not given back", sched->num_live, 0);
     SIM_CHECK(s, sched->text.num_free == sched->text.num_pages, "pages were not given back",
               sched->text.num_free, sched->text.num_pages);
+    SIM_CHECK(s, sched->swap.num_free == s->mix.num_swap, "host slots were not given back",
+              sched->swap.num_free, s->mix.num_swap);
     SIM_CHECK(s, quire_sched_num_running(sched) + quire_sched_num_waiting(sched) == 0, "queues", 0,
               0);
     SIM_CHECK(s, quire_sched_num_unfinished(sched) == 0, "unfinished ones",

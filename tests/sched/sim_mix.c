@@ -35,13 +35,11 @@ static void draw_mix(sim *s)
     m->has_connector = sim_chance(s, 40);
     m->loads_async = m->has_connector && sim_chance(s, 60);
     m->loads_sync = m->has_connector && sim_chance(s, 60);
-    m->loads_fail = m->has_connector && m->num_groups == 1 && sim_chance(s, 50);
-    if (m->loads_fail)
-        m->batches = 1; /* see README.md: what is left out */
+    m->loads_fail = m->has_connector && sim_chance(s, 50);
     m->sends = m->has_connector && sim_chance(s, 50);
     m->has_grammar = sim_chance(s, 25);
     m->has_images = sim_chance(s, 30);
-    m->has_sessions = sim_chance(s, 25) && !m->loads_fail; /* see README.md: what is left out */
+    m->has_sessions = sim_chance(s, 25);
     m->resets_running = sim_chance(s, 50);
     m->faults = sim_chance(s, 20) ? 0 : sim_between(s, 10, 100);
     m->arrivals = sim_between(s, 5, 60);
@@ -57,6 +55,15 @@ static quire_switch draw_switch(sim *s)
     return (quire_switch)sim_below(s, 3);
 }
 
+/* Few slots and many, copies that are always worth it and some that are for long prefixes alone. */
+static void draw_swap(sim *s, quire_sched_config *c)
+{
+    s->mix.num_swap = sim_chance(s, 50) ? sim_between(s, 1, 2 * s->mix.num_blocks) : 0;
+    c->num_swap_blocks = s->mix.num_swap;
+    c->swap_block_ns = sim_chance(s, 50) ? sim_below(s, s->mix.block_size) : 0;
+    c->recompute_token_ns = sim_below(s, 3);
+}
+
 quire_sched_config sim_draw_config(sim *s)
 {
     draw_mix(s);
@@ -70,8 +77,6 @@ quire_sched_config sim_draw_config(sim *s)
     c.cache.enable_caching = sim_chance(s, 85) ? QUIRE_ON : QUIRE_OFF;
     c.hasher = s->hasher;
     c.policy = sim_chance(s, 40) ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
-    if (s->mix.has_images) /* see README.md: what is left out */
-        c.policy = QUIRE_POLICY_FCFS;
     c.max_num_seqs = sim_between(s, 1, SIM_SEQS);
     c.max_num_batched_tokens = m->budget;
     c.long_prefill_token_threshold = sim_chance(s, 30) ? sim_between(s, 1, m->budget) : 0;
@@ -98,5 +103,6 @@ quire_sched_config sim_draw_config(sim *s)
         c.grammar = &s->grammar;
     if (c.disable_chunked_mm_input == QUIRE_ON) /* an image must fit what a step may compute */
         c.long_prefill_token_threshold = 0;
+    draw_swap(s, &c);
     return c;
 }

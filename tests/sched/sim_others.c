@@ -31,7 +31,7 @@ static int get_matched(void *user, quire_req req, uint32_t num_local, uint32_t *
         return QUIRE_RETRY;
     }
     SIM_CHECK(s, num_local < r->num_told, "a hit of the whole prompt", num_local, r->num_told);
-    bool loads = (m->loads_sync || m->loads_async) && !r->lost_load && sim_chance(s, 60);
+    bool loads = (m->loads_sync || m->loads_async) && sim_chance(s, 60);
     r->asked_local = num_local;
     r->asked_async = m->loads_async && (!m->loads_sync || sim_chance(s, 50));
     *is_async = r->asked_async;
@@ -48,6 +48,7 @@ static void after_alloc(void *user, quire_req req, const quire_block_span *block
         return;
     SIM_CHECK(s, !r->load.is_on, "a second load", r->number, 0);
     r->load = (sim_transfer){.is_on = true,
+                             .step = s->tally.steps,
                              .is_async = r->asked_async,
                              .first = r->asked_local,
                              .end = r->asked_local + num_external,

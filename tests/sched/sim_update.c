@@ -44,7 +44,7 @@ static void move_transfers(sim *s, sim_batch *batch, sim_result *result)
         sim_request *r = &s->requests[i];
         if (!r->is_there)
             continue;
-        if (r->load.is_on && --r->load.steps_left == 0) {
+        if (r->load.is_on && r->load.step <= batch->step && --r->load.steps_left == 0) {
             sim_load(s, r, batch);
             result->received[out->num_finished_recving++] = r->req;
         }

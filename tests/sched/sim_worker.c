@@ -50,15 +50,39 @@ static uint64_t *page_at(const sim *s, const sim_row *row, uint32_t position)
     return s->pages + (size_t)row->ids[i] * size + position % size;
 }
 
-/* ---- loads ----------------------------------------------------------------- */
+/* ---- host memory ----------------------------------------------------------- */
 
-static bool is_lost(const sim_batch *batch, quire_block block)
+/* What is read from a slot is gone: nobody may count on it again. */
+static void run_swaps(sim *s, const quire_step *step)
 {
-    for (uint32_t i = 0; i < batch->num_lost; i++)
-        if (batch->lost[i] == block)
-            return true;
-    return false;
+    uint32_t size = s->mix.block_size;
+    for (uint32_t i = 0; i < step->num_swap_out && !s->has_failed; i++) {
+        uint32_t slot = step->swap_out_slots[i];
+        quire_block block = step->swap_out_blocks[i];
+        SIM_CHECK(s, slot < s->mix.num_swap && block != QUIRE_NULL_BLOCK, "no such slot", slot,
+                  block);
+        for (uint32_t k = 0; k < i; k++)
+            SIM_CHECK(s, step->swap_out_slots[k] != slot, "a slot that is written twice", slot, i);
+        if (!s->has_failed)
+            memcpy(s->host + (size_t)slot * size, s->pages + (size_t)block * size,
+                   size * sizeof *s->host);
+    }
+    for (uint32_t i = 0; i < step->num_swap_in && !s->has_failed; i++) {
+        uint32_t slot = step->swap_in_slots[i];
+        quire_block block = step->swap_in_blocks[i];
+        SIM_CHECK(s, slot < s->mix.num_swap && block != QUIRE_NULL_BLOCK, "no such slot", slot,
+                  block);
+        for (uint32_t k = 0; k < size && !s->has_failed; k++) {
+            uint64_t *from = &s->host[(size_t)slot * size + k];
+            s->pages[(size_t)block * size + k] = *from;
+            *from = s->junk++;
+        }
+    }
+    s->tally.swapped_out += step->num_swap_out;
+    s->tally.swapped_in += step->num_swap_in;
 }
+
+/* ---- loads ----------------------------------------------------------------- */
 
 void sim_load(sim *s, sim_request *r, sim_batch *batch)
 {
@@ -76,7 +100,6 @@ void sim_load(sim *s, sim_request *r, sim_batch *batch)
     quire_block lost = failed == UINT32_MAX ? QUIRE_NULL_BLOCK : load->rows[0].ids[failed];
     if (lost != QUIRE_NULL_BLOCK) {
         batch->lost[batch->num_lost++] = lost;
-        r->lost_load = true;
         s->tally.lost++;
     }
     load->is_on = false;
@@ -136,22 +159,6 @@ static sim_task make_task(sim *s, const quire_step *step, uint32_t i, sim_reques
               r->number, t.first + known);
     *entry = (sim_entry){.r = r, .req = r->req, .num_drafts = t.num_drafts};
     return t;
-}
-
-/* Whether the request has blocks whose loads failed, in this step or in one in flight: what it
- * computes is worth nothing until the scheduler knows and lets it begin again. */
-static bool is_tainted(const sim *s, const sim_request *r, uint32_t num_computed)
-{
-    uint32_t end = (num_computed + s->mix.block_size - 1) / s->mix.block_size;
-    quire_block_span spans[SIM_GROUPS]; /* the worker's own row has blocks that are gone */
-    quire_sched_get_blocks(s->sched, r->req, spans);
-    for (uint32_t b = 0; b <= s->num_batches; b++) {
-        const sim_batch *batch = &s->batches[(s->first_batch + b) % SIM_BATCHES];
-        for (uint32_t i = 0; batch->num_lost > 0 && i < end && i < spans[0].count; i++)
-            if (spans[0].ids[i] != QUIRE_NULL_BLOCK && is_lost(batch, spans[0].ids[i]))
-                return true;
-    }
-    return false;
 }
 
 /* Junk, all of it: tokens that nobody should get, and pages of nothing. */
@@ -248,18 +255,24 @@ void sim_run_step(sim *s, const quire_step *step)
     uint32_t num_tasks = 0;
     sim_batch *batch = &s->batches[(s->first_batch + s->num_batches) % SIM_BATCHES];
     *batch = (sim_batch){.step = step->step, .num_entries = step->num_reqs};
+    run_swaps(s, step);
     for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++) {
         sim_request *r = sim_find(s, step->reqs[i]);
         if (r == NULL)
             return;
         take_rows(s, step, i, r);
         s->tally.hits += step->kinds[i] != QUIRE_STEP_RUNNING && step->num_computed_tokens[i] > 0;
+        if (step->kinds[i] != QUIRE_STEP_RUNNING)
+            r->is_tainted = false;
+        uint32_t num_lost = batch->num_lost;
         if (r->load.is_on)
             sim_load(s, r, batch);
+        if (batch->num_lost > num_lost)
+            r->is_tainted = true;
     }
     for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++) {
         sim_request *r = sim_find(s, step->reqs[i]);
-        if (is_tainted(s, r, step->num_computed_tokens[i])) {
+        if (r->is_tainted) {
             run_tainted(s, step, i, r, &batch->entries[i]);
             continue;
         }

@@ -69,6 +69,10 @@ static void see_step(world_side *side, const quire_step *s)
         see_bytes(side, s->freed_encoder[i]);
     see_u32s(side, s->blocks_to_zero.ids, s->blocks_to_zero.count);
     see(side, s->has_grammar_reqs | s->has_pending_grammar_tokens << 1);
+    see_u32s(side, s->swap_out_blocks, s->num_swap_out);
+    see_u32s(side, s->swap_out_slots, s->num_swap_out);
+    see_u32s(side, s->swap_in_blocks, s->num_swap_in);
+    see_u32s(side, s->swap_in_slots, s->num_swap_in);
 }
 
 static void see_prefix_stats(world_side *side, const quire_prefix_stats *s)
@@ -130,6 +134,7 @@ static void see_state(world_side *side)
             see(side, (uint64_t)info.status << 32 | info.num_tokens);
             see(side, (uint64_t)info.num_computed_tokens << 32 | info.num_output_placeholders);
             see(side, (uint64_t)info.num_spec_tokens << 32 | info.num_preemptions);
+            see(side, info.num_swapped_tokens);
             see_bytes(side, info.id);
             assert_true(quire_sched_find(side->sched, info.id) == reqs[i]);
         }

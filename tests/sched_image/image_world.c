@@ -231,6 +231,19 @@ quire_sched_config world_side_config(world *w, uint32_t side)
     return c;
 }
 
+/* Where the rest of the config allows it. */
+static void draw_swap(world *w)
+{
+    if (draw(w, 4) == 0)
+        return;
+    w->config.num_swap_blocks = 1 + draw(w, WORLD_MAX_BLOCKS);
+    w->config.swap_block_ns = draw(w, 3);
+    w->config.recompute_token_ns = 2;
+    quire_sched_config c = world_side_config(w, 0);
+    if (quire_sched_bytes(&c) == 0)
+        w->config.num_swap_blocks = 0;
+}
+
 void world_open(world *w, uint64_t seed)
 {
     memset(w, 0, sizeof *w);
@@ -254,6 +267,7 @@ void world_open(world *w, uint64_t seed)
     w->hasher_config.block_size = block_size;
     w->num_sides = 1;
     w->sides[0] = (world_side){.world = w, .hasher = world_make_hasher(w)};
+    draw_swap(w);
     quire_sched_config c = world_side_config(w, 0);
     assert_int_equal(quire_sched_create(&c, NULL, &w->sides[0].sched), QUIRE_OK);
 }

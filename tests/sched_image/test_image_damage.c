@@ -6,6 +6,7 @@
  */
 #include "hash/digest.h"
 #include "image_world.h"
+#include "sched/sched.h"
 
 enum { LENGTH_AT = 16, HEAD_BYTES = 56, CHECKSUM_BYTES = 16 };
 
@@ -28,6 +29,18 @@ static unsigned char *open_some(uint32_t nth, size_t *bytes)
         bool is_rich = w.num_batches > 0 && quire_sched_num_running(w.sides[0].sched) > 1 &&
                        quire_sched_num_waiting(w.sides[0].sched) > 1 && *bytes < 6000;
         if (is_rich && nth-- == 0)
+            return image;
+        free(image);
+        world_close(&w);
+    }
+}
+
+/* The same with a request whose KV is in host slots. */
+static unsigned char *open_swapped(size_t *bytes)
+{
+    for (uint64_t seed = 1;; seed++) {
+        unsigned char *image = open_busy(seed, 24, bytes);
+        if (w.sides[0].sched->swap.num_requests > 0 && w.num_batches > 0 && *bytes < 6000)
             return image;
         free(image);
         world_close(&w);
@@ -164,9 +177,9 @@ static void forged_bytes_do_no_harm(void **state)
     static const unsigned char CHANGES[] = {0x01, 0x02, 0x80, 0xff, 0x0f};
     uint32_t num_taken = 0;
     uint32_t num_refused = 0;
-    for (uint32_t nth = 0; nth < 4; nth++) {
+    for (uint32_t nth = 0; nth < 5; nth++) {
         size_t bytes;
-        unsigned char *image = open_some(nth, &bytes);
+        unsigned char *image = nth == 4 ? open_swapped(&bytes) : open_some(nth, &bytes);
         w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
         for (size_t at = 0; at < bytes - CHECKSUM_BYTES; at++) {
             for (size_t i = 0; i < COUNT(CHANGES); i++) {

@@ -5,6 +5,8 @@
  */
 #include "image_world.h"
 
+#include "sched/sched.h"
+
 enum { NUM_ROUNDS = 80 };
 
 static uint32_t num_workloads = 1000;
@@ -15,6 +17,7 @@ typedef struct run_tally {
     uint64_t num_preempted;
     uint64_t num_drafted;
     uint64_t num_in_flight; /* steps, when the image was made */
+    uint64_t num_swapped;   /* requests, at that time */
     uint64_t image_bytes;
     uint32_t with_preemption;
 } run_tally;
@@ -46,6 +49,7 @@ static void run_one(uint64_t seed, run_tally *tally)
                          quire_status_name(err));
             check_same_image(&w, image, bytes);
             tally->num_in_flight += w.num_batches;
+            tally->num_swapped += w.sides[0].sched->swap.num_requests;
         }
         if (!world_round(&w))
             fail_msg("seed %llu: saved at round %u, differs in round %u", (unsigned long long)seed,
@@ -69,15 +73,17 @@ static void restored_runs_decide_the_same(void **state)
     for (uint32_t i = 0; i < num_workloads; i++)
         run_one(first_seed + i, &tally);
     printf("%u workloads, %llu rounds compared, %llu preemptions (in %u workloads), %llu drafts, "
-           "%llu steps in flight when saved, %llu bytes an image\n",
+           "%llu steps in flight and %llu requests swapped when saved, %llu bytes an image\n",
            num_workloads, (unsigned long long)tally.num_rounds,
            (unsigned long long)tally.num_preempted, tally.with_preemption,
            (unsigned long long)tally.num_drafted, (unsigned long long)tally.num_in_flight,
+           (unsigned long long)tally.num_swapped,
            (unsigned long long)(tally.image_bytes / num_workloads));
     if (num_workloads >= 100) {
         assert_true(tally.num_preempted > num_workloads);
         assert_true(tally.num_drafted > num_workloads);
         assert_true(tally.num_in_flight > num_workloads / 4);
+        assert_true(tally.num_swapped > num_workloads / 100);
     }
 }
 

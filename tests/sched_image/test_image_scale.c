@@ -118,8 +118,10 @@ static void no_field_was_forgotten(void **state)
         size_t is;
         size_t was;
     } SIZES[] = {
-        {"quire_sched", sizeof(quire_sched), 1728},
-        {"qr_request", sizeof(qr_request), 312},
+        {"quire_sched", sizeof(quire_sched), 1880},
+        {"qr_request", sizeof(qr_request), 384},
+        {"qr_swap", sizeof(qr_swap), 88},
+        {"qr_swap_slot", sizeof(qr_swap_slot), 8},
         {"qr_waiter", sizeof(qr_waiter), 48},
         {"qr_session_input", sizeof(qr_session_input), 112},
         {"qr_batch", sizeof(qr_batch), 56},

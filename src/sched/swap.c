@@ -1,0 +1,270 @@
+#include "sched/swap.h"
+
+#include "base/hooks.h"
+#include "sched/sched.h"
+
+enum { SWAP_MAX_SLOTS = 1 << 28 };
+
+/* ---- making it -------------------------------------------------------------- */
+
+static bool has_movable_groups(const quire_cache_config *c)
+{
+    for (uint32_t g = 0; g < c->num_groups; g++) {
+        quire_layer_kind kind = c->groups[g].spec.kind;
+        if (kind == QUIRE_LAYER_MAMBA || kind == QUIRE_LAYER_CROSS)
+            return false;
+    }
+    return true;
+}
+
+bool qr_swap_config_ok(const quire_sched_config *c)
+{
+    if (c->num_swap_blocks == 0)
+        return true;
+    uint64_t quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
+    uint64_t unsure = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
+    return c->profile == QUIRE_PROFILE_DEFAULT && (quirks & unsure) == 0 &&
+           c->is_encoder_decoder == QUIRE_OFF && has_movable_groups(&c->cache) &&
+           c->cache.max_copies == 0 && c->num_swap_blocks <= SWAP_MAX_SLOTS &&
+           c->swap_block_ns <= UINT32_MAX && c->recompute_token_ns <= UINT32_MAX;
+}
+
+static void carve_moves(qr_swap_moves *moves, qr_arena *arena, uint32_t num_slots)
+{
+    moves->blocks = qr_arena_take(arena, num_slots, sizeof *moves->blocks);
+    moves->slots = qr_arena_take(arena, num_slots, sizeof *moves->slots);
+}
+
+void qr_swap_carve(qr_swap *swap, qr_arena *arena, uint32_t num_slots)
+{
+    swap->num_slots = num_slots;
+    swap->slots = qr_arena_take(arena, num_slots, sizeof *swap->slots);
+    carve_moves(&swap->out, arena, num_slots);
+    carve_moves(&swap->in, arena, num_slots);
+}
+
+void qr_swap_init(qr_swap *swap, const quire_sched_config *c)
+{
+    swap->block_ns = c->swap_block_ns;
+    swap->token_ns = c->recompute_token_ns;
+    swap->first_free = QR_NIL;
+    for (uint32_t slot = swap->num_slots; slot-- > 0;) {
+        swap->slots[slot] = (qr_swap_slot){.next = swap->first_free, .owner = QR_NIL};
+        swap->first_free = slot;
+    }
+    swap->num_free = swap->num_slots;
+}
+
+/* ---- which blocks ----------------------------------------------------------- */
+
+/* Blocks [first, end) of a group's row. */
+typedef struct qr_saved_range {
+    uint32_t first;
+    uint32_t end;
+} qr_saved_range;
+
+static qr_saved_range saved_range(const qr_group *group, uint32_t num_tokens)
+{
+    uint32_t skipped =
+        group->ops->skipped_tokens == NULL ? 0 : group->ops->skipped_tokens(group, num_tokens);
+    return (qr_saved_range){skipped / group->block_size,
+                            qr_ceil_div(num_tokens, group->block_size)};
+}
+
+uint32_t qr_swap_num_blocks(const quire_sched *s, uint32_t num_tokens)
+{
+    uint64_t count = 0;
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
+        count += range.end - range.first;
+    }
+    return qr_clamp_u32(count);
+}
+
+/* Tokens whose KV is in the blocks for good. Steps in flight are computed before the copies are
+ * made, and what they write for tokens that are known is right whatever comes out; behind those are
+ * placeholders and drafts. The last known token must be computed, to have something to sample from.
+ */
+static uint32_t sure_tokens(const qr_request *r)
+{
+    if (r->load_step != 0)
+        return 0;
+    uint32_t computed = r->kv.num_computed_tokens;
+    return computed < r->kv.num_tokens ? computed : r->kv.num_tokens - 1;
+}
+
+/* Whether all blocks to be kept are there, and giving them up frees any: what others hold as well
+ * need not be kept. */
+static bool can_keep(const quire_sched *s, uint32_t num_tokens)
+{
+    const qr_block *records = s->cache->pool->queue.blocks;
+    bool frees = false;
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
+        if (range.end > s->spans[g].count)
+            return false;
+        for (uint32_t i = range.first; i < range.end; i++) {
+            quire_block block = s->spans[g].ids[i];
+            if (block == QUIRE_NULL_BLOCK)
+                return false;
+            frees = frees || records[block].ref_cnt == 1;
+        }
+    }
+    return frees;
+}
+
+/* ---- out -------------------------------------------------------------------- */
+
+static void add_move(qr_swap_moves *moves, quire_block block, uint32_t slot)
+{
+    moves->blocks[moves->count] = block;
+    moves->slots[moves->count++] = slot;
+}
+
+static uint32_t take_slot(qr_swap *swap, uint32_t owner)
+{
+    uint32_t slot = swap->first_free;
+    qr_assert(slot != QR_NIL && swap->slots[slot].owner == QR_NIL);
+    swap->first_free = swap->slots[slot].next;
+    swap->num_free--;
+    swap->slots[slot] = (qr_swap_slot){.next = QR_NIL, .owner = owner};
+    return slot;
+}
+
+/* Copies the row in s->spans into slots, which become the request's chain. */
+static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens)
+{
+    qr_swap *swap = &s->swap;
+    uint32_t *link = &s->requests[index].first_saved;
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
+        for (uint32_t i = range.first; i < range.end; i++) {
+            *link = take_slot(swap, index);
+            add_move(&swap->out, s->spans[g].ids[i], *link);
+            link = &swap->slots[*link].next;
+        }
+    }
+    s->requests[index].num_saved = num_tokens;
+    s->waiters[index].is_swapped = true;
+    swap->num_requests++;
+}
+
+void qr_swap_out(quire_sched *s, uint32_t index)
+{
+    const qr_request *r = &s->requests[index];
+    qr_swap *swap = &s->swap;
+    uint32_t num_tokens = sure_tokens(r);
+    qr_assert(r->num_saved == 0 && s->waiters[index].queue == 0);
+    if (swap->num_slots == 0 || num_tokens == 0)
+        return;
+    uint32_t num_blocks = qr_swap_num_blocks(s, num_tokens);
+    if (num_blocks > swap->num_free ||
+        2 * num_blocks * swap->block_ns >= num_tokens * swap->token_ns)
+        return;
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    if (!can_keep(s, num_tokens))
+        return;
+    qr_assert(swap->in.count == 0); /* a slot that is read in a step is not written in it */
+    keep_blocks(s, index, num_tokens);
+    qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
+                                                    .req = qr_sched_req_of(s, index),
+                                                    .num = num_blocks});
+}
+
+/* ---- in --------------------------------------------------------------------- */
+
+void qr_swap_in(quire_sched *s, uint32_t index, uint32_t num_local)
+{
+    const qr_request *r = &s->requests[index];
+    uint32_t slot = r->first_saved;
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        const qr_group *group = &s->cache->groups[g];
+        qr_saved_range range = saved_range(group, r->num_saved);
+        for (uint32_t i = range.first; i < range.end; i++) {
+            if (i >= num_local / group->block_size)
+                add_move(&s->swap.in, s->spans[g].ids[i], slot);
+            slot = s->swap.slots[slot].next;
+        }
+    }
+    qr_assert(slot == QR_NIL && s->swap.out.count == 0);
+    qr_swap_drop(s, index);
+}
+
+void qr_swap_drop(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->requests[index];
+    qr_swap *swap = &s->swap;
+    if (r->num_saved == 0)
+        return;
+    qr_assert(s->waiters[index].queue == 0);
+    for (uint32_t slot = r->first_saved; slot != QR_NIL;) {
+        uint32_t next = swap->slots[slot].next;
+        swap->slots[slot] = (qr_swap_slot){.next = swap->first_free, .owner = QR_NIL};
+        swap->first_free = slot;
+        swap->num_free++;
+        slot = next;
+    }
+    r->num_saved = 0;
+    s->waiters[index].is_swapped = false;
+    swap->num_requests--;
+}
+
+/* Its place among those that wait depends on what it has: out and in again, the last first, so that
+ * they keep their order. */
+static void drop_queue(quire_sched *s, qr_waiting *queue)
+{
+    for (uint32_t n = qr_waiting_list(queue, s->order, s->max_requests); n-- > 0;) {
+        uint32_t index = s->order[n];
+        if (s->requests[index].num_saved == 0)
+            continue;
+        qr_waiting_remove(queue, index);
+        qr_swap_drop(s, index);
+        qr_waiting_prepend(queue, index);
+    }
+}
+
+void qr_swap_drop_all(quire_sched *s)
+{
+    if (s->swap.num_requests == 0)
+        return;
+    drop_queue(s, &s->waiting);
+    drop_queue(s, &s->skipped);
+    qr_assert(s->swap.num_requests == 0);
+}
+
+/* ---- the walker ------------------------------------------------------------- */
+
+/* A chain of exactly n slots of this owner. */
+static bool chain_is_valid(const qr_swap *swap, uint32_t slot, uint32_t owner, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (slot >= swap->num_slots || swap->slots[slot].owner != owner)
+            return false;
+        slot = swap->slots[slot].next;
+    }
+    return slot == QR_NIL;
+}
+
+bool qr_swap_is_valid(const quire_sched *s)
+{
+    const qr_swap *swap = &s->swap;
+    uint64_t used = 0;
+    uint32_t num_requests = 0;
+    for (uint32_t i = 0; i < s->max_requests; i++) {
+        const qr_request *r = &s->requests[i];
+        if (s->waiters[i].is_swapped != (r->num_saved > 0))
+            return false;
+        if (r->num_saved == 0)
+            continue;
+        if (r->status != QUIRE_REQ_PREEMPTED || r->num_saved >= r->kv.num_tokens ||
+            r->kv.seq != 0 || r->kv.num_computed_tokens != 0)
+            return false;
+        uint32_t n = qr_swap_num_blocks(s, r->num_saved);
+        if (!chain_is_valid(swap, r->first_saved, i, n))
+            return false;
+        used += n;
+        num_requests++;
+    }
+    return used + swap->num_free == swap->num_slots && num_requests == swap->num_requests &&
+           chain_is_valid(swap, swap->first_free, QR_NIL, swap->num_free);
+}
