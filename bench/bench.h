@@ -196,4 +196,7 @@ uint64_t bench_fleet_decode_pass(void *state, bench_timer *timer);
 uint64_t bench_fleet_check(const bench_fleet *fleet);
 uint64_t bench_check_spans(uint64_t check, const quire_block_span *spans, uint32_t num_groups);
 
+/* The whole program; see run.c. */
+int bench_run(int argc, const char *const *argv);
+
 #endif

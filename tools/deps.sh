@@ -12,7 +12,10 @@ stdio.h:libc6-dev
 cmake:cmake
 ninja:ninja-build
 openssl/sha.h:libssl-dev
-xxhash.h:libxxhash-dev'
+xxhash.h:libxxhash-dev
+jansson.h:libjansson-dev
+zstd.h:libzstd-dev
+zlib.h:zlib1g-dev'
 
 wanted_for_tests='c++:g++
 clang:clang

@@ -145,7 +145,7 @@ typedef struct quire_snapshot {
     uint32_t num_preempted;
     uint32_t num_finished;       /* since the step before */
     uint32_t num_tokens;         /* scheduled, of which */
-    uint32_t num_prefill_tokens; /* are of requests that do not sample in this step, or admit */
+    uint32_t num_prefill_tokens; /* are of prompts, or computed again after preemption */
     uint32_t num_draft_tokens;
     uint32_t num_hit_tokens;         /* of requests admitted in this step: from the prefix cache */
     uint32_t num_external_tokens;    /* and from the connector */
@@ -480,8 +480,8 @@ QUIRE_API int quire_sched_update_drafts(quire_sched *sched, const quire_req *req
 QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
 QUIRE_API quire_pause quire_sched_get_pause(const quire_sched *sched);
 
-/* See quire_cache_reset_prefix_cache. reset_running: all running requests are preempted first. KV in
- * host slots is forgotten too. */
+/* See quire_cache_reset_prefix_cache. reset_running: all running requests are preempted first. What
+ * is in host slots is forgotten too. */
 QUIRE_API int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
                                              uint32_t reset_connector);
 QUIRE_API int quire_sched_reset_encoder_cache(quire_sched *sched);

@@ -9,7 +9,7 @@ static uint32_t capacity_for(uint32_t max_entries)
 void qr_index_carve(qr_index *index, qr_arena *arena, uint32_t max_entries)
 {
     index->capacity = capacity_for(max_entries);
-    index->slots = qr_arena_take(arena, (size_t)index->capacity + QR_INDEX_SLACK, sizeof(qr_slot));
+    index->slots = qr_arena_take(arena, index->capacity, sizeof(qr_slot));
 }
 
 void qr_index_init(qr_index *index, uint64_t secret0, uint64_t secret1)
@@ -27,10 +27,12 @@ void qr_index_clear(qr_index *index)
 
 void qr_index_insert(qr_index *index, uint32_t tag, uint32_t id)
 {
+    qr_assert(id != 0 && index->used < index->capacity / 2);
     uint32_t slot = qr_index_home(index, tag);
     while (index->slots[slot].id != 0)
         slot = qr_index_after(index, slot);
-    qr_index_insert_at(index, slot, tag, id);
+    index->slots[slot] = (qr_slot){.tag = tag, .id = id};
+    index->used++;
 }
 
 uint32_t qr_index_find_id(const qr_index *index, uint32_t tag, uint32_t id)

@@ -26,10 +26,6 @@ typedef struct qr_slot {
     uint32_t id; /* 0: empty */
 } qr_slot;
 
-/* Slots behind the last that are never used, so that one may fetch ahead without looking for the
- * end. */
-enum { QR_INDEX_SLACK = 4 };
-
 typedef struct qr_index {
     qr_slot *slots;
     uint32_t capacity;
@@ -53,12 +49,11 @@ static inline uint32_t qr_index_after(const qr_index *index, uint32_t slot)
     return QR_UNLIKELY(slot + 1 == index->capacity) ? 0 : slot + 1;
 }
 
-/* Mixes two words with the secret into a tag. The hostile build keeps 4 bits of it, so that every
+/* Mixes two words with a secret into a tag. The hostile build keeps 4 bits of it, so that every
  * chain is long and every comparison happens. */
-static inline uint32_t qr_index_tag(const qr_index *index, uint64_t a, uint64_t b)
+static inline uint32_t qr_tag_mix(const uint64_t secret[2], uint64_t a, uint64_t b)
 {
-    unsigned __int128 p =
-        (unsigned __int128)(a ^ index->secret[0]) * (unsigned __int128)(b ^ index->secret[1]);
+    unsigned __int128 p = (unsigned __int128)(a ^ secret[0]) * (unsigned __int128)(b ^ secret[1]);
     uint64_t h = (uint64_t)p ^ (uint64_t)(p >> 64);
 #ifdef QUIRE_HOSTILE
     return (uint32_t)(h >> 60) << 28;
@@ -67,16 +62,13 @@ static inline uint32_t qr_index_tag(const qr_index *index, uint64_t a, uint64_t 
 #endif
 }
 
+static inline uint32_t qr_index_tag(const qr_index *index, uint64_t a, uint64_t b)
+{
+    return qr_tag_mix(index->secret, a, b);
+}
+
 /* Adds an id that is not in the index. */
 void qr_index_insert(qr_index *index, uint32_t tag, uint32_t id);
-/* The same, where the owner has come to the empty slot at the end of the tag's chain. */
-static inline void qr_index_insert_at(qr_index *index, uint32_t slot, uint32_t tag, uint32_t id)
-{
-    qr_assert_internal(id != 0 && index->slots[slot].id == 0);
-    qr_assert(index->used < index->capacity / 2);
-    index->slots[slot] = (qr_slot){.tag = tag, .id = id};
-    index->used++;
-}
 /* The slot of an id that is in the index under this tag, else QR_NIL. */
 uint32_t qr_index_find_id(const qr_index *index, uint32_t tag, uint32_t id);
 /* Empties a used slot and closes the gap. */

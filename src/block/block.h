@@ -1,4 +1,7 @@
-/* block/block.h - the record of one KV block: 32 bytes, ids instead of pointers.
+/* block/block.h - the record of one KV block: one cache line, ids instead of pointers.
+ *
+ *      | links, users, hints, ring of its key ... | hash of its key |
+ *        32 bytes                                   32 bytes
  *
  *      ref_cnt  key       queue      state
  *      > 0      any       not in it  active    ('A')
@@ -13,6 +16,14 @@
 
 #include <quire/config.h>
 
+/* Hashes are 16 or 32 bytes, or several of these joined. */
+enum {
+    QR_HASH_UNIT = 16,
+    QR_BLOCK_HASH_BYTES = 32,
+    QR_MAX_HASH_BYTES = 255 * QR_HASH_UNIT,
+    QR_MAX_GROUP_ID = 65535
+};
+
 typedef struct qr_block {
     qr_link free;      /* in the free queue; first, as base/list.h asks */
     uint32_t ref_cnt;  /* users */
@@ -24,10 +35,8 @@ typedef struct qr_block {
     uint8_t key_units; /* bytes of its key's hash / QR_HASH_UNIT, 0: no key */
     bool is_first : 1; /* of its key: this one is in the index */
     bool mark : 1;     /* used inside one call, to see a block twice */
+    unsigned char hash[QR_BLOCK_HASH_BYTES]; /* of its key, where none of the pool's is longer */
 } qr_block;
-
-/* Hashes are 16 or 32 bytes, or several of these joined. */
-enum { QR_HASH_UNIT = 16, QR_MAX_HASH_BYTES = 255 * QR_HASH_UNIT, QR_MAX_GROUP_ID = 65535 };
 
 static inline uint32_t qr_block_key_len(const qr_block *block)
 {
@@ -39,6 +48,6 @@ static inline bool qr_block_has_key(const qr_block *block)
     return block->key_units > 0;
 }
 
-_Static_assert(sizeof(qr_block) == 32, "a block record is half a cache line");
+_Static_assert(sizeof(qr_block) == 64, "a block record is one cache line");
 
 #endif

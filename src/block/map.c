@@ -9,37 +9,47 @@ void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t st
 {
     map->num_blocks = num_blocks;
     map->stride = stride;
-    qr_index_carve(&map->index, arena, num_blocks);
-    map->keys = qr_arena_take(arena, num_blocks, stride);
+    qr_buckets_carve(&map->index, arena, num_blocks);
+    if (stride > QR_BLOCK_HASH_BYTES)
+        map->long_hashes = qr_arena_take(arena, num_blocks, stride);
 }
 
 void qr_map_init(qr_map *map, qr_block *blocks, uint64_t secret0, uint64_t secret1)
 {
     map->blocks = blocks;
-    qr_index_init(&map->index, secret0, secret1);
+    qr_buckets_init(&map->index, secret0, secret1);
 }
 
 /* From the end of the hash: joined hashes of different blocks may begin alike. */
 static inline uint32_t map_tag(const qr_map *map, qr_key key)
 {
     uint64_t group = (uint64_t)key.group_id << 32 | key.len;
-    return qr_index_tag(&map->index, qr_load_u64(key.hash + key.len - 8),
-                        qr_load_u64(key.hash + key.len - 16) ^ group);
+    return qr_buckets_tag(&map->index, qr_load_u64(key.hash + key.len - 8),
+                          qr_load_u64(key.hash + key.len - 16) ^ group);
+}
+
+/* Whether two units are different: not 0. */
+static inline uint64_t unit_differs(const unsigned char *a, const unsigned char *b)
+{
+    return (qr_load_u64(a) ^ qr_load_u64(b)) | (qr_load_u64(a + 8) ^ qr_load_u64(b + 8));
 }
 
 static inline bool same_hash(const unsigned char *a, const unsigned char *b, uint32_t len)
 {
-    uint64_t differ = 0;
-    for (uint32_t i = 0; i < len; i += QR_HASH_UNIT)
-        differ |= (qr_load_u64(a + i) ^ qr_load_u64(b + i)) |
-                  (qr_load_u64(a + i + 8) ^ qr_load_u64(b + i + 8));
+    uint64_t differ = unit_differs(a, b);
+    if (QR_LIKELY(len == 2 * QR_HASH_UNIT)) /* no loop for the most usual length */
+        return (differ | unit_differs(a + QR_HASH_UNIT, b + QR_HASH_UNIT)) == 0;
+    for (uint32_t i = QR_HASH_UNIT; i < len; i += QR_HASH_UNIT)
+        differ |= unit_differs(a + i, b + i);
     return differ == 0;
 }
 
 static inline void copy_hash(unsigned char *to, const unsigned char *from, uint32_t len)
 {
-    for (uint32_t i = 0; i < len; i += QR_HASH_UNIT)
-        memcpy(to + i, from + i, QR_HASH_UNIT);
+    if (QR_LIKELY(len == 2 * QR_HASH_UNIT))
+        memcpy(to, from, 2 * QR_HASH_UNIT);
+    else
+        memcpy(to, from, len);
 }
 
 static inline bool has_key(const qr_map *map, uint32_t block, qr_key key)
@@ -49,17 +59,42 @@ static inline bool has_key(const qr_map *map, uint32_t block, qr_key key)
            same_hash(qr_map_hash_of(map, block), key.hash, key.len);
 }
 
-static inline uint32_t find_tagged(const qr_map *map, qr_key key, uint32_t tag)
+/* The whole search, apart, since the first look nearly always is enough. */
+static QR_NOINLINE uint32_t find_anywhere(const qr_map *map, qr_key key, uint32_t tag)
 {
-    const qr_index *index = &map->index;
-    uint32_t slot = qr_index_home(index, tag);
-    for (; index->slots[slot].id != 0; slot = qr_index_after(index, slot))
-        if (index->slots[slot].tag == tag && has_key(map, index->slots[slot].id, key))
-            return index->slots[slot].id;
+    const qr_buckets *buckets = &map->index;
+    uint8_t mark = qr_tag_mark(tag);
+    uint32_t home = qr_buckets_home(buckets, tag);
+    uint32_t at = home;
+    do {
+        const qr_bucket *bucket = &buckets->all[at];
+        for (uint32_t bits = qr_bucket_match(bucket, mark); bits != 0; bits &= bits - 1)
+            if (has_key(map, bucket->ids[qr_lowest_bit(bits)], key))
+                return bucket->ids[qr_lowest_bit(bits)];
+        if (bucket->num_passed == 0)
+            return 0;
+        at = qr_buckets_after(buckets, at);
+    } while (at != home);
     return 0;
 }
 
-uint32_t qr_map_get(const qr_map *map, qr_key key)
+/* The block that a tag's home shows first; 0 when it shows none. */
+static inline uint32_t candidate_of(const qr_bucket *home, uint32_t tag)
+{
+    uint32_t bits = qr_bucket_match(home, qr_tag_mark(tag));
+    return bits == 0 ? 0 : home->ids[qr_lowest_bit(bits)];
+}
+
+static inline uint32_t find_tagged(const qr_map *map, qr_key key, uint32_t tag)
+{
+    const qr_bucket *home = qr_map_home(map, tag);
+    uint32_t block = candidate_of(home, tag);
+    if (block == 0 && QR_LIKELY(home->num_passed == 0))
+        return 0;
+    return QR_LIKELY(has_key(map, block, key)) ? block : find_anywhere(map, key, tag);
+}
+
+QR_NOINLINE uint32_t qr_map_get(const qr_map *map, qr_key key)
 {
     return find_tagged(map, key, map_tag(map, key));
 }
@@ -69,39 +104,42 @@ static inline qr_key key_after(qr_key first, uint32_t i)
     return (qr_key){first.hash + (size_t)i * first.len, first.len, first.group_id};
 }
 
-/* The tags of n keys; asks for their slots. */
+/* The tags of n keys; asks for their buckets. */
 static void tag_keys(const qr_map *map, qr_key first, uint32_t n, uint32_t *tags)
 {
     for (uint32_t i = 0; i < n; i++) {
         tags[i] = map_tag(map, key_after(first, i));
-        qr_prefetch(&map->index.slots[qr_index_home(&map->index, tags[i])]);
+        qr_prefetch(qr_map_home(map, tags[i]));
     }
 }
 
-/* Asks for the record and the key of the block that stands at each tag's home. */
-static void fetch_candidates(const qr_map *map, uint32_t n, const uint32_t *tags)
+/* The block that each tag's home shows first, 0 where it shows none; asks for their records. */
+static void find_candidates(const qr_map *map, uint32_t n, const uint32_t *tags, uint32_t *blocks)
 {
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t candidate = map->index.slots[qr_index_home(&map->index, tags[i])].id;
-        qr_prefetch(&map->blocks[candidate]);
-        qr_prefetch(qr_map_hash_of(map, candidate));
+        blocks[i] = candidate_of(qr_map_home(map, tags[i]), tags[i]);
+        qr_prefetch(qr_map_hash_of(map, blocks[i]));
     }
 }
 
-/* A lookup waits twice for memory: for the slot, then for the key of the block that stands there.
- * So keys are looked up in batches that wait together. The first batches are small: most prompts
- * miss early, and what is fetched behind the miss is wasted. */
+/* A lookup waits twice for memory: for the bucket, then for the record that it names. So keys are
+ * looked up in batches that wait together. The first batches are small: most prompts miss early,
+ * and what is fetched behind the miss is wasted. */
 uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
                         uint32_t out_stride)
 {
     uint32_t tags[MAX_BATCH];
+    uint32_t blocks[MAX_BATCH];
     uint32_t batch = FIRST_BATCH;
     for (uint32_t done = 0; done < count;) {
         uint32_t n = count - done < batch ? count - done : batch;
         tag_keys(map, key_after(first, done), n, tags);
-        fetch_candidates(map, n, tags);
+        find_candidates(map, n, tags, blocks);
         for (uint32_t i = 0; i < n; i++, done++) {
-            uint32_t block = find_tagged(map, key_after(first, done), tags[i]);
+            qr_key key = key_after(first, done);
+            uint32_t block = blocks[i];
+            if (QR_UNLIKELY(!has_key(map, block, key)))
+                block = find_anywhere(map, key, tags[i]);
             if (block == 0)
                 return done;
             out[(size_t)done * out_stride] = block;
@@ -111,25 +149,20 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
     return count;
 }
 
-static void insert_tagged(qr_map *map, qr_key key, uint32_t tag, uint32_t block)
+static inline void insert_tagged(qr_map *map, qr_key key, uint32_t tag, uint32_t block)
 {
-    qr_index *index = &map->index;
     qr_block *b = &map->blocks[block];
     qr_assert(block != 0 && !qr_block_has_key(b));
     qr_assert(key.len > 0 && key.len <= map->stride && key.len % QR_HASH_UNIT == 0);
-    uint32_t first = 0;
-    uint32_t slot = qr_index_home(index, tag);
-    for (; index->slots[slot].id != 0 && first == 0; slot = qr_index_after(index, slot))
-        if (index->slots[slot].tag == tag && has_key(map, index->slots[slot].id, key))
-            first = index->slots[slot].id;
+    uint32_t first = find_tagged(map, key, tag);
     b->tag = tag;
     b->group_id = (uint16_t)key.group_id;
     b->key_units = (uint8_t)(key.len / QR_HASH_UNIT);
     b->is_first = first == 0;
-    copy_hash(map->keys + (size_t)block * map->stride, key.hash, key.len);
-    if (first == 0) {
+    copy_hash(qr_map_hash_of(map, block), key.hash, key.len);
+    if (QR_LIKELY(first == 0)) {
         b->dup_next = b->dup_prev = block;
-        qr_index_insert_at(index, slot, tag, block);
+        qr_buckets_insert(&map->index, tag, block);
         return;
     }
     uint32_t last = map->blocks[first].dup_prev;
@@ -148,14 +181,17 @@ void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
 void qr_map_insert_run(qr_map *map, qr_key first, const uint32_t *blocks, uint32_t n)
 {
     uint32_t tags[MAX_BATCH];
+    if (n == 1 && blocks[0] != QUIRE_NULL_BLOCK) {
+        qr_map_insert(map, first, blocks[0]);
+        return;
+    }
     for (uint32_t done = 0; done < n;) {
         uint32_t batch = n - done < MAX_BATCH ? n - done : MAX_BATCH;
         qr_key key = key_after(first, done);
         for (uint32_t i = 0; i < batch; i++) {
             tags[i] = map_tag(map, key_after(key, i));
-            qr_prefetch_write(&map->index.slots[qr_index_home(&map->index, tags[i])]);
+            qr_prefetch_write(qr_map_home(map, tags[i]));
             qr_prefetch_write(&map->blocks[blocks[done + i]]);
-            qr_prefetch_write(qr_map_hash_of(map, blocks[done + i]));
         }
         for (uint32_t i = 0; i < batch; i++, done++)
             if (blocks[done] != QUIRE_NULL_BLOCK)
@@ -169,15 +205,13 @@ bool qr_map_remove(qr_map *map, uint32_t block)
     qr_assert(qr_block_has_key(b));
     uint32_t next = b->dup_next;
     bool alone = next == block;
-    if (b->is_first) {
-        uint32_t slot = qr_index_find_id(&map->index, b->tag, block);
-        qr_assert(slot != QR_NIL);
-        if (alone) {
-            qr_index_remove_at(&map->index, slot);
-        } else {
-            map->index.slots[slot].id = next;
-            map->blocks[next].is_first = true;
-        }
+    if (b->is_first && alone) {
+        qr_buckets_remove(&map->index, b->tag, block);
+    } else if (b->is_first) {
+        uint64_t place = qr_buckets_find_id(&map->index, b->tag, block);
+        qr_assert(place != QR_NO_PLACE);
+        *qr_buckets_id_at(&map->index, place) = next;
+        map->blocks[next].is_first = true;
     }
     map->blocks[b->dup_prev].dup_next = next;
     map->blocks[next].dup_prev = b->dup_prev;
@@ -188,20 +222,21 @@ bool qr_map_remove(qr_map *map, uint32_t block)
 
 void qr_map_clear(qr_map *map)
 {
-    qr_index_clear(&map->index);
+    qr_buckets_clear(&map->index);
     for (uint32_t b = 0; b < map->num_blocks; b++) {
         map->blocks[b].key_units = 0;
         map->blocks[b].is_first = false;
     }
 }
 
-/* Every id in the index and every length of a key can be used without reading past an array: what
+/* Every id in the buckets and every length of a key can be used without reading past an array: what
  * the checks below rely on. */
 static bool map_is_readable(const qr_map *map)
 {
-    for (uint32_t slot = 0; slot < map->index.capacity; slot++)
-        if (map->index.slots[slot].id >= map->num_blocks)
-            return false;
+    for (uint32_t at = 0; at < map->index.count; at++)
+        for (uint32_t place = 0; place < QR_BUCKET_PLACES; place++)
+            if (map->index.all[at].ids[place] >= map->num_blocks)
+                return false;
     for (uint32_t block = 0; block < map->num_blocks; block++)
         if (qr_block_key_len(&map->blocks[block]) > map->stride)
             return false;
@@ -229,11 +264,13 @@ static uint32_t ring_length(const qr_map *map, uint32_t first)
 
 bool qr_map_is_valid(const qr_map *map)
 {
-    if (!map_is_readable(map) || !qr_index_is_valid(&map->index))
+    uint64_t sum_passed;
+    if (!map_is_readable(map) || !qr_buckets_is_valid(&map->index, &sum_passed))
         return false;
     uint32_t with_key = 0;
     uint32_t in_rings = 0;
     uint32_t firsts = 0;
+    uint64_t distances = 0;
     for (uint32_t block = 0; block < map->num_blocks; block++) {
         const qr_block *b = &map->blocks[block];
         if (!qr_block_has_key(b) && b->is_first)
@@ -245,8 +282,10 @@ bool qr_map_is_valid(const qr_map *map)
         uint32_t length = ring_length(map, block);
         if (length == 0 || b->tag != map_tag(map, key) || qr_map_get(map, key) != block)
             return false;
+        uint64_t place = qr_buckets_find_id(&map->index, b->tag, block);
+        distances += qr_buckets_distance(&map->index, b->tag, place);
         in_rings += length;
         firsts++;
     }
-    return with_key == in_rings && firsts == map->index.used;
+    return with_key == in_rings && firsts == map->index.used && distances == sum_passed;
 }

@@ -2,27 +2,27 @@
  *
  *      key = hash bytes + group id
  *
- *      index           records                         keys, one place for each block
- *      [tag, id 7] --> 7 --dup--> 3 --dup--> 12        3: "c3 f1 ..."   7: "c3 f1 ..."
- *                      first      in the order cached  12: "c3 f1 ..."
+ *      buckets         records, with the hashes of their keys
+ *      [mark, id 7] --> 7 "c3 f1 ..." --dup--> 3 "c3 f1 ..." --dup--> 12 "c3 f1 ..."
+ *                       first                  in the order cached
  *
  * Blocks of one key form a ring in the order in which they were cached; the first one is in the
- * index and is the one that is found. When it goes, the next takes its place.
+ * buckets and is the one that is found. When it goes, the next takes its place.
  *
  *      a block is in exactly the ring of its key;  it has a key  <=>  it is in a ring
- *      is_first  <=>  its id is in the index;      num_keys = index.used
+ *      is_first  <=>  its id is in a bucket;        num_keys = index.used
  */
 #ifndef QR_BLOCK_MAP_H
 #define QR_BLOCK_MAP_H
 
 #include "base/arena.h"
-#include "base/index.h"
+#include "base/buckets.h"
 #include "block/block.h"
 
 typedef struct qr_map {
-    qr_index index;
+    qr_buckets index;
     qr_block *blocks;
-    unsigned char *keys; /* stride bytes for each block */
+    unsigned char *long_hashes; /* stride bytes for each block, where a record is too small */
     uint32_t num_blocks;
     uint32_t stride; /* most bytes of a hash; a multiple of QR_HASH_UNIT */
 } qr_map;
@@ -53,17 +53,22 @@ bool qr_map_remove(qr_map *map, uint32_t block);
 /* Takes the keys from all blocks. */
 void qr_map_clear(qr_map *map);
 
-static inline const unsigned char *qr_map_hash_of(const qr_map *map, uint32_t block)
+static inline unsigned char *qr_map_hash_of(const qr_map *map, uint32_t block)
 {
-    return map->keys + (size_t)block * map->stride;
+    return QR_LIKELY(map->stride <= QR_BLOCK_HASH_BYTES)
+               ? map->blocks[block].hash
+               : map->long_hashes + (size_t)block * map->stride;
 }
 
-/* Asks for what removing the block's key will touch: its slot, and those behind it, which move. */
+static inline qr_bucket *qr_map_home(const qr_map *map, uint32_t tag)
+{
+    return &map->index.all[qr_buckets_home(&map->index, tag)];
+}
+
+/* Asks for what removing the block's key will touch. */
 static inline void qr_map_prefetch_remove(const qr_map *map, uint32_t block)
 {
-    const qr_slot *slot = &map->index.slots[qr_index_home(&map->index, map->blocks[block].tag)];
-    qr_prefetch_write(slot);
-    qr_prefetch_write(slot + 3);
+    qr_prefetch_write(qr_map_home(map, map->blocks[block].tag));
 }
 
 bool qr_map_is_valid(const qr_map *map);

@@ -308,6 +308,18 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
     return QUIRE_OK;
 }
 
+void qr_pool_cache_row(quire_pool *pool, const quire_cache_full_params *p)
+{
+    uint32_t first = p->num_cached_blocks;
+    qr_assert(first < p->num_full_blocks && p->num_full_blocks <= p->num_hashes);
+    qr_assert(p->first_hash == 0 || p->first_hash < first);
+    qr_assert_internal(check_uncached(pool, p) == QUIRE_OK);
+    qr_map_insert_run(&pool->map, full_block_key(p, first), p->blocks + first,
+                      p->num_full_blocks - first);
+    tell_stored(pool, p);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+}
+
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -53,6 +53,9 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
  * passed over. Cannot fail. */
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p);
+/* As cache_full_blocks, for blocks that the library itself holds, none of which has a key. Cannot
+ * fail. */
+void qr_pool_cache_row(quire_pool *pool, const quire_cache_full_params *p);
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 int qr_pool_reset_prefix_cache(quire_pool *pool);
 

@@ -365,6 +365,8 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
     }
     if (cache->stamps != NULL)
         memset(cache->stamps, 0, (size_t)c->num_blocks * sizeof *cache->stamps);
+    cache->is_one_full =
+        c->num_groups == 1 && cache->groups[0].ops == &qr_full_ops && c->max_copies == 0;
     make_sets(cache);
     cache->lookup_alignment = common_multiple(cache);
     take_sinks(cache);

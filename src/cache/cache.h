@@ -38,6 +38,7 @@ struct quire_cache {
     bool enable_caching;
     bool log_stats;
     bool is_admitting; /* of quire_pressure */
+    bool is_one_full;  /* one group, of a full kind, and no copies: what most models have */
     double admit_below;
     double preempt_above;
 

@@ -173,6 +173,10 @@ bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num
 uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
 {
     uint32_t row = qr_cache_row_of(cache, seq);
+    if (QR_LIKELY(cache->is_one_full && row != QR_NIL)) { /* the same, without the divisions */
+        uint32_t num_cached = cache->groups[0].rows[row].num_cached;
+        return num_cached < 2 ? 0 : num_cached - 1;
+    }
     uint64_t first = row == QR_NIL ? 0 : UINT64_MAX;
     for (uint32_t g = 0; g < cache->num_groups && row != QR_NIL; g++) {
         const qr_group *group = &cache->groups[g];
@@ -249,15 +253,52 @@ static void note_quiet(quire_cache *cache, const qr_want *want)
     cache->row_states[want->row].quiet_until = quiet;
 }
 
-static inline bool is_quiet(const quire_cache *cache, const quire_cache_request *request,
-                            const quire_allocate_params *p)
+/* New tokens alone. */
+static inline bool is_plain(const quire_allocate_params *p)
 {
-    uint32_t not_plain =
+    uint32_t others =
         p->num_new_computed_tokens | p->num_external_computed_tokens | p->num_encoder_tokens;
-    uint64_t tokens =
-        (uint64_t)request->num_computed_tokens + p->num_new_tokens + p->num_lookahead_tokens;
-    return not_plain == 0 && p->new_computed_blocks == NULL && p->num_new_tokens > 0 &&
-           qr_cache_is_quiet(cache, request->seq, tokens);
+    return others == 0 && p->new_computed_blocks == NULL && p->num_new_tokens > 0;
+}
+
+static inline uint64_t all_tokens(const quire_cache_request *request,
+                                  const quire_allocate_params *p)
+{
+    return (uint64_t)request->num_computed_tokens + p->num_new_tokens + p->num_lookahead_tokens;
+}
+
+/* What a decoding request asks of one full group, without the general way's preparations: a block
+ * when the last is full, a key for the one before it. False when something is in the way: then
+ * nothing was changed, and the general way says why. */
+static bool allocate_shortly(quire_cache *cache, const quire_cache_request *request,
+                             const quire_allocate_params *p, quire_block_span *new_blocks)
+{
+    uint32_t row = qr_cache_row_of(cache, request->seq);
+    uint64_t end = all_tokens(request, p);
+    if (!cache->is_one_full || row == QR_NIL || !is_plain(p) || end > cache->max_model_len)
+        return false;
+    qr_group *group = &cache->groups[0];
+    uint64_t room = (uint64_t)group->rows[row].num_blocks * group->block_size;
+    uint32_t missing = end > room ? (uint32_t)(end - room) : 0;
+    uint32_t n =
+        missing > group->block_size ? qr_ceil_div(missing, group->block_size) : missing > 0;
+    uint32_t main_tokens = (uint32_t)end - p->num_lookahead_tokens;
+    uint32_t known = main_tokens < request->num_tokens ? main_tokens : request->num_tokens;
+    bool caches = cache->enable_caching && p->delay_cache_blocks == 0;
+    if (n > cache->pool->queue.num_free || (caches && !has_hashes_for(cache, request, known)))
+        return false;
+    if (n > 0)
+        qr_group_take(group, row, n);
+    if (new_blocks != NULL)
+        new_blocks[0] = (quire_block_span){
+            qr_group_row_blocks(group, row) + group->rows[row].num_blocks - n, n};
+    if (caches)
+        qr_group_cache(group, row, request, known);
+    uint32_t quiet = qr_group_quiet_tokens(group, row, 0);
+    cache->row_states[row].quiet_until =
+        quiet < cache->max_model_len ? quiet : cache->max_model_len;
+    qr_assert_expensive(qr_cache_is_valid(cache));
+    return true;
 }
 
 /* Apart, so that the quiet path does not pay for its stack. */
@@ -296,8 +337,11 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
 int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                             const quire_allocate_params *p, quire_block_span *new_blocks)
 {
-    if (!is_quiet(cache, request, p))
+    if (!is_plain(p) || !qr_cache_is_quiet(cache, request->seq, all_tokens(request, p))) {
+        if (allocate_shortly(cache, request, p, new_blocks))
+            return QUIRE_OK;
         return allocate_with_changes(cache, request, p, new_blocks);
+    }
     for (uint32_t g = 0; new_blocks != NULL && g < cache->num_groups; g++)
         new_blocks[g] = (quire_block_span){NULL, 0};
     return QUIRE_OK;

@@ -263,22 +263,25 @@ void qr_group_cache(qr_group *group, uint32_t row, const quire_cache_request *re
                     uint32_t num_tokens)
 {
     qr_row *r = &group->rows[row];
-    if (num_tokens < ((uint64_t)r->num_cached + 1) * group->block_size)
+    uint64_t next = ((uint64_t)r->num_cached + 1) * group->block_size;
+    if (num_tokens < next)
         return;
-    uint32_t num_full = num_tokens / group->block_size;
-    quire_cache_full_params p = {.blocks = qr_group_row_blocks(group, row),
-                                 .hashes = request->hashes,
-                                 .hash_len = group->hash_len,
-                                 .num_hashes = request->num_hashes / group->hashes_joined,
-                                 .group_id = group->id,
-                                 .block_size = group->block_size,
-                                 .request = request->user,
-                                 .first_hash = request->first_hash / group->hashes_joined};
+    bool is_one = num_tokens - next < group->block_size; /* most often, and without a division */
+    uint32_t num_full = is_one ? r->num_cached + 1 : num_tokens / group->block_size;
+    uint32_t joined = group->hashes_joined;
+    quire_cache_full_params p = {
+        .blocks = qr_group_row_blocks(group, row),
+        .hashes = request->hashes,
+        .hash_len = group->hash_len,
+        .num_hashes = joined == 1 ? request->num_hashes : request->num_hashes / joined,
+        .group_id = group->id,
+        .block_size = group->block_size,
+        .request = request->user,
+        .first_hash = joined == 1 ? request->first_hash : request->first_hash / joined};
     uint32_t first = r->num_cached;
     while (find_unkeyed(group, p.blocks, num_full, &first, &p.num_full_blocks)) {
         p.num_cached_blocks = first;
-        int err = qr_pool_cache_full_blocks(group->pool, &p);
-        qr_assert(err == QUIRE_OK);
+        qr_pool_cache_row(group->pool, &p);
         if (group->ops->cached != NULL)
             group->ops->cached(group, row, first, p.num_full_blocks);
         first = p.num_full_blocks;

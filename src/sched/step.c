@@ -205,7 +205,9 @@ void qr_step_tell(quire_sched *s)
                                .blocks = quire_cache_usage(s->cache)};
     for (uint32_t i = 0; i < b->out.num_reqs; i++) {
         const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
-        bool is_prefill = b->kinds[i] != QUIRE_STEP_RUNNING || r->is_prefill_chunk;
+        bool is_prefill = b->kinds[i] != QUIRE_STEP_RUNNING ||
+                          b->num_computed[i] < r->num_prompt_tokens ||
+                          b->num_tokens[i] > 1 + b->num_drafts[i];
         snapshot.num_new += b->kinds[i] == QUIRE_STEP_NEW;
         snapshot.num_resumed += b->kinds[i] == QUIRE_STEP_RESUMED;
         snapshot.num_prefill_tokens += is_prefill ? b->num_tokens[i] : 0;

@@ -101,10 +101,9 @@ static bool can_keep(const quire_sched *s, uint32_t num_tokens)
     bool frees = false;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
-        if (range.end > s->spans[g].count)
-            return false;
+        quire_block_span row = s->spans[g];
         for (uint32_t i = range.first; i < range.end; i++) {
-            quire_block block = s->spans[g].ids[i];
+            quire_block block = i < row.count ? row.ids[i] : QUIRE_NULL_BLOCK;
             if (block == QUIRE_NULL_BLOCK)
                 return false;
             frees = frees || records[block].ref_cnt == 1;
@@ -257,7 +256,7 @@ bool qr_swap_is_valid(const quire_sched *s)
         if (r->num_saved == 0)
             continue;
         if (r->status != QUIRE_REQ_PREEMPTED || r->num_saved >= r->kv.num_tokens ||
-            r->kv.seq != 0 || r->kv.num_computed_tokens != 0)
+            r->kv.num_computed_tokens != 0) /* nor has it blocks: sched_check.c */
             return false;
         uint32_t n = qr_swap_num_blocks(s, r->num_saved);
         if (!chain_is_valid(swap, r->first_saved, i, n))

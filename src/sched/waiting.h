@@ -3,8 +3,9 @@
  *      FCFS       a ring of links: add at the tail, pop and prepend at the head, remove anywhere
  *      PRIORITY   a heap: smallest (priority, arrival time, id) first; there is no front to prepend
  *                 to. A request knows its place, so that removing it is O(log n)
- *      swapped    those whose KV is kept in host memory come first, with PRIORITY among equals; what
- *                 a queue goes by does not change while a request is in it
+ *      swapped    those whose KV is kept in host memory come first, with PRIORITY among equals
+ *
+ * What a queue goes by does not change while a request is in it.
  *
  * A request is in at most one queue; `waiters` is shared by all queues of a scheduler, one for each
  * request, and a queue's sentinel (FCFS) is one of its own behind them.

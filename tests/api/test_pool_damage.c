@@ -34,9 +34,10 @@ static quire_pool *sound_pool(void)
 
 /* ---- the damages ----------------------------------------------------------- */
 
-static uint32_t slot_of(const quire_pool *pool, uint32_t block)
+static uint32_t *slot_of(const quire_pool *pool, uint32_t block)
 {
-    return qr_index_find_id(&pool->map.index, pool->queue.blocks[block].tag, block);
+    const qr_buckets *index = &pool->map.index;
+    return qr_buckets_id_at(index, qr_buckets_find_id(index, pool->queue.blocks[block].tag, block));
 }
 
 static void user_of_a_free_block(quire_pool *pool, qr_block *blocks)
@@ -60,14 +61,14 @@ static void key_longer_than_its_place(quire_pool *pool, qr_block *blocks)
 static void unknown_block_in_the_index(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
-    pool->map.index.slots[slot_of(pool, 3)].id = 1000000;
+    *slot_of(pool, 3) = 1000000;
 }
 
-static void index_without_an_empty_slot(quire_pool *pool, qr_block *blocks)
+static void bucket_without_an_empty_place(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
-    for (uint32_t slot = 0; slot < pool->map.index.capacity; slot++)
-        pool->map.index.slots[slot].id = 3;
+    for (uint32_t place = 0; place < QR_BUCKET_PLACES; place++)
+        *qr_buckets_id_at(&pool->map.index, place) = 3;
 }
 
 static void note_for_nobody(quire_pool *pool, qr_block *blocks)
@@ -146,7 +147,7 @@ static void wrong_numbers_for_other_threads(quire_pool *pool, qr_block *blocks)
 static void other_end_of_the_hash(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
-    pool->map.keys[(size_t)2 * pool->map.stride + 31] ^= 1;
+    qr_map_hash_of(&pool->map, 2)[31] ^= 1;
 }
 
 static void shorter_hash(quire_pool *pool, qr_block *blocks)
@@ -165,7 +166,7 @@ static void other_group(quire_pool *pool, qr_block *blocks)
 static void other_hash_of_a_duplicate(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
-    pool->map.keys[(size_t)4 * pool->map.stride + 5] ^= 1;
+    qr_map_hash_of(&pool->map, 4)[5] ^= 1;
 }
 
 static void no_key_any_more(quire_pool *pool, qr_block *blocks)
@@ -225,13 +226,27 @@ static void ring_back_to_the_wrong_block(quire_pool *pool, qr_block *blocks)
 static void slot_of_a_block_that_is_not_first(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
-    pool->map.index.slots[slot_of(pool, 3)].id = 4;
+    *slot_of(pool, 3) = 4;
 }
 
 static void slot_that_was_lost(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
-    qr_index_remove_at(&pool->map.index, slot_of(pool, 2));
+    qr_buckets_remove(&pool->map.index, pool->queue.blocks[2].tag, 2);
+}
+
+static void other_mark(quire_pool *pool, qr_block *blocks)
+{
+    uint32_t home = qr_buckets_home(&pool->map.index, blocks[2].tag);
+    for (uint32_t place = 0; place < QR_BUCKET_PLACES; place++)
+        if (pool->map.index.all[home].ids[place] == 2)
+            pool->map.index.all[home].marks[place] ^= 0x80;
+}
+
+static void nobody_has_gone_past(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    pool->map.index.all[0].num_passed++;
 }
 
 static void wrong_number_of_keys(quire_pool *pool, qr_block *blocks)
@@ -254,7 +269,7 @@ static const struct {
     DAMAGE(no_user_of_an_active_block),
     DAMAGE(key_longer_than_its_place),
     DAMAGE(unknown_block_in_the_index),
-    DAMAGE(index_without_an_empty_slot),
+    DAMAGE(bucket_without_an_empty_place),
     DAMAGE(note_for_nobody),
     DAMAGE(scout_sent_nowhere),
     DAMAGE(user_of_the_null_block),
@@ -279,6 +294,8 @@ static const struct {
     DAMAGE(ring_back_to_the_wrong_block),
     DAMAGE(slot_of_a_block_that_is_not_first),
     DAMAGE(slot_that_was_lost),
+    DAMAGE(other_mark),
+    DAMAGE(nobody_has_gone_past),
     DAMAGE(wrong_number_of_keys),
 #ifndef QUIRE_HOSTILE
     DAMAGE(other_end_of_the_hash),

@@ -375,8 +375,12 @@ static void caching_off_takes_less_memory(void **state)
     size_t on = quire_pool_bytes(&config);
     config.enable_caching = QUIRE_OFF;
     size_t off = quire_pool_bytes(&config);
-    assert_true(off >= 1000 * 32 && off < 1000 * 33 + 1024);
-    assert_true(on >= off + 1000 * (32 + 16) && on < off + 1000 * (32 + 16) + 1024);
+    assert_true(off >= 1000 * 64 && off < 1000 * 65 + 1024);
+    assert_true(on >= off + 1000 / 6 * 64 && on < off + 1000 / 6 * 64 + 1024); /* six in a bucket */
+    config.enable_caching = QUIRE_ON;
+    config.hash_bytes = 48; /* longer than a record has room for */
+    size_t long_hashes = quire_pool_bytes(&config);
+    assert_true(long_hashes >= on + 1000 * 48 && long_hashes < on + 1000 * 48 + 1024);
 }
 
 int main(void)

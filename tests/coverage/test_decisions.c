@@ -435,7 +435,7 @@ static void snapshot_of_a_prompt_in_parts(void **state)
     kit.config.max_num_batched_tokens = 12;
     sched_kit_open(&kit);
     sched_kit_add(&kit, "a", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 8);
-    static const uint32_t prefill[] = {12, 12, 0, 0}; /* the last part samples */
+    static const uint32_t prefill[] = {12, 12, 6, 0};
     static const uint32_t tokens[] = {12, 12, 6, 1};
     for (uint32_t i = 0; i < 4; i++) {
         sched_kit_step(&kit);

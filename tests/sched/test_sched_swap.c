@@ -1,67 +1,5 @@
-/* sched/test_sched_swap.c - preempted requests whose KV is kept in host slots.
- *
- *      16 blocks of 4     a, b and c have prompts of 20 tokens: 5 blocks each, one is free
- *      the second step    a takes it, b needs one too: c goes, with 20 tokens computed of its 21
- *
- * Contents are followed by the simulation (sched/sim.h); here is what is decided and told.
- */
-#include "sched/sched.h"
-#include "sched/sched_kit.h"
-
-enum { PROMPT = 20, VICTIM_BLOCKS = 5, SLOTS = 16 };
-
-typedef struct crowd {
-    sched_kit kit;
-    quire_req a;
-    quire_req b;
-    quire_req c;
-} crowd;
-
-static quire_sched_config swap_config(crowd *w)
-{
-    quire_sched_config config = kit_config(&w->kit);
-    config.num_swap_blocks = SLOTS;
-    return config;
-}
-
-static void add_all(crowd *w)
-{
-    w->a = kit_add(&w->kit, "a", PROMPT);
-    w->kit.params.arrival_time = 1;
-    w->b = kit_add(&w->kit, "b", PROMPT);
-    w->kit.params.arrival_time = 2;
-    w->c = kit_add(&w->kit, "c", PROMPT);
-}
-
-/* Up to the step in which c goes. */
-static void open_crowd(crowd *w, const quire_sched_config *config)
-{
-    kit_open(&w->kit, config);
-    add_all(w);
-    kit_run(&w->kit, 1);
-    assert_string_equal(kit_shown_step(&w->kit), "a:20 b:20 c:20");
-    kit_step(&w->kit);
-    assert_int_equal(w->kit.step->num_preempted, 1);
-    assert_true(w->kit.step->preempted[0] == w->c);
-}
-
-static void end(crowd *w, quire_req req)
-{
-    assert_int_equal(quire_sched_finish(w->kit.sched, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
-                     QUIRE_OK);
-}
-
-static void close_crowd(crowd *w)
-{
-    quire_sched_finish(w->kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL);
-    assert_int_equal(w->kit.sched->swap.num_free, w->kit.sched->swap.num_slots);
-    kit_close(&w->kit);
-}
-
-static uint32_t saved_of(const crowd *w, quire_req req)
-{
-    return kit_info(&w->kit, req).num_swapped_tokens;
-}
+/* sched/test_sched_swap.c - who is swapped, when it is resumed, and which blocks move. */
+#include "sched/swap_kit.h"
 
 /* ---- out and in ------------------------------------------------------------- */
 
@@ -69,9 +7,9 @@ static void a_victim_is_kept_and_resumed(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
+    quire_sched_config config = crowd_config(&w);
     config.cache.enable_caching = QUIRE_OFF; /* nothing is found again */
-    open_crowd(&w, &config);
+    crowd_open(&w, &config);
     assert_int_equal(w.kit.step->num_swap_out, VICTIM_BLOCKS);
     assert_int_equal(w.kit.step->num_swap_in, 0);
     for (uint32_t i = 0; i < VICTIM_BLOCKS; i++) {
@@ -86,7 +24,7 @@ static void a_victim_is_kept_and_resumed(void **state)
 
     kit_run(&w.kit, 1); /* there is no room for c */
     assert_int_equal(w.kit.step->num_swap_out + w.kit.step->num_swap_in, 0);
-    end(&w, w.a);
+    crowd_end(&w, w.a);
     kit_step(&w.kit);
     const quire_step *step = w.kit.step;
     assert_string_equal(kit_shown_step(&w.kit), "b:1 c:1");
@@ -97,19 +35,19 @@ static void a_victim_is_kept_and_resumed(void **state)
         assert_int_equal(step->swap_in_slots[i], i);
         assert_int_equal(step->swap_in_blocks[i], step->blocks[1].ids[i]);
     }
-    assert_int_equal(saved_of(&w, w.c), 0);
+    assert_int_equal(crowd_saved(&w, w.c), 0);
     assert_int_equal(w.kit.sched->swap.num_free, SLOTS);
-    close_crowd(&w);
+    crowd_close(&w);
 }
 
 static void what_is_still_cached_is_not_moved(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
-    open_crowd(&w, &config);
+    quire_sched_config config = crowd_config(&w);
+    crowd_open(&w, &config);
     kit_answer(&w.kit, w.kit.step->step, 1);
-    end(&w, w.a);
+    crowd_end(&w, w.a);
     kit_step(&w.kit);
     const quire_step *step = w.kit.step; /* b took the last of c's blocks; four are still there */
     assert_string_equal(kit_shown_step(&w.kit), "b:1 c:1");
@@ -118,7 +56,7 @@ static void what_is_still_cached_is_not_moved(void **state)
     assert_int_equal(step->swap_in_slots[0], VICTIM_BLOCKS - 1);
     assert_int_equal(step->swap_in_blocks[0], step->blocks[1].ids[VICTIM_BLOCKS - 1]);
     assert_int_equal(step->blocks[1].ids[0], 11);
-    close_crowd(&w);
+    crowd_close(&w);
 }
 
 /* What came in is found by others in the same step. */
@@ -126,10 +64,10 @@ static void what_is_moved_in_has_its_keys(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
-    open_crowd(&w, &config);
+    quire_sched_config config = crowd_config(&w);
+    crowd_open(&w, &config);
     kit_answer(&w.kit, w.kit.step->step, 1);
-    end(&w, w.a);
+    crowd_end(&w, w.a);
     w.kit.params.cache_salt = (quire_bytes){NULL, 0};
     kit_params(&w.kit, "c", PROMPT);
     quire_request_params same = w.kit.params;
@@ -143,7 +81,7 @@ static void what_is_moved_in_has_its_keys(void **state)
     assert_string_equal(kit_shown_step(&w.kit), "b:1 c:1 d:1");
     assert_int_equal(w.kit.step->num_swap_in, 1);
     assert_int_equal(w.kit.step->num_computed_tokens[2], PROMPT);
-    close_crowd(&w);
+    crowd_close(&w);
 }
 
 /* ---- whether ---------------------------------------------------------------- */
@@ -151,14 +89,14 @@ static void what_is_moved_in_has_its_keys(void **state)
 static uint32_t blocks_swapped_with(uint32_t num_slots, uint64_t block_ns, uint64_t token_ns)
 {
     crowd w;
-    quire_sched_config config = swap_config(&w);
+    quire_sched_config config = crowd_config(&w);
     config.num_swap_blocks = num_slots;
     config.swap_block_ns = block_ns;
     config.recompute_token_ns = token_ns;
-    open_crowd(&w, &config);
+    crowd_open(&w, &config);
     uint32_t n = w.kit.step->num_swap_out;
-    assert_int_equal(saved_of(&w, w.c), n > 0 ? PROMPT : 0);
-    close_crowd(&w);
+    assert_int_equal(crowd_saved(&w, w.c), n > 0 ? PROMPT : 0);
+    crowd_close(&w);
     return n;
 }
 
@@ -179,7 +117,7 @@ static void what_others_hold_is_not_kept(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
+    quire_sched_config config = crowd_config(&w);
     config.async_scheduling = QUIRE_ON;
     config.cache.num_blocks = 11;
     kit_open(&w.kit, &config);
@@ -195,15 +133,15 @@ static void what_others_hold_is_not_kept(void **state)
     assert_true(w.kit.step->preempted[0] == w.c);
     assert_int_equal(kit_info(&w.kit, w.c).status, QUIRE_REQ_PREEMPTED);
     assert_int_equal(w.kit.step->num_swap_out, 0);
-    close_crowd(&w);
+    crowd_close(&w);
 }
 
 static void configs_that_cannot_swap_are_refused(void **state)
 {
     (void)state;
     crowd w;
-    const quire_sched_config right = swap_config(&w);
-    quire_sched_config wrong[8];
+    const quire_sched_config right = crowd_config(&w);
+    quire_sched_config wrong[10];
     for (size_t i = 0; i < COUNT(wrong); i++)
         wrong[i] = right;
     wrong[0].profile = QUIRE_PROFILE_VLLM_0_20;
@@ -216,6 +154,13 @@ static void configs_that_cannot_swap_are_refused(void **state)
     quire_group_config states = {.spec = {.kind = QUIRE_LAYER_MAMBA, .block_size = KIT_BLOCK}};
     states.spec.states[0] = (quire_state){.num_dims = 1, .dims = {8}, .dtype = QUIRE_DTYPE_FLOAT16};
     wrong[7].cache.groups = &states;
+    quire_group_config cross = w.kit.group;
+    cross.spec.kind = QUIRE_LAYER_CROSS;
+    wrong[8].cache.groups = &cross;
+    wrong[8].cache.enable_caching = QUIRE_OFF;
+    wrong[8].cache.max_encoder_tokens = 8;
+    wrong[9] = wrong[8];
+    wrong[9].is_encoder_decoder = QUIRE_ON;
     assert_true(quire_sched_bytes(&right) > 0);
     for (size_t i = 0; i < COUNT(wrong); i++) {
         assert_int_equal(quire_sched_create(&wrong[i], NULL, &w.kit.sched), QUIRE_E_CONFIG);
@@ -234,9 +179,9 @@ static void swapped_ones_come_first(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
+    quire_sched_config config = crowd_config(&w);
     config.num_swap_blocks = VICTIM_BLOCKS;
-    open_crowd(&w, &config);
+    crowd_open(&w, &config);
     quire_request_params held = *kit_params(&w.kit, "h", 4);
     held.use_grammar = 1;
     quire_req h;
@@ -246,17 +191,17 @@ static void swapped_ones_come_first(void **state)
     assert_string_equal(kit_shown_queue(&w.kit, 1), "c d");
     for (uint32_t i = 0; kit_info(&w.kit, w.b).status == QUIRE_REQ_RUNNING && i < 20; i++)
         kit_run(&w.kit, 1);
-    assert_int_equal(saved_of(&w, w.b), 0);
-    assert_int_equal(saved_of(&w, w.c), PROMPT);
+    assert_int_equal(crowd_saved(&w, w.b), 0);
+    assert_int_equal(crowd_saved(&w, w.c), PROMPT);
     assert_string_equal(kit_shown_queue(&w.kit, 1), "c b d");
     assert_string_equal(kit_shown_queue(&w.kit, 2), "h"); /* in FCFS before those that wait */
-    end(&w, w.a);
+    crowd_end(&w, w.a);
     kit_step(&w.kit);
     assert_true(w.kit.step->num_reqs >= 3);
     assert_true(w.kit.step->reqs[0] == w.c);
     assert_true(w.kit.step->reqs[1] == h);
     assert_true(w.kit.step->reqs[2] == w.b);
-    close_crowd(&w);
+    crowd_close(&w);
 }
 
 static void add_urgent(crowd *w, const char *id, uint32_t n, int32_t priority, double arrival)
@@ -271,7 +216,7 @@ static void priority_comes_before_being_swapped(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
+    quire_sched_config config = crowd_config(&w);
     config.policy = QUIRE_POLICY_PRIORITY;
     kit_open(&w.kit, &config);
     add_urgent(&w, "a", PROMPT, 0, 1);
@@ -280,12 +225,12 @@ static void priority_comes_before_being_swapped(void **state)
     quire_req c = w.c;
     kit_run(&w.kit, 1);
     kit_run(&w.kit, 1);
-    assert_int_equal(saved_of(&w, c), PROMPT);
+    assert_int_equal(crowd_saved(&w, c), PROMPT);
     add_urgent(&w, "d", 30, 1, 3);
     add_urgent(&w, "e", 30, 0, 8);
     add_urgent(&w, "f", 30, 2, 0);
     assert_string_equal(kit_shown_queue(&w.kit, 1), "e c d f");
-    close_crowd(&w);
+    crowd_close(&w);
 }
 
 /* ---- what does not count ---------------------------------------------------- */
@@ -294,27 +239,27 @@ static void tokens_in_flight_are_not_kept(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
+    quire_sched_config config = crowd_config(&w);
     config.async_scheduling = QUIRE_ON;
     kit_open(&w.kit, &config);
-    add_all(&w);
+    crowd_add(&w);
     kit_step(&w.kit);
     uint64_t first = w.kit.step->step;
     kit_step(&w.kit); /* the first tokens are not known */
     assert_true(w.kit.step->preempted[0] == w.c);
     assert_int_equal(w.kit.step->num_swap_out, VICTIM_BLOCKS);
-    assert_int_equal(saved_of(&w, w.c), PROMPT - 1);
+    assert_int_equal(crowd_saved(&w, w.c), PROMPT - 1);
     uint64_t second = w.kit.step->step;
     kit_answer(&w.kit, first, 1);
     assert_int_equal(w.kit.outputs->num_outputs, 2); /* c's is void */
     kit_answer(&w.kit, second, 1);
-    end(&w, w.a);
+    crowd_end(&w, w.a);
     kit_step(&w.kit);
     assert_string_equal(kit_shown_step(&w.kit), "b:1 c:1");
     assert_int_equal(w.kit.step->num_computed_tokens[1], PROMPT - 1);
     kit_answer(&w.kit, w.kit.step->step, 5);
     assert_int_equal(kit_info(&w.kit, w.c).num_tokens, PROMPT + 1);
-    close_crowd(&w);
+    crowd_close(&w);
 }
 
 /* b is in its prompt, 4 tokens a step, so that it can go on while c's step is in flight. */
@@ -322,7 +267,7 @@ static void drafts_in_flight_are_not_kept(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
+    quire_sched_config config = crowd_config(&w);
     config.num_spec_tokens = 2;
     config.long_prefill_token_threshold = 4;
     config.reserve_full_sequence = QUIRE_OFF;
@@ -343,8 +288,8 @@ static void drafts_in_flight_are_not_kept(void **state)
     assert_string_equal(kit_shown_step(&w.kit), "b:4");
     assert_true(w.kit.step->preempted[0] == w.c);
     assert_int_equal(w.kit.step->num_swap_out, 5);
-    assert_int_equal(saved_of(&w, w.c), 18); /* of 19 that are known */
-    close_crowd(&w);
+    assert_int_equal(crowd_saved(&w, w.c), 18); /* of 19 that are known */
+    crowd_close(&w);
 }
 
 static int match_half(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
@@ -363,12 +308,12 @@ static void loads_that_may_fail_are_not_kept(void **state)
     (void)state;
     for (uint32_t is_known = 0; is_known < 2; is_known++) {
         crowd w;
-        quire_sched_config config = swap_config(&w);
+        quire_sched_config config = crowd_config(&w);
         const quire_connector connector = {.get_num_new_matched_tokens = match_half};
         config.connector = &connector;
         config.async_scheduling = QUIRE_ON;
         kit_open(&w.kit, &config);
-        add_all(&w);
+        crowd_add(&w);
         kit_step(&w.kit);
         assert_string_equal(kit_shown_step(&w.kit), "a:10 b:10 c:10");
         if (is_known)
@@ -376,7 +321,7 @@ static void loads_that_may_fail_are_not_kept(void **state)
         kit_step(&w.kit);
         assert_true(w.kit.step->preempted[0] == w.c);
         assert_int_equal(w.kit.step->num_swap_out, is_known ? VICTIM_BLOCKS : 0);
-        close_crowd(&w);
+        crowd_close(&w);
     }
 }
 
@@ -388,7 +333,7 @@ static void windows_keep_what_they_need(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
+    quire_sched_config config = crowd_config(&w);
     quire_group_config groups[2] = {w.kit.group, w.kit.group};
     groups[0].spec.block_size = 8;
     groups[1].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
@@ -398,7 +343,7 @@ static void windows_keep_what_they_need(void **state)
     config.cache.enable_caching = QUIRE_OFF;
     config.cache.num_blocks = 25; /* 5 and 3 blocks for each */
     kit_open(&w.kit, &config);
-    add_all(&w);
+    crowd_add(&w);
     quire_block rows[2][KIT_LEN];
     do {
         quire_block_span now[2];
@@ -408,12 +353,12 @@ static void windows_keep_what_they_need(void **state)
         kit_run(&w.kit, 1);
     } while (kit_info(&w.kit, w.c).status == QUIRE_REQ_RUNNING);
     const quire_step *step = w.kit.step;
-    assert_int_equal(saved_of(&w, w.c), 40);
+    assert_int_equal(crowd_saved(&w, w.c), 40);
     assert_int_equal(step->num_swap_out, 7);
     assert_memory_equal(step->swap_out_blocks, rows[0], 5 * sizeof *rows[0]);
     assert_memory_equal(step->swap_out_blocks + 5, rows[1] + 8, 2 * sizeof *rows[1]);
 
-    end(&w, w.a);
+    crowd_end(&w, w.a);
     kit_step(&w.kit);
     step = w.kit.step;
     assert_true(step->reqs[1] == w.c);
@@ -427,120 +372,38 @@ static void windows_keep_what_they_need(void **state)
         assert_int_equal(step->swap_in_slots[i], i);
         assert_int_equal(step->swap_in_blocks[i], i < 5 ? full->ids[i] : window->ids[i + 3]);
     }
-    close_crowd(&w);
+    crowd_close(&w);
 }
 
-/* ---- ends ------------------------------------------------------------------- */
-
-static void slots_come_back_with_the_end(void **state)
+/* Nothing is taken for granted of a row: one that is not whole, as a forged image may have it, is
+ * not kept. */
+static void rows_with_holes_are_not_kept(void **state)
 {
     (void)state;
     crowd w;
-    quire_sched_config config = swap_config(&w);
-    open_crowd(&w, &config);
-    assert_int_equal(w.kit.sched->swap.num_free, SLOTS - VICTIM_BLOCKS);
-    end(&w, w.c);
-    assert_int_equal(w.kit.sched->swap.num_free, SLOTS);
-    assert_int_equal(quire_sched_check(w.kit.sched), QUIRE_OK);
-    close_crowd(&w);
-}
+    quire_sched_config config = crowd_config(&w);
+    kit_open(&w.kit, &config);
+    crowd_add(&w);
+    kit_run(&w.kit, 1);
+    quire_sched *s = w.kit.sched;
+    uint32_t index = quire_req_index(w.c);
+    uint32_t row = qr_cache_row_of(s->cache, s->requests[index].kv.seq);
+    uint32_t *num_blocks = &s->cache->groups[0].rows[row].num_blocks;
+    uint32_t *block = &qr_group_row_blocks(&s->cache->groups[0], row)[2];
+    uint32_t was = *block;
 
-static void a_reset_forgets_what_is_kept(void **state)
-{
-    (void)state;
-    for (uint32_t policy = 0; policy < 2; policy++) {
-        crowd w;
-        quire_sched_config config = swap_config(&w);
-        config.policy = (quire_policy)policy;
-        open_crowd(&w, &config);
-        kit_answer(&w.kit, w.kit.step->step, 1);
-        assert_int_equal(quire_sched_reset_prefix_cache(w.kit.sched, 0, 0), QUIRE_BUSY);
-        assert_int_equal(saved_of(&w, w.c), PROMPT);
-        assert_int_equal(quire_sched_reset_prefix_cache(w.kit.sched, 1, 0), QUIRE_OK);
-        assert_int_equal(saved_of(&w, w.c), 0);
-        assert_int_equal(w.kit.sched->swap.num_free, SLOTS);
-        assert_string_equal(kit_shown_queue(&w.kit, 1), "a b c");
-        kit_step(&w.kit);
-        assert_int_equal(w.kit.step->num_swap_in, 0);
-        assert_int_equal(w.kit.step->num_computed_tokens[0], 0);
-        close_crowd(&w);
-    }
-}
-
-/* ---- seen from outside ------------------------------------------------------ */
-
-typedef struct seen {
-    quire_snapshot last;
-    uint32_t num_swapped;
-    quire_decision swapped;
-    bool was_preempted;
-} seen;
-
-static void note_snapshot(void *user, const quire_snapshot *snapshot)
-{
-    ((seen *)user)->last = *snapshot;
-}
-
-static void note_decision(void *user, const quire_decision *decision)
-{
-    seen *to = user;
-    if (decision->kind == QUIRE_DECISION_SWAPPED) {
-        assert_false(to->was_preempted);
-        to->swapped = *decision;
-        to->num_swapped++;
-    }
-    to->was_preempted = to->was_preempted || decision->kind == QUIRE_DECISION_PREEMPTED;
-}
-
-static void snapshots_and_decisions_tell(void **state)
-{
-    (void)state;
-    crowd w;
-    seen told = {0};
-    quire_sched_config config = swap_config(&w);
-    config.on_snapshot = note_snapshot;
-    config.on_decision = note_decision;
-    config.observer = &told;
-    open_crowd(&w, &config);
-    assert_int_equal(told.num_swapped, 1);
-    assert_true(told.was_preempted && told.swapped.req == w.c);
-    assert_int_equal(told.swapped.num, VICTIM_BLOCKS);
-    assert_int_equal(told.last.num_swapped_out_blocks, VICTIM_BLOCKS);
-    assert_int_equal(told.last.num_swapped_in_blocks, 0);
-    assert_int_equal(told.last.num_swapped, 1);
-    assert_int_equal(told.last.num_free_swap_blocks, SLOTS - VICTIM_BLOCKS);
-    kit_answer(&w.kit, w.kit.step->step, 1);
-    end(&w, w.a);
-    kit_step(&w.kit);
-    assert_int_equal(told.last.num_swapped_out_blocks, 0);
-    assert_int_equal(told.last.num_swapped_in_blocks, 1);
-    assert_int_equal(told.last.num_swapped, 0);
-    assert_int_equal(told.last.num_free_swap_blocks, SLOTS);
-    close_crowd(&w);
-}
-
-static void images_have_the_slots(void **state)
-{
-    (void)state;
-    crowd w;
-    quire_sched_config config = swap_config(&w);
-    open_crowd(&w, &config);
-    kit_answer(&w.kit, w.kit.step->step, 1);
-    size_t bytes = quire_sched_image_bytes(w.kit.sched);
-    void *image = malloc(bytes);
-    assert_non_null(image);
-    assert_int_equal(quire_sched_save(w.kit.sched, image, bytes, &bytes), QUIRE_OK);
-    quire_sched_destroy(w.kit.sched);
-    assert_int_equal(quire_sched_restore(&config, NULL, image, bytes, &w.kit.sched), QUIRE_OK);
-    free(image);
-    assert_int_equal(saved_of(&w, w.c), PROMPT);
-    assert_int_equal(w.kit.sched->swap.num_free, SLOTS - VICTIM_BLOCKS);
-    end(&w, w.a);
-    kit_step(&w.kit);
-    assert_string_equal(kit_shown_step(&w.kit), "b:1 c:1");
-    assert_int_equal(w.kit.step->num_swap_in, 1);
-    assert_int_equal(w.kit.step->swap_in_slots[0], VICTIM_BLOCKS - 1);
-    close_crowd(&w);
+    *block = QUIRE_NULL_BLOCK;
+    qr_swap_out(s, index);
+    assert_int_equal(crowd_saved(&w, w.c), 0);
+    *block = was;
+    --*num_blocks;
+    qr_swap_out(s, index);
+    assert_int_equal(crowd_saved(&w, w.c), 0);
+    ++*num_blocks;
+    qr_swap_out(s, index);
+    assert_int_equal(crowd_saved(&w, w.c), PROMPT);
+    qr_swap_drop(s, index);
+    crowd_close(&w);
 }
 
 int main(void)
@@ -558,10 +421,7 @@ int main(void)
         cmocka_unit_test(drafts_in_flight_are_not_kept),
         cmocka_unit_test(loads_that_may_fail_are_not_kept),
         cmocka_unit_test(windows_keep_what_they_need),
-        cmocka_unit_test(slots_come_back_with_the_end),
-        cmocka_unit_test(a_reset_forgets_what_is_kept),
-        cmocka_unit_test(snapshots_and_decisions_tell),
-        cmocka_unit_test(images_have_the_slots),
+        cmocka_unit_test(rows_with_holes_are_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,7 +133,7 @@ static void no_field_was_forgotten(void **state)
         {"qr_group", sizeof(qr_group), 296},
         {"qr_row", sizeof(qr_row), 16},
         {"quire_pool", sizeof(quire_pool), 360},
-        {"qr_block", sizeof(qr_block), 32},
+        {"qr_block", sizeof(qr_block), 64},
         {"quire_event", sizeof(quire_event), 80},
     };
     uint32_t num_changed = 0;

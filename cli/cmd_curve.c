@@ -1,0 +1,345 @@
+/* cmd_curve.c - `quire curve`: the hit rate at every pool size, from one reading of a trace. */
+#include "commands.h"
+#include "curve_report.h"
+#include "engine.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DEFAULT_BLOCK_SIZE = 16, MAX_ROWS = 1024 };
+
+static struct {
+    engine_options engine;
+    const char *format;
+    uint64_t max_requests;
+    uint32_t id_block_size;
+    uint32_t block_size; /* 0: the trace's */
+    const char *sizes;
+    double sample;
+    bool belady;
+    bool plot;
+    bool skip_bad;
+    bool has_model;
+    bool has_gpu;
+    uint32_t num_points;
+    const char *json;
+    const char *csv;
+} o = {
+    .engine = ENGINE_OPTIONS_INIT, .sample = 1, .belady = true, .plot = true, .num_points = 1000};
+
+static const option table[] = {
+    {"block-size", OPTION_U32, &o.block_size, "TOKENS", "tokens of a block",
+     .def = "that of the trace's own ids, else 16", .min = 1, .max = 1 << 20},
+    {"sizes", OPTION_TEXT, &o.sizes, "LIST",
+     "pool sizes for the table, in blocks (without the null block): 1000,5k,10k", .def = NULL},
+    {"sample", OPTION_REAL, &o.sample, "SHARE",
+     "of blocks that are looked at, for huge traces: estimates with error bars", .def = "1, exact",
+     .min = 1e-6, .max = 1},
+    {"belady", OPTION_SWITCH, &o.belady, NULL,
+     "also the hits of a pool that knows the future: no policy has more", .def = "on"},
+    {"json", OPTION_TEXT, &o.json, "FILE", "table and curve; -: standard output",
+     .section = "Output"},
+    {"csv", OPTION_TEXT, &o.csv, "FILE", "the curve; -: standard output", .def = NULL},
+    {"points", OPTION_U32, &o.num_points, "N",
+     "of the curve in files; 0: every size at which something changes", .def = "1000",
+     .max = 1 << 24},
+    {"plot", OPTION_SWITCH, &o.plot, NULL, "draw the curve", .def = "on"},
+    {"format", OPTION_TEXT, &o.format, "NAME",
+     "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",
+     .section = "Trace"},
+    {"skip-bad", OPTION_SWITCH, &o.skip_bad, NULL, "count broken records and go on", .def = "off"},
+    {"max-requests", OPTION_U64, &o.max_requests, "N", "stop reading after so many", .def = "all"},
+    {"id-block-size", OPTION_U32, &o.id_block_size, "TOKENS", "tokens of one block id of the trace",
+     .def = "the format's", .max = 1 << 20},
+    {"model", OPTION_TEXT, &o.engine.model, "NAME|FILE", "sizes are shown in GiB too",
+     .section = "Model and GPU", .is_given = &o.has_model},
+    {"gpu", OPTION_TEXT, &o.engine.gpu, "NAME", "and a row for what fits on it",
+     .is_given = &o.has_gpu},
+    {"tp", OPTION_U32, &o.engine.tp, "N", "GPUs that share each layer; GiB are of one", .def = "1",
+     .min = 1, .max = 1024},
+    {"kv-cache-dtype", OPTION_CHOICE, &o.engine.kv_cache_dtype, "KIND", "of keys and values",
+     .def = "auto", .choices = engine_cache_dtypes},
+    {"gpu-memory-utilization", OPTION_REAL, &o.engine.gpu_memory_utilization, "SHARE",
+     "of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01, .max = 1},
+    {0}};
+
+static const char *arguments[1];
+
+static command cmd = {
+    .name = "curve",
+    .usage = "curve [OPTION]... TRACE",
+    .summary = "the hit rate at every pool size from one reading of a trace, and Belady's bound",
+    .examples = "  quire curve trace.jsonl.zst\n"
+                "      a table, and the curve\n"
+                "  quire curve --block-size 16 --model llama-3.1-8b --gpu H100 trace.jsonl.zst\n"
+                "      sizes in GiB, and where that GPU stands\n"
+                "  quire curve --sample 0.01 --sizes 10k,100k,1M huge.jsonl.zst\n"
+                "      a hundredth of the blocks, with error bars\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 1,
+};
+
+const command *cmd_curve_command(void)
+{
+    return &cmd;
+}
+
+/* The call was right, and its work failed. */
+__attribute__((format(printf, 1, 2))) static int failed(const char *format, ...)
+{
+    char text[1024];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    command_error(&cmd, "%s", text);
+    return 1;
+}
+
+/* ---- sizes ----------------------------------------------------------------- */
+
+typedef struct row_list {
+    curve_row rows[MAX_ROWS];
+    uint32_t num_rows;
+} row_list;
+
+/* By size, each once; a note stays. */
+static void add_row(row_list *list, uint64_t num_blocks, const char *note)
+{
+    uint32_t at = 0;
+    while (at < list->num_rows && list->rows[at].num_blocks < num_blocks)
+        at++;
+    if (at < list->num_rows && list->rows[at].num_blocks == num_blocks) {
+        if (note != NULL)
+            list->rows[at].note = note;
+        return;
+    }
+    if (list->num_rows == MAX_ROWS)
+        return;
+    memmove(list->rows + at + 1, list->rows + at, (list->num_rows - at) * sizeof *list->rows);
+    list->rows[at] = (curve_row){.num_blocks = num_blocks, .note = note};
+    list->num_rows++;
+}
+
+/* Each number as an option's value is read: digits, and k, M, Ki ... behind them. */
+static int read_size(const char *text, uint64_t *size)
+{
+    const option one[] = {{"sizes", OPTION_U64, size, "BLOCKS", "", .min = 1, .max = INT32_MAX},
+                          {0}};
+    command reader = {.name = cmd.name, .usage = cmd.usage, .options = one};
+    char value[64];
+    snprintf(value, sizeof value, "--sizes=%s", text);
+    char *argv[] = {value, value};
+    int leave = command_parse(&reader, 2, argv);
+    return leave == 0 ? 0 : leave - 1;
+}
+
+static int add_given_sizes(row_list *list, uint32_t min_blocks)
+{
+    for (const char *at = o.sizes; at != NULL && *at != '\0';) {
+        char text[40];
+        uint64_t size = 0;
+        size_t length = strcspn(at, ",");
+        if (length >= sizeof text)
+            return command_error(&cmd, "--sizes %s: that is no list of numbers", o.sizes);
+        memcpy(text, at, length);
+        text[length] = '\0';
+        int status = read_size(text, &size);
+        if (status != 0)
+            return status;
+        if (list->num_rows == MAX_ROWS)
+            return command_error(&cmd, "--sizes: there are too many of them");
+        add_row(list, size, size < min_blocks ? "too small for the largest request" : "as given");
+        at += length + (at[length] == ',');
+    }
+    return 0;
+}
+
+static void add_shares(row_list *list, const curve_totals *t)
+{
+    static const int per_cent[] = {1, 2, 5, 10, 25, 50, 75, 90, 100};
+    if (t->min_blocks > 0)
+        add_row(list, t->min_blocks, "the largest request");
+    for (size_t i = 0; i < sizeof per_cent / sizeof *per_cent; i++) {
+        uint64_t size = (uint64_t)(t->distinct_blocks * per_cent[i] / 100);
+        if (size > t->min_blocks)
+            add_row(list, size, NULL);
+    }
+}
+
+static int fill_rows(const curve *c, row_list *list)
+{
+    for (uint32_t i = 0; i < list->num_rows; i++) {
+        curve_row *row = &list->rows[i];
+        row->hits = curve_hits(c, row->num_blocks);
+        if (o.belady && !curve_belady(c, row->num_blocks, &row->belady))
+            return failed("not enough memory");
+    }
+    return 0;
+}
+
+/* ---- reading --------------------------------------------------------------- */
+
+static void show_progress(const trace_reader *reader, uint64_t num_requests)
+{
+    uint64_t size = trace_size(reader);
+    if (size > 0)
+        fprintf(stderr, "\r%3.0f %%  %llu requests ",
+                100 * (double)trace_position(reader) / (double)size,
+                (unsigned long long)num_requests);
+}
+
+static uint32_t choose_block_size(const trace_request *first)
+{
+    if (o.block_size > 0)
+        return o.block_size;
+    return first->id_block_size > 0 ? first->id_block_size : DEFAULT_BLOCK_SIZE;
+}
+
+/* 0, or an exit status after a sentence. */
+static int read_trace(trace_reader *reader, curve **made)
+{
+    trace_request request;
+    curve *c = NULL;
+    uint64_t n = 0;
+    bool has_progress = isatty(STDERR_FILENO) == 1;
+    int more = trace_next(reader, &request);
+    if (more == 1) {
+        o.block_size = choose_block_size(&request);
+        c = curve_open(&(curve_options){o.block_size, o.sample, o.belady});
+    }
+    bool has_memory = c != NULL || more != 1;
+    for (; more == 1 && has_memory; more = has_memory ? trace_next(reader, &request) : 0) {
+        has_memory = curve_add(c, &request);
+        if (has_progress && ++n % 1024 == 0)
+            show_progress(reader, n);
+    }
+    if (has_progress)
+        fprintf(stderr, "\r%40s\r", "");
+    *made = c;
+    if (!has_memory)
+        return command_error(&cmd,
+                             "not enough memory after %llu requests; --sample 0.01 needs a "
+                             "hundredth of it",
+                             (unsigned long long)n) -
+               1;
+    if (more < 0)
+        return failed("%s", trace_error(reader));
+    return c != NULL ? 0 : failed("%s: there is no request in it", arguments[0]);
+}
+
+/* ---- files ----------------------------------------------------------------- */
+
+static int write_file(const char *path, const curve_report *report,
+                      bool (*write)(FILE *, const curve_report *))
+{
+    if (path == NULL)
+        return 0;
+    bool is_stdout = strcmp(path, "-") == 0;
+    FILE *out = is_stdout ? stdout : fopen(path, "w");
+    if (out == NULL)
+        return failed("%s: %s", path, strerror(errno));
+    bool ok = write(out, report) && fflush(out) == 0;
+    if (!is_stdout && fclose(out) != 0)
+        ok = false;
+    return ok ? 0 : failed("%s: it could not be written", path);
+}
+
+static bool is_standard_output(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
+static int report(const curve *c, const row_list *list, uint64_t block_bytes)
+{
+    curve_report r = {.curve = c,
+                      .trace = arguments[0],
+                      .block_size = o.block_size,
+                      .sample = o.sample,
+                      .block_bytes = block_bytes,
+                      .has_belady = o.belady,
+                      .rows = list->rows,
+                      .num_rows = list->num_rows,
+                      .num_points = o.num_points,
+                      .has_plot = o.plot};
+    if (!is_standard_output(o.json) && !is_standard_output(o.csv))
+        curve_report_print(stdout, &r);
+    int status = write_file(o.json, &r, curve_report_json);
+    return status == 0 ? write_file(o.csv, &r, curve_report_csv) : status;
+}
+
+/* ---- the command ----------------------------------------------------------- */
+
+/* Bytes of a block, and what fits on the GPU, where a model or a GPU is named. */
+static int plan_engine(row_list *list, uint64_t *block_bytes)
+{
+    static char note[96];
+    engine_setup setup;
+    plan_result plan;
+    if (!o.has_model && !o.has_gpu)
+        return 0;
+    o.engine.block_size = o.block_size;
+    int status = engine_resolve(&cmd, &o.engine, &setup);
+    if (status == 0)
+        status = engine_plan(&cmd, &o.engine, &setup, &plan, NULL);
+    if (status != 0)
+        return status;
+    *block_bytes = plan.block_bytes;
+    snprintf(note, sizeof note, "%s on %u x %s", setup.shape.name, o.engine.tp, setup.gpu.name);
+    if (o.has_gpu && plan.num_blocks > 1)
+        add_row(list, plan.num_blocks - 1, note);
+    return 0;
+}
+
+static int run(trace_reader *reader)
+{
+    static row_list list;
+    uint64_t block_bytes = 0;
+    curve *c = NULL;
+    int status = read_trace(reader, &c);
+    if (status == 0) {
+        curve_finish(c);
+        curve_totals totals = curve_get_totals(c);
+        list.num_rows = 0;
+        add_shares(&list, &totals);
+        status = plan_engine(&list, &block_bytes);
+        if (status == 0)
+            status = add_given_sizes(&list, totals.min_blocks);
+        if (status == 0)
+            status = fill_rows(c, &list);
+        if (status == 0)
+            status = report(c, &list, block_bytes);
+        if (trace_num_bad(reader) > 0)
+            fprintf(stderr, "quire curve: %llu broken records were left out\n",
+                    (unsigned long long)trace_num_bad(reader));
+    }
+    curve_close(c);
+    return status;
+}
+
+int cmd_curve(int argc, char **argv)
+{
+    char message[TRACE_MESSAGE_BYTES];
+    int leave = command_parse(&cmd, argc, argv);
+    if (leave != 0)
+        return leave - 1;
+    if (cmd.num_arguments != 1)
+        return command_error(&cmd, "it takes one trace, or - for standard input");
+    trace_format format = o.format == NULL ? TRACE_DETECT : trace_format_of(o.format);
+    if (o.format != NULL && format == TRACE_DETECT)
+        return command_error(&cmd, "--format %s: there is no such format", o.format);
+    trace_options options = {.format = format,
+                             .skip_bad = o.skip_bad,
+                             .max_requests = o.max_requests,
+                             .id_block_size = o.id_block_size};
+    trace_reader *reader = trace_open(arguments[0], &options, message);
+    if (reader == NULL)
+        return failed("%s", message);
+    int status = run(reader);
+    trace_close(reader);
+    return status;
+}

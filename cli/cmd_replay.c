@@ -1,0 +1,267 @@
+/* cmd_replay.c - `quire replay`: a trace through the scheduler, and what came of it. */
+#include "commands.h"
+#include "replay_options.h"
+#include "report.h"
+#include "snapshots.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+    replay_options replay;
+    const char *json;
+    const char *html;
+    const char *csv;
+    const char *why;
+    const char *trace;
+    const char *perfetto;
+    bool quiet;
+    bool deterministic;
+} o = {.replay = REPLAY_OPTIONS_INIT};
+
+static const option table[] = {
+    {"json", OPTION_TEXT, &o.json, "FILE", "the report with stable keys; -: standard output",
+     .section = "Output"},
+    {"html", OPTION_TEXT, &o.html, "FILE", "a page that shows the whole run", .def = NULL},
+    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each request", .def = NULL},
+    {"trace", OPTION_TEXT, &o.trace, "FILE", "a line for each step, for quire view", .def = NULL},
+    {"why", OPTION_TEXT, &o.why, "FILE", "a line for each decision, and its reason", .def = NULL},
+    {"perfetto", OPTION_TEXT, &o.perfetto, "FILE", "a trace for ui.perfetto.dev", .def = NULL},
+    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off"},
+    {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
+     "leave out what differs from run to run: the time that the replay itself took", .def = "off"},
+    REPLAY_OPTIONS(o.replay),
+    {0}};
+
+static const char *arguments[1];
+
+static command cmd = {
+    .name = "replay",
+    .usage = "replay [OPTION]... TRACE",
+    .summary = "runs a trace through the real scheduler and cache, with the GPU's time predicted",
+    .examples =
+        "  quire replay trace.jsonl.zst\n"
+        "      llama-3.1-8b on an H200; prints hit rates, latencies, occupancy\n"
+        "  quire replay --model llama-3.1-70b --gpu H100 --tp 4 --html out.html trace.jsonl\n"
+        "      another model on four GPUs, and a page that shows the run\n"
+        "  quire replay --num-gpu-blocks 4000 --why why.jsonl trace.jsonl\n"
+        "      a small pool; which evictions and preemptions cost most\n"
+        "  quire generate agent | quire replay -\n"
+        "      a made-up workload\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 1,
+};
+
+const command *cmd_replay_command(void)
+{
+    return &cmd;
+}
+
+/* ---- progress ---------------------------------------------------------------- */
+
+typedef struct progress_state {
+    double start;
+    bool is_shown;
+} progress_state;
+
+static double progress_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+enum { BAR_CELLS = 30 };
+
+static void show_progress(void *user, double simulated_s, uint64_t num_requests, double share)
+{
+    progress_state *state = user;
+    double wall = progress_clock() - state->start;
+    int cells = (int)(share * BAR_CELLS);
+    state->is_shown = true;
+    fprintf(stderr, "\r[%.*s%*s] %s requests, %.0f s simulated, %.0f times as fast", cells,
+            "##############################", BAR_CELLS - cells, "", report_number(num_requests),
+            simulated_s, wall > 0 ? simulated_s / wall : 0);
+    if (share > 0.01 && share < 1)
+        fprintf(stderr, ", %.0f s left", wall / share * (1 - share));
+    fprintf(stderr, "   ");
+}
+
+static void end_progress(const progress_state *state)
+{
+    if (state->is_shown)
+        fprintf(stderr, "\r%100s\r", "");
+}
+
+/* ---- files ------------------------------------------------------------------- */
+
+/* 0, or 1 after a sentence. *out stays NULL where no file is asked for. */
+static int open_output(const char *path, FILE **out)
+{
+    *out = NULL;
+    if (path == NULL)
+        return 0;
+    *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    if (*out != NULL)
+        return 0;
+    fprintf(stderr, "quire replay: %s: %s\n", path, strerror(errno));
+    return 1;
+}
+
+static int close_output(const char *path, FILE *out)
+{
+    if (out == NULL)
+        return 0;
+    bool failed = ferror(out) != 0 || fflush(out) != 0;
+    if (out != stdout)
+        failed |= fclose(out) != 0;
+    if (failed)
+        fprintf(stderr, "quire replay: %s: could not be written: %s\n", path, strerror(errno));
+    return failed;
+}
+
+typedef struct outputs {
+    FILE *csv;
+    FILE *trace;
+    FILE *why;
+    FILE *perfetto;
+} outputs;
+
+static int open_outputs(outputs *out, replay_settings *settings)
+{
+    if (open_output(o.csv, &out->csv) || open_output(o.trace, &out->trace) ||
+        open_output(o.why, &out->why) || open_output(o.perfetto, &out->perfetto))
+        return 1;
+    settings->requests_csv = out->csv;
+    settings->snapshots = out->trace;
+    settings->why = out->why;
+    settings->perfetto = out->perfetto;
+    return 0;
+}
+
+static int close_outputs(const outputs *out)
+{
+    int failed = close_output(o.csv, out->csv);
+    failed |= close_output(o.trace, out->trace);
+    failed |= close_output(o.why, out->why);
+    failed |= close_output(o.perfetto, out->perfetto);
+    return failed;
+}
+
+static int write_json(const char *text)
+{
+    FILE *out;
+    if (open_output(o.json, &out))
+        return 1;
+    if (out == NULL)
+        return 0;
+    fprintf(out, "%s\n", text);
+    return close_output(o.json, out);
+}
+
+/* ---- the command --------------------------------------------------------------- */
+
+static void describe(const replay_setup *setup, page_meta *meta, page_option *options,
+                     char texts[][32])
+{
+    const engine_options *e = &o.replay.engine;
+    snprintf(texts[0], 32, "%u", setup->plan_result.num_blocks);
+    snprintf(texts[1], 32, "%u", e->max_num_seqs);
+    snprintf(texts[2], 32, "%u", e->max_num_batched_tokens);
+    snprintf(texts[3], 32, "%u", setup->plan_result.max_model_len);
+    snprintf(texts[4], 32, "%u", e->tp);
+    const page_option list[] = {{"num-gpu-blocks", texts[0]},
+                                {"max-num-seqs", texts[1]},
+                                {"max-num-batched-tokens", texts[2]},
+                                {"max-model-len", texts[3]},
+                                {"tp", texts[4]},
+                                {"scheduling-policy", replay_policies[o.replay.policy]},
+                                {"clock", replay_clocks[o.replay.clock]},
+                                {"profile", replay_profiles[o.replay.profile]}};
+    memcpy(options, list, sizeof list);
+    *meta = (page_meta){.trace = setup->settings.path,
+                        .model = setup->engine.shape.name,
+                        .gpu = setup->engine.gpu.name,
+                        .block_size = setup->plan_result.block_size,
+                        .bytes_per_block = setup->plan_result.block_bytes,
+                        .options = options,
+                        .num_options = sizeof list / sizeof *list};
+}
+
+static int write_results(const replay_setup *setup, replay_result *result)
+{
+    report_subject subject = {.trace = setup->settings.path,
+                              .model = setup->engine.shape.name,
+                              .gpu = setup->engine.gpu.name,
+                              .bytes_per_block = setup->plan_result.block_bytes,
+                              .is_deterministic = o.deterministic,
+                              .has_why = o.why != NULL};
+    char message[PAGE_MESSAGE_BYTES];
+    char *text = report_json(&subject, result);
+    int status = text == NULL;
+    if (!o.quiet)
+        report_print(o.json != NULL && strcmp(o.json, "-") == 0 ? stderr : stdout, &subject,
+                     result);
+    if (status == 0)
+        status = write_json(text);
+    if (status == 0 && o.html != NULL &&
+        page_write(setup->settings.page, o.html, text, message) != 0) {
+        fprintf(stderr, "quire replay: %s\n", message);
+        status = 1;
+    }
+    if (status == 0 && o.html != NULL && !o.quiet && strcmp(o.html, "-") != 0)
+        printf("\nThe page: %s\n", o.html);
+    free(text);
+    return status;
+}
+
+static int run(replay_setup *setup)
+{
+    replay_settings *settings = &setup->settings;
+    page_meta meta;
+    page_option options[8];
+    char texts[5][32];
+    outputs out = {0};
+    replay_result result;
+    char message[REPLAY_MESSAGE_BYTES];
+    progress_state state = {.start = progress_clock()};
+    describe(setup, &meta, options, texts);
+    settings->meta = &meta;
+    settings->page = o.html != NULL ? page_open(&meta) : NULL;
+    if (!o.quiet && isatty(STDERR_FILENO)) {
+        settings->progress = show_progress;
+        settings->progress_user = &state;
+    }
+    int status = open_outputs(&out, settings);
+    if (status == 0) {
+        status = replay_run(settings, &result, message) != 0;
+        end_progress(&state);
+        if (status != 0)
+            fprintf(stderr, "quire replay: %s\n", message);
+        else
+            status = write_results(setup, &result);
+        replay_result_free(&result);
+    }
+    status |= close_outputs(&out);
+    page_close(settings->page);
+    return status;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+    int leave = command_parse(&cmd, argc, argv);
+    if (leave != 0)
+        return leave - 1;
+    if (cmd.num_arguments != 1)
+        return command_error(&cmd, "it takes one trace, or - for standard input");
+    replay_setup setup;
+    int status = replay_prepare(&cmd, &o.replay, arguments[0], &setup);
+    if (status == 0)
+        status = run(&setup);
+    replay_unprepare(&setup);
+    return status;
+}

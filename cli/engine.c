@@ -1,0 +1,79 @@
+/* engine.c - options to shape, GPU and time model, with a sentence where they name none. */
+#include "engine.h"
+
+const char *const engine_quantizations[] = {"model", "none", "fp8", "int4", NULL};
+const char *const engine_cache_dtypes[] = {"auto", "fp8", NULL};
+
+enum { QUANTIZATION_MODEL, QUANTIZATION_NONE, QUANTIZATION_FP8, QUANTIZATION_INT4 };
+
+static void apply_quantization(shape *s, int quantization)
+{
+    if (quantization == QUANTIZATION_NONE)
+        s->weights = SHAPE_BF16;
+    else if (quantization == QUANTIZATION_FP8)
+        s->weights = SHAPE_FP8;
+    else if (quantization == QUANTIZATION_INT4)
+        s->weights = SHAPE_INT4;
+}
+
+/* Published figures first, since they scale; a file of constants over them; single ones last. */
+static int resolve_gpu(const command *cmd, const engine_options *options, gpu *g)
+{
+    char message[GPU_MESSAGE_BYTES];
+    gpu_constants given = options->constants;
+    if (!gpu_find(options->gpu, g, message))
+        return command_error(cmd, "--gpu: %s", message);
+    if (options->gpu_memory > 0)
+        g->memory_bytes = options->gpu_memory;
+    if (options->gpu_flops > 0)
+        gpu_set_flops(g, options->gpu_flops);
+    if (options->gpu_bandwidth > 0)
+        gpu_set_bandwidth(g, options->gpu_bandwidth);
+    if (options->time_constants &&
+        !gpu_constants_read(options->time_constants, &g->constants, message))
+        return command_error(cmd, "--time-constants: %s", message);
+    for (uint32_t i = 0; gpu_constant_name(i); i++)
+        if (*gpu_constant(&given, i) >= 0)
+            *gpu_constant(&g->constants, i) = *gpu_constant(&given, i);
+    return 0;
+}
+
+int engine_resolve(const command *cmd, const engine_options *options, engine_setup *setup)
+{
+    char message[SHAPE_MESSAGE_BYTES];
+    quire_layer_spec layers[SHAPE_MAX_LAYERS];
+    uint32_t num_layers;
+    shape *s = &setup->shape;
+    if (shape_find(options->model, s, message) != 0)
+        return command_error(cmd, "--model: %s", message);
+    apply_quantization(s, options->quantization);
+    setup->cache_dtype =
+        options->kv_cache_dtype == 1 ? QUIRE_CACHE_DTYPE_FP8 : QUIRE_CACHE_DTYPE_AUTO;
+    shape_layers_params params = {.tp = options->tp, .cache_dtype = setup->cache_dtype};
+    if (shape_layers(s, &params, layers, &num_layers) != QUIRE_OK)
+        return command_error(cmd, "--tp: %u GPUs cannot share the %u heads and %u KV heads of %s",
+                             options->tp, s->num_heads, s->num_kv_heads, s->name);
+    int status = resolve_gpu(cmd, options, &setup->gpu);
+    if (status != 0)
+        return status;
+    time_model_init(&setup->time, s, &setup->gpu, options->tp, setup->cache_dtype);
+    return 0;
+}
+
+int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
+                plan_result *result, quire_plan **plan)
+{
+    char message[PLAN_MESSAGE_BYTES];
+    plan_settings settings = {.tp = options->tp,
+                              .gpu_memory_utilization = options->gpu_memory_utilization,
+                              .block_size = options->block_size,
+                              .max_model_len = options->max_model_len,
+                              .max_num_batched_tokens = options->max_num_batched_tokens,
+                              .max_num_seqs = options->max_num_seqs,
+                              .num_gpu_blocks = options->num_gpu_blocks,
+                              .reserve_bytes = options->reserve_memory,
+                              .cache_dtype = setup->cache_dtype};
+    if (plan_num_blocks(&setup->shape, &setup->gpu, &settings, result, plan, message) != 0)
+        return command_error(cmd, "%s", message);
+    return 0;
+}

@@ -1,0 +1,303 @@
+#include "page.h"
+
+#include "page_store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static char *copy_text(const char *text)
+{
+    return text != NULL ? strdup(text) : NULL;
+}
+
+static void copy_options(page *p, const page_meta *meta)
+{
+    p->options = calloc(meta->num_options + 1, sizeof *p->options);
+    for (uint32_t i = 0; p->options != NULL && i < meta->num_options; i++) {
+        p->options[i].name = copy_text(meta->options[i].name);
+        p->options[i].value = copy_text(meta->options[i].value);
+        p->num_options++;
+    }
+    for (uint32_t i = 0; i < meta->num_tiers && i < PAGE_MAX_TIERS; i++) {
+        p->tiers[i].name = copy_text(meta->tiers[i].name);
+        p->tiers[i].total = meta->tiers[i].total;
+        p->num_tiers++;
+    }
+}
+
+page *page_open(const page_meta *meta)
+{
+    page *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->title = copy_text(meta->title != NULL ? meta->title : "Quire replay");
+    p->trace = copy_text(meta->trace);
+    p->model = copy_text(meta->model);
+    p->gpu = copy_text(meta->gpu);
+    p->block_size = meta->block_size;
+    p->bytes_per_block = meta->bytes_per_block;
+    copy_options(p, meta);
+    p->num_series = NUM_SERIES + 3 * p->num_tiers;
+    p->row_bytes = sizeof(page_row) + p->num_series * sizeof(page_stat);
+    p->max_rows = meta->max_rows > 0 ? (meta->max_rows + 1) / 2 * 2 : PAGE_MAX_ROWS;
+    p->points_per_row = 1;
+    p->steps_per_mark = 1;
+    p->frame_stride = 1;
+    p->preempted.stride = 1;
+    p->others.stride = 1;
+    return p;
+}
+
+void page_close(page *p)
+{
+    if (p == NULL)
+        return;
+    for (uint32_t i = 0; i < p->num_options; i++) {
+        free((char *)(uintptr_t)p->options[i].name);
+        free((char *)(uintptr_t)p->options[i].value);
+    }
+    for (uint32_t i = 0; i < p->num_tiers; i++)
+        free((char *)(uintptr_t)p->tiers[i].name);
+    free(p->options);
+    free(p->title);
+    free(p->trace);
+    free(p->model);
+    free(p->gpu);
+    free(p->rows);
+    free(p->marks);
+    free(p->frames);
+    page_sample_free(&p->preempted);
+    page_sample_free(&p->others);
+    free(p);
+}
+
+/* Room for one more element: doubles up to `most`. False: full, or no memory. */
+static bool grow(page *p, void **elements, uint32_t *capacity, uint32_t num, size_t bytes,
+                 uint32_t most)
+{
+    if (num < *capacity)
+        return true;
+    if (*capacity >= most)
+        return false;
+    uint32_t wanted = *capacity > 0 ? 2 * *capacity : 64;
+    if (wanted > most)
+        wanted = most;
+    void *grown = realloc(*elements, (size_t)wanted * bytes);
+    if (grown == NULL) {
+        p->is_failed = true;
+        return false;
+    }
+    *elements = grown;
+    *capacity = wanted;
+    return true;
+}
+
+/* ---- rows ------------------------------------------------------------------ */
+
+static void add_row(const page *p, page_row *to, const page_row *row)
+{
+    to->num_points += row->num_points;
+    to->hit_tokens += row->hit_tokens;
+    to->external_tokens += row->external_tokens;
+    to->query_tokens += row->query_tokens;
+    for (uint32_t i = 0; i < p->num_series; i++) {
+        page_stat *a = &to->stats[i];
+        const page_stat *b = &row->stats[i];
+        a->min = a->min < b->min ? a->min : b->min;
+        a->max = a->max > b->max ? a->max : b->max;
+        a->sum += b->sum;
+    }
+}
+
+/* All rows are whole: two neighbours become one. */
+static void halve_rows(page *p)
+{
+    for (uint32_t i = 0; i < p->num_rows / 2; i++) {
+        page_row *first = page_row_at(p, 2 * i);
+        add_row(p, first, page_row_at(p, 2 * i + 1));
+        memmove(page_row_at(p, i), first, p->row_bytes);
+    }
+    p->num_rows /= 2;
+    p->points_per_row *= 2;
+}
+
+static void put_row(page *p, const page_row *row)
+{
+    if (p->num_rows > 0) {
+        page_row *last = page_row_at(p, p->num_rows - 1);
+        if (last->num_points < p->points_per_row) {
+            add_row(p, last, row);
+            return;
+        }
+    }
+    if (p->num_rows == p->max_rows)
+        halve_rows(p);
+    void *rows = p->rows;
+    bool is_room = grow(p, &rows, &p->row_capacity, p->num_rows, p->row_bytes, p->max_rows);
+    p->rows = rows;
+    if (is_room)
+        memcpy(page_row_at(p, p->num_rows++), row, p->row_bytes);
+}
+
+static void set_stat(page_row *row, uint32_t series, uint64_t value)
+{
+    uint32_t small = value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+    row->stats[series] = (page_stat){.min = small, .max = small, .sum = small};
+}
+
+static void set_usage(page_row *row, uint32_t series, const quire_usage *usage)
+{
+    set_stat(row, series + SERIES_EMPTY, usage->empty);
+    set_stat(row, series + SERIES_CACHED, usage->cached);
+    set_stat(row, series + SERIES_ACTIVE, usage->active);
+}
+
+/* A row on the stack, with room for all series. */
+typedef union row_room {
+    page_row row;
+    unsigned char bytes[sizeof(page_row) + (NUM_SERIES + 3 * PAGE_MAX_TIERS) * sizeof(page_stat)];
+} row_room;
+
+static void begin_row(const page *p, row_room *room, uint64_t step, double time_s,
+                      const quire_usage *blocks, const quire_usage *tiers)
+{
+    memset(room, 0, sizeof *room);
+    room->row.step = step;
+    room->row.time_us = page_us(time_s);
+    room->row.num_points = 1;
+    set_usage(&room->row, 0, blocks);
+    for (uint32_t i = 0; tiers != NULL && i < p->num_tiers; i++)
+        set_usage(&room->row, NUM_SERIES + 3 * i, &tiers[i]);
+}
+
+void page_idle(page *p, double time_s, const quire_usage *blocks, const quire_usage *tiers)
+{
+    row_room room;
+    begin_row(p, &room, p->last_step, time_s, blocks, tiers);
+    put_row(p, &room.row);
+    p->end_s = time_s > p->end_s ? time_s : p->end_s;
+}
+
+/* ---- marks ----------------------------------------------------------------- */
+
+static void halve_marks(page *p)
+{
+    uint32_t half = p->num_marks / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        page_mark mark = p->marks[2 * i];
+        mark.num += p->marks[2 * i + 1].num;
+        p->marks[i] = mark;
+    }
+    p->num_marks = half;
+    p->steps_per_mark *= 2;
+}
+
+static void put_mark(page *p, const quire_snapshot *s, double time_s)
+{
+    p->num_preemptions += s->num_preempted;
+    if (p->num_marks == PAGE_MAX_MARKS)
+        halve_marks(p);
+    void *marks = p->marks;
+    if (grow(p, &marks, &p->mark_capacity, p->num_marks, sizeof *p->marks, PAGE_MAX_MARKS)) {
+        page_mark *mark = (page_mark *)marks + p->num_marks++;
+        *mark = (page_mark){.step = s->step, .time_us = page_us(time_s), .num = s->num_preempted};
+    }
+    p->marks = marks;
+}
+
+void page_step(page *p, const quire_snapshot *s, double time_s, double duration_s,
+               uint64_t query_tokens, const quire_usage *tiers)
+{
+    row_room room;
+    begin_row(p, &room, s->step, time_s, &s->blocks, tiers);
+    page_row *row = &room.row;
+    row->hit_tokens = s->num_hit_tokens;
+    row->external_tokens = s->num_external_tokens;
+    row->query_tokens = query_tokens;
+    set_stat(row, SERIES_RUNNING, s->num_running);
+    set_stat(row, SERIES_WAITING, (uint64_t)s->num_waiting + s->num_skipped);
+    set_stat(row, SERIES_TOKENS, s->num_tokens);
+    set_stat(row, SERIES_PREFILL, s->num_prefill_tokens);
+    set_stat(row, SERIES_DECODE, s->num_tokens - s->num_prefill_tokens);
+    set_stat(row, SERIES_DURATION_US, page_us(time_s + duration_s) - row->time_us);
+    put_row(p, row);
+    if (s->num_preempted > 0)
+        put_mark(p, s, time_s);
+    p->num_steps++;
+    p->last_step = s->step;
+    p->total_blocks = s->blocks.empty + s->blocks.cached + s->blocks.active;
+    p->end_s = time_s + duration_s > p->end_s ? time_s + duration_s : p->end_s;
+}
+
+/* ---- frames ---------------------------------------------------------------- */
+
+bool page_wants_blocks(const page *p, uint64_t step)
+{
+    return (step - 1) % p->frame_stride == 0;
+}
+
+static void halve_frames(page *p)
+{
+    p->frame_stride *= 2;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < p->num_frames; i++)
+        if (page_wants_blocks(p, p->frames[i].step))
+            p->frames[kept++] = p->frames[i];
+    p->num_frames = kept;
+}
+
+/* 4 bits for `count` of `all` blocks: itself, or 15ths that are 0 and 15 only for none and all. */
+static unsigned share_of(uint32_t count, uint32_t all, uint32_t cell_blocks)
+{
+    if (cell_blocks <= PAGE_EXACT_CELL || count == 0)
+        return count;
+    if (count == all)
+        return 15;
+    unsigned share = (unsigned)(((uint64_t)count * 30 / all + 1) / 2);
+    return share < 1 ? 1 : share > 14 ? 14 : share;
+}
+
+static unsigned char cell_of(const page *p, const char *states, uint32_t num_blocks)
+{
+    uint32_t cached = 0;
+    uint32_t active = 0;
+    for (uint32_t i = 0; i < num_blocks; i++) {
+        cached += states[i] == 'C';
+        active += states[i] == 'A';
+    }
+    if (p->cell_blocks == 1 && states[0] == 'N')
+        return 0xff;
+    return (unsigned char)(share_of(active, num_blocks, p->cell_blocks) << 4 |
+                           share_of(cached, num_blocks, p->cell_blocks));
+}
+
+void page_blocks(page *p, uint64_t step, const char *states, uint32_t num_blocks,
+                 const uint64_t *owners)
+{
+    if (num_blocks == 0 || (p->num_frames > 0 && num_blocks != p->frame_blocks))
+        return;
+    p->frame_blocks = num_blocks;
+    p->cell_blocks = (num_blocks + PAGE_MAX_CELLS - 1) / PAGE_MAX_CELLS;
+    if (p->num_frames == PAGE_MAX_FRAMES)
+        halve_frames(p);
+    if (!page_wants_blocks(p, step))
+        return;
+    void *frames = p->frames;
+    bool is_room =
+        grow(p, &frames, &p->frame_capacity, p->num_frames, sizeof *p->frames, PAGE_MAX_FRAMES);
+    p->frames = frames;
+    if (!is_room)
+        return;
+    page_frame *frame = &p->frames[p->num_frames++];
+    memset(frame, 0, sizeof *frame);
+    frame->step = step;
+    for (uint32_t first = 0, cell = 0; first < num_blocks; first += p->cell_blocks, cell++) {
+        uint32_t left = num_blocks - first;
+        frame->cells[cell] =
+            cell_of(p, states + first, left < p->cell_blocks ? left : p->cell_blocks);
+    }
+    if (owners != NULL && num_blocks <= PAGE_MAX_OWNERS) {
+        memcpy(frame->owners, owners, num_blocks * sizeof *owners);
+        p->has_owners = true;
+    }
+}

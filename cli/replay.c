@@ -1,0 +1,426 @@
+#include "content.h"
+#include "replay_run.h"
+
+#include <quire/error.h>
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+__attribute__((format(printf, 2, 3))) static int fail(replay *r, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(r->message, REPLAY_MESSAGE_BYTES, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+static double wall_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- making it -------------------------------------------------------------- */
+
+/* Secrets of hash tables: the same in every run, since nobody attacks a replay. */
+static int no_secret(void *user, void *out, size_t bytes)
+{
+    (void)user;
+    memset(out, 0x51, bytes);
+    return 0;
+}
+
+static void take_snapshot(void *user, const quire_snapshot *snapshot)
+{
+    replay *r = user;
+    r->snapshot = *snapshot;
+    r->snapshot.num_waiting += (uint32_t)arrivals_num_due(r->arrivals);
+}
+
+static int make_sched(replay *r)
+{
+    const replay_settings *s = r->settings;
+    quire_sched_config c = QUIRE_SCHED_CONFIG_INIT;
+    int err = quire_plan_cache_config(s->plan, &c.cache);
+    if (err != QUIRE_OK)
+        return fail(r, "the plan cannot be used: %s", quire_strerror(err));
+    if (s->num_blocks > 0)
+        c.cache.num_blocks = s->num_blocks;
+    c.cache.enable_caching = s->enable_prefix_caching ? QUIRE_ON : QUIRE_OFF;
+    c.cache.hash_block_size = s->block_size;
+    c.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(s->hash_algo);
+    quire_hasher_config h = QUIRE_HASHER_CONFIG_INIT;
+    h.algo = s->hash_algo;
+    h.block_size = c.cache.hash_block_size;
+    h.seed = (quire_bytes){"replay", 6};
+    h.hooks.random_bytes = no_secret;
+    err = quire_hasher_create(&h, NULL, &r->hasher);
+    if (err != QUIRE_OK)
+        return fail(r, "no hasher: %s", quire_strerror(err));
+    c.hasher = r->hasher;
+    c.policy = s->policy;
+    c.profile = s->profile;
+    c.max_num_seqs = s->max_num_seqs;
+    c.max_num_batched_tokens = s->max_num_batched_tokens;
+    c.long_prefill_token_threshold = s->long_prefill_token_threshold;
+    c.enable_chunked_prefill = s->enable_chunked_prefill ? QUIRE_ON : QUIRE_OFF;
+    c.reserve_full_sequence = s->reserve_full_sequence ? QUIRE_ON : QUIRE_OFF;
+    c.async_scheduling = s->async_scheduling ? QUIRE_ON : QUIRE_OFF;
+    c.max_batches = r->max_flights;
+    c.max_requests = r->max_requests;
+    c.max_request_bytes = 64;
+    c.max_encoder_items = 1;
+    c.hooks.random_bytes = no_secret;
+    c.cache.hooks.random_bytes = no_secret;
+    c.on_snapshot = take_snapshot;
+    c.on_decision = s->why != NULL ? replay_write_decision : NULL;
+    c.observer = r;
+    r->max_model_len = c.cache.max_model_len;
+    r->num_blocks = c.cache.num_blocks;
+    err = quire_sched_create(&c, NULL, &r->sched);
+    if (err != QUIRE_OK)
+        return fail(r, "no scheduler with these options: %s", quire_strerror(err));
+    return 0;
+}
+
+static int make_memory(replay *r)
+{
+    const replay_settings *s = r->settings;
+    r->lives = calloc(r->max_requests, sizeof *r->lives);
+    r->prompt = malloc(r->max_model_len * sizeof *r->prompt);
+    bool ok = r->lives != NULL && r->prompt != NULL;
+    for (uint32_t i = 0; i < REPLAY_BATCHES; i++) {
+        r->flights[i].sampled = calloc(s->max_num_seqs, sizeof *r->flights[i].sampled);
+        ok = ok && r->flights[i].sampled != NULL;
+    }
+    if (s->page != NULL) {
+        uint32_t num_groups = quire_cache_num_groups(quire_sched_cache(r->sched));
+        r->states = malloc((size_t)r->num_blocks + 1); /* and a zero at the end */
+        r->owners = calloc(PAGE_MAX_OWNERS, sizeof *r->owners);
+        r->spans = calloc((size_t)num_groups + 1, sizeof *r->spans);
+        ok = ok && r->states != NULL && r->owners != NULL && r->spans != NULL;
+    }
+    return ok ? 0 : fail(r, "not enough memory for a pool of %u blocks", r->num_blocks);
+}
+
+static int make_all(replay *r)
+{
+    const replay_settings *s = r->settings;
+    char message[TRACE_MESSAGE_BYTES];
+    r->max_requests = s->max_requests > 0 ? s->max_requests : 16384;
+    if (r->max_requests < s->max_num_seqs)
+        r->max_requests = s->max_num_seqs;
+    r->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
+    r->reader = trace_open(s->path, &s->trace, message);
+    if (r->reader == NULL)
+        return fail(r, "%s", message);
+    r->arrivals = arrivals_open(r->reader, s->clock, s->speed > 0 ? s->speed : 1);
+    if (r->arrivals == NULL)
+        return fail(r, "not enough memory");
+    if (make_sched(r) != 0)
+        return -1;
+    return make_memory(r);
+}
+
+static void unmake(replay *r)
+{
+    for (uint32_t i = 0; r->lives != NULL && i < r->max_requests; i++)
+        arrival_free(r->lives[i].from);
+    for (uint32_t i = 0; i < REPLAY_BATCHES; i++)
+        free(r->flights[i].sampled);
+    free(r->lives);
+    free(r->prompt);
+    free(r->states);
+    free(r->owners);
+    free(r->spans);
+    id_set_free(&r->seen);
+    id_set_free(&r->outputs);
+    quire_sched_destroy(r->sched);
+    quire_hasher_destroy(r->hasher);
+    arrivals_close(r->arrivals);
+    trace_close(r->reader);
+}
+
+/* ---- requests come ---------------------------------------------------------- */
+
+/* The tokens of a prompt; one that could not be added before is there already. */
+static void fill_prompt(replay *r, const arrival *it)
+{
+    const trace_request *q = &it->request;
+    uint32_t at = 0;
+    if (r->filled == it->number + 1)
+        return;
+    r->filled = it->number + 1;
+    for (uint32_t i = 0; i < q->num_segments; i++) {
+        content_tokens(q->prompt[i].content, 0, q->prompt[i].num_tokens, r->prompt + at);
+        at += q->prompt[i].num_tokens;
+    }
+}
+
+/* A request that can never be served. 0 where those are counted, else -1. */
+static int refuse(replay *r, const trace_request *q, const char *why)
+{
+    replay_result *result = r->result;
+    char text[REPLAY_MESSAGE_BYTES];
+    snprintf(text, sizeof text, "%s:%llu: a prompt of %u tokens %s", r->settings->path,
+             (unsigned long long)q->line, q->num_prompt_tokens, why);
+    if (result->first_error[0] == '\0')
+        memcpy(result->first_error, text, sizeof text);
+    result->errors++;
+    if (r->settings->trace.skip_bad)
+        return 0;
+    return fail(r, "%s (--skip-bad leaves such requests out)", text);
+}
+
+/* 1: taken in or left out; 0: no room now; -1: an error. */
+static int add_request(replay *r, arrival *it)
+{
+    const trace_request *q = &it->request;
+    if (q->num_prompt_tokens >= r->max_model_len)
+        return refuse(r, q, "is not below --max-model-len") == 0 ? 1 : -1;
+    fill_prompt(r, it);
+    unsigned char id[8];
+    for (int i = 0; i < 8; i++) /* so that ids are in the order of arrival */
+        id[i] = (unsigned char)(it->number >> (56 - 8 * i));
+    uint32_t outputs = q->num_output_tokens > 0 ? q->num_output_tokens : 1;
+    quire_request_params p = {.id = {id, sizeof id},
+                              .prompt = r->prompt,
+                              .num_prompt_tokens = q->num_prompt_tokens,
+                              .max_tokens = outputs,
+                              .priority = q->priority,
+                              .arrival_time = it->time_s};
+    quire_req req;
+    int err = quire_sched_add(r->sched, &p, &req);
+    if (err == QUIRE_FULL)
+        return 0;
+    if (err == QUIRE_E_TOO_LONG)
+        return refuse(r, q, "does not fit the whole pool; --num-gpu-blocks makes it larger") == 0
+                   ? 1
+                   : -1;
+    if (err != QUIRE_OK)
+        return fail(r, "%s:%llu: %s", r->settings->path, (unsigned long long)q->line,
+                    quire_strerror(err));
+    live *l = replay_live(r, req);
+    *l = (live){.from = it,
+                .output_tokens = outputs,
+                .scheduled_s = -1,
+                .first_token_s = -1,
+                .preempted_s = -1};
+    tally_arrival(r, l);
+    r->num_added++;
+    return 1;
+}
+
+/* All that have come by now, as long as the scheduler takes them. */
+static int take_arrivals(replay *r)
+{
+    for (;;) {
+        arrival *it = arrivals_take(r->arrivals, r->now_s);
+        if (it == NULL)
+            break;
+        uint64_t before = r->num_added;
+        int status = add_request(r, it);
+        if (status == 0) {
+            arrivals_put_back(r->arrivals, it);
+            return 0;
+        }
+        if (r->num_added == before) { /* left out */
+            arrivals_note_end(r->arrivals, &it->request, r->now_s);
+            arrival_free(it);
+        }
+        if (status < 0)
+            return -1;
+    }
+    if (arrivals_no_memory(r->arrivals))
+        return fail(r, "not enough memory for the requests that wait");
+    if (arrivals_next_time(r->arrivals, r->now_s) < 0)
+        return fail(r, "%s", trace_error(r->reader));
+    return 0;
+}
+
+/* ---- a step ----------------------------------------------------------------- */
+
+/* Who has which block. */
+static void find_owners(replay *r)
+{
+    quire_req running[PAGE_MAX_OWNERS];
+    uint32_t n = quire_sched_get_queue(r->sched, 0, running, PAGE_MAX_OWNERS);
+    uint32_t num_groups = quire_cache_num_groups(quire_sched_cache(r->sched));
+    memset(r->owners, 0, PAGE_MAX_OWNERS * sizeof *r->owners);
+    for (uint32_t i = 0; i < n && i < PAGE_MAX_OWNERS; i++) {
+        quire_sched_get_blocks(r->sched, running[i], r->spans);
+        for (uint32_t g = 0; g < num_groups; g++)
+            for (uint32_t k = 0; k < r->spans[g].count; k++)
+                r->owners[r->spans[g].ids[k]] = replay_id(replay_live(r, running[i]));
+    }
+}
+
+static void show_blocks(replay *r)
+{
+    page *p = r->settings->page;
+    if (p == NULL || !page_wants_blocks(p, r->snapshot.step))
+        return;
+    quire_pool_draw(quire_cache_pool(quire_sched_cache(r->sched)), 0, r->num_blocks, r->states);
+    bool has_owners = r->num_blocks <= PAGE_MAX_OWNERS;
+    if (has_owners)
+        find_owners(r);
+    page_blocks(p, r->snapshot.step, r->states, r->num_blocks, has_owners ? r->owners : NULL);
+}
+
+/* What the step costs, and what it will have sampled. */
+static double run_step(replay *r, const quire_step *step, quire_token *sampled, double start_s)
+{
+    step_work work = {0};
+    const time_model *time = r->settings->time;
+    for (uint32_t i = 0; i < step->num_preempted; i++)
+        tally_preempted(r, replay_live(r, step->preempted[i]));
+    for (uint32_t i = 0; i < step->num_reqs; i++) {
+        live *l = replay_live(r, step->reqs[i]);
+        uint32_t n = step->num_tokens[i];
+        uint32_t computed = step->num_computed_tokens[i];
+        step_work_add(time, &work, n, computed);
+        tally_scheduled(r, l, (quire_step_kind)step->kinds[i], computed, n, start_s);
+        uint32_t prompt = l->from->request.num_prompt_tokens;
+        uint32_t end = computed + n; /* the token sampled stands there */
+        uint32_t place = end > prompt ? end - prompt : 0;
+        content_tokens(l->from->request.output_content, place, 1, &sampled[i]);
+    }
+    return time_model_step_ms(time, &work) * 1e-3;
+}
+
+/* Schedules a step; the GPU does it when it has done those before. */
+static int begin_step(replay *r, bool *has_tokens)
+{
+    const quire_step *step;
+    r->query_tokens = 0;
+    int err = quire_sched_schedule(r->sched, &step);
+    if (err != QUIRE_OK)
+        return fail(r, "schedule: %s", quire_strerror(err));
+    flight *f = &r->flights[(r->first_flight + r->num_flights++) % REPLAY_BATCHES];
+    double start_s = r->free_s > r->now_s ? r->free_s : r->now_s;
+    f->step = step->step;
+    f->end_s = start_s + run_step(r, step, f->sampled, start_s);
+    r->free_s = f->end_s;
+    *has_tokens = step->total_tokens > 0;
+    tally_step(r, start_s, f->end_s);
+    replay_write_step(r, start_s, f->end_s);
+    if (*has_tokens)
+        show_blocks(r);
+    return 0;
+}
+
+/* The oldest step has ended. */
+static int end_step(replay *r)
+{
+    flight *f = &r->flights[r->first_flight];
+    const quire_outputs *out;
+    r->first_flight = (r->first_flight + 1) % REPLAY_BATCHES;
+    r->num_flights--;
+    r->now_s = f->end_s;
+    int err =
+        quire_sched_update(r->sched, f->step, &(quire_model_output){.sampled = f->sampled}, &out);
+    if (err != QUIRE_OK)
+        return fail(r, "update: %s", quire_strerror(err));
+    for (uint32_t i = 0; i < out->num_outputs; i++) {
+        const quire_output *o = &out->outputs[i];
+        live *l = replay_live(r, o->req);
+        if (l->num_generated == 0 && o->num_new_tokens > 0)
+            tally_first_token(r, l);
+        l->num_generated += o->num_new_tokens;
+        if (o->finish_reason == QUIRE_FINISH_NONE)
+            continue;
+        tally_end(r, l, o->finish_reason);
+        arrivals_note_end(r->arrivals, &l->from->request, r->now_s);
+        arrival_free(l->from);
+        l->from = NULL;
+    }
+    return 0;
+}
+
+/* ---- the loop --------------------------------------------------------------- */
+
+static void tell_progress(replay *r, double *told_at)
+{
+    const replay_settings *s = r->settings;
+    double now = wall_clock();
+    if (now < *told_at + 0.1)
+        return;
+    *told_at = now;
+    uint64_t size = trace_size(r->reader);
+    double share = size > 0 ? (double)trace_position(r->reader) / (double)size : 0;
+    s->progress(s->progress_user, r->now_s, r->result->requests, share);
+}
+
+/* Nothing can be done now: on to the next arrival. 0: there is none. */
+static int go_on(replay *r)
+{
+    double next = arrivals_next_time(r->arrivals, r->now_s);
+    if (next < 0)
+        return fail(r, "%s", trace_error(r->reader));
+    if (quire_sched_num_unfinished(r->sched) > 0)
+        return fail(r, "the scheduler cannot go on with %u requests",
+                    quire_sched_num_unfinished(r->sched));
+    if (next == HUGE_VAL)
+        return 0;
+    if (r->settings->page != NULL && next > r->now_s)
+        page_idle(r->settings->page, r->now_s, &r->usage, NULL);
+    r->now_s = next > r->now_s ? next : r->now_s;
+    return 1;
+}
+
+static int run_all(replay *r)
+{
+    const replay_settings *s = r->settings;
+    double told_at = wall_clock();
+    for (uint64_t n = 0; s->max_steps == 0 || r->result->steps < s->max_steps; n++) {
+        bool has_tokens = false;
+        if (take_arrivals(r) != 0 || begin_step(r, &has_tokens) != 0)
+            return -1;
+        bool is_idle = !has_tokens && r->num_flights == 1;
+        if (!has_tokens || r->num_flights == r->max_flights)
+            if (end_step(r) != 0)
+                return -1;
+        if (!has_tokens && r->num_flights > 0 && end_step(r) != 0)
+            return -1;
+        if (s->progress != NULL && n % 64 == 0)
+            tell_progress(r, &told_at);
+        int more = is_idle ? go_on(r) : 1;
+        if (more <= 0)
+            return more;
+    }
+    while (r->num_flights > 0)
+        if (end_step(r) != 0)
+            return -1;
+    return 0;
+}
+
+int replay_run(const replay_settings *settings, replay_result *result,
+               char message[REPLAY_MESSAGE_BYTES])
+{
+    replay r = {.settings = settings, .result = result, .message = message};
+    double start = wall_clock();
+    *result = (replay_result){0};
+    int status = make_all(&r);
+    if (status == 0) {
+        replay_write_heads(&r);
+        status = run_all(&r);
+        tally_finish(&r);
+        replay_write_tails(&r);
+    }
+    result->wall_s = wall_clock() - start;
+    unmake(&r);
+    return status;
+}
+
+void replay_result_free(replay_result *result)
+{
+    distribution_free(&result->ttft_ms);
+    distribution_free(&result->tpot_ms);
+    distribution_free(&result->e2e_ms);
+    distribution_free(&result->queue_ms);
+}

@@ -1,0 +1,130 @@
+/* cli/replay.h - a trace through the library's own scheduler and cache; only the GPU's time is a
+ * model's.
+ *
+ *      arrivals ──► quire_sched_add                                  now
+ *                   quire_sched_schedule ──► step ──► time model ──► now + step's time
+ *                   quire_sched_update ◄── tokens that the trace says were generated
+ *                        └──► tally, and the files that are asked for
+ *
+ * Nothing here is global: replays may run side by side in threads.
+ */
+#ifndef QUIRE_CLI_REPLAY_H
+#define QUIRE_CLI_REPLAY_H
+
+#include "arrivals.h"
+#include "distribution.h"
+#include "page.h"
+#include "time_model.h"
+
+#include <quire/plan.h>
+#include <quire/sched.h>
+#include <stdio.h>
+
+enum { REPLAY_MESSAGE_BYTES = 640, REPLAY_COSTLIEST = 10 };
+
+typedef struct replay_settings {
+    const char *path;
+    trace_options trace;
+    replay_clock clock;
+    double speed;       /* 0 = 1 */
+    uint64_t max_steps; /* 0: until all requests have ended */
+
+    const time_model *time;
+    const quire_plan *plan; /* blocks and groups, block size, longest request */
+    uint32_t num_blocks;    /* 0 = the plan's */
+    uint32_t block_size;    /* of a hash */
+    uint32_t max_num_seqs;
+    uint32_t max_num_batched_tokens;
+    uint32_t long_prefill_token_threshold;
+    uint32_t max_requests; /* in the scheduler at one time; others wait outside; 0 = 16,384 */
+    quire_policy policy;
+    quire_profile profile;
+    quire_hash_algo hash_algo;
+    bool enable_prefix_caching;
+    bool enable_chunked_prefill;
+    bool reserve_full_sequence;
+    bool async_scheduling;
+
+    /* Written to while it runs; NULL: not */
+    page *page;
+    FILE *snapshots;
+    const page_meta *meta; /* for both */
+    FILE *why;
+    FILE *requests_csv;
+    FILE *perfetto;
+
+    /* Called now and then; NULL: not */
+    void (*progress)(void *user, double simulated_s, uint64_t num_requests, double share);
+    void *progress_user;
+} replay_settings;
+
+/* Why hits that a cache without end would have had did not come about, in tokens. */
+typedef struct replay_losses {
+    uint64_t partial;    /* the end of a shared prefix that fills no block */
+    uint64_t last_token; /* blocks of a prompt that was there as a whole: one token is computed */
+    uint64_t not_ready;  /* blocks that another request was still computing, or waiting to */
+    uint64_t evicted;    /* blocks that were computed once, and evicted */
+    uint64_t beyond;     /* hits that the ideal does not know: taken off the sum */
+    uint64_t partial_requests;
+    uint64_t last_token_requests;
+} replay_losses;
+
+/* A decision, and what it cost. */
+typedef struct replay_cost {
+    uint64_t request; /* its number in the trace */
+    uint64_t step;
+    double time_s;
+    uint64_t tokens;
+    bool is_preemption; /* else: blocks evicted before their reuse */
+} replay_cost;
+
+typedef struct replay_result {
+    uint64_t requests; /* that ended */
+    uint64_t prompt_tokens;
+    uint64_t output_tokens;
+    uint64_t steps;
+    uint64_t hit_tokens;
+    uint64_t hit_blocks;
+    uint64_t query_blocks;
+    bool has_ideal;
+    uint64_t ideal_tokens;
+    uint64_t ideal_blocks; /* of the trace's own ids */
+    uint64_t trace_blocks;
+    uint32_t id_block_size; /* 0: the trace has no ids, or several sizes */
+    replay_losses losses;
+    uint64_t preemptions;
+    uint64_t recomputed_tokens; /* after preemption */
+    uint64_t dropped_tokens;    /* recomputed since a block was evicted: with `why` */
+    distribution ttft_ms;
+    distribution tpot_ms;
+    distribution e2e_ms;
+    distribution queue_ms;
+    double simulated_s;
+    double busy_s; /* of it, in steps */
+    double wall_s;
+    uint32_t block_size;
+    quire_usage blocks; /* at the end; total without the null block */
+    quire_usage most;   /* the most there were of each at one time */
+    double mean_empty;  /* over simulated time */
+    double mean_cached;
+    double mean_active;
+    uint64_t scheduled_tokens;
+    uint64_t prefill_tokens;
+    uint32_t max_running;
+    uint64_t max_waiting;
+    double mean_running; /* over steps */
+    double mean_tokens;
+    uint64_t errors;    /* bad records, and requests that cannot be served: with skip_bad */
+    uint64_t truncated; /* ended by max_model_len before all their tokens */
+    char first_error[REPLAY_MESSAGE_BYTES];
+    replay_cost costliest[REPLAY_COSTLIEST];
+    uint32_t num_costliest;
+    trace_format format;
+} replay_result;
+
+/* 0, or -1 and a sentence. The result is to be freed either way. */
+int replay_run(const replay_settings *settings, replay_result *result,
+               char message[REPLAY_MESSAGE_BYTES]);
+void replay_result_free(replay_result *result);
+
+#endif

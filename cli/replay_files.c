@@ -1,0 +1,195 @@
+#include "replay_run.h"
+#include "snapshots.h"
+
+/* ---- each request ----------------------------------------------------------- */
+
+static double ms_between(double from_s, double to_s)
+{
+    return from_s < 0 || to_s < 0 ? 0 : (to_s - from_s) * 1e3;
+}
+
+static void write_csv(FILE *out, const live *l, double end_s)
+{
+    const trace_request *q = &l->from->request;
+    double arrival_s = l->from->time_s;
+    double tpot =
+        l->num_generated > 1 ? ms_between(l->first_token_s, end_s) / (l->num_generated - 1) : 0;
+    fprintf(out, "%llu,%llu,%llu,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%.3f,%.3f,%.3f\n",
+            (unsigned long long)replay_id(l), (unsigned long long)q->line,
+            (unsigned long long)q->session, q->turn, arrival_s, l->scheduled_s, l->first_token_s,
+            end_s, q->num_prompt_tokens, l->num_generated, l->hit_tokens, l->num_preempted,
+            ms_between(arrival_s, l->first_token_s), tpot, ms_between(arrival_s, end_s),
+            ms_between(arrival_s, l->scheduled_s));
+}
+
+/* ---- a trace for ui.perfetto.dev -------------------------------------------- */
+
+/* Requests are slices of their own, counters and steps have a track each. Times in microseconds. */
+static FILE *next_event(replay *r)
+{
+    FILE *out = r->settings->perfetto;
+    fputs(r->num_events++ == 0 ? "\n" : ",\n", out);
+    return out;
+}
+
+static void write_slice(replay *r, const live *l, const char *name, double from_s, double to_s)
+{
+    unsigned long long id = replay_id(l);
+    if (from_s < 0 || to_s < from_s)
+        return;
+    fprintf(next_event(r),
+            "{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"b\",\"id\":%llu,\"pid\":2,\"tid\":1,"
+            "\"ts\":%.3f,\"args\":{\"request\":%llu,\"prompt_tokens\":%u,\"hit_tokens\":%u}}",
+            name, id, from_s * 1e6, id, l->from->request.num_prompt_tokens, l->hit_tokens);
+    fprintf(next_event(r),
+            "{\"name\":\"%s\",\"cat\":\"request\",\"ph\":\"e\",\"id\":%llu,\"pid\":2,\"tid\":1,"
+            "\"ts\":%.3f}",
+            name, id, to_s * 1e6);
+}
+
+static void write_slices(replay *r, const live *l, double end_s)
+{
+    uint32_t n = l->num_preempted < REPLAY_INTERVALS ? l->num_preempted : REPLAY_INTERVALS;
+    write_slice(r, l, "waiting", l->from->time_s, l->scheduled_s);
+    write_slice(r, l, "prefill", l->scheduled_s, l->first_token_s);
+    write_slice(r, l, "decode", l->first_token_s, end_s);
+    for (uint32_t i = 0; i < n; i++)
+        write_slice(r, l, "preempted", l->preempted[i].from_s, l->preempted[i].to_s);
+}
+
+enum { COUNTERS_EVERY_MS = 20 };
+
+static void write_step_event(replay *r, double start_s, double end_s)
+{
+    const quire_snapshot *s = &r->snapshot;
+    fprintf(next_event(r),
+            "{\"name\":\"step\",\"cat\":\"step\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,"
+            "\"dur\":%.3f,\"args\":{\"step\":%llu,\"requests\":%u,\"tokens\":%u,\"prefill\":%u}}",
+            start_s * 1e6, (end_s - start_s) * 1e6, (unsigned long long)s->step, s->num_scheduled,
+            s->num_tokens, s->num_prefill_tokens);
+    if (start_s < r->last_counters_s + COUNTERS_EVERY_MS * 1e-3 && s->num_preempted == 0)
+        return;
+    r->last_counters_s = start_s;
+    fprintf(next_event(r),
+            "{\"name\":\"blocks\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"active\":%llu,"
+            "\"cached\":%llu,\"empty\":%llu}}",
+            start_s * 1e6, (unsigned long long)s->blocks.active,
+            (unsigned long long)s->blocks.cached, (unsigned long long)s->blocks.empty);
+    fprintf(next_event(r),
+            "{\"name\":\"requests\",\"ph\":\"C\",\"pid\":1,\"ts\":%.3f,\"args\":{\"running\":%u,"
+            "\"waiting\":%u}}",
+            start_s * 1e6, s->num_running, s->num_waiting);
+}
+
+/* ---- decisions --------------------------------------------------------------- */
+
+static const char *kind_name(quire_decision_kind kind)
+{
+    static const char *const names[] = {"",        "held_up", "no_room",  "preempted",
+                                        "evicted", "dropped", "outgrown", "swapped"};
+    return (size_t)kind < sizeof names / sizeof *names ? names[kind] : "";
+}
+
+static const char *reason_name(quire_reason reason)
+{
+    static const char *const names[] = {"",      "grammar",   "loading", "streaming",
+                                        "lora",  "connector", "chunk",   "encoder",
+                                        "align", "text",      "blocks"};
+    return (size_t)reason < sizeof names / sizeof *names ? names[reason] : "";
+}
+
+static unsigned long long id_of(const replay *r, quire_req req)
+{
+    const live *l = req == 0 ? NULL : replay_live(r, req);
+    return l == NULL || l->from == NULL ? 0 : replay_id(l);
+}
+
+void replay_write_decision(void *user, const quire_decision *d)
+{
+    replay *r = user;
+    FILE *out = r->settings->why;
+    fprintf(out, "{\"step\":%llu,\"time_s\":%.6f,\"kind\":\"%s\",\"request\":%llu",
+            (unsigned long long)d->step, r->now_s, kind_name(d->kind), id_of(r, d->req));
+    if (d->reason != QUIRE_REASON_NONE)
+        fprintf(out, ",\"reason\":\"%s\"", reason_name(d->reason));
+    if (d->other != 0)
+        fprintf(out, ",\"other\":%llu", id_of(r, d->other));
+    if (d->kind == QUIRE_DECISION_EVICTED)
+        fprintf(out, ",\"block\":%u", d->block);
+    else
+        fprintf(out, ",\"num\":%u", d->num);
+    fputs("}\n", out);
+    if (d->kind != QUIRE_DECISION_DROPPED)
+        return;
+    uint64_t tokens = (uint64_t)d->num * r->settings->block_size;
+    r->result->dropped_tokens += tokens;
+    tally_cost(
+        r, (replay_cost){
+               .request = id_of(r, d->req), .step = d->step, .time_s = r->now_s, .tokens = tokens});
+}
+
+/* ---- all of them -------------------------------------------------------------- */
+
+void replay_write_heads(replay *r)
+{
+    const replay_settings *s = r->settings;
+    if (s->requests_csv != NULL)
+        fputs("request,line,session,turn,arrival_s,scheduled_s,first_token_s,end_s,prompt_tokens,"
+              "output_tokens,hit_tokens,preemptions,ttft_ms,tpot_ms,e2e_ms,queue_ms\n",
+              s->requests_csv);
+    if (s->snapshots != NULL)
+        snapshots_write_meta(s->snapshots, s->meta);
+    if (s->perfetto == NULL)
+        return;
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", s->perfetto);
+    fputs("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"engine\"}}",
+          next_event(r));
+    fputs("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":2,\"args\":{\"name\":\"requests\"}}",
+          next_event(r));
+}
+
+void replay_write_request(replay *r, const live *l, double end_s, page_end end)
+{
+    const replay_settings *s = r->settings;
+    const trace_request *q = &l->from->request;
+    if (s->requests_csv != NULL)
+        write_csv(s->requests_csv, l, end_s);
+    if (s->perfetto != NULL)
+        write_slices(r, l, end_s);
+    if (s->page == NULL)
+        return;
+    uint32_t n = l->num_preempted < REPLAY_INTERVALS ? l->num_preempted : REPLAY_INTERVALS;
+    page_request_end(s->page, &(page_request){.id = replay_id(l),
+                                              .session = q->session,
+                                              .turn = q->turn,
+                                              .arrival_s = l->from->time_s,
+                                              .scheduled_s = l->scheduled_s,
+                                              .first_token_s = l->first_token_s,
+                                              .end_s = end_s,
+                                              .preempted = l->preempted,
+                                              .num_preempted = n,
+                                              .prompt_tokens = q->num_prompt_tokens,
+                                              .output_tokens = l->num_generated,
+                                              .hit_tokens = l->hit_tokens,
+                                              .end = end});
+}
+
+void replay_write_step(replay *r, double start_s, double end_s)
+{
+    const replay_settings *s = r->settings;
+    if (r->snapshot.num_tokens == 0)
+        return;
+    if (s->page != NULL)
+        page_step(s->page, &r->snapshot, start_s, end_s - start_s, r->query_tokens, NULL);
+    if (s->snapshots != NULL)
+        snapshots_write_step(s->snapshots, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
+                             NULL, 0);
+    if (s->perfetto != NULL)
+        write_step_event(r, start_s, end_s);
+}
+
+void replay_write_tails(replay *r)
+{
+    if (r->settings->perfetto != NULL)
+        fputs("\n]}\n", r->settings->perfetto);
+}

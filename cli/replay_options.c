@@ -1,0 +1,56 @@
+#include "replay_options.h"
+
+const char *const replay_clocks[] = {"trace", "burst", "serial", NULL};
+const char *const replay_policies[] = {"fcfs", "priority", NULL};
+const char *const replay_profiles[] = {"default", "vllm-0.20", NULL};
+const char *const replay_hash_algos[] = {"quire128", "sha256",      "sha256_cbor",
+                                         "xxhash",   "xxhash_cbor", NULL};
+
+static const quire_hash_algo ALGOS[] = {QUIRE_HASH_QUIRE128, QUIRE_HASH_SHA256,
+                                        QUIRE_HASH_SHA256_CBOR, QUIRE_HASH_XXHASH,
+                                        QUIRE_HASH_XXHASH_CBOR};
+
+int replay_prepare(const command *cmd, const replay_options *o, const char *path,
+                   replay_setup *setup)
+{
+    *setup = (replay_setup){0};
+    trace_format format = o->format == NULL ? TRACE_DETECT : trace_format_of(o->format);
+    if (o->format != NULL && format == TRACE_DETECT)
+        return command_error(cmd,
+                             "--format %s: there is no such format; quire %s --help lists them",
+                             o->format, cmd->name);
+    int status = engine_resolve(cmd, &o->engine, &setup->engine);
+    if (status == 0)
+        status = engine_plan(cmd, &o->engine, &setup->engine, &setup->plan_result, &setup->plan);
+    if (status != 0)
+        return status;
+    setup->settings = (replay_settings){
+        .path = path,
+        .trace = {.format = format,
+                  .skip_bad = o->skip_bad,
+                  .max_requests = o->max_requests,
+                  .id_block_size = o->id_block_size},
+        .clock = (replay_clock)o->clock,
+        .speed = o->speed,
+        .max_steps = o->max_steps,
+        .time = &setup->engine.time,
+        .plan = setup->plan,
+        .block_size = setup->plan_result.block_size,
+        .max_num_seqs = o->engine.max_num_seqs,
+        .max_num_batched_tokens = o->engine.max_num_batched_tokens,
+        .long_prefill_token_threshold = o->long_prefill_token_threshold,
+        .policy = o->policy == 1 ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS,
+        .profile = o->profile == 1 ? QUIRE_PROFILE_VLLM_0_20 : QUIRE_PROFILE_DEFAULT,
+        .hash_algo = ALGOS[o->hash_algo],
+        .enable_prefix_caching = o->enable_prefix_caching,
+        .enable_chunked_prefill = o->enable_chunked_prefill,
+        .reserve_full_sequence = o->reserve_full_sequence,
+        .async_scheduling = o->async_scheduling};
+    return 0;
+}
+
+void replay_unprepare(replay_setup *setup)
+{
+    quire_plan_destroy(setup->plan);
+    setup->plan = NULL;
+}

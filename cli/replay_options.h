@@ -1,0 +1,95 @@
+/* cli/replay_options.h - the options of `quire replay`, and of all that replays: `quire sweep`.
+ *
+ *      static replay_options o = REPLAY_OPTIONS_INIT;
+ *      static const option table[] = {REPLAY_OPTIONS(o), {0}};
+ *      ...
+ *      replay_setup setup;
+ *      int status = replay_prepare(&cmd, &o, path, &setup);    0, or an exit status
+ *      replay_run(&setup.settings, ...);
+ *      replay_unprepare(&setup);
+ */
+#ifndef QUIRE_CLI_REPLAY_OPTIONS_H
+#define QUIRE_CLI_REPLAY_OPTIONS_H
+
+#include "engine.h"
+#include "replay.h"
+
+typedef struct replay_options {
+    engine_options engine;
+    const char *format;
+    bool skip_bad;
+    uint64_t max_requests;
+    uint32_t id_block_size;
+    int clock;
+    double speed;
+    uint64_t max_steps;
+    int policy;
+    int profile;
+    int hash_algo;
+    bool enable_prefix_caching;
+    bool enable_chunked_prefill;
+    bool reserve_full_sequence;
+    bool async_scheduling;
+    uint32_t long_prefill_token_threshold;
+} replay_options;
+
+#define REPLAY_OPTIONS_INIT                                                                        \
+    {                                                                                              \
+        .engine = ENGINE_OPTIONS_INIT, .speed = 1, .enable_prefix_caching = true,                  \
+        .enable_chunked_prefill = true, .reserve_full_sequence = true                              \
+    }
+
+extern const char *const replay_clocks[];
+extern const char *const replay_policies[];
+extern const char *const replay_profiles[];
+extern const char *const replay_hash_algos[];
+
+/* Rows of a table of options; clang-format makes them unreadable. */
+/* clang-format off */
+#define REPLAY_OPTIONS(o)                                                                          \
+    {"format", OPTION_TEXT, &(o).format, "NAME",                                                   \
+     "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",            \
+     .section = "Trace"},                                                                          \
+    {"skip-bad", OPTION_SWITCH, &(o).skip_bad, NULL,                                               \
+     "count broken records and requests that cannot be served, and go on", .def = "off"},          \
+    {"max-requests", OPTION_U64, &(o).max_requests, "N", "stop reading after so many",             \
+     .def = "all"},                                                                                \
+    {"id-block-size", OPTION_U32, &(o).id_block_size, "TOKENS",                                    \
+     "tokens of one block id of the trace", .def = "the format's", .max = 1 << 20},                \
+    {"clock", OPTION_CHOICE, &(o).clock, "KIND",                                                   \
+     "requests come at the trace's times, all at once, or one after the other",                    \
+     .def = "trace", .choices = replay_clocks, .section = "Time"},                                 \
+    {"speed", OPTION_REAL, &(o).speed, "FACTOR", "so many times as fast as the trace says",        \
+     .def = "1", .min = 1e-6, .max = 1e9},                                                         \
+    {"max-steps", OPTION_U64, &(o).max_steps, "N", "end after so many steps", .def = "no limit"},  \
+    {"scheduling-policy", OPTION_CHOICE, &(o).policy, "KIND", "who comes first", .def = "fcfs",    \
+     .choices = replay_policies, .section = "Scheduler"},                                          \
+    {"long-prefill-token-threshold", OPTION_U32, &(o).long_prefill_token_threshold, "TOKENS",      \
+     "most prompt tokens of one request and step", .def = "any"},                                  \
+    {"enable-chunked-prefill", OPTION_SWITCH, &(o).enable_chunked_prefill, NULL,                   \
+     "prompts may be computed in parts", .def = "on"},                                             \
+    {"enable-prefix-caching", OPTION_SWITCH, &(o).enable_prefix_caching, NULL,                     \
+     "find shared prefixes", .def = "on"},                                                         \
+    {"reserve-full-sequence", OPTION_SWITCH, &(o).reserve_full_sequence, NULL,                     \
+     "admit a prompt only when all of it has room", .def = "on"},                                  \
+    {"async-scheduling", OPTION_SWITCH, &(o).async_scheduling, NULL,                               \
+     "schedule a step while the one before is computed", .def = "off"},                            \
+    {"prefix-caching-hash-algo", OPTION_CHOICE, &(o).hash_algo, "KIND",                            \
+     "decisions do not depend on it", .def = "quire128", .choices = replay_hash_algos},            \
+    {"profile", OPTION_CHOICE, &(o).profile, "KIND",                                               \
+     "vLLM 0.20.0 with its bugs, or without", .def = "default", .choices = replay_profiles},       \
+    ENGINE_PLAN_OPTIONS((o).engine), ENGINE_MODEL_OPTIONS((o).engine)
+/* clang-format on */
+
+typedef struct replay_setup {
+    replay_settings settings;
+    engine_setup engine;
+    plan_result plan_result;
+    quire_plan *plan;
+} replay_setup;
+
+int replay_prepare(const command *cmd, const replay_options *o, const char *path,
+                   replay_setup *setup);
+void replay_unprepare(replay_setup *setup);
+
+#endif

@@ -1,0 +1,110 @@
+/* cli/replay_run.h - the state of one replay, for the files that make it up.
+ *
+ *      replay.c         the loop            replay_tally.c   what is counted
+ *      replay_files.c   per-request table, decision log, trace for ui.perfetto.dev
+ */
+#ifndef QUIRE_CLI_REPLAY_RUN_H
+#define QUIRE_CLI_REPLAY_RUN_H
+
+#include "id_set.h"
+#include "replay.h"
+
+enum { REPLAY_INTERVALS = 8, REPLAY_BATCHES = 2 };
+
+/* A request in the scheduler; its place is that of its quire_req. */
+typedef struct live {
+    arrival *from;
+    uint32_t output_tokens; /* that it will generate */
+    uint32_t num_generated;
+    uint32_t num_computed; /* the most it ever had */
+    uint32_t hit_tokens;
+    uint64_t ideal_tokens;
+    double scheduled_s; /* negative: not yet; so are those that follow */
+    double first_token_s;
+    double preempted_s;                        /* waits again since then */
+    page_interval preempted[REPLAY_INTERVALS]; /* the last one takes in those that follow it */
+    uint32_t num_preempted;
+    bool is_first_of_session;
+} live;
+
+/* A step that was scheduled and has not ended. */
+typedef struct flight {
+    uint64_t step;
+    double end_s;
+    quire_token *sampled;
+} flight;
+
+typedef struct replay {
+    const replay_settings *settings;
+    replay_result *result;
+    char *message;
+    trace_reader *reader;
+    arrivals *arrivals;
+    quire_hasher *hasher;
+    quire_sched *sched;
+    uint32_t max_model_len;
+    uint32_t max_requests;
+    uint32_t num_blocks;
+    live *lives;
+    quire_token *prompt; /* max_model_len */
+    uint64_t filled;     /* whose that is: number + 1 */
+    id_set seen;
+    id_set outputs; /* of them, those that end with what a request generates */
+    flight flights[REPLAY_BATCHES];
+    uint32_t first_flight;
+    uint32_t num_flights;
+    uint32_t max_flights;
+    double now_s;
+    double free_s; /* when the GPU has done what it was given */
+    uint64_t num_added;
+    quire_snapshot snapshot;
+    uint64_t query_tokens; /* of requests admitted in this step */
+    double last_usage_s;   /* usage was counted up to here */
+    double sum_empty;
+    double sum_cached;
+    double sum_active;
+    quire_usage usage;
+    char *states; /* of blocks, for the page */
+    uint64_t *owners;
+    quire_block_span *spans; /* one for each group */
+    uint64_t num_events;     /* in the perfetto file */
+    double last_counters_s;
+} replay;
+
+static inline live *replay_live(const replay *r, quire_req req)
+{
+    return &r->lives[quire_req_index(req)];
+}
+
+/* What users know a request by: its number in the trace, from 1 on. */
+static inline uint64_t replay_id(const live *l)
+{
+    return l->from->number + 1;
+}
+
+/* ---- replay_tally.c -------------------------------------------------------- */
+
+/* A request came, and is about to be added: what of it came before. */
+void tally_arrival(replay *r, live *l);
+/* It is in a step, with so many tokens computed before it. */
+void tally_scheduled(replay *r, live *l, quire_step_kind kind, uint32_t num_computed,
+                     uint32_t num_tokens, double start_s);
+void tally_preempted(replay *r, live *l);
+/* Its first token came: what was found in the cache is known. */
+void tally_first_token(replay *r, live *l);
+void tally_end(replay *r, live *l, quire_finish_reason reason);
+/* A step of the snapshot that lasts until end_s. */
+void tally_step(replay *r, double start_s, double end_s);
+void tally_usage(replay *r, double until_s);
+void tally_cost(replay *r, replay_cost cost);
+void tally_finish(replay *r);
+
+/* ---- replay_files.c -------------------------------------------------------- */
+
+void replay_write_heads(replay *r);
+void replay_write_request(replay *r, const live *l, double end_s, page_end end);
+void replay_write_step(replay *r, double start_s, double end_s);
+void replay_write_decision(void *user, const quire_decision *decision);
+void replay_write_tails(replay *r);
+
+#endif

@@ -1,0 +1,240 @@
+#include "content.h"
+#include "replay_run.h"
+
+#include <string.h>
+
+/* ---- the cache without end -------------------------------------------------- */
+
+/* What a segment is known by. A trace's own block ids stand for all that is before them; other
+ * contents are chained here. */
+static uint64_t segment_id(const trace_request *q, uint32_t i, uint64_t before)
+{
+    const trace_segment *segment = &q->prompt[i];
+    if (q->id_block_size > 0)
+        return segment->content;
+    return content_of(before, segment->content, segment->num_tokens);
+}
+
+void tally_arrival(replay *r, live *l)
+{
+    const trace_request *q = &l->from->request;
+    replay_result *result = r->result;
+    bool is_leading = true;
+    bool ends_with_output = false;
+    uint64_t id = 0;
+    for (uint32_t i = 0; i < q->num_segments; i++) {
+        id = segment_id(q, i, id);
+        bool was_there = id_set_add(&r->seen, id);
+        is_leading = is_leading && was_there;
+        if (is_leading) {
+            l->ideal_tokens += q->prompt[i].num_tokens;
+            ends_with_output = id_set_has(&r->outputs, id);
+        }
+        if (q->id_block_size > 0) {
+            result->trace_blocks++;
+            result->ideal_blocks += is_leading;
+        }
+    }
+    l->ideal_tokens -=
+        ends_with_output;        /* the last token that a request generates is not computed */
+    if (q->id_block_size == 0) { /* a later prompt may go on behind what this one generates */
+        uint64_t output = content_of(id, q->output_content, q->num_output_tokens);
+        id_set_add(&r->seen, output);
+        id_set_add(&r->outputs, output);
+    }
+    if (result->requests == 0 && r->num_added == 0)
+        result->id_block_size = q->id_block_size;
+    else if (result->id_block_size != q->id_block_size)
+        result->id_block_size = 0;
+    result->ideal_tokens += l->ideal_tokens;
+}
+
+/* Of tokens [first, end) of the prompt, those of contents that were computed before. */
+static uint64_t count_computed(const replay *r, const trace_request *q, uint64_t first,
+                               uint64_t end)
+{
+    uint64_t at = 0;
+    uint64_t count = 0;
+    uint64_t id = 0;
+    for (uint32_t i = 0; i < q->num_segments && at < end; i++) {
+        uint64_t next = at + q->prompt[i].num_tokens;
+        uint64_t from = at > first ? at : first;
+        uint64_t to = next < end ? next : end;
+        id = segment_id(q, i, id);
+        if (from < to && id_set_is_computed(&r->seen, id))
+            count += to - from;
+        at = next;
+    }
+    return count;
+}
+
+/* What the ideal has and the cache had not, by reason. */
+static void count_losses(replay *r, const live *l)
+{
+    const trace_request *q = &l->from->request;
+    replay_losses *losses = &r->result->losses;
+    uint64_t block_size = r->settings->block_size;
+    uint64_t whole = l->ideal_tokens / block_size * block_size;
+    losses->partial += l->ideal_tokens - whole;
+    losses->partial_requests += whole < l->ideal_tokens;
+    uint64_t reachable = whole;
+    if (whole > 0 && whole == q->num_prompt_tokens) {
+        reachable -= block_size;
+        losses->last_token += block_size;
+        losses->last_token_requests++;
+    }
+    if (l->hit_tokens >= reachable) {
+        losses->beyond += l->hit_tokens - reachable;
+        return;
+    }
+    uint64_t evicted = count_computed(r, q, l->hit_tokens, reachable);
+    losses->evicted += evicted;
+    losses->not_ready += reachable - l->hit_tokens - evicted;
+}
+
+static void mark_computed(replay *r, const trace_request *q)
+{
+    uint64_t id = 0;
+    for (uint32_t i = 0; i < q->num_segments; i++) {
+        id = segment_id(q, i, id);
+        id_set_mark_computed(&r->seen, id);
+    }
+    if (q->id_block_size == 0)
+        id_set_mark_computed(&r->seen, content_of(id, q->output_content, q->num_output_tokens));
+}
+
+/* ---- one request ----------------------------------------------------------- */
+
+void tally_scheduled(replay *r, live *l, quire_step_kind kind, uint32_t num_computed,
+                     uint32_t num_tokens, double start_s)
+{
+    if (kind == QUIRE_STEP_NEW) {
+        l->scheduled_s = start_s;
+        l->hit_tokens = num_computed;
+        r->query_tokens += l->from->request.num_prompt_tokens;
+        count_losses(r, l);
+    }
+    if (kind == QUIRE_STEP_RESUMED) {
+        uint32_t i = l->num_preempted < REPLAY_INTERVALS ? l->num_preempted : REPLAY_INTERVALS - 1;
+        if (l->num_preempted < REPLAY_INTERVALS)
+            l->preempted[i].from_s = l->preempted_s;
+        l->preempted[i].to_s = start_s;
+        l->num_preempted++;
+        uint64_t again = l->num_computed > num_computed ? l->num_computed - num_computed : 0;
+        r->result->recomputed_tokens += again;
+        tally_cost(r, (replay_cost){.request = replay_id(l),
+                                    .step = r->snapshot.step,
+                                    .time_s = start_s,
+                                    .tokens = again,
+                                    .is_preemption = true});
+    }
+    uint32_t end = num_computed + num_tokens;
+    l->num_computed = end > l->num_computed ? end : l->num_computed;
+}
+
+void tally_preempted(replay *r, live *l)
+{
+    r->result->preemptions++;
+    l->preempted_s = r->now_s;
+}
+
+void tally_first_token(replay *r, live *l)
+{
+    uint32_t block_size = r->settings->block_size;
+    const trace_request *q = &l->from->request;
+    l->first_token_s = r->now_s;
+    r->result->hit_tokens += l->hit_tokens;
+    r->result->hit_blocks += l->hit_tokens / block_size;
+    r->result->query_blocks += (q->num_prompt_tokens + block_size - 1) / block_size;
+    distribution_add(&r->result->ttft_ms, (r->now_s - l->from->time_s) * 1e3);
+    distribution_add(&r->result->queue_ms, (l->scheduled_s - l->from->time_s) * 1e3);
+    mark_computed(r, q);
+}
+
+void tally_end(replay *r, live *l, quire_finish_reason reason)
+{
+    replay_result *result = r->result;
+    const trace_request *q = &l->from->request;
+    (void)reason;
+    result->requests++;
+    result->prompt_tokens += q->num_prompt_tokens;
+    result->output_tokens += l->num_generated;
+    result->truncated += l->num_generated < l->output_tokens;
+    distribution_add(&result->e2e_ms, (r->now_s - l->from->time_s) * 1e3);
+    if (l->num_generated > 1)
+        distribution_add(&result->tpot_ms,
+                         (r->now_s - l->first_token_s) * 1e3 / (l->num_generated - 1));
+    replay_write_request(r, l, r->now_s, PAGE_END_STOP);
+}
+
+/* The costliest stay, in order; of equals the first. */
+void tally_cost(replay *r, replay_cost cost)
+{
+    replay_result *result = r->result;
+    uint32_t n = result->num_costliest;
+    if (cost.tokens == 0)
+        return;
+    if (n == REPLAY_COSTLIEST && cost.tokens <= result->costliest[n - 1].tokens)
+        return;
+    uint32_t i = n < REPLAY_COSTLIEST ? n : REPLAY_COSTLIEST - 1;
+    for (; i > 0 && result->costliest[i - 1].tokens < cost.tokens; i--)
+        result->costliest[i] = result->costliest[i - 1];
+    result->costliest[i] = cost;
+    result->num_costliest = n < REPLAY_COSTLIEST ? n + 1 : REPLAY_COSTLIEST;
+}
+
+/* ---- steps ----------------------------------------------------------------- */
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+void tally_usage(replay *r, double until_s)
+{
+    double duration = until_s - r->last_usage_s;
+    r->sum_empty += (double)r->usage.empty * duration;
+    r->sum_cached += (double)r->usage.cached * duration;
+    r->sum_active += (double)r->usage.active * duration;
+    r->last_usage_s = until_s;
+}
+
+void tally_step(replay *r, double start_s, double end_s)
+{
+    replay_result *result = r->result;
+    const quire_snapshot *s = &r->snapshot;
+    tally_usage(r, start_s);
+    r->usage = s->blocks;
+    result->most.empty = larger(result->most.empty, s->blocks.empty);
+    result->most.cached = larger(result->most.cached, s->blocks.cached);
+    result->most.active = larger(result->most.active, s->blocks.active);
+    result->max_waiting = larger(result->max_waiting, s->num_waiting);
+    result->max_running = (uint32_t)larger(result->max_running, s->num_running);
+    if (s->num_tokens == 0)
+        return;
+    result->steps++;
+    result->busy_s += end_s - start_s;
+    result->scheduled_tokens += s->num_tokens;
+    result->prefill_tokens += s->num_prefill_tokens;
+    result->mean_running += s->num_scheduled; /* a sum until the end */
+}
+
+void tally_finish(replay *r)
+{
+    replay_result *result = r->result;
+    tally_usage(r, r->now_s);
+    result->simulated_s = r->now_s;
+    double duration = r->now_s > 0 ? r->now_s : 1;
+    result->mean_empty = r->sum_empty / duration;
+    result->mean_cached = r->sum_cached / duration;
+    result->mean_active = r->sum_active / duration;
+    double steps = result->steps > 0 ? (double)result->steps : 1;
+    result->mean_running /= steps;
+    result->mean_tokens = (double)result->scheduled_tokens / steps;
+    result->blocks = quire_sched_usage(r->sched);
+    result->blocks.total -= result->blocks.null_blocks; /* nobody can use it */
+    result->has_ideal = !r->seen.gave_up;
+    result->block_size = r->settings->block_size;
+    result->format = trace_reader_format(r->reader);
+    result->errors += trace_num_bad(r->reader);
+}

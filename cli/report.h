@@ -1,0 +1,23 @@
+/* cli/report.h - what a replay came to, for people and for programs. */
+#ifndef QUIRE_CLI_REPORT_H
+#define QUIRE_CLI_REPORT_H
+
+#include "replay.h"
+
+/* What was replayed, on what; texts may be NULL. */
+typedef struct report_subject {
+    const char *trace;
+    const char *model;
+    const char *gpu;
+    uint64_t bytes_per_block; /* 0: not known */
+    bool is_deterministic;    /* leave out what differs from run to run: wall_s, speed_factor */
+    bool has_why;
+} report_subject;
+
+void report_print(FILE *out, const report_subject *subject, replay_result *result);
+/* One JSON object, to be freed; NULL: no memory. The keys are stable, see docs/replay.md. */
+char *report_json(const report_subject *subject, replay_result *result);
+/* 1234567 as "1,234,567", valid until the fourth call after it. */
+const char *report_number(uint64_t n);
+
+#endif

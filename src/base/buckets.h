@@ -1,0 +1,122 @@
+/* base/buckets.h - an index from 32-bit tags to ids, in buckets of one cache line; the keys live
+ * with their owner.
+ *
+ *      home(tag) = tag x count >> 32           mark(tag) = its low 8 bits, never 0
+ *
+ *      bucket   | marks: a3 07 .. 5c .. | num_passed | ids: 7 2 .. 9 .. |
+ *                 12 bytes, 0: empty      4 bytes      12 x 4 bytes          64 bytes
+ *
+ * What base/index.h does for few entries, this does for millions that come and go at random: all
+ * marks of a bucket are compared at once, so that neither a lookup nor a change walks along slots,
+ * which the processor cannot predict. An entry whose home is full goes to the next bucket that has
+ * a place, and is counted in num_passed of those that it went past; a search that has not found it
+ * goes on where that is not 0. Nothing is ever moved, and a removal leaves no mark behind.
+ *
+ *      mark = 0  <=>  id = 0;   used = places with an id
+ *      num_passed of a bucket = entries that went past it on the way from their home
+ */
+#ifndef QR_BASE_BUCKETS_H
+#define QR_BASE_BUCKETS_H
+
+#include "base/arena.h"
+#include "base/assert.h"
+#include "base/index.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+enum { QR_BUCKET_PLACES = 12 };
+
+typedef struct qr_bucket {
+    uint8_t marks[QR_BUCKET_PLACES];
+    uint32_t num_passed;
+    uint32_t ids[QR_BUCKET_PLACES];
+} qr_bucket;
+
+_Static_assert(sizeof(qr_bucket) == 64, "a bucket is one cache line");
+
+typedef struct qr_buckets {
+    qr_bucket *all;
+    uint32_t count;
+    uint32_t used;
+    uint64_t secret[2];
+} qr_buckets;
+
+void qr_buckets_carve(qr_buckets *buckets, qr_arena *arena, uint32_t max_entries);
+void qr_buckets_init(qr_buckets *buckets, uint64_t secret0, uint64_t secret1);
+void qr_buckets_clear(qr_buckets *buckets);
+
+static inline uint32_t qr_buckets_tag(const qr_buckets *buckets, uint64_t a, uint64_t b)
+{
+    return qr_tag_mix(buckets->secret, a, b);
+}
+
+static inline uint32_t qr_buckets_home(const qr_buckets *buckets, uint32_t tag)
+{
+    return (uint32_t)(((uint64_t)tag * buckets->count) >> 32);
+}
+
+static inline uint32_t qr_buckets_after(const qr_buckets *buckets, uint32_t bucket)
+{
+    return bucket + 1 == buckets->count ? 0 : bucket + 1;
+}
+
+static inline uint8_t qr_tag_mark(uint32_t tag)
+{
+    uint8_t mark = (uint8_t)tag;
+    return mark == 0 ? 1 : mark;
+}
+
+/* One bit for each place that has this mark, from the lowest on. The lowest bit is right; others
+ * may be of places with another mark or with none, so look at the id. */
+static inline uint32_t qr_bucket_match_words(const qr_bucket *bucket, uint8_t mark)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t gather = UINT64_C(0x0102040810204080); /* the lowest bits of 8 bytes into one */
+    uint64_t low = qr_load_u64(bucket) ^ ones * mark;
+    uint64_t high = qr_load_u64((const unsigned char *)bucket + 8) ^ ones * mark;
+    /* 0x80 in each byte that was 0, and perhaps in some above it, where the borrow goes */
+    low = (low - ones) & ~low & ones << 7;
+    high = (high - ones) & ~high & (ones << 7 & UINT32_MAX);
+    return (uint32_t)((low >> 7) * gather >> 56 | (high >> 7) * gather >> 56 << 8);
+}
+
+/* The same, where the processor compares 16 bytes at once. */
+static inline uint32_t qr_bucket_match(const qr_bucket *bucket, uint8_t mark)
+{
+#ifdef __SSE2__
+    __m128i marks = _mm_loadu_si128((const __m128i *)(const void *)bucket);
+    __m128i equal = _mm_cmpeq_epi8(marks, _mm_set1_epi8((char)mark));
+    return (uint32_t)_mm_movemask_epi8(equal) & ((1 << QR_BUCKET_PLACES) - 1);
+#else
+    return qr_bucket_match_words(bucket, mark);
+#endif
+}
+
+static inline uint32_t qr_lowest_bit(uint32_t bits)
+{
+    return (uint32_t)__builtin_ctz(bits);
+}
+
+/* A place among those of all buckets. */
+#define QR_NO_PLACE UINT64_MAX
+
+static inline uint32_t *qr_buckets_id_at(const qr_buckets *buckets, uint64_t place)
+{
+    return &buckets->all[place / QR_BUCKET_PLACES].ids[place % QR_BUCKET_PLACES];
+}
+
+/* Adds an id that is not in it. */
+void qr_buckets_insert(qr_buckets *buckets, uint32_t tag, uint32_t id);
+/* The place of an id that is there under this tag, else QR_NO_PLACE. */
+uint64_t qr_buckets_find_id(const qr_buckets *buckets, uint32_t tag, uint32_t id);
+/* How many buckets an entry at this place has gone past. */
+uint32_t qr_buckets_distance(const qr_buckets *buckets, uint32_t tag, uint64_t place);
+/* Takes out an id that is there under this tag. */
+void qr_buckets_remove(qr_buckets *buckets, uint32_t tag, uint32_t id);
+/* Checks marks, ids and their number; the sum of num_passed is for the owner, who knows the tags,
+ * to compare with the distances of its entries. O(count). */
+bool qr_buckets_is_valid(const qr_buckets *buckets, uint64_t *sum_passed);
+
+#endif

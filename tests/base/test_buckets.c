@@ -1,0 +1,260 @@
+/* base/test_buckets.c - the buckets against a naive list: at random, and through every order in
+ * which entries that do not fit into their home come and go.
+ *
+ *      3 buckets, 4 entries of each of two homes, the rest filled up for good:
+ *
+ *      [ 11 of 12 ][ 11 of 12 ][ 10 of 12 ]       the last goes on to the first
+ */
+#include "base/buckets.h"
+#include "base/unit.h"
+
+enum { ROOM = 8192, FEW = 12, NUM_BUCKETS = 3, NUM_MOVING = 4 };
+
+static _Alignas(QUIRE_ALIGNMENT) unsigned char memory[ROOM];
+static uint64_t seed;
+
+static qr_buckets make_buckets(uint32_t max_entries)
+{
+    qr_arena arena = qr_arena_carve(memory, ROOM);
+    qr_buckets buckets;
+    qr_buckets_carve(&buckets, &arena, max_entries);
+    qr_buckets_init(&buckets, 1, 2);
+    return buckets;
+}
+
+/* The n-th tag whose home this is. */
+static uint32_t tag_with_home(const qr_buckets *buckets, uint32_t home, uint32_t n)
+{
+    return (uint32_t)((((uint64_t)home << 32) + buckets->count - 1) / buckets->count) + n;
+}
+
+static bool is_present(const qr_buckets *buckets, uint32_t tag, uint32_t id)
+{
+    uint64_t place = qr_buckets_find_id(buckets, tag, id);
+    if (place == QR_NO_PLACE)
+        return false;
+    assert_int_equal(*qr_buckets_id_at(buckets, place), id);
+    return true;
+}
+
+/* The walker's answer, with the distances of all entries. */
+static bool is_valid(const qr_buckets *buckets, const uint32_t *tags, const bool *present,
+                     uint32_t num_ids)
+{
+    uint64_t sum_passed;
+    uint64_t distances = 0;
+    if (!qr_buckets_is_valid(buckets, &sum_passed))
+        return false;
+    for (uint32_t i = 0; i < num_ids; i++) {
+        assert_int_equal(is_present(buckets, tags[i], i + 1), present[i]);
+        if (present[i])
+            distances +=
+                qr_buckets_distance(buckets, tags[i], qr_buckets_find_id(buckets, tags[i], i + 1));
+    }
+    return distances == sum_passed;
+}
+
+static void new_buckets_are_empty(void **state)
+{
+    (void)state;
+    qr_buckets buckets = make_buckets(4);
+    assert_int_equal(buckets.used, 0);
+    assert_false(is_present(&buckets, 7, 1));
+}
+
+static void at_most_half_is_used(void **state)
+{
+    (void)state;
+    for (uint32_t n = 0; n < 50; n++) {
+        qr_buckets buckets = make_buckets(n);
+        assert_true(buckets.count * QR_BUCKET_PLACES > n);
+        assert_true(buckets.count * QR_BUCKET_PLACES >= 2 * n);
+    }
+}
+
+static void home_keeps_the_order_of_tags(void **state)
+{
+    (void)state;
+    qr_buckets buckets = make_buckets(FEW);
+    assert_int_equal(buckets.count, NUM_BUCKETS);
+    assert_int_equal(qr_buckets_home(&buckets, 0), 0);
+    assert_int_equal(qr_buckets_home(&buckets, UINT32_MAX), NUM_BUCKETS - 1);
+    assert_int_equal(qr_buckets_after(&buckets, 0), 1);
+    assert_int_equal(qr_buckets_after(&buckets, NUM_BUCKETS - 1), 0);
+    for (uint32_t home = 0; home < NUM_BUCKETS; home++)
+        assert_int_equal(qr_buckets_home(&buckets, tag_with_home(&buckets, home, 0)), home);
+}
+
+static void no_mark_is_zero(void **state)
+{
+    (void)state;
+    for (uint32_t tag = 0; tag < 1024; tag++)
+        assert_int_not_equal(qr_tag_mark(tag), 0);
+}
+
+/* Both ways to compare: the lowest bit is right, no place is left out. */
+static void match_finds_what_a_loop_finds(void **state)
+{
+    (void)state;
+    uint64_t r = seed;
+    for (uint32_t step = 0; step < 100000; step++) {
+        qr_bucket bucket = {.num_passed = (uint32_t)unit_random(&r)};
+        uint8_t mark = (uint8_t)unit_random_below(&r, 4);
+        uint32_t wanted = 0;
+        for (uint32_t place = 0; place < QR_BUCKET_PLACES; place++) {
+            uint32_t kind = unit_random_below(&r, 3);
+            bucket.marks[place] = (uint8_t)(kind == 0 ? unit_random(&r) : mark ^ (kind - 1));
+            wanted |= (uint32_t)(bucket.marks[place] == mark) << place;
+        }
+        const uint32_t found[] = {qr_bucket_match(&bucket, mark),
+                                  qr_bucket_match_words(&bucket, mark)};
+        for (size_t i = 0; i < COUNT(found); i++) {
+            assert_int_equal(found[i] & wanted, wanted);
+            assert_true(found[i] < 1u << QR_BUCKET_PLACES);
+            assert_int_equal(found[i] & (~found[i] + 1), wanted & (~wanted + 1));
+        }
+    }
+}
+
+static void clear_forgets_all(void **state)
+{
+    (void)state;
+    qr_buckets buckets = make_buckets(FEW);
+    for (uint32_t id = 1; id <= 20; id++)
+        qr_buckets_insert(&buckets, 9, id);
+    qr_buckets_clear(&buckets);
+    uint64_t sum_passed;
+    assert_true(qr_buckets_is_valid(&buckets, &sum_passed));
+    assert_int_equal(buckets.used + sum_passed, 0);
+    assert_false(is_present(&buckets, 9, 1));
+}
+
+static void search_ends_where_every_bucket_was_gone_past(void **state)
+{
+    (void)state;
+    qr_buckets buckets = make_buckets(FEW);
+    for (uint32_t id = 1; id <= NUM_BUCKETS * QR_BUCKET_PLACES; id++)
+        qr_buckets_insert(&buckets, tag_with_home(&buckets, id % NUM_BUCKETS, 0), id);
+    for (uint32_t at = 0; at < NUM_BUCKETS; at++)
+        buckets.all[at].num_passed = 1;
+    assert_false(is_present(&buckets, 0, 1000));
+}
+
+static void walker_sees_damage(void **state)
+{
+    (void)state;
+    uint64_t sum_passed;
+    qr_buckets buckets = make_buckets(FEW);
+    qr_buckets_insert(&buckets, 9, 1);
+    assert_true(qr_buckets_is_valid(&buckets, &sum_passed));
+    buckets.used = 2;
+    assert_false(qr_buckets_is_valid(&buckets, &sum_passed));
+    buckets.used = 1;
+    buckets.all[0].marks[0] = 0;
+    assert_false(qr_buckets_is_valid(&buckets, &sum_passed));
+    buckets.all[0].marks[0] = 9;
+    buckets.all[0].marks[5] = 9;
+    assert_false(qr_buckets_is_valid(&buckets, &sum_passed));
+}
+
+/* ---- every order ----------------------------------------------------------- */
+
+typedef struct walk {
+    qr_buckets buckets;
+    uint32_t tags[NUM_MOVING];
+    bool present[NUM_MOVING];
+    bool was_here[NUM_MOVING];
+    uint64_t steps;
+} walk;
+
+/* Puts in or takes out each entry that can be, and goes on from there. */
+static void walk_on(walk *w)
+{
+    qr_bucket before[NUM_BUCKETS];
+    memcpy(before, w->buckets.all, sizeof before);
+    uint32_t used = w->buckets.used;
+    for (uint32_t e = 0; e < NUM_MOVING; e++) {
+        if (!w->present[e] && w->was_here[e])
+            continue;
+        if (w->present[e])
+            qr_buckets_remove(&w->buckets, w->tags[e], e + 1);
+        else
+            qr_buckets_insert(&w->buckets, w->tags[e], e + 1);
+        bool was_here = w->was_here[e];
+        w->present[e] = !w->present[e];
+        w->was_here[e] = true;
+        w->steps++;
+        assert_true(is_valid(&w->buckets, w->tags, w->present, NUM_MOVING));
+        walk_on(w);
+        w->present[e] = !w->present[e];
+        w->was_here[e] = was_here;
+        memcpy(w->buckets.all, before, sizeof before);
+        w->buckets.used = used;
+    }
+}
+
+static void every_order_of_entries_that_overflow(void **state)
+{
+    (void)state;
+    static const uint32_t FILLED[NUM_BUCKETS] = {11, 11, 10};
+    uint64_t steps = 0;
+    for (uint32_t homes = 0; homes < 81; homes++) { /* 3 homes for each of 4 entries */
+        walk w = {.buckets = make_buckets(FEW)};
+        for (uint32_t at = 0, id = 100; at < NUM_BUCKETS; at++)
+            for (uint32_t i = 0; i < FILLED[at]; i++)
+                qr_buckets_insert(&w.buckets, tag_with_home(&w.buckets, at, i), id++);
+        for (uint32_t e = 0, rest = homes; e < NUM_MOVING; e++, rest /= 3)
+            w.tags[e] = tag_with_home(&w.buckets, rest % 3, 0);
+        walk_on(&w);
+        steps += w.steps;
+    }
+    assert_true(steps > UINT64_C(81) * 2520); /* 8! / 2^4 orders of each */
+}
+
+/* ---- at random ------------------------------------------------------------- */
+
+enum { RANDOM_ENTRIES = 200, RANDOM_STEPS = 30000 };
+
+static void random_steps_agree_with_a_list(void **state)
+{
+    (void)state;
+    qr_buckets buckets = make_buckets(RANDOM_ENTRIES);
+    static bool present[RANDOM_ENTRIES];
+    static uint32_t tags[RANDOM_ENTRIES];
+    uint32_t count = 0;
+    uint64_t r = seed;
+    for (uint32_t step = 0; step < RANDOM_STEPS; step++) {
+        uint32_t i = unit_random_below(&r, RANDOM_ENTRIES);
+        if (present[i]) {
+            qr_buckets_remove(&buckets, tags[i], i + 1);
+        } else { /* half of them at one home, the last; its entries go around the end */
+            uint32_t far = UINT32_MAX - unit_random_below(&r, 9);
+            tags[i] = unit_random_below(&r, 2) == 0 ? far : (uint32_t)unit_random(&r);
+            qr_buckets_insert(&buckets, tags[i], i + 1);
+        }
+        present[i] = !present[i];
+        count += present[i] ? 1 : UINT32_MAX;
+        assert_int_equal(buckets.used, count);
+        assert_int_equal(is_present(&buckets, tags[i], i + 1), present[i]);
+        if (step % 50 == 0)
+            assert_true(is_valid(&buckets, tags, present, RANDOM_ENTRIES));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    seed = unit_seed(argc, argv, 21);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(new_buckets_are_empty),
+        cmocka_unit_test(at_most_half_is_used),
+        cmocka_unit_test(home_keeps_the_order_of_tags),
+        cmocka_unit_test(no_mark_is_zero),
+        cmocka_unit_test(match_finds_what_a_loop_finds),
+        cmocka_unit_test(clear_forgets_all),
+        cmocka_unit_test(search_ends_where_every_bucket_was_gone_past),
+        cmocka_unit_test(walker_sees_damage),
+        cmocka_unit_test(every_order_of_entries_that_overflow),
+        cmocka_unit_test(random_steps_agree_with_a_list),
+    };
+    return cmocka_run_group_tests_name("base_buckets", tests, NULL, NULL);
+}
