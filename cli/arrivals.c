@@ -18,6 +18,13 @@ typedef struct session {
 
 enum { NUM_BUCKETS = 1 << 14 };
 
+/* By time, then by number. */
+typedef struct heap {
+    arrival **items;
+    size_t count;
+    size_t capacity;
+} heap;
+
 struct arrivals {
     trace_reader *reader;
     replay_clock clock;
@@ -30,9 +37,8 @@ struct arrivals {
     bool no_memory;
     uint64_t num_read;
     uint64_t num_active; /* taken and not ended */
-    arrival **due;       /* a heap by time and number */
-    size_t num_due;
-    size_t max_due;
+    heap due;            /* have come */
+    heap later;          /* turns of sessions whose time is known */
     session *buckets[NUM_BUCKETS];
 };
 
@@ -101,21 +107,6 @@ static void end_session(arrivals *a, session *s)
     free_session(s);
 }
 
-void arrivals_close(arrivals *a)
-{
-    if (a == NULL)
-        return;
-    for (size_t i = 0; i < NUM_BUCKETS; i++)
-        while (a->buckets[i] != NULL)
-            end_session(a, a->buckets[i]);
-    for (size_t i = 0; i < a->num_due; i++)
-        arrival_free(a->due[i]);
-    free(a->due);
-    arrival_free(a->ahead);
-    arrival_free(a->back);
-    free(a);
-}
-
 /* ---- the heap -------------------------------------------------------------- */
 
 static bool is_before(const arrival *a, const arrival *b)
@@ -123,42 +114,63 @@ static bool is_before(const arrival *a, const arrival *b)
     return a->time_s < b->time_s || (a->time_s == b->time_s && a->number < b->number);
 }
 
-static bool push_due(arrivals *a, arrival *it)
+static bool heap_push(heap *h, arrival *it)
 {
-    if (a->num_due == a->max_due) {
-        size_t max = a->max_due == 0 ? 64 : 2 * a->max_due;
-        arrival **due = realloc(a->due, max * sizeof *due);
-        if (due == NULL)
+    if (h->count == h->capacity) {
+        size_t capacity = h->capacity == 0 ? 64 : 2 * h->capacity;
+        arrival **items = realloc(h->items, capacity * sizeof *items);
+        if (items == NULL)
             return false;
-        a->due = due;
-        a->max_due = max;
+        h->items = items;
+        h->capacity = capacity;
     }
-    size_t i = a->num_due++;
-    for (; i > 0 && is_before(it, a->due[(i - 1) / 2]); i = (i - 1) / 2)
-        a->due[i] = a->due[(i - 1) / 2];
-    a->due[i] = it;
+    size_t i = h->count++;
+    for (; i > 0 && is_before(it, h->items[(i - 1) / 2]); i = (i - 1) / 2)
+        h->items[i] = h->items[(i - 1) / 2];
+    h->items[i] = it;
     return true;
 }
 
-static arrival *pop_due(arrivals *a)
+static arrival *heap_pop(heap *h)
 {
-    arrival *top = a->due[0];
-    arrival *last = a->due[--a->num_due];
+    arrival *top = h->items[0];
+    arrival *last = h->items[--h->count];
     size_t i = 0;
     for (;;) {
         size_t child = 2 * i + 1;
-        if (child >= a->num_due)
+        if (child >= h->count)
             break;
-        if (child + 1 < a->num_due && is_before(a->due[child + 1], a->due[child]))
+        if (child + 1 < h->count && is_before(h->items[child + 1], h->items[child]))
             child++;
-        if (!is_before(a->due[child], last))
+        if (!is_before(h->items[child], last))
             break;
-        a->due[i] = a->due[child];
+        h->items[i] = h->items[child];
         i = child;
     }
-    if (a->num_due > 0)
-        a->due[i] = last;
+    if (h->count > 0)
+        h->items[i] = last;
     return top;
+}
+
+static void heap_free(heap *h)
+{
+    for (size_t i = 0; i < h->count; i++)
+        arrival_free(h->items[i]);
+    free(h->items);
+}
+
+void arrivals_close(arrivals *a)
+{
+    if (a == NULL)
+        return;
+    for (size_t i = 0; i < NUM_BUCKETS; i++)
+        while (a->buckets[i] != NULL)
+            end_session(a, a->buckets[i]);
+    heap_free(&a->due);
+    heap_free(&a->later);
+    arrival_free(a->ahead);
+    arrival_free(a->back);
+    free(a);
 }
 
 /* ---- reading --------------------------------------------------------------- */
@@ -229,7 +241,7 @@ static bool start_turn(arrivals *a, session *s)
         s->first_turn = s->num_turns = 0;
     it->time_s = s->last_end_s + it->request.think_s / a->speed;
     s->is_idle = false;
-    return push_due(a, it);
+    return heap_push(&a->later, it);
 }
 
 /* Puts `ahead` where it belongs. */
@@ -240,7 +252,7 @@ static bool place_ahead(arrivals *a)
     a->ahead = NULL;
     bool is_open = r->turn > 0 && !r->is_closed_loop;
     if (!a->has_sessions || r->session == 0 || is_open)
-        return push_due(a, it);
+        return heap_push(&a->due, it);
     session *s = find_session(a, r->session);
     if (s == NULL) {
         s = begin_session(a, r->session);
@@ -252,7 +264,7 @@ static bool place_ahead(arrivals *a)
         s->last_end_s = it->time_s;
     }
     if (r->turn == 0)
-        return push_due(a, it);
+        return heap_push(&a->due, it);
     return queue_turn(s, it) && start_turn(a, s);
 }
 
@@ -263,11 +275,11 @@ static void fill_due(arrivals *a, double now_s)
     while (!a->is_broken && read_ahead(a)) {
         bool is_needed = is_later_turn(a, a->ahead) || a->ahead->time_s <= now_s;
         if (a->clock != REPLAY_CLOCK_TRACE)
-            is_needed = a->num_due == 0 && a->back == NULL;
+            is_needed = a->due.count == 0 && a->back == NULL;
         if (a->clock == REPLAY_CLOCK_SERIAL)
             is_needed = is_needed && a->num_active == 0;
         if (!is_needed)
-            return;
+            break;
         if (a->clock == REPLAY_CLOCK_SERIAL)
             a->ahead->time_s = now_s;
         if (!place_ahead(a)) {
@@ -275,6 +287,11 @@ static void fill_due(arrivals *a, double now_s)
             a->is_broken = true;
         }
     }
+    while (!a->is_broken && a->later.count > 0 && a->later.items[0]->time_s <= now_s)
+        if (!heap_push(&a->due, heap_pop(&a->later))) {
+            a->no_memory = true;
+            a->is_broken = true;
+        }
 }
 
 /* ---- for the replay -------------------------------------------------------- */
@@ -287,8 +304,10 @@ double arrivals_next_time(arrivals *a, double now_s)
     double next = HUGE_VAL;
     if (a->back != NULL)
         next = a->back->time_s;
-    if (a->num_due > 0 && a->due[0]->time_s < next)
-        next = a->due[0]->time_s;
+    if (a->due.count > 0 && a->due.items[0]->time_s < next)
+        next = a->due.items[0]->time_s;
+    if (a->later.count > 0 && a->later.items[0]->time_s < next)
+        next = a->later.items[0]->time_s;
     if (a->clock == REPLAY_CLOCK_TRACE && a->ahead != NULL && a->ahead->time_s < next)
         next = a->ahead->time_s;
     return next;
@@ -301,8 +320,8 @@ arrival *arrivals_take(arrivals *a, double now_s)
         return NULL;
     arrival *it = a->back;
     a->back = NULL;
-    if (it == NULL && a->num_due > 0 && a->due[0]->time_s <= now_s)
-        it = pop_due(a);
+    if (it == NULL && a->due.count > 0)
+        it = heap_pop(&a->due);
     a->num_active += it != NULL;
     return it;
 }
@@ -338,5 +357,5 @@ bool arrivals_no_memory(const arrivals *a)
 
 uint64_t arrivals_num_due(const arrivals *a)
 {
-    return a->num_due + (a->back != NULL);
+    return a->due.count + (a->back != NULL);
 }

@@ -74,30 +74,42 @@ static bool append(curve_sizes *sizes, uint32_t from, uint32_t to)
 
 static int by_size(const void *a, const void *b)
 {
-    uint32_t x = *(const uint32_t *)a;
-    uint32_t y = *(const uint32_t *)b;
+    uint32_t x = ((const curve_edge *)a)->size;
+    uint32_t y = ((const curve_edge *)b)->size;
     return (x > y) - (x < y);
 }
 
-static uint32_t count_at(const curve_ghost *list, uint32_t num_ghosts, uint32_t size)
+static bool reserve_edges(curve_ghosts *ghosts, uint32_t num_above)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < num_ghosts; i++)
-        count += list[i].sizes.from <= size && size < list[i].sizes.to;
-    return count;
-}
-
-static bool make_edges(curve_ghosts *ghosts, uint32_t num_above)
-{
-    uint64_t wanted = 2 * (uint64_t)num_above + 2;
+    uint64_t wanted = 2 * (uint64_t)num_above + 1;
     if (wanted <= ghosts->edges_room)
         return true;
-    uint32_t *edges = realloc(ghosts->edges, wanted * sizeof *edges);
+    curve_edge *edges = realloc(ghosts->edges, 2 * wanted * sizeof *edges);
     if (edges == NULL)
         return false;
     ghosts->edges = edges;
-    ghosts->edges_room = (uint32_t)wanted;
+    ghosts->edges_room = 2 * wanted;
     return true;
+}
+
+/* Edges of ghosts between low and high in order, the last one at high; *count is how many ghosts
+ * count at low. */
+static uint32_t find_edges(curve_ghosts *ghosts, uint32_t first, uint32_t low, uint32_t high,
+                           uint32_t *count)
+{
+    uint32_t n = 0;
+    *count = 0;
+    for (uint32_t i = first; i < ghosts->num_ghosts; i++) {
+        curve_range r = ghosts->list[i].sizes;
+        *count += r.from <= low && low < r.to;
+        if (r.from > low && r.from < high)
+            ghosts->edges[n++] = (curve_edge){r.from, 1};
+        if (r.to > low && r.to < high)
+            ghosts->edges[n++] = (curve_edge){r.to, -1};
+    }
+    qsort(ghosts->edges, n, sizeof *ghosts->edges, by_size);
+    ghosts->edges[n++] = (curve_edge){high, 0};
+    return n;
 }
 
 /* With c ghosts above it, a block is in no pool of up to num_above blocks and in all of num_above +
@@ -106,30 +118,20 @@ bool curve_ghosts_sizes(curve_ghosts *ghosts, uint32_t position, uint32_t num_ab
                         curve_sizes *sizes)
 {
     uint32_t first = first_above(ghosts, position);
-    uint32_t c = ghosts->num_ghosts - first;
-    const curve_ghost *list = ghosts->list + first;
+    uint32_t num_ghosts = ghosts->num_ghosts - first;
+    uint32_t count;
     sizes->num_ranges = 0;
-    if (c == 0)
-        return append(sizes, num_above + 1, CURVE_ANY_SIZE);
-    if (!make_edges(ghosts, c))
+    if (!reserve_edges(ghosts, num_ghosts))
         return false;
-    uint32_t low = num_above + 1;
-    uint32_t high = num_above + c + 1;
-    uint32_t num_edges = 0;
-    ghosts->edges[num_edges++] = low;
-    for (uint32_t i = 0; i < c; i++) {
-        if (list[i].sizes.from > low && list[i].sizes.from < high)
-            ghosts->edges[num_edges++] = list[i].sizes.from;
-        if (list[i].sizes.to > low && list[i].sizes.to < high)
-            ghosts->edges[num_edges++] = list[i].sizes.to;
-    }
-    qsort(ghosts->edges, num_edges, sizeof *ghosts->edges, by_size);
-    ghosts->edges[num_edges] = high;
+    uint32_t at = num_above + 1;
+    uint32_t high = num_above + num_ghosts + 1;
+    uint32_t num_edges = find_edges(ghosts, first, at, high, &count);
     for (uint32_t i = 0; i < num_edges; i++) {
-        uint32_t from = ghosts->edges[i];
-        uint32_t least = num_above + count_at(list, c, from) + 1;
-        if (!append(sizes, from > least ? from : least, ghosts->edges[i + 1]))
+        uint32_t least = num_above + count + 1;
+        if (!append(sizes, at > least ? at : least, ghosts->edges[i].size))
             return false;
+        at = ghosts->edges[i].size;
+        count += (uint32_t)ghosts->edges[i].change;
     }
     return append(sizes, high, CURVE_ANY_SIZE);
 }

@@ -44,12 +44,18 @@ typedef struct curve_ghost {
     curve_range sizes;
 } curve_ghost;
 
+/* A size from which on one ghost more or one less counts. */
+typedef struct curve_edge {
+    uint32_t size;
+    int32_t change;
+} curve_edge;
+
 typedef struct curve_ghosts {
     curve_ghost *list; /* by position */
     uint32_t num_ghosts;
     uint32_t room;
-    uint32_t *edges; /* sizes at which counts change, while asking */
-    uint32_t edges_room;
+    curve_edge *edges; /* while asking */
+    uint64_t edges_room;
 } curve_ghosts;
 
 /* All zero is empty, for both. */

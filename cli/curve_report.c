@@ -71,20 +71,19 @@ static bool next_point(const curve_report *report, point_walk *walk)
 
 static void print_head(FILE *out, const curve_report *report, const curve_totals *t)
 {
-    double ideal = curve_hits(report->curve, curve_last_size(report->curve)).value;
+    uint64_t last = curve_last_size(report->curve);
+    double ideal = curve_hits(report->curve, last).value;
     fprintf(out, "%s: %s requests, %s prompt tokens, one request at a time\n", report->trace,
             report_number(t->requests), report_number(t->prompt_tokens));
-    fprintf(out,
-            "  blocks of %u tokens  %s different ones, %s of prompts; the largest request %s\n",
-            report->block_size, report_number((uint64_t)t->distinct_blocks),
-            report_number(t->query_blocks), "holds");
-    fprintf(out, "                       %u, so that is the smallest pool\n", t->min_blocks);
-    fprintf(out, "  unlimited pool       %s blocks found, %.2f %%; all of them from %s blocks on\n",
-            report_number((uint64_t)llrint(ideal)), 100 * by_block(t, ideal),
-            report_number(curve_last_size(report->curve)));
+    fprintf(out, "  blocks of %u tokens: %s in prompts, %s different ones with those generated\n",
+            report->block_size, report_number(t->query_blocks),
+            report_number((uint64_t)t->distinct_blocks));
+    fprintf(out, "  smallest pool: %s blocks, which the largest request holds\n",
+            report_number(t->min_blocks));
+    fprintf(out, "  unlimited pool: %s blocks found, %.2f %%; so many from %s blocks on\n",
+            report_number((uint64_t)llrint(ideal)), 100 * by_block(t, ideal), report_number(last));
     if (report->sample < 1)
-        fprintf(out, "  sampled              %.4g %% of blocks; ± is a 95 %% interval\n",
-                100 * report->sample);
+        fprintf(out, "  sampled: %.4g %% of blocks; ± is a 95 %% interval\n", 100 * report->sample);
 }
 
 static void print_rows(FILE *out, const curve_report *report, const curve_totals *t)

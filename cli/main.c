@@ -19,8 +19,8 @@ typedef struct entry {
     }
 
 static const entry entries[] = {
-    COMMAND(replay), COMMAND(curve), COMMAND(generate), COMMAND(plan),
-    COMMAND(time),   COMMAND(view),  COMMAND(bench),
+    COMMAND(replay), COMMAND(sweep), COMMAND(curve), COMMAND(compare), COMMAND(generate),
+    COMMAND(plan),   COMMAND(time),  COMMAND(view),  COMMAND(bench),
 };
 
 enum { NUM_ENTRIES = sizeof entries / sizeof *entries };

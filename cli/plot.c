@@ -226,20 +226,20 @@ static void print_axis(FILE *out, const canvas *c, const plot *p)
 static void print_legend(FILE *out, const plot *p)
 {
     static const char *const samples[] = {"⠒⠒⠒", "⠂⠂⠂", "⠂ ⠂"};
-    fprintf(out, "%*s", LABEL_COLUMNS, "");
     for (uint32_t s = 0; s < p->num_series; s++) {
+        fprintf(out, "%*s", s == 0 ? LABEL_COLUMNS : 3, "");
         const char *sample = samples[s < 2 ? s : 2];
         if (p->has_colors)
-            fprintf(out, "\033[%sm%s\033[0m %s   ", colors[s], sample, p->series[s].name);
+            fprintf(out, "\033[%sm%s\033[0m %s", colors[s], sample, p->series[s].name);
         else
-            fprintf(out, "%s %s   ", sample, p->series[s].name);
+            fprintf(out, "%s %s", sample, p->series[s].name);
     }
     fputc('\n', out);
 }
 
 void plot_draw(FILE *out, const plot *p)
 {
-    canvas c = {.rows = p->height > 1 ? p->height : 14};
+    canvas c = {.rows = p->height > 1 ? p->height : 15};
     c.columns = line_width(p, out) - LABEL_COLUMNS - 12;
     if (p->num_series > PLOT_MAX_SERIES || !find_limits(p, &c))
         return;

@@ -32,7 +32,7 @@ typedef struct plot {
     uint32_t num_series; /* at most PLOT_MAX_SERIES */
     bool is_log_x;       /* else from 0 on */
     uint32_t width;      /* characters of a line; 0: the terminal's, 80 where there is none */
-    uint32_t height;     /* lines of the canvas; 0 = 14 */
+    uint32_t height;     /* lines of the canvas; 0 = 15; odd, so that the middle has its number */
     bool has_colors;
 } plot;
 

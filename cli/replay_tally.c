@@ -115,6 +115,7 @@ void tally_scheduled(replay *r, live *l, quire_step_kind kind, uint32_t num_comp
         count_losses(r, l);
     }
     if (kind == QUIRE_STEP_RESUMED) {
+        r->query_tokens += l->from->request.num_prompt_tokens + l->num_generated;
         uint32_t i = l->num_preempted < REPLAY_INTERVALS ? l->num_preempted : REPLAY_INTERVALS - 1;
         if (l->num_preempted < REPLAY_INTERVALS)
             l->preempted[i].from_s = l->preempted_s;

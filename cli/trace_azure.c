@@ -83,7 +83,8 @@ static bool read_stamp(const char *at, int64_t *whole_s, double *fraction_s)
     int zone_s;
     if (!read_zone(at, &zone_s))
         return false;
-    *whole_s = days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - zone_s;
+    *whole_s = days_of(year, month, day) * 86400 + INT64_C(3600) * hour + INT64_C(60) * minute +
+               second - zone_s;
     *fraction_s = fraction;
     return true;
 }

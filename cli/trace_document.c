@@ -39,15 +39,10 @@ trace_outcome trace_document_next(trace_document *document, trace_reader *reader
         document->is_begun = true;
         document->is_list = json_peek(scan) == JSON_ARRAY && json_open(scan, '[');
     }
-    if (document->is_list) {
-        int more = json_element(scan);
-        if (more == 0) {
-            document->is_list = false;
-            return trace_document_next(document, reader);
-        }
-    } else if (json_at_end(scan)) {
+    if (document->is_list && json_element(scan) == 0)
+        document->is_list = false;
+    if (!document->is_list && json_at_end(scan))
         return TRACE_END;
-    }
     json_kind kind = json_peek(scan);
     trace_begin_record(reader, json_line_number(scan));
     if (kind == JSON_OBJECT)

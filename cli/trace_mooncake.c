@@ -337,7 +337,7 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     if (reader->has_problem)
         return TRACE_BAD;
     if (!note(reader, &r, request))
-        return reader->has_problem ? TRACE_BAD : trace_no_memory(reader);
+        return trace_no_memory(reader);
     return TRACE_OK;
 }
 

@@ -153,23 +153,23 @@ void trace_take_time(trace_reader *reader, json_scan *scan, const char *field, d
         *time = value.real;
 }
 
-void trace_take_u64(trace_reader *reader, json_scan *scan, const char *field, uint64_t *result)
+void trace_take_u64(trace_reader *reader, json_scan *scan, const char *field, uint64_t *value)
 {
-    json_value value;
-    if (take_number(reader, scan, field, &value) && is_whole(reader, field, &value, UINT64_MAX))
-        *result = value.magnitude;
+    json_value v;
+    if (take_number(reader, scan, field, &v) && is_whole(reader, field, &v, UINT64_MAX))
+        *value = v.magnitude;
 }
 
-void trace_take_priority(trace_reader *reader, json_scan *scan, const char *field, int32_t *result)
+void trace_take_priority(trace_reader *reader, json_scan *scan, const char *field, int32_t *value)
 {
-    json_value value;
-    if (!take_number(reader, scan, field, &value))
+    json_value v;
+    if (!take_number(reader, scan, field, &v))
         return;
-    bool is_negative = value.is_negative;
-    value.is_negative = false;
-    value.real = fabs(value.real);
-    if (is_whole(reader, field, &value, INT32_MAX))
-        *result = is_negative ? -(int32_t)value.magnitude : (int32_t)value.magnitude;
+    bool is_negative = v.is_negative;
+    v.is_negative = false;
+    v.real = fabs(v.real);
+    if (is_whole(reader, field, &v, INT32_MAX))
+        *value = is_negative ? -(int32_t)v.magnitude : (int32_t)v.magnitude;
 }
 
 void trace_take_key(trace_reader *reader, json_scan *scan, const char *field, uint64_t *key)
@@ -348,6 +348,9 @@ double trace_place_session(trace_reader *reader, double after_start_s)
 
 bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_output_tokens)
 {
+    /* a later prompt may be this one and its output */
+    if (reader->num_tokens + num_output_tokens > TRACE_MAX_TOKENS)
+        trace_problem(reader, NULL, "prompt and output have more than %u tokens", TRACE_MAX_TOKENS);
     if (reader->has_problem)
         return false;
     *request = (trace_request){

@@ -50,30 +50,32 @@ class Series {
 
   // Puts low and high of rows [first, end) into range.
   range(first, end, range) {
-    let low = Infinity;
-    let high = -Infinity;
-    const take = (level, from, to) => {
-      const { min, max } = this.levels[level];
-      for (let i = from; i < to; i++) {
-        if (min[i] < low) low = min[i];
-        if (max[i] > high) high = max[i];
-      }
-    };
+    range.low = Infinity;
+    range.high = -Infinity;
     let level = 0;
     while (level + 1 < this.levels.length && end - first > 2 * FAN) {
       const firstWhole = Math.ceil(first / FAN);
       const endWhole = Math.floor(end / FAN);
-      take(level, first, firstWhole * FAN);
-      take(level, endWhole * FAN, end);
+      widen(range, this.levels[level], first, firstWhole * FAN);
+      widen(range, this.levels[level], endWhole * FAN, end);
       first = firstWhole;
       end = endWhole;
       level++;
     }
-    take(level, first, end);
-    range.low = low;
-    range.high = high;
+    widen(range, this.levels[level], first, end);
     return range;
   }
+}
+
+// By what nodes [first, end) of a level have.
+function widen(range, { min, max }, first, end) {
+  let { low, high } = range;
+  for (let i = first; i < end; i++) {
+    if (min[i] < low) low = min[i];
+    if (max[i] > high) high = max[i];
+  }
+  range.low = low;
+  range.high = high;
 }
 
 // The last place whose value is at most `value`; -1: none.

@@ -1,7 +1,7 @@
 #include "base/buckets.h"
 
-/* Half of the places are used when all entries are there: then one entry in a hundred is not in its
- * home. */
+/* Half of the places are used when all entries are there: then one bucket in a hundred is too small
+ * for its entries. */
 enum { ENTRIES_PER_BUCKET = QR_BUCKET_PLACES / 2 };
 
 void qr_buckets_carve(qr_buckets *buckets, qr_arena *arena, uint32_t max_entries)

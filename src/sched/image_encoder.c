@@ -117,6 +117,8 @@ void qr_image_encoder_begin(qr_image *image, qr_encoder *encoder)
         encoder->num_free = encoder->num_freeable = ROOM_FOR_ALL;
     if (encoder->config.is_encoder_decoder) {
         image_items(image, encoder, QR_ITEMS_FRESH);
+        if (image->is_reading) /* holders take theirs */
+            encoder->num_free = encoder->config.cache_size;
     } else {
         image_items(image, encoder, QR_ITEMS_USED);
         image_items(image, encoder, QR_ITEMS_UNUSED);
@@ -132,10 +134,16 @@ void qr_image_hold(qr_image *image, qr_encoder *encoder, qr_feature *features, u
     features[i].holds = 0;
     if (!holds || image->is_bad)
         return;
-    if (encoder->config.is_encoder_decoder)
-        features[i].holds = encoder->epoch;
-    else
+    if (!encoder->config.is_encoder_decoder) {
         qr_image_require(image, qr_encoder_check_and_update(encoder, features, i + 1, i));
+        return;
+    }
+    features[i].holds = encoder->epoch;
+    if (encoder->config.frees_again)
+        return;
+    qr_image_require(image, features[i].num_embeds <= encoder->num_free);
+    if (!image->is_bad)
+        encoder->num_free -= features[i].num_embeds;
 }
 
 void qr_image_encoder_end(qr_image *image, qr_encoder *encoder)
@@ -144,6 +152,8 @@ void qr_image_encoder_end(qr_image *image, qr_encoder *encoder)
     qr_image_u64(image, &num_free, ROOM_FOR_ALL);
     if (!image->is_reading)
         return;
+    if (encoder->config.is_encoder_decoder && !encoder->config.frees_again)
+        qr_image_require(image, num_free == encoder->num_free);
     uint64_t num_unused_embeds = encoder->num_freeable - encoder->num_free;
     encoder->num_free = num_free;
     encoder->num_freeable = encoder->config.is_encoder_decoder ? encoder->config.cache_size

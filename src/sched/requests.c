@@ -116,8 +116,7 @@ void qr_sched_release_waiting_pages(quire_sched *s, qr_text *text)
     qr_text_release(&s->text, text);
 }
 
-/* Where its text ends at the latest. */
-static uint32_t last_token_of(const quire_sched *s, const qr_request *r)
+uint32_t qr_sched_last_token_of(const quire_sched *s, const qr_request *r)
 {
     uint64_t end = (uint64_t)r->num_prompt_tokens + r->max_tokens;
     bool goes_on = r->is_resumable || r->stops.min_tokens > r->max_tokens;
@@ -128,7 +127,7 @@ bool qr_sched_promise_pages(quire_sched *s, qr_request *r)
 {
     if (r->has_promise)
         return true;
-    uint32_t n = qr_text_pages_for(&s->text, last_token_of(s, r)) - r->text.num_pages;
+    uint32_t n = qr_text_pages_for(&s->text, qr_sched_last_token_of(s, r)) - r->text.num_pages;
     if ((uint64_t)s->num_promised_pages + n > s->text.num_free)
         return false;
     r->has_promise = true;
@@ -148,7 +147,7 @@ void qr_sched_take_back_promise(quire_sched *s, qr_request *r)
 
 void qr_sched_take_promised_pages(quire_sched *s, qr_request *r, uint32_t end)
 {
-    uint32_t last = last_token_of(s, r);
+    uint32_t last = qr_sched_last_token_of(s, r);
     uint32_t before = r->text.num_pages;
     bool has_room = qr_text_reserve(&s->text, &r->text, end < last ? end : last);
     qr_assert(has_room && r->text.num_pages - before <= r->num_promised_pages);

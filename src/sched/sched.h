@@ -252,6 +252,8 @@ void qr_sched_show_hashes(quire_sched *sched, uint32_t index, bool all);
 /* Pages for its prompt, its inputs and all that it may generate are promised to a request when it
  * is admitted for the first time: so that those that run always have a page for the next token, and
  * end. False when that is too much now. */
+/* Where its text ends at the latest. */
+uint32_t qr_sched_last_token_of(const quire_sched *sched, const qr_request *r);
 bool qr_sched_promise_pages(quire_sched *sched, qr_request *r);
 void qr_sched_take_back_promise(quire_sched *sched, qr_request *r);
 /* Pages for tokens that wait, to add to `text`; false when there are too many already. */

@@ -18,6 +18,17 @@ static bool is_queue_right(const quire_sched *s, uint32_t index)
     }
 }
 
+/* Pages that a request has, and those that it may take, are enough for all that it may become. */
+static bool pages_are_right(const quire_sched *s, const qr_request *r)
+{
+    uint32_t most = qr_text_pages_for(&s->text, qr_sched_last_token_of(s, r));
+    if (r->has_promise)
+        return (uint64_t)r->num_promised_pages + r->text.num_pages >= most;
+    bool never_ran = r->status == QUIRE_REQ_WAITING || r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR ||
+                     qr_request_is_finished(r);
+    return never_ran && r->num_promised_pages == 0 && r->text.num_pages <= most;
+}
+
 static bool request_is_valid(const quire_sched *s, uint32_t index)
 {
     const qr_request *r = &s->requests[index];
@@ -35,7 +46,7 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     if (r->text.num_tokens != r->kv.num_tokens || r->num_prompt_tokens > r->kv.num_tokens ||
         r->kv.num_tokens > s->max_model_len || r->num_drafts > s->num_spec_tokens)
         return false;
-    return is_queue_right(s, index);
+    return is_queue_right(s, index) && pages_are_right(s, r);
 }
 
 bool qr_sched_is_valid(const quire_sched *s)

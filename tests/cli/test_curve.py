@@ -214,6 +214,21 @@ def check_trace(program, path, is_long):
         print(f"  a replay of {size} blocks: {report['wall_s']:.2f} s")
 
 
+def check_docs(program, folder):
+    """The commands of docs/curve.md, as they stand there."""
+    page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/curve.md")
+    with open(page, encoding="utf-8") as file:
+        scripts = file.read().split("```sh\n")[1:]
+    lines = [line for script in scripts for line in script.split("```")[0].splitlines()]
+    expect("commands in docs/curve.md", len(lines) >= 3)
+    for line in lines:
+        words = line.split()
+        expect(line, words[0] == "quire")
+        done = subprocess.run([program, *words[1:]], cwd=folder, capture_output=True, text=True,
+                              check=False)
+        expect(line, done.returncode == 0, done.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("program")
@@ -229,6 +244,7 @@ def main():
         for kind in ("chat", "multi-turn", "rag", "agent"):
             check_generated(options.program, folder, kind)
         check_sampled(options.program, folder)
+        check_docs(os.path.abspath(options.program), folder)
     path = os.path.join(options.shared, "traces", "mooncake_conversation.jsonl.zst")
     if os.path.exists(path):
         check_trace(options.program, path, options.long)

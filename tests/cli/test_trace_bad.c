@@ -146,6 +146,8 @@ static const bad_case cases[] = {
      "1: field \"prompt\": is not made of [content, tokens]"},
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [[1, 2147483647], [2, 1]], \"output\": 1}",
      "1: the prompt has more than 2147483647 tokens"},
+    {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [[1, 2147483647]], \"output\": 1}",
+     "1: prompt and output have more than 2147483647 tokens"},
     {TRACE_QUIRE, "{\"time\": 0, \"session\": 1, \"more\": [[1, 1]], \"output\": 1}",
      "1: field \"more\": there is no turn before this one"},
     {TRACE_QUIRE, "{\"think\": 1, \"session\": 1, \"prompt\": [[1, 1]], \"output\": 1}",
@@ -206,6 +208,21 @@ static void a_broken_document_ends(void **state)
     static const char text[] = "[{\"conversations\": []},\n {\"conversations\": oops}, {}]";
     trace_reader *reader = kit_open(text, sizeof text - 1, &(trace_options){.skip_bad = true});
     kit_expect_error(reader, "2: this is no JSON: a value is expected");
+}
+
+/* One that was refused is not there to wait for, whatever was wrong with it. */
+static void nobody_waits_for_a_refused_request(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"quire_workload\": 1}\n"
+        "{\"time\": 0, \"session\": 1, \"id\": 1, \"prompt\": [[1, 2147483647]], \"output\": 1}\n"
+        "{\"after\": [1], \"prompt\": [[1, 1]], \"output\": 1}\n";
+    trace_reader *reader = kit_open(text, sizeof text - 1, &(trace_options){.skip_bad = true});
+    trace_request request;
+    assert_int_equal(trace_next(reader, &request), 0);
+    assert_int_equal(trace_num_bad(reader), 2);
+    trace_close(reader);
 }
 
 static void a_turn_before_the_one_before_is_refused(void **state)
@@ -312,6 +329,7 @@ int main(void)
         cmocka_unit_test(every_broken_record_says_where),
         cmocka_unit_test(broken_records_can_be_passed_over),
         cmocka_unit_test(a_broken_document_ends),
+        cmocka_unit_test(nobody_waits_for_a_refused_request),
         cmocka_unit_test(a_turn_before_the_one_before_is_refused),
         cmocka_unit_test(what_is_no_trace_is_refused),
         cmocka_unit_test(formats_have_names),

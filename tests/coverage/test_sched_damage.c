@@ -49,9 +49,15 @@ static void damaged_requests(void **state)
     SPOIL(s->waiters[SCHED_KIT_REQS - 1].queue, 1);
     SPOIL(r->kv.seq, r->kv.seq + (UINT64_C(1) << 40));
     SPOIL(waits->kv.seq, r->kv.seq); /* two with the same blocks */
+    SPOIL(waits->status, QUIRE_REQ_PREEMPTED); /* one that ran has a promise of pages */
+    SPOIL(waits->num_promised_pages, 1);
+    SPOIL(waits->load_step, 1);
     waits->status = QUIRE_REQ_PREEMPTED;
+    assert_true(qr_sched_promise_pages(s, waits));
     SPOIL(waits->kv.seq, r->kv.seq); /* blocks that preemption gave back */
+    qr_sched_take_back_promise(s, waits);
     waits->status = QUIRE_REQ_WAITING;
+    SPOIL(r->has_promise, false);
     SPOIL(r->kv.num_tokens, r->kv.num_tokens + 1);
     SPOIL(r->num_prompt_tokens, r->kv.num_tokens + 1);
     SPOIL(s->max_model_len, r->kv.num_tokens - 1);
@@ -74,6 +80,8 @@ static void damaged_counts(void **state)
     SPOIL(s->running[1], quire_req_index(kit.names[3].req));
     SPOIL(s->max_num_seqs, 1);
     SPOIL(s->text.num_free, s->text.num_free - 1);
+    SPOIL(s->num_promised_pages, s->num_promised_pages + 1);
+    SPOIL(s->num_waiting_pages, s->num_waiting_pages + 1);
     SPOIL(s->inputs[0].text.num_pages, 1);
     SPOIL(s->step_skipped.count, 1);
     SPOIL(s->encoder.epoch, 0);

@@ -1,0 +1,296 @@
+/* cmd_sweep.c - `quire sweep`: a replay for each combination of options. */
+#include "commands.h"
+#include "replay_options.h"
+#include "report.h"
+#include "sweep.h"
+#include "sweep_page.h"
+#include "sweep_report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    replay_options replay;
+    uint32_t num_jobs;
+    const char *json;
+    const char *csv;
+    const char *html;
+    bool plot;
+    bool deterministic;
+} o = {.replay = REPLAY_OPTIONS_INIT, .plot = true};
+
+/* The first are the command's own; those of replay take lists, and are read here. */
+enum { NUM_OWN = 6 };
+static const option table[] = {
+    {"jobs", OPTION_U32, &o.num_jobs, "N", "replays at one time", .def = "the processors",
+     .max = 4096},
+    {"json", OPTION_TEXT, &o.json, "FILE", "all reports; -: standard output", .def = NULL},
+    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each replay; -: standard output", .def = NULL},
+    {"html", OPTION_TEXT, &o.html, "FILE", "a page with plots and table", .def = NULL},
+    {"plot", OPTION_SWITCH, &o.plot, NULL, "draw hit rate and latency", .def = "on"},
+    {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
+     "leave out what differs from run to run: the time that the replays themselves took",
+     .def = "off"},
+    REPLAY_OPTIONS(o.replay),
+    {0}};
+
+static const char *arguments[1];
+
+static command cmd = {
+    .name = "sweep",
+    .usage = "sweep [OPTION]... TRACE",
+    .summary = "replays a trace with every combination of options, on all cores",
+    .examples =
+        "  quire sweep --num-gpu-blocks 2k..64k trace.jsonl.zst\n"
+        "      hit rate and latency against memory\n"
+        "  quire sweep --gpu H100,H200 --max-num-seqs 64,256,1024 --html out.html trace.jsonl\n"
+        "      two GPUs and three batch limits: six replays, and a page\n"
+        "  quire sweep --enable-prefix-caching=on,off --block-size 16,32,64 trace.jsonl\n"
+        "      what prefix caching brings, by block size\n\n"
+        "  The options of replay take lists. Numbers also take ranges: 1k..16k doubles, "
+        "1k..16k/x4\n"
+        "  multiplies by 4, 0.5..0.9/+0.1 adds. Switches take =on,off.\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 1,
+};
+
+const command *cmd_sweep_command(void)
+{
+    return &cmd;
+}
+
+/* ---- axes ------------------------------------------------------------------ */
+
+static const option *find_axis_option(const char *name, size_t length)
+{
+    for (const option *opt = table + NUM_OWN; opt->name != NULL; opt++)
+        if (strlen(opt->name) == length && strncmp(opt->name, name, length) == 0)
+            return opt;
+    return NULL;
+}
+
+/* Values of an option; given again, they replace those before. */
+static int set_axis(sweep *s, const option *opt, const char *text)
+{
+    uint32_t at = 0;
+    while (at < s->num_axes && s->axes[at].option != opt)
+        at++;
+    if (at == SWEEP_MAX_AXES)
+        return command_error(&cmd, "more than %d options of replay", SWEEP_MAX_AXES);
+    if (at == s->num_axes)
+        s->num_axes++;
+    else
+        value_list_free(&s->axes[at].list);
+    s->axes[at].option = opt;
+    return value_list_read(&cmd, opt, text, &s->axes[at].list);
+}
+
+/* Whether argv[*at] is an option of replay, which is then taken. A value that is missing is left to
+ * command_parse, which has the sentence for it. */
+static bool take_axis(sweep *s, int argc, char **argv, int *at, int *status)
+{
+    const char *text = argv[*at];
+    if (strncmp(text, "--", 2) != 0 || text[2] == '\0')
+        return false;
+    text += 2;
+    size_t length = strcspn(text, "=");
+    const option *opt = find_axis_option(text, length);
+    if (opt == NULL && strncmp(text, "no-", 3) == 0 && text[length] == '\0') {
+        opt = find_axis_option(text + 3, length - 3);
+        if (opt == NULL || opt->kind != OPTION_SWITCH)
+            return false;
+        *status = set_axis(s, opt, "off");
+        return true;
+    }
+    if (opt == NULL)
+        return false;
+    const char *value = text[length] == '=' ? text + length + 1 : NULL;
+    if (value == NULL && opt->kind == OPTION_SWITCH)
+        value = "on";
+    if (value == NULL && (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0))
+        return false;
+    *status = set_axis(s, opt, value != NULL ? value : argv[++*at]);
+    return true;
+}
+
+/* Takes the options of replay out of the command line; *argc and argv are what is left. */
+static int take_axes(sweep *s, int *argc, char **argv)
+{
+    int kept = 1;
+    int status = 0;
+    for (int i = 1; i < *argc && status == 0; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            while (i < *argc)
+                argv[kept++] = argv[i++];
+        } else if (!take_axis(s, *argc, argv, &i, &status)) {
+            argv[kept++] = argv[i];
+        }
+    }
+    *argc = kept;
+    return status;
+}
+
+/* ---- one point ------------------------------------------------------------- */
+
+/* Sets the options as a command line of that point would. */
+static int parse_point(const sweep *s, uint32_t point)
+{
+    static char words[SWEEP_MAX_AXES][2 * VALUE_BYTES];
+    char *argv[SWEEP_MAX_AXES + 1] = {(char *)cmd.name};
+    command one = {.name = cmd.name, .usage = cmd.usage, .options = table + NUM_OWN};
+    o.replay = (replay_options)REPLAY_OPTIONS_INIT;
+    for (uint32_t i = 0; i < s->num_axes; i++) {
+        const option *opt = s->axes[i].option;
+        const char *value = sweep_value(s, point, i);
+        if (opt->kind != OPTION_SWITCH)
+            snprintf(words[i], sizeof words[i], "--%s=%s", opt->name, value);
+        else if (strcmp(value, "on") == 0 || strcmp(value, "off") == 0)
+            snprintf(words[i], sizeof words[i], "--%s%s", value[1] == 'n' ? "" : "no-", opt->name);
+        else
+            return command_error(&cmd, "--%s: \"%s\" is neither on nor off", opt->name, value);
+        argv[i + 1] = words[i];
+    }
+    int leave = command_parse(&one, (int)s->num_axes + 1, argv);
+    return leave == 0 ? 0 : leave - 1;
+}
+
+static int write_report(const replay_setup *setup, replay_result *result, FILE *out)
+{
+    report_subject subject = {.trace = setup->settings.path,
+                              .model = setup->engine.shape.name,
+                              .gpu = setup->engine.gpu.name,
+                              .bytes_per_block = setup->plan_result.block_bytes,
+                              .is_deterministic = o.deterministic};
+    char *text = report_json(&subject, result);
+    if (text == NULL)
+        return command_error(&cmd, "not enough memory");
+    int status = fputs(text, out) < 0;
+    free(text);
+    return status;
+}
+
+static int run_point(const sweep *s, uint32_t point, FILE *out)
+{
+    replay_setup setup;
+    replay_result result;
+    char message[REPLAY_MESSAGE_BYTES];
+    int status = parse_point(s, point);
+    if (status != 0)
+        return status;
+    status = replay_prepare(&cmd, &o.replay, s->trace, &setup);
+    if (status == 0) {
+        if (replay_run(&setup.settings, &result, message) != 0)
+            status = command_error(&cmd, "%s", message);
+        else
+            status = write_report(&setup, &result, out);
+        replay_result_free(&result);
+    }
+    replay_unprepare(&setup);
+    return status;
+}
+
+/* ---- the command ----------------------------------------------------------- */
+
+static void show_progress(uint32_t num_done, uint32_t num_points)
+{
+    fprintf(stderr, "\r%u of %u replays ", num_done, num_points);
+    if (num_done == num_points)
+        fprintf(stderr, "\r%40s\r", "");
+}
+
+static int write_file(const char *path, const sweep *s, bool (*write)(FILE *, const sweep *))
+{
+    if (path == NULL)
+        return 0;
+    bool is_stdout = strcmp(path, "-") == 0;
+    FILE *out = is_stdout ? stdout : fopen(path, "w");
+    bool ok = out != NULL && write(out, s) && fflush(out) == 0;
+    if (out != NULL && !is_stdout && fclose(out) != 0)
+        ok = false;
+    if (!ok)
+        command_error(&cmd, "%s: it could not be written: %s", path, strerror(errno));
+    return ok ? 0 : 1;
+}
+
+static bool is_standard_output(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
+static int write_results(const sweep *s)
+{
+    uint32_t num_failed = 0;
+    for (uint32_t i = 0; i < s->num_points; i++)
+        num_failed += s->points[i].report == NULL;
+    if (!is_standard_output(o.json) && !is_standard_output(o.csv) && !is_standard_output(o.html))
+        sweep_report_print(stdout, s, o.plot);
+    int status = write_file(o.json, s, sweep_report_json);
+    status |= write_file(o.csv, s, sweep_report_csv);
+    status |= write_file(o.html, s, sweep_page_write);
+    if (num_failed > 0) {
+        command_error(&cmd, "%u of %u replays failed", num_failed, s->num_points);
+        status = 1;
+    }
+    return status;
+}
+
+/* A value that no replay takes is found before the first one starts. */
+static int check_points(const sweep *s)
+{
+    uint64_t num_points = 1;
+    for (uint32_t i = 0; i < s->num_axes; i++) {
+        num_points *= s->axes[i].list.num_values;
+        if (num_points > SWEEP_MAX_POINTS)
+            return command_error(&cmd, "more than %d combinations", SWEEP_MAX_POINTS);
+    }
+    for (uint32_t i = 0; i < num_points; i++) {
+        int status = parse_point(s, i);
+        if (status != 0)
+            return status;
+    }
+    return 0;
+}
+
+static int run(sweep *s)
+{
+    s->trace = arguments[0];
+    if (strcmp(s->trace, "-") == 0)
+        return command_error(&cmd, "it reads the trace several times: not from standard input");
+    if (access(s->trace, R_OK) != 0) {
+        command_error(&cmd, "%s: %s", s->trace, strerror(errno));
+        return 1;
+    }
+    int status = check_points(s);
+    if (status != 0)
+        return status;
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t num_jobs = o.num_jobs > 0 ? o.num_jobs : processors > 0 ? (uint32_t)processors : 1;
+    sweep_settings settings = {.num_jobs = num_jobs,
+                               .run = run_point,
+                               .progress = isatty(STDERR_FILENO) == 1 ? show_progress : NULL};
+    if (sweep_run(s, &settings) != 0) {
+        command_error(&cmd, "not enough memory or processes");
+        return 1;
+    }
+    return write_results(s);
+}
+
+int cmd_sweep(int argc, char **argv)
+{
+    static sweep s;
+    int status = take_axes(&s, &argc, argv);
+    if (status == 0) {
+        int leave = command_parse(&cmd, argc, argv);
+        if (leave != 0)
+            status = leave - 1;
+        else if (cmd.num_arguments != 1)
+            status = command_error(&cmd, "it takes one trace");
+        else
+            status = run(&s);
+    }
+    sweep_free(&s);
+    return status;
+}
