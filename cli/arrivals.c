@@ -4,19 +4,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A closed-loop session that has begun. */
+/* Whose turns come one after the other: the last one that was read. */
 typedef struct session {
     uint64_t id;
-    bool is_idle;      /* no turn of it is due or in the scheduler */
-    double last_end_s; /* of its last turn */
-    arrival **turns;   /* to come, a queue */
-    size_t first_turn;
-    size_t num_turns;
-    size_t capacity;
+    uint64_t last_number;
+    bool has_ended; /* that turn */
+    double end_s;
     struct session *next; /* of its bucket */
 } session;
 
-enum { NUM_BUCKETS = 1 << 14 };
+/* A turn that waits for the ends of others. */
+typedef struct waiter {
+    arrival *it;
+    size_t num_open; /* that have not ended */
+} waiter;
+
+/* A request that was read and has not ended, and those that wait for it. */
+typedef struct open_request {
+    uint64_t number;
+    waiter **waiters;
+    size_t num_waiters;
+    size_t capacity;
+    struct open_request *next; /* of its bucket */
+} open_request;
+
+enum { NUM_BUCKETS = 1 << 14, MAX_SESSIONS = 1 << 20 };
 
 /* By time, then by number. */
 typedef struct heap {
@@ -35,17 +47,21 @@ struct arrivals {
     bool is_at_end;
     bool is_broken;
     bool no_memory;
-    uint64_t num_read;
     uint64_t num_active; /* taken and not ended */
     heap due;            /* have come */
     heap later;          /* turns of sessions whose time is known */
-    session *buckets[NUM_BUCKETS];
+    double now_s;
+    size_t num_sessions;
+    session *sessions[NUM_BUCKETS];
+    open_request *open[NUM_BUCKETS];
 };
 
 void arrival_free(arrival *it)
 {
-    if (it != NULL)
+    if (it != NULL) {
         free(it->segments);
+        free(it->after);
+    }
     free(it);
 }
 
@@ -63,48 +79,94 @@ arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed)
     return a;
 }
 
-/* ---- sessions -------------------------------------------------------------- */
+/* ---- who waits for whom ------------------------------------------------------ */
 
-static session **bucket_of(arrivals *a, uint64_t id)
+static size_t bucket_of(uint64_t id)
 {
-    return &a->buckets[(id * UINT64_C(0x9e3779b97f4a7c15)) >> 50];
+    return (size_t)((id * UINT64_C(0x9e3779b97f4a7c15)) >> 50);
 }
 
-static session *find_session(arrivals *a, uint64_t id)
+static session *find_session(const arrivals *a, uint64_t id)
 {
-    session *s = *bucket_of(a, id);
+    session *s = a->sessions[bucket_of(id)];
     while (s != NULL && s->id != id)
         s = s->next;
     return s;
 }
 
-static session *begin_session(arrivals *a, uint64_t id)
+static void drop_session(arrivals *a, session *s)
 {
-    session *s = calloc(1, sizeof *s);
-    session **bucket = bucket_of(a, id);
-    if (s == NULL)
-        return NULL;
-    s->id = id;
-    s->next = *bucket;
-    *bucket = s;
-    return s;
-}
-
-static void free_session(session *s)
-{
-    for (size_t i = s->first_turn; i < s->num_turns; i++)
-        arrival_free(s->turns[i]);
-    free(s->turns);
-    free(s);
-}
-
-static void end_session(arrivals *a, session *s)
-{
-    session **at = bucket_of(a, s->id);
+    session **at = &a->sessions[bucket_of(s->id)];
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
-    free_session(s);
+    a->num_sessions--;
+    free(s);
+}
+
+/* Of very many sessions, one that has been idle for long counts as new when it goes on. */
+static void forget_idle_session(arrivals *a, size_t bucket)
+{
+    session *oldest = NULL;
+    for (session *s = a->sessions[bucket]; s != NULL; s = s->next)
+        if (s->has_ended)
+            oldest = s;
+    if (oldest != NULL)
+        drop_session(a, oldest);
+}
+
+static session *begin_session(arrivals *a, uint64_t id)
+{
+    size_t bucket = bucket_of(id);
+    if (a->num_sessions >= MAX_SESSIONS)
+        forget_idle_session(a, bucket);
+    session *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->id = id;
+    s->next = a->sessions[bucket];
+    a->sessions[bucket] = s;
+    a->num_sessions++;
+    return s;
+}
+
+static open_request **find_open(arrivals *a, uint64_t number)
+{
+    open_request **at = &a->open[bucket_of(number + 1)];
+    while (*at != NULL && (*at)->number != number)
+        at = &(*at)->next;
+    return at;
+}
+
+static bool note_open(arrivals *a, uint64_t number)
+{
+    open_request **at = &a->open[bucket_of(number + 1)];
+    open_request *it = calloc(1, sizeof *it);
+    if (it == NULL)
+        return false;
+    it->number = number;
+    it->next = *at;
+    *at = it;
+    return true;
+}
+
+/* One end more to wait for, if that has not come yet. False: no memory. */
+static bool wait_for(arrivals *a, waiter *w, uint64_t number)
+{
+    open_request *it = *find_open(a, number);
+    if (it == NULL)
+        return true;
+    if (it->num_waiters == it->capacity) {
+        size_t capacity = it->capacity == 0 ? 2 : 2 * it->capacity;
+        waiter **waiters = realloc(it->waiters, capacity * sizeof *waiters);
+        if (waiters == NULL)
+            return false;
+        it->waiters = waiters;
+        it->capacity = capacity;
+    }
+    it->waiters[it->num_waiters++] = w;
+    w->num_open++;
+    return true;
 }
 
 /* ---- the heap -------------------------------------------------------------- */
@@ -159,13 +221,49 @@ static void heap_free(heap *h)
     free(h->items);
 }
 
+/* Those that wait for it lose one that they wait for; who waits for nobody is handed to `ready`. */
+static bool close_request(arrivals *a, open_request **at, bool (*ready)(arrivals *, waiter *))
+{
+    open_request *it = *at;
+    bool ok = true;
+    *at = it->next;
+    for (size_t i = 0; i < it->num_waiters; i++)
+        if (--it->waiters[i]->num_open == 0)
+            ok = ready(a, it->waiters[i]) && ok;
+    free(it->waiters);
+    free(it);
+    return ok;
+}
+
+static bool discard(arrivals *a, waiter *w)
+{
+    (void)a;
+    arrival_free(w->it);
+    free(w);
+    return true;
+}
+
+/* All have ended that it waited for. */
+static bool start_turn(arrivals *a, waiter *w)
+{
+    w->it->time_s = a->now_s + w->it->request.think_s / a->speed;
+    bool ok = heap_push(&a->later, w->it);
+    if (!ok)
+        arrival_free(w->it);
+    free(w);
+    return ok;
+}
+
 void arrivals_close(arrivals *a)
 {
     if (a == NULL)
         return;
-    for (size_t i = 0; i < NUM_BUCKETS; i++)
-        while (a->buckets[i] != NULL)
-            end_session(a, a->buckets[i]);
+    for (size_t i = 0; i < NUM_BUCKETS; i++) {
+        while (a->sessions[i] != NULL)
+            drop_session(a, a->sessions[i]);
+        while (a->open[i] != NULL)
+            close_request(a, &a->open[i], discard);
+    }
     heap_free(&a->due);
     heap_free(&a->later);
     arrival_free(a->ahead);
@@ -175,23 +273,31 @@ void arrivals_close(arrivals *a)
 
 /* ---- reading --------------------------------------------------------------- */
 
-static arrival *copy_request(arrivals *a, const trace_request *request)
+/* NULL: no memory. */
+static void *copy_array(const void *from, size_t bytes)
+{
+    void *to = malloc(bytes == 0 ? 1 : bytes);
+    if (to != NULL && bytes > 0)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+static arrival *copy_request(const arrivals *a, const trace_request *request)
 {
     arrival *it = calloc(1, sizeof *it);
-    size_t n = request->num_segments;
     if (it == NULL)
         return NULL;
-    it->segments = malloc((n == 0 ? 1 : n) * sizeof *it->segments);
-    if (it->segments == NULL) {
-        free(it);
+    it->segments = copy_array(request->prompt, request->num_segments * sizeof *it->segments);
+    it->after = copy_array(request->after, request->num_after * sizeof *it->after);
+    if (it->segments == NULL || it->after == NULL) {
+        arrival_free(it);
         return NULL;
     }
-    memcpy(it->segments, request->prompt, n * sizeof *it->segments);
     it->request = *request;
     it->request.prompt = it->segments;
-    it->number = a->num_read++;
-    bool by_clock = a->clock == REPLAY_CLOCK_TRACE;
-    it->time_s = by_clock ? request->time_s / a->speed : 0;
+    it->request.after = it->after;
+    it->number = request->number;
+    it->time_s = a->clock == REPLAY_CLOCK_TRACE ? request->time_s / a->speed : 0;
     return it;
 }
 
@@ -214,33 +320,31 @@ static bool read_ahead(arrivals *a)
 
 static bool is_later_turn(const arrivals *a, const arrival *it)
 {
-    return a->has_sessions && it->request.is_closed_loop && it->request.turn > 0;
+    const trace_request *r = &it->request;
+    return a->has_sessions && r->is_closed_loop && (r->turn > 0 || r->num_after > 0);
 }
 
-static bool queue_turn(session *s, arrival *it)
+/* A turn that comes after others have ended. */
+static bool place_turn(arrivals *a, arrival *it, const session *s)
 {
-    if (s->num_turns == s->capacity) {
-        size_t capacity = s->capacity == 0 ? 8 : 2 * s->capacity;
-        arrival **turns = realloc(s->turns, capacity * sizeof *turns);
-        if (turns == NULL)
-            return false;
-        s->turns = turns;
-        s->capacity = capacity;
+    const trace_request *r = &it->request;
+    waiter *w = calloc(1, sizeof *w);
+    if (w == NULL) {
+        arrival_free(it);
+        return false;
     }
-    s->turns[s->num_turns++] = it;
-    return true;
-}
-
-/* The session's next turn gets its time, if that turn is known and the one before has ended. */
-static bool start_turn(arrivals *a, session *s)
-{
-    if (!s->is_idle || s->first_turn == s->num_turns)
-        return true;
-    arrival *it = s->turns[s->first_turn++];
-    if (s->first_turn == s->num_turns)
-        s->first_turn = s->num_turns = 0;
-    it->time_s = s->last_end_s + it->request.think_s / a->speed;
-    s->is_idle = false;
+    w->it = it;
+    bool ok = true;
+    for (uint32_t i = 0; i < r->num_after; i++)
+        ok = ok && wait_for(a, w, it->after[i]);
+    bool has_before = r->num_after == 0 && s != NULL && s->last_number != it->number;
+    if (has_before && !s->has_ended)
+        ok = ok && wait_for(a, w, s->last_number);
+    if (!ok || w->num_open > 0)
+        return ok;
+    double from_s = has_before ? s->end_s : a->now_s; /* all have ended already */
+    it->time_s = from_s + r->think_s / a->speed;
+    free(w);
     return heap_push(&a->later, it);
 }
 
@@ -250,28 +354,29 @@ static bool place_ahead(arrivals *a)
     arrival *it = a->ahead;
     const trace_request *r = &it->request;
     a->ahead = NULL;
-    bool is_open = r->turn > 0 && !r->is_closed_loop;
-    if (!a->has_sessions || r->session == 0 || is_open)
+    if (!a->has_sessions)
         return heap_push(&a->due, it);
-    session *s = find_session(a, r->session);
-    if (s == NULL) {
+    session *s = r->session == 0 ? NULL : find_session(a, r->session);
+    bool is_later = is_later_turn(a, it);
+    bool ok = note_open(a, it->number);
+    uint64_t number = it->number;
+    ok = ok && (is_later ? place_turn(a, it, s) : heap_push(&a->due, it));
+    if (!ok || r->session == 0)
+        return ok;
+    if (s == NULL)
         s = begin_session(a, r->session);
-        if (s == NULL) {
-            arrival_free(it);
-            return false;
-        }
-        s->is_idle = r->turn > 0; /* its first turn was skipped: it begins with this one */
-        s->last_end_s = it->time_s;
-    }
-    if (r->turn == 0)
-        return heap_push(&a->due, it);
-    return queue_turn(s, it) && start_turn(a, s);
+    if (s == NULL)
+        return false;
+    s->last_number = number;
+    s->has_ended = false;
+    return true;
 }
 
 /* Reads until the next record lies in the future. Without times: one at a time, as they are taken,
  * and serially only when nobody is active. */
 static void fill_due(arrivals *a, double now_s)
 {
+    a->now_s = now_s;
     while (!a->is_broken && read_ahead(a)) {
         bool is_needed = is_later_turn(a, a->ahead) || a->ahead->time_s <= now_s;
         if (a->clock != REPLAY_CLOCK_TRACE)
@@ -335,19 +440,21 @@ void arrivals_put_back(arrivals *a, arrival *it)
 void arrivals_note_end(arrivals *a, const trace_request *r, double now_s)
 {
     a->num_active--;
-    session *s = r->session != 0 ? find_session(a, r->session) : NULL;
-    if (s == NULL)
+    a->now_s = now_s;
+    if (!a->has_sessions)
         return;
-    if (r->is_last_turn) {
-        end_session(a, s);
-        return;
-    }
-    s->is_idle = true;
-    s->last_end_s = now_s;
-    if (!start_turn(a, s)) {
+    open_request **at = find_open(a, r->number);
+    if (*at != NULL && !close_request(a, at, start_turn)) {
         a->no_memory = true;
         a->is_broken = true;
     }
+    session *s = r->session != 0 ? find_session(a, r->session) : NULL;
+    if (s == NULL || s->last_number != r->number)
+        return;
+    s->has_ended = true;
+    s->end_s = now_s;
+    if (r->is_last_turn)
+        drop_session(a, s);
 }
 
 bool arrivals_no_memory(const arrivals *a)

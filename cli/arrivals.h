@@ -2,7 +2,7 @@
  *
  *      trace ──► ahead (one record) ──► due, by time ──► arrivals_take
  *                       │                  ^
- *                       └─► turns of a session, until the turn before has ended
+ *                       └─► turns, until those before them have ended
  *
  *      REPLAY_CLOCK_TRACE    at the trace's times (divided by speed); turns of closed-loop sessions
  *                            think_s after the end of the turn before
@@ -22,10 +22,11 @@ typedef enum replay_clock {
     REPLAY_CLOCK_SERIAL
 } replay_clock;
 
-/* A request with its own copy of the segments. */
+/* A request with its own copies of the arrays. */
 typedef struct arrival {
     trace_request request;
     trace_segment *segments;
+    uint64_t *after;
     double time_s;
     uint64_t number; /* in the order of the trace */
 } arrival;

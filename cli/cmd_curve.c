@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "curve_report.h"
 #include "engine.h"
+#include "value_list.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEFAULT_BLOCK_SIZE = 16, MAX_ROWS = 1024 };
+enum { DEFAULT_BLOCK_SIZE = 16, MAX_SIZES = 1000, MAX_ROWS = MAX_SIZES + 24 };
 
 static struct {
     engine_options engine;
@@ -18,6 +19,8 @@ static struct {
     uint32_t id_block_size;
     uint32_t block_size; /* 0: the trace's */
     const char *sizes;
+    uint64_t given[MAX_SIZES]; /* what it says */
+    uint32_t num_given;
     double sample;
     bool belady;
     bool plot;
@@ -34,7 +37,7 @@ static const option table[] = {
     {"block-size", OPTION_U32, &o.block_size, "TOKENS", "tokens of a block",
      .def = "that of the trace's own ids, else 16", .min = 1, .max = 1 << 20},
     {"sizes", OPTION_TEXT, &o.sizes, "LIST",
-     "pool sizes for the table, in blocks (without the null block): 1000,5k,10k", .def = NULL},
+     "pool sizes for the table, in blocks (without the null block): 1000,5k,10k..80k", .def = NULL},
     {"sample", OPTION_REAL, &o.sample, "SHARE",
      "of blocks that are looked at, for huge traces: estimates with error bars", .def = "1, exact",
      .min = 1e-6, .max = 1},
@@ -125,38 +128,45 @@ static void add_row(row_list *list, uint64_t num_blocks, const char *note)
     list->num_rows++;
 }
 
-/* Each number as an option's value is read: digits, and k, M, Ki ... behind them. */
-static int read_size(const char *text, uint64_t *size)
-{
-    const option one[] = {{"sizes", OPTION_U64, size, "BLOCKS", "", .min = 1, .max = INT32_MAX},
-                          {0}};
-    command reader = {.name = cmd.name, .usage = cmd.usage, .options = one};
-    char value[64];
-    snprintf(value, sizeof value, "--sizes=%s", text);
-    char *argv[] = {value, value};
-    int leave = command_parse(&reader, 2, argv);
-    return leave == 0 ? 0 : leave - 1;
-}
+/* What --sizes takes one of. */
+static uint64_t one_size;
+static const option size_option[] = {
+    {"sizes", OPTION_U64, &one_size, "BLOCKS", "", .min = 1, .max = INT32_MAX}, {0}};
 
-static int add_given_sizes(row_list *list, uint32_t min_blocks)
+/* Reads --sizes into sizes; 0, or an exit status. */
+static int read_sizes(const value_list *texts, uint64_t *sizes)
 {
-    for (const char *at = o.sizes; at != NULL && *at != '\0';) {
-        char text[40];
-        uint64_t size = 0;
-        size_t length = strcspn(at, ",");
-        if (length >= sizeof text)
-            return command_error(&cmd, "--sizes %s: that is no list of numbers", o.sizes);
-        memcpy(text, at, length);
-        text[length] = '\0';
-        int status = read_size(text, &size);
-        if (status != 0)
-            return status;
-        if (list->num_rows == MAX_ROWS)
-            return command_error(&cmd, "--sizes: there are too many of them");
-        add_row(list, size, size < min_blocks ? "too small for the largest request" : "as given");
-        at += length + (at[length] == ',');
+    command reader = {.name = cmd.name, .usage = cmd.usage, .options = size_option};
+    for (uint32_t i = 0; i < texts->num_values; i++) {
+        char word[VALUE_BYTES + 16];
+        snprintf(word, sizeof word, "--sizes=%s", texts->values[i]);
+        char *argv[] = {word, word};
+        int leave = command_parse(&reader, 2, argv);
+        if (leave != 0)
+            return leave - 1;
+        sizes[i] = one_size;
     }
     return 0;
+}
+
+static int take_sizes(void)
+{
+    value_list texts = {0};
+    int status = o.sizes != NULL ? value_list_read(&cmd, size_option, o.sizes, &texts) : 0;
+    if (status == 0 && texts.num_values > MAX_SIZES)
+        status = command_error(&cmd, "--sizes: more than %d of them", MAX_SIZES);
+    if (status == 0)
+        status = read_sizes(&texts, o.given);
+    o.num_given = texts.num_values;
+    value_list_free(&texts);
+    return status;
+}
+
+static void add_given_sizes(row_list *list, uint32_t min_blocks)
+{
+    for (uint32_t i = 0; i < o.num_given; i++)
+        add_row(list, o.given[i],
+                o.given[i] < min_blocks ? "too small for the largest request" : "as given");
 }
 
 static void add_shares(row_list *list, const curve_totals *t)
@@ -173,8 +183,10 @@ static void add_shares(row_list *list, const curve_totals *t)
 
 static int fill_rows(const curve *c, row_list *list)
 {
+    uint32_t min_blocks = curve_get_totals(c).min_blocks;
     for (uint32_t i = 0; i < list->num_rows; i++) {
         curve_row *row = &list->rows[i];
+        row->is_too_small = row->num_blocks < min_blocks;
         row->hits = curve_hits(c, row->num_blocks);
         if (o.belady && !curve_belady(c, row->num_blocks, &row->belady))
             return failed("not enough memory");
@@ -307,8 +319,7 @@ static int run(trace_reader *reader)
         list.num_rows = 0;
         add_shares(&list, &totals);
         status = plan_engine(&list, &block_bytes);
-        if (status == 0)
-            status = add_given_sizes(&list, totals.min_blocks);
+        add_given_sizes(&list, totals.min_blocks);
         if (status == 0)
             status = fill_rows(c, &list);
         if (status == 0)
@@ -329,6 +340,9 @@ int cmd_curve(int argc, char **argv)
         return leave - 1;
     if (cmd.num_arguments != 1)
         return command_error(&cmd, "it takes one trace, or - for standard input");
+    int status = take_sizes();
+    if (status != 0)
+        return status;
     trace_format format = o.format == NULL ? TRACE_DETECT : trace_format_of(o.format);
     if (o.format != NULL && format == TRACE_DETECT)
         return command_error(&cmd, "--format %s: there is no such format", o.format);
@@ -339,7 +353,7 @@ int cmd_curve(int argc, char **argv)
     trace_reader *reader = trace_open(arguments[0], &options, message);
     if (reader == NULL)
         return failed("%s", message);
-    int status = run(reader);
+    status = run(reader);
     trace_close(reader);
     return status;
 }

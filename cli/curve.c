@@ -129,7 +129,7 @@ static bool add_sampled(curve *c, const curve_blocks *all)
         c->lane_of[i] = choose_lane(c, all->keys[i]);
     for (uint32_t i = all->num_full; i < all->num_held; i++)
         c->lane_of[i] = choose_lane(c, content_of(1, c->totals.requests, i));
-    for (uint8_t lane = 0; lane < CURVE_LANES; lane++) {
+    for (uint32_t lane = 0; lane < CURVE_LANES; lane++) {
         curve_blocks some = {.keys = c->kept};
         for (uint32_t i = 0; i < all->num_held; i++) {
             if (c->lane_of[i] != lane)
@@ -225,7 +225,7 @@ static curve_value estimate(const curve *c, const uint64_t hits[CURVE_LANES])
 
 curve_value curve_hits(const curve *c, uint64_t num_blocks)
 {
-    uint64_t hits[CURVE_LANES];
+    uint64_t hits[CURVE_LANES] = {0};
     for (uint32_t i = 0; i < c->num_lanes; i++)
         hits[i] = curve_lane_hits(&c->lanes[i], lane_size(c, num_blocks));
     return estimate(c, hits);
@@ -233,7 +233,7 @@ curve_value curve_hits(const curve *c, uint64_t num_blocks)
 
 bool curve_belady(const curve *c, uint64_t num_blocks, curve_value *value)
 {
-    uint64_t hits[CURVE_LANES];
+    uint64_t hits[CURVE_LANES] = {0};
     for (uint32_t i = 0; i < c->num_lanes; i++)
         if (!belady_hits(&c->lanes[i].belady, lane_size(c, num_blocks), &hits[i]))
             return false;

@@ -9,8 +9,6 @@ void curve_lane_free(curve_lane *lane)
     curve_table_free(&lane->table);
     curve_ghosts_free(&lane->ghosts);
     curve_ghosts_free(&lane->leaving);
-    curve_sizes_free(&lane->sizes);
-    curve_sizes_free(&lane->sizes_before);
     belady_free(&lane->belady);
     free(lane->hits);
     free(lane->entries);
@@ -43,7 +41,7 @@ static bool reserve_hits(curve_lane *lane)
     if (wanted <= lane->hits_room)
         return true;
     uint64_t room = 2 * wanted + 1024;
-    int64_t *hits = realloc(lane->hits, room * sizeof *hits);
+    uint64_t *hits = realloc(lane->hits, room * sizeof *hits);
     if (hits == NULL)
         return false;
     memset(hits + lane->hits_room, 0, (room - lane->hits_room) * sizeof *hits);
@@ -74,46 +72,26 @@ static curve_entry *copy_of(curve_lane *lane, const curve_entry *entry)
     return curve_table_take(&lane->table, curve_table_next_key(entry->key));
 }
 
-static bool sizes_of(curve_lane *lane, const curve_entry *entry, curve_sizes *sizes)
+static uint32_t min_blocks_of(const curve_lane *lane, const curve_entry *entry)
 {
     uint32_t above = stack_above(&lane->stack, entry->position);
-    return curve_ghosts_sizes(&lane->ghosts, entry->position, above, sizes);
-}
-
-static void count_hits(curve_lane *lane)
-{
-    for (uint32_t i = 0; i < lane->sizes.num_ranges; i++) {
-        lane->hits[lane->sizes.ranges[i].from]++;
-        if (lane->sizes.ranges[i].to != CURVE_ANY_SIZE)
-            lane->hits[lane->sizes.ranges[i].to]--;
-    }
+    if (lane->ghosts.num_ghosts == 0)
+        return above + 1;
+    return curve_ghosts_min_blocks(&lane->ghosts, entry->position, above);
 }
 
 /* Copies stand above the one that was cached first, each above those before it. In the pools that
  * hold an older one a copy is left where it is; the block is found where the newest is. */
-static bool look_up_copies(curve_lane *lane, const curve_entry *entry)
-{
-    while (entry->has_more) {
-        curve_sizes before = lane->sizes;
-        lane->sizes = lane->sizes_before;
-        lane->sizes_before = before;
-        entry = copy_of(lane, entry);
-        if (!curve_ghosts_add(&lane->leaving, entry->position, &lane->sizes_before) ||
-            !sizes_of(lane, entry, &lane->sizes))
-            return false;
-    }
-    return true;
-}
-
 static bool look_up(curve_lane *lane, const curve_entry *entry)
 {
-    if (lane->ghosts.num_ghosts == 0 && !entry->has_more) {
-        lane->hits[stack_above(&lane->stack, entry->position) + 1]++;
-        return true;
+    uint32_t min_blocks = min_blocks_of(lane, entry);
+    while (entry->has_more) {
+        entry = copy_of(lane, entry);
+        if (!curve_ghosts_add(&lane->leaving, (curve_ghost){entry->position, min_blocks}))
+            return false;
+        min_blocks = min_blocks_of(lane, entry);
     }
-    if (!sizes_of(lane, entry, &lane->sizes) || !look_up_copies(lane, entry))
-        return false;
-    count_hits(lane);
+    lane->hits[min_blocks]++;
     return true;
 }
 
@@ -153,12 +131,9 @@ static void take_out(curve_lane *lane, curve_entry *entry)
 /* Ghosts stay where the copies were. */
 static bool leave_ghosts(curve_lane *lane)
 {
-    for (uint32_t i = 0; i < lane->leaving.num_ghosts; i++) {
-        curve_ghost *ghost = &lane->leaving.list[i];
-        curve_sizes one = {.ranges = &ghost->sizes, .num_ranges = 1};
-        if (!curve_ghosts_add(&lane->ghosts, ghost->position, &one))
+    for (uint32_t i = 0; i < lane->leaving.num_ghosts; i++)
+        if (!curve_ghosts_add(&lane->ghosts, lane->leaving.list[i]))
             return false;
-    }
     return true;
 }
 
@@ -217,5 +192,5 @@ uint64_t curve_lane_hits(const curve_lane *lane, uint64_t num_blocks)
     if (lane->hits_room == 0)
         return 0;
     uint64_t at = num_blocks < lane->hits_room ? num_blocks : lane->hits_room - 1;
-    return (uint64_t)lane->hits[at];
+    return lane->hits[at];
 }

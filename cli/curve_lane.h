@@ -47,16 +47,13 @@ typedef struct curve_lane {
     curve_ghosts ghosts;
     belady_log belady;
     bool has_belady;
-    int64_t
-        *hits; /* by pool size: what it adds to the size before; finished: the hits themselves */
+    uint64_t *hits; /* by pool size: what it adds to the size before; finished: the hits */
     uint64_t hits_room;
     uint64_t num_lookups;
     uint64_t num_distinct; /* elements that a pool without end would hold, copies apart */
     uint32_t max_held;
     curve_entry **entries; /* of the request at hand */
     uint32_t entries_room;
-    curve_sizes sizes;
-    curve_sizes sizes_before;
     curve_ghosts leaving; /* ghosts that the request at hand leaves */
 } curve_lane;
 

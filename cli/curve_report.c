@@ -86,6 +86,25 @@ static void print_head(FILE *out, const curve_report *report, const curve_totals
         fprintf(out, "  sampled: %.4g %% of blocks; ± is a 95 %% interval\n", 100 * report->sample);
 }
 
+static void print_row(FILE *out, const curve_report *report, const curve_totals *t,
+                      const curve_row *row)
+{
+    double share = t->distinct_blocks > 0 ? (double)row->num_blocks / t->distinct_blocks : 0;
+    fprintf(out, "%12s %6.1f%%", report_number(row->num_blocks), 100 * share);
+    if (report->block_bytes > 0)
+        fprintf(out, " %9.2f", (double)row->num_blocks * (double)report->block_bytes / GIB);
+    if (!row->is_too_small) {
+        fprintf(out, " %12s %8.2f%%", report_number((uint64_t)llrint(row->hits.value)),
+                100 * by_block(t, row->hits.value));
+        if (report->sample < 1)
+            fprintf(out, " %6.2f%%", 100 * by_block(t, row->hits.error));
+        fprintf(out, " %8.2f%%", 100 * by_token(report, t, row->hits.value));
+        if (report->has_belady)
+            fprintf(out, " %8.2f%%", 100 * by_block(t, row->belady.value));
+    }
+    fprintf(out, "%s%s\n", row->note != NULL ? "  " : "", row->note != NULL ? row->note : "");
+}
+
 static void print_rows(FILE *out, const curve_report *report, const curve_totals *t)
 {
     bool is_sampled = report->sample < 1;
@@ -94,21 +113,8 @@ static void print_rows(FILE *out, const curve_report *report, const curve_totals
         fprintf(out, " %9s", "GiB");
     fprintf(out, " %12s %9s%s %9s", "found", "by block", is_sampled ? "    ±   " : "", "by token");
     fprintf(out, "%s\n", report->has_belady ? "    Belady" : "");
-    for (uint32_t i = 0; i < report->num_rows; i++) {
-        const curve_row *row = &report->rows[i];
-        double share = t->distinct_blocks > 0 ? (double)row->num_blocks / t->distinct_blocks : 0;
-        fprintf(out, "%12s %6.1f%%", report_number(row->num_blocks), 100 * share);
-        if (report->block_bytes > 0)
-            fprintf(out, " %9.2f", (double)row->num_blocks * (double)report->block_bytes / GIB);
-        fprintf(out, " %12s %8.2f%%", report_number((uint64_t)llrint(row->hits.value)),
-                100 * by_block(t, row->hits.value));
-        if (is_sampled)
-            fprintf(out, " %6.2f%%", 100 * by_block(t, row->hits.error));
-        fprintf(out, " %8.2f%%", 100 * by_token(report, t, row->hits.value));
-        if (report->has_belady)
-            fprintf(out, " %8.2f%%", 100 * by_block(t, row->belady.value));
-        fprintf(out, "%s%s\n", row->note != NULL ? "  " : "", row->note != NULL ? row->note : "");
-    }
+    for (uint32_t i = 0; i < report->num_rows; i++)
+        print_row(out, report, t, &report->rows[i]);
 }
 
 /* ---- plot ------------------------------------------------------------------ */
@@ -132,9 +138,11 @@ static void draw(FILE *out, const curve_report *report, const curve_totals *t)
         y[series[0].num_points++] = 100 * by_block(t, curve_hits(report->curve, walk.size).value);
     }
     for (uint32_t i = 0; i < report->num_rows; i++) {
-        bound[i] = (double)report->rows[i].num_blocks;
-        bound[report->num_rows + i] = 100 * by_block(t, report->rows[i].belady.value);
-        series[1].num_points++;
+        const curve_row *row = &report->rows[i];
+        if (row->is_too_small)
+            continue;
+        bound[series[1].num_points] = (double)row->num_blocks;
+        bound[report->num_rows + series[1].num_points++] = 100 * by_block(t, row->belady.value);
     }
     fprintf(out, "\n");
     plot_draw(out, &(plot){.x_name = "blocks",
@@ -220,7 +228,8 @@ bool curve_report_json(FILE *out, const curve_report *report)
         return false;
     }
     for (uint32_t i = 0; i < report->num_rows; i++)
-        json_array_append_new(rows, json_row(report, &t, &report->rows[i]));
+        if (!report->rows[i].is_too_small)
+            json_array_append_new(rows, json_row(report, &t, &report->rows[i]));
     json_object_set_new(root, "sizes", rows);
     json_object_set_new(root, "points", json_points(report, &t));
     bool ok = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;

@@ -11,7 +11,8 @@ typedef struct curve_row {
     uint64_t num_blocks;
     curve_value hits;
     curve_value belady;
-    const char *note; /* why this size; NULL: a share of all blocks */
+    bool is_too_small; /* for the largest request: there are no hits to tell */
+    const char *note;  /* why this size; NULL: a share of all blocks */
 } curve_row;
 
 typedef struct curve_report {

@@ -122,7 +122,7 @@ static json_t *row_object(const sweep *s, uint32_t axis, uint32_t point)
     json_t *axes = json_array();
     for (uint32_t a = 0; a < s->num_axes; a++)
         if (sweep_varies(s, a))
-            json_array_append_new(axes, json_pack("s", sweep_value(s, point, a)));
+            json_array_append_new(axes, json_string(sweep_value(s, point, a)));
     json_t *numbers = json_array();
     for (const sweep_column *c = sweep_columns; c->path != NULL; c++) {
         double number;
@@ -137,7 +137,7 @@ static json_t *row_object(const sweep *s, uint32_t axis, uint32_t point)
     json_t *row = json_pack("{s:o, s:o, s:s, s:o}", "axes", axes, "v", numbers, "series", series,
                             "x", has_x ? json_real(x) : json_null());
     if (s->points[point].error != NULL)
-        json_object_set_new(row, "error", json_pack("s", s->points[point].error));
+        json_object_set_new(row, "error", json_string(s->points[point].error));
     return row;
 }
 
@@ -159,7 +159,7 @@ static json_t *page_object(const sweep *s)
     json_t *rows = json_array();
     for (uint32_t i = 0; i < s->num_axes; i++) {
         if (sweep_varies(s, i))
-            json_array_append_new(names, json_pack("s", s->axes[i].option->name));
+            json_array_append_new(names, json_string(s->axes[i].option->name));
         else if (used < sizeof fixed)
             used +=
                 (size_t)snprintf(fixed + used, sizeof fixed - used, "%s%s %s", used > 0 ? ", " : "",

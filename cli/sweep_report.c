@@ -222,7 +222,7 @@ static json_t *axes_object(const sweep *s)
     for (uint32_t i = 0; axes != NULL && i < s->num_axes; i++) {
         json_t *values = json_array();
         for (uint32_t v = 0; v < s->axes[i].list.num_values; v++)
-            json_array_append_new(values, json_pack("s", s->axes[i].list.values[v]));
+            json_array_append_new(values, json_string(s->axes[i].list.values[v]));
         json_array_append_new(
             axes, json_pack("{s:s, s:o}", "name", s->axes[i].option->name, "values", values));
     }
@@ -234,12 +234,12 @@ static json_t *run_object(const sweep *s, uint32_t point)
     json_t *options = json_object();
     for (uint32_t i = 0; options != NULL && i < s->num_axes; i++)
         json_object_set_new(options, s->axes[i].option->name,
-                            json_pack("s", sweep_value(s, point, i)));
+                            json_string(sweep_value(s, point, i)));
     json_t *run = json_pack("{s:o}", "options", options);
     if (s->points[point].report != NULL)
         json_object_set(run, "report", s->points[point].report);
     else
-        json_object_set_new(run, "error", json_pack("s", s->points[point].error));
+        json_object_set_new(run, "error", json_string(s->points[point].error));
     return run;
 }
 

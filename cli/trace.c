@@ -45,24 +45,24 @@ const char *trace_format_name(trace_format format)
 
 /* By the names of an object's fields, as far as they are seen. What only one format has comes
  * before what several have. */
-static trace_format format_of_object(json_scan *scan)
+static trace_format format_of_object(scanner *scan)
 {
     trace_format found = TRACE_DETECT;
-    json_text name;
-    json_open(scan, '{');
-    while (json_field(scan, &name) == 1) {
-        if (json_is(&name, "quire_workload"))
+    scan_text name;
+    scan_open(scan, '{');
+    while (scan_field(scan, &name) == 1) {
+        if (scan_is(&name, "quire_workload"))
             return TRACE_QUIRE;
-        if (json_is(&name, "chat_id") || json_is(&name, "parent_chat_id"))
+        if (scan_is(&name, "chat_id") || scan_is(&name, "parent_chat_id"))
             return TRACE_BAILIAN;
-        if (json_is(&name, "conversations"))
+        if (scan_is(&name, "conversations"))
             return TRACE_SHAREGPT;
-        if (json_is(&name, "requests") || json_is(&name, "tool_tokens"))
+        if (scan_is(&name, "requests") || scan_is(&name, "tool_tokens"))
             return TRACE_AGENT;
-        if (json_is(&name, "hash_ids") || json_is(&name, "input_length") ||
-            json_is(&name, "input_tokens") || json_is(&name, "schema"))
+        if (scan_is(&name, "hash_ids") || scan_is(&name, "input_length") ||
+            scan_is(&name, "input_tokens") || scan_is(&name, "schema"))
             found = TRACE_MOONCAKE;
-        if (!json_skip(scan))
+        if (!scan_skip(scan))
             break;
     }
     return found;
@@ -76,9 +76,9 @@ static trace_format format_of_head(const char *head, size_t num_bytes)
         head += 3;
         num_bytes -= 3;
     }
-    json_scan scan;
-    json_of_text(&scan, head, num_bytes);
-    json_kind first = json_peek(&scan);
+    scanner scan;
+    scan_of_text(&scan, head, num_bytes);
+    scan_kind first = scan_peek(&scan);
     if (first == JSON_ARRAY)
         return TRACE_SHAREGPT;
     if (first == JSON_OBJECT)

@@ -131,22 +131,22 @@ static uint32_t add_helper(trace_reader *reader, uint32_t last_turn, uint32_t ne
     return st->num_helpers++;
 }
 
-static void take_turn_field(trace_reader *reader, json_scan *scan, const json_text *name, turn *t)
+static void take_turn_field(trace_reader *reader, scanner *scan, const scan_text *name, turn *t)
 {
-    if (json_is(name, "hash_ids"))
+    if (scan_is(name, "hash_ids"))
         trace_take_ids(reader, scan, "hash_ids");
-    else if (json_is(name, "t"))
+    else if (scan_is(name, "t"))
         trace_take_time(reader, scan, "t", &t->start_s);
-    else if (json_is(name, "in"))
+    else if (scan_is(name, "in"))
         trace_take_length(reader, scan, "in", &t->num_prompt_tokens);
-    else if (json_is(name, "out"))
+    else if (scan_is(name, "out"))
         trace_take_length(reader, scan, "out", &t->num_output_tokens);
-    else if (json_is(name, "think_time"))
+    else if (scan_is(name, "think_time"))
         trace_take_time(reader, scan, "think_time", &t->think_s);
-    else if (json_is(name, "api_time"))
+    else if (scan_is(name, "api_time"))
         trace_take_time(reader, scan, "api_time", &t->api_s);
     else
-        json_skip(scan);
+        scan_skip(scan);
 }
 
 /* One agent's turns, as they are read. */
@@ -157,7 +157,7 @@ typedef struct agent {
     uint32_t helpers; /* started since its last turn */
 } agent;
 
-static void read_requests(trace_reader *reader, json_scan *scan, agent *a, int nesting);
+static void read_requests(trace_reader *reader, scanner *scan, agent *a, int nesting);
 
 /* The turn that was just read takes its place in the session. */
 static void join_agent(trace_reader *reader, agent *a, const turn *read)
@@ -182,7 +182,7 @@ static void join_agent(trace_reader *reader, agent *a, const turn *read)
 }
 
 /* A turn, or, where there are requests in it, a helper. */
-static void read_request(trace_reader *reader, json_scan *scan, agent *a, int nesting)
+static void read_request(trace_reader *reader, scanner *scan, agent *a, int nesting)
 {
     state *st = reader->state;
     turn t = {.num_prompt_tokens = -1,
@@ -193,10 +193,10 @@ static void read_request(trace_reader *reader, json_scan *scan, agent *a, int ne
               .api_s = NAN,
               .helpers = NONE};
     agent sub = {.last = a->last, .helpers = NONE};
-    json_text name;
-    json_open(scan, '{');
-    while (json_field(scan, &name) == 1) {
-        if (json_is(&name, "requests") && json_peek(scan) == JSON_ARRAY) {
+    scan_text name;
+    scan_open(scan, '{');
+    while (scan_field(scan, &name) == 1) {
+        if (scan_is(&name, "requests") && scan_peek(scan) == JSON_ARRAY) {
             sub.id = ++st->num_agents;
             read_requests(reader, scan, &sub, nesting + 1);
         } else {
@@ -213,38 +213,38 @@ static void read_request(trace_reader *reader, json_scan *scan, agent *a, int ne
     }
 }
 
-static void read_requests(trace_reader *reader, json_scan *scan, agent *a, int nesting)
+static void read_requests(trace_reader *reader, scanner *scan, agent *a, int nesting)
 {
     uint64_t item = 0;
     if (nesting > MAX_NESTING) {
-        if (json_skip(scan))
+        if (scan_skip(scan))
             trace_problem(reader, "requests", "helpers of helpers are nested too deep");
         return;
     }
-    json_open(scan, '[');
-    while (json_element(scan) == 1) {
+    scan_open(scan, '[');
+    while (scan_element(scan) == 1) {
         reader->item = ++item;
-        reader->line = json_line_number(scan);
-        if (json_peek(scan) == JSON_OBJECT)
+        reader->line = scan_line_number(scan);
+        if (scan_peek(scan) == JSON_OBJECT)
             read_request(reader, scan, a, nesting);
-        else if (json_skip(scan))
+        else if (scan_skip(scan))
             trace_problem(reader, "requests", "has an element that is not an object");
     }
     reader->item = 0;
 }
 
-static void take_scope(trace_reader *reader, json_scan *scan)
+static void take_scope(trace_reader *reader, scanner *scan)
 {
     state *st = reader->state;
-    json_text scope;
-    if (json_peek(scan) != JSON_STRING) {
-        json_skip(scan);
+    scan_text scope;
+    if (scan_peek(scan) != JSON_STRING) {
+        scan_skip(scan);
         return;
     }
-    if (!json_string(scan, &scope))
+    if (!scan_string(scan, &scope))
         return;
-    st->are_ids_global = json_is(&scope, "global");
-    if (!st->are_ids_global && !json_is(&scope, "local"))
+    st->are_ids_global = scan_is(&scope, "global");
+    if (!st->are_ids_global && !scan_is(&scope, "local"))
         trace_problem(reader, "hash_id_scope", "is neither \"local\" nor \"global\"");
 }
 
@@ -268,7 +268,7 @@ static void check_ids(trace_reader *reader)
 static trace_outcome read_session(trace_reader *reader)
 {
     state *st = reader->state;
-    json_scan *scan = &st->document.scan;
+    scanner *scan = &st->document.scan;
     trace_outcome outcome = trace_document_next(&st->document, reader);
     if (outcome != TRACE_OK)
         return outcome;
@@ -277,18 +277,18 @@ static trace_outcome read_session(trace_reader *reader)
     st->are_ids_global = false;
     agent root = {.last = NONE, .helpers = NONE};
     bool has_requests = false;
-    json_text name;
-    json_open(scan, '{');
-    while (json_field(scan, &name) == 1) {
-        if (json_is(&name, "requests") && json_peek(scan) == JSON_ARRAY) {
+    scan_text name;
+    scan_open(scan, '{');
+    while (scan_field(scan, &name) == 1) {
+        if (scan_is(&name, "requests") && scan_peek(scan) == JSON_ARRAY) {
             read_requests(reader, scan, &root, 0);
             has_requests = true;
-        } else if (json_is(&name, "block_size")) {
+        } else if (scan_is(&name, "block_size")) {
             trace_take_u64(reader, scan, "block_size", &st->block_size);
-        } else if (json_is(&name, "hash_id_scope")) {
+        } else if (scan_is(&name, "hash_id_scope")) {
             take_scope(reader, scan);
         } else {
-            json_skip(scan);
+            scan_skip(scan);
         }
     }
     if (!has_requests)
@@ -334,7 +334,7 @@ static trace_outcome open_entry(trace_reader *reader)
 static void leave_entry(trace_reader *reader)
 {
     state *st = reader->state;
-    json_leave(&st->document.scan);
+    scan_leave(&st->document.scan);
     st->left = st->document.scan.limit;
     st->is_inside_entry = false;
 }

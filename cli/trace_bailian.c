@@ -40,23 +40,23 @@ static void end(trace_reader *reader)
     trace_memo_end(&st->chats);
 }
 
-static void take_field(trace_reader *reader, json_scan *scan, const json_text *name, row *r)
+static void take_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
 {
-    if (json_is(name, "hash_ids")) {
-        r->has_ids = json_peek(scan) != JSON_NULL;
+    if (scan_is(name, "hash_ids")) {
+        r->has_ids = scan_peek(scan) != JSON_NULL;
         trace_take_ids(reader, scan, "hash_ids");
-    } else if (json_is(name, "timestamp")) {
+    } else if (scan_is(name, "timestamp")) {
         trace_take_time(reader, scan, "timestamp", &r->time_s);
-    } else if (json_is(name, "input_length")) {
+    } else if (scan_is(name, "input_length")) {
         trace_take_length(reader, scan, "input_length", &r->num_prompt_tokens);
-    } else if (json_is(name, "output_length")) {
+    } else if (scan_is(name, "output_length")) {
         trace_take_length(reader, scan, "output_length", &r->num_output_tokens);
-    } else if (json_is(name, "chat_id")) {
+    } else if (scan_is(name, "chat_id")) {
         trace_take_key(reader, scan, "chat_id", &r->chat);
-    } else if (json_is(name, "parent_chat_id")) {
+    } else if (scan_is(name, "parent_chat_id")) {
         trace_take_key(reader, scan, "parent_chat_id", &r->parent); /* -1 is no chat */
     } else {
-        json_skip(scan);
+        scan_skip(scan);
     }
 }
 
@@ -88,11 +88,11 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     if (outcome != TRACE_OK)
         return outcome;
     row r = {.num_prompt_tokens = -1, .num_output_tokens = -1, .time_s = -1};
-    json_scan scan;
-    json_text name;
-    json_of_text(&scan, line, length);
-    json_open(&scan, '{');
-    while (json_field(&scan, &name) == 1)
+    scanner scan;
+    scan_text name;
+    scan_of_text(&scan, line, length);
+    scan_open(&scan, '{');
+    while (scan_field(&scan, &name) == 1)
         take_field(reader, &scan, &name, &r);
     outcome = trace_end_line(reader, &scan);
     if (outcome != TRACE_OK)

@@ -82,26 +82,26 @@ trace_outcome trace_csv_next(trace_csv *csv, trace_reader *reader, const char *c
 }
 
 /* A cell is read as a value of JSON is. */
-static bool open_cell(trace_reader *reader, const char *field, const char *cell, json_scan *scan)
+static bool open_cell(trace_reader *reader, const char *field, const char *cell, scanner *scan)
 {
     size_t length = strlen(cell);
     if (length == 0) {
         trace_problem(reader, field, "is missing");
         return false;
     }
-    json_of_text(scan, cell, length);
-    json_value value;
-    if (json_peek(scan) != JSON_NUMBER || !json_number(scan, &value) || !json_at_end(scan)) {
+    scan_of_text(scan, cell, length);
+    scan_value value;
+    if (scan_peek(scan) != JSON_NUMBER || !scan_number(scan, &value) || !scan_at_end(scan)) {
         trace_problem(reader, field, "\"%.40s\" is not a number", cell);
         return false;
     }
-    json_of_text(scan, cell, length);
+    scan_of_text(scan, cell, length);
     return true;
 }
 
 int64_t trace_csv_length(trace_reader *reader, const char *field, const char *cell)
 {
-    json_scan scan;
+    scanner scan;
     int64_t tokens = -1;
     if (open_cell(reader, field, cell, &scan))
         trace_take_length(reader, &scan, field, &tokens);
@@ -110,7 +110,7 @@ int64_t trace_csv_length(trace_reader *reader, const char *field, const char *ce
 
 double trace_csv_time(trace_reader *reader, const char *field, const char *cell)
 {
-    json_scan scan;
+    scanner scan;
     double time = -1;
     if (open_cell(reader, field, cell, &scan))
         trace_take_time(reader, &scan, field, &time);

@@ -11,7 +11,7 @@ void trace_document_begin(trace_document *document, trace_reader *reader, uint64
         input_skip(reader->in, 3);
         num_bytes -= num_bytes == UINT64_MAX ? 0 : 3;
     }
-    json_of_input(&document->scan, reader->in, num_bytes);
+    scan_of_input(&document->scan, reader->in, num_bytes);
     document->is_begun = false;
     document->is_list = false;
 }
@@ -27,27 +27,27 @@ trace_outcome trace_document_outcome(trace_document *document, trace_reader *rea
         reader->has_problem = true;
         return TRACE_BROKEN;
     }
-    reader->line = json_line_number(&document->scan);
+    reader->line = scan_line_number(&document->scan);
     trace_problem(reader, NULL, "this is no JSON: %s", error);
     return TRACE_BROKEN;
 }
 
 trace_outcome trace_document_next(trace_document *document, trace_reader *reader)
 {
-    json_scan *scan = &document->scan;
+    scanner *scan = &document->scan;
     if (!document->is_begun) {
         document->is_begun = true;
-        document->is_list = json_peek(scan) == JSON_ARRAY && json_open(scan, '[');
+        document->is_list = scan_peek(scan) == JSON_ARRAY && scan_open(scan, '[');
     }
-    if (document->is_list && json_element(scan) == 0)
+    if (document->is_list && scan_element(scan) == 0)
         document->is_list = false;
-    if (!document->is_list && json_at_end(scan))
+    if (!document->is_list && scan_at_end(scan))
         return TRACE_END;
-    json_kind kind = json_peek(scan);
-    trace_begin_record(reader, json_line_number(scan));
+    scan_kind kind = scan_peek(scan);
+    trace_begin_record(reader, scan_line_number(scan));
     if (kind == JSON_OBJECT)
         return TRACE_OK;
-    if (json_skip(scan))
+    if (scan_skip(scan))
         trace_problem(reader, NULL, "an object is expected here");
     return trace_document_outcome(document, reader);
 }

@@ -11,7 +11,7 @@
 #include "trace_reader.h"
 
 typedef struct trace_document {
-    json_scan scan;
+    scanner scan;
     bool is_begun;
     bool is_list;
 } trace_document;

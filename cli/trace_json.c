@@ -13,21 +13,21 @@ enum { NUMBER_BYTES = 64, WINDOW_BYTES = 1 << 16 };
 #define FNV_START UINT64_C(0xcbf29ce484222325)
 #define FNV_PRIME UINT64_C(0x100000001b3)
 
-static bool fail(json_scan *scan, const char *why)
+static bool fail(scanner *scan, const char *why)
 {
     if (scan->error == NULL)
         scan->error = why;
     return false;
 }
 
-void json_of_text(json_scan *scan, const char *text, size_t length)
+void scan_of_text(scanner *scan, const char *text, size_t length)
 {
-    *scan = (json_scan){
+    *scan = (scanner){
         .at = text, .end = text + length, .window = text, .counted = text, .is_first = true};
 }
 
 /* The window is the next num_bytes of the input. */
-static void show(json_scan *scan, size_t num_bytes)
+static void show(scanner *scan, size_t num_bytes)
 {
     scan->window = input_bytes(scan->in);
     scan->at = scan->window;
@@ -36,13 +36,13 @@ static void show(json_scan *scan, size_t num_bytes)
     scan->limit -= num_bytes;
 }
 
-void json_of_input(json_scan *scan, input *in, uint64_t num_bytes)
+void scan_of_input(scanner *scan, input *in, uint64_t num_bytes)
 {
-    *scan = (json_scan){.in = in, .limit = num_bytes, .line = 1, .is_first = true};
+    *scan = (scanner){.in = in, .limit = num_bytes, .line = 1, .is_first = true};
     show(scan, 0);
 }
 
-uint64_t json_line_number(json_scan *scan)
+uint64_t scan_line_number(scanner *scan)
 {
     const char *from = scan->counted;
     while ((from = memchr(from, '\n', (size_t)(scan->at - from))) != NULL) {
@@ -53,23 +53,23 @@ uint64_t json_line_number(json_scan *scan)
     return scan->line;
 }
 
-void json_leave(json_scan *scan)
+void scan_leave(scanner *scan)
 {
     if (scan->in == NULL)
         return;
-    json_line_number(scan);
+    scan_line_number(scan);
     scan->limit += (uint64_t)(scan->end - scan->at);
     input_skip(scan->in, (size_t)(scan->at - scan->window));
     show(scan, 0);
 }
 
 /* Moves the window on to `at`; false when nothing new came into it. */
-static bool move_window(json_scan *scan)
+static bool move_window(scanner *scan)
 {
     if (scan->in == NULL || scan->error != NULL)
         return false;
     size_t before = (size_t)(scan->end - scan->at);
-    json_leave(scan);
+    scan_leave(scan);
     size_t want = scan->limit < WINDOW_BYTES ? (size_t)scan->limit : WINDOW_BYTES;
     size_t n = input_ahead(scan->in, want);
     if (input_error(scan->in) != NULL)
@@ -81,14 +81,14 @@ static bool move_window(json_scan *scan)
 }
 
 /* The next byte, 0 at the end of the text. A 0 byte inside it is no JSON either. */
-static inline char byte_at(json_scan *scan)
+static inline char byte_at(scanner *scan)
 {
     if (scan->at == scan->end && !move_window(scan))
         return 0;
     return *scan->at;
 }
 
-static char skip_blanks(json_scan *scan)
+static char skip_blanks(scanner *scan)
 {
     for (;;) {
         char c = byte_at(scan);
@@ -98,13 +98,13 @@ static char skip_blanks(json_scan *scan)
     }
 }
 
-static void see_whole_word(json_scan *scan)
+static void see_whole_word(scanner *scan)
 {
     if (scan->in != NULL && scan->end - scan->at < NUMBER_BYTES)
         move_window(scan);
 }
 
-json_kind json_peek(json_scan *scan)
+scan_kind scan_peek(scanner *scan)
 {
     if (scan->error != NULL)
         return JSON_NOTHING;
@@ -122,13 +122,13 @@ json_kind json_peek(json_scan *scan)
     return c == 'n' ? JSON_NULL : JSON_NOTHING;
 }
 
-bool json_at_end(json_scan *scan)
+bool scan_at_end(scanner *scan)
 {
     return scan->error == NULL && skip_blanks(scan) == 0 && scan->at == scan->end &&
            scan->error == NULL; /* the last blank may have shown that the file is cut off */
 }
 
-bool json_open(json_scan *scan, char bracket)
+bool scan_open(scanner *scan, char bracket)
 {
     if (scan->error != NULL)
         return false;
@@ -140,7 +140,7 @@ bool json_open(json_scan *scan, char bracket)
 }
 
 /* A comma where one is due, or the closing bracket. 1: a value follows; 0: closed. */
-static int step(json_scan *scan, char closing)
+static int step(scanner *scan, char closing)
 {
     if (scan->error != NULL)
         return -1;
@@ -163,17 +163,17 @@ static int step(json_scan *scan, char closing)
     return 1;
 }
 
-int json_element(json_scan *scan)
+int scan_element(scanner *scan)
 {
     return step(scan, ']');
 }
 
-int json_field(json_scan *scan, json_text *name)
+int scan_field(scanner *scan, scan_text *name)
 {
     int more = step(scan, '}');
     if (more != 1)
         return more;
-    if (!json_string(scan, name))
+    if (!scan_string(scan, name))
         return -1;
     if (skip_blanks(scan) != ':') {
         fail(scan, "\":\" is missing");
@@ -191,7 +191,7 @@ static inline bool is_digit(char c)
 }
 
 /* Behind the digits of an integer: a fraction, an exponent. Its value is strtod's. */
-static bool read_real(json_scan *scan, const char *from, const char *p, json_value *value)
+static bool read_real(scanner *scan, const char *from, const char *p, scan_value *value)
 {
     if (*p == '.') {
         if (!is_digit(*++p))
@@ -220,7 +220,7 @@ static bool read_real(json_scan *scan, const char *from, const char *p, json_val
     return true;
 }
 
-bool json_number(json_scan *scan, json_value *value)
+bool scan_number(scanner *scan, scan_value *value)
 {
     if (scan->error != NULL)
         return false;
@@ -258,7 +258,7 @@ bool json_number(json_scan *scan, json_value *value)
 
 /* ---- strings --------------------------------------------------------------- */
 
-static inline void add_byte(json_text *text, unsigned char byte)
+static inline void add_byte(scan_text *text, unsigned char byte)
 {
     if (text->num_bytes < JSON_NAME_BYTES - 1)
         text->head[text->num_bytes] = (char)byte;
@@ -266,7 +266,7 @@ static inline void add_byte(json_text *text, unsigned char byte)
     text->hash = (text->hash ^ byte) * FNV_PRIME;
 }
 
-static void add_code_point(json_text *text, uint32_t c)
+static void add_code_point(scan_text *text, uint32_t c)
 {
     if (c < 0x80) {
         add_byte(text, (unsigned char)c);
@@ -287,7 +287,7 @@ static void add_code_point(json_text *text, uint32_t c)
 }
 
 /* Four hexadecimal digits at `at`; UINT32_MAX: there are none. */
-static uint32_t read_hex(json_scan *scan)
+static uint32_t read_hex(scanner *scan)
 {
     uint32_t c = 0;
     for (int i = 0; i < 4; i++) {
@@ -306,7 +306,7 @@ static uint32_t read_hex(json_scan *scan)
 }
 
 /* Behind \u: one code point, from two halves where it takes two; half of one is U+FFFD. */
-static bool read_unicode(json_scan *scan, json_text *text)
+static bool read_unicode(scanner *scan, scan_text *text)
 {
     uint32_t c = read_hex(scan);
     if (c == UINT32_MAX)
@@ -329,7 +329,7 @@ static bool read_unicode(json_scan *scan, json_text *text)
     return true;
 }
 
-static bool read_escape(json_scan *scan, json_text *text)
+static bool read_escape(scanner *scan, scan_text *text)
 {
     static const char names[] = "\"\\/bfnrt";
     static const char bytes[] = "\"\\/\b\f\n\r\t";
@@ -347,7 +347,7 @@ static bool read_escape(json_scan *scan, json_text *text)
     return true;
 }
 
-bool json_string(json_scan *scan, json_text *text)
+bool scan_string(scanner *scan, scan_text *text)
 {
     if (scan->error != NULL)
         return false;
@@ -380,7 +380,7 @@ bool json_string(json_scan *scan, json_text *text)
 
 /* ---- the rest -------------------------------------------------------------- */
 
-static bool take_word(json_scan *scan, const char *word)
+static bool take_word(scanner *scan, const char *word)
 {
     see_whole_word(scan);
     size_t length = strlen(word);
@@ -390,26 +390,26 @@ static bool take_word(json_scan *scan, const char *word)
     return true;
 }
 
-bool json_bool(json_scan *scan, bool *value)
+bool scan_bool(scanner *scan, bool *value)
 {
-    if (json_peek(scan) != JSON_BOOL)
+    if (scan_peek(scan) != JSON_BOOL)
         return fail(scan, "true or false is expected");
     *value = *scan->at == 't';
     return take_word(scan, *value ? "true" : "false");
 }
 
-static bool skip_scalar(json_scan *scan)
+static bool skip_scalar(scanner *scan)
 {
-    json_text text;
-    json_value value;
+    scan_text text;
+    scan_value value;
     bool is_true;
-    switch (json_peek(scan)) {
+    switch (scan_peek(scan)) {
     case JSON_STRING:
-        return json_string(scan, &text);
+        return scan_string(scan, &text);
     case JSON_NUMBER:
-        return json_number(scan, &value);
+        return scan_number(scan, &value);
     case JSON_BOOL:
-        return json_bool(scan, &is_true);
+        return scan_bool(scan, &is_true);
     case JSON_NULL:
         return take_word(scan, "null");
     default:
@@ -417,24 +417,24 @@ static bool skip_scalar(json_scan *scan)
     }
 }
 
-bool json_skip(json_scan *scan)
+bool scan_skip(scanner *scan)
 {
     bool is_object[JSON_MAX_DEPTH];
     int depth = 0;
-    json_text name;
+    scan_text name;
     do {
-        json_kind kind = json_peek(scan);
+        scan_kind kind = scan_peek(scan);
         if (kind == JSON_OBJECT || kind == JSON_ARRAY) {
             if (depth == JSON_MAX_DEPTH)
                 return fail(scan, "brackets are nested too deep");
             is_object[depth++] = kind == JSON_OBJECT;
-            json_open(scan, kind == JSON_OBJECT ? '{' : '[');
+            scan_open(scan, kind == JSON_OBJECT ? '{' : '[');
         } else if (!skip_scalar(scan)) {
             return false;
         }
         int more = 0;
         while (depth > 0) {
-            more = is_object[depth - 1] ? json_field(scan, &name) : json_element(scan);
+            more = is_object[depth - 1] ? scan_field(scan, &name) : scan_element(scan);
             if (more != 0)
                 break;
             depth--;

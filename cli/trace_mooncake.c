@@ -71,33 +71,33 @@ static void end(trace_reader *reader)
 
 /* Version 2: whom it waits for and how long after; the longest delay holds for all. What waits for
  * the start of another one, not for its end, counts as started with it. */
-static void take_dependencies(trace_reader *reader, json_scan *scan, row *r)
+static void take_dependencies(trace_reader *reader, scanner *scan, row *r)
 {
     static const char field[] = "dependencies";
-    if (json_peek(scan) != JSON_ARRAY) {
-        if (json_peek(scan) != JSON_NULL)
+    if (scan_peek(scan) != JSON_ARRAY) {
+        if (scan_peek(scan) != JSON_NULL)
             trace_problem(reader, field, "is not a list");
-        json_skip(scan);
+        scan_skip(scan);
         return;
     }
-    json_open(scan, '[');
-    while (json_element(scan) == 1) {
+    scan_open(scan, '[');
+    while (scan_element(scan) == 1) {
         uint64_t key = 0;
         double delay_ms = 0;
-        json_text name;
-        if (json_peek(scan) != JSON_OBJECT) {
+        scan_text name;
+        if (scan_peek(scan) != JSON_OBJECT) {
             trace_problem(reader, field, "has an element that is not an object");
-            json_skip(scan);
+            scan_skip(scan);
             continue;
         }
-        json_open(scan, '{');
-        while (json_field(scan, &name) == 1) {
-            if (json_is(&name, "request_id"))
+        scan_open(scan, '{');
+        while (scan_field(scan, &name) == 1) {
+            if (scan_is(&name, "request_id"))
                 trace_take_key(reader, scan, field, &key);
-            else if (json_is(&name, "delay_ms"))
+            else if (scan_is(&name, "delay_ms"))
                 trace_take_time(reader, scan, field, &delay_ms);
             else
-                json_skip(scan);
+                scan_skip(scan);
         }
         if (key == 0)
             trace_problem(reader, field, "has an element without \"request_id\"");
@@ -123,51 +123,51 @@ static void put_waits_first(trace_reader *reader, row *r, uint32_t first)
     r->num_waits += num_new;
 }
 
-static void take_text_field(trace_reader *reader, json_scan *scan, const json_text *name, row *r)
+static void take_text_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
 {
     uint32_t first = reader->num_ids;
-    if (json_is(name, "wait_for") || json_is(name, "branches") || json_is(name, "prefix_reset") ||
-        json_is(name, "play_id"))
+    if (scan_is(name, "wait_for") || scan_is(name, "branches") || scan_is(name, "prefix_reset") ||
+        scan_is(name, "play_id"))
         r->is_agentic = true;
-    if (json_is(name, "session_id")) {
+    if (scan_is(name, "session_id")) {
         trace_take_key(reader, scan, "session_id", &r->session);
-    } else if (json_is(name, "request_id")) {
+    } else if (scan_is(name, "request_id")) {
         trace_take_key(reader, scan, "request_id", &r->request);
-    } else if (json_is(name, "play_id")) {
+    } else if (scan_is(name, "play_id")) {
         trace_take_key(reader, scan, "play_id", &r->play);
-    } else if (json_is(name, "wait_for")) {
+    } else if (scan_is(name, "wait_for")) {
         trace_take_keys(reader, scan, "wait_for");
         put_waits_first(reader, r, first);
-    } else if (json_is(name, "dependencies")) {
+    } else if (scan_is(name, "dependencies")) {
         take_dependencies(reader, scan, r);
         put_waits_first(reader, r, first);
-    } else if (json_is(name, "schema")) {
+    } else if (scan_is(name, "schema")) {
         r->is_header = true;
-        json_skip(scan);
+        scan_skip(scan);
     } else {
-        json_skip(scan);
+        scan_skip(scan);
     }
 }
 
-static void take_field(trace_reader *reader, json_scan *scan, const json_text *name, row *r)
+static void take_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
 {
-    if (json_is(name, "hash_ids")) {
-        r->has_ids = json_peek(scan) != JSON_NULL;
+    if (scan_is(name, "hash_ids")) {
+        r->has_ids = scan_peek(scan) != JSON_NULL;
         trace_take_ids(reader, scan, "hash_ids");
-    } else if (json_is(name, "timestamp") || json_is(name, "created_time") ||
-               json_is(name, "not_before_ms")) {
+    } else if (scan_is(name, "timestamp") || scan_is(name, "created_time") ||
+               scan_is(name, "not_before_ms")) {
         trace_take_time(reader, scan, name->head, &r->time_ms);
-    } else if (json_is(name, "input_length") || json_is(name, "input_tokens")) {
+    } else if (scan_is(name, "input_length") || scan_is(name, "input_tokens")) {
         trace_take_length(reader, scan, name->head, &r->num_prompt_tokens);
-    } else if (json_is(name, "output_length") || json_is(name, "output_tokens")) {
+    } else if (scan_is(name, "output_length") || scan_is(name, "output_tokens")) {
         trace_take_length(reader, scan, name->head, &r->num_output_tokens);
-    } else if (json_is(name, "delay") || json_is(name, "delay_ms")) {
+    } else if (scan_is(name, "delay") || scan_is(name, "delay_ms")) {
         trace_take_time(reader, scan, name->head, &r->delay_ms);
-    } else if (json_is(name, "tool_wait_ms")) {
+    } else if (scan_is(name, "tool_wait_ms")) {
         trace_take_time(reader, scan, "tool_wait_ms", &r->tool_wait_ms);
-    } else if (json_is(name, "block_size")) {
+    } else if (scan_is(name, "block_size")) {
         trace_take_u64(reader, scan, "block_size", &r->block_size);
-    } else if (json_is(name, "priority")) {
+    } else if (scan_is(name, "priority")) {
         trace_take_priority(reader, scan, "priority", &r->priority);
     } else {
         take_text_field(reader, scan, name, r);
@@ -182,11 +182,11 @@ static trace_outcome read_row(trace_reader *reader, row *r)
     if (outcome != TRACE_OK)
         return outcome;
     *r = (row){.num_prompt_tokens = -1, .num_output_tokens = -1, .time_ms = -1, .delay_ms = -1};
-    json_scan scan;
-    json_text name;
-    json_of_text(&scan, line, length);
-    json_open(&scan, '{');
-    while (json_field(&scan, &name) == 1)
+    scanner scan;
+    scan_text name;
+    scan_of_text(&scan, line, length);
+    scan_open(&scan, '{');
+    while (scan_field(&scan, &name) == 1)
         take_field(reader, &scan, &name, r);
     return trace_end_line(reader, &scan);
 }

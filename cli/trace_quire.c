@@ -58,23 +58,23 @@ static void end(trace_reader *reader)
 /* ---- one row --------------------------------------------------------------- */
 
 /* [content, tokens] */
-static bool take_pair(trace_reader *reader, json_scan *scan, const char *field, uint64_t *content,
+static bool take_pair(trace_reader *reader, scanner *scan, const char *field, uint64_t *content,
                       int64_t *num_tokens)
 {
     int num_elements = 0;
-    if (json_peek(scan) != JSON_ARRAY) {
-        if (json_skip(scan))
+    if (scan_peek(scan) != JSON_ARRAY) {
+        if (scan_skip(scan))
             trace_problem(reader, field, "is not made of [content, tokens]");
         return false;
     }
-    json_open(scan, '[');
-    while (json_element(scan) == 1) {
+    scan_open(scan, '[');
+    while (scan_element(scan) == 1) {
         if (num_elements == 0)
             trace_take_u64(reader, scan, field, content);
         else if (num_elements == 1)
             trace_take_length(reader, scan, field, num_tokens);
         else
-            json_skip(scan);
+            scan_skip(scan);
         num_elements++;
     }
     if (num_elements != 2 && scan->error == NULL)
@@ -83,15 +83,15 @@ static bool take_pair(trace_reader *reader, json_scan *scan, const char *field, 
 }
 
 /* Pairs go into the record's ids: where they stand in the prompt is known only when all is read. */
-static void take_prompt(trace_reader *reader, json_scan *scan, const char *field)
+static void take_prompt(trace_reader *reader, scanner *scan, const char *field)
 {
-    if (json_peek(scan) != JSON_ARRAY) {
-        if (json_skip(scan))
+    if (scan_peek(scan) != JSON_ARRAY) {
+        if (scan_skip(scan))
             trace_problem(reader, field, "is not a list");
         return;
     }
-    json_open(scan, '[');
-    while (json_element(scan) == 1) {
+    scan_open(scan, '[');
+    while (scan_element(scan) == 1) {
         uint64_t content = 0;
         int64_t num_tokens = -1;
         if (!take_pair(reader, scan, field, &content, &num_tokens))
@@ -103,7 +103,7 @@ static void take_prompt(trace_reader *reader, json_scan *scan, const char *field
     }
 }
 
-static void take_after(trace_reader *reader, json_scan *scan, row *r)
+static void take_after(trace_reader *reader, scanner *scan, row *r)
 {
     state *st = reader->state;
     uint32_t first = reader->num_ids;
@@ -124,52 +124,52 @@ static void take_after(trace_reader *reader, json_scan *scan, row *r)
     reader->num_ids = first;
 }
 
-static void take_output(trace_reader *reader, json_scan *scan, row *r)
+static void take_output(trace_reader *reader, scanner *scan, row *r)
 {
-    if (json_peek(scan) == JSON_ARRAY)
+    if (scan_peek(scan) == JSON_ARRAY)
         r->has_output_content =
             take_pair(reader, scan, "output", &r->output_content, &r->num_output_tokens);
     else
         trace_take_length(reader, scan, "output", &r->num_output_tokens);
 }
 
-static void take_last(trace_reader *reader, json_scan *scan, row *r)
+static void take_last(trace_reader *reader, scanner *scan, row *r)
 {
-    if (json_peek(scan) == JSON_BOOL)
-        json_bool(scan, &r->is_last);
-    else if (json_skip(scan))
+    if (scan_peek(scan) == JSON_BOOL)
+        scan_bool(scan, &r->is_last);
+    else if (scan_skip(scan))
         trace_problem(reader, "last", "is neither true nor false");
 }
 
-static void take_field(trace_reader *reader, json_scan *scan, const json_text *name, row *r)
+static void take_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
 {
-    if (json_is(name, "time")) {
+    if (scan_is(name, "time")) {
         trace_take_time(reader, scan, "time", &r->time_s);
-    } else if (json_is(name, "think")) {
+    } else if (scan_is(name, "think")) {
         trace_take_time(reader, scan, "think", &r->think_s);
-    } else if (json_is(name, "session")) {
+    } else if (scan_is(name, "session")) {
         trace_take_u64(reader, scan, "session", &r->session);
-    } else if (json_is(name, "prompt") || json_is(name, "more")) {
+    } else if (scan_is(name, "prompt") || scan_is(name, "more")) {
         if (r->has_prompt || r->has_more)
             trace_problem(reader, name->head, "there is a prompt already");
-        r->has_prompt = json_is(name, "prompt");
+        r->has_prompt = scan_is(name, "prompt");
         r->has_more = !r->has_prompt;
         take_prompt(reader, scan, name->head);
-    } else if (json_is(name, "output")) {
+    } else if (scan_is(name, "output")) {
         take_output(reader, scan, r);
-    } else if (json_is(name, "last")) {
+    } else if (scan_is(name, "last")) {
         take_last(reader, scan, r);
-    } else if (json_is(name, "priority")) {
+    } else if (scan_is(name, "priority")) {
         trace_take_priority(reader, scan, "priority", &r->priority);
-    } else if (json_is(name, "id")) {
+    } else if (scan_is(name, "id")) {
         trace_take_key(reader, scan, "id", &r->id);
-    } else if (json_is(name, "after")) {
+    } else if (scan_is(name, "after")) {
         take_after(reader, scan, r);
-    } else if (json_is(name, "id_block_size")) {
+    } else if (scan_is(name, "id_block_size")) {
         trace_take_u64(reader, scan, "id_block_size", &r->id_block_size);
     } else {
-        r->is_header = r->is_header || json_is(name, "quire_workload");
-        json_skip(scan);
+        r->is_header = r->is_header || scan_is(name, "quire_workload");
+        scan_skip(scan);
     }
 }
 
@@ -181,11 +181,11 @@ static trace_outcome read_row(trace_reader *reader, row *r)
     if (outcome != TRACE_OK)
         return outcome;
     *r = (row){.time_s = -1, .think_s = -1, .num_output_tokens = -1};
-    json_scan scan;
-    json_text name;
-    json_of_text(&scan, line, length);
-    json_open(&scan, '{');
-    while (json_field(&scan, &name) == 1)
+    scanner scan;
+    scan_text name;
+    scan_of_text(&scan, line, length);
+    scan_open(&scan, '{');
+    while (scan_field(&scan, &name) == 1)
         take_field(reader, &scan, &name, r);
     return trace_end_line(reader, &scan);
 }

@@ -83,9 +83,9 @@ trace_outcome trace_next_line(trace_reader *reader, char **line, size_t *length)
     return TRACE_OK;
 }
 
-trace_outcome trace_end_line(trace_reader *reader, json_scan *scan)
+trace_outcome trace_end_line(trace_reader *reader, scanner *scan)
 {
-    if (scan->error == NULL && !json_at_end(scan))
+    if (scan->error == NULL && !scan_at_end(scan))
         scan->error = "something stands behind the record";
     if (scan->error != NULL) {
         /* a line that is no JSON is a clearer message than what was wrong in its first half */
@@ -98,19 +98,19 @@ trace_outcome trace_end_line(trace_reader *reader, json_scan *scan)
 /* ---- values ---------------------------------------------------------------- */
 
 /* False: null, or no number; it is taken all the same. */
-static bool take_number(trace_reader *reader, json_scan *scan, const char *field, json_value *value)
+static bool take_number(trace_reader *reader, scanner *scan, const char *field, scan_value *value)
 {
-    json_kind kind = json_peek(scan);
+    scan_kind kind = scan_peek(scan);
     if (kind == JSON_NUMBER)
-        return json_number(scan, value);
+        return scan_number(scan, value);
     if (kind != JSON_NULL && kind != JSON_NOTHING)
         trace_problem(reader, field, "is not a number");
-    json_skip(scan);
+    scan_skip(scan);
     return false;
 }
 
 /* A whole number up to `most`; programs that write tables write 512.0 too. */
-static bool is_whole(trace_reader *reader, const char *field, json_value *value, uint64_t most)
+static bool is_whole(trace_reader *reader, const char *field, scan_value *value, uint64_t most)
 {
     if (value->is_negative && value->real < 0) {
         trace_problem(reader, field, "%.*s is negative", value->length, value->text);
@@ -132,17 +132,17 @@ static bool is_whole(trace_reader *reader, const char *field, json_value *value,
     return true;
 }
 
-void trace_take_length(trace_reader *reader, json_scan *scan, const char *field, int64_t *tokens)
+void trace_take_length(trace_reader *reader, scanner *scan, const char *field, int64_t *tokens)
 {
-    json_value value;
+    scan_value value;
     if (take_number(reader, scan, field, &value) &&
         is_whole(reader, field, &value, TRACE_MAX_TOKENS))
         *tokens = (int64_t)value.magnitude;
 }
 
-void trace_take_time(trace_reader *reader, json_scan *scan, const char *field, double *time)
+void trace_take_time(trace_reader *reader, scanner *scan, const char *field, double *time)
 {
-    json_value value;
+    scan_value value;
     if (!take_number(reader, scan, field, &value))
         return;
     if (value.real < 0)
@@ -153,16 +153,16 @@ void trace_take_time(trace_reader *reader, json_scan *scan, const char *field, d
         *time = value.real;
 }
 
-void trace_take_u64(trace_reader *reader, json_scan *scan, const char *field, uint64_t *value)
+void trace_take_u64(trace_reader *reader, scanner *scan, const char *field, uint64_t *value)
 {
-    json_value v;
+    scan_value v;
     if (take_number(reader, scan, field, &v) && is_whole(reader, field, &v, UINT64_MAX))
         *value = v.magnitude;
 }
 
-void trace_take_priority(trace_reader *reader, json_scan *scan, const char *field, int32_t *value)
+void trace_take_priority(trace_reader *reader, scanner *scan, const char *field, int32_t *value)
 {
-    json_value v;
+    scan_value v;
     if (!take_number(reader, scan, field, &v))
         return;
     bool is_negative = v.is_negative;
@@ -172,26 +172,26 @@ void trace_take_priority(trace_reader *reader, json_scan *scan, const char *fiel
         *value = is_negative ? -(int32_t)v.magnitude : (int32_t)v.magnitude;
 }
 
-void trace_take_key(trace_reader *reader, json_scan *scan, const char *field, uint64_t *key)
+void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint64_t *key)
 {
-    json_text text;
-    json_value value;
-    switch (json_peek(scan)) {
+    scan_text text;
+    scan_value value;
+    switch (scan_peek(scan)) {
     case JSON_STRING:
-        if (json_string(scan, &text))
+        if (scan_string(scan, &text))
             *key = content_of(JSON_STRING, text.hash, text.num_bytes) | 1;
         break;
     case JSON_NUMBER:
-        if (json_number(scan, &value))
+        if (scan_number(scan, &value))
             *key = content_of(JSON_NUMBER, value.magnitude, value.is_negative) | 1;
         break;
     case JSON_NULL:
     case JSON_NOTHING:
-        json_skip(scan);
+        scan_skip(scan);
         break;
     default:
         trace_problem(reader, field, "is neither a string nor a number");
-        json_skip(scan);
+        scan_skip(scan);
     }
 }
 
@@ -210,23 +210,23 @@ void trace_add_id(trace_reader *reader, uint64_t id)
     reader->ids[reader->num_ids++] = id;
 }
 
-static bool open_list(trace_reader *reader, json_scan *scan, const char *field)
+static bool open_list(trace_reader *reader, scanner *scan, const char *field)
 {
-    json_kind kind = json_peek(scan);
+    scan_kind kind = scan_peek(scan);
     if (kind == JSON_ARRAY)
-        return json_open(scan, '[');
+        return scan_open(scan, '[');
     if (kind != JSON_NULL && kind != JSON_NOTHING)
         trace_problem(reader, field, "is not a list");
-    json_skip(scan);
+    scan_skip(scan);
     return false;
 }
 
-void trace_take_ids(trace_reader *reader, json_scan *scan, const char *field)
+void trace_take_ids(trace_reader *reader, scanner *scan, const char *field)
 {
     if (!open_list(reader, scan, field))
         return;
-    while (json_element(scan) == 1) {
-        json_value value;
+    while (scan_element(scan) == 1) {
+        scan_value value;
         if (!take_number(reader, scan, field, &value)) {
             if (scan->error == NULL)
                 trace_problem(reader, field, "has an element that is not a number");
@@ -238,11 +238,11 @@ void trace_take_ids(trace_reader *reader, json_scan *scan, const char *field)
     }
 }
 
-void trace_take_keys(trace_reader *reader, json_scan *scan, const char *field)
+void trace_take_keys(trace_reader *reader, scanner *scan, const char *field)
 {
     if (!open_list(reader, scan, field))
         return;
-    while (json_element(scan) == 1) {
+    while (scan_element(scan) == 1) {
         uint64_t key = 0;
         trace_take_key(reader, scan, field, &key);
         if (key != 0)

@@ -100,18 +100,18 @@ void trace_begin_record(trace_reader *reader, uint64_t line);
 /* The next line that is not blank, as a record. */
 trace_outcome trace_next_line(trace_reader *reader, char **line, size_t *length);
 /* After a line was read as one JSON value: what came of it. */
-trace_outcome trace_end_line(trace_reader *reader, json_scan *scan);
+trace_outcome trace_end_line(trace_reader *reader, scanner *scan);
 
 /* Values of fields. null counts as missing: the value stays as it was. */
-void trace_take_length(trace_reader *reader, json_scan *scan, const char *field, int64_t *tokens);
-void trace_take_time(trace_reader *reader, json_scan *scan, const char *field, double *time);
-void trace_take_u64(trace_reader *reader, json_scan *scan, const char *field, uint64_t *value);
-void trace_take_priority(trace_reader *reader, json_scan *scan, const char *field, int32_t *value);
+void trace_take_length(trace_reader *reader, scanner *scan, const char *field, int64_t *tokens);
+void trace_take_time(trace_reader *reader, scanner *scan, const char *field, double *time);
+void trace_take_u64(trace_reader *reader, scanner *scan, const char *field, uint64_t *value);
+void trace_take_priority(trace_reader *reader, scanner *scan, const char *field, int32_t *value);
 /* A string's hash, or that of a number's digits; 0: none. */
-void trace_take_key(trace_reader *reader, json_scan *scan, const char *field, uint64_t *key);
+void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint64_t *key);
 /* Appends a list of numbers, or of keys, to the record's ids. */
-void trace_take_ids(trace_reader *reader, json_scan *scan, const char *field);
-void trace_take_keys(trace_reader *reader, json_scan *scan, const char *field);
+void trace_take_ids(trace_reader *reader, scanner *scan, const char *field);
+void trace_take_keys(trace_reader *reader, scanner *scan, const char *field);
 void trace_add_id(trace_reader *reader, uint64_t id);
 
 /* Lengths that a record must have; a missing output is a problem, one of 0 tokens is 1. */

@@ -43,11 +43,11 @@ static void end(trace_reader *reader)
     free(st->answers);
 }
 
-static bool is_answer(const json_text *from)
+static bool is_answer(const scan_text *from)
 {
     static const char *const names[] = {"gpt", "assistant", "chatgpt", "bing", "bard", "model"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (json_is(from, names[i]))
+        if (scan_is(from, names[i]))
             return true;
     return false;
 }
@@ -75,25 +75,25 @@ static void add_answer(trace_reader *reader, uint64_t content, uint64_t num_toke
     };
 }
 
-static void read_message(trace_reader *reader, json_scan *scan)
+static void read_message(trace_reader *reader, scanner *scan)
 {
-    json_text name;
-    json_text from = {.num_bytes = 0};
-    json_text value = {.num_bytes = 0};
-    if (json_peek(scan) != JSON_OBJECT) {
-        if (json_skip(scan))
+    scan_text name;
+    scan_text from = {.num_bytes = 0};
+    scan_text value = {.num_bytes = 0};
+    if (scan_peek(scan) != JSON_OBJECT) {
+        if (scan_skip(scan))
             trace_problem(reader, "conversations", "has an element that is not an object");
         return;
     }
-    json_open(scan, '{');
-    while (json_field(scan, &name) == 1) {
-        bool is_string = json_peek(scan) == JSON_STRING;
-        if (is_string && (json_is(&name, "from") || json_is(&name, "role")))
-            json_string(scan, &from);
-        else if (is_string && (json_is(&name, "value") || json_is(&name, "content")))
-            json_string(scan, &value);
+    scan_open(scan, '{');
+    while (scan_field(scan, &name) == 1) {
+        bool is_string = scan_peek(scan) == JSON_STRING;
+        if (is_string && (scan_is(&name, "from") || scan_is(&name, "role")))
+            scan_string(scan, &from);
+        else if (is_string && (scan_is(&name, "value") || scan_is(&name, "content")))
+            scan_string(scan, &value);
         else
-            json_skip(scan);
+            scan_skip(scan);
     }
     if (from.num_bytes == 0)
         trace_problem(reader, "from", "is missing");
@@ -109,27 +109,27 @@ static void read_message(trace_reader *reader, json_scan *scan)
 static trace_outcome read_conversation(trace_reader *reader)
 {
     state *st = reader->state;
-    json_scan *scan = &st->document.scan;
+    scanner *scan = &st->document.scan;
     st->num_answers = 0;
     st->next = 0;
     trace_outcome outcome = trace_document_next(&st->document, reader);
     if (outcome != TRACE_OK)
         return outcome;
-    json_text name;
+    scan_text name;
     bool has_messages = false;
-    json_open(scan, '{');
-    while (json_field(scan, &name) == 1) {
-        bool is_list = json_peek(scan) == JSON_ARRAY;
-        if (is_list && (json_is(&name, "conversations") || json_is(&name, "conversation") ||
-                        json_is(&name, "items") || json_is(&name, "messages"))) {
+    scan_open(scan, '{');
+    while (scan_field(scan, &name) == 1) {
+        bool is_list = scan_peek(scan) == JSON_ARRAY;
+        if (is_list && (scan_is(&name, "conversations") || scan_is(&name, "conversation") ||
+                        scan_is(&name, "items") || scan_is(&name, "messages"))) {
             has_messages = true;
-            json_open(scan, '[');
-            while (json_element(scan) == 1) {
+            scan_open(scan, '[');
+            while (scan_element(scan) == 1) {
                 reader->item++;
                 read_message(reader, scan);
             }
         } else {
-            json_skip(scan);
+            scan_skip(scan);
         }
     }
     if (!has_messages)

@@ -4,10 +4,12 @@ case $(uname -m) in
   *) cross_arch=amd64 cross_machine=x86_64 ;;
 esac
 cross_gcc=gcc-${cross_machine//_/-}-linux-gnu
-if [ ! -e "/usr/lib/$cross_machine-linux-gnu/libcmocka.so" ] || ! command -v qemu-$cross_machine-static >/dev/null; then
+if [ ! -e "/usr/lib/$cross_machine-linux-gnu/libcmocka.so" ] ||
+  [ ! -e "/usr/lib/$cross_machine-linux-gnu/libjansson.so" ] || ! command -v qemu-$cross_machine-static >/dev/null; then
   dpkg --print-foreign-architectures | grep -qx $cross_arch || as_root dpkg --add-architecture $cross_arch
   install_packages "$cross_gcc" qemu-user-static libssl-dev:$cross_arch libxxhash-dev:$cross_arch \
-    libcmocka-dev:$cross_arch || exit 1
+    libcmocka-dev:$cross_arch libjansson-dev:$cross_arch libzstd-dev:$cross_arch \
+    zlib1g-dev:$cross_arch || exit 1
 fi
 cross_log=$logs/cross-build.log
 if { cmake -S . -B build/$cross_arch -G Ninja -DCMAKE_BUILD_TYPE=Release -DQUIRE_WERROR=ON \

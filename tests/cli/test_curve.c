@@ -129,7 +129,7 @@ static void test_copies(void **state)
     assert_int_equal(lane.ghosts.num_ghosts, 0);
     use(&lane, "D", 1, 0); /* pools of 2 to 4: D2 moves; from 5 on: D1 moves, D2 is a ghost */
     assert_int_equal(lane.ghosts.num_ghosts, 1);
-    assert_int_equal(lane.ghosts.list[0].sizes.from, 5);
+    assert_int_equal(lane.ghosts.list[0].min_blocks, 5);
     /* pools of 2 to 4: D Z X Y; from 5 on: D Z (D2) X Y V */
     use(&lane, "XY", 2, 0); /* X is the 3rd, in pools of 5 and more the 4th; Y the 4th or 5th */
     use(&lane, "V", 1, 0);  /* the 6th: with D2 counted twice or not at all it would be another */
@@ -143,28 +143,21 @@ static void test_copies(void **state)
     curve_lane_free(&lane);
 }
 
-/* Two ghosts that count from the same size on: the larger pool holds less. */
-static void test_ghosts_apart(void **state)
+/* A ghost counts in the pools from its own size on, for what is below it. */
+static void test_ghosts(void **state)
 {
     curve_ghosts ghosts = {0};
-    curve_sizes sizes = {0};
-    curve_range from_9 = {9, CURVE_ANY_SIZE};
-    curve_sizes given = {.ranges = &from_9, .num_ranges = 1};
     (void)state;
-    assert_true(curve_ghosts_add(&ghosts, 20, &given));
-    assert_true(curve_ghosts_add(&ghosts, 10, &given));
-    assert_true(curve_ghosts_sizes(&ghosts, 5, 7, &sizes)); /* 7 above it, and both ghosts */
-    assert_int_equal(sizes.num_ranges, 2);
-    assert_int_equal(sizes.ranges[0].from, 8);
-    assert_int_equal(sizes.ranges[0].to, 9); /* 7 + 2 are above it in a pool of 9 */
-    assert_int_equal(sizes.ranges[1].from, 10);
-    assert_true(curve_ghosts_sizes(&ghosts, 15, 7, &sizes)); /* one above it */
-    assert_int_equal(sizes.num_ranges, 1);
-    assert_int_equal(sizes.ranges[0].from, 8);
-    assert_true(curve_ghosts_sizes(&ghosts, 20, 7, &sizes)); /* none */
-    assert_int_equal(sizes.ranges[0].from, 8);
-    assert_int_equal(sizes.ranges[0].to, CURVE_ANY_SIZE);
-    curve_sizes_free(&sizes);
+    assert_int_equal(curve_ghosts_min_blocks(&ghosts, 5, 7), 8);
+    assert_true(curve_ghosts_add(&ghosts, (curve_ghost){20, 9}));
+    assert_int_equal(curve_ghosts_min_blocks(&ghosts, 5, 7), 8); /* not in a pool of 8 */
+    assert_int_equal(curve_ghosts_min_blocks(&ghosts, 5, 8), 10);
+    assert_int_equal(curve_ghosts_min_blocks(&ghosts, 20, 8), 9); /* not below it */
+    assert_true(curve_ghosts_add(&ghosts, (curve_ghost){10, 10}));
+    assert_int_equal(curve_ghosts_min_blocks(&ghosts, 5, 8), 11); /* room for one, then for both */
+    assert_int_equal(curve_ghosts_min_blocks(&ghosts, 15, 8), 10);
+    assert_int_equal(curve_ghosts_min_blocks(&ghosts, 5, 7), 8);
+    assert_int_equal(ghosts.list[0].position, 10);
     curve_ghosts_free(&ghosts);
 }
 
@@ -334,7 +327,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stack),         cmocka_unit_test(test_picture),
         cmocka_unit_test(test_others),        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_ghosts_apart),  cmocka_unit_test(test_belady),
+        cmocka_unit_test(test_ghosts),        cmocka_unit_test(test_belady),
         cmocka_unit_test(test_belady_prefix), cmocka_unit_test(test_requests),
         cmocka_unit_test(test_identities),    cmocka_unit_test(test_plot),
         cmocka_unit_test(test_short_numbers),

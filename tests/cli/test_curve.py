@@ -9,12 +9,15 @@ trace is compared where it is there. --long: more seeds, and ten sizes of the tr
 """
 
 import argparse
+import functools
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -124,6 +127,41 @@ def check_small(program, folder, seed, with_replay):
                    report["hit_blocks"] == rows[size]["hit_blocks"], report["hit_blocks"])
 
 
+def best_hits(blocks, num_blocks):
+    """The hits of the best of all policies, by trying what can be kept after each request."""
+
+    @functools.lru_cache(None)
+    def best_from(number, cached):
+        if number == len(blocks):
+            return 0
+        full, num_lookups, num_held = blocks[number]
+        hits = 0
+        while hits < num_lookups and full[hits] in cached:
+            hits += 1
+        others = sorted(cached - set(full))
+        kept = itertools.combinations(others, min(len(others), num_blocks - num_held))
+        return hits + max(best_from(number + 1, frozenset(full).union(some)) for some in kept)
+
+    return best_from(0, frozenset())
+
+
+def check_bound(seed):
+    """That no policy has more hits than Belady's, where all policies can be tried."""
+    rng = random.Random(seed)
+    requests = []
+    for number in range(rng.randint(3, 9)):
+        prompt = [(rng.randint(1, 3), rng.randint(1, 3))]
+        if rng.random() < 0.6:
+            prompt.append((10 + rng.randint(1, 2), rng.randint(1, 2)))
+        requests.append((prompt, (100 + number, rng.choice([1, 1, 2]))))
+    blocks = tuple((tuple(full), *rest) for full, *rest in naive_lru.blocks_of(requests, 1))
+    smallest = max(held for _, _, held in blocks)
+    for size in range(smallest, smallest + 4):
+        found = naive_lru.min_hits(blocks, size)
+        best = best_hits(blocks, size)
+        expect(f"bound, seed {seed}, {size} blocks", found == best, found, best)
+
+
 def check_all_points(program, folder):
     """--points 0: every size, as often as the table is asked; the CSV says the same."""
     path = os.path.join(folder, "points.jsonl")
@@ -193,7 +231,9 @@ def check_trace(program, path, is_long):
     blocks = naive_lru.blocks_of(requests, 512)
     shares = (1, 2, 5, 10, 15, 25, 40, 60, 80, 100) if is_long else (1, 5, 10, 25)
     sizes = [UNIQUE_IDS * share // 100 for share in shares]
+    start = time.monotonic()
     answer, rows = curve_rows(program, path, 512, sizes)
+    print(f"  the curve, all sizes: {time.monotonic() - start:.2f} s")
     expect("blocks of the trace", answer["query_blocks"] == TRACE_BLOCKS, answer["query_blocks"])
     for size in sizes:
         hits = naive_lru.lru_hits(blocks, size)
@@ -240,6 +280,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(options.seed, options.seed + (1000 if options.long else 25)):
             check_small(options.program, folder, seed, with_replay=seed % 3 == 0)
+        for seed in range(options.seed, options.seed + 50):
+            check_bound(seed)
         check_all_points(options.program, folder)
         for kind in ("chat", "multi-turn", "rag", "agent"):
             check_generated(options.program, folder, kind)

@@ -180,6 +180,27 @@ class Replay(unittest.TestCase):
         self.assertAlmostEqual(report("--speed", "10", trace)["simulated_s"], 10, delta=1)
         self.assertLess(report("--clock", "burst", trace)["simulated_s"], 1)
 
+    def test_helpers(self):
+        """A turn comes when the helpers that its session called have ended."""
+        def request(t, ids, **more):
+            return {"t": t, "in": 4 * len(ids), "out": 2, "hash_ids": ids, **more}
+        session = {"id": "p", "block_size": 4, "requests": [
+            request(0, [1], api_time=1),
+            {"t": 1.5, "type": "subagent", "agent_id": "a", "requests": [
+                request(1.5, [1], api_time=1), request(9, [1, 2], think_time=3)]},
+            {"t": 1.5, "type": "subagent", "requests": [request(2, [5])]},
+            request(20, [1, 7], think_time=0.5), request(30, [1, 7], think_time=1)]}
+        trace = self.write("agent.json", json.dumps(session))
+        report("--csv", self.path("r.csv"), trace)
+        with open(self.path("r.csv"), encoding="utf-8") as file:
+            rows = {int(row["request"]): row for row in csv.DictReader(file)}
+        self.assertEqual(sorted(rows), [1, 2, 3, 4, 5, 6])
+        end = {n: float(row["end_s"]) for n, row in rows.items()}
+        come = {n: float(row["arrival_s"]) for n, row in rows.items()}
+        for number, before, think in ((2, [1], 0.5), (3, [2], 3), (4, [1], 1), (5, [1, 3, 4], 0.5),
+                                      (6, [5], 1)):
+            self.assertAlmostEqual(come[number], max(end[n] for n in before) + think, places=5)
+
     # -- what is wrong
 
     def test_errors(self):

@@ -5,10 +5,10 @@
 
 #include "trace_json.h"
 
-static json_scan scan_of(const char *text)
+static scanner scan_of(const char *text)
 {
-    json_scan scan;
-    json_of_text(&scan, text, strlen(text));
+    scanner scan;
+    scan_of_text(&scan, text, strlen(text));
     return scan;
 }
 
@@ -35,16 +35,16 @@ static void numbers_are_exact(void **state)
         {"-2.5E-1", false, true, 2, -0.25},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        json_scan scan = scan_of(cases[i].text);
-        json_value value;
-        assert_int_equal(json_peek(&scan), JSON_NUMBER);
-        assert_true(json_number(&scan, &value));
+        scanner scan = scan_of(cases[i].text);
+        scan_value value;
+        assert_int_equal(scan_peek(&scan), JSON_NUMBER);
+        assert_true(scan_number(&scan, &value));
         assert_int_equal(value.is_integer, cases[i].is_integer);
         assert_int_equal(value.is_negative, cases[i].is_negative);
         if (value.is_integer)
             assert_true(value.magnitude == cases[i].magnitude);
         assert_true(value.real == cases[i].real);
-        assert_true(json_at_end(&scan));
+        assert_true(scan_at_end(&scan));
     }
 }
 
@@ -68,12 +68,12 @@ static void strings_are_measured_in_utf8(void **state)
         {"\"\\udc00\"", "\xef\xbf\xbd", 3},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        json_scan scan = scan_of(cases[i].text);
-        json_text text;
-        assert_true(json_string(&scan, &text));
+        scanner scan = scan_of(cases[i].text);
+        scan_text text;
+        assert_true(scan_string(&scan, &text));
         assert_string_equal(text.head, cases[i].head);
         assert_int_equal(text.num_bytes, cases[i].num_bytes);
-        assert_true(json_at_end(&scan));
+        assert_true(scan_at_end(&scan));
     }
 }
 
@@ -85,47 +85,47 @@ static void long_strings_keep_their_head(void **state)
     text[0] = '"';
     text[298] = '"';
     text[299] = 0;
-    json_scan scan = scan_of(text);
-    json_text result;
-    assert_true(json_string(&scan, &result));
+    scanner scan = scan_of(text);
+    scan_text result;
+    assert_true(scan_string(&scan, &result));
     assert_int_equal(result.num_bytes, 297);
     assert_int_equal(strlen(result.head), JSON_NAME_BYTES - 1);
     uint64_t hash = result.hash;
     text[200] = 'y';
     scan = scan_of(text);
-    assert_true(json_string(&scan, &result));
+    assert_true(scan_string(&scan, &result));
     assert_true(result.hash != hash);
 }
 
 static void objects_and_lists_are_walked(void **state)
 {
     (void)state;
-    json_scan scan = scan_of("{\"a\": [1, [2], {\"b\": null}], \"c\" : true , \"d\":{}}");
-    json_text name;
-    json_value value;
+    scanner scan = scan_of("{\"a\": [1, [2], {\"b\": null}], \"c\" : true , \"d\":{}}");
+    scan_text name;
+    scan_value value;
     bool is_true = false;
-    assert_true(json_open(&scan, '{'));
-    assert_int_equal(json_field(&scan, &name), 1);
-    assert_true(json_is(&name, "a"));
-    assert_false(json_is(&name, "ab"));
-    assert_false(json_is(&name, ""));
-    assert_true(json_open(&scan, '['));
-    assert_int_equal(json_element(&scan), 1);
-    assert_true(json_number(&scan, &value));
-    assert_int_equal(json_element(&scan), 1);
-    assert_int_equal(json_peek(&scan), JSON_ARRAY);
-    assert_true(json_skip(&scan));
-    assert_int_equal(json_element(&scan), 1);
-    assert_int_equal(json_peek(&scan), JSON_OBJECT);
-    assert_true(json_skip(&scan));
-    assert_int_equal(json_element(&scan), 0);
-    assert_int_equal(json_field(&scan, &name), 1);
-    assert_true(json_bool(&scan, &is_true));
+    assert_true(scan_open(&scan, '{'));
+    assert_int_equal(scan_field(&scan, &name), 1);
+    assert_true(scan_is(&name, "a"));
+    assert_false(scan_is(&name, "ab"));
+    assert_false(scan_is(&name, ""));
+    assert_true(scan_open(&scan, '['));
+    assert_int_equal(scan_element(&scan), 1);
+    assert_true(scan_number(&scan, &value));
+    assert_int_equal(scan_element(&scan), 1);
+    assert_int_equal(scan_peek(&scan), JSON_ARRAY);
+    assert_true(scan_skip(&scan));
+    assert_int_equal(scan_element(&scan), 1);
+    assert_int_equal(scan_peek(&scan), JSON_OBJECT);
+    assert_true(scan_skip(&scan));
+    assert_int_equal(scan_element(&scan), 0);
+    assert_int_equal(scan_field(&scan, &name), 1);
+    assert_true(scan_bool(&scan, &is_true));
     assert_true(is_true);
-    assert_int_equal(json_field(&scan, &name), 1);
-    assert_true(json_skip(&scan));
-    assert_int_equal(json_field(&scan, &name), 0);
-    assert_true(json_at_end(&scan));
+    assert_int_equal(scan_field(&scan, &name), 1);
+    assert_true(scan_skip(&scan));
+    assert_int_equal(scan_field(&scan, &name), 0);
+    assert_true(scan_at_end(&scan));
     assert_null(scan.error);
 }
 
@@ -173,8 +173,8 @@ static void what_is_no_json_is_refused(void **state)
         "\x01",
     };
     for (size_t i = 0; i < COUNT(texts); i++) {
-        json_scan scan = scan_of(texts[i]);
-        if (json_skip(&scan) && json_at_end(&scan))
+        scanner scan = scan_of(texts[i]);
+        if (scan_skip(&scan) && scan_at_end(&scan))
             fail_msg("%s was taken", texts[i]);
     }
 }
@@ -183,13 +183,13 @@ static void numbers_have_a_limit(void **state)
 {
     (void)state;
     static const char text[] = "1.00000000000000000000000000000000000000000000000000000000000001 ";
-    json_value value;
-    json_scan scan = scan_of(text);
-    assert_false(json_number(&scan, &value));
+    scan_value value;
+    scanner scan = scan_of(text);
+    assert_false(scan_number(&scan, &value));
     assert_string_equal(scan.error, "a number has too many digits");
-    assert_false(json_number(&scan, &value)); /* an error stays */
-    assert_int_equal(json_peek(&scan), JSON_NOTHING);
-    assert_false(json_open(&scan, '['));
+    assert_false(scan_number(&scan, &value)); /* an error stays */
+    assert_int_equal(scan_peek(&scan), JSON_NOTHING);
+    assert_false(scan_open(&scan, '['));
 }
 
 static void nesting_has_a_limit(void **state)
@@ -200,8 +200,8 @@ static void nesting_has_a_limit(void **state)
         memset(text, '[', (size_t)depth);
         memset(text + depth, ']', (size_t)depth);
         text[2 * depth] = 0;
-        json_scan scan = scan_of(text);
-        assert_int_equal(json_skip(&scan), depth == JSON_MAX_DEPTH);
+        scanner scan = scan_of(text);
+        assert_int_equal(scan_skip(&scan), depth == JSON_MAX_DEPTH);
     }
 }
 
@@ -219,31 +219,31 @@ static void windows_do_not_show(void **state)
     *at++ = ']';
     *at = 0;
     input *in = input_of_bytes(text, (size_t)(at - text));
-    json_scan scan;
-    json_of_input(&scan, in, UINT64_MAX);
-    assert_true(json_open(&scan, '['));
+    scanner scan;
+    scan_of_input(&scan, in, UINT64_MAX);
+    assert_true(scan_open(&scan, '['));
     for (int i = 0; i < ELEMENTS; i++) {
-        json_value value;
-        json_text string;
+        scan_value value;
+        scan_text string;
         char expected[32];
         bool is_true;
-        assert_int_equal(json_element(&scan), 1);
-        assert_true(json_number(&scan, &value));
+        assert_int_equal(scan_element(&scan), 1);
+        assert_true(scan_number(&scan, &value));
         assert_int_equal(value.magnitude, i);
-        assert_int_equal(json_element(&scan), 1);
-        assert_true(json_string(&scan, &string));
+        assert_int_equal(scan_element(&scan), 1);
+        assert_true(scan_string(&scan, &string));
         snprintf(expected, sizeof expected, "t%d\xc3\xa9", i);
         assert_string_equal(string.head, expected);
-        assert_int_equal(json_element(&scan), 1);
-        assert_true(json_number(&scan, &value));
+        assert_int_equal(scan_element(&scan), 1);
+        assert_true(scan_number(&scan, &value));
         assert_true(value.real == -100.0 * i - 50);
-        assert_int_equal(json_element(&scan), 1);
-        assert_true(json_bool(&scan, &is_true));
+        assert_int_equal(scan_element(&scan), 1);
+        assert_true(scan_bool(&scan, &is_true));
         if (i % 1000 == 0)
-            assert_int_equal(json_line_number(&scan), i + 2);
+            assert_int_equal(scan_line_number(&scan), i + 2);
     }
-    assert_int_equal(json_element(&scan), 0);
-    assert_true(json_at_end(&scan));
+    assert_int_equal(scan_element(&scan), 0);
+    assert_true(scan_at_end(&scan));
     input_close(in);
     free(text);
 }
@@ -255,16 +255,16 @@ static void a_text_ends_where_it_was_said_to(void **state)
     static const char text[] = "[12]34 \"abc\"true";
     for (uint64_t limit = 0; limit <= 8; limit++) {
         input *in = input_of_bytes(text, sizeof text - 1);
-        json_scan scan;
-        json_of_input(&scan, in, limit);
-        assert_int_equal(json_skip(&scan), limit >= 4);
+        scanner scan;
+        scan_of_input(&scan, in, limit);
+        assert_int_equal(scan_skip(&scan), limit >= 4);
         if (limit == 4)
-            assert_true(json_at_end(&scan));
+            assert_true(scan_at_end(&scan));
         if (limit == 5) /* 3, not 34 */
-            assert_false(json_skip(&scan));
+            assert_false(scan_skip(&scan));
         if (limit >= 6)
-            assert_true(json_skip(&scan));
-        json_leave(&scan);
+            assert_true(scan_skip(&scan));
+        scan_leave(&scan);
         assert_true(scan.limit <= limit);
         input_close(in);
     }
@@ -275,9 +275,9 @@ static void errors_of_the_input_are_errors_of_the_text(void **state)
     (void)state;
     static const unsigned char packed[] = {0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58}; /* cut off */
     input *in = input_of_bytes(packed, sizeof packed);
-    json_scan scan;
-    json_of_input(&scan, in, UINT64_MAX);
-    assert_false(json_skip(&scan));
+    scanner scan;
+    scan_of_input(&scan, in, UINT64_MAX);
+    assert_false(scan_skip(&scan));
     assert_string_equal(scan.error, input_error(in));
     input_close(in);
 }

@@ -48,7 +48,7 @@ static void damaged_requests(void **state)
     SPOIL(none->text.num_pages, 1);
     SPOIL(s->waiters[SCHED_KIT_REQS - 1].queue, 1);
     SPOIL(r->kv.seq, r->kv.seq + (UINT64_C(1) << 40));
-    SPOIL(waits->kv.seq, r->kv.seq); /* two with the same blocks */
+    SPOIL(waits->kv.seq, r->kv.seq);           /* two with the same blocks */
     SPOIL(waits->status, QUIRE_REQ_PREEMPTED); /* one that ran has a promise of pages */
     SPOIL(waits->num_promised_pages, 1);
     SPOIL(waits->load_step, 1);
