@@ -6,7 +6,8 @@
  * image     everything that later decisions depend on: the pool's records and the order of its free
  *           queue, keys, tables, requests with their tokens and hashes, queues, sessions, encoder
  *           cache, steps in flight, stats, events that were not taken yet, generations. Not the
- *           bytes of the KV cache, and not what the caller lent: hasher, callbacks, connector.
+ *           bytes of the KV cache or of host slots, and not what the caller lent: hasher,
+ *           callbacks, connector.
  *
  *      +--------+---------+------------+--------+-------------+------+-----------+
  *      | magic  | version | byte order | length | fingerprint | body | checksum  |

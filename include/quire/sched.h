@@ -430,7 +430,7 @@ typedef struct quire_output {
     quire_finish_reason finish_reason;
     uint32_t has_stop_reason;
     quire_token stop_reason;      /* the stop token */
-    uint32_t has_prefill_stats;   /* with its first output: */
+    uint32_t has_prefill_stats;   /* with its first output; else the three below are not set */
     uint32_t num_local_cached;    /* prompt tokens from the prefix cache */
     uint32_t num_external_cached; /* and from the connector */
     uint32_t num_prompt_tokens;

@@ -37,7 +37,7 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
     uint32_t num_tokens = r->kv.num_tokens;
     uint32_t prefill_end =
         r->num_prompt_tokens > num_tokens - 1 ? r->num_prompt_tokens : num_tokens - 1;
-    if (size == 0 || computed >= prefill_end)
+    if (computed >= prefill_end)
         return num_new;
     uint32_t last = num_tokens - num_tokens % size; /* the last state that can be kept */
     if (s->use_eagle)
@@ -122,9 +122,9 @@ static void unschedule(quire_sched *s, uint32_t place)
 
 /* A request that has all blocks that anybody has, and still finds no room, will find none later:
  * it ends here. The next update tells. */
-static bool is_outgrown(const quire_sched *s, uint32_t index)
+static bool is_outgrown(const quire_sched *s)
 {
-    return s->num_running == 1 && s->running[0] == index && s->cache->num_seqs == 1 &&
+    return s->num_running == 1 && s->cache->num_seqs == 1 &&
            (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
@@ -189,7 +189,7 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num
         bool is_alone = s->num_running == 1;
         if (is_alone && qr_sched_take_from_waiter(s))
             continue;
-        if (is_outgrown(s, index)) {
+        if (is_outgrown(s)) {
             end_outgrown(s, index);
             return false;
         }

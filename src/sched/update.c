@@ -21,23 +21,19 @@ typedef struct qr_arrival {
     quire_finish_reason reason;
 } qr_arrival;
 
+/* Of a request that has just stopped by itself. */
 static quire_finish_reason reason_of(uint8_t status)
 {
     switch (status) {
-    case QUIRE_REQ_FINISHED_STOPPED:
-    case QUIRE_REQ_WAITING_FOR_STREAMING:
-        return QUIRE_FINISH_STOP;
     case QUIRE_REQ_FINISHED_LENGTH:
-    case QUIRE_REQ_FINISHED_IGNORED:
         return QUIRE_FINISH_LENGTH;
-    case QUIRE_REQ_FINISHED_ABORTED:
-        return QUIRE_FINISH_ABORT;
     case QUIRE_REQ_FINISHED_ERROR:
         return QUIRE_FINISH_ERROR;
     case QUIRE_REQ_FINISHED_REPETITION:
         return QUIRE_FINISH_REPETITION;
     default:
-        return QUIRE_FINISH_NONE;
+        qr_assert(status == QUIRE_REQ_FINISHED_STOPPED);
+        return QUIRE_FINISH_STOP;
     }
 }
 
@@ -54,7 +50,7 @@ static void count_drafts(quire_sched *s, const quire_model_output *output, const
     stats->num_drafts++;
     stats->num_draft_tokens += a->num_drafts - invalid;
     stats->num_accepted_tokens += accepted;
-    for (uint32_t i = 0; i < accepted && i < s->num_spec_tokens; i++)
+    for (uint32_t i = 0; i < accepted; i++)
         s->accepted_per_pos[i]++;
 }
 

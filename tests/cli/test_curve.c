@@ -296,15 +296,17 @@ static void test_plot(void **state)
     fclose(file);
     const char *top = strstr(text, "40 % ┤");
     const char *middle = strstr(text, "20 % ┤");
-    const char *bottom = strstr(text, "0 % ┤");
-    assert_true(top != NULL && middle > top && bottom != NULL);
+    const char *bottom = strstr(text, " 0 % ┤");
+    assert_true(top != NULL && middle > top && bottom > middle);
     assert_non_null(strstr(text, "100"));
     assert_non_null(strstr(text, "1k"));
     assert_non_null(strstr(text, "blocks"));
     assert_non_null(strstr(text, "a line"));
     assert_null(strchr(text, '\033'));
-    /* the line rises: the first dots of the upper lines stand further to the right */
-    assert_true(strcspn(top, "\xe2") <= strcspn(middle, "\xe2"));
+    /* the line rises: it begins at the bottom left, and is far to the right at the top */
+    assert_int_equal(bottom[strlen(" 0 % ┤")], '\xe2');
+    assert_int_equal(top[strlen("40 % ┤")], ' ');
+    assert_true(strcspn(top + strlen("40 % ┤"), "\xe2") > 30);
 }
 
 static void test_short_numbers(void **state)
