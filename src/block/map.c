@@ -47,7 +47,7 @@ static inline bool same_hash(const unsigned char *a, const unsigned char *b, uin
 static inline void copy_hash(unsigned char *to, const unsigned char *from, uint32_t len)
 {
     if (QR_LIKELY(len == 2 * QR_HASH_UNIT))
-        memcpy(to, from, 2 * QR_HASH_UNIT);
+        memcpy(to, from, (size_t)2 * QR_HASH_UNIT);
     else
         memcpy(to, from, len);
 }

@@ -158,7 +158,7 @@ void qr_swap_out(quire_sched *s, uint32_t index)
         return;
     uint32_t num_blocks = qr_swap_num_blocks(s, num_tokens);
     if (num_blocks > swap->num_free ||
-        2 * num_blocks * swap->block_ns >= num_tokens * swap->token_ns)
+        2 * (uint64_t)num_blocks * swap->block_ns >= num_tokens * swap->token_ns)
         return;
     quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
     if (!can_keep(s, num_tokens))
