@@ -25,6 +25,10 @@ static double wall_clock(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Requests that wait in the scheduler; others wait outside. In order of arrival, as many as one step
+ * can admit are enough, and nobody can tell; by priority all should be there. */
+enum { WAITING_BY_PRIORITY = 65536, MEAN_PROMPT = 1024 };
+
 /* ---- making it -------------------------------------------------------------- */
 
 /* Secrets of hash tables: the same in every run, since nobody attacks a replay. */
@@ -73,6 +77,9 @@ static int make_sched(replay *r)
     c.async_scheduling = s->async_scheduling ? QUIRE_ON : QUIRE_OFF;
     c.max_batches = r->max_flights;
     c.max_requests = r->max_requests;
+    c.max_text_tokens = s->policy == QUIRE_POLICY_FCFS
+                            ? (uint64_t)s->max_num_seqs * c.cache.max_model_len
+                            : (uint64_t)WAITING_BY_PRIORITY * MEAN_PROMPT;
     c.max_request_bytes = 64;
     c.max_encoder_items = 1;
     c.hooks.random_bytes = no_secret;
@@ -112,9 +119,8 @@ static int make_all(replay *r)
 {
     const replay_settings *s = r->settings;
     char message[TRACE_MESSAGE_BYTES];
-    r->max_requests = s->max_requests > 0 ? s->max_requests : 16384;
-    if (r->max_requests < s->max_num_seqs)
-        r->max_requests = s->max_num_seqs;
+    bool in_order = s->policy == QUIRE_POLICY_FCFS;
+    r->max_requests = s->max_num_seqs + (in_order ? s->max_num_seqs : WAITING_BY_PRIORITY);
     r->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
     r->reader = trace_open(s->path, &s->trace, message);
     if (r->reader == NULL)

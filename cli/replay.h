@@ -36,7 +36,6 @@ typedef struct replay_settings {
     uint32_t max_num_seqs;
     uint32_t max_num_batched_tokens;
     uint32_t long_prefill_token_threshold;
-    uint32_t max_requests; /* in the scheduler at one time; others wait outside; 0 = 16,384 */
     quire_policy policy;
     quire_profile profile;
     quire_hash_algo hash_algo;

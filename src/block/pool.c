@@ -211,12 +211,17 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return QUIRE_OK;
 }
 
+/* Records of a row lie anywhere: asked for so many blocks before they are freed. */
+enum { FREE_AHEAD = 16 };
+
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     uint32_t num_cached = 0;
     qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
     for (uint32_t i = n; i-- > 0;) {
         uint32_t block = blocks[i];
+        if (i >= FREE_AHEAD)
+            qr_prefetch_write(&joining.blocks[blocks[i - FREE_AHEAD]]);
         if (block == QUIRE_NULL_BLOCK)
             continue;
         qr_block *b = &joining.blocks[block];

@@ -81,7 +81,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 }
 
 /* Blocks behind the hit that were cached once: they will be computed again. */
-static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
+static uint32_t count_dropped(quire_sched *s, const qr_admission *a)
 {
     const qr_request *r = a->r;
     uint32_t first = s->hasher == NULL ? 0 : a->num_computed / s->hash_block_size;
@@ -102,7 +102,7 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
         return QR_ADMITTED;
     }
     a->hits = s->spans;
-    qr_sched_show_hashes(s, a->index, true);
+    qr_sched_show_all_hashes(s, a->index);
     qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
     a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
     qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
@@ -111,7 +111,7 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
     if (qr_observer_asks_why(&s->observer)) {
         a->num_dropped = count_dropped(s, a);
-        qr_sched_show_hashes(s, a->index, true); /* the row of hashes was used */
+        qr_sched_show_all_hashes(s, a->index); /* the row of hashes was used */
     }
     if (r->has_prefill_stats && a->num_swapped == 0) {
         r->num_local_cached = a->num_local;
@@ -172,7 +172,7 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
         p.num_uncertain_tokens = 1; /* it will be computed again */
     if (a->hits == NULL) {
         p.num_lookahead_tokens = r->kv.num_computed_tokens > 0 ? s->num_lookahead : 0;
-        qr_sched_show_hashes(s, a->index, false);
+        qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
     }
     int err = QUIRE_OK;
     a->reason = QUIRE_REASON_BLOCKS;

@@ -208,6 +208,7 @@ static int hash_prompt(quire_sched *s, qr_request *r, const quire_token *tokens,
     qr_chain_init(s->hasher, s->chain);
     size_t capacity = (size_t)s->text.max_pages * s->text.page_hashes;
     size_t num_new;
+    s->text.row_pages = NULL; /* room to work in */
     err = qr_chain_append(s->hasher, s->chain, tokens, n, extra_of(r), s->text.row, capacity,
                           &num_new);
     if (err != QUIRE_OK)
@@ -230,6 +231,8 @@ static QR_NOINLINE void hash_full_block(quire_sched *s, qr_request *r)
     const quire_token *tokens =
         qr_text_page_tokens(&s->text, &r->text, first / s->text.page_tokens) +
         first % s->text.page_tokens;
+    if (s->text.row_pages == r->text.pages)
+        s->text.row_pages = NULL; /* a session may have had another hash there */
     load_chain(s, r);
     size_t num_new;
     int err = qr_chain_append(s->hasher, s->chain, tokens, s->hash_block_size, extra_of(r),
@@ -265,15 +268,26 @@ void qr_sched_append(quire_sched *s, uint32_t index, quire_token token)
         hash_full_block(s, r);
 }
 
-void qr_sched_show_hashes(quire_sched *s, uint32_t index, bool all)
+void qr_sched_show_all_hashes(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
     if (s->hasher == NULL)
         return;
-    uint32_t first = all ? 0 : qr_cache_first_needed_hash(s->cache, r->kv.seq);
+    r->kv.first_hash = 0;
+    r->kv.hashes = qr_text_hash_row(&s->text, &r->text, 0, r->kv.num_hashes);
+}
+
+void qr_sched_show_hashes(quire_sched *s, uint32_t index, uint32_t num_tokens)
+{
+    qr_request *r = &s->requests[index];
+    if (s->hasher == NULL)
+        return;
+    uint32_t first = qr_cache_first_needed_hash(s->cache, r->kv.seq);
+    uint32_t end = num_tokens / s->hash_block_size;
     first = first < r->kv.num_hashes ? first : 0;
+    end = end < r->kv.num_hashes ? end : r->kv.num_hashes;
     r->kv.first_hash = first;
-    r->kv.hashes = qr_text_hash_row(&s->text, &r->text, first, r->kv.num_hashes);
+    r->kv.hashes = qr_text_hash_row(&s->text, &r->text, first, end > first ? end : first);
 }
 
 /* ---- coming in ------------------------------------------------------------- */

@@ -246,8 +246,10 @@ void qr_sched_hash_new_blocks(quire_sched *sched, uint32_t index);
 void qr_sched_drop_inputs(quire_sched *sched, uint32_t index);
 /* Appends a token of the output and hashes the block that it fills. */
 void qr_sched_append(quire_sched *sched, uint32_t index, quire_token token);
-/* Sets kv.hashes for an allocation or a caching of the row, or for a lookup. */
-void qr_sched_show_hashes(quire_sched *sched, uint32_t index, bool all);
+/* Sets kv.hashes for a lookup; */
+void qr_sched_show_all_hashes(quire_sched *sched, uint32_t index);
+/* or for an allocation or a caching of the row, up to so many tokens. */
+void qr_sched_show_hashes(quire_sched *sched, uint32_t index, uint32_t num_tokens);
 
 /* Pages for its prompt, its inputs and all that it may generate are promised to a request when it
  * is admitted for the first time: so that those that run always have a page for the next token, and

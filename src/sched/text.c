@@ -27,6 +27,7 @@ void qr_text_carve(qr_text_store *store, qr_arena *arena, const qr_text_limits *
 void qr_text_init(qr_text_store *store)
 {
     store->num_free = store->num_pages;
+    store->row_pages = NULL;
     for (uint32_t i = 0; i < store->num_pages; i++)
         store->free_pages[i] = store->num_pages - 1 - i;
 }
@@ -70,6 +71,8 @@ void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token
 
 void qr_text_release(qr_text_store *store, qr_text *text)
 {
+    if (store->row_pages == text->pages)
+        store->row_pages = NULL;
     while (text->num_pages > 0)
         store->free_pages[store->num_free++] = text->pages[--text->num_pages];
     text->num_tokens = 0;
@@ -91,11 +94,16 @@ void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t firs
     }
 }
 
-const unsigned char *qr_text_hash_row(const qr_text_store *store, const qr_text *text,
-                                      uint32_t first, uint32_t end)
+const unsigned char *qr_text_hash_row(qr_text_store *store, const qr_text *text, uint32_t first,
+                                      uint32_t end)
 {
     if (first == end || first / store->page_hashes == (end - 1) / store->page_hashes)
         return first == end ? store->row : qr_text_hash(store, text, first);
+    if (store->row_pages == text->pages && store->row_first == first && store->row_end == end)
+        return store->row;
+    store->row_pages = text->pages;
+    store->row_first = first;
+    store->row_end = end;
     unsigned char *to = store->row;
     while (first < end) {
         uint32_t part = store->page_hashes - first % store->page_hashes;
@@ -107,9 +115,10 @@ const unsigned char *qr_text_hash_row(const qr_text_store *store, const qr_text 
     return store->row;
 }
 
-void qr_text_put_hashes(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+void qr_text_put_hashes(qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
                         const unsigned char *hashes)
 {
+    store->row_pages = NULL; /* the hashes come from there, or change */
     while (n > 0) {
         uint32_t part = store->page_hashes - first % store->page_hashes;
         part = part < n ? part : n;

@@ -8,7 +8,8 @@
  *
  * Requests grow by taking pages, so nothing is ever moved, and a request that waits costs what its
  * prompt needs and no more. Hashes are asked for as one row: where they lie in several pages they
- * are copied to `row`, which the next such question overwrites.
+ * are copied to `row`, which the next such question overwrites. (A request that waits is asked for
+ * the same row in every step: it is copied once.)
  *
  *      pages in use + free_pages = num_pages;  a request's first num_tokens tokens are in its pages
  */
@@ -31,6 +32,9 @@ typedef struct qr_text_store {
     uint32_t digest_bytes; /* 0: no hashes */
     uint32_t max_pages;    /* of one request */
     size_t page_bytes;
+    const uint32_t *row_pages; /* whose hashes are in row, [row_first, row_end); NULL: nobody's */
+    uint32_t row_first;
+    uint32_t row_end;
 } qr_text_store;
 
 typedef struct qr_text {
@@ -101,10 +105,10 @@ static inline unsigned char *qr_text_hash(const qr_text_store *store, const qr_t
 }
 
 /* Hashes [first, end) one after the other, valid until the next call. */
-const unsigned char *qr_text_hash_row(const qr_text_store *store, const qr_text *text,
-                                      uint32_t first, uint32_t end);
+const unsigned char *qr_text_hash_row(qr_text_store *store, const qr_text *text, uint32_t first,
+                                      uint32_t end);
 /* Puts n hashes at places from first on. */
-void qr_text_put_hashes(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+void qr_text_put_hashes(qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
                         const unsigned char *hashes);
 
 #endif

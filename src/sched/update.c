@@ -89,7 +89,7 @@ static inline void settle_tokens(quire_sched *s, uint32_t index, uint32_t n, boo
     uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
     if (!qr_cache_is_quiet(s->cache, r->kv.seq, certain) &&
         qr_cache_has_uncached(s->cache, r->kv.seq, certain)) {
-        qr_sched_show_hashes(s, index, false);
+        qr_sched_show_hashes(s, index, certain);
         quire_cache_cache_blocks(s->cache, &r->kv, certain);
     }
 }
