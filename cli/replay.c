@@ -25,8 +25,8 @@ static double wall_clock(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Requests that wait in the scheduler; others wait outside. In order of arrival, as many as one step
- * can admit are enough, and nobody can tell; by priority all should be there. */
+/* Requests that wait in the scheduler; others wait outside. In order of arrival, as many as one
+ * step can admit are enough, and nobody can tell; by priority all should be there. */
 enum { WAITING_BY_PRIORITY = 65536, MEAN_PROMPT = 1024 };
 
 /* ---- making it -------------------------------------------------------------- */
