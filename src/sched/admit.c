@@ -316,7 +316,8 @@ static uint32_t last_with_blocks(const quire_sched *s, const qr_waiting *queue)
     uint32_t n = qr_waiting_list(queue, s->order, s->max_requests);
     while (n-- > 0) {
         const qr_request *r = &s->requests[s->order[n]];
-        if (r->kv.seq != 0 && r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+        bool is_loading = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && !r->has_finished_recving;
+        if (r->kv.seq != 0 && !is_loading)
             return s->order[n];
     }
     return QR_NIL;
@@ -331,8 +332,11 @@ bool qr_sched_take_from_waiter(quire_sched *s)
         index = last_with_blocks(s, &s->skipped);
     if (index == QR_NIL)
         return false;
-    quire_cache_free(s->cache, &s->requests[index].kv);
-    s->requests[index].kv.num_computed_tokens = 0;
+    qr_request *r = &s->requests[index];
+    if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+        qr_sched_promote_loaded(s, index);
+    quire_cache_free(s->cache, &r->kv);
+    r->kv.num_computed_tokens = 0;
     return true;
 }
 
