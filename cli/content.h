@@ -20,10 +20,10 @@ static inline uint64_t content_of(uint64_t kind, uint64_t a, uint64_t b)
  * one place at most by chance. */
 static inline void content_tokens(uint64_t content, uint32_t first, uint32_t n, quire_token *out)
 {
-    uint32_t start = (uint32_t)content;
     uint32_t stride = (uint32_t)(content >> 32) | 1;
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = (quire_token)((start + (first + i) * stride) & UINT32_C(0x7fffffff));
+    uint32_t token = (uint32_t)content + first * stride;
+    for (uint32_t i = 0; i < n; i++, token += stride)
+        out[i] = (quire_token)(token & UINT32_C(0x7fffffff));
 }
 
 #endif

@@ -290,9 +290,11 @@ static double run_step(replay *r, const quire_step *step, quire_token *sampled, 
         uint32_t n = step->num_tokens[i];
         uint32_t computed = step->num_computed_tokens[i];
         step_work_add(time, &work, n, computed);
-        tally_scheduled(r, l, (quire_step_kind)step->kinds[i], computed, n, start_s);
-        uint32_t prompt = l->from->request.num_prompt_tokens;
         uint32_t end = computed + n; /* the token sampled stands there */
+        if (step->kinds[i] != QUIRE_STEP_RUNNING)
+            tally_admitted(r, l, (quire_step_kind)step->kinds[i], computed, start_s);
+        l->num_computed = end > l->num_computed ? end : l->num_computed;
+        uint32_t prompt = l->from->request.num_prompt_tokens;
         uint32_t place = end > prompt ? end - prompt : 0;
         content_tokens(l->from->request.output_content, place, 1, &sampled[i]);
     }

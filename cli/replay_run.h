@@ -86,9 +86,9 @@ static inline uint64_t replay_id(const live *l)
 
 /* A request came, and is about to be added: what of it came before. */
 void tally_arrival(replay *r, live *l);
-/* It is in a step, with so many tokens computed before it. */
-void tally_scheduled(replay *r, live *l, quire_step_kind kind, uint32_t num_computed,
-                     uint32_t num_tokens, double start_s);
+/* It is in a step for the first time, or again, with so many tokens computed before it. */
+void tally_admitted(replay *r, live *l, quire_step_kind kind, uint32_t num_computed,
+                    double start_s);
 void tally_preempted(replay *r, live *l);
 /* Its first token came: what was found in the cache is known. */
 void tally_first_token(replay *r, live *l);

@@ -105,8 +105,7 @@ static void mark_computed(replay *r, const trace_request *q)
 
 /* ---- one request ----------------------------------------------------------- */
 
-void tally_scheduled(replay *r, live *l, quire_step_kind kind, uint32_t num_computed,
-                     uint32_t num_tokens, double start_s)
+void tally_admitted(replay *r, live *l, quire_step_kind kind, uint32_t num_computed, double start_s)
 {
     if (kind == QUIRE_STEP_NEW) {
         l->scheduled_s = start_s;
@@ -129,8 +128,6 @@ void tally_scheduled(replay *r, live *l, quire_step_kind kind, uint32_t num_comp
                                     .tokens = again,
                                     .is_preemption = true});
     }
-    uint32_t end = num_computed + num_tokens;
-    l->num_computed = end > l->num_computed ? end : l->num_computed;
 }
 
 void tally_preempted(replay *r, live *l)

@@ -81,7 +81,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 }
 
 /* Blocks behind the hit that were cached once: they will be computed again. */
-static uint32_t count_dropped(quire_sched *s, const qr_admission *a)
+static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
 {
     const qr_request *r = a->r;
     uint32_t first = s->hasher == NULL ? 0 : a->num_computed / s->hash_block_size;
@@ -109,10 +109,8 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     if (verdict != QR_ADMITTED)
         return verdict;
     a->num_computed = a->num_local + a->num_external + a->num_swapped;
-    if (qr_observer_asks_why(&s->observer)) {
+    if (qr_observer_asks_why(&s->observer))
         a->num_dropped = count_dropped(s, a);
-        qr_sched_show_all_hashes(s, a->index); /* the row of hashes was used */
-    }
     if (r->has_prefill_stats && a->num_swapped == 0) {
         r->num_local_cached = a->num_local;
         r->num_external_cached = a->num_external;

@@ -198,6 +198,7 @@ static int check_extra_keys(quire_sched *s, const quire_extra_keys *extra, uint3
 }
 
 /* The hashes of a whole prompt, in one go. */
+/* Page by page, into the pages: a page's hashes lie together. */
 static int hash_prompt(quire_sched *s, qr_request *r, const quire_token *tokens, uint32_t n)
 {
     if (s->hasher == NULL)
@@ -206,16 +207,16 @@ static int hash_prompt(quire_sched *s, qr_request *r, const quire_token *tokens,
     if (err != QUIRE_OK)
         return err;
     qr_chain_init(s->hasher, s->chain);
-    size_t capacity = (size_t)s->text.max_pages * s->text.page_hashes;
-    size_t num_new;
-    s->text.row_pages = NULL; /* room to work in */
-    err = qr_chain_append(s->hasher, s->chain, tokens, n, extra_of(r), s->text.row, capacity,
-                          &num_new);
-    if (err != QUIRE_OK)
-        return err;
-    qr_text_put_hashes(&s->text, &r->text, 0, (uint32_t)num_new, s->text.row);
-    r->kv.num_hashes = (uint32_t)num_new;
-    return QUIRE_OK;
+    qr_text_hashes_change(&s->text, &r->text);
+    for (uint32_t first = 0; first < n && err == QUIRE_OK; first += s->text.page_tokens) {
+        uint32_t part = n - first < s->text.page_tokens ? n - first : s->text.page_tokens;
+        size_t num_new;
+        err = qr_chain_append(s->hasher, s->chain, tokens + first, part, extra_of(r),
+                              qr_text_hash(&s->text, &r->text, r->kv.num_hashes),
+                              s->text.page_hashes, &num_new);
+        r->kv.num_hashes += (uint32_t)num_new;
+    }
+    return err;
 }
 
 static inline bool has_unhashed_block(const quire_sched *s, const qr_request *r)
@@ -231,8 +232,7 @@ static QR_NOINLINE void hash_full_block(quire_sched *s, qr_request *r)
     const quire_token *tokens =
         qr_text_page_tokens(&s->text, &r->text, first / s->text.page_tokens) +
         first % s->text.page_tokens;
-    if (s->text.row_pages == r->text.pages)
-        s->text.row_pages = NULL; /* a session may have had another hash there */
+    qr_text_hashes_change(&s->text, &r->text); /* a session may have had another hash there */
     load_chain(s, r);
     size_t num_new;
     int err = qr_chain_append(s->hasher, s->chain, tokens, s->hash_block_size, extra_of(r),
@@ -274,7 +274,7 @@ void qr_sched_show_all_hashes(quire_sched *s, uint32_t index)
     if (s->hasher == NULL)
         return;
     r->kv.first_hash = 0;
-    r->kv.hashes = qr_text_hash_row(&s->text, &r->text, 0, r->kv.num_hashes);
+    r->kv.hashes = qr_text_all_hashes(&s->text, &r->text, r->kv.num_hashes);
 }
 
 void qr_sched_show_hashes(quire_sched *s, uint32_t index, uint32_t num_tokens)

@@ -22,12 +22,13 @@ void qr_text_carve(qr_text_store *store, qr_arena *arena, const qr_text_limits *
     store->free_pages = qr_arena_take(arena, store->num_pages, sizeof *store->free_pages);
     uint32_t max_hashes = store->max_pages * store->page_hashes;
     store->row = qr_arena_take(arena, max_hashes, store->digest_bytes);
+    store->all_row = qr_arena_take(arena, max_hashes, store->digest_bytes);
 }
 
 void qr_text_init(qr_text_store *store)
 {
     store->num_free = store->num_pages;
-    store->row_pages = NULL;
+    store->all_row_of = NULL;
     for (uint32_t i = 0; i < store->num_pages; i++)
         store->free_pages[i] = store->num_pages - 1 - i;
 }
@@ -71,8 +72,7 @@ void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token
 
 void qr_text_release(qr_text_store *store, qr_text *text)
 {
-    if (store->row_pages == text->pages)
-        store->row_pages = NULL;
+    qr_text_hashes_change(store, text);
     while (text->num_pages > 0)
         store->free_pages[store->num_free++] = text->pages[--text->num_pages];
     text->num_tokens = 0;
@@ -94,17 +94,9 @@ void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t firs
     }
 }
 
-const unsigned char *qr_text_hash_row(qr_text_store *store, const qr_text *text, uint32_t first,
-                                      uint32_t end)
+static void copy_hashes(const qr_text_store *store, const qr_text *text, uint32_t first,
+                        uint32_t end, unsigned char *to)
 {
-    if (first == end || first / store->page_hashes == (end - 1) / store->page_hashes)
-        return first == end ? store->row : qr_text_hash(store, text, first);
-    if (store->row_pages == text->pages && store->row_first == first && store->row_end == end)
-        return store->row;
-    store->row_pages = text->pages;
-    store->row_first = first;
-    store->row_end = end;
-    unsigned char *to = store->row;
     while (first < end) {
         uint32_t part = store->page_hashes - first % store->page_hashes;
         part = part < end - first ? part : end - first;
@@ -112,13 +104,38 @@ const unsigned char *qr_text_hash_row(qr_text_store *store, const qr_text *text,
         to += (size_t)part * store->digest_bytes;
         first += part;
     }
+}
+
+static bool are_in_one_page(const qr_text_store *store, uint32_t first, uint32_t end)
+{
+    return first < end && first / store->page_hashes == (end - 1) / store->page_hashes;
+}
+
+const unsigned char *qr_text_hash_row(const qr_text_store *store, const qr_text *text,
+                                      uint32_t first, uint32_t end)
+{
+    if (are_in_one_page(store, first, end))
+        return qr_text_hash(store, text, first);
+    copy_hashes(store, text, first, end, store->row);
     return store->row;
+}
+
+const unsigned char *qr_text_all_hashes(qr_text_store *store, const qr_text *text, uint32_t end)
+{
+    if (are_in_one_page(store, 0, end))
+        return qr_text_hash(store, text, 0);
+    if (store->all_row_of != text->pages || store->all_row_end != end) {
+        copy_hashes(store, text, 0, end, store->all_row);
+        store->all_row_of = text->pages;
+        store->all_row_end = end;
+    }
+    return store->all_row;
 }
 
 void qr_text_put_hashes(qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
                         const unsigned char *hashes)
 {
-    store->row_pages = NULL; /* the hashes come from there, or change */
+    qr_text_hashes_change(store, text);
     while (n > 0) {
         uint32_t part = store->page_hashes - first % store->page_hashes;
         part = part < n ? part : n;

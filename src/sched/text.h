@@ -8,8 +8,8 @@
  *
  * Requests grow by taking pages, so nothing is ever moved, and a request that waits costs what its
  * prompt needs and no more. Hashes are asked for as one row: where they lie in several pages they
- * are copied to `row`, which the next such question overwrites. (A request that waits is asked for
- * the same row in every step: it is copied once.)
+ * are copied to `row`, which the next such question overwrites; all hashes of a request to
+ * `all_row`, where they stay, since one that waits is looked up again in every step.
  *
  *      pages in use + free_pages = num_pages;  a request's first num_tokens tokens are in its pages
  */
@@ -32,9 +32,10 @@ typedef struct qr_text_store {
     uint32_t digest_bytes; /* 0: no hashes */
     uint32_t max_pages;    /* of one request */
     size_t page_bytes;
-    const uint32_t *row_pages; /* whose hashes are in row, [row_first, row_end); NULL: nobody's */
-    uint32_t row_first;
-    uint32_t row_end;
+    unsigned char *all_row;
+    const uint32_t
+        *all_row_of;      /* the pages of the request whose hashes are there; NULL: nobody's */
+    uint32_t all_row_end; /* how many */
 } qr_text_store;
 
 typedef struct qr_text {
@@ -105,8 +106,17 @@ static inline unsigned char *qr_text_hash(const qr_text_store *store, const qr_t
 }
 
 /* Hashes [first, end) one after the other, valid until the next call. */
-const unsigned char *qr_text_hash_row(qr_text_store *store, const qr_text *text, uint32_t first,
-                                      uint32_t end);
+const unsigned char *qr_text_hash_row(const qr_text_store *store, const qr_text *text,
+                                      uint32_t first, uint32_t end);
+/* Hashes [0, end), valid until the next call. */
+const unsigned char *qr_text_all_hashes(qr_text_store *store, const qr_text *text, uint32_t end);
+/* A hash of the request is written, or all are gone. */
+static inline void qr_text_hashes_change(qr_text_store *store, const qr_text *text)
+{
+    if (store->all_row_of == text->pages)
+        store->all_row_of = NULL;
+}
+
 /* Puts n hashes at places from first on. */
 void qr_text_put_hashes(qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
                         const unsigned char *hashes);
