@@ -29,6 +29,9 @@ static double wall_clock(void)
  * step can admit are enough, and nobody can tell; by priority all should be there. */
 enum { WAITING_BY_PRIORITY = 65536, MEAN_PROMPT = 1024 };
 
+/* Evicted blocks to remember, for the log of decisions. */
+enum { MAX_GHOSTS = 1 << 22 };
+
 /* ---- making it -------------------------------------------------------------- */
 
 /* Secrets of hash tables: the same in every run, since nobody attacks a replay. */
@@ -87,6 +90,7 @@ static int make_sched(replay *r)
     c.on_snapshot = take_snapshot;
     c.on_decision = s->why != NULL ? replay_write_decision : NULL;
     c.observer = r;
+    c.max_ghosts = s->why != NULL ? MAX_GHOSTS : 0;
     r->max_model_len = c.cache.max_model_len;
     r->num_blocks = c.cache.num_blocks;
     err = quire_sched_create(&c, NULL, &r->sched);

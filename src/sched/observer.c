@@ -51,11 +51,9 @@ uint32_t qr_observer_count_ghosts(const qr_observer *observer, const unsigned ch
                                   uint32_t len, uint32_t n)
 {
     uint32_t count = 0;
-    while (count < n && observer->num_ghosts > 0) {
-        uint64_t ghost = ghost_of(hashes + (size_t)count * len, len);
-        if (*ghost_place(observer, ghost) != ghost)
-            break;
-        count++;
+    for (uint32_t i = 0; i < n && observer->num_ghosts > 0; i++) {
+        uint64_t ghost = ghost_of(hashes + (size_t)i * len, len);
+        count += *ghost_place(observer, ghost) == ghost;
     }
     return count;
 }

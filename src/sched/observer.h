@@ -39,7 +39,7 @@ static inline bool qr_observer_asks_why(const qr_observer *observer)
 
 void qr_observer_tell(const qr_observer *observer, quire_decision decision);
 
-/* How many of n hashes of len bytes, from the first on, were evicted and not cached again since. */
+/* How many of n hashes of len bytes were evicted and not cached again since. */
 uint32_t qr_observer_count_ghosts(const qr_observer *observer, const unsigned char *hashes,
                                   uint32_t len, uint32_t n);
 
