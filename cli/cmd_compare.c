@@ -33,7 +33,7 @@ static const char *arguments[NUM_ARGUMENTS];
 static command cmd = {
     .name = "compare",
     .usage = "compare [OPTION]... A.json B.json",
-    .summary = "two results of replay, sweep or curve side by side, with their differences",
+    .summary = "puts two results of replay, sweep or curve side by side, with their differences",
     .examples = "  quire compare before.json after.json\n"
                 "      what differs: before, after, difference, per cent\n"
                 "  quire compare --fail-on hit_rate:-1%,ttft_ms.p99:+10% before.json after.json\n"

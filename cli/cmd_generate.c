@@ -91,7 +91,7 @@ static const char *arguments[1];
 static command cmd = {
     .name = "generate",
     .usage = "generate [OPTION]... KIND",
-    .summary = "make up a workload: chat, multi-turn, rag, code, agent, unique or mixed",
+    .summary = "makes up a workload: chat, multi-turn, rag, code, agent, unique or mixed",
     .examples =
         "  quire generate chat --requests 10000 --out chat.jsonl.zst\n"
         "      one system prompt of 2,048 tokens for all: 92 % of the prompt tokens are found\n"

@@ -36,7 +36,7 @@ static const option table[] = {
 static command cmd = {
     .name = "plan",
     .usage = "plan [OPTION]...",
-    .summary = "count the blocks, tokens and requests that fit for a model on a GPU",
+    .summary = "counts the blocks, tokens and requests that fit for a model on a GPU",
     .examples = "  quire plan --model llama-3.1-70b --gpu H100 --tp 4\n"
                 "      blocks, tokens and concurrency on four GPUs\n"
                 "  quire plan --model ./config.json --gpu L40S --max-model-len 8192\n"

@@ -50,7 +50,7 @@ static const option table[] = {
 static command cmd = {
     .name = "time",
     .usage = "time [OPTION]...",
-    .summary = "predict the time of a step on a GPU, compare with measured ones, or fit to them",
+    .summary = "predicts the time of a step on a GPU, compares with measured ones, or fits to them",
     .examples = "  quire time --model llama-3.1-70b --gpu H100 --tp 4 --decode 64\n"
                 "      64 requests of 1,024 tokens, one new token each\n"
                 "  quire time --prefill 2048 --decode 64 --decode-context 8192\n"

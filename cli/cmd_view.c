@@ -19,7 +19,7 @@ static const char *view_arguments[1];
 static command view_command = {
     .name = "view",
     .usage = "view [OPTION]... SNAPSHOTS",
-    .summary = "make a page of the step snapshots that replay --trace writes",
+    .summary = "makes a page of the step snapshots that replay --trace writes",
     .examples =
         "  quire replay day.jsonl --trace steps.jsonl      one line for each step\n"
         "  quire view steps.jsonl --html day.html          memory, queues, tokens over time\n"
