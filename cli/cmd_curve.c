@@ -74,7 +74,8 @@ static const char *arguments[1];
 static command cmd = {
     .name = "curve",
     .usage = "curve [OPTION]... TRACE",
-    .summary = "finds the hit rate at every pool size in one reading of a trace, and Belady's bound",
+    .summary =
+        "finds the hit rate at every pool size in one reading of a trace, and Belady's bound",
     .examples = "  quire curve trace.jsonl.zst\n"
                 "      a table, and the curve\n"
                 "  quire curve --block-size 16 --model llama-3.1-8b --gpu H100 trace.jsonl.zst\n"
