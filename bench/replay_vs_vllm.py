@@ -5,12 +5,12 @@
     vLLM's Scheduler                                        the same trace; a step lasts as long as
                                                             the time model said for that step
 
-Compared step by step: requests running and waiting, tokens, prefill tokens, preemptions, hits, blocks
-in use; and at the end hit tokens, preemptions and steps. The first difference is printed with both
-values, and the exit status is then 1. vLLM's time is that of add_request (hashing included), schedule
-and update_from_output, and of making the ModelRunnerOutput that the last one wants; in brackets
-without that. Reading the trace, making prompts and comparing are not in it. Quire's time is that of
-the whole program, from exec to exit.
+Compared step by step: requests running, new and resumed, tokens, preemptions, hits, blocks in use;
+and at the end hit tokens, preemptions and steps. The first difference is printed with both values,
+and the exit status is then 1. vLLM's time is that of add_request (hashing included), schedule and
+update_from_output, and of making the ModelRunnerOutput that the last one wants; in brackets without
+that. Reading the trace, making prompts and comparing are not in it. Quire's time is that of the
+whole program, from exec to exit.
 
     PYTHON_WITH_VLLM bench/replay_vs_vllm.py --quire build/run/cli/quire TRACE
 
@@ -194,7 +194,8 @@ def main() -> None:
     parser.add_argument("--num-gpu-blocks", type=int, default=0, help="0: what an H200 has")
     parser.add_argument("--max-num-seqs", type=int, default=256)
     parser.add_argument("--max-num-batched-tokens", type=int, default=8192)
-    parser.add_argument("--rounds", type=int, default=5, help="of Quire; the median counts")
+    parser.add_argument("--rounds", type=int, default=20,
+                        help="of Quire, half before vLLM's and half after; the median counts")
     options = parser.parse_args()
     platform = os.environ.get("QUIRE_VLLM_PLATFORM")
     if platform:
@@ -210,11 +211,18 @@ def main() -> None:
         with open(steps_path, encoding="utf-8") as file:
             meta, *steps = [json.loads(line) for line in file]
         report = json.loads(Path(report_path).read_text(encoding="utf-8"))
-        times = {algo: sorted(run_quire(options, "", f"{folder}/x.json", algo)
-                              for _ in range(options.rounds))
-                 for algo in ("sha256", "quire128")}
+        times = {"sha256": [], "quire128": []}
+
+        def measure(rounds: int) -> None:
+            for algo in list(times) * rounds:
+                times[algo].append(run_quire(options, "", f"{folder}/x.json", algo))
+
+        measure(options.rounds // 2)
         lines = read_mooncake(options.trace, options.requests)
         vllm = run_vllm(options, lines, steps, 131072)
+        measure(options.rounds - options.rounds // 2)
+        for rounds in times.values():
+            rounds.sort()
     print(f"{len(lines)} requests, {options.num_gpu_blocks} blocks of {options.block_size}")
     for key, theirs in (("steps", vllm.num_steps), ("hit_tokens", vllm.hit_tokens),
                         ("preemptions", vllm.num_preemptions)):

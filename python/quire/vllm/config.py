@@ -1,0 +1,95 @@
+"""From vLLM's configs to the numbers that quire._vllm.Core reads; see quire/sched.h."""
+from typing import Any
+
+from vllm.multimodal.encoder_budget import MultiModalBudget
+from vllm.v1.core import kv_cache_utils
+from vllm.v1 import kv_cache_interface as specs
+
+ON, OFF = 1, 2
+POLICIES = {"fcfs": 0, "priority": 1}
+MAMBA_MODES = {"none": 0, "all": 1, "align": 2}
+BFLOAT16 = 2  # no decision depends on it
+MAX_BATCHES = 8
+MAX_REQUESTS = 65_536
+MAX_TEXT_TOKENS = 1 << 26
+MAX_LOADING = 1024
+
+# Exact classes: a subclass that vLLM does not have would be another kind.
+KINDS = {specs.FullAttentionSpec: 1, specs.TQFullAttentionSpec: 2, specs.MLAAttentionSpec: 3,
+         specs.SinkFullAttentionSpec: 4, specs.SlidingWindowSpec: 5,
+         specs.ChunkedLocalAttentionSpec: 7, specs.MambaSpec: 8}
+
+
+def switch(value: bool) -> int:
+    return ON if value else OFF
+
+
+def group_of(group) -> dict[str, int]:
+    """A group's layers, as far as decisions depend on them."""
+    spec = group.kv_cache_spec
+    if type(spec) not in KINDS:
+        raise NotImplementedError(f"quire.vllm: layers of {type(spec).__name__}")
+    made = {"kind": KINDS[type(spec)], "block_size": spec.block_size,
+            "is_eagle": int(getattr(group, "is_eagle_group", False))}
+    if made["kind"] == 8:
+        made["mamba_mode"] = MAMBA_MODES[spec.mamba_cache_mode]
+        made["num_speculative_blocks"] = spec.num_speculative_blocks
+        return made
+    made.update(num_kv_heads=spec.num_kv_heads, head_size=spec.head_size, dtype=BFLOAT16)
+    for name in ("sliding_window", "attention_chunk_size", "sink_len", "tq_slot_size"):
+        made[name] = getattr(spec, name, None) or 0
+    return made
+
+
+def refuse(vllm_config) -> None:
+    """What is not done yet must not be decided wrongly."""
+    missing = {"encoder connectors": vllm_config.ec_transfer_config is not None,
+               "encoder-decoder models": vllm_config.model_config.is_encoder_decoder,
+               "routed experts": vllm_config.model_config.enable_return_routed_experts,
+               "cache metrics": vllm_config.observability_config.kv_cache_metrics}
+    for name, is_asked in missing.items():
+        if is_asked:
+            raise NotImplementedError(f"quire.vllm: {name}")
+
+
+def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, log_stats: bool,
+               is_async: bool) -> dict[str, Any]:
+    """The config of a Core."""
+    sched, cache = vllm_config.scheduler_config, vllm_config.cache_config
+    parallel, spec = vllm_config.parallel_config, vllm_config.speculative_config
+    refuse(vllm_config)
+    made = {
+        "policy": POLICIES[sched.policy], "max_num_seqs": sched.max_num_seqs,
+        "max_num_batched_tokens": sched.max_num_batched_tokens,
+        "max_num_scheduled_tokens": sched.max_num_scheduled_tokens or 0,
+        "long_prefill_token_threshold": sched.long_prefill_token_threshold,
+        "enable_chunked_prefill": switch(sched.enable_chunked_prefill),
+        "reserve_full_sequence": switch(sched.scheduler_reserve_full_isl),
+        "disable_chunked_mm_input": switch(sched.disable_chunked_mm_input),
+        "async_scheduling": switch(is_async), "max_batches": MAX_BATCHES,
+        "log_stats": switch(log_stats), "max_requests": MAX_REQUESTS,
+        "max_text_tokens": MAX_TEXT_TOKENS,
+        "num_blocks": cache.num_gpu_blocks, "max_model_len": vllm_config.model_config.max_model_len,
+        "enable_caching": switch(cache.enable_prefix_caching), "hash_block_size": hash_block_size,
+        "dcp_world_size": parallel.decode_context_parallel_size,
+        "pcp_world_size": parallel.prefill_context_parallel_size,
+        "mamba_block_size": cache.block_size if cache.mamba_cache_mode == "align" else 0,
+        "hash_algorithm": getattr(cache, "prefix_caching_hash_algo", "sha256"),
+        "none_hash": getattr(kv_cache_utils, "NONE_HASH", b"\0"),
+        "groups": [group_of(g) for g in kv_cache_config.kv_cache_groups]}
+    if vllm_config.kv_transfer_config is not None:
+        policy = vllm_config.kv_transfer_config.kv_load_failure_policy
+        made.update(fail_on_load_error=switch(policy != "recompute"),
+                    max_loading=MAX_LOADING)
+    if mm_registry.supports_multimodal_inputs(vllm_config.model_config):
+        budget = MultiModalBudget(vllm_config, mm_registry)
+        made.update(encoder_compute_budget=budget.encoder_compute_budget,
+                    encoder_cache_size=budget.encoder_cache_size)
+    if vllm_config.lora_config is not None:
+        made["max_loras"] = vllm_config.lora_config.max_loras
+    if spec is not None:
+        drafts = spec.num_speculative_tokens
+        looks_ahead = spec.use_eagle() or spec.uses_draft_model()
+        made.update(num_spec_tokens=drafts, num_lookahead_tokens=drafts if looks_ahead else 0,
+                    use_eagle=switch(spec.use_eagle()))
+    return made

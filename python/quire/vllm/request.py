@@ -1,0 +1,121 @@
+"""vLLM's Request, while it belongs to a Quire scheduler.
+
+What changes in every step lives in C. A Request that was added becomes a BoundRequest, which reads
+it from there when somebody asks; when it ends it gets its last values and its own class back.
+
+    Request ── add_request ──► BoundRequest ── ends ──► Request
+"""
+from typing import Any
+
+from vllm.v1.request import Request, RequestStatus
+
+STATUS, COMPUTED, PLACEHOLDERS, PREEMPTIONS, DRAFTS, PREFILL = range(6)
+
+
+def owned(index: int, convert=int) -> property:
+    """A value that the scheduler alone may change."""
+
+    def read(self):
+        core, number = self._quire
+        return convert(core.info(number)[index])
+
+    return property(read)
+
+
+class BoundRequest(Request):
+    """A Request whose state is the scheduler's."""
+
+    status = owned(STATUS, RequestStatus)
+    num_computed_tokens = owned(COMPUTED)
+    num_output_placeholders = owned(PLACEHOLDERS)
+    num_preemptions = owned(PREEMPTIONS)
+    is_prefill_chunk = owned(PREFILL, bool)
+
+    @property
+    def num_tokens_with_spec(self) -> int:
+        core, number = self._quire
+        return self.num_tokens + core.info(number)[DRAFTS]
+
+    @property
+    def block_hashes(self):
+        """Made up to the last full block when somebody asks: the scheduler has its own."""
+        hashes = self.__dict__["block_hashes"]
+        if self._block_hasher is not None:
+            stand_in = _HashView(self, hashes)
+            hashes.extend(self._block_hasher(stand_in))
+        return hashes
+
+
+class _HashView:
+    """What a block hasher looks at, without the property that asks it."""
+
+    def __init__(self, request: Request, hashes: list[bytes]):
+        self._request, self.block_hashes = request, hashes
+
+    def __getattr__(self, name: str):
+        return getattr(self._request, name)
+
+
+def rules_of(request: Request) -> dict[str, Any]:
+    """What the scheduler must know of a request, beside its tokens."""
+    rules = {"id": request.request_id, "max_tokens": request.max_tokens,
+             "client_index": request.client_index, "priority": request.priority,
+             "arrival_time": request.arrival_time,
+             "skip_reading_prefix": int(bool(request.skip_reading_prefix_cache))}
+    params = request.sampling_params
+    if request.pooling_params is not None:
+        rules["is_pooling"] = 1
+    elif params is not None:
+        rules["min_tokens"] = params.min_tokens
+        rules["wants_logprobs"] = int(params.logprobs is not None)
+        if params.eos_token_id is not None:
+            rules["eos_token_id"] = params.eos_token_id
+        if params.stop_token_ids:
+            rules["stop_token_ids"] = list(params.stop_token_ids)
+        repetition = params.repetition_detection
+        if repetition is not None:
+            rules["repetition_max_pattern"] = max(0, repetition.max_pattern_size)
+            rules["repetition_min_pattern"] = max(0, repetition.min_pattern_size)
+            rules["repetition_min_count"] = max(0, repetition.min_count)
+    if request.structured_output_request is not None:
+        rules["use_grammar"] = 1
+    if request.mm_features:
+        rules["features"] = [feature_of(feature) for feature in request.mm_features]
+    if request.lora_request is not None:
+        rules["lora_name"] = request.lora_request.lora_name
+        rules["lora_id"] = request.lora_request.lora_int_id
+    if request.cache_salt is not None:
+        rules["cache_salt"] = request.cache_salt
+    return rules
+
+
+def feature_of(feature) -> tuple:
+    """An image: its name, place, number of embeddings, and which placeholders get one."""
+    place = feature.mm_position
+    flags = None if place.is_embed is None else bytes(map(int, place.is_embed.tolist()))
+    return feature.identifier, place.offset, place.length, place.get_num_embeds(), flags
+
+
+def refuse(request: Request) -> None:
+    """What is not done yet must not be decided wrongly."""
+    if request.prompt_embeds is not None:
+        raise NotImplementedError("quire.vllm: prompt embeddings")
+    if request.resumable:
+        raise NotImplementedError("quire.vllm: sessions")
+
+
+def bind(request: Request, core, number: int) -> None:
+    request._quire = (core, number)
+    request.__class__ = BoundRequest
+
+
+def ended(request: Request, status: int, computed: int, preemptions: int, is_prefill: int) -> None:
+    """Its last values, as its own."""
+    request.__class__ = Request
+    del request._quire
+    request.status = RequestStatus(status)
+    request.num_computed_tokens = computed
+    request.num_output_placeholders = 0
+    request.num_preemptions = preemptions
+    request.is_prefill_chunk = bool(is_prefill)
+    request.update_block_hashes()

@@ -1,0 +1,496 @@
+/* cache.c - Cache: which blocks each request has, group by group (quire/cache.h).
+ *
+ * A request is a number here, its seq: 0 before its first allocate_slots, which gives it one.
+ * Hashes are given anew with each call: a list, or one buffer of all, which costs nothing.
+ */
+#include "core.h"
+
+#include <string.h>
+
+typedef struct cache_object {
+    PyObject ob_base;
+    quire_cache *cache;
+    uint32_t num_groups;
+    uint32_t digest_bytes;
+    py_event_log events;
+} cache_object;
+
+/* ---- configs --------------------------------------------------------------- */
+
+#define CACHE(text, name, kind, names)                                                             \
+    {                                                                                              \
+        text, offsetof(quire_cache_config, name), kind, names                                      \
+    }
+static const py_field cache_fields[] = {
+    CACHE("num_gpu_blocks", num_blocks, PY_FIELD_U32, NULL),
+    CACHE("max_model_len", max_model_len, PY_FIELD_U32, NULL),
+    CACHE("max_encoder_tokens", max_encoder_tokens, PY_FIELD_U32, NULL),
+    CACHE("hash_block_size", hash_block_size, PY_FIELD_U32, NULL),
+    CACHE("enable_prefix_caching", enable_caching, PY_FIELD_SWITCH, NULL),
+    CACHE("use_eagle", use_eagle, PY_FIELD_SWITCH, NULL),
+    CACHE("track_new_blocks", track_new_blocks, PY_FIELD_SWITCH, NULL),
+    CACHE("decode_context_parallel_size", dcp_world_size, PY_FIELD_U32, NULL),
+    CACHE("prefill_context_parallel_size", pcp_world_size, PY_FIELD_U32, NULL),
+    CACHE("watermark", watermark, PY_FIELD_F64, NULL),
+    CACHE("admit_below", admit_below, PY_FIELD_F64, NULL),
+    CACHE("preempt_above", preempt_above, PY_FIELD_F64, NULL),
+    CACHE("event_log_bytes", event_log_bytes, PY_FIELD_U32, NULL),
+    {NULL, 0, PY_FIELD_U32, NULL}};
+
+/* Those that a scheduler has of its own. */
+static const py_field own_fields[] = {
+    CACHE("max_num_batched_tokens", max_num_batched_tokens, PY_FIELD_U32, NULL),
+    CACHE("max_requests", max_requests, PY_FIELD_U32, NULL),
+    CACHE("max_copies", max_copies, PY_FIELD_U32, NULL),
+    CACHE("digest_bytes", digest_bytes, PY_FIELD_U32, NULL),
+    CACHE("log_stats", log_stats, PY_FIELD_SWITCH, NULL),
+    CACHE("profile", profile, PY_FIELD_NAME, py_profiles),
+    CACHE("quirks_on", quirks_on, PY_FIELD_U64, NULL),
+    CACHE("quirks_off", quirks_off, PY_FIELD_U64, NULL),
+    {NULL, 0, PY_FIELD_U32, NULL}};
+
+static int get_groups(PyObject *source, quire_group_config **groups, uint32_t *count)
+{
+    PyObject *list = PySequence_List(source);
+    if (list == NULL)
+        return -1;
+    Py_ssize_t size = PyList_Size(list);
+    *groups = PyMem_Calloc((size_t)size + 1, sizeof **groups);
+    int err = *groups != NULL ? 0 : -1;
+    if (err < 0)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; err == 0 && i < size; i++)
+        err = py_layer_get(PyList_GetItem(list, i), &(*groups)[i].spec, &(*groups)[i].is_eagle);
+    Py_DECREF(list);
+    *count = (uint32_t)size;
+    return err;
+}
+
+/* Without plan and groups: one full group. Its heads do not matter to a cache. */
+static int default_group(PyObject *keywords, quire_group_config **groups, uint32_t *count)
+{
+    static const py_field block_size_field[] = {{"block_size", 0, PY_FIELD_U32, NULL},
+                                                {NULL, 0, PY_FIELD_U32, NULL}};
+    uint32_t block_size = 16;
+    if (py_fields_take(block_size_field, &block_size, keywords) < 0)
+        return -1;
+    *groups = PyMem_Calloc(1, sizeof **groups);
+    if (*groups == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    (*groups)->spec = (quire_layer_spec){.kind = QUIRE_LAYER_FULL,
+                                         .block_size = block_size,
+                                         .num_kv_heads = 8,
+                                         .head_size = 128,
+                                         .dtype = QUIRE_DTYPE_BFLOAT16};
+    *count = 1;
+    return 0;
+}
+
+int py_cache_config_take(const py_state *state, PyObject *keywords, quire_cache_config *config,
+                         quire_group_config **groups)
+{
+    *groups = NULL;
+    PyObject *plan_source = py_take(keywords, "plan");
+    PyObject *group_source = PyErr_Occurred() ? NULL : py_take(keywords, "groups");
+    int err = PyErr_Occurred() ? -1 : 0;
+    if (err == 0 && plan_source != NULL && plan_source != Py_None) {
+        const quire_plan *plan = py_plan_get(state, plan_source);
+        err = plan != NULL ? quire_plan_cache_config(plan, config) : -1;
+        if (plan != NULL && err != QUIRE_OK)
+            py_raise(state, err);
+    } else if (err == 0) {
+        bool is_given = group_source != NULL && group_source != Py_None;
+        err = is_given ? get_groups(group_source, groups, &config->num_groups)
+                       : default_group(keywords, groups, &config->num_groups);
+        config->groups = *groups;
+    }
+    if (err == 0)
+        err = py_fields_take(cache_fields, config, keywords);
+    Py_XDECREF(plan_source);
+    Py_XDECREF(group_source);
+    return err == 0 ? 0 : -1;
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+static PyObject *make_cache(PyTypeObject *type, quire_cache_config *config)
+{
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    cache_object *self = (cache_object *)alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    int err = quire_cache_create(config, NULL, &self->cache);
+    if (err != QUIRE_OK) {
+        self->cache = NULL;
+        Py_DECREF((PyObject *)self);
+        return py_raise(PyType_GetModuleState(type), err);
+    }
+    self->num_groups = quire_cache_num_groups(self->cache);
+    self->digest_bytes = config->digest_bytes > 0 ? config->digest_bytes : 32;
+    return (PyObject *)self;
+}
+
+static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    quire_cache_config config = QUIRE_CACHE_CONFIG_INIT;
+    quire_group_config *groups = NULL;
+    if (!PyArg_ParseTuple(args, ":Cache"))
+        return NULL;
+    PyObject *rest = kwargs != NULL ? PyDict_Copy(kwargs) : PyDict_New();
+    PyObject *self = NULL;
+    if (rest != NULL &&
+        py_cache_config_take(PyType_GetModuleState(type), rest, &config, &groups) == 0 &&
+        py_fields_take(own_fields, &config, rest) == 0 && py_nothing_left(rest, "Cache") == 0)
+        self = make_cache(type, &config);
+    PyMem_Free(groups);
+    Py_XDECREF(rest);
+    return self;
+}
+
+static PyObject *cache_close(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    cache_object *self = (cache_object *)object;
+    quire_cache_destroy(self->cache);
+    self->cache = NULL;
+    Py_RETURN_NONE;
+}
+
+static void cache_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    cache_object *self = (cache_object *)object;
+    quire_cache_destroy(self->cache);
+    py_event_log_free(&self->events);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static quire_cache *open_cache(PyObject *object)
+{
+    quire_cache *cache = ((cache_object *)object)->cache;
+    if (cache == NULL)
+        py_raise_closed(py_state_of(object), "Cache");
+    return cache;
+}
+
+/* ---- blocks ---------------------------------------------------------------- */
+
+PyObject *py_spans_list(const quire_block_span *spans, uint32_t num_groups)
+{
+    size_t total = 0;
+    size_t used = 0;
+    for (uint32_t g = 0; g < num_groups; g++)
+        total += spans[g].count;
+    quire_block *ids = PyMem_Malloc((total + num_groups + 1) * sizeof *ids);
+    if (ids == NULL)
+        return PyErr_NoMemory();
+    uint32_t *counts = ids + total;
+    for (uint32_t g = 0; g < num_groups; g++) {
+        counts[g] = spans[g].count;
+        if (counts[g] > 0)
+            memcpy(ids + used, spans[g].ids, counts[g] * sizeof *ids);
+        used += counts[g];
+    }
+    used = 0;
+    PyObject *list = PyList_New((Py_ssize_t)num_groups);
+    for (uint32_t g = 0; list != NULL && g < num_groups; g++) {
+        PyObject *blocks = py_list_u32(ids + used, counts[g]);
+        if (blocks == NULL || PyList_SetItem(list, g, blocks) < 0)
+            Py_CLEAR(list);
+        used += counts[g];
+    }
+    PyMem_Free(ids);
+    return list;
+}
+
+static PyObject *blocks_of(PyObject *object, quire_seq seq)
+{
+    quire_cache *cache = open_cache(object);
+    uint32_t num_groups = ((cache_object *)object)->num_groups;
+    if (cache == NULL)
+        return NULL;
+    quire_block_span *spans = PyMem_Calloc((size_t)num_groups + 1, sizeof *spans);
+    if (spans == NULL)
+        return PyErr_NoMemory();
+    int err = quire_cache_get_blocks(cache, seq, spans);
+    PyObject *list =
+        err == QUIRE_OK ? py_spans_list(spans, num_groups) : py_raise(py_state_of(object), err);
+    PyMem_Free(spans);
+    return list;
+}
+
+static int get_seq(PyObject *argument, quire_seq *seq)
+{
+    *seq = PyLong_AsUnsignedLongLong(argument);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *cache_blocks_of(PyObject *object, PyObject *argument)
+{
+    quire_seq seq;
+    return get_seq(argument, &seq) == 0 ? blocks_of(object, seq) : NULL;
+}
+
+/* ---- a request's life ------------------------------------------------------ */
+
+static PyObject *find_hit(PyObject *object, const quire_cache_request *request)
+{
+    quire_cache *cache = open_cache(object);
+    uint32_t num_groups = ((cache_object *)object)->num_groups;
+    uint32_t num_tokens = 0;
+    if (cache == NULL)
+        return NULL;
+    quire_block_span *spans = PyMem_Calloc((size_t)num_groups + 1, sizeof *spans);
+    if (spans == NULL)
+        return PyErr_NoMemory();
+    int err = quire_cache_get_computed_blocks(cache, request, spans, &num_tokens);
+    PyObject *list =
+        err == QUIRE_OK ? py_spans_list(spans, num_groups) : py_raise(py_state_of(object), err);
+    PyMem_Free(spans);
+    return list != NULL ? Py_BuildValue("(NI)", list, num_tokens) : NULL;
+}
+
+static PyObject *cache_get_computed(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"num_tokens", "hashes", NULL};
+    quire_cache_request request = {0};
+    PyObject *source;
+    py_hashes hashes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IO:get_computed_blocks", names,
+                                     &request.num_tokens, &source) ||
+        py_hashes_get(source, ((cache_object *)object)->digest_bytes, &hashes) < 0)
+        return NULL;
+    request.hashes = hashes.data;
+    request.num_hashes = hashes.count;
+    PyObject *hit = find_hit(object, &request);
+    py_hashes_release(&hashes);
+    return hit;
+}
+
+/* The hit's blocks, as get_computed_blocks gave them. */
+static int get_spans(PyObject *source, uint32_t num_groups, py_ints *rows, quire_block_span *spans)
+{
+    PyObject *list = PySequence_List(source);
+    int err = list != NULL && PyList_Size(list) == (Py_ssize_t)num_groups ? 0 : -1;
+    if (list != NULL && err < 0)
+        PyErr_Format(PyExc_ValueError, "new_computed_blocks needs %u lists", num_groups);
+    for (uint32_t g = 0; err == 0 && g < num_groups; g++) {
+        err = py_ints_get(PyList_GetItem(list, g), 'I', "new_computed_blocks", &rows[g]);
+        spans[g] = (quire_block_span){rows[g].data, rows[g].count};
+    }
+    Py_XDECREF(list);
+    return err;
+}
+
+static PyObject *allocate(PyObject *object, quire_cache_request *request,
+                          const quire_allocate_params *params, quire_block_span *spans)
+{
+    quire_cache *cache = open_cache(object);
+    if (cache == NULL)
+        return NULL;
+    int err = quire_cache_allocate_slots(cache, request, params, spans);
+    if (err != QUIRE_OK)
+        return py_raise(py_state_of(object), err);
+    PyObject *list = py_spans_list(spans, ((cache_object *)object)->num_groups);
+    return list != NULL ? Py_BuildValue("(KN)", (unsigned long long)request->seq, list) : NULL;
+}
+
+static PyObject *allocate_with_hit(PyObject *object, quire_cache_request *request,
+                                   quire_allocate_params *params, PyObject *hit)
+{
+    uint32_t num_groups = ((cache_object *)object)->num_groups;
+    py_ints *rows = PyMem_Calloc((size_t)num_groups + 1, sizeof *rows);
+    quire_block_span *spans = PyMem_Calloc(2 * (size_t)num_groups + 1, sizeof *spans);
+    PyObject *result = NULL;
+    if (rows == NULL || spans == NULL)
+        PyErr_NoMemory();
+    else if (hit == Py_None || get_spans(hit, num_groups, rows, spans) == 0) {
+        params->new_computed_blocks = hit != Py_None ? spans : NULL;
+        result = allocate(object, request, params, spans + num_groups);
+    }
+    for (uint32_t g = 0; rows != NULL && g < num_groups; g++)
+        py_ints_release(&rows[g]);
+    PyMem_Free(rows);
+    PyMem_Free(spans);
+    return result;
+}
+
+static PyObject *cache_allocate(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"seq",
+                            "num_tokens",
+                            "num_new_tokens",
+                            "num_computed_tokens",
+                            "hashes",
+                            "num_new_computed_tokens",
+                            "new_computed_blocks",
+                            "num_lookahead_tokens",
+                            "num_external_computed_tokens",
+                            "num_encoder_tokens",
+                            "delay_cache_blocks",
+                            NULL};
+    quire_cache_request request = {0};
+    quire_allocate_params params = {0};
+    unsigned long long seq;
+    PyObject *hash_source = Py_None;
+    PyObject *hit = Py_None;
+    int is_delayed = 0;
+    py_hashes hashes;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "KII|$IOIOIIIp:allocate_slots", names, &seq, &request.num_tokens,
+            &params.num_new_tokens, &request.num_computed_tokens, &hash_source,
+            &params.num_new_computed_tokens, &hit, &params.num_lookahead_tokens,
+            &params.num_external_computed_tokens, &params.num_encoder_tokens, &is_delayed) ||
+        py_hashes_get(hash_source, ((cache_object *)object)->digest_bytes, &hashes) < 0)
+        return NULL;
+    request.seq = seq;
+    request.hashes = hashes.data;
+    request.num_hashes = hashes.count;
+    params.delay_cache_blocks = (uint32_t)is_delayed;
+    PyObject *result = allocate_with_hit(object, &request, &params, hit);
+    py_hashes_release(&hashes);
+    return result;
+}
+
+static PyObject *cache_free(PyObject *object, PyObject *argument)
+{
+    quire_cache_request request = {.num_tokens = 1};
+    if (get_seq(argument, &request.seq) < 0)
+        return NULL;
+    quire_cache *cache = open_cache(object);
+    return cache != NULL ? py_done(py_state_of(object), quire_cache_free(cache, &request)) : NULL;
+}
+
+static PyObject *cache_fork(PyObject *object, PyObject *argument)
+{
+    quire_cache_request parent = {.num_tokens = 1};
+    quire_cache_request child = {.num_tokens = 1};
+    if (get_seq(argument, &parent.seq) < 0)
+        return NULL;
+    quire_cache *cache = open_cache(object);
+    if (cache == NULL)
+        return NULL;
+    int err = quire_cache_fork(cache, &parent, &child);
+    if (err != QUIRE_OK)
+        return py_raise(py_state_of(object), err);
+    return PyLong_FromUnsignedLongLong(child.seq);
+}
+
+static PyObject *cache_take_copies(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    const quire_block_copy *copies;
+    uint32_t count;
+    quire_cache *cache = open_cache(object);
+    if (cache == NULL)
+        return NULL;
+    int err = quire_cache_take_copies(cache, &copies, &count);
+    if (err != QUIRE_OK)
+        return py_raise(py_state_of(object), err);
+    PyObject *bytes =
+        PyBytes_FromStringAndSize((const char *)copies, (Py_ssize_t)(count * sizeof *copies));
+    PyObject *view = bytes != NULL ? py_array_view(py_state_of(object), bytes, "I") : NULL;
+    Py_XDECREF(bytes);
+    return view;
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+static PyObject *cache_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    quire_cache *cache = open_cache(object);
+    if (cache == NULL)
+        return NULL;
+    quire_usage usage = quire_cache_usage(cache);
+    return py_fields_dict(py_usage_fields, &usage);
+}
+
+static PyObject *cache_reset(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    quire_cache *cache = open_cache(object);
+    return cache != NULL ? py_done(py_state_of(object), quire_cache_reset_prefix_cache(cache))
+                         : NULL;
+}
+
+static PyObject *cache_new_step(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    quire_cache *cache = open_cache(object);
+    return cache != NULL ? py_done(py_state_of(object), quire_cache_new_step_starts(cache)) : NULL;
+}
+
+static PyObject *cache_check(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    quire_cache *cache = open_cache(object);
+    return cache != NULL ? py_done(py_state_of(object), quire_cache_check(cache)) : NULL;
+}
+
+static PyObject *cache_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    cache_object *self = (cache_object *)object;
+    quire_cache *cache = open_cache(object);
+    if (cache == NULL)
+        return NULL;
+    int err = quire_cache_take_events(cache, py_event_record, &self->events, NULL);
+    return err == QUIRE_OK ? py_event_list(&self->events) : py_raise(py_state_of(object), err);
+}
+
+static PyObject *cache_num_groups(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLong(((cache_object *)object)->num_groups);
+}
+
+/* ---- the type -------------------------------------------------------------- */
+
+static PyMethodDef cache_methods[] = {
+    {"get_computed_blocks", PY_KEYWORDS(cache_get_computed),
+     "get_computed_blocks(num_tokens, hashes)\n--\n\nThe longest hit of a prompt: (a list of "
+     "blocks "
+     "for each group, tokens)."},
+    {"allocate_slots", PY_KEYWORDS(cache_allocate),
+     "allocate_slots(seq, num_tokens, num_new_tokens, *, num_computed_tokens=0, hashes=None, "
+     "num_new_computed_tokens=0, new_computed_blocks=None, num_lookahead_tokens=0, "
+     "num_external_computed_tokens=0, num_encoder_tokens=0, delay_cache_blocks=False)\n--\n\nMakes "
+     "room for new tokens: (seq, new blocks of each group). seq 0 for a new request. NO_SPACE."},
+    {"free", cache_free, METH_O, "free(seq, /)\n--\n\nGives all blocks of a request back."},
+    {"fork", cache_fork, METH_O,
+     "fork(seq, /)\n--\n\nA new seq that shares all blocks; writing makes copies."},
+    {"take_copies", cache_take_copies, METH_NOARGS,
+     "take_copies()\n--\n\nPages to copy before the next pass: from, to, group, one after the "
+     "other."},
+    {"blocks", cache_blocks_of, METH_O, "blocks(seq, /)\n--\n\nAll blocks, a list for each group."},
+    {"usage", cache_usage, METH_NOARGS,
+     "usage()\n--\n\nA dict: total, empty, cached, active, null_blocks."},
+    {"reset_prefix_cache", cache_reset, METH_NOARGS,
+     "reset_prefix_cache()\n--\n\nNothing can be found any more. BUSY while blocks are in use."},
+    {"new_step_starts", cache_new_step, METH_NOARGS,
+     "new_step_starts()\n--\n\nStates computed in the step before can be hits now."},
+    {"take_events", cache_take_events, METH_NOARGS,
+     "take_events()\n--\n\nEvents since the last call; needs event_log_bytes."},
+    {"check", cache_check, METH_NOARGS,
+     "check()\n--\n\nWalks everything; E_CORRUPT when an invariant does not hold."},
+    {"close", cache_close, METH_NOARGS, "close()\n--\n\nFrees the memory."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef cache_getset[] = {
+    {"num_groups", cache_num_groups, NULL, "Groups of layers.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot cache_slots[] = {
+    {Py_tp_doc, "Cache(*, num_gpu_blocks, max_model_len, plan=None, groups=None, block_size=16, "
+                "**settings)\n--\n\nThe KV cache of an engine: which blocks each request has."},
+    {Py_tp_new, (void *)cache_new},
+    {Py_tp_dealloc, (void *)cache_dealloc},
+    {Py_tp_methods, cache_methods},
+    {Py_tp_getset, cache_getset},
+    {0, NULL}};
+
+static PyType_Spec cache_spec = {"quire.Cache", sizeof(cache_object), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, cache_slots};
+
+int py_add_cache(PyObject *module, py_state *Py_UNUSED(state))
+{
+    PyObject *type = py_add_type(module, &cache_spec);
+    Py_XDECREF(type);
+    return type != NULL ? 0 : -1;
+}

@@ -1,0 +1,219 @@
+/* core.h - what the files of the extension share.
+ *
+ *      Python object ──► convert arguments ──► is the handle open? ──► one call into libquire
+ *                        (may run Python code)                          │
+ *                                     new objects ◄── copy what it gave ◄┘  (runs no Python code)
+ *
+ * The order matters. Converting an argument may run code of the caller's (__index__, a buffer),
+ * which may close the handle: so the handle is looked at last. What the library gives is valid
+ * until its next call, and making a Python object that the collector tracks may run finalizers: so
+ * it is copied first, into bytes objects or plain memory, which run nothing.
+ *
+ * Threads: the GIL is held throughout and never released inside a call, so that threads which share
+ * a handle take turns call by call. There is no other lock, and no state but the module's own.
+ */
+#ifndef QUIRE_PYTHON_CORE_H
+#define QUIRE_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <quire.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* ---- the module ---------------------------------------------------------- */
+
+typedef struct py_state {
+    PyObject *error;       /* quire.Error */
+    PyObject *closed;      /* quire.Closed */
+    PyObject *statuses;    /* int -> exception class */
+    PyObject *empty_array; /* array.array, for memoryviews without items */
+    PyObject *chain_type;
+    PyObject *plan_type;
+    PyObject *step_type;
+    PyObject *outputs_type;
+} py_state;
+
+/* Of the module that made the object's type: types here are final, so it is always there. */
+py_state *py_state_of(PyObject *self);
+/* Makes a type, adds it to the module under its own name; a new reference, or NULL. */
+PyObject *py_add_type(PyObject *module, PyType_Spec *spec);
+
+int py_add_hashing(PyObject *module, py_state *state);
+int py_add_pool(PyObject *module, py_state *state);
+int py_add_cache(PyObject *module, py_state *state);
+int py_add_plan(PyObject *module, py_state *state);
+int py_add_step(PyObject *module, py_state *state);
+int py_add_sched(PyObject *module, py_state *state);
+
+/* A function of any signature as a slot or method; void is the one type that all convert to. */
+#define PY_FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
+#define PY_KEYWORDS(f) PY_FUNCTION(f), METH_VARARGS | METH_KEYWORDS
+
+/* ---- errors.c ------------------------------------------------------------ */
+
+int py_add_errors(PyObject *module, py_state *state);
+/* Raises the exception of a status that is not QUIRE_OK; always NULL. */
+PyObject *py_raise(const py_state *state, int status);
+/* Raises quire.Closed; always NULL. */
+PyObject *py_raise_closed(const py_state *state, const char *what);
+/* None, or NULL and the exception of the status. */
+PyObject *py_done(const py_state *state, int status);
+
+/* ---- fields.c: structs of the library as dicts --------------------------- */
+
+typedef struct py_name {
+    const char *text; /* NULL ends a list */
+    int value;
+} py_name;
+
+typedef enum py_field_kind {
+    PY_FIELD_U32,
+    PY_FIELD_BOOL, /* a uint32_t, 0 or 1 */
+    PY_FIELD_U64,
+    PY_FIELD_I32,
+    PY_FIELD_F64,
+    PY_FIELD_SWITCH, /* a quire_switch */
+    PY_FIELD_NAME    /* an enum, by name */
+} py_field_kind;
+
+typedef struct py_field {
+    const char *name; /* NULL ends a table */
+    size_t offset;
+    py_field_kind kind;
+    const py_name *names;
+} py_field;
+
+/* Takes the keys of a table out of a dict and sets the fields; None leaves a field as it is. */
+int py_fields_take(const py_field *table, void *out, PyObject *dict);
+/* Takes one key out of a dict: a new reference, or NULL, with an exception or without. */
+PyObject *py_take(PyObject *dict, const char *name);
+/* 0 when nothing is left in it, else a TypeError that names what. */
+int py_nothing_left(PyObject *dict, const char *what);
+/* A dict of the struct's fields. */
+PyObject *py_fields_dict(const py_field *table, const void *in);
+/* Sets dict[name] = value and gives up the reference; value NULL is an error already raised. */
+int py_put(PyObject *dict, const char *name, PyObject *value);
+int py_name_value(const py_name *names, PyObject *text, const char *what, int *value);
+const char *py_name_text(const py_name *names, int value);
+
+extern const py_name py_profiles[];
+extern const py_field py_usage_fields[];
+
+/* ---- arrays.c: numbers in and out, in bulk -------------------------------- */
+
+/* Whole numbers, from a list, tuple, buffer or anything iterable. Buffers of the wanted type are
+ * used where they are; others are converted, and what does not fit is an OverflowError. */
+typedef struct py_ints {
+    const void *data; /* items of the wanted type; NULL when there are none */
+    uint32_t count;
+    void *owned;
+    Py_buffer view;
+    bool has_view;
+} py_ints;
+
+/* type: 'i' int32, 'I' uint32, 'q' int64, 'Q' uint64, 'B' uint8. None counts as none, with data
+ * NULL. */
+int py_ints_get(PyObject *source, char type, const char *what, py_ints *out);
+void py_ints_release(py_ints *ints);
+
+/* Rows of tokens: a list of lists (of any lengths), or a flat buffer with a row of stride each. */
+typedef struct py_rows {
+    py_ints flat;
+    uint32_t *counts; /* one for each row where they were lists, else NULL */
+    uint32_t num_rows;
+    uint32_t stride;
+} py_rows;
+
+int py_rows_get(PyObject *source, uint32_t stride, const char *what, py_rows *out);
+void py_rows_release(py_rows *rows);
+
+/* Hashes of one length: a list of bytes, or one buffer of all, one after the other. */
+typedef struct py_hashes {
+    const void *data;
+    uint32_t count;
+    size_t hash_len;
+    void *owned;
+    Py_buffer view;
+    bool has_view;
+} py_hashes;
+
+/* hash_len 0: that of the first, which needs a list. */
+int py_hashes_get(PyObject *source, size_t hash_len, py_hashes *out);
+void py_hashes_release(py_hashes *hashes);
+
+/* str as UTF-8, or bytes; valid as long as the object. None: absent. */
+int py_bytes_get(PyObject *source, const char *what, quire_bytes *out);
+
+PyObject *py_list_u32(const uint32_t *items, uint32_t count);
+/* A read-only memoryview of a bytes object's items. */
+PyObject *py_array_view(const py_state *state, PyObject *bytes, const char *format);
+PyObject *py_hash_list(const void *hashes, size_t hash_len, size_t count);
+
+/* ---- events.c ------------------------------------------------------------- */
+
+/* Events as plain bytes: they are told inside calls, where no Python object may be made. */
+typedef struct py_event_log {
+    char *data;
+    size_t used;
+    size_t capacity;
+    bool is_lost; /* there was no memory for one */
+} py_event_log;
+
+void py_event_record(void *log, const quire_event *event);
+/* The events as a list of dicts; the log is empty afterwards. */
+PyObject *py_event_list(py_event_log *log);
+void py_event_log_free(py_event_log *log);
+
+/* ---- layers.c ------------------------------------------------------------- */
+
+int py_layer_get(PyObject *source, quire_layer_spec *out, uint32_t *is_eagle);
+PyObject *py_layer_dict(const quire_layer_spec *spec);
+/* The function of the module: layers of a model. */
+PyObject *py_model_layers(PyObject *module, PyObject *source);
+
+/* ---- plan.c, cache.c: configs --------------------------------------------- */
+
+/* The plan behind a Plan object; NULL and an exception when it is closed or something else. */
+const quire_plan *py_plan_get(const py_state *state, PyObject *object);
+
+/* A cache's config from keywords, which are taken out of the dict. *groups is to be freed with
+ * PyMem_Free whatever the answer. */
+int py_cache_config_take(const py_state *state, PyObject *keywords, quire_cache_config *config,
+                         quire_group_config **groups);
+/* Blocks of all groups as a list of lists, from spans; copied before anything is made. */
+PyObject *py_spans_list(const quire_block_span *spans, uint32_t num_groups);
+
+/* ---- hashing.c ------------------------------------------------------------ */
+
+/* Takes a hasher's keywords out of the dict and makes one. */
+int py_hasher_take(const py_state *state, PyObject *keywords, uint32_t block_size,
+                   quire_hasher **hasher, uint32_t *digest_bytes);
+
+/* ---- step.c --------------------------------------------------------------- */
+
+PyObject *py_step_new(const py_state *state, const quire_step *step, uint32_t num_groups,
+                      const quire_snapshot *snapshot);
+PyObject *py_outputs_new(const py_state *state, const quire_outputs *outputs,
+                         uint32_t num_spec_tokens);
+/* The number of a Step, or an int itself. */
+int py_step_number(const py_state *state, PyObject *source, uint64_t *number);
+
+/* ---- request.c ------------------------------------------------------------ */
+
+/* A request's params and the objects that they point into. */
+typedef struct py_request {
+    quire_request_params params;
+    py_ints prompt;
+    py_ints stop;
+    quire_mm_input *mm_inputs;
+    PyObject *keep;  /* a list: texts */
+    PyObject *flags; /* a list: is_embed, to be kept until the request ends */
+} py_request;
+
+int py_request_get(PyObject *id, PyObject *prompt, PyObject *keywords, py_request *out);
+void py_request_release(py_request *request);
+
+#endif

@@ -1,0 +1,123 @@
+/* errors.c - the library's statuses as exceptions.
+ *
+ *      Exception ── Error ── E_DOUBLE_FREE, NO_SPACE, ...     one for each status but OK
+ *                     │        .status  -7
+ *                     │        .name    "QUIRE_E_DOUBLE_FREE"
+ *                     └───── Closed                           a handle was used after close()
+ *
+ * The classes come from the library's own list, so a status that is added there is an exception
+ * here. Where Python has a class for the same thing, they are of that kind too.
+ */
+#include "core.h"
+
+typedef struct status_entry {
+    int status;
+    const char *class_name;
+    const char *full_name;
+    const char *sentence;
+} status_entry;
+
+static const status_entry entries[] = {
+#define ENTRY(value, name, sentence) {(value), #name, "quire." #name, sentence},
+    QUIRE_OUTCOME_MAP(ENTRY) QUIRE_ERROR_MAP(ENTRY)
+#undef ENTRY
+};
+
+static PyObject *builtin_of(int status)
+{
+    switch (status) {
+    case QUIRE_E_NOMEM:
+        return PyExc_MemoryError;
+    case QUIRE_E_ARGUMENT:
+    case QUIRE_E_CONFIG:
+    case QUIRE_E_RANGE:
+    case QUIRE_E_TOO_LONG:
+        return PyExc_ValueError;
+    case QUIRE_E_UNKNOWN_BLOCK:
+    case QUIRE_E_UNKNOWN_NAME:
+    case QUIRE_E_UNKNOWN_SEQ:
+    case QUIRE_E_UNKNOWN_REQ:
+    case QUIRE_MISS:
+        return PyExc_LookupError;
+    case QUIRE_E_OVERFLOW:
+        return PyExc_OverflowError;
+    default:
+        return NULL;
+    }
+}
+
+static PyObject *make_class(const py_state *state, const status_entry *entry)
+{
+    PyObject *builtin = builtin_of(entry->status);
+    PyObject *bases =
+        builtin != NULL ? PyTuple_Pack(2, state->error, builtin) : PyTuple_Pack(1, state->error);
+    PyObject *attributes = Py_BuildValue("{s:i,s:s}", "status", entry->status, "name",
+                                         quire_status_name(entry->status));
+    PyObject *made = NULL;
+    if (bases != NULL && attributes != NULL)
+        made = PyErr_NewExceptionWithDoc(entry->full_name, entry->sentence, bases, attributes);
+    Py_XDECREF(bases);
+    Py_XDECREF(attributes);
+    return made;
+}
+
+static int add_class(PyObject *module, const py_state *state, const status_entry *entry)
+{
+    PyObject *made = make_class(state, entry);
+    PyObject *key = PyLong_FromLong(entry->status);
+    int err = -1;
+    if (made != NULL && key != NULL && PyDict_SetItem(state->statuses, key, made) == 0)
+        err = PyModule_AddObjectRef(module, entry->class_name, made);
+    Py_XDECREF(key);
+    Py_XDECREF(made);
+    return err;
+}
+
+int py_add_errors(PyObject *module, py_state *state)
+{
+    state->statuses = PyDict_New();
+    state->error = PyErr_NewExceptionWithDoc(
+        "quire.Error",
+        "A call was not valid, or its outcome was not the usual one.\n\n"
+        "Nothing was changed. `status` is the library's number, `name` its name.",
+        NULL, NULL);
+    if (state->statuses == NULL || state->error == NULL)
+        return -1;
+    PyObject *bases = PyTuple_Pack(2, state->error, PyExc_ValueError);
+    if (bases != NULL)
+        state->closed = PyErr_NewExceptionWithDoc("quire.Closed",
+                                                  "A handle was used after close().", bases, NULL);
+    Py_XDECREF(bases);
+    if (state->closed == NULL || PyModule_AddObjectRef(module, "Error", state->error) < 0 ||
+        PyModule_AddObjectRef(module, "Closed", state->closed) < 0)
+        return -1;
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+        if (entries[i].status != QUIRE_OK && add_class(module, state, &entries[i]) < 0)
+            return -1;
+    return 0;
+}
+
+PyObject *py_raise(const py_state *state, int status)
+{
+    PyObject *key = PyLong_FromLong(status);
+    if (key == NULL)
+        return NULL;
+    PyObject *type = PyDict_GetItemWithError(state->statuses, key);
+    Py_DECREF(key);
+    if (type != NULL || !PyErr_Occurred())
+        PyErr_SetString(type != NULL ? type : state->error, quire_strerror(status));
+    return NULL;
+}
+
+PyObject *py_raise_closed(const py_state *state, const char *what)
+{
+    PyErr_Format(state->closed, "the %s is closed", what);
+    return NULL;
+}
+
+PyObject *py_done(const py_state *state, int status)
+{
+    if (status != QUIRE_OK)
+        return py_raise(state, status);
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,554 @@
+/* hashing.c - Hasher and Chain: from tokens to the names of KV blocks (quire/hash.h).
+ *
+ *      Hasher   how to hash; hash() hashes the full blocks of a whole prompt at once
+ *      Chain    one request: append() hashes the blocks that became full, nothing twice
+ */
+#include "core.h"
+
+#include <string.h>
+
+typedef struct hasher_object {
+    PyObject ob_base;
+    quire_hasher *hasher;
+    quire_hash_algo algo;
+    uint32_t block_size;
+} hasher_object;
+
+/* A request's extra keys. The texts live in objects that `keep` holds; equal objects have equal
+ * pointers, which is what the pickled algorithms look at. */
+typedef struct extra_keys {
+    quire_extra_keys keys;
+    quire_mm_feature *features;
+    PyObject *keep; /* a list */
+    Py_buffer embeds;
+    bool has_embeds;
+} extra_keys;
+
+typedef struct chain_object {
+    PyObject ob_base;
+    hasher_object *owner;
+    quire_chain *chain; /* in memory */
+    void *memory;
+    extra_keys extra;
+} chain_object;
+
+/* ---- extra keys ------------------------------------------------------------ */
+
+static void extra_release(extra_keys *extra)
+{
+    PyMem_Free(extra->features);
+    Py_XDECREF(extra->keep);
+    if (extra->has_embeds)
+        PyBuffer_Release(&extra->embeds);
+    memset(extra, 0, sizeof *extra);
+}
+
+static int keep_text(extra_keys *extra, PyObject *source, const char *what, quire_bytes *out)
+{
+    if (py_bytes_get(source, what, out) < 0)
+        return -1;
+    return out->data != NULL ? PyList_Append(extra->keep, source) : 0;
+}
+
+static int get_feature(extra_keys *extra, PyObject *source, quire_mm_feature *out)
+{
+    PyObject *tuple = PySequence_Tuple(source);
+    PyObject *identifier;
+    unsigned long long offset;
+    unsigned long long length;
+    int err = -1;
+    if (tuple != NULL && PyArg_ParseTuple(tuple, "OKK;a feature is (identifier, offset, length)",
+                                          &identifier, &offset, &length)) {
+        out->offset = offset;
+        out->length = length;
+        err = keep_text(extra, identifier, "identifier", &out->identifier);
+    }
+    Py_XDECREF(tuple);
+    return err;
+}
+
+static int get_features(extra_keys *extra, PyObject *source)
+{
+    PyObject *list = PySequence_List(source);
+    if (list == NULL)
+        return -1;
+    Py_ssize_t count = PyList_Size(list);
+    int err = 0;
+    extra->features = PyMem_Calloc((size_t)count + 1, sizeof *extra->features);
+    if (extra->features == NULL) {
+        PyErr_NoMemory();
+        err = -1;
+    }
+    for (Py_ssize_t i = 0; err == 0 && i < count; i++)
+        err = get_feature(extra, PyList_GetItem(list, i), &extra->features[i]);
+    Py_DECREF(list);
+    extra->keys.mm_features = extra->features;
+    extra->keys.num_mm_features = (size_t)count;
+    return err;
+}
+
+/* Rows of embeddings: any buffer of two dimensions, a row for each token. */
+static int get_embeds(extra_keys *extra, PyObject *source)
+{
+    if (PyObject_GetBuffer(source, &extra->embeds, PyBUF_C_CONTIGUOUS) < 0)
+        return -1;
+    extra->has_embeds = true;
+    const Py_buffer *view = &extra->embeds;
+    if (view->ndim != 2 || view->shape[0] == 0) {
+        PyErr_SetString(PyExc_TypeError, "prompt_embeds must have two dimensions: tokens, bytes");
+        return -1;
+    }
+    extra->keys.prompt_embeds = view->buf;
+    extra->keys.num_prompt_embeds = (uint64_t)view->shape[0];
+    extra->keys.prompt_embed_bytes = (size_t)(view->len / view->shape[0]);
+    return 0;
+}
+
+static int extra_get(extra_keys *extra, PyObject *lora_name, PyObject *cache_salt,
+                     PyObject *mm_features, PyObject *prompt_embeds)
+{
+    memset(extra, 0, sizeof *extra);
+    extra->keep = PyList_New(0);
+    int err = extra->keep == NULL ? -1 : 0;
+    if (err == 0)
+        err = keep_text(extra, lora_name, "lora_name", &extra->keys.lora_name);
+    if (err == 0)
+        err = keep_text(extra, cache_salt, "cache_salt", &extra->keys.cache_salt);
+    if (err == 0 && mm_features != Py_None)
+        err = get_features(extra, mm_features);
+    if (err == 0 && prompt_embeds != Py_None)
+        err = get_embeds(extra, prompt_embeds);
+    if (err < 0)
+        extra_release(extra);
+    return err;
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+static const py_field hasher_fields[] = {
+    {"profile", offsetof(quire_hasher_config, profile), PY_FIELD_NAME, py_profiles},
+    {"quirks_on", offsetof(quire_hasher_config, quirks_on), PY_FIELD_U64, NULL},
+    {"quirks_off", offsetof(quire_hasher_config, quirks_off), PY_FIELD_U64, NULL},
+    {"max_extra_bytes", offsetof(quire_hasher_config, max_extra_bytes), PY_FIELD_U32, NULL},
+    {NULL, 0, PY_FIELD_U32, NULL}};
+
+static int get_algo(const py_state *state, PyObject *source, quire_hash_algo *algo)
+{
+    if (source == NULL || source == Py_None)
+        return 0;
+    const char *name = PyUnicode_Check(source) ? PyUnicode_AsUTF8AndSize(source, NULL) : NULL;
+    if (name == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "the hash algorithm must be a str");
+        return -1;
+    }
+    int err = quire_hash_algo_by_name(name, algo);
+    if (err != QUIRE_OK)
+        py_raise(state, err);
+    return err == QUIRE_OK ? 0 : -1;
+}
+
+static int make_hasher(const py_state *state, quire_hasher_config *config, PyObject *algo,
+                       PyObject *seed, PyObject *none_hash, quire_hasher **hasher)
+{
+    if (get_algo(state, algo, &config->algo) < 0 || py_bytes_get(seed, "seed", &config->seed) < 0 ||
+        py_bytes_get(none_hash, "none_hash", &config->none_hash) < 0)
+        return -1;
+    int err = quire_hasher_create(config, NULL, hasher);
+    if (err != QUIRE_OK)
+        py_raise(state, err);
+    return err == QUIRE_OK ? 0 : -1;
+}
+
+int py_hasher_take(const py_state *state, PyObject *keywords, uint32_t block_size,
+                   quire_hasher **hasher, uint32_t *digest_bytes)
+{
+    quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
+    config.block_size = block_size;
+    PyObject *algo = py_take(keywords, "prefix_caching_hash_algo");
+    PyObject *seed = py_take(keywords, "seed");
+    PyObject *none_hash = py_take(keywords, "none_hash");
+    int err = PyErr_Occurred() ? -1 : 0;
+    if (err == 0)
+        err =
+            py_fields_take(hasher_fields + 3, &config, keywords); /* the rest is the scheduler's */
+    if (err == 0)
+        err = make_hasher(state, &config, algo, seed, none_hash, hasher);
+    *digest_bytes = (uint32_t)quire_hash_digest_bytes(config.algo);
+    Py_XDECREF(algo);
+    Py_XDECREF(seed);
+    Py_XDECREF(none_hash);
+    return err;
+}
+
+static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"algo",       "block_size",      "seed",
+                            "none_hash",  "profile",         "quirks_on",
+                            "quirks_off", "max_extra_bytes", NULL};
+    const py_state *state = PyType_GetModuleState(type);
+    quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
+    PyObject *algo = NULL;
+    PyObject *seed = NULL;
+    PyObject *none_hash = NULL;
+    PyObject *profile = NULL;
+    unsigned long long on = 0;
+    unsigned long long off = 0;
+    unsigned int block_size = 16;
+    int value = QUIRE_PROFILE_DEFAULT;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OI$OOOKKI:Hasher", names, &algo, &block_size,
+                                     &seed, &none_hash, &profile, &on, &off,
+                                     &config.max_extra_bytes))
+        return NULL;
+    if (profile != NULL && py_name_value(py_profiles, profile, "profile", &value) < 0)
+        return NULL;
+    config.block_size = block_size;
+    config.profile = (quire_profile)value;
+    config.quirks_on = on;
+    config.quirks_off = off;
+    quire_hasher *made;
+    if (make_hasher(state, &config, algo, seed, none_hash, &made) < 0)
+        return NULL;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    hasher_object *self = (hasher_object *)alloc(type, 0);
+    if (self == NULL) {
+        quire_hasher_destroy(made);
+        return NULL;
+    }
+    self->hasher = made;
+    self->algo = config.algo;
+    self->block_size = block_size > 0 ? block_size : 16;
+    return (PyObject *)self;
+}
+
+static PyObject *hasher_close(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    hasher_object *self = (hasher_object *)object;
+    quire_hasher_destroy(self->hasher);
+    self->hasher = NULL;
+    Py_RETURN_NONE;
+}
+
+static void hasher_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    quire_hasher_destroy(((hasher_object *)object)->hasher);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+/* ---- hashing --------------------------------------------------------------- */
+
+/* Appends to a chain and gives the new hashes, as a list or as one bytes object. */
+static PyObject *append_tokens(hasher_object *self, quire_chain *chain, const py_ints *tokens,
+                               const quire_extra_keys *extra, bool is_joined)
+{
+    size_t digest = quire_hash_digest_bytes(self->algo);
+    uint64_t total = quire_chain_num_tokens(chain) + tokens->count;
+    size_t capacity = (size_t)(total / self->block_size - quire_chain_num_blocks(chain));
+    size_t count = 0;
+    PyObject *joined = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(capacity * digest));
+    if (joined == NULL)
+        return NULL;
+    char *digests = PyBytes_AsString(joined);
+    int err = quire_chain_append(self->hasher, chain, tokens->data, tokens->count, extra, digests,
+                                 capacity, &count);
+    if (err != QUIRE_OK) {
+        Py_DECREF(joined);
+        return py_raise(py_state_of((PyObject *)self), err);
+    }
+    if (is_joined)
+        return joined;
+    PyObject *list = py_hash_list(digests, digest, count);
+    Py_DECREF(joined);
+    return list;
+}
+
+static quire_chain *start_chain(const hasher_object *self, void **memory)
+{
+    quire_chain *chain = NULL;
+    size_t bytes = quire_chain_bytes(self->hasher);
+    *memory = PyMem_Malloc(bytes);
+    if (*memory == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    int err = quire_chain_init(self->hasher, *memory, bytes, &chain);
+    if (err != QUIRE_OK) {
+        PyMem_Free(*memory);
+        *memory = NULL;
+        py_raise(py_state_of((PyObject *)(uintptr_t)self), err);
+    }
+    return chain;
+}
+
+static PyObject *hash_once(hasher_object *self, const py_ints *tokens,
+                           const quire_extra_keys *extra, bool is_joined)
+{
+    void *memory;
+    if (self->hasher == NULL)
+        return py_raise_closed(py_state_of((PyObject *)self), "Hasher");
+    quire_chain *chain = start_chain(self, &memory);
+    if (chain == NULL)
+        return NULL;
+    PyObject *hashes = append_tokens(self, chain, tokens, extra, is_joined);
+    PyMem_Free(memory);
+    return hashes;
+}
+
+static PyObject *hasher_hash(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"tokens",        "lora_name", "cache_salt", "mm_features",
+                            "prompt_embeds", "joined",    NULL};
+    PyObject *source;
+    PyObject *lora_name = Py_None;
+    PyObject *cache_salt = Py_None;
+    PyObject *mm_features = Py_None;
+    PyObject *prompt_embeds = Py_None;
+    int is_joined = 0;
+    py_ints tokens;
+    extra_keys extra;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOp:hash", names, &source, &lora_name,
+                                     &cache_salt, &mm_features, &prompt_embeds, &is_joined) ||
+        extra_get(&extra, lora_name, cache_salt, mm_features, prompt_embeds) < 0)
+        return NULL;
+    PyObject *hashes = NULL;
+    if (py_ints_get(source, 'i', "tokens", &tokens) == 0) {
+        hashes = hash_once((hasher_object *)object, &tokens, &extra.keys, is_joined);
+        py_ints_release(&tokens);
+    }
+    extra_release(&extra);
+    return hashes;
+}
+
+/* ---- one block ------------------------------------------------------------- */
+
+static const py_name key_kinds[] = {{"lora_name", QUIRE_KEY_LORA_NAME},
+                                    {"mm_feature", QUIRE_KEY_MM_FEATURE},
+                                    {"cache_salt", QUIRE_KEY_CACHE_SALT},
+                                    {"prompt_embeds", QUIRE_KEY_PROMPT_EMBEDS},
+                                    {NULL, 0}};
+
+static int get_key(PyObject *source, quire_extra_key *out)
+{
+    PyObject *kind;
+    PyObject *value;
+    long long offset = 0;
+    int number;
+    if (!PyTuple_Check(source)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a key is a tuple: (kind, value) or (kind, value, offset)");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(source, "OO|L", &kind, &value, &offset) ||
+        py_name_value(key_kinds, kind, "kind", &number) < 0 ||
+        py_bytes_get(value, "value", &out->value) < 0)
+        return -1;
+    out->kind = (quire_extra_key_kind)number;
+    out->offset = offset;
+    return 0;
+}
+
+enum { MAX_KEYS = 256 };
+
+static PyObject *hash_one(hasher_object *self, PyObject *parent, const py_ints *tokens,
+                          PyObject *keys)
+{
+    quire_extra_key list[MAX_KEYS];
+    quire_bytes before;
+    char digest[QUIRE_MAX_DIGEST_BYTES];
+    Py_ssize_t count = PyTuple_Size(keys);
+    if (count > MAX_KEYS)
+        return PyErr_Format(PyExc_ValueError, "at most %d keys", MAX_KEYS);
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (get_key(PyTuple_GetItem(keys, i), &list[i]) < 0)
+            return NULL;
+    if (py_bytes_get(parent, "parent", &before) < 0)
+        return NULL;
+    const py_state *state = py_state_of((PyObject *)self);
+    if (self->hasher == NULL)
+        return py_raise_closed(state, "Hasher");
+    int err = quire_hasher_hash_block64(self->hasher, before, tokens->data, tokens->count, list,
+                                        (size_t)count, digest);
+    if (err != QUIRE_OK)
+        return py_raise(state, err);
+    return PyBytes_FromStringAndSize(digest, (Py_ssize_t)quire_hash_digest_bytes(self->algo));
+}
+
+static PyObject *hasher_hash_block(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"parent", "tokens", "keys", NULL};
+    PyObject *parent;
+    PyObject *source;
+    PyObject *given = NULL;
+    py_ints tokens;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O:hash_block", names, &parent, &source,
+                                     &given))
+        return NULL;
+    PyObject *keys = given != NULL ? PySequence_Tuple(given) : PyTuple_New(0);
+    PyObject *hash = NULL;
+    if (keys != NULL && py_ints_get(source, 'q', "tokens", &tokens) == 0) {
+        hash = hash_one((hasher_object *)object, parent, &tokens, keys);
+        py_ints_release(&tokens);
+    }
+    Py_XDECREF(keys);
+    return hash;
+}
+
+/* ---- chain ----------------------------------------------------------------- */
+
+static PyObject *hasher_chain(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"lora_name", "cache_salt", "mm_features", "prompt_embeds", NULL};
+    hasher_object *self = (hasher_object *)object;
+    const py_state *state = py_state_of(object);
+    PyObject *lora_name = Py_None;
+    PyObject *cache_salt = Py_None;
+    PyObject *mm_features = Py_None;
+    PyObject *prompt_embeds = Py_None;
+    extra_keys extra;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:chain", names, &lora_name, &cache_salt,
+                                     &mm_features, &prompt_embeds) ||
+        extra_get(&extra, lora_name, cache_salt, mm_features, prompt_embeds) < 0)
+        return NULL;
+    PyTypeObject *type = (PyTypeObject *)state->chain_type;
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    chain_object *made = (chain_object *)alloc(type, 0);
+    if (made == NULL) {
+        extra_release(&extra);
+        return NULL;
+    }
+    made->owner = (hasher_object *)Py_NewRef(object);
+    made->extra = extra;
+    if (self->hasher == NULL)
+        py_raise_closed(state, "Hasher");
+    else
+        made->chain = start_chain(self, &made->memory);
+    if (made->chain == NULL)
+        Py_CLEAR(made);
+    return (PyObject *)made;
+}
+
+static void chain_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    chain_object *self = (chain_object *)object;
+    PyMem_Free(self->memory);
+    extra_release(&self->extra);
+    Py_XDECREF((PyObject *)self->owner);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *chain_append(PyObject *object, PyObject *source)
+{
+    chain_object *self = (chain_object *)object;
+    py_ints tokens;
+    if (py_ints_get(source, 'i', "tokens", &tokens) < 0)
+        return NULL;
+    PyObject *hashes =
+        self->owner->hasher == NULL
+            ? py_raise_closed(py_state_of(object), "Hasher")
+            : append_tokens(self->owner, self->chain, &tokens, &self->extra.keys, false);
+    py_ints_release(&tokens);
+    return hashes;
+}
+
+static PyObject *chain_num_tokens(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(quire_chain_num_tokens(((chain_object *)object)->chain));
+}
+
+static PyObject *chain_num_blocks(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(quire_chain_num_blocks(((chain_object *)object)->chain));
+}
+
+/* ---- types ----------------------------------------------------------------- */
+
+static PyObject *hasher_algo(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyUnicode_FromString(quire_hash_algo_name(((hasher_object *)object)->algo));
+}
+
+static PyObject *hasher_block_size(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLong(((hasher_object *)object)->block_size);
+}
+
+static PyObject *hasher_digest_size(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(quire_hash_digest_bytes(((hasher_object *)object)->algo));
+}
+
+static PyObject *hasher_none_hash(PyObject *object, void *Py_UNUSED(closure))
+{
+    hasher_object *self = (hasher_object *)object;
+    if (self->hasher == NULL)
+        return py_raise_closed(py_state_of(object), "Hasher");
+    quire_bytes hash = quire_hasher_none_hash(self->hasher);
+    return PyBytes_FromStringAndSize(hash.data, (Py_ssize_t)hash.len);
+}
+
+static PyMethodDef hasher_methods[] = {
+    {"hash", PY_KEYWORDS(hasher_hash),
+     "hash(tokens, *, lora_name=None, cache_salt=None, mm_features=None, prompt_embeds=None, "
+     "joined=False)\n--\n\nThe hashes of all full blocks of a prompt, as a list of bytes; joined: "
+     "as one bytes object."},
+    {"hash_block", PY_KEYWORDS(hasher_hash_block),
+     "hash_block(parent, tokens, keys=())\n--\n\nThe hash of one block; parent None for the "
+     "first."},
+    {"chain", PY_KEYWORDS(hasher_chain),
+     "chain(*, lora_name=None, cache_salt=None, mm_features=None, prompt_embeds=None)\n--\n\nA new "
+     "Chain: the running hash of one request."},
+    {"close", hasher_close, METH_NOARGS, "close()\n--\n\nForgets the secret and frees the memory."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef hasher_getset[] = {
+    {"algo", hasher_algo, NULL, "The algorithm's name.", NULL},
+    {"block_size", hasher_block_size, NULL, "Tokens in a block.", NULL},
+    {"digest_size", hasher_digest_size, NULL, "Bytes of a hash.", NULL},
+    {"none_hash", hasher_none_hash, NULL, "What stands for the parent of a first block.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot hasher_slots[] = {
+    {Py_tp_doc, "Hasher(algo='sha256', block_size=16, *, seed=None, none_hash=None, "
+                "profile='default', quirks_on=0, quirks_off=0, max_extra_bytes=0)\n--\n\n"
+                "Hashes blocks of tokens as vLLM does. Without seed and none_hash: at random."},
+    {Py_tp_new, (void *)hasher_new},
+    {Py_tp_dealloc, (void *)hasher_dealloc},
+    {Py_tp_methods, hasher_methods},
+    {Py_tp_getset, hasher_getset},
+    {0, NULL}};
+
+static PyType_Spec hasher_spec = {"quire.Hasher", sizeof(hasher_object), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, hasher_slots};
+
+static PyMethodDef chain_methods[] = {
+    {"append", chain_append, METH_O,
+     "append(tokens)\n--\n\nAppends tokens; the hashes of the blocks that became full."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef chain_getset[] = {
+    {"num_tokens", chain_num_tokens, NULL, "Tokens so far.", NULL},
+    {"num_blocks", chain_num_blocks, NULL, "Blocks that are hashed.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot chain_slots[] = {
+    {Py_tp_doc, "The running hash of one request: Hasher.chain() makes it."},
+    {Py_tp_dealloc, (void *)chain_dealloc},
+    {Py_tp_methods, chain_methods},
+    {Py_tp_getset, chain_getset},
+    {0, NULL}};
+
+static PyType_Spec chain_spec = {
+    "quire.Chain", sizeof(chain_object), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, chain_slots};
+
+int py_add_hashing(PyObject *module, py_state *state)
+{
+    PyObject *hasher_type = py_add_type(module, &hasher_spec);
+    Py_XDECREF(hasher_type);
+    state->chain_type = py_add_type(module, &chain_spec);
+    return hasher_type != NULL && state->chain_type != NULL ? 0 : -1;
+}

@@ -1,0 +1,344 @@
+/* layers.c - layers as dicts, and the layers of a model (quire/layer.h, quire/model.h). */
+#include "core.h"
+
+#include <string.h>
+
+/* ---- layers ---------------------------------------------------------------- */
+
+static const py_name layer_kinds[] = {{"full", QUIRE_LAYER_FULL},
+                                      {"tq_full", QUIRE_LAYER_TQ_FULL},
+                                      {"mla", QUIRE_LAYER_MLA},
+                                      {"sink_full", QUIRE_LAYER_SINK_FULL},
+                                      {"sliding_window", QUIRE_LAYER_SLIDING_WINDOW},
+                                      {"sliding_window_mla", QUIRE_LAYER_SLIDING_WINDOW_MLA},
+                                      {"chunked_local", QUIRE_LAYER_CHUNKED_LOCAL},
+                                      {"mamba", QUIRE_LAYER_MAMBA},
+                                      {"cross", QUIRE_LAYER_CROSS},
+                                      {"encoder_only", QUIRE_LAYER_ENCODER_ONLY},
+                                      {NULL, 0}};
+static const py_name dtypes[] = {{"float16", QUIRE_DTYPE_FLOAT16},
+                                 {"bfloat16", QUIRE_DTYPE_BFLOAT16},
+                                 {"float32", QUIRE_DTYPE_FLOAT32},
+                                 {"float64", QUIRE_DTYPE_FLOAT64},
+                                 {"fp8_e4m3", QUIRE_DTYPE_FP8_E4M3},
+                                 {"fp8_e5m2", QUIRE_DTYPE_FP8_E5M2},
+                                 {"int8", QUIRE_DTYPE_INT8},
+                                 {"uint8", QUIRE_DTYPE_UINT8},
+                                 {"int32", QUIRE_DTYPE_INT32},
+                                 {"none", 0},
+                                 {NULL, 0}};
+static const py_name kv_quants[] = {{"none", QUIRE_KV_QUANT_NONE},
+                                    {"fp8_per_tensor", QUIRE_KV_QUANT_FP8_PER_TENSOR},
+                                    {"int8_per_token_head", QUIRE_KV_QUANT_INT8_PER_TOKEN_HEAD},
+                                    {"fp8_per_token_head", QUIRE_KV_QUANT_FP8_PER_TOKEN_HEAD},
+                                    {"nvfp4", QUIRE_KV_QUANT_NVFP4},
+                                    {NULL, 0}};
+static const py_name mla_caches[] = {{"none", QUIRE_MLA_CACHE_NONE},
+                                     {"auto", QUIRE_MLA_CACHE_AUTO},
+                                     {"fp8", QUIRE_MLA_CACHE_FP8},
+                                     {"fp8_ds_mla", QUIRE_MLA_CACHE_FP8_DS_MLA},
+                                     {NULL, 0}};
+static const py_name mla_versions[] = {
+    {"none", QUIRE_MLA_VERSION_NONE}, {"deepseek_v4", QUIRE_MLA_VERSION_DEEPSEEK_V4}, {NULL, 0}};
+static const py_name mamba_types[] = {{"mamba2", QUIRE_MAMBA2},
+                                      {"mamba1", QUIRE_MAMBA1},
+                                      {"linear_attention", QUIRE_MAMBA_LINEAR},
+                                      {"short_conv", QUIRE_MAMBA_SHORT_CONV},
+                                      {"gdn_attention", QUIRE_MAMBA_GDN},
+                                      {"kda_attention", QUIRE_MAMBA_KDA},
+                                      {NULL, 0}};
+static const py_name mamba_modes[] = {{"none", QUIRE_MAMBA_MODE_NONE},
+                                      {"all", QUIRE_MAMBA_MODE_ALL},
+                                      {"align", QUIRE_MAMBA_MODE_ALIGN},
+                                      {NULL, 0}};
+
+#define LAYER(name, kind, names)                                                                   \
+    {                                                                                              \
+#name, offsetof(quire_layer_spec, name), kind, names                                       \
+    }
+static const py_field layer_fields[] = {LAYER(kind, PY_FIELD_NAME, layer_kinds),
+                                        LAYER(block_size, PY_FIELD_U32, NULL),
+                                        LAYER(num_kv_heads, PY_FIELD_U32, NULL),
+                                        LAYER(head_size, PY_FIELD_U32, NULL),
+                                        LAYER(head_size_v, PY_FIELD_U32, NULL),
+                                        LAYER(dtype, PY_FIELD_NAME, dtypes),
+                                        LAYER(kv_quant, PY_FIELD_NAME, kv_quants),
+                                        LAYER(page_size_padded, PY_FIELD_U64, NULL),
+                                        LAYER(sliding_window, PY_FIELD_U32, NULL),
+                                        LAYER(attention_chunk_size, PY_FIELD_U32, NULL),
+                                        LAYER(sink_len, PY_FIELD_U32, NULL),
+                                        LAYER(tq_slot_size, PY_FIELD_U32, NULL),
+                                        LAYER(mla_cache, PY_FIELD_NAME, mla_caches),
+                                        LAYER(mla_version, PY_FIELD_NAME, mla_versions),
+                                        LAYER(alignment, PY_FIELD_U32, NULL),
+                                        LAYER(compress_ratio, PY_FIELD_U32, NULL),
+                                        LAYER(mamba_type, PY_FIELD_NAME, mamba_types),
+                                        LAYER(mamba_mode, PY_FIELD_NAME, mamba_modes),
+                                        LAYER(num_speculative_blocks, PY_FIELD_U32, NULL),
+                                        {NULL, 0, PY_FIELD_U32, NULL}};
+
+static const py_field eagle_field[] = {{"is_eagle", 0, PY_FIELD_BOOL, NULL},
+                                       {NULL, 0, PY_FIELD_U32, NULL}};
+
+/* A state is (dtype, dims). */
+static int get_state(PyObject *source, quire_state *out)
+{
+    PyObject *dtype;
+    PyObject *dims;
+    py_ints items;
+    int number;
+    PyObject *tuple = PySequence_Tuple(source);
+    int err = -1;
+    if (tuple != NULL && PyArg_ParseTuple(tuple, "OO;a state is (dtype, dims)", &dtype, &dims) &&
+        py_name_value(dtypes, dtype, "dtype", &number) == 0 &&
+        py_ints_get(dims, 'I', "dims", &items) == 0) {
+        out->dtype = (quire_dtype)number;
+        out->num_dims = items.count;
+        if (items.count <= QUIRE_MAX_STATE_DIMS)
+            err = 0;
+        if (err == 0 && items.count > 0)
+            memcpy(out->dims, items.data, items.count * sizeof(uint32_t));
+        py_ints_release(&items);
+        if (err < 0)
+            PyErr_SetString(PyExc_ValueError, "a state has too many dimensions");
+    }
+    Py_XDECREF(tuple);
+    return err;
+}
+
+static int get_states(PyObject *source, quire_layer_spec *out)
+{
+    PyObject *list = PySequence_List(source);
+    if (list == NULL)
+        return -1;
+    int err = 0;
+    if (PyList_Size(list) > QUIRE_MAX_STATES) {
+        PyErr_SetString(PyExc_ValueError, "a layer has too many states");
+        err = -1;
+    }
+    for (Py_ssize_t i = 0; err == 0 && i < PyList_Size(list); i++)
+        err = get_state(PyList_GetItem(list, i), &out->states[i]);
+    Py_DECREF(list);
+    return err;
+}
+
+int py_layer_get(PyObject *source, quire_layer_spec *out, uint32_t *is_eagle)
+{
+    memset(out, 0, sizeof *out);
+    *is_eagle = 0;
+    if (!PyDict_Check(source)) {
+        PyErr_SetString(PyExc_TypeError, "a layer must be a dict");
+        return -1;
+    }
+    PyObject *rest = PyDict_Copy(source);
+    if (rest == NULL)
+        return -1;
+    PyObject *states = py_take(rest, "states");
+    int err = PyErr_Occurred() ? -1 : 0;
+    if (err == 0 && states != NULL && states != Py_None)
+        err = get_states(states, out);
+    if (err == 0)
+        err = py_fields_take(layer_fields, out, rest);
+    if (err == 0)
+        err = py_fields_take(eagle_field, is_eagle, rest);
+    if (err == 0)
+        err = py_nothing_left(rest, "a layer");
+    Py_XDECREF(states);
+    Py_DECREF(rest);
+    return err;
+}
+
+static PyObject *state_list(const quire_layer_spec *spec)
+{
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list != NULL && i < QUIRE_MAX_STATES && spec->states[i].num_dims > 0; i++) {
+        const quire_state *state = &spec->states[i];
+        PyObject *dims = py_list_u32(state->dims, state->num_dims);
+        PyObject *pair = dims != NULL
+                             ? Py_BuildValue("(sN)", py_name_text(dtypes, (int)state->dtype), dims)
+                             : NULL;
+        if (pair == NULL || PyList_Append(list, pair) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+    }
+    return list;
+}
+
+PyObject *py_layer_dict(const quire_layer_spec *spec)
+{
+    PyObject *dict = py_fields_dict(layer_fields, spec);
+    if (dict != NULL && spec->kind == QUIRE_LAYER_MAMBA &&
+        py_put(dict, "states", state_list(spec)) < 0)
+        Py_CLEAR(dict);
+    return dict;
+}
+
+static PyObject *layer_list(const quire_layer_spec *layers, uint32_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *layer = py_layer_dict(&layers[i]);
+        if (layer == NULL || PyList_SetItem(list, i, layer) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* ---- models ---------------------------------------------------------------- */
+
+static const py_name cache_dtypes[] = {
+    {"auto", QUIRE_CACHE_DTYPE_AUTO},
+    {"fp8", QUIRE_CACHE_DTYPE_FP8},
+    {"int8_per_token_head", QUIRE_CACHE_DTYPE_INT8_PER_TOKEN_HEAD},
+    {"fp8_per_token_head", QUIRE_CACHE_DTYPE_FP8_PER_TOKEN_HEAD},
+    {"nvfp4", QUIRE_CACHE_DTYPE_NVFP4},
+    {"fp8_ds_mla", QUIRE_CACHE_DTYPE_FP8_DS_MLA},
+    {NULL, 0}};
+
+#define MODEL(name, kind, names)                                                                   \
+    {                                                                                              \
+#name, offsetof(quire_model_params, name), kind, names                                     \
+    }
+#define MODEL_U32(name) MODEL(name, PY_FIELD_U32, NULL)
+static const py_field model_fields[] = {MODEL(torch_dtype, PY_FIELD_NAME, dtypes),
+                                        MODEL_U32(num_hidden_layers),
+                                        MODEL_U32(hidden_size),
+                                        MODEL_U32(num_attention_heads),
+                                        MODEL_U32(num_key_value_heads),
+                                        MODEL_U32(head_dim),
+                                        MODEL_U32(max_position_embeddings),
+                                        MODEL_U32(sliding_window),
+                                        MODEL(use_sliding_window, PY_FIELD_SWITCH, NULL),
+                                        MODEL_U32(max_window_layers),
+                                        MODEL_U32(sliding_window_pattern),
+                                        MODEL_U32(attention_chunk_size),
+                                        MODEL_U32(no_rope_layer_interval),
+                                        MODEL_U32(kv_lora_rank),
+                                        MODEL_U32(qk_rope_head_dim),
+                                        MODEL_U32(index_head_dim),
+                                        MODEL_U32(attn_layer_period),
+                                        MODEL_U32(attn_layer_offset),
+                                        MODEL_U32(mamba_expand),
+                                        MODEL_U32(mamba_d_state),
+                                        MODEL_U32(mamba_d_conv),
+                                        MODEL_U32(mamba_n_heads),
+                                        MODEL_U32(mamba_d_head),
+                                        MODEL_U32(mamba_n_groups),
+                                        MODEL_U32(mamba_chunk_size),
+                                        MODEL_U32(full_attention_interval),
+                                        MODEL_U32(linear_num_key_heads),
+                                        MODEL_U32(linear_num_value_heads),
+                                        MODEL_U32(linear_key_head_dim),
+                                        MODEL_U32(linear_value_head_dim),
+                                        MODEL_U32(linear_conv_kernel_dim),
+                                        MODEL_U32(decoder_layers),
+                                        MODEL_U32(decoder_attention_heads),
+                                        MODEL_U32(d_model),
+                                        MODEL_U32(block_size),
+                                        MODEL(cache_dtype, PY_FIELD_NAME, cache_dtypes),
+                                        MODEL_U32(tensor_parallel_size),
+                                        MODEL_U32(max_model_len),
+                                        MODEL(mamba_mode, PY_FIELD_NAME, mamba_modes),
+                                        MODEL_U32(mamba_block_size),
+                                        MODEL(mamba_ssm_dtype, PY_FIELD_NAME, dtypes),
+                                        MODEL_U32(num_speculative_tokens),
+                                        MODEL_U32(kernel_block_size),
+                                        {NULL, 0, PY_FIELD_U32, NULL}};
+
+/* What a model's params point into. */
+typedef struct model_parts {
+    PyObject *model_type;
+    PyObject *pattern;
+    py_ints layer_types;
+    py_ints no_rope_layers;
+    py_ints attn_layer_indices;
+} model_parts;
+
+static void model_parts_release(model_parts *parts)
+{
+    Py_XDECREF(parts->model_type);
+    Py_XDECREF(parts->pattern);
+    py_ints_release(&parts->layer_types);
+    py_ints_release(&parts->no_rope_layers);
+    py_ints_release(&parts->attn_layer_indices);
+}
+
+static int take_text(PyObject *dict, const char *name, PyObject **object, const char **text)
+{
+    *object = py_take(dict, name);
+    if (*object == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    if (*object == Py_None)
+        return 0;
+    if (!PyUnicode_Check(*object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a str", name);
+        return -1;
+    }
+    *text = PyUnicode_AsUTF8AndSize(*object, NULL);
+    return *text != NULL ? 0 : -1;
+}
+
+static int take_ints(PyObject *dict, const char *name, py_ints *ints)
+{
+    PyObject *source = py_take(dict, name);
+    if (source == NULL && PyErr_Occurred())
+        return -1;
+    int err = py_ints_get(source, 'I', name, ints);
+    Py_XDECREF(source);
+    return err;
+}
+
+static int model_take(PyObject *dict, quire_model_params *params, model_parts *parts)
+{
+    if (take_text(dict, "model_type", &parts->model_type, &params->model_type) < 0 ||
+        take_text(dict, "hybrid_override_pattern", &parts->pattern,
+                  &params->hybrid_override_pattern) < 0 ||
+        take_ints(dict, "layer_types", &parts->layer_types) < 0 ||
+        take_ints(dict, "no_rope_layers", &parts->no_rope_layers) < 0 ||
+        take_ints(dict, "attn_layer_indices", &parts->attn_layer_indices) < 0 ||
+        py_fields_take(model_fields, params, dict) < 0)
+        return -1;
+    uint32_t layers = params->num_hidden_layers;
+    if ((parts->layer_types.data != NULL && parts->layer_types.count != layers) ||
+        (parts->no_rope_layers.data != NULL && parts->no_rope_layers.count != layers)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "layer_types and no_rope_layers need one entry for each layer");
+        return -1;
+    }
+    params->layer_types = (const quire_layer_type *)parts->layer_types.data;
+    params->no_rope_layers = parts->no_rope_layers.data;
+    params->attn_layer_indices = parts->attn_layer_indices.data;
+    params->num_attn_layer_indices = parts->attn_layer_indices.count;
+    return py_nothing_left(dict, "a model");
+}
+
+static PyObject *make_layers(const py_state *state, const quire_model_params *params)
+{
+    uint32_t count = 0;
+    int err = quire_model_layers(params, NULL, 0, &count);
+    if (err != QUIRE_OK)
+        return py_raise(state, err);
+    quire_layer_spec *layers = PyMem_Calloc((size_t)count + 1, sizeof *layers);
+    if (layers == NULL)
+        return PyErr_NoMemory();
+    err = quire_model_layers(params, layers, count, &count);
+    PyObject *list = err == QUIRE_OK ? layer_list(layers, count) : py_raise(state, err);
+    PyMem_Free(layers);
+    return list;
+}
+
+PyObject *py_model_layers(PyObject *module, PyObject *source)
+{
+    quire_model_params params = QUIRE_MODEL_PARAMS_INIT;
+    model_parts parts;
+    memset(&parts, 0, sizeof parts);
+    if (!PyDict_Check(source))
+        return PyErr_Format(PyExc_TypeError, "a model must be a dict");
+    PyObject *dict = PyDict_Copy(source);
+    PyObject *list = NULL;
+    if (dict != NULL && model_take(dict, &params, &parts) == 0)
+        list = make_layers(PyModule_GetState(module), &params);
+    Py_XDECREF(dict);
+    model_parts_release(&parts);
+    return list;
+}

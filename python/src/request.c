@@ -1,0 +1,186 @@
+/* request.c - the params of a request, from Python objects (quire/sched.h). */
+#include "core.h"
+
+#include <string.h>
+
+#define PARAM(name, kind)                                                                          \
+    {                                                                                              \
+#name, offsetof(quire_request_params, name), kind, NULL                                    \
+    }
+static const py_field request_fields[] = {PARAM(max_tokens, PY_FIELD_U32),
+                                          PARAM(min_tokens, PY_FIELD_U32),
+                                          PARAM(repetition_max_pattern, PY_FIELD_U32),
+                                          PARAM(repetition_min_pattern, PY_FIELD_U32),
+                                          PARAM(repetition_min_count, PY_FIELD_U32),
+                                          PARAM(priority, PY_FIELD_I32),
+                                          PARAM(arrival_time, PY_FIELD_F64),
+                                          PARAM(client_index, PY_FIELD_U32),
+                                          PARAM(lora_id, PY_FIELD_U32),
+                                          PARAM(use_grammar, PY_FIELD_BOOL),
+                                          PARAM(is_pooling, PY_FIELD_BOOL),
+                                          PARAM(is_resumable, PY_FIELD_BOOL),
+                                          PARAM(skip_reading_prefix, PY_FIELD_BOOL),
+                                          {NULL, 0, PY_FIELD_U32, NULL}};
+
+static int hold_text(py_request *r, PyObject *source, const char *what, quire_bytes *out)
+{
+    if (py_bytes_get(source, what, out) < 0)
+        return -1;
+    return out->data != NULL ? PyList_Append(r->keep, source) : 0;
+}
+
+static int take_held_text(py_request *r, PyObject *dict, const char *name, quire_bytes *out)
+{
+    PyObject *source = py_take(dict, name);
+    if (source == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    int err = hold_text(r, source, name, out);
+    Py_DECREF(source);
+    return err;
+}
+
+/* ---- images ---------------------------------------------------------------- */
+
+/* The flags are copied into a bytes object that the scheduler keeps: the library only refers to
+ * them. */
+static int get_flags(py_request *r, PyObject *source, quire_mm_input *out)
+{
+    py_ints flags;
+    if (py_ints_get(source, 'B', "is_embed", &flags) < 0)
+        return -1;
+    int err = -1;
+    if (flags.count != out->feature.length) {
+        PyErr_SetString(PyExc_ValueError, "is_embed needs one flag for each placeholder token");
+    } else {
+        PyObject *copy = PyBytes_FromStringAndSize(flags.data, (Py_ssize_t)flags.count);
+        if (copy != NULL && PyList_Append(r->flags, copy) == 0) {
+            out->is_embed = (const uint8_t *)PyBytes_AsString(copy);
+            err = 0;
+        }
+        Py_XDECREF(copy);
+    }
+    py_ints_release(&flags);
+    return err;
+}
+
+static int get_mm_input(py_request *r, PyObject *source, quire_mm_input *out)
+{
+    PyObject *identifier;
+    PyObject *is_embed = Py_None;
+    unsigned long long offset;
+    unsigned long long length;
+    PyObject *tuple = PySequence_Tuple(source);
+    int err = -1;
+    if (tuple != NULL &&
+        PyArg_ParseTuple(
+            tuple, "OKK|IO;a feature is (identifier, offset, length[, num_embeds[, is_embed]])",
+            &identifier, &offset, &length, &out->num_embeds, &is_embed)) {
+        out->feature.offset = offset;
+        out->feature.length = length;
+        err = hold_text(r, identifier, "identifier", &out->feature.identifier);
+        if (err == 0 && is_embed != Py_None)
+            err = get_flags(r, is_embed, out);
+    }
+    Py_XDECREF(tuple);
+    return err;
+}
+
+static int take_mm_inputs(py_request *r, PyObject *dict)
+{
+    PyObject *source = py_take(dict, "mm_inputs");
+    if (source == NULL || source == Py_None) {
+        Py_XDECREF(source);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *list = PySequence_List(source);
+    Py_DECREF(source);
+    if (list == NULL)
+        return -1;
+    Py_ssize_t count = PyList_Size(list);
+    int err = 0;
+    r->mm_inputs = PyMem_Calloc((size_t)count + 1, sizeof *r->mm_inputs);
+    if (r->mm_inputs == NULL) {
+        PyErr_NoMemory();
+        err = -1;
+    }
+    for (Py_ssize_t i = 0; err == 0 && i < count; i++)
+        err = get_mm_input(r, PyList_GetItem(list, i), &r->mm_inputs[i]);
+    Py_DECREF(list);
+    r->params.mm_inputs = r->mm_inputs;
+    r->params.num_mm_inputs = (uint32_t)count;
+    return err;
+}
+
+/* ---- stop rules ------------------------------------------------------------ */
+
+static int take_stop_rules(py_request *r, PyObject *dict)
+{
+    PyObject *eos = py_take(dict, "eos_token_id");
+    if (eos != NULL && eos != Py_None) {
+        long token = PyLong_AsLong(eos);
+        if (!PyErr_Occurred() && (token < INT32_MIN || token > INT32_MAX))
+            PyErr_SetString(PyExc_OverflowError, "eos_token_id does not fit int32");
+        r->params.has_eos = 1;
+        r->params.eos_token_id = (quire_token)token;
+    }
+    Py_XDECREF(eos);
+    PyObject *stop = PyErr_Occurred() ? NULL : py_take(dict, "stop_token_ids");
+    if (PyErr_Occurred())
+        return -1;
+    int err = py_ints_get(stop, 'i', "stop_token_ids", &r->stop);
+    Py_XDECREF(stop);
+    r->params.stop_token_ids = r->stop.data;
+    r->params.num_stop_token_ids = r->stop.count;
+    return err;
+}
+
+/* ---- all of it ------------------------------------------------------------- */
+
+static int take_rest(py_request *r, PyObject *keywords)
+{
+    PyObject *dict = PyDict_Copy(keywords);
+    if (dict == NULL)
+        return -1;
+    int err = py_fields_take(request_fields, &r->params, dict);
+    if (err == 0)
+        err = take_held_text(r, dict, "lora_name", &r->params.lora_name);
+    if (err == 0)
+        err = take_held_text(r, dict, "cache_salt", &r->params.cache_salt);
+    if (err == 0)
+        err = take_mm_inputs(r, dict);
+    if (err == 0)
+        err = take_stop_rules(r, dict);
+    if (err == 0)
+        err = py_nothing_left(dict, "a request");
+    Py_DECREF(dict);
+    return err;
+}
+
+int py_request_get(PyObject *id, PyObject *prompt, PyObject *keywords, py_request *out)
+{
+    memset(out, 0, sizeof *out);
+    out->keep = PyList_New(0);
+    out->flags = PyList_New(0);
+    int err = out->keep != NULL && out->flags != NULL ? 0 : -1;
+    if (err == 0 && id != NULL)
+        err = hold_text(out, id, "id", &out->params.id);
+    if (err == 0)
+        err = py_ints_get(prompt, 'i', "prompt", &out->prompt);
+    out->params.prompt = out->prompt.data;
+    out->params.num_prompt_tokens = out->prompt.count;
+    if (err == 0 && keywords != NULL)
+        err = take_rest(out, keywords);
+    if (err < 0)
+        py_request_release(out);
+    return err;
+}
+
+void py_request_release(py_request *request)
+{
+    py_ints_release(&request->prompt);
+    py_ints_release(&request->stop);
+    PyMem_Free(request->mm_inputs);
+    Py_XDECREF(request->keep);
+    Py_XDECREF(request->flags);
+    memset(request, 0, sizeof *request);
+}

@@ -1,0 +1,511 @@
+/* sched.c - Scheduler: making one, looking at it, and its type (quire/sched.h). */
+#include "sched.h"
+
+/* ---- configs --------------------------------------------------------------- */
+
+static const py_name policies[] = {
+    {"fcfs", QUIRE_POLICY_FCFS}, {"priority", QUIRE_POLICY_PRIORITY}, {NULL, 0}};
+static const py_name pauses[] = {{"unpaused", QUIRE_UNPAUSED},
+                                 {"paused_new", QUIRE_PAUSED_NEW},
+                                 {"paused_all", QUIRE_PAUSED_ALL},
+                                 {NULL, 0}};
+const py_name py_req_statuses[] = {{"waiting", QUIRE_REQ_WAITING},
+                                   {"waiting_for_grammar", QUIRE_REQ_WAITING_FOR_GRAMMAR},
+                                   {"waiting_for_remote_kvs", QUIRE_REQ_WAITING_FOR_REMOTE_KVS},
+                                   {"waiting_for_streaming", QUIRE_REQ_WAITING_FOR_STREAMING},
+                                   {"running", QUIRE_REQ_RUNNING},
+                                   {"preempted", QUIRE_REQ_PREEMPTED},
+                                   {"finished_stopped", QUIRE_REQ_FINISHED_STOPPED},
+                                   {"finished_length", QUIRE_REQ_FINISHED_LENGTH},
+                                   {"finished_aborted", QUIRE_REQ_FINISHED_ABORTED},
+                                   {"finished_ignored", QUIRE_REQ_FINISHED_IGNORED},
+                                   {"finished_error", QUIRE_REQ_FINISHED_ERROR},
+                                   {"finished_repetition", QUIRE_REQ_FINISHED_REPETITION},
+                                   {NULL, 0}};
+static const py_name queues[] = {{"running", 0}, {"waiting", 1}, {"skipped", 2}, {NULL, 0}};
+
+#define CONFIG(text, name, kind, names)                                                            \
+    {                                                                                              \
+        text, offsetof(quire_sched_config, name), kind, names                                      \
+    }
+#define CONFIG_U32(name)    CONFIG(#name, name, PY_FIELD_U32, NULL)
+#define CONFIG_SWITCH(name) CONFIG(#name, name, PY_FIELD_SWITCH, NULL)
+static const py_field config_fields[] = {
+    CONFIG("policy", policy, PY_FIELD_NAME, policies),
+    CONFIG_U32(max_num_seqs),
+    CONFIG_U32(max_num_batched_tokens),
+    CONFIG_U32(max_num_scheduled_tokens),
+    CONFIG_U32(long_prefill_token_threshold),
+    CONFIG_SWITCH(enable_chunked_prefill),
+    CONFIG("scheduler_reserve_full_isl", reserve_full_sequence, PY_FIELD_SWITCH, NULL),
+    CONFIG_SWITCH(async_scheduling),
+    CONFIG_U32(max_batches),
+    CONFIG("num_speculative_tokens", num_spec_tokens, PY_FIELD_U32, NULL),
+    CONFIG_U32(num_lookahead_tokens),
+    CONFIG_U32(max_loras),
+    CONFIG_SWITCH(is_encoder_decoder),
+    CONFIG_SWITCH(disable_chunked_mm_input),
+    CONFIG_U32(encoder_compute_budget),
+    CONFIG_U32(encoder_cache_size),
+    CONFIG_U32(mamba_block_size),
+    CONFIG_SWITCH(include_finished_set),
+    CONFIG_SWITCH(fail_on_load_error),
+    CONFIG_SWITCH(log_stats),
+    CONFIG_U32(max_requests),
+    CONFIG_U32(max_loading),
+    CONFIG("max_text_tokens", max_text_tokens, PY_FIELD_U64, NULL),
+    CONFIG_U32(max_request_bytes),
+    CONFIG_U32(max_encoder_items),
+    CONFIG("profile", profile, PY_FIELD_NAME, py_profiles),
+    CONFIG("quirks_on", quirks_on, PY_FIELD_U64, NULL),
+    CONFIG("quirks_off", quirks_off, PY_FIELD_U64, NULL),
+    CONFIG_U32(num_swap_blocks),
+    CONFIG("swap_block_ns", swap_block_ns, PY_FIELD_U64, NULL),
+    CONFIG("recompute_token_ns", recompute_token_ns, PY_FIELD_U64, NULL),
+    {NULL, 0, PY_FIELD_U32, NULL}};
+
+static const py_field snapshots_field[] = {{"snapshots", 0, PY_FIELD_BOOL, NULL},
+                                           {NULL, 0, PY_FIELD_U32, NULL}};
+
+static void keep_snapshot(void *user, const quire_snapshot *snapshot)
+{
+    ((sched_object *)user)->snapshot = *snapshot;
+}
+
+/* Tokens under one hash, as the cache will choose them. */
+static uint32_t hash_block_size(const quire_cache_config *config)
+{
+    uint32_t size = config->hash_block_size;
+    uint32_t dcp = config->dcp_world_size > 0 ? config->dcp_world_size : 1;
+    uint32_t pcp = config->pcp_world_size > 0 ? config->pcp_world_size : 1;
+    for (uint32_t g = 0; config->hash_block_size == 0 && g < config->num_groups; g++) {
+        uint32_t a = size;
+        uint32_t b = config->groups[g].spec.block_size * dcp * pcp;
+        while (b != 0) {
+            uint32_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        size = a;
+    }
+    return size;
+}
+
+static int make_sched(sched_object *self, quire_sched_config *config, PyObject *keywords,
+                      const Py_buffer *image)
+{
+    const py_state *state = py_state_of((PyObject *)self);
+    uint32_t has_snapshots = 0;
+    if (py_fields_take(config_fields, config, keywords) < 0 ||
+        py_fields_take(snapshots_field, &has_snapshots, keywords) < 0 ||
+        py_hasher_take(state, keywords, hash_block_size(&config->cache), &self->hasher,
+                       &config->cache.digest_bytes) < 0 ||
+        py_nothing_left(keywords, "Scheduler") < 0)
+        return -1;
+    config->hasher = self->hasher;
+    self->has_snapshots = has_snapshots != 0;
+    if (self->has_snapshots) {
+        config->on_snapshot = keep_snapshot;
+        config->observer = self;
+    }
+    self->max_batches = config->max_batches > 0 ? config->max_batches : 2;
+    self->num_spec_tokens = config->num_spec_tokens;
+    int err = image == NULL
+                  ? quire_sched_create(config, NULL, &self->sched)
+                  : quire_sched_restore(config, NULL, image->buf, (size_t)image->len, &self->sched);
+    if (err != QUIRE_OK) {
+        self->sched = NULL;
+        py_raise(state, err);
+        return -1;
+    }
+    self->flights = PyMem_Calloc(self->max_batches, sizeof *self->flights);
+    if (self->flights == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->num_groups = quire_cache_num_groups(quire_sched_cache(self->sched));
+    return 0;
+}
+
+static PyObject *build_sched(PyTypeObject *type, PyObject *kwargs, const Py_buffer *image)
+{
+    quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    quire_group_config *groups = NULL;
+    PyObject *rest = kwargs != NULL ? PyDict_Copy(kwargs) : PyDict_New();
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    sched_object *self = rest != NULL ? (sched_object *)alloc(type, 0) : NULL;
+    if (self != NULL) {
+        self->lent = PyDict_New();
+        if (self->lent == NULL ||
+            py_cache_config_take(PyType_GetModuleState(type), rest, &config.cache, &groups) < 0 ||
+            make_sched(self, &config, rest, image) < 0)
+            Py_CLEAR(self);
+    }
+    PyMem_Free(groups);
+    Py_XDECREF(rest);
+    return (PyObject *)self;
+}
+
+static PyObject *sched_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    return PyArg_ParseTuple(args, ":Scheduler") ? build_sched(type, kwargs, NULL) : NULL;
+}
+
+static PyObject *sched_restore(PyObject *type, PyObject *args, PyObject *kwargs)
+{
+    Py_buffer image;
+    if (!PyArg_ParseTuple(args, "y*:restore", &image))
+        return NULL;
+    PyObject *self = build_sched((PyTypeObject *)type, kwargs, &image);
+    PyBuffer_Release(&image);
+    return self;
+}
+
+static void close_sched(sched_object *self)
+{
+    quire_sched_destroy(self->sched);
+    quire_hasher_destroy(self->hasher);
+    self->sched = NULL;
+    self->hasher = NULL;
+    self->num_flights = 0;
+}
+
+static PyObject *sched_close(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    close_sched((sched_object *)object);
+    Py_RETURN_NONE;
+}
+
+static void sched_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    sched_object *self = (sched_object *)object;
+    close_sched(self);
+    PyMem_Free(self->flights);
+    Py_XDECREF(self->lent);
+    py_event_log_free(&self->events);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+quire_sched *py_sched_open(PyObject *object)
+{
+    quire_sched *sched = ((sched_object *)object)->sched;
+    if (sched == NULL)
+        py_raise_closed(py_state_of(object), "Scheduler");
+    return sched;
+}
+
+/* ---- looking at requests ------------------------------------------------ */
+
+static PyObject *sched_find(PyObject *object, PyObject *id)
+{
+    quire_bytes bytes;
+    if (py_bytes_get(id, "id", &bytes) < 0)
+        return NULL;
+    quire_sched *sched = py_sched_open(object);
+    if (sched == NULL)
+        return NULL;
+    quire_req req = quire_sched_find(sched, bytes);
+    if (req == 0)
+        Py_RETURN_NONE;
+    return PyLong_FromUnsignedLongLong(req);
+}
+
+#define REQ(name, kind)                                                                            \
+    {                                                                                              \
+#name, offsetof(quire_req_info, name), kind, NULL                                          \
+    }
+static const py_field req_fields[] = {
+    {"status", offsetof(quire_req_info, status), PY_FIELD_NAME, py_req_statuses},
+    REQ(num_tokens, PY_FIELD_U32),
+    REQ(num_prompt_tokens, PY_FIELD_U32),
+    REQ(num_computed_tokens, PY_FIELD_U32),
+    REQ(num_output_placeholders, PY_FIELD_U32),
+    REQ(num_spec_tokens, PY_FIELD_U32),
+    REQ(num_preemptions, PY_FIELD_U32),
+    REQ(client_index, PY_FIELD_U32),
+    REQ(lora_id, PY_FIELD_U32),
+    REQ(priority, PY_FIELD_I32),
+    REQ(arrival_time, PY_FIELD_F64),
+    REQ(seq, PY_FIELD_U64),
+    REQ(num_swapped_tokens, PY_FIELD_U32),
+    {NULL, 0, PY_FIELD_U32, NULL}};
+
+static PyObject *sched_info(PyObject *object, PyObject *argument)
+{
+    quire_req_info info;
+    quire_req req = PyLong_AsUnsignedLongLong(argument);
+    quire_sched *sched = PyErr_Occurred() ? NULL : py_sched_open(object);
+    if (sched == NULL)
+        return NULL;
+    int err = quire_sched_req_info(sched, req, &info);
+    if (err != QUIRE_OK)
+        return py_raise(py_state_of(object), err);
+    PyObject *id = PyBytes_FromStringAndSize(info.id.data, (Py_ssize_t)info.id.len);
+    PyObject *dict = id != NULL ? py_fields_dict(req_fields, &info) : NULL;
+    if (dict == NULL || py_put(dict, "id", id) < 0) {
+        if (dict == NULL)
+            Py_XDECREF(id);
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *sched_tokens(PyObject *object, PyObject *args)
+{
+    unsigned long long req;
+    unsigned int first = 0;
+    PyObject *num_source = Py_None;
+    quire_req_info info;
+    if (!PyArg_ParseTuple(args, "K|IO:tokens", &req, &first, &num_source))
+        return NULL;
+    unsigned long num = num_source != Py_None ? PyLong_AsUnsignedLong(num_source) : 0;
+    quire_sched *sched = PyErr_Occurred() ? NULL : py_sched_open(object);
+    if (sched == NULL)
+        return NULL;
+    const py_state *state = py_state_of(object);
+    int err = quire_sched_req_info(sched, req, &info);
+    if (err != QUIRE_OK)
+        return py_raise(state, err);
+    if (num_source == Py_None)
+        num = first < info.num_tokens ? info.num_tokens - first : 0;
+    if (first > info.num_tokens || num > info.num_tokens - first)
+        return py_raise(state, QUIRE_E_RANGE);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(num * sizeof(quire_token)));
+    if (bytes == NULL)
+        return NULL;
+    err = quire_sched_get_tokens(sched, req, first, (uint32_t)num,
+                                 (quire_token *)(void *)PyBytes_AsString(bytes));
+    PyObject *view = err == QUIRE_OK ? py_array_view(state, bytes, "i") : py_raise(state, err);
+    Py_DECREF(bytes);
+    return view;
+}
+
+static PyObject *sched_blocks(PyObject *object, PyObject *argument)
+{
+    uint32_t num_groups = ((sched_object *)object)->num_groups;
+    quire_req req = PyLong_AsUnsignedLongLong(argument);
+    quire_sched *sched = PyErr_Occurred() ? NULL : py_sched_open(object);
+    if (sched == NULL)
+        return NULL;
+    quire_block_span *spans = PyMem_Calloc((size_t)num_groups + 1, sizeof *spans);
+    if (spans == NULL)
+        return PyErr_NoMemory();
+    int err = quire_sched_get_blocks(sched, req, spans);
+    PyObject *list =
+        err == QUIRE_OK ? py_spans_list(spans, num_groups) : py_raise(py_state_of(object), err);
+    PyMem_Free(spans);
+    return list;
+}
+
+/* ---- the rest -------------------------------------------------------------- */
+
+static PyObject *sched_reset_prefix(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"reset_running", NULL};
+    int reset_running = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p:reset_prefix_cache", names, &reset_running))
+        return NULL;
+    quire_sched *sched = py_sched_open(object);
+    return sched != NULL
+               ? py_done(py_state_of(object),
+                         quire_sched_reset_prefix_cache(sched, (uint32_t)reset_running, 0))
+               : NULL;
+}
+
+static PyObject *sched_reset_encoder(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    quire_sched *sched = py_sched_open(object);
+    return sched != NULL ? py_done(py_state_of(object), quire_sched_reset_encoder_cache(sched))
+                         : NULL;
+}
+
+static PyObject *sched_queue(PyObject *object, PyObject *name)
+{
+    int which;
+    if (py_name_value(queues, name, "queue", &which) < 0)
+        return NULL;
+    quire_sched *sched = py_sched_open(object);
+    if (sched == NULL)
+        return NULL;
+    uint32_t count = quire_sched_get_queue(sched, (uint32_t)which, NULL, 0);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(quire_req)));
+    if (bytes == NULL)
+        return NULL;
+    quire_sched_get_queue(sched, (uint32_t)which, (quire_req *)(void *)PyBytes_AsString(bytes),
+                          count);
+    PyObject *view = py_array_view(py_state_of(object), bytes, "Q");
+    Py_DECREF(bytes);
+    return view;
+}
+
+static PyObject *sched_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    quire_sched *sched = py_sched_open(object);
+    if (sched == NULL)
+        return NULL;
+    quire_usage usage = quire_sched_usage(sched);
+    return py_fields_dict(py_usage_fields, &usage);
+}
+
+static PyObject *sched_check(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    quire_sched *sched = py_sched_open(object);
+    return sched != NULL ? py_done(py_state_of(object), quire_sched_check(sched)) : NULL;
+}
+
+/* Steps in flight are refused: their sizes are not in the image. */
+static PyObject *sched_save(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    quire_sched *sched = py_sched_open(object);
+    size_t written;
+    if (sched == NULL)
+        return NULL;
+    if (((sched_object *)object)->num_flights > 0)
+        return py_raise(py_state_of(object), QUIRE_BUSY);
+    size_t bytes = quire_sched_image_bytes(sched);
+    PyObject *image = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (image == NULL)
+        return NULL;
+    int err = quire_sched_save(sched, PyBytes_AsString(image), bytes, &written);
+    if (err != QUIRE_OK || written != bytes) {
+        Py_DECREF(image);
+        return py_raise(py_state_of(object), err != QUIRE_OK ? err : QUIRE_E_CORRUPT);
+    }
+    return image;
+}
+
+static PyObject *sched_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    sched_object *self = (sched_object *)object;
+    quire_sched *sched = py_sched_open(object);
+    if (sched == NULL)
+        return NULL;
+    int err =
+        quire_cache_take_events(quire_sched_cache(sched), py_event_record, &self->events, NULL);
+    return err == QUIRE_OK ? py_event_list(&self->events) : py_raise(py_state_of(object), err);
+}
+
+/* ---- attributes ------------------------------------------------------------ */
+
+static PyObject *sched_num_running(PyObject *object, void *Py_UNUSED(closure))
+{
+    quire_sched *sched = py_sched_open(object);
+    return sched != NULL ? PyLong_FromUnsignedLong(quire_sched_num_running(sched)) : NULL;
+}
+
+static PyObject *sched_num_waiting(PyObject *object, void *Py_UNUSED(closure))
+{
+    quire_sched *sched = py_sched_open(object);
+    return sched != NULL ? PyLong_FromUnsignedLong(quire_sched_num_waiting(sched)) : NULL;
+}
+
+static PyObject *sched_num_unfinished(PyObject *object, void *Py_UNUSED(closure))
+{
+    quire_sched *sched = py_sched_open(object);
+    return sched != NULL ? PyLong_FromUnsignedLong(quire_sched_num_unfinished(sched)) : NULL;
+}
+
+static PyObject *sched_has_finished(PyObject *object, void *Py_UNUSED(closure))
+{
+    quire_sched *sched = py_sched_open(object);
+    return sched != NULL ? PyBool_FromLong((long)quire_sched_has_finished(sched)) : NULL;
+}
+
+static PyObject *sched_get_pause(PyObject *object, void *Py_UNUSED(closure))
+{
+    quire_sched *sched = py_sched_open(object);
+    return sched != NULL
+               ? PyUnicode_FromString(py_name_text(pauses, (int)quire_sched_get_pause(sched)))
+               : NULL;
+}
+
+static int sched_set_pause(PyObject *object, PyObject *value, void *Py_UNUSED(closure))
+{
+    int pause;
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "pause cannot be deleted");
+        return -1;
+    }
+    if (py_name_value(pauses, value, "pause", &pause) < 0)
+        return -1;
+    quire_sched *sched = py_sched_open(object);
+    int err = sched != NULL ? quire_sched_set_pause(sched, (quire_pause)pause) : QUIRE_OK;
+    if (err != QUIRE_OK)
+        py_raise(py_state_of(object), err);
+    return sched != NULL && err == QUIRE_OK ? 0 : -1;
+}
+
+/* ---- the type -------------------------------------------------------------- */
+
+static PyMethodDef sched_methods[] = {
+    {"restore", PY_FUNCTION(sched_restore), METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+     "restore(image, /, **config)\n--\n\nA scheduler from an image that save() made."},
+    {"add", PY_KEYWORDS(py_sched_add),
+     "add(id, prompt, /, **params)\n--\n\nAdds a request and gives its number."},
+    {"continue_request", PY_KEYWORDS(py_sched_continue),
+     "continue_request(req, prompt=None, /, **params)\n--\n\nThe next input of a session; None: no "
+     "more follow."},
+    {"finish", PY_KEYWORDS(py_sched_finish),
+     "finish(reqs=None, status='finished_aborted')\n--\n\nEnds requests from outside, None: all; "
+     "how many there were."},
+    {"find", sched_find, METH_O, "find(id, /)\n--\n\nThe request of an id, or None."},
+    {"info", sched_info, METH_O, "info(req, /)\n--\n\nA request's state, as a dict."},
+    {"tokens", sched_tokens, METH_VARARGS,
+     "tokens(req, first=0, num=None, /)\n--\n\nTokens of a request, prompt and output."},
+    {"blocks", sched_blocks, METH_O,
+     "blocks(req, /)\n--\n\nA request's blocks, a list for each group."},
+    {"schedule", py_sched_schedule, METH_NOARGS, "schedule()\n--\n\nDecides the next step."},
+    {"update", PY_KEYWORDS(py_sched_update),
+     "update(step, sampled=None, num_sampled=None, *, stride=1, has_pooled=None, "
+     "num_invalid_drafts=None, finished_sending=None, finished_recving=None, invalid_blocks=None)"
+     "\n--\n\nTakes the tokens of the oldest step: a list of lists, or a flat buffer."},
+    {"update_drafts", PY_KEYWORDS(py_sched_update_drafts),
+     "update_drafts(reqs, drafts, num_drafts=None, *, stride=1)\n--\n\nThe drafts for the next "
+     "step."},
+    {"reset_prefix_cache", PY_KEYWORDS(sched_reset_prefix),
+     "reset_prefix_cache(reset_running=False)\n--\n\nNothing can be found any more. BUSY while "
+     "blocks are in use."},
+    {"reset_encoder_cache", sched_reset_encoder, METH_NOARGS,
+     "reset_encoder_cache()\n--\n\nForgets what was encoded."},
+    {"queue", sched_queue, METH_O,
+     "queue(name, /)\n--\n\n'running', 'waiting' or 'skipped', in the order of service."},
+    {"usage", sched_usage, METH_NOARGS,
+     "usage()\n--\n\nA dict: total, empty, cached, active, null_blocks."},
+    {"check", sched_check, METH_NOARGS,
+     "check()\n--\n\nWalks everything; E_CORRUPT when an invariant does not hold."},
+    {"save", sched_save, METH_NOARGS,
+     "save()\n--\n\nThe state as one image. BUSY while steps are in flight."},
+    {"take_events", sched_take_events, METH_NOARGS,
+     "take_events()\n--\n\nEvents since the last call; needs event_log_bytes."},
+    {"close", sched_close, METH_NOARGS, "close()\n--\n\nFrees the memory."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef sched_getset[] = {
+    {"num_running", sched_num_running, NULL, "Running requests.", NULL},
+    {"num_waiting", sched_num_waiting, NULL, "Waiting requests, skipped ones included.", NULL},
+    {"num_unfinished", sched_num_unfinished, NULL, "Requests that a step may serve.", NULL},
+    {"has_finished", sched_has_finished, NULL, "Some ended and no step has told yet.", NULL},
+    {"pause", sched_get_pause, sched_set_pause, "'unpaused', 'paused_new' or 'paused_all'.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot sched_slots[] = {
+    {Py_tp_doc, "Scheduler(*, num_gpu_blocks, max_model_len, plan=None, groups=None, "
+                "block_size=16, **config)\n--\n\nWho computes how many tokens in the next step, as "
+                "vLLM 0.20.0 decides it."},
+    {Py_tp_new, (void *)sched_new},
+    {Py_tp_dealloc, (void *)sched_dealloc},
+    {Py_tp_methods, sched_methods},
+    {Py_tp_getset, sched_getset},
+    {0, NULL}};
+
+static PyType_Spec sched_spec = {"quire.Scheduler", sizeof(sched_object), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, sched_slots};
+
+int py_add_sched(PyObject *module, py_state *Py_UNUSED(state))
+{
+    PyObject *type = py_add_type(module, &sched_spec);
+    Py_XDECREF(type);
+    return type != NULL ? 0 : -1;
+}

@@ -1,0 +1,42 @@
+/* sched.h - the Scheduler object, which sched.c makes and sched_step.c runs. */
+#ifndef QUIRE_PYTHON_SCHED_H
+#define QUIRE_PYTHON_SCHED_H
+
+#include "core.h"
+
+typedef struct flight {
+    uint64_t step;
+    uint32_t num_reqs;
+} flight;
+
+typedef struct sched_object {
+    PyObject ob_base;
+    quire_sched *sched;
+    quire_hasher *hasher; /* the scheduler's own */
+    uint32_t num_groups;
+    uint32_t num_spec_tokens;
+    flight *flights; /* a ring of max_batches */
+    uint32_t max_batches;
+    uint32_t first_flight;
+    uint32_t num_flights;
+    bool has_snapshots;
+    quire_snapshot snapshot;
+    PyObject *lent; /* req -> flags that the library refers to until the request ends */
+    py_event_log events;
+} sched_object;
+
+/* The scheduler, or NULL and quire.Closed: to be asked last, after all conversions. */
+quire_sched *py_sched_open(PyObject *object);
+
+/* Statuses of requests, by name. */
+extern const py_name py_req_statuses[];
+
+/* sched_step.c: methods for requests and steps. */
+PyObject *py_sched_add(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *py_sched_continue(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *py_sched_finish(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *py_sched_schedule(PyObject *object, PyObject *ignored);
+PyObject *py_sched_update(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *py_sched_update_drafts(PyObject *object, PyObject *args, PyObject *kwargs);
+
+#endif

@@ -1,0 +1,547 @@
+/* step.c - Step and Outputs: what schedule and update gave, copied into arrays of their own.
+ *
+ * Each array is a bytes object, made while the library's memory is valid; asking for it makes a
+ * memoryview of its items, which numpy, torch and array take without a copy. A Step that is kept is
+ * the same for ever.
+ *
+ *      spans of blocks, num_reqs x num_groups, are one flat array and where each begins:
+ *
+ *      block_start   0     2  2     3          request 0: groups [7 3] []   request 1: [9]
+ *      block_ids     7  3  9
+ */
+#include "core.h"
+
+#include <string.h>
+
+/* X(name, format, doc) */
+#define STEP_ARRAYS(X)                                                                             \
+    X(reqs, "Q", "The requests, in the order in which they were scheduled.")                       \
+    X(kinds, "B", "0 running, 1 new, 2 resumed after preemption.")                                 \
+    X(was_in_last_step, "B", "0: the worker may need all tokens again.")                           \
+    X(num_tokens, "I", "Tokens scheduled, drafts included.")                                       \
+    X(num_computed_tokens, "I", "Tokens computed before this step.")                               \
+    X(num_output_tokens, "I", "Output tokens, placeholders included.")                             \
+    X(block_start, "I", "Where the blocks of request i, group g begin: [i * num_groups + g].")     \
+    X(block_ids, "I", "New blocks of running requests, all blocks of the others.")                 \
+    X(draft_start, "I", "Where the drafts of request i begin.")                                    \
+    X(drafts, "i", "The drafts of all requests.")                                                  \
+    X(encoder_start, "I", "Where the features of request i begin.")                                \
+    X(encoder_inputs, "I", "Features that are to be encoded, of all requests.")                    \
+    X(num_common_prefix_blocks, "I", "For each group.")                                            \
+    X(finished, "Q", "Requests that ended since the last step.")                                   \
+    X(preempted, "Q", "Requests that gave their blocks back.")                                     \
+    X(blocks_to_zero, "I", "Blocks to be zeroed before use.")                                      \
+    X(swap_out_blocks, "I", "Blocks to copy to host slots.")                                       \
+    X(swap_out_slots, "I", "The slots.")                                                           \
+    X(swap_in_blocks, "I", "Blocks to copy from host slots.")                                      \
+    X(swap_in_slots, "I", "The slots.")
+
+#define OUTPUTS_ARRAYS(X)                                                                          \
+    X(reqs, "Q", "The requests with an output.")                                                   \
+    X(client_index, "I", "As given when the request was added.")                                   \
+    X(token_start, "I", "Where the tokens of output i begin; one more at the end.")                \
+    X(tokens, "i", "The new tokens of all outputs.")                                               \
+    X(finish_reasons, "B", "0 none, 1 stop, 2 length, 3 abort, 4 error, 5 repetition.")            \
+    X(has_stop_reason, "B", "1: stop_reason is the stop token.")                                   \
+    X(stop_reason, "i", "The stop token.")                                                         \
+    X(has_prefill_stats, "B", "1 with a request's first output.")                                  \
+    X(num_local_cached, "I", "Prompt tokens from the prefix cache.")                               \
+    X(num_external_cached, "I", "And from the connector.")                                         \
+    X(num_prompt_tokens, "I", "Tokens of the prompt.")                                             \
+    X(finished, "Q", "With include_finished_set: requests that ended since the last update.")      \
+    X(finished_clients, "I", "And their clients.")
+
+typedef struct array_row {
+    const char *name;
+    const char *format;
+    const char *doc;
+} array_row;
+
+#define ROW(name, format, doc)           {#name, format, doc},
+#define STEP_INDEX(name, format, doc)    STEP_##name,
+#define OUTPUTS_INDEX(name, format, doc) OUTPUTS_##name,
+enum step_array { STEP_ARRAYS(STEP_INDEX) NUM_STEP_ARRAYS };
+enum outputs_array { OUTPUTS_ARRAYS(OUTPUTS_INDEX) NUM_OUTPUTS_ARRAYS };
+static const array_row step_rows[] = {STEP_ARRAYS(ROW)};
+static const array_row outputs_rows[] = {OUTPUTS_ARRAYS(ROW)};
+
+enum { MAX_ARRAYS = 24 };
+
+/* Both kinds: arrays first, then what is a number or text. */
+typedef struct record_object {
+    PyObject ob_base;
+    PyObject *arrays[MAX_ARRAYS]; /* bytes */
+    PyObject *freed_encoder;      /* bytes: lengths and texts, one after the other */
+    PyObject *accepted_per_pos;   /* bytes */
+    uint64_t step;
+    uint32_t num;
+    uint32_t num_groups;
+    uint32_t total_tokens;
+    uint32_t has_grammar_reqs;
+    uint32_t has_pending_grammar_tokens;
+    bool has_snapshot;
+    bool has_stats;
+    quire_snapshot snapshot;
+    quire_sched_stats stats;
+} record_object;
+
+static record_object *record_new(PyObject *type)
+{
+    allocfunc alloc = (allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc);
+    return (record_object *)alloc((PyTypeObject *)type, 0);
+}
+
+static void record_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    record_object *self = (record_object *)object;
+    for (int i = 0; i < MAX_ARRAYS; i++)
+        Py_XDECREF(self->arrays[i]);
+    Py_XDECREF(self->freed_encoder);
+    Py_XDECREF(self->accepted_per_pos);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *get_step_array(PyObject *object, void *row)
+{
+    const array_row *r = row;
+    PyObject *bytes = ((record_object *)object)->arrays[r - step_rows];
+    return py_array_view(py_state_of(object), bytes, r->format);
+}
+
+static PyObject *get_outputs_array(PyObject *object, void *row)
+{
+    const array_row *r = row;
+    PyObject *bytes = ((record_object *)object)->arrays[r - outputs_rows];
+    return py_array_view(py_state_of(object), bytes, r->format);
+}
+
+/* ---- filling --------------------------------------------------------------- */
+
+static bool copy_array(record_object *self, int index, const void *data, size_t bytes)
+{
+    self->arrays[index] =
+        PyBytes_FromStringAndSize(bytes > 0 ? (const char *)data : "", (Py_ssize_t)bytes);
+    return self->arrays[index] != NULL;
+}
+
+static bool room_for(record_object *self, int index, size_t bytes, void *out)
+{
+    self->arrays[index] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (self->arrays[index] == NULL)
+        return false;
+    char *data = PyBytes_AsString(self->arrays[index]);
+    memcpy(out, &data, sizeof data); /* a pointer to any type */
+    return true;
+}
+
+static bool copy_blocks(record_object *self, const quire_step *step, uint32_t num_groups)
+{
+    size_t num_spans = (size_t)step->num_reqs * num_groups;
+    size_t total = 0;
+    uint32_t *starts;
+    quire_block *ids;
+    for (size_t i = 0; i < num_spans; i++)
+        total += step->blocks[i].count;
+    if (!room_for(self, STEP_block_start, (num_spans + 1) * sizeof *starts, &starts) ||
+        !room_for(self, STEP_block_ids, total * sizeof *ids, &ids))
+        return false;
+    uint32_t used = 0;
+    for (size_t i = 0; i < num_spans; i++) {
+        const quire_block_span *span = &step->blocks[i];
+        starts[i] = used;
+        if (span->count > 0)
+            memcpy(ids + used, span->ids, span->count * sizeof *ids);
+        used += span->count;
+    }
+    starts[num_spans] = used;
+    return true;
+}
+
+static bool copy_texts(record_object *self, const quire_step *step)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < step->num_freed_encoder; i++)
+        bytes += sizeof(size_t) + step->freed_encoder[i].len;
+    self->freed_encoder = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (self->freed_encoder == NULL)
+        return false;
+    char *at = PyBytes_AsString(self->freed_encoder);
+    for (uint32_t i = 0; i < step->num_freed_encoder; i++) {
+        const quire_bytes *text = &step->freed_encoder[i];
+        memcpy(at, &text->len, sizeof text->len);
+        at += sizeof text->len;
+        if (text->len > 0)
+            memcpy(at, text->data, text->len);
+        at += text->len;
+    }
+    return true;
+}
+
+static bool copy_requests(record_object *self, const quire_step *step)
+{
+    size_t n = step->num_reqs;
+    uint32_t num_drafts = n > 0 ? step->draft_start[n] : 0;
+    uint32_t num_encoder = n > 0 ? step->encoder_start[n] : 0;
+    size_t starts = n > 0 ? (n + 1) * sizeof(uint32_t) : 0;
+    return copy_array(self, STEP_reqs, step->reqs, n * sizeof *step->reqs) &&
+           copy_array(self, STEP_kinds, step->kinds, n) &&
+           copy_array(self, STEP_was_in_last_step, step->was_in_last_step, n) &&
+           copy_array(self, STEP_num_tokens, step->num_tokens, n * 4) &&
+           copy_array(self, STEP_num_computed_tokens, step->num_computed_tokens, n * 4) &&
+           copy_array(self, STEP_num_output_tokens, step->num_output_tokens, n * 4) &&
+           copy_array(self, STEP_draft_start, step->draft_start, starts) &&
+           copy_array(self, STEP_drafts, step->drafts, num_drafts * sizeof *step->drafts) &&
+           copy_array(self, STEP_encoder_start, step->encoder_start, starts) &&
+           copy_array(self, STEP_encoder_inputs, step->encoder_inputs, num_encoder * 4);
+}
+
+static bool copy_rest(record_object *self, const quire_step *step, uint32_t num_groups)
+{
+    size_t out = (size_t)step->num_swap_out * 4;
+    size_t in = (size_t)step->num_swap_in * 4;
+    const quire_block_span *zero = &step->blocks_to_zero;
+    return copy_array(self, STEP_num_common_prefix_blocks, step->num_common_prefix_blocks,
+                      step->num_common_prefix_blocks != NULL ? num_groups * 4 : 0) &&
+           copy_array(self, STEP_finished, step->finished, step->num_finished * 8) &&
+           copy_array(self, STEP_preempted, step->preempted, step->num_preempted * 8) &&
+           copy_array(self, STEP_blocks_to_zero, zero->ids, (size_t)zero->count * 4) &&
+           copy_array(self, STEP_swap_out_blocks, step->swap_out_blocks, out) &&
+           copy_array(self, STEP_swap_out_slots, step->swap_out_slots, out) &&
+           copy_array(self, STEP_swap_in_blocks, step->swap_in_blocks, in) &&
+           copy_array(self, STEP_swap_in_slots, step->swap_in_slots, in);
+}
+
+PyObject *py_step_new(const py_state *state, const quire_step *step, uint32_t num_groups,
+                      const quire_snapshot *snapshot)
+{
+    record_object *self = record_new(state->step_type);
+    if (self == NULL)
+        return NULL;
+    self->step = step->step;
+    self->num = step->num_reqs;
+    self->num_groups = num_groups;
+    self->total_tokens = step->total_tokens;
+    self->has_grammar_reqs = step->has_grammar_reqs;
+    self->has_pending_grammar_tokens = step->has_pending_grammar_tokens;
+    self->has_snapshot = snapshot != NULL;
+    if (snapshot != NULL)
+        self->snapshot = *snapshot;
+    if (!copy_requests(self, step) || !copy_blocks(self, step, num_groups) ||
+        !copy_rest(self, step, num_groups) || !copy_texts(self, step))
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+/* ---- outputs --------------------------------------------------------------- */
+
+typedef struct outputs_arrays {
+    quire_req *reqs;
+    uint32_t *clients;
+    uint32_t *starts;
+    quire_token *tokens;
+    uint8_t *reasons;
+    uint8_t *has_stop;
+    quire_token *stop;
+    uint8_t *has_stats;
+    uint32_t *local;
+    uint32_t *external;
+    uint32_t *prompt;
+} outputs_arrays;
+
+static void fill_output(const outputs_arrays *a, uint32_t i, const quire_output *o)
+{
+    a->reqs[i] = o->req;
+    a->clients[i] = o->client_index;
+    a->reasons[i] = (uint8_t)o->finish_reason;
+    a->has_stop[i] = (uint8_t)o->has_stop_reason;
+    a->stop[i] = o->has_stop_reason ? o->stop_reason : 0;
+    a->has_stats[i] = (uint8_t)o->has_prefill_stats;
+    a->local[i] = o->has_prefill_stats ? o->num_local_cached : 0;
+    a->external[i] = o->has_prefill_stats ? o->num_external_cached : 0;
+    a->prompt[i] = o->has_prefill_stats ? o->num_prompt_tokens : 0;
+    if (o->num_new_tokens > 0)
+        memcpy(a->tokens + a->starts[i], o->new_tokens, o->num_new_tokens * sizeof *o->new_tokens);
+    a->starts[i + 1] = a->starts[i] + o->num_new_tokens;
+}
+
+static bool copy_outputs(record_object *self, const quire_outputs *outputs)
+{
+    outputs_arrays a;
+    size_t n = outputs->num_outputs;
+    size_t total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += outputs->outputs[i].num_new_tokens;
+    if (!room_for(self, OUTPUTS_reqs, n * 8, &a.reqs) ||
+        !room_for(self, OUTPUTS_client_index, n * 4, &a.clients) ||
+        !room_for(self, OUTPUTS_token_start, (n + 1) * 4, &a.starts) ||
+        !room_for(self, OUTPUTS_tokens, total * 4, &a.tokens) ||
+        !room_for(self, OUTPUTS_finish_reasons, n, &a.reasons) ||
+        !room_for(self, OUTPUTS_has_stop_reason, n, &a.has_stop) ||
+        !room_for(self, OUTPUTS_stop_reason, n * 4, &a.stop) ||
+        !room_for(self, OUTPUTS_has_prefill_stats, n, &a.has_stats) ||
+        !room_for(self, OUTPUTS_num_local_cached, n * 4, &a.local) ||
+        !room_for(self, OUTPUTS_num_external_cached, n * 4, &a.external) ||
+        !room_for(self, OUTPUTS_num_prompt_tokens, n * 4, &a.prompt))
+        return false;
+    a.starts[0] = 0;
+    for (uint32_t i = 0; i < n; i++)
+        fill_output(&a, i, &outputs->outputs[i]);
+    return true;
+}
+
+PyObject *py_outputs_new(const py_state *state, const quire_outputs *outputs,
+                         uint32_t num_spec_tokens)
+{
+    record_object *self = record_new(state->outputs_type);
+    if (self == NULL)
+        return NULL;
+    size_t finished = outputs->num_finished;
+    const uint64_t *accepted = outputs->stats.spec.accepted_per_pos;
+    self->num = outputs->num_outputs;
+    self->has_stats = outputs->has_stats != 0;
+    self->stats = outputs->stats;
+    self->accepted_per_pos = PyBytes_FromStringAndSize(
+        (const char *)accepted,
+        self->has_stats && accepted != NULL ? (Py_ssize_t)num_spec_tokens * 8 : 0);
+    if (self->accepted_per_pos == NULL || !copy_outputs(self, outputs) ||
+        !copy_array(self, OUTPUTS_finished, outputs->finished, finished * 8) ||
+        !copy_array(self, OUTPUTS_finished_clients, outputs->finished_clients,
+                    outputs->finished_clients != NULL ? finished * 4 : 0))
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+int py_step_number(const py_state *state, PyObject *source, uint64_t *number)
+{
+    if (Py_TYPE(source) == (PyTypeObject *)state->step_type) {
+        *number = ((record_object *)source)->step;
+        return 0;
+    }
+    if (!PyLong_Check(source)) {
+        PyErr_SetString(PyExc_TypeError, "step must be a Step or its number");
+        return -1;
+    }
+    *number = PyLong_AsUnsignedLongLong(source);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+static PyObject *step_blocks(PyObject *object, PyObject *argument)
+{
+    record_object *self = (record_object *)object;
+    Py_ssize_t i = PyNumber_AsSsize_t(argument, PyExc_IndexError);
+    if (i == -1 && PyErr_Occurred())
+        return NULL;
+    if (i < 0 || i >= (Py_ssize_t)self->num)
+        return PyErr_Format(PyExc_IndexError, "the step has %u requests", self->num);
+    const uint32_t *starts = (const uint32_t *)PyBytes_AsString(self->arrays[STEP_block_start]);
+    const uint32_t *ids = (const uint32_t *)PyBytes_AsString(self->arrays[STEP_block_ids]);
+    starts += (size_t)i * self->num_groups;
+    PyObject *list = PyList_New((Py_ssize_t)self->num_groups);
+    for (uint32_t g = 0; list != NULL && g < self->num_groups; g++) {
+        PyObject *blocks = py_list_u32(ids + starts[g], starts[g + 1] - starts[g]);
+        if (blocks == NULL || PyList_SetItem(list, g, blocks) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *outputs_tokens_of(PyObject *object, PyObject *argument)
+{
+    record_object *self = (record_object *)object;
+    Py_ssize_t i = PyNumber_AsSsize_t(argument, PyExc_IndexError);
+    if (i == -1 && PyErr_Occurred())
+        return NULL;
+    if (i < 0 || i >= (Py_ssize_t)self->num)
+        return PyErr_Format(PyExc_IndexError, "there are %u outputs", self->num);
+    const uint32_t *starts = (const uint32_t *)PyBytes_AsString(self->arrays[OUTPUTS_token_start]);
+    const int32_t *tokens = (const int32_t *)PyBytes_AsString(self->arrays[OUTPUTS_tokens]);
+    PyObject *list = PyList_New((Py_ssize_t)(starts[i + 1] - starts[i]));
+    for (uint32_t k = starts[i]; list != NULL && k < starts[i + 1]; k++) {
+        PyObject *token = PyLong_FromLong(tokens[k]);
+        if (token == NULL || PyList_SetItem(list, (Py_ssize_t)(k - starts[i]), token) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *step_freed_encoder(PyObject *object, void *Py_UNUSED(closure))
+{
+    char *at;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(((record_object *)object)->freed_encoder, &at, &size) < 0)
+        return NULL;
+    const char *end = at + size;
+    PyObject *list = PyList_New(0);
+    while (list != NULL && at < end) {
+        size_t length;
+        memcpy(&length, at, sizeof length);
+        at += sizeof length;
+        PyObject *text = PyUnicode_DecodeUTF8(at, (Py_ssize_t)length, "surrogateescape");
+        at += length;
+        if (text == NULL || PyList_Append(list, text) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
+#define SNAPSHOT(name, kind)                                                                       \
+    {                                                                                              \
+#name, offsetof(quire_snapshot, name), kind, NULL                                          \
+    }
+static const py_field snapshot_fields[] = {SNAPSHOT(step, PY_FIELD_U64),
+                                           SNAPSHOT(time_ns, PY_FIELD_U64),
+                                           SNAPSHOT(num_running, PY_FIELD_U32),
+                                           SNAPSHOT(num_waiting, PY_FIELD_U32),
+                                           SNAPSHOT(num_skipped, PY_FIELD_U32),
+                                           SNAPSHOT(num_scheduled, PY_FIELD_U32),
+                                           SNAPSHOT(num_new, PY_FIELD_U32),
+                                           SNAPSHOT(num_resumed, PY_FIELD_U32),
+                                           SNAPSHOT(num_preempted, PY_FIELD_U32),
+                                           SNAPSHOT(num_finished, PY_FIELD_U32),
+                                           SNAPSHOT(num_tokens, PY_FIELD_U32),
+                                           SNAPSHOT(num_prefill_tokens, PY_FIELD_U32),
+                                           SNAPSHOT(num_draft_tokens, PY_FIELD_U32),
+                                           SNAPSHOT(num_hit_tokens, PY_FIELD_U32),
+                                           SNAPSHOT(num_external_tokens, PY_FIELD_U32),
+                                           SNAPSHOT(num_swapped_out_blocks, PY_FIELD_U32),
+                                           SNAPSHOT(num_swapped_in_blocks, PY_FIELD_U32),
+                                           SNAPSHOT(num_swapped, PY_FIELD_U32),
+                                           SNAPSHOT(num_free_swap_blocks, PY_FIELD_U32),
+                                           {NULL, 0, PY_FIELD_U32, NULL}};
+
+static PyObject *step_snapshot(PyObject *object, void *Py_UNUSED(closure))
+{
+    const record_object *self = (record_object *)object;
+    if (!self->has_snapshot)
+        Py_RETURN_NONE;
+    PyObject *dict = py_fields_dict(snapshot_fields, &self->snapshot);
+    if (dict != NULL &&
+        py_put(dict, "blocks", py_fields_dict(py_usage_fields, &self->snapshot.blocks)) < 0)
+        Py_CLEAR(dict);
+    return dict;
+}
+
+static const py_field prefix_fields[] = {
+    {"was_reset", offsetof(quire_prefix_stats, was_reset), PY_FIELD_BOOL, NULL},
+    {"requests", offsetof(quire_prefix_stats, requests), PY_FIELD_U64, NULL},
+    {"queries", offsetof(quire_prefix_stats, queries), PY_FIELD_U64, NULL},
+    {"hits", offsetof(quire_prefix_stats, hits), PY_FIELD_U64, NULL},
+    {"preempted_requests", offsetof(quire_prefix_stats, preempted_requests), PY_FIELD_U64, NULL},
+    {"preempted_queries", offsetof(quire_prefix_stats, preempted_queries), PY_FIELD_U64, NULL},
+    {"preempted_hits", offsetof(quire_prefix_stats, preempted_hits), PY_FIELD_U64, NULL},
+    {NULL, 0, PY_FIELD_U32, NULL}};
+
+static const py_field stats_fields[] = {
+    {"num_running", offsetof(quire_sched_stats, num_running), PY_FIELD_U32, NULL},
+    {"num_waiting", offsetof(quire_sched_stats, num_waiting), PY_FIELD_U32, NULL},
+    {"num_skipped", offsetof(quire_sched_stats, num_skipped), PY_FIELD_U32, NULL},
+    {"kv_cache_usage", offsetof(quire_sched_stats, kv_cache_usage), PY_FIELD_F64, NULL},
+    {"num_drafts", offsetof(quire_sched_stats, spec.num_drafts), PY_FIELD_U64, NULL},
+    {"num_draft_tokens", offsetof(quire_sched_stats, spec.num_draft_tokens), PY_FIELD_U64, NULL},
+    {"num_accepted_tokens", offsetof(quire_sched_stats, spec.num_accepted_tokens), PY_FIELD_U64,
+     NULL},
+    {NULL, 0, PY_FIELD_U32, NULL}};
+
+static PyObject *outputs_stats(PyObject *object, void *Py_UNUSED(closure))
+{
+    const record_object *self = (record_object *)object;
+    if (!self->has_stats)
+        Py_RETURN_NONE;
+    PyObject *dict = py_fields_dict(stats_fields, &self->stats);
+    if (dict != NULL &&
+        (py_put(dict, "prefix", py_fields_dict(prefix_fields, &self->stats.prefix)) < 0 ||
+         py_put(dict, "connector_prefix",
+                py_fields_dict(prefix_fields, &self->stats.connector_prefix)) < 0 ||
+         py_put(dict, "accepted_per_pos",
+                py_array_view(py_state_of(object), self->accepted_per_pos, "Q")) < 0))
+        Py_CLEAR(dict);
+    return dict;
+}
+
+static PyObject *record_step(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(((record_object *)object)->step);
+}
+
+static PyObject *record_u32(PyObject *object, void *closure)
+{
+    uint32_t value;
+    memcpy(&value, (char *)object + (uintptr_t)closure, sizeof value);
+    return PyLong_FromUnsignedLong(value);
+}
+
+static Py_ssize_t record_length(PyObject *object)
+{
+    return (Py_ssize_t)((record_object *)object)->num;
+}
+
+/* ---- types ----------------------------------------------------------------- */
+
+#define OFFSET(name) ((void *)(uintptr_t)offsetof(record_object, name))
+#define STEP_GETTER(name, format, doc)                                                             \
+    {#name, get_step_array, NULL, doc, (void *)(uintptr_t)&step_rows[STEP_##name]},
+#define OUTPUTS_GETTER(name, format, doc)                                                          \
+    {#name, get_outputs_array, NULL, doc, (void *)(uintptr_t)&outputs_rows[OUTPUTS_##name]},
+
+static PyGetSetDef step_getset[] = {
+    STEP_ARRAYS(STEP_GETTER){"step", record_step, NULL, "Its number, from 1 on.", NULL},
+    {"num_reqs", record_u32, NULL, "Requests in it.", OFFSET(num)},
+    {"num_groups", record_u32, NULL, "Groups of the cache.", OFFSET(num_groups)},
+    {"total_tokens", record_u32, NULL, "Tokens of all requests.", OFFSET(total_tokens)},
+    {"has_grammar_reqs", record_u32, NULL, "Requests with a grammar are in it.",
+     OFFSET(has_grammar_reqs)},
+    {"has_pending_grammar_tokens", record_u32, NULL, "And tokens of theirs are in flight.",
+     OFFSET(has_pending_grammar_tokens)},
+    {"freed_encoder", step_freed_encoder, NULL, "Identifiers of encoder outputs to drop.", NULL},
+    {"snapshot", step_snapshot, NULL, "With snapshots=True: the step in numbers.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyGetSetDef outputs_getset[] = {
+    OUTPUTS_ARRAYS(OUTPUTS_GETTER){"stats", outputs_stats, NULL, "With log_stats: a dict.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyMethodDef step_methods[] = {
+    {"blocks", step_blocks, METH_O,
+     "blocks(i, /)\n--\n\nThe blocks of the i-th request, a list for each group."},
+    {NULL, NULL, 0, NULL}};
+
+static PyMethodDef outputs_methods[] = {
+    {"tokens_of", outputs_tokens_of, METH_O,
+     "tokens_of(i, /)\n--\n\nThe new tokens of the i-th output."},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot step_slots[] = {
+    {Py_tp_doc, "What a step computes; Scheduler.schedule() makes it."},
+    {Py_tp_dealloc, (void *)record_dealloc},
+    {Py_tp_methods, step_methods},
+    {Py_tp_getset, step_getset},
+    {Py_sq_length, (void *)record_length},
+    {0, NULL}};
+
+static PyType_Slot outputs_slots[] = {
+    {Py_tp_doc, "What came out of a step; Scheduler.update() makes it."},
+    {Py_tp_dealloc, (void *)record_dealloc},
+    {Py_tp_methods, outputs_methods},
+    {Py_tp_getset, outputs_getset},
+    {Py_sq_length, (void *)record_length},
+    {0, NULL}};
+
+enum {
+    RECORD_FLAGS = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION
+};
+
+static PyType_Spec step_spec = {"quire.Step", sizeof(record_object), 0, RECORD_FLAGS, step_slots};
+static PyType_Spec outputs_spec = {"quire.Outputs", sizeof(record_object), 0, RECORD_FLAGS,
+                                   outputs_slots};
+
+int py_add_step(PyObject *module, py_state *state)
+{
+    state->step_type = py_add_type(module, &step_spec);
+    state->outputs_type = py_add_type(module, &outputs_spec);
+    return state->step_type != NULL && state->outputs_type != NULL ? 0 : -1;
+}

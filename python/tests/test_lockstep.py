@@ -1,0 +1,538 @@
+"""vLLM's scheduler and quire.vllm's side by side: the same requests, the same sampled tokens, and
+every field of every output compared.
+
+    pytest python/tests/test_lockstep.py --seed 7 --count 50
+
+--platform names a module to import first, where there is no GPU.
+"""
+import copy
+import importlib
+import random
+from types import SimpleNamespace
+
+import pytest
+
+BLOCK_SIZE = 4
+MAX_MODEL_LEN = 96
+ALPHABET = 12
+
+
+def drawn_config(rng: random.Random, is_async: bool):
+    """What both schedulers read of a VllmConfig."""
+    chunked = rng.random() < 0.8
+    tokens = rng.choice([8, 24, 64]) if chunked else MAX_MODEL_LEN
+    return SimpleNamespace(
+        scheduler_config=SimpleNamespace(
+            max_num_seqs=rng.choice([1, 3, 8]), max_num_scheduled_tokens=None,
+            max_num_batched_tokens=tokens, policy=rng.choice(["fcfs", "fcfs", "priority"]),
+            long_prefill_token_threshold=rng.choice([0, 0, 5]), enable_chunked_prefill=chunked,
+            scheduler_reserve_full_isl=rng.random() < 0.7, async_scheduling=is_async,
+            disable_chunked_mm_input=False),
+        cache_config=SimpleNamespace(
+            num_gpu_blocks=rng.choice([30, 40, 80]), enable_prefix_caching=rng.random() < 0.8,
+            mamba_cache_mode="none", block_size=BLOCK_SIZE, prefix_caching_hash_algo="sha256"),
+        lora_config=SimpleNamespace(max_loras=2) if rng.random() < 0.3 else None,
+        kv_events_config=SimpleNamespace(enable_kv_cache_events=rng.random() < 0.4,
+                                         publisher="null"),
+        kv_transfer_config=None, ec_transfer_config=None,
+        speculative_config=drawn_spec(rng),
+        parallel_config=SimpleNamespace(data_parallel_index=0, decode_context_parallel_size=1,
+                                        prefill_context_parallel_size=1, pipeline_parallel_size=1),
+        observability_config=SimpleNamespace(kv_cache_metrics=False, enable_mfu_metrics=False),
+        model_config=SimpleNamespace(is_encoder_decoder=False, max_model_len=MAX_MODEL_LEN,
+                                     enable_return_routed_experts=False))
+
+
+def drawn_spec(rng: random.Random):
+    if rng.random() < 0.6:
+        return None
+    is_eagle = rng.random() < 0.5
+    return SimpleNamespace(num_speculative_tokens=rng.randint(1, 3), use_eagle=lambda: is_eagle,
+                           uses_draft_model=lambda: False)
+
+
+class Published:
+    """Stands for vLLM's publisher of events."""
+
+    def __init__(self):
+        self.notes = []
+
+    def publish(self, batch):
+        self.notes.append(batch.events)
+
+
+class Grammars:
+    """Stands for vLLM's StructuredOutputManager, and notes what it is asked and what it sees."""
+
+    def __init__(self):
+        self.notes = []
+
+    def should_advance(self, request) -> bool:
+        if not request.use_structured_output:
+            return False
+        tokens = list(request.all_token_ids)
+        self.notes.append(("advance", request.request_id, request.num_computed_tokens,
+                           request.num_output_placeholders, tokens))
+        return len(tokens) % 5 != 0
+
+
+class Grammar:
+    """The structured-output part of a request: compiled after a few questions."""
+
+    def __init__(self, manager: Grammars, request, questions: int):
+        self.manager, self.request, self.questions = manager, request, questions
+
+    @property
+    def grammar(self):
+        from vllm.v1.request import RequestStatus
+
+        if self.request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+            self.manager.notes.append(("ready", self.request.request_id))
+            self.questions -= 1
+        return self if self.questions <= 0 else None
+
+    def accept_tokens(self, name: str, tokens: list[int]) -> bool:
+        self.manager.notes.append(("accept", name, list(tokens)))
+        return sum(tokens) % 13 != 12
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        self.manager.notes.append(("validate", list(tokens)))
+        return tokens[:1 + sum(tokens) % 3]
+
+
+def make_connector(seed: int):
+    """A KV connector whose answers depend on the request and on how often it was asked."""
+    from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
+
+    class Connector(SupportsHMA):
+        def __init__(self):
+            self.notes, self.asked, self.loading, self.sending = [], {}, set(), set()
+
+        def draw(self, name: str) -> random.Random:
+            self.asked[name] = self.asked.get(name, 0) + 1
+            return random.Random(f"{seed} {name} {self.asked[name]}")
+
+        def seen(self, request) -> tuple:
+            return (request.request_id, int(request.status), request.num_computed_tokens,
+                    list(request.all_token_ids), list(request.block_hashes))
+
+        def get_num_new_matched_tokens(self, request, num_local):
+            rng = self.draw(request.request_id)
+            self.notes.append(("match", self.seen(request), num_local))
+            left, later = request.num_tokens - num_local, rng.random() < 0.5
+            if rng.random() < 0.1:
+                return None, False
+            if rng.random() < 0.5 or left <= 1:
+                return 0, False
+            most = left - (not later)
+            return rng.choice([most, max(1, most // BLOCK_SIZE * BLOCK_SIZE) if most >= BLOCK_SIZE
+                               else 1, rng.randint(1, most)]), later
+
+        def update_state_after_alloc(self, request, blocks, num_external):
+            self.notes.append(("alloc", self.seen(request), blocks.get_block_ids(),
+                               [[(b.ref_cnt, b.block_hash) for b in group if not b.is_null]
+                                for group in blocks.blocks], num_external))
+
+        def build_connector_meta(self, output):
+            self.notes.append(("meta", list(output.num_scheduled_tokens.items())))
+            return f"meta {output.total_num_scheduled_tokens}"
+
+        def request_finished_all_groups(self, request, block_ids):
+            name = request.request_id
+            delays = name not in self.loading and self.draw(name).random() < 0.3
+            if delays:
+                self.sending.add(name)
+            self.notes.append(("finished", self.seen(request), block_ids))
+            return delays, {"sent": name} if delays else None
+
+        def reset_cache(self):
+            self.notes.append(("reset",))
+
+        def update_connector_output(self, _output):
+            self.notes.append(("output",))
+
+        def take_events(self):
+            return ()
+
+        def get_kv_connector_stats(self):
+            return None
+
+    return Connector()
+
+
+def drawn_groups(rng: random.Random):
+    import torch
+    from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheGroupSpec,
+                                            SlidingWindowSpec)
+
+    shape = {"num_kv_heads": 1, "head_size": 2, "dtype": torch.bfloat16}
+    full = KVCacheGroupSpec(["full"], FullAttentionSpec(block_size=BLOCK_SIZE, **shape))
+    window = KVCacheGroupSpec(["window"], SlidingWindowSpec(
+        block_size=BLOCK_SIZE, sliding_window=rng.randint(2, 24), **shape))
+    return rng.choice([[full], [full], [window], [full, window]])
+
+
+class Ended(Exception):
+    """vLLM cannot go on."""
+
+
+class Pair:
+    """Both schedulers, and everything that is done to both."""
+
+    def __init__(self, seed: int):
+        from quire.vllm import AsyncScheduler, Scheduler, get_request_block_hasher
+        from vllm.utils.hashing import get_hash_fn_by_name
+        from vllm.v1.core import kv_cache_utils
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
+        from vllm.v1.core.sched.scheduler import Scheduler as VllmScheduler
+        from vllm.v1.kv_cache_interface import KVCacheConfig
+
+        self.rng = rng = random.Random(seed)
+        self.is_async = rng.random() < 0.5
+        self.config = drawn_config(rng, self.is_async)
+        self.log_stats, self.with_finished = rng.random() < 0.7, rng.random() < 0.5
+        groups = drawn_groups(rng)
+        if rng.random() < 0.35:
+            self.set_connector(seed)
+            groups = groups[:1]
+        function = get_hash_fn_by_name("sha256")
+        kv_cache_utils.init_none_hash(function)
+        kinds = ((VllmAsyncScheduler, AsyncScheduler) if self.is_async
+                 else (VllmScheduler, Scheduler))
+        self.num_spec = 0
+        if self.config.speculative_config is not None:
+            self.num_spec = self.config.speculative_config.num_speculative_tokens
+        self.has_images, self.has_grammars = rng.random() < 0.3, rng.random() < 0.3
+        self.set_budget()
+        self.both = [self.make(kind, groups, KVCacheConfig) for kind in kinds]
+        for scheduler in self.both:
+            scheduler.kv_event_publisher = Published()
+        self.hashers = [None, None]
+        if self.config.cache_config.enable_prefix_caching:
+            self.hashers = [kv_cache_utils.get_request_block_hasher(BLOCK_SIZE, function),
+                            get_request_block_hasher(BLOCK_SIZE, function)]
+        self.pairs, self.prompts, self.flight, self.num_added = {}, [], [], 0
+
+    def set_connector(self, seed: int):
+        from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+
+        self.config.kv_transfer_config = SimpleNamespace(kv_load_failure_policy="recompute")
+        KVConnectorFactory.create_connector = lambda **_given: make_connector(seed)
+
+    def set_budget(self):
+        """The encoder's limits come from a model; here they are drawn."""
+        from quire.vllm import config
+        from vllm.v1.core.sched import scheduler
+
+        budget = SimpleNamespace(encoder_compute_budget=self.rng.choice([6, 12, 40]),
+                                 encoder_cache_size=self.rng.choice([8, 16, 60]),
+                                 mm_max_toks_per_item={})
+        for module in (config, scheduler):
+            module.MultiModalBudget = lambda _config, _registry: budget
+
+    def make(self, kind, groups, config_class):
+        num_blocks = self.config.cache_config.num_gpu_blocks
+        return kind(self.config, config_class(num_blocks, [], groups),
+                    Grammars(), BLOCK_SIZE, BLOCK_SIZE,
+                    SimpleNamespace(supports_multimodal_inputs=lambda _config: self.has_images),
+                    include_finished_set=self.with_finished, log_stats=self.log_stats)
+
+    # -- requests
+
+    def drawn_params(self):
+        from vllm.pooling_params import PoolingParams
+        from vllm.sampling_params import RepetitionDetectionParams, SamplingParams
+
+        rng = self.rng
+        if rng.random() < 0.05:
+            return None, PoolingParams()
+        params = SamplingParams(max_tokens=rng.randint(1, 30), temperature=0.0)
+        if rng.random() < 0.3:
+            params.stop_token_ids = rng.sample(range(ALPHABET), 2)
+        if rng.random() < 0.3:
+            params._eos_token_id = rng.randrange(ALPHABET)
+        if rng.random() < 0.2:
+            params.min_tokens = rng.randint(0, params.max_tokens)
+        if rng.random() < 0.1:
+            params.repetition_detection = RepetitionDetectionParams(3, 1, 2)
+        return params, None
+
+    def drawn_features(self, length: int) -> list:
+        import torch
+        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+
+        rng, made, at = self.rng, [], 0
+        while self.has_images and rng.random() < 0.6:
+            number = rng.randrange(6)
+            size = 1 + number
+            offset = at + rng.randint(0, 6)
+            if offset + size > length:
+                break
+            flags = torch.tensor([i % 2 == 0 for i in range(size)]) if number % 2 else None
+            made.append(MultiModalFeatureSpec(None, "image", f"image{number}",
+                                              PlaceholderRange(offset, size, flags)))
+            at = offset + size
+        return made
+
+    def drawn_prompt(self) -> list[int]:
+        """Many begin as an earlier one did."""
+        rng = self.rng
+        prompt = [rng.randrange(3) for _ in range(rng.randint(1, MAX_MODEL_LEN - 36))]
+        if self.prompts and rng.random() < 0.6:
+            before = rng.choice(self.prompts)
+            kept = rng.randint(0, len(before))
+            prompt = before[:kept] + prompt[kept:]
+        self.prompts.append(prompt)
+        return prompt
+
+    def set_grammar(self, made: list):
+        from vllm.v1.request import RequestStatus
+
+        questions = self.rng.randint(1, 3)
+        for scheduler, request in zip(self.both, made):
+            request.structured_output_request = Grammar(scheduler.structured_output_manager,
+                                                        request, questions)
+            request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+
+    def add(self):
+        from vllm.lora.request import LoRARequest
+        from vllm.v1.request import Request
+
+        rng = self.rng
+        prompt = self.drawn_prompt()
+        params, pooling = self.drawn_params()
+        lora = None
+        if self.config.lora_config is not None and rng.random() < 0.7:
+            number = rng.randint(1, 4)
+            lora = LoRARequest(f"lora{number}", number, "path")
+        given = {"client_index": rng.randrange(2), "arrival_time": float(self.num_added // 2),
+                 "priority": rng.randint(-1, 1), "lora_request": lora,
+                 "cache_salt": "salt" if rng.random() < 0.1 else None,
+                 "trace_headers": {"a": "b"} if rng.random() < 0.1 else None}
+        features = self.drawn_features(len(prompt))
+        name = f"{chr(97 + self.num_added * 7 % 26)}{self.num_added}"
+        self.num_added += 1
+        made = [Request(name, list(prompt), copy.copy(params), pooling, block_hasher=hasher,
+                        mm_features=list(features), **given) for hasher in self.hashers]
+        if self.has_grammars and params is not None and rng.random() < 0.5:
+            self.set_grammar(made)
+        self.pairs[name] = made
+        for scheduler, request in zip(self.both, made):
+            scheduler.add_request(request)
+
+    def finish(self):
+        from vllm.v1.request import RequestStatus
+
+        known = list(self.both[0].requests)
+        if self.both[0].connector is not None:
+            loading = {r.request_id for r in self.loading()}
+            for scheduler in self.both:
+                scheduler.connector.loading = loading
+        names = self.rng.sample(known, min(len(known), self.rng.randint(1, 3))) + ["nobody"]
+        if self.rng.random() < 0.1:
+            names = None
+        elif self.rng.random() < 0.3:
+            names = names[0]
+        same(*(s.finish_requests(names, RequestStatus.FINISHED_ABORTED) for s in self.both))
+
+    # -- what a connector's workers report
+
+    def loading(self) -> list:
+        from vllm.v1.request import RequestStatus
+
+        theirs = self.both[0]
+        return [r for r in theirs.skipped_waiting
+                if r.status == RequestStatus.WAITING_FOR_REMOTE_KVS
+                and r.request_id not in theirs.finished_recving_kv_req_ids]
+
+    def report(self):
+        from vllm.v1.outputs import KVConnectorOutput
+
+        rng, theirs = self.rng, self.both[0]
+        if theirs.connector is None:
+            return None
+        sending = theirs.connector.sending
+        received = [r.request_id for r in self.loading() if rng.random() < 0.35]
+        received += [name for name, r in theirs.requests.items()
+                     if r.is_finished() and name not in sending and rng.random() < 0.5]
+        sent = [name for name in sorted(sending) if rng.random() < 0.3]
+        for scheduler in self.both:
+            scheduler.connector.sending -= set(sent)
+        holders = self.loading() + list(theirs.running)
+        invalid = []
+        if holders and rng.random() < 0.1:
+            (blocks,) = theirs.kv_cache_manager.get_block_ids(rng.choice(holders).request_id)
+            invalid = [b for b in blocks if b != 0][:1]
+        return KVConnectorOutput(set(sent), set(received), invalid_block_ids=set(invalid))
+
+    # -- steps
+
+    def schedule(self):
+        try:
+            made = [self.both[0].schedule()]
+        except ValueError as error:  # a bug of vLLM's: it predicted too few blocks
+            raise Ended from error
+        made.append(self.both[1].schedule())
+        compare_steps(*made)
+        samples = {}
+        if self.is_async and self.num_spec and self.rng.random() < 0.5:
+            self.fill_in_drafts(made)
+        for name in made[0].num_scheduled_tokens:
+            samples[name] = not self.both[0].requests[name].is_prefill_chunk
+        self.flight.append((made, samples))
+
+    def update(self):
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        made, samples = self.flight.pop(0)
+        names = list(samples)
+        self.rng.shuffle(names)
+        index = {name: i for i, name in enumerate(names)}
+        is_pooling = [self.pairs[name][0].pooling_params is not None for name in names]
+        sampled = [self.drawn_tokens(made[0], name) if samples[name] and not pooling else []
+                   for name, pooling in zip(names, is_pooling)]
+        pooled = [f"pooled {name}" if pooling and samples[name] else None
+                  for name, pooling in zip(names, is_pooling)]
+        report = self.report()
+        outputs = [s.update_from_output(m, ModelRunnerOutput(
+            list(names), dict(index), [list(tokens) for tokens in sampled],
+            pooler_output=pooled if any(is_pooling) else None,
+            kv_connector_output=report)) for s, m in zip(self.both, made)]
+        compare_outputs(*outputs)
+        if self.num_spec and not self.is_async and names:
+            self.draft(names)
+
+    def drawn_tokens(self, output, name: str) -> list[int]:
+        """Some of the drafts, and one token more."""
+        accepted = self.rng.randint(0, len(output.scheduled_spec_decode_tokens.get(name, ())))
+        return [self.rng.randrange(ALPHABET) for _ in range(accepted + 1)]
+
+    def draft(self, names: list[str]):
+        from vllm.v1.outputs import DraftTokenIds
+
+        drafts = [[self.rng.randrange(ALPHABET) for _ in range(self.rng.randint(0, self.num_spec))]
+                  for _ in names]
+        for scheduler in self.both:
+            scheduler.update_draft_token_ids(DraftTokenIds(list(names), [list(d) for d in drafts]))
+
+    def fill_in_drafts(self, made: list):
+        """In async scheduling the workers' drafts come after the step."""
+        from vllm.v1.outputs import DraftTokenIds
+
+        names = list(made[0].scheduled_spec_decode_tokens)
+        drafts = [[self.rng.randrange(ALPHABET) for _ in range(self.num_spec)] for _ in names]
+        for scheduler, output in zip(self.both, made):
+            scheduler.update_draft_token_ids_in_output(
+                DraftTokenIds(list(names), [list(d) for d in drafts]), output)
+        compare_steps(*made)
+
+    def compare_state(self):
+        theirs, ours = self.both
+        same(theirs.get_request_counts(), ours.get_request_counts())
+        same(theirs.get_num_unfinished_requests(), ours.get_num_unfinished_requests())
+        same(theirs.has_finished_requests(), ours.has_finished_requests())
+        same(theirs.has_requests(), ours.has_requests())
+        same(list(theirs.requests), list(ours.requests))
+        for kind in ("structured_output_manager", "connector", "kv_event_publisher"):
+            if getattr(theirs, kind) is not None:
+                compare_notes(*(getattr(s, kind).notes for s in self.both))
+        for queue in ("running", "waiting", "skipped_waiting"):
+            same([r.request_id for r in getattr(theirs, queue)],
+                 [r.request_id for r in getattr(ours, queue)])
+        for name in theirs.requests:
+            compare_requests(theirs.requests[name], ours.requests[name])
+
+    def run(self, num_steps: int):
+        from vllm.v1.core.sched.interface import PauseState
+
+        depth = 2 if self.is_async else 1
+        for _ in range(num_steps):
+            while len(self.both[0].requests) < 12 and self.rng.random() < 0.4:
+                self.add()
+            if self.rng.random() < 0.05 and self.both[0].requests:
+                self.finish()
+            if self.rng.random() < 0.03:
+                same(*(s.reset_prefix_cache() for s in self.both))
+            if self.rng.random() < 0.05:
+                pause = self.rng.choice([PauseState.UNPAUSED] * 2 + list(PauseState))
+                for scheduler in self.both:
+                    scheduler.set_pause_state(pause)
+            if len(self.flight) < depth:
+                self.schedule()
+            if len(self.flight) == depth or self.rng.random() < 0.3 and self.flight:
+                self.update()
+            self.compare_state()
+
+
+# ---- comparing -----------------------------------------------------------------------------------
+
+
+def same(theirs, ours):
+    assert ours == theirs, f"vLLM: {theirs}\nQuire: {ours}"
+
+
+def compare_notes(theirs: list, ours: list):
+    for a, b in zip(theirs, ours):
+        same(a, b)
+    same(len(theirs), len(ours))
+    theirs.clear()
+    ours.clear()
+
+
+def fields_of(item) -> dict:
+    return {name: value for name, value in vars(item).items() if name != "_quire_step"}
+
+
+def compare_steps(theirs, ours):
+    mine = fields_of(ours)
+    for name, value in fields_of(theirs).items():
+        other = mine.pop(name)
+        if name == "scheduled_new_reqs":
+            same([vars(data) for data in value], [vars(data) for data in other])
+        elif name == "scheduled_cached_reqs":
+            same(vars(value), vars(other))
+        elif name == "num_scheduled_tokens":
+            same(list(value.items()), list(other.items()))
+        else:
+            assert other == value, f"{name}: vLLM {value}, Quire {other}"
+    assert not mine
+
+
+def compare_outputs(theirs, ours):
+    same(list(theirs), list(ours))
+    for client, outputs in theirs.items():
+        mine = ours[client]
+        same(outputs.finished_requests, mine.finished_requests)
+        same(outputs.scheduler_stats, mine.scheduler_stats)
+        same(len(outputs.outputs), len(mine.outputs))
+        for a, b in zip(outputs.outputs, mine.outputs):
+            for name in a.__struct_fields__:
+                x, y = getattr(a, name), getattr(b, name)
+                if name == "events" and x is not None:  # times differ
+                    x, y = [e.type for e in x], [e.type for e in y]
+                assert x == y, f"{a.request_id}.{name}: vLLM {x}, Quire {y}"
+
+
+def compare_requests(theirs, ours):
+    for name in ("status", "num_computed_tokens", "num_output_placeholders", "num_preemptions",
+                 "is_prefill_chunk", "num_tokens", "num_tokens_with_spec", "num_output_tokens",
+                 "block_hashes"):
+        x, y = getattr(theirs, name), getattr(ours, name)
+        assert x == y, f"{theirs.request_id}.{name}: vLLM {x}, Quire {y}"
+    same(list(theirs.all_token_ids), list(ours.all_token_ids))
+
+
+def test_lockstep(request):
+    platform = request.config.getoption("--platform")
+    if platform:
+        importlib.import_module(platform)
+    pytest.importorskip("vllm")
+    pytest.importorskip("quire._vllm")
+    first = request.config.getoption("--seed")
+    for seed in range(first, first + request.config.getoption("--count")):
+        try:
+            Pair(seed).run(60)
+        except Ended:
+            pass
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error

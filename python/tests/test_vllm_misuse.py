@@ -1,0 +1,66 @@
+"""quire.vllm where others fail: exceptions of grammars and connectors, wrong types, late calls."""
+import gc
+import importlib
+from types import SimpleNamespace
+
+import pytest
+
+
+@pytest.fixture
+def pair(request):
+    """Two schedulers; ours is the second."""
+    platform = request.config.getoption("--platform")
+    if platform:
+        importlib.import_module(platform)
+    pytest.importorskip("vllm")
+    pytest.importorskip("quire._vllm")
+    from test_lockstep import Pair
+
+    return next(made for made in map(Pair, range(50))
+                if made.both[0].connector is not None and not made.is_async)
+
+
+def steps(pair, count=40):
+    for _ in range(count):
+        pair.add()
+        pair.schedule()
+        pair.update()
+
+
+@pytest.mark.parametrize("method", ["get_num_new_matched_tokens", "update_state_after_alloc",
+                                    "build_connector_meta", "request_finished_all_groups"])
+def test_a_connector_raises(pair, method):
+    def fail(*_given):
+        raise LookupError("not today")
+
+    setattr(pair.both[1].connector, method, fail)
+    with pytest.raises(LookupError, match="not today"):
+        steps(pair)
+
+
+def test_wrong_types(pair):
+    _theirs, ours = pair.both
+    pair.add()
+    output = ours.schedule()
+    for computed in (None, SimpleNamespace(sampled_token_ids=1, req_id_to_index={})):
+        with pytest.raises((AttributeError, TypeError)):
+            ours._core.update(output, computed, [], [], [])
+    with pytest.raises(AttributeError):
+        ours._core.update(object(), None, [], [], [])
+    with pytest.raises(TypeError):
+        ours._core.update(output)
+
+
+def test_a_request_cannot_be_changed_from_outside(pair):
+    pair.add()
+    (request,) = pair.both[1].requests.values()
+    with pytest.raises(AttributeError):
+        request.num_computed_tokens = 7
+
+
+def test_requests_outlive_their_scheduler(pair):
+    pair.add()
+    request = next(iter(pair.both[1].requests.values()))
+    pair.both.clear()
+    gc.collect()
+    assert request.num_computed_tokens >= 0
