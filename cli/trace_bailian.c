@@ -69,9 +69,7 @@ static bool join_session(trace_reader *reader, const row *r, trace_request *requ
     request->turn = parent != NULL ? parent->turn + 1 : 0;
     if (r->chat == 0)
         return true;
-    trace_known *known = trace_memo_find(&st->chats, r->chat);
-    if (known == NULL)
-        known = trace_memo_add(&st->chats, r->chat);
+    trace_known *known = trace_memo_get(&st->chats, r->chat);
     if (known == NULL)
         return false;
     known->session = request->session;

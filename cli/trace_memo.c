@@ -59,6 +59,36 @@ trace_known *trace_memo_find(trace_memo *memo, uint64_t key)
     return &memo->entries[i];
 }
 
+trace_known *trace_memo_get(trace_memo *memo, uint64_t key)
+{
+    trace_known *known = trace_memo_find(memo, key);
+    return known != NULL ? known : trace_memo_add(memo, key);
+}
+
+bool trace_memo_note(trace_memo *memo, uint64_t name, const trace_request *request)
+{
+    trace_known *known = name != 0 ? trace_memo_get(memo, name) : NULL;
+    if (known == NULL)
+        return name == 0;
+    known->number = request->number;
+    known->time_s = request->time_s;
+    return true;
+}
+
+bool trace_memo_number(trace_memo *memo, const uint64_t *names, uint32_t n, uint64_t *after,
+                       double *time_s)
+{
+    *time_s = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const trace_known *known = trace_memo_find(memo, names[i]);
+        if (known == NULL)
+            return false;
+        after[i] = known->number;
+        *time_s = known->time_s > *time_s ? known->time_s : *time_s;
+    }
+    return true;
+}
+
 void trace_memo_forget(trace_memo *memo, trace_known *known)
 {
     uint32_t i = (uint32_t)(known - memo->entries);

@@ -232,15 +232,9 @@ static double find_waits(trace_reader *reader, const row *r, trace_request *requ
         st->after = after;
         st->after_room = r->num_waits;
     }
-    for (uint32_t i = 0; i < r->num_waits; i++) {
-        const trace_known *known = trace_memo_find(&st->requests, reader->ids[i]);
-        if (known == NULL) {
-            trace_problem(reader, "wait_for", "no request of that name stands before this one");
-            return 0;
-        }
-        st->after[i] = known->number;
-        if (known->time_s > time_s)
-            time_s = known->time_s;
+    if (!trace_memo_number(&st->requests, reader->ids, r->num_waits, st->after, &time_s)) {
+        trace_problem(reader, "wait_for", "no request of that name stands before this one");
+        return 0;
     }
     request->after = st->after;
     request->num_after = r->num_waits;
@@ -300,16 +294,7 @@ static bool note(trace_reader *reader, const row *r, trace_request *request)
             request->prompt = reader->segments; /* may have moved */
         }
     }
-    if (r->request != 0) {
-        trace_known *known = trace_memo_find(&st->requests, r->request);
-        if (known == NULL)
-            known = trace_memo_add(&st->requests, r->request);
-        if (known == NULL)
-            return false;
-        known->number = request->number;
-        known->time_s = request->time_s;
-    }
-    return true;
+    return trace_memo_note(&st->requests, r->request, request);
 }
 
 static trace_outcome next(trace_reader *reader, trace_request *request)

@@ -222,15 +222,9 @@ static double find_waits(trace_reader *reader, const row *r, trace_request *requ
 {
     state *st = reader->state;
     double time_s = 0;
-    for (uint32_t i = 0; i < r->num_waits; i++) {
-        const trace_known *known = trace_memo_find(&st->requests, st->after[i]);
-        if (known == NULL) {
-            trace_problem(reader, "after", "no request of that id stands before this one");
-            return 0;
-        }
-        st->after[i] = known->number;
-        if (known->time_s > time_s)
-            time_s = known->time_s;
+    if (!trace_memo_number(&st->requests, st->after, r->num_waits, st->after, &time_s)) {
+        trace_problem(reader, "after", "no request of that id stands before this one");
+        return 0;
     }
     request->after = st->after;
     request->num_after = r->num_waits;
@@ -254,15 +248,8 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
 static bool note(trace_reader *reader, const row *r, trace_known *session, trace_request *request)
 {
     state *st = reader->state;
-    if (r->id != 0) {
-        trace_known *known = trace_memo_find(&st->requests, r->id);
-        if (known == NULL)
-            known = trace_memo_add(&st->requests, r->id);
-        if (known == NULL)
-            return false;
-        known->number = request->number;
-        known->time_s = request->time_s;
-    }
+    if (!trace_memo_note(&st->requests, r->id, request))
+        return false;
     if (r->session == 0)
         return true;
     if (r->is_last) {
