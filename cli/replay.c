@@ -56,8 +56,6 @@ static int make_sched(replay *r)
     int err = quire_plan_cache_config(s->plan, &c.cache);
     if (err != QUIRE_OK)
         return fail(r, "the plan cannot be used: %s", quire_strerror(err));
-    if (s->num_blocks > 0)
-        c.cache.num_blocks = s->num_blocks;
     c.cache.enable_caching = s->enable_prefix_caching ? QUIRE_ON : QUIRE_OFF;
     c.cache.hash_block_size = s->block_size;
     c.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(s->hash_algo);
@@ -346,7 +344,7 @@ static int end_step(replay *r)
         l->num_generated += o->num_new_tokens;
         if (o->finish_reason == QUIRE_FINISH_NONE)
             continue;
-        tally_end(r, l, o->finish_reason);
+        tally_end(r, l);
         arrivals_note_end(r->arrivals, &l->from->request, r->now_s);
         arrival_free(l->from);
         l->from = NULL;

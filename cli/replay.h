@@ -31,7 +31,6 @@ typedef struct replay_settings {
 
     const time_model *time;
     const quire_plan *plan; /* blocks and groups, block size, longest request */
-    uint32_t num_blocks;    /* 0 = the plan's */
     uint32_t block_size;    /* of a hash */
     uint32_t max_num_seqs;
     uint32_t max_num_batched_tokens;
@@ -114,7 +113,7 @@ typedef struct replay_result {
     double mean_running; /* over steps */
     double mean_tokens;
     uint64_t errors;    /* bad records, and requests that cannot be served: with skip_bad */
-    uint64_t truncated; /* ended by max_model_len before all their tokens */
+    uint64_t truncated; /* ended by max_model_len, or the pool's end, before all their tokens */
     char first_error[REPLAY_MESSAGE_BYTES];
     replay_cost costliest[REPLAY_COSTLIEST];
     uint32_t num_costliest;

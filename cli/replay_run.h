@@ -24,7 +24,6 @@ typedef struct live {
     double preempted_s;                        /* waits again since then */
     page_interval preempted[REPLAY_INTERVALS]; /* the last one takes in those that follow it */
     uint32_t num_preempted;
-    bool is_first_of_session;
 } live;
 
 /* A step that was scheduled and has not ended. */
@@ -92,7 +91,7 @@ void tally_admitted(replay *r, live *l, quire_step_kind kind, uint32_t num_compu
 void tally_preempted(replay *r, live *l);
 /* Its first token came: what was found in the cache is known. */
 void tally_first_token(replay *r, live *l);
-void tally_end(replay *r, live *l, quire_finish_reason reason);
+void tally_end(replay *r, live *l);
 /* A step of the snapshot that lasts until end_s. */
 void tally_step(replay *r, double start_s, double end_s);
 void tally_usage(replay *r, double until_s);

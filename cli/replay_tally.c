@@ -149,20 +149,20 @@ void tally_first_token(replay *r, live *l)
     mark_computed(r, q);
 }
 
-void tally_end(replay *r, live *l, quire_finish_reason reason)
+void tally_end(replay *r, live *l)
 {
     replay_result *result = r->result;
     const trace_request *q = &l->from->request;
-    (void)reason;
     result->requests++;
     result->prompt_tokens += q->num_prompt_tokens;
     result->output_tokens += l->num_generated;
-    result->truncated += l->num_generated < l->output_tokens;
+    bool is_cut = l->num_generated < l->output_tokens; /* by the model's length, or the pool's */
+    result->truncated += is_cut;
     distribution_add(&result->e2e_ms, (r->now_s - l->from->time_s) * 1e3);
     if (l->num_generated > 1)
         distribution_add(&result->tpot_ms,
                          (r->now_s - l->first_token_s) * 1e3 / (l->num_generated - 1));
-    replay_write_request(r, l, r->now_s, PAGE_END_STOP);
+    replay_write_request(r, l, r->now_s, is_cut ? PAGE_END_LENGTH : PAGE_END_STOP);
 }
 
 /* The costliest stay, in order; of equals the first. */

@@ -152,8 +152,10 @@ void report_print(FILE *out, const report_subject *subject, replay_result *r)
     fprintf(out, "\nPreemptions: %s, with %s tokens computed again\n",
             report_number(r->preemptions), report_number(r->recomputed_tokens));
     if (r->truncated > 0)
-        fprintf(out, "Ended by --max-model-len before all their tokens: %s requests\n",
-                report_number(r->truncated));
+        fprintf(
+            out,
+            "Ended by --max-model-len or the pool's size before all their tokens: %s requests\n",
+            report_number(r->truncated));
     print_costs(out, subject, r);
 }
 
