@@ -11,7 +11,8 @@
 
 enum { REPLAY_INTERVALS = 8, REPLAY_BATCHES = 2 };
 
-/* A request in the scheduler; its place is that of its quire_req. */
+/* A request in the scheduler; its place is that of its quire_req. (None leaves the scheduler before
+ * update tells its end: the planned pool holds a request of max_model_len tokens.) */
 typedef struct live {
     arrival *from;
     uint32_t output_tokens; /* that it will generate */
