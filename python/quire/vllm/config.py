@@ -1,6 +1,7 @@
 """From vLLM's configs to the numbers that quire._vllm.Core reads; see quire/sched.h."""
 from typing import Any
 
+from vllm import envs
 from vllm.multimodal.encoder_budget import MultiModalBudget
 from vllm.v1.core import kv_cache_utils
 from vllm.v1 import kv_cache_interface as specs
@@ -46,6 +47,11 @@ def refuse(vllm_config) -> None:
     missing = {"encoder connectors": vllm_config.ec_transfer_config is not None,
                "encoder-decoder models": vllm_config.model_config.is_encoder_decoder,
                "routed experts": vllm_config.model_config.enable_return_routed_experts,
+               "pipelines without asynchronous scheduling":
+                   vllm_config.parallel_config.pipeline_parallel_size > 1
+                   and not vllm_config.scheduler_config.async_scheduling,
+               "the V2 model runner": envs.VLLM_USE_V2_MODEL_RUNNER,
+               "MFU metrics": vllm_config.observability_config.enable_mfu_metrics,
                "cache metrics": vllm_config.observability_config.kv_cache_metrics}
     for name, is_asked in missing.items():
         if is_asked:
