@@ -222,35 +222,14 @@ static void extras_release(hasher_extras *extras)
 
 /* ---- hashing ------------------------------------------------------------- */
 
-#define READ_BATCH 64
-
-/* The numbers lie all over the heap: a batch of them is fetched before the first is looked at. */
-static void fetch_items(PyObject *list, Py_ssize_t first, Py_ssize_t count, PyObject **items)
-{
-    for (Py_ssize_t i = 0; i < count; i++) {
-        items[i] = PyList_GetItem(list, first + i);
-        __builtin_prefetch(items[i]);
-    }
-}
-
 /* Tokens [first, last) of the list, which has them. 1: one of them does not fit. */
 static int hasher_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t last,
                               quire_token *tokens)
 {
-    PyObject *items[READ_BATCH];
-    for (Py_ssize_t at = first; at < last; at += READ_BATCH) {
-        Py_ssize_t count = last - at < READ_BATCH ? last - at : READ_BATCH;
-        fetch_items(list, at, count, items);
-        for (Py_ssize_t i = 0; i < count; i++) {
-            long value = PyLong_AsLong(items[i]);
-            if (value < INT32_MIN || value > INT32_MAX || (value == -1 && PyErr_Occurred())) {
-                PyErr_Clear();
-                return 1;
-            }
-            *tokens++ = (quire_token)value;
-        }
-    }
-    return 0;
+    if (vllm_read_tokens(list, first, last - first, tokens) == 0)
+        return 0;
+    PyErr_Clear();
+    return 1;
 }
 
 /* The extra keys of a later block: of the features only the last one is looked at. */

@@ -9,7 +9,7 @@ static struct PyModuleDef vllm_module = {PyModuleDef_HEAD_INIT, .m_name = "quire
 PyMODINIT_FUNC PyInit__vllm(void)
 {
     PyObject *module = PyModule_Create(&vllm_module);
-    if (module == NULL)
+    if (module == NULL || vllm_tokens_try() < 0)
         return NULL;
     PyObject *hasher = vllm_hasher_make_type(module);
     PyObject *core = vllm_core_make_type(module);

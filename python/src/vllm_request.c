@@ -46,11 +46,9 @@ static quire_token *copy_tokens(PyObject *list, uint32_t *count)
         PyErr_NoMemory();
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < size; i++) {
-        if (read_token(PyList_GetItem(list, i), &tokens[i]) < 0) {
-            PyMem_Free(tokens);
-            return NULL;
-        }
+    if (vllm_read_tokens(list, 0, size, tokens) < 0) {
+        PyMem_Free(tokens);
+        return NULL;
     }
     *count = (uint32_t)size;
     return tokens;

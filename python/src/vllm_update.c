@@ -127,12 +127,8 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
         PyErr_SetString(PyExc_ValueError, "more sampled tokens than drafts and one");
         return -1;
     }
-    for (Py_ssize_t k = 0; k < count; k++) {
-        long token = PyLong_AsLong(PyList_GetItem(slot->generated, k));
-        if (token == -1 && PyErr_Occurred())
-            return -1;
-        core->sampled[(size_t)row * stride + (size_t)k] = (quire_token)token;
-    }
+    if (vllm_read_tokens(slot->generated, 0, count, core->sampled + (size_t)row * stride) < 0)
+        return -1;
     core->num_sampled[row] = (uint32_t)count;
     return input->drafts == NULL || count == 0 ? 0 : read_rejected(core, input, row, slot);
 }
