@@ -33,10 +33,14 @@
  * Decisions are those of vLLM 0.20.0's Scheduler, or AsyncScheduler with async_scheduling: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions, with QUIRE_PROFILE_DEFAULT
  * without, and with every request sure to end (a request that cannot fit is refused when added).
+ * Where vLLM 0.20.0's engine ends with "Cannot get N free blocks", which quirks of the prediction
+ * lead to (QUIRE_E_PREDICTION in quire/cache.h), schedule goes on as if there was no room: somebody
+ * is preempted for a request that runs, and one that waits goes on waiting.
  *
  * Cost: schedule and update are O(requests in the step); add and finish O(log requests) and the
  * tokens given. Nothing is allocated after creation. Callbacks run on the calling thread, inside
- * the call that causes them, and must not call the scheduler.
+ * the call that causes them, and must not call the scheduler, but for quire_sched_find, _user,
+ * _req_info, _get_tokens, _get_blocks, and _cut_prompt where it says so.
  *
  * Threads: one writer. quire_sched_usage: any thread.
  *
@@ -117,7 +121,24 @@ typedef struct quire_connector {
     /* The request ends. 1: its blocks are still being sent, free them at finished_sending. */
     int (*request_finished)(void *user, quire_req req, const quire_block_span *blocks);
     int (*reset_cache)(void *user); /* 0: done */
+    /* In update, before blocks that were sent are given back and loads that ended are noted. */
+    void (*update_output)(void *user);
 } quire_connector;
+
+/* Where the encoder's outputs of images, sound and video may be found beside the encoder cache:
+ * another engine that encodes. NULL functions answer "nothing". input is the number of one of the
+ * request's mm_inputs; of a session all of its inputs' count, one after the other. */
+typedef struct quire_encoder_connector {
+    void *user;
+    /* Whether it has what the encoder would make of this input: then it is not encoded, and takes
+     * nothing of the encoder's budget. Asked when the input is needed and there is room for it. */
+    int (*has_item)(void *user, quire_req req, uint32_t input);
+    /* The input has its place in the encoder cache: those to be encoded in this step, then those to
+     * be loaded. */
+    void (*update_state_after_alloc)(void *user, quire_req req, uint32_t input);
+    /* At the end of schedule, after the quire_connector's. */
+    void *(*build_meta)(void *user, const struct quire_step *step);
+} quire_encoder_connector;
 
 /* Structured output: grammars live with the caller. NULL functions: ready, not advancing, all
  * accepted. */
@@ -254,6 +275,8 @@ typedef struct quire_sched_config {
     uint32_t num_swap_blocks; /* slots of the buffer, a block of one group each; 0: no swapping */
     uint64_t swap_block_ns;   /* to move a block one way */
     uint64_t recompute_token_ns; /* to compute a token; 0 = 1 */
+
+    const quire_encoder_connector *encoder_connector; /* copied; NULL: none */
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT                                                                    \
@@ -270,7 +293,8 @@ QUIRE_API void quire_sched_destroy(quire_sched *sched);
 
 /* ---- requests ----------------------------------------------------------- */
 
-/* An image, sound or video: its placeholder tokens, and the embeddings that the encoder makes. */
+/* An image, sound or video: its placeholder tokens, and the embeddings that the encoder makes. With
+ * is_encoder_decoder it has no place in the prompt: its offset is 0, and it may be longer. */
 typedef struct quire_mm_input {
     quire_mm_feature feature;
     uint32_t num_embeds;     /* 0 = one for each placeholder token */
@@ -304,11 +328,24 @@ typedef struct quire_request_params {
     uint32_t is_resumable; /* a session: further inputs follow, see quire_sched_continue */
     uint32_t skip_reading_prefix;
     void *user; /* given back by quire_sched_user, and in events */
+
+    /* The hashes of the prompt's first num_hashes blocks of hash_block_size tokens, one after the
+     * other, where the caller has made them with the scheduler's hasher: they are believed, and
+     * those that are missing are made. Not looked at without prefix caching. */
+    const unsigned char *hashes;
+    uint32_t num_hashes;
+    /* A prompt of embeddings: num_prompt_tokens rows of prompt_embed_bytes bytes, read during the
+     * call, and only where hashes are made from them: of the blocks that num_hashes leaves, and of
+     * the one that output will fill up. prompt may be NULL: its tokens are then zeros. Not for
+     * sessions. */
+    const void *prompt_embeds;
+    size_t prompt_embed_bytes;
 } quire_request_params;
 
 /* QUIRE_FULL when a limit is reached; QUIRE_E_DUPLICATE for an id that is there; QUIRE_E_RANGE for
- * an empty prompt or one of max_model_len tokens or more, or data past max_request_bytes; in the
- * default profile QUIRE_E_TOO_LONG for a request that would not fit an empty pool. */
+ * an empty prompt or one of max_model_len tokens or more, more hashes than it has full blocks, or
+ * data past max_request_bytes; in the default profile QUIRE_E_TOO_LONG for a request that would not
+ * fit an empty pool. */
 QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *params,
                               quire_req *req);
 
@@ -317,6 +354,14 @@ QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *pa
  * QUIRE_E_ARGUMENT for a request that is no session, or one whose last input was given. */
 QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
                                    const quire_request_params *params);
+
+/* Forgets the prompt's tokens from num_prompt_tokens on, and lowers max_tokens unless 0 is given,
+ * for a request that has no blocks and no output yet. May be called by a connector inside
+ * get_num_new_matched_tokens, for the request that it is asked about: one that computes a prompt
+ * for another engine may leave that one the last token. QUIRE_E_RANGE for no tokens or more than
+ * there are, QUIRE_E_ARGUMENT for a request that has begun, and for prompts of embeddings. */
+QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
+                                     uint32_t max_tokens);
 
 /* Ends requests from outside: ABORTED, STOPPED, ERROR ... Those that are not there are passed over.
  * reqs NULL: all. *num_finished, where not NULL, says how many there were. */
@@ -399,6 +444,8 @@ typedef struct quire_step {
     uint32_t num_swap_in;
     const quire_block *swap_in_blocks; /* from swap_in_slots[i] to swap_in_blocks[i] */
     const uint32_t *swap_in_slots;
+
+    void *encoder_connector_meta;
 } quire_step;
 
 /* Decides the next step. QUIRE_FULL when max_batches steps wait for their update. */
@@ -434,6 +481,9 @@ typedef struct quire_output {
     uint32_t num_local_cached;    /* prompt tokens from the prefix cache */
     uint32_t num_external_cached; /* and from the connector */
     uint32_t num_prompt_tokens;
+    uint32_t
+        has_repeated; /* repetition stopped it: now, before its grammar refused the tokens, or in
+                              an earlier turn of a session. No stop token did so later */
 } quire_output;
 
 typedef struct quire_spec_stats {
@@ -464,10 +514,22 @@ typedef struct quire_outputs {
     quire_sched_stats stats;
 } quire_outputs;
 
-/* Takes the output of the oldest step that was not updated yet: step is its number, and others are
- * QUIRE_E_ARGUMENT. */
+/* Takes the output of a step in flight: step is its number, and one that is not in flight is
+ * QUIRE_E_ARGUMENT. Steps may be updated in any order, but those of one request in theirs: also
+ * QUIRE_E_ARGUMENT, except in the vLLM profile (QUIRE_QUIRK_STALE_OUTPUTS, _FAILED_BLOCKS_STAY), in
+ * which tokens are appended as the updates come. QUIRE_E_RANGE for more tokens than a request's drafts and one, or any for
+ * one inside its prompt. With QUIRE_QUIRK_STALE_OUTPUTS those are taken, as vLLM takes them: with
+ * drafts up to num_spec_tokens + 1, without any number, max_num_seqs * (num_spec_tokens + 1) in
+ * all. */
 QUIRE_API int quire_sched_update(quire_sched *sched, uint64_t step,
                                  const quire_model_output *output, const quire_outputs **outputs);
+
+/* The output of this step will never come: its place is free for another one. Requests that run and
+ * were to get it are preempted, and computed again. With QUIRE_QUIRK_STALE_OUTPUTS nothing else
+ * happens, as in vLLM, which keeps nothing of a step: its tokens count as computed, and none was
+ * sampled; a request that waits for a token then waits until it is finished from outside.
+ * QUIRE_E_ARGUMENT for a step that is not in flight. */
+QUIRE_API int quire_sched_forget_step(quire_sched *sched, uint64_t step);
 
 /* The drafts for the next step: drafts[i * stride + k] for request reqs[i]. In async scheduling
  * they are the workers' own, and only their number counts. */

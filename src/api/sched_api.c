@@ -91,6 +91,17 @@ int quire_sched_continue(quire_sched *sched, quire_req req, const quire_request_
     return qr_sched_continue(sched, index, params);
 }
 
+int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
+                           uint32_t max_tokens)
+{
+    if (!sched_ok(sched))
+        return QUIRE_E_ARGUMENT;
+    uint32_t index = qr_sched_index_of(sched, req);
+    if (index == QR_NIL)
+        return QUIRE_E_UNKNOWN_REQ;
+    return qr_sched_cut_prompt(sched, index, num_prompt_tokens, max_tokens);
+}
+
 int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
                        quire_req_status status, uint32_t *num_finished)
 {
@@ -185,6 +196,11 @@ int quire_sched_update(quire_sched *sched, uint64_t step, const quire_model_outp
         (output->invalid_blocks == NULL && output->num_invalid_blocks > 0))
         return QUIRE_E_ARGUMENT;
     return qr_sched_update(sched, step, output, outputs);
+}
+
+int quire_sched_forget_step(quire_sched *sched, uint64_t step)
+{
+    return sched_ok(sched) ? qr_sched_forget_step(sched, step) : QUIRE_E_ARGUMENT;
 }
 
 int quire_sched_update_drafts(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,

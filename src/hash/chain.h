@@ -15,6 +15,7 @@ struct quire_chain {
     uint32_t block_size;
     uint32_t tail_len;
     uint32_t parent_len; /* 0: no block yet */
+    bool is_one_call;    /* appends are parts of one: MM_LAST_FEATURE is not for them */
     unsigned char parent[QUIRE_MAX_DIGEST_BYTES];
     quire_token tail[];
 };

@@ -61,7 +61,8 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         return QR_ADMITTED;
     int answer = c->get_num_new_matched_tokens(c->user, qr_sched_req_of(s, a->index), a->num_local,
                                                &a->num_external, &a->is_async);
-    if (answer == QUIRE_RETRY) {
+    bool is_cut_to_hit = a->num_local >= a->r->kv.num_tokens; /* then it is looked up again */
+    if (answer == QUIRE_RETRY || is_cut_to_hit) {
         a->reason = QUIRE_REASON_CONNECTOR;
         return QR_HELD_UP;
     }
@@ -214,7 +215,7 @@ static void enter_running(quire_sched *s, qr_admission *a)
     r->kv.num_computed_tokens = a->num_computed;
     qr_sched_make_text_room(s, r);
     qr_step_add(s, a->index, kind, a->num_new, a->num_computed, s->spans);
-    if (a->encoder.num_inputs > 0)
+    if (a->encoder.num_inputs + a->encoder.num_external > 0)
         qr_step_add_encoder(s, r, &a->encoder);
 }
 

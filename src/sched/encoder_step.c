@@ -25,9 +25,15 @@ static bool feature_is_past(const qr_encoder *encoder, const qr_encoder_ask *ask
 
 static bool feature_is_planned(const encoder_walk *walk, const qr_feature *feature)
 {
+    const qr_encoder_ask *ask = walk->ask;
     for (uint32_t k = 0; k < walk->plan.num_inputs; k++)
-        if (qr_feature_is_same(&walk->ask->features[walk->inputs[k]], feature))
+        if (qr_feature_is_same(&ask->features[walk->inputs[k]], feature))
             return true;
+    for (uint32_t k = 0; k < walk->plan.num_external; k++) {
+        uint32_t input = walk->inputs[qr_encoder_external_at(ask->num_features, k)];
+        if (qr_feature_is_same(&ask->features[input], feature))
+            return true;
+    }
     return false;
 }
 
@@ -72,16 +78,24 @@ static bool step_takes_embeds(const encoder_walk *walk, const qr_feature *featur
 
 static void plan_feature(encoder_walk *walk, uint32_t i)
 {
-    uint32_t num_embeds = walk->ask->features[i].num_embeds;
-    walk->inputs[walk->plan.num_inputs++] = i;
+    const qr_encoder_ask *ask = walk->ask;
+    const quire_encoder_connector *c = ask->connector;
+    qr_encoder_plan *plan = &walk->plan;
+    uint32_t num_embeds = ask->features[i].num_embeds;
     walk->num_embeds += num_embeds;
-    walk->plan.budget -= num_embeds;
+    if (c != NULL && c->has_item != NULL && c->has_item(c->user, ask->req, i)) {
+        walk->inputs[qr_encoder_external_at(ask->num_features, plan->num_external++)] = i;
+        return;
+    }
+    walk->inputs[plan->num_inputs++] = i;
+    plan->budget -= num_embeds;
 }
 
 qr_encoder_plan qr_encoder_schedule(qr_encoder *encoder, const qr_encoder_ask *ask,
                                     uint32_t *inputs)
 {
-    encoder_walk walk = {ask, inputs, {0, ask->num_new_tokens, ask->budget}, 0};
+    encoder_walk walk = {
+        ask, inputs, {.num_new_tokens = ask->num_new_tokens, .budget = ask->budget}, 0};
     if (ask->num_new_tokens == 0)
         return walk.plan;
     for (uint32_t i = 0; i < ask->num_features; i++) {
@@ -92,7 +106,7 @@ qr_encoder_plan qr_encoder_schedule(qr_encoder *encoder, const qr_encoder_ask *a
             continue;
         if (feature_is_split(&walk, feature) ||
             !qr_encoder_can_allocate(encoder, feature, walk.plan.budget, walk.num_embeds,
-                                     walk.plan.num_inputs)) {
+                                     walk.plan.num_inputs + walk.plan.num_external)) {
             walk.plan.num_new_tokens = tokens_before_feature(ask, feature);
             break;
         }

@@ -102,6 +102,7 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->lists_finished,
                           s->fails_on_load_error,
                           s->has_connector,
+                          s->has_encoder_connector,
                           s->has_grammar,
                           s->swap.num_slots,
                           s->swap.block_ns,
@@ -284,10 +285,10 @@ static void image_finished(qr_image *image, quire_sched *s)
                                 unfinished <= s->max_finished - s->num_client_finished);
 }
 
-/* Outputs of requests that ended in schedule: at most one for a step in flight. */
+/* Outputs of requests that ended in schedule. */
 static void image_outgrown(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->num_outgrown, s->num_batches);
+    qr_image_u32(image, &s->num_outgrown, s->max_batches);
     for (uint32_t i = 0; i < s->num_outgrown && !image->is_bad; i++) {
         quire_output *out = &s->outgrown[i];
         if (image->is_reading)

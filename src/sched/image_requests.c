@@ -79,7 +79,7 @@ static void image_feature(qr_image *image, quire_sched *s, uint32_t index, qr_fe
     if (image->is_reading)
         *f = (qr_feature){0};
     qr_image_u32(image, &f->offset, 2 * s->max_model_len);
-    qr_image_u32(image, &f->length, s->max_model_len);
+    qr_image_u32(image, &f->length, qr_sched_longest_feature(s));
     qr_image_u32(image, &f->num_embeds, UINT32_MAX);
     image_name(image, s, index, &f->identifier);
     qr_image_require(image, f->identifier.len <= QR_MAX_IDENTIFIER_BYTES);
@@ -200,16 +200,19 @@ static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
 
 static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r)
 {
-    bool *const flags[] = {&r->is_prefill_chunk,     &r->discards_async,     &r->use_grammar,
-                           &r->is_pooling,           &r->is_resumable,       &r->has_prefill_stats,
-                           &r->has_finished_recving, &r->has_failed_recving, &r->has_stop_reason,
-                           &r->ends_session,         &r->is_plain,           &r->awaits_recving,
-                           &r->awaits_sending,       &r->has_failed_load,    &r->has_promise};
+    bool *const flags[] = {&r->is_prefill_chunk,     &r->discards_async,
+                           &r->use_grammar,          &r->is_pooling,
+                           &r->is_resumable,         &r->has_prefill_stats,
+                           &r->has_finished_recving, &r->has_failed_recving,
+                           &r->ends_session,         &r->is_plain,
+                           &r->awaits_recving,       &r->awaits_sending,
+                           &r->has_failed_load,      &r->has_promise};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};
     uint64_t user = (uint64_t)(uintptr_t)r->kv.user;
     qr_image_u8(image, &r->status, QUIRE_REQ_FINISHED_REPETITION);
+    qr_image_u8(image, &r->stopped_by, QR_STOPPED_BY_REPETITION);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         qr_image_bool(image, flags[i]);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -260,6 +263,8 @@ static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
         qr_image_hold(image, &s->encoder, r->features, i);
     image_name(image, s, index, &r->extra.lora_name);
     image_name(image, s, index, &r->extra.cache_salt);
+    image_name(image, s, index, &r->embeds_tail);
+    qr_image_require(image, r->embeds_tail.len == 0 || r->embeds_tail.len == QR_SHA256_BYTES);
     if (!image->is_reading)
         return;
     r->extra.mm_features = r->mm_features;

@@ -103,9 +103,9 @@ static bool has_failed_block(quire_sched *s, uint32_t index, const quire_model_o
     return has_failed;
 }
 
-/* Requests that lost blocks are preempted: what was computed behind those blocks, in this step or
- * in others that are in flight, is worth nothing, and a window may need blocks that are gone. */
-static void begin_again(quire_sched *s)
+/* After a load failed, what was computed behind its blocks, in this step or in others that are in
+ * flight, is worth nothing, and a window may need blocks that are gone. */
+void qr_sched_begin_again(quire_sched *s)
 {
     for (uint32_t i = s->num_running; i-- > 0;) { /* the last first: they keep their order */
         uint32_t index = s->running[i];
@@ -141,7 +141,7 @@ static uint32_t fail_loads(quire_sched *s, const qr_batch *batch, const quire_mo
             has_failed_block(s, s->running[i], output))
             mark_failed(s, s->running[i], num_failed++);
     if (!s->fails_on_load_error)
-        begin_again(s);
+        qr_sched_begin_again(s);
     return num_failed;
 }
 

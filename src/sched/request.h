@@ -36,6 +36,9 @@ typedef struct qr_stop_rules {
     bool has_eos;
 } qr_stop_rules;
 
+/* What has stopped a request, where that is told beside the reason. */
+enum qr_stopper { QR_STOPPED_BY_NOTHING, QR_STOPPED_BY_TOKEN, QR_STOPPED_BY_REPETITION };
+
 typedef struct qr_request {
     /* Of every step: two cache lines */
     _Alignas(64) quire_cache_request kv; /* seq, num_tokens, num_computed_tokens, ... */
@@ -55,7 +58,7 @@ typedef struct qr_request {
     bool has_more_stops;    /* than EOS and length: see stops */
     bool is_plain;          /* no features, no grammar, not pooling, no step of it made void */
     bool has_prefill_stats; /* not yet told */
-    bool has_stop_reason;
+    uint8_t stopped_by;     /* qr_stopper; kept from turn to turn of a session */
     uint32_t generation;
     uint32_t client_index;
     uint32_t num_preemptions;
@@ -69,6 +72,7 @@ typedef struct qr_request {
     qr_feature *features;
     quire_mm_feature *mm_features; /* the same, as the hasher wants them */
     quire_extra_keys extra;
+    quire_bytes embeds_tail; /* see hashes.c; absent without embeddings */
     bool has_extra;
     bool has_finished_recving;
     bool has_failed_recving;

@@ -1,5 +1,5 @@
 /* sched/requests.c - a request comes in, goes on as a session, and ends. */
-#include "hash/extra.h"
+#include "hash/digest.h"
 #include "sched/sched.h"
 
 /* ---- blobs: what has no fixed size ------------------------------------------ */
@@ -53,6 +53,22 @@ bool qr_request_copy_stops(const quire_sched *s, uint32_t index, const quire_req
     return true;
 }
 
+/* Of a prompt's embeddings the digest of those rows stays that lie in the block which the prompt
+ * does not fill. */
+static bool copy_embeds(const quire_sched *s, uint32_t index, const quire_request_params *p,
+                        quire_bytes *to)
+{
+    unsigned char digest[QR_SHA256_BYTES];
+    *to = (quire_bytes){NULL, 0};
+    if (p->prompt_embeds == NULL || s->hasher == NULL)
+        return true;
+    size_t num_left = p->num_prompt_tokens % s->hash_block_size;
+    size_t first = p->num_prompt_tokens - num_left;
+    const unsigned char *rows = p->prompt_embeds;
+    qr_sha256(rows + first * p->prompt_embed_bytes, num_left * p->prompt_embed_bytes, digest);
+    return copy_bytes(s, index, (quire_bytes){digest, sizeof digest}, to);
+}
+
 static uint32_t count_embeds(const quire_mm_input *in)
 {
     uint32_t length = (uint32_t)in->feature.length;
@@ -83,7 +99,8 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
         const quire_mm_input *in = &p->mm_inputs[i];
         quire_mm_feature *mm = &(*mm_features)[num_old + i];
         *mm = in->feature;
-        if (in->feature.offset > s->max_model_len || in->feature.length > s->max_model_len ||
+        if (in->feature.offset > s->max_model_len ||
+            in->feature.length > qr_sched_longest_feature(s) ||
             in->feature.identifier.len > QR_MAX_IDENTIFIER_BYTES ||
             !copy_bytes(s, index, in->feature.identifier, &mm->identifier))
             return false;
@@ -155,146 +172,13 @@ void qr_sched_take_promised_pages(quire_sched *s, qr_request *r, uint32_t end)
     s->num_promised_pages -= r->text.num_pages - before;
 }
 
-/* ---- hashes ---------------------------------------------------------------- */
-
-/* Makes the scratch chain end where the request's hashes end. */
-static void load_chain(quire_sched *s, const qr_request *r)
-{
-    quire_chain *chain = s->chain;
-    uint32_t n = r->kv.num_hashes;
-    qr_chain_init(s->hasher, chain);
-    chain->num_blocks = n;
-    if (n > 0) {
-        chain->parent_len = s->hasher->digest_bytes;
-        memcpy(chain->parent, qr_text_hash(&s->text, &r->text, n - 1), chain->parent_len);
-    }
-}
-
-static const quire_extra_keys *extra_of(const qr_request *r)
-{
-    return r->has_extra ? &r->extra : NULL;
-}
-
-/* Whether the extra keys of every block of [0, num_tokens) can be hashed, the last one as if it
- * were full: it will be, later, and then it is too late to say no. */
-static int check_extra_keys(quire_sched *s, const quire_extra_keys *extra, uint32_t num_tokens)
-{
-    quire_hasher *hasher = s->hasher;
-    qr_extra_cursor cursor = qr_extra_begin(extra, false);
-    qr_hash_input input = {.parent_len = hasher->digest_bytes,
-                           .tokens = s->chain->tail,
-                           .num_tokens = hasher->block_size,
-                           .keys = hasher->keys};
-    memset(s->chain->tail, 0, hasher->block_size * sizeof *s->chain->tail);
-    for (uint64_t start = 0; start < num_tokens; start += hasher->block_size) {
-        if (!qr_extra_of_block(&cursor, start, start + hasher->block_size, hasher->keys,
-                               hasher->max_keys, &input.num_keys))
-            return QUIRE_E_RANGE;
-        int err = qr_hasher_encode(hasher, &input, &hasher->messages[0]);
-        if (err != QUIRE_OK)
-            return err;
-    }
-    return QUIRE_OK;
-}
-
-/* The hashes of a whole prompt, in one go. */
-/* Page by page, into the pages: a page's hashes lie together. */
-static int hash_prompt(quire_sched *s, qr_request *r, const quire_token *tokens, uint32_t n)
-{
-    if (s->hasher == NULL)
-        return QUIRE_OK;
-    int err = r->has_extra ? check_extra_keys(s, &r->extra, n) : QUIRE_OK;
-    if (err != QUIRE_OK)
-        return err;
-    qr_chain_init(s->hasher, s->chain);
-    qr_text_hashes_change(&s->text, &r->text);
-    for (uint32_t first = 0; first < n && err == QUIRE_OK; first += s->text.page_tokens) {
-        uint32_t part = n - first < s->text.page_tokens ? n - first : s->text.page_tokens;
-        size_t num_new;
-        err = qr_chain_append(s->hasher, s->chain, tokens + first, part, extra_of(r),
-                              qr_text_hash(&s->text, &r->text, r->kv.num_hashes),
-                              s->text.page_hashes, &num_new);
-        r->kv.num_hashes += (uint32_t)num_new;
-    }
-    return err;
-}
-
-static inline bool has_unhashed_block(const quire_sched *s, const qr_request *r)
-{
-    return s->hasher != NULL &&
-           ((uint64_t)r->kv.num_hashes + 1) * s->hash_block_size <= r->kv.num_tokens;
-}
-
-static QR_NOINLINE void hash_full_block(quire_sched *s, qr_request *r)
-{
-    uint32_t block = r->kv.num_hashes;
-    uint32_t first = block * s->hash_block_size;
-    const quire_token *tokens =
-        qr_text_page_tokens(&s->text, &r->text, first / s->text.page_tokens) +
-        first % s->text.page_tokens;
-    qr_text_hashes_change(&s->text, &r->text); /* a session may have had another hash there */
-    load_chain(s, r);
-    size_t num_new;
-    int err = qr_chain_append(s->hasher, s->chain, tokens, s->hash_block_size, extra_of(r),
-                              qr_text_hash(&s->text, &r->text, block), 1, &num_new);
-    qr_assert(err == QUIRE_OK); /* its extra keys are among those that fitted before */
-    r->kv.num_hashes++;
-}
-
-void qr_sched_hash_new_blocks(quire_sched *s, uint32_t index)
-{
-    qr_request *r = &s->requests[index];
-    if (!has_unhashed_block(s, r))
-        return;
-    uint32_t first = r->kv.num_hashes * s->hash_block_size;
-    uint32_t n = r->kv.num_tokens - first;
-    qr_text_copy(&s->text, &r->text, first, n, s->token_scratch);
-    load_chain(s, r);
-    size_t capacity = (size_t)s->text.max_pages * s->text.page_hashes;
-    size_t num_new;
-    int err = qr_chain_append(s->hasher, s->chain, s->token_scratch, n, extra_of(r), s->text.row,
-                              capacity, &num_new);
-    qr_assert(err == QUIRE_OK); /* the input's features were checked when it came */
-    qr_text_put_hashes(&s->text, &r->text, r->kv.num_hashes, (uint32_t)num_new, s->text.row);
-    r->kv.num_hashes += (uint32_t)num_new;
-}
-
-void qr_sched_append(quire_sched *s, uint32_t index, quire_token token)
-{
-    qr_request *r = &s->requests[index];
-    qr_text_append_one(&s->text, &r->text, token);
-    r->kv.num_tokens++;
-    if (has_unhashed_block(s, r))
-        hash_full_block(s, r);
-}
-
-void qr_sched_show_all_hashes(quire_sched *s, uint32_t index)
-{
-    qr_request *r = &s->requests[index];
-    if (s->hasher == NULL)
-        return;
-    r->kv.first_hash = 0;
-    r->kv.hashes = qr_text_all_hashes(&s->text, &r->text, r->kv.num_hashes);
-}
-
-void qr_sched_show_hashes(quire_sched *s, uint32_t index, uint32_t num_tokens)
-{
-    qr_request *r = &s->requests[index];
-    if (s->hasher == NULL)
-        return;
-    uint32_t first = qr_cache_first_needed_hash(s->cache, r->kv.seq);
-    uint32_t end = num_tokens / s->hash_block_size;
-    first = first < r->kv.num_hashes ? first : 0;
-    end = end < r->kv.num_hashes ? end : r->kv.num_hashes;
-    r->kv.first_hash = first;
-    r->kv.hashes = qr_text_hash_row(&s->text, &r->text, first, end > first ? end : first);
-}
-
 /* ---- coming in ------------------------------------------------------------- */
 
 int qr_request_check_arrays(const quire_request_params *p)
 {
-    bool ok = (p->prompt != NULL || p->num_prompt_tokens == 0) &&
+    bool has_prompt = p->prompt != NULL || p->prompt_embeds != NULL || p->num_prompt_tokens == 0;
+    bool ok = has_prompt && (p->hashes != NULL || p->num_hashes == 0) &&
+              (p->prompt_embeds == NULL || !p->is_resumable) &&
               (p->stop_token_ids != NULL || p->num_stop_token_ids == 0) &&
               (p->mm_inputs != NULL || p->num_mm_inputs == 0) &&
               (p->lora_name.data != NULL || p->lora_name.len == 0) &&
@@ -324,9 +208,11 @@ static int check_params(const quire_sched *s, const quire_request_params *p)
     if (p->id.len > QR_MAX_ID_BYTES || p->num_prompt_tokens == 0 ||
         p->num_prompt_tokens >= s->max_model_len)
         return QUIRE_E_RANGE;
+    if (s->hasher != NULL && p->num_hashes > p->num_prompt_tokens / s->hash_block_size)
+        return QUIRE_E_RANGE;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
         const quire_mm_feature *f = &p->mm_inputs[i].feature;
-        if (f->offset > s->max_model_len || f->length > s->max_model_len ||
+        if (f->offset > s->max_model_len || f->length > qr_sched_longest_feature(s) ||
             (s->is_encoder_decoder && f->offset != 0))
             return QUIRE_E_RANGE;
     }
@@ -364,7 +250,8 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     bool fits = qr_request_copy_stops(s, index, p, &stops) &&
                 qr_request_copy_features(s, index, p, 0, &r->features, &r->mm_features) &&
                 copy_bytes(s, index, p->lora_name, &r->extra.lora_name) &&
-                copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt);
+                copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt) &&
+                copy_embeds(s, index, p, &r->embeds_tail);
     if (!fits)
         return QUIRE_E_RANGE;
     qr_request_set_stops(r, &stops);
@@ -374,10 +261,15 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
     if (!qr_sched_take_waiting_pages(s, &r->text, p->num_prompt_tokens))
         return QUIRE_FULL;
-    int err = hash_prompt(s, r, p->prompt, p->num_prompt_tokens);
+    const quire_token *prompt = p->prompt;
+    if (prompt == NULL) { /* embeddings alone */
+        memset(s->token_scratch, 0, (size_t)p->num_prompt_tokens * sizeof *s->token_scratch);
+        prompt = s->token_scratch;
+    }
+    int err = qr_sched_hash_prompt(s, r, p, prompt);
     if (err != QUIRE_OK)
         return err;
-    qr_text_append(&s->text, &r->text, p->prompt, p->num_prompt_tokens);
+    qr_text_append(&s->text, &r->text, prompt, p->num_prompt_tokens);
     r->kv.num_tokens = p->num_prompt_tokens;
     return QUIRE_OK;
 }
@@ -425,6 +317,34 @@ int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
     qr_sched_enqueue(s, index);
     *req = qr_sched_req_of(s, index);
     qr_assert_expensive(qr_sched_is_valid(s));
+    return QUIRE_OK;
+}
+
+/* vLLM keeps the hash of a block that is full no longer, as for a session: SESSION_STALE_HASH. */
+int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uint32_t max_tokens)
+{
+    qr_request *r = &s->requests[index];
+    bool has_begun = r->kv.seq != 0 || r->kv.num_computed_tokens > 0 ||
+                     r->kv.num_tokens > r->num_prompt_tokens || qr_request_is_finished(r);
+    if (has_begun || r->embeds_tail.data != NULL)
+        return QUIRE_E_ARGUMENT;
+    if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
+        return QUIRE_E_RANGE;
+    qr_text_cut(&s->text, &r->text, num_tokens);
+    r->kv.num_tokens = num_tokens;
+    r->num_prompt_tokens = num_tokens;
+    if (max_tokens > 0 && max_tokens < r->max_tokens)
+        r->max_tokens = max_tokens;
+    if (!r->has_promise) { /* it has no more pages than it will need */
+        s->num_waiting_pages -= r->text.num_pages;
+        qr_text_trim(&s->text, &r->text);
+        s->num_waiting_pages += r->text.num_pages;
+    }
+    bool is_stale = (s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) != 0;
+    uint32_t most = is_stale ? r->text.num_pages * s->text.page_hashes : 0;
+    if (s->hasher != NULL && !is_stale)
+        most = num_tokens / s->hash_block_size;
+    r->kv.num_hashes = r->kv.num_hashes < most ? r->kv.num_hashes : most;
     return QUIRE_OK;
 }
 

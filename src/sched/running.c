@@ -121,10 +121,10 @@ static void unschedule(quire_sched *s, uint32_t place)
 }
 
 /* A request that has all blocks that anybody has, and still finds no room, will find none later:
- * it ends here. The next update tells. */
+ * it ends here. The next update tells; while steps are forgotten instead, only so many end. */
 static bool is_outgrown(const quire_sched *s)
 {
-    return s->num_running == 1 && s->cache->num_seqs == 1 &&
+    return s->num_running == 1 && s->cache->num_seqs == 1 && s->num_outgrown < s->max_batches &&
            (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
@@ -245,7 +245,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     qr_step_add(s, index, QUIRE_STEP_RUNNING, n, r->kv.num_computed_tokens, blocks);
     if (r->num_drafts > 0)
         take_drafts(s, r, n);
-    if (e.num_inputs > 0)
+    if (e.num_inputs + e.num_external > 0)
         qr_step_add_encoder(s, r, &e);
     ++*cursor;
     return true;

@@ -269,9 +269,12 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
     s->zeroes_blocks = c->cache.track_new_blocks == QUIRE_ON;
     s->has_connector = c->connector != NULL;
+    s->has_encoder_connector = c->encoder_connector != NULL;
     s->has_grammar = c->grammar != NULL;
     if (c->connector != NULL)
         s->connector = *c->connector;
+    if (c->encoder_connector != NULL)
+        s->encoder_connector = *c->encoder_connector;
     if (c->grammar != NULL)
         s->grammar = *c->grammar;
     s->hasher = c->cache.enable_caching == QUIRE_ON ? c->hasher : NULL;

@@ -3,7 +3,8 @@
  *      sched.c      making it                      requests.c  add, session inputs, the end of one
  *      schedule.c   a step, as a list of contents  running.c   those that run, and preemption
  *      admit.c      those that wait                step.c      the step's arrays
- *      update.c     what the engine computed       stop.c      when a request ends by itself
+ *      flight.c     steps in flight                stop.c      when a request ends by itself
+ *      update.c     what the engine computed       hashes.c    hashes of blocks
  *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
  *      observer.[ch]   snapshots and decisions      sched_check.c   the walker
  *      swap.[ch]    KV of preempted ones in host memory
@@ -109,9 +110,11 @@ struct quire_sched {
     bool lists_finished;
     bool fails_on_load_error;
     bool has_connector;
+    bool has_encoder_connector;
     bool has_grammar;
     quire_pause pause;
     quire_connector connector;
+    quire_encoder_connector encoder_connector;
     quire_grammar grammar;
 
     quire_cache *cache;
@@ -200,6 +203,12 @@ static inline uint32_t qr_sched_index_of(const quire_sched *sched, quire_req req
     return QR_LIKELY(ok) ? index : QR_NIL;
 }
 
+/* Tokens of one feature. What an encoder-decoder model's encoder sees is no part of the prompt. */
+static inline uint32_t qr_sched_longest_feature(const quire_sched *sched)
+{
+    return sched->is_encoder_decoder ? QR_MAX_TOKENS : sched->max_model_len;
+}
+
 enum { QR_FETCH_AHEAD = 8 };
 
 /* With many requests running each waits for memory: asks for one that is to come. */
@@ -219,6 +228,8 @@ static inline quire_token *qr_sched_drafts_of(const quire_sched *sched, uint32_t
 
 int qr_sched_add(quire_sched *sched, const quire_request_params *params, quire_req *req);
 int qr_sched_continue(quire_sched *sched, uint32_t index, const quire_request_params *params);
+int qr_sched_cut_prompt(quire_sched *sched, uint32_t index, uint32_t num_tokens,
+                        uint32_t max_tokens);
 /* Puts a request that is in no queue into the one its status asks for. */
 void qr_sched_enqueue(quire_sched *sched, uint32_t index);
 /* Takes it out of the queue it is in, if any. */
@@ -232,6 +243,7 @@ void qr_sched_free_request(quire_sched *sched, uint32_t index, bool keep_blocks)
 void qr_sched_free_blocks(quire_sched *sched, uint32_t index);
 /* A session that has stopped: true when it ends, else it waits again. */
 bool qr_sched_session_ends(quire_sched *sched, uint32_t index);
+void qr_sched_drop_inputs(quire_sched *sched, uint32_t index);
 /* QUIRE_OK, or QUIRE_E_ARGUMENT where an array is missing. */
 int qr_request_check_arrays(const quire_request_params *params);
 /* Copies what a request brings into its blob; false when it does not fit. */
@@ -241,15 +253,22 @@ bool qr_request_copy_stops(const quire_sched *sched, uint32_t index, const quire
 bool qr_request_copy_features(const quire_sched *sched, uint32_t index,
                               const quire_request_params *p, uint32_t num_old,
                               qr_feature **features, quire_mm_feature **mm_features);
+/* ---- hashes.c -------------------------------------------------------------- */
+
+/* Hashes of the prompt's full blocks: those that params have, then the others. QUIRE_E_RANGE when
+ * extra keys are too long. */
+int qr_sched_hash_prompt(quire_sched *sched, qr_request *r, const quire_request_params *params,
+                         const quire_token *tokens);
 /* Hashes all blocks that are full and have no hash. */
 void qr_sched_hash_new_blocks(quire_sched *sched, uint32_t index);
-void qr_sched_drop_inputs(quire_sched *sched, uint32_t index);
 /* Appends a token of the output and hashes the block that it fills. */
 void qr_sched_append(quire_sched *sched, uint32_t index, quire_token token);
 /* Sets kv.hashes for a lookup; */
 void qr_sched_show_all_hashes(quire_sched *sched, uint32_t index);
 /* or for an allocation or a caching of the row, up to so many tokens. */
 void qr_sched_show_hashes(quire_sched *sched, uint32_t index, uint32_t num_tokens);
+
+/* ---- pages of requests (requests.c) ---------------------------------------- */
 
 /* Pages for its prompt, its inputs and all that it may generate are promised to a request when it
  * is admitted for the first time: so that those that run always have a page for the next token, and
@@ -329,6 +348,17 @@ const quire_step *qr_step_end(quire_sched *sched);
 /* Gives the snapshot to whom it is for. */
 void qr_step_tell(quire_sched *sched);
 
+/* ---- flight.c -------------------------------------------------------------- */
+
+/* The place of a step among those in flight, oldest first, or QR_NIL. */
+uint32_t qr_flight_find(quire_sched *sched, uint64_t step);
+/* Whether no request of it waits for an older one. */
+bool qr_flight_is_in_order(quire_sched *sched, uint32_t place);
+const qr_batch *qr_flight_batch(quire_sched *sched, uint32_t place);
+/* It is in flight no longer. */
+void qr_flight_end(quire_sched *sched, uint32_t place);
+int qr_sched_forget_step(quire_sched *sched, uint64_t step);
+
 /* ---- update ---------------------------------------------------------------- */
 
 int qr_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
@@ -348,6 +378,9 @@ uint32_t qr_sched_fail_blocks(quire_sched *sched, const qr_batch *batch,
                               const quire_model_output *output);
 /* Loads of the step that did not fail: what lies in their blocks may be found from now on. */
 void qr_sched_confirm_loads(quire_sched *sched, const qr_batch *batch);
+/* Requests with scratch[index] != 0 that run are preempted, and what was computed for them in steps
+ * up to now does not count. */
+void qr_sched_begin_again(quire_sched *sched);
 void qr_sched_note_transfers(quire_sched *sched, const quire_model_output *output);
 
 int qr_sched_reset_prefix_cache(quire_sched *sched, bool reset_running, bool reset_connector);

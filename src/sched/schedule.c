@@ -4,7 +4,7 @@
  *      running   those that run, in order; preempt the last when there is no room      running.c
  *      waiting   those that wait, until something runs out                             admit.c
  *      end       the arrays, what finished, what is to be zeroed                       step.c
- *      connector what its workers must do
+ *      meta      what the connectors' workers must do
  *      advance   tokens count as computed from here on; the batch is in flight
  */
 #include "sched/sched.h"
@@ -44,6 +44,9 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     const quire_step *out = qr_step_end(s);
     if (s->has_connector && s->connector.build_meta != NULL)
         s->builder.out.connector_meta = s->connector.build_meta(s->connector.user, out);
+    const quire_encoder_connector *e = &s->encoder_connector;
+    if (s->has_encoder_connector && e->build_meta != NULL)
+        s->builder.out.encoder_connector_meta = e->build_meta(e->user, out);
     qr_batch *batch = &s->batches[(s->first_batch + s->num_batches++) % s->max_batches];
     batch->step = s->step;
     batch->num_reqs = out->num_reqs;

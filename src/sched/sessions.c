@@ -168,6 +168,8 @@ int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params
         return QUIRE_OK;
     }
     int err = qr_request_check_arrays(p);
+    if (err == QUIRE_OK && p->prompt_embeds != NULL)
+        err = QUIRE_E_ARGUMENT;
     if (err == QUIRE_OK && p->num_prompt_tokens == 0)
         err = QUIRE_E_RANGE;
     if (err != QUIRE_OK)

@@ -63,6 +63,9 @@ static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_enco
         plan->num_new_tokens = seen < f->offset ? (uint32_t)(f->offset - seen) : 0;
         while (plan->num_inputs > 0 && planned[plan->num_inputs - 1] >= i)
             plan->budget += ask->features[planned[--plan->num_inputs]].num_embeds;
+        while (plan->num_external > 0 &&
+               planned[qr_encoder_external_at(ask->num_features, plan->num_external - 1)] >= i)
+            plan->num_external--;
     }
 }
 
@@ -75,7 +78,9 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
                           .num_new_tokens = num_new,
                           .budget = s->builder.encoder_budget,
                           .shift = s->use_eagle,
-                          .disable_chunked = s->disable_chunked_mm};
+                          .disable_chunked = s->disable_chunked_mm,
+                          .req = qr_sched_req_of(s, (uint32_t)(r - s->requests)),
+                          .connector = s->has_encoder_connector ? &s->encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
     if (s->builder.num_encoder_found > 0 && s->policy == QUIRE_POLICY_PRIORITY &&
         (s->quirks & QUIRE_QUIRK(UNENCODED_STAYS)) == 0)
@@ -83,15 +88,28 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
     return plan;
 }
 
+/* An input gets its place in the encoder cache, and the connector is told. */
+static void allocate_input(quire_sched *s, qr_request *r, uint32_t input)
+{
+    const quire_encoder_connector *c = &s->encoder_connector;
+    qr_encoder_allocate(&s->encoder, r->features, input);
+    if (s->has_encoder_connector && c->update_state_after_alloc != NULL)
+        c->update_state_after_alloc(c->user, qr_sched_req_of(s, (uint32_t)(r - s->requests)),
+                                    input);
+}
+
 void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
 {
     qr_step_builder *b = &s->builder;
     for (uint32_t i = 0; i < plan->num_inputs; i++) {
-        uint32_t input = b->encoder_planned[i];
-        b->encoder_found[b->num_encoder_found++] = input;
-        qr_encoder_allocate(&s->encoder, r->features, input);
+        b->encoder_found[b->num_encoder_found++] = b->encoder_planned[i];
+        allocate_input(s, r, b->encoder_planned[i]);
     }
+    for (uint32_t i = 0; i < plan->num_external; i++)
+        allocate_input(s, r, b->encoder_planned[qr_encoder_external_at(r->num_features, i)]);
     b->encoder_count[b->out.num_reqs - 1] = plan->num_inputs;
+    if (plan->num_inputs == 0)
+        return; /* loads take nothing of the budget, to which a preemption may have given back */
     b->has_inputs = true;
     b->encoder_budget = plan->budget;
 }

@@ -55,7 +55,7 @@ static QR_NOINLINE uint8_t check_more_rules(const quire_sched *s, qr_request *r,
     if (r->has_eos && last == r->eos_token_id)
         return QUIRE_REQ_FINISHED_STOPPED;
     if (is_stop_token(rules, last)) {
-        r->has_stop_reason = true;
+        r->stopped_by = QR_STOPPED_BY_TOKEN;
         r->stop_reason = last;
         return QUIRE_REQ_FINISHED_STOPPED;
     }
@@ -63,7 +63,7 @@ static QR_NOINLINE uint8_t check_more_rules(const quire_sched *s, qr_request *r,
         return QUIRE_REQ_FINISHED_LENGTH;
     if (rules->repetition_max_pattern == 0 || !has_repetition(s, r))
         return 0;
-    r->has_stop_reason = false;
+    r->stopped_by = QR_STOPPED_BY_REPETITION;
     return QUIRE_REQ_FINISHED_REPETITION;
 }
 

@@ -70,6 +70,15 @@ void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token
     }
 }
 
+void qr_text_trim(qr_text_store *store, qr_text *text)
+{
+    uint32_t needed = qr_text_pages_for(store, text->num_tokens);
+    qr_text_hashes_change(store, text);
+    while (text->num_pages > needed)
+        store->free_pages[store->num_free++] = text->pages[--text->num_pages];
+    qr_text_cut(store, text, text->num_tokens);
+}
+
 void qr_text_release(qr_text_store *store, qr_text *text)
 {
     qr_text_hashes_change(store, text);

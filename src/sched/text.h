@@ -68,6 +68,8 @@ bool qr_text_reserve(qr_text_store *store, qr_text *text, uint32_t num_tokens);
 /* Appends; the room was reserved. */
 void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token *tokens,
                     uint32_t n);
+/* Gives back the pages that its tokens do not need. */
+void qr_text_trim(qr_text_store *store, qr_text *text);
 /* Forgets the tokens from num_tokens on; pages stay. */
 void qr_text_cut(const qr_text_store *store, qr_text *text, uint32_t num_tokens);
 void qr_text_release(qr_text_store *store, qr_text *text);

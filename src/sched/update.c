@@ -54,16 +54,24 @@ static void count_drafts(quire_sched *s, const quire_model_output *output, const
         s->accepted_per_pos[i]++;
 }
 
-/* Tokens of rejected drafts were counted as computed when they were scheduled. */
+/* value - rejected, from 0 to most. */
+static uint32_t less_rejected(uint32_t value, int64_t rejected, uint32_t most)
+{
+    int64_t left = (int64_t)value - rejected;
+    return left < 0 ? 0 : left < most ? (uint32_t)left : most;
+}
+
+/* Tokens of rejected drafts were counted as computed when they were scheduled. Where more came than
+ * were scheduled, which is vLLM's alone, those count as computed too. */
 static void take_back_rejected(const quire_sched *s, qr_request *r, const qr_arrival *a)
 {
     bool counts = !a->is_stale || (s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
-    uint32_t rejected = a->num_drafts + 1 > a->num_tokens ? a->num_drafts + 1 - a->num_tokens : 0;
+    int64_t rejected = (int64_t)a->num_drafts + 1 - a->num_tokens;
     if (r->kv.num_computed_tokens > 0 && counts)
-        r->kv.num_computed_tokens -=
-            rejected < r->kv.num_computed_tokens ? rejected : r->kv.num_computed_tokens;
+        r->kv.num_computed_tokens =
+            less_rejected(r->kv.num_computed_tokens, rejected, s->max_model_len);
     if (r->num_placeholders > 0)
-        r->num_placeholders -= rejected < r->num_placeholders ? rejected : r->num_placeholders;
+        r->num_placeholders = less_rejected(r->num_placeholders, rejected, QR_MAX_TOKENS);
 }
 
 /* ---- tokens ---------------------------------------------------------------- */
@@ -72,6 +80,10 @@ static void append_tokens(quire_sched *s, qr_arrival *a)
 {
     qr_request *r = &s->requests[a->index];
     for (uint32_t i = 0; i < a->num_tokens && !a->stopped; i++) {
+        if (r->kv.num_tokens == s->max_model_len) { /* MIN_TOKENS_HIDES_LENGTH, and no place left */
+            a->num_tokens = i;
+            return;
+        }
         qr_sched_append(s, a->index, a->tokens[i]);
         a->stopped = qr_sched_check_stop(s, r, a->tokens[i]);
         if (a->stopped)
@@ -138,8 +150,9 @@ static void write_output(quire_sched *s, const qr_arrival *a)
     out->num_new_tokens = a->num_tokens;
     out->new_tokens = a->tokens;
     out->finish_reason = a->reason;
-    out->has_stop_reason = r->has_stop_reason;
-    out->stop_reason = r->has_stop_reason ? r->stop_reason : 0;
+    out->has_stop_reason = r->stopped_by == QR_STOPPED_BY_TOKEN;
+    out->stop_reason = out->has_stop_reason ? r->stop_reason : 0;
+    out->has_repeated = r->stopped_by == QR_STOPPED_BY_REPETITION;
     out->has_prefill_stats = 0;
     if (r->has_prefill_stats) {
         out->has_prefill_stats = 1;
@@ -199,14 +212,24 @@ static uint32_t num_sampled(const qr_batch *batch, const quire_model_output *out
     return output->num_sampled == NULL ? batch->is_past_prompt[i] : output->num_sampled[i];
 }
 
+/* How many tokens a request's row may have. vLLM takes any number; its stats only what could be. */
+static uint32_t most_sampled(const quire_sched *s, const qr_batch *batch, uint32_t i)
+{
+    if ((s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0)
+        return batch->num_drafts[i] == 0 ? UINT32_MAX : s->num_spec_tokens + 1;
+    return batch->is_past_prompt[i] ? batch->num_drafts[i] + 1 : 0;
+}
+
 static int check_output(const quire_sched *s, const qr_batch *batch,
                         const quire_model_output *output)
 {
     uint32_t stride = output->stride == 0 ? 1 : output->stride;
+    uint64_t room = (uint64_t)s->max_num_seqs * (s->num_spec_tokens + 1);
     for (uint32_t i = 0; output->num_sampled != NULL && i < batch->num_reqs; i++) {
-        uint32_t most = batch->is_past_prompt[i] ? batch->num_drafts[i] + 1 : 0;
-        if (output->num_sampled[i] > most || output->num_sampled[i] > stride)
+        uint32_t n = output->num_sampled[i];
+        if (n > most_sampled(s, batch, i) || n > stride || n > room)
             return QUIRE_E_RANGE;
+        room -= n;
     }
     for (uint32_t i = 0; i < output->num_invalid_blocks; i++)
         if (output->invalid_blocks[i] >= s->cache->pool->queue.num_blocks)
@@ -230,10 +253,11 @@ static void compact_running(quire_sched *s)
 /* Plain decoding, the shortest way: one token, and the request goes on. False, and nothing done,
  * for all else. */
 static inline bool take_plain(quire_sched *s, const qr_batch *batch,
-                              const quire_model_output *output, uint32_t i, uint32_t index)
+                              const quire_model_output *output, uint32_t i, uint32_t index,
+                              quire_token *tokens)
 {
     qr_request *r = &s->requests[index];
-    if (!r->is_plain || r->has_more_stops || r->has_prefill_stats || r->has_stop_reason ||
+    if (!r->is_plain || r->has_more_stops || r->has_prefill_stats || r->stopped_by != 0 ||
         r->status != QUIRE_REQ_RUNNING || batch->num_drafts[i] > 0 ||
         num_sampled(batch, output, i) != 1)
         return false;
@@ -245,7 +269,6 @@ static inline bool take_plain(quire_sched *s, const qr_batch *batch,
     qr_sched_append(s, index, token);
     if (s->is_async)
         settle_tokens(s, index, 1, true);
-    quire_token *tokens = s->output_tokens + (size_t)i * (s->num_spec_tokens + 1);
     *tokens = token;
     quire_output *out = &s->outputs[s->result.num_outputs++];
     out->req = batch->reqs[i];
@@ -255,6 +278,7 @@ static inline bool take_plain(quire_sched *s, const qr_batch *batch,
     out->new_tokens = tokens;
     out->finish_reason = QUIRE_FINISH_NONE;
     out->has_stop_reason = 0;
+    out->has_repeated = 0;
     out->has_prefill_stats = 0;
     return true;
 }
@@ -278,6 +302,7 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
                        bool any_failed)
 {
     uint32_t stride = output->stride == 0 ? 1 : output->stride;
+    quire_token *tokens = s->output_tokens;
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         if (i + 2 * QR_FETCH_AHEAD < batch->num_reqs)
             qr_sched_fetch(s, quire_req_index(batch->reqs[i + 2 * QR_FETCH_AHEAD]));
@@ -290,19 +315,22 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
             drop_placeholders(s, batch, i, index);
             continue;
         }
-        if (QR_LIKELY(take_plain(s, batch, output, i, index)))
+        if (QR_LIKELY(take_plain(s, batch, output, i, index, tokens))) {
+            tokens++;
             continue;
+        }
         qr_arrival a = {.index = index,
                         .place = i,
                         .num_drafts = batch->num_drafts[i],
                         .num_tokens = num_sampled(batch, output, i),
                         .has_pooled = output->has_pooled != NULL && output->has_pooled[i] != 0,
                         .is_stale = batch->num_preemptions[i] != s->requests[index].num_preemptions,
-                        .tokens = s->output_tokens + (size_t)i * (s->num_spec_tokens + 1)};
+                        .tokens = tokens};
         const qr_request *r = &s->requests[index];
         a.is_void = !r->is_plain && batch->step < r->first_valid_step;
         for (uint32_t k = 0; k < a.num_tokens; k++)
-            a.tokens[k] = output->sampled[(size_t)i * stride + k];
+            tokens[k] = output->sampled[(size_t)i * stride + k];
+        tokens += a.num_tokens;
         take_arrival(s, output, &a);
     }
 }
@@ -349,9 +377,10 @@ static void write_stats(quire_sched *s)
 int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *output,
                     const quire_outputs **outputs)
 {
-    const qr_batch *batch = &s->batches[s->first_batch];
-    if (s->num_batches == 0 || batch->step != step)
+    uint32_t place = qr_flight_find(s, step);
+    if (place == QR_NIL || !qr_flight_is_in_order(s, place))
         return QUIRE_E_ARGUMENT;
+    const qr_batch *batch = qr_flight_batch(s, place);
     int err = check_output(s, batch, output);
     if (err != QUIRE_OK)
         return err;
@@ -370,10 +399,11 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
         compact_running(s);
     if (s->fails_on_load_error)
         end_failed(s, num_failed);
+    if (s->has_connector && s->connector.update_output != NULL)
+        s->connector.update_output(s->connector.user);
     qr_sched_note_transfers(s, output);
     write_stats(s);
-    s->first_batch = (s->first_batch + 1) % s->max_batches;
-    s->num_batches--;
+    qr_flight_end(s, place);
     *outputs = &s->result;
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;

@@ -226,8 +226,12 @@ void sched_set_callbacks(sched_model *m, bool has_connector)
 {
     static quire_connector connector;
     static quire_grammar grammar;
-    connector =
-        (quire_connector){m, on_matched, on_alloc, on_build_meta, on_finished, on_reset_cache};
+    connector = (quire_connector){.user = m,
+                                  .get_num_new_matched_tokens = on_matched,
+                                  .update_state_after_alloc = on_alloc,
+                                  .build_meta = on_build_meta,
+                                  .request_finished = on_finished,
+                                  .reset_cache = on_reset_cache};
     grammar = (quire_grammar){m, on_is_ready, on_should_advance, on_accept, on_validate};
     m->config.connector = has_connector ? &connector : NULL;
     m->config.grammar = &grammar;

@@ -30,6 +30,7 @@ static void no_scheduler_is_an_argument_error(void **state)
     assert_int_equal(quire_sched_get_blocks(NULL, 1, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_schedule(NULL, &step), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_update(NULL, 1, &output, &outputs), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_forget_step(NULL, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_update_drafts(NULL, NULL, 0, NULL, 0, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_set_pause(NULL, QUIRE_UNPAUSED), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_sched_reset_prefix_cache(NULL, 0, 0), QUIRE_E_ARGUMENT);
@@ -252,10 +253,12 @@ static void one_step_after_the_other(void **state)
     kit_step(&kit);
     assert_int_equal(kit.step->num_reqs, 0);
     assert_int_equal(quire_sched_schedule(kit.sched, &step), QUIRE_FULL); /* 2 in flight */
-    const uint64_t wrong[] = {0, 2, 3, UINT64_MAX};
-    for (size_t i = 0; i < COUNT(wrong); i++)
+    const uint64_t wrong[] = {0, 3, UINT64_MAX};
+    for (size_t i = 0; i < COUNT(wrong); i++) {
         assert_int_equal(quire_sched_update(kit.sched, wrong[i], &nothing, &outputs),
                          QUIRE_E_ARGUMENT);
+        assert_int_equal(quire_sched_forget_step(kit.sched, wrong[i]), QUIRE_E_ARGUMENT);
+    }
     assert_int_equal(kit_info(&kit, req).num_computed_tokens, 5);
     kit_answer(&kit, 1, 7);
     assert_int_equal(kit.outputs->num_outputs, 1);

@@ -116,15 +116,29 @@ static void session_stale_hash(void **state)
 
 /* ---- ENCODER_FREES_AGAIN ---------------------------------------------------- */
 
-static quire_req add_with_sound(const char *id, const char *sound)
+static quire_req add_with_sound(const char *id, const char *sound, uint32_t length)
 {
     quire_req req = 0;
-    quire_mm_input input = {.feature = {.identifier = {sound, 1}, .offset = 0, .length = 4}};
+    quire_mm_input input = {.feature = {.identifier = {sound, 1}, .length = length}};
     quire_request_params p = *kit_params(&kit, id, 5);
     p.mm_inputs = &input;
     p.num_mm_inputs = 1;
     assert_int_equal(quire_sched_add(kit.sched, &p, &req), QUIRE_OK);
     return req;
+}
+
+static quire_sched_config cross_config(void)
+{
+    static quire_group_config groups[2];
+    quire_sched_config config = kit_config(&kit);
+    groups[0] = kit.group;
+    groups[1] = kit.group;
+    groups[1].spec.kind = QUIRE_LAYER_CROSS;
+    config.cache.groups = groups;
+    config.cache.num_groups = 2;
+    config.cache.enable_caching = QUIRE_OFF;
+    config.is_encoder_decoder = QUIRE_ON;
+    return config;
 }
 
 /* The encoder's cache holds one sound. After three updates of the first request it seems to hold
@@ -134,24 +148,16 @@ static void encoder_frees_again(void **state)
     (void)state;
     for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
         variant v = variant_of(QUIRE_QUIRK(ENCODER_FREES_AGAIN), i);
-        quire_group_config groups[2];
-        quire_sched_config config = kit_config(&kit);
-        groups[0] = kit.group;
-        groups[1] = kit.group;
-        groups[1].spec.kind = QUIRE_LAYER_CROSS;
-        config.cache.groups = groups;
-        config.cache.num_groups = 2;
-        config.cache.enable_caching = QUIRE_OFF;
-        config.is_encoder_decoder = QUIRE_ON;
+        quire_sched_config config = cross_config();
         config.encoder_compute_budget = 16;
         config.encoder_cache_size = 4;
         open_variant(config, &v);
-        add_with_sound("a", "1");
+        add_with_sound("a", "1", 4);
         for (uint32_t k = 0; k < 3; k++)
             kit_run(&kit, 1);
         assert_string_equal(kit_shown_step(&kit), "a:1");
-        add_with_sound("b", "2");
-        add_with_sound("c", "3");
+        add_with_sound("b", "2", 4);
+        add_with_sound("c", "3", 4);
         kit_run(&kit, 1);
         assert_string_equal(kit_shown_step(&kit), v.has_bug ? "a:1 b:5 c:5" : "a:1 b:5");
         kit_run(&kit, 1);
@@ -160,12 +166,32 @@ static void encoder_frees_again(void **state)
     }
 }
 
+/* No quirk: a sound is longer than the decoder's text can be, and has its own blocks. */
+static void an_encoder_sees_more_than_the_decoder(void **state)
+{
+    (void)state;
+    quire_sched_config config = cross_config();
+    enum { SOUND = 4 * KIT_LEN };
+    config.cache.num_blocks = 2 * SOUND / KIT_BLOCK;
+    config.encoder_compute_budget = SOUND;
+    config.encoder_cache_size = SOUND;
+    kit_open(&kit, &config);
+    quire_req req = add_with_sound("a", "1", SOUND);
+    kit_run(&kit, 1);
+    quire_block_span blocks[2];
+    assert_int_equal(quire_sched_get_blocks(kit.sched, req, blocks), QUIRE_OK);
+    assert_int_equal(blocks[0].count, 2);
+    assert_int_equal(blocks[1].count, SOUND / KIT_BLOCK);
+    kit_close(&kit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(priority_skip),
         cmocka_unit_test(session_stale_hash),
         cmocka_unit_test(encoder_frees_again),
+        cmocka_unit_test(an_encoder_sees_more_than_the_decoder),
     };
     return cmocka_run_group_tests_name("sched_quirks", tests, NULL, NULL);
 }

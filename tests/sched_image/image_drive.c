@@ -91,6 +91,7 @@ static void see_outputs(world_side *side, const quire_outputs *o)
         see_tokens(side, out->new_tokens, out->num_new_tokens);
         see(side, (uint64_t)out->finish_reason << 32 | out->client_index);
         see(side, out->has_stop_reason ? (uint32_t)out->stop_reason : UINT64_MAX);
+        see(side, out->has_repeated);
         if (!out->has_prefill_stats)
             continue;
         see(side, (uint64_t)out->num_local_cached << 32 | out->num_external_cached);
@@ -159,6 +160,7 @@ typedef struct world_request {
     quire_token prompt[WORLD_MAX_PROMPT];
     quire_token stops[2];
     quire_mm_input inputs[WORLD_MAX_FEATURES];
+    unsigned char hashes[512];
     char id[16];
 } world_request;
 
@@ -233,10 +235,32 @@ static void draw_request(world *w, world_request *r)
         draw_features(w, r);
 }
 
+/* Embeddings, and hashes that the caller has made: of any bytes, since they are believed. */
+static void draw_names(world *w, world_request *r)
+{
+    static const unsigned char rows[WORLD_MAX_PROMPT] = {1, 2, 3};
+    quire_request_params *p = &r->params;
+    if (draw(w, 8) == 0 && !p->is_resumable) {
+        p->prompt_embeds = rows;
+        p->prompt_embed_bytes = 1;
+        p->prompt = draw(w, 2) == 0 ? NULL : p->prompt;
+    }
+    if (draw(w, 6) != 0)
+        return;
+    uint32_t digest_bytes = w->config.cache.digest_bytes;
+    uint32_t most = (uint32_t)sizeof r->hashes / digest_bytes;
+    uint32_t num_full = p->num_prompt_tokens / w->hasher_config.block_size;
+    p->hashes = r->hashes;
+    p->num_hashes = draw(w, (num_full < most ? num_full : most) + 1);
+    for (uint32_t i = 0; i < p->num_hashes * digest_bytes; i++)
+        r->hashes[i] = (unsigned char)(i * 31);
+}
+
 static void add_request(world *w)
 {
     static world_request r;
     draw_request(w, &r);
+    draw_names(w, &r);
     quire_req req = 0;
     for (uint32_t i = 0; i < w->num_sides; i++) {
         req = 0;
@@ -330,6 +354,8 @@ static void draw_sampled(world *w, const world_batch *batch, world_output *o)
         bool pools = index != QR_NIL && s->requests[index].is_pooling;
         o->num_sampled[i] =
             !batch->is_past_prompt[i] || pools ? 0 : 1 + draw(w, batch->num_drafts[i] + 1);
+        if (w->config.profile == QUIRE_PROFILE_VLLM_0_20 && !pools && draw(w, 16) == 0)
+            o->num_sampled[i] = draw(w, w->config.num_spec_tokens + 2); /* it takes any number */
         o->has_pooled[i] = pools && batch->is_past_prompt[i];
     }
     for (uint32_t i = 0; i < COUNT(o->sampled); i++)
@@ -361,25 +387,28 @@ static void draw_transfers(world *w, world_output *o)
     o->output.invalid_blocks = o->invalid;
 }
 
-static void update(world *w)
+/* False, and nothing done, where the default wants an older step first. */
+static bool update(world *w, const world_batch *batch)
 {
     static world_output o;
     memset(&o, 0, sizeof o);
-    draw_sampled(w, &w->batches[0], &o);
+    draw_sampled(w, batch, &o);
     if (w->has_loads)
         draw_transfers(w, &o);
     for (uint32_t i = 0; i < w->num_sides; i++) {
         const quire_outputs *outputs;
-        int answer = quire_sched_update(w->sides[i].sched, w->batches[0].step, &o.output, &outputs);
+        int answer = quire_sched_update(w->sides[i].sched, batch->step, &o.output, &outputs);
+        if (answer == QUIRE_E_ARGUMENT && batch != w->batches)
+            return false;
         assert_int_equal(answer, QUIRE_OK);
         see_outputs(&w->sides[i], outputs);
         w->num_finished += i == 0 ? outputs->num_outputs : 0;
     }
+    return true;
 }
 
-static void give_drafts(world *w)
+static void give_drafts(world *w, const world_batch *batch)
 {
-    const world_batch *batch = &w->batches[0];
     quire_token drafts[WORLD_MAX_SEQS * WORLD_MAX_DRAFTS];
     uint32_t num_drafts[WORLD_MAX_SEQS];
     for (uint32_t i = 0; i < COUNT(drafts); i++)
@@ -394,11 +423,20 @@ static void give_drafts(world *w)
 
 static void finish_step(world *w)
 {
-    update(w);
+    uint32_t which = draw(w, 3) == 0 ? draw(w, w->num_batches) : 0;
+    world_batch *batch = &w->batches[which];
+    bool is_lost = draw(w, 16) == 0;
+    for (uint32_t i = 0; i < w->num_sides && is_lost; i++)
+        see(&w->sides[i], (uint32_t)quire_sched_forget_step(w->sides[i].sched, batch->step));
+    if (!is_lost && !update(w, batch)) {
+        which = 0;
+        batch = w->batches;
+        update(w, batch);
+    }
     if (w->config.num_spec_tokens > 0)
-        give_drafts(w);
+        give_drafts(w, batch);
     w->num_batches--;
-    memmove(&w->batches[0], &w->batches[1], w->num_batches * sizeof *w->batches);
+    memmove(batch, batch + 1, (w->num_batches - which) * sizeof *batch);
 }
 
 /* ---- rare things ----------------------------------------------------------- */
@@ -407,12 +445,15 @@ static void disturb(world *w)
 {
     uint32_t what = draw(w, 16);
     uint32_t how = draw(w, 3);
+    quire_req known = draw_known(w);
     for (uint32_t i = 0; i < w->num_sides; i++) {
         quire_sched *s = w->sides[i].sched;
         if (what == 0)
             see(&w->sides[i], (uint32_t)quire_sched_reset_prefix_cache(s, how > 0, how > 1));
         else if (what == 1 && w->num_batches == 0)
             see(&w->sides[i], (uint32_t)quire_sched_reset_encoder_cache(s));
+        else if (what == 4)
+            see(&w->sides[i], (uint32_t)quire_sched_cut_prompt(s, known, 1 + 3 * how, how));
         else if (what < 4)
             see(&w->sides[i], (uint32_t)quire_sched_set_pause(s, (quire_pause)how));
         else

@@ -98,6 +98,19 @@ static int still_sending(void *user, quire_req req, const quire_block_span *bloc
     return answer(user, req, 1) % 3 == 0;
 }
 
+static int has_item(void *user, quire_req req, uint32_t input)
+{
+    const world_side *side = user;
+    return answer(side, req, side->world->now + input) % 3 == 0;
+}
+
+static void note_alloc(void *user, quire_req req, uint32_t input)
+{
+    world_side *side = user;
+    uint64_t state = side->digest ^ req ^ (uint64_t)input << 40;
+    side->digest = unit_random(&state);
+}
+
 static int grammar_ready(void *user, quire_req req)
 {
     const world_side *side = user;
@@ -212,6 +225,7 @@ quire_sched_config world_side_config(world *w, uint32_t side)
 {
     static quire_connector connector;
     static quire_grammar grammar;
+    static quire_encoder_connector encoder;
     world_side *s = &w->sides[side];
     quire_sched_config c = w->config;
     c.hasher = s->hasher;
@@ -226,7 +240,10 @@ quire_sched_config world_side_config(world *w, uint32_t side)
     c.on_decision = w->seed % 2 == 0 ? add_decision : NULL;
     c.observer = s;
     c.max_ghosts = w->seed % 2 == 0 ? 64 : 0;
+    encoder = (quire_encoder_connector){
+        .user = s, .has_item = has_item, .update_state_after_alloc = note_alloc};
     c.connector = w->has_loads ? &connector : NULL;
+    c.encoder_connector = w->seed % 3 == 0 ? &encoder : NULL;
     c.grammar = &grammar;
     return c;
 }

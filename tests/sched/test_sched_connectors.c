@@ -1,0 +1,264 @@
+/* sched/test_sched_connectors.c - images that another engine has encoded: what is asked and told,
+ * in which order, and what it costs. The order is that of vLLM 0.20.0's Scheduler. And what else a
+ * connector may do in its callbacks. */
+#include "sched/sched_kit.h"
+
+enum { IMAGE = 4 }; /* tokens and embeddings of each */
+
+static sched_kit kit;
+static const char *there; /* identifiers that the connector has, a letter each */
+static char told[256];
+
+static void tell(const char *what, quire_req req, uint32_t input)
+{
+    size_t used = strlen(told);
+    quire_req_info info = kit_info(&kit, req);
+    snprintf(told + used, sizeof told - used, "%s%s %.*s%u", used == 0 ? "" : ", ", what,
+             (int)info.id.len, (const char *)info.id.data, input);
+}
+
+static int has_item(void *user, quire_req req, uint32_t input)
+{
+    const char *names = quire_sched_user(kit.sched, req);
+    assert_ptr_equal(user, &kit);
+    tell("has", req, input);
+    return strchr(there, names[input]) != NULL;
+}
+
+static void note_alloc(void *user, quire_req req, uint32_t input)
+{
+    assert_ptr_equal(user, &kit);
+    tell("alloc", req, input);
+}
+
+static void *build_meta(void *user, const quire_step *step)
+{
+    assert_ptr_equal(user, &kit);
+    assert_ptr_equal(step, kit.step == NULL ? step : kit.step); /* always the same place */
+    return told;
+}
+
+static quire_sched_config connected(void)
+{
+    static quire_encoder_connector connector;
+    quire_sched_config config = kit_config(&kit);
+    connector = (quire_encoder_connector){&kit, has_item, note_alloc, build_meta};
+    config.profile = QUIRE_PROFILE_VLLM_0_20;
+    config.encoder_connector = &connector;
+    config.encoder_compute_budget = IMAGE;
+    config.encoder_cache_size = 4 * IMAGE;
+    return config;
+}
+
+/* A request of images, one letter each, with a token between them. */
+static quire_req add_images(const char *id, const char *names, uint32_t priority)
+{
+    quire_mm_input images[4];
+    uint32_t n = (uint32_t)strlen(names);
+    for (uint32_t i = 0; i < n; i++)
+        images[i] = (quire_mm_input){.feature = {.identifier = {&names[i], 1},
+                                                 .offset = 1 + i * (IMAGE + 1),
+                                                 .length = IMAGE}};
+    kit.params = (quire_request_params){.mm_inputs = images,
+                                        .num_mm_inputs = n,
+                                        .user = (void *)(uintptr_t)names,
+                                        .priority = (int32_t)priority};
+    return kit_add(&kit, id, 1 + n * (IMAGE + 1));
+}
+
+static void step_and_expect(const char *step, const char *calls)
+{
+    told[0] = '\0';
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), step);
+    assert_string_equal(told, calls);
+    assert_ptr_equal(kit.step->encoder_connector_meta, told);
+}
+
+/* x is encoded and y loaded: the loaded one takes nothing of the budget, and is told last. */
+static void those_that_are_there_are_not_encoded(void **state)
+{
+    (void)state;
+    quire_sched_config config = connected();
+    kit_open(&kit, &config);
+    there = "y";
+    add_images("a", "yxy", 0);
+    step_and_expect("a:16", "has a0, has a1, alloc a1, alloc a0");
+    assert_int_equal(kit.step->encoder_start[1], 1);
+    assert_int_equal(kit.step->encoder_inputs[0], 1);
+    kit_answer(&kit, 1, 7);
+    add_images("b", "yx", 0); /* both are in the encoder cache now */
+    step_and_expect("a:1 b:11", "");
+    kit_answer(&kit, 2, 7);
+    kit_close(&kit);
+}
+
+/* Only loads: the step has nothing to encode, and the budget is as it was for the next request. */
+static void loads_leave_the_budget(void **state)
+{
+    (void)state;
+    quire_sched_config config = connected();
+    kit_open(&kit, &config);
+    there = "xy";
+    add_images("a", "xy", 0);
+    add_images("b", "z", 0);
+    step_and_expect("a:11 b:6", "has a0, has a1, alloc a0, alloc a1, has b0, alloc b0");
+    assert_int_equal(kit.step->encoder_start[1], 0);
+    assert_int_equal(kit.step->encoder_start[2], 1);
+    kit_answer(&kit, 1, 7);
+    kit_close(&kit);
+}
+
+/* A place is needed for them all the same. */
+static void loads_need_a_place(void **state)
+{
+    (void)state;
+    quire_sched_config config = connected();
+    config.encoder_cache_size = IMAGE;
+    kit_open(&kit, &config);
+    there = "xy";
+    quire_req a = add_images("a", "xy", 0);
+    step_and_expect("a:6", "has a0, alloc a0"); /* up to the second one */
+    kit_answer(&kit, 1, 7);
+    step_and_expect("a:5", "has a1, alloc a1");
+    assert_int_equal(kit.step->num_freed_encoder, 1);
+    kit_answer(&kit, 2, 7);
+    assert_int_equal(kit_info(&kit, a).num_tokens, 12);
+    kit_close(&kit);
+}
+
+/* The default, with priorities: what another request encodes in this step does not count yet, and
+ * what lies behind it is not loaded yet. */
+static void loads_wait_behind_what_is_encoded(void **state)
+{
+    (void)state;
+    quire_sched_config config = connected();
+    config.profile = QUIRE_PROFILE_DEFAULT;
+    config.policy = QUIRE_POLICY_PRIORITY;
+    config.encoder_compute_budget = 2 * IMAGE;
+    kit_open(&kit, &config);
+    there = "y";
+    add_images("a", "x", 0);
+    quire_req b = add_images("b", "yxy", 1);
+    step_and_expect("a:6 b:6", "has a0, alloc a0, has b0, alloc b0");
+    kit_answer(&kit, 1, 7);
+    quire_req c = add_images("c", "z", 2);
+    assert_int_equal(quire_sched_finish(kit.sched, &b, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    quire_req d = add_images("d", "vzw", 3);
+    there = "vw";
+    step_and_expect("a:1 c:6 d:6", "has c0, alloc c0, has d0, has d2, alloc d0");
+    kit_answer(&kit, 2, 7);
+    step_and_expect("a:1 c:1 d:10", "has d2, alloc d2");
+    kit_answer(&kit, 3, 7);
+    assert_true(c != d);
+    kit_close(&kit);
+}
+
+static void functions_may_be_missing(void **state)
+{
+    (void)state;
+    quire_sched_config config = connected();
+    config.encoder_connector = &(const quire_encoder_connector){0};
+    kit_open(&kit, &config);
+    add_images("a", "x", 0);
+    told[0] = '\0';
+    kit_step(&kit);
+    assert_string_equal(told, "");
+    assert_null(kit.step->encoder_connector_meta);
+    assert_int_equal(kit.step->encoder_start[1], 1);
+    kit_close(&kit);
+}
+
+/* ---- KV connectors ------------------------------------------------------------ */
+
+static uint32_t cut_to; /* 0: not */
+
+static int cut_prompt(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                      uint32_t *is_async)
+{
+    (void)user;
+    (void)num_local;
+    *num_external = 0;
+    *is_async = 0;
+    if (cut_to > 0)
+        assert_int_equal(quire_sched_cut_prompt(kit.sched, req, cut_to, 1), QUIRE_OK);
+    return QUIRE_OK;
+}
+
+static void note_output(void *user)
+{
+    assert_ptr_equal(user, &kit);
+    snprintf(told, sizeof told, "output, %u there", quire_sched_num_unfinished(kit.sched));
+}
+
+static const quire_connector cutter = {
+    .user = &kit, .get_num_new_matched_tokens = cut_prompt, .update_output = note_output};
+
+static void open_cutter(quire_profile profile)
+{
+    quire_sched_config config = kit_config(&kit);
+    config.profile = profile;
+    config.connector = &cutter;
+    kit_open(&kit, &config);
+}
+
+/* The request computes one token less, and has one token to sample. */
+static void a_prompt_is_cut_on_its_way_in(void **state)
+{
+    (void)state;
+    for (quire_profile profile = QUIRE_PROFILE_DEFAULT; profile <= QUIRE_PROFILE_VLLM_0_20;
+         profile++) {
+        open_cutter(profile);
+        cut_to = 8;
+        kit_add(&kit, "a", 9);
+        told[0] = '\0';
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), "a:8");
+        kit_answer(&kit, 1, 7);
+        assert_string_equal(told, "output, 0 there");
+        assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_LENGTH);
+        assert_int_equal(kit.outputs->outputs[0].num_prompt_tokens, 8);
+        kit_add(&kit, "a", 9); /* 8 tokens are found, and none is left: asked again, for fewer */
+        kit_step(&kit);
+        assert_int_equal(kit.step->num_reqs, 0);
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), "a:4");
+        kit_close(&kit);
+    }
+}
+
+static void what_cannot_be_cut(void **state)
+{
+    (void)state;
+    static const unsigned char rows[5] = {1};
+    open_cutter(QUIRE_PROFILE_DEFAULT);
+    cut_to = 0;
+    quire_req a = kit_add(&kit, "a", 9);
+    assert_int_equal(quire_sched_cut_prompt(NULL, a, 1, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_cut_prompt(kit.sched, a + 1, 1, 1), QUIRE_E_UNKNOWN_REQ);
+    assert_int_equal(quire_sched_cut_prompt(kit.sched, a, 0, 0), QUIRE_E_RANGE);
+    assert_int_equal(quire_sched_cut_prompt(kit.sched, a, 10, 0), QUIRE_E_RANGE);
+    assert_int_equal(quire_sched_cut_prompt(kit.sched, a, 7, 0), QUIRE_OK);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:7");
+    assert_int_equal(quire_sched_cut_prompt(kit.sched, a, 6, 0), QUIRE_E_ARGUMENT);
+    kit.params = (quire_request_params){.prompt_embeds = rows, .prompt_embed_bytes = 1};
+    quire_req b = kit_add(&kit, "b", 5);
+    assert_int_equal(quire_sched_cut_prompt(kit.sched, b, 4, 0), QUIRE_E_ARGUMENT);
+    kit_close(&kit);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(those_that_are_there_are_not_encoded),
+        cmocka_unit_test(loads_leave_the_budget),
+        cmocka_unit_test(loads_need_a_place),
+        cmocka_unit_test(loads_wait_behind_what_is_encoded),
+        cmocka_unit_test(functions_may_be_missing),
+        cmocka_unit_test(a_prompt_is_cut_on_its_way_in),
+        cmocka_unit_test(what_cannot_be_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
