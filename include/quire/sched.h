@@ -517,18 +517,19 @@ typedef struct quire_outputs {
 /* Takes the output of a step in flight: step is its number, and one that is not in flight is
  * QUIRE_E_ARGUMENT. Steps may be updated in any order, but those of one request in theirs: also
  * QUIRE_E_ARGUMENT, except in the vLLM profile (QUIRE_QUIRK_STALE_OUTPUTS, _FAILED_BLOCKS_STAY), in
- * which tokens are appended as the updates come. QUIRE_E_RANGE for more tokens than a request's drafts and one, or any for
- * one inside its prompt. With QUIRE_QUIRK_STALE_OUTPUTS those are taken, as vLLM takes them: with
- * drafts up to num_spec_tokens + 1, without any number, max_num_seqs * (num_spec_tokens + 1) in
- * all. */
+ * which tokens are appended as the updates come.
+ *
+ * QUIRE_E_RANGE for more tokens than a request's drafts and one, or any for one inside its prompt.
+ * With QUIRE_QUIRK_STALE_OUTPUTS those are taken, as vLLM takes them: with drafts up to
+ * num_spec_tokens + 1, without any number, max_num_seqs * (num_spec_tokens + 1) in all. */
 QUIRE_API int quire_sched_update(quire_sched *sched, uint64_t step,
                                  const quire_model_output *output, const quire_outputs **outputs);
 
 /* The output of this step will never come: its place is free for another one. Requests that run and
- * were to get it are preempted, and computed again. With QUIRE_QUIRK_STALE_OUTPUTS nothing else
- * happens, as in vLLM, which keeps nothing of a step: its tokens count as computed, and none was
- * sampled; a request that waits for a token then waits until it is finished from outside.
- * QUIRE_E_ARGUMENT for a step that is not in flight. */
+ * were to get it are preempted, and computed again. In the vLLM profile (the same two quirks)
+ * nothing else happens, as in vLLM, which keeps nothing of a step: its tokens count as computed,
+ * and none was sampled; a request that waits for a token then waits until it is finished from
+ * outside. QUIRE_E_ARGUMENT for a step that is not in flight. */
 QUIRE_API int quire_sched_forget_step(quire_sched *sched, uint64_t step);
 
 /* The drafts for the next step: drafts[i * stride + k] for request reqs[i]. In async scheduling

@@ -3,7 +3,7 @@
  *      batches   . [ 5 ][ 6 ][ 7 ] .      a ring, oldest first; mostly the oldest ends first, but
  *                    ^ first_batch        any of them may: those before it move up by one place
  *
- * A request's tokens must come in order, so its older steps must end first: then nothing is appended
+ * A request's tokens must come in order, so its older steps must end first: then nothing is put
  * in a wrong place, and no load is confirmed by a step that only used it. vLLM does not look.
  *
  * What a step lists stays where it is until the next schedule, since places swap their arrays.
@@ -58,10 +58,16 @@ static void mark(quire_sched *s, const qr_batch *batch, uint32_t value)
     }
 }
 
+/* vLLM keeps nothing of a step: neither for order nor for loads that are to be confirmed. */
+static bool keeps_nothing(const quire_sched *s)
+{
+    uint64_t both = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
+    return (s->quirks & both) == both;
+}
+
 bool qr_flight_is_in_order(quire_sched *s, uint32_t place)
 {
-    uint64_t vllm = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
-    if (place == 0 || (s->quirks & vllm) == vllm)
+    if (place == 0 || keeps_nothing(s))
         return true;
     const qr_batch *batch = batch_at(s, place);
     mark(s, batch, 0);
@@ -80,7 +86,7 @@ int qr_sched_forget_step(quire_sched *s, uint64_t step)
     uint32_t place = qr_flight_find(s, step);
     if (place == QR_NIL)
         return QUIRE_E_ARGUMENT;
-    bool stays = (s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
+    bool stays = keeps_nothing(s);
     if (!stays) {
         memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
         mark(s, batch_at(s, place), 1);

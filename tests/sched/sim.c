@@ -97,7 +97,9 @@ static void turn(sim *s)
     bool updates = s->num_batches == s->mix.batches || (s->num_batches > 0 && sim_chance(s, 30));
     if (s->has_failed)
         return;
-    if (updates)
+    if (updates && !s->is_ending && s->mix.faults > 0 && sim_chance(s, 2))
+        sim_lose_step(s);
+    else if (updates)
         sim_update(s);
     else
         schedule(s);

@@ -162,6 +162,7 @@ typedef struct sim_tally {
     uint64_t full;
     uint64_t swapped_out; /* blocks */
     uint64_t swapped_in;
+    uint64_t forgotten; /* steps */
 } sim_tally;
 
 typedef struct sim {
@@ -215,6 +216,8 @@ void sim_load(sim *s, sim_request *r, sim_batch *batch);
 
 /* ---- sim_update.c ---- */
 void sim_update(sim *s);
+/* The output of some step in flight gets lost. */
+void sim_lose_step(sim *s);
 void sim_forget(sim *s, sim_request *r);
 /* Outputs of its steps in flight count no more. */
 void sim_void_in_flight(sim *s, sim_request *r);

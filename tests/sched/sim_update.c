@@ -1,4 +1,4 @@
-/* sched/sim_update.c - the oldest step comes back: what the scheduler must answer is known before.
+/* sched/sim_update.c - a step in flight comes back: what the scheduler must answer is known before.
  *
  *      expected     for each request of the step that is still there and whose output counts: its
  *                   tokens up to the one that ends it, and the reason
@@ -212,6 +212,12 @@ static void propose_drafts(sim *s, const sim_batch *batch)
     SIM_CHECK(s, err == QUIRE_OK, "update_drafts", err, n);
 }
 
+static bool still_counts(const sim_entry *entry)
+{
+    const sim_request *r = entry->r;
+    return r->is_there && !r->has_ended && r->req == entry->req && !entry->is_void;
+}
+
 static uint32_t fill_result(sim *s, const sim_batch *batch, sim_result *result,
                             sim_expected *expected)
 {
@@ -220,9 +226,7 @@ static uint32_t fill_result(sim *s, const sim_batch *batch, sim_result *result,
         const sim_entry *entry = &batch->entries[i];
         memcpy(result->sampled + i * (SIM_SPEC + 1), entry->sampled, sizeof entry->sampled);
         result->num_sampled[i] = entry->num_sampled;
-        bool counts = entry->r->is_there && !entry->r->has_ended && entry->r->req == entry->req &&
-                      !entry->is_void && entry->num_sampled > 0;
-        if (counts)
+        if (still_counts(entry) && entry->num_sampled > 0)
             expected[n++] = expect_of(s, entry);
     }
     result->output.sampled = result->sampled;
@@ -231,11 +235,65 @@ static uint32_t fill_result(sim *s, const sim_batch *batch, sim_result *result,
     return n;
 }
 
+static const sim_batch *batch_at(const sim *s, uint32_t place)
+{
+    return &s->batches[(s->first_batch + place) % SIM_BATCHES];
+}
+
+static void drop_batch(sim *s, uint32_t place)
+{
+    for (s->num_batches--; place < s->num_batches; place++)
+        s->batches[(s->first_batch + place) % SIM_BATCHES] = *batch_at(s, place + 1);
+}
+
+void sim_lose_step(sim *s)
+{
+    uint32_t place = sim_below(s, s->num_batches);
+    uint64_t step = batch_at(s, place)->step;
+    note_preempted(s, false);
+    int err = quire_sched_forget_step(s->sched, step);
+    SIM_CHECK(s, err == QUIRE_OK, "forget_step", err, step);
+    drop_batch(s, place);
+    note_preempted(s, true);
+    s->tally.forgotten++;
+}
+
+/* Whether no request of the step waits for an older one. */
+static bool is_in_order(const sim *s, uint32_t place)
+{
+    const sim_batch *batch = batch_at(s, place);
+    for (uint32_t older = 0; older < place; older++)
+        for (uint32_t k = 0; k < batch_at(s, older)->num_entries; k++) {
+            const sim_entry *entry = &batch_at(s, older)->entries[k];
+            for (uint32_t i = 0; i < batch->num_entries && still_counts(entry); i++)
+                if (batch->entries[i].req == entry->req && still_counts(&batch->entries[i]))
+                    return false;
+        }
+    return true;
+}
+
+/* Mostly the oldest step; another one is refused where a request needs an older one first. */
+static uint32_t choose_batch(sim *s)
+{
+    uint32_t place = sim_chance(s, 20) ? sim_below(s, s->num_batches) : 0;
+    const sim_batch *batch = batch_at(s, place);
+    for (uint32_t i = 0; i < batch->num_entries && place > 0; i++)
+        if (batch->entries[i].r->is_tainted) /* only the engine knows yet that it gives junk */
+            return 0;
+    if (is_in_order(s, place))
+        return place;
+    const quire_outputs *outputs;
+    int err = quire_sched_update(s->sched, batch->step, &(quire_model_output){0}, &outputs);
+    SIM_CHECK(s, err == QUIRE_E_ARGUMENT, "a step in the wrong order", err, place);
+    return 0;
+}
+
 void sim_update(sim *s)
 {
     static sim_result result;
     static sim_expected expected[SIM_SEQS];
-    sim_batch batch = s->batches[s->first_batch];
+    uint32_t place = choose_batch(s);
+    sim_batch batch = *batch_at(s, place);
     result.output = (quire_model_output){0};
     move_transfers(s, &batch, &result);
     uint32_t n = fill_result(s, &batch, &result, expected);
@@ -245,8 +303,7 @@ void sim_update(sim *s)
     SIM_CHECK(s, err == QUIRE_OK, "update", err, 0);
     if (s->has_failed)
         return;
-    s->first_batch = (s->first_batch + 1) % SIM_BATCHES;
-    s->num_batches--;
+    drop_batch(s, place);
     compare_outputs(s, expected, n, outputs, &batch);
     note_preempted(s, true);
     for (uint32_t i = 0; i < SIM_SLOTS && !s->has_failed; i++)

@@ -218,7 +218,7 @@ static void ends_wait_to_be_told(void **state)
 {
     (void)state;
     quire_sched_config config = flight_config(QUIRE_PROFILE_DEFAULT, QUIRE_OFF);
-    config.quirks_on = QUIRE_QUIRK(STALE_OUTPUTS);
+    config.quirks_on = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
     config.cache.num_blocks = 3; /* two of them are for requests: 8 tokens */
     config.long_prefill_token_threshold = 4;
     config.reserve_full_sequence = QUIRE_OFF;
