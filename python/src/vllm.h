@@ -36,7 +36,8 @@ typedef struct vllm_slot {
     uint8_t is_prefill_chunk;
     uint8_t wants_logprobs;
     uint8_t has_events;
-    uint8_t final_status; /* of one that has finished, and whose blocks a connector keeps */
+    uint8_t has_stop_reason; /* a session that stopped once */
+    uint8_t final_status;    /* of one that has finished, and whose blocks a connector keeps */
     /* Only while one update runs */
     PyObject *generated;  /* borrowed: its list of sampled tokens */
     Py_ssize_t row;       /* its place in the model runner's output */
@@ -52,6 +53,7 @@ typedef struct vllm_types {
     PyObject *prefill_stats;
     PyObject *finish_reasons; /* by quire_finish_reason */
     PyObject *ended;          /* (request, status, computed, preemptions, is prefill chunk) */
+    PyObject *turn;           /* (session): its next input is used; whether it wants logprobs */
     PyObject *record;         /* (request, event type, timestamp) */
     PyObject *should_advance; /* of the StructuredOutputManager */
     PyObject *match;          /* of a connector, from here on; NULL: there is none */
@@ -59,6 +61,10 @@ typedef struct vllm_types {
     PyObject *meta;
     PyObject *finished;
     PyObject *reset;
+    PyObject *told;      /* (): what the workers report */
+    PyObject *has_image; /* of an encoder connector: (request, input); NULL: there is none */
+    PyObject *image_alloc;
+    PyObject *image_meta;
     PyObject *event; /* (kind, request, hashes, group, first block, parent, block size); or NULL */
 } vllm_types;
 
@@ -72,6 +78,8 @@ enum {
     VLLM_NUM_NAMES
 };
 
+enum { VLLM_MAX_FLIGHT = 64 };
+
 typedef struct vllm_core {
     PyObject_HEAD quire_sched *sched;
     quire_hasher *hasher;
@@ -80,7 +88,8 @@ typedef struct vllm_core {
     uint32_t max_rows; /* requests in one step */
     uint32_t num_spec_tokens;
     vllm_slot *slots;
-    quire_token *sampled; /* max_rows x (num_spec_tokens + 1) */
+    quire_token *sampled; /* max_rows x stride */
+    uint32_t stride;      /* num_spec_tokens + 1, or the longest row that ever came */
     uint32_t *num_sampled;
     uint8_t *has_pooled;
     PyObject *requests;              /* id: Request, shared with the Scheduler */
@@ -90,8 +99,18 @@ typedef struct vllm_core {
     PyObject *output;   /* the SchedulerOutput of a connector's meta data, until schedule ends */
     PyObject *error[3]; /* raised by Python inside a call of the library's */
     uint32_t *num_invalid;
+    uint32_t *row_slots; /* by row: the slot that was there in the last update, a guess */
+    uint64_t flight[VLLM_MAX_FLIGHT]; /* steps without their update, oldest first */
+    uint32_t num_flight;
+    uint32_t max_flight;
+    uint64_t num_foreign; /* steps that were made by hand */
     int is_updating;
+    int is_busy;   /* inside a call that changes it: see vllm_guard.c */
+    int is_closed; /* an exception left it half done */
     int log_stats;
+    int tells_tokens; /* pipelines: new tokens go back to the first stage */
+    int is_v2;        /* the V2 model runner: resumed requests are told as new ones */
+    uint32_t digest_bytes;
     vllm_types types;
 } vllm_core;
 
@@ -105,6 +124,14 @@ extern vllm_slot *vllm_slot_of(vllm_core *core, quire_req req);
 extern int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client);
 /* A request whose blocks were kept is gone now, if it is. */
 extern int vllm_slot_end_kept(vllm_core *core, quire_req req);
+/* For views: the cache of a Core, and the seq of a request that it has (0: no blocks, or no such
+ * request; check PyErr_Occurred). */
+extern quire_cache *vllm_core_cache(PyObject *core);
+extern quire_seq vllm_core_seq(PyObject *core, PyObject *id);
+
+/* vllm_guard.c */
+/* Makes the call, unless one is under way or the core is closed: then a RuntimeError. */
+extern PyObject *vllm_guarded(PyObject *self, PyObject *args, PyCFunction call);
 
 /* vllm_config.c */
 extern int vllm_read_config(PyObject *given, quire_sched_config *config,
@@ -114,28 +141,51 @@ extern int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value);
 
 /* vllm_request.c */
 extern PyObject *vllm_core_add(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_go_on(PyObject *self, PyObject *args);
 
 /* vllm_step.c */
 /* The SchedulerOutput of a step. */
 extern PyObject *vllm_make_output(vllm_core *core, const quire_step *step);
+extern PyObject *vllm_number_list(const uint32_t *numbers, uint32_t count);
+/* A tuple of lists, one for each group; None where there is no block, if that may be. */
+extern PyObject *vllm_block_ids(const quire_block_span *spans, uint32_t num_groups,
+                                int may_be_none);
 extern PyObject *vllm_core_schedule(PyObject *self, PyObject *unused);
 
 /* vllm_update.c */
+extern void vllm_flight_end(vllm_core *core, uint64_t step);
 /* NULL without an exception: the request has ended. */
 extern vllm_slot *vllm_slot_of_id(vllm_core *core, PyObject *id);
 extern PyObject *vllm_core_update(PyObject *self, PyObject *args);
 
 /* vllm_connector.c */
 extern quire_connector vllm_connector(vllm_core *core);
+extern quire_encoder_connector vllm_encoder_connector(vllm_core *core);
 
 /* vllm_events.c */
 extern void vllm_listen(vllm_core *core, quire_cache_config *config);
+
+/* vllm_edit.c */
+extern PyObject *vllm_core_edit(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_flags(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_leave(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_enqueue(PyObject *self, PyObject *args);
+/* A SchedulerOutput that the scheduler did not make, as a step in flight. */
+extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
+/* A connector may have cut the tokens of a request that was never scheduled. */
+extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
+
+/* vllm_images.c */
+extern PyObject *vllm_core_images(PyObject *self, PyObject *unused);
+extern PyObject *vllm_core_take_image(PyObject *self, PyObject *args);
 
 /* vllm_calls.c */
 extern quire_grammar vllm_grammar(vllm_core *core);
 extern void vllm_keep_error(vllm_core *core);
 /* Raises what Python raised inside a call of the library's: -1; 0 when nothing. */
 extern int vllm_raise_kept(vllm_core *core);
+extern PyObject *vllm_token_list(const quire_token *tokens, uint32_t count);
 /* The first count tokens of generated belong to the request now. */
 extern int vllm_slot_take(vllm_slot *slot, Py_ssize_t count);
 extern int vllm_slot_sync(vllm_core *core, vllm_slot *slot);
@@ -151,5 +201,12 @@ extern int vllm_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t count,
 
 /* vllm_hasher.c */
 extern PyObject *vllm_hasher_make_type(PyObject *module);
+
+/* vllm_ring.c, vllm_heap.c: vLLM's queues of requests */
+extern PyObject *vllm_ring_make_type(PyObject *module);
+extern PyObject *vllm_heap_make_type(PyObject *module);
+
+/* vllm_encoder.c */
+extern PyObject *vllm_encoder_make_type(PyObject *module);
 
 #endif

@@ -19,6 +19,7 @@ int vllm_raise_kept(vllm_core *core)
 {
     if (core->error[0] == NULL)
         return 0;
+    core->is_closed = 1;
     PyErr_Restore(core->error[0], core->error[1], core->error[2]);
     core->error[0] = core->error[1] = core->error[2] = NULL;
     return -1;
@@ -48,11 +49,16 @@ int vllm_slot_take(vllm_slot *slot, Py_ssize_t count)
     return 0;
 }
 
-static PyObject *tokens_to_list(const quire_token *tokens, uint32_t count)
+PyObject *vllm_token_list(const quire_token *tokens, uint32_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++)
-        PyList_SetItem(list, (Py_ssize_t)i, PyLong_FromLong(tokens[i]));
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *number = PyLong_FromLong(tokens[i]);
+        if (number == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SetItem(list, (Py_ssize_t)i, number);
+    }
     return list;
 }
 
@@ -111,7 +117,7 @@ static int grammar_accept_tokens(void *user, quire_req req, const quire_token *t
     if (core->error[0] != NULL)
         return 1;
     PyObject *grammar = grammar_of(slot);
-    PyObject *list = grammar == NULL ? NULL : tokens_to_list(tokens, n);
+    PyObject *list = grammar == NULL ? NULL : vllm_token_list(tokens, n);
     PyObject *answer =
         list == NULL ? NULL : PyObject_CallMethod(grammar, "accept_tokens", "OO", slot->id, list);
     Py_XDECREF(grammar);
@@ -126,7 +132,7 @@ static uint32_t grammar_validate_tokens(void *user, quire_req req, const quire_t
     if (core->error[0] != NULL)
         return n;
     PyObject *grammar = grammar_of(vllm_slot_of(core, req));
-    PyObject *list = grammar == NULL ? NULL : tokens_to_list(tokens, n);
+    PyObject *list = grammar == NULL ? NULL : vllm_token_list(tokens, n);
     PyObject *answer =
         list == NULL ? NULL : PyObject_CallMethod(grammar, "validate_tokens", "O", list);
     Py_ssize_t count = answer == NULL ? -1 : PyObject_Size(answer);

@@ -8,44 +8,6 @@
  */
 #include "vllm.h"
 
-/* A number of blocks as a tuple of lists of (id, users, hash or None). */
-static PyObject *block_tuple(quire_pool *pool, quire_block block)
-{
-    quire_block_info info = {0};
-    if (quire_pool_block_info(pool, block, &info) != QUIRE_OK || info.hash.data == NULL)
-        return Py_BuildValue("(IIO)", block, info.ref_cnt, Py_None);
-    return Py_BuildValue("(IIy#I)", block, info.ref_cnt, (const char *)info.hash.data,
-                         (Py_ssize_t)info.hash.len, info.group_id);
-}
-
-static PyObject *span_list(vllm_core *core, const quire_block_span *span, int with_info)
-{
-    quire_pool *pool = quire_cache_pool(quire_sched_cache(core->sched));
-    PyObject *list = PyList_New((Py_ssize_t)span->count);
-    for (uint32_t i = 0; list != NULL && i < span->count; i++) {
-        PyObject *item =
-            with_info ? block_tuple(pool, span->ids[i]) : PyLong_FromUnsignedLong(span->ids[i]);
-        if (item == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SetItem(list, (Py_ssize_t)i, item);
-    }
-    return list;
-}
-
-static PyObject *span_tuple(vllm_core *core, const quire_block_span *spans, int with_info)
-{
-    PyObject *tuple = PyTuple_New((Py_ssize_t)core->num_groups);
-    for (uint32_t g = 0; tuple != NULL && g < core->num_groups; g++) {
-        PyObject *list = span_list(core, &spans[g], with_info);
-        if (list == NULL)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SetItem(tuple, (Py_ssize_t)g, list);
-    }
-    return tuple;
-}
-
 static int connector_match(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
                            uint32_t *is_async)
 {
@@ -66,7 +28,7 @@ static int connector_match(void *user, quire_req req, uint32_t num_local, uint32
         *is_async = (uint32_t)later;
     }
     Py_XDECREF(answer);
-    if (PyErr_Occurred()) {
+    if (PyErr_Occurred() || vllm_slot_cut(core, vllm_slot_of(core, req)) < 0) {
         vllm_keep_error(core);
         *num_external = *is_async = 0;
     }
@@ -77,31 +39,34 @@ static void connector_alloc(void *user, quire_req req, const quire_block_span *s
                             uint32_t num_external)
 {
     vllm_core *core = user;
+    (void)spans; /* the Python function looks them up, as KVCacheBlocks */
     if (core->error[0] != NULL)
         return;
-    PyObject *blocks = span_tuple(core, spans, 1);
-    PyObject *answer = blocks == NULL ? NULL
-                                      : PyObject_CallFunction(core->types.alloc, "OOI",
-                                                              vllm_slot_of(core, req)->request,
-                                                              blocks, num_external);
+    PyObject *answer = PyObject_CallFunction(core->types.alloc, "OI",
+                                             vllm_slot_of(core, req)->request, num_external);
     if (answer == NULL)
         vllm_keep_error(core);
-    Py_XDECREF(blocks);
+    Py_XDECREF(answer);
+}
+
+/* Both connectors look at the same SchedulerOutput. */
+static void give_output(vllm_core *core, const quire_step *step, PyObject *function)
+{
+    if (core->error[0] != NULL)
+        return;
+    if (core->output == NULL)
+        core->output = vllm_make_output(core, step);
+    PyObject *answer =
+        core->output == NULL ? NULL : PyObject_CallFunctionObjArgs(function, core->output, NULL);
+    if (answer == NULL)
+        vllm_keep_error(core);
     Py_XDECREF(answer);
 }
 
 static void *connector_meta(void *user, const quire_step *step)
 {
     vllm_core *core = user;
-    if (core->error[0] != NULL)
-        return NULL;
-    core->output = vllm_make_output(core, step);
-    PyObject *answer = core->output == NULL
-                           ? NULL
-                           : PyObject_CallFunctionObjArgs(core->types.meta, core->output, NULL);
-    if (answer == NULL)
-        vllm_keep_error(core);
-    Py_XDECREF(answer);
+    give_output(core, step, core->types.meta);
     return NULL;
 }
 
@@ -111,13 +76,20 @@ static int connector_finished(void *user, quire_req req, const quire_block_span 
     vllm_slot *slot = vllm_slot_of(core, req);
     if (core->error[0] != NULL)
         return 0;
-    PyObject *blocks = vllm_slot_sync(core, slot) < 0 ? NULL : span_tuple(core, spans, 0);
+    PyObject *blocks =
+        vllm_slot_sync(core, slot) < 0 ? NULL : vllm_block_ids(spans, core->num_groups, 0);
     PyObject *answer = blocks == NULL ? NULL
                                       : PyObject_CallFunctionObjArgs(core->types.finished,
                                                                      slot->request, blocks, NULL);
     int keeps = 0;
     PyObject *params = NULL;
-    if (answer != NULL && PyArg_ParseTuple(answer, "pO", &keeps, &params) && params != Py_None) {
+    if (answer != NULL && !PyTuple_Check(answer))
+        PyErr_Format(PyExc_TypeError,
+                     "request_finished must return (whether blocks are kept, parameters or None), "
+                     "not %R",
+                     answer);
+    else if (answer != NULL && PyArg_ParseTuple(answer, "pO", &keeps, &params) &&
+             params != Py_None) {
         Py_INCREF(params);
         Py_XDECREF(slot->kv_params);
         slot->kv_params = params;
@@ -127,6 +99,17 @@ static int connector_finished(void *user, quire_req req, const quire_block_span 
     if (PyErr_Occurred())
         vllm_keep_error(core);
     return keeps;
+}
+
+static void connector_told(void *user)
+{
+    vllm_core *core = user;
+    if (core->error[0] != NULL)
+        return;
+    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.told, NULL);
+    if (answer == NULL)
+        vllm_keep_error(core);
+    Py_XDECREF(answer);
 }
 
 static int connector_reset(void *user)
@@ -149,5 +132,49 @@ quire_connector vllm_connector(vllm_core *core)
                              .update_state_after_alloc = connector_alloc,
                              .build_meta = connector_meta,
                              .request_finished = connector_finished,
-                             .reset_cache = connector_reset};
+                             .reset_cache = connector_reset,
+                             .update_output = connector_told};
+}
+
+/* ---- encoder connectors -------------------------------------------------- */
+
+static int images_has_item(void *user, quire_req req, uint32_t input)
+{
+    vllm_core *core = user;
+    if (core->error[0] != NULL)
+        return 0;
+    PyObject *answer =
+        PyObject_CallFunction(core->types.has_image, "OI", vllm_slot_of(core, req)->request, input);
+    int is_there = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (is_there < 0)
+        vllm_keep_error(core);
+    return is_there > 0;
+}
+
+static void images_alloc(void *user, quire_req req, uint32_t input)
+{
+    vllm_core *core = user;
+    if (core->error[0] != NULL)
+        return;
+    PyObject *answer = PyObject_CallFunction(core->types.image_alloc, "OI",
+                                             vllm_slot_of(core, req)->request, input);
+    if (answer == NULL)
+        vllm_keep_error(core);
+    Py_XDECREF(answer);
+}
+
+static void *images_meta(void *user, const quire_step *step)
+{
+    vllm_core *core = user;
+    give_output(core, step, core->types.image_meta);
+    return NULL;
+}
+
+quire_encoder_connector vllm_encoder_connector(vllm_core *core)
+{
+    return (quire_encoder_connector){.user = core,
+                                     .has_item = images_has_item,
+                                     .update_state_after_alloc = images_alloc,
+                                     .build_meta = images_meta};
 }

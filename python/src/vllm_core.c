@@ -60,13 +60,14 @@ static int note_finished(vllm_core *core, PyObject *id, uint32_t client)
 
 static int slot_end(vllm_core *core, vllm_slot *slot, long status)
 {
-    PyObject *answer =
-        PyObject_CallFunction(core->types.ended, "OlIII", slot->request, status, slot->num_computed,
-                              slot->num_preemptions, (uint32_t)slot->is_prefill_chunk);
-    int failed = answer == NULL || PyDict_DelItem(core->requests, slot->id) < 0;
-    Py_XDECREF(answer);
+    PyObject *answer = NULL;
+    if (PyDict_DelItem(core->requests, slot->id) == 0)
+        answer = PyObject_CallFunction(core->types.ended, "OlIII", slot->request, status,
+                                       slot->num_computed, slot->num_preemptions,
+                                       (uint32_t)slot->is_prefill_chunk);
     slot_clear(slot);
-    return failed ? -1 : 0;
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
 }
 
 int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client)
@@ -131,6 +132,30 @@ static PyObject *core_info(PyObject *self, PyObject *args)
                          (int)slot->is_prefill_chunk);
 }
 
+/* The set itself: it is the next SchedulerOutput's. */
+static PyObject *core_finished(PyObject *self, PyObject *unused)
+{
+    vllm_core *core = (vllm_core *)self;
+    (void)unused;
+    Py_INCREF(core->finished);
+    return core->finished;
+}
+
+quire_cache *vllm_core_cache(PyObject *core)
+{
+    return quire_sched_cache(((vllm_core *)core)->sched);
+}
+
+quire_seq vllm_core_seq(PyObject *core, PyObject *id)
+{
+    vllm_slot *slot = vllm_slot_of_id((vllm_core *)core, id);
+    quire_req_info info;
+    if (slot == NULL ||
+        quire_sched_req_info(((vllm_core *)core)->sched, slot->req, &info) != QUIRE_OK)
+        return 0;
+    return info.seq;
+}
+
 static PyObject *core_blocks(PyObject *self, PyObject *args)
 {
     vllm_core *core = (vllm_core *)self;
@@ -141,17 +166,7 @@ static PyObject *core_blocks(PyObject *self, PyObject *args)
     int status = quire_sched_get_blocks(core->sched, req, spans);
     if (status != QUIRE_OK)
         return vllm_raise(status, "blocks");
-    PyObject *tuple = PyTuple_New((Py_ssize_t)core->num_groups);
-    for (uint32_t g = 0; tuple != NULL && g < core->num_groups; g++) {
-        PyObject *list = PyList_New((Py_ssize_t)spans[g].count);
-        for (uint32_t i = 0; list != NULL && i < spans[g].count; i++)
-            PyList_SetItem(list, (Py_ssize_t)i, PyLong_FromUnsignedLong(spans[g].ids[i]));
-        if (list == NULL)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SetItem(tuple, (Py_ssize_t)g, list);
-    }
-    return tuple;
+    return vllm_block_ids(spans, core->num_groups, 0);
 }
 
 /* A queue as a list of Requests: 0 running, 1 waiting, 2 skipped. */
@@ -176,6 +191,15 @@ static PyObject *core_queue(PyObject *self, PyObject *args)
     return list;
 }
 
+static PyObject *core_queue_length(PyObject *self, PyObject *args)
+{
+    unsigned int which;
+    if (!PyArg_ParseTuple(args, "I", &which))
+        return NULL;
+    return PyLong_FromUnsignedLong(
+        quire_sched_get_queue(((vllm_core *)self)->sched, which, NULL, 0));
+}
+
 static PyObject *core_counts(PyObject *self, PyObject *unused)
 {
     vllm_core *core = (vllm_core *)self;
@@ -196,6 +220,20 @@ static PyObject *core_set_pause(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Requests that were preempted outside of a step. */
+static void slots_look(vllm_core *core)
+{
+    quire_req_info info;
+    for (uint32_t i = 0; i < core->max_requests; i++) {
+        vllm_slot *slot = &core->slots[i];
+        if (slot->request == NULL ||
+            quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+            continue;
+        slot->num_computed = info.num_computed_tokens;
+        slot->num_preemptions = info.num_preemptions;
+    }
+}
+
 static PyObject *core_reset_prefix_cache(PyObject *self, PyObject *args)
 {
     vllm_core *core = (vllm_core *)self;
@@ -204,6 +242,8 @@ static PyObject *core_reset_prefix_cache(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "II", &reset_running, &reset_connector))
         return NULL;
     int status = quire_sched_reset_prefix_cache(core->sched, reset_running, reset_connector);
+    if (reset_running)
+        slots_look(core);
     if (vllm_raise_kept(core) < 0)
         return NULL;
     if (status < 0)
@@ -260,6 +300,7 @@ static int read_types(vllm_core *core, PyObject *types)
                   {"PrefillStats", &core->types.prefill_stats},
                   {"finish_reasons", &core->types.finish_reasons},
                   {"ended", &core->types.ended},
+                  {"turn", &core->types.turn},
                   {"record", &core->types.record},
                   {"should_advance", &core->types.should_advance},
                   {"requests", &core->requests}};
@@ -275,9 +316,16 @@ static int read_types(vllm_core *core, PyObject *types)
     const struct {
         const char *name;
         PyObject **at;
-    } optional[] = {{"match", &core->types.match}, {"alloc", &core->types.alloc},
-                    {"meta", &core->types.meta},   {"finished", &core->types.finished},
-                    {"reset", &core->types.reset}, {"event", &core->types.event}};
+    } optional[] = {{"match", &core->types.match},
+                    {"alloc", &core->types.alloc},
+                    {"meta", &core->types.meta},
+                    {"finished", &core->types.finished},
+                    {"reset", &core->types.reset},
+                    {"event", &core->types.event},
+                    {"told", &core->types.told},
+                    {"has_image", &core->types.has_image},
+                    {"image_alloc", &core->types.image_alloc},
+                    {"image_meta", &core->types.image_meta}};
     for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++) {
         *optional[i].at = PyDict_GetItemString(types, optional[i].name);
         Py_XINCREF(*optional[i].at);
@@ -294,13 +342,15 @@ static int make_memory(vllm_core *core)
 {
     size_t rows = core->max_rows;
     core->slots = PyMem_Calloc(core->max_requests, sizeof(vllm_slot));
-    core->sampled = PyMem_Calloc(rows * (core->num_spec_tokens + 1), sizeof(quire_token));
+    core->stride = core->num_spec_tokens + 1;
+    core->sampled = PyMem_Calloc(rows * core->stride, sizeof(quire_token));
     core->num_sampled = PyMem_Calloc(rows, sizeof(uint32_t));
     core->has_pooled = PyMem_Calloc(rows, sizeof(uint8_t));
     core->num_invalid = PyMem_Calloc(rows, sizeof(uint32_t));
+    core->row_slots = PyMem_Calloc(rows, sizeof(uint32_t));
     core->finished = PySet_New(NULL);
     if (core->slots == NULL || core->sampled == NULL || core->num_sampled == NULL ||
-        core->has_pooled == NULL || core->num_invalid == NULL) {
+        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -325,8 +375,10 @@ static int make_sched(vllm_core *core, PyObject *given)
     if (status == QUIRE_OK) {
         quire_grammar grammar = vllm_grammar(core);
         quire_connector connector = vllm_connector(core);
-        config.grammar = &grammar; /* copied, both */
+        quire_encoder_connector images = vllm_encoder_connector(core);
+        config.grammar = &grammar; /* copied, all three */
         config.connector = core->types.match == NULL ? NULL : &connector;
+        config.encoder_connector = core->types.has_image == NULL ? NULL : &images;
         vllm_listen(core, &config.cache);
         config.hasher = core->hasher;
         status = quire_sched_create(&config, NULL, &core->sched);
@@ -339,7 +391,17 @@ static int make_sched(vllm_core *core, PyObject *given)
     core->max_requests = config.max_requests;
     core->max_rows = config.max_num_seqs;
     core->num_spec_tokens = config.num_spec_tokens;
+    uint32_t places = config.max_batches - 1; /* and one for a step made by hand */
+    core->max_flight = places < VLLM_MAX_FLIGHT ? places : VLLM_MAX_FLIGHT;
     core->log_stats = config.log_stats == QUIRE_ON;
+    core->digest_bytes = config.cache.digest_bytes;
+    uint32_t tells_tokens = 0;
+    uint32_t is_v2 = 0;
+    if (vllm_read_u32(given, "tells_tokens", &tells_tokens) < 0 ||
+        vllm_read_u32(given, "is_v2", &is_v2) < 0)
+        return -1;
+    core->tells_tokens = tells_tokens != 0;
+    core->is_v2 = is_v2 != 0;
     return 0;
 }
 
@@ -363,6 +425,9 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)core;
 }
 
+/* The types are references and nothing else. */
+#define NUM_TYPES (sizeof(vllm_types) / sizeof(PyObject *))
+
 static int core_traverse(PyObject *self, visitproc visit, void *arg)
 {
     vllm_core *core = (vllm_core *)self;
@@ -370,6 +435,9 @@ static int core_traverse(PyObject *self, visitproc visit, void *arg)
     for (uint32_t i = 0; core->slots != NULL && i < core->max_requests; i++) {
         Py_VISIT(core->slots[i].request);
     }
+    PyObject **types = (PyObject **)&core->types;
+    for (size_t i = 0; i < NUM_TYPES; i++)
+        Py_VISIT(types[i]);
     Py_VISIT(core->requests);
     Py_VISIT(core->finished_by_client);
     return 0;
@@ -380,6 +448,9 @@ static int core_clear(PyObject *self)
     vllm_core *core = (vllm_core *)self;
     for (uint32_t i = 0; core->slots != NULL && i < core->max_requests; i++)
         slot_clear(&core->slots[i]);
+    PyObject **types = (PyObject **)&core->types;
+    for (size_t i = 0; i < NUM_TYPES; i++)
+        Py_CLEAR(types[i]);
     Py_CLEAR(core->requests);
     Py_CLEAR(core->finished_by_client);
     return 0;
@@ -398,43 +469,61 @@ static void core_dealloc(PyObject *self)
     PyMem_Free(core->num_sampled);
     PyMem_Free(core->has_pooled);
     PyMem_Free(core->num_invalid);
+    PyMem_Free(core->row_slots);
     Py_XDECREF(core->finished);
-    Py_XDECREF(core->types.scheduler_output);
-    Py_XDECREF(core->types.new_request_data);
-    Py_XDECREF(core->types.cached_request_data);
-    Py_XDECREF(core->types.engine_core_output);
-    Py_XDECREF(core->types.prefill_stats);
-    Py_XDECREF(core->types.finish_reasons);
-    Py_XDECREF(core->types.ended);
-    Py_XDECREF(core->types.record);
-    Py_XDECREF(core->types.should_advance);
-    Py_XDECREF(core->types.match);
-    Py_XDECREF(core->types.alloc);
-    Py_XDECREF(core->types.meta);
-    Py_XDECREF(core->types.finished);
-    Py_XDECREF(core->types.reset);
-    Py_XDECREF(core->types.event);
     for (size_t i = 0; i < VLLM_NUM_NAMES; i++)
         Py_XDECREF(core->names[i]);
     PyObject_GC_Del(self);
     Py_DECREF(type);
 }
 
+/* ---- one call at a time -------------------------------------------------- */
+
+#define GUARDED(name, call)                                                                        \
+    static PyObject *name(PyObject *self, PyObject *args)                                          \
+    {                                                                                              \
+        return vllm_guarded(self, args, call);                                                     \
+    }
+
+GUARDED(guarded_add, vllm_core_add)
+GUARDED(guarded_go_on, vllm_core_go_on)
+GUARDED(guarded_schedule, vllm_core_schedule)
+GUARDED(guarded_update, vllm_core_update)
+GUARDED(guarded_update_drafts, vllm_core_update_drafts)
+GUARDED(guarded_finish, core_finish)
+GUARDED(guarded_edit, vllm_core_edit)
+GUARDED(guarded_take_image, vllm_core_take_image)
+GUARDED(guarded_leave, vllm_core_leave)
+GUARDED(guarded_enqueue, vllm_core_enqueue)
+GUARDED(guarded_set_pause, core_set_pause)
+GUARDED(guarded_reset_encoder_cache, core_reset_encoder_cache)
+GUARDED(guarded_reset_prefix_cache, core_reset_prefix_cache)
+
 static PyMethodDef core_methods[] = {
-    {"add", vllm_core_add, METH_VARARGS, "add(request, params): its number"},
-    {"schedule", vllm_core_schedule, METH_NOARGS, "schedule(): a SchedulerOutput"},
-    {"update", vllm_core_update, METH_VARARGS,
+    {"add", guarded_add, METH_VARARGS, "add(request, params): its number"},
+    {"go_on", guarded_go_on, METH_VARARGS, "go_on(number, request, params): a session's input"},
+    {"schedule", guarded_schedule, METH_NOARGS, "schedule(): a SchedulerOutput"},
+    {"update", guarded_update, METH_VARARGS,
      "update(scheduler_output, model_runner_output): outputs by client, and stats"},
-    {"update_drafts", vllm_core_update_drafts, METH_VARARGS, "update_drafts(numbers, lists)"},
-    {"finish", core_finish, METH_VARARGS, "finish(number, status): whether it was there"},
+    {"update_drafts", guarded_update_drafts, METH_VARARGS, "update_drafts(numbers, lists)"},
+    {"finish", guarded_finish, METH_VARARGS, "finish(number, status): whether it was there"},
     {"info", core_info, METH_VARARGS, "info(number): what changes in every step"},
+    {"edit", guarded_edit, METH_VARARGS, "edit(number, which value, value)"},
+    {"flags", vllm_core_flags, METH_VARARGS, "flags(number): load has come, load has failed"},
+    {"drafts", vllm_core_drafts, METH_VARARGS, "drafts(number): token ids"},
+    {"images", vllm_core_images, METH_NOARGS, "images(): the encoder cache"},
+    {"take_image", guarded_take_image, METH_VARARGS, "take_image(number, input)"},
+    {"leave", guarded_leave, METH_VARARGS, "leave(number): its queue"},
+    {"enqueue", guarded_enqueue, METH_VARARGS, "enqueue(number, which queue, in front)"},
+    {"finished", core_finished, METH_NOARGS, "finished(): ids that ended since the last step"},
     {"blocks", core_blocks, METH_VARARGS, "blocks(number): block ids by group"},
     {"queue", core_queue, METH_VARARGS, "queue(which): Requests in order"},
+    {"queue_length", core_queue_length, METH_VARARGS, "queue_length(which)"},
     {"counts", core_counts, METH_NOARGS, "running, waiting, unfinished, any finished"},
     {"stats", core_stats, METH_NOARGS, "running, waiting, skipped, usage, prefix stats"},
-    {"set_pause", core_set_pause, METH_VARARGS, "set_pause(state)"},
-    {"reset_encoder_cache", core_reset_encoder_cache, METH_NOARGS, "reset_encoder_cache()"},
-    {"reset_prefix_cache", core_reset_prefix_cache, METH_VARARGS,
+    {"set_pause", guarded_set_pause, METH_VARARGS, "set_pause(state)"},
+    {"reset_encoder_cache", guarded_reset_encoder_cache, METH_NOARGS, "reset_encoder_cache()"},
+    {"reset_prefix_cache", guarded_reset_prefix_cache, METH_VARARGS,
      "reset_prefix_cache(reset_running, reset_connector): whether it was"},
     {NULL, NULL, 0, NULL}};
 

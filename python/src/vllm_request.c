@@ -67,6 +67,7 @@ static int read_rules(PyObject *rules, quire_request_params *params)
                    {"client_index", &params->client_index},
                    {"lora_id", &params->lora_id},
                    {"is_pooling", &params->is_pooling},
+                   {"is_resumable", &params->is_resumable},
                    {"use_grammar", &params->use_grammar},
                    {"skip_reading_prefix", &params->skip_reading_prefix}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
@@ -137,12 +138,80 @@ static int read_features(PyObject *list, quire_request_params *params, quire_mm_
     return 0;
 }
 
-static int fill_slot(vllm_core *core, vllm_slot *slot, PyObject *request, PyObject *rules)
+/* What is read from a request and its rules; arrays are freed by input_free. */
+typedef struct request_input {
+    quire_request_params params;
+    quire_token *prompt;
+    quire_token *stops;
+    quire_mm_input *features;
+} request_input;
+
+/* Bytes that lie in an object of the rules, which live as long as the call. */
+static int read_bytes(PyObject *rules, const char *name, char **data, Py_ssize_t *len)
+{
+    PyObject *bytes = PyDict_GetItemString(rules, name);
+    *data = NULL;
+    *len = 0;
+    return bytes == NULL ? 0 : PyBytes_AsStringAndSize(bytes, data, len);
+}
+
+/* The hashes that the Request made of its prompt, if they are of the scheduler's kind; and the rows
+ * of a prompt of embeddings. */
+static int read_prompt(const vllm_core *core, PyObject *rules, quire_request_params *params)
+{
+    char *data;
+    Py_ssize_t len;
+    uint32_t num_hashes = 0;
+    if (vllm_read_u32(rules, "num_hashes", &num_hashes) < 0 ||
+        read_bytes(rules, "hashes", &data, &len) < 0)
+        return -1;
+    if (num_hashes > 0 && (size_t)len == (size_t)num_hashes * core->digest_bytes) {
+        params->hashes = (const unsigned char *)data;
+        params->num_hashes = num_hashes;
+    }
+    if (read_bytes(rules, "prompt_embeds", &data, &len) < 0)
+        return -1;
+    if (data != NULL && params->num_prompt_tokens > 0) {
+        params->prompt_embeds = data;
+        params->prompt_embed_bytes = (size_t)len / params->num_prompt_tokens;
+    }
+    return 0;
+}
+
+static int input_read(PyObject *tokens, PyObject *rules, request_input *input)
+{
+    quire_request_params *params = &input->params;
+    PyObject *stops = PyDict_GetItemString(rules, "stop_token_ids");
+    if (read_rules(rules, params) < 0 ||
+        read_features(PyDict_GetItemString(rules, "features"), params, &input->features) < 0)
+        return -1;
+    input->prompt = copy_tokens(tokens, &params->num_prompt_tokens);
+    if (input->prompt != NULL && stops != NULL)
+        input->stops = copy_tokens(stops, &params->num_stop_token_ids);
+    params->prompt = input->prompt;
+    params->stop_token_ids = input->stops;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static void input_free(request_input *input)
+{
+    PyMem_Free(input->prompt);
+    PyMem_Free(input->stops);
+    PyMem_Free(input->features);
+}
+
+static int read_logprobs(PyObject *rules, vllm_slot *slot)
 {
     uint32_t wants_logprobs = 0;
-    if (vllm_read_u32(rules, "wants_logprobs", &wants_logprobs) < 0)
-        return -1;
+    int failed = vllm_read_u32(rules, "wants_logprobs", &wants_logprobs) < 0;
     slot->wants_logprobs = (uint8_t)wants_logprobs;
+    return failed ? -1 : 0;
+}
+
+static int fill_slot(vllm_core *core, vllm_slot *slot, PyObject *request, PyObject *rules)
+{
+    if (read_logprobs(rules, slot) < 0)
+        return -1;
     slot->has_events = (uint8_t)core->log_stats;
     Py_INCREF(request);
     slot->request = request;
@@ -157,6 +226,29 @@ static int fill_slot(vllm_core *core, vllm_slot *slot, PyObject *request, PyObje
     return PyErr_Occurred() ? -1 : 0;
 }
 
+static void drop_slot(vllm_slot *slot)
+{
+    Py_XDECREF(slot->request);
+    Py_XDECREF(slot->id);
+    Py_XDECREF(slot->all_tokens);
+    Py_XDECREF(slot->output_tokens);
+    Py_XDECREF(slot->trace_headers);
+    Py_XDECREF(slot->features);
+}
+
+static void raise_refused(int status, const quire_request_params *params)
+{
+    if (status == QUIRE_E_RANGE)
+        PyErr_Format(
+            PyExc_ValueError,
+            "add_request: a prompt of %u tokens with %u images and %u stop tokens; it must "
+            "have at least one token and fewer than max_model_len, and some 100 images and "
+            "500 stop tokens are the most",
+            params->num_prompt_tokens, params->num_mm_inputs, params->num_stop_token_ids);
+    else if (status != QUIRE_OK)
+        vllm_raise(status, "add_request");
+}
+
 /* add(request, rules): the number that names it from now on. */
 PyObject *vllm_core_add(PyObject *self, PyObject *args)
 {
@@ -166,41 +258,89 @@ PyObject *vllm_core_add(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO!", &request, &PyDict_Type, &rules))
         return NULL;
     vllm_slot made = {0};
-    quire_request_params params = {0};
-    quire_token *stops = NULL;
-    quire_token *prompt = NULL;
-    quire_mm_input *features = NULL;
+    request_input input = {0};
     quire_req req = 0;
     int status = QUIRE_E_ARGUMENT;
-    PyObject *stop_list = PyDict_GetItemString(rules, "stop_token_ids");
-    if (fill_slot(core, &made, request, rules) == 0 && read_rules(rules, &params) == 0 &&
-        read_features(made.features, &params, &features) == 0) {
-        prompt = copy_tokens(made.all_tokens, &params.num_prompt_tokens);
-        if (prompt != NULL && stop_list != NULL)
-            stops = copy_tokens(stop_list, &params.num_stop_token_ids);
+    if (fill_slot(core, &made, request, rules) == 0 &&
+        input_read(made.all_tokens, rules, &input) == 0 &&
+        read_prompt(core, rules, &input.params) == 0) {
+        input.params.user = request; /* in events */
+        status = quire_sched_add(core->sched, &input.params, &req);
+        raise_refused(status, &input.params);
     }
-    if (!PyErr_Occurred()) {
-        params.prompt = prompt;
-        params.user = request; /* in events */
-        params.stop_token_ids = stops;
-        status = quire_sched_add(core->sched, &params, &req);
-        if (status != QUIRE_OK)
-            vllm_raise(status, "add_request");
-    }
-    PyMem_Free(prompt);
-    PyMem_Free(stops);
-    PyMem_Free(features);
+    input_free(&input);
     if (status != QUIRE_OK) {
-        Py_XDECREF(made.request);
-        Py_XDECREF(made.id);
-        Py_XDECREF(made.all_tokens);
-        Py_XDECREF(made.output_tokens);
-        Py_XDECREF(made.trace_headers);
-        Py_XDECREF(made.features);
+        drop_slot(&made);
         return NULL;
     }
     made.req = req;
-    made.num_prompt = params.num_prompt_tokens;
+    made.num_prompt = input.params.num_prompt_tokens;
     core->slots[quire_req_index(req)] = made;
     return PyLong_FromUnsignedLongLong(req);
+}
+
+/* ---- sessions ------------------------------------------------------------ */
+
+/* The flags of images are not copied by the library: they stay with the slot. */
+static int keep_features(vllm_slot *slot, PyObject *rules)
+{
+    PyObject *features = PyDict_GetItemString(rules, "features");
+    if (features == NULL)
+        return 0;
+    PyObject *old = slot->features;
+    slot->features = old == NULL ? PySequence_List(features) : PySequence_Concat(old, features);
+    if (slot->features == NULL) {
+        slot->features = old;
+        return -1;
+    }
+    Py_XDECREF(old);
+    return 0;
+}
+
+/* One that waited for its input has it now. */
+static int take_input(vllm_core *core, vllm_slot *slot, PyObject *rules, int was_waiting)
+{
+    quire_req_info info;
+    if (keep_features(slot, rules) < 0)
+        return -1;
+    if (!was_waiting || quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+        return 0;
+    slot->num_prompt = info.num_prompt_tokens;
+    slot->has_events = (uint8_t)core->log_stats;
+    return read_logprobs(rules, slot);
+}
+
+/* go_on(number, request or None, rules): the next input of a session; None: no more follow. */
+PyObject *vllm_core_go_on(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long number;
+    PyObject *request;
+    PyObject *rules;
+    quire_req_info info;
+    if (!PyArg_ParseTuple(args, "KOO!", &number, &request, &PyDict_Type, &rules))
+        return NULL;
+    vllm_slot *slot = vllm_slot_of(core, number);
+    if (slot == NULL || quire_sched_req_info(core->sched, number, &info) != QUIRE_OK)
+        return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
+    int was_waiting = info.status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    request_input input = {0};
+    PyObject *tokens = NULL;
+    int status = QUIRE_OK;
+    if (request == Py_None) {
+        status = quire_sched_continue(core->sched, number, NULL);
+    } else {
+        tokens = PyObject_GetAttrString(request, "_all_token_ids");
+        if (tokens != NULL && input_read(tokens, rules, &input) == 0)
+            status = quire_sched_continue(core->sched, number, &input.params);
+    }
+    if (!PyErr_Occurred() && status == QUIRE_OK && request != Py_None)
+        take_input(core, slot, rules, was_waiting);
+    Py_XDECREF(tokens);
+    input_free(&input);
+    if (PyErr_Occurred())
+        return NULL;
+    if (status != QUIRE_OK)
+        return vllm_raise(status, "the next input of a session");
+    Py_RETURN_NONE;
 }

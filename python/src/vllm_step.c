@@ -10,6 +10,8 @@
 /* What a SchedulerOutput is made of while it is filled; all owned. */
 typedef struct step_parts {
     PyObject *new_reqs;
+    PyObject *resumed_reqs; /* as new ones, for the V2 model runner */
+    PyObject *new_token_ids;
     PyObject *req_ids;
     PyObject *resumed;
     PyObject *all_token_ids;
@@ -25,6 +27,8 @@ typedef struct step_parts {
 static int parts_make(step_parts *parts)
 {
     *parts = (step_parts){.new_reqs = PyList_New(0),
+                          .resumed_reqs = PyList_New(0),
+                          .new_token_ids = PyList_New(0),
                           .req_ids = PyList_New(0),
                           .resumed = PySet_New(NULL),
                           .all_token_ids = PyDict_New(),
@@ -40,6 +44,8 @@ static int parts_make(step_parts *parts)
 static void parts_release(step_parts *parts)
 {
     Py_XDECREF(parts->new_reqs);
+    Py_XDECREF(parts->resumed_reqs);
+    Py_XDECREF(parts->new_token_ids);
     Py_XDECREF(parts->req_ids);
     Py_XDECREF(parts->resumed);
     Py_XDECREF(parts->all_token_ids);
@@ -52,24 +58,11 @@ static void parts_release(step_parts *parts)
     Py_XDECREF(parts->timestamp);
 }
 
-static PyObject *number_list(const uint32_t *numbers, uint32_t count)
+PyObject *vllm_number_list(const uint32_t *numbers, uint32_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (uint32_t i = 0; list != NULL && i < count; i++) {
         PyObject *number = PyLong_FromUnsignedLong(numbers[i]);
-        if (number == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SetItem(list, (Py_ssize_t)i, number);
-    }
-    return list;
-}
-
-static PyObject *token_list(const quire_token *tokens, uint32_t count)
-{
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *number = PyLong_FromLong(tokens[i]);
         if (number == NULL)
             Py_CLEAR(list);
         else
@@ -91,7 +84,7 @@ static PyObject *text_list(const quire_bytes *texts, uint32_t count)
 }
 
 /* A tuple of lists, one for each group; None for a running request without new blocks. */
-static PyObject *block_ids(const quire_block_span *spans, uint32_t num_groups, int may_be_none)
+PyObject *vllm_block_ids(const quire_block_span *spans, uint32_t num_groups, int may_be_none)
 {
     uint32_t total = 0;
     for (uint32_t g = 0; g < num_groups; g++)
@@ -102,7 +95,7 @@ static PyObject *block_ids(const quire_block_span *spans, uint32_t num_groups, i
     }
     PyObject *tuple = PyTuple_New((Py_ssize_t)num_groups);
     for (uint32_t g = 0; tuple != NULL && g < num_groups; g++) {
-        PyObject *list = number_list(spans[g].ids, spans[g].count);
+        PyObject *list = vllm_number_list(spans[g].ids, spans[g].count);
         if (list == NULL)
             Py_CLEAR(tuple);
         else
@@ -122,13 +115,25 @@ static int append_new(PyObject *list, PyObject *item)
 static int add_new_request(vllm_core *core, step_parts *parts, const quire_step *step, uint32_t i,
                            const vllm_slot *slot)
 {
-    PyObject *ids = block_ids(step->blocks + (size_t)i * core->num_groups, core->num_groups, 0);
+    PyObject *ids =
+        vllm_block_ids(step->blocks + (size_t)i * core->num_groups, core->num_groups, 0);
     PyObject *data = ids == NULL
                          ? NULL
                          : PyObject_CallFunction(core->types.new_request_data, "OOI", slot->request,
                                                  ids, step->num_computed_tokens[i]);
     Py_XDECREF(ids);
-    return append_new(parts->new_reqs, data);
+    int is_new = step->kinds[i] == QUIRE_STEP_NEW;
+    return append_new(is_new ? parts->new_reqs : parts->resumed_reqs, data);
+}
+
+/* Those that the step computes, without drafts: the first stage of a pipeline does not sample. */
+static int add_new_tokens(step_parts *parts, const quire_step *step, uint32_t i,
+                          const vllm_slot *slot)
+{
+    uint32_t num_drafts = step->draft_start[i + 1] - step->draft_start[i];
+    Py_ssize_t first = (Py_ssize_t)step->num_computed_tokens[i];
+    Py_ssize_t end = first + (Py_ssize_t)(step->num_tokens[i] - num_drafts);
+    return append_new(parts->new_token_ids, PyList_GetSlice(slot->all_tokens, first, end));
 }
 
 static int add_known_request(vllm_core *core, step_parts *parts, const quire_step *step, uint32_t i,
@@ -137,12 +142,14 @@ static int add_known_request(vllm_core *core, step_parts *parts, const quire_ste
     int is_resumed = step->kinds[i] == QUIRE_STEP_RESUMED;
     const quire_block_span *spans = step->blocks + (size_t)i * core->num_groups;
     if (PyList_Append(parts->req_ids, slot->id) < 0 ||
-        append_new(parts->new_block_ids, block_ids(spans, core->num_groups, 1)) < 0 ||
+        append_new(parts->new_block_ids, vllm_block_ids(spans, core->num_groups, 1)) < 0 ||
         append_new(parts->num_computed, PyLong_FromUnsignedLong(step->num_computed_tokens[i])) <
             0 ||
         append_new(parts->num_output, PyLong_FromUnsignedLong(step->num_output_tokens[i])) < 0)
         return -1;
     if (is_resumed && PySet_Add(parts->resumed, slot->id) < 0)
+        return -1;
+    if (core->tells_tokens && add_new_tokens(parts, step, i, slot) < 0)
         return -1;
     if (step->was_in_last_step[i])
         return 0;
@@ -177,14 +184,14 @@ static int add_to_step(vllm_core *core, step_parts *parts, const quire_step *ste
     Py_XDECREF(count);
     uint32_t num_drafts = step->draft_start[i + 1] - step->draft_start[i];
     if (!failed && num_drafts > 0) {
-        PyObject *drafts = token_list(step->drafts + step->draft_start[i], num_drafts);
+        PyObject *drafts = vllm_token_list(step->drafts + step->draft_start[i], num_drafts);
         failed = drafts == NULL || PyDict_SetItem(parts->drafts, slot->id, drafts) < 0;
         Py_XDECREF(drafts);
     }
     uint32_t first_input = step->encoder_start[i];
     uint32_t num_inputs = step->encoder_start[i + 1] - first_input;
     if (!failed && num_inputs > 0) {
-        PyObject *inputs = number_list(step->encoder_inputs + first_input, num_inputs);
+        PyObject *inputs = vllm_number_list(step->encoder_inputs + first_input, num_inputs);
         failed = inputs == NULL || PyDict_SetItem(parts->encoder_inputs, slot->id, inputs) < 0;
         Py_XDECREF(inputs);
     }
@@ -192,8 +199,10 @@ static int add_to_step(vllm_core *core, step_parts *parts, const quire_step *ste
     slot->is_prefill_chunk = slot->num_computed < slot->num_prompt + step->num_output_tokens[i];
     if (failed || (step->kinds[i] != QUIRE_STEP_RUNNING && record(core, parts, slot, 2) < 0))
         return -1;
-    return step->kinds[i] == QUIRE_STEP_NEW ? add_new_request(core, parts, step, i, slot)
-                                            : add_known_request(core, parts, step, i, slot);
+    int is_new =
+        step->kinds[i] == QUIRE_STEP_NEW || (core->is_v2 && step->kinds[i] == QUIRE_STEP_RESUMED);
+    return is_new ? add_new_request(core, parts, step, i, slot)
+                  : add_known_request(core, parts, step, i, slot);
 }
 
 static PyObject *preempted_ids(vllm_core *core, step_parts *parts, const quire_step *step)
@@ -215,22 +224,22 @@ static PyObject *make_output(vllm_core *core, step_parts *parts, const quire_ste
     PyObject *finished = core->finished;
     core->finished = PySet_New(NULL);
     PyObject *output = NULL;
-    PyObject *empty_list = PyList_New(0); /* new_token_ids: only pipelines carry them */
     PyObject *freed = text_list(step->freed_encoder, step->num_freed_encoder);
-    PyObject *common = number_list(step->num_common_prefix_blocks, core->num_groups);
+    PyObject *common = vllm_number_list(step->num_common_prefix_blocks, core->num_groups);
     PyObject *total = PyLong_FromUnsignedLong(step->total_tokens);
     PyObject *cached = NULL;
+    Py_ssize_t num_new = PyList_Size(parts->new_reqs);
+    PyList_SetSlice(parts->new_reqs, num_new, num_new, parts->resumed_reqs);
     if (!PyErr_Occurred())
         cached = PyObject_CallFunctionObjArgs(core->types.cached_request_data, parts->req_ids,
-                                              parts->resumed, empty_list, parts->all_token_ids,
-                                              parts->new_block_ids, parts->num_computed,
-                                              parts->num_output, NULL);
+                                              parts->resumed, parts->new_token_ids,
+                                              parts->all_token_ids, parts->new_block_ids,
+                                              parts->num_computed, parts->num_output, NULL);
     if (cached != NULL)
         output = PyObject_CallFunctionObjArgs(
             core->types.scheduler_output, parts->new_reqs, cached, parts->num_scheduled, total,
             parts->drafts, parts->encoder_inputs, common, finished, freed, preempted, NULL);
     Py_XDECREF(finished);
-    Py_XDECREF(empty_list);
     Py_XDECREF(freed);
     Py_XDECREF(common);
     Py_XDECREF(total);
@@ -245,7 +254,7 @@ static int set_step(vllm_core *core, PyObject *output, const quire_step *step)
         number == NULL || PyObject_SetAttr(output, core->names[VLLM_NAME_STEP], number) < 0;
     Py_XDECREF(number);
     if (!failed && step->blocks_to_zero.count > 0) {
-        PyObject *ids = number_list(step->blocks_to_zero.ids, step->blocks_to_zero.count);
+        PyObject *ids = vllm_number_list(step->blocks_to_zero.ids, step->blocks_to_zero.count);
         failed = ids == NULL || PyObject_SetAttrString(output, "new_block_ids_to_zero", ids) < 0;
         Py_XDECREF(ids);
     }
@@ -284,12 +293,30 @@ static int set_grammar(PyObject *output, const quire_step *step)
     return 0;
 }
 
+/* vLLM keeps nothing of a step, and whoever drops an output says so to nobody: when all places are
+ * taken the oldest step will not be updated any more. */
+static int make_place(vllm_core *core)
+{
+    if (core->num_flight < core->max_flight)
+        return 0;
+    uint64_t oldest = core->flight[0];
+    int status = quire_sched_forget_step(core->sched, oldest);
+    vllm_flight_end(core, oldest);
+    if (status != QUIRE_OK)
+        vllm_raise(status, "schedule");
+    return status == QUIRE_OK ? 0 : -1;
+}
+
 PyObject *vllm_core_schedule(PyObject *self, PyObject *unused)
 {
     vllm_core *core = (vllm_core *)self;
     (void)unused;
     const quire_step *step;
+    if (make_place(core) < 0)
+        return NULL;
     int status = quire_sched_schedule(core->sched, &step);
+    if (status == QUIRE_OK)
+        core->flight[core->num_flight++] = step->step;
     PyObject *output = core->output; /* made for a connector, inside */
     core->output = NULL;
     if (vllm_raise_kept(core) < 0) {

@@ -96,10 +96,26 @@ static int read_rejected(vllm_core *core, const update_input *input, uint32_t ro
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* Room for longer rows; the first rows are filled already. */
+static int widen_rows(vllm_core *core, uint32_t num_filled, Py_ssize_t stride)
+{
+    quire_token *wide = PyMem_Calloc((size_t)core->max_rows * (size_t)stride, sizeof(*wide));
+    if (wide == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (uint32_t row = 0; row < num_filled; row++)
+        memcpy(wide + (size_t)row * (size_t)stride, core->sampled + (size_t)row * core->stride,
+               core->stride * sizeof(*wide));
+    PyMem_Free(core->sampled);
+    core->sampled = wide;
+    core->stride = (uint32_t)stride;
+    return 0;
+}
+
 /* The tokens of one request of the step. */
 static int read_row(vllm_core *core, const update_input *input, uint32_t row, vllm_slot *slot)
 {
-    uint32_t stride = core->num_spec_tokens + 1;
     PyObject *index = PyDict_GetItemWithError(input->index, slot->id);
     if (index == NULL) {
         if (!PyErr_Occurred())
@@ -123,11 +139,9 @@ static int read_row(vllm_core *core, const update_input *input, uint32_t row, vl
     Py_ssize_t count = slot->generated == NULL ? -1 : PyList_Size(slot->generated);
     if (count < 0)
         return -1;
-    if (count > (Py_ssize_t)stride) {
-        PyErr_SetString(PyExc_ValueError, "more sampled tokens than drafts and one");
+    if (count > (Py_ssize_t)core->stride && widen_rows(core, row, count) < 0)
         return -1;
-    }
-    if (vllm_read_tokens(slot->generated, 0, count, core->sampled + (size_t)row * stride) < 0)
+    if (vllm_read_tokens(slot->generated, 0, count, core->sampled + (size_t)row * core->stride) < 0)
         return -1;
     core->num_sampled[row] = (uint32_t)count;
     return input->drafts == NULL || count == 0 ? 0 : read_rejected(core, input, row, slot);
@@ -144,6 +158,19 @@ vllm_slot *vllm_slot_of_id(vllm_core *core, PyObject *id)
     return req == 0 ? NULL : vllm_slot_of(core, req);
 }
 
+/* Most requests are in the row that they had in the step before, and their ids are the very objects
+ * that their slots have: no need to look them up. */
+static vllm_slot *slot_of_row(vllm_core *core, uint32_t row, PyObject *id)
+{
+    vllm_slot *slot = &core->slots[core->row_slots[row]];
+    if (slot->request != NULL && slot->id == id)
+        return slot;
+    slot = vllm_slot_of_id(core, id);
+    if (slot != NULL)
+        core->row_slots[row] = (uint32_t)(slot - core->slots);
+    return slot;
+}
+
 static int read_rows(vllm_core *core, const update_input *input, quire_model_output *model)
 {
     Py_ssize_t at = 0;
@@ -154,7 +181,7 @@ static int read_rows(vllm_core *core, const update_input *input, quire_model_out
         core->num_sampled[row] = 0;
         core->has_pooled[row] = 0;
         core->num_invalid[row] = 0;
-        vllm_slot *slot = vllm_slot_of_id(core, id);
+        vllm_slot *slot = slot_of_row(core, row, id);
         if (slot == NULL && PyErr_Occurred())
             return -1;
         if (slot != NULL && read_row(core, input, row, slot) < 0)
@@ -162,7 +189,7 @@ static int read_rows(vllm_core *core, const update_input *input, quire_model_out
         row++;
     }
     model->sampled = core->sampled;
-    model->stride = core->num_spec_tokens + 1;
+    model->stride = core->stride;
     model->num_sampled = core->num_sampled;
     model->num_invalid_drafts = input->invalid == NULL ? NULL : core->num_invalid;
     model->has_pooled = input->pooled == NULL ? NULL : core->has_pooled;
@@ -193,23 +220,30 @@ static int set_and_drop(PyObject *output, const char *name, PyObject *value)
     return failed ? -1 : 0;
 }
 
-static int set_finish(vllm_core *core, PyObject *output, vllm_slot *slot, const quire_output *made)
+/* Why it stopped, in words or as a token: a session shows it from then on. */
+static int set_stop_reason(PyObject *output, vllm_slot *slot, const quire_output *made)
 {
-    PyObject *reason = PyTuple_GetItem(core->types.finish_reasons, (Py_ssize_t)made->finish_reason);
-    if (reason == NULL || PyObject_SetAttrString(output, "finish_reason", reason) < 0)
-        return -1;
-    PyObject *stop_reason = NULL;
-    if (made->has_stop_reason)
-        stop_reason = PyLong_FromLong(made->stop_reason);
-    else if (made->finish_reason == QUIRE_FINISH_REPETITION)
-        stop_reason = PyUnicode_FromString("repetition_detected");
-    if (stop_reason == NULL)
+    PyObject *reason = NULL;
+    if (made->finish_reason != QUIRE_FINISH_NONE && made->has_stop_reason)
+        reason = PyLong_FromLong(made->stop_reason);
+    else if (made->finish_reason != QUIRE_FINISH_NONE && made->has_repeated)
+        reason = PyUnicode_FromString("repetition_detected");
+    else if (slot->has_stop_reason)
+        reason = PyObject_GetAttrString(slot->request, "stop_reason");
+    if (reason == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    if (PyObject_SetAttrString(slot->request, "stop_reason", stop_reason) < 0) {
-        Py_DECREF(stop_reason);
+    slot->has_stop_reason = 1;
+    if (PyObject_SetAttrString(slot->request, "stop_reason", reason) < 0) {
+        Py_DECREF(reason);
         return -1;
     }
-    return set_and_drop(output, "stop_reason", stop_reason);
+    return set_and_drop(output, "stop_reason", reason);
+}
+
+static int set_finish(vllm_core *core, PyObject *output, const quire_output *made)
+{
+    PyObject *reason = PyTuple_GetItem(core->types.finish_reasons, (Py_ssize_t)made->finish_reason);
+    return reason == NULL ? -1 : PyObject_SetAttrString(output, "finish_reason", reason);
 }
 
 static int set_logprobs(const update_input *input, PyObject *output, const vllm_slot *slot,
@@ -253,7 +287,10 @@ static PyObject *prefill_stats(vllm_core *core, vllm_slot *slot, const quire_out
 static int set_rare(vllm_core *core, const update_input *input, PyObject *output, vllm_slot *slot,
                     const quire_output *made)
 {
-    if (made->finish_reason != QUIRE_FINISH_NONE && set_finish(core, output, slot, made) < 0)
+    if (made->finish_reason != QUIRE_FINISH_NONE && set_finish(core, output, made) < 0)
+        return -1;
+    if ((made->finish_reason != QUIRE_FINISH_NONE || slot->has_stop_reason) &&
+        set_stop_reason(output, slot, made) < 0)
         return -1;
     if (made->has_prefill_stats &&
         set_and_drop(output, "prefill_stats", prefill_stats(core, slot, made)) < 0)
@@ -301,11 +338,36 @@ static const long finished_statuses[] = {[QUIRE_FINISH_STOP] = QUIRE_REQ_FINISHE
                                          [QUIRE_FINISH_ERROR] = QUIRE_REQ_FINISHED_ERROR,
                                          [QUIRE_FINISH_REPETITION] = QUIRE_REQ_FINISHED_REPETITION};
 
+/* A session that stopped and goes on: its Request takes the next input, if that is there. 1: it
+ * goes on, 0: it has ended. */
+static int session_turn(vllm_core *core, vllm_slot *slot)
+{
+    quire_req_info info;
+    if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
+        info.status >= QUIRE_REQ_FINISHED_STOPPED)
+        return 0;
+    if (info.status == QUIRE_REQ_WAITING_FOR_STREAMING)
+        return 1;
+    PyObject *answer = PyObject_CallFunctionObjArgs(core->types.turn, slot->request, NULL);
+    int wants_logprobs = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (wants_logprobs < 0)
+        return -1;
+    slot->wants_logprobs = (uint8_t)wants_logprobs;
+    slot->num_prompt = info.num_prompt_tokens;
+    slot->has_events = (uint8_t)core->log_stats;
+    return 1;
+}
+
 static int add_output(vllm_core *core, const update_input *input, const quire_output *made,
                       PyObject *by_client)
 {
     vllm_slot *slot = vllm_slot_of(core, made->req);
     PyObject *tokens = take_tokens(slot, made);
+    int stopped = made->finish_reason != QUIRE_FINISH_NONE;
+    int goes_on = tokens != NULL && stopped ? session_turn(core, slot) : 0;
+    if (goes_on < 0)
+        Py_CLEAR(tokens);
     PyObject *output = tokens == NULL ? NULL
                                       : PyObject_CallFunctionObjArgs(core->types.engine_core_output,
                                                                      slot->id, tokens, NULL);
@@ -313,7 +375,7 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
     int failed = output == NULL || set_rare(core, input, output, slot, made) < 0 ||
                  client_append(by_client, made->client_index, output) < 0;
     Py_XDECREF(output);
-    if (!failed && made->finish_reason != QUIRE_FINISH_NONE)
+    if (!failed && stopped && !goes_on)
         failed = vllm_slot_finish(core, slot, finished_statuses[made->finish_reason],
                                   made->client_index) < 0;
     return failed ? -1 : 0;
@@ -350,14 +412,57 @@ static PyObject *stats_tuple(const vllm_core *core, const quire_outputs *made)
                          c->hits, c->preempted_requests, c->preempted_queries, c->preempted_hits);
 }
 
+static int is_in_flight(const vllm_core *core, uint64_t step)
+{
+    for (uint32_t i = 0; i < core->num_flight; i++) {
+        if (core->flight[i] == step)
+            return 1;
+    }
+    return 0;
+}
+
+/* The number that schedule left on the SchedulerOutput. vLLM keeps nothing of a step: one that was
+ * made by hand, given before, or forgotten since, becomes a step in flight here. */
 static int step_number(vllm_core *core, PyObject *output, uint64_t *number)
 {
     PyObject *value = PyObject_GetAttr(output, core->names[VLLM_NAME_STEP]);
-    if (value == NULL)
+    if (value == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError))
         return -1;
-    *number = PyLong_AsUnsignedLongLong(value);
-    Py_DECREF(value);
-    return PyErr_Occurred() ? -1 : 0;
+    PyErr_Clear();
+    *number = value == NULL ? 0 : PyLong_AsUnsignedLongLong(value);
+    Py_XDECREF(value);
+    if (PyErr_Occurred())
+        return -1;
+    return is_in_flight(core, *number) ? 0 : vllm_note_step(core, output, number);
+}
+
+void vllm_flight_end(vllm_core *core, uint64_t step)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < core->num_flight; i++) {
+        core->flight[kept] = core->flight[i];
+        kept += core->flight[i] != step;
+    }
+    core->num_flight = kept;
+}
+
+/* The library takes the step's output. */
+static const quire_outputs *take_output(vllm_core *core, uint64_t step,
+                                        const quire_model_output *model)
+{
+    const quire_outputs *made = NULL;
+    core->is_updating = 1;
+    int status = quire_sched_update(core->sched, step, model, &made);
+    core->is_updating = 0;
+    if (status == QUIRE_OK)
+        vllm_flight_end(core, step);
+    else if (step > UINT64_MAX / 2) /* made by hand, and not to be given again */
+        quire_sched_forget_step(core->sched, step);
+    if (vllm_raise_kept(core) < 0)
+        return NULL;
+    if (status != QUIRE_OK)
+        vllm_raise(status, "update_from_output");
+    return status == QUIRE_OK ? made : NULL;
 }
 
 /* ---- what a connector reports -------------------------------------------- */
@@ -437,11 +542,7 @@ PyObject *vllm_core_update(PyObject *self, PyObject *args)
         read_rows(core, &input, &model) == 0 &&
         transfers_read(sent, received, blocks, &transfers) == 0) {
         transfers_tell(&transfers, &model);
-        core->is_updating = 1;
-        int status = quire_sched_update(core->sched, step, &model, &made);
-        core->is_updating = 0;
-        if (vllm_raise_kept(core) == 0 && status != QUIRE_OK)
-            vllm_raise(status, "update_from_output");
+        made = take_output(core, step, &model);
     }
     PyObject *by_client = PyErr_Occurred() ? NULL : PyDict_New();
     for (uint32_t i = 0; by_client != NULL && i < made->num_outputs; i++) {
@@ -452,6 +553,8 @@ PyObject *vllm_core_update(PyObject *self, PyObject *args)
         Py_CLEAR(by_client);
     PyMem_Free(transfers.reqs);
     PyMem_Free(transfers.blocks);
+    if (made != NULL && by_client == NULL)
+        core->is_closed = 1; /* the tokens are taken, and nobody will hear of them */
     PyObject *stats = by_client == NULL ? NULL : stats_tuple(core, made);
     if (stats != NULL)
         answer = Py_BuildValue("(OO)", by_client, stats);

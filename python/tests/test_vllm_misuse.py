@@ -16,8 +16,9 @@ def pair(request):
     pytest.importorskip("quire._vllm")
     from test_lockstep import Pair
 
-    return next(made for made in map(Pair, range(50))
-                if made.both[0].connector is not None and not made.is_async)
+    return next(made for made in map(Pair, range(200))
+                if made.both[0].connector is not None and not made.is_async
+                and not made.has_sessions and not made.drops)
 
 
 def steps(pair, count=40):
@@ -51,11 +52,40 @@ def test_wrong_types(pair):
         ours._core.update(output)
 
 
-def test_a_request_cannot_be_changed_from_outside(pair):
+def test_what_a_request_may_be_changed_to(pair):
+    from vllm.v1.request import RequestStatus
+
     pair.add()
     (request,) = pair.both[1].requests.values()
+    waits = RequestStatus.WAITING_FOR_REMOTE_KVS
+    request.status = waits
+    assert request.status == waits
+    for status in (RequestStatus.RUNNING, RequestStatus.FINISHED_STOPPED):
+        with pytest.raises(AttributeError, match="finish_requests"):
+            request.status = status
+    with pytest.raises(ValueError, match="num_computed_tokens cannot be"):
+        request.num_computed_tokens = request.num_tokens + 1
+    with pytest.raises((OverflowError, ValueError)):
+        request.num_computed_tokens = -1
     with pytest.raises(AttributeError):
-        request.num_computed_tokens = 7
+        request.is_prefill_chunk = True
+    assert request.num_computed_tokens == 0
+
+
+def test_queues_refuse_what_cannot_be(pair):
+    pair.add()
+    ours = pair.both[1]
+    (request,) = ours.requests.values()
+    ours.schedule()
+    if request in ours.running:
+        with pytest.raises(ValueError, match="cannot wait"):
+            ours.waiting.add_request(request)
+    with pytest.raises(ValueError, match="not in this queue"):
+        ours.skipped_waiting.remove_request(request)
+    with pytest.raises(AttributeError, match="while there are requests"):
+        ours.max_num_encoder_input_tokens = 7
+    with pytest.raises(KeyError):
+        ours.finished_recving_kv_req_ids.add("nobody")
 
 
 def test_requests_outlive_their_scheduler(pair):

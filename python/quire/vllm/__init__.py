@@ -1,14 +1,31 @@
 """vLLM 0.20.x on Quire: `--scheduler-cls quire.vllm.AsyncScheduler`, same decisions, in C.
 
-    from quire.vllm import Scheduler, AsyncScheduler, get_request_block_hasher
+    from quire.vllm import Scheduler, AsyncScheduler, get_request_block_hasher, substitute
 
-Importing this needs vLLM; a version other than 0.20.x is refused.
+Each name is found when it is first asked for: that needs vLLM, and a version other than 0.20.x is
+refused then. Importing the package alone does nothing, so that vLLM's look for plugins costs nothing.
 """
-from .version import check
+from importlib import import_module
+from typing import Any
 
-check()
+from .names import PLACES
 
-from .hasher import get_request_block_hasher  # noqa: E402
-from .scheduler import AsyncScheduler, Scheduler  # noqa: E402
+__all__ = [*PLACES, "substitute"]
 
-__all__ = ["AsyncScheduler", "Scheduler", "get_request_block_hasher"]
+
+def __getattr__(name: str) -> Any:
+    if name in PLACES:
+        from .version import check
+
+        check()
+        value = getattr(import_module(f".{PLACES[name].ours}", __name__), name)
+    elif name == "substitute":
+        from .substitution import substitute as value
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

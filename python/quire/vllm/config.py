@@ -10,15 +10,20 @@ ON, OFF = 1, 2
 POLICIES = {"fcfs": 0, "priority": 1}
 MAMBA_MODES = {"none": 0, "all": 1, "align": 2}
 BFLOAT16 = 2  # no decision depends on it
-MAX_BATCHES = 8
+MAX_BATCHES = 32
 MAX_REQUESTS = 65_536
 MAX_TEXT_TOKENS = 1 << 26
 MAX_LOADING = 1024
+REQUEST_BYTES = 4096  # names and stop tokens of a request,
+IMAGE_BYTES = 16_384  # and some 100 images of a model that takes them
+MAX_ENCODER_ITEMS = 4096
 
+CROSS = 9
 # Exact classes: a subclass that vLLM does not have would be another kind.
 KINDS = {specs.FullAttentionSpec: 1, specs.TQFullAttentionSpec: 2, specs.MLAAttentionSpec: 3,
          specs.SinkFullAttentionSpec: 4, specs.SlidingWindowSpec: 5,
-         specs.ChunkedLocalAttentionSpec: 7, specs.MambaSpec: 8}
+         specs.ChunkedLocalAttentionSpec: 7, specs.MambaSpec: 8,
+         specs.CrossAttentionSpec: CROSS}
 
 
 def switch(value: bool) -> int:
@@ -29,7 +34,8 @@ def group_of(group) -> dict[str, int]:
     """A group's layers, as far as decisions depend on them."""
     spec = group.kv_cache_spec
     if type(spec) not in KINDS:
-        raise NotImplementedError(f"quire.vllm: layers of {type(spec).__name__}")
+        raise NotImplementedError(f"quire.vllm: layers of {type(spec).__name__}; use vLLM's "
+                                  "scheduler for this model")
     made = {"kind": KINDS[type(spec)], "block_size": spec.block_size,
             "is_eagle": int(getattr(group, "is_eagle_group", False))}
     if made["kind"] == 8:
@@ -44,18 +50,11 @@ def group_of(group) -> dict[str, int]:
 
 def refuse(vllm_config) -> None:
     """What is not done yet must not be decided wrongly."""
-    missing = {"encoder connectors": vllm_config.ec_transfer_config is not None,
-               "encoder-decoder models": vllm_config.model_config.is_encoder_decoder,
-               "routed experts": vllm_config.model_config.enable_return_routed_experts,
-               "pipelines without asynchronous scheduling":
-                   vllm_config.parallel_config.pipeline_parallel_size > 1
-                   and not vllm_config.scheduler_config.async_scheduling,
-               "the V2 model runner": envs.VLLM_USE_V2_MODEL_RUNNER,
-               "MFU metrics": vllm_config.observability_config.enable_mfu_metrics,
+    missing = {"routed experts": vllm_config.model_config.enable_return_routed_experts,
                "cache metrics": vllm_config.observability_config.kv_cache_metrics}
     for name, is_asked in missing.items():
         if is_asked:
-            raise NotImplementedError(f"quire.vllm: {name}")
+            raise NotImplementedError(f"quire.vllm: {name}; turn them off, or use vLLM's scheduler")
 
 
 def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, log_stats: bool,
@@ -74,7 +73,8 @@ def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, 
         "disable_chunked_mm_input": switch(sched.disable_chunked_mm_input),
         "async_scheduling": switch(is_async), "max_batches": MAX_BATCHES,
         "log_stats": switch(log_stats), "max_requests": MAX_REQUESTS,
-        "max_text_tokens": MAX_TEXT_TOKENS,
+        "max_text_tokens": MAX_TEXT_TOKENS, "max_loading": MAX_LOADING,
+        "max_request_bytes": REQUEST_BYTES, "max_encoder_items": MAX_ENCODER_ITEMS,
         "num_blocks": cache.num_gpu_blocks, "max_model_len": vllm_config.model_config.max_model_len,
         "enable_caching": switch(cache.enable_prefix_caching), "hash_block_size": hash_block_size,
         "dcp_world_size": parallel.decode_context_parallel_size,
@@ -82,15 +82,22 @@ def numbers_of(vllm_config, kv_cache_config, hash_block_size: int, mm_registry, 
         "mamba_block_size": cache.block_size if cache.mamba_cache_mode == "align" else 0,
         "hash_algorithm": getattr(cache, "prefix_caching_hash_algo", "sha256"),
         "none_hash": getattr(kv_cache_utils, "NONE_HASH", b"\0"),
+        "tells_tokens": int(parallel.pipeline_parallel_size > 1 and not sched.async_scheduling),
+        "is_v2": int(envs.VLLM_USE_V2_MODEL_RUNNER),
         "groups": [group_of(g) for g in kv_cache_config.kv_cache_groups]}
     if vllm_config.kv_transfer_config is not None:
         policy = vllm_config.kv_transfer_config.kv_load_failure_policy
-        made.update(fail_on_load_error=switch(policy != "recompute"),
-                    max_loading=MAX_LOADING)
+        made["fail_on_load_error"] = switch(policy != "recompute")
     if mm_registry.supports_multimodal_inputs(vllm_config.model_config):
         budget = MultiModalBudget(vllm_config, mm_registry)
         made.update(encoder_compute_budget=budget.encoder_compute_budget,
-                    encoder_cache_size=budget.encoder_cache_size)
+                    encoder_cache_size=budget.encoder_cache_size,
+                    max_request_bytes=IMAGE_BYTES)
+    if vllm_config.model_config.is_encoder_decoder:
+        made["is_encoder_decoder"] = ON
+    if any(group["kind"] == CROSS for group in made["groups"]):
+        made["max_encoder_tokens"] = max(made.get("encoder_compute_budget", 0),
+                                         sched.max_num_batched_tokens)
     if vllm_config.lora_config is not None:
         made["max_loras"] = vllm_config.lora_config.max_loras
     if spec is not None:

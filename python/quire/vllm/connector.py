@@ -1,46 +1,49 @@
-"""A KV connector of vLLM's, as the core calls it: the same calls with the same objects.
-
-The core gives blocks as (id, users) or (id, users, hash, group); here they become vLLM's
-KVCacheBlocks. They are what the blocks were at that moment.
-"""
+"""Connectors of vLLM's, as the core calls them: the same calls with the same objects."""
 from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
-from vllm.v1.core.kv_cache_manager import KVCacheBlocks
-from vllm.v1.core.kv_cache_utils import KVCacheBlock, make_block_hash_with_group_id
 
 
-def block_of(block_id: int, ref_cnt: int, block_hash: bytes | None = None,
-             group_id: int = 0) -> KVCacheBlock:
-    block = KVCacheBlock(block_id, ref_cnt)
-    block.is_null = block_id == 0
-    if block_hash is not None:
-        block.block_hash = make_block_hash_with_group_id(block_hash, group_id)
-    return block
-
-
-def calls_of(connector) -> dict:
-    """What the core calls; nothing without a connector."""
-    if connector is None:
+def calls_of(scheduler) -> dict:
+    """What the core calls, of the connector that the scheduler has at that moment; nothing without
+    one."""
+    if scheduler.connector is None:
         return {}
-    if hasattr(connector, "bind_gpu_block_pool"):
-        raise NotImplementedError("quire.vllm: connectors that hold blocks of the pool")
-    if "Nixl" in type(connector).__name__:  # it cuts prompts of Mamba models in the Request
-        raise NotImplementedError("quire.vllm: the Nixl connector")
 
-    def alloc(request, blocks, num_external):
-        made = KVCacheBlocks(tuple([block_of(*block) for block in group] for group in blocks))
-        connector.update_state_after_alloc(request, made, num_external)
+    def alloc(request, num_external):
+        blocks = scheduler.kv_cache_manager.get_blocks(request.request_id)
+        scheduler.connector.update_state_after_alloc(request, blocks, num_external)
 
-    def meta(scheduler_output):
-        scheduler_output.kv_connector_metadata = connector.build_connector_meta(scheduler_output)
+    def meta(output):
+        output.kv_connector_metadata = scheduler.connector.build_connector_meta(output)
 
     def finished(request, block_ids):
-        if isinstance(connector, SupportsHMA):
-            return connector.request_finished_all_groups(request, block_ids)
+        if isinstance(scheduler.connector, SupportsHMA):
+            return scheduler.connector.request_finished_all_groups(request, block_ids)
         assert len(block_ids) == 1
-        return connector.request_finished(request, block_ids[0])
+        return scheduler.connector.request_finished(request, block_ids[0])
 
     def match(request, num_local):
-        return tuple(connector.get_num_new_matched_tokens(request, num_local))
+        return tuple(scheduler.connector.get_num_new_matched_tokens(request, num_local))
 
-    return {"match": match, "alloc": alloc, "meta": meta, "finished": finished,
-            "reset": lambda: connector.reset_cache()}
+    def told():
+        if scheduler._report is not None:
+            scheduler.connector.update_connector_output(scheduler._report)
+
+    return {"told": told, "match": match, "alloc": alloc, "meta": meta, "finished": finished,
+            "reset": lambda: scheduler.connector.reset_cache()}
+
+
+def image_calls_of(scheduler) -> dict:
+    """The same for an encoder connector."""
+    if scheduler.ec_connector is None:
+        return {}
+
+    def has_image(request, index):
+        return scheduler.ec_connector.has_cache_item(request.mm_features[index].identifier)
+
+    def alloc(request, index):
+        scheduler.ec_connector.update_state_after_alloc(request, index)
+
+    def meta(output):
+        output.ec_connector_metadata = scheduler.ec_connector.build_connector_meta(output)
+
+    return {"has_image": has_image, "image_alloc": alloc, "image_meta": meta}

@@ -19,6 +19,24 @@ def extra_keys_of(request, first: int, hashes: list[bytes | None], block_size: i
     return made or None
 
 
+def removed_event(hashes: list[bytes], group: int) -> BlockRemoved:
+    return BlockRemoved(block_hashes=[maybe_convert_block_hash(h) for h in hashes],
+                        medium=MEDIUM_GPU, group_idx=group)
+
+
+def stored_event(request, hashes: list[bytes | None], group: int, first: int,
+                 parent: bytes | None, block_size: int) -> BlockStored:
+    """Blocks [first, first + len(hashes)) of a request were cached; None stands for null blocks."""
+    lora = request.lora_request
+    return BlockStored(
+        block_hashes=[maybe_convert_block_hash(h) for h in hashes if h is not None],
+        parent_block_hash=maybe_convert_block_hash(parent) if first else None,
+        token_ids=request.all_token_ids[first * block_size:(first + len(hashes)) * block_size],
+        block_size=block_size, lora_id=lora.adapter_id if lora else None, medium=MEDIUM_GPU,
+        lora_name=lora.name if lora else None,
+        extra_keys=extra_keys_of(request, first, hashes, block_size), group_idx=group)
+
+
 class Events:
     """The events since the last update, and where they go."""
 
@@ -34,19 +52,10 @@ class Events:
     def take(self, kind, request, hashes, group, first, parent, block_size) -> None:
         if kind == CLEARED:
             self.queue.append(AllBlocksCleared())
-            return
-        shown = [maybe_convert_block_hash(h) for h in hashes if h is not None]
-        if kind == REMOVED:
-            self.queue.append(BlockRemoved(block_hashes=shown, medium=MEDIUM_GPU, group_idx=group))
-            return
-        lora = request.lora_request
-        self.queue.append(BlockStored(
-            block_hashes=shown,
-            parent_block_hash=maybe_convert_block_hash(parent) if first else None,
-            token_ids=request.all_token_ids[first * block_size:(first + len(hashes)) * block_size],
-            block_size=block_size, lora_id=lora.adapter_id if lora else None, medium=MEDIUM_GPU,
-            lora_name=lora.name if lora else None,
-            extra_keys=extra_keys_of(request, first, hashes, block_size), group_idx=group))
+        elif kind == REMOVED:
+            self.queue.append(removed_event(hashes, group))
+        else:
+            self.queue.append(stored_event(request, hashes, group, first, parent, block_size))
 
     def publish(self, more) -> None:
         """One batch for each update, a connector's events last."""

@@ -7,6 +7,9 @@ from vllm.v1.core import kv_cache_utils
 
 from quire._vllm import BlockHasher
 
+# vLLM's own, whatever stands in its place later.
+own_hasher = kv_cache_utils.get_request_block_hasher
+
 ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 
 
@@ -21,8 +24,8 @@ def algorithm_of(function: Callable[[Any], bytes]) -> str | None:
 def get_request_block_hasher(block_size: int, caching_hash_fn: Callable[[Any], bytes]):
     """As vllm.v1.core.kv_cache_utils.get_request_block_hasher. A function that is not one of
     vLLM's gets vLLM's own hasher."""
-    own = kv_cache_utils.get_request_block_hasher(block_size, caching_hash_fn)
+    own = own_hasher(block_size, caching_hash_fn)
     name = algorithm_of(caching_hash_fn)
-    if name is None or isinstance(own, BlockHasher):
+    if name is None:
         return own
     return BlockHasher(name, block_size, kv_cache_utils, own)

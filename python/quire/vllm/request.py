@@ -3,33 +3,48 @@
 What changes in every step lives in C. A Request that was added becomes a BoundRequest, which reads
 it from there when somebody asks; when it ends it gets its last values and its own class back.
 
-    Request ── add_request ──► BoundRequest ── ends ──► Request
+    Request ── add_request ──► BoundRequest + Request ── ends ──► Request
 """
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from vllm.v1.request import Request, RequestStatus
+from vllm.v1.utils import tensor_data
 
 STATUS, COMPUTED, PLACEHOLDERS, PREEMPTIONS, DRAFTS, PREFILL = range(6)
+HELD = (RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR, RequestStatus.WAITING_FOR_REMOTE_KVS,
+        RequestStatus.WAITING_FOR_STREAMING_REQ)
+EDITABLE = {STATUS: 0, COMPUTED: 1, PLACEHOLDERS: 2, PREEMPTIONS: 3}  # as vllm_edit.c counts
 
 
 def owned(index: int, convert=int) -> property:
-    """A value that the scheduler alone may change."""
+    """A value of the scheduler's. Who writes it writes into the scheduler, as far as that allows."""
 
     def read(self):
         core, number = self._quire
         return convert(core.info(number)[index])
 
-    return property(read)
+    def write(self, value) -> None:
+        core, number = self._quire
+        core.edit(number, EDITABLE[index], int(value))
+
+    return property(read, write if index in EDITABLE else None)
 
 
-class BoundRequest(Request):
-    """A Request whose state is the scheduler's."""
+class BoundRequest:
+    """The state of a Request that a scheduler has; goes before the Request's own class."""
 
     status = owned(STATUS, RequestStatus)
     num_computed_tokens = owned(COMPUTED)
     num_output_placeholders = owned(PLACEHOLDERS)
     num_preemptions = owned(PREEMPTIONS)
     is_prefill_chunk = owned(PREFILL, bool)
+
+    @property
+    def spec_token_ids(self) -> list[int]:
+        core, number = self._quire
+        return core.drafts(number)
 
     @property
     def num_tokens_with_spec(self) -> int:
@@ -44,6 +59,12 @@ class BoundRequest(Request):
             stand_in = _HashView(self, hashes)
             hashes.extend(self._block_hasher(stand_in))
         return hashes
+
+
+@cache
+def bound(kind: type) -> type:
+    """The class that a Request of this class has while it belongs to a scheduler."""
+    return type(kind.__name__, (BoundRequest, kind), {"_unbound": kind})
 
 
 class _HashView:
@@ -61,7 +82,8 @@ def rules_of(request: Request) -> dict[str, Any]:
     rules = {"id": request.request_id, "max_tokens": request.max_tokens,
              "client_index": request.client_index, "priority": request.priority,
              "arrival_time": request.arrival_time,
-             "skip_reading_prefix": int(bool(request.skip_reading_prefix_cache))}
+             "skip_reading_prefix": int(bool(request.skip_reading_prefix_cache)),
+             "is_resumable": int(request.resumable)}
     params = request.sampling_params
     if request.pooling_params is not None:
         rules["is_pooling"] = 1
@@ -96,26 +118,52 @@ def feature_of(feature) -> tuple:
     return feature.identifier, place.offset, place.length, place.get_num_embeds(), flags
 
 
-def refuse(request: Request) -> None:
-    """What is not done yet must not be decided wrongly."""
+def prompt_of(request: Request) -> dict[str, Any]:
+    """What a prompt has beside its tokens: the hashes that the Request made of it, embeddings."""
+    made = {}
+    if request.block_hashes:
+        made.update(hashes=b"".join(request.block_hashes), num_hashes=len(request.block_hashes))
     if request.prompt_embeds is not None:
-        raise NotImplementedError("quire.vllm: prompt embeddings")
-    if request.resumable:
-        raise NotImplementedError("quire.vllm: sessions")
+        if request.resumable:
+            raise NotImplementedError("quire.vllm: a session whose prompt is embeddings; give it "
+                                      "token ids")
+        made["prompt_embeds"] = bytes(tensor_data(request.prompt_embeds))
+    return made
 
 
 def bind(request: Request, core, number: int) -> None:
     request._quire = (core, number)
-    request.__class__ = BoundRequest
+    request.__class__ = bound(type(request))
 
 
 def ended(request: Request, status: int, computed: int, preemptions: int, is_prefill: int) -> None:
     """Its last values, as its own."""
-    request.__class__ = Request
+    request.__class__ = request._unbound
     del request._quire
     request.status = RequestStatus(status)
     request.num_computed_tokens = computed
     request.num_output_placeholders = 0
     request.num_preemptions = preemptions
     request.is_prefill_chunk = bool(is_prefill)
+    request.spec_token_ids = []
     request.update_block_hashes()
+
+
+def go_on(session: Request, update) -> None:
+    """The next input of a session, in its Request: what was computed becomes prompt, the last
+    sampled token is dropped, and the input follows."""
+    session.update_block_hashes()  # vLLM keeps the hash of a block whose end is cut off here
+    kept, tokens = session.num_computed_tokens, session._all_token_ids
+    session.prompt_token_ids.extend(tokens[session.num_prompt_tokens:kept])
+    del tokens[kept:]
+    session._output_token_ids.clear()
+    for feature in update.mm_features or ():
+        place = feature.mm_position
+        feature.mm_position = replace(place, offset=place.offset + len(tokens))
+        session.mm_features.append(feature)
+    given = update.prompt_token_ids or ()
+    tokens.extend(given)
+    session.prompt_token_ids.extend(given)
+    session.update_block_hashes()
+    session.num_prompt_tokens = len(session.prompt_token_ids)
+    session.arrival_time, session.sampling_params = update.arrival_time, update.sampling_params

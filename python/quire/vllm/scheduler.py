@@ -5,9 +5,11 @@
                ── ModelRunnerOutput ──► update_from_output ──► EngineCoreOutputs
 """
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 
+from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
+from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.multimodal import MULTIMODAL_REGISTRY
@@ -16,16 +18,20 @@ from vllm.v1.core.sched.output import (CachedRequestData, GrammarOutput, NewRequ
                                        SchedulerOutput)
 from vllm.v1.engine import (EngineCoreEvent, EngineCoreEventType, EngineCoreOutput,
                             EngineCoreOutputs, FinishReason)
+from vllm.v1.metrics.perf import ModelMetrics
 from vllm.v1.metrics.stats import PrefillStats, PrefixCacheStats, SchedulerStats
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from quire._vllm import Core
 
 from . import config as configs
+from . import queues
 from . import request as requests_
-from .connector import calls_of
+from .connector import calls_of, image_calls_of
 from .events import Events
+from .images import Images
+from .kv_cache_manager import KVCacheManager
 
 EVENT_TYPES = {int(kind): kind for kind in EngineCoreEventType}
 FINISH_REASONS = (None, FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT,
@@ -37,6 +43,13 @@ def new_request_data(request: Request, block_ids, num_computed_tokens: int) -> N
     return NewRequestData(request.request_id, request.prompt_token_ids, request.mm_features,
                           request.sampling_params, request.pooling_params, block_ids,
                           num_computed_tokens, request.lora_request, request.prompt_embeds)
+
+
+def new_request_data_v2(request: Request, block_ids, num_computed_tokens: int) -> NewRequestData:
+    """For the V2 model runner, which gets all tokens of resumed requests in this way too."""
+    data = new_request_data(request, block_ids, num_computed_tokens)
+    data.prefill_token_ids = request._all_token_ids
+    return data
 
 
 def record(request: Request, kind: int, timestamp: float | None) -> float:
@@ -62,9 +75,12 @@ class Scheduler(SchedulerInterface):
         self.structured_output_manager = structured_output_manager
         self.block_size, self.log_stats = block_size, log_stats
         self.max_model_len = vllm_config.model_config.max_model_len
-        self.connector = self.ec_connector = None
+        self._connector = self.ec_connector = None
+        if vllm_config.ec_transfer_config is not None:
+            self.ec_connector = ECConnectorFactory.create_connector(
+                config=vllm_config, role=ECConnectorRole.SCHEDULER)
         if vllm_config.kv_transfer_config is not None:
-            self.connector = KVConnectorFactory.create_connector(
+            self._connector = KVConnectorFactory.create_connector(
                 config=vllm_config, role=KVConnectorRole.SCHEDULER,
                 kv_cache_config=kv_cache_config)
         self.requests: dict[str, Request] = {}
@@ -73,30 +89,151 @@ class Scheduler(SchedulerInterface):
         if vllm_config.speculative_config is not None:
             self.num_spec_tokens = vllm_config.speculative_config.num_speculative_tokens
         self._pause_state = PauseState.UNPAUSED
+        self._report = self.perf_metrics = None
+        if log_stats and vllm_config.observability_config.enable_mfu_metrics:
+            self.perf_metrics = ModelMetrics(vllm_config)
         self._events = Events(vllm_config.kv_events_config,
                               vllm_config.parallel_config.data_parallel_index)
+        self._numbers = configs.numbers_of(vllm_config, kv_cache_config,
+                                           hash_block_size or block_size, mm_registry, log_stats,
+                                           self.is_async)
+        self._make_core()
+        if hasattr(self._connector, "bind_gpu_block_pool"):
+            self._connector.bind_gpu_block_pool(self.kv_cache_manager.block_pool)
+
+    def _make_core(self) -> None:
+        """The scheduler itself, from the numbers and the connector of now."""
+        self._manager = None
         self._core = Core(
-            configs.numbers_of(vllm_config, kv_cache_config, hash_block_size or block_size,
-                               mm_registry, log_stats, self.is_async),
-            {"SchedulerOutput": SchedulerOutput, "NewRequestData": new_request_data,
+            self._numbers,
+            {"SchedulerOutput": SchedulerOutput,
+             "NewRequestData": new_request_data_v2 if self._numbers["is_v2"] else new_request_data,
              "CachedRequestData": CachedRequestData, "EngineCoreOutput": EngineCoreOutput,
              "PrefillStats": PrefillStats, "finish_reasons": FINISH_REASONS,
-             "ended": requests_.ended,
-             "should_advance": structured_output_manager.should_advance,
+             "ended": requests_.ended, "turn": self._turn,
+             "should_advance": self._should_advance,
              "record": record, "requests": self.requests,
              "finished_by_client": self.finished_req_ids_dict,
-             **calls_of(self.connector), **self._events.calls()})
+             **calls_of(self), **image_calls_of(self), **self._events.calls()})
+
+    def _should_advance(self, request: Request) -> bool:
+        return self.structured_output_manager.should_advance(request)
+
+    def _change(self, what: str, **numbers: int) -> None:
+        """What a scheduler is made with can be changed as long as it has no requests."""
+        if self.requests:
+            raise AttributeError(f"quire.vllm: {what} cannot be changed while there are requests")
+        self._numbers.update(numbers)
+        self._make_core()
+
+    @property
+    def connector(self):
+        return self._connector
+
+    @connector.setter
+    def connector(self, connector) -> None:
+        is_known = self._connector is not None and connector is not None
+        self._connector = connector
+        if not is_known:
+            self._change("connector")
+
+    @property
+    def max_num_encoder_input_tokens(self) -> int:
+        return self._numbers.get("encoder_compute_budget", 0)
+
+    @max_num_encoder_input_tokens.setter
+    def max_num_encoder_input_tokens(self, budget: int) -> None:
+        self._change("max_num_encoder_input_tokens", encoder_compute_budget=budget)
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        return self._numbers.get("is_encoder_decoder") == configs.ON
+
+    @is_encoder_decoder.setter
+    def is_encoder_decoder(self, value: bool) -> None:
+        self._change("is_encoder_decoder", is_encoder_decoder=configs.switch(value))
+
+    @property
+    def kv_cache_manager(self) -> KVCacheManager:
+        """The core's cache, to look at; made when somebody asks."""
+        if self._manager is None:
+            numbers = self._numbers
+            self._manager = KVCacheManager.of_core(
+                self._core, self.kv_cache_config, self.max_model_len, numbers["hash_block_size"],
+                numbers["enable_caching"] == configs.ON,
+                numbers.get("use_eagle") == configs.ON, numbers["dcp_world_size"],
+                numbers["pcp_world_size"])
+        return self._manager
+
+    @kv_cache_manager.setter
+    def kv_cache_manager(self, manager) -> None:
+        raise AttributeError("quire.vllm: the scheduler's KV cache cannot be replaced")
+
+    @property
+    def encoder_cache_manager(self) -> Images:
+        return Images(self)
+
+    @encoder_cache_manager.setter
+    def encoder_cache_manager(self, manager) -> None:
+        self._change("encoder_cache_manager", encoder_cache_size=manager.cache_size)
 
     # -- requests
 
     def add_request(self, request: Request) -> None:
-        requests_.refuse(request)
-        assert request.request_id not in self.requests, "duplicate request id"
-        number = self._core.add(request, requests_.rules_of(request))
-        self.requests[request.request_id] = request
-        requests_.bind(request, self._core, number)
+        known = self.requests.get(request.request_id)
+        if known is not None:
+            self._continue(known, request)
+            return
+        if request.resumable:
+            request.streaming_queue = deque()
+        self._number_of(request)
         if self.log_stats:
             request.record_event(EngineCoreEventType.QUEUED)
+
+    def _number_of(self, request: Request) -> int:
+        """The core's number of a request; one that it does not know yet is added."""
+        if isinstance(request, requests_.BoundRequest):
+            return request._quire[1]
+        status, computed = request.status, request.num_computed_tokens
+        rules = requests_.rules_of(request) | requests_.prompt_of(request)
+        number = self._core.add(request, rules)
+        self.requests[request.request_id] = request
+        requests_.bind(request, self._core, number)
+        if request.status != status and status != RequestStatus.RUNNING:
+            request.status = status
+            is_held = status in requests_.HELD
+            self._core.enqueue(number, queues.SKIPPED if is_held else queues.WAITING, False)
+        if computed:
+            request.num_computed_tokens = computed
+        return number
+
+    def _continue(self, session: Request, request: Request) -> None:
+        """The next input of a session, or its end."""
+        update = StreamingUpdate.from_request(request)
+        waits = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
+        if waits and update is None:
+            self.finish_requests(session.request_id, RequestStatus.FINISHED_ABORTED)
+            return
+        assert session.streaming_queue is not None, "duplicate request id"
+        if not session.is_finished() and None not in session.streaming_queue:  # else: never used
+            self._core.go_on(session._quire[1], None if update is None else request,
+                             requests_.rules_of(request))
+        if waits:
+            self._update_request_as_session(session, update)
+        else:
+            session.streaming_queue.append(update)
+
+    def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
+        requests_.go_on(session, update)
+        if not isinstance(session, requests_.BoundRequest):
+            session.status = RequestStatus.WAITING
+        if self.log_stats:
+            session.record_event(EngineCoreEventType.QUEUED)
+
+    def _turn(self, session: Request) -> bool:
+        """A session has stopped and takes its next input; whether it wants logprobs from now on."""
+        self._update_request_as_session(session, session.streaming_queue.popleft())
+        return session.sampling_params.logprobs is not None
 
     def finish_requests(self, request_ids: str | Iterable[str] | None,
                         finished_status: RequestStatus) -> list[tuple[str, int]]:
@@ -131,10 +268,11 @@ class Scheduler(SchedulerInterface):
     def update_from_output(self, scheduler_output: SchedulerOutput,
                            model_runner_output) -> dict[int, EngineCoreOutputs]:
         report = model_runner_output.kv_connector_output
+        self._report, perf = report, None
+        if self.perf_metrics is not None and self.perf_metrics.is_enabled():
+            perf = self.perf_metrics.get_step_perf_stats_per_gpu(scheduler_output)
         outputs, stats = self._core.update(scheduler_output, model_runner_output,
                                            *self._transfers(report))
-        if report is not None and self.connector is not None:
-            self.connector.update_connector_output(report)
         self._events.publish(self.connector.take_events() if self.connector is not None else ())
         made = {client: EngineCoreOutputs(outputs=outs) for client, outs in outputs.items()}
         if self.finished_req_ids_dict:
@@ -147,6 +285,7 @@ class Scheduler(SchedulerInterface):
             first = next(iter(made.values()))
             first.scheduler_stats = self._stats(stats, model_runner_output.cudagraph_stats)
             first.scheduler_stats.kv_connector_stats = self._connector_stats(report)
+            first.scheduler_stats.perf_stats = perf
         return made
 
     def _transfers(self, report) -> tuple[list[int], list[int], list[int]]:
@@ -200,16 +339,33 @@ class Scheduler(SchedulerInterface):
         self._events.publisher = publisher
 
     @property
-    def running(self) -> list[Request]:
-        return self._core.queue(0)
+    def running(self) -> queues.Running:
+        return queues.Running(self)
 
     @property
-    def waiting(self) -> list[Request]:
-        return self._core.queue(1)
+    def waiting(self) -> queues.Waiting:
+        return queues.Waiting(self, queues.WAITING)
 
     @property
-    def skipped_waiting(self) -> list[Request]:
-        return self._core.queue(2)
+    def skipped_waiting(self) -> queues.Waiting:
+        return queues.Waiting(self, queues.SKIPPED)
+
+    @property
+    def finished_req_ids(self) -> set[str]:
+        return self._core.finished()
+
+    @property
+    def finished_recving_kv_req_ids(self) -> queues.Loads:
+        return queues.Loads(self, queues.RECEIVED)
+
+    @property
+    def failed_recving_kv_req_ids(self) -> queues.Loads:
+        return queues.Loads(self, queues.FAILED)
+
+    @property
+    def num_waiting_for_streaming_input(self) -> int:
+        return sum(request.status == RequestStatus.WAITING_FOR_STREAMING_REQ
+                   for request in self.skipped_waiting)
 
     def get_request_counts(self) -> tuple[int, int]:
         return self._core.counts()[:2]

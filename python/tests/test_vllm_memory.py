@@ -1,0 +1,14 @@
+"""Memory does not grow while requests go through quire.vllm; vllm_growth.py is the long form."""
+import pytest
+import vllm_growth
+import vllm_kit
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_no_growth(pytestconfig, number):
+    vllm_kit.need_vllm(pytestconfig)
+    makers = vllm_growth.kinds()
+    if number >= len(makers):
+        pytest.skip("no such part yet")
+    for what, growth, bound in vllm_growth.grown(makers[number](), 1200):
+        assert growth <= bound, what

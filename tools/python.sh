@@ -1,0 +1,59 @@
+# Sourced by ./test: the Python package. Builds the wheel, installs it into an environment of its own
+# and runs python/tests there, without vLLM: what needs it is skipped. Where QUIRE_VLLM_PYTHON names an
+# interpreter that has vLLM, the same tests run there too, in lock step with vLLM.
+python_home=build/python
+python_log=$logs/python.log
+python_start=$SECONDS
+python_wheel= # its file, once it is built
+
+python_is_new_enough() { python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+# An environment that has the build backend and pytest; PyPI is needed the first time.
+make_python_home() {
+  python3 -c 'import venv, ensurepip' 2>/dev/null || install_packages python3-venv || return 1
+  [ -x $python_home/venv/bin/python ] || python3 -m venv $python_home/venv || return 1
+  $python_home/venv/bin/python -c 'import scikit_build_core, pytest' 2>/dev/null ||
+    $python_home/venv/bin/python -m pip install --quiet --retries 1 'scikit-build-core>=0.10' pytest
+}
+
+install_wheel() {
+  rm -rf $python_home/dist $python_home/site
+  $python_home/venv/bin/python -m pip wheel . --quiet --no-deps --no-build-isolation \
+    --wheel-dir $python_home/dist --config-settings=build-dir=$python_home/cmake || return 1
+  python_wheel=$(ls $python_home/dist/*.whl)
+  $python_home/venv/bin/python -m pip install --quiet --no-deps --force-reinstall "$python_wheel" &&
+    $python_home/venv/bin/python -m pip install --quiet --no-deps --target $python_home/site "$python_wheel"
+}
+
+# run_pytest NAME COMMAND...: pytest over python/tests; counts it as one program with many cases
+run_pytest() {
+  local name=$1 log=$logs/$1.log start=$SECONDS closing
+  shift
+  if "$@" -q -p no:cacheprovider python/tests >"$log" 2>&1; then
+    closing=$(grep -E '^[0-9]+ passed' "$log" | tail -n 1)
+    passed=$((passed + 1)) cases=$((cases + ${closing%% *}))
+    say "$name" "$(basename "$python_wheel"): ${closing% in *}; $((SECONDS - start)) s"
+  else
+    fail "$name" "python/tests" "$log"
+  fi
+}
+
+if ! python_is_new_enough; then
+  skipped=$((skipped + 1))
+  say python "skipped: needs Python 3.11 or later"
+elif ! make_python_home >"$python_log" 2>&1; then
+  skipped=$((skipped + 1))
+  say python "skipped: no environment for the wheel; is PyPI within reach? (see $python_log)"
+elif ! install_wheel >>"$python_log" 2>&1; then
+  fail python "the wheel" "$python_log"
+else
+  say python "$(basename "$python_wheel") built and installed; $((SECONDS - python_start)) s"
+  run_pytest python $python_home/venv/bin/python -m pytest
+  if [ -n "${QUIRE_VLLM_PYTHON:-}" ]; then
+    platform=${QUIRE_VLLM_PLATFORM:-}
+    run_pytest python-vllm env "PYTHONPATH=$PWD/$python_home/site${platform:+:$(dirname "$platform")}" \
+      "$QUIRE_VLLM_PYTHON" -m pytest ${platform:+--platform "$(basename "$platform" .py)"}
+  else
+    say python "without vLLM: QUIRE_VLLM_PYTHON names no interpreter that has it"
+  fi
+fi
