@@ -10,5 +10,5 @@ def test_no_growth(pytestconfig, number):
     makers = vllm_growth.kinds()
     if number >= len(makers):
         pytest.skip("no such part yet")
-    for what, growth, bound in vllm_growth.grown(makers[number](), 1200):
+    for what, growth, bound in vllm_growth.grown(makers[number](), 600):
         assert growth <= bound, what
