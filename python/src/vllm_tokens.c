@@ -10,7 +10,7 @@
  */
 #include "vllm.h"
 
-enum { READ_AHEAD = 16, NEWEST_KNOWN = 14 };
+enum { READ_AHEAD = 64, NEWEST_KNOWN = 14 };
 
 typedef struct list_shape {
     PyObject head;

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+enum { FETCH_AHEAD = 4 };
+
 /* What is read from the model runner's output; all owned. */
 typedef struct update_input {
     PyObject *sampled;
@@ -316,8 +318,17 @@ static int set_rare(vllm_core *core, const update_input *input, PyObject *output
     return set_logprobs(input, output, slot, made);
 }
 
-static int client_append(PyObject *by_client, uint32_t client, PyObject *output)
+typedef struct output_lists {
+    PyObject *by_client;
+    PyObject *last; /* of last_client; borrowed. NULL: there was none yet */
+    uint32_t last_client;
+} output_lists;
+
+static int client_append(output_lists *lists, uint32_t client, PyObject *output)
 {
+    if (lists->last != NULL && lists->last_client == client)
+        return PyList_Append(lists->last, output);
+    PyObject *by_client = lists->by_client;
     PyObject *key = PyLong_FromUnsignedLong(client);
     PyObject *list = key == NULL ? NULL : PyDict_GetItemWithError(by_client, key);
     int failed = PyErr_Occurred() != NULL;
@@ -329,6 +340,8 @@ static int client_append(PyObject *by_client, uint32_t client, PyObject *output)
     }
     failed = failed || PyList_Append(list, output) < 0;
     Py_XDECREF(key);
+    lists->last = failed ? NULL : list;
+    lists->last_client = client;
     return failed ? -1 : 0;
 }
 
@@ -360,7 +373,7 @@ static int session_turn(vllm_core *core, vllm_slot *slot)
 }
 
 static int add_output(vllm_core *core, const update_input *input, const quire_output *made,
-                      PyObject *by_client)
+                      output_lists *lists)
 {
     vllm_slot *slot = vllm_slot_of(core, made->req);
     PyObject *tokens = take_tokens(slot, made);
@@ -373,12 +386,38 @@ static int add_output(vllm_core *core, const update_input *input, const quire_ou
                                                                      slot->id, tokens, NULL);
     Py_XDECREF(tokens);
     int failed = output == NULL || set_rare(core, input, output, slot, made) < 0 ||
-                 client_append(by_client, made->client_index, output) < 0;
+                 client_append(lists, made->client_index, output) < 0;
     Py_XDECREF(output);
     if (!failed && stopped && !goes_on)
         failed = vllm_slot_finish(core, slot, finished_statuses[made->finish_reason],
                                   made->client_index) < 0;
     return failed ? -1 : 0;
+}
+
+/* Slots, token lists and ids of a thousand requests do not fit the nearest caches: what the next
+ * outputs touch is asked for while this one is made. */
+static void fetch_slots(const vllm_core *core, const quire_outputs *made, uint32_t i)
+{
+    uint32_t far = i + 2 * FETCH_AHEAD < made->num_outputs ? i + 2 * FETCH_AHEAD : i;
+    uint32_t near = i + FETCH_AHEAD < made->num_outputs ? i + FETCH_AHEAD : i;
+    __builtin_prefetch(&core->slots[quire_req_index(made->outputs[far].req)]);
+    const vllm_slot *slot = &core->slots[quire_req_index(made->outputs[near].req)];
+    __builtin_prefetch(slot->id, 1);
+    __builtin_prefetch(slot->all_tokens, 1);
+    __builtin_prefetch(slot->output_tokens, 1);
+    __builtin_prefetch(slot->generated, 1);
+}
+
+/* A dict of lists of EngineCoreOutput, by client. */
+static PyObject *add_outputs(vllm_core *core, const update_input *input, const quire_outputs *made)
+{
+    output_lists lists = {.by_client = PyDict_New()};
+    for (uint32_t i = 0; lists.by_client != NULL && i < made->num_outputs; i++) {
+        fetch_slots(core, made, i);
+        if (add_output(core, input, &made->outputs[i], &lists) < 0)
+            Py_CLEAR(lists.by_client);
+    }
+    return lists.by_client;
 }
 
 static PyObject *spec_stats(const vllm_core *core, const quire_spec_stats *stats)
@@ -544,11 +583,7 @@ PyObject *vllm_core_update(PyObject *self, PyObject *args)
         transfers_tell(&transfers, &model);
         made = take_output(core, step, &model);
     }
-    PyObject *by_client = PyErr_Occurred() ? NULL : PyDict_New();
-    for (uint32_t i = 0; by_client != NULL && i < made->num_outputs; i++) {
-        if (add_output(core, &input, &made->outputs[i], by_client) < 0)
-            Py_CLEAR(by_client);
-    }
+    PyObject *by_client = PyErr_Occurred() ? NULL : add_outputs(core, &input, made);
     if (by_client != NULL && transfers_end(core, &transfers) < 0)
         Py_CLEAR(by_client);
     PyMem_Free(transfers.reqs);
