@@ -581,7 +581,9 @@ class Pair:
         # Without async, vLLM schedules -1 tokens where drafts of a step in flight are rejected.
         is_pipeline = self.config.parallel_config.pipeline_parallel_size > 1
         depth = 2 if self.is_async or is_pipeline and not self.num_spec else 1
+        self.num_steps = 0
         for _ in range(num_steps):
+            self.num_steps += 1
             while len(self.both[0].requests) < 12 and self.rng.random() < 0.4:
                 self.add()
             if self.has_sessions and self.rng.random() < 0.3:
@@ -666,11 +668,17 @@ def test_lockstep(request):
         importlib.import_module(platform)
     pytest.importorskip("vllm")
     pytest.importorskip("quire._vllm")
-    first = request.config.getoption("--seed")
-    for seed in range(first, first + request.config.getoption("--count")):
+    first, count = (request.config.getoption(name) for name in ("--seed", "--count"))
+    num_steps = num_ended = 0
+    for seed in range(first, first + count):
         try:
-            Pair(seed).run(60)
+            pair = Pair(seed)
+            pair.run(60)
         except Ended:
-            pass
+            num_ended += 1
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
+        num_steps += pair.num_steps
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\nlock step: {count:,} seeds from {first}, {num_steps:,} steps, 0 differences; "
+              f"{num_ended} ended early, where vLLM is lost")
