@@ -10,12 +10,12 @@
  */
 #include "sched/sched.h"
 
-static qr_batch *batch_at(quire_sched *s, uint32_t place)
+static qr_batch *batch_at(const quire_sched *s, uint32_t place)
 {
     return &s->batches[(s->first_batch + place) % s->max_batches];
 }
 
-uint32_t qr_flight_find(quire_sched *s, uint64_t step)
+uint32_t qr_flight_find(const quire_sched *s, uint64_t step)
 {
     for (uint32_t place = 0; place < s->num_batches; place++)
         if (batch_at(s, place)->step == step)

@@ -351,7 +351,7 @@ void qr_step_tell(quire_sched *sched);
 /* ---- flight.c -------------------------------------------------------------- */
 
 /* The place of a step among those in flight, oldest first, or QR_NIL. */
-uint32_t qr_flight_find(quire_sched *sched, uint64_t step);
+uint32_t qr_flight_find(const quire_sched *sched, uint64_t step);
 /* Whether no request of it waits for an older one. */
 bool qr_flight_is_in_order(quire_sched *sched, uint32_t place);
 const qr_batch *qr_flight_batch(quire_sched *sched, uint32_t place);

@@ -40,8 +40,8 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     bool is_loaded = r->kv.num_computed_tokens > 0 || r->kv.num_tokens == 1; /* all but one */
     if (has_blocks && r->status == QUIRE_REQ_PREEMPTED && !is_loaded)
         return false;
-    if (r->load_step != 0 && r->status != QUIRE_REQ_RUNNING &&
-        r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+    bool loads_now = r->status == QUIRE_REQ_RUNNING && qr_flight_find(s, r->load_step) != QR_NIL;
+    if (r->load_step != 0 && !loads_now && r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
         return false;
     if (r->text.num_tokens != r->kv.num_tokens || r->num_prompt_tokens > r->kv.num_tokens ||
         r->kv.num_tokens > s->max_model_len || r->num_drafts > s->num_spec_tokens)
