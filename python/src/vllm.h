@@ -191,9 +191,9 @@ extern int vllm_slot_take(vllm_slot *slot, Py_ssize_t count);
 extern int vllm_slot_sync(vllm_core *core, vllm_slot *slot);
 extern PyObject *vllm_core_update_drafts(PyObject *self, PyObject *args);
 
-/* vllm_tokens.c */
-/* Finds out how this interpreter's ints lie in memory: once, at import. */
-extern int vllm_tokens_try(void);
+/* vllm_lists.c */
+/* Finds out how this interpreter's objects lie in memory: once, at import. */
+extern int vllm_lists_try(void);
 /* Tokens [first, first + count) of a list, which has them. -1 and an exception where one is no int
  * of 32 bits. */
 extern int vllm_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t count,

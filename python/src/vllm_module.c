@@ -39,7 +39,7 @@ static int add_types(PyObject *module)
 PyMODINIT_FUNC PyInit__vllm(void)
 {
     PyObject *module = PyModule_Create(&vllm_module);
-    if (module != NULL && (vllm_tokens_try() < 0 || add_types(module) < 0))
+    if (module != NULL && (vllm_lists_try() < 0 || add_types(module) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -168,6 +168,18 @@ static int raise_cached(int64_t id)
     return -1;
 }
 
+/* The block_hash that the i-th of the blocks gets. */
+static PyObject *key_at(const full_blocks *full, uint32_t i)
+{
+    PyObject *hash = vllm_hash_at(full->hashes, full->scale, full->first + i);
+    if (hash == NULL)
+        return NULL;
+    PyObject *key =
+        vllm_key_bytes(PyBytes_AsString(hash), (size_t)PyBytes_Size(hash), full->group_id);
+    Py_DECREF(hash);
+    return key;
+}
+
 /* One by one, as vLLM does: into the pool's map or its overlay. */
 static int cache_each(vllm_pool *pool, const full_blocks *full)
 {
@@ -182,12 +194,7 @@ static int cache_each(vllm_pool *pool, const full_blocks *full)
         Py_XDECREF(old);
         if (old == NULL || is_cached)
             return old == NULL ? -1 : raise_cached(block->id);
-        PyObject *hash = vllm_hash_at(full->hashes, full->scale, full->first + i);
-        PyObject *key = NULL;
-        if (hash != NULL)
-            key =
-                vllm_key_bytes(PyBytes_AsString(hash), (size_t)PyBytes_Size(hash), full->group_id);
-        Py_XDECREF(hash);
+        PyObject *key = key_at(full, i);
         if (key == NULL)
             return -1;
         vllm_block_stamp(block, key);
@@ -236,12 +243,7 @@ static int keep_originals(vllm_pool *pool, const full_blocks *full)
         quire_block id = full->ids[i];
         if (id == 0 || qr_block_key_len(&pool->pool->queue.blocks[id]) != VLLM_KEY_BYTES)
             continue;
-        PyObject *hash = vllm_hash_at(full->hashes, full->scale, full->first + i);
-        PyObject *key = NULL;
-        if (hash != NULL)
-            key =
-                vllm_key_bytes(PyBytes_AsString(hash), (size_t)PyBytes_Size(hash), full->group_id);
-        Py_XDECREF(hash);
+        PyObject *key = key_at(full, i);
         if (key == NULL)
             return -1;
         vllm_block *block = (vllm_block *)pool->blocks[id];

@@ -5,12 +5,12 @@ row, event and statistic compared after each call.
 
 --platform names a module to import first, where there is no GPU.
 """
-import importlib
 import itertools
 import random
 from types import SimpleNamespace
 
 import pytest
+import vllm_kit
 
 SIZE = 4
 MAX_MODEL_LEN = 96
@@ -19,11 +19,7 @@ NUM_CALLS = 120
 
 @pytest.fixture(scope="module", autouse=True)
 def vllm(request):
-    platform = request.config.getoption("--platform")
-    if platform:
-        importlib.import_module(platform)
-    pytest.importorskip("vllm")
-    pytest.importorskip("quire._vllm")
+    vllm_kit.need_vllm(request.config)
 
 
 def pytest_generate_tests(metafunc):

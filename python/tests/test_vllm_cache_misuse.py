@@ -2,21 +2,17 @@
 and numbers, blocks of others, hits that are gone. Clear exceptions, and nothing has changed.
 """
 import gc
-import importlib
 import sys
 from types import SimpleNamespace
 
 import pytest
+import vllm_kit
 from test_vllm_cache import SIZE, cross, full, window
 
 
 @pytest.fixture(scope="module", autouse=True)
 def vllm(request):
-    platform = request.config.getoption("--platform")
-    if platform:
-        importlib.import_module(platform)
-    pytest.importorskip("vllm")
-    pytest.importorskip("quire._vllm")
+    vllm_kit.need_vllm(request.config)
 
 
 def made(num_blocks: int = 20, specs=None, **given):

@@ -7,22 +7,18 @@ the map, the events and the metrics compared after each.
 """
 import gc
 import hashlib
-import importlib
 import random
 import sys
 import weakref
 from types import SimpleNamespace
 
 import pytest
+import vllm_kit
 
 
 @pytest.fixture(scope="module", autouse=True)
 def vllm(request):
-    platform = request.config.getoption("--platform")
-    if platform:
-        importlib.import_module(platform)
-    pytest.importorskip("vllm")
-    pytest.importorskip("quire._vllm")
+    vllm_kit.need_vllm(request.config)
 
 
 @pytest.fixture

@@ -4,16 +4,13 @@ import importlib
 import random
 
 import pytest
+import vllm_kit
 
 
 @pytest.fixture(scope="module")
 def modules(request):
     """vLLM's module and ours."""
-    platform = request.config.getoption("--platform")
-    if platform:
-        importlib.import_module(platform)
-    pytest.importorskip("vllm")
-    pytest.importorskip("quire._vllm")
+    vllm_kit.need_vllm(request.config)
     return (importlib.import_module("vllm.v1.core.sched.request_queue"),
             importlib.import_module("quire.vllm.request_queue"))
 

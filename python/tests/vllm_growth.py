@@ -128,16 +128,10 @@ def grown(traffic, count: int) -> list[tuple[str, int, int]]:
 def kinds() -> list:
     """One maker for each kind of traffic."""
     connector = vllm_kit.connector_class()
-    made = [lambda: Traffic("plain"), lambda: Traffic("asynchronous", is_async=True),
+    return [lambda: Traffic("plain"), lambda: Traffic("asynchronous", is_async=True),
             lambda: Traffic("preempted", num_blocks=60),
             lambda: Traffic("connector", connector=connector(), events=True),
-            lambda: Traffic("grammars"), lambda: Traffic("drafts", drafts=2)]
-    try:
-        importlib.import_module("quire.vllm.kv_cache_manager")
-        made.append(Manager)
-    except ImportError:
-        pass
-    return made
+            lambda: Traffic("grammars"), lambda: Traffic("drafts", drafts=2), Manager]
 
 
 def main() -> int:

@@ -4,11 +4,11 @@ from typing import Any
 from vllm import envs
 from vllm.multimodal.encoder_budget import MultiModalBudget
 from vllm.v1.core import kv_cache_utils
-from vllm.v1 import kv_cache_interface as specs
+
+from .layers import CROSS, MAMBA, MAMBA_MODES, kind_of
 
 ON, OFF = 1, 2
 POLICIES = {"fcfs": 0, "priority": 1}
-MAMBA_MODES = {"none": 0, "all": 1, "align": 2}
 BFLOAT16 = 2  # no decision depends on it
 MAX_BATCHES = 32
 MAX_REQUESTS = 65_536
@@ -18,13 +18,6 @@ REQUEST_BYTES = 4096  # names and stop tokens of a request,
 IMAGE_BYTES = 16_384  # and some 100 images of a model that takes them
 MAX_ENCODER_ITEMS = 4096
 
-CROSS = 9
-# Exact classes: a subclass that vLLM does not have would be another kind.
-KINDS = {specs.FullAttentionSpec: 1, specs.TQFullAttentionSpec: 2, specs.MLAAttentionSpec: 3,
-         specs.SinkFullAttentionSpec: 4, specs.SlidingWindowSpec: 5,
-         specs.ChunkedLocalAttentionSpec: 7, specs.MambaSpec: 8,
-         specs.CrossAttentionSpec: CROSS}
-
 
 def switch(value: bool) -> int:
     return ON if value else OFF
@@ -33,12 +26,9 @@ def switch(value: bool) -> int:
 def group_of(group) -> dict[str, int]:
     """A group's layers, as far as decisions depend on them."""
     spec = group.kv_cache_spec
-    if type(spec) not in KINDS:
-        raise NotImplementedError(f"quire.vllm: layers of {type(spec).__name__}; use vLLM's "
-                                  "scheduler for this model")
-    made = {"kind": KINDS[type(spec)], "block_size": spec.block_size,
+    made = {"kind": kind_of(spec), "block_size": spec.block_size,
             "is_eagle": int(getattr(group, "is_eagle_group", False))}
-    if made["kind"] == 8:
+    if made["kind"] == MAMBA:
         made["mamba_mode"] = MAMBA_MODES[spec.mamba_cache_mode]
         made["num_speculative_blocks"] = spec.num_speculative_blocks
         return made

@@ -13,24 +13,18 @@ from vllm.v1 import kv_cache_interface as specs
 
 from quire._vllm import Cache
 
-MAMBA_MODES = {"none": 0, "all": 1, "align": 2}
+from .layers import MAMBA_MODES, kind_of
+
 ALL_GROUPS = -1
 NO_CAP = 2**32 - 1
 SHORT_ROW = 16  # blocks that a row of a manager by itself begins with
 
-# Numbers of quire/layer.h. Exact classes: a subclass that vLLM does not have would be another kind.
-KINDS = {specs.FullAttentionSpec: 1, specs.TQFullAttentionSpec: 2, specs.MLAAttentionSpec: 3,
-         specs.SinkFullAttentionSpec: 4, specs.SlidingWindowSpec: 5, specs.SlidingWindowMLASpec: 6,
-         specs.ChunkedLocalAttentionSpec: 7, specs.MambaSpec: 8, specs.CrossAttentionSpec: 9}
-
 
 def group_of(spec, is_eagle: bool = False, number: int = 0, ranks: int = 1) -> tuple[int, ...]:
     """What decisions depend on, as Cache reads it; equal numbers are equal specs."""
-    if type(spec) not in KINDS:
-        raise NotImplementedError(f"quire.vllm: a KV cache group of {type(spec).__name__}")
     sizes = [getattr(spec, name, None) or 0
              for name in ("sliding_window", "attention_chunk_size", "sink_len")]
-    return (KINDS[type(spec)], spec.block_size * ranks, *sizes,
+    return (kind_of(spec), spec.block_size * ranks, *sizes,
             MAMBA_MODES[getattr(spec, "mamba_cache_mode", "none")],
             getattr(spec, "num_speculative_blocks", 0), int(is_eagle), number)
 

@@ -1,0 +1,187 @@
+"""What the lock-step test draws for both schedulers: configs, groups of layers, and stand-ins for
+the parts that vLLM plugs in, which note what they are asked and what they see.
+"""
+import random
+from types import SimpleNamespace
+
+BLOCK_SIZE = 4
+MAX_MODEL_LEN = 96
+ALPHABET = 12
+
+
+def drawn_config(rng: random.Random, is_async: bool):
+    """What both schedulers read of a VllmConfig."""
+    chunked = rng.random() < 0.8
+    tokens = rng.choice([8, 24, 64]) if chunked else MAX_MODEL_LEN
+    return SimpleNamespace(
+        scheduler_config=SimpleNamespace(
+            max_num_seqs=rng.choice([1, 3, 8]), max_num_scheduled_tokens=None,
+            max_num_batched_tokens=tokens, policy=rng.choice(["fcfs", "fcfs", "priority"]),
+            long_prefill_token_threshold=rng.choice([0, 0, 5]), enable_chunked_prefill=chunked,
+            scheduler_reserve_full_isl=rng.random() < 0.7, async_scheduling=is_async,
+            disable_chunked_mm_input=False),
+        cache_config=SimpleNamespace(
+            num_gpu_blocks=rng.choice([30, 40, 80]), enable_prefix_caching=rng.random() < 0.8,
+            mamba_cache_mode="none", block_size=BLOCK_SIZE, prefix_caching_hash_algo="sha256"),
+        lora_config=SimpleNamespace(max_loras=2) if rng.random() < 0.3 else None,
+        kv_events_config=SimpleNamespace(enable_kv_cache_events=rng.random() < 0.4,
+                                         publisher="null"),
+        kv_transfer_config=None, ec_transfer_config=None,
+        speculative_config=drawn_spec(rng),
+        parallel_config=SimpleNamespace(data_parallel_index=0, decode_context_parallel_size=1,
+                                        prefill_context_parallel_size=1,
+                                        pipeline_parallel_size=rng.choice([1, 1, 1, 2])),
+        observability_config=SimpleNamespace(kv_cache_metrics=False, enable_mfu_metrics=False),
+        model_config=SimpleNamespace(is_encoder_decoder=False, max_model_len=MAX_MODEL_LEN,
+                                     enable_return_routed_experts=False))
+
+
+def drawn_spec(rng: random.Random):
+    if rng.random() < 0.6:
+        return None
+    is_eagle = rng.random() < 0.5
+    return SimpleNamespace(num_speculative_tokens=rng.randint(1, 3), use_eagle=lambda: is_eagle,
+                           uses_draft_model=lambda: False)
+
+
+class Published:
+    """Stands for vLLM's publisher of events."""
+
+    def __init__(self):
+        self.notes = []
+
+    def publish(self, batch):
+        self.notes.append(batch.events)
+
+
+class Grammars:
+    """Stands for vLLM's StructuredOutputManager, and notes what it is asked and what it sees."""
+
+    def __init__(self):
+        self.notes = []
+
+    def should_advance(self, request) -> bool:
+        if not request.use_structured_output:
+            return False
+        tokens = list(request.all_token_ids)
+        self.notes.append(("advance", request.request_id, request.num_computed_tokens,
+                           request.num_output_placeholders, tokens))
+        return len(tokens) % 5 != 0
+
+
+class Grammar:
+    """The structured-output part of a request: compiled after a few questions."""
+
+    def __init__(self, manager: Grammars, request, questions: int):
+        self.manager, self.request, self.questions = manager, request, questions
+
+    @property
+    def grammar(self):
+        from vllm.v1.request import RequestStatus
+
+        if self.request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+            self.manager.notes.append(("ready", self.request.request_id))
+            self.questions -= 1
+        return self if self.questions <= 0 else None
+
+    def accept_tokens(self, name: str, tokens: list[int]) -> bool:
+        self.manager.notes.append(("accept", name, list(tokens)))
+        return sum(tokens) % 13 != 12
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        self.manager.notes.append(("validate", list(tokens)))
+        return tokens[:1 + sum(tokens) % 3]
+
+
+def make_connector(seed: int):
+    """A KV connector whose answers depend on the request and on how often it was asked."""
+    from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
+
+    class Connector(SupportsHMA):
+        def __init__(self):
+            self.notes, self.asked, self.loading, self.sending = [], {}, set(), set()
+
+        def draw(self, name: str) -> random.Random:
+            self.asked[name] = self.asked.get(name, 0) + 1
+            return random.Random(f"{seed} {name} {self.asked[name]}")
+
+        def seen(self, request) -> tuple:
+            return (request.request_id, int(request.status), request.num_computed_tokens,
+                    list(request.all_token_ids), list(request.block_hashes))
+
+        def get_num_new_matched_tokens(self, request, num_local):
+            rng = self.draw(request.request_id)
+            self.notes.append(("match", self.seen(request), num_local))
+            left, later = request.num_tokens - num_local, rng.random() < 0.5
+            if rng.random() < 0.1:
+                return None, False
+            if rng.random() < 0.5 or left <= 1:
+                return 0, False
+            most = left - (not later)
+            return rng.choice([most, max(1, most // BLOCK_SIZE * BLOCK_SIZE) if most >= BLOCK_SIZE
+                               else 1, rng.randint(1, most)]), later
+
+        def update_state_after_alloc(self, request, blocks, num_external):
+            self.notes.append(("alloc", self.seen(request), blocks.get_block_ids(),
+                               [[(b.ref_cnt, b.block_hash) for b in group if not b.is_null]
+                                for group in blocks.blocks], num_external))
+
+        def build_connector_meta(self, output):
+            self.notes.append(("meta", list(output.num_scheduled_tokens.items())))
+            return f"meta {output.total_num_scheduled_tokens}"
+
+        def request_finished_all_groups(self, request, block_ids):
+            name = request.request_id
+            delays = name not in self.loading and self.draw(name).random() < 0.3
+            if delays:
+                self.sending.add(name)
+            self.notes.append(("finished", self.seen(request), block_ids))
+            return delays, {"sent": name} if delays else None
+
+        def reset_cache(self):
+            self.notes.append(("reset",))
+
+        def update_connector_output(self, _output):
+            self.notes.append(("output",))
+
+        def take_events(self):
+            return ()
+
+        def get_kv_connector_stats(self):
+            return None
+
+    return Connector()
+
+
+def make_encoder_connector(seed: int):
+    """An encoder connector that has every third image or so."""
+
+    class Connector:
+        def __init__(self):
+            self.notes = []
+
+        def has_cache_item(self, identifier):
+            self.notes.append(("has", identifier))
+            return random.Random(f"{seed} {identifier}").random() < 0.3
+
+        def update_state_after_alloc(self, request, index):
+            self.notes.append(("alloc", request.request_id, index, request.num_computed_tokens))
+
+        def build_connector_meta(self, output):
+            self.notes.append(("meta", list(output.num_scheduled_tokens)))
+            return f"images {output.total_num_scheduled_tokens}"
+
+    return Connector()
+
+
+def drawn_groups(rng: random.Random):
+    import torch
+    from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheGroupSpec,
+                                            SlidingWindowMLASpec, SlidingWindowSpec)
+
+    shape = {"num_kv_heads": 1, "head_size": 2, "dtype": torch.bfloat16}
+    full = KVCacheGroupSpec(["full"], FullAttentionSpec(block_size=BLOCK_SIZE, **shape))
+    window_spec = rng.choice([SlidingWindowSpec] * 3 + [SlidingWindowMLASpec])
+    window = KVCacheGroupSpec(["window"], window_spec(
+        block_size=BLOCK_SIZE, sliding_window=rng.randint(2, 24), **shape))
+    return rng.choice([[full], [full], [window], [full, window]])
