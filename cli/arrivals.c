@@ -41,6 +41,7 @@ struct arrivals {
     trace_reader *reader;
     replay_clock clock;
     double speed;
+    double start_s;
     arrival *ahead;    /* read, and not due yet */
     arrival *back;     /* put back */
     bool has_sessions; /* whose turns may wait for each other */
@@ -65,7 +66,7 @@ void arrival_free(arrival *it)
     free(it);
 }
 
-arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed)
+arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed, double start_s)
 {
     arrivals *a = calloc(1, sizeof *a);
     if (a == NULL)
@@ -73,6 +74,7 @@ arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed)
     a->reader = reader;
     a->clock = clock;
     a->speed = speed;
+    a->start_s = start_s;
     trace_format format = trace_reader_format(reader);
     bool is_open = format == TRACE_BAILIAN || format == TRACE_AZURE || format == TRACE_BURSTGPT;
     a->has_sessions = clock == REPLAY_CLOCK_TRACE && !is_open;
@@ -297,7 +299,7 @@ static arrival *copy_request(const arrivals *a, const trace_request *request)
     it->request.prompt = it->segments;
     it->request.after = it->after;
     it->number = request->number;
-    it->time_s = a->clock == REPLAY_CLOCK_TRACE ? request->time_s / a->speed : 0;
+    it->time_s = a->start_s + (a->clock == REPLAY_CLOCK_TRACE ? request->time_s / a->speed : 0);
     return it;
 }
 

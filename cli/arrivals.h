@@ -33,7 +33,8 @@ typedef struct arrival {
 
 typedef struct arrivals arrivals;
 
-arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed);
+/* start_s: the trace's time 0. */
+arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed, double start_s);
 void arrivals_close(arrivals *a);
 
 /* The time of the next request, HUGE_VAL: none is known to come. now_s: requests up to then are

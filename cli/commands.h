@@ -30,6 +30,8 @@
 #include "options.h"
 
 int cmd_replay(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
+int cmd_events(int argc, char **argv);
 int cmd_sweep(int argc, char **argv);
 int cmd_curve(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
@@ -40,6 +42,8 @@ int cmd_view(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 
 const command *cmd_replay_command(void);
+const command *cmd_serve_command(void);
+const command *cmd_events_command(void);
 const command *cmd_sweep_command(void);
 const command *cmd_curve_command(void);
 const command *cmd_compare_command(void);

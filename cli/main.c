@@ -19,8 +19,9 @@ typedef struct entry {
     }
 
 static const entry entries[] = {
-    COMMAND(replay), COMMAND(sweep), COMMAND(curve), COMMAND(compare), COMMAND(generate),
-    COMMAND(plan),   COMMAND(time),  COMMAND(view),  COMMAND(bench),
+    COMMAND(replay), COMMAND(serve),   COMMAND(events),   COMMAND(sweep),
+    COMMAND(curve),  COMMAND(compare), COMMAND(generate), COMMAND(plan),
+    COMMAND(time),   COMMAND(view),    COMMAND(bench),
 };
 
 enum { NUM_ENTRIES = sizeof entries / sizeof *entries };

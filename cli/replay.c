@@ -29,6 +29,9 @@ static double wall_clock(void)
  * step can admit are enough, and nobody can tell; by priority all should be there. */
 enum { WAITING_BY_PRIORITY = 65536, MEAN_PROMPT = 1024 };
 
+/* Somebody watches: those that wait are to be seen, up to so many. */
+enum { WAITING_WATCHED = 4096 };
+
 /* Evicted blocks to remember, for the log of decisions. */
 enum { MAX_GHOSTS = 1 << 22 };
 
@@ -40,6 +43,13 @@ static int no_secret(void *user, void *out, size_t bytes)
     (void)user;
     memset(out, 0x51, bytes);
     return 0;
+}
+
+/* The scheduler's clock is the simulated one. */
+static uint64_t simulated_ns(void *user)
+{
+    const replay *r = user;
+    return (uint64_t)(r->now_s * 1e9);
 }
 
 static void take_snapshot(void *user, const quire_snapshot *snapshot)
@@ -83,12 +93,13 @@ static int make_sched(replay *r)
                             : (uint64_t)WAITING_BY_PRIORITY * MEAN_PROMPT;
     c.max_request_bytes = 64;
     c.max_encoder_items = 1;
-    c.hooks.random_bytes = no_secret;
+    c.hooks = (quire_hooks){.user = r, .now_ns = simulated_ns, .random_bytes = no_secret};
     c.cache.hooks.random_bytes = no_secret;
     c.on_snapshot = take_snapshot;
     c.on_decision = s->why != NULL ? replay_write_decision : NULL;
     c.observer = r;
     c.max_ghosts = s->why != NULL ? MAX_GHOSTS : 0;
+    c.monitor = s->watch != NULL ? s->watch->monitor : NULL;
     r->max_model_len = c.cache.max_model_len;
     r->num_blocks = c.cache.num_blocks;
     err = quire_sched_create(&c, NULL, &r->sched);
@@ -117,20 +128,44 @@ static int make_memory(replay *r)
     return ok ? 0 : fail(r, "not enough memory for a pool of %u blocks", r->num_blocks);
 }
 
-static int make_all(replay *r)
+/* The trace, beginning now. */
+static int open_trace(replay *r)
 {
     const replay_settings *s = r->settings;
     char message[TRACE_MESSAGE_BYTES];
-    bool in_order = s->policy == QUIRE_POLICY_FCFS;
-    r->max_requests = s->max_num_seqs + (in_order ? s->max_num_seqs : WAITING_BY_PRIORITY);
-    r->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
     r->reader = trace_open(s->path, &s->trace, message);
     if (r->reader == NULL)
         return fail(r, "%s", message);
-    r->arrivals = arrivals_open(r->reader, s->clock, s->speed > 0 ? s->speed : 1);
+    r->arrivals = arrivals_open(r->reader, s->clock, s->speed > 0 ? s->speed : 1, r->now_s);
     if (r->arrivals == NULL)
         return fail(r, "not enough memory");
-    if (make_sched(r) != 0)
+    r->result->format = trace_reader_format(r->reader);
+    r->result->rounds++;
+    return 0;
+}
+
+static void close_trace(replay *r)
+{
+    arrivals_close(r->arrivals);
+    r->arrivals = NULL;
+    trace_close(r->reader);
+    r->reader = NULL;
+}
+
+static uint32_t num_waiting_inside(const replay_settings *s)
+{
+    if (s->policy != QUIRE_POLICY_FCFS)
+        return WAITING_BY_PRIORITY;
+    bool is_few = s->watch != NULL && s->max_num_seqs < WAITING_WATCHED;
+    return is_few ? WAITING_WATCHED : s->max_num_seqs;
+}
+
+static int make_all(replay *r)
+{
+    const replay_settings *s = r->settings;
+    r->max_requests = s->max_num_seqs + num_waiting_inside(s);
+    r->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
+    if (open_trace(r) != 0 || make_sched(r) != 0)
         return -1;
     return make_memory(r);
 }
@@ -150,8 +185,7 @@ static void unmake(replay *r)
     id_set_free(&r->outputs);
     quire_sched_destroy(r->sched);
     quire_hasher_destroy(r->hasher);
-    arrivals_close(r->arrivals);
-    trace_close(r->reader);
+    close_trace(r);
 }
 
 /* ---- requests come ---------------------------------------------------------- */
@@ -366,6 +400,32 @@ static void tell_progress(replay *r, double *told_at)
     s->progress(s->progress_user, r->now_s, r->result->requests, share);
 }
 
+/* Waits until then where somebody watches. False: the replay is to end now. */
+static bool reach(replay *r, double time_s)
+{
+    const replay_watch *w = r->settings->watch;
+    if (w != NULL && !w->wait(w->user, time_s))
+        r->result->is_interrupted = true;
+    return !r->result->is_interrupted;
+}
+
+/* The same trace again, as if nothing of it had come before. 0: it is not wanted. */
+static int repeat(replay *r)
+{
+    const replay_watch *w = r->settings->watch;
+    if (w == NULL || !w->again(w->user))
+        return 0;
+    int err = quire_sched_reset_prefix_cache(r->sched, 0, 0);
+    if (err != QUIRE_OK)
+        return fail(r, "the prefix cache cannot be emptied: %s", quire_strerror(err));
+    r->result->errors += trace_num_bad(r->reader);
+    close_trace(r);
+    id_set_free(&r->seen);
+    id_set_free(&r->outputs);
+    r->filled = 0;
+    return open_trace(r) == 0 ? 1 : -1;
+}
+
 /* Nothing can be done now: on to the next arrival. 0: there is none. */
 static int go_on(replay *r)
 {
@@ -376,11 +436,19 @@ static int go_on(replay *r)
         return fail(r, "the scheduler cannot go on with %u requests",
                     quire_sched_num_unfinished(r->sched));
     if (next == HUGE_VAL)
+        return repeat(r);
+    if (!reach(r, next))
         return 0;
     if (r->settings->page != NULL && next > r->now_s)
         page_idle(r->settings->page, r->now_s, &r->usage, NULL);
     r->now_s = next > r->now_s ? next : r->now_s;
     return 1;
+}
+
+/* Positive: to end now. */
+static int finish_step(replay *r)
+{
+    return reach(r, r->flights[r->first_flight].end_s) ? end_step(r) : 1;
 }
 
 static int run_all(replay *r)
@@ -392,21 +460,39 @@ static int run_all(replay *r)
         if (take_arrivals(r) != 0 || begin_step(r, &has_tokens) != 0)
             return -1;
         bool is_idle = !has_tokens && r->num_flights == 1;
+        int status = 0;
         if (!has_tokens || r->num_flights == r->max_flights)
-            if (end_step(r) != 0)
-                return -1;
-        if (!has_tokens && r->num_flights > 0 && end_step(r) != 0)
-            return -1;
-        if (s->progress != NULL && n % 64 == 0)
+            status = finish_step(r);
+        if (status == 0 && !has_tokens && r->num_flights > 0)
+            status = finish_step(r);
+        if (status != 0)
+            return status < 0 ? -1 : 0;
+        if (s->progress != NULL && (n % 64 == 0 || s->watch != NULL))
             tell_progress(r, &told_at);
         int more = is_idle ? go_on(r) : 1;
         if (more <= 0)
             return more;
     }
-    while (r->num_flights > 0)
-        if (end_step(r) != 0)
-            return -1;
-    return 0;
+    int status = 0;
+    while (r->num_flights > 0 && status == 0)
+        status = finish_step(r);
+    return status < 0 ? -1 : 0;
+}
+
+/* Runs it for the one who watches, who leaves before the scheduler does. */
+static int run_watched(replay *r, double start)
+{
+    const replay_watch *w = r->settings->watch;
+    if (w != NULL && w->begin(w->user, r->sched, r->message) != 0)
+        return -1;
+    int status = run_all(r);
+    if (status != 0 && !reach(r, r->now_s)) /* a read that was interrupted is no error */
+        status = 0;
+    tally_finish(r);
+    r->result->wall_s = wall_clock() - start;
+    if (w != NULL)
+        w->end(w->user, status == 0 ? r->result : NULL);
+    return status;
 }
 
 int replay_run(const replay_settings *settings, replay_result *result,
@@ -418,11 +504,9 @@ int replay_run(const replay_settings *settings, replay_result *result,
     int status = make_all(&r);
     if (status == 0) {
         replay_write_heads(&r);
-        status = run_all(&r);
-        tally_finish(&r);
+        status = run_watched(&r, start);
         replay_write_tails(&r);
     }
-    result->wall_s = wall_clock() - start;
     unmake(&r);
     return status;
 }

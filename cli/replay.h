@@ -16,11 +16,28 @@
 #include "page.h"
 #include "time_model.h"
 
+#include <quire/monitor.h>
 #include <quire/plan.h>
 #include <quire/sched.h>
 #include <stdio.h>
 
 enum { REPLAY_MESSAGE_BYTES = 640, REPLAY_COSTLIEST = 10 };
+
+typedef struct replay_result replay_result;
+
+/* Somebody follows a replay while it runs (cli/serve.c). All is called on the replay's thread. */
+typedef struct replay_watch {
+    const quire_monitor_config *monitor;
+    /* The scheduler is there, and has done nothing yet. 0, or -1 and a sentence. */
+    int (*begin)(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYTES]);
+    /* Comes back when the simulated time is there; false: the replay is to end now. */
+    bool (*wait)(void *user, double until_s);
+    /* The trace has ended; true: it comes once more, to an empty prefix cache. */
+    bool (*again)(void *user);
+    /* It is over, and the scheduler goes when this returns. NULL: it failed. */
+    void (*end)(void *user, replay_result *result);
+    void *user;
+} replay_watch;
 
 typedef struct replay_settings {
     const char *path;
@@ -54,6 +71,8 @@ typedef struct replay_settings {
     /* Called now and then; NULL: not */
     void (*progress)(void *user, double simulated_s, uint64_t num_requests, double share);
     void *progress_user;
+
+    const replay_watch *watch; /* NULL: nobody */
 } replay_settings;
 
 /* Why hits that a cache without end would have had did not come about, in tokens. */
@@ -76,7 +95,7 @@ typedef struct replay_cost {
     bool is_preemption; /* else: blocks evicted before their reuse */
 } replay_cost;
 
-typedef struct replay_result {
+struct replay_result {
     uint64_t requests; /* that ended */
     uint64_t prompt_tokens;
     uint64_t output_tokens;
@@ -117,8 +136,10 @@ typedef struct replay_result {
     char first_error[REPLAY_MESSAGE_BYTES];
     replay_cost costliest[REPLAY_COSTLIEST];
     uint32_t num_costliest;
+    uint64_t rounds;     /* times that the trace came */
+    bool is_interrupted; /* the one who watches ended it */
     trace_format format;
-} replay_result;
+};
 
 /* 0, or -1 and a sentence. The result is to be freed either way. */
 int replay_run(const replay_settings *settings, replay_result *result,

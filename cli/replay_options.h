@@ -46,7 +46,10 @@ extern const char *const replay_hash_algos[];
 
 /* Rows of a table of options; clang-format makes them unreadable. */
 /* clang-format off */
-#define REPLAY_OPTIONS(o)                                                                          \
+#define REPLAY_OPTIONS(o) REPLAY_OPTIONS_BUT_SPEED(o, "speed")
+
+/* The same, where --speed means something else. */
+#define REPLAY_OPTIONS_BUT_SPEED(o, speed_name)                                                    \
     {"format", OPTION_TEXT, &(o).format, "NAME",                                                   \
      "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",            \
      .section = "Trace"},                                                                          \
@@ -59,7 +62,7 @@ extern const char *const replay_hash_algos[];
     {"clock", OPTION_CHOICE, &(o).clock, "KIND",                                                   \
      "requests come at the trace's times, all at once, or one after the other",                    \
      .def = "trace", .choices = replay_clocks, .section = "Time"},                                 \
-    {"speed", OPTION_REAL, &(o).speed, "FACTOR", "so many times as fast as the trace says",        \
+    {speed_name, OPTION_REAL, &(o).speed, "FACTOR", "so many times as fast as the trace says",     \
      .def = "1", .min = 1e-6, .max = 1e9},                                                         \
     {"max-steps", OPTION_U64, &(o).max_steps, "N", "end after so many steps", .def = "no limit"},  \
     {"scheduling-policy", OPTION_CHOICE, &(o).policy, "KIND", "who comes first", .def = "fcfs",    \

@@ -233,6 +233,6 @@ void tally_finish(replay *r)
     result->blocks.total -= result->blocks.null_blocks; /* nobody can use it */
     result->has_ideal = !r->seen.gave_up;
     result->block_size = r->settings->block_size;
-    result->format = trace_reader_format(r->reader);
-    result->errors += trace_num_bad(r->reader);
+    if (r->reader != NULL) /* a trace that could not be opened again has none */
+        result->errors += trace_num_bad(r->reader);
 }

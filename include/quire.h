@@ -16,6 +16,13 @@
  *      quire/cache.h     the KV cache: which blocks each request has, group by group
  *      quire/sched.h     the scheduler: who computes how many tokens in the next step
  *      quire/image.h     the whole state as one piece of bytes, to go on from elsewhere
+ *      quire/monitor.h   what other threads see of a scheduler while it runs
+ *
+ * Three more are of libraries beside this one, and not included here:
+ *
+ *      quire/wire.h      KV events as bytes, and the index of a router          libquire_events
+ *      quire/events.h    KV events over ZeroMQ                                  libquire_events
+ *      quire/http.h      metrics, steps and the live page over HTTP             libquire_http
  *
  * The life of a prompt, on one page
  * ---------------------------------
@@ -71,6 +78,7 @@
 #include "quire/layer.h"
 #include "quire/memory.h"
 #include "quire/model.h"
+#include "quire/monitor.h"
 #include "quire/plan.h"
 #include "quire/pool.h"
 #include "quire/sched.h"

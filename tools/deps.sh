@@ -15,7 +15,10 @@ openssl/sha.h:libssl-dev
 xxhash.h:libxxhash-dev
 jansson.h:libjansson-dev
 zstd.h:libzstd-dev
-zlib.h:zlib1g-dev'
+zlib.h:zlib1g-dev
+zmq.h:libzmq3-dev
+msgpack.h:libmsgpack-dev
+microhttpd.h:libmicrohttpd-dev'
 
 wanted_for_tests='c++:g++
 clang:clang

@@ -1,26 +1,35 @@
-# Makes one HTML text of the parts in this folder and writes it as C: what stands before the data and
-# what behind it.
+# Makes one HTML text of the parts in this folder and writes it as C.
 #   cmake -DSOURCE=viewer -DOUTPUT=viewer_page.c [-DHTML=template.html] -P assemble.cmake
-set(scripts data.js format.js pyramid.js view.js theme.js draw.js charts.js overview.js timeline.js
-  blockmap.js latency.js tables.js main.js)
+#       the page of a replay: what stands before the data and what behind it
+#   cmake -DLIVE=ON -DSOURCE=viewer -DOUTPUT=live_page.c [-DHTML=live.html] -P assemble.cmake
+#       the live page, and live_page.h beside
+if(LIVE)
+  set(html live.html)
+  set(styles page.css live.css)
+  set(scripts format.js pyramid.js view.js theme.js draw.js charts.js overview.js plots.js
+    live_rows.js live_view.js live_charts.js live_figures.js live_events.js live_feed.js live_sign.js
+    live.js)
+else()
+  set(html page.html)
+  set(styles page.css)
+  set(scripts data.js format.js pyramid.js view.js theme.js draw.js charts.js overview.js timeline.js
+    blockmap.js latency.js tables.js plots.js main.js)
+endif()
 
-file(READ ${SOURCE}/page.html page)
-file(READ ${SOURCE}/page.css css)
-set(script "")
-foreach(name IN LISTS scripts)
-  file(READ ${SOURCE}/${name} part)
-  string(APPEND script "${part}\n")
-endforeach()
+function(join_files variable)
+  set(text "")
+  foreach(name IN LISTS ARGN)
+    file(READ ${SOURCE}/${name} part)
+    string(APPEND text "${part}\n")
+  endforeach()
+  set(${variable} "${text}" PARENT_SCOPE)
+endfunction()
+
+file(READ ${SOURCE}/${html} page)
+join_files(css ${styles})
+join_files(script ${scripts})
 string(REPLACE "/*CSS*/" "${css}" page "${page}")
 string(REPLACE "/*SCRIPT*/" "${script}" page "${page}")
-
-string(FIND "${page}" "@DATA@" place)
-if(place LESS 0)
-  message(FATAL_ERROR "page.html has no place for the data")
-endif()
-string(SUBSTRING "${page}" 0 ${place} head)
-math(EXPR behind "${place} + 6")
-string(SUBSTRING "${page}" ${behind} -1 tail)
 if(HTML)
   file(WRITE ${HTML} "${page}")
 endif()
@@ -36,6 +45,22 @@ function(append_array name text)
   file(APPEND ${OUTPUT} "const char ${name}[] = {\n${bytes}};\nconst size_t ${name}_bytes = sizeof ${name};\n")
 endfunction()
 
+if(LIVE)
+  string(REGEX REPLACE "c$" "h" header ${OUTPUT})
+  file(WRITE ${header} "#include <stddef.h>\n\nextern const char quire_live_page[];\n"
+    "extern const size_t quire_live_page_bytes;\n")
+  file(WRITE ${OUTPUT} "#include \"live_page.h\"\n\n")
+  append_array(quire_live_page "${page}")
+  return()
+endif()
+
+string(FIND "${page}" "@DATA@" place)
+if(place LESS 0)
+  message(FATAL_ERROR "page.html has no place for the data")
+endif()
+string(SUBSTRING "${page}" 0 ${place} head)
+math(EXPR behind "${place} + 6")
+string(SUBSTRING "${page}" ${behind} -1 tail)
 file(WRITE ${OUTPUT} "#include \"viewer_page.h\"\n\n")
 append_array(viewer_head "${head}")
 append_array(viewer_tail "${tail}")

@@ -8,6 +8,12 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// A figure of the strip above the charts.
+function tile(label, value, note, key) {
+  return element("div", { class: "tile" }, element("dt", {}, label),
+    element("dd", { "data-tile": key }, value), element("dd", { class: "note" }, note || ""));
+}
+
 class Chart {
   // spec: name, title, height, legend [{key, label, colour}], most(columns), draw, values(row), and
   // if need be label(tick), isFull (bands that reach the top), isStrip (no values)
@@ -45,7 +51,7 @@ class Chart {
     const ticks = valueTicks(most, height);
     ctx.save();
     ctx.beginPath();
-    ctx.rect(this.view.left, 0, this.view.width, height);
+    ctx.rect(...this.view.extent, height);
     ctx.clip();
     if (!this.spec.isFull) drawTimeLines(ctx, this.view, this.theme, height);
     this.spec.draw(all);
@@ -138,19 +144,23 @@ function drawLines({ ctx, columns, y, theme }, lines) {
   lines.forEach(({ colour }, i) => strokeLine(ctx, columns, sampled[i].mean, y, theme[colour]));
 }
 
+// skipped: those that something else than room holds up, where they are counted apart.
 function queueChart(run) {
-  const { running, waiting } = run.series;
+  const { running, waiting, skipped } = run.series;
+  const lines = [{ key: "waiting", label: "waiting", colour: "waiting", series: waiting },
+    { key: "running", label: "running", colour: "running", series: running }];
+  if (skipped)
+    lines.unshift({ key: "skipped", label: "held up", colour: "prefill", series: skipped });
   return {
     name: "queue",
     title: "Requests",
     height: 92,
-    legend: [{ key: "running", label: "running", colour: "running" },
-      { key: "waiting", label: "waiting", colour: "waiting" }],
+    legend: [...lines].reverse(),
     describe: () => "Requests that run and that wait, over time",
-    most: (columns) => mostOf([running, waiting], columns, 4),
-    draw: (all) => drawLines(all, [{ series: waiting, colour: "waiting" },
-      { series: running, colour: "running" }]),
-    values: (row) => ({ running: valueText(running, row), waiting: valueText(waiting, row) }),
+    most: (columns) => mostOf(lines.map(({ series }) => series), columns, 4),
+    draw: (all) => drawLines(all, lines),
+    values: (row) => Object.fromEntries(lines.map(({ key, series }) =>
+      [key, valueText(series, row)])),
   };
 }
 
@@ -322,14 +332,15 @@ function preemptionChart(run) {
 
 // ---- all of them ------------------------------------------------------------
 
+function memoryCharts(run) {
+  return [memoryChart(run), ...run.meta.tiers.map((_, i) => memoryChart(run, i))];
+}
+
 class Charts {
-  constructor(view, theme, host) {
-    const { run } = view;
+  constructor(view, theme, specs) {
     this.view = view;
-    const specs = [memoryChart(run), ...run.meta.tiers.map((_, i) => memoryChart(run, i)),
-      queueChart(run), tokensChart(run), stepTimeChart(run), hitChart(run), preemptionChart(run)];
     this.charts = specs.map((spec) => new Chart(view, theme, spec));
-    host.append(...this.charts.map((chart) => chart.root));
+    document.getElementById("charts").append(...this.charts.map((chart) => chart.root));
     view.on("time", () => this.draw());
     view.on("cursor", () => this.showValues());
   }

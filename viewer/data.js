@@ -59,13 +59,6 @@ function plainColumnOf(text, count) {
   return Float64Array.from({ length: count }, next);
 }
 
-// sums[i] = column[0] + ... + column[i - 1]
-function sumsOf(column) {
-  const sums = new Float64Array(column.length + 1);
-  for (let i = 0; i < column.length; i++) sums[i + 1] = sums[i] + column[i];
-  return sums;
-}
-
 function decodeRows(rows) {
   const count = rows.count;
   const run = {

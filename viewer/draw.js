@@ -115,7 +115,8 @@ function fillBand(ctx, columns, sampled, y, colour) {
 function timeTicks(view) {
   const step = timeTick(view.span, Math.max(2, view.width / 90));
   const ticks = [];
-  for (let t = Math.ceil(view.from / step - 1e-9) * step; t <= view.to + step * 1e-9; t += step)
+  const from = Math.max(0, view.from);
+  for (let t = Math.ceil(from / step - 1e-9) * step; t <= view.to + step * 1e-9; t += step)
     ticks.push(t);
   return { step, ticks };
 }

@@ -24,6 +24,9 @@ function short(number) {
   return `${+number.toFixed(2)}`;
 }
 
+// The same of three digits.
+const rough = (number) => short(+number.toPrecision(3));
+
 function percent(share, digits = 1) {
   return `${exact(100 * share, digits)}${THIN}%`;
 }

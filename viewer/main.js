@@ -1,206 +1,44 @@
-// main.js - puts the parts together, and listens: pointer, wheel, touch, keyboard.
+// main.js - puts the parts of a replay's page together.
 
-const WHEEL_ZOOM = 1.0015; // for one unit of a wheel
-const CLICK_PIXELS = 4;    // a pointer that moved less has clicked
-
-class Page {
+class Page extends Plots {
   constructor(run) {
-    this.run = run;
-    this.theme = new Theme();
-    this.view = new View(run);
+    super(run, new View(run), new Theme());
+    const { view, theme } = this;
     showHeader(run);
     showTables(run);
-    this.plots = document.getElementById("plots");
-    this.brush = document.getElementById("brush");
-    this.charts = new Charts(this.view, this.theme, document.getElementById("charts"));
-    this.overview = new Overview(this.view, this.theme);
-    this.timeline = new Timeline(this.view, this.theme);
-    this.map = new BlockMap(this.view, this.theme);
-    this.latencies = new Latencies(this.view, this.theme);
-    this.theme.listeners.push(() => this.layout());
-    new ResizeObserver(() => this.layout()).observe(document.body);
-    this.listenPointer();
-    this.listenWheel();
-    this.listenButtons();
-    document.addEventListener("keydown", (event) => this.key(event));
-    this.layout();
-    this.view.tell("cursor");
+    this.charts = new Charts(view, theme, [...memoryCharts(run), queueChart(run),
+      tokensChart(run), stepTimeChart(run), hitChart(run), preemptionChart(run)]);
+    this.overview = new Overview(view, theme);
+    this.timeline = new Timeline(view, theme);
+    this.map = new BlockMap(view, theme);
+    this.latencies = new Latencies(view, theme);
+    this.listen();
   }
 
-  // Sizes may have changed: all plots share their left and right edges.
-  layout() {
-    const style = getComputedStyle(this.plots);
-    this.view.left = parseFloat(style.getPropertyValue("--gutter"));
-    const right = parseFloat(style.getPropertyValue("--margin"));
-    this.view.width = Math.max(50, this.plots.clientWidth - this.view.left - right);
-    this.plots.style.setProperty("--top", `${document.querySelector(".sticky").offsetHeight}px`);
+  layoutParts() {
     this.timeline.layout();
     this.map.layout();
     this.latencies.layout();
-    this.overview.makePicture();
-    this.view.tell("time", "cursor");
   }
 
-  // ---- pointer ----------------------------------------------------------------
-
-  xOf(event) {
-    return event.clientX - this.plots.getBoundingClientRect().left;
+  hover(event) {
+    this.timeline.hover(event && event.target.id === "lanes" && !this.drag ? event : null);
   }
 
-  listenPointer() {
-    const { plots } = this;
-    this.pointers = new Map();
-    this.drag = null;
-    plots.addEventListener("pointermove", (event) => this.pointerMove(event));
-    plots.addEventListener("pointerdown", (event) => this.pointerDown(event));
-    for (const type of ["pointerup", "pointercancel"])
-      plots.addEventListener(type, (event) => this.pointerUp(event));
-    plots.addEventListener("pointerleave", () => this.timeline.hover(null));
-    plots.addEventListener("dblclick", (event) => {
-      if (event.target.matches("canvas.plot")) this.view.reset();
-    });
+  clickPart(event, target) {
+    if (target.id !== "lanes") return false;
+    const box = target.getBoundingClientRect();
+    const found = this.timeline.requestAt(event.clientX - box.left, event.clientY - box.top);
+    this.view.selectRequest(found);
+    return true;
   }
-
-  pointerDown(event) {
-    if (!event.target.matches("canvas.plot") || event.button > 1) return;
-    event.target.setPointerCapture(event.pointerId);
-    this.pointers.set(event.pointerId, this.xOf(event));
-    const isPan = event.pointerType === "touch" || event.shiftKey || event.button === 1;
-    this.drag = { x: this.xOf(event), last: this.xOf(event), isPan, isMoved: false,
-      target: event.target };
-  }
-
-  pointerMove(event) {
-    this.isEngaged = event.target.matches("canvas.plot");
-    const x = this.xOf(event);
-    if (event.target.id === "lanes" && !this.drag) this.timeline.hover(event);
-    else this.timeline.hover(null);
-    if (this.pointers.size === 2 && this.pointers.has(event.pointerId)) {
-      this.pinch(event.pointerId, x);
-      return;
-    }
-    if (this.drag) this.dragTo(x);
-    else if (this.isEngaged && !this.view.isPinned) this.view.setCursorTime(this.view.timeOf(x));
-    if (this.drag && this.pointers.has(event.pointerId)) this.pointers.set(event.pointerId, x);
-  }
-
-  pinch(id, x) {
-    const [a, b] = [...this.pointers.values()];
-    this.pointers.set(id, x);
-    const [c, d] = [...this.pointers.values()];
-    const before = Math.max(10, Math.abs(a - b));
-    const now = Math.max(10, Math.abs(c - d));
-    this.view.pan(-((c + d) - (a + b)) / 2 / this.view.width * this.view.span);
-    this.view.zoom(before / now, this.view.timeOf((c + d) / 2));
-    if (this.drag) this.drag.isMoved = true;
-  }
-
-  dragTo(x) {
-    const { drag, view, brush } = this;
-    if (Math.abs(x - drag.x) > CLICK_PIXELS) drag.isMoved = true;
-    if (!drag.isMoved) return;
-    if (drag.isPan) {
-      view.pan((drag.last - x) / view.width * view.span);
-      drag.last = x;
-      return;
-    }
-    const inside = (place) => Math.max(view.left, Math.min(place, view.left + view.width));
-    const [from, to] = [inside(Math.min(x, drag.x)), inside(Math.max(x, drag.x))];
-    drag.range = [view.timeOf(from), view.timeOf(to)];
-    brush.hidden = false;
-    brush.style.left = `${from}px`;
-    brush.style.width = `${to - from}px`;
-  }
-
-  pointerUp(event) {
-    const { drag, view } = this;
-    this.pointers.delete(event.pointerId);
-    if (!drag || this.pointers.size > 0) return;
-    this.drag = null;
-    this.brush.hidden = true;
-    if (event.type === "pointercancel") return;
-    if (drag.range && drag.isMoved) view.setWindow(...drag.range);
-    else if (!drag.isMoved) this.click(event, drag.target);
-  }
-
-  click(event, target) {
-    const { view } = this;
-    if (target.id === "lanes") {
-      const box = target.getBoundingClientRect();
-      const found = this.timeline.requestAt(event.clientX - box.left, event.clientY - box.top);
-      view.selectRequest(found);
-      return;
-    }
-    if (event.pointerType === "touch") {
-      view.setCursorTime(view.timeOf(this.xOf(event)));
-      return;
-    }
-    view.setPinned(!view.isPinned);
-    if (view.isPinned) view.setCursorTime(view.timeOf(this.xOf(event)));
-  }
-
-  // ---- wheel ------------------------------------------------------------------
-
-  // A wheel zooms where the pointer was moved onto a plot; a page that is being scrolled scrolls
-  // on, though plots pass under the pointer.
-  listenWheel() {
-    this.isEngaged = false;
-    addEventListener("scroll", () => { this.isEngaged = false; }, { passive: true });
-    this.plots.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-  }
-
-  wheel(event) {
-    const { view } = this;
-    const isPinch = event.ctrlKey || event.metaKey;
-    if (!event.target.matches("canvas.plot") || (!this.isEngaged && !isPinch)) return;
-    const isSideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
-    if (event.target.id === "lanes" && !isPinch && !isSideways) return; // scrolls
-    const unit = event.deltaMode === 1 ? 32 : 1;
-    if (isSideways) {
-      event.preventDefault();
-      view.pan(event.deltaX * unit / view.width * view.span);
-      return;
-    }
-    if (event.deltaY > 0 && view.isWhole && !isPinch) return;
-    event.preventDefault();
-    const factor = (isPinch ? 1.01 : WHEEL_ZOOM) ** (event.deltaY * unit);
-    view.zoom(Math.max(0.2, Math.min(5, factor)), view.timeOf(this.xOf(event)));
-    if (!view.isPinned) view.setCursorTime(view.timeOf(this.xOf(event)));
-  }
-
-  // ---- buttons and keys -------------------------------------------------------
 
   listenButtons() {
-    const on = (id, act) => document.getElementById(id).addEventListener("click", act);
-    this.help = document.getElementById("help");
-    on("theme", () => this.theme.toggle());
-    on("show-help", () => this.help.showModal());
-    on("zoom-in", () => this.zoomKey(0.5));
-    on("zoom-out", () => this.zoomKey(2));
-    on("zoom-reset", () => this.view.reset());
-    on("tables", (event) => this.toStep(event.target.dataset.step));
-    on("previous-mark", () => this.toMark(-1));
-    on("next-mark", () => this.toMark(1));
+    super.listenButtons();
+    document.getElementById("tables").addEventListener("click",
+      (event) => this.toStep(event.target.dataset.step));
     for (const id of ["previous-mark", "next-mark"])
       document.getElementById(id).disabled = this.run.marks.count === 0;
-  }
-
-  zoomKey(factor) {
-    const { view } = this;
-    const at = view.cursorTime >= view.from && view.cursorTime <= view.to
-      ? view.cursorTime : (view.from + view.to) / 2;
-    view.zoom(factor, at);
-  }
-
-  moveKey(event, direction) {
-    const { view } = this;
-    if (event.shiftKey) {
-      view.pan(direction * view.span / 10);
-      return;
-    }
-    if (event.altKey) return;
-    view.setRow(view.row + direction);
-    view.follow(view.cursorTime);
   }
 
   // From a table: the cursor there, and the charts into sight.
@@ -213,34 +51,11 @@ class Page {
     this.plots.scrollIntoView({ behavior: "smooth" });
   }
 
-  // The next step with a preemption, or the one before.
-  toMark(direction) {
+  keys(event) {
     const { view } = this;
-    const { marks } = this.run;
-    const at = direction > 0 ? lastAtMost(marks.time, view.cursorTime) + 1
-      : lastAtMost(marks.time, view.cursorTime - 0.5);
-    if (at < 0 || at >= marks.count) return;
-    view.setRow(lastAtMost(this.run.step, marks.step[at]));
-    view.follow(view.cursorTime);
-  }
-
-  key(event) {
-    if (event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
-    const { view } = this;
-    const keys = {
-      ArrowLeft: () => this.moveKey(event, -1), ArrowRight: () => this.moveKey(event, 1),
-      Home: () => { view.setRow(0); view.follow(view.cursorTime); },
-      End: () => { view.setRow(this.run.count - 1); view.follow(view.cursorTime); },
-      "+": () => this.zoomKey(0.5), "=": () => this.zoomKey(0.5), "-": () => this.zoomKey(2),
-      0: () => view.reset(), "/": () => this.timeline.search.focus(),
-      "?": () => this.help.showModal(), t: () => this.theme.toggle(),
-      n: () => this.toMark(1), p: () => this.toMark(-1),
-      Escape: () => { view.setPinned(false); view.selectRequest(-1); },
-    };
-    if (!event.target.matches("button")) keys[" "] = () => this.map.play();
-    if (!keys[event.key] || this.help.open) return;
-    event.preventDefault();
-    keys[event.key]();
+    return { ...super.keys(event), "/": () => this.timeline.search.focus(),
+      " ": () => this.map.play(),
+      Escape: () => { view.setPinned(false); view.selectRequest(-1); } };
   }
 }
 

@@ -90,7 +90,7 @@ class Overview {
     const steps = run.points[row + 1] - run.points[row];
     const first = exact(run.step[row]);
     const name = steps > 1 ? `steps ${first} to ${exact(run.step[row] + steps - 1)}`
-      : run.series.duration_us.max[row] === 0 ? `idle after step ${first}` : `step ${first}`;
+      : run.series.duration_us?.max[row] === 0 ? `idle after step ${first}` : `step ${first}`;
     const digits = view.width < 400 ? 1e5 : 1000; // a phone has no room for milliseconds
     const text = `${name} · ${clock(view.cursorTime, digits)}${view.isPinned ? " · pinned" : ""}`;
     this.readout.textContent = text;

@@ -8,6 +8,13 @@
 
 const FAN = 8;
 
+// sums[i] = column[0] + ... + column[i - 1]
+function sumsOf(column) {
+  const sums = new Float64Array(column.length + 1);
+  for (let i = 0; i < column.length; i++) sums[i + 1] = sums[i] + column[i];
+  return sums;
+}
+
 function levelAbove(min, max) {
   const count = Math.ceil(min.length / FAN);
   const level = { min: new Float64Array(count), max: new Float64Array(count) };

@@ -133,13 +133,6 @@ function showTables(run) {
 
 // ---- the strip --------------------------------------------------------------
 
-function tile(label, value, note, key) {
-  return element("div", { class: "tile" }, element("dt", {}, label),
-    element("dd", { "data-tile": key }, value), element("dd", { class: "note" }, note || ""));
-}
-
-const rough = (number) => short(+number.toPrecision(3));
-
 function reportTiles(report, run) {
   const tiles = [];
   const has = (...keys) => keys.every((key) => typeof report[key] === "number");

@@ -52,6 +52,12 @@ class View {
     return this.from + (x - this.left) / this.width * this.span;
   }
 
+  // Left, top and width of what is drawn: where the run has not begun yet, nothing is.
+  get extent() {
+    const left = Math.max(this.left, this.xOf(0));
+    return [left, 0, this.left + this.width - left];
+  }
+
   setWindow(from, to) {
     const span = Math.max(this.shortest, Math.min(to - from, this.run.end));
     const middle = (from + to) / 2;

@@ -9,8 +9,7 @@
  * "Nothing was changed" is meant literally: a call that does not return 0 leaves every handle as it
  * was before it. Nothing in the library aborts because of what a caller passed in.
  *
- * The values are part of the ABI: they are never renumbered, only added. QUIRE_RETRY and QUIRE_FULL
- * are for the scheduler; nothing returns them yet.
+ * The values are part of the ABI: they are never renumbered, only added.
  */
 #ifndef QUIRE_ERROR_H
 #define QUIRE_ERROR_H
@@ -24,7 +23,8 @@
     X(2, RETRY, "not known yet; ask again later")                                                  \
     X(3, FULL, "a limit given at creation is reached; finish something or create with more")       \
     X(4, MISS, "not in the prefix cache")                                                          \
-    X(5, BUSY, "blocks are still in use; free them first")
+    X(5, BUSY, "blocks are still in use; free them first")                                         \
+    X(6, LOST, "events were overwritten before they were read; ask for a walk")
 
 #define QUIRE_ERROR_MAP(X)                                                                         \
     X(-1, E_NOMEM, "the allocator returned no memory")                                             \
@@ -49,7 +49,9 @@
     X(-20, E_STALE_HIT, "a block of the hit is not cached in its group any more; look up again")   \
     X(-21, E_UNKNOWN_REQ, "no such request: it has ended, or never was")                           \
     X(-22, E_DUPLICATE, "a request with this id is there already")                                 \
-    X(-23, E_TOO_LONG, "the request would not fit an empty pool; give it fewer tokens")
+    X(-23, E_TOO_LONG, "the request would not fit an empty pool; give it fewer tokens")            \
+    X(-24, E_SYSTEM, "the operating system refused: an address, a socket or a thread")             \
+    X(-25, E_UNSAFE, "an address beyond this machine needs keys or a token")
 
 enum quire_status {
 #define QUIRE_X(value, name, sentence) QUIRE_##name = (value),

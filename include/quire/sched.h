@@ -55,6 +55,7 @@
 #include "error.h"
 #include "hash.h"
 #include "memory.h"
+#include "monitor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -175,6 +176,7 @@ typedef struct quire_snapshot {
     uint32_t num_swapped_in_blocks;
     uint32_t num_swapped; /* requests that wait and whose KV is in host slots */
     uint32_t num_free_swap_blocks;
+    uint32_t num_query_tokens; /* of requests admitted in this step: looked up */
 } quire_snapshot;
 
 /* Why something was decided. */
@@ -277,6 +279,8 @@ typedef struct quire_sched_config {
     uint64_t recompute_token_ns; /* to compute a token; 0 = 1 */
 
     const quire_encoder_connector *encoder_connector; /* copied; NULL: none */
+
+    const quire_monitor_config *monitor; /* copied; NULL: none. See quire_sched_monitor */
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT                                                                    \
@@ -559,6 +563,8 @@ QUIRE_API uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t whic
                                          uint32_t capacity);
 
 QUIRE_API quire_cache *quire_sched_cache(quire_sched *sched);
+/* What other threads may look at; NULL when the config had none. */
+QUIRE_API quire_monitor *quire_sched_monitor(quire_sched *sched);
 QUIRE_API quire_usage quire_sched_usage(const quire_sched *sched);
 /* Walks everything: QUIRE_OK or QUIRE_E_CORRUPT. */
 QUIRE_API int quire_sched_check(const quire_sched *sched);

@@ -69,6 +69,8 @@ void quire_sched_destroy(quire_sched *sched)
     sched->magic = 0;
     sched->cache->magic = 0;
     sched->cache->pool->magic = 0;
+    if (sched->monitor != NULL)
+        sched->monitor->magic = 0;
     qr_owner_release(&sched->owner);
 }
 
@@ -283,6 +285,11 @@ uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_r
     for (uint32_t i = 0; i < count && i < capacity; i++)
         reqs[i] = qr_sched_req_of(sched, from[i]);
     return count;
+}
+
+quire_monitor *quire_sched_monitor(quire_sched *sched)
+{
+    return sched_ok(sched) ? sched->monitor : NULL;
 }
 
 quire_cache *quire_sched_cache(quire_sched *sched)

@@ -15,6 +15,13 @@ uint64_t qr_now_ns(const quire_hooks *hooks)
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
+double qr_wall_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 static int kernel_random(unsigned char *out, size_t bytes)
 {
     while (bytes > 0) {

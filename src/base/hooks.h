@@ -7,6 +7,8 @@
 #include <quire/config.h>
 
 uint64_t qr_now_ns(const quire_hooks *hooks);
+/* Since 1970; without a hook. */
+double qr_wall_seconds(void);
 /* QUIRE_OK or QUIRE_E_RANDOM. */
 int qr_random_bytes(const quire_hooks *hooks, void *out, size_t bytes);
 /* Does nothing without a log hook. */

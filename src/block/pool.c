@@ -50,6 +50,7 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
     pool->magic = QR_POOL_MAGIC;
     pool->enable_caching = config->enable_caching == QUIRE_ON;
     pool->num_reserved = 0;
+    pool->residency = NULL;
     pool->on_event = config->on_event;
     pool->event_user = config->event_user;
     qr_block *blocks = pool->queue.blocks;
@@ -130,7 +131,11 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
     }
     qr_queue_take_end(&pool->queue, head, n);
     pool->num_cached -= num_cached;
+    pool->num_allocated += n;
+    pool->num_evicted += num_cached;
     publish_counts(pool);
+    if (pool->residency != NULL)
+        qr_residency_take(pool->residency, out, n, pool->enable_caching);
     for (uint32_t i = 0; num_cached > 0 && i < n; i++)
         if (qr_block_has_key(&pool->queue.blocks[out[i]]))
             forget_key(pool, out[i]);
@@ -172,6 +177,8 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         pool->num_cached -= qr_block_has_key(b);
     }
     publish_counts(pool);
+    if (pool->residency != NULL)
+        qr_residency_touch(pool->residency, blocks, n);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
@@ -331,6 +338,8 @@ int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         if (!is_usable(pool, blocks[i]))
             return why_unusable(blocks[i]);
     }
+    if (pool->residency != NULL)
+        qr_residency_evict(pool->residency, blocks, n);
     for (uint32_t i = 0; i < n; i++) {
         const qr_block *b = &pool->queue.blocks[blocks[i]];
         if (!qr_block_has_key(b))
@@ -349,6 +358,8 @@ int qr_pool_reset_prefix_cache(quire_pool *pool)
         return QUIRE_BUSY;
     if (pool->enable_caching)
         qr_map_clear(&pool->map);
+    if (pool->residency != NULL)
+        qr_residency_reset(pool->residency);
     pool->num_cached = 0;
     publish_counts(pool);
     if (pool->on_event != NULL) {

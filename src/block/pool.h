@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "block/map.h"
 #include "block/queue.h"
+#include "obs/residency.h"
 
 #include <quire/pool.h>
 
@@ -28,6 +29,9 @@ struct quire_pool {
     qr_map map;                       /* not carved when caching is off */
     uint32_t scouted[QR_POOL_SCOUTS]; /* ring of blocks to be taken soon, see pool.c */
     uint32_t num_taken;
+    uint64_t num_allocated; /* since the start */
+    uint64_t num_evicted;
+    qr_residency *residency; /* NULL: no block's life is followed */
     _Atomic uint64_t counts; /* num_free << 32 | num_cached, as other threads see them */
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;

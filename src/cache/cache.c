@@ -189,16 +189,21 @@ static void forward_event(void *user, const quire_event *event)
         cache->on_event(cache->event_user, event);
 }
 
-static quire_pool_config pool_config_of(const quire_cache_config *c, quire_cache *cache)
+uint32_t qr_cache_hash_bytes(const quire_cache_config *c)
 {
     uint32_t joined = 1;
     for (uint32_t g = 0; g < c->num_groups; g++)
         if (hashes_joined_of(c, g) > joined)
             joined = hashes_joined_of(c, g);
+    return c->digest_bytes * joined;
+}
+
+static quire_pool_config pool_config_of(const quire_cache_config *c, quire_cache *cache)
+{
     quire_pool_config p = QUIRE_POOL_CONFIG_INIT;
     p.num_blocks = c->num_blocks;
     p.enable_caching = c->enable_caching;
-    p.hash_bytes = c->digest_bytes * joined;
+    p.hash_bytes = qr_cache_hash_bytes(c);
     p.hooks = c->hooks;
     if (c->event_log_bytes > 0 || c->on_event != NULL) {
         p.on_event = forward_event;

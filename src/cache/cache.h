@@ -71,6 +71,8 @@ enum { QR_MAX_TOKENS = 1 << 30 };
 
 /* The config with its defaults filled in, or an error; groups still are the caller's. */
 int qr_cache_config_read(quire_cache_config *config, const quire_cache_config *callers);
+/* Bytes of the longest key of the groups' blocks. */
+uint32_t qr_cache_hash_bytes(const quire_cache_config *config);
 quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *config);
 int qr_cache_init(quire_cache *cache, const quire_cache_config *config);
 

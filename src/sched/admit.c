@@ -198,7 +198,7 @@ static void tell_connector(quire_sched *s, const qr_admission *a)
     quire_req req = qr_sched_req_of(s, a->index);
     if (c->update_state_after_alloc != NULL)
         c->update_state_after_alloc(c->user, req, s->spans, a->num_external);
-    if (!s->log_stats || a->connector_queries == 0)
+    if (!s->counts_stats || a->connector_queries == 0)
         return;
     qr_prefix_stats_count(&s->connector_stats, a->r->num_preemptions > 0, a->connector_queries,
                           a->num_external);
@@ -213,6 +213,8 @@ static void enter_running(quire_sched *s, qr_admission *a)
         qr_step_add_lora(s, r->lora_id);
     r->status = QUIRE_REQ_RUNNING;
     r->kv.num_computed_tokens = a->num_computed;
+    if (s->monitor != NULL)
+        qr_metrics_admit(&s->monitor->metrics, a->index);
     qr_sched_make_text_room(s, r);
     qr_step_add(s, a->index, kind, a->num_new, a->num_computed, s->spans);
     if (a->encoder.num_inputs + a->encoder.num_external > 0)
@@ -269,6 +271,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     }
     s->observer.num_hit_tokens += a.num_local;
     s->observer.num_external_tokens += a.num_external;
+    s->observer.num_query_tokens += a.hits != NULL ? a.r->kv.num_tokens : 0;
     if (a.num_dropped > 0)
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_DROPPED,
                                                         .req = qr_sched_req_of(s, index),

@@ -205,3 +205,11 @@ void qr_sched_show_hashes(quire_sched *s, uint32_t index, uint32_t num_tokens)
     r->kv.first_hash = first;
     r->kv.hashes = qr_text_hash_row(&s->text, &r->text, first, end > first ? end : first);
 }
+
+void qr_sched_cache_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens)
+{
+    s->observer.taker = qr_sched_req_of(s, index);
+    qr_sched_show_hashes(s, index, num_tokens);
+    quire_cache_cache_blocks(s->cache, &s->requests[index].kv, num_tokens);
+    s->observer.taker = 0;
+}

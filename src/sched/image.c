@@ -55,12 +55,13 @@ static void mix_group(unsigned char *fingerprint, const qr_group *g)
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
 }
 
-static void mix_cache(unsigned char *fingerprint, const quire_cache *c)
+/* A monitor makes the cache keep stats, and changes nothing else. */
+static void mix_cache(unsigned char *fingerprint, const quire_cache *c, bool log_stats)
 {
     uint64_t numbers[] = {
         c->num_groups,        c->max_model_len,      c->max_requests,     c->hash_block_size,
         c->num_sets,          c->lookup_alignment,   c->quirks,           c->watermark_blocks,
-        c->enable_caching,    c->max_encoder_tokens, c->log_stats,        c->max_copies,
+        c->enable_caching,    c->max_encoder_tokens, log_stats,           c->max_copies,
         c->events.size,       c->fresh.capacity,     c->pool->map.stride, c->pool->queue.num_blocks,
         c->pool->num_reserved};
     double parts[] = {c->admit_below, c->preempt_above};
@@ -119,7 +120,7 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     if (s->hasher != NULL)
         mix_hasher(fingerprint, s->hasher);
-    mix_cache(fingerprint, s->cache);
+    mix_cache(fingerprint, s->cache, s->log_stats);
 }
 
 /* ---- the frame ------------------------------------------------------------- */

@@ -14,8 +14,7 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
     if (r->has_failed_recving && r->kv.num_computed_tokens == 0) {
         quire_cache_free(s->cache, &r->kv); /* look it up again */
     } else {
-        qr_sched_show_hashes(s, index, r->kv.num_computed_tokens);
-        quire_cache_cache_blocks(s->cache, &r->kv, r->kv.num_computed_tokens);
+        qr_sched_cache_blocks(s, index, r->kv.num_computed_tokens);
         bool is_whole = r->kv.num_computed_tokens == r->kv.num_tokens;
         if (!r->has_failed_recving && is_whole) /* one token must be computed */
             r->kv.num_computed_tokens--;
@@ -156,9 +155,7 @@ void qr_sched_confirm_loads(quire_sched *s, const qr_batch *batch)
         uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
         if (s->hasher == NULL)
             continue;
-        qr_sched_show_hashes(s, index, certain);
-        quire_cache_cache_blocks(s->cache, &r->kv,
-                                 certain < r->kv.num_tokens ? certain : r->kv.num_tokens);
+        qr_sched_cache_blocks(s, index, certain < r->kv.num_tokens ? certain : r->kv.num_tokens);
     }
 }
 

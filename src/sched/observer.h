@@ -1,4 +1,4 @@
-/* sched/observer.h - what is told about a step: its numbers, and why it is as it is.
+/* sched/observer.h - why a step is as it is.
  *
  *      evicted  ──► ghosts: 64 bits of its key, in a table that forgets what is overwritten
  *      admitted ──► the blocks behind its hit: how many are ghosts? They were dropped before reuse
@@ -22,9 +22,10 @@ typedef struct qr_observer {
     uint64_t *ghosts; /* 0: none */
     uint32_t num_ghosts;
     uint64_t step;
-    quire_req taker; /* for whom blocks are being taken */
+    quire_req taker; /* for whom blocks are being taken, or get their keys */
     uint32_t num_hit_tokens;
     uint32_t num_external_tokens;
+    uint32_t num_query_tokens;
 } qr_observer;
 
 void qr_observer_carve(qr_observer *observer, qr_arena *arena, uint32_t num_ghosts);

@@ -315,6 +315,10 @@ int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
     w->arrival_time = p->arrival_time;
     w->id = (quire_bytes){qr_idmap_key(&s->ids, index), p->id.len};
     qr_sched_enqueue(s, index);
+    qr_metrics *metrics = qr_sched_timed_metrics(s);
+    if (metrics != NULL)
+        qr_metrics_add_request(metrics, index, r->num_prompt_tokens,
+                               r->is_pooling ? 0 : r->max_tokens);
     *req = qr_sched_req_of(s, index);
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;
@@ -394,6 +398,8 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
     r->awaits_sending = keeps;
     r->awaits_recving = keep_blocks;
     r->load_step = 0;
+    if (s->monitor != NULL)
+        qr_metrics_mark_end(&s->monitor->metrics, index);
     if (!keeps && !keep_blocks)
         qr_sched_free_blocks(s, index);
 }
@@ -442,6 +448,9 @@ static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
     r->has_finished_recving = false;
     r->has_failed_recving = false;
     r->status = (uint8_t)status;
+    qr_metrics *metrics = qr_sched_timed_metrics(s);
+    if (metrics != NULL)
+        qr_metrics_end_request(metrics, index, status);
     qr_sched_free_request(s, index, is_loading);
 }
 

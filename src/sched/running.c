@@ -75,6 +75,8 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
     }
     r->num_preemptions++;
     r->kv.was_preempted = 1;
+    if (s->monitor != NULL)
+        qr_metrics_add(&s->monitor->metrics, QR_METRIC_PREEMPTIONS, 0, 1);
     qr_waiting_prepend(&s->waiting, index);
 }
 

@@ -93,7 +93,7 @@ static void derive_cache(quire_sched_config *c)
     c->cache.profile = c->profile;
     c->cache.quirks_on = c->quirks_on;
     c->cache.quirks_off = c->quirks_off;
-    c->cache.log_stats = c->log_stats;
+    c->cache.log_stats = c->monitor != NULL ? QUIRE_ON : c->log_stats; /* its metrics need them */
     c->cache.max_num_batched_tokens = c->max_num_batched_tokens;
     c->cache.max_requests = c->max_num_seqs + c->max_loading;
     if (c->is_encoder_decoder == QUIRE_ON && c->cache.max_encoder_tokens == 0)
@@ -115,6 +115,9 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
         return err;
     c->cache = cache;
     if (!qr_swap_config_ok(c))
+        return QUIRE_E_CONFIG;
+    quire_monitor_config monitor;
+    if (c->monitor != NULL && qr_monitor_config_read(&monitor, c->monitor) != QUIRE_OK)
         return QUIRE_E_CONFIG;
     default_u32(&c->mamba_block_size, align_block_size(&cache));
     if (cache.enable_caching == QUIRE_OFF)
@@ -193,6 +196,31 @@ static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config
         s->chain = qr_arena_take(arena, 1, qr_chain_bytes(c->hasher));
 }
 
+static qr_monitor_world monitor_world(const quire_sched_config *c)
+{
+    return (qr_monitor_world){.info = {.num_blocks = c->cache.num_blocks,
+                                       .num_groups = c->cache.num_groups,
+                                       .hash_bytes = qr_cache_hash_bytes(&c->cache),
+                                       .block_size = c->cache.hash_block_size,
+                                       .num_swap_slots = c->num_swap_blocks,
+                                       .max_num_seqs = c->max_num_seqs},
+                              .max_requests = c->max_requests,
+                              .max_model_len = c->cache.max_model_len,
+                              .num_spec_tokens = c->num_spec_tokens,
+                              .enable_caching = c->cache.enable_caching == QUIRE_ON};
+}
+
+static void carve_monitor(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
+{
+    quire_monitor_config config;
+    if (c->monitor == NULL || qr_monitor_config_read(&config, c->monitor) != QUIRE_OK)
+        return;
+    qr_monitor_world world = monitor_world(c);
+    s->monitor = qr_monitor_carve(arena, &config, &world);
+    TAKE(s->pieces, (size_t)s->text.max_pages + 1);
+    TAKE(s->keys, qr_feed_keys_of(config.event_bytes / 8));
+}
+
 quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
 {
     quire_sched *made = qr_arena_take(arena, 1, sizeof *made);
@@ -231,6 +259,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     qr_observer_carve(&s->observer, arena, c->max_ghosts);
     qr_swap_carve(&s->swap, arena, c->num_swap_blocks);
     s->cache = qr_cache_carve(arena, &c->cache);
+    carve_monitor(s, arena, c);
     if (made != NULL)
         *made = parts;
     return made;
@@ -265,6 +294,7 @@ static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
     s->disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
     s->use_eagle = c->cache.use_eagle == QUIRE_ON;
     s->log_stats = c->log_stats == QUIRE_ON;
+    s->counts_stats = s->log_stats || c->monitor != NULL;
     s->lists_finished = c->include_finished_set == QUIRE_ON;
     s->fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
     s->zeroes_blocks = c->cache.track_new_blocks == QUIRE_ON;
@@ -289,6 +319,22 @@ static void init_observer(qr_observer *observer, const quire_sched_config *c)
     observer->on_event = c->cache.on_event;
     observer->event_user = c->cache.event_user;
     memset(observer->ghosts, 0, (size_t)observer->num_ghosts * sizeof *observer->ghosts);
+}
+
+static int init_monitor(quire_sched *s, const quire_sched_config *c)
+{
+    quire_monitor_config config;
+    if (s->monitor == NULL)
+        return QUIRE_OK;
+    int err = qr_monitor_config_read(&config, c->monitor);
+    qr_monitor_world world = monitor_world(c);
+    if (err == QUIRE_OK)
+        err = qr_monitor_init(s->monitor, &config, &world, s->cache->pool);
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        s->monitor->block_sizes[g] = s->cache->groups[g].block_size;
+    if (err == QUIRE_OK && config.residency == QUIRE_ON)
+        s->cache->pool->residency = &s->monitor->residency;
+    return err;
 }
 
 static void init_slots(quire_sched *s)
@@ -317,12 +363,15 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     uint64_t secret[4];
     int err = qr_random_bytes(&c->hooks, secret, sizeof secret);
     quire_cache_config cache = c->cache;
-    if (c->on_decision != NULL) { /* evictions are seen on their way to the caller */
-        cache.on_event = qr_observer_take_event;
-        cache.event_user = &s->observer;
+    if (c->on_decision != NULL || c->monitor != NULL) { /* seen on their way to the caller */
+        cache.on_event = qr_sched_take_event;
+        cache.event_user = s;
     }
     if (err == QUIRE_OK)
         err = qr_cache_init(s->cache, &cache);
+    if (err != QUIRE_OK)
+        return err;
+    err = init_monitor(s, c);
     if (err != QUIRE_OK)
         return err;
     init_sched_numbers(s, c);

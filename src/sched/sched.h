@@ -6,7 +6,8 @@
  *      flight.c     steps in flight                stop.c      when a request ends by itself
  *      update.c     what the engine computed       hashes.c    hashes of blocks
  *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
- *      observer.[ch]   snapshots and decisions      sched_check.c   the walker
+ *      observer.[ch]   decisions                    sched_check.c   the walker
+ *      tell.c       snapshots, and what the monitor is told
  *      swap.[ch]    KV of preempted ones in host memory
  *
  * The public contracts are in quire/sched.h.
@@ -17,6 +18,7 @@
 #include "base/idmap.h"
 #include "cache/cache.h"
 #include "hash/chain.h"
+#include "obs/monitor.h"
 #include "sched/encoder_step.h"
 #include "sched/observer.h"
 #include "sched/request.h"
@@ -107,6 +109,7 @@ struct quire_sched {
     bool use_eagle;
     bool zeroes_blocks;
     bool log_stats;
+    bool counts_stats; /* for that, or for the monitor */
     bool lists_finished;
     bool fails_on_load_error;
     bool has_connector;
@@ -167,6 +170,9 @@ struct quire_sched {
     quire_output *outgrown; /* of requests that ended in schedule, to be told in the next update */
     uint32_t num_outgrown;
     qr_observer observer;
+    quire_monitor *monitor; /* NULL: nobody looks */
+    qr_feed_piece *pieces;  /* of an event's tokens, and */
+    quire_feed_key *keys;   /* its keys */
     qr_swap swap;
     uint32_t num_stopped;      /* running ones, in this update */
     uint64_t first_valid_step; /* steps before it were made void by a reset */
@@ -267,6 +273,8 @@ void qr_sched_append(quire_sched *sched, uint32_t index, quire_token token);
 void qr_sched_show_all_hashes(quire_sched *sched, uint32_t index);
 /* or for an allocation or a caching of the row, up to so many tokens. */
 void qr_sched_show_hashes(quire_sched *sched, uint32_t index, uint32_t num_tokens);
+/* Gives its full blocks of so many tokens their keys. */
+void qr_sched_cache_blocks(quire_sched *sched, uint32_t index, uint32_t num_tokens);
 
 /* ---- pages of requests (requests.c) ---------------------------------------- */
 
@@ -345,8 +353,30 @@ bool qr_step_has_lora(const quire_sched *sched, uint32_t lora_id);
 uint32_t qr_step_find(const quire_sched *sched, quire_req req);
 void qr_step_remove(quire_sched *sched, uint32_t place);
 const quire_step *qr_step_end(quire_sched *sched);
-/* Gives the snapshot to whom it is for. */
-void qr_step_tell(quire_sched *sched);
+
+/* ---- tell.c ---------------------------------------------------------------- */
+
+/* The metrics, which know what time it is now; NULL when nobody looks. */
+static inline qr_metrics *qr_sched_timed_metrics(const quire_sched *sched)
+{
+    if (sched->monitor == NULL)
+        return NULL;
+    sched->monitor->metrics.now_ns = qr_now_ns(&sched->observer.hooks);
+    return &sched->monitor->metrics;
+}
+
+/* When schedule or update began, for those that tell; 0 when nobody asks. */
+static inline uint64_t qr_sched_begins(const quire_sched *sched)
+{
+    return qr_sched_timed_metrics(sched) == NULL ? 0 : qr_monitor_now(sched->monitor);
+}
+
+/* The cache's events, on their way to monitor, observer and caller. */
+void qr_sched_take_event(void *sched, const quire_event *event);
+/* At the end of schedule; */
+void qr_sched_tell_step(quire_sched *sched, uint64_t began_ns);
+/* and of update, of whose outputs the first were of requests that had ended before. */
+void qr_sched_tell_update(quire_sched *sched, uint64_t began_ns, uint32_t num_outgrown);
 
 /* ---- flight.c -------------------------------------------------------------- */
 

@@ -36,6 +36,7 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
 {
     if (s->num_batches == s->max_batches)
         return QUIRE_FULL;
+    uint64_t began_ns = qr_sched_begins(s);
     quire_cache_new_step_starts(s->cache);
     qr_step_begin(s);
     qr_sched_run_running(s);
@@ -55,7 +56,7 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
             qr_sched_fetch(s, quire_req_index(out->reqs[i + QR_FETCH_AHEAD]));
         advance_request(s, batch, i);
     }
-    qr_step_tell(s);
+    qr_sched_tell_step(s, began_ns);
     *step = out;
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;

@@ -72,6 +72,9 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         s->num_waiting_for_streaming--;
     r->status = QUIRE_REQ_WAITING;
+    qr_metrics *metrics = qr_sched_timed_metrics(s);
+    if (metrics != NULL)
+        qr_metrics_continue_request(metrics, index, r->num_prompt_tokens);
     free_input(s, input);
 }
 

@@ -1,5 +1,4 @@
 /* sched/step.c - the arrays of the step being made. */
-#include "base/hooks.h"
 #include "sched/sched.h"
 
 void qr_step_begin(quire_sched *s)
@@ -26,6 +25,7 @@ void qr_step_begin(quire_sched *s)
     s->observer.taker = 0;
     s->observer.num_hit_tokens = 0;
     s->observer.num_external_tokens = 0;
+    s->observer.num_query_tokens = 0;
 }
 
 /* Whether another request of the step being made encodes the same item. */
@@ -197,41 +197,6 @@ static void common_prefix(quire_sched *s)
     if (s->num_running > 0)
         quire_cache_get_num_common_prefix_blocks(s->cache, s->requests[s->running[0]].kv.seq,
                                                  b->common_prefix);
-}
-
-void qr_step_tell(quire_sched *s)
-{
-    const qr_step_builder *b = &s->builder;
-    const qr_observer *o = &s->observer;
-    if (o->on_snapshot == NULL)
-        return;
-    quire_snapshot snapshot = {.step = s->step,
-                               .time_ns = qr_now_ns(&o->hooks),
-                               .num_running = s->num_running,
-                               .num_waiting = s->waiting.count,
-                               .num_skipped = s->skipped.count,
-                               .num_scheduled = b->out.num_reqs,
-                               .num_preempted = s->num_preempted,
-                               .num_finished = b->out.num_finished,
-                               .num_tokens = b->out.total_tokens,
-                               .num_hit_tokens = o->num_hit_tokens,
-                               .num_external_tokens = o->num_external_tokens,
-                               .num_swapped_out_blocks = s->swap.out.count,
-                               .num_swapped_in_blocks = s->swap.in.count,
-                               .num_swapped = s->swap.num_requests,
-                               .num_free_swap_blocks = s->swap.num_free,
-                               .blocks = quire_cache_usage(s->cache)};
-    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
-        const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
-        bool is_prefill = b->kinds[i] != QUIRE_STEP_RUNNING ||
-                          b->num_computed[i] < r->num_prompt_tokens ||
-                          b->num_tokens[i] > 1 + b->num_drafts[i];
-        snapshot.num_new += b->kinds[i] == QUIRE_STEP_NEW;
-        snapshot.num_resumed += b->kinds[i] == QUIRE_STEP_RESUMED;
-        snapshot.num_prefill_tokens += is_prefill ? b->num_tokens[i] : 0;
-        snapshot.num_draft_tokens += b->num_drafts[i];
-    }
-    o->on_snapshot(o->user, &snapshot);
 }
 
 const quire_step *qr_step_end(quire_sched *s)

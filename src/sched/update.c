@@ -41,7 +41,7 @@ static quire_finish_reason reason_of(uint8_t status)
 
 static void count_drafts(quire_sched *s, const quire_model_output *output, const qr_arrival *a)
 {
-    if (!s->log_stats)
+    if (!s->counts_stats)
         return;
     uint32_t accepted = a->num_tokens - 1;
     uint32_t invalid =
@@ -100,10 +100,8 @@ static inline void settle_tokens(quire_sched *s, uint32_t index, uint32_t n, boo
         return;
     uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
     if (!qr_cache_is_quiet(s->cache, r->kv.seq, certain) &&
-        qr_cache_has_uncached(s->cache, r->kv.seq, certain)) {
-        qr_sched_show_hashes(s, index, certain);
-        quire_cache_cache_blocks(s->cache, &r->kv, certain);
-    }
+        qr_cache_has_uncached(s->cache, r->kv.seq, certain))
+        qr_sched_cache_blocks(s, index, certain);
 }
 
 static void take_tokens(quire_sched *s, qr_arrival *a)
@@ -360,9 +358,9 @@ static void write_stats(quire_sched *s)
     result->finished = s->client_finished;
     result->finished_clients = s->client_of_finished;
     s->num_client_finished = 0;
-    if (!s->log_stats)
+    if (!s->counts_stats)
         return;
-    result->has_stats = 1;
+    result->has_stats = s->log_stats;
     quire_sched_stats *stats = &result->stats;
     stats->num_running = s->num_running;
     stats->num_waiting = s->waiting.count;
@@ -384,9 +382,11 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     int err = check_output(s, batch, output);
     if (err != QUIRE_OK)
         return err;
+    uint64_t began_ns = qr_sched_begins(s);
     s->result = (quire_outputs){0};
     for (; s->result.num_outputs < s->num_outgrown; s->result.num_outputs++)
         s->outputs[s->result.num_outputs] = s->outgrown[s->result.num_outputs];
+    uint32_t num_outgrown = s->num_outgrown;
     s->num_outgrown = 0;
     for (uint32_t i = 0; i < s->num_spec_tokens; i++)
         s->accepted_per_pos[i] = 0;
@@ -405,6 +405,7 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     write_stats(s);
     qr_flight_end(s, place);
     *outputs = &s->result;
+    qr_sched_tell_update(s, began_ns, num_outgrown);
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;
 }

@@ -14,6 +14,7 @@ static const struct {
     {3, "QUIRE_FULL"},
     {4, "QUIRE_MISS"},
     {5, "QUIRE_BUSY"},
+    {6, "QUIRE_LOST"},
     {-1, "QUIRE_E_NOMEM"},
     {-2, "QUIRE_E_ARGUMENT"},
     {-3, "QUIRE_E_CONFIG"},
@@ -37,6 +38,8 @@ static const struct {
     {-21, "QUIRE_E_UNKNOWN_REQ"},
     {-22, "QUIRE_E_DUPLICATE"},
     {-23, "QUIRE_E_TOO_LONG"},
+    {-24, "QUIRE_E_SYSTEM"},
+    {-25, "QUIRE_E_UNSAFE"},
 };
 
 static void values_are_pinned(void **state)
@@ -81,7 +84,7 @@ static void every_status_has_its_own_sentence(void **state)
 static void unknown_values_have_an_answer(void **state)
 {
     (void)state;
-    static const int VALUES[] = {6, -24, 1000, INT32_MIN, INT32_MAX};
+    static const int VALUES[] = {7, -26, 1000, INT32_MIN, INT32_MAX};
     for (size_t i = 0; i < COUNT(VALUES); i++) {
         assert_string_equal(quire_strerror(VALUES[i]), "unknown status");
         assert_string_equal(quire_status_name(VALUES[i]), "QUIRE_UNKNOWN");

@@ -136,14 +136,14 @@ class Rules(unittest.TestCase):
                 self.assertEqual(findings(rule, "src/base/other.c", call, {}), [1])
 
     def test_rooms(self):
-        order = ["base", "hash", "block", "group", "cache", "sched"]
+        order = ["base", "obs", "hash", "block", "group", "cache", "sched"]
         for i, room in enumerate(order):
             for j, other in enumerate(order):
                 self.assertEqual(may_include(room, other), j <= i, (room, other))
-            for leaf in ("tier", "obs", "api"):
+            for leaf in ("tier", "events", "http", "api"):
                 self.assertFalse(may_include(room, leaf))
             self.assertTrue(may_include("api", room))
-        self.assertFalse(may_include("tier", "obs"))
+        self.assertFalse(may_include("tier", "events"))
 
     def test_guards(self):
         self.assertEqual(findings("include-guard", "tests/model/operation_calls.h", "", {}), [])

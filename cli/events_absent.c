@@ -1,0 +1,21 @@
+/* events_absent.c - what `quire events` does in a program that was built without its library. */
+#include "events_run.h"
+
+static int say_absent(const command *cmd)
+{
+    command_error(cmd, "this quire was built without it: it needs libzmq and msgpack-c "
+                       "(Debian: libzmq3-dev libmsgpack-dev)");
+    return 1;
+}
+
+int events_run(const command *cmd, const events_settings *settings)
+{
+    (void)settings;
+    return say_absent(cmd);
+}
+
+int events_make_keys(const command *cmd, const char *path)
+{
+    (void)path;
+    return say_absent(cmd);
+}

@@ -1,0 +1,239 @@
+#include "events_print.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <time.h>
+
+/* ---- parts ------------------------------------------------------------------- */
+
+void events_print_hash(FILE *out, const quire_wire_hash *hash)
+{
+    const unsigned char *bytes = hash->bytes.data;
+    if (bytes == NULL) {
+        fprintf(out, "%016" PRIx64, hash->number);
+        return;
+    }
+    for (size_t i = 0; i < hash->bytes.len; i++)
+        fprintf(out, "%02x", bytes[i]);
+}
+
+void events_print_text(FILE *out, quire_bytes text)
+{
+    const unsigned char *bytes = text.data;
+    for (size_t i = 0; bytes != NULL && i < text.len; i++)
+        fputc(bytes[i] >= 0x20 && bytes[i] < 0x7f ? bytes[i] : '?', out);
+}
+
+/* Bytes of the character at `at`, 1 to 4; 0 where UTF-8 has none such. */
+static size_t character_bytes(const unsigned char *at, size_t left)
+{
+    size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+    if (n == 0 || n > left || at[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    bool is_long = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90);
+    bool is_surrogate = at[0] == 0xed && at[1] > 0x9f;
+    bool is_beyond = at[0] == 0xf4 && at[1] > 0x8f;
+    return is_long || is_surrogate || is_beyond ? 0 : n;
+}
+
+void events_print_json_text(FILE *out, quire_bytes text)
+{
+    const unsigned char *bytes = text.data;
+    if (bytes == NULL) {
+        fputs("null", out);
+        return;
+    }
+    fputc('"', out);
+    for (size_t i = 0; i < text.len;) {
+        size_t n = character_bytes(bytes + i, text.len - i);
+        if (n == 1 && (bytes[i] == '"' || bytes[i] == '\\'))
+            fprintf(out, "\\%c", bytes[i]);
+        else if (n == 0 || (n == 1 && (bytes[i] < 0x20 || bytes[i] == 0x7f)))
+            fprintf(out, "\\u%04x", bytes[i]);
+        else
+            fwrite(bytes + i, 1, n, out);
+        i += n == 0 ? 1 : n;
+    }
+    fputc('"', out);
+}
+
+static const char *delivery_name(quire_delivery_kind kind)
+{
+    switch (kind) {
+    case QUIRE_DELIVERY_LIVE:
+        return "live";
+    case QUIRE_DELIVERY_REPLAY:
+        return "replay";
+    case QUIRE_DELIVERY_SNAPSHOT:
+        return "index";
+    case QUIRE_DELIVERY_GAP:
+        return "gap";
+    default:
+        return "restart";
+    }
+}
+
+static const char *event_name(quire_wire_kind kind)
+{
+    switch (kind) {
+    case QUIRE_WIRE_STORED:
+        return "stored";
+    case QUIRE_WIRE_REMOVED:
+        return "removed";
+    case QUIRE_WIRE_CLEARED:
+        return "cleared";
+    default:
+        return "other";
+    }
+}
+
+/* ---- for people -------------------------------------------------------------- */
+
+/* The last second of the year 9999: what is beyond has no time of day. */
+#define LAST_TIME 253402300799.0
+
+static void print_time(FILE *out, double time_s)
+{
+    struct tm parts;
+    time_t whole = time_s >= 0 && time_s < LAST_TIME ? (time_t)time_s : 0;
+    if (!(time_s >= 0 && time_s < LAST_TIME) || localtime_r(&whole, &parts) == NULL) {
+        fprintf(out, "%12g", time_s);
+        return;
+    }
+    fprintf(out, "%02d:%02d:%02d.%03d", parts.tm_hour, parts.tm_min, parts.tm_sec,
+            (int)((time_s - floor(time_s)) * 1e3));
+}
+
+static void print_event(FILE *out, const quire_delivery *d, const quire_wire_event *event)
+{
+    fprintf(out, "%8" PRIu64 " ", d->number);
+    print_time(out, d->batch.time);
+    fprintf(out, " %-8s", event_name(event->kind));
+    if (event->kind == QUIRE_WIRE_STORED || event->kind == QUIRE_WIRE_REMOVED) {
+        if (event->has_group)
+            fprintf(out, " group %u", event->group);
+        fputc(' ', out);
+        events_print_text(out, event->medium);
+        fprintf(out, "  %u block%s", event->num_hashes, event->num_hashes == 1 ? "" : "s");
+        if (event->kind == QUIRE_WIRE_STORED)
+            fprintf(out, " of %u", event->block_size);
+        fputs("  ", out);
+        if (event->num_hashes > 0)
+            events_print_hash(out, &event->hashes[0]);
+        if (event->num_hashes > 1) {
+            fputs(" to ", out);
+            events_print_hash(out, &event->hashes[event->num_hashes - 1]);
+        }
+        if (event->has_parent) {
+            fputs(" after ", out);
+            events_print_hash(out, &event->parent);
+        }
+        if (event->lora_name.data != NULL) {
+            fputs("  LoRA ", out);
+            events_print_text(out, event->lora_name);
+        }
+    }
+    if (d->kind != QUIRE_DELIVERY_LIVE)
+        fprintf(out, "  (%s)", delivery_name(d->kind));
+    fputc('\n', out);
+}
+
+static void print_break(FILE *out, const quire_delivery *d)
+{
+    if (d->kind == QUIRE_DELIVERY_GAP)
+        fprintf(out, "%8" PRIu64 " -- %" PRIu64 " batches are missing before this one\n", d->number,
+                d->num_missed);
+    else
+        fprintf(out, "%8" PRIu64 " -- the publisher was restarted: numbers begin anew\n",
+                d->number);
+}
+
+/* ---- for programs ------------------------------------------------------------ */
+
+static void json_head(FILE *out, const quire_delivery *d)
+{
+    fprintf(out, "{\"number\":%" PRIu64 ",\"delivery\":\"%s\"", d->number, delivery_name(d->kind));
+}
+
+static void json_hash(FILE *out, const quire_wire_hash *hash)
+{
+    fputc('"', out);
+    events_print_hash(out, hash);
+    fputc('"', out);
+}
+
+static void json_hashes(FILE *out, const quire_wire_event *event)
+{
+    fputs(",\"block_hashes\":[", out);
+    for (uint32_t i = 0; i < event->num_hashes; i++) {
+        fputs(i == 0 ? "" : ",", out);
+        json_hash(out, &event->hashes[i]);
+    }
+    fputc(']', out);
+}
+
+static void json_stored(FILE *out, const quire_wire_event *event)
+{
+    fputs(",\"parent_block_hash\":", out);
+    if (event->has_parent)
+        json_hash(out, &event->parent);
+    else
+        fputs("null", out);
+    fputs(",\"token_ids\":[", out);
+    for (uint32_t i = 0; i < event->num_tokens; i++)
+        fprintf(out, "%s%" PRId64, i == 0 ? "" : ",", event->tokens[i]);
+    fprintf(out, "],\"block_size\":%u", event->block_size);
+    if (event->has_lora_id)
+        fprintf(out, ",\"lora_id\":%" PRId64, event->lora_id);
+    fputs(",\"lora_name\":", out);
+    events_print_json_text(out, event->lora_name);
+}
+
+static void json_event(FILE *out, const quire_delivery *d, const quire_wire_event *event)
+{
+    json_head(out, d);
+    if (isfinite(d->batch.time))
+        fprintf(out, ",\"time\":%.6f", d->batch.time);
+    if (d->batch.has_rank)
+        fprintf(out, ",\"rank\":%" PRId64, d->batch.rank);
+    fprintf(out, ",\"kind\":\"%s\"", event_name(event->kind));
+    if (event->kind == QUIRE_WIRE_STORED || event->kind == QUIRE_WIRE_REMOVED)
+        json_hashes(out, event);
+    if (event->kind == QUIRE_WIRE_STORED)
+        json_stored(out, event);
+    if (event->kind == QUIRE_WIRE_STORED || event->kind == QUIRE_WIRE_REMOVED) {
+        fputs(",\"medium\":", out);
+        events_print_json_text(out, event->medium);
+        if (event->has_group)
+            fprintf(out, ",\"group\":%u", event->group);
+    }
+    fputs("}\n", out);
+}
+
+static void json_break(FILE *out, const quire_delivery *d)
+{
+    json_head(out, d);
+    fprintf(out, ",\"kind\":\"%s\",\"missed\":%" PRIu64 "}\n", delivery_name(d->kind),
+            d->num_missed);
+}
+
+void events_print(FILE *out, const quire_delivery *d, bool as_json)
+{
+    if (d->kind == QUIRE_DELIVERY_GAP || d->kind == QUIRE_DELIVERY_RESTART) {
+        if (as_json)
+            json_break(out, d);
+        else
+            print_break(out, d);
+        return;
+    }
+    for (uint32_t i = 0; i < d->batch.num_events; i++) {
+        const quire_wire_event *event = quire_wire_get(d->events, i);
+        if (as_json)
+            json_event(out, d, event);
+        else
+            print_event(out, d, event);
+    }
+}

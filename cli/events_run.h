@@ -1,0 +1,30 @@
+/* cli/events_run.h - follows a publisher of KV events: prints, counts, checks, compares.
+ *
+ *      publisher ──► subscriber ──► print (events_print.h)
+ *                               ├─► count (events_tally.h)
+ *                               └─► index (events_index.h) ◄── compare ── the publisher's own
+ */
+#ifndef QUIRE_CLI_EVENTS_RUN_H
+#define QUIRE_CLI_EVENTS_RUN_H
+
+#include "options.h"
+
+#include <quire/events.h>
+
+typedef struct events_settings {
+    quire_subscriber_config subscriber;
+    uint64_t max_batches; /* 0: no limit */
+    double max_seconds;   /* 0: no limit */
+    bool json;
+    bool quiet;
+    bool check;
+    bool index;
+    bool compare;
+} events_settings;
+
+/* An exit status; a sentence is out where something failed. */
+int events_run(const command *cmd, const events_settings *settings);
+/* Writes a secret key to a file that only its owner may read, and prints the public one. */
+int events_make_keys(const command *cmd, const char *path);
+
+#endif

@@ -1,0 +1,11 @@
+/* serve_absent.c - what `quire serve` does in a program that was built without its libraries. */
+#include "serve.h"
+
+int serve_run(const command *cmd, const serve_settings *settings, replay_setup *setup)
+{
+    (void)settings;
+    (void)setup;
+    command_error(cmd, "this quire was built without it: it needs libmicrohttpd, libzmq and "
+                       "msgpack-c (Debian: libmicrohttpd-dev libzmq3-dev libmsgpack-dev)");
+    return 1;
+}

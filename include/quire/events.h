@@ -1,0 +1,144 @@
+/* quire/events.h - KV events over ZeroMQ: a publisher for the engine, a subscriber for the router.
+ *
+ *      scheduler ──► monitor ──► publisher's thread ── PUB ──► subscribers     topic, number, batch
+ *                                                 └─ ROUTER ◄─► those that missed something
+ *
+ *      frames      topic (text) | number (u64, big-endian, from 0, gap-free) | batch (quire/wire.h)
+ *      replay      ["", number]     ──► ["", number, batch] ... ["", ff ff ff ff ff ff ff ff, ""]
+ *      whole index ["", "snapshot"] ──► ["", number, batch] ... ["", ff ..., ""]: batches that begin
+ *                  with AllBlocksCleared and store everything there is; all have the number of the
+ *                  last batch that they include
+ *
+ * These are vLLM 0.20.0's frames, and its subscribers and routers take them as they are; the
+ * snapshot is Quire's own, in batches that they can read.
+ *
+ * The scheduler never waits for any of this (quire/monitor.h). A subscriber that is too slow misses
+ * batches, sees so from their numbers, and asks for a replay; where that no longer goes back far
+ * enough, for the index. When the publisher itself has missed events it says AllBlocksCleared and
+ * then stores what is there, in ordinary batches.
+ *
+ * Safety: endpoints are ipc:// or tcp:// on the loopback; any other needs CURVE keys, or
+ * allow_strangers_to_read_prompts_and_stall_us. Requests for replay are bounded in size and rate.
+ *
+ * Part of libquire_events. Threads: a publisher may be asked for its stats by any thread; a
+ * subscriber belongs to one thread at a time.
+ */
+#ifndef QUIRE_EVENTS_H
+#define QUIRE_EVENTS_H
+
+#include "monitor.h"
+#include "wire.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- the engine's side -------------------------------------------------- */
+
+typedef struct quire_publisher quire_publisher;
+
+typedef struct quire_publisher_config {
+    size_t size;
+    quire_monitor *monitor;       /* must outlive the publisher */
+    const char *endpoint;         /* NULL = "tcp://127.0.0.1:5557" */
+    const char *replay_endpoint;  /* NULL: no replay */
+    const char *topic;            /* NULL = "" */
+    uint32_t rank;                /* data-parallel rank: in batches, and added to tcp ports */
+    uint32_t hwm;                 /* batches that wait for one subscriber; 0 = 100,000 */
+    uint32_t buffer_steps;        /* batches kept for replay; 0 = 10,000 */
+    uint64_t buffer_bytes;        /* and at most so many bytes; 0 = 256 MiB */
+    uint32_t hashes_as_bytes;     /* 1: whole hashes, as VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0 */
+    uint32_t as_maps;             /* 1: newer vLLM's form */
+    uint32_t every_copy;          /* 1: tell of each block as vLLM 0.20.0 does; 0: a hash is stored
+                                    with its first block and removed with its last */
+    const char *curve_secret_key; /* 40 characters (Z85): this side's; NULL: no encryption */
+    const char *const *curve_clients; /* public keys that may connect; NULL: whoever knows ours */
+    uint32_t num_curve_clients;
+    uint32_t allow_strangers_to_read_prompts_and_stall_us; /* endpoints beyond the loopback without
+                                                              keys */
+} quire_publisher_config;
+
+#define QUIRE_PUBLISHER_CONFIG_INIT                                                                \
+    {                                                                                              \
+        .size = sizeof(quire_publisher_config)                                                     \
+    }
+
+/* Starts the thread. message, where not NULL, gets a sentence when it fails, with the value and what
+ * to do. */
+QUIRE_API int quire_publisher_create(const quire_publisher_config *config,
+                                     quire_publisher **publisher, char *message,
+                                     size_t message_bytes);
+/* Publishes what is there (for a second at most), and stops. */
+QUIRE_API void quire_publisher_destroy(quire_publisher *publisher);
+
+typedef struct quire_publisher_stats {
+    uint64_t num_batches;
+    uint64_t num_events;
+    uint64_t num_bytes;
+    uint64_t num_lost;    /* times that the monitor was ahead by more than its ring */
+    uint64_t num_replays; /* requests answered */
+    uint64_t num_snapshots;
+    uint64_t num_refused; /* requests that were malformed, or too many */
+    uint64_t num_blocks;  /* in its picture of the index */
+} quire_publisher_stats;
+
+QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher *publisher);
+/* The endpoints it listens to, with the port where the system chose one (tcp://127.0.0.1:*). */
+QUIRE_API const char *quire_publisher_endpoint(const quire_publisher *publisher);
+QUIRE_API const char *quire_publisher_replay_endpoint(const quire_publisher *publisher);
+
+/* ---- the router's side -------------------------------------------------- */
+
+typedef struct quire_subscriber quire_subscriber;
+
+typedef struct quire_subscriber_config {
+    size_t size;
+    const char *endpoint;
+    const char *replay_endpoint;  /* NULL: gaps stay */
+    const char *topic;            /* prefix; NULL: all */
+    uint32_t hwm;                 /* 0 = 100,000 */
+    uint32_t replay_timeout_ms;   /* 0 = 2,000 */
+    uint64_t max_message_bytes;   /* 0 = 64 MiB */
+    uint32_t start;               /* 0: from the whole index on, where there is a replay endpoint;
+                                    1: from now on; 2: as far back as replay goes */
+    const char *curve_server_key; /* the publisher's public key; NULL: no encryption */
+    const char *curve_public_key; /* this side's */
+    const char *curve_secret_key;
+} quire_subscriber_config;
+
+#define QUIRE_SUBSCRIBER_CONFIG_INIT                                                               \
+    {                                                                                              \
+        .size = sizeof(quire_subscriber_config)                                                    \
+    }
+
+typedef enum quire_delivery_kind {
+    QUIRE_DELIVERY_LIVE = 1,
+    QUIRE_DELIVERY_REPLAY = 2,   /* was missed, and came again */
+    QUIRE_DELIVERY_SNAPSHOT = 3, /* a part of the whole index; the first begins with CLEARED */
+    QUIRE_DELIVERY_GAP = 4,      /* nothing can fill it: what was known is not to be trusted */
+    QUIRE_DELIVERY_RESTART = 5   /* numbers began anew: the publisher was restarted; the same */
+} quire_delivery_kind;
+
+typedef struct quire_delivery {
+    quire_delivery_kind kind;
+    uint64_t number;     /* of the batch; GAP: the first that is there again */
+    uint64_t num_missed; /* GAP */
+    quire_bytes topic;
+    quire_bytes bytes; /* the batch as it came */
+    quire_wire_batch batch;
+    quire_wire_reader *events; /* quire_wire_get(events, i) */
+} quire_delivery;
+
+QUIRE_API int quire_subscriber_create(const quire_subscriber_config *config,
+                                      quire_subscriber **subscriber, char *message,
+                                      size_t message_bytes);
+QUIRE_API void quire_subscriber_destroy(quire_subscriber *subscriber);
+/* The next batch, in the order of numbers, each once; valid until the next call. QUIRE_RETRY:
+ * nothing within timeout_ms. QUIRE_E_CORRUPT: a message that is no batch was passed over. */
+QUIRE_API int quire_subscriber_next(quire_subscriber *subscriber, int timeout_ms,
+                                    quire_delivery *delivery);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,112 @@
+/* api/monitor_api.c - quire/monitor.h: argument checks, then one call inward. */
+#include "base/memory.h"
+#include "obs/exposition.h"
+#include "obs/monitor.h"
+
+static bool is_monitor(const quire_monitor *m)
+{
+    return m != NULL && m->magic == QR_MONITOR_MAGIC;
+}
+
+/* ---- readers --------------------------------------------------------------- */
+
+struct quire_reader {
+    const qr_feed *feed;
+    uint64_t at;
+    uint64_t *buffer;
+    quire_feed_key *keys;
+    qr_owner owner;
+};
+
+static quire_reader *reader_carve(qr_arena *arena, const qr_feed *feed)
+{
+    quire_reader *made = qr_arena_take(arena, 1, sizeof *made);
+    quire_reader parts = {.feed = feed};
+    parts.buffer = qr_arena_take(arena, qr_feed_max_words(feed), sizeof *parts.buffer);
+    parts.keys = qr_arena_take(arena, qr_feed_max_keys(feed), sizeof *parts.keys);
+    if (made != NULL)
+        *made = parts;
+    return made;
+}
+
+int quire_reader_create(const quire_monitor *m, const quire_allocator *allocator,
+                        quire_reader **reader)
+{
+    if (!is_monitor(m) || reader == NULL)
+        return QUIRE_E_ARGUMENT;
+    qr_arena plan = qr_arena_plan();
+    reader_carve(&plan, &m->feed);
+    qr_owner owner;
+    int err = qr_owner_take(&owner, allocator, plan.used);
+    if (err != QUIRE_OK)
+        return err;
+    qr_arena arena = qr_arena_carve(owner.memory, owner.bytes);
+    quire_reader *made = reader_carve(&arena, &m->feed);
+    qr_arena_seal(&arena);
+    made->owner = owner;
+    made->at = qr_feed_visible(&m->feed);
+    *reader = made;
+    return QUIRE_OK;
+}
+
+void quire_reader_destroy(quire_reader *reader)
+{
+    if (reader != NULL)
+        qr_owner_release(&reader->owner);
+}
+
+int quire_reader_next(quire_reader *reader, quire_feed_event *event)
+{
+    if (reader == NULL || event == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_feed_read(reader->feed, &reader->at, reader->buffer);
+    if (err == QUIRE_OK)
+        qr_feed_parse(reader->buffer, event, reader->keys);
+    return err;
+}
+
+uint64_t quire_monitor_ask_walk(quire_monitor *m)
+{
+    if (!is_monitor(m))
+        return 0;
+    return atomic_fetch_add_explicit(&m->num_walks_asked, 1, memory_order_acq_rel) + 1;
+}
+
+quire_monitor_info quire_monitor_get_info(const quire_monitor *m)
+{
+    return is_monitor(m) ? m->info : (quire_monitor_info){0};
+}
+
+/* ---- steps ----------------------------------------------------------------- */
+
+uint32_t quire_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_monitor_step *steps,
+                                 uint32_t capacity)
+{
+    return is_monitor(m) && steps != NULL ? qr_monitor_get_steps(m, after, steps, capacity) : 0;
+}
+
+int quire_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
+{
+    if (!is_monitor(m) || step == NULL)
+        return QUIRE_E_ARGUMENT;
+    return qr_monitor_last_step(m, step);
+}
+
+/* ---- metrics --------------------------------------------------------------- */
+
+int quire_monitor_write_metrics(const quire_monitor *m, const quire_metrics_format *format,
+                                char *text, size_t bytes, size_t *written)
+{
+    quire_metrics_format f = {.size = sizeof f};
+    if (!is_monitor(m) || written == NULL || (text == NULL && bytes > 0))
+        return QUIRE_E_ARGUMENT;
+    int err = format == NULL ? QUIRE_OK : qr_config_read(&f, sizeof f, format);
+    if (err != QUIRE_OK)
+        return err;
+    if (f.names != QUIRE_NAMES_BOTH && f.names != QUIRE_NAMES_QUIRE && f.names != QUIRE_NAMES_VLLM)
+        return QUIRE_E_CONFIG;
+    size_t used = qr_exposition_write(&m->metrics, &f, text, bytes);
+    bool fits = used < bytes;
+    *written = fits ? used : used + 1;
+    return fits ? QUIRE_OK : QUIRE_E_TOO_SMALL;
+}

@@ -1,0 +1,60 @@
+/* events/answers.h - the replay socket: requests of those who missed something, and answers.
+ *
+ *      request   [id, "", number]       batches from that number on, as far as they are kept
+ *                [id, "", "snapshot"]   the whole index. (As a number this is one that never comes,
+ *                                       so vLLM's publisher answers it with the end alone.)
+ *      answer    [id, "", number, batch] ... [id, "", ff ff ff ff ff ff ff ff, ""]
+ *
+ * An answer is sent in parts, as far as its peer takes them, between the live batches. One that
+ * does not move for some seconds is given up. So a peer that asks and does not read holds some
+ * dozen messages, a place among MAX_ANSWERS for a while, and nothing else. While all places are
+ * taken no request is read: they wait in their peers' queues.
+ *
+ * The whole index is made at most about every tenth of a second and shared by all who ask meanwhile.
+ */
+#ifndef QR_EVENTS_ANSWERS_H
+#define QR_EVENTS_ANSWERS_H
+
+#include "events/batches.h"
+#include "events/replay_buffer.h"
+#include "events/whole.h"
+
+enum { QR_ANSWERS_MOST = 64, QR_ANSWERS_ID_BYTES = 255, QR_ANSWERS_MOST_WHOLES = 4 };
+
+typedef struct qr_answer {
+    unsigned char id[QR_ANSWERS_ID_BYTES];
+    size_t id_len;
+    bool wants_whole;
+    qr_whole *whole;   /* once it is made */
+    uint64_t next;     /* number of a batch, or place of a piece */
+    uint64_t asked_ms;
+    uint64_t moved_ms; /* when something last went out */
+} qr_answer;
+
+typedef struct qr_answers {
+    void *router;
+    qr_batches *batches;
+    const qr_replay_buffer *buffer;
+    qr_purse *purse;
+    uint64_t max_bytes; /* of the purse: beyond it answers wait */
+    qr_whole_maker maker;
+    qr_whole *last; /* the whole index as it was last made, or NULL */
+    uint64_t last_until_ms;
+    uint32_t num_wholes; /* that are still held by somebody */
+    uint32_t count;
+    qr_answer list[QR_ANSWERS_MOST];
+
+    uint64_t num_replays;
+    uint64_t num_snapshots;
+    uint64_t num_refused;
+} qr_answers;
+
+void qr_answers_release(qr_answers *answers);
+
+bool qr_answers_has_room(const qr_answers *answers);
+/* Reads some requests, those that are there. */
+void qr_answers_read(qr_answers *answers, uint64_t now_ms);
+/* Sends what can be sent now, within bounds; whether anything was. */
+bool qr_answers_serve(qr_answers *answers, uint64_t now_ms);
+
+#endif

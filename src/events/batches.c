@@ -1,0 +1,324 @@
+#include "events/batches.h"
+
+#include "base/bits.h"
+#include "events/feed_wire.h"
+#include "events/host.h"
+
+typedef enum batch_content {
+    CONTENT_NONE,
+    CONTENT_UPDATE, /* of an update: QUIRE_FEED_BATCH ends it */
+    CONTENT_WALK    /* of a walk: whatever else comes ends it */
+} batch_content;
+
+struct qr_batches {
+    quire_monitor *monitor;
+    uint32_t rank;
+    uint32_t every_copy;
+    quire_reader *reader;
+    qr_mirror *mirror;
+    quire_wire_writer *writer;
+    qr_feed_wire feed_wire;
+
+    batch_content content; /* of the batch that is being written */
+    uint32_t num_events;   /* in it */
+    bool owes_clear;       /* before anything else is told */
+    bool is_wrong;         /* the mirror and the reader do not agree */
+    bool has_held;         /* an event that came while another batch had to end first */
+    quire_feed_event held;
+    double time; /* of the last batch */
+    uint64_t walk;
+    bool is_walking;
+    uint64_t num_lost;
+};
+
+/* ---- making ---------------------------------------------------------------- */
+
+static void ask_walk(qr_batches *b)
+{
+    b->walk = quire_monitor_ask_walk(b->monitor);
+    b->is_walking = true;
+}
+
+static int create_parts(qr_batches *b, const qr_batches_config *config)
+{
+    quire_monitor_info info = quire_monitor_get_info(config->monitor);
+    quire_wire_options options = {.size = sizeof options, .as_maps = config->as_maps};
+    int status =
+        qr_mirror_create(info.num_blocks, info.num_groups, info.hash_bytes, &b->mirror);
+    if (status == QUIRE_OK)
+        status = quire_wire_writer_create(&options, &b->writer);
+    if (status == QUIRE_OK)
+        status = quire_reader_create(config->monitor, NULL, &b->reader);
+    return status;
+}
+
+int qr_batches_create(const qr_batches_config *config, qr_batches **batches)
+{
+    qr_batches *b = qr_host_alloc_zeroed(1, sizeof *b);
+    if (b == NULL)
+        return QUIRE_E_NOMEM;
+    b->monitor = config->monitor;
+    b->rank = config->rank;
+    b->every_copy = config->every_copy;
+    qr_feed_wire_init(&b->feed_wire, config->hashes_as_bytes != 0);
+    int status = create_parts(b, config);
+    if (status != QUIRE_OK) {
+        qr_batches_destroy(b);
+        return status;
+    }
+    ask_walk(b);
+    *batches = b;
+    return QUIRE_OK;
+}
+
+void qr_batches_destroy(qr_batches *b)
+{
+    if (b == NULL)
+        return;
+    quire_reader_destroy(b->reader);
+    quire_wire_writer_destroy(b->writer);
+    qr_mirror_destroy(b->mirror);
+    qr_feed_wire_free(&b->feed_wire);
+    qr_host_free(b);
+}
+
+void qr_batches_lose(qr_batches *b)
+{
+    b->num_lost++;
+    b->content = CONTENT_NONE;
+    b->num_events = 0;
+    b->owes_clear = true;
+    b->is_wrong = false;
+    qr_mirror_forget(b->mirror);
+    ask_walk(b);
+}
+
+/* ---- writing events -------------------------------------------------------- */
+
+static int add_wire(qr_batches *b, const quire_wire_event *wire)
+{
+    int status = b->num_events == 0 ? quire_wire_begin(b->writer) : QUIRE_OK;
+    if (status == QUIRE_OK)
+        status = quire_wire_add(b->writer, wire);
+    b->num_events++;
+    return status;
+}
+
+static int pay_clear(qr_batches *b)
+{
+    quire_wire_event cleared = {.kind = QUIRE_WIRE_CLEARED};
+    if (!b->owes_clear)
+        return QUIRE_OK;
+    b->owes_clear = false;
+    return add_wire(b, &cleared);
+}
+
+/* Tells of blocks [first, end) of an event, as if they had been stored by themselves. */
+static int tell_part(qr_batches *b, const quire_feed_event *event, uint32_t first, uint32_t end)
+{
+    quire_wire_event wire;
+    int status = pay_clear(b);
+    if (status == QUIRE_OK)
+        status = qr_feed_wire_make_part(&b->feed_wire, event, first, end - first, &wire);
+    return status == QUIRE_OK ? add_wire(b, &wire) : status;
+}
+
+static int tell(qr_batches *b, const quire_feed_event *event)
+{
+    quire_wire_event wire;
+    int status = pay_clear(b);
+    if (status == QUIRE_OK)
+        status = qr_feed_wire_make(&b->feed_wire, event, &wire);
+    return status == QUIRE_OK ? add_wire(b, &wire) : status;
+}
+
+static qr_mirror_change note_block(qr_batches *b, const quire_feed_event *event, uint32_t i)
+{
+    qr_mirror_key key = {
+        .group = event->group_id,
+        .block_size = event->block_size,
+        .hash = {event->hashes + (size_t)i * event->hash_bytes, event->hash_bytes}};
+    qr_mirror_change change = qr_mirror_set(b->mirror, event->blocks[i], &key);
+    b->is_wrong = b->is_wrong || change == QR_MIRROR_REFUSED;
+    return change;
+}
+
+/* Whether block i of a STORED or PRESENT event is news. */
+static bool is_news(qr_batches *b, const quire_feed_event *event, uint32_t i)
+{
+    qr_mirror_change change = note_block(b, event, i);
+    return change == QR_MIRROR_FIRST || (b->every_copy != 0 && change == QR_MIRROR_COPY);
+}
+
+/* Runs of blocks between those that are no news. Null blocks are part of a run, as in vLLM's own
+ * events, but do not make one. */
+static int tell_news(qr_batches *b, const quire_feed_event *event)
+{
+    int status = QUIRE_OK;
+    uint32_t first = 0;
+    uint32_t num_news = 0;
+    for (uint32_t i = 0; i <= event->num_blocks && status == QUIRE_OK; i++) {
+        if (i < event->num_blocks && event->blocks[i] == 0)
+            continue;
+        if (i < event->num_blocks && is_news(b, event, i)) {
+            num_news++;
+            continue;
+        }
+        if (num_news > 0)
+            status = tell_part(b, event, first, i);
+        first = i + 1;
+        num_news = 0;
+    }
+    return status;
+}
+
+static int tell_stored(qr_batches *b, const quire_feed_event *event)
+{
+    if (b->every_copy == 0)
+        return tell_news(b, event);
+    for (uint32_t i = 0; i < event->num_blocks; i++)
+        if (event->blocks[i] != 0)
+            (void)note_block(b, event, i);
+    return tell(b, event);
+}
+
+/* Those that the mirror does not know; they have no parent and no tokens, so that those which it
+ * knows are simply cut out. */
+static int tell_present(qr_batches *b, const quire_feed_event *event)
+{
+    int status = QUIRE_OK;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i <= event->num_blocks && status == QUIRE_OK; i++) {
+        if (i < event->num_blocks && is_news(b, event, i))
+            continue;
+        quire_feed_event part = *event;
+        part.blocks = event->blocks + first;
+        part.hashes = event->hashes + (size_t)first * event->hash_bytes;
+        part.num_blocks = i - first;
+        if (part.num_blocks > 0)
+            status = tell(b, &part);
+        first = i + 1;
+    }
+    return status;
+}
+
+/* After a loss the reader tells of blocks that the mirror does not know: nobody was told of them. */
+static int tell_removed(qr_batches *b, const quire_feed_event *event)
+{
+    qr_mirror_change change = qr_mirror_remove(b->mirror, event->blocks[0]);
+    bool is_told = change == QR_MIRROR_FIRST || (b->every_copy != 0 && change == QR_MIRROR_COPY);
+    return is_told ? tell(b, event) : QUIRE_OK;
+}
+
+static int tell_cleared(qr_batches *b, const quire_feed_event *event)
+{
+    qr_mirror_forget(b->mirror);
+    b->owes_clear = false; /* this is it */
+    return tell(b, event);
+}
+
+/* ---- batches --------------------------------------------------------------- */
+
+static int tell_event(qr_batches *b, const quire_feed_event *event)
+{
+    switch (event->kind) {
+    case QUIRE_FEED_STORED:
+        return tell_stored(b, event);
+    case QUIRE_FEED_REMOVED:
+        return tell_removed(b, event);
+    case QUIRE_FEED_CLEARED:
+        return tell_cleared(b, event);
+    case QUIRE_FEED_PRESENT:
+        return tell_present(b, event);
+    case QUIRE_FEED_WALKED:
+        b->is_walking = b->is_walking && event->number < b->walk;
+        return QUIRE_OK;
+    case QUIRE_FEED_BATCH:
+        b->time = event->time;
+        return QUIRE_OK;
+    default:
+        return QUIRE_OK;
+    }
+}
+
+/* QUIRE_RETRY when there is nothing in it. */
+static int end_batch(qr_batches *b, quire_bytes *bytes, uint32_t *num_events)
+{
+    int status = pay_clear(b);
+    *num_events = b->num_events;
+    b->content = CONTENT_NONE;
+    b->num_events = 0;
+    if (*num_events == 0)
+        return QUIRE_RETRY;
+    if (b->time == 0) /* a walk before the first update */
+        b->time = qr_host_wall_s();
+    if (status == QUIRE_OK)
+        status = quire_wire_end(b->writer, b->time, b->rank, bytes);
+    if (status != QUIRE_OK)
+        qr_batches_lose(b);
+    return status == QUIRE_OK ? QUIRE_OK : QUIRE_RETRY;
+}
+
+static batch_content content_of(const quire_feed_event *event)
+{
+    bool is_walk = event->kind == QUIRE_FEED_PRESENT || event->kind == QUIRE_FEED_WALKED;
+    return is_walk ? CONTENT_WALK : CONTENT_UPDATE;
+}
+
+/* The next event. One that was held back is still valid: the reader has not been asked since. */
+static int take_event(qr_batches *b, quire_feed_event *event)
+{
+    if (!b->has_held)
+        return quire_reader_next(b->reader, event);
+    *event = b->held;
+    b->has_held = false;
+    return QUIRE_OK;
+}
+
+int qr_batches_next(qr_batches *b, quire_bytes *bytes, uint32_t *num_events)
+{
+    quire_feed_event event;
+    for (;;) {
+        int status = take_event(b, &event);
+        if (status == QUIRE_LOST) {
+            qr_batches_lose(b);
+            continue;
+        }
+        if (status != QUIRE_OK)
+            return b->content == CONTENT_UPDATE ? QUIRE_RETRY : end_batch(b, bytes, num_events);
+        batch_content content = content_of(&event);
+        if (b->content == CONTENT_WALK && content != CONTENT_WALK) {
+            b->held = event;
+            b->has_held = true;
+            if (end_batch(b, bytes, num_events) == QUIRE_OK)
+                return QUIRE_OK;
+            continue;
+        }
+        b->content = content;
+        if (tell_event(b, &event) != QUIRE_OK || b->is_wrong)
+            qr_batches_lose(b);
+        else if (event.kind == QUIRE_FEED_BATCH &&
+                 end_batch(b, bytes, num_events) == QUIRE_OK)
+            return QUIRE_OK;
+    }
+}
+
+bool qr_batches_is_whole(const qr_batches *b)
+{
+    return !b->is_walking;
+}
+
+uint64_t qr_batches_num_lost(const qr_batches *b)
+{
+    return b->num_lost;
+}
+
+const qr_mirror *qr_batches_mirror(const qr_batches *b)
+{
+    return b->mirror;
+}
+
+double qr_batches_time(const qr_batches *b)
+{
+    return b->time;
+}

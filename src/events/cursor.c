@@ -1,0 +1,153 @@
+#include "events/cursor.h"
+
+#include "events/utf8.h"
+
+#include <string.h>
+
+static size_t bytes_left(const qr_cursor *c)
+{
+    return (size_t)(c->end - c->at);
+}
+
+/* A big-endian number of `size` bytes. */
+static bool take_number(qr_cursor *c, size_t size, uint64_t *number)
+{
+    if (bytes_left(c) < size)
+        return false;
+    uint64_t value = 0;
+    for (size_t i = 0; i < size; i++)
+        value = value << 8 | c->at[i];
+    c->at += size;
+    *number = value;
+    return true;
+}
+
+static bool take_data(qr_cursor *c, qr_piece *piece, qr_piece_kind kind, uint64_t len)
+{
+    if (len > bytes_left(c))
+        return false;
+    piece->kind = kind;
+    piece->data = c->at;
+    piece->len = (size_t)len;
+    c->at += len;
+    return kind != QR_PIECE_TEXT || qr_utf8_is_text(piece->data, piece->len);
+}
+
+/* Each element takes a byte at least. */
+static bool take_count(const qr_cursor *c, qr_piece *piece, qr_piece_kind kind, uint64_t count)
+{
+    piece->kind = kind;
+    piece->number = count;
+    return count <= bytes_left(c) / (kind == QR_PIECE_MAP ? 2 : 1);
+}
+
+static bool take_signed(qr_cursor *c, qr_piece *piece, size_t size)
+{
+    uint64_t value;
+    if (!take_number(c, size, &value))
+        return false;
+    uint64_t sign = UINT64_C(1) << (8 * size - 1);
+    piece->kind = (value & sign) != 0 ? QR_PIECE_NEGATIVE : QR_PIECE_NUMBER;
+    piece->number = (value ^ sign) - sign;
+    return true;
+}
+
+static bool take_real(qr_cursor *c, qr_piece *piece, size_t size)
+{
+    uint64_t bits;
+    if (!take_number(c, size, &bits))
+        return false;
+    piece->kind = QR_PIECE_REAL;
+    if (size == 4) {
+        uint32_t narrow = (uint32_t)bits;
+        float value;
+        memcpy(&value, &narrow, sizeof value);
+        piece->real = (double)value;
+    } else {
+        memcpy(&piece->real, &bits, sizeof piece->real);
+    }
+    return true;
+}
+
+static bool take_unsigned(qr_cursor *c, qr_piece *piece, size_t size)
+{
+    piece->kind = QR_PIECE_NUMBER;
+    return take_number(c, size, &piece->number);
+}
+
+/* Extensions: `len` bytes behind one that says what they are. */
+static bool take_extension(qr_cursor *c, qr_piece *piece, uint64_t len)
+{
+    return take_data(c, piece, QR_PIECE_OTHER, len + 1);
+}
+
+/* What begins with c0 to df. */
+static bool take_marked(qr_cursor *c, qr_piece *piece, unsigned char mark)
+{
+    uint64_t n = 0;
+    if (mark == 0xc0 || mark == 0xc2 || mark == 0xc3) {
+        piece->kind = mark == 0xc0 ? QR_PIECE_NIL : QR_PIECE_BOOL;
+        piece->number = mark == 0xc3;
+        return true;
+    }
+    if (mark >= 0xc4 && mark <= 0xc6)
+        return take_number(c, (size_t)1 << (mark - 0xc4), &n) &&
+               take_data(c, piece, QR_PIECE_BYTES, n);
+    if (mark >= 0xc7 && mark <= 0xc9)
+        return take_number(c, (size_t)1 << (mark - 0xc7), &n) && take_extension(c, piece, n);
+    if (mark == 0xca || mark == 0xcb)
+        return take_real(c, piece, mark == 0xca ? 4 : 8);
+    if (mark >= 0xcc && mark <= 0xcf)
+        return take_unsigned(c, piece, (size_t)1 << (mark - 0xcc));
+    if (mark >= 0xd0 && mark <= 0xd3)
+        return take_signed(c, piece, (size_t)1 << (mark - 0xd0));
+    if (mark >= 0xd4 && mark <= 0xd8)
+        return take_extension(c, piece, UINT64_C(1) << (mark - 0xd4));
+    if (mark >= 0xd9 && mark <= 0xdb)
+        return take_number(c, (size_t)1 << (mark - 0xd9), &n) &&
+               take_data(c, piece, QR_PIECE_TEXT, n);
+    if (mark == 0xdc || mark == 0xdd)
+        return take_number(c, mark == 0xdc ? 2 : 4, &n) && take_count(c, piece, QR_PIECE_ARRAY, n);
+    if (mark == 0xde || mark == 0xdf)
+        return take_number(c, mark == 0xde ? 2 : 4, &n) && take_count(c, piece, QR_PIECE_MAP, n);
+    return false; /* c1, which nothing is */
+}
+
+bool qr_cursor_next(qr_cursor *cursor, qr_piece *piece)
+{
+    if (cursor->at == cursor->end)
+        return false;
+    unsigned char mark = *cursor->at++;
+    *piece = (qr_piece){.kind = QR_PIECE_NUMBER, .number = mark < 0x80 ? mark : 0};
+    if (mark < 0x80)
+        return true;
+    if (mark < 0x90)
+        return take_count(cursor, piece, QR_PIECE_MAP, mark & 0x0f);
+    if (mark < 0xa0)
+        return take_count(cursor, piece, QR_PIECE_ARRAY, mark & 0x0f);
+    if (mark < 0xc0)
+        return take_data(cursor, piece, QR_PIECE_TEXT, mark & 0x1f);
+    if (mark < 0xe0)
+        return take_marked(cursor, piece, mark);
+    piece->kind = QR_PIECE_NEGATIVE;
+    piece->number = mark | ~UINT64_C(0xff);
+    return true;
+}
+
+bool qr_cursor_skip(qr_cursor *cursor)
+{
+    uint64_t num_left = 1; /* values that must still come */
+    while (num_left > 0) {
+        qr_piece piece;
+        if (!qr_cursor_next(cursor, &piece))
+            return false;
+        num_left--;
+        if (piece.kind == QR_PIECE_ARRAY)
+            num_left += piece.number;
+        else if (piece.kind == QR_PIECE_MAP)
+            num_left += 2 * piece.number;
+        if (num_left > bytes_left(cursor))
+            return false;
+    }
+    return true;
+}

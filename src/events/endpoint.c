@@ -1,0 +1,135 @@
+#include "events/endpoint.h"
+
+#include "events/host.h"
+
+#include <quire/error.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zmq.h>
+
+static const char TCP[] = "tcp://";
+static const char IPC[] = "ipc://";
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* Numbers only: a name could mean another machine tomorrow. */
+static bool is_loopback(const char *host)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (inet_pton(AF_INET, host, &v4) == 1)
+        return (ntohl(v4.s_addr) >> 24) == 127;
+    if (host[0] != '[')
+        return false;
+    char inner[INET6_ADDRSTRLEN] = "";
+    size_t len = strlen(host);
+    if (len < 3 || len - 2 >= sizeof inner)
+        return false;
+    memcpy(inner, host + 1, len - 2);
+    return inet_pton(AF_INET6, inner, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+/* vLLM listens where the address has "*" or "::", and connects otherwise; the loopback, which is
+ * Quire's default, is listened on too. */
+static bool is_listening(const qr_endpoint *endpoint)
+{
+    return endpoint->is_ipc || endpoint->is_local || strchr(endpoint->text, '*') != NULL ||
+           strstr(endpoint->text, "::") != NULL || starts_with(endpoint->text, "tcp://0.0.0.0:");
+}
+
+static int read_tcp(const char *text, uint32_t rank, qr_endpoint *endpoint, char *message,
+                    size_t message_bytes)
+{
+    const char *host = text + strlen(TCP);
+    const char *colon = strrchr(host, ':');
+    if (colon == NULL || colon == host || strpbrk(host, ";/ ") != NULL) {
+        qr_host_say(message, message_bytes, "'%s' is no address: write tcp://HOST:PORT", text);
+        return QUIRE_E_ARGUMENT;
+    }
+    char name[256];
+    (void)snprintf(name, sizeof name, "%.*s", (int)(colon - host), host);
+    if (strcmp(name, "localhost") == 0)
+        (void)snprintf(name, sizeof name, "127.0.0.1");
+    endpoint->is_local = is_loopback(name);
+    endpoint->is_ipv6 = name[0] == '[';
+    if (strcmp(colon + 1, "*") == 0) {
+        (void)snprintf(endpoint->text, sizeof endpoint->text, "tcp://%s:*", name);
+        return QUIRE_OK;
+    }
+    char *end;
+    unsigned long port = strtoul(colon + 1, &end, 10);
+    if (colon[1] < '0' || colon[1] > '9' || *end != 0 || port == 0 || port + rank > 65535) {
+        qr_host_say(message, message_bytes,
+                    "'%s': the port, with rank %u added, must be a number from 1 to 65535, or *",
+                    text, rank);
+        return QUIRE_E_ARGUMENT;
+    }
+    (void)snprintf(endpoint->text, sizeof endpoint->text, "tcp://%s:%lu", name, port + rank);
+    return QUIRE_OK;
+}
+
+int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, char *message,
+                     size_t message_bytes)
+{
+    *endpoint = (qr_endpoint){.text = ""};
+    int status = QUIRE_OK;
+    if (strlen(text) + 16 > sizeof endpoint->text || rank > 65535) {
+        qr_host_say(message, message_bytes, "the address is too long, or rank %u too high", rank);
+        status = QUIRE_E_ARGUMENT;
+    } else if (starts_with(text, TCP)) {
+        status = read_tcp(text, rank, endpoint, message, message_bytes);
+    } else if (starts_with(text, IPC) && text[strlen(IPC)] != 0) {
+        endpoint->is_ipc = true;
+        endpoint->is_local = true;
+        int len = snprintf(endpoint->text, sizeof endpoint->text, "%s", text);
+        if (rank > 0)
+            (void)snprintf(endpoint->text + len, sizeof endpoint->text - (size_t)len, "_dp%u",
+                           rank);
+    } else {
+        qr_host_say(message, message_bytes,
+                    "'%s' is no address for events: write tcp://HOST:PORT or ipc://FILE%s", text,
+                    starts_with(text, "inproc://") ? " (inproc:// ends inside the publisher)" : "");
+        status = QUIRE_E_ARGUMENT;
+    }
+    endpoint->listens = status == QUIRE_OK && is_listening(endpoint);
+    return status;
+}
+
+/* A socket's file is for its user alone, whatever the umask; "@" names are no files. */
+static bool keep_private(const qr_endpoint *endpoint)
+{
+    const char *path = endpoint->text + strlen(IPC);
+    return !endpoint->is_ipc || path[0] == '@' || chmod(path, S_IRUSR | S_IWUSR) == 0;
+}
+
+int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, char *message, size_t message_bytes)
+{
+    int on = endpoint->is_ipv6 ? 1 : 0;
+    (void)zmq_setsockopt(socket, ZMQ_IPV6, &on, sizeof on);
+    int failed = endpoint->listens ? zmq_bind(socket, endpoint->text)
+                                   : zmq_connect(socket, endpoint->text);
+    if (failed != 0) {
+        qr_host_say(message, message_bytes, "cannot %s '%s': %s",
+                    endpoint->listens ? "listen on" : "connect to", endpoint->text,
+                    zmq_strerror(zmq_errno()));
+        return QUIRE_E_SYSTEM;
+    }
+    if (!endpoint->listens)
+        return QUIRE_OK;
+    size_t bytes = sizeof endpoint->text;
+    (void)zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint->text, &bytes);
+    if (!keep_private(endpoint)) {
+        qr_host_say(message, message_bytes, "cannot make '%s' private: %s", endpoint->text,
+                    strerror(errno));
+        return QUIRE_E_SYSTEM;
+    }
+    return QUIRE_OK;
+}

@@ -1,0 +1,39 @@
+/* events/feed_wire.h - an event of the monitor as one of the wire.
+ *
+ *      quire_feed_event                              quire_wire_event
+ *      blocks  5  -  7    (-: null)                  hashes  h5 h7        numbers, or whole
+ *      hashes  h5 h6 h7                              extra keys: one run for each hash that is left
+ *      tokens  .. .. ..                              tokens  .. .. ..     all of them, as vLLM does
+ *
+ * Null blocks have no hash on the wire but their tokens are there: vLLM 0.20.0 writes it so.
+ */
+#ifndef QR_EVENTS_FEED_WIRE_H
+#define QR_EVENTS_FEED_WIRE_H
+
+#include <quire/monitor.h>
+#include <quire/wire.h>
+
+#include <stdbool.h>
+
+typedef struct qr_feed_wire {
+    bool hashes_as_bytes;
+    void *memory; /* of the last event's arrays */
+    size_t capacity;
+} qr_feed_wire;
+
+void qr_feed_wire_init(qr_feed_wire *f, bool hashes_as_bytes);
+void qr_feed_wire_free(qr_feed_wire *f);
+
+/* STORED and PRESENT become STORED; REMOVED and CLEARED stay; the others are QUIRE_MISS, there is
+ * nothing to tell. REMOVED is told whether or not another block has the key: still_cached is for
+ * the caller to look at. What *wire points to is f's and event's, until the next call.
+ *
+ * Texts that are not UTF-8 could not be read by vLLM: a LoRA name becomes nil, an extra key bytes.
+ * Without tokens extra_keys is nil as a whole, since some are then kept back. QUIRE_E_NOMEM. */
+int qr_feed_wire_make(qr_feed_wire *f, const quire_feed_event *event, quire_wire_event *wire);
+
+/* The same for a part of the blocks, [first, first + count): its parent is the block before. */
+int qr_feed_wire_make_part(qr_feed_wire *f, const quire_feed_event *event, uint32_t first,
+                           uint32_t count, quire_wire_event *wire);
+
+#endif

@@ -1,0 +1,59 @@
+#include "events/payload.h"
+
+#include "base/bits.h"
+#include "events/host.h"
+
+qr_payload *qr_payload_create(qr_purse *purse, uint64_t number, quire_bytes bytes)
+{
+    qr_payload *payload = qr_host_alloc(sizeof *payload + bytes.len);
+    if (payload == NULL)
+        return NULL;
+    atomic_init(&payload->refs, 1);
+    payload->number = number;
+    payload->purse = purse;
+    payload->len = bytes.len;
+    if (bytes.len > 0)
+        memcpy(payload->bytes, bytes.data, bytes.len);
+    atomic_fetch_add_explicit(&purse->bytes, sizeof *payload + bytes.len, memory_order_relaxed);
+    return payload;
+}
+
+void qr_payload_keep(qr_payload *payload)
+{
+    atomic_fetch_add_explicit(&payload->refs, 1, memory_order_relaxed);
+}
+
+void qr_payload_drop(qr_payload *payload)
+{
+    if (atomic_fetch_sub_explicit(&payload->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    atomic_fetch_sub_explicit(&payload->purse->bytes, sizeof *payload + payload->len,
+                              memory_order_relaxed);
+    qr_host_free(payload);
+}
+
+/* Called by ZeroMQ, in one of its threads, when the last peer has the message. */
+static void let_go(void *data, void *hint)
+{
+    (void)data;
+    qr_payload_drop(hint);
+}
+
+bool qr_payload_wrap(qr_payload *payload, zmq_msg_t *frame)
+{
+    qr_payload_keep(payload);
+    if (zmq_msg_init_data(frame, payload->bytes, payload->len, let_go, payload) == 0)
+        return true;
+    qr_payload_drop(payload);
+    return false;
+}
+
+void qr_payload_write_number(uint64_t number, unsigned char bytes[8])
+{
+    qr_store_u64(bytes, qr_be_u64(number));
+}
+
+uint64_t qr_payload_read_number(const unsigned char bytes[8])
+{
+    return qr_be_u64(qr_load_u64(bytes));
+}

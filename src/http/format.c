@@ -1,0 +1,194 @@
+#include "http/format.h"
+
+#include <quire/version.h>
+
+#include <stddef.h>
+#include <string.h>
+
+enum { STEPS_AT_ONCE = 64, SHOWN_HASH = 8 };
+
+/* The columns between time and costs, in order. */
+static const struct {
+    const char *name;
+    size_t offset;
+} COUNT_COLUMNS[] = {
+    {"running", offsetof(quire_monitor_step, num_running)},
+    {"waiting", offsetof(quire_monitor_step, num_waiting)},
+    {"skipped", offsetof(quire_monitor_step, num_skipped)},
+    {"scheduled", offsetof(quire_monitor_step, num_scheduled)},
+    {"new", offsetof(quire_monitor_step, num_new)},
+    {"resumed", offsetof(quire_monitor_step, num_resumed)},
+    {"preempted", offsetof(quire_monitor_step, num_preempted)},
+    {"finished", offsetof(quire_monitor_step, num_finished)},
+    {"tokens", offsetof(quire_monitor_step, num_tokens)},
+    {"prefill_tokens", offsetof(quire_monitor_step, num_prefill_tokens)},
+    {"draft_tokens", offsetof(quire_monitor_step, num_draft_tokens)},
+    {"query_tokens", offsetof(quire_monitor_step, num_query_tokens)},
+    {"hit_tokens", offsetof(quire_monitor_step, num_hit_tokens)},
+    {"external_tokens", offsetof(quire_monitor_step, num_external_tokens)},
+    {"empty", offsetof(quire_monitor_step, num_empty)},
+    {"cached", offsetof(quire_monitor_step, num_cached)},
+    {"active", offsetof(quire_monitor_step, num_active)},
+    {"swap_slots", offsetof(quire_monitor_step, num_swap_slots)},
+};
+enum { NUM_COUNT_COLUMNS = sizeof COUNT_COLUMNS / sizeof COUNT_COLUMNS[0] };
+
+/* ---- what never changes ----------------------------------------------------- */
+
+static void add_label(qr_http_body *body, const char *key, const qr_http_label *label)
+{
+    qr_http_body_text(body, "\"");
+    qr_http_body_text(body, key);
+    qr_http_body_text(body, "\":");
+    if (label->is_known)
+        qr_http_body_json(body, (quire_bytes){label->text, strlen(label->text)});
+    else
+        qr_http_body_text(body, "null");
+    qr_http_body_text(body, ",");
+}
+
+static void add_count(qr_http_body *body, const char *key, uint64_t count)
+{
+    qr_http_body_text(body, "\"");
+    qr_http_body_text(body, key);
+    qr_http_body_text(body, "\":");
+    qr_http_body_number(body, count);
+    qr_http_body_text(body, ",");
+}
+
+static void add_columns(qr_http_body *body)
+{
+    qr_http_body_text(body, "\"columns\":[\"step\",\"time_us\"");
+    for (size_t i = 0; i < NUM_COUNT_COLUMNS; i++) {
+        qr_http_body_text(body, ",\"");
+        qr_http_body_text(body, COUNT_COLUMNS[i].name);
+        qr_http_body_text(body, "\"");
+    }
+    qr_http_body_text(body, ",\"schedule_us\",\"update_us\"]");
+}
+
+void qr_http_format_meta(qr_http_body *body, const qr_http_site *site)
+{
+    qr_http_body_text(body, "\"meta\":{");
+    add_label(body, "title", &site->title);
+    add_label(body, "model", &site->model_name);
+    add_label(body, "gpu", &site->gpu);
+    add_label(body, "engine", &site->engine);
+    qr_http_body_text(body, "\"version\":\"");
+    qr_http_body_text(body, quire_version_string());
+    qr_http_body_text(body, "\",\"started\":");
+    qr_http_body_us(body, (uint64_t)(site->started * 1e3)); /* s, with its thousandths */
+    qr_http_body_text(body, ",");
+    add_count(body, "num_blocks", site->info.num_blocks);
+    add_count(body, "total_blocks", site->info.num_blocks > 0 ? site->info.num_blocks - 1 : 0);
+    add_count(body, "block_size", site->info.block_size);
+    add_count(body, "max_num_seqs", site->info.max_num_seqs);
+    qr_http_body_text(body, "\"tiers\":[");
+    if (site->info.num_swap_slots > 0) {
+        qr_http_body_text(body, "{\"name\":\"host\",\"total\":");
+        qr_http_body_number(body, site->info.num_swap_slots);
+        qr_http_body_text(body, "}");
+    }
+    qr_http_body_text(body, "]},");
+    add_columns(body);
+}
+
+/* ---- steps ------------------------------------------------------------------ */
+
+void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step)
+{
+    qr_http_body_text(body, "[");
+    qr_http_body_number(body, step->step);
+    qr_http_body_text(body, ",");
+    qr_http_body_number(body, step->time_ns / 1000);
+    for (size_t i = 0; i < NUM_COUNT_COLUMNS; i++) {
+        uint32_t count;
+        memcpy(&count, (const char *)step + COUNT_COLUMNS[i].offset, sizeof count);
+        qr_http_body_text(body, ",");
+        qr_http_body_number(body, count);
+    }
+    qr_http_body_text(body, ",");
+    qr_http_body_us(body, step->schedule_ns);
+    qr_http_body_text(body, ",");
+    qr_http_body_us(body, step->update_ns);
+    qr_http_body_text(body, "]");
+}
+
+qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monitor, uint64_t after,
+                                  uint64_t until, uint64_t limit)
+{
+    qr_http_rows rows = {.last = after};
+    quire_monitor_step steps[STEPS_AT_ONCE];
+    while (rows.num < limit) {
+        uint64_t left = limit - rows.num;
+        uint32_t most = left < STEPS_AT_ONCE ? (uint32_t)left : STEPS_AT_ONCE;
+        uint32_t n = quire_monitor_get_steps(monitor, rows.last, steps, most);
+        for (uint32_t i = 0; i < n; i++) {
+            if (steps[i].step > until)
+                return rows;
+            if (rows.num > 0)
+                qr_http_body_text(body, ",");
+            qr_http_format_step(body, &steps[i]);
+            rows.num_skipped += steps[i].step - rows.last - 1;
+            rows.last = steps[i].step;
+            rows.num++;
+        }
+        if (n < most)
+            break;
+    }
+    return rows;
+}
+
+uint64_t qr_http_step_before(const quire_monitor *monitor, uint64_t limit)
+{
+    quire_monitor_step last;
+    if (quire_monitor_last_step(monitor, &last) != QUIRE_OK || last.step < limit)
+        return 0;
+    return last.step - limit;
+}
+
+/* ---- events ----------------------------------------------------------------- */
+
+/* The last 8 bytes: the number that vLLM makes of a hash. */
+static void add_hash(qr_http_body *body, const unsigned char *hash, size_t len)
+{
+    static const char HEX[] = "0123456789abcdef";
+    char digits[2 * SHOWN_HASH];
+    for (size_t i = 0; i < SHOWN_HASH; i++) {
+        size_t from_end = SHOWN_HASH - i;
+        unsigned char byte = from_end > len ? 0 : hash[len - from_end];
+        digits[2 * i] = HEX[byte >> 4];
+        digits[2 * i + 1] = HEX[byte & 15];
+    }
+    qr_http_body_text(body, "\"");
+    qr_http_body_add(body, digits, sizeof digits);
+    qr_http_body_text(body, "\"");
+}
+
+bool qr_http_format_event(qr_http_body *body, const quire_feed_event *event)
+{
+    if (event->kind == QUIRE_FEED_CLEARED) {
+        qr_http_body_text(body, "{\"kind\":\"cleared\",\"group\":null,\"blocks\":null,"
+                                "\"hash\":null,\"parent\":null}");
+        return true;
+    }
+    if (event->kind != QUIRE_FEED_STORED && event->kind != QUIRE_FEED_REMOVED)
+        return false;
+    qr_http_body_text(body, event->kind == QUIRE_FEED_STORED ? "{\"kind\":\"stored\",\"group\":"
+                                                             : "{\"kind\":\"removed\",\"group\":");
+    qr_http_body_number(body, event->group_id);
+    qr_http_body_text(body, ",\"blocks\":");
+    qr_http_body_number(body, event->num_blocks);
+    qr_http_body_text(body, ",\"hash\":");
+    if (event->num_blocks > 0 && event->hashes != NULL)
+        add_hash(body, event->hashes, event->hash_bytes);
+    else
+        qr_http_body_text(body, "null");
+    qr_http_body_text(body, ",\"parent\":");
+    if (event->kind == QUIRE_FEED_STORED && event->parent.data != NULL)
+        add_hash(body, event->parent.data, event->parent.len);
+    else
+        qr_http_body_text(body, "null");
+    qr_http_body_text(body, "}");
+    return true;
+}

@@ -1,0 +1,33 @@
+/* http/format.h - the monitor as JSON.
+ *
+ *      "meta":{"title":..,..},"columns":["step","time_us",..]     what never changes
+ *      [7,1500,2,0,..],[8,1700,2,0,..]                            steps: rows of numbers
+ *      {"kind":"stored","group":0,"blocks":2,"hash":"..","parent":null}      an event
+ */
+#ifndef QR_HTTP_FORMAT_H
+#define QR_HTTP_FORMAT_H
+
+#include "http/body.h"
+#include "http/site.h"
+
+/* Both, with a comma between. */
+void qr_http_format_meta(qr_http_body *body, const qr_http_site *site);
+void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step);
+
+typedef struct qr_http_rows {
+    uint64_t num;
+    uint64_t last;        /* step; with num 0 as it was asked for */
+    uint64_t num_skipped; /* steps between `after` and the first that are not there any more */
+} qr_http_rows;
+
+/* Steps after `after` up to `until`, the oldest first, and no more than limit; with commas between.
+ */
+qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monitor, uint64_t after,
+                                  uint64_t until, uint64_t limit);
+/* The step before the last `limit`: what to give as `after` to see those. */
+uint64_t qr_http_step_before(const quire_monitor *monitor, uint64_t limit);
+
+/* False, and nothing is written, for what is none of the cache's doings: batches and walks. */
+bool qr_http_format_event(qr_http_body *body, const quire_feed_event *event);
+
+#endif

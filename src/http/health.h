@@ -1,0 +1,33 @@
+/* http/health.h - whether the scheduler still makes steps.
+ *
+ *      step 7   8   9   9   9   9   9 ...      looked at ten times a second
+ *                   ^ changed_ns               stuck: requests run or wait, and this is long ago
+ *
+ * One thread looks (qr_http_health_look); any may ask.
+ */
+#ifndef QR_HTTP_HEALTH_H
+#define QR_HTTP_HEALTH_H
+
+#include <quire/monitor.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+typedef struct qr_http_health {
+    _Atomic uint64_t step; /* the last one seen; 0: none */
+    _Atomic uint64_t changed_ns;
+    uint64_t stuck_ns;
+} qr_http_health;
+
+typedef struct qr_http_state {
+    bool has_step;
+    bool is_stuck;
+    quire_monitor_step last;
+    uint64_t quiet_ns; /* since a step was seen */
+} qr_http_state;
+
+void qr_http_health_look(qr_http_health *health, const quire_monitor *monitor, uint64_t now_ns);
+qr_http_state qr_http_health_ask(const qr_http_health *health, const quire_monitor *monitor,
+                                 uint64_t now_ns);
+
+#endif

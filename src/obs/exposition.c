@@ -1,0 +1,299 @@
+#include "obs/exposition.h"
+
+static const char *const block_labels[QR_NUM_TIERS * QR_BLOCK_STATES] = {
+    "tier=\"gpu\",state=\"empty\"",   "tier=\"gpu\",state=\"cached\"",
+    "tier=\"gpu\",state=\"active\"",  "tier=\"swap\",state=\"empty\"",
+    "tier=\"swap\",state=\"cached\"", "tier=\"swap\",state=\"active\""};
+static const char *const waiting_labels[] = {"reason=\"capacity\"", "reason=\"deferred\""};
+static const char *const scheduled_labels[] = {"kind=\"prefill\"", "kind=\"decode\"",
+                                               "kind=\"draft\""};
+static const char *const source_labels[] = {
+    "source=\"local_compute\"", "source=\"local_cache_hit\"", "source=\"external_kv_transfer\""};
+static const char *const finished_labels[] = {
+    "finished_reason=\"stop\"", "finished_reason=\"length\"", "finished_reason=\"abort\"",
+    "finished_reason=\"error\"", "finished_reason=\"repetition\""};
+static const char *const event_labels[] = {"kind=\"stored\"", "kind=\"removed\"",
+                                           "kind=\"cleared\""};
+
+/* NULL: no label, or positions. */
+static const char *const *labels_of(qr_metric_shape shape)
+{
+    switch (shape) {
+    case QR_SHAPE_BLOCKS:
+        return block_labels;
+    case QR_SHAPE_WAITING:
+        return waiting_labels;
+    case QR_SHAPE_SCHEDULED:
+        return scheduled_labels;
+    case QR_SHAPE_SOURCES:
+        return source_labels;
+    case QR_SHAPE_FINISHED:
+        return finished_labels;
+    case QR_SHAPE_EVENTS:
+        return event_labels;
+    default:
+        return NULL;
+    }
+}
+
+/* ---- text ------------------------------------------------------------------ */
+
+/* used goes on counting when the text is full. */
+typedef struct qr_exposition {
+    char *text;
+    size_t bytes;
+    size_t used;
+    const quire_metrics_format *format;
+} qr_exposition;
+
+static void say_bytes(qr_exposition *e, const char *from, size_t n)
+{
+    if (e->used < e->bytes)
+        memcpy(e->text + e->used, from, n < e->bytes - e->used ? n : e->bytes - e->used);
+    e->used += n;
+}
+
+static void say_word(qr_exposition *e, const char *word)
+{
+    say_bytes(e, word, strlen(word));
+}
+
+/* At least so many digits. */
+static void say_digits(qr_exposition *e, uint64_t value, uint32_t least)
+{
+    char digits[20];
+    uint32_t n = 0;
+    for (; value > 0 || n < least; value /= 10)
+        digits[sizeof digits - ++n] = (char)('0' + value % 10);
+    say_bytes(e, digits + sizeof digits - n, n);
+}
+
+static void say_number(qr_exposition *e, uint64_t value)
+{
+    say_digits(e, value, 1);
+}
+
+enum { BILLION = 1000000000 };
+
+/* value / 10^9, exactly. */
+static void say_billionths(qr_exposition *e, uint64_t whole, uint64_t rest)
+{
+    say_number(e, whole);
+    if (rest == 0)
+        return;
+    uint32_t places = 9;
+    for (; rest % 10 == 0; rest /= 10)
+        places--;
+    say_word(e, ".");
+    say_digits(e, rest, places);
+}
+
+/* How many bytes from s on are one character of UTF-8; 0: none is. */
+static size_t utf8_len(const unsigned char *s)
+{
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (s[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    bool is_odd = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+                  (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f);
+    return is_odd ? 0 : n;
+}
+
+/* What is no UTF-8 would make the whole text unreadable. */
+static void say_escaped(qr_exposition *e, const char *value)
+{
+    const unsigned char *s = (const unsigned char *)value;
+    while (*s != 0) {
+        size_t n = utf8_len(s);
+        if (*s == '\\' || *s == '"')
+            say_word(e, "\\");
+        if (*s == '\n')
+            say_word(e, "\\n");
+        else if (n == 0)
+            say_word(e, "?");
+        else
+            say_bytes(e, (const char *)s, n);
+        s += n == 0 ? 1 : n;
+    }
+}
+
+/* ---- one family ------------------------------------------------------------ */
+
+static void say_header(qr_exposition *e, const char *name, const qr_metric_info *info)
+{
+    static const char *const types[] = {
+        [QR_METRIC_TYPE_COUNTER] = "counter",  [QR_METRIC_TYPE_GAUGE] = "gauge",
+        [QR_METRIC_TYPE_RATIO] = "gauge",      [QR_METRIC_TYPE_SECONDS] = "histogram",
+        [QR_METRIC_TYPE_TOKENS] = "histogram",
+    };
+    bool is_open = e->format->is_openmetrics != 0;
+    const char *suffix = info->type == QR_METRIC_TYPE_COUNTER && !is_open ? "_total" : "";
+    const char *const help[] = {"# HELP ", name, suffix, " ", info->sentence, "\n"};
+    const char *const type[] = {"# TYPE ", name, suffix, " ", types[info->type], "\n"};
+    for (uint32_t i = 0; i < sizeof help / sizeof *help; i++)
+        say_word(e, help[i]);
+    for (uint32_t i = 0; i < sizeof type / sizeof *type; i++)
+        say_word(e, type[i]);
+    if (!is_open || info->type != QR_METRIC_TYPE_SECONDS)
+        return;
+    say_word(e, "# UNIT ");
+    say_word(e, name);
+    say_word(e, " seconds\n");
+}
+
+/* Up to the label that the series has beside those of all. */
+static void say_series(qr_exposition *e, const char *name, const char *suffix)
+{
+    const quire_metrics_format *f = e->format;
+    say_word(e, name);
+    say_word(e, suffix);
+    say_word(e, "{model_name=\"");
+    say_escaped(e, f->model_name == NULL ? "" : f->model_name);
+    say_word(e, "\",engine=\"");
+    say_escaped(e, f->engine == NULL ? "0" : f->engine);
+    say_word(e, "\"");
+}
+
+static void say_simple(qr_exposition *e, const qr_metrics *m, qr_metric metric, const char *name)
+{
+    const qr_metric_info *info = qr_metrics_info(metric);
+    const char *const *labels = labels_of(info->shape);
+    const char *suffix = info->type == QR_METRIC_TYPE_COUNTER ? "_total" : "";
+    for (uint32_t i = 0; i < m->count[metric]; i++) {
+        uint64_t value = qr_metrics_get(m, metric, i);
+        say_series(e, name, suffix);
+        if (labels != NULL) {
+            say_word(e, ",");
+            say_word(e, labels[i]);
+        } else if (info->shape == QR_SHAPE_POSITIONS) {
+            say_word(e, ",position=\"");
+            say_number(e, i);
+            say_word(e, "\"");
+        }
+        say_word(e, "} ");
+        if (info->type == QR_METRIC_TYPE_RATIO)
+            say_billionths(e, value / BILLION, value % BILLION);
+        else
+            say_number(e, value);
+        say_word(e, "\n");
+    }
+}
+
+/* As Python writes a float and vLLM's client a bound: 0.001, 2.0, 1e+06, 5e-06. Bounds have two
+ * digits at most, and none is below 10^-9. */
+static void say_bound(qr_exposition *e, uint64_t bound, bool is_time)
+{
+    uint64_t unit = is_time ? BILLION : 1;
+    uint64_t whole = bound / unit;
+    uint32_t zeros = 0;
+    uint64_t digits = bound;
+    for (; digits % 10 == 0; digits /= 10)
+        zeros++;
+    if (is_time && bound < BILLION / 10000) {
+        say_number(e, digits);
+        say_word(e, "e-0");
+        say_number(e, 9 - zeros);
+    } else if (whole >= 1000000 && digits < 10) {
+        say_number(e, digits);
+        say_word(e, zeros < 10 ? "e+0" : "e+");
+        say_number(e, zeros - (is_time ? 9 : 0));
+    } else {
+        say_billionths(e, whole, is_time ? bound % BILLION : 0);
+        if (!is_time || bound % BILLION == 0)
+            say_word(e, ".0");
+    }
+}
+
+static void say_sum(qr_exposition *e, const qr_metrics *m, qr_metric metric)
+{
+    double sum = qr_metrics_sum(m, metric);
+    if (qr_metrics_info(metric)->type != QR_METRIC_TYPE_SECONDS) {
+        say_number(e, (uint64_t)sum);
+        return;
+    }
+    uint64_t whole = (uint64_t)(sum / BILLION);
+    double rest = sum - (double)whole * BILLION;
+    uint64_t part = rest <= 0 ? 0 : rest >= BILLION ? BILLION - 1 : (uint64_t)rest;
+    say_billionths(e, whole, part);
+}
+
+static void say_histogram(qr_exposition *e, const qr_metrics *m, qr_metric metric, const char *name)
+{
+    const uint64_t *bounds = qr_metrics_bounds(m, metric);
+    bool is_time = qr_metrics_info(metric)->type == QR_METRIC_TYPE_SECONDS;
+    uint64_t count = 0;
+    for (uint32_t i = 0; i <= m->count[metric]; i++) {
+        count += qr_metrics_get(m, metric, i);
+        say_series(e, name, "_bucket");
+        say_word(e, ",le=\"");
+        if (i < m->count[metric])
+            say_bound(e, bounds[i], is_time);
+        else
+            say_word(e, "+Inf");
+        say_word(e, "\"} ");
+        say_number(e, count);
+        say_word(e, "\n");
+    }
+    say_series(e, name, "_count");
+    say_word(e, "} ");
+    say_number(e, count);
+    say_word(e, "\n");
+    say_series(e, name, "_sum");
+    say_word(e, "} ");
+    say_sum(e, m, metric);
+    say_word(e, "\n");
+}
+
+static void say_family(qr_exposition *e, const qr_metrics *m, qr_metric metric, const char *name)
+{
+    if (name == NULL)
+        return;
+    say_header(e, name, qr_metrics_info(metric));
+    if (qr_metrics_is_histogram(metric))
+        say_histogram(e, m, metric, name);
+    else
+        say_simple(e, m, metric, name);
+}
+
+/* What never changes, as labels. */
+static void say_config(qr_exposition *e, const qr_metrics *m, const char *name)
+{
+    static const qr_metric_info info = {.type = QR_METRIC_TYPE_GAUGE,
+                                        .sentence = "The KV cache, as it was made; always 1."};
+    say_header(e, name, &info);
+    say_series(e, name, "");
+    say_word(e, ",block_size=\"");
+    say_number(e, m->shape.block_size);
+    say_word(e, "\",num_gpu_blocks=\"");
+    say_number(e, m->shape.num_blocks);
+    say_word(e, "\",enable_prefix_caching=\"");
+    say_word(e, m->shape.enable_caching ? "True" : "False");
+    say_word(e, "\"} 1\n");
+}
+
+size_t qr_exposition_write(const qr_metrics *m, const quire_metrics_format *format, char *text,
+                           size_t bytes)
+{
+    qr_exposition e = {.text = text, .bytes = bytes > 0 ? bytes - 1 : 0, .format = format};
+    bool has_quire = format->names != QUIRE_NAMES_VLLM;
+    bool has_vllm = format->names != QUIRE_NAMES_QUIRE;
+    for (uint32_t i = 0; i < QR_NUM_METRICS; i++) {
+        const qr_metric_info *info = qr_metrics_info((qr_metric)i);
+        if (m->count[i] == 0)
+            continue;
+        say_family(&e, m, (qr_metric)i, has_quire ? info->quire_name : NULL);
+        say_family(&e, m, (qr_metric)i, has_vllm ? info->vllm_name : NULL);
+    }
+    if (has_quire)
+        say_config(&e, m, "quire_cache_config_info");
+    if (has_vllm)
+        say_config(&e, m, "vllm:cache_config_info");
+    if (format->is_openmetrics)
+        say_word(&e, "# EOF\n");
+    if (bytes > 0)
+        text[e.used < e.bytes ? e.used : e.bytes] = 0;
+    return e.used;
+}

@@ -1,0 +1,252 @@
+#include "obs/monitor.h"
+
+enum {
+    DEFAULT_EVENT_BYTES = 8 << 20,
+    MIN_EVENT_BYTES = 16 << 10,
+    MAX_EVENT_BYTES = 1 << 30,
+    DEFAULT_STEPS = 4096,
+    MAX_STEPS = 1 << 20,
+    WALK_RECORD = 64,   /* blocks in one PRESENT */
+    WALK_PRESENT = 256, /* told in one step */
+    WALK_LOOK = 4096    /* looked at */
+};
+
+/* ---- making ---------------------------------------------------------------- */
+
+static uint32_t round_up_pow2(uint32_t v)
+{
+    uint32_t p = 1;
+    while (p < v)
+        p *= 2;
+    return p;
+}
+
+int qr_monitor_config_read(quire_monitor_config *c, const quire_monitor_config *callers)
+{
+    int err = qr_config_read(c, sizeof *c, callers);
+    if (err != QUIRE_OK)
+        return err;
+    if (c->event_bytes == 0)
+        c->event_bytes = DEFAULT_EVENT_BYTES;
+    if (c->num_steps == 0)
+        c->num_steps = DEFAULT_STEPS;
+    if (c->token_ids == QUIRE_DEFAULT)
+        c->token_ids = QUIRE_OFF;
+    if (c->residency == QUIRE_DEFAULT)
+        c->residency = QUIRE_ON;
+    if (c->sample_rate == 0)
+        c->sample_rate = 0.01;
+    bool ok = c->event_bytes <= MAX_EVENT_BYTES && c->num_steps <= MAX_STEPS &&
+              (c->token_ids == QUIRE_ON || c->token_ids == QUIRE_OFF) &&
+              (c->residency == QUIRE_ON || c->residency == QUIRE_OFF) && c->sample_rate > 0 &&
+              c->sample_rate <= 1;
+    if (!ok)
+        return QUIRE_E_CONFIG;
+    if (c->event_bytes < MIN_EVENT_BYTES)
+        c->event_bytes = MIN_EVENT_BYTES;
+    c->event_bytes = round_up_pow2(c->event_bytes);
+    c->num_steps = round_up_pow2(c->num_steps);
+    return QUIRE_OK;
+}
+
+static qr_metrics_shape metrics_shape(const quire_monitor_config *c, const qr_monitor_world *world)
+{
+    return (qr_metrics_shape){.max_requests = world->max_requests,
+                              .max_model_len = world->max_model_len,
+                              .num_spec_tokens = world->num_spec_tokens,
+                              .num_blocks = world->info.num_blocks,
+                              .num_swap_slots = world->info.num_swap_slots,
+                              .block_size = world->info.block_size,
+                              .enable_caching = world->enable_caching,
+                              .has_residency = c->residency == QUIRE_ON};
+}
+
+quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *c,
+                                const qr_monitor_world *world)
+{
+    quire_monitor *made = qr_arena_take(arena, 1, sizeof *made);
+    quire_monitor parts = {.steps_mask = c->num_steps - 1};
+    qr_feed_carve(&parts.feed, arena, c->event_bytes / 8);
+    parts.steps = qr_arena_take(arena, c->num_steps, QR_STEP_WORDS * sizeof *parts.steps);
+    parts.walk_blocks = qr_arena_take(arena, WALK_RECORD, sizeof *parts.walk_blocks);
+    parts.walk_hashes = qr_arena_take(arena, WALK_RECORD, world->info.hash_bytes);
+    parts.block_sizes = qr_arena_take(arena, world->info.num_groups, sizeof *parts.block_sizes);
+    qr_metrics_shape shape = metrics_shape(c, world);
+    qr_metrics_carve(&parts.metrics, arena, &shape);
+    if (shape.has_residency)
+        qr_residency_carve(&parts.residency, arena, shape.num_blocks, c->sample_rate);
+    if (made != NULL)
+        *made = parts;
+    return made;
+}
+
+int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_monitor_world *world,
+                    const quire_pool *pool)
+{
+    uint64_t random[3];
+    int err = qr_random_bytes(&c->hooks, random, sizeof random);
+    if (err != QUIRE_OK)
+        return err;
+    m->info = world->info;
+    m->info.has_token_ids = c->token_ids == QUIRE_ON;
+    m->has_token_ids = c->token_ids == QUIRE_ON;
+    m->hooks = c->hooks;
+    m->wall_time = c->wall_time;
+    m->wall_user = c->wall_user;
+    m->pool = pool;
+    qr_feed_init(&m->feed);
+    qr_metrics_init(&m->metrics);
+    if (c->residency == QUIRE_ON)
+        qr_residency_init(&m->residency, &m->metrics, c->sample_rate, random);
+    for (uint64_t i = 0; i < (m->steps_mask + 1) * QR_STEP_WORDS; i++)
+        atomic_init(&m->steps[i], 0);
+    atomic_init(&m->steps_claimed, 0);
+    atomic_init(&m->steps_visible, 0);
+    atomic_init(&m->num_walks_asked, 0);
+    m->magic = QR_MONITOR_MAGIC;
+    return QUIRE_OK;
+}
+
+/* ---- events ---------------------------------------------------------------- */
+
+void qr_monitor_add_event(quire_monitor *m, const quire_feed_event *event,
+                          const qr_feed_piece *pieces)
+{
+    m->has_events = true;
+    qr_metrics_add(&m->metrics, QR_METRIC_EVENTS, (uint32_t)event->kind - QUIRE_FEED_STORED, 1);
+    if (qr_feed_add(&m->feed, event, pieces))
+        return;
+    m->num_lost++;
+    qr_metrics_add(&m->metrics, QR_METRIC_EVENTS_LOST, 0, 1);
+}
+
+static double wall_seconds(const quire_monitor *m)
+{
+    return m->wall_time != NULL ? m->wall_time(m->wall_user) : qr_wall_seconds();
+}
+
+/* Blocks of one record have keys of one group and length. */
+static void tell_present(quire_monitor *m, quire_feed_event *run)
+{
+    if (run->num_blocks == 0)
+        return;
+    run->block_size = m->block_sizes[run->group_id];
+    qr_feed_add(&m->feed, run, NULL);
+    run->num_blocks = 0;
+}
+
+/* What a walk tells stands between what happens: a listener that notes the last that was said of
+ * each block is right at its end, whatever changed on the way. */
+static void walk_pool(quire_monitor *m)
+{
+    uint64_t asked = atomic_load_explicit(&m->num_walks_asked, memory_order_acquire);
+    if (!m->is_walking) {
+        if (asked == m->walk_number)
+            return;
+        m->is_walking = true;
+        m->walk_number = asked;
+        m->walk_next = 0;
+    }
+    quire_feed_event run = {
+        .kind = QUIRE_FEED_PRESENT, .blocks = m->walk_blocks, .hashes = m->walk_hashes};
+    uint32_t told = 0;
+    uint32_t end = m->info.num_blocks - m->walk_next > WALK_LOOK ? m->walk_next + WALK_LOOK
+                                                                 : m->info.num_blocks;
+    for (; m->walk_next < end && told < WALK_PRESENT; m->walk_next++) {
+        quire_block_info info;
+        int err = quire_pool_block_info(m->pool, m->walk_next, &info);
+        if (err != QUIRE_OK || info.hash.len == 0)
+            continue;
+        if (run.num_blocks == WALK_RECORD || info.group_id != run.group_id ||
+            info.hash.len != run.hash_bytes)
+            tell_present(m, &run);
+        run.group_id = info.group_id;
+        run.hash_bytes = (uint32_t)info.hash.len;
+        m->walk_blocks[run.num_blocks] = m->walk_next;
+        memcpy(m->walk_hashes + (size_t)run.num_blocks * info.hash.len, info.hash.data,
+               info.hash.len);
+        run.num_blocks++;
+        told++;
+    }
+    tell_present(m, &run);
+    if (m->walk_next < m->info.num_blocks)
+        return;
+    m->is_walking = false;
+    quire_feed_event walked = {.kind = QUIRE_FEED_WALKED, .number = m->walk_number};
+    qr_feed_add(&m->feed, &walked, NULL);
+}
+
+void qr_monitor_end_batch(quire_monitor *m)
+{
+    if (m->has_events) {
+        quire_feed_event end = {
+            .kind = QUIRE_FEED_BATCH, .number = m->num_batches++, .time = wall_seconds(m)};
+        qr_feed_add(&m->feed, &end, NULL);
+        m->has_events = false;
+    }
+    walk_pool(m);
+    if (m->feed.head != atomic_load_explicit(&m->feed.visible, memory_order_relaxed))
+        qr_feed_show(&m->feed);
+}
+
+/* ---- steps ----------------------------------------------------------------- */
+
+void qr_monitor_add_step(quire_monitor *m, const quire_monitor_step *step)
+{
+    uint64_t count = atomic_load_explicit(&m->steps_visible, memory_order_relaxed);
+    _Atomic uint64_t *to = m->steps + (count & m->steps_mask) * QR_STEP_WORDS;
+    uint64_t words[QR_STEP_WORDS] = {0};
+    memcpy(words, step, sizeof *step);
+    atomic_store_explicit(&m->steps_claimed, count + 1, memory_order_relaxed);
+    qr_feed_fence_after_claim();
+    for (uint32_t i = 0; i < QR_STEP_WORDS; i++)
+        atomic_store_explicit(&to[i], words[i], QR_FEED_STORE);
+    atomic_store_explicit(&m->steps_visible, count + 1, memory_order_release);
+}
+
+/* Step number `count` since the monitor was made; false when it was overwritten meanwhile. */
+static bool read_step(const quire_monitor *m, uint64_t count, quire_monitor_step *step)
+{
+    const _Atomic uint64_t *from = m->steps + (count & m->steps_mask) * QR_STEP_WORDS;
+    uint64_t words[QR_STEP_WORDS];
+    for (uint32_t i = 0; i < QR_STEP_WORDS; i++)
+        words[i] = atomic_load_explicit(&from[i], QR_FEED_LOAD);
+    qr_feed_fence_before_check();
+    uint64_t claimed = atomic_load_explicit(&m->steps_claimed, memory_order_relaxed);
+    memcpy(step, words, sizeof *step);
+    return claimed - count <= m->steps_mask + 1;
+}
+
+int qr_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
+{
+    uint64_t visible;
+    do {
+        visible = atomic_load_explicit(&m->steps_visible, memory_order_acquire);
+        if (visible == 0)
+            return QUIRE_MISS;
+    } while (!read_step(m, visible - 1, step));
+    return QUIRE_OK;
+}
+
+uint32_t qr_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_monitor_step *steps,
+                              uint32_t capacity)
+{
+    quire_monitor_step last;
+    if (qr_monitor_last_step(m, &last) != QUIRE_OK || last.step <= after)
+        return 0;
+    uint64_t visible = atomic_load_explicit(&m->steps_visible, memory_order_acquire);
+    uint64_t kept =
+        visible < m->steps_mask ? visible : m->steps_mask; /* one may be in the making */
+    uint64_t count = visible - kept;
+    uint32_t n = 0;
+    for (; count < visible && n < capacity; count++) {
+        if (!read_step(m, count, &steps[n])) {
+            n = 0; /* all before it are gone too */
+            continue;
+        }
+        if (n == 0 && steps[0].step < after && after - steps[0].step < visible - count)
+            count += after - steps[0].step - 1; /* steps follow each other */
+        n += steps[n].step > after;
+    }
+    return n;
+}

@@ -1,0 +1,91 @@
+/* obs/monitor.h - the monitor's state, and what the scheduler tells it.
+ *
+ *      feed.[ch]        events, in a ring that nobody waits for
+ *      metrics.[ch]     counters and histograms          residency.[ch]   the life of some blocks
+ *      exposition.[ch]  metrics as text
+ *      monitor.c        batches, walks, steps, readers
+ *
+ * Steps are kept in a ring as events are: claimed before they are written, counted when they can be
+ * seen. The room knows nothing of the scheduler: sched/tell.c brings what is told.
+ */
+#ifndef QR_OBS_MONITOR_H
+#define QR_OBS_MONITOR_H
+
+#include "base/arena.h"
+#include "base/hooks.h"
+#include "obs/feed.h"
+#include "obs/residency.h"
+
+#include <quire/monitor.h>
+#include <quire/pool.h>
+
+/* What a monitor has to know of the scheduler that it is a part of. */
+typedef struct qr_monitor_world {
+    quire_monitor_info info;
+    uint32_t max_requests;
+    uint32_t max_model_len;
+    uint32_t num_spec_tokens;
+    bool enable_caching;
+} qr_monitor_world;
+
+enum { QR_STEP_WORDS = (sizeof(quire_monitor_step) + 7) / 8 };
+
+struct quire_monitor {
+    uint32_t magic;
+    bool has_token_ids;
+    bool has_events; /* in the batch being made */
+    bool is_walking;
+    quire_monitor_info info;
+    quire_hooks hooks;
+    double (*wall_time)(void *user);
+    void *wall_user;
+    const quire_pool *pool;
+    uint32_t *block_sizes; /* of the groups; the scheduler fills it in */
+
+    qr_feed feed;
+    uint64_t num_batches;
+    uint64_t num_lost; /* events that did not fit */
+
+    qr_metrics metrics;
+    qr_residency residency; /* lives is NULL where it is not followed */
+
+    uint32_t walk_next;       /* block */
+    uint64_t walk_number;     /* of the walk under way, or of the last one */
+    quire_block *walk_blocks; /* of one record */
+    unsigned char *walk_hashes;
+    _Alignas(64) _Atomic uint64_t num_walks_asked;
+
+    _Atomic uint64_t *steps; /* QR_STEP_WORDS each */
+    uint64_t steps_mask;
+    uint64_t update_ns;
+    _Alignas(64) _Atomic uint64_t steps_claimed;
+    _Atomic uint64_t steps_visible;
+};
+
+#define QR_MONITOR_MAGIC UINT32_C(0x514d4f4e) /* "QMON" */
+
+/* The config with its defaults filled in, or an error. */
+int qr_monitor_config_read(quire_monitor_config *config, const quire_monitor_config *callers);
+quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *config,
+                                const qr_monitor_world *world);
+int qr_monitor_init(quire_monitor *monitor, const quire_monitor_config *config,
+                    const qr_monitor_world *world, const quire_pool *pool);
+
+static inline uint64_t qr_monitor_now(const quire_monitor *monitor)
+{
+    return qr_now_ns(&monitor->hooks);
+}
+
+/* Of the batch being made; tokens in pieces, see qr_feed_add. */
+void qr_monitor_add_event(quire_monitor *monitor, const quire_feed_event *event,
+                          const qr_feed_piece *pieces);
+/* Ends the batch, goes on with a walk, and lets others see it. */
+void qr_monitor_end_batch(quire_monitor *monitor);
+void qr_monitor_add_step(quire_monitor *monitor, const quire_monitor_step *step);
+
+/* Any thread. */
+int qr_monitor_last_step(const quire_monitor *monitor, quire_monitor_step *step);
+uint32_t qr_monitor_get_steps(const quire_monitor *monitor, uint64_t after,
+                              quire_monitor_step *steps, uint32_t capacity);
+
+#endif

@@ -1,0 +1,153 @@
+#include "obs/residency.h"
+
+/* A quarter more than will be drawn on average: with many blocks far more than ever are at once,
+ * and with few there is room for all that the constant covers. */
+uint32_t qr_residency_max_lives(uint32_t num_blocks, double sample_rate)
+{
+    enum { FEW = 256 };
+    double expected = (double)num_blocks * sample_rate * 1.25 + FEW;
+    return expected < (double)num_blocks ? (uint32_t)expected : num_blocks;
+}
+
+void qr_residency_carve(qr_residency *r, qr_arena *arena, uint32_t num_blocks, double sample_rate)
+{
+    *r = (qr_residency){.num_blocks = num_blocks,
+                        .max_lives = qr_residency_max_lives(num_blocks, sample_rate)};
+    r->is_sampled = qr_arena_take(arena, ((size_t)num_blocks + 63) / 64, sizeof *r->is_sampled);
+    r->lives = qr_arena_take(arena, (size_t)r->max_lives + 1, sizeof *r->lives);
+    qr_index_carve(&r->index, arena, r->max_lives);
+}
+
+void qr_residency_init(qr_residency *r, qr_metrics *metrics, double sample_rate,
+                       const uint64_t random[3])
+{
+    double bits = sample_rate * (double)(UINT64_C(1) << 53);
+    r->metrics = metrics;
+    r->threshold = (uint64_t)bits;
+    r->threshold += (double)r->threshold < bits;
+    r->random = random[0];
+    qr_index_init(&r->index, random[1], random[2]);
+    qr_residency_reset(r);
+}
+
+void qr_residency_reset(qr_residency *r)
+{
+    memset(r->is_sampled, 0, ((size_t)r->num_blocks + 63) / 64 * sizeof *r->is_sampled);
+    qr_index_clear(&r->index);
+    for (uint32_t i = 1; i <= r->max_lives; i++)
+        r->lives[i].next_free = i < r->max_lives ? i + 1 : 0;
+    r->first_free = r->max_lives > 0 ? 1 : 0;
+}
+
+/* ---- one block ------------------------------------------------------------- */
+
+/* splitmix64: a counter, mixed. */
+static inline bool draw_sample(qr_residency *r)
+{
+    uint64_t x = r->random += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (x ^ x >> 31) >> 11 < r->threshold;
+}
+
+static inline bool is_followed(const qr_residency *r, uint32_t block)
+{
+    return (r->is_sampled[block / 64] >> block % 64 & 1) != 0;
+}
+
+static uint32_t life_tag(const qr_residency *r, uint32_t block)
+{
+    return qr_index_tag(&r->index, block, ~(uint64_t)block);
+}
+
+/* The slot of the index that has the life of a block that is followed. */
+static uint32_t life_slot(const qr_residency *r, uint32_t block)
+{
+    uint32_t slot = qr_index_home(&r->index, life_tag(r, block));
+    for (;; slot = qr_index_after(&r->index, slot)) {
+        uint32_t id = r->index.slots[slot].id;
+        qr_assert(id != 0);
+        if (r->lives[id].block == block)
+            return slot;
+    }
+}
+
+static void begin_life(qr_residency *r, uint32_t block)
+{
+    uint32_t id = r->first_free;
+    if (is_followed(r, block)) { /* nothing ends without caching: it begins again */
+        id = r->index.slots[life_slot(r, block)].id;
+    } else if (id == 0) {
+        qr_metrics_add(r->metrics, QR_METRIC_UNSAMPLED, 0, 1);
+        return;
+    } else {
+        r->first_free = r->lives[id].next_free;
+        r->lives[id].block = block;
+        qr_index_insert(&r->index, life_tag(r, block), id);
+        r->is_sampled[block / 64] |= UINT64_C(1) << block % 64;
+    }
+    qr_metrics_add(r->metrics, QR_METRIC_SAMPLED, 0, 1);
+    qr_block_life *life = &r->lives[id];
+    life->birth_ns = r->metrics->now_ns;
+    life->last_ns = life->birth_ns;
+    life->num_hits = 0;
+}
+
+/* A clock that goes back is the caller's; no time is negative for that. */
+static uint64_t elapsed_ns(uint64_t from, uint64_t to)
+{
+    return to > from ? to - from : 0;
+}
+
+static void tell_life(qr_metrics *m, const qr_block_life *life)
+{
+    qr_metrics_observe(m, QR_METRIC_BLOCK_LIFETIME, elapsed_ns(life->birth_ns, m->now_ns), 1);
+    qr_metrics_observe(m, QR_METRIC_BLOCK_IDLE, elapsed_ns(life->last_ns, m->now_ns), 1);
+    uint64_t kept = life->num_hits < QR_RESIDENCY_HITS ? life->num_hits : QR_RESIDENCY_HITS;
+    for (uint64_t hit = life->num_hits - kept + 1; hit < life->num_hits; hit++)
+        qr_metrics_observe(m, QR_METRIC_BLOCK_REUSE_GAP,
+                           elapsed_ns(life->hits_ns[(hit - 1) % QR_RESIDENCY_HITS],
+                                      life->hits_ns[hit % QR_RESIDENCY_HITS]),
+                           1);
+}
+
+static void end_life(qr_residency *r, uint32_t block)
+{
+    uint32_t slot = life_slot(r, block);
+    uint32_t id = r->index.slots[slot].id;
+    tell_life(r->metrics, &r->lives[id]);
+    qr_index_remove_at(&r->index, slot);
+    r->lives[id].next_free = r->first_free;
+    r->first_free = id;
+    r->is_sampled[block / 64] &= ~(UINT64_C(1) << block % 64);
+}
+
+/* ---- blocks ---------------------------------------------------------------- */
+
+void qr_residency_take(qr_residency *r, const uint32_t *blocks, uint32_t n, bool is_evicting)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_evicting && QR_UNLIKELY(is_followed(r, blocks[i])))
+            end_life(r, blocks[i]);
+        if (QR_UNLIKELY(draw_sample(r)))
+            begin_life(r, blocks[i]);
+    }
+}
+
+void qr_residency_touch(qr_residency *r, const uint32_t *blocks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (QR_LIKELY(!is_followed(r, blocks[i])))
+            continue;
+        qr_block_life *life = &r->lives[r->index.slots[life_slot(r, blocks[i])].id];
+        life->last_ns = r->metrics->now_ns;
+        life->hits_ns[life->num_hits++ % QR_RESIDENCY_HITS] = life->last_ns;
+    }
+}
+
+void qr_residency_evict(qr_residency *r, const uint32_t *blocks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (is_followed(r, blocks[i]))
+            end_life(r, blocks[i]);
+}

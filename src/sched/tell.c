@@ -1,0 +1,192 @@
+/* sched/tell.c - what others are told: snapshots of steps, and all that the monitor shows.
+ *
+ *      cache ── event ──► + tokens, adapter, keys of the request that caused it ──► monitor
+ *            └──────────► observer (who was evicted for whom) ──► the caller's on_event
+ *
+ * Nothing here decides anything.
+ */
+#include "hash/extra.h"
+#include "sched/sched.h"
+
+/* ---- events ---------------------------------------------------------------- */
+
+/* The tokens of blocks [first, first + num) of a request, as far as there are some. */
+static void find_pieces(const quire_sched *s, const qr_request *r, quire_feed_event *e)
+{
+    uint32_t page_tokens = s->text.page_tokens;
+    uint32_t at = e->first_block * e->block_size;
+    uint32_t end = at + e->num_blocks * e->block_size;
+    end = end < r->text.num_tokens ? end : r->text.num_tokens;
+    qr_feed_piece *piece = s->pieces;
+    e->num_tokens = end > at ? end - at : 0;
+    while (at < end) {
+        uint32_t room = page_tokens - at % page_tokens;
+        uint32_t n = room < end - at ? room : end - at;
+        const quire_token *page = qr_text_page_tokens(&s->text, &r->text, at / page_tokens);
+        *piece++ = (qr_feed_piece){page + at % page_tokens, n};
+        at += n;
+    }
+}
+
+/* Features and salt; the adapter's name stands in the event itself. */
+static void find_keys(const quire_sched *s, const qr_request *r, quire_feed_event *e)
+{
+    qr_extra_cursor cursor = qr_extra_begin(&r->extra, false);
+    uint32_t room = qr_feed_max_keys(&s->monitor->feed);
+    e->keys = s->keys;
+    for (uint32_t i = 0; i < e->num_blocks; i++) {
+        uint64_t start = ((uint64_t)e->first_block + i) * e->block_size;
+        size_t n = 0;
+        if (e->blocks[i] == QUIRE_NULL_BLOCK)
+            continue;
+        qr_extra_of_block(&cursor, start, start + e->block_size, s->hasher->keys,
+                          s->hasher->max_keys, &n);
+        for (size_t k = 0; k < n; k++) {
+            const quire_extra_key *key = &s->hasher->keys[k];
+            if (key->kind == QUIRE_KEY_LORA_NAME)
+                continue;
+            if (e->num_keys < room)
+                s->keys[e->num_keys] = (quire_feed_key){i, *key};
+            e->num_keys++; /* too many: the feed says that something was lost */
+        }
+    }
+}
+
+static void tell_monitor_event(quire_sched *s, const quire_event *event)
+{
+    quire_feed_event e = {.kind = (quire_feed_kind)event->kind,
+                          .group_id = event->group_id,
+                          .blocks = event->blocks,
+                          .num_blocks = event->num_blocks,
+                          .first_block = event->first_block,
+                          .hashes = event->hashes,
+                          .hash_bytes = event->hash_bytes,
+                          .parent = event->parent,
+                          .block_size = event->block_size,
+                          .still_cached = event->still_cached};
+    uint32_t index =
+        event->kind == QUIRE_EVENT_STORED ? qr_sched_index_of(s, s->observer.taker) : QR_NIL;
+    if (index != QR_NIL) {
+        const qr_request *r = &s->requests[index];
+        e.lora_id = r->lora_id;
+        if (r->lora_id != 0)
+            e.lora_name = r->extra.lora_name;
+        if (s->monitor->has_token_ids) {
+            find_pieces(s, r, &e);
+            if (r->has_extra)
+                find_keys(s, r, &e);
+        }
+    }
+    qr_monitor_add_event(s->monitor, &e, s->pieces);
+}
+
+void qr_sched_take_event(void *user, const quire_event *event)
+{
+    quire_sched *s = user;
+    if (s->monitor != NULL)
+        tell_monitor_event(s, event);
+    qr_observer_take_event(&s->observer, event);
+}
+
+/* ---- steps ----------------------------------------------------------------- */
+
+static quire_snapshot make_snapshot(const quire_sched *s)
+{
+    const qr_step_builder *b = &s->builder;
+    const qr_observer *o = &s->observer;
+    quire_snapshot snapshot = {.step = s->step,
+                               .time_ns = qr_now_ns(&o->hooks),
+                               .num_running = s->num_running,
+                               .num_waiting = s->waiting.count,
+                               .num_skipped = s->skipped.count,
+                               .num_scheduled = b->out.num_reqs,
+                               .num_preempted = s->num_preempted,
+                               .num_finished = b->out.num_finished,
+                               .num_tokens = b->out.total_tokens,
+                               .num_hit_tokens = o->num_hit_tokens,
+                               .num_external_tokens = o->num_external_tokens,
+                               .num_swapped_out_blocks = s->swap.out.count,
+                               .num_swapped_in_blocks = s->swap.in.count,
+                               .num_swapped = s->swap.num_requests,
+                               .num_free_swap_blocks = s->swap.num_free,
+                               .num_query_tokens = o->num_query_tokens,
+                               .blocks = quire_cache_usage(s->cache)};
+    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
+        const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
+        bool is_prefill = b->kinds[i] != QUIRE_STEP_RUNNING ||
+                          b->num_computed[i] < r->num_prompt_tokens ||
+                          b->num_tokens[i] > 1 + b->num_drafts[i];
+        snapshot.num_new += b->kinds[i] == QUIRE_STEP_NEW;
+        snapshot.num_resumed += b->kinds[i] == QUIRE_STEP_RESUMED;
+        snapshot.num_prefill_tokens += is_prefill ? b->num_tokens[i] : 0;
+        snapshot.num_draft_tokens += b->num_drafts[i];
+    }
+    return snapshot;
+}
+
+static void set_levels(quire_sched *s)
+{
+    qr_metrics_levels levels = {.num_running = s->num_running,
+                                .num_waiting = s->waiting.count,
+                                .num_skipped = s->skipped.count,
+                                .num_swap_slots = s->swap.num_slots - s->swap.num_free,
+                                .blocks = quire_cache_usage(s->cache),
+                                .num_allocated = s->cache->pool->num_allocated,
+                                .num_evicted = s->cache->pool->num_evicted};
+    qr_metrics_set_levels(&s->monitor->metrics, &levels);
+}
+
+static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t began_ns)
+{
+    quire_monitor *m = s->monitor;
+    quire_monitor_step step = {.step = n->step,
+                               .time_ns = n->time_ns,
+                               .num_running = n->num_running,
+                               .num_waiting = n->num_waiting,
+                               .num_skipped = n->num_skipped,
+                               .num_scheduled = n->num_scheduled,
+                               .num_new = n->num_new,
+                               .num_resumed = n->num_resumed,
+                               .num_preempted = n->num_preempted,
+                               .num_finished = n->num_finished,
+                               .num_tokens = n->num_tokens,
+                               .num_prefill_tokens = n->num_prefill_tokens,
+                               .num_draft_tokens = n->num_draft_tokens,
+                               .num_query_tokens = n->num_query_tokens,
+                               .num_hit_tokens = n->num_hit_tokens,
+                               .num_external_tokens = n->num_external_tokens,
+                               .num_empty = (uint32_t)n->blocks.empty,
+                               .num_cached = (uint32_t)n->blocks.cached,
+                               .num_active = (uint32_t)n->blocks.active,
+                               .num_swap_slots = s->swap.num_slots - n->num_free_swap_blocks,
+                               .update_ns = m->update_ns};
+    step.schedule_ns = qr_monitor_now(m) - began_ns;
+    qr_monitor_add_step(m, &step);
+    qr_metrics_end_schedule(&m->metrics, &step);
+    set_levels(s);
+}
+
+void qr_sched_tell_step(quire_sched *s, uint64_t began_ns)
+{
+    const qr_observer *o = &s->observer;
+    if (o->on_snapshot == NULL && s->monitor == NULL)
+        return;
+    quire_snapshot snapshot = make_snapshot(s);
+    if (s->monitor != NULL)
+        tell_monitor_step(s, &snapshot, began_ns);
+    if (o->on_snapshot != NULL)
+        o->on_snapshot(o->user, &snapshot);
+}
+
+void qr_sched_tell_update(quire_sched *s, uint64_t began_ns, uint32_t num_outgrown)
+{
+    qr_metrics *metrics = qr_sched_timed_metrics(s);
+    if (metrics == NULL)
+        return;
+    qr_metrics_take_outputs(metrics, s->outputs, num_outgrown, s->result.num_outputs);
+    qr_metrics_take_stats(metrics, &s->result.stats);
+    set_levels(s);
+    qr_monitor_end_batch(s->monitor);
+    s->monitor->update_ns = qr_monitor_now(s->monitor) - began_ns;
+    qr_metrics_end_update(metrics, s->monitor->update_ns);
+}

@@ -1,0 +1,175 @@
+// live.js - puts the parts of the live page together: what comes goes into rows at once, and is
+// drawn some times a second while somebody may look.
+
+const DRAW_MS = 100;
+const CALM_MS = 1000;     // for who asked for less motion
+const WHOLE_MS = 1000;    // the strip of the whole run
+const TOTALS_MS = 10000;  // totals of the server's own
+const LIST_MS = 500;      // the list of events
+
+class LivePage extends Plots {
+  constructor(run, theme) {
+    super(run, new LiveView(run), theme);
+    const { view } = this;
+    this.isPaused = false;
+    this.charts = new Charts(view, theme, liveCharts(run));
+    this.overview = new Overview(view, theme);
+    view.on("follow", () => this.showFollow());
+    view.on("whole", () => this.overview.draw());
+    this.listen();
+    this.showFollow();
+  }
+
+  hover(event) {
+    const isOver = event !== null && event.pointerType !== "touch"
+      && event.target.matches("canvas.plot");
+    this.view.setPointer(isOver ? this.xOf(event) : null);
+  }
+
+  // New rows have come.
+  advance(now) {
+    if (!(now - this.wholeAt < WHOLE_MS)) {
+      this.overview.makePicture();
+      this.wholeAt = now;
+    }
+    this.view.advance();
+    for (const id of ["previous-mark", "next-mark"])
+      document.getElementById(id).disabled = this.run.marks.count === 0;
+  }
+
+  showFollow() {
+    const { view } = this;
+    document.getElementById("follow").disabled = view.isFollowing;
+    for (const button of document.querySelectorAll("#windows [data-seconds], #zoom-reset")) {
+      const window = 1e6 * button.dataset.seconds || Infinity;
+      button.setAttribute("aria-pressed", view.isFollowing && view.window === window);
+    }
+  }
+
+  follow(window = this.view.window) {
+    this.setPaused(false);
+    this.view.followWindow(window);
+  }
+
+  setPaused(isPaused) {
+    const button = document.getElementById("pause");
+    this.isPaused = isPaused;
+    button.setAttribute("aria-pressed", isPaused);
+    button.textContent = isPaused ? "Go on" : "Pause";
+  }
+
+  listenButtons() {
+    super.listenButtons();
+    const pause = document.getElementById("pause");
+    pause.addEventListener("click", () => this.setPaused(!this.isPaused));
+    document.getElementById("follow").addEventListener("click", () => this.follow());
+    for (const button of document.querySelectorAll("#windows [data-seconds]"))
+      button.addEventListener("click", () => this.follow(1e6 * button.dataset.seconds));
+  }
+
+  keys(event) {
+    return { ...super.keys(event), " ": () => this.setPaused(!this.isPaused),
+      f: () => this.follow(), 1: () => this.follow(60e6), 2: () => this.follow(300e6),
+      3: () => this.follow(900e6) };
+  }
+}
+
+class Live {
+  constructor() {
+    this.run = null;  // until the server has said what it watches
+    this.page = null; // until there is a step
+    this.theme = new Theme();
+    this.list = new EventList();
+    this.isChanged = false;
+    this.calm = matchMedia("(prefers-reduced-motion: reduce)");
+    this.feed = new Feed(this);
+    this.sign = new Sign(this);
+    setInterval(() => this.tick(performance.now()), DRAW_MS);
+  }
+
+  // ---- from the feed ----------------------------------------------------------
+
+  hello({ version, meta, columns, steps }) {
+    if (version !== 1) throw new Error("the server speaks another version: load the page again");
+    if (this.run && !this.isSameEngine(meta, columns, steps)) this.startOver(meta);
+    if (!this.run) {
+      this.run = new LiveRun(meta);
+      this.totals = new Totals(this.run);
+      this.figures = new Figures(this.run, this.totals);
+    }
+    this.run.meta = meta;
+    this.run.setColumns(columns);
+    showLiveHeader(meta);
+    this.totalsAt = undefined;
+    this.isChanged = true;
+  }
+
+  isSameEngine(meta, columns, steps) {
+    if (meta.started !== this.run.meta.started) return false;
+    const last = steps.length > 0 ? steps.at(-1)[columns.indexOf("step")] : 0;
+    return last >= this.run.lastStep;
+  }
+
+  // Charts know how much memory there is: an engine with another amount needs another page.
+  startOver(meta) {
+    const shape = ({ total_blocks: total, tiers }) => JSON.stringify([total, tiers]);
+    if (shape(meta) !== shape(this.run.meta)) location.reload();
+    this.run.clear();
+    this.totals.base = null;
+    this.list.clear();
+  }
+
+  steps(steps) {
+    this.run.append(steps);
+    this.isChanged = true;
+  }
+
+  events(message) {
+    this.list.add(message, this.run.count > 0 ? clock(this.run.end, 1e5) : "");
+  }
+
+  lastStep() {
+    return this.run.lastStep;
+  }
+
+  // ---- to the screen ----------------------------------------------------------
+
+  tick(now) {
+    this.sign.show();
+    if (document.hidden) return;
+    if (!this.page && this.run && this.run.count > 0) this.begin();
+    if (!this.page || this.page.isPaused) return;
+    if (now - this.drawnAt < (this.calm.matches ? CALM_MS : 0)) return;
+    if (!(now - this.listedAt < LIST_MS)) {
+      this.list.show();
+      this.listedAt = now;
+    }
+    const isQuiet = this.feed.quietMs > IDLE_MS;
+    if (!this.isChanged && isQuiet === this.wasQuiet) return;
+    this.drawnAt = now;
+    this.isChanged = false;
+    this.wasQuiet = isQuiet;
+    this.page.advance(now);
+    this.figures.show(isQuiet);
+    showReceived(this.run);
+    if (!(now - this.totalsAt < TOTALS_MS)) this.askTotals(now);
+  }
+
+  begin() {
+    document.getElementById("empty").hidden = true;
+    document.getElementById("content").hidden = false;
+    this.page = new LivePage(this.run, this.theme);
+  }
+
+  // What was before this page, and what it did not receive.
+  async askTotals(now) {
+    this.totalsAt = now;
+    if (!this.totals.isNeeded) return;
+    try {
+      this.totals.read(await (await this.feed.fetch("metrics")).text());
+      this.isChanged = true;
+    } catch { /* asked again later */ }
+  }
+}
+
+window.quireLive = new Live();

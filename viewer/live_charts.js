@@ -1,0 +1,38 @@
+// live_charts.js - charts that only the live page has, and those of both in its order.
+
+// What the scheduler itself took: the step's own schedule, and the update before it.
+function workChart(run) {
+  const { schedule, update, work } = run.series;
+  const microseconds = (us) => (us < 10 ? `${us.toFixed(1)}${THIN}µs` : duration(us));
+  const write = (series, row) => {
+    const [low, high] = [series.min[row], series.max[row]];
+    const mean = microseconds(series.mean(row, row + 1));
+    return low === high ? mean : `${mean} (${microseconds(low)} to ${microseconds(high)})`;
+  };
+  return {
+    name: "work",
+    title: "Scheduler time",
+    legend: [{ key: "schedule", label: "schedule", colour: "time" },
+      { key: "update", label: "update", colour: "accent" }],
+    describe: () => "What schedule and update took in a step, over time",
+    most: (columns) => mostOf([work], columns, 10),
+    label: shortTime,
+    draw({ ctx, columns, y, theme }) {
+      const all = sample(work, columns);
+      const lower = sample(schedule, columns);
+      fillBetween(ctx, columns, all.mean, all.high, y, theme.accent, 0.25);
+      fillBetween(ctx, columns, lower.mean, all.mean, y, theme.accent, 0.85);
+      fillBetween(ctx, columns, 0, lower.mean, y, theme.time);
+    },
+    values: (row) => ({ schedule: write(schedule, row), update: write(update, row) }),
+  };
+}
+
+// Lower than in a report, so that all are on one screen.
+const LIVE_HEIGHTS = { memory: 128, queue: 76, hits: 64, tokens: 76, work: 52, preemptions: 20 };
+
+function liveCharts(run) {
+  const specs = [...memoryCharts(run), queueChart(run), hitChart(run), tokensChart(run),
+    workChart(run), preemptionChart(run)];
+  return specs.map((spec) => ({ ...spec, height: LIVE_HEIGHTS[spec.name] || 56 }));
+}

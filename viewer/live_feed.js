@@ -1,0 +1,159 @@
+// live_feed.js - what the server sends, and what becomes of the connection.
+//
+//      connecting ──hello──► live ──error, or no answer──► lost ──wait──► connecting
+//
+// Each try is a new EventSource, so that a server that was started again tells its steps from the
+// first one on. Steps that a hello leaves out are asked for.
+
+const WAITS_S = [1, 2, 4, 8];
+const QUIET_MS = 4000;  // without a step: asks whether the server is there
+const ANSWER_MS = 5000; // the time it has for that
+const SNAPSHOT_STEPS = 1000;
+
+class Feed {
+  // listener: hello(message), steps(rows, skipped), events(message), lastStep()
+  constructor(listener) {
+    this.listener = listener;
+    this.state = "connecting";
+    this.detail = "";
+    this.tries = 0;
+    this.token = new URLSearchParams(location.search).get("token");
+    this.lastStepAt = performance.now();
+    this.health = null; // the last answer to a question while it was quiet
+    setInterval(() => this.tick(), 500);
+    addEventListener("online", () => this.retry());
+    this.open();
+  }
+
+  url(path, query = {}) {
+    const url = new URL(path, location.href);
+    url.search = "";
+    if (this.token !== null) url.searchParams.set("token", this.token);
+    for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+    return url;
+  }
+
+  fetch(path, query) {
+    return fetch(this.url(path, query), { signal: AbortSignal.timeout(ANSWER_MS), cache: "no-store" });
+  }
+
+  // ---- the stream -------------------------------------------------------------
+
+  open() {
+    this.state = "connecting";
+    const source = new EventSource(this.url("events"));
+    this.source = source;
+    this.held = null; // messages that wait until older steps are there
+    this.openedAt = performance.now();
+    const on = (name, act) => source.addEventListener(name, (event) => {
+      if (this.source === source) this.read(event, act);
+    });
+    on("hello", (message) => this.hello(source, message));
+    on("steps", (message) => this.steps(message));
+    on("kv", (message) => this.listener.events(message));
+    source.onerror = () => {
+      if (this.source === source) this.lose();
+    };
+  }
+
+  read(event, act) {
+    try {
+      act(JSON.parse(event.data));
+    } catch (error) {
+      this.source.close();
+      this.state = "broken";
+      this.detail = error.message;
+      throw error;
+    }
+  }
+
+  async hello(source, message) {
+    this.listener.hello(message);
+    this.state = "live";
+    this.tries = 0;
+    this.lastStepAt = performance.now();
+    this.held = [];
+    const place = message.columns.indexOf("step");
+    await this.fill(source, place, message.steps.length > 0 ? message.steps[0][place] : 0);
+    if (this.source !== source) return;
+    const held = this.held;
+    this.held = null;
+    this.steps({ steps: message.steps, skipped: 0 });
+    held.forEach((later) => this.steps(later));
+  }
+
+  // Steps before `until`, oldest first, as far back as the server has them.
+  async fill(source, place, until) {
+    let after = this.listener.lastStep();
+    while (after + 1 < until && this.source === source) {
+      try {
+        const answer = await this.fetch("snapshot", { after, limit: SNAPSHOT_STEPS });
+        const older = (await answer.json()).steps.filter((step) => step[place] < until);
+        if (older.length === 0 || this.source !== source) return;
+        this.listener.steps(older, 0);
+        after = older.at(-1)[place];
+      } catch {
+        return; // then there is a gap, which is counted
+      }
+    }
+  }
+
+  steps(message) {
+    if (this.held) {
+      this.held.push(message);
+      return;
+    }
+    if (message.steps.length > 0) this.lastStepAt = performance.now();
+    this.health = null;
+    this.listener.steps(message.steps, message.skipped);
+  }
+
+  // ---- lost, and found again --------------------------------------------------
+
+  async lose() {
+    this.source.close();
+    this.source = null;
+    this.state = "lost";
+    const wait = WAITS_S[Math.min(this.tries++, WAITS_S.length - 1)];
+    this.retryAt = performance.now() + 1000 * wait;
+    this.detail = "";
+    try {
+      const answer = await this.fetch("healthz");
+      const reasons = { 401: "the token is not the server's", 403: "the token is not the server's",
+        421: "the server has another name" };
+      if (this.state === "lost") this.detail = reasons[answer.status] || "the server is busy";
+    } catch { /* no answer: that is what "lost" says */ }
+  }
+
+  retry() {
+    if (this.state === "lost") this.open();
+  }
+
+  get retrySeconds() {
+    return Math.max(0, Math.ceil((this.retryAt - performance.now()) / 1000));
+  }
+
+  get quietMs() {
+    return performance.now() - this.lastStepAt;
+  }
+
+  tick() {
+    if (this.state === "lost" && performance.now() >= this.retryAt) this.open();
+    if (this.state === "connecting" && performance.now() - this.openedAt > 2 * ANSWER_MS) this.lose();
+    if (this.state === "live" && this.quietMs > QUIET_MS) this.ask();
+  }
+
+  // A connection may be gone without a sign, so that silence is looked into.
+  async ask() {
+    const now = performance.now();
+    if (this.askedAt && now - this.askedAt < QUIET_MS) return;
+    this.askedAt = now;
+    const source = this.source;
+    try {
+      const health = await (await this.fetch("healthz")).json();
+      if (this.source === source) this.health = health;
+    } catch {
+      if (this.source === source) this.lose();
+    }
+  }
+}
