@@ -22,6 +22,7 @@ typedef struct bench_engine_config {
     uint32_t longest;
     uint32_t max_tokens; /* of the output */
     bool is_async;
+    const quire_monitor_config *monitor; /* NULL: none */
 } bench_engine_config;
 
 typedef struct bench_engine {

@@ -1,7 +1,7 @@
 /* cmd_events.c - `quire events`: what a publisher of KV events says, and whether it is right. */
 #include "commands.h"
+#include "events_keys.h"
 #include "events_run.h"
-#include "secret_file.h"
 
 #include <string.h>
 
@@ -105,7 +105,7 @@ int cmd_events(int argc, char **argv)
     if (leave != 0)
         return leave - 1;
     if (o.make_keys != NULL)
-        return events_make_keys(&cmd, o.make_keys);
+        return events_keys_make(&cmd, o.make_keys);
     int status = check_options();
     if (status == 0 && o.secret_file != NULL)
         status = secret_file_read_key(&cmd, "curve-secret-file", o.secret_file, false, secret_key);

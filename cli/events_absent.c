@@ -1,4 +1,5 @@
 /* events_absent.c - what `quire events` does in a program that was built without its library. */
+#include "events_keys.h"
 #include "events_run.h"
 
 static int say_absent(const command *cmd)
@@ -14,7 +15,7 @@ int events_run(const command *cmd, const events_settings *settings)
     return say_absent(cmd);
 }
 
-int events_make_keys(const command *cmd, const char *path)
+int events_keys_make(const command *cmd, const char *path)
 {
     (void)path;
     return say_absent(cmd);

@@ -31,7 +31,7 @@ static uint32_t worker_of(const quire_delivery *d)
                                                              : MAX_WORKERS;
 }
 
-static void forget(events_index *x)
+void events_index_forget(events_index *x)
 {
     for (uint32_t i = 0; i < x->workers; i++)
         quire_index_clear(x->index, i);
@@ -42,7 +42,7 @@ static void forget(events_index *x)
 void events_index_add(events_index *x, const quire_delivery *d)
 {
     if (d->kind == QUIRE_DELIVERY_GAP || d->kind == QUIRE_DELIVERY_RESTART) {
-        forget(x);
+        events_index_forget(x);
         return;
     }
     uint32_t worker = worker_of(d);

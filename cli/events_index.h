@@ -23,6 +23,7 @@ typedef struct events_index {
 
 int events_index_open(events_index *x);
 void events_index_close(events_index *x);
+void events_index_forget(events_index *x);
 /* Takes in a delivery, whatever kind it is. */
 void events_index_add(events_index *x, const quire_delivery *delivery);
 

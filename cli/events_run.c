@@ -1,5 +1,6 @@
 #include "events_run.h"
 #include "events_index.h"
+#include "events_keys.h"
 #include "events_print.h"
 #include "events_tally.h"
 #include "interrupt.h"
@@ -10,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MESSAGE_BYTES = 512, POLL_MS = 50, SNAPSHOT_S = 20, CATCH_UP_S = 20 };
+enum { MESSAGE_BYTES = 512, POLL_MS = 50, CATCH_UP_S = 20 };
 
 typedef struct follower {
     const command *cmd;
@@ -37,7 +38,14 @@ static int subscribe(const command *cmd, const quire_subscriber_config *config,
                      quire_subscriber **subscriber)
 {
     char message[MESSAGE_BYTES] = "";
-    int err = quire_subscriber_create(config, subscriber, message, sizeof message);
+    char public_key[KEY_CHARACTERS + 1];
+    quire_subscriber_config full = *config;
+    if (full.curve_secret_key != NULL) {
+        if (events_keys_public(cmd, full.curve_secret_key, public_key) != 0)
+            return 1;
+        full.curve_public_key = public_key;
+    }
+    int err = quire_subscriber_create(&full, subscriber, message, sizeof message);
     if (err == QUIRE_OK)
         return 0;
     command_error(cmd, "%s", message[0] != '\0' ? message : quire_strerror(err));
@@ -88,31 +96,48 @@ static int follow(follower *f)
 
 /* ---- comparing --------------------------------------------------------------- */
 
-/* The publisher's whole index, as another subscriber that has just come gets it. */
-static int take_snapshot(const follower *f, events_index *theirs)
+/* An index that is asked for comes at once, or in no time at all; and after its last part comes an
+ * event, or nothing. */
+enum { WHOLE_S = 8, SILENCE_MS = 1200, ANSWER_MS = 1000, MAX_ASKED = 20, ASK_AGAIN_MS = 150 };
+
+/* Parts of the index, until something else comes. */
+static bool take_parts(quire_subscriber *subscriber, events_index *theirs)
+{
+    quire_delivery d;
+    double until = clock_s() + WHOLE_S;
+    for (double now = clock_s(); now < until && !interrupt_came(); now = clock_s()) {
+        int err = quire_subscriber_next(subscriber, POLL_MS, &d);
+        if (err == QUIRE_RETRY)
+            continue;
+        bool is_batch = d.kind == QUIRE_DELIVERY_LIVE || d.kind == QUIRE_DELIVERY_REPLAY;
+        if (err != QUIRE_OK || d.kind != QUIRE_DELIVERY_SNAPSHOT)
+            return err == QUIRE_OK && is_batch && theirs->has_number;
+        events_index_add(theirs, &d);
+        until = now + SILENCE_MS * 1e-3;
+    }
+    return theirs->has_number;
+}
+
+/* The publisher's whole index, as another subscriber that has just come gets it. A publisher may
+ * give the same one to all who ask within a short time: one from before is asked for again, until it
+ * includes the last batch seen here. */
+static int take_whole(const follower *f, events_index *theirs)
 {
     quire_subscriber_config config = f->settings->subscriber;
     quire_subscriber *subscriber;
-    quire_delivery d;
     config.start = 0;
-    if (subscribe(f->cmd, &config, &subscriber) != 0)
-        return 1;
-    double until = clock_s() + SNAPSHOT_S;
-    int err = QUIRE_RETRY;
-    while (clock_s() < until && !interrupt_came()) {
-        err = quire_subscriber_next(subscriber, POLL_MS, &d);
-        if (err == QUIRE_RETRY)
-            continue;
-        if (err != QUIRE_OK || d.kind != QUIRE_DELIVERY_SNAPSHOT)
+    config.replay_timeout_ms = ANSWER_MS;
+    for (int i = 0; i < MAX_ASKED && interrupt_sleep(i == 0 ? 0 : ASK_AGAIN_MS * 1e-3); i++) {
+        events_index_forget(theirs);
+        if (subscribe(f->cmd, &config, &subscriber) != 0)
+            return 1;
+        bool is_there = take_parts(subscriber, theirs);
+        quire_subscriber_destroy(subscriber);
+        if (!is_there)
             break;
-        events_index_add(theirs, &d);
-        if (d.num_parts_left == 0)
-            break;
+        if (!f->index.has_number || theirs->number >= f->index.number)
+            return 0;
     }
-    bool is_there = err == QUIRE_OK && d.kind == QUIRE_DELIVERY_SNAPSHOT && d.num_parts_left == 0;
-    quire_subscriber_destroy(subscriber);
-    if (is_there)
-        return 0;
     command_error(f->cmd,
                   "--compare: %s gave no index to compare with; vLLM's publisher has none, "
                   "Quire's does",
@@ -147,7 +172,7 @@ static int compare(follower *f)
         command_error(f->cmd, "not enough memory");
         return 1;
     }
-    int status = take_snapshot(f, &theirs);
+    int status = take_whole(f, &theirs);
     if (status == 0)
         status = catch_up(f, theirs.number);
     if (status == 0 && !f->index.is_whole) {

@@ -22,9 +22,8 @@ typedef struct events_settings {
     bool compare;
 } events_settings;
 
-/* An exit status; a sentence is out where something failed. */
+/* An exit status; a sentence is out where something failed. The public key that belongs to the
+ * subscriber's secret one is found here. */
 int events_run(const command *cmd, const events_settings *settings);
-/* Writes a secret key to a file that only its owner may read, and prints the public one. */
-int events_make_keys(const command *cmd, const char *path);
 
 #endif

@@ -237,7 +237,10 @@ static int add_request(replay *r, arrival *it)
                               .priority = q->priority,
                               .arrival_time = it->time_s};
     quire_req req;
+    double now_s = r->now_s;
+    r->now_s = it->time_s; /* it came while the last step was computed: its waiting begins there */
     int err = quire_sched_add(r->sched, &p, &req);
+    r->now_s = now_s;
     if (err == QUIRE_FULL)
         return 0;
     if (err == QUIRE_E_TOO_LONG)

@@ -178,9 +178,14 @@ static int begin(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYT
     s->sched = sched;
     s->monitor = quire_sched_monitor(sched);
     http.monitor = publisher.monitor = s->monitor;
+    const char *remedy = " (--token-file)";
     int err = quire_http_create(&http, &s->http, message, REPLAY_MESSAGE_BYTES);
-    if (err == QUIRE_OK && s->settings->has_events)
+    if (err == QUIRE_OK && s->settings->has_events) {
+        remedy = " (--curve-secret-file, --curve-clients-file)";
         err = quire_publisher_create(&publisher, &s->publisher, message, REPLAY_MESSAGE_BYTES);
+    }
+    if (err == QUIRE_E_UNSAFE) /* the library names its own settings */
+        strncat(message, remedy, REPLAY_MESSAGE_BYTES - strlen(message) - 1);
     if (err != QUIRE_OK) {
         stop(s);
         return -1;

@@ -4,7 +4,6 @@
 const DRAW_MS = 100;
 const CALM_MS = 1000;     // for who asked for less motion
 const WHOLE_MS = 1000;    // the strip of the whole run
-const TOTALS_MS = 10000;  // totals of the server's own
 const LIST_MS = 500;      // the list of events
 
 class LivePage extends Plots {
@@ -94,13 +93,12 @@ class Live {
     if (this.run && !this.isSameEngine(meta, columns, steps)) this.startOver(meta);
     if (!this.run) {
       this.run = new LiveRun(meta);
-      this.totals = new Totals(this.run);
-      this.figures = new Figures(this.run, this.totals);
+      this.now = new Now(this.run);
+      this.figures = new Figures(this.run, this.now);
     }
     this.run.meta = meta;
     this.run.setColumns(columns);
     showLiveHeader(meta);
-    this.totalsAt = undefined;
     this.isChanged = true;
   }
 
@@ -115,7 +113,7 @@ class Live {
     const shape = ({ total_blocks: total, tiers }) => JSON.stringify([total, tiers]);
     if (shape(meta) !== shape(this.run.meta)) location.reload();
     this.run.clear();
-    this.totals.base = null;
+    this.now.told = null;
     this.list.clear();
   }
 
@@ -128,6 +126,11 @@ class Live {
     this.list.add(message, this.run.count > 0 ? clock(this.run.end, 1e5) : "");
   }
 
+  metrics(text) {
+    this.now.told = readMetrics(text);
+    this.isChanged = true;
+  }
+
   lastStep() {
     return this.run.lastStep;
   }
@@ -137,14 +140,13 @@ class Live {
   tick(now) {
     this.sign.show();
     if (document.hidden) return;
-    if (!this.page && this.run && this.run.count > 0) this.begin();
-    if (!this.page || this.page.isPaused) return;
+    if (!this.showsSteps() || this.page.isPaused) return;
     if (now - this.drawnAt < (this.calm.matches ? CALM_MS : 0)) return;
     if (!(now - this.listedAt < LIST_MS)) {
       this.list.show();
       this.listedAt = now;
     }
-    const isQuiet = this.feed.quietMs > IDLE_MS;
+    const { isQuiet } = this.feed;
     if (!this.isChanged && isQuiet === this.wasQuiet) return;
     this.drawnAt = now;
     this.isChanged = false;
@@ -152,23 +154,18 @@ class Live {
     this.page.advance(now);
     this.figures.show(isQuiet);
     showReceived(this.run);
-    if (!(now - this.totalsAt < TOTALS_MS)) this.askTotals(now);
   }
 
-  begin() {
-    document.getElementById("empty").hidden = true;
-    document.getElementById("content").hidden = false;
-    this.page = new LivePage(this.run, this.theme);
-  }
-
-  // What was before this page, and what it did not receive.
-  async askTotals(now) {
-    this.totalsAt = now;
-    if (!this.totals.isNeeded) return;
-    try {
-      this.totals.read(await (await this.feed.fetch("metrics")).text());
-      this.isChanged = true;
-    } catch { /* asked again later */ }
+  // An engine that has made no step, perhaps in the place of one that had, has no charts.
+  showsSteps() {
+    const has = this.run !== null && this.run.count > 0;
+    const content = document.getElementById("content");
+    if (content.hidden !== has) return has;
+    content.hidden = !has;
+    document.getElementById("empty").hidden = has;
+    if (has && this.page) this.page.layout();
+    else if (has) this.page = new LivePage(this.run, this.theme);
+    return has;
   }
 }
 

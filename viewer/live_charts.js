@@ -29,10 +29,10 @@ function workChart(run) {
 }
 
 // Lower than in a report, so that all are on one screen.
-const LIVE_HEIGHTS = { memory: 128, queue: 76, hits: 64, tokens: 76, work: 52, preemptions: 20 };
+const LIVE_HEIGHTS = { memory: 124, queue: 74, hits: 60, tokens: 74, work: 58, preemptions: 20 };
 
 function liveCharts(run) {
   const specs = [...memoryCharts(run), queueChart(run), hitChart(run), tokensChart(run),
     workChart(run), preemptionChart(run)];
-  return specs.map((spec) => ({ ...spec, height: LIVE_HEIGHTS[spec.name] || 56 }));
+  return specs.map((spec) => ({ ...spec, height: LIVE_HEIGHTS[spec.name] || 58 }));
 }

@@ -86,7 +86,7 @@ class EventList {
     const { stored, removed, cleared, skipped } = this.counts;
     const parts = [`${exact(stored)} blocks stored`, `${exact(removed)} removed`];
     if (cleared > 0) parts.push(`cleared ${exact(cleared)} times`);
-    if (skipped > 0) parts.push(`${exact(skipped)} events not shown`);
+    if (skipped > 0) parts.push(`${exact(skipped)} more`);
     this.note.textContent = parts.join(" · ");
   }
 }

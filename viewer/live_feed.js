@@ -6,12 +6,13 @@
 // first one on. Steps that a hello leaves out are asked for.
 
 const WAITS_S = [1, 2, 4, 8];
-const QUIET_MS = 4000;  // without a step: asks whether the server is there
-const ANSWER_MS = 5000; // the time it has for that
+const QUIET_MS = 2000;  // without a step: looks whether the server is there
+const ASK_MS = 5000;    // between two looks at its metrics
+const ANSWER_MS = 5000; // the time it has to answer
 const SNAPSHOT_STEPS = 1000;
 
 class Feed {
-  // listener: hello(message), steps(rows, skipped), events(message), lastStep()
+  // listener: hello(message), steps(rows), events(message), metrics(text), lastStep()
   constructor(listener) {
     this.listener = listener;
     this.state = "connecting";
@@ -19,7 +20,7 @@ class Feed {
     this.tries = 0;
     this.token = new URLSearchParams(location.search).get("token");
     this.lastStepAt = performance.now();
-    this.health = null; // the last answer to a question while it was quiet
+    this.askedAt = -Infinity; // when a question was sent that was answered, or may be
     setInterval(() => this.tick(), 500);
     addEventListener("online", () => this.retry());
     this.open();
@@ -63,23 +64,27 @@ class Feed {
       this.source.close();
       this.state = "broken";
       this.detail = error.message;
-      throw error;
     }
   }
 
-  async hello(source, message) {
+  hello(source, message) {
     this.listener.hello(message);
     this.state = "live";
     this.tries = 0;
     this.lastStepAt = performance.now();
+    this.askedAt = -Infinity;
     this.held = [];
+    this.begin(source, message);
+  }
+
+  // First what is older, then what the hello has, then what came meanwhile.
+  async begin(source, message) {
     const place = message.columns.indexOf("step");
     await this.fill(source, place, message.steps.length > 0 ? message.steps[0][place] : 0);
     if (this.source !== source) return;
     const held = this.held;
     this.held = null;
-    this.steps({ steps: message.steps, skipped: 0 });
-    held.forEach((later) => this.steps(later));
+    [message, ...held].forEach((one) => this.steps(one));
   }
 
   // Steps before `until`, oldest first, as far back as the server has them.
@@ -90,7 +95,7 @@ class Feed {
         const answer = await this.fetch("snapshot", { after, limit: SNAPSHOT_STEPS });
         const older = (await answer.json()).steps.filter((step) => step[place] < until);
         if (older.length === 0 || this.source !== source) return;
-        this.listener.steps(older, 0);
+        this.listener.steps(older);
         after = older.at(-1)[place];
       } catch {
         return; // then there is a gap, which is counted
@@ -104,8 +109,7 @@ class Feed {
       return;
     }
     if (message.steps.length > 0) this.lastStepAt = performance.now();
-    this.health = null;
-    this.listener.steps(message.steps, message.skipped);
+    this.listener.steps(message.steps);
   }
 
   // ---- lost, and found again --------------------------------------------------
@@ -137,21 +141,26 @@ class Feed {
     return performance.now() - this.lastStepAt;
   }
 
-  tick() {
-    if (this.state === "lost" && performance.now() >= this.retryAt) this.open();
-    if (this.state === "connecting" && performance.now() - this.openedAt > 2 * ANSWER_MS) this.lose();
-    if (this.state === "live" && this.quietMs > QUIET_MS) this.ask();
+  get isQuiet() {
+    return this.quietMs > QUIET_MS;
   }
 
-  // A connection may be gone without a sign, so that silence is looked into.
-  async ask() {
+  tick() {
     const now = performance.now();
-    if (this.askedAt && now - this.askedAt < QUIET_MS) return;
-    this.askedAt = now;
+    if (this.state === "lost" && now >= this.retryAt) this.open();
+    if (this.state === "connecting" && now - this.openedAt > 2 * ANSWER_MS) this.lose();
+    // When it becomes quiet at once, for what is now; else every now and then.
+    const isDue = now - this.askedAt > ASK_MS || (this.isQuiet && this.askedAt < this.lastStepAt);
+    if (this.state === "live" && isDue && (!document.hidden || this.isQuiet)) this.ask(now);
+  }
+
+  // A connection may be gone without a sign, so that silence alone proves nothing.
+  async ask(now) {
     const source = this.source;
+    this.askedAt = now;
     try {
-      const health = await (await this.fetch("healthz")).json();
-      if (this.source === source) this.health = health;
+      const text = await (await this.fetch("metrics")).text();
+      if (this.source === source) this.listener.metrics(text);
     } catch {
       if (this.source === source) this.lose();
     }

@@ -3,45 +3,60 @@
 const MINUTE_US = 60e6;
 const RATE_US = 10e6; // speeds are those of this last stretch
 
-// Totals since the engine began, which may be long before this page: the server's own, at a step
-// that this page has, and what came after it.
-class Totals {
+// The server's own numbers, from the text of /metrics: totals since the engine began, which may be
+// long before this page, and what is now, which steps do not tell when none is made.
+function readMetrics(text) {
+  const value = (name, labels = "") => {
+    const found = new RegExp(`^${name}(?:\\{.*${labels}.*\\})? (\\S+)$`, "m").exec(text);
+    return found ? +found[1] : NaN;
+  };
+  const waiting = (reason) => value("quire_requests_waiting_by_reason", `reason="${reason}"`);
+  const blocks = (state) => value("quire_blocks", `tier="gpu",state="${state}"`);
+  return { step: value("quire_steps_total"), preempted: value("quire_preemptions_total"),
+    queries: value("quire_prefix_cache_queries_total"),
+    hits: value("quire_prefix_cache_hits_total"), running: value("quire_requests_running"),
+    waiting: waiting("capacity"), skipped: waiting("deferred"), active: blocks("active"),
+    cached: blocks("cached") };
+}
+
+// What a run is now: as its last step says, unless the server was asked after that.
+class Now {
   constructor(run) {
     this.run = run;
-    this.base = null; // {step, ...}
+    this.told = null; // by the server, see readMetrics
   }
 
-  // The page's own rows tell all when it has seen every step.
-  get isNeeded() {
-    return this.run.count > 0 && (this.run.step[0] > 1 || this.run.missed > 0);
+  // isQuiet: no step is made
+  get(name, isQuiet) {
+    const { run, told } = this;
+    const isNewer = isQuiet && told && told.step >= run.lastStep;
+    return isNewer && !Number.isNaN(told[name]) ? told[name] : run.series[name].max[run.count - 1];
   }
 
-  // From the text of /metrics.
-  read(text) {
-    const value = (name) => {
-      const found = new RegExp(`^${name}(?:\\{[^}]*\\})? ([0-9.e+]+)`, "m").exec(text);
-      return found ? +found[1] : NaN;
-    };
-    this.base = { step: value("quire_steps_total"), preempted: value("quire_preemptions_total"),
-      queries: value("quire_prefix_cache_queries_total"),
-      hits: value("quire_prefix_cache_hits_total") };
+  get isBusy() {
+    return ["running", "waiting", "skipped"].some((name) => this.get(name, true) > 0);
   }
 
-  // Sum of a column since the engine's start; NaN: not known.
-  get(name) {
-    const { run, base } = this;
-    const sum = run[name];
-    if (run.count === 0) return NaN;
-    if (!this.isNeeded) return sum[run.count];
-    const row = base ? lastAtMost(run.step, base.step) : -1;
-    return row < 0 ? NaN : base[name] + sum[run.count] - sum[row + 1];
+  // Those that the server has counted, and what came since.
+  get preempted() {
+    const { run: { preempted, step, count }, told } = this;
+    if (!told || Number.isNaN(told.preempted)) return preempted[count];
+    const row = lastAtMost(step, told.step);
+    return told.preempted + (row < 0 ? 0 : preempted[count] - preempted[row + 1]);
+  }
+
+  // Since the engine began: tokens that were looked up, and those of them that were found.
+  get lookups() {
+    const { run: { queries, hits, count }, told } = this;
+    if (!told || Number.isNaN(told.queries)) return [queries[count], hits[count]];
+    return [told.queries, told.hits];
   }
 }
 
 class Figures {
-  constructor(run, totals) {
+  constructor(run, now) {
     this.run = run;
-    this.totals = totals;
+    this.now = now;
     this.host = document.getElementById("tiles");
     this.places = {};
     for (const [key, label] of [["running", "Running"], ["waiting", "Waiting"],
@@ -60,42 +75,36 @@ class Figures {
     if (small.textContent !== note) small.textContent = note;
   }
 
-  // isQuiet: no steps are made, so that nothing has a speed
   show(isQuiet) {
-    const { run } = this;
-    const last = run.count - 1;
+    const last = this.run.count - 1;
     if (last < 0) return;
-    this.showState(last);
+    this.showState(isQuiet);
     this.showHits(last);
     this.showSpeeds(last, isQuiet);
   }
 
-  showState(last) {
-    const { run } = this;
-    const { running, waiting, skipped, active, cached } = run.series;
+  showState(isQuiet) {
+    const { run, now } = this;
+    const get = (name) => now.get(name, isQuiet);
     const seqs = run.meta.max_num_seqs;
-    this.set("running", exact(running.max[last]), seqs ? `of ${exact(seqs)}` : "");
-    this.set("waiting", exact(waiting.max[last]), `${exact(skipped.max[last])} held up`);
+    this.set("running", exact(get("running")), seqs ? `of ${exact(seqs)}` : "");
+    this.set("waiting", exact(get("waiting")), `${exact(get("skipped"))} held up`);
     const total = Math.max(1, run.meta.total_blocks);
-    this.set("memory", percent(active.max[last] / total),
-      `${percent(cached.max[last] / total)} cached`);
+    this.set("memory", percent(get("active") / total), `${percent(get("cached") / total)} cached`);
   }
 
   showHits(last) {
-    const { run, totals } = this;
+    const { run, now } = this;
     const first = lastAtMost(run.time, run.end - MINUTE_US) + 1;
-    const near = rateBetween(run, first, last + 1);
+    const rate = rateBetween(run, first, last + 1);
     const queries = run.queries[last + 1] - run.queries[first];
-    this.set("hit_minute", Number.isNaN(near) ? "–" : percent(near),
+    this.set("hit_minute", Number.isNaN(rate) ? "–" : percent(rate),
       queries > 0 ? `of ${rough(queries)} tokens` : "nothing admitted");
-    const [all, found] = [totals.get("queries"), totals.get("hits")];
-    if (all > 0) this.set("hit_total", percent(found / all), `of ${rough(all)} tokens`);
-    else if (all === 0) this.set("hit_total", "–", "nothing admitted");
-    else this.set("hit_total", percent(rateBetween(run, 0, last + 1) || 0), "as far as seen");
-    const preempted = totals.get("preempted");
+    const [all, found] = now.lookups;
+    this.set("hit_total", all > 0 ? percent(found / all) : "–",
+      all > 0 ? `of ${rough(all)} tokens` : "nothing looked up");
     const recent = run.preempted[last + 1] - run.preempted[first];
-    this.set("preemptions", exact(Number.isNaN(preempted) ? run.preempted[last + 1] : preempted),
-      `${exact(recent)} in the last minute`);
+    this.set("preemptions", exact(now.preempted), `${exact(recent)} in the last minute`);
   }
 
   // Steps by their numbers, tokens by the mean: some of either may not have been received.

@@ -2,7 +2,6 @@
 // word, shape and colour.
 
 const STALLED_MS = 5000; // without a step while requests run or wait
-const IDLE_MS = 2000;    // without a step while none does
 
 const SIGNS = { connecting: "Connecting", live: "Live", paused: "Paused", stalled: "Stalled",
   lost: "Connection lost", broken: "Not readable" };
@@ -28,7 +27,7 @@ class Sign {
     set(this.state, SIGNS[state]);
     set(this.detail, detail);
     this.showTitle(state);
-    if (!this.live.page) set(this.empty, this.excuse(state, detail));
+    if (!this.empty.hidden) set(this.empty, this.excuse(state, detail));
   }
 
   showTitle(state) {
@@ -53,15 +52,12 @@ class Sign {
   }
 
   judgeSteps() {
-    const { feed, run } = this.live;
-    const last = run.count - 1;
-    const quiet = feed.quietMs;
-    const since = duration(1e6 * Math.floor(quiet / 1e6 * 1000)).replace(/\.\d+/, "");
-    if (last < 0) return ["live", "no step yet"];
-    const { running, waiting, skipped } = run.series;
-    const isBusy = running.max[last] + waiting.max[last] + skipped.max[last] > 0;
-    if (isBusy && quiet > STALLED_MS) return ["stalled", `no step for ${since}`];
-    return ["live", quiet > IDLE_MS ? `idle for ${since}` : ""];
+    const { feed, run, now } = this.live;
+    if (run.count === 0) return ["live", "no step yet"];
+    const seconds = Math.floor(feed.quietMs / 1000);
+    const since = seconds < 60 ? `${seconds}${THIN}s` : duration(1e6 * seconds);
+    if (now.isBusy && feed.quietMs > STALLED_MS) return ["stalled", `no step for ${since}`];
+    return ["live", feed.isQuiet && !now.isBusy ? `idle for ${since}` : ""];
   }
 
   // Instead of the charts, as long as there are none.

@@ -7,7 +7,7 @@
  *      replay      ["", number]     ──► ["", number, batch] ... ["", ff ff ff ff ff ff ff ff, ""]
  *      whole index ["", "snapshot"] ──► ["", number, batch] ... ["", ff ..., ""]: batches that begin
  *                  with AllBlocksCleared and store everything there is; all have the number of the
- *                  last batch that they include
+ *                  last batch that they include. Before the first batch there is just the end
  *
  * These are vLLM 0.20.0's frames, and its subscribers and routers take them as they are; the
  * snapshot is Quire's own, in batches that they can read.
@@ -43,7 +43,8 @@ typedef struct quire_publisher_config {
     const char *endpoint;         /* NULL = "tcp://127.0.0.1:5557" */
     const char *replay_endpoint;  /* NULL: no replay */
     const char *topic;            /* NULL = "" */
-    uint32_t rank;                /* data-parallel rank: in batches, and added to tcp ports */
+    uint32_t rank;                /* data-parallel rank: in batches; added to tcp ports, and to ipc
+                                    files as _dpN */
     uint32_t hwm;                 /* batches that wait for one subscriber; 0 = 100,000 */
     uint32_t buffer_steps;        /* batches kept for replay; 0 = 10,000 */
     uint64_t buffer_bytes;        /* and at most so many bytes; 0 = 256 MiB */
@@ -56,6 +57,11 @@ typedef struct quire_publisher_config {
     uint32_t num_curve_clients;
     uint32_t allow_strangers_to_read_prompts_and_stall_us; /* endpoints beyond the loopback without
                                                               keys */
+    quire_switch listen;  /* default: as vLLM, which listens on what has "*" or "::" and on ipc, and
+                             connects to what names another host; the loopback is listened on. The
+                             replay endpoint always listens */
+    uint64_t queue_bytes; /* that wait for all subscribers, beside buffer_bytes; 0 = 1 GiB. Beyond
+                             it batches are not sent, but can be asked for */
 } quire_publisher_config;
 
 #define QUIRE_PUBLISHER_CONFIG_INIT                                                                \
@@ -79,7 +85,8 @@ typedef struct quire_publisher_stats {
     uint64_t num_replays; /* requests answered */
     uint64_t num_snapshots;
     uint64_t num_refused; /* requests that were malformed, or too many */
-    uint64_t num_blocks;  /* in its picture of the index */
+    uint64_t num_blocks;  /* in its picture of the index: different keys */
+    uint64_t num_unsent;  /* batches that subscribers have to ask for: see queue_bytes */
 } quire_publisher_stats;
 
 QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher *publisher);
@@ -102,8 +109,9 @@ typedef struct quire_subscriber_config {
     uint32_t start;               /* 0: from the whole index on, where there is a replay endpoint;
                                     1: from now on; 2: as far back as replay goes */
     const char *curve_server_key; /* the publisher's public key; NULL: no encryption */
-    const char *curve_public_key; /* this side's */
+    const char *curve_public_key; /* this side's; NULL: made up */
     const char *curve_secret_key;
+    quire_switch listen; /* default: where the endpoint has "*", else it connects */
 } quire_subscriber_config;
 
 #define QUIRE_SUBSCRIBER_CONFIG_INIT                                                               \

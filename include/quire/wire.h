@@ -87,7 +87,7 @@ typedef struct quire_wire_writer quire_wire_writer;
 typedef struct quire_wire_options {
     size_t size;
     uint32_t as_maps;   /* 1: the map form */
-    uint64_t max_bytes; /* of a batch; 0 = 64 MiB */
+    uint64_t max_bytes; /* of a batch; 0 = 64 MiB, at least 64 */
 } quire_wire_options;
 
 #define QUIRE_WIRE_OPTIONS_INIT                                                                    \

@@ -134,8 +134,10 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
     pool->num_allocated += n;
     pool->num_evicted += num_cached;
     publish_counts(pool);
-    if (pool->residency != NULL)
+    if (pool->residency != NULL) {
+        qr_residency_fetch(pool->residency, pool->queue.blocks[out[n - 1]].ahead);
         qr_residency_take(pool->residency, out, n, pool->enable_caching);
+    }
     for (uint32_t i = 0; num_cached > 0 && i < n; i++)
         if (qr_block_has_key(&pool->queue.blocks[out[i]]))
             forget_key(pool, out[i]);

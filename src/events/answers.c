@@ -227,7 +227,8 @@ bool qr_answers_serve(qr_answers *a, uint64_t now_ms)
     for (uint32_t i = a->count; i-- > 0;) {
         qr_answer *answer = &a->list[i];
         answer_state state = is_full ? ANSWER_WAITS : move_answer(a, answer, now_ms);
-        bool is_late = now_ms > answer->moved_ms + STUCK_MS || now_ms > answer->asked_ms + LONGEST_MS;
+        bool is_late =
+            now_ms > answer->moved_ms + STUCK_MS || now_ms > answer->asked_ms + LONGEST_MS;
         has_moved = has_moved || state != ANSWER_WAITS;
         if (state == ANSWER_DONE || state == ANSWER_GONE || is_late)
             end_answer(a, i, state == ANSWER_DONE);

@@ -25,8 +25,8 @@ typedef struct qr_answer {
     unsigned char id[QR_ANSWERS_ID_BYTES];
     size_t id_len;
     bool wants_whole;
-    qr_whole *whole;   /* once it is made */
-    uint64_t next;     /* number of a batch, or place of a piece */
+    qr_whole *whole; /* once it is made */
+    uint64_t next;   /* number of a batch, or place of a piece */
     uint64_t asked_ms;
     uint64_t moved_ms; /* when something last went out */
 } qr_answer;

@@ -43,8 +43,7 @@ static int create_parts(qr_batches *b, const qr_batches_config *config)
 {
     quire_monitor_info info = quire_monitor_get_info(config->monitor);
     quire_wire_options options = {.size = sizeof options, .as_maps = config->as_maps};
-    int status =
-        qr_mirror_create(info.num_blocks, info.num_groups, info.hash_bytes, &b->mirror);
+    int status = qr_mirror_create(info.num_blocks, info.num_groups, info.hash_bytes, &b->mirror);
     if (status == QUIRE_OK)
         status = quire_wire_writer_create(&options, &b->writer);
     if (status == QUIRE_OK)
@@ -297,8 +296,7 @@ int qr_batches_next(qr_batches *b, quire_bytes *bytes, uint32_t *num_events)
         b->content = content;
         if (tell_event(b, &event) != QUIRE_OK || b->is_wrong)
             qr_batches_lose(b);
-        else if (event.kind == QUIRE_FEED_BATCH &&
-                 end_batch(b, bytes, num_events) == QUIRE_OK)
+        else if (event.kind == QUIRE_FEED_BATCH && end_batch(b, bytes, num_events) == QUIRE_OK)
             return QUIRE_OK;
     }
 }

@@ -114,8 +114,8 @@ int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, char *message, size_
 {
     int on = endpoint->is_ipv6 ? 1 : 0;
     (void)zmq_setsockopt(socket, ZMQ_IPV6, &on, sizeof on);
-    int failed = endpoint->listens ? zmq_bind(socket, endpoint->text)
-                                   : zmq_connect(socket, endpoint->text);
+    int failed =
+        endpoint->listens ? zmq_bind(socket, endpoint->text) : zmq_connect(socket, endpoint->text);
     if (failed != 0) {
         qr_host_say(message, message_bytes, "cannot %s '%s': %s",
                     endpoint->listens ? "listen on" : "connect to", endpoint->text,

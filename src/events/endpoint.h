@@ -2,7 +2,7 @@
  *
  *      tcp://127.0.0.1:5557     this machine     listens
  *      tcp://127.0.0.1:*        this machine     listens, and the system picks a port
- *      tcp://*:5557             everybody        listens
+ *      tcp://0.0.0.0:5557       everybody        listens
  *      tcp://router:5557        everybody        connects, as vLLM does
  *      ipc:///run/quire/kv      this machine     listens; a file, for this user alone
  *

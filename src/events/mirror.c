@@ -29,8 +29,7 @@ struct qr_mirror {
     uint32_t *table;       /* the key's first block; 0, the null block: empty */
 };
 
-int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_bytes,
-                     qr_mirror **out)
+int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_bytes, qr_mirror **out)
 {
     qr_mirror *mirror = qr_host_alloc_zeroed(1, sizeof *mirror);
     if (mirror == NULL)
@@ -105,8 +104,8 @@ static void empty_slot(qr_mirror *mirror, uint32_t hole)
         if (block == 0)
             break;
         uint32_t group = mirror->blocks[block].group;
-        uint32_t home = home_slot(mirror, held_hash(mirror, block),
-                                  mirror->groups[group].hash_len, group);
+        uint32_t home =
+            home_slot(mirror, held_hash(mirror, block), mirror->groups[group].hash_len, group);
         if (((slot - home) & mirror->mask) >= ((slot - hole) & mirror->mask)) {
             mirror->table[hole] = block;
             hole = slot;
@@ -220,8 +219,7 @@ quire_block qr_mirror_next(const qr_mirror *mirror, quire_block after, uint32_t 
                            uint32_t every_copy)
 {
     for (quire_block block = after + 1; block < mirror->num_blocks; block++)
-        if (mirror->blocks[block].group == group &&
-            (every_copy || is_first_of_key(mirror, block)))
+        if (mirror->blocks[block].group == group && (every_copy || is_first_of_key(mirror, block)))
             return block;
     return 0;
 }

@@ -1,1 +1,452 @@
+/* events/publisher.c - the thread that sends batches and answers requests.
+ *
+ *      reader ─► batches ─► payload ─┬─► PUB
+ *                                    └─► replay buffer ─► answers ─► ROUTER
+ *
+ * The thread owns all of it, sockets included, from its start to its end. The scheduler does not
+ * wake it: it looks for itself, every millisecond while there is something, every ten while not.
+ */
 #include <quire/events.h>
+
+#include "events/answers.h"
+#include "events/endpoint.h"
+#include "events/host.h"
+#include "events/zap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+enum {
+    TOPIC_BYTES = 256,
+    BATCHES_AT_ONCE = 64,
+    SHORT_WAIT_MS = 1,
+    LONG_WAIT_MS = 10,
+    CLOSING_MS = 1000,
+    REQUEST_BYTES = 64, /* more than any request has: a peer that sends more is cut off */
+    REQUESTS_HWM = 16,  /* that wait from one peer */
+    ANSWERS_HWM = 64    /* messages that wait for one peer; the rest goes out as it reads */
+};
+
+static const char DEFAULT_ENDPOINT[] = "tcp://127.0.0.1:5557";
+
+struct quire_publisher {
+    void *context;
+    void *pub;
+    void *router; /* NULL: no replay */
+    qr_zap zap;
+    qr_endpoint endpoint;
+    qr_endpoint replay_endpoint;
+    char topic[TOPIC_BYTES];
+    size_t topic_len;
+    qr_batches *batches;
+    qr_replay_buffer buffer;
+    qr_answers answers;
+    qr_purse purse;
+    uint64_t max_bytes; /* of the purse */
+
+    pthread_t thread;
+    bool has_thread;
+    _Atomic bool is_stopping;
+    _Atomic uint64_t num_batches;
+    _Atomic uint64_t num_events;
+    _Atomic uint64_t num_bytes;
+    _Atomic uint64_t num_unsent;
+    _Atomic uint64_t num_lost;
+    _Atomic uint64_t num_replays;
+    _Atomic uint64_t num_snapshots;
+    _Atomic uint64_t num_refused;
+    _Atomic uint64_t num_blocks;
+};
+
+/* Where a sentence goes when something cannot be made. */
+typedef struct publisher_message {
+    char *text;
+    size_t bytes;
+} publisher_message;
+
+/* ---- the thread ------------------------------------------------------------ */
+
+/* A statistic has one writer. */
+static void set_stat(_Atomic uint64_t *stat, uint64_t value)
+{
+    atomic_store_explicit(stat, value, memory_order_relaxed);
+}
+
+static void add_stat(_Atomic uint64_t *stat, uint64_t more)
+{
+    set_stat(stat, atomic_load_explicit(stat, memory_order_relaxed) + more);
+}
+
+/* PUB never waits: a subscriber whose queue is full misses the batch. */
+static bool send_live(quire_publisher *p, qr_payload *payload)
+{
+    zmq_msg_t last;
+    unsigned char number[8];
+    if (atomic_load_explicit(&p->purse.bytes, memory_order_relaxed) > p->max_bytes)
+        return false;
+    if (!qr_payload_wrap(payload, &last))
+        return false;
+    if (zmq_send(p->pub, p->topic, p->topic_len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
+        (void)zmq_msg_close(&last);
+        return false;
+    }
+    qr_payload_write_number(payload->number, number);
+    (void)zmq_send(p->pub, number, sizeof number, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    if (zmq_msg_send(&last, p->pub, ZMQ_DONTWAIT) < 0)
+        (void)zmq_msg_close(&last);
+    return true;
+}
+
+static void publish(quire_publisher *p, quire_bytes bytes, uint32_t num_events)
+{
+    qr_payload *payload = qr_payload_create(&p->purse, p->buffer.next, bytes);
+    if (payload == NULL) {
+        qr_batches_lose(p->batches);
+        return;
+    }
+    if (!send_live(p, payload))
+        add_stat(&p->num_unsent, 1);
+    qr_replay_buffer_push(&p->buffer, payload);
+    add_stat(&p->num_batches, 1);
+    add_stat(&p->num_events, num_events);
+    add_stat(&p->num_bytes, bytes.len);
+}
+
+/* Whether there was anything. */
+static bool publish_news(quire_publisher *p)
+{
+    quire_bytes bytes;
+    uint32_t num_events;
+    int count = 0;
+    while (count < BATCHES_AT_ONCE &&
+           qr_batches_next(p->batches, &bytes, &num_events) == QUIRE_OK) {
+        publish(p, bytes, num_events);
+        count++;
+    }
+    set_stat(&p->num_lost, qr_batches_num_lost(p->batches));
+    set_stat(&p->num_blocks, qr_mirror_num_keys(qr_batches_mirror(p->batches)));
+    return count > 0;
+}
+
+/* Waits for a request, or the time. A full list of answers does not wait for more requests. */
+static void wait_and_read(quire_publisher *p, long wait_ms)
+{
+    zmq_pollitem_t items[2];
+    int count = 0;
+    bool takes_requests = p->router != NULL && qr_answers_has_room(&p->answers);
+    if (takes_requests)
+        items[count++] = (zmq_pollitem_t){.socket = p->router, .events = ZMQ_POLLIN};
+    if (p->zap.socket != NULL)
+        items[count++] = (zmq_pollitem_t){.socket = p->zap.socket, .events = ZMQ_POLLIN};
+    (void)zmq_poll(items, count, wait_ms);
+    if (takes_requests)
+        qr_answers_read(&p->answers, qr_host_now_ms());
+    if (p->zap.socket != NULL)
+        qr_zap_answer(&p->zap);
+}
+
+static bool answer_requests(quire_publisher *p)
+{
+    if (p->router == NULL)
+        return false;
+    bool has_moved = qr_answers_serve(&p->answers, qr_host_now_ms());
+    set_stat(&p->num_replays, p->answers.num_replays);
+    set_stat(&p->num_snapshots, p->answers.num_snapshots);
+    set_stat(&p->num_refused, p->answers.num_refused);
+    return has_moved;
+}
+
+static void *publisher_thread(void *user)
+{
+    quire_publisher *p = user;
+    long wait_ms = SHORT_WAIT_MS;
+    while (!atomic_load_explicit(&p->is_stopping, memory_order_acquire)) {
+        bool has_moved = publish_news(p);
+        has_moved = answer_requests(p) || has_moved;
+        wait_and_read(p, has_moved ? 0 : wait_ms);
+        wait_ms = has_moved ? SHORT_WAIT_MS : 2 * wait_ms;
+        if (wait_ms > LONG_WAIT_MS)
+            wait_ms = LONG_WAIT_MS;
+    }
+    uint64_t deadline_ms = qr_host_now_ms() + CLOSING_MS;
+    while (publish_news(p) && qr_host_now_ms() < deadline_ms)
+        ;
+    return NULL;
+}
+
+/* The host's signals are for the host's threads. */
+static int start_thread(quire_publisher *p)
+{
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
+        return QUIRE_E_SYSTEM;
+    p->has_thread = pthread_create(&p->thread, NULL, publisher_thread, p) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return p->has_thread ? QUIRE_OK : QUIRE_E_SYSTEM;
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+static int say_refused(publisher_message message, int status, const char *what, const char *value)
+{
+    qr_host_say(message.text, message.bytes, "%s '%s': %s", what, value, quire_strerror(status));
+    return status;
+}
+
+static int read_endpoints(quire_publisher *p, const quire_publisher_config *config,
+                          publisher_message message)
+{
+    const char *texts[2] = {config->endpoint, config->replay_endpoint};
+    qr_endpoint *endpoints[2] = {&p->endpoint, &p->replay_endpoint};
+    for (int i = 0; i < 2 && texts[i] != NULL; i++) {
+        int status =
+            qr_endpoint_read(texts[i], config->rank, endpoints[i], message.text, message.bytes);
+        if (status != QUIRE_OK)
+            return status;
+        if (!endpoints[i]->is_local && config->curve_secret_key == NULL &&
+            config->allow_strangers_to_read_prompts_and_stall_us == 0) {
+            qr_host_say(
+                message.text, message.bytes,
+                "'%s' is open to other machines: set curve_secret_key (and curve_clients), "
+                "or use tcp://127.0.0.1:PORT or ipc://FILE; only where the network itself is "
+                "guarded set allow_strangers_to_read_prompts_and_stall_us",
+                texts[i]);
+            return QUIRE_E_UNSAFE;
+        }
+    }
+    if (config->listen != QUIRE_DEFAULT)
+        p->endpoint.listens = config->listen == QUIRE_ON;
+    p->replay_endpoint.listens = true;
+    return QUIRE_OK;
+}
+
+static void set_option(void *socket, int option, int value)
+{
+    (void)zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+static int guard_socket(void *socket, const quire_publisher_config *config,
+                        publisher_message message)
+{
+    unsigned char key[QR_KEY_BYTES];
+    if (config->curve_secret_key == NULL)
+        return QUIRE_OK;
+    if (zmq_has("curve") == 0) {
+        qr_host_say(message.text, message.bytes,
+                    "curve_secret_key is set, but this libzmq was built without CURVE");
+        return QUIRE_E_SYSTEM;
+    }
+    if (qr_zap_read_key(config->curve_secret_key, key) != QUIRE_OK) {
+        qr_host_say(message.text, message.bytes,
+                    "curve_secret_key is no key: 40 characters, as zmq_curve_keypair makes them");
+        return QUIRE_E_ARGUMENT;
+    }
+    set_option(socket, ZMQ_CURVE_SERVER, 1);
+    if (zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, config->curve_secret_key, QR_KEY_TEXT_BYTES) !=
+            0 ||
+        zmq_setsockopt(socket, ZMQ_ZAP_DOMAIN, "quire", strlen("quire")) != 0)
+        return say_refused(message, QUIRE_E_SYSTEM, "CURVE", zmq_strerror(zmq_errno()));
+    return QUIRE_OK;
+}
+
+static int open_pub(quire_publisher *p, const quire_publisher_config *config,
+                    publisher_message message)
+{
+    p->pub = zmq_socket(p->context, ZMQ_PUB);
+    if (p->pub == NULL)
+        return say_refused(message, QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
+    set_option(p->pub, ZMQ_LINGER, CLOSING_MS);
+    set_option(p->pub, ZMQ_SNDHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
+    set_option(p->pub, ZMQ_TCP_KEEPALIVE, 1);
+    int status = guard_socket(p->pub, config, message);
+    return status == QUIRE_OK
+               ? qr_endpoint_attach(&p->endpoint, p->pub, message.text, message.bytes)
+               : status;
+}
+
+static int open_router(quire_publisher *p, const quire_publisher_config *config,
+                       publisher_message message)
+{
+    p->router = zmq_socket(p->context, ZMQ_ROUTER);
+    if (p->router == NULL)
+        return say_refused(message, QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
+    set_option(p->router, ZMQ_LINGER, 0);
+    set_option(p->router, ZMQ_SNDHWM, ANSWERS_HWM);
+    set_option(p->router, ZMQ_RCVHWM, REQUESTS_HWM);
+    set_option(p->router, ZMQ_ROUTER_MANDATORY, 1); /* tells who is full, and who has gone */
+    set_option(p->router, ZMQ_TCP_KEEPALIVE, 1);
+    int64_t most = REQUEST_BYTES;
+    (void)zmq_setsockopt(p->router, ZMQ_MAXMSGSIZE, &most, sizeof most);
+    int status = guard_socket(p->router, config, message);
+    return status == QUIRE_OK
+               ? qr_endpoint_attach(&p->replay_endpoint, p->router, message.text, message.bytes)
+               : status;
+}
+
+static int open_sockets(quire_publisher *p, const quire_publisher_config *config,
+                        publisher_message message)
+{
+    p->context = zmq_ctx_new();
+    if (p->context == NULL)
+        return say_refused(message, QUIRE_E_SYSTEM, "ZeroMQ", zmq_strerror(zmq_errno()));
+    int status = QUIRE_OK;
+    if (config->num_curve_clients > 0)
+        status = qr_zap_init(&p->zap, p->context, config->curve_clients, config->num_curve_clients,
+                             message.text, message.bytes);
+    if (status == QUIRE_OK)
+        status = open_pub(p, config, message);
+    if (status == QUIRE_OK && config->replay_endpoint != NULL)
+        status = open_router(p, config, message);
+    return status;
+}
+
+static int create_contents(quire_publisher *p, const quire_publisher_config *config)
+{
+    qr_batches_config batches = {.monitor = config->monitor,
+                                 .rank = config->rank,
+                                 .hashes_as_bytes = config->hashes_as_bytes,
+                                 .as_maps = config->as_maps,
+                                 .every_copy = config->every_copy};
+    p->max_bytes = config->buffer_bytes + config->queue_bytes;
+    /* Without a replay endpoint nobody can ask: the newest alone keeps the numbers. */
+    uint32_t steps = config->replay_endpoint == NULL ? 1 : config->buffer_steps;
+    int status = qr_replay_buffer_init(&p->buffer, steps, config->buffer_bytes);
+    if (status == QUIRE_OK)
+        status = qr_batches_create(&batches, &p->batches);
+    if (status == QUIRE_OK)
+        status = qr_whole_maker_init(&p->answers.maker, config->as_maps);
+    if (status != QUIRE_OK)
+        return status;
+    p->answers.router = p->router;
+    p->answers.batches = p->batches;
+    p->answers.buffer = &p->buffer;
+    p->answers.purse = &p->purse;
+    p->answers.max_bytes = p->max_bytes;
+    p->answers.maker.num_groups = quire_monitor_get_info(config->monitor).num_groups;
+    p->answers.maker.rank = config->rank;
+    p->answers.maker.hashes_as_bytes = config->hashes_as_bytes;
+    p->answers.maker.every_copy = config->every_copy;
+    return QUIRE_OK;
+}
+
+/* Fills in the defaults. */
+static int read_publisher_config(const quire_publisher_config *callers,
+                                 quire_publisher_config *config, publisher_message message)
+{
+    int status = qr_host_read_config(config, sizeof *config, callers);
+    if (status == QUIRE_OK && config->monitor == NULL)
+        status = QUIRE_E_ARGUMENT;
+    if (status == QUIRE_OK && config->num_curve_clients > 0 &&
+        (config->curve_clients == NULL || config->curve_secret_key == NULL))
+        status = QUIRE_E_ARGUMENT;
+    if (status == QUIRE_OK && (config->listen > QUIRE_OFF ||
+                               (config->topic != NULL && strlen(config->topic) >= TOPIC_BYTES)))
+        status = QUIRE_E_CONFIG;
+    if (status != QUIRE_OK)
+        return say_refused(message, status, "the publisher's", "config");
+    if (config->endpoint == NULL)
+        config->endpoint = DEFAULT_ENDPOINT;
+    if (config->topic == NULL)
+        config->topic = "";
+    if (config->hwm == 0)
+        config->hwm = 100000;
+    if (config->buffer_steps == 0)
+        config->buffer_steps = 10000;
+    if (config->buffer_bytes == 0)
+        config->buffer_bytes = UINT64_C(256) << 20;
+    if (config->queue_bytes == 0)
+        config->queue_bytes = UINT64_C(1) << 30;
+    return QUIRE_OK;
+}
+
+QUIRE_API int quire_publisher_create(const quire_publisher_config *callers,
+                                     quire_publisher **publisher, char *text, size_t text_bytes)
+{
+    publisher_message message = {text, text_bytes};
+    quire_publisher_config config;
+    if (publisher == NULL)
+        return say_refused(message, QUIRE_E_ARGUMENT, "publisher", "NULL");
+    int status = read_publisher_config(callers, &config, message);
+    if (status != QUIRE_OK)
+        return status;
+    quire_publisher *p = qr_host_alloc_zeroed(1, sizeof *p);
+    if (p == NULL)
+        return say_refused(message, QUIRE_E_NOMEM, "publisher", config.endpoint);
+    p->topic_len = strlen(config.topic);
+    memcpy(p->topic, config.topic, p->topic_len);
+    status = read_endpoints(p, &config, message);
+    if (status == QUIRE_OK)
+        status = open_sockets(p, &config, message);
+    if (status == QUIRE_OK) {
+        status = create_contents(p, &config);
+        if (status == QUIRE_OK)
+            status = start_thread(p);
+        if (status != QUIRE_OK)
+            (void)say_refused(message, status, "publisher", p->endpoint.text);
+    }
+    if (status != QUIRE_OK) {
+        quire_publisher_destroy(p);
+        return status;
+    }
+    *publisher = p;
+    return QUIRE_OK;
+}
+
+QUIRE_API void quire_publisher_destroy(quire_publisher *p)
+{
+    if (p == NULL)
+        return;
+    atomic_store_explicit(&p->is_stopping, true, memory_order_release);
+    if (p->has_thread)
+        (void)pthread_join(p->thread, NULL);
+    qr_zap_release(&p->zap);
+    if (p->router != NULL)
+        (void)zmq_close(p->router);
+    if (p->pub != NULL)
+        (void)zmq_close(p->pub);
+    qr_answers_release(&p->answers);
+    qr_replay_buffer_release(&p->buffer);
+    qr_batches_destroy(p->batches);
+    if (p->context != NULL)
+        while (zmq_ctx_term(p->context) != 0 && zmq_errno() == EINTR)
+            ;
+    qr_host_free(p);
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+static uint64_t get_stat(const _Atomic uint64_t *stat)
+{
+    return atomic_load_explicit(stat, memory_order_relaxed);
+}
+
+QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher *p)
+{
+    quire_publisher_stats stats = {0};
+    if (p == NULL)
+        return stats;
+    stats.num_batches = get_stat(&p->num_batches);
+    stats.num_events = get_stat(&p->num_events);
+    stats.num_bytes = get_stat(&p->num_bytes);
+    stats.num_lost = get_stat(&p->num_lost);
+    stats.num_replays = get_stat(&p->num_replays);
+    stats.num_snapshots = get_stat(&p->num_snapshots);
+    stats.num_refused = get_stat(&p->num_refused);
+    stats.num_blocks = get_stat(&p->num_blocks);
+    stats.num_unsent = get_stat(&p->num_unsent);
+    return stats;
+}
+
+QUIRE_API const char *quire_publisher_endpoint(const quire_publisher *p)
+{
+    return p == NULL ? "" : p->endpoint.text;
+}
+
+QUIRE_API const char *quire_publisher_replay_endpoint(const quire_publisher *p)
+{
+    return p == NULL || p->router == NULL ? "" : p->replay_endpoint.text;
+}

@@ -35,8 +35,8 @@ void qr_replay_buffer_release(qr_replay_buffer *buffer)
 
 void qr_replay_buffer_push(qr_replay_buffer *buffer, qr_payload *payload)
 {
-    while (buffer->count > 0 && (buffer->count == buffer->capacity ||
-                                 buffer->bytes + payload->len > buffer->max_bytes))
+    while (buffer->count > 0 &&
+           (buffer->count == buffer->capacity || buffer->bytes + payload->len > buffer->max_bytes))
         drop_oldest(buffer);
     buffer->batches[buffer->next % buffer->capacity] = payload;
     buffer->bytes += payload->len;

@@ -65,8 +65,7 @@ static int add_piece(qr_whole_maker *maker, qr_whole *whole, const quire_wire_ev
         status = quire_wire_add(maker->writer, stored);
     if (status == QUIRE_OK)
         status = quire_wire_end(maker->writer, time, maker->rank, &bytes);
-    qr_payload *piece =
-        status == QUIRE_OK ? qr_payload_create(purse, whole->number, bytes) : NULL;
+    qr_payload *piece = status == QUIRE_OK ? qr_payload_create(purse, whole->number, bytes) : NULL;
     if (piece == NULL)
         return QUIRE_E_NOMEM;
     whole->pieces[whole->num_pieces++] = piece;

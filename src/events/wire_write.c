@@ -15,7 +15,12 @@
 #include <msgpack.h>
 #include <string.h>
 
-enum { FIRST_BYTES = 4096, HEAD_BYTES = 15 }; /* of the longest head: 1 + 9 + 5 */
+enum {
+    FIRST_BYTES = 4096,
+    HEAD_BYTES = 15, /* of the longest: 1 + 9 + 5 */
+    RANK_BYTES = 9,
+    LEAST_MAX_BYTES = 64
+};
 static const uint64_t DEFAULT_MAX_BYTES = UINT64_C(64) << 20;
 
 struct quire_wire_writer {
@@ -23,7 +28,8 @@ struct quire_wire_writer {
     unsigned char *bytes;
     size_t len;
     size_t capacity;
-    size_t max_bytes;
+    size_t max_bytes; /* of events, and the room in front of them */
+    size_t limit;     /* of len, for what is being written */
     uint32_t num_events;
     bool as_maps;
     bool is_open; /* between begin and end */
@@ -40,17 +46,17 @@ static void note(quire_wire_writer *w, int status)
 
 static bool make_room(quire_wire_writer *w, size_t more)
 {
-    if (more <= w->capacity - w->len)
-        return true;
-    if (more > w->max_bytes - w->len) {
+    if (more > w->limit - w->len) {
         note(w, QUIRE_FULL);
         return false;
     }
+    if (more <= w->capacity - w->len)
+        return true;
     size_t capacity = w->capacity < FIRST_BYTES ? FIRST_BYTES : 2 * w->capacity;
     if (capacity < w->len + more)
         capacity = w->len + more;
-    if (capacity > w->max_bytes)
-        capacity = w->max_bytes;
+    if (capacity > w->limit)
+        capacity = w->limit;
     unsigned char *bytes = qr_host_realloc(w->bytes, capacity);
     if (bytes == NULL) {
         note(w, QUIRE_E_NOMEM);
@@ -289,12 +295,13 @@ int quire_wire_writer_create(const quire_wire_options *options, quire_wire_write
     int status = options == NULL ? QUIRE_OK : qr_host_read_config(&chosen, sizeof chosen, options);
     if (status != QUIRE_OK)
         return status;
+    uint64_t max_bytes = chosen.max_bytes == 0 ? DEFAULT_MAX_BYTES : chosen.max_bytes;
+    if (max_bytes < LEAST_MAX_BYTES || max_bytes > SIZE_MAX / 4)
+        return QUIRE_E_CONFIG;
     quire_wire_writer *w = qr_host_alloc_zeroed(1, sizeof *w);
     if (w == NULL)
         return QUIRE_E_NOMEM;
-    uint64_t max_bytes = chosen.max_bytes == 0 ? DEFAULT_MAX_BYTES : chosen.max_bytes;
-    w->max_bytes = max_bytes > SIZE_MAX / 4 ? SIZE_MAX / 4 : (size_t)max_bytes;
-    w->max_bytes += 2 * HEAD_BYTES; /* in front, and behind while it is made */
+    w->max_bytes = (size_t)max_bytes - RANK_BYTES;
     w->as_maps = chosen.as_maps != 0;
     msgpack_packer_init(&w->packer, w, write_bytes);
     *writer = w;
@@ -314,6 +321,7 @@ int quire_wire_begin(quire_wire_writer *writer)
     if (writer == NULL)
         return QUIRE_E_ARGUMENT;
     writer->len = 0;
+    writer->limit = writer->max_bytes;
     writer->num_events = 0;
     writer->status = QUIRE_OK;
     writer->is_open = make_room(writer, HEAD_BYTES);
@@ -363,6 +371,7 @@ int quire_wire_end(quire_wire_writer *writer, double time, int64_t rank, quire_b
         return QUIRE_E_ARGUMENT;
     size_t before = writer->len;
     writer->status = QUIRE_OK;
+    writer->limit = before + RANK_BYTES + HEAD_BYTES;
     if (rank < 0)
         msgpack_pack_nil(&writer->packer);
     else
@@ -371,6 +380,7 @@ int quire_wire_end(quire_wire_writer *writer, double time, int64_t rank, quire_b
     size_t head_bytes = put_head(writer, time);
     if (writer->status != QUIRE_OK) {
         writer->len = before;
+        writer->limit = writer->max_bytes;
         return writer->status;
     }
     unsigned char *first = writer->bytes + HEAD_BYTES - head_bytes;

@@ -102,8 +102,8 @@ void qr_zap_answer(qr_zap *zap)
         (void)zmq_send(zap->socket, "1.0", 3, more);
         (void)zmq_send(zap->socket, question.frames[FRAME_ID], question.len[FRAME_ID], more);
         (void)zmq_send(zap->socket, status, 3, more);
-        (void)zmq_send(zap->socket, "", 0, more); /* a sentence, */
-        (void)zmq_send(zap->socket, "", 0, more); /* a user, */
+        (void)zmq_send(zap->socket, "", 0, more);         /* a sentence, */
+        (void)zmq_send(zap->socket, "", 0, more);         /* a user, */
         (void)zmq_send(zap->socket, "", 0, ZMQ_DONTWAIT); /* and what else: none */
     }
 }

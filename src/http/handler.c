@@ -3,7 +3,7 @@
 #include "http/format.h"
 #include "http/words.h"
 
-enum { MAX_HEADER_BYTES = 8192 };
+enum { MAX_HEADER_BYTES = 8192, METRICS_ROOM = 96 << 10 };
 
 static const char TEXT[] = "text/plain; charset=utf-8";
 static const char JSON[] = "application/json";
@@ -84,14 +84,15 @@ static void answer_metrics(const qr_http_site *site, const qr_http_request *requ
                                    .model_name = site->model_name.text,
                                    .engine = site->engine.is_known ? site->engine.text : NULL};
     qr_http_body *body = &response->body;
+    size_t room_bytes = METRICS_ROOM;
     size_t bytes = 0;
-    int status = quire_monitor_write_metrics(site->monitor, &format, NULL, 0, &bytes);
+    int status = QUIRE_E_TOO_SMALL;
     while (status == QUIRE_E_TOO_SMALL) { /* numbers grow: each time there is more room */
-        size_t room_bytes = bytes + bytes / 8 + 64;
         char *room = qr_http_body_room(body, room_bytes);
         if (room == NULL)
             return;
         status = quire_monitor_write_metrics(site->monitor, &format, room, room_bytes, &bytes);
+        room_bytes = bytes + bytes / 8 + 64;
     }
     body->len = status == QUIRE_OK ? bytes : 0;
     body->is_failed |= status != QUIRE_OK;

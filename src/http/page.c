@@ -1,6 +1,6 @@
 #include "http/page.h"
 
-#include "live_page.h"
+#include <live_page.h>
 
 #include <quire/error.h>
 

@@ -3,11 +3,13 @@
 #include "base/assert.h"
 
 /* Words are claimed some at a time, so that small records need no claim of their own. */
-enum { CLAIM_WORDS = 512, KEY_HEAD_WORDS = 3 };
+enum { CLAIM_WORDS = 512, KEY_HEAD_WORDS = 3, FETCH_WORDS = 32 };
 
 /* Of reader and writer alone: never seen outside. */
-enum { KIND_LOST = 255 };
+enum { KIND_LOST = 255, KIND_SKIP = 254 };
 
+/* As it is read; it is written word by word, since what was just stored in halves cannot be loaded
+ * as a whole without waiting. */
 typedef struct record_head {
     uint32_t num_words; /* of the whole record */
     uint16_t kind;
@@ -32,8 +34,13 @@ typedef struct key_head {
     uint64_t bytes;
 } key_head;
 
-enum { HEAD_WORDS = sizeof(record_head) / 8, BATCH_WORDS = HEAD_WORDS + 2 };
+enum { HEAD_WORDS = sizeof(record_head) / 8, NUMBER_WORDS = 3 };
 _Static_assert(sizeof(record_head) == 48 && sizeof(key_head) == 8 * KEY_HEAD_WORDS, "whole words");
+
+static inline uint64_t two(uint32_t low, uint32_t high)
+{
+    return low | (uint64_t)high << 32;
+}
 
 static uint64_t feed_words(uint64_t bytes)
 {
@@ -68,26 +75,36 @@ static inline void feed_claim(qr_feed *feed, uint64_t num_words)
     qr_feed_fence_after_claim();
 }
 
-static inline void feed_put_word(qr_feed *feed, uint64_t word)
+static inline _Atomic uint64_t *feed_put_word(_Atomic uint64_t *to, uint64_t word)
 {
-    atomic_store_explicit(&feed->words[feed->head++ & feed->mask], word, QR_FEED_STORE);
+    atomic_store_explicit(to, word, QR_FEED_STORE);
+    return to + 1;
 }
 
-static inline void feed_put(qr_feed *feed, const void *from, size_t bytes)
+static inline _Atomic uint64_t *feed_put(_Atomic uint64_t *to, const void *from, size_t bytes)
 {
     const unsigned char *p = from;
-    size_t whole = bytes / 8;
-    for (size_t i = 0; i < whole; i++)
-        feed_put_word(feed, qr_load_u64(p + 8 * i));
-    if (bytes % 8 != 0) {
+    for (; bytes >= 8; bytes -= 8, p += 8)
+        to = feed_put_word(to, qr_load_u64(p));
+    if (bytes > 0) {
         uint64_t last = 0;
-        memcpy(&last, p + 8 * whole, bytes % 8);
-        feed_put_word(feed, last);
+        memcpy(&last, p, bytes);
+        to = feed_put_word(to, last);
     }
+    return to;
+}
+
+static inline _Atomic uint64_t *feed_put_blocks(_Atomic uint64_t *to, const quire_block *blocks,
+                                                uint32_t n)
+{
+    for (; n >= 2; n -= 2, blocks += 2)
+        to = feed_put_word(to, two(blocks[0], blocks[1]));
+    return n > 0 ? feed_put_word(to, blocks[0]) : to;
 }
 
 /* Pieces are joined: a word may have the last token of one and the first of the next. */
-static void feed_put_tokens(qr_feed *feed, const qr_feed_piece *piece, uint32_t num_tokens)
+static _Atomic uint64_t *feed_put_tokens(_Atomic uint64_t *to, const qr_feed_piece *piece,
+                                         uint32_t num_tokens)
 {
     uint64_t half = 0;
     bool has_half = false;
@@ -97,22 +114,21 @@ static void feed_put_tokens(qr_feed *feed, const qr_feed_piece *piece, uint32_t 
         qr_assert(n <= num_tokens);
         num_tokens -= n;
         if (has_half && n > 0) {
-            feed_put_word(feed, half | (uint64_t)(uint32_t)*t << 32);
+            to = feed_put_word(to, half | (uint64_t)(uint32_t)*t << 32);
             has_half = false;
             t++;
             n--;
         }
-        feed_put(feed, t, (size_t)n / 2 * 8);
+        to = feed_put(to, t, (size_t)n / 2 * 8);
         if (n % 2 != 0) {
             half = (uint32_t)t[n - 1];
             has_half = true;
         }
     }
-    if (has_half)
-        feed_put_word(feed, half);
+    return has_half ? feed_put_word(to, half) : to;
 }
 
-static uint64_t feed_key_words(const quire_feed_event *e)
+static uint64_t feed_key_words(const qr_feed_entry *e)
 {
     uint64_t words = 0;
     for (uint32_t i = 0; i < e->num_keys; i++)
@@ -120,7 +136,7 @@ static uint64_t feed_key_words(const quire_feed_event *e)
     return words;
 }
 
-static void feed_put_keys(qr_feed *feed, const quire_feed_event *e)
+static _Atomic uint64_t *feed_put_keys(_Atomic uint64_t *to, const qr_feed_entry *e)
 {
     for (uint32_t i = 0; i < e->num_keys; i++) {
         const quire_extra_key *key = &e->keys[i].key;
@@ -128,55 +144,80 @@ static void feed_put_keys(qr_feed *feed, const quire_feed_event *e)
                          .kind = (uint32_t)key->kind,
                          .offset = key->offset,
                          .bytes = key->value.len};
-        feed_put(feed, &head, sizeof head);
-        feed_put(feed, key->value.data, key->value.len);
+        to = feed_put(to, &head, sizeof head);
+        to = feed_put(to, key->value.data, key->value.len);
     }
+    return to;
+}
+
+/* Room for a record, in one piece: where the ring ends before that, what is left of it is passed
+ * over by readers too. */
+static _Atomic uint64_t *feed_begin(qr_feed *feed, uint64_t num_words)
+{
+    uint64_t left = feed->mask + 1 - (feed->head & feed->mask);
+    if (QR_UNLIKELY(left < num_words)) {
+        feed_claim(feed, left);
+        feed_put_word(&feed->words[feed->head & feed->mask], left | (uint64_t)KIND_SKIP << 32);
+        feed->head += left;
+    }
+    feed_claim(feed, num_words);
+    return &feed->words[feed->head & feed->mask];
 }
 
 static void feed_put_lost(qr_feed *feed)
 {
-    record_head head = {.num_words = HEAD_WORDS, .kind = KIND_LOST};
-    feed_claim(feed, HEAD_WORDS);
-    feed_put(feed, &head, sizeof head);
+    feed_put_word(feed_begin(feed, 1), two(1, KIND_LOST));
+    feed->head++;
 }
 
-bool qr_feed_add(qr_feed *feed, const quire_feed_event *e, const qr_feed_piece *pieces)
+/* The next record's lines will be written soon, and nobody has touched them for long. */
+static inline void feed_fetch(const qr_feed *feed)
 {
-    bool has_number = e->kind == QUIRE_FEED_BATCH || e->kind == QUIRE_FEED_WALKED;
+    for (uint32_t i = 0; i < FETCH_WORDS; i += 8)
+        qr_prefetch_write(&feed->words[(feed->head + i) & feed->mask]);
+}
+
+/* Of BATCH and WALKED. */
+static void feed_add_number(qr_feed *feed, const qr_feed_entry *entry)
+{
+    _Atomic uint64_t *to = feed_begin(feed, NUMBER_WORDS);
+    to = feed_put_word(to, two(NUMBER_WORDS, (uint32_t)entry->kind));
+    to = feed_put_word(to, entry->number);
+    feed_put_word(to, qr_load_u64(&entry->time));
+    feed->head += NUMBER_WORDS;
+}
+
+bool qr_feed_add(qr_feed *feed, const qr_feed_entry *entry)
+{
+    const quire_event *e = entry->event;
+    if (e == NULL) {
+        feed_add_number(feed, entry);
+        return true;
+    }
     uint64_t hashes = (uint64_t)e->num_blocks * e->hash_bytes;
-    uint64_t words = (has_number ? BATCH_WORDS : HEAD_WORDS) + feed_words(4ull * e->num_blocks) +
-                     feed_words(hashes) + feed_words(e->parent.len) +
-                     feed_words(4ull * e->num_tokens) + feed_words(e->lora_name.len) +
-                     feed_key_words(e);
-    if (QR_UNLIKELY(words > qr_feed_max_words(feed) || e->num_keys > qr_feed_max_keys(feed))) {
+    uint64_t words = HEAD_WORDS + feed_words(4ull * e->num_blocks) + feed_words(hashes) +
+                     feed_words(e->parent.len) + feed_words(4ull * entry->num_tokens) +
+                     feed_words(entry->lora_name.len) + feed_key_words(entry);
+    if (QR_UNLIKELY(words > qr_feed_max_words(feed) || entry->num_keys > qr_feed_max_keys(feed))) {
         feed_put_lost(feed);
         return false;
     }
-    record_head head = {.num_words = (uint32_t)words,
-                        .kind = (uint16_t)e->kind,
-                        .still_cached = (uint16_t)e->still_cached,
-                        .group_id = e->group_id,
-                        .num_blocks = e->num_blocks,
-                        .first_block = e->first_block,
-                        .block_size = e->block_size,
-                        .hash_bytes = e->hash_bytes,
-                        .parent_bytes = (uint32_t)e->parent.len,
-                        .num_tokens = e->num_tokens,
-                        .num_keys = e->num_keys,
-                        .lora_id = e->lora_id,
-                        .lora_bytes = (uint32_t)e->lora_name.len};
-    feed_claim(feed, words);
-    feed_put(feed, &head, sizeof head);
-    if (has_number) {
-        feed_put_word(feed, e->number);
-        feed_put_word(feed, qr_load_u64(&e->time));
-    }
-    feed_put(feed, e->blocks, 4 * (size_t)e->num_blocks);
-    feed_put(feed, e->hashes, (size_t)hashes);
-    feed_put(feed, e->parent.data, e->parent.len);
-    feed_put_tokens(feed, pieces, e->num_tokens);
-    feed_put(feed, e->lora_name.data, e->lora_name.len);
-    feed_put_keys(feed, e);
+    _Atomic uint64_t *to = feed_begin(feed, words);
+    to = feed_put_word(to, two((uint32_t)words, (uint32_t)entry->kind | e->still_cached << 16));
+    to = feed_put_word(to, two(e->group_id, e->num_blocks));
+    to = feed_put_word(to, two(e->first_block, e->block_size));
+    to = feed_put_word(to, two(e->hash_bytes, (uint32_t)e->parent.len));
+    to = feed_put_word(to, two(entry->num_tokens, entry->num_keys));
+    to = feed_put_word(to, two(entry->lora_id, (uint32_t)entry->lora_name.len));
+    to = feed_put_blocks(to, e->blocks, e->num_blocks);
+    to = feed_put(to, e->hashes, (size_t)hashes);
+    to = feed_put(to, e->parent.data, e->parent.len);
+    to = feed_put_tokens(to, entry->pieces, entry->num_tokens);
+    to = feed_put(to, entry->lora_name.data, entry->lora_name.len);
+    to = feed_put_keys(to, entry);
+    qr_assert(to == &feed->words[feed->head & feed->mask] + words);
+    feed->head += words;
+    feed_fetch(feed);
     return true;
 }
 
@@ -205,24 +246,35 @@ static int feed_lose(const qr_feed *feed, uint64_t *at)
     return QUIRE_LOST;
 }
 
+/* The record at `at`, as far as it is in the ring; 0 when it was overwritten. */
+static uint32_t feed_copy(const qr_feed *feed, uint64_t at, uint64_t *buffer)
+{
+    const _Atomic uint64_t *from = &feed->words[at & feed->mask];
+    buffer[0] = atomic_load_explicit(&from[0], QR_FEED_LOAD);
+    if (!feed_is_whole(feed, at))
+        return 0;
+    uint32_t num_words = (uint32_t)buffer[0];
+    uint16_t kind = (uint16_t)(buffer[0] >> 32);
+    qr_assert(num_words >= 1 && (num_words <= qr_feed_max_words(feed) || kind == KIND_SKIP));
+    for (uint32_t i = 1; kind != KIND_SKIP && i < num_words; i++)
+        buffer[i] = atomic_load_explicit(&from[i], QR_FEED_LOAD);
+    return feed_is_whole(feed, at) ? num_words : 0;
+}
+
 int qr_feed_read(const qr_feed *feed, uint64_t *at, uint64_t *buffer)
 {
+    uint16_t kind;
     uint64_t visible = qr_feed_visible(feed);
-    if (*at == visible)
-        return QUIRE_RETRY;
-    record_head head;
-    for (uint32_t i = 0; i < HEAD_WORDS; i++)
-        buffer[i] = atomic_load_explicit(&feed->words[(*at + i) & feed->mask], QR_FEED_LOAD);
-    if (!feed_is_whole(feed, *at))
-        return feed_lose(feed, at);
-    memcpy(&head, buffer, sizeof head);
-    qr_assert(head.num_words >= HEAD_WORDS && head.num_words <= qr_feed_max_words(feed));
-    for (uint32_t i = HEAD_WORDS; i < head.num_words; i++)
-        buffer[i] = atomic_load_explicit(&feed->words[(*at + i) & feed->mask], QR_FEED_LOAD);
-    if (!feed_is_whole(feed, *at))
-        return feed_lose(feed, at);
-    *at += head.num_words;
-    return head.kind == KIND_LOST ? QUIRE_LOST : QUIRE_OK;
+    do {
+        if (*at == visible)
+            return QUIRE_RETRY;
+        uint32_t num_words = feed_copy(feed, *at, buffer);
+        if (num_words == 0)
+            return feed_lose(feed, at);
+        *at += num_words;
+        kind = (uint16_t)(buffer[0] >> 32);
+    } while (kind == KIND_SKIP);
+    return kind == KIND_LOST ? QUIRE_LOST : QUIRE_OK;
 }
 
 static const void *feed_take(const unsigned char **at, uint64_t bytes)
@@ -237,9 +289,20 @@ static quire_bytes feed_take_text(const unsigned char **at, uint64_t bytes)
     return (quire_bytes){feed_take(at, bytes), (size_t)bytes};
 }
 
+static void parse_number(const uint64_t *buffer, quire_feed_event *e)
+{
+    *e = (quire_feed_event){.kind = (quire_feed_kind)(buffer[0] >> 32 & 0xffff),
+                            .number = buffer[1]};
+    memcpy(&e->time, &buffer[2], sizeof e->time);
+}
+
 void qr_feed_parse(const uint64_t *buffer, quire_feed_event *e, quire_feed_key *keys)
 {
     record_head head;
+    if ((uint32_t)buffer[0] == NUMBER_WORDS) {
+        parse_number(buffer, e);
+        return;
+    }
     memcpy(&head, buffer, sizeof head);
     const unsigned char *at = (const unsigned char *)(buffer + HEAD_WORDS);
     *e = (quire_feed_event){.kind = (quire_feed_kind)head.kind,
@@ -253,10 +316,6 @@ void qr_feed_parse(const uint64_t *buffer, quire_feed_event *e, quire_feed_key *
                             .lora_id = head.lora_id,
                             .keys = head.num_keys > 0 ? keys : NULL,
                             .num_keys = head.num_keys};
-    if (e->kind == QUIRE_FEED_BATCH || e->kind == QUIRE_FEED_WALKED) {
-        e->number = qr_load_u64(feed_take(&at, 8));
-        memcpy(&e->time, feed_take(&at, 8), sizeof e->time);
-    }
     e->blocks = feed_take(&at, 4ull * head.num_blocks);
     e->hashes = feed_take(&at, (uint64_t)head.num_blocks * head.hash_bytes);
     e->parent = feed_take_text(&at, head.parent_bytes);

@@ -7,7 +7,8 @@
  *      record  | head, 6 words | blocks | hashes | parent | tokens | LoRA name | keys |
  *
  * Counts of words only grow. The writer claims words before it writes them, and makes whole batches
- * visible. A reader copies a record and then looks whether the writer has claimed its words
+ * visible. A record lies in one piece; where the ring's end is too near, words are left out. A
+ * reader copies a record and then looks whether the writer has claimed its words
  * meanwhile: what it copied is then thrown away, and the reader knows that it has lost something.
  *
  *      visible <= head <= claimed;   words from claimed - capacity on are as they were written
@@ -18,6 +19,7 @@
 #include "base/arena.h"
 
 #include <quire/monitor.h>
+#include <quire/pool.h>
 
 #include <stdatomic.h>
 
@@ -61,10 +63,38 @@ static inline uint32_t qr_feed_max_keys(const qr_feed *feed)
     return qr_feed_keys_of(feed->mask + 1);
 }
 
-/* Adds a record, not yet visible. Tokens come from pieces instead of event->tokens; their number is
- * event->num_tokens. A record that is too long becomes one that says that something was lost, and
- * false is returned. */
-bool qr_feed_add(qr_feed *feed, const quire_feed_event *event, const qr_feed_piece *pieces);
+/* What becomes a record: the pool's event as it is, and what the scheduler adds. */
+typedef struct qr_feed_entry {
+    quire_feed_kind kind;
+    const quire_event *event; /* NULL for BATCH and WALKED */
+    uint32_t num_tokens;
+    const qr_feed_piece *pieces;
+    uint32_t lora_id;
+    quire_bytes lora_name;
+    const quire_feed_key *keys;
+    uint32_t num_keys;
+    uint64_t number;
+    double time;
+} qr_feed_entry;
+
+/* An entry of an event alone. Field by field: compilers clear a struct of this size by a loop that
+ * takes longer than all else here. */
+static inline void qr_feed_entry_init(qr_feed_entry *entry, const quire_event *event)
+{
+    entry->kind = (quire_feed_kind)event->kind;
+    entry->event = event;
+    entry->num_tokens = 0;
+    entry->pieces = NULL;
+    entry->lora_id = 0;
+    entry->lora_name.data = NULL;
+    entry->lora_name.len = 0;
+    entry->keys = NULL;
+    entry->num_keys = 0;
+}
+
+/* Adds a record, not yet visible. One that is too long becomes one that says that something was
+ * lost, and false is returned. */
+bool qr_feed_add(qr_feed *feed, const qr_feed_entry *entry);
 void qr_feed_show(qr_feed *feed);
 
 /* ---- reading --------------------------------------------------------------- */

@@ -109,12 +109,11 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
 
 /* ---- events ---------------------------------------------------------------- */
 
-void qr_monitor_add_event(quire_monitor *m, const quire_feed_event *event,
-                          const qr_feed_piece *pieces)
+void qr_monitor_add_event(quire_monitor *m, const qr_feed_entry *entry)
 {
     m->has_events = true;
-    qr_metrics_add(&m->metrics, QR_METRIC_EVENTS, (uint32_t)event->kind - QUIRE_FEED_STORED, 1);
-    if (qr_feed_add(&m->feed, event, pieces))
+    qr_metrics_add(&m->metrics, QR_METRIC_EVENTS, (uint32_t)entry->kind - QUIRE_FEED_STORED, 1);
+    if (QR_LIKELY(qr_feed_add(&m->feed, entry)))
         return;
     m->num_lost++;
     qr_metrics_add(&m->metrics, QR_METRIC_EVENTS_LOST, 0, 1);
@@ -126,12 +125,13 @@ static double wall_seconds(const quire_monitor *m)
 }
 
 /* Blocks of one record have keys of one group and length. */
-static void tell_present(quire_monitor *m, quire_feed_event *run)
+static void tell_present(quire_monitor *m, quire_event *run)
 {
     if (run->num_blocks == 0)
         return;
-    run->block_size = m->block_sizes[run->group_id];
-    qr_feed_add(&m->feed, run, NULL);
+    run->block_size = run->group_id < m->info.num_groups ? m->block_sizes[run->group_id] : 0;
+    qr_feed_entry present = {.kind = QUIRE_FEED_PRESENT, .event = run};
+    qr_feed_add(&m->feed, &present);
     run->num_blocks = 0;
 }
 
@@ -147,8 +147,7 @@ static void walk_pool(quire_monitor *m)
         m->walk_number = asked;
         m->walk_next = 0;
     }
-    quire_feed_event run = {
-        .kind = QUIRE_FEED_PRESENT, .blocks = m->walk_blocks, .hashes = m->walk_hashes};
+    quire_event run = {.blocks = m->walk_blocks, .hashes = m->walk_hashes};
     uint32_t told = 0;
     uint32_t end = m->info.num_blocks - m->walk_next > WALK_LOOK ? m->walk_next + WALK_LOOK
                                                                  : m->info.num_blocks;
@@ -172,16 +171,16 @@ static void walk_pool(quire_monitor *m)
     if (m->walk_next < m->info.num_blocks)
         return;
     m->is_walking = false;
-    quire_feed_event walked = {.kind = QUIRE_FEED_WALKED, .number = m->walk_number};
-    qr_feed_add(&m->feed, &walked, NULL);
+    qr_feed_entry walked = {.kind = QUIRE_FEED_WALKED, .number = m->walk_number};
+    qr_feed_add(&m->feed, &walked);
 }
 
 void qr_monitor_end_batch(quire_monitor *m)
 {
     if (m->has_events) {
-        quire_feed_event end = {
+        qr_feed_entry end = {
             .kind = QUIRE_FEED_BATCH, .number = m->num_batches++, .time = wall_seconds(m)};
-        qr_feed_add(&m->feed, &end, NULL);
+        qr_feed_add(&m->feed, &end);
         m->has_events = false;
     }
     walk_pool(m);

@@ -76,9 +76,8 @@ static inline uint64_t qr_monitor_now(const quire_monitor *monitor)
     return qr_now_ns(&monitor->hooks);
 }
 
-/* Of the batch being made; tokens in pieces, see qr_feed_add. */
-void qr_monitor_add_event(quire_monitor *monitor, const quire_feed_event *event,
-                          const qr_feed_piece *pieces);
+/* Of the batch being made. */
+void qr_monitor_add_event(quire_monitor *monitor, const qr_feed_entry *entry);
 /* Ends the batch, goes on with a walk, and lets others see it. */
 void qr_monitor_end_batch(quire_monitor *monitor);
 void qr_monitor_add_step(quire_monitor *monitor, const quire_monitor_step *step);

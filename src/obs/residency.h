@@ -50,6 +50,12 @@ void qr_residency_carve(qr_residency *residency, qr_arena *arena, uint32_t num_b
 void qr_residency_init(qr_residency *residency, qr_metrics *metrics, double sample_rate,
                        const uint64_t random[3]);
 
+/* The block will be handed out soon. */
+static inline void qr_residency_fetch(const qr_residency *residency, uint32_t block)
+{
+    qr_prefetch(&residency->is_sampled[block / 64]);
+}
+
 /* Handed out, in this order; what they had before ends, where is_evicting. */
 void qr_residency_take(qr_residency *residency, const uint32_t *blocks, uint32_t n,
                        bool is_evicting);

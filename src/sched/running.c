@@ -183,6 +183,8 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num
     }
     quire_req req = qr_sched_req_of(s, index);
     s->observer.taker = req;
+    if (s->monitor != NULL)
+        qr_prefetch(&r->lora_id); /* and has_extra: which an event will ask for */
     for (;;) {
         qr_sched_show_hashes(s, index, r->kv.num_computed_tokens + num_tokens);
         int err = qr_cache_allocate_slots(s->cache, &r->kv, &p, blocks);

@@ -70,6 +70,10 @@ typedef struct qr_step_builder {
     uint32_t num_loras;
     uint32_t budget;
     uint32_t encoder_budget;
+    uint32_t num_new; /* these four for those who are told of steps */
+    uint32_t num_resumed;
+    uint32_t num_prefill_tokens;
+    uint32_t num_draft_tokens;
 } qr_step_builder;
 
 /* An input of a session that waits until the session has stopped. */

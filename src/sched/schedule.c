@@ -32,6 +32,23 @@ static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32
         qr_sched_drafts_of(s, quire_req_index(b->reqs[place]))[i] = -1;
 }
 
+/* For the snapshot, while the request is at hand. */
+static inline void count_request(quire_sched *s, uint32_t place)
+{
+    qr_step_builder *b = &s->builder;
+    uint32_t num_tokens = b->num_tokens[place];
+    bool is_new = b->kinds[place] != QUIRE_STEP_RUNNING;
+    bool is_prompt =
+        b->num_computed[place] < s->requests[quire_req_index(b->reqs[place])].num_prompt_tokens;
+    if (QR_LIKELY(!is_new && !is_prompt && num_tokens == 1))
+        return;
+    b->num_new += b->kinds[place] == QUIRE_STEP_NEW;
+    b->num_resumed += b->kinds[place] == QUIRE_STEP_RESUMED;
+    b->num_draft_tokens += b->num_drafts[place];
+    if (is_new || is_prompt || num_tokens > 1 + b->num_drafts[place])
+        b->num_prefill_tokens += num_tokens;
+}
+
 int qr_sched_schedule(quire_sched *s, const quire_step **step)
 {
     if (s->num_batches == s->max_batches)
@@ -51,10 +68,13 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     qr_batch *batch = &s->batches[(s->first_batch + s->num_batches++) % s->max_batches];
     batch->step = s->step;
     batch->num_reqs = out->num_reqs;
+    bool is_told = s->monitor != NULL || s->observer.on_snapshot != NULL;
     for (uint32_t i = 0; i < out->num_reqs; i++) {
         if (i + QR_FETCH_AHEAD < out->num_reqs)
             qr_sched_fetch(s, quire_req_index(out->reqs[i + QR_FETCH_AHEAD]));
         advance_request(s, batch, i);
+        if (is_told)
+            count_request(s, i);
     }
     qr_sched_tell_step(s, began_ns);
     *step = out;

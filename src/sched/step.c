@@ -16,6 +16,10 @@ void qr_step_begin(quire_sched *s)
     b->has_inputs = false;
     b->num_encoder_found = 0;
     b->num_loras = 0;
+    b->num_new = 0;
+    b->num_resumed = 0;
+    b->num_prefill_tokens = 0;
+    b->num_draft_tokens = 0;
     b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->max_scheduled;
     b->encoder_budget = s->encoder_budget;
     s->num_preempted = 0;

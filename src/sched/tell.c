@@ -10,15 +10,17 @@
 
 /* ---- events ---------------------------------------------------------------- */
 
-/* The tokens of blocks [first, first + num) of a request, as far as there are some. */
-static void find_pieces(const quire_sched *s, const qr_request *r, quire_feed_event *e)
+/* The tokens of an event's blocks, as far as there are some. */
+static void find_pieces(const quire_sched *s, const qr_request *r, qr_feed_entry *entry)
 {
+    const quire_event *e = entry->event;
     uint32_t page_tokens = s->text.page_tokens;
     uint32_t at = e->first_block * e->block_size;
     uint32_t end = at + e->num_blocks * e->block_size;
     end = end < r->text.num_tokens ? end : r->text.num_tokens;
     qr_feed_piece *piece = s->pieces;
-    e->num_tokens = end > at ? end - at : 0;
+    entry->pieces = piece;
+    entry->num_tokens = end > at ? end - at : 0;
     while (at < end) {
         uint32_t room = page_tokens - at % page_tokens;
         uint32_t n = room < end - at ? room : end - at;
@@ -29,11 +31,12 @@ static void find_pieces(const quire_sched *s, const qr_request *r, quire_feed_ev
 }
 
 /* Features and salt; the adapter's name stands in the event itself. */
-static void find_keys(const quire_sched *s, const qr_request *r, quire_feed_event *e)
+static void find_keys(const quire_sched *s, const qr_request *r, qr_feed_entry *entry)
 {
+    const quire_event *e = entry->event;
     qr_extra_cursor cursor = qr_extra_begin(&r->extra, false);
     uint32_t room = qr_feed_max_keys(&s->monitor->feed);
-    e->keys = s->keys;
+    entry->keys = s->keys;
     for (uint32_t i = 0; i < e->num_blocks; i++) {
         uint64_t start = ((uint64_t)e->first_block + i) * e->block_size;
         size_t n = 0;
@@ -45,39 +48,32 @@ static void find_keys(const quire_sched *s, const qr_request *r, quire_feed_even
             const quire_extra_key *key = &s->hasher->keys[k];
             if (key->kind == QUIRE_KEY_LORA_NAME)
                 continue;
-            if (e->num_keys < room)
-                s->keys[e->num_keys] = (quire_feed_key){i, *key};
-            e->num_keys++; /* too many: the feed says that something was lost */
+            if (entry->num_keys < room)
+                s->keys[entry->num_keys] = (quire_feed_key){i, *key};
+            entry->num_keys += entry->num_keys <= room; /* one too many: the feed says so */
         }
     }
 }
 
 static void tell_monitor_event(quire_sched *s, const quire_event *event)
 {
-    quire_feed_event e = {.kind = (quire_feed_kind)event->kind,
-                          .group_id = event->group_id,
-                          .blocks = event->blocks,
-                          .num_blocks = event->num_blocks,
-                          .first_block = event->first_block,
-                          .hashes = event->hashes,
-                          .hash_bytes = event->hash_bytes,
-                          .parent = event->parent,
-                          .block_size = event->block_size,
-                          .still_cached = event->still_cached};
+    qr_feed_entry entry;
+    qr_feed_entry_init(&entry, event);
     uint32_t index =
         event->kind == QUIRE_EVENT_STORED ? qr_sched_index_of(s, s->observer.taker) : QR_NIL;
     if (index != QR_NIL) {
         const qr_request *r = &s->requests[index];
-        e.lora_id = r->lora_id;
-        if (r->lora_id != 0)
-            e.lora_name = r->extra.lora_name;
+        if (r->lora_id != 0) {
+            entry.lora_id = r->lora_id;
+            entry.lora_name = r->extra.lora_name;
+        }
         if (s->monitor->has_token_ids) {
-            find_pieces(s, r, &e);
+            find_pieces(s, r, &entry);
             if (r->has_extra)
-                find_keys(s, r, &e);
+                find_keys(s, r, &entry);
         }
     }
-    qr_monitor_add_event(s->monitor, &e, s->pieces);
+    qr_monitor_add_event(s->monitor, &entry);
 }
 
 void qr_sched_take_event(void *user, const quire_event *event)
@@ -110,17 +106,11 @@ static quire_snapshot make_snapshot(const quire_sched *s)
                                .num_swapped = s->swap.num_requests,
                                .num_free_swap_blocks = s->swap.num_free,
                                .num_query_tokens = o->num_query_tokens,
+                               .num_new = b->num_new,
+                               .num_resumed = b->num_resumed,
+                               .num_prefill_tokens = b->num_prefill_tokens,
+                               .num_draft_tokens = b->num_draft_tokens,
                                .blocks = quire_cache_usage(s->cache)};
-    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
-        const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
-        bool is_prefill = b->kinds[i] != QUIRE_STEP_RUNNING ||
-                          b->num_computed[i] < r->num_prompt_tokens ||
-                          b->num_tokens[i] > 1 + b->num_drafts[i];
-        snapshot.num_new += b->kinds[i] == QUIRE_STEP_NEW;
-        snapshot.num_resumed += b->kinds[i] == QUIRE_STEP_RESUMED;
-        snapshot.num_prefill_tokens += is_prefill ? b->num_tokens[i] : 0;
-        snapshot.num_draft_tokens += b->num_drafts[i];
-    }
     return snapshot;
 }
 

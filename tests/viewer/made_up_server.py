@@ -139,6 +139,8 @@ class Server:
         self.started = time.time()
         self.streams, self.sockets, self.asked = set(), set(), []
         self.is_mute = False  # answers nothing, and does not say so
+        self.version = 1
+        self.order = COLUMNS  # of the columns that are sent
 
     def start(self):
         server = self
@@ -151,7 +153,10 @@ class Server:
                 server.sockets.add(self.connection)
 
             def do_GET(self):
-                server.answer(self)
+                try:
+                    server.answer(self)
+                except OSError:
+                    self.close_connection = True
 
             def log_message(self, *args):
                 pass
@@ -193,8 +198,12 @@ class Server:
             rows = [self.engine.make_step(arrivals) for _ in range(count)]
             events, self.engine.events = self.engine.events, []
             if told:
-                self.tell("steps", {"steps": rows, "skipped": 0})
+                self.tell("steps", {"steps": self.ordered(rows), "skipped": 0})
                 self.tell("kv", {"events": events[-200:], "skipped": len(events[:-200])})
+
+    def ordered(self, rows):
+        places = [COLUMNS.index(name) if name in COLUMNS else 0 for name in self.order]
+        return [[row[place] for place in places] for row in rows]
 
     def tell(self, name, message):
         for stream in list(self.streams):
@@ -239,21 +248,30 @@ class Server:
     def snapshot(self, after, limit):
         with self.lock:
             rows = [row for row in self.engine.steps if row[0] > after][:limit]
-        return {"version": 1, "meta": self.meta(), "columns": COLUMNS, "steps": rows}
+        return self.message(rows)
+
+    def message(self, rows):
+        return {"version": self.version, "meta": self.meta(), "columns": self.order,
+                "steps": self.ordered(rows)}
 
     def metrics(self):
         with self.lock:
-            sums = self.engine.sums
-            return (f'quire_steps_total {self.engine.step}\n'
-                    f'quire_preemptions_total {sums["preempted"]}\n'
-                    f'quire_prefix_cache_queries_total {sums["query_tokens"]}\n'
-                    f'quire_prefix_cache_hits_total {sums["hit_tokens"]}\n')
+            engine, last = self.engine, dict(zip(COLUMNS, (self.engine.steps or [[0] * 22])[-1]))
+            numbers = {"quire_steps_total": engine.step,
+                       "quire_preemptions_total": engine.sums["preempted"],
+                       "quire_prefix_cache_queries_total": engine.sums["query_tokens"],
+                       "quire_prefix_cache_hits_total": engine.sums["hit_tokens"],
+                       "quire_requests_running": len(engine.running)}
+            for state in ("empty", "cached", "active"):
+                numbers[f'quire_blocks{{tier="gpu",state="{state}"}}'] = last[state]
+            for reason, name in (("capacity", "waiting"), ("deferred", "skipped")):
+                numbers[f'quire_requests_waiting_by_reason{{reason="{reason}"}}'] = last[name]
+        return "".join(f"{name} {number}\n" for name, number in numbers.items())
 
     def stream(self, request):
         mine = queue.Queue()
         with self.lock:
-            hello = {"version": 1, "meta": self.meta(), "columns": COLUMNS,
-                     "steps": self.engine.steps[-512:]}
+            hello = self.message(self.engine.steps[-512:])
             self.streams.add(mine)
         try:
             request.send_response(200)
@@ -265,8 +283,6 @@ class Server:
                 request.wfile.write(text.encode())
                 request.wfile.flush()
                 text = mine.get()
-        except OSError:
-            pass
         finally:
             self.streams.discard(mine)
             request.close_connection = True

@@ -1,0 +1,327 @@
+#include "http/server.h"
+
+#include "http/handler.h"
+#include "http/listener.h"
+#include "http/system.h"
+#include "http/words.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TICK_MS = 100, ANSWER_TIMEOUTS = 6, SEND_BUFFER_BYTES = 128 << 10, CHUNK_BYTES = 16 << 10 };
+
+/* ---- a request -------------------------------------------------------------- */
+
+static enum MHD_Result take_header(void *user, enum MHD_ValueKind kind, const char *key,
+                                   size_t key_size, const char *value, size_t value_size)
+{
+    (void)kind;
+    qr_http_request *request = user;
+    const struct {
+        const char *name;
+        quire_bytes *place;
+    } wanted[] = {{"host", &request->host},
+                  {"authorization", &request->authorization},
+                  {"accept", &request->accept},
+                  {"last-event-id", &request->last_event_id}};
+    quire_bytes name = {key, key_size};
+    quire_bytes text = {value, value_size};
+    quire_bytes rest;
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+        if (qr_http_has_prefix(name, wanted[i].name, &rest) && rest.len == 0)
+            *wanted[i].place = text;
+    if (qr_http_has_prefix(name, "host", &rest) && rest.len == 0)
+        request->num_hosts++;
+    if (qr_http_has_prefix(name, "content-length", &rest) && rest.len == 0)
+        request->has_body |= !qr_http_is_word(text, "0");
+    if (qr_http_has_prefix(name, "transfer-encoding", &rest) && rest.len == 0)
+        request->has_body = true;
+    return MHD_YES;
+}
+
+static enum MHD_Result take_arg(void *user, enum MHD_ValueKind kind, const char *key,
+                                size_t key_size, const char *value, size_t value_size)
+{
+    (void)kind;
+    qr_http_request *request = user;
+    if (request->num_args < QR_HTTP_MAX_ARGS)
+        request->args[request->num_args] =
+            (qr_http_arg){.name = {key, key_size}, .value = {value, value_size}};
+    request->num_args++;
+    return MHD_YES;
+}
+
+static void gather_request(qr_http_request *request, struct MHD_Connection *connection,
+                           const char *url, const char *method)
+{
+    *request = (qr_http_request){
+        .method = {method, strlen(method)}, .path = {url, strlen(url)}, .now_ns = qr_http_now_ns()};
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    request->header_bytes = info == NULL ? 0 : info->header_size;
+    MHD_get_connection_values_n(connection, MHD_HEADER_KIND, take_header, request);
+    MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, take_arg, request);
+}
+
+/* ---- a response ------------------------------------------------------------- */
+
+static int socket_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info == NULL ? -1 : info->connect_fd;
+}
+
+static ssize_t take_stream(void *user, uint64_t position, char *out, size_t most)
+{
+    (void)position;
+    int64_t n = qr_http_hub_take(user, out, most);
+    return n < 0 ? MHD_CONTENT_READER_END_OF_STREAM : (ssize_t)n;
+}
+
+static void close_stream(void *user)
+{
+    qr_http_hub_close(user);
+}
+
+static void sleep_connection(void *connection)
+{
+    MHD_suspend_connection(connection);
+}
+
+static void wake_connection(void *connection)
+{
+    MHD_resume_connection(connection);
+}
+
+/* Nobody waits for what a suspended connection sends; that it is closed has to be asked. */
+static bool is_gone(void *connection)
+{
+    char byte;
+    ssize_t n = recv(socket_of(connection), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+/* The stream's bytes and no more lie in the system's buffers when its client is slow. */
+static void limit_buffer(struct MHD_Connection *connection)
+{
+    int bytes = SEND_BUFFER_BYTES;
+    setsockopt(socket_of(connection), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+static struct MHD_Response *make_stream(quire_http *http, struct MHD_Connection *connection,
+                                        qr_http_response *response)
+{
+    qr_http_stream *stream =
+        qr_http_hub_open(&http->hub, connection, response->has_after, response->after);
+    if (stream == NULL)
+        return NULL;
+    struct MHD_Response *made = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, CHUNK_BYTES, take_stream, stream, close_stream);
+    if (made == NULL)
+        qr_http_hub_close(stream);
+    else
+        limit_buffer(connection);
+    return made;
+}
+
+/* Takes the body. */
+static struct MHD_Response *make_plain(qr_http_response *response)
+{
+    static char empty[1];
+    struct MHD_Response *made;
+    if (response->page != NULL) /* never written to: the library's argument is not const */
+        return MHD_create_response_from_buffer(
+            response->page_bytes, (void *)(uintptr_t)response->page, MHD_RESPMEM_PERSISTENT);
+    if (response->body.bytes == NULL)
+        return MHD_create_response_from_buffer(0, empty, MHD_RESPMEM_PERSISTENT);
+    made = MHD_create_response_from_buffer_with_free_callback(response->body.len,
+                                                              response->body.bytes, qr_http_free);
+    if (made == NULL)
+        qr_http_body_free(&response->body);
+    return made;
+}
+
+static bool add_headers(struct MHD_Response *made, const qr_http_response *response)
+{
+    static const char NOTHING[] = "default-src 'none'; frame-ancestors 'none'";
+    const struct {
+        const char *name;
+        const char *value;
+    } headers[] = {
+        {"Content-Type", response->content_type},
+        {"Content-Security-Policy", response->policy != NULL ? response->policy : NOTHING},
+        {"X-Content-Type-Options", "nosniff"},
+        {"X-Frame-Options", "DENY"},
+        {"Referrer-Policy", "no-referrer"},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+        {"Cache-Control", "no-store"},
+        {response->header_name, response->header_value},
+    };
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
+        if (headers[i].name != NULL &&
+            MHD_add_response_header(made, headers[i].name, headers[i].value) != MHD_YES)
+            return false;
+    return true;
+}
+
+/* MHD_NO closes the connection: better than an answer without its headers. */
+static enum MHD_Result send_response(quire_http *http, struct MHD_Connection *connection,
+                                     qr_http_response *response, bool is_head)
+{
+    struct MHD_Response *made = NULL;
+    if (response->is_stream && !is_head) {
+        made = make_stream(http, connection, response);
+        if (made == NULL)
+            qr_http_answer_full(response);
+    }
+    if (made == NULL)
+        made = make_plain(response);
+    if (made == NULL)
+        return MHD_NO;
+    enum MHD_Result result = MHD_NO;
+    if (add_headers(made, response))
+        result = MHD_queue_response(connection, response->status, made);
+    MHD_destroy_response(made);
+    return result;
+}
+
+/* ---- a connection ----------------------------------------------------------- */
+
+static void set_time(quire_http *http, struct MHD_Connection *connection, uint64_t until_ns)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (info != NULL && info->socket_context != NULL)
+        qr_http_lines_set_time(&http->lines, info->socket_context, until_ns);
+}
+
+/* Called first when the headers are there, and again when the request is whole. */
+static enum MHD_Result take_request(void *user, struct MHD_Connection *connection, const char *url,
+                                    const char *method, const char *version, const char *upload,
+                                    size_t *upload_bytes, void **context)
+{
+    (void)version;
+    (void)upload;
+    quire_http *http = user;
+    qr_http_request request;
+    qr_http_response response;
+    gather_request(&request, connection, url, method);
+    if (*context == NULL) {
+        *context = http; /* any mark will do */
+        if (qr_http_refuse(&request, &response) == 0)
+            return MHD_YES;
+        return send_response(http, connection, &response, false);
+    }
+    if (*upload_bytes > 0) {
+        *upload_bytes = 0;
+        return MHD_YES;
+    }
+    qr_http_answer(&http->site, &request, &response);
+    set_time(http, connection,
+             response.is_stream ? QR_HTTP_NO_LIMIT
+                                : request.now_ns + ANSWER_TIMEOUTS * http->timeout_ns);
+    return send_response(http, connection, &response, qr_http_is_word(request.method, "HEAD"));
+}
+
+static void request_is_over(void *user, struct MHD_Connection *connection, void **context,
+                            enum MHD_RequestTerminationCode why)
+{
+    (void)why;
+    quire_http *http = user;
+    *context = NULL;
+    set_time(http, connection, qr_http_now_ns() + http->timeout_ns);
+}
+
+static void connection_changes(void *user, struct MHD_Connection *connection, void **context,
+                               enum MHD_ConnectionNotificationCode what)
+{
+    quire_http *http = user;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        int socket = socket_of(connection);
+        *context = qr_http_lines_open(&http->lines, socket, qr_http_now_ns() + http->timeout_ns);
+        if (*context == NULL)
+            shutdown(socket, SHUT_RDWR);
+    } else if (*context != NULL) {
+        qr_http_lines_close(&http->lines, *context);
+        *context = NULL;
+    }
+}
+
+/* ---- starting and stopping -------------------------------------------------- */
+
+static void *run_ticker(void *user)
+{
+    quire_http *http = user;
+    struct pollfd stop = {.fd = http->stop_fd, .events = POLLIN};
+    while (poll(&stop, 1, TICK_MS) <= 0) {
+        uint64_t now_ns = qr_http_now_ns();
+        qr_http_health_look(&http->site.health, http->site.monitor, now_ns);
+        qr_http_lines_tick(&http->lines, now_ns);
+        qr_http_hub_tick(&http->hub, now_ns);
+    }
+    return NULL;
+}
+
+static int start_daemon(quire_http *http, int socket)
+{
+    unsigned flags = MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    http->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, take_request, http, MHD_OPTION_LISTEN_SOCKET, socket,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(http->timeout_ns / 1000000000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)QR_HTTP_LINE_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED,
+        request_is_over, http, MHD_OPTION_NOTIFY_CONNECTION, connection_changes, http,
+        MHD_OPTION_END);
+    if (http->daemon != NULL)
+        return QUIRE_OK;
+    qr_http_listener_close(socket, http->port);
+    return QUIRE_E_SYSTEM;
+}
+
+static int start_ticker(quire_http *http)
+{
+    http->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (http->stop_fd < 0)
+        return QUIRE_E_SYSTEM;
+    if (pthread_create(&http->ticker, NULL, run_ticker, http) == 0)
+        return QUIRE_OK;
+    close(http->stop_fd);
+    http->stop_fd = -1;
+    return QUIRE_E_SYSTEM;
+}
+
+const qr_http_hooks qr_http_server_hooks = {sleep_connection, wake_connection, is_gone};
+
+int qr_http_server_start(quire_http *http, int socket)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the host's: its threads take them */
+    int status = start_daemon(http, socket);
+    if (status == QUIRE_OK)
+        status = start_ticker(http);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+void qr_http_server_stop(quire_http *http)
+{
+    if (http->daemon == NULL)
+        return;
+    qr_http_hub_end(&http->hub); /* the library stops only when nothing is suspended */
+    if (http->stop_fd >= 0) {
+        eventfd_write(http->stop_fd, 1);
+        pthread_join(http->ticker, NULL);
+        close(http->stop_fd);
+    }
+    MHD_stop_daemon(http->daemon);
+    http->daemon = NULL;
+}

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""`quire events` from outside: it follows `quire serve` in another process, and tells right from wrong.
+
+    tests/cli/test_events.py QUIRE
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from fake_publisher import CLEARED, FakePublisher, FakeReplay, batch, removed, stored
+from serve_kit import Serving, run, until, write_private
+
+QUIRE = ""
+ANY = "tcp://127.0.0.1:*"
+PUBLISH = ("--events", ANY, "--replay-events", ANY)
+
+
+def lines(*args, status=0):
+    """Events and summary of a run with --json."""
+    text = run(QUIRE, "events", "--json", *args, status=status)
+    found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return found[:-1], found[-1]
+
+
+class Following(unittest.TestCase):
+    """Of a publisher that tells the truth."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.trace = os.path.join(cls.folder.name, "trace.jsonl")
+        run(QUIRE, "generate", "chat", "--requests", "120", "--rate", "60", "--out", cls.trace)
+        cls.serving = Serving(QUIRE, "--speed", "10", "--loop", "--num-gpu-blocks", "600",
+                              *PUBLISH, cls.trace)
+        cls.endpoints = (cls.serving.events, "--replay-events", cls.serving.replay)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.serving.close()
+        cls.folder.cleanup()
+
+    def test_compare(self):
+        """The index built of events is the publisher's own, for one who came late too."""
+        _, s = lines(*self.endpoints, "--quiet", "--check", "--compare", "--index", "--count", "60")
+        self.assertEqual(s["check"], "passed")
+        self.assertEqual(s["compare"]["differing"], 0)
+        self.assertGreater(s["compare"]["blocks"], 0)
+        self.assertGreaterEqual(s["live"], 60)
+        self.assertGreater(s["index_parts"], 0)
+        self.assertTrue(s["index"]["whole"])
+        self.assertEqual(s["index"]["unknown_removed"], 0)
+        self.assertEqual(s["index"]["blocks"], sum(p["blocks"] for p in s["index"]["parts"]))
+
+    def test_killed_subscriber(self):
+        """Nobody notices one who is gone; the next one has everything."""
+        for _ in range(3):
+            process = subprocess.Popen([QUIRE, "events", "--json", *self.endpoints],
+                                       stdout=subprocess.PIPE)
+            self.assertTrue(process.stdout.readline())
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        text = run(QUIRE, "events", *self.endpoints, "--quiet", "--check", "--compare", "--count",
+                   "30")
+        self.assertIn("Check: passed", text)
+        self.assertRegex(text, r"Compare: equal: [\d,]+ blocks at batch \d+")
+
+    def test_lines(self):
+        events, s = lines(*self.endpoints, "--count", "40")
+        kinds = {e["kind"] for e in events}
+        self.assertLessEqual(kinds, {"stored", "removed", "cleared"})
+        self.assertIn("stored", kinds)
+        for e in events:
+            if e["kind"] == "stored":
+                self.assertEqual(e["token_ids"], [])
+                self.assertEqual((e["block_size"], e["medium"], e["group"]), (16, "GPU", 0))
+                self.assertTrue(all(re.fullmatch("[0-9a-f]{16}", h) for h in e["block_hashes"]))
+        batches = sorted({e["number"] for e in events if e["delivery"] == "live"})
+        self.assertEqual(batches, list(range(batches[0], batches[-1] + 1)))
+        self.assertEqual(s["kind"], "summary")
+        self.assertEqual(s["events"], len(events))
+        text = run(QUIRE, "events", *self.endpoints, "--count", "5")
+        self.assertRegex(text, r"(?m)^ +\d+ \d\d:\d\d:\d\d\.\d{3} stored +group 0 GPU  \d+ block")
+
+    def test_interrupted(self):
+        process = subprocess.Popen([QUIRE, "events", *self.endpoints], stdout=subprocess.PIPE,
+                                   text=True)
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+        self.assertIn("Gaps 0", text)
+
+
+class Held(unittest.TestCase):
+    """A publisher whose trace has ended."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.trace = self.path("trace.jsonl")
+        run(QUIRE, "generate", "chat", "--requests", "20", "--out", self.trace)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def serve(self, *args):
+        it = Serving(QUIRE, "--speed", "max", "--hold", *args, self.trace)
+        self.addCleanup(it.close)
+        until(it.has_ended, "the end of the trace")
+        return it
+
+    def test_all_forms(self):
+        """From the first event on, in every form, to the same index as the publisher's."""
+        for args in ((), ("--event-form", "map"), ("--event-hashes", "bytes"), ("--every-copy",),
+                     ("--event-tokens", "--event-form", "map", "--event-hashes", "bytes")):
+            it = self.serve(*PUBLISH, *args)
+            follow = (it.events, "--replay-events", it.replay, "--from-start", "--seconds", "0.5")
+            events, s = lines(*follow, "--check", "--compare", "--index")
+            self.assertEqual((s["check"], s["first_number"], s["compare"]["differing"]),
+                             ("passed", 0, 0), args)
+            cached = it.metrics()['quire_blocks{tier="gpu",state="cached"}']
+            if "--every-copy" not in args:
+                self.assertEqual(s["index"]["blocks"], cached)
+            has_tokens = any(e.get("token_ids") for e in events)
+            self.assertEqual(has_tokens, "--event-tokens" in args)
+            it.close()
+
+    def test_over_a_file(self):
+        ipc = "ipc://" + self.path("events"), "ipc://" + self.path("replay")
+        it = self.serve("--events", ipc[0], "--replay-events", ipc[1])
+        text = run(QUIRE, "events", ipc[0], "--replay-events", ipc[1], "--quiet", "--check",
+                   "--compare", "--seconds", "0.3")
+        self.assertIn("Compare: equal", text)
+        self.assertEqual(it.interrupt()[0], 0)
+
+    def test_keys(self):
+        pairs = {}
+        for name in ("server", "client", "stranger"):
+            public = run(QUIRE, "events", "--make-keys", self.path(name)).strip()
+            self.assertEqual(os.stat(self.path(name)).st_mode & 0o777, 0o600)
+            write_private(self.path(name + ".pub"), public + "\n")
+            pairs[name] = public
+        self.assertEqual(len(set(pairs.values())), 3)
+        it = self.serve(*PUBLISH, "--curve-secret-file", self.path("server"), "--curve-clients-file",
+                        self.path("client.pub"))
+        follow = (it.events, "--replay-events", it.replay, "--quiet", "--check", "--seconds", "0.7")
+        keys = ("--curve-server-key-file", self.path("server.pub"), "--curve-secret-file")
+        self.assertIn("Check: passed", run(QUIRE, "events", *follow, *keys, self.path("client")))
+        for wrong in ((), (*keys, self.path("stranger"))):
+            said = run(QUIRE, "events", *follow, *wrong, status=1)
+            self.assertIn("nothing came", said)
+
+
+class Wrong(unittest.TestCase):
+    """What --check finds; no publisher of ours does any of it."""
+
+    def check(self, *messages, count, more=()):
+        """Summary after so many batches; exit status and it say the same."""
+        with FakePublisher(*messages) as it:
+            done = subprocess.run([QUIRE, "events", it.endpoint, "--json", "--quiet", "--check",
+                                   "--index", "--seconds", "20", "--count", str(count), *more],
+                                  capture_output=True, text=True, timeout=60)
+        s = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual(done.returncode, 0 if s["check"] == "passed" else 1)
+        return s
+
+    def test_right(self):
+        s = self.check((7, batch(stored([1, 2, 3]))), (8, batch(removed([2]), stored([4], 3))),
+                       (9, batch()), count=3)
+        self.assertEqual((s["check"], s["first_number"], s["last_number"]), ("passed", 7, 9))
+        self.assertEqual((s["stored_blocks"], s["removed_blocks"], s["index"]["blocks"]), (4, 1, 3))
+
+    def test_gap(self):
+        s = self.check((0, batch(CLEARED)), (4, batch(stored([1]))), count=2)
+        self.assertEqual((s["check"], s["gaps"], s["missed"]), ("failed", 1, 3))
+
+    def test_gap_that_is_filled(self):
+        all_of_them = [(i, batch(stored([i]))) for i in range(6)]
+        with FakeReplay(*all_of_them) as replay:
+            s = self.check(*all_of_them[:2], *all_of_them[4:], count=6,
+                           more=("--replay-events", replay.endpoint))
+        self.assertEqual((s["check"], s["gaps"], s["index"]["blocks"]), ("passed", 0, 6))
+        self.assertEqual((s["first_number"], s["last_number"]), (0, 5))
+
+    def test_restart(self):
+        s = self.check((5, batch(stored([1]))), (0, batch(stored([1]))), count=2)
+        self.assertEqual((s["check"], s["restarts"]), ("failed", 1))
+
+    def test_no_event(self):
+        s = self.check((0, batch(stored([1]))), (1, b"\x93\xff"), (2, batch(stored([2]))),
+                       count=2)
+        self.assertEqual(s["check"], "failed")
+        self.assertGreater(s["undecodable"], 0)
+
+    def test_hostile_text(self):
+        medium = b"\x1b[2J\n\"\xff\x00"
+        message = (0, batch(stored([1], medium=medium), time=float("nan")))
+        with FakePublisher(message) as it:
+            done = subprocess.run([QUIRE, "events", it.endpoint, "--count", "1", "--seconds", "1"],
+                                  capture_output=True, timeout=60)
+        self.assertNotIn(b"\x1b", done.stdout)
+        with FakePublisher(message) as it:
+            done = subprocess.run([QUIRE, "events", it.endpoint, "--count", "1", "--seconds", "1",
+                                   "--json"], capture_output=True, timeout=60)
+        self.assertNotIn(b"\x1b", done.stdout)
+        for line in done.stdout.decode().splitlines():
+            json.loads(line)
+
+    def test_no_index(self):
+        """vLLM's publisher has none to compare with."""
+        message = (0, batch(stored([1])))
+        with FakePublisher(message) as it, FakeReplay(message) as replay:
+            said = run(QUIRE, "events", it.endpoint, "--replay-events", replay.endpoint, "--quiet",
+                       "--compare", "--count", "1", status=1)
+        self.assertIn("no index to compare with", said)
+
+    def test_nobody(self):
+        said = run(QUIRE, "events", "tcp://127.0.0.1:1", "--check", "--seconds", "0.2", status=1)
+        self.assertIn("nothing came", said)
+
+    def test_wrong_calls(self):
+        for args, words in ((("--compare",), "--replay-events"), (("--from-start",), "--replay-events"),
+                            (("--cuont", "1"), "did you mean --count?"),
+                            (("--count", "0"), '"0" will not do'),
+                            (("--curve-secret-file", "x"), "both or none"),
+                            (("--from-start", "--from-now"), "only one"),
+                            (("a", "b"), "one argument too many")):
+            self.assertIn(words, run(QUIRE, "events", *args, status=2), args)
+        self.assertIn("no such endpoint", run(QUIRE, "events", "no such endpoint", status=1))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    QUIRE = os.path.abspath(sys.argv.pop(1))
+    if "was built without it" in run(QUIRE, "serve", "x", status=1):
+        print("skipped: quire serve is not built", file=sys.stderr)
+        sys.exit(77)
+    unittest.main()

@@ -1,0 +1,348 @@
+/* events/test_index_follows.c - a router's index follows the pool, in many random worlds.
+ *
+ *      sched/sim.h ──► scheduler ──► monitor ──► reader ──► batch as bytes ──► index
+ *                          └── pool ────────── the same, after every update? ────┘
+ *
+ * The worlds are those of sched_sim, linked so that making, updating and destroying a scheduler
+ * come here first (--wrap). A seed takes one of three ways:
+ *
+ *      copies   each block is told, and the index counts them, as with vLLM 0.20.0
+ *      keys     what is removed while another block has the key is not told: Quire's default
+ *      losses   a ring so small, and read so rarely, that events are lost; a walk makes the picture
+ *               whole again, and then it must be the pool's
+ *
+ *      program [--seeds N] [--steps M] [--first SEED]
+ */
+#include "sched/sim.h"
+
+#include "events/feed_wire.h"
+#include "events/index_kit.h"
+#include "model/plain.h"
+
+#include <inttypes.h>
+
+#if defined(MODEL_SLOW)
+enum { SEEDS = 90, STEPS = 150 };
+#else
+enum { SEEDS = 1200, STEPS = 150 };
+#endif
+enum {
+    WAY_COPIES = 0,
+    WAY_KEYS = 1,
+    WAY_LOSSES = 2,
+    NUM_WAYS = 3,
+    WORKER = 3,
+    MOST_BLOCKS = 2048,
+    HASH_BYTES = 16,
+    SMALL_RING = 16 << 10,
+    LARGE_RING = 1 << 20,
+    RARELY = 60, /* updates between two looks, at most */
+    SEEDS_THAT_SEE_ALL = 60
+};
+
+int __real_quire_sched_create(const quire_sched_config *config, const quire_allocator *allocator,
+                              quire_sched **sched);
+int __wrap_quire_sched_create(const quire_sched_config *config, const quire_allocator *allocator,
+                              quire_sched **sched);
+void __real_quire_sched_destroy(quire_sched *sched);
+void __wrap_quire_sched_destroy(quire_sched *sched);
+int __real_quire_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
+                              const quire_outputs **outputs);
+int __wrap_quire_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
+                              const quire_outputs **outputs);
+
+/* What a block was last told to hold. */
+typedef struct seen_block {
+    bool has_key;
+    uint32_t group;
+    unsigned char hash[HASH_BYTES];
+} seen_block;
+
+/* One seed. */
+typedef struct follower {
+    uint64_t random;
+    uint32_t way;
+    index_kit kit;
+    quire_monitor *monitor;
+    quire_reader *reader;
+    qr_feed_wire feed;
+    quire_wire_writer *writer;
+    quire_wire_reader *wire;
+    quire_index *index;
+    uint32_t updates_left; /* until the next look */
+    bool is_whole;         /* no walk is waited for */
+    uint64_t walk;
+    seen_block seen[MOST_BLOCKS];
+} follower;
+
+static struct {
+    follower *one;
+    uint64_t seed;
+    bool has_failed;
+    uint64_t num_compared[NUM_WAYS];
+    uint64_t num_events;
+    uint64_t num_losses;
+    uint64_t num_walks;
+    uint64_t num_present;
+    uint64_t num_hidden; /* removed, and another block has the key */
+} world;
+
+#define FOLLOW_CHECK(condition)                                                                    \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            follow_fail(#condition, __LINE__);                                                     \
+    } while (0)
+
+static void follow_fail(const char *what, int line)
+{
+    if (!world.has_failed)
+        printf("seed %" PRIu64 ", way %" PRIu32 ": line %d: %s\n", world.seed, world.one->way, line,
+               what);
+    world.has_failed = true;
+}
+
+/* ---- telling the index ----------------------------------------------------- */
+
+/* An event goes through bytes, as to a router far away. */
+static void tell(follower *f, const quire_wire_event *event)
+{
+    quire_bytes bytes;
+    quire_wire_batch batch;
+    FOLLOW_CHECK(quire_wire_begin(f->writer) == QUIRE_OK);
+    FOLLOW_CHECK(quire_wire_add(f->writer, event) == QUIRE_OK);
+    FOLLOW_CHECK(quire_wire_end(f->writer, 0, 0, &bytes) == QUIRE_OK);
+    FOLLOW_CHECK(quire_wire_read(f->wire, bytes, &batch) == QUIRE_OK);
+    FOLLOW_CHECK(batch.num_events == 1);
+    FOLLOW_CHECK(quire_index_apply(f->index, WORKER, quire_wire_get(f->wire, 0)) == QUIRE_OK);
+    world.num_events++;
+}
+
+static void tell_feed(follower *f, const quire_feed_event *event)
+{
+    quire_wire_event wire;
+    bool is_hidden = event->kind == QUIRE_FEED_REMOVED && event->still_cached != 0;
+    world.num_hidden += is_hidden;
+    if (is_hidden && f->way == WAY_KEYS)
+        return;
+    int status = qr_feed_wire_make(&f->feed, event, &wire);
+    FOLLOW_CHECK(status == QUIRE_OK || status == QUIRE_MISS);
+    if (status == QUIRE_OK)
+        tell(f, &wire);
+}
+
+/* ---- a picture that can be lost -------------------------------------------- */
+
+static void tell_block(follower *f, quire_block block, quire_wire_kind kind)
+{
+    static const char medium[] = "GPU";
+    quire_wire_hash hash = {.bytes = {f->seen[block].hash, HASH_BYTES}};
+    quire_wire_event event = {.kind = kind,
+                              .hashes = &hash,
+                              .num_hashes = 1,
+                              .block_size = 1,
+                              .medium = {medium, sizeof medium - 1},
+                              .has_group = 1,
+                              .group = f->seen[block].group};
+    f->seen[block].has_key = kind == QUIRE_WIRE_STORED;
+    tell(f, &event);
+}
+
+static void see_blocks(follower *f, const quire_feed_event *event)
+{
+    FOLLOW_CHECK(event->hash_bytes == HASH_BYTES);
+    for (uint32_t i = 0; i < event->num_blocks && !world.has_failed; i++) {
+        quire_block block = event->blocks[i];
+        FOLLOW_CHECK(block < MOST_BLOCKS);
+        if (block == QUIRE_NULL_BLOCK || world.has_failed)
+            continue;
+        seen_block *seen = &f->seen[block];
+        const unsigned char *hash = event->hashes + (size_t)i * HASH_BYTES;
+        bool is_same = seen->has_key && seen->group == event->group_id &&
+                       memcmp(seen->hash, hash, HASH_BYTES) == 0;
+        FOLLOW_CHECK(!seen->has_key || (event->kind == QUIRE_FEED_PRESENT && is_same));
+        if (is_same)
+            continue;
+        seen->group = event->group_id;
+        memcpy(seen->hash, hash, HASH_BYTES);
+        tell_block(f, block, QUIRE_WIRE_STORED);
+    }
+}
+
+static void forget_picture(follower *f)
+{
+    quire_wire_event cleared = {.kind = QUIRE_WIRE_CLEARED};
+    memset(f->seen, 0, sizeof f->seen);
+    tell(f, &cleared);
+}
+
+static void see_event(follower *f, const quire_feed_event *event)
+{
+    switch (event->kind) {
+    case QUIRE_FEED_STORED:
+    case QUIRE_FEED_PRESENT:
+        world.num_present += event->kind == QUIRE_FEED_PRESENT;
+        see_blocks(f, event);
+        break;
+    case QUIRE_FEED_REMOVED:
+        FOLLOW_CHECK(event->num_blocks == 1 && event->blocks[0] < MOST_BLOCKS);
+        if (f->seen[event->blocks[0]].has_key)
+            tell_block(f, event->blocks[0], QUIRE_WIRE_REMOVED);
+        else
+            FOLLOW_CHECK(!f->is_whole); /* before the walk came to it */
+        break;
+    case QUIRE_FEED_CLEARED:
+        forget_picture(f);
+        break;
+    case QUIRE_FEED_WALKED:
+        f->is_whole |= event->number >= f->walk;
+        world.num_walks++;
+        break;
+    default:
+        break;
+    }
+}
+
+static void begin_walk(follower *f)
+{
+    f->is_whole = false;
+    f->walk = quire_monitor_ask_walk(f->monitor);
+    forget_picture(f);
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+static void read_all(follower *f)
+{
+    quire_feed_event event;
+    int status = QUIRE_OK;
+    while (!world.has_failed && status != QUIRE_RETRY) {
+        status = quire_reader_next(f->reader, &event);
+        if (status == QUIRE_LOST) {
+            FOLLOW_CHECK(f->way == WAY_LOSSES);
+            world.num_losses++;
+            begin_walk(f);
+        } else if (status == QUIRE_OK && f->way == WAY_LOSSES) {
+            see_event(f, &event);
+        } else if (status == QUIRE_OK) {
+            tell_feed(f, &event);
+        } else {
+            FOLLOW_CHECK(status == QUIRE_RETRY);
+        }
+    }
+}
+
+static void follow(follower *f, quire_sched *sched)
+{
+    if (world.has_failed || (f->way == WAY_LOSSES && f->updates_left-- > 0))
+        return;
+    f->updates_left = f->is_whole ? unit_random_below(&f->random, RARELY) : 0;
+    read_all(f);
+    if (!f->is_whole)
+        return;
+    const quire_pool *pool = quire_cache_pool(quire_sched_cache(sched));
+    FOLLOW_CHECK(index_kit_is_pool(&f->kit, f->index, WORKER, pool));
+    FOLLOW_CHECK(quire_index_get_stats(f->index).num_unknown == 0);
+    FOLLOW_CHECK(quire_index_get_stats(f->index).num_dropped == 0);
+    world.num_compared[f->way]++;
+}
+
+/* ---- schedulers ------------------------------------------------------------ */
+
+static void open_follower(follower *f, quire_sched *sched)
+{
+    quire_index_config config = QUIRE_INDEX_CONFIG_INIT;
+    config.count_copies = f->way != WAY_KEYS;
+    f->kit = (index_kit){.is_numbers = f->way == WAY_COPIES, .counts_copies = f->way != WAY_KEYS};
+    f->monitor = quire_sched_monitor(sched);
+    qr_feed_wire_init(&f->feed, !f->kit.is_numbers);
+    int err = quire_reader_create(f->monitor, NULL, &f->reader);
+    err |= quire_index_create(&config, &f->index);
+    err |= quire_wire_writer_create(NULL, &f->writer);
+    err |= quire_wire_reader_create(&f->wire);
+    FOLLOW_CHECK(err == QUIRE_OK);
+    f->is_whole = true;
+}
+
+int __wrap_quire_sched_create(const quire_sched_config *config, const quire_allocator *allocator,
+                              quire_sched **sched)
+{
+    static follower one;
+    quire_sched_config watched = *config;
+    quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
+    memset(&one, 0, sizeof one);
+    one.random = world.seed;
+    one.way = (uint32_t)(world.seed % NUM_WAYS);
+    world.one = &one;
+    monitor.event_bytes = one.way == WAY_LOSSES ? SMALL_RING : LARGE_RING;
+    monitor.token_ids = unit_random_below(&one.random, 2) == 0 ? QUIRE_ON : QUIRE_OFF;
+    monitor.num_steps = 8;
+    monitor.hooks = config->hooks;
+    watched.monitor = &monitor;
+    int status = __real_quire_sched_create(&watched, allocator, sched);
+    if (status == QUIRE_OK)
+        open_follower(&one, *sched);
+    return status;
+}
+
+void __wrap_quire_sched_destroy(quire_sched *sched)
+{
+    follower *f = world.one;
+    quire_reader_destroy(f->reader);
+    quire_index_destroy(f->index);
+    quire_wire_writer_destroy(f->writer);
+    quire_wire_reader_destroy(f->wire);
+    qr_feed_wire_free(&f->feed);
+    __real_quire_sched_destroy(sched);
+}
+
+int __wrap_quire_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
+                              const quire_outputs **outputs)
+{
+    int status = __real_quire_sched_update(sched, step, output, outputs);
+    if (status == QUIRE_OK)
+        follow(world.one, sched);
+    return status;
+}
+
+/* ---- all seeds ------------------------------------------------------------- */
+
+static bool saw_everything(void)
+{
+    return world.num_compared[WAY_COPIES] > 0 && world.num_compared[WAY_KEYS] > 0 &&
+           world.num_compared[WAY_LOSSES] > 0 && world.num_losses > 0 && world.num_walks > 0 &&
+           world.num_present > 0 && world.num_hidden > 0;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t first = 1;
+    uint64_t seeds = SEEDS;
+    uint64_t steps = STEPS;
+    uint64_t num_failed = 0;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--seeds") == 0)
+            seeds = strtoull(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--steps") == 0)
+            steps = strtoull(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--first") == 0)
+            first = strtoull(argv[i + 1], NULL, 10);
+    }
+    for (uint64_t seed = first; seed < first + seeds; seed++) {
+        sim_tally tally;
+        world.seed = seed;
+        world.has_failed = false;
+        bool is_good = sim_run(seed, (uint32_t)steps, UINT32_MAX, &tally);
+        num_failed += !is_good || world.has_failed;
+    }
+    printf("%" PRIu64 " events; compared after %" PRIu64 " updates counting copies, %" PRIu64
+           " with keys alone (%" PRIu64 " removals hidden), %" PRIu64 " with losses (%" PRIu64
+           ", %" PRIu64 " walks)\n",
+           world.num_events, world.num_compared[WAY_COPIES], world.num_compared[WAY_KEYS],
+           world.num_hidden, world.num_compared[WAY_LOSSES], world.num_losses, world.num_walks);
+    printf("%" PRIu64 " seeds from %" PRIu64 " on, %" PRIu64 " failed\n", seeds, first, num_failed);
+    if (seeds >= SEEDS_THAT_SEE_ALL && !saw_everything()) {
+        printf("something never happened\n");
+        return EXIT_FAILURE;
+    }
+    return num_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,294 @@
+/* events/test_publish.c - publisher and subscriber together: the router's index is the pool's. */
+#include "engine_kit.h"
+
+static uint64_t seed;
+
+/* A publisher of an engine, on ports that the system chooses. */
+static quire_publisher *publish(const engine *e, quire_publisher_config *config)
+{
+    char message[512] = "";
+    quire_publisher *publisher = NULL;
+    config->monitor = e->monitor;
+    if (config->endpoint == NULL)
+        config->endpoint = "tcp://127.0.0.1:*";
+    if (quire_publisher_create(config, &publisher, message, sizeof message) != QUIRE_OK)
+        fail_msg("%s", message);
+    return publisher;
+}
+
+static quire_subscriber_config listen_to(const quire_publisher *publisher)
+{
+    quire_subscriber_config config = QUIRE_SUBSCRIBER_CONFIG_INIT;
+    config.endpoint = quire_publisher_endpoint(publisher);
+    if (quire_publisher_replay_endpoint(publisher)[0] != 0)
+        config.replay_endpoint = quire_publisher_replay_endpoint(publisher);
+    return config;
+}
+
+/* From the first batch on: live ones, and those before it by replay. */
+static void follow_from_start(void **state)
+{
+    (void)state;
+    for (uint32_t form = 0; form < 8; form++) {
+        engine e;
+        listener l;
+        engine_options options = {.has_tokens = (form & 1) != 0,
+                                  .has_window = (form & 2) != 0,
+                                  .has_resets = true,
+                                  .seed = seed + form};
+        quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+        engine_open(&e, &options);
+        config.replay_endpoint = "tcp://127.0.0.1:*";
+        config.every_copy = (form & 4) != 0;
+        config.as_maps = (form & 1) != 0;
+        config.hashes_as_bytes = (form & 2) != 0;
+        config.rank = form;
+        quire_publisher *publisher = publish(&e, &config);
+        quire_subscriber_config from = listen_to(publisher);
+        listener_open(&l, &from, config.every_copy);
+        for (int i = 0; i < 10; i++) {
+            engine_run(&e, 40);
+            assert_true(listener_follows(&l, &e));
+        }
+        quire_publisher_stats stats = quire_publisher_get_stats(publisher);
+        assert_int_equal(stats.num_lost, 0);
+        assert_int_equal(stats.num_unsent, 0);
+        assert_int_equal(stats.num_batches, l.next);
+        assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_GAP], 0);
+        assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_RESTART], 0);
+        listener_close(&l);
+        quire_publisher_destroy(publisher);
+        engine_close(&e);
+    }
+}
+
+/* Those who come later begin with the whole index; without it, as far back as replay goes. */
+static void late_joiners(void **state)
+{
+    (void)state;
+    engine e;
+    listener l[3];
+    engine_options options = {.has_window = true, .seed = seed};
+    quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+    engine_open(&e, &options);
+    engine_run(&e, 300); /* before there is a publisher: what is there comes by a walk */
+    config.replay_endpoint = "tcp://127.0.0.1:*";
+    quire_publisher *publisher = publish(&e, &config);
+    quire_subscriber_config from = listen_to(publisher);
+    listener_open(&l[0], &from, 0);
+    assert_true(listener_follows(&l[0], &e));
+    engine_run(&e, 300);
+    listener_open(&l[1], &from, 0);
+    assert_true(listener_follows(&l[1], &e));
+    assert_true(l[1].num_deliveries[QUIRE_DELIVERY_SNAPSHOT] > 0);
+    from.start = 2;
+    listener_open(&l[2], &from, 0);
+    assert_true(listener_follows(&l[2], &e));
+    assert_true(l[2].num_deliveries[QUIRE_DELIVERY_REPLAY] > 0);
+    assert_int_equal(l[2].num_deliveries[QUIRE_DELIVERY_SNAPSHOT], 0);
+    engine_run(&e, 300);
+    for (int i = 0; i < 3; i++) {
+        assert_true(listener_follows(&l[i], &e));
+        assert_int_equal(l[i].num_deliveries[QUIRE_DELIVERY_GAP], 0);
+        listener_close(&l[i]);
+    }
+    assert_true(quire_publisher_get_stats(publisher).num_snapshots > 0);
+    quire_publisher_destroy(publisher);
+    engine_close(&e);
+}
+
+/* The publisher misses events, again and again: it says so and tells all anew. */
+static void ring_overflows(void **state)
+{
+    (void)state;
+    for (uint32_t every_copy = 0; every_copy < 2; every_copy++) {
+        engine e;
+        listener l;
+        engine_options options = {.num_blocks = 700,
+                                  .event_bytes = 1 << 15,
+                                  .has_window = true,
+                                  .seed = seed + every_copy};
+        quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+        engine_open(&e, &options);
+        config.replay_endpoint = "tcp://127.0.0.1:*";
+        config.every_copy = every_copy;
+        quire_publisher *publisher = publish(&e, &config);
+        quire_subscriber_config from = listen_to(publisher);
+        listener_open(&l, &from, every_copy);
+        for (int i = 0; i < 5; i++) {
+            engine_run(&e, 500);
+            assert_true(listener_follows(&l, &e));
+        }
+        assert_true(quire_publisher_get_stats(publisher).num_lost > 0);
+        assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_GAP], 0);
+        listener_close(&l);
+        quire_publisher_destroy(publisher);
+        engine_close(&e);
+    }
+}
+
+/* A subscriber that lags misses batches: replay brings them, or else the whole index. */
+static void gaps_are_filled(void **state)
+{
+    (void)state;
+    static const uint32_t buffers[] = {0, 5};
+    for (uint32_t i = 0; i < COUNT(buffers); i++) {
+        engine e;
+        listener l;
+        engine_options options = {.has_tokens = true, .seed = seed + i};
+        quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+        engine_open(&e, &options);
+        config.replay_endpoint = "tcp://127.0.0.1:*";
+        config.buffer_steps = buffers[i];
+        config.hwm = 4;
+        quire_publisher *publisher = publish(&e, &config);
+        quire_subscriber_config from = listen_to(publisher);
+        from.hwm = 4;
+        listener_open(&l, &from, 0);
+        for (int round = 0; round < 5; round++) {
+            engine_run(&e, 4000); /* more than the sockets of the system take in */
+            assert_true(listener_follows(&l, &e));
+        }
+        quire_delivery_kind by = i == 0 ? QUIRE_DELIVERY_REPLAY : QUIRE_DELIVERY_SNAPSHOT;
+        if (l.num_deliveries[by] == 0)
+        assert_true(l.num_deliveries[by] > 0);
+        assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_GAP], 0);
+        listener_close(&l);
+        quire_publisher_destroy(publisher);
+        engine_close(&e);
+    }
+}
+
+/* A new publisher at the same address, by numbers that go back or by a batch that is not ours. */
+static void publisher_restarts(void **state)
+{
+    (void)state;
+    engine e;
+    listener l;
+    char endpoint[64];
+    char replay[64];
+    engine_options options = {.seed = seed};
+    quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+    engine_open(&e, &options);
+    config.replay_endpoint = "tcp://127.0.0.1:*";
+    quire_publisher *publisher = publish(&e, &config);
+    (void)snprintf(endpoint, sizeof endpoint, "%s", quire_publisher_endpoint(publisher));
+    (void)snprintf(replay, sizeof replay, "%s", quire_publisher_replay_endpoint(publisher));
+    config.endpoint = endpoint;
+    config.replay_endpoint = replay;
+    quire_subscriber_config from = listen_to(publisher);
+    from.endpoint = endpoint;
+    from.replay_endpoint = replay;
+    listener_open(&l, &from, 0);
+    uint32_t steps = 100;
+    for (int life = 0; life < 4; life++) {
+        uint64_t restarts = l.num_deliveries[QUIRE_DELIVERY_RESTART];
+        engine_run(&e, steps);
+        if (life > 0) { /* the subscriber has to find its way back first */
+            uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;
+            while (l.num_deliveries[QUIRE_DELIVERY_RESTART] == restarts &&
+                   engine_now_ms() < until_ms)
+                if (!listener_take(&l, 10))
+                    engine_step(&e);
+            assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_RESTART], restarts + 1);
+        }
+        assert_true(listener_follows(&l, &e));
+        quire_publisher_destroy(publisher);
+        publisher = publish(&e, &config);
+        steps *= 3; /* so that its numbers are ahead of the old ones when it is met again */
+    }
+    listener_close(&l);
+    quire_publisher_destroy(publisher);
+    engine_close(&e);
+}
+
+/* Without a replay endpoint a gap stays one, and is told. */
+static void gap_is_told(void **state)
+{
+    (void)state;
+    engine e;
+    listener l;
+    engine_options options = {.has_tokens = true, .seed = seed};
+    quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+    engine_open(&e, &options);
+    config.hwm = 2;
+    quire_publisher *publisher = publish(&e, &config);
+    quire_subscriber_config from = listen_to(publisher);
+    from.hwm = 2;
+    listener_open(&l, &from, 0);
+    uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;
+    while (l.num_deliveries[QUIRE_DELIVERY_GAP] == 0 && engine_now_ms() < until_ms) {
+        engine_run(&e, 2000);
+        while (listener_take(&l, 20))
+            ;
+    }
+    assert_true(l.num_deliveries[QUIRE_DELIVERY_GAP] > 0);
+    listener_close(&l);
+    quire_publisher_destroy(publisher);
+    engine_close(&e);
+}
+
+/* A file that others cannot open, and topics. */
+static void topics_and_files(void **state)
+{
+    (void)state;
+    engine e;
+    listener l[2];
+    engine_options options = {.seed = seed};
+    quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+    engine_open(&e, &options);
+    config.endpoint = "ipc://*";
+    config.replay_endpoint = "ipc://*";
+    config.topic = "kv@here";
+    quire_publisher *publisher = publish(&e, &config);
+    quire_subscriber_config from = listen_to(publisher);
+    from.topic = "kv@";
+    listener_open(&l[0], &from, 0);
+    from.topic = "other";
+    from.start = 1;
+    listener_open(&l[1], &from, 0);
+    engine_run(&e, 100);
+    assert_true(listener_follows(&l[0], &e));
+    assert_false(listener_take(&l[1], 50));
+    listener_close(&l[0]);
+    listener_close(&l[1]);
+    quire_publisher_destroy(publisher);
+    engine_close(&e);
+}
+
+/* The publisher connects to a subscriber that listens, as engines do that report to one router. */
+static void publisher_connects(void **state)
+{
+    (void)state;
+    engine e;
+    listener l;
+    engine_options options = {.seed = seed};
+    quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+    engine_open(&e, &options);
+    config.endpoint = "ipc://quire-test-connects";
+    config.replay_endpoint = "tcp://127.0.0.1:*";
+    config.listen = QUIRE_OFF;
+    quire_publisher *publisher = publish(&e, &config);
+    quire_subscriber_config from = listen_to(publisher);
+    from.listen = QUIRE_ON;
+    listener_open(&l, &from, 0);
+    engine_run(&e, 100);
+    assert_true(listener_follows(&l, &e));
+    engine_run(&e, 100);
+    assert_true(listener_follows(&l, &e));
+    listener_close(&l);
+    quire_publisher_destroy(publisher);
+    engine_close(&e);
+}
+
+int main(int argc, char **argv)
+{
+    seed = unit_seed(argc, argv, 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(follow_from_start), cmocka_unit_test(late_joiners),
+        cmocka_unit_test(ring_overflows),    cmocka_unit_test(gaps_are_filled),
+        cmocka_unit_test(gap_is_told),       cmocka_unit_test(publisher_restarts),
+        cmocka_unit_test(topics_and_files),  cmocka_unit_test(publisher_connects),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,643 @@
+#!/usr/bin/env python3
+"""The live page in Chromium: what it shows is what the scheduler did, whatever becomes of the
+connection.
+
+    tests/viewer/test_live.py [--quire BUILD/cli/quire] [--only NAME]
+
+With a server whose engine is made up (made_up_server.py), and with `quire serve`.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+from made_up_server import COLUMNS, Engine, Server
+from pages import ROOT, need_chromium, need_playwright, number, quantity
+
+SIZES = [(1600, 1000), (1440, 900), (1024, 768), (768, 1024), (390, 844), (320, 640)]
+WAIT_MS = 15000
+
+
+def assembled(folder):
+    """The page, put together as the build does it."""
+    page = folder / "live.html"
+    subprocess.run(["cmake", "-DLIVE=ON", f"-DSOURCE={ROOT / 'viewer'}",
+                    f"-DOUTPUT={folder / 'live_page.c'}", f"-DHTML={page}", "-P",
+                    ROOT / "viewer" / "assemble.cmake"], check=True)
+    return page.read_text()
+
+
+class Watching(unittest.TestCase):
+    """One browser for all; each test opens a page of its own and ends without complaints."""
+
+    def open(self, url, width=1440, height=900, scheme="light", script=None, **options):
+        context = self.browser.new_context(viewport={"width": width, "height": height},
+                                           color_scheme=scheme, **options)
+        self.addCleanup(context.close)
+        self.complaints, self.asked = [], []
+        page = context.new_page()
+        page.on("console", self.complain)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+        if script:
+            page.add_init_script(script)
+        page.add_init_script("""addEventListener("securitypolicyviolation",
+            (event) => console.error("policy: " + event.violatedDirective));""")
+        page.goto(url)
+        self.page, self.origin = page, url.split("?")[0]
+        return page
+
+    def complain(self, message):
+        """Errors and warnings, but for what the browser says of the tests' looking at pixels."""
+        if message.type != "log" and "willReadFrequently" not in message.text:
+            self.complaints.append(message.text)
+
+    def tearDown(self):
+        self.assertEqual(self.complaints, [])
+        self.assertEqual([url for url in self.asked
+                          if not url.startswith((self.origin, "data:"))], [])
+
+    def forgive_lost_connections(self):
+        """The browser itself complains of these."""
+        self.complaints = [text for text in self.complaints
+                           if "ERR_CONNECTION" not in text and "ERR_INCOMPLETE" not in text
+                           and "ERR_EMPTY_RESPONSE" not in text]
+
+    # ---- what is shown ------------------------------------------------------
+
+    def settle(self):
+        self.page.evaluate("() => new Promise(done => requestAnimationFrame("
+                           "() => requestAnimationFrame(done)))")
+
+    def until(self, condition, argument=None):
+        self.page.wait_for_function(condition, arg=argument, timeout=WAIT_MS, polling=20)
+        self.settle()
+
+    def until_step(self, step):
+        self.until("step => window.quireLive?.run?.lastStep >= step", step)
+        self.page.wait_for_timeout(150)  # the next drawing
+        self.settle()
+
+    def until_sign(self, state):
+        self.until("state => document.getElementById('sign').dataset.state === state", state)
+
+    def tile(self, key):
+        return self.page.text_content(f"[data-tile='{key}']")
+
+    def note(self, key):
+        return self.page.text_content(f"[data-tile='{key}'] + .note")
+
+    def value(self, chart, key):
+        return self.page.text_content(f"[data-chart='{chart}'] [data-value='{key}']")
+
+    def step(self):
+        return int(number(self.page.text_content("#readout")))
+
+    def run_of(self, expression):
+        return self.page.evaluate(f"(() => {{ const {{run}} = quireLive; return {expression}; }})()")
+
+    def view(self):
+        return self.page.evaluate("""() => { const {from, to, left, width, isFollowing} =
+          quireLive.page.view; return {from, to, left, width, isFollowing}; }""")
+
+    def hover(self, chart, share):
+        self.page.locator(f"[data-chart='{chart}']").scroll_into_view_if_needed()
+        box, view = self.page.locator(f"[data-chart='{chart}'] canvas").bounding_box(), self.view()
+        x = box["x"] + view["left"] + share * view["width"]
+        self.page.mouse.move(x, box["y"] + box["height"] / 2)
+        self.settle()
+        return x, box["y"] + box["height"] / 2
+
+    def bands(self, share):
+        """Heights of the GPU's bands in a column of pixels, as shares: active, cached, empty."""
+        return self.page.evaluate("""share => {
+          const {view, theme} = quireLive.page;
+          const canvas = document.querySelector("[data-chart=memory] canvas");
+          const x = Math.round((view.left + share * view.width) * devicePixelRatio);
+          const pixels = canvas.getContext("2d").getImageData(x, 0, 1, canvas.height).data;
+          const names = ["active", "cached", "empty"];
+          const wanted = names.map(name => [1, 3, 5].map(i =>
+            parseInt(theme[name].slice(i, i + 2), 16)));
+          const counts = [0, 0, 0];
+          for (let y = 0; y < canvas.height; y++) {
+            const far = wanted.map(rgb => rgb.reduce((sum, c, i) =>
+              sum + Math.abs(c - pixels[4 * y + i]), 0));
+            counts[far.indexOf(Math.min(...far))]++;
+          }
+          return counts.map(count => count / canvas.height);
+        }""", share)
+
+    def check_last(self, row, total):
+        """Tiles and legends, against a step."""
+        self.assertEqual(self.step(), row["step"])
+        self.assertEqual(number(self.tile("running")), row["running"])
+        self.assertEqual(number(self.tile("waiting")), row["waiting"])
+        self.assertEqual(number(self.note("waiting")), row["skipped"])
+        self.assertAlmostEqual(quantity(self.tile("memory")), row["active"] / total, delta=0.0006)
+        for chart, key, name in (
+                ("memory", "active", "active"), ("memory", "cached", "cached"),
+                ("memory", "empty", "empty"), ("queue", "running", "running"),
+                ("queue", "waiting", "waiting"), ("queue", "skipped", "skipped"),
+                ("tokens", "prefill", "prefill_tokens"), ("preemptions", "step", "preempted")):
+            self.assertEqual(number(self.value(chart, key)), row[name], (row["step"], name))
+        self.assertEqual(number(self.value("tokens", "decode")),
+                         row["tokens"] - row["prefill_tokens"])
+
+
+class MadeUpTest(Watching):
+    """Against the made-up server."""
+
+    def serve(self, before=0, token=None, **options):
+        self.server = Server(self.text, Engine(**options), token=token).start()
+        self.addCleanup(self.server.stop)
+        if before:
+            self.server.make(before, told=False)
+        return self.server
+
+    def last(self):
+        return dict(zip(COLUMNS, self.server.engine.steps[-1]))
+
+    def watch(self, before=300, **options):
+        self.serve(before)
+        self.open(self.server.url, **options)
+        self.until_step(before)
+
+    def make(self, count=1, **options):
+        self.server.make(count, **options)
+        self.until_step(self.server.engine.step)
+
+    # ---- numbers ------------------------------------------------------------
+
+    def test_shows_the_last_step(self):
+        self.watch(1)
+        for count in (1, 30, 400, 1000):
+            self.make(count)
+            self.check_last(self.last(), 4000)
+        used = self.last()["swap_slots"]
+        self.assertEqual(number(self.value("memory.0", "active")), used)
+        self.assertEqual(number(self.value("memory.0", "empty")), 512 - used)
+
+    def test_hover_shows_the_step_under_the_pointer(self):
+        self.watch(600)
+        rows = {row[0]: dict(zip(COLUMNS, row)) for row in self.server.engine.steps}
+        seen = set()
+        for share in (0.85, 0.91, 0.97):
+            self.hover("queue", share)
+            row = rows[self.step()]
+            seen.add(row["step"])
+            self.assertEqual(number(self.value("queue", "running")), row["running"])
+            self.assertEqual(number(self.value("memory", "cached")), row["cached"])
+            self.assertAlmostEqual(quantity(self.value("work", "schedule")),
+                                   row["schedule_us"] / 1e6, delta=0.51e-6)
+        self.assertEqual(len(seen), 3)
+        self.page.mouse.move(5, 5)
+        self.settle()
+        self.assertEqual(self.step(), 600)
+
+    def test_bands_move(self):
+        self.watch(100)
+        heights = []
+        for count in (1, 300, 700, 900):
+            self.make(count)
+            row = self.last()
+            found = self.bands(0.999)
+            for share, name in zip(found, ("active", "cached", "empty")):
+                self.assertAlmostEqual(share, row[name] / 4000, delta=0.05, msg=name)
+            heights.append(found[0])
+        self.assertGreater(max(heights) - min(heights), 0.1)
+
+    def test_columns_are_found_by_name(self):
+        self.serve()
+        self.server.order = [*reversed(COLUMNS), "unheard_of"]
+        self.server.make(700, told=False)
+        self.open(self.server.url)
+        self.until_step(700)
+        self.assertEqual(self.run_of("run.count"), 700)
+        self.make(5)
+        self.check_last(self.last(), 4000)
+
+    def test_speeds_and_rates(self):
+        self.watch(1500)
+        rows = [dict(zip(COLUMNS, row)) for row in self.server.engine.steps]
+        end = rows[-1]["time_us"]
+        first = max(i for i, row in enumerate(rows) if row["time_us"] <= end - 10e6)
+        seconds = (end - rows[first]["time_us"]) / 1e6
+        tokens = sum(row["tokens"] for row in rows[first + 1:])
+        self.assertAlmostEqual(number(self.tile("steps")), (len(rows) - 1 - first) / seconds,
+                               delta=0.06)
+        self.assertAlmostEqual(number(self.tile("tokens")) * 1000, tokens / seconds,
+                               delta=0.006 * tokens / seconds)
+        minute = [row for row in rows if row["time_us"] > end - 60e6]
+        rate = sum(r["hit_tokens"] for r in minute) / sum(r["query_tokens"] for r in minute)
+        self.assertAlmostEqual(quantity(self.tile("hit_minute")), rate, delta=0.0006)
+
+    # ---- before the page was there ------------------------------------------
+
+    def test_older_steps_are_asked_for(self):
+        self.watch(3000)
+        self.assertEqual(self.run_of("[run.count, run.step[0], run.missed]"), [3000, 1, 0])
+
+    def test_totals_are_those_of_the_engine(self):
+        """Also what happened so long ago that no step of it is kept."""
+        self.watch(9000)
+        self.assertEqual(self.run_of("run.step[0]"), 9000 - 4096 + 1)
+        sums = self.server.engine.sums
+        self.until("n => +document.querySelector('[data-tile=preemptions]').textContent === n",
+                   sums["preempted"])
+        self.assertGreater(sums["preempted"], 10)
+        self.assertAlmostEqual(quantity(self.tile("hit_total")),
+                               sums["hit_tokens"] / sums["query_tokens"], delta=0.0006)
+        before = sums["preempted"]
+        while sums["preempted"] == before:
+            self.make(100)
+        self.assertEqual(number(self.tile("preemptions")), sums["preempted"])
+
+    def test_no_step_yet(self):
+        self.serve()
+        self.open(self.server.url)
+        self.until_sign("live")
+        self.assertTrue(self.page.is_visible("#empty"))
+        self.assertFalse(self.page.is_visible("#content"))
+        self.make(3)
+        self.assertFalse(self.page.is_visible("#empty"))
+        self.check_last(self.last(), 4000)
+
+    # ---- the connection -----------------------------------------------------
+
+    def test_lost_and_found(self):
+        self.watch(300)
+        self.until_sign("live")
+        self.server.stop()
+        self.until_sign("lost")
+        self.assertIn("Connection lost", self.page.title())
+        self.server.make(800)  # more than a hello has
+        self.server.start()
+        self.until_sign("live")
+        self.make(5)
+        self.assertEqual(self.run_of("[run.count, run.missed]"), [1105, 0])
+        self.assertTrue(self.run_of("run.step.every((step, i) => step === i + 1)"))
+        self.check_last(self.last(), 4000)
+        self.forgive_lost_connections()
+
+    def test_another_engine_at_the_same_address(self):
+        self.watch(700)
+        self.server.stop()
+        self.until_sign("lost")
+        self.server.engine, self.server.started = Engine(seed=2), time.time()
+        self.server.make(900)  # further than the one before was
+        self.server.start()
+        self.until_sign("live")
+        self.make(5)
+        self.assertEqual(self.run_of("[run.count, run.step[0], run.missed]"), [905, 1, 0])
+        self.check_last(self.last(), 4000)
+        self.forgive_lost_connections()
+
+    def test_another_engine_with_other_memory(self):
+        self.watch(400)
+        self.server.stop()
+        self.until_sign("lost")
+        self.server.engine, self.server.started = Engine(seed=3, total=1000, swap=0), time.time()
+        self.server.start()
+        self.until("() => document.getElementById('facts').textContent.includes('1,000 blocks')")
+        self.make(50)
+        self.check_last(self.last(), 1000)
+        self.assertEqual(self.page.locator("[data-chart='memory.0']").count(), 0)
+        self.forgive_lost_connections()
+
+    def test_a_connection_that_is_gone_without_a_sign(self):
+        self.watch(300)
+        self.server.is_mute = True
+        self.until_sign("lost")
+        self.server.is_mute = False
+        self.until_sign("live")
+        self.make(5)
+        self.check_last(self.last(), 4000)
+
+    def test_stalled_and_idle(self):
+        self.watch(300)
+        self.make(2000)
+        self.assertGreater(self.last()["running"], 0)
+        self.until_sign("stalled")
+        self.assertIn("no step for", self.page.text_content("#detail"))
+        self.make(1)
+        self.until_sign("live")
+        while self.server.engine.running or self.server.engine.waiting:
+            self.make(100, arrivals=False)
+        self.make(1, arrivals=False)
+        self.until("() => document.getElementById('detail').textContent.includes('idle')")
+        self.assertEqual(self.tile("steps"), "0")
+
+    def test_what_the_last_step_could_not_know(self):
+        """Its requests end with the update behind it: metrics say so, no step does."""
+        self.watch(300)
+        self.make(2000)
+        while len(self.server.engine.running) != 1:
+            self.make(1, arrivals=False)
+        self.server.engine.running.clear()
+        self.until("() => document.getElementById('detail').textContent.includes('idle')")
+        self.assertEqual(self.tile("running"), "0")
+
+    def test_token_is_passed_on(self):
+        self.serve(600, token="secret-token-of-16")
+        self.open(self.server.url)
+        self.until_step(600)
+        self.assertEqual(self.run_of("run.count"), 600)
+        asked = [url for url in self.asked if not url.startswith("data:")]
+        self.assertTrue(all("token=secret-token-of-16" in url for url in asked), asked)
+        self.assertNotIn("secret", self.page.inner_text("body"))
+
+    def test_only_the_first_version_is_read(self):
+        self.serve(5)
+        self.server.version = 2
+        self.open(self.server.url)
+        self.until_sign("broken")
+        self.assertIn("another version", self.page.text_content("#detail"))
+
+    # ---- following, pausing -------------------------------------------------
+
+    def test_follows_until_touched(self):
+        self.watch(1000)
+        self.assertAlmostEqual(self.view()["to"] - self.view()["from"], 60e6)
+        self.make(50)
+        self.assertEqual(self.view()["to"], self.run_of("run.end"))
+        self.hover("queue", 0.7)
+        self.page.mouse.wheel(0, -400)
+        self.settle()
+        held = self.view()
+        self.assertFalse(held["isFollowing"])
+        self.assertLess(held["to"] - held["from"], 40e6)
+        self.make(100)
+        self.assertEqual(self.view(), held)
+        self.page.click("#follow")
+        self.settle()
+        self.assertEqual(self.view()["to"], self.run_of("run.end"))
+        self.assertTrue(self.page.is_disabled("#follow"))
+
+    def test_windows(self):
+        self.watch(1000)
+        for key, seconds in (("2", 300), ("3", 900), ("1", 60)):
+            self.page.keyboard.press(key)
+            self.settle()
+            view = self.view()
+            self.assertAlmostEqual(view["to"] - view["from"], seconds * 1e6)
+            pressed = self.page.get_attribute(f"[data-seconds='{seconds}']", "aria-pressed")
+            self.assertEqual(pressed, "true")
+        self.page.click("#zoom-reset")
+        self.make(10)
+        view = self.view()
+        self.assertEqual((view["from"], view["to"]), (0, self.run_of("run.end")))
+
+    def test_pause(self):
+        self.watch(500)
+        before = self.last()
+        self.page.click("#pause")
+        held = self.view()
+        self.server.make(200)
+        self.until("() => quireLive.run.lastStep === 700")
+        self.page.wait_for_timeout(300)
+        self.until_sign("paused")
+        self.assertEqual(self.view(), held)
+        self.check_last(before, 4000)
+        self.page.click("#pause")
+        self.until_sign("live")
+        self.page.wait_for_timeout(250)
+        self.check_last(self.last(), 4000)
+
+    def test_keys(self):
+        self.watch(500)
+        self.page.keyboard.press("ArrowLeft")
+        self.page.keyboard.press("ArrowLeft")
+        self.settle()
+        self.assertEqual(self.step(), 498)
+        self.make(20)  # the cursor stays where it was put
+        self.assertEqual(self.step(), 498)
+        self.page.keyboard.press("Escape")
+        self.settle()
+        self.assertEqual(self.step(), 520)
+        self.page.keyboard.press("+")
+        self.settle()
+        self.assertFalse(self.view()["isFollowing"])
+        self.page.keyboard.press("f")
+        self.settle()
+        self.assertTrue(self.view()["isFollowing"])
+        self.page.keyboard.press("Space")
+        self.until_sign("paused")
+        self.page.keyboard.press("Space")
+        self.until_sign("live")
+
+    def test_preemptions_are_found(self):
+        self.watch(2500)
+        rows = [dict(zip(COLUMNS, row)) for row in self.server.engine.steps]
+        steps = [row["step"] for row in rows if row["preempted"] > 0]
+        self.page.keyboard.press("p")
+        self.settle()
+        self.assertEqual(self.step(), steps[-1])
+        self.page.keyboard.press("p")
+        self.settle()
+        self.assertEqual(self.step(), steps[-2])
+
+    # ---- the list of events -------------------------------------------------
+
+    def test_events(self):
+        self.watch(2000)
+        self.server.tell("kv", {"events": [
+            {"kind": "stored", "group": 1, "blocks": 7, "hash": "00112233445566ff", "parent": None},
+            *({"kind": "removed", "group": 0, "blocks": 1, "hash": f"{i:016x}", "parent": None}
+              for i in range(3)),
+            {"kind": "cleared", "group": 0, "blocks": 0, "hash": None, "parent": None}],
+            "skipped": 12})
+        self.until("() => document.querySelectorAll('#events tr').length === 3")
+        rows = [[cell.strip() for cell in row.split("\t")] for row in
+                self.page.inner_text("#events").split("\n")]
+        self.assertEqual([row[1:4] for row in rows],
+                         [["× cleared", "", "all"], ["− removed", "0", "3"], ["+ stored", "1", "7"]])
+        self.assertEqual(rows[2][4], "00112233445566ff")
+        self.assertEqual(rows[1][4], "0" * 16)
+        self.assertEqual(self.page.text_content("#events-note"),
+                         "7 blocks stored · 3 removed · cleared 1 times · 12 more")
+
+    def test_events_hold_still_for_who_reads(self):
+        self.watch(2000)
+        self.make(300)
+        self.until("() => document.querySelectorAll('#events tr').length > 60")
+        self.page.evaluate("document.getElementById('events-scroll').scrollTop = 300")
+        before = self.page.inner_text("#events")
+        self.make(50)
+        self.until("() => !document.getElementById('events-newer').hidden")
+        self.assertEqual(self.page.inner_text("#events"), before)
+        self.page.click("#events-newer")
+        self.settle()
+        self.assertNotEqual(self.page.inner_text("#events"), before)
+        self.assertTrue(self.page.is_hidden("#events-newer"))
+
+    # ---- long runs ----------------------------------------------------------
+
+    def test_half_an_hour(self):
+        """90,000 steps: more than there are rows; what was lowest and highest is still there."""
+        self.watch(10)
+        most, totals = dict.fromkeys(COLUMNS, 0), dict.fromkeys(COLUMNS, 0)
+        for row in self.server.engine.steps:
+            for name, value in zip(COLUMNS, row):
+                most[name], totals[name] = max(most[name], value), totals[name] + value
+        for _ in range(45):
+            self.server.make(2000)
+            for row in self.server.engine.steps[-2000:]:
+                for name, value in zip(COLUMNS, row):
+                    most[name], totals[name] = max(most[name], value), totals[name] + value
+            self.until("step => quireLive.run.lastStep === step", self.server.engine.step)
+        self.page.keyboard.press("0")
+        self.until_step(90010)
+        self.check_last(self.last(), 4000)
+        self.assertEqual(self.run_of("[run.received, run.missed]"), [90010, 0])
+        self.assertLessEqual(self.run_of("run.count"), 49152)
+        for series, name in (("running", "running"), ("active", "active"), ("tokens", "tokens"),
+                             ("waiting", "waiting")):
+            self.assertEqual(self.run_of(f"run.series.{series}.range(0, run.count, {{}}).high"),
+                             most[name])
+            self.assertEqual(self.run_of(f"run.series.{series}.sums[run.count]"), totals[name])
+        self.assertEqual(self.run_of("run.preempted[run.count]"), totals["preempted"])
+        self.assertEqual(self.run_of("run.marks.num[run.marks.count]"), totals["preempted"])
+        self.assertIn(self.bytes_held(), range(5_000_000, 30_000_000))
+        view = self.view()
+        self.assertEqual(view["from"], 0)
+        self.assertGreater(view["to"], 1800e6 * 0.9)
+
+    def bytes_held(self):
+        return self.run_of("""[...new Set([run, run.rows, run.marks, ...Object.values(run.series)
+            .flatMap(series => [series, ...series.levels])].flatMap(Object.values)
+              .filter(column => column instanceof Float64Array).map(column => column.buffer))]
+              .reduce((sum, buffer) => sum + buffer.byteLength, 0)""")
+
+    def test_rows_are_merged_by_age(self):
+        """A quarter of a million steps in 4,096 rows: sums, order and detail."""
+        self.watch(5)
+        found = self.page.evaluate("""() => {
+          const run = new quireLive.run.constructor({total_blocks: 100, tiers: []}, 4096);
+          const names = COLUMNS;
+          run.setColumns(names);
+          let tokens = 0;
+          for (let step = 1; step <= 250000; step++) {
+            const values = names.map(() => step % 97);
+            values[names.indexOf("step")] = step;
+            values[names.indexOf("time_us")] = 20000 * step;
+            tokens += step % 97;
+            run.append([values]);
+          }
+          const widths = [...run.step].map((step, i) =>
+            (i + 1 < run.count ? run.step[i + 1] : 250001) - step);
+          const newer = (i) => 250001 - run.step[i] - widths[i];
+          return {count: run.count, sum: run.series.tokens.sums[run.count], tokens,
+            points: run.points[run.count], last: run.lastStep, missed: run.missed,
+            single: widths.slice(-500).every(width => width === 1),
+            low: run.series.tokens.range(0, run.count, {}).low,
+            coarsest: Math.max(...widths.map((width, i) => width / (newer(i) + 1500))),
+            first: run.step[0], ordered: run.time.every((t, i) => i === 0 || t >= run.time[i - 1])};
+        }""".replace("COLUMNS", repr(list(COLUMNS))))
+        self.assertLessEqual(found["count"], 4096)
+        self.assertEqual((found["sum"], found["points"], found["last"], found["missed"]),
+                         (found["tokens"], 250000, 250000, 0))
+        self.assertEqual((found["first"], found["low"]), (1, 0))
+        self.assertTrue(found["single"] and found["ordered"])
+        self.assertLess(found["coarsest"], 1 / 250)
+
+    # ---- drawing ------------------------------------------------------------
+
+    COUNT_DRAWINGS = """
+      window.drawings = 0;
+      const clear = CanvasRenderingContext2D.prototype.clearRect;
+      CanvasRenderingContext2D.prototype.clearRect = function (...all) {
+        if (this.canvas.closest("[data-chart=memory]")) window.drawings++;
+        return clear.apply(this, all);
+      };
+      window.isHidden = false;
+      Object.defineProperty(Document.prototype, "hidden", { get: () => window.isHidden });
+    """
+
+    def drawings(self, seconds):
+        before = self.page.evaluate("window.drawings")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.server.make(1)
+            time.sleep(0.02)
+        return self.page.evaluate("window.drawings") - before
+
+    def test_draws_ten_times_a_second_and_not_while_hidden(self):
+        self.watch(300, script=self.COUNT_DRAWINGS)
+        self.assertIn(self.drawings(2), range(8, 23))
+        self.page.evaluate("window.isHidden = true")
+        self.page.wait_for_timeout(200)
+        self.assertEqual(self.drawings(1), 0)
+        self.page.evaluate("window.isHidden = false")
+        self.until_step(self.server.engine.step)
+        self.check_last(self.last(), 4000)
+
+    def test_less_motion_for_who_asks(self):
+        self.watch(300, script=self.COUNT_DRAWINGS, reduced_motion="reduce")
+        self.assertIn(self.drawings(3), range(2, 5))
+        self.assertEqual(self.page.evaluate(
+            "getComputedStyle(document.querySelector('#sign i')).animationName"), "none")
+
+    # ---- for everybody ------------------------------------------------------
+
+    def test_fits_every_screen(self):
+        self.serve(2500)
+        for width, height in SIZES:
+            for scheme in ("light", "dark"):
+                self.open(self.server.url, width, height, scheme)
+                self.until_step(2500)
+                wide = self.page.evaluate("document.documentElement.scrollWidth")
+                self.assertLessEqual(wide, width, (width, scheme))
+                self.assertTrue(self.page.is_visible("#state"))
+                box = self.page.locator("#sign").bounding_box()
+                self.assertLessEqual(box["x"] + box["width"], width)
+                self.page.context.close()
+
+    def test_prints_light(self):
+        self.watch(500, scheme="dark")
+        self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        self.page.emulate_media(media="print")
+        self.assertEqual(self.page.evaluate("document.documentElement.dataset.theme"), "light")
+        self.assertGreater(len(self.page.pdf()), 10000)
+
+    def test_texts_are_texts(self):
+        self.watch(5)
+        self.assertEqual(self.page.text_content("#title"), "Made <up>")
+
+    def test_everything_has_a_name(self):
+        self.watch(5)
+        unnamed = self.page.evaluate("""() => [...document.querySelectorAll(
+            "button, input, canvas:not([aria-hidden]), [role=img], dialog, [tabindex]")].filter(e =>
+              !(e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") ||
+              e.textContent.trim()) && !e.hidden).map(e => e.outerHTML)""")
+        self.assertEqual(unnamed, [])
+        self.page.click("#show-help")
+        self.assertTrue(self.page.is_visible("#help"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quire", help="the program quire")
+    parser.add_argument("--only", default="", help="tests whose name has this in it")
+    args = parser.parse_args()
+    playwright = need_playwright()
+    chromium = need_chromium()
+    suite = unittest.TestSuite(
+        test for case in (MadeUpTest,)
+        for test in unittest.defaultTestLoader.loadTestsFromTestCase(case) if args.only in test.id())
+    with tempfile.TemporaryDirectory() as folder, playwright.sync_playwright() as runner:
+        Watching.quire = args.quire
+        Watching.folder = Path(folder)
+        Watching.text = assembled(Path(folder))
+        Watching.browser = runner.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        result = unittest.TextTestRunner(verbosity=2).run(suite)
+        Watching.browser.close()
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
