@@ -119,7 +119,7 @@ static bool take_parts(quire_subscriber *subscriber, events_index *theirs)
 }
 
 /* The publisher's whole index, as another subscriber that has just come gets it. A publisher may
- * give the same one to all who ask within a short time: one from before is asked for again, until it
+ * give the same one to all who ask within a short time: it is asked again until what it gives
  * includes the last batch seen here. */
 static int take_whole(const follower *f, events_index *theirs)
 {

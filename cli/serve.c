@@ -118,8 +118,8 @@ static int write_report(const server *s, replay_result *result)
     return status;
 }
 
-/* A publisher is told the whole cache when it begins and when it has missed events, some blocks with
- * each step; an engine with nothing to do makes none, so they are made here. */
+/* A publisher is told the whole cache when it begins and when it has missed events, some blocks
+ * with each step; an engine with nothing to do makes none, so they are made here. */
 enum { BLOCKS_A_STEP = 256, SPARE_STEPS = 16, STEPS_AT_ONCE = 64, HOLD_MS = 20 };
 
 static uint32_t num_walk_steps(const server *s)

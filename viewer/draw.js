@@ -122,7 +122,8 @@ function timeTicks(view) {
 }
 
 function valueTicks(most, height) {
-  const step = niceStep(most / Math.max(1, Math.min(4, Math.floor(height / 28))));
+  let step = niceStep(most / Math.max(1, Math.min(4, Math.floor(height / 28))));
+  if (step > most) step = niceStep(step / 3); // one beside 0 at least
   const ticks = [];
   for (let value = 0; value <= most * (1 + 1e-9); value += step) ticks.push(value);
   return ticks;

@@ -84,9 +84,9 @@ class EventList {
 
   showCounts() {
     const { stored, removed, cleared, skipped } = this.counts;
-    const parts = [`${exact(stored)} blocks stored`, `${exact(removed)} removed`];
-    if (cleared > 0) parts.push(`cleared ${exact(cleared)} times`);
-    if (skipped > 0) parts.push(`${exact(skipped)} more`);
+    const parts = [`${rough(stored)} stored`, `${rough(removed)} removed`];
+    if (cleared > 0) parts.push(`${rough(cleared)} × cleared`);
+    if (skipped > 0) parts.push(`${rough(skipped)} not listed`);
     this.note.textContent = parts.join(" · ");
   }
 }

@@ -123,8 +123,8 @@ typedef struct quire_wire_batch {
 QUIRE_API int quire_wire_reader_create(quire_wire_reader **reader);
 QUIRE_API void quire_wire_reader_destroy(quire_wire_reader *reader);
 /* Reads a whole batch: QUIRE_E_CORRUPT for what is none, and nothing of it is given out; the events
- * of the batch before stay. Events point into the reader, until the next batch is read; bytes may be
- * freed at once. More than 1 GiB is QUIRE_E_RANGE. */
+ * of the batch before stay. Events point into the reader, until the next batch is read; bytes may
+ * be freed at once. More than 1 GiB is QUIRE_E_RANGE. */
 QUIRE_API int quire_wire_read(quire_wire_reader *reader, quire_bytes bytes,
                               quire_wire_batch *batch);
 /* NULL when there are no more than i. */
@@ -158,8 +158,8 @@ QUIRE_API void quire_index_destroy(quire_index *index);
 /* QUIRE_E_RANGE: no such worker. Memory that runs out is a drop, counted, as max_blocks is; so is a
  * hash of more than 4,096 bytes, and a medium that is the 65th. */
 QUIRE_API int quire_index_apply(quire_index *index, uint32_t worker, const quire_wire_event *event);
-/* All that is known of a worker is forgotten: it has gone, or its events had a gap. Costs as much as
- * the worker has blocks, however many others there are. */
+/* All that is known of a worker is forgotten: it has gone, or its events had a gap. Costs as much
+ * as the worker has blocks, however many others there are. */
 QUIRE_API int quire_index_clear(quire_index *index, uint32_t worker);
 /* How many of the hashes, from the first on, each worker has in a group: num_blocks[worker], for
  * all max_workers. medium absent: any. Blocks without a group count for every group. */

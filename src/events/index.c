@@ -11,7 +11,7 @@
  *
  * Records and table grow by doubling: a router does not know how large the caches are that it will
  * hear of, and 16 million records planned in advance would be a gigabyte for a test with two
- * workers. Growing moves nothing but 8 bytes of the table for each content, whose tag is kept there.
+ * workers. Growing moves nothing but 8 bytes of the table for each content; its tag is kept there.
  *
  *      heads in the table = different contents      records in lists of workers = num_blocks
  */

@@ -24,9 +24,9 @@ enum {
     SHORT_WAIT_MS = 1,
     LONG_WAIT_MS = 10,
     CLOSING_MS = 1000,
-    REQUEST_BYTES = 64, /* more than any request has: a peer that sends more is cut off */
-    REQUESTS_HWM = 16,  /* that wait from one peer */
-    ANSWERS_HWM = 64    /* messages that wait for one peer; the rest goes out as it reads */
+    REQUEST_BYTES = 1024, /* more than requests and CURVE's greetings have: others are cut off */
+    REQUESTS_HWM = 16,    /* that wait from one peer */
+    ANSWERS_HWM = 64      /* messages that wait for one peer; the rest goes out as it reads */
 };
 
 static const char DEFAULT_ENDPOINT[] = "tcp://127.0.0.1:5557";

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Three lists must be one: what the headers declare with QUIRE_API, what src/api/quire.map names,
-# and what libquire.so exports. And the static library, which hides nothing, must keep to the
-# library's prefixes.
+# Three lists must be one: what quire.h and all that it includes declare with QUIRE_API, what
+# src/api/quire.map names, and what libquire.so exports. And the static library, which hides nothing,
+# must keep to the library's prefixes. The same, without a map, for the libraries beside it.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -10,13 +10,21 @@ make_scratch
 map=$QUIRE_SOURCE/src/api/quire.map
 
 # Declarations as the compiler sees them, so that comments and macros cannot mislead.
-for header in "$QUIRE_SOURCE"/include/quire.h "$QUIRE_SOURCE"/include/quire/*.h; do
-    echo "#include \"$header\""
-done > "$scratch/all.c"
-"$QUIRE_CC" -E -P "-I$QUIRE_SOURCE/include" "$scratch/all.c" \
-    > "$scratch/all.i" || fail "the headers do not compile"
-tr '\n' ' ' < "$scratch/all.i" | grep -o 'visibility("default")))[^(;]*(' |
-    sed 's/.*[^A-Za-z0-9_]\([A-Za-z0-9_]*\) *($/\1/' | sort -u > "$scratch/declared"
+declared_in() {
+    for header; do
+        echo "#include \"$QUIRE_SOURCE/include/$header\""
+    done > "$scratch/all.c"
+    "$QUIRE_CC" -E -P "-I$QUIRE_SOURCE/include" "$scratch/all.c" \
+        > "$scratch/all.i" || fail "the headers do not compile"
+    tr '\n' ' ' < "$scratch/all.i" | grep -o 'visibility("default")))[^(;]*(' |
+        sed 's/.*[^A-Za-z0-9_]\([A-Za-z0-9_]*\) *($/\1/' | sort -u
+}
+declared_in quire.h > "$scratch/declared"
+
+# Type A with its own name as version is the version itself.
+exported_by() {
+    nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u
+}
 
 # Names between "global:" and "local:" of every version.
 sed 's/#.*//' "$map" | tr '\n{};' '    ' | sed 's|/\*[^*]*\*/||g' | tr -s ' ' '\n' |
@@ -27,9 +35,7 @@ fi
 sort "$scratch/listed.raw" > "$scratch/listed"
 [ -z "$(uniq -d "$scratch/listed")" ] || fail "twice in quire.map: $(uniq -d "$scratch/listed")"
 
-# Type A with its own name as version is the version itself.
-nm -D --defined-only "$QUIRE_SO" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' |
-    sort -u > "$scratch/exported"
+exported_by "$QUIRE_SO" > "$scratch/exported"
 
 [ -s "$scratch/declared" ] || fail "no declarations found"
 compare() {
@@ -45,6 +51,21 @@ compare declared exported
 if grep -v '^quire_' "$scratch/exported"; then
     fail "exported without the prefix quire_"
 fi
+
+# beside NAME HEADER...: libquire_NAME exports what its headers declare beyond quire.h.
+core=$scratch/core
+cp "$scratch/declared" "$core"
+beside() {
+    library=$(dirname "$QUIRE_SO")/src/$1/libquire_$1.so
+    [ -e "$library" ] || return 0
+    shift
+    declared_in "$@" | comm -23 - "$core" > "$scratch/declared"
+    exported_by "$library" > "$scratch/exported"
+    compare declared exported
+}
+beside events quire/wire.h quire/events.h
+beside http quire/http.h
+cp "$core" "$scratch/exported"
 
 nm -g --defined-only "$QUIRE_A" | awk 'NF == 3 { print $3 }' | sort -u > "$scratch/archive"
 if grep -v '^\(quire\|qr\)_' "$scratch/archive"; then

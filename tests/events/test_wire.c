@@ -232,119 +232,120 @@ static void raw_keys_survive(void **state)
     close_pair(&pair);
 }
 
+static const char *const nonsense[] = {
+    "",
+    "90",
+    "9100",
+    "c0",
+    "00",
+    "93",
+    "9300",
+    "930090",     /* too short */
+    "930090c000", /* something behind it */
+    "93a16190c0", /* time is text */
+    "930000c0",
+    "9300c0c0", /* events are no list */
+    "930090a161",
+    "9300900b9000", /* rank is text */
+    "dd0000000300",
+    "ddffffffff00",
+    "9300ddffffffffc0", /* more than there are bytes */
+    "9300"
+    "91"
+    "90c0",
+    "9300"
+    "91"
+    "80c0",
+    "9300"
+    "91"
+    "c0c0", /* no tag */
+    "9300"
+    "91"
+    "9105c0",
+    "9300"
+    "91"
+    "8105"
+    "06c0",
+    "9300"
+    "91"
+    "91a1ffc0", /* no UTF-8 */
+    "9300"
+    "91"
+    "91a3eda080c0",
+    "9300"
+    "91"
+    "91a2c080c0",
+    "9300"
+    "91"
+    "81" TYPE_KEY "05c0", /* the tag is a number */
+    "9300"
+    "91"
+    "91" REMOVED_TAG "c0", /* without hashes */
+    "9300"
+    "91"
+    "92" REMOVED_TAG "91a161c0", /* hashes of a wrong kind */
+    "9300"
+    "91"
+    "92" REMOVED_TAG "05c0",
+    "9300"
+    "91"
+    "92" REMOVED_TAG "ddffffffff05c0",
+    "9300"
+    "91"
+    "93" REMOVED_TAG "90"
+    "05c0", /* medium is a number */
+    "9300"
+    "91"
+    "94" REMOVED_TAG "90"
+    "c0"
+    "ffc0", /* group below zero */
+    "9300"
+    "91"
+    "94" REMOVED_TAG "90"
+    "c0"
+    "cf0000000100000000c0",
+    "9300"
+    "91"
+    "81" TYPE_KEY REMOVED_TAG "c0",
+    "9300"
+    "91"
+    "94" STORED_TAG "90c090c0", /* without a block size */
+    "9300"
+    "91"
+    "95" STORED_TAG "90c090ffc0",
+    "9300"
+    "91"
+    "95" STORED_TAG "90c091cfffffffffffffffff10c0", /* a token beyond int64 */
+    "9300"
+    "91"
+    "95" STORED_TAG "90c091c010c0",
+    "9300"
+    "91"
+    "99" STORED_TAG "9105c09010c0c0c090c0", /* keys for other hashes */
+    "9300"
+    "91"
+    "99" STORED_TAG "9105c09010c0c0c09105c0",
+    "9300"
+    "91"
+    "99" STORED_TAG "9105c09010c0c0c005c0",
+    "9300"
+    "91"
+    "91c1c0",
+    "9300"
+    "91"
+    "c1c0",
+    "c1", /* a byte that nothing is */
+    "9300"
+    "91"
+    "92a14ec6ffffffffc0",
+    "9300"
+    "91"
+    "92a14edfffffffffc0",
+};
+
 static void nonsense_is_corrupt(void **state)
 {
     (void)state;
-    static const char *const cases[] = {
-        "",
-        "90",
-        "9100",
-        "c0",
-        "00",
-        "93",
-        "9300",
-        "930090",     /* too short */
-        "930090c000", /* something behind it */
-        "93a16190c0", /* time is text */
-        "930000c0",
-        "9300c0c0", /* events are no list */
-        "930090a161",
-        "9300900b9000", /* rank is text */
-        "dd0000000300",
-        "ddffffffff00",
-        "9300ddffffffffc0", /* more than there are bytes */
-        "9300"
-        "91"
-        "90c0",
-        "9300"
-        "91"
-        "80c0",
-        "9300"
-        "91"
-        "c0c0", /* no tag */
-        "9300"
-        "91"
-        "9105c0",
-        "9300"
-        "91"
-        "8105"
-        "06c0",
-        "9300"
-        "91"
-        "91a1ffc0", /* no UTF-8 */
-        "9300"
-        "91"
-        "91a3eda080c0",
-        "9300"
-        "91"
-        "91a2c080c0",
-        "9300"
-        "91"
-        "81" TYPE_KEY "05c0", /* the tag is a number */
-        "9300"
-        "91"
-        "91" REMOVED_TAG "c0", /* without hashes */
-        "9300"
-        "91"
-        "92" REMOVED_TAG "91a161c0", /* hashes of a wrong kind */
-        "9300"
-        "91"
-        "92" REMOVED_TAG "05c0",
-        "9300"
-        "91"
-        "92" REMOVED_TAG "ddffffffff05c0",
-        "9300"
-        "91"
-        "93" REMOVED_TAG "90"
-        "05c0", /* medium is a number */
-        "9300"
-        "91"
-        "94" REMOVED_TAG "90"
-        "c0"
-        "ffc0", /* group below zero */
-        "9300"
-        "91"
-        "94" REMOVED_TAG "90"
-        "c0"
-        "cf0000000100000000c0",
-        "9300"
-        "91"
-        "81" TYPE_KEY REMOVED_TAG "c0",
-        "9300"
-        "91"
-        "94" STORED_TAG "90c090c0", /* without a block size */
-        "9300"
-        "91"
-        "95" STORED_TAG "90c090ffc0",
-        "9300"
-        "91"
-        "95" STORED_TAG "90c091cfffffffffffffffff10c0", /* a token beyond int64 */
-        "9300"
-        "91"
-        "95" STORED_TAG "90c091c010c0",
-        "9300"
-        "91"
-        "99" STORED_TAG "9105c09010c0c0c090c0", /* keys for other hashes */
-        "9300"
-        "91"
-        "99" STORED_TAG "9105c09010c0c0c09105c0",
-        "9300"
-        "91"
-        "99" STORED_TAG "9105c09010c0c0c005c0",
-        "9300"
-        "91"
-        "91c1c0",
-        "9300"
-        "91"
-        "c1c0",
-        "c1", /* a byte that nothing is */
-        "9300"
-        "91"
-        "92a14ec6ffffffffc0",
-        "9300"
-        "91"
-        "92a14edfffffffffc0",
-    };
     wire_pair pair = open_pair();
     quire_wire_batch batch;
     assert_int_equal(read_hex(pair.reader,
@@ -353,10 +354,10 @@ static void nonsense_is_corrupt(void **state)
                               "91" CLEARED_TAG "c0",
                               &batch),
                      QUIRE_OK);
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        int status = read_hex(pair.reader, cases[i], &batch);
+    for (size_t i = 0; i < COUNT(nonsense); i++) {
+        int status = read_hex(pair.reader, nonsense[i], &batch);
         if (status != QUIRE_E_CORRUPT)
-            print_error("case %zu: %s\n", i, cases[i]);
+            print_error("case %zu: %s\n", i, nonsense[i]);
         assert_int_equal(status, QUIRE_E_CORRUPT);
     }
     assert_int_equal(quire_wire_get(pair.reader, 0)->kind, QUIRE_WIRE_CLEARED); /* still there */

@@ -13,6 +13,7 @@ void *__wrap_realloc(void *memory, size_t size);
 
 static uint64_t calls;
 static uint64_t failing; /* this one; 0: none */
+static size_t largest;   /* bytes that were asked for at once */
 
 static bool may_go_on(void)
 {
@@ -21,6 +22,7 @@ static bool may_go_on(void)
 
 void *__wrap_malloc(size_t size)
 {
+    largest = size > largest ? size : largest;
     return may_go_on() ? __real_malloc(size) : NULL;
 }
 
@@ -134,8 +136,57 @@ static void every_allocation_may_fail(void **state)
     failing = 0;
 }
 
+/* What takes the most memory for its bytes: `one`, as often as fits behind `head`, then `tail`. */
+static void read_many(quire_bytes head, size_t count_at, quire_bytes one, quire_bytes tail)
+{
+    enum { BYTES = 1 << 20 };
+    static unsigned char bytes[BYTES];
+    quire_wire_reader *reader;
+    quire_wire_batch batch;
+    uint32_t count = (uint32_t)((BYTES - head.len - tail.len) / one.len);
+    size_t len = head.len;
+    memcpy(bytes, head.data, head.len);
+    for (size_t i = 0; i < 4; i++)
+        bytes[count_at + i] = (unsigned char)(count >> (24 - 8 * i));
+    for (uint32_t i = 0; i < count; i++, len += one.len)
+        memcpy(bytes + len, one.data, one.len);
+    memcpy(bytes + len, tail.data, tail.len);
+    len += tail.len;
+    assert_int_equal(quire_wire_reader_create(&reader), QUIRE_OK);
+    largest = 0;
+    assert_int_equal(quire_wire_read(reader, (quire_bytes){bytes, len}, &batch), QUIRE_OK);
+    assert_true(largest > len && largest <= 48 * len);
+    quire_wire_reader_destroy(reader);
+}
+
+#define BYTES_OF(text) ((quire_bytes){(text), sizeof(text) - 1})
+#define REMOVED                                                                                    \
+    "\xac"                                                                                         \
+    "BlockRemoved"
+#define STORED                                                                                     \
+    "\xab"                                                                                         \
+    "BlockStored"
+
+static void memory_is_in_proportion(void **state)
+{
+    (void)state;
+    failing = 0;
+    /* events of an unknown kind, and small ones of a known kind */
+    read_many(BYTES_OF("\x93\x00\xdd...."), 3, BYTES_OF("\x91\xa0"), BYTES_OF("\xc0"));
+    read_many(BYTES_OF("\x93\x00\xdd...."), 3, BYTES_OF("\x92" REMOVED "\x90"), BYTES_OF("\xc0"));
+    /* hashes and tokens of one byte */
+    read_many(BYTES_OF("\x93\x00\x91\x92" REMOVED "\xdd...."), 18, BYTES_OF("\x05"),
+              BYTES_OF("\xc0"));
+    read_many(BYTES_OF("\x93\x00\x91\x95" STORED "\x90\xc0\xdd...."), 19, BYTES_OF("\x05"),
+              BYTES_OF("\x10\xc0"));
+    /* extra keys of one byte, all of one hash */
+    read_many(BYTES_OF("\x93\x00\x91\x99" STORED "\x91\x05\xc0\x90\x10\xc0\xc0\xc0\x91\xdd...."),
+              26, BYTES_OF("\x05"), BYTES_OF("\xc0"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail),
+                                       cmocka_unit_test(memory_is_in_proportion)};
     return cmocka_run_group_tests_name("wire_oom", tests, NULL, NULL);
 }

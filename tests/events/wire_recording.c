@@ -62,7 +62,7 @@ void wire_recording_open(wire_recording *r, const char *path)
     r->end = r->memory + num_bytes;
     assert_true(num_bytes > sizeof magic && memcmp(r->at, magic, sizeof magic - 1) == 0);
     r->at += sizeof magic - 1;
-    take(r, 4);
+    r->first_seed = (uint32_t)take(r, 4);
     r->runs_left = (uint32_t)take(r, 4);
     r->limit = (uint32_t)take(r, 4);
 }

@@ -16,6 +16,7 @@ typedef struct wire_recording {
     unsigned char *memory;
     const unsigned char *at;
     const unsigned char *end;
+    uint32_t first_seed;
     uint32_t runs_left;
     uint32_t limit;
     uint64_t num_bytes; /* of batches that were kept */

@@ -459,7 +459,7 @@ class MadeUpTest(Watching):
         self.assertEqual(rows[2][4], "00112233445566ff")
         self.assertEqual(rows[1][4], "0" * 16)
         self.assertEqual(self.page.text_content("#events-note"),
-                         "7 blocks stored · 3 removed · cleared 1 times · 12 more")
+                         "7 stored · 3 removed · 1 × cleared · 12 not listed")
 
     def test_events_hold_still_for_who_reads(self):
         self.watch(2000)
