@@ -112,6 +112,8 @@ typedef struct quire_subscriber_config {
     const char *curve_public_key; /* this side's; NULL: made up */
     const char *curve_secret_key;
     quire_switch listen; /* default: where the endpoint has "*", else it connects */
+    uint32_t quiet_ms;   /* after so long without a batch it asks whether the last ones were missed;
+                            0 = 5,000 */
 } quire_subscriber_config;
 
 #define QUIRE_SUBSCRIBER_CONFIG_INIT                                                               \

@@ -9,8 +9,9 @@
  *
  * A replay is asked for from the last batch on that was given out, and that one must come again
  * unchanged: if not, the publisher was restarted and has already passed our number. Without a gap
- * the same is asked after a connection broke. The whole index is followed by a replay of the batch
- * that it ends with, so that this one is known too.
+ * the same is asked after a connection broke, and when nothing came for a while: the last batch
+ * before a silence can be missed too. The whole index is followed by a replay of the batch that it
+ * ends with, so that this one is known as well.
  */
 #include <quire/events.h>
 
@@ -22,7 +23,7 @@
 
 #include <errno.h>
 
-enum { LIVE_FRAMES = 3, NUMBER_BYTES = 8 };
+enum { LIVE_FRAMES = 3, NUMBER_BYTES = 8, MOST_PATIENCE = 16 };
 
 typedef enum subscriber_mode {
     MODE_LIVE,
@@ -53,7 +54,10 @@ struct quire_subscriber {
     uint64_t last_live;
     bool has_digest; /* of the batch before expected */
     uint64_t digest;
-    bool is_checking;    /* replay: that batch must come first */
+    bool is_checking;  /* replay: that batch must come first */
+    uint32_t quiet_ms; /* without a batch, until it is asked for one */
+    uint32_t patience; /* times that: grows while nobody answers */
+    uint64_t quiet_until_ms;
     bool takes_hole;     /* replay: what is not there any more stays a gap */
     bool is_hole_silent; /* and need not be told: nothing was known before */
     uint32_t num_pieces; /* of the whole index that came */
@@ -260,6 +264,32 @@ static outcome take_live(quire_subscriber *s, message *m, quire_delivery *delive
     return OUTCOME_GO_ON;
 }
 
+static void note_sound(quire_subscriber *s)
+{
+    s->quiet_until_ms = qr_host_now_ms() + (uint64_t)s->quiet_ms * s->patience;
+}
+
+/* How long to wait for a live batch, of the time that the caller gives. */
+static long live_wait_ms(const quire_subscriber *s, long wait_ms)
+{
+    uint64_t now_ms = qr_host_now_ms();
+    uint64_t left_ms = s->quiet_until_ms > now_ms ? s->quiet_until_ms - now_ms : 0;
+    bool is_shorter = wait_ms < 0 || left_ms < (uint64_t)wait_ms;
+    return s->has_replay && s->has_expected && is_shorter ? (long)left_ms : wait_ms;
+}
+
+static outcome listen_live(quire_subscriber *s, long wait_ms, message *m)
+{
+    outcome result = receive_live(s, live_wait_ms(s, wait_ms), m);
+    if (result != OUTCOME_NOTHING) {
+        note_sound(s);
+    } else if (s->has_replay && s->has_expected && qr_host_now_ms() >= s->quiet_until_ms) {
+        note_sound(s);
+        ask_missing(s);
+    }
+    return result;
+}
+
 static outcome next_live(quire_subscriber *s, long wait_ms, quire_delivery *delivery)
 {
     message m;
@@ -270,7 +300,7 @@ static outcome next_live(quire_subscriber *s, long wait_ms, quire_delivery *deli
         s->has_held = false;
         s->has_live = false; /* it was seen before */
     } else {
-        result = receive_live(s, wait_ms, &m);
+        result = listen_live(s, wait_ms, &m);
     }
     if (result == OUTCOME_GO_ON)
         result = take_live(s, &m, delivery);
@@ -304,18 +334,34 @@ static outcome take_replayed(quire_subscriber *s, quire_delivery *delivery)
     return result;
 }
 
+/* An end before the batch that was to be checked: a publisher that has not come so far. */
+static outcome end_replay(quire_subscriber *s, quire_delivery *delivery)
+{
+    s->patience = 1;
+    if (s->is_checking)
+        return restart(s, 0, delivery);
+    if (s->takes_hole || !s->has_held || s->held.number <= s->expected)
+        return settle(s, delivery);
+    ask_whole(s);
+    return OUTCOME_GO_ON;
+}
+
+static outcome give_up(quire_subscriber *s, quire_delivery *delivery)
+{
+    s->patience = s->patience < MOST_PATIENCE ? 2 * s->patience : s->patience;
+    note_sound(s);
+    return settle(s, delivery);
+}
+
 static outcome next_replayed(quire_subscriber *s, long wait_ms, quire_delivery *delivery)
 {
     switch (qr_asker_next(&s->asker, wait_ms, &s->current.number, &s->current.payload)) {
     case QR_ASKER_BATCH:
         return take_replayed(s, delivery);
     case QR_ASKER_END:
-        if (!s->is_checking && (s->takes_hole || !s->has_held || s->held.number <= s->expected))
-            return settle(s, delivery);
-        ask_whole(s);
-        return OUTCOME_GO_ON;
+        return end_replay(s, delivery);
     case QR_ASKER_LATE:
-        return settle(s, delivery);
+        return give_up(s, delivery);
     default:
         return OUTCOME_NOTHING;
     }
@@ -347,7 +393,7 @@ static outcome next_of_whole(quire_subscriber *s, long wait_ms, quire_delivery *
     case QR_ASKER_END:
         return end_whole(s);
     case QR_ASKER_LATE:
-        return settle(s, delivery);
+        return give_up(s, delivery);
     default:
         return OUTCOME_NOTHING;
     }
@@ -477,6 +523,8 @@ static int read_subscriber_config(const quire_subscriber_config *callers,
         status = QUIRE_E_CONFIG;
     if (config->hwm == 0)
         config->hwm = 100000;
+    if (config->quiet_ms == 0)
+        config->quiet_ms = 5000;
     if (config->replay_timeout_ms == 0)
         config->replay_timeout_ms = 2000;
     if (config->max_message_bytes == 0)
@@ -542,6 +590,9 @@ QUIRE_API int quire_subscriber_create(const quire_subscriber_config *callers,
         quire_subscriber_destroy(s);
         return status;
     }
+    s->quiet_ms = config.quiet_ms;
+    s->patience = 1;
+    note_sound(s);
     begin(s, config.start);
     *subscriber = s;
     return QUIRE_OK;

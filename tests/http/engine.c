@@ -18,7 +18,7 @@ void engine_open(engine *e, uint64_t seed, bool has_monitor, uint32_t num_swap_b
                                              .head_size = 8,
                                              .dtype = QUIRE_DTYPE_FLOAT16}};
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
-    monitor.event_bytes = 1 << 20;
+    monitor.event_bytes = 256 << 10;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
     config.cache.num_blocks = BLOCKS;
     config.cache.groups = &e->group;
@@ -28,6 +28,7 @@ void engine_open(engine *e, uint64_t seed, bool has_monitor, uint32_t num_swap_b
     config.max_num_seqs = RUNNING;
     config.max_requests = REQUESTS;
     config.max_num_batched_tokens = 64;
+    config.max_text_tokens = 16384;
     config.num_swap_blocks = num_swap_blocks;
     config.swap_block_ns = 1;
     config.recompute_token_ns = 10;

@@ -248,7 +248,7 @@ static void told_and_skipped_make_all(void **state)
     for (int i = 0; i < MAX_STREAMS; i++)
         assert_true(open_peer(&w, i, false, 0));
     tick(&w);
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < 200; round++) {
         engine_run(&w.engine, unit_random_below(&random, round % 50 == 0 ? 1500 : 60));
         tick(&w);
         for (int i = 0; i < MAX_STREAMS; i++) { /* the last one is slowest */
@@ -377,7 +377,7 @@ static void more_events_than_anybody_can_read_are_counted(void **state)
     tick(&w);
     drink(&w.peers[0]);
     count(&t, &w.peers[0]);
-    engine_run(&w.engine, 60000); /* the ring of 1 MiB goes round */
+    engine_run(&w.engine, 15000); /* the ring of 256 KiB goes round */
     tick(&w);
     drink(&w.peers[0]);
     count(&t, &w.peers[0]);
