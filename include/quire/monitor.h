@@ -160,6 +160,9 @@ QUIRE_API uint32_t quire_monitor_get_steps(const quire_monitor *monitor, uint64_
 /* The last one; QUIRE_MISS before the first. */
 QUIRE_API int quire_monitor_last_step(const quire_monitor *monitor, quire_monitor_step *step);
 
+/* Requests that run or wait, as of the last call of the scheduler that changed it. */
+QUIRE_API uint32_t quire_monitor_num_unfinished(const quire_monitor *monitor);
+
 /* What the monitor watches; never changes. */
 typedef struct quire_monitor_info {
     uint32_t num_blocks; /* the null block included */

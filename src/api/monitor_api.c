@@ -85,6 +85,11 @@ uint32_t quire_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_m
     return is_monitor(m) && steps != NULL ? qr_monitor_get_steps(m, after, steps, capacity) : 0;
 }
 
+uint32_t quire_monitor_num_unfinished(const quire_monitor *m)
+{
+    return is_monitor(m) ? atomic_load_explicit(&m->num_unfinished, memory_order_relaxed) : 0;
+}
+
 int quire_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
 {
     if (!is_monitor(m) || step == NULL)

@@ -14,7 +14,7 @@ qr_payload *qr_payload_create(qr_purse *purse, uint64_t number, quire_bytes byte
     payload->len = bytes.len;
     if (bytes.len > 0)
         memcpy(payload->bytes, bytes.data, bytes.len);
-    atomic_fetch_add_explicit(&purse->bytes, sizeof *payload + bytes.len, memory_order_relaxed);
+    atomic_fetch_add_explicit(&purse->bytes, qr_payload_bytes(payload), memory_order_relaxed);
     return payload;
 }
 
@@ -27,7 +27,7 @@ void qr_payload_drop(qr_payload *payload)
 {
     if (atomic_fetch_sub_explicit(&payload->refs, 1, memory_order_acq_rel) != 1)
         return;
-    atomic_fetch_sub_explicit(&payload->purse->bytes, sizeof *payload + payload->len,
+    atomic_fetch_sub_explicit(&payload->purse->bytes, qr_payload_bytes(payload),
                               memory_order_relaxed);
     qr_host_free(payload);
 }

@@ -37,6 +37,12 @@ qr_payload *qr_payload_create(qr_purse *purse, uint64_t number, quire_bytes byte
 void qr_payload_keep(qr_payload *payload);
 void qr_payload_drop(qr_payload *payload);
 
+/* What it takes of memory. */
+static inline uint64_t qr_payload_bytes(const qr_payload *payload)
+{
+    return sizeof *payload + payload->len;
+}
+
 /* Makes a frame of it, with a reference of its own; false: no memory. */
 bool qr_payload_wrap(qr_payload *payload, zmq_msg_t *frame);
 

@@ -325,7 +325,7 @@ static int create_contents(quire_publisher *p, const quire_publisher_config *con
     p->answers.batches = p->batches;
     p->answers.buffer = &p->buffer;
     p->answers.purse = &p->purse;
-    p->answers.max_bytes = p->max_bytes;
+    p->answers.max_bytes = p->max_bytes + config->queue_bytes; /* more than what live ones may */
     p->answers.maker.num_groups = quire_monitor_get_info(config->monitor).num_groups;
     p->answers.maker.rank = config->rank;
     p->answers.maker.hashes_as_bytes = config->hashes_as_bytes;

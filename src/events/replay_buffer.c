@@ -19,7 +19,7 @@ static uint64_t oldest_number(const qr_replay_buffer *buffer)
 static void drop_oldest(qr_replay_buffer *buffer)
 {
     qr_payload **place = &buffer->batches[oldest_number(buffer) % buffer->capacity];
-    buffer->bytes -= (*place)->len;
+    buffer->bytes -= qr_payload_bytes(*place);
     buffer->count--;
     qr_payload_drop(*place);
     *place = NULL;
@@ -35,11 +35,11 @@ void qr_replay_buffer_release(qr_replay_buffer *buffer)
 
 void qr_replay_buffer_push(qr_replay_buffer *buffer, qr_payload *payload)
 {
-    while (buffer->count > 0 &&
-           (buffer->count == buffer->capacity || buffer->bytes + payload->len > buffer->max_bytes))
+    while (buffer->count > 0 && (buffer->count == buffer->capacity ||
+                                 buffer->bytes + qr_payload_bytes(payload) > buffer->max_bytes))
         drop_oldest(buffer);
     buffer->batches[buffer->next % buffer->capacity] = payload;
-    buffer->bytes += payload->len;
+    buffer->bytes += qr_payload_bytes(payload);
     buffer->count++;
     buffer->next++;
 }

@@ -6,6 +6,9 @@ enum {
     MAX_EVENT_BYTES = 1 << 30,
     DEFAULT_STEPS = 4096,
     MAX_STEPS = 1 << 20,
+    WALK_SHARE = 8,     /* of the ring, at most this part for what a walk tells in one step */
+    MIN_WALK = 8,       /* blocks that then fit at least */
+    KEY_ROOM = 64,      /* for what stands beside a block's hash */
     WALK_RECORD = 64,   /* blocks in one PRESENT */
     WALK_PRESENT = 256, /* told in one step */
     WALK_LOOK = 4096    /* looked at */
@@ -61,12 +64,18 @@ static qr_metrics_shape metrics_shape(const quire_monitor_config *c, const qr_mo
                               .has_residency = c->residency == QUIRE_ON};
 }
 
+uint32_t qr_monitor_feed_words(const quire_monitor_config *c, const qr_monitor_world *world)
+{
+    uint32_t least = round_up_pow2(WALK_SHARE * MIN_WALK * (world->info.hash_bytes + KEY_ROOM));
+    return (c->event_bytes > least ? c->event_bytes : least) / 8;
+}
+
 quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *c,
                                 const qr_monitor_world *world)
 {
     quire_monitor *made = qr_arena_take(arena, 1, sizeof *made);
     quire_monitor parts = {.steps_mask = c->num_steps - 1};
-    qr_feed_carve(&parts.feed, arena, c->event_bytes / 8);
+    qr_feed_carve(&parts.feed, arena, qr_monitor_feed_words(c, world));
     parts.steps = qr_arena_take(arena, c->num_steps, QR_STEP_WORDS * sizeof *parts.steps);
     parts.walk_blocks = qr_arena_take(arena, WALK_RECORD, sizeof *parts.walk_blocks);
     parts.walk_hashes = qr_arena_take(arena, WALK_RECORD, world->info.hash_bytes);
@@ -103,6 +112,7 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
     atomic_init(&m->steps_claimed, 0);
     atomic_init(&m->steps_visible, 0);
     atomic_init(&m->num_walks_asked, 0);
+    atomic_init(&m->num_unfinished, 0);
     m->magic = QR_MONITOR_MAGIC;
     return QUIRE_OK;
 }
@@ -149,9 +159,12 @@ static void walk_pool(quire_monitor *m)
     }
     quire_event run = {.blocks = m->walk_blocks, .hashes = m->walk_hashes};
     uint32_t told = 0;
+    uint32_t most =
+        (uint32_t)((m->feed.mask + 1) * 8 / WALK_SHARE / (m->info.hash_bytes + KEY_ROOM));
+    most = most < WALK_PRESENT ? most : WALK_PRESENT;
     uint32_t end = m->info.num_blocks - m->walk_next > WALK_LOOK ? m->walk_next + WALK_LOOK
                                                                  : m->info.num_blocks;
-    for (; m->walk_next < end && told < WALK_PRESENT; m->walk_next++) {
+    for (; m->walk_next < end && told < most; m->walk_next++) {
         quire_block_info info;
         int err = quire_pool_block_info(m->pool, m->walk_next, &info);
         if (err != QUIRE_OK || info.hash.len == 0)

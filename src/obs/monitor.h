@@ -37,6 +37,7 @@ struct quire_monitor {
     bool is_walking;
     quire_monitor_info info;
     quire_hooks hooks;
+    bool shares_clock; /* its clock is the scheduler's: one look serves both */
     double (*wall_time)(void *user);
     void *wall_user;
     const quire_pool *pool;
@@ -54,6 +55,7 @@ struct quire_monitor {
     quire_block *walk_blocks; /* of one record */
     unsigned char *walk_hashes;
     _Alignas(64) _Atomic uint64_t num_walks_asked;
+    _Alignas(64) _Atomic uint32_t num_unfinished;
 
     _Atomic uint64_t *steps; /* QR_STEP_WORDS each */
     uint64_t steps_mask;
@@ -66,6 +68,8 @@ struct quire_monitor {
 
 /* The config with its defaults filled in, or an error. */
 int qr_monitor_config_read(quire_monitor_config *config, const quire_monitor_config *callers);
+/* Of its feed: as the config says, or more where hashes are long. */
+uint32_t qr_monitor_feed_words(const quire_monitor_config *config, const qr_monitor_world *world);
 quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *config,
                                 const qr_monitor_world *world);
 int qr_monitor_init(quire_monitor *monitor, const quire_monitor_config *config,

@@ -320,6 +320,7 @@ int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
         qr_metrics_add_request(metrics, index, r->num_prompt_tokens,
                                r->is_pooling ? 0 : r->max_tokens);
     *req = qr_sched_req_of(s, index);
+    qr_sched_tell_load(s);
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;
 }
@@ -478,5 +479,6 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
     }
     if (num_finished != NULL)
         *num_finished = count;
+    qr_sched_tell_load(s);
     qr_assert_expensive(qr_sched_is_valid(s));
 }

@@ -218,7 +218,7 @@ static void carve_monitor(quire_sched *s, qr_arena *arena, const quire_sched_con
     qr_monitor_world world = monitor_world(c);
     s->monitor = qr_monitor_carve(arena, &config, &world);
     TAKE(s->pieces, (size_t)s->text.max_pages + 1);
-    TAKE(s->keys, qr_feed_keys_of(config.event_bytes / 8));
+    TAKE(s->keys, qr_feed_keys_of(qr_monitor_feed_words(&config, &world)));
 }
 
 quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
@@ -332,6 +332,7 @@ static int init_monitor(quire_sched *s, const quire_sched_config *c)
         err = qr_monitor_init(s->monitor, &config, &world, s->cache->pool);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->monitor->block_sizes[g] = s->cache->groups[g].block_size;
+    s->monitor->shares_clock = config.hooks.now_ns == NULL && c->hooks.now_ns == NULL;
     if (err == QUIRE_OK && config.residency == QUIRE_ON)
         s->cache->pool->residency = &s->monitor->residency;
     return err;

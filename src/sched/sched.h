@@ -372,11 +372,22 @@ static inline qr_metrics *qr_sched_timed_metrics(const quire_sched *sched)
 /* When schedule or update began, for those that tell; 0 when nobody asks. */
 static inline uint64_t qr_sched_begins(const quire_sched *sched)
 {
-    return qr_sched_timed_metrics(sched) == NULL ? 0 : qr_monitor_now(sched->monitor);
+    const qr_metrics *metrics = qr_sched_timed_metrics(sched);
+    if (metrics == NULL)
+        return 0;
+    return sched->monitor->shares_clock ? metrics->now_ns : qr_monitor_now(sched->monitor);
 }
 
 /* The cache's events, on their way to monitor, observer and caller. */
 void qr_sched_take_event(void *sched, const quire_event *event);
+/* How many are there; whenever that has changed. */
+static inline void qr_sched_tell_load(const quire_sched *sched)
+{
+    if (sched->monitor != NULL)
+        atomic_store_explicit(&sched->monitor->num_unfinished,
+                              sched->num_running + sched->waiting.count + sched->skipped.count,
+                              memory_order_relaxed);
+}
 /* At the end of schedule; */
 void qr_sched_tell_step(quire_sched *sched, uint64_t began_ns);
 /* and of update, of whose outputs the first were of requests that had ended before. */

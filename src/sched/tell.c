@@ -150,7 +150,7 @@ static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t 
                                .num_active = (uint32_t)n->blocks.active,
                                .num_swap_slots = s->swap.num_slots - n->num_free_swap_blocks,
                                .update_ns = m->update_ns};
-    step.schedule_ns = qr_monitor_now(m) - began_ns;
+    step.schedule_ns = (m->shares_clock ? n->time_ns : qr_monitor_now(m)) - began_ns;
     qr_monitor_add_step(m, &step);
     qr_metrics_end_schedule(&m->metrics, &step);
     set_levels(s);
@@ -176,6 +176,7 @@ void qr_sched_tell_update(quire_sched *s, uint64_t began_ns, uint32_t num_outgro
     qr_metrics_take_outputs(metrics, s->outputs, num_outgrown, s->result.num_outputs);
     qr_metrics_take_stats(metrics, &s->result.stats);
     set_levels(s);
+    qr_sched_tell_load(s);
     qr_monitor_end_batch(s->monitor);
     s->monitor->update_ns = qr_monitor_now(s->monitor) - began_ns;
     qr_metrics_end_update(metrics, s->monitor->update_ns);

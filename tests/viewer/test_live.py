@@ -653,13 +653,13 @@ class Serve:
     def stop(self):
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.communicate()
+            self.process.communicate()
 
 
 class ServeTest(Watching):
     """Against `quire serve`: short of memory, so that all there is to see happens."""
 
-    OPTIONS = ("--num-gpu-blocks", "2500", "--model", "llama-3.1-8b", "--gpu", "H200")
+    OPTIONS = ("--num-gpu-blocks", "1000", "--model", "llama-3.1-8b", "--gpu", "H200")
 
     def setUp(self):
         self.complaints, self.asked, self.origin = [], [], ""
@@ -702,13 +702,13 @@ class ServeTest(Watching):
         for name in ("active", "cached"):
             self.assertEqual(self.now(name), told[f"quire_blocks.{name}"])
         self.assertAlmostEqual(quantity(self.tile("memory")),
-                               told["quire_blocks.active"] / 2499, delta=0.0006)
+                               told["quire_blocks.active"] / 999, delta=0.0006)
         self.assertEqual(sum(told[f"quire_blocks.{name}"] for name in
-                             ("active", "cached", "empty")), 2499)
+                             ("active", "cached", "empty")), 999)
 
     def test_numbers_agree_with_metrics_of_the_same_step(self):
         """Steps slow enough that page and metrics can be seen at the same one."""
-        self.serve("--speed", "0.05", "--quiet")
+        self.serve("--speed", "0.01", "--quiet")
         self.open(self.server.url)
         self.until_step(3)
         agreed, last = set(), None
@@ -744,7 +744,7 @@ class ServeTest(Watching):
                              [row[name] for row in rows], name)
         self.check_last(rows[-1] | {"running": self.now("running"), "active": self.now("active"),
                                     "waiting": self.now("waiting")}
-                        if self.run_of("quireLive.feed.isQuiet") else rows[-1], 2499)
+                        if self.run_of("quireLive.feed.isQuiet") else rows[-1], 999)
 
     def test_totals_are_those_of_a_replay(self):
         report_path = self.folder / "report.json"
@@ -762,7 +762,7 @@ class ServeTest(Watching):
     # ---- moving -------------------------------------------------------------
 
     def test_bands_move(self):
-        self.serve("--speed", "20", "--quiet")
+        self.serve("--speed", "3", "--quiet", "--hold")
         self.open(self.server.url)
         self.until_step(50)
         seen = set()
@@ -771,8 +771,8 @@ class ServeTest(Watching):
             self.page.click("#pause")  # so that pixels and numbers are of one moment
             self.settle()
             row = self.run_of("quireLive.page.view.row")
-            active, total = self.run_of(f"run.series.active.max[{row}]"), 2499
-            self.assertAlmostEqual(self.bands(0.9995)[0], active / total, delta=0.06)
+            active, total = self.run_of(f"run.series.active.max[{row}]"), 999
+            self.assertAlmostEqual(self.bands(0.999)[0], active / total, delta=0.06)
             seen.add(active)
             self.page.click("#pause")
         self.assertGreater(len(seen), 4)
@@ -795,6 +795,7 @@ class ServeTest(Watching):
     def test_token(self):
         secret = self.folder / "token"
         secret.write_text("a-token-of-some-length\n")
+        secret.chmod(0o600)
         self.serve("--speed", "max", "--hold", "--quiet", "--token-file", str(secret))
         self.open(self.server.url + "?token=a-token-of-some-length")
         self.until("() => quireLive.run?.lastStep > 1000")
