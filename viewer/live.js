@@ -146,13 +146,13 @@ class Live {
       this.list.show();
       this.listedAt = now;
     }
-    const { isQuiet } = this.feed;
-    if (!this.isChanged && isQuiet === this.wasQuiet) return;
+    const mood = `${this.feed.state} ${this.feed.isQuiet}`;
+    if (!this.isChanged && mood === this.mood) return;
     this.drawnAt = now;
     this.isChanged = false;
-    this.wasQuiet = isQuiet;
+    this.mood = mood;
     this.page.advance(now);
-    this.figures.show(isQuiet);
+    this.figures.show(this.feed);
     showReceived(this.run);
   }
 

@@ -44,14 +44,14 @@ class Feed {
     this.state = "connecting";
     const source = new EventSource(this.url("events"));
     this.source = source;
-    this.held = null; // messages that wait until older steps are there
+    this.held = null; // what is to be done when older steps are there
     this.openedAt = performance.now();
     const on = (name, act) => source.addEventListener(name, (event) => {
       if (this.source === source) this.read(event, act);
     });
     on("hello", (message) => this.hello(source, message));
-    on("steps", (message) => this.steps(message));
-    on("kv", (message) => this.listener.events(message));
+    on("steps", (message) => this.inOrder(() => this.steps(message)));
+    on("kv", (message) => this.inOrder(() => this.listener.events(message)));
     source.onerror = () => {
       if (this.source === source) this.lose();
     };
@@ -84,7 +84,13 @@ class Feed {
     if (this.source !== source) return;
     const held = this.held;
     this.held = null;
-    [message, ...held].forEach((one) => this.steps(one));
+    this.steps(message);
+    held.forEach((act) => act());
+  }
+
+  inOrder(act) {
+    if (this.held) this.held.push(act);
+    else act();
   }
 
   // Steps before `until`, oldest first, as far back as the server has them.
@@ -104,10 +110,6 @@ class Feed {
   }
 
   steps(message) {
-    if (this.held) {
-      this.held.push(message);
-      return;
-    }
     if (message.steps.length > 0) this.lastStepAt = performance.now();
     this.listener.steps(message.steps);
   }

@@ -75,12 +75,12 @@ class Figures {
     if (small.textContent !== note) small.textContent = note;
   }
 
-  show(isQuiet) {
+  show({ isQuiet, state }) {
     const last = this.run.count - 1;
-    if (last < 0) return;
     this.showState(isQuiet);
     this.showHits(last);
-    this.showSpeeds(last, isQuiet);
+    if (isQuiet) ["steps", "tokens"].forEach((key) => this.set(key, state === "live" ? "0" : "–"));
+    else this.showSpeeds(last);
   }
 
   showState(isQuiet) {
@@ -108,15 +108,11 @@ class Figures {
   }
 
   // Steps by their numbers, tokens by the mean: some of either may not have been received.
-  showSpeeds(last, isQuiet) {
+  showSpeeds(last) {
     const { run } = this;
     const first = Math.max(0, lastAtMost(run.time, run.end - RATE_US));
     const time = (run.time[last] - run.time[first]) / 1e6;
-    if (isQuiet || time <= 0) {
-      this.set("steps", "0", "");
-      this.set("tokens", "0", "");
-      return;
-    }
+    if (time <= 0) return;
     const steps = (run.step[last] - run.step[first]) / time;
     const speed = (series) => rough(steps * series.mean(first + 1, last + 1));
     this.set("steps", rough(steps), `${shortTime(1e6 / steps)} each`);
