@@ -232,7 +232,8 @@ static int serve_trace(serve_settings *s)
     replay_setup setup;
     int status = replay_prepare(&cmd, &o.replay, arguments[0], &setup);
     if (status == 0) {
-        s->http.title = arguments[0];
+        const char *slash = strrchr(arguments[0], '/');
+        s->http.title = slash != NULL ? slash + 1 : arguments[0];
         s->http.model_name = setup.engine.shape.name;
         s->http.gpu = setup.engine.gpu.name;
         status = serve_run(&cmd, s, &setup);

@@ -119,8 +119,9 @@ static int write_report(const server *s, replay_result *result)
 }
 
 /* A publisher is told the whole cache when it begins and when it has missed events, some blocks
- * with each step; an engine with nothing to do makes none, so they are made here. */
-enum { BLOCKS_A_STEP = 256, SPARE_STEPS = 16, STEPS_AT_ONCE = 64, HOLD_MS = 20 };
+ * with each step; an engine with nothing to do makes none, so they are made here, one at a time: the
+ * publisher must be able to follow. */
+enum { BLOCKS_A_STEP = 256, SPARE_STEPS = 16, STEP_MS = 3, HOLD_MS = 20 };
 
 static uint32_t num_walk_steps(const server *s)
 {
@@ -136,15 +137,12 @@ static void step_for_publisher(server *s)
         s->num_lost = num_lost;
         s->num_steps_owed = num_walk_steps(s);
     }
-    for (uint32_t i = 0; i < STEPS_AT_ONCE && s->num_steps_owed > 0; i++) {
-        const quire_step *step;
-        const quire_outputs *outputs;
-        if (quire_sched_schedule(s->sched, &step) != QUIRE_OK ||
-            quire_sched_update(s->sched, step->step, &(quire_model_output){0}, &outputs) !=
-                QUIRE_OK)
-            break;
-        s->num_steps_owed--;
-    }
+    const quire_step *step;
+    const quire_outputs *outputs;
+    if (s->num_steps_owed == 0 || quire_sched_schedule(s->sched, &step) != QUIRE_OK)
+        return;
+    quire_sched_update(s->sched, step->step, &(quire_model_output){0}, &outputs);
+    s->num_steps_owed--;
 }
 
 static void hold(server *s)
@@ -157,7 +155,7 @@ static void hold(server *s)
         fprintf(stderr, "The trace has ended; Ctrl-C ends this too\n");
     do
         step_for_publisher(s);
-    while (interrupt_sleep(HOLD_MS * 1e-3));
+    while (interrupt_sleep((s->num_steps_owed > 0 ? STEP_MS : HOLD_MS) * 1e-3));
 }
 
 static void stop(server *s)

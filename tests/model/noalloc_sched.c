@@ -22,6 +22,17 @@ static void on_event(void *user, const quire_event *event)
     ((noalloc_sched *)user)->evictions += event->kind == QUIRE_EVENT_REMOVED;
 }
 
+/* Clocks without the system: where system calls are forbidden, so is its clock. */
+static uint64_t count_steps(void *user)
+{
+    return ((noalloc_sched *)user)->clock++;
+}
+
+static double count_seconds(void *user)
+{
+    return (double)((noalloc_sched *)user)->clock;
+}
+
 bool noalloc_sched_start(noalloc_sched *e, uint64_t seed, bool is_async)
 {
     quire_group_config groups[2] = {{.spec = {.kind = QUIRE_LAYER_FULL,
@@ -60,6 +71,15 @@ bool noalloc_sched_start(noalloc_sched *e, uint64_t seed, bool is_async)
     config.log_stats = QUIRE_ON;
     config.max_requests = NOALLOC_LIVE;
     config.max_text_tokens = 4096;
+    quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
+    monitor.token_ids = QUIRE_ON;
+    monitor.event_bytes = 1 << 16;
+    monitor.sample_rate = 0.5;
+    monitor.hooks = (quire_hooks){.user = e, .now_ns = count_steps};
+    monitor.wall_time = count_seconds;
+    monitor.wall_user = e;
+    config.hooks = monitor.hooks;
+    config.monitor = &monitor; /* being looked at takes no memory either */
     return quire_sched_create(&config, NULL, &e->sched) == QUIRE_OK;
 }
 

@@ -30,6 +30,7 @@ typedef struct noalloc_sched {
     uint64_t resets;
     uint64_t full;
     uint64_t failures; /* answers that must not be */
+    uint64_t clock;
 } noalloc_sched;
 
 bool noalloc_sched_start(noalloc_sched *e, uint64_t seed, bool is_async);
