@@ -98,7 +98,7 @@ static int follow(follower *f)
 
 /* An index that is asked for comes at once, or in no time at all; and after its last part comes an
  * event, or nothing. */
-enum { WHOLE_S = 8, SILENCE_MS = 1200, ANSWER_MS = 1000, MAX_ASKED = 20, ASK_AGAIN_MS = 150 };
+enum { WHOLE_S = 8, SILENCE_MS = 1200, ANSWER_MS = 2000, MAX_ASKED = 20, ASK_AGAIN_MS = 150 };
 
 /* Parts of the index, until something else comes. */
 static bool take_parts(quire_subscriber *subscriber, events_index *theirs)

@@ -88,9 +88,10 @@ class Live {
 
   // ---- from the feed ----------------------------------------------------------
 
+  // False: there is nothing to be done with what follows.
   hello({ version, meta, columns, steps }) {
     if (version !== 1) throw new Error("the server speaks another version: load the page again");
-    if (this.run && !this.isSameEngine(meta, columns, steps)) this.startOver(meta);
+    if (this.run && !this.isSameEngine(meta, columns, steps) && !this.startOver(meta)) return false;
     if (!this.run) {
       this.run = new LiveRun(meta);
       this.now = new Now(this.run);
@@ -100,6 +101,7 @@ class Live {
     this.run.setColumns(columns);
     showLiveHeader(meta);
     this.isChanged = true;
+    return true;
   }
 
   isSameEngine(meta, columns, steps) {
@@ -111,10 +113,14 @@ class Live {
   // Charts know how much memory there is: an engine with another amount needs another page.
   startOver(meta) {
     const shape = ({ total_blocks: total, tiers }) => JSON.stringify([total, tiers]);
-    if (shape(meta) !== shape(this.run.meta)) location.reload();
+    if (shape(meta) !== shape(this.run.meta)) {
+      location.reload();
+      return false;
+    }
     this.run.clear();
     this.now.told = null;
     this.list.clear();
+    return true;
   }
 
   steps(steps) {

@@ -12,7 +12,7 @@ const ANSWER_MS = 5000; // the time it has to answer
 const SNAPSHOT_STEPS = 1000;
 
 class Feed {
-  // listener: hello(message), steps(rows), events(message), metrics(text), lastStep()
+  // listener: hello(message) -> whether to go on, steps(rows), events(message), metrics(text), lastStep()
   constructor(listener) {
     this.listener = listener;
     this.state = "connecting";
@@ -68,7 +68,10 @@ class Feed {
   }
 
   hello(source, message) {
-    this.listener.hello(message);
+    if (!this.listener.hello(message)) {
+      source.close();
+      return;
+    }
     this.state = "live";
     this.tries = 0;
     this.lastStepAt = performance.now();

@@ -4,7 +4,7 @@
 const STALLED_MS = 5000; // without a step while requests run or wait
 
 const SIGNS = { connecting: "Connecting", live: "Live", paused: "Paused", stalled: "Stalled",
-  lost: "Connection lost", broken: "Not readable" };
+  lost: "Lost", broken: "Not readable" };
 
 class Sign {
   constructor(live) {
@@ -47,7 +47,7 @@ class Sign {
       return ["lost", feed.detail ? `${feed.detail} · ${when}` : when];
     }
     if (feed.state === "connecting") return ["connecting", ""];
-    if (page && page.isPaused) return ["paused", "steps are still received"];
+    if (page && page.isPaused) return ["paused", "still receiving"];
     return this.judgeSteps();
   }
 
@@ -63,6 +63,7 @@ class Sign {
   // Instead of the charts, as long as there are none.
   excuse(state, detail) {
     if (state === "live") return "The scheduler has made no step yet.";
+    if (state === "lost") return `The server cannot be reached: ${detail}.`;
     return state === "connecting" ? "Connecting to the server." : `${SIGNS[state]}: ${detail}.`;
   }
 }

@@ -1,3 +1,5 @@
+/* For POLLRDHUP. */
+#define _GNU_SOURCE
 #include "http/server.h"
 
 #include "http/handler.h"
@@ -5,7 +7,6 @@
 #include "http/system.h"
 #include "http/words.h"
 
-#include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <signal.h>
@@ -100,12 +101,11 @@ static void wake_connection(void *connection)
     MHD_resume_connection(connection);
 }
 
-/* Nobody waits for what a suspended connection sends; that it is closed has to be asked. */
+/* Nobody waits for what a suspended connection sends; that its client has closed has to be asked. */
 static bool is_gone(void *connection)
 {
-    char byte;
-    ssize_t n = recv(socket_of(connection), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    struct pollfd line = {.fd = socket_of(connection), .events = POLLRDHUP};
+    return poll(&line, 1, 0) > 0;
 }
 
 /* The stream's bytes and no more lie in the system's buffers when its client is slow. */

@@ -71,6 +71,8 @@ class Serving:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
+        except OSError as error:
+            raise AssertionError(f"{path}: {error}; status {self.process.poll()}, {self.said()}")
 
     def metrics(self):
         """{name with labels, but those of the engine: value}"""

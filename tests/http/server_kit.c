@@ -1,5 +1,6 @@
 #include "http/server_kit.h"
 
+#include <dirent.h>
 #include <unistd.h>
 
 void server_open(server_kit *kit)
@@ -9,6 +10,7 @@ void server_open(server_kit *kit)
     client_reply_init(&kit->reply);
     kit->config = (quire_http_config)QUIRE_HTTP_CONFIG_INIT;
     kit->config.monitor = kit->engine.monitor;
+    kit->config.stuck_s = 3600; /* these engines rest when they like */
 }
 
 void server_start(server_kit *kit)
@@ -47,4 +49,15 @@ uint64_t server_rss_kib(void)
     assert_int_equal(fscanf(file, "%*u %lu", &pages), 1);
     fclose(file);
     return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+}
+
+uint32_t server_num_files(void)
+{
+    uint32_t num = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL)
+        num++;
+    closedir(folder);
+    return num;
 }

@@ -23,6 +23,8 @@ int server_get(server_kit *kit, const char *path);
 /* Whether it still answers. */
 bool server_is_alive(server_kit *kit);
 
+/* Open files of this process. */
+uint32_t server_num_files(void);
 /* Resident memory of this process. Sanitizers keep what was freed: with them it says nothing, and
  * SERVER_MEMORY_TELLS is 0. */
 uint64_t server_rss_kib(void);

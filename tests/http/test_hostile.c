@@ -298,7 +298,7 @@ static void clients_may_hang_up_at_any_time(void **state)
     uint64_t random = 9;
     char bytes[2000];
     engine_start(&kit.engine, UINT64_MAX, 500);
-    for (int i = 0; i < 1200; i++) {
+    for (int i = 0; i < 600; i++) {
         int socket = open_and_say(&kit, SAID[unit_random_below(&random, COUNT(SAID))]);
         uint32_t how = unit_random_below(&random, 4);
         if (how == 1)
@@ -347,9 +347,9 @@ static void memory_stays_what_it_was(void **state)
     server_kit kit;
     start(&kit, 5);
     engine_run(&kit.engine, 5000);
-    ask_often(&kit, 1000);
+    ask_often(&kit, 500);
     uint64_t before = server_rss_kib();
-    ask_often(&kit, SERVER_MEMORY_TELLS ? 10000 : 1000);
+    ask_often(&kit, SERVER_MEMORY_TELLS ? 10000 : 500);
     uint64_t after = server_rss_kib();
     printf("resident: %llu KiB, then %llu KiB\n", (unsigned long long)before,
            (unsigned long long)after);

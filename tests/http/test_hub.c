@@ -248,8 +248,8 @@ static void told_and_skipped_make_all(void **state)
     for (int i = 0; i < MAX_STREAMS; i++)
         assert_true(open_peer(&w, i, false, 0));
     tick(&w);
-    for (int round = 0; round < 200; round++) {
-        engine_run(&w.engine, unit_random_below(&random, round % 50 == 0 ? 1500 : 60));
+    for (int round = 0; round < 120; round++) {
+        engine_run(&w.engine, unit_random_below(&random, round % 50 == 0 ? 700 : 60));
         tick(&w);
         for (int i = 0; i < MAX_STREAMS; i++) { /* the last one is slowest */
             if (unit_random_below(&random, 1u << (2 * i)) != 0)
@@ -289,7 +289,7 @@ static void one_that_never_reads_holds_nobody_up(void **state)
     open_world(&w);
     assert_true(open_peer(&w, 0, false, 0));
     assert_true(open_peer(&w, 1, false, 0));
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 120; round++) {
         engine_run(&w.engine, 40);
         tick(&w);
         drink(&w.peers[1]);
@@ -377,7 +377,7 @@ static void more_events_than_anybody_can_read_are_counted(void **state)
     tick(&w);
     drink(&w.peers[0]);
     count(&t, &w.peers[0]);
-    engine_run(&w.engine, 15000); /* the ring of 256 KiB goes round */
+    engine_run(&w.engine, 4000); /* the ring of 64 KiB goes round */
     tick(&w);
     drink(&w.peers[0]);
     count(&t, &w.peers[0]);

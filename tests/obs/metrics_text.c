@@ -19,6 +19,12 @@ typedef struct reading {
     double infinite;
 } reading;
 
+static void copy_word(char *to, size_t size, const char *from)
+{
+    assert_true(strlen(from) < size);
+    memcpy(to, from, strlen(from) + 1);
+}
+
 static bool is_name_byte(char c, bool is_first)
 {
     return c == '_' || c == ':' || isalpha((unsigned char)c) ||
@@ -52,8 +58,7 @@ void text_sort_labels(char *labels)
     char copy[512];
     char *words[MAX_LABELS];
     size_t n = 0;
-    assert_true(strlen(labels) < sizeof copy);
-    strcpy(copy, labels);
+    copy_word(copy, sizeof copy, labels);
     for (char *at = copy; *at != 0;) {
         assert_true(n < MAX_LABELS);
         words[n++] = at;
@@ -63,10 +68,11 @@ void text_sort_labels(char *labels)
             *at++ = 0;
     }
     qsort(words, n, sizeof *words, compare_words);
-    *labels = 0;
-    for (size_t i = 0; i < n; i++) {
-        strcat(labels, words[i]);
-        strcat(labels, i + 1 < n ? "," : "");
+    for (size_t i = 0; i < n; i++) { /* as long together as before */
+        size_t len = strlen(words[i]);
+        memcpy(labels, words[i], len);
+        labels[len] = i + 1 < n ? ',' : 0;
+        labels += len + 1;
     }
 }
 
@@ -134,9 +140,8 @@ static void read_sample(reading *r, char *line)
     assert_true(end[1] == ' ');
     for (const char *c = line; *c != 0; c++)
         assert_true(is_name_byte(*c, c == line));
-    assert_true(strlen(line) < sizeof s->name && strlen(open + 1) < sizeof s->labels);
-    strcpy(s->name, line);
-    strcpy(s->labels, open + 1);
+    copy_word(s->name, sizeof s->name, line);
+    copy_word(s->labels, sizeof s->labels, open + 1);
     text_sort_labels(s->labels);
     char *rest;
     s->value = strtod(end + 2, &rest);
@@ -152,9 +157,9 @@ static void begin_family(reading *r, const char *name)
         return;
     for (uint32_t i = 0; i < r->out->num_families; i++)
         assert_string_not_equal(r->seen[i], name);
-    assert_true(r->out->num_families < MAX_FAMILIES && strlen(name) < sizeof r->family);
-    strcpy(r->seen[r->out->num_families++], name);
-    strcpy(r->family, name);
+    assert_true(r->out->num_families < MAX_FAMILIES);
+    copy_word(r->seen[r->out->num_families++], sizeof r->seen[0], name);
+    copy_word(r->family, sizeof r->family, name);
     r->type[0] = 0;
     r->has_help = false;
     r->last_le = -1;
@@ -175,8 +180,8 @@ static void read_comment(reading *r, char *line)
         assert_null(strchr(text, '\\'));
         r->has_help = true;
     } else if (strncmp(line, "# TYPE ", 7) == 0) {
-        assert_true(r->type[0] == 0 && strlen(text) < sizeof r->type);
-        strcpy(r->type, text);
+        assert_true(r->type[0] == 0);
+        copy_word(r->type, sizeof r->type, text);
     } else {
         assert_int_equal(strncmp(line, "# UNIT ", 7), 0);
         assert_true(r->is_open);

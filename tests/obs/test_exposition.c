@@ -1,7 +1,7 @@
 /* obs/test_exposition.c - metrics as text: read back by the rules of both formats.
  *
- *      program --write NAMES FORMAT      one text, for promtool and other readers:
- *                                        NAMES quire, vllm or both; FORMAT prometheus or openmetrics
+ *      program --write NAMES FORMAT      one text, for promtool and other readers: of quire, vllm
+ *                                        or both, as prometheus or openmetrics
  */
 #include "metrics_box.h"
 #include "metrics_text.h"

@@ -277,7 +277,7 @@ class MadeUpTest(Watching):
         self.until_sign("live")
         self.server.stop()
         self.until_sign("lost")
-        self.assertIn("Connection lost", self.page.title())
+        self.assertEqual(self.page.title(), "Lost · Made <up>")
         self.server.make(800)  # more than a hello has
         self.server.start()
         self.until_sign("live")
