@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "events_keys.h"
 #include "events_run.h"
+#include "secret_file.h"
 
 #include <string.h>
 

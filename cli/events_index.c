@@ -45,16 +45,22 @@ void events_index_add(events_index *x, const quire_delivery *d)
         events_index_forget(x);
         return;
     }
+    if (d->kind == QUIRE_DELIVERY_WHOLE) {
+        x->is_whole = true;
+        return;
+    }
     uint32_t worker = worker_of(d);
     if (worker == MAX_WORKERS) {
         x->num_strange += d->batch.num_events;
         return;
     }
     x->workers = worker >= x->workers ? worker + 1 : x->workers;
-    x->is_whole = x->is_whole || (!x->has_number && d->number == 0);
+    bool is_first = !x->has_number && d->number == 0 && d->kind != QUIRE_DELIVERY_SNAPSHOT;
+    x->is_whole = x->is_whole || is_first;
     for (uint32_t i = 0; i < d->batch.num_events; i++) {
         const quire_wire_event *event = quire_wire_get(d->events, i);
-        x->is_whole = x->is_whole || event->kind == QUIRE_WIRE_CLEARED;
+        bool is_new = event->kind == QUIRE_WIRE_CLEARED && d->kind != QUIRE_DELIVERY_SNAPSHOT;
+        x->is_whole = x->is_whole || is_new;
         quire_index_apply(x->index, worker, event);
     }
     x->has_number = true;

@@ -1,4 +1,5 @@
 #include "events_keys.h"
+#include "secret_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -6,15 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 #include <zmq.h>
-
-int events_keys_public(const command *cmd, const char *secret_key,
-                       char public_key[KEY_CHARACTERS + 1])
-{
-    if (zmq_curve_public(public_key, secret_key) == 0)
-        return 0;
-    command_error(cmd, "--curve-secret-file: what it has is no key, or this libzmq has no CURVE");
-    return 1;
-}
 
 int events_keys_make(const command *cmd, const char *path)
 {

@@ -71,6 +71,8 @@ static const char *delivery_name(quire_delivery_kind kind)
         return "index";
     case QUIRE_DELIVERY_GAP:
         return "gap";
+    case QUIRE_DELIVERY_WHOLE:
+        return "whole";
     default:
         return "restart";
     }
@@ -141,11 +143,13 @@ static void print_event(FILE *out, const quire_delivery *d, const quire_wire_eve
     fputc('\n', out);
 }
 
-static void print_break(FILE *out, const quire_delivery *d)
+static void print_notice(FILE *out, const quire_delivery *d)
 {
     if (d->kind == QUIRE_DELIVERY_GAP)
         fprintf(out, "%8" PRIu64 " -- %" PRIu64 " batches are missing before this one\n", d->number,
                 d->num_missed);
+    else if (d->kind == QUIRE_DELIVERY_WHOLE)
+        fprintf(out, "%8" PRIu64 " -- so far the whole index; what follows is new\n", d->number);
     else
         fprintf(out, "%8" PRIu64 " -- the publisher was restarted: numbers begin anew\n",
                 d->number);
@@ -213,20 +217,23 @@ static void json_event(FILE *out, const quire_delivery *d, const quire_wire_even
     fputs("}\n", out);
 }
 
-static void json_break(FILE *out, const quire_delivery *d)
+static void json_notice(FILE *out, const quire_delivery *d)
 {
     json_head(out, d);
-    fprintf(out, ",\"kind\":\"%s\",\"missed\":%" PRIu64 "}\n", delivery_name(d->kind),
-            d->num_missed);
+    fprintf(out, ",\"kind\":\"%s\"", delivery_name(d->kind));
+    if (d->kind == QUIRE_DELIVERY_GAP)
+        fprintf(out, ",\"missed\":%" PRIu64, d->num_missed);
+    fputs("}\n", out);
 }
 
 void events_print(FILE *out, const quire_delivery *d, bool as_json)
 {
-    if (d->kind == QUIRE_DELIVERY_GAP || d->kind == QUIRE_DELIVERY_RESTART) {
+    if (d->kind == QUIRE_DELIVERY_GAP || d->kind == QUIRE_DELIVERY_RESTART ||
+        d->kind == QUIRE_DELIVERY_WHOLE) {
         if (as_json)
-            json_break(out, d);
+            json_notice(out, d);
         else
-            print_break(out, d);
+            print_notice(out, d);
         return;
     }
     for (uint32_t i = 0; i < d->batch.num_events; i++) {

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* All events of a delivery, or the one line that says what is missing. */
+/* All events of a delivery, or the one line that says what happened to them. */
 void events_print(FILE *out, const quire_delivery *delivery, bool as_json);
 /* A hash as hexadecimal digits: 16, or two for each byte. */
 void events_print_hash(FILE *out, const quire_wire_hash *hash);

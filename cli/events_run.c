@@ -1,6 +1,5 @@
 #include "events_run.h"
 #include "events_index.h"
-#include "events_keys.h"
 #include "events_print.h"
 #include "events_tally.h"
 #include "interrupt.h"
@@ -38,14 +37,7 @@ static int subscribe(const command *cmd, const quire_subscriber_config *config,
                      quire_subscriber **subscriber)
 {
     char message[MESSAGE_BYTES] = "";
-    char public_key[KEY_CHARACTERS + 1];
-    quire_subscriber_config full = *config;
-    if (full.curve_secret_key != NULL) {
-        if (events_keys_public(cmd, full.curve_secret_key, public_key) != 0)
-            return 1;
-        full.curve_public_key = public_key;
-    }
-    int err = quire_subscriber_create(&full, subscriber, message, sizeof message);
+    int err = quire_subscriber_create(config, subscriber, message, sizeof message);
     if (err == QUIRE_OK)
         return 0;
     command_error(cmd, "%s", message[0] != '\0' ? message : quire_strerror(err));
@@ -96,26 +88,24 @@ static int follow(follower *f)
 
 /* ---- comparing --------------------------------------------------------------- */
 
-/* An index that is asked for comes at once, or in no time at all; and after its last part comes an
- * event, or nothing. */
-enum { WHOLE_S = 8, SILENCE_MS = 1200, ANSWER_MS = 2000, MAX_ASKED = 20, ASK_AGAIN_MS = 150 };
+enum { WHOLE_S = 10, MAX_ASKED = 20, ASK_AGAIN_MS = 150 };
 
-/* Parts of the index, until something else comes. */
+/* Parts of the index, up to its end. */
 static bool take_parts(quire_subscriber *subscriber, events_index *theirs)
 {
     quire_delivery d;
     double until = clock_s() + WHOLE_S;
-    for (double now = clock_s(); now < until && !interrupt_came(); now = clock_s()) {
+    while (clock_s() < until && !interrupt_came()) {
         int err = quire_subscriber_next(subscriber, POLL_MS, &d);
         if (err == QUIRE_RETRY)
             continue;
-        bool is_batch = d.kind == QUIRE_DELIVERY_LIVE || d.kind == QUIRE_DELIVERY_REPLAY;
+        if (err == QUIRE_OK && d.kind == QUIRE_DELIVERY_WHOLE)
+            return theirs->has_number;
         if (err != QUIRE_OK || d.kind != QUIRE_DELIVERY_SNAPSHOT)
-            return err == QUIRE_OK && is_batch && theirs->has_number;
+            return false;
         events_index_add(theirs, &d);
-        until = now + SILENCE_MS * 1e-3;
     }
-    return theirs->has_number;
+    return false;
 }
 
 /* The publisher's whole index, as another subscriber that has just come gets it. A publisher may
@@ -126,7 +116,6 @@ static int take_whole(const follower *f, events_index *theirs)
     quire_subscriber_config config = f->settings->subscriber;
     quire_subscriber *subscriber;
     config.start = 0;
-    config.replay_timeout_ms = ANSWER_MS;
     for (int i = 0; i < MAX_ASKED && interrupt_sleep(i == 0 ? 0 : ASK_AGAIN_MS * 1e-3); i++) {
         events_index_forget(theirs);
         if (subscribe(f->cmd, &config, &subscriber) != 0)

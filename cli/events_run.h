@@ -22,8 +22,7 @@ typedef struct events_settings {
     bool compare;
 } events_settings;
 
-/* An exit status; a sentence is out where something failed. The public key that belongs to the
- * subscriber's secret one is found here. */
+/* An exit status; a sentence is out where something failed. */
 int events_run(const command *cmd, const events_settings *settings);
 
 #endif

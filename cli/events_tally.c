@@ -53,6 +53,8 @@ void events_tally_add(events_tally *t, const quire_delivery *d)
         t->num_restarts++;
         t->has_number = false;
         return;
+    case QUIRE_DELIVERY_WHOLE: /* its parts were counted */
+        return;
     case QUIRE_DELIVERY_LIVE:
         t->num_live++;
         break;

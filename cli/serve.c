@@ -21,8 +21,6 @@ typedef struct server {
     double now_s;
     double round_s; /* when this round began */
     bool has_progress;
-    uint64_t num_lost; /* by the publisher, as far as steps were made for it */
-    uint32_t num_steps_owed;
     int status;
 } server;
 
@@ -119,40 +117,33 @@ static int write_report(const server *s, replay_result *result)
 }
 
 /* A publisher is told the whole cache when it begins and when it has missed events, some blocks
- * with each step; an engine with nothing to do makes none, so they are made here, one at a time: the
- * publisher must be able to follow. */
-enum { BLOCKS_A_STEP = 256, SPARE_STEPS = 16, STEP_MS = 3, HOLD_MS = 20 };
+ * with each step; an engine with nothing to do makes none, so they are made here. One at a time,
+ * that the publisher can follow. */
+enum { STEP_MS = 3, HOLD_MS = 20 };
 
-static uint32_t num_walk_steps(const server *s)
+static bool owes_step(const server *s)
 {
-    return quire_monitor_get_info(s->monitor).num_blocks / BLOCKS_A_STEP + SPARE_STEPS;
+    return s->publisher != NULL && quire_publisher_get_stats(s->publisher).is_whole == 0;
 }
 
-static void step_for_publisher(server *s)
+static void make_step(const server *s)
 {
-    if (s->publisher == NULL)
-        return;
-    uint64_t num_lost = quire_publisher_get_stats(s->publisher).num_lost;
-    if (num_lost != s->num_lost) {
-        s->num_lost = num_lost;
-        s->num_steps_owed = num_walk_steps(s);
-    }
     const quire_step *step;
     const quire_outputs *outputs;
-    if (s->num_steps_owed == 0 || quire_sched_schedule(s->sched, &step) != QUIRE_OK)
-        return;
-    quire_sched_update(s->sched, step->step, &(quire_model_output){0}, &outputs);
-    s->num_steps_owed--;
+    if (quire_sched_schedule(s->sched, &step) == QUIRE_OK)
+        quire_sched_update(s->sched, step->step, &(quire_model_output){0}, &outputs);
 }
 
-static void hold(server *s)
+static void hold(const server *s)
 {
-    s->num_steps_owed = num_walk_steps(s); /* it may have begun just before the end */
+    bool is_owed = false;
     if (!s->settings->quiet)
         fprintf(stderr, "The trace has ended; Ctrl-C ends this too\n");
-    do
-        step_for_publisher(s);
-    while (interrupt_sleep((s->num_steps_owed > 0 ? STEP_MS : HOLD_MS) * 1e-3));
+    do {
+        is_owed = owes_step(s);
+        if (is_owed)
+            make_step(s);
+    } while (interrupt_sleep((is_owed ? STEP_MS : HOLD_MS) * 1e-3));
 }
 
 static void stop(server *s)

@@ -5,9 +5,10 @@
  *
  *      frames      topic (text) | number (u64, big-endian, from 0, gap-free) | batch (quire/wire.h)
  *      replay      ["", number]     ──► ["", number, batch] ... ["", ff ff ff ff ff ff ff ff, ""]
- *      whole index ["", "snapshot"] ──► ["", number, batch] ... ["", ff ..., ""]: batches that begin
- *                  with AllBlocksCleared and store everything there is; all have the number of the
- *                  last batch that they include. Before the first batch there is just the end
+ *      whole index ["", "snapshot"] ──► ["", number, batch] ... ["", ff ..., ""]: batches of which
+ *                  the first begins with AllBlocksCleared, and which store everything there is; all
+ *                  have the number of the last batch that they include. Before the first batch
+ *                  there is just the end
  *
  * These are vLLM 0.20.0's frames, and its subscribers and routers take them as they are; the
  * snapshot is Quire's own, in batches that they can read.
@@ -69,8 +70,8 @@ typedef struct quire_publisher_config {
         .size = sizeof(quire_publisher_config)                                                     \
     }
 
-/* Starts the thread. message, where not NULL, gets a sentence when it fails, with the value and what
- * to do. */
+/* Starts the thread. message, where not NULL, gets a sentence when it fails, with the value and
+ * what to do. */
 QUIRE_API int quire_publisher_create(const quire_publisher_config *config,
                                      quire_publisher **publisher, char *message,
                                      size_t message_bytes);
@@ -87,6 +88,7 @@ typedef struct quire_publisher_stats {
     uint64_t num_refused; /* requests that were malformed, or too many */
     uint64_t num_blocks;  /* in its picture of the index: different keys */
     uint64_t num_unsent;  /* batches that subscribers have to ask for: see queue_bytes */
+    uint32_t is_whole;    /* 0: a walk is under way, and its picture not yet the pool's */
 } quire_publisher_stats;
 
 QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher *publisher);
@@ -109,10 +111,10 @@ typedef struct quire_subscriber_config {
     uint32_t start;               /* 0: from the whole index on, where there is a replay endpoint;
                                     1: from now on; 2: as far back as replay goes */
     const char *curve_server_key; /* the publisher's public key; NULL: no encryption */
-    const char *curve_public_key; /* this side's; NULL: made up */
-    const char *curve_secret_key;
-    quire_switch listen; /* default: where the endpoint has "*", else it connects */
-    uint32_t quiet_ms;   /* after so long without a batch it asks whether the last ones were missed;
+    const char *curve_public_key; /* this side's; NULL: that of the secret one, */
+    const char *curve_secret_key; /* which is made up when it is NULL too */
+    quire_switch listen;          /* default: where the endpoint has "*", else it connects */
+    uint32_t quiet_ms; /* after so long without a batch it asks whether the last ones were missed;
                             0 = 5,000 */
 } quire_subscriber_config;
 
@@ -126,7 +128,8 @@ typedef enum quire_delivery_kind {
     QUIRE_DELIVERY_REPLAY = 2,   /* was missed, and came again */
     QUIRE_DELIVERY_SNAPSHOT = 3, /* a part of the whole index; the first begins with CLEARED */
     QUIRE_DELIVERY_GAP = 4,      /* nothing can fill it: what was known is not to be trusted */
-    QUIRE_DELIVERY_RESTART = 5   /* numbers began anew: the publisher was restarted; the same */
+    QUIRE_DELIVERY_RESTART = 5,  /* numbers began anew: the publisher was restarted; the same */
+    QUIRE_DELIVERY_WHOLE = 6     /* the snapshot has come, up to and including number */
 } quire_delivery_kind;
 
 typedef struct quire_delivery {

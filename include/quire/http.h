@@ -42,7 +42,8 @@ typedef struct quire_http_config {
     uint32_t max_connections; /* 0 = 64; at most 4,096. Further ones wait for a place */
     uint32_t timeout_s;       /* for a whole request to come, and for a connection on which nothing
                                  moves; 0 = 5; at most 3,600 */
-    uint32_t max_streams;     /* /events at one time; 0 = 16; at most 256 */
+    uint32_t max_streams;     /* /events at one time; 0 = 16; at most 256, and never more than
+                                 three quarters of the connections */
 
     /* For the page and the labels of metrics; NULL: not known; at most 255 bytes */
     const char *title;

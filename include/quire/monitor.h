@@ -194,7 +194,8 @@ typedef struct quire_metrics_format {
 
 /* Writes all metrics as text that ends with a zero byte; *written counts without it. With
  * QUIRE_E_TOO_SMALL, *written says how many bytes are needed (ask again with some more: numbers
- * grow). text may be NULL with bytes 0. */
+ * grow). text may be NULL with bytes 0; format may be NULL: both names, Prometheus text, model_name
+ * "". */
 QUIRE_API int quire_monitor_write_metrics(const quire_monitor *monitor,
                                           const quire_metrics_format *format, char *text,
                                           size_t bytes, size_t *written);

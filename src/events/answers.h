@@ -10,7 +10,7 @@
  * dozen messages, a place among MAX_ANSWERS for a while, and nothing else. While all places are
  * taken no request is read: they wait in their peers' queues.
  *
- * The whole index is made at most about every tenth of a second and shared by all who ask meanwhile.
+ * The whole index is made at most about every tenth of a second, and shared by all who ask.
  */
 #ifndef QR_EVENTS_ANSWERS_H
 #define QR_EVENTS_ANSWERS_H

@@ -201,7 +201,7 @@ static int tell_present(qr_batches *b, const quire_feed_event *event)
     return status;
 }
 
-/* After a loss the reader tells of blocks that the mirror does not know: nobody was told of them. */
+/* After a loss the reader tells of blocks that the mirror does not know: nobody was told of it. */
 static int tell_removed(qr_batches *b, const quire_feed_event *event)
 {
     qr_mirror_change change = qr_mirror_remove(b->mirror, event->blocks[0]);

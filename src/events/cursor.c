@@ -134,6 +134,33 @@ bool qr_cursor_next(qr_cursor *cursor, qr_piece *piece)
     return true;
 }
 
+bool qr_cursor_integer(qr_cursor *cursor, int64_t *value)
+{
+    const unsigned char *at = cursor->at;
+    size_t left = bytes_left(cursor);
+    if (left >= 1 && at[0] < 0x80) {
+        *value = at[0];
+        cursor->at += 1;
+        return true;
+    }
+    if (left >= 3 && at[0] == 0xcd) {
+        *value = at[1] << 8 | at[2];
+        cursor->at += 3;
+        return true;
+    }
+    if (left >= 5 && at[0] == 0xce) {
+        *value = (int64_t)at[1] << 24 | (int64_t)at[2] << 16 | at[3] << 8 | at[4];
+        cursor->at += 5;
+        return true;
+    }
+    qr_piece piece;
+    if (!qr_cursor_next(cursor, &piece))
+        return false;
+    *value = (int64_t)piece.number;
+    return (piece.kind == QR_PIECE_NUMBER && piece.number <= INT64_MAX) ||
+           piece.kind == QR_PIECE_NEGATIVE;
+}
+
 bool qr_cursor_skip(qr_cursor *cursor)
 {
     uint64_t num_left = 1; /* values that must still come */

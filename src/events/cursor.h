@@ -41,6 +41,8 @@ typedef struct qr_cursor {
 
 /* The next piece; false when there is none, or what is there is no msgpack. */
 bool qr_cursor_next(qr_cursor *cursor, qr_piece *piece);
+/* The next piece as a number; false for what is none, or does not fit. Quick for token ids. */
+bool qr_cursor_integer(qr_cursor *cursor, int64_t *value);
 /* Past one value and all that is in it. */
 bool qr_cursor_skip(qr_cursor *cursor);
 

@@ -20,7 +20,8 @@ qr_payload *qr_payload_create(qr_purse *purse, uint64_t number, quire_bytes byte
 
 void qr_payload_keep(qr_payload *payload)
 {
-    atomic_fetch_add_explicit(&payload->refs, 1, memory_order_relaxed);
+    /* Releases what was written, for whoever drops this reference in a thread of ZeroMQ's. */
+    atomic_fetch_add_explicit(&payload->refs, 1, memory_order_release);
 }
 
 void qr_payload_drop(qr_payload *payload)

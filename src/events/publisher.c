@@ -58,6 +58,7 @@ struct quire_publisher {
     _Atomic uint64_t num_snapshots;
     _Atomic uint64_t num_refused;
     _Atomic uint64_t num_blocks;
+    _Atomic uint64_t is_whole;
 };
 
 /* Where a sentence goes when something cannot be made. */
@@ -127,6 +128,7 @@ static bool publish_news(quire_publisher *p)
     }
     set_stat(&p->num_lost, qr_batches_num_lost(p->batches));
     set_stat(&p->num_blocks, qr_mirror_num_keys(qr_batches_mirror(p->batches)));
+    set_stat(&p->is_whole, qr_batches_is_whole(p->batches));
     return count > 0;
 }
 
@@ -140,6 +142,11 @@ static void wait_and_read(quire_publisher *p, long wait_ms)
         items[count++] = (zmq_pollitem_t){.socket = p->router, .events = ZMQ_POLLIN};
     if (p->zap.socket != NULL)
         items[count++] = (zmq_pollitem_t){.socket = p->zap.socket, .events = ZMQ_POLLIN};
+    /* Who came and went is noted only when the socket is used: without this, queues of those who
+     * have gone would stay while nothing is sent. */
+    int events;
+    size_t events_bytes = sizeof events;
+    (void)zmq_getsockopt(p->pub, ZMQ_EVENTS, &events, &events_bytes);
     (void)zmq_poll(items, count, wait_ms);
     if (takes_requests)
         qr_answers_read(&p->answers, qr_host_now_ms());
@@ -438,6 +445,7 @@ QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher 
     stats.num_refused = get_stat(&p->num_refused);
     stats.num_blocks = get_stat(&p->num_blocks);
     stats.num_unsent = get_stat(&p->num_unsent);
+    stats.is_whole = (uint32_t)get_stat(&p->is_whole);
     return stats;
 }
 

@@ -1,7 +1,7 @@
 /* events/replay_buffer.h - the last batches, for those who missed some.
  *
  *      oldest                       newest
- *      [ 41 | 42 | 43 | ... | 139 | 140 ]      numbers follow each other, so a place is a subtraction
+ *      [ 41 | 42 | 43 | ... | 139 | 140 ]      numbers follow each other: a place is a remainder
  *
  * Bounded by a number of batches and by their bytes: the oldest goes first. The newest always
  * stays, even when it alone has more bytes than that. */

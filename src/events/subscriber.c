@@ -1,5 +1,5 @@
-/* events/subscriber.c - a subscriber's making, and what it hands out; its steps are subscription.c's.
- */
+/* events/subscriber.c - how a subscriber is made, and what it hands out; subscription.c has its
+ * steps. */
 #include "events/host.h"
 #include "events/subscription.h"
 #include "events/zap.h"
@@ -71,7 +71,7 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
         return QUIRE_E_SYSTEM;
     s->keys.is_used = true;
     for (int i = 0; i < 3; i++) {
-        bool is_half = i > 0 && (given[1] == NULL) != (given[2] == NULL);
+        bool is_half = i == 2 && given[1] != NULL && given[2] == NULL;
         if (is_half || (given[i] != NULL && qr_zap_read_key(given[i], key) != QUIRE_OK)) {
             qr_host_say(text, text_bytes,
                         "%s is missing or no key: 40 characters, as zmq_curve_keypair makes them",
@@ -81,6 +81,9 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
         if (given[i] != NULL)
             memcpy(kept[i], given[i], QR_KEY_TEXT_BYTES + 1);
     }
+    bool is_derived = given[2] != NULL && given[1] == NULL;
+    if (is_derived && zmq_curve_public(s->keys.own_public, s->keys.own_secret) != 0)
+        return QUIRE_E_SYSTEM;
     return QUIRE_OK;
 }
 

@@ -293,7 +293,7 @@ static qr_outcome next_replayed(quire_subscriber *s, long wait_ms, quire_deliver
     }
 }
 
-static qr_outcome end_whole(quire_subscriber *s)
+static qr_outcome end_whole(quire_subscriber *s, quire_delivery *delivery)
 {
     if (s->num_pieces == 0) { /* the publisher has none to give: as far back as it goes */
         s->takes_hole = true;
@@ -306,7 +306,8 @@ static qr_outcome end_whole(quire_subscriber *s)
     s->has_digest = false;
     s->takes_hole = false;
     ask_replay(s, s->whole_number);
-    return QR_OUTCOME_GO_ON;
+    *delivery = (quire_delivery){.kind = QUIRE_DELIVERY_WHOLE, .number = s->whole_number};
+    return QR_OUTCOME_NOTICE;
 }
 
 static qr_outcome next_of_whole(quire_subscriber *s, long wait_ms, quire_delivery *delivery)
@@ -317,7 +318,7 @@ static qr_outcome next_of_whole(quire_subscriber *s, long wait_ms, quire_deliver
         s->whole_number = s->current.number;
         return give_batch(s, QUIRE_DELIVERY_SNAPSHOT, delivery);
     case QR_ASKER_END:
-        return end_whole(s);
+        return end_whole(s, delivery);
     case QR_ASKER_LATE:
         return give_up(s, delivery);
     default:

@@ -67,7 +67,7 @@ typedef enum qr_outcome {
     QR_OUTCOME_GO_ON,
     QR_OUTCOME_NOTHING, /* in the time that the caller gave */
     QR_OUTCOME_BATCH,   /* current is to be given out */
-    QR_OUTCOME_NOTICE,  /* a gap or a restart is */
+    QR_OUTCOME_NOTICE,  /* a gap, a restart, or the end of the whole index is */
     QR_OUTCOME_BAD      /* no batch */
 } qr_outcome;
 

@@ -18,6 +18,7 @@
 
 enum { RECORD_OTHER = 0, RECORD_CLEARED = 1, NUM_SHARED_RECORDS = 2 };
 static const size_t MAX_BATCH_BYTES = (size_t)1 << 30;
+static const size_t KEPT_BYTES = (size_t)16 << 20;
 static const uint64_t NO_TUPLES = UINT64_MAX;
 
 /* Where things go; in the first walk the arrays are NULL, and only counted. */
@@ -129,9 +130,8 @@ static bool read_token_ids(wire_sink *s, qr_cursor *c, quire_wire_event *e)
     e->tokens = s->tokens == NULL ? NULL : s->tokens + s->num_tokens;
     e->num_tokens = (uint32_t)count;
     for (uint64_t i = 0; i < count; i++) {
-        qr_piece piece;
         int64_t token;
-        if (!qr_cursor_next(c, &piece) || !read_integer(&piece, &token))
+        if (!qr_cursor_integer(c, &token))
             return false;
         if (s->tokens != NULL)
             s->tokens[s->num_tokens] = token;
@@ -449,6 +449,21 @@ static bool read_batch(wire_sink *s, qr_cursor c, quire_wire_batch *batch)
     return c.at == c.end;
 }
 
+/* One batch of a size that does not come again must not keep its memory for ever. */
+static bool take_memory(quire_wire_reader *reader, size_t bytes)
+{
+    bool is_enough = bytes <= reader->capacity;
+    if (is_enough && (reader->capacity <= KEPT_BYTES || bytes > reader->capacity / 8))
+        return true;
+    void *memory = qr_host_alloc(bytes);
+    if (memory == NULL)
+        return is_enough;
+    qr_host_free(reader->memory);
+    reader->memory = memory;
+    reader->capacity = bytes;
+    return true;
+}
+
 /* Room for what was counted, and for a copy of the bytes; the arrays begin to count anew. The
  * counts are below 2^30, as each stands for a byte that was there. */
 static int carve(quire_wire_reader *reader, wire_sink *s, size_t num_bytes, unsigned char **copy)
@@ -461,14 +476,8 @@ static int carve(quire_wire_reader *reader, wire_sink *s, size_t num_bytes, unsi
     size_t place_bytes = s->num_places * sizeof s->places[0];
     size_t all =
         event_bytes + hash_bytes + token_bytes + key_bytes + start_bytes + place_bytes + num_bytes;
-    if (all > reader->capacity) {
-        void *memory = qr_host_alloc(all);
-        if (memory == NULL)
-            return QUIRE_E_NOMEM;
-        qr_host_free(reader->memory);
-        reader->memory = memory;
-        reader->capacity = all;
-    }
+    if (!take_memory(reader, all))
+        return QUIRE_E_NOMEM;
     unsigned char *at = reader->memory;
     *s = (wire_sink){.events = (quire_wire_event *)(void *)at};
     s->hashes = (quire_wire_hash *)(void *)(at += event_bytes);

@@ -47,7 +47,9 @@ static bool is_same_address(const qr_http_address *a, const qr_http_address *b)
 
 static char lower(char c)
 {
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c - 'A' + 'a');
+    return c;
 }
 
 static bool is_name_char(char c)
@@ -55,7 +57,7 @@ static bool is_name_char(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
 }
 
-static bool is_name(const char *name, size_t len)
+static bool is_host_name(const char *name, size_t len)
 {
     if (len == 0 || len > MAX_NAME)
         return false;
@@ -81,7 +83,7 @@ int qr_http_access_set_hosts(qr_http_access *access, const char *const *hosts, u
     size_t bytes = 1;
     for (*bad = 0; *bad < num_hosts; ++*bad) {
         const char *host = hosts[*bad];
-        if (host == NULL || !is_name(host, strlen(host)))
+        if (host == NULL || !is_host_name(host, strlen(host)))
             return QUIRE_E_CONFIG;
         bytes += strlen(host) + 1;
     }
@@ -143,7 +145,7 @@ bool qr_http_access_has_host(const qr_http_access *access, quire_bytes host)
     }
     const char *colon = memchr(text, ':', host.len);
     size_t len = colon == NULL ? host.len : (size_t)(colon - text);
-    return is_port(text + len, host.len - len) && is_name(text, len) &&
+    return is_port(text + len, host.len - len) && is_host_name(text, len) &&
            (is_known_name(access, text, len) || is_known_address(access, text, len));
 }
 

@@ -33,8 +33,8 @@ void qr_http_body_number(qr_http_body *body, uint64_t number);
 void qr_http_body_us(qr_http_body *body, uint64_t ns);
 /* A JSON string with its quotes. What is no UTF-8 becomes U+FFFD. */
 void qr_http_body_json(qr_http_body *body, quire_bytes text);
-/* Something a stranger sent, to be read by a person: what cannot be printed becomes "?", and what is
- * long is cut. */
+/* Something a stranger sent, to be read by a person: what cannot be printed becomes "?", and what
+ * is long is cut. */
 void qr_http_body_quote(qr_http_body *body, quire_bytes text);
 
 /* Empty and whole again; the memory is kept. */

@@ -109,16 +109,13 @@ static void answer_health(const qr_http_site *site, const qr_http_request *reque
     response->status = state.is_stuck ? 503 : 200;
     response->content_type = JSON;
     qr_http_body_text(body, state.is_stuck ? "{\"status\":\"stuck\"" : "{\"status\":\"ok\"");
-    if (!state.has_step) {
-        qr_http_body_text(body, ",\"step\":null}\n");
-        return;
-    }
     qr_http_body_text(body, ",\"step\":");
-    qr_http_body_number(body, state.last.step);
-    qr_http_body_text(body, ",\"running\":");
-    qr_http_body_number(body, state.last.num_running);
-    qr_http_body_text(body, ",\"waiting\":");
-    qr_http_body_number(body, (uint64_t)state.last.num_waiting + state.last.num_skipped);
+    if (state.step > 0)
+        qr_http_body_number(body, state.step);
+    else
+        qr_http_body_text(body, "null");
+    qr_http_body_text(body, ",\"unfinished\":");
+    qr_http_body_number(body, state.num_unfinished);
     qr_http_body_text(body, ",\"quiet_s\":");
     qr_http_body_us(body, state.quiet_ns / 1000000);
     qr_http_body_text(body, "}\n");
@@ -247,7 +244,7 @@ static bool may_go_on(const qr_http_site *site, const qr_http_request *request,
 }
 
 /* An answer that did not fit into memory becomes one that needs none. */
-static void end_answer(qr_http_response *response)
+static void finish_answer(qr_http_response *response)
 {
     static const char SORRY[] = "There is not enough memory for an answer.\n";
     if (!response->body.is_failed)
@@ -268,7 +265,7 @@ uint32_t qr_http_refuse(const qr_http_request *request, qr_http_response *respon
         sentence(response, 431, "The headers have more than 8192 bytes.\n");
     else if (request->has_body)
         sentence(response, 413, "A request must have no body.\n");
-    end_answer(response);
+    finish_answer(response);
     return response->status;
 }
 
@@ -285,7 +282,7 @@ void qr_http_answer(const qr_http_site *site, const qr_http_request *request,
         else
             answer_unknown(response);
     }
-    end_answer(response);
+    finish_answer(response);
 }
 
 void qr_http_answer_full(qr_http_response *response)
@@ -294,5 +291,5 @@ void qr_http_answer_full(qr_http_response *response)
     *response = (qr_http_response){0};
     sentence(response, 503, "As many streams of events as are allowed are open.\n");
     with_header(response, "Retry-After", "5");
-    end_answer(response);
+    finish_answer(response);
 }

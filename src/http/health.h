@@ -1,7 +1,10 @@
 /* http/health.h - whether the scheduler still makes steps.
  *
- *      step 7   8   9   9   9   9   9 ...      looked at ten times a second
- *                   ^ changed_ns               stuck: requests run or wait, and this is long ago
+ *      step         7   8   9   9   9   9   9 ...      looked at ten times a second
+ *      unfinished   1   2   2   2   2   2   2
+ *                           ^ fine_ns                  stuck: this is long ago
+ *
+ * It is fine at a time at which a step was new, or nothing ran and nothing waited.
  *
  * One thread looks (qr_http_health_look); any may ask.
  */
@@ -15,15 +18,15 @@
 
 typedef struct qr_http_health {
     _Atomic uint64_t step; /* the last one seen; 0: none */
-    _Atomic uint64_t changed_ns;
+    _Atomic uint64_t fine_ns;
     uint64_t stuck_ns;
 } qr_http_health;
 
 typedef struct qr_http_state {
-    bool has_step;
     bool is_stuck;
-    quire_monitor_step last;
-    uint64_t quiet_ns; /* since a step was seen */
+    uint64_t step; /* 0: none yet */
+    uint32_t num_unfinished;
+    uint64_t quiet_ns; /* for so long there is something to do, and no step */
 } qr_http_state;
 
 void qr_http_health_look(qr_http_health *health, const quire_monitor *monitor, uint64_t now_ns);

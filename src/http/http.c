@@ -1,13 +1,12 @@
 #include <quire/http.h>
 
+#include "http/complaint.h"
 #include "http/listener.h"
 #include "http/page.h"
 #include "http/server.h"
 #include "http/system.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -20,108 +19,96 @@ enum {
     MAX_STREAMS = 256
 };
 
-/* Where a sentence goes; it has the status with it. */
-typedef struct complaint {
-    char *message;
-    size_t bytes;
-} complaint;
-
-__attribute__((format(printf, 3, 4))) static int complain(const complaint *c, int status,
-                                                          const char *format, ...)
-{
-    va_list args;
-    if (c->message == NULL || c->bytes == 0)
-        return status;
-    va_start(args, format);
-    vsnprintf(c->message, c->bytes, format, args);
-    va_end(args);
-    return status;
-}
-
 /* ---- the config ------------------------------------------------------------- */
 
 /* A caller's that is shorter leaves newer fields at zero; one that is longer must be zero past our
  * end, since we would ignore what it asks. */
-static int read_config(const complaint *c, quire_http_config *config,
+static int read_config(const qr_http_complaint *c, quire_http_config *config,
                        const quire_http_config *callers)
 {
     if (callers == NULL)
-        return complain(c, QUIRE_E_ARGUMENT, "there is no config");
+        return qr_http_complain(c, QUIRE_E_ARGUMENT, "there is no config");
     size_t size = callers->size;
     size_t known = size < sizeof *config ? size : sizeof *config;
     if (size < sizeof size || size > 4096)
-        return complain(c, QUIRE_E_CONFIG,
-                        "the config's size is %zu; start with QUIRE_HTTP_CONFIG_INIT", size);
+        return qr_http_complain(
+            c, QUIRE_E_CONFIG, "the config's size is %zu; start with QUIRE_HTTP_CONFIG_INIT", size);
     for (size_t i = known; i < size; i++)
         if (((const unsigned char *)callers)[i] != 0)
-            return complain(c, QUIRE_E_CONFIG,
-                            "the config has fields that are newer than this "
-                            "library; update it or leave them at zero");
+            return qr_http_complain(c, QUIRE_E_CONFIG,
+                                    "the config has fields that are newer than this "
+                                    "library; update it or leave them at zero");
     *config = (quire_http_config){0};
     memcpy(config, callers, known);
     return QUIRE_OK;
 }
 
-static int read_limit(const complaint *c, const char *name, uint32_t value, uint32_t standard,
-                      uint32_t most, uint32_t *limit)
+static int read_limit(const qr_http_complaint *c, const char *name, uint32_t value,
+                      uint32_t standard, uint32_t most, uint32_t *limit)
 {
     *limit = value == 0 ? standard : value;
     if (*limit <= most)
         return QUIRE_OK;
-    return complain(c, QUIRE_E_CONFIG, "%s %u is more than %u", name, value, most);
+    return qr_http_complain(c, QUIRE_E_CONFIG, "%s %u is more than %u", name, value, most);
 }
 
-static int read_label(const complaint *c, const char *name, const char *text, qr_http_label *label)
+static int read_label(const qr_http_complaint *c, const char *name, const char *text,
+                      qr_http_label *label)
 {
     if (text == NULL)
         return QUIRE_OK;
     size_t len = strlen(text);
     if (len >= sizeof label->text)
-        return complain(c, QUIRE_E_CONFIG, "%s has %zu bytes; at most %zu", name, len,
-                        sizeof label->text - 1);
+        return qr_http_complain(c, QUIRE_E_CONFIG, "%s has %zu bytes; at most %zu", name, len,
+                                sizeof label->text - 1);
     memcpy(label->text, text, len);
     label->is_known = true;
     return QUIRE_OK;
 }
 
-static int read_address(const complaint *c, const quire_http_config *config, qr_http_access *access)
+static int read_address(const qr_http_complaint *c, const quire_http_config *config,
+                        qr_http_access *access)
 {
     const char *text = config->address != NULL ? config->address : "127.0.0.1";
     if (!qr_http_address_read(&access->address, text, strlen(text)))
-        return complain(c, QUIRE_E_CONFIG,
-                        "address %.64s is no address of numbers; give one as 127.0.0.1 or ::1",
-                        text);
+        return qr_http_complain(
+            c, QUIRE_E_CONFIG,
+            "address %.64s is no address of numbers; give one as 127.0.0.1 or ::1", text);
     if (config->port > UINT16_MAX)
-        return complain(c, QUIRE_E_CONFIG, "port %u is more than 65535", config->port);
+        return qr_http_complain(c, QUIRE_E_CONFIG, "port %u is more than 65535", config->port);
     if (config->token == NULL && !qr_http_address_is_loopback(&access->address))
-        return complain(c, QUIRE_E_UNSAFE,
-                        "address %s can be reached from other machines: give a token, or listen on "
-                        "127.0.0.1",
-                        text);
+        return qr_http_complain(
+            c, QUIRE_E_UNSAFE,
+            "address %s can be reached from other machines: give a token, or listen on "
+            "127.0.0.1",
+            text);
     if (config->token != NULL && !qr_http_access_set_token(access, config->token))
-        return complain(c, QUIRE_E_CONFIG,
-                        "the token must have %d to %d characters, none of them a blank or beyond "
-                        "ASCII",
-                        QR_HTTP_MIN_TOKEN, QR_HTTP_MAX_TOKEN);
+        return qr_http_complain(
+            c, QUIRE_E_CONFIG,
+            "the token must have %d to %d characters, none of them a blank or beyond "
+            "ASCII",
+            QR_HTTP_MIN_TOKEN, QR_HTTP_MAX_TOKEN);
     return QUIRE_OK;
 }
 
-static int read_hosts(const complaint *c, const quire_http_config *config, qr_http_access *access)
+static int read_hosts(const qr_http_complaint *c, const quire_http_config *config,
+                      qr_http_access *access)
 {
     uint32_t bad;
     if (config->num_hosts > QR_HTTP_MAX_HOSTS)
-        return complain(c, QUIRE_E_CONFIG, "num_hosts %u is more than %d", config->num_hosts,
-                        QR_HTTP_MAX_HOSTS);
+        return qr_http_complain(c, QUIRE_E_CONFIG, "num_hosts %u is more than %d",
+                                config->num_hosts, QR_HTTP_MAX_HOSTS);
     if (config->num_hosts > 0 && config->hosts == NULL)
-        return complain(c, QUIRE_E_ARGUMENT, "hosts is NULL, and num_hosts is not 0");
+        return qr_http_complain(c, QUIRE_E_ARGUMENT, "hosts is NULL, and num_hosts is not 0");
     int status = qr_http_access_set_hosts(access, config->hosts, config->num_hosts, &bad);
     if (status == QUIRE_E_CONFIG)
-        return complain(c, status, "host %.64s is no name; give it without scheme and port",
-                        config->hosts[bad] != NULL ? config->hosts[bad] : "NULL");
-    return status == QUIRE_OK ? status : complain(c, status, "there is not enough memory");
+        return qr_http_complain(c, status, "host %.64s is no name; give it without scheme and port",
+                                config->hosts[bad] != NULL ? config->hosts[bad] : "NULL");
+    return status == QUIRE_OK ? status : qr_http_complain(c, status, "there is not enough memory");
 }
 
-static int read_site(const complaint *c, const quire_http_config *config, qr_http_site *site)
+static int read_site(const qr_http_complaint *c, const quire_http_config *config,
+                     qr_http_site *site)
 {
     uint32_t stuck_s;
     int status = read_limit(c, "stuck_s", config->stuck_s, DEFAULT_STUCK_S, UINT32_MAX, &stuck_s);
@@ -129,6 +116,7 @@ static int read_site(const complaint *c, const quire_http_config *config, qr_htt
     site->info = quire_monitor_get_info(config->monitor);
     site->started = qr_http_unix_time();
     site->health.stuck_ns = (uint64_t)stuck_s * 1000000000;
+    site->health.fine_ns = qr_http_now_ns();
     if (status == QUIRE_OK)
         status = read_label(c, "title", config->title, &site->title);
     if (status == QUIRE_OK)
@@ -142,13 +130,13 @@ static int read_site(const complaint *c, const quire_http_config *config, qr_htt
     if (status == QUIRE_OK)
         status = read_hosts(c, config, &site->access);
     if (status == QUIRE_OK && qr_http_page_init(site) != QUIRE_OK)
-        status = complain(c, QUIRE_E_NOMEM, "there is not enough memory");
+        status = qr_http_complain(c, QUIRE_E_NOMEM, "there is not enough memory");
     return status;
 }
 
 /* ---- making it -------------------------------------------------------------- */
 
-static int make_parts(const complaint *c, const quire_http_config *config, quire_http *http)
+static int make_parts(const qr_http_complaint *c, const quire_http_config *config, quire_http *http)
 {
     uint32_t timeout_s;
     uint32_t max_streams;
@@ -164,44 +152,48 @@ static int make_parts(const complaint *c, const quire_http_config *config, quire
         status = read_site(c, config, &http->site);
     if (status != QUIRE_OK)
         return status;
+    uint32_t most = http->max_connections - http->max_connections / 4;
+    max_streams = max_streams < most ? max_streams : most; /* others have to be answered too */
     http->timeout_ns = (uint64_t)timeout_s * 1000000000;
     status = qr_http_lines_init(&http->lines, http->max_connections);
     if (status == QUIRE_OK)
         status = qr_http_hub_init(&http->hub, &http->site, max_streams, &qr_http_server_hooks);
-    return status == QUIRE_OK ? status : complain(c, status, "%s", quire_strerror(status));
+    return status == QUIRE_OK ? status : qr_http_complain(c, status, "%s", quire_strerror(status));
 }
 
-static int start_listening_on(const complaint *c, const quire_http_config *config, quire_http *http)
+static int start_listening_on(const qr_http_complaint *c, const quire_http_config *config,
+                              quire_http *http)
 {
     http->port = config->port;
     int socket = qr_http_listener_open(&http->site.access.address, &http->port);
     const char *address = config->address != NULL ? config->address : "127.0.0.1";
     if (socket < 0)
-        return complain(c, QUIRE_E_SYSTEM, "cannot listen on %s port %u: %s; choose another one",
-                        address, config->port, strerror(errno));
+        return qr_http_complain(c, QUIRE_E_SYSTEM,
+                                "cannot listen on %s port %u: %s; choose another one", address,
+                                config->port, strerror(errno));
     int status = qr_http_server_start(http, socket);
     if (status != QUIRE_OK)
-        complain(c, status, "the system has no thread or no memory for the server");
+        qr_http_complain(c, status, "the system has no thread or no memory for the server");
     return status;
 }
 
 int quire_http_create(const quire_http_config *callers, quire_http **made, char *message,
                       size_t message_bytes)
 {
-    const complaint c = {message, message_bytes};
-    quire_http_config config;
+    const qr_http_complaint c = {message, message_bytes};
+    quire_http_config config = {0};
     if (made == NULL)
-        return complain(&c, QUIRE_E_ARGUMENT, "there is no place for the server");
+        return qr_http_complain(&c, QUIRE_E_ARGUMENT, "there is no place for the server");
     int status = read_config(&c, &config, callers);
     if (status != QUIRE_OK)
         return status;
     if (config.monitor == NULL)
-        return complain(&c, QUIRE_E_ARGUMENT,
-                        "there is no monitor; set quire_sched_config.monitor, then give "
-                        "quire_sched_monitor");
+        return qr_http_complain(&c, QUIRE_E_ARGUMENT,
+                                "there is no monitor; set quire_sched_config.monitor, then give "
+                                "quire_sched_monitor");
     quire_http *http = qr_http_alloc(sizeof *http);
     if (http == NULL)
-        return complain(&c, QUIRE_E_NOMEM, "there is not enough memory");
+        return qr_http_complain(&c, QUIRE_E_NOMEM, "there is not enough memory");
     http->stop_fd = -1;
     status = make_parts(&c, &config, http);
     if (status == QUIRE_OK)

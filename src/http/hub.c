@@ -168,7 +168,7 @@ static void catch_up(qr_http_hub *hub)
 
 /* ---- telling it; under the lock --------------------------------------------- */
 
-static bool has_room(const qr_http_stream *stream, const qr_http_body *message)
+static bool fits_into(const qr_http_stream *stream, const qr_http_body *message)
 {
     return !message->is_failed && message->len <= QR_HTTP_STREAM_BYTES - stream->len;
 }
@@ -176,7 +176,7 @@ static bool has_room(const qr_http_stream *stream, const qr_http_body *message)
 /* All of it, or nothing. */
 static bool put_message(qr_http_stream *stream, const qr_http_body *message, uint64_t now_ns)
 {
-    if (!has_room(stream, message))
+    if (!fits_into(stream, message))
         return false;
     size_t at = (stream->first + stream->len) % QR_HTTP_STREAM_BYTES;
     size_t to_end = QR_HTTP_STREAM_BYTES - at;

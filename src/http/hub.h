@@ -1,8 +1,8 @@
 /* http/hub.h - /events: what happens, told to all streams.
  *
- *      monitor ──► one reader, ten times a second ──► one text ──┬─► stream  [ ....    ] ──► client
- *                                                                ├─► stream  [ ....... ] ──► slow one
- *                                                                └─► stream  [ .       ] ──► client
+ *      monitor ──► one reader, ten times a second ──► one text ─┬─► stream [ ....    ] ──► client
+ *                                                               ├─► stream [ ....... ] ──► slow one
+ *                                                               └─► stream [ .       ] ──► client
  *
  *      event: hello   meta, columns, the last steps      first, and once
  *      event: steps   the steps since                    at most 10 times a second

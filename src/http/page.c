@@ -31,7 +31,7 @@ static int hash_between(const char *page, size_t bytes, const char *begin, const
         first += strlen(begin);
         last = find_text(first, bytes - (size_t)(first - page), end);
     }
-    snprintf(source, SHA256_BASE64 + 16, "'none'");
+    (void)snprintf(source, SHA256_BASE64 + 16, "'none'");
     if (last == NULL)
         return QUIRE_OK;
     unsigned char digest[SHA256_DIGEST_LENGTH];
@@ -39,7 +39,7 @@ static int hash_between(const char *page, size_t bytes, const char *begin, const
     if (SHA256((const unsigned char *)first, (size_t)(last - first), digest) == NULL)
         return QUIRE_E_NOMEM;
     EVP_EncodeBlock(text, digest, sizeof digest);
-    snprintf(source, SHA256_BASE64 + 16, "'sha256-%s'", (const char *)text);
+    (void)snprintf(source, SHA256_BASE64 + 16, "'sha256-%s'", (const char *)text);
     return QUIRE_OK;
 }
 
@@ -50,10 +50,11 @@ int qr_http_page_set(qr_http_site *site, const char *page, size_t bytes)
     if (hash_between(page, bytes, "<script>", "</script>", script) != QUIRE_OK ||
         hash_between(page, bytes, "<style>", "</style>", style) != QUIRE_OK)
         return QUIRE_E_NOMEM;
-    snprintf(site->page_policy, sizeof site->page_policy,
-             "default-src 'none'; script-src %s; style-src %s; connect-src 'self'; img-src data:; "
-             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-             script, style);
+    (void)snprintf(
+        site->page_policy, sizeof site->page_policy,
+        "default-src 'none'; script-src %s; style-src %s; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        script, style);
     site->page = page;
     site->page_bytes = bytes;
     return QUIRE_OK;

@@ -1,5 +1,3 @@
-/* For POLLRDHUP. */
-#define _GNU_SOURCE
 #include "http/server.h"
 
 #include "http/handler.h"
@@ -8,6 +6,8 @@
 #include "http/words.h"
 
 #include <microhttpd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -101,11 +101,13 @@ static void wake_connection(void *connection)
     MHD_resume_connection(connection);
 }
 
-/* Nobody waits for what a suspended connection sends; that its client has closed has to be asked. */
+/* Nobody waits for what a suspended connection sends: that its client has closed must be asked. */
 static bool is_gone(void *connection)
 {
-    struct pollfd line = {.fd = socket_of(connection), .events = POLLRDHUP};
-    return poll(&line, 1, 0) > 0;
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    return getsockopt(socket_of(connection), IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+           info.tcpi_state != TCP_ESTABLISHED;
 }
 
 /* The stream's bytes and no more lie in the system's buffers when its client is slow. */

@@ -3,8 +3,8 @@
  *      library's thread   sockets, parsing ──► handler ──► response        (all connections)
  *      ticker's thread    ten times a second: health, streams, late lines
  *
- * libmicrohttpd holds a connection's request in QR_HTTP_LINE_BYTES, and answers itself what does not
- * fit or is no HTTP. A stream that has nothing to send is suspended, and resumed by the ticker.
+ * libmicrohttpd holds a connection's request in QR_HTTP_LINE_BYTES, and answers itself what does
+ * not fit or is no HTTP. A stream that has nothing to send is suspended, and resumed by the ticker.
  */
 #ifndef QR_HTTP_SERVER_H
 #define QR_HTTP_SERVER_H

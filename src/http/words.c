@@ -17,8 +17,8 @@ bool qr_http_has_prefix(quire_bytes bytes, const char *word, quire_bytes *rest)
     if (text == NULL || bytes.len < len)
         return false;
     for (size_t i = 0; i < len; i++) {
-        char c = text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] - 'A' + 'a') : text[i];
-        if (c != word[i])
+        bool is_upper = text[i] >= 'A' && text[i] <= 'Z';
+        if (text[i] + (is_upper ? 'a' - 'A' : 0) != word[i])
             return false;
     }
     *rest = (quire_bytes){text + len, bytes.len - len};

@@ -379,7 +379,7 @@ static inline uint64_t qr_sched_begins(const quire_sched *sched)
 }
 
 /* The cache's events, on their way to monitor, observer and caller. */
-void qr_sched_take_event(void *sched, const quire_event *event);
+void qr_sched_take_event(void *user, const quire_event *event);
 /* How many are there; whenever that has changed. */
 static inline void qr_sched_tell_load(const quire_sched *sched)
 {

@@ -122,21 +122,22 @@ class FakePublisher(FakeSocket):
 
 class FakeReplay(FakeSocket):
     """Sends those of the messages whose number is not below the one asked for, and the end: what
-    vLLM's publisher does, which takes a request for the whole index for a very large number."""
+    vLLM's publisher does, which takes a request for the whole index for a very large number. With an
+    index, (number, payload) too, that request is understood."""
 
     kind = b"ROUTER"
 
-    def __init__(self, *messages):
-        self.messages = messages
-        self.asked = []
+    def __init__(self, *messages, index=()):
+        self.messages, self.index = messages, index
         super().__init__()
 
     def talk(self, peer):
         while True:
             self.receive_frame(peer)  # empty
-            start = struct.unpack(">Q", self.receive_frame(peer))[0]
-            self.asked.append(start)
-            for at, payload in (*self.messages, (2 ** 64 - 1, b"")):
-                if at >= start:
-                    peer.sendall(frame(b"", True) + frame(struct.pack(">Q", at), True) +
-                                 frame(payload, False))
+            request = self.receive_frame(peer)
+            messages = self.index if request == b"snapshot" else [
+                (at, payload) for at, payload in self.messages
+                if at >= struct.unpack(">Q", request)[0]]
+            for at, payload in (*messages, (2 ** 64 - 1, b"")):
+                peer.sendall(frame(b"", True) + frame(struct.pack(">Q", at), True) +
+                             frame(payload, False))

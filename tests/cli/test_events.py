@@ -72,7 +72,10 @@ class Following(unittest.TestCase):
         self.assertRegex(text, r"Compare: equal: [\d,]+ blocks at batch \d+")
 
     def test_lines(self):
-        events, s = lines(*self.endpoints, "--count", "40")
+        told, s = lines(*self.endpoints, "--count", "40")
+        self.assertEqual([e["delivery"] for e in told].index("whole"),
+                         [e["delivery"] for e in told].count("index"))
+        events = [e for e in told if e["delivery"] != "whole"]
         kinds = {e["kind"] for e in events}
         self.assertLessEqual(kinds, {"stored", "removed", "cleared"})
         self.assertIn("stored", kinds)
@@ -131,6 +134,17 @@ class Held(unittest.TestCase):
             has_tokens = any(e.get("token_ids") for e in events)
             self.assertEqual(has_tokens, "--event-tokens" in args)
             it.close()
+
+    def test_overflow(self):
+        """With hardly any room between scheduler and publisher, all is there in the end."""
+        run(QUIRE, "generate", "chat", "--requests", "400", "--rate", "200", "--out", self.trace)
+        it = self.serve(*PUBLISH, "--event-ring", "8Ki", "--num-gpu-blocks", "3000")
+        text = run(QUIRE, "events", it.events, "--replay-events", it.replay, "--quiet", "--check",
+                   "--compare", "--json", "--seconds", "0.5")
+        s = json.loads(text.splitlines()[-1])
+        self.assertEqual((s["check"], s["compare"]["differing"]), ("passed", 0))
+        self.assertEqual(s["index"]["blocks"],
+                         it.metrics()['quire_blocks{tier="gpu",state="cached"}'])
 
     def test_over_a_file(self):
         ipc = "ipc://" + self.path("events"), "ipc://" + self.path("replay")
@@ -200,18 +214,35 @@ class Wrong(unittest.TestCase):
         self.assertGreater(s["undecodable"], 0)
 
     def test_hostile_text(self):
-        medium = b"\x1b[2J\n\"\xff\x00"
+        medium = "\x1b[2J\n\"ä\0"
         message = (0, batch(stored([1], medium=medium), time=float("nan")))
         with FakePublisher(message) as it:
             done = subprocess.run([QUIRE, "events", it.endpoint, "--count", "1", "--seconds", "1"],
                                   capture_output=True, timeout=60)
         self.assertNotIn(b"\x1b", done.stdout)
+        self.assertIn(b"?[2J?", done.stdout)
         with FakePublisher(message) as it:
             done = subprocess.run([QUIRE, "events", it.endpoint, "--count", "1", "--seconds", "1",
                                    "--json"], capture_output=True, timeout=60)
         self.assertNotIn(b"\x1b", done.stdout)
-        for line in done.stdout.decode().splitlines():
-            json.loads(line)
+        event = json.loads(done.stdout.decode().splitlines()[0])
+        self.assertEqual(event["medium"], medium)
+        self.assertNotIn("time", event)
+
+    def test_different_index(self):
+        messages = [(0, batch(stored([1, 2, 3]))), (1, batch(stored([9], group=1)))]
+        index = (1, batch(CLEARED, stored([1, 2, 4]), stored([9], group=1)))
+        for whole, status in ((index, 1), ((1, batch(CLEARED, stored([3, 2, 1]),
+                                                     stored([9], group=1))), 0)):
+            with FakePublisher(*messages) as it, FakeReplay(*messages, index=(whole,)) as replay:
+                said = run(QUIRE, "events", it.endpoint, "--replay-events", replay.endpoint,
+                           "--from-start", "--quiet", "--compare", "--count", "2", status=status)
+            if status == 0:
+                self.assertIn("Compare: equal: 4 blocks at batch 1", said)
+                continue
+            self.assertIn("only in the events: 0000000000000003 group 0 GPU\n", said)
+            self.assertIn("only in the publisher's index: 0000000000000004 group 0 GPU\n", said)
+            self.assertIn("Compare: DIFFERENT", said)
 
     def test_no_index(self):
         """vLLM's publisher has none to compare with."""

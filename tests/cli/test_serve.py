@@ -96,8 +96,8 @@ class Serve(unittest.TestCase):
             self.assertGreater(r["steps"], 20)
 
     def test_loop(self):
-        once = report(QUIRE, *SMALL, self.trace)
-        with Serving(QUIRE, "--speed", "max", "--loop", "--json", self.path("loop.json"), *SMALL,
+        once = report(QUIRE, self.trace)
+        with Serving(QUIRE, "--speed", "max", "--loop", "--json", self.path("loop.json"),
                      self.trace) as it:
             until(lambda: it.metrics()["quire_requests_added_total"] > 370, "a fourth round")
             m = it.metrics()

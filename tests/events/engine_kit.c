@@ -243,6 +243,7 @@ static void check_number(listener *l, const quire_delivery *d)
         l->next = d->number + 1;
         break;
     case QUIRE_DELIVERY_SNAPSHOT:
+    case QUIRE_DELIVERY_WHOLE:
         l->next = d->number + 1;
         break;
     default:
@@ -275,11 +276,12 @@ bool listener_follows(listener *l, engine *e)
 {
     uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;
     while (engine_now_ms() < until_ms) {
-        while (listener_take(l, 20))
+        while (listener_take(l, 10))
             ;
         if (engine_equals(e, l->index))
             return true;
-        engine_idle(e);
+        for (int i = 0; i < 4; i++)
+            engine_idle(e);
     }
     listener_show(l, e);
     return false;

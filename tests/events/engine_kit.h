@@ -45,7 +45,7 @@ void engine_run(engine *e, uint32_t num_steps);
 typedef struct listener {
     quire_subscriber *subscriber;
     quire_index *index;
-    uint64_t num_deliveries[QUIRE_DELIVERY_RESTART + 1];
+    uint64_t num_deliveries[QUIRE_DELIVERY_WHOLE + 1];
     uint64_t num_corrupt;
     uint64_t next; /* number of the batch that must come next */
 } listener;
@@ -55,8 +55,8 @@ void listener_open(listener *l, const quire_subscriber_config *config, uint32_t 
 void listener_close(listener *l);
 /* Takes one delivery in, and checks its number; false: none within timeout_ms. */
 bool listener_take(listener *l, int timeout_ms);
-/* Listens until the index is the pool's, with idle steps where nothing comes; false: it does not come
- * to that. */
+/* Listens until the index is the pool's, with idle steps where nothing comes; false: it does not
+ * come to that. */
 bool listener_follows(listener *l, engine *e);
 /* The difference, in words, to stdout. */
 void listener_show(const listener *l, const engine *e);

@@ -4,17 +4,19 @@
  *                          └── pool ────────── the same, after every update? ────┘
  *
  * The worlds are those of sched_sim, linked so that making, updating and destroying a scheduler
- * come here first (--wrap). A seed takes one of three ways:
+ * come here first (--wrap). A seed takes one of four ways:
  *
  *      copies   each block is told, and the index counts them, as with vLLM 0.20.0
  *      keys     what is removed while another block has the key is not told: Quire's default
  *      losses   a ring so small, and read so rarely, that events are lost; a walk makes the picture
  *               whole again, and then it must be the pool's
+ *      batches  what a publisher sends, in either form and manner, with and without losses
  *
  *      program [--seeds N] [--steps M] [--first SEED]
  */
 #include "sched/sim.h"
 
+#include "events/batches.h"
 #include "events/feed_wire.h"
 #include "events/index_kit.h"
 #include "model/plain.h"
@@ -22,15 +24,16 @@
 #include <inttypes.h>
 
 #if defined(MODEL_SLOW)
-enum { SEEDS = 90, STEPS = 150 };
+enum { SEEDS = 120, STEPS = 150 };
 #else
-enum { SEEDS = 1200, STEPS = 150 };
+enum { SEEDS = 1600, STEPS = 150 };
 #endif
 enum {
     WAY_COPIES = 0,
     WAY_KEYS = 1,
     WAY_LOSSES = 2,
-    NUM_WAYS = 3,
+    WAY_BATCHES = 3,
+    NUM_WAYS = 4,
     WORKER = 3,
     MOST_BLOCKS = 2048,
     HASH_BYTES = 16,
@@ -69,6 +72,8 @@ typedef struct follower {
     quire_wire_writer *writer;
     quire_wire_reader *wire;
     quire_index *index;
+    qr_batches *batches;
+    bool is_small;         /* the ring is, and looks at it are rare */
     uint32_t updates_left; /* until the next look */
     bool is_whole;         /* no walk is waited for */
     uint64_t walk;
@@ -85,6 +90,8 @@ static struct {
     uint64_t num_walks;
     uint64_t num_present;
     uint64_t num_hidden; /* removed, and another block has the key */
+    uint64_t num_batches;
+    uint64_t num_batch_losses;
 } world;
 
 #define FOLLOW_CHECK(condition)                                                                    \
@@ -231,12 +238,34 @@ static void read_all(follower *f)
     }
 }
 
+static void read_batches(follower *f)
+{
+    quire_bytes bytes;
+    quire_wire_batch batch;
+    uint32_t num_events;
+    int status;
+    while ((status = qr_batches_next(f->batches, &bytes, &num_events)) == QUIRE_OK) {
+        FOLLOW_CHECK(quire_wire_read(f->wire, bytes, &batch) == QUIRE_OK);
+        FOLLOW_CHECK(batch.num_events == num_events && num_events > 0);
+        for (uint32_t i = 0; i < batch.num_events; i++)
+            FOLLOW_CHECK(quire_index_apply(f->index, WORKER, quire_wire_get(f->wire, i)) ==
+                         QUIRE_OK);
+        world.num_events += num_events;
+        world.num_batches++;
+    }
+    FOLLOW_CHECK(status == QUIRE_RETRY);
+    f->is_whole = qr_batches_is_whole(f->batches);
+}
+
 static void follow(follower *f, quire_sched *sched)
 {
-    if (world.has_failed || (f->way == WAY_LOSSES && f->updates_left-- > 0))
+    if (world.has_failed || (f->is_small && f->updates_left-- > 0))
         return;
     f->updates_left = f->is_whole ? unit_random_below(&f->random, RARELY) : 0;
-    read_all(f);
+    if (f->way == WAY_BATCHES)
+        read_batches(f);
+    else
+        read_all(f);
     if (!f->is_whole)
         return;
     const quire_pool *pool = quire_cache_pool(quire_sched_cache(sched));
@@ -248,14 +277,32 @@ static void follow(follower *f, quire_sched *sched)
 
 /* ---- schedulers ------------------------------------------------------------ */
 
+static void choose_kit(follower *f)
+{
+    f->kit = (index_kit){.is_numbers = f->way == WAY_COPIES, .counts_copies = f->way != WAY_KEYS};
+    if (f->way != WAY_BATCHES)
+        return;
+    f->kit.is_numbers = unit_random_below(&f->random, 2) == 0;
+    f->kit.counts_copies = unit_random_below(&f->random, 2) == 0;
+}
+
 static void open_follower(follower *f, quire_sched *sched)
 {
+    choose_kit(f);
     quire_index_config config = QUIRE_INDEX_CONFIG_INIT;
-    config.count_copies = f->way != WAY_KEYS;
-    f->kit = (index_kit){.is_numbers = f->way == WAY_COPIES, .counts_copies = f->way != WAY_KEYS};
+    config.count_copies = f->kit.counts_copies;
     f->monitor = quire_sched_monitor(sched);
     qr_feed_wire_init(&f->feed, !f->kit.is_numbers);
-    int err = quire_reader_create(f->monitor, NULL, &f->reader);
+    int err = QUIRE_OK;
+    if (f->way == WAY_BATCHES) {
+        qr_batches_config batches = {.monitor = f->monitor,
+                                     .hashes_as_bytes = !f->kit.is_numbers,
+                                     .every_copy = f->kit.counts_copies,
+                                     .as_maps = unit_random_below(&f->random, 2)};
+        err |= qr_batches_create(&batches, &f->batches);
+    } else {
+        err |= quire_reader_create(f->monitor, NULL, &f->reader);
+    }
     err |= quire_index_create(&config, &f->index);
     err |= quire_wire_writer_create(NULL, &f->writer);
     err |= quire_wire_reader_create(&f->wire);
@@ -273,7 +320,9 @@ int __wrap_quire_sched_create(const quire_sched_config *config, const quire_allo
     one.random = world.seed;
     one.way = (uint32_t)(world.seed % NUM_WAYS);
     world.one = &one;
-    monitor.event_bytes = one.way == WAY_LOSSES ? SMALL_RING : LARGE_RING;
+    one.is_small =
+        one.way == WAY_LOSSES || (one.way == WAY_BATCHES && unit_random_below(&one.random, 2) == 0);
+    monitor.event_bytes = one.is_small ? SMALL_RING : LARGE_RING;
     monitor.token_ids = unit_random_below(&one.random, 2) == 0 ? QUIRE_ON : QUIRE_OFF;
     monitor.num_steps = 8;
     monitor.hooks = config->hooks;
@@ -287,6 +336,9 @@ int __wrap_quire_sched_create(const quire_sched_config *config, const quire_allo
 void __wrap_quire_sched_destroy(quire_sched *sched)
 {
     follower *f = world.one;
+    if (f->batches != NULL)
+        world.num_batch_losses += qr_batches_num_lost(f->batches);
+    qr_batches_destroy(f->batches);
     quire_reader_destroy(f->reader);
     quire_index_destroy(f->index);
     quire_wire_writer_destroy(f->writer);
@@ -310,7 +362,8 @@ static bool saw_everything(void)
 {
     return world.num_compared[WAY_COPIES] > 0 && world.num_compared[WAY_KEYS] > 0 &&
            world.num_compared[WAY_LOSSES] > 0 && world.num_losses > 0 && world.num_walks > 0 &&
-           world.num_present > 0 && world.num_hidden > 0;
+           world.num_present > 0 && world.num_hidden > 0 && world.num_compared[WAY_BATCHES] > 0 &&
+           world.num_batch_losses > 0;
 }
 
 int main(int argc, char **argv)
@@ -336,9 +389,10 @@ int main(int argc, char **argv)
     }
     printf("%" PRIu64 " events; compared after %" PRIu64 " updates counting copies, %" PRIu64
            " with keys alone (%" PRIu64 " removals hidden), %" PRIu64 " with losses (%" PRIu64
-           ", %" PRIu64 " walks)\n",
+           ", %" PRIu64 " walks), %" PRIu64 " with %" PRIu64 " batches (%" PRIu64 " losses)\n",
            world.num_events, world.num_compared[WAY_COPIES], world.num_compared[WAY_KEYS],
-           world.num_hidden, world.num_compared[WAY_LOSSES], world.num_losses, world.num_walks);
+           world.num_hidden, world.num_compared[WAY_LOSSES], world.num_losses, world.num_walks,
+           world.num_compared[WAY_BATCHES], world.num_batches, world.num_batch_losses);
     printf("%" PRIu64 " seeds from %" PRIu64 " on, %" PRIu64 " failed\n", seeds, first, num_failed);
     if (seeds >= SEEDS_THAT_SEE_ALL && !saw_everything()) {
         printf("something never happened\n");

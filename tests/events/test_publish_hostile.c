@@ -1,5 +1,5 @@
-/* events/test_publish_hostile.c - subscribers that do what they should not: the engine goes on, memory
- * stays bounded, and whoever behaves gets everything.
+/* events/test_publish_hostile.c - subscribers that do what they should not: the engine goes on,
+ * memory stays bounded, and whoever behaves gets everything.
  *
  *      test_publish_hostile [--connections N]      how often the hasty ones come and go
  */

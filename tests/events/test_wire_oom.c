@@ -156,6 +156,8 @@ static void every_allocation_may_fail(void **state)
     failing = 0;
 }
 
+#define BYTES_OF(text) ((quire_bytes){(text), sizeof(text) - 1})
+
 /* What takes the most memory for its bytes: `one`, as often as fits behind `head`, then `tail`. */
 static void read_many(quire_bytes head, size_t count_at, quire_bytes one, quire_bytes tail)
 {
@@ -176,10 +178,15 @@ static void read_many(quire_bytes head, size_t count_at, quire_bytes one, quire_
     largest = 0;
     assert_int_equal(quire_wire_read(reader, (quire_bytes){bytes, len}, &batch), QUIRE_OK);
     assert_true(largest > len && largest <= 48 * len);
+    size_t most = largest;
+    largest = 0;
+    quire_bytes small = BYTES_OF("\x93\x00\x90\xc0");
+    assert_int_equal(quire_wire_read(reader, small, &batch), QUIRE_OK);
+    bool is_given_back = largest > 0; /* for memory of the size that is needed now */
+    assert_int_equal(is_given_back, most > (size_t)16 << 20);
     quire_wire_reader_destroy(reader);
 }
 
-#define BYTES_OF(text) ((quire_bytes){(text), sizeof(text) - 1})
 #define REMOVED                                                                                    \
     "\xac"                                                                                         \
     "BlockRemoved"

@@ -137,6 +137,14 @@ class Zmq(unittest.TestCase):
                 return answers
             answers.append((number_of(number), batch))
 
+    def published(self, publisher):
+        """How many batches there are, when no more come: the publisher is some ms behind."""
+        count = -1
+        while (now := publisher.stats()["batches"]) != count or now == 0:
+            count = now
+            time.sleep(0.1)
+        return count
+
     def drain(self, sub, publisher):
         """The live batches so far, by number; the last is the publisher's last."""
         live = {}
@@ -206,6 +214,7 @@ class PlainSockets(Zmq):
         have = self.drain(sub, publisher)
         sub.close(linger=0)
         publisher.ask("run 100")
+        self.published(publisher)
         last = max(have)
         here = self.drain(self.subscribed(publisher), publisher)
         self.assertGreater(min(here), last + 1)
@@ -218,14 +227,14 @@ class PlainSockets(Zmq):
         publisher = self.publisher("seed=11", "tokens=1", "hwm=10", "buffer=100000")
         listener = self.peer("listen", publisher.endpoint, publisher.replay, "0", "")
         publisher.ask("run 20")
-        number = self.listened(listener, {}, publisher.stats()["batches"] - 1)
+        number = self.listened(listener, {}, self.published(publisher) - 1)
         os.kill(listener.process.pid, signal.SIGSTOP)
         for _ in range(60):
             publisher.ask("run 100")
         os.kill(listener.process.pid, signal.SIGCONT)
         publisher.ask("run 20")
         kinds = {}
-        count = publisher.stats()["batches"]
+        count = self.published(publisher)
         self.assertEqual(self.listened(listener, kinds, count - 1, number + 1), count - 1)
         self.assertGreater(kinds.get("replay", 0), 100)
         self.assertNotIn("gap", kinds)
@@ -237,7 +246,7 @@ class PlainSockets(Zmq):
             kind, text, *_ = listener.line().split(" ")
             number = int(text)
             kinds[kind] = kinds.get(kind, 0) + 1
-            if expected is not None:
+            if expected is not None and kind != "whole":  # that was told before, and ends here
                 self.assertEqual(number, expected)
                 expected += 1
         return number

@@ -35,10 +35,7 @@ typedef struct made_event {
     uint32_t key_start[MOST_HASHES + 1];
 } made_event;
 
-static const char *const texts[] = {"GPU", "", "adapter",
-                                    "gr\xc3\xb6\xc3\x9f"
-                                    "e",
-                                    "\xe6\x97\xa5"};
+static const char *const texts[] = {"GPU", "", "adapter", "gr\xc3\xb6\xc3\x9fn", "\xe6\x97\xa5"};
 
 static quire_bytes any_text(void)
 {

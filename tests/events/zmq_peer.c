@@ -1,16 +1,18 @@
-/* events/zmq_peer.c - one end of a connection as a process of its own, for tests that bring the other.
+/* events/zmq_peer.c - one end of a connection as a process of its own, for tests that bring the
+ * other.
  *
- *      zmq_peer publish [NAME=VALUE]...     an engine and its publisher. Prints both endpoints, then
- *                                           reads commands: run N, index, stats, quit
+ *      zmq_peer publish [NAME=VALUE]...
+ *              an engine and its publisher. Prints both endpoints, then reads commands: run N,
+ *              idle, index, stats, quit
  *      zmq_peer listen ENDPOINT REPLAY START TOPIC
- *                                           a subscriber (REPLAY "-": none). A line for each delivery:
- *                                           kind, number, number missed, batch as hex
+ *              a subscriber (REPLAY "-": none). A line for each delivery: kind, number, number
+ *              missed, batch as hex
  */
 #include "engine_kit.h"
 
 #include <unistd.h>
 
-static const char *const KINDS[] = {"", "live", "replay", "snapshot", "gap", "restart"};
+static const char *const KINDS[] = {"", "live", "replay", "snapshot", "gap", "restart", "whole"};
 
 /* ---- publish ---------------------------------------------------------------- */
 

@@ -36,8 +36,8 @@ const char *client_body(const client_reply *reply);
 /* The value of a header, in a static buffer; NULL: not there. */
 const char *client_header(const client_reply *reply, const char *name);
 
-/* One request on a connection of its own: the request line without its version, headers or NULL. Host
- * is 127.0.0.1 unless the headers have one. Returns the status. */
+/* One request on a connection of its own: the request line without its version, headers or NULL.
+ * Host is 127.0.0.1 unless the headers have one. Returns the status. */
 int client_get(uint32_t port, const char *line, const char *headers, client_reply *reply);
 
 uint64_t client_now_ms(void);

@@ -45,7 +45,7 @@ void engine_close(engine *e)
     quire_hasher_destroy(e->hasher);
 }
 
-static void add_request(engine *e)
+void engine_add(engine *e)
 {
     quire_token prompt[LEN];
     char id[24];
@@ -100,7 +100,7 @@ static void step_once(engine *e)
 void engine_step(engine *e)
 {
     if (unit_random_below(&e->random, 4) == 0)
-        add_request(e);
+        engine_add(e);
     if (unit_random_below(&e->random, 2000) == 0)
         quire_sched_reset_prefix_cache(e->sched, 1, 0);
     step_once(e);
@@ -114,12 +114,8 @@ void engine_run(engine *e, uint64_t num_steps)
 
 void engine_drain(engine *e)
 {
-    quire_req req;
-    while (quire_sched_get_queue(e->sched, 0, &req, 1) +
-               quire_sched_get_queue(e->sched, 1, &req, 1) >
-           0)
+    while (quire_monitor_num_unfinished(e->monitor) > 0)
         step_once(e);
-    step_once(e); /* which tells that nothing runs any more */
 }
 
 static void *run_thread(void *user)

@@ -1,6 +1,6 @@
-/* http/engine.h - a small engine that never tires: prompts that share beginnings come at random, are
- * scheduled, get made-up tokens and end; the pool is tight, so that blocks are evicted and requests
- * preempted. The same seed makes the same decisions, and a digest says which they were.
+/* http/engine.h - a small engine that never tires: prompts that share beginnings come at random,
+ * are scheduled, get made-up tokens and end; the pool is tight, so that blocks are evicted and
+ * requests preempted. The same seed makes the same decisions, and a digest says which they were.
  */
 #ifndef HTTP_ENGINE_H
 #define HTTP_ENGINE_H
@@ -33,7 +33,8 @@ void engine_close(engine *e);
 /* Adds what comes, schedules and updates. */
 void engine_step(engine *e);
 void engine_run(engine *e, uint64_t num_steps);
-/* Steps without new requests until nothing runs or waits. */
+void engine_add(engine *e);
+/* Steps without new requests until nothing runs or waits. Needs the monitor. */
 void engine_drain(engine *e);
 
 /* Steps in a thread of its own, until there are so many or it is stopped. */

@@ -2,9 +2,10 @@
  *
  *      method \n path \n host \n authorization \n accept \n last-event-id \n args ...
  *
- * each arg is a line "name=value" or "name"; a header whose line begins with "-" is absent. Whatever
- * the bytes, there is one answer, it is well-formed, and it is no more than the asker may have. With
- * libFuzzer (target fuzz_http_libfuzzer of a build with clang), or alone: see http/mutate.h.
+ * each arg is a line "name=value" or "name"; a header whose line begins with "-" is absent.
+ * Whatever the bytes, there is one answer, it is well-formed, and it is no more than the asker may
+ * have. With libFuzzer (target fuzz_http_libfuzzer of a build with clang), or alone: see
+ * http/mutate.h.
  */
 #include "http/engine.h"
 #include "http/handler.h"
@@ -142,8 +143,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t num_bytes)
 
 static const char *const SAMPLES[] = {
     "GET\n/\nlocalhost\n-\n-\n-\n",
-    "GET\n/metrics\n127.0.0.1:80\nBearer fuzz-token-0123456789\n"
-    "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.1\n-\n",
+    ("GET\n/metrics\n127.0.0.1:80\nBearer fuzz-token-0123456789\n"
+     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.1\n-\n"),
     "HEAD\n/healthz\n[::1]:8000\n-\n*/*\n-\ntoken=fuzz-token-0123456789\n",
     "GET\n/snapshot\nquire.example\n-\n-\n-\nafter=12\nlimit=100\ntoken=fuzz-token-0123456789\n",
     "GET\n/snapshot\n10.1.2.3\n-\n-\n-\nafter=9007199254740992\n",

@@ -3,8 +3,8 @@
  *      64 have a place        answered at once
  *      936 wait               until a place is free
  *
- * All come to an end, memory stays within its limits, and the scheduler decides what it decides when
- * nobody looks.
+ * All come to an end, memory stays within its limits, and the scheduler decides what it decides
+ * when nobody looks.
  */
 #include "http/server_kit.h"
 

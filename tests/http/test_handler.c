@@ -251,9 +251,9 @@ static void snapshots_can_be_paged(void **state)
     assert_int_equal(json_steps(body(&w), &first, &last), 1000);
     assert_int_equal(json_number(body(&w), "skipped"), first - 1);
     assert_true(first > 1 && first <= 5000 - 4094);
-    uint64_t seen = 0;
+    uint64_t num_pages = 0;
     char after[24];
-    for (uint64_t n = 1; n > 0; seen += n) {
+    for (uint64_t n = 1; n > 0; num_pages++) {
         snprintf(after, sizeof after, "%llu", (unsigned long long)last);
         uint64_t before = last;
         request.args[0].value = bytes_of(after);
@@ -263,6 +263,7 @@ static void snapshots_can_be_paged(void **state)
         assert_true(n == 0 || first == before + 1);
     }
     assert_int_equal(last, 5000);
+    assert_true(num_pages >= 4);
     assert_int_equal(ask(&w, &request), 200);
     assert_non_null(strstr(body(&w), "\"steps\":[],\"skipped\":0}"));
     close_world(&w);
@@ -367,14 +368,22 @@ static void health_is_steps_that_are_made(void **state)
     assert_int_equal(health_at(&w, 1030 * SECOND), 503);
     assert_int_equal(json_number(body(&w), "step"), 50);
     assert_int_equal(json_number(body(&w), "quiet_s"), 30);
-    assert_true(json_number(body(&w), "running") > 0);
+    assert_int_equal(json_number(body(&w), "unfinished"),
+                     quire_monitor_num_unfinished(w.engine.monitor));
+    assert_true(json_number(body(&w), "unfinished") > 0);
 
     engine_run(&w.engine, 1);
+    assert_int_equal(health_at(&w, 1031 * SECOND), 200);
     look_at(&w, 1031 * SECOND);
     assert_int_equal(health_at(&w, 1032 * SECOND), 200);
     engine_drain(&w.engine);
     look_at(&w, 1033 * SECOND);
     assert_int_equal(health_at(&w, 2000 * SECOND), 200); /* it has nothing to do */
+    look_at(&w, 2000 * SECOND);
+    engine_add(&w.engine); /* and now it has, for the first time since long */
+    look_at(&w, 2001 * SECOND);
+    assert_int_equal(health_at(&w, 2029 * SECOND), 200);
+    assert_int_equal(health_at(&w, 2030 * SECOND), 503);
     close_world(&w);
 }
 

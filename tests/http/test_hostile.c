@@ -1,5 +1,5 @@
-/* http/test_hostile.c - the server over real sockets: what a stranger can do to it, which is little.
- * After each attempt it still answers. */
+/* http/test_hostile.c - the server over real sockets: what a stranger can do to it, which is
+ * little. After each attempt it still answers. */
 #include "http/server_kit.h"
 
 #include <sys/socket.h>
@@ -80,6 +80,18 @@ static void silent_ones_are_cut_off(void **state)
     server_close(&kit);
 }
 
+/* Whether the other side has closed, without reading: what is said to it then is refused. */
+static bool is_cut_off(int socket)
+{
+    uint64_t until = client_now_ms() + CLIENT_PATIENCE_MS;
+    while (client_now_ms() < until) {
+        usleep(50000);
+        if (!client_say(socket, "x"))
+            return true;
+    }
+    return false;
+}
+
 /* A stream whose client never reads is closed when the buffers are full, and costs no more. */
 static void a_stream_that_is_never_read_is_cut_off(void **state)
 {
@@ -91,17 +103,25 @@ static void a_stream_that_is_never_read_is_cut_off(void **state)
     setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     assert_true(client_say(socket, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     engine_start(&kit.engine, UINT64_MAX, 200);
-    uint64_t until = client_now_ms() + CLIENT_PATIENCE_MS;
-    int error = 0;
-    while (client_now_ms() < until) { /* closed with data unread: a reset, or a pipe that broke */
-        usleep(50000);
-        if (!client_say(socket, "x")) {
-            error = 1;
-            break;
-        }
-    }
+    bool is_closed = is_cut_off(socket);
     engine_stop(&kit.engine);
-    assert_int_equal(error, 1);
+    assert_true(is_closed);
+    client_close(socket);
+    assert_true(server_is_alive(&kit));
+    server_close(&kit);
+}
+
+/* Answers that are asked for and not read wait in buffers of a fixed size, and not for ever. */
+static void answers_that_nobody_reads_are_cut_off(void **state)
+{
+    (void)state;
+    enum { REQUESTS = 200 };
+    server_kit kit;
+    start(&kit, 1);
+    int socket = client_open(kit.port);
+    for (int i = 0; i < REQUESTS; i++)
+        assert_true(client_say(socket, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    assert_true(is_cut_off(socket));
     client_close(socket);
     assert_true(server_is_alive(&kit));
     server_close(&kit);
@@ -224,14 +244,17 @@ static void garbage_is_no_request(void **state)
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "GET / HTTP/1.1\r\n : \r\nHost: localhost\r\n\r\n",
     };
+    int sockets[COUNT(TEXTS)];
     server_kit kit;
     start(&kit, 1);
     uint64_t random = 5;
     for (size_t i = 0; i < COUNT(TEXTS); i++) {
-        int socket = open_and_say(&kit, TEXTS[i]);
-        shutdown(socket, SHUT_WR);
-        assert_true(client_is_closed(socket, CLIENT_PATIENCE_MS));
-        client_close(socket);
+        sockets[i] = open_and_say(&kit, TEXTS[i]);
+        shutdown(sockets[i], SHUT_WR);
+    }
+    for (size_t i = 0; i < COUNT(TEXTS); i++) {
+        assert_true(client_is_closed(sockets[i], CLIENT_PATIENCE_MS));
+        client_close(sockets[i]);
     }
     for (int i = 0; i < 200; i++) {
         char bytes[512];
@@ -257,9 +280,9 @@ static void requests_may_come_in_one_piece(void **state)
     start(&kit, 5);
     for (int i = 0; i < REQUESTS; i++)
         len += (size_t)snprintf(text + len, sizeof text - len,
-                                "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", PATHS[i % 3]);
+                                "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", PATHS[i % 3],
+                                i == REQUESTS - 1 ? "Connection: close\r\n" : "");
     int socket = open_and_say(&kit, text);
-    shutdown(socket, SHUT_WR);
     client_reply *reply = &kit.reply;
     reply->num_bytes = 0;
     long n;
@@ -364,6 +387,7 @@ int main(void)
         cmocka_unit_test(slow_senders_are_cut_off),
         cmocka_unit_test(silent_ones_are_cut_off),
         cmocka_unit_test(a_stream_that_is_never_read_is_cut_off),
+        cmocka_unit_test(answers_that_nobody_reads_are_cut_off),
         cmocka_unit_test(large_requests_are_refused),
         cmocka_unit_test(bodies_are_refused),
         cmocka_unit_test(no_request_hides_in_a_body),

@@ -346,6 +346,27 @@ static void streams_have_a_limit_and_places_come_back(void **state)
         client_close(sockets[i]);
 }
 
+/* Streams stay; without a limit they would take all places. */
+static void streams_leave_places_for_others(void **state)
+{
+    (void)state;
+    enum { PLACES = 4, STREAMS = 3 };
+    int sockets[STREAMS];
+    server_kit kit;
+    server_open(&kit);
+    kit.config.max_connections = PLACES;
+    server_start(&kit);
+    for (int i = 0; i < STREAMS; i++) {
+        sockets[i] = open_stream(&kit, "");
+        read_until(&kit, sockets[i], "event: hello");
+    }
+    assert_int_equal(server_get(&kit, "/events"), 503);
+    assert_true(server_is_alive(&kit));
+    server_close(&kit);
+    for (int i = 0; i < STREAMS; i++)
+        client_close(sockets[i]);
+}
+
 static void servers_come_and_go(void **state)
 {
     (void)state;
@@ -413,6 +434,7 @@ int main(void)
         cmocka_unit_test(it_listens_on_ipv6_too),
         cmocka_unit_test(streams_follow_the_engine),
         cmocka_unit_test(streams_have_a_limit_and_places_come_back),
+        cmocka_unit_test(streams_leave_places_for_others),
         cmocka_unit_test(servers_come_and_go),
         cmocka_unit_test(signals_are_the_hosts),
     };

@@ -63,9 +63,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         request = urllib.request.Request(self.server.origin + "/metrics")
         if self.server.has_accept and "Accept" in self.headers:
             request.add_header("Accept", self.headers["Accept"])
-        with urllib.request.urlopen(request, timeout=10) as response:
-            body = response.read()
-            kind = response.headers["Content-Type"]
+        try:
+            with urllib.request.urlopen(request, timeout=10) as response:
+                body = response.read()
+                kind = response.headers["Content-Type"]
+        except OSError:
+            self.send_error(502)
+            return
         self.server.kinds.add(kind.split(";")[0])
         self.send_response(200)
         self.send_header("Content-Type", kind)
@@ -97,9 +101,16 @@ class Serve:
         for line in self.process.stdout:
             self.said.append(line)
 
-    def find_url(self):
+    def check(self):
         if self.process.poll() is not None:
-            sys.exit("quire serve ended:\n" + "".join(self.said))
+            sys.exit(f"quire serve ended with {self.process.returncode}:\n" + "".join(self.said))
+
+    def metrics(self):
+        self.check()
+        return parse_metrics(self.url)
+
+    def find_url(self):
+        self.check()
         found = re.search(r"http://127\.0\.0\.1:\d+", "".join(self.said))
         return found and found[0]
 
@@ -200,13 +211,13 @@ def compare_report(prometheus, report):
 def run(serve, prometheus, board):
     finished = "quire_requests_finished_total"
     wait_for("the end of the replay",
-             lambda: total(parse_metrics(serve.url), finished) == REQUESTS)
+             lambda: total(serve.metrics(), finished) == REQUESTS)
     wait_for("the last scrapes",
              lambda: [float(r["value"][1]) for r in prometheus.ask(f"sum by (job) ({finished})")] ==
              [REQUESTS, REQUESTS])
     time.sleep(2 * SCRAPE_S)  # for what changed after the last request
     prometheus.check_targets()
-    served = parse_metrics(serve.url)
+    served = serve.metrics()
     num_samples = sum(compare_all(prometheus, served, job) for job in ("open", "plain"))
     text = wait_for("the report",
                     lambda: serve.report_path.exists() and serve.report_path.read_text())

@@ -253,7 +253,7 @@ static void *write_many(void *user)
             add_made(b, &m);
         }
         qr_feed_show(&b->feed);
-        while (i % 1000 < 2 && atomic_load(&b->has_read) != b->feed.head)
+        while (i % 1000 < 8 && atomic_load(&b->has_read) != b->feed.head)
             sched_yield(); /* so that it reads something, however slow it is */
     }
     atomic_store(&b->is_done, true);

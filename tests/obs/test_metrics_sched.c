@@ -43,6 +43,7 @@ typedef struct account {
     uint64_t num_local;
     uint64_t num_computed;
     uint64_t finished[6];
+    uint64_t events[4]; /* by kind */
     quire_prefix_stats prefix;
     account_span first_token;
     account_span gap;
@@ -77,6 +78,11 @@ static uint64_t read_clock(void *user)
     return ((bench *)user)->now_ns;
 }
 
+static void count_event(void *user, const quire_event *event)
+{
+    ((bench *)user)->seen.events[event->kind]++;
+}
+
 static void open_bench(bench *b, bool is_async, uint32_t num_swap_blocks)
 {
     memset(b, 0, sizeof *b);
@@ -88,6 +94,8 @@ static void open_bench(bench *b, bool is_async, uint32_t num_swap_blocks)
     c.monitor = &b->monitor;
     c.hooks.user = b;
     c.hooks.now_ns = read_clock;
+    c.cache.on_event = count_event;
+    c.cache.event_user = b;
     c.log_stats = QUIRE_ON;
     c.async_scheduling = is_async ? QUIRE_ON : QUIRE_OFF;
     c.num_swap_blocks = num_swap_blocks;
@@ -333,6 +341,14 @@ static void compare(bench *b)
         snprintf(part, sizeof part, "finished_reason=\"%s\"", reasons[i]);
         assert_value(&t, "vllm:request_success_total", part, a->finished[i]);
     }
+    assert_value(&t, "quire_events_total", "kind=\"stored\"", a->events[QUIRE_EVENT_STORED]);
+    assert_value(&t, "quire_events_total", "kind=\"removed\"", a->events[QUIRE_EVENT_REMOVED]);
+    assert_value(&t, "quire_events_total", "kind=\"cleared\"", a->events[QUIRE_EVENT_CLEARED]);
+    assert_value(&t, "quire_blocks_evicted_total", "", a->events[QUIRE_EVENT_REMOVED]);
+    double allocated = text_value(&t, "quire_blocks_allocated_total", "");
+    assert_true(text_value(&t, "quire_residency_sampled_blocks_total", "") == allocated);
+    double lives = text_value(&t, "vllm:kv_block_lifetime_seconds_count", "");
+    assert_true(lives < allocated && lives > allocated / 2); /* the rest lives, or was reset */
     compare_spans(&t, a);
     compare_levels(b, &t);
     text_free(&t);

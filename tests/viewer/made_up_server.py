@@ -2,7 +2,7 @@
 """A server that speaks as quire/http.h does, with an engine that is made up, so that the page can
 be shown any state: stalled, lost, started again, hours of steps at once.
 
-    tests/viewer/made_up_server.py PAGE [--port 8080] [--speed 1]
+    tests/viewer/made_up_server.py [--port 8080] [--speed 1] [--before 0]
 """
 
 import argparse
@@ -12,11 +12,16 @@ import json
 import queue
 import random
 import re
+import sys
+import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+sys.dont_write_bytecode = True
+from pages import assembled
 
 COLUMNS = ("step", "time_us", "running", "waiting", "skipped", "scheduled", "new", "resumed",
            "preempted", "finished", "tokens", "prefill_tokens", "draft_tokens", "query_tokens",
@@ -301,13 +306,13 @@ def policy(page):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("page", type=Path)
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--speed", type=float, default=1)
     parser.add_argument("--before", type=int, default=0, help="steps made before anybody looks")
     args = parser.parse_args()
-    server = Server(args.page.read_text(), Engine(), args.port).start()
-    server.make(args.before, told=False) if args.before else None
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(assembled(Path(folder)), Engine(), args.port).start()
+    server.make(args.before, told=False)
     print(server.url, flush=True)
     while True:
         server.make(max(1, round(5 * args.speed)))

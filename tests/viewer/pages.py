@@ -70,6 +70,15 @@ class Replayed:
                       for step in map(json.loads, steps.read_text().splitlines()[1:])}
 
 
+def assembled(folder):
+    """The live page, put together as the build does it."""
+    page = folder / "live.html"
+    subprocess.run(["cmake", "-DLIVE=ON", f"-DSOURCE={ROOT / 'viewer'}",
+                    f"-DOUTPUT={folder / 'live_page.c'}", f"-DHTML={page}", "-P",
+                    ROOT / "viewer" / "assemble.cmake"], check=True)
+    return page.read_text()
+
+
 UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "%": 0.01}
 
 

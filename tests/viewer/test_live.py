@@ -2,7 +2,7 @@
 """The live page in Chromium: what it shows is what the scheduler did, whatever becomes of the
 connection.
 
-    tests/viewer/test_live.py [--quire BUILD/cli/quire] [--only NAME]
+    tests/viewer/test_live.py [--quire BUILD/cli/quire] [--only NAME] [--quick]
 
 With a server whose engine is made up (made_up_server.py), and with `quire serve`.
 """
@@ -20,19 +20,12 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 from made_up_server import COLUMNS, Engine, Server
-from pages import ROOT, need_chromium, need_playwright, number, quantity
+from pages import assembled, need_chromium, need_playwright, number, quantity
 
 SIZES = [(1600, 1000), (1440, 900), (1024, 768), (768, 1024), (390, 844), (320, 640)]
 WAIT_MS = 15000
-
-
-def assembled(folder):
-    """The page, put together as the build does it."""
-    page = folder / "live.html"
-    subprocess.run(["cmake", "-DLIVE=ON", f"-DSOURCE={ROOT / 'viewer'}",
-                    f"-DOUTPUT={folder / 'live_page.c'}", f"-DHTML={page}", "-P",
-                    ROOT / "viewer" / "assemble.cmake"], check=True)
-    return page.read_text()
+QUICK = {"test_shows_the_last_step", "test_lost_and_found", "test_follows_until_touched",
+         "test_numbers_agree_with_metrics_of_an_engine_held_still"}
 
 
 class Watching(unittest.TestCase):
@@ -297,6 +290,8 @@ class MadeUpTest(Watching):
         self.until_sign("live")
         self.make(5)
         self.assertEqual(self.run_of("[run.count, run.step[0], run.missed]"), [905, 1, 0])
+        self.assertEqual(self.run_of("[...run.series.running.min.subarray(0, run.count)]"),
+                         [row[COLUMNS.index("running")] for row in self.server.engine.steps])
         self.check_last(self.last(), 4000)
         self.forgive_lost_connections()
 
@@ -515,6 +510,22 @@ class MadeUpTest(Watching):
             .flatMap(series => [series, ...series.levels])].flatMap(Object.values)
               .filter(column => column instanceof Float64Array).map(column => column.buffer))]
               .reduce((sum, buffer) => sum + buffer.byteLength, 0)""")
+
+    def test_ranges_are_those_of_their_rows(self):
+        self.watch(900)
+        self.make(700)
+        wrong = self.run_of("""(() => {
+          const {min, max} = run.series.tokens;
+          let wrong = 0;
+          for (let first = 0; first < run.count; first += 13)
+            for (let end = first + 1; end <= run.count; end += 37) {
+              const {low, high} = run.series.tokens.range(first, end, {});
+              wrong += low !== Math.min(...min.subarray(first, end));
+              wrong += high !== Math.max(...max.subarray(first, end));
+            }
+          return wrong;
+        })()""")
+        self.assertEqual((self.run_of("run.count"), wrong), (1600, 0))
 
     def test_rows_are_merged_by_age(self):
         """A quarter of a million steps in 4,096 rows: sums, order and detail."""
@@ -807,12 +818,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--quire", help="the program quire")
     parser.add_argument("--only", default="", help="tests whose name has this in it")
+    parser.add_argument("--quick", action="store_true", help="a few of them: some seconds")
     args = parser.parse_args()
     playwright = need_playwright()
     chromium = need_chromium()
     suite = unittest.TestSuite(
         test for case in (MadeUpTest, ServeTest)
-        for test in unittest.defaultTestLoader.loadTestsFromTestCase(case) if args.only in test.id())
+        for test in unittest.defaultTestLoader.loadTestsFromTestCase(case)
+        if args.only in test.id() and (not args.quick or test.id().split(".")[-1] in QUICK))
     with tempfile.TemporaryDirectory() as folder, playwright.sync_playwright() as runner:
         Watching.quire = args.quire
         Watching.folder = Path(folder)
