@@ -4,8 +4,8 @@
 
 #include "options.h"
 
-/* Writes a secret key to a new file that only its owner may read, and prints the public one. An exit
- * status. */
+/* Writes a secret key to a new file that only its owner may read, and prints the public one. An
+ * exit status. */
 int events_keys_make(const command *cmd, const char *path);
 
 #endif

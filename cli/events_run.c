@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MESSAGE_BYTES = 512, POLL_MS = 50, CATCH_UP_S = 20 };
+enum { MESSAGE_BYTES = 512, POLL_MS = 50, CATCH_UP_S = 10 };
 
 typedef struct follower {
     const command *cmd;
@@ -134,23 +134,39 @@ static int take_whole(const follower *f, events_index *theirs)
     return 1;
 }
 
-/* Up to the batch that the other index ends with: it was made after the last one seen here. */
+/* Goes on until the index is whole, and of this batch. */
 static int catch_up(follower *f, uint64_t number)
 {
     double until = clock_s() + CATCH_UP_S;
     int status = 0;
     bool has_one;
     while (status == 0 && clock_s() < until && !interrupt_came()) {
-        if (f->index.has_number && f->index.number >= number)
+        if (f->index.is_whole && f->index.number >= number)
             break;
         status = take_one(f, &has_one);
     }
-    if (status == 0 && f->index.has_number && f->index.number == number)
-        return 0;
+    return status;
+}
+
+/* One who has just come may still be taking in the index that it began with. The other index is
+ * then of the last batch seen here, or of one that is yet to come here. */
+static int reach_same_batch(follower *f, events_index *theirs)
+{
+    int status = catch_up(f, 0);
+    if (status == 0 && !f->index.is_whole) {
+        command_error(f->cmd, "--compare: events are missing here, so there is nothing to compare");
+        return 1;
+    }
+    if (status == 0)
+        status = take_whole(f, theirs);
+    if (status == 0)
+        status = catch_up(f, theirs->number);
+    if (status != 0 || (f->index.is_whole && f->index.number == theirs->number))
+        return status;
     command_error(f->cmd,
                   "--compare: the publisher's index is of batch %" PRIu64
                   ", which did not come here as an event",
-                  number);
+                  theirs->number);
     return 1;
 }
 
@@ -161,13 +177,7 @@ static int compare(follower *f)
         command_error(f->cmd, "not enough memory");
         return 1;
     }
-    int status = take_whole(f, &theirs);
-    if (status == 0)
-        status = catch_up(f, theirs.number);
-    if (status == 0 && !f->index.is_whole) {
-        command_error(f->cmd, "--compare: events were missed, so there is nothing to compare");
-        status = 1;
-    }
+    int status = reach_same_batch(f, &theirs);
     if (status == 0) {
         f->is_compared = true;
         f->compared_at = theirs.number;

@@ -13,9 +13,17 @@ if [ -z "${QUIRE_VLLM_PYTHON:-}" ]; then
 fi
 "$QUIRE_VLLM_PYTHON" -c 'import xxhash' 2>/dev/null || "$QUIRE_VLLM_PYTHON" -m pip install -q xxhash
 [ -x build/release/tests/parity/parity_hash ] || build_preset release
-if python3 tests/parity/live.py build/release >$logs/live.log 2>&1; then
-  passed=$((passed + 1))
-  grep -E '^live ' $logs/live.log | sed 's/^/             /'
-else
-  fail live "differences" $logs/live.log
-fi
+# live_part NAME LINES COMMAND...: one comparison, of which these lines are shown
+live_part() {
+  local log=$logs/live-$1.log lines=$2 name=$1
+  shift 2
+  if "$@" >"$log" 2>&1; then
+    passed=$((passed + 1))
+    grep -E "$lines" "$log" | sed 's/^/             /'
+  else
+    fail live "$name: differences" "$log"
+  fi
+}
+live_part decisions '^live ' python3 tests/parity/live.py build/release
+live_part metrics 'differences' python3 tests/obs/live.py build/release
+live_part events 'events' python3 tests/events/wire_live.py build/release

@@ -12,7 +12,8 @@ const ANSWER_MS = 5000; // the time it has to answer
 const SNAPSHOT_STEPS = 1000;
 
 class Feed {
-  // listener: hello(message) -> whether to go on, steps(rows), events(message), metrics(text), lastStep()
+  // listener: hello(message) -> whether to go on, steps(rows), events(message), metrics(text),
+  // lastStep()
   constructor(listener) {
     this.listener = listener;
     this.state = "connecting";
@@ -35,7 +36,8 @@ class Feed {
   }
 
   fetch(path, query) {
-    return fetch(this.url(path, query), { signal: AbortSignal.timeout(ANSWER_MS), cache: "no-store" });
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    return fetch(this.url(path, query), { signal, cache: "no-store" });
   }
 
   // ---- the stream -------------------------------------------------------------

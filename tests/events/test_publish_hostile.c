@@ -22,7 +22,7 @@
 #define HAS_SANITIZER 0
 #endif
 
-enum { MANY_STEPS = HAS_SANITIZER ? 3000 : 20000, GROWTH_KIB = 48 << 10 };
+enum { MANY_STEPS = HAS_SANITIZER || QUIRE_ASSERT_LEVEL > 2 ? 3000 : 20000, GROWTH_KIB = 48 << 10 };
 
 static uint32_t num_connections = 300;
 

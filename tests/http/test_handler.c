@@ -1,5 +1,6 @@
 /* http/test_handler.c - requests in, responses out, over a real scheduler's monitor. */
 #include "http/engine.h"
+#include "http/format.h"
 #include "http/handler.h"
 #include "http/json_check.h"
 #include "http/page.h"
@@ -269,6 +270,75 @@ static void snapshots_can_be_paged(void **state)
     close_world(&w);
 }
 
+static void steps_have_two_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t after;
+        uint64_t until;
+        uint64_t limit;
+        uint64_t num;
+        uint64_t last;
+    } CASES[] = {{10, 20, UINT64_MAX, 10, 20}, {10, 10, UINT64_MAX, 0, 10}, {0, 300, 200, 200, 200},
+                 {10, 20, 3, 3, 13},           {290, 400, 100, 10, 300},    {300, 400, 100, 0, 300},
+                 {0, 130, 129, 129, 129},      {0, 130, 128, 128, 128}};
+    world w;
+    open_world(&w);
+    engine_run(&w.engine, 300);
+    for (size_t i = 0; i < COUNT(CASES); i++) {
+        qr_http_body rows = {0};
+        qr_http_rows told = qr_http_format_steps(&rows, w.engine.monitor, CASES[i].after,
+                                                 CASES[i].until, CASES[i].limit);
+        assert_int_equal(told.num, CASES[i].num);
+        assert_int_equal(told.last, CASES[i].last);
+        assert_int_equal(told.num_skipped, 0);
+        qr_http_body_free(&rows);
+    }
+    close_world(&w);
+}
+
+static void expect_event(const quire_feed_event *event, const char *json)
+{
+    qr_http_body text = {0};
+    assert_int_equal(qr_http_format_event(&text, event), json != NULL);
+    assert_int_equal(text.len, json == NULL ? 0 : strlen(json));
+    if (json != NULL)
+        assert_memory_equal(text.bytes, json, text.len);
+    qr_http_body_free(&text);
+}
+
+static void events_are_told_in_short(void **state)
+{
+    (void)state;
+    static const unsigned char HASHES[20] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xee};
+    static const quire_token TOKENS[] = {77777, 77777};
+    quire_feed_event event = {.kind = QUIRE_FEED_STORED,
+                              .group_id = 3,
+                              .num_blocks = 2,
+                              .hashes = HASHES,
+                              .hash_bytes = 10,
+                              .tokens = TOKENS,
+                              .num_tokens = 2};
+    expect_event(&event, "{\"kind\":\"stored\",\"group\":3,\"blocks\":2,"
+                         "\"hash\":\"02030405060708ff\",\"parent\":null}");
+    event.parent = (quire_bytes){"\xab\xcd", 2};
+    expect_event(&event, "{\"kind\":\"stored\",\"group\":3,\"blocks\":2,"
+                         "\"hash\":\"02030405060708ff\",\"parent\":\"000000000000abcd\"}");
+    event.kind = QUIRE_FEED_REMOVED;
+    event.num_blocks = 1;
+    expect_event(&event, "{\"kind\":\"removed\",\"group\":3,\"blocks\":1,"
+                         "\"hash\":\"02030405060708ff\",\"parent\":null}");
+    event.kind = QUIRE_FEED_CLEARED;
+    expect_event(&event, "{\"kind\":\"cleared\",\"group\":null,\"blocks\":null,"
+                         "\"hash\":null,\"parent\":null}");
+    static const quire_feed_kind OTHERS[] = {QUIRE_FEED_PRESENT, QUIRE_FEED_WALKED,
+                                             QUIRE_FEED_BATCH};
+    for (size_t i = 0; i < COUNT(OTHERS); i++) {
+        event.kind = OTHERS[i];
+        expect_event(&event, NULL);
+    }
+}
+
 static void bad_values_are_named(void **state)
 {
     (void)state;
@@ -438,6 +508,8 @@ int main(void)
         cmocka_unit_test(large_requests_are_refused_early),
         cmocka_unit_test(a_snapshot_has_the_monitors_numbers),
         cmocka_unit_test(snapshots_can_be_paged),
+        cmocka_unit_test(steps_have_two_ends),
+        cmocka_unit_test(events_are_told_in_short),
         cmocka_unit_test(bad_values_are_named),
         cmocka_unit_test(metrics_come_in_two_formats),
         cmocka_unit_test(health_is_steps_that_are_made),

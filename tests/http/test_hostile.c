@@ -45,7 +45,7 @@ static void slow_senders_are_cut_off(void **state)
     uint64_t began = client_now_ms();
     int num_open = SLOW;
     for (size_t at = 0; num_open > 0; at++) {
-        assert_true(at < sizeof HEADER && client_now_ms() < began + CLIENT_PATIENCE_MS);
+        assert_true(at < sizeof HEADER && client_now_ms() < began + 5500); /* six is an answer's */
         for (int i = 0; i < SLOW; i++) {
             char byte;
             if (!is_open[i])

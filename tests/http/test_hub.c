@@ -281,6 +281,38 @@ static void told_and_skipped_make_all(void **state)
     close_world(&w);
 }
 
+/* A client that is always behind reads across the end of its buffer, again and again. */
+static void a_slow_reader_gets_whole_messages(void **state)
+{
+    (void)state;
+    enum { MOST = 4 << 20, BITE = 3001 };
+    world w;
+    tally t = {0};
+    open_world(&w);
+    peer *p = &w.peers[0];
+    free(p->text);
+    assert_non_null(p->text = malloc(MOST + 1));
+    assert_true(open_peer(&w, 0, false, 0));
+    tick(&w);
+    while (p->len < 4 * QR_HTTP_STREAM_BYTES) {
+        engine_run(&w.engine, 80);
+        tick(&w);
+        int64_t n = qr_http_hub_take(p->stream, p->text + p->len, BITE);
+        assert_true(n > 0);
+        p->len += (size_t)n;
+    }
+    size_t len = p->len;
+    int64_t n;
+    while ((n = qr_http_hub_take(p->stream, p->text + len, MOST - len)) > 0)
+        len += (size_t)n;
+    assert_true(w.peers[0].stream->len == 0);
+    p->text[len] = '\0';
+    count(&t, p);
+    assert_true(t.hellos == 1 && t.skipped > 0);
+    assert_int_equal(t.steps + t.skipped + p->stream->num_skipped_steps, w.engine.num_steps);
+    close_world(&w);
+}
+
 static void one_that_never_reads_holds_nobody_up(void **state)
 {
     (void)state;
@@ -312,6 +344,13 @@ static void only_so_many_at_one_time(void **state)
     assert_false(open_peer(&w, MAX_STREAMS, false, 0));
     close_peer(&w, 2);
     assert_true(open_peer(&w, MAX_STREAMS, false, 0));
+    tick(&w);
+    assert_true(w.hub.is_following);
+    for (int i = 0; i <= MAX_STREAMS; i++)
+        if (w.peers[i].stream != NULL)
+            close_peer(&w, i);
+    tick(&w);
+    assert_false(w.hub.is_following); /* nobody is there: nothing is read */
     close_world(&w);
 }
 
@@ -399,6 +438,7 @@ int main(void)
         cmocka_unit_test(a_stream_may_begin_before_the_first_step),
         cmocka_unit_test(a_client_that_comes_back_gets_the_rest),
         cmocka_unit_test(told_and_skipped_make_all),
+        cmocka_unit_test(a_slow_reader_gets_whole_messages),
         cmocka_unit_test(one_that_never_reads_holds_nobody_up),
         cmocka_unit_test(only_so_many_at_one_time),
         cmocka_unit_test(a_quiet_stream_stays_alive),

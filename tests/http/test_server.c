@@ -312,6 +312,23 @@ static void streams_follow_the_engine(void **state)
     client_close(socket);
 }
 
+/* Other connections end when nothing moves for so long. */
+static void a_quiet_stream_outlives_the_timeout(void **state)
+{
+    (void)state;
+    server_kit kit;
+    server_open(&kit);
+    kit.config.timeout_s = 1;
+    server_start(&kit);
+    int socket = open_stream(&kit, "");
+    read_until(&kit, socket, "event: hello\nid: 0\n");
+    usleep(2200000);
+    engine_run(&kit.engine, 5);
+    read_until(&kit, socket, "event: steps\nid: 5\n");
+    client_close(socket);
+    server_close(&kit);
+}
+
 static void streams_have_a_limit_and_places_come_back(void **state)
 {
     (void)state;
@@ -328,8 +345,8 @@ static void streams_have_a_limit_and_places_come_back(void **state)
     for (int round = 0; round < 3; round++) {
         assert_int_equal(server_get(&kit, "/events"), 503);
         assert_string_equal(client_header(&kit.reply, "Retry-After"), "5");
-        client_close(sockets[round]); /* while nothing is said to it */
-        uint64_t until = client_now_ms() + CLIENT_PATIENCE_MS;
+        client_close(sockets[round]);             /* while nothing is said to it */
+        uint64_t until = client_now_ms() + 10000; /* before something is said to it again */
         do {
             sockets[round] = open_stream(&kit, "");
             read_until(&kit, sockets[round], "\r\n\r\n");
@@ -433,6 +450,7 @@ int main(void)
         cmocka_unit_test(a_token_opens_every_door),
         cmocka_unit_test(it_listens_on_ipv6_too),
         cmocka_unit_test(streams_follow_the_engine),
+        cmocka_unit_test(a_quiet_stream_outlives_the_timeout),
         cmocka_unit_test(streams_have_a_limit_and_places_come_back),
         cmocka_unit_test(streams_leave_places_for_others),
         cmocka_unit_test(servers_come_and_go),
