@@ -154,7 +154,8 @@ static int reach_same_batch(follower *f, events_index *theirs)
 {
     int status = catch_up(f, 0);
     if (status == 0 && !f->index.is_whole) {
-        command_error(f->cmd, "--compare: events are missing here, so there is nothing to compare");
+        command_error(f->cmd,
+                      "--compare: events are missing here, so there is no whole index to compare");
         return 1;
     }
     if (status == 0)

@@ -56,10 +56,13 @@ static void print_metrics(quire_monitor *monitor)
     const quire_metrics_format format = {.size = sizeof format, .model_name = "toy"};
     size_t written;
     must(quire_monitor_write_metrics(monitor, &format, text, sizeof text, &written), "metrics");
-    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
+    for (char *line = text; *line != 0;) {
+        size_t len = strcspn(line, "\n");
         for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
             if (strncmp(line, wanted[i], strlen(wanted[i])) == 0)
-                puts(line);
+                printf("%.*s\n", (int)len, line);
+        line += len + (line[len] == '\n');
+    }
 }
 
 int main(int argc, char **argv)

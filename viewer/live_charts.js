@@ -40,11 +40,29 @@ function workChart(run) {
   };
 }
 
+// Pale where the steps after a row were not received: nobody knows what held there.
+function paleGaps(run, { ctx, columns, height, view, theme }) {
+  if (run.missed === 0) return;
+  ctx.fillStyle = theme.paper;
+  ctx.globalAlpha = 0.8;
+  for (let i = 0; i < columns.count; i++) {
+    const row = columns.end[i] - 1;
+    const isHeld = row >= 0 && run.time[row] < view.timeOf(columns.x(i)) && row + 1 < run.count;
+    if (isHeld && run.lost[row + 2] > run.lost[row + 1])
+      ctx.fillRect(columns.x(i), 0, columns.size, height);
+  }
+  ctx.globalAlpha = 1;
+}
+
 // Lower than in a report, so that all are on one screen.
 const LIVE_HEIGHTS = { memory: 140, queue: 82, hits: 66, tokens: 82, work: 60, preemptions: 20 };
 
 function liveCharts(run) {
   const specs = [...memoryCharts(run), queueChart(run), hitChart(run), tokensChart(run),
     workChart(run), preemptionChart(run)];
-  return specs.map((spec) => ({ ...spec, height: LIVE_HEIGHTS[spec.name] || 58 }));
+  return specs.map((spec) => ({ ...spec, height: LIVE_HEIGHTS[spec.name] || 58,
+    draw(all) {
+      spec.draw(all);
+      paleGaps(run, all);
+    } }));
 }

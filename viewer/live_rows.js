@@ -6,7 +6,7 @@
 // most one part in DETAIL of the steps that came after it. Any stretch that ends now is therefore
 // finer than its pixels, however long it is.
 
-const MAX_ROWS = 49152; // some 25 MB
+const MAX_ROWS = 49152; // some 27 MB
 const DETAIL = 2048;
 
 // A series whose rows come one by one. What is not there yet is neutral: it widens no range.
@@ -83,15 +83,17 @@ const SERIES_COLUMNS = { running: "running", waiting: "waiting", skipped: "skipp
 const SUM_COLUMNS = { queries: "query_tokens", hits: "hit_tokens", externals: "external_tokens",
   preempted: "preempted", finished: "finished" };
 
+// lost: steps that were not received, before a row or in it.
+const SUMS = ["points", "lost", ...Object.keys(SUM_COLUMNS)];
+
 class LiveRun {
   constructor(meta, maxRows = MAX_ROWS) {
     this.maxRows = maxRows;
     this.meta = meta;
-    this.points = [0];
     this.series = {};
     this.marks = {};
     this.rows = { time: [], step: [], markTime: [], markStep: [] };
-    for (const name of Object.keys(SUM_COLUMNS)) this[name] = [0];
+    for (const name of SUMS) this[name] = [0];
     const tiers = meta.tiers.flatMap((_, i) =>
       ["active", "cached", "empty", "used"].map((name) => `${name}.${i}`));
     for (const name of [...Object.keys(SERIES_COLUMNS), "decode", "used", "work", ...tiers])
@@ -107,9 +109,12 @@ class LiveRun {
     this.marks.num = this.marks.num || [0];
     this.start = null; // us of the scheduler's clock, of the first row
     this.received = 0;
-    this.missed = 0;
     Object.values(this.series).forEach((series) => series.clear());
     this.publish();
+  }
+
+  get missed() {
+    return this.lost[this.count];
   }
 
   get lastStep() {
@@ -137,11 +142,12 @@ class LiveRun {
     const { place, rows, count } = this;
     const step = values[place.step];
     if (this.start === null) this.start = values[place.time_us];
-    if (count > 0) this.missed += step - this.lastStep - 1; // the last row is never a merged one
+    const lost = count > 0 ? step - this.lastStep - 1 : 0; // the last row is never a merged one
     const time = values[place.time_us] - this.start;
     rows.time[count] = count > 0 ? Math.max(time, rows.time[count - 1]) : 0;
     rows.step[count] = step;
     this.points[count + 1] = this.points[count] + 1;
+    this.lost[count + 1] = this.lost[count] + lost;
     for (const [name, column] of Object.entries(SUM_COLUMNS))
       this[name][count + 1] = this[name][count] + values[place[column]];
     this.putSeries(count, (name) => values[place[name]]);
@@ -205,8 +211,7 @@ class LiveRun {
     const { rows, marks } = this;
     this.capacity = capacity;
     for (const name of Object.keys(rows)) rows[name] = grownCopy(rows[name], capacity);
-    for (const name of ["points", ...Object.keys(SUM_COLUMNS)])
-      this[name] = grownCopy(this[name], capacity + 1);
+    for (const name of SUMS) this[name] = grownCopy(this[name], capacity + 1);
     marks.num = grownCopy(marks.num, capacity + 1);
     Object.values(this.series).forEach((series) => series.grow(capacity, this.points));
   }
@@ -228,7 +233,7 @@ class LiveRun {
     const firsts = this.mergedFirsts(detail);
     const { rows } = this;
     Object.values(this.series).forEach((series) => series.merge(firsts));
-    for (const name of ["points", ...Object.keys(SUM_COLUMNS)]) keepAt(this[name], firsts);
+    for (const name of SUMS) keepAt(this[name], firsts);
     keepAt(rows.time, firsts.slice(0, -1));
     keepAt(rows.step, firsts.slice(0, -1));
     this.count = firsts.length - 1;

@@ -39,6 +39,8 @@ class Following(unittest.TestCase):
         cls.serving = Serving(QUIRE, "--speed", "10", "--loop", "--num-gpu-blocks", "600",
                               *PUBLISH, cls.trace)
         cls.endpoints = (cls.serving.events, "--replay-events", cls.serving.replay)
+        # before its first batch a publisher has no index
+        run(QUIRE, "events", cls.serving.events, "--from-now", "--quiet", "--count", "3")
 
     @classmethod
     def tearDownClass(cls):

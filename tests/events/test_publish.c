@@ -143,6 +143,7 @@ static void gaps_are_filled(void **state)
         engine_options options = {.has_tokens = true, .seed = seed + i};
         quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
         engine_open(&e, &options);
+        config.endpoint = "ipc://*"; /* whose queues in the system are short */
         config.replay_endpoint = "tcp://127.0.0.1:*";
         config.buffer_steps = buffers[i];
         config.hwm = 4;
@@ -151,7 +152,7 @@ static void gaps_are_filled(void **state)
         from.hwm = 4;
         listener_open(&l, &from, 0);
         for (int round = 0; round < 3; round++) {
-            engine_run(&e, 4000); /* more than the sockets of the system take in */
+            engine_run(&e, 1500); /* more than all of them take in */
             assert_true(listener_follows(&l, &e));
         }
         quire_delivery_kind by = i == 0 ? QUIRE_DELIVERY_REPLAY : QUIRE_DELIVERY_SNAPSHOT;
@@ -200,7 +201,7 @@ static void publisher_restarts(void **state)
         assert_true(listener_follows(&l, &e));
         quire_publisher_destroy(publisher);
         publisher = publish(&e, &config);
-        steps *= 3; /* so that its numbers are ahead of the old ones when it is met again */
+        steps *= 2; /* so that its numbers are ahead of the old ones when it is met again */
     }
     listener_close(&l);
     quire_publisher_destroy(publisher);
@@ -216,6 +217,7 @@ static void gap_is_told(void **state)
     engine_options options = {.has_tokens = true, .seed = seed};
     quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
     engine_open(&e, &options);
+    config.endpoint = "ipc://*";
     config.hwm = 2;
     quire_publisher *publisher = publish(&e, &config);
     quire_subscriber_config from = listen_to(publisher);
@@ -223,7 +225,7 @@ static void gap_is_told(void **state)
     listener_open(&l, &from, 0);
     uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;
     while (l.num_deliveries[QUIRE_DELIVERY_GAP] == 0 && engine_now_ms() < until_ms) {
-        engine_run(&e, 2000);
+        engine_run(&e, 1000);
         while (listener_take(&l, 20))
             ;
     }

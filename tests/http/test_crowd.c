@@ -80,6 +80,7 @@ static uint32_t serve_all(visitor *visitors, uint32_t num, uint64_t *peak_kib)
     static struct pollfd ready[CLIENTS];
     uint64_t until = client_now_ms() + 4 * CLIENT_PATIENCE_MS;
     uint32_t num_here = num;
+    uint32_t num_rounds = 0;
     while (num_here > 0 && client_now_ms() < until) {
         for (uint32_t i = 0; i < num; i++)
             ready[i] = (struct pollfd){.fd = visitors[i].socket,
@@ -96,7 +97,7 @@ static uint32_t serve_all(visitor *visitors, uint32_t num, uint64_t *peak_kib)
             }
             num_here += visitors[i].socket >= 0;
         }
-        uint64_t rss = server_rss_kib();
+        uint64_t rss = num_rounds++ % 16 == 0 ? server_rss_kib() : 0;
         *peak_kib = rss > *peak_kib ? rss : *peak_kib;
     }
     assert_int_equal(num_here, 0);
@@ -144,7 +145,7 @@ static void a_thousand_clients_change_nothing(void **state)
     assert_true(server_is_alive(&kit));
     uint64_t before = server_rss_kib();
     uint64_t peak = before;
-    engine_start(&kit.engine, UINT64_MAX, 100);
+    engine_start(&kit.engine, UINT64_MAX, 300);
     for (uint32_t i = 0; i < CLIENTS; i++)
         visitors[i] = visit(kit.port);
     uint32_t answered = serve_all(visitors, CLIENTS, &peak);

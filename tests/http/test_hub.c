@@ -248,7 +248,7 @@ static void told_and_skipped_make_all(void **state)
     for (int i = 0; i < MAX_STREAMS; i++)
         assert_true(open_peer(&w, i, false, 0));
     tick(&w);
-    for (int round = 0; round < 120; round++) {
+    for (int round = 0; round < 70; round++) {
         engine_run(&w.engine, unit_random_below(&random, round % 50 == 0 ? 700 : 60));
         tick(&w);
         for (int i = 0; i < MAX_STREAMS; i++) { /* the last one is slowest */
@@ -294,7 +294,7 @@ static void a_slow_reader_gets_whole_messages(void **state)
     assert_non_null(p->text = malloc(MOST + 1));
     assert_true(open_peer(&w, 0, false, 0));
     tick(&w);
-    while (p->len < 4 * QR_HTTP_STREAM_BYTES) {
+    while (p->len < 2 * QR_HTTP_STREAM_BYTES) {
         engine_run(&w.engine, 80);
         tick(&w);
         int64_t n = qr_http_hub_take(p->stream, p->text + p->len, BITE);
@@ -321,7 +321,7 @@ static void one_that_never_reads_holds_nobody_up(void **state)
     open_world(&w);
     assert_true(open_peer(&w, 0, false, 0));
     assert_true(open_peer(&w, 1, false, 0));
-    for (int round = 0; round < 120; round++) {
+    for (int round = 0; round < 70; round++) {
         engine_run(&w.engine, 40);
         tick(&w);
         drink(&w.peers[1]);

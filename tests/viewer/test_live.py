@@ -263,6 +263,25 @@ class MadeUpTest(Watching):
         self.assertFalse(self.page.is_visible("#empty"))
         self.check_last(self.last(), 4000)
 
+    def test_steps_that_were_not_received_are_counted_and_pale(self):
+        self.watch(1500)
+        self.server.make(1000, told=False)
+        self.make(500)
+        self.assertEqual(self.run_of("[run.count, run.missed]"), [2000, 1000])
+        self.assertIn("1,000 made faster", self.page.text_content("#made-by"))
+        self.page.keyboard.press("0")
+        self.settle()
+        gap, known = self.page.evaluate("""() => [2000, 2750].map(step => {
+          const {view, run} = quireLive.page;
+          const [from, to] = [run.time[1499], run.time[1500]];
+          const time = step === 2000 ? (from + to) / 2 : run.time[run.count - 100];
+          const canvas = document.querySelector("[data-chart=memory] canvas");
+          const x = Math.round(view.xOf(time) * devicePixelRatio);
+          return Math.min(...canvas.getContext("2d").getImageData(x, canvas.height - 4, 1, 1).data);
+        })""")
+        self.assertGreater(gap, 180)
+        self.assertLess(known, 60)
+
     # ---- the connection -----------------------------------------------------
 
     def test_lost_and_found(self):
