@@ -98,6 +98,7 @@ QUIRE_API const char *quire_publisher_replay_endpoint(const quire_publisher *pub
 
 /* ---- the router's side -------------------------------------------------- */
 
+/* Listens to one publisher: a router has one of these for each worker. */
 typedef struct quire_subscriber quire_subscriber;
 
 typedef struct quire_subscriber_config {
@@ -147,7 +148,8 @@ QUIRE_API int quire_subscriber_create(const quire_subscriber_config *config,
                                       size_t message_bytes);
 QUIRE_API void quire_subscriber_destroy(quire_subscriber *subscriber);
 /* The next batch, in the order of numbers, each once; valid until the next call. QUIRE_RETRY:
- * nothing within timeout_ms. QUIRE_E_CORRUPT: a message that is no batch was passed over. */
+ * nothing within timeout_ms. QUIRE_E_CORRUPT: a message that is no batch was passed over;
+ * QUIRE_E_NOMEM: one for which there was no memory. What was known may then be wrong. */
 QUIRE_API int quire_subscriber_next(quire_subscriber *subscriber, int timeout_ms,
                                     quire_delivery *delivery);
 

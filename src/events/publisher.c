@@ -266,7 +266,6 @@ static int open_pub(quire_publisher *p, const quire_publisher_config *config,
     p->pub = zmq_socket(p->context, ZMQ_PUB);
     if (p->pub == NULL)
         return say_refused(message, QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
-    set_option(p->pub, ZMQ_LINGER, CLOSING_MS);
     set_option(p->pub, ZMQ_SNDHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
     set_option(p->pub, ZMQ_TCP_KEEPALIVE, 1);
     int status = guard_socket(p->pub, config, message);
@@ -407,14 +406,18 @@ QUIRE_API void quire_publisher_destroy(quire_publisher *p)
 {
     if (p == NULL)
         return;
+    uint64_t start_ms = qr_host_now_ms();
     atomic_store_explicit(&p->is_stopping, true, memory_order_release);
     if (p->has_thread)
         (void)pthread_join(p->thread, NULL);
+    uint64_t spent_ms = qr_host_now_ms() - start_ms;
     qr_zap_release(&p->zap);
     if (p->router != NULL)
         (void)zmq_close(p->router);
-    if (p->pub != NULL)
+    if (p->pub != NULL) { /* what is in the queues may still go out, in the time that is left */
+        set_option(p->pub, ZMQ_LINGER, spent_ms < CLOSING_MS ? CLOSING_MS - (int)spent_ms : 0);
         (void)zmq_close(p->pub);
+    }
     qr_answers_release(&p->answers);
     qr_replay_buffer_release(&p->buffer);
     qr_batches_destroy(p->batches);

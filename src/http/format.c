@@ -114,27 +114,37 @@ void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step)
     qr_http_body_text(body, "]");
 }
 
-qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monitor, uint64_t after,
-                                  uint64_t until, uint64_t limit)
+static bool is_in_range(const qr_http_range *range, uint64_t step)
 {
-    qr_http_rows rows = {.last = after};
+    return range->every <= 1 || (range->until - step) % range->every == 0;
+}
+
+static void add_row(qr_http_body *body, qr_http_rows *rows, const quire_monitor_step *step)
+{
+    if (rows->num > 0)
+        qr_http_body_text(body, ",");
+    qr_http_format_step(body, step);
+    rows->num_skipped += step->step - rows->last - 1;
+    rows->last = step->step;
+    rows->num++;
+}
+
+qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monitor,
+                                  const qr_http_range *range)
+{
+    qr_http_rows rows = {.last = range->after};
     quire_monitor_step steps[STEPS_AT_ONCE];
-    while (rows.num < limit) {
-        uint64_t left = limit - rows.num;
-        uint32_t most = left < STEPS_AT_ONCE ? (uint32_t)left : STEPS_AT_ONCE;
-        uint32_t n = quire_monitor_get_steps(monitor, rows.last, steps, most);
+    uint64_t seen = range->after;
+    uint32_t n = STEPS_AT_ONCE;
+    while (n == STEPS_AT_ONCE) {
+        n = quire_monitor_get_steps(monitor, seen, steps, STEPS_AT_ONCE);
         for (uint32_t i = 0; i < n; i++) {
-            if (steps[i].step > until)
+            seen = steps[i].step;
+            if (rows.num == range->limit || seen > range->until)
                 return rows;
-            if (rows.num > 0)
-                qr_http_body_text(body, ",");
-            qr_http_format_step(body, &steps[i]);
-            rows.num_skipped += steps[i].step - rows.last - 1;
-            rows.last = steps[i].step;
-            rows.num++;
+            if (is_in_range(range, seen))
+                add_row(body, &rows, &steps[i]);
         }
-        if (n < most)
-            break;
     }
     return rows;
 }

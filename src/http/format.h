@@ -14,16 +14,24 @@
 void qr_http_format_meta(qr_http_body *body, const qr_http_site *site);
 void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step);
 
+/* Which steps: those after `after` up to `until`, the oldest first, and no more than limit. every:
+ * only each such step, counted back from `until`; 0 = 1. */
+typedef struct qr_http_range {
+    uint64_t after;
+    uint64_t until;
+    uint64_t limit;
+    uint64_t every;
+} qr_http_range;
+
 typedef struct qr_http_rows {
     uint64_t num;
     uint64_t last;        /* step; with num 0 as it was asked for */
-    uint64_t num_skipped; /* steps between `after` and the first that are not there any more */
+    uint64_t num_skipped; /* steps between `after` and the last that are not in it */
 } qr_http_rows;
 
-/* Steps after `after` up to `until`, the oldest first, and no more than limit; with commas between.
- */
-qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monitor, uint64_t after,
-                                  uint64_t until, uint64_t limit);
+/* With commas between. */
+qr_http_rows qr_http_format_steps(qr_http_body *body, const quire_monitor *monitor,
+                                  const qr_http_range *range);
 /* The step before the last `limit`: what to give as `after` to see those. */
 uint64_t qr_http_step_before(const quire_monitor *monitor, uint64_t limit);
 

@@ -170,7 +170,8 @@ static void answer_snapshot(const qr_http_site *site, const qr_http_request *req
     qr_http_body_text(body, ",\"steps\":[");
     if (!has_after)
         after = qr_http_step_before(site->monitor, limit);
-    qr_http_rows rows = qr_http_format_steps(body, site->monitor, after, UINT64_MAX, limit);
+    const qr_http_range range = {.after = after, .until = UINT64_MAX, .limit = limit};
+    qr_http_rows rows = qr_http_format_steps(body, site->monitor, &range);
     qr_http_body_text(body, "],\"skipped\":");
     qr_http_body_number(body, has_after ? rows.num_skipped : 0);
     qr_http_body_text(body, "}\n");

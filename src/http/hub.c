@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Events read in one tick, so that a tick ends; what is left is the next one's. */
-enum { MAX_EVENTS_READ = 100000 };
+/* Read in one tick, so that it ends. Events that are left are the next one's. */
+enum { MAX_EVENTS_READ = 100000, MAX_STEPS_READ = 4096 };
 static const uint64_t QUIET_NS = UINT64_C(15000000000);
 
 /* ---- making it -------------------------------------------------------------- */
@@ -116,10 +116,14 @@ static void collect_steps(qr_http_hub *hub)
     hub->num_skipped_steps = 0;
     if (quire_monitor_last_step(monitor, &last) != QUIRE_OK || last.step <= hub->seen)
         return;
-    uint64_t after = hub->seen;
-    if (last.step - after > QR_HTTP_MESSAGE_STEPS)
-        after = last.step - QR_HTTP_MESSAGE_STEPS;
-    qr_http_rows rows = qr_http_format_steps(&hub->steps, monitor, after, last.step, UINT64_MAX);
+    uint64_t num = last.step - hub->seen;
+    num = num < MAX_STEPS_READ ? num : MAX_STEPS_READ;
+    /* Where there are too many, each second or third: a line can be drawn through them. */
+    const qr_http_range range = {.after = last.step - num,
+                                 .until = last.step,
+                                 .limit = QR_HTTP_MESSAGE_STEPS,
+                                 .every = (num - 1) / QR_HTTP_MESSAGE_STEPS + 1};
+    qr_http_rows rows = qr_http_format_steps(&hub->steps, monitor, &range);
     hub->num_steps = hub->steps.is_failed ? 0 : rows.num;
     hub->num_skipped_steps = last.step - hub->seen - hub->num_steps;
     hub->seen = last.step;
@@ -216,8 +220,8 @@ static void greet(qr_http_hub *hub, qr_http_stream *stream, uint64_t now_ns)
     qr_http_body_text(message, "\"version\":1,");
     qr_http_format_meta(message, hub->site);
     qr_http_body_text(message, ",\"steps\":[");
-    qr_http_rows rows =
-        qr_http_format_steps(message, hub->site->monitor, after, hub->seen, UINT64_MAX);
+    const qr_http_range range = {.after = after, .until = hub->seen, .limit = QR_HTTP_HELLO_STEPS};
+    qr_http_rows rows = qr_http_format_steps(message, hub->site->monitor, &range);
     add_skipped(message, is_resumed ? hub->seen - stream->after - rows.num : 0);
     qr_http_body_text(message, is_resumed ? ",\"resumed\":1}\n\n" : ",\"resumed\":0}\n\n");
     if (put_message(stream, message, now_ns)) /* else in the next tick */

@@ -47,7 +47,8 @@ typedef struct listener {
     quire_index *index;
     uint64_t num_deliveries[QUIRE_DELIVERY_WHOLE + 1];
     uint64_t num_corrupt;
-    uint64_t next; /* number of the batch that must come next */
+    bool has_passed_over; /* a batch that was none, so that the next number may be a later one */
+    uint64_t next;        /* number of the batch that must come next */
 } listener;
 
 /* config has the endpoints; copies: how the publisher tells, see quire_index_config. */

@@ -1,7 +1,8 @@
 /* events/test_publish_hostile.c - subscribers that do what they should not: the engine goes on,
  * memory stays bounded, and whoever behaves gets everything.
  *
- *      test_publish_hostile [--connections N]      how often the hasty ones come and go
+ *      test_publish_hostile [--connections N]
+ *              how often the hasty ones come and go; from 10,000 on, also a test that waits
  */
 #include "engine_kit.h"
 
@@ -49,7 +50,8 @@ static void open_scene(scene *s, quire_publisher_config config)
     config.monitor = s->e.monitor;
     if (config.endpoint == NULL)
         config.endpoint = "ipc://*"; /* whose queues in the system are short */
-    config.replay_endpoint = "tcp://127.0.0.1:*";
+    if (config.replay_endpoint == NULL)
+        config.replay_endpoint = "tcp://127.0.0.1:*";
     if (quire_publisher_create(&config, &s->publisher, message, sizeof message) != QUIRE_OK)
         fail_msg("%s", message);
     quire_subscriber_config from = QUIRE_SUBSCRIBER_CONFIG_INIT;
@@ -179,6 +181,43 @@ static void stuck_replays(void **state)
     close_scene(&s);
 }
 
+/* More of them than there are places: those are given up in some seconds, and others get theirs. */
+static void crowd_of_stuck_replays(void **state)
+{
+    (void)state;
+    scene s;
+    listener late;
+    void *stuck[100];
+    if (num_connections < 10000) /* not in the ordinary run: it waits */
+        skip();
+    quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+    config.replay_endpoint = "ipc://*";
+    config.buffer_bytes = 8 << 20;
+    open_scene(&s, config);
+    make_steps(&s, MANY_STEPS);
+    quire_subscriber_config from = QUIRE_SUBSCRIBER_CONFIG_INIT;
+    from.endpoint = quire_publisher_endpoint(s.publisher);
+    from.replay_endpoint = quire_publisher_replay_endpoint(s.publisher);
+    from.replay_timeout_ms = ENGINE_PATIENCE_MS;
+    for (size_t i = 0; i < COUNT(stuck); i++) {
+        stuck[i] = bad_socket(&s, ZMQ_DEALER, from.replay_endpoint);
+        assert_int_equal(zmq_send(stuck[i], "", 0, ZMQ_SNDMORE), 0);
+        assert_int_equal(zmq_send(stuck[i], "\0\0\0\0\0\0\0", 8, 0), 8);
+    }
+    uint64_t before_ms = engine_now_ms();
+    while (engine_now_ms() < before_ms + 500) /* until all have asked */
+        make_steps(&s, 1);
+    listener_open(&late, &from, 0);
+    assert_true(listener_follows(&late, &s.e));
+    assert_int_equal(late.num_deliveries[QUIRE_DELIVERY_WHOLE], 1);
+    assert_true(quire_publisher_get_stats(s.publisher).num_refused > 0); /* they were given up */
+    check_memory(&s);
+    for (size_t i = 0; i < COUNT(stuck); i++)
+        assert_int_equal(zmq_close(stuck[i]), 0);
+    listener_close(&late);
+    close_scene(&s);
+}
+
 static uint32_t count_files(void)
 {
     uint32_t count = 0;
@@ -249,9 +288,8 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "--connections") == 0)
         num_connections = (uint32_t)strtoul(argv[2], NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stuck_subscribers),
-        cmocka_unit_test(queues_of_many_bytes),
-        cmocka_unit_test(stuck_replays),
+        cmocka_unit_test(stuck_subscribers), cmocka_unit_test(queues_of_many_bytes),
+        cmocka_unit_test(stuck_replays),     cmocka_unit_test(crowd_of_stuck_replays),
         cmocka_unit_test(hasty_subscribers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -277,21 +277,25 @@ static void steps_have_two_ends(void **state)
         uint64_t after;
         uint64_t until;
         uint64_t limit;
+        uint64_t every;
         uint64_t num;
         uint64_t last;
-    } CASES[] = {{10, 20, UINT64_MAX, 10, 20}, {10, 10, UINT64_MAX, 0, 10}, {0, 300, 200, 200, 200},
-                 {10, 20, 3, 3, 13},           {290, 400, 100, 10, 300},    {300, 400, 100, 0, 300},
-                 {0, 130, 129, 129, 129},      {0, 130, 128, 128, 128}};
+    } CASES[] = {
+        {10, 20, 999, 0, 10, 20},   {10, 10, 999, 1, 0, 10},     {0, 300, 200, 1, 200, 200},
+        {10, 20, 3, 1, 3, 13},      {290, 400, 100, 1, 10, 300}, {300, 400, 100, 1, 0, 300},
+        {0, 130, 129, 1, 129, 129}, {0, 130, 128, 1, 128, 128},  {0, 300, 999, 3, 100, 300},
+        {0, 299, 999, 7, 43, 299},  {0, 300, 10, 2, 10, 20},     {5, 6, 999, 100, 1, 6}};
     world w;
     open_world(&w);
     engine_run(&w.engine, 300);
     for (size_t i = 0; i < COUNT(CASES); i++) {
         qr_http_body rows = {0};
-        qr_http_rows told = qr_http_format_steps(&rows, w.engine.monitor, CASES[i].after,
-                                                 CASES[i].until, CASES[i].limit);
+        const qr_http_range range = {CASES[i].after, CASES[i].until, CASES[i].limit,
+                                     CASES[i].every};
+        qr_http_rows told = qr_http_format_steps(&rows, w.engine.monitor, &range);
         assert_int_equal(told.num, CASES[i].num);
         assert_int_equal(told.last, CASES[i].last);
-        assert_int_equal(told.num_skipped, 0);
+        assert_int_equal(told.num_skipped, told.last - CASES[i].after - told.num);
         qr_http_body_free(&rows);
     }
     close_world(&w);
