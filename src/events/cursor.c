@@ -46,7 +46,7 @@ static bool take_signed(qr_cursor *c, qr_piece *piece, size_t size)
     uint64_t value;
     if (!take_number(c, size, &value))
         return false;
-    uint64_t sign = UINT64_C(1) << (8 * size - 1);
+    uint64_t sign = UINT64_C(1) << ((8 * size - 1) & 63);
     piece->kind = (value & sign) != 0 ? QR_PIECE_NEGATIVE : QR_PIECE_NUMBER;
     piece->number = (value ^ sign) - sign;
     return true;
@@ -81,36 +81,94 @@ static bool take_extension(qr_cursor *c, qr_piece *piece, uint64_t len)
     return take_data(c, piece, QR_PIECE_OTHER, len + 1);
 }
 
-/* What begins with c0 to df. */
+typedef enum marked {
+    NOTHING, /* c1, which nothing is */
+    NIL,
+    BOOLEAN,
+    BYTES,
+    EXTENSION,
+    FIXED_EXTENSION,
+    REAL,
+    UNSIGNED,
+    SIGNED,
+    TEXT,
+    ARRAY,
+    MAP
+} marked;
+
+/* What begins with c0 to df, and the bytes of the number behind it. */
+static const struct {
+    marked what;
+    unsigned char size;
+} MARKS[32] = {
+    {NIL, 0},
+    {NOTHING, 0},
+    {BOOLEAN, 0},
+    {BOOLEAN, 1},
+    {BYTES, 1},
+    {BYTES, 2},
+    {BYTES, 4},
+    {EXTENSION, 1},
+    {EXTENSION, 2},
+    {EXTENSION, 4},
+    {REAL, 4},
+    {REAL, 8},
+    {UNSIGNED, 1},
+    {UNSIGNED, 2},
+    {UNSIGNED, 4},
+    {UNSIGNED, 8},
+    {SIGNED, 1},
+    {SIGNED, 2},
+    {SIGNED, 4},
+    {SIGNED, 8},
+    {FIXED_EXTENSION, 1},
+    {FIXED_EXTENSION, 2},
+    {FIXED_EXTENSION, 4},
+    {FIXED_EXTENSION, 8},
+    {FIXED_EXTENSION, 16},
+    {TEXT, 1},
+    {TEXT, 2},
+    {TEXT, 4},
+    {ARRAY, 2},
+    {ARRAY, 4},
+    {MAP, 2},
+    {MAP, 4},
+};
+
 static bool take_marked(qr_cursor *c, qr_piece *piece, unsigned char mark)
 {
+    size_t size = MARKS[mark - 0xc0].size;
     uint64_t n = 0;
-    if (mark == 0xc0 || mark == 0xc2 || mark == 0xc3) {
-        piece->kind = mark == 0xc0 ? QR_PIECE_NIL : QR_PIECE_BOOL;
-        piece->number = mark == 0xc3;
+    switch (MARKS[mark - 0xc0].what) {
+    case NIL:
+        piece->kind = QR_PIECE_NIL;
         return true;
+    case BOOLEAN:
+        piece->kind = QR_PIECE_BOOL;
+        piece->number = size; /* which is its value */
+        return true;
+    case BYTES:
+        return take_number(c, size, &n) && take_data(c, piece, QR_PIECE_BYTES, n);
+    case EXTENSION:
+        return take_number(c, size, &n) && take_extension(c, piece, n);
+    case FIXED_EXTENSION:
+        return take_extension(c, piece, size);
+    case REAL:
+        return take_real(c, piece, size);
+    case UNSIGNED:
+        return take_unsigned(c, piece, size);
+    case SIGNED:
+        return take_signed(c, piece, size);
+    case TEXT:
+        return take_number(c, size, &n) && take_data(c, piece, QR_PIECE_TEXT, n);
+    case ARRAY:
+        return take_number(c, size, &n) && take_count(c, piece, QR_PIECE_ARRAY, n);
+    case MAP:
+        return take_number(c, size, &n) && take_count(c, piece, QR_PIECE_MAP, n);
+    case NOTHING:
+        break;
     }
-    if (mark >= 0xc4 && mark <= 0xc6)
-        return take_number(c, (size_t)1 << (mark - 0xc4), &n) &&
-               take_data(c, piece, QR_PIECE_BYTES, n);
-    if (mark >= 0xc7 && mark <= 0xc9)
-        return take_number(c, (size_t)1 << (mark - 0xc7), &n) && take_extension(c, piece, n);
-    if (mark == 0xca || mark == 0xcb)
-        return take_real(c, piece, mark == 0xca ? 4 : 8);
-    if (mark >= 0xcc && mark <= 0xcf)
-        return take_unsigned(c, piece, (size_t)1 << (mark - 0xcc));
-    if (mark >= 0xd0 && mark <= 0xd3)
-        return take_signed(c, piece, (size_t)1 << (mark - 0xd0));
-    if (mark >= 0xd4 && mark <= 0xd8)
-        return take_extension(c, piece, UINT64_C(1) << (mark - 0xd4));
-    if (mark >= 0xd9 && mark <= 0xdb)
-        return take_number(c, (size_t)1 << (mark - 0xd9), &n) &&
-               take_data(c, piece, QR_PIECE_TEXT, n);
-    if (mark == 0xdc || mark == 0xdd)
-        return take_number(c, mark == 0xdc ? 2 : 4, &n) && take_count(c, piece, QR_PIECE_ARRAY, n);
-    if (mark == 0xde || mark == 0xdf)
-        return take_number(c, mark == 0xde ? 2 : 4, &n) && take_count(c, piece, QR_PIECE_MAP, n);
-    return false; /* c1, which nothing is */
+    return false;
 }
 
 bool qr_cursor_next(qr_cursor *cursor, qr_piece *piece)

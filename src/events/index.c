@@ -187,7 +187,7 @@ static uint64_t find_slot(const quire_index *x, const index_key *key, uint32_t t
 
 static bool grow_table(quire_index *x)
 {
-    uint64_t num_slots = x->num_slots == 0 ? 2 * FIRST_RECORDS : 2 * x->num_slots;
+    uint64_t num_slots = x->num_slots == 0 ? UINT64_C(2) * FIRST_RECORDS : 2 * x->num_slots;
     index_slot *slots = qr_host_alloc(qr_mul_size(num_slots, sizeof slots[0]));
     if (slots == NULL)
         return false;

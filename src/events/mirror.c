@@ -29,7 +29,8 @@ struct qr_mirror {
     uint32_t *table;       /* the key's first block; 0, the null block: empty */
 };
 
-int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_bytes, qr_mirror **out)
+int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_bytes,
+                     qr_mirror **mirror_out)
 {
     qr_mirror *mirror = qr_host_alloc_zeroed(1, sizeof *mirror);
     if (mirror == NULL)
@@ -51,7 +52,7 @@ int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_byt
         return QUIRE_E_NOMEM;
     }
     qr_mirror_forget(mirror);
-    *out = mirror;
+    *mirror_out = mirror;
     return QUIRE_OK;
 }
 

@@ -19,7 +19,7 @@ typedef struct qr_mirror qr_mirror;
 
 /* hash_bytes: of the longest key. QUIRE_E_NOMEM. */
 int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_bytes,
-                     qr_mirror **mirror);
+                     qr_mirror **mirror_out);
 void qr_mirror_destroy(qr_mirror *mirror);
 
 typedef enum qr_mirror_change {

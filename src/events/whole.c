@@ -76,7 +76,7 @@ qr_whole *qr_whole_make(qr_whole_maker *maker, const qr_mirror *mirror, uint64_t
                         double time, qr_purse *purse)
 {
     size_t most = qr_mirror_num_blocks(mirror) / PIECE_KEYS + maker->num_groups + 1;
-    qr_whole *whole = qr_host_alloc_zeroed(1, sizeof *whole + most * sizeof whole->pieces[0]);
+    qr_whole *whole = qr_host_alloc_zeroed(1, sizeof *whole + most * sizeof(void *));
     if (whole == NULL)
         return NULL;
     whole->number = number;

@@ -35,7 +35,7 @@ typedef struct key_head {
 } key_head;
 
 enum { HEAD_WORDS = sizeof(record_head) / 8, NUMBER_WORDS = 3 };
-_Static_assert(sizeof(record_head) == 48 && sizeof(key_head) == 8 * KEY_HEAD_WORDS, "whole words");
+_Static_assert(sizeof(record_head) == 48 && sizeof(key_head) / 8 == KEY_HEAD_WORDS, "whole words");
 
 static inline uint64_t two(uint32_t low, uint32_t high)
 {
