@@ -26,6 +26,9 @@
 #include <unistd.h>
 #endif
 
+/* All prompts come in one step here: a hundred times what an engine computes in one. */
+#define RING_BYTES (64u << 20)
+
 enum { MAX_ROUNDS = 1001, STEPS_TOGETHER = 16, LOOK_AGAIN_US = 100000 };
 
 typedef enum side { PLAIN, MONITOR, SERVED, NUM_SIDES } side;
@@ -189,6 +192,7 @@ static void measure(const options *o)
     bench_engine *engines[NUM_SIDES];
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
     monitor.token_ids = QUIRE_ON;
+    monitor.event_bytes = RING_BYTES;
     bench_engine_config c = {.num_blocks = 200 * o->num_requests,
                              .num_requests = o->num_requests,
                              .shortest = 500,

@@ -28,7 +28,8 @@ nm:binutils
 cmocka.h:libcmocka-dev'
 
 wanted_if_possible='clang-format-14:clang-format-14
-clang-tidy-14:clang-tidy-14'
+clang-tidy-14:clang-tidy-14
+promtool:prometheus'
 
 missing_packages() {
   local line what package

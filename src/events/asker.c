@@ -92,22 +92,22 @@ static bool read_answer(qr_asker *asker, uint64_t *number, zmq_msg_t *payload)
     return is_good;
 }
 
+/* What has come counts, however late one looks: a subscriber may have been stopped meanwhile. */
 qr_asker_answer qr_asker_next(qr_asker *asker, long wait_ms, uint64_t *number, zmq_msg_t *payload)
 {
-    uint64_t now_ms = qr_host_now_ms();
-    if (asker->dealer == NULL || now_ms >= asker->deadline_ms) {
-        qr_asker_close(asker);
+    if (asker->dealer == NULL)
         return QR_ASKER_LATE;
-    }
-    long left_ms = (long)(asker->deadline_ms - now_ms);
+    uint64_t now_ms = qr_host_now_ms();
+    long left_ms = now_ms < asker->deadline_ms ? (long)(asker->deadline_ms - now_ms) : 0;
     zmq_pollitem_t item = {.socket = asker->dealer, .events = ZMQ_POLLIN};
-    if (zmq_poll(&item, 1, wait_ms < 0 || wait_ms > left_ms ? left_ms : wait_ms) <= 0)
+    bool is_there = zmq_poll(&item, 1, wait_ms < 0 || wait_ms > left_ms ? left_ms : wait_ms) > 0 &&
+                    read_answer(asker, number, payload);
+    if (!is_there && qr_host_now_ms() < asker->deadline_ms)
         return QR_ASKER_NOTHING;
-    if (!read_answer(asker, number, payload))
-        return QR_ASKER_NOTHING;
-    asker->deadline_ms = qr_host_now_ms() + asker->timeout_ms;
-    if (*number != UINT64_MAX)
+    if (is_there && *number != UINT64_MAX) {
+        asker->deadline_ms = qr_host_now_ms() + asker->timeout_ms;
         return QR_ASKER_BATCH;
+    }
     qr_asker_close(asker);
-    return QR_ASKER_END;
+    return is_there ? QR_ASKER_END : QR_ASKER_LATE;
 }

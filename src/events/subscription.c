@@ -97,6 +97,7 @@ static void ask_replay(quire_subscriber *s, uint64_t from)
     unsigned char request[NUMBER_BYTES];
     qr_payload_write_number(from, request);
     s->mode = QR_MODE_REPLAY;
+    s->asked_at = s->expected;
     (void)qr_asker_ask(&s->asker, request); /* a failure looks like a late answer */
 }
 
@@ -105,6 +106,13 @@ static void ask_missing(quire_subscriber *s)
     s->takes_hole = false;
     s->is_checking = s->has_digest;
     ask_replay(s, s->has_digest ? s->expected - 1 : s->expected);
+}
+
+/* Whether the last answer brought anything. vLLM's publisher drops what its peer does not take in
+ * fast enough, the end too: then the same question brings the next part. */
+static bool has_advanced(const quire_subscriber *s)
+{
+    return s->expected > s->asked_at;
 }
 
 static void ask_whole(quire_subscriber *s)
@@ -247,6 +255,10 @@ static qr_outcome take_replayed(quire_subscriber *s, quire_delivery *delivery)
     }
     if (number < s->expected)
         return QR_OUTCOME_GO_ON;
+    if (number > s->expected && has_advanced(s)) {
+        ask_missing(s);
+        return QR_OUTCOME_GO_ON;
+    }
     if (s->is_checking || (number > s->expected && !s->takes_hole)) {
         ask_whole(s);
         return QR_OUTCOME_GO_ON;
@@ -266,9 +278,14 @@ static qr_outcome end_replay(quire_subscriber *s, quire_delivery *delivery)
     s->patience = 1;
     if (s->is_checking)
         return restart(s, 0, delivery);
-    if (s->takes_hole || !s->has_held || s->held.number <= s->expected)
+    if (!s->has_held || s->held.number <= s->expected)
         return settle(s, delivery);
-    ask_whole(s);
+    if (has_advanced(s))
+        ask_missing(s);
+    else if (!s->takes_hole)
+        ask_whole(s);
+    else
+        return settle(s, delivery);
     return QR_OUTCOME_GO_ON;
 }
 
@@ -287,7 +304,10 @@ static qr_outcome next_replayed(quire_subscriber *s, long wait_ms, quire_deliver
     case QR_ASKER_END:
         return end_replay(s, delivery);
     case QR_ASKER_LATE:
-        return give_up(s, delivery);
+        if (!has_advanced(s))
+            return give_up(s, delivery);
+        ask_missing(s);
+        return QR_OUTCOME_GO_ON;
     default:
         return QR_OUTCOME_NOTHING;
     }

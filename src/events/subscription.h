@@ -53,6 +53,7 @@ struct quire_subscriber {
     uint32_t quiet_ms; /* without a batch, until it is asked for one */
     uint32_t patience; /* times that: grows while nobody answers */
     uint64_t quiet_until_ms;
+    uint64_t asked_at;   /* replay: expected, when it was asked for */
     bool takes_hole;     /* replay: what is not there any more stays a gap */
     bool is_hole_silent; /* and need not be told: nothing was known before */
     uint32_t num_pieces; /* of the whole index that came */

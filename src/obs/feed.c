@@ -34,7 +34,7 @@ typedef struct key_head {
     uint64_t bytes;
 } key_head;
 
-enum { HEAD_WORDS = sizeof(record_head) / 8, NUMBER_WORDS = 3 };
+enum { HEAD_WORDS = sizeof(record_head) / 8, NUMBER_WORDS = 3, REMOVED_WORDS = 2 };
 _Static_assert(sizeof(record_head) == 48 && sizeof(key_head) / 8 == KEY_HEAD_WORDS, "whole words");
 
 static inline uint64_t two(uint32_t low, uint32_t high)
@@ -187,6 +187,20 @@ static void feed_add_number(qr_feed *feed, const qr_feed_entry *entry)
     feed->head += NUMBER_WORDS;
 }
 
+/* Half of all events, and each of one block: group, block, hash. */
+static bool feed_add_removed(qr_feed *feed, const quire_event *e)
+{
+    qr_assert(e->num_blocks == 1 && e->hash_bytes % 8 == 0);
+    uint32_t words = REMOVED_WORDS + e->hash_bytes / 8;
+    _Atomic uint64_t *to = feed_begin(feed, words);
+    to = feed_put_word(to, two(words, QUIRE_FEED_REMOVED | e->still_cached << 16));
+    to = feed_put_word(to, two(e->group_id, e->blocks[0]));
+    feed_put(to, e->hashes, e->hash_bytes);
+    feed->head += words;
+    feed_fetch(feed);
+    return true;
+}
+
 bool qr_feed_add(qr_feed *feed, const qr_feed_entry *entry)
 {
     const quire_event *e = entry->event;
@@ -194,6 +208,8 @@ bool qr_feed_add(qr_feed *feed, const qr_feed_entry *entry)
         feed_add_number(feed, entry);
         return true;
     }
+    if (entry->kind == QUIRE_FEED_REMOVED)
+        return feed_add_removed(feed, e);
     uint64_t hashes = (uint64_t)e->num_blocks * e->hash_bytes;
     uint64_t words = HEAD_WORDS + feed_words(4ull * e->num_blocks) + feed_words(hashes) +
                      feed_words(e->parent.len) + feed_words(4ull * entry->num_tokens) +
@@ -296,11 +312,27 @@ static void parse_number(const uint64_t *buffer, quire_feed_event *e)
     memcpy(&e->time, &buffer[2], sizeof e->time);
 }
 
+static void parse_removed(const uint64_t *buffer, quire_feed_event *e)
+{
+    const quire_block *pair = (const quire_block *)(const void *)&buffer[1]; /* group, block */
+    *e = (quire_feed_event){.kind = QUIRE_FEED_REMOVED,
+                            .still_cached = (uint32_t)(buffer[0] >> 48),
+                            .group_id = pair[0],
+                            .blocks = &pair[1],
+                            .num_blocks = 1,
+                            .hashes = (const unsigned char *)&buffer[REMOVED_WORDS],
+                            .hash_bytes = 8 * ((uint32_t)buffer[0] - REMOVED_WORDS)};
+}
+
 void qr_feed_parse(const uint64_t *buffer, quire_feed_event *e, quire_feed_key *keys)
 {
     record_head head;
     if ((uint32_t)buffer[0] == NUMBER_WORDS) {
         parse_number(buffer, e);
+        return;
+    }
+    if ((buffer[0] >> 32 & 0xffff) == QUIRE_FEED_REMOVED) {
+        parse_removed(buffer, e);
         return;
     }
     memcpy(&head, buffer, sizeof head);

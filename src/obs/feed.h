@@ -4,7 +4,8 @@
  *                     v                          v       v       v
  *      words  [ ..... | record | record | record | part .| ..... ]      place = count & mask
  *
- *      record  | head, 6 words | blocks | hashes | parent | tokens | LoRA name | keys |
+ *      record   | head, 6 words | blocks | hashes | parent | tokens | LoRA name | keys |
+ *      removed  | head, 2 words | hash |          BATCH, WALKED  | kind | number | time |
  *
  * Counts of words only grow. The writer claims words before it writes them, and makes whole batches
  * visible. A record lies in one piece; where the ring's end is too near, words are left out. A

@@ -100,6 +100,14 @@ static void make_event(made *m, uint64_t number)
     e->lora_name = (quire_bytes){m->text, draw(&seed, TEXT)};
     make_tokens(m, &seed);
     make_keys(m, &seed);
+    if (e->kind == QUIRE_FEED_REMOVED)
+        *e = (quire_feed_event){.kind = e->kind,
+                                .group_id = e->group_id,
+                                .still_cached = e->still_cached,
+                                .blocks = e->blocks,
+                                .num_blocks = 1,
+                                .hashes = e->hashes,
+                                .hash_bytes = e->hash_bytes};
     if (e->kind == QUIRE_FEED_BATCH || e->kind == QUIRE_FEED_WALKED)
         *e = (quire_feed_event){.kind = e->kind, .number = number, .time = (double)number / 3};
 }
@@ -248,12 +256,12 @@ static void *write_many(void *user)
     for (uint64_t i = 0; i < MANY; i++) {
         made m;
         make_event(&m, i);
-        if (m.event.number == 0) { /* where it can be found again */
-            m.event.first_block = (uint32_t)i;
+        if (m.event.kind == QUIRE_FEED_STORED || m.event.kind == QUIRE_FEED_PRESENT) {
+            m.event.first_block = (uint32_t)i; /* where it can be found again */
             add_made(b, &m);
         }
         qr_feed_show(&b->feed);
-        while (i % 1000 < 8 && atomic_load(&b->has_read) != b->feed.head)
+        while (i % 1000 < 16 && atomic_load(&b->has_read) != b->feed.head)
             sched_yield(); /* so that it reads something, however slow it is */
     }
     atomic_store(&b->is_done, true);
