@@ -199,7 +199,8 @@ static int write_results(const replay_setup *setup, replay_result *result)
                               .gpu = setup->engine.gpu.name,
                               .bytes_per_block = setup->plan_result.block_bytes,
                               .is_deterministic = o.deterministic,
-                              .has_why = o.why != NULL};
+                              .has_why = o.why != NULL,
+                              .could_have_why = true};
     char message[PAGE_MESSAGE_BYTES];
     char *text = report_json(&subject, result);
     int status = text == NULL;

@@ -379,6 +379,7 @@ static int end_step(replay *r)
         if (l->num_generated == 0 && o->num_new_tokens > 0)
             tally_first_token(r, l);
         l->num_generated += o->num_new_tokens;
+        r->result->output_tokens += o->num_new_tokens;
         if (o->finish_reason == QUIRE_FINISH_NONE)
             continue;
         tally_end(r, l);
@@ -479,6 +480,8 @@ static int run_all(replay *r)
     int status = 0;
     while (r->num_flights > 0 && status == 0)
         status = finish_step(r);
+    r->result->is_cut_short = quire_sched_num_unfinished(r->sched) > 0 ||
+                              arrivals_next_time(r->arrivals, r->now_s) != HUGE_VAL;
     return status < 0 ? -1 : 0;
 }
 

@@ -96,9 +96,9 @@ typedef struct replay_cost {
 } replay_cost;
 
 struct replay_result {
-    uint64_t requests; /* that ended */
-    uint64_t prompt_tokens;
-    uint64_t output_tokens;
+    uint64_t requests;      /* that ended */
+    uint64_t prompt_tokens; /* of requests whose prompt was computed: so are hits, ideal, losses */
+    uint64_t output_tokens; /* that were generated */
     uint64_t steps;
     uint64_t hit_tokens;
     uint64_t hit_blocks;
@@ -138,6 +138,8 @@ struct replay_result {
     uint32_t num_costliest;
     uint64_t rounds;     /* times that the trace came */
     bool is_interrupted; /* the one who watches ended it */
+    bool is_cut_short;   /* by that, or by max_steps, before all of the trace was done */
+    uint64_t unfinished; /* requests that had come then, and had not ended */
     trace_format format;
 };
 

@@ -20,6 +20,9 @@ typedef struct live {
     uint32_t num_computed; /* the most it ever had */
     uint32_t hit_tokens;
     uint64_t ideal_tokens;
+    uint32_t ideal_blocks; /* of the trace's own ids */
+    uint32_t trace_blocks;
+    replay_losses losses;
     double scheduled_s; /* negative: not yet; so are those that follow */
     double first_token_s;
     double preempted_s;                        /* waits again since then */
@@ -90,7 +93,8 @@ void tally_arrival(replay *r, live *l);
 void tally_admitted(replay *r, live *l, quire_step_kind kind, uint32_t num_computed,
                     double start_s);
 void tally_preempted(replay *r, live *l);
-/* Its first token came: what was found in the cache is known. */
+/* Its first token came: from here on its prompt counts, with what was found of it and what not. So
+ * a replay that is cut short has hits, losses and prompts of the same requests. */
 void tally_first_token(replay *r, live *l);
 void tally_end(replay *r, live *l);
 /* A step of the snapshot that lasts until end_s. */

@@ -18,7 +18,6 @@ static uint64_t segment_id(const trace_request *q, uint32_t i, uint64_t before)
 void tally_arrival(replay *r, live *l)
 {
     const trace_request *q = &l->from->request;
-    replay_result *result = r->result;
     bool is_leading = true;
     bool ends_with_output = false;
     uint64_t id = 0;
@@ -31,8 +30,8 @@ void tally_arrival(replay *r, live *l)
             ends_with_output = id_set_has(&r->outputs, id);
         }
         if (q->id_block_size > 0) {
-            result->trace_blocks++;
-            result->ideal_blocks += is_leading;
+            l->trace_blocks++;
+            l->ideal_blocks += is_leading;
         }
     }
     l->ideal_tokens -=
@@ -42,11 +41,10 @@ void tally_arrival(replay *r, live *l)
         id_set_add(&r->seen, output);
         id_set_add(&r->outputs, output);
     }
-    if (result->requests == 0 && r->num_added == 0)
-        result->id_block_size = q->id_block_size;
-    else if (result->id_block_size != q->id_block_size)
-        result->id_block_size = 0;
-    result->ideal_tokens += l->ideal_tokens;
+    if (r->result->requests == 0 && r->num_added == 0)
+        r->result->id_block_size = q->id_block_size;
+    else if (r->result->id_block_size != q->id_block_size)
+        r->result->id_block_size = 0;
 }
 
 /* Of tokens [first, end) of the prompt, those of contents that were computed before. */
@@ -69,10 +67,10 @@ static uint64_t count_computed(const replay *r, const trace_request *q, uint64_t
 }
 
 /* What the ideal has and the cache had not, by reason. */
-static void count_losses(replay *r, const live *l)
+static void count_losses(const replay *r, live *l)
 {
     const trace_request *q = &l->from->request;
-    replay_losses *losses = &r->result->losses;
+    replay_losses *losses = &l->losses;
     uint64_t block_size = r->settings->block_size;
     uint64_t whole = l->ideal_tokens / block_size * block_size;
     losses->partial += l->ideal_tokens - whole;
@@ -90,6 +88,17 @@ static void count_losses(replay *r, const live *l)
     uint64_t evicted = count_computed(r, q, l->hit_tokens, reachable);
     losses->evicted += evicted;
     losses->not_ready += reachable - l->hit_tokens - evicted;
+}
+
+static void add_losses(replay_losses *sum, const replay_losses *of_one)
+{
+    sum->partial += of_one->partial;
+    sum->last_token += of_one->last_token;
+    sum->not_ready += of_one->not_ready;
+    sum->evicted += of_one->evicted;
+    sum->beyond += of_one->beyond;
+    sum->partial_requests += of_one->partial_requests;
+    sum->last_token_requests += of_one->last_token_requests;
 }
 
 static void mark_computed(replay *r, const trace_request *q)
@@ -140,22 +149,25 @@ void tally_first_token(replay *r, live *l)
 {
     uint32_t block_size = r->settings->block_size;
     const trace_request *q = &l->from->request;
+    replay_result *result = r->result;
     l->first_token_s = r->now_s;
-    r->result->hit_tokens += l->hit_tokens;
-    r->result->hit_blocks += l->hit_tokens / block_size;
-    r->result->query_blocks += (q->num_prompt_tokens + block_size - 1) / block_size;
-    distribution_add(&r->result->ttft_ms, (r->now_s - l->from->time_s) * 1e3);
-    distribution_add(&r->result->queue_ms, (l->scheduled_s - l->from->time_s) * 1e3);
+    result->prompt_tokens += q->num_prompt_tokens;
+    result->hit_tokens += l->hit_tokens;
+    result->hit_blocks += l->hit_tokens / block_size;
+    result->query_blocks += (q->num_prompt_tokens + block_size - 1) / block_size;
+    result->ideal_tokens += l->ideal_tokens;
+    result->ideal_blocks += l->ideal_blocks;
+    result->trace_blocks += l->trace_blocks;
+    add_losses(&result->losses, &l->losses);
+    distribution_add(&result->ttft_ms, (r->now_s - l->from->time_s) * 1e3);
+    distribution_add(&result->queue_ms, (l->scheduled_s - l->from->time_s) * 1e3);
     mark_computed(r, q);
 }
 
 void tally_end(replay *r, live *l)
 {
     replay_result *result = r->result;
-    const trace_request *q = &l->from->request;
     result->requests++;
-    result->prompt_tokens += q->num_prompt_tokens;
-    result->output_tokens += l->num_generated;
     bool is_cut = l->num_generated < l->output_tokens; /* by the model's length, or the pool's */
     result->truncated += is_cut;
     distribution_add(&result->e2e_ms, (r->now_s - l->from->time_s) * 1e3);
@@ -233,6 +245,10 @@ void tally_finish(replay *r)
     result->blocks.total -= result->blocks.null_blocks; /* nobody can use it */
     result->has_ideal = !r->seen.gave_up;
     result->block_size = r->settings->block_size;
+    result->unfinished = quire_sched_num_unfinished(r->sched);
+    if (r->arrivals != NULL)
+        result->unfinished += arrivals_num_due(r->arrivals);
+    result->is_cut_short = result->is_cut_short || result->is_interrupted;
     if (r->reader != NULL) /* a trace that could not be opened again has none */
         result->errors += trace_num_bad(r->reader);
 }

@@ -11,7 +11,8 @@ typedef struct report_subject {
     const char *gpu;
     uint64_t bytes_per_block; /* 0: not known */
     bool is_deterministic;    /* leave out what differs from run to run: wall_s, speed_factor */
-    bool has_why;
+    bool has_why;             /* evictions were looked at, */
+    bool could_have_why;      /* or the command has an option for it */
 } report_subject;
 
 void report_print(FILE *out, const report_subject *subject, replay_result *result);

@@ -107,8 +107,6 @@ static int write_report(const server *s, replay_result *result)
         report_print(s->out, &subject, result);
         if (result->rounds > 1)
             fprintf(s->out, "The trace came %s times\n", report_number(result->rounds));
-        if (result->is_interrupted)
-            fprintf(s->out, "Interrupted: this is the report so far\n");
         fflush(s->out);
     }
     int status = write_json_file(s, text);

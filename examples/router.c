@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { BLOCK_SIZE = 16, NUM_ENGINES = 2, MAX_PROMPT = 128, MAX_BLOCKS = MAX_PROMPT / BLOCK_SIZE };
+enum { WAIT_MS = 20, MAX_ROUNDS = 500 };
 
 typedef struct engine {
     quire_hasher *hasher;
@@ -96,16 +97,18 @@ static void serve(engine *e, const quire_token *prompt, uint32_t num_tokens)
     }
 }
 
-/* Takes what the engines have published until nothing more comes. */
+/* Takes what the engines publish until the index has num_blocks. A router's loop does not end; this
+ * one gives up when they do not come. */
 static void listen_all(engine *engines, quire_index *index, uint64_t num_blocks)
 {
-    while (quire_index_get_stats(index).num_blocks < num_blocks) {
+    for (int round = 0; quire_index_get_stats(index).num_blocks < num_blocks; round++) {
+        must(round < MAX_ROUNDS ? QUIRE_OK : QUIRE_RETRY, "events do not come");
         for (uint32_t w = 0; w < NUM_ENGINES; w++) {
             quire_delivery d;
-            int status = quire_subscriber_next(engines[w].subscriber, 20, &d);
-            if (status == QUIRE_RETRY)
+            int status = quire_subscriber_next(engines[w].subscriber, WAIT_MS, &d);
+            if (status == QUIRE_RETRY) /* nothing came */
                 continue;
-            must(status, "events");
+            must(status, "events"); /* docs/events.md has what a router does instead */
             if (d.kind == QUIRE_DELIVERY_GAP || d.kind == QUIRE_DELIVERY_RESTART)
                 must(quire_index_clear(index, w), "clear");
             for (uint32_t i = 0; i < d.batch.num_events; i++)

@@ -1,7 +1,8 @@
 /* watched.c - an engine that can be looked at: metrics for Prometheus, a page for people.
  *
- * With an argument it serves for so many seconds: `example_watched 60`, then open the address that
- * it prints. Without one it makes the steps, asks itself for its metrics, and ends.
+ * With an argument it serves for so many seconds, at a port that the system or a second argument
+ * chooses: `example_watched 60 8080`, then open the address that it prints. Without one it makes the
+ * steps, asks itself for its metrics, and ends.
  */
 #include <quire.h>
 #include <quire/http.h>
@@ -53,8 +54,9 @@ static void print_metrics(quire_monitor *monitor)
     const char *const wanted[] = {"vllm:prefix_cache_queries_total{",
                                   "vllm:prefix_cache_hits_total{", "vllm:generation_tokens_total{",
                                   "vllm:num_requests_running{", "quire_blocks{"};
-    const quire_metrics_format format = {.size = sizeof format, .model_name = "toy"};
+    quire_metrics_format format = QUIRE_METRICS_FORMAT_INIT;
     size_t written;
+    format.model_name = "toy";
     must(quire_monitor_write_metrics(monitor, &format, text, sizeof text, &written), "metrics");
     for (char *line = text; *line != 0;) {
         size_t len = strcspn(line, "\n");
@@ -89,13 +91,16 @@ int main(int argc, char **argv)
     quire_http *http;
     quire_http_config web = QUIRE_HTTP_CONFIG_INIT;
     web.monitor = quire_sched_monitor(sched);
+    web.port = argc > 2 ? (uint32_t)atoi(argv[2]) : 0;
     web.title = "A toy engine";
     web.model_name = "toy";
     must(quire_http_create(&web, &http, message, sizeof message), message);
 
     double seconds = argc > 1 ? atof(argv[1]) : 0;
-    if (seconds > 0)
+    if (seconds > 0) {
         printf("http://127.0.0.1:%u/\n", quire_http_port(http));
+        (void)fflush(stdout); /* it is wanted now, in a pipe too */
+    }
     uint32_t num_steps = seconds > 0 ? (uint32_t)(seconds * 20) : 400;
     uint32_t num_added = 0;
     for (uint32_t n = 0; n < num_steps; n++) {

@@ -7,7 +7,9 @@
  *    < 0   an error: the call was not valid, and nothing was changed
  *
  * "Nothing was changed" is meant literally: a call that does not return 0 leaves every handle as it
- * was before it. Nothing in the library aborts because of what a caller passed in.
+ * was before it. (Only what a reader or subscriber had to pass over is behind it then: QUIRE_LOST
+ * in quire/monitor.h, QUIRE_E_CORRUPT in quire/events.h.) Nothing in the library aborts because of
+ * what a caller passed in.
  *
  * The values are part of the ABI: they are never renumbered, only added.
  */
@@ -22,7 +24,7 @@
     X(1, NO_SPACE, "not enough free blocks now; free, preempt or wait, then ask again")            \
     X(2, RETRY, "not known yet; ask again later")                                                  \
     X(3, FULL, "a limit given at creation is reached; finish something or create with more")       \
-    X(4, MISS, "not in the prefix cache")                                                          \
+    X(4, MISS, "there is none: not in the prefix cache, or no step was made yet")                  \
     X(5, BUSY, "blocks are still in use; free them first")                                         \
     X(6, LOST, "events were overwritten before they were read; ask for a walk")
 
@@ -40,7 +42,7 @@
     X(-11, E_ALIGNMENT, "the memory given is not aligned to QUIRE_ALIGNMENT")                      \
     X(-12, E_RANDOM, "the random hook failed")                                                     \
     X(-13, E_OVERFLOW, "a reference count or a size would overflow")                               \
-    X(-14, E_CORRUPT, "a structure does not hold its invariants; stop using the handle")           \
+    X(-14, E_CORRUPT, "damaged: a handle (use it no more), or bytes of an image or a message")     \
     X(-15, E_UNKNOWN_NAME, "no such name")                                                         \
     X(-16, E_MIXED, "the layers cannot share one group or one page size")                          \
     X(-17, E_MEMORY_LIMIT, "the memory cannot hold one request of the maximum length")             \

@@ -21,8 +21,9 @@
  * Safety: endpoints are ipc:// or tcp:// on the loopback; any other needs CURVE keys, or
  * allow_strangers_to_read_prompts_and_stall_us. Requests for replay are bounded in size and rate.
  *
- * Part of libquire_events. Threads: a publisher may be asked for its stats by any thread; a
- * subscriber belongs to one thread at a time.
+ * Part of libquire_events. Threads: a publisher has one of its own, and libzmq some, all with
+ * signals blocked; it may be asked for its stats by any thread. A subscriber belongs to one thread
+ * at a time. Neither survives a fork: make them in the process that uses them.
  */
 #ifndef QUIRE_EVENTS_H
 #define QUIRE_EVENTS_H
@@ -70,12 +71,21 @@ typedef struct quire_publisher_config {
         .size = sizeof(quire_publisher_config)                                                     \
     }
 
-/* Starts the thread. message, where not NULL, gets a sentence when it fails, with the value and
- * what to do. */
+/* Opens the sockets, and starts the thread. *publisher is set when it returns 0 alone; message,
+ * where not NULL, gets a sentence when it fails, with the value and what to do.
+ *
+ *      QUIRE_E_ARGUMENT  a pointer that is needed is NULL; an address, a key, or the port with the
+ *                        rank added is none; clients' keys without a secret one
+ *      QUIRE_E_CONFIG    a wrong size, a switch that is none, a topic of 256 bytes or more
+ *      QUIRE_E_UNSAFE    an address beyond the loopback, and neither keys nor the flag
+ *      QUIRE_E_SYSTEM    the address is taken or not ours; no socket, no thread, no CURVE
+ *      QUIRE_E_NOMEM
+ */
 QUIRE_API int quire_publisher_create(const quire_publisher_config *config,
                                      quire_publisher **publisher, char *message,
                                      size_t message_bytes);
-/* Publishes what is there (for a second at most), and stops. */
+/* Publishes what is there (for a second at most), and stops. NULL is fine. Before the scheduler is
+ * destroyed, whose monitor it reads. */
 QUIRE_API void quire_publisher_destroy(quire_publisher *publisher);
 
 typedef struct quire_publisher_stats {
@@ -92,7 +102,8 @@ typedef struct quire_publisher_stats {
 } quire_publisher_stats;
 
 QUIRE_API quire_publisher_stats quire_publisher_get_stats(const quire_publisher *publisher);
-/* The endpoints it listens to, with the port where the system chose one (tcp://127.0.0.1:*). */
+/* The endpoints it listens to, with the port where the system chose one (tcp://127.0.0.1:*); "" for
+ * one that is not there. Valid as long as the publisher. */
 QUIRE_API const char *quire_publisher_endpoint(const quire_publisher *publisher);
 QUIRE_API const char *quire_publisher_replay_endpoint(const quire_publisher *publisher);
 
@@ -133,23 +144,42 @@ typedef enum quire_delivery_kind {
     QUIRE_DELIVERY_WHOLE = 6     /* the snapshot has come, up to and including number */
 } quire_delivery_kind;
 
+/* Fields that a kind does not have are 0 and NULL: a loop over batch.num_events is right for all.
+ *
+ *                  number                           num_missed  topic  bytes, batch, events
+ *      LIVE        of the batch                     -           yes    yes
+ *      REPLAY      of the batch                     -           -      yes
+ *      SNAPSHOT    of the last batch it includes    -           -      yes
+ *      GAP         the first that is there again    0: unknown  -      -
+ *      RESTART     one of the new publisher         -           -      -
+ *      WHOLE       as SNAPSHOT                      -           -      -
+ */
 typedef struct quire_delivery {
     quire_delivery_kind kind;
-    uint64_t number;     /* of the batch; GAP: the first that is there again */
-    uint64_t num_missed; /* GAP */
+    uint64_t number;
+    uint64_t num_missed;
     quire_bytes topic;
     quire_bytes bytes; /* the batch as it came */
     quire_wire_batch batch;
     quire_wire_reader *events; /* quire_wire_get(events, i) */
 } quire_delivery;
 
+/* Does not wait for the publisher, which may come later. Statuses, message and *subscriber as of
+ * quire_publisher_create, but that an address is never unsafe here. */
 QUIRE_API int quire_subscriber_create(const quire_subscriber_config *config,
                                       quire_subscriber **subscriber, char *message,
                                       size_t message_bytes);
+/* NULL is fine. */
 QUIRE_API void quire_subscriber_destroy(quire_subscriber *subscriber);
-/* The next batch, in the order of numbers, each once; valid until the next call. QUIRE_RETRY:
- * nothing within timeout_ms. QUIRE_E_CORRUPT: a message that is no batch was passed over;
- * QUIRE_E_NOMEM: one for which there was no memory. What was known may then be wrong. */
+/* The next batch, in the order of numbers, each once; valid until the next call.
+ *
+ *      timeout_ms       0: what is there; < 0: until something comes. A signal does not end it: who
+ *                       wants to look at a flag gives a timeout
+ *      QUIRE_RETRY      nothing came in that time: ask again
+ *      QUIRE_E_CORRUPT  a message that is no batch was passed over, and
+ *      QUIRE_E_NOMEM    one for which there was no memory. What was known may now be wrong: forget
+ *                       it, and begin with the whole index of a new subscriber; or ask on
+ */
 QUIRE_API int quire_subscriber_next(quire_subscriber *subscriber, int timeout_ms,
                                     quire_delivery *delivery);
 

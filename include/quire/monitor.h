@@ -112,8 +112,9 @@ typedef struct quire_reader quire_reader;
 
 /* A reader that begins behind the last batch: what there was before, a walk tells. Takes its memory
  * at once, half as much as the ring. */
-QUIRE_API int quire_reader_create(const quire_monitor *monitor, const quire_allocator *allocator,
+QUIRE_API int quire_reader_create(quire_monitor *monitor, const quire_allocator *allocator,
                                   quire_reader **reader);
+/* NULL is fine. */
 QUIRE_API void quire_reader_destroy(quire_reader *reader);
 
 /* The next event; its pointers are valid until the next call. QUIRE_RETRY: nothing new.
@@ -172,6 +173,7 @@ typedef struct quire_monitor_info {
     uint32_t num_swap_slots; /* of the host buffer */
     uint32_t max_num_seqs;
     uint32_t has_token_ids; /* whether events have them */
+    uint32_t has_content;   /* blocks had keys before the first step: it was restored */
 } quire_monitor_info;
 
 QUIRE_API quire_monitor_info quire_monitor_get_info(const quire_monitor *monitor);
@@ -191,6 +193,11 @@ typedef struct quire_metrics_format {
     const char *model_name;  /* labels; NULL: "" and */
     const char *engine;      /* "0" */
 } quire_metrics_format;
+
+#define QUIRE_METRICS_FORMAT_INIT                                                                  \
+    {                                                                                              \
+        .size = sizeof(quire_metrics_format)                                                       \
+    }
 
 /* Writes all metrics as text that ends with a zero byte; *written counts without it. With
  * QUIRE_E_TOO_SMALL, *written says how many bytes are needed (ask again with some more: numbers

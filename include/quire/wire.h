@@ -17,7 +17,7 @@
  * take at most 48 bytes of memory for each of them. Texts are UTF-8, here as on the wire; vLLM's
  * decoder drops a batch with any other, so writing refuses it (QUIRE_E_ARGUMENT).
  *
- * Threads: nothing is shared; one thread for a handle at a time.
+ * Threads: nothing is shared; one thread for a handle at a time. NULL is fine to destroy.
  */
 #ifndef QUIRE_WIRE_H
 #define QUIRE_WIRE_H

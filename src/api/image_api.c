@@ -25,11 +25,14 @@ static int load_or_destroy(quire_sched *made, const void *image, size_t image_by
                            quire_sched **sched)
 {
     int err = qr_sched_load(made, image, image_bytes);
-    if (err == QUIRE_OK)
-        *sched = made;
-    else
+    if (err != QUIRE_OK) {
         quire_sched_destroy(made);
-    return err;
+        return err;
+    }
+    if (made->monitor != NULL)
+        made->monitor->info.has_content = quire_pool_num_keys(made->cache->pool) > 0;
+    *sched = made;
+    return QUIRE_OK;
 }
 
 int quire_sched_restore(const quire_sched_config *config, const quire_allocator *allocator,

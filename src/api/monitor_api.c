@@ -11,17 +11,18 @@ static bool is_monitor(const quire_monitor *m)
 /* ---- readers --------------------------------------------------------------- */
 
 struct quire_reader {
-    const qr_feed *feed;
+    quire_monitor *monitor;
     uint64_t at;
     uint64_t *buffer;
     quire_feed_key *keys;
     qr_owner owner;
 };
 
-static quire_reader *reader_carve(qr_arena *arena, const qr_feed *feed)
+static quire_reader *reader_carve(qr_arena *arena, quire_monitor *monitor)
 {
+    const qr_feed *feed = &monitor->feed;
     quire_reader *made = qr_arena_take(arena, 1, sizeof *made);
-    quire_reader parts = {.feed = feed};
+    quire_reader parts = {.monitor = monitor};
     parts.buffer = qr_arena_take(arena, qr_feed_max_words(feed), sizeof *parts.buffer);
     parts.keys = qr_arena_take(arena, qr_feed_max_keys(feed), sizeof *parts.keys);
     if (made != NULL)
@@ -29,19 +30,18 @@ static quire_reader *reader_carve(qr_arena *arena, const qr_feed *feed)
     return made;
 }
 
-int quire_reader_create(const quire_monitor *m, const quire_allocator *allocator,
-                        quire_reader **reader)
+int quire_reader_create(quire_monitor *m, const quire_allocator *allocator, quire_reader **reader)
 {
     if (!is_monitor(m) || reader == NULL)
         return QUIRE_E_ARGUMENT;
     qr_arena plan = qr_arena_plan();
-    reader_carve(&plan, &m->feed);
+    reader_carve(&plan, m);
     qr_owner owner;
     int err = qr_owner_take(&owner, allocator, plan.used);
     if (err != QUIRE_OK)
         return err;
     qr_arena arena = qr_arena_carve(owner.memory, owner.bytes);
-    quire_reader *made = reader_carve(&arena, &m->feed);
+    quire_reader *made = reader_carve(&arena, m);
     qr_arena_seal(&arena);
     made->owner = owner;
     made->at = qr_feed_visible(&m->feed);
@@ -59,7 +59,9 @@ int quire_reader_next(quire_reader *reader, quire_feed_event *event)
 {
     if (reader == NULL || event == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_feed_read(reader->feed, &reader->at, reader->buffer);
+    int err = qr_feed_read(&reader->monitor->feed, &reader->at, reader->buffer);
+    if (err == QUIRE_LOST)
+        atomic_fetch_add_explicit(&reader->monitor->num_late_reads, 1, memory_order_relaxed);
     if (err == QUIRE_OK)
         qr_feed_parse(reader->buffer, event, reader->keys);
     return err;

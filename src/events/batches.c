@@ -51,6 +51,15 @@ static int create_parts(qr_batches *b, const qr_batches_config *config)
     return status;
 }
 
+/* Nothing has been told yet, and the pool was empty: the picture is whole as it is. Asked after the
+ * reader was made, which then sees all that comes. */
+static bool is_new(const quire_monitor *monitor)
+{
+    quire_monitor_step last;
+    return quire_monitor_last_step(monitor, &last) == QUIRE_MISS &&
+           quire_monitor_get_info(monitor).has_content == 0;
+}
+
 int qr_batches_create(const qr_batches_config *config, qr_batches **batches)
 {
     qr_batches *b = qr_host_alloc_zeroed(1, sizeof *b);
@@ -65,7 +74,8 @@ int qr_batches_create(const qr_batches_config *config, qr_batches **batches)
         qr_batches_destroy(b);
         return status;
     }
-    ask_walk(b);
+    if (!is_new(config->monitor))
+        ask_walk(b);
     *batches = b;
     return QUIRE_OK;
 }

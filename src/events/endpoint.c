@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 #include <zmq.h>
 
 static const char TCP[] = "tcp://";
@@ -110,8 +113,47 @@ static bool keep_private(const qr_endpoint *endpoint)
     return !endpoint->is_ipc || path[0] == '@' || chmod(path, S_IRUSR | S_IWUSR) == 0;
 }
 
+static bool has_listener(const char *path)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof to.sun_path)
+        return false;
+    memcpy(to.sun_path, path, strlen(path));
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool found = s >= 0 && connect(s, (const struct sockaddr *)&to, sizeof to) == 0;
+    if (s >= 0)
+        (void)close(s);
+    return found;
+}
+
+/* libzmq removes whatever has the name that it is to listen on: a file that is none of ours, and the
+ * socket of another publisher, must not go. */
+static int check_name(const qr_endpoint *endpoint, char *message, size_t message_bytes)
+{
+    const char *path = endpoint->text + strlen(IPC);
+    struct stat found;
+    if (!endpoint->is_ipc || !endpoint->listens || path[0] == '@' || lstat(path, &found) != 0)
+        return QUIRE_OK;
+    if (!S_ISSOCK(found.st_mode)) {
+        qr_host_say(message, message_bytes,
+                    "cannot listen on '%s': there is a file of that name; choose another",
+                    endpoint->text);
+        return QUIRE_E_SYSTEM;
+    }
+    if (has_listener(path)) {
+        qr_host_say(message, message_bytes,
+                    "cannot listen on '%s': somebody else does; choose another name",
+                    endpoint->text);
+        return QUIRE_E_SYSTEM;
+    }
+    return QUIRE_OK;
+}
+
 int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, char *message, size_t message_bytes)
 {
+    int status = check_name(endpoint, message, message_bytes);
+    if (status != QUIRE_OK)
+        return status;
     int on = endpoint->is_ipv6 ? 1 : 0;
     (void)zmq_setsockopt(socket, ZMQ_IPV6, &on, sizeof on);
     int failed =

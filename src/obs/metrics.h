@@ -84,6 +84,8 @@
     X(EVENTS, COUNTER, EVENTS, "quire_events", NULL, "Events of the prefix cache.")                \
     X(EVENTS_LOST, COUNTER, ONE, "quire_events_lost", NULL,                                        \
       "Events that did not fit the ring of events.")                                               \
+    X(READERS_LATE, COUNTER, ONE, "quire_events_readers_late", NULL,                               \
+      "Times that a reader of events was overtaken: the ring of events is too small for it.")      \
     X(SAMPLED, COUNTER, RESIDENCY, "quire_residency_sampled_blocks", NULL,                         \
       "Blocks handed out whose life is followed.")                                                 \
     X(UNSAMPLED, COUNTER, RESIDENCY, "quire_residency_unsampled_blocks", NULL,                     \

@@ -113,6 +113,7 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
     atomic_init(&m->steps_visible, 0);
     atomic_init(&m->num_walks_asked, 0);
     atomic_init(&m->num_unfinished, 0);
+    atomic_init(&m->num_late_reads, 0);
     m->magic = QR_MONITOR_MAGIC;
     return QUIRE_OK;
 }
@@ -196,6 +197,9 @@ void qr_monitor_end_batch(quire_monitor *m)
         qr_feed_add(&m->feed, &end);
         m->has_events = false;
     }
+    uint64_t late = atomic_load_explicit(&m->num_late_reads, memory_order_relaxed);
+    qr_metrics_add(&m->metrics, QR_METRIC_READERS_LATE, 0, late - m->num_late_told);
+    m->num_late_told = late;
     walk_pool(m);
     if (m->feed.head != atomic_load_explicit(&m->feed.visible, memory_order_relaxed))
         qr_feed_show(&m->feed);

@@ -56,6 +56,8 @@ struct quire_monitor {
     unsigned char *walk_hashes;
     _Alignas(64) _Atomic uint64_t num_walks_asked;
     _Alignas(64) _Atomic uint32_t num_unfinished;
+    _Alignas(64) _Atomic uint64_t num_late_reads; /* of all readers */
+    uint64_t num_late_told;
 
     _Atomic uint64_t *steps; /* QR_STEP_WORDS each */
     uint64_t steps_mask;

@@ -124,6 +124,39 @@ static void ranks(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+static void names_that_are_taken(void **state)
+{
+    (void)state;
+    char folder[] = "quire-test-XXXXXX";
+    char file[128];
+    char endpoint[160];
+    char message[512];
+    quire_publisher *publisher;
+    quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+    struct stat info;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(file, sizeof file, "%s/kv", folder);
+    (void)snprintf(endpoint, sizeof endpoint, "ipc://%s", file);
+    FILE *precious = fopen(file, "w");
+    assert_non_null(precious);
+    assert_int_equal(fclose(precious), 0);
+    assert_int_equal(try_address(endpoint, NULL, 0, message), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(message, "there is a file"));
+    assert_int_equal(lstat(file, &info), 0);
+    assert_true(S_ISREG(info.st_mode));
+    assert_int_equal(unlink(file), 0);
+
+    config.monitor = e.monitor;
+    config.endpoint = endpoint;
+    assert_int_equal(quire_publisher_create(&config, &publisher, NULL, 0), QUIRE_OK);
+    assert_int_equal(try_address(endpoint, NULL, 0, message), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(message, "somebody else"));
+    quire_publisher_destroy(publisher);
+    assert_int_equal(try_address(endpoint, NULL, 0, message), QUIRE_OK); /* what it has left */
+    (void)unlink(file);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* ---- keys ------------------------------------------------------------------- */
 
 /* Checks whether somebody with these keys gets anything; batches keep coming meanwhile. Who is to
@@ -260,6 +293,7 @@ int main(void)
         cmocka_unit_test(addresses_beyond_this_machine),
         cmocka_unit_test(addresses_that_are_none),
         cmocka_unit_test(ranks),
+        cmocka_unit_test(names_that_are_taken),
         cmocka_unit_test(keys_of_clients),
         cmocka_unit_test(keys_that_are_none),
         cmocka_unit_test(configs_that_are_none),
