@@ -4,13 +4,16 @@
 #include "serve.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const event_forms[] = {"array", "map", NULL};
 static const char *const event_hashes[] = {"number", "bytes", NULL};
+
+enum { MAX_HOSTS = 64, HOST_BYTES = 4096 };
+
+static const char *host_texts[MAX_HOSTS];
 
 static struct {
     replay_options replay;
@@ -21,7 +24,7 @@ static struct {
     bool quiet;
     const char *listen;
     const char *token_file;
-    const char *host;
+    option_list hosts;
     uint32_t num_steps;
     const char *events;
     const char *replay_events;
@@ -34,7 +37,16 @@ static struct {
     const char *secret_file;
     const char *clients_file;
     bool allow_strangers;
-} o = {.replay = REPLAY_OPTIONS_INIT, .speed = "1", .listen = "127.0.0.1:8080"};
+    bool has_form;
+    bool has_hashes;
+    bool has_ring;
+} o = {.replay = REPLAY_OPTIONS_INIT,
+       .speed = "1",
+       .listen = "127.0.0.1:8080",
+       .hosts = {.texts = host_texts, .max = MAX_HOSTS}};
+
+/* One that holds hardly any event would lose nearly all. */
+enum { MIN_RING = 16384 };
 
 static const option table[] = {
     {"speed", OPTION_TEXT, &o.speed, "X|max",
@@ -50,8 +62,8 @@ static const option table[] = {
      .def = "127.0.0.1:8080", .section = "HTTP"},
     {"token-file", OPTION_TEXT, &o.token_file, "FILE",
      "its first line is what clients must send; needed beyond this machine", .def = NULL},
-    {"host", OPTION_TEXT, &o.host, "NAME", "a further name by which clients may call it",
-     .def = NULL},
+    {"host", OPTION_LIST, &o.hosts, "NAME,...",
+     "further names by which clients may call it; may be given several times", .def = NULL},
     {"steps", OPTION_U32, &o.num_steps, "N", "steps kept for those who come later", .def = "4096",
      .min = 1, .max = 1 << 24},
     {"events", OPTION_TEXT, &o.events, "ENDPOINT",
@@ -63,15 +75,15 @@ static const option table[] = {
      "token ids in events: routers that hash themselves need them; they are the prompts",
      .def = "off"},
     {"event-form", OPTION_CHOICE, &o.event_form, "KIND", "array: vLLM 0.20's; map: newer vLLM's",
-     .def = "array", .choices = event_forms},
+     .def = "array", .choices = event_forms, .is_given = &o.has_form},
     {"event-hashes", OPTION_CHOICE, &o.event_hashes, "KIND", "64 bits of a hash, or all of it",
-     .def = "number", .choices = event_hashes},
+     .def = "number", .choices = event_hashes, .is_given = &o.has_hashes},
     {"every-copy", OPTION_SWITCH, &o.every_copy, NULL,
      "tell of each block, as vLLM 0.20 does, not only of the first and last with a hash",
      .def = "off"},
     {"event-ring", OPTION_U32, &o.event_ring, "BYTES",
      "room between scheduler and publisher; what does not fit is told again as a whole",
-     .def = "8Mi", .max = 1 << 30},
+     .def = "8Mi", .min = MIN_RING, .max = 1 << 30, .is_given = &o.has_ring},
     {"curve-secret-file", OPTION_TEXT, &o.secret_file, "FILE",
      "secret CURVE key of this side; quire events --make-keys makes a pair", .def = NULL},
     {"curve-clients-file", OPTION_TEXT, &o.clients_file, "FILE",
@@ -152,6 +164,42 @@ static int read_listen(const char *text, char address[ADDRESS_BYTES], uint32_t *
     return 0;
 }
 
+/* "a,b" and "c" as names of their own. */
+static int read_hosts(serve_settings *s)
+{
+    static char names[HOST_BYTES];
+    static const char *list[MAX_HOSTS];
+    size_t used = 0;
+    for (uint32_t i = 0; i < o.hosts.count; i++) {
+        const char *text = o.hosts.texts[i];
+        for (;;) {
+            size_t length = strcspn(text, ",");
+            if (length == 0)
+                return command_error(&cmd, "--host: \"%s\" has an empty name", o.hosts.texts[i]);
+            if (s->http.num_hosts == MAX_HOSTS || used + length + 1 > sizeof names)
+                return command_error(&cmd, "--host: at most %d names, of %d characters in all",
+                                     MAX_HOSTS, HOST_BYTES);
+            list[s->http.num_hosts++] = memcpy(names + used, text, length);
+            used += length;
+            names[used++] = '\0';
+            if (text[length] == '\0')
+                break;
+            text += length + 1;
+        }
+    }
+    s->http.hosts = list;
+    return 0;
+}
+
+/* A step of half a minute is not stuck where the clock runs slower than that. */
+enum { STUCK_S = 30 };
+
+static uint32_t stuck_after_s(double speed)
+{
+    double seconds = speed > 0 && speed < 1 ? STUCK_S / speed : STUCK_S;
+    return seconds < UINT32_MAX ? (uint32_t)seconds : UINT32_MAX;
+}
+
 /* ---- the command ------------------------------------------------------------- */
 
 /* What the settings point to. */
@@ -163,14 +211,41 @@ typedef struct serve_texts {
     const char **client_list;
 } serve_texts;
 
+/* An option that means something only with --events; NULL: none was given. */
+static const char *first_of_events(void)
+{
+    const struct {
+        bool is_given;
+        const char *name;
+    } rows[] = {{o.replay_events != NULL, "replay-events"},
+                {o.topic != NULL, "topic"},
+                {o.event_tokens, "event-tokens"},
+                {o.has_form, "event-form"},
+                {o.has_hashes, "event-hashes"},
+                {o.every_copy, "every-copy"},
+                {o.has_ring, "event-ring"},
+                {o.secret_file != NULL, "curve-secret-file"},
+                {o.clients_file != NULL, "curve-clients-file"},
+                {o.allow_strangers, "allow-strangers-to-read-prompts-and-stall-us"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].is_given)
+            return rows[i].name;
+    return NULL;
+}
+
 static int read_events(serve_settings *s, serve_texts *texts)
 {
     quire_publisher_config *p = &s->publisher;
     int status = 0;
     s->has_events = o.events != NULL;
-    if (!s->has_events && (o.replay_events != NULL || o.secret_file != NULL))
+    const char *idle = first_of_events();
+    if (!s->has_events && idle != NULL)
         return command_error(&cmd, "--%s: there are no events; --events ENDPOINT publishes them",
-                             o.replay_events != NULL ? "replay-events" : "curve-secret-file");
+                             idle);
+    if (s->has_events && o.replay_events != NULL && strcmp(o.events, o.replay_events) == 0 &&
+        strchr(o.events, '*') == NULL)
+        return command_error(&cmd, "--events and --replay-events are both %s; each needs its own",
+                             o.events);
     if (o.clients_file != NULL && o.secret_file == NULL)
         return command_error(&cmd, "--curve-clients-file: it needs --curve-secret-file too");
     if (o.secret_file != NULL)
@@ -219,11 +294,12 @@ static int read_settings(serve_settings *s, serve_texts *texts)
     if (status == 0 && o.token_file != NULL)
         status = secret_file_read(&cmd, "token-file", o.token_file, texts->token);
     if (status == 0)
+        status = read_hosts(s);
+    if (status == 0)
         status = read_events(s, texts);
+    s->http.stuck_s = stuck_after_s(s->speed);
     s->http.address = texts->address;
     s->http.token = o.token_file != NULL ? texts->token : NULL;
-    s->http.hosts = &o.host;
-    s->http.num_hosts = o.host != NULL;
     return status;
 }
 

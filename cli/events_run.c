@@ -233,7 +233,7 @@ static void summarize(const follower *f, double seconds)
 int events_run(const command *cmd, const events_settings *settings)
 {
     follower f = {.cmd = cmd, .settings = settings, .start_s = clock_s()};
-    interrupt_catch();
+    interrupt_catch(false);
     f.has_index = settings->index || settings->compare;
     if (f.has_index && events_index_open(&f.index) != QUIRE_OK) {
         command_error(cmd, "not enough memory");

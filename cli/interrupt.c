@@ -12,13 +12,14 @@ static void note(int number)
     came = 1;
 }
 
-void interrupt_catch(void)
+void interrupt_catch(bool ends_reads)
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = note;
-    action.sa_flags = (int)SA_RESETHAND; /* and no SA_RESTART: a read that waits is to come back */
+    action.sa_flags = (int)(ends_reads ? SA_RESETHAND : SA_RESETHAND | SA_RESTART);
     sigemptyset(&action.sa_mask);
+    came = 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }

@@ -139,6 +139,16 @@ static int set_choice(const command *cmd, const option *opt, const char *text)
     return EXIT_WRONG_CALL;
 }
 
+static int add_text(const command *cmd, const option *opt, const char *text)
+{
+    option_list *list = opt->value;
+    if (list->count == list->max)
+        return command_error(cmd, "--%s: \"%s\" is one too many; it takes %u", opt->name, text,
+                             list->max);
+    list->texts[list->count++] = text;
+    return 0;
+}
+
 static int set_value(const command *cmd, const option *opt, const char *text)
 {
     if (opt->is_given)
@@ -147,6 +157,8 @@ static int set_value(const command *cmd, const option *opt, const char *text)
     case OPTION_TEXT:
         *(const char **)opt->value = text;
         return 0;
+    case OPTION_LIST:
+        return add_text(cmd, opt, text);
     case OPTION_CHOICE:
         return set_choice(cmd, opt, text);
     default:

@@ -8,7 +8,8 @@
  *
  * --name VALUE and --name=VALUE; a switch is --name or --no-name. Numbers take k, M, G, T (1,000)
  * and Ki, Mi, Gi, Ti (1,024). A value that does not fit is a sentence with option, value and what
- * is allowed; an unknown option names the nearest known one. "--": only arguments follow.
+ * is allowed; an unknown option names the nearest known one. "--": only arguments follow. A list takes
+ * its option several times, or names with commas between them.
  */
 #ifndef QUIRE_CLI_OPTIONS_H
 #define QUIRE_CLI_OPTIONS_H
@@ -22,8 +23,16 @@ typedef enum option_kind {
     OPTION_U64,    /* uint64_t */
     OPTION_REAL,   /* double */
     OPTION_TEXT,   /* const char * */
+    OPTION_LIST,   /* option_list */
     OPTION_CHOICE  /* int: the place in choices */
 } option_kind;
+
+/* Texts as they were given, each perhaps several names with commas between them. */
+typedef struct option_list {
+    const char **texts; /* room for max */
+    uint32_t max;
+    uint32_t count;
+} option_list;
 
 typedef struct option {
     const char *name;

@@ -4,15 +4,20 @@
 #include "report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct server {
     const command *cmd;
     const serve_settings *settings;
     const replay_setup *setup;
-    FILE *out; /* where addresses and the report go */
+    const replay_result *result; /* so far */
+    FILE *out;                   /* where addresses and the report go */
+    FILE *json;                  /* NULL: none */
     quire_sched *sched;
     quire_monitor *monitor;
     quire_http *http;
@@ -20,7 +25,8 @@ typedef struct server {
     pace pace;
     double now_s;
     double round_s; /* when this round began */
-    bool has_progress;
+    bool is_shown;  /* there is a line of progress, */
+    int width;      /* of so many characters */
     int status;
 } server;
 
@@ -57,36 +63,64 @@ static void show_line(void *user, double simulated_s, uint64_t num_requests, dou
     if (quire_monitor_last_step(s->monitor, &step) != QUIRE_OK)
         return;
     double total = (double)step.num_active + step.num_cached + step.num_empty;
-    fprintf(stderr,
-            "\r%.1f s: %s requests ended, %u running, %u waiting; blocks %.0f %% active, "
-            "%.0f %% cached   ",
-            simulated_s, report_number(num_requests), step.num_running, step.num_waiting,
-            total > 0 ? 100 * step.num_active / total : 0,
-            total > 0 ? 100 * step.num_cached / total : 0);
-    s->has_progress = true;
+    double prompts = (double)s->result->prompt_tokens;
+    uint64_t num_lost = s->publisher != NULL ? quire_publisher_get_stats(s->publisher).num_lost : 0;
+    char lost[64] = "";
+    if (num_lost > 0)
+        snprintf(lost, sizeof lost, "; events LOST %s times", report_number(num_lost));
+    int width =
+        fprintf(stderr,
+                "\r%.1f s simulated: %s ended, %u running, %u waiting; hits %.0f %%; "
+                "blocks %.0f %% active, %.0f %% cached%s",
+                simulated_s, report_number(num_requests), step.num_running, step.num_waiting,
+                prompts > 0 ? 100 * (double)s->result->hit_tokens / prompts : 0,
+                total > 0 ? 100 * step.num_active / total : 0,
+                total > 0 ? 100 * step.num_cached / total : 0, lost);
+    fprintf(stderr, "%*s", s->width > width ? s->width - width : 0, "");
+    s->width = s->width > width ? s->width : width;
+    s->is_shown = true;
 }
 
 static void clear_line(server *s)
 {
-    if (s->has_progress)
-        fprintf(stderr, "\r%110s\r", "");
-    s->has_progress = false;
+    if (s->is_shown)
+        fprintf(stderr, "\r%*s\r", s->width, "");
+    s->is_shown = false;
 }
 
 /* ---- the end ----------------------------------------------------------------- */
 
-static int write_json_file(const server *s, const char *text)
+/* Hours may pass before there is something to write: a file that cannot be is told now. What it has
+ * stays until then. */
+static int open_json(server *s)
 {
     const char *path = s->settings->json;
     if (path == NULL)
         return 0;
-    bool is_stdout = strcmp(path, "-") == 0;
-    FILE *out = is_stdout ? stdout : fopen(path, "w");
-    bool ok = out != NULL && fprintf(out, "%s\n", text) > 0 && fflush(out) == 0;
-    if (out != NULL && !is_stdout && fclose(out) != 0)
-        ok = false;
+    if (strcmp(path, "-") == 0) {
+        s->json = stdout;
+        return 0;
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    s->json = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (s->json != NULL)
+        return 0;
+    command_error(s->cmd, "--json: %s: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return 1;
+}
+
+static int write_json_file(const server *s, const char *text)
+{
+    struct stat file;
+    if (s->json == NULL)
+        return 0;
+    bool is_file = s->json != stdout && fstat(fileno(s->json), &file) == 0 && S_ISREG(file.st_mode);
+    bool ok = (!is_file || ftruncate(fileno(s->json), 0) == 0) &&
+              fprintf(s->json, "%s\n", text) > 0 && fflush(s->json) == 0;
     if (!ok)
-        command_error(s->cmd, "--json: %s: %s", path, strerror(errno));
+        command_error(s->cmd, "--json: %s: %s", s->settings->json, strerror(errno));
     return ok ? 0 : 1;
 }
 
@@ -144,6 +178,30 @@ static void hold(const server *s)
     } while (interrupt_sleep((is_owed ? STEP_MS : HOLD_MS) * 1e-3));
 }
 
+/* What subscribers did not get as it happened. The publisher's thread has looked by then. */
+static void tell_losses(const server *s)
+{
+    enum { LOOK_MS = 30, DEFAULT_RING = 8 << 20 };
+    if (s->publisher == NULL)
+        return;
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+    quire_publisher_stats stats = quire_publisher_get_stats(s->publisher);
+    uint64_t ring = s->settings->monitor.event_bytes;
+    if (stats.num_lost > 0)
+        command_error(s->cmd,
+                      "events were lost %s times: --event-ring, %s bytes, is too small. Each time "
+                      "subscribers were told to forget all blocks, then which are there%s",
+                      report_number(stats.num_lost), report_number(ring > 0 ? ring : DEFAULT_RING),
+                      stats.is_whole ? "" : "; this is still under way");
+    if (stats.num_unsent > 0)
+        command_error(s->cmd,
+                      "%s batches of events were not sent, since subscribers were too slow%s",
+                      report_number(stats.num_unsent),
+                      s->settings->publisher.replay_endpoint != NULL
+                          ? "; they could ask for them"
+                          : ": with --replay-events they could ask for them");
+}
+
 static void stop(server *s)
 {
     quire_publisher_destroy(s->publisher);
@@ -154,6 +212,40 @@ static void stop(server *s)
 
 /* ---- what the replay calls ----------------------------------------------------- */
 
+/* The libraries name their own settings; here are the options that set them. */
+static void explain_http(const quire_http_config *config, int err, const char *said,
+                         char message[REPLAY_MESSAGE_BYTES])
+{
+    const char *name = strncmp(said, "host ", 5) == 0         ? "host"
+                         : strncmp(said, "the token", 9) == 0   ? "token-file"
+                         : strncmp(said, "model_name", 10) == 0 ? "model"
+                                                                : "listen";
+    if (err == QUIRE_E_UNSAFE)
+        snprintf(message, REPLAY_MESSAGE_BYTES,
+                 "--listen: %s can be reached from other machines: --token-file FILE has what "
+                 "they must send; or listen on 127.0.0.1",
+                 config->address);
+    else
+        snprintf(message, REPLAY_MESSAGE_BYTES, "--%s: %.500s", name, said);
+}
+
+static void explain_publisher(const quire_publisher_config *config, int err, const char *said,
+                              char message[REPLAY_MESSAGE_BYTES])
+{
+    const char *replay = config->replay_endpoint;
+    bool is_replay =
+        replay != NULL && strstr(said, config->endpoint) == NULL && strstr(said, replay) != NULL;
+    const char *name = is_replay ? "replay-events" : "events";
+    if (err == QUIRE_E_UNSAFE)
+        snprintf(message, REPLAY_MESSAGE_BYTES,
+                 "--%s: '%.200s' is open to other machines: give keys (--curve-secret-file, "
+                 "--curve-clients-file), or use tcp://127.0.0.1:PORT or ipc://FILE; only where the "
+                 "network itself is guarded --allow-strangers-to-read-prompts-and-stall-us",
+                 name, is_replay ? replay : config->endpoint);
+    else
+        snprintf(message, REPLAY_MESSAGE_BYTES, "--%s: %.500s", name, said);
+}
+
 static int begin(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYTES])
 {
     server *s = user;
@@ -162,15 +254,17 @@ static int begin(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYT
     s->sched = sched;
     s->monitor = quire_sched_monitor(sched);
     http.monitor = publisher.monitor = s->monitor;
-    const char *remedy = " (--token-file)";
-    int err = quire_http_create(&http, &s->http, message, REPLAY_MESSAGE_BYTES);
+    char said[REPLAY_MESSAGE_BYTES] = "";
+    int err = quire_http_create(&http, &s->http, said, sizeof said);
+    if (err != QUIRE_OK)
+        explain_http(&http, err, said, message);
     if (err == QUIRE_OK && s->settings->has_events) {
-        remedy = " (--curve-secret-file, --curve-clients-file)";
-        err = quire_publisher_create(&publisher, &s->publisher, message, REPLAY_MESSAGE_BYTES);
+        err = quire_publisher_create(&publisher, &s->publisher, said, sizeof said);
+        if (err != QUIRE_OK)
+            explain_publisher(&publisher, err, said, message);
     }
-    if (err == QUIRE_E_UNSAFE) /* the library names its own settings */
-        strncat(message, remedy, REPLAY_MESSAGE_BYTES - strlen(message) - 1);
     if (err != QUIRE_OK) {
+        s->status = err == QUIRE_E_SYSTEM || err == QUIRE_E_NOMEM ? 1 : 2;
         stop(s);
         return -1;
     }
@@ -198,8 +292,10 @@ static void end(void *user, replay_result *result)
 {
     server *s = user;
     clear_line(s);
-    if (result != NULL)
+    if (result != NULL) {
         s->status = write_report(s, result);
+        tell_losses(s);
+    }
     if (result != NULL && s->settings->hold && !interrupt_came())
         hold(s);
     stop(s);
@@ -221,16 +317,23 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
                           .user = &s};
     replay_result result;
     char message[REPLAY_MESSAGE_BYTES];
-    interrupt_catch();
+    interrupt_catch(true);
     setup->settings.watch = &watch;
+    s.result = &result;
+    if (open_json(&s) != 0)
+        return 1;
     if (!settings->quiet && isatty(STDERR_FILENO)) {
         setup->settings.progress = show_line;
         setup->settings.progress_user = &s;
     }
     int failed = replay_run(&setup->settings, &result, message);
     replay_result_free(&result);
+    if (s.json != NULL && s.json != stdout && fclose(s.json) != 0 && failed == 0 && s.status == 0) {
+        command_error(cmd, "--json: %s: %s", settings->json, strerror(errno));
+        s.status = 1;
+    }
     if (failed == 0)
         return s.status;
-    fprintf(stderr, "quire %s: %s\n", cmd->name, message);
-    return 1;
+    command_error(cmd, "%s", message);
+    return s.status != 0 ? s.status : 1;
 }

@@ -126,8 +126,8 @@ static bool has_listener(const char *path)
     return found;
 }
 
-/* libzmq removes whatever has the name that it is to listen on: a file that is none of ours, and the
- * socket of another publisher, must not go. */
+/* libzmq removes whatever has the name that it is to listen on: a file that is none of ours, and
+ * the socket of another publisher, must not go. */
 static int check_name(const qr_endpoint *endpoint, char *message, size_t message_bytes)
 {
     const char *path = endpoint->text + strlen(IPC);
