@@ -38,7 +38,8 @@ static const option table[] = {
      .def = "off", .section = "What to do"},
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "only the summary", .def = "off"},
     {"check", OPTION_SWITCH, &o.check, NULL,
-     "exit status 1 for a gap that stays, disorder, repetition, what is no event, or nothing",
+     "exit status 1 for a gap that stays, a restart, disorder, repetition, what is no event, for "
+     "nothing at all, and where the publisher is gone at the end",
      .def = "off"},
     {"index", OPTION_SWITCH, &o.index, NULL, "the index that a router would have, by group",
      .def = "off"},
@@ -48,7 +49,7 @@ static const option table[] = {
     {"curve-server-key-file", OPTION_TEXT, &o.server_key_file, "FILE",
      "the publisher's public CURVE key", .section = "Keys"},
     {"curve-secret-file", OPTION_TEXT, &o.secret_file, "FILE", "secret CURVE key of this side",
-     .def = NULL},
+     .def = "made up"},
     {"make-keys", OPTION_TEXT, &o.make_keys, "FILE",
      "instead: make a key pair; FILE gets the secret one, the public one is printed", .def = NULL},
     {0}};
@@ -93,8 +94,9 @@ static int check_options(void)
     if (o.compare && o.from_now)
         return command_error(&cmd, "--compare and --from-now: what was stored before now would "
                                    "be missing");
-    if ((o.server_key_file != NULL) != (o.secret_file != NULL))
-        return command_error(&cmd, "--curve-server-key-file and --curve-secret-file: both or none");
+    if (o.secret_file != NULL && o.server_key_file == NULL)
+        return command_error(&cmd, "--curve-secret-file needs --curve-server-key-file too: the "
+                                   "publisher's public key");
     return 0;
 }
 

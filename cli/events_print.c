@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 #include <time.h>
 
 /* ---- parts ------------------------------------------------------------------- */
@@ -109,8 +110,16 @@ static void print_time(FILE *out, double time_s)
             (int)((time_s - floor(time_s)) * 1e3));
 }
 
-static void print_event(FILE *out, const quire_delivery *d, const quire_wire_event *event)
+/* An event, or several of one kind as one: what follows `event` up to and including `last`. */
+typedef struct event_run {
+    const quire_wire_event *event;
+    const quire_wire_event *last;
+    uint64_t num_hashes;
+} event_run;
+
+static void print_run(FILE *out, const quire_delivery *d, const event_run *run)
 {
+    const quire_wire_event *event = run->event;
     fprintf(out, "%8" PRIu64 " ", d->number);
     print_time(out, d->batch.time);
     fprintf(out, " %-8s", event_name(event->kind));
@@ -119,15 +128,15 @@ static void print_event(FILE *out, const quire_delivery *d, const quire_wire_eve
             fprintf(out, " group %u", event->group);
         fputc(' ', out);
         events_print_text(out, event->medium);
-        fprintf(out, "  %u block%s", event->num_hashes, event->num_hashes == 1 ? "" : "s");
+        fprintf(out, "  %" PRIu64 " block%s", run->num_hashes, run->num_hashes == 1 ? "" : "s");
         if (event->kind == QUIRE_WIRE_STORED)
             fprintf(out, " of %u", event->block_size);
         fputs("  ", out);
         if (event->num_hashes > 0)
             events_print_hash(out, &event->hashes[0]);
-        if (event->num_hashes > 1) {
+        if (run->num_hashes > 1 && run->last->num_hashes > 0) {
             fputs(" to ", out);
-            events_print_hash(out, &event->hashes[event->num_hashes - 1]);
+            events_print_hash(out, &run->last->hashes[run->last->num_hashes - 1]);
         }
         if (event->has_parent) {
             fputs(" after ", out);
@@ -141,6 +150,35 @@ static void print_event(FILE *out, const quire_delivery *d, const quire_wire_eve
     if (d->kind != QUIRE_DELIVERY_LIVE)
         fprintf(out, "  (%s)", delivery_name(d->kind));
     fputc('\n', out);
+}
+
+static bool is_same_text(quire_bytes a, quire_bytes b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+/* Whether both tell of removed blocks of the same place; a batch has an event for each block. */
+static bool is_one_removal(const quire_wire_event *a, const quire_wire_event *b)
+{
+    return a->kind == QUIRE_WIRE_REMOVED && b->kind == QUIRE_WIRE_REMOVED &&
+           a->has_group == b->has_group && (!a->has_group || a->group == b->group) &&
+           is_same_text(a->medium, b->medium);
+}
+
+static void print_batch(FILE *out, const quire_delivery *d)
+{
+    for (uint32_t i = 0; i < d->batch.num_events;) {
+        const quire_wire_event *event = quire_wire_get(d->events, i);
+        event_run run = {.event = event, .last = event, .num_hashes = event->num_hashes};
+        for (i++; i < d->batch.num_events; i++) {
+            const quire_wire_event *next = quire_wire_get(d->events, i);
+            if (!is_one_removal(event, next))
+                break;
+            run.last = next;
+            run.num_hashes += next->num_hashes;
+        }
+        print_run(out, d, &run);
+    }
 }
 
 static void print_notice(FILE *out, const quire_delivery *d)
@@ -179,6 +217,56 @@ static void json_hashes(FILE *out, const quire_wire_event *event)
     fputc(']', out);
 }
 
+static void json_bytes(FILE *out, quire_bytes bytes)
+{
+    const unsigned char *at = bytes.data;
+    fputc('"', out);
+    for (size_t i = 0; at != NULL && i < bytes.len; i++)
+        fprintf(out, "%02x", at[i]);
+    fputc('"', out);
+}
+
+static void json_key(FILE *out, const quire_wire_key *key)
+{
+    switch (key->kind) {
+    case QUIRE_WIRE_TEXT:
+        events_print_json_text(out, key->value);
+        break;
+    case QUIRE_WIRE_FEATURE:
+        fputc('[', out);
+        events_print_json_text(out, key->value);
+        fprintf(out, ",%" PRId64 "]", key->number);
+        break;
+    case QUIRE_WIRE_NUMBER:
+        fprintf(out, "%" PRId64, key->number);
+        break;
+    default:
+        json_bytes(out, key->value);
+    }
+}
+
+/* For each hash a list, or null. */
+static void json_extra_keys(FILE *out, const quire_wire_event *event)
+{
+    if (event->key_start == NULL) {
+        fputs(",\"extra_keys\":null", out);
+        return;
+    }
+    fputs(",\"extra_keys\":[", out);
+    for (uint32_t i = 0; i < event->num_hashes; i++) {
+        uint32_t first = event->key_start[i];
+        uint32_t end = event->key_start[i + 1];
+        fputs(i == 0 ? "" : ",", out);
+        fputs(first == end ? "null" : "[", out);
+        for (uint32_t k = first; k < end; k++) {
+            fputs(k == first ? "" : ",", out);
+            json_key(out, &event->keys[k]);
+        }
+        fputs(first == end ? "" : "]", out);
+    }
+    fputc(']', out);
+}
+
 static void json_stored(FILE *out, const quire_wire_event *event)
 {
     fputs(",\"parent_block_hash\":", out);
@@ -194,6 +282,7 @@ static void json_stored(FILE *out, const quire_wire_event *event)
         fprintf(out, ",\"lora_id\":%" PRId64, event->lora_id);
     fputs(",\"lora_name\":", out);
     events_print_json_text(out, event->lora_name);
+    json_extra_keys(out, event);
 }
 
 static void json_event(FILE *out, const quire_delivery *d, const quire_wire_event *event)
@@ -236,11 +325,10 @@ void events_print(FILE *out, const quire_delivery *d, bool as_json)
             print_notice(out, d);
         return;
     }
-    for (uint32_t i = 0; i < d->batch.num_events; i++) {
-        const quire_wire_event *event = quire_wire_get(d->events, i);
-        if (as_json)
-            json_event(out, d, event);
-        else
-            print_event(out, d, event);
+    if (!as_json) {
+        print_batch(out, d);
+        return;
     }
+    for (uint32_t i = 0; i < d->batch.num_events; i++)
+        json_event(out, d, quire_wire_get(d->events, i));
 }

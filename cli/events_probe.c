@@ -99,8 +99,7 @@ static progress watch_connection(void *watch)
     uint16_t sign;
     uint32_t value;
     long end = now_ms() + PROBE_MS;
-    for (long now = now_ms(); now < end && (p == WENT_NOWHERE || p == IS_CONNECTED);
-         now = now_ms())
+    for (long now = now_ms(); now < end && (p == WENT_NOWHERE || p == IS_CONNECTED); now = now_ms())
         if (next_sign(watch, end - now, &sign, &value))
             p = advance(p, sign, value);
     return p;
@@ -134,27 +133,27 @@ static progress try_to_connect(const quire_subscriber_config *config, const char
 
 /* ---- saying ----------------------------------------------------------------- */
 
+/* One that wants keys, or other keys, breaks off while it is greeted, as one of another kind does:
+ * nothing tells them apart. */
 static const char *reason_of(progress p, bool has_keys, bool is_replay)
 {
-    static const char other_kind[] = "what listens there is no publisher of events; is it the "
-                                     "replay endpoint, or HTTP?";
-    static const char other_replay[] = "what listens there answers no requests for replay; is it "
-                                       "the endpoint of events, or HTTP?";
-    static const char keys[] = "the publisher refused the keys: is --curve-server-key-file its "
-                               "public key, and does it know that of --curve-secret-file?";
-    static const char no_keys[] = "the publisher wants keys: --curve-server-key-file, "
-                                  "--curve-secret-file";
     switch (p) {
     case WENT_NOWHERE:
         return "no connection within a second; is the address right?";
     case WAS_REFUSED:
         return "nobody listens there; does the publisher run, and is that its address?";
     case WANTS_OTHER_KEYS:
-        return has_keys ? keys : no_keys;
-    case SPEAKS_OTHERWISE:
-        return is_replay ? other_replay : other_kind;
-    default: /* closed or silent while greeting: CURVE does so when it does not like a key */
-        return has_keys ? keys : is_replay ? other_replay : other_kind;
+        return has_keys ? "the publisher refused our key: it must know that of --curve-secret-file"
+                        : "the publisher wants keys: --curve-server-key-file";
+    case WAS_CLOSED:
+        return has_keys    ? "it broke off: its key is not that of --curve-server-key-file, or it "
+                             "is an endpoint of another kind"
+               : is_replay ? "it broke off: it wants keys (--curve-server-key-file), or answers no "
+                             "requests, as the endpoint of events does"
+                           : "it broke off: it wants keys (--curve-server-key-file), or has no "
+                             "events, as the replay endpoint has none";
+    default:
+        return "what listens there does not speak ZeroMQ; is it HTTP?";
     }
 }
 

@@ -2,8 +2,8 @@
  *
  *      a second socket ──► endpoint      refused │ speaks something else │ wants other keys │ well
  *
- * ZeroMQ connects in the background and tells nobody that it cannot. This connects once more, watches
- * how that goes, and says it in a sentence with what could be wrong.
+ * ZeroMQ connects in the background and tells nobody that it cannot. This connects once more,
+ * watches how that goes, and says it in a sentence with what could be wrong.
  */
 #ifndef QUIRE_CLI_EVENTS_PROBE_H
 #define QUIRE_CLI_EVENTS_PROBE_H

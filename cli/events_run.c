@@ -1,6 +1,7 @@
 #include "events_run.h"
 #include "events_index.h"
 #include "events_print.h"
+#include "events_probe.h"
 #include "events_tally.h"
 #include "interrupt.h"
 #include "report.h"
@@ -10,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MESSAGE_BYTES = 512, POLL_MS = 50, CATCH_UP_S = 10 };
+enum { MESSAGE_BYTES = 512, POLL_MS = 50, EXPLAIN_AFTER_S = 2 };
 
 typedef struct follower {
     const command *cmd;
@@ -20,6 +21,9 @@ typedef struct follower {
     events_index index;
     bool has_index;
     double start_s;
+    bool has_all;                   /* --count batches have come */
+    bool is_explained;              /* why nothing came, if so */
+    char gone[PROBE_MESSAGE_BYTES]; /* the publisher is, at the end; empty: it is there */
     bool is_compared;
     uint64_t num_differing;
     uint64_t compared_at; /* number, and */
@@ -41,7 +45,59 @@ static int subscribe(const command *cmd, const quire_subscriber_config *config,
     if (err == QUIRE_OK)
         return 0;
     command_error(cmd, "%s", message[0] != '\0' ? message : quire_strerror(err));
-    return 1;
+    return err == QUIRE_E_SYSTEM || err == QUIRE_E_NOMEM ? 1 : 2;
+}
+
+/* ---- silence ------------------------------------------------------------------ */
+
+static bool has_come(const follower *f)
+{
+    return events_tally_num_batches(&f->tally) + f->tally.num_index + f->tally.num_corrupt > 0;
+}
+
+static bool has_answered(const follower *f)
+{
+    return f->tally.num_index + f->tally.num_replayed > 0;
+}
+
+/* Why nothing came so far, of events or of what was asked for; once. */
+static void explain_silence(follower *f)
+{
+    const quire_subscriber_config *c = &f->settings->subscriber;
+    char message[PROBE_MESSAGE_BYTES];
+    char no_answer[PROBE_MESSAGE_BYTES] = "";
+    f->is_explained = true;
+    if (!has_answered(f) && c->start != 1)
+        (void)events_probe(c, true, no_answer);
+    if (!has_come(f)) {
+        probe_result result = events_probe(c, false, message);
+        if (result == PROBE_FAILED)
+            command_error(f->cmd, "nothing came: %s", message);
+        else if (result == PROBE_FINE && no_answer[0] == '\0')
+            command_error(f->cmd,
+                          "nothing came: connected to %s, which is silent; the engine may have "
+                          "nothing to do%s",
+                          c->endpoint,
+                          c->topic != NULL ? ", or no topic of its begins as --topic says" : "");
+        else if (result == PROBE_UNKNOWN)
+            command_error(f->cmd, "nothing came: nobody has connected to %s, or sends nothing",
+                          c->endpoint);
+    }
+    if (no_answer[0] != '\0')
+        command_error(f->cmd, "what came before cannot be asked for: %s", no_answer);
+}
+
+static bool must_explain(const follower *f)
+{
+    bool asks = f->settings->subscriber.replay_endpoint != NULL;
+    return !f->is_explained && (!has_come(f) || (asks && !has_answered(f)));
+}
+
+/* Whether the last batches came cannot be known when there is nobody to ask. */
+static void look_for_publisher(follower *f)
+{
+    if (f->settings->check && !f->has_all && has_come(f))
+        (void)events_probe(&f->settings->subscriber, false, f->gone);
 }
 
 /* ---- following --------------------------------------------------------------- */
@@ -77,25 +133,50 @@ static int follow(follower *f)
     int status = 0;
     bool has_one;
     while (status == 0 && !interrupt_came() && !ferror(stdout)) {
-        if (s->max_batches > 0 && events_tally_num_batches(&f->tally) >= s->max_batches)
+        f->has_all = s->max_batches > 0 && events_tally_num_batches(&f->tally) >= s->max_batches;
+        if (f->has_all)
             break;
         if (s->max_seconds > 0 && clock_s() - f->start_s >= s->max_seconds)
             break;
+        if (clock_s() - f->start_s >= EXPLAIN_AFTER_S && must_explain(f))
+            explain_silence(f);
         status = take_one(f, &has_one);
     }
+    if (status == 0 && !f->is_explained && !has_come(f))
+        explain_silence(f);
+    if (status == 0)
+        look_for_publisher(f);
     return status;
 }
 
 /* ---- comparing --------------------------------------------------------------- */
 
-enum { WHOLE_S = 10, MAX_ASKED = 20, ASK_AGAIN_MS = 150 };
+/* So long it waits in all, and while nothing comes. */
+enum { PATIENCE_S = 10, SILENCE_S = 3, MAX_ASKED = 20, ASK_AGAIN_MS = 150 };
+
+typedef struct patience {
+    double until_s;
+    double silent_until_s;
+} patience;
+
+static patience patience_begin(void)
+{
+    double now = clock_s();
+    return (patience){now + PATIENCE_S, now + SILENCE_S};
+}
+
+static bool patience_lasts(const patience *p)
+{
+    double now = clock_s();
+    return now < p->until_s && now < p->silent_until_s && !interrupt_came();
+}
 
 /* Parts of the index, up to its end. */
 static bool take_parts(quire_subscriber *subscriber, events_index *theirs)
 {
     quire_delivery d;
-    double until = clock_s() + WHOLE_S;
-    while (clock_s() < until && !interrupt_came()) {
+    patience p = patience_begin();
+    while (patience_lasts(&p)) {
         int err = quire_subscriber_next(subscriber, POLL_MS, &d);
         if (err == QUIRE_RETRY)
             continue;
@@ -104,6 +185,7 @@ static bool take_parts(quire_subscriber *subscriber, events_index *theirs)
         if (err != QUIRE_OK || d.kind != QUIRE_DELIVERY_SNAPSHOT)
             return false;
         events_index_add(theirs, &d);
+        p.silent_until_s = clock_s() + SILENCE_S;
     }
     return false;
 }
@@ -127,23 +209,26 @@ static int take_whole(const follower *f, events_index *theirs)
         if (!f->index.has_number || theirs->number >= f->index.number)
             return 0;
     }
-    command_error(f->cmd,
-                  "--compare: %s gave no index to compare with; vLLM's publisher has none, "
-                  "Quire's does",
-                  config.replay_endpoint);
+    if (!interrupt_came())
+        command_error(f->cmd,
+                      "--compare: %s gave no index to compare with; vLLM's publisher has none, and "
+                      "Quire's none before its first batch",
+                      config.replay_endpoint);
     return 1;
 }
 
 /* Goes on until the index is whole, and of this batch. */
 static int catch_up(follower *f, uint64_t number)
 {
-    double until = clock_s() + CATCH_UP_S;
+    patience p = patience_begin();
     int status = 0;
     bool has_one;
-    while (status == 0 && clock_s() < until && !interrupt_came()) {
+    while (status == 0 && patience_lasts(&p)) {
         if (f->index.is_whole && f->index.number >= number)
             break;
         status = take_one(f, &has_one);
+        if (has_one)
+            p.silent_until_s = clock_s() + SILENCE_S;
     }
     return status;
 }
@@ -152,18 +237,28 @@ static int catch_up(follower *f, uint64_t number)
  * then of the last batch seen here, or of one that is yet to come here. */
 static int reach_same_batch(follower *f, events_index *theirs)
 {
+    char message[PROBE_MESSAGE_BYTES];
+    if (events_probe(&f->settings->subscriber, true, message) == PROBE_FAILED) {
+        command_error(f->cmd, "--compare: there is no index to compare with: %s", message);
+        return 1;
+    }
     int status = catch_up(f, 0);
+    if (interrupt_came())
+        return 1;
     if (status == 0 && !f->index.is_whole) {
         command_error(f->cmd,
-                      "--compare: events are missing here, so there is no whole index to compare");
+                      "--compare: the index here is not whole, so there is nothing to compare: "
+                      "no whole index came, nor the first batch, or some are missing since");
         return 1;
     }
     if (status == 0)
         status = take_whole(f, theirs);
     if (status == 0)
         status = catch_up(f, theirs->number);
-    if (status != 0 || (f->index.is_whole && f->index.number == theirs->number))
-        return status;
+    if (status != 0 || interrupt_came())
+        return 1;
+    if (f->index.is_whole && f->index.number == theirs->number)
+        return 0;
     command_error(f->cmd,
                   "--compare: the publisher's index is of batch %" PRIu64
                   ", which did not come here as an event",
@@ -171,9 +266,14 @@ static int reach_same_batch(follower *f, events_index *theirs)
     return 1;
 }
 
+/* Ctrl-C ends the following; a second one ends this too. */
 static int compare(follower *f)
 {
     events_index theirs;
+    bool is_interrupted = interrupt_came();
+    interrupt_catch(false);
+    if (is_interrupted && isatty(STDERR_FILENO))
+        fprintf(stderr, "comparing; Ctrl-C gives that up\n");
     if (events_index_open(&theirs) != QUIRE_OK) {
         command_error(f->cmd, "not enough memory");
         return 1;
@@ -186,6 +286,8 @@ static int compare(follower *f)
         f->num_differing =
             events_index_compare(f->settings->json ? stderr : stdout, &f->index, &theirs);
         status = f->num_differing > 0;
+    } else if (interrupt_came()) {
+        command_error(f->cmd, "--compare: given up, since Ctrl-C came again");
     }
     events_index_close(&theirs);
     return status;
@@ -193,13 +295,34 @@ static int compare(follower *f)
 
 /* ---- the end ----------------------------------------------------------------- */
 
+static bool is_sound(const follower *f)
+{
+    return events_tally_is_sound(&f->tally) && f->gone[0] == '\0';
+}
+
+/* What --check found, in words; empty where nothing is wrong. */
+static void list_faults(const follower *f, char text[FAULTS_BYTES + PROBE_MESSAGE_BYTES + 32])
+{
+    char faults[FAULTS_BYTES];
+    events_tally_faults(&f->tally, faults);
+    snprintf(text, FAULTS_BYTES + PROBE_MESSAGE_BYTES + 32, "%s%s%s%s", faults,
+             faults[0] != '\0' && f->gone[0] != '\0' ? "; " : "",
+             f->gone[0] != '\0' ? "the publisher is gone: " : "", f->gone);
+}
+
 static void summarize_json(const follower *f, double seconds)
 {
     const events_settings *s = f->settings;
     printf("{\"kind\":\"summary\",");
     events_tally_print_json(stdout, &f->tally, seconds);
+    char faults[FAULTS_BYTES + PROBE_MESSAGE_BYTES + 32];
+    list_faults(f, faults);
     if (s->check)
-        printf(",\"check\":\"%s\"", events_tally_is_sound(&f->tally) ? "passed" : "failed");
+        printf(",\"check\":\"%s\"", is_sound(f) ? "passed" : "failed");
+    if (s->check && !is_sound(f)) {
+        printf(",\"faults\":");
+        events_print_json_text(stdout, (quire_bytes){faults, strlen(faults)});
+    }
     if (f->has_index) {
         printf(",\"index\":");
         events_index_print(stdout, &f->index, true);
@@ -219,15 +342,18 @@ static void summarize(const follower *f, double seconds)
     events_tally_print(stdout, &f->tally, seconds);
     if (s->index)
         events_index_print(stdout, &f->index, false);
-    bool has_come = events_tally_num_batches(&f->tally) + f->tally.num_index > 0;
+    char faults[FAULTS_BYTES + PROBE_MESSAGE_BYTES + 32];
+    list_faults(f, faults);
     if (s->check)
-        printf("Check: %s\n", events_tally_is_sound(&f->tally) ? "passed"
-                              : has_come                       ? "FAILED"
-                                                               : "FAILED: nothing came");
+        printf("Check: %s%s\n", is_sound(f) ? "passed" : "FAILED: ", faults);
     if (f->is_compared)
         printf("Compare: %s: %s blocks at batch %" PRIu64 "\n",
                f->num_differing == 0 ? "equal" : "DIFFERENT", report_number(f->compared_blocks),
                f->compared_at);
+    if ((s->check || f->is_compared) && f->tally.num_anew > 0)
+        printf("The publisher told all anew %s time%s: its cache was emptied, or it lost events "
+               "(quire serve --event-ring).\nUntil all is told again, its index is not whole\n",
+               report_number(f->tally.num_anew), f->tally.num_anew == 1 ? "" : "s");
 }
 
 int events_run(const command *cmd, const events_settings *settings)
@@ -251,7 +377,7 @@ int events_run(const command *cmd, const events_settings *settings)
             summarize_json(&f, seconds);
         else
             summarize(&f, seconds);
-        if (settings->check && !events_tally_is_sound(&f.tally))
+        if (settings->check && !is_sound(&f))
             status = 1;
     }
     quire_subscriber_destroy(f.subscriber);

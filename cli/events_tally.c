@@ -20,6 +20,7 @@ static void count_events(events_tally *t, const quire_delivery *d)
             break;
         case QUIRE_WIRE_CLEARED:
             t->num_cleared++;
+            t->num_anew += d->kind != QUIRE_DELIVERY_SNAPSHOT;
             break;
         default:
             t->num_other++;
@@ -35,6 +36,8 @@ static void note_number(events_tally *t, const quire_delivery *d)
         t->num_repeated += d->number == t->last_number;
         t->num_disordered += d->number != t->last_number && d->number != t->last_number + 1;
     }
+    if (t->has_number && !is_batch && d->number > t->last_number)
+        t->num_covered += d->number - t->last_number;
     if (!t->has_number)
         t->first_number = d->number;
     t->has_number = true;
@@ -80,6 +83,28 @@ bool events_tally_is_sound(const events_tally *t)
     return num_wrong == 0 && events_tally_num_batches(t) + t->num_index > 0;
 }
 
+void events_tally_faults(const events_tally *t, char text[FAULTS_BYTES])
+{
+    const struct {
+        uint64_t count;
+        const char *one;
+        const char *many;
+    } rows[] = {{t->num_gaps, "gap", "gaps"},
+                {t->num_restarts, "restart", "restarts"},
+                {t->num_corrupt, "undecodable message", "undecodable messages"},
+                {t->num_repeated, "repetition", "repetitions"},
+                {t->num_disordered, "number out of order", "numbers out of order"}};
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && used < FAULTS_BYTES; i++)
+        if (rows[i].count > 0)
+            used += (size_t)snprintf(text + used, FAULTS_BYTES - used, "%s%s %s",
+                                     used > 0 ? ", " : "", report_number(rows[i].count),
+                                     rows[i].count == 1 ? rows[i].one : rows[i].many);
+    if (used == 0 && !events_tally_is_sound(t))
+        snprintf(text, FAULTS_BYTES, "nothing came");
+}
+
 static double rate(uint64_t n, double seconds)
 {
     return seconds > 0 ? (double)n / seconds : 0;
@@ -106,6 +131,9 @@ void events_tally_print(FILE *out, const events_tally *t, double seconds)
             report_number(t->num_corrupt));
     fprintf(out, ", repeated %s, out of order %s\n", report_number(t->num_repeated),
             report_number(t->num_disordered));
+    if (t->num_covered > 0)
+        fprintf(out, "%s batches did not come one by one: a whole index had them\n",
+                report_number(t->num_covered));
 }
 
 void events_tally_print_json(FILE *out, const events_tally *t, double seconds)
@@ -129,7 +157,9 @@ void events_tally_print_json(FILE *out, const events_tally *t, double seconds)
                    {"restarts", t->num_restarts},
                    {"undecodable", t->num_corrupt},
                    {"repeated", t->num_repeated},
-                   {"disordered", t->num_disordered}};
+                   {"disordered", t->num_disordered},
+                   {"covered", t->num_covered},
+                   {"told_anew", t->num_anew}};
     fprintf(out, "\"batches\":%" PRIu64, events_tally_num_batches(t));
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         fprintf(out, ",\"%s\":%" PRIu64, members[i].name, members[i].value);

@@ -21,6 +21,7 @@ typedef struct events_tally {
     uint64_t num_removed;
     uint64_t num_removed_blocks;
     uint64_t num_cleared;
+    uint64_t num_anew; /* of those, outside whole indexes: the publisher tells all anew */
     uint64_t num_other;
     uint64_t num_bytes;
 
@@ -30,6 +31,7 @@ typedef struct events_tally {
     uint64_t num_corrupt;
     uint64_t num_repeated;   /* batches with the number of the one before */
     uint64_t num_disordered; /* with any other but the next */
+    uint64_t num_covered;    /* batches that did not come, since a whole index had them */
 
     bool has_number;
     uint64_t first_number;
@@ -41,6 +43,9 @@ void events_tally_add(events_tally *t, const quire_delivery *delivery);
 uint64_t events_tally_num_batches(const events_tally *t);
 /* Something came, and nothing of it was wrong. */
 bool events_tally_is_sound(const events_tally *t);
+enum { FAULTS_BYTES = 256 };
+/* What was wrong: "2 gaps, 1 restart"; empty where nothing was. */
+void events_tally_faults(const events_tally *t, char text[FAULTS_BYTES]);
 
 void events_tally_print(FILE *out, const events_tally *t, double seconds);
 /* Members of a JSON object, without its braces. */

@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-/* ends_reads: a read that waits comes back too; without, calls that were under way go on, writes to a
- * full pipe among them. May be called again: then the next one is the first. */
+/* ends_reads: a read that waits comes back too; without, calls that were under way go on, writes to
+ * a full pipe among them. May be called again: then the next one is the first. */
 void interrupt_catch(bool ends_reads);
 bool interrupt_came(void);
 /* Sleeps; false when one came. */

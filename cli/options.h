@@ -8,8 +8,8 @@
  *
  * --name VALUE and --name=VALUE; a switch is --name or --no-name. Numbers take k, M, G, T (1,000)
  * and Ki, Mi, Gi, Ti (1,024). A value that does not fit is a sentence with option, value and what
- * is allowed; an unknown option names the nearest known one. "--": only arguments follow. A list takes
- * its option several times, or names with commas between them.
+ * is allowed; an unknown option names the nearest known one. "--": only arguments follow. A list
+ * takes its option several times, or names with commas between them.
  */
 #ifndef QUIRE_CLI_OPTIONS_H
 #define QUIRE_CLI_OPTIONS_H

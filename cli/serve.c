@@ -189,9 +189,10 @@ static void tell_losses(const server *s)
     uint64_t ring = s->settings->monitor.event_bytes;
     if (stats.num_lost > 0)
         command_error(s->cmd,
-                      "events were lost %s times: --event-ring, %s bytes, is too small. Each time "
+                      "events were lost %s time%s: --event-ring, %s bytes, is too small. Each time "
                       "subscribers were told to forget all blocks, then which are there%s",
-                      report_number(stats.num_lost), report_number(ring > 0 ? ring : DEFAULT_RING),
+                      report_number(stats.num_lost), stats.num_lost == 1 ? "" : "s",
+                      report_number(ring > 0 ? ring : DEFAULT_RING),
                       stats.is_whole ? "" : "; this is still under way");
     if (stats.num_unsent > 0)
         command_error(s->cmd,
@@ -217,9 +218,9 @@ static void explain_http(const quire_http_config *config, int err, const char *s
                          char message[REPLAY_MESSAGE_BYTES])
 {
     const char *name = strncmp(said, "host ", 5) == 0         ? "host"
-                         : strncmp(said, "the token", 9) == 0   ? "token-file"
-                         : strncmp(said, "model_name", 10) == 0 ? "model"
-                                                                : "listen";
+                       : strncmp(said, "the token", 9) == 0   ? "token-file"
+                       : strncmp(said, "model_name", 10) == 0 ? "model"
+                                                              : "listen";
     if (err == QUIRE_E_UNSAFE)
         snprintf(message, REPLAY_MESSAGE_BYTES,
                  "--listen: %s can be reached from other machines: --token-file FILE has what "

@@ -1,8 +1,8 @@
 /* watched.c - an engine that can be looked at: metrics for Prometheus, a page for people.
  *
  * With an argument it serves for so many seconds, at a port that the system or a second argument
- * chooses: `example_watched 60 8080`, then open the address that it prints. Without one it makes the
- * steps, asks itself for its metrics, and ends.
+ * chooses: `example_watched 60 8080`, then open the address that it prints. Without one it makes
+ * the steps, asks itself for its metrics, and ends.
  */
 #include <quire.h>
 #include <quire/http.h>

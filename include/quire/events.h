@@ -16,10 +16,13 @@
  * The scheduler never waits for any of this (quire/monitor.h). A subscriber that is too slow misses
  * batches, sees so from their numbers, and asks for a replay; where that no longer goes back far
  * enough, for the index. When the publisher itself has missed events it says AllBlocksCleared and
- * then stores what is there, in ordinary batches.
+ * then stores what is there, in ordinary batches; that takes steps of the scheduler (a walk). Who
+ * asks for the index meanwhile gets what is known after a second, and the rest in those batches.
  *
  * Safety: endpoints are ipc:// or tcp:// on the loopback; any other needs CURVE keys, or
- * allow_strangers_to_read_prompts_and_stall_us. Requests for replay are bounded in size and rate.
+ * allow_strangers_to_read_prompts_and_stall_us. What others send is bounded, each part of it and
+ * how often; how many connect is not, and each that does not read holds its queue (hwm): let nobody
+ * connect whom you would not trust with that.
  *
  * Part of libquire_events. Threads: a publisher has one of its own, and libzmq some, all with
  * signals blocked; it may be asked for its stats by any thread. A subscriber belongs to one thread
@@ -128,6 +131,7 @@ typedef struct quire_subscriber_config {
     quire_switch listen;          /* default: where the endpoint has "*", else it connects */
     uint32_t quiet_ms; /* after so long without a batch it asks whether the last ones were missed;
                             0 = 5,000 */
+    uint32_t allow_strangers_to_tell_us_lies; /* listening beyond the loopback without keys */
 } quire_subscriber_config;
 
 #define QUIRE_SUBSCRIBER_CONFIG_INIT                                                               \

@@ -268,6 +268,8 @@ static int open_pub(quire_publisher *p, const quire_publisher_config *config,
         return say_refused(message, QUIRE_E_SYSTEM, "socket", zmq_strerror(zmq_errno()));
     set_option(p->pub, ZMQ_SNDHWM, config->hwm > INT32_MAX ? INT32_MAX : (int)config->hwm);
     set_option(p->pub, ZMQ_TCP_KEEPALIVE, 1);
+    int64_t most = REQUEST_BYTES;
+    (void)zmq_setsockopt(p->pub, ZMQ_MAXMSGSIZE, &most, sizeof most);
     int status = guard_socket(p->pub, config, message);
     return status == QUIRE_OK
                ? qr_endpoint_attach(&p->endpoint, p->pub, message.text, message.bytes)
@@ -346,8 +348,9 @@ static int read_publisher_config(const quire_publisher_config *callers,
     int status = qr_host_read_config(config, sizeof *config, callers);
     if (status == QUIRE_OK && config->monitor == NULL)
         status = QUIRE_E_ARGUMENT;
-    if (status == QUIRE_OK && config->num_curve_clients > 0 &&
-        (config->curve_clients == NULL || config->curve_secret_key == NULL))
+    bool has_list = config->curve_clients != NULL; /* an empty one would let everybody in */
+    if (status == QUIRE_OK && (has_list != (config->num_curve_clients > 0) ||
+                               (has_list && config->curve_secret_key == NULL)))
         status = QUIRE_E_ARGUMENT;
     if (status == QUIRE_OK && (config->listen > QUIRE_OFF ||
                                (config->topic != NULL && strlen(config->topic) >= TOPIC_BYTES)))

@@ -107,11 +107,22 @@ static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
     (void)zmq_setsockopt(s->sub, ZMQ_MAXMSGSIZE, &most, sizeof most);
     if (zmq_socket_monitor(s->sub, "inproc://breaks", ZMQ_EVENT_DISCONNECTED) == 0) {
         s->breaks = zmq_socket(s->context, ZMQ_PAIR);
-        if (s->breaks != NULL)
+        const int no_limit = 0;
+        if (s->breaks != NULL) {
+            (void)zmq_setsockopt(s->breaks, ZMQ_RCVHWM, &no_limit, sizeof no_limit);
             (void)zmq_connect(s->breaks, "inproc://breaks");
+        }
     }
     endpoint->listens = config->listen == QUIRE_DEFAULT ? strchr(endpoint->text, '*') != NULL
                                                         : config->listen == QUIRE_ON;
+    if (endpoint->listens && !endpoint->is_local && config->curve_server_key == NULL &&
+        config->allow_strangers_to_tell_us_lies == 0) {
+        qr_host_say(text, text_bytes,
+                    "'%s' is open to other machines, and whoever reaches it is believed: set "
+                    "curve_server_key, or allow_strangers_to_tell_us_lies",
+                    config->endpoint);
+        return QUIRE_E_UNSAFE;
+    }
     return qr_endpoint_attach(endpoint, s->sub, text, text_bytes);
 }
 

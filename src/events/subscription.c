@@ -168,10 +168,8 @@ static void hold(quire_subscriber *s, qr_message *m)
 /* Whether a connection broke since this was last asked. */
 static bool has_broken(quire_subscriber *s)
 {
-    char text[1];
-    bool is_broken = false;
-    while (s->breaks != NULL && zmq_recv(s->breaks, text, sizeof text, ZMQ_DONTWAIT) >= 0)
-        is_broken = true;
+    bool is_broken = s->is_broken;
+    s->is_broken = false;
     return is_broken;
 }
 
@@ -346,8 +344,17 @@ static qr_outcome next_of_whole(quire_subscriber *s, long wait_ms, quire_deliver
     }
 }
 
+/* In each step, also while nothing comes: ZeroMQ's thread waits for room in this queue. */
+static void note_breaks(quire_subscriber *s)
+{
+    char text[1];
+    while (s->breaks != NULL && zmq_recv(s->breaks, text, sizeof text, ZMQ_DONTWAIT) >= 0)
+        s->is_broken = true;
+}
+
 qr_outcome qr_subscription_step(quire_subscriber *s, long wait_ms, quire_delivery *delivery)
 {
+    note_breaks(s);
     switch (s->mode) {
     case QR_MODE_REPLAY:
         return next_replayed(s, wait_ms, delivery);

@@ -36,7 +36,8 @@ typedef struct qr_message {
 struct quire_subscriber {
     void *context;
     void *sub;
-    void *breaks; /* tells of connections that broke; NULL: nobody does */
+    void *breaks;   /* tells of connections that broke; NULL: nobody does */
+    bool is_broken; /* since a live batch came */
     bool has_replay;
     qr_asker asker;
     qr_curve_keys keys;

@@ -210,11 +210,15 @@ bool qr_feed_add(qr_feed *feed, const qr_feed_entry *entry)
     }
     if (entry->kind == QUIRE_FEED_REMOVED)
         return feed_add_removed(feed, e);
+    if (QR_UNLIKELY(entry->num_keys > qr_feed_max_keys(feed))) { /* nor has it that many */
+        feed_put_lost(feed);
+        return false;
+    }
     uint64_t hashes = (uint64_t)e->num_blocks * e->hash_bytes;
     uint64_t words = HEAD_WORDS + feed_words(4ull * e->num_blocks) + feed_words(hashes) +
                      feed_words(e->parent.len) + feed_words(4ull * entry->num_tokens) +
                      feed_words(entry->lora_name.len) + feed_key_words(entry);
-    if (QR_UNLIKELY(words > qr_feed_max_words(feed) || entry->num_keys > qr_feed_max_keys(feed))) {
+    if (QR_UNLIKELY(words > qr_feed_max_words(feed))) {
         feed_put_lost(feed);
         return false;
     }

@@ -5,6 +5,7 @@ enum {
     MIN_EVENT_BYTES = 16 << 10,
     MAX_EVENT_BYTES = 1 << 30,
     DEFAULT_STEPS = 4096,
+    MIN_STEPS = 2, /* one of them may be in the making */
     MAX_STEPS = 1 << 20,
     WALK_SHARE = 8,     /* of the ring, at most this part for what a walk tells in one step */
     MIN_WALK = 8,       /* blocks that then fit at least */
@@ -45,6 +46,8 @@ int qr_monitor_config_read(quire_monitor_config *c, const quire_monitor_config *
               c->sample_rate <= 1;
     if (!ok)
         return QUIRE_E_CONFIG;
+    if (c->num_steps < MIN_STEPS)
+        c->num_steps = MIN_STEPS;
     if (c->event_bytes < MIN_EVENT_BYTES)
         c->event_bytes = MIN_EVENT_BYTES;
     c->event_bytes = round_up_pow2(c->event_bytes);
@@ -126,7 +129,6 @@ void qr_monitor_add_event(quire_monitor *m, const qr_feed_entry *entry)
     qr_metrics_add(&m->metrics, QR_METRIC_EVENTS, (uint32_t)entry->kind - QUIRE_FEED_STORED, 1);
     if (QR_LIKELY(qr_feed_add(&m->feed, entry)))
         return;
-    m->num_lost++;
     qr_metrics_add(&m->metrics, QR_METRIC_EVENTS_LOST, 0, 1);
 }
 

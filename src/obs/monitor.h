@@ -45,7 +45,6 @@ struct quire_monitor {
 
     qr_feed feed;
     uint64_t num_batches;
-    uint64_t num_lost; /* events that did not fit */
 
     qr_metrics metrics;
     qr_residency residency; /* lives is NULL where it is not followed */

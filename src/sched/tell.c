@@ -126,6 +126,12 @@ static void set_levels(quire_sched *s)
     qr_metrics_set_levels(&s->monitor->metrics, &levels);
 }
 
+/* A clock that goes back is the caller's; no time is negative for that. */
+static uint64_t span_ns(uint64_t began_ns, uint64_t ended_ns)
+{
+    return ended_ns > began_ns ? ended_ns - began_ns : 0;
+}
+
 static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t began_ns)
 {
     quire_monitor *m = s->monitor;
@@ -150,7 +156,7 @@ static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t 
                                .num_active = (uint32_t)n->blocks.active,
                                .num_swap_slots = s->swap.num_slots - n->num_free_swap_blocks,
                                .update_ns = m->update_ns};
-    step.schedule_ns = (m->shares_clock ? n->time_ns : qr_monitor_now(m)) - began_ns;
+    step.schedule_ns = span_ns(began_ns, m->shares_clock ? n->time_ns : qr_monitor_now(m));
     qr_monitor_add_step(m, &step);
     qr_metrics_end_schedule(&m->metrics, &step);
     set_levels(s);
@@ -178,6 +184,6 @@ void qr_sched_tell_update(quire_sched *s, uint64_t began_ns, uint32_t num_outgro
     set_levels(s);
     qr_sched_tell_load(s);
     qr_monitor_end_batch(s->monitor);
-    s->monitor->update_ns = qr_monitor_now(s->monitor) - began_ns;
+    s->monitor->update_ns = span_ns(began_ns, qr_monitor_now(s->monitor));
     qr_metrics_end_update(metrics, s->monitor->update_ns);
 }

@@ -36,10 +36,11 @@ def array(*items):
 NIL = b"\xc0"
 
 
-def stored(hashes, parent=None, tokens=(), block_size=16, medium="GPU", group=0):
+def stored(hashes, parent=None, tokens=(), block_size=16, medium="GPU", group=0,
+           keys=NIL):
     return array(text("BlockStored"), array(*map(number, hashes)),
                  NIL if parent is None else number(parent), array(*map(number, tokens)),
-                 number(block_size), NIL, text(medium), NIL, NIL, number(group))
+                 number(block_size), NIL, text(medium), NIL, keys, number(group))
 
 
 def removed(hashes, medium="GPU", group=0):
@@ -67,6 +68,7 @@ class FakeSocket:
         return self
 
     def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)  # accept() would hold it open
         self.listener.close()
 
     def accept(self):

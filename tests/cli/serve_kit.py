@@ -41,8 +41,10 @@ class Serving:
             line = self.process.stdout.readline()
             found = re.fullmatch(rf"{name} +(\S+)\n", line)
             if not found:
+                self.process.wait(WAIT_S)
+                said = self.said()
                 self.close()
-                raise AssertionError(f"{name} expected, not {line!r}: {self.said()}")
+                raise AssertionError(f"{name} expected, not {line!r}: {said}")
             addresses[name] = found[1]
         self.page, self.events, self.replay = map(addresses.get, ("page", "events", "replay"))
 

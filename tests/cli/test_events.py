@@ -4,6 +4,7 @@
     tests/cli/test_events.py QUIRE
 """
 
+import fcntl
 import json
 import os
 import re
@@ -11,9 +12,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
-from fake_publisher import CLEARED, FakePublisher, FakeReplay, batch, removed, stored
+from fake_publisher import (CLEARED, NIL, FakePublisher, FakeReplay, array, batch, number, removed,
+                            stored, text as packed)
 from serve_kit import Serving, run, until, write_private
 
 QUIRE = ""
@@ -102,6 +105,34 @@ class Following(unittest.TestCase):
         self.assertEqual(process.returncode, 0)
         self.assertIn("Gaps 0", text)
 
+    def test_interrupted_compare(self):
+        """Ctrl-C ends the following; what was to come at the end comes."""
+        process = subprocess.Popen([QUIRE, "events", *self.endpoints, "--check", "--compare"],
+                                   stdout=subprocess.PIPE, text=True)
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+        self.assertIn("Compare: equal", text)
+
+    def test_interrupted_while_nobody_reads(self):
+        process = subprocess.Popen([QUIRE, "events", *self.endpoints], stdout=subprocess.PIPE,
+                                   text=True)
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        seen = [0]
+
+        def is_full():
+            waiting = bytearray(4)
+            fcntl.ioctl(process.stdout, termios.FIONREAD, waiting)
+            seen.append(int.from_bytes(waiting, sys.byteorder))
+            return seen[-1] > 0 and seen[-5:] == seen[-1:] * 5
+
+        until(is_full, "a pipe that is full")
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+        self.assertIn("Gaps 0", text)
+
 
 class Held(unittest.TestCase):
     """A publisher whose trace has ended."""
@@ -140,7 +171,8 @@ class Held(unittest.TestCase):
     def test_overflow(self):
         """With hardly any room between scheduler and publisher, all is there in the end."""
         run(QUIRE, "generate", "chat", "--requests", "400", "--rate", "200", "--out", self.trace)
-        it = self.serve(*PUBLISH, "--event-ring", "8Ki", "--num-gpu-blocks", "3000")
+        it = self.serve(*PUBLISH, "--event-ring", "16Ki", "--num-gpu-blocks", "3000")
+        self.assertRegex(it.said(), r"events were lost [\d,]+ times?: --event-ring, 16,384 bytes")
         text = run(QUIRE, "events", it.events, "--replay-events", it.replay, "--quiet", "--check",
                    "--compare", "--json", "--seconds", "0.5")
         s = json.loads(text.splitlines()[-1])
@@ -166,12 +198,20 @@ class Held(unittest.TestCase):
         self.assertEqual(len(set(pairs.values())), 3)
         it = self.serve(*PUBLISH, "--curve-secret-file", self.path("server"), "--curve-clients-file",
                         self.path("client.pub"))
-        follow = (it.events, "--replay-events", it.replay, "--quiet", "--check", "--seconds", "0.7")
+        follow = (it.events, "--replay-events", it.replay, "--quiet", "--check", "--seconds")
         keys = ("--curve-server-key-file", self.path("server.pub"), "--curve-secret-file")
-        self.assertIn("Check: passed", run(QUIRE, "events", *follow, *keys, self.path("client")))
-        for wrong in ((), (*keys, self.path("stranger"))):
-            said = run(QUIRE, "events", *follow, *wrong, status=1)
-            self.assertIn("nothing came", said)
+        self.assertIn("Check: passed", run(QUIRE, "events", *follow, "0.7", *keys,
+                                                self.path("client")))
+        for wrong, words in (((), "wants keys"), ((*keys, self.path("stranger")), "refused our key"),
+                             (keys[:2], "refused our key")):
+            said = run(QUIRE, "events", *follow, "0.1", *wrong, status=1)
+            self.assertIn("Check: FAILED: nothing came", said)
+            self.assertIn(words, said)
+        it.close()
+        it = self.serve(*PUBLISH, "--curve-secret-file", self.path("server"))
+        said = run(QUIRE, "events", it.events, "--replay-events", it.replay, "--quiet", "--check",
+                   "--seconds", "0.7", *keys[:2])
+        self.assertIn("Check: passed", said)
 
 
 class Wrong(unittest.TestCase):
@@ -207,7 +247,7 @@ class Wrong(unittest.TestCase):
 
     def test_restart(self):
         s = self.check((5, batch(stored([1]))), (0, batch(stored([1]))), count=2)
-        self.assertEqual((s["check"], s["restarts"]), ("failed", 1))
+        self.assertEqual((s["check"], s["restarts"], s["faults"]), ("failed", 1, "1 restart"))
 
     def test_no_event(self):
         s = self.check((0, batch(stored([1]))), (1, b"\x93\xff"), (2, batch(stored([2]))),
@@ -254,19 +294,58 @@ class Wrong(unittest.TestCase):
                        "--compare", "--count", "1", status=1)
         self.assertIn("no index to compare with", said)
 
+    def test_removals_are_one_line(self):
+        message = (3, batch(removed([1]), removed([2]), removed([3], group=1), stored([4])))
+        with FakePublisher(message) as it:
+            said = run(QUIRE, "events", it.endpoint, "--count", "1", "--seconds", "20")
+        told = [line.split(maxsplit=2)[2] for line in said.splitlines() if line.startswith("       3")]
+        self.assertEqual(told, [f"removed  group 0 GPU  2 blocks  {1:016x} to {2:016x}",
+                                f"removed  group 1 GPU  1 block  {3:016x}",
+                                f"stored   group 0 GPU  1 block of 16  {4:016x}"])
+
+    def test_extra_keys(self):
+        keys = array(array(packed("salt"), array(packed("image"), number(3))), NIL)
+        with FakePublisher((0, batch(stored([1, 2], keys=keys), stored([3])))) as it:
+            events, _ = lines(it.endpoint, "--count", "1", "--seconds", "20")
+        self.assertEqual([e["extra_keys"] for e in events], [[["salt", ["image", 3]], None], None])
+
     def test_nobody(self):
+        """Silence is explained."""
         said = run(QUIRE, "events", "tcp://127.0.0.1:1", "--check", "--seconds", "0.2", status=1)
-        self.assertIn("nothing came", said)
+        self.assertIn("Check: FAILED: nothing came", said)
+        self.assertIn("tcp://127.0.0.1:1: nobody listens there", said)
+        with FakePublisher() as it, FakeReplay() as replay:
+            said = run(QUIRE, "events", it.endpoint, "--check", "--seconds", "0.2", status=1)
+            self.assertIn("which is silent", said)
+            said = run(QUIRE, "events", replay.endpoint, "--check", "--seconds", "0.2", status=1)
+            self.assertIn("it broke off", said)
+
+    def test_nobody_answers(self):
+        with FakePublisher((0, batch(stored([1])))) as it:
+            said = run(QUIRE, "events", it.endpoint, "--replay-events", "tcp://127.0.0.1:1", "--quiet",
+                       "--compare", "--seconds", "0.2", status=1)
+        self.assertIn("--compare: there is no index to compare with: tcp://127.0.0.1:1: nobody", said)
+
+    def test_gone(self):
+        """A publisher that has gone may have said more."""
+        with FakePublisher((0, batch(stored([1])))) as it:
+            process = subprocess.Popen([QUIRE, "events", it.endpoint, "--check"],
+                                       stdout=subprocess.PIPE, text=True)
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(text, "Check: FAILED: the publisher is gone: .*: nobody listens there")
 
     def test_wrong_calls(self):
         for args, words in ((("--compare",), "--replay-events"), (("--from-start",), "--replay-events"),
                             (("--cuont", "1"), "did you mean --count?"),
                             (("--count", "0"), '"0" will not do'),
-                            (("--curve-secret-file", "x"), "both or none"),
+                            (("--curve-secret-file", "x"), "--curve-server-key-file"),
                             (("--from-start", "--from-now"), "only one"),
                             (("a", "b"), "one argument too many")):
             self.assertIn(words, run(QUIRE, "events", *args, status=2), args)
-        self.assertIn("no such endpoint", run(QUIRE, "events", "no such endpoint", status=1))
+        self.assertIn("no such endpoint", run(QUIRE, "events", "no such endpoint", status=2))
 
 
 if __name__ == "__main__":

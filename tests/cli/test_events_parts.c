@@ -87,13 +87,32 @@ static void numbers_are_checked(void **state)
     assert_int_equal(t.num_disordered, 0);
     assert_false(events_tally_is_sound(&t));
 
+    t = tally_of("l3 p9 p9 l10");
+    assert_int_equal(t.num_covered, 6);
+
     t = (events_tally){0}; /* silence is no proof */
     assert_false(events_tally_is_sound(&t));
+}
+
+static void faults_are_named(void **state)
+{
+    (void)state;
+    char text[FAULTS_BYTES];
+    events_tally t = tally_of("l3 l4");
+    events_tally_faults(&t, text);
+    assert_string_equal(text, "");
+    t = tally_of("l3 g9 l9 g20 l20 l20 s0 l0");
+    events_tally_faults(&t, text);
+    assert_string_equal(text, "2 gaps, 1 restart, 1 repetition");
+    t = (events_tally){0};
+    events_tally_faults(&t, text);
+    assert_string_equal(text, "nothing came");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(texts_become_json),
-                                       cmocka_unit_test(numbers_are_checked)};
+                                       cmocka_unit_test(numbers_are_checked),
+                                       cmocka_unit_test(faults_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

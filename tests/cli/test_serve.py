@@ -6,6 +6,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -35,6 +36,16 @@ class Serve(unittest.TestCase):
     def read_report(self, name):
         with open(self.path(name), encoding="utf-8") as file:
             return json.load(file)
+
+    def check_prefix_counts(self, r):
+        """Hits, losses and prompts are of the same requests, also where some have not ended."""
+        lost = r["losses"]
+        self.assertEqual(r["ideal_tokens"], r["hit_tokens"] - lost["beyond_ideal_tokens"] + sum(
+            lost[key + "_tokens"] for key in ("partial", "last_token", "not_ready", "evicted")))
+        room = r["query_blocks"] * r["block_size"] - r["prompt_tokens"]
+        self.assertGreaterEqual(room, 0)
+        self.assertLess(room, 120 * r["block_size"])
+        self.assertGreater(r["unfinished"], 0)
 
     def test_same_as_replay(self):
         """Decisions, and all counts that others see, are those of the replay that nobody watches."""
@@ -72,6 +83,8 @@ class Serve(unittest.TestCase):
         self.assertIn("<html", page[1])
         self.assertEqual(status, 0)
         self.assertIn("120 requests", text)
+        self.assertNotIn("--why", text)
+        self.assertEqual((r["ended_by"], r["unfinished"]), ("trace", 0))
 
     def test_pace(self):
         """Simulated time is never ahead of real time, and the same comes out."""
@@ -82,7 +95,8 @@ class Serve(unittest.TestCase):
         self.assertGreater(r["wall_s"], 0.99 * r["simulated_s"] / speed)
         self.assertEqual({**r, "wall_s": 0, "speed_factor": 0},
                          {**wanted, "wall_s": 0, "speed_factor": 0})
-        self.assertIn("times as fast", said)
+        factor = re.search(r": ([\d.]+) times as fast", said)[1]
+        self.assertAlmostEqual(float(factor), r["speed_factor"], delta=0.51 if "." not in factor else 0.051)
 
     def test_interrupted(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -94,6 +108,15 @@ class Serve(unittest.TestCase):
             r = self.read_report("part.json")
             self.assertLess(r["requests"], 120)
             self.assertGreater(r["steps"], 20)
+            self.assertEqual(r["ended_by"], "interrupt")
+            self.check_prefix_counts(r)
+
+    def test_max_steps(self):
+        limit = ("--max-steps", "60", self.trace)
+        r = report(QUIRE, *limit)
+        self.assertEqual((r["ended_by"], r["steps"]), ("max_steps", 60))
+        self.check_prefix_counts(r)
+        self.assertIn("Ended by --max-steps: this is the report so far", run(QUIRE, "replay", *limit))
 
     def test_loop(self):
         once = report(QUIRE, self.trace)
@@ -122,8 +145,25 @@ class Serve(unittest.TestCase):
             _, text = it.interrupt()
             self.assertNotIn(token, text + it.said())
 
+    def test_hosts(self):
+        with Serving(QUIRE, "--speed", "max", "--hold", "--host", "aa.example,bb.example", "--host",
+                     "cc.example", self.trace) as it:
+            for name in ("aa.example", "bb.example", "cc.example"):
+                self.assertEqual(it.get("/healthz", Host=name)[0], 200)
+            self.assertEqual(it.get("/healthz", Host="dd.example")[0], 421)
+
+    def test_file_that_cannot_be(self):
+        """It is told at the start, not at the end; what a file has stays until then."""
+        said = run(QUIRE, "serve", "--listen", "127.0.0.1:0", "--loop", "--json",
+                   self.path("nosuch/r.json"), self.trace, status=1)
+        self.assertIn("--json: ", said)
+        kept = write_private(self.path("kept.json"), "{}" + " " * 100000)
+        run(QUIRE, "serve", "--listen", "0.0.0.0:0", "--json", kept, self.trace, status=2)
+        self.assertEqual(self.read_report("kept.json"), {})
+        run(QUIRE, "serve", "--listen", "127.0.0.1:0", "--speed", "max", "--json", kept, self.trace)
+        self.assertEqual(self.read_report("kept.json")["requests"], 120)
+
     def test_wrong_calls(self):
-        os.mkdir(self.path("d"))
         with open(self.path("open"), "w", encoding="utf-8") as file:
             file.write("a-token-of-some-length\n")
         os.chmod(self.path("open"), 0o644)
@@ -142,6 +182,15 @@ class Serve(unittest.TestCase):
                 ((*publish, "--curve-secret-file", key), "40 characters"),
                 ((*publish, "--curve-clients-file", key), "--curve-secret-file"),
                 (("--event-form", "xml"), "array or map"),
+                (("--event-form", "map"), "--event-form: there are no events"),
+                (("--event-tokens",), "--event-tokens: there are no events"),
+                (("--topic", "t"), "--topic: there are no events"),
+                (("--event-ring", "1Mi"), "--event-ring: there are no events"),
+                ((*publish, "--event-ring", "8Ki"), "from 16384"),
+                (("--events", "tcp://127.0.0.1:5557", "--replay-events", "tcp://127.0.0.1:5557"),
+                 "each needs its own"),
+                (("--host", "a,,b"), "empty name"),
+                (("--listen", "127.0.0.1:0", "--host", "http://a"), "--host: "),
                 (("--loop", "--max-steps", "3"), "--max-steps")):
             self.assertIn(words, run(QUIRE, "serve", *args, self.trace, status=2), args)
         self.assertIn("one trace", run(QUIRE, "serve", status=2))
@@ -152,14 +201,22 @@ class Serve(unittest.TestCase):
             taken = it.page.split("/")[2]
             said = run(QUIRE, "serve", "--listen", taken, self.trace, status=1)
             self.assertIn(taken.split(":")[1], said)
+            self.assertIn("--listen: ", said)
         free = ("--listen", "127.0.0.1:0")
         self.assertIn("No such file", run(QUIRE, "serve", *free, self.path("none"), status=1))
-        for args in (("--listen", "0.0.0.0:0"), (*free, "--events", "tcp://0.0.0.0:5557")):
-            said = run(QUIRE, "serve", *args, self.trace, status=1)
-            self.assertTrue(said.startswith("quire serve: "), said)
+        local = ("--events", "tcp://127.0.0.1:*")
+        for args, name, remedy in (
+                (("--listen", "0.0.0.0:0"), "--listen", "--token-file"),
+                ((*free, "--events", "tcp://0.0.0.0:5557"), "--events", "--curve-secret-file"),
+                ((*free, *local, "--replay-events", "tcp://0.0.0.0:5557"), "--replay-events",
+                 "--curve-secret-file")):
+            said = run(QUIRE, "serve", *args, self.trace, status=2)
+            self.assertTrue(said.startswith(f"quire serve: {name}: "), said)
             self.assertIn("0.0.0.0", said)
-        said = run(QUIRE, "serve", *free, "--events", "no such endpoint", self.trace, status=1)
-        self.assertIn("no such endpoint", said)
+            self.assertIn(remedy, said)
+        for args in (("--events", "no such endpoint"), (*local, "--replay-events", "no such endpoint")):
+            said = run(QUIRE, "serve", *free, *args, self.trace, status=2)
+            self.assertIn(f"{args[-2]}: 'no such endpoint'", said)
 
 
 if __name__ == "__main__":

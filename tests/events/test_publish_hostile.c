@@ -156,6 +156,50 @@ static void queues_of_many_bytes(void **state)
     close_scene(&s);
 }
 
+/* Greets as a subscriber does, byte by byte, and then says what no library would: libzmq's own
+ * sockets would keep the topic as well, in this same process. */
+static int greet_by_hand(const char *endpoint)
+{
+    static const unsigned char READY[] = {4,   25,  5,   'R', 'E', 'A', 'D', 'Y', 11,
+                                          'S', 'o', 'c', 'k', 'e', 't', '-', 'T', 'y',
+                                          'p', 'e', 0,   0,   0,   3,   'S', 'U', 'B'};
+    unsigned char greeting[64] = {0xff, [9] = 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    to.sin_port = htons((uint16_t)strtoul(strrchr(endpoint, ':') + 1, NULL, 10));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(s >= 0);
+    assert_int_equal(connect(s, (const struct sockaddr *)&to, sizeof to), 0);
+    assert_int_equal(send(s, greeting, sizeof greeting, 0), sizeof greeting);
+    assert_int_equal(send(s, READY, sizeof READY, 0), sizeof READY);
+    return s;
+}
+
+/* A subscription to a topic of millions of bytes, each of which libzmq would keep as a node. */
+static void endless_topic(void **state)
+{
+    (void)state;
+    enum { PIECES = 2048 };
+    scene s;
+    unsigned char piece[4096] = {0};
+    unsigned char head[] = {2, 0, 0, 0, 0, 0, PIECES * sizeof piece >> 16, 0, 0};
+    quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+    config.endpoint = "tcp://127.0.0.1:*";
+    open_scene(&s, config);
+    int socket = greet_by_hand(quire_publisher_endpoint(s.publisher));
+    assert_int_equal(send(socket, head, sizeof head, 0), sizeof head);
+    piece[0] = 1; /* subscribe */
+    for (int i = 0; i < PIECES && send(socket, piece, sizeof piece, MSG_NOSIGNAL) > 0; i++)
+        memset(piece, 'x', sizeof piece);
+    for (uint32_t i = 0; i < 5; i++) {
+        make_steps(&s, 100);
+        usleep(50000); /* time to be taken in */
+    }
+    check_memory(&s);
+    assert_int_equal(close(socket), 0);
+    close_scene(&s);
+}
+
 /* Ask for everything, and never read the answer. */
 static void stuck_replays(void **state)
 {
@@ -288,9 +332,9 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "--connections") == 0)
         num_connections = (uint32_t)strtoul(argv[2], NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stuck_subscribers), cmocka_unit_test(queues_of_many_bytes),
-        cmocka_unit_test(stuck_replays),     cmocka_unit_test(crowd_of_stuck_replays),
-        cmocka_unit_test(hasty_subscribers),
+        cmocka_unit_test(stuck_subscribers),      cmocka_unit_test(queues_of_many_bytes),
+        cmocka_unit_test(endless_topic),          cmocka_unit_test(stuck_replays),
+        cmocka_unit_test(crowd_of_stuck_replays), cmocka_unit_test(hasty_subscribers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,29 @@ static void addresses_beyond_this_machine(void **state)
     assert_int_equal(try_address("tcp://0.0.0.0:*", "tcp://*:*", 1, message), QUIRE_OK);
     assert_int_equal(try_address("tcp://127.0.0.1:*", "tcp://localhost:*", 0, message), QUIRE_OK);
     assert_int_equal(try_address("tcp://127.9.9.9:*", NULL, 0, message), QUIRE_OK);
+
+    quire_subscriber *subscriber;
+    quire_subscriber_config from = QUIRE_SUBSCRIBER_CONFIG_INIT;
+    from.endpoint = "tcp://*:*"; /* listens, and would believe whoever comes */
+    assert_int_equal(quire_subscriber_create(&from, &subscriber, message, sizeof message),
+                     QUIRE_E_UNSAFE);
+    assert_non_null(strstr(message, "tcp://*:*"));
+    from.allow_strangers_to_tell_us_lies = 1;
+    assert_int_equal(quire_subscriber_create(&from, &subscriber, message, sizeof message),
+                     QUIRE_OK);
+    quire_subscriber_destroy(subscriber);
+}
+
+static void a_list_of_nobody(void **state)
+{
+    (void)state;
+    static const char *const nobody[1] = {NULL};
+    quire_publisher *publisher;
+    quire_publisher_config config = QUIRE_PUBLISHER_CONFIG_INIT;
+    config.monitor = e.monitor;
+    config.endpoint = "tcp://127.0.0.1:*";
+    config.curve_clients = nobody; /* and none of them: must not mean everybody */
+    assert_int_equal(quire_publisher_create(&config, &publisher, NULL, 0), QUIRE_E_ARGUMENT);
 }
 
 static void addresses_that_are_none(void **state)
@@ -294,6 +317,7 @@ int main(void)
         cmocka_unit_test(addresses_that_are_none),
         cmocka_unit_test(ranks),
         cmocka_unit_test(names_that_are_taken),
+        cmocka_unit_test(a_list_of_nobody),
         cmocka_unit_test(keys_of_clients),
         cmocka_unit_test(keys_that_are_none),
         cmocka_unit_test(configs_that_are_none),

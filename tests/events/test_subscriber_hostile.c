@@ -6,11 +6,15 @@
  */
 #include "engine_kit.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <zmq.h>
 
 enum { ROUNDS = 3000, IDS = 64, ID_BYTES = 16 };
 
 static uint64_t seed;
+static uint16_t port; /* on which a subscriber listens */
 
 typedef struct liar {
     void *context;
@@ -188,9 +192,71 @@ static void lies(void **state)
     run_liar(1, false);
 }
 
+/* Strangers connect to a subscriber that listens, and hang up at once. */
+static uint16_t knock_often(uint32_t times)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof to;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (times == 0) { /* only looks for a port that is free */
+        int s = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(bind(s, (const struct sockaddr *)&to, sizeof to), 0);
+        assert_int_equal(getsockname(s, (struct sockaddr *)&to, &bytes), 0);
+        assert_int_equal(close(s), 0);
+        port = ntohs(to.sin_port);
+    }
+    to.sin_port = htons(port);
+    for (uint32_t i = 0; i < times; i++) {
+        const struct linger at_once = {.l_onoff = 1};
+        int s = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(s >= 0);
+        (void)connect(s, (const struct sockaddr *)&to, sizeof to);
+        (void)setsockopt(s, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        if (i % 4 == 0)
+            usleep(500); /* accepted, most often */
+        assert_int_equal(close(s), 0);
+    }
+    return port;
+}
+
+static void broken_connections(void **state)
+{
+    (void)state;
+    liar x;
+    char endpoint[64];
+    quire_delivery d;
+    quire_subscriber *subscriber;
+    quire_subscriber_config config = QUIRE_SUBSCRIBER_CONFIG_INIT;
+    open_liar(&x);
+    (void)snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", knock_often(0));
+    config.endpoint = endpoint;
+    config.listen = QUIRE_ON;
+    config.start = 1;
+    assert_int_equal(quire_subscriber_create(&config, &subscriber, NULL, 0), QUIRE_OK);
+    for (uint32_t i = 0; i < 50; i++) {
+        (void)knock_often(60);
+        assert_int_equal(quire_subscriber_next(subscriber, 1, &d), QUIRE_RETRY);
+    }
+    assert_int_equal(zmq_connect(x.pub, endpoint), 0);
+    int status = QUIRE_RETRY;
+    uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;
+    while (status == QUIRE_RETRY && engine_now_ms() < until_ms) {
+        unsigned char number[8] = {0};
+        number[7] = (unsigned char)x.number++;
+        assert_int_equal(zmq_send(x.pub, "", 0, ZMQ_SNDMORE), 0);
+        assert_int_equal(zmq_send(x.pub, number, sizeof number, ZMQ_SNDMORE), 8);
+        assert_true(zmq_send(x.pub, x.batch, x.batch_len, 0) > 0);
+        status = quire_subscriber_next(subscriber, 50, &d);
+    }
+    assert_int_equal(status, QUIRE_OK);
+    quire_subscriber_destroy(subscriber);
+    close_liar(&x);
+}
+
 int main(int argc, char **argv)
 {
     seed = unit_seed(argc, argv, 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lies)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lies),
+                                       cmocka_unit_test(broken_connections)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

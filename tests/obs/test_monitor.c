@@ -142,6 +142,36 @@ static void tokens_and_salts_stay_here_unless_asked_for(void **state)
     close_watch(&w);
 }
 
+/* More features than an event may have keys: the event is lost, and said to be, and nothing else. */
+static void too_many_keys_are_a_loss(void **state)
+{
+    (void)state;
+    enum { MANY = 40 };
+    watch w = {.config = QUIRE_MONITOR_CONFIG_INIT};
+    quire_mm_input inputs[MANY];
+    w.config.token_ids = QUIRE_ON;
+    w.config.event_bytes = 1; /* the smallest: room for 32 keys */
+    quire_sched_config c = kit_config(&w.kit);
+    c.monitor = &w.config;
+    c.max_request_bytes = 1 << 14;
+    c.encoder_compute_budget = 64;
+    c.encoder_cache_size = 64;
+    kit_open(&w.kit, &c);
+    assert_int_equal(quire_reader_create(quire_sched_monitor(w.kit.sched), NULL, &w.reader),
+                     QUIRE_OK);
+    for (uint32_t i = 0; i < MANY; i++)
+        inputs[i] = (quire_mm_input){
+            .feature = {.identifier = {&"abcdefgh"[i % 8], 1}, .offset = i, .length = 1}};
+    w.kit.params.mm_inputs = inputs;
+    w.kit.params.num_mm_inputs = MANY;
+    kit_add(&w.kit, "a", 45);
+    kit_run(&w.kit, 5);
+    assert_int_equal(quire_reader_next(w.reader, &w.event), QUIRE_LOST);
+    assert_int_equal(next_kind(&w), QUIRE_FEED_BATCH);
+    assert_int_equal(next_kind(&w), 0);
+    close_watch(&w);
+}
+
 /* Requests that come and go in a pool that is too small. */
 static void make_traffic(watch *w, uint32_t *next, uint32_t num_steps)
 {
@@ -282,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_have_their_request_s_tokens),
         cmocka_unit_test(tokens_and_salts_stay_here_unless_asked_for),
+        cmocka_unit_test(too_many_keys_are_a_loss),
         cmocka_unit_test(a_picture_made_of_events_is_the_pool_s),
         cmocka_unit_test(a_walk_makes_a_lost_picture_whole),
         cmocka_unit_test(a_reset_is_told_with_the_next_update),
