@@ -85,7 +85,7 @@ void qr_http_format_meta(qr_http_body *body, const qr_http_site *site)
     add_count(body, "max_num_seqs", site->info.max_num_seqs);
     qr_http_body_text(body, "\"tiers\":[");
     if (site->info.num_swap_slots > 0) {
-        qr_http_body_text(body, "{\"name\":\"host\",\"total\":");
+        qr_http_body_text(body, "{\"name\":\"swap\",\"total\":");
         qr_http_body_number(body, site->info.num_swap_slots);
         qr_http_body_text(body, "}");
     }

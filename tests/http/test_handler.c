@@ -207,7 +207,7 @@ static void a_snapshot_has_the_monitors_numbers(void **state)
     assert_non_null(strstr(body(&w), COLUMNS));
     assert_non_null(strstr(body(&w), "\"title\":\"a \\u0022title\\u0022\",\"model\":null"));
     assert_non_null(strstr(body(&w), "\"started\":1234567890.25,"));
-    assert_non_null(strstr(body(&w), "\"tiers\":[{\"name\":\"host\",\"total\":12}]"));
+    assert_non_null(strstr(body(&w), "\"tiers\":[{\"name\":\"swap\",\"total\":12}]"));
     assert_int_equal(json_number(body(&w), "num_blocks"), 97);
     assert_int_equal(json_number(body(&w), "total_blocks"), 96);
     quire_monitor_step steps[300];

@@ -142,7 +142,7 @@ static void tokens_and_salts_stay_here_unless_asked_for(void **state)
     close_watch(&w);
 }
 
-/* More features than an event may have keys: the event is lost, and said to be, and nothing else. */
+/* More features than an event may have keys: the event is lost, and said to be; no more happens. */
 static void too_many_keys_are_a_loss(void **state)
 {
     (void)state;
