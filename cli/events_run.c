@@ -66,8 +66,9 @@ static void explain_silence(follower *f)
     const quire_subscriber_config *c = &f->settings->subscriber;
     char message[PROBE_MESSAGE_BYTES];
     char no_answer[PROBE_MESSAGE_BYTES] = "";
+    bool has_replay = c->replay_endpoint != NULL && c->start != 1;
     f->is_explained = true;
-    if (!has_answered(f) && c->start != 1)
+    if (!has_answered(f) && has_replay)
         (void)events_probe(c, true, no_answer);
     if (!has_come(f)) {
         probe_result result = events_probe(c, false, message);
@@ -75,9 +76,10 @@ static void explain_silence(follower *f)
             command_error(f->cmd, "nothing came: %s", message);
         else if (result == PROBE_FINE && no_answer[0] == '\0')
             command_error(f->cmd,
-                          "nothing came: connected to %s, which is silent; the engine may have "
+                          "nothing came: connected to %s%s%s, silent so far; the engine may have "
                           "nothing to do%s",
-                          c->endpoint,
+                          c->endpoint, has_replay ? " and " : "",
+                          has_replay ? c->replay_endpoint : "",
                           c->topic != NULL ? ", or no topic of its begins as --topic says" : "");
         else if (result == PROBE_UNKNOWN)
             command_error(f->cmd, "nothing came: nobody has connected to %s, or sends nothing",

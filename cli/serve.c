@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,29 +56,37 @@ static void print_addresses(const server *s)
 
 /* ---- progress ---------------------------------------------------------------- */
 
+/* A line that is longer than the terminal is wide would not be replaced by the next one. */
+static int line_width(void)
+{
+    struct winsize size;
+    bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return is_known ? size.ws_col - 1 : 79;
+}
+
 static void show_line(void *user, double simulated_s, uint64_t num_requests, double share)
 {
     server *s = user;
     quire_monitor_step step;
+    char line[256];
+    char lost[64] = "";
     (void)share;
     if (quire_monitor_last_step(s->monitor, &step) != QUIRE_OK)
         return;
     double total = (double)step.num_active + step.num_cached + step.num_empty;
     double prompts = (double)s->result->prompt_tokens;
     uint64_t num_lost = s->publisher != NULL ? quire_publisher_get_stats(s->publisher).num_lost : 0;
-    char lost[64] = "";
     if (num_lost > 0)
-        snprintf(lost, sizeof lost, "; events LOST %s times", report_number(num_lost));
-    int width =
-        fprintf(stderr,
-                "\r%.1f s simulated: %s ended, %u running, %u waiting; hits %.0f %%; "
-                "blocks %.0f %% active, %.0f %% cached%s",
-                simulated_s, report_number(num_requests), step.num_running, step.num_waiting,
-                prompts > 0 ? 100 * (double)s->result->hit_tokens / prompts : 0,
-                total > 0 ? 100 * step.num_active / total : 0,
-                total > 0 ? 100 * step.num_cached / total : 0, lost);
-    fprintf(stderr, "%*s", s->width > width ? s->width - width : 0, "");
-    s->width = s->width > width ? s->width : width;
+        snprintf(lost, sizeof lost, "events LOST %s times; ", report_number(num_lost));
+    snprintf(line, sizeof line,
+             "%.1f s simulated: %s ended, %u running, %u waiting; %shits %.0f %%; blocks %.0f %% "
+             "active, %.0f %% cached",
+             simulated_s, report_number(num_requests), step.num_running, step.num_waiting, lost,
+             prompts > 0 ? 100 * (double)s->result->hit_tokens / prompts : 0,
+             total > 0 ? 100 * step.num_active / total : 0,
+             total > 0 ? 100 * step.num_cached / total : 0);
+    s->width = line_width();
+    fprintf(stderr, "\r%-*.*s", s->width, s->width, line);
     s->is_shown = true;
 }
 
