@@ -61,8 +61,7 @@ class Watching(unittest.TestCase):
     def forgive_lost_connections(self):
         """The browser itself complains of these."""
         self.complaints = [text for text in self.complaints
-                           if "ERR_CONNECTION" not in text and "ERR_INCOMPLETE" not in text
-                           and "ERR_EMPTY_RESPONSE" not in text]
+                           if not re.search("ERR_(CONNECTION|INCOMPLETE|EMPTY_RESPONSE|SOCKET)", text)]
 
     # ---- what is shown ------------------------------------------------------
 
