@@ -50,7 +50,8 @@ class Run:
 
     def wait(self):
         scale = self.random.below(4)
-        self.now_ns += (1 + self.random.below(100000)) * 10**(self.pace + scale)
+        # 7 ns, so that no time is a bound of a bucket: vLLM's floats fall on either side of one
+        self.now_ns += (1 + self.random.below(100000)) * 10**(self.pace + scale) + 7
 
     def add(self):
         for i in range(SLOTS):

@@ -36,7 +36,7 @@ static void wait_some(run *r)
     uint64_t unit = 1;
     for (uint32_t scale = r->pace + unit_random_below(&r->random, 4); scale > 0; scale--)
         unit *= 10;
-    r->box.metrics.now_ns += (1 + unit_random_below(&r->random, 100000)) * unit;
+    r->box.metrics.now_ns += (1 + unit_random_below(&r->random, 100000)) * unit + 7;
 }
 
 static void add_some(run *r)
