@@ -23,6 +23,7 @@ static quire_subscriber_config listen_to(const quire_publisher *publisher)
     quire_subscriber_config config = QUIRE_SUBSCRIBER_CONFIG_INIT;
     config.endpoint = quire_publisher_endpoint(publisher);
     config.quiet_ms = 200; /* where the last batch is dropped, nothing follows to show it */
+    config.replay_timeout_ms = ENGINE_PATIENCE_MS; /* a slow machine is no gap */
     if (quire_publisher_replay_endpoint(publisher)[0] != 0)
         config.replay_endpoint = quire_publisher_replay_endpoint(publisher);
     return config;

@@ -58,6 +58,7 @@ static void open_scene(scene *s, quire_publisher_config config)
     from.endpoint = quire_publisher_endpoint(s->publisher);
     from.replay_endpoint = quire_publisher_replay_endpoint(s->publisher);
     from.quiet_ms = 200;
+    from.replay_timeout_ms = ENGINE_PATIENCE_MS;
     listener_open(&s->good, &from, 0);
     s->context = zmq_ctx_new();
     assert_non_null(s->context);
