@@ -49,23 +49,6 @@ void qr_log(const quire_hooks *hooks, quire_log_level level, const char *message
         hooks->log(hooks->user, level, message);
 }
 
-int qr_config_read(void *ours, size_t our_size, const void *callers)
-{
-    if (callers == NULL)
-        return QUIRE_E_ARGUMENT;
-    size_t size;
-    memcpy(&size, callers, sizeof size);
-    if (size < sizeof size || size > 16 * our_size)
-        return QUIRE_E_CONFIG;
-    const unsigned char *bytes = callers;
-    for (size_t i = our_size; i < size; i++)
-        if (bytes[i] != 0)
-            return QUIRE_E_CONFIG;
-    memset(ours, 0, our_size);
-    memcpy(ours, callers, size < our_size ? size : our_size);
-    return QUIRE_OK;
-}
-
 #define QUIRE_X(bit, name, sentence) | QUIRE_QUIRK(name)
 static const uint64_t ALL_QUIRKS = 0 QUIRE_QUIRK_MAP(QUIRE_X);
 #undef QUIRE_X

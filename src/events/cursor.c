@@ -1,6 +1,6 @@
 #include "events/cursor.h"
 
-#include "events/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

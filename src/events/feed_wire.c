@@ -1,8 +1,8 @@
 #include "events/feed_wire.h"
 
 #include "base/bits.h"
+#include "base/utf8.h"
 #include "events/host.h"
-#include "events/utf8.h"
 
 #include <string.h>
 

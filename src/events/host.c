@@ -59,23 +59,6 @@ int qr_host_random(void *out, size_t bytes)
     return 0;
 }
 
-int qr_host_read_config(void *ours, size_t our_size, const void *callers)
-{
-    if (callers == NULL)
-        return QUIRE_E_ARGUMENT;
-    size_t size;
-    memcpy(&size, callers, sizeof size);
-    if (size < sizeof size || size > 16 * our_size)
-        return QUIRE_E_CONFIG;
-    const unsigned char *bytes = callers;
-    for (size_t i = our_size; i < size; i++)
-        if (bytes[i] != 0)
-            return QUIRE_E_CONFIG;
-    memset(ours, 0, our_size);
-    memcpy(ours, callers, size < our_size ? size : our_size);
-    return QUIRE_OK;
-}
-
 void qr_host_say(char *message, size_t message_bytes, const char *format, ...)
 {
     if (message == NULL || message_bytes == 0)

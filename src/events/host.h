@@ -24,10 +24,6 @@ double qr_host_wall_s(void);
 /* Bytes that nobody can guess: 0, or -1 where the system has none. */
 int qr_host_random(void *out, size_t bytes);
 
-/* Copies the caller's config over a zeroed one of ours, as all configs of Quire are read: one that
- * is longer must be zero past our end. QUIRE_OK, QUIRE_E_ARGUMENT for NULL, QUIRE_E_CONFIG. */
-int qr_host_read_config(void *ours, size_t our_size, const void *callers);
-
 /* Writes a sentence where there is room for one. */
 void qr_host_say(char *message, size_t message_bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

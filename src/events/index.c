@@ -18,6 +18,7 @@
 #include "events/host.h"
 
 #include "base/bits.h"
+#include "base/config.h"
 
 #include <quire/wire.h>
 
@@ -416,7 +417,7 @@ int quire_index_create(const quire_index_config *config, quire_index **index)
     quire_index_config chosen = QUIRE_INDEX_CONFIG_INIT;
     if (index == NULL)
         return QUIRE_E_ARGUMENT;
-    int status = config == NULL ? QUIRE_OK : qr_host_read_config(&chosen, sizeof chosen, config);
+    int status = config == NULL ? QUIRE_OK : qr_config_read(&chosen, sizeof chosen, config);
     if (status != QUIRE_OK)
         return status;
     quire_index *x = qr_host_alloc_zeroed(1, sizeof *x);

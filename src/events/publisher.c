@@ -8,6 +8,7 @@
  */
 #include <quire/events.h>
 
+#include "base/config.h"
 #include "events/answers.h"
 #include "events/endpoint.h"
 #include "events/host.h"
@@ -345,7 +346,7 @@ static int create_contents(quire_publisher *p, const quire_publisher_config *con
 static int read_publisher_config(const quire_publisher_config *callers,
                                  quire_publisher_config *config, publisher_message message)
 {
-    int status = qr_host_read_config(config, sizeof *config, callers);
+    int status = qr_config_read(config, sizeof *config, callers);
     if (status == QUIRE_OK && config->monitor == NULL)
         status = QUIRE_E_ARGUMENT;
     bool has_list = config->curve_clients != NULL; /* an empty one would let everybody in */

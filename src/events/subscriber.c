@@ -1,5 +1,6 @@
 /* events/subscriber.c - how a subscriber is made, and what it hands out; subscription.c has its
  * steps. */
+#include "base/config.h"
 #include "events/host.h"
 #include "events/subscription.h"
 #include "events/zap.h"
@@ -130,7 +131,7 @@ static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
 static int read_subscriber_config(const quire_subscriber_config *callers,
                                   quire_subscriber_config *config)
 {
-    int status = qr_host_read_config(config, sizeof *config, callers);
+    int status = qr_config_read(config, sizeof *config, callers);
     if (status == QUIRE_OK && config->endpoint == NULL)
         status = QUIRE_E_ARGUMENT;
     if (status == QUIRE_OK &&

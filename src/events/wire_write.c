@@ -8,9 +8,10 @@
  */
 #include "events/wire.h"
 
+#include "base/config.h"
+#include "base/utf8.h"
 #include "events/cursor.h"
 #include "events/host.h"
-#include "events/utf8.h"
 
 #include <msgpack.h>
 #include <string.h>
@@ -292,7 +293,7 @@ int quire_wire_writer_create(const quire_wire_options *options, quire_wire_write
     quire_wire_options chosen = QUIRE_WIRE_OPTIONS_INIT;
     if (writer == NULL)
         return QUIRE_E_ARGUMENT;
-    int status = options == NULL ? QUIRE_OK : qr_host_read_config(&chosen, sizeof chosen, options);
+    int status = options == NULL ? QUIRE_OK : qr_config_read(&chosen, sizeof chosen, options);
     if (status != QUIRE_OK)
         return status;
     uint64_t max_bytes = chosen.max_bytes == 0 ? DEFAULT_MAX_BYTES : chosen.max_bytes;

@@ -1,5 +1,6 @@
 #include "http/body.h"
 
+#include "base/utf8.h"
 #include "http/system.h"
 
 #include <string.h>
@@ -64,29 +65,6 @@ void qr_http_body_us(qr_http_body *body, uint64_t ns)
     qr_http_body_add(body, digits, len);
 }
 
-/* How many bytes the UTF-8 character at `at` has; 0 when there is none. */
-static size_t utf8_length(const unsigned char *at, size_t left)
-{
-    static const struct {
-        unsigned char mask;
-        unsigned char lead;
-        uint32_t least; /* code point; below it the form is longer than needed */
-    } FORMS[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (size_t len = 1; len <= 4 && len <= left; len++) {
-        if ((at[0] & FORMS[len - 1].mask) != FORMS[len - 1].lead)
-            continue;
-        uint32_t point = at[0] & (unsigned char)~FORMS[len - 1].mask;
-        for (size_t i = 1; i < len; i++) {
-            if ((at[i] & 0xc0) != 0x80)
-                return 0;
-            point = point << 6 | (at[i] & 0x3f);
-        }
-        bool is_surrogate = point >= 0xd800 && point < 0xe000;
-        return point < FORMS[len - 1].least || is_surrogate || point > 0x10ffff ? 0 : len;
-    }
-    return 0;
-}
-
 static void add_escaped(qr_http_body *body, unsigned char c)
 {
     static const char HEX[] = "0123456789abcdef";
@@ -100,7 +78,7 @@ void qr_http_body_json(qr_http_body *body, quire_bytes text)
     size_t left = text.len;
     qr_http_body_text(body, "\"");
     while (left > 0) {
-        size_t len = utf8_length(at, left);
+        size_t len = qr_utf8_char(at, left);
         /* "<" too: no text of a stranger can end a script that it is put into */
         if (len == 0)
             qr_http_body_text(body, "\\ufffd");

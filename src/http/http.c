@@ -1,5 +1,6 @@
 #include <quire/http.h>
 
+#include "base/config.h"
 #include "http/complaint.h"
 #include "http/listener.h"
 #include "http/page.h"
@@ -21,26 +22,18 @@ enum {
 
 /* ---- the config ------------------------------------------------------------- */
 
-/* A caller's that is shorter leaves newer fields at zero; one that is longer must be zero past our
- * end, since we would ignore what it asks. */
 static int read_config(const qr_http_complaint *c, quire_http_config *config,
                        const quire_http_config *callers)
 {
-    if (callers == NULL)
-        return qr_http_complain(c, QUIRE_E_ARGUMENT, "there is no config");
-    size_t size = callers->size;
-    size_t known = size < sizeof *config ? size : sizeof *config;
-    if (size < sizeof size || size > 4096)
-        return qr_http_complain(
-            c, QUIRE_E_CONFIG, "the config's size is %zu; start with QUIRE_HTTP_CONFIG_INIT", size);
-    for (size_t i = known; i < size; i++)
-        if (((const unsigned char *)callers)[i] != 0)
-            return qr_http_complain(c, QUIRE_E_CONFIG,
-                                    "the config has fields that are newer than this "
-                                    "library; update it or leave them at zero");
-    *config = (quire_http_config){0};
-    memcpy(config, callers, known);
-    return QUIRE_OK;
+    int status = qr_config_read(config, sizeof *config, callers);
+    if (status == QUIRE_E_ARGUMENT)
+        return qr_http_complain(c, status, "there is no config");
+    if (status == QUIRE_E_CONFIG)
+        return qr_http_complain(c, status,
+                                "the config's size is %zu, or it has fields that this library does "
+                                "not know: start with QUIRE_HTTP_CONFIG_INIT",
+                                callers->size);
+    return status;
 }
 
 static int read_limit(const qr_http_complaint *c, const char *name, uint32_t value,

@@ -1,5 +1,7 @@
 #include "obs/exposition.h"
 
+#include "base/utf8.h"
+
 static const char *const block_labels[QR_NUM_TIERS * QR_BLOCK_STATES] = {
     "tier=\"gpu\",state=\"empty\"",   "tier=\"gpu\",state=\"cached\"",
     "tier=\"gpu\",state=\"active\"",  "tier=\"swap\",state=\"empty\"",
@@ -88,26 +90,12 @@ static void say_billionths(qr_exposition *e, uint64_t whole, uint64_t rest)
     say_digits(e, rest, places);
 }
 
-/* How many bytes from s on are one character of UTF-8; 0: none is. */
-static size_t utf8_len(const unsigned char *s)
-{
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (s[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    bool is_odd = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-                  (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f);
-    return is_odd ? 0 : n;
-}
-
 /* What is no UTF-8 would make the whole text unreadable. */
 static void say_escaped(qr_exposition *e, const char *value)
 {
     const unsigned char *s = (const unsigned char *)value;
     while (*s != 0) {
-        size_t n = utf8_len(s);
+        size_t n = qr_utf8_char(s, strnlen((const char *)s, 4));
         if (*s == '\\' || *s == '"')
             say_word(e, "\\");
         if (*s == '\n')

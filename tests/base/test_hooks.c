@@ -20,12 +20,18 @@ static const config UNTOUCHED = {1, 2, 3, 4};
 
 /* ---- configs --------------------------------------------------------------- */
 
+/* Not inlined: a compiler that saw both sides would find the lies about sizes. */
+static QR_NOINLINE int read_as_ours(config *ours, const void *callers)
+{
+    return qr_config_read(ours, sizeof *ours, callers);
+}
+
 static void config_of_our_size_is_copied(void **state)
 {
     (void)state;
     config callers = {sizeof callers, 5, 6, 7};
     config ours = UNTOUCHED;
-    assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_OK);
+    assert_int_equal(read_as_ours(&ours, &callers), QUIRE_OK);
     assert_memory_equal(&ours, &callers, sizeof ours);
 }
 
@@ -34,7 +40,7 @@ static void shorter_config_leaves_zeros(void **state)
     (void)state;
     config callers = {offsetof(config, b), 5, 6, 7};
     config ours = UNTOUCHED;
-    assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_OK);
+    assert_int_equal(read_as_ours(&ours, &callers), QUIRE_OK);
     assert_int_equal(ours.a, 5);
     assert_int_equal(ours.b, 0);
     assert_int_equal(ours.c, 0);
@@ -45,7 +51,7 @@ static void config_of_the_size_alone(void **state)
     (void)state;
     size_t callers = sizeof callers;
     config ours = UNTOUCHED;
-    assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_OK);
+    assert_int_equal(read_as_ours(&ours, &callers), QUIRE_OK);
     assert_int_equal(ours.a + ours.b + ours.c, 0);
 }
 
@@ -57,7 +63,7 @@ static void longer_config_with_zeros_is_fine(void **state)
         uint64_t news;
     } callers = {{sizeof callers, 5, 6, 7}, 0};
     config ours = UNTOUCHED;
-    assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_OK);
+    assert_int_equal(read_as_ours(&ours, &callers), QUIRE_OK);
     assert_int_equal(ours.a, 5);
     assert_int_equal(ours.c, 7);
 }
@@ -71,7 +77,7 @@ static void longer_config_that_asks_for_news_is_refused(void **state)
         memcpy(callers, &size, sizeof size);
         callers[i] = 1;
         config ours = UNTOUCHED;
-        assert_int_equal(qr_config_read(&ours, sizeof ours, callers), QUIRE_E_CONFIG);
+        assert_int_equal(read_as_ours(&ours, callers), QUIRE_E_CONFIG);
         assert_memory_equal(&ours, &UNTOUCHED, sizeof ours);
     }
 }
@@ -83,7 +89,7 @@ static void config_of_no_size_is_refused(void **state)
     for (size_t i = 0; i < COUNT(SIZES); i++) {
         config callers = {SIZES[i], 5, 6, 7};
         config ours = UNTOUCHED;
-        assert_int_equal(qr_config_read(&ours, sizeof ours, &callers), QUIRE_E_CONFIG);
+        assert_int_equal(read_as_ours(&ours, &callers), QUIRE_E_CONFIG);
         assert_memory_equal(&ours, &UNTOUCHED, sizeof ours);
     }
 }
@@ -92,7 +98,7 @@ static void config_null_is_an_argument_error(void **state)
 {
     (void)state;
     config ours = UNTOUCHED;
-    assert_int_equal(qr_config_read(&ours, sizeof ours, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(read_as_ours(&ours, NULL), QUIRE_E_ARGUMENT);
     assert_memory_equal(&ours, &UNTOUCHED, sizeof ours);
 }
 

@@ -21,7 +21,7 @@ LEAF_MAY_INCLUDE = ("base", "hash", "block", "cache", "sched")
 # Libraries beside the core: they use its public headers, and what base has in headers alone. Each
 # has one file that asks memory, clocks and the like of the system.
 BESIDE = ("events", "http")
-BESIDE_MAY_INCLUDE = ("base/assert.h", "base/bits.h")
+BESIDE_MAY_INCLUDE = ("base/assert.h", "base/bits.h", "base/config.h", "base/utf8.h")
 LEAF_HOSTS = ("src/events/host.c", "src/http/system.c")
 
 # Sources without a header of their own, and why.

@@ -1,8 +1,6 @@
-/* events/utf8.h - whether bytes are text. */
-#ifndef QR_EVENTS_UTF8_H
-#define QR_EVENTS_UTF8_H
-
-#include <quire/hash.h>
+/* base/utf8.h - whether bytes are text. */
+#ifndef QR_BASE_UTF8_H
+#define QR_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
