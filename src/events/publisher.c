@@ -342,20 +342,23 @@ static int create_contents(quire_publisher *p, const quire_publisher_config *con
     return QUIRE_OK;
 }
 
+static int check_publisher_config(const quire_publisher_config *config)
+{
+    bool has_list = config->curve_clients != NULL; /* an empty one would let everybody in */
+    if (config->monitor == NULL || has_list != (config->num_curve_clients > 0) ||
+        (has_list && config->curve_secret_key == NULL))
+        return QUIRE_E_ARGUMENT;
+    bool is_long = config->topic != NULL && strlen(config->topic) >= TOPIC_BYTES;
+    return is_long || config->listen > QUIRE_OFF ? QUIRE_E_CONFIG : QUIRE_OK;
+}
+
 /* Fills in the defaults. */
 static int read_publisher_config(const quire_publisher_config *callers,
                                  quire_publisher_config *config, publisher_message message)
 {
     int status = qr_config_read(config, sizeof *config, callers);
-    if (status == QUIRE_OK && config->monitor == NULL)
-        status = QUIRE_E_ARGUMENT;
-    bool has_list = config->curve_clients != NULL; /* an empty one would let everybody in */
-    if (status == QUIRE_OK && (has_list != (config->num_curve_clients > 0) ||
-                               (has_list && config->curve_secret_key == NULL)))
-        status = QUIRE_E_ARGUMENT;
-    if (status == QUIRE_OK && (config->listen > QUIRE_OFF ||
-                               (config->topic != NULL && strlen(config->topic) >= TOPIC_BYTES)))
-        status = QUIRE_E_CONFIG;
+    if (status == QUIRE_OK)
+        status = check_publisher_config(config);
     if (status != QUIRE_OK)
         return say_refused(message, status, "the publisher's", "config");
     if (config->endpoint == NULL)

@@ -132,11 +132,12 @@ static int read_subscriber_config(const quire_subscriber_config *callers,
                                   quire_subscriber_config *config)
 {
     int status = qr_config_read(config, sizeof *config, callers);
-    if (status == QUIRE_OK && config->endpoint == NULL)
-        status = QUIRE_E_ARGUMENT;
-    if (status == QUIRE_OK &&
-        (config->start > 2 || config->listen > QUIRE_OFF || config->max_message_bytes > INT64_MAX))
-        status = QUIRE_E_CONFIG;
+    if (status != QUIRE_OK)
+        return status;
+    if (config->endpoint == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (config->start > 2 || config->listen > QUIRE_OFF || config->max_message_bytes > INT64_MAX)
+        return QUIRE_E_CONFIG;
     if (config->hwm == 0)
         config->hwm = 100000;
     if (config->quiet_ms == 0)
@@ -145,7 +146,7 @@ static int read_subscriber_config(const quire_subscriber_config *callers,
         config->replay_timeout_ms = 2000;
     if (config->max_message_bytes == 0)
         config->max_message_bytes = UINT64_C(64) << 20;
-    return status;
+    return QUIRE_OK;
 }
 
 static int create_subscriber(quire_subscriber *s, const quire_subscriber_config *config, char *text,
