@@ -18,7 +18,8 @@ zstd.h:libzstd-dev
 zlib.h:zlib1g-dev
 zmq.h:libzmq3-dev
 msgpack.h:libmsgpack-dev
-microhttpd.h:libmicrohttpd-dev'
+microhttpd.h:libmicrohttpd-dev
+liburing.h:liburing-dev'
 
 wanted_for_tests='c++:g++
 clang:clang
@@ -29,7 +30,8 @@ cmocka.h:libcmocka-dev'
 
 wanted_if_possible='clang-format-14:clang-format-14
 clang-tidy-14:clang-tidy-14
-promtool:prometheus'
+promtool:prometheus
+redis-server:redis-server'
 
 missing_packages() {
   local line what package

@@ -1,0 +1,268 @@
+/* quire/tier.h - where KV blocks go when the engine's memory is needed for others.
+ *
+ *      the scheduler's thread                        one thread for each tier
+ *      quire_tier_submit ─ prepare ─► ring ─► begin ─► disk, network
+ *      quire_tier_poll   ◄─ finish ── ring ◄─ end ──   one completion for a job, a status for each
+ *                                                     key
+ *
+ * tier      keeps the bytes of blocks under their keys: a file (quire/tier_file.h), a Redis cluster
+ *           (quire/tier_redis.h), or the caller's own (quire_tier_ops).
+ * key       the hash of a block, its group, the rank whose part it is. A tier has one namespace, the
+ *           fingerprint (quire_fingerprint): what was stored under another is never found.
+ * job       loads, stores, removes or looks for some keys. Its memory belongs to the tier from submit
+ *           to completion, whatever happens: also after a cancel, also past its deadline.
+ * deadline  past it a job is late: quire_tier_is_late. Its user goes on without it; its completion
+ *           still comes, when nothing touches the memory any more, and only then is the memory free
+ *           for others.
+ * breaker   a tier that fails, or is late, a few times in a row gets no work for a while: CLOSED,
+ *           OPEN, PROBING. Jobs meanwhile end with QUIRE_TIER_REFUSED.
+ *
+ * No tier makes the scheduler wait: submit and poll do not block, allocate or, while the tier's
+ * thread is awake, call the system. What a load gives back is either the very bytes that were stored
+ * under that key in this namespace (key, fingerprint, length and CRC32C are checked) or an error.
+ *
+ * Threads: submit, poll, cancel and lookup belong to one thread; stats may be asked by any.
+ */
+#ifndef QUIRE_TIER_H
+#define QUIRE_TIER_H
+
+#include "config.h"
+#include "error.h"
+#include "memory.h"
+#include "pool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct quire_tier quire_tier;
+
+/* ---- jobs ------------------------------------------------------------------ */
+
+#define QUIRE_TIER_HASH_BYTES 32
+
+typedef struct quire_tier_key {
+    unsigned char hash[QUIRE_TIER_HASH_BYTES]; /* of the block; see quire_tier_key_of */
+    uint32_t group;
+    uint32_t rank;
+} quire_tier_key;
+
+/* The key of a block hash: shorter hashes with zeros behind, longer ones as their SHA-256. */
+QUIRE_API void quire_tier_key_of(quire_bytes hash, uint32_t group, uint32_t rank,
+                                 quire_tier_key *key);
+
+typedef enum quire_tier_op {
+    QUIRE_TIER_LOAD = 1,
+    QUIRE_TIER_STORE = 2,
+    QUIRE_TIER_REMOVE = 3,
+    QUIRE_TIER_FIND = 4
+} quire_tier_op;
+
+typedef enum quire_tier_status {
+    QUIRE_TIER_PENDING = 0,
+    QUIRE_TIER_DONE = 1,
+    QUIRE_TIER_MISSING = 2,   /* LOAD, REMOVE, FIND: not there */
+    QUIRE_TIER_NO_ROOM = 3,   /* STORE */
+    QUIRE_TIER_WRONG = 4,     /* LOAD: what is there is not what was stored; it is removed */
+    QUIRE_TIER_FAILED = 5,    /* input, output, network */
+    QUIRE_TIER_CANCELLED = 6, /* before it was begun */
+    QUIRE_TIER_REFUSED = 7    /* by the breaker, or since the tier is being closed: not tried */
+} quire_tier_status;
+
+typedef struct quire_tier_io {
+    quire_tier_key key;
+    void *memory;             /* LOAD: to here; STORE: from here; aligned as caps say */
+    uint32_t bytes;           /* LOAD: as many as were stored, else WRONG. FIND: set where known */
+    uint32_t crc;             /* CRC32C of the bytes: STORE: given; LOAD: set */
+    quire_tier_status status; /* set by the tier */
+    uint32_t generation;      /* the tier's own, */
+    uint64_t place;           /* and where it is */
+} quire_tier_io;
+
+typedef struct quire_tier_job {
+    uint64_t id; /* the caller's */
+    quire_tier_op op;
+    uint32_t num_ios;
+    quire_tier_io *ios;    /* stay where they are, with the job itself, until the completion */
+    uint64_t deadline_ns;  /* by hooks.now_ns; 0: the tier's default from submit on */
+    uint64_t submitted_ns; /* set by submit */
+    uint64_t ended_ns;     /* set by the tier: for learning what it costs */
+    uint32_t num_left;     /* the tier's own: ios without a status */
+    uint32_t state;        /* the tier's own */
+    void *next;            /* the tier's own */
+} quire_tier_job;
+
+/* ---- a tier's own part ----------------------------------------------------- */
+
+typedef struct quire_tier_caps {
+    uint32_t alignment; /* of memory and bytes; 1: none */
+    uint32_t max_bytes; /* of one key */
+    uint32_t is_persistent;
+    uint32_t is_shared;      /* others may store there too: lookup does not know all, FIND asks */
+    uint64_t capacity_bytes; /* 0: not known */
+} quire_tier_caps;
+
+/* How jobs' ios end; given to begin and turn by the runner. */
+typedef struct quire_tier_ends {
+    void (*end)(struct quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
+                quire_tier_status status);
+} quire_tier_ends;
+
+typedef struct quire_tier_ops {
+    uint32_t abi;  /* 1 */
+    uint32_t size; /* of this struct */
+    const char *name;
+
+    /* On the thread that opens: files, connections, memory. message says what is wrong and what to
+     * do. The memory that jobs will use, where it is known, so that it can be registered. */
+    int (*open)(void *self, const void *memory, size_t bytes, char *message, size_t message_bytes);
+    void (*close)(void *self); /* after the last turn; frees self too */
+    quire_tier_caps (*caps)(void *self);
+
+    /* On the scheduler's thread. None of these waits or calls the system; NULL: nothing to do. */
+    /* Before the job goes to the other thread: place of each io, or its status where it is known
+     * already. Metadata (which key is where, what is evicted) belongs to this thread. */
+    void (*prepare)(void *self, quire_tier_job *job);
+    /* After its end: what was stored can be found from now on, what failed is forgotten. */
+    void (*finish)(void *self, quire_tier_job *job);
+    /* found[i]: 1 there, 0 not, 2 not known without FIND. NULL: 2 for all. */
+    void (*lookup)(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found);
+    void (*touch)(void *self, const quire_tier_key *keys, uint32_t n); /* used, for its policy */
+    int (*reset)(void *self); /* nothing is found any more; jobs in flight end as they may */
+    quire_usage (*usage)(void *self); /* in keys; any thread */
+
+    /* On the tier's thread. */
+    /* Starts a job. Each io that is PENDING ends once, here or in a later turn. */
+    void (*begin)(void *self, quire_tier_ends *ends, quire_tier_job *job);
+    /* Goes on with what was begun; waits at most timeout_ms (-1: for ever) for something to do or
+     * until wake_fd can be read. */
+    void (*turn)(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms);
+    /* The job need not be finished: its ios that can, end. NULL: it is finished all the same. */
+    void (*cancel)(void *self, quire_tier_ends *ends, quire_tier_job *job);
+} quire_tier_ops;
+
+/* ---- opening --------------------------------------------------------------- */
+
+typedef struct quire_tier_config {
+    size_t size;
+    const quire_tier_ops *ops;
+    void *self;
+    const char *label;  /* in logs and metrics; NULL: the ops' name */
+    const void *memory; /* that jobs will use; NULL: any */
+    size_t memory_bytes;
+    uint32_t max_jobs;            /* in flight; 0 = 256 */
+    uint64_t max_bytes_in_flight; /* 0 = 96 MiB; a job above it goes alone */
+    uint64_t deadline_ns;         /* of a job that says none; 0 = 5 s */
+    uint32_t breaker_strikes;     /* 0 = 3 */
+    uint64_t breaker_ns; /* OPEN for so long first, then doubled up to 12 times that; 0 = 5 s */
+    uint64_t close_ns;   /* how long quire_tier_close waits; 0 = 2 s */
+    quire_hooks hooks;
+} quire_tier_config;
+
+#define QUIRE_TIER_CONFIG_INIT                                                                     \
+    {                                                                                              \
+        .size = sizeof(quire_tier_config)                                                          \
+    }
+
+/* Opens the tier and starts its thread; self belongs to the tier, also when this fails. message,
+ * where given, says why it failed and what to do. */
+QUIRE_API int quire_tier_open(const quire_tier_config *config, const quire_allocator *allocator,
+                              quire_tier **tier, char *message, size_t message_bytes);
+
+/* Ends what is in flight (REFUSED where it has not begun) and closes. QUIRE_BUSY when the tier's
+ * thread does not come back in close_ns: then the tier stays, with its thread, and the memory of its
+ * jobs must never be given to others; it may be closed again later. NULL is fine. */
+QUIRE_API int quire_tier_close(quire_tier *tier);
+
+/* ---- working --------------------------------------------------------------- */
+
+/* QUIRE_FULL: max_jobs or max_bytes_in_flight; QUIRE_BUSY: the breaker is open; then the job was not
+ * taken. QUIRE_E_RANGE for bytes or alignment that caps do not allow, QUIRE_E_ARGUMENT for a job
+ * that is in flight already. */
+QUIRE_API int quire_tier_submit(quire_tier *tier, quire_tier_job *job);
+
+/* The jobs that ended, each once; returns how many. Call it once in a step. */
+QUIRE_API uint32_t quire_tier_poll(quire_tier *tier, quire_tier_job **jobs, uint32_t capacity);
+
+/* Advisory; the completion comes in any case. */
+QUIRE_API int quire_tier_cancel(quire_tier *tier, quire_tier_job *job);
+
+/* Whether its time is over. What it loads counts as missing then. */
+QUIRE_API int quire_tier_is_late(const quire_tier *tier, const quire_tier_job *job);
+
+QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, uint32_t n,
+                                uint8_t *found);
+QUIRE_API int quire_tier_touch(quire_tier *tier, const quire_tier_key *keys, uint32_t n);
+QUIRE_API int quire_tier_reset(quire_tier *tier);
+QUIRE_API quire_tier_caps quire_tier_get_caps(const quire_tier *tier);
+QUIRE_API const char *quire_tier_label(const quire_tier *tier);
+
+typedef enum quire_tier_health {
+    QUIRE_TIER_CLOSED = 0, /* the breaker is: all is well */
+    QUIRE_TIER_OPEN = 1,   /* no work */
+    QUIRE_TIER_PROBING = 2 /* one job, to see */
+} quire_tier_health;
+
+typedef struct quire_tier_stats {
+    quire_tier_health health;
+    quire_usage usage; /* in keys */
+    uint64_t jobs;
+    uint64_t jobs_in_flight;
+    uint64_t bytes_in_flight;
+    uint64_t bytes_late; /* in memory that late jobs still hold */
+    uint64_t keys[5][8]; /* [op][status] */
+    uint64_t bytes_loaded;
+    uint64_t bytes_stored;
+    uint64_t late; /* jobs */
+    uint64_t breaker_opened;
+} quire_tier_stats;
+
+QUIRE_API int quire_tier_get_stats(const quire_tier *tier,
+                                   quire_tier_stats *stats); /* any thread */
+
+/* ---- what content means ---------------------------------------------------- */
+
+/* CRC32C (Castagnoli) of bytes, with the processor's instructions. crc: 0, or what came before. */
+QUIRE_API uint32_t quire_crc32c(uint32_t crc, const void *data, size_t bytes);
+
+/* Everything that decides what the bytes of a block mean. Two engines share blocks only where all of
+ * it is equal. Empty fields count too: absent differs from empty. */
+typedef struct quire_identity {
+    size_t size;
+    quire_bytes model;          /* "meta-llama/Llama-3.1-8B" */
+    quire_bytes weights_digest; /* of the weights, or the revision */
+    quire_bytes tokenizer;
+    quire_bytes kv_dtype;       /* "bfloat16", "fp8_e4m3" */
+    quire_bytes kv_scales;      /* digest of its scales */
+    quire_bytes layout;         /* "NHD", "HND", ... and the order of layers in a block */
+    quire_bytes attention;      /* rope and sliding windows, as the engine writes them */
+    quire_bytes lora;           /* name and digest of an adapter merged into the weights */
+    quire_bytes hash_algorithm; /* and */
+    quire_bytes hash_seed;
+    quire_bytes tenant; /* salt of one tenant; a request's own is in its block hashes */
+    uint32_t num_layers;
+    uint32_t num_kv_heads;
+    uint32_t head_dim;
+    uint32_t block_tokens;
+    uint32_t num_groups;
+    uint32_t tp_size;
+    uint32_t pp_size;
+    uint32_t dcp_size;
+    uint32_t pcp_size;
+    uint64_t block_bytes; /* of one rank */
+} quire_identity;
+
+#define QUIRE_IDENTITY_INIT                                                                        \
+    {                                                                                              \
+        .size = sizeof(quire_identity)                                                             \
+    }
+
+#define QUIRE_FINGERPRINT_BYTES 32
+
+/* SHA-256 over every field with its tag and length. */
+QUIRE_API int quire_fingerprint(const quire_identity *identity, unsigned char *fingerprint);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
