@@ -141,6 +141,11 @@ QUIRE_API int quire_pool_touch(quire_pool *pool, const quire_block *blocks, uint
 QUIRE_API int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks,
                                      uint32_t num_blocks);
 
+/* The same, but those without a user join the head of the queue, the first of them in front: they
+ * are taken before all others. For blocks that were held for a while and are as cold as before. */
+QUIRE_API int quire_pool_free_blocks_first(quire_pool *pool, const quire_block *blocks,
+                                           uint32_t num_blocks);
+
 /* Gives full blocks their keys, so that they can be found. */
 typedef struct quire_cache_full_params {
     const quire_block *blocks;  /* all blocks of the request so far; null blocks are skipped */
@@ -200,6 +205,10 @@ QUIRE_API int quire_pool_block_info(const quire_pool *pool, quire_block block,
 /* The free queue from head to tail, as far as capacity goes; returns how many are in it. */
 QUIRE_API uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,
                                                   uint32_t capacity);
+
+/* The block behind one of the free queue, and with QUIRE_NULL_BLOCK its head; QUIRE_NULL_BLOCK when
+ * there is none, and for a block that is not in the queue. */
+QUIRE_API quire_block quire_pool_next_free(const quire_pool *pool, quire_block block);
 
 /* How many different keys can be found. */
 QUIRE_API uint32_t quire_pool_num_keys(const quire_pool *pool);

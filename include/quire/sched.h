@@ -40,7 +40,7 @@
  * Cost: schedule and update are O(requests in the step); add and finish O(log requests) and the
  * tokens given. Nothing is allocated after creation. Callbacks run on the calling thread, inside
  * the call that causes them, and must not call the scheduler, but for quire_sched_find, _user,
- * _req_info, _get_tokens, _get_blocks, and _cut_prompt where it says so.
+ * _req_info, _get_tokens, _get_blocks, _get_queue, _get_hashes and _cut_prompt where they say so.
  *
  * Threads: one writer. quire_sched_usage: any thread.
  *
@@ -397,6 +397,11 @@ QUIRE_API int quire_sched_req_info(const quire_sched *sched, quire_req req, quir
 /* Copies tokens [first, first + num) of the request. */
 QUIRE_API int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t first,
                                      uint32_t num, quire_token *tokens);
+/* All hashes of the request, digest_bytes each, one for every full hash block; 0 without prefix
+ * caching. Valid until the next call of any kind. For a connector: inside
+ * get_num_new_matched_tokens of the request that it is asked about alone. */
+QUIRE_API int quire_sched_get_hashes(quire_sched *sched, quire_req req, const void **hashes,
+                                     uint32_t *num_hashes);
 QUIRE_API int quire_sched_get_blocks(const quire_sched *sched, quire_req req,
                                      quire_block_span *blocks);
 

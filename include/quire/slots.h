@@ -17,6 +17,17 @@
  * A slot with users, being written, or named in the very call, is never evicted. A call that does not
  * return QUIRE_OK has changed nothing. Nothing is allocated after creation.
  *
+ * LRU and ARC decide as vLLM 0.20.0 does, slot for slot. Where that is not what one would expect:
+ *   - within one prepare_store the first key counts as the oldest, so that the beginning of a prompt
+ *     goes before its end, unless the keys are touched afterwards (touch goes from the last to the
+ *     first). S3FIFO and LOOKAHEAD store the last key first.
+ *   - ARC answers QUIRE_NO_SPACE when T1 is below its target and nothing in T2 can be evicted,
+ *     although there may be enough in T1. The others always find what can be evicted.
+ *   - ARC learns from every touch of a key that it remembers, also when nothing is stored then: a
+ *     request that is asked about again and again moves the target each time.
+ * A key named twice in one prepare_store counts twice when room is made; it gets one slot (vLLM gives
+ * it two, and loses the first).
+ *
  * Threads: one.
  */
 #ifndef QUIRE_SLOTS_H
@@ -41,13 +52,15 @@ typedef enum quire_slots_policy {
     QUIRE_SLOTS_LOOKAHEAD = 3
 } quire_slots_policy;
 
+#define QUIRE_SLOTS_MAX (UINT32_C(1) << 29)
+
 typedef struct quire_slots_config {
     size_t size;
-    uint32_t num_slots;
+    uint32_t num_slots; /* 1 to QUIRE_SLOTS_MAX */
     quire_slots_policy policy;
     uint32_t
-        max_expected; /* LOOKAHEAD: keys that waiting requests need, at one time; 0 = num_slots */
-    quire_hooks hooks;
+        max_expected;  /* LOOKAHEAD: keys that waiting requests need, at one time; 0 = num_slots */
+    quire_hooks hooks; /* random bytes, at creation */
 } quire_slots_config;
 
 #define QUIRE_SLOTS_CONFIG_INIT                                                                    \
@@ -62,38 +75,60 @@ QUIRE_API int quire_slots_create(const quire_slots_config *config, const quire_a
                                  quire_slots **slots);
 QUIRE_API void quire_slots_destroy(quire_slots *slots);
 
+/* ---- looking --------------------------------------------------------------- */
+
 /* How many keys from the first on are READY. */
 QUIRE_API uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys,
                                       uint32_t n);
-/* The slot of a key, READY or not; QUIRE_MISS. */
+/* The slot of a key, READY or not (is_ready may be NULL); QUIRE_MISS. */
 QUIRE_API int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32_t *slot,
                                uint32_t *is_ready);
-/* They were used: in the order of a request's blocks. */
+/* They were used: in the order of a request's blocks. Keys that are not there are passed over (ARC
+ * learns from those that it remembers). One that is being written counts as new, not as used again.
+ */
 QUIRE_API void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t n);
+
+/* ---- loading --------------------------------------------------------------- */
 
 /* One user more for each; all must be READY, else QUIRE_MISS. */
 QUIRE_API int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                                        uint32_t *slot_ids);
+/* One user less for each. QUIRE_MISS, QUIRE_E_DOUBLE_FREE for one without users. */
 QUIRE_API int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n);
 
-/* Slots for those keys that have none. is_new[i], slot_ids[i] for each key (slot_ids of others are
- * not set); evicted, where not NULL, gets the keys that had to go, *num_evicted of them, at most n.
- * QUIRE_NO_SPACE when not enough can be evicted. */
+/* ---- storing --------------------------------------------------------------- */
+
+/* Slots for those keys that have none. is_new[i]: this call gave it one; slot_ids[i]: its slot, new
+ * or not. evicted, where not NULL, gets the keys that had to go, *num_evicted of them, at most n.
+ * QUIRE_NO_SPACE when not enough can be evicted; the arrays then say nothing. */
 QUIRE_API int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                                         uint32_t *slot_ids, uint8_t *is_new,
                                         quire_tier_key *evicted, uint32_t *num_evicted);
+/* Those that are being written are READY now, or, where is_good is 0, gone; others are passed over. */
 QUIRE_API int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                                          uint32_t is_good);
-/* Forgets a key that has no users: QUIRE_BUSY, QUIRE_MISS. */
+/* Forgets a key that has no users and is not being written: QUIRE_BUSY, QUIRE_MISS. */
 QUIRE_API int quire_slots_remove(quire_slots *slots, const quire_tier_key *key);
+/* Forgets all of these, and what policies have learned; returns how many stay since they are in use.
+ * What is expected stays expected. */
+QUIRE_API uint32_t quire_slots_reset(quire_slots *slots);
+/* After a start: this key is in this slot, READY, the newest of all. In ascending order of slots, and
+ * before anything was stored: QUIRE_E_RANGE else; QUIRE_E_DUPLICATE for a key that is there. */
+QUIRE_API int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t slot);
+
+/* ---- looking ahead --------------------------------------------------------- */
 
 /* LOOKAHEAD: a request that waits will use these keys, at this place in the queue (smaller: sooner).
  * The same request again replaces what was said; n = 0: it no longer waits. QUIRE_FULL past
- * max_expected: the rest of its keys is then not expected. */
+ * max_expected: the rest of its keys is then not expected. QUIRE_E_DISABLED with other policies. */
 QUIRE_API int quire_slots_expect(quire_slots *slots, uint64_t request, uint64_t order,
                                  const quire_tier_key *keys, uint32_t n);
 
-QUIRE_API quire_usage quire_slots_usage(const quire_slots *slots); /* any thread */
+/* ---- all of them ----------------------------------------------------------- */
+
+/* cached: READY, without users; active: with users, or being written. Any thread. */
+QUIRE_API quire_usage quire_slots_usage(const quire_slots *slots);
+/* Walks everything: QUIRE_OK or QUIRE_E_CORRUPT. */
 QUIRE_API int quire_slots_check(const quire_slots *slots);
 
 #ifdef __cplusplus

@@ -154,8 +154,9 @@ typedef struct quire_tier_config {
     uint64_t max_bytes_in_flight; /* 0 = 96 MiB; a job above it goes alone */
     uint64_t deadline_ns;         /* of a job that says none; 0 = 5 s */
     uint32_t breaker_strikes;     /* 0 = 3 */
-    uint64_t breaker_ns; /* OPEN for so long first, then doubled up to 12 times that; 0 = 5 s */
-    uint64_t close_ns;   /* how long quire_tier_close waits; 0 = 2 s */
+    uint64_t breaker_ns;     /* OPEN for so long first, then doubled up to 12 times that; 0 = 5 s */
+    uint64_t close_ns;       /* how long quire_tier_close waits; 0 = 2 s */
+    quire_switch run_inline; /* no thread: begun in submit, turned in poll; for simulations */
     quire_hooks hooks;
 } quire_tier_config;
 

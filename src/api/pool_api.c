@@ -151,6 +151,12 @@ int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks, uint32_t
     return err == QUIRE_OK ? qr_pool_free_blocks(pool, blocks, num_blocks) : err;
 }
 
+int quire_pool_free_blocks_first(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)
+{
+    int err = check_blocks(pool, blocks, num_blocks);
+    return err == QUIRE_OK ? qr_pool_free_blocks_first(pool, blocks, num_blocks) : err;
+}
+
 int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *params)
 {
     if (!pool_ok(pool) || params == NULL)
@@ -232,6 +238,17 @@ uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blo
         block = qr_queue_next(queue, block);
     }
     return queue->num_free;
+}
+
+quire_block quire_pool_next_free(const quire_pool *pool, quire_block block)
+{
+    if (!pool_ok(pool) || block >= pool->queue.num_blocks)
+        return QUIRE_NULL_BLOCK;
+    const qr_queue *queue = &pool->queue;
+    if (block != QUIRE_NULL_BLOCK && !qr_queue_contains(queue, block))
+        return QUIRE_NULL_BLOCK;
+    uint32_t next = block == QUIRE_NULL_BLOCK ? qr_queue_head(queue) : qr_queue_next(queue, block);
+    return next == queue->num_blocks ? QUIRE_NULL_BLOCK : next;
 }
 
 uint32_t quire_pool_num_keys(const quire_pool *pool)

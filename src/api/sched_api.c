@@ -170,6 +170,21 @@ int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t fir
     return QUIRE_OK;
 }
 
+int quire_sched_get_hashes(quire_sched *sched, quire_req req, const void **hashes,
+                           uint32_t *num_hashes)
+{
+    if (!sched_ok(sched) || hashes == NULL || num_hashes == NULL)
+        return QUIRE_E_ARGUMENT;
+    uint32_t index = qr_sched_index_of(sched, req);
+    if (index == QR_NIL)
+        return QUIRE_E_UNKNOWN_REQ;
+    const qr_request *r = &sched->requests[index];
+    bool has_hashes = sched->hasher != NULL && r->kv.num_hashes > 0;
+    *num_hashes = has_hashes ? r->kv.num_hashes : 0;
+    *hashes = has_hashes ? qr_text_all_hashes(&sched->text, &r->text, r->kv.num_hashes) : NULL;
+    return QUIRE_OK;
+}
+
 int quire_sched_get_blocks(const quire_sched *sched, quire_req req, quire_block_span *blocks)
 {
     if (!sched_ok(sched))

@@ -220,6 +220,45 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return QUIRE_OK;
 }
 
+/* Checked as if it had happened, so that an error has nothing to take back. */
+static int check_free(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    qr_block *records = pool->queue.blocks;
+    int err = QUIRE_OK;
+    uint32_t i = 0;
+    for (; i < n && err == QUIRE_OK; i++) {
+        if (!is_usable(pool, blocks[i]))
+            err = why_unusable(blocks[i]);
+        else if (records[blocks[i]].ref_cnt == 0)
+            err = QUIRE_E_DOUBLE_FREE;
+        else
+            records[blocks[i]].ref_cnt--;
+    }
+    if (err != QUIRE_OK)
+        i--; /* that one was not counted */
+    while (i-- > 0)
+        records[blocks[i]].ref_cnt++;
+    return err;
+}
+
+/* Last to first, each to the head: the first ends in front. */
+int qr_pool_free_blocks_first(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    int err = check_free(pool, blocks, n);
+    if (err != QUIRE_OK)
+        return err;
+    for (uint32_t i = n; i-- > 0;) {
+        qr_block *b = &pool->queue.blocks[blocks[i]];
+        if (--b->ref_cnt > 0)
+            continue;
+        qr_queue_prepend(&pool->queue, blocks[i]);
+        pool->num_cached += qr_block_has_key(b);
+    }
+    publish_counts(pool);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}
+
 /* Records of a row lie anywhere: asked for so many blocks before they are freed. */
 enum { FREE_AHEAD = 16 };
 

@@ -53,6 +53,7 @@ int qr_pool_check_hash_len(const quire_pool *pool, size_t len);
 int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out);
 int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+int qr_pool_free_blocks_first(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 /* As free_blocks, for blocks that the library itself holds: from the last to the first, null blocks
  * passed over. Cannot fail. */
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n);

@@ -115,6 +115,13 @@ static inline void qr_queue_join_end(qr_queue *queue, const qr_queue_joining *jo
     queue->num_joined = joining->num_joined;
 }
 
+/* Puts a block that is not in the queue at its head. */
+static inline void qr_queue_prepend(qr_queue *queue, uint32_t block)
+{
+    qr_list_insert_before(queue->blocks, sizeof *queue->blocks, qr_queue_head(queue), block);
+    queue->num_free++;
+}
+
 /* Takes out a block that is in the queue, from anywhere. */
 static inline void qr_queue_remove(qr_queue *queue, uint32_t block)
 {

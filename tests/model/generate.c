@@ -244,7 +244,7 @@ static void make_looking(rng *random, const naive_pool *pool, bool wrong, operat
     uint32_t n = pool->num_blocks;
     if (op->kind == OP_INFO)
         op->num = wrong ? n + rng_below(random, 2) * (UINT32_MAX - n) : rng_below(random, n);
-    if (op->kind == OP_FREE_LIST)
+    if (op->kind == OP_FREE_LIST || op->kind == OP_NEXT_FREE)
         op->num = rng_below(random, n + 3);
     if (op->kind == OP_DRAW) {
         op->first = rng_below(random, n + 1);
@@ -255,13 +255,16 @@ static void make_looking(rng *random, const naive_pool *pool, bool wrong, operat
             op->first = one_in(random, 2) ? n + 1 : UINT32_MAX;
     }
     if (wrong && one_in(random, 3))
-        op->nulls |= op->kind == OP_FREE_LIST || one_in(random, 2) ? NULL_POOL : NULL_OUT;
+        op->nulls |= op->kind == OP_FREE_LIST || op->kind == OP_NEXT_FREE || one_in(random, 2)
+                         ? NULL_POOL
+                         : NULL_OUT;
 }
 
 static void make_listing(rng *random, const naive_pool *pool, bool wrong, operation *op)
 {
     /* References beyond a handful teach nothing, and lists of them no longer fit. */
-    bool used = op->kind == OP_FREE || (op->kind == OP_EVICT && one_in(random, 3));
+    bool used = op->kind == OP_FREE || op->kind == OP_FREE_FIRST ||
+                (op->kind == OP_EVICT && one_in(random, 3));
     if (used)
         list_used(random, pool, op);
     else
@@ -286,6 +289,7 @@ void generate_operation(rng *random, const generator *gen, const naive_pool *poo
         break;
     case OP_TOUCH:
     case OP_FREE:
+    case OP_FREE_FIRST:
     case OP_EVICT:
         make_listing(random, pool, wrong, op);
         break;

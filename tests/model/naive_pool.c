@@ -215,6 +215,23 @@ int naive_pool_free_blocks(naive_pool *pool, const quire_block *blocks, uint32_t
     return QUIRE_OK;
 }
 
+int naive_pool_free_blocks_first(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks)
+{
+    if (pool == NULL || (num_blocks > 0 && blocks == NULL))
+        return QUIRE_E_ARGUMENT;
+    savepoint before;
+    save(&before, pool);
+    int status = naive_pool_free_blocks(pool, blocks, num_blocks); /* for what it would say */
+    roll_back(&before, pool, status);
+    for (uint32_t i = num_blocks; status == QUIRE_OK && i-- > 0;) {
+        if (--pool->blocks[blocks[i]].ref_cnt > 0)
+            continue;
+        memmove(pool->queue + 1, pool->queue, pool->num_free++ * sizeof pool->queue[0]);
+        pool->queue[0] = blocks[i];
+    }
+    return status;
+}
+
 static void tell_stored(naive_pool *pool, const quire_cache_full_params *params, uint32_t hash_len)
 {
     const unsigned char *hashes = params->hashes;
@@ -359,6 +376,18 @@ uint32_t naive_pool_get_all_free_blocks(const naive_pool *pool, quire_block *blo
     if (n > 0)
         memcpy(blocks, pool->queue, n * sizeof blocks[0]);
     return pool->num_free;
+}
+
+quire_block naive_pool_next_free(const naive_pool *pool, quire_block block)
+{
+    if (pool == NULL || pool->num_free == 0)
+        return QUIRE_NULL_BLOCK;
+    if (block == QUIRE_NULL_BLOCK)
+        return pool->queue[0];
+    for (uint32_t i = 0; i + 1 < pool->num_free; i++)
+        if (pool->queue[i] == block)
+            return pool->queue[i + 1];
+    return QUIRE_NULL_BLOCK;
 }
 
 uint32_t naive_pool_num_keys(const naive_pool *pool)

@@ -56,6 +56,7 @@ int naive_pool_get_cached_prefix(const naive_pool *pool, const void *hashes, siz
 int naive_pool_get_new_blocks(naive_pool *pool, uint32_t num_blocks, quire_block *blocks);
 int naive_pool_touch(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks);
 int naive_pool_free_blocks(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks);
+int naive_pool_free_blocks_first(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks);
 int naive_pool_cache_full_blocks(naive_pool *pool, const quire_cache_full_params *params);
 int naive_pool_evict_blocks(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks);
 int naive_pool_reset_prefix_cache(naive_pool *pool);
@@ -64,6 +65,7 @@ quire_usage naive_pool_usage(const naive_pool *pool);
 uint32_t naive_pool_get_num_free_blocks(const naive_pool *pool);
 double naive_pool_get_usage(const naive_pool *pool);
 int naive_pool_block_info(const naive_pool *pool, quire_block block, quire_block_info *info);
+quire_block naive_pool_next_free(const naive_pool *pool, quire_block block);
 uint32_t naive_pool_get_all_free_blocks(const naive_pool *pool, quire_block *blocks,
                                         uint32_t capacity);
 uint32_t naive_pool_num_keys(const naive_pool *pool);

@@ -22,6 +22,7 @@
     X(GET_NEW, "get_new_blocks")                                                                   \
     X(TOUCH, "touch")                                                                              \
     X(FREE, "free_blocks")                                                                         \
+    X(FREE_FIRST, "free_blocks_first")                                                             \
     X(CACHE, "cache_full_blocks")                                                                  \
     X(EVICT, "evict_blocks")                                                                       \
     X(RESET, "reset_prefix_cache")                                                                 \
@@ -29,6 +30,7 @@
     X(GET_PREFIX, "get_cached_prefix")                                                             \
     X(INFO, "block_info")                                                                          \
     X(FREE_LIST, "get_all_free_blocks")                                                            \
+    X(NEXT_FREE, "next_free")                                                                      \
     X(DRAW, "draw")
 
 typedef enum op_kind {

@@ -22,6 +22,9 @@ void ON_POOL(const operation *op, POOL *pool, op_result *result)
     case OP_FREE:
         result->status = CALL(free_blocks)(pool, args.blocks, op->num);
         break;
+    case OP_FREE_FIRST:
+        result->status = CALL(free_blocks_first)(pool, args.blocks, op->num);
+        break;
     case OP_CACHE:
         result->status = CALL(cache_full_blocks)(pool, op->nulls & NULL_OUT ? NULL : &params);
         break;
@@ -47,6 +50,9 @@ void ON_POOL(const operation *op, POOL *pool, op_result *result)
         break;
     case OP_FREE_LIST:
         result->count = CALL(get_all_free_blocks)(pool, out, op->num);
+        break;
+    case OP_NEXT_FREE:
+        result->count = CALL(next_free)(pool, op->num);
         break;
     case OP_DRAW:
         result->status = CALL(draw)(pool, op->first, op->num, out != NULL ? result->text : NULL);

@@ -46,6 +46,7 @@ static const reachable all_reachable[] = {
     {OP_GET_NEW, {QUIRE_NO_SPACE, QUIRE_E_RANGE}},
     {OP_TOUCH, {QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK}},
     {OP_FREE, {QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DOUBLE_FREE}},
+    {OP_FREE_FIRST, {QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DOUBLE_FREE}},
     {OP_CACHE, {QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_ALREADY_CACHED, QUIRE_E_RANGE, QUIRE_E_DISABLED}},
     {OP_EVICT, {QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK}},
     {OP_RESET, {QUIRE_BUSY}},
@@ -85,7 +86,7 @@ static bool saw(const tally *counts, op_kind kind, int status)
 
 static bool saw_all(const tally *counts)
 {
-    bool all = saw(counts, OP_FREE_LIST, QUIRE_OK);
+    bool all = saw(counts, OP_FREE_LIST, QUIRE_OK) && saw(counts, OP_NEXT_FREE, QUIRE_OK);
     for (size_t i = 0; i < sizeof all_reachable / sizeof all_reachable[0]; i++) {
         const reachable *r = &all_reachable[i];
         all = saw(counts, r->kind, QUIRE_OK) && all;

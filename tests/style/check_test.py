@@ -57,7 +57,7 @@ CASES = [
      '#include "base/arena.h"\n#include "hash/b.h"\n/* #include "block/pool.h" */\n', {}),
     ("include-direction", "src/cache/a.c", '#include "tier/host.h"\n', '#include "block/pool.h"\n',
      {}),
-    ("include-direction", "src/tier/a.c", '#include "group/full.h"\n', '#include "cache/a.h"\n',
+    ("include-direction", "src/tier/a.c", '#include "cache/a.h"\n', '#include "base/bits.h"\n',
      {}),
     ("include-room-name", "src/hash/a.c", '#include "arena.h"\n', '#include "base/arena.h"\n',
      {"src/base/arena.h": ""}),

@@ -1,0 +1,195 @@
+/* quire/offload.h - KV blocks outlive the engine's memory: the scheduler's side.
+ *
+ *      scheduler ─ quire_connector ─► offload ── stores, loads ──► device, or the engine's workers
+ *                                        │
+ *                    CPU pool: a quire_cache of the same groups
+ *                                        │ promote, store
+ *                                     tiers: file, Redis, ...
+ *
+ * EAGER     full blocks are stored as soon as they are computed.
+ * LAZY      blocks are stored shortly before they would be evicted: those at the head of the free
+ *           queue.
+ * event     the stores, or the loads, of one step. Its number names them in reports.
+ *
+ * With QUIRE_PROFILE_VLLM_0_20 the decisions are those of vLLM 0.20.0's SimpleCPUOffloadScheduler,
+ * its faults included; there are no tiers below the CPU pool then. With QUIRE_PROFILE_DEFAULT:
+ *
+ *      a lazily stored block keeps its place in the free queue (vLLM: the coldest become the hottest)
+ *      a block is not stored twice while its first store is on the way
+ *      a hit that was told is kept until it is loaded or its request ends (vLLM: asserts)
+ *      blocks that waiting requests need are evicted last, and fetched from tiers before their turn
+ *
+ * Order of making: offload, then the scheduler with quire_offload_connector in its config, then
+ * quire_offload_bind. In each step:
+ *
+ *      schedule                                        step->connector_meta is a quire_offload_meta
+ *      [the engine copies as the meta says, or the device does it by itself]
+ *      quire_offload_report     what workers reported: not with a device
+ *      quire_offload_poll       fills finished_recving and invalid_blocks of the output
+ *      update
+ *
+ * A load that fails, or is not worth its time, is computed again; none makes a request wait without
+ * end. Nothing is allocated after creation.
+ *
+ * Threads: the scheduler's. quire_offload_get_stats: any.
+ */
+#ifndef QUIRE_OFFLOAD_H
+#define QUIRE_OFFLOAD_H
+
+#include "cache.h"
+#include "config.h"
+#include "device.h"
+#include "error.h"
+#include "memory.h"
+#include "sched.h"
+#include "tier.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct quire_offload quire_offload;
+
+typedef enum quire_offload_mode {
+    QUIRE_OFFLOAD_EAGER = 0,
+    QUIRE_OFFLOAD_LAZY = 1
+} quire_offload_mode;
+
+/* What may go to a tier below the CPU pool. */
+typedef enum quire_offload_admit {
+    QUIRE_ADMIT_ALL = 0,
+    QUIRE_ADMIT_REUSED = 1, /* blocks that were a hit once */
+    QUIRE_ADMIT_LONG = 2    /* of prefixes long enough that loading them is faster than computing */
+} quire_offload_admit;
+
+typedef struct quire_offload_tier {
+    quire_tier *tier;
+    quire_offload_admit admit;
+    uint64_t deadline_ns; /* of a load: then its request goes on without; 0 = the tier's */
+    double bytes_per_s;   /* to begin with, until it is learned; 0: loads are tried */
+    uint64_t latency_ns;
+} quire_offload_tier;
+
+typedef struct quire_offload_config {
+    size_t size;
+    const quire_sched_config *sched; /* of the scheduler that will be bound; read during creation */
+    uint32_t num_cpu_blocks;         /* the null block included, as in vLLM */
+    quire_offload_mode mode;
+    uint32_t num_workers; /* that report a store before it counts; 0 = 1 */
+    uint32_t max_events;  /* stores and loads in flight; 0 = 64 */
+    quire_profile profile;
+
+    const quire_device *device; /* NULL: the caller copies as the meta says, and reports */
+    void *memory;               /* num_cpu_blocks * block_bytes, for tiers; NULL: none */
+    uint64_t block_bytes;
+    uint32_t rank;
+
+    /* Default profile only */
+    uint32_t backlog;                /* waiting requests that are looked at; 0 = 256 */
+    quire_switch lookahead;          /* default on */
+    const quire_offload_tier *tiers; /* copied; from the fastest to the slowest */
+    uint32_t num_tiers;
+    uint64_t recompute_token_ns; /* to begin with; 0 = loading is always faster */
+
+    quire_hooks hooks;
+} quire_offload_config;
+
+#define QUIRE_OFFLOAD_CONFIG_INIT                                                                  \
+    {                                                                                              \
+        .size = sizeof(quire_offload_config)                                                       \
+    }
+
+QUIRE_API size_t quire_offload_bytes(const quire_offload_config *config);
+QUIRE_API int quire_offload_create_in(void *memory, size_t bytes,
+                                      const quire_offload_config *config, quire_offload **offload);
+QUIRE_API int quire_offload_create(const quire_offload_config *config,
+                                   const quire_allocator *allocator, quire_offload **offload);
+/* QUIRE_BUSY while jobs of tiers or the device are in flight: poll on, or close those first. */
+QUIRE_API int quire_offload_destroy(quire_offload *offload);
+
+QUIRE_API const quire_connector *quire_offload_connector(quire_offload *offload);
+QUIRE_API int quire_offload_bind(quire_offload *offload, quire_sched *sched);
+
+/* ---- a step ---------------------------------------------------------------- */
+
+#define QUIRE_OFFLOAD_NO_EVENT UINT64_MAX
+
+/* What is to be copied, after everything that was computed before this step. Valid until the next
+ * schedule. */
+typedef struct quire_offload_meta {
+    uint64_t load_event; /* QUIRE_OFFLOAD_NO_EVENT: none */
+    uint32_t num_loads;
+    const quire_block *load_gpu; /* from load_cpu[i] to load_gpu[i] */
+    const quire_block *load_cpu;
+    uint32_t num_load_reqs;
+    const quire_req *load_reqs; /* whose loads they are */
+    uint64_t store_event;
+    uint32_t num_stores;
+    const quire_block *store_gpu;
+    const quire_block *store_cpu;
+    uint32_t need_flush; /* somebody was preempted */
+} quire_offload_meta;
+
+/* What workers have done since the last report. A store counts when num_workers reported it. */
+typedef struct quire_offload_report {
+    const quire_req *loaded; /* requests whose loads are there */
+    uint32_t num_loaded;
+    const quire_req *failed; /* or failed: computed again */
+    uint32_t num_failed;
+    const uint64_t *stored_events;
+    const uint32_t *stored_counts; /* workers; NULL: 1 each */
+    uint32_t num_stored;
+    const uint64_t *failed_events; /* stores that failed: forgotten */
+    uint32_t num_failed_events;
+} quire_offload_report;
+
+QUIRE_API int quire_offload_tell(quire_offload *offload, const quire_offload_report *report);
+
+/* Looks at device and tiers, and sets finished_recving and invalid_blocks of output; what they point
+ * at is valid until the next poll. */
+QUIRE_API int quire_offload_poll(quire_offload *offload, quire_model_output *output);
+
+/* A prefill of so many tokens took so long: what recomputing costs. */
+QUIRE_API int quire_offload_learn(quire_offload *offload, uint32_t num_tokens, uint64_t ns);
+
+/* ---- looking --------------------------------------------------------------- */
+
+#define QUIRE_OFFLOAD_MAX_TIERS 4
+
+typedef struct quire_offload_stats {
+    quire_usage cpu;           /* blocks */
+    uint64_t stored_blocks;    /* to the CPU pool */
+    uint64_t loaded_blocks;    /* from it */
+    uint64_t failed_loads;     /* requests */
+    uint64_t failed_stores;    /* blocks */
+    uint64_t no_room;          /* blocks not stored since the CPU pool was in use */
+    uint64_t hit_tokens;       /* of requests: found in the CPU pool */
+    uint64_t expected_blocks;  /* of waiting requests, now */
+    uint64_t stores_in_flight; /* blocks */
+    uint64_t loads_in_flight;
+    struct {
+        uint64_t hit_tokens; /* of requests: promoted from here */
+        uint64_t promoted_blocks;
+        uint64_t stored_blocks;
+        uint64_t failed_blocks;
+        uint64_t late_blocks;
+        uint64_t skipped_tokens; /* there, but computing was expected to be faster */
+        uint64_t not_admitted;   /* blocks */
+        uint64_t in_flight;      /* blocks */
+        double bytes_per_s;      /* as learned */
+        double latency_ns;
+    } tiers[QUIRE_OFFLOAD_MAX_TIERS];
+    double recompute_token_ns; /* as learned */
+} quire_offload_stats;
+
+QUIRE_API int quire_offload_get_stats(const quire_offload *offload, quire_offload_stats *stats);
+QUIRE_API quire_cache *quire_offload_cache(quire_offload *offload); /* of CPU blocks */
+/* Whether stores are on the way: an engine without requests goes on until they are there. */
+QUIRE_API int quire_offload_has_pending(const quire_offload *offload);
+/* Walks everything: every reference in both pools is that of a job, a request or a hit. */
+QUIRE_API int quire_offload_check(const quire_offload *offload);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,161 @@
+/* tier/crc32c.c - CRC32C near the speed of memory.
+ *
+ *      |  lane a  |  lane b  |  lane c  |  lane a  | ...  | rest, in one lane |
+ *
+ * The instruction takes one step a cycle, but its result only after two or three: three lanes at
+ * once keep it busy. A lane is as good as zeros behind it, so that
+ *
+ *      crc(a b c) = crc(a) * x^(bits of b and c) + crc(b) * x^(bits of c) + crc(c)
+ *
+ * in polynomials modulo P. The powers are constants of the two lengths that lanes have.
+ */
+#include <quire/tier.h>
+
+#include "base/bits.h"
+#include "tier/crc32c.h"
+
+/* P, lowest power first: bit 31 is x^0. */
+#define POLYNOMIAL UINT32_C(0x82f63b78)
+
+/* ---- by a table ------------------------------------------------------------ */
+
+/* A CRC is linear: the entry of a byte is made of the entries of its bits. */
+#define ENTRY_BIT(n, bit, entry) (((n) >> (bit)&1) != 0 ? UINT32_C(entry) : 0)
+#define ENTRY(n)                                                                                   \
+    (ENTRY_BIT(n, 0, 0xf26b8303) ^ ENTRY_BIT(n, 1, 0xe13b70f7) ^ ENTRY_BIT(n, 2, 0xc79a971f) ^     \
+     ENTRY_BIT(n, 3, 0x8ad958cf) ^ ENTRY_BIT(n, 4, 0x105ec76f) ^ ENTRY_BIT(n, 5, 0x20bd8ede) ^     \
+     ENTRY_BIT(n, 6, 0x417b1dbc) ^ ENTRY_BIT(n, 7, 0x82f63b78))
+#define ENTRIES_4(n)  ENTRY(n), ENTRY((n) + 1), ENTRY((n) + 2), ENTRY((n) + 3)
+#define ENTRIES_16(n) ENTRIES_4(n), ENTRIES_4((n) + 4), ENTRIES_4((n) + 8), ENTRIES_4((n) + 12)
+#define ENTRIES_64(n)                                                                              \
+    ENTRIES_16(n), ENTRIES_16((n) + 16), ENTRIES_16((n) + 32), ENTRIES_16((n) + 48)
+
+static const uint32_t TABLE[256] = {ENTRIES_64(0), ENTRIES_64(64), ENTRIES_64(128),
+                                    ENTRIES_64(192)};
+
+uint32_t qr_crc32c_plain(uint32_t crc, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    uint32_t state = ~crc;
+    for (size_t i = 0; i < bytes; i++)
+        state = state >> 8 ^ TABLE[(state ^ at[i]) & 0xff];
+    return ~state;
+}
+
+/* ---- by the instruction ---------------------------------------------------- */
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+
+#define WITH_INSTRUCTION __attribute__((target("sse4.2")))
+
+bool qr_crc32c_has_instruction(void)
+{
+    return __builtin_cpu_supports("sse4.2") != 0;
+}
+
+WITH_INSTRUCTION static inline uint32_t take_8(uint32_t state, uint64_t word)
+{
+    return (uint32_t)_mm_crc32_u64(state, word);
+}
+
+WITH_INSTRUCTION static inline uint32_t take_1(uint32_t state, unsigned char byte)
+{
+    return _mm_crc32_u8(state, byte);
+}
+
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+#define WITH_INSTRUCTION
+enum { HWCAP_BIT_CRC32 = 1 << 7 };
+
+bool qr_crc32c_has_instruction(void)
+{
+    return (getauxval(AT_HWCAP) & HWCAP_BIT_CRC32) != 0;
+}
+
+/* In assembly: compilers offer the instruction only where all of the program may use it. */
+static inline uint32_t take_8(uint32_t state, uint64_t word)
+{
+    __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(state) : "r"(word));
+    return state;
+}
+
+static inline uint32_t take_1(uint32_t state, unsigned char byte)
+{
+    __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(state) : "r"((uint32_t)byte));
+    return state;
+}
+
+#else
+#define NO_INSTRUCTION
+#endif
+
+#ifdef NO_INSTRUCTION
+
+bool qr_crc32c_has_instruction(void)
+{
+    return false;
+}
+
+uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t bytes)
+{
+    return qr_crc32c_plain(crc, data, bytes);
+}
+
+#else
+
+/* Bytes of a lane, x^(8 * bytes) and x^(16 * bytes) modulo P. */
+enum { LONG_LANE = 8192, SHORT_LANE = 512 };
+#define LONG_ONCE   UINT32_C(0x28461564)
+#define LONG_TWICE  UINT32_C(0xbf455269)
+#define SHORT_ONCE  UINT32_C(0x74c360a4)
+#define SHORT_TWICE UINT32_C(0xe4172b16)
+
+/* a * b modulo P. */
+static inline uint32_t crc_multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+    for (int i = 31; i >= 0; i--) {
+        product ^= a & (0U - (b >> i & 1U));
+        a = a >> 1 ^ (POLYNOMIAL & (0U - (a & 1U)));
+    }
+    return product;
+}
+
+WITH_INSTRUCTION static inline uint32_t take_lanes(uint32_t state, const unsigned char *at,
+                                                   size_t lane, uint32_t once, uint32_t twice)
+{
+    uint32_t second = 0;
+    uint32_t third = 0;
+    for (size_t i = 0; i < lane; i += 8) {
+        state = take_8(state, qr_load_u64(at + i));
+        second = take_8(second, qr_load_u64(at + lane + i));
+        third = take_8(third, qr_load_u64(at + 2 * lane + i));
+    }
+    return crc_multiply(state, twice) ^ crc_multiply(second, once) ^ third;
+}
+
+WITH_INSTRUCTION uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    uint32_t state = ~crc;
+    for (; bytes >= 3 * LONG_LANE; bytes -= 3 * LONG_LANE, at += 3 * LONG_LANE)
+        state = take_lanes(state, at, LONG_LANE, LONG_ONCE, LONG_TWICE);
+    for (; bytes >= 3 * SHORT_LANE; bytes -= 3 * SHORT_LANE, at += 3 * SHORT_LANE)
+        state = take_lanes(state, at, SHORT_LANE, SHORT_ONCE, SHORT_TWICE);
+    for (; bytes >= 8; bytes -= 8, at += 8)
+        state = take_8(state, qr_load_u64(at));
+    for (; bytes > 0; bytes--, at++)
+        state = take_1(state, *at);
+    return ~state;
+}
+
+#endif
+
+QUIRE_API uint32_t quire_crc32c(uint32_t crc, const void *data, size_t bytes)
+{
+    return qr_crc32c_has_instruction() ? qr_crc32c_fast(crc, data, bytes)
+                                       : qr_crc32c_plain(crc, data, bytes);
+}

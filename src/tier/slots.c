@@ -1,0 +1,544 @@
+#include "tier/slots.h"
+
+#include "tier/slots_check.h"
+#include "tier/system.h"
+
+#include "base/config.h"
+
+/* ---- making ---------------------------------------------------------------- */
+
+static const qr_policy *const policies[] = {
+    [QUIRE_SLOTS_LRU] = &qr_policy_lru,
+};
+
+static int read_slots_config(quire_slots_config *ours, const quire_slots_config *callers)
+{
+    int err = qr_config_read(ours, sizeof *ours, callers);
+    if (err != QUIRE_OK)
+        return err;
+    bool is_known = (size_t)ours->policy < sizeof policies / sizeof *policies;
+    bool fits = ours->num_slots >= 1 && ours->num_slots <= QUIRE_SLOTS_MAX &&
+                ours->max_expected <= QUIRE_SLOTS_MAX;
+    if (!is_known || !fits)
+        return QUIRE_E_CONFIG;
+    if (ours->max_expected == 0)
+        ours->max_expected = ours->num_slots;
+    return QUIRE_OK;
+}
+
+/* All parts; the pointers are of use only where memory is given. */
+static quire_slots *carve_slots(qr_carve *carve, const quire_slots_config *config,
+                                quire_slots *parts)
+{
+    const qr_policy *policy = policies[config->policy];
+    uint64_t more = policy->num_more_nodes != NULL ? policy->num_more_nodes(config) : 0;
+    memset(parts, 0, sizeof *parts);
+    quire_slots *slots = qr_carve_take(carve, 1, sizeof *slots);
+    parts->policy = policy;
+    parts->num_slots = config->num_slots;
+    parts->num_nodes = (uint32_t)(config->num_slots + more);
+    parts->nodes = qr_carve_take(carve, parts->num_nodes, sizeof *parts->nodes);
+    parts->index.capacity = qr_slots_index_capacity(parts->num_nodes);
+    parts->index.entries =
+        qr_carve_take(carve, parts->index.capacity, sizeof *parts->index.entries);
+    parts->free_slots = qr_carve_take(carve, config->num_slots, sizeof *parts->free_slots);
+    if (policy->carve != NULL)
+        policy->carve(parts, config, carve);
+    return slots;
+}
+
+static void init_slots(quire_slots *slots, const uint64_t secret[2])
+{
+    slots->magic = QR_SLOTS_MAGIC;
+    qr_slots_index_init(&slots->index, slots->index.entries, slots->index.capacity, secret);
+    for (uint32_t i = 0; i < slots->num_nodes; i++)
+        slots->nodes[i] = (qr_slots_node){
+            .next = i + 1 < slots->num_nodes ? i + 1 : QR_NIL, .slot = QR_NIL, .list = QR_NO_LIST};
+    slots->free_nodes = 0;
+    for (uint32_t i = 0; i < QR_SLOTS_LISTS; i++)
+        slots->lists[i] = (qr_slots_list){.oldest = QR_NIL, .newest = QR_NIL};
+    if (slots->policy->init != NULL)
+        slots->policy->init(slots);
+}
+
+size_t quire_slots_bytes(const quire_slots_config *config)
+{
+    quire_slots_config c;
+    quire_slots parts;
+    qr_carve carve = {0};
+    if (read_slots_config(&c, config) != QUIRE_OK)
+        return 0;
+    (void)carve_slots(&carve, &c, &parts);
+    return carve.used == SIZE_MAX ? 0 : carve.used;
+}
+
+int quire_slots_create_in(void *memory, size_t bytes, const quire_slots_config *config,
+                          quire_slots **slots)
+{
+    quire_slots_config c;
+    quire_slots parts;
+    uint64_t secret[2];
+    if (memory == NULL || slots == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = read_slots_config(&c, config);
+    if (err != QUIRE_OK)
+        return err;
+    size_t needed = quire_slots_bytes(config);
+    if (needed == 0)
+        return QUIRE_E_OVERFLOW;
+    if ((uintptr_t)memory % QUIRE_ALIGNMENT != 0)
+        return QUIRE_E_ALIGNMENT;
+    if (bytes < needed)
+        return QUIRE_E_TOO_SMALL;
+    if (qr_tier_random(&c.hooks, secret, sizeof secret) != 0)
+        return QUIRE_E_RANDOM;
+    qr_carve carve = {.base = memory};
+    quire_slots *made = carve_slots(&carve, &c, &parts);
+    memcpy(made, &parts, sizeof *made);
+    init_slots(made, secret);
+    *slots = made;
+    return QUIRE_OK;
+}
+
+static void *alloc_default(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    (void)alignment;
+    return qr_tier_alloc(1, bytes);
+}
+
+static void free_default(void *user, void *memory, size_t bytes, size_t alignment)
+{
+    (void)user;
+    (void)bytes;
+    (void)alignment;
+    qr_tier_free(memory);
+}
+
+int quire_slots_create(const quire_slots_config *config, const quire_allocator *allocator,
+                       quire_slots **slots)
+{
+    static const quire_allocator own = {.alloc = alloc_default, .free = free_default};
+    quire_slots_config c;
+    if (slots == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
+        return QUIRE_E_ARGUMENT;
+    int err = read_slots_config(&c, config);
+    if (err != QUIRE_OK)
+        return err;
+    size_t bytes = qr_add_size(quire_slots_bytes(config), QUIRE_ALIGNMENT);
+    if (bytes == QUIRE_ALIGNMENT || bytes == SIZE_MAX)
+        return QUIRE_E_OVERFLOW;
+    quire_allocator from = allocator != NULL ? *allocator : own;
+    unsigned char *memory = from.alloc(from.user, bytes, QUIRE_ALIGNMENT);
+    if (memory == NULL)
+        return QUIRE_E_NOMEM;
+    size_t past = (uintptr_t)memory % QUIRE_ALIGNMENT; /* the library's own does not align */
+    size_t skip = past == 0 ? 0 : QUIRE_ALIGNMENT - past;
+    err = quire_slots_create_in(memory + skip, bytes - skip, config, slots);
+    if (err != QUIRE_OK) {
+        from.free(from.user, memory, bytes, QUIRE_ALIGNMENT);
+        return err;
+    }
+    (*slots)->allocator = from;
+    (*slots)->memory = memory;
+    (*slots)->memory_bytes = bytes;
+    return QUIRE_OK;
+}
+
+static bool slots_ok(const quire_slots *slots)
+{
+    return slots != NULL && slots->magic == QR_SLOTS_MAGIC;
+}
+
+void quire_slots_destroy(quire_slots *slots)
+{
+    if (!slots_ok(slots))
+        return;
+    quire_allocator from = slots->allocator;
+    void *memory = slots->memory;
+    size_t bytes = slots->memory_bytes;
+    slots->magic = 0;
+    if (memory != NULL)
+        from.free(from.user, memory, bytes, QUIRE_ALIGNMENT);
+}
+
+/* ---- nodes ----------------------------------------------------------------- */
+
+static uint32_t find_node(const quire_slots *slots, uint32_t tag, const quire_tier_key *key)
+{
+    const qr_slots_index *index = &slots->index;
+    uint32_t at = qr_slots_index_home(index, tag);
+    for (; index->entries[at].node_plus_1 != 0; at = qr_slots_index_after(index, at)) {
+        uint32_t node = index->entries[at].node_plus_1 - 1;
+        if (index->entries[at].tag == tag && memcmp(&slots->nodes[node].key, key, sizeof *key) == 0)
+            return node;
+    }
+    return QR_NIL;
+}
+
+uint32_t qr_slots_node_of(const quire_slots *slots, const quire_tier_key *key)
+{
+    return find_node(slots, qr_slots_index_tag(&slots->index, key), key);
+}
+
+/* The node of a key that has a slot; QR_NIL. */
+static uint32_t present(const quire_slots *slots, const quire_tier_key *key)
+{
+    uint32_t node = qr_slots_node_of(slots, key);
+    return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
+}
+
+uint32_t qr_slots_know(quire_slots *slots, const quire_tier_key *key)
+{
+    uint32_t tag = qr_slots_index_tag(&slots->index, key);
+    uint32_t node = find_node(slots, tag, key);
+    if (node != QR_NIL)
+        return node;
+    node = slots->free_nodes;
+    qr_assert(node != QR_NIL);
+    slots->free_nodes = slots->nodes[node].next;
+    slots->nodes[node] = (qr_slots_node){.key = *key, .slot = QR_NIL, .list = QR_NO_LIST};
+    slots->nodes[node].is_known = true;
+    qr_slots_index_insert(&slots->index, tag, node);
+    return node;
+}
+
+void qr_slots_forget(quire_slots *slots, uint32_t id)
+{
+    qr_slots_node *node = &slots->nodes[id];
+    qr_assert(node->slot == QR_NIL && node->list == QR_NO_LIST);
+    qr_slots_index_remove(&slots->index, qr_slots_index_tag(&slots->index, &node->key), id);
+    node->is_known = false;
+    node->next = slots->free_nodes;
+    slots->free_nodes = id;
+}
+
+/* What decides whether it can be evicted is changed here alone. */
+static void set_node(quire_slots *slots, uint32_t id, uint32_t users, bool is_ready, bool is_named)
+{
+    qr_slots_node *node = &slots->nodes[id];
+    bool was_idle = qr_slots_is_idle(node);
+    bool was_cached = node->is_ready && node->users == 0;
+    node->users = users;
+    node->is_ready = is_ready;
+    node->is_named = is_named;
+    bool is_cached = is_ready && users == 0;
+    if (was_cached != is_cached) {
+        slots->num_cached += is_cached ? 1U : UINT32_MAX;
+        slots->num_active += is_cached ? UINT32_MAX : 1U;
+    }
+    if (was_idle == qr_slots_is_idle(node))
+        return;
+    slots->lists[node->list].num_idle += was_idle ? UINT32_MAX : 1U;
+    if (slots->policy->idle_changed != NULL)
+        slots->policy->idle_changed(slots, id);
+}
+
+static void publish_counts(quire_slots *slots)
+{
+    atomic_store_explicit(&slots->counts, (uint64_t)slots->num_active << 32 | slots->num_cached,
+                          memory_order_relaxed);
+}
+
+/* ---- slots ----------------------------------------------------------------- */
+
+static uint32_t num_free(const quire_slots *slots)
+{
+    return slots->num_free_slots + slots->num_slots - slots->num_fresh;
+}
+
+/* Those that were never used first, then the one that was given back last: vLLM's order. */
+static uint32_t take_slot(quire_slots *slots)
+{
+    if (slots->num_fresh < slots->num_slots)
+        return slots->num_fresh++;
+    qr_assert(slots->num_free_slots > 0);
+    return slots->free_slots[--slots->num_free_slots];
+}
+
+/* The node has no slot any more; it was in no list. */
+static void give_back_slot(quire_slots *slots, uint32_t id)
+{
+    qr_slots_node *node = &slots->nodes[id];
+    bool is_cached = node->is_ready && node->users == 0;
+    slots->num_cached -= is_cached;
+    slots->num_active -= !is_cached;
+    slots->free_slots[slots->num_free_slots++] = node->slot;
+    node->slot = QR_NIL;
+    node->is_ready = false;
+    node->users = 0;
+}
+
+void qr_slots_vacate(quire_slots *slots, uint32_t node)
+{
+    if (slots->evicted != NULL)
+        slots->evicted[slots->num_evicted] = slots->nodes[node].key;
+    slots->num_evicted++;
+    give_back_slot(slots, node);
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys, uint32_t n)
+{
+    if (!slots_ok(slots) || keys == NULL)
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = qr_slots_node_of(slots, &keys[i]);
+        if (node == QR_NIL || !slots->nodes[node].is_ready)
+            return i;
+    }
+    return n;
+}
+
+int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32_t *slot,
+                     uint32_t *is_ready)
+{
+    if (!slots_ok(slots) || key == NULL || slot == NULL)
+        return QUIRE_E_ARGUMENT;
+    uint32_t node = present(slots, key);
+    if (node == QR_NIL)
+        return QUIRE_MISS;
+    *slot = slots->nodes[node].slot;
+    if (is_ready != NULL)
+        *is_ready = slots->nodes[node].is_ready;
+    return QUIRE_OK;
+}
+
+void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
+{
+    if (!slots_ok(slots) || keys == NULL)
+        return;
+    for (uint32_t i = n; i-- > 0;) { /* the end of a prompt is older than its beginning */
+        uint32_t node = qr_slots_node_of(slots, &keys[i]);
+        if (node != QR_NIL)
+            slots->policy->touch(slots, node);
+    }
+}
+
+quire_usage quire_slots_usage(const quire_slots *slots)
+{
+    quire_usage usage = {0, 0, 0, 0, 0};
+    if (!slots_ok(slots))
+        return usage;
+    uint64_t counts = atomic_load_explicit(&slots->counts, memory_order_relaxed);
+    usage.total = slots->num_slots;
+    usage.cached = counts & UINT32_MAX;
+    usage.active = counts >> 32;
+    usage.empty = usage.total - usage.cached - usage.active;
+    return usage;
+}
+
+int quire_slots_check(const quire_slots *slots)
+{
+    if (!slots_ok(slots))
+        return QUIRE_E_ARGUMENT;
+    return qr_slots_is_valid(slots) ? QUIRE_OK : QUIRE_E_CORRUPT;
+}
+
+/* ---- loading --------------------------------------------------------------- */
+
+int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                             uint32_t *slot_ids)
+{
+    if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL)))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = qr_slots_node_of(slots, &keys[i]);
+        if (node == QR_NIL || !slots->nodes[node].is_ready)
+            return QUIRE_MISS;
+        if (slots->nodes[node].users > UINT32_MAX - n)
+            return QUIRE_E_OVERFLOW;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = qr_slots_node_of(slots, &keys[i]);
+        set_node(slots, node, slots->nodes[node].users + 1, true, false);
+        slot_ids[i] = slots->nodes[node].slot;
+    }
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
+{
+    if (!slots_ok(slots) || (n > 0 && keys == NULL))
+        return QUIRE_E_ARGUMENT;
+    int status = QUIRE_OK;
+    uint32_t done = 0;
+    for (; done < n && status == QUIRE_OK; done++) {
+        uint32_t node = present(slots, &keys[done]);
+        if (node == QR_NIL)
+            status = QUIRE_MISS;
+        else if (slots->nodes[node].users == 0)
+            status = QUIRE_E_DOUBLE_FREE;
+        else
+            slots->nodes[node].users--; /* a key may be named twice: so count, and look again */
+    }
+    for (uint32_t i = status == QUIRE_OK ? n : done - 1; i-- > 0;)
+        slots->nodes[qr_slots_node_of(slots, &keys[i])].users++;
+    for (uint32_t i = 0; i < n && status == QUIRE_OK; i++) {
+        uint32_t node = qr_slots_node_of(slots, &keys[i]);
+        set_node(slots, node, slots->nodes[node].users - 1, true, false);
+    }
+    publish_counts(slots);
+    return status;
+}
+
+/* ---- storing --------------------------------------------------------------- */
+
+/* Those that are there already must stay: they cannot be evicted until the names are taken off. */
+static uint32_t name_present(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                             uint32_t *slot_ids, uint8_t *is_new)
+{
+    uint32_t num_missing = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = present(slots, &keys[i]);
+        is_new[i] = node == QR_NIL;
+        num_missing += is_new[i];
+        if (node == QR_NIL)
+            continue;
+        slot_ids[i] = slots->nodes[node].slot;
+        set_node(slots, node, slots->nodes[node].users, slots->nodes[node].is_ready, true);
+    }
+    return num_missing;
+}
+
+static void unname_all(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = present(slots, &keys[i]);
+        if (node != QR_NIL)
+            set_node(slots, node, slots->nodes[node].users, slots->nodes[node].is_ready, false);
+    }
+}
+
+static void give_slots(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                       uint32_t *slot_ids, uint8_t *is_new)
+{
+    bool is_deepest_first = slots->policy->is_deepest_first;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!is_new[i])
+            continue;
+        uint32_t node = qr_slots_know(slots, &keys[i]);
+        is_new[i] = slots->nodes[node].slot == QR_NIL; /* else it was named before */
+        if (is_new[i]) {
+            slots->nodes[node].slot = take_slot(slots);
+            slots->num_active++;
+            if (!is_deepest_first)
+                slots->policy->insert(slots, node);
+        }
+        slot_ids[i] = slots->nodes[node].slot;
+    }
+    for (uint32_t i = is_deepest_first ? n : 0; i-- > 0;)
+        if (is_new[i])
+            slots->policy->insert(slots, qr_slots_node_of(slots, &keys[i]));
+}
+
+int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                              uint32_t *slot_ids, uint8_t *is_new, quire_tier_key *evicted,
+                              uint32_t *num_evicted)
+{
+    if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL || is_new == NULL)))
+        return QUIRE_E_ARGUMENT;
+    uint32_t num_missing = name_present(slots, keys, n, slot_ids, is_new);
+    uint32_t num_to_evict = num_missing > num_free(slots) ? num_missing - num_free(slots) : 0;
+    bool can = num_to_evict == 0 || slots->policy->can_evict(slots, num_to_evict);
+    slots->evicted = evicted;
+    slots->num_evicted = 0;
+    if (can && num_to_evict > 0)
+        slots->policy->evict(slots, num_to_evict);
+    if (num_missing < n)
+        unname_all(slots, keys, n);
+    if (!can)
+        return QUIRE_NO_SPACE;
+    if (num_evicted != NULL)
+        *num_evicted = slots->num_evicted;
+    give_slots(slots, keys, n, slot_ids, is_new);
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+/* The key is not there any more, and nobody remembers that it was. */
+static void drop_node(quire_slots *slots, uint32_t node)
+{
+    slots->policy->remove(slots, node);
+    give_back_slot(slots, node);
+    qr_slots_forget(slots, node);
+}
+
+int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                               uint32_t is_good)
+{
+    if (!slots_ok(slots) || (n > 0 && keys == NULL))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = present(slots, &keys[i]);
+        if (node == QR_NIL || slots->nodes[node].is_ready)
+            continue;
+        if (is_good)
+            set_node(slots, node, 0, true, false);
+        else
+            drop_node(slots, node);
+    }
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+int quire_slots_remove(quire_slots *slots, const quire_tier_key *key)
+{
+    if (!slots_ok(slots) || key == NULL)
+        return QUIRE_E_ARGUMENT;
+    uint32_t node = present(slots, key);
+    if (node == QR_NIL)
+        return QUIRE_MISS;
+    if (!qr_slots_is_idle(&slots->nodes[node]))
+        return QUIRE_BUSY;
+    drop_node(slots, node);
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+uint32_t quire_slots_reset(quire_slots *slots)
+{
+    if (!slots_ok(slots))
+        return 0;
+    for (uint32_t list = 0; list < QR_SLOTS_LISTS; list++) {
+        uint32_t next;
+        for (uint32_t node = slots->lists[list].oldest; node != QR_NIL; node = next) {
+            next = slots->nodes[node].next;
+            bool is_remembered = slots->nodes[node].slot == QR_NIL;
+            if (!is_remembered && !qr_slots_is_idle(&slots->nodes[node]))
+                continue;
+            if (!is_remembered) {
+                drop_node(slots, node);
+                continue;
+            }
+            qr_slots_list_remove(slots, node);
+            qr_slots_forget(slots, node);
+        }
+    }
+    slots->state.target = 0;
+    publish_counts(slots);
+    return slots->num_active;
+}
+
+int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t slot)
+{
+    if (!slots_ok(slots) || key == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (slot >= slots->num_slots || slot < slots->num_fresh)
+        return QUIRE_E_RANGE;
+    if (present(slots, key) != QR_NIL)
+        return QUIRE_E_DUPLICATE;
+    while (slots->num_fresh < slot)
+        slots->free_slots[slots->num_free_slots++] = slots->num_fresh++;
+    uint32_t node = qr_slots_know(slots, key);
+    slots->nodes[node].slot = slots->num_fresh++;
+    slots->num_active++;
+    slots->policy->insert(slots, node);
+    set_node(slots, node, 0, true, false);
+    publish_counts(slots);
+    return QUIRE_OK;
+}
