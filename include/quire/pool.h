@@ -141,10 +141,16 @@ QUIRE_API int quire_pool_touch(quire_pool *pool, const quire_block *blocks, uint
 QUIRE_API int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks,
                                      uint32_t num_blocks);
 
-/* The same, but those without a user join the head of the queue, the first of them in front: they
- * are taken before all others. For blocks that were held for a while and are as cold as before. */
-QUIRE_API int quire_pool_free_blocks_first(quire_pool *pool, const quire_block *blocks,
-                                           uint32_t num_blocks);
+/* One more user for each block who is no request: a copy that is on its way, a pin. Held blocks are
+ * not evicted, and do not count as shared by requests (quire_cache_get_num_common_prefix_blocks).
+ * Errors as touch; QUIRE_E_OVERFLOW for a block that is held 63 times. */
+QUIRE_API int quire_pool_hold(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks);
+
+/* Ends that for each. Those without a user join the tail of the free queue as with free_blocks, or
+ * with to_head its head, the first of them in front: for blocks that are as cold as they were before
+ * they were held. QUIRE_E_DOUBLE_FREE for one that is not held so often. */
+QUIRE_API int quire_pool_let_go(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks,
+                                uint32_t to_head);
 
 /* Gives full blocks their keys, so that they can be found. */
 typedef struct quire_cache_full_params {

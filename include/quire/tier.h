@@ -7,10 +7,10 @@
  *
  * tier      keeps the bytes of blocks under their keys: a file (quire/tier_file.h), a Redis cluster
  *           (quire/tier_redis.h), or the caller's own (quire_tier_ops).
- * key       the hash of a block, its group, the rank whose part it is. A tier has one namespace, the
- *           fingerprint (quire_fingerprint): what was stored under another is never found.
- * job       loads, stores, removes or looks for some keys. Its memory belongs to the tier from submit
- *           to completion, whatever happens: also after a cancel, also past its deadline.
+ * key       the hash of a block, its group, the rank whose part it is. A tier has one namespace,
+ *           the fingerprint (quire_fingerprint): what was stored under another is never found.
+ * job       loads, stores, removes or looks for some keys. Its memory belongs to the tier from
+ *           submit to completion, whatever happens: also after a cancel, also past its deadline.
  * deadline  past it a job is late: quire_tier_is_late. Its user goes on without it; its completion
  *           still comes, when nothing touches the memory any more, and only then is the memory free
  *           for others.
@@ -18,8 +18,9 @@
  *           OPEN, PROBING. Jobs meanwhile end with QUIRE_TIER_REFUSED.
  *
  * No tier makes the scheduler wait: submit and poll do not block, allocate or, while the tier's
- * thread is awake, call the system. What a load gives back is either the very bytes that were stored
- * under that key in this namespace (key, fingerprint, length and CRC32C are checked) or an error.
+ * thread is awake, call the system. What a load gives back is either the very bytes that were
+ * stored under that key in this namespace (key, fingerprint, length and CRC32C are checked) or an
+ * error.
  *
  * Threads: submit, poll, cancel and lookup belong to one thread; stats may be asked by any.
  */
@@ -73,7 +74,7 @@ typedef struct quire_tier_io {
     quire_tier_key key;
     void *memory;             /* LOAD: to here; STORE: from here; aligned as caps say */
     uint32_t bytes;           /* LOAD: as many as were stored, else WRONG. FIND: set where known */
-    uint32_t crc;             /* CRC32C of the bytes: STORE: given; LOAD: set */
+    uint32_t crc;             /* CRC32C of the bytes: STORE: see has_crcs; LOAD: set */
     quire_tier_status status; /* set by the tier */
     uint32_t generation;      /* the tier's own, */
     uint64_t place;           /* and where it is */
@@ -85,11 +86,12 @@ typedef struct quire_tier_job {
     uint32_t num_ios;
     quire_tier_io *ios;    /* stay where they are, with the job itself, until the completion */
     uint64_t deadline_ns;  /* by hooks.now_ns; 0: the tier's default from submit on */
+    uint64_t due_ns;       /* set by submit: which of the two it is */
     uint64_t submitted_ns; /* set by submit */
     uint64_t ended_ns;     /* set by the tier: for learning what it costs */
-    uint32_t num_left;     /* the tier's own: ios without a status */
-    uint32_t state;        /* the tier's own */
-    void *next;            /* the tier's own */
+    uint32_t has_crcs;     /* STORE: the ios' crc is given; 0: computed on the tier's thread */
+    uint32_t state;        /* the tier's own: 0 before the first submit, and 0 after each end */
+    void *next;            /* of quire_tier_ops from begin to the last end, for a list */
 } quire_tier_job;
 
 /* ---- a tier's own part ----------------------------------------------------- */
@@ -98,16 +100,23 @@ typedef struct quire_tier_caps {
     uint32_t alignment; /* of memory and bytes; 1: none */
     uint32_t max_bytes; /* of one key */
     uint32_t is_persistent;
-    uint32_t is_shared;      /* others may store there too: lookup does not know all, FIND asks */
+    uint32_t is_shared; /* others may store there too: lookup does not know all, FIND asks */
+    /* LOAD compares the CRC before DONE. 0: it sets io->crc to what was stored, and end compares:
+     * DONE becomes WRONG where they differ. */
+    uint32_t checks_crc;
+    uint32_t is_simulated;   /* keeps keys alone: memory is not touched, and may be NULL */
     uint64_t capacity_bytes; /* 0: not known */
 } quire_tier_caps;
 
-/* How jobs' ios end; given to begin and turn by the runner. */
+/* How jobs' ios end; given to begin, turn and cancel. An io that has ended already, or is not of a
+ * job that was begun, is counted (bad_ends) and otherwise ignored. A job may be looked at until the
+ * call returns in which its last io ended, and no longer: the scheduler gets it then. */
 typedef struct quire_tier_ends {
     void (*end)(struct quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
                 quire_tier_status status);
 } quire_tier_ends;
 
+/* Only begin must be there; NULL elsewhere: nothing to do. */
 typedef struct quire_tier_ops {
     uint32_t abi;  /* 1 */
     uint32_t size; /* of this struct */
@@ -116,14 +125,15 @@ typedef struct quire_tier_ops {
     /* On the thread that opens: files, connections, memory. message says what is wrong and what to
      * do. The memory that jobs will use, where it is known, so that it can be registered. */
     int (*open)(void *self, const void *memory, size_t bytes, char *message, size_t message_bytes);
-    void (*close)(void *self); /* after the last turn; frees self too */
+    void (*close)(void *self); /* after the last turn, or an open that failed; frees self too */
     quire_tier_caps (*caps)(void *self);
 
-    /* On the scheduler's thread. None of these waits or calls the system; NULL: nothing to do. */
+    /* On the scheduler's thread. None of these waits or calls the system. */
     /* Before the job goes to the other thread: place of each io, or its status where it is known
      * already. Metadata (which key is where, what is evicted) belongs to this thread. */
     void (*prepare)(void *self, quire_tier_job *job);
-    /* After its end: what was stored can be found from now on, what failed is forgotten. */
+    /* After its end, once for each prepare: what was stored can be found from now on, what failed
+     * is forgotten. */
     void (*finish)(void *self, quire_tier_job *job);
     /* found[i]: 1 there, 0 not, 2 not known without FIND. NULL: 2 for all. */
     void (*lookup)(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found);
@@ -131,13 +141,15 @@ typedef struct quire_tier_ops {
     int (*reset)(void *self); /* nothing is found any more; jobs in flight end as they may */
     quire_usage (*usage)(void *self); /* in keys; any thread */
 
-    /* On the tier's thread. */
-    /* Starts a job. Each io that is PENDING ends once, here or in a later turn. */
+    /* On the tier's thread. Clock and log hooks may be called there too. */
+    /* Starts a job. Each io that is PENDING ends once, here or in a later turn: REFUSED and
+     * CANCELLED where it was not tried, which the breaker does not count. */
     void (*begin)(void *self, quire_tier_ends *ends, quire_tier_job *job);
     /* Goes on with what was begun; waits at most timeout_ms (-1: for ever) for something to do or
-     * until wake_fd can be read. */
+     * until wake_fd can be read (it is not read here). Returns when something ended. wake_fd is -1
+     * where there is no thread (run_inline). */
     void (*turn)(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms);
-    /* The job need not be finished: its ios that can, end. NULL: it is finished all the same. */
+    /* The job need not be finished, or is late: its ios that can, end. At most once for a job. */
     void (*cancel)(void *self, quire_tier_ends *ends, quire_tier_job *job);
 } quire_tier_ops;
 
@@ -165,32 +177,37 @@ typedef struct quire_tier_config {
         .size = sizeof(quire_tier_config)                                                          \
     }
 
-/* Opens the tier and starts its thread; self belongs to the tier, also when this fails. message,
- * where given, says why it failed and what to do. */
+/* Opens the tier and starts its thread; self belongs to the tier, also when this fails (but for a
+ * config that cannot be read). message, where given, says why it failed and what to do. The child
+ * of a fork has no such thread: every call there gives QUIRE_E_SYSTEM, or nothing. */
 QUIRE_API int quire_tier_open(const quire_tier_config *config, const quire_allocator *allocator,
                               quire_tier **tier, char *message, size_t message_bytes);
 
-/* Ends what is in flight (REFUSED where it has not begun) and closes. QUIRE_BUSY when the tier's
- * thread does not come back in close_ns: then the tier stays, with its thread, and the memory of its
- * jobs must never be given to others; it may be closed again later. NULL is fine. */
+/* Ends what is in flight (REFUSED where it has not begun) and closes; jobs that were not polled
+ * have their statuses then. QUIRE_BUSY when the tier's thread does not come back in close_ns, or a
+ * job does not end: then the tier stays, with its thread, and the memory of its jobs must not be
+ * given to others. It takes no jobs any more, can be polled, and may be closed again later. NULL is
+ * fine. */
 QUIRE_API int quire_tier_close(quire_tier *tier);
 
 /* ---- working --------------------------------------------------------------- */
 
-/* QUIRE_FULL: max_jobs or max_bytes_in_flight; QUIRE_BUSY: the breaker is open; then the job was not
- * taken. QUIRE_E_RANGE for bytes or alignment that caps do not allow, QUIRE_E_ARGUMENT for a job
- * that is in flight already. */
+/* QUIRE_FULL: max_jobs or max_bytes_in_flight; QUIRE_BUSY: the breaker is open, or the tier is
+ * being closed; then the job was not taken. QUIRE_E_RANGE for bytes or alignment that caps do not
+ * allow, QUIRE_E_ARGUMENT for a job that is in flight already (state is not 0). */
 QUIRE_API int quire_tier_submit(quire_tier *tier, quire_tier_job *job);
 
 /* The jobs that ended, each once; returns how many. Call it once in a step. */
 QUIRE_API uint32_t quire_tier_poll(quire_tier *tier, quire_tier_job **jobs, uint32_t capacity);
 
-/* Advisory; the completion comes in any case. */
+/* Advisory; the completion comes in any case. QUIRE_MISS: it is not in flight here. */
 QUIRE_API int quire_tier_cancel(quire_tier *tier, quire_tier_job *job);
 
-/* Whether its time is over. What it loads counts as missing then. */
+/* Whether its time is over, or was before it ended. What it loads counts as missing then. A late
+ * job is cancelled by the next poll. */
 QUIRE_API int quire_tier_is_late(const quire_tier *tier, const quire_tier_job *job);
 
+/* As ops->lookup; while the breaker is open nothing is found. */
 QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, uint32_t n,
                                 uint8_t *found);
 QUIRE_API int quire_tier_touch(quire_tier *tier, const quire_tier_key *keys, uint32_t n);
@@ -216,6 +233,7 @@ typedef struct quire_tier_stats {
     uint64_t bytes_stored;
     uint64_t late; /* jobs */
     uint64_t breaker_opened;
+    uint64_t bad_ends; /* by the tier's own part: an io twice, a job that is not there */
 } quire_tier_stats;
 
 QUIRE_API int quire_tier_get_stats(const quire_tier *tier,
@@ -226,8 +244,8 @@ QUIRE_API int quire_tier_get_stats(const quire_tier *tier,
 /* CRC32C (Castagnoli) of bytes, with the processor's instructions. crc: 0, or what came before. */
 QUIRE_API uint32_t quire_crc32c(uint32_t crc, const void *data, size_t bytes);
 
-/* Everything that decides what the bytes of a block mean. Two engines share blocks only where all of
- * it is equal. Empty fields count too: absent differs from empty. */
+/* Everything that decides what the bytes of a block mean. Two engines share blocks only where all
+ * of it is equal. Empty fields count too: absent differs from empty. */
 typedef struct quire_identity {
     size_t size;
     quire_bytes model;          /* "meta-llama/Llama-3.1-8B" */

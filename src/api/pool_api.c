@@ -151,10 +151,17 @@ int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks, uint32_t
     return err == QUIRE_OK ? qr_pool_free_blocks(pool, blocks, num_blocks) : err;
 }
 
-int quire_pool_free_blocks_first(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)
+int quire_pool_hold(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)
 {
     int err = check_blocks(pool, blocks, num_blocks);
-    return err == QUIRE_OK ? qr_pool_free_blocks_first(pool, blocks, num_blocks) : err;
+    return err == QUIRE_OK ? qr_pool_hold(pool, blocks, num_blocks) : err;
+}
+
+int quire_pool_let_go(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks,
+                      uint32_t to_head)
+{
+    int err = check_blocks(pool, blocks, num_blocks);
+    return err == QUIRE_OK ? qr_pool_let_go(pool, blocks, num_blocks, to_head != 0) : err;
 }
 
 int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *params)

@@ -21,7 +21,8 @@ enum {
     QR_HASH_UNIT = 16,
     QR_BLOCK_HASH_BYTES = 32,
     QR_MAX_HASH_BYTES = 255 * QR_HASH_UNIT,
-    QR_MAX_GROUP_ID = 65535
+    QR_MAX_GROUP_ID = 65535,
+    QR_BLOCK_MAX_HELD = 63
 };
 
 typedef struct qr_block {
@@ -35,6 +36,7 @@ typedef struct qr_block {
     uint8_t key_units; /* bytes of its key's hash / QR_HASH_UNIT, 0: no key */
     bool is_first : 1; /* of its key: this one is in the index */
     bool mark : 1;     /* used inside one call, to see a block twice */
+    uint8_t held : 6;  /* of its users, those who are no requests */
     unsigned char hash[QR_BLOCK_HASH_BYTES]; /* of its key, where none of the pool's is longer */
 } qr_block;
 

@@ -50,6 +50,7 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
     pool->magic = QR_POOL_MAGIC;
     pool->enable_caching = config->enable_caching == QUIRE_ON;
     pool->num_reserved = 0;
+    pool->num_held = 0;
     pool->residency = NULL;
     pool->on_event = config->on_event;
     pool->event_user = config->event_user;
@@ -157,7 +158,7 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
     return QUIRE_OK;
 }
 
-int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+static int add_users(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     qr_block *records = pool->queue.blocks;
     for (uint32_t i = 0; i < n; i++) {
@@ -179,10 +180,16 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         pool->num_cached -= qr_block_has_key(b);
     }
     publish_counts(pool);
-    if (pool->residency != NULL)
+    return QUIRE_OK;
+}
+
+int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    int err = add_users(pool, blocks, n);
+    if (err == QUIRE_OK && pool->residency != NULL)
         qr_residency_touch(pool->residency, blocks, n);
     qr_assert_expensive(qr_pool_is_valid(pool));
-    return QUIRE_OK;
+    return err;
 }
 
 /* Takes back a free_blocks call that came to block n; hints alone stay changed. */
@@ -204,7 +211,7 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
             return why_unusable(block);
         }
         qr_block *b = &joining.blocks[block];
-        if (QR_UNLIKELY(b->ref_cnt == 0)) {
+        if (QR_UNLIKELY(b->ref_cnt == b->held)) { /* it has no user, or none to be freed here */
             undo_free(&joining, blocks, i);
             return QUIRE_E_DOUBLE_FREE;
         }
@@ -220,34 +227,58 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return QUIRE_OK;
 }
 
-/* Checked as if it had happened, so that an error has nothing to take back. */
-static int check_free(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+/* ---- users who are no requests --------------------------------------------- */
+
+/* Counts down or up as the call would, and back, so that an error has nothing to undo. */
+static int check_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool more)
 {
     qr_block *records = pool->queue.blocks;
     int err = QUIRE_OK;
-    uint32_t i = 0;
-    for (; i < n && err == QUIRE_OK; i++) {
-        if (!is_usable(pool, blocks[i]))
-            err = why_unusable(blocks[i]);
-        else if (records[blocks[i]].ref_cnt == 0)
+    uint32_t num_done = 0;
+    for (; num_done < n && err == QUIRE_OK; num_done++) {
+        uint32_t block = blocks[num_done];
+        if (!is_usable(pool, block))
+            err = why_unusable(block);
+        else if (more && records[block].held == QR_BLOCK_MAX_HELD)
+            err = QUIRE_E_OVERFLOW;
+        else if (!more && records[block].held == 0)
             err = QUIRE_E_DOUBLE_FREE;
         else
-            records[blocks[i]].ref_cnt--;
+            records[block].held = (records[block].held + (more ? 1U : 63U)) & QR_BLOCK_MAX_HELD;
     }
-    if (err != QUIRE_OK)
-        i--; /* that one was not counted */
-    while (i-- > 0)
-        records[blocks[i]].ref_cnt++;
+    num_done -= err != QUIRE_OK;
+    while (num_done-- > 0) {
+        qr_block *b = &records[blocks[num_done]];
+        b->held = (b->held + (more ? 63U : 1U)) & QR_BLOCK_MAX_HELD;
+    }
     return err;
 }
 
-/* Last to first, each to the head: the first ends in front. */
-int qr_pool_free_blocks_first(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+int qr_pool_hold(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
-    int err = check_free(pool, blocks, n);
+    int err = check_holds(pool, blocks, n, true);
+    if (err == QUIRE_OK)
+        err = add_users(pool, blocks, n);
     if (err != QUIRE_OK)
         return err;
-    for (uint32_t i = n; i-- > 0;) {
+    for (uint32_t i = 0; i < n; i++)
+        pool->queue.blocks[blocks[i]].held++;
+    pool->num_held += n;
+    qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}
+
+int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to_head)
+{
+    int err = check_holds(pool, blocks, n, false);
+    if (err != QUIRE_OK)
+        return err;
+    for (uint32_t i = 0; i < n; i++)
+        pool->queue.blocks[blocks[i]].held--;
+    pool->num_held -= n;
+    if (!to_head)
+        return qr_pool_free_blocks(pool, blocks, n);
+    for (uint32_t i = n; i-- > 0;) { /* each to the head: the first ends in front */
         qr_block *b = &pool->queue.blocks[blocks[i]];
         if (--b->ref_cnt > 0)
             continue;

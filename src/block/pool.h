@@ -24,6 +24,7 @@ struct quire_pool {
     uint32_t magic;
     bool enable_caching;
     uint32_t num_cached;
+    uint64_t num_held;     /* of all users, those who are no requests */
     uint32_t num_reserved; /* taken for good; they do not stand in the way of a reset */
     qr_queue queue;
     qr_map map;                       /* not carved when caching is off */
@@ -53,7 +54,8 @@ int qr_pool_check_hash_len(const quire_pool *pool, size_t len);
 int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out);
 int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
-int qr_pool_free_blocks_first(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+int qr_pool_hold(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to_head);
 /* As free_blocks, for blocks that the library itself holds: from the last to the first, null blocks
  * passed over. Cannot fail. */
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n);

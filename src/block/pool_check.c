@@ -20,8 +20,8 @@ static bool block_is_valid(const quire_pool *pool, uint32_t block)
     if (b->mark)
         return false;
     if (block == QUIRE_NULL_BLOCK)
-        return !queued && b->ref_cnt == 0 && !qr_block_has_key(b);
-    return queued == (b->ref_cnt == 0);
+        return !queued && b->ref_cnt == 0 && b->held == 0 && !qr_block_has_key(b);
+    return b->held <= b->ref_cnt && queued == (b->ref_cnt == 0);
 }
 
 bool qr_pool_is_valid(const quire_pool *pool)
@@ -33,17 +33,19 @@ bool qr_pool_is_valid(const quire_pool *pool)
             return false;
     uint32_t queued = 0;
     uint32_t cached = 0;
+    uint64_t held = 0;
     for (uint32_t block = 0; block < pool->queue.num_blocks; block++) {
         if (!block_is_valid(pool, block))
             return false;
         char state = qr_pool_state_of(pool, block);
         queued += state == 'C' || state == 'E';
         cached += state == 'C';
+        held += pool->queue.blocks[block].held;
         if (!pool->enable_caching && qr_block_has_key(&pool->queue.blocks[block]))
             return false;
     }
     uint64_t counts = atomic_load_explicit(&pool->counts, memory_order_relaxed);
-    return queued == pool->queue.num_free && cached == pool->num_cached &&
+    return queued == pool->queue.num_free && cached == pool->num_cached && held == pool->num_held &&
            counts == ((uint64_t)queued << 32 | cached) &&
            (!pool->enable_caching || qr_map_is_valid(&pool->map));
 }

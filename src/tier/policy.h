@@ -38,6 +38,8 @@ typedef struct qr_policy {
 } qr_policy;
 
 extern const qr_policy qr_policy_lru;
+extern const qr_policy qr_policy_arc;
+extern const qr_policy qr_policy_s3fifo;
 
 /* What policies keep beside the lists. */
 typedef struct qr_policy_state {

@@ -9,6 +9,8 @@
 
 static const qr_policy *const policies[] = {
     [QUIRE_SLOTS_LRU] = &qr_policy_lru,
+    [QUIRE_SLOTS_ARC] = &qr_policy_arc,
+    [QUIRE_SLOTS_S3FIFO] = &qr_policy_s3fifo,
 };
 
 static int read_slots_config(quire_slots_config *ours, const quire_slots_config *callers)

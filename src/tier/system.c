@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -17,6 +18,19 @@ void *qr_tier_alloc(size_t count, size_t bytes)
 void qr_tier_free(void *memory)
 {
     free(memory);
+}
+
+void *qr_tier_map(size_t bytes, int flags)
+{
+    int all = MAP_PRIVATE | MAP_ANONYMOUS | flags;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, all, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void qr_tier_unmap(void *memory, size_t bytes)
+{
+    if (memory != NULL)
+        (void)munmap(memory, bytes);
 }
 
 uint64_t qr_tier_now_ns(const quire_hooks *hooks)

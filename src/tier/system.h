@@ -15,6 +15,10 @@
 void *qr_tier_alloc(size_t count, size_t bytes);
 void qr_tier_free(void *memory);
 
+/* Pages of their own, zeroed; flags as mmap's, MAP_HUGETLB say. NULL when there are none. */
+void *qr_tier_map(size_t bytes, int flags);
+void qr_tier_unmap(void *memory, size_t bytes);
+
 /* Of the hook, or of a clock that never goes back. */
 uint64_t qr_tier_now_ns(const quire_hooks *hooks);
 /* Bytes that nobody can guess: 0, or -1 where the system has none. */

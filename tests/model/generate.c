@@ -72,9 +72,12 @@ static void list_any(rng *random, const naive_pool *pool, operation *op)
 static void list_used(rng *random, const naive_pool *pool, operation *op)
 {
     uint32_t n = 0;
-    for (quire_block b = 1; b < pool->num_blocks; b++)
-        for (uint32_t r = 0; r < pool->blocks[b].ref_cnt && n < OP_MAX_BLOCKS - 1; r++)
+    for (quire_block b = 1; b < pool->num_blocks; b++) {
+        const naive_block *block = &pool->blocks[b];
+        uint32_t users = op->kind == OP_LET_GO ? block->held : block->ref_cnt - block->held;
+        for (uint32_t r = 0; r < users && n < OP_MAX_BLOCKS - 1; r++)
             op->blocks[n++] = b;
+    }
     for (uint32_t i = n; i > 1; i--) {
         uint32_t j = rng_below(random, i);
         quire_block swapped = op->blocks[i - 1];
@@ -263,15 +266,16 @@ static void make_looking(rng *random, const naive_pool *pool, bool wrong, operat
 static void make_listing(rng *random, const naive_pool *pool, bool wrong, operation *op)
 {
     /* References beyond a handful teach nothing, and lists of them no longer fit. */
-    bool used = op->kind == OP_FREE || op->kind == OP_FREE_FIRST ||
-                (op->kind == OP_EVICT && one_in(random, 3));
+    bool used =
+        op->kind == OP_FREE || op->kind == OP_LET_GO || (op->kind == OP_EVICT && one_in(random, 3));
     if (used)
         list_used(random, pool, op);
     else
         list_any(random, pool, op);
-    for (uint32_t i = 0; op->kind == OP_TOUCH && i < op->num; i++)
+    for (uint32_t i = 0; (op->kind == OP_TOUCH || op->kind == OP_HOLD) && i < op->num; i++)
         if (pool->blocks[op->blocks[i]].ref_cnt > 3)
             op->num = i;
+    op->first = op->kind == OP_LET_GO && one_in(random, 2);
     if (wrong)
         spoil_list(random, pool, op);
 }
@@ -289,7 +293,8 @@ void generate_operation(rng *random, const generator *gen, const naive_pool *poo
         break;
     case OP_TOUCH:
     case OP_FREE:
-    case OP_FREE_FIRST:
+    case OP_HOLD:
+    case OP_LET_GO:
     case OP_EVICT:
         make_listing(random, pool, wrong, op);
         break;

@@ -205,7 +205,7 @@ int naive_pool_free_blocks(naive_pool *pool, const quire_block *blocks, uint32_t
     save(&before, pool);
     for (uint32_t i = 0; i < num_blocks; i++) {
         int status = check_id(pool, blocks[i]);
-        if (status == QUIRE_OK && pool->blocks[blocks[i]].ref_cnt == 0)
+        if (status == QUIRE_OK && pool->blocks[blocks[i]].ref_cnt == pool->blocks[blocks[i]].held)
             status = QUIRE_E_DOUBLE_FREE;
         if (status != QUIRE_OK)
             return roll_back(&before, pool, status);
@@ -215,21 +215,48 @@ int naive_pool_free_blocks(naive_pool *pool, const quire_block *blocks, uint32_t
     return QUIRE_OK;
 }
 
-int naive_pool_free_blocks_first(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks)
+int naive_pool_hold(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks)
 {
     if (pool == NULL || (num_blocks > 0 && blocks == NULL))
         return QUIRE_E_ARGUMENT;
     savepoint before;
     save(&before, pool);
-    int status = naive_pool_free_blocks(pool, blocks, num_blocks); /* for what it would say */
-    roll_back(&before, pool, status);
-    for (uint32_t i = num_blocks; status == QUIRE_OK && i-- > 0;) {
+    for (uint32_t i = 0; i < num_blocks; i++) {
+        int status = check_id(pool, blocks[i]);
+        if (status == QUIRE_OK && pool->blocks[blocks[i]].held == 63)
+            status = QUIRE_E_OVERFLOW;
+        if (status != QUIRE_OK)
+            return roll_back(&before, pool, status);
+        naive_pool_touch(pool, &blocks[i], 1);
+        pool->blocks[blocks[i]].held++;
+    }
+    return QUIRE_OK;
+}
+
+int naive_pool_let_go(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks,
+                      uint32_t to_head)
+{
+    if (pool == NULL || (num_blocks > 0 && blocks == NULL))
+        return QUIRE_E_ARGUMENT;
+    savepoint before;
+    save(&before, pool);
+    for (uint32_t i = 0; i < num_blocks; i++) {
+        int status = check_id(pool, blocks[i]);
+        if (status == QUIRE_OK && pool->blocks[blocks[i]].held == 0)
+            status = QUIRE_E_DOUBLE_FREE;
+        if (status != QUIRE_OK)
+            return roll_back(&before, pool, status);
+        pool->blocks[blocks[i]].held--;
+    }
+    if (!to_head)
+        return naive_pool_free_blocks(pool, blocks, num_blocks);
+    for (uint32_t i = num_blocks; i-- > 0;) {
         if (--pool->blocks[blocks[i]].ref_cnt > 0)
             continue;
         memmove(pool->queue + 1, pool->queue, pool->num_free++ * sizeof pool->queue[0]);
         pool->queue[0] = blocks[i];
     }
-    return status;
+    return QUIRE_OK;
 }
 
 static void tell_stored(naive_pool *pool, const quire_cache_full_params *params, uint32_t hash_len)

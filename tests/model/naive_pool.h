@@ -26,6 +26,7 @@
 
 typedef struct naive_block {
     uint32_t ref_cnt;
+    uint32_t held;     /* of these, by users who are no requests */
     uint32_t hash_len; /* 0: no key */
     uint32_t group_id;
     uint32_t order; /* of caching: grows with every key given */
@@ -56,7 +57,9 @@ int naive_pool_get_cached_prefix(const naive_pool *pool, const void *hashes, siz
 int naive_pool_get_new_blocks(naive_pool *pool, uint32_t num_blocks, quire_block *blocks);
 int naive_pool_touch(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks);
 int naive_pool_free_blocks(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks);
-int naive_pool_free_blocks_first(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks);
+int naive_pool_hold(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks);
+int naive_pool_let_go(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks,
+                      uint32_t to_head);
 int naive_pool_cache_full_blocks(naive_pool *pool, const quire_cache_full_params *params);
 int naive_pool_evict_blocks(naive_pool *pool, const quire_block *blocks, uint32_t num_blocks);
 int naive_pool_reset_prefix_cache(naive_pool *pool);

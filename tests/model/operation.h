@@ -22,7 +22,8 @@
     X(GET_NEW, "get_new_blocks")                                                                   \
     X(TOUCH, "touch")                                                                              \
     X(FREE, "free_blocks")                                                                         \
-    X(FREE_FIRST, "free_blocks_first")                                                             \
+    X(HOLD, "hold")                                                                                \
+    X(LET_GO, "let_go")                                                                            \
     X(CACHE, "cache_full_blocks")                                                                  \
     X(EVICT, "evict_blocks")                                                                       \
     X(RESET, "reset_prefix_cache")                                                                 \

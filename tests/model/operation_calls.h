@@ -22,8 +22,11 @@ void ON_POOL(const operation *op, POOL *pool, op_result *result)
     case OP_FREE:
         result->status = CALL(free_blocks)(pool, args.blocks, op->num);
         break;
-    case OP_FREE_FIRST:
-        result->status = CALL(free_blocks_first)(pool, args.blocks, op->num);
+    case OP_HOLD:
+        result->status = CALL(hold)(pool, args.blocks, op->num);
+        break;
+    case OP_LET_GO:
+        result->status = CALL(let_go)(pool, args.blocks, op->num, op->first);
         break;
     case OP_CACHE:
         result->status = CALL(cache_full_blocks)(pool, op->nulls & NULL_OUT ? NULL : &params);

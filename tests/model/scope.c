@@ -96,8 +96,7 @@ static bool add_lists(scope *s, op_kind kind)
             ok = ok && add(s, &(operation){.kind = kind, .num = 2, .blocks = {a, b}});
     /* Three mentions of two blocks: the place in the queue of one that is listed twice. */
     for (quire_block a = 1; a < s->num_blocks; a++)
-        for (quire_block b = 1; b < s->num_blocks && (kind == OP_FREE || kind == OP_FREE_FIRST);
-             b++)
+        for (quire_block b = 1; b < s->num_blocks && kind == OP_FREE; b++)
             ok = ok && add(s, &(operation){.kind = kind, .num = 3, .blocks = {a, b, a}});
     return ok;
 }
@@ -183,8 +182,8 @@ bool scope_init(scope *s, const char *name)
         *s = scopes[i];
         s->expected_states = count_states(s);
         return add_get_new(s) && add_lists(s, OP_TOUCH) && add_lists(s, OP_FREE) &&
-               add_lists(s, OP_FREE_FIRST) && add_lists(s, OP_EVICT) && add_cache(s) &&
-               add_lookups(s) && add(s, &(operation){.kind = OP_RESET}) &&
+               add_lists(s, OP_EVICT) && add_cache(s) && add_lookups(s) &&
+               add(s, &(operation){.kind = OP_RESET}) &&
                add(s, &(operation){.kind = OP_DRAW, .num = s->num_blocks});
     }
     return false;

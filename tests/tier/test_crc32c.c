@@ -1,5 +1,5 @@
-/* tier/test_crc32c.c - CRC32C by the instruction and by the table: known answers, and a naive one, bit
- * by bit, at all lengths and alignments around the borders of lanes. */
+/* tier/test_crc32c.c - CRC32C by the instruction and by the table: known answers, and a naive one,
+ * bit by bit, at all lengths and alignments around the borders of lanes. */
 #include "base/unit.h"
 #include "tier/crc32c.h"
 

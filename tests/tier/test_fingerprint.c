@@ -1,5 +1,5 @@
-/* tier/test_fingerprint.c - what names content: keys of block hashes, and the fingerprint, which no two
- * different identities share (field by field, and pair by pair). */
+/* tier/test_fingerprint.c - what names content: keys of block hashes, and the fingerprint, which no
+ * two different identities share (field by field, and pair by pair). */
 #include "base/unit.h"
 #include "tier/key.h"
 

@@ -1,0 +1,75 @@
+/* cli/tiers.h - what lies behind the GPU's memory in a replay: host memory, a file, Redis.
+ *
+ *      scheduler ── tiers_run ── quire_offload ──► tiers_device    copies over a link, in simulated
+ *                   whose tokens      │                            time
+ *                   came from where   └─ quire_tier ─► tiers_sim   keys without bytes, the same
+ *                                                   └► tiers_real  a file, a Redis cluster
+ *
+ * tier      0 is the host's memory, the CPU pool; those behind it are lower tiers.
+ * in, out   blocks that moved over the link to a tier: towards it, and back.
+ */
+#ifndef QUIRE_CLI_TIERS_H
+#define QUIRE_CLI_TIERS_H
+
+#include <quire/offload.h>
+#include <quire/slots.h>
+#include <stdbool.h>
+
+enum { TIERS_MAX_LOWER = 2, TIERS_MAX = 1 + TIERS_MAX_LOWER, TIERS_PLACE_BYTES = 256 };
+
+typedef enum tiers_kind { TIERS_CPU, TIERS_FILE, TIERS_REDIS } tiers_kind;
+
+typedef struct tiers_lower {
+    tiers_kind kind;
+    uint64_t bytes;                /* its size; 0: whatever is there, of a real one */
+    char place[TIERS_PLACE_BYTES]; /* path, or HOST:PORT,...; empty: simulated */
+    double bytes_per_s;
+    double latency_s;
+} tiers_lower;
+
+typedef struct tiers_settings {
+    uint32_t cpu_blocks; /* 0: there are no tiers */
+    quire_offload_mode mode;
+    bool has_lookahead;
+    uint32_t backlog;
+    double bytes_per_s; /* of the link between GPU and host, each direction */
+    double latency_s;
+    tiers_lower lower[TIERS_MAX_LOWER]; /* the fastest first */
+    uint32_t num_lower;
+    quire_slots_policy policy; /* of simulated lower tiers, and the file */
+    quire_offload_admit admit;
+    bool is_real;
+    double failures; /* share of copies and jobs that fail, of simulated ones */
+} tiers_settings;
+
+/* ---- what came of it -------------------------------------------------------- */
+
+typedef struct tiers_tally {
+    const char *name; /* "CPU", "File", "Redis" */
+    uint64_t total;
+    quire_usage usage; /* at the end */
+    quire_usage most;
+    double mean_empty;
+    double mean_cached;
+    double mean_active;
+    uint64_t hit_tokens; /* of prompts that count in the report */
+    uint64_t in_blocks;
+    uint64_t out_blocks;
+    uint64_t failed_blocks;  /* loads and stores */
+    uint64_t late_blocks;    /* loads that nobody waited for any more */
+    uint64_t skipped_tokens; /* were there; computing them was expected to be faster */
+    uint64_t refused_blocks; /* not admitted, or no room */
+} tiers_tally;
+
+typedef struct tiers_result {
+    uint32_t num_tiers; /* 0: there were none */
+    tiers_tally tiers[TIERS_MAX];
+    uint64_t gpu_hit_tokens;  /* gpu_hit_tokens + hit_tokens of all tiers + computed_tokens */
+    uint64_t computed_tokens; /*     = prompt_tokens */
+    uint64_t failed_loads;    /* requests */
+    double recompute_s;       /* what computing the loaded tokens would have taken */
+    double wait_s;            /* that requests waited for them */
+    uint64_t wrong_blocks;    /* came back with other bytes: real ones */
+} tiers_result;
+
+#endif

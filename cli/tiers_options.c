@@ -1,0 +1,130 @@
+#include "tiers_options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *const tiers_modes[] = {"eager", "lazy", NULL};
+const char *const tiers_cpu_policies[] = {"lookahead", "lru", NULL};
+const char *const tiers_policies[] = {"lru", "arc", "s3fifo", "lookahead", NULL};
+const char *const tiers_admissions[] = {"all", "reused", "long", NULL};
+
+/* A number of bytes as options read them, with the same sentence where it is none. */
+static int read_size(const command *cmd, const char *name, const char *text, uint64_t *bytes)
+{
+    const option one[] = {{name, OPTION_U64, bytes, "SIZE", "", .min = 1, .max = 1e18}, {0}};
+    command reader = {.name = cmd->name, .usage = cmd->usage, .options = one};
+    char argument[2 * TIERS_PLACE_BYTES];
+    snprintf(argument, sizeof argument, "--%s=%s", name, text);
+    char *argv[] = {argument, argument};
+    int leave = command_parse(&reader, 2, argv);
+    return leave == 0 ? 0 : leave - 1;
+}
+
+static int copy_place(const command *cmd, const char *name, const char *text, size_t length,
+                      tiers_lower *lower)
+{
+    if (length == 0 || length >= sizeof lower->place)
+        return command_error(cmd, "--%s %s: its place has 1 to %d characters", name, text,
+                             TIERS_PLACE_BYTES - 1);
+    memcpy(lower->place, text, length);
+    lower->place[length] = '\0';
+    return 0;
+}
+
+/* SIZE, or for a real one PATH:SIZE. */
+static int resolve_file(const command *cmd, const tiers_options *o, tiers_lower *lower)
+{
+    const char *colon = strrchr(o->file, ':');
+    lower->kind = TIERS_FILE;
+    lower->bytes_per_s = o->file_gbps * 1e9;
+    lower->latency_s = o->file_latency_us * 1e-6;
+    if (o->is_real && colon == NULL)
+        return command_error(
+            cmd,
+            "--file-tier %s: a real file has a path: --file-tier PATH:%s, or leave "
+            "out --real-tiers",
+            o->file, o->file);
+    if (!o->is_real && colon != NULL)
+        return command_error(cmd,
+                             "--file-tier %s: a simulated file has no path: --file-tier %s, or add "
+                             "--real-tiers",
+                             o->file, colon + 1);
+    if (colon != NULL &&
+        copy_place(cmd, "file-tier", o->file, (size_t)(colon - o->file), lower) != 0)
+        return 2;
+    return read_size(cmd, "file-tier", colon != NULL ? colon + 1 : o->file, &lower->bytes);
+}
+
+/* SIZE, or for a real one HOST:PORT,... */
+static int resolve_redis(const command *cmd, const tiers_options *o, tiers_lower *lower)
+{
+    const char *colon = strchr(o->redis, ':');
+    lower->kind = TIERS_REDIS;
+    lower->bytes_per_s = o->redis_gbps * 1e9;
+    lower->latency_s = o->redis_latency_us * 1e-6;
+    if (o->is_real && colon == NULL)
+        return command_error(cmd,
+                             "--redis %s: a real one has an address: --redis HOST:PORT, or leave "
+                             "out --real-tiers",
+                             o->redis);
+    if (!o->is_real && colon != NULL)
+        return command_error(cmd,
+                             "--redis %s: a simulated one has a size: --redis 500G, or add "
+                             "--real-tiers",
+                             o->redis);
+    if (colon != NULL)
+        return copy_place(cmd, "redis", o->redis, strlen(o->redis), lower);
+    return read_size(cmd, "redis", o->redis, &lower->bytes);
+}
+
+/* A tier smaller than one block would never hold anything. */
+static int check_sizes(const command *cmd, const tiers_settings *s, uint64_t block_bytes)
+{
+    for (uint32_t i = 0; i < s->num_lower; i++) {
+        const tiers_lower *lower = &s->lower[i];
+        if (lower->bytes == 0 || lower->bytes / block_bytes >= 1)
+            continue;
+        return command_error(cmd, "--%s: %llu bytes are less than one block of %llu",
+                             lower->kind == TIERS_FILE ? "file-tier" : "redis",
+                             (unsigned long long)lower->bytes, (unsigned long long)block_bytes);
+    }
+    return 0;
+}
+
+/* What makes no sense without something else, and what that is. */
+static int check_presence(const command *cmd, const tiers_options *o)
+{
+    const char *lower = o->file != NULL ? "file-tier" : o->redis != NULL ? "redis" : NULL;
+    if (o->cpu_blocks == 0 && lower != NULL)
+        return command_error(cmd, "--%s %s: it lies behind host memory: give --cpu-blocks N too",
+                             lower, o->file != NULL ? o->file : o->redis);
+    if (o->cpu_blocks == 1)
+        return command_error(cmd, "--cpu-blocks 1: one block is the null block; give 2 or more");
+    if (o->is_real && lower == NULL)
+        return command_error(cmd, "--real-tiers: there is none; give --file-tier PATH:SIZE or "
+                                  "--redis HOST:PORT");
+    return 0;
+}
+
+int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_bytes,
+                  tiers_settings *settings)
+{
+    *settings = (tiers_settings){
+        .cpu_blocks = o->cpu_blocks,
+        .mode = o->mode == 1 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER,
+        .has_lookahead = o->cpu_policy == 0,
+        .backlog = o->backlog,
+        .bytes_per_s = o->cpu_gbps * 1e9,
+        .latency_s = o->cpu_latency_us * 1e-6,
+        .policy = (quire_slots_policy)o->tier_policy,
+        .admit = (quire_offload_admit)o->admit,
+        .is_real = o->is_real,
+        .failures = o->failures,
+    };
+    int status = check_presence(cmd, o);
+    if (status == 0 && o->file != NULL)
+        status = resolve_file(cmd, o, &settings->lower[settings->num_lower++]);
+    if (status == 0 && o->redis != NULL)
+        status = resolve_redis(cmd, o, &settings->lower[settings->num_lower++]);
+    return status == 0 ? check_sizes(cmd, settings, block_bytes) : status;
+}

@@ -1,0 +1,83 @@
+/* cli/tiers_options.h - the options of tiers, for all that replays.
+ *
+ *      TIERS_OPTIONS(o)        rows of a table of options
+ *      tiers_resolve           what they come to; 0, or an exit status after a sentence
+ */
+#ifndef QUIRE_CLI_TIERS_OPTIONS_H
+#define QUIRE_CLI_TIERS_OPTIONS_H
+
+#include "options.h"
+#include "tiers.h"
+
+typedef struct tiers_options {
+    uint32_t cpu_blocks;
+    int mode;
+    int cpu_policy;
+    uint32_t backlog;
+    double cpu_gbps;
+    double cpu_latency_us;
+    const char *file;
+    double file_gbps;
+    double file_latency_us;
+    const char *redis;
+    double redis_gbps;
+    double redis_latency_us;
+    int tier_policy;
+    int admit;
+    bool is_real;
+    double failures;
+} tiers_options;
+
+#define TIERS_OPTIONS_INIT                                                                         \
+    {                                                                                              \
+        .backlog = 256, .cpu_gbps = 55, .cpu_latency_us = 10, .file_gbps = 7,                      \
+        .file_latency_us = 100, .redis_gbps = 2, .redis_latency_us = 500                           \
+    }
+
+extern const char *const tiers_modes[];
+extern const char *const tiers_cpu_policies[];
+extern const char *const tiers_policies[];
+extern const char *const tiers_admissions[];
+
+/* clang-format off */
+#define TIERS_OPTIONS(t)                                                                           \
+    {"cpu-blocks", OPTION_U32, &(t).cpu_blocks, "N",                                               \
+     "blocks of host memory behind the GPU's", .def = "0: no tiers", .max = 1e9,                   \
+     .section = "Tiers"},                                                                          \
+    {"offload", OPTION_CHOICE, &(t).mode, "KIND",                                                  \
+     "blocks are copied there when computed, or shortly before they are evicted",                  \
+     .def = "eager", .choices = tiers_modes},                                                      \
+    {"cpu-policy", OPTION_CHOICE, &(t).cpu_policy, "KIND",                                         \
+     "who leaves host memory: the longest unused, or those that nobody waits for",                 \
+     .def = "lookahead", .choices = tiers_cpu_policies},                                           \
+    {"backlog", OPTION_U32, &(t).backlog, "N", "waiting requests that lookahead knows",            \
+     .def = "256", .min = 1, .max = 65536},                                                        \
+    {"cpu-bandwidth", OPTION_REAL, &(t).cpu_gbps, "GB/S",                                          \
+     "between a GPU and the host, each direction", .def = "55", .min = 1e-6},                      \
+    {"cpu-latency", OPTION_REAL, &(t).cpu_latency_us, "US", "of a copy", .def = "10"},             \
+    {"file-tier", OPTION_TEXT, &(t).file, "SIZE",                                                  \
+     "a file behind host memory; with --real-tiers PATH:SIZE", .def = "none"},                     \
+    {"file-bandwidth", OPTION_REAL, &(t).file_gbps, "GB/S", "of the disk", .def = "7",             \
+     .min = 1e-6},                                                                                 \
+    {"file-latency", OPTION_REAL, &(t).file_latency_us, "US", "of a job", .def = "100"},           \
+    {"redis", OPTION_TEXT, &(t).redis, "SIZE",                                                     \
+     "Redis behind that; with --real-tiers HOST:PORT[,HOST:PORT...]", .def = "none"},              \
+    {"redis-bandwidth", OPTION_REAL, &(t).redis_gbps, "GB/S", "of the network", .def = "2",        \
+     .min = 1e-6},                                                                                 \
+    {"redis-latency", OPTION_REAL, &(t).redis_latency_us, "US", "of a job", .def = "500"},         \
+    {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND", "who leaves file and Redis",          \
+     .def = "lru", .choices = tiers_policies},                                                     \
+    {"admit", OPTION_CHOICE, &(t).admit, "KIND",                                                   \
+     "what goes to file and Redis: all, what was a hit before, or long prefixes", .def = "all",    \
+     .choices = tiers_admissions},                                                                 \
+    {"tier-failures", OPTION_REAL, &(t).failures, "SHARE",                                         \
+     "of simulated copies and jobs fail", .def = "0", .max = 1},                                   \
+    {"real-tiers", OPTION_SWITCH, &(t).is_real, NULL,                                              \
+     "a real file, a real Redis cluster: bytes that are checked, and the time that they take",     \
+     .def = "off"}
+/* clang-format on */
+
+int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_bytes,
+                  tiers_settings *settings);
+
+#endif

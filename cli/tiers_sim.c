@@ -1,0 +1,279 @@
+#include "tiers_sim.h"
+
+#include "tiers_queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SIM_MAX_JOBS = 1024 };
+#define SIM_NO_PLACE UINT64_MAX
+
+struct tiers_sim {
+    quire_slots *slots;
+    tiers_kind kind;
+    tiers_queue loads; /* and what only asks */
+    tiers_queue stores;
+    double failures;
+    uint64_t dice;
+    uint64_t capacity_bytes;
+    quire_hooks hooks;
+    void (*loaded)(void *user, void *memory);
+    void *user;
+};
+
+static uint64_t sim_now_ns(const tiers_sim *sim)
+{
+    return sim->hooks.now_ns(sim->hooks.user);
+}
+
+/* ---- the scheduler's side ---------------------------------------------------- */
+
+static void prepare_store(tiers_sim *sim, quire_tier_io *io)
+{
+    uint32_t slot = 0;
+    uint8_t is_new = 0;
+    uint32_t num_evicted = 0;
+    int err =
+        quire_slots_prepare_store(sim->slots, &io->key, 1, &slot, &is_new, NULL, &num_evicted);
+    if (err != QUIRE_OK)
+        io->status = QUIRE_TIER_NO_ROOM;
+    else if (is_new == 0)
+        io->status = QUIRE_TIER_DONE;
+    else
+        io->place = slot;
+}
+
+static void prepare_load(tiers_sim *sim, quire_tier_io *io)
+{
+    uint32_t slot = 0;
+    if (quire_slots_prepare_load(sim->slots, &io->key, 1, &slot) != QUIRE_OK)
+        io->status = QUIRE_TIER_MISSING;
+    else
+        io->place = slot;
+}
+
+static void sim_prepare(void *self, quire_tier_job *job)
+{
+    tiers_sim *sim = self;
+    for (uint32_t i = 0; i < job->num_ios; i++) {
+        quire_tier_io *io = &job->ios[i];
+        io->place = SIM_NO_PLACE;
+        if (job->op == QUIRE_TIER_STORE)
+            prepare_store(sim, io);
+        else if (job->op == QUIRE_TIER_LOAD)
+            prepare_load(sim, io);
+        else if (job->op == QUIRE_TIER_REMOVE)
+            io->status = quire_slots_remove(sim->slots, &io->key) == QUIRE_OK ? QUIRE_TIER_DONE
+                                                                              : QUIRE_TIER_MISSING;
+    }
+}
+
+static void sim_finish(void *self, quire_tier_job *job)
+{
+    tiers_sim *sim = self;
+    for (uint32_t i = 0; i < job->num_ios; i++) {
+        quire_tier_io *io = &job->ios[i];
+        bool is_done = io->status == QUIRE_TIER_DONE;
+        if (io->place == SIM_NO_PLACE)
+            continue;
+        if (job->op == QUIRE_TIER_STORE)
+            quire_slots_complete_store(sim->slots, &io->key, 1, is_done);
+        else
+            quire_slots_complete_load(sim->slots, &io->key, 1);
+        if (job->op == QUIRE_TIER_LOAD && is_done && sim->loaded != NULL)
+            sim->loaded(sim->user, io->memory);
+    }
+}
+
+static void sim_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
+{
+    const tiers_sim *sim = self;
+    for (uint32_t i = 0; i < n; i++) /* others may have stored it in Redis: that has to be asked */
+        found[i] = sim->kind == TIERS_REDIS
+                       ? 2
+                       : (uint8_t)(quire_slots_lookup(sim->slots, &keys[i], 1) == 1);
+}
+
+static void sim_touch(void *self, const quire_tier_key *keys, uint32_t n)
+{
+    tiers_sim *sim = self;
+    quire_slots_touch(sim->slots, keys, n);
+}
+
+static int sim_reset(void *self)
+{
+    tiers_sim *sim = self;
+    quire_slots_reset(sim->slots);
+    return QUIRE_OK;
+}
+
+static quire_usage sim_usage(void *self)
+{
+    const tiers_sim *sim = self;
+    return quire_slots_usage(sim->slots);
+}
+
+static quire_tier_caps sim_caps(void *self)
+{
+    const tiers_sim *sim = self;
+    return (quire_tier_caps){.alignment = 1,
+                             .max_bytes = UINT32_MAX,
+                             .is_persistent = 1,
+                             .is_shared = sim->kind == TIERS_REDIS,
+                             .capacity_bytes = sim->capacity_bytes};
+}
+
+/* ---- the tier's side --------------------------------------------------------- */
+
+static int sim_open(void *self, const void *memory, size_t bytes, char *message,
+                    size_t message_bytes)
+{
+    (void)self;
+    (void)memory;
+    (void)bytes;
+    (void)message;
+    (void)message_bytes;
+    return QUIRE_OK;
+}
+
+static void sim_close(void *self)
+{
+    tiers_sim *sim = self;
+    quire_slots_destroy(sim->slots);
+    tiers_queue_free(&sim->loads);
+    tiers_queue_free(&sim->stores);
+    free(sim);
+}
+
+static void sim_begin(void *self, quire_tier_ends *ends, quire_tier_job *job)
+{
+    tiers_sim *sim = self;
+    tiers_queue *q = job->op == QUIRE_TIER_STORE ? &sim->stores : &sim->loads;
+    uint64_t now_ns = sim_now_ns(sim);
+    bool is_failed = sim->failures > 0 && tiers_dice(&sim->dice) < sim->failures;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < job->num_ios; i++) {
+        if (job->ios[i].status != QUIRE_TIER_PENDING)
+            continue;
+        if (is_failed || tiers_queue_is_full(q))
+            ends->end(ends, job, i, QUIRE_TIER_FAILED);
+        else if (job->op != QUIRE_TIER_FIND)
+            bytes += job->ios[i].bytes;
+    }
+    if (is_failed || tiers_queue_is_full(q))
+        return;
+    if (job->op == QUIRE_TIER_LOAD) /* the disk is busy with it: stores go on behind */
+        tiers_queue_delay(&sim->stores, now_ns, bytes);
+    tiers_queue_put(q, job, now_ns, bytes);
+}
+
+static void end_job(tiers_sim *sim, quire_tier_ends *ends, quire_tier_job *job)
+{
+    for (uint32_t i = 0; i < job->num_ios; i++) {
+        quire_tier_io *io = &job->ios[i];
+        if (io->status != QUIRE_TIER_PENDING)
+            continue;
+        bool is_there =
+            job->op != QUIRE_TIER_FIND || quire_slots_lookup(sim->slots, &io->key, 1) == 1;
+        ends->end(ends, job, i, is_there ? QUIRE_TIER_DONE : QUIRE_TIER_MISSING);
+    }
+}
+
+static void sim_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
+{
+    tiers_sim *sim = self;
+    uint64_t now_ns = sim_now_ns(sim);
+    (void)wake_fd;
+    (void)timeout_ms;
+    for (;;) {
+        quire_tier_job *job = tiers_queue_take(&sim->loads, now_ns);
+        if (job == NULL)
+            job = tiers_queue_take(&sim->stores, now_ns);
+        if (job == NULL)
+            return;
+        end_job(sim, ends, job);
+    }
+}
+
+/* ---- making it --------------------------------------------------------------- */
+
+static tiers_sim *make_sim(const tiers_sim_config *c)
+{
+    tiers_sim *sim = calloc(1, sizeof *sim);
+    if (sim == NULL)
+        return NULL;
+    *sim = (tiers_sim){.kind = c->lower->kind,
+                       .failures = c->failures,
+                       .capacity_bytes = c->num_slots * c->block_bytes,
+                       .hooks = c->hooks,
+                       .loaded = c->loaded,
+                       .user = c->user};
+    quire_slots_config slots = QUIRE_SLOTS_CONFIG_INIT;
+    slots.num_slots = c->num_slots;
+    slots.policy = c->policy;
+    slots.max_expected = c->max_expected;
+    slots.hooks = c->hooks;
+    const tiers_lower *l = c->lower;
+    bool ok = tiers_queue_init(&sim->loads, SIM_MAX_JOBS, l->bytes_per_s, l->latency_s);
+    ok = tiers_queue_init(&sim->stores, SIM_MAX_JOBS, l->bytes_per_s, l->latency_s) && ok;
+    if (ok && quire_slots_create(&slots, NULL, &sim->slots) == QUIRE_OK)
+        return sim;
+    sim_close(sim);
+    return NULL;
+}
+
+int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim **sim,
+                   char *message, size_t message_bytes)
+{
+    static const quire_tier_ops OPS = {.abi = 1,
+                                       .size = sizeof OPS,
+                                       .name = "simulated",
+                                       .open = sim_open,
+                                       .close = sim_close,
+                                       .caps = sim_caps,
+                                       .prepare = sim_prepare,
+                                       .finish = sim_finish,
+                                       .lookup = sim_lookup,
+                                       .touch = sim_touch,
+                                       .reset = sim_reset,
+                                       .usage = sim_usage,
+                                       .begin = sim_begin,
+                                       .turn = sim_turn};
+    *sim = make_sim(config);
+    if (*sim == NULL) {
+        snprintf(message, message_bytes, "not enough memory for %u slots", config->num_slots);
+        return QUIRE_E_NOMEM;
+    }
+    quire_tier_config c = QUIRE_TIER_CONFIG_INIT;
+    c.ops = &OPS;
+    c.self = *sim;
+    c.max_jobs = SIM_MAX_JOBS;
+    c.run_inline = QUIRE_ON;
+    c.hooks = config->hooks;
+    return quire_tier_open(&c, NULL, tier, message, message_bytes);
+}
+
+static uint64_t next_of(const tiers_queue *q, uint64_t now_ns)
+{
+    uint64_t next_ns = UINT64_MAX;
+    if (q->num == 0)
+        return next_ns;
+    next_ns = tiers_queue_next_ns(q);
+    const quire_tier_job *job = q->entries[q->first].job;
+    bool is_late_before = job->deadline_ns > now_ns && job->deadline_ns < next_ns;
+    return is_late_before ? job->deadline_ns : next_ns;
+}
+
+uint64_t tiers_sim_next_ns(const tiers_sim *sim)
+{
+    uint64_t now_ns = sim_now_ns(sim);
+    uint64_t load_ns = next_of(&sim->loads, now_ns);
+    uint64_t store_ns = next_of(&sim->stores, now_ns);
+    return load_ns < store_ns ? load_ns : store_ns;
+}
+
+void tiers_sim_expect(tiers_sim *sim, uint64_t request, uint64_t order, const quire_tier_key *keys,
+                      uint32_t n)
+{
+    quire_slots_expect(sim->slots, request, order, keys, n);
+}

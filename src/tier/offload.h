@@ -1,0 +1,255 @@
+/* tier/offload.h - what an offload knows, and who of it does what.
+ *
+ *      offload.c          making it, and the calls of quire/offload.h
+ *      offload_match.c    what a new request finds in the CPU pool
+ *      offload_load.c     loads: CPU blocks to GPU blocks
+ *      offload_store.c    which blocks are stored, and what becomes of them
+ *      offload_flight.c   keys whose stores are on the way
+ *      offload_copy.c     both, as jobs of a device
+ *      offload_expect.c   what waiting requests will need
+ *      offload_check.c    the walker
+ *
+ * Blocks on the way are chained through arrays of the side on which each is there once:
+ *
+ *      store   event ──► cpu 7 ──► cpu 3 ──► end           store_gpu[7], store_gpu[3]
+ *      load    request ──► gpu 12 ──► gpu 13 ──► end       load_cpu[12], load_cpu[13]
+ *
+ *      every one of them has one user more, in both pools, until the copy has ended
+ *
+ * A store needs no copy of its key: the GPU block keeps it as long as it has a user, unless it is
+ * taken from it because the content was not good, and then the copy is not worth keeping either.
+ */
+#ifndef QR_TIER_OFFLOAD_H
+#define QR_TIER_OFFLOAD_H
+
+#include "base/bits.h"
+#include "tier/carve.h"
+#include "tier/lower.h"
+
+#include <quire/offload.h>
+
+#include <stdatomic.h>
+
+#define QR_OFFLOAD_MAGIC UINT32_C(0x514f464c) /* "QOFL" */
+
+enum { QR_OFFLOAD_MAX_GROUPS = 64, QR_COPIES_IN_JOB = 256 };
+
+typedef enum qr_load_state {
+    QR_LOAD_NONE = 0,
+    QR_LOAD_WAITS,      /* for build_meta */
+    QR_LOAD_ON_THE_WAY, /* the workers, or the device, have it */
+    QR_LOAD_ENDED,      /* to be told to the scheduler */
+    QR_LOAD_TOLD        /* in the output of the update that follows */
+} qr_load_state;
+
+/* A request, by its quire_req_index. */
+typedef struct qr_offload_req {
+    quire_req req;          /* whose this is; 0: nobody's */
+    uint32_t next_ready;    /* eager: with fewer computed tokens there is nothing to store */
+    uint32_t protect_first; /* nodes of CPU blocks that it is expected to need */
+    uint32_t num_protected;
+    uint32_t place;  /* in the queue of those that wait */
+    uint32_t seen;   /* the look at the queue in which it was there */
+    quire_req ahead; /* the request that was looked up there; 0: none */
+
+    uint32_t load_first; /* GPU blocks */
+    uint32_t load_sent;  /* device: the first that no job has yet */
+    uint32_t load_count;
+    uint32_t load_jobs; /* device: not ended */
+    uint64_t load_step; /* in which it was decided */
+    uint64_t load_mark;
+    uint8_t load_state;
+    bool has_failed;
+    bool has_ended; /* the request, while its load was on the way */
+} qr_offload_req;
+
+/* The stores of a step. */
+typedef struct qr_offload_event {
+    uint64_t id;
+    uint64_t mark;
+    uint32_t first; /* CPU blocks; QUIRE_NULL_BLOCK: this place is free */
+    uint32_t sent;  /* device: the first that no job has yet */
+    uint32_t count;
+    uint32_t num_jobs; /* device: not ended */
+    uint32_t num_reports;
+    bool is_listed; /* in told_events */
+    bool has_failed;
+    bool is_dropped; /* by a reset */
+    bool has_crcs;
+} qr_offload_event;
+
+typedef struct qr_offload_job {
+    quire_device_job job; /* first: the device gives this back */
+    quire_device_copy copies[QR_COPIES_IN_JOB];
+    uint32_t owner; /* place of an event, or index of a request */
+    uint32_t next_free;
+} qr_offload_job;
+
+/* What the request that was asked about last can have. */
+typedef struct qr_offload_match {
+    quire_req req; /* 0: none */
+    uint32_t num_tokens;
+    uint32_t num_local;
+    bool is_pinned; /* its blocks have a user more */
+    uint32_t counts[QR_OFFLOAD_MAX_GROUPS];
+    quire_block *blocks; /* of all groups, one after the other */
+} qr_offload_match;
+
+typedef struct qr_offload_group {
+    uint32_t block_size;
+    uint32_t max_blocks; /* of a request: more are never looked at */
+    uint32_t row_start;  /* in the request's row */
+} qr_offload_group;
+
+/* A CPU block that a waiting request will need. */
+typedef struct qr_offload_node {
+    quire_block block;
+    uint32_t next;
+} qr_offload_node;
+
+typedef struct qr_offload_counters {
+    _Atomic uint64_t stored_blocks;
+    _Atomic uint64_t loaded_blocks;
+    _Atomic uint64_t failed_loads;
+    _Atomic uint64_t failed_stores;
+    _Atomic uint64_t no_room;
+    _Atomic uint64_t hit_tokens;
+    _Atomic uint64_t expected_blocks;
+    _Atomic uint64_t stores_in_flight;
+    _Atomic uint64_t loads_in_flight;
+} qr_offload_counters;
+
+struct quire_offload {
+    uint32_t magic;
+    bool is_vllm;
+    bool is_lazy;
+    bool has_device;
+    bool looks_ahead;
+    uint32_t num_groups;
+    uint32_t fa_group; /* the first of a full kind; QR_NIL: none */
+    uint32_t hash_size;
+    uint32_t digest_bytes;
+    uint32_t num_cpu;
+    uint32_t num_gpu;
+    uint32_t max_requests;
+    uint32_t num_workers;
+    uint32_t row_blocks; /* of all groups */
+    qr_offload_group groups[QR_OFFLOAD_MAX_GROUPS];
+
+    quire_cache *cpu_cache;
+    quire_pool *cpu;
+    quire_cache *gpu_cache;
+    quire_pool *gpu; /* NULL: not bound yet */
+    quire_sched *sched;
+    qr_lower *lower; /* NULL: no tiers */
+    quire_device device;
+    quire_connector connector;
+
+    qr_offload_req *reqs;
+    quire_block *rows;   /* eager: blocks of requests, as steps told them: row_blocks each */
+    uint32_t *row_count; /* num_groups each */
+    uint32_t *num_stored;
+    qr_offload_match match;
+
+    /* stores */
+    quire_block *store_gpu;  /* of a CPU block */
+    quire_block *store_next; /* of a CPU block */
+    uint32_t *store_crc;     /* of a CPU block; NULL without tiers */
+    uint64_t *is_storing;    /* bits: GPU blocks; vLLM: of this step */
+    uint64_t *is_used;       /* bits, lazy: given to a request while its store is on the way */
+    uint64_t *is_seen;       /* bits, lazy: looked at since a request had it */
+    qr_offload_event *events;
+    uint32_t num_places; /* for events, a power of two */
+    uint32_t num_events;
+    uint64_t next_event;
+    uint32_t *told_events; /* places */
+    uint32_t num_told_events;
+    uint32_t *flight_keys; /* table of CPU blocks by the key to come */
+    uint32_t flight_size;
+    quire_block cursor; /* lazy; QUIRE_NULL_BLOCK: none */
+    uint32_t target_free;
+    quire_block last_head;
+    uint32_t num_kept; /* of the list below: stores of requests that ended since the last step */
+
+    /* loads */
+    quire_block *load_cpu;  /* of a GPU block */
+    quire_block *load_next; /* of a GPU block */
+    uint32_t *new_loads;    /* requests whose loads wait for build_meta */
+    uint32_t num_new_loads;
+    uint32_t *ended_loads; /* requests, in the order in which they ended */
+    uint32_t num_ended_loads;
+    quire_req *told_reqs;
+    quire_block *invalid_blocks;
+    uint32_t *sending; /* device: requests whose loads have blocks without a job */
+    uint32_t num_sending;
+    uint64_t next_load_event;
+    uint64_t step;
+
+    /* device */
+    qr_offload_job *jobs;
+    uint32_t num_jobs;
+    uint32_t free_job;
+    uint32_t num_jobs_out;
+    uint32_t *unsent_events; /* places */
+    uint32_t num_unsent;
+
+    /* lookahead */
+    qr_offload_node *nodes;
+    uint32_t free_node;
+    uint32_t *expected; /* requests whose blocks are protected */
+    uint32_t num_expected;
+    uint32_t backlog;
+    uint32_t look;
+    uint32_t last_waiting;
+    uint32_t num_polls;
+    quire_req *queue; /* scratch */
+
+    /* the meta of this step, and scratch */
+    quire_offload_meta meta;
+    quire_block *meta_store_gpu;
+    quire_block *meta_store_cpu;
+    quire_block *meta_load_gpu;
+    quire_block *meta_load_cpu;
+    quire_req *meta_reqs;
+    unsigned char *hashes; /* QR_COPIES_IN_JOB of them */
+    uint32_t hash_bytes;   /* of the longest key */
+    uint32_t *refs;        /* for the walker */
+
+    qr_offload_counters counters;
+    quire_hooks hooks;
+    quire_allocator allocator;
+    size_t bytes;
+    bool is_owner;
+};
+
+/* ---- small things ----------------------------------------------------------- */
+
+static inline void qr_count(_Atomic uint64_t *counter, uint64_t n)
+{
+    uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, now + n, memory_order_relaxed);
+}
+
+static inline bool qr_bit_get(const uint64_t *bits, uint32_t i)
+{
+    return (bits[i >> 6] >> (i & 63) & 1) != 0;
+}
+
+static inline void qr_bit_set(uint64_t *bits, uint32_t i)
+{
+    bits[i >> 6] |= UINT64_C(1) << (i & 63);
+}
+
+static inline void qr_bit_clear(uint64_t *bits, uint32_t i)
+{
+    bits[i >> 6] &= ~(UINT64_C(1) << (i & 63));
+}
+
+/* The record of a request; NULL: there is none, or it is another's by now. */
+static inline qr_offload_req *qr_offload_find(quire_offload *o, quire_req req)
+{
+    uint32_t index = quire_req_index(req);
+    return index < o->max_requests && o->reqs[index].req == req ? &o->reqs[index] : NULL;
+}
+
+#endif

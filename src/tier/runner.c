@@ -1,0 +1,284 @@
+#include "tier/runner.h"
+
+#include "tier/system.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { STOPPING_TURN_MS = 50, NS_IN_MS = 1000000 };
+
+/* ---- jobs under way -------------------------------------------------------- */
+
+uint32_t qr_runner_ring_size(uint32_t max_jobs)
+{
+    uint32_t size = 2;
+    while (size < 2 * max_jobs)
+        size *= 2;
+    return size;
+}
+
+static uint32_t place_of_job(const qr_runner *r, const quire_tier_job *job)
+{
+    uint64_t address = (uint64_t)(uintptr_t)job;
+    return (uint32_t)(address * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (r->table_size - 1);
+}
+
+static void add_to_table(qr_runner *r, uint32_t slot)
+{
+    uint32_t at = place_of_job(r, r->flights[slot].job);
+    while (r->table[at] != 0)
+        at = (at + 1) & (r->table_size - 1);
+    r->table[at] = slot + 1;
+}
+
+/* What stands behind it moves up, so that no search ends too early. */
+static void remove_from_table(qr_runner *r, uint32_t slot)
+{
+    uint32_t mask = r->table_size - 1;
+    uint32_t hole = place_of_job(r, r->flights[slot].job);
+    while (r->table[hole] != slot + 1)
+        hole = (hole + 1) & mask;
+    for (uint32_t at = (hole + 1) & mask; r->table[at] != 0; at = (at + 1) & mask) {
+        uint32_t home = place_of_job(r, r->flights[r->table[at] - 1].job);
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            r->table[hole] = r->table[at];
+            hole = at;
+        }
+    }
+    r->table[hole] = 0;
+}
+
+static qr_flight *find_flight(qr_runner *r, const quire_tier_job *job)
+{
+    for (uint32_t at = place_of_job(r, job); r->table[at] != 0; at = (at + 1) & (r->table_size - 1))
+        if (r->flights[r->table[at] - 1].job == job)
+            return &r->flights[r->table[at] - 1];
+    return NULL;
+}
+
+/* ---- ends ------------------------------------------------------------------ */
+
+static void count_bad_end(qr_runner *r)
+{
+    (void)atomic_fetch_add_explicit(&r->bad_ends, 1, memory_order_relaxed);
+}
+
+/* DONE only where the bytes are those that were stored. */
+static quire_tier_status checked_load(const qr_runner *r, const quire_tier_io *io)
+{
+    if (r->caps.checks_crc != 0 || r->caps.is_simulated != 0)
+        return QUIRE_TIER_DONE;
+    return quire_crc32c(0, io->memory, io->bytes) == io->crc ? QUIRE_TIER_DONE : QUIRE_TIER_WRONG;
+}
+
+static void set_ended(qr_runner *r, qr_flight *f, uint32_t io, quire_tier_status status)
+{
+    f->ios[io].status = status;
+    f->num_left--;
+    if (f->num_left > 0)
+        return;
+    f->job->ended_ns = qr_tier_now_ns(r->hooks);
+    r->ended_now[r->num_ended_now++] = (uint32_t)(f - r->flights);
+}
+
+static void end_io(quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
+                   quire_tier_status status)
+{
+    qr_runner *r = (qr_runner *)ends;
+    qr_flight *f = find_flight(r, job);
+    if (f == NULL || io >= f->num_ios || f->ios[io].status != QUIRE_TIER_PENDING) {
+        count_bad_end(r);
+        return;
+    }
+    if (status <= QUIRE_TIER_PENDING || status > QUIRE_TIER_REFUSED) {
+        count_bad_end(r);
+        status = QUIRE_TIER_FAILED; /* it must end with something */
+    }
+    if (status == QUIRE_TIER_DONE && job->op == QUIRE_TIER_LOAD)
+        status = checked_load(r, &f->ios[io]);
+    bool was_tried = status != QUIRE_TIER_CANCELLED && status != QUIRE_TIER_REFUSED;
+    bool has_failed = status == QUIRE_TIER_FAILED || status == QUIRE_TIER_WRONG;
+    f->num_failed += has_failed ? 1 : 0;
+    f->num_answered += was_tried && !has_failed ? 1 : 0;
+    set_ended(r, f, io, status);
+}
+
+/* The tier's own part has returned: what ended in there goes to the scheduler. */
+static void hand_back_ended(qr_runner *r)
+{
+    for (uint32_t i = 0; i < r->num_ended_now; i++) {
+        uint32_t slot = r->ended_now[i];
+        remove_from_table(r, slot);
+        r->flights[slot].is_under_way = false;
+        r->num_under_way--;
+        qr_spsc_put(&r->ended, slot);
+    }
+    r->num_ended_now = 0;
+}
+
+/* ---- the thread ------------------------------------------------------------ */
+
+static bool is_runner_stopping(const qr_runner *r)
+{
+    return atomic_load_explicit(&r->is_stopping, memory_order_acquire);
+}
+
+/* PENDING: it shall be begun. A job whose user has gone on without it is not worth the work. */
+static quire_tier_status status_before_begin(const qr_runner *r, const qr_flight *f)
+{
+    if (is_runner_stopping(r) ||
+        f->epoch != atomic_load_explicit(&r->epoch, memory_order_relaxed))
+        return QUIRE_TIER_REFUSED;
+    if (atomic_load_explicit(&f->is_cancelled, memory_order_relaxed) ||
+        qr_tier_now_ns(r->hooks) > f->job->due_ns)
+        return QUIRE_TIER_CANCELLED;
+    return QUIRE_TIER_PENDING;
+}
+
+static void compute_crcs(qr_flight *f)
+{
+    for (uint32_t i = 0; i < f->num_ios; i++)
+        if (f->ios[i].status == QUIRE_TIER_PENDING)
+            f->ios[i].crc = quire_crc32c(0, f->ios[i].memory, f->ios[i].bytes);
+}
+
+static void begin_job(qr_runner *r, uint32_t slot)
+{
+    qr_flight *f = &r->flights[slot];
+    add_to_table(r, slot);
+    f->is_under_way = true;
+    r->num_under_way++;
+    quire_tier_status status = status_before_begin(r, f);
+    if (status == QUIRE_TIER_PENDING) {
+        if (f->job->op == QUIRE_TIER_STORE && f->job->has_crcs == 0 && r->caps.is_simulated == 0)
+            compute_crcs(f);
+        r->ops.begin(r->self, &r->ends, f->job);
+    } else {
+        for (uint32_t i = 0; i < f->num_ios; i++)
+            if (f->ios[i].status == QUIRE_TIER_PENDING)
+                set_ended(r, f, i, status);
+    }
+    hand_back_ended(r);
+}
+
+static void cancel_job(qr_runner *r, uint32_t slot)
+{
+    if (!r->flights[slot].is_under_way || r->ops.cancel == NULL)
+        return;
+    r->ops.cancel(r->self, &r->ends, r->flights[slot].job);
+    hand_back_ended(r);
+}
+
+static void take_submitted(qr_runner *r)
+{
+    uint32_t message;
+    while (qr_spsc_take(&r->submitted, &message)) {
+        if ((message & 1) != 0)
+            cancel_job(r, message / 2);
+        else
+            begin_job(r, message / 2);
+    }
+}
+
+static void turn_once(qr_runner *r, int timeout_ms)
+{
+    if (r->ops.turn != NULL) {
+        r->ops.turn(r->self, &r->ends, r->wake_fd, timeout_ms);
+        hand_back_ended(r);
+    } else if (r->wake_fd >= 0) {
+        struct pollfd wake = {.fd = r->wake_fd, .events = POLLIN};
+        (void)poll(&wake, 1, timeout_ms);
+    }
+}
+
+static void sleep_turn(qr_runner *r)
+{
+    atomic_store_explicit(&r->is_asleep, true, memory_order_seq_cst);
+    bool may_sleep = qr_spsc_is_empty(&r->submitted) &&
+                     !atomic_load_explicit(&r->is_stopping, memory_order_seq_cst);
+    turn_once(r, may_sleep ? -1 : 0);
+    atomic_store_explicit(&r->is_asleep, false, memory_order_relaxed);
+    uint64_t count; /* also where nobody seems to have woken it: one may be about to write */
+    (void)!read(r->wake_fd, &count, sizeof count);
+}
+
+/* Once for each job that the scheduler did not cancel already. */
+static void cancel_all(qr_runner *r)
+{
+    for (uint32_t slot = 0; slot < r->max_jobs; slot++)
+        if (r->flights[slot].is_under_way &&
+            !atomic_exchange_explicit(&r->flights[slot].is_cancelled, true, memory_order_relaxed))
+            cancel_job(r, slot);
+}
+
+static void *tier_thread(void *user)
+{
+    qr_runner *r = user;
+    while (!is_runner_stopping(r)) {
+        take_submitted(r);
+        sleep_turn(r);
+    }
+    take_submitted(r);
+    cancel_all(r);
+    while (r->num_under_way > 0)
+        turn_once(r, STOPPING_TURN_MS);
+    uint64_t one = 1;
+    (void)!write(r->gone_fd, &one, sizeof one);
+    return NULL;
+}
+
+/* ---- the scheduler's side -------------------------------------------------- */
+
+static void wake_thread(qr_runner *r)
+{
+    if (!atomic_load_explicit(&r->is_asleep, memory_order_seq_cst) ||
+        !atomic_exchange_explicit(&r->is_asleep, false, memory_order_relaxed))
+        return;
+    uint64_t one = 1;
+    (void)!write(r->wake_fd, &one, sizeof one);
+}
+
+static void send_message(qr_runner *r, uint32_t message)
+{
+    qr_spsc_put(&r->submitted, message);
+    if (r->has_thread)
+        wake_thread(r);
+    else
+        take_submitted(r);
+}
+
+void qr_runner_submit(qr_runner *runner, uint32_t slot)
+{
+    send_message(runner, slot * 2);
+}
+
+void qr_runner_cancel(qr_runner *runner, uint32_t slot)
+{
+    if (!atomic_exchange_explicit(&runner->flights[slot].is_cancelled, true, memory_order_relaxed))
+        send_message(runner, slot * 2 + 1);
+}
+
+void qr_runner_turn(qr_runner *runner)
+{
+    turn_once(runner, 0);
+}
+
+/* The host's signals are for the host's threads. */
+int qr_runner_start(qr_runner *runner)
+{
+    runner->ends.end = end_io;
+    runner->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    runner->gone_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    if (runner->wake_fd >= 0 && runner->gone_fd >= 0 &&
+        pthread_sigmask(SIG_SETMASK, &all, &before) == 0) {
+        runner->has_thread = pthread_create(&runner->thread, NULL, tier_thread, runner) == 0;
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    return runner->has_thread ? QUIRE_OK : QUIRE_E_SYSTEM;
+}

@@ -1,0 +1,85 @@
+/* tier/runner.h - the tier's thread, and what it shares with the scheduler's.
+ *
+ *      scheduler                                              tier's thread
+ *      flight filled ──► submitted: slot, or its cancel ──►   begin, cancel
+ *                                                             turn ... end ... end
+ *      flight free   ◄── ended: slot                     ◄──  when begin, turn or cancel returns
+ *
+ * flight   a job on its way, in one of max_jobs slots. The scheduler fills it before submitted and
+ *          looks at it again after ended; between the two it is the thread's.
+ *
+ * A job stays in the table of the thread until the call returns in which its last io ended: the
+ * tier's own part may still look at it there. What it ends twice, or never had, is found in that
+ * table, and nowhere else: a job that is gone is not looked at.
+ *
+ * wake     the thread says that it will sleep, looks at submitted once more, and sleeps in the
+ *          tier's turn until wake_fd can be read. Whoever submits looks whether it sleeps, and only
+ *          then writes there: a thread that is awake costs no call.
+ */
+#ifndef QR_TIER_RUNNER_H
+#define QR_TIER_RUNNER_H
+
+#include <quire/tier.h>
+
+#include "tier/spsc.h"
+
+#include <pthread.h>
+
+typedef struct qr_flight {
+    quire_tier_job *job; /* NULL: the slot is free */
+    quire_tier_io *ios;  /* of the job, as they were when it came */
+    uint32_t num_ios;
+    uint32_t epoch; /* of the breaker */
+    uint64_t bytes;
+    bool is_late; /* the scheduler's: counted as late */
+    _Atomic bool is_cancelled;
+    /* the thread's */
+    bool is_under_way;
+    uint32_t num_left;     /* ios that are PENDING */
+    uint32_t num_answered; /* that the tier tried, and got an answer to, */
+    uint32_t num_failed;   /* or none */
+} qr_flight;
+
+typedef struct qr_runner {
+    quire_tier_ends ends; /* first: the tier's own part gives it back */
+    quire_tier_ops ops;
+    void *self;
+    quire_tier_caps caps;
+    const quire_hooks *hooks;
+    uint32_t max_jobs;
+    qr_flight *flights; /* max_jobs */
+    qr_spsc submitted;  /* slot * 2, or slot * 2 + 1: cancel it */
+    qr_spsc ended;
+    _Atomic uint32_t epoch; /* of the breaker; what is from before is not begun */
+    _Atomic bool is_stopping;
+    _Atomic bool is_asleep;
+    _Atomic uint64_t bad_ends;
+    int wake_fd; /* -1: there is no thread */
+    int gone_fd;
+    pthread_t thread;
+    bool has_thread;
+    /* the thread's: slots under way by their jobs' addresses (slot + 1; 0: none), and those whose
+     * last io ended in the present call */
+    uint32_t *table;
+    uint32_t table_size;
+    uint32_t num_under_way;
+    uint32_t *ended_now; /* max_jobs */
+    uint32_t num_ended_now;
+    bool has_cancelled_all;
+} qr_runner;
+
+/* What the arrays need: max_jobs of flights and ended_now, and these. */
+uint32_t qr_runner_ring_size(uint32_t max_jobs); /* of submitted, of ended and of table */
+
+/* QUIRE_OK or QUIRE_E_SYSTEM. Everything above has been set. */
+int qr_runner_start(qr_runner *runner);
+/* Whether the thread came back in this time; then it is gone, with its descriptors. */
+bool qr_runner_stop(qr_runner *runner, uint64_t wait_ns);
+
+/* A slot whose flight is filled, or that shall be cancelled (once). */
+void qr_runner_submit(qr_runner *runner, uint32_t slot);
+void qr_runner_cancel(qr_runner *runner, uint32_t slot);
+/* Without a thread: what it would do now. */
+void qr_runner_turn(qr_runner *runner);
+
+#endif
