@@ -13,6 +13,7 @@ struct curve {
     curve_totals totals;
     uint32_t num_lanes;
     curve_lane lanes[CURVE_LANES];
+    policy_log log;
     uint64_t *keys; /* of the request at hand */
     uint64_t *kept; /* those of one lane */
     uint8_t *lane_of;
@@ -37,6 +38,7 @@ void curve_close(curve *c)
         return;
     for (uint32_t i = 0; i < c->num_lanes; i++)
         curve_lane_free(&c->lanes[i]);
+    policy_log_free(&c->log);
     free(c->keys);
     free(c->kept);
     free(c->lane_of);
@@ -162,6 +164,8 @@ bool curve_add(curve *c, const trace_request *request)
     blocks.keys = c->keys;
     if (c->num_lanes == 1 ? !curve_lane_add(&c->lanes[0], &blocks) : !add_sampled(c, &blocks))
         return false;
+    if (c->options.has_policies && !policy_log_add(&c->log, &blocks))
+        return false;
     curve_totals *t = &c->totals;
     t->requests++;
     t->prompt_tokens += prompt;
@@ -239,6 +243,11 @@ bool curve_belady(const curve *c, uint64_t num_blocks, curve_value *value)
             return false;
     *value = estimate(c, hits);
     return true;
+}
+
+const policy_log *curve_get_log(const curve *c)
+{
+    return &c->log;
 }
 
 uint64_t curve_last_size(const curve *c)

@@ -18,14 +18,16 @@
 #ifndef QUIRE_CLI_CURVE_H
 #define QUIRE_CLI_CURVE_H
 
+#include "curve_policies.h"
 #include "trace.h"
 
 enum { CURVE_LANES = 8 };
 
 typedef struct curve_options {
     uint32_t block_size;
-    double sample;   /* share of blocks that are kept; 1: all, exact */
-    bool has_belady; /* keep what Belady's bound needs: a few numbers for each request */
+    double sample;     /* share of blocks that are kept; 1: all, exact */
+    bool has_belady;   /* keep what Belady's bound needs: a few numbers for each request */
+    bool has_policies; /* keep what other policies need: all blocks of all requests. Exact only */
 } curve_options;
 
 typedef struct curve_totals {
@@ -60,6 +62,8 @@ curve_totals curve_get_totals(const curve *c);
 curve_value curve_hits(const curve *c, uint64_t num_blocks);
 /* The same with Belady's policy (belady.h). False: no memory. */
 bool curve_belady(const curve *c, uint64_t num_blocks, curve_value *hits);
+/* The requests, for policies (curve_policies.h). */
+const policy_log *curve_get_log(const curve *c);
 /* A pool of so many blocks finds all that there is to find. */
 uint64_t curve_last_size(const curve *c);
 

@@ -37,7 +37,7 @@ page *page_open(const page_meta *meta)
     p->block_size = meta->block_size;
     p->bytes_per_block = meta->bytes_per_block;
     copy_options(p, meta);
-    p->num_series = NUM_SERIES + 3 * p->num_tiers;
+    p->num_series = NUM_SERIES + TIER_SERIES * p->num_tiers;
     p->row_bytes = sizeof(page_row) + p->num_series * sizeof(page_stat);
     p->max_rows = meta->max_rows > 0 ? (meta->max_rows + 1) / 2 * 2 : PAGE_MAX_ROWS;
     p->points_per_row = 1;
@@ -152,14 +152,23 @@ static void set_usage(page_row *row, uint32_t series, const quire_usage *usage)
     set_stat(row, series + SERIES_ACTIVE, usage->active);
 }
 
+static void set_tier(page_row *row, uint32_t series, const page_tier_step *tier)
+{
+    set_usage(row, series, &tier->blocks);
+    set_stat(row, series + TIER_IN, tier->in_blocks);
+    set_stat(row, series + TIER_OUT, tier->out_blocks);
+    set_stat(row, series + TIER_HITS, tier->hit_tokens);
+}
+
 /* A row on the stack, with room for all series. */
 typedef union row_room {
     page_row row;
-    unsigned char bytes[sizeof(page_row) + (NUM_SERIES + 3 * PAGE_MAX_TIERS) * sizeof(page_stat)];
+    unsigned char
+        bytes[sizeof(page_row) + (NUM_SERIES + TIER_SERIES * PAGE_MAX_TIERS) * sizeof(page_stat)];
 } row_room;
 
 static void begin_row(const page *p, row_room *room, uint64_t step, double time_s,
-                      const quire_usage *blocks, const quire_usage *tiers)
+                      const quire_usage *blocks, const page_tier_step *tiers)
 {
     memset(room, 0, sizeof *room);
     room->row.step = step;
@@ -167,10 +176,10 @@ static void begin_row(const page *p, row_room *room, uint64_t step, double time_
     room->row.num_points = 1;
     set_usage(&room->row, 0, blocks);
     for (uint32_t i = 0; tiers != NULL && i < p->num_tiers; i++)
-        set_usage(&room->row, NUM_SERIES + 3 * i, &tiers[i]);
+        set_tier(&room->row, NUM_SERIES + TIER_SERIES * i, &tiers[i]);
 }
 
-void page_idle(page *p, double time_s, const quire_usage *blocks, const quire_usage *tiers)
+void page_idle(page *p, double time_s, const quire_usage *blocks, const page_tier_step *tiers)
 {
     row_room room;
     begin_row(p, &room, p->last_step, time_s, blocks, tiers);
@@ -206,7 +215,7 @@ static void put_mark(page *p, const quire_snapshot *s, double time_s)
 }
 
 void page_step(page *p, const quire_snapshot *s, double time_s, double duration_s,
-               uint64_t query_tokens, const quire_usage *tiers)
+               uint64_t query_tokens, const page_tier_step *tiers)
 {
     row_room room;
     begin_row(p, &room, s->step, time_s, &s->blocks, tiers);

@@ -55,14 +55,22 @@ typedef struct page_meta {
 page *page_open(const page_meta *meta);
 void page_close(page *p);
 
+/* A tier at a step, and what of it belongs to the time since the step before. */
+typedef struct page_tier_step {
+    quire_usage blocks;
+    uint64_t in_blocks;  /* came to it, */
+    uint64_t out_blocks; /* and went back */
+    uint64_t hit_tokens; /* from it, of the requests admitted in this step */
+} page_tier_step;
+
 /* A step: the snapshot that the scheduler told, when it started, how long it took, and how many
  * prompt tokens the requests admitted in it looked up (its hits are in the snapshot). tiers: one
  * for each tier of the meta, or NULL. Times do not decrease. */
 void page_step(page *p, const quire_snapshot *snapshot, double time_s, double duration_s,
-               uint64_t query_tokens, const quire_usage *tiers);
+               uint64_t query_tokens, const page_tier_step *tiers);
 /* Nothing to do from time_s on, until the next step. Without it the page shows the last step's
  * values up to the next one. */
-void page_idle(page *p, double time_s, const quire_usage *blocks, const quire_usage *tiers);
+void page_idle(page *p, double time_s, const quire_usage *blocks, const page_tier_step *tiers);
 
 /* Whether page_blocks is to be called after page_step of this step; asks for every step, then for
  * every second, fourth ... as the run gets longer. */

@@ -16,7 +16,7 @@ enum {
     PAGE_NUM_BINS = 48 * PAGE_BINS_PER_OCTAVE /* from 1 us up to 8 years */
 };
 
-/* What a row has minimum, maximum and sum of; three more for each tier. */
+/* What a row has minimum, maximum and sum of; TIER_SERIES more for each tier. */
 typedef enum page_series {
     SERIES_EMPTY,
     SERIES_CACHED,
@@ -29,6 +29,16 @@ typedef enum page_series {
     SERIES_DURATION_US,
     NUM_SERIES
 } page_series;
+
+typedef enum page_tier_series {
+    TIER_EMPTY, /* in the order of SERIES_EMPTY and its neighbours */
+    TIER_CACHED,
+    TIER_ACTIVE,
+    TIER_IN,
+    TIER_OUT,
+    TIER_HITS,
+    TIER_SERIES
+} page_tier_series;
 
 typedef struct page_stat {
     uint32_t min;

@@ -167,6 +167,17 @@ static void write_row_times(const page *p, page_output *out)
     column(out, "gap_us");
 }
 
+static void write_tier_series(const page *p, page_output *out)
+{
+    static const char *const NAMES[TIER_SERIES] = {"empty", "cached", "active",
+                                                   "in",    "out",    "hits"};
+    for (uint32_t i = 0; i < TIER_SERIES * p->num_tiers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s.%" PRIu32, NAMES[i % TIER_SERIES], i / TIER_SERIES);
+        write_series(p, out, name, NUM_SERIES + i);
+    }
+}
+
 static void write_rows(const page *p, page_output *out)
 {
     static const struct {
@@ -189,13 +200,9 @@ static void write_rows(const page *p, page_output *out)
         column(out, FIELDS[f].name);
     }
     write_row_times(p, out);
-    for (uint32_t s = 0; s < p->num_series; s++) {
-        char name[32];
-        uint32_t tier = s < NUM_SERIES ? 0 : (s - NUM_SERIES) / 3;
-        snprintf(name, sizeof name, s < NUM_SERIES ? "%s" : "%s.%" PRIu32,
-                 NAMES[s < NUM_SERIES ? s : (s - NUM_SERIES) % 3], tier);
-        write_series(p, out, name, s);
-    }
+    for (uint32_t s = 0; s < NUM_SERIES; s++)
+        write_series(p, out, NAMES[s], s);
+    write_tier_series(p, out);
     end(out);
 }
 

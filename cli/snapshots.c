@@ -78,7 +78,7 @@ static void write_usage(FILE *out, const char *tier, const quire_usage *usage)
 }
 
 void snapshots_write_step(FILE *out, const quire_snapshot *snapshot, double time_s,
-                          double duration_s, uint64_t query_tokens, const quire_usage *tiers,
+                          double duration_s, uint64_t query_tokens, const page_tier_step *tiers,
                           uint32_t num_tiers)
 {
     fprintf(out, "{\"step\":%" PRIu64 ",\"time_s\":%.9f,\"duration_ms\":%.6f", snapshot->step,
@@ -93,8 +93,9 @@ void snapshots_write_step(FILE *out, const quire_snapshot *snapshot, double time
     if (tiers != NULL && num_tiers > 0) {
         fputs(",\"tiers\":[", out);
         for (uint32_t i = 0; i < num_tiers; i++) {
-            write_usage(out, i > 0 ? ",{" : "{", &tiers[i]);
-            putc('}', out);
+            write_usage(out, i > 0 ? ",{" : "{", &tiers[i].blocks);
+            fprintf(out, ",\"in\":%" PRIu64 ",\"out\":%" PRIu64 ",\"hits\":%" PRIu64 "}",
+                    tiers[i].in_blocks, tiers[i].out_blocks, tiers[i].hit_tokens);
         }
         putc(']', out);
     }
@@ -155,7 +156,15 @@ static bool read_usage(reading *r, const json_t *record, quire_usage *usage)
            read_count(r, record, "active", UINT32_MAX, &usage->active);
 }
 
-static bool read_tiers(reading *r, const json_t *record, quire_usage *tiers)
+static bool read_tier(reading *r, const json_t *record, page_tier_step *tier)
+{
+    return read_usage(r, record, &tier->blocks) &&
+           read_count(r, record, "in", UINT32_MAX, &tier->in_blocks) &&
+           read_count(r, record, "out", UINT32_MAX, &tier->out_blocks) &&
+           read_count(r, record, "hits", UINT32_MAX, &tier->hit_tokens);
+}
+
+static bool read_tiers(reading *r, const json_t *record, page_tier_step *tiers)
 {
     if (r->num_tiers == 0)
         return true;
@@ -163,7 +172,7 @@ static bool read_tiers(reading *r, const json_t *record, quire_usage *tiers)
     if (!json_is_array(list) || json_array_size(list) != r->num_tiers)
         return bad_record(r, "tiers", "does not have one entry for each tier of the first line");
     for (uint32_t i = 0; i < r->num_tiers; i++)
-        if (!read_usage(r, json_array_get(list, i), &tiers[i]))
+        if (!read_tier(r, json_array_get(list, i), &tiers[i]))
             return false;
     return true;
 }
@@ -185,7 +194,7 @@ static bool read_counts(reading *r, const json_t *record, quire_snapshot *snapsh
 static bool read_step(reading *r, const json_t *record)
 {
     quire_snapshot snapshot = {0};
-    quire_usage tiers[PAGE_MAX_TIERS];
+    page_tier_step tiers[PAGE_MAX_TIERS];
     uint64_t query_tokens;
     double time_s;
     double duration_ms;

@@ -17,7 +17,7 @@
 void snapshots_write_meta(FILE *out, const page_meta *meta);
 /* One step; as page_step. */
 void snapshots_write_step(FILE *out, const quire_snapshot *snapshot, double time_s,
-                          double duration_s, uint64_t query_tokens, const quire_usage *tiers,
+                          double duration_s, uint64_t query_tokens, const page_tier_step *tiers,
                           uint32_t num_tiers);
 
 /* Reads all of a file into a page, plain, gzip or zstd; "-": standard input. NULL, and a sentence

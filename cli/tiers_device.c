@@ -16,7 +16,7 @@ static int device_submit(void *self, quire_device_job *job)
     if (tiers_queue_is_full(q))
         return QUIRE_FULL;
     if (d->begun != NULL)
-        d->begun(d->user, job);
+        d->begun(d->bytes_user, job);
     bool is_failed = d->failures > 0 && tiers_dice(&d->dice) < d->failures;
     job->status = is_failed ? QUIRE_E_SYSTEM : QUIRE_OK;
     if (is_failed) {
@@ -39,7 +39,7 @@ static void count_job(tiers_device *d, quire_device_job *job)
     else
         d->out_blocks += job->num_copies;
     if (d->done != NULL)
-        d->done(d->user, job);
+        d->done(d->bytes_user, job);
 }
 
 static uint32_t device_poll(void *self, quire_device_job **jobs, uint32_t capacity)

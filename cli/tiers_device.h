@@ -4,7 +4,7 @@
  *      STORE  ──── after the mark ──► one link to the host ──┐ bytes / s, one copy behind the other,
  *      LOAD   ──── after the mark ──► one link back ─────────┘ each job some latency
  *
- * There are no bytes, unless the owner hangs some on: see `done`.
+ * There are no bytes, unless somebody hangs some on: see `done`.
  */
 #ifndef QUIRE_CLI_TIERS_DEVICE_H
 #define QUIRE_CLI_TIERS_DEVICE_H
@@ -26,8 +26,11 @@ typedef struct tiers_device {
 
     void *user;
     uint64_t (*now_ns)(void *user);
-    uint64_t (*compute_end_ns)(void *user);                 /* of what the GPU was given */
-    void (*begun)(void *user, const quire_device_job *job); /* NULL: not told; so is the next */
+    uint64_t (*compute_end_ns)(void *user); /* of what the GPU was given */
+
+    /* Bytes that hang on: a job is taken, and has ended well; NULL: not told. */
+    void *bytes_user;
+    void (*begun)(void *user, const quire_device_job *job);
     void (*done)(void *user, quire_device_job *job);
 } tiers_device;
 

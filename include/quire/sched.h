@@ -176,7 +176,9 @@ typedef struct quire_snapshot {
     uint32_t num_swapped_in_blocks;
     uint32_t num_swapped; /* requests that wait and whose KV is in host slots */
     uint32_t num_free_swap_blocks;
-    uint32_t num_query_tokens; /* of requests admitted in this step: looked up */
+    uint32_t num_query_tokens;  /* of requests admitted in this step: looked up */
+    uint32_t num_pinned;        /* requests that have ended and whose blocks are kept, */
+    uint32_t num_pinned_blocks; /* so many; a block that two keep counts twice */
 } quire_snapshot;
 
 /* Why something was decided. */
@@ -281,6 +283,10 @@ typedef struct quire_sched_config {
     const quire_encoder_connector *encoder_connector; /* copied; NULL: none */
 
     const quire_monitor_config *monitor; /* copied; NULL: none. See quire_sched_monitor */
+
+    /* Requests whose blocks can be kept after their end: quire_sched_pin. Beyond vLLM 0.20.0;
+     * QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 2^20. */
+    uint32_t max_pins; /* 0: none */
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT                                                                    \
@@ -366,6 +372,16 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
  * there are, QUIRE_E_ARGUMENT for a request that has begun, and for prompts of embeddings. */
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                                      uint32_t max_tokens);
+
+/* When the request ends by itself or is aborted, its full blocks stay for ttl_ns, however much others
+ * need room: for a conversation or an agent that is sure to come back. They are let go when the time
+ * is over; when a request has them all as its hit; when the cache is reset; when max_pins others are
+ * kept and this one ends soonest; and when nobody runs and one that waits finds no room without them,
+ * the one that ends soonest first, so that nobody waits for ever. ttl_ns 0 takes it back.
+ * QUIRE_E_DISABLED without max_pins. */
+QUIRE_API int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns);
+/* Lets all go that are kept now. */
+QUIRE_API int quire_sched_drop_pins(quire_sched *sched);
 
 /* Ends requests from outside: ABORTED, STOPPED, ERROR ... Those that are not there are passed over.
  * reqs NULL: all. *num_finished, where not NULL, says how many there were. */

@@ -104,6 +104,27 @@ int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_promp
     return qr_sched_cut_prompt(sched, index, num_prompt_tokens, max_tokens);
 }
 
+int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns)
+{
+    if (!sched_ok(sched))
+        return QUIRE_E_ARGUMENT;
+    uint32_t index = qr_sched_index_of(sched, req);
+    if (index == QR_NIL)
+        return QUIRE_E_UNKNOWN_REQ;
+    if (sched->pins.max_pins == 0)
+        return QUIRE_E_DISABLED;
+    sched->requests[index].pin_ns = ttl_ns;
+    return QUIRE_OK;
+}
+
+int quire_sched_drop_pins(quire_sched *sched)
+{
+    if (!sched_ok(sched))
+        return QUIRE_E_ARGUMENT;
+    qr_pins_drop_all(sched);
+    return QUIRE_OK;
+}
+
 int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
                        quire_req_status status, uint32_t *num_finished)
 {

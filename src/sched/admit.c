@@ -277,6 +277,8 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
                                                         .req = qr_sched_req_of(s, index),
                                                         .num = a.num_dropped});
     quire_cache_get_blocks(s->cache, a.r->kv.seq, s->spans);
+    if (s->pins.num_pins > 0)
+        qr_pins_reused(s, a.num_local);
     tell_connector(s, &a);
     a.r->load_step = must_confirm(s, &a) ? s->step : 0;
     a.r->load_end = a.num_computed;
@@ -342,26 +344,15 @@ bool qr_sched_take_from_waiter(quire_sched *s)
     return true;
 }
 
-/* Whether somebody waits for room alone. */
-static bool has_ready(const quire_sched *s)
+/* Whether somebody was not admitted for want of room. */
+static bool admit_all(quire_sched *s)
 {
-    if (s->waiting.count > 0)
-        return true;
-    uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
-    for (uint32_t i = 0; i < n; i++) {
-        uint8_t status = s->requests[s->order[i]].status;
-        if (status == QUIRE_REQ_WAITING || status == QUIRE_REQ_PREEMPTED)
-            return true;
-    }
-    return false;
-}
-
-static void admit_all(quire_sched *s)
-{
+    bool lacked_room = false;
     while (s->waiting.count + s->skipped.count > 0 && s->builder.budget > 0 &&
            s->num_running < s->max_num_seqs) {
         uint32_t index = qr_waiting_peek(choose_queue(s));
         qr_verdict verdict = admit_one(s, index);
+        lacked_room = lacked_room || verdict == QR_NO_ROOM;
         if (verdict == QR_NO_ROOM && !may_go_past(s))
             break;
         if (verdict != QR_ADMITTED) {
@@ -370,14 +361,14 @@ static void admit_all(quire_sched *s)
         }
     }
     qr_waiting_prepend_all(&s->skipped, &s->step_skipped);
+    return lacked_room;
 }
 
-/* When nobody runs and nobody could be admitted, those that hold blocks give them up, one after the
- * other, the last first: somebody always moves on. */
+/* When nobody runs and nobody could be admitted, pins end, and then those that hold blocks give them
+ * up, one after the other, the last first: somebody always moves on. */
 void qr_sched_admit_waiting(quire_sched *s)
 {
-    do
-        admit_all(s);
-    while (s->num_running == 0 && s->cache->num_seqs > 0 && s->builder.budget > 0 && has_ready(s) &&
-           qr_sched_take_from_waiter(s));
+    while (admit_all(s) && s->num_running == 0 && s->builder.budget > 0)
+        if (!qr_pins_give_way(s) && (s->cache->num_seqs == 0 || !qr_sched_take_from_waiter(s)))
+            break;
 }

@@ -108,6 +108,8 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->swap.num_slots,
                           s->swap.block_ns,
                           s->swap.token_ns,
+                          s->pins.max_pins,
+                          s->pins.row_blocks,
                           s->text.num_pages,
                           s->text.page_tokens,
                           s->text.page_hashes,
@@ -219,6 +221,48 @@ static void image_swap_slots(qr_image *image, qr_swap *swap)
     }
     if (image->is_reading)
         *link = QR_NIL;
+}
+
+/* Whose holds these are: as many as a block has. */
+static void image_pinned(qr_image *image, quire_sched *s, quire_block *row, uint32_t n)
+{
+    quire_pool *pool = s->cache->pool;
+    qr_image_u32s(image, row, n, pool->queue.num_blocks - 1);
+    for (uint32_t i = 0; image->is_reading && !image->is_bad && i < n; i++) {
+        qr_block *b = &pool->queue.blocks[row[i]];
+        qr_image_require(image, row[i] != QUIRE_NULL_BLOCK && b->held < QR_BLOCK_MAX_HELD);
+        if (image->is_bad)
+            return;
+        b->held++;
+        b->ahead++; /* a user, see image_cache.c */
+        pool->num_held++;
+    }
+}
+
+/* The time that each still has: clocks of two processes have nothing in common. */
+static void image_pins(qr_image *image, quire_sched *s)
+{
+    qr_pins *p = &s->pins;
+    uint64_t now = qr_now_ns(&s->observer.hooks);
+    qr_image_u32(image, &p->num_pins, p->max_pins);
+    for (uint32_t i = 0; i < p->num_pins && !image->is_bad; i++) {
+        qr_pin *pin = &p->pins[i];
+        uint64_t left = pin->ends_ns > now ? pin->ends_ns - now : 0;
+        quire_block *row = qr_pins_row(p, i);
+        qr_image_u64(image, &left, UINT64_MAX);
+        qr_image_u32(image, &pin->num_blocks, p->row_blocks);
+        qr_image_u32(image, &pin->last_group, s->cache->num_groups - 1);
+        qr_image_u32(image, &pin->last_place, UINT32_MAX);
+        qr_image_require(image, pin->num_blocks > 0);
+        if (image->is_bad)
+            return;
+        image_pinned(image, s, row, pin->num_blocks);
+        if (!image->is_reading)
+            continue;
+        pin->ends_ns = left < UINT64_MAX - now ? now + left : UINT64_MAX;
+        pin->last_block = row[0];
+        p->num_blocks += pin->num_blocks;
+    }
 }
 
 static void image_running(qr_image *image, quire_sched *s)
@@ -341,6 +385,7 @@ static void image_sched(qr_image *image, quire_sched *s)
     qr_image_encoder_end(image, &s->encoder);
     image_free_slots(image, s);
     image_swap_slots(image, &s->swap);
+    image_pins(image, s);
     image_running(image, s);
     image_waiting(image, s, &s->waiting);
     image_waiting(image, s, &s->skipped);
@@ -369,7 +414,7 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
     uint32_t with_blocks = 0;
     for (uint32_t i = 0; i < s->max_requests; i++)
         with_blocks += s->requests[i].kv.seq != 0;
-    if (with_blocks != s->cache->num_seqs)
+    if (with_blocks != s->cache->num_seqs || s->pins.num_blocks != s->cache->pool->num_held)
         return QUIRE_BUSY;
     qr_image_head head = {.version = QR_IMAGE_VERSION,
                           .byte_order = IMAGE_BYTE_ORDER,

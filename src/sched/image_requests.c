@@ -227,6 +227,7 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
     qr_image_u32(image, &r->num_kept, r->kv.num_tokens);
     qr_image_u64(image, &r->first_valid_step, UINT64_MAX);
     qr_image_u64(image, &r->load_step, UINT64_MAX);
+    qr_image_u64(image, &r->pin_ns, s->pins.max_pins == 0 ? 0 : UINT64_MAX);
     qr_image_u32(image, &r->load_end, s->max_model_len);
     qr_image_u32(image, &r->num_promised_pages, s->text.max_pages);
     qr_image_u64(image, &user, UINTPTR_MAX);

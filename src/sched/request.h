@@ -94,6 +94,7 @@ typedef struct qr_request {
     uint32_t first_saved;        /* the first of those slots */
     uint32_t num_kept;           /* of a session that stopped: tokens that its next input follows */
     uint64_t first_valid_step;   /* outputs of steps before it were made void */
+    uint64_t pin_ns;             /* when it ends, its blocks are kept for so long; 0: not */
     uint64_t load_step; /* began to load into its blocks, and how that went is not known; 0: none */
 } qr_request;
 

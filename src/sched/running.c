@@ -122,12 +122,12 @@ static void unschedule(quire_sched *s, uint32_t place)
     qr_step_remove(s, place);
 }
 
-/* A request that has all blocks that anybody has, and still finds no room, will find none later:
- * it ends here. The next update tells; while steps are forgotten instead, only so many end. */
+/* A request that has all blocks that anybody has or holds, and still finds no room, will find none
+ * later: it ends here. The next update tells; while steps are forgotten instead, only so many end. */
 static bool is_outgrown(const quire_sched *s)
 {
-    return s->num_running == 1 && s->cache->num_seqs == 1 && s->num_outgrown < s->max_batches &&
-           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    return s->num_running == 1 && s->cache->num_seqs == 1 && s->cache->pool->num_held == 0 &&
+           s->num_outgrown < s->max_batches && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 static void end_outgrown(quire_sched *s, uint32_t index)
@@ -191,7 +191,7 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num
         if (QR_LIKELY(err == QUIRE_OK))
             break;
         bool is_alone = s->num_running == 1;
-        if (is_alone && qr_sched_take_from_waiter(s))
+        if (is_alone && (qr_pins_give_way(s) || qr_sched_take_from_waiter(s)))
             continue;
         if (is_outgrown(s)) {
             end_outgrown(s, index);

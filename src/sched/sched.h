@@ -9,6 +9,7 @@
  *      observer.[ch]   decisions                    sched_check.c   the walker
  *      tell.c       snapshots, and what the monitor is told
  *      swap.[ch]    KV of preempted ones in host memory
+ *      pins.[ch]    blocks of ended ones that are kept for a while
  *
  * The public contracts are in quire/sched.h.
  */
@@ -21,6 +22,7 @@
 #include "obs/monitor.h"
 #include "sched/encoder_step.h"
 #include "sched/observer.h"
+#include "sched/pins.h"
 #include "sched/request.h"
 #include "sched/swap.h"
 #include "sched/waiting.h"
@@ -178,6 +180,7 @@ struct quire_sched {
     qr_feed_piece *pieces;  /* of an event's tokens, and */
     quire_feed_key *keys;   /* its keys */
     qr_swap swap;
+    qr_pins pins;
     uint32_t num_stopped;      /* running ones, in this update */
     uint64_t first_valid_step; /* steps before it were made void by a reset */
     uint32_t *scratch;         /* max_requests numbers, inside one call */

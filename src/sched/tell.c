@@ -106,6 +106,8 @@ static quire_snapshot make_snapshot(const quire_sched *s)
                                .num_swapped = s->swap.num_requests,
                                .num_free_swap_blocks = s->swap.num_free,
                                .num_query_tokens = o->num_query_tokens,
+                               .num_pinned = s->pins.num_pins,
+                               .num_pinned_blocks = s->pins.num_blocks,
                                .num_new = b->num_new,
                                .num_resumed = b->num_resumed,
                                .num_prefill_tokens = b->num_prefill_tokens,

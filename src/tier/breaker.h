@@ -6,8 +6,8 @@
  *        └──────────────────────────────────────────────────────────┘ it succeeded
  *
  * strike   a job that got no answer, or none in time. Any success between two sets them to 0.
- * OPEN     for some seconds, twice as many after each probe that failed, up to MOST_TIMES; an eighth
- *          more or less by chance, so that many engines do not come back at once.
+ * OPEN     for some seconds, twice as many after each probe that failed, up to MOST_TIMES; an
+ *          eighth more or less by chance, so that many engines do not come back at once.
  * epoch    grows with each opening and each probe. An outcome counts in the epoch in which its job
  *          was given out: what comes late from before an opening says nothing about now.
  *

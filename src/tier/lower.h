@@ -8,7 +8,11 @@
  *                              ▼ are nobody's until it ends
  *      CPU block stored ──► admitted? ──► STORE, with one user more until it ended
  *
- * A key is fetched by one job at a time; others that need it wait for the same.
+ * A key is fetched by one job at a time; others that need it wait for the same. What was not found,
+ * failed, came late or was not worth it for a request is not tried again for that request.
+ *
+ * No request waits longer than its tiers' deadlines, whatever the tiers do. Tables are as large as
+ * creation made them: what does not fit is not fetched, or not stored.
  */
 #ifndef QR_TIER_LOWER_H
 #define QR_TIER_LOWER_H
@@ -19,9 +23,14 @@
 
 typedef struct qr_lower qr_lower;
 
-/* What of the config matters here; groups are those of the CPU pool's cache. */
+/* 0: not a config for this. Of it matter the tiers, memory, block_bytes, rank, num_cpu_blocks,
+ * recompute_token_ns, the hooks, and of its sched the cache and max_requests. */
 size_t qr_lower_bytes(const quire_offload_config *config);
+/* cpu: of the same groups; its hash block size is the engine's. NULL: as _bytes says 0. */
 qr_lower *qr_lower_create_in(void *memory, const quire_offload_config *config, quire_cache *cpu);
+/* Asked when promotion finds no free CPU block: to let go of what is kept for later. */
+void qr_lower_set_room(qr_lower *lower, void (*make_room)(void *user, uint32_t num_blocks),
+                       void *user);
 
 /* A request, as it is seen here: its hashes from block 0 on, digest_bytes each. */
 typedef struct qr_lower_request {
@@ -29,32 +38,43 @@ typedef struct qr_lower_request {
     const unsigned char *hashes;
     uint32_t num_hashes;
     uint32_t num_tokens; /* at most so many, less one, can be a hit */
-    uint32_t num_found;  /* tokens that the engine or the CPU pool has already */
-    uint64_t order;      /* place in the queue: smaller is sooner */
+    uint32_t num_local;  /* tokens that the engine has, whole blocks, */
+    uint32_t num_found;  /* and those with what the CPU pool has behind them */
 } qr_lower_request;
 
 /* Starts fetching what is worth it, or goes on. true: the request should wait for it (ask again in
- * the next step); false: there is nothing more to wait for, what came is in the CPU pool. */
+ * the next step); false: there is nothing more to wait for, what came is in the CPU pool, and this
+ * call has changed nothing there. */
 bool qr_lower_ask(qr_lower *lower, const qr_lower_request *request);
-/* The same without waiting, for requests further behind in the queue. */
+/* The same without waiting, for requests further behind in the queue: what they need is fetched
+ * when nobody else needs the tier. */
 void qr_lower_prefetch(qr_lower *lower, const qr_lower_request *request);
-/* The request has ended, or was admitted. */
+/* The request has ended, or was admitted. What is on the way for it still comes, for others. */
 void qr_lower_forget(qr_lower *lower, quire_req req);
 
-/* These CPU blocks have their content now; keys are those the CPU pool knows. */
+/* These CPU blocks have their content and their keys now. crcs NULL: the tier's thread makes them.
+ * lengths, for QUIRE_ADMIT_LONG: tokens of the request that each was stored for; NULL: long. */
 void qr_lower_stored(qr_lower *lower, const quire_block *cpu_blocks, const uint32_t *crcs,
-                     uint32_t num_blocks);
-/* The blocks were a hit. */
+                     const uint32_t *lengths, uint32_t num_blocks);
+/* The blocks were a hit; null blocks are passed over. Hits of a tier are those of blocks that came
+ * from it and were no hit since. */
 void qr_lower_reused(qr_lower *lower, const quire_block *cpu_blocks, uint32_t num_blocks);
 
-/* Ends of jobs; once in a step. */
+/* Ends of jobs, and what is next; once in a step. */
 void qr_lower_poll(qr_lower *lower);
+/* A prefill of so many tokens took so long. */
 void qr_lower_learn(qr_lower *lower, uint32_t num_tokens, uint64_t ns);
 /* Nothing that is on the way counts any more; the tiers are reset. */
 int qr_lower_reset(qr_lower *lower);
+/* Whether something is to be done that will end soon: jobs that are late do not count. */
+bool qr_lower_has_pending(const qr_lower *lower);
+/* Whether no tier has anything of the CPU pool's memory, late jobs included. */
 bool qr_lower_is_idle(const qr_lower *lower);
+
 /* References in the CPU pool that are held here, for the walker: adds to refs[block]. */
 void qr_lower_count_refs(const qr_lower *lower, uint32_t *refs);
-void qr_lower_add_stats(const qr_lower *lower, quire_offload_stats *stats);
+/* Walks everything: QUIRE_OK or QUIRE_E_CORRUPT. */
+int qr_lower_check(const qr_lower *lower);
+void qr_lower_add_stats(const qr_lower *lower, quire_offload_stats *stats); /* any thread */
 
 #endif

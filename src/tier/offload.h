@@ -169,7 +169,10 @@ struct quire_offload {
     quire_block cursor; /* lazy; QUIRE_NULL_BLOCK: none */
     uint32_t target_free;
     quire_block last_head;
-    uint32_t num_kept; /* of the list below: stores of requests that ended since the last step */
+    quire_block kept_first; /* chain: stores that were decided between two steps */
+    quire_block kept_last;
+    uint64_t *store_print; /* of a CPU block: its key to come, in short */
+    uint64_t secret;
 
     /* loads */
     quire_block *load_cpu;  /* of a GPU block */
@@ -211,6 +214,8 @@ struct quire_offload {
     quire_block *meta_load_gpu;
     quire_block *meta_load_cpu;
     quire_req *meta_reqs;
+    quire_block *scratch;  /* the blocks of a request, or QR_COPIES_IN_JOB */
+    quire_block *scratch2;
     unsigned char *hashes; /* QR_COPIES_IN_JOB of them */
     uint32_t hash_bytes;   /* of the longest key */
     uint32_t *refs;        /* for the walker */

@@ -24,7 +24,7 @@ static uint64_t arc_num_more_nodes(const quire_slots_config *config)
 
 static void arc_init(quire_slots *slots)
 {
-    slots->state.target = 0;
+    slots->target = 0;
 }
 
 static void arc_insert(quire_slots *slots, uint32_t node)
@@ -43,7 +43,7 @@ static double arc_delta(const quire_slots *slots, uint32_t mine, uint32_t other)
 static void arc_touch(quire_slots *slots, uint32_t node)
 {
     double capacity = (double)slots->num_slots;
-    double *target = &slots->state.target;
+    double *target = &slots->target;
     switch (slots->nodes[node].list) {
     case T1:
         qr_slots_list_remove(slots, node);
@@ -66,7 +66,7 @@ static void arc_touch(quire_slots *slots, uint32_t node)
 /* Whether the next one goes from T1; the caller knows how many are left in both. */
 static bool arc_takes_t1(const quire_slots *slots, uint32_t t1_size, uint32_t t1_idle)
 {
-    return t1_idle > 0 && t1_size >= (uint32_t)slots->state.target;
+    return t1_idle > 0 && t1_size >= (uint32_t)slots->target;
 }
 
 static bool arc_can_evict(const quire_slots *slots, uint32_t n)
@@ -116,7 +116,7 @@ static bool arc_is_valid(const quire_slots *slots)
     const qr_slots_list *lists = slots->lists;
     return lists[T1].count + lists[T2].count == slots->num_cached + slots->num_active &&
            lists[B1].count <= slots->num_slots && lists[B2].count <= slots->num_slots &&
-           slots->state.target >= 0 && slots->state.target <= (double)slots->num_slots;
+           slots->target >= 0 && slots->target <= (double)slots->num_slots;
 }
 
 const qr_policy qr_policy_arc = {

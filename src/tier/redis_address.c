@@ -50,13 +50,12 @@ bool qr_address_set(qr_address *address, const char *host, size_t bytes, int64_t
 bool qr_address_parse_said(qr_address *address, const char *text, size_t bytes,
                            const qr_address *by)
 {
-    const char *colon = memrchr(text, ':', bytes);
+    size_t after = bytes; /* the last colon */
     int64_t port;
-    if (colon == NULL)
-        return false;
-    size_t before = (size_t)(colon - text);
-    return parse_port(colon + 1, bytes - before - 1, &port) &&
-           qr_address_set(address, text, before, port, by);
+    while (after > 0 && text[after - 1] != ':')
+        after--;
+    return after > 0 && parse_port(text + after, bytes - after, &port) &&
+           qr_address_set(address, text, after - 1, port, by);
 }
 
 static bool parse_path(qr_address *address, const char *path, size_t n)

@@ -129,8 +129,7 @@ static bool is_runner_stopping(const qr_runner *r)
 /* PENDING: it shall be begun. A job whose user has gone on without it is not worth the work. */
 static quire_tier_status status_before_begin(const qr_runner *r, const qr_flight *f)
 {
-    if (is_runner_stopping(r) ||
-        f->epoch != atomic_load_explicit(&r->epoch, memory_order_relaxed))
+    if (is_runner_stopping(r) || f->epoch != atomic_load_explicit(&r->epoch, memory_order_relaxed))
         return QUIRE_TIER_REFUSED;
     if (atomic_load_explicit(&f->is_cancelled, memory_order_relaxed) ||
         qr_tier_now_ns(r->hooks) > f->job->due_ns)
@@ -223,8 +222,10 @@ static void *tier_thread(void *user)
     }
     take_submitted(r);
     cancel_all(r);
-    while (r->num_under_way > 0)
+    while (r->num_under_way > 0) {
         turn_once(r, STOPPING_TURN_MS);
+        take_submitted(r); /* cancels */
+    }
     uint64_t one = 1;
     (void)!write(r->gone_fd, &one, sizeof one);
     return NULL;
@@ -266,14 +267,20 @@ void qr_runner_turn(qr_runner *runner)
     turn_once(runner, 0);
 }
 
+void qr_runner_init(qr_runner *runner)
+{
+    runner->ends.end = end_io;
+    runner->wake_fd = -1;
+    runner->gone_fd = -1;
+}
+
 /* The host's signals are for the host's threads. */
 int qr_runner_start(qr_runner *runner)
 {
-    runner->ends.end = end_io;
-    runner->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    runner->gone_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     sigset_t all;
     sigset_t before;
+    runner->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    runner->gone_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     (void)sigfillset(&all);
     if (runner->wake_fd >= 0 && runner->gone_fd >= 0 &&
         pthread_sigmask(SIG_SETMASK, &all, &before) == 0) {
@@ -281,4 +288,62 @@ int qr_runner_start(qr_runner *runner)
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     return runner->has_thread ? QUIRE_OK : QUIRE_E_SYSTEM;
+}
+
+/* In true time: a clock of the caller's may stand still meanwhile. */
+static bool is_thread_gone(const qr_runner *r, uint64_t wait_ns)
+{
+    uint64_t end_ns = qr_tier_now_ns(NULL) + wait_ns;
+    for (;;) {
+        uint64_t now_ns = qr_tier_now_ns(NULL);
+        uint64_t left_ms = now_ns < end_ns ? (end_ns - now_ns) / NS_IN_MS + 1 : 0;
+        struct pollfd gone = {.fd = r->gone_fd, .events = POLLIN};
+        int found = poll(&gone, 1, left_ms > INT32_MAX ? INT32_MAX : (int)left_ms);
+        if (found > 0)
+            return true;
+        if (left_ms == 0 || (found < 0 && errno != EINTR))
+            return false;
+    }
+}
+
+/* What only keeps keys can let go of a job at any time. */
+static void let_go_of_all(qr_runner *r)
+{
+    for (uint32_t slot = 0; slot < r->max_jobs; slot++) {
+        qr_flight *f = &r->flights[slot];
+        for (uint32_t i = 0; f->is_under_way && i < f->num_ios; i++)
+            if (f->ios[i].status == QUIRE_TIER_PENDING)
+                set_ended(r, f, i, QUIRE_TIER_CANCELLED);
+    }
+    hand_back_ended(r);
+}
+
+static bool has_stopped_inline(qr_runner *r, uint64_t wait_ns)
+{
+    uint64_t end_ns = qr_tier_now_ns(NULL) + wait_ns;
+    cancel_all(r);
+    if (r->caps.is_simulated != 0)
+        let_go_of_all(r);
+    while (r->num_under_way > 0 && qr_tier_now_ns(NULL) < end_ns)
+        turn_once(r, 1);
+    return r->num_under_way == 0;
+}
+
+bool qr_runner_stop(qr_runner *runner, uint64_t wait_ns)
+{
+    atomic_store_explicit(&runner->is_stopping, true, memory_order_seq_cst);
+    if (runner->has_thread) {
+        wake_thread(runner);
+        if (!is_thread_gone(runner, wait_ns))
+            return false;
+        (void)pthread_join(runner->thread, NULL);
+        runner->has_thread = false;
+    } else if (!has_stopped_inline(runner, wait_ns)) {
+        return false;
+    }
+    if (runner->wake_fd >= 0)
+        (void)close(runner->wake_fd);
+    if (runner->gone_fd >= 0)
+        (void)close(runner->gone_fd);
+    return true;
 }

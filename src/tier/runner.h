@@ -65,15 +65,17 @@ typedef struct qr_runner {
     uint32_t num_under_way;
     uint32_t *ended_now; /* max_jobs */
     uint32_t num_ended_now;
-    bool has_cancelled_all;
 } qr_runner;
 
 /* What the arrays need: max_jobs of flights and ended_now, and these. */
 uint32_t qr_runner_ring_size(uint32_t max_jobs); /* of submitted, of ended and of table */
 
-/* QUIRE_OK or QUIRE_E_SYSTEM. Everything above has been set. */
+/* A zeroed runner. Without a start it has no thread. */
+void qr_runner_init(qr_runner *runner);
+/* QUIRE_OK or QUIRE_E_SYSTEM. Arrays, ops, self and caps have been set. */
 int qr_runner_start(qr_runner *runner);
-/* Whether the thread came back in this time; then it is gone, with its descriptors. */
+/* Whether everything ended, and the thread came back, in this time; then it is gone, with its
+ * descriptors. */
 bool qr_runner_stop(qr_runner *runner, uint64_t wait_ns);
 
 /* A slot whose flight is filled, or that shall be cancelled (once). */

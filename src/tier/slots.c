@@ -11,6 +11,7 @@ static const qr_policy *const policies[] = {
     [QUIRE_SLOTS_LRU] = &qr_policy_lru,
     [QUIRE_SLOTS_ARC] = &qr_policy_arc,
     [QUIRE_SLOTS_S3FIFO] = &qr_policy_s3fifo,
+    [QUIRE_SLOTS_LOOKAHEAD] = &qr_policy_lookahead,
 };
 
 static int read_slots_config(quire_slots_config *ours, const quire_slots_config *callers)
@@ -211,6 +212,8 @@ void qr_slots_forget(quire_slots *slots, uint32_t id)
 {
     qr_slots_node *node = &slots->nodes[id];
     qr_assert(node->slot == QR_NIL && node->list == QR_NO_LIST);
+    if (qr_expect_has(&slots->expect, id))
+        return;
     qr_slots_index_remove(&slots->index, qr_slots_index_tag(&slots->index, &node->key), id);
     node->is_known = false;
     node->next = slots->free_nodes;
@@ -521,7 +524,7 @@ uint32_t quire_slots_reset(quire_slots *slots)
             qr_slots_forget(slots, node);
         }
     }
-    slots->state.target = 0;
+    slots->target = 0;
     publish_counts(slots);
     return slots->num_active;
 }
@@ -543,4 +546,17 @@ int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t 
     set_node(slots, node, 0, true, false);
     publish_counts(slots);
     return QUIRE_OK;
+}
+
+/* ---- looking ahead --------------------------------------------------------- */
+
+int quire_slots_expect(quire_slots *slots, uint64_t request, uint64_t order,
+                       const quire_tier_key *keys, uint32_t n)
+{
+    if (!slots_ok(slots) || (n > 0 && keys == NULL))
+        return QUIRE_E_ARGUMENT;
+    if (slots->policy != &qr_policy_lookahead)
+        return QUIRE_E_DISABLED;
+    qr_slots_unexpect(slots, request);
+    return qr_slots_expect(slots, request, order, keys, n);
 }

@@ -17,6 +17,7 @@
 #define QR_TIER_SLOTS_H
 
 #include "tier/policy.h"
+#include "tier/slots_expect.h"
 #include "tier/slots_index.h"
 
 #include "base/assert.h"
@@ -73,7 +74,9 @@ struct quire_slots {
     quire_tier_key *evicted; /* of the call at hand */
     uint32_t num_evicted;
 
-    qr_policy_state state;
+    double target;    /* ARC: how large T1 should be */
+    qr_expect expect; /* LOOKAHEAD */
+
     quire_allocator allocator;
     void *memory; /* NULL: the caller's own */
     size_t memory_bytes;
@@ -91,7 +94,7 @@ uint32_t qr_slots_know(quire_slots *slots, const quire_tier_key *key);
 /* The slot goes to the free ones, its key to those that were evicted. The policy has taken the node
  * out of its list, and then remembers or forgets it. */
 void qr_slots_vacate(quire_slots *slots, uint32_t node);
-/* A node without slot, in no list: its key is not known any more. */
+/* A node without slot, in no list: its key is not known any more, unless it is expected. */
 void qr_slots_forget(quire_slots *slots, uint32_t node);
 
 /* ---- lists ----------------------------------------------------------------- */

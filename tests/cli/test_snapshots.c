@@ -71,7 +71,11 @@ static void written_and_read(void **state)
     snapshots_write_meta(out, &META);
     for (uint64_t step = 1; step <= 60; step++) {
         quire_snapshot s = a_step(step);
-        quire_usage tiers[2] = {{.empty = 300 - step, .cached = step}, {.empty = 4000}};
+        page_tier_step tiers[2] = {{.blocks = {.empty = 300 - step, .cached = step},
+                                    .in_blocks = 3 * step,
+                                    .out_blocks = step / 2,
+                                    .hit_tokens = 16 * step},
+                                   {.blocks = {.empty = 4000}}};
         double time_s = 0.125 * (double)step;
         page_step(direct, &s, time_s, 0.0625, 2 * step, tiers);
         snapshots_write_step(out, &s, time_s, 0.0625, 2 * step, tiers, 2);

@@ -31,6 +31,14 @@ static int same_random(void *user, void *out, size_t bytes)
     return 0;
 }
 
+static uint64_t sim_steps;
+
+static uint64_t step_as_time(void *user)
+{
+    (void)user;
+    return sim_steps;
+}
+
 static void open_world(sim *s, uint64_t seed, uint32_t check_every)
 {
     *s = (sim){.seed = seed, .random = seed, .check_every = check_every, .junk = UINT64_C(1) << 63};
@@ -41,7 +49,8 @@ static void open_world(sim *s, uint64_t seed, uint32_t check_every)
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
     hasher.algo = QUIRE_HASH_QUIRE128;
     hasher.block_size = s->mix.block_size;
-    hasher.hooks = (quire_hooks){.user = &secret, .random_bytes = same_random};
+    hasher.hooks =
+        (quire_hooks){.user = &secret, .now_ns = step_as_time, .random_bytes = same_random};
     int err = quire_hasher_create(&hasher, NULL, &s->hasher);
     SIM_CHECK(s, err == QUIRE_OK, "the hasher", err, 0);
     config.hasher = s->hasher;
@@ -73,7 +82,7 @@ static void close_world(sim *s)
 static void schedule(sim *s)
 {
     const quire_step *step;
-    s->tally.steps++;
+    sim_steps = ++s->tally.steps;
     int err = quire_sched_schedule(s->sched, &step);
     SIM_CHECK(s, err == QUIRE_OK, "schedule", err, s->num_batches);
     if (s->has_failed)

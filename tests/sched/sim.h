@@ -60,6 +60,7 @@ typedef struct sim_mix {
     bool sends; /* blocks of requests that ended are sent for a while */
     bool has_grammar;
     bool has_images;
+    bool has_pins;
     bool has_sessions;
     bool resets_running;
     uint32_t faults; /* of 1,000 steps, about */
@@ -163,6 +164,7 @@ typedef struct sim_tally {
     uint64_t swapped_out; /* blocks */
     uint64_t swapped_in;
     uint64_t forgotten; /* steps */
+    uint64_t pins;
 } sim_tally;
 
 typedef struct sim {

@@ -215,6 +215,9 @@ void sim_check_state(sim *s)
 void sim_check_end(sim *s)
 {
     const quire_sched *sched = s->sched;
+    SIM_CHECK(s, quire_sched_drop_pins(s->sched) == QUIRE_OK, "pins", 0, 0);
+    SIM_CHECK(s, sched->cache->pool->num_held == 0, "blocks are held by nobody",
+              sched->cache->pool->num_held, 0);
     SIM_CHECK(s, quire_sched_check(sched) == QUIRE_OK, "the walker, at the end", 0, 0);
     SIM_CHECK(s, quire_sched_usage(sched).active == 0, "blocks were not given back",
               quire_sched_usage(sched).active, 0);

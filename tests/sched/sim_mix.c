@@ -64,6 +64,13 @@ static void draw_swap(sim *s, quire_sched_config *c)
     c->recompute_token_ns = sim_below(s, 3);
 }
 
+/* Pins that stand in everybody's way. */
+static void draw_pins(sim *s, quire_sched_config *c)
+{
+    s->mix.has_pins = c->cache.enable_caching == QUIRE_ON && sim_chance(s, 40);
+    c->max_pins = s->mix.has_pins ? sim_between(s, 1, 6) : 0;
+}
+
 quire_sched_config sim_draw_config(sim *s)
 {
     draw_mix(s);
@@ -104,5 +111,6 @@ quire_sched_config sim_draw_config(sim *s)
     if (c.disable_chunked_mm_input == QUIRE_ON) /* an image must fit what a step may compute */
         c.long_prefill_token_threshold = 0;
     draw_swap(s, &c);
+    draw_pins(s, &c);
     return c;
 }

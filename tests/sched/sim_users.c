@@ -105,6 +105,11 @@ bool sim_add(sim *s)
     r->is_there = true;
     s->by_index[quire_req_index(r->req)] = r;
     s->tally.requests++;
+    if (s->mix.has_pins && sim_chance(s, 40)) {
+        err = quire_sched_pin(s->sched, r->req, sim_chance(s, 50) ? UINT64_MAX : sim_below(s, 40));
+        SIM_CHECK(s, err == QUIRE_OK, "pin", err, 0);
+        s->tally.pins++;
+    }
     return true;
 }
 

@@ -36,6 +36,7 @@ static void add_tally(sim_tally *all, const sim_tally *one)
     all->swapped_out += one->swapped_out;
     all->swapped_in += one->swapped_in;
     all->forgotten += one->forgotten;
+    all->pins += one->pins;
 }
 
 static void print_tally(const sim_tally *t)
@@ -46,21 +47,22 @@ static void print_tally(const sim_tally *t)
            (unsigned long long)t->requests, (unsigned long long)t->hits,
            (unsigned long long)t->preempted, (unsigned long long)t->aborts,
            (unsigned long long)t->resets);
-    printf(
-        "%llu loads, %llu failed, %llu sendings, %llu turns of sessions, %llu drafts rejected, "
-        "%llu images, %llu times full, %llu blocks swapped out and %llu in, %llu steps forgotten\n",
-        (unsigned long long)t->loads, (unsigned long long)t->lost, (unsigned long long)t->sendings,
-        (unsigned long long)t->turns, (unsigned long long)t->rejected,
-        (unsigned long long)t->encoded, (unsigned long long)t->full,
-        (unsigned long long)t->swapped_out, (unsigned long long)t->swapped_in,
-        (unsigned long long)t->forgotten);
+    printf("%llu loads, %llu failed, %llu sendings, %llu turns of sessions, %llu drafts rejected, "
+           "%llu images, %llu times full, %llu blocks swapped out and %llu in, %llu steps "
+           "forgotten, %llu pins\n",
+           (unsigned long long)t->loads, (unsigned long long)t->lost,
+           (unsigned long long)t->sendings, (unsigned long long)t->turns,
+           (unsigned long long)t->rejected, (unsigned long long)t->encoded,
+           (unsigned long long)t->full, (unsigned long long)t->swapped_out,
+           (unsigned long long)t->swapped_in, (unsigned long long)t->forgotten,
+           (unsigned long long)t->pins);
 }
 
 static bool saw_all(const sim_tally *t)
 {
     return t->hits > 0 && t->preempted > 0 && t->aborts > 0 && t->resets > 0 && t->loads > 0 &&
            t->lost > 0 && t->sendings > 0 && t->turns > 0 && t->rejected > 0 && t->encoded > 0 &&
-           t->swapped_out > 0 && t->swapped_in > 0 && t->forgotten > 0;
+           t->swapped_out > 0 && t->swapped_in > 0 && t->forgotten > 0 && t->pins > 0;
 }
 
 int main(int argc, char **argv)

@@ -49,6 +49,7 @@ typedef struct toy {
     uint32_t num_free;
     quire_usage usage;
     quire_usage host;
+    page_tier_step tier; /* the host's memory as the page is told */
 
     toy_request *running[MAX_RUNNING];
     uint32_t num_running;
@@ -294,7 +295,11 @@ static void show_step(toy *t, double duration_s)
     if (t->host.cached > t->host.total - t->host.active)
         t->host.cached = t->host.total - t->host.active;
     t->host.empty = t->host.total - t->host.cached - t->host.active;
-    const quire_usage *tiers = t->options->num_tiers > 0 ? &t->host : NULL;
+    t->tier = (page_tier_step){.blocks = t->host,
+                               .in_blocks = t->step.num_prefill_tokens / 16,
+                               .out_blocks = t->step.num_new * 5,
+                               .hit_tokens = t->step.num_external_tokens};
+    const page_tier_step *tiers = t->options->num_tiers > 0 ? &t->tier : NULL;
     page_step(t->page, &t->step, t->now_s, duration_s, t->query_tokens, tiers);
     if (t->snapshots != NULL)
         snapshots_write_step(t->snapshots, &t->step, t->now_s, duration_s, t->query_tokens, tiers,
@@ -314,7 +319,8 @@ static void run_step(toy *t, uint64_t step)
     t->query_tokens = 0;
     arrive(t);
     if (t->num_running + t->num_waiting == 0) {
-        page_idle(t->page, t->now_s, &t->usage, t->options->num_tiers > 0 ? &t->host : NULL);
+        t->tier = (page_tier_step){.blocks = t->host};
+        page_idle(t->page, t->now_s, &t->usage, t->options->num_tiers > 0 ? &t->tier : NULL);
         t->now_s = t->next_arrival_s;
         arrive(t);
     }

@@ -1,0 +1,54 @@
+/* cli/curve_policies.h - the hits of eviction policies, through the library's own slots.
+ *
+ *      requests, one at a time     0  1  2 [ 3 ] 4  5  6  7  8
+ *                                        at hand └─ backlog ─┘ waiting: expected by LOOKAHEAD
+ *
+ * The rules are those of the curve (curve_lane.h): a request looks up its leading blocks, holds all
+ * its blocks until its end, part-filled ones too, and is then the newest, its first block before its
+ * last. So what policies find can be compared with the curve and with Belady's bound. The one
+ * difference: the pool computes the last block of a prompt again and then holds it twice; slots
+ * never hold a key twice.
+ *
+ * Of a request that waits only the prompt is known, so only its lookups are expected.
+ */
+#ifndef QUIRE_CLI_CURVE_POLICIES_H
+#define QUIRE_CLI_CURVE_POLICIES_H
+
+#include "curve_lane.h"
+
+#include <quire/slots.h>
+
+enum { CURVE_POLICIES = 4 };
+
+/* By quire_slots_policy: as --policy takes them. */
+extern const char *const curve_policy_names[CURVE_POLICIES + 1];
+
+/* A request of the log; its keys begin at first_key. */
+typedef struct policy_request {
+    uint64_t first_key;
+    uint32_t num_lookups;
+    uint32_t num_full;
+    uint32_t num_held;
+} policy_request;
+
+/* All requests, to be run once for each policy and size. */
+typedef struct policy_log {
+    policy_request *requests;
+    uint64_t *keys; /* of full blocks */
+    uint64_t num_requests;
+    uint64_t requests_room;
+    uint64_t num_keys;
+    uint64_t keys_room;
+} policy_log;
+
+/* All zero is an empty log. */
+void policy_log_free(policy_log *log);
+/* False: no memory. */
+bool policy_log_add(policy_log *log, const curve_blocks *blocks);
+
+/* Blocks found in num_slots slots. A status of the library: QUIRE_E_NOMEM, or QUIRE_E_DISABLED where
+ * the program was built without tiers. */
+int policy_hits(const policy_log *log, quire_slots_policy policy, uint32_t num_slots,
+                uint32_t backlog, uint64_t *hits);
+
+#endif

@@ -1,0 +1,609 @@
+#include "tiers_run.h"
+
+#include "tiers_device.h"
+#include "tiers_real.h"
+#include "tiers_sim.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUN_MAX_EVENTS = 256, RUN_MAX_DRAINS = 10000 };
+
+/* While real jobs are under way and there is nothing else to do, time goes on in such steps. */
+#define RUN_REAL_STEP_S 0.0005
+
+/* A request, as the scheduler's questions show it. */
+typedef struct run_note {
+    uint32_t num_local;    /* tokens in the GPU when it was asked about */
+    uint32_t num_external; /* promised then, and loaded */
+    uint32_t from[TIERS_MAX_LOWER];
+    double since_s; /* waits for a tier; negative: it does not */
+} run_note;
+
+/* Blocks over time, of one tier. */
+typedef struct run_usage {
+    quire_usage now;
+    quire_usage most;
+    double sum_empty;
+    double sum_cached;
+    double sum_active;
+    uint64_t hit_tokens; /* since the last step */
+    uint64_t told_in;
+    uint64_t told_out;
+} run_usage;
+
+struct tiers_run {
+    tiers_settings settings;
+    tiers_run_config config;
+    tiers_device device;
+    quire_offload *offload;
+    quire_tier *lower[TIERS_MAX_LOWER];
+    tiers_sim *sims[TIERS_MAX_LOWER]; /* the lower tiers own them */
+    tiers_real *real;
+    quire_connector inner;
+    quire_connector outer;
+    quire_sched *sched;
+    run_note *notes;      /* by quire_req_index */
+    quire_tier_key *keys; /* room for one request */
+    uint32_t max_keys;
+    uint32_t digest_bytes;
+    uint32_t max_step_tokens;
+    uint64_t num_added;
+    uint64_t last_step;
+    bool is_draining; /* time has no end any more */
+    double last_usage_s;
+    run_usage usages[TIERS_MAX];
+    page_tier_step steps[TIERS_MAX];
+    uint64_t failed_loads;
+    double recompute_s;
+    double wait_s;
+};
+
+static double now_s(const tiers_run *t)
+{
+    return t->config.now_s(t->config.user);
+}
+
+static uint64_t ns_of(double s)
+{
+    return s <= 0 ? 0 : (uint64_t)(s * 1e9);
+}
+
+static uint64_t run_now_ns(void *user)
+{
+    const tiers_run *t = user;
+    return t->is_draining ? UINT64_MAX / 2 : ns_of(now_s(t));
+}
+
+static uint64_t run_compute_end_ns(void *user)
+{
+    const tiers_run *t = user;
+    return ns_of(t->config.compute_end_s(t->config.user));
+}
+
+static int run_no_secret(void *user, void *out, size_t bytes)
+{
+    (void)user;
+    memset(out, 0x51, bytes);
+    return 0;
+}
+
+/* ---- what the scheduler asks ------------------------------------------------ */
+
+static run_note *note_of(const tiers_run *t, quire_req req)
+{
+    return &t->notes[quire_req_index(req)];
+}
+
+static void begin_wait(const tiers_run *t, run_note *note)
+{
+    if (note->since_s < 0)
+        note->since_s = now_s(t);
+}
+
+static void end_wait(tiers_run *t, run_note *note)
+{
+    if (note->since_s >= 0)
+        t->wait_s += now_s(t) - note->since_s;
+    note->since_s = -1;
+}
+
+static int run_matched(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                       uint32_t *is_async)
+{
+    tiers_run *t = user;
+    run_note *note = note_of(t, req);
+    note->num_local = num_local;
+    note->num_external = 0;
+    int answer =
+        t->inner.get_num_new_matched_tokens(t->inner.user, req, num_local, num_external, is_async);
+    if (answer == QUIRE_RETRY)
+        begin_wait(t, note);
+    else if (answer != QUIRE_OK || *num_external == 0)
+        end_wait(t, note);
+    return answer;
+}
+
+/* Whose tokens they were before: told as the growth of the sums. */
+static void note_sources(const tiers_run *t, run_note *note, const quire_offload_stats *before)
+{
+    quire_offload_stats after;
+    quire_offload_get_stats(t->offload, &after);
+    for (uint32_t i = 0; i < t->settings.num_lower; i++)
+        note->from[i] = (uint32_t)(after.tiers[i].hit_tokens - before->tiers[i].hit_tokens);
+}
+
+static void run_after_alloc(void *user, quire_req req, const quire_block_span *blocks,
+                            uint32_t num_external)
+{
+    tiers_run *t = user;
+    run_note *note = note_of(t, req);
+    bool has_sources = num_external > 0 && t->settings.num_lower > 0;
+    quire_offload_stats before;
+    if (has_sources)
+        quire_offload_get_stats(t->offload, &before);
+    t->inner.update_state_after_alloc(t->inner.user, req, blocks, num_external);
+    if (has_sources)
+        note_sources(t, note, &before);
+    if (num_external == 0) /* it is admitted; what was loaded was told before */
+        return;
+    note->num_external = num_external;
+    begin_wait(t, note);
+}
+
+static void *run_build_meta(void *user, const struct quire_step *step)
+{
+    tiers_run *t = user;
+    t->last_step = step->step;
+    return t->inner.build_meta(t->inner.user, step);
+}
+
+static int run_request_finished(void *user, quire_req req, const quire_block_span *blocks)
+{
+    tiers_run *t = user;
+    return t->inner.request_finished(t->inner.user, req, blocks);
+}
+
+static int run_reset_cache(void *user)
+{
+    tiers_run *t = user;
+    return t->inner.reset_cache(t->inner.user);
+}
+
+static void run_update_output(void *user)
+{
+    tiers_run *t = user;
+    t->inner.update_output(t->inner.user);
+}
+
+/* The offload's own functions, with a look at two of them; those it has not are not there. */
+static void wrap_connector(tiers_run *t)
+{
+    t->inner = *quire_offload_connector(t->offload);
+    t->outer = (quire_connector){
+        .user = t,
+        .get_num_new_matched_tokens = run_matched,
+        .update_state_after_alloc = run_after_alloc,
+        .build_meta = run_build_meta,
+        .request_finished = t->inner.request_finished != NULL ? run_request_finished : NULL,
+        .reset_cache = t->inner.reset_cache != NULL ? run_reset_cache : NULL,
+        .update_output = t->inner.update_output != NULL ? run_update_output : NULL};
+}
+
+/* ---- making it ---------------------------------------------------------------- */
+
+static uint32_t slots_of(const tiers_lower *lower, uint64_t block_bytes)
+{
+    uint64_t slots = lower->bytes / block_bytes;
+    return slots < QUIRE_MAX_BLOCKS ? (uint32_t)slots : QUIRE_MAX_BLOCKS;
+}
+
+static quire_hooks run_hooks(tiers_run *t)
+{
+    if (t->settings.is_real)
+        return (quire_hooks)QUIRE_HOOKS_INIT;
+    return (quire_hooks){.user = t, .now_ns = run_now_ns, .random_bytes = run_no_secret};
+}
+
+static int open_lower(tiers_run *t, uint32_t i, char message[TIERS_MESSAGE_BYTES])
+{
+    const tiers_lower *lower = &t->settings.lower[i];
+    if (t->settings.is_real)
+        return tiers_real_open_tier(t->real, lower, t->settings.policy, &t->lower[i], message,
+                                    TIERS_MESSAGE_BYTES);
+    return tiers_sim_open(&(tiers_sim_config){.lower = lower,
+                                              .num_slots = slots_of(lower, t->config.block_bytes),
+                                              .block_bytes = t->config.block_bytes,
+                                              .policy = t->settings.policy,
+                                              .failures = t->settings.failures,
+                                              .hooks = run_hooks(t)},
+                          &t->lower[i], &t->sims[i], message, TIERS_MESSAGE_BYTES);
+}
+
+static bool make_device(tiers_run *t)
+{
+    const tiers_settings *s = &t->settings;
+    tiers_device *d = &t->device;
+    bool ok = tiers_queue_init(&d->stores, RUN_MAX_EVENTS, s->bytes_per_s, s->latency_s);
+    ok = tiers_queue_init(&d->loads, RUN_MAX_EVENTS, s->bytes_per_s, s->latency_s) && ok;
+    d->block_bytes = t->config.block_bytes;
+    d->failures = s->failures;
+    d->user = t;
+    d->now_ns = run_now_ns;
+    d->compute_end_ns = run_compute_end_ns;
+    tiers_device_init(d);
+    return ok;
+}
+
+/* What a token of a long prompt takes, by the time model. */
+static uint64_t token_ns(const tiers_run *t)
+{
+    enum { PROMPT = 4096 };
+    step_work work = {0};
+    step_work_add(t->config.time, &work, PROMPT, 0);
+    return (uint64_t)(time_model_step_ms(t->config.time, &work) * 1e6 / PROMPT);
+}
+
+static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
+{
+    const tiers_settings *s = &t->settings;
+    quire_offload_tier tiers[TIERS_MAX_LOWER];
+    for (uint32_t i = 0; i < s->num_lower; i++)
+        tiers[i] =
+            (quire_offload_tier){.tier = t->lower[i],
+                                 .admit = s->admit,
+                                 .bytes_per_s = s->is_real ? 0 : s->lower[i].bytes_per_s,
+                                 .latency_ns = s->is_real ? 0 : ns_of(s->lower[i].latency_s)};
+    quire_offload_config c = QUIRE_OFFLOAD_CONFIG_INIT;
+    c.sched = t->config.sched;
+    c.num_cpu_blocks = s->cpu_blocks;
+    c.mode = s->mode;
+    c.max_events = RUN_MAX_EVENTS;
+    c.profile = t->config.sched->profile;
+    c.device = &t->device.device;
+    c.memory = tiers_real_memory(t->real);
+    c.block_bytes = t->config.block_bytes;
+    c.backlog = s->backlog;
+    c.lookahead = s->has_lookahead ? QUIRE_ON : QUIRE_OFF;
+    c.tiers = tiers;
+    c.num_tiers = s->num_lower;
+    c.recompute_token_ns = token_ns(t);
+    c.hooks = run_hooks(t);
+    int err = quire_offload_create(&c, NULL, &t->offload);
+    if (err != QUIRE_OK)
+        snprintf(message, TIERS_MESSAGE_BYTES, "no host memory of %u blocks with these options: %s",
+                 s->cpu_blocks, quire_strerror(err));
+    return err;
+}
+
+static bool make_notes(tiers_run *t)
+{
+    const quire_sched_config *sched = t->config.sched;
+    t->digest_bytes = sched->cache.digest_bytes;
+    t->max_step_tokens = sched->max_num_batched_tokens;
+    t->notes = calloc(sched->max_requests, sizeof *t->notes);
+    t->max_keys = sched->cache.max_model_len / t->config.block_size + 1;
+    t->keys = calloc(t->max_keys, sizeof *t->keys);
+    return t->notes != NULL && t->keys != NULL;
+}
+
+tiers_run *tiers_run_open(const tiers_run_config *config, char message[TIERS_MESSAGE_BYTES])
+{
+    tiers_run *t = calloc(1, sizeof *t);
+    if (t == NULL)
+        return NULL;
+    t->settings = *config->settings;
+    t->config = *config;
+    snprintf(message, TIERS_MESSAGE_BYTES, "not enough memory for the tiers");
+    bool ok = make_notes(t) && make_device(t);
+    if (ok && t->settings.is_real) {
+        t->real = tiers_real_open(config, &t->device, message, TIERS_MESSAGE_BYTES);
+        ok = t->real != NULL;
+    }
+    for (uint32_t i = 0; ok && i < t->settings.num_lower; i++)
+        ok = open_lower(t, i, message) == QUIRE_OK;
+    ok = ok && make_offload(t, message) == QUIRE_OK;
+    if (!ok) {
+        tiers_run_close(t);
+        return NULL;
+    }
+    wrap_connector(t);
+    t->config.sched = NULL; /* it was lent for the making */
+    return t;
+}
+
+void tiers_run_close(tiers_run *t)
+{
+    if (t == NULL)
+        return;
+    bool is_free = quire_offload_destroy(t->offload) == QUIRE_OK;
+    for (uint32_t i = 0; i < t->settings.num_lower; i++)
+        is_free &= quire_tier_close(t->lower[i]) == QUIRE_OK;
+    if (is_free) /* else somebody may still write there */
+        tiers_real_close(t->real);
+    tiers_device_free(&t->device);
+    free(t->notes);
+    free(t->keys);
+    free(t);
+}
+
+const quire_connector *tiers_run_connector(tiers_run *t)
+{
+    return &t->outer;
+}
+
+int tiers_run_bind(tiers_run *t, quire_sched *sched)
+{
+    t->sched = sched;
+    tiers_real_bind(t->real, sched, t->offload);
+    return quire_offload_bind(t->offload, sched);
+}
+
+/* ---- requests ------------------------------------------------------------------ */
+
+/* What a waiting request will need, for tiers that look at it. */
+static void expect(tiers_run *t, quire_req req, bool is_waiting)
+{
+    const unsigned char *hashes = NULL;
+    const void *found = NULL;
+    uint32_t n = 0;
+    uint32_t bytes = t->digest_bytes;
+    if (is_waiting && quire_sched_get_hashes(t->sched, req, &found, &n) == QUIRE_OK)
+        hashes = found;
+    n = hashes == NULL ? 0 : n < t->max_keys ? n : t->max_keys;
+    for (uint32_t i = 0; i < n; i++)
+        quire_tier_key_of((quire_bytes){hashes + (size_t)i * bytes, bytes}, 0, 0, &t->keys[i]);
+    for (uint32_t i = 0; i < t->settings.num_lower; i++)
+        tiers_sim_expect(t->sims[i], quire_req_index(req), t->num_added, t->keys, n);
+}
+
+static bool has_expectations(const tiers_run *t)
+{
+    return t->settings.num_lower > 0 && !t->settings.is_real &&
+           t->settings.policy == QUIRE_SLOTS_LOOKAHEAD;
+}
+
+void tiers_run_added(tiers_run *t, quire_req req)
+{
+    *note_of(t, req) = (run_note){.since_s = -1};
+    t->num_added++;
+    if (has_expectations(t))
+        expect(t, req, true);
+}
+
+/* What computing tokens [first, first + num) of a prompt alone would take. */
+static double compute_s(const tiers_run *t, uint32_t first, uint32_t num)
+{
+    uint32_t most = t->max_step_tokens;
+    double ms = 0;
+    for (uint32_t at = 0; at < num;) {
+        uint32_t part = num - at < most ? num - at : most;
+        step_work work = {0};
+        step_work_add(t->config.time, &work, part, first + at);
+        ms += time_model_step_ms(t->config.time, &work);
+        at += part;
+    }
+    return ms * 1e-3;
+}
+
+tiers_split tiers_run_admitted(tiers_run *t, quire_req req, uint32_t num_computed)
+{
+    run_note *note = note_of(t, req);
+    end_wait(t, note);
+    if (has_expectations(t))
+        expect(t, req, false);
+    tiers_split split = {.gpu = num_computed};
+    if (note->num_external == 0 || num_computed <= note->num_local)
+        return split;
+    split.gpu = note->num_local;
+    uint32_t left = num_computed - note->num_local;
+    t->recompute_s += compute_s(t, note->num_local, left);
+    for (uint32_t i = 0; i < t->settings.num_lower; i++) {
+        uint32_t part = note->from[i] < left ? note->from[i] : left;
+        split.tiers[1 + i] = part;
+        left -= part;
+    }
+    split.tiers[0] = left;
+    for (uint32_t i = 0; i <= t->settings.num_lower; i++)
+        t->usages[i].hit_tokens += split.tiers[i];
+    note->num_external = 0;
+    return split;
+}
+
+/* ---- steps ---------------------------------------------------------------------- */
+
+void tiers_run_learn(tiers_run *t, uint32_t num_tokens, uint32_t num_prefill, double seconds)
+{
+    if (2 * num_prefill > num_tokens) /* one that prompts have made long */
+        quire_offload_learn(t->offload, num_tokens, ns_of(seconds));
+}
+
+static bool is_among(const quire_model_output *output, const quire_block_span *span)
+{
+    for (uint32_t i = 0; i < output->num_invalid_blocks; i++)
+        for (uint32_t k = 0; k < span->count; k++)
+            if (span->ids[k] == output->invalid_blocks[i])
+                return true;
+    return false;
+}
+
+/* Of those whose loads ended, who has nothing of them. */
+static void note_failures(tiers_run *t, const quire_model_output *output)
+{
+    enum { GROUPS = 64 };
+    quire_block_span spans[GROUPS];
+    uint32_t num_groups = quire_cache_num_groups(quire_sched_cache(t->sched));
+    for (uint32_t i = 0; i < output->num_finished_recving && num_groups <= GROUPS; i++) {
+        quire_req req = output->finished_recving[i];
+        if (quire_sched_get_blocks(t->sched, req, spans) != QUIRE_OK)
+            continue;
+        for (uint32_t g = 0; g < num_groups; g++)
+            if (is_among(output, &spans[g]))
+                note_of(t, req)->num_external = 0;
+    }
+}
+
+int tiers_run_poll(tiers_run *t, uint64_t step, quire_model_output *output)
+{
+    int err = quire_offload_poll(t->offload, step, output);
+    if (err != QUIRE_OK)
+        return err;
+    for (uint32_t i = 0; i < output->num_finished_recving; i++)
+        end_wait(t, note_of(t, output->finished_recving[i]));
+    if (output->num_invalid_blocks > 0)
+        note_failures(t, output);
+    return QUIRE_OK;
+}
+
+static bool has_real_jobs(const tiers_run *t)
+{
+    quire_tier_stats stats;
+    for (uint32_t i = 0; t->settings.is_real && i < t->settings.num_lower; i++)
+        if (quire_tier_get_stats(t->lower[i], &stats) == QUIRE_OK && stats.jobs_in_flight > 0)
+            return true;
+    return false;
+}
+
+double tiers_run_next_s(const tiers_run *t)
+{
+    uint64_t next_ns = tiers_device_next_ns(&t->device);
+    for (uint32_t i = 0; !t->settings.is_real && i < t->settings.num_lower; i++) {
+        uint64_t ns = tiers_sim_next_ns(t->sims[i]);
+        next_ns = ns < next_ns ? ns : next_ns;
+    }
+    double next_s = next_ns == UINT64_MAX ? HUGE_VAL : (double)(next_ns + 1) * 1e-9;
+    double real_s = has_real_jobs(t) ? now_s(t) + RUN_REAL_STEP_S : HUGE_VAL;
+    return next_s < real_s ? next_s : real_s;
+}
+
+void tiers_run_pass(const tiers_run *t, double seconds)
+{
+    if (seconds > 0 && has_real_jobs(t))
+        tiers_real_sleep(seconds);
+}
+
+int tiers_run_reset(tiers_run *t)
+{
+    quire_model_output output = {0};
+    t->is_draining = true;
+    for (uint32_t i = 0; i < RUN_MAX_DRAINS && quire_offload_has_pending(t->offload); i++) {
+        if (tiers_run_poll(t, t->last_step, &output) != QUIRE_OK)
+            break;
+        tiers_run_pass(t, RUN_REAL_STEP_S);
+    }
+    t->is_draining = false;
+    return QUIRE_OK;
+}
+
+/* ---- counting -------------------------------------------------------------------- */
+
+uint32_t tiers_run_num(const tiers_run *t)
+{
+    return 1 + t->settings.num_lower;
+}
+
+static quire_usage usage_of(const tiers_run *t, uint32_t tier, uint64_t *in, uint64_t *out)
+{
+    if (tier == 0) {
+        *in = t->device.in_blocks;
+        *out = t->device.out_blocks;
+        return quire_pool_usage(quire_cache_pool(quire_offload_cache(t->offload)));
+    }
+    quire_tier_stats stats;
+    if (quire_tier_get_stats(t->lower[tier - 1], &stats) != QUIRE_OK)
+        stats = (quire_tier_stats){0};
+    *in = stats.bytes_stored / t->config.block_bytes;
+    *out = stats.bytes_loaded / t->config.block_bytes;
+    return stats.usage;
+}
+
+static uint64_t most_of(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What was until now has lasted until time_s. */
+static void add_usage(run_usage *u, double seconds)
+{
+    u->sum_empty += (double)u->now.empty * seconds;
+    u->sum_cached += (double)u->now.cached * seconds;
+    u->sum_active += (double)u->now.active * seconds;
+    u->most.empty = most_of(u->most.empty, u->now.empty);
+    u->most.cached = most_of(u->most.cached, u->now.cached);
+    u->most.active = most_of(u->most.active, u->now.active);
+}
+
+const page_tier_step *tiers_run_step(tiers_run *t, double time_s)
+{
+    for (uint32_t i = 0; i < tiers_run_num(t); i++) {
+        run_usage *u = &t->usages[i];
+        uint64_t in;
+        uint64_t out;
+        add_usage(u, time_s - t->last_usage_s);
+        u->now = usage_of(t, i, &in, &out);
+        t->steps[i] = (page_tier_step){.blocks = u->now,
+                                       .in_blocks = in - u->told_in,
+                                       .out_blocks = out - u->told_out,
+                                       .hit_tokens = u->hit_tokens};
+        u->told_in = in;
+        u->told_out = out;
+        u->hit_tokens = 0;
+    }
+    t->last_usage_s = time_s;
+    return t->steps;
+}
+
+static const char *const NAMES[] = {"CPU", "File", "Redis"};
+
+uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier *tiers)
+{
+    if (s->cpu_blocks == 0)
+        return 0;
+    tiers[0] = (page_tier){.name = NAMES[TIERS_CPU], .total = s->cpu_blocks - 1};
+    for (uint32_t i = 0; i < s->num_lower; i++)
+        tiers[1 + i] = (page_tier){.name = NAMES[s->lower[i].kind],
+                                   .total = slots_of(&s->lower[i], block_bytes)};
+    return 1 + s->num_lower;
+}
+
+static void fill_tally(tiers_run *t, uint32_t i, double end_s, tiers_tally *tally)
+{
+    const run_usage *u = &t->usages[i];
+    double duration = end_s > 0 ? end_s : 1;
+    tally->usage = u->now;
+    tally->most = u->most;
+    tally->mean_empty = u->sum_empty / duration;
+    tally->mean_cached = u->sum_cached / duration;
+    tally->mean_active = u->sum_active / duration;
+    usage_of(t, i, &tally->in_blocks, &tally->out_blocks);
+}
+
+void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
+{
+    quire_offload_stats stats;
+    page_tier tiers[PAGE_MAX_TIERS];
+    result->num_tiers = tiers_describe(&t->settings, t->config.block_bytes, tiers);
+    tiers_run_step(t, end_s);
+    tiers_run_step(t, end_s); /* the last one counts as well, with no time */
+    for (uint32_t i = 0; i < result->num_tiers; i++) {
+        result->tiers[i].name = tiers[i].name;
+        result->tiers[i].total = tiers[i].total;
+        fill_tally(t, i, end_s, &result->tiers[i]);
+    }
+    quire_offload_get_stats(t->offload, &stats);
+    result->tiers[0].failed_blocks = t->device.failed_blocks;
+    result->tiers[0].refused_blocks = stats.no_room;
+    for (uint32_t i = 0; i < t->settings.num_lower; i++) {
+        result->tiers[1 + i].failed_blocks = stats.tiers[i].failed_blocks;
+        result->tiers[1 + i].late_blocks = stats.tiers[i].late_blocks;
+        result->tiers[1 + i].skipped_tokens = stats.tiers[i].skipped_tokens;
+        result->tiers[1 + i].refused_blocks = stats.tiers[i].not_admitted;
+    }
+    result->failed_loads = stats.failed_loads;
+    result->recompute_s = t->recompute_s;
+    result->wait_s = t->wait_s;
+    result->wrong_blocks = tiers_real_num_wrong(t->real);
+    tiers_run_reset(t);
+}

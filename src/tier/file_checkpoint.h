@@ -1,0 +1,44 @@
+/* tier/file_checkpoint.h - the index on disk, brought up to date from time to time.
+ *
+ *      super (after a reset) ─► sync ─► entries, piece by piece ─► sync ─► page ─► sync
+ *                                                                          └ from here on it counts
+ *
+ * One op at a time, beside everything else. Index A and B take turns: the one that counts is never
+ * written. Pieces may be of different times, since what an index says of a slot is compared with the
+ * slot's head; where a key is in two entries the newer one counts. */
+#ifndef QR_TIER_FILE_CHECKPOINT_H
+#define QR_TIER_FILE_CHECKPOINT_H
+
+#include "tier/file_slab.h"
+
+typedef enum qr_file_stage {
+    QR_FILE_IDLE = 0,
+    QR_FILE_SUPER,
+    QR_FILE_SUPER_SYNC,
+    QR_FILE_ENTRIES,
+    QR_FILE_ENTRIES_SYNC,
+    QR_FILE_INDEX,
+    QR_FILE_INDEX_SYNC
+} qr_file_stage;
+
+typedef struct qr_file_checkpoint {
+    qr_file_stage stage;
+    uint64_t interval_ns;
+    uint64_t due_ns;
+    uint64_t num_changes; /* of the slab, when it was begun */
+    uint64_t num_saved;   /* and when the one that counts was */
+    uint64_t at;          /* bytes of entries written */
+    uint32_t crc;         /* of them */
+    bool must_put_super;
+    bool has_failed; /* said in the log, once */
+    uint32_t num_done;
+} qr_file_checkpoint;
+
+/* Begins one if it is due and there is something new. */
+void qr_file_checkpoint_turn(qr_file_checkpoint *checkpoint, qr_file_slab *slab, uint64_t now_ns);
+/* The slab's op has ended: goes on. */
+void qr_file_checkpoint_ended(qr_file_checkpoint *checkpoint, qr_file_slab *slab);
+/* Whether there is something that the disk does not know. */
+bool qr_file_checkpoint_is_needed(const qr_file_checkpoint *checkpoint, const qr_file_slab *slab);
+
+#endif

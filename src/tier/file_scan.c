@@ -1,0 +1,68 @@
+#include "tier/file_scan.h"
+
+#include "tier/system.h"
+
+void qr_file_scan_init(qr_file_scan *scan, qr_file_entry *found, unsigned char *pages)
+{
+    scan->found = found;
+    scan->pages = pages;
+    for (uint32_t i = 0; i < QR_FILE_SCAN_OPS; i++)
+        scan->ops[i] = (qr_file_op){.kind = QR_FILE_READ,
+                                    .bytes = QR_FILE_PAGE,
+                                    .memory = pages + (size_t)i * QR_FILE_PAGE,
+                                    .tag = QR_FILE_TAG_SCAN + i};
+}
+
+void qr_file_scan_stop(qr_file_scan *scan)
+{
+    scan->is_stopped = true;
+}
+
+bool qr_file_scan_is_over(const qr_file_scan *scan, const qr_file_slab *slab)
+{
+    return scan->found == NULL || scan->is_stopped || scan->next >= slab->layout.num_slots;
+}
+
+void qr_file_scan_turn(qr_file_scan *scan, qr_file_slab *slab)
+{
+    if (qr_file_scan_is_over(scan, slab) || scan->num_left > 0)
+        return;
+    for (uint32_t i = 0; i < QR_FILE_SCAN_OPS && scan->next + i < slab->layout.num_slots; i++) {
+        scan->ops[i].offset = qr_file_slot_at(&slab->layout, scan->next + i);
+        slab->io->submit(slab->io, &scan->ops[i]);
+        scan->num_left++;
+    }
+}
+
+static void tell_progress(qr_file_scan *scan, const qr_file_slab *slab)
+{
+    uint32_t quarters = (uint32_t)((uint64_t)scan->next * 4 / slab->layout.num_slots);
+    if (quarters == scan->num_told)
+        return;
+    scan->num_told = quarters;
+    qr_tier_log(slab->hooks, QUIRE_LOG_INFO, "file tier: %s: %u of %u slots read, %u blocks found",
+                slab->path, scan->next, slab->layout.num_slots, scan->num_blocks);
+}
+
+void qr_file_scan_ended(qr_file_scan *scan, qr_file_slab *slab, qr_file_op *op)
+{
+    uint32_t i = op->tag - QR_FILE_TAG_SCAN;
+    uint32_t slot = scan->next + i;
+    qr_file_entry entry;
+    if (scan->is_stopped) {
+        scan->num_left--;
+        return;
+    }
+    if (op->result == QR_FILE_PAGE && qr_file_slab_judge(slab, op->memory, slot, NULL, &entry)) {
+        scan->found[slot] = entry;
+        slab->entries[slot] = entry;
+        slab->num_changes++;
+        scan->num_blocks++;
+    }
+    if (--scan->num_left > 0)
+        return;
+    uint32_t left = slab->layout.num_slots - scan->next;
+    scan->next += left < QR_FILE_SCAN_OPS ? left : QR_FILE_SCAN_OPS;
+    atomic_store_explicit(&scan->num_found, scan->next, memory_order_release);
+    tell_progress(scan, slab);
+}

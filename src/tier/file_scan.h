@@ -1,0 +1,38 @@
+/* tier/file_scan.h - the heads of all slots, read one after the other: the way back when no index is
+ * valid.
+ *
+ *      the tier's thread: batches of heads ──► found[slot] ──► num_found ──► the scheduler's thread
+ *
+ * Goes on beside the tier's work. found is written once, before num_found says so; entries of the
+ * slab are the tier's own from then on. Until all is read nothing is stored: a store would not know
+ * which slots are free. */
+#ifndef QR_TIER_FILE_SCAN_H
+#define QR_TIER_FILE_SCAN_H
+
+#include "tier/file_slab.h"
+
+#include <stdatomic.h>
+
+typedef struct qr_file_scan {
+    qr_file_entry *found;       /* NULL: no scan */
+    _Atomic uint32_t num_found; /* slots read; all: the scan is over */
+    uint32_t next;
+    uint32_t num_left; /* ops of the batch that have not ended */
+    uint32_t num_blocks;
+    uint32_t num_told; /* quarters, in the log */
+    bool is_stopped;
+    unsigned char *pages;
+    qr_file_op ops[QR_FILE_SCAN_OPS];
+} qr_file_scan;
+
+/* pages: QR_FILE_SCAN_OPS of them. found: zeroed, one for each slot. */
+void qr_file_scan_init(qr_file_scan *scan, qr_file_entry *found, unsigned char *pages);
+/* Reads the next heads, if the last ones are there. */
+void qr_file_scan_turn(qr_file_scan *scan, qr_file_slab *slab);
+/* One of its ops has ended. */
+void qr_file_scan_ended(qr_file_scan *scan, qr_file_slab *slab, qr_file_op *op);
+/* Nothing is found any more: the file was reset. */
+void qr_file_scan_stop(qr_file_scan *scan);
+bool qr_file_scan_is_over(const qr_file_scan *scan, const qr_file_slab *slab);
+
+#endif

@@ -1,0 +1,253 @@
+/* tier/lower_parts.h - what lower knows, and who of it does what.
+ *
+ *      lower.c          making it, requests that ask
+ *      lower_plan.c     what a request needs, and where that is
+ *      lower_flight.c   keys on the way, who waits for them, the queues of tiers
+ *      lower_jobs.c     flights become jobs of tiers, and what becomes of those
+ *      lower_store.c    what goes down
+ *
+ * flight    a key that is looked for, fetched or stored: in a queue, or in a job.
+ * waiter    a request that needs a flight's key. It is alive while its epoch is the record's.
+ * record    a request, by its quire_req_index. limit: from this token on nothing is fetched for it;
+ *           what was not found, failed or was late lowers it, and it is never raised.
+ *
+ *      queued ──► in a FIND ──► queued ──► in a LOAD ──► DONE: a hit of the CPU pool
+ *                     └ missing    └ nobody waits  └ failed, late: waiters' limits are lowered
+ *
+ * A job that is late loses its flights at once, and keeps its CPU blocks until it ends.
+ *
+ *      flights in use = in queues + in jobs             pending of a record = its live waiters
+ */
+#ifndef QR_TIER_LOWER_PARTS_H
+#define QR_TIER_LOWER_PARTS_H
+
+#include "base/bits.h"
+#include "tier/costs.h"
+#include "tier/lower.h"
+#include "tier/slots_index.h"
+
+#include <stdatomic.h>
+
+enum {
+    QR_LOWER_MAX_GROUPS = 64,
+    QR_LOWER_BATCH = 64,      /* keys looked at together */
+    QR_LOWER_JOBS = 256,      /* loads and stores of one tier, as many as a tier takes by default */
+    QR_LOWER_STORE_JOBS = 192, /* of those: loads find a free one */
+    QR_LOWER_FIND_JOBS = 8,
+    QR_LOWER_FIND_IOS = 256
+};
+
+typedef enum qr_lower_queue_id {
+    QR_QUEUE_FIND = 0,
+    QR_QUEUE_LOAD = 1,  /* somebody waits */
+    QR_QUEUE_AHEAD = 2, /* somebody will */
+    QR_QUEUE_STORE = 3,
+    QR_QUEUE_COUNT = 4,
+    QR_QUEUE_NONE = 4 /* in a job */
+} qr_lower_queue_id;
+
+typedef struct qr_flight {
+    quire_tier_key key;
+    uint32_t tag;
+    uint32_t next; /* in its queue, or of the free ones */
+    uint32_t prev;
+    uint32_t first_waiter;
+    quire_block block; /* STORE: from here */
+    uint32_t crc;
+    uint8_t tier;
+    uint8_t queue;
+    bool is_store;
+    bool has_crc;
+    bool is_ahead; /* nobody waits for it yet */
+    bool is_used;
+} qr_flight;
+
+typedef struct qr_waiter {
+    uint32_t record;
+    uint32_t epoch;
+    uint32_t start; /* the block's first token */
+    uint32_t next;
+} qr_waiter;
+
+typedef enum qr_ask_state { QR_ASK_IDLE = 0, QR_ASK_WAITING = 1, QR_ASK_DONE = 2 } qr_ask_state;
+
+typedef struct qr_record {
+    quire_req req;
+    uint64_t until_ns; /* then it goes on without */
+    uint32_t epoch;
+    uint32_t limit;
+    uint32_t pending;
+    uint32_t num_taken; /* blocks that were fetched for it */
+    uint8_t state;
+    uint8_t rounds;
+    uint8_t tiers;  /* bits: those it waits for */
+    bool is_urgent; /* it was asked for, not only prefetched */
+} qr_record;
+
+typedef struct qr_lower_queue {
+    uint32_t first;
+    uint32_t last;
+    uint32_t count;
+} qr_lower_queue;
+
+typedef struct qr_lower_job {
+    quire_tier_job job; /* first: the tier gives this back */
+    uint32_t *flights;  /* QR_NIL: no longer of interest */
+    quire_block *blocks;
+    double bytes; /* its own, and those before it in the tier: what its time is the cost of */
+    uint32_t next;
+    uint32_t prev;
+    uint8_t tier;
+    bool is_out;
+    bool is_late;
+    bool is_stale; /* from before a reset */
+} qr_lower_job;
+
+typedef struct qr_lower_counters {
+    _Atomic uint64_t hit_tokens;
+    _Atomic uint64_t promoted_blocks;
+    _Atomic uint64_t stored_blocks;
+    _Atomic uint64_t failed_blocks;
+    _Atomic uint64_t late_blocks;
+    _Atomic uint64_t skipped_tokens;
+    _Atomic uint64_t not_admitted;
+    _Atomic uint64_t dropped_blocks;
+    _Atomic uint64_t in_flight;
+    _Atomic double bytes_per_s;
+    _Atomic double latency_ns;
+} qr_lower_counters;
+
+typedef struct qr_lower_tier {
+    quire_tier *tier;
+    quire_offload_admit admit;
+    uint64_t deadline_ns; /* 0: the tier's */
+    uint64_t wait_ns;     /* the longest that a request waits for it */
+    qr_lower_queue queues[QR_QUEUE_COUNT];
+    uint32_t free_job; /* of loads and stores */
+    uint32_t free_find;
+    uint32_t stalled; /* a job that is ready and was not taken; QR_NIL */
+    uint32_t first_out; /* jobs that are not late, oldest first */
+    uint32_t last_out;
+    uint32_t num_on_time;
+    uint32_t num_late;
+    uint32_t num_stores;      /* jobs */
+    uint32_t num_loading;     /* CPU blocks in jobs, late ones included */
+    uint32_t loads_on_time;   /* blocks */
+    uint64_t bytes_out;       /* in jobs */
+    uint64_t store_bytes_out;
+    uint64_t most_store_bytes; /* three quarters of what the tier took at once */
+    bool was_refused;          /* by its breaker, when it was last tried */
+    bool is_skipped;           /* in this plan */
+    qr_lower_counters counters;
+} qr_lower_tier;
+
+typedef struct qr_lower_group {
+    quire_layer_kind kind;
+    uint32_t block_size; /* tokens */
+    uint32_t joined;     /* hashes of a block */
+    uint32_t hash_len;
+    uint32_t window_blocks;
+    uint32_t chunk_tokens;
+    uint32_t max_blocks;
+    uint8_t *sources; /* of a request's blocks, in a plan */
+    bool is_full;
+} qr_lower_group;
+
+struct qr_lower {
+    quire_cache *cpu_cache;
+    quire_pool *pool;
+    uint32_t num_cpu_blocks;
+    uint32_t rank;
+    unsigned char *memory;
+    uint64_t block_bytes;
+    uint32_t digest_bytes;
+    uint32_t hash_size; /* tokens of a hash */
+    uint32_t num_groups;
+    uint32_t alignment;   /* tokens: hits end at multiples */
+    uint32_t count_group; /* whose blocks are counted as tokens */
+    bool is_single;       /* one group, of a full kind */
+    qr_lower_group groups[QR_LOWER_MAX_GROUPS];
+
+    uint32_t num_tiers;
+    qr_lower_tier tiers[QUIRE_OFFLOAD_MAX_TIERS];
+    qr_costs costs;
+    _Atomic double token_ns;
+
+    qr_slots_index index;
+    qr_flight *flights;
+    uint32_t num_flights;
+    uint32_t free_flight;
+    uint32_t num_loads; /* flights in use, */
+    uint32_t num_stores;
+    uint32_t max_loads; /* and of a request's plan */
+    uint32_t max_stores;
+    uint32_t max_loading; /* CPU blocks for the loads of one tier */
+    uint32_t hash_bytes;  /* of the longest hash; above 32: */
+    unsigned char *long_hashes;
+
+    qr_waiter *waiters;
+    uint32_t num_waiters;
+    uint32_t free_waiter;
+
+    qr_record *records;
+    uint32_t num_records;
+
+    qr_lower_job *jobs; /* of tier t: QR_LOWER_JOBS, then QR_LOWER_FIND_JOBS */
+    uint32_t job_ios;
+    uint8_t *origin;  /* of a CPU block: tier it came from, and 1; 0: none, or it was a hit since */
+    uint8_t *offered; /* bits: tiers that have it, or were asked to */
+    uint8_t *run;     /* scratch: sources of a plan's blocks */
+    quire_block *free_list;        /* scratch: of one job */
+    unsigned char *hash_scratch;   /* of one job */
+
+    void (*make_room)(void *user, uint32_t num_blocks);
+    void *room_user;
+    quire_hooks hooks;
+};
+
+static inline void qr_tally(_Atomic uint64_t *counter, uint64_t n)
+{
+    uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, now + n, memory_order_relaxed);
+}
+
+/* ---- lower_flight.c ---------------------------------------------------------- */
+
+void qr_flights_init(qr_lower *lower);
+/* The flight of a key: fetched from any tier, or stored to this one; QR_NIL. */
+uint32_t qr_flight_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
+                        uint32_t tier);
+/* One more, in no queue; QR_NIL: the table is full. */
+uint32_t qr_flight_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier);
+/* It is gone, and its waiters are told: has_failed lowers their limits. */
+void qr_flight_end(qr_lower *lower, uint32_t flight, bool has_failed);
+/* One more that needs it; false: no room. */
+bool qr_flight_await(qr_lower *lower, uint32_t flight, uint32_t record, uint32_t start);
+bool qr_flight_is_wanted(const qr_lower *lower, uint32_t flight);
+
+void qr_queue_push(qr_lower *lower, uint32_t flight, qr_lower_queue_id queue);
+void qr_queue_push_first(qr_lower *lower, uint32_t flight, qr_lower_queue_id queue);
+void qr_queue_remove(qr_lower *lower, uint32_t flight);
+
+/* ---- lower_plan.c ------------------------------------------------------------ */
+
+/* The key of a request's block in a group. */
+void qr_plan_key(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
+                 uint32_t block, quire_tier_key *key);
+/* Puts what the record needs, and is worth it, into queues; returns how many flights it awaits. */
+uint32_t qr_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record);
+/* What it waits for goes before what others will need. */
+void qr_plan_hurry(qr_lower *lower, const qr_lower_request *request);
+
+/* ---- lower_jobs.c ------------------------------------------------------------ */
+
+void qr_jobs_init(qr_lower *lower);
+/* Gives the tier what is queued for it, as far as it takes it. */
+void qr_jobs_pump(qr_lower *lower, uint32_t tier);
+/* Ends of the tier's jobs, and those that are late. */
+void qr_jobs_poll(qr_lower *lower, uint32_t tier);
+/* Nothing of it counts any more. */
+void qr_jobs_drop(qr_lower *lower, uint32_t tier);
+bool qr_jobs_is_open(qr_lower *lower, uint32_t tier);
+
+#endif

@@ -1,0 +1,58 @@
+#include "tier/offload_flight.h"
+
+uint32_t qr_flight_size(uint32_t num_cpu)
+{
+    uint32_t size = 16;
+    while (size < num_cpu && size < UINT32_C(1) << 30)
+        size *= 2;
+    return size * 2;
+}
+
+uint64_t qr_flight_print(const quire_offload *o, quire_bytes hash, uint32_t group)
+{
+    uint64_t x = qr_load_u64(hash.data) ^ o->secret;
+    return x + UINT64_C(0x9e3779b97f4a7c15) * (group + 1);
+}
+
+static uint32_t home_of(const quire_offload *o, uint64_t print)
+{
+    uint64_t mixed = print * UINT64_C(0xff51afd7ed558ccd);
+    return (uint32_t)(mixed >> 32) & (o->flight_size - 1);
+}
+
+bool qr_flight_has(const quire_offload *o, uint64_t print)
+{
+    uint32_t mask = o->flight_size - 1;
+    for (uint32_t i = home_of(o, print); o->flight_keys[i] != QUIRE_NULL_BLOCK; i = (i + 1) & mask)
+        if (o->store_print[o->flight_keys[i]] == print)
+            return true;
+    return false;
+}
+
+void qr_flight_add(quire_offload *o, quire_block cpu, uint64_t print)
+{
+    uint32_t mask = o->flight_size - 1;
+    uint32_t i = home_of(o, print);
+    while (o->flight_keys[i] != QUIRE_NULL_BLOCK)
+        i = (i + 1) & mask;
+    o->flight_keys[i] = cpu;
+    o->store_print[cpu] = print;
+}
+
+/* Those behind it that would no longer be found move up. */
+void qr_flight_remove(quire_offload *o, quire_block cpu)
+{
+    uint32_t mask = o->flight_size - 1;
+    uint32_t hole = home_of(o, o->store_print[cpu]);
+    while (o->flight_keys[hole] != cpu)
+        hole = (hole + 1) & mask;
+    for (uint32_t i = (hole + 1) & mask; o->flight_keys[i] != QUIRE_NULL_BLOCK;
+         i = (i + 1) & mask) {
+        uint32_t home = home_of(o, o->store_print[o->flight_keys[i]]);
+        if (((i - home) & mask) < ((i - hole) & mask))
+            continue; /* its home is behind the hole */
+        o->flight_keys[hole] = o->flight_keys[i];
+        hole = i;
+    }
+    o->flight_keys[hole] = QUIRE_NULL_BLOCK;
+}

@@ -1,0 +1,215 @@
+#include "tier/offload_load.h"
+
+#include "tier/offload_match.h"
+
+/* ---- beginning ------------------------------------------------------------- */
+
+static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire_block cpu,
+                     quire_block *last)
+{
+    if (*last == QUIRE_NULL_BLOCK)
+        r->load_first = gpu;
+    else
+        o->load_next[*last] = gpu;
+    o->load_cpu[gpu] = cpu;
+    o->load_next[gpu] = QUIRE_NULL_BLOCK;
+    *last = gpu;
+    o->scratch[r->load_count] = gpu;
+    o->scratch2[r->load_count++] = cpu;
+}
+
+/* A CPU block of the hit that has no place of its own in the engine's memory is not loaded. */
+static void pair_blocks(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks)
+{
+    qr_offload_match *m = &o->match;
+    uint32_t total = m->num_local + m->num_tokens;
+    quire_block last = QUIRE_NULL_BLOCK;
+    const quire_block *cpu = m->blocks;
+    for (uint32_t g = 0; g < o->num_groups; cpu += m->counts[g++]) {
+        uint32_t num_computed = (total + o->groups[g].block_size - 1) / o->groups[g].block_size;
+        for (uint32_t i = 0; i < m->counts[g]; i++) {
+            uint32_t at = num_computed - m->counts[g] + i;
+            quire_block gpu = at < blocks[g].count ? blocks[g].ids[at] : QUIRE_NULL_BLOCK;
+            if (cpu[i] == QUIRE_NULL_BLOCK)
+                continue;
+            if (gpu != QUIRE_NULL_BLOCK)
+                add_pair(o, r, gpu, cpu[i], &last);
+            else if (m->is_pinned)
+                quire_pool_free_blocks(o->cpu, &cpu[i], 1);
+        }
+    }
+}
+
+/* The scheduler waits for tokens that nobody promised: they are told to be lost. */
+static void begin_lost(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks)
+{
+    quire_block last = QUIRE_NULL_BLOCK;
+    for (uint32_t i = 0; i < blocks[0].count && i < o->groups[0].max_blocks; i++)
+        if (blocks[0].ids[i] != QUIRE_NULL_BLOCK)
+            add_pair(o, r, blocks[0].ids[i], QUIRE_NULL_BLOCK, &last);
+    quire_pool_touch(o->gpu, o->scratch, r->load_count);
+    r->load_state = QR_LOAD_ON_THE_WAY;
+    qr_load_end(o, quire_req_index(r->req), true);
+}
+
+void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *blocks,
+                   uint32_t num_external)
+{
+    qr_offload_match *m = &o->match;
+    qr_offload_req *r = &o->reqs[quire_req_index(req)];
+    if (num_external == 0)
+        return;
+    r->load_first = QUIRE_NULL_BLOCK;
+    r->load_count = r->load_jobs = 0;
+    r->load_step = o->step + 1;
+    r->has_failed = r->has_ended = false;
+    if (m->req != req || m->num_tokens != num_external) {
+        begin_lost(o, r, blocks);
+        return;
+    }
+    pair_blocks(o, r, blocks);
+    if (!m->is_pinned)
+        quire_pool_touch(o->cpu, o->scratch2, r->load_count);
+    quire_pool_touch(o->gpu, o->scratch, r->load_count);
+    if (o->lower != NULL)
+        qr_lower_reused(o->lower, o->scratch2, r->load_count);
+    m->is_pinned = false; /* the users are the load's now */
+    m->req = 0;
+    r->load_state = QR_LOAD_WAITS;
+    o->new_loads[o->num_new_loads++] = quire_req_index(req);
+    qr_count(&o->counters.hit_tokens, num_external);
+    qr_count(&o->counters.loads_in_flight, r->load_count);
+}
+
+void qr_load_build(quire_offload *o)
+{
+    quire_offload_meta *meta = &o->meta;
+    for (uint32_t i = 0; i < o->num_new_loads; i++) {
+        qr_offload_req *r = &o->reqs[o->new_loads[i]];
+        for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK; gpu = o->load_next[gpu]) {
+            o->meta_load_gpu[meta->num_loads] = gpu;
+            o->meta_load_cpu[meta->num_loads++] = o->load_cpu[gpu];
+        }
+        o->meta_reqs[meta->num_load_reqs++] = r->req;
+        r->load_state = QR_LOAD_ON_THE_WAY;
+        r->load_step = o->step;
+        r->load_mark = o->mark;
+        r->load_sent = r->load_first;
+        if (o->has_device)
+            o->sending[o->num_sending++] = o->new_loads[i];
+    }
+    if (o->num_new_loads > 0)
+        meta->load_event = o->next_load_event++;
+    o->num_new_loads = 0;
+}
+
+/* ---- ending ---------------------------------------------------------------- */
+
+bool qr_load_is_on_the_way(quire_offload *o, quire_req req)
+{
+    const qr_offload_req *r = qr_offload_find(o, req);
+    return r != NULL && r->load_state == QR_LOAD_ON_THE_WAY;
+}
+
+void qr_load_end(quire_offload *o, uint32_t index, bool has_failed)
+{
+    qr_offload_req *r = &o->reqs[index];
+    r->load_state = QR_LOAD_ENDED;
+    r->has_failed |= has_failed;
+    o->ended_loads[o->num_ended_loads++] = index;
+}
+
+bool qr_load_abandon(quire_offload *o, qr_offload_req *r)
+{
+    uint32_t index = (uint32_t)(r - o->reqs);
+    if (r->load_state == QR_LOAD_NONE)
+        return false;
+    r->has_ended = true;
+    if (r->load_state != QR_LOAD_WAITS)
+        return true;
+    uint32_t kept = 0; /* nobody has begun it */
+    for (uint32_t i = 0; i < o->num_new_loads; i++)
+        if (o->new_loads[i] != index)
+            o->new_loads[kept++] = o->new_loads[i];
+    o->num_new_loads = kept;
+    qr_load_end(o, index, true);
+    return true;
+}
+
+/* A failure is for the update of a step that knows of the load: one before would pass over it. */
+void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
+{
+    uint32_t num_told = 0;
+    uint32_t num_invalid = 0;
+    for (uint32_t i = 0; i < o->num_ended_loads; i++) {
+        qr_offload_req *r = &o->reqs[o->ended_loads[i]];
+        bool must_fail = r->has_failed && !r->has_ended;
+        r->load_state = QR_LOAD_ENDED;
+        if (must_fail && r->load_step > step)
+            continue;
+        r->load_state = QR_LOAD_TOLD;
+        o->told_reqs[num_told++] = r->req;
+        for (quire_block gpu = r->load_first; must_fail && gpu != QUIRE_NULL_BLOCK;
+             gpu = o->load_next[gpu])
+            o->invalid_blocks[num_invalid++] = gpu;
+    }
+    output->finished_recving = o->told_reqs;
+    output->num_finished_recving = num_told;
+    output->invalid_blocks = o->invalid_blocks;
+    output->num_invalid_blocks = num_invalid;
+}
+
+/* vLLM gives the CPU blocks back first to last; then a prefix is evicted before its tail. */
+static void free_cpu_blocks(quire_offload *o, uint32_t n)
+{
+    quire_block *blocks = o->scratch2;
+    for (uint32_t i = 0; !o->is_vllm && i < n / 2; i++) {
+        quire_block other = blocks[n - 1 - i];
+        blocks[n - 1 - i] = blocks[i];
+        blocks[i] = other;
+    }
+    quire_pool_free_blocks(o->cpu, blocks, n);
+}
+
+static void finish_load(quire_offload *o, qr_offload_req *r)
+{
+    uint32_t n = 0;
+    uint32_t num_cpu = 0;
+    for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK; gpu = o->load_next[gpu]) {
+        o->scratch[n++] = gpu;
+        if (o->load_cpu[gpu] != QUIRE_NULL_BLOCK)
+            o->scratch2[num_cpu++] = o->load_cpu[gpu];
+    }
+    free_cpu_blocks(o, num_cpu);
+    quire_pool_free_blocks(o->gpu, o->scratch, n);
+    qr_count(&o->counters.loads_in_flight, 0 - (uint64_t)num_cpu);
+    if (r->has_failed)
+        qr_count(&o->counters.failed_loads, 1);
+    else
+        qr_count(&o->counters.loaded_blocks, n);
+    r->load_state = QR_LOAD_NONE;
+    r->load_first = QUIRE_NULL_BLOCK;
+    r->load_count = 0;
+    if (r->has_ended)
+        r->req = 0;
+}
+
+void qr_load_finish_told(quire_offload *o)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < o->num_ended_loads; i++) {
+        qr_offload_req *r = &o->reqs[o->ended_loads[i]];
+        if (r->load_state == QR_LOAD_TOLD)
+            finish_load(o, r);
+        else
+            o->ended_loads[kept++] = o->ended_loads[i];
+    }
+    o->num_ended_loads = kept;
+}
+
+void qr_load_drop_all(quire_offload *o)
+{
+    for (uint32_t i = 0; i < o->max_requests; i++)
+        if (o->reqs[i].load_state != QR_LOAD_NONE && o->reqs[i].load_state != QR_LOAD_TOLD)
+            o->reqs[i].has_failed = true;
+}

@@ -1,0 +1,107 @@
+#include "tier/offload_match.h"
+
+/* Without its first block a group of a full kind has nothing at all: the usual answer, cheaply. */
+static bool can_begin(const quire_offload *o, const unsigned char *hashes, uint32_t num_hashes)
+{
+    uint32_t g = o->fa_group;
+    if (g == QR_NIL)
+        return num_hashes > 0;
+    uint32_t joined = o->groups[g].block_size / o->hash_size;
+    if (num_hashes < joined)
+        return false;
+    quire_block block;
+    quire_bytes hash = {hashes, (size_t)joined * o->digest_bytes};
+    return quire_pool_get_cached_block(o->cpu, hash, &g, 1, &block) == QUIRE_OK;
+}
+
+uint32_t qr_match_find(quire_offload *o, const unsigned char *hashes, uint32_t num_hashes,
+                       uint32_t num_tokens, uint32_t num_local, quire_block_span *spans)
+{
+    uint32_t skipped = num_local / o->hash_size;
+    if (num_hashes <= skipped || num_tokens <= num_local + 1)
+        return 0;
+    const unsigned char *first = hashes + (size_t)skipped * o->digest_bytes;
+    if (!can_begin(o, first, num_hashes - skipped))
+        return 0;
+    quire_cache_request rest = {
+        .num_tokens = num_tokens - num_local, .hashes = first, .num_hashes = num_hashes - skipped};
+    uint32_t num_hit = 0;
+    int err = quire_cache_get_computed_blocks(o->cpu_cache, &rest, spans, &num_hit);
+    return err == QUIRE_OK ? num_hit : 0;
+}
+
+void qr_match_release(quire_offload *o)
+{
+    qr_offload_match *m = &o->match;
+    if (m->is_pinned) {
+        uint32_t n = 0;
+        for (uint32_t g = 0; g < o->num_groups; g++)
+            n += m->counts[g];
+        uint32_t kept = 0;
+        for (uint32_t i = n; i-- > 0;) /* the last first: it is the first to go */
+            if (m->blocks[i] != QUIRE_NULL_BLOCK)
+                o->scratch[kept++] = m->blocks[i];
+        quire_pool_free_blocks(o->cpu, o->scratch, kept);
+    }
+    m->is_pinned = false;
+    m->req = 0;
+}
+
+/* Null blocks stay where they are: places count. */
+static void keep_match(quire_offload *o, quire_req req, const quire_block_span *spans)
+{
+    qr_offload_match *m = &o->match;
+    uint32_t n = 0;
+    uint32_t pinned = 0;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        m->counts[g] = spans[g].count;
+        for (uint32_t i = 0; i < spans[g].count; i++) {
+            m->blocks[n++] = spans[g].ids[i];
+            if (spans[g].ids[i] != QUIRE_NULL_BLOCK)
+                o->scratch[pinned++] = spans[g].ids[i];
+        }
+    }
+    m->req = req;
+    m->is_pinned = !o->is_vllm && quire_pool_touch(o->cpu, o->scratch, pinned) == QUIRE_OK;
+}
+
+/* Whether it should wait for what is being fetched from a tier. */
+static bool waits_for_tiers(quire_offload *o, quire_req req, const unsigned char *hashes,
+                            uint32_t num_hashes, uint32_t num_tokens, uint32_t num_found)
+{
+    qr_lower_request request = {.req = req,
+                                .hashes = hashes,
+                                .num_hashes = num_hashes,
+                                .num_tokens = num_tokens,
+                                .num_found = num_found};
+    return qr_lower_ask(o->lower, &request);
+}
+
+int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                     uint32_t *is_async)
+{
+    quire_offload *o = user;
+    quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
+    quire_req_info info;
+    const void *hashes = NULL;
+    uint32_t num_hashes = 0;
+    *num_external = 0;
+    *is_async = 0;
+    qr_match_release(o);
+    if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK ||
+        quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK)
+        return QUIRE_OK;
+    uint32_t num_hit = qr_match_find(o, hashes, num_hashes, info.num_tokens, num_local, spans);
+    if (num_hit > 0)
+        keep_match(o, req, spans); /* before room is made for what a tier has */
+    if (o->lower != NULL &&
+        waits_for_tiers(o, req, hashes, num_hashes, info.num_tokens, num_local + num_hit)) {
+        qr_match_release(o);
+        return QUIRE_RETRY;
+    }
+    o->match.num_tokens = num_hit;
+    o->match.num_local = num_local;
+    *num_external = num_hit;
+    *is_async = num_hit > 0;
+    return QUIRE_OK;
+}

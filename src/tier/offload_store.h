@@ -1,0 +1,28 @@
+/* tier/offload_store.h - stores: which blocks, and what becomes of them.
+ *
+ *      eager   blocks of the requests of a step, as far as they were computed before it
+ *      lazy    the head of the engine's free queue: what will be evicted next
+ *
+ *      chosen ──► CPU block taken, GPU block kept ──► copied ──► the CPU block gets the key
+ *                                                        └─ failed, reset: it stays empty
+ */
+#ifndef QR_TIER_OFFLOAD_STORE_H
+#define QR_TIER_OFFLOAD_STORE_H
+
+#include "tier/offload.h"
+
+/* quire_connector.update_state_after_alloc, as far as stores go. */
+void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span *blocks);
+/* Chooses the stores of a step, and puts them into the meta. */
+void qr_store_build(quire_offload *o, const quire_step *step);
+/* The request ends: its last full blocks. */
+void qr_store_last_blocks(quire_offload *o, qr_offload_req *r);
+
+/* The event of a number that is on the way; NULL: there is none. */
+qr_offload_event *qr_store_event(quire_offload *o, uint64_t id);
+/* So many reports more, to be looked at in the update. */
+void qr_store_report(quire_offload *o, qr_offload_event *event, uint32_t num_reports);
+void qr_store_finish_told(quire_offload *o);
+void qr_store_drop_all(quire_offload *o);
+
+#endif

@@ -1,0 +1,59 @@
+/* tier/tier.h - the scheduler's side of a tier: what is in flight, since when, and the breaker.
+ *
+ *      free slots ── submit ──► runner ──► ended ──┐
+ *           ▲                     (its thread)     ├── poll ──► the caller
+ *           └──────────────────────────────────────┘
+ *                    ready: all ios had a status after prepare, the thread never saw them
+ *
+ *      num_free + jobs_in_flight == max_jobs
+ */
+#ifndef QR_TIER_TIER_H
+#define QR_TIER_TIER_H
+
+#include "tier/breaker.h"
+#include "tier/fork_guard.h"
+#include "tier/runner.h"
+
+enum { QR_TIER_OPS = 5, QR_TIER_STATUSES = 8, QR_TIER_LABEL_BYTES = 64 };
+
+/* One writer, the scheduler's thread; read by any. */
+typedef struct qr_tier_counts {
+    _Atomic uint64_t health;
+    _Atomic uint64_t jobs;
+    _Atomic uint64_t jobs_in_flight;
+    _Atomic uint64_t bytes_in_flight;
+    _Atomic uint64_t bytes_late;
+    _Atomic uint64_t keys[QR_TIER_OPS][QR_TIER_STATUSES];
+    _Atomic uint64_t bytes_loaded;
+    _Atomic uint64_t bytes_stored;
+    _Atomic uint64_t late;
+    _Atomic uint64_t breaker_opened;
+} qr_tier_counts;
+
+struct quire_tier {
+    qr_runner runner;
+    qr_breaker breaker;
+    qr_fork_guard guard;
+    quire_hooks hooks;
+    char label[QR_TIER_LABEL_BYTES];
+    uint64_t max_bytes;
+    uint64_t deadline_ns;
+    uint64_t close_ns;
+    bool is_inline;
+    bool is_closing;
+    qr_spsc ready;
+    uint32_t *free_slots;
+    uint32_t num_free;
+    uint64_t earliest_due_ns; /* of those in flight that are not late, or before it */
+    qr_tier_counts counts;
+    quire_allocator allocator; /* alloc is NULL: the library's own */
+    void *memory;              /* where all of this lies */
+    size_t memory_bytes;
+};
+
+/* A job that came back: finished, counted, its slot free. */
+quire_tier_job *qr_tier_take_back(quire_tier *tier, uint32_t slot);
+/* The next slot that came back; false: none. */
+bool qr_tier_next_ended(quire_tier *tier, uint32_t *slot);
+
+#endif

@@ -1,0 +1,305 @@
+/* tier/tier_open.c - how a tier comes to be, and how it ends. All memory is taken here, in one
+ * piece:
+ *
+ *      | quire_tier | flights | submitted | ended | ready | table | ended_now | free_slots |
+ */
+#include "base/config.h"
+#include "tier/system.h"
+#include "tier/tier.h"
+
+enum { DEFAULT_JOBS = 256, MOST_JOBS = 65536, DEFAULT_STRIKES = 3 };
+#define DEFAULT_BYTES       (UINT64_C(96) << 20)
+#define DEFAULT_DEADLINE_NS UINT64_C(5000000000)
+#define DEFAULT_BREAKER_NS  UINT64_C(5000000000)
+#define DEFAULT_CLOSE_NS    UINT64_C(2000000000)
+#define MOST_NS             (UINT64_C(1) << 56) /* two years: sums of a few do not overflow */
+
+/* Where a sentence goes when something is wrong. */
+typedef struct tier_message {
+    char *text;
+    size_t bytes;
+} tier_message;
+
+/* ---- config ---------------------------------------------------------------- */
+
+static int say_config(tier_message message, const char *what)
+{
+    qr_tier_say(message.text, message.bytes, "the tier's config: %s", what);
+    return QUIRE_E_CONFIG;
+}
+
+/* The caller's may be older, and shorter, than ours. */
+static int read_ops(quire_tier_ops *own, const quire_tier_ops *callers, tier_message message)
+{
+    memset(own, 0, sizeof *own);
+    if (callers == NULL || callers->abi != 1 || callers->size < 2 * sizeof(uint32_t))
+        return say_config(message, "ops are missing, or not of abi 1");
+    memcpy(own, callers, callers->size < sizeof *own ? callers->size : sizeof *own);
+    return QUIRE_OK;
+}
+
+static int check_tier_config(const quire_tier_config *config, const quire_tier_ops *ops,
+                             tier_message message)
+{
+    if (ops->begin == NULL)
+        return say_config(message, "ops have no begin");
+    if (config->max_jobs > MOST_JOBS)
+        return say_config(message, "max_jobs is above 65,536");
+    if (config->deadline_ns > MOST_NS || config->breaker_ns > MOST_NS || config->close_ns > MOST_NS)
+        return say_config(message, "a time is above two years");
+    if (config->run_inline > QUIRE_OFF)
+        return say_config(message, "run_inline is none of QUIRE_ON, QUIRE_OFF and 0");
+    return QUIRE_OK;
+}
+
+static void set_defaults(quire_tier_config *config)
+{
+    if (config->max_jobs == 0)
+        config->max_jobs = DEFAULT_JOBS;
+    if (config->max_bytes_in_flight == 0)
+        config->max_bytes_in_flight = DEFAULT_BYTES;
+    if (config->deadline_ns == 0)
+        config->deadline_ns = DEFAULT_DEADLINE_NS;
+    if (config->breaker_strikes == 0)
+        config->breaker_strikes = DEFAULT_STRIKES;
+    if (config->breaker_ns == 0)
+        config->breaker_ns = DEFAULT_BREAKER_NS;
+    if (config->close_ns == 0)
+        config->close_ns = DEFAULT_CLOSE_NS;
+}
+
+/* ---- memory ---------------------------------------------------------------- */
+
+static size_t round_up_line(size_t bytes)
+{
+    return (bytes + QUIRE_ALIGNMENT - 1) / QUIRE_ALIGNMENT * QUIRE_ALIGNMENT;
+}
+
+/* Gives out what lies one behind the other; only measures where base is NULL. */
+typedef struct tier_carver {
+    unsigned char *base;
+    size_t used;
+} tier_carver;
+
+static void *carve(tier_carver *carver, size_t count, size_t bytes)
+{
+    void *piece = carver->base == NULL ? NULL : carver->base + carver->used;
+    carver->used += round_up_line(count * bytes);
+    return piece;
+}
+
+static void carve_ring(tier_carver *carver, qr_spsc *ring, uint32_t max_jobs)
+{
+    ring->capacity = qr_runner_ring_size(max_jobs);
+    ring->numbers = carve(carver, ring->capacity, sizeof *ring->numbers);
+}
+
+/* The struct itself was carved before. */
+static void carve_arrays(tier_carver *carver, quire_tier *tier, uint32_t max_jobs)
+{
+    qr_runner *r = &tier->runner;
+    r->max_jobs = max_jobs;
+    r->flights = carve(carver, max_jobs, sizeof *r->flights);
+    carve_ring(carver, &r->submitted, max_jobs);
+    carve_ring(carver, &r->ended, max_jobs);
+    carve_ring(carver, &tier->ready, max_jobs);
+    r->table_size = qr_runner_ring_size(max_jobs);
+    r->table = carve(carver, r->table_size, sizeof *r->table);
+    r->ended_now = carve(carver, max_jobs, sizeof *r->ended_now);
+    tier->free_slots = carve(carver, max_jobs, sizeof *tier->free_slots);
+}
+
+static size_t bytes_of_tier(uint32_t max_jobs)
+{
+    quire_tier none;
+    tier_carver carver = {0};
+    (void)carve(&carver, 1, sizeof none);
+    carve_arrays(&carver, &none, max_jobs);
+    return carver.used;
+}
+
+/* All zeros, and aligned to a line. */
+static quire_tier *create_tier(uint32_t max_jobs, const quire_allocator *allocator)
+{
+    size_t bytes = bytes_of_tier(max_jobs);
+    size_t all = bytes + (allocator == NULL ? QUIRE_ALIGNMENT : 0);
+    void *memory = allocator == NULL ? qr_tier_alloc(1, all)
+                                     : allocator->alloc(allocator->user, all, QUIRE_ALIGNMENT);
+    if (memory == NULL)
+        return NULL;
+    uintptr_t address =
+        ((uintptr_t)memory + QUIRE_ALIGNMENT - 1) & ~(uintptr_t)(QUIRE_ALIGNMENT - 1);
+    tier_carver carver = {.base = (unsigned char *)memory + (address - (uintptr_t)memory)};
+    memset(carver.base, 0, bytes);
+    quire_tier *tier = carve(&carver, 1, sizeof *tier);
+    carve_arrays(&carver, tier, max_jobs);
+    tier->memory = memory;
+    tier->memory_bytes = all;
+    if (allocator != NULL)
+        tier->allocator = *allocator;
+    for (uint32_t i = 0; i < max_jobs; i++)
+        tier->free_slots[i] = max_jobs - 1 - i;
+    tier->num_free = max_jobs;
+    tier->earliest_due_ns = UINT64_MAX;
+    return tier;
+}
+
+static void destroy_tier(quire_tier *tier)
+{
+    quire_allocator allocator = tier->allocator;
+    qr_fork_guard_release(&tier->guard);
+    if (allocator.alloc == NULL)
+        qr_tier_free(tier->memory);
+    else
+        allocator.free(allocator.user, tier->memory, tier->memory_bytes, QUIRE_ALIGNMENT);
+}
+
+/* ---- opening --------------------------------------------------------------- */
+
+static void set_label(quire_tier *tier, const char *label)
+{
+    if (label == NULL)
+        label = tier->runner.ops.name == NULL ? "tier" : tier->runner.ops.name;
+    size_t len = strlen(label);
+    if (len >= sizeof tier->label)
+        len = sizeof tier->label - 1;
+    memcpy(tier->label, label, len);
+}
+
+static int set_tier_up(quire_tier *tier, const quire_tier_config *config, tier_message message)
+{
+    uint64_t seed;
+    qr_runner_init(&tier->runner);
+    qr_fork_guard_init(&tier->guard);
+    tier->hooks = config->hooks;
+    tier->max_bytes = config->max_bytes_in_flight;
+    tier->deadline_ns = config->deadline_ns;
+    tier->close_ns = config->close_ns;
+    tier->is_inline = config->run_inline == QUIRE_ON;
+    if (qr_tier_random(&config->hooks, &seed, sizeof seed) != 0) {
+        qr_tier_say(message.text, message.bytes, "no random bytes: %s",
+                    quire_strerror(QUIRE_E_RANDOM));
+        return QUIRE_E_RANDOM;
+    }
+    qr_breaker_init(&tier->breaker, config->breaker_strikes, config->breaker_ns, seed);
+    tier->runner.hooks = &tier->hooks;
+    set_label(tier, config->label);
+    return QUIRE_OK;
+}
+
+static quire_tier_caps caps_of(const qr_runner *runner)
+{
+    quire_tier_caps caps = {0};
+    if (runner->ops.caps != NULL)
+        caps = runner->ops.caps(runner->self);
+    if (caps.alignment == 0)
+        caps.alignment = 1;
+    if (caps.max_bytes == 0)
+        caps.max_bytes = UINT32_MAX;
+    return caps;
+}
+
+static int open_and_start(quire_tier *tier, const quire_tier_config *config, tier_message message)
+{
+    qr_runner *r = &tier->runner;
+    int status = QUIRE_OK;
+    if (message.text != NULL && message.bytes > 0)
+        message.text[0] = 0;
+    if (r->ops.open != NULL)
+        status =
+            r->ops.open(r->self, config->memory, config->memory_bytes, message.text, message.bytes);
+    if (status != QUIRE_OK) {
+        if (message.text != NULL && message.bytes > 0 && message.text[0] == 0)
+            qr_tier_say(message.text, message.bytes, "tier %s: %s", tier->label,
+                        quire_strerror(status));
+        return status;
+    }
+    r->caps = caps_of(r);
+    if (!tier->is_inline && qr_runner_start(r) != QUIRE_OK) {
+        qr_tier_say(
+            message.text, message.bytes,
+            "tier %s: no thread or descriptor for it; raise the limits of processes (ulimit "
+            "-u) and open files (ulimit -n)",
+            tier->label);
+        return QUIRE_E_SYSTEM;
+    }
+    return QUIRE_OK;
+}
+
+/* On the way here self has become the tier's. */
+static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
+                     const quire_allocator *allocator, quire_tier **out, tier_message message)
+{
+    quire_tier *tier = create_tier(config->max_jobs, allocator);
+    if (tier == NULL) {
+        qr_tier_say(message.text, message.bytes, "no memory for %u jobs: %zu bytes",
+                    config->max_jobs, bytes_of_tier(config->max_jobs));
+        return QUIRE_E_NOMEM;
+    }
+    tier->runner.ops = *ops;
+    tier->runner.self = config->self;
+    int status = set_tier_up(tier, config, message);
+    if (status == QUIRE_OK)
+        status = open_and_start(tier, config, message);
+    if (status != QUIRE_OK) {
+        (void)qr_runner_stop(&tier->runner, 0);
+        destroy_tier(tier);
+        return status;
+    }
+    *out = tier;
+    return QUIRE_OK;
+}
+
+QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allocator *allocator,
+                              quire_tier **tier, char *text, size_t text_bytes)
+{
+    tier_message message = {text, text_bytes};
+    quire_tier_config config;
+    quire_tier_ops ops;
+    int status = qr_config_read(&config, sizeof config, callers);
+    if (status != QUIRE_OK) {
+        qr_tier_say(text, text_bytes, "the tier's config: %s", quire_strerror(status));
+        return status;
+    }
+    status = read_ops(&ops, config.ops, message);
+    if (status != QUIRE_OK)
+        return status;
+    status = check_tier_config(&config, &ops, message);
+    if (status == QUIRE_OK && (tier == NULL || (allocator != NULL && (allocator->alloc == NULL ||
+                                                                      allocator->free == NULL)))) {
+        qr_tier_say(text, text_bytes, "tier or a function of the allocator is NULL");
+        status = QUIRE_E_ARGUMENT;
+    }
+    if (status == QUIRE_OK) {
+        set_defaults(&config);
+        status = open_tier(&config, &ops, allocator, tier, message);
+    }
+    if (status != QUIRE_OK && ops.close != NULL)
+        ops.close(config.self);
+    return status;
+}
+
+/* ---- closing --------------------------------------------------------------- */
+
+QUIRE_API int quire_tier_close(quire_tier *tier)
+{
+    uint32_t slot;
+    if (tier == NULL)
+        return QUIRE_OK;
+    if (qr_fork_guard_is_child(&tier->guard))
+        return QUIRE_E_SYSTEM;
+    tier->is_closing = true;
+    if (!qr_runner_stop(&tier->runner, tier->close_ns)) {
+        qr_tier_log(&tier->hooks, QUIRE_LOG_ERROR,
+                    "tier %s does not come back from what it does: it stays, with its thread and "
+                    "the memory of its jobs",
+                    tier->label);
+        return QUIRE_BUSY;
+    }
+    while (qr_tier_next_ended(tier, &slot))
+        (void)qr_tier_take_back(tier, slot);
+    if (tier->runner.ops.close != NULL)
+        tier->runner.ops.close(tier->runner.self);
+    destroy_tier(tier);
+    return QUIRE_OK;
+}

@@ -1,0 +1,233 @@
+/* sched/test_sched_pins.c - blocks of ended requests that are kept: for how long, and against whom. */
+#include "sched/sched_kit.h"
+
+enum { TTL = 1000, PROMPT = 16 }; /* of 16 blocks a request takes four, and one for its output */
+
+static uint64_t clock_ns;
+
+static uint64_t read_clock(void *user)
+{
+    (void)user;
+    return clock_ns;
+}
+
+static quire_snapshot last_snapshot;
+
+static void note_snapshot(void *user, const quire_snapshot *snapshot)
+{
+    (void)user;
+    last_snapshot = *snapshot;
+}
+
+static quire_sched_config open_kit(sched_kit *kit, uint32_t max_pins)
+{
+    quire_sched_config config = kit_config(kit);
+    clock_ns = 0;
+    config.max_pins = max_pins;
+    config.hooks.now_ns = read_clock;
+    config.on_snapshot = note_snapshot;
+    kit_open(kit, &config);
+    return config;
+}
+
+/* A request that is computed, pinned and ended. */
+static void run_pinned(sched_kit *kit, const char *id, uint64_t ttl)
+{
+    quire_req req = kit_add(kit, id, PROMPT);
+    assert_int_equal(quire_sched_pin(kit->sched, req, ttl), QUIRE_OK);
+    kit_run(kit, 1);
+    assert_int_equal(quire_sched_finish(kit->sched, &req, 1, QUIRE_REQ_FINISHED_STOPPED, NULL),
+                     QUIRE_OK);
+}
+
+static uint64_t active(const sched_kit *kit)
+{
+    assert_int_equal(quire_sched_check(kit->sched), QUIRE_OK);
+    return quire_sched_usage(kit->sched).active;
+}
+
+static void kept_until_its_time_is_over(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    open_kit(&kit, 4);
+    run_pinned(&kit, "a", TTL);
+    assert_int_equal(active(&kit), PROMPT / KIT_BLOCK);
+    clock_ns = TTL - 1;
+    kit_step(&kit);
+    kit_answer(&kit, kit.step->step, 1);
+    assert_int_equal(active(&kit), PROMPT / KIT_BLOCK);
+    assert_int_equal(last_snapshot.num_pinned, 1);
+    assert_int_equal(last_snapshot.num_pinned_blocks, PROMPT / KIT_BLOCK);
+    clock_ns = TTL;
+    kit_step(&kit);
+    kit_answer(&kit, kit.step->step, 1);
+    assert_int_equal(active(&kit), 0);
+    assert_int_equal(last_snapshot.num_pinned, 0);
+    kit_close(&kit);
+}
+
+/* Others take all there is beside it, are preempted for room, and its blocks are still there. */
+static void survives_pressure(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    open_kit(&kit, 4);
+    run_pinned(&kit, "a", UINT64_MAX);
+    quire_req b = kit_add(&kit, "b", 20);
+    quire_req c = kit_add(&kit, "c", 20);
+    kit_run(&kit, 1);
+    for (uint32_t i = 0; i < 12; i++)
+        kit_run(&kit, 1);
+    assert_true(kit_info(&kit, c).num_preemptions > 0); /* there was no room for both */
+    assert_int_equal(last_snapshot.num_pinned, 1);
+    quire_req ended[] = {b, c};
+    quire_sched_finish(kit.sched, ended, 2, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    quire_req again = kit_add(&kit, "a", PROMPT + 4); /* all of it is a hit, and the pin ends */
+    kit_step(&kit);
+    assert_int_equal(kit.step->num_computed_tokens[0], PROMPT);
+    kit_answer(&kit, kit.step->step, 1);
+    quire_sched_finish(kit.sched, &again, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    assert_int_equal(active(&kit), 0);
+    kit_close(&kit);
+}
+
+/* A part of it is shared by many, and is no next turn. */
+static void a_shorter_hit_does_not_end_it(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    open_kit(&kit, 4);
+    run_pinned(&kit, "a", UINT64_MAX);
+    quire_req b = kit_add(&kit, "a", PROMPT - 4);
+    kit_step(&kit);
+    assert_int_equal(kit.step->num_computed_tokens[0], PROMPT - 8);
+    kit_answer(&kit, kit.step->step, 1);
+    quire_sched_finish(kit.sched, &b, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    assert_int_equal(active(&kit), PROMPT / KIT_BLOCK);
+    kit_close(&kit);
+}
+
+static void gives_way_when_nobody_could_run(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    open_kit(&kit, 4);
+    run_pinned(&kit, "a", 3 * TTL);
+    run_pinned(&kit, "b", 2 * TTL);
+    run_pinned(&kit, "c", 4 * TTL);
+    assert_int_equal(active(&kit), 12);
+    kit_add(&kit, "d", 30); /* eight blocks, and four are free */
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "d:30");
+    assert_int_equal(last_snapshot.num_pinned, 2); /* b would have ended soonest */
+    kit_answer(&kit, kit.step->step, 1);
+    for (uint32_t i = 0; i < 12; i++) /* it grows past what is free: alone, it takes the next one */
+        kit_run(&kit, 1);
+    assert_int_equal(last_snapshot.num_pinned, 1);
+    assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
+    kit_close(&kit);
+}
+
+static void one_too_many_ends_the_soonest(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    open_kit(&kit, 2);
+    run_pinned(&kit, "a", TTL);
+    run_pinned(&kit, "b", 3 * TTL);
+    run_pinned(&kit, "c", 2 * TTL);
+    assert_int_equal(active(&kit), 8);
+    clock_ns = TTL + 1; /* a is gone already */
+    kit_step(&kit);
+    kit_answer(&kit, kit.step->step, 1);
+    assert_int_equal(active(&kit), 8);
+    assert_int_equal(quire_sched_drop_pins(kit.sched), QUIRE_OK);
+    assert_int_equal(active(&kit), 0);
+    kit_close(&kit);
+}
+
+static void a_reset_ends_them(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    open_kit(&kit, 2);
+    run_pinned(&kit, "a", TTL);
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 0, 0), QUIRE_OK);
+    assert_int_equal(active(&kit), 0);
+    kit_close(&kit);
+}
+
+static void saved_and_restored(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_sched_config config = open_kit(&kit, 2);
+    run_pinned(&kit, "a", TTL);
+    clock_ns = TTL / 2;
+    size_t bytes = quire_sched_image_bytes(kit.sched);
+    void *image = malloc(bytes);
+    assert_non_null(image);
+    quire_block held = 1;
+    quire_pool *pool = quire_cache_pool(quire_sched_cache(kit.sched));
+    assert_int_equal(quire_pool_hold(pool, &held, 1), QUIRE_OK); /* a copy is on its way */
+    assert_int_equal(quire_sched_save(kit.sched, image, bytes, &bytes), QUIRE_BUSY);
+    assert_int_equal(quire_pool_let_go(pool, &held, 1, 0), QUIRE_OK);
+    assert_int_equal(quire_sched_save(kit.sched, image, bytes, &bytes), QUIRE_OK);
+    quire_sched *again;
+    clock_ns = 10 * TTL; /* another process, another clock */
+    assert_int_equal(quire_sched_restore(&config, NULL, image, bytes, &again), QUIRE_OK);
+    const quire_step *step;
+    const quire_outputs *outputs;
+    assert_int_equal(quire_sched_schedule(again, &step), QUIRE_OK);
+    assert_int_equal(last_snapshot.num_pinned, 1);
+    quire_model_output output = {0};
+    assert_int_equal(quire_sched_update(again, step->step, &output, &outputs), QUIRE_OK);
+    clock_ns += TTL / 2; /* half of its time was over */
+    assert_int_equal(quire_sched_schedule(again, &step), QUIRE_OK);
+    assert_int_equal(last_snapshot.num_pinned, 0);
+    assert_int_equal(quire_sched_check(again), QUIRE_OK);
+    assert_int_equal(quire_sched_usage(again).active, 0);
+    quire_sched_destroy(again);
+    free(image);
+    kit_close(&kit);
+}
+
+static void what_is_refused(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    open_kit(&kit, 0);
+    quire_req a = kit_add(&kit, "a", 4);
+    assert_int_equal(quire_sched_pin(kit.sched, a, 1), QUIRE_E_DISABLED);
+    assert_int_equal(quire_sched_pin(kit.sched, a + 1, 1), QUIRE_E_UNKNOWN_REQ);
+    assert_int_equal(quire_sched_pin(NULL, a, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_drop_pins(NULL), QUIRE_E_ARGUMENT);
+    kit_close(&kit);
+    quire_sched_config config = kit_config(&kit);
+    config.max_pins = 1;
+    config.profile = QUIRE_PROFILE_VLLM_0_20;
+    assert_int_equal(quire_sched_bytes(&config), 0);
+    config.profile = QUIRE_PROFILE_DEFAULT;
+    config.max_pins = (1U << 20) + 1;
+    assert_int_equal(quire_sched_bytes(&config), 0);
+    config.max_pins = 1;
+    config.cache.enable_caching = QUIRE_OFF;
+    assert_int_equal(quire_sched_bytes(&config), 0);
+    quire_hasher_destroy(kit.hasher);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kept_until_its_time_is_over),
+        cmocka_unit_test(survives_pressure),
+        cmocka_unit_test(a_shorter_hit_does_not_end_it),
+        cmocka_unit_test(gives_way_when_nobody_could_run),
+        cmocka_unit_test(one_too_many_ends_the_soonest),
+        cmocka_unit_test(a_reset_ends_them),
+        cmocka_unit_test(saved_and_restored),
+        cmocka_unit_test(what_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
