@@ -223,7 +223,8 @@ static int read_trace(trace_reader *reader, curve **made)
     int more = trace_next(reader, &request);
     if (more == 1) {
         o.block_size = choose_block_size(&request);
-        c = curve_open(&(curve_options){o.block_size, o.sample, o.belady});
+        c = curve_open(&(curve_options){
+            .block_size = o.block_size, .sample = o.sample, .has_belady = o.belady});
     }
     bool has_memory = c != NULL || more != 1;
     for (; more == 1 && has_memory; more = has_memory ? trace_next(reader, &request) : 0) {

@@ -94,6 +94,7 @@ static uint32_t run_request(policy_run *run, uint64_t number)
     fill_tier_keys(run, number, n);
     uint32_t num_lookups = request->num_lookups < n ? request->num_lookups : n;
     uint32_t found = quire_slots_lookup(run->slots, run->keys, num_lookups);
+    quire_slots_touch(run->slots, run->keys, n);
     int status =
         quire_slots_prepare_store(run->slots, run->keys, n, run->slot_ids, run->is_new, NULL, NULL);
     if (status == QUIRE_OK && !run->counts_touches)

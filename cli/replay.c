@@ -57,6 +57,44 @@ static void take_snapshot(void *user, const quire_snapshot *snapshot)
     replay *r = user;
     r->snapshot = *snapshot;
     r->snapshot.num_waiting += (uint32_t)arrivals_num_due(r->arrivals);
+    if (r->tiers != NULL) { /* counted when a request runs, not when its load begins */
+        r->snapshot.num_hit_tokens = 0;
+        r->snapshot.num_external_tokens = 0;
+    }
+}
+
+static double replay_now_s(void *user)
+{
+    const replay *r = user;
+    return r->now_s;
+}
+
+static double replay_compute_end_s(void *user)
+{
+    const replay *r = user;
+    return r->free_s > r->now_s ? r->free_s : r->now_s;
+}
+
+static int make_tiers(replay *r, quire_sched_config *c)
+{
+    const replay_settings *s = r->settings;
+    char message[TIERS_MESSAGE_BYTES];
+    r->tiers = tiers_run_open(&(tiers_run_config){.settings = &s->tiers,
+                                                  .sched = c,
+                                                  .block_bytes = s->block_bytes,
+                                                  .block_size = s->block_size,
+                                                  .time = s->time,
+                                                  .model = s->model,
+                                                  .hash_algo = s->hash_name,
+                                                  .user = r,
+                                                  .now_s = replay_now_s,
+                                                  .compute_end_s = replay_compute_end_s},
+                              message);
+    if (r->tiers == NULL)
+        return fail(r, "%s", message);
+    r->num_tiers = tiers_run_num(r->tiers);
+    c->connector = tiers_run_connector(r->tiers);
+    return 0;
 }
 
 static int make_sched(replay *r)
@@ -102,7 +140,11 @@ static int make_sched(replay *r)
     c.monitor = s->watch != NULL ? s->watch->monitor : NULL;
     r->max_model_len = c.cache.max_model_len;
     r->num_blocks = c.cache.num_blocks;
+    if (s->tiers.cpu_blocks > 0 && make_tiers(r, &c) != 0)
+        return -1;
     err = quire_sched_create(&c, NULL, &r->sched);
+    if (err == QUIRE_OK && r->tiers != NULL)
+        err = tiers_run_bind(r->tiers, r->sched);
     if (err != QUIRE_OK)
         return fail(r, "no scheduler with these options: %s", quire_strerror(err));
     return 0;
@@ -160,10 +202,16 @@ static uint32_t num_waiting_inside(const replay_settings *s)
     return is_few ? WAITING_WATCHED : s->max_num_seqs;
 }
 
+/* Those that load have a place beside those that run; of those that wait, lookahead sees some. */
+static uint32_t num_for_tiers(const replay_settings *s)
+{
+    return s->tiers.cpu_blocks == 0 ? 0 : s->max_num_seqs + s->tiers.backlog;
+}
+
 static int make_all(replay *r)
 {
     const replay_settings *s = r->settings;
-    r->max_requests = s->max_num_seqs + num_waiting_inside(s);
+    r->max_requests = s->max_num_seqs + num_waiting_inside(s) + num_for_tiers(s);
     r->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
     if (open_trace(r) != 0 || make_sched(r) != 0)
         return -1;
@@ -184,6 +232,7 @@ static void unmake(replay *r)
     id_set_free(&r->seen);
     id_set_free(&r->outputs);
     quire_sched_destroy(r->sched);
+    tiers_run_close(r->tiers);
     quire_hasher_destroy(r->hasher);
     close_trace(r);
 }
@@ -257,6 +306,8 @@ static int add_request(replay *r, arrival *it)
                 .first_token_s = -1,
                 .preempted_s = -1};
     tally_arrival(r, l);
+    if (r->tiers != NULL)
+        tiers_run_added(r->tiers, req);
     r->num_added++;
     return 1;
 }
@@ -330,8 +381,12 @@ static double run_step(replay *r, const quire_step *step, quire_token *sampled, 
         uint32_t computed = step->num_computed_tokens[i];
         step_work_add(time, &work, n, computed);
         uint32_t end = computed + n; /* the token sampled stands there */
-        if (step->kinds[i] != QUIRE_STEP_RUNNING)
-            tally_admitted(r, l, (quire_step_kind)step->kinds[i], computed, start_s);
+        if (step->kinds[i] != QUIRE_STEP_RUNNING) {
+            quire_step_kind kind = (quire_step_kind)step->kinds[i];
+            if (r->tiers != NULL)
+                tally_sources(r, l, step->reqs[i], kind, computed);
+            tally_admitted(r, l, kind, computed, start_s);
+        }
         l->num_computed = end > l->num_computed ? end : l->num_computed;
         uint32_t prompt = l->from->request.num_prompt_tokens;
         uint32_t place = end > prompt ? end - prompt : 0;
@@ -351,7 +406,10 @@ static int begin_step(replay *r, bool *has_tokens)
     flight *f = &r->flights[(r->first_flight + r->num_flights++) % REPLAY_BATCHES];
     double start_s = r->free_s > r->now_s ? r->free_s : r->now_s;
     f->step = step->step;
+    f->start_s = start_s;
     f->end_s = start_s + run_step(r, step, f->sampled, start_s);
+    f->num_tokens = r->snapshot.num_tokens;
+    f->num_prefill = r->snapshot.num_prefill_tokens;
     r->free_s = f->end_s;
     *has_tokens = step->total_tokens > 0;
     tally_step(r, start_s, f->end_s);
@@ -361,16 +419,28 @@ static int begin_step(replay *r, bool *has_tokens)
     return 0;
 }
 
+/* What tiers have done by the end of the step. */
+static int poll_tiers(replay *r, const flight *f, quire_model_output *output)
+{
+    tiers_run_pass(r->tiers, f->end_s - r->now_s);
+    r->now_s = f->end_s;
+    if (f->num_prefill > 0)
+        tiers_run_learn(r->tiers, f->num_tokens, f->num_prefill, f->end_s - f->start_s);
+    return tiers_run_poll(r->tiers, f->step, output);
+}
+
 /* The oldest step has ended. */
 static int end_step(replay *r)
 {
     flight *f = &r->flights[r->first_flight];
     const quire_outputs *out;
+    quire_model_output output = {.sampled = f->sampled};
     r->first_flight = (r->first_flight + 1) % REPLAY_BATCHES;
     r->num_flights--;
+    int err = r->tiers != NULL ? poll_tiers(r, f, &output) : QUIRE_OK;
     r->now_s = f->end_s;
-    int err =
-        quire_sched_update(r->sched, f->step, &(quire_model_output){.sampled = f->sampled}, &out);
+    if (err == QUIRE_OK)
+        err = quire_sched_update(r->sched, f->step, &output, &out);
     if (err != QUIRE_OK)
         return fail(r, "update: %s", quire_strerror(err));
     for (uint32_t i = 0; i < out->num_outputs; i++) {
@@ -419,7 +489,9 @@ static int repeat(replay *r)
     const replay_watch *w = r->settings->watch;
     if (w == NULL || !w->again(w->user))
         return 0;
-    int err = quire_sched_reset_prefix_cache(r->sched, 0, 0);
+    if (r->tiers != NULL)
+        tiers_run_reset(r->tiers);
+    int err = quire_sched_reset_prefix_cache(r->sched, 0, r->tiers != NULL);
     if (err != QUIRE_OK)
         return fail(r, "the prefix cache cannot be emptied: %s", quire_strerror(err));
     r->result->errors += trace_num_bad(r->reader);
@@ -430,21 +502,41 @@ static int repeat(replay *r)
     return open_trace(r) == 0 ? 1 : -1;
 }
 
+/* Requests wait for tiers, or blocks are still on their way to them: when the next job ends, or if
+ * it has just ended, a moment later. HUGE_VAL: there is nothing to wait for. */
+static double next_of_tiers(replay *r)
+{
+    enum { MOST_IDLE = 20000 };
+    if (r->tiers == NULL)
+        return HUGE_VAL;
+    double next = tiers_run_next_s(r->tiers);
+    if (next == HUGE_VAL && quire_sched_num_unfinished(r->sched) > 0 && r->num_idle < MOST_IDLE) {
+        r->num_idle++;
+        next = r->now_s + 1e-3;
+    }
+    return next;
+}
+
 /* Nothing can be done now: on to the next arrival. 0: there is none. */
 static int go_on(replay *r)
 {
     double next = arrivals_next_time(r->arrivals, r->now_s);
+    uint32_t unfinished = quire_sched_num_unfinished(r->sched);
     if (next < 0)
         return fail(r, "%s", trace_error(r->reader));
-    if (quire_sched_num_unfinished(r->sched) > 0)
-        return fail(r, "the scheduler cannot go on with %u requests",
-                    quire_sched_num_unfinished(r->sched));
-    if (next == HUGE_VAL)
+    double next_job = next_of_tiers(r);
+    if (unfinished > 0 && next_job == HUGE_VAL)
+        return fail(r, "the scheduler cannot go on with %u requests", unfinished);
+    if (next == HUGE_VAL && unfinished == 0)
         return repeat(r);
+    next = next_job < next ? next_job : next;
     if (!reach(r, next))
         return 0;
-    if (r->settings->page != NULL && next > r->now_s)
-        page_idle(r->settings->page, r->now_s, &r->usage, NULL);
+    if (r->settings->page != NULL && next > r->now_s && unfinished == 0)
+        page_idle(r->settings->page, r->now_s, &r->usage,
+                  r->tiers != NULL ? tiers_run_step(r->tiers, r->now_s) : NULL);
+    if (r->tiers != NULL)
+        tiers_run_pass(r->tiers, next - r->now_s);
     r->now_s = next > r->now_s ? next : r->now_s;
     return 1;
 }
@@ -473,6 +565,8 @@ static int run_all(replay *r)
             return status < 0 ? -1 : 0;
         if (s->progress != NULL && (n % 64 == 0 || s->watch != NULL))
             tell_progress(r, &told_at);
+        if (!is_idle)
+            r->num_idle = 0;
         int more = is_idle ? go_on(r) : 1;
         if (more <= 0)
             return more;

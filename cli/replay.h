@@ -14,6 +14,7 @@
 #include "arrivals.h"
 #include "distribution.h"
 #include "page.h"
+#include "tiers.h"
 #include "time_model.h"
 
 #include <quire/monitor.h>
@@ -59,6 +60,10 @@ typedef struct replay_settings {
     bool enable_chunked_prefill;
     bool reserve_full_sequence;
     bool async_scheduling;
+    tiers_settings tiers;
+    uint64_t block_bytes; /* of a block of the pool: what tiers move */
+    const char *model;    /* names of what real tiers keep, as is the next */
+    const char *hash_name;
 
     /* Written to while it runs; NULL: not */
     page *page;
@@ -140,6 +145,7 @@ struct replay_result {
     bool is_interrupted; /* the one who watches ended it */
     bool is_cut_short;   /* by that, or by max_steps, before all of the trace was done */
     uint64_t unfinished; /* requests that had come then, and had not ended */
+    tiers_result tiers;
     trace_format format;
 };
 

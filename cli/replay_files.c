@@ -8,18 +8,38 @@ static double ms_between(double from_s, double to_s)
     return from_s < 0 || to_s < 0 ? 0 : (to_s - from_s) * 1e3;
 }
 
-static void write_csv(FILE *out, const live *l, double end_s)
+static void write_csv(FILE *out, const live *l, double end_s, uint32_t num_tiers)
 {
     const trace_request *q = &l->from->request;
     double arrival_s = l->from->time_s;
     double tpot =
         l->num_generated > 1 ? ms_between(l->first_token_s, end_s) / (l->num_generated - 1) : 0;
-    fprintf(out, "%llu,%llu,%llu,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%.3f,%.3f,%.3f\n",
+    fprintf(out, "%llu,%llu,%llu,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%.3f,%.3f,%.3f",
             (unsigned long long)replay_id(l), (unsigned long long)q->line,
             (unsigned long long)q->session, q->turn, arrival_s, l->scheduled_s, l->first_token_s,
             end_s, q->num_prompt_tokens, l->num_generated, l->hit_tokens, l->num_preempted,
             ms_between(arrival_s, l->first_token_s), tpot, ms_between(arrival_s, end_s),
             ms_between(arrival_s, l->scheduled_s));
+    if (num_tiers > 0)
+        fprintf(out, ",%u", l->split.gpu);
+    for (uint32_t i = 0; i < num_tiers; i++)
+        fprintf(out, ",%u", l->split.tiers[i]);
+    fputc('\n', out);
+}
+
+/* One more column for each place that hits come from. */
+static void write_csv_head(const replay *r)
+{
+    FILE *out = r->settings->requests_csv;
+    fputs("request,line,session,turn,arrival_s,scheduled_s,first_token_s,end_s,prompt_tokens,"
+          "output_tokens,hit_tokens,preemptions,ttft_ms,tpot_ms,e2e_ms,queue_ms",
+          out);
+    if (r->num_tiers > 0)
+        fputs(",gpu_tokens,cpu_tokens", out);
+    for (uint32_t i = 0; i + 1 < r->num_tiers; i++)
+        fputs(r->settings->tiers.lower[i].kind == TIERS_FILE ? ",file_tokens" : ",redis_tokens",
+              out);
+    fputc('\n', out);
 }
 
 /* ---- a trace for ui.perfetto.dev -------------------------------------------- */
@@ -134,9 +154,7 @@ void replay_write_heads(replay *r)
 {
     const replay_settings *s = r->settings;
     if (s->requests_csv != NULL)
-        fputs("request,line,session,turn,arrival_s,scheduled_s,first_token_s,end_s,prompt_tokens,"
-              "output_tokens,hit_tokens,preemptions,ttft_ms,tpot_ms,e2e_ms,queue_ms\n",
-              s->requests_csv);
+        write_csv_head(r);
     if (s->snapshots != NULL)
         snapshots_write_meta(s->snapshots, s->meta);
     if (s->perfetto == NULL)
@@ -153,7 +171,7 @@ void replay_write_request(replay *r, const live *l, double end_s, page_end end)
     const replay_settings *s = r->settings;
     const trace_request *q = &l->from->request;
     if (s->requests_csv != NULL)
-        write_csv(s->requests_csv, l, end_s);
+        write_csv(s->requests_csv, l, end_s, r->num_tiers);
     if (s->perfetto != NULL)
         write_slices(r, l, end_s);
     if (s->page == NULL)
@@ -180,10 +198,10 @@ void replay_write_step(replay *r, double start_s, double end_s)
     if (r->snapshot.num_tokens == 0)
         return;
     if (s->page != NULL)
-        page_step(s->page, &r->snapshot, start_s, end_s - start_s, r->query_tokens, NULL);
+        page_step(s->page, &r->snapshot, start_s, end_s - start_s, r->query_tokens, r->tier_steps);
     if (s->snapshots != NULL)
         snapshots_write_step(s->snapshots, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
-                             NULL, 0);
+                             r->tier_steps, r->num_tiers);
     if (s->perfetto != NULL)
         write_step_event(r, start_s, end_s);
 }

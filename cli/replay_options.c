@@ -10,6 +10,24 @@ static const quire_hash_algo ALGOS[] = {QUIRE_HASH_QUIRE128, QUIRE_HASH_SHA256,
                                         QUIRE_HASH_SHA256_CBOR, QUIRE_HASH_XXHASH,
                                         QUIRE_HASH_XXHASH_CBOR};
 
+/* Tiers, and what they cannot be together with. */
+static int prepare_tiers(const command *cmd, const replay_options *o, const replay_setup *setup,
+                         tiers_settings *tiers)
+{
+    int status = tiers_resolve(cmd, &o->tiers, setup->plan_result.block_bytes, tiers);
+    if (status != 0 || tiers->cpu_blocks == 0)
+        return status;
+    if (!o->enable_prefix_caching)
+        return command_error(cmd,
+                             "--cpu-blocks %u: what is not cached is not kept; leave out "
+                             "--no-enable-prefix-caching",
+                             tiers->cpu_blocks);
+    if (o->profile == 1 && tiers->num_lower > 0)
+        return command_error(cmd, "--profile vllm-0.20: vLLM has nothing behind host memory; leave "
+                                  "out --file-tier and --redis");
+    return 0;
+}
+
 int replay_prepare(const command *cmd, const replay_options *o, const char *path,
                    replay_setup *setup)
 {
@@ -22,6 +40,9 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
     int status = engine_resolve(cmd, &o->engine, &setup->engine);
     if (status == 0)
         status = engine_plan(cmd, &o->engine, &setup->engine, &setup->plan_result, &setup->plan);
+    tiers_settings tiers = {0};
+    if (status == 0)
+        status = prepare_tiers(cmd, o, setup, &tiers);
     if (status != 0)
         return status;
     setup->settings = (replay_settings){
@@ -45,7 +66,11 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
         .enable_prefix_caching = o->enable_prefix_caching,
         .enable_chunked_prefill = o->enable_chunked_prefill,
         .reserve_full_sequence = o->reserve_full_sequence,
-        .async_scheduling = o->async_scheduling};
+        .async_scheduling = o->async_scheduling,
+        .tiers = tiers,
+        .block_bytes = setup->plan_result.block_bytes,
+        .model = setup->engine.shape.name,
+        .hash_name = replay_hash_algos[o->hash_algo]};
     return 0;
 }
 

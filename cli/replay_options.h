@@ -13,6 +13,7 @@
 
 #include "engine.h"
 #include "replay.h"
+#include "tiers_options.h"
 
 typedef struct replay_options {
     engine_options engine;
@@ -31,12 +32,14 @@ typedef struct replay_options {
     bool reserve_full_sequence;
     bool async_scheduling;
     uint32_t long_prefill_token_threshold;
+    tiers_options tiers;
 } replay_options;
 
 #define REPLAY_OPTIONS_INIT                                                                        \
     {                                                                                              \
         .engine = ENGINE_OPTIONS_INIT, .speed = 1, .enable_prefix_caching = true,                  \
-        .enable_chunked_prefill = true, .reserve_full_sequence = true                              \
+        .enable_chunked_prefill = true, .reserve_full_sequence = true,                             \
+        .tiers = TIERS_OPTIONS_INIT                                                                \
     }
 
 extern const char *const replay_clocks[];
@@ -81,7 +84,7 @@ extern const char *const replay_hash_algos[];
      "decisions do not depend on it", .def = "quire128", .choices = replay_hash_algos},            \
     {"profile", OPTION_CHOICE, &(o).profile, "KIND",                                               \
      "vLLM 0.20.0 with its bugs, or without", .def = "default", .choices = replay_profiles},       \
-    ENGINE_PLAN_OPTIONS((o).engine), ENGINE_MODEL_OPTIONS((o).engine)
+    TIERS_OPTIONS((o).tiers), ENGINE_PLAN_OPTIONS((o).engine), ENGINE_MODEL_OPTIONS((o).engine)
 /* clang-format on */
 
 typedef struct replay_setup {

@@ -8,6 +8,7 @@
 
 #include "id_set.h"
 #include "replay.h"
+#include "tiers_run.h"
 
 enum { REPLAY_INTERVALS = 8, REPLAY_BATCHES = 2 };
 
@@ -19,6 +20,7 @@ typedef struct live {
     uint32_t num_generated;
     uint32_t num_computed; /* the most it ever had */
     uint32_t hit_tokens;
+    tiers_split split; /* of them: whose they are, where there are tiers */
     uint64_t ideal_tokens;
     uint32_t ideal_blocks; /* of the trace's own ids */
     uint32_t trace_blocks;
@@ -33,7 +35,10 @@ typedef struct live {
 /* A step that was scheduled and has not ended. */
 typedef struct flight {
     uint64_t step;
+    double start_s;
     double end_s;
+    uint32_t num_tokens;
+    uint32_t num_prefill;
     quire_token *sampled;
 } flight;
 
@@ -45,6 +50,10 @@ typedef struct replay {
     arrivals *arrivals;
     quire_hasher *hasher;
     quire_sched *sched;
+    tiers_run *tiers; /* NULL: none */
+    const page_tier_step *tier_steps;
+    uint32_t num_tiers;
+    uint32_t num_idle; /* steps in a row in which nothing could be done */
     uint32_t max_model_len;
     uint32_t max_requests;
     uint32_t num_blocks;
@@ -92,6 +101,8 @@ void tally_arrival(replay *r, live *l);
 /* It is in a step for the first time, or again, with so many tokens computed before it. */
 void tally_admitted(replay *r, live *l, quire_step_kind kind, uint32_t num_computed,
                     double start_s);
+/* The same with tiers, before it: where those tokens came from. */
+void tally_sources(replay *r, live *l, quire_req req, quire_step_kind kind, uint32_t num_computed);
 void tally_preempted(replay *r, live *l);
 /* Its first token came: from here on its prompt counts, with what was found of it and what not. So
  * a replay that is cut short has hits, losses and prompts of the same requests. */

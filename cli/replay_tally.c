@@ -139,10 +139,28 @@ void tally_admitted(replay *r, live *l, quire_step_kind kind, uint32_t num_compu
     }
 }
 
+void tally_sources(replay *r, live *l, quire_req req, quire_step_kind kind, uint32_t num_computed)
+{
+    tiers_split split = tiers_run_admitted(r->tiers, req, num_computed);
+    r->snapshot.num_hit_tokens += split.gpu;
+    r->snapshot.num_external_tokens += num_computed - split.gpu;
+    if (kind == QUIRE_STEP_NEW)
+        l->split = split;
+}
+
 void tally_preempted(replay *r, live *l)
 {
     r->result->preemptions++;
     l->preempted_s = r->now_s;
+}
+
+static void count_sources(replay *r, const live *l)
+{
+    tiers_result *t = &r->result->tiers;
+    t->gpu_hit_tokens += l->split.gpu;
+    t->computed_tokens += l->from->request.num_prompt_tokens - l->hit_tokens;
+    for (uint32_t i = 0; i < r->num_tiers; i++)
+        t->tiers[i].hit_tokens += l->split.tiers[i];
 }
 
 void tally_first_token(replay *r, live *l)
@@ -159,6 +177,8 @@ void tally_first_token(replay *r, live *l)
     result->ideal_blocks += l->ideal_blocks;
     result->trace_blocks += l->trace_blocks;
     add_losses(&result->losses, &l->losses);
+    if (r->tiers != NULL)
+        count_sources(r, l);
     distribution_add(&result->ttft_ms, (r->now_s - l->from->time_s) * 1e3);
     distribution_add(&result->queue_ms, (l->scheduled_s - l->from->time_s) * 1e3);
     mark_computed(r, q);
@@ -222,6 +242,8 @@ void tally_step(replay *r, double start_s, double end_s)
     result->max_running = (uint32_t)larger(result->max_running, s->num_running);
     if (s->num_tokens == 0)
         return;
+    if (r->tiers != NULL)
+        r->tier_steps = tiers_run_step(r->tiers, start_s);
     result->steps++;
     result->busy_s += end_s - start_s;
     result->scheduled_tokens += s->num_tokens;
@@ -249,6 +271,8 @@ void tally_finish(replay *r)
     if (r->arrivals != NULL)
         result->unfinished += arrivals_num_due(r->arrivals);
     result->is_cut_short = result->is_cut_short || result->is_interrupted;
+    if (r->tiers != NULL)
+        tiers_run_finish(r->tiers, r->now_s, &result->tiers);
     if (r->reader != NULL) /* a trace that could not be opened again has none */
         result->errors += trace_num_bad(r->reader);
 }

@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include "tiers_report.h"
+
 #include <quire/version.h>
 
 #include <jansson.h>
@@ -167,6 +169,7 @@ void report_print(FILE *out, const report_subject *subject, replay_result *r)
             report_number(r->max_waiting));
     fprintf(out, " busy %.1f %% of the time\n", 100 * r->busy_s / seconds);
     print_occupancy(out, subject, r);
+    tiers_report_print(out, r, subject->bytes_per_block);
     fprintf(out, "\nPreemptions: %s, with %s tokens computed again\n",
             report_number(r->preemptions), report_number(r->recomputed_tokens));
     if (r->truncated > 0)
@@ -287,6 +290,7 @@ char *report_json(const report_subject *subject, replay_result *r)
                                                       : "trace"));
     json_object_set_new(o, "unfinished", integer(r->unfinished));
     json_object_set_new(o, "costliest", costs_json(r));
+    tiers_report_json(o, r, subject->bytes_per_block);
     json_object_set_new(o, "errors", integer(r->errors));
     json_object_set_new(o, "quire_version", json_string(quire_version_string()));
     char *text = json_dumps(o, JSON_INDENT(1) | JSON_REAL_PRECISION(12));

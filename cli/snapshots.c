@@ -34,6 +34,8 @@ static const struct {
     {"num_swapped_in_blocks", offsetof(quire_snapshot, num_swapped_in_blocks)},
     {"num_swapped", offsetof(quire_snapshot, num_swapped)},
     {"num_free_swap_blocks", offsetof(quire_snapshot, num_free_swap_blocks)},
+    {"num_pinned", offsetof(quire_snapshot, num_pinned)},
+    {"num_pinned_blocks", offsetof(quire_snapshot, num_pinned_blocks)},
 };
 enum { NUM_COUNTS = sizeof COUNTS / sizeof COUNTS[0] };
 

@@ -11,6 +11,8 @@
 #ifndef QUIRE_CLI_TIERS_H
 #define QUIRE_CLI_TIERS_H
 
+#include "page.h"
+
 #include <quire/offload.h>
 #include <quire/slots.h>
 #include <stdbool.h>
@@ -41,6 +43,10 @@ typedef struct tiers_settings {
     bool is_real;
     double failures; /* share of copies and jobs that fail, of simulated ones */
 } tiers_settings;
+
+/* tiers_options.c: slots of a lower tier, and the names and sizes of all, which are returned. */
+uint32_t tiers_num_slots(const tiers_lower *lower, uint64_t block_bytes);
+uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier *tiers);
 
 /* ---- what came of it -------------------------------------------------------- */
 

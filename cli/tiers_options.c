@@ -128,3 +128,21 @@ int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_byt
         status = resolve_redis(cmd, o, &settings->lower[settings->num_lower++]);
     return status == 0 ? check_sizes(cmd, settings, block_bytes) : status;
 }
+
+uint32_t tiers_num_slots(const tiers_lower *lower, uint64_t block_bytes)
+{
+    uint64_t slots = lower->bytes / block_bytes;
+    return slots < QUIRE_MAX_BLOCKS ? (uint32_t)slots : QUIRE_MAX_BLOCKS;
+}
+
+uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier *tiers)
+{
+    static const char *const NAMES[] = {"CPU", "File", "Redis"};
+    if (s->cpu_blocks == 0)
+        return 0;
+    tiers[0] = (page_tier){.name = NAMES[TIERS_CPU], .total = s->cpu_blocks - 1};
+    for (uint32_t i = 0; i < s->num_lower; i++)
+        tiers[1 + i] = (page_tier){.name = NAMES[s->lower[i].kind],
+                                   .total = tiers_num_slots(&s->lower[i], block_bytes)};
+    return 1 + s->num_lower;
+}

@@ -194,12 +194,6 @@ static void wrap_connector(tiers_run *t)
 
 /* ---- making it ---------------------------------------------------------------- */
 
-static uint32_t slots_of(const tiers_lower *lower, uint64_t block_bytes)
-{
-    uint64_t slots = lower->bytes / block_bytes;
-    return slots < QUIRE_MAX_BLOCKS ? (uint32_t)slots : QUIRE_MAX_BLOCKS;
-}
-
 static quire_hooks run_hooks(tiers_run *t)
 {
     if (t->settings.is_real)
@@ -213,13 +207,14 @@ static int open_lower(tiers_run *t, uint32_t i, char message[TIERS_MESSAGE_BYTES
     if (t->settings.is_real)
         return tiers_real_open_tier(t->real, lower, t->settings.policy, &t->lower[i], message,
                                     TIERS_MESSAGE_BYTES);
-    return tiers_sim_open(&(tiers_sim_config){.lower = lower,
-                                              .num_slots = slots_of(lower, t->config.block_bytes),
-                                              .block_bytes = t->config.block_bytes,
-                                              .policy = t->settings.policy,
-                                              .failures = t->settings.failures,
-                                              .hooks = run_hooks(t)},
-                          &t->lower[i], &t->sims[i], message, TIERS_MESSAGE_BYTES);
+    return tiers_sim_open(
+        &(tiers_sim_config){.lower = lower,
+                            .num_slots = tiers_num_slots(lower, t->config.block_bytes),
+                            .block_bytes = t->config.block_bytes,
+                            .policy = t->settings.policy,
+                            .failures = t->settings.failures,
+                            .hooks = run_hooks(t)},
+        &t->lower[i], &t->sims[i], message, TIERS_MESSAGE_BYTES);
 }
 
 static bool make_device(tiers_run *t)
@@ -553,19 +548,6 @@ const page_tier_step *tiers_run_step(tiers_run *t, double time_s)
     }
     t->last_usage_s = time_s;
     return t->steps;
-}
-
-static const char *const NAMES[] = {"CPU", "File", "Redis"};
-
-uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier *tiers)
-{
-    if (s->cpu_blocks == 0)
-        return 0;
-    tiers[0] = (page_tier){.name = NAMES[TIERS_CPU], .total = s->cpu_blocks - 1};
-    for (uint32_t i = 0; i < s->num_lower; i++)
-        tiers[1 + i] = (page_tier){.name = NAMES[s->lower[i].kind],
-                                   .total = slots_of(&s->lower[i], block_bytes)};
-    return 1 + s->num_lower;
 }
 
 static void fill_tally(tiers_run *t, uint32_t i, double end_s, tiers_tally *tally)

@@ -66,7 +66,4 @@ uint32_t tiers_run_num(const tiers_run *t);
 /* Ends what is under way, and says what came of it. The hits are the caller's to add up. */
 void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result);
 
-/* Their names and sizes, for the page. */
-uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier *tiers);
-
 #endif

@@ -62,6 +62,7 @@ static const py_field config_fields[] = {
     CONFIG_U32(num_swap_blocks),
     CONFIG("swap_block_ns", swap_block_ns, PY_FIELD_U64, NULL),
     CONFIG("recompute_token_ns", recompute_token_ns, PY_FIELD_U64, NULL),
+    CONFIG_U32(max_pins),
     {NULL, 0, PY_FIELD_U32, NULL}};
 
 static const py_field snapshots_field[] = {{"snapshots", 0, PY_FIELD_BOOL, NULL},
@@ -250,6 +251,26 @@ static PyObject *sched_info(PyObject *object, PyObject *argument)
         Py_CLEAR(dict);
     }
     return dict;
+}
+
+static PyObject *sched_pin(PyObject *object, PyObject *args)
+{
+    unsigned long long req;
+    double seconds;
+    if (!PyArg_ParseTuple(args, "Kd:pin", &req, &seconds))
+        return NULL;
+    quire_sched *sched = py_sched_open(object);
+    if (sched == NULL)
+        return NULL;
+    if (!(seconds >= 0)) {
+        PyErr_SetString(PyExc_ValueError, "pin: seconds must be 0 or more");
+        return NULL;
+    }
+    uint64_t ns = seconds < 1.8e10 ? (uint64_t)(seconds * 1e9) : UINT64_MAX;
+    int err = quire_sched_pin(sched, req, ns);
+    if (err != QUIRE_OK)
+        return py_raise(py_state_of(object), err);
+    Py_RETURN_NONE;
 }
 
 static PyObject *sched_tokens(PyObject *object, PyObject *args)
@@ -450,6 +471,9 @@ static PyMethodDef sched_methods[] = {
     {"finish", PY_KEYWORDS(py_sched_finish),
      "finish(reqs=None, status='finished_aborted')\n--\n\nEnds requests from outside, None: all; "
      "how many there were."},
+    {"pin", sched_pin, METH_VARARGS,
+     "pin(req, seconds, /)\n--\n\nKeeps a request's blocks for so long after its end; 0: not. "
+     "Needs max_pins."},
     {"find", sched_find, METH_O, "find(id, /)\n--\n\nThe request of an id, or None."},
     {"info", sched_info, METH_O, "info(req, /)\n--\n\nA request's state, as a dict."},
     {"tokens", sched_tokens, METH_VARARGS,

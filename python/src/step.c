@@ -412,6 +412,8 @@ static const py_field snapshot_fields[] = {SNAPSHOT(step, PY_FIELD_U64),
                                            SNAPSHOT(num_swapped_in_blocks, PY_FIELD_U32),
                                            SNAPSHOT(num_swapped, PY_FIELD_U32),
                                            SNAPSHOT(num_free_swap_blocks, PY_FIELD_U32),
+                                           SNAPSHOT(num_pinned, PY_FIELD_U32),
+                                           SNAPSHOT(num_pinned_blocks, PY_FIELD_U32),
                                            {NULL, 0, PY_FIELD_U32, NULL}};
 
 static PyObject *step_snapshot(PyObject *object, void *Py_UNUSED(closure))

@@ -267,3 +267,20 @@ def test_two_threads_take_turns():
         done.update(run(sched))
     assert len(done) == 1500
     sched.check()
+
+
+def test_pins():
+    sched = make(max_pins=2, snapshots=True)
+    req = sched.add("a", range(40), max_tokens=4)
+    sched.pin(req, 3600)
+    step = sched.schedule()
+    sched.update(step, [[1]])
+    sched.finish([req])
+    assert sched.usage()["active"] == 2
+    step = sched.schedule()
+    assert (step.snapshot["num_pinned"], step.snapshot["num_pinned_blocks"]) == (1, 2)
+    with pytest.raises(quire.Error):
+        sched.pin(req, 1)
+    with pytest.raises(ValueError):
+        sched.pin(sched.add("b", [1, 2], max_tokens=1), -1)
+    sched.close()

@@ -216,9 +216,9 @@ static void finish_store(qr_file_book *book, const quire_tier_io *io, uint32_t s
 static void finish_use(qr_file_book *book, const quire_tier_job *job, const quire_tier_io *io,
                        uint32_t slot)
 {
-    bool is_gone = job->op == QUIRE_TIER_REMOVE ? io->status == QUIRE_TIER_DONE
-                                                : io->status == QUIRE_TIER_WRONG ||
-                                                      io->status == QUIRE_TIER_MISSING;
+    bool is_gone = job->op == QUIRE_TIER_REMOVE
+                       ? io->status == QUIRE_TIER_DONE
+                       : io->status == QUIRE_TIER_WRONG || io->status == QUIRE_TIER_MISSING;
     if (is_gone || (io->place & QR_FILE_FORGET) != 0)
         book->is_doomed[slot] = 1;
     quire_slots_complete_load(book->slots, &io->key, 1);

@@ -15,7 +15,6 @@ typedef struct file_pool {
     int fd;
 } file_pool;
 
-
 static qr_file_op *op_of(qr_file_work *work)
 {
     return (qr_file_op *)(void *)((char *)work - offsetof(qr_file_op, work));

@@ -54,11 +54,11 @@ static int say_io(const qr_file_slab *slab, const char *what, int error, char *m
 
 typedef enum file_kind {
     KIND_OURS = 0,
-    KIND_NEW,      /* empty, or not finished */
-    KIND_OTHER,    /* Quire's, but of other contents or sizes */
-    KIND_DAMAGED,  /* Quire's, beyond use */
-    KIND_FOREIGN,  /* not Quire's */
-    KIND_NEWER     /* of a newer Quire */
+    KIND_NEW,     /* empty, or not finished */
+    KIND_OTHER,   /* Quire's, but of other contents or sizes */
+    KIND_DAMAGED, /* Quire's, beyond use */
+    KIND_FOREIGN, /* not Quire's */
+    KIND_NEWER    /* of a newer Quire */
 } file_kind;
 
 static file_kind judge_supers(const unsigned char *pages, uint64_t file_bytes, qr_file_super *super)
@@ -191,8 +191,7 @@ static void read_index(qr_file_slab *slab, int timeout_ms)
     int first = !is_good[0] || (is_good[1] && index[1].seq > index[0].seq);
     for (int k = 0; k < 2; k++) {
         int i = k == 0 ? first : !first;
-        if (!is_good[i] ||
-            !read_entries(slab, slab->layout.index_at[i], &index[i], timeout_ms))
+        if (!is_good[i] || !read_entries(slab, slab->layout.index_at[i], &index[i], timeout_ms))
             continue;
         if (slab->index_seq % 2 != (uint64_t)i) /* the next one goes to the other place */
             slab->index_seq++;
@@ -250,8 +249,7 @@ int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk
     if (error != 0)
         return say_io(slab, "be read", error, message, message_bytes);
     file_kind kind = judge_supers(slab->staging, disk->bytes, &slab->super);
-    if (kind == KIND_OURS &&
-        say_difference(slab, &slab->super, want, message, message_bytes))
+    if (kind == KIND_OURS && say_difference(slab, &slab->super, want, message, message_bytes))
         kind = KIND_OTHER;
     int status = settle_kind(slab, kind, want, message, message_bytes);
     if (status != QUIRE_OK)

@@ -18,10 +18,8 @@ uint32_t qr_file_tasks_count(uint32_t depth)
 void qr_file_tasks_init(qr_file_tasks *tasks, qr_file_slab *slab, uint32_t depth,
                         qr_file_task *memory, unsigned char *pages)
 {
-    *tasks = (qr_file_tasks){.slab = slab,
-                             .depth = depth,
-                             .num_tasks = qr_file_tasks_count(depth),
-                             .tasks = memory};
+    *tasks = (qr_file_tasks){
+        .slab = slab, .depth = depth, .num_tasks = qr_file_tasks_count(depth), .tasks = memory};
     for (uint32_t i = tasks->num_tasks; i-- > 0;) {
         qr_file_task *task = &memory[i];
         task->ops[0].tag = QR_FILE_TAG_TASK + 2 * i;
@@ -280,8 +278,7 @@ static quire_tier_status check_store(qr_file_tasks *tasks, qr_file_task *task)
     if (task->error != 0)
         return failure_of(task->error);
     if (!task->is_heading) {
-        qr_file_head head = {
-            .owner = slab->super.owner, .slot = task->slot, .entry = task->entry};
+        qr_file_head head = {.owner = slab->super.owner, .slot = task->slot, .entry = task->entry};
         head.owner.epoch = task->epoch;
         qr_file_head_write(task->page, &head);
         task->is_heading = true;
@@ -318,8 +315,7 @@ static quire_tier_status check_load(qr_file_tasks *tasks, qr_file_task *task)
     qr_file_slab *slab = tasks->slab;
     quire_tier_status status = judge_load(tasks, task);
     qr_file_entry *now = &slab->entries[task->slot];
-    bool is_same =
-        now->state == QR_FILE_STORED && qr_key_is_equal(&now->key, &io_of(task)->key);
+    bool is_same = now->state == QR_FILE_STORED && qr_key_is_equal(&now->key, &io_of(task)->key);
     if (task->epoch != slab->super.owner.epoch)
         return status == QUIRE_TIER_DONE ? QUIRE_TIER_MISSING : status;
     if (status == QUIRE_TIER_DONE && is_same && (now->extra & QR_FILE_CHECKED) == 0) {

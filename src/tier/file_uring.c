@@ -41,7 +41,7 @@ typedef struct known_region {
 typedef struct file_uring {
     qr_file_io io;
     struct io_uring ring;
-    qr_file_op **ops; /* in flight, by tag */
+    qr_file_op **ops;    /* in flight, by tag */
     qr_file_op *refused; /* no room in the ring: ends with -EAGAIN */
     uint32_t max_ops;
     int fd;
@@ -161,9 +161,10 @@ static uint32_t take_reports(file_uring *uring, qr_file_op **ended, uint32_t cap
     uint32_t n = 0;
     while (uring->refused != NULL && n < capacity) {
         qr_file_op *op = uring->refused;
-        uring->refused = op->work.next == NULL ? NULL
-                                               : (qr_file_op *)(void *)((char *)op->work.next -
-                                                                        offsetof(qr_file_op, work));
+        uring->refused =
+            op->work.next == NULL
+                ? NULL
+                : (qr_file_op *)(void *)((char *)op->work.next - offsetof(qr_file_op, work));
         n = end_op(uring, op, ended, n);
     }
     while (n < capacity && io_uring_peek_cqe(&uring->ring, &cqe) == 0) {

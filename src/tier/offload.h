@@ -125,6 +125,7 @@ struct quire_offload {
     bool is_lazy;
     bool has_device;
     bool looks_ahead;
+    bool has_windows; /* a group gives blocks back while its request runs */
     uint32_t num_groups;
     uint32_t fa_group; /* the first of a full kind; QR_NIL: none */
     uint32_t hash_size;
@@ -186,7 +187,8 @@ struct quire_offload {
     uint32_t *sending; /* device: requests whose loads have blocks without a job */
     uint32_t num_sending;
     uint64_t next_load_event;
-    uint64_t step;
+    uint64_t step; /* the last one */
+    uint64_t mark; /* and the device's, for its copies */
 
     /* device */
     qr_offload_job *jobs;

@@ -434,7 +434,7 @@ static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_
     qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);
 }
 
-static void finish_event(quire_offload *o, qr_offload_event *event)
+static void finish_blocks(quire_offload *o, const qr_offload_event *event)
 {
     quire_block gpu[QR_COPIES_IN_JOB];
     quire_block cpu[QR_COPIES_IN_JOB];
@@ -449,8 +449,6 @@ static void finish_event(quire_offload *o, qr_offload_event *event)
         }
         finish_chunk(o, event, gpu, cpu, crcs, n);
     }
-    *event = (qr_offload_event){0};
-    o->num_events--;
 }
 
 void qr_store_finish_told(quire_offload *o)
@@ -458,8 +456,11 @@ void qr_store_finish_told(quire_offload *o)
     for (uint32_t i = 0; i < o->num_told_events; i++) {
         qr_offload_event *event = &o->events[o->told_events[i]];
         event->is_listed = false;
-        if (event->num_reports >= o->num_workers)
-            finish_event(o, event);
+        if (event->num_reports < o->num_workers)
+            continue;
+        finish_blocks(o, event);
+        *event = (qr_offload_event){0};
+        o->num_events--;
     }
     o->num_told_events = 0;
 }
@@ -468,4 +469,7 @@ void qr_store_drop_all(quire_offload *o)
 {
     for (uint32_t i = 0; i < o->num_places; i++)
         o->events[i].is_dropped = o->events[i].count > 0;
+    qr_offload_event kept = {.first = o->kept_first, .is_dropped = true};
+    o->kept_first = o->kept_last = QUIRE_NULL_BLOCK; /* nobody has begun these */
+    finish_blocks(o, &kept);
 }

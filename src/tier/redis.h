@@ -118,6 +118,7 @@ typedef struct qr_link {
     uint64_t value_bytes; /* of the value that comes, header and all */
     uint64_t value_at;
     uint32_t crc;
+    uint32_t expected_crc;
     quire_tier_status verdict;
     unsigned char header[QR_REDIS_HEADER];
     unsigned char *input;
@@ -252,6 +253,8 @@ void qr_batch_route_all(quire_tier_redis *redis);
 /* Ends those whose time is over. */
 void qr_batch_expire(quire_tier_redis *redis);
 void qr_batch_cancel(quire_tier_redis *redis, const quire_tier_job *job);
+void qr_batch_end_io(quire_tier_redis *redis, qr_batch *batch, uint32_t io,
+                     quire_tier_status status);
 
 /* A call with nothing in it; NULL: none is free. */
 qr_call *qr_call_take(quire_tier_redis *redis, bool is_ours);

@@ -25,7 +25,8 @@ static void release_batch(quire_tier_redis *redis, qr_batch *batch)
 }
 
 /* After the last one neither the job nor its ios may be looked at: they are its user's again. */
-static void end_io(quire_tier_redis *redis, qr_batch *batch, uint32_t io, quire_tier_status status)
+void qr_batch_end_io(quire_tier_redis *redis, qr_batch *batch, uint32_t io,
+                     quire_tier_status status)
 {
     quire_tier_job *job = batch->job;
     if (status == QUIRE_TIER_REFUSED)
@@ -48,7 +49,7 @@ static void end_rest(quire_tier_redis *redis, qr_batch *batch, quire_tier_status
     for (uint32_t i = next; left > 0; i++)
         if (ios[i].status == QUIRE_TIER_PENDING) {
             left--;
-            end_io(redis, batch, i, status);
+            qr_batch_end_io(redis, batch, i, status);
         }
 }
 
@@ -117,7 +118,7 @@ void qr_call_end(quire_tier_redis *redis, qr_call *call, quire_tier_status statu
     uint32_t io = call->io;
     give_call(redis, call);
     if (batch != NULL)
-        end_io(redis, batch, io, status);
+        qr_batch_end_io(redis, batch, io, status);
 }
 
 static qr_call *make_call(quire_tier_redis *redis, qr_batch *batch, uint32_t i)

@@ -145,12 +145,7 @@ static void orphan_call(quire_tier_redis *redis, qr_link *link, qr_call *call,
         link->mode = QR_MODE_DRAIN;
     call->batch = NULL;
     call->due_ns = redis->now_ns + redis->late_ns;
-    qr_call *ended = qr_call_take(redis, true); /* one that only ends */
-    if (ended == NULL)
-        return;
-    ended->batch = batch;
-    ended->io = io;
-    qr_call_end(redis, ended, status);
+    qr_batch_end_io(redis, batch, io, status);
 }
 
 bool qr_link_forget(quire_tier_redis *redis, qr_link *link, qr_batch *batch,
@@ -280,8 +275,8 @@ static void note_value(quire_tier_redis *redis, qr_link *link, uint64_t n)
     uint64_t from = link->value_at;
     link->value_at += n;
     if (from < QR_REDIS_HEADER && link->value_at >= QR_REDIS_HEADER) {
-        uint32_t crc;
-        if (!qr_redis_header_check(&redis->space, qr_call_io(link->first), link->header, &crc)) {
+        if (!qr_redis_header_check(&redis->space, qr_call_io(link->first), link->header,
+                                   &link->expected_crc)) {
             link->mode = QR_MODE_DRAIN; /* not ours: no byte more of it */
             return;
         }
@@ -292,16 +287,13 @@ static void note_value(quire_tier_redis *redis, qr_link *link, uint64_t n)
                                  link->value_at - from);
     if (link->value_at < link->value_bytes)
         return;
-    uint32_t expected;
-    (void)qr_redis_header_check(&redis->space, qr_call_io(link->first), link->header, &expected);
-    link->verdict = link->crc == expected ? QUIRE_TIER_DONE : QUIRE_TIER_WRONG;
+    link->verdict = link->crc == link->expected_crc ? QUIRE_TIER_DONE : QUIRE_TIER_WRONG;
     link->mode = QR_MODE_END;
 }
 
 /* Bytes of a value that came with the lines before it. */
 static void copy_value(quire_tier_redis *redis, qr_link *link)
 {
-    struct iovec pieces[3];
     const unsigned char *from = link->input + link->in_begin;
     uint64_t have = link->in_end - link->in_begin;
     uint64_t left = link->value_bytes - link->value_at;
@@ -312,7 +304,6 @@ static void copy_value(quire_tier_redis *redis, qr_link *link)
         at = n < head ? n : head;
         memcpy(link->header + link->value_at, from, at);
     }
-    (void)pieces;
     if (n > at)
         memcpy(memory_of(link) + (link->value_at + at - QR_REDIS_HEADER), from + at, n - at);
     link->in_begin += (uint32_t)n;
@@ -475,7 +466,10 @@ static void finish_connecting(quire_tier_redis *redis, qr_link *link)
         qr_redis_count(redis, QR_COUNT_CONNECTED, 1);
         link->socket.can_write = true;
         greet(redis, link);
-    } else if (finished < 0) {
+    } else if (finished == 0) {
+        link->socket.can_read = false;
+        link->socket.can_write = false;
+    } else {
         bool is_tls = errno == EPROTO && link->socket.session != NULL;
         lose_link(redis, link,
                   is_tls ? qr_tls_reason(link->socket.session) : strerror(errno));

@@ -99,6 +99,7 @@ static void written_and_read(void **state)
     "\"num_finished\":0,\"num_tokens\":1,\"num_prefill_tokens\":0,\"num_draft_tokens\":0,"         \
     "\"num_hit_tokens\":0,\"num_external_tokens\":0,\"num_swapped_out_blocks\":0,"                 \
     "\"num_swapped_in_blocks\":0,\"num_swapped\":0,\"num_free_swap_blocks\":0,"                    \
+    "\"num_pinned\":0,\"num_pinned_blocks\":0,"                                                    \
     "\"query_tokens\":0,\"empty\":1,\"cached\":1,\"active\":1}\n"
 #define STEP(time) "{\"step\":1,\"time_s\":" time ",\"duration_ms\":1,\"num_running\":0,"
 

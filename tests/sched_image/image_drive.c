@@ -262,10 +262,14 @@ static void add_request(world *w)
     draw_request(w, &r);
     draw_names(w, &r);
     quire_req req = 0;
+    bool is_pinned = draw(w, 4) == 0;
     for (uint32_t i = 0; i < w->num_sides; i++) {
         req = 0;
         see(&w->sides[i], (uint32_t)quire_sched_add(w->sides[i].sched, &r.params, &req));
         see(&w->sides[i], req);
+        if (is_pinned && req != 0)
+            see(&w->sides[i],
+                (uint32_t)quire_sched_pin(w->sides[i].sched, req, UINT64_C(1) << 50));
     }
     if (req != 0)
         w->known[w->num_added % COUNT(w->known)] = req;

@@ -261,6 +261,17 @@ static void draw_swap(world *w)
         w->config.num_swap_blocks = 0;
 }
 
+/* The same. Time stands still, so that pins end otherwise. */
+static void draw_pins(world *w)
+{
+    if (draw(w, 3) == 0)
+        return;
+    w->config.max_pins = 1 + draw(w, 4);
+    quire_sched_config c = world_side_config(w, 0);
+    if (quire_sched_bytes(&c) == 0)
+        w->config.max_pins = 0;
+}
+
 void world_open(world *w, uint64_t seed)
 {
     memset(w, 0, sizeof *w);
@@ -285,6 +296,7 @@ void world_open(world *w, uint64_t seed)
     w->num_sides = 1;
     w->sides[0] = (world_side){.world = w, .hasher = world_make_hasher(w)};
     draw_swap(w);
+    draw_pins(w);
     quire_sched_config c = world_side_config(w, 0);
     assert_int_equal(quire_sched_create(&c, NULL, &w->sides[0].sched), QUIRE_OK);
 }

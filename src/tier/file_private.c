@@ -1,0 +1,349 @@
+#include "tier/file_private.h"
+
+#include "tier/file_pool.h"
+#include "tier/file_uring.h"
+#include "tier/system.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DEFAULT_DEPTH = 32, DEFAULT_THREADS = 8, DEFAULT_CHECKPOINT_S = 30, ENDED_AT_ONCE = 8 };
+enum { OPEN_MS = 10000, CLOSE_MS = 1500 };
+
+/* ---- making ------------------------------------------------------------------------------ */
+
+qr_file_private *qr_file_private_create(const quire_tier_file_config *config,
+                                        const quire_hooks *hooks)
+{
+    qr_file_private *file = qr_tier_alloc(1, sizeof *file);
+    char *path = qr_tier_alloc(strlen(config->path) + 1, 1);
+    if (file == NULL || path == NULL) {
+        qr_tier_free(file);
+        qr_tier_free(path);
+        return NULL;
+    }
+    memcpy(path, config->path, strlen(config->path));
+    file->config = *config;
+    file->config.path = path;
+    file->path = path;
+    file->hooks = *hooks;
+    file->handle.fd = -1;
+    file->handle.folder = -1;
+    file->open_ms = OPEN_MS;
+    file->close_ms = CLOSE_MS;
+    if (file->config.depth == 0)
+        file->config.depth = DEFAULT_DEPTH;
+    if (file->config.threads == 0)
+        file->config.threads = DEFAULT_THREADS;
+    if (file->config.checkpoint_s == 0)
+        file->config.checkpoint_s = DEFAULT_CHECKPOINT_S;
+    return file;
+}
+
+/* Everything that the file needs while it works; see the order of pages below. */
+static int take_memory(qr_file_private *file, const qr_file_layout *layout, qr_file_region *pages)
+{
+    uint32_t num_tasks = qr_file_tasks_count(file->config.depth);
+    size_t bytes = QR_FILE_STAGING + (size_t)(num_tasks + QR_FILE_SCAN_OPS) * QR_FILE_PAGE;
+    file->memory = qr_tier_alloc(bytes + QR_FILE_PAGE, 1);
+    file->task_memory = qr_tier_alloc(num_tasks, sizeof(qr_file_task));
+    file->slab.entries = qr_tier_alloc(layout->num_slots, sizeof(qr_file_entry));
+    if (file->memory == NULL || file->task_memory == NULL || file->slab.entries == NULL)
+        return QUIRE_E_NOMEM;
+    uintptr_t start = ((uintptr_t)file->memory + QR_FILE_PAGE - 1) / QR_FILE_PAGE * QR_FILE_PAGE;
+    unsigned char *first = (unsigned char *)start;
+    *pages = (qr_file_region){.memory = first, .bytes = bytes};
+    file->slab.staging = first;
+    file->scan.pages = first + QR_FILE_STAGING;
+    qr_file_tasks_init(&file->tasks, &file->slab, file->config.depth, file->task_memory,
+                       first + QR_FILE_STAGING + (size_t)QR_FILE_SCAN_OPS * QR_FILE_PAGE);
+    return qr_file_book_open(&file->book, layout->num_slots, file->config.policy, &file->hooks);
+}
+
+static int open_io(qr_file_private *file, const qr_file_region *regions, char *message,
+                   size_t message_bytes)
+{
+    uint32_t max_ops = QR_FILE_TAG_TASK + 2 * qr_file_tasks_count(file->config.depth);
+    int result = -ENOSYS;
+    if (file->config.uring != QUIRE_OFF)
+        result = qr_file_uring_open(file->handle.fd, max_ops, regions, 2, &file->hooks, &file->io);
+    if (result == 0)
+        return QUIRE_OK;
+    if (file->config.uring == QUIRE_ON) {
+        qr_tier_say(message, message_bytes,
+                    "%s: io_uring cannot be used: %s; allow it, or let threads do it", file->path,
+                    strerror(-result));
+        return result == -ENOMEM ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
+    }
+    if (file->config.uring == QUIRE_DEFAULT)
+        qr_tier_log(&file->hooks, QUIRE_LOG_WARNING,
+                    "file tier: io_uring cannot be used (%s): %u threads read and write %s",
+                    strerror(-result), file->config.threads, file->path);
+    int status = qr_file_pool_open(file->handle.fd, file->config.threads, &file->io);
+    if (status == QUIRE_E_SYSTEM)
+        qr_tier_say(message, message_bytes, "%s: no thread could be started", file->path);
+    return status;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Where blocks are no whole pages the page cache does it: O_DIRECT moves nothing else. */
+static quire_switch direct_of(qr_file_private *file)
+{
+    if (file->config.direct != QUIRE_DEFAULT || file->config.block_bytes % QR_FILE_PAGE == 0)
+        return file->config.direct;
+    qr_tier_log(&file->hooks, QUIRE_LOG_INFO,
+                "file tier: %s goes through the page cache: blocks of %u bytes are no multiple of "
+                "%d",
+                file->path, file->config.block_bytes, QR_FILE_PAGE);
+    return QUIRE_OFF;
+}
+
+static int open_slab(qr_file_private *file, const qr_file_want *want, char *message,
+                     size_t message_bytes)
+{
+    qr_file_disk *disk = file->given_disk != NULL ? file->given_disk : &file->handle.disk;
+    file->slab.path = file->path;
+    file->slab.hooks = &file->hooks;
+    file->slab.io = file->io;
+    int status = qr_file_slab_open(&file->slab, want, disk, message, message_bytes);
+    if (status != QUIRE_OK)
+        return status;
+    void *extra = qr_tier_alloc(want->layout.num_slots,
+                                file->slab.must_scan ? sizeof(qr_file_entry) : sizeof(uint32_t));
+    if (extra == NULL)
+        return QUIRE_E_NOMEM;
+    if (file->slab.must_scan) {
+        qr_file_scan_init(&file->scan, extra, file->scan.pages);
+        file->book.scan = &file->scan;
+        return QUIRE_OK;
+    }
+    qr_file_book_take_index(&file->book, file->slab.entries, extra);
+    qr_tier_free(extra);
+    return QUIRE_OK;
+}
+
+static int private_open(void *self, const void *memory, size_t bytes, char *message,
+                        size_t message_bytes)
+{
+    qr_file_private *file = self;
+    qr_file_want want = {
+        .if_other = file->config.if_other, .pid = (uint64_t)getpid(), .timeout_ms = file->open_ms};
+    qr_file_region regions[2] = {{.memory = memory, .bytes = bytes}};
+    if (!qr_file_layout_plan(file->config.capacity_bytes, file->config.block_bytes, &want.layout)) {
+        qr_tier_say(message, message_bytes,
+                    "%s: %llu bytes are no room for blocks of %u bytes; give more", file->path,
+                    (unsigned long long)file->config.capacity_bytes, file->config.block_bytes);
+        return QUIRE_E_CONFIG;
+    }
+    memcpy(want.fingerprint, file->config.fingerprint, QUIRE_FINGERPRINT_BYTES);
+    int status = take_memory(file, &want.layout, &regions[1]);
+    if (status != QUIRE_OK)
+        return status;
+    if (file->given_disk == NULL) {
+        file->handle.path = file->path;
+        file->handle.hooks = &file->hooks;
+        status = qr_file_handle_open(&file->handle, direct_of(file), message, message_bytes);
+        if (status == QUIRE_OK)
+            status = open_io(file, regions, message, message_bytes);
+    }
+    if (status == QUIRE_OK)
+        status = open_slab(file, &want, message, message_bytes);
+    if (status != QUIRE_OK)
+        return status;
+    file->checkpoint.interval_ns = (uint64_t)file->config.checkpoint_s * 1000000000;
+    file->checkpoint.due_ns = qr_tier_now_ns(&file->hooks) + file->checkpoint.interval_ns;
+    file->is_open = 1;
+    if (file->config.uring != QUIRE_OFF && file->given_disk == NULL)
+        qr_tier_log(&file->hooks, QUIRE_LOG_INFO, "file tier: %s by %s%s", file->path,
+                    file->io->name, file->handle.is_direct ? ", O_DIRECT" : "");
+    return QUIRE_OK;
+}
+
+/* ---- on the tier's thread ----------------------------------------------------------------------- */
+
+static void dispatch(qr_file_private *file, qr_file_op *op)
+{
+    if (op->tag >= QR_FILE_TAG_TASK)
+        qr_file_tasks_ended(&file->tasks, op);
+    else if (op->tag >= QR_FILE_TAG_SCAN)
+        qr_file_scan_ended(&file->scan, &file->slab, op);
+    else
+        qr_file_checkpoint_ended(&file->checkpoint, &file->slab);
+}
+
+/* Everything that was stored before is of another epoch from now on. */
+static void do_resets(qr_file_private *file)
+{
+    uint32_t asked = atomic_load_explicit(&file->num_resets, memory_order_acquire);
+    if (asked == file->num_resets_done)
+        return;
+    file->num_resets_done = asked;
+    qr_file_scan_stop(&file->scan);
+    file->slab.super.owner.epoch++;
+    memset(file->slab.entries, 0, (size_t)file->slab.layout.num_slots * sizeof(qr_file_entry));
+    file->slab.num_changes++;
+    file->checkpoint.must_put_super = true;
+    file->checkpoint.due_ns = 0;
+}
+
+/* Until a scan is over an index would know less than the heads do. */
+static void turn_checkpoint(qr_file_private *file, uint64_t now_ns)
+{
+    if (qr_file_scan_is_over(&file->scan, &file->slab) && file->scan.num_left == 0)
+        qr_file_checkpoint_turn(&file->checkpoint, &file->slab, now_ns);
+}
+
+static int wait_ms(const qr_file_private *file, int timeout_ms, uint64_t now_ns)
+{
+    if (file->tasks.ended != NULL)
+        return 0;
+    if (file->checkpoint.stage != QR_FILE_IDLE ||
+        !qr_file_checkpoint_is_needed(&file->checkpoint, &file->slab))
+        return timeout_ms;
+    uint64_t left_ms =
+        file->checkpoint.due_ns <= now_ns ? 1 : (file->checkpoint.due_ns - now_ns) / 1000000 + 1;
+    return timeout_ms < 0 || left_ms < (uint64_t)timeout_ms ? (int)left_ms : timeout_ms;
+}
+
+static void private_begin(void *self, quire_tier_ends *ends, quire_tier_job *job)
+{
+    qr_file_private *file = self;
+    do_resets(file);
+    qr_file_tasks_begin(&file->tasks, job);
+    qr_file_tasks_pump(&file->tasks, ends);
+}
+
+static void private_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
+{
+    qr_file_private *file = self;
+    qr_file_op *ended[ENDED_AT_ONCE];
+    uint64_t now_ns = qr_tier_now_ns(&file->hooks);
+    do_resets(file);
+    turn_checkpoint(file, now_ns);
+    qr_file_scan_turn(&file->scan, &file->slab);
+    qr_file_tasks_pump(&file->tasks, ends);
+    int ms = wait_ms(file, timeout_ms, now_ns);
+    uint32_t n = file->io->wait(file->io, wake_fd, ms, ended, ENDED_AT_ONCE);
+    for (uint32_t i = 0; i < n; i++)
+        dispatch(file, ended[i]);
+    qr_file_tasks_pump(&file->tasks, ends);
+    file->io->wait(file->io, -1, 0, NULL, 0); /* the device works while the bytes are checked */
+    qr_file_tasks_check(&file->tasks, ends);
+    file->io->wait(file->io, -1, 0, NULL, 0); /* heads of what was stored */
+}
+
+static void private_cancel(void *self, quire_tier_ends *ends, quire_tier_job *job)
+{
+    qr_file_private *file = self;
+    qr_file_tasks_cancel(&file->tasks, ends, job);
+}
+
+/* ---- on the scheduler's thread -------------------------------------------------------------------- */
+
+static quire_tier_caps private_caps(void *self)
+{
+    const qr_file_private *file = self;
+    return (quire_tier_caps){.alignment = file->handle.is_direct ? QR_FILE_PAGE : 1,
+                             .max_bytes = file->config.block_bytes,
+                             .is_persistent = 1,
+                             .checks_crc = 1,
+                             .capacity_bytes = (uint64_t)file->slab.layout.num_slots *
+                                               file->slab.layout.block_bytes};
+}
+
+static void private_prepare(void *self, quire_tier_job *job)
+{
+    qr_file_private *file = self;
+    qr_file_book_prepare(&file->book, job);
+}
+
+static void private_finish(void *self, quire_tier_job *job)
+{
+    qr_file_private *file = self;
+    qr_file_book_finish(&file->book, job);
+}
+
+static void private_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
+{
+    qr_file_private *file = self;
+    qr_file_book_lookup(&file->book, keys, n, found);
+}
+
+static void private_touch(void *self, const quire_tier_key *keys, uint32_t n)
+{
+    qr_file_private *file = self;
+    quire_slots_touch(file->book.slots, keys, n);
+}
+
+static int private_reset(void *self)
+{
+    qr_file_private *file = self;
+    qr_file_book_reset(&file->book);
+    atomic_fetch_add_explicit(&file->num_resets, 1, memory_order_release);
+    return QUIRE_OK;
+}
+
+static quire_usage private_usage(void *self)
+{
+    const qr_file_private *file = self;
+    return quire_slots_usage(file->book.slots);
+}
+
+/* ---- closing ----------------------------------------------------------------------------------------- */
+
+/* The last checkpoint, as far as there is time. What the device does not end stays lent to it. */
+static bool settle(qr_file_private *file)
+{
+    uint64_t until_ns = qr_tier_now_ns(NULL) + (uint64_t)file->close_ms * 1000000;
+    qr_file_op *ended[ENDED_AT_ONCE];
+    do_resets(file);
+    qr_file_scan_stop(&file->scan);
+    bool is_whole = file->scan.found == NULL ||
+                    atomic_load(&file->scan.num_found) == file->slab.layout.num_slots;
+    if (is_whole && file->checkpoint.stage == QR_FILE_IDLE)
+        qr_file_checkpoint_turn(&file->checkpoint, &file->slab, UINT64_MAX);
+    while (file->io->num_in_flight > 0 && qr_tier_now_ns(NULL) < until_ns) {
+        uint32_t n = file->io->wait(file->io, -1, 10, ended, ENDED_AT_ONCE);
+        for (uint32_t i = 0; i < n; i++)
+            if (ended[i]->tag < QR_FILE_TAG_TASK)
+                dispatch(file, ended[i]);
+    }
+    return file->io->num_in_flight == 0;
+}
+
+static void private_close(void *self)
+{
+    qr_file_private *file = self;
+    bool is_settled = file->io == NULL || !file->is_open || settle(file);
+    if (file->io != NULL && !file->io->close(file->io, is_settled ? file->close_ms : 0)) {
+        qr_tier_log(&file->hooks, QUIRE_LOG_ERROR,
+                    "file tier: %s does not answer; its memory is left to it", file->path);
+        return;
+    }
+    qr_file_handle_close(&file->handle, !file->is_open);
+    qr_file_book_close(&file->book);
+    qr_tier_free(file->scan.found);
+    qr_tier_free(file->slab.entries);
+    qr_tier_free(file->task_memory);
+    qr_tier_free(file->memory);
+    qr_tier_free(file->path);
+    qr_tier_free(file);
+}
+
+const quire_tier_ops qr_file_private_ops = {.abi = 1,
+                                            .size = sizeof(quire_tier_ops),
+                                            .name = "file",
+                                            .open = private_open,
+                                            .close = private_close,
+                                            .caps = private_caps,
+                                            .prepare = private_prepare,
+                                            .finish = private_finish,
+                                            .lookup = private_lookup,
+                                            .touch = private_touch,
+                                            .reset = private_reset,
+                                            .usage = private_usage,
+                                            .begin = private_begin,
+                                            .turn = private_turn,
+                                            .cancel = private_cancel};

@@ -1,0 +1,347 @@
+/* tier/lower_plan.c - what a request needs for a longer hit, and where that is.
+ *
+ *      tokens        0        local      found                      target
+ *      full group    | engine  | CPU pool  | file file file Redis    |  all of them, in turn
+ *      window        |         |           |               file file |  the last ones before it
+ *      Mamba         |         |           |                    file |  the last one
+ *
+ * A target suits a group when all blocks that a hit of that length needs are somewhere. A group that
+ * misses one takes the target back to where that block begins, until all groups agree. The CPU
+ * pool's cache then decides what is a hit.
+ */
+#include "tier/lower_parts.h"
+
+/* Where a block is. */
+enum {
+    SOURCE_NOT_ASKED = 0,
+    SOURCE_NONE = 1,
+    SOURCE_CPU = 2,
+    SOURCE_FLIGHT = 3, /* being fetched */
+    SOURCE_TIER = 4,   /* + tier */
+    SOURCE_MAYBE = 8   /* + tier: to be asked with FIND */
+};
+_Static_assert(QUIRE_OFFLOAD_MAX_TIERS <= 4, "sources of tiers have four places each");
+
+static quire_bytes hash_of(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
+                           uint32_t block)
+{
+    const qr_lower_group *g = &lower->groups[group];
+    return (quire_bytes){request->hashes + (size_t)block * g->joined * lower->digest_bytes,
+                         g->hash_len};
+}
+
+void qr_plan_key(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
+                 uint32_t block, quire_tier_key *key)
+{
+    quire_tier_key_of(hash_of(lower, request, group, block), group, lower->rank, key);
+}
+
+/* ---- looking ----------------------------------------------------------------- */
+
+typedef struct batch {
+    quire_tier_key keys[QR_LOWER_BATCH];
+    uint8_t *sources;
+    uint32_t n;
+} batch;
+
+/* Asks a tier about those that nobody has for sure. */
+static void ask_tier(qr_lower *lower, batch *b, uint32_t tier)
+{
+    quire_tier_key keys[QR_LOWER_BATCH];
+    uint8_t at[QR_LOWER_BATCH];
+    uint8_t found[QR_LOWER_BATCH];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->sources[i] == SOURCE_NONE || b->sources[i] >= SOURCE_MAYBE) {
+            keys[n] = b->keys[i];
+            at[n++] = (uint8_t)i;
+        }
+    if (n == 0 || quire_tier_lookup(lower->tiers[tier].tier, keys, n, found) != QUIRE_OK)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t *source = &b->sources[at[i]];
+        if (found[i] == 1)
+            *source = (uint8_t)(SOURCE_TIER + tier);
+        else if (found[i] == 2 && *source == SOURCE_NONE)
+            *source = (uint8_t)(SOURCE_MAYBE + tier);
+    }
+}
+
+/* Sources of the group's blocks [first, first + n). */
+static void look(qr_lower *lower, const qr_lower_request *request, uint32_t group, uint32_t first,
+                 uint32_t n)
+{
+    batch b = {.sources = lower->groups[group].sources + first, .n = n};
+    for (uint32_t i = 0; i < n; i++) {
+        quire_block block;
+        quire_bytes hash = hash_of(lower, request, group, first + i);
+        quire_tier_key_of(hash, group, lower->rank, &b.keys[i]);
+        b.sources[i] = SOURCE_NONE;
+        if (quire_pool_get_cached_block(lower->pool, hash, &group, 1, &block) == QUIRE_OK)
+            b.sources[i] = SOURCE_CPU;
+        else if (qr_flight_find(lower, &b.keys[i], false, 0) != QR_NIL)
+            b.sources[i] = SOURCE_FLIGHT;
+    }
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        if (!lower->tiers[t].is_skipped)
+            ask_tier(lower, &b, t);
+}
+
+/* How many blocks of a full group, from first on, are somewhere. Most prompts have nothing more, so
+ * that little is asked at first. */
+static uint32_t count_run(qr_lower *lower, const qr_lower_request *request, uint32_t group,
+                          uint32_t first, uint32_t end)
+{
+    const uint8_t *sources = lower->groups[group].sources;
+    uint32_t size = 4;
+    for (uint32_t at = first; at < end; size = size < QR_LOWER_BATCH ? 4 * size : size) {
+        uint32_t n = end - at < size ? end - at : size;
+        look(lower, request, group, at, n);
+        for (uint32_t i = 0; i < n; i++)
+            if (sources[at + i] == SOURCE_NONE)
+                return at + i - first;
+        at += n;
+    }
+    return end - first;
+}
+
+/* ---- agreeing ---------------------------------------------------------------- */
+
+/* The first block that a hit of so many tokens needs. */
+static uint32_t first_needed(const qr_lower_group *g, uint32_t tokens, uint32_t base)
+{
+    uint32_t end = tokens / g->block_size;
+    uint32_t first = base / g->block_size;
+    uint32_t start = first;
+    if (g->kind == QUIRE_LAYER_MAMBA)
+        start = end - 1;
+    else if (g->chunk_tokens > 0)
+        start = tokens / g->chunk_tokens * g->chunk_tokens / g->block_size;
+    else if (g->window_blocks > 0)
+        start = end > g->window_blocks ? end - g->window_blocks : 0;
+    return start > first ? start : first;
+}
+
+/* The longest hit, at most so many tokens, that suits a group which does not need all blocks. */
+static uint32_t suit_group(qr_lower *lower, const qr_lower_request *request, uint32_t group,
+                           uint32_t target)
+{
+    qr_lower_group *g = &lower->groups[group];
+    while (target > request->num_local) {
+        uint32_t first = first_needed(g, target, request->num_local);
+        uint32_t missing = QR_NIL;
+        for (uint32_t end = target / g->block_size; end > first && missing == QR_NIL;) {
+            uint32_t n = end - first < QR_LOWER_BATCH ? end - first : QR_LOWER_BATCH;
+            if (g->sources[end - n] == SOURCE_NOT_ASKED || g->sources[end - 1] == SOURCE_NOT_ASKED)
+                look(lower, request, group, end - n, n);
+            for (uint32_t i = end; i-- > end - n && missing == QR_NIL;)
+                if (g->sources[i] == SOURCE_NONE)
+                    missing = i;
+            end -= n;
+        }
+        if (missing == QR_NIL)
+            return target;
+        target = missing * g->block_size / lower->alignment * lower->alignment;
+    }
+    return request->num_local;
+}
+
+static uint32_t agree(qr_lower *lower, const qr_lower_request *request, uint32_t target)
+{
+    for (uint32_t g = 0; g < lower->num_groups; g++) {
+        if (!lower->groups[g].is_full)
+            continue;
+        uint32_t size = lower->groups[g].block_size;
+        uint32_t first = request->num_found / size;
+        if (target / size <= first)
+            return request->num_found;
+        target = (first + count_run(lower, request, g, first, target / size)) * size;
+        target = target / lower->alignment * lower->alignment;
+    }
+    for (uint32_t before = 0; before != target && target > request->num_found;) {
+        before = target;
+        for (uint32_t g = 0; g < lower->num_groups; g++)
+            if (!lower->groups[g].is_full)
+                target = suit_group(lower, request, g, target);
+    }
+    return target;
+}
+
+/* ---- deciding ---------------------------------------------------------------- */
+
+static uint32_t first_to_fetch(const qr_lower_group *g, const qr_lower_request *request,
+                               uint32_t target)
+{
+    return g->is_full ? request->num_found / g->block_size
+                      : first_needed(g, target, request->num_local);
+}
+
+/* The tier of a source, for its cost. */
+static uint8_t tier_of(uint8_t source)
+{
+    if (source >= SOURCE_MAYBE)
+        return (uint8_t)(source - SOURCE_MAYBE);
+    return source >= SOURCE_TIER ? (uint8_t)(source - SOURCE_TIER) : QR_COSTS_FREE;
+}
+
+static void count_skipped(qr_lower *lower, const qr_cost_run *run, uint32_t first)
+{
+    for (uint32_t i = first; i < run->num_blocks; i++)
+        if (run->sources[i] != QR_COSTS_FREE)
+            qr_tally(&lower->tiers[run->sources[i]].counters.skipped_tokens,
+                     (uint64_t)run->block_tokens);
+}
+
+/* How far of the target is worth it: with one group any block, else all or nothing, since another
+ * target would need other blocks. */
+static uint32_t decide(qr_lower *lower, const qr_lower_request *request, const qr_record *record,
+                       uint32_t target)
+{
+    qr_cost_run run = {.sources = lower->run,
+                       .block_bytes = (double)lower->block_bytes,
+                       .is_covered = !record->is_urgent};
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        const qr_lower_tier *tier = &lower->tiers[t];
+        uint32_t before = tier->queues[QR_QUEUE_LOAD].count + tier->loads_on_time;
+        run.queued_bytes[t] = (double)before * run.block_bytes;
+    }
+    uint32_t num_paid = 0;
+    for (uint32_t g = 0; g < lower->num_groups; g++) {
+        const qr_lower_group *group = &lower->groups[g];
+        uint32_t end = target / group->block_size;
+        for (uint32_t i = first_to_fetch(group, request, target); i < end; i++) {
+            uint8_t tier = tier_of(group->sources[i]);
+            lower->run[run.num_blocks++] = tier;
+            num_paid += tier != QR_COSTS_FREE ? 1 : 0;
+        }
+    }
+    run.block_tokens = (double)(target - request->num_found) / run.num_blocks;
+    uint32_t split = qr_costs_split(&lower->costs, &run);
+    if (lower->is_single) {
+        uint32_t room = lower->max_loads > record->num_taken ? lower->max_loads - record->num_taken
+                                                              : 0;
+        count_skipped(lower, &run, split);
+        split = split < room ? split : room;
+        return request->num_found + split * lower->groups[0].block_size;
+    }
+    if (split == 0)
+        count_skipped(lower, &run, 0);
+    return split > 0 && num_paid + record->num_taken <= lower->max_loads ? target
+                                                                         : request->num_found;
+}
+
+/* ---- fetching ---------------------------------------------------------------- */
+
+/* false: no room. */
+static bool fetch_block(qr_lower *lower, const qr_lower_request *request, uint32_t record,
+                        uint32_t group, uint32_t block)
+{
+    const qr_lower_group *g = &lower->groups[group];
+    uint8_t source = g->sources[block];
+    qr_record *r = &lower->records[record];
+    quire_tier_key key;
+    qr_plan_key(lower, request, group, block, &key);
+    uint32_t flight = qr_flight_find(lower, &key, false, 0);
+    if (flight == QR_NIL) {
+        if (source == SOURCE_FLIGHT || lower->free_waiter == QR_NIL)
+            return false;
+        flight = qr_flight_new(lower, &key, false, tier_of(source));
+        if (flight == QR_NIL)
+            return false;
+        if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
+            memcpy(lower->long_hashes + (size_t)flight * lower->hash_bytes,
+                   hash_of(lower, request, group, block).data, g->hash_len);
+        lower->flights[flight].is_ahead = !r->is_urgent;
+        qr_queue_push(lower, flight,
+                      source >= SOURCE_MAYBE ? QR_QUEUE_FIND
+                      : r->is_urgent         ? QR_QUEUE_LOAD
+                                             : QR_QUEUE_AHEAD);
+        r->num_taken++;
+    }
+    if (!qr_flight_await(lower, flight, record, block * g->block_size))
+        return false;
+    r->tiers |= (uint8_t)(1u << lower->flights[flight].tier);
+    return true;
+}
+
+static void forget_sources(qr_lower *lower, const qr_lower_request *request, uint32_t target)
+{
+    for (uint32_t g = 0; g < lower->num_groups; g++) {
+        uint32_t first = request->num_local / lower->groups[g].block_size;
+        memset(lower->groups[g].sources + first, SOURCE_NOT_ASKED,
+               target / lower->groups[g].block_size - first);
+    }
+}
+
+/* The longest hit that there could be; at most num_found: none longer. */
+static uint32_t longest_target(const qr_lower *lower, const qr_lower_request *request,
+                               const qr_record *record)
+{
+    uint64_t hashed = (uint64_t)request->num_hashes * lower->hash_size;
+    uint64_t target = request->num_tokens > 0 ? request->num_tokens - 1 : 0;
+    target = hashed < target ? hashed : target;
+    target = record->limit < target ? record->limit : target;
+    for (uint32_t g = 0; g < lower->num_groups; g++) {
+        const qr_lower_group *group = &lower->groups[g];
+        uint64_t most = (uint64_t)group->max_blocks * group->block_size;
+        target = most < target ? most : target;
+        if (request->num_local % group->block_size != 0)
+            return 0;
+    }
+    return (uint32_t)(target / lower->alignment * lower->alignment);
+}
+
+uint32_t qr_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record)
+{
+    qr_record *r = &lower->records[record];
+    uint32_t target = longest_target(lower, request, r);
+    if (request->num_found < request->num_local || target <= request->num_found)
+        return 0;
+    bool has_tier = false;
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        lower->tiers[t].is_skipped = lower->tiers[t].was_refused && !qr_jobs_is_open(lower, t);
+        has_tier = has_tier || !lower->tiers[t].is_skipped;
+    }
+    if (!has_tier && lower->num_loads == 0)
+        return 0;
+    if (!lower->is_single)
+        forget_sources(lower, request, target);
+    target = agree(lower, request, target);
+    if (target <= request->num_found)
+        return 0;
+    uint32_t worth = decide(lower, request, r, target);
+    if (worth < target)
+        r->limit = worth;
+    if (worth <= request->num_found)
+        return 0;
+    for (uint32_t g = 0; g < lower->num_groups; g++) {
+        const qr_lower_group *group = &lower->groups[g];
+        uint32_t end = worth / group->block_size;
+        for (uint32_t i = first_to_fetch(group, request, worth); i < end; i++)
+            if (group->sources[i] != SOURCE_CPU && !fetch_block(lower, request, record, g, i))
+                return r->pending;
+    }
+    return r->pending;
+}
+
+void qr_plan_hurry(qr_lower *lower, const qr_lower_request *request)
+{
+    uint32_t index = quire_req_index(request->req);
+    uint32_t target = longest_target(lower, request, &lower->records[index]);
+    for (uint32_t g = 0; g < lower->num_groups; g++) {
+        const qr_lower_group *group = &lower->groups[g];
+        for (uint32_t i = request->num_local / group->block_size; i < target / group->block_size;
+             i++) {
+            quire_tier_key key;
+            qr_plan_key(lower, request, g, i, &key);
+            uint32_t flight = qr_flight_find(lower, &key, false, 0);
+            if (flight == QR_NIL)
+                continue;
+            lower->flights[flight].is_ahead = false;
+            if (lower->flights[flight].queue != QR_QUEUE_AHEAD)
+                continue;
+            qr_queue_remove(lower, flight);
+            qr_queue_push(lower, flight, QR_QUEUE_LOAD);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+#include "tier/offload_copy.h"
+
+#include "tier/offload_load.h"
+#include "tier/offload_store.h"
+
+void qr_copy_init(quire_offload *o)
+{
+    o->free_job = QR_NIL;
+    for (uint32_t i = o->num_jobs; i-- > 0;) {
+        o->jobs[i].next_free = o->free_job;
+        o->free_job = i;
+    }
+}
+
+bool qr_copy_mark(quire_offload *o)
+{
+    return o->device.ops->mark(o->device.self, &o->mark) == QUIRE_OK;
+}
+
+/* ---- sending --------------------------------------------------------------- */
+
+static qr_offload_job *take_job(quire_offload *o, quire_device_op op, uint32_t owner, uint64_t mark)
+{
+    if (o->free_job == QR_NIL)
+        return NULL;
+    qr_offload_job *job = &o->jobs[o->free_job];
+    o->free_job = job->next_free;
+    job->owner = owner;
+    job->job = (quire_device_job){
+        .id = (uint64_t)(job - o->jobs), .op = op, .copies = job->copies, .after = mark};
+    return job;
+}
+
+static void return_job(quire_offload *o, qr_offload_job *job)
+{
+    job->next_free = o->free_job;
+    o->free_job = (uint32_t)(job - o->jobs);
+}
+
+/* QUIRE_OK; QUIRE_FULL: later; else the device refuses. */
+static int submit(quire_offload *o, qr_offload_job *job)
+{
+    int err = o->device.ops->submit(o->device.self, &job->job);
+    if (err == QUIRE_OK)
+        o->num_jobs_out++;
+    else
+        return_job(o, job);
+    return err;
+}
+
+static void end_load_if_done(quire_offload *o, uint32_t index)
+{
+    qr_offload_req *r = &o->reqs[index];
+    if (r->load_jobs == 0 && r->load_sent == QUIRE_NULL_BLOCK)
+        qr_load_end(o, index, false);
+}
+
+static void end_store_if_done(quire_offload *o, qr_offload_event *event)
+{
+    if (event->num_jobs == 0 && event->sent == QUIRE_NULL_BLOCK)
+        qr_store_report(o, event, o->num_workers);
+}
+
+/* False: the device takes no more. */
+static bool send_load(quire_offload *o, uint32_t index)
+{
+    qr_offload_req *r = &o->reqs[index];
+    while (r->load_sent != QUIRE_NULL_BLOCK) {
+        qr_offload_job *job = take_job(o, QUIRE_DEVICE_LOAD, index, r->load_mark);
+        if (job == NULL)
+            return false;
+        quire_block gpu = r->load_sent;
+        for (; gpu != QUIRE_NULL_BLOCK && job->job.num_copies < QR_COPIES_IN_JOB;
+             gpu = o->load_next[gpu])
+            job->copies[job->job.num_copies++] =
+                (quire_device_copy){.block = gpu, .slot = o->load_cpu[gpu]};
+        int err = submit(o, job);
+        if (err == QUIRE_FULL)
+            return false;
+        r->load_jobs += err == QUIRE_OK;
+        r->has_failed |= err != QUIRE_OK;
+        r->load_sent = err == QUIRE_OK ? gpu : QUIRE_NULL_BLOCK;
+    }
+    end_load_if_done(o, index);
+    return true;
+}
+
+static bool send_stores(quire_offload *o, uint32_t place)
+{
+    qr_offload_event *event = &o->events[place];
+    while (event->sent != QUIRE_NULL_BLOCK) {
+        qr_offload_job *job = take_job(o, QUIRE_DEVICE_STORE, place, event->mark);
+        if (job == NULL)
+            return false;
+        quire_block cpu = event->sent;
+        for (; cpu != QUIRE_NULL_BLOCK && job->job.num_copies < QR_COPIES_IN_JOB;
+             cpu = o->store_next[cpu])
+            job->copies[job->job.num_copies++] =
+                (quire_device_copy){.block = o->store_gpu[cpu], .slot = cpu};
+        int err = submit(o, job);
+        if (err == QUIRE_FULL)
+            return false;
+        event->num_jobs += err == QUIRE_OK;
+        event->has_failed |= err != QUIRE_OK;
+        event->sent = err == QUIRE_OK ? cpu : QUIRE_NULL_BLOCK;
+    }
+    end_store_if_done(o, event);
+    return true;
+}
+
+static uint32_t send_list(quire_offload *o, uint32_t *list, uint32_t n,
+                          bool (*send)(quire_offload *o, uint32_t which))
+{
+    uint32_t sent = 0;
+    while (sent < n && send(o, list[sent]))
+        sent++;
+    memmove(list, list + sent, (n - sent) * sizeof *list);
+    return n - sent;
+}
+
+void qr_copy_send(quire_offload *o)
+{
+    o->num_sending = send_list(o, o->sending, o->num_sending, send_load);
+    if (o->num_sending == 0)
+        o->num_unsent = send_list(o, o->unsent_events, o->num_unsent, send_stores);
+}
+
+/* ---- ends ------------------------------------------------------------------ */
+
+static void end_job(quire_offload *o, qr_offload_job *job)
+{
+    bool has_failed = job->job.status != QUIRE_OK;
+    o->num_jobs_out--;
+    if (job->job.op == QUIRE_DEVICE_LOAD) {
+        o->reqs[job->owner].load_jobs--;
+        o->reqs[job->owner].has_failed |= has_failed;
+        end_load_if_done(o, job->owner);
+    } else {
+        qr_offload_event *event = &o->events[job->owner];
+        event->num_jobs--;
+        event->has_failed |= has_failed;
+        event->has_crcs = o->store_crc != NULL;
+        for (uint32_t i = 0; event->has_crcs && i < job->job.num_copies; i++)
+            o->store_crc[job->copies[i].slot] = job->copies[i].crc;
+        end_store_if_done(o, event);
+    }
+    return_job(o, job);
+}
+
+void qr_copy_poll(quire_offload *o)
+{
+    enum { AT_ONCE = 64 };
+    quire_device_job *ended[AT_ONCE];
+    uint32_t n = AT_ONCE;
+    while (n == AT_ONCE) {
+        n = o->device.ops->poll(o->device.self, ended, AT_ONCE);
+        for (uint32_t i = 0; i < n; i++)
+            end_job(o, (qr_offload_job *)ended[i]);
+    }
+    qr_copy_send(o);
+}

@@ -1,0 +1,152 @@
+#include "tier/offload_expect.h"
+
+#include "tier/offload_match.h"
+
+enum { LOOK_EVERY = 16 }; /* polls, where the number of those that wait stays the same */
+
+void qr_expect_init(quire_offload *o)
+{
+    uint32_t n = o->looks_ahead ? o->num_cpu : 0;
+    o->free_node = QR_NIL;
+    for (uint32_t i = n; i-- > 0;) {
+        o->nodes[i].next = o->free_node;
+        o->free_node = i;
+    }
+    for (uint32_t i = 0; i < o->max_requests; i++)
+        o->reqs[i].protect_first = QR_NIL;
+}
+
+/* ---- giving back ----------------------------------------------------------- */
+
+/* From the last to the first, as they are chained: the tail of a prompt is evicted before its
+ * head. */
+static void free_protected(quire_offload *o, qr_offload_req *r)
+{
+    quire_block blocks[QR_COPIES_IN_JOB];
+    uint32_t node = r->protect_first;
+    while (node != QR_NIL) {
+        uint32_t n = 0;
+        while (node != QR_NIL && n < QR_COPIES_IN_JOB) {
+            uint32_t next = o->nodes[node].next;
+            blocks[n++] = o->nodes[node].block;
+            o->nodes[node].next = o->free_node;
+            o->free_node = node;
+            node = next;
+        }
+        quire_pool_free_blocks(o->cpu, blocks, n);
+    }
+    qr_count(&o->counters.expected_blocks, 0 - (uint64_t)r->num_protected);
+    r->protect_first = QR_NIL;
+    r->num_protected = 0;
+}
+
+static void drop_expected(quire_offload *o, uint32_t place)
+{
+    qr_offload_req *r = &o->reqs[o->expected[place]];
+    if (o->lower != NULL)
+        qr_lower_forget(o->lower, r->ahead);
+    free_protected(o, r);
+    r->ahead = 0;
+    o->expected[place] = o->expected[--o->num_expected];
+}
+
+void qr_expect_release(quire_offload *o, quire_req req)
+{
+    qr_offload_req *r = &o->reqs[quire_req_index(req)];
+    if (!o->looks_ahead || r->ahead != req)
+        return;
+    uint32_t place = 0;
+    while (o->expected[place] != quire_req_index(req))
+        place++;
+    drop_expected(o, place);
+}
+
+void qr_expect_release_all(quire_offload *o)
+{
+    while (o->num_expected > 0)
+        drop_expected(o, o->num_expected - 1);
+}
+
+bool qr_expect_give_way(quire_offload *o)
+{
+    qr_offload_req *last = NULL;
+    for (uint32_t i = 0; i < o->num_expected; i++) {
+        qr_offload_req *r = &o->reqs[o->expected[i]];
+        if (r->num_protected > 0 && (last == NULL || r->place > last->place))
+            last = r;
+    }
+    if (last == NULL)
+        return false;
+    free_protected(o, last);
+    return true;
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+static void protect(quire_offload *o, qr_offload_req *r, const quire_block_span *spans)
+{
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        for (uint32_t i = 0; i < spans[g].count && o->free_node != QR_NIL; i++) {
+            quire_block block = spans[g].ids[i];
+            if (block == QUIRE_NULL_BLOCK || quire_pool_touch(o->cpu, &block, 1) != QUIRE_OK)
+                continue;
+            uint32_t node = o->free_node;
+            o->free_node = o->nodes[node].next;
+            o->nodes[node] = (qr_offload_node){.block = block, .next = r->protect_first};
+            r->protect_first = node;
+            r->num_protected++;
+        }
+    }
+}
+
+static void expect(quire_offload *o, quire_req req, uint32_t place)
+{
+    quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
+    quire_req_info info;
+    const void *hashes = NULL;
+    uint32_t num_hashes = 0;
+    qr_offload_req *r = &o->reqs[quire_req_index(req)];
+    r->ahead = req;
+    r->seen = o->look;
+    r->place = place;
+    o->expected[o->num_expected++] = quire_req_index(req);
+    if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK ||
+        quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK || num_hashes == 0)
+        return;
+    uint32_t num_hit = qr_match_find(o, hashes, num_hashes, info.num_tokens, 0, spans);
+    if (num_hit > 0)
+        protect(o, r, spans);
+    qr_count(&o->counters.expected_blocks, r->num_protected);
+    if (o->lower == NULL)
+        return;
+    qr_lower_request request = {.req = req,
+                                .hashes = hashes,
+                                .num_hashes = num_hashes,
+                                .num_tokens = info.num_tokens,
+                                .num_found = num_hit,
+                                .order = place};
+    qr_lower_prefetch(o->lower, &request);
+}
+
+void qr_expect_look(quire_offload *o)
+{
+    uint32_t num_waiting = quire_sched_num_waiting(o->sched);
+    bool is_same = num_waiting == o->last_waiting && ++o->num_polls % LOOK_EVERY != 0;
+    if (num_waiting + o->num_expected == 0 || is_same)
+        return;
+    o->last_waiting = num_waiting;
+    o->look++;
+    uint32_t n = quire_sched_get_queue(o->sched, 1, o->queue, o->backlog);
+    n = n < o->backlog ? n : o->backlog;
+    for (uint32_t i = 0; i < n; i++) {
+        qr_offload_req *r = &o->reqs[quire_req_index(o->queue[i])];
+        r->seen = r->ahead == o->queue[i] ? o->look : r->seen;
+        r->place = r->ahead == o->queue[i] ? i : r->place;
+    }
+    for (uint32_t i = o->num_expected; i-- > 0;) /* those that are out of view */
+        if (o->reqs[o->expected[i]].seen != o->look)
+            drop_expected(o, i);
+    for (uint32_t i = 0; i < n; i++)
+        if (o->reqs[quire_req_index(o->queue[i])].ahead != o->queue[i])
+            expect(o, o->queue[i], i);
+}
