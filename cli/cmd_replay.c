@@ -49,6 +49,8 @@ static command cmd = {
         "      another model on four GPUs, and a page that shows the run\n"
         "  quire replay --num-gpu-blocks 4000 --why why.jsonl trace.jsonl\n"
         "      a small pool; which evictions and preemptions cost most\n"
+        "  quire replay --cpu-blocks 240000 --file-tier 2T --html out.html trace.jsonl\n"
+        "      host memory and a file behind the GPU's; what they bring\n"
         "  quire generate agent | quire replay -\n"
         "      a made-up workload\n",
     .options = table,
@@ -165,10 +167,42 @@ static int write_json(const char *text)
 
 /* ---- the command --------------------------------------------------------------- */
 
-static void describe(const replay_setup *setup, page_meta *meta, page_option *options,
-                     char texts[][32])
+enum { MAX_SHOWN = 16 }; /* options */
+
+/* What the page says of a run, and the memory for it. */
+typedef struct description {
+    page_meta meta;
+    page_option options[MAX_SHOWN];
+    char texts[MAX_SHOWN][32];
+    page_tier tiers[PAGE_MAX_TIERS];
+} description;
+
+/* The options of tiers, where there are any, behind the others. */
+static uint32_t describe_tiers(const tiers_options *t, description *d, uint32_t n)
+{
+    char(*texts)[32] = &d->texts[n];
+    const char *file = t->file != NULL ? t->file : "none";
+    const char *redis = t->redis != NULL ? t->redis : "none";
+    snprintf(texts[0], 32, "%u", t->cpu_blocks);
+    snprintf(texts[1], 32, "%g GB/s", t->cpu_gbps);
+    const page_option list[] = {{"cpu-blocks", texts[0]},
+                                {"offload", tiers_modes[t->mode]},
+                                {"cpu-policy", tiers_cpu_policies[t->cpu_policy]},
+                                {"cpu-bandwidth", texts[1]},
+                                {"file-tier", file},
+                                {"redis", redis},
+                                {"tier-policy", tiers_policies[t->tier_policy]},
+                                {"admit", tiers_admissions[t->admit]}};
+    if (t->cpu_blocks == 0)
+        return n;
+    memcpy(&d->options[n], list, sizeof list);
+    return n + sizeof list / sizeof *list;
+}
+
+static void describe(const replay_setup *setup, description *d)
 {
     const engine_options *e = &o.replay.engine;
+    char(*texts)[32] = d->texts;
     snprintf(texts[0], 32, "%u", setup->plan_result.num_blocks);
     snprintf(texts[1], 32, "%u", e->max_num_seqs);
     snprintf(texts[2], 32, "%u", e->max_num_batched_tokens);
@@ -182,14 +216,19 @@ static void describe(const replay_setup *setup, page_meta *meta, page_option *op
                                 {"scheduling-policy", replay_policies[o.replay.policy]},
                                 {"clock", replay_clocks[o.replay.clock]},
                                 {"profile", replay_profiles[o.replay.profile]}};
-    memcpy(options, list, sizeof list);
-    *meta = (page_meta){.trace = setup->settings.path,
-                        .model = setup->engine.shape.name,
-                        .gpu = setup->engine.gpu.name,
-                        .block_size = setup->plan_result.block_size,
-                        .bytes_per_block = setup->plan_result.block_bytes,
-                        .options = options,
-                        .num_options = sizeof list / sizeof *list};
+    memcpy(d->options, list, sizeof list);
+    uint32_t n = describe_tiers(&o.replay.tiers, d, sizeof list / sizeof *list);
+    uint32_t num_tiers =
+        tiers_describe(&setup->settings.tiers, setup->plan_result.block_bytes, d->tiers);
+    d->meta = (page_meta){.trace = setup->settings.path,
+                          .model = setup->engine.shape.name,
+                          .gpu = setup->engine.gpu.name,
+                          .block_size = setup->plan_result.block_size,
+                          .bytes_per_block = setup->plan_result.block_bytes,
+                          .options = d->options,
+                          .num_options = n,
+                          .tiers = d->tiers,
+                          .num_tiers = num_tiers};
 }
 
 static int write_results(const replay_setup *setup, replay_result *result)
@@ -223,16 +262,14 @@ static int write_results(const replay_setup *setup, replay_result *result)
 static int run(replay_setup *setup)
 {
     replay_settings *settings = &setup->settings;
-    page_meta meta;
-    page_option options[8];
-    char texts[5][32];
+    description d;
     outputs out = {0};
     replay_result result;
     char message[REPLAY_MESSAGE_BYTES];
     progress_state state = {.start = progress_clock()};
-    describe(setup, &meta, options, texts);
-    settings->meta = &meta;
-    settings->page = o.html != NULL ? page_open(&meta) : NULL;
+    describe(setup, &d);
+    settings->meta = &d.meta;
+    settings->page = o.html != NULL ? page_open(&d.meta) : NULL;
     if (!o.quiet && isatty(STDERR_FILENO)) {
         settings->progress = show_progress;
         settings->progress_user = &state;

@@ -49,8 +49,8 @@ QUIRE_API size_t quire_sched_image_bytes(const quire_sched *sched);
 /* Writes it to memory of the caller's, of any alignment; *written says how many bytes. The same
  * state gives the same bytes. QUIRE_E_TOO_SMALL when bytes are fewer than image_bytes says;
  * QUIRE_BUSY when sequences that are no request's, such as forks, have blocks in its cache, and
- * while others than pins hold blocks: copies to tiers that are on their way. Pins keep the time that
- * they have left. */
+ * while others than pins hold blocks: copies to tiers that are on their way. Pins keep the time
+ * that they have left. */
 QUIRE_API int quire_sched_save(const quire_sched *sched, void *image, size_t bytes,
                                size_t *written);
 

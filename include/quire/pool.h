@@ -147,8 +147,8 @@ QUIRE_API int quire_pool_free_blocks(quire_pool *pool, const quire_block *blocks
 QUIRE_API int quire_pool_hold(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks);
 
 /* Ends that for each. Those without a user join the tail of the free queue as with free_blocks, or
- * with to_head its head, the first of them in front: for blocks that are as cold as they were before
- * they were held. QUIRE_E_DOUBLE_FREE for one that is not held so often. */
+ * with to_head its head, the first of them in front: for blocks that are as cold as they were
+ * before they were held. QUIRE_E_DOUBLE_FREE for one that is not held so often. */
 QUIRE_API int quire_pool_let_go(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks,
                                 uint32_t to_head);
 

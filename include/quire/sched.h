@@ -373,12 +373,12 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                                      uint32_t max_tokens);
 
-/* When the request ends by itself or is aborted, its full blocks stay for ttl_ns, however much others
- * need room: for a conversation or an agent that is sure to come back. They are let go when the time
- * is over; when a request has them all as its hit; when the cache is reset; when max_pins others are
- * kept and this one ends soonest; and when nobody runs and one that waits finds no room without them,
- * the one that ends soonest first, so that nobody waits for ever. ttl_ns 0 takes it back.
- * QUIRE_E_DISABLED without max_pins. */
+/* When the request ends by itself or is aborted, its full blocks stay for ttl_ns, however much
+ * others need room: for a conversation or an agent that is sure to come back. They are let go when
+ * the time is over; when a request has them all as its hit; when the cache is reset; when max_pins
+ * others are kept and this one ends soonest; and when nobody runs and one that waits finds no room
+ * without them, the one that ends soonest first, so that nobody waits for ever. ttl_ns 0 takes it
+ * back. QUIRE_E_DISABLED without max_pins. */
 QUIRE_API int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns);
 /* Lets all go that are kept now. */
 QUIRE_API int quire_sched_drop_pins(quire_sched *sched);
@@ -564,6 +564,11 @@ QUIRE_API int quire_sched_update_drafts(quire_sched *sched, const quire_req *req
                                         uint32_t stride, const uint32_t *num_drafts);
 
 /* ---- the rest ----------------------------------------------------------- */
+
+/* What swapping a block one way and computing a token cost, as measured since: swap_block_ns and
+ * recompute_token_ns of the config (0 = 1). QUIRE_E_RANGE for 2^32 ns and more. */
+QUIRE_API int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
+                                         uint64_t recompute_token_ns);
 
 QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
 QUIRE_API quire_pause quire_sched_get_pause(const quire_sched *sched);

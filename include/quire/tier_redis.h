@@ -42,7 +42,8 @@ typedef struct quire_tier_redis_config {
     uint32_t num_servers;
     /* QUIRE_FINGERPRINT_BYTES, of quire_fingerprint: the namespace. */
     const unsigned char *fingerprint;
-    const char *prefix; /* of all keys; NULL: "quire". Printable, without blanks and { }; up to 64 */
+    const char
+        *prefix; /* of all keys; NULL: "quire". Printable, without blanks and { }; up to 64 */
 
     const char *user;          /* NULL: the server's default user */
     const char *password;      /* NULL: none. Never logged */
@@ -65,9 +66,9 @@ typedef struct quire_tier_redis_config {
     uint64_t window_bytes;    /* under way on a connection; 0 = 16 MiB; one block always may be */
     uint64_t ttl_ms;          /* what was not stored again for so long is gone; 0: never */
     uint64_t connect_ns;      /* until a new connection answers; 0 = 1 s */
-    uint64_t wait_ns;         /* open waits so long for a first answer, and fails without; 0: it does
+    uint64_t wait_ns;    /* open waits so long for a first answer, and fails without; 0: it does
                                  not wait, and a server that is down is no error */
-    uint64_t refresh_ns;      /* between two looks at the map of slots, at least; 0 = 1 s */
+    uint64_t refresh_ns; /* between two looks at the map of slots, at least; 0 = 1 s */
     uint32_t breaker_strikes; /* of each node; 0 = 3 */
     uint64_t breaker_ns;      /* a node is left alone for so long first, then doubled up to 12 times
                                  that, each with some chance added; 0 = 5 s */

@@ -253,6 +253,18 @@ int quire_sched_update_drafts(quire_sched *sched, const quire_req *reqs, uint32_
 
 /* ---- the rest -------------------------------------------------------------- */
 
+int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
+                               uint64_t recompute_token_ns)
+{
+    if (!sched_ok(sched))
+        return QUIRE_E_ARGUMENT;
+    if (swap_block_ns > UINT32_MAX || recompute_token_ns > UINT32_MAX)
+        return QUIRE_E_RANGE;
+    sched->swap.block_ns = swap_block_ns;
+    sched->swap.token_ns = recompute_token_ns == 0 ? 1 : recompute_token_ns;
+    return QUIRE_OK;
+}
+
 int quire_sched_set_pause(quire_sched *sched, quire_pause pause)
 {
     if (!sched_ok(sched) || pause < QUIRE_UNPAUSED || pause > QUIRE_PAUSED_ALL)

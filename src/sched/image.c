@@ -106,8 +106,6 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->has_encoder_connector,
                           s->has_grammar,
                           s->swap.num_slots,
-                          s->swap.block_ns,
-                          s->swap.token_ns,
                           s->pins.max_pins,
                           s->pins.row_blocks,
                           s->text.num_pages,
@@ -211,6 +209,8 @@ static void image_free_slots(qr_image *image, quire_sched *s)
 static void image_swap_slots(qr_image *image, qr_swap *swap)
 {
     uint32_t *link = &swap->first_free;
+    qr_image_u64(image, &swap->block_ns, UINT32_MAX);
+    qr_image_u64(image, &swap->token_ns, UINT32_MAX);
     qr_image_u32(image, &swap->num_free, swap->num_slots);
     for (uint32_t i = 0; i < swap->num_free && !image->is_bad; i++) {
         qr_image_u32(image, link, swap->num_slots - 1);

@@ -220,13 +220,13 @@ struct quire_offload {
     quire_block *scratch2;
     unsigned char *hashes; /* QR_COPIES_IN_JOB of them */
     uint32_t hash_bytes;   /* of the longest key */
-    uint32_t *refs;        /* for the walker */
+    uint32_t *refs;        /* for the walker: of CPU blocks, then of GPU blocks */
+    quire_req *check_queue;
 
     qr_offload_counters counters;
     quire_hooks hooks;
-    quire_allocator allocator;
+    quire_allocator allocator; /* that the memory goes back to; alloc NULL: the caller's own */
     size_t bytes;
-    bool is_owner;
 };
 
 /* ---- small things ----------------------------------------------------------- */

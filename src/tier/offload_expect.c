@@ -43,8 +43,6 @@ static void free_protected(quire_offload *o, qr_offload_req *r)
 static void drop_expected(quire_offload *o, uint32_t place)
 {
     qr_offload_req *r = &o->reqs[o->expected[place]];
-    if (o->lower != NULL)
-        qr_lower_forget(o->lower, r->ahead);
     free_protected(o, r);
     r->ahead = 0;
     o->expected[place] = o->expected[--o->num_expected];
@@ -110,9 +108,9 @@ static void expect(quire_offload *o, quire_req req, uint32_t place)
     r->seen = o->look;
     r->place = place;
     o->expected[o->num_expected++] = quire_req_index(req);
-    if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK ||
+    if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK || info.num_computed_tokens > 0 ||
         quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK || num_hashes == 0)
-        return;
+        return; /* it has its blocks, or can have none */
     uint32_t num_hit = qr_match_find(o, hashes, num_hashes, info.num_tokens, 0, spans);
     if (num_hit > 0)
         protect(o, r, spans);
@@ -128,6 +126,16 @@ static void expect(quire_offload *o, quire_req req, uint32_t place)
     qr_lower_prefetch(o->lower, &request);
 }
 
+/* Those that are held up, by a tier perhaps, and those that wait behind them. */
+static uint32_t list_waiting(quire_offload *o)
+{
+    uint32_t held = quire_sched_get_queue(o->sched, 2, o->queue, o->backlog);
+    held = held < o->backlog ? held : o->backlog;
+    uint32_t room = o->backlog - held;
+    uint32_t n = quire_sched_get_queue(o->sched, 1, o->queue + held, room);
+    return held + (n < room ? n : room);
+}
+
 void qr_expect_look(quire_offload *o)
 {
     uint32_t num_waiting = quire_sched_num_waiting(o->sched);
@@ -136,8 +144,7 @@ void qr_expect_look(quire_offload *o)
         return;
     o->last_waiting = num_waiting;
     o->look++;
-    uint32_t n = quire_sched_get_queue(o->sched, 1, o->queue, o->backlog);
-    n = n < o->backlog ? n : o->backlog;
+    uint32_t n = list_waiting(o);
     for (uint32_t i = 0; i < n; i++) {
         qr_offload_req *r = &o->reqs[quire_req_index(o->queue[i])];
         r->seen = r->ahead == o->queue[i] ? o->look : r->seen;

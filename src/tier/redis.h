@@ -135,6 +135,7 @@ struct qr_node {
     bool is_probing;
     bool is_looking; /* its name is being looked up */
     bool is_told;    /* what is wrong with it is in the log */
+    bool is_forbidden_told;
     uint64_t until_ns; /* of the lookup */
     uint64_t open_until_ns;
     uint64_t backoff_ns;
@@ -311,8 +312,7 @@ void qr_map_forget(quire_tier_redis *redis, const qr_link *link);
 /* ---- redis_reply.c --------------------------------------------------------- */
 
 /* The answer to a call, which left its queue. It may close the link. */
-void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call,
-                   const qr_resp_item *item);
+void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const qr_resp_item *item);
 /* The value of a load has come, or passed. */
 void qr_reply_value(quire_tier_redis *redis, qr_link *link, qr_call *call);
 

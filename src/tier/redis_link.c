@@ -357,9 +357,8 @@ static bool take_reply(quire_tier_redis *redis, qr_link *link)
         surprise(redis, link, "an answer that nothing was asked for");
         return false;
     }
-    int status = qr_resp_next(&link->resp, call->kind == QR_CALL_LOAD,
-                              link->input + link->in_begin, link->in_end - link->in_begin, &used,
-                              &item);
+    int status = qr_resp_next(&link->resp, call->kind == QR_CALL_LOAD, link->input + link->in_begin,
+                              link->in_end - link->in_begin, &used, &item);
     if (status == QR_RESP_MORE)
         return false;
     if (status == QR_RESP_BAD) {
@@ -471,8 +470,7 @@ static void finish_connecting(quire_tier_redis *redis, qr_link *link)
         link->socket.can_write = false;
     } else {
         bool is_tls = errno == EPROTO && link->socket.session != NULL;
-        lose_link(redis, link,
-                  is_tls ? qr_tls_reason(link->socket.session) : strerror(errno));
+        lose_link(redis, link, is_tls ? qr_tls_reason(link->socket.session) : strerror(errno));
     }
 }
 

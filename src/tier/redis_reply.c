@@ -6,7 +6,8 @@
  *      CLUSTERDOWN, READONLY, MASTERDOWN   failed; the map is asked for
  *      OOM          a store has no room; the node is well
  *      LOADING      failed; the node is left alone for a while
- *      NOAUTH, WRONGPASS, NOPERM           failed; left alone, and the log says why
+ *      NOAUTH, WRONGPASS                   failed; left alone, and the log says why
+ *      NOPERM       failed, and the log says why; who may only read can go on reading
  *      any other    failed
  */
 #include "tier/redis.h"
@@ -108,11 +109,21 @@ static bool is_any(const qr_resp_item *item, const char *const *words)
     return false;
 }
 
+static void tell_forbidden(quire_tier_redis *redis, qr_node *node, const qr_resp_item *item)
+{
+    if (node->is_forbidden_told)
+        return;
+    node->is_forbidden_told = true;
+    say_error(node, item);
+    qr_tier_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s", node->address.host,
+                node->address.port, node->why);
+}
+
 static void take_error(quire_tier_redis *redis, qr_link *link, qr_call *call,
                        const qr_resp_item *item)
 {
     static const char *const stale[] = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", NULL};
-    static const char *const useless[] = {"LOADING", "NOAUTH", "WRONGPASS", "NOPERM", NULL};
+    static const char *const useless[] = {"LOADING", "NOAUTH", "WRONGPASS", NULL};
     if (call->batch == NULL) {
         qr_call_end(redis, call, QUIRE_TIER_FAILED);
     } else if (qr_resp_is_error(item, "MOVED")) {
@@ -136,6 +147,8 @@ static void take_error(quire_tier_redis *redis, qr_link *link, qr_call *call,
         qr_node_strike(redis, link->node, true);
     } else {
         redis->wants_map = redis->wants_map || is_any(item, stale);
+        if (qr_resp_is_error(item, "NOPERM"))
+            tell_forbidden(redis, link->node, item);
         qr_call_end(redis, call, QUIRE_TIER_FAILED);
     }
 }

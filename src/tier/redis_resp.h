@@ -17,9 +17,9 @@
 
 enum {
     QR_RESP_DEPTH = 4,
-    QR_RESP_LINE = 1024,             /* of a status or an error, with its end */
-    QR_RESP_TEXT = 512,              /* of a text inside an array */
-    QR_RESP_ELEMENTS = 1 << 19,      /* of one reply: 16,384 ranges with three nodes each fit */
+    QR_RESP_LINE = 1024,              /* of a status or an error, with its end */
+    QR_RESP_TEXT = 512,               /* of a text inside an array */
+    QR_RESP_ELEMENTS = 1 << 19,       /* of one reply: 16,384 ranges with three nodes each fit */
     QR_RESP_VALUE = 512 * 1024 * 1024 /* no server sends more */
 };
 
@@ -29,7 +29,7 @@ typedef enum qr_resp_kind {
     QR_RESP_NUMBER,
     QR_RESP_TEXT_ITEM,
     QR_RESP_NIL,
-    QR_RESP_ARRAY, /* its elements follow */
+    QR_RESP_ARRAY,     /* its elements follow */
     QR_RESP_VALUE_ITEM /* its bytes and \r\n follow, and are not for the parser */
 } qr_resp_kind;
 

@@ -68,8 +68,7 @@ static BIO_METHOD *make_method(void)
     if (method == NULL)
         return NULL;
     if (BIO_meth_set_write(method, write_bytes) != 1 ||
-        BIO_meth_set_read(method, read_bytes) != 1 ||
-        BIO_meth_set_ctrl(method, control_bio) != 1) {
+        BIO_meth_set_read(method, read_bytes) != 1 || BIO_meth_set_ctrl(method, control_bio) != 1) {
         BIO_meth_free(method);
         return NULL;
     }
@@ -98,8 +97,9 @@ static int load_files(qr_tls *tls, const quire_tier_redis_config *config, char *
         (SSL_CTX_use_certificate_chain_file(tls->context, config->tls_cert_file) != 1 ||
          SSL_CTX_use_PrivateKey_file(tls->context, config->tls_key_file, SSL_FILETYPE_PEM) != 1 ||
          SSL_CTX_check_private_key(tls->context) != 1)) {
-        qr_tier_say(message, bytes, "tls_cert_file %s and tls_key_file %s: not readable PEM, or "
-                                    "not of one pair",
+        qr_tier_say(message, bytes,
+                    "tls_cert_file %s and tls_key_file %s: not readable PEM, or "
+                    "not of one pair",
                     config->tls_cert_file, config->tls_key_file);
         return QUIRE_E_CONFIG;
     }

@@ -38,8 +38,7 @@ void qr_redis_space_init(qr_redis_space *space, const char *prefix,
 /* Both write to at, without a bound of their own: key up to QR_REDIS_KEY, header 128 bytes. */
 uint32_t qr_redis_key_write(const qr_redis_space *space, const quire_tier_key *key, uint64_t epoch,
                             char *at);
-void qr_redis_header_write(const qr_redis_space *space, const quire_tier_io *io,
-                           unsigned char *at);
+void qr_redis_header_write(const qr_redis_space *space, const quire_tier_io *io, unsigned char *at);
 /* Whether it is the header of this block in this namespace, with as many bytes; *crc of them. */
 bool qr_redis_header_check(const qr_redis_space *space, const quire_tier_io *io,
                            const unsigned char *at, uint32_t *crc);

@@ -112,6 +112,28 @@ static void cost_and_slots_decide(void **state)
     assert_int_equal(blocks_swapped_with(0, 0, 0), 0);
 }
 
+/* What it costs was learned after the scheduler was made. */
+static void costs_may_change(void **state)
+{
+    (void)state;
+    crowd w;
+    quire_sched_config config = crowd_config(&w);
+    config.cache.enable_caching = QUIRE_OFF;
+    config.swap_block_ns = 2;
+    config.recompute_token_ns = 1;
+    kit_open(&w.kit, &config);
+    crowd_add(&w);
+    kit_run(&w.kit, 1);
+    uint64_t too_long = UINT64_C(1) << 32;
+    assert_int_equal(quire_sched_set_swap_costs(NULL, 1, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_set_swap_costs(w.kit.sched, too_long, 1), QUIRE_E_RANGE);
+    assert_int_equal(quire_sched_set_swap_costs(w.kit.sched, 1, too_long), QUIRE_E_RANGE);
+    assert_int_equal(quire_sched_set_swap_costs(w.kit.sched, 19, 10), QUIRE_OK);
+    kit_step(&w.kit);
+    assert_int_equal(w.kit.step->num_swap_out, VICTIM_BLOCKS);
+    crowd_close(&w);
+}
+
 /* All that c has is also a's: giving it up frees nothing, and it will be found. */
 static void what_others_hold_is_not_kept(void **state)
 {
@@ -413,6 +435,7 @@ int main(void)
         cmocka_unit_test(what_is_still_cached_is_not_moved),
         cmocka_unit_test(what_is_moved_in_has_its_keys),
         cmocka_unit_test(cost_and_slots_decide),
+        cmocka_unit_test(costs_may_change),
         cmocka_unit_test(what_others_hold_is_not_kept),
         cmocka_unit_test(configs_that_cannot_swap_are_refused),
         cmocka_unit_test(swapped_ones_come_first),

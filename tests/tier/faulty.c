@@ -315,7 +315,8 @@ static void end_now(faulty *f, quire_tier_ends *ends, quire_tier_job *job, uint3
     ends->end(ends, job, io, status);
     if (goes_wrong(f, FAULTY_TWICE)) {
         ends->end(ends, job, io, QUIRE_TIER_DONE);
-        add_wait(f, (waiting){.job = job, .io = io, .turns = 1, .is_ghost = true});
+        if (f->config.has_ghosts)
+            add_wait(f, (waiting){.job = job, .io = io, .turns = 1, .is_ghost = true});
     }
 }
 

@@ -28,6 +28,7 @@ typedef struct faulty_config {
     uint64_t seed;
     bool is_shared;      /* lookup knows nothing, FIND must ask */
     bool ignores_cancel; /* what was begun goes on */
+    bool has_ghosts;     /* FAULTY_TWICE: also long after; only where no job is used again */
     bool fails_to_open;
 } faulty_config;
 
@@ -39,7 +40,7 @@ typedef enum faulty_kind {
     FAULTY_TORN,       /* STORE: half of the bytes are kept, DONE */
     FAULTY_LOSE,       /* STORE: nothing is kept, DONE */
     FAULTY_NO_ROOM,    /* STORE */
-    FAULTY_TWICE,      /* the io ends a second time, at once and after the job */
+    FAULTY_TWICE,      /* the io ends a second time */
     FAULTY_STRAY,      /* an io that is not there, and a job that never was, end too */
     FAULTY_BAD_STATUS, /* ends with a status that does not exist */
     FAULTY_HOLD,       /* does not end before faulty_release */

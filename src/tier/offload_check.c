@@ -1,0 +1,120 @@
+#include "tier/offload_check.h"
+
+/* Counts on both sides what stores hold. False: a chain is not one. */
+static bool count_chain(const quire_offload *o, quire_block first, uint32_t *num, uint32_t *cpu,
+                        uint32_t *gpu)
+{
+    *num = 0;
+    for (quire_block block = first; block != QUIRE_NULL_BLOCK; block = o->store_next[block]) {
+        if (block >= o->num_cpu || o->store_gpu[block] >= o->num_gpu || ++*num >= o->num_cpu)
+            return false;
+        cpu[block]++;
+        gpu[o->store_gpu[block]]++;
+    }
+    return true;
+}
+
+static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
+{
+    uint32_t num_events = 0;
+    uint32_t n;
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < o->num_places; i++) {
+        if (!count_chain(o, o->events[i].first, &n, cpu, gpu) || n != o->events[i].count)
+            return false;
+        num_events += n > 0;
+        total += n;
+    }
+    if (!count_chain(o, o->kept_first, &n, cpu, gpu))
+        return false;
+    total += n;
+    return num_events == o->num_events && total == atomic_load(&o->counters.stores_in_flight);
+}
+
+static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
+{
+    for (uint32_t i = 0; i < o->max_requests; i++) {
+        const qr_offload_req *r = &o->reqs[i];
+        uint32_t n = 0;
+        if (r->load_state == QR_LOAD_NONE)
+            continue;
+        for (quire_block block = r->load_first; block != QUIRE_NULL_BLOCK;
+             block = o->load_next[block]) {
+            if (block >= o->num_gpu || ++n > r->load_count)
+                return false;
+            gpu[block]++;
+            cpu[o->load_cpu[block]]++;
+        }
+        if (n != r->load_count)
+            return false;
+    }
+    return true;
+}
+
+/* What was told to the scheduler, and what requests are expected to need. */
+static bool count_hits(const quire_offload *o, uint32_t *cpu)
+{
+    uint32_t n = 0;
+    for (uint32_t g = 0; o->match.is_pinned && g < o->num_groups; g++)
+        n += o->match.counts[g];
+    for (uint32_t i = 0; i < n; i++)
+        cpu[o->match.blocks[i]]++;
+    for (uint32_t i = 0; i < o->num_expected; i++) {
+        const qr_offload_req *r = &o->reqs[o->expected[i]];
+        n = 0;
+        for (uint32_t node = r->protect_first; node != QR_NIL; node = o->nodes[node].next, n++)
+            cpu[o->nodes[node].block]++;
+        if (n != r->num_protected)
+            return false;
+    }
+    return true;
+}
+
+/* The blocks of requests; those that ended while they load have theirs still. */
+static void count_requests(const quire_offload *o, uint32_t *gpu)
+{
+    for (uint32_t which = 0; which <= 3; which++) {
+        uint32_t n = 0;
+        if (which < 3)
+            n = quire_sched_get_queue(o->sched, which, o->check_queue, o->max_requests);
+        for (uint32_t i = 0; which == 3 && i < o->max_requests; i++)
+            if (o->reqs[i].load_state != QR_LOAD_NONE && o->reqs[i].has_ended)
+                o->check_queue[n++] = o->reqs[i].req;
+        for (uint32_t i = 0; i < n; i++) {
+            quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
+            if (quire_sched_get_blocks(o->sched, o->check_queue[i], spans) != QUIRE_OK)
+                continue;
+            for (uint32_t g = 0; g < o->num_groups; g++)
+                for (uint32_t k = 0; k < spans[g].count; k++)
+                    gpu[spans[g].ids[k]]++;
+        }
+    }
+}
+
+static bool are_counts_right(const quire_pool *pool, const uint32_t *refs, uint32_t n)
+{
+    for (quire_block block = 1; block < n; block++) {
+        quire_block_info info;
+        if (quire_pool_block_info(pool, block, &info) != QUIRE_OK || info.ref_cnt != refs[block])
+            return false;
+    }
+    return true;
+}
+
+int qr_offload_check(const quire_offload *o)
+{
+    uint32_t *cpu = o->refs;
+    uint32_t *gpu = o->refs + o->num_cpu;
+    memset(o->refs, 0, ((size_t)o->num_cpu + o->num_gpu) * sizeof *o->refs);
+    if (quire_cache_check(o->cpu_cache) != QUIRE_OK || !count_stores(o, cpu, gpu) ||
+        !count_loads(o, cpu, gpu) || !count_hits(o, cpu))
+        return QUIRE_E_CORRUPT;
+    if (o->lower != NULL)
+        qr_lower_count_refs(o->lower, cpu);
+    if (!are_counts_right(o->cpu, cpu, o->num_cpu))
+        return QUIRE_E_CORRUPT;
+    if (o->gpu == NULL)
+        return QUIRE_OK;
+    count_requests(o, gpu);
+    return are_counts_right(o->gpu, gpu, o->num_gpu) ? QUIRE_OK : QUIRE_E_CORRUPT;
+}
