@@ -12,8 +12,8 @@ if(LIVE)
 else()
   set(html page.html)
   set(styles page.css)
-  set(scripts data.js format.js pyramid.js view.js theme.js draw.js charts.js overview.js timeline.js
-    blockmap.js latency.js tables.js plots.js main.js)
+  set(scripts data.js format.js pyramid.js view.js theme.js draw.js charts.js tiers.js overview.js
+    timeline.js blockmap.js latency.js tables.js plots.js main.js)
 endif()
 
 function(join_files variable)

@@ -6,8 +6,8 @@ class Page extends Plots {
     const { view, theme } = this;
     showHeader(run);
     showTables(run);
-    this.charts = new Charts(view, theme, [...memoryCharts(run), queueChart(run),
-      tokensChart(run), stepTimeChart(run), hitChart(run), preemptionChart(run)]);
+    this.charts = new Charts(view, theme, [...memoryCharts(run), ...tierCharts(run),
+      queueChart(run), tokensChart(run), stepTimeChart(run), hitChart(run), preemptionChart(run)]);
     this.overview = new Overview(view, theme);
     this.timeline = new Timeline(view, theme);
     this.map = new BlockMap(view, theme);

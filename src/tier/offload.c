@@ -11,7 +11,13 @@
 
 #include "base/config.h"
 
-enum { DEFAULT_EVENTS = 64, DEFAULT_BACKLOG = 256, DEFAULT_REQUESTS = 4096, NUM_JOBS = 64 };
+enum {
+    DEFAULT_EVENTS = 64,
+    DEFAULT_BACKLOG = 256,
+    DEFAULT_REQUESTS = 4096,
+    NUM_JOBS = 64,
+    MAX_HASH_BYTES = 4096 /* no pool has longer ones */
+};
 
 /* ---- the config ------------------------------------------------------------ */
 
@@ -220,7 +226,8 @@ static quire_offload *carve_offload(qr_carve *carve, const offload_plan *plan, q
     set_numbers(o, plan);
     for (uint32_t g = 0; g < o->num_groups; g++)
         largest = o->groups[g].block_size > largest ? o->groups[g].block_size : largest;
-    o->hash_bytes = largest * o->digest_bytes; /* a hash for every token, at worst */
+    uint32_t longest = largest * o->digest_bytes; /* a hash for every token, at worst */
+    o->hash_bytes = longest < MAX_HASH_BYTES ? longest : MAX_HASH_BYTES;
     quire_offload *made = qr_carve_take(carve, 1, sizeof *made);
     carve_stores(o, carve, plan->config.num_tiers > 0);
     carve_loads(o, carve);
@@ -228,4 +235,177 @@ static quire_offload *carve_offload(qr_carve *carve, const offload_plan *plan, q
     *cpu = qr_carve_take(carve, plan->cpu_bytes, 1);
     *lower = qr_carve_take(carve, plan->lower_bytes, 1);
     return made;
+}
+
+/* ---- what the scheduler calls ---------------------------------------------- */
+
+static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
+                     uint32_t num_external)
+{
+    quire_offload *o = user;
+    qr_expect_release(o, req);
+    if (o->lower != NULL)
+        qr_lower_forget(o->lower, req);
+    qr_store_note_alloc(o, req, blocks);
+    qr_load_begin(o, req, blocks, num_external);
+}
+
+static void *on_build_meta(void *user, const quire_step *step)
+{
+    quire_offload *o = user;
+    o->step = step->step;
+    qr_match_release(o);
+    o->meta = (quire_offload_meta){.load_event = QUIRE_OFFLOAD_NO_EVENT,
+                                   .load_gpu = o->meta_load_gpu,
+                                   .load_cpu = o->meta_load_cpu,
+                                   .load_reqs = o->meta_reqs,
+                                   .store_event = QUIRE_OFFLOAD_NO_EVENT,
+                                   .store_gpu = o->meta_store_gpu,
+                                   .store_cpu = o->meta_store_cpu,
+                                   .need_flush = step->num_preempted > 0};
+    if (o->has_device && !qr_copy_mark(o))
+        return &o->meta; /* no copies before the device has a mark */
+    qr_store_build(o, step);
+    if (o->num_new_loads > 0)
+        qr_load_build(o);
+    if (o->num_sending + o->num_unsent > 0)
+        qr_copy_send(o);
+    return &o->meta;
+}
+
+static int on_finished(void *user, quire_req req, const quire_block_span *blocks)
+{
+    (void)blocks;
+    quire_offload *o = user;
+    qr_expect_release(o, req);
+    if (o->match.req == req)
+        qr_match_release(o);
+    if (o->lower != NULL)
+        qr_lower_forget(o->lower, req);
+    qr_offload_req *r = qr_offload_find(o, req);
+    if (r == NULL)
+        return 0;
+    if (!o->is_vllm && !o->is_lazy && r->load_state == QR_LOAD_NONE)
+        qr_store_last_blocks(o, r);
+    if (!qr_load_abandon(o, r))
+        r->req = 0;
+    return 0;
+}
+
+/* In vLLM it cannot be done. Here what is on the way keeps its blocks until it has ended, and does
+ * not count then. */
+static int on_reset(void *user)
+{
+    quire_offload *o = user;
+    if (o->is_vllm)
+        return 1;
+    qr_match_release(o);
+    qr_expect_release_all(o);
+    qr_store_drop_all(o);
+    qr_load_drop_all(o);
+    for (quire_block block = 1; block < o->num_cpu; block++)
+        quire_pool_evict_blocks(o->cpu, &block, 1);
+    return o->lower != NULL && qr_lower_reset(o->lower) != QUIRE_OK;
+}
+
+static void on_update(void *user)
+{
+    quire_offload *o = user;
+    if (o->num_ended_loads > 0)
+        qr_load_finish_told(o);
+    if (o->num_told_events > 0)
+        qr_store_finish_told(o);
+}
+
+/* ---- making, again --------------------------------------------------------- */
+
+static void clear_parts(quire_offload *o)
+{
+    size_t words = ((size_t)o->num_gpu + 63) / 64;
+    size_t num_rows = o->is_lazy ? 0 : o->max_requests;
+    memset(o->reqs, 0, o->max_requests * sizeof *o->reqs);
+    memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
+    memset(o->num_stored, 0, num_rows * o->num_groups * sizeof *o->num_stored);
+    memset(o->flight_keys, 0, o->flight_size * sizeof *o->flight_keys);
+    memset(o->is_storing, 0, words * sizeof *o->is_storing);
+    memset(o->is_used, 0, words * sizeof *o->is_used);
+    memset(o->is_seen, 0, words * sizeof *o->is_seen);
+    memset(o->events, 0, o->num_places * sizeof *o->events);
+    qr_copy_init(o);
+    qr_expect_init(o);
+}
+
+static int init_offload(quire_offload *o, const offload_plan *plan, void *cpu, void *lower)
+{
+    if (qr_tier_random(&o->hooks, &o->secret, sizeof o->secret) != 0)
+        return QUIRE_E_RANDOM;
+    int err = quire_cache_create_in(cpu, plan->cpu_bytes, &plan->cpu, &o->cpu_cache);
+    if (err != QUIRE_OK)
+        return err;
+    o->cpu = quire_cache_pool(o->cpu_cache);
+    o->hash_size = quire_cache_hash_block_size(o->cpu_cache);
+    clear_parts(o);
+    if (plan->config.device != NULL)
+        o->device = *plan->config.device;
+    if (plan->lower_bytes > 0)
+        o->lower = qr_lower_create_in(lower, &plan->config, o->cpu_cache);
+    if (plan->lower_bytes > 0 && o->lower == NULL)
+        return QUIRE_E_CONFIG;
+    o->connector = (quire_connector){.user = o,
+                                     .get_num_new_matched_tokens = qr_match_request,
+                                     .update_state_after_alloc = on_alloc,
+                                     .build_meta = on_build_meta,
+                                     .request_finished = on_finished,
+                                     .reset_cache = on_reset,
+                                     .update_output = on_update};
+    o->magic = QR_OFFLOAD_MAGIC;
+    return QUIRE_OK;
+}
+
+static size_t plan_bytes(const offload_plan *plan)
+{
+    qr_carve carve = {NULL, 0};
+    quire_offload parts;
+    void *cpu;
+    void *lower;
+    carve_offload(&carve, plan, &parts, &cpu, &lower);
+    return carve.used == SIZE_MAX ? 0 : carve.used;
+}
+
+static int build_offload(void *memory, size_t bytes, const offload_plan *plan,
+                         quire_offload **offload)
+{
+    size_t needed = plan_bytes(plan);
+    if (needed == 0)
+        return QUIRE_E_OVERFLOW;
+    if (bytes < needed)
+        return QUIRE_E_TOO_SMALL;
+    if ((uintptr_t)memory % QUIRE_ALIGNMENT != 0)
+        return QUIRE_E_ALIGNMENT;
+    qr_carve carve = {memory, 0};
+    quire_offload parts;
+    void *cpu;
+    void *lower;
+    quire_offload *made = carve_offload(&carve, plan, &parts, &cpu, &lower);
+    *made = parts;
+    int err = init_offload(made, plan, cpu, lower);
+    if (err == QUIRE_OK)
+        *offload = made;
+    return err;
+}
+
+size_t quire_offload_bytes(const quire_offload_config *config)
+{
+    offload_plan plan;
+    return read_plan(&plan, config) == QUIRE_OK ? plan_bytes(&plan) : 0;
+}
+
+int quire_offload_create_in(void *memory, size_t bytes, const quire_offload_config *config,
+                            quire_offload **offload)
+{
+    offload_plan plan;
+    if (memory == NULL || offload == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = read_plan(&plan, config);
+    return err == QUIRE_OK ? build_offload(memory, bytes, &plan, offload) : err;
 }

@@ -200,7 +200,7 @@ struct quire_tier_redis {
     uint64_t wait_ns;
     uint64_t refresh_ns;
     uint64_t late_ns;
-    uint64_t deadline_ns; /* of a job that has none */
+    uint64_t drop_ns; /* of deleting what was wrong */
     uint32_t breaker_strikes;
     uint64_t breaker_ns;
 

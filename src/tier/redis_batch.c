@@ -76,8 +76,7 @@ void qr_batch_begin(quire_tier_redis *redis, quire_tier_job *job)
                         .num_ios = job->num_ios,
                         .open = open,
                         .op = job->op,
-                        .deadline_ns = job->deadline_ns != 0 ? job->deadline_ns
-                                                             : redis->now_ns + redis->deadline_ns,
+                        .deadline_ns = job->due_ns,
                         .prev = redis->active_last};
     if (redis->active_last != NULL)
         redis->active_last->next = batch;
@@ -169,7 +168,7 @@ void qr_call_drop_key(quire_tier_redis *redis, const qr_call *load)
     call->head = call->text + QR_REDIS_ASKING;
     call->head_bytes = qr_redis_command_write(&redis->space, QUIRE_TIER_REMOVE, &io, false,
                                               call->text + QR_REDIS_ASKING, &call->slot);
-    call->due_ns = redis->now_ns + redis->deadline_ns;
+    call->due_ns = redis->now_ns + redis->drop_ns;
     qr_call_route(redis, call, NULL);
 }
 
@@ -259,6 +258,12 @@ static void leave_batch(quire_tier_redis *redis, qr_batch *batch, quire_tier_sta
         release_batch(redis, batch);
 }
 
+static void expire_batch(quire_tier_redis *redis, qr_batch *batch)
+{
+    qr_redis_count(redis, QR_COUNT_LATE, 1);
+    leave_batch(redis, batch, QUIRE_TIER_FAILED, false, true);
+}
+
 void qr_batch_expire(quire_tier_redis *redis)
 {
     qr_batch *batch = redis->active;
@@ -267,8 +272,7 @@ void qr_batch_expire(quire_tier_redis *redis)
             batch = batch->next;
             continue;
         }
-        qr_redis_count(redis, QR_COUNT_LATE, 1);
-        leave_batch(redis, batch, QUIRE_TIER_FAILED, false, true);
+        expire_batch(redis, batch);
         batch = redis->active; /* a link that was closed may have ended others */
     }
 }
@@ -281,6 +285,10 @@ void qr_batch_cancel(quire_tier_redis *redis, const quire_tier_job *job)
         batch = batch->next;
     if (batch == NULL)
         return;
+    if (redis->now_ns >= batch->deadline_ns) {
+        expire_batch(redis, batch);
+        return;
+    }
     uint64_t until = redis->now_ns + redis->late_ns;
     if (batch->deadline_ns > until)
         batch->deadline_ns = until;

@@ -198,7 +198,7 @@ static void set_limits(quire_tier_redis *redis, const quire_tier_redis_config *c
     redis->wait_ns = c->wait_ns;
     redis->refresh_ns = or_default(c->refresh_ns, SECOND);
     redis->late_ns = or_default(c->late_ns, SECOND);
-    redis->deadline_ns = 5 * SECOND;
+    redis->drop_ns = 5 * SECOND;
     redis->breaker_strikes = (uint32_t)or_default(c->breaker_strikes, STRIKES);
     redis->breaker_ns = or_default(c->breaker_ns, 5 * SECOND);
     redis->max_jobs = (uint32_t)or_default(max_jobs, JOBS);
@@ -419,8 +419,6 @@ QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
                                          message_bytes);
     if (status != QUIRE_OK)
         return status;
-    if (whole.deadline_ns != 0)
-        self->deadline_ns = whole.deadline_ns;
     whole.size = sizeof whole;
     whole.ops = quire_tier_redis_ops();
     whole.self = self;

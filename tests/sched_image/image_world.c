@@ -221,6 +221,12 @@ static void draw_hasher(world *w)
     w->config.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(w->hasher_config.algo);
 }
 
+static uint64_t no_time(void *user)
+{
+    (void)user;
+    return 1;
+}
+
 quire_sched_config world_side_config(world *w, uint32_t side)
 {
     static quire_connector connector;
@@ -229,6 +235,7 @@ quire_sched_config world_side_config(world *w, uint32_t side)
     world_side *s = &w->sides[side];
     quire_sched_config c = w->config;
     c.hasher = s->hasher;
+    c.hooks.now_ns = no_time;
     c.cache.on_event = add_event;
     c.cache.event_user = s;
     connector = (quire_connector){
