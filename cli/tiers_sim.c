@@ -17,8 +17,6 @@ struct tiers_sim {
     uint64_t dice;
     uint64_t capacity_bytes;
     quire_hooks hooks;
-    void (*loaded)(void *user, void *memory);
-    void *user;
 };
 
 static uint64_t sim_now_ns(const tiers_sim *sim)
@@ -80,8 +78,6 @@ static void sim_finish(void *self, quire_tier_job *job)
             quire_slots_complete_store(sim->slots, &io->key, 1, is_done);
         else
             quire_slots_complete_load(sim->slots, &io->key, 1);
-        if (job->op == QUIRE_TIER_LOAD && is_done && sim->loaded != NULL)
-            sim->loaded(sim->user, io->memory);
     }
 }
 
@@ -120,6 +116,8 @@ static quire_tier_caps sim_caps(void *self)
                              .max_bytes = UINT32_MAX,
                              .is_persistent = 1,
                              .is_shared = sim->kind == TIERS_REDIS,
+                             .checks_crc = 1,
+                             .is_simulated = 1,
                              .capacity_bytes = sim->capacity_bytes};
 }
 
@@ -205,9 +203,7 @@ static tiers_sim *make_sim(const tiers_sim_config *c)
     *sim = (tiers_sim){.kind = c->lower->kind,
                        .failures = c->failures,
                        .capacity_bytes = c->num_slots * c->block_bytes,
-                       .hooks = c->hooks,
-                       .loaded = c->loaded,
-                       .user = c->user};
+                       .hooks = c->hooks};
     quire_slots_config slots = QUIRE_SLOTS_CONFIG_INIT;
     slots.num_slots = c->num_slots;
     slots.policy = c->policy;
@@ -260,8 +256,8 @@ static uint64_t next_of(const tiers_queue *q, uint64_t now_ns)
         return next_ns;
     next_ns = tiers_queue_next_ns(q);
     const quire_tier_job *job = q->entries[q->first].job;
-    bool is_late_before = job->deadline_ns > now_ns && job->deadline_ns < next_ns;
-    return is_late_before ? job->deadline_ns : next_ns;
+    bool is_late_before = job->due_ns > now_ns && job->due_ns < next_ns;
+    return is_late_before ? job->due_ns : next_ns;
 }
 
 uint64_t tiers_sim_next_ns(const tiers_sim *sim)

@@ -21,9 +21,6 @@ typedef struct tiers_sim_config {
     uint32_t max_expected;
     double failures;
     quire_hooks hooks; /* now_ns: the simulated clock */
-    /* A load of a key has ended well; NULL: not told. */
-    void (*loaded)(void *user, void *memory);
-    void *user;
 } tiers_sim_config;
 
 /* The tier owns what *sim points at. QUIRE_OK, or an error with a sentence. */

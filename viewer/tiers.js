@@ -14,7 +14,7 @@ function windowSums(columns, add) {
 
 // ---- traffic ----------------------------------------------------------------
 
-const rateText = (bytes) => (bytes > 0 ? `${bytesText(bytes)}/s` : "0");
+const rateText = (bytes) => (bytes > 0 ? `${rough(bytes)}B/s` : "0"); // 1.5GB/s
 
 // Bytes a second; where nothing says how large a block is, blocks.
 function trafficChart(run, tier) {

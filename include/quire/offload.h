@@ -145,9 +145,9 @@ typedef struct quire_offload_report {
 
 QUIRE_API int quire_offload_tell(quire_offload *offload, const quire_offload_report *report);
 
-/* Looks at device and tiers, and sets finished_recving and invalid_blocks of output; what they point
- * at is valid until the next poll. */
-QUIRE_API int quire_offload_poll(quire_offload *offload, quire_model_output *output);
+/* Looks at device and tiers, and sets finished_recving and invalid_blocks of output, which is then
+ * given to the update of this step; what they point at is valid until the next poll. */
+QUIRE_API int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output *output);
 
 /* A prefill of so many tokens took so long: what recomputing costs. */
 QUIRE_API int quire_offload_learn(quire_offload *offload, uint32_t num_tokens, uint64_t ns);

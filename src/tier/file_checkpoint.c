@@ -58,6 +58,7 @@ static void submit_stage(qr_file_checkpoint *checkpoint, qr_file_slab *slab, qr_
     checkpoint->stage = stage;
     switch (stage) {
     case QR_FILE_SUPER:
+        checkpoint->epoch = slab->super.owner.epoch;
         qr_file_slab_put_super(slab);
         break;
     case QR_FILE_ENTRIES:
@@ -76,7 +77,8 @@ static void submit_stage(qr_file_checkpoint *checkpoint, qr_file_slab *slab, qr_
 
 bool qr_file_checkpoint_is_needed(const qr_file_checkpoint *checkpoint, const qr_file_slab *slab)
 {
-    return checkpoint->must_put_super || slab->num_changes != checkpoint->num_saved;
+    return slab->super.owner.epoch != checkpoint->epoch_saved ||
+           slab->num_changes != checkpoint->num_saved;
 }
 
 void qr_file_checkpoint_turn(qr_file_checkpoint *checkpoint, qr_file_slab *slab, uint64_t now_ns)
@@ -88,7 +90,9 @@ void qr_file_checkpoint_turn(qr_file_checkpoint *checkpoint, qr_file_slab *slab,
     checkpoint->num_changes = slab->num_changes;
     checkpoint->at = 0;
     checkpoint->crc = 0;
-    submit_stage(checkpoint, slab, checkpoint->must_put_super ? QR_FILE_SUPER : QR_FILE_ENTRIES);
+    checkpoint->num_supers = 0;
+    bool is_reset = slab->super.owner.epoch != checkpoint->epoch_saved;
+    submit_stage(checkpoint, slab, is_reset ? QR_FILE_SUPER : QR_FILE_ENTRIES);
 }
 
 /* The index that counts still does; the next time is another try. */
@@ -104,19 +108,29 @@ static void give_up(qr_file_checkpoint *checkpoint, const qr_file_slab *slab)
     checkpoint->stage = QR_FILE_IDLE;
 }
 
+/* Both supers say the same, so that one is enough. A reset meanwhile is for the next time. */
+static qr_file_stage next_stage(qr_file_checkpoint *checkpoint, const qr_file_slab *slab)
+{
+    if (checkpoint->stage == QR_FILE_ENTRIES && checkpoint->at < all_entry_bytes(slab))
+        return QR_FILE_ENTRIES;
+    if (checkpoint->stage == QR_FILE_SUPER_SYNC) {
+        bool is_same = checkpoint->epoch == slab->super.owner.epoch;
+        checkpoint->num_supers = is_same ? checkpoint->num_supers + 1 : 0;
+        if (checkpoint->num_supers < 2)
+            return QR_FILE_SUPER;
+        checkpoint->epoch_saved = checkpoint->epoch;
+    }
+    return (qr_file_stage)(checkpoint->stage + 1);
+}
+
 void qr_file_checkpoint_ended(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
 {
     if (slab->op.result != (slab->op.kind == QR_FILE_SYNC ? 0 : (int64_t)slab->op.bytes)) {
         give_up(checkpoint, slab);
         return;
     }
-    qr_file_stage next = (qr_file_stage)(checkpoint->stage + 1);
-    if (checkpoint->stage == QR_FILE_ENTRIES && checkpoint->at < all_entry_bytes(slab))
-        next = QR_FILE_ENTRIES;
-    if (checkpoint->stage == QR_FILE_SUPER_SYNC)
-        checkpoint->must_put_super = false;
     if (checkpoint->stage != QR_FILE_INDEX_SYNC) {
-        submit_stage(checkpoint, slab, next);
+        submit_stage(checkpoint, slab, next_stage(checkpoint, slab));
         return;
     }
     slab->index_seq++;

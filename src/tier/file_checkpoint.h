@@ -1,6 +1,6 @@
 /* tier/file_checkpoint.h - the index on disk, brought up to date from time to time.
  *
- *      super (after a reset) ─► sync ─► entries, piece by piece ─► sync ─► page ─► sync
+ *      supers (after a reset) ─► entries, piece by piece ─► sync ─► page ─► sync
  *                                                                          └ from here on it counts
  *
  * One op at a time, beside everything else. Index A and B take turns: the one that counts is never
@@ -29,8 +29,10 @@ typedef struct qr_file_checkpoint {
     uint64_t num_saved;   /* and when the one that counts was */
     uint64_t at;          /* bytes of entries written */
     uint32_t crc;         /* of them */
-    bool must_put_super;
-    bool has_failed; /* said in the log, once */
+    uint64_t epoch_saved; /* that the supers say; another one: they are written first */
+    uint64_t epoch;       /* that they will say */
+    uint32_t num_supers;  /* of the two, that were written */
+    bool has_failed;      /* said in the log, once */
     uint32_t num_done;
 } qr_file_checkpoint;
 

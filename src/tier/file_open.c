@@ -6,11 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+enum { LOCK_TRIES = 50, LOCK_WAIT_MS = 10 };
 
 /* ---- words ---------------------------------------------------------------------------- */
 
@@ -146,15 +149,27 @@ static void say_holder(const qr_file_handle *handle, char *message, size_t messa
                     REMEDY);
 }
 
+/* The file of a process that was killed stays open until the system has ended what it had in flight:
+ * so it is worth waiting a little. */
+static int try_lock(int fd)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int result = fcntl(fd, F_OFD_SETLK, &whole);
+    for (int i = 0; i < LOCK_TRIES && result != 0 && (errno == EAGAIN || errno == EACCES); i++) {
+        (void)poll(NULL, 0, LOCK_WAIT_MS);
+        result = fcntl(fd, F_OFD_SETLK, &whole);
+    }
+    return result;
+}
+
 /* Whoever has the lock must have the file that the path names. */
 static int lock_file(qr_file_handle *handle, char *message, size_t message_bytes)
 {
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     struct stat ours;
     struct stat named;
     char folder[PATH_MAX];
     const char *name = qr_file_split(handle->path, folder, sizeof folder);
-    if (fcntl(handle->fd, F_OFD_SETLK, &whole) != 0) {
+    if (try_lock(handle->fd) != 0) {
         if (errno != EAGAIN && errno != EACCES)
             return say_errno(handle, "be locked", message, message_bytes);
         handle->is_ours = false;
@@ -219,8 +234,12 @@ void qr_file_handle_close(qr_file_handle *handle, bool is_failed)
     char folder[PATH_MAX];
     if (is_failed && handle->is_ours && handle->fd >= 0)
         (void)unlinkat(handle->folder, qr_file_split(handle->path, folder, sizeof folder), 0);
-    if (handle->fd >= 0)
+    if (handle->fd >= 0) {
+        /* A ring lets go of its file later than it says: the lock need not wait for that. */
+        struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+        (void)fcntl(handle->fd, F_OFD_SETLK, &whole);
         close(handle->fd);
+    }
     if (handle->folder >= 0)
         close(handle->folder);
     handle->fd = -1;

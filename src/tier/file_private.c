@@ -154,6 +154,7 @@ static int private_open(void *self, const void *memory, size_t bytes, char *mess
         return status;
     file->checkpoint.interval_ns = (uint64_t)file->config.checkpoint_s * 1000000000;
     file->checkpoint.due_ns = qr_tier_now_ns(&file->hooks) + file->checkpoint.interval_ns;
+    file->checkpoint.epoch_saved = file->slab.super.owner.epoch;
     file->is_open = 1;
     if (file->config.uring != QUIRE_OFF && file->given_disk == NULL)
         qr_tier_log(&file->hooks, QUIRE_LOG_INFO, "file tier: %s by %s%s", file->path,
@@ -184,7 +185,6 @@ static void do_resets(qr_file_private *file)
     file->slab.super.owner.epoch++;
     memset(file->slab.entries, 0, (size_t)file->slab.layout.num_slots * sizeof(qr_file_entry));
     file->slab.num_changes++;
-    file->checkpoint.must_put_super = true;
     file->checkpoint.due_ns = 0;
 }
 

@@ -267,7 +267,8 @@ int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk
     slab->super.flags = 0;
     slab->super.opens++;
     slab->super.pid = want->pid;
-    error = write_super(slab, want->timeout_ms);
+    for (int i = 0; i < 2 && error == 0; i++) /* both, so that one is enough */
+        error = write_super(slab, want->timeout_ms);
     if (error != 0)
         return say_io(slab, "be written", error, message, message_bytes);
     slab->next_seq = slab->super.opens << SEQ_SHIFT;

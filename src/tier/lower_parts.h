@@ -2,21 +2,21 @@
  *
  *      lower.c          making it, requests that ask
  *      lower_plan.c     what a request needs, and where that is
- *      lower_flight.c   keys on the way, who waits for them, the queues of tiers
- *      lower_jobs.c     flights become jobs of tiers, and what becomes of those
+ *      lower_moves.c    keys on the way, who waits for them, the queues of tiers
+ *      lower_jobs.c     moves become jobs of tiers, and what becomes of those
  *      lower_store.c    what goes down
  *
- * flight    a key that is looked for, fetched or stored: in a queue, or in a job.
- * waiter    a request that needs a flight's key. It is alive while its epoch is the record's.
+ * move    a key that is looked for, fetched or stored: in a queue, or in a job.
+ * waiter    a request that needs a move's key. It is alive while its epoch is the record's.
  * record    a request, by its quire_req_index. limit: from this token on nothing is fetched for it;
  *           what was not found, failed or was late lowers it, and it is never raised.
  *
  *      queued ──► in a FIND ──► queued ──► in a LOAD ──► DONE: a hit of the CPU pool
  *                     └ missing    └ nobody waits  └ failed, late: waiters' limits are lowered
  *
- * A job that is late loses its flights at once, and keeps its CPU blocks until it ends.
+ * A job that is late loses its moves at once, and keeps its CPU blocks until it ends.
  *
- *      flights in use = in queues + in jobs             pending of a record = its live waiters
+ *      moves in use = in queues + in jobs             pending of a record = its live waiters
  */
 #ifndef QR_TIER_LOWER_PARTS_H
 #define QR_TIER_LOWER_PARTS_H
@@ -46,7 +46,7 @@ typedef enum qr_lower_queue_id {
     QR_QUEUE_NONE = 4 /* in a job */
 } qr_lower_queue_id;
 
-typedef struct qr_flight {
+typedef struct qr_move {
     quire_tier_key key;
     uint32_t tag;
     uint32_t next; /* in its queue, or of the free ones */
@@ -60,7 +60,7 @@ typedef struct qr_flight {
     bool has_crc;
     bool is_ahead; /* nobody waits for it yet */
     bool is_used;
-} qr_flight;
+} qr_move;
 
 typedef struct qr_waiter {
     uint32_t record;
@@ -92,7 +92,7 @@ typedef struct qr_lower_queue {
 
 typedef struct qr_lower_job {
     quire_tier_job job; /* first: the tier gives this back */
-    uint32_t *flights;  /* QR_NIL: no longer of interest */
+    uint32_t *moves;  /* QR_NIL: no longer of interest */
     quire_block *blocks;
     double bytes; /* its own, and those before it in the tier: what its time is the cost of */
     uint32_t next;
@@ -136,8 +136,6 @@ typedef struct qr_lower_tier {
     uint64_t bytes_out;       /* in jobs */
     uint64_t store_bytes_out;
     uint64_t most_store_bytes; /* three quarters of what the tier took at once */
-    bool was_refused;          /* by its breaker, when it was last tried */
-    bool is_skipped;           /* in this plan */
     qr_lower_counters counters;
 } qr_lower_tier;
 
@@ -174,10 +172,10 @@ struct qr_lower {
     _Atomic double token_ns;
 
     qr_slots_index index;
-    qr_flight *flights;
-    uint32_t num_flights;
-    uint32_t free_flight;
-    uint32_t num_loads; /* flights in use, */
+    qr_move *moves;
+    uint32_t num_moves;
+    uint32_t free_move;
+    uint32_t num_loads; /* moves in use, */
     uint32_t num_stores;
     uint32_t max_loads; /* and of a request's plan */
     uint32_t max_stores;
@@ -211,30 +209,29 @@ static inline void qr_tally(_Atomic uint64_t *counter, uint64_t n)
     atomic_store_explicit(counter, now + n, memory_order_relaxed);
 }
 
-/* ---- lower_flight.c ---------------------------------------------------------- */
+/* ---- lower_moves.c ---------------------------------------------------------- */
 
-void qr_flights_init(qr_lower *lower);
-/* The flight of a key: fetched from any tier, or stored to this one; QR_NIL. */
-uint32_t qr_flight_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
+void qr_moves_init(qr_lower *lower);
+/* The move of a key: fetched from any tier, or stored to this one; QR_NIL. */
+uint32_t qr_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
                         uint32_t tier);
 /* One more, in no queue; QR_NIL: the table is full. */
-uint32_t qr_flight_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier);
+uint32_t qr_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier);
 /* It is gone, and its waiters are told: has_failed lowers their limits. */
-void qr_flight_end(qr_lower *lower, uint32_t flight, bool has_failed);
+void qr_move_end(qr_lower *lower, uint32_t move, bool has_failed);
 /* One more that needs it; false: no room. */
-bool qr_flight_await(qr_lower *lower, uint32_t flight, uint32_t record, uint32_t start);
-bool qr_flight_is_wanted(const qr_lower *lower, uint32_t flight);
+bool qr_move_await(qr_lower *lower, uint32_t move, uint32_t record, uint32_t start);
+bool qr_move_is_wanted(const qr_lower *lower, uint32_t move);
 
-void qr_queue_push(qr_lower *lower, uint32_t flight, qr_lower_queue_id queue);
-void qr_queue_push_first(qr_lower *lower, uint32_t flight, qr_lower_queue_id queue);
-void qr_queue_remove(qr_lower *lower, uint32_t flight);
+void qr_queue_push(qr_lower *lower, uint32_t move, qr_lower_queue_id queue);
+void qr_queue_remove(qr_lower *lower, uint32_t move);
 
 /* ---- lower_plan.c ------------------------------------------------------------ */
 
 /* The key of a request's block in a group. */
 void qr_plan_key(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
                  uint32_t block, quire_tier_key *key);
-/* Puts what the record needs, and is worth it, into queues; returns how many flights it awaits. */
+/* Puts what the record needs, and is worth it, into queues; returns how many moves it awaits. */
 uint32_t qr_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record);
 /* What it waits for goes before what others will need. */
 void qr_plan_hurry(qr_lower *lower, const qr_lower_request *request);
@@ -248,6 +245,11 @@ void qr_jobs_pump(qr_lower *lower, uint32_t tier);
 void qr_jobs_poll(qr_lower *lower, uint32_t tier);
 /* Nothing of it counts any more. */
 void qr_jobs_drop(qr_lower *lower, uint32_t tier);
-bool qr_jobs_is_open(qr_lower *lower, uint32_t tier);
+
+/* ---- lower_store.c ----------------------------------------------------------- */
+
+/* Blocks that are new in the CPU pool, or were a hit: lengths as in qr_lower_stored. */
+void qr_store_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
+                    const uint32_t *lengths, uint32_t num_blocks, bool was_hit);
 
 #endif

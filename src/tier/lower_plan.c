@@ -16,7 +16,7 @@ enum {
     SOURCE_NOT_ASKED = 0,
     SOURCE_NONE = 1,
     SOURCE_CPU = 2,
-    SOURCE_FLIGHT = 3, /* being fetched */
+    SOURCE_MOVE = 3, /* being fetched */
     SOURCE_TIER = 4,   /* + tier */
     SOURCE_MAYBE = 8   /* + tier: to be asked with FIND */
 };
@@ -79,12 +79,11 @@ static void look(qr_lower *lower, const qr_lower_request *request, uint32_t grou
         b.sources[i] = SOURCE_NONE;
         if (quire_pool_get_cached_block(lower->pool, hash, &group, 1, &block) == QUIRE_OK)
             b.sources[i] = SOURCE_CPU;
-        else if (qr_flight_find(lower, &b.keys[i], false, 0) != QR_NIL)
-            b.sources[i] = SOURCE_FLIGHT;
+        else if (qr_move_find(lower, &b.keys[i], false, 0) != QR_NIL)
+            b.sources[i] = SOURCE_MOVE;
     }
     for (uint32_t t = 0; t < lower->num_tiers; t++)
-        if (!lower->tiers[t].is_skipped)
-            ask_tier(lower, &b, t);
+        ask_tier(lower, &b, t);
 }
 
 /* How many blocks of a full group, from first on, are somewhere. Most prompts have nothing more, so
@@ -241,26 +240,26 @@ static bool fetch_block(qr_lower *lower, const qr_lower_request *request, uint32
     qr_record *r = &lower->records[record];
     quire_tier_key key;
     qr_plan_key(lower, request, group, block, &key);
-    uint32_t flight = qr_flight_find(lower, &key, false, 0);
-    if (flight == QR_NIL) {
-        if (source == SOURCE_FLIGHT || lower->free_waiter == QR_NIL)
+    uint32_t move = qr_move_find(lower, &key, false, 0);
+    if (move == QR_NIL) {
+        if (source < SOURCE_TIER || lower->free_waiter == QR_NIL)
             return false;
-        flight = qr_flight_new(lower, &key, false, tier_of(source));
-        if (flight == QR_NIL)
+        move = qr_move_new(lower, &key, false, tier_of(source));
+        if (move == QR_NIL)
             return false;
         if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
-            memcpy(lower->long_hashes + (size_t)flight * lower->hash_bytes,
+            memcpy(lower->long_hashes + (size_t)move * lower->hash_bytes,
                    hash_of(lower, request, group, block).data, g->hash_len);
-        lower->flights[flight].is_ahead = !r->is_urgent;
-        qr_queue_push(lower, flight,
+        lower->moves[move].is_ahead = !r->is_urgent;
+        qr_queue_push(lower, move,
                       source >= SOURCE_MAYBE ? QR_QUEUE_FIND
                       : r->is_urgent         ? QR_QUEUE_LOAD
                                              : QR_QUEUE_AHEAD);
         r->num_taken++;
     }
-    if (!qr_flight_await(lower, flight, record, block * g->block_size))
+    if (!qr_move_await(lower, move, record, block * g->block_size))
         return false;
-    r->tiers |= (uint8_t)(1u << lower->flights[flight].tier);
+    r->tiers |= (uint8_t)(1u << lower->moves[move].tier);
     return true;
 }
 
@@ -297,13 +296,6 @@ uint32_t qr_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_
     uint32_t target = longest_target(lower, request, r);
     if (request->num_found < request->num_local || target <= request->num_found)
         return 0;
-    bool has_tier = false;
-    for (uint32_t t = 0; t < lower->num_tiers; t++) {
-        lower->tiers[t].is_skipped = lower->tiers[t].was_refused && !qr_jobs_is_open(lower, t);
-        has_tier = has_tier || !lower->tiers[t].is_skipped;
-    }
-    if (!has_tier && lower->num_loads == 0)
-        return 0;
     if (!lower->is_single)
         forget_sources(lower, request, target);
     target = agree(lower, request, target);
@@ -334,14 +326,14 @@ void qr_plan_hurry(qr_lower *lower, const qr_lower_request *request)
              i++) {
             quire_tier_key key;
             qr_plan_key(lower, request, g, i, &key);
-            uint32_t flight = qr_flight_find(lower, &key, false, 0);
-            if (flight == QR_NIL)
+            uint32_t move = qr_move_find(lower, &key, false, 0);
+            if (move == QR_NIL)
                 continue;
-            lower->flights[flight].is_ahead = false;
-            if (lower->flights[flight].queue != QR_QUEUE_AHEAD)
+            lower->moves[move].is_ahead = false;
+            if (lower->moves[move].queue != QR_QUEUE_AHEAD)
                 continue;
-            qr_queue_remove(lower, flight);
-            qr_queue_push(lower, flight, QR_QUEUE_LOAD);
+            qr_queue_remove(lower, move);
+            qr_queue_push(lower, move, QR_QUEUE_LOAD);
         }
     }
 }

@@ -3,239 +3,11 @@
 #include "tier/offload_check.h"
 #include "tier/offload_copy.h"
 #include "tier/offload_expect.h"
-#include "tier/offload_flight.h"
 #include "tier/offload_load.h"
 #include "tier/offload_match.h"
+#include "tier/offload_plan.h"
 #include "tier/offload_store.h"
 #include "tier/system.h"
-
-#include "base/config.h"
-
-enum {
-    DEFAULT_EVENTS = 64,
-    DEFAULT_BACKLOG = 256,
-    DEFAULT_REQUESTS = 4096,
-    NUM_JOBS = 64,
-    MAX_HASH_BYTES = 4096 /* no pool has longer ones */
-};
-
-/* ---- the config ------------------------------------------------------------ */
-
-/* The scheduler's config, as far as it is looked at here, and the CPU pool's. */
-typedef struct offload_plan {
-    quire_offload_config config;
-    quire_sched_config sched;
-    quire_cache_config cpu;
-    size_t cpu_bytes;
-    size_t lower_bytes;
-} offload_plan;
-
-static void plan_cpu_cache(offload_plan *plan)
-{
-    const quire_sched_config *sched = &plan->sched;
-    quire_cache_config cpu = sched->cache;
-    cpu.num_blocks = plan->config.num_cpu_blocks;
-    cpu.max_requests = 1; /* it is looked up and filled, and no request has blocks there */
-    cpu.max_num_batched_tokens = sched->max_num_batched_tokens;
-    cpu.use_eagle = QUIRE_OFF;
-    cpu.log_stats = QUIRE_OFF;
-    cpu.track_new_blocks = QUIRE_OFF;
-    cpu.profile = plan->config.profile;
-    cpu.quirks_on = sched->quirks_on;
-    cpu.quirks_off = sched->quirks_off;
-    cpu.watermark = 0;
-    cpu.max_copies = 0;
-    cpu.event_log_bytes = 0;
-    cpu.on_event = NULL;
-    cpu.hooks = plan->config.hooks;
-    plan->cpu = cpu;
-}
-
-static bool is_full_kind(quire_layer_kind kind)
-{
-    return kind == QUIRE_LAYER_FULL || kind == QUIRE_LAYER_TQ_FULL || kind == QUIRE_LAYER_MLA ||
-           kind == QUIRE_LAYER_SINK_FULL;
-}
-
-static bool is_config_valid(const offload_plan *plan)
-{
-    const quire_offload_config *c = &plan->config;
-    const quire_cache_config *cache = &plan->sched.cache;
-    bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    bool has_full = false;
-    if (cache->enable_caching == QUIRE_OFF || plan->sched.hasher == NULL ||
-        cache->num_groups == 0 || cache->num_groups > QR_OFFLOAD_MAX_GROUPS || cache->groups == NULL)
-        return false;
-    for (uint32_t g = 0; g < cache->num_groups; g++)
-        has_full |= is_full_kind(cache->groups[g].spec.kind);
-    bool is_parallel = cache->dcp_world_size > 1 || cache->pcp_world_size > 1;
-    bool has_tiers = c->num_tiers > 0;
-    if (is_vllm && (!has_full || has_tiers))
-        return false;
-    if (has_tiers && (c->tiers == NULL || c->num_tiers > QUIRE_OFFLOAD_MAX_TIERS))
-        return false;
-    return !is_parallel && c->mode <= QUIRE_OFFLOAD_LAZY && c->max_events <= UINT32_C(1) << 20;
-}
-
-static int read_plan(offload_plan *plan, const quire_offload_config *callers)
-{
-    memset(plan, 0, sizeof *plan);
-    int err = qr_config_read(&plan->config, sizeof plan->config, callers);
-    if (err == QUIRE_OK)
-        err = qr_config_read(&plan->sched, sizeof plan->sched, plan->config.sched);
-    if (err == QUIRE_OK && !is_config_valid(plan))
-        err = QUIRE_E_CONFIG;
-    if (err != QUIRE_OK)
-        return err;
-    quire_offload_config *c = &plan->config;
-    c->max_events = c->max_events == 0 ? DEFAULT_EVENTS : c->max_events;
-    c->num_workers = c->num_workers == 0 ? 1 : c->num_workers;
-    c->backlog = c->backlog == 0 ? DEFAULT_BACKLOG : c->backlog;
-    quire_sched_config *s = &plan->sched;
-    s->max_requests = s->max_requests == 0 ? DEFAULT_REQUESTS : s->max_requests;
-    s->max_num_batched_tokens = s->max_num_batched_tokens == 0 ? 2048 : s->max_num_batched_tokens;
-    plan_cpu_cache(plan);
-    plan->cpu_bytes = quire_cache_bytes(&plan->cpu);
-    if (plan->cpu_bytes == 0)
-        return QUIRE_E_CONFIG;
-    plan->lower_bytes = c->num_tiers > 0 ? qr_lower_bytes(c) : 0;
-    return QUIRE_OK;
-}
-
-/* ---- making ---------------------------------------------------------------- */
-
-static uint32_t places_for(uint32_t num_events)
-{
-    uint32_t places = 1;
-    while (places < num_events)
-        places *= 2;
-    return places;
-}
-
-static void set_groups(quire_offload *o, const offload_plan *plan)
-{
-    const quire_cache_config *cache = &plan->sched.cache;
-    uint32_t target = 0;
-    o->num_groups = cache->num_groups;
-    o->fa_group = QR_NIL;
-    o->row_blocks = 0;
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
-        const quire_layer_spec *spec = &cache->groups[g].spec;
-        uint32_t tokens = plan->sched.max_num_batched_tokens;
-        uint32_t size = spec->block_size;
-        bool is_window = spec->kind == QUIRE_LAYER_SLIDING_WINDOW ||
-                         spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
-        o->groups[g] = (qr_offload_group){.block_size = size,
-                                          .max_blocks = cache->max_model_len / size + 1,
-                                          .row_start = o->row_blocks};
-        o->row_blocks += o->groups[g].max_blocks;
-        o->has_windows |= !is_full_kind(spec->kind);
-        if (o->fa_group == QR_NIL && is_full_kind(spec->kind))
-            o->fa_group = g;
-        if (spec->kind == QUIRE_LAYER_MAMBA)
-            target += 2;
-        else if (is_window)
-            target += (spec->sliding_window + size - 1) / size + 1;
-        else
-            target += (tokens + size - 1) / size;
-    }
-    o->target_free = 2 * target; /* as vLLM does: twice what a step takes */
-}
-
-/* Numbers first, then all parts; the pointers are of use only where memory is given. */
-static void set_numbers(quire_offload *o, const offload_plan *plan)
-{
-    const quire_offload_config *c = &plan->config;
-    memset(o, 0, sizeof *o);
-    o->is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    o->is_lazy = c->mode == QUIRE_OFFLOAD_LAZY;
-    o->has_device = c->device != NULL;
-    o->looks_ahead = !o->is_vllm && c->lookahead != QUIRE_OFF;
-    o->num_cpu = c->num_cpu_blocks;
-    o->num_gpu = plan->sched.cache.num_blocks;
-    o->max_requests = plan->sched.max_requests;
-    o->num_workers = o->has_device ? 1 : c->num_workers;
-    o->num_places = places_for(c->max_events);
-    o->num_jobs = o->has_device ? NUM_JOBS : 0;
-    o->backlog = o->looks_ahead ? c->backlog : 0;
-    o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
-    o->flight_size = o->is_vllm ? 0 : qr_flight_size(o->num_cpu);
-    o->hooks = c->hooks;
-    set_groups(o, plan);
-}
-
-static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
-{
-    size_t words = ((size_t)o->num_gpu + 63) / 64;
-    size_t num_rows = o->is_lazy ? 0 : o->max_requests;
-    o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
-    o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
-    o->num_stored = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->num_stored);
-    o->store_gpu = qr_carve_take(carve, o->num_cpu, sizeof *o->store_gpu);
-    o->store_next = qr_carve_take(carve, o->num_cpu, sizeof *o->store_next);
-    o->store_crc = qr_carve_take(carve, has_tiers ? o->num_cpu : 0, sizeof *o->store_crc);
-    o->store_crc = has_tiers ? o->store_crc : NULL;
-    o->store_print = qr_carve_take(carve, o->is_vllm ? 0 : o->num_cpu, sizeof *o->store_print);
-    o->flight_keys = qr_carve_take(carve, o->flight_size, sizeof *o->flight_keys);
-    o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
-    o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);
-    o->is_seen = qr_carve_take(carve, words, sizeof *o->is_seen);
-    o->events = qr_carve_take(carve, o->num_places, sizeof *o->events);
-    o->told_events = qr_carve_take(carve, o->num_places, sizeof *o->told_events);
-    o->unsent_events = qr_carve_take(carve, o->num_places, sizeof *o->unsent_events);
-}
-
-static void carve_loads(quire_offload *o, qr_carve *carve)
-{
-    uint32_t n = o->max_requests;
-    o->reqs = qr_carve_take(carve, n, sizeof *o->reqs);
-    o->load_cpu = qr_carve_take(carve, o->num_gpu, sizeof *o->load_cpu);
-    o->load_next = qr_carve_take(carve, o->num_gpu, sizeof *o->load_next);
-    o->new_loads = qr_carve_take(carve, n, sizeof *o->new_loads);
-    o->ended_loads = qr_carve_take(carve, n, sizeof *o->ended_loads);
-    o->sending = qr_carve_take(carve, n, sizeof *o->sending);
-    o->told_reqs = qr_carve_take(carve, n, sizeof *o->told_reqs);
-    o->invalid_blocks = qr_carve_take(carve, o->num_gpu, sizeof *o->invalid_blocks);
-}
-
-static void carve_rest(quire_offload *o, qr_carve *carve)
-{
-    uint32_t scratch = o->row_blocks > QR_COPIES_IN_JOB ? o->row_blocks : QR_COPIES_IN_JOB;
-    o->jobs = qr_carve_take(carve, o->num_jobs, sizeof *o->jobs);
-    o->nodes = qr_carve_take(carve, o->looks_ahead ? o->num_cpu : 0, sizeof *o->nodes);
-    o->expected = qr_carve_take(carve, o->backlog, sizeof *o->expected);
-    o->queue = qr_carve_take(carve, o->backlog, sizeof *o->queue);
-    o->match.blocks = qr_carve_take(carve, o->row_blocks, sizeof *o->match.blocks);
-    o->meta_store_gpu = qr_carve_take(carve, o->num_cpu, sizeof *o->meta_store_gpu);
-    o->meta_store_cpu = qr_carve_take(carve, o->num_cpu, sizeof *o->meta_store_cpu);
-    o->meta_load_gpu = qr_carve_take(carve, o->num_gpu, sizeof *o->meta_load_gpu);
-    o->meta_load_cpu = qr_carve_take(carve, o->num_gpu, sizeof *o->meta_load_cpu);
-    o->meta_reqs = qr_carve_take(carve, o->max_requests, sizeof *o->meta_reqs);
-    o->scratch = qr_carve_take(carve, scratch, sizeof *o->scratch);
-    o->scratch2 = qr_carve_take(carve, scratch, sizeof *o->scratch2);
-    o->hashes = qr_carve_take(carve, QR_COPIES_IN_JOB, o->hash_bytes);
-    o->refs = qr_carve_take(carve, (size_t)o->num_cpu + o->num_gpu, sizeof *o->refs);
-    o->check_queue = qr_carve_take(carve, o->max_requests, sizeof *o->check_queue);
-}
-
-/* The offload's parts into *o; what is not its own is given back. */
-static quire_offload *carve_offload(qr_carve *carve, const offload_plan *plan, quire_offload *o,
-                                    void **cpu, void **lower)
-{
-    uint32_t largest = 0;
-    set_numbers(o, plan);
-    for (uint32_t g = 0; g < o->num_groups; g++)
-        largest = o->groups[g].block_size > largest ? o->groups[g].block_size : largest;
-    uint32_t longest = largest * o->digest_bytes; /* a hash for every token, at worst */
-    o->hash_bytes = longest < MAX_HASH_BYTES ? longest : MAX_HASH_BYTES;
-    quire_offload *made = qr_carve_take(carve, 1, sizeof *made);
-    carve_stores(o, carve, plan->config.num_tiers > 0);
-    carve_loads(o, carve);
-    carve_rest(o, carve);
-    *cpu = qr_carve_take(carve, plan->cpu_bytes, 1);
-    *lower = qr_carve_take(carve, plan->lower_bytes, 1);
-    return made;
-}
 
 /* ---- what the scheduler calls ---------------------------------------------- */
 
@@ -317,7 +89,7 @@ static void on_update(void *user)
         qr_store_finish_told(o);
 }
 
-/* ---- making, again --------------------------------------------------------- */
+/* ---- making --------------------------------------------------------- */
 
 static void clear_parts(quire_offload *o)
 {
@@ -335,7 +107,16 @@ static void clear_parts(quire_offload *o)
     qr_expect_init(o);
 }
 
-static int init_offload(quire_offload *o, const offload_plan *plan, void *cpu, void *lower)
+/* For what comes from a tier: those that wait longest give way. */
+static void make_room(void *user, uint32_t num_blocks)
+{
+    quire_offload *o = user;
+    while (quire_pool_get_num_free_blocks(o->cpu) < num_blocks)
+        if (!qr_expect_give_way(o))
+            return;
+}
+
+static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu, void *lower)
 {
     if (qr_tier_random(&o->hooks, &o->secret, sizeof o->secret) != 0)
         return QUIRE_E_RANDOM;
@@ -351,6 +132,8 @@ static int init_offload(quire_offload *o, const offload_plan *plan, void *cpu, v
         o->lower = qr_lower_create_in(lower, &plan->config, o->cpu_cache);
     if (plan->lower_bytes > 0 && o->lower == NULL)
         return QUIRE_E_CONFIG;
+    if (o->lower != NULL)
+        qr_lower_set_room(o->lower, make_room, o);
     o->connector = (quire_connector){.user = o,
                                      .get_num_new_matched_tokens = qr_match_request,
                                      .update_state_after_alloc = on_alloc,
@@ -362,20 +145,10 @@ static int init_offload(quire_offload *o, const offload_plan *plan, void *cpu, v
     return QUIRE_OK;
 }
 
-static size_t plan_bytes(const offload_plan *plan)
-{
-    qr_carve carve = {NULL, 0};
-    quire_offload parts;
-    void *cpu;
-    void *lower;
-    carve_offload(&carve, plan, &parts, &cpu, &lower);
-    return carve.used == SIZE_MAX ? 0 : carve.used;
-}
-
-static int build_offload(void *memory, size_t bytes, const offload_plan *plan,
+static int build_offload(void *memory, size_t bytes, const qr_offload_plan *plan,
                          quire_offload **offload)
 {
-    size_t needed = plan_bytes(plan);
+    size_t needed = qr_offload_plan_bytes(plan);
     if (needed == 0)
         return QUIRE_E_OVERFLOW;
     if (bytes < needed)
@@ -386,7 +159,7 @@ static int build_offload(void *memory, size_t bytes, const offload_plan *plan,
     quire_offload parts;
     void *cpu;
     void *lower;
-    quire_offload *made = carve_offload(&carve, plan, &parts, &cpu, &lower);
+    quire_offload *made = qr_offload_carve(&carve, plan, &parts, &cpu, &lower);
     *made = parts;
     int err = init_offload(made, plan, cpu, lower);
     if (err == QUIRE_OK)
@@ -396,16 +169,231 @@ static int build_offload(void *memory, size_t bytes, const offload_plan *plan,
 
 size_t quire_offload_bytes(const quire_offload_config *config)
 {
-    offload_plan plan;
-    return read_plan(&plan, config) == QUIRE_OK ? plan_bytes(&plan) : 0;
+    qr_offload_plan plan;
+    return qr_offload_read_plan(&plan, config) == QUIRE_OK ? qr_offload_plan_bytes(&plan) : 0;
 }
 
 int quire_offload_create_in(void *memory, size_t bytes, const quire_offload_config *config,
                             quire_offload **offload)
 {
-    offload_plan plan;
+    qr_offload_plan plan;
     if (memory == NULL || offload == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = read_plan(&plan, config);
+    int err = qr_offload_read_plan(&plan, config);
     return err == QUIRE_OK ? build_offload(memory, bytes, &plan, offload) : err;
+}
+
+/* Huge or not, it comes from one place; the raw address is what goes back. */
+static void *take_memory(size_t bytes, const quire_allocator *allocator, void **raw)
+{
+    if (allocator != NULL)
+        return *raw = allocator->alloc(allocator->user, bytes, QUIRE_ALIGNMENT);
+    *raw = qr_tier_alloc(1, qr_add_size(bytes, QUIRE_ALIGNMENT - 1));
+    uintptr_t address = (uintptr_t)*raw + (QUIRE_ALIGNMENT - 1);
+    return *raw == NULL ? NULL : (void *)(address & ~(uintptr_t)(QUIRE_ALIGNMENT - 1));
+}
+
+static void give_memory(void *raw, size_t bytes, const quire_allocator *allocator)
+{
+    if (allocator->free != NULL)
+        allocator->free(allocator->user, raw, bytes, QUIRE_ALIGNMENT);
+    else
+        qr_tier_free(raw);
+}
+
+int quire_offload_create(const quire_offload_config *config, const quire_allocator *allocator,
+                         quire_offload **offload)
+{
+    qr_offload_plan plan;
+    quire_allocator own = {0};
+    void *raw = NULL;
+    bool is_half = allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL);
+    if (offload == NULL || is_half)
+        return QUIRE_E_ARGUMENT;
+    int err = qr_offload_read_plan(&plan, config);
+    if (err != QUIRE_OK)
+        return err;
+    size_t bytes = qr_offload_plan_bytes(&plan);
+    if (bytes == 0)
+        return QUIRE_E_OVERFLOW;
+    void *memory = take_memory(bytes, allocator, &raw);
+    if (memory == NULL)
+        return QUIRE_E_NOMEM;
+    if (allocator != NULL)
+        own = *allocator;
+    err = build_offload(memory, bytes, &plan, offload);
+    if (err != QUIRE_OK) {
+        give_memory(raw, bytes, &own);
+        return err;
+    }
+    (*offload)->allocator = own;
+    (*offload)->raw = raw;
+    (*offload)->bytes = bytes;
+    return QUIRE_OK;
+}
+
+static bool is_offload(const quire_offload *o)
+{
+    return o != NULL && o->magic == QR_OFFLOAD_MAGIC;
+}
+
+int quire_offload_destroy(quire_offload *offload)
+{
+    if (offload == NULL)
+        return QUIRE_OK;
+    if (!is_offload(offload))
+        return QUIRE_E_ARGUMENT;
+    if (offload->num_jobs_out > 0 || (offload->lower != NULL && !qr_lower_is_idle(offload->lower)))
+        return QUIRE_BUSY;
+    quire_allocator allocator = offload->allocator;
+    void *raw = offload->raw;
+    size_t bytes = offload->bytes;
+    offload->magic = 0;
+    quire_cache_destroy(offload->cpu_cache);
+    if (raw != NULL)
+        give_memory(raw, bytes, &allocator);
+    return QUIRE_OK;
+}
+
+const quire_connector *quire_offload_connector(quire_offload *offload)
+{
+    return is_offload(offload) ? &offload->connector : NULL;
+}
+
+int quire_offload_bind(quire_offload *offload, quire_sched *sched)
+{
+    quire_cache *cache = quire_sched_cache(sched);
+    if (!is_offload(offload) || cache == NULL)
+        return QUIRE_E_ARGUMENT;
+    bool is_same = quire_cache_num_groups(cache) == offload->num_groups &&
+                   quire_cache_usage(cache).total == offload->num_gpu &&
+                   quire_cache_hash_block_size(cache) == offload->hash_size;
+    if (!is_same)
+        return QUIRE_E_CONFIG;
+    offload->sched = sched;
+    offload->gpu_cache = cache;
+    offload->gpu = quire_cache_pool(cache);
+    return QUIRE_OK;
+}
+
+/* ---- a step ---------------------------------------------------------------- */
+
+static bool is_report_valid(quire_offload *o, const quire_offload_report *report)
+{
+    for (uint32_t i = 0; i < report->num_loaded; i++)
+        if (!qr_load_is_on_the_way(o, report->loaded[i]))
+            return false;
+    for (uint32_t i = 0; i < report->num_failed; i++)
+        if (!qr_load_is_on_the_way(o, report->failed[i]))
+            return false;
+    for (uint32_t i = 0; i < report->num_stored; i++)
+        if (qr_store_event(o, report->stored_events[i]) == NULL)
+            return false;
+    for (uint32_t i = 0; i < report->num_failed_events; i++)
+        if (qr_store_event(o, report->failed_events[i]) == NULL)
+            return false;
+    return true;
+}
+
+static bool has_arrays(const quire_offload_report *report)
+{
+    return (report->num_loaded == 0 || report->loaded != NULL) &&
+           (report->num_failed == 0 || report->failed != NULL) &&
+           (report->num_stored == 0 || report->stored_events != NULL) &&
+           (report->num_failed_events == 0 || report->failed_events != NULL);
+}
+
+/* A request that is listed twice has ended at the first. */
+static void end_loads(quire_offload *o, const quire_req *reqs, uint32_t n, bool has_failed)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (qr_load_is_on_the_way(o, reqs[i]))
+            qr_load_end(o, quire_req_index(reqs[i]), has_failed);
+}
+
+int quire_offload_tell(quire_offload *offload, const quire_offload_report *report)
+{
+    if (!is_offload(offload) || report == NULL || offload->has_device || !has_arrays(report))
+        return QUIRE_E_ARGUMENT;
+    if (!is_report_valid(offload, report))
+        return QUIRE_E_UNKNOWN_REQ;
+    end_loads(offload, report->loaded, report->num_loaded, false);
+    end_loads(offload, report->failed, report->num_failed, true);
+    for (uint32_t i = 0; i < report->num_stored; i++)
+        qr_store_report(offload, qr_store_event(offload, report->stored_events[i]),
+                        report->stored_counts == NULL ? 1 : report->stored_counts[i]);
+    for (uint32_t i = 0; i < report->num_failed_events; i++) {
+        qr_offload_event *event = qr_store_event(offload, report->failed_events[i]);
+        event->has_failed = true;
+        qr_store_report(offload, event, 1);
+    }
+    return QUIRE_OK;
+}
+
+int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output *output)
+{
+    if (!is_offload(offload) || output == NULL || offload->sched == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (offload->has_device && offload->num_jobs_out + offload->num_sending > 0)
+        qr_copy_poll(offload);
+    if (offload->lower != NULL)
+        qr_lower_poll(offload->lower);
+    qr_load_tell(offload, step, output);
+    if (offload->looks_ahead)
+        qr_expect_look(offload);
+    return QUIRE_OK;
+}
+
+int quire_offload_learn(quire_offload *offload, uint32_t num_tokens, uint64_t ns)
+{
+    if (!is_offload(offload))
+        return QUIRE_E_ARGUMENT;
+    if (offload->lower != NULL)
+        qr_lower_learn(offload->lower, num_tokens, ns);
+    return QUIRE_OK;
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+static uint64_t counted(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+int quire_offload_get_stats(const quire_offload *offload, quire_offload_stats *stats)
+{
+    if (!is_offload(offload) || stats == NULL)
+        return QUIRE_E_ARGUMENT;
+    const qr_offload_counters *c = &offload->counters;
+    *stats = (quire_offload_stats){.cpu = quire_pool_usage(offload->cpu),
+                                   .stored_blocks = counted(&c->stored_blocks),
+                                   .loaded_blocks = counted(&c->loaded_blocks),
+                                   .failed_loads = counted(&c->failed_loads),
+                                   .failed_stores = counted(&c->failed_stores),
+                                   .no_room = counted(&c->no_room),
+                                   .hit_tokens = counted(&c->hit_tokens),
+                                   .expected_blocks = counted(&c->expected_blocks),
+                                   .stores_in_flight = counted(&c->stores_in_flight),
+                                   .loads_in_flight = counted(&c->loads_in_flight)};
+    if (offload->lower != NULL)
+        qr_lower_add_stats(offload->lower, stats);
+    return QUIRE_OK;
+}
+
+quire_cache *quire_offload_cache(quire_offload *offload)
+{
+    return is_offload(offload) ? offload->cpu_cache : NULL;
+}
+
+int quire_offload_has_pending(const quire_offload *offload)
+{
+    if (!is_offload(offload))
+        return 0;
+    return offload->num_events > 0 || offload->kept_first != QUIRE_NULL_BLOCK ||
+           (offload->lower != NULL && qr_lower_has_pending(offload->lower));
+}
+
+int quire_offload_check(const quire_offload *offload)
+{
+    return is_offload(offload) ? qr_offload_check(offload) : QUIRE_E_ARGUMENT;
 }

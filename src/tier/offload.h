@@ -1,5 +1,6 @@
 /* tier/offload.h - what an offload knows, and who of it does what.
  *
+ *      offload_plan.c     how much memory, and for what
  *      offload.c          making it, and the calls of quire/offload.h
  *      offload_match.c    what a new request finds in the CPU pool
  *      offload_load.c     loads: CPU blocks to GPU blocks
@@ -216,7 +217,7 @@ struct quire_offload {
     quire_block *meta_load_gpu;
     quire_block *meta_load_cpu;
     quire_req *meta_reqs;
-    quire_block *scratch;  /* the blocks of a request, or QR_COPIES_IN_JOB */
+    quire_block *scratch; /* the blocks of a request, or QR_COPIES_IN_JOB */
     quire_block *scratch2;
     unsigned char *hashes; /* QR_COPIES_IN_JOB of them */
     uint32_t hash_bytes;   /* of the longest key */
@@ -226,6 +227,7 @@ struct quire_offload {
     qr_offload_counters counters;
     quire_hooks hooks;
     quire_allocator allocator; /* that the memory goes back to; alloc NULL: the caller's own */
+    void *raw;                 /* NULL: it is the caller's */
     size_t bytes;
 };
 
@@ -257,6 +259,24 @@ static inline qr_offload_req *qr_offload_find(quire_offload *o, quire_req req)
 {
     uint32_t index = quire_req_index(req);
     return index < o->max_requests && o->reqs[index].req == req ? &o->reqs[index] : NULL;
+}
+
+/* A user more for blocks of the engine. vLLM's is one as requests are, and counts where those that
+ * share a prefix are counted. */
+static inline void qr_gpu_hold(quire_offload *o, const quire_block *blocks, uint32_t n)
+{
+    if (o->is_vllm)
+        quire_pool_touch(o->gpu, blocks, n);
+    else
+        quire_pool_hold(o->gpu, blocks, n);
+}
+
+static inline void qr_gpu_let_go(quire_offload *o, const quire_block *blocks, uint32_t n)
+{
+    if (o->is_vllm)
+        quire_pool_free_blocks(o->gpu, blocks, n);
+    else
+        quire_pool_let_go(o->gpu, blocks, n, 0);
 }
 
 #endif

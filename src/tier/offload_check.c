@@ -109,6 +109,8 @@ int qr_offload_check(const quire_offload *o)
     if (quire_cache_check(o->cpu_cache) != QUIRE_OK || !count_stores(o, cpu, gpu) ||
         !count_loads(o, cpu, gpu) || !count_hits(o, cpu))
         return QUIRE_E_CORRUPT;
+    if (o->lower != NULL && qr_lower_check(o->lower) != QUIRE_OK)
+        return QUIRE_E_CORRUPT;
     if (o->lower != NULL)
         qr_lower_count_refs(o->lower, cpu);
     if (!are_counts_right(o->cpu, cpu, o->num_cpu))

@@ -121,8 +121,7 @@ static void expect(quire_offload *o, quire_req req, uint32_t place)
                                 .hashes = hashes,
                                 .num_hashes = num_hashes,
                                 .num_tokens = info.num_tokens,
-                                .num_found = num_hit,
-                                .order = place};
+                                .num_found = num_hit};
     qr_lower_prefetch(o->lower, &request);
 }
 

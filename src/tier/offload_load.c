@@ -47,7 +47,7 @@ static void begin_lost(quire_offload *o, qr_offload_req *r, const quire_block_sp
     for (uint32_t i = 0; i < blocks[0].count && i < o->groups[0].max_blocks; i++)
         if (blocks[0].ids[i] != QUIRE_NULL_BLOCK)
             add_pair(o, r, blocks[0].ids[i], QUIRE_NULL_BLOCK, &last);
-    quire_pool_touch(o->gpu, o->scratch, r->load_count);
+    qr_gpu_hold(o, o->scratch, r->load_count);
     r->load_state = QR_LOAD_ON_THE_WAY;
     qr_load_end(o, quire_req_index(r->req), true);
 }
@@ -70,7 +70,7 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
     pair_blocks(o, r, blocks);
     if (!m->is_pinned)
         quire_pool_touch(o->cpu, o->scratch2, r->load_count);
-    quire_pool_touch(o->gpu, o->scratch, r->load_count);
+    qr_gpu_hold(o, o->scratch, r->load_count);
     if (o->lower != NULL)
         qr_lower_reused(o->lower, o->scratch2, r->load_count);
     m->is_pinned = false; /* the users are the load's now */
@@ -181,7 +181,7 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
             o->scratch2[num_cpu++] = o->load_cpu[gpu];
     }
     free_cpu_blocks(o, num_cpu);
-    quire_pool_free_blocks(o->gpu, o->scratch, n);
+    qr_gpu_let_go(o, o->scratch, n);
     qr_count(&o->counters.loads_in_flight, 0 - (uint64_t)num_cpu);
     if (r->has_failed)
         qr_count(&o->counters.failed_loads, 1);

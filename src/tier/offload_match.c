@@ -67,13 +67,15 @@ static void keep_match(quire_offload *o, quire_req req, const quire_block_span *
 
 /* Whether it should wait for what is being fetched from a tier. */
 static bool waits_for_tiers(quire_offload *o, quire_req req, const unsigned char *hashes,
-                            uint32_t num_hashes, uint32_t num_tokens, uint32_t num_found)
+                            uint32_t num_hashes, uint32_t num_tokens, uint32_t num_local,
+                            uint32_t num_hit)
 {
     qr_lower_request request = {.req = req,
                                 .hashes = hashes,
                                 .num_hashes = num_hashes,
                                 .num_tokens = num_tokens,
-                                .num_found = num_found};
+                                .num_local = num_local,
+                                .num_found = num_local + num_hit};
     return qr_lower_ask(o->lower, &request);
 }
 
@@ -95,7 +97,7 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
     if (num_hit > 0)
         keep_match(o, req, spans); /* before room is made for what a tier has */
     if (o->lower != NULL &&
-        waits_for_tiers(o, req, hashes, num_hashes, info.num_tokens, num_local + num_hit)) {
+        waits_for_tiers(o, req, hashes, num_hashes, info.num_tokens, num_local, num_hit)) {
         qr_match_release(o);
         return QUIRE_RETRY;
     }

@@ -62,7 +62,7 @@ static void take_chosen(quire_offload *o, store_round *round)
         round->count = round->num_taken;
         return;
     }
-    quire_pool_touch(o->gpu, gpu, n);
+    qr_gpu_hold(o, gpu, n);
     for (uint32_t i = 0; i < n; i++) {
         qr_bit_set(o->is_storing, gpu[i]);
         if (!o->is_vllm)
@@ -133,8 +133,8 @@ static void scan_request(quire_offload *o, qr_offload_req *r, store_round *round
     quire_req_info info;
     if (quire_sched_req_info(o->sched, r->req, &info) != QUIRE_OK)
         return;
-    bool has_windows = !o->is_vllm && o->has_windows &&
-                       quire_sched_get_blocks(o->sched, r->req, own) == QUIRE_OK;
+    bool has_windows =
+        !o->is_vllm && o->has_windows && quire_sched_get_blocks(o->sched, r->req, own) == QUIRE_OK;
     uint32_t confirmed = info.num_computed_tokens > info.num_output_placeholders
                              ? info.num_computed_tokens - info.num_output_placeholders
                              : 0;
@@ -337,9 +337,8 @@ void qr_store_build(quire_offload *o, const quire_step *step)
 
 void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
 {
-    store_round round = {.gpu = o->scratch,
-                         .cpu = o->scratch2,
-                         .num_free = quire_pool_get_num_free_blocks(o->cpu)};
+    store_round round = {
+        .gpu = o->scratch, .cpu = o->scratch2, .num_free = quire_pool_get_num_free_blocks(o->cpu)};
     scan_request(o, r, &round);
     if (round.count == 0)
         return;
@@ -399,7 +398,7 @@ static void free_gpu_blocks(quire_offload *o, quire_block *gpu, uint32_t n)
     uint32_t num_used = 0;
     uint32_t num_cold = 0;
     if (!o->is_lazy || o->is_vllm) {
-        quire_pool_free_blocks(o->gpu, gpu, n);
+        qr_gpu_let_go(o, gpu, n);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -409,8 +408,8 @@ static void free_gpu_blocks(quire_offload *o, quire_block *gpu, uint32_t n)
             gpu[num_cold++] = gpu[i];
         qr_bit_clear(o->is_used, gpu[i]);
     }
-    quire_pool_free_blocks(o->gpu, o->scratch, num_used);
-    quire_pool_free_blocks_first(o->gpu, gpu, num_cold);
+    qr_gpu_let_go(o, o->scratch, num_used);
+    quire_pool_let_go(o->gpu, gpu, num_cold, 1);
 }
 
 static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_block *gpu,
@@ -424,10 +423,12 @@ static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_
     if (is_good) {
         give_keys(o, gpu, cpu, n);
         if (o->lower != NULL)
-            qr_lower_stored(o->lower, cpu, event->has_crcs ? crcs : NULL, n);
+            qr_lower_stored(o->lower, cpu, event->has_crcs ? crcs : NULL, NULL, n);
         quire_pool_free_blocks(o->cpu, cpu, n);
-    } else {
-        quire_pool_free_blocks_first(o->cpu, cpu, n);
+    } else { /* to the head: there is nothing in them */
+        quire_pool_hold(o->cpu, cpu, n);
+        quire_pool_free_blocks(o->cpu, cpu, n);
+        quire_pool_let_go(o->cpu, cpu, n, 1);
     }
     free_gpu_blocks(o, gpu, n);
     qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);

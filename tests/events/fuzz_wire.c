@@ -9,6 +9,8 @@
  *
  *      events_fuzz_wire [--runs N] [--seed N]
  */
+#include "base/mutate.h"
+
 #include <quire/wire.h>
 
 #include <stdbool.h>
@@ -17,16 +19,6 @@
 #include <string.h>
 
 enum { WORKERS = 2, MAX_BLOCKS = 200 };
-
-#define EXPECT(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t num_bytes);
 
 /* ---- what must hold -------------------------------------------------------- */
 
@@ -47,9 +39,9 @@ static uint64_t look_at(const quire_wire_event *e)
     for (uint32_t i = 0; i < e->num_tokens; i++)
         sum += (uint64_t)e->tokens[i];
     for (uint32_t i = 0; e->key_start != NULL && i < e->num_hashes; i++) {
-        EXPECT(e->key_start[0] == 0 && e->key_start[i] <= e->key_start[i + 1]);
+        MUTATE_EXPECT(e->key_start[0] == 0 && e->key_start[i] <= e->key_start[i + 1]);
         for (uint32_t k = e->key_start[i]; k < e->key_start[i + 1]; k++) {
-            EXPECT(e->keys[k].kind >= QUIRE_WIRE_TEXT && e->keys[k].kind <= QUIRE_WIRE_RAW);
+            MUTATE_EXPECT(e->keys[k].kind >= QUIRE_WIRE_TEXT && e->keys[k].kind <= QUIRE_WIRE_RAW);
             sum += (uint64_t)e->keys[k].number + touch(e->keys[k].value);
         }
     }
@@ -62,15 +54,15 @@ static uint32_t write_all(quire_wire_writer *writer, const quire_wire_reader *re
 {
     uint32_t num_written = 0;
     int64_t rank = batch->has_rank != 0 && batch->rank >= 0 ? batch->rank : -1;
-    EXPECT(quire_wire_begin(writer) == QUIRE_OK);
+    MUTATE_EXPECT(quire_wire_begin(writer) == QUIRE_OK);
     for (uint32_t i = 0; i < batch->num_events; i++) {
         const quire_wire_event *e = quire_wire_get(reader, i);
         if (e->kind == QUIRE_WIRE_OTHER)
             continue;
-        EXPECT(quire_wire_add(writer, e) == QUIRE_OK);
+        MUTATE_EXPECT(quire_wire_add(writer, e) == QUIRE_OK);
         num_written++;
     }
-    EXPECT(quire_wire_end(writer, batch->time, rank, bytes) == QUIRE_OK);
+    MUTATE_EXPECT(quire_wire_end(writer, batch->time, rank, bytes) == QUIRE_OK);
     return num_written;
 }
 
@@ -84,14 +76,14 @@ static void check_form(const quire_wire_reader *reader, const quire_wire_batch *
     quire_bytes first;
     quire_bytes second;
     options.as_maps = as_maps;
-    EXPECT(quire_wire_writer_create(&options, &writers[0]) == QUIRE_OK);
-    EXPECT(quire_wire_writer_create(&options, &writers[1]) == QUIRE_OK);
-    EXPECT(quire_wire_reader_create(&again) == QUIRE_OK);
+    MUTATE_EXPECT(quire_wire_writer_create(&options, &writers[0]) == QUIRE_OK);
+    MUTATE_EXPECT(quire_wire_writer_create(&options, &writers[1]) == QUIRE_OK);
+    MUTATE_EXPECT(quire_wire_reader_create(&again) == QUIRE_OK);
     uint32_t num_written = write_all(writers[0], reader, batch, &first);
-    EXPECT(quire_wire_read(again, first, &reread) == QUIRE_OK);
-    EXPECT(reread.num_events == num_written);
-    EXPECT(write_all(writers[1], again, &reread, &second) == num_written);
-    EXPECT(first.len == second.len && memcmp(first.data, second.data, first.len) == 0);
+    MUTATE_EXPECT(quire_wire_read(again, first, &reread) == QUIRE_OK);
+    MUTATE_EXPECT(reread.num_events == num_written);
+    MUTATE_EXPECT(write_all(writers[1], again, &reread, &second) == num_written);
+    MUTATE_EXPECT(first.len == second.len && memcmp(first.data, second.data, first.len) == 0);
     quire_wire_reader_destroy(again);
     quire_wire_writer_destroy(writers[0]);
     quire_wire_writer_destroy(writers[1]);
@@ -105,18 +97,18 @@ static void check_index(const quire_wire_reader *reader, const quire_wire_batch 
     config.max_workers = WORKERS;
     config.max_blocks = MAX_BLOCKS;
     config.count_copies = batch->num_events % 2;
-    EXPECT(quire_index_create(&config, &index) == QUIRE_OK);
+    MUTATE_EXPECT(quire_index_create(&config, &index) == QUIRE_OK);
     for (uint32_t i = 0; i < batch->num_events; i++) {
         const quire_wire_event *e = quire_wire_get(reader, i);
-        EXPECT(quire_index_apply(index, i % WORKERS, e) == QUIRE_OK);
-        EXPECT(quire_index_match(index, e->hashes, e->num_hashes, e->group, e->medium,
-                                 num_blocks) == QUIRE_OK);
-        EXPECT(num_blocks[0] <= e->num_hashes && num_blocks[1] <= e->num_hashes);
-        EXPECT(quire_index_get_stats(index).num_blocks <= MAX_BLOCKS);
+        MUTATE_EXPECT(quire_index_apply(index, i % WORKERS, e) == QUIRE_OK);
+        MUTATE_EXPECT(quire_index_match(index, e->hashes, e->num_hashes, e->group, e->medium,
+                                        num_blocks) == QUIRE_OK);
+        MUTATE_EXPECT(num_blocks[0] <= e->num_hashes && num_blocks[1] <= e->num_hashes);
+        MUTATE_EXPECT(quire_index_get_stats(index).num_blocks <= MAX_BLOCKS);
     }
     for (uint32_t worker = 0; worker < WORKERS; worker++)
-        EXPECT(quire_index_clear(index, worker) == QUIRE_OK);
-    EXPECT(quire_index_get_stats(index).num_blocks == 0);
+        MUTATE_EXPECT(quire_index_clear(index, worker) == QUIRE_OK);
+    MUTATE_EXPECT(quire_index_get_stats(index).num_blocks == 0);
     quire_index_destroy(index);
 }
 
@@ -127,14 +119,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t num_bytes)
 {
     quire_wire_reader *reader;
     quire_wire_batch batch;
-    EXPECT(quire_wire_reader_create(&reader) == QUIRE_OK);
+    MUTATE_EXPECT(quire_wire_reader_create(&reader) == QUIRE_OK);
     int status = quire_wire_read(reader, (quire_bytes){bytes, num_bytes}, &batch);
-    EXPECT(status == QUIRE_OK || status == QUIRE_E_CORRUPT);
+    MUTATE_EXPECT(status == QUIRE_OK || status == QUIRE_E_CORRUPT);
     if (status == QUIRE_OK) {
         num_good++;
         for (uint32_t i = 0; i < batch.num_events; i++)
             looked_sum += look_at(quire_wire_get(reader, i));
-        EXPECT(quire_wire_get(reader, batch.num_events) == NULL);
+        MUTATE_EXPECT(quire_wire_get(reader, batch.num_events) == NULL);
         check_form(reader, &batch, 0);
         check_form(reader, &batch, 1);
         check_index(reader, &batch);
@@ -145,50 +137,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t num_bytes)
 
 #ifndef QUIRE_LIBFUZZER
 
-/* ---- a mutator for when there is no libFuzzer ------------------------------ */
+/* ---- without libFuzzer ----------------------------------------------------- */
 
-enum { ROOM = 4096, MAX_CHANGES = 4, MAX_SAMPLES = 1000 };
-
-static uint64_t random_state;
-
-static uint64_t draw(void)
-{
-    uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-static size_t below(size_t n)
-{
-    return n == 0 ? 0 : (size_t)(draw() % n);
-}
-
-typedef struct sample {
-    uint8_t bytes[ROOM];
-    size_t n;
-} sample;
-
-static void insert(sample *s, size_t at, const void *bytes, size_t n)
-{
-    if (s->n + n > ROOM)
-        return;
-    memmove(s->bytes + at + n, s->bytes + at, s->n - at);
-    memcpy(s->bytes + at, bytes, n);
-    s->n += n;
-}
-
-static void erase(sample *s, size_t at, size_t n)
-{
-    memmove(s->bytes + at, s->bytes + at + n, s->n - at - n);
-    s->n -= n;
-}
+enum { MAX_SAMPLES = 1000, SAMPLE_ROOM = 4096 };
 
 /* Values and lengths at which something could go wrong. */
-static const struct {
-    const char *bytes;
-    size_t n;
-} pieces[] = {
+static const mutate_bytes pieces[] = {
     {"\xc0", 1},
     {"\xc1", 1},
     {"\x90", 1},
@@ -225,70 +179,36 @@ static const struct {
      11},
 };
 
-static void change(sample *s)
-{
-    size_t at = below(s->n + 1);
-    size_t length = below(s->n - at + 1);
-    uint8_t copy[ROOM];
-    size_t piece = below(sizeof pieces / sizeof pieces[0]);
-    switch (below(7)) {
-    case 0:
-        if (at < s->n)
-            s->bytes[at] ^= (uint8_t)(1u << below(8));
-        break;
-    case 1:
-        if (at < s->n)
-            s->bytes[at] = (uint8_t)draw();
-        break;
-    case 2:
-        erase(s, at, length < 20 ? length : below(20));
-        break;
-    case 3:
-        memcpy(copy, s->bytes + at, length);
-        insert(s, below(s->n + 1), copy, length);
-        break;
-    case 4:
-        s->n = at;
-        break;
-    case 5: /* a value in place of a byte */
-        if (at < s->n)
-            erase(s, at, 1);
-        insert(s, at, pieces[piece].bytes, pieces[piece].n);
-        break;
-    default:
-        insert(s, at, pieces[piece].bytes, pieces[piece].n);
-    }
-}
-
 /* The bytes of a line's word, where it has them all. */
-static bool parse_sample(const char *word, sample *s)
+static bool parse_sample(const char *word, uint8_t *room, mutate_bytes *sample)
 {
     size_t num_digits = strspn(word, "0123456789abcdef");
-    if (num_digits < 2 || num_digits / 2 > ROOM ||
+    if (num_digits < 2 || num_digits / 2 > SAMPLE_ROOM ||
         (word[num_digits] != ' ' && word[num_digits] != '\n'))
         return false;
-    s->n = num_digits / 2;
-    for (size_t i = 0; i < s->n; i++) {
+    *sample = (mutate_bytes){room, num_digits / 2};
+    for (size_t i = 0; i < sample->n; i++) {
         const char pair[3] = {word[2 * i], word[2 * i + 1], 0};
-        s->bytes[i] = (uint8_t)strtoul(pair, NULL, 16);
+        room[i] = (uint8_t)strtoul(pair, NULL, 16);
     }
     return true;
 }
 
 /* Batches that vLLM's encoder made, in both forms. */
-static size_t read_samples(sample *samples)
+static size_t read_samples(mutate_bytes *samples)
 {
+    static uint8_t room[MAX_SAMPLES][SAMPLE_ROOM];
     size_t count = 0;
     char *line = NULL;
     size_t capacity = 0;
     FILE *file = fopen(QUIRE_EVENTS_DATA "/wire.txt", "r");
-    EXPECT(file != NULL);
+    MUTATE_EXPECT(file != NULL);
     while (getline(&line, &capacity, file) > 0) {
         const char *word = strstr(line, " = ");
         word = word == NULL ? NULL : word + 3;
         for (int form = 0; form < 2 && word != NULL; form++) {
-            EXPECT(count < MAX_SAMPLES);
-            count += parse_sample(word, &samples[count]);
+            MUTATE_EXPECT(count < MAX_SAMPLES);
+            count += parse_sample(word, room[count], &samples[count]);
             word = strchr(word, ' ');
             word = word == NULL ? NULL : word + 1;
         }
@@ -298,42 +218,22 @@ static size_t read_samples(sample *samples)
     return count;
 }
 
-static void run_sample(const sample *s)
-{
-    uint8_t *exact = malloc(s->n > 0 ? s->n : 1); /* its end is the end of memory */
-    EXPECT(exact != NULL);
-    memcpy(exact, s->bytes, s->n);
-    LLVMFuzzerTestOneInput(exact, s->n);
-    free(exact);
-}
-
 int main(int argc, char **argv)
 {
-    uint64_t runs = 300000;
-    uint64_t seed = 1;
-    static sample samples[MAX_SAMPLES];
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--runs") == 0)
-            runs = strtoull(argv[i + 1], NULL, 10);
-        else if (strcmp(argv[i], "--seed") == 0)
-            seed = strtoull(argv[i + 1], NULL, 10);
-    }
-    printf("seed %llu\n", (unsigned long long)seed);
+    static mutate_bytes samples[MAX_SAMPLES];
     size_t num_samples = read_samples(samples);
     for (size_t i = 0; i < num_samples; i++)
-        run_sample(&samples[i]);
-    EXPECT(num_good == num_samples && num_samples > 100);
-    for (uint64_t run = 0; run < runs; run++) {
-        static sample changed;
-        random_state = seed * UINT64_C(0x100000000) + run; /* so that one run can be repeated */
-        changed = samples[below(num_samples)];
-        for (size_t i = 1 + below(MAX_CHANGES); i > 0; i--)
-            change(&changed);
-        run_sample(&changed);
-    }
-    printf("%zu samples, %llu executions, %llu of them batches, no finding\n", num_samples,
-           (unsigned long long)runs, (unsigned long long)(num_good - num_samples));
-    return 0;
+        mutate_run(samples[i].bytes, samples[i].n);
+    MUTATE_EXPECT(num_good == num_samples && num_samples > 100);
+    mutate_plan plan = {.runs = 300000,
+                        .samples = samples,
+                        .num_samples = num_samples,
+                        .words = pieces,
+                        .num_words = sizeof pieces / sizeof pieces[0]};
+    int status = mutate_main(argc, argv, &plan);
+    printf("%zu samples, %llu of the executions were batches\n", num_samples,
+           (unsigned long long)(num_good - num_samples));
+    return status;
 }
 
 #endif

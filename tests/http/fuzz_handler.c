@@ -5,12 +5,12 @@
  * each arg is a line "name=value" or "name"; a header whose line begins with "-" is absent.
  * Whatever the bytes, there is one answer, it is well-formed, and it is no more than the asker may
  * have. With libFuzzer (target fuzz_http_libfuzzer of a build with clang), or alone: see
- * http/mutate.h.
+ * base/mutate.h.
  */
+#include "base/mutate.h"
 #include "http/engine.h"
 #include "http/handler.h"
 #include "http/json_check.h"
-#include "http/mutate.h"
 #include "http/page.h"
 
 static const char TOKEN[] = "fuzz-token-0123456789";
@@ -196,7 +196,7 @@ static const char *const WORDS[] = {
 
 int main(int argc, char **argv)
 {
-    return mutate_main(argc, argv, 8000, SAMPLES, COUNT(SAMPLES), WORDS, COUNT(WORDS));
+    return mutate_strings(argc, argv, 8000, SAMPLES, COUNT(SAMPLES), WORDS, COUNT(WORDS));
 }
 
 #endif

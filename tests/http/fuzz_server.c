@@ -2,7 +2,7 @@
  * HTTP does; now and then a good request shows that the server is well, and in the end no
  * connection is left. Alone or with libFuzzer, as http/fuzz_handler.c.
  */
-#include "http/mutate.h"
+#include "base/mutate.h"
 #include "http/server_kit.h"
 
 #include <sys/socket.h>
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
     open_server();
     MUTATE_EXPECT(server_is_alive(&kit));
     uint32_t num_files = server_num_files();
-    int status = mutate_main(argc, argv, 500, SAMPLES, COUNT(SAMPLES), WORDS, COUNT(WORDS));
+    int status = mutate_strings(argc, argv, 500, SAMPLES, COUNT(SAMPLES), WORDS, COUNT(WORDS));
     uint64_t until = client_now_ms() + CLIENT_PATIENCE_MS;
     while (server_num_files() > num_files && client_now_ms() < until)
         usleep(10000);

@@ -1,0 +1,518 @@
+/* tier/lower_jobs.c - moves become jobs of a tier, and what becomes of those.
+ *
+ *      queues ── FIND, then LOAD, AHEAD, then STORE ──► a job ──► submit ──► out ──► ended
+ *                                                         └ not taken: stalled, tried again first
+ *                                                                      out ──► late ──► ended
+ *
+ * Loads go before stores, and stores leave a quarter of what the tier takes at once to loads.
+ */
+#include "tier/lower_parts.h"
+
+#include "tier/system.h"
+
+static uint32_t num_tier_jobs(void)
+{
+    return QR_LOWER_JOBS + QR_LOWER_FIND_JOBS;
+}
+
+void qr_jobs_init(qr_lower *lower)
+{
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        qr_lower_tier *tier = &lower->tiers[t];
+        uint32_t first = t * num_tier_jobs();
+        for (uint32_t i = 0; i < num_tier_jobs(); i++) {
+            qr_lower_job *job = &lower->jobs[first + i];
+            bool is_last = i + 1 == QR_LOWER_JOBS || i + 1 == num_tier_jobs();
+            job->tier = (uint8_t)t;
+            job->next = is_last ? QR_NIL : first + i + 1;
+        }
+        tier->free_job = first;
+        tier->free_find = first + QR_LOWER_JOBS;
+        tier->stalled = QR_NIL;
+        tier->first_out = QR_NIL;
+        tier->last_out = QR_NIL;
+        tier->most_store_bytes = UINT64_MAX;
+        for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
+            tier->queues[q] = (qr_lower_queue){.first = QR_NIL, .last = QR_NIL};
+    }
+}
+
+static uint32_t id_of(const qr_lower *lower, const qr_lower_job *job)
+{
+    return (uint32_t)(job - lower->jobs);
+}
+
+static uint32_t *free_list_of(qr_lower *lower, const qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    bool is_find = id_of(lower, job) % num_tier_jobs() >= QR_LOWER_JOBS;
+    return is_find ? &tier->free_find : &tier->free_job;
+}
+
+static void give_back_job(qr_lower *lower, qr_lower_job *job)
+{
+    uint32_t *list = free_list_of(lower, job);
+    job->next = *list;
+    *list = id_of(lower, job);
+}
+
+/* ---- the list of those that are out, oldest first -------------------------- */
+
+static void put_out(qr_lower *lower, qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    uint32_t id = id_of(lower, job);
+    job->is_out = true;
+    job->prev = tier->last_out;
+    job->next = QR_NIL;
+    if (tier->last_out == QR_NIL)
+        tier->first_out = id;
+    else
+        lower->jobs[tier->last_out].next = id;
+    tier->last_out = id;
+    tier->num_on_time++;
+    if (job->job.op == QUIRE_TIER_LOAD)
+        tier->loads_on_time += job->job.num_ios;
+}
+
+static void take_in(qr_lower *lower, qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    if (job->prev == QR_NIL)
+        tier->first_out = job->next;
+    else
+        lower->jobs[job->prev].next = job->next;
+    if (job->next == QR_NIL)
+        tier->last_out = job->prev;
+    else
+        lower->jobs[job->next].prev = job->prev;
+    tier->num_on_time--;
+    if (job->job.op == QUIRE_TIER_LOAD)
+        tier->loads_on_time -= job->job.num_ios;
+}
+
+/* ---- CPU blocks ------------------------------------------------------------ */
+
+static void count_blocks(qr_lower *lower, qr_lower_job *job, bool is_start)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    uint32_t n = job->job.op == QUIRE_TIER_FIND ? 0 : job->job.num_ios;
+    uint64_t bytes = n * lower->block_bytes;
+    bool is_load = job->job.op == QUIRE_TIER_LOAD;
+    bool is_store = job->job.op == QUIRE_TIER_STORE;
+    qr_tally(&tier->counters.in_flight, is_start ? n : UINT64_C(0) - n);
+    tier->bytes_out += is_start ? bytes : UINT64_C(0) - bytes;
+    if (is_load)
+        tier->num_loading += is_start ? n : UINT32_C(0) - n;
+    if (!is_store)
+        return;
+    tier->num_stores += is_start ? 1 : UINT32_MAX;
+    tier->store_bytes_out += is_start ? bytes : UINT64_C(0) - bytes;
+}
+
+/* Gives the job's blocks back, the last first: a prefix is evicted from its end. */
+static void release_blocks(qr_lower *lower, qr_lower_job *job)
+{
+    uint32_t n = job->job.num_ios;
+    count_blocks(lower, job, false);
+    if (job->job.op == QUIRE_TIER_FIND)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        lower->free_list[i] = job->blocks[n - 1 - i];
+    if (job->job.op == QUIRE_TIER_LOAD)
+        quire_pool_free_blocks(lower->pool, lower->free_list, n);
+    else
+        quire_pool_let_go(lower->pool, lower->free_list, n, 0);
+}
+
+/* The moves of a job end without success. */
+static void fail_moves(qr_lower *lower, qr_lower_job *job)
+{
+    for (uint32_t i = 0; i < job->job.num_ios; i++) {
+        if (job->moves[i] == QR_NIL)
+            continue;
+        qr_move_end(lower, job->moves[i], true);
+        job->moves[i] = QR_NIL;
+    }
+}
+
+/* A job that no tier has. */
+static void dissolve(qr_lower *lower, qr_lower_job *job)
+{
+    if (job->job.op == QUIRE_TIER_STORE)
+        qr_tally(&lower->tiers[job->tier].counters.dropped_blocks, job->job.num_ios);
+    fail_moves(lower, job);
+    release_blocks(lower, job);
+    give_back_job(lower, job);
+}
+
+/* Whatever waits for the tier, waits in vain. */
+static void fail_queues(qr_lower *lower, uint32_t t)
+{
+    qr_lower_tier *tier = &lower->tiers[t];
+    if (tier->stalled != QR_NIL)
+        dissolve(lower, &lower->jobs[tier->stalled]);
+    tier->stalled = QR_NIL;
+    qr_tally(&tier->counters.dropped_blocks, tier->queues[QR_QUEUE_STORE].count);
+    for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
+        while (tier->queues[q].first != QR_NIL)
+            qr_move_end(lower, tier->queues[q].first, true);
+}
+
+/* ---- making jobs ----------------------------------------------------------- */
+
+static qr_lower_job *begin_job(qr_lower *lower, uint32_t *list, quire_tier_op op)
+{
+    qr_lower_job *job = &lower->jobs[*list];
+    *list = job->next;
+    job->job.op = op;
+    job->job.num_ios = 0;
+    job->is_late = false;
+    job->is_stale = false;
+    job->is_out = false;
+    return job;
+}
+
+static void add_io(qr_lower *lower, qr_lower_job *job, uint32_t move, quire_block block)
+{
+    const qr_move *m = &lower->moves[move];
+    uint32_t i = job->job.num_ios++;
+    quire_tier_io *io = &job->job.ios[i];
+    bool has_memory = block != QUIRE_NULL_BLOCK && lower->memory != NULL;
+    io->key = m->key;
+    io->memory = has_memory ? lower->memory + block * lower->block_bytes : NULL;
+    io->bytes = block != QUIRE_NULL_BLOCK ? (uint32_t)lower->block_bytes : 0;
+    io->crc = m->crc;
+    io->status = QUIRE_TIER_PENDING;
+    job->moves[i] = move;
+    job->blocks[i] = block;
+}
+
+static qr_lower_job *make_find(qr_lower *lower, uint32_t t)
+{
+    qr_lower_tier *tier = &lower->tiers[t];
+    if (tier->queues[QR_QUEUE_FIND].count == 0 || tier->free_find == QR_NIL)
+        return NULL;
+    qr_lower_job *job = begin_job(lower, &tier->free_find, QUIRE_TIER_FIND);
+    while (job->job.num_ios < QR_LOWER_FIND_IOS && tier->queues[QR_QUEUE_FIND].first != QR_NIL) {
+        uint32_t move = tier->queues[QR_QUEUE_FIND].first;
+        if (!qr_move_is_wanted(lower, move)) {
+            qr_move_end(lower, move, false);
+            continue;
+        }
+        qr_queue_remove(lower, move);
+        add_io(lower, job, move, QUIRE_NULL_BLOCK);
+    }
+    if (job->job.num_ios > 0)
+        return job;
+    give_back_job(lower, job);
+    return NULL;
+}
+
+/* CPU blocks for at most n loads, into free_list; returns how many. */
+static uint32_t take_blocks(qr_lower *lower, const qr_lower_tier *tier, uint32_t n)
+{
+    uint32_t room = lower->max_loading - tier->num_loading;
+    n = n < room ? n : room;
+    uint32_t num_free = quire_pool_get_num_free_blocks(lower->pool);
+    if (num_free < n && lower->make_room != NULL) {
+        lower->make_room(lower->room_user, n - num_free);
+        num_free = quire_pool_get_num_free_blocks(lower->pool);
+    }
+    n = n < num_free ? n : num_free;
+    return n > 0 && quire_pool_get_new_blocks(lower->pool, n, lower->free_list) == QUIRE_OK ? n : 0;
+}
+
+/* What nobody needs any more is not fetched. */
+static uint32_t next_wanted(qr_lower *lower, qr_lower_queue *queue)
+{
+    while (queue->first != QR_NIL && !qr_move_is_wanted(lower, queue->first))
+        qr_move_end(lower, queue->first, false);
+    return queue->first;
+}
+
+static qr_lower_job *make_load(qr_lower *lower, uint32_t t)
+{
+    qr_lower_tier *tier = &lower->tiers[t];
+    qr_lower_queue *queue = &tier->queues[QR_QUEUE_LOAD];
+    if (next_wanted(lower, queue) == QR_NIL)
+        queue = &tier->queues[QR_QUEUE_AHEAD];
+    if (tier->free_job == QR_NIL || next_wanted(lower, queue) == QR_NIL)
+        return NULL;
+    uint32_t most = queue->count < lower->job_ios ? queue->count : lower->job_ios;
+    uint32_t n = take_blocks(lower, tier, most);
+    if (n == 0)
+        return NULL;
+    qr_lower_job *job = begin_job(lower, &tier->free_job, QUIRE_TIER_LOAD);
+    while (job->job.num_ios < n) {
+        uint32_t move = next_wanted(lower, queue);
+        if (move == QR_NIL)
+            break;
+        qr_queue_remove(lower, move);
+        add_io(lower, job, move, lower->free_list[job->job.num_ios]);
+    }
+    if (job->job.num_ios < n) /* some were not wanted */
+        quire_pool_free_blocks(lower->pool, lower->free_list + job->job.num_ios,
+                               n - job->job.num_ios);
+    count_blocks(lower, job, true);
+    return job;
+}
+
+/* Whether the CPU block still has what was to be stored. */
+static bool has_content(const qr_lower *lower, const qr_move *m)
+{
+    quire_block_info info;
+    quire_tier_key key;
+    if (quire_pool_block_info(lower->pool, m->block, &info) != QUIRE_OK ||
+        info.hash.data == NULL || info.group_id != m->key.group)
+        return false;
+    if (info.hash.len <= QUIRE_TIER_HASH_BYTES)
+        return memcmp(m->key.hash, info.hash.data, info.hash.len) == 0;
+    quire_tier_key_of(info.hash, m->key.group, m->key.rank, &key);
+    return memcmp(&key, &m->key, sizeof key) == 0;
+}
+
+static qr_lower_job *make_store(qr_lower *lower, uint32_t t)
+{
+    qr_lower_tier *tier = &lower->tiers[t];
+    qr_lower_queue *queue = &tier->queues[QR_QUEUE_STORE];
+    if (queue->count == 0 || tier->free_job == QR_NIL || tier->num_stores >= QR_LOWER_STORE_JOBS ||
+        (tier->num_stores > 0 && tier->store_bytes_out >= tier->most_store_bytes))
+        return NULL;
+    qr_lower_job *job = begin_job(lower, &tier->free_job, QUIRE_TIER_STORE);
+    job->job.has_crcs = lower->moves[queue->first].has_crc;
+    while (queue->first != QR_NIL && job->job.num_ios < lower->job_ios) {
+        uint32_t move = queue->first;
+        const qr_move *m = &lower->moves[move];
+        if (m->has_crc != (job->job.has_crcs != 0))
+            break;
+        if (!has_content(lower, m) || quire_pool_hold(lower->pool, &m->block, 1) != QUIRE_OK) {
+            qr_tally(&tier->counters.dropped_blocks, 1);
+            qr_move_end(lower, move, true);
+            continue;
+        }
+        qr_queue_remove(lower, move);
+        add_io(lower, job, move, m->block);
+    }
+    count_blocks(lower, job, true);
+    if (job->job.num_ios > 0)
+        return job;
+    count_blocks(lower, job, false);
+    give_back_job(lower, job);
+    return NULL;
+}
+
+/* ---- giving them to the tier ----------------------------------------------- */
+
+/* false: the tier takes no more now. */
+static bool submit(qr_lower *lower, qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    job->job.deadline_ns =
+        tier->deadline_ns != 0 ? qr_tier_now_ns(&lower->hooks) + tier->deadline_ns : 0;
+    job->bytes = (double)(tier->loads_on_time + job->job.num_ios) * (double)lower->block_bytes;
+    int status = quire_tier_submit(tier->tier, &job->job);
+    if (status == QUIRE_FULL && tier->num_on_time > 0) {
+        tier->stalled = id_of(lower, job);
+        if (job->job.op == QUIRE_TIER_STORE)
+            tier->most_store_bytes = tier->bytes_out / 4 * 3;
+        return false;
+    }
+    if (status == QUIRE_OK) {
+        put_out(lower, job);
+        return true;
+    }
+    dissolve(lower, job); /* its breaker is open, or late jobs have all the room there is */
+    fail_queues(lower, job->tier);
+    return false;
+}
+
+static bool is_waiting(const qr_lower_tier *tier)
+{
+    return tier->stalled != QR_NIL || tier->queues[QR_QUEUE_FIND].count > 0 ||
+           tier->queues[QR_QUEUE_LOAD].count > 0 || tier->queues[QR_QUEUE_AHEAD].count > 0 ||
+           tier->queues[QR_QUEUE_STORE].count > 0;
+}
+
+void qr_jobs_pump(qr_lower *lower, uint32_t t)
+{
+    qr_lower_tier *tier = &lower->tiers[t];
+    if (tier->stalled != QR_NIL) {
+        qr_lower_job *job = &lower->jobs[tier->stalled];
+        tier->stalled = QR_NIL;
+        if (!submit(lower, job))
+            return;
+    }
+    for (;;) {
+        qr_lower_job *job = make_find(lower, t);
+        if (job == NULL)
+            job = make_load(lower, t);
+        bool are_loads_waiting = tier->queues[QR_QUEUE_LOAD].count > 0 && tier->num_on_time > 0;
+        if (job == NULL && !are_loads_waiting)
+            job = make_store(lower, t);
+        if (job == NULL)
+            break;
+        if (!submit(lower, job))
+            return;
+    }
+    /* With nothing out nothing will change: late jobs have all the room there was. */
+    if (tier->num_on_time == 0 && is_waiting(tier))
+        fail_queues(lower, t);
+}
+
+/* ---- what becomes of them -------------------------------------------------- */
+
+/* Keys for the blocks of ios [first, first + n), which are of one group. */
+static void publish(qr_lower *lower, const qr_lower_job *job, uint32_t first, uint32_t n)
+{
+    uint32_t group = job->job.ios[first].key.group;
+    size_t hash_len = lower->groups[group].hash_len;
+    for (uint32_t i = 0; i < n; i++) {
+        const unsigned char *hash =
+            lower->hash_bytes > QUIRE_TIER_HASH_BYTES
+                ? lower->long_hashes + (size_t)job->moves[first + i] * lower->hash_bytes
+                : job->job.ios[first + i].key.hash;
+        memcpy(lower->hash_scratch + i * hash_len, hash, hash_len);
+        lower->origin[job->blocks[first + i]] = (uint8_t)(job->tier + 1);
+        lower->offered[job->blocks[first + i]] = (uint8_t)(1u << job->tier);
+    }
+    quire_cache_full_params params = {.blocks = job->blocks + first,
+                                      .num_full_blocks = n,
+                                      .hashes = lower->hash_scratch,
+                                      .hash_len = hash_len,
+                                      .num_hashes = n,
+                                      .group_id = group,
+                                      .block_size = lower->groups[group].block_size};
+    quire_pool_cache_full_blocks(lower->pool, &params);
+}
+
+/* A late one took its deadline at least. */
+static void learn_load(qr_lower *lower, const qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    qr_cost *cost = &lower->costs.tiers[job->tier].load;
+    uint64_t end_ns = job->is_late ? job->job.due_ns : job->job.ended_ns;
+    if (end_ns < job->job.submitted_ns)
+        return;
+    qr_cost_learn(cost, job->bytes, (double)(end_ns - job->job.submitted_ns));
+    atomic_store_explicit(&tier->counters.bytes_per_s, cost->unit_ns > 0 ? 1e9 / cost->unit_ns : 0,
+                          memory_order_relaxed);
+    atomic_store_explicit(&tier->counters.latency_ns, cost->base_ns, memory_order_relaxed);
+}
+
+static void end_load(qr_lower *lower, qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    const quire_tier_io *ios = job->job.ios;
+    uint32_t num_ios = job->job.num_ios;
+    uint32_t num_done = 0;
+    for (uint32_t i = 0; i < num_ios;) {
+        uint32_t n = 0;
+        while (i + n < num_ios && ios[i + n].status == QUIRE_TIER_DONE &&
+               ios[i + n].key.group == ios[i].key.group)
+            n++;
+        if (n > 0)
+            publish(lower, job, i, n);
+        num_done += n;
+        i += n > 0 ? n : 1;
+    }
+    release_blocks(lower, job);
+    for (uint32_t i = 0; i < num_ios; i++)
+        qr_move_end(lower, job->moves[i], ios[i].status != QUIRE_TIER_DONE);
+    qr_tally(&tier->counters.promoted_blocks, num_done);
+    qr_tally(&tier->counters.failed_blocks, num_ios - num_done);
+    if (num_done == num_ios)
+        learn_load(lower, job);
+}
+
+static void end_find(qr_lower *lower, qr_lower_job *job)
+{
+    for (uint32_t i = 0; i < job->job.num_ios; i++) {
+        uint32_t move = job->moves[i];
+        if (job->job.ios[i].status != QUIRE_TIER_DONE)
+            qr_move_end(lower, move, true);
+        else
+            qr_queue_push(lower, move,
+                          lower->moves[move].is_ahead ? QR_QUEUE_AHEAD : QR_QUEUE_LOAD);
+    }
+}
+
+static void end_store(qr_lower *lower, qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    uint32_t num_done = 0;
+    for (uint32_t i = 0; i < job->job.num_ios; i++) {
+        bool is_done = job->job.ios[i].status == QUIRE_TIER_DONE;
+        num_done += is_done ? 1 : 0;
+        qr_move_end(lower, job->moves[i], !is_done);
+    }
+    release_blocks(lower, job);
+    qr_tally(&tier->counters.stored_blocks, num_done);
+    qr_tally(&tier->counters.failed_blocks, job->job.num_ios - num_done);
+}
+
+/* Its user goes on; a store is still what it was, only nobody waits for its end. */
+static void make_late(qr_lower *lower, qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    take_in(lower, job);
+    job->is_late = true;
+    tier->num_late++;
+    if (job->job.op == QUIRE_TIER_STORE)
+        return;
+    if (job->job.op == QUIRE_TIER_LOAD) {
+        qr_tally(&tier->counters.late_blocks, job->job.num_ios);
+        learn_load(lower, job);
+    }
+    if (!job->is_stale)
+        fail_moves(lower, job);
+}
+
+static void end_job(qr_lower *lower, qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    if (!job->is_late && quire_tier_is_late(tier->tier, &job->job))
+        make_late(lower, job);
+    if (job->is_late)
+        tier->num_late--;
+    else
+        take_in(lower, job);
+    job->is_out = false;
+    if (job->job.op == QUIRE_TIER_STORE && !job->is_stale)
+        end_store(lower, job);
+    else if (job->is_late || job->is_stale)
+        release_blocks(lower, job);
+    else if (job->job.op == QUIRE_TIER_LOAD)
+        end_load(lower, job);
+    else
+        end_find(lower, job);
+    give_back_job(lower, job);
+}
+
+void qr_jobs_poll(qr_lower *lower, uint32_t t)
+{
+    enum { MOST = 32 };
+    qr_lower_tier *tier = &lower->tiers[t];
+    quire_tier_job *jobs[MOST];
+    uint32_t n = MOST;
+    while (n == MOST && tier->num_on_time + tier->num_late > 0) {
+        n = quire_tier_poll(tier->tier, jobs, MOST);
+        for (uint32_t i = 0; i < n; i++)
+            end_job(lower, (qr_lower_job *)(void *)jobs[i]);
+    }
+    while (tier->first_out != QR_NIL &&
+           quire_tier_is_late(tier->tier, &lower->jobs[tier->first_out].job))
+        make_late(lower, &lower->jobs[tier->first_out]);
+}
+
+void qr_jobs_drop(qr_lower *lower, uint32_t t)
+{
+    fail_queues(lower, t);
+    for (uint32_t i = 0; i < num_tier_jobs(); i++) {
+        qr_lower_job *job = &lower->jobs[t * num_tier_jobs() + i];
+        if (!job->is_out)
+            continue;
+        job->is_stale = true;
+        fail_moves(lower, job);
+    }
+}

@@ -1,0 +1,164 @@
+#include "tier/lower_parts.h"
+
+#include "base/assert.h"
+#include "tier/key.h"
+
+void qr_moves_init(qr_lower *lower)
+{
+    for (uint32_t i = 0; i < lower->num_moves; i++) {
+        lower->moves[i] = (qr_move){.next = i + 1 < lower->num_moves ? i + 1 : QR_NIL};
+        lower->moves[i].queue = QR_QUEUE_NONE;
+    }
+    lower->free_move = 0;
+    for (uint32_t i = 0; i < lower->num_waiters; i++)
+        lower->waiters[i].next = i + 1 < lower->num_waiters ? i + 1 : QR_NIL;
+    lower->free_waiter = 0;
+}
+
+/* Loads are found by their key alone, stores by their tier too. */
+static uint32_t move_tag(const qr_lower *lower, const quire_tier_key *key, bool is_store,
+                           uint32_t tier)
+{
+    uint32_t tag = qr_slots_index_tag(&lower->index, key);
+    return is_store ? tag ^ (UINT32_C(0x9e3779b1) * (tier + 1)) : tag;
+}
+
+static bool is_move(const qr_move *m, const quire_tier_key *key, bool is_store, uint32_t tier)
+{
+    return m->is_store == is_store && (!is_store || m->tier == tier) &&
+           qr_key_is_equal(&m->key, key);
+}
+
+uint32_t qr_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
+                        uint32_t tier)
+{
+    if ((is_store ? lower->num_stores : lower->num_loads) == 0)
+        return QR_NIL;
+    const qr_slots_index *index = &lower->index;
+    uint32_t tag = move_tag(lower, key, is_store, tier);
+    uint32_t at = qr_slots_index_home(index, tag);
+    for (; index->entries[at].node_plus_1 != 0; at = qr_slots_index_after(index, at)) {
+        if (index->entries[at].tag != tag)
+            continue;
+        uint32_t move = index->entries[at].node_plus_1 - 1;
+        if (is_move(&lower->moves[move], key, is_store, tier))
+            return move;
+    }
+    return QR_NIL;
+}
+
+uint32_t qr_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier)
+{
+    uint32_t *count = is_store ? &lower->num_stores : &lower->num_loads;
+    if (*count >= (is_store ? lower->max_stores : lower->max_loads))
+        return QR_NIL;
+    uint32_t move = lower->free_move; /* there are as many as both limits together */
+    qr_move *m = &lower->moves[move];
+    lower->free_move = m->next;
+    m->key = *key;
+    m->tag = move_tag(lower, key, is_store, tier);
+    m->first_waiter = QR_NIL;
+    m->block = QUIRE_NULL_BLOCK;
+    m->tier = (uint8_t)tier;
+    m->queue = QR_QUEUE_NONE;
+    m->is_store = is_store;
+    m->is_used = true;
+    qr_slots_index_insert(&lower->index, m->tag, move);
+    (*count)++;
+    return move;
+}
+
+bool qr_move_await(qr_lower *lower, uint32_t move, uint32_t record, uint32_t start)
+{
+    uint32_t waiter = lower->free_waiter;
+    if (waiter == QR_NIL)
+        return false;
+    qr_waiter *w = &lower->waiters[waiter];
+    lower->free_waiter = w->next;
+    *w = (qr_waiter){.record = record,
+                     .epoch = lower->records[record].epoch,
+                     .start = start,
+                     .next = lower->moves[move].first_waiter};
+    lower->moves[move].first_waiter = waiter;
+    lower->records[record].pending++;
+    return true;
+}
+
+bool qr_move_is_wanted(const qr_lower *lower, uint32_t move)
+{
+    for (uint32_t i = lower->moves[move].first_waiter; i != QR_NIL;) {
+        const qr_waiter *w = &lower->waiters[i];
+        const qr_record *r = &lower->records[w->record];
+        if (r->epoch == w->epoch && w->start < r->limit)
+            return true;
+        i = w->next;
+    }
+    return false;
+}
+
+static void tell_waiters(qr_lower *lower, qr_move *m, bool has_failed)
+{
+    while (m->first_waiter != QR_NIL) {
+        uint32_t waiter = m->first_waiter;
+        qr_waiter *w = &lower->waiters[waiter];
+        qr_record *r = &lower->records[w->record];
+        if (r->epoch == w->epoch) {
+            qr_assert_internal(r->pending > 0);
+            r->pending--;
+            if (has_failed && w->start < r->limit)
+                r->limit = w->start;
+        }
+        m->first_waiter = w->next;
+        w->next = lower->free_waiter;
+        lower->free_waiter = waiter;
+    }
+}
+
+void qr_move_end(qr_lower *lower, uint32_t move, bool has_failed)
+{
+    qr_move *m = &lower->moves[move];
+    qr_assert_internal(m->is_used);
+    if (m->queue != QR_QUEUE_NONE)
+        qr_queue_remove(lower, move);
+    tell_waiters(lower, m, has_failed);
+    if (m->is_store && has_failed) /* it may be offered again */
+        lower->offered[m->block] &= (uint8_t)~(1u << m->tier);
+    qr_slots_index_remove(&lower->index, m->tag, move);
+    (*(m->is_store ? &lower->num_stores : &lower->num_loads))--;
+    m->is_used = false;
+    m->next = lower->free_move;
+    lower->free_move = move;
+}
+
+/* ---- queues ---------------------------------------------------------------- */
+
+void qr_queue_push(qr_lower *lower, uint32_t move, qr_lower_queue_id queue)
+{
+    qr_move *m = &lower->moves[move];
+    qr_lower_queue *q = &lower->tiers[m->tier].queues[queue];
+    m->queue = (uint8_t)queue;
+    m->prev = q->last;
+    m->next = QR_NIL;
+    if (q->last == QR_NIL)
+        q->first = move;
+    else
+        lower->moves[q->last].next = move;
+    q->last = move;
+    q->count++;
+}
+
+void qr_queue_remove(qr_lower *lower, uint32_t move)
+{
+    qr_move *m = &lower->moves[move];
+    qr_lower_queue *q = &lower->tiers[m->tier].queues[m->queue];
+    if (m->prev == QR_NIL)
+        q->first = m->next;
+    else
+        lower->moves[m->prev].next = m->next;
+    if (m->next == QR_NIL)
+        q->last = m->prev;
+    else
+        lower->moves[m->next].prev = m->prev;
+    q->count--;
+    m->queue = QR_QUEUE_NONE;
+}

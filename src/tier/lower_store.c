@@ -1,0 +1,117 @@
+/* tier/lower_store.c - which CPU blocks go down, and to which tiers.
+ *
+ *      new in the CPU pool ──► ALL, LONG  ─┐
+ *      was a hit           ──► REUSED, ALL ┴──► not there, not on its way ──► the tier's queue
+ *
+ * A block in a queue has no user there: if it is evicted before its turn, it is not stored. A queue
+ * that is full takes no more: stores never hold up anybody.
+ */
+#include "tier/lower_parts.h"
+
+typedef struct offer {
+    quire_tier_key keys[QR_LOWER_BATCH];
+    quire_block blocks[QR_LOWER_BATCH];
+    uint32_t crcs[QR_LOWER_BATCH];
+    uint32_t lengths[QR_LOWER_BATCH];
+    uint32_t n;
+    bool has_crcs;
+    bool was_hit;
+} offer;
+
+/* Keys of blocks that have one, as the CPU pool knows them. */
+static void add_block(qr_lower *lower, offer *o, quire_block block, uint32_t crc, uint32_t length)
+{
+    quire_block_info info;
+    if (block == QUIRE_NULL_BLOCK || block >= lower->num_cpu_blocks ||
+        quire_pool_block_info(lower->pool, block, &info) != QUIRE_OK || info.hash.data == NULL ||
+        info.group_id >= lower->num_groups)
+        return;
+    quire_tier_key_of(info.hash, info.group_id, lower->rank, &o->keys[o->n]);
+    o->blocks[o->n] = block;
+    o->crcs[o->n] = crc;
+    o->lengths[o->n] = length;
+    o->n++;
+    if (!o->was_hit) {
+        lower->origin[block] = 0;
+        lower->offered[block] = 0;
+        return;
+    }
+    uint32_t origin = lower->origin[block];
+    lower->origin[block] = 0;
+    if (origin > 0 && info.group_id == lower->count_group)
+        qr_tally(&lower->tiers[origin - 1].counters.hit_tokens,
+                 lower->groups[info.group_id].block_size);
+}
+
+static void queue_store(qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
+{
+    if (qr_move_find(lower, &o->keys[i], true, t) != QR_NIL)
+        return;
+    uint32_t move = qr_move_new(lower, &o->keys[i], true, t);
+    if (move == QR_NIL) {
+        qr_tally(&lower->tiers[t].counters.dropped_blocks, 1);
+        return;
+    }
+    qr_move *m = &lower->moves[move];
+    m->block = o->blocks[i];
+    m->has_crc = o->has_crcs;
+    m->crc = o->crcs[i];
+    lower->offered[m->block] |= (uint8_t)(1u << t);
+    qr_queue_push(lower, move, QR_QUEUE_STORE);
+}
+
+/* Which of them the tier shall have, by their places in the offer. */
+static uint32_t admit(qr_lower *lower, const offer *o, uint32_t t, uint8_t *at)
+{
+    qr_lower_tier *tier = &lower->tiers[t];
+    uint32_t least = 0;
+    if (tier->admit == QUIRE_ADMIT_LONG) {
+        double tokens = lower->groups[lower->count_group].block_size;
+        least = qr_costs_least_tokens(&lower->costs, t, (double)lower->block_bytes / tokens);
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->n; i++)
+        if (o->lengths[i] >= least && (tier->admit != QUIRE_ADMIT_REUSED || o->was_hit))
+            at[n++] = (uint8_t)i;
+    if (!o->was_hit)
+        qr_tally(&tier->counters.not_admitted, o->n - n);
+    return n;
+}
+
+static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
+{
+    quire_tier_key keys[QR_LOWER_BATCH];
+    uint8_t at[QR_LOWER_BATCH];
+    uint8_t found[QR_LOWER_BATCH];
+    quire_tier *tier = lower->tiers[t].tier;
+    uint32_t n = admit(lower, o, t, at);
+    if (o->was_hit)
+        quire_tier_touch(tier, o->keys, o->n);
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = o->keys[at[i]];
+    if (n == 0 || quire_tier_lookup(tier, keys, n, found) != QUIRE_OK)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        bool was_offered = (lower->offered[o->blocks[at[i]]] >> t & 1) != 0;
+        if (found[i] == 0 || (found[i] != 1 && !was_offered))
+            queue_store(lower, o, at[i], t);
+    }
+}
+
+void qr_store_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
+                    const uint32_t *lengths, uint32_t num_blocks, bool was_hit)
+{
+    offer o = {.has_crcs = crcs != NULL, .was_hit = was_hit};
+    for (uint32_t i = 0; i < num_blocks; i++) {
+        add_block(lower, &o, blocks[i], crcs != NULL ? crcs[i] : 0,
+                  lengths != NULL ? lengths[i] : UINT32_MAX);
+        if (o.n < QR_LOWER_BATCH && i + 1 < num_blocks)
+            continue;
+        for (uint32_t t = 0; t < lower->num_tiers && o.n > 0; t++)
+            offer_tier(lower, &o, t);
+        o.n = 0;
+    }
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        if (lower->tiers[t].queues[QR_QUEUE_STORE].count > 0)
+            qr_jobs_pump(lower, t);
+}

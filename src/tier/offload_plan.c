@@ -1,0 +1,234 @@
+#include "tier/offload_plan.h"
+
+#include "tier/offload_flight.h"
+
+#include "base/config.h"
+
+enum {
+    DEFAULT_EVENTS = 64,
+    DEFAULT_BACKLOG = 256,
+    DEFAULT_REQUESTS = 4096,
+    DEFAULT_TOKENS = 2048,
+    NUM_JOBS = 64,
+    MAX_HASH_BYTES = 4096 /* no pool has longer ones */
+};
+
+/* ---- the config ------------------------------------------------------------ */
+
+static void plan_cpu_cache(qr_offload_plan *plan)
+{
+    const quire_sched_config *sched = &plan->sched;
+    quire_cache_config cpu = sched->cache;
+    cpu.num_blocks = plan->config.num_cpu_blocks;
+    cpu.max_requests = 1; /* it is looked up and filled, and no request has blocks there */
+    cpu.max_num_batched_tokens = sched->max_num_batched_tokens;
+    cpu.use_eagle = QUIRE_OFF;
+    cpu.log_stats = QUIRE_OFF;
+    cpu.track_new_blocks = QUIRE_OFF;
+    cpu.profile = plan->config.profile;
+    cpu.quirks_on = sched->quirks_on;
+    cpu.quirks_off = sched->quirks_off;
+    cpu.watermark = 0;
+    cpu.max_copies = 0;
+    cpu.event_log_bytes = 0;
+    cpu.on_event = NULL;
+    cpu.hooks = plan->config.hooks;
+    plan->cpu = cpu;
+}
+
+static bool is_full_kind(quire_layer_kind kind)
+{
+    return kind == QUIRE_LAYER_FULL || kind == QUIRE_LAYER_TQ_FULL || kind == QUIRE_LAYER_MLA ||
+           kind == QUIRE_LAYER_SINK_FULL;
+}
+
+static bool is_config_valid(const qr_offload_plan *plan)
+{
+    const quire_offload_config *c = &plan->config;
+    const quire_cache_config *cache = &plan->sched.cache;
+    bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
+    bool has_full = false;
+    if (cache->enable_caching == QUIRE_OFF || plan->sched.hasher == NULL ||
+        cache->num_groups == 0 || cache->num_groups > QR_OFFLOAD_MAX_GROUPS ||
+        cache->groups == NULL)
+        return false;
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        has_full |= is_full_kind(cache->groups[g].spec.kind);
+    bool is_parallel = cache->dcp_world_size > 1 || cache->pcp_world_size > 1;
+    bool has_tiers = c->num_tiers > 0;
+    if (is_vllm && (!has_full || has_tiers))
+        return false;
+    if (has_tiers && (c->tiers == NULL || c->num_tiers > QUIRE_OFFLOAD_MAX_TIERS))
+        return false;
+    return !is_parallel && c->mode <= QUIRE_OFFLOAD_LAZY && c->max_events <= UINT32_C(1) << 20;
+}
+
+int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *callers)
+{
+    memset(plan, 0, sizeof *plan);
+    int err = qr_config_read(&plan->config, sizeof plan->config, callers);
+    if (err == QUIRE_OK)
+        err = qr_config_read(&plan->sched, sizeof plan->sched, plan->config.sched);
+    if (err == QUIRE_OK && !is_config_valid(plan))
+        err = QUIRE_E_CONFIG;
+    if (err != QUIRE_OK)
+        return err;
+    quire_offload_config *c = &plan->config;
+    c->max_events = c->max_events == 0 ? DEFAULT_EVENTS : c->max_events;
+    c->num_workers = c->num_workers == 0 ? 1 : c->num_workers;
+    c->backlog = c->backlog == 0 ? DEFAULT_BACKLOG : c->backlog;
+    quire_sched_config *s = &plan->sched;
+    s->max_requests = s->max_requests == 0 ? DEFAULT_REQUESTS : s->max_requests;
+    s->max_num_batched_tokens =
+        s->max_num_batched_tokens == 0 ? DEFAULT_TOKENS : s->max_num_batched_tokens;
+    plan_cpu_cache(plan);
+    plan->cpu_bytes = quire_cache_bytes(&plan->cpu);
+    if (plan->cpu_bytes == 0)
+        return QUIRE_E_CONFIG;
+    plan->lower_bytes = c->num_tiers > 0 ? qr_lower_bytes(c) : 0;
+    return QUIRE_OK;
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+static uint32_t places_for(uint32_t num_events)
+{
+    uint32_t places = 1;
+    while (places < num_events)
+        places *= 2;
+    return places;
+}
+
+static void set_groups(quire_offload *o, const qr_offload_plan *plan)
+{
+    const quire_cache_config *cache = &plan->sched.cache;
+    uint32_t target = 0;
+    o->num_groups = cache->num_groups;
+    o->fa_group = QR_NIL;
+    o->row_blocks = 0;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const quire_layer_spec *spec = &cache->groups[g].spec;
+        uint32_t tokens = plan->sched.max_num_batched_tokens;
+        uint32_t size = spec->block_size;
+        bool is_window = spec->kind == QUIRE_LAYER_SLIDING_WINDOW ||
+                         spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
+        o->groups[g] = (qr_offload_group){.block_size = size,
+                                          .max_blocks = cache->max_model_len / size + 1,
+                                          .row_start = o->row_blocks};
+        o->row_blocks += o->groups[g].max_blocks;
+        o->has_windows |= !is_full_kind(spec->kind);
+        if (o->fa_group == QR_NIL && is_full_kind(spec->kind))
+            o->fa_group = g;
+        if (spec->kind == QUIRE_LAYER_MAMBA)
+            target += 2;
+        else if (is_window)
+            target += (spec->sliding_window + size - 1) / size + 1;
+        else
+            target += (tokens + size - 1) / size;
+    }
+    o->target_free = 2 * target; /* as vLLM does: twice what a step takes */
+}
+
+/* Numbers first, then all parts; the pointers are of use only where memory is given. */
+static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
+{
+    const quire_offload_config *c = &plan->config;
+    memset(o, 0, sizeof *o);
+    o->is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
+    o->is_lazy = c->mode == QUIRE_OFFLOAD_LAZY;
+    o->has_device = c->device != NULL;
+    o->looks_ahead = !o->is_vllm && c->lookahead != QUIRE_OFF;
+    o->num_cpu = c->num_cpu_blocks;
+    o->num_gpu = plan->sched.cache.num_blocks;
+    o->max_requests = plan->sched.max_requests;
+    o->num_workers = o->has_device ? 1 : c->num_workers;
+    o->num_places = places_for(c->max_events);
+    o->num_jobs = o->has_device ? NUM_JOBS : 0;
+    o->backlog = o->looks_ahead ? c->backlog : 0;
+    o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
+    o->flight_size = o->is_vllm ? 0 : qr_flight_size(o->num_cpu);
+    o->hooks = c->hooks;
+    set_groups(o, plan);
+}
+
+static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
+{
+    size_t words = ((size_t)o->num_gpu + 63) / 64;
+    size_t num_rows = o->is_lazy ? 0 : o->max_requests;
+    o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
+    o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
+    o->num_stored = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->num_stored);
+    o->store_gpu = qr_carve_take(carve, o->num_cpu, sizeof *o->store_gpu);
+    o->store_next = qr_carve_take(carve, o->num_cpu, sizeof *o->store_next);
+    o->store_crc = qr_carve_take(carve, has_tiers ? o->num_cpu : 0, sizeof *o->store_crc);
+    o->store_crc = has_tiers ? o->store_crc : NULL;
+    o->store_print = qr_carve_take(carve, o->is_vllm ? 0 : o->num_cpu, sizeof *o->store_print);
+    o->flight_keys = qr_carve_take(carve, o->flight_size, sizeof *o->flight_keys);
+    o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
+    o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);
+    o->is_seen = qr_carve_take(carve, words, sizeof *o->is_seen);
+    o->events = qr_carve_take(carve, o->num_places, sizeof *o->events);
+    o->told_events = qr_carve_take(carve, o->num_places, sizeof *o->told_events);
+    o->unsent_events = qr_carve_take(carve, o->num_places, sizeof *o->unsent_events);
+}
+
+static void carve_loads(quire_offload *o, qr_carve *carve)
+{
+    uint32_t n = o->max_requests;
+    o->reqs = qr_carve_take(carve, n, sizeof *o->reqs);
+    o->load_cpu = qr_carve_take(carve, o->num_gpu, sizeof *o->load_cpu);
+    o->load_next = qr_carve_take(carve, o->num_gpu, sizeof *o->load_next);
+    o->new_loads = qr_carve_take(carve, n, sizeof *o->new_loads);
+    o->ended_loads = qr_carve_take(carve, n, sizeof *o->ended_loads);
+    o->sending = qr_carve_take(carve, n, sizeof *o->sending);
+    o->told_reqs = qr_carve_take(carve, n, sizeof *o->told_reqs);
+    o->invalid_blocks = qr_carve_take(carve, o->num_gpu, sizeof *o->invalid_blocks);
+}
+
+static void carve_rest(quire_offload *o, qr_carve *carve)
+{
+    uint32_t scratch = o->row_blocks > QR_COPIES_IN_JOB ? o->row_blocks : QR_COPIES_IN_JOB;
+    o->jobs = qr_carve_take(carve, o->num_jobs, sizeof *o->jobs);
+    o->nodes = qr_carve_take(carve, o->looks_ahead ? o->num_cpu : 0, sizeof *o->nodes);
+    o->expected = qr_carve_take(carve, o->backlog, sizeof *o->expected);
+    o->queue = qr_carve_take(carve, o->backlog, sizeof *o->queue);
+    o->match.blocks = qr_carve_take(carve, o->row_blocks, sizeof *o->match.blocks);
+    o->meta_store_gpu = qr_carve_take(carve, o->num_cpu, sizeof *o->meta_store_gpu);
+    o->meta_store_cpu = qr_carve_take(carve, o->num_cpu, sizeof *o->meta_store_cpu);
+    o->meta_load_gpu = qr_carve_take(carve, o->num_gpu, sizeof *o->meta_load_gpu);
+    o->meta_load_cpu = qr_carve_take(carve, o->num_gpu, sizeof *o->meta_load_cpu);
+    o->meta_reqs = qr_carve_take(carve, o->max_requests, sizeof *o->meta_reqs);
+    o->scratch = qr_carve_take(carve, scratch, sizeof *o->scratch);
+    o->scratch2 = qr_carve_take(carve, scratch, sizeof *o->scratch2);
+    o->hashes = qr_carve_take(carve, QR_COPIES_IN_JOB, o->hash_bytes);
+    o->refs = qr_carve_take(carve, (size_t)o->num_cpu + o->num_gpu, sizeof *o->refs);
+    o->check_queue = qr_carve_take(carve, o->max_requests, sizeof *o->check_queue);
+}
+
+quire_offload *qr_offload_carve(qr_carve *carve, const qr_offload_plan *plan, quire_offload *o,
+                                void **cpu, void **lower)
+{
+    uint32_t largest = 0;
+    set_numbers(o, plan);
+    for (uint32_t g = 0; g < o->num_groups; g++)
+        largest = o->groups[g].block_size > largest ? o->groups[g].block_size : largest;
+    uint32_t longest = largest * o->digest_bytes; /* a hash for every token, at worst */
+    o->hash_bytes = longest < MAX_HASH_BYTES ? longest : MAX_HASH_BYTES;
+    quire_offload *made = qr_carve_take(carve, 1, sizeof *made);
+    carve_stores(o, carve, plan->config.num_tiers > 0);
+    carve_loads(o, carve);
+    carve_rest(o, carve);
+    *cpu = qr_carve_take(carve, plan->cpu_bytes, 1);
+    *lower = qr_carve_take(carve, plan->lower_bytes, 1);
+    return made;
+}
+
+size_t qr_offload_plan_bytes(const qr_offload_plan *plan)
+{
+    qr_carve carve = {NULL, 0};
+    quire_offload parts;
+    void *cpu;
+    void *lower;
+    qr_offload_carve(&carve, plan, &parts, &cpu, &lower);
+    return carve.used == SIZE_MAX ? 0 : carve.used;
+}
