@@ -46,6 +46,7 @@ static void write_page(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
                            .seq = slab->index_seq + 1,
                            .num_entries = slab->layout.num_slots,
                            .crc = checkpoint->crc};
+    index.owner.epoch = checkpoint->epoch; /* of its entries, whatever was reset meanwhile */
     qr_file_index_write(slab->staging, &index);
     slab->op.kind = QR_FILE_WRITE;
     slab->op.memory = slab->staging;
@@ -91,6 +92,7 @@ void qr_file_checkpoint_turn(qr_file_checkpoint *checkpoint, qr_file_slab *slab,
     checkpoint->at = 0;
     checkpoint->crc = 0;
     checkpoint->num_supers = 0;
+    checkpoint->epoch = slab->super.owner.epoch;
     bool is_reset = slab->super.owner.epoch != checkpoint->epoch_saved;
     submit_stage(checkpoint, slab, is_reset ? QR_FILE_SUPER : QR_FILE_ENTRIES);
 }

@@ -268,8 +268,7 @@ static void add_request(world *w)
         see(&w->sides[i], (uint32_t)quire_sched_add(w->sides[i].sched, &r.params, &req));
         see(&w->sides[i], req);
         if (is_pinned && req != 0)
-            see(&w->sides[i],
-                (uint32_t)quire_sched_pin(w->sides[i].sched, req, UINT64_C(1) << 50));
+            see(&w->sides[i], (uint32_t)quire_sched_pin(w->sides[i].sched, req, UINT64_C(1) << 50));
     }
     if (req != 0)
         w->known[w->num_added % COUNT(w->known)] = req;

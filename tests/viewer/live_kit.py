@@ -1,0 +1,124 @@
+"""A browser that watches a live page: what all tests of it share."""
+
+import re
+import unittest
+
+from pages import number, quantity
+
+WAIT_MS = 15000
+
+
+class Watching(unittest.TestCase):
+    """One browser for all; each test opens a page of its own and ends without complaints."""
+
+    def open(self, url, width=1440, height=900, scheme="light", script=None, **options):
+        context = self.browser.new_context(viewport={"width": width, "height": height},
+                                           color_scheme=scheme, **options)
+        self.addCleanup(context.close)
+        self.complaints, self.asked = [], []
+        page = context.new_page()
+        page.on("console", self.complain)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+        if script:
+            page.add_init_script(script)
+        page.add_init_script("""addEventListener("securitypolicyviolation",
+            (event) => console.error("policy: " + event.violatedDirective));""")
+        page.goto(url)
+        self.page, self.origin = page, url.split("?")[0]
+        return page
+
+    def complain(self, message):
+        """Errors and warnings, but for what the browser says of the tests' looking at pixels."""
+        if message.type != "log" and "willReadFrequently" not in message.text:
+            self.complaints.append(message.text)
+
+    def tearDown(self):
+        self.assertEqual(self.complaints, [])
+        self.assertEqual([url for url in self.asked
+                          if not url.startswith((self.origin, "data:"))], [])
+
+    def forgive_lost_connections(self):
+        """The browser itself complains of these."""
+        self.complaints = [text for text in self.complaints
+                           if not re.search("ERR_(CONNECTION|INCOMPLETE|EMPTY_RESPONSE|SOCKET)", text)]
+
+    # ---- what is shown ------------------------------------------------------
+
+    def settle(self):
+        self.page.evaluate("() => new Promise(done => requestAnimationFrame("
+                           "() => requestAnimationFrame(done)))")
+
+    def until(self, condition, argument=None):
+        self.page.wait_for_function(condition, arg=argument, timeout=WAIT_MS, polling=20)
+        self.settle()
+
+    def until_step(self, step):
+        self.until("step => window.quireLive?.run?.lastStep >= step", step)
+        self.page.wait_for_timeout(150)  # the next drawing
+        self.settle()
+
+    def until_sign(self, state):
+        self.until("state => document.getElementById('sign').dataset.state === state", state)
+
+    def tile(self, key):
+        return self.page.text_content(f"[data-tile='{key}']")
+
+    def note(self, key):
+        return self.page.text_content(f"[data-tile='{key}'] + .note")
+
+    def value(self, chart, key):
+        return self.page.text_content(f"[data-chart='{chart}'] [data-value='{key}']")
+
+    def step(self):
+        return int(number(self.page.text_content("#readout")))
+
+    def run_of(self, expression):
+        return self.page.evaluate(f"(({{run}}) => {expression})(quireLive)")
+
+    def view(self):
+        return self.page.evaluate("""() => { const {from, to, left, width, isFollowing} =
+          quireLive.page.view; return {from, to, left, width, isFollowing}; }""")
+
+    def hover(self, chart, share):
+        self.page.locator(f"[data-chart='{chart}']").scroll_into_view_if_needed()
+        box, view = self.page.locator(f"[data-chart='{chart}'] canvas").bounding_box(), self.view()
+        x = box["x"] + view["left"] + share * view["width"]
+        self.page.mouse.move(x, box["y"] + box["height"] / 2)
+        self.settle()
+        return x, box["y"] + box["height"] / 2
+
+    def bands(self, share):
+        """Heights of the GPU's bands in a column of pixels, as shares: active, cached, empty."""
+        return self.page.evaluate("""share => {
+          const {view, theme} = quireLive.page;
+          const canvas = document.querySelector("[data-chart=memory] canvas");
+          const x = Math.round((view.left + share * view.width) * devicePixelRatio);
+          const pixels = canvas.getContext("2d").getImageData(x, 0, 1, canvas.height).data;
+          const names = ["active", "cached", "empty"];
+          const wanted = names.map(name => [1, 3, 5].map(i =>
+            parseInt(theme[name].slice(i, i + 2), 16)));
+          const counts = [0, 0, 0];
+          for (let y = 0; y < canvas.height; y++) {
+            const far = wanted.map(rgb => rgb.reduce((sum, c, i) =>
+              sum + Math.abs(c - pixels[4 * y + i]), 0));
+            counts[far.indexOf(Math.min(...far))]++;
+          }
+          return counts.map(count => count / canvas.height);
+        }""", share)
+
+    def check_last(self, row, total):
+        """Tiles and legends, against a step."""
+        self.assertEqual(self.step(), row["step"])
+        self.assertEqual(number(self.tile("running")), row["running"])
+        self.assertEqual(number(self.tile("waiting")), row["waiting"])
+        self.assertEqual(number(self.note("waiting")), row["skipped"])
+        self.assertAlmostEqual(quantity(self.tile("memory")), row["active"] / total, delta=0.0006)
+        for chart, key, name in (
+                ("memory", "active", "active"), ("memory", "cached", "cached"),
+                ("memory", "empty", "empty"), ("queue", "running", "running"),
+                ("queue", "waiting", "waiting"), ("queue", "skipped", "skipped"),
+                ("tokens", "prefill", "prefill_tokens"), ("preemptions", "step", "preempted")):
+            self.assertEqual(number(self.value(chart, key)), row[name], (row["step"], name))
+        self.assertEqual(number(self.value("tokens", "decode")),
+                         row["tokens"] - row["prefill_tokens"])
