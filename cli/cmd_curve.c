@@ -1,5 +1,6 @@
 /* cmd_curve.c - `quire curve`: the hit rate at every pool size, from one reading of a trace. */
 #include "commands.h"
+#include "curve_policies.h"
 #include "curve_report.h"
 #include "engine.h"
 #include "value_list.h"
@@ -22,6 +23,9 @@ static struct {
     uint64_t given[MAX_SIZES]; /* what it says */
     uint32_t num_given;
     double sample;
+    const char *policies;
+    bool has_policy[CURVE_POLICIES]; /* what it says */
+    uint32_t backlog;
     bool belady;
     bool plot;
     bool skip_bad;
@@ -30,8 +34,12 @@ static struct {
     uint32_t num_points;
     const char *json;
     const char *csv;
-} o = {
-    .engine = ENGINE_OPTIONS_INIT, .sample = 1, .belady = true, .plot = true, .num_points = 1000};
+} o = {.engine = ENGINE_OPTIONS_INIT,
+       .sample = 1,
+       .backlog = 256,
+       .belady = true,
+       .plot = true,
+       .num_points = 1000};
 
 static const option table[] = {
     {"block-size", OPTION_U32, &o.block_size, "TOKENS", "tokens of a block",
@@ -43,6 +51,11 @@ static const option table[] = {
      .min = 1e-6, .max = 1},
     {"belady", OPTION_SWITCH, &o.belady, NULL,
      "also the hits of a pool that knows the future: no policy has more", .def = "on"},
+    {"policy", OPTION_TEXT, &o.policies, "LIST",
+     "also the hits of eviction policies: lru, arc, s3fifo, lookahead, or all", .def = "none"},
+    {"backlog", OPTION_U32, &o.backlog, "N",
+     "requests that wait behind the one at hand: lookahead keeps what they need", .def = "256",
+     .max = 1 << 24},
     {"json", OPTION_TEXT, &o.json, "FILE", "table and curve; -: standard output",
      .section = "Output"},
     {"csv", OPTION_TEXT, &o.csv, "FILE", "the curve; -: standard output", .def = NULL},
@@ -80,6 +93,8 @@ static command cmd = {
                 "      a table, and the curve\n"
                 "  quire curve --block-size 16 --model llama-3.1-8b --gpu H100 trace.jsonl.zst\n"
                 "      sizes in GiB, and where that GPU stands\n"
+                "  quire curve --policy all --backlog 256 trace.jsonl.zst\n"
+                "      the same sizes with other ways to evict\n"
                 "  quire curve --sample 0.01 --sizes 10k,100k,1M huge.jsonl.zst\n"
                 "      a hundredth of the blocks, with error bars\n",
     .options = table,
@@ -163,6 +178,55 @@ static int take_sizes(void)
     return status;
 }
 
+/* ---- policies -------------------------------------------------------------- */
+
+static int take_policy(const char *name)
+{
+    bool is_known = false;
+    for (uint32_t i = 0; i < CURVE_POLICIES; i++) {
+        bool is_this = strcmp(name, "all") == 0 || strcmp(name, curve_policy_names[i]) == 0;
+        o.has_policy[i] = o.has_policy[i] || is_this;
+        is_known = is_known || is_this;
+    }
+    if (is_known)
+        return 0;
+    return command_error(&cmd, "--policy %s: there are lru, arc, s3fifo, lookahead and all", name);
+}
+
+static int take_policies(void)
+{
+    static const option policy_option[] = {
+        {"policy", OPTION_TEXT, &o.policies, "NAME", "", .def = NULL}, {0}};
+    value_list names = {0};
+    int status = 0;
+    memset(o.has_policy, 0, sizeof o.has_policy);
+    if (o.policies == NULL)
+        return 0;
+    if (o.sample < 1)
+        return command_error(&cmd, "--policy looks at all blocks: leave --sample out");
+    status = value_list_read(&cmd, policy_option, o.policies, &names);
+    for (uint32_t i = 0; i < names.num_values && status == 0; i++)
+        status = take_policy(names.values[i]);
+    value_list_free(&names);
+    return status;
+}
+
+static int fill_policies(const curve *c, curve_row *row)
+{
+    for (uint32_t i = 0; i < CURVE_POLICIES; i++) {
+        if (!o.has_policy[i])
+            continue;
+        uint64_t most = row->num_blocks < QUIRE_SLOTS_MAX ? row->num_blocks : QUIRE_SLOTS_MAX;
+        int status = policy_hits(curve_get_log(c), (quire_slots_policy)i, (uint32_t)most, o.backlog,
+                                 &row->policies[i]);
+        if (status == QUIRE_E_DISABLED)
+            return failed("--policy: this quire was built without tiers");
+        if (status != QUIRE_OK)
+            return failed("--policy %s: %s", curve_policy_names[i], quire_strerror(status));
+    }
+    return 0;
+}
+
 static void add_given_sizes(row_list *list, uint32_t min_blocks)
 {
     for (uint32_t i = 0; i < o.num_given; i++)
@@ -191,6 +255,9 @@ static int fill_rows(const curve *c, row_list *list)
         row->hits = curve_hits(c, row->num_blocks);
         if (o.belady && !curve_belady(c, row->num_blocks, &row->belady))
             return failed("not enough memory");
+        int status = fill_policies(c, row);
+        if (status != 0)
+            return status;
     }
     return 0;
 }
@@ -223,8 +290,10 @@ static int read_trace(trace_reader *reader, curve **made)
     int more = trace_next(reader, &request);
     if (more == 1) {
         o.block_size = choose_block_size(&request);
-        c = curve_open(&(curve_options){
-            .block_size = o.block_size, .sample = o.sample, .has_belady = o.belady});
+        c = curve_open(&(curve_options){.block_size = o.block_size,
+                                        .sample = o.sample,
+                                        .has_belady = o.belady,
+                                        .has_policies = o.policies != NULL});
     }
     bool has_memory = c != NULL || more != 1;
     for (; more == 1 && has_memory; more = has_memory ? trace_next(reader, &request) : 0) {
@@ -279,7 +348,9 @@ static int report(const curve *c, const row_list *list, uint64_t block_bytes)
                       .rows = list->rows,
                       .num_rows = list->num_rows,
                       .num_points = o.num_points,
-                      .has_plot = o.plot};
+                      .has_plot = o.plot,
+                      .backlog = o.backlog};
+    memcpy(r.has_policy, o.has_policy, sizeof r.has_policy);
     if (!is_standard_output(o.json) && !is_standard_output(o.csv))
         curve_report_print(stdout, &r);
     int status = write_file(o.json, &r, curve_report_json);
@@ -343,6 +414,8 @@ int cmd_curve(int argc, char **argv)
     if (cmd.num_arguments != 1)
         return command_error(&cmd, "it takes one trace, or - for standard input");
     int status = take_sizes();
+    if (status == 0)
+        status = take_policies();
     if (status != 0)
         return status;
     trace_format format = o.format == NULL ? TRACE_DETECT : trace_format_of(o.format);

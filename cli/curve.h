@@ -18,7 +18,7 @@
 #ifndef QUIRE_CLI_CURVE_H
 #define QUIRE_CLI_CURVE_H
 
-#include "curve_policies.h"
+#include "policy_log.h"
 #include "trace.h"
 
 enum { CURVE_LANES = 8 };
@@ -62,7 +62,7 @@ curve_totals curve_get_totals(const curve *c);
 curve_value curve_hits(const curve *c, uint64_t num_blocks);
 /* The same with Belady's policy (belady.h). False: no memory. */
 bool curve_belady(const curve *c, uint64_t num_blocks, curve_value *hits);
-/* The requests, for policies (curve_policies.h). */
+/* All requests, where has_policies was asked for: for curve_policies.h. */
 const policy_log *curve_get_log(const curve *c);
 /* A pool of so many blocks finds all that there is to find. */
 uint64_t curve_last_size(const curve *c);

@@ -14,40 +14,13 @@
 #ifndef QUIRE_CLI_CURVE_POLICIES_H
 #define QUIRE_CLI_CURVE_POLICIES_H
 
-#include "curve_lane.h"
+#include "policy_log.h"
 
 #include <quire/slots.h>
 
-enum { CURVE_POLICIES = 4 };
-
-/* By quire_slots_policy: as --policy takes them. */
-extern const char *const curve_policy_names[CURVE_POLICIES + 1];
-
-/* A request of the log; its keys begin at first_key. */
-typedef struct policy_request {
-    uint64_t first_key;
-    uint32_t num_lookups;
-    uint32_t num_full;
-    uint32_t num_held;
-} policy_request;
-
-/* All requests, to be run once for each policy and size. */
-typedef struct policy_log {
-    policy_request *requests;
-    uint64_t *keys; /* of full blocks */
-    uint64_t num_requests;
-    uint64_t requests_room;
-    uint64_t num_keys;
-    uint64_t keys_room;
-} policy_log;
-
-/* All zero is an empty log. */
-void policy_log_free(policy_log *log);
-/* False: no memory. */
-bool policy_log_add(policy_log *log, const curve_blocks *blocks);
-
-/* Blocks found in num_slots slots. A status of the library: QUIRE_E_NOMEM, or QUIRE_E_DISABLED where
- * the program was built without tiers. */
+/* Blocks found in num_slots slots, where backlog requests wait behind the one at hand. Of a request
+ * with more blocks than slots only the first are stored. A status of the library: QUIRE_E_NOMEM, or
+ * QUIRE_E_DISABLED where the program was built without tiers. */
 int policy_hits(const policy_log *log, quire_slots_policy policy, uint32_t num_slots,
                 uint32_t backlog, uint64_t *hits);
 

@@ -7,6 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+const char *const curve_policy_names[CURVE_POLICIES + 1] = {"lru", "arc", "s3fifo", "lookahead",
+                                                            NULL};
+
 #define GIB ((double)(UINT64_C(1) << 30))
 
 static double by_block(const curve_totals *t, double hits)
@@ -117,6 +120,37 @@ static void print_rows(FILE *out, const curve_report *report, const curve_totals
         print_row(out, report, t, &report->rows[i]);
 }
 
+/* ---- policies -------------------------------------------------------------- */
+
+static bool has_policies(const curve_report *report)
+{
+    for (uint32_t i = 0; i < CURVE_POLICIES; i++)
+        if (report->has_policy[i])
+            return true;
+    return false;
+}
+
+static void print_policies(FILE *out, const curve_report *report, const curve_totals *t)
+{
+    fprintf(out, "\n  by token, with each policy; lookahead knows the next %s requests\n%12s %7s",
+            report_number(report->backlog), "pool", "of all");
+    for (uint32_t i = 0; i < CURVE_POLICIES; i++)
+        if (report->has_policy[i])
+            fprintf(out, " %9s", curve_policy_names[i]);
+    fprintf(out, "%s\n", report->has_belady ? "    Belady" : "");
+    for (uint32_t at = 0; at < report->num_rows; at++) {
+        const curve_row *row = &report->rows[at];
+        double share = t->distinct_blocks > 0 ? (double)row->num_blocks / t->distinct_blocks : 0;
+        fprintf(out, "%12s %6.1f%%", report_number(row->num_blocks), 100 * share);
+        for (uint32_t i = 0; i < CURVE_POLICIES; i++)
+            if (report->has_policy[i])
+                fprintf(out, " %8.2f%%", 100 * by_token(report, t, (double)row->policies[i]));
+        if (report->has_belady && !row->is_too_small)
+            fprintf(out, " %8.2f%%", 100 * by_token(report, t, row->belady.value));
+        fprintf(out, "%s%s\n", row->note != NULL ? "  " : "", row->note != NULL ? row->note : "");
+    }
+}
+
 /* ---- plot ------------------------------------------------------------------ */
 
 enum { PLOT_POINTS = 400 };
@@ -159,6 +193,8 @@ void curve_report_print(FILE *out, const curve_report *report)
     curve_totals t = curve_get_totals(report->curve);
     print_head(out, report, &t);
     print_rows(out, report, &t);
+    if (has_policies(report))
+        print_policies(out, report, &t);
     if (report->has_plot && t.lookups > 0)
         draw(out, report, &t);
 }
@@ -169,6 +205,30 @@ void curve_report_print(FILE *out, const curve_report *report)
 static json_t *json_count(const curve_report *report, double value)
 {
     return report->sample < 1 ? json_real(value) : json_integer((json_int_t)llrint(value));
+}
+
+static void add_policies(json_t *row_object, const curve_report *report, const curve_totals *t,
+                         const curve_row *row)
+{
+    json_t *all = json_object();
+    for (uint32_t i = 0; i < CURVE_POLICIES; i++)
+        if (report->has_policy[i])
+            json_object_set_new(all, curve_policy_names[i],
+                                json_pack("{s:I, s:f}", "hit_blocks", (json_int_t)row->policies[i],
+                                          "hit_rate",
+                                          by_token(report, t, (double)row->policies[i])));
+    json_object_set_new(row_object, "policies", all);
+}
+
+/* A pool too small for the largest request has no hits to tell, slots have. */
+static json_t *json_small_row(const curve_report *report, const curve_totals *t,
+                              const curve_row *row)
+{
+    json_t *object =
+        json_pack("{s:I, s:b}", "num_blocks", (json_int_t)row->num_blocks, "is_too_small", 1);
+    if (object != NULL)
+        add_policies(object, report, t, row);
+    return object;
 }
 
 static json_t *json_row(const curve_report *report, const curve_totals *t, const curve_row *row)
@@ -188,6 +248,8 @@ static json_t *json_row(const curve_report *report, const curve_totals *t, const
     }
     if (report->has_belady && report->sample < 1)
         json_object_set_new(object, "belady_hit_blocks_error", json_real(row->belady.error));
+    if (has_policies(report))
+        add_policies(object, report, t, row);
     if (report->block_bytes > 0)
         json_object_set_new(object, "bytes",
                             json_integer((json_int_t)(row->num_blocks * report->block_bytes)));
@@ -227,9 +289,15 @@ bool curve_report_json(FILE *out, const curve_report *report)
         json_decref(rows);
         return false;
     }
-    for (uint32_t i = 0; i < report->num_rows; i++)
-        if (!report->rows[i].is_too_small)
-            json_array_append_new(rows, json_row(report, &t, &report->rows[i]));
+    for (uint32_t i = 0; i < report->num_rows; i++) {
+        const curve_row *row = &report->rows[i];
+        if (!row->is_too_small)
+            json_array_append_new(rows, json_row(report, &t, row));
+        else if (has_policies(report))
+            json_array_append_new(rows, json_small_row(report, &t, row));
+    }
+    if (has_policies(report))
+        json_object_set_new(root, "backlog", json_integer(report->backlog));
     json_object_set_new(root, "sizes", rows);
     json_object_set_new(root, "points", json_points(report, &t));
     bool ok = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;

@@ -6,13 +6,19 @@
 
 #include <stdio.h>
 
+enum { CURVE_POLICIES = 4 };
+
+/* By quire_slots_policy: as --policy takes them. */
+extern const char *const curve_policy_names[CURVE_POLICIES + 1];
+
 /* One row of the table. */
 typedef struct curve_row {
     uint64_t num_blocks;
     curve_value hits;
     curve_value belady;
-    bool is_too_small; /* for the largest request: there are no hits to tell */
-    const char *note;  /* why this size; NULL: a share of all blocks */
+    uint64_t policies[CURVE_POLICIES]; /* hits of those that were asked for */
+    bool is_too_small;                 /* for the largest request: there are no hits to tell */
+    const char *note;                  /* why this size; NULL: a share of all blocks */
 } curve_row;
 
 typedef struct curve_report {
@@ -22,6 +28,8 @@ typedef struct curve_report {
     double sample;
     uint64_t block_bytes; /* 0: not known, no GiB */
     bool has_belady;
+    bool has_policy[CURVE_POLICIES];
+    uint32_t backlog;
     const curve_row *rows; /* by size */
     uint32_t num_rows;
     uint32_t num_points; /* of plot, JSON and CSV; 0: each size at which the hits change */

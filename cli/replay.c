@@ -63,40 +63,6 @@ static void take_snapshot(void *user, const quire_snapshot *snapshot)
     }
 }
 
-static double replay_now_s(void *user)
-{
-    const replay *r = user;
-    return r->now_s;
-}
-
-static double replay_compute_end_s(void *user)
-{
-    const replay *r = user;
-    return r->free_s > r->now_s ? r->free_s : r->now_s;
-}
-
-static int make_tiers(replay *r, quire_sched_config *c)
-{
-    const replay_settings *s = r->settings;
-    char message[TIERS_MESSAGE_BYTES];
-    r->tiers = tiers_run_open(&(tiers_run_config){.settings = &s->tiers,
-                                                  .sched = c,
-                                                  .block_bytes = s->block_bytes,
-                                                  .block_size = s->block_size,
-                                                  .time = s->time,
-                                                  .model = s->model,
-                                                  .hash_algo = s->hash_name,
-                                                  .user = r,
-                                                  .now_s = replay_now_s,
-                                                  .compute_end_s = replay_compute_end_s},
-                              message);
-    if (r->tiers == NULL)
-        return fail(r, "%s", message);
-    r->num_tiers = tiers_run_num(r->tiers);
-    c->connector = tiers_run_connector(r->tiers);
-    return 0;
-}
-
 static int make_sched(replay *r)
 {
     const replay_settings *s = r->settings;
@@ -140,7 +106,7 @@ static int make_sched(replay *r)
     c.monitor = s->watch != NULL ? s->watch->monitor : NULL;
     r->max_model_len = c.cache.max_model_len;
     r->num_blocks = c.cache.num_blocks;
-    if (s->tiers.cpu_blocks > 0 && make_tiers(r, &c) != 0)
+    if (s->tiers.cpu_blocks > 0 && replay_make_tiers(r, &c) != 0)
         return -1;
     err = quire_sched_create(&c, NULL, &r->sched);
     if (err == QUIRE_OK && r->tiers != NULL)
@@ -419,16 +385,6 @@ static int begin_step(replay *r, bool *has_tokens)
     return 0;
 }
 
-/* What tiers have done by the end of the step. */
-static int poll_tiers(replay *r, const flight *f, quire_model_output *output)
-{
-    tiers_run_pass(r->tiers, f->end_s - r->now_s);
-    r->now_s = f->end_s;
-    if (f->num_prefill > 0)
-        tiers_run_learn(r->tiers, f->num_tokens, f->num_prefill, f->end_s - f->start_s);
-    return tiers_run_poll(r->tiers, f->step, output);
-}
-
 /* The oldest step has ended. */
 static int end_step(replay *r)
 {
@@ -437,7 +393,7 @@ static int end_step(replay *r)
     quire_model_output output = {.sampled = f->sampled};
     r->first_flight = (r->first_flight + 1) % REPLAY_BATCHES;
     r->num_flights--;
-    int err = r->tiers != NULL ? poll_tiers(r, f, &output) : QUIRE_OK;
+    int err = r->tiers != NULL ? replay_poll_tiers(r, f, &output) : QUIRE_OK;
     r->now_s = f->end_s;
     if (err == QUIRE_OK)
         err = quire_sched_update(r->sched, f->step, &output, &out);
@@ -502,21 +458,6 @@ static int repeat(replay *r)
     return open_trace(r) == 0 ? 1 : -1;
 }
 
-/* Requests wait for tiers, or blocks are still on their way to them: when the next job ends, or if
- * it has just ended, a moment later. HUGE_VAL: there is nothing to wait for. */
-static double next_of_tiers(replay *r)
-{
-    enum { MOST_IDLE = 20000 };
-    if (r->tiers == NULL)
-        return HUGE_VAL;
-    double next = tiers_run_next_s(r->tiers);
-    if (next == HUGE_VAL && quire_sched_num_unfinished(r->sched) > 0 && r->num_idle < MOST_IDLE) {
-        r->num_idle++;
-        next = r->now_s + 1e-3;
-    }
-    return next;
-}
-
 /* Nothing can be done now: on to the next arrival. 0: there is none. */
 static int go_on(replay *r)
 {
@@ -524,7 +465,7 @@ static int go_on(replay *r)
     uint32_t unfinished = quire_sched_num_unfinished(r->sched);
     if (next < 0)
         return fail(r, "%s", trace_error(r->reader));
-    double next_job = next_of_tiers(r);
+    double next_job = replay_next_job_s(r);
     if (unfinished > 0 && next_job == HUGE_VAL)
         return fail(r, "the scheduler cannot go on with %u requests", unfinished);
     if (next == HUGE_VAL && unfinished == 0)

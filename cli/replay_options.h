@@ -38,8 +38,7 @@ typedef struct replay_options {
 #define REPLAY_OPTIONS_INIT                                                                        \
     {                                                                                              \
         .engine = ENGINE_OPTIONS_INIT, .speed = 1, .enable_prefix_caching = true,                  \
-        .enable_chunked_prefill = true, .reserve_full_sequence = true,                             \
-        .tiers = TIERS_OPTIONS_INIT                                                                \
+        .enable_chunked_prefill = true, .reserve_full_sequence = true, .tiers = TIERS_OPTIONS_INIT \
     }
 
 extern const char *const replay_clocks[];

@@ -2,6 +2,7 @@
  *
  *      replay.c         the loop            replay_tally.c   what is counted
  *      replay_files.c   per-request table, decision log, trace for ui.perfetto.dev
+ *      replay_tiers.c   what lies behind the GPU's memory, where anything does
  */
 #ifndef QUIRE_CLI_REPLAY_RUN_H
 #define QUIRE_CLI_REPLAY_RUN_H
@@ -113,6 +114,16 @@ void tally_step(replay *r, double start_s, double end_s);
 void tally_usage(replay *r, double until_s);
 void tally_cost(replay *r, replay_cost cost);
 void tally_finish(replay *r);
+
+/* ---- replay_tiers.c -------------------------------------------------------- */
+
+/* Before the scheduler, into its config. 0, or -1 and a sentence. */
+int replay_make_tiers(replay *r, quire_sched_config *c);
+/* What they have done by the end of the step: QUIRE_OK, or an error. */
+int replay_poll_tiers(replay *r, const flight *f, quire_model_output *output);
+/* Requests wait for tiers, or blocks are still on their way to them: when the next job ends, or if
+ * it has just ended, a moment later. HUGE_VAL: there is nothing to wait for. */
+double replay_next_job_s(replay *r);
 
 /* ---- replay_files.c -------------------------------------------------------- */
 

@@ -108,10 +108,10 @@ static const char *const tail[] = {
     "table();\n</script></body></html>\n",
     NULL};
 
-static json_t *columns_object(void)
+static json_t *columns_object(const sweep *s)
 {
     json_t *columns = json_array();
-    for (const sweep_column *c = sweep_columns; c->path != NULL; c++)
+    for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++)
         json_array_append_new(columns, json_pack("{s:s, s:s, s:i}", "path", c->path, "head",
                                                  c->head, "decimals", c->decimals));
     return columns;
@@ -124,7 +124,7 @@ static json_t *row_object(const sweep *s, uint32_t axis, uint32_t point)
         if (sweep_varies(s, a))
             json_array_append_new(axes, json_string(sweep_value(s, point, a)));
     json_t *numbers = json_array();
-    for (const sweep_column *c = sweep_columns; c->path != NULL; c++) {
+    for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++) {
         double number;
         bool has = sweep_number(s, point, c->path, &number);
         json_array_append_new(numbers, has ? json_real(number * c->factor) : json_null());
@@ -169,7 +169,7 @@ static json_t *page_object(const sweep *s)
         json_array_append_new(rows, row_object(s, axis, i));
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "trace", s->trace, "fixed", fixed,
                      "x_name", axis < s->num_axes ? sweep_plot_x_name(s, axis) : "", "axes", names,
-                     "columns", columns_object(), "plots", plots_object(), "rows", rows);
+                     "columns", columns_object(s), "plots", plots_object(), "rows", rows);
 }
 
 /* In a script's text "</script" would end it: "<" is written as JSON's \u003c. */

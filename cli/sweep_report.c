@@ -6,13 +6,32 @@
 
 #define GIB ((double)(UINT64_C(1) << 30))
 
-const sweep_column sweep_columns[] = {
-    {"blocks.total", "blocks", 1, 0},   {"hit_rate", "hit %", 100, 2},
-    {"ttft_ms.p50", "TTFT p50", 1, 1},  {"ttft_ms.p99", "TTFT p99", 1, 1},
-    {"tpot_ms.p50", "TPOT p50", 1, 2},  {"tpot_ms.p99", "TPOT p99", 1, 2},
-    {"e2e_ms.p50", "end p50", 1, 0},    {"output_tokens_per_s", "tokens/s", 1, 0},
-    {"preemptions", "preempted", 1, 0}, {NULL, NULL, 0, 0},
-};
+#define COLUMNS                                                                                    \
+    {"blocks.total", "blocks", 1, 0}, {"hit_rate", "hit %", 100, 2},                               \
+        {"ttft_ms.p50", "TTFT p50", 1, 1}, {"ttft_ms.p99", "TTFT p99", 1, 1},                      \
+        {"tpot_ms.p50", "TPOT p50", 1, 2}, {"tpot_ms.p99", "TPOT p99", 1, 2},                      \
+        {"e2e_ms.p50", "end p50", 1, 0}, {"output_tokens_per_s", "tokens/s", 1, 0},                \
+    {                                                                                              \
+        "preemptions", "preempted", 1, 0                                                           \
+    }
+
+static const sweep_column plain_columns[] = {COLUMNS, {NULL, NULL, 0, 0}};
+
+static const sweep_column tier_columns[] = {COLUMNS,
+                                            {"tier_hit_rate.gpu", "GPU %", 100, 2},
+                                            {"tier_hit_rate.cpu", "CPU %", 100, 2},
+                                            {"tier_hit_rate.file", "file %", 100, 2},
+                                            {"tier_hit_rate.redis", "Redis %", 100, 2},
+                                            {"tier_time.saved_s", "saved s", 1, 0},
+                                            {NULL, NULL, 0, 0}};
+
+const sweep_column *sweep_columns(const sweep *s)
+{
+    for (uint32_t i = 0; i < s->num_axes; i++)
+        if (strcmp(s->axes[i].option->name, "cpu-blocks") == 0)
+            return tier_columns;
+    return plain_columns;
+}
 
 /* ---- axes of plots --------------------------------------------------------- */
 
@@ -181,7 +200,7 @@ static void print_row(FILE *out, const sweep *s, uint32_t point)
         fprintf(out, " %s\n", s->points[point].error != NULL ? s->points[point].error : "failed");
         return;
     }
-    for (const sweep_column *c = sweep_columns; c->path != NULL; c++) {
+    for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++) {
         double number;
         if (sweep_number(s, point, c->path, &number))
             fprintf(out, " %9.*f", c->decimals, number * c->factor);
@@ -201,7 +220,7 @@ void sweep_report_print(FILE *out, const sweep *s, bool has_plot)
     for (uint32_t i = 0; i < s->num_axes; i++)
         if (sweep_varies(s, i))
             fprintf(out, "%*s ", axis_width(s, i), s->axes[i].option->name);
-    for (const sweep_column *c = sweep_columns; c->path != NULL; c++)
+    for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++)
         fprintf(out, " %9s", c->head);
     fprintf(out, "\n");
     for (uint32_t i = 0; i < s->num_points; i++)
@@ -278,7 +297,7 @@ bool sweep_report_csv(FILE *out, const sweep *s)
 {
     for (uint32_t i = 0; i < s->num_axes; i++)
         fprintf(out, "%s,", s->axes[i].option->name);
-    for (const sweep_column *c = sweep_columns; c->path != NULL; c++)
+    for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++)
         fprintf(out, "%s,", c->path);
     fprintf(out, "error\n");
     for (uint32_t i = 0; i < s->num_points; i++) {
@@ -286,7 +305,7 @@ bool sweep_report_csv(FILE *out, const sweep *s)
             write_text(out, sweep_value(s, i, a));
             fputc(',', out);
         }
-        for (const sweep_column *c = sweep_columns; c->path != NULL; c++) {
+        for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++) {
             double number;
             if (sweep_number(s, i, c->path, &number))
                 fprintf(out, "%.12g", number);

@@ -14,8 +14,8 @@ typedef struct sweep_column {
     int decimals;
 } sweep_column;
 
-/* The last one has no path. */
-extern const sweep_column sweep_columns[];
+/* Those of this sweep: more where it has tiers. The last one has no path. */
+const sweep_column *sweep_columns(const sweep *s);
 
 /* The axis that plots have as x: one that changes the memory if there is one, else any numbers; the
  * number of axes where there is nothing to plot. */

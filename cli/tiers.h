@@ -41,7 +41,9 @@ typedef struct tiers_settings {
     quire_slots_policy policy; /* of simulated lower tiers, and the file */
     quire_offload_admit admit;
     bool is_real;
-    double failures; /* share of copies and jobs that fail, of simulated ones */
+    bool trust_network;        /* of real Redis servers */
+    const char *password_file; /* NULL: none */
+    double failures;           /* share of copies and jobs that fail, of simulated ones */
 } tiers_settings;
 
 /* tiers_options.c: slots of a lower tier, and the names and sizes of all, which are returned. */

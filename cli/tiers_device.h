@@ -1,8 +1,8 @@
 /* cli/tiers_device.h - a device whose copies take simulated time.
  *
  *      mark        the end of all that the GPU was given
- *      STORE  ──── after the mark ──► one link to the host ──┐ bytes / s, one copy behind the other,
- *      LOAD   ──── after the mark ──► one link back ─────────┘ each job some latency
+ *      STORE  ── after the mark ──► one link to the host ──┐ bytes / s, one job behind the other,
+ *      LOAD   ── after the mark ──► one link back ─────────┘ each with some latency
  *
  * There are no bytes, unless somebody hangs some on: see `done`.
  */

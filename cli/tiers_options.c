@@ -119,6 +119,8 @@ int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_byt
         .policy = (quire_slots_policy)o->tier_policy,
         .admit = (quire_offload_admit)o->admit,
         .is_real = o->is_real,
+        .trust_network = o->trust_network,
+        .password_file = o->password_file,
         .failures = o->failures,
     };
     int status = check_presence(cmd, o);

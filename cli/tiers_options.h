@@ -22,6 +22,8 @@ typedef struct tiers_options {
     const char *redis;
     double redis_gbps;
     double redis_latency_us;
+    bool trust_network;
+    const char *password_file;
     int tier_policy;
     int admit;
     bool is_real;
@@ -65,6 +67,10 @@ extern const char *const tiers_admissions[];
     {"redis-bandwidth", OPTION_REAL, &(t).redis_gbps, "GB/S", "of the network", .def = "2",        \
      .min = 1e-6},                                                                                 \
     {"redis-latency", OPTION_REAL, &(t).redis_latency_us, "US", "of a job", .def = "500"},         \
+    {"redis-trust-network", OPTION_SWITCH, &(t).trust_network, NULL,                               \
+     "real servers may be on other machines, without TLS", .def = "off"},                          \
+    {"redis-password-file", OPTION_TEXT, &(t).password_file, "FILE",                               \
+     "its first line is the password of real servers", .def = "none"},                             \
     {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND", "who leaves file and Redis",          \
      .def = "lru", .choices = tiers_policies},                                                     \
     {"admit", OPTION_CHOICE, &(t).admit, "KIND",                                                   \

@@ -19,6 +19,8 @@ struct tiers_real {
     const quire_pool *gpu;
     const quire_pool *cpu;
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
+    bool trust_network;
+    const char *password_file;
     uint64_t num_wrong;
 };
 
@@ -103,6 +105,8 @@ tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device
     if (r == NULL)
         return NULL;
     r->block_bytes = config->block_bytes;
+    r->trust_network = config->settings->trust_network;
+    r->password_file = config->settings->password_file;
     r->memory_bytes = config->settings->cpu_blocks * config->block_bytes;
     r->memory = mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -177,6 +181,8 @@ static int open_redis(const tiers_real *r, const tiers_lower *lower,
     c.servers = servers;
     c.num_servers = split_servers(text, servers);
     c.fingerprint = r->fingerprint;
+    c.trust_network = r->trust_network;
+    c.password_file = r->password_file;
     c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
     return quire_tier_redis_open(&c, common, NULL, tier, NULL, message, message_bytes);
 }

@@ -2,10 +2,10 @@
  *
  *      STORE   the slot gets a pattern made of the block's key, and its checksum
  *      ...     host memory ──► file, Redis ──► host memory, perhaps in another run
- *      LOAD    the slot has the pattern of the key that it is found under, or it is counted as wrong
+ *      LOAD    the slot has the pattern of the key that it is found under, or counts as wrong
  *
- * Copies to the GPU take simulated time, since there is none; what lies behind host memory takes the
- * time that it takes.
+ * Copies to the GPU take simulated time, since there is none; what lies behind host memory takes
+ * the time that it takes.
  */
 #ifndef QUIRE_CLI_TIERS_REAL_H
 #define QUIRE_CLI_TIERS_REAL_H

@@ -99,6 +99,17 @@ static json_t *sources_json(const tiers_result *t)
     return o;
 }
 
+/* The same as shares of all prompt tokens. */
+static json_t *rates_json(const replay_result *r)
+{
+    const tiers_result *t = &r->tiers;
+    json_t *o = json_pack("{s:f}", "gpu", share(t->gpu_hit_tokens, r->prompt_tokens));
+    for (uint32_t i = 0; i < t->num_tiers; i++)
+        set_lower_case(o, t->tiers[i].name,
+                       json_real(share(t->tiers[i].hit_tokens, r->prompt_tokens)));
+    return o;
+}
+
 static json_t *tier_json(const tiers_tally *t, uint64_t bytes_per_block)
 {
     json_t *o =
@@ -130,6 +141,7 @@ void tiers_report_json(json_t *report, const replay_result *r, uint64_t bytes_pe
     for (uint32_t i = 0; i < t->num_tiers; i++)
         json_array_append_new(list, tier_json(&t->tiers[i], bytes_per_block));
     json_object_set_new(report, "hits_by_tier", sources_json(t));
+    json_object_set_new(report, "tier_hit_rate", rates_json(r));
     json_object_set_new(report, "tier_time",
                         json_pack("{s:o,s:f,s:f,s:f,s:o,s:o}", "loaded_tokens",
                                   integer(loaded_tokens(t)), "recompute_s", t->recompute_s,

@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 void tiers_report_print(FILE *out, const replay_result *r, uint64_t bytes_per_block);
-/* Adds hits_by_tier, tier_time and tiers. */
+/* Adds hits_by_tier, tier_hit_rate, tier_time and tiers. */
 void tiers_report_json(json_t *report, const replay_result *r, uint64_t bytes_per_block);
 
 #endif

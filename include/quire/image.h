@@ -50,7 +50,7 @@ QUIRE_API size_t quire_sched_image_bytes(const quire_sched *sched);
  * state gives the same bytes. QUIRE_E_TOO_SMALL when bytes are fewer than image_bytes says;
  * QUIRE_BUSY when sequences that are no request's, such as forks, have blocks in its cache, and
  * while others than pins hold blocks: copies to tiers that are on their way. Pins keep the time
- * that they have left. */
+ * that they have left; what lookahead keeps back is looked up again. */
 QUIRE_API int quire_sched_save(const quire_sched *sched, void *image, size_t bytes,
                                size_t *written);
 

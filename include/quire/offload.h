@@ -175,6 +175,7 @@ typedef struct quire_offload_stats {
         uint64_t late_blocks;
         uint64_t skipped_tokens; /* there, but computing was expected to be faster */
         uint64_t not_admitted;   /* blocks */
+        uint64_t dropped_blocks; /* admitted, but there was no room or the tier was too slow */
         uint64_t in_flight;      /* blocks */
         double bytes_per_s;      /* as learned */
         double latency_ns;

@@ -287,6 +287,12 @@ typedef struct quire_sched_config {
     /* Requests whose blocks can be kept after their end: quire_sched_pin. Beyond vLLM 0.20.0;
      * QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 2^20. */
     uint32_t max_pins; /* 0: none */
+
+    /* Of so many requests that wait, from the first on, the blocks that are cached now are evicted
+     * last, those of the furthest first: what they need is still there when their turn comes. No
+     * request gets fewer blocks or later for it. Beyond vLLM 0.20.0; QUIRE_E_CONFIG in
+     * QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 4,096. */
+    uint32_t lookahead; /* 0: none */
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT                                                                    \

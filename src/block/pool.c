@@ -131,6 +131,8 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
         out[i] = block;
     }
     qr_queue_take_end(&pool->queue, head, n);
+    if (QR_UNLIKELY(pool->queue.wanted != NULL))
+        qr_queue_forget_kept(&pool->queue, out, n);
     pool->num_cached -= num_cached;
     pool->num_allocated += n;
     pool->num_evicted += num_cached;
@@ -193,11 +195,12 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 }
 
 /* Takes back a free_blocks call that came to block n; hints alone stay changed. */
-static void undo_free(qr_queue_joining *joining, const uint32_t *blocks, uint32_t n)
+static void undo_free(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
+                      uint32_t n)
 {
     while (n-- > 0)
         if (joining->blocks[blocks[n]].ref_cnt++ == 0)
-            qr_queue_unjoin(joining);
+            qr_queue_unjoin(&pool->queue, joining, blocks[n]);
 }
 
 int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
@@ -207,12 +210,12 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t block = blocks[i];
         if (QR_UNLIKELY(block - 1 >= joining.sentinel - 1)) { /* is_usable, from the copy */
-            undo_free(&joining, blocks, i);
+            undo_free(pool, &joining, blocks, i);
             return why_unusable(block);
         }
         qr_block *b = &joining.blocks[block];
         if (QR_UNLIKELY(b->ref_cnt == b->held)) { /* it has no user, or none to be freed here */
-            undo_free(&joining, blocks, i);
+            undo_free(pool, &joining, blocks, i);
             return QUIRE_E_DOUBLE_FREE;
         }
         if (--b->ref_cnt > 0)
@@ -282,7 +285,10 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
         qr_block *b = &pool->queue.blocks[blocks[i]];
         if (--b->ref_cnt > 0)
             continue;
-        qr_queue_prepend(&pool->queue, blocks[i]);
+        if (pool->queue.wanted != NULL && qr_queue_is_wanted(&pool->queue, blocks[i]))
+            qr_queue_append(&pool->queue, blocks[i]);
+        else
+            qr_queue_prepend(&pool->queue, blocks[i]);
         pool->num_cached += qr_block_has_key(b);
     }
     publish_counts(pool);

@@ -2,7 +2,7 @@
 
 void qr_queue_init(qr_queue *queue, qr_block *blocks, uint32_t num_blocks, uint32_t first)
 {
-    *queue = (qr_queue){.blocks = blocks, .num_blocks = num_blocks};
+    *queue = (qr_queue){.blocks = blocks, .num_blocks = num_blocks, .end = num_blocks};
     for (uint32_t b = 0; b <= num_blocks; b++) {
         qr_link_clear(&blocks[b].free);
         blocks[b].ahead = num_blocks;
@@ -25,6 +25,34 @@ void qr_queue_popleft_n(qr_queue *queue, uint32_t n, uint32_t *out)
         head = qr_queue_take(queue, head);
     }
     qr_queue_take_end(queue, head, n);
+    qr_queue_forget_kept(queue, out, n);
+}
+
+void qr_queue_want(qr_queue *queue, uint32_t block)
+{
+    qr_assert(queue->wanted[block] != QR_QUEUE_MAX_WANTED);
+    queue->wanted[block]++;
+    if (qr_queue_is_kept(queue, block) || !qr_queue_contains(queue, block) ||
+        !qr_queue_is_wanted(queue, block))
+        return;
+    qr_queue_remove(queue, block);
+    qr_queue_append(queue, block);
+}
+
+void qr_queue_unwant(qr_queue *queue, uint32_t block)
+{
+    qr_assert((queue->wanted[block] & QR_QUEUE_MAX_WANTED) > 0);
+    queue->wanted[block]--;
+    if (!qr_queue_is_kept(queue, block) || (queue->wanted[block] & QR_QUEUE_MAX_WANTED) > 0)
+        return;
+    qr_queue_remove(queue, block);
+    qr_queue_append(queue, block);
+}
+
+void qr_queue_forget_kept(qr_queue *queue, const uint32_t *blocks, uint32_t n)
+{
+    for (uint32_t i = 0; queue->wanted != NULL && i < n; i++)
+        queue->wanted[blocks[i]] &= QR_QUEUE_MAX_WANTED;
 }
 
 void qr_queue_append_n(qr_queue *queue, const uint32_t *blocks, uint32_t n)
@@ -45,6 +73,8 @@ bool qr_queue_is_valid(const qr_queue *queue)
     uint32_t sentinel = queue->num_blocks;
     uint32_t length = 0;
     uint32_t before = sentinel;
+    uint32_t num_kept = 0;
+    bool is_behind_end = false;
     for (uint32_t i = 0; i < QR_QUEUE_AHEAD; i++)
         if (queue->recent[i] > sentinel)
             return false;
@@ -52,7 +82,13 @@ bool qr_queue_is_valid(const qr_queue *queue)
         bool hint_ok = b < sentinel && queue->blocks[b].ahead <= sentinel;
         if (!hint_ok || queue->blocks[b].free.prev != before || ++length > queue->num_free)
             return false;
+        is_behind_end = is_behind_end || b == queue->end;
+        if (is_behind_end != qr_queue_is_kept(queue, b))
+            return false;
+        num_kept += is_behind_end;
         before = b;
     }
+    if (num_kept != queue->num_kept || (queue->end != sentinel) != is_behind_end)
+        return false;
     return length == queue->num_free && queue->blocks[sentinel].free.prev == before;
 }

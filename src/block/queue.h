@@ -8,6 +8,12 @@
  *
  *      num_free = length of the list;  every block is in it at most once
  *
+ * Blocks that somebody wants are kept back: they join behind all others, and are taken when there
+ * are no others, the last that was wanted first.
+ *
+ *      [s] <-> 5 <-> 9 <-> 2 <-> ... <-> 7 <-> 4 <-> 6 <-> 1 <-> (back to [s])
+ *                     others join here, before end ^     num_kept of them
+ *
  * In a large pool neighbours in the queue are strangers in memory, and to walk the list means to
  * wait for memory at every step, since each block alone knows the next. So a block that joins the
  * tail is also noted in the block that joined QR_QUEUE_AHEAD before it: when that one is taken,
@@ -26,9 +32,14 @@ typedef struct qr_queue {
     uint32_t num_free;
     uint32_t recent[QR_QUEUE_AHEAD]; /* the last that joined, in a ring */
     uint32_t num_joined;
+    uint32_t end;      /* others join before it: the first that is kept back, or the sentinel */
+    uint32_t num_kept; /* from there on */
+    uint16_t *wanted;  /* of each block: by how many, and QR_QUEUE_KEPT; NULL: nobody wants any */
 } qr_queue;
 
-/* All blocks from first on, in order of their ids; those before it are in no list. */
+enum { QR_QUEUE_KEPT = 0x8000, QR_QUEUE_MAX_WANTED = 0x7fff };
+
+/* All blocks from first on, in order of their ids; those before it are in no list. Nobody wants any. */
 void qr_queue_init(qr_queue *queue, qr_block *blocks, uint32_t num_blocks, uint32_t first);
 
 /* num_blocks, the sentinel, when it is empty. */
@@ -66,6 +77,10 @@ static inline void qr_queue_take_end(qr_queue *queue, uint32_t head, uint32_t n)
     queue->blocks[queue->num_blocks].free.next = head;
     queue->blocks[head].free.prev = queue->num_blocks;
     queue->num_free -= n;
+    if (QR_UNLIKELY(queue->num_free < queue->num_kept)) { /* the others did not suffice */
+        queue->num_kept = queue->num_free;
+        queue->end = head;
+    }
 }
 
 /* Joining many at the tail, with the tail in hand:
@@ -75,8 +90,10 @@ static inline void qr_queue_take_end(qr_queue *queue, uint32_t head, uint32_t n)
 typedef struct qr_queue_joining {
     qr_block *blocks; /* copies, which the compiler knows that no store into a record changes */
     uint32_t sentinel;
-    uint32_t tail;
+    uint32_t tail; /* before end */
+    uint32_t end;
     uint32_t num_joined;
+    uint32_t num_kept; /* of them */
 } qr_queue_joining;
 
 static inline qr_queue_joining qr_queue_join_begin(const qr_queue *queue)
@@ -84,34 +101,68 @@ static inline qr_queue_joining qr_queue_join_begin(const qr_queue *queue)
     uint32_t sentinel = queue->num_blocks;
     return (qr_queue_joining){.blocks = queue->blocks,
                               .sentinel = sentinel,
-                              .tail = queue->blocks[sentinel].free.prev,
+                              .tail = queue->blocks[queue->end].free.prev,
+                              .end = queue->end,
                               .num_joined = queue->num_joined};
+}
+
+/* Wanted, and with content that can be found. */
+static inline bool qr_queue_is_wanted(const qr_queue *queue, uint32_t block)
+{
+    return (queue->wanted[block] & QR_QUEUE_MAX_WANTED) > 0 &&
+           qr_block_has_key(&queue->blocks[block]);
+}
+
+static inline void qr_queue_join_kept(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
+{
+    qr_block *blocks = joining->blocks;
+    qr_link_set(&blocks[block].free, joining->tail, joining->end);
+    blocks[joining->tail].free.next = block;
+    blocks[joining->end].free.prev = block;
+    joining->end = block;
+    joining->num_kept++;
+    queue->wanted[block] |= QR_QUEUE_KEPT;
 }
 
 static inline void qr_queue_join(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
 {
     qr_block *blocks = joining->blocks;
     qr_assert_internal(!qr_link_in_list(&blocks[block].free));
+    if (QR_UNLIKELY(queue->wanted != NULL) && qr_queue_is_wanted(queue, block)) {
+        qr_queue_join_kept(queue, joining, block);
+        return;
+    }
     uint32_t place = joining->num_joined++ % QR_QUEUE_AHEAD;
     blocks[queue->recent[place]].ahead = block;
     queue->recent[place] = block;
-    qr_link_set(&blocks[block].free, joining->tail, joining->sentinel);
+    qr_link_set(&blocks[block].free, joining->tail, joining->end);
     blocks[joining->tail].free.next = block;
     joining->tail = block;
 }
 
-static inline void qr_queue_unjoin(qr_queue_joining *joining)
+/* Takes back the last that joined. */
+static inline void qr_queue_unjoin(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
 {
-    qr_link *link = &joining->blocks[joining->tail].free;
-    joining->tail = link->prev;
-    joining->blocks[joining->tail].free.next = joining->sentinel;
+    qr_link *link = &joining->blocks[block].free;
+    if (block == joining->end) { /* it was kept back */
+        queue->wanted[block] &= QR_QUEUE_MAX_WANTED;
+        joining->end = link->next;
+        joining->num_kept--;
+    } else {
+        joining->tail = link->prev;
+        joining->num_joined--;
+    }
+    joining->blocks[joining->tail].free.next = joining->end;
+    joining->blocks[joining->end].free.prev = joining->tail;
     qr_link_clear(link);
 }
 
 static inline void qr_queue_join_end(qr_queue *queue, const qr_queue_joining *joining)
 {
-    queue->blocks[queue->num_blocks].free.prev = joining->tail;
-    queue->num_free += joining->num_joined - queue->num_joined;
+    queue->blocks[joining->end].free.prev = joining->tail;
+    queue->end = joining->end;
+    queue->num_free += joining->num_joined - queue->num_joined + joining->num_kept;
+    queue->num_kept += joining->num_kept;
     queue->num_joined = joining->num_joined;
 }
 
@@ -122,12 +173,29 @@ static inline void qr_queue_prepend(qr_queue *queue, uint32_t block)
     queue->num_free++;
 }
 
+static inline bool qr_queue_is_kept(const qr_queue *queue, uint32_t block)
+{
+    return queue->wanted != NULL && (queue->wanted[block] & QR_QUEUE_KEPT) != 0;
+}
+
 /* Takes out a block that is in the queue, from anywhere. */
 static inline void qr_queue_remove(qr_queue *queue, uint32_t block)
 {
+    if (QR_UNLIKELY(queue->num_kept > 0) && qr_queue_is_kept(queue, block)) {
+        queue->wanted[block] &= QR_QUEUE_MAX_WANTED;
+        queue->num_kept--;
+        if (queue->end == block)
+            queue->end = qr_queue_next(queue, block);
+    }
     qr_list_remove(queue->blocks, sizeof *queue->blocks, block);
     queue->num_free--;
 }
+
+/* Somebody more, or less, wants the block. */
+void qr_queue_want(qr_queue *queue, uint32_t block);
+void qr_queue_unwant(qr_queue *queue, uint32_t block);
+/* Those that were taken from the head are kept back no longer. */
+void qr_queue_forget_kept(qr_queue *queue, const uint32_t *blocks, uint32_t n);
 
 /* vLLM's names for the same: n <= num_free from the head; blocks that are not in the queue, in the
  * order given. */

@@ -279,6 +279,8 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     quire_cache_get_blocks(s->cache, a.r->kv.seq, s->spans);
     if (s->pins.num_pins > 0)
         qr_pins_reused(s, a.num_local);
+    if (s->ahead.num > 0)
+        qr_lookahead_drop(s, index);
     tell_connector(s, &a);
     a.r->load_step = must_confirm(s, &a) ? s->step : 0;
     a.r->load_end = a.num_computed;

@@ -108,6 +108,7 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->swap.num_slots,
                           s->pins.max_pins,
                           s->pins.row_blocks,
+                          s->ahead.max,
                           s->text.num_pages,
                           s->text.page_tokens,
                           s->text.page_hashes,

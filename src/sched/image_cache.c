@@ -74,7 +74,9 @@ static void image_empty_queue(qr_image *image, quire_pool *pool)
     qr_block *blocks = pool->queue.blocks;
     for (uint32_t b = QUIRE_NULL_BLOCK + 1; b < pool->queue.num_blocks; b++)
         qr_image_require(image, blocks[b].ahead <= blocks[b].ref_cnt);
+    uint16_t *wanted = pool->queue.wanted; /* all zeros: a new scheduler has looked at nobody */
     qr_queue_init(&pool->queue, blocks, pool->queue.num_blocks, pool->queue.num_blocks);
+    pool->queue.wanted = wanted;
     pool->num_cached = 0;
 }
 

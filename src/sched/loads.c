@@ -230,6 +230,7 @@ int qr_sched_reset_prefix_cache(quire_sched *s, bool reset_running, bool reset_c
     if (reset_running) /* as if they had not been in the last step: the workers forget them */
         s->first_valid_step = s->step + 1;
     qr_pins_drop_all(s);
+    qr_lookahead_drop_all(s);
     int err = quire_cache_reset_prefix_cache(s->cache);
     if (err == QUIRE_OK)
         qr_swap_drop_all(s);

@@ -410,6 +410,8 @@ void qr_sched_free_blocks(quire_sched *s, uint32_t index)
     qr_request *r = &s->requests[index];
     if (r->pin_ns > 0)
         qr_pins_keep(s, index);
+    if (s->ahead.num > 0)
+        qr_lookahead_drop(s, index);
     quire_cache_free(s->cache, &r->kv);
     qr_sched_drop_inputs(s, index);
     qr_idmap_remove(&s->ids, index);

@@ -114,7 +114,7 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     if (err != QUIRE_OK)
         return err;
     c->cache = cache;
-    if (!qr_swap_config_ok(c) || !qr_pins_config_ok(c))
+    if (!qr_swap_config_ok(c) || !qr_pins_config_ok(c) || !qr_lookahead_config_ok(c))
         return QUIRE_E_CONFIG;
     quire_monitor_config monitor;
     if (c->monitor != NULL && qr_monitor_config_read(&monitor, c->monitor) != QUIRE_OK)
@@ -259,6 +259,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     qr_observer_carve(&s->observer, arena, c->max_ghosts);
     qr_swap_carve(&s->swap, arena, c->num_swap_blocks);
     qr_pins_carve(&s->pins, arena, c);
+    qr_lookahead_carve(&s->ahead, arena, c);
     s->cache = qr_cache_carve(arena, &c->cache);
     carve_monitor(s, arena, c);
     if (made != NULL)
@@ -380,6 +381,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_observer(&s->observer, c);
     qr_swap_init(&s->swap, c);
     qr_pins_init(&s->pins, c);
+    qr_lookahead_init(s, c);
     qr_text_init(&s->text);
     qr_idmap_init(&s->ids, secret[0], secret[1]);
     qr_encoder_init(&s->encoder, secret[2], secret[3]);

@@ -10,6 +10,7 @@
  *      tell.c       snapshots, and what the monitor is told
  *      swap.[ch]    KV of preempted ones in host memory
  *      pins.[ch]    blocks of ended ones that are kept for a while
+ *      lookahead.[ch]  blocks of waiting ones that are evicted last
  *
  * The public contracts are in quire/sched.h.
  */
@@ -21,6 +22,7 @@
 #include "hash/chain.h"
 #include "obs/monitor.h"
 #include "sched/encoder_step.h"
+#include "sched/lookahead.h"
 #include "sched/observer.h"
 #include "sched/pins.h"
 #include "sched/request.h"
@@ -181,6 +183,7 @@ struct quire_sched {
     quire_feed_key *keys;   /* its keys */
     qr_swap swap;
     qr_pins pins;
+    qr_lookahead ahead;
     uint32_t num_stopped;      /* running ones, in this update */
     uint64_t first_valid_step; /* steps before it were made void by a reset */
     uint32_t *scratch;         /* max_requests numbers, inside one call */

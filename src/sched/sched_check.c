@@ -78,5 +78,5 @@ bool qr_sched_is_valid(const quire_sched *s)
            with_blocks == s->cache->num_seqs && qr_waiting_is_valid(&s->waiting) &&
            qr_waiting_is_valid(&s->skipped) && s->step_skipped.count == 0 &&
            qr_encoder_is_valid(&s->encoder) && qr_swap_is_valid(s) && qr_pins_are_valid(s) &&
-           qr_cache_is_valid(s->cache);
+           qr_lookahead_is_valid(s) && qr_cache_is_valid(s->cache);
 }

@@ -57,6 +57,8 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     quire_cache_new_step_starts(s->cache);
     if (s->pins.num_pins > 0)
         qr_pins_expire(s);
+    if (s->ahead.max > 0)
+        qr_lookahead_turn(s);
     qr_step_begin(s);
     qr_sched_run_running(s);
     if (s->num_preempted == 0 && s->pause == QUIRE_UNPAUSED)

@@ -2,11 +2,11 @@
 
 #include <string.h>
 
-/* A sample moves its class by a quarter; a class that was not seen for 22 samples counts a tenth. */
+/* A sample moves its class by a quarter; a class not seen for 22 samples counts a tenth. */
 static const double CLASS_STEP = 0.25;
 static const double CLASS_DECAY = 0.9;
-/* 2.5 mean deviations: p95 of an exponential, p97 of a normal distribution. One outlier counts as at
- * most four times the line. */
+/* 2.5 mean deviations: p95 of an exponential, p97 of a normal distribution. One outlier counts as
+ * at most four times the line. */
 static const double SPREAD_STEP = 0.1;
 static const double SPREAD_MOST = 3;
 static const double SPREAD_P95 = 2.5;

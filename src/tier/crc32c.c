@@ -42,6 +42,13 @@ uint32_t qr_crc32c_plain(uint32_t crc, const void *data, size_t bytes)
     return ~state;
 }
 
+static uint32_t copy_plain(void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0)
+        memcpy(to, from, bytes);
+    return qr_crc32c_plain(0, from, bytes);
+}
+
 /* ---- by the instruction ---------------------------------------------------- */
 
 #if defined(__x86_64__)
@@ -104,6 +111,11 @@ uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t bytes)
     return qr_crc32c_plain(crc, data, bytes);
 }
 
+static uint32_t copy_fast(void *to, const void *from, size_t bytes)
+{
+    return copy_plain(to, from, bytes);
+}
+
 #else
 
 /* Bytes of a lane, x^(8 * bytes) and x^(16 * bytes) modulo P. */
@@ -124,35 +136,66 @@ static inline uint32_t crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-WITH_INSTRUCTION static inline uint32_t take_lanes(uint32_t state, const unsigned char *at,
-                                                   size_t lane, uint32_t once, uint32_t twice)
+/* Reads 8 bytes, and writes them too where there is a place for them. */
+static inline uint64_t pass_on(unsigned char *to, const unsigned char *from, size_t at)
+{
+    uint64_t word = qr_load_u64(from + at);
+    if (to != NULL)
+        qr_store_u64(to + at, word);
+    return word;
+}
+
+WITH_INSTRUCTION static inline uint32_t take_lanes(uint32_t state, unsigned char *to,
+                                                   const unsigned char *from, size_t lane,
+                                                   uint32_t once, uint32_t twice)
 {
     uint32_t second = 0;
     uint32_t third = 0;
     for (size_t i = 0; i < lane; i += 8) {
-        state = take_8(state, qr_load_u64(at + i));
-        second = take_8(second, qr_load_u64(at + lane + i));
-        third = take_8(third, qr_load_u64(at + 2 * lane + i));
+        state = take_8(state, pass_on(to, from, i));
+        second = take_8(second, pass_on(to, from, lane + i));
+        third = take_8(third, pass_on(to, from, 2 * lane + i));
     }
     return crc_multiply(state, twice) ^ crc_multiply(second, once) ^ third;
 }
 
+/* Compiled twice, with and without a place to write to. */
+WITH_INSTRUCTION static inline __attribute__((always_inline)) uint32_t
+take_all(uint32_t state, unsigned char *to, const unsigned char *from, size_t bytes)
+{
+    size_t at = 0;
+    for (; bytes - at >= 3 * LONG_LANE; at += 3 * LONG_LANE)
+        state = take_lanes(state, to == NULL ? NULL : to + at, from + at, LONG_LANE, LONG_ONCE,
+                           LONG_TWICE);
+    for (; bytes - at >= 3 * SHORT_LANE; at += 3 * SHORT_LANE)
+        state = take_lanes(state, to == NULL ? NULL : to + at, from + at, SHORT_LANE, SHORT_ONCE,
+                           SHORT_TWICE);
+    for (; bytes - at >= 8; at += 8)
+        state = take_8(state, pass_on(to, from, at));
+    for (; at < bytes; at++) {
+        state = take_1(state, from[at]);
+        if (to != NULL)
+            to[at] = from[at];
+    }
+    return state;
+}
+
 WITH_INSTRUCTION uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t bytes)
 {
-    const unsigned char *at = data;
-    uint32_t state = ~crc;
-    for (; bytes >= 3 * LONG_LANE; bytes -= 3 * LONG_LANE, at += 3 * LONG_LANE)
-        state = take_lanes(state, at, LONG_LANE, LONG_ONCE, LONG_TWICE);
-    for (; bytes >= 3 * SHORT_LANE; bytes -= 3 * SHORT_LANE, at += 3 * SHORT_LANE)
-        state = take_lanes(state, at, SHORT_LANE, SHORT_ONCE, SHORT_TWICE);
-    for (; bytes >= 8; bytes -= 8, at += 8)
-        state = take_8(state, qr_load_u64(at));
-    for (; bytes > 0; bytes--, at++)
-        state = take_1(state, *at);
-    return ~state;
+    return ~take_all(~crc, NULL, data, bytes);
+}
+
+WITH_INSTRUCTION static uint32_t copy_fast(void *to, const void *from, size_t bytes)
+{
+    return ~take_all(~UINT32_C(0), to, from, bytes);
 }
 
 #endif
+
+uint32_t qr_crc32c_copy(void *to, const void *from, size_t bytes)
+{
+    return qr_crc32c_has_instruction() ? copy_fast(to, from, bytes) : copy_plain(to, from, bytes);
+}
 
 QUIRE_API uint32_t quire_crc32c(uint32_t crc, const void *data, size_t bytes)
 {

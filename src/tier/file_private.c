@@ -293,23 +293,30 @@ static quire_usage private_usage(void *self)
 
 /* ---- closing ----------------------------------------------------------------------------------------- */
 
-/* The last checkpoint, as far as there is time. What the device does not end stays lent to it. */
-static bool settle(qr_file_private *file)
+static void drain(qr_file_private *file, uint64_t until_ns)
 {
-    uint64_t until_ns = qr_tier_now_ns(NULL) + (uint64_t)file->close_ms * 1000000;
     qr_file_op *ended[ENDED_AT_ONCE];
-    do_resets(file);
-    qr_file_scan_stop(&file->scan);
-    bool is_whole = file->scan.found == NULL ||
-                    atomic_load(&file->scan.num_found) == file->slab.layout.num_slots;
-    if (is_whole && file->checkpoint.stage == QR_FILE_IDLE)
-        qr_file_checkpoint_turn(&file->checkpoint, &file->slab, UINT64_MAX);
     while (file->io->num_in_flight > 0 && qr_tier_now_ns(NULL) < until_ns) {
         uint32_t n = file->io->wait(file->io, -1, 10, ended, ENDED_AT_ONCE);
         for (uint32_t i = 0; i < n; i++)
             if (ended[i]->tag < QR_FILE_TAG_TASK)
                 dispatch(file, ended[i]);
     }
+}
+
+/* What is under way, then the last checkpoint, as far as there is time. What the device does not end
+ * stays lent to it. */
+static bool settle(qr_file_private *file)
+{
+    uint64_t until_ns = qr_tier_now_ns(NULL) + (uint64_t)file->close_ms * 1000000;
+    bool is_whole = file->scan.found == NULL || file->scan.is_stopped ||
+                    atomic_load(&file->scan.num_found) == file->slab.layout.num_slots;
+    do_resets(file);
+    qr_file_scan_stop(&file->scan);
+    drain(file, until_ns);
+    if (is_whole && file->io->num_in_flight == 0)
+        qr_file_checkpoint_turn(&file->checkpoint, &file->slab, UINT64_MAX);
+    drain(file, until_ns);
     return file->io->num_in_flight == 0;
 }
 

@@ -142,92 +142,36 @@ static void start_io(qr_file_tasks *tasks, quire_tier_ends *ends, quire_tier_job
 
 /* ---- queues ---------------------------------------------------------------------------------- */
 
-static uint32_t next_pending(const quire_tier_job *job, uint32_t io)
-{
-    while (io < job->num_ios && job->ios[io].status != QUIRE_TIER_PENDING)
-        io++;
-    return io;
-}
-
-static void drop_first(qr_file_queue *queue)
-{
-    queue->first = queue->first->next;
-    queue->next_io = queue->first == NULL ? 0 : next_pending(queue->first, 0);
-}
-
 void qr_file_tasks_begin(qr_file_tasks *tasks, quire_tier_job *job)
 {
-    qr_file_queue *queue = job->op == QUIRE_TIER_LOAD ? &tasks->reads : &tasks->writes;
-    uint32_t first_io = next_pending(job, 0);
-    if (first_io == job->num_ios)
-        return;
-    job->next = NULL;
-    if (queue->first == NULL) {
-        queue->first = job;
-        queue->next_io = first_io;
-    } else {
-        queue->last->next = job;
-    }
-    queue->last = job;
+    qr_file_queue_add(job->op == QUIRE_TIER_LOAD ? &tasks->reads : &tasks->writes, job);
 }
 
-/* The job leaves the queue before its last io is begun: from then on it may end at any time. */
-static void start_next(qr_file_tasks *tasks, quire_tier_ends *ends, qr_file_queue *queue)
+static bool start_next(qr_file_tasks *tasks, quire_tier_ends *ends, qr_file_queue *queue)
 {
-    quire_tier_job *job = queue->first;
-    uint32_t io = queue->next_io;
-    queue->next_io = next_pending(job, io + 1);
-    if (queue->next_io == job->num_ios)
-        drop_first(queue);
+    quire_tier_job *job;
+    uint32_t io;
+    if (tasks->free == NULL || !qr_file_queue_take(queue, &job, &io))
+        return false;
     start_io(tasks, ends, job, io);
+    return true;
 }
 
 void qr_file_tasks_pump(qr_file_tasks *tasks, quire_tier_ends *ends)
 {
-    while (tasks->reads.first != NULL && tasks->num_reading < tasks->depth && tasks->free != NULL)
-        start_next(tasks, ends, &tasks->reads);
+    while (tasks->num_reading < tasks->depth && start_next(tasks, ends, &tasks->reads))
+        continue;
     /* Somebody waits for what is read; nobody for what is written. */
     bool is_reading = tasks->reads.first != NULL || tasks->num_reading > 0;
     uint32_t most = is_reading ? (tasks->depth + 3) / 4 : tasks->depth;
-    while (tasks->writes.first != NULL && tasks->num_writing < most && tasks->free != NULL)
-        start_next(tasks, ends, &tasks->writes);
-}
-
-static bool take_out(qr_file_queue *queue, quire_tier_job *job, uint32_t *first_io)
-{
-    quire_tier_job *before = NULL;
-    quire_tier_job *at = queue->first;
-    while (at != NULL && at != job) {
-        before = at;
-        at = at->next;
-    }
-    if (at == NULL)
-        return false;
-    if (before == NULL) {
-        *first_io = queue->next_io;
-        drop_first(queue);
-        return true;
-    }
-    *first_io = next_pending(job, 0);
-    before->next = job->next;
-    if (queue->last == job)
-        queue->last = before;
-    return true;
+    while (tasks->num_writing < most && start_next(tasks, ends, &tasks->writes))
+        continue;
 }
 
 void qr_file_tasks_cancel(qr_file_tasks *tasks, quire_tier_ends *ends, quire_tier_job *job)
 {
-    uint32_t io;
-    if (!take_out(&tasks->reads, job, &io) && !take_out(&tasks->writes, job, &io))
-        return;
-    while (io < job->num_ios) {
-        uint32_t next = next_pending(job, io + 1);
-        uint32_t num_ios = job->num_ios;
-        ends->end(ends, job, io, QUIRE_TIER_CANCELLED);
-        if (next == num_ios)
-            return;
-        io = next;
-    }
+    if (!qr_file_queue_cancel(&tasks->reads, ends, job))
+        (void)qr_file_queue_cancel(&tasks->writes, ends, job);
 }
 
 /* ---- ending ------------------------------------------------------------------------------------ */

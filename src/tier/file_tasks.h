@@ -14,6 +14,7 @@
 #ifndef QR_TIER_FILE_TASKS_H
 #define QR_TIER_FILE_TASKS_H
 
+#include "tier/file_queue.h"
 #include "tier/file_slab.h"
 
 typedef struct qr_file_task {
@@ -30,13 +31,6 @@ typedef struct qr_file_task {
     unsigned char *page;
     struct qr_file_task *next; /* in a list: free, or ended */
 } qr_file_task;
-
-/* Jobs in order, through their next; the first has a part of its ios begun. */
-typedef struct qr_file_queue {
-    quire_tier_job *first;
-    quire_tier_job *last;
-    uint32_t next_io; /* of the first */
-} qr_file_queue;
 
 typedef struct qr_file_tasks {
     qr_file_slab *slab;

@@ -53,7 +53,8 @@ void qr_lower_prefetch(qr_lower *lower, const qr_lower_request *request);
 void qr_lower_forget(qr_lower *lower, quire_req req);
 
 /* These CPU blocks have their content and their keys now. crcs NULL: the tier's thread makes them.
- * lengths, for QUIRE_ADMIT_LONG: tokens of the request that each was stored for; NULL: long. */
+ * lengths, for QUIRE_ADMIT_LONG: tokens of the request that each was stored for; NULL: long. They
+ * go their way in qr_lower_poll. */
 void qr_lower_stored(qr_lower *lower, const quire_block *cpu_blocks, const uint32_t *crcs,
                      const uint32_t *lengths, uint32_t num_blocks);
 /* The blocks were a hit; null blocks are passed over. Hits of a tier are those of blocks that came

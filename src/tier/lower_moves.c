@@ -17,7 +17,7 @@ void qr_moves_init(qr_lower *lower)
 
 /* Loads are found by their key alone, stores by their tier too. */
 static uint32_t move_tag(const qr_lower *lower, const quire_tier_key *key, bool is_store,
-                           uint32_t tier)
+                         uint32_t tier)
 {
     uint32_t tag = qr_slots_index_tag(&lower->index, key);
     return is_store ? tag ^ (UINT32_C(0x9e3779b1) * (tier + 1)) : tag;
@@ -30,7 +30,7 @@ static bool is_move(const qr_move *m, const quire_tier_key *key, bool is_store, 
 }
 
 uint32_t qr_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
-                        uint32_t tier)
+                      uint32_t tier)
 {
     if ((is_store ? lower->num_stores : lower->num_loads) == 0)
         return QR_NIL;
@@ -122,7 +122,7 @@ void qr_move_end(qr_lower *lower, uint32_t move, bool has_failed)
         qr_queue_remove(lower, move);
     tell_waiters(lower, m, has_failed);
     if (m->is_store && has_failed) /* it may be offered again */
-        lower->offered[m->block] &= (uint8_t)~(1u << m->tier);
+        lower->offered[m->block] &= (uint8_t) ~(1u << m->tier);
     qr_slots_index_remove(&lower->index, m->tag, move);
     (*(m->is_store ? &lower->num_stores : &lower->num_loads))--;
     m->is_used = false;

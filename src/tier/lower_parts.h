@@ -30,8 +30,8 @@
 
 enum {
     QR_LOWER_MAX_GROUPS = 64,
-    QR_LOWER_BATCH = 64,      /* keys looked at together */
-    QR_LOWER_JOBS = 256,      /* loads and stores of one tier, as many as a tier takes by default */
+    QR_LOWER_BATCH = 64, /* keys looked at together */
+    QR_LOWER_JOBS = 256, /* loads and stores of one tier, as many as a tier takes by default */
     QR_LOWER_STORE_JOBS = 192, /* of those: loads find a free one */
     QR_LOWER_FIND_JOBS = 8,
     QR_LOWER_FIND_IOS = 256
@@ -92,7 +92,7 @@ typedef struct qr_lower_queue {
 
 typedef struct qr_lower_job {
     quire_tier_job job; /* first: the tier gives this back */
-    uint32_t *moves;  /* QR_NIL: no longer of interest */
+    uint32_t *moves;    /* QR_NIL: no longer of interest */
     quire_block *blocks;
     double bytes; /* its own, and those before it in the tier: what its time is the cost of */
     uint32_t next;
@@ -125,15 +125,15 @@ typedef struct qr_lower_tier {
     qr_lower_queue queues[QR_QUEUE_COUNT];
     uint32_t free_job; /* of loads and stores */
     uint32_t free_find;
-    uint32_t stalled; /* a job that is ready and was not taken; QR_NIL */
+    uint32_t stalled;   /* a job that is ready and was not taken; QR_NIL */
     uint32_t first_out; /* jobs that are not late, oldest first */
     uint32_t last_out;
     uint32_t num_on_time;
     uint32_t num_late;
-    uint32_t num_stores;      /* jobs */
-    uint32_t num_loading;     /* CPU blocks in jobs, late ones included */
-    uint32_t loads_on_time;   /* blocks */
-    uint64_t bytes_out;       /* in jobs */
+    uint32_t num_stores;    /* jobs */
+    uint32_t num_loading;   /* CPU blocks in jobs, late ones included */
+    uint32_t loads_on_time; /* blocks */
+    uint64_t bytes_out;     /* in jobs */
     uint64_t store_bytes_out;
     uint64_t most_store_bytes; /* three quarters of what the tier took at once */
     qr_lower_counters counters;
@@ -195,8 +195,8 @@ struct qr_lower {
     uint8_t *origin;  /* of a CPU block: tier it came from, and 1; 0: none, or it was a hit since */
     uint8_t *offered; /* bits: tiers that have it, or were asked to */
     uint8_t *run;     /* scratch: sources of a plan's blocks */
-    quire_block *free_list;        /* scratch: of one job */
-    unsigned char *hash_scratch;   /* of one job */
+    quire_block *free_list;      /* scratch: of one job */
+    unsigned char *hash_scratch; /* of one job */
 
     void (*make_room)(void *user, uint32_t num_blocks);
     void *room_user;
@@ -214,7 +214,7 @@ static inline void qr_tally(_Atomic uint64_t *counter, uint64_t n)
 void qr_moves_init(qr_lower *lower);
 /* The move of a key: fetched from any tier, or stored to this one; QR_NIL. */
 uint32_t qr_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
-                        uint32_t tier);
+                      uint32_t tier);
 /* One more, in no queue; QR_NIL: the table is full. */
 uint32_t qr_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier);
 /* It is gone, and its waiters are told: has_failed lowers their limits. */

@@ -5,8 +5,8 @@
  *      window        |         |           |               file file |  the last ones before it
  *      Mamba         |         |           |                    file |  the last one
  *
- * A target suits a group when all blocks that a hit of that length needs are somewhere. A group that
- * misses one takes the target back to where that block begins, until all groups agree. The CPU
+ * A target suits a group when all blocks that a hit of that length needs are somewhere. A group
+ * that misses one takes the target back to where that block begins, until all groups agree. The CPU
  * pool's cache then decides what is a hit.
  */
 #include "tier/lower_parts.h"
@@ -17,8 +17,8 @@ enum {
     SOURCE_NONE = 1,
     SOURCE_CPU = 2,
     SOURCE_MOVE = 3, /* being fetched */
-    SOURCE_TIER = 4,   /* + tier */
-    SOURCE_MAYBE = 8   /* + tier: to be asked with FIND */
+    SOURCE_TIER = 4, /* + tier */
+    SOURCE_MAYBE = 8 /* + tier: to be asked with FIND */
 };
 _Static_assert(QUIRE_OFFLOAD_MAX_TIERS <= 4, "sources of tiers have four places each");
 
@@ -217,8 +217,8 @@ static uint32_t decide(qr_lower *lower, const qr_lower_request *request, const q
     run.block_tokens = (double)(target - request->num_found) / run.num_blocks;
     uint32_t split = qr_costs_split(&lower->costs, &run);
     if (lower->is_single) {
-        uint32_t room = lower->max_loads > record->num_taken ? lower->max_loads - record->num_taken
-                                                              : 0;
+        uint32_t room =
+            lower->max_loads > record->num_taken ? lower->max_loads - record->num_taken : 0;
         count_skipped(lower, &run, split);
         split = split < room ? split : room;
         return request->num_found + split * lower->groups[0].block_size;

@@ -1,7 +1,7 @@
 /* tier/lower_store.c - which CPU blocks go down, and to which tiers.
  *
- *      new in the CPU pool ──► ALL, LONG  ─┐
- *      was a hit           ──► REUSED, ALL ┴──► not there, not on its way ──► the tier's queue
+ *      new in the CPU pool ──► ALL, LONG ─┐
+ *      was a hit           ──► all        ┴──► not there, not on its way ──► the tier's queue
  *
  * A block in a queue has no user there: if it is evicted before its turn, it is not stored. A queue
  * that is full takes no more: stores never hold up anybody.
@@ -111,7 +111,4 @@ void qr_store_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *
             offer_tier(lower, &o, t);
         o.n = 0;
     }
-    for (uint32_t t = 0; t < lower->num_tiers; t++)
-        if (lower->tiers[t].queues[QR_QUEUE_STORE].count > 0)
-            qr_jobs_pump(lower, t);
 }

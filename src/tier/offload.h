@@ -5,9 +5,9 @@
  *      offload_match.c    what a new request finds in the CPU pool
  *      offload_load.c     loads: CPU blocks to GPU blocks
  *      offload_store.c    which blocks are stored, and what becomes of them
- *      offload_flight.c   keys whose stores are on the way
+ *      offload_storing.c   keys whose stores are on the way
  *      offload_copy.c     both, as jobs of a device
- *      offload_expect.c   what waiting requests will need
+ *      offload_ahead.c   what waiting requests will need
  *      offload_check.c    the walker
  *
  * Blocks on the way are chained through arrays of the side on which each is there once:

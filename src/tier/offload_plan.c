@@ -1,6 +1,6 @@
 #include "tier/offload_plan.h"
 
-#include "tier/offload_flight.h"
+#include "tier/offload_storing.h"
 
 #include "base/config.h"
 
@@ -146,7 +146,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->num_jobs = o->has_device ? NUM_JOBS : 0;
     o->backlog = o->looks_ahead ? c->backlog : 0;
     o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
-    o->flight_size = o->is_vllm ? 0 : qr_flight_size(o->num_cpu);
+    o->flight_size = o->is_vllm ? 0 : qr_storing_size(o->num_cpu);
     o->hooks = c->hooks;
     set_groups(o, plan);
 }

@@ -1,7 +1,7 @@
 #include "tier/offload_store.h"
 
-#include "tier/offload_expect.h"
-#include "tier/offload_flight.h"
+#include "tier/offload_ahead.h"
+#include "tier/offload_storing.h"
 
 /* Blocks that are chosen: of the first num_taken both have a user more already. */
 typedef struct store_round {
@@ -21,14 +21,14 @@ static bool is_wanted(const quire_offload *o, quire_block gpu, const quire_block
     if (qr_bit_get(o->is_storing, gpu) ||
         quire_pool_get_cached_block(o->cpu, info->hash, &info->group_id, 1, &found) == QUIRE_OK)
         return false;
-    return o->is_vllm || !qr_flight_has(o, qr_flight_print(o, info->hash, info->group_id));
+    return o->is_vllm || !qr_storing_has(o, qr_storing_print(o, info->hash, info->group_id));
 }
 
 /* In the default profile what requests far behind in the queue will need gives way. */
 static bool has_room(quire_offload *o, store_round *round)
 {
     while (round->num_free == 0) {
-        if (!qr_expect_give_way(o)) {
+        if (!qr_ahead_give_way(o)) {
             qr_count(&o->counters.no_room, 1);
             return false;
         }
@@ -49,7 +49,7 @@ static void note_flight(quire_offload *o, quire_block gpu, quire_block cpu)
 {
     quire_block_info info;
     quire_pool_block_info(o->gpu, gpu, &info);
-    qr_flight_add(o, cpu, qr_flight_print(o, info.hash, info.group_id));
+    qr_storing_add(o, cpu, qr_storing_print(o, info.hash, info.group_id));
 }
 
 /* CPU blocks for those that were chosen, and a user more for both. */
@@ -417,7 +417,7 @@ static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_
 {
     bool is_good = !event->has_failed && !event->is_dropped;
     for (uint32_t i = 0; !o->is_vllm && i < n; i++) {
-        qr_flight_remove(o, cpu[i]);
+        qr_storing_remove(o, cpu[i]);
         qr_bit_clear(o->is_storing, gpu[i]);
     }
     if (is_good) {

@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MAX_PIECES = 48, READ_BUDGET = 8 * 1024 * 1024 };
+enum { MAX_PIECES = 48, READ_BUDGET = 8 * 1024 * 1024, READ_AT_ONCE = 262144 };
 
 static const char PING[] = "*1\r\n$4\r\nPING\r\n";
 
@@ -255,8 +255,11 @@ static int aim(qr_link *link, struct iovec *pieces)
         uint64_t at = link->value_at < QR_REDIS_HEADER ? 0 : link->value_at - QR_REDIS_HEADER;
         uint64_t bytes = link->value_bytes - QR_REDIS_HEADER;
         if (at < bytes) {
+            bool is_rest = bytes - at <= READ_AT_ONCE;
             pieces[n].iov_base = memory_of(link) + at;
-            pieces[n++].iov_len = bytes - at;
+            pieces[n++].iov_len = is_rest ? bytes - at : READ_AT_ONCE;
+            if (!is_rest)
+                return n;
         }
     }
     if (link->in_begin > 0) {

@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "tier/file_private.h"
+#include "tier/file_shared.h"
 #include "tier/system.h"
 
 static int check_config(const quire_tier_file_config *config, char *message, size_t message_bytes)
@@ -18,6 +19,12 @@ static int check_config(const quire_tier_file_config *config, char *message, siz
              config->policy > QUIRE_SLOTS_LOOKAHEAD || config->direct > QUIRE_OFF ||
              config->uring > QUIRE_OFF || config->threads > 64 || config->depth > 1024)
         qr_tier_say(message, message_bytes, "%s: a setting is out of its range", config->path);
+    else if (config->is_shared && (config->direct == QUIRE_ON || config->uring == QUIRE_ON))
+        qr_tier_say(
+            message, message_bytes,
+            "%s: a shared directory goes through the page cache, by threads; do not ask for "
+            "direct or uring",
+            config->path);
     else
         return QUIRE_OK;
     return QUIRE_E_CONFIG;
@@ -43,8 +50,13 @@ QUIRE_API int quire_tier_file_open(const quire_tier_file_config *config,
     if (with.ops != NULL || with.self != NULL)
         return QUIRE_E_ARGUMENT;
     with.size = sizeof with;
-    with.ops = &qr_file_private_ops;
-    with.self = qr_file_private_create(&own, &with.hooks);
+    if (own.is_shared != 0) {
+        with.ops = &qr_file_shared_ops;
+        with.self = qr_file_shared_create(&own, &with.hooks);
+    } else {
+        with.ops = &qr_file_private_ops;
+        with.self = qr_file_private_create(&own, &with.hooks);
+    }
     return with.self == NULL ? QUIRE_E_NOMEM
                              : quire_tier_open(&with, allocator, tier, message, message_bytes);
 }

@@ -3,9 +3,9 @@
 
     record.py KIND --seed N --count M --out FILE [--runs R] [--edges] [--explain]
 
-KIND is hash, queue, map, pool, table, cache, plan, sched or slots. R runs with seeds N, N+1, ... are
-recorded into one file, each until it has M checks (cache: about M; sched: about M steps). Needs vLLM
-0.20.0; QUIRE_VLLM_PLATFORM names the file to run first.
+KIND is hash, queue, map, pool, table, cache, plan, sched, slots or offload. R runs with seeds N, N+1,
+... are recorded into one file, each until it has M checks (cache: about M; sched and offload: about
+M steps). Needs vLLM 0.20.0; QUIRE_VLLM_PLATFORM names the file to run first.
 """
 import argparse
 import importlib
@@ -13,7 +13,8 @@ import os
 
 MODULES = {"hash": "record_hash", "queue": "record_blocks", "map": "record_blocks",
            "pool": "record_pool", "table": "record_table", "cache": "record_cache",
-           "plan": "record_plan", "sched": "record_sched", "slots": "record_slots"}
+           "plan": "record_plan", "sched": "record_sched", "slots": "record_slots",
+           "offload": "record_offload"}
 
 
 def parse():

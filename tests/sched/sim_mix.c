@@ -69,6 +69,8 @@ static void draw_pins(sim *s, quire_sched_config *c)
 {
     s->mix.has_pins = c->cache.enable_caching == QUIRE_ON && sim_chance(s, 40);
     c->max_pins = s->mix.has_pins ? sim_between(s, 1, 6) : 0;
+    if (c->cache.enable_caching == QUIRE_ON && sim_chance(s, 50))
+        c->lookahead = sim_between(s, 1, SIM_SLOTS);
 }
 
 quire_sched_config sim_draw_config(sim *s)

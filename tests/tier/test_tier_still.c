@@ -27,7 +27,8 @@ static uint64_t num_writes;
     result __wrap_##name parameters;                                                               \
     result __wrap_##name parameters                                                                \
     {                                                                                              \
-        num_calls += is_scheduler ? 1 : 0;                                                         \
+        if (is_scheduler)                                                                          \
+            num_calls++;                                                                           \
         return __real_##name arguments;                                                            \
     }
 CALL_MAP(QUIRE_X)
@@ -38,7 +39,8 @@ ssize_t __wrap_write(int fd, const void *memory, size_t count);
 
 ssize_t __wrap_write(int fd, const void *memory, size_t count)
 {
-    num_writes += is_scheduler ? 1 : 0;
+    if (is_scheduler)
+        num_writes++;
     return __real_write(fd, memory, count);
 }
 

@@ -1,6 +1,6 @@
-#include "tier/offload_flight.h"
+#include "tier/offload_storing.h"
 
-uint32_t qr_flight_size(uint32_t num_cpu)
+uint32_t qr_storing_size(uint32_t num_cpu)
 {
     uint32_t size = 16;
     while (size < num_cpu && size < UINT32_C(1) << 30)
@@ -8,7 +8,7 @@ uint32_t qr_flight_size(uint32_t num_cpu)
     return size * 2;
 }
 
-uint64_t qr_flight_print(const quire_offload *o, quire_bytes hash, uint32_t group)
+uint64_t qr_storing_print(const quire_offload *o, quire_bytes hash, uint32_t group)
 {
     uint64_t x = qr_load_u64(hash.data) ^ o->secret;
     return x + UINT64_C(0x9e3779b97f4a7c15) * (group + 1);
@@ -20,7 +20,7 @@ static uint32_t home_of(const quire_offload *o, uint64_t print)
     return (uint32_t)(mixed >> 32) & (o->flight_size - 1);
 }
 
-bool qr_flight_has(const quire_offload *o, uint64_t print)
+bool qr_storing_has(const quire_offload *o, uint64_t print)
 {
     uint32_t mask = o->flight_size - 1;
     for (uint32_t i = home_of(o, print); o->flight_keys[i] != QUIRE_NULL_BLOCK; i = (i + 1) & mask)
@@ -29,7 +29,7 @@ bool qr_flight_has(const quire_offload *o, uint64_t print)
     return false;
 }
 
-void qr_flight_add(quire_offload *o, quire_block cpu, uint64_t print)
+void qr_storing_add(quire_offload *o, quire_block cpu, uint64_t print)
 {
     uint32_t mask = o->flight_size - 1;
     uint32_t i = home_of(o, print);
@@ -40,7 +40,7 @@ void qr_flight_add(quire_offload *o, quire_block cpu, uint64_t print)
 }
 
 /* Those behind it that would no longer be found move up. */
-void qr_flight_remove(quire_offload *o, quire_block cpu)
+void qr_storing_remove(quire_offload *o, quire_block cpu)
 {
     uint32_t mask = o->flight_size - 1;
     uint32_t hole = home_of(o, o->store_print[cpu]);

@@ -1,0 +1,229 @@
+#include "sched/lookahead.h"
+
+#include "sched/sched.h"
+
+/* So many requests are looked at in one step, and so many a second time. */
+enum { NEW_IN_STEP = 8, AGAIN_IN_STEP = 4, MAX_LOOKAHEAD = 4096 };
+
+/* ---- making ---------------------------------------------------------------- */
+
+bool qr_lookahead_config_ok(const quire_sched_config *c)
+{
+    bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
+    return c->lookahead == 0 || (!is_vllm && c->cache.enable_caching == QUIRE_ON &&
+                                 c->lookahead <= MAX_LOOKAHEAD && c->cache.num_groups > 0);
+}
+
+/* A hit of the longest request, in all groups. */
+static uint32_t ahead_row_blocks(const quire_cache_config *c)
+{
+    uint64_t n = 0;
+    for (uint32_t g = 0; g < c->num_groups; g++)
+        n += c->max_model_len / c->groups[g].spec.block_size;
+    return n < c->num_blocks ? (uint32_t)n : c->num_blocks;
+}
+
+void qr_lookahead_carve(qr_lookahead *a, qr_arena *arena, const quire_sched_config *c)
+{
+    bool is_on = c->lookahead > 0;
+    uint32_t row = is_on ? ahead_row_blocks(&c->cache) : 0;
+    a->entries = qr_arena_take(arena, c->lookahead, sizeof *a->entries);
+    a->rows = qr_arena_take(arena, (size_t)c->lookahead * row, sizeof *a->rows);
+    a->spare = qr_arena_take(arena, row, sizeof *a->spare);
+    a->entry_of = qr_arena_take(arena, is_on ? c->max_requests : 0, sizeof *a->entry_of);
+    a->wanted = qr_arena_take(arena, is_on ? c->cache.num_blocks : 0, sizeof *a->wanted);
+}
+
+void qr_lookahead_init(quire_sched *s, const quire_sched_config *c)
+{
+    qr_lookahead *a = &s->ahead;
+    a->max = c->lookahead;
+    a->num = 0;
+    a->num_blocks = 0;
+    a->last = QR_NIL;
+    a->turn = 0;
+    if (a->max == 0)
+        return;
+    a->row_blocks = ahead_row_blocks(&c->cache);
+    a->max_blocks = c->cache.num_blocks - c->cache.num_blocks / 4;
+    memset(a->wanted, 0, c->cache.num_blocks * sizeof *a->wanted);
+    for (uint32_t i = 0; i < c->max_requests; i++)
+        a->entry_of[i] = QR_NIL;
+    s->cache->pool->queue.wanted = a->wanted;
+}
+
+/* ---- entries --------------------------------------------------------------- */
+
+static quire_block *ahead_row(const qr_lookahead *a, uint32_t entry)
+{
+    return a->rows + (size_t)entry * a->row_blocks;
+}
+
+static void unwant_row(quire_sched *s, uint32_t entry)
+{
+    const qr_lookahead *a = &s->ahead;
+    const quire_block *row = ahead_row(a, entry);
+    for (uint32_t i = a->entries[entry].num_blocks; i-- > 0;) /* the tail is evicted first */
+        qr_queue_unwant(&s->cache->pool->queue, row[i]);
+    s->ahead.num_blocks -= a->entries[entry].num_blocks;
+}
+
+void qr_lookahead_drop(quire_sched *s, uint32_t index)
+{
+    qr_lookahead *a = &s->ahead;
+    uint32_t entry = a->entry_of[index];
+    if (entry == QR_NIL)
+        return;
+    unwant_row(s, entry);
+    a->entry_of[index] = QR_NIL;
+    uint32_t last = --a->num;
+    if (entry == last)
+        return;
+    a->entries[entry] = a->entries[last];
+    a->entry_of[a->entries[entry].index] = entry;
+    memcpy(ahead_row(a, entry), ahead_row(a, last), a->entries[last].num_blocks * sizeof *a->rows);
+}
+
+void qr_lookahead_drop_all(quire_sched *s)
+{
+    while (s->ahead.num > 0)
+        qr_lookahead_drop(s, s->ahead.entries[s->ahead.num - 1].index);
+}
+
+/* The blocks of its hit, group by group, first to last; *num_tokens of them. */
+static uint32_t list_hit(quire_sched *s, uint32_t index, uint32_t *num_tokens)
+{
+    qr_lookahead *a = &s->ahead;
+    uint32_t n = 0;
+    qr_sched_show_all_hashes(s, index);
+    qr_cache_get_computed_blocks(s->cache, &s->requests[index].kv, s->spans, num_tokens);
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        for (uint32_t i = 0; i < s->spans[g].count && n < a->row_blocks; i++)
+            if (s->spans[g].ids[i] != QUIRE_NULL_BLOCK)
+                a->spare[n++] = s->spans[g].ids[i];
+    return n;
+}
+
+/* False when all rows together would have too many. */
+static bool fill_entry(quire_sched *s, uint32_t entry)
+{
+    qr_lookahead *a = &s->ahead;
+    qr_ahead *e = &a->entries[entry];
+    uint32_t num_tokens;
+    uint32_t n = list_hit(s, e->index, &num_tokens);
+    if (n > a->max_blocks - a->num_blocks)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        qr_queue_want(&s->cache->pool->queue, a->spare[i]);
+    unwant_row(s, entry); /* after that: what is in both stays where it is */
+    memcpy(ahead_row(a, entry), a->spare, n * sizeof *a->rows);
+    e->num_blocks = n;
+    e->num_tokens = num_tokens;
+    a->num_blocks += n;
+    return true;
+}
+
+static bool add_entry(quire_sched *s, uint32_t index)
+{
+    qr_lookahead *a = &s->ahead;
+    uint32_t entry = a->num;
+    a->entries[entry] = (qr_ahead){.index = index};
+    if (!fill_entry(s, entry))
+        return false;
+    a->entry_of[index] = entry;
+    a->num++;
+    return true;
+}
+
+/* ---- a step ---------------------------------------------------------------- */
+
+/* Has no blocks of its own, and may find some. */
+static bool may_hit(const quire_sched *s, uint32_t index)
+{
+    const qr_request *r = &s->requests[index];
+    return s->ahead.entry_of[index] == QR_NIL && r->kv.seq == 0 && r->num_saved == 0 &&
+           r->kv.skip_reading_prefix == 0;
+}
+
+/* The next of the queue that has no entry; with PRIORITY the heap's order is near enough. */
+static uint32_t next_to_look_at(quire_sched *s)
+{
+    qr_lookahead *a = &s->ahead;
+    const qr_waiting *q = &s->waiting;
+    if (q->policy == QUIRE_POLICY_PRIORITY) {
+        uint32_t n = q->count < a->max ? q->count : a->max;
+        for (uint32_t i = 0; i < n && i < NEW_IN_STEP; i++) {
+            uint32_t index = q->heap[a->turn++ % n];
+            if (may_hit(s, index))
+                return index;
+        }
+        return QR_NIL;
+    }
+    bool goes_on = a->last != QR_NIL && q->waiters[a->last].queue == q->number;
+    uint32_t at = goes_on ? a->last : q->sentinel;
+    for (uint32_t i = 0; i < a->max; i++) {
+        at = q->waiters[at].link.next;
+        if (at == q->sentinel)
+            return QR_NIL;
+        a->last = at;
+        if (may_hit(s, at))
+            return at;
+    }
+    return QR_NIL;
+}
+
+/* Whether the block behind its hit was computed since. */
+static bool has_grown(const quire_sched *s, const qr_ahead *e)
+{
+    const qr_request *r = &s->requests[e->index];
+    uint32_t next = e->num_tokens / s->hash_block_size;
+    if (next >= r->kv.num_hashes || s->cache->groups[0].block_size != s->hash_block_size)
+        return false;
+    qr_key key = {qr_text_hash(&s->text, &r->text, next), s->text.digest_bytes, 0};
+    return qr_map_get(&s->cache->pool->map, key) != QUIRE_NULL_BLOCK;
+}
+
+void qr_lookahead_turn(quire_sched *s)
+{
+    qr_lookahead *a = &s->ahead;
+    uint32_t head = s->waiting.count > 0 ? qr_waiting_peek(&s->waiting) : QR_NIL;
+    if (head != QR_NIL && a->num < a->max && may_hit(s, head))
+        add_entry(s, head);
+    for (uint32_t i = 0; i < NEW_IN_STEP && a->num < a->max && s->waiting.count > 0; i++) {
+        uint32_t index = next_to_look_at(s);
+        if (index == QR_NIL)
+            break;
+        if (!add_entry(s, index)) { /* there is no room for it: the same one in the next step */
+            a->last = s->waiting.policy == QUIRE_POLICY_FCFS ? s->waiters[index].link.prev : QR_NIL;
+            if (a->last >= s->max_requests)
+                a->last = QR_NIL;
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < AGAIN_IN_STEP && i < a->num; i++) {
+        uint32_t entry = a->turn++ % a->num;
+        if (has_grown(s, &a->entries[entry]))
+            fill_entry(s, entry);
+    }
+}
+
+/* ---- checking -------------------------------------------------------------- */
+
+bool qr_lookahead_is_valid(const quire_sched *s)
+{
+    const qr_lookahead *a = &s->ahead;
+    uint64_t num_blocks = 0;
+    uint64_t num_wanted = 0;
+    if (a->num > a->max)
+        return false;
+    for (uint32_t i = 0; i < a->num; i++) {
+        const qr_ahead *e = &a->entries[i];
+        if (e->index >= s->max_requests || a->entry_of[e->index] != i ||
+            !s->requests[e->index].is_in_use || e->num_blocks > a->row_blocks)
+            return false;
+        num_blocks += e->num_blocks;
+    }
+    for (uint32_t b = 0; a->max > 0 && b < s->cache->pool->queue.num_blocks; b++)
+        num_wanted += a->wanted[b] & QR_QUEUE_MAX_WANTED;
+    return num_blocks == a->num_blocks && num_wanted == num_blocks;
+}

@@ -1,0 +1,51 @@
+/* sched/lookahead.h - blocks that waiting requests will find, kept back from eviction.
+ *
+ *      waiting   [ a ][ b ][ c ][ d ] ...      the first `max` that were looked at have an entry:
+ *                  │    │    │                 a row of the blocks that are their hit now
+ *      free queue  others ... | c's  b's  a's  taken last, and of these the furthest first
+ *
+ * An entry ends when its request is admitted or ends. What is computed meanwhile makes some hits
+ * longer: a few entries are looked at again in each step. Rows name blocks, not contents: a block
+ * that was evicted all the same is kept back for nothing until the entry ends.
+ */
+#ifndef QR_SCHED_LOOKAHEAD_H
+#define QR_SCHED_LOOKAHEAD_H
+
+#include "base/arena.h"
+
+#include <quire/sched.h>
+
+typedef struct qr_ahead {
+    uint32_t index; /* of the request */
+    uint32_t num_blocks;
+    uint32_t num_tokens; /* of the hit */
+} qr_ahead;
+
+typedef struct qr_lookahead {
+    uint32_t max; /* 0: nobody is looked at */
+    uint32_t row_blocks;
+    uint32_t max_blocks; /* of all rows: past it nobody further behind is looked at */
+    uint32_t num;
+    uint32_t num_blocks;
+    uint32_t last;     /* the request that was looked at last; QR_NIL: none */
+    uint32_t turn;     /* of entries that are looked at again */
+    qr_ahead *entries; /* num of them, in no order */
+    quire_block *rows; /* max x row_blocks */
+    quire_block *spare;
+    uint32_t *entry_of; /* of each request; QR_NIL: none */
+    uint16_t *wanted;   /* of each block, for the free queue */
+} qr_lookahead;
+
+/* Whether it goes together with the rest of a config that was read. */
+bool qr_lookahead_config_ok(const quire_sched_config *config);
+void qr_lookahead_carve(qr_lookahead *ahead, qr_arena *arena, const quire_sched_config *config);
+void qr_lookahead_init(quire_sched *sched, const quire_sched_config *config);
+
+/* Before a step: some more of those that wait. */
+void qr_lookahead_turn(quire_sched *sched);
+/* The request waits no longer. */
+void qr_lookahead_drop(quire_sched *sched, uint32_t index);
+void qr_lookahead_drop_all(quire_sched *sched);
+bool qr_lookahead_is_valid(const quire_sched *sched);
+
+#endif

@@ -1,0 +1,282 @@
+#define _GNU_SOURCE
+#include "tier/file_dir.h"
+
+#include "tier/key.h"
+#include "tier/system.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { ENOUGH_FILES = 64 }; /* in a group: below that, chance would decide who goes */
+
+/* ---- names ----------------------------------------------------------------------------- */
+
+static void put_hex(char *text, const unsigned char *bytes, size_t num_bytes)
+{
+    static const char DIGITS[] = "0123456789abcdef";
+    for (size_t i = 0; i < num_bytes; i++) {
+        text[2 * i] = DIGITS[bytes[i] >> 4];
+        text[2 * i + 1] = DIGITS[bytes[i] & 15];
+    }
+    text[2 * num_bytes] = 0;
+}
+
+static void name_key(const quire_tier_key *key, char *name)
+{
+    put_hex(name, key->hash, QUIRE_TIER_HASH_BYTES);
+    (void)snprintf(name + 2 * QUIRE_TIER_HASH_BYTES, QR_FILE_NAME - 2 * QUIRE_TIER_HASH_BYTES,
+                   "-%" PRIu32 "-%" PRIu32, key->group, key->rank);
+}
+
+/* -1 with errno. */
+static int open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make)
+{
+    char name[3];
+    unsigned char byte = (unsigned char)leaf;
+    put_hex(name, &byte, 1);
+    int fd = openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 || errno != ENOENT || !may_make)
+        return fd;
+    if (mkdirat(dir->fd, name, 0700) != 0 && errno != EEXIST)
+        return -1;
+    return openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static uint32_t leaf_of(const quire_tier_key *key)
+{
+    return key->hash[0];
+}
+
+static quire_tier_status status_of(int error)
+{
+    if (error == ENOSPC || error == EDQUOT)
+        return QUIRE_TIER_NO_ROOM;
+    return error == ENOENT ? QUIRE_TIER_MISSING : QUIRE_TIER_FAILED;
+}
+
+/* ---- opening ------------------------------------------------------------------------------ */
+
+static void plan_groups(qr_file_dir *dir)
+{
+    uint64_t num_files = dir->capacity_bytes / ((uint64_t)dir->block_bytes + QR_FILE_PAGE);
+    dir->leaves_per_group = 1;
+    while (dir->leaves_per_group < QR_FILE_LEAVES &&
+           num_files * dir->leaves_per_group / QR_FILE_LEAVES < ENOUGH_FILES)
+        dir->leaves_per_group *= 2;
+    uint64_t files = num_files * dir->leaves_per_group / QR_FILE_LEAVES;
+    dir->files_per_group = files > UINT32_MAX ? UINT32_MAX : (uint32_t)files;
+}
+
+static int say_errno_of(const char *path, const char *what, char *message, size_t message_bytes)
+{
+    qr_tier_say(message, message_bytes, "%s: cannot %s: %s", path, what, strerror(errno));
+    return QUIRE_E_SYSTEM;
+}
+
+int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t message_bytes)
+{
+    char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
+    dir->fd = -1;
+    dir->sample = qr_tier_alloc(QR_FILE_SAMPLE, sizeof(qr_file_aged));
+    if (dir->sample == NULL)
+        return QUIRE_E_NOMEM;
+    if (qr_tier_random(dir->hooks, dir->token, sizeof dir->token) != 0)
+        return QUIRE_E_RANDOM;
+    plan_groups(dir);
+    atomic_store(&dir->has_tmpfile, 1);
+    put_hex(name, dir->fingerprint, QUIRE_FINGERPRINT_BYTES);
+    int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return say_errno_of(path, "be opened as a directory", message, message_bytes);
+    int status = QUIRE_OK;
+    if (mkdirat(root, name, 0700) != 0 && errno != EEXIST)
+        status = say_errno_of(path, "make a directory in it", message, message_bytes);
+    if (status == QUIRE_OK) {
+        dir->fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (dir->fd < 0)
+            status = say_errno_of(path, "open its directory of this model", message, message_bytes);
+    }
+    close(root);
+    return status;
+}
+
+void qr_file_dir_close(qr_file_dir *dir)
+{
+    if (dir->fd >= 0)
+        close(dir->fd);
+    dir->fd = -1;
+    qr_tier_free(dir->sample);
+    dir->sample = NULL;
+}
+
+/* ---- storing ---------------------------------------------------------------------------------- */
+
+/* tmp: its name, or empty where it has none. -1 with errno. */
+static int make_unfinished(qr_file_dir *dir, int leaf, char *tmp)
+{
+    char token[2 * sizeof dir->token + 1];
+    tmp[0] = 0;
+    if (atomic_load(&dir->has_tmpfile)) {
+        int fd = openat(leaf, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+        if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+            return fd;
+        atomic_store(&dir->has_tmpfile, 0);
+    }
+    put_hex(token, dir->token, sizeof dir->token);
+    (void)snprintf(tmp, QR_FILE_NAME, ".tmp-%s-%" PRIu64, token,
+                   (uint64_t)atomic_fetch_add(&dir->num_made, 1));
+    return openat(leaf, tmp, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/* 0 or errno. Somebody else's file of that name has the same block. */
+static int give_name(qr_file_dir *dir, int leaf, int fd, const char *tmp, const char *name)
+{
+    char self[32];
+    if (tmp[0] != 0)
+        return renameat(leaf, tmp, leaf, name) == 0 ? 0 : errno;
+    (void)snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    if (linkat(AT_FDCWD, self, leaf, name, AT_SYMLINK_FOLLOW) == 0 || errno == EEXIST)
+        return 0;
+    int error = errno;
+    if (error == ENOENT || error == EPERM || error == EXDEV) /* no /proc, or no links: next time */
+        atomic_store(&dir->has_tmpfile, 0);
+    return error;
+}
+
+static int write_block(qr_file_dir *dir, int fd, const quire_tier_io *io)
+{
+    unsigned char page[QR_FILE_PAGE];
+    qr_file_head head = {
+        .entry = {.key = io->key, .bytes = io->bytes, .crc = io->crc, .state = QR_FILE_STORED}};
+    struct iovec parts[2] = {{.iov_base = page, .iov_len = sizeof page},
+                             {.iov_base = io->memory, .iov_len = io->bytes}};
+    memcpy(head.owner.fingerprint, dir->fingerprint, QUIRE_FINGERPRINT_BYTES);
+    qr_file_head_write(page, &head);
+    ssize_t done = pwritev(fd, parts, 2, 0);
+    if (done < 0)
+        return errno;
+    return (uint64_t)done == (uint64_t)QR_FILE_PAGE + io->bytes ? 0 : ENOSPC;
+}
+
+quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io)
+{
+    char name[QR_FILE_NAME];
+    char tmp[QR_FILE_NAME];
+    struct stat info;
+    int leaf = open_leaf(dir, leaf_of(&io->key), true);
+    if (leaf < 0)
+        return errno == ENOENT ? QUIRE_TIER_FAILED : status_of(errno);
+    name_key(&io->key, name);
+    if (fstatat(leaf, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        (uint64_t)info.st_size == (uint64_t)QR_FILE_PAGE + io->bytes) {
+        close(leaf);
+        return QUIRE_TIER_DONE;
+    }
+    int fd = make_unfinished(dir, leaf, tmp);
+    int error = fd < 0 ? errno : write_block(dir, fd, io);
+    if (error == 0)
+        error = give_name(dir, leaf, fd, tmp, name);
+    if (error != 0 && fd >= 0 && tmp[0] != 0)
+        (void)unlinkat(leaf, tmp, 0);
+    if (fd >= 0)
+        close(fd);
+    close(leaf);
+    if (error == 0)
+        return QUIRE_TIER_DONE;
+    return error == ENOENT ? QUIRE_TIER_FAILED : status_of(error);
+}
+
+/* ---- loading ---------------------------------------------------------------------------------- */
+
+/* What lies there is wrong: it goes, unless another has put something else in its place. */
+static quire_tier_status throw_out(int leaf, const char *name, int fd)
+{
+    struct stat ours;
+    struct stat named;
+    if (fstat(fd, &ours) == 0 && fstatat(leaf, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+        ours.st_ino == named.st_ino && ours.st_dev == named.st_dev)
+        (void)unlinkat(leaf, name, 0);
+    return QUIRE_TIER_WRONG;
+}
+
+static quire_tier_status read_block(qr_file_dir *dir, int fd, quire_tier_io *io)
+{
+    unsigned char page[QR_FILE_PAGE];
+    qr_file_head head;
+    struct stat info;
+    struct iovec parts[2] = {{.iov_base = page, .iov_len = sizeof page},
+                             {.iov_base = io->memory, .iov_len = io->bytes}};
+    uint64_t whole = (uint64_t)QR_FILE_PAGE + io->bytes;
+    if (fstat(fd, &info) != 0)
+        return QUIRE_TIER_FAILED;
+    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != whole)
+        return QUIRE_TIER_WRONG;
+    ssize_t done = preadv(fd, parts, 2, 0);
+    if (done < 0)
+        return QUIRE_TIER_FAILED;
+    if ((uint64_t)done != whole || qr_file_head_read(page, &head) != QR_FILE_GOOD ||
+        memcmp(head.owner.fingerprint, dir->fingerprint, QUIRE_FINGERPRINT_BYTES) != 0 ||
+        !qr_key_is_equal(&head.entry.key, &io->key) || head.entry.bytes != io->bytes ||
+        quire_crc32c(0, io->memory, io->bytes) != head.entry.crc)
+        return QUIRE_TIER_WRONG;
+    io->crc = head.entry.crc;
+    return QUIRE_TIER_DONE;
+}
+
+quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io)
+{
+    char name[QR_FILE_NAME];
+    int leaf = open_leaf(dir, leaf_of(&io->key), false);
+    if (leaf < 0)
+        return status_of(errno);
+    name_key(&io->key, name);
+    int fd = openat(leaf, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    quire_tier_status status = fd >= 0          ? read_block(dir, fd, io)
+                               : errno == ELOOP ? QUIRE_TIER_WRONG
+                                                : status_of(errno);
+    if (fd >= 0 && status == QUIRE_TIER_DONE)
+        (void)futimens(fd, NULL);
+    if (fd >= 0 && status == QUIRE_TIER_WRONG)
+        status = throw_out(leaf, name, fd);
+    if (fd >= 0)
+        close(fd);
+    close(leaf);
+    return status;
+}
+
+quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io)
+{
+    char name[QR_FILE_NAME];
+    struct stat info;
+    int leaf = open_leaf(dir, leaf_of(&io->key), false);
+    if (leaf < 0)
+        return status_of(errno);
+    name_key(&io->key, name);
+    int error = fstatat(leaf, name, &info, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+    close(leaf);
+    if (error != 0)
+        return status_of(error);
+    if (!S_ISREG(info.st_mode) || info.st_size <= QR_FILE_PAGE ||
+        info.st_size - QR_FILE_PAGE > UINT32_MAX)
+        return QUIRE_TIER_MISSING;
+    io->bytes = (uint32_t)(info.st_size - QR_FILE_PAGE);
+    return QUIRE_TIER_DONE;
+}
+
+quire_tier_status qr_file_dir_remove(qr_file_dir *dir, const quire_tier_io *io)
+{
+    char name[QR_FILE_NAME];
+    int leaf = open_leaf(dir, leaf_of(&io->key), false);
+    if (leaf < 0)
+        return status_of(errno);
+    name_key(&io->key, name);
+    int error = unlinkat(leaf, name, 0) == 0 ? 0 : errno;
+    close(leaf);
+    return error == 0 ? QUIRE_TIER_DONE : status_of(error);
+}

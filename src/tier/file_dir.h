@@ -1,0 +1,54 @@
+/* tier/file_dir.h - a directory that several processes share: a file for each block.
+ *
+ *      DIRECTORY/<fingerprint>/<hh>/<hash>-<group>-<rank>      head page, block
+ *                              └ 256 leaves, by the hash's first byte
+ *
+ * A file appears whole or not at all: it is written without a name (O_TMPFILE) and linked; where the
+ * file system has no such files, under a name that begins with .tmp-, and renamed. Nobody locks
+ * anything: two who store the same block store the same, and one who finds a file gone has a miss.
+ *
+ * Loading a block sets its time of change, by which file_sweep.h tells who was used longest ago.
+ *
+ * Threads: any. */
+#ifndef QR_TIER_FILE_DIR_H
+#define QR_TIER_FILE_DIR_H
+
+#include "tier/file_format.h"
+
+#include <stdatomic.h>
+
+enum { QR_FILE_LEAVES = 256, QR_FILE_SAMPLE = 4096, QR_FILE_NAME = 96 };
+
+typedef struct qr_file_aged {
+    int64_t time_ns;
+    uint64_t bytes;
+    uint32_t leaf;
+    char name[QR_FILE_NAME];
+} qr_file_aged;
+
+typedef struct qr_file_dir {
+    int fd; /* of <fingerprint>; -1 */
+    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
+    unsigned char token[8]; /* in names of this process's unfinished files */
+    _Atomic uint64_t num_made;
+    _Atomic uint32_t has_tmpfile; /* 1, until it turns out not to */
+    uint64_t capacity_bytes;
+    uint32_t block_bytes;
+    uint32_t leaves_per_group;
+    uint32_t files_per_group; /* that the capacity allows */
+    int64_t leftover_ns;
+    qr_file_aged *sample; /* QR_FILE_SAMPLE of them, for sweep */
+    const quire_hooks *hooks;
+} qr_file_dir;
+
+/* dir: fingerprint, hooks, capacity_bytes, block_bytes and leftover_ns are set. QUIRE_E_SYSTEM with a
+ * message, QUIRE_E_NOMEM, QUIRE_E_RANDOM. */
+int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t message_bytes);
+void qr_file_dir_close(qr_file_dir *dir);
+
+quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io);
+quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io); /* sets crc */
+quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io); /* sets bytes */
+quire_tier_status qr_file_dir_remove(qr_file_dir *dir, const quire_tier_io *io);
+
+#endif

@@ -1,0 +1,396 @@
+#include "tier/file_shared.h"
+
+#include "tier/file_queue.h"
+#include "tier/file_sweep.h"
+#include "tier/file_workers.h"
+#include "tier/system.h"
+
+#include <quire/slots.h>
+
+#include <string.h>
+
+enum {
+    SHARED_THREADS = 8,
+    SHARED_CLOSE_MS = 1500,
+    LEFTOVER_S = 3600,
+    MOST_KNOWN = 1 << 20,
+    SWEEP_PART = 8 /* a group is swept when so large a part of it is new */
+};
+
+typedef struct shared_task {
+    qr_file_work work;
+    struct qr_file_shared *shared;
+    quire_tier_job *job;
+    uint32_t io;
+    quire_tier_status status;
+    struct shared_task *next;
+} shared_task;
+
+struct qr_file_shared {
+    quire_tier_file_config config;
+    quire_hooks hooks;
+    char *path;
+    qr_file_dir dir;
+    qr_file_workers *workers;
+    quire_slots *known;   /* the scheduler's thread */
+    quire_tier_key *keys; /* by slot of known */
+    uint32_t num_known;
+    _Atomic uint32_t num_resets; /* asked for */
+    uint32_t num_resets_done;
+    qr_file_queue queue;
+    shared_task *tasks;
+    shared_task *free;
+    uint32_t num_busy;
+    qr_file_work sweep; /* one at a time */
+    uint32_t sweep_group;
+    bool is_sweeping;
+    bool must_clear;
+    bool is_clearing;
+    uint32_t num_swept_first;            /* groups, of the first round after opening */
+    uint32_t num_stored[QR_FILE_LEAVES]; /* by group, since it was swept */
+};
+
+/* ---- opening and closing ------------------------------------------------------------------- */
+
+qr_file_shared *qr_file_shared_create(const quire_tier_file_config *config,
+                                      const quire_hooks *hooks)
+{
+    qr_file_shared *shared = qr_tier_alloc(1, sizeof *shared);
+    char *path = qr_tier_alloc(strlen(config->path) + 1, 1);
+    if (shared == NULL || path == NULL) {
+        qr_tier_free(shared);
+        qr_tier_free(path);
+        return NULL;
+    }
+    memcpy(path, config->path, strlen(config->path));
+    shared->config = *config;
+    shared->config.path = path;
+    shared->path = path;
+    shared->hooks = *hooks;
+    shared->dir.fd = -1;
+    if (shared->config.threads == 0)
+        shared->config.threads = SHARED_THREADS;
+    if (shared->config.leftover_s == 0)
+        shared->config.leftover_s = LEFTOVER_S;
+    return shared;
+}
+
+static int open_known(qr_file_shared *shared)
+{
+    quire_slots_config config = QUIRE_SLOTS_CONFIG_INIT;
+    uint64_t num_files =
+        shared->config.capacity_bytes / ((uint64_t)shared->config.block_bytes + QR_FILE_PAGE);
+    config.num_slots = num_files > MOST_KNOWN ? MOST_KNOWN
+                       : num_files < 1        ? 1
+                                              : (uint32_t)num_files;
+    config.hooks = shared->hooks;
+    shared->num_known = config.num_slots;
+    shared->keys = qr_tier_alloc(config.num_slots, sizeof(quire_tier_key));
+    return shared->keys == NULL ? QUIRE_E_NOMEM : quire_slots_create(&config, NULL, &shared->known);
+}
+
+static int open_tasks(qr_file_shared *shared)
+{
+    uint32_t num_tasks = shared->config.threads * 2;
+    shared->tasks = qr_tier_alloc(num_tasks, sizeof(shared_task));
+    if (shared->tasks == NULL)
+        return QUIRE_E_NOMEM;
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        shared->tasks[i].shared = shared;
+        shared->tasks[i].next = shared->free;
+        shared->free = &shared->tasks[i];
+    }
+    return qr_file_workers_open(shared->config.threads, &shared->workers);
+}
+
+static int shared_open(void *self, const void *memory, size_t bytes, char *message,
+                       size_t message_bytes)
+{
+    qr_file_shared *shared = self;
+    (void)memory;
+    (void)bytes;
+    shared->dir.hooks = &shared->hooks;
+    shared->dir.capacity_bytes = shared->config.capacity_bytes;
+    shared->dir.block_bytes = shared->config.block_bytes;
+    shared->dir.leftover_ns = (int64_t)shared->config.leftover_s * 1000000000;
+    memcpy(shared->dir.fingerprint, shared->config.fingerprint, QUIRE_FINGERPRINT_BYTES);
+    int status = qr_file_dir_open(&shared->dir, shared->path, message, message_bytes);
+    if (status == QUIRE_OK)
+        status = open_known(shared);
+    if (status == QUIRE_OK)
+        status = open_tasks(shared);
+    if (status == QUIRE_E_SYSTEM && shared->dir.fd >= 0)
+        qr_tier_say(message, message_bytes, "%s: no thread could be started", shared->path);
+    return status;
+}
+
+static void shared_close(void *self)
+{
+    qr_file_shared *shared = self;
+    if (!qr_file_workers_close(shared->workers, SHARED_CLOSE_MS)) {
+        qr_tier_log(&shared->hooks, QUIRE_LOG_ERROR,
+                    "file tier: %s does not answer; its memory is left to it", shared->path);
+        return;
+    }
+    qr_file_dir_close(&shared->dir);
+    quire_slots_destroy(shared->known);
+    qr_tier_free(shared->keys);
+    qr_tier_free(shared->tasks);
+    qr_tier_free(shared->path);
+    qr_tier_free(shared);
+}
+
+static quire_tier_caps shared_caps(void *self)
+{
+    const qr_file_shared *shared = self;
+    return (quire_tier_caps){.alignment = 1,
+                             .max_bytes = shared->config.block_bytes,
+                             .is_persistent = 1,
+                             .is_shared = 1,
+                             .checks_crc = 1,
+                             .capacity_bytes = shared->config.capacity_bytes};
+}
+
+/* ---- on the scheduler's thread ------------------------------------------------------------------ */
+
+static bool is_known(const qr_file_shared *shared, const quire_tier_key *key)
+{
+    uint32_t slot;
+    uint32_t is_ready = 0;
+    return quire_slots_find(shared->known, key, &slot, &is_ready) == QUIRE_OK && is_ready;
+}
+
+static void learn(qr_file_shared *shared, const quire_tier_key *key)
+{
+    uint32_t slot;
+    uint32_t num_evicted;
+    uint8_t is_new = 0;
+    if (quire_slots_prepare_store(shared->known, key, 1, &slot, &is_new, NULL, &num_evicted) !=
+        QUIRE_OK)
+        return;
+    if (is_new) {
+        quire_slots_complete_store(shared->known, key, 1, 1);
+        shared->keys[slot] = *key;
+    }
+    quire_slots_touch(shared->known, key, 1);
+}
+
+static void shared_finish(void *self, quire_tier_job *job)
+{
+    qr_file_shared *shared = self;
+    for (uint32_t i = 0; i < job->num_ios; i++) {
+        const quire_tier_io *io = &job->ios[i];
+        bool is_there = io->status == QUIRE_TIER_DONE && job->op != QUIRE_TIER_REMOVE;
+        bool is_gone = io->status == QUIRE_TIER_MISSING || io->status == QUIRE_TIER_WRONG ||
+                       (io->status == QUIRE_TIER_DONE && job->op == QUIRE_TIER_REMOVE);
+        if (is_there)
+            learn(shared, &io->key);
+        else if (is_gone)
+            (void)quire_slots_remove(shared->known, &io->key);
+    }
+}
+
+static void shared_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
+{
+    const qr_file_shared *shared = self;
+    for (uint32_t i = 0; i < n; i++)
+        found[i] = is_known(shared, &keys[i]) ? 1 : 2;
+}
+
+static void shared_touch(void *self, const quire_tier_key *keys, uint32_t n)
+{
+    qr_file_shared *shared = self;
+    quire_slots_touch(shared->known, keys, n);
+}
+
+/* For all who use the directory: blocks of this fingerprint are not to be used any more. */
+static int shared_reset(void *self)
+{
+    qr_file_shared *shared = self;
+    for (uint32_t i = 0; i < shared->num_known; i++)
+        (void)quire_slots_remove(shared->known, &shared->keys[i]);
+    atomic_fetch_add_explicit(&shared->num_resets, 1, memory_order_release);
+    return QUIRE_OK;
+}
+
+static quire_usage shared_usage(void *self)
+{
+    const qr_file_shared *shared = self;
+    return quire_slots_usage(shared->known);
+}
+
+/* ---- on a worker ------------------------------------------------------------------------------------ */
+
+static void run_task(qr_file_work *work)
+{
+    shared_task *task = (shared_task *)(void *)work;
+    qr_file_dir *dir = &task->shared->dir;
+    quire_tier_io *io = &task->job->ios[task->io];
+    switch (task->job->op) {
+    case QUIRE_TIER_LOAD:
+        task->status = qr_file_dir_load(dir, io);
+        break;
+    case QUIRE_TIER_STORE:
+        task->status = qr_file_dir_store(dir, io);
+        break;
+    case QUIRE_TIER_REMOVE:
+        task->status = qr_file_dir_remove(dir, io);
+        break;
+    default:
+        task->status = qr_file_dir_find(dir, io);
+        break;
+    }
+}
+
+static qr_file_shared *shared_of_sweep(qr_file_work *work)
+{
+    return (qr_file_shared *)(void *)((char *)work - offsetof(qr_file_shared, sweep));
+}
+
+static void run_sweep(qr_file_work *work)
+{
+    qr_file_shared *shared = shared_of_sweep(work);
+    (void)qr_file_dir_sweep(&shared->dir, shared->sweep_group);
+}
+
+static void run_clear(qr_file_work *work)
+{
+    qr_file_dir_clear(&shared_of_sweep(work)->dir);
+}
+
+/* ---- on the tier's thread ---------------------------------------------------------------------------- */
+
+static void give_sweep(qr_file_shared *shared, void (*run)(qr_file_work *work))
+{
+    shared->is_sweeping = true;
+    shared->sweep.run = run;
+    qr_file_workers_give(shared->workers, &shared->sweep);
+}
+
+static bool is_full(const qr_file_shared *shared, uint32_t group)
+{
+    uint32_t part = shared->dir.files_per_group / SWEEP_PART;
+    return shared->num_stored[group] > part;
+}
+
+static void pump_sweeps(qr_file_shared *shared)
+{
+    if (shared->is_sweeping)
+        return;
+    if (shared->must_clear) {
+        if (shared->num_busy > 0)
+            return;
+        shared->must_clear = false;
+        shared->is_clearing = true;
+        give_sweep(shared, run_clear);
+        return;
+    }
+    uint32_t num_groups = qr_file_dir_groups(&shared->dir);
+    uint32_t group = 0;
+    if (shared->num_swept_first < num_groups)
+        group = shared->num_swept_first++;
+    else
+        while (group < num_groups && !is_full(shared, group))
+            group++;
+    if (group == num_groups)
+        return;
+    shared->num_stored[group] = 0;
+    shared->sweep_group = group;
+    give_sweep(shared, run_sweep);
+}
+
+static void do_shared_resets(qr_file_shared *shared)
+{
+    uint32_t asked = atomic_load_explicit(&shared->num_resets, memory_order_acquire);
+    if (asked == shared->num_resets_done)
+        return;
+    shared->num_resets_done = asked;
+    shared->must_clear = true;
+}
+
+/* Between a reset and the end of its work there is nothing to find, and nothing to store. */
+static bool is_being_cleared(const qr_file_shared *shared)
+{
+    return shared->must_clear || shared->is_clearing;
+}
+
+static void pump_tasks(qr_file_shared *shared, quire_tier_ends *ends)
+{
+    quire_tier_job *job;
+    uint32_t io;
+    while (shared->free != NULL && qr_file_queue_take(&shared->queue, &job, &io)) {
+        if (is_being_cleared(shared)) {
+            ends->end(ends, job, io,
+                      job->op == QUIRE_TIER_STORE ? QUIRE_TIER_REFUSED : QUIRE_TIER_MISSING);
+            continue;
+        }
+        shared_task *task = shared->free;
+        shared->free = task->next;
+        task->job = job;
+        task->io = io;
+        task->work.run = run_task;
+        shared->num_busy++;
+        qr_file_workers_give(shared->workers, &task->work);
+    }
+}
+
+static void end_shared_task(qr_file_shared *shared, quire_tier_ends *ends, shared_task *task)
+{
+    quire_tier_job *job = task->job;
+    uint32_t group = qr_file_dir_group_of(&shared->dir, &job->ios[task->io].key);
+    if (job->op == QUIRE_TIER_STORE && task->status == QUIRE_TIER_DONE)
+        shared->num_stored[group]++;
+    task->next = shared->free;
+    shared->free = task;
+    shared->num_busy--;
+    ends->end(ends, job, task->io, task->status);
+}
+
+static void shared_begin(void *self, quire_tier_ends *ends, quire_tier_job *job)
+{
+    qr_file_shared *shared = self;
+    do_shared_resets(shared);
+    qr_file_queue_add(&shared->queue, job);
+    pump_tasks(shared, ends);
+}
+
+static void shared_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
+{
+    qr_file_shared *shared = self;
+    do_shared_resets(shared);
+    pump_sweeps(shared);
+    pump_tasks(shared, ends);
+    qr_file_work *ended = qr_file_workers_wait(shared->workers, wake_fd, timeout_ms);
+    while (ended != NULL) {
+        qr_file_work *next = ended->next;
+        if (ended == &shared->sweep) {
+            shared->is_sweeping = false;
+            shared->is_clearing = false;
+        } else {
+            end_shared_task(shared, ends, (shared_task *)(void *)ended);
+        }
+        ended = next;
+    }
+    pump_tasks(shared, ends);
+}
+
+static void shared_cancel(void *self, quire_tier_ends *ends, quire_tier_job *job)
+{
+    qr_file_shared *shared = self;
+    (void)qr_file_queue_cancel(&shared->queue, ends, job);
+}
+
+const quire_tier_ops qr_file_shared_ops = {.abi = 1,
+                                           .size = sizeof(quire_tier_ops),
+                                           .name = "directory",
+                                           .open = shared_open,
+                                           .close = shared_close,
+                                           .caps = shared_caps,
+                                           .finish = shared_finish,
+                                           .lookup = shared_lookup,
+                                           .touch = shared_touch,
+                                           .reset = shared_reset,
+                                           .usage = shared_usage,
+                                           .begin = shared_begin,
+                                           .turn = shared_turn,
+                                           .cancel = shared_cancel};

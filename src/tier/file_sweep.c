@@ -1,0 +1,144 @@
+#define _GNU_SOURCE
+#include "tier/file_sweep.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LIST_BYTES = 32 << 10 };
+
+typedef struct sweep_state {
+    qr_file_dir *dir;
+    uint64_t bytes; /* of all files */
+    uint32_t num_files;
+    uint32_t num_sampled;
+    int64_t now_ns; /* by the clock of the file system; 0: not known */
+    bool is_clearing;
+} sweep_state;
+
+static int64_t time_of(const struct stat *info)
+{
+    return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+}
+
+static int open_for_sweep(const qr_file_dir *dir, uint32_t leaf)
+{
+    char name[8];
+    (void)snprintf(name, sizeof name, "%02x", leaf % QR_FILE_LEAVES);
+    return openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* Ages are told by the clock that gives files their times, which may be another machine's. */
+static void ask_time(sweep_state *sweep)
+{
+    struct stat info;
+    if (futimens(sweep->dir->fd, NULL) == 0 && fstat(sweep->dir->fd, &info) == 0)
+        sweep->now_ns = time_of(&info);
+}
+
+static void look_at_file(sweep_state *sweep, int folder, uint32_t leaf, const char *name)
+{
+    struct stat info;
+    if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(info.st_mode))
+        return;
+    if (name[0] == '.' && strncmp(name, ".tmp-", 5) != 0)
+        return;
+    bool is_unfinished = name[0] == '.';
+    bool is_old = sweep->now_ns != 0 && sweep->now_ns - time_of(&info) > sweep->dir->leftover_ns;
+    if ((is_unfinished && is_old) || (!is_unfinished && sweep->is_clearing)) {
+        (void)unlinkat(folder, name, 0);
+        return;
+    }
+    sweep->bytes += (uint64_t)info.st_size;
+    sweep->num_files++;
+    if (is_unfinished || sweep->num_sampled == QR_FILE_SAMPLE || strlen(name) >= QR_FILE_NAME)
+        return;
+    qr_file_aged *aged = &sweep->dir->sample[sweep->num_sampled++];
+    *aged =
+        (qr_file_aged){.time_ns = time_of(&info), .bytes = (uint64_t)info.st_size, .leaf = leaf};
+    memcpy(aged->name, name, strlen(name));
+}
+
+/* By the system's own call: opendir takes memory each time. */
+static void list_leaf(sweep_state *sweep, uint32_t leaf)
+{
+    _Alignas(struct dirent64) char buffer[LIST_BYTES];
+    int fd = open_for_sweep(sweep->dir, leaf);
+    if (fd < 0)
+        return;
+    for (ssize_t n = getdents64(fd, buffer, sizeof buffer); n > 0;
+         n = getdents64(fd, buffer, sizeof buffer))
+        for (ssize_t at = 0; at < n;) {
+            const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
+            look_at_file(sweep, fd, leaf, entry->d_name);
+            at += entry->d_reclen;
+        }
+    close(fd);
+}
+
+/* The oldest on top. */
+static void sift_aged(qr_file_aged *heap, uint32_t n, uint32_t at)
+{
+    for (uint32_t child = 2 * at + 1; child < n; child = 2 * at + 1) {
+        if (child + 1 < n && heap[child + 1].time_ns < heap[child].time_ns)
+            child++;
+        if (heap[at].time_ns <= heap[child].time_ns)
+            return;
+        qr_file_aged held = heap[at];
+        heap[at] = heap[child];
+        heap[child] = held;
+        at = child;
+    }
+}
+
+static void remove_oldest(sweep_state *sweep, uint64_t most_bytes)
+{
+    qr_file_aged *heap = sweep->dir->sample;
+    uint32_t n = sweep->num_sampled;
+    for (uint32_t i = n / 2; i-- > 0;)
+        sift_aged(heap, n, i);
+    for (; n > 0 && sweep->bytes > most_bytes; n--) {
+        int fd = open_for_sweep(sweep->dir, heap[0].leaf);
+        if (fd >= 0) {
+            (void)unlinkat(fd, heap[0].name, 0);
+            close(fd);
+        }
+        sweep->bytes -= heap[0].bytes;
+        sweep->num_files--;
+        heap[0] = heap[n - 1];
+        sift_aged(heap, n - 1, 0);
+    }
+}
+
+uint32_t qr_file_dir_groups(const qr_file_dir *dir)
+{
+    return QR_FILE_LEAVES / dir->leaves_per_group;
+}
+
+uint32_t qr_file_dir_group_of(const qr_file_dir *dir, const quire_tier_key *key)
+{
+    return key->hash[0] / dir->leaves_per_group;
+}
+
+uint32_t qr_file_dir_sweep(qr_file_dir *dir, uint32_t group)
+{
+    sweep_state sweep = {.dir = dir};
+    uint32_t first = group * dir->leaves_per_group;
+    uint64_t most_bytes = dir->capacity_bytes / qr_file_dir_groups(dir);
+    ask_time(&sweep);
+    for (uint32_t i = 0; i < dir->leaves_per_group; i++)
+        list_leaf(&sweep, first + i);
+    if (sweep.bytes > most_bytes) /* a little more, so that it is not full again at once */
+        remove_oldest(&sweep, most_bytes - most_bytes / 16);
+    return sweep.num_files;
+}
+
+void qr_file_dir_clear(qr_file_dir *dir)
+{
+    sweep_state sweep = {.dir = dir, .is_clearing = true};
+    for (uint32_t leaf = 0; leaf < QR_FILE_LEAVES; leaf++)
+        list_leaf(&sweep, leaf);
+}

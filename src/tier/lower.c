@@ -1,0 +1,440 @@
+#include "tier/lower_parts.h"
+
+#include "tier/carve.h"
+#include "tier/system.h"
+
+enum {
+    MOST_MOVES = 65536,
+    MOST_JOB_BYTES = 8 << 20, /* of one job: a few of them keep a disk or a network busy */
+    MOST_ROUNDS = 4,          /* a request looks for more so often */
+    DEFAULT_DIGEST_BYTES = 32,
+    DEFAULT_MAX_REQUESTS = 4096
+};
+static const uint64_t DEFAULT_WAIT_NS = UINT64_C(5000000000);
+
+/* ---- reading the config ------------------------------------------------------ */
+
+static uint32_t gcd_of(uint32_t a, uint32_t b)
+{
+    while (b != 0) {
+        uint32_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+static bool read_group(qr_lower *lower, const quire_cache_config *cache, uint32_t g)
+{
+    const quire_layer_spec *spec = &cache->groups[g].spec;
+    uint32_t dcp = cache->dcp_world_size > 0 ? cache->dcp_world_size : 1;
+    uint32_t pcp = cache->pcp_world_size > 0 ? cache->pcp_world_size : 1;
+    uint64_t size = (uint64_t)spec->block_size * dcp * pcp;
+    qr_lower_group *group = &lower->groups[g];
+    if (size == 0 || size > UINT32_MAX || cache->max_model_len == 0)
+        return false;
+    group->kind = spec->kind;
+    group->block_size = (uint32_t)size;
+    group->max_blocks = cache->max_model_len / group->block_size;
+    group->is_full = spec->kind == QUIRE_LAYER_FULL || spec->kind == QUIRE_LAYER_TQ_FULL ||
+                     spec->kind == QUIRE_LAYER_MLA || spec->kind == QUIRE_LAYER_SINK_FULL;
+    if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL)
+        group->chunk_tokens = spec->attention_chunk_size;
+    if (spec->kind == QUIRE_LAYER_SLIDING_WINDOW || spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA) {
+        uint32_t before = spec->sliding_window > 0 ? spec->sliding_window - 1 : 0;
+        group->window_blocks = before / group->block_size + (before % group->block_size != 0);
+        if (cache->use_eagle == QUIRE_ON)
+            group->window_blocks++;
+        if (group->window_blocks == 0)
+            group->window_blocks = 1;
+    }
+    return true;
+}
+
+static bool read_groups(qr_lower *lower, const quire_cache_config *cache)
+{
+    if (cache->num_groups == 0 || cache->num_groups > QR_LOWER_MAX_GROUPS || cache->groups == NULL)
+        return false;
+    lower->num_groups = cache->num_groups;
+    lower->digest_bytes = cache->digest_bytes > 0 ? cache->digest_bytes : DEFAULT_DIGEST_BYTES;
+    lower->hash_size = cache->hash_block_size;
+    lower->alignment = 1;
+    lower->count_group = QR_NIL;
+    uint32_t common = 0;
+    for (uint32_t g = 0; g < lower->num_groups; g++) {
+        if (!read_group(lower, cache, g))
+            return false;
+        const qr_lower_group *group = &lower->groups[g];
+        common = gcd_of(group->block_size, common);
+        uint64_t both = (uint64_t)lower->alignment / gcd_of(lower->alignment, group->block_size);
+        both *= group->block_size;
+        if (both > UINT32_MAX)
+            return false;
+        lower->alignment = (uint32_t)both;
+        if (group->is_full && lower->count_group == QR_NIL)
+            lower->count_group = g;
+    }
+    if (lower->hash_size == 0)
+        lower->hash_size = common;
+    lower->is_single = lower->num_groups == 1 && lower->groups[0].is_full;
+    if (lower->count_group == QR_NIL)
+        lower->count_group = 0;
+    for (uint32_t g = 0; g < lower->num_groups; g++) {
+        qr_lower_group *group = &lower->groups[g];
+        group->joined = group->block_size / lower->hash_size;
+        group->hash_len = group->joined * lower->digest_bytes;
+        if (group->joined * lower->hash_size != group->block_size)
+            return false;
+        if (group->hash_len > lower->hash_bytes)
+            lower->hash_bytes = group->hash_len;
+    }
+    return true;
+}
+
+static void read_tiers(qr_lower *lower, const quire_offload_config *config)
+{
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        const quire_offload_tier *from = &config->tiers[t];
+        qr_lower_tier *tier = &lower->tiers[t];
+        tier->tier = from->tier;
+        tier->admit = from->admit;
+        tier->deadline_ns = from->deadline_ns;
+        tier->wait_ns = from->deadline_ns > 0 ? from->deadline_ns : DEFAULT_WAIT_NS;
+        double unit_ns = from->bytes_per_s > 0 ? 1e9 / from->bytes_per_s : 0;
+        qr_cost_init(&lower->costs.tiers[t].load, unit_ns > 0 ? (double)from->latency_ns : 0,
+                     unit_ns);
+        lower->costs.tiers[t].deadline_ns = (double)tier->wait_ns;
+        atomic_init(&tier->counters.bytes_per_s, from->bytes_per_s > 0 ? from->bytes_per_s : 0);
+        atomic_init(&tier->counters.latency_ns, lower->costs.tiers[t].load.base_ns);
+    }
+    qr_cost_init(&lower->costs.compute, 0, (double)config->recompute_token_ns);
+    atomic_init(&lower->token_ns, (double)config->recompute_token_ns);
+}
+
+static uint32_t least(uint64_t a, uint64_t b)
+{
+    return (uint32_t)(a < b ? a : b);
+}
+
+static bool read_config(qr_lower *lower, const quire_offload_config *config)
+{
+    memset(lower, 0, sizeof *lower);
+    if (config->sched == NULL || config->num_cpu_blocks < 2 || config->num_tiers == 0 ||
+        config->num_tiers > QUIRE_OFFLOAD_MAX_TIERS || config->tiers == NULL ||
+        config->block_bytes > UINT32_MAX || !read_groups(lower, &config->sched->cache))
+        return false;
+    for (uint32_t t = 0; t < config->num_tiers; t++)
+        if (config->tiers[t].tier == NULL || config->tiers[t].admit > QUIRE_ADMIT_LONG)
+            return false;
+    lower->num_tiers = config->num_tiers;
+    lower->num_cpu_blocks = config->num_cpu_blocks;
+    lower->rank = config->rank;
+    lower->memory = config->memory;
+    lower->block_bytes = config->block_bytes;
+    lower->hooks = config->hooks;
+    /* At most half of the CPU pool is being loaded, and no request takes more than that: the end of
+     * a long prefix must not push its own beginning out, nor keep what is computed from a place. */
+    uint32_t usable = config->num_cpu_blocks - 1;
+    lower->max_loads = least(usable / 2 + usable % 2, MOST_MOVES);
+    lower->max_loading = lower->max_loads / config->num_tiers;
+    if (lower->max_loading == 0)
+        lower->max_loading = 1;
+    lower->max_stores = least((uint64_t)usable * config->num_tiers, MOST_MOVES);
+    lower->num_moves = lower->max_loads + lower->max_stores;
+    lower->num_waiters = 2 * lower->max_loads;
+    lower->num_records =
+        config->sched->max_requests > 0 ? config->sched->max_requests : DEFAULT_MAX_REQUESTS;
+    uint64_t ios = lower->block_bytes > 0 ? MOST_JOB_BYTES / lower->block_bytes : QR_LOWER_BATCH;
+    lower->job_ios = ios == 0 ? 1 : least(ios, QR_LOWER_BATCH);
+    read_tiers(lower, config);
+    return true;
+}
+
+/* ---- making it --------------------------------------------------------------- */
+
+static void carve_jobs(qr_lower *lower, qr_carve *carve)
+{
+    uint32_t per_tier = QR_LOWER_JOBS + QR_LOWER_FIND_JOBS;
+    size_t num_jobs = (size_t)per_tier * lower->num_tiers;
+    size_t tier_ios =
+        (size_t)QR_LOWER_JOBS * lower->job_ios + (size_t)QR_LOWER_FIND_JOBS * QR_LOWER_FIND_IOS;
+    lower->jobs = qr_carve_take(carve, num_jobs, sizeof *lower->jobs);
+    quire_tier_io *ios = qr_carve_take(carve, tier_ios * lower->num_tiers, sizeof *ios);
+    uint32_t *moves = qr_carve_take(carve, tier_ios * lower->num_tiers, sizeof *moves);
+    quire_block *blocks = qr_carve_take(carve, tier_ios * lower->num_tiers, sizeof *blocks);
+    if (carve->base == NULL)
+        return;
+    size_t at = 0;
+    for (size_t i = 0; i < num_jobs; i++) {
+        qr_lower_job *job = &lower->jobs[i];
+        job->job.ios = ios + at;
+        job->moves = moves + at;
+        job->blocks = blocks + at;
+        at += i % per_tier < QR_LOWER_JOBS ? lower->job_ios : QR_LOWER_FIND_IOS;
+    }
+}
+
+static void carve_all(qr_lower *lower, qr_carve *carve)
+{
+    size_t num_blocks = 0;
+    uint32_t capacity = qr_slots_index_capacity(lower->num_moves);
+    lower->moves = qr_carve_take(carve, lower->num_moves, sizeof *lower->moves);
+    lower->waiters = qr_carve_take(carve, lower->num_waiters, sizeof *lower->waiters);
+    lower->records = qr_carve_take(carve, lower->num_records, sizeof *lower->records);
+    lower->index.entries = qr_carve_take(carve, capacity, sizeof(qr_slots_entry));
+    lower->index.capacity = capacity;
+    if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
+        lower->long_hashes = qr_carve_take(carve, lower->num_moves, lower->hash_bytes);
+    lower->origin = qr_carve_take(carve, lower->num_cpu_blocks, 1);
+    lower->offered = qr_carve_take(carve, lower->num_cpu_blocks, 1);
+    for (uint32_t g = 0; g < lower->num_groups; g++) {
+        lower->groups[g].sources = qr_carve_take(carve, lower->groups[g].max_blocks, 1);
+        num_blocks = qr_add_size(num_blocks, lower->groups[g].max_blocks);
+    }
+    lower->run = qr_carve_take(carve, num_blocks, 1);
+    lower->free_list = qr_carve_take(carve, lower->job_ios, sizeof *lower->free_list);
+    lower->hash_scratch = qr_carve_take(carve, lower->job_ios, lower->hash_bytes);
+    carve_jobs(lower, carve);
+}
+
+size_t qr_lower_bytes(const quire_offload_config *config)
+{
+    qr_lower lower;
+    qr_carve carve = {.base = NULL};
+    if (!read_config(&lower, config))
+        return 0;
+    qr_carve_take(&carve, 1, sizeof lower);
+    carve_all(&lower, &carve);
+    return carve.used;
+}
+
+qr_lower *qr_lower_create_in(void *memory, const quire_offload_config *config, quire_cache *cpu)
+{
+    uint64_t secret[2];
+    size_t bytes = qr_lower_bytes(config);
+    qr_carve carve = {.base = memory};
+    if (bytes == 0 || bytes == SIZE_MAX || memory == NULL || cpu == NULL ||
+        qr_tier_random(&config->hooks, secret, sizeof secret) != 0)
+        return NULL;
+    memset(memory, 0, bytes);
+    qr_lower *lower = qr_carve_take(&carve, 1, sizeof *lower);
+    read_config(lower, config);
+    if (quire_cache_hash_block_size(cpu) != lower->hash_size)
+        return NULL;
+    carve_all(lower, &carve);
+    lower->cpu_cache = cpu;
+    lower->pool = quire_cache_pool(cpu);
+    qr_slots_index_init(&lower->index, lower->index.entries, lower->index.capacity, secret);
+    qr_moves_init(lower);
+    qr_jobs_init(lower);
+    return lower;
+}
+
+void qr_lower_set_room(qr_lower *lower, void (*make_room)(void *user, uint32_t num_blocks),
+                       void *user)
+{
+    lower->make_room = make_room;
+    lower->room_user = user;
+}
+
+/* ---- requests that ask ------------------------------------------------------- */
+
+/* Its record, NULL for a request that the scheduler cannot have. */
+static qr_record *record_of(qr_lower *lower, quire_req req)
+{
+    uint32_t index = quire_req_index(req);
+    if (req == 0 || index >= lower->num_records)
+        return NULL;
+    qr_record *r = &lower->records[index];
+    if (r->req != req)
+        *r = (qr_record){.req = req, .epoch = r->epoch + 1, .limit = UINT32_MAX};
+    return r;
+}
+
+/* It waits for nothing any more; what is on the way for it is not its own. */
+static bool stop_waiting(qr_record *r, qr_ask_state state)
+{
+    r->epoch++;
+    r->pending = 0;
+    r->state = (uint8_t)state;
+    return false;
+}
+
+static void set_deadline(qr_lower *lower, qr_record *r)
+{
+    uint64_t most = 0;
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        if ((r->tiers >> t & 1) != 0 && lower->tiers[t].wait_ns > most)
+            most = lower->tiers[t].wait_ns;
+    r->until_ns = qr_tier_now_ns(&lower->hooks) + most;
+}
+
+static bool begin_round(qr_lower *lower, const qr_lower_request *request, qr_record *r)
+{
+    if (r->rounds >= MOST_ROUNDS)
+        return stop_waiting(r, QR_ASK_DONE);
+    r->rounds++;
+    r->tiers = 0;
+    if (qr_plan_fetch(lower, request, quire_req_index(request->req)) == 0)
+        return stop_waiting(r, QR_ASK_DONE);
+    if (r->is_urgent && r->rounds == 1)
+        set_deadline(lower, r);
+    r->state = QR_ASK_WAITING;
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        if ((r->tiers >> t & 1) != 0)
+            qr_jobs_pump(lower, t);
+    return true;
+}
+
+/* What was begun ahead of time is needed now: whether it is worth waiting for. */
+static bool become_urgent(qr_lower *lower, const qr_lower_request *request, qr_record *r)
+{
+    uint32_t tokens = lower->groups[lower->count_group].block_size;
+    r->is_urgent = true;
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        if ((r->tiers >> t & 1) != 0 &&
+            !qr_costs_pays(&lower->costs, t, (double)r->pending * (double)lower->block_bytes,
+                           (double)r->pending * tokens))
+            return stop_waiting(r, QR_ASK_DONE);
+    set_deadline(lower, r);
+    qr_plan_hurry(lower, request);
+    return true;
+}
+
+bool qr_lower_ask(qr_lower *lower, const qr_lower_request *request)
+{
+    qr_record *r = record_of(lower, request->req);
+    if (r == NULL)
+        return false;
+    if (r->state == QR_ASK_DONE && r->is_urgent)
+        return false;
+    if (r->state == QR_ASK_WAITING && r->pending > 0) {
+        if (!r->is_urgent)
+            return become_urgent(lower, request, r);
+        if (qr_tier_now_ns(&lower->hooks) > r->until_ns)
+            return stop_waiting(r, QR_ASK_DONE);
+        return true;
+    }
+    if (!r->is_urgent) { /* what came ahead of time may be gone again */
+        r->is_urgent = true;
+        r->rounds = 0;
+    }
+    return begin_round(lower, request, r);
+}
+
+void qr_lower_prefetch(qr_lower *lower, const qr_lower_request *request)
+{
+    qr_record *r = record_of(lower, request->req);
+    if (r != NULL && r->state == QR_ASK_IDLE)
+        begin_round(lower, request, r);
+}
+
+void qr_lower_forget(qr_lower *lower, quire_req req)
+{
+    uint32_t index = quire_req_index(req);
+    if (req == 0 || index >= lower->num_records || lower->records[index].req != req)
+        return;
+    qr_record *r = &lower->records[index];
+    stop_waiting(r, QR_ASK_IDLE);
+    r->is_urgent = false;
+    r->rounds = 0;
+    r->num_taken = 0;
+}
+
+/* ---- the rest ---------------------------------------------------------------- */
+
+void qr_lower_stored(qr_lower *lower, const quire_block *cpu_blocks, const uint32_t *crcs,
+                     const uint32_t *lengths, uint32_t num_blocks)
+{
+    qr_store_offer(lower, cpu_blocks, crcs, lengths, num_blocks, false);
+}
+
+void qr_lower_reused(qr_lower *lower, const quire_block *cpu_blocks, uint32_t num_blocks)
+{
+    qr_store_offer(lower, cpu_blocks, NULL, NULL, num_blocks, true);
+}
+
+static bool has_jobs(const qr_lower_tier *tier)
+{
+    return tier->num_on_time + tier->num_late > 0;
+}
+
+static bool has_queued(const qr_lower_tier *tier)
+{
+    uint32_t count = 0;
+    for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
+        count += tier->queues[q].count;
+    return count > 0 || tier->stalled != QR_NIL;
+}
+
+void qr_lower_poll(qr_lower *lower)
+{
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        if (has_jobs(&lower->tiers[t]))
+            qr_jobs_poll(lower, t);
+        if (has_queued(&lower->tiers[t]))
+            qr_jobs_pump(lower, t);
+    }
+}
+
+void qr_lower_learn(qr_lower *lower, uint32_t num_tokens, uint64_t ns)
+{
+    qr_cost_learn(&lower->costs.compute, num_tokens, (double)ns);
+    atomic_store_explicit(&lower->token_ns, lower->costs.compute.unit_ns, memory_order_relaxed);
+}
+
+int qr_lower_reset(qr_lower *lower)
+{
+    int status = QUIRE_OK;
+    for (uint32_t i = 0; i < lower->num_records; i++)
+        if (lower->records[i].state != QR_ASK_IDLE)
+            stop_waiting(&lower->records[i], QR_ASK_IDLE);
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        qr_jobs_drop(lower, t);
+        int err = quire_tier_reset(lower->tiers[t].tier);
+        status = status == QUIRE_OK ? err : status;
+    }
+    memset(lower->origin, 0, lower->num_cpu_blocks);
+    memset(lower->offered, 0, lower->num_cpu_blocks);
+    return status;
+}
+
+bool qr_lower_has_pending(const qr_lower *lower)
+{
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        if (lower->tiers[t].num_on_time > 0 || has_queued(&lower->tiers[t]))
+            return true;
+    return false;
+}
+
+bool qr_lower_is_idle(const qr_lower *lower)
+{
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        if (has_jobs(&lower->tiers[t]))
+            return false;
+    return true;
+}
+
+static uint64_t get_tally(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void qr_lower_add_stats(const qr_lower *lower, quire_offload_stats *stats)
+{
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        const qr_lower_counters *c = &lower->tiers[t].counters;
+        stats->tiers[t].hit_tokens += get_tally(&c->hit_tokens);
+        stats->tiers[t].promoted_blocks += get_tally(&c->promoted_blocks);
+        stats->tiers[t].stored_blocks += get_tally(&c->stored_blocks);
+        stats->tiers[t].failed_blocks += get_tally(&c->failed_blocks);
+        stats->tiers[t].late_blocks += get_tally(&c->late_blocks);
+        stats->tiers[t].skipped_tokens += get_tally(&c->skipped_tokens);
+        stats->tiers[t].not_admitted += get_tally(&c->not_admitted);
+        stats->tiers[t].not_admitted += get_tally(&c->dropped_blocks);
+        stats->tiers[t].in_flight += get_tally(&c->in_flight);
+        stats->tiers[t].bytes_per_s = atomic_load_explicit(&c->bytes_per_s, memory_order_relaxed);
+        stats->tiers[t].latency_ns = atomic_load_explicit(&c->latency_ns, memory_order_relaxed);
+    }
+    stats->recompute_token_ns = atomic_load_explicit(&lower->token_ns, memory_order_relaxed);
+}

@@ -1,0 +1,19 @@
+/* tier/offload_storing.h - keys whose stores are on the way: each has one at a time.
+ *
+ *      key ──► print, 64 bits ──► place in the table ──► CPU block that will have the key
+ *
+ * Two keys of the same print (one of 2^64) pass for one: then a block is not stored, which a cache
+ * may do at any time. */
+#ifndef QR_TIER_OFFLOAD_STORING_H
+#define QR_TIER_OFFLOAD_STORING_H
+
+#include "tier/offload.h"
+
+/* Places for so many CPU blocks: a power of two, at most half full. */
+uint32_t qr_storing_size(uint32_t num_cpu);
+uint64_t qr_storing_print(const quire_offload *o, quire_bytes hash, uint32_t group);
+bool qr_storing_has(const quire_offload *o, uint64_t print);
+void qr_storing_add(quire_offload *o, quire_block cpu, uint64_t print);
+void qr_storing_remove(quire_offload *o, quire_block cpu);
+
+#endif

@@ -1,0 +1,650 @@
+/* tier/test_tier_faults.c - the faults of a tier that the runner must survive, a test each: jobs that
+ * end twice, late, never, or are not there; threads that hang; forks; clocks that jump. Always: one
+ * completion for a job, no wrong bytes, nothing waits, and all memory comes back. */
+#include "tier_kit.h"
+
+#include "tier/tier.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MS UINT64_C(1000000)
+
+static void wait_until_begun(kit *k, uint64_t count)
+{
+    uint64_t end_ns = kit_true_now() + UINT64_C(1000000000) * KIT_SECONDS;
+    while (faulty_num_begun(k->part) < count) {
+        assert_true(kit_true_now() < end_ns);
+        usleep(100);
+    }
+}
+
+/* As many turns of the thread as it takes to have seen what was said before. */
+static void wait_turns(kit *k)
+{
+    uint64_t turns = faulty_num_turns(k->part) + 3;
+    uint64_t end_ns = kit_true_now() + UINT64_C(1000000000) * KIT_SECONDS;
+    while (faulty_num_turns(k->part) < turns) {
+        assert_true(kit_true_now() < end_ns);
+        usleep(100);
+    }
+}
+
+static void submit(kit *k, kit_job *j, quire_tier_op op, uint32_t key, uint32_t num_ios)
+{
+    kit_fill(j, op, key, num_ios);
+    assert_int_equal(quire_tier_submit(k->tier, &j->job), QUIRE_OK);
+}
+
+static void nothing_comes(kit *k)
+{
+    quire_tier_job *job = NULL;
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(quire_tier_poll(k->tier, &job, 1), 0);
+}
+
+/* ---- accounting ------------------------------------------------------------ */
+
+static void cancel_after_completion(void **state)
+{
+    (void)state;
+    static kit_job j;
+    for (int variant = 0; variant < 2; variant++) {
+        kit k = {.config.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF};
+        assert_int_equal(kit_open(&k), QUIRE_OK);
+        submit(&k, &j, QUIRE_TIER_STORE, 1, 1);
+        if (variant == 1)
+            usleep(2000); /* it has ended by now, or so: both must be fine */
+        assert_int_equal(quire_tier_cancel(k.tier, &j.job), QUIRE_OK);
+        assert_int_equal(quire_tier_cancel(k.tier, &j.job), QUIRE_OK);
+        assert_ptr_equal(kit_wait(&k), &j.job);
+        assert_true(j.ios[0].status == QUIRE_TIER_DONE ||
+                    (variant == 1 && j.ios[0].status == QUIRE_TIER_CANCELLED));
+        assert_int_equal(quire_tier_cancel(k.tier, &j.job), QUIRE_MISS);
+        nothing_comes(&k);
+        assert_int_equal(kit_do(&k, &j, QUIRE_TIER_FIND, 9), QUIRE_TIER_MISSING);
+        kit_close(&k);
+    }
+}
+
+/* The cancel was obeyed, and then the work ends all the same. */
+static quire_tier_job *begun;
+
+static void begin_nothing(void *self, quire_tier_ends *ends, quire_tier_job *job)
+{
+    (void)self;
+    (void)ends;
+    begun = job;
+}
+
+static void turn_ends_begun(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
+{
+    (void)self;
+    (void)wake_fd;
+    (void)timeout_ms;
+    if (begun != NULL)
+        for (uint32_t i = 0; i < 2; i++)
+            ends->end(ends, begun, i, QUIRE_TIER_DONE);
+}
+
+static void cancel_begun(void *self, quire_tier_ends *ends, quire_tier_job *job)
+{
+    (void)self;
+    for (uint32_t i = 0; i < job->num_ios; i++)
+        ends->end(ends, job, i, QUIRE_TIER_CANCELLED);
+}
+
+static void completion_after_cancel(void **state)
+{
+    (void)state;
+    static kit_job j;
+    kit k = {0};
+    quire_tier_ops ops = {.abi = 1,
+                          .size = sizeof ops,
+                          .begin = begin_nothing,
+                          .turn = turn_ends_begun,
+                          .cancel = cancel_begun};
+    quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
+    config.ops = &ops;
+    config.run_inline = QUIRE_ON;
+    begun = NULL;
+    assert_int_equal(quire_tier_open(&config, NULL, &k.tier, NULL, 0), QUIRE_OK);
+    submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
+    assert_int_equal(quire_tier_cancel(k.tier, &j.job), QUIRE_OK);
+    assert_ptr_equal(kit_wait(&k), &j.job);
+    assert_int_equal(j.ios[0].status, QUIRE_TIER_CANCELLED);
+    assert_int_equal(j.ios[1].status, QUIRE_TIER_CANCELLED);
+    nothing_comes(&k);
+    assert_true(kit_stats(&k).bad_ends >= 2 * 20);
+    kit_close(&k);
+}
+
+static void double_completion(void **state)
+{
+    (void)state;
+    enum { JOBS = 50 };
+    static kit_job jobs[JOBS];
+    for (int variant = 0; variant < 2; variant++) {
+        kit k = {.config.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF,
+                 .faults.has_ghosts = true};
+        uint64_t ended = 0;
+        assert_int_equal(kit_open(&k), QUIRE_OK);
+        faulty_set(k.part, FAULTY_TWICE, 1000);
+        for (uint32_t i = 0; i < JOBS; i++)
+            submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+        for (; ended < JOBS; ended++)
+            assert_int_equal(kit_wait(&k)->ios[0].status, QUIRE_TIER_DONE);
+        while (kit_stats(&k).bad_ends < 2 * JOBS) /* at once, and long after */
+            nothing_comes(&k);
+        assert_int_equal(kit_stats(&k).keys[QUIRE_TIER_STORE][QUIRE_TIER_DONE], JOBS);
+        kit_close(&k);
+    }
+}
+
+static void completion_of_an_unknown_job(void **state)
+{
+    (void)state;
+    static kit_job j;
+    for (int variant = 0; variant < 2; variant++) {
+        kit k = {.config.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF};
+        assert_int_equal(kit_open(&k), QUIRE_OK);
+        faulty_set(k.part, FAULTY_STRAY, 1000);
+        for (uint32_t i = 0; i < 20; i++)
+            assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, i), QUIRE_TIER_DONE);
+        nothing_comes(&k);
+        assert_int_equal(kit_stats(&k).bad_ends, 4 * 20);
+        kit_close(&k);
+    }
+}
+
+static void status_that_does_not_exist(void **state)
+{
+    (void)state;
+    static kit_job j;
+    kit k = {.config.run_inline = QUIRE_ON, .config.breaker_strikes = 1000};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_set(k.part, FAULTY_BAD_STATUS, 1000);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, i), QUIRE_TIER_FAILED);
+    assert_int_equal(kit_stats(&k).bad_ends, 20);
+    kit_close(&k);
+}
+
+/* Rings and epochs count up to 2^32 and on. */
+static void counts_wrap(void **state)
+{
+    (void)state;
+    static kit_job j;
+    kit k = {.config.run_inline = QUIRE_ON};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    qr_spsc *rings[] = {&k.tier->runner.submitted, &k.tier->runner.ended, &k.tier->ready};
+    for (size_t i = 0; i < COUNT(rings); i++) {
+        rings[i]->put = UINT32_MAX - 20;
+        rings[i]->taken = UINT32_MAX - 20;
+    }
+    for (uint32_t i = 0; i < 60; i++) {
+        assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, i % 50), QUIRE_TIER_DONE);
+        assert_int_equal(kit_do(&k, &j, QUIRE_TIER_LOAD, i % 50), QUIRE_TIER_DONE);
+        assert_int_equal(kit_do(&k, &j, QUIRE_TIER_LOAD, 55), QUIRE_TIER_MISSING);
+    }
+    kit_close(&k);
+}
+
+static void full_in_flight_table(void **state)
+{
+    (void)state;
+    enum { JOBS = 7 };
+    static kit_job jobs[JOBS];
+    static kit_job more;
+    kit k = {.config.max_jobs = JOBS};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    for (int round = 0; round < 3; round++) {
+        faulty_hold(k.part, true);
+        for (uint32_t i = 0; i < JOBS; i++)
+            submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 2);
+        kit_fill(&more, QUIRE_TIER_FIND, 1, 1);
+        kit_job before = more;
+        assert_int_equal(quire_tier_submit(k.tier, &more.job), QUIRE_FULL);
+        assert_memory_equal(&before, &more, sizeof more);
+        nothing_comes(&k);
+        faulty_hold(k.part, false);
+        for (uint32_t i = 0; i < JOBS; i++)
+            (void)kit_wait(&k);
+        assert_int_equal(kit_do(&k, &more, QUIRE_TIER_FIND, 1), QUIRE_TIER_DONE);
+    }
+    kit_close(&k);
+}
+
+static void full_store_queue(void **state)
+{
+    (void)state;
+    static kit_job jobs[8];
+    kit k = {.config.max_bytes_in_flight = 4 * KIT_BYTES};
+    uint32_t taken = 0;
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_hold(k.part, true);
+    for (uint32_t i = 0; i < 8; i++) {
+        kit_fill(&jobs[i], QUIRE_TIER_STORE, i, 1);
+        int status = quire_tier_submit(k.tier, &jobs[i].job);
+        assert_int_equal(status, i < 4 ? QUIRE_OK : QUIRE_FULL);
+        taken += status == QUIRE_OK ? 1 : 0;
+    }
+    assert_int_equal(kit_stats(&k).bytes_in_flight, 4 * KIT_BYTES);
+    faulty_hold(k.part, false);
+    for (; taken > 0; taken--)
+        (void)kit_wait(&k);
+    submit(&k, &jobs[7], QUIRE_TIER_STORE, 7, 1);
+    (void)kit_wait(&k);
+    kit_close(&k);
+}
+
+/* ---- late ------------------------------------------------------------------ */
+
+/* Past the deadline the user goes on; the memory stays the tier's until the completion, which comes
+ * once, and is written up to then. */
+static void late_load(void **state)
+{
+    (void)state;
+    static kit_job j;
+    for (int variant = 0; variant < 4; variant++) {
+        kit k = {.config = {.run_inline = variant % 2 == 0 ? QUIRE_ON : QUIRE_OFF,
+                            .deadline_ns = 50 * MS},
+                 .faults.ignores_cancel = variant >= 2,
+                 .has_clock = true};
+        k.now_ns = 1000 * MS;
+        assert_int_equal(kit_open(&k), QUIRE_OK);
+        assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, 1), QUIRE_TIER_DONE);
+        faulty_hold(k.part, true);
+        submit(&k, &j, QUIRE_TIER_LOAD, 1, 1);
+        assert_int_equal(j.job.due_ns, 1050 * MS);
+        if (variant % 2 == 1)
+            wait_until_begun(&k, 2);
+        k.now_ns = 1050 * MS;
+        nothing_comes(&k);
+        assert_false(quire_tier_is_late(k.tier, &j.job));
+        k.now_ns++;
+        assert_true(quire_tier_is_late(k.tier, &j.job));
+        nothing_comes(&k);
+        assert_int_equal(kit_stats(&k).late, 1);
+        assert_int_equal(kit_stats(&k).bytes_late, KIT_BYTES);
+        assert_int_equal(kit_stats(&k).jobs_in_flight, 1);
+        if (variant % 2 == 1)
+            wait_turns(&k);
+        nothing_comes(&k);
+        faulty_hold(k.part, false); /* it comes back after all */
+        assert_ptr_equal(kit_wait(&k), &j.job);
+        assert_true(quire_tier_is_late(k.tier, &j.job));
+        assert_int_equal(kit_stats(&k).late, 1);
+        assert_int_equal(kit_stats(&k).bytes_late, 0);
+        nothing_comes(&k);
+        kit_close(&k);
+    }
+}
+
+/* A deadline of its own; and one that is over before the thread came to it: not begun at all. */
+static void late_before_it_was_begun(void **state)
+{
+    (void)state;
+    static kit_job jobs[3];
+    kit k = {.has_clock = true};
+    k.now_ns = 1000 * MS;
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_block(k.part, true);
+    submit(&k, &jobs[0], QUIRE_TIER_STORE, 0, 1);
+    wait_until_begun(&k, 1);
+    for (uint32_t i = 1; i < 3; i++) {
+        kit_fill(&jobs[i], QUIRE_TIER_STORE, i, 1);
+        jobs[i].job.deadline_ns = (1000 + i) * MS;
+        assert_int_equal(quire_tier_submit(k.tier, &jobs[i].job), QUIRE_OK);
+    }
+    k.now_ns = 1002 * MS;
+    nothing_comes(&k);
+    assert_int_equal(kit_stats(&k).late, 1);
+    faulty_block(k.part, false);
+    for (int i = 0; i < 3; i++)
+        (void)kit_wait(&k);
+    assert_int_equal(jobs[0].ios[0].status, QUIRE_TIER_DONE);
+    assert_int_equal(jobs[1].ios[0].status, QUIRE_TIER_CANCELLED);
+    assert_int_equal(jobs[2].ios[0].status, QUIRE_TIER_DONE);
+    assert_int_equal(faulty_num_begun(k.part), 2);
+    kit_close(&k);
+}
+
+static void duplicate_completion_after_the_deadline(void **state)
+{
+    (void)state;
+    static kit_job j;
+    kit k = {.config = {.run_inline = QUIRE_ON, .deadline_ns = 50 * MS},
+             .faults = {.has_ghosts = true, .ignores_cancel = true},
+             .has_clock = true};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_set(k.part, FAULTY_TWICE, 1000);
+    faulty_hold(k.part, true);
+    submit(&k, &j, QUIRE_TIER_STORE, 1, 1);
+    k.now_ns = 51 * MS;
+    nothing_comes(&k);
+    faulty_hold(k.part, false);
+    assert_ptr_equal(kit_wait(&k), &j.job);
+    nothing_comes(&k);
+    assert_int_equal(kit_stats(&k).bad_ends, 2);
+    assert_int_equal(kit_stats(&k).late, 1);
+    kit_close(&k);
+}
+
+/* The thread hangs: three late jobs open the breaker, what waits behind them is not tried, and when
+ * it comes back one probe closes it again. */
+static void hung_thread_opens_the_breaker(void **state)
+{
+    (void)state;
+    enum { JOBS = 10 };
+    static kit_job jobs[JOBS];
+    static kit_job more;
+    kit k = {.config = {.deadline_ns = 50 * MS, .breaker_ns = 1000 * MS}, .has_clock = true};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_block(k.part, true);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        kit_fill(&jobs[i], QUIRE_TIER_STORE, i, 1);
+        if (i >= 3)
+            jobs[i].job.deadline_ns = 100000 * MS;
+        assert_int_equal(quire_tier_submit(k.tier, &jobs[i].job), QUIRE_OK);
+    }
+    wait_until_begun(&k, 1);
+    k.now_ns = 51 * MS;
+    nothing_comes(&k);
+    assert_int_equal(kit_stats(&k).health, QUIRE_TIER_OPEN);
+    assert_int_equal(kit_stats(&k).late, 3);
+    kit_fill(&more, QUIRE_TIER_FIND, 0, 1);
+    assert_int_equal(quire_tier_submit(k.tier, &more.job), QUIRE_BUSY);
+    faulty_block(k.part, false);
+    for (int i = 0; i < JOBS; i++)
+        (void)kit_wait(&k);
+    assert_int_equal(jobs[0].ios[0].status, QUIRE_TIER_DONE);
+    for (uint32_t i = 1; i < JOBS; i++)
+        assert_int_equal(jobs[i].ios[0].status, QUIRE_TIER_REFUSED);
+    assert_int_equal(faulty_num_begun(k.part), 1);
+    assert_int_equal(kit_stats(&k).health, QUIRE_TIER_OPEN); /* what was late says nothing now */
+    k.now_ns = 2000 * MS;
+    assert_int_equal(kit_do(&k, &more, QUIRE_TIER_FIND, 0), QUIRE_TIER_DONE);
+    assert_int_equal(kit_stats(&k).health, QUIRE_TIER_CLOSED);
+    kit_close(&k);
+}
+
+/* The probe itself does not come back: open again, for longer; nothing waits for it. */
+static void probe_that_hangs(void **state)
+{
+    (void)state;
+    static kit_job jobs[3];
+    kit k = {.config = {.deadline_ns = 50 * MS, .breaker_ns = 1000 * MS, .breaker_strikes = 1},
+             .has_clock = true};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_hold(k.part, true);
+    for (uint32_t i = 0; i < 3; i++) {
+        submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+        assert_int_equal(kit_stats(&k).health, i == 0 ? QUIRE_TIER_CLOSED : QUIRE_TIER_PROBING);
+        wait_until_begun(&k, i + 1);
+        k.now_ns += 51 * MS;
+        nothing_comes(&k);
+        assert_int_equal(kit_stats(&k).health, QUIRE_TIER_OPEN);
+        k.now_ns += 20000 * MS;
+    }
+    assert_int_equal(kit_stats(&k).breaker_opened, 3);
+    assert_int_equal(kit_stats(&k).bytes_late, 3 * KIT_BYTES);
+    faulty_hold(k.part, false);
+    for (int i = 0; i < 3; i++)
+        (void)kit_wait(&k);
+    kit_close(&k);
+}
+
+static void clock_that_jumps(void **state)
+{
+    (void)state;
+    static kit_job j;
+    kit k = {.config.run_inline = QUIRE_ON, .has_clock = true};
+    k.now_ns = UINT64_C(1) << 60;
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_set_delay(k.part, 3);
+    submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
+    k.now_ns = 5; /* years back */
+    assert_false(quire_tier_is_late(k.tier, &j.job));
+    assert_ptr_equal(kit_wait(&k), &j.job);
+    assert_int_equal(kit_stats(&k).late, 0);
+    submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
+    k.now_ns = UINT64_C(1) << 62; /* and forward */
+    assert_true(quire_tier_is_late(k.tier, &j.job));
+    assert_ptr_equal(kit_wait(&k), &j.job);
+    assert_int_equal(kit_stats(&k).late, 1);
+    assert_int_equal(kit_do(&k, &j, QUIRE_TIER_FIND, 1), QUIRE_TIER_DONE);
+    kit_close(&k);
+}
+
+/* ---- process --------------------------------------------------------------- */
+
+/* Bounded time, nothing freed, and closed for good when it comes back. */
+static void shutdown_with_a_hung_thread(void **state)
+{
+    (void)state;
+    static kit_job jobs[3];
+    kit k = {.config.close_ns = 30 * MS};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_block(k.part, true);
+    for (uint32_t i = 0; i < 3; i++)
+        submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+    wait_until_begun(&k, 1);
+    uint64_t start_ns = kit_true_now();
+    assert_int_equal(quire_tier_close(k.tier), QUIRE_BUSY);
+    assert_int_equal(quire_tier_close(k.tier), QUIRE_BUSY);
+    assert_in_range(kit_true_now() - start_ns, 60 * MS, 10000 * MS);
+    assert_non_null(strstr(k.log, "does not come back"));
+    static kit_job more;
+    uint8_t found = 9;
+    kit_fill(&more, QUIRE_TIER_FIND, 1, 1);
+    assert_int_equal(quire_tier_submit(k.tier, &more.job), QUIRE_BUSY);
+    assert_int_equal(quire_tier_lookup(k.tier, &more.ios[0].key, 1, &found), QUIRE_OK);
+    assert_int_equal(found, 0);
+    assert_int_equal(kit_stats(&k).jobs_in_flight, 3);
+    nothing_comes(&k);
+    faulty_block(k.part, false);
+    for (int i = 0; i < 3; i++)
+        (void)kit_wait(&k);
+    assert_int_equal(jobs[0].ios[0].status, QUIRE_TIER_DONE);
+    assert_int_equal(jobs[2].ios[0].status, QUIRE_TIER_REFUSED);
+    kit_close(&k);
+}
+
+static void shutdown_with_a_job_that_does_not_end(void **state)
+{
+    (void)state;
+    static kit_job j;
+    for (int variant = 0; variant < 2; variant++) {
+        kit k = {
+            .config = {.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF, .close_ns = 20 * MS}};
+        assert_int_equal(kit_open(&k), QUIRE_OK);
+        faulty_hold(k.part, true);
+        submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
+        wait_until_begun(&k, 1);
+        assert_int_equal(quire_tier_close(k.tier), QUIRE_BUSY);
+        assert_int_not_equal(j.job.state, 0);
+        faulty_hold(k.part, false);
+        int status = QUIRE_BUSY;
+        for (int i = 0; i < 500 && status == QUIRE_BUSY; i++)
+            status = quire_tier_close(k.tier);
+        assert_int_equal(status, QUIRE_OK);
+        assert_int_equal(j.job.state, 0);
+        assert_int_not_equal(j.ios[1].status, QUIRE_TIER_PENDING);
+    }
+}
+
+/* What the child of a fork gets; returns how many answers are not as they should be. */
+static int calls_in_a_child(kit *k, kit_job *in_flight)
+{
+    static kit_job j;
+    quire_tier_job *done;
+    uint8_t found;
+    int wrong = 0;
+    kit_fill(&j, QUIRE_TIER_STORE, 5, 1);
+    wrong += quire_tier_submit(k->tier, &j.job) != QUIRE_E_SYSTEM;
+    wrong += quire_tier_cancel(k->tier, &in_flight->job) != QUIRE_E_SYSTEM;
+    wrong += quire_tier_poll(k->tier, &done, 1) != 0;
+    wrong += quire_tier_lookup(k->tier, &j.ios[0].key, 1, &found) != QUIRE_E_SYSTEM;
+    wrong += quire_tier_touch(k->tier, &j.ios[0].key, 1) != QUIRE_E_SYSTEM;
+    wrong += quire_tier_reset(k->tier) != QUIRE_E_SYSTEM;
+    wrong += quire_tier_close(k->tier) != QUIRE_E_SYSTEM;
+    return wrong;
+}
+
+static void fork_with_jobs_in_flight(void **state)
+{
+    (void)state;
+    static kit_job j;
+    for (int variant = 0; variant < 4; variant++) {
+        kit k = {.config.run_inline = variant % 2 == 0 ? QUIRE_ON : QUIRE_OFF};
+        assert_int_equal(kit_open(&k), QUIRE_OK);
+        if (variant >= 2) /* as where the kernel does not empty pages */
+            qr_fork_guard_release(&k.tier->guard);
+        faulty_hold(k.part, true);
+        submit(&k, &j, QUIRE_TIER_STORE, 1, 1);
+        (void)fflush(NULL);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(calls_in_a_child(&k, &j));
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        faulty_hold(k.part, false);
+        assert_ptr_equal(kit_wait(&k), &j.job); /* the parent's are as before */
+        assert_int_equal(j.ios[0].status, QUIRE_TIER_DONE);
+        kit_close(&k);
+    }
+}
+
+static void reset_with_jobs_in_flight(void **state)
+{
+    (void)state;
+    static kit_job jobs[6];
+    for (int variant = 0; variant < 2; variant++) {
+        kit k = {.config.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF};
+        assert_int_equal(kit_open(&k), QUIRE_OK);
+        for (uint32_t i = 0; i < 6; i++)
+            assert_int_equal(kit_do(&k, &jobs[i], QUIRE_TIER_STORE, i), QUIRE_TIER_DONE);
+        faulty_hold(k.part, true);
+        for (uint32_t i = 0; i < 6; i++)
+            submit(&k, &jobs[i], i % 2 == 0 ? QUIRE_TIER_LOAD : QUIRE_TIER_STORE, i, 1);
+        assert_int_equal(quire_tier_reset(k.tier), QUIRE_OK);
+        faulty_hold(k.part, false);
+        for (uint32_t i = 0; i < 6; i++)
+            (void)kit_wait(&k);
+        for (uint32_t i = 0; i < 6; i++)
+            assert_int_equal(jobs[i].ios[0].status,
+                             i % 2 == 0 ? QUIRE_TIER_MISSING : QUIRE_TIER_DONE);
+        kit_close(&k);
+    }
+}
+
+/* ---- everything at once ---------------------------------------------------- */
+
+static void check_loaded(const quire_tier_job *job, uint64_t *counts)
+{
+    for (uint32_t i = 0; i < job->num_ios; i++) {
+        const quire_tier_io *io = &job->ios[i];
+        assert_in_range(io->status, QUIRE_TIER_DONE, QUIRE_TIER_REFUSED);
+        counts[io->status]++;
+        if (job->op == QUIRE_TIER_LOAD && io->status == QUIRE_TIER_DONE)
+            assert_true(faulty_is_pattern(&io->key, io->memory, io->bytes));
+    }
+}
+
+/* All faults, each with 20 of 1,000 ios, and some that hang for a while: no wrong bytes, each job
+ * once, and at the end nothing is in flight. */
+static void everything_goes_wrong(uint64_t *random, quire_switch run_inline, int rounds)
+{
+    enum { JOBS = 24, KEYS = 60 };
+    static kit_job jobs[JOBS];
+    uint64_t counts[8] = {0};
+    uint64_t submitted = 0;
+    uint64_t ended = 0;
+    kit k = {.config = {.run_inline = run_inline,
+                        .max_jobs = 20,
+                        .deadline_ns = 40 * MS,
+                        .breaker_ns = run_inline == QUIRE_ON ? 100 * MS : 2 * MS},
+             .faults = {.max_keys = KEYS, .seed = *random},
+             .has_clock = run_inline == QUIRE_ON};
+    memset(jobs, 0, sizeof jobs);
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_set_all(k.part, 20);
+    faulty_set(k.part, FAULTY_HOLD, 3);
+    faulty_set_delay(k.part, 3);
+    for (int round = 0; round < rounds || ended < submitted; round++) {
+        quire_tier_job *done[4];
+        kit_job *j = &jobs[unit_random_below(random, JOBS)];
+        k.now_ns += MS;
+        if (j->job.state == 0 && round < rounds) {
+            kit_fill(j, (quire_tier_op)(1 + unit_random_below(random, 2)),
+                     unit_random_below(random, KEYS - 4), 1 + unit_random_below(random, 4));
+            int status = quire_tier_submit(k.tier, &j->job);
+            assert_true(status == QUIRE_OK || status == QUIRE_FULL || status == QUIRE_BUSY);
+            submitted += status == QUIRE_OK ? 1 : 0;
+        }
+        if (unit_random_below(random, 20) == 0 && j->job.state != 0)
+            assert_int_equal(quire_tier_cancel(k.tier, &j->job), QUIRE_OK);
+        if (unit_random_below(random, 500) == 0 || round >= rounds)
+            faulty_release(k.part);
+        if (unit_random_below(random, 1000) == 0)
+            assert_int_equal(quire_tier_reset(k.tier), QUIRE_OK);
+        uint32_t count = quire_tier_poll(k.tier, done, 4);
+        for (uint32_t d = 0; d < count; d++, ended++)
+            check_loaded(done[d], counts);
+        if (round >= rounds || (run_inline != QUIRE_ON && round % 4 == 0))
+            usleep(30);
+    }
+    printf("jobs %llu: done %llu, missing %llu, no room %llu, wrong %llu, failed %llu, cancelled "
+           "%llu, refused %llu\n",
+           (unsigned long long)submitted, (unsigned long long)counts[1],
+           (unsigned long long)counts[2], (unsigned long long)counts[3],
+           (unsigned long long)counts[4], (unsigned long long)counts[5],
+           (unsigned long long)counts[6], (unsigned long long)counts[7]);
+    for (int status = QUIRE_TIER_DONE; status <= QUIRE_TIER_FAILED; status++)
+        assert_true(counts[status] > 0);
+    assert_true(kit_stats(&k).bad_ends > 0);
+    assert_true(kit_stats(&k).late > 0 || run_inline != QUIRE_ON);
+    assert_int_equal(kit_stats(&k).jobs, submitted);
+    kit_close(&k);
+}
+
+static void everything_goes_wrong_inline(void **state)
+{
+    everything_goes_wrong(*state, QUIRE_ON, 40000);
+}
+
+static void everything_goes_wrong_with_a_thread(void **state)
+{
+    everything_goes_wrong(*state, QUIRE_OFF, 20000);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t random = unit_seed(argc, argv, 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cancel_after_completion),
+        cmocka_unit_test(completion_after_cancel),
+        cmocka_unit_test(double_completion),
+        cmocka_unit_test(completion_of_an_unknown_job),
+        cmocka_unit_test(status_that_does_not_exist),
+        cmocka_unit_test(counts_wrap),
+        cmocka_unit_test(full_in_flight_table),
+        cmocka_unit_test(full_store_queue),
+        cmocka_unit_test(late_load),
+        cmocka_unit_test(late_before_it_was_begun),
+        cmocka_unit_test(duplicate_completion_after_the_deadline),
+        cmocka_unit_test(hung_thread_opens_the_breaker),
+        cmocka_unit_test(probe_that_hangs),
+        cmocka_unit_test(clock_that_jumps),
+        cmocka_unit_test(shutdown_with_a_hung_thread),
+        cmocka_unit_test(shutdown_with_a_job_that_does_not_end),
+        cmocka_unit_test(fork_with_jobs_in_flight),
+        cmocka_unit_test(reset_with_jobs_in_flight),
+        cmocka_unit_test_prestate(everything_goes_wrong_inline, &random),
+        cmocka_unit_test_prestate(everything_goes_wrong_with_a_thread, &random),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
