@@ -4,8 +4,8 @@
  *                                        at hand └─ backlog ─┘ waiting: expected by LOOKAHEAD
  *
  * The rules are those of the curve (curve_lane.h): a request looks up its leading blocks, holds all
- * its blocks until its end, part-filled ones too, and is then the newest, its first block before its
- * last. So what policies find can be compared with the curve and with Belady's bound. The one
+ * its blocks until its end, part-filled ones too, and is then the newest, its first block before
+ * its last. So what policies find can be compared with the curve and with Belady's bound. The one
  * difference: the pool computes the last block of a prompt again and then holds it twice; slots
  * never hold a key twice.
  *

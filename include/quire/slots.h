@@ -9,24 +9,27 @@
  *      LRU       the one that was used longest ago
  *      ARC       used once and used often, with the balance between them learned (as vLLM 0.20.0's
  *                kv_offload; so is LRU)
- *      S3FIFO    a small queue for newcomers, a main one for those that were used again, and a memory
- *                of who was thrown out
- *      LOOKAHEAD those that no waiting request needs, by LRU; then those whose request waits furthest
- *                behind (quire_slots_expect)
+ *      S3FIFO    a small queue for newcomers, a main one for those that were used again, and a
+ *                memory of who was thrown out
+ *      LOOKAHEAD those that no waiting request needs, by LRU; then those whose request waits
+ *                furthest behind (quire_slots_expect)
  *
- * A slot with users, being written, or named in the very call, is never evicted. A call that does not
- * return QUIRE_OK has changed nothing. Nothing is allocated after creation.
+ * A slot with users, being written, or named in the very call, is never evicted. A call that does
+ * not return QUIRE_OK has changed nothing. Nothing is allocated after creation.
  *
  * LRU and ARC decide as vLLM 0.20.0 does, slot for slot. Where that is not what one would expect:
- *   - within one prepare_store the first key counts as the oldest, so that the beginning of a prompt
- *     goes before its end, unless the keys are touched afterwards (touch goes from the last to the
- *     first). S3FIFO and LOOKAHEAD store the last key first.
+ *   - within one prepare_store the first key counts as the oldest, so that the beginning of a
+ *     prompt goes before its end, unless the keys are touched afterwards (touch goes from the last
+ *     to the first). S3FIFO and LOOKAHEAD store the last key first.
  *   - ARC answers QUIRE_NO_SPACE when T1 is below its target and nothing in T2 can be evicted,
  *     although there may be enough in T1. The others always find what can be evicted.
  *   - ARC learns from every touch of a key that it remembers, also when nothing is stored then: a
  *     request that is asked about again and again moves the target each time.
- * A key named twice in one prepare_store counts twice when room is made; it gets one slot (vLLM gives
- * it two, and loses the first).
+ * A key named twice in one prepare_store counts twice when room is made; it gets one slot (vLLM
+ * gives it two, and loses the first).
+ *
+ * Costs: O(1) for a key, LOOKAHEAD O(log num_slots); and for prepare_store one step for each slot in
+ * use that stands among those that go.
  *
  * Threads: one.
  */
@@ -58,8 +61,9 @@ typedef struct quire_slots_config {
     size_t size;
     uint32_t num_slots; /* 1 to QUIRE_SLOTS_MAX */
     quire_slots_policy policy;
-    uint32_t
-        max_expected;  /* LOOKAHEAD: keys that waiting requests need, at one time; 0 = num_slots */
+    /* LOOKAHEAD: keys that waiting requests need, at one time, each counted for each of them;
+     * 0 = num_slots */
+    uint32_t max_expected;
     quire_hooks hooks; /* random bytes, at creation */
 } quire_slots_config;
 
@@ -104,23 +108,25 @@ QUIRE_API int quire_slots_complete_load(quire_slots *slots, const quire_tier_key
 QUIRE_API int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                                         uint32_t *slot_ids, uint8_t *is_new,
                                         quire_tier_key *evicted, uint32_t *num_evicted);
-/* Those that are being written are READY now, or, where is_good is 0, gone; others are passed over. */
+/* Those that are being written are READY now, or, where is_good is 0, gone; others are passed
+ * over. */
 QUIRE_API int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                                          uint32_t is_good);
 /* Forgets a key that has no users and is not being written: QUIRE_BUSY, QUIRE_MISS. */
 QUIRE_API int quire_slots_remove(quire_slots *slots, const quire_tier_key *key);
-/* Forgets all of these, and what policies have learned; returns how many stay since they are in use.
- * What is expected stays expected. */
+/* Forgets all of these, and what policies have learned; returns how many stay since they are in
+ * use. What is expected stays expected. */
 QUIRE_API uint32_t quire_slots_reset(quire_slots *slots);
-/* After a start: this key is in this slot, READY, the newest of all. In ascending order of slots, and
- * before anything was stored: QUIRE_E_RANGE else; QUIRE_E_DUPLICATE for a key that is there. */
+/* After a start: this key is in this slot, READY, the newest of all. In ascending order of slots,
+ * and before anything was stored: QUIRE_E_RANGE else; QUIRE_E_DUPLICATE for a key that is there. */
 QUIRE_API int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t slot);
 
 /* ---- looking ahead --------------------------------------------------------- */
 
-/* LOOKAHEAD: a request that waits will use these keys, at this place in the queue (smaller: sooner).
- * The same request again replaces what was said; n = 0: it no longer waits. QUIRE_FULL past
- * max_expected: the rest of its keys is then not expected. QUIRE_E_DISABLED with other policies. */
+/* LOOKAHEAD: a request that waits will use these keys, at this place in the queue (smaller:
+ * sooner); they need not be there yet. The same request again replaces what was said; n = 0: it no
+ * longer waits, and what it alone waited for counts as used now. QUIRE_FULL past max_expected: the
+ * rest of its keys is then not expected. QUIRE_E_DISABLED with other policies. */
 QUIRE_API int quire_slots_expect(quire_slots *slots, uint64_t request, uint64_t order,
                                  const quire_tier_key *keys, uint32_t n);
 

@@ -28,25 +28,34 @@ void qr_queue_popleft_n(qr_queue *queue, uint32_t n, uint32_t *out)
     qr_queue_forget_kept(queue, out, n);
 }
 
-void qr_queue_want(qr_queue *queue, uint32_t block)
+static uint32_t count_wanted(const qr_queue *queue, uint32_t block)
 {
-    qr_assert(queue->wanted[block] != QR_QUEUE_MAX_WANTED);
-    queue->wanted[block]++;
-    if (qr_queue_is_kept(queue, block) || !qr_queue_contains(queue, block) ||
-        !qr_queue_is_wanted(queue, block))
-        return;
-    qr_queue_remove(queue, block);
-    qr_queue_append(queue, block);
+    return queue->wanted[block] & QR_QUEUE_MAX_WANTED;
 }
 
-void qr_queue_unwant(qr_queue *queue, uint32_t block)
+bool qr_queue_want(qr_queue *queue, uint32_t block)
 {
-    qr_assert((queue->wanted[block] & QR_QUEUE_MAX_WANTED) > 0);
+    qr_assert(count_wanted(queue, block) < QR_QUEUE_MAX_WANTED);
+    queue->wanted[block]++;
+    bool moves = !qr_queue_is_kept(queue, block) && qr_queue_contains(queue, block) &&
+                 qr_queue_is_wanted(queue, block);
+    if (moves) {
+        qr_queue_remove(queue, block);
+        qr_queue_append(queue, block);
+    }
+    return count_wanted(queue, block) == 1;
+}
+
+bool qr_queue_unwant(qr_queue *queue, uint32_t block)
+{
+    qr_assert(count_wanted(queue, block) > 0);
     queue->wanted[block]--;
-    if (!qr_queue_is_kept(queue, block) || (queue->wanted[block] & QR_QUEUE_MAX_WANTED) > 0)
-        return;
-    qr_queue_remove(queue, block);
-    qr_queue_append(queue, block);
+    bool was_last = count_wanted(queue, block) == 0;
+    if (was_last && qr_queue_is_kept(queue, block)) {
+        qr_queue_remove(queue, block);
+        qr_queue_append(queue, block);
+    }
+    return was_last;
 }
 
 void qr_queue_forget_kept(qr_queue *queue, const uint32_t *blocks, uint32_t n)

@@ -191,9 +191,9 @@ static inline void qr_queue_remove(qr_queue *queue, uint32_t block)
     queue->num_free--;
 }
 
-/* Somebody more, or less, wants the block. */
-void qr_queue_want(qr_queue *queue, uint32_t block);
-void qr_queue_unwant(qr_queue *queue, uint32_t block);
+/* Somebody more, or less, wants the block; true when it is the first, or was the last. */
+bool qr_queue_want(qr_queue *queue, uint32_t block);
+bool qr_queue_unwant(qr_queue *queue, uint32_t block);
 /* Those that were taken from the head are kept back no longer. */
 void qr_queue_forget_kept(qr_queue *queue, const uint32_t *blocks, uint32_t n);
 

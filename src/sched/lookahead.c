@@ -64,8 +64,7 @@ static void unwant_row(quire_sched *s, uint32_t entry)
     const qr_lookahead *a = &s->ahead;
     const quire_block *row = ahead_row(a, entry);
     for (uint32_t i = a->entries[entry].num_blocks; i-- > 0;) /* the tail is evicted first */
-        qr_queue_unwant(&s->cache->pool->queue, row[i]);
-    s->ahead.num_blocks -= a->entries[entry].num_blocks;
+        s->ahead.num_blocks -= qr_queue_unwant(&s->cache->pool->queue, row[i]);
 }
 
 void qr_lookahead_drop(quire_sched *s, uint32_t index)
@@ -104,22 +103,21 @@ static uint32_t list_hit(quire_sched *s, uint32_t index, uint32_t *num_tokens)
     return n;
 }
 
-/* False when all rows together would have too many. */
+/* False when there are too many blocks in all rows already. */
 static bool fill_entry(quire_sched *s, uint32_t entry)
 {
     qr_lookahead *a = &s->ahead;
     qr_ahead *e = &a->entries[entry];
     uint32_t num_tokens;
     uint32_t n = list_hit(s, e->index, &num_tokens);
-    if (n > a->max_blocks - a->num_blocks)
+    if (a->num_blocks >= a->max_blocks)
         return false;
     for (uint32_t i = 0; i < n; i++)
-        qr_queue_want(&s->cache->pool->queue, a->spare[i]);
+        a->num_blocks += qr_queue_want(&s->cache->pool->queue, a->spare[i]);
     unwant_row(s, entry); /* after that: what is in both stays where it is */
     memcpy(ahead_row(a, entry), a->spare, n * sizeof *a->rows);
     e->num_blocks = n;
     e->num_tokens = num_tokens;
-    a->num_blocks += n;
     return true;
 }
 
@@ -212,8 +210,9 @@ void qr_lookahead_turn(quire_sched *s)
 bool qr_lookahead_is_valid(const quire_sched *s)
 {
     const qr_lookahead *a = &s->ahead;
-    uint64_t num_blocks = 0;
+    uint64_t num_listed = 0;
     uint64_t num_wanted = 0;
+    uint32_t num_blocks = 0;
     if (a->num > a->max)
         return false;
     for (uint32_t i = 0; i < a->num; i++) {
@@ -221,9 +220,12 @@ bool qr_lookahead_is_valid(const quire_sched *s)
         if (e->index >= s->max_requests || a->entry_of[e->index] != i ||
             !s->requests[e->index].is_in_use || e->num_blocks > a->row_blocks)
             return false;
-        num_blocks += e->num_blocks;
+        num_listed += e->num_blocks;
     }
-    for (uint32_t b = 0; a->max > 0 && b < s->cache->pool->queue.num_blocks; b++)
-        num_wanted += a->wanted[b] & QR_QUEUE_MAX_WANTED;
-    return num_blocks == a->num_blocks && num_wanted == num_blocks;
+    for (uint32_t b = 0; a->max > 0 && b < s->cache->pool->queue.num_blocks; b++) {
+        uint32_t count = a->wanted[b] & QR_QUEUE_MAX_WANTED;
+        num_wanted += count;
+        num_blocks += count > 0;
+    }
+    return num_wanted == num_listed && num_blocks == a->num_blocks;
 }

@@ -3,8 +3,8 @@
  *      caller                      compute thread            copy thread
  *      compute ──► works   ──────► work, work, work
  *                                     └─ computed ─────────► (mark is reached)
- *      submit  ──► submitted ──────────────────────────────► loads, stores: two queues, each in order
- *      poll    ◄── ended   ◄─────────────────────────────────┘
+ *      submit  ──► submitted ──────────────────────────────► loads, stores: two queues, each in
+ *      order poll    ◄── ended   ◄─────────────────────────────────┘
  *
  * A mark is how many works had been given; it is reached when as many are computed. The first of
  * each queue waits for its mark, and those behind it wait for it, as in a stream.
@@ -12,8 +12,10 @@
 #include <quire/device.h>
 
 #include "base/config.h"
+#include "tier/carve.h"
 #include "tier/crc32c.h"
 #include "tier/fork_guard.h"
+#include "tier/piece.h"
 #include "tier/spsc.h"
 #include "tier/system.h"
 
@@ -39,12 +41,11 @@ typedef struct host_device {
     uint32_t num_free;
     uint64_t num_given; /* works */
     /* between threads */
-    host_work *works; /* by work_slots that go round */
+    host_work *works; /* as many as given has room for */
     qr_spsc given;
     qr_spsc submitted;
     qr_spsc ended;
     _Atomic uint64_t num_computed;
-    _Atomic uint64_t num_reached; /* of those, what marks see */
     _Atomic bool is_stopping;
     _Atomic uint32_t compute_delay_us;
     _Atomic uint32_t copy_delay_us;
@@ -57,13 +58,12 @@ typedef struct host_device {
     uint32_t num_threads;
     bool has_semaphores;
     /* the copy thread's */
+    uint64_t num_reached; /* of the computed works, those that marks see */
     quire_device_job *first[NUM_OPS];
     quire_device_job *last[NUM_OPS];
     uint64_t copy_random;
     uint64_t compute_random;
-    quire_allocator allocator;
-    void *memory;
-    size_t memory_bytes;
+    qr_piece piece; /* where all of this lies */
 } host_device;
 
 /* ---- the two threads ------------------------------------------------------- */
@@ -96,9 +96,7 @@ static bool is_device_stopping(const host_device *d)
 static void reach_marks(host_device *d)
 {
     if (atomic_load_explicit(&d->marks_stick, memory_order_relaxed) == 0)
-        atomic_store_explicit(&d->num_reached,
-                              atomic_load_explicit(&d->num_computed, memory_order_acquire),
-                              memory_order_release);
+        d->num_reached = atomic_load_explicit(&d->num_computed, memory_order_acquire);
 }
 
 static void *compute_thread(void *user)
@@ -152,7 +150,7 @@ static bool has_run_first(host_device *d, quire_device_op op)
     if (job == NULL)
         return false;
     if (atomic_load_explicit(&d->ignores_marks, memory_order_relaxed) == 0 &&
-        atomic_load_explicit(&d->num_reached, memory_order_acquire) < job->after)
+        d->num_reached < job->after)
         return false;
     d->first[op] = job->next;
     run_job(d, job);
@@ -262,11 +260,7 @@ static void host_close(void *self)
         (void)sem_destroy(&d->copy_wake);
     }
     qr_fork_guard_release(&d->guard);
-    quire_allocator allocator = d->allocator;
-    if (allocator.alloc == NULL)
-        qr_tier_free(d->memory);
-    else
-        allocator.free(allocator.user, d->memory, d->memory_bytes, QUIRE_ALIGNMENT);
+    qr_piece_release(&d->piece);
 }
 
 static const quire_device_ops HOST_OPS = {.abi = 1,
@@ -284,4 +278,150 @@ QUIRE_API void quire_device_close(quire_device *device)
     if (device->ops->close != NULL)
         device->ops->close(device->self);
     *device = (quire_device){0};
+}
+
+QUIRE_API int quire_device_host_compute(quire_device *device, void (*work)(void *user), void *user)
+{
+    if (device == NULL || device->ops != &HOST_OPS || work == NULL)
+        return QUIRE_E_ARGUMENT;
+    host_device *d = device->self;
+    if (qr_fork_guard_is_child(&d->guard))
+        return QUIRE_E_SYSTEM;
+    uint64_t num_left = d->num_given - atomic_load_explicit(&d->num_computed, memory_order_acquire);
+    if (num_left >= d->config.max_works)
+        return QUIRE_FULL;
+    uint32_t at = (uint32_t)(d->num_given & (d->given.capacity - 1));
+    d->works[at] = (host_work){work, user};
+    d->num_given++;
+    qr_spsc_put(&d->given, at);
+    (void)sem_post(&d->compute_wake);
+    return QUIRE_OK;
+}
+
+QUIRE_API int quire_device_host_set_faults(quire_device *device,
+                                           const quire_device_host_faults *faults)
+{
+    if (device == NULL || device->ops != &HOST_OPS || faults == NULL)
+        return QUIRE_E_ARGUMENT;
+    host_device *d = device->self;
+    if (qr_fork_guard_is_child(&d->guard))
+        return QUIRE_E_SYSTEM;
+    atomic_store_explicit(&d->compute_delay_us, faults->compute_delay_us, memory_order_relaxed);
+    atomic_store_explicit(&d->copy_delay_us, faults->copy_delay_us, memory_order_relaxed);
+    atomic_store_explicit(&d->fail_per_mille, faults->fail_per_mille, memory_order_relaxed);
+    atomic_store_explicit(&d->marks_stick, faults->marks_stick, memory_order_relaxed);
+    atomic_store_explicit(&d->ignores_marks, faults->ignores_marks, memory_order_relaxed);
+    (void)sem_post(&d->copy_wake); /* what waited may go on */
+    return QUIRE_OK;
+}
+
+/* ---- opening --------------------------------------------------------------- */
+
+static const char *what_is_wrong(const quire_device_host_config *config)
+{
+    uint64_t most = config->num_blocks > config->num_slots ? config->num_blocks : config->num_slots;
+    if (config->blocks == NULL || config->slots == NULL)
+        return "blocks or slots is NULL";
+    if (config->num_blocks == 0 || config->num_slots == 0 || config->block_bytes == 0)
+        return "num_blocks, num_slots or block_bytes is 0";
+    if (config->block_bytes > SIZE_MAX / 2 / most)
+        return "the blocks together are larger than memory can be";
+    if (config->max_jobs > MOST_MANY || config->max_works > MOST_MANY)
+        return "max_jobs or max_works is above 65,536";
+    return NULL;
+}
+
+static uint32_t power_of_2_from(uint32_t least)
+{
+    uint32_t size = 1;
+    while (size < least)
+        size *= 2;
+    return size;
+}
+
+static void carve_device_ring(qr_carve *carve, qr_spsc *ring, uint32_t most)
+{
+    ring->capacity = power_of_2_from(most);
+    ring->numbers = qr_carve_take(carve, ring->capacity, sizeof *ring->numbers);
+}
+
+static void carve_device(qr_carve *carve, host_device *d, const quire_device_host_config *config)
+{
+    d->jobs = qr_carve_take(carve, config->max_jobs, sizeof(quire_device_job *));
+    d->free_slots = qr_carve_take(carve, config->max_jobs, sizeof *d->free_slots);
+    carve_device_ring(carve, &d->submitted, config->max_jobs);
+    carve_device_ring(carve, &d->ended, config->max_jobs);
+    carve_device_ring(carve, &d->given, config->max_works);
+    d->works = qr_carve_take(carve, d->given.capacity, sizeof *d->works);
+}
+
+static host_device *create_device(const quire_device_host_config *config,
+                                  const quire_allocator *allocator)
+{
+    host_device none;
+    qr_piece piece;
+    qr_carve plan = {0};
+    (void)qr_carve_take(&plan, 1, sizeof none);
+    carve_device(&plan, &none, config);
+    qr_carve carve = {.base = qr_piece_take(&piece, allocator, plan.used)};
+    if (carve.base == NULL)
+        return NULL;
+    host_device *d = qr_carve_take(&carve, 1, sizeof *d);
+    carve_device(&carve, d, config);
+    d->piece = piece;
+    d->config = *config;
+    for (uint32_t i = 0; i < config->max_jobs; i++)
+        d->free_slots[i] = config->max_jobs - 1 - i;
+    d->num_free = config->max_jobs;
+    return d;
+}
+
+/* The host's signals are for the host's threads. */
+static int start_threads(host_device *d)
+{
+    static void *(*const STARTS[2])(void *) = {compute_thread, copy_thread};
+    sigset_t all;
+    sigset_t before;
+    qr_fork_guard_init(&d->guard);
+    d->has_semaphores = sem_init(&d->compute_wake, 0, 0) == 0 && sem_init(&d->copy_wake, 0, 0) == 0;
+    (void)sigfillset(&all);
+    if (!d->has_semaphores || pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
+        return QUIRE_E_SYSTEM;
+    while (d->num_threads < 2 &&
+           pthread_create(&d->threads[d->num_threads], NULL, STARTS[d->num_threads], d) == 0)
+        d->num_threads++;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return d->num_threads == 2 ? QUIRE_OK : QUIRE_E_SYSTEM;
+}
+
+QUIRE_API int quire_device_host_open(const quire_device_host_config *callers,
+                                     const quire_allocator *allocator, quire_device *device,
+                                     char *message, size_t message_bytes)
+{
+    quire_device_host_config config;
+    int status = qr_config_read(&config, sizeof config, callers);
+    if (status == QUIRE_OK && (device == NULL || (allocator != NULL && (allocator->alloc == NULL ||
+                                                                        allocator->free == NULL))))
+        status = QUIRE_E_ARGUMENT;
+    const char *wrong = status == QUIRE_OK ? what_is_wrong(&config) : quire_strerror(status);
+    if (wrong != NULL) {
+        qr_tier_say(message, message_bytes, "the host device's config: %s", wrong);
+        return status == QUIRE_OK ? QUIRE_E_CONFIG : status;
+    }
+    config.max_jobs = config.max_jobs == 0 ? DEFAULT_MANY : config.max_jobs;
+    config.max_works = config.max_works == 0 ? DEFAULT_MANY : config.max_works;
+    host_device *d = create_device(&config, allocator);
+    if (d == NULL) {
+        qr_tier_say(message, message_bytes, "no memory for a host device of %u jobs",
+                    config.max_jobs);
+        return QUIRE_E_NOMEM;
+    }
+    if (start_threads(d) != QUIRE_OK) {
+        host_close(d);
+        qr_tier_say(message, message_bytes,
+                    "no threads for the host device; raise the limit of processes (ulimit -u)");
+        return QUIRE_E_SYSTEM;
+    }
+    *device = (quire_device){&HOST_OPS, d};
+    return QUIRE_OK;
 }

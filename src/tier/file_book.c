@@ -1,5 +1,6 @@
 #include "tier/file_book.h"
 
+#include "base/bits.h"
 #include "tier/system.h"
 
 #include <string.h>
@@ -59,27 +60,31 @@ static void turn_place(qr_file_book *book, uint32_t slot, uint32_t place)
     book->slot_at[before] = other;
 }
 
-/* A key that is there already moves to the newer place; newest says how new that one is. */
-static void take_entry(qr_file_book *book, const qr_file_entry *entries, uint32_t place)
+/* A key that is there already moves to the newer place. Returns the place that has lost it;
+ * QR_NIL: none has. */
+static uint32_t take_entry(qr_file_book *book, const qr_file_entry *entries, uint32_t place)
 {
     const qr_file_entry *entry = &entries[place];
     uint32_t slot;
     uint32_t is_ready;
     uint32_t num_evicted;
+    uint32_t loser = QR_NIL;
     uint8_t is_new;
     if (quire_slots_find(book->slots, &entry->key, &slot, &is_ready) == QUIRE_OK) {
-        if (entry->seq <= entries[book->place_of[slot]].seq)
-            return;
+        loser = book->place_of[slot];
+        if (entry->seq <= entries[loser].seq)
+            return place;
     } else {
         if (quire_slots_prepare_store(book->slots, &entry->key, 1, &slot, &is_new, NULL,
                                       &num_evicted) != QUIRE_OK)
-            return;
+            return place;
         quire_slots_complete_store(book->slots, &entry->key, 1, 1);
     }
     turn_place(book, slot, place);
     book->keys[slot] = entry->key;
     book->bytes[slot] = entry->bytes;
     book->is_doomed[slot] = 0;
+    return loser;
 }
 
 /* Heap order by age: a sort that needs no memory and no worst case. */
@@ -109,15 +114,18 @@ static void sort_by_age(uint32_t *places, uint32_t n, const qr_file_entry *entri
     }
 }
 
-void qr_file_book_take_index(qr_file_book *book, const qr_file_entry *entries, uint32_t *memory)
+void qr_file_book_take_index(qr_file_book *book, qr_file_entry *entries, uint32_t *memory)
 {
     uint32_t n = 0;
     for (uint32_t place = 0; place < book->num_slots; place++)
         if (entries[place].state == QR_FILE_STORED)
             memory[n++] = place;
     sort_by_age(memory, n, entries);
-    for (uint32_t i = 0; i < n; i++)
-        take_entry(book, entries, memory[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t loser = take_entry(book, entries, memory[i]);
+        if (loser != QR_NIL)
+            entries[loser] = (qr_file_entry){0};
+    }
 }
 
 static bool is_catching_up(const qr_file_book *book)
@@ -134,7 +142,7 @@ static void catch_up(qr_file_book *book)
         end = book->num_taken + CATCH_UP;
     for (; book->num_taken < end; book->num_taken++)
         if (book->scan->found[book->num_taken].state == QR_FILE_STORED)
-            take_entry(book, book->scan->found, book->num_taken);
+            (void)take_entry(book, book->scan->found, book->num_taken);
 }
 
 /* ---- jobs --------------------------------------------------------------------------------- */

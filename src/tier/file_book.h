@@ -36,8 +36,10 @@ int qr_file_book_open(qr_file_book *book, uint32_t num_slots, quire_slots_policy
                       const quire_hooks *hooks);
 void qr_file_book_close(qr_file_book *book);
 
-/* What an index said, the oldest first. memory: num_slots x 4 bytes, for the order. */
-void qr_file_book_take_index(qr_file_book *book, const qr_file_entry *entries, uint32_t *memory);
+/* What an index said, the oldest first. Of two entries with one key the older is cleared: it would be
+ * found in the next life, after the newer one has gone. memory: num_slots x 4 bytes, for the
+ * order. */
+void qr_file_book_take_index(qr_file_book *book, qr_file_entry *entries, uint32_t *memory);
 
 /* As quire_tier_ops has them. */
 void qr_file_book_prepare(qr_file_book *book, quire_tier_job *job);

@@ -118,7 +118,7 @@ static qr_file_verdict open_page(const void *page, const char *magic, qr_file_ow
     memcpy(&crc, bytes + AT_CRC, 4);
     memcpy(&version, bytes + AT_VERSION, 4);
     if (memcmp(bytes + AT_MAGIC, magic, 8) != 0)
-        return is_zero(bytes, QR_FILE_PAGE) ? QR_FILE_BLANK : QR_FILE_FOREIGN;
+        return is_zero(bytes, AT_CRC) ? QR_FILE_BLANK : QR_FILE_FOREIGN; /* torn, at most */
     if (crc != quire_crc32c(0, bytes, AT_CRC))
         return QR_FILE_DAMAGED;
     if (version != QR_FILE_VERSION)

@@ -110,17 +110,15 @@ static int open_slab(qr_file_private *file, const qr_file_want *want, char *mess
     int status = qr_file_slab_open(&file->slab, want, disk, message, message_bytes);
     if (status != QUIRE_OK)
         return status;
-    void *extra = qr_tier_alloc(want->layout.num_slots,
-                                file->slab.must_scan ? sizeof(qr_file_entry) : sizeof(uint32_t));
-    if (extra == NULL)
-        return QUIRE_E_NOMEM;
     if (file->slab.must_scan) {
-        qr_file_scan_init(&file->scan, extra, file->scan.pages);
         file->book.scan = &file->scan;
-        return QUIRE_OK;
+        return qr_file_scan_open(&file->scan, &file->slab);
     }
-    qr_file_book_take_index(&file->book, file->slab.entries, extra);
-    qr_tier_free(extra);
+    uint32_t *order = qr_tier_alloc(want->layout.num_slots, sizeof(uint32_t));
+    if (order == NULL)
+        return QUIRE_E_NOMEM;
+    qr_file_book_take_index(&file->book, file->slab.entries, order);
+    qr_tier_free(order);
     return QUIRE_OK;
 }
 
@@ -309,9 +307,9 @@ static void drain(qr_file_private *file, uint64_t until_ns)
 static bool settle(qr_file_private *file)
 {
     uint64_t until_ns = qr_tier_now_ns(NULL) + (uint64_t)file->close_ms * 1000000;
+    do_resets(file);
     bool is_whole = file->scan.found == NULL || file->scan.is_stopped ||
                     atomic_load(&file->scan.num_found) == file->slab.layout.num_slots;
-    do_resets(file);
     qr_file_scan_stop(&file->scan);
     drain(file, until_ns);
     if (is_whole && file->io->num_in_flight == 0)
@@ -331,7 +329,7 @@ static void private_close(void *self)
     }
     qr_file_handle_close(&file->handle, !file->is_open);
     qr_file_book_close(&file->book);
-    qr_tier_free(file->scan.found);
+    qr_file_scan_close(&file->scan);
     qr_tier_free(file->slab.entries);
     qr_tier_free(file->task_memory);
     qr_tier_free(file->memory);

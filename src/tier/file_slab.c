@@ -78,9 +78,10 @@ static file_kind judge_supers(const unsigned char *pages, uint64_t file_bytes, q
         *super = read[newest];
         return (super->flags & QR_FILE_MAKING) != 0 ? KIND_NEW : KIND_OURS;
     }
+    bool is_small = file_bytes <= 2 * QR_FILE_PAGE; /* cut short before anything was reserved */
     if (seen[QR_FILE_DAMAGED] > 0)
-        return KIND_DAMAGED;
-    return seen[QR_FILE_FOREIGN] > 0 || file_bytes > 2 * QR_FILE_PAGE ? KIND_FOREIGN : KIND_NEW;
+        return is_small ? KIND_NEW : KIND_DAMAGED;
+    return seen[QR_FILE_FOREIGN] > 0 || !is_small ? KIND_FOREIGN : KIND_NEW;
 }
 
 /* What differs, as a message; false: nothing does. */

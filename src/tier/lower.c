@@ -6,7 +6,7 @@
 enum {
     MOST_MOVES = 65536,
     MOST_JOB_BYTES = 8 << 20, /* of one job: a few of them keep a disk or a network busy */
-    MOST_ROUNDS = 4,          /* a request looks for more so often */
+    MOST_ROUNDS = 16,         /* a request looks for more so often */
     DEFAULT_DIGEST_BYTES = 32,
     DEFAULT_MAX_REQUESTS = 4096
 };

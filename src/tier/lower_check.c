@@ -6,10 +6,7 @@ void qr_lower_count_refs(const qr_lower *lower, uint32_t *refs)
     uint32_t per_tier = QR_LOWER_JOBS + QR_LOWER_FIND_JOBS;
     for (uint32_t i = 0; i < per_tier * lower->num_tiers; i++) {
         const qr_lower_job *job = &lower->jobs[i];
-        bool is_held = job->is_out || lower->tiers[job->tier].stalled == i;
-        if (!is_held || job->job.op == QUIRE_TIER_FIND)
-            continue;
-        for (uint32_t k = 0; k < job->job.num_ios; k++)
+        for (uint32_t k = 0; job->has_blocks && k < job->job.num_ios; k++)
             refs[job->blocks[k]]++;
     }
 }

@@ -95,17 +95,16 @@ static void take_in(qr_lower *lower, qr_lower_job *job)
 
 static void count_blocks(qr_lower *lower, qr_lower_job *job, bool is_start)
 {
+    job->has_blocks = is_start;
     qr_lower_tier *tier = &lower->tiers[job->tier];
-    uint32_t n = job->job.op == QUIRE_TIER_FIND ? 0 : job->job.num_ios;
+    uint32_t n = job->job.num_ios;
     uint64_t bytes = n * lower->block_bytes;
-    bool is_load = job->job.op == QUIRE_TIER_LOAD;
-    bool is_store = job->job.op == QUIRE_TIER_STORE;
     qr_tally(&tier->counters.in_flight, is_start ? n : UINT64_C(0) - n);
     tier->bytes_out += is_start ? bytes : UINT64_C(0) - bytes;
-    if (is_load)
+    if (job->job.op == QUIRE_TIER_LOAD) {
         tier->num_loading += is_start ? n : UINT32_C(0) - n;
-    if (!is_store)
         return;
+    }
     tier->num_stores += is_start ? 1 : UINT32_MAX;
     tier->store_bytes_out += is_start ? bytes : UINT64_C(0) - bytes;
 }
@@ -114,15 +113,12 @@ static void count_blocks(qr_lower *lower, qr_lower_job *job, bool is_start)
 static void release_blocks(qr_lower *lower, qr_lower_job *job)
 {
     uint32_t n = job->job.num_ios;
-    count_blocks(lower, job, false);
-    if (job->job.op == QUIRE_TIER_FIND)
+    if (!job->has_blocks)
         return;
+    count_blocks(lower, job, false);
     for (uint32_t i = 0; i < n; i++)
         lower->free_list[i] = job->blocks[n - 1 - i];
-    if (job->job.op == QUIRE_TIER_LOAD)
-        quire_pool_free_blocks(lower->pool, lower->free_list, n);
-    else
-        quire_pool_let_go(lower->pool, lower->free_list, n, 0);
+    quire_pool_free_blocks(lower->pool, lower->free_list, n);
 }
 
 /* The moves of a job end without success. */
@@ -170,6 +166,7 @@ static qr_lower_job *begin_job(qr_lower *lower, uint32_t *list, quire_tier_op op
     job->is_late = false;
     job->is_stale = false;
     job->is_out = false;
+    job->has_blocks = false;
     return job;
 }
 
@@ -286,7 +283,7 @@ static qr_lower_job *make_store(qr_lower *lower, uint32_t t)
         const qr_move *m = &lower->moves[move];
         if (m->has_crc != (job->job.has_crcs != 0))
             break;
-        if (!has_content(lower, m) || quire_pool_hold(lower->pool, &m->block, 1) != QUIRE_OK) {
+        if (!has_content(lower, m)) {
             qr_tally(&tier->counters.dropped_blocks, 1);
             qr_move_end(lower, move, true);
             continue;
@@ -294,15 +291,32 @@ static qr_lower_job *make_store(qr_lower *lower, uint32_t t)
         qr_queue_remove(lower, move);
         add_io(lower, job, move, m->block);
     }
-    count_blocks(lower, job, true);
     if (job->job.num_ios > 0)
         return job;
-    count_blocks(lower, job, false);
     give_back_job(lower, job);
     return NULL;
 }
 
 /* ---- giving them to the tier ----------------------------------------------- */
+
+/* Blocks of stores have no user before the tier has them: they can be evicted still. */
+static void unmake_store(qr_lower *lower, qr_lower_job *job)
+{
+    for (uint32_t i = job->job.num_ios; i-- > 0;)
+        qr_queue_push_first(lower, job->moves[i], QR_QUEUE_STORE);
+    give_back_job(lower, job);
+}
+
+static void wait_for_room(qr_lower *lower, qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    if (job->job.op != QUIRE_TIER_STORE) {
+        tier->stalled = id_of(lower, job);
+        return;
+    }
+    tier->most_store_bytes = tier->bytes_out / 4 * 3;
+    unmake_store(lower, job);
+}
 
 /* false: the tier takes no more now. */
 static bool submit(qr_lower *lower, qr_lower_job *job)
@@ -313,18 +327,21 @@ static bool submit(qr_lower *lower, qr_lower_job *job)
     job->bytes = (double)(tier->loads_on_time + job->job.num_ios) * (double)lower->block_bytes;
     int status = quire_tier_submit(tier->tier, &job->job);
     if (status == QUIRE_FULL && tier->num_on_time > 0) {
-        tier->stalled = id_of(lower, job);
-        if (job->job.op == QUIRE_TIER_STORE)
-            tier->most_store_bytes = tier->bytes_out / 4 * 3;
+        wait_for_room(lower, job);
         return false;
     }
-    if (status == QUIRE_OK) {
-        put_out(lower, job);
-        return true;
+    if (status != QUIRE_OK) { /* its breaker is open, or it is stuck */
+        tier->is_stuck = status == QUIRE_FULL;
+        dissolve(lower, job);
+        fail_queues(lower, job->tier);
+        return false;
     }
-    dissolve(lower, job); /* its breaker is open, or late jobs have all the room there is */
-    fail_queues(lower, job->tier);
-    return false;
+    if (job->job.op == QUIRE_TIER_STORE) {
+        quire_pool_touch(lower->pool, job->blocks, job->job.num_ios);
+        count_blocks(lower, job, true);
+    }
+    put_out(lower, job);
+    return true;
 }
 
 static bool is_waiting(const qr_lower_tier *tier)
@@ -355,9 +372,11 @@ void qr_jobs_pump(qr_lower *lower, uint32_t t)
         if (!submit(lower, job))
             return;
     }
-    /* With nothing out nothing will change: late jobs have all the room there was. */
-    if (tier->num_on_time == 0 && is_waiting(tier))
+    /* With nothing out nothing will change. */
+    if (tier->num_on_time == 0 && is_waiting(tier)) {
+        tier->is_stuck = tier->num_late > 0;
         fail_queues(lower, t);
+    }
 }
 
 /* ---- what becomes of them -------------------------------------------------- */
@@ -478,6 +497,7 @@ static void end_job(qr_lower *lower, qr_lower_job *job)
     else
         take_in(lower, job);
     job->is_out = false;
+    tier->is_stuck = false;
     if (job->job.op == QUIRE_TIER_STORE && !job->is_stale)
         end_store(lower, job);
     else if (job->is_late || job->is_stale)

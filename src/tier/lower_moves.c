@@ -147,6 +147,21 @@ void qr_queue_push(qr_lower *lower, uint32_t move, qr_lower_queue_id queue)
     q->count++;
 }
 
+void qr_queue_push_first(qr_lower *lower, uint32_t move, qr_lower_queue_id queue)
+{
+    qr_move *m = &lower->moves[move];
+    qr_lower_queue *q = &lower->tiers[m->tier].queues[queue];
+    m->queue = (uint8_t)queue;
+    m->prev = QR_NIL;
+    m->next = q->first;
+    if (q->first == QR_NIL)
+        q->last = move;
+    else
+        lower->moves[q->first].prev = move;
+    q->first = move;
+    q->count++;
+}
+
 void qr_queue_remove(qr_lower *lower, uint32_t move)
 {
     qr_move *m = &lower->moves[move];

@@ -99,6 +99,7 @@ typedef struct qr_lower_job {
     uint32_t prev;
     uint8_t tier;
     bool is_out;
+    bool has_blocks; /* one user more for each of its CPU blocks */
     bool is_late;
     bool is_stale; /* from before a reset */
 } qr_lower_job;
@@ -136,6 +137,7 @@ typedef struct qr_lower_tier {
     uint64_t bytes_out;     /* in jobs */
     uint64_t store_bytes_out;
     uint64_t most_store_bytes; /* three quarters of what the tier took at once */
+    bool is_stuck;             /* late jobs have all the room there is */
     qr_lower_counters counters;
 } qr_lower_tier;
 
@@ -224,6 +226,7 @@ bool qr_move_await(qr_lower *lower, uint32_t move, uint32_t record, uint32_t sta
 bool qr_move_is_wanted(const qr_lower *lower, uint32_t move);
 
 void qr_queue_push(qr_lower *lower, uint32_t move, qr_lower_queue_id queue);
+void qr_queue_push_first(qr_lower *lower, uint32_t move, qr_lower_queue_id queue);
 void qr_queue_remove(qr_lower *lower, uint32_t move);
 
 /* ---- lower_plan.c ------------------------------------------------------------ */

@@ -83,7 +83,8 @@ static void look(qr_lower *lower, const qr_lower_request *request, uint32_t grou
             b.sources[i] = SOURCE_MOVE;
     }
     for (uint32_t t = 0; t < lower->num_tiers; t++)
-        ask_tier(lower, &b, t);
+        if (!lower->tiers[t].is_stuck)
+            ask_tier(lower, &b, t);
 }
 
 /* How many blocks of a full group, from first on, are somewhere. Most prompts have nothing more, so
@@ -242,7 +243,8 @@ static bool fetch_block(qr_lower *lower, const qr_lower_request *request, uint32
     qr_plan_key(lower, request, group, block, &key);
     uint32_t move = qr_move_find(lower, &key, false, 0);
     if (move == QR_NIL) {
-        if (source < SOURCE_TIER || lower->free_waiter == QR_NIL)
+        bool is_full = !r->is_urgent && lower->num_loads >= lower->max_loads / 2;
+        if (source < SOURCE_TIER || lower->free_waiter == QR_NIL || is_full)
             return false;
         move = qr_move_new(lower, &key, false, tier_of(source));
         if (move == QR_NIL)

@@ -68,6 +68,7 @@ typedef struct qr_offload_req {
 typedef struct qr_offload_event {
     uint64_t id;
     uint64_t mark;
+    uint64_t step;
     uint32_t first; /* CPU blocks; QUIRE_NULL_BLOCK: this place is free */
     uint32_t sent;  /* device: the first that no job has yet */
     uint32_t count;

@@ -88,6 +88,9 @@ static bool send_load(quire_offload *o, uint32_t index)
 static bool send_stores(quire_offload *o, uint32_t place)
 {
     qr_offload_event *event = &o->events[place];
+    if (o->is_vllm && event->step == o->step)
+        return false; /* what it stores may be computed in that step: after the next mark */
+    event->mark = o->is_vllm && event->num_jobs == 0 ? o->mark : event->mark;
     while (event->sent != QUIRE_NULL_BLOCK) {
         qr_offload_job *job = take_job(o, QUIRE_DEVICE_STORE, place, event->mark);
         if (job == NULL)

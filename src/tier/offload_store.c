@@ -162,9 +162,12 @@ static void add_blocks(quire_offload *o, uint32_t index, const quire_block_span 
     }
 }
 
+/* A request that comes in may have found blocks that another one computes in this very step: they
+ * are looked at in the next. vLLM's copies come after the step, so it looks at once. */
 static void scan_kind(quire_offload *o, const quire_step *step, uint8_t kind, bool has_place,
                       store_round *round)
 {
+    bool looks = has_place && (o->is_vllm || kind == QUIRE_STEP_RUNNING);
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         qr_offload_req *r = &o->reqs[quire_req_index(step->reqs[i])];
         if (step->kinds[i] != kind || r->req != step->reqs[i])
@@ -173,7 +176,7 @@ static void scan_kind(quire_offload *o, const quire_step *step, uint8_t kind, bo
         add_blocks(o, quire_req_index(r->req), blocks, kind == QUIRE_STEP_RESUMED);
         if (kind == QUIRE_STEP_RESUMED)
             r->next_ready = 0;
-        if (has_place && step->num_computed_tokens[i] >= r->next_ready)
+        if (looks && step->num_computed_tokens[i] >= r->next_ready)
             scan_request(o, r, round);
     }
 }
@@ -291,6 +294,7 @@ static void make_event(quire_offload *o, const store_round *round)
     chain_blocks(o, round->gpu, round->cpu, round->count);
     o->events[place] = (qr_offload_event){.id = o->next_event,
                                           .mark = o->mark,
+                                          .step = o->step,
                                           .first = round->cpu[0],
                                           .sent = round->cpu[0],
                                           .count = round->count};

@@ -42,8 +42,8 @@ extern const qr_policy qr_policy_arc;
 extern const qr_policy qr_policy_s3fifo;
 extern const qr_policy qr_policy_lookahead;
 
-/* LOOKAHEAD: the request waits for nothing any more; the request, which waits for nothing, waits for
- * these keys. */
+/* LOOKAHEAD: the request waits for nothing any more; the request, which waits for nothing, waits
+ * for these keys. */
 void qr_slots_unexpect(quire_slots *slots, uint64_t request);
 int qr_slots_expect(quire_slots *slots, uint64_t request, uint64_t order,
                     const quire_tier_key *keys, uint32_t n);

@@ -1,4 +1,4 @@
-/* tier/policy_lru.c - the one that was used longest ago goes first, as vLLM 0.20.0's LRUCachePolicy.
+/* tier/policy_lru.c - the one that was used longest ago goes first: vLLM 0.20.0's LRUCachePolicy.
  *
  *      lists[0]   oldest ─ .. ─ newest        insert and touch: to the newest end
  *

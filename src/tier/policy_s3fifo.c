@@ -6,7 +6,8 @@
  *              lists[2]  ghosts ── stored again ──► main              gone
  *
  * S3-FIFO (Yang and others, SOSP 2023), where a use only counts up, to three, and nothing is moved
- * by it. Most blocks are used once: they leave through the small queue and never reach the main one.
+ * by it. Most blocks are used once: they leave through the small queue and never reach the main
+ * one.
  *
  * Here several are evicted in one call and some are in use. One that cannot be evicted goes to the
  * other end of its queue: it is being used. A queue is only looked at while it has an idle one, so

@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MAX_PIECES = 48, READ_BUDGET = 8 * 1024 * 1024, READ_AT_ONCE = 262144 };
+enum { MAX_PIECES = 48, READ_BUDGET = 8 * 1024 * 1024, READ_AT_ONCE = 128 * 1024 };
 
 static const char PING[] = "*1\r\n$4\r\nPING\r\n";
 

@@ -12,6 +12,7 @@
 
 #include "tier/breaker.h"
 #include "tier/fork_guard.h"
+#include "tier/piece.h"
 #include "tier/runner.h"
 
 enum { QR_TIER_OPS = 5, QR_TIER_STATUSES = 8, QR_TIER_LABEL_BYTES = 64 };
@@ -46,9 +47,7 @@ struct quire_tier {
     uint32_t num_free;
     uint64_t earliest_due_ns; /* of those in flight that are not late, or before it */
     qr_tier_counts counts;
-    quire_allocator allocator; /* alloc is NULL: the library's own */
-    void *memory;              /* where all of this lies */
-    size_t memory_bytes;
+    qr_piece piece; /* where all of this lies */
 };
 
 /* A job that came back: finished, counted, its slot free. */

@@ -4,6 +4,7 @@
  *      | quire_tier | flights | submitted | ended | ready | table | ended_now | free_slots |
  */
 #include "base/config.h"
+#include "tier/carve.h"
 #include "tier/system.h"
 #include "tier/tier.h"
 
@@ -70,73 +71,45 @@ static void set_defaults(quire_tier_config *config)
 
 /* ---- memory ---------------------------------------------------------------- */
 
-static size_t round_up_line(size_t bytes)
-{
-    return (bytes + QUIRE_ALIGNMENT - 1) / QUIRE_ALIGNMENT * QUIRE_ALIGNMENT;
-}
-
-/* Gives out what lies one behind the other; only measures where base is NULL. */
-typedef struct tier_carver {
-    unsigned char *base;
-    size_t used;
-} tier_carver;
-
-static void *carve(tier_carver *carver, size_t count, size_t bytes)
-{
-    void *piece = carver->base == NULL ? NULL : carver->base + carver->used;
-    carver->used += round_up_line(count * bytes);
-    return piece;
-}
-
-static void carve_ring(tier_carver *carver, qr_spsc *ring, uint32_t max_jobs)
+static void carve_ring(qr_carve *carve, qr_spsc *ring, uint32_t max_jobs)
 {
     ring->capacity = qr_runner_ring_size(max_jobs);
-    ring->numbers = carve(carver, ring->capacity, sizeof *ring->numbers);
+    ring->numbers = qr_carve_take(carve, ring->capacity, sizeof *ring->numbers);
 }
 
-/* The struct itself was carved before. */
-static void carve_arrays(tier_carver *carver, quire_tier *tier, uint32_t max_jobs)
+/* The struct itself was taken before. */
+static void carve_arrays(qr_carve *carve, quire_tier *tier, uint32_t max_jobs)
 {
     qr_runner *r = &tier->runner;
     r->max_jobs = max_jobs;
-    r->flights = carve(carver, max_jobs, sizeof *r->flights);
-    carve_ring(carver, &r->submitted, max_jobs);
-    carve_ring(carver, &r->ended, max_jobs);
-    carve_ring(carver, &tier->ready, max_jobs);
+    r->flights = qr_carve_take(carve, max_jobs, sizeof *r->flights);
+    carve_ring(carve, &r->submitted, max_jobs);
+    carve_ring(carve, &r->ended, max_jobs);
+    carve_ring(carve, &tier->ready, max_jobs);
     r->table_size = qr_runner_ring_size(max_jobs);
-    r->table = carve(carver, r->table_size, sizeof *r->table);
-    r->ended_now = carve(carver, max_jobs, sizeof *r->ended_now);
-    tier->free_slots = carve(carver, max_jobs, sizeof *tier->free_slots);
+    r->table = qr_carve_take(carve, r->table_size, sizeof *r->table);
+    r->ended_now = qr_carve_take(carve, max_jobs, sizeof *r->ended_now);
+    tier->free_slots = qr_carve_take(carve, max_jobs, sizeof *tier->free_slots);
 }
 
 static size_t bytes_of_tier(uint32_t max_jobs)
 {
     quire_tier none;
-    tier_carver carver = {0};
-    (void)carve(&carver, 1, sizeof none);
-    carve_arrays(&carver, &none, max_jobs);
-    return carver.used;
+    qr_carve carve = {0};
+    (void)qr_carve_take(&carve, 1, sizeof none);
+    carve_arrays(&carve, &none, max_jobs);
+    return carve.used;
 }
 
-/* All zeros, and aligned to a line. */
 static quire_tier *create_tier(uint32_t max_jobs, const quire_allocator *allocator)
 {
-    size_t bytes = bytes_of_tier(max_jobs);
-    size_t all = bytes + (allocator == NULL ? QUIRE_ALIGNMENT : 0);
-    void *memory = allocator == NULL ? qr_tier_alloc(1, all)
-                                     : allocator->alloc(allocator->user, all, QUIRE_ALIGNMENT);
-    if (memory == NULL)
+    qr_piece piece;
+    qr_carve carve = {.base = qr_piece_take(&piece, allocator, bytes_of_tier(max_jobs))};
+    if (carve.base == NULL)
         return NULL;
-    uintptr_t address =
-        ((uintptr_t)memory + QUIRE_ALIGNMENT - 1) & ~(uintptr_t)(QUIRE_ALIGNMENT - 1);
-    tier_carver carver = {.base = (unsigned char *)memory + (address - (uintptr_t)memory)};
-    memset(carver.base, 0, bytes);
-    quire_tier *tier = carve(&carver, 1, sizeof *tier);
-    carve_arrays(&carver, tier, max_jobs);
-    tier->memory = memory;
-    tier->memory_bytes = all;
-    if (allocator != NULL)
-        tier->allocator = *allocator;
+    quire_tier *tier = qr_carve_take(&carve, 1, sizeof *tier);
+    carve_arrays(&carve, tier, max_jobs);
+    tier->piece = piece;
     for (uint32_t i = 0; i < max_jobs; i++)
         tier->free_slots[i] = max_jobs - 1 - i;
     tier->num_free = max_jobs;
@@ -146,12 +119,8 @@ static quire_tier *create_tier(uint32_t max_jobs, const quire_allocator *allocat
 
 static void destroy_tier(quire_tier *tier)
 {
-    quire_allocator allocator = tier->allocator;
     qr_fork_guard_release(&tier->guard);
-    if (allocator.alloc == NULL)
-        qr_tier_free(tier->memory);
-    else
-        allocator.free(allocator.user, tier->memory, tier->memory_bytes, QUIRE_ALIGNMENT);
+    qr_piece_release(&tier->piece);
 }
 
 /* ---- opening --------------------------------------------------------------- */

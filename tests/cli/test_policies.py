@@ -36,9 +36,9 @@ def expect(what, is_so, *details):
         print("FAILED:", what, *details)
 
 
-def curve(program, path, backlog, sizes, *more):
+def curve(program, path, backlog, sizes, *more, policies="lru,lookahead"):
     """The answer, and the hits in blocks by size and policy."""
-    command = [program, "curve", path, "--policy", "all", "--backlog", str(backlog), "--sizes",
+    command = [program, "curve", path, "--policy", policies, "--backlog", str(backlog), "--sizes",
                ",".join(map(str, sizes)), "--points", "2", "--json", "-", *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -133,9 +133,8 @@ def sizes_of(answer):
 
 
 def check_never_below(program, path, name, backlog, *more):
-    answer, _ = curve(program, path, 0, [1], "--no-belady", *more)
-    sizes = sizes_of(answer)
-    _, hits = curve(program, path, backlog, sizes, *more)
+    sizes = sizes_of(test_curve.run_json(program, "curve", path, *more))
+    _, hits = curve(program, path, backlog, sizes, *more, policies="all")
     for size in sizes:
         row = hits[size]
         print(f"  {name}, {size} blocks: {row}")
@@ -144,7 +143,7 @@ def check_never_below(program, path, name, backlog, *more):
 
 def check_bounds(program, path, name, *more):
     """LRU is the curve's; lookahead over all of the trace is Belady's."""
-    answer, _ = curve(program, path, 0, [1], "--no-belady", *more)
+    answer = test_curve.run_json(program, "curve", path, *more)
     sizes = [size for size in sizes_of(answer) if size >= answer["min_blocks"]]
     answer, hits = curve(program, path, WITHOUT_END, sizes, *more)
     for row in answer["sizes"]:
@@ -155,10 +154,10 @@ def check_bounds(program, path, name, *more):
         expect(f"{name}: Belady", found["lookahead"] == row["belady_hit_blocks"], found, row)
 
 
-def check_generated(program, folder, kind):
+def check_generated(program, folder, kind, num_requests):
     path = os.path.join(folder, f"{kind}.jsonl")
-    subprocess.run([program, "generate", kind, "--requests", "400", "--seed", "3", "--out", path],
-                   check=True, capture_output=True)
+    subprocess.run([program, "generate", kind, "--requests", str(num_requests), "--seed", "3", "--out",
+                    path], check=True, capture_output=True)
     check_never_below(program, path, kind, 32)
     check_bounds(program, path, kind)
 
@@ -192,8 +191,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(options.seed, options.seed + (300 if options.long else 20)):
             check_small(options.program, folder, seed)
-        for kind in ("chat", "multi-turn", "rag", "agent"):
-            check_generated(options.program, folder, kind)
+        for kind in ("chat", "multi-turn", "rag", "agent") if options.long else ("chat", "rag"):
+            check_generated(options.program, folder, kind, 400 if options.long else 150)
     for name in TRACES:
         path = os.path.join(options.shared, "traces", name)
         if not os.path.exists(path):

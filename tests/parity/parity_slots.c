@@ -98,7 +98,7 @@ static void look_up(slots_case *c)
                      "lookup finds as many from the first on");
 }
 
-/* Whether enough could be evicted: what is not there, against what is free or idle and not named. */
+/* Whether enough could be evicted: what is missing, against what is free or idle and not named. */
 static bool has_enough(const slots_case *c)
 {
     const quire_slots *slots = c->slots;

@@ -47,9 +47,8 @@ static uint32_t found_behind(uint32_t num_blocks, uint32_t lookahead, uint32_t x
     assert_int_equal(kit_info(&kit, x).status, QUIRE_REQ_RUNNING);
     finish(&kit, x);
     kit_step(&kit);
-    assert_string_equal(kit_shown_step(&kit),
-                        kit.step->num_computed_tokens[0] > 0 ? "w:4" : "w:20");
     uint32_t found = kit.step->num_computed_tokens[0];
+    assert_int_equal(found + kit.step->num_tokens[0], PREFIX + 4);
     kit_answer(&kit, kit.step->step, 1);
     finish(&kit, req);
     kit_close(&kit);

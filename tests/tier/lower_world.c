@@ -63,7 +63,7 @@ static void open_tier(world *w, uint32_t t)
     config.self = w->parts[t];
     config.max_bytes_in_flight = w->config.max_bytes_in_flight;
     config.run_inline = w->config.has_threads ? QUIRE_OFF : QUIRE_ON;
-    config.breaker_ns = 30000000;
+    config.breaker_ns = w->config.breaker_ns > 0 ? w->config.breaker_ns : 30000000;
     if (!w->config.has_threads)
         config.hooks = (quire_hooks){.user = w, .now_ns = world_now};
     assert_int_equal(quire_tier_open(&config, NULL, &w->tiers[t], message, sizeof message),

@@ -1,6 +1,6 @@
-/* tier/test_breaker.c - the breaker alone, with a made-up clock: strikes in a row, times that double
- * with a little chance, one probe, outcomes from before that do not count; and at random beside a
- * naive one. */
+/* tier/test_breaker.c - the breaker alone, with a made-up clock: strikes in a row, times that
+ * double with a little chance, one probe, outcomes from before that do not count; and at random
+ * beside a naive one. */
 #include "base/unit.h"
 #include "tier/breaker.h"
 

@@ -293,7 +293,8 @@ static void test_second_process(void **state)
     kit_end(&kit);
 }
 
-/* ---- paths ------------------------------------------------------------------------------------- */
+/* ---- paths
+ * ------------------------------------------------------------------------------------- */
 
 static void test_paths(void **state)
 {
@@ -359,7 +360,8 @@ static void test_no_descriptors(void **state)
     kit_end(&kit);
 }
 
-/* ---- what others do to the file while it is used --------------------------------------------------- */
+/* ---- what others do to the file while it is used
+ * --------------------------------------------------- */
 
 static void test_deleted(void **state)
 {

@@ -1,6 +1,6 @@
-/* tier/test_tier_faults.c - the faults of a tier that the runner must survive, a test each: jobs that
- * end twice, late, never, or are not there; threads that hang; forks; clocks that jump. Always: one
- * completion for a job, no wrong bytes, nothing waits, and all memory comes back. */
+/* tier/test_tier_faults.c - the faults of a tier that the runner must survive, a test each: jobs
+ * that end twice, late, never, or are not there; threads that hang; forks; clocks that jump.
+ * Always: one completion for a job, no wrong bytes, nothing waits, and all memory comes back. */
 #include "tier_kit.h"
 
 #include "tier/tier.h"

@@ -1,6 +1,6 @@
 /* tier/test_tier_oom.c - what a tier, a host device and host memory ask of the system when they are
- * opened is refused, one thing after the other: each time a clear error, and nothing is left behind,
- * neither memory nor descriptors. (Linked so that these calls come here.) */
+ * opened is refused, one thing after the other: each time a clear error, and nothing is left
+ * behind, neither memory nor descriptors. (Linked so that these calls come here.) */
 #include "tier_kit.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* tier/test_tier_still.c - submit, poll, cancel and lookup neither allocate nor lock nor call the
- * system, whatever the tier's thread does; only a thread that sleeps costs one write. (Linked so that
- * these functions come here when the library calls them.) */
+ * system, whatever the tier's thread does; only a thread that sleeps costs one write. (Linked so
+ * that these functions come here when the library calls them.) */
 #include "tier_kit.h"
 
 #include <poll.h>

@@ -1,0 +1,643 @@
+/* One promise of tier/lower.h after the other, over tiers in memory and a clock that the test
+ * moves.
+ */
+#include "lower_world.h"
+
+static world g_world;
+
+static world *open_world(world_config config)
+{
+    if (config.num_cpu_blocks == 0)
+        config.num_cpu_blocks = 400;
+    if (config.num_tiers == 0)
+        config.num_tiers = 1;
+    config.seed += 7;
+    world_open(&g_world, &config);
+    return &g_world;
+}
+
+static world_request draw(world *w, uint32_t num_hashes)
+{
+    world_request prompt;
+    world_draw_prompt(w, &prompt, num_hashes);
+    return prompt;
+}
+
+/* Computed, stored in the tiers, and gone from the CPU pool. */
+static void put_below(world *w, const world_request *prompt)
+{
+    world_request *r = world_add(w, prompt);
+    (void)world_wait(w, r);
+    world_admit(w, r, 1000);
+    world_drain(w);
+    assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+}
+
+static uint64_t tier_keys(world *w, uint32_t tier, quire_tier_op op, quire_tier_status status)
+{
+    quire_tier_stats stats;
+    assert_int_equal(quire_tier_get_stats(w->tiers[tier], &stats), QUIRE_OK);
+    return stats.keys[op][status];
+}
+
+static uint64_t tier_jobs(world *w, uint32_t tier)
+{
+    quire_tier_stats stats;
+    assert_int_equal(quire_tier_get_stats(w->tiers[tier], &stats), QUIRE_OK);
+    return stats.jobs;
+}
+
+/* ---- what a request gets ----------------------------------------------------- */
+
+static void test_what_was_stored_comes_back(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){0});
+    world_request prompt = draw(w, 40);
+    put_below(w, &prompt);
+    world_request *r = world_add(w, &prompt);
+    assert_int_equal(world_match(w, r), 0);
+    assert_true(world_wait(w, r) > 0);
+    assert_int_equal(world_match(w, r), 40 * WORLD_TOKENS);
+    world_admit(w, r, 0);
+    quire_offload_stats stats = world_stats(w);
+    assert_int_equal(stats.tiers[0].stored_blocks, 40);
+    assert_int_equal(stats.tiers[0].promoted_blocks, 40);
+    assert_int_equal(stats.tiers[0].hit_tokens, 40 * WORLD_TOKENS);
+    assert_int_equal(stats.tiers[0].failed_blocks, 0);
+    r = world_add(w, &prompt); /* now it is a hit of the CPU pool */
+    assert_false(world_ask(w, r));
+    world_admit(w, r, 0);
+    assert_int_equal(world_stats(w).tiers[0].hit_tokens, 40 * WORLD_TOKENS);
+    world_close(w);
+}
+
+static bool is_somewhere(world *w, const world_request *r, uint32_t group, uint32_t block)
+{
+    quire_block cached;
+    uint32_t joined = world_block_size(w, group) / WORLD_TOKENS;
+    quire_bytes hash = {r->hashes[block * joined], 32u * joined};
+    for (uint32_t t = 0; t < w->config.num_tiers; t++)
+        if (world_tier_has(w, t, r, group, block))
+            return true;
+    return quire_pool_get_cached_block(w->pool, hash, &group, 1, &cached) == QUIRE_OK;
+}
+
+/* Whether a hit of so many tokens has all it needs, said as plainly as possible. */
+static bool is_hit(world *w, const world_request *r, uint32_t tokens)
+{
+    for (uint32_t g = 0; g < w->num_groups; g++) {
+        const quire_layer_spec *spec = &w->groups[g].spec;
+        for (uint32_t at = r->num_local; at < tokens; at += spec->block_size) {
+            uint32_t behind = tokens - at; /* tokens from its start to the end of the hit */
+            bool is_needed = spec->kind == QUIRE_LAYER_FULL ||
+                             (spec->kind == QUIRE_LAYER_MAMBA && behind == spec->block_size) ||
+                             (spec->kind == QUIRE_LAYER_SLIDING_WINDOW &&
+                              behind - spec->block_size < spec->sliding_window - 1);
+            if (is_needed && !is_somewhere(w, r, g, at / spec->block_size))
+                return false;
+        }
+    }
+    return true;
+}
+
+static uint32_t longest_hit(world *w, const world_request *r)
+{
+    uint32_t step = w->num_groups > 1 ? 2 * WORLD_TOKENS : WORLD_TOKENS;
+    uint32_t most = r->num_hashes * WORLD_TOKENS;
+    for (uint32_t tokens = most / step * step; tokens > r->num_local; tokens -= step)
+        if (tokens < r->num_tokens && is_hit(w, r, tokens))
+            return tokens;
+    return r->num_local;
+}
+
+/* Without faults a request gets exactly what a plain search would find. */
+static void test_the_longest_hit_is_fetched(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 20; i++) {
+        world *w = open_world((world_config){.groups = i % 5,
+                                             .num_tiers = 1 + i % 3,
+                                             .shared_tiers = i % 8,
+                                             .num_cpu_blocks = 2000,
+                                             .seed = i});
+        for (uint32_t k = 0; k < 60; k++) {
+            world_request prompt = draw(w, 1 + unit_random_below(&w->random, 50));
+            uint32_t units = prompt.num_hashes / 4;
+            prompt.num_local = 4 * WORLD_TOKENS * unit_random_below(&w->random, units / 2 + 1);
+            world_request *r = world_add(w, &prompt);
+            uint32_t wanted = longest_hit(w, r);
+            (void)world_wait(w, r);
+            uint32_t got = r->num_local + world_match(w, r);
+            if (got != wanted)
+                fail_msg("groups %u, prompt %u: hit of %u tokens, not %u", i % 5, k, got, wanted);
+            world_admit(w, r, 500);
+            world_drain(w);
+            if (unit_random_below(&w->random, 3) == 0)
+                assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+        }
+        world_close(w);
+    }
+}
+
+static void test_one_fetch_serves_all(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){.num_tiers = 2});
+    world_request prompt = draw(w, 30);
+    put_below(w, &prompt);
+    faulty_set_delay(w->parts[0], 4);
+    world_request *all[3];
+    for (uint32_t i = 0; i < 3; i++)
+        all[i] = world_add(w, &prompt);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(world_ask(w, all[i]));
+    world_abort(w, all[0]); /* its jobs still serve the others */
+    for (uint32_t i = 1; i < 3; i++) {
+        (void)world_wait(w, all[i]);
+        assert_int_equal(world_match(w, all[i]), 30 * WORLD_TOKENS);
+    }
+    assert_int_equal(tier_keys(w, 0, QUIRE_TIER_LOAD, QUIRE_TIER_DONE), 30);
+    assert_int_equal(tier_keys(w, 1, QUIRE_TIER_LOAD, QUIRE_TIER_DONE), 0); /* the first has it */
+    world_close(w);
+}
+
+static void test_only_the_tier_knows(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){.shared_tiers = 1});
+    world_request prompt = draw(w, 20);
+    put_below(w, &prompt);
+    uint64_t asked = tier_keys(w, 0, QUIRE_TIER_FIND, QUIRE_TIER_MISSING);
+    world_request longer = draw(w, 40); /* another end */
+    memcpy(longer.hashes, prompt.hashes, sizeof prompt.hashes[0] * 20);
+    world_request *r = world_add(w, &longer);
+    (void)world_wait(w, r);
+    assert_int_equal(world_match(w, r), 20 * WORLD_TOKENS);
+    assert_true(tier_keys(w, 0, QUIRE_TIER_FIND, QUIRE_TIER_MISSING) > asked);
+    assert_int_equal(tier_keys(w, 0, QUIRE_TIER_FIND, QUIRE_TIER_DONE), 20);
+    uint64_t jobs = tier_jobs(w, 0);
+    assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+    for (uint32_t i = 0; i < 10; i++) { /* it has its answer */
+        assert_false(world_ask(w, r));
+        world_step(w);
+    }
+    assert_int_equal(tier_jobs(w, 0), jobs);
+    world_close(w);
+}
+
+static void test_prefetched_is_there(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){.shared_tiers = 1});
+    world_request prompt = draw(w, 25);
+    put_below(w, &prompt);
+    world_request *r = world_add(w, &prompt);
+    world_prefetch(w, r);
+    world_drain(w);
+    assert_false(world_ask(w, r));
+    assert_int_equal(world_match(w, r), 25 * WORLD_TOKENS);
+    world_abort(w, r);
+    /* Evicted again before its turn: it is fetched once more. */
+    assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+    r = world_add(w, &prompt);
+    world_prefetch(w, r);
+    world_drain(w);
+    assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+    assert_true(world_ask(w, r));
+    (void)world_wait(w, r);
+    assert_int_equal(world_match(w, r), 25 * WORLD_TOKENS);
+    world_close(w);
+}
+
+/* What others will need makes way for what somebody waits for. */
+static void test_who_waits_goes_first(void **state)
+{
+    (void)state;
+    world *w =
+        open_world((world_config){.num_cpu_blocks = 800, .max_bytes_in_flight = 4 * WORLD_BYTES});
+    world_request prompts[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        prompts[i] = draw(w, 60);
+        put_below(w, &prompts[i]);
+    }
+    faulty_set_delay(w->parts[0], 1);
+    world_request *ahead[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        ahead[i] = world_add(w, &prompts[i]);
+        world_prefetch(w, ahead[i]);
+    }
+    world_request *now = world_add(w, &prompts[3]);
+    assert_true(world_wait(w, now) > 0);
+    assert_int_equal(world_match(w, now), 60 * WORLD_TOKENS);
+    assert_true(qr_lower_has_pending(w->lower)); /* others are still on their way */
+    assert_true(world_wait(w, ahead[2]) > 0);
+    assert_int_equal(world_match(w, ahead[2]), 60 * WORLD_TOKENS);
+    world_close(w);
+}
+
+/* ---- when it goes wrong ------------------------------------------------------- */
+
+static void test_failed_is_a_miss_for_ever(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){0});
+    world_request prompt = draw(w, 30);
+    put_below(w, &prompt);
+    faulty_set(w->parts[0], FAULTY_FLIP, 1000);
+    world_request *r = world_add(w, &prompt);
+    (void)world_wait(w, r);
+    assert_int_equal(world_match(w, r), 0);
+    assert_true(world_stats(w).tiers[0].failed_blocks > 0);
+    faulty_set_all(w->parts[0], 0);
+    world_drain(w);
+    uint64_t jobs = tier_jobs(w, 0);
+    qr_lower_forget(w->lower, r->req); /* admitted, then preempted: it asks again */
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_false(world_ask(w, r));
+        world_step(w);
+    }
+    assert_int_equal(tier_jobs(w, 0), jobs);
+    world_check(w);
+    world_close(w);
+}
+
+static void test_a_hole_ends_the_hit(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 0; seed < 10; seed++) {
+        world *w = open_world((world_config){.seed = seed});
+        world_request prompt = draw(w, 60);
+        put_below(w, &prompt);
+        faulty_set(w->parts[0], FAULTY_FAIL, 50);
+        world_request *r = world_add(w, &prompt);
+        (void)world_wait(w, r);
+        assert_int_equal(world_match(w, r) % WORLD_TOKENS, 0); /* and its bytes were looked at */
+        world_close(w);
+    }
+}
+
+static void test_late_is_left_behind(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){.deadline_ns = 10000000});
+    world_request prompt = draw(w, 30);
+    put_below(w, &prompt);
+    faulty_hold(w->parts[0], true);
+    world_request *r = world_add(w, &prompt);
+    uint64_t start_ns = w->now_ns;
+    (void)world_wait(w, r);
+    assert_true(w->now_ns - start_ns >= 10000000);
+    assert_int_equal(world_match(w, r), 0);
+    assert_int_equal(world_stats(w).tiers[0].late_blocks, 30);
+    assert_false(qr_lower_has_pending(w->lower));
+    assert_false(qr_lower_is_idle(w->lower));
+    world_check(w); /* the blocks are still the job's */
+    assert_int_equal(quire_pool_usage(w->pool).active, 30);
+    faulty_hold(w->parts[0], false);
+    world_drain(w);
+    assert_int_equal(quire_pool_usage(w->pool).active, 0);
+    assert_int_equal(world_match(w, r), 0); /* what came late counts as missing */
+    world_close(w);
+}
+
+static void evict_all(world *w)
+{
+    quire_block all[64];
+    uint32_t n = quire_pool_get_num_free_blocks(w->pool);
+    assert_true(n <= 64);
+    assert_int_equal(quire_pool_get_new_blocks(w->pool, n, all), QUIRE_OK);
+    assert_int_equal(quire_pool_free_blocks(w->pool, all, n), QUIRE_OK);
+}
+
+/* A tier that never answers keeps some blocks, and nobody else from the others. */
+static void test_a_hung_tier_does_not_stop_the_next(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){.num_tiers = 2, .num_cpu_blocks = 61});
+    world_request a = draw(w, 20);
+    put_below(w, &a);
+    faulty_hold(w->parts[0], true);
+    for (uint32_t i = 0; i < 12; i++) {
+        world_request *r = world_add(w, &a);
+        (void)world_wait(w, r);
+        world_admit(w, r, 0);
+        world_check(w);
+        evict_all(w);
+    }
+    /* Its breaker has opened meanwhile, and the second tier gave what both have. */
+    assert_true(world_stats(w).tiers[1].promoted_blocks > 0);
+    faulty_hold(w->parts[0], false);
+    world_close(w);
+}
+
+static void test_an_open_breaker_is_a_plain_miss(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){0});
+    world_request prompt = draw(w, 10);
+    put_below(w, &prompt);
+    faulty_set(w->parts[0], FAULTY_FAIL, 1000);
+    for (uint32_t i = 0; i < 3; i++) {
+        world_request *r = world_add(w, &prompt);
+        (void)world_wait(w, r);
+        world_abort(w, r);
+    }
+    quire_tier_stats stats;
+    assert_int_equal(quire_tier_get_stats(w->tiers[0], &stats), QUIRE_OK);
+    assert_int_equal(stats.health, QUIRE_TIER_OPEN);
+    world_request *r = world_add(w, &prompt);
+    uint32_t num_free = quire_pool_get_num_free_blocks(w->pool);
+    assert_false(world_ask(w, r));
+    assert_int_equal(quire_pool_get_num_free_blocks(w->pool), num_free);
+    world_admit(w, r, 0); /* its stores are dropped, and counted */
+    world_drain(w);
+    assert_int_equal(world_stats(w).tiers[0].stored_blocks, 10);
+    assert_int_equal(world_stats(w).tiers[0].not_admitted, 10);
+    world_close(w);
+}
+
+static void note_room(void *user, uint32_t num_blocks)
+{
+    uint32_t *asked = user;
+    *asked += num_blocks;
+}
+
+static void test_a_full_cpu_pool_holds_nobody_up(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){.num_cpu_blocks = 101});
+    world_request prompt = draw(w, 10);
+    put_below(w, &prompt);
+    uint32_t asked = 0;
+    qr_lower_set_room(w->lower, note_room, &asked);
+    quire_block all[100];
+    assert_int_equal(quire_pool_get_new_blocks(w->pool, 100, all), QUIRE_OK);
+    world_request *r = world_add(w, &prompt);
+    assert_true(world_wait(w, r) <= 1);
+    assert_int_equal(asked, 10);
+    assert_int_equal(quire_pool_free_blocks(w->pool, all, 100), QUIRE_OK);
+    world_close(w);
+}
+
+static void test_all_tiers_dead_is_as_none(void **state)
+{
+    (void)state;
+    static world with;
+    static world without;
+    world_config config = {.num_cpu_blocks = 90,
+                           .num_tiers = 2,
+                           .shared_tiers = 2,
+                           .breaker_ns = UINT64_C(3600000000000),
+                           .seed = 5};
+    world_open(&with, &config);
+    config.num_tiers = 0;
+    world_open(&without, &config);
+    for (uint32_t t = 0; t < 2; t++)
+        faulty_set(with.parts[t], FAULTY_FAIL, 1000);
+    for (uint32_t i = 0; i < 5; i++) { /* until both breakers are open, for good */
+        world_request first;
+        world_draw_prompt(&with, &first, 10);
+        put_below(&with, &first);
+    }
+    quire_cache_reset_prefix_cache(without.cache);
+    uint64_t random = 3;
+    for (uint32_t i = 0; i < 300; i++) {
+        uint32_t n = 1 + unit_random_below(&random, 40);
+        world_request prompt;
+        with.random = without.random = random;
+        world_draw_prompt(&with, &prompt, n);
+        world_request *a = world_add(&with, &prompt);
+        world_request *b = world_add(&without, &prompt);
+        (void)world_wait(&with, a);
+        assert_int_equal(world_admit(&with, a, 1000), world_admit(&without, b, 1000));
+        world_step(&with);
+    }
+    assert_true(with.num_hit_tokens > 0);
+    world_close(&with);
+    world_close(&without);
+}
+
+/* ---- stores ------------------------------------------------------------------- */
+
+static void test_nothing_is_stored_twice(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){0});
+    world_request prompt = draw(w, 12);
+    faulty_set_delay(w->parts[0], 5);
+    world_request *r = world_add(w, &prompt);
+    assert_false(world_ask(w, r));
+    world_admit(w, r, 0);
+    for (uint32_t i = 0; i < 3; i++) { /* stored, a hit, stored again elsewhere: all the same key */
+        r = world_add(w, &prompt);
+        world_admit(w, r, 0);
+        world_step(w);
+    }
+    world_drain(w);
+    assert_int_equal(tier_keys(w, 0, QUIRE_TIER_STORE, QUIRE_TIER_DONE), 12);
+    world_close(w);
+}
+
+static void test_only_what_is_used_again(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){.admit = QUIRE_ADMIT_REUSED});
+    world_request prompt = draw(w, 12);
+    world_request *r = world_add(w, &prompt);
+    world_admit(w, r, 0);
+    world_drain(w);
+    assert_int_equal(tier_jobs(w, 0), 0);
+    assert_int_equal(world_stats(w).tiers[0].not_admitted, 12);
+    for (uint32_t i = 0; i < 3; i++) {
+        r = world_add(w, &prompt);
+        world_admit(w, r, 0);
+        world_drain(w);
+    }
+    assert_int_equal(tier_keys(w, 0, QUIRE_TIER_STORE, QUIRE_TIER_DONE), 12);
+    world_close(w);
+}
+
+static void test_only_long_prefixes(void **state)
+{
+    (void)state;
+    world *w = open_world(
+        (world_config){.admit = QUIRE_ADMIT_LONG, .recompute_token_ns = 1000, .bytes_per_s = 1e9});
+    for (uint32_t i = 0; i < 40; i++) { /* 100 us and nothing: from 100 tokens on */
+        qr_lower_learn(w->lower, 1000 + i, 1000000 + 1000 * i);
+    }
+    world_request prompt = draw(w, 4);
+    world_request *r = world_add(w, &prompt);
+    world_admit(w, r, 0);
+    world_drain(w);
+    assert_int_equal(tier_keys(w, 0, QUIRE_TIER_STORE, QUIRE_TIER_DONE), 4); /* it has no latency */
+    world_close(w);
+
+    w = open_world(
+        (world_config){.admit = QUIRE_ADMIT_LONG, .recompute_token_ns = 10, .bytes_per_s = 1e5});
+    r = world_add(w, &prompt);
+    world_admit(w, r, 0);
+    world_drain(w);
+    assert_int_equal(tier_jobs(w, 0), 0); /* never worth it */
+    assert_int_equal(world_stats(w).tiers[0].not_admitted, 4);
+    world_close(w);
+}
+
+/* A block that loses its place before its turn is not stored, under any name. */
+static void test_evicted_before_its_turn(void **state)
+{
+    (void)state;
+    world *w =
+        open_world((world_config){.num_cpu_blocks = 31, .max_bytes_in_flight = 2 * WORLD_BYTES});
+    faulty_set_delay(w->parts[0], 6);
+    for (uint32_t i = 0; i < 30; i++) {
+        world_request prompt = draw(w, 20);
+        world_request *r = world_add(w, &prompt);
+        (void)world_wait(w, r);
+        world_admit(w, r, 0);
+        world_step(w);
+        world_check(w);
+    }
+    assert_true(world_stats(w).tiers[0].not_admitted > 0); /* dropped */
+    assert_true(world_stats(w).tiers[0].stored_blocks > 0);
+    world_close(w);
+}
+
+/* ---- worth it ----------------------------------------------------------------- */
+
+static void test_slower_than_computing(void **state)
+{
+    (void)state;
+    world *w = open_world(
+        (world_config){.recompute_token_ns = 1000, .bytes_per_s = 1e6}); /* 4 us a token */
+    world_request prompt = draw(w, 40);
+    put_below(w, &prompt);
+    world_request *r = world_add(w, &prompt);
+    assert_false(world_ask(w, r));
+    assert_int_equal(world_match(w, r), 0);
+    assert_int_equal(world_stats(w).tiers[0].skipped_tokens, 40 * WORLD_TOKENS);
+    assert_false(world_ask(w, r));
+    assert_int_equal(world_stats(w).tiers[0].skipped_tokens, 40 * WORLD_TOKENS);
+    world_abort(w, r);
+    r = world_add(w, &prompt); /* while it waits for the engine, loading costs nothing */
+    world_prefetch(w, r);
+    world_drain(w);
+    assert_false(world_ask(w, r));
+    assert_int_equal(world_match(w, r), 40 * WORLD_TOKENS);
+    world_close(w);
+}
+
+static void test_costs_are_learned(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){.recompute_token_ns = 100000});
+    faulty_set_delay(w->parts[0], 3);
+    world_request prompt = draw(w, 50);
+    put_below(w, &prompt);
+    for (uint32_t i = 0; i < 20; i++) {
+        world_request *r = world_add(w, &prompt);
+        (void)world_wait(w, r);
+        world_admit(w, r, 0);
+        world_drain(w);
+        assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+    }
+    quire_offload_stats stats = world_stats(w);
+    double ns = stats.tiers[0].latency_ns + 50.0 * WORLD_BYTES * 1e9 / stats.tiers[0].bytes_per_s;
+    assert_true(ns > 1e5 && ns < 1e7); /* one to four steps of 0.1 to 1 ms */
+    qr_lower_learn(w->lower, 1000, 500000);
+    assert_true(world_stats(w).recompute_token_ns < 100000);
+    world_close(w);
+}
+
+/* ---- the rest ----------------------------------------------------------------- */
+
+static void test_reset_with_jobs_out(void **state)
+{
+    (void)state;
+    world *w = open_world((world_config){.num_tiers = 2, .shared_tiers = 2});
+    world_request a = draw(w, 30);
+    put_below(w, &a);
+    world_request b = draw(w, 30);
+    faulty_set_delay(w->parts[0], 4);
+    faulty_set_delay(w->parts[1], 4);
+    world_request *r = world_add(w, &a);
+    assert_true(world_ask(w, r)); /* loads on their way, */
+    world_request *s = world_add(w, &b);
+    world_admit(w, s, 0); /* and stores */
+    world_step(w);
+    assert_int_equal(qr_lower_reset(w->lower), QUIRE_OK);
+    world_check(w);
+    assert_false(qr_lower_is_idle(w->lower));
+    uint64_t promoted = world_stats(w).tiers[0].promoted_blocks;
+    world_drain(w);
+    assert_int_equal(world_stats(w).tiers[0].promoted_blocks, promoted); /* nothing counts */
+    assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+    (void)world_wait(w, r);
+    assert_int_equal(world_match(w, r), 0);
+    s = world_add(w, &b);
+    (void)world_wait(w, s);
+    assert_int_equal(world_match(w, s), 0);
+    world_close(w);
+}
+
+static void test_bad_configs(void **state)
+{
+    (void)state;
+    quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL, .block_size = 16}};
+    quire_sched_config sched = QUIRE_SCHED_CONFIG_INIT;
+    sched.cache.groups = &group;
+    sched.cache.num_groups = 1;
+    sched.cache.max_model_len = 1000;
+    quire_offload_tier tier = {.tier = (quire_tier *)&group}; /* is not looked at */
+    quire_offload_config good = QUIRE_OFFLOAD_CONFIG_INIT;
+    good.sched = &sched;
+    good.num_cpu_blocks = 10;
+    good.tiers = &tier;
+    good.num_tiers = 1;
+    assert_true(qr_lower_bytes(&good) > 0);
+    quire_offload_config bad = good;
+    bad.num_cpu_blocks = 1;
+    assert_int_equal(qr_lower_bytes(&bad), 0);
+    bad = good;
+    bad.num_tiers = QUIRE_OFFLOAD_MAX_TIERS + 1;
+    assert_int_equal(qr_lower_bytes(&bad), 0);
+    bad = good;
+    bad.block_bytes = UINT64_C(1) << 32;
+    assert_int_equal(qr_lower_bytes(&bad), 0);
+    tier.admit = QUIRE_ADMIT_LONG + 1;
+    assert_int_equal(qr_lower_bytes(&good), 0);
+    tier.admit = QUIRE_ADMIT_ALL;
+    sched.cache.hash_block_size = 7;
+    assert_int_equal(qr_lower_bytes(&good), 0);
+    sched.cache.hash_block_size = 0;
+    group.spec.block_size = 0;
+    assert_int_equal(qr_lower_bytes(&good), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_was_stored_comes_back),
+        cmocka_unit_test(test_the_longest_hit_is_fetched),
+        cmocka_unit_test(test_one_fetch_serves_all),
+        cmocka_unit_test(test_only_the_tier_knows),
+        cmocka_unit_test(test_prefetched_is_there),
+        cmocka_unit_test(test_who_waits_goes_first),
+        cmocka_unit_test(test_failed_is_a_miss_for_ever),
+        cmocka_unit_test(test_a_hole_ends_the_hit),
+        cmocka_unit_test(test_late_is_left_behind),
+        cmocka_unit_test(test_a_hung_tier_does_not_stop_the_next),
+        cmocka_unit_test(test_an_open_breaker_is_a_plain_miss),
+        cmocka_unit_test(test_a_full_cpu_pool_holds_nobody_up),
+        cmocka_unit_test(test_all_tiers_dead_is_as_none),
+        cmocka_unit_test(test_nothing_is_stored_twice),
+        cmocka_unit_test(test_only_what_is_used_again),
+        cmocka_unit_test(test_only_long_prefixes),
+        cmocka_unit_test(test_evicted_before_its_turn),
+        cmocka_unit_test(test_slower_than_computing),
+        cmocka_unit_test(test_costs_are_learned),
+        cmocka_unit_test(test_reset_with_jobs_out),
+        cmocka_unit_test(test_bad_configs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

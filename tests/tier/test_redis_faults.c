@@ -1,0 +1,300 @@
+/* tier/test_redis_faults.c - the Redis tier and a server that misbehaves (redis_fake.h). In every
+ * mode each job ends in bounded time with a status that the mode allows, no load gives wrong bytes,
+ * nothing is left over, and when the server is well again all works again. */
+#include "redis_fake.h"
+#include "redis_kit.h"
+
+#include <unistd.h>
+
+enum { NUM_KEYS = 6, DEADLINE_MS = 250, MARGIN_MS = 3000 };
+
+typedef struct stage {
+    redis_fake *fake;
+    redis_tier tier;
+    char address[32];
+    const char *addresses[1];
+} stage;
+
+static void set_up(stage *s)
+{
+    s->fake = redis_fake_start();
+    s->tier.deadline_ms = DEADLINE_MS;
+    (void)snprintf(s->address, sizeof s->address, "127.0.0.1:%d", redis_fake_port(s->fake));
+    s->addresses[0] = s->address;
+    if (redis_tier_open_at(&s->tier, s->addresses, 1) != QUIRE_OK)
+        fail_msg("%s", s->tier.message);
+}
+
+static void tear_down(stage *s)
+{
+    redis_tier_close(&s->tier);
+    redis_fake_stop(s->fake);
+}
+
+/* All keys are there again: the breaker may need its time. */
+static void recover(stage *s)
+{
+    uint64_t begin = redis_now_ms();
+    redis_fake_set(s->fake, FAKE_WELL);
+    do {
+        redis_do(&s->tier, QUIRE_TIER_STORE, 0, NUM_KEYS);
+        if (redis_now_ms() - begin > 20000)
+            fail_msg("it does not come back; %s", s->tier.log);
+        if (redis_count(&s->tier, QUIRE_TIER_DONE) != NUM_KEYS)
+            redis_sleep_ms(10);
+    } while (redis_count(&s->tier, QUIRE_TIER_DONE) != NUM_KEYS);
+    redis_do(&s->tier, QUIRE_TIER_LOAD, 0, NUM_KEYS);
+    redis_expect_only(&s->tier, REDIS_BIT(DONE));
+}
+
+static void try_op(stage *s, fake_mode mode, quire_tier_op op, uint32_t allowed)
+{
+    redis_do(&s->tier, op, 0, NUM_KEYS);
+    for (uint32_t i = 0; i < NUM_KEYS; i++)
+        if ((1u << s->tier.status[i] & allowed) == 0)
+            fail_msg("%s: op %d, io %u ended with %d; %s", fake_names[mode], op, i,
+                     s->tier.status[i], s->tier.log);
+    if (s->tier.took_ms > DEADLINE_MS + MARGIN_MS)
+        fail_msg("%s: op %d took %d ms", fake_names[mode], op, (int)s->tier.took_ms);
+}
+
+/* ---- values ---------------------------------------------------------------- */
+
+static void values_are_checked(void **state)
+{
+    (void)state;
+    static const fake_mode modes[] = {FAKE_SWAPPED, FAKE_FLIPPED,   FAKE_FLIPPED_HEADER,
+                                      FAKE_SHORT,   FAKE_LONGER,    FAKE_TINY,
+                                      FAKE_EMPTY,   FAKE_WRONG_TYPE};
+    stage s = {0};
+    set_up(&s);
+    for (size_t i = 0; i < COUNT(modes); i++) {
+        recover(&s);
+        redis_fake_set(s.fake, modes[i]);
+        try_op(&s, modes[i], QUIRE_TIER_LOAD, REDIS_BIT(WRONG));
+        redis_fake_set(s.fake, FAKE_WELL);
+        redis_sleep_ms(50); /* what was wrong is deleted, unless the server did not say so */
+        bool is_gone =
+            modes[i] != FAKE_TINY && modes[i] != FAKE_EMPTY && modes[i] != FAKE_WRONG_TYPE;
+        if (is_gone)
+            try_op(&s, modes[i], QUIRE_TIER_LOAD, REDIS_BIT(MISSING));
+    }
+    assert_int_equal(redis_stats(&s.tier).wrong, COUNT(modes) * NUM_KEYS);
+    assert_int_equal(redis_stats(&s.tier).surprises, 3);
+    recover(&s);
+    tear_down(&s);
+}
+
+/* ---- answers --------------------------------------------------------------- */
+
+typedef struct expectation {
+    fake_mode mode;
+    uint32_t load;
+    uint32_t store;
+} expectation;
+
+#define FAILS   (REDIS_BIT(FAILED) | REDIS_BIT(REFUSED))
+#define MAY     (REDIS_BIT(DONE) | FAILS)
+#define NO_ROOM REDIS_BIT(NO_ROOM)
+
+static void modes_end_well(const expectation *modes, size_t n)
+{
+    stage s = {0};
+    set_up(&s);
+    for (size_t i = 0; i < n; i++) {
+        fake_mode mode = modes[i].mode;
+        recover(&s);
+        redis_fake_set(s.fake, mode);
+        try_op(&s, mode, QUIRE_TIER_LOAD, modes[i].load);
+        try_op(&s, mode, QUIRE_TIER_STORE, modes[i].store);
+        try_op(&s, mode, QUIRE_TIER_FIND, MAY | REDIS_BIT(MISSING));
+        try_op(&s, mode, QUIRE_TIER_REMOVE, MAY | REDIS_BIT(MISSING));
+    }
+    recover(&s);
+    tear_down(&s);
+}
+
+static void errors_have_consequences(void **state)
+{
+    (void)state;
+    static const expectation modes[] = {
+        {FAKE_MOVED_HERE, FAILS, FAILS},   {FAKE_ASK_HERE, FAILS, FAILS},
+        {FAKE_MOVED_AWAY, FAILS, FAILS},   {FAKE_MOVED_BAD, FAILS, FAILS},
+        {FAKE_TRY_AGAIN, FAILS, FAILS},    {FAKE_MOVED_OTHER_SLOT, FAILS, FAILS},
+        {FAKE_CLUSTER_DOWN, FAILS, FAILS}, {FAKE_MASTER_DOWN, FAILS, FAILS},
+        {FAKE_LOADING, FAILS, FAILS},      {FAKE_NO_AUTH, FAILS, FAILS},
+        {FAKE_NO_PERM, FAILS, FAILS},      {FAKE_READ_ONLY, FAILS, FAILS},
+        {FAKE_ERROR, FAILS, FAILS},        {FAKE_OUT_OF_MEMORY, FAILS, NO_ROOM},
+        {FAKE_BARE_ERROR, FAILS, FAILS},
+    };
+    modes_end_well(modes, COUNT(modes));
+}
+
+static void surprises_close(void **state)
+{
+    (void)state;
+    static const expectation modes[] = {
+        {FAKE_EXTRA, MAY, MAY},         {FAKE_NO_END, FAILS, MAY},
+        {FAKE_NUMBER, FAILS, FAILS},    {FAKE_STATUS, FAILS, REDIS_BIT(DONE) | FAILS},
+        {FAKE_ARRAY, FAILS, FAILS},     {FAKE_DEEP, FAILS, FAILS},
+        {FAKE_MANY, FAILS, FAILS},      {FAKE_HUGE_VALUE, FAILS, FAILS},
+        {FAKE_NEGATIVE, FAILS, FAILS},  {FAKE_GARBAGE, FAILS, FAILS},
+        {FAKE_LONG_LINE, FAILS, FAILS}, {FAKE_CLOSES, FAILS, FAILS},
+        {FAKE_RESETS, FAILS, FAILS},    {FAKE_HALF_CLOSES, FAILS, MAY},
+        {FAKE_HALF_RESETS, FAILS, MAY},
+    };
+    modes_end_well(modes, COUNT(modes));
+}
+
+static void slowness_is_bounded(void **state)
+{
+    (void)state;
+    static const expectation modes[] = {
+        {FAKE_SILENT, FAILS, FAILS},
+        {FAKE_HALF, FAILS, MAY},
+        {FAKE_SLOW, FAILS, MAY},
+        {FAKE_LARGE_VALUE, FAILS, FAILS},
+    };
+    modes_end_well(modes, COUNT(modes));
+}
+
+/* ---- greetings and maps ---------------------------------------------------- */
+
+static void greetings_are_checked(void **state)
+{
+    (void)state;
+    static const fake_mode modes[] = {FAKE_GREETS_BADLY, FAKE_GREETS_NEVER, FAKE_GREETS_LOADING};
+    stage s = {.tier.config.connect_ns = 100000000};
+    set_up(&s);
+    for (size_t i = 0; i < COUNT(modes); i++) {
+        recover(&s);
+        redis_fake_set(s.fake, modes[i]);
+        redis_fake_cut(s.fake);
+        try_op(&s, modes[i], QUIRE_TIER_LOAD, FAILS);
+        try_op(&s, modes[i], QUIRE_TIER_STORE, FAILS);
+    }
+    recover(&s);
+    tear_down(&s);
+}
+
+/* The map is what a tier learns first: each mode has a tier of its own. */
+static void maps_are_checked(void **state)
+{
+    (void)state;
+    static const expectation modes[] = {
+        {FAKE_SLOTS_EMPTY, FAILS, FAILS},
+        {FAKE_SLOTS_BAD_RANGE, FAILS, FAILS},
+        {FAKE_SLOTS_TEXT, FAILS, FAILS},
+        {FAKE_SLOTS_DEEP, FAILS, FAILS},
+        {FAKE_SLOTS_AWAY, FAILS, FAILS},
+        {FAKE_SLOTS_MANY, FAILS, FAILS},
+        {FAKE_SLOTS_UNKNOWN, FAILS, FAILS},
+        {FAKE_SLOTS_NEVER, FAILS, FAILS},
+        {FAKE_SLOTS_HERE, REDIS_BIT(MISSING), REDIS_BIT(DONE)},
+    };
+    for (size_t i = 0; i < COUNT(modes); i++) {
+        stage s = {.tier.config.connect_ns = 100000000, .tier.config.max_nodes = 8};
+        s.fake = redis_fake_start();
+        redis_fake_set(s.fake, modes[i].mode);
+        s.tier.deadline_ms = DEADLINE_MS;
+        (void)snprintf(s.address, sizeof s.address, "127.0.0.1:%d", redis_fake_port(s.fake));
+        s.addresses[0] = s.address;
+        assert_int_equal(redis_tier_open_at(&s.tier, s.addresses, 1), QUIRE_OK);
+        try_op(&s, modes[i].mode, QUIRE_TIER_LOAD, modes[i].load);
+        try_op(&s, modes[i].mode, QUIRE_TIER_STORE, modes[i].store);
+        assert_true(redis_stats(&s.tier).nodes <= 8);
+        recover(&s);
+        tear_down(&s);
+    }
+}
+
+/* ---- memory after the end -------------------------------------------------- */
+
+/* A load whose time is over while its bytes come: what comes later must not reach the memory. */
+static void late_bytes_go_nowhere(void **state)
+{
+    (void)state;
+    stage s = {.tier.config.late_ns = UINT64_C(1500000000), .tier.config.connections = 1};
+    set_up(&s);
+    recover(&s);
+    redis_fake_set(s.fake, FAKE_SLOW); /* half a value in 5 ms a byte: it is late */
+    redis_do(&s.tier, QUIRE_TIER_LOAD, 0, 1);
+    redis_expect_only(&s.tier, REDIS_BIT(FAILED));
+    memset(s.tier.memory, 0x77, s.tier.bytes);
+    redis_fake_set(s.fake, FAKE_WELL); /* the rest comes at once, and the link lives */
+    redis_do(&s.tier, QUIRE_TIER_FIND, 0, 1);
+    redis_expect_only(&s.tier, REDIS_BIT(DONE));
+    for (uint32_t i = 0; i < s.tier.bytes; i++)
+        assert_int_equal(s.tier.memory[i], 0x77);
+    assert_int_equal(redis_stats(&s.tier).connected, 1);
+    assert_int_equal(redis_stats(&s.tier).late, 1);
+    tear_down(&s);
+}
+
+static void cancelled_loads_end(void **state)
+{
+    (void)state;
+    stage s = {.tier.config.connections = 1};
+    set_up(&s);
+    recover(&s);
+    for (int round = 0; round < 20; round++) {
+        redis_fake_set(s.fake, round % 2 == 0 ? FAKE_SILENT : FAKE_HALF);
+        redis_fill(&s.tier, round % 3 == 2 ? QUIRE_TIER_STORE : QUIRE_TIER_LOAD, 0, NUM_KEYS);
+        assert_int_equal(quire_tier_submit(s.tier.tier, &s.tier.job), QUIRE_OK);
+        redis_sleep_ms(round % 4);
+        assert_int_equal(quire_tier_cancel(s.tier.tier, &s.tier.job), QUIRE_OK);
+        redis_wait(&s.tier);
+        redis_expect_only(&s.tier, REDIS_BIT(CANCELLED) | FAILS | REDIS_BIT(DONE));
+        memset(s.tier.memory, 0x77, (size_t)s.tier.bytes * NUM_KEYS);
+        redis_fake_set(s.fake, FAKE_WELL);
+        redis_fake_cut(s.fake);
+        for (uint32_t i = 0; i < s.tier.bytes * NUM_KEYS; i++)
+            assert_int_equal(s.tier.memory[i], 0x77);
+        recover(&s);
+    }
+    tear_down(&s);
+}
+
+/* A server that answers before it has read: the store is not believed. */
+static void early_answers_are_surprises(void **state)
+{
+    (void)state;
+    stage s = {.tier.bytes = 8 << 20, .tier.config.connections = 1};
+    set_up(&s);
+    redis_fake_set(s.fake, FAKE_SAYS_BEFORE_READ);
+    redis_do(&s.tier, QUIRE_TIER_STORE, 0, 1); /* more than the fake's buffer takes */
+    redis_expect_only(&s.tier, FAILS);
+    assert_true(redis_stats(&s.tier).surprises > 0);
+    tear_down(&s);
+}
+
+/* After a reset nothing from before is found, and what is stored then is. */
+static void resets_begin_anew(void **state)
+{
+    (void)state;
+    stage s = {0};
+    set_up(&s);
+    recover(&s);
+    assert_int_equal(quire_tier_reset(s.tier.tier), QUIRE_OK);
+    redis_do(&s.tier, QUIRE_TIER_LOAD, 0, NUM_KEYS);
+    redis_expect_only(&s.tier, REDIS_BIT(MISSING));
+    recover(&s);
+    tear_down(&s);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_checked),
+        cmocka_unit_test(errors_have_consequences),
+        cmocka_unit_test(surprises_close),
+        cmocka_unit_test(slowness_is_bounded),
+        cmocka_unit_test(greetings_are_checked),
+        cmocka_unit_test(maps_are_checked),
+        cmocka_unit_test(late_bytes_go_nowhere),
+        cmocka_unit_test(cancelled_loads_end),
+        cmocka_unit_test(early_answers_are_surprises),
+        cmocka_unit_test(resets_begin_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
