@@ -31,6 +31,7 @@ from itertools import islice
 sys.dont_write_bytecode = True
 import vllm_cache
 import vllm_sched
+import vllm_slots
 from vllm_cache import BLOCK_SIZE, Pass, Timer, splitmix
 
 NUM_BLOCKS = 2048
@@ -259,8 +260,18 @@ def sched_rows() -> list[Operation]:
     ]
 
 
+def slots_rows() -> list[Operation]:
+    """CPUOffloadingManager and quire_slots: the same keys, the same slots."""
+    return [
+        Operation("tier slots: store, evict, LRU", "slots/store/lru", None, vllm_slots.store("lru")),
+        Operation("tier slots: store, evict, ARC", "slots/store/arc", None, vllm_slots.store("arc")),
+        Operation("tier slots: hit and load, LRU", "slots/hit/lru", None, vllm_slots.hit("lru")),
+        Operation("tier slots: hit and load, ARC", "slots/hit/arc", None, vllm_slots.hit("arc")),
+    ]
+
+
 def operations() -> list[Operation]:
-    rows = cache_rows() + sched_rows() + [
+    rows = cache_rows() + sched_rows() + slots_rows() + [
         Operation("take + give back, 100", "pool/take_give/100", 55, take_give),
         Operation("lookup of a cached prefix", "lookup/prefix/2048", 60, lookup),
     ]

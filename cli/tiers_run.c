@@ -50,6 +50,7 @@ struct tiers_run {
     uint32_t max_keys;
     uint32_t digest_bytes;
     uint32_t max_step_tokens;
+    uint64_t secrets;
     uint64_t num_added;
     uint64_t last_step;
     bool is_draining; /* time has no end any more */
@@ -83,10 +84,13 @@ static uint64_t run_compute_end_ns(void *user)
     return ns_of(t->config.compute_end_s(t->config.user));
 }
 
-static int run_no_secret(void *user, void *out, size_t bytes)
+/* Secrets of hash tables: the same in every run, but with as many different bits as real ones. */
+static int run_secret(void *user, void *out, size_t bytes)
 {
-    (void)user;
-    memset(out, 0x51, bytes);
+    tiers_run *t = user;
+    unsigned char *at = out;
+    for (size_t i = 0; i < bytes; i++)
+        at[i] = (unsigned char)(256 * tiers_dice(&t->secrets));
     return 0;
 }
 
@@ -198,7 +202,7 @@ static quire_hooks run_hooks(tiers_run *t)
 {
     if (t->settings.is_real)
         return (quire_hooks)QUIRE_HOOKS_INIT;
-    return (quire_hooks){.user = t, .now_ns = run_now_ns, .random_bytes = run_no_secret};
+    return (quire_hooks){.user = t, .now_ns = run_now_ns, .random_bytes = run_secret};
 }
 
 static int open_lower(tiers_run *t, uint32_t i, char message[TIERS_MESSAGE_BYTES])

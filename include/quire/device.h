@@ -120,9 +120,9 @@ typedef struct quire_host_memory quire_host_memory;
 typedef struct quire_host_memory_config {
     size_t size;
     uint64_t bytes; /* is rounded up to whole pages */
-    quire_switch
-        hugepages;         /* ON: reserved ones or an error; OFF: none; default: reserved ones, else
-                               transparent ones, else ordinary ones */
+    /* ON: reserved ones or an error; OFF: none; default: reserved ones, else transparent ones, else
+     * ordinary ones */
+    quire_switch hugepages;
     quire_switch prefault; /* default ON: every page is there when this returns */
     quire_switch lock;     /* default OFF; ON: it is never swapped out, or an error */
     quire_switch bind;     /* default OFF; ON: numa_node is preferred, or an error */

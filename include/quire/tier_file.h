@@ -46,12 +46,12 @@ typedef struct quire_tier_file_config {
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
     quire_tier_file_other if_other;
     quire_slots_policy policy; /* private: who is evicted */
-    quire_switch direct;   /* past the page cache. DEFAULT: private, where possible; ON: or fail */
-    quire_switch uring;    /* private. DEFAULT: where possible; ON: or fail; OFF: threads */
-    uint32_t threads;      /* where threads are used; 0 = 8 */
-    uint32_t depth;        /* blocks that are read or written at one time; 0 = 32 */
-    uint32_t checkpoint_s; /* private: seconds between checkpoints of the index; 0 = 30 */
-    uint32_t leftover_s;   /* shared: age at which an unfinished file is left over; 0 = 3600 */
+    quire_switch direct;    /* past the page cache. DEFAULT: private, where possible; ON: or fail */
+    quire_switch uring;     /* private. DEFAULT: where possible; ON: or fail; OFF: threads */
+    uint32_t threads;       /* where threads are used; 0 = 8 */
+    uint32_t depth;         /* blocks that are read or written at one time; 0 = 32 */
+    uint32_t checkpoint_ms; /* private: between checkpoints of the index; 0 = 30000 */
+    uint32_t leftover_s;    /* shared: age at which an unfinished file is left over; 0 = 3600 */
 } quire_tier_file_config;
 
 #define QUIRE_TIER_FILE_CONFIG_INIT                                                                \

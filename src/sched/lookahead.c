@@ -2,8 +2,9 @@
 
 #include "sched/sched.h"
 
-/* So many requests are looked at in one step, and so many a second time. */
-enum { NEW_IN_STEP = 8, AGAIN_IN_STEP = 4, MAX_LOOKAHEAD = 4096 };
+/* So many requests are looked at in one step, and all of them again in so many steps: before what
+ * was computed for the first of them can be evicted. */
+enum { NEW_IN_STEP = 8, AGAIN_IN_STEPS = 32, MAX_LOOKAHEAD = 4096 };
 
 /* ---- making ---------------------------------------------------------------- */
 
@@ -45,7 +46,7 @@ void qr_lookahead_init(quire_sched *s, const quire_sched_config *c)
     if (a->max == 0)
         return;
     a->row_blocks = ahead_row_blocks(&c->cache);
-    a->max_blocks = c->cache.num_blocks - c->cache.num_blocks / 4;
+    a->max_blocks = c->cache.num_blocks / 2;
     memset(a->wanted, 0, c->cache.num_blocks * sizeof *a->wanted);
     for (uint32_t i = 0; i < c->max_requests; i++)
         a->entry_of[i] = QR_NIL;
@@ -103,34 +104,41 @@ static uint32_t list_hit(quire_sched *s, uint32_t index, uint32_t *num_tokens)
     return n;
 }
 
-/* False when there are too many blocks in all rows already. */
-static bool fill_entry(quire_sched *s, uint32_t entry)
+static void fill_entry(quire_sched *s, uint32_t entry)
 {
     qr_lookahead *a = &s->ahead;
     qr_ahead *e = &a->entries[entry];
     uint32_t num_tokens;
     uint32_t n = list_hit(s, e->index, &num_tokens);
-    if (a->num_blocks >= a->max_blocks)
-        return false;
     for (uint32_t i = 0; i < n; i++)
         a->num_blocks += qr_queue_want(&s->cache->pool->queue, a->spare[i]);
     unwant_row(s, entry); /* after that: what is in both stays where it is */
     memcpy(ahead_row(a, entry), a->spare, n * sizeof *a->rows);
     e->num_blocks = n;
     e->num_tokens = num_tokens;
-    return true;
 }
 
-static bool add_entry(quire_sched *s, uint32_t index)
+static void add_entry(quire_sched *s, uint32_t index)
 {
     qr_lookahead *a = &s->ahead;
-    uint32_t entry = a->num;
-    a->entries[entry] = (qr_ahead){.index = index};
-    if (!fill_entry(s, entry))
-        return false;
+    uint32_t entry = a->num++;
+    a->entries[entry] = (qr_ahead){.index = index, .order = a->num_added++};
     a->entry_of[index] = entry;
-    a->num++;
-    return true;
+    fill_entry(s, entry);
+}
+
+/* What the nearest need is worth more: the furthest are looked at later. */
+static void drop_furthest(quire_sched *s)
+{
+    qr_lookahead *a = &s->ahead;
+    while (a->num_blocks > a->max_blocks && a->num > 1) {
+        uint32_t furthest = 0;
+        for (uint32_t i = 1; i < a->num; i++)
+            if (a->entries[i].order > a->entries[furthest].order)
+                furthest = i;
+        qr_lookahead_drop(s, a->entries[furthest].index);
+        a->last = QR_NIL; /* it has no entry any more: from the head again */
+    }
 }
 
 /* ---- a step ---------------------------------------------------------------- */
@@ -187,22 +195,20 @@ void qr_lookahead_turn(quire_sched *s)
     uint32_t head = s->waiting.count > 0 ? qr_waiting_peek(&s->waiting) : QR_NIL;
     if (head != QR_NIL && a->num < a->max && may_hit(s, head))
         add_entry(s, head);
-    for (uint32_t i = 0; i < NEW_IN_STEP && a->num < a->max && s->waiting.count > 0; i++) {
-        uint32_t index = next_to_look_at(s);
+    uint32_t few_blocks = a->max_blocks - a->max_blocks / 8;
+    for (uint32_t i = 0; i < NEW_IN_STEP && s->waiting.count > 0; i++) {
+        bool has_place = a->num < a->max && a->num_blocks < few_blocks;
+        uint32_t index = has_place ? next_to_look_at(s) : QR_NIL;
         if (index == QR_NIL)
             break;
-        if (!add_entry(s, index)) { /* there is no room for it: the same one in the next step */
-            a->last = s->waiting.policy == QUIRE_POLICY_FCFS ? s->waiters[index].link.prev : QR_NIL;
-            if (a->last >= s->max_requests)
-                a->last = QR_NIL;
-            break;
-        }
+        add_entry(s, index);
     }
-    for (uint32_t i = 0; i < AGAIN_IN_STEP && i < a->num; i++) {
+    for (uint32_t i = 0; i < (a->num + AGAIN_IN_STEPS - 1) / AGAIN_IN_STEPS; i++) {
         uint32_t entry = a->turn++ % a->num;
         if (has_grown(s, &a->entries[entry]))
             fill_entry(s, entry);
     }
+    drop_furthest(s);
 }
 
 /* ---- checking -------------------------------------------------------------- */

@@ -19,18 +19,20 @@ typedef struct qr_ahead {
     uint32_t index; /* of the request */
     uint32_t num_blocks;
     uint32_t num_tokens; /* of the hit */
+    uint64_t order;      /* in which they were looked at: about that of the queue */
 } qr_ahead;
 
 typedef struct qr_lookahead {
     uint32_t max; /* 0: nobody is looked at */
     uint32_t row_blocks;
-    uint32_t max_blocks; /* past it nobody further behind is looked at */
+    uint32_t max_blocks; /* past it the furthest are given up */
     uint32_t num;
     uint32_t num_blocks; /* different ones in all rows */
     uint32_t last;       /* the request that was looked at last; QR_NIL: none */
     uint32_t turn;       /* of entries that are looked at again */
-    qr_ahead *entries;   /* num of them, in no order */
-    quire_block *rows;   /* max x row_blocks */
+    uint64_t num_added;
+    qr_ahead *entries; /* num of them, in no order */
+    quire_block *rows; /* max x row_blocks */
     quire_block *spare;
     uint32_t *entry_of; /* of each request; QR_NIL: none */
     uint16_t *wanted;   /* of each block, for the free queue */

@@ -8,8 +8,8 @@
  *       └───────────────── tokens
  *
  * cost      a line through the means of size classes (powers of four); a class counts less the
- *           longer ago it was seen, so that the line follows changes and large jobs are not outvoted
- *           by small ones.
+ *           longer ago it was seen, so that the line follows changes and large jobs are not
+ *           outvoted by small ones.
  * p95       the line and 2.5 mean deviations: below it are about 19 of 20.
  * probe     what does not pay is tried now and then all the same: nothing else would show that it
  *           pays again.

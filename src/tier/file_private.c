@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEFAULT_DEPTH = 32, DEFAULT_THREADS = 8, DEFAULT_CHECKPOINT_S = 30, ENDED_AT_ONCE = 8 };
+enum { DEFAULT_DEPTH = 32, DEFAULT_THREADS = 8, DEFAULT_CHECKPOINT_MS = 30000, ENDED_AT_ONCE = 8 };
 enum { OPEN_MS = 10000, CLOSE_MS = 1500 };
 
 /* ---- making ------------------------------------------------------------------------------ */
@@ -36,8 +36,8 @@ qr_file_private *qr_file_private_create(const quire_tier_file_config *config,
         file->config.depth = DEFAULT_DEPTH;
     if (file->config.threads == 0)
         file->config.threads = DEFAULT_THREADS;
-    if (file->config.checkpoint_s == 0)
-        file->config.checkpoint_s = DEFAULT_CHECKPOINT_S;
+    if (file->config.checkpoint_ms == 0)
+        file->config.checkpoint_ms = DEFAULT_CHECKPOINT_MS;
     return file;
 }
 
@@ -150,7 +150,7 @@ static int private_open(void *self, const void *memory, size_t bytes, char *mess
         status = open_slab(file, &want, message, message_bytes);
     if (status != QUIRE_OK)
         return status;
-    file->checkpoint.interval_ns = (uint64_t)file->config.checkpoint_s * 1000000000;
+    file->checkpoint.interval_ns = (uint64_t)file->config.checkpoint_ms * 1000000;
     file->checkpoint.due_ns = qr_tier_now_ns(&file->hooks) + file->checkpoint.interval_ns;
     file->checkpoint.epoch_saved = file->slab.super.owner.epoch;
     file->is_open = 1;
@@ -218,6 +218,7 @@ static void private_turn(void *self, quire_tier_ends *ends, int wake_fd, int tim
     qr_file_private *file = self;
     qr_file_op *ended[ENDED_AT_ONCE];
     uint64_t now_ns = qr_tier_now_ns(&file->hooks);
+    file->is_used = 1;
     do_resets(file);
     turn_checkpoint(file, now_ns);
     qr_file_scan_turn(&file->scan, &file->slab);
@@ -327,7 +328,7 @@ static void private_close(void *self)
                     "file tier: %s does not answer; its memory is left to it", file->path);
         return;
     }
-    qr_file_handle_close(&file->handle, !file->is_open);
+    qr_file_handle_close(&file->handle, !file->is_used); /* a tier that never was leaves no file */
     qr_file_book_close(&file->book);
     qr_file_scan_close(&file->scan);
     qr_tier_free(file->slab.entries);

@@ -13,17 +13,15 @@
 
 #include <errno.h>
 #include <linux/mempolicy.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MOST_NODES = 1024, BITS_OF_LONG = 8 * sizeof(unsigned long) };
 #define HUGE_BYTES (UINT64_C(2) << 20)
-#define HUGE_FLAGS (MAP_HUGETLB | 21 << MAP_HUGE_SHIFT)
+#define HUGE_FLAGS (MAP_HUGETLB | 21 << 26) /* of 2^21 bytes */
 
-#ifndef MAP_HUGE_SHIFT
-#define MAP_HUGE_SHIFT 26
-#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -112,7 +110,7 @@ static int prefer_node(quire_host_memory *m, uint32_t node)
     unsigned long mask[MOST_NODES / BITS_OF_LONG] = {0};
     mask[node / BITS_OF_LONG] = 1UL << node % BITS_OF_LONG;
     long result = syscall(SYS_mbind, m->info.data, (unsigned long)m->info.bytes, MPOL_PREFERRED,
-                          mask, (unsigned long)MOST_NODES, 0UL);
+                          mask, MOST_NODES + 1UL, 0UL); /* the kernel counts one less */
     return result == 0 ? QUIRE_OK : QUIRE_E_SYSTEM;
 }
 
@@ -135,7 +133,8 @@ static int place_pages(quire_host_memory *m, const quire_host_memory_config *con
 
 /* ---- that it is there ------------------------------------------------------ */
 
-/* The kernel says when there is not enough; where it is too old to be asked, each page is touched. */
+/* The kernel says when there is not enough; where it is too old to be asked, each page is
+ * touched. */
 static int let_pages_be_there(quire_host_memory *m, memory_message message)
 {
     if (madvise(m->info.data, (size_t)m->info.bytes, MADV_POPULATE_WRITE) != 0) {
@@ -201,6 +200,16 @@ static int open_memory(quire_host_memory *m, const quire_host_memory_config *con
     return status;
 }
 
+static void log_memory(const quire_hooks *hooks, const quire_host_memory_info *info)
+{
+    const char *kind = info->is_huge != 0          ? "reserved huge pages"
+                       : info->is_transparent != 0 ? "transparent huge pages, as there are some"
+                                                   : "ordinary pages";
+    qr_tier_log(hooks, QUIRE_LOG_INFO, "host memory: %llu bytes in %s%s%s",
+                (unsigned long long)info->bytes, kind, info->is_locked != 0 ? ", locked" : "",
+                info->is_bound != 0 ? ", near one node" : "");
+}
+
 QUIRE_API int quire_host_memory_open(const quire_host_memory_config *callers,
                                      quire_host_memory **memory, char *text, size_t text_bytes)
 {
@@ -225,6 +234,7 @@ QUIRE_API int quire_host_memory_open(const quire_host_memory_config *callers,
         quire_host_memory_close(m);
         return status;
     }
+    log_memory(&config.hooks, &m->info);
     *memory = m;
     return QUIRE_OK;
 }

@@ -225,8 +225,8 @@ qr_lower *qr_lower_create_in(void *memory, const quire_offload_config *config, q
     lower->cpu_cache = cpu;
     lower->pool = quire_cache_pool(cpu);
     qr_slots_index_init(&lower->index, lower->index.entries, lower->index.capacity, secret);
-    qr_moves_init(lower);
-    qr_jobs_init(lower);
+    qr_lower_moves_init(lower);
+    qr_lower_jobs_init(lower);
     return lower;
 }
 
@@ -275,14 +275,14 @@ static bool begin_round(qr_lower *lower, const qr_lower_request *request, qr_rec
         return stop_waiting(r, QR_ASK_DONE);
     r->rounds++;
     r->tiers = 0;
-    if (qr_plan_fetch(lower, request, quire_req_index(request->req)) == 0)
+    if (qr_lower_plan_fetch(lower, request, quire_req_index(request->req)) == 0)
         return stop_waiting(r, QR_ASK_DONE);
     if (r->is_urgent && r->rounds == 1)
         set_deadline(lower, r);
     r->state = QR_ASK_WAITING;
     for (uint32_t t = 0; t < lower->num_tiers; t++)
         if ((r->tiers >> t & 1) != 0)
-            qr_jobs_pump(lower, t);
+            qr_lower_jobs_pump(lower, t);
     return true;
 }
 
@@ -297,7 +297,7 @@ static bool become_urgent(qr_lower *lower, const qr_lower_request *request, qr_r
                            (double)r->pending * tokens))
             return stop_waiting(r, QR_ASK_DONE);
     set_deadline(lower, r);
-    qr_plan_hurry(lower, request);
+    qr_lower_plan_hurry(lower, request);
     return true;
 }
 
@@ -308,13 +308,10 @@ bool qr_lower_ask(qr_lower *lower, const qr_lower_request *request)
         return false;
     if (r->state == QR_ASK_DONE && r->is_urgent)
         return false;
-    if (r->state == QR_ASK_WAITING && r->pending > 0) {
-        if (!r->is_urgent)
-            return become_urgent(lower, request, r);
-        if (qr_tier_now_ns(&lower->hooks) > r->until_ns)
-            return stop_waiting(r, QR_ASK_DONE);
-        return true;
-    }
+    if (r->is_urgent && r->rounds > 0 && qr_tier_now_ns(&lower->hooks) > r->until_ns)
+        return stop_waiting(r, QR_ASK_DONE);
+    if (r->state == QR_ASK_WAITING && r->pending > 0)
+        return r->is_urgent || become_urgent(lower, request, r);
     if (!r->is_urgent) { /* what came ahead of time may be gone again */
         r->is_urgent = true;
         r->rounds = 0;
@@ -346,12 +343,12 @@ void qr_lower_forget(qr_lower *lower, quire_req req)
 void qr_lower_stored(qr_lower *lower, const quire_block *cpu_blocks, const uint32_t *crcs,
                      const uint32_t *lengths, uint32_t num_blocks)
 {
-    qr_store_offer(lower, cpu_blocks, crcs, lengths, num_blocks, false);
+    qr_lower_offer(lower, cpu_blocks, crcs, lengths, num_blocks, false);
 }
 
 void qr_lower_reused(qr_lower *lower, const quire_block *cpu_blocks, uint32_t num_blocks)
 {
-    qr_store_offer(lower, cpu_blocks, NULL, NULL, num_blocks, true);
+    qr_lower_offer(lower, cpu_blocks, NULL, NULL, num_blocks, true);
 }
 
 static bool has_jobs(const qr_lower_tier *tier)
@@ -371,9 +368,9 @@ void qr_lower_poll(qr_lower *lower)
 {
     for (uint32_t t = 0; t < lower->num_tiers; t++) {
         if (has_jobs(&lower->tiers[t]))
-            qr_jobs_poll(lower, t);
+            qr_lower_jobs_poll(lower, t);
         if (has_queued(&lower->tiers[t]))
-            qr_jobs_pump(lower, t);
+            qr_lower_jobs_pump(lower, t);
     }
 }
 
@@ -390,7 +387,7 @@ int qr_lower_reset(qr_lower *lower)
         if (lower->records[i].state != QR_ASK_IDLE)
             stop_waiting(&lower->records[i], QR_ASK_IDLE);
     for (uint32_t t = 0; t < lower->num_tiers; t++) {
-        qr_jobs_drop(lower, t);
+        qr_lower_jobs_drop(lower, t);
         int err = quire_tier_reset(lower->tiers[t].tier);
         status = status == QUIRE_OK ? err : status;
     }
@@ -431,7 +428,7 @@ void qr_lower_add_stats(const qr_lower *lower, quire_offload_stats *stats)
         stats->tiers[t].late_blocks += get_tally(&c->late_blocks);
         stats->tiers[t].skipped_tokens += get_tally(&c->skipped_tokens);
         stats->tiers[t].not_admitted += get_tally(&c->not_admitted);
-        stats->tiers[t].not_admitted += get_tally(&c->dropped_blocks);
+        stats->tiers[t].dropped_blocks += get_tally(&c->dropped_blocks);
         stats->tiers[t].in_flight += get_tally(&c->in_flight);
         stats->tiers[t].bytes_per_s = atomic_load_explicit(&c->bytes_per_s, memory_order_relaxed);
         stats->tiers[t].latency_ns = atomic_load_explicit(&c->latency_ns, memory_order_relaxed);

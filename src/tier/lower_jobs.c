@@ -15,7 +15,7 @@ static uint32_t num_tier_jobs(void)
     return QR_LOWER_JOBS + QR_LOWER_FIND_JOBS;
 }
 
-void qr_jobs_init(qr_lower *lower)
+void qr_lower_jobs_init(qr_lower *lower)
 {
     for (uint32_t t = 0; t < lower->num_tiers; t++) {
         qr_lower_tier *tier = &lower->tiers[t];
@@ -99,7 +99,7 @@ static void count_blocks(qr_lower *lower, qr_lower_job *job, bool is_start)
     qr_lower_tier *tier = &lower->tiers[job->tier];
     uint32_t n = job->job.num_ios;
     uint64_t bytes = n * lower->block_bytes;
-    qr_tally(&tier->counters.in_flight, is_start ? n : UINT64_C(0) - n);
+    qr_lower_tally(&tier->counters.in_flight, is_start ? n : UINT64_C(0) - n);
     tier->bytes_out += is_start ? bytes : UINT64_C(0) - bytes;
     if (job->job.op == QUIRE_TIER_LOAD) {
         tier->num_loading += is_start ? n : UINT32_C(0) - n;
@@ -127,7 +127,7 @@ static void fail_moves(qr_lower *lower, qr_lower_job *job)
     for (uint32_t i = 0; i < job->job.num_ios; i++) {
         if (job->moves[i] == QR_NIL)
             continue;
-        qr_move_end(lower, job->moves[i], true);
+        qr_lower_move_end(lower, job->moves[i], true);
         job->moves[i] = QR_NIL;
     }
 }
@@ -136,7 +136,7 @@ static void fail_moves(qr_lower *lower, qr_lower_job *job)
 static void dissolve(qr_lower *lower, qr_lower_job *job)
 {
     if (job->job.op == QUIRE_TIER_STORE)
-        qr_tally(&lower->tiers[job->tier].counters.dropped_blocks, job->job.num_ios);
+        qr_lower_tally(&lower->tiers[job->tier].counters.dropped_blocks, job->job.num_ios);
     fail_moves(lower, job);
     release_blocks(lower, job);
     give_back_job(lower, job);
@@ -149,10 +149,10 @@ static void fail_queues(qr_lower *lower, uint32_t t)
     if (tier->stalled != QR_NIL)
         dissolve(lower, &lower->jobs[tier->stalled]);
     tier->stalled = QR_NIL;
-    qr_tally(&tier->counters.dropped_blocks, tier->queues[QR_QUEUE_STORE].count);
+    qr_lower_tally(&tier->counters.dropped_blocks, tier->queues[QR_QUEUE_STORE].count);
     for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
         while (tier->queues[q].first != QR_NIL)
-            qr_move_end(lower, tier->queues[q].first, true);
+            qr_lower_move_end(lower, tier->queues[q].first, true);
 }
 
 /* ---- making jobs ----------------------------------------------------------- */
@@ -193,11 +193,11 @@ static qr_lower_job *make_find(qr_lower *lower, uint32_t t)
     qr_lower_job *job = begin_job(lower, &tier->free_find, QUIRE_TIER_FIND);
     while (job->job.num_ios < QR_LOWER_FIND_IOS && tier->queues[QR_QUEUE_FIND].first != QR_NIL) {
         uint32_t move = tier->queues[QR_QUEUE_FIND].first;
-        if (!qr_move_is_wanted(lower, move)) {
-            qr_move_end(lower, move, false);
+        if (!qr_lower_move_is_wanted(lower, move)) {
+            qr_lower_move_end(lower, move, false);
             continue;
         }
-        qr_queue_remove(lower, move);
+        qr_lower_queue_remove(lower, move);
         add_io(lower, job, move, QUIRE_NULL_BLOCK);
     }
     if (job->job.num_ios > 0)
@@ -223,8 +223,8 @@ static uint32_t take_blocks(qr_lower *lower, const qr_lower_tier *tier, uint32_t
 /* What nobody needs any more is not fetched. */
 static uint32_t next_wanted(qr_lower *lower, qr_lower_queue *queue)
 {
-    while (queue->first != QR_NIL && !qr_move_is_wanted(lower, queue->first))
-        qr_move_end(lower, queue->first, false);
+    while (queue->first != QR_NIL && !qr_lower_move_is_wanted(lower, queue->first))
+        qr_lower_move_end(lower, queue->first, false);
     return queue->first;
 }
 
@@ -245,7 +245,7 @@ static qr_lower_job *make_load(qr_lower *lower, uint32_t t)
         uint32_t move = next_wanted(lower, queue);
         if (move == QR_NIL)
             break;
-        qr_queue_remove(lower, move);
+        qr_lower_queue_remove(lower, move);
         add_io(lower, job, move, lower->free_list[job->job.num_ios]);
     }
     if (job->job.num_ios < n) /* some were not wanted */
@@ -284,11 +284,11 @@ static qr_lower_job *make_store(qr_lower *lower, uint32_t t)
         if (m->has_crc != (job->job.has_crcs != 0))
             break;
         if (!has_content(lower, m)) {
-            qr_tally(&tier->counters.dropped_blocks, 1);
-            qr_move_end(lower, move, true);
+            qr_lower_tally(&tier->counters.dropped_blocks, 1);
+            qr_lower_move_end(lower, move, true);
             continue;
         }
-        qr_queue_remove(lower, move);
+        qr_lower_queue_remove(lower, move);
         add_io(lower, job, move, m->block);
     }
     if (job->job.num_ios > 0)
@@ -303,7 +303,7 @@ static qr_lower_job *make_store(qr_lower *lower, uint32_t t)
 static void unmake_store(qr_lower *lower, qr_lower_job *job)
 {
     for (uint32_t i = job->job.num_ios; i-- > 0;)
-        qr_queue_push_first(lower, job->moves[i], QR_QUEUE_STORE);
+        qr_lower_queue_push_first(lower, job->moves[i], QR_QUEUE_STORE);
     give_back_job(lower, job);
 }
 
@@ -351,7 +351,7 @@ static bool is_waiting(const qr_lower_tier *tier)
            tier->queues[QR_QUEUE_STORE].count > 0;
 }
 
-void qr_jobs_pump(qr_lower *lower, uint32_t t)
+void qr_lower_jobs_pump(qr_lower *lower, uint32_t t)
 {
     qr_lower_tier *tier = &lower->tiers[t];
     if (tier->stalled != QR_NIL) {
@@ -437,9 +437,9 @@ static void end_load(qr_lower *lower, qr_lower_job *job)
     }
     release_blocks(lower, job);
     for (uint32_t i = 0; i < num_ios; i++)
-        qr_move_end(lower, job->moves[i], ios[i].status != QUIRE_TIER_DONE);
-    qr_tally(&tier->counters.promoted_blocks, num_done);
-    qr_tally(&tier->counters.failed_blocks, num_ios - num_done);
+        qr_lower_move_end(lower, job->moves[i], ios[i].status != QUIRE_TIER_DONE);
+    qr_lower_tally(&tier->counters.promoted_blocks, num_done);
+    qr_lower_tally(&tier->counters.failed_blocks, num_ios - num_done);
     if (num_done == num_ios)
         learn_load(lower, job);
 }
@@ -449,10 +449,10 @@ static void end_find(qr_lower *lower, qr_lower_job *job)
     for (uint32_t i = 0; i < job->job.num_ios; i++) {
         uint32_t move = job->moves[i];
         if (job->job.ios[i].status != QUIRE_TIER_DONE)
-            qr_move_end(lower, move, true);
+            qr_lower_move_end(lower, move, true);
         else
-            qr_queue_push(lower, move,
-                          lower->moves[move].is_ahead ? QR_QUEUE_AHEAD : QR_QUEUE_LOAD);
+            qr_lower_queue_push(lower, move,
+                                lower->moves[move].is_ahead ? QR_QUEUE_AHEAD : QR_QUEUE_LOAD);
     }
 }
 
@@ -463,11 +463,11 @@ static void end_store(qr_lower *lower, qr_lower_job *job)
     for (uint32_t i = 0; i < job->job.num_ios; i++) {
         bool is_done = job->job.ios[i].status == QUIRE_TIER_DONE;
         num_done += is_done ? 1 : 0;
-        qr_move_end(lower, job->moves[i], !is_done);
+        qr_lower_move_end(lower, job->moves[i], !is_done);
     }
     release_blocks(lower, job);
-    qr_tally(&tier->counters.stored_blocks, num_done);
-    qr_tally(&tier->counters.failed_blocks, job->job.num_ios - num_done);
+    qr_lower_tally(&tier->counters.stored_blocks, num_done);
+    qr_lower_tally(&tier->counters.failed_blocks, job->job.num_ios - num_done);
 }
 
 /* Its user goes on; a store is still what it was, only nobody waits for its end. */
@@ -480,11 +480,21 @@ static void make_late(qr_lower *lower, qr_lower_job *job)
     if (job->job.op == QUIRE_TIER_STORE)
         return;
     if (job->job.op == QUIRE_TIER_LOAD) {
-        qr_tally(&tier->counters.late_blocks, job->job.num_ios);
+        qr_lower_tally(&tier->counters.late_blocks, job->job.num_ios);
         learn_load(lower, job);
     }
     if (!job->is_stale)
         fail_moves(lower, job);
+}
+
+/* A store from before a reset may be found when it ends; with the last of them it is all forgotten
+ * once more, and until then nobody looks. */
+static void end_stale(qr_lower *lower, qr_lower_job *job)
+{
+    qr_lower_tier *tier = &lower->tiers[job->tier];
+    release_blocks(lower, job);
+    if (job->job.op == QUIRE_TIER_STORE && --tier->num_stale == 0)
+        quire_tier_reset(tier->tier);
 }
 
 static void end_job(qr_lower *lower, qr_lower_job *job)
@@ -498,9 +508,11 @@ static void end_job(qr_lower *lower, qr_lower_job *job)
         take_in(lower, job);
     job->is_out = false;
     tier->is_stuck = false;
-    if (job->job.op == QUIRE_TIER_STORE && !job->is_stale)
+    if (job->is_stale)
+        end_stale(lower, job);
+    else if (job->job.op == QUIRE_TIER_STORE)
         end_store(lower, job);
-    else if (job->is_late || job->is_stale)
+    else if (job->is_late)
         release_blocks(lower, job);
     else if (job->job.op == QUIRE_TIER_LOAD)
         end_load(lower, job);
@@ -509,7 +521,7 @@ static void end_job(qr_lower *lower, qr_lower_job *job)
     give_back_job(lower, job);
 }
 
-void qr_jobs_poll(qr_lower *lower, uint32_t t)
+void qr_lower_jobs_poll(qr_lower *lower, uint32_t t)
 {
     enum { MOST = 32 };
     qr_lower_tier *tier = &lower->tiers[t];
@@ -525,13 +537,14 @@ void qr_jobs_poll(qr_lower *lower, uint32_t t)
         make_late(lower, &lower->jobs[tier->first_out]);
 }
 
-void qr_jobs_drop(qr_lower *lower, uint32_t t)
+void qr_lower_jobs_drop(qr_lower *lower, uint32_t t)
 {
     fail_queues(lower, t);
     for (uint32_t i = 0; i < num_tier_jobs(); i++) {
         qr_lower_job *job = &lower->jobs[t * num_tier_jobs() + i];
         if (!job->is_out)
             continue;
+        lower->tiers[t].num_stale += job->job.op == QUIRE_TIER_STORE && !job->is_stale ? 1 : 0;
         job->is_stale = true;
         fail_moves(lower, job);
     }

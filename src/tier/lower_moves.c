@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "tier/key.h"
 
-void qr_moves_init(qr_lower *lower)
+void qr_lower_moves_init(qr_lower *lower)
 {
     for (uint32_t i = 0; i < lower->num_moves; i++) {
         lower->moves[i] = (qr_move){.next = i + 1 < lower->num_moves ? i + 1 : QR_NIL};
@@ -29,8 +29,8 @@ static bool is_move(const qr_move *m, const quire_tier_key *key, bool is_store, 
            qr_key_is_equal(&m->key, key);
 }
 
-uint32_t qr_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
-                      uint32_t tier)
+uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
+                            uint32_t tier)
 {
     if ((is_store ? lower->num_stores : lower->num_loads) == 0)
         return QR_NIL;
@@ -47,7 +47,7 @@ uint32_t qr_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_
     return QR_NIL;
 }
 
-uint32_t qr_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier)
+uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier)
 {
     uint32_t *count = is_store ? &lower->num_stores : &lower->num_loads;
     if (*count >= (is_store ? lower->max_stores : lower->max_loads))
@@ -68,7 +68,7 @@ uint32_t qr_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, 
     return move;
 }
 
-bool qr_move_await(qr_lower *lower, uint32_t move, uint32_t record, uint32_t start)
+bool qr_lower_move_await(qr_lower *lower, uint32_t move, uint32_t record, uint32_t start)
 {
     uint32_t waiter = lower->free_waiter;
     if (waiter == QR_NIL)
@@ -84,7 +84,7 @@ bool qr_move_await(qr_lower *lower, uint32_t move, uint32_t record, uint32_t sta
     return true;
 }
 
-bool qr_move_is_wanted(const qr_lower *lower, uint32_t move)
+bool qr_lower_move_is_wanted(const qr_lower *lower, uint32_t move)
 {
     for (uint32_t i = lower->moves[move].first_waiter; i != QR_NIL;) {
         const qr_waiter *w = &lower->waiters[i];
@@ -114,12 +114,12 @@ static void tell_waiters(qr_lower *lower, qr_move *m, bool has_failed)
     }
 }
 
-void qr_move_end(qr_lower *lower, uint32_t move, bool has_failed)
+void qr_lower_move_end(qr_lower *lower, uint32_t move, bool has_failed)
 {
     qr_move *m = &lower->moves[move];
     qr_assert_internal(m->is_used);
     if (m->queue != QR_QUEUE_NONE)
-        qr_queue_remove(lower, move);
+        qr_lower_queue_remove(lower, move);
     tell_waiters(lower, m, has_failed);
     if (m->is_store && has_failed) /* it may be offered again */
         lower->offered[m->block] &= (uint8_t) ~(1u << m->tier);
@@ -132,7 +132,7 @@ void qr_move_end(qr_lower *lower, uint32_t move, bool has_failed)
 
 /* ---- queues ---------------------------------------------------------------- */
 
-void qr_queue_push(qr_lower *lower, uint32_t move, qr_lower_queue_id queue)
+void qr_lower_queue_push(qr_lower *lower, uint32_t move, qr_lower_queue_id queue)
 {
     qr_move *m = &lower->moves[move];
     qr_lower_queue *q = &lower->tiers[m->tier].queues[queue];
@@ -147,7 +147,7 @@ void qr_queue_push(qr_lower *lower, uint32_t move, qr_lower_queue_id queue)
     q->count++;
 }
 
-void qr_queue_push_first(qr_lower *lower, uint32_t move, qr_lower_queue_id queue)
+void qr_lower_queue_push_first(qr_lower *lower, uint32_t move, qr_lower_queue_id queue)
 {
     qr_move *m = &lower->moves[move];
     qr_lower_queue *q = &lower->tiers[m->tier].queues[queue];
@@ -162,7 +162,7 @@ void qr_queue_push_first(qr_lower *lower, uint32_t move, qr_lower_queue_id queue
     q->count++;
 }
 
-void qr_queue_remove(qr_lower *lower, uint32_t move)
+void qr_lower_queue_remove(qr_lower *lower, uint32_t move)
 {
     qr_move *m = &lower->moves[move];
     qr_lower_queue *q = &lower->tiers[m->tier].queues[m->queue];

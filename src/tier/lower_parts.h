@@ -131,6 +131,7 @@ typedef struct qr_lower_tier {
     uint32_t last_out;
     uint32_t num_on_time;
     uint32_t num_late;
+    uint32_t num_stale;     /* stores from before a reset: the tier is not used until they ended */
     uint32_t num_stores;    /* jobs */
     uint32_t num_loading;   /* CPU blocks in jobs, late ones included */
     uint32_t loads_on_time; /* blocks */
@@ -205,7 +206,7 @@ struct qr_lower {
     quire_hooks hooks;
 };
 
-static inline void qr_tally(_Atomic uint64_t *counter, uint64_t n)
+static inline void qr_lower_tally(_Atomic uint64_t *counter, uint64_t n)
 {
     uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
     atomic_store_explicit(counter, now + n, memory_order_relaxed);
@@ -213,46 +214,47 @@ static inline void qr_tally(_Atomic uint64_t *counter, uint64_t n)
 
 /* ---- lower_moves.c ---------------------------------------------------------- */
 
-void qr_moves_init(qr_lower *lower);
+void qr_lower_moves_init(qr_lower *lower);
 /* The move of a key: fetched from any tier, or stored to this one; QR_NIL. */
-uint32_t qr_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
-                      uint32_t tier);
+uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
+                            uint32_t tier);
 /* One more, in no queue; QR_NIL: the table is full. */
-uint32_t qr_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier);
+uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store,
+                           uint32_t tier);
 /* It is gone, and its waiters are told: has_failed lowers their limits. */
-void qr_move_end(qr_lower *lower, uint32_t move, bool has_failed);
+void qr_lower_move_end(qr_lower *lower, uint32_t move, bool has_failed);
 /* One more that needs it; false: no room. */
-bool qr_move_await(qr_lower *lower, uint32_t move, uint32_t record, uint32_t start);
-bool qr_move_is_wanted(const qr_lower *lower, uint32_t move);
+bool qr_lower_move_await(qr_lower *lower, uint32_t move, uint32_t record, uint32_t start);
+bool qr_lower_move_is_wanted(const qr_lower *lower, uint32_t move);
 
-void qr_queue_push(qr_lower *lower, uint32_t move, qr_lower_queue_id queue);
-void qr_queue_push_first(qr_lower *lower, uint32_t move, qr_lower_queue_id queue);
-void qr_queue_remove(qr_lower *lower, uint32_t move);
+void qr_lower_queue_push(qr_lower *lower, uint32_t move, qr_lower_queue_id queue);
+void qr_lower_queue_push_first(qr_lower *lower, uint32_t move, qr_lower_queue_id queue);
+void qr_lower_queue_remove(qr_lower *lower, uint32_t move);
 
 /* ---- lower_plan.c ------------------------------------------------------------ */
 
 /* The key of a request's block in a group. */
-void qr_plan_key(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
-                 uint32_t block, quire_tier_key *key);
+void qr_lower_plan_key(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
+                       uint32_t block, quire_tier_key *key);
 /* Puts what the record needs, and is worth it, into queues; returns how many moves it awaits. */
-uint32_t qr_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record);
+uint32_t qr_lower_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record);
 /* What it waits for goes before what others will need. */
-void qr_plan_hurry(qr_lower *lower, const qr_lower_request *request);
+void qr_lower_plan_hurry(qr_lower *lower, const qr_lower_request *request);
 
 /* ---- lower_jobs.c ------------------------------------------------------------ */
 
-void qr_jobs_init(qr_lower *lower);
+void qr_lower_jobs_init(qr_lower *lower);
 /* Gives the tier what is queued for it, as far as it takes it. */
-void qr_jobs_pump(qr_lower *lower, uint32_t tier);
+void qr_lower_jobs_pump(qr_lower *lower, uint32_t tier);
 /* Ends of the tier's jobs, and those that are late. */
-void qr_jobs_poll(qr_lower *lower, uint32_t tier);
+void qr_lower_jobs_poll(qr_lower *lower, uint32_t tier);
 /* Nothing of it counts any more. */
-void qr_jobs_drop(qr_lower *lower, uint32_t tier);
+void qr_lower_jobs_drop(qr_lower *lower, uint32_t tier);
 
 /* ---- lower_store.c ----------------------------------------------------------- */
 
 /* Blocks that are new in the CPU pool, or were a hit: lengths as in qr_lower_stored. */
-void qr_store_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
+void qr_lower_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
                     const uint32_t *lengths, uint32_t num_blocks, bool was_hit);
 
 #endif

@@ -30,8 +30,8 @@ static quire_bytes hash_of(const qr_lower *lower, const qr_lower_request *reques
                          g->hash_len};
 }
 
-void qr_plan_key(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
-                 uint32_t block, quire_tier_key *key)
+void qr_lower_plan_key(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
+                       uint32_t block, quire_tier_key *key)
 {
     quire_tier_key_of(hash_of(lower, request, group, block), group, lower->rank, key);
 }
@@ -79,11 +79,11 @@ static void look(qr_lower *lower, const qr_lower_request *request, uint32_t grou
         b.sources[i] = SOURCE_NONE;
         if (quire_pool_get_cached_block(lower->pool, hash, &group, 1, &block) == QUIRE_OK)
             b.sources[i] = SOURCE_CPU;
-        else if (qr_move_find(lower, &b.keys[i], false, 0) != QR_NIL)
+        else if (qr_lower_move_find(lower, &b.keys[i], false, 0) != QR_NIL)
             b.sources[i] = SOURCE_MOVE;
     }
     for (uint32_t t = 0; t < lower->num_tiers; t++)
-        if (!lower->tiers[t].is_stuck)
+        if (!lower->tiers[t].is_stuck && lower->tiers[t].num_stale == 0)
             ask_tier(lower, &b, t);
 }
 
@@ -188,8 +188,8 @@ static void count_skipped(qr_lower *lower, const qr_cost_run *run, uint32_t firs
 {
     for (uint32_t i = first; i < run->num_blocks; i++)
         if (run->sources[i] != QR_COSTS_FREE)
-            qr_tally(&lower->tiers[run->sources[i]].counters.skipped_tokens,
-                     (uint64_t)run->block_tokens);
+            qr_lower_tally(&lower->tiers[run->sources[i]].counters.skipped_tokens,
+                           (uint64_t)run->block_tokens);
 }
 
 /* How far of the target is worth it: with one group any block, else all or nothing, since another
@@ -240,26 +240,26 @@ static bool fetch_block(qr_lower *lower, const qr_lower_request *request, uint32
     uint8_t source = g->sources[block];
     qr_record *r = &lower->records[record];
     quire_tier_key key;
-    qr_plan_key(lower, request, group, block, &key);
-    uint32_t move = qr_move_find(lower, &key, false, 0);
+    qr_lower_plan_key(lower, request, group, block, &key);
+    uint32_t move = qr_lower_move_find(lower, &key, false, 0);
     if (move == QR_NIL) {
         bool is_full = !r->is_urgent && lower->num_loads >= lower->max_loads / 2;
         if (source < SOURCE_TIER || lower->free_waiter == QR_NIL || is_full)
             return false;
-        move = qr_move_new(lower, &key, false, tier_of(source));
+        move = qr_lower_move_new(lower, &key, false, tier_of(source));
         if (move == QR_NIL)
             return false;
         if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
             memcpy(lower->long_hashes + (size_t)move * lower->hash_bytes,
                    hash_of(lower, request, group, block).data, g->hash_len);
         lower->moves[move].is_ahead = !r->is_urgent;
-        qr_queue_push(lower, move,
-                      source >= SOURCE_MAYBE ? QR_QUEUE_FIND
-                      : r->is_urgent         ? QR_QUEUE_LOAD
-                                             : QR_QUEUE_AHEAD);
+        qr_lower_queue_push(lower, move,
+                            source >= SOURCE_MAYBE ? QR_QUEUE_FIND
+                            : r->is_urgent         ? QR_QUEUE_LOAD
+                                                   : QR_QUEUE_AHEAD);
         r->num_taken++;
     }
-    if (!qr_move_await(lower, move, record, block * g->block_size))
+    if (!qr_lower_move_await(lower, move, record, block * g->block_size))
         return false;
     r->tiers |= (uint8_t)(1u << lower->moves[move].tier);
     return true;
@@ -292,7 +292,7 @@ static uint32_t longest_target(const qr_lower *lower, const qr_lower_request *re
     return (uint32_t)(target / lower->alignment * lower->alignment);
 }
 
-uint32_t qr_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record)
+uint32_t qr_lower_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record)
 {
     qr_record *r = &lower->records[record];
     uint32_t target = longest_target(lower, request, r);
@@ -318,7 +318,7 @@ uint32_t qr_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_
     return r->pending;
 }
 
-void qr_plan_hurry(qr_lower *lower, const qr_lower_request *request)
+void qr_lower_plan_hurry(qr_lower *lower, const qr_lower_request *request)
 {
     uint32_t index = quire_req_index(request->req);
     uint32_t target = longest_target(lower, request, &lower->records[index]);
@@ -327,15 +327,15 @@ void qr_plan_hurry(qr_lower *lower, const qr_lower_request *request)
         for (uint32_t i = request->num_local / group->block_size; i < target / group->block_size;
              i++) {
             quire_tier_key key;
-            qr_plan_key(lower, request, g, i, &key);
-            uint32_t move = qr_move_find(lower, &key, false, 0);
+            qr_lower_plan_key(lower, request, g, i, &key);
+            uint32_t move = qr_lower_move_find(lower, &key, false, 0);
             if (move == QR_NIL)
                 continue;
             lower->moves[move].is_ahead = false;
             if (lower->moves[move].queue != QR_QUEUE_AHEAD)
                 continue;
-            qr_queue_remove(lower, move);
-            qr_queue_push(lower, move, QR_QUEUE_LOAD);
+            qr_lower_queue_remove(lower, move);
+            qr_lower_queue_push(lower, move, QR_QUEUE_LOAD);
         }
     }
 }

@@ -39,17 +39,17 @@ static void add_block(qr_lower *lower, offer *o, quire_block block, uint32_t crc
     uint32_t origin = lower->origin[block];
     lower->origin[block] = 0;
     if (origin > 0 && info.group_id == lower->count_group)
-        qr_tally(&lower->tiers[origin - 1].counters.hit_tokens,
-                 lower->groups[info.group_id].block_size);
+        qr_lower_tally(&lower->tiers[origin - 1].counters.hit_tokens,
+                       lower->groups[info.group_id].block_size);
 }
 
 static void queue_store(qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
 {
-    if (qr_move_find(lower, &o->keys[i], true, t) != QR_NIL)
+    if (qr_lower_move_find(lower, &o->keys[i], true, t) != QR_NIL)
         return;
-    uint32_t move = qr_move_new(lower, &o->keys[i], true, t);
+    uint32_t move = qr_lower_move_new(lower, &o->keys[i], true, t);
     if (move == QR_NIL) {
-        qr_tally(&lower->tiers[t].counters.dropped_blocks, 1);
+        qr_lower_tally(&lower->tiers[t].counters.dropped_blocks, 1);
         return;
     }
     qr_move *m = &lower->moves[move];
@@ -57,7 +57,7 @@ static void queue_store(qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
     m->has_crc = o->has_crcs;
     m->crc = o->crcs[i];
     lower->offered[m->block] |= (uint8_t)(1u << t);
-    qr_queue_push(lower, move, QR_QUEUE_STORE);
+    qr_lower_queue_push(lower, move, QR_QUEUE_STORE);
 }
 
 /* Which of them the tier shall have, by their places in the offer. */
@@ -74,7 +74,7 @@ static uint32_t admit(qr_lower *lower, const offer *o, uint32_t t, uint8_t *at)
         if (o->lengths[i] >= least && (tier->admit != QUIRE_ADMIT_REUSED || o->was_hit))
             at[n++] = (uint8_t)i;
     if (!o->was_hit)
-        qr_tally(&tier->counters.not_admitted, o->n - n);
+        qr_lower_tally(&tier->counters.not_admitted, o->n - n);
     return n;
 }
 
@@ -85,6 +85,10 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
     uint8_t found[QR_LOWER_BATCH];
     quire_tier *tier = lower->tiers[t].tier;
     uint32_t n = admit(lower, o, t, at);
+    if (lower->tiers[t].num_stale > 0) {
+        qr_lower_tally(&lower->tiers[t].counters.dropped_blocks, n);
+        return;
+    }
     if (o->was_hit)
         quire_tier_touch(tier, o->keys, o->n);
     for (uint32_t i = 0; i < n; i++)
@@ -98,7 +102,7 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
     }
 }
 
-void qr_store_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
+void qr_lower_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
                     const uint32_t *lengths, uint32_t num_blocks, bool was_hit)
 {
     offer o = {.has_crcs = crcs != NULL, .was_hit = was_hit};

@@ -1,11 +1,11 @@
 #include "tier/offload.h"
 
-#include "tier/offload_ahead.h"
 #include "tier/offload_check.h"
 #include "tier/offload_copy.h"
 #include "tier/offload_load.h"
 #include "tier/offload_match.h"
 #include "tier/offload_plan.h"
+#include "tier/offload_protect.h"
 #include "tier/offload_store.h"
 #include "tier/system.h"
 
@@ -15,7 +15,7 @@ static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
                      uint32_t num_external)
 {
     quire_offload *o = user;
-    qr_ahead_release(o, req);
+    qr_protect_release(o, req);
     if (o->lower != NULL)
         qr_lower_forget(o->lower, req);
     qr_store_note_alloc(o, req, blocks);
@@ -49,7 +49,7 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
 {
     (void)blocks;
     quire_offload *o = user;
-    qr_ahead_release(o, req);
+    qr_protect_release(o, req);
     if (o->match.req == req)
         qr_match_release(o);
     if (o->lower != NULL)
@@ -72,7 +72,7 @@ static int on_reset(void *user)
     if (o->is_vllm)
         return 1;
     qr_match_release(o);
-    qr_ahead_release_all(o);
+    qr_protect_release_all(o);
     qr_store_drop_all(o);
     qr_load_drop_all(o);
     for (quire_block block = 1; block < o->num_cpu; block++)
@@ -104,7 +104,7 @@ static void clear_parts(quire_offload *o)
     memset(o->is_seen, 0, words * sizeof *o->is_seen);
     memset(o->events, 0, o->num_places * sizeof *o->events);
     qr_copy_init(o);
-    qr_ahead_init(o);
+    qr_protect_init(o);
 }
 
 /* For what comes from a tier: those that wait longest give way. */
@@ -112,7 +112,7 @@ static void make_room(void *user, uint32_t num_blocks)
 {
     quire_offload *o = user;
     while (quire_pool_get_num_free_blocks(o->cpu) < num_blocks)
-        if (!qr_ahead_give_way(o))
+        if (!qr_protect_give_way(o))
             return;
 }
 
@@ -340,7 +340,7 @@ int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output
         qr_lower_poll(offload->lower);
     qr_load_tell(offload, step, output);
     if (offload->looks_ahead)
-        qr_ahead_look(offload);
+        qr_protect_look(offload);
     return QUIRE_OK;
 }
 

@@ -7,7 +7,7 @@
  *      offload_store.c    which blocks are stored, and what becomes of them
  *      offload_storing.c   keys whose stores are on the way
  *      offload_copy.c     both, as jobs of a device
- *      offload_ahead.c   what waiting requests will need
+ *      offload_protect.c   what waiting requests will need
  *      offload_check.c    the walker
  *
  * Blocks on the way are chained through arrays of the side on which each is there once:

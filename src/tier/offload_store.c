@@ -1,6 +1,6 @@
 #include "tier/offload_store.h"
 
-#include "tier/offload_ahead.h"
+#include "tier/offload_protect.h"
 #include "tier/offload_storing.h"
 
 /* Blocks that are chosen: of the first num_taken both have a user more already. */
@@ -28,7 +28,7 @@ static bool is_wanted(const quire_offload *o, quire_block gpu, const quire_block
 static bool has_room(quire_offload *o, store_round *round)
 {
     while (round->num_free == 0) {
-        if (!qr_ahead_give_way(o)) {
+        if (!qr_protect_give_way(o)) {
             qr_count(&o->counters.no_room, 1);
             return false;
         }

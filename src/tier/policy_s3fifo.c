@@ -41,7 +41,7 @@ static void s3_touch(quire_slots *slots, uint32_t id)
 {
     qr_slots_node *node = &slots->nodes[id];
     if (node->is_ready && node->uses < MOST_USES)
-        node->uses++;
+        node->uses = (node->uses + 1U) & MOST_USES;
 }
 
 static bool s3_can_evict(const quire_slots *slots, uint32_t n)
@@ -86,7 +86,7 @@ static bool s3_turn_main(quire_slots *slots)
     bool is_idle = qr_slots_is_idle(node);
     qr_slots_list_remove(slots, id);
     if (!is_idle || node->uses > 0) {
-        node->uses -= is_idle;
+        node->uses = (node->uses - (uint32_t)is_idle) & MOST_USES;
         qr_slots_list_add(slots, MAIN, id);
         return false;
     }

@@ -193,19 +193,23 @@ static uint32_t present(const quire_slots *slots, const quire_tier_key *key)
     return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
 }
 
-uint32_t qr_slots_know(quire_slots *slots, const quire_tier_key *key)
+static uint32_t know_tag(quire_slots *slots, uint32_t tag, const quire_tier_key *key)
 {
-    uint32_t tag = qr_slots_index_tag(&slots->index, key);
     uint32_t node = find_node(slots, tag, key);
     if (node != QR_NIL)
         return node;
     node = slots->free_nodes;
     qr_assert(node != QR_NIL);
     slots->free_nodes = slots->nodes[node].next;
-    slots->nodes[node] = (qr_slots_node){.key = *key, .slot = QR_NIL, .list = QR_NO_LIST};
-    slots->nodes[node].is_known = true;
+    slots->nodes[node] = (qr_slots_node){
+        .key = *key, .tag = tag, .slot = QR_NIL, .list = QR_NO_LIST, .is_known = true};
     qr_slots_index_insert(&slots->index, tag, node);
     return node;
+}
+
+uint32_t qr_slots_know(quire_slots *slots, const quire_tier_key *key)
+{
+    return know_tag(slots, qr_slots_index_tag(&slots->index, key), key);
 }
 
 void qr_slots_forget(quire_slots *slots, uint32_t id)
@@ -214,10 +218,52 @@ void qr_slots_forget(quire_slots *slots, uint32_t id)
     qr_assert(node->slot == QR_NIL && node->list == QR_NO_LIST);
     if (qr_expect_has(&slots->expect, id))
         return;
-    qr_slots_index_remove(&slots->index, qr_slots_index_tag(&slots->index, &node->key), id);
+    qr_slots_index_remove(&slots->index, node->tag, id);
     node->is_known = false;
     node->next = slots->free_nodes;
     slots->free_nodes = id;
+}
+
+/* The keys of a call, some at a time: their places in the index are asked for before they are
+ * looked at, so that the waits for memory overlap. */
+enum { KEYS_AHEAD = 16 };
+
+typedef struct key_walk {
+    const quire_tier_key *keys;
+    uint32_t n;
+    uint32_t chunk; /* whose tags these are */
+    uint32_t tags[KEYS_AHEAD];
+} key_walk;
+
+static key_walk begin_walk(const quire_tier_key *keys, uint32_t n)
+{
+    return (key_walk){.keys = keys, .n = n, .chunk = QR_NIL};
+}
+
+static uint32_t tag_at(const quire_slots *slots, key_walk *walk, uint32_t i)
+{
+    if (walk->chunk != i / KEYS_AHEAD) {
+        walk->chunk = i / KEYS_AHEAD;
+        const quire_tier_key *keys = walk->keys + (size_t)walk->chunk * KEYS_AHEAD;
+        uint32_t left = walk->n - walk->chunk * KEYS_AHEAD;
+        for (uint32_t at = 0; at < KEYS_AHEAD && at < left; at++) {
+            walk->tags[at] = qr_slots_index_tag(&slots->index, &keys[at]);
+            qr_prefetch(&slots->index.entries[qr_slots_index_home(&slots->index, walk->tags[at])]);
+        }
+    }
+    return walk->tags[i % KEYS_AHEAD];
+}
+
+static uint32_t node_at(const quire_slots *slots, key_walk *walk, uint32_t i)
+{
+    return find_node(slots, tag_at(slots, walk, i), &walk->keys[i]);
+}
+
+/* The same for one that has a slot; QR_NIL. */
+static uint32_t present_at(const quire_slots *slots, key_walk *walk, uint32_t i)
+{
+    uint32_t node = node_at(slots, walk, i);
+    return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
 }
 
 /* What decides whether it can be evicted is changed here alone. */
@@ -290,8 +336,9 @@ uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys
 {
     if (!slots_ok(slots) || keys == NULL)
         return 0;
+    key_walk walk = begin_walk(keys, n);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = qr_slots_node_of(slots, &keys[i]);
+        uint32_t node = node_at(slots, &walk, i);
         if (node == QR_NIL || !slots->nodes[node].is_ready)
             return i;
     }
@@ -316,8 +363,9 @@ void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t 
 {
     if (!slots_ok(slots) || keys == NULL)
         return;
+    key_walk walk = begin_walk(keys, n);
     for (uint32_t i = n; i-- > 0;) { /* the end of a prompt is older than its beginning */
-        uint32_t node = qr_slots_node_of(slots, &keys[i]);
+        uint32_t node = node_at(slots, &walk, i);
         if (node != QR_NIL)
             slots->policy->touch(slots, node);
     }
@@ -345,21 +393,41 @@ int quire_slots_check(const quire_slots *slots)
 
 /* ---- loading --------------------------------------------------------------- */
 
+/* One user more or less; QUIRE_OK, or why not. */
+static int add_user(quire_slots *slots, uint32_t node)
+{
+    if (node == QR_NIL || !slots->nodes[node].is_ready)
+        return QUIRE_MISS;
+    if (slots->nodes[node].users == UINT32_MAX)
+        return QUIRE_E_OVERFLOW;
+    set_node(slots, node, slots->nodes[node].users + 1, true, false);
+    return QUIRE_OK;
+}
+
+static int drop_user(quire_slots *slots, uint32_t node)
+{
+    if (node == QR_NIL || slots->nodes[node].slot == QR_NIL)
+        return QUIRE_MISS;
+    if (slots->nodes[node].users == 0)
+        return QUIRE_E_DOUBLE_FREE;
+    set_node(slots, node, slots->nodes[node].users - 1, true, false);
+    return QUIRE_OK;
+}
+
 int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                              uint32_t *slot_ids)
 {
     if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL)))
         return QUIRE_E_ARGUMENT;
+    key_walk walk = begin_walk(keys, n);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = qr_slots_node_of(slots, &keys[i]);
-        if (node == QR_NIL || !slots->nodes[node].is_ready)
-            return QUIRE_MISS;
-        if (slots->nodes[node].users > UINT32_MAX - n)
-            return QUIRE_E_OVERFLOW;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = qr_slots_node_of(slots, &keys[i]);
-        set_node(slots, node, slots->nodes[node].users + 1, true, false);
+        uint32_t node = node_at(slots, &walk, i);
+        int status = add_user(slots, node);
+        if (status != QUIRE_OK) {
+            while (i-- > 0)
+                (void)drop_user(slots, node_at(slots, &walk, i));
+            return status;
+        }
         slot_ids[i] = slots->nodes[node].slot;
     }
     publish_counts(slots);
@@ -370,25 +438,17 @@ int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, ui
 {
     if (!slots_ok(slots) || (n > 0 && keys == NULL))
         return QUIRE_E_ARGUMENT;
-    int status = QUIRE_OK;
-    uint32_t done = 0;
-    for (; done < n && status == QUIRE_OK; done++) {
-        uint32_t node = present(slots, &keys[done]);
-        if (node == QR_NIL)
-            status = QUIRE_MISS;
-        else if (slots->nodes[node].users == 0)
-            status = QUIRE_E_DOUBLE_FREE;
-        else
-            slots->nodes[node].users--; /* a key may be named twice: so count, and look again */
-    }
-    for (uint32_t i = status == QUIRE_OK ? n : done - 1; i-- > 0;)
-        slots->nodes[qr_slots_node_of(slots, &keys[i])].users++;
-    for (uint32_t i = 0; i < n && status == QUIRE_OK; i++) {
-        uint32_t node = qr_slots_node_of(slots, &keys[i]);
-        set_node(slots, node, slots->nodes[node].users - 1, true, false);
+    key_walk walk = begin_walk(keys, n);
+    for (uint32_t i = 0; i < n; i++) {
+        int status = drop_user(slots, node_at(slots, &walk, i));
+        if (status != QUIRE_OK) {
+            while (i-- > 0)
+                (void)add_user(slots, node_at(slots, &walk, i));
+            return status;
+        }
     }
     publish_counts(slots);
-    return status;
+    return QUIRE_OK;
 }
 
 /* ---- storing --------------------------------------------------------------- */
@@ -398,8 +458,9 @@ static uint32_t name_present(quire_slots *slots, const quire_tier_key *keys, uin
                              uint32_t *slot_ids, uint8_t *is_new)
 {
     uint32_t num_missing = 0;
+    key_walk walk = begin_walk(keys, n);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = present(slots, &keys[i]);
+        uint32_t node = present_at(slots, &walk, i);
         is_new[i] = node == QR_NIL;
         num_missing += is_new[i];
         if (node == QR_NIL)
@@ -412,8 +473,9 @@ static uint32_t name_present(quire_slots *slots, const quire_tier_key *keys, uin
 
 static void unname_all(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
 {
+    key_walk walk = begin_walk(keys, n);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = present(slots, &keys[i]);
+        uint32_t node = present_at(slots, &walk, i);
         if (node != QR_NIL)
             set_node(slots, node, slots->nodes[node].users, slots->nodes[node].is_ready, false);
     }
@@ -423,10 +485,11 @@ static void give_slots(quire_slots *slots, const quire_tier_key *keys, uint32_t 
                        uint32_t *slot_ids, uint8_t *is_new)
 {
     bool is_deepest_first = slots->policy->is_deepest_first;
+    key_walk walk = begin_walk(keys, n);
     for (uint32_t i = 0; i < n; i++) {
         if (!is_new[i])
             continue;
-        uint32_t node = qr_slots_know(slots, &keys[i]);
+        uint32_t node = know_tag(slots, tag_at(slots, &walk, i), &keys[i]);
         is_new[i] = slots->nodes[node].slot == QR_NIL; /* else it was named before */
         if (is_new[i]) {
             slots->nodes[node].slot = take_slot(slots);
@@ -438,7 +501,7 @@ static void give_slots(quire_slots *slots, const quire_tier_key *keys, uint32_t 
     }
     for (uint32_t i = is_deepest_first ? n : 0; i-- > 0;)
         if (is_new[i])
-            slots->policy->insert(slots, qr_slots_node_of(slots, &keys[i]));
+            slots->policy->insert(slots, node_at(slots, &walk, i));
 }
 
 int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
@@ -478,8 +541,9 @@ int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, u
 {
     if (!slots_ok(slots) || (n > 0 && keys == NULL))
         return QUIRE_E_ARGUMENT;
+    key_walk walk = begin_walk(keys, n);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = present(slots, &keys[i]);
+        uint32_t node = present_at(slots, &walk, i);
         if (node == QR_NIL || slots->nodes[node].is_ready)
             continue;
         if (is_good)

@@ -34,13 +34,14 @@ typedef struct qr_slots_node {
     uint32_t prev; /* in its list; QR_NIL at the ends */
     uint32_t next; /* of a free node: the next free one */
     quire_tier_key key;
-    uint32_t slot;  /* QR_NIL: none */
-    uint32_t users; /* of a READY one */
-    uint8_t list;   /* QR_NO_LIST: in none */
-    bool is_known;  /* else the node is free */
-    bool is_ready;
-    bool is_named; /* in the call at hand */
-    uint8_t uses;  /* S3-FIFO: 0 to 3 */
+    uint32_t tag;          /* of the key, to take it out of the index */
+    uint32_t slot;         /* QR_NIL: none */
+    uint32_t users;        /* of a READY one */
+    uint32_t list : 3;     /* QR_NO_LIST: in none */
+    uint32_t uses : 2;     /* S3-FIFO */
+    uint32_t is_known : 1; /* else the node is free */
+    uint32_t is_ready : 1;
+    uint32_t is_named : 1; /* in the call at hand */
 } qr_slots_node;
 
 _Static_assert(sizeof(qr_slots_node) == 64, "a node is one cache line");
@@ -104,7 +105,7 @@ static inline void qr_slots_list_add(quire_slots *slots, uint32_t which, uint32_
     qr_slots_list *list = &slots->lists[which];
     qr_slots_node *node = &slots->nodes[id];
     qr_assert_internal(node->list == QR_NO_LIST);
-    node->list = (uint8_t)which;
+    node->list = which & 7;
     node->prev = list->newest;
     node->next = QR_NIL;
     if (list->newest == QR_NIL)

@@ -28,7 +28,7 @@ void crowd_init(crowd *c, uint32_t num_slots, uint64_t seed)
     c->config.block_bytes = CROWD_BLOCK;
     c->config.capacity_bytes = kit_capacity(num_slots, CROWD_BLOCK);
     c->config.depth = 4;
-    c->config.checkpoint_s = 1;
+    c->config.checkpoint_ms = 1000;
     c->common = (quire_tier_config)QUIRE_TIER_CONFIG_INIT;
     c->common.hooks.user = c;
     c->common.hooks.now_ns = crowd_now;

@@ -10,6 +10,22 @@ static uint64_t world_now(void *user)
     return w->now_ns;
 }
 
+/* So that a seed gives the same run again. */
+static int world_random_bytes(void *user, void *out, size_t bytes)
+{
+    world *w = user;
+    for (size_t i = 0; i < bytes; i++)
+        ((unsigned char *)out)[i] = (unsigned char)unit_random(&w->random);
+    return 0;
+}
+
+static quire_hooks world_hooks(world *w)
+{
+    return w->config.has_threads
+               ? (quire_hooks){NULL}
+               : (quire_hooks){.user = w, .now_ns = world_now, .random_bytes = world_random_bytes};
+}
+
 static quire_group_config full_group(void)
 {
     return (quire_group_config){.spec = {.kind = QUIRE_LAYER_FULL,
@@ -64,8 +80,7 @@ static void open_tier(world *w, uint32_t t)
     config.max_bytes_in_flight = w->config.max_bytes_in_flight;
     config.run_inline = w->config.has_threads ? QUIRE_OFF : QUIRE_ON;
     config.breaker_ns = w->config.breaker_ns > 0 ? w->config.breaker_ns : 30000000;
-    if (!w->config.has_threads)
-        config.hooks = (quire_hooks){.user = w, .now_ns = world_now};
+    config.hooks = world_hooks(w);
     assert_int_equal(quire_tier_open(&config, NULL, &w->tiers[t], message, sizeof message),
                      QUIRE_OK);
 }
@@ -90,8 +105,7 @@ static void open_lower(world *w, const quire_cache_config *cache)
     config.tiers = tiers;
     config.num_tiers = w->config.num_tiers;
     config.recompute_token_ns = w->config.recompute_token_ns;
-    if (!w->config.has_threads)
-        config.hooks = (quire_hooks){.user = w, .now_ns = world_now};
+    config.hooks = world_hooks(w);
     size_t bytes = qr_lower_bytes(&config);
     assert_true(bytes > 0 && bytes < SIZE_MAX);
     w->lower_memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
@@ -393,4 +407,49 @@ quire_offload_stats world_stats(const world *w)
     if (w->lower != NULL)
         qr_lower_add_stats(w->lower, &stats);
     return stats;
+}
+
+/* ---- in short ------------------------------------------------------------- */
+
+static world g_world;
+
+world *world_make(world_config config)
+{
+    if (config.num_cpu_blocks == 0)
+        config.num_cpu_blocks = 400;
+    if (config.num_tiers == 0)
+        config.num_tiers = 1;
+    config.seed += 7;
+    world_open(&g_world, &config);
+    return &g_world;
+}
+
+world_request world_draw(world *w, uint32_t num_hashes)
+{
+    world_request prompt;
+    world_draw_prompt(w, &prompt, num_hashes);
+    return prompt;
+}
+
+void world_put_below(world *w, const world_request *prompt)
+{
+    world_request *r = world_add(w, prompt);
+    (void)world_wait(w, r);
+    world_admit(w, r, 1000);
+    world_drain(w);
+    assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+}
+
+uint64_t world_tier_keys(world *w, uint32_t tier, quire_tier_op op, quire_tier_status status)
+{
+    quire_tier_stats stats;
+    assert_int_equal(quire_tier_get_stats(w->tiers[tier], &stats), QUIRE_OK);
+    return stats.keys[op][status];
+}
+
+uint64_t world_tier_jobs(world *w, uint32_t tier)
+{
+    quire_tier_stats stats;
+    assert_int_equal(quire_tier_get_stats(w->tiers[tier], &stats), QUIRE_OK);
+    return stats.jobs;
 }

@@ -1,7 +1,8 @@
 /* tier/lower_world.h - a CPU pool with faulty tiers below it, and requests that ask.
  *
- *      request ── ask ... false ──► the CPU pool's hit, every block looked at ──► the rest "computed":
- *                                   stored in the CPU pool, offered to the tiers
+ *      request ── ask ... false ──► the CPU pool's hit, every block looked at
+ *                                   the rest is "computed": stored in the CPU pool, and offered
+ *                                   to the tiers
  *
  * Every block's bytes are the pattern of its key. A block that has a key and other bytes is the
  * failure that all of this is about.
@@ -106,5 +107,15 @@ bool world_tier_has(world *w, uint32_t tier, const world_request *r, uint32_t gr
                     uint32_t block);
 uint32_t world_block_size(const world *w, uint32_t group);
 quire_offload_stats world_stats(const world *w);
+
+/* ---- in short --------------------------------------------------------------- */
+
+/* One world for tests that need no two: with one tier and 400 CPU blocks, where nothing is said. */
+world *world_make(world_config config);
+world_request world_draw(world *w, uint32_t num_hashes);
+/* Computed, stored in the tiers, and gone from the CPU pool. */
+void world_put_below(world *w, const world_request *prompt);
+uint64_t world_tier_keys(world *w, uint32_t tier, quire_tier_op op, quire_tier_status status);
+uint64_t world_tier_jobs(world *w, uint32_t tier);
 
 #endif

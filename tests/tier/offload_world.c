@@ -218,9 +218,9 @@ static void check_part(const world *w, const world_part *part, uint32_t g)
             continue;
         }
         if (w->gpu[block] != content_of(part->request, end, g))
-            print_error("seed %llu step %llu: group %u block %u of request %td, %u computed, epoch %u, async %d dev %d lazy %d hyb %d prio %d fail %d scribbled %d\n",
+            print_error("seed %llu, step %llu: group %u, block %u of %u tokens\n",
                         (unsigned long long)w->setup.seed, (unsigned long long)w->num_computed, g,
-                        b, part->request - w->people, part->num_computed, part->epoch, w->setup.is_async, w->setup.has_device, w->setup.mode, w->setup.is_hybrid, w->setup.has_priority, w->setup.fail_percent, !(w->gpu[block]&1));
+                        b, part->num_computed);
         assert_true(w->gpu[block] == content_of(part->request, end, g));
     }
 }

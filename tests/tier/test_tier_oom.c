@@ -3,6 +3,8 @@
  * behind, neither memory nor descriptors. (Linked so that these calls come here.) */
 #include "tier_kit.h"
 
+#include <quire/device.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -31,6 +33,8 @@ ssize_t __real_getrandom(void *out, size_t bytes, unsigned flags);
 ssize_t __wrap_getrandom(void *out, size_t bytes, unsigned flags);
 void *__real_mmap(void *where, size_t bytes, int protection, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *where, size_t bytes, int protection, int flags, int fd, off_t offset);
+int __real_mlock(const void *memory, size_t bytes);
+int __wrap_mlock(const void *memory, size_t bytes);
 int __real_madvise(void *memory, size_t bytes, int advice);
 int __wrap_madvise(void *memory, size_t bytes, int advice);
 
@@ -63,12 +67,19 @@ ssize_t __wrap_getrandom(void *out, size_t bytes, unsigned flags)
 
 void *__wrap_mmap(void *where, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
+    errno = ENOMEM;
     return is_refused() ? MAP_FAILED : __real_mmap(where, bytes, protection, flags, fd, offset);
 }
 
 int __wrap_madvise(void *memory, size_t bytes, int advice)
 {
+    errno = ENOMEM;
     return is_refused() ? -1 : __real_madvise(memory, bytes, advice);
+}
+
+int __wrap_mlock(const void *memory, size_t bytes)
+{
+    return is_refused() ? -1 : __real_mlock(memory, bytes);
 }
 
 static int num_descriptors(void)
@@ -132,10 +143,75 @@ static void tier_is_not_opened(void **state)
     assert_int_equal(refuse_each(try_tier), 5);
 }
 
+static int try_device(void)
+{
+    static unsigned char memory[2][64];
+    char message[256] = "";
+    quire_device device = {0};
+    quire_device_host_config config = QUIRE_DEVICE_HOST_CONFIG_INIT;
+    config.blocks = memory[0];
+    config.slots = memory[1];
+    config.num_blocks = 4;
+    config.num_slots = 4;
+    config.block_bytes = 16;
+    is_counting = true;
+    int status = quire_device_host_open(&config, NULL, &device, message, sizeof message);
+    is_counting = false;
+    assert_int_equal(status != QUIRE_OK, message[0] != 0);
+    assert_int_equal(status == QUIRE_OK, device.ops != NULL);
+    quire_device_close(&device);
+    return status;
+}
+
+/* Memory and two threads. */
+static void device_is_not_opened(void **state)
+{
+    (void)state;
+    assert_int_equal(refuse_each(try_device), 3);
+}
+
+static quire_host_memory_config memory_config;
+
+static int try_memory(void)
+{
+    char message[256] = "";
+    quire_host_memory *memory = NULL;
+    is_counting = true;
+    int status = quire_host_memory_open(&memory_config, &memory, message, sizeof message);
+    is_counting = false;
+    assert_int_equal(status != QUIRE_OK, message[0] != 0);
+    assert_int_equal(status == QUIRE_OK, memory != NULL);
+    if (status == QUIRE_OK) {
+        quire_host_memory_info info = quire_host_memory_get_info(memory);
+        memset(info.data, 0x5a, (size_t)info.bytes);
+    }
+    quire_host_memory_close(memory);
+    return status;
+}
+
+/* Each refusal alone; the pages that are not huge, and core dumps with them, are no error. */
+static void host_memory_is_not_opened(void **state)
+{
+    (void)state;
+    memory_config = (quire_host_memory_config)QUIRE_HOST_MEMORY_CONFIG_INIT;
+    memory_config.bytes = 100000;
+    memory_config.hugepages = QUIRE_OFF;
+    assert_int_equal(refuse_each(try_memory), 3); /* itself, its pages, that they are there */
+    memory_config.lock = QUIRE_ON;
+    if (try_memory() == QUIRE_OK)
+        assert_int_equal(refuse_each(try_memory), 4);
+    memory_config.lock = QUIRE_OFF;
+    memory_config.hugepages = QUIRE_DEFAULT;
+    memory_config.bytes = 4 << 20;
+    assert_in_range(refuse_each(try_memory), 2, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tier_is_not_opened),
+        cmocka_unit_test(device_is_not_opened),
+        cmocka_unit_test(host_memory_is_not_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
-#include "tier/offload_ahead.h"
+#include "tier/offload_protect.h"
 
 #include "tier/offload_match.h"
 
 enum { LOOK_EVERY = 16 }; /* polls, where the number of those that wait stays the same */
 
-void qr_ahead_init(quire_offload *o)
+void qr_protect_init(quire_offload *o)
 {
     uint32_t n = o->looks_ahead ? o->num_cpu : 0;
     o->free_node = QR_NIL;
@@ -48,7 +48,7 @@ static void drop_expected(quire_offload *o, uint32_t place)
     o->expected[place] = o->expected[--o->num_expected];
 }
 
-void qr_ahead_release(quire_offload *o, quire_req req)
+void qr_protect_release(quire_offload *o, quire_req req)
 {
     qr_offload_req *r = &o->reqs[quire_req_index(req)];
     if (!o->looks_ahead || r->ahead != req)
@@ -59,13 +59,13 @@ void qr_ahead_release(quire_offload *o, quire_req req)
     drop_expected(o, place);
 }
 
-void qr_ahead_release_all(quire_offload *o)
+void qr_protect_release_all(quire_offload *o)
 {
     while (o->num_expected > 0)
         drop_expected(o, o->num_expected - 1);
 }
 
-bool qr_ahead_give_way(quire_offload *o)
+bool qr_protect_give_way(quire_offload *o)
 {
     qr_offload_req *last = NULL;
     for (uint32_t i = 0; i < o->num_expected; i++) {
@@ -135,11 +135,11 @@ static uint32_t list_waiting(quire_offload *o)
     return held + (n < room ? n : room);
 }
 
-void qr_ahead_look(quire_offload *o)
+void qr_protect_look(quire_offload *o)
 {
     uint32_t num_waiting = quire_sched_num_waiting(o->sched);
     if (num_waiting == 0) {
-        qr_ahead_release_all(o);
+        qr_protect_release_all(o);
         return;
     }
     if (num_waiting == o->last_waiting && ++o->num_polls % LOOK_EVERY != 0)

@@ -1,4 +1,4 @@
-/* tier/offload_ahead.h - what waiting requests will need is evicted last.
+/* tier/offload_protect.h - what waiting requests will need is evicted last.
  *
  *      waiting   r1   r2   r3   r4  ...   the first `backlog` of them
  *                 │    │    │
@@ -7,18 +7,18 @@
  *
  * A request is looked up once, when it comes into view. Its blocks are free again when it is
  * admitted or ends; and when there is no other room, those of the last in the queue go first. */
-#ifndef QR_TIER_OFFLOAD_AHEAD_H
-#define QR_TIER_OFFLOAD_AHEAD_H
+#ifndef QR_TIER_OFFLOAD_PROTECT_H
+#define QR_TIER_OFFLOAD_PROTECT_H
 
 #include "tier/offload.h"
 
-void qr_ahead_init(quire_offload *o);
+void qr_protect_init(quire_offload *o);
 /* Looks at the queue, when it may have changed. Not inside callbacks. */
-void qr_ahead_look(quire_offload *o);
+void qr_protect_look(quire_offload *o);
 /* The request was admitted, or has ended. */
-void qr_ahead_release(quire_offload *o, quire_req req);
-void qr_ahead_release_all(quire_offload *o);
+void qr_protect_release(quire_offload *o, quire_req req);
+void qr_protect_release_all(quire_offload *o);
 /* The last in the queue gives its blocks up; false: nobody has any. */
-bool qr_ahead_give_way(quire_offload *o);
+bool qr_protect_give_way(quire_offload *o);
 
 #endif
