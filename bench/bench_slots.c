@@ -4,9 +4,9 @@
  *      hit       lookup + touch + prepare_load + complete_load of keys that are there
  *      expect    the keys of a waiting request, in place of those that it waited for before
  *
- * All slots are used, calls have 100 keys. The keys of a ring come again when they were evicted long
- * ago. vllm_slots.py does the same with vLLM's CPUOffloadingManager; the check value is made of the
- * slots that some first calls give.
+ * All slots are used, calls have 100 keys. The keys of a ring come again when they were evicted
+ * long ago. vllm_slots.py does the same with vLLM's CPUOffloadingManager; the check value is made
+ * of the slots that some first calls give.
  */
 #include "bench.h"
 

@@ -3,7 +3,7 @@
  *      quire_bench_tier_redis [--port P] [--rounds 9] [--blocks 64] [--bytes 2097152]
  *                             [--depth 8] [--connections 2]
  *
- *      round   hiredis SET ─► Quire SET ─► hiredis GET ─► Quire GET     the same blocks and keys' sizes
+ *      round   hiredis SET ─► Quire SET ─► hiredis GET ─► Quire GET     the same blocks
  *
  * One server on this machine (--port, or one that is started for it). hiredis: depth commands are
  * appended, then their replies read; it neither checks the bytes nor puts them where they belong.

@@ -90,6 +90,7 @@ static int make_sched(replay *r)
     c.enable_chunked_prefill = s->enable_chunked_prefill ? QUIRE_ON : QUIRE_OFF;
     c.reserve_full_sequence = s->reserve_full_sequence ? QUIRE_ON : QUIRE_OFF;
     c.async_scheduling = s->async_scheduling ? QUIRE_ON : QUIRE_OFF;
+    c.lookahead = s->lookahead;
     c.max_batches = r->max_flights;
     c.max_requests = r->max_requests;
     c.max_text_tokens = s->policy == QUIRE_POLICY_FCFS
@@ -164,8 +165,8 @@ static uint32_t num_waiting_inside(const replay_settings *s)
 {
     if (s->policy != QUIRE_POLICY_FCFS)
         return WAITING_BY_PRIORITY;
-    bool is_few = s->watch != NULL && s->max_num_seqs < WAITING_WATCHED;
-    return is_few ? WAITING_WATCHED : s->max_num_seqs;
+    uint32_t seen = s->watch != NULL ? WAITING_WATCHED : s->lookahead;
+    return s->max_num_seqs < seen ? seen : s->max_num_seqs;
 }
 
 /* Those that load have a place beside those that run; of those that wait, lookahead sees some. */
@@ -446,7 +447,7 @@ static int repeat(replay *r)
     if (w == NULL || !w->again(w->user))
         return 0;
     if (r->tiers != NULL)
-        tiers_run_reset(r->tiers);
+        tiers_run_drain(r->tiers);
     int err = quire_sched_reset_prefix_cache(r->sched, 0, r->tiers != NULL);
     if (err != QUIRE_OK)
         return fail(r, "the prefix cache cannot be emptied: %s", quire_strerror(err));

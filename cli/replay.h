@@ -60,6 +60,7 @@ typedef struct replay_settings {
     bool enable_chunked_prefill;
     bool reserve_full_sequence;
     bool async_scheduling;
+    uint32_t lookahead;
     tiers_settings tiers;
     uint64_t block_bytes; /* of a block of the pool: what tiers move */
     const char *model;    /* names of what real tiers keep, as is the next */

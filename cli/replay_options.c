@@ -37,6 +37,10 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
         return command_error(cmd,
                              "--format %s: there is no such format; quire %s --help lists them",
                              o->format, cmd->name);
+    if (o->lookahead > 0 && (o->profile == 1 || !o->enable_prefix_caching))
+        return command_error(cmd, "--lookahead %u: not %s", o->lookahead,
+                             o->profile == 1 ? "with --profile vllm-0.20, since vLLM has none"
+                                             : "with --no-enable-prefix-caching");
     int status = engine_resolve(cmd, &o->engine, &setup->engine);
     if (status == 0)
         status = engine_plan(cmd, &o->engine, &setup->engine, &setup->plan_result, &setup->plan);
@@ -67,6 +71,7 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
         .enable_chunked_prefill = o->enable_chunked_prefill,
         .reserve_full_sequence = o->reserve_full_sequence,
         .async_scheduling = o->async_scheduling,
+        .lookahead = o->lookahead,
         .tiers = tiers,
         .block_bytes = setup->plan_result.block_bytes,
         .model = setup->engine.shape.name,

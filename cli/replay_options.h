@@ -31,6 +31,7 @@ typedef struct replay_options {
     bool enable_chunked_prefill;
     bool reserve_full_sequence;
     bool async_scheduling;
+    uint32_t lookahead;
     uint32_t long_prefill_token_threshold;
     tiers_options tiers;
 } replay_options;
@@ -77,6 +78,9 @@ extern const char *const replay_hash_algos[];
      "find shared prefixes", .def = "on"},                                                         \
     {"reserve-full-sequence", OPTION_SWITCH, &(o).reserve_full_sequence, NULL,                     \
      "admit a prompt only when all of it has room", .def = "on"},                                  \
+    {"lookahead", OPTION_U32, &(o).lookahead, "N",                                                 \
+     "blocks that the next N waiting requests will find are evicted last", .def = "0",             \
+     .max = 4096},                                                                                 \
     {"async-scheduling", OPTION_SWITCH, &(o).async_scheduling, NULL,                               \
      "schedule a step while the one before is computed", .def = "off"},                            \
     {"prefix-caching-hash-algo", OPTION_CHOICE, &(o).hash_algo, "KIND",                            \

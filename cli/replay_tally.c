@@ -263,6 +263,8 @@ void tally_finish(replay *r)
     double steps = result->steps > 0 ? (double)result->steps : 1;
     result->mean_running /= steps;
     result->mean_tokens = (double)result->scheduled_tokens / steps;
+    if (r->tiers != NULL)
+        tiers_run_finish(r->tiers, r->now_s, &result->tiers);
     result->blocks = quire_sched_usage(r->sched);
     result->blocks.total -= result->blocks.null_blocks; /* nobody can use it */
     result->has_ideal = !r->seen.gave_up;
@@ -271,8 +273,6 @@ void tally_finish(replay *r)
     if (r->arrivals != NULL)
         result->unfinished += arrivals_num_due(r->arrivals);
     result->is_cut_short = result->is_cut_short || result->is_interrupted;
-    if (r->tiers != NULL)
-        tiers_run_finish(r->tiers, r->now_s, &result->tiers);
     if (r->reader != NULL) /* a trace that could not be opened again has none */
         result->errors += trace_num_bad(r->reader);
 }

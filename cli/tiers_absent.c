@@ -71,10 +71,9 @@ void tiers_run_pass(const tiers_run *t, double seconds)
     (void)seconds;
 }
 
-int tiers_run_reset(tiers_run *t)
+void tiers_run_drain(tiers_run *t)
 {
     (void)t;
-    return QUIRE_OK;
 }
 
 const page_tier_step *tiers_run_step(tiers_run *t, double time_s)

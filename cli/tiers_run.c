@@ -483,17 +483,30 @@ void tiers_run_pass(const tiers_run *t, double seconds)
         tiers_real_sleep(seconds);
 }
 
-int tiers_run_reset(tiers_run *t)
+/* An empty step, so that what has ended is taken note of everywhere. */
+static bool take_empty_step(tiers_run *t)
 {
+    const quire_step *step;
+    const quire_outputs *outputs;
+    quire_model_output output = {0};
+    return quire_sched_schedule(t->sched, &step) == QUIRE_OK &&
+           tiers_run_poll(t, step->step, &output) == QUIRE_OK &&
+           quire_sched_update(t->sched, step->step, &output, &outputs) == QUIRE_OK;
+}
+
+void tiers_run_drain(tiers_run *t)
+{
+    bool is_idle = quire_sched_num_unfinished(t->sched) == 0;
     quire_model_output output = {0};
     t->is_draining = true;
     for (uint32_t i = 0; i < RUN_MAX_DRAINS && quire_offload_has_pending(t->offload); i++) {
-        if (tiers_run_poll(t, t->last_step, &output) != QUIRE_OK)
+        if (is_idle ? !take_empty_step(t) : tiers_run_poll(t, t->last_step, &output) != QUIRE_OK)
             break;
+        if (!is_idle && tiers_device_next_ns(&t->device) == UINT64_MAX && !has_real_jobs(t))
+            break; /* cut short: nothing moves any more, and nobody takes note of it */
         tiers_run_pass(t, RUN_REAL_STEP_S);
     }
     t->is_draining = false;
-    return QUIRE_OK;
 }
 
 /* ---- counting -------------------------------------------------------------------- */
@@ -572,7 +585,9 @@ void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
     page_tier tiers[PAGE_MAX_TIERS];
     result->num_tiers = tiers_describe(&t->settings, t->config.block_bytes, tiers);
     tiers_run_step(t, end_s);
-    tiers_run_step(t, end_s); /* the last one counts as well, with no time */
+    tiers_run_drain(t);
+    tiers_run_step(t, end_s); /* without time, and once more for the most there were */
+    tiers_run_step(t, end_s);
     for (uint32_t i = 0; i < result->num_tiers; i++) {
         result->tiers[i].name = tiers[i].name;
         result->tiers[i].total = tiers[i].total;
@@ -591,5 +606,4 @@ void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
     result->recompute_s = t->recompute_s;
     result->wait_s = t->wait_s;
     result->wrong_blocks = tiers_real_num_wrong(t->real);
-    tiers_run_reset(t);
 }

@@ -57,8 +57,8 @@ int tiers_run_poll(tiers_run *t, uint64_t step, quire_model_output *output);
 double tiers_run_next_s(const tiers_run *t);
 /* Simulated time goes on by so much: real jobs get as much of the real one. */
 void tiers_run_pass(const tiers_run *t, double seconds);
-/* All is empty again, as before the first request. */
-int tiers_run_reset(tiers_run *t);
+/* Until nothing is under way any more, however long that takes in simulated time. */
+void tiers_run_drain(tiers_run *t);
 
 /* One for each tier, with what moved since it was last asked. */
 const page_tier_step *tiers_run_step(tiers_run *t, double time_s);

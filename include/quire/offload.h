@@ -83,6 +83,7 @@ typedef struct quire_offload_config {
     void *memory;               /* num_cpu_blocks * block_bytes, for tiers; NULL: none */
     uint64_t block_bytes;
     uint32_t rank;
+    uint64_t load_deadline_ns; /* of a device's loads: then a request goes on without; 0 = 30 s */
 
     /* Default profile only */
     uint32_t backlog;                /* waiting requests that are looked at; 0 = 256 */

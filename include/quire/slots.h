@@ -28,8 +28,8 @@
  * A key named twice in one prepare_store counts twice when room is made; it gets one slot (vLLM
  * gives it two, and loses the first).
  *
- * Costs: O(1) for a key, LOOKAHEAD O(log num_slots); and for prepare_store one step for each slot in
- * use that stands among those that go.
+ * Costs: O(1) for a key, LOOKAHEAD O(log num_slots); and for prepare_store one step for each slot
+ * in use that stands among those that go.
  *
  * Threads: one.
  */
@@ -55,7 +55,7 @@ typedef enum quire_slots_policy {
     QUIRE_SLOTS_LOOKAHEAD = 3
 } quire_slots_policy;
 
-#define QUIRE_SLOTS_MAX (UINT32_C(1) << 29)
+#define QUIRE_SLOTS_MAX (UINT32_C(1) << 28)
 
 typedef struct quire_slots_config {
     size_t size;

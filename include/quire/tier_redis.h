@@ -1,6 +1,6 @@
 /* quire/tier_redis.h - KV blocks in a Redis cluster, or in one Redis or Valkey server.
  *
- *      key    quire:1:<fingerprint>:<hash>:<group>:<rank>     one for each block, on all nodes alike
+ *      key    quire:1:<fingerprint>:<hash>:<group>:<rank>   one for each block, on all nodes alike
  *      value  | header, 128 bytes: what it is, CRC32C | the block's bytes |
  *
  *      the tier's thread ── connections ──► node A   slots 0 .. 5460

@@ -63,6 +63,7 @@ static const py_field config_fields[] = {
     CONFIG("swap_block_ns", swap_block_ns, PY_FIELD_U64, NULL),
     CONFIG("recompute_token_ns", recompute_token_ns, PY_FIELD_U64, NULL),
     CONFIG_U32(max_pins),
+    CONFIG_U32(lookahead),
     {NULL, 0, PY_FIELD_U32, NULL}};
 
 static const py_field snapshots_field[] = {{"snapshots", 0, PY_FIELD_BOOL, NULL},

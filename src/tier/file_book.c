@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-enum { CATCH_UP = 256 }; /* of what a scan found, in one call: a step stays short */
+enum { CATCH_UP = 1024 }; /* of what a scan found, in one call: a step stays short */
 
-/* ---- opening ----------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------ */
 
 int qr_file_book_open(qr_file_book *book, uint32_t num_slots, quire_slots_policy policy,
                       const quire_hooks *hooks)
@@ -48,7 +48,7 @@ void qr_file_book_close(qr_file_book *book)
     *book = (qr_file_book){0};
 }
 
-/* ---- what the file had ----------------------------------------------------------------- */
+/* ---- what the file had -------------------------------------------------- */
 
 static void turn_place(qr_file_book *book, uint32_t slot, uint32_t place)
 {
@@ -145,7 +145,7 @@ static void catch_up(qr_file_book *book)
             (void)take_entry(book, book->scan->found, book->num_taken);
 }
 
-/* ---- jobs --------------------------------------------------------------------------------- */
+/* ---- jobs --------------------------------------------------------------- */
 
 /* io->generation: 1 while the io has a slot, as its writer or its user. */
 static quire_tier_status prepare_store(qr_file_book *book, quire_tier_io *io)
@@ -251,7 +251,7 @@ void qr_file_book_finish(qr_file_book *book, quire_tier_job *job)
     }
 }
 
-/* ---- looking -------------------------------------------------------------------------------- */
+/* ---- looking ------------------------------------------------------------ */
 
 void qr_file_book_lookup(qr_file_book *book, const quire_tier_key *keys, uint32_t n, uint8_t *found)
 {

@@ -1,9 +1,10 @@
-/* tier/file_book.h - the private file as the scheduler's thread sees it: which key is in which slot.
+/* tier/file_book.h - the private file as the scheduler's thread sees it: which key is in which
+ * slot.
  *
  *      key ──► quire_slots ──► slot ──► place[slot] ──► where it lies in the file
  *
- * quire_slots hands out numbers as it likes; what was found in the file lies where it lies. place is
- * a permutation between the two, turned when something found is taken in.
+ * quire_slots hands out numbers as it likes; what was found in the file lies where it lies. place
+ * is a permutation between the two, turned when something found is taken in.
  *
  * doomed    a key whose block is wrong, or that is to go: nobody finds it any more, and it is
  *           removed when its last user has gone.
@@ -36,8 +37,8 @@ int qr_file_book_open(qr_file_book *book, uint32_t num_slots, quire_slots_policy
                       const quire_hooks *hooks);
 void qr_file_book_close(qr_file_book *book);
 
-/* What an index said, the oldest first. Of two entries with one key the older is cleared: it would be
- * found in the next life, after the newer one has gone. memory: num_slots x 4 bytes, for the
+/* What an index said, the oldest first. Of two entries with one key the older is cleared: it would
+ * be found in the next life, after the newer one has gone. memory: num_slots x 4 bytes, for the
  * order. */
 void qr_file_book_take_index(qr_file_book *book, qr_file_entry *entries, uint32_t *memory);
 

@@ -4,8 +4,8 @@
  *                                                                          └ from here on it counts
  *
  * One op at a time, beside everything else. Index A and B take turns: the one that counts is never
- * written. Pieces may be of different times, since what an index says of a slot is compared with the
- * slot's head; where a key is in two entries the newer one counts. */
+ * written. Pieces may be of different times, since what an index says of a slot is compared with
+ * the slot's head; where a key is in two entries the newer one counts. */
 #ifndef QR_TIER_FILE_CHECKPOINT_H
 #define QR_TIER_FILE_CHECKPOINT_H
 

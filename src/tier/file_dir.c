@@ -15,7 +15,7 @@
 
 enum { ENOUGH_FILES = 64 }; /* in a group: below that, chance would decide who goes */
 
-/* ---- names ----------------------------------------------------------------------------- */
+/* ---- names -------------------------------------------------------------- */
 
 static void put_hex(char *text, const unsigned char *bytes, size_t num_bytes)
 {
@@ -60,7 +60,7 @@ static quire_tier_status status_of(int error)
     return error == ENOENT ? QUIRE_TIER_MISSING : QUIRE_TIER_FAILED;
 }
 
-/* ---- opening ------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------ */
 
 static void plan_groups(qr_file_dir *dir)
 {
@@ -115,7 +115,7 @@ void qr_file_dir_close(qr_file_dir *dir)
     dir->sample = NULL;
 }
 
-/* ---- storing ---------------------------------------------------------------------------------- */
+/* ---- storing ------------------------------------------------------------ */
 
 /* tmp: its name, or empty where it has none. -1 with errno. */
 static int make_unfinished(qr_file_dir *dir, int leaf, char *tmp)
@@ -192,7 +192,7 @@ quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io)
     return error == ENOENT ? QUIRE_TIER_FAILED : status_of(error);
 }
 
-/* ---- loading ---------------------------------------------------------------------------------- */
+/* ---- loading ------------------------------------------------------------ */
 
 /* What lies there is wrong: it goes, unless another has put something else in its place. */
 static quire_tier_status throw_out(int leaf, const char *name, int fd)

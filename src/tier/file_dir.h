@@ -3,9 +3,10 @@
  *      DIRECTORY/<fingerprint>/<hh>/<hash>-<group>-<rank>      head page, block
  *                              └ 256 leaves, by the hash's first byte
  *
- * A file appears whole or not at all: it is written without a name (O_TMPFILE) and linked; where the
- * file system has no such files, under a name that begins with .tmp-, and renamed. Nobody locks
- * anything: two who store the same block store the same, and one who finds a file gone has a miss.
+ * A file appears whole or not at all: it is written without a name (O_TMPFILE) and linked; where
+ * the file system has no such files, under a name that begins with .tmp-, and renamed. Nobody
+ * locks anything: two who store the same block store the same, and one who finds a file gone has a
+ * miss.
  *
  * Loading a block sets its time of change, by which file_sweep.h tells who was used longest ago.
  *
@@ -41,8 +42,8 @@ typedef struct qr_file_dir {
     const quire_hooks *hooks;
 } qr_file_dir;
 
-/* dir: fingerprint, hooks, capacity_bytes, block_bytes and leftover_ns are set. QUIRE_E_SYSTEM with a
- * message, QUIRE_E_NOMEM, QUIRE_E_RANDOM. */
+/* dir: fingerprint, hooks, capacity_bytes, block_bytes and leftover_ns are set. QUIRE_E_SYSTEM
+ * with a message, QUIRE_E_NOMEM, QUIRE_E_RANDOM. */
 int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t message_bytes);
 void qr_file_dir_close(qr_file_dir *dir);
 

@@ -20,7 +20,7 @@ static const char SUPER_MAGIC[8] = {'Q', 'U', 'I', 'R', 'E', 'S', 'L', 'B'};
 static const char HEAD_MAGIC[8] = {'Q', 'U', 'I', 'R', 'E', 'B', 'L', 'K'};
 static const char INDEX_MAGIC[8] = {'Q', 'U', 'I', 'R', 'E', 'I', 'D', 'X'};
 
-/* ---- where everything is ------------------------------------------------------ */
+/* ---- where everything is ------------------------------------------------ */
 
 static uint64_t to_pages(uint64_t bytes)
 {
@@ -64,7 +64,7 @@ uint64_t qr_file_slot_at(const qr_file_layout *layout, uint32_t slot)
     return layout->slots_at + slot * layout->slot_bytes;
 }
 
-/* ---- pages ---------------------------------------------------------------------- */
+/* ---- pages -------------------------------------------------------------- */
 
 typedef struct page_cursor {
     unsigned char *at;
@@ -108,7 +108,8 @@ static bool is_zero(const unsigned char *bytes, size_t num_bytes)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, num_bytes - 1) == 0;
 }
 
-/* A newer page keeps magic, version and CRC where they are: only then can it be told from damage. */
+/* A newer page keeps magic, version and CRC where they are: only then can it be told from damage.
+ * */
 static qr_file_verdict open_page(const void *page, const char *magic, qr_file_owner *owner,
                                  uint32_t *flags, page_cursor *body)
 {

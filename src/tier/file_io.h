@@ -3,10 +3,10 @@
  *      submit(op) ──► io_uring (file_uring.c), threads (file_pool.c), or a test's faulty disk
  *      wait()     ◄── ops that ended: result is their bytes, or -errno
  *
- * An op belongs to the io from submit until wait gives it back, and so does its memory. One that the
- * device never ends is never given back: then close says so and frees nothing. Each op has a tag of
- * its own, and a generation that counts its uses: what a device reports is matched with both, so
- * that a late or doubled report never counts for another use of the same op.
+ * An op belongs to the io from submit until wait gives it back, and so does its memory. One that
+ * the device never ends is never given back: then close says so and frees nothing. Each op has a
+ * tag of its own, and a generation that counts its uses: what a device reports is matched with
+ * both, so that a late or doubled report never counts for another use of the same op.
  *
  * Threads: one. */
 #ifndef QR_TIER_FILE_IO_H

@@ -15,7 +15,7 @@
 
 enum { LOCK_TRIES = 50, LOCK_WAIT_MS = 10 };
 
-/* ---- words ---------------------------------------------------------------------------- */
+/* ---- words -------------------------------------------------------------- */
 
 const char *qr_file_split(const char *path, char *folder, size_t folder_bytes)
 {
@@ -50,7 +50,7 @@ static int say_errno(const qr_file_handle *handle, const char *what, char *messa
     return QUIRE_E_SYSTEM;
 }
 
-/* ---- its size -------------------------------------------------------------------------- */
+/* ---- its size ----------------------------------------------------------- */
 
 static int empty_file(void *user, char *message, size_t message_bytes)
 {
@@ -93,7 +93,7 @@ static int reserve_file(void *user, uint64_t bytes, char *message, size_t messag
     return result == 0 ? QUIRE_OK : say_no_room(handle, bytes, errno, message, message_bytes);
 }
 
-/* ---- opening ---------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------ */
 
 static int open_file(qr_file_handle *handle, char *message, size_t message_bytes)
 {
@@ -149,8 +149,8 @@ static void say_holder(const qr_file_handle *handle, char *message, size_t messa
                     REMEDY);
 }
 
-/* The file of a process that was killed stays open until the system has ended what it had in flight:
- * so it is worth waiting a little. */
+/* The file of a process that was killed stays open until the system has ended what it had in
+ * flight: so it is worth waiting a little. */
 static int try_lock(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

@@ -1,4 +1,5 @@
-/* tier/file_pool.h - a file read and written by threads, where io_uring is not allowed or not built.
+/* tier/file_pool.h - a file read and written by threads, where io_uring is not allowed or not
+ * built.
  *
  * Slower than io_uring and the same in all else: see file_io.h. */
 #ifndef QR_TIER_FILE_POOL_H

@@ -11,7 +11,7 @@
 enum { DEFAULT_DEPTH = 32, DEFAULT_THREADS = 8, DEFAULT_CHECKPOINT_MS = 30000, ENDED_AT_ONCE = 8 };
 enum { OPEN_MS = 10000, CLOSE_MS = 1500 };
 
-/* ---- making ------------------------------------------------------------------------------ */
+/* ---- making ------------------------------------------------------------- */
 
 qr_file_private *qr_file_private_create(const quire_tier_file_config *config,
                                         const quire_hooks *hooks)
@@ -86,7 +86,7 @@ static int open_io(qr_file_private *file, const qr_file_region *regions, char *m
     return status;
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------ */
 
 /* Where blocks are no whole pages the page cache does it: O_DIRECT moves nothing else. */
 static quire_switch direct_of(qr_file_private *file)
@@ -160,7 +160,7 @@ static int private_open(void *self, const void *memory, size_t bytes, char *mess
     return QUIRE_OK;
 }
 
-/* ---- on the tier's thread ----------------------------------------------------------------------- */
+/* ---- on the tier's thread ----------------------------------------------- */
 
 static void dispatch(qr_file_private *file, qr_file_op *op)
 {
@@ -218,7 +218,6 @@ static void private_turn(void *self, quire_tier_ends *ends, int wake_fd, int tim
     qr_file_private *file = self;
     qr_file_op *ended[ENDED_AT_ONCE];
     uint64_t now_ns = qr_tier_now_ns(&file->hooks);
-    file->is_used = 1;
     do_resets(file);
     turn_checkpoint(file, now_ns);
     qr_file_scan_turn(&file->scan, &file->slab);
@@ -239,7 +238,7 @@ static void private_cancel(void *self, quire_tier_ends *ends, quire_tier_job *jo
     qr_file_tasks_cancel(&file->tasks, ends, job);
 }
 
-/* ---- on the scheduler's thread -------------------------------------------------------------------- */
+/* ---- on the scheduler's thread ------------------------------------------ */
 
 static quire_tier_caps private_caps(void *self)
 {
@@ -290,7 +289,7 @@ static quire_usage private_usage(void *self)
     return quire_slots_usage(file->book.slots);
 }
 
-/* ---- closing ----------------------------------------------------------------------------------------- */
+/* ---- closing ------------------------------------------------------------ */
 
 static void drain(qr_file_private *file, uint64_t until_ns)
 {
@@ -303,8 +302,8 @@ static void drain(qr_file_private *file, uint64_t until_ns)
     }
 }
 
-/* What is under way, then the last checkpoint, as far as there is time. What the device does not end
- * stays lent to it. */
+/* What is under way, then the last checkpoint, as far as there is time. What the device does not
+ * end stays lent to it. */
 static bool settle(qr_file_private *file)
 {
     uint64_t until_ns = qr_tier_now_ns(NULL) + (uint64_t)file->close_ms * 1000000;
@@ -328,7 +327,7 @@ static void private_close(void *self)
                     "file tier: %s does not answer; its memory is left to it", file->path);
         return;
     }
-    qr_file_handle_close(&file->handle, !file->is_used); /* a tier that never was leaves no file */
+    qr_file_handle_close(&file->handle, !file->is_open);
     qr_file_book_close(&file->book);
     qr_file_scan_close(&file->scan);
     qr_tier_free(file->slab.entries);

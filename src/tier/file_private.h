@@ -27,7 +27,6 @@ typedef struct qr_file_private {
     _Atomic uint32_t num_resets; /* asked for */
     uint32_t num_resets_done;    /* on the tier's thread */
     uint32_t is_open;
-    uint32_t is_used; /* had a turn */
     int open_ms;  /* the longest that an op may take while opening */
     int close_ms; /* that closing may take */
     void *memory; /* of pages, before they are aligned */

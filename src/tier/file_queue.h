@@ -3,8 +3,8 @@
  *      first ─► job ─► job ─► last        through quire_tier_job.next
  *        └ ios before next_io were taken
  *
- * A job leaves the queue when its last io is taken: from then on it may end at any time, and nothing
- * here looks at it again. */
+ * A job leaves the queue when its last io is taken: from then on it may end at any time, and
+ * nothing here looks at it again. */
 #ifndef QR_TIER_FILE_QUEUE_H
 #define QR_TIER_FILE_QUEUE_H
 

@@ -1,10 +1,11 @@
-/* tier/file_scan.h - the heads of all slots, read one after the other: the way back when no index is
- * valid.
+/* tier/file_scan.h - the heads of all slots, read one after the other: the way back when no index
+ * is valid.
  *
  *      the tier's thread: batches of heads ──► found[slot] ──► num_found ──► the scheduler's thread
  *
- * Of two heads with one key the older is as good as none: were it kept, it would be found in the next
- * life, after the newer one has gone. table tells: slot + 1 of each key so far, by open addressing.
+ * Of two heads with one key the older is as good as none: were it kept, it would be found in the
+ * next life, after the newer one has gone. table tells: slot + 1 of each key so far, by open
+ * addressing.
  *
  * Goes on beside the tier's work. found is written once, before num_found says so; entries of the
  * slab are the tier's own from then on. Until all is read nothing is stored: a store would not know

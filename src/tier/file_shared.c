@@ -50,7 +50,7 @@ struct qr_file_shared {
     uint32_t num_stored[QR_FILE_LEAVES]; /* by group, since it was swept */
 };
 
-/* ---- opening and closing ------------------------------------------------------------------- */
+/* ---- opening and closing ------------------------------------------------ */
 
 qr_file_shared *qr_file_shared_create(const quire_tier_file_config *config,
                                       const quire_hooks *hooks)
@@ -151,7 +151,7 @@ static quire_tier_caps shared_caps(void *self)
                              .capacity_bytes = shared->config.capacity_bytes};
 }
 
-/* ---- on the scheduler's thread ------------------------------------------------------------------ */
+/* ---- on the scheduler's thread ------------------------------------------ */
 
 static bool is_known(const qr_file_shared *shared, const quire_tier_key *key)
 {
@@ -219,7 +219,7 @@ static quire_usage shared_usage(void *self)
     return quire_slots_usage(shared->known);
 }
 
-/* ---- on a worker ------------------------------------------------------------------------------------ */
+/* ---- on a worker -------------------------------------------------------- */
 
 static void run_task(qr_file_work *work)
 {
@@ -258,7 +258,7 @@ static void run_clear(qr_file_work *work)
     qr_file_dir_clear(&shared_of_sweep(work)->dir);
 }
 
-/* ---- on the tier's thread ---------------------------------------------------------------------------- */
+/* ---- on the tier's thread ----------------------------------------------- */
 
 static void give_sweep(qr_file_shared *shared, void (*run)(qr_file_work *work))
 {

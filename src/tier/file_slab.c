@@ -8,7 +8,7 @@
 
 #define SEQ_SHIFT 40 /* a file may be opened 16 million times, and store 10^12 blocks each time */
 
-/* ---- one op at a time --------------------------------------------------------------- */
+/* ---- one op at a time --------------------------------------------------- */
 
 /* Up to the end of the file; the rest of memory is zeros. */
 static int read_some(qr_file_slab *slab, uint64_t offset, uint32_t bytes, int timeout_ms)
@@ -50,7 +50,7 @@ static int say_io(const qr_file_slab *slab, const char *what, int error, char *m
     return QUIRE_E_SYSTEM;
 }
 
-/* ---- whose file it is ------------------------------------------------------------------ */
+/* ---- whose file it is --------------------------------------------------- */
 
 typedef enum file_kind {
     KIND_OURS = 0,
@@ -156,7 +156,7 @@ static int make_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk 
     return disk->reserve(disk->user, want->layout.file_bytes, message, message_bytes);
 }
 
-/* ---- its index --------------------------------------------------------------------------- */
+/* ---- its index ---------------------------------------------------------- */
 
 /* The entries of one index, if they are what its page says. */
 static bool read_entries(qr_file_slab *slab, uint64_t at, const qr_file_index *index,
@@ -239,7 +239,7 @@ static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *
     return QUIRE_OK;
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------ */
 
 int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
                       char *message, size_t message_bytes)

@@ -58,8 +58,9 @@ typedef struct qr_file_slab {
     bool must_scan;         /* no index was valid: the heads must tell */
 } qr_file_slab;
 
-/* slab: path, hooks, io, entries (zeroed, want->layout.num_slots) and staging are set. Finds out what
- * the file is, makes it where it is none yet, reads its index. QUIRE_E_SYSTEM, QUIRE_E_CORRUPT. */
+/* slab: path, hooks, io, entries (zeroed, want->layout.num_slots) and staging are set. Finds out
+ * what the file is, makes it where it is none yet, reads its index. QUIRE_E_SYSTEM,
+ * QUIRE_E_CORRUPT. */
 int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
                       char *message, size_t message_bytes);
 

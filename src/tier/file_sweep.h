@@ -2,10 +2,10 @@
  *
  *      leaves   00 01 02 03 | 04 05 06 07 | ...      groups, each with its part of the capacity
  *
- * From time to time one group is listed, and where it has too many bytes the files go that were used
- * longest ago, among the first QR_FILE_SAMPLE that were seen. Names are hashes, so groups fill
- * evenly, and no process needs to know what the others stored. Unfinished files go when they are
- * older than any that is still being written.
+ * From time to time one group is listed, and where it has too many bytes the files go that were
+ * used longest ago, among the first QR_FILE_SAMPLE that were seen. Names are hashes, so groups
+ * fill evenly, and no process needs to know what the others stored. Unfinished files go when they
+ * are older than any that is still being written.
  *
  * Threads: one at a time for a directory. */
 #ifndef QR_TIER_FILE_SWEEP_H

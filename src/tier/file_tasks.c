@@ -8,7 +8,7 @@
 
 enum { MAX_TRIES = 4, SPARE_TASKS = 16 };
 
-/* ---- tasks --------------------------------------------------------------------------- */
+/* ---- tasks -------------------------------------------------------------- */
 
 uint32_t qr_file_tasks_count(uint32_t depth)
 {
@@ -64,7 +64,7 @@ static void submit_op(qr_file_tasks *tasks, qr_file_task *task, int which, qr_fi
     tasks->slab->io->submit(tasks->slab->io, op);
 }
 
-/* ---- beginning ---------------------------------------------------------------------------- */
+/* ---- beginning ---------------------------------------------------------- */
 
 static void set_entry(qr_file_slab *slab, uint32_t slot, const qr_file_entry *entry)
 {
@@ -140,7 +140,7 @@ static void start_io(qr_file_tasks *tasks, quire_tier_ends *ends, quire_tier_job
         end_task(tasks, ends, task, status);
 }
 
-/* ---- queues ---------------------------------------------------------------------------------- */
+/* ---- queues ------------------------------------------------------------- */
 
 void qr_file_tasks_begin(qr_file_tasks *tasks, quire_tier_job *job)
 {
@@ -174,7 +174,7 @@ void qr_file_tasks_cancel(qr_file_tasks *tasks, quire_tier_ends *ends, quire_tie
         (void)qr_file_queue_cancel(&tasks->writes, ends, job);
 }
 
-/* ---- ending ------------------------------------------------------------------------------------ */
+/* ---- ending ------------------------------------------------------------- */
 
 static qr_file_task *task_of(qr_file_tasks *tasks, const qr_file_op *op)
 {

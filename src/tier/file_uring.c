@@ -51,7 +51,7 @@ typedef struct file_uring {
     known_region regions[MAX_REGIONS];
 } file_uring;
 
-/* ---- submitting ---------------------------------------------------------------- */
+/* ---- submitting --------------------------------------------------------- */
 
 static struct io_uring_sqe *take_sqe(file_uring *uring)
 {
@@ -115,7 +115,7 @@ static void uring_submit(qr_file_io *io, qr_file_op *op)
     prepare_sqe(uring, sqe, op);
 }
 
-/* ---- waiting --------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------ */
 
 static void arm_poll(file_uring *uring, int wake_fd)
 {
@@ -198,7 +198,7 @@ static uint32_t uring_wait(qr_file_io *io, int wake_fd, int timeout_ms, qr_file_
     return take_reports(uring, ended, capacity);
 }
 
-/* ---- opening and closing ------------------------------------------------------------ */
+/* ---- opening and closing ------------------------------------------------ */
 
 static void free_uring(file_uring *uring)
 {

@@ -98,7 +98,7 @@ static void clear_parts(quire_offload *o)
     memset(o->reqs, 0, o->max_requests * sizeof *o->reqs);
     memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
     memset(o->num_stored, 0, num_rows * o->num_groups * sizeof *o->num_stored);
-    memset(o->flight_keys, 0, o->flight_size * sizeof *o->flight_keys);
+    memset(o->flight_keys, 0, o->flight_most * sizeof *o->flight_keys);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);
     memset(o->is_seen, 0, words * sizeof *o->is_seen);

@@ -59,6 +59,9 @@ typedef struct qr_offload_req {
     uint32_t load_jobs; /* device: not ended */
     uint64_t load_step; /* in which it was decided */
     uint64_t load_mark;
+    uint64_t load_due_ns; /* device: then the request goes on without */
+    uint32_t sooner;      /* requests whose loads are due before it and after it */
+    uint32_t later;
     uint8_t load_state;
     bool has_failed;
     bool has_ended; /* the request, while its load was on the way */
@@ -85,6 +88,8 @@ typedef struct qr_offload_job {
     quire_device_copy copies[QR_COPIES_IN_JOB];
     uint32_t owner; /* place of an event, or index of a request */
     uint32_t next_free;
+    bool is_out;  /* the device has it */
+    bool is_late; /* nobody waits for it any more; its blocks are its own */
 } qr_offload_job;
 
 /* What the request that was asked about last can have. */
@@ -127,6 +132,7 @@ struct quire_offload {
     bool is_lazy;
     bool has_device;
     bool looks_ahead;
+    bool has_pins;    /* or other users of blocks: the scheduler's */
     bool has_windows; /* a group gives blocks back while its request runs */
     uint32_t num_groups;
     uint32_t fa_group; /* the first of a full kind; QR_NIL: none */
@@ -168,7 +174,9 @@ struct quire_offload {
     uint32_t *told_events; /* places */
     uint32_t num_told_events;
     uint32_t *flight_keys; /* table of CPU blocks by the key to come */
-    uint32_t flight_size;
+    uint32_t flight_size;  /* places in use, */
+    uint32_t flight_most;  /* and there are */
+    uint32_t num_flight;
     quire_block cursor; /* lazy; QUIRE_NULL_BLOCK: none */
     uint32_t target_free;
     quire_block last_head;
@@ -197,6 +205,9 @@ struct quire_offload {
     uint32_t num_jobs;
     uint32_t free_job;
     uint32_t num_jobs_out;
+    uint64_t deadline_ns;
+    uint32_t first_due; /* of the loads that the device has */
+    uint32_t last_due;
     uint32_t *unsent_events; /* places */
     uint32_t num_unsent;
 

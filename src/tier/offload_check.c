@@ -48,6 +48,13 @@ static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
         if (n != r->load_count)
             return false;
     }
+    for (uint32_t i = 0; i < o->num_jobs; i++) { /* loads that were given up */
+        const qr_offload_job *job = &o->jobs[i];
+        for (uint32_t k = 0; job->is_late && k < job->job.num_copies; k++) {
+            gpu[job->copies[k].block]++;
+            cpu[job->copies[k].slot]++;
+        }
+    }
     return true;
 }
 
@@ -91,11 +98,14 @@ static void count_requests(const quire_offload *o, uint32_t *gpu)
     }
 }
 
-static bool are_counts_right(const quire_pool *pool, const uint32_t *refs, uint32_t n)
+/* has_more: pins of the scheduler and sinks, which are not seen from here. */
+static bool are_counts_right(const quire_pool *pool, const uint32_t *refs, uint32_t n,
+                             bool has_more)
 {
     for (quire_block block = 1; block < n; block++) {
         quire_block_info info;
-        if (quire_pool_block_info(pool, block, &info) != QUIRE_OK || info.ref_cnt != refs[block])
+        if (quire_pool_block_info(pool, block, &info) != QUIRE_OK || info.ref_cnt < refs[block] ||
+            (info.ref_cnt > refs[block] && !has_more))
             return false;
     }
     return true;
@@ -113,10 +123,10 @@ int qr_offload_check(const quire_offload *o)
         return QUIRE_E_CORRUPT;
     if (o->lower != NULL)
         qr_lower_count_refs(o->lower, cpu);
-    if (!are_counts_right(o->cpu, cpu, o->num_cpu))
+    if (!are_counts_right(o->cpu, cpu, o->num_cpu, o->has_pins))
         return QUIRE_E_CORRUPT;
     if (o->gpu == NULL)
         return QUIRE_OK;
     count_requests(o, gpu);
-    return are_counts_right(o->gpu, gpu, o->num_gpu) ? QUIRE_OK : QUIRE_E_CORRUPT;
+    return are_counts_right(o->gpu, gpu, o->num_gpu, o->has_pins) ? QUIRE_OK : QUIRE_E_CORRUPT;
 }

@@ -2,12 +2,14 @@
 
 #include "tier/offload_load.h"
 #include "tier/offload_store.h"
+#include "tier/system.h"
 
 void qr_copy_init(quire_offload *o)
 {
-    o->free_job = QR_NIL;
+    o->free_job = o->first_due = o->last_due = QR_NIL;
     for (uint32_t i = o->num_jobs; i-- > 0;) {
         o->jobs[i].next_free = o->free_job;
+        o->jobs[i].is_out = o->jobs[i].is_late = false;
         o->free_job = i;
     }
 }
@@ -33,6 +35,7 @@ static qr_offload_job *take_job(quire_offload *o, quire_device_op op, uint32_t o
 
 static void return_job(quire_offload *o, qr_offload_job *job)
 {
+    job->is_out = job->is_late = false;
     job->next_free = o->free_job;
     o->free_job = (uint32_t)(job - o->jobs);
 }
@@ -40,6 +43,7 @@ static void return_job(quire_offload *o, qr_offload_job *job)
 /* QUIRE_OK; QUIRE_FULL: later; else the device refuses. */
 static int submit(quire_offload *o, qr_offload_job *job)
 {
+    job->is_out = true;
     int err = o->device.ops->submit(o->device.self, &job->job);
     if (err == QUIRE_OK)
         o->num_jobs_out++;
@@ -128,13 +132,85 @@ void qr_copy_send(quire_offload *o)
         o->num_unsent = send_list(o, o->unsent_events, o->num_unsent, send_stores);
 }
 
+/* ---- late ones ------------------------------------------------------------- */
+
+void qr_copy_expect_load(quire_offload *o, uint32_t index)
+{
+    qr_offload_req *r = &o->reqs[index];
+    r->load_due_ns = qr_tier_now_ns(&o->hooks) + o->deadline_ns;
+    r->sooner = o->last_due;
+    r->later = QR_NIL;
+    if (o->last_due == QR_NIL)
+        o->first_due = index;
+    else
+        o->reqs[o->last_due].later = index;
+    o->last_due = index;
+}
+
+void qr_copy_forget_load(quire_offload *o, uint32_t index)
+{
+    const qr_offload_req *r = &o->reqs[index];
+    if (r->sooner == QR_NIL)
+        o->first_due = r->later;
+    else
+        o->reqs[r->sooner].later = r->later;
+    if (r->later == QR_NIL)
+        o->last_due = r->sooner;
+    else
+        o->reqs[r->later].sooner = r->sooner;
+}
+
+/* The job keeps its blocks when the load gives its own users of them back. */
+static void make_late(quire_offload *o, qr_offload_job *job)
+{
+    job->is_late = true;
+    for (uint32_t i = 0; i < job->job.num_copies; i++) {
+        qr_gpu_hold(o, &job->copies[i].block, 1);
+        quire_pool_touch(o->cpu, &job->copies[i].slot, 1);
+    }
+}
+
+static void end_late(quire_offload *o, const qr_offload_job *job)
+{
+    for (uint32_t i = job->job.num_copies; i-- > 0;) {
+        qr_gpu_let_go(o, &job->copies[i].block, 1);
+        quire_pool_free_blocks(o->cpu, &job->copies[i].slot, 1);
+    }
+}
+
+static void give_up_load(quire_offload *o, uint32_t index)
+{
+    qr_offload_req *r = &o->reqs[index];
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < o->num_jobs; i++)
+        if (o->jobs[i].is_out && !o->jobs[i].is_late && o->jobs[i].owner == index &&
+            o->jobs[i].job.op == QUIRE_DEVICE_LOAD)
+            make_late(o, &o->jobs[i]);
+    for (uint32_t i = 0; i < o->num_sending; i++)
+        if (o->sending[i] != index)
+            o->sending[kept++] = o->sending[i];
+    o->num_sending = kept;
+    r->load_jobs = 0;
+    r->load_sent = QUIRE_NULL_BLOCK;
+    qr_load_end(o, index, true);
+}
+
+static void give_up_late(quire_offload *o)
+{
+    uint64_t now_ns = o->first_due == QR_NIL ? 0 : qr_tier_now_ns(&o->hooks);
+    while (o->first_due != QR_NIL && o->reqs[o->first_due].load_due_ns <= now_ns)
+        give_up_load(o, o->first_due);
+}
+
 /* ---- ends ------------------------------------------------------------------ */
 
 static void end_job(quire_offload *o, qr_offload_job *job)
 {
     bool has_failed = job->job.status != QUIRE_OK;
     o->num_jobs_out--;
-    if (job->job.op == QUIRE_DEVICE_LOAD) {
+    if (job->is_late) {
+        end_late(o, job);
+    } else if (job->job.op == QUIRE_DEVICE_LOAD) {
         o->reqs[job->owner].load_jobs--;
         o->reqs[job->owner].has_failed |= has_failed;
         end_load_if_done(o, job->owner);
@@ -160,5 +236,6 @@ void qr_copy_poll(quire_offload *o)
         for (uint32_t i = 0; i < n; i++)
             end_job(o, (qr_offload_job *)ended[i]);
     }
+    give_up_late(o);
     qr_copy_send(o);
 }

@@ -1,5 +1,6 @@
 #include "tier/offload_load.h"
 
+#include "tier/offload_copy.h"
 #include "tier/offload_match.h"
 
 /* ---- beginning ------------------------------------------------------------- */
@@ -48,7 +49,6 @@ static void begin_lost(quire_offload *o, qr_offload_req *r, const quire_block_sp
         if (blocks[0].ids[i] != QUIRE_NULL_BLOCK)
             add_pair(o, r, blocks[0].ids[i], QUIRE_NULL_BLOCK, &last);
     qr_gpu_hold(o, o->scratch, r->load_count);
-    r->load_state = QR_LOAD_ON_THE_WAY;
     qr_load_end(o, quire_req_index(r->req), true);
 }
 
@@ -95,8 +95,10 @@ void qr_load_build(quire_offload *o)
         r->load_step = o->step;
         r->load_mark = o->mark;
         r->load_sent = r->load_first;
-        if (o->has_device)
-            o->sending[o->num_sending++] = o->new_loads[i];
+        if (!o->has_device)
+            continue;
+        o->sending[o->num_sending++] = o->new_loads[i];
+        qr_copy_expect_load(o, o->new_loads[i]);
     }
     if (o->num_new_loads > 0)
         meta->load_event = o->next_load_event++;
@@ -114,6 +116,8 @@ bool qr_load_is_on_the_way(quire_offload *o, quire_req req)
 void qr_load_end(quire_offload *o, uint32_t index, bool has_failed)
 {
     qr_offload_req *r = &o->reqs[index];
+    if (o->has_device && r->load_state == QR_LOAD_ON_THE_WAY)
+        qr_copy_forget_load(o, index);
     r->load_state = QR_LOAD_ENDED;
     r->has_failed |= has_failed;
     o->ended_loads[o->num_ended_loads++] = index;

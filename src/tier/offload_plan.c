@@ -4,6 +4,8 @@
 
 #include "base/config.h"
 
+#define DEFAULT_DEADLINE_NS UINT64_C(30000000000)
+
 enum {
     DEFAULT_EVENTS = 64,
     DEFAULT_BACKLOG = 256,
@@ -117,6 +119,7 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
                                           .row_start = o->row_blocks};
         o->row_blocks += o->groups[g].max_blocks;
         o->has_windows |= !is_full_kind(spec->kind);
+        o->has_pins |= spec->kind == QUIRE_LAYER_SINK_FULL;
         if (o->fa_group == QR_NIL && is_full_kind(spec->kind))
             o->fa_group = g;
         if (spec->kind == QUIRE_LAYER_MAMBA)
@@ -146,7 +149,10 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->num_jobs = o->has_device ? NUM_JOBS : 0;
     o->backlog = o->looks_ahead ? c->backlog : 0;
     o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
-    o->flight_size = o->is_vllm ? 0 : qr_storing_size(o->num_cpu);
+    o->flight_most = o->is_vllm ? 0 : qr_storing_size(o->num_cpu);
+    o->flight_size = o->is_vllm ? 0 : QR_STORING_LEAST;
+    o->has_pins = plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
+    o->deadline_ns = c->load_deadline_ns == 0 ? DEFAULT_DEADLINE_NS : c->load_deadline_ns;
     o->hooks = c->hooks;
     set_groups(o, plan);
 }
@@ -163,7 +169,7 @@ static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
     o->store_crc = qr_carve_take(carve, has_tiers ? o->num_cpu : 0, sizeof *o->store_crc);
     o->store_crc = has_tiers ? o->store_crc : NULL;
     o->store_print = qr_carve_take(carve, o->is_vllm ? 0 : o->num_cpu, sizeof *o->store_print);
-    o->flight_keys = qr_carve_take(carve, o->flight_size, sizeof *o->flight_keys);
+    o->flight_keys = qr_carve_take(carve, o->flight_most, sizeof *o->flight_keys);
     o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
     o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);
     o->is_seen = qr_carve_take(carve, words, sizeof *o->is_seen);

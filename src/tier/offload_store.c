@@ -416,6 +416,17 @@ static void free_gpu_blocks(quire_offload *o, quire_block *gpu, uint32_t n)
     quire_pool_let_go(o->gpu, gpu, num_cold, 1);
 }
 
+/* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
+static void free_stored(quire_offload *o, quire_block *cpu, uint32_t n)
+{
+    for (uint32_t i = 0; !o->is_vllm && i < n / 2; i++) {
+        quire_block other = cpu[n - 1 - i];
+        cpu[n - 1 - i] = cpu[i];
+        cpu[i] = other;
+    }
+    quire_pool_free_blocks(o->cpu, cpu, n);
+}
+
 static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_block *gpu,
                          quire_block *cpu, const uint32_t *crcs, uint32_t n)
 {
@@ -428,7 +439,7 @@ static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_
         give_keys(o, gpu, cpu, n);
         if (o->lower != NULL)
             qr_lower_stored(o->lower, cpu, event->has_crcs ? crcs : NULL, NULL, n);
-        quire_pool_free_blocks(o->cpu, cpu, n);
+        free_stored(o, cpu, n);
     } else { /* to the head: there is nothing in them */
         quire_pool_hold(o->cpu, cpu, n);
         quire_pool_free_blocks(o->cpu, cpu, n);

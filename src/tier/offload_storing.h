@@ -9,7 +9,10 @@
 
 #include "tier/offload.h"
 
-/* Places for so many CPU blocks: a power of two, at most half full. */
+enum { QR_STORING_LEAST = 1024 };
+
+/* Places for so many CPU blocks: a power of two, at most half full. Fewer are
+ * used where less is on the way. */
 uint32_t qr_storing_size(uint32_t num_cpu);
 uint64_t qr_storing_print(const quire_offload *o, quire_bytes hash, uint32_t group);
 bool qr_storing_has(const quire_offload *o, uint64_t print);

@@ -18,7 +18,7 @@ static bool parse_port(const char *text, size_t n, int64_t *port)
     return *port > 0 && *port <= 65535;
 }
 
-/* Letters, digits and what addresses have besides: nothing that a log or a terminal would act on. */
+/* Letters, digits and what addresses have besides: nothing that a terminal would act on. */
 static bool is_host(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -2,9 +2,9 @@
  *
  *      ask ──► thread ── getaddrinfo ──► answer, and fd can be read
  *
- * One name at a time. A lookup that does not come back holds up its own thread alone: closing leaves
- * the two behind, and what they share is freed by the last of them. The thread is made with the
- * first name; addresses in numbers need none. */
+ * One name at a time. A lookup that does not come back holds up its own thread alone: closing
+ * leaves it behind, and what is shared is freed by the last of the two. The thread is made with
+ * the first name; addresses in numbers need none. */
 #ifndef QR_TIER_REDIS_NAME_H
 #define QR_TIER_REDIS_NAME_H
 

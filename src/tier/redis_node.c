@@ -1,6 +1,6 @@
 /* tier/redis_node.c - a server: who waits for it, and whether it is worth waiting.
  *
- *      CLOSED ── strikes in a row ──► OPEN ── its time is over ──► probing: one connection, no calls
+ *      CLOSED ── strikes in a row ──► OPEN ── its time is over ──► probing: a connection alone
  *        ▲                             ▲                                │ answers        │ does not
  *        └─────────────────────────────┼────────────────────────────────┘                │
  *                                      └──── twice as long as before ────────────────────┘

@@ -2,7 +2,7 @@
  *
  *      key     quire:1:<fingerprint, 32 hex>:<hash, 64 hex>:<group>:<rank>[:<epoch, hex>]
  *
- *      value   0       8         12      16            48     80      84     88      96    104   108
+ *      value   0       8         12      16            48     80      84     88      96    104 108
  *              | magic | version | bytes | fingerprint | hash | group | rank | epoch | len | crc |
  *              | crc of this header | zeros to 128 | the block's bytes
  *

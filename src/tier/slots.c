@@ -1,6 +1,7 @@
 #include "tier/slots.h"
 
 #include "tier/slots_check.h"
+#include "tier/slots_keys.h"
 #include "tier/system.h"
 
 #include "base/config.h"
@@ -103,26 +104,11 @@ int quire_slots_create_in(void *memory, size_t bytes, const quire_slots_config *
     return QUIRE_OK;
 }
 
-static void *alloc_default(void *user, size_t bytes, size_t alignment)
-{
-    (void)user;
-    (void)alignment;
-    return qr_tier_alloc(1, bytes);
-}
-
-static void free_default(void *user, void *memory, size_t bytes, size_t alignment)
-{
-    (void)user;
-    (void)bytes;
-    (void)alignment;
-    qr_tier_free(memory);
-}
-
 int quire_slots_create(const quire_slots_config *config, const quire_allocator *allocator,
                        quire_slots **slots)
 {
-    static const quire_allocator own = {.alloc = alloc_default, .free = free_default};
     quire_slots_config c;
+    qr_piece piece;
     if (slots == NULL)
         return QUIRE_E_ARGUMENT;
     if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
@@ -130,23 +116,18 @@ int quire_slots_create(const quire_slots_config *config, const quire_allocator *
     int err = read_slots_config(&c, config);
     if (err != QUIRE_OK)
         return err;
-    size_t bytes = qr_add_size(quire_slots_bytes(config), QUIRE_ALIGNMENT);
-    if (bytes == QUIRE_ALIGNMENT || bytes == SIZE_MAX)
+    size_t bytes = quire_slots_bytes(config);
+    if (bytes == 0)
         return QUIRE_E_OVERFLOW;
-    quire_allocator from = allocator != NULL ? *allocator : own;
-    unsigned char *memory = from.alloc(from.user, bytes, QUIRE_ALIGNMENT);
+    void *memory = qr_piece_take(&piece, allocator, bytes);
     if (memory == NULL)
         return QUIRE_E_NOMEM;
-    size_t past = (uintptr_t)memory % QUIRE_ALIGNMENT; /* the library's own does not align */
-    size_t skip = past == 0 ? 0 : QUIRE_ALIGNMENT - past;
-    err = quire_slots_create_in(memory + skip, bytes - skip, config, slots);
+    err = quire_slots_create_in(memory, bytes, config, slots);
     if (err != QUIRE_OK) {
-        from.free(from.user, memory, bytes, QUIRE_ALIGNMENT);
+        qr_piece_release(&piece);
         return err;
     }
-    (*slots)->allocator = from;
-    (*slots)->memory = memory;
-    (*slots)->memory_bytes = bytes;
+    (*slots)->piece = piece;
     return QUIRE_OK;
 }
 
@@ -159,32 +140,12 @@ void quire_slots_destroy(quire_slots *slots)
 {
     if (!slots_ok(slots))
         return;
-    quire_allocator from = slots->allocator;
-    void *memory = slots->memory;
-    size_t bytes = slots->memory_bytes;
     slots->magic = 0;
-    if (memory != NULL)
-        from.free(from.user, memory, bytes, QUIRE_ALIGNMENT);
+    if (slots->piece.memory != NULL)
+        qr_piece_release(&slots->piece);
 }
 
 /* ---- nodes ----------------------------------------------------------------- */
-
-static uint32_t find_node(const quire_slots *slots, uint32_t tag, const quire_tier_key *key)
-{
-    const qr_slots_index *index = &slots->index;
-    uint32_t at = qr_slots_index_home(index, tag);
-    for (; index->entries[at].node_plus_1 != 0; at = qr_slots_index_after(index, at)) {
-        uint32_t node = index->entries[at].node_plus_1 - 1;
-        if (index->entries[at].tag == tag && memcmp(&slots->nodes[node].key, key, sizeof *key) == 0)
-            return node;
-    }
-    return QR_NIL;
-}
-
-uint32_t qr_slots_node_of(const quire_slots *slots, const quire_tier_key *key)
-{
-    return find_node(slots, qr_slots_index_tag(&slots->index, key), key);
-}
 
 /* The node of a key that has a slot; QR_NIL. */
 static uint32_t present(const quire_slots *slots, const quire_tier_key *key)
@@ -193,76 +154,10 @@ static uint32_t present(const quire_slots *slots, const quire_tier_key *key)
     return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
 }
 
-static uint32_t know_tag(quire_slots *slots, uint32_t tag, const quire_tier_key *key)
+/* Of key i of a call. */
+static uint32_t present_at(const quire_slots *slots, qr_key_walk *walk, uint32_t i)
 {
-    uint32_t node = find_node(slots, tag, key);
-    if (node != QR_NIL)
-        return node;
-    node = slots->free_nodes;
-    qr_assert(node != QR_NIL);
-    slots->free_nodes = slots->nodes[node].next;
-    slots->nodes[node] = (qr_slots_node){
-        .key = *key, .tag = tag, .slot = QR_NIL, .list = QR_NO_LIST, .is_known = true};
-    qr_slots_index_insert(&slots->index, tag, node);
-    return node;
-}
-
-uint32_t qr_slots_know(quire_slots *slots, const quire_tier_key *key)
-{
-    return know_tag(slots, qr_slots_index_tag(&slots->index, key), key);
-}
-
-void qr_slots_forget(quire_slots *slots, uint32_t id)
-{
-    qr_slots_node *node = &slots->nodes[id];
-    qr_assert(node->slot == QR_NIL && node->list == QR_NO_LIST);
-    if (qr_expect_has(&slots->expect, id))
-        return;
-    qr_slots_index_remove(&slots->index, node->tag, id);
-    node->is_known = false;
-    node->next = slots->free_nodes;
-    slots->free_nodes = id;
-}
-
-/* The keys of a call, some at a time: their places in the index are asked for before they are
- * looked at, so that the waits for memory overlap. */
-enum { KEYS_AHEAD = 16 };
-
-typedef struct key_walk {
-    const quire_tier_key *keys;
-    uint32_t n;
-    uint32_t chunk; /* whose tags these are */
-    uint32_t tags[KEYS_AHEAD];
-} key_walk;
-
-static key_walk begin_walk(const quire_tier_key *keys, uint32_t n)
-{
-    return (key_walk){.keys = keys, .n = n, .chunk = QR_NIL};
-}
-
-static uint32_t tag_at(const quire_slots *slots, key_walk *walk, uint32_t i)
-{
-    if (walk->chunk != i / KEYS_AHEAD) {
-        walk->chunk = i / KEYS_AHEAD;
-        const quire_tier_key *keys = walk->keys + (size_t)walk->chunk * KEYS_AHEAD;
-        uint32_t left = walk->n - walk->chunk * KEYS_AHEAD;
-        for (uint32_t at = 0; at < KEYS_AHEAD && at < left; at++) {
-            walk->tags[at] = qr_slots_index_tag(&slots->index, &keys[at]);
-            qr_prefetch(&slots->index.entries[qr_slots_index_home(&slots->index, walk->tags[at])]);
-        }
-    }
-    return walk->tags[i % KEYS_AHEAD];
-}
-
-static uint32_t node_at(const quire_slots *slots, key_walk *walk, uint32_t i)
-{
-    return find_node(slots, tag_at(slots, walk, i), &walk->keys[i]);
-}
-
-/* The same for one that has a slot; QR_NIL. */
-static uint32_t present_at(const quire_slots *slots, key_walk *walk, uint32_t i)
-{
-    uint32_t node = node_at(slots, walk, i);
+    uint32_t node = qr_key_walk_node(slots, walk, i);
     return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
 }
 
@@ -336,9 +231,9 @@ uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys
 {
     if (!slots_ok(slots) || keys == NULL)
         return 0;
-    key_walk walk = begin_walk(keys, n);
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = node_at(slots, &walk, i);
+        uint32_t node = qr_key_walk_node(slots, &walk, i);
         if (node == QR_NIL || !slots->nodes[node].is_ready)
             return i;
     }
@@ -363,9 +258,9 @@ void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t 
 {
     if (!slots_ok(slots) || keys == NULL)
         return;
-    key_walk walk = begin_walk(keys, n);
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
     for (uint32_t i = n; i-- > 0;) { /* the end of a prompt is older than its beginning */
-        uint32_t node = node_at(slots, &walk, i);
+        uint32_t node = qr_key_walk_node(slots, &walk, i);
         if (node != QR_NIL)
             slots->policy->touch(slots, node);
     }
@@ -419,13 +314,13 @@ int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uin
 {
     if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL)))
         return QUIRE_E_ARGUMENT;
-    key_walk walk = begin_walk(keys, n);
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = node_at(slots, &walk, i);
+        uint32_t node = qr_key_walk_node(slots, &walk, i);
         int status = add_user(slots, node);
         if (status != QUIRE_OK) {
             while (i-- > 0)
-                (void)drop_user(slots, node_at(slots, &walk, i));
+                (void)drop_user(slots, qr_key_walk_node(slots, &walk, i));
             return status;
         }
         slot_ids[i] = slots->nodes[node].slot;
@@ -438,12 +333,12 @@ int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, ui
 {
     if (!slots_ok(slots) || (n > 0 && keys == NULL))
         return QUIRE_E_ARGUMENT;
-    key_walk walk = begin_walk(keys, n);
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
     for (uint32_t i = 0; i < n; i++) {
-        int status = drop_user(slots, node_at(slots, &walk, i));
+        int status = drop_user(slots, qr_key_walk_node(slots, &walk, i));
         if (status != QUIRE_OK) {
             while (i-- > 0)
-                (void)add_user(slots, node_at(slots, &walk, i));
+                (void)add_user(slots, qr_key_walk_node(slots, &walk, i));
             return status;
         }
     }
@@ -458,7 +353,7 @@ static uint32_t name_present(quire_slots *slots, const quire_tier_key *keys, uin
                              uint32_t *slot_ids, uint8_t *is_new)
 {
     uint32_t num_missing = 0;
-    key_walk walk = begin_walk(keys, n);
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = present_at(slots, &walk, i);
         is_new[i] = node == QR_NIL;
@@ -473,7 +368,7 @@ static uint32_t name_present(quire_slots *slots, const quire_tier_key *keys, uin
 
 static void unname_all(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
 {
-    key_walk walk = begin_walk(keys, n);
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = present_at(slots, &walk, i);
         if (node != QR_NIL)
@@ -485,11 +380,11 @@ static void give_slots(quire_slots *slots, const quire_tier_key *keys, uint32_t 
                        uint32_t *slot_ids, uint8_t *is_new)
 {
     bool is_deepest_first = slots->policy->is_deepest_first;
-    key_walk walk = begin_walk(keys, n);
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
     for (uint32_t i = 0; i < n; i++) {
         if (!is_new[i])
             continue;
-        uint32_t node = know_tag(slots, tag_at(slots, &walk, i), &keys[i]);
+        uint32_t node = qr_slots_know_tag(slots, qr_key_walk_tag(slots, &walk, i), &keys[i]);
         is_new[i] = slots->nodes[node].slot == QR_NIL; /* else it was named before */
         if (is_new[i]) {
             slots->nodes[node].slot = take_slot(slots);
@@ -501,7 +396,7 @@ static void give_slots(quire_slots *slots, const quire_tier_key *keys, uint32_t 
     }
     for (uint32_t i = is_deepest_first ? n : 0; i-- > 0;)
         if (is_new[i])
-            slots->policy->insert(slots, node_at(slots, &walk, i));
+            slots->policy->insert(slots, qr_key_walk_node(slots, &walk, i));
 }
 
 int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
@@ -541,7 +436,7 @@ int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, u
 {
     if (!slots_ok(slots) || (n > 0 && keys == NULL))
         return QUIRE_E_ARGUMENT;
-    key_walk walk = begin_walk(keys, n);
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = present_at(slots, &walk, i);
         if (node == QR_NIL || slots->nodes[node].is_ready)

@@ -16,6 +16,7 @@
 #ifndef QR_TIER_SLOTS_H
 #define QR_TIER_SLOTS_H
 
+#include "tier/piece.h"
 #include "tier/policy.h"
 #include "tier/slots_expect.h"
 #include "tier/slots_index.h"
@@ -78,9 +79,7 @@ struct quire_slots {
     double target;    /* ARC: how large T1 should be */
     qr_expect expect; /* LOOKAHEAD */
 
-    quire_allocator allocator;
-    void *memory; /* NULL: the caller's own */
-    size_t memory_bytes;
+    qr_piece piece; /* without memory: the caller's own */
 };
 
 static inline bool qr_slots_is_idle(const qr_slots_node *node)

@@ -4,8 +4,9 @@
 
 uint32_t qr_slots_index_capacity(uint64_t max_nodes)
 {
-    uint64_t capacity = 2 * max_nodes + 1;
-    return capacity < UINT32_MAX ? (uint32_t)capacity : 0;
+    uint64_t capacity = 4 * max_nodes + 1;
+    qr_assert(capacity < UINT32_MAX);
+    return (uint32_t)capacity;
 }
 
 void qr_slots_index_init(qr_slots_index *index, void *memory, uint32_t capacity,
@@ -42,7 +43,7 @@ uint32_t qr_slots_index_tag(const qr_slots_index *index, const quire_tier_key *k
 
 void qr_slots_index_insert(qr_slots_index *index, uint32_t tag, uint32_t node)
 {
-    qr_assert(index->used < index->capacity / 2);
+    qr_assert(index->used < index->capacity / 4);
     uint32_t at = qr_slots_index_home(index, tag);
     while (index->entries[at].node_plus_1 != 0)
         at = qr_slots_index_after(index, at);

@@ -6,10 +6,11 @@
  *                              home   +1     +2
  *
  * Equal tags need not be equal keys: the owner compares. Linear probing; a removal moves later
- * entries back instead of leaving a mark. The hash has a secret: hashes of blocks may be chosen by
- * those who write prompts, and must not be aimed at one place.
+ * entries back instead of leaving a mark. A quarter is used, so that most searches end where they
+ * begin: the processor guesses wrongly at each step of the others. The hash has a secret: hashes of
+ * blocks may be chosen by those who write prompts, and must not be aimed at one place.
  *
- *      used <= capacity / 2;  between an entry's home and its place there is no empty one
+ *      used <= capacity / 4;  between an entry's home and its place there is no empty one
  */
 #ifndef QR_TIER_SLOTS_INDEX_H
 #define QR_TIER_SLOTS_INDEX_H
@@ -32,7 +33,7 @@ typedef struct qr_slots_index {
     uint64_t secret[2];
 } qr_slots_index;
 
-/* How many entries so many nodes need; 0: too many. */
+/* How many entries so many nodes need. */
 uint32_t qr_slots_index_capacity(uint64_t max_nodes);
 /* Over memory for capacity entries, empty. */
 void qr_slots_index_init(qr_slots_index *index, void *memory, uint32_t capacity,

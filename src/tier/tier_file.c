@@ -25,6 +25,10 @@ static int check_config(const quire_tier_file_config *config, char *message, siz
             "%s: a shared directory goes through the page cache, by threads; do not ask for "
             "direct or uring",
             config->path);
+    else if (config->direct == QUIRE_ON && config->block_bytes % QR_FILE_PAGE != 0)
+        qr_tier_say(message, message_bytes,
+                    "%s: blocks of %u bytes are no whole pages of %d, which direct needs",
+                    config->path, config->block_bytes, QR_FILE_PAGE);
     else
         return QUIRE_OK;
     return QUIRE_E_CONFIG;

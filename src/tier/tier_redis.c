@@ -1,4 +1,5 @@
-/* tier/tier_redis.c - how the Redis tier is made, and what a runner calls; redis.h has its inside. */
+/* tier/tier_redis.c - how the Redis tier is made, and what a runner calls. redis.h has its
+ * inside. */
 #include "base/config.h"
 #include "tier/redis.h"
 #include "tier/system.h"
@@ -287,8 +288,10 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
     if (status != QUIRE_OK)
         return status;
     quire_tier_redis *r = qr_tier_alloc(1, sizeof *r);
-    if (r == NULL)
+    if (r == NULL) {
+        qr_tier_say(message, message_bytes, "%s", quire_strerror(QUIRE_E_NOMEM));
         return QUIRE_E_NOMEM;
+    }
     r->epoll_fd = -1;
     r->wake_fd = -1;
     if (hooks != NULL)
@@ -304,6 +307,8 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
         status = qr_tls_open(&c, &r->tls, message, message_bytes);
     if (status != QUIRE_OK) {
         close_redis(r);
+        if (message != NULL && message_bytes > 0 && message[0] == 0)
+            qr_tier_say(message, message_bytes, "%s", quire_strerror(status));
         return status;
     }
     add_seeds(r, &c);

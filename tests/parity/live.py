@@ -24,7 +24,7 @@ PLAN = {"hash": (1000, 24, "vectors"), "queue": (200, 100, "operations"),
         "map": (200, 100, "operations"), "pool": (300, 300, "operations"),
         "table": (200, 40, "operations"), "cache": (3000, 110, "operations"),
         "plan": (20, 150, "plans"), "sched": (3000, 110, "operations"),
-        "slots": (3000, 100, "operations")}
+        "slots": (3000, 100, "operations"), "offload": (1000, 100, "operations")}
 
 
 def parse():

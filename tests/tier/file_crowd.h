@@ -1,7 +1,7 @@
 /* tier/file_crowd.h - a crowd of jobs at random on one tier, and a memory of what was stored.
  *
- * A key has been stored in versions 0, 1, ...: a load may give any of them that was begun, whole, and
- * nothing else. Jobs that do not end keep their memory; they are waited for at the end. */
+ * A key has been stored in versions 0, 1, ...: a load may give any of them that was begun, whole,
+ * and nothing else. Jobs that do not end keep their memory; they are waited for at the end. */
 #ifndef TESTS_TIER_FILE_CROWD_H
 #define TESTS_TIER_FILE_CROWD_H
 
@@ -24,7 +24,7 @@ typedef struct crowd {
     quire_tier_config common;
     uint64_t now_ns;
     uint64_t random;
-    uint32_t store_percent; /* of idle jobs that store, in a step */
+    uint32_t store_percent;         /* of idle jobs that store, in a step */
     uint8_t was_stored[CROWD_KEYS]; /* bits of versions */
     uint32_t num_ended;
     uint32_t statuses[5][8];

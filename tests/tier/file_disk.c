@@ -18,7 +18,7 @@ uint64_t disk_random(file_disk *disk, uint64_t below)
     return (disk->random >> 11) % below;
 }
 
-/* ---- what an op does to the image ----------------------------------------------------- */
+/* ---- what an op does to the image --------------------------------------- */
 
 static void note(file_disk *disk, const qr_file_op *op, uint64_t offset, uint32_t bytes,
                  uint64_t covered)
@@ -114,7 +114,7 @@ static int64_t do_op(file_disk *disk, const qr_file_op *op, disk_fault fault, ui
     return op->kind == QR_FILE_READ ? do_read(disk, op, fault) : do_write(disk, op, fault);
 }
 
-/* ---- as an io -------------------------------------------------------------------------- */
+/* ---- as an io ----------------------------------------------------------- */
 
 static void disk_submit(qr_file_io *io, qr_file_op *op)
 {
@@ -234,7 +234,7 @@ int disk_open(file_disk *disk, const quire_tier_file_config *config,
     return quire_tier_open(&with, NULL, tier, message, message_bytes);
 }
 
-/* ---- power loss --------------------------------------------------------------------------- */
+/* ---- power loss --------------------------------------------------------- */
 
 static void apply(file_disk *after, const disk_record *record, uint32_t from, uint32_t bytes)
 {

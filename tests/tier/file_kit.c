@@ -37,7 +37,9 @@ uint64_t kit_capacity(uint32_t num_blocks, uint32_t block_bytes)
 void kit_begin(file_kit *kit, uint32_t num_blocks, uint32_t block_bytes)
 {
     memset(kit, 0, sizeof *kit);
-    (void)snprintf(kit->folder, sizeof kit->folder, "/tmp/quire-file-XXXXXX");
+    const char *root = getenv("TMPDIR");
+    (void)snprintf(kit->folder, sizeof kit->folder, "%.40s/quire-file-XXXXXX",
+                   root == NULL ? "/tmp" : root);
     assert_non_null(mkdtemp(kit->folder));
     (void)snprintf(kit->path, sizeof kit->path, "%s/slab", kit->folder);
     kit->config = (quire_tier_file_config)QUIRE_TIER_FILE_CONFIG_INIT;

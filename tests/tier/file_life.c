@@ -2,9 +2,9 @@
  *
  *      file_life PATH uring|threads|shared SEED
  *
- * Opens, loads all keys and says how many came ("found N"), then stores, loads and removes at random
- * until its input ends, or it is killed. A block with bytes that were never stored under its key ends
- * it with status 1.
+ * Opens, loads all keys and says how many came ("found N"), then stores, loads and removes at
+ * random until its input ends, or it is killed. A block with bytes that were never stored under
+ * its key ends it with status 1.
  */
 #include "tier/file_kit.h"
 

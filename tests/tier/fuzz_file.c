@@ -1,4 +1,5 @@
-/* tier/fuzz_file.c - bytes of a file against those who read them: its pages, and the tier as a whole.
+/* tier/fuzz_file.c - bytes of a file against those who read them: its pages, and the tier as a
+ * whole.
  *
  *      a whole file of four slots ──► changed ──► page readers; every so often opened, read, closed
  *                                        └ half the time with the CRCs of its pages set right
@@ -21,7 +22,7 @@ static uint64_t num_runs;
 static uint64_t num_opened;
 static uint64_t num_loaded;
 
-/* ---- pages ---------------------------------------------------------------------------- */
+/* ---- pages -------------------------------------------------------------- */
 
 static void check_super(const uint8_t *page)
 {
@@ -67,7 +68,7 @@ static void check_index(const uint8_t *page)
     MUTATE_EXPECT(index.seq == again.seq && index.crc == again.crc);
 }
 
-/* ---- the whole file --------------------------------------------------------------------- */
+/* ---- the whole file ----------------------------------------------------- */
 
 static void load_one(crowd *c, uint32_t key)
 {
@@ -136,7 +137,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t num_bytes)
     return 0;
 }
 
-/* ---- as a program of its own --------------------------------------------------------------- */
+/* ---- as a program of its own -------------------------------------------- */
 
 #ifndef QUIRE_LIBFUZZER
 

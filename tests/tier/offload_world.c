@@ -1,6 +1,6 @@
 #include "tier/offload_world.h"
 
-enum { BLOCK = 4, WINDOW = 10, MOST_RUNNING = 6, MOST_TURNS = 20000 };
+enum { BLOCK = 4, WINDOW = 10, MOST_RUNNING = 6, MOST_TURNS = 20000, DEADLINE = 60, STICKS = 300 };
 
 uint64_t world_draw(world *w, uint64_t below)
 {
@@ -58,8 +58,12 @@ static int device_submit(void *self, quire_device_job *job)
         return QUIRE_E_SYSTEM;
     if (w->num_jobs == WORLD_MAX_JOBS || world_chance(w, 5))
         return QUIRE_FULL;
-    w->jobs[w->num_jobs++] =
-        (world_job){.job = job, .is_store = job->op == QUIRE_DEVICE_STORE, .after = job->after};
+    bool sticks = world_chance(w, w->setup.stick_percent);
+    w->num_late += sticks;
+    w->jobs[w->num_jobs++] = (world_job){.job = job,
+                                         .is_store = job->op == QUIRE_DEVICE_STORE,
+                                         .after = job->after,
+                                         .sticks_until = sticks ? w->clock + STICKS : 0};
     return QUIRE_OK;
 }
 
@@ -83,7 +87,8 @@ static uint32_t device_poll(void *self, quire_device_job **jobs, uint32_t capaci
     uint32_t n = 0;
     for (uint32_t i = w->num_jobs; i-- > 0 && n < capacity;) {
         quire_device_job *job = w->jobs[i].job;
-        if (w->jobs[i].after > w->num_computed || !world_chance(w, w->setup.pace_percent))
+        if (w->jobs[i].after > w->num_computed || w->jobs[i].sticks_until > w->clock ||
+            !world_chance(w, w->setup.pace_percent))
             continue;
         run_device_job(w, job);
         jobs[n++] = job;
@@ -297,6 +302,7 @@ static void update(world *w)
 
 void world_turn(world *w)
 {
+    w->clock++;
     uint32_t depth = w->setup.is_async ? 2 : 1;
     if (w->num_flight < depth && (w->num_flight == 0 || world_chance(w, 80))) {
         schedule(w);
@@ -391,6 +397,12 @@ static quire_sched_config sched_config(world *w)
     return config;
 }
 
+static uint64_t world_now(void *user)
+{
+    const world *w = user;
+    return w->clock;
+}
+
 void world_open(world *w, const world_setup *setup)
 {
     memset(w, 0, sizeof *w);
@@ -409,6 +421,9 @@ void world_open(world *w, const world_setup *setup)
     config.max_events = setup->max_events;
     config.device = setup->has_device ? &w->device : NULL;
     config.backlog = 8;
+    config.load_deadline_ns = DEADLINE;
+    config.hooks.user = w;
+    config.hooks.now_ns = world_now;
     assert_int_equal(quire_offload_create(&config, NULL, &w->offload), QUIRE_OK);
     sched.connector = quire_offload_connector(w->offload);
     assert_int_equal(quire_sched_create(&sched, NULL, &w->sched), QUIRE_OK);

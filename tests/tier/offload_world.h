@@ -42,6 +42,7 @@ typedef struct world_setup {
     uint32_t fail_percent; /* of copies */
     uint32_t pace_percent; /* of copies that end in a step */
     uint32_t max_events;
+    uint32_t stick_percent; /* of a device's jobs: they take longer than anybody waits */
 } world_setup;
 
 typedef struct world_request {
@@ -76,6 +77,7 @@ typedef struct world_job {
     quire_device_job *job; /* NULL: of workers */
     bool is_store;
     uint64_t after; /* steps */
+    uint64_t sticks_until;
     uint64_t event;
     uint32_t num_left; /* workers */
     bool has_failed;
@@ -98,6 +100,8 @@ typedef struct world {
     uint32_t num_people;
     world_step flight[WORLD_MAX_FLIGHT]; /* oldest first */
     uint32_t num_flight;
+    uint64_t clock; /* turns */
+    uint64_t num_late;
     uint64_t num_scheduled;
     uint64_t num_computed; /* steps */
     uint64_t gpu[WORLD_MAX_BLOCKS];

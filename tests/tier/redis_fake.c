@@ -103,8 +103,9 @@ static void keep_value(redis_fake *f, word key, word bytes)
     v->key_bytes = key.n;
     free(v->bytes);
     v->bytes = malloc(bytes.n);
-    memcpy(v->bytes, bytes.text, bytes.n);
-    v->n = bytes.n;
+    v->n = v->bytes == NULL ? 0 : bytes.n;
+    if (v->bytes != NULL)
+        memcpy(v->bytes, bytes.text, bytes.n);
 }
 
 static int drop_value(redis_fake *f, word key)
@@ -352,6 +353,8 @@ static void accept_client(redis_fake *f)
     for (int i = 0; i < CLIENTS && fd >= 0; i++)
         if (f->clients[i].fd < 0) {
             f->clients[i] = (client){.fd = fd, .input = malloc(INPUT), .output = malloc(OUTPUT)};
+            if (f->clients[i].input == NULL || f->clients[i].output == NULL)
+                close_client(&f->clients[i]);
             return;
         }
     if (fd >= 0)

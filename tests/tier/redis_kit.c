@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -83,6 +84,7 @@ static void run_server(const redis_server *s)
     (void)snprintf(bus, sizeof bus, "%d", s->port + 10000);
     for (int i = 0; i < s->num_arguments; i++)
         arguments[n++] = s->arguments[i];
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
     int log = open("/dev/null", O_WRONLY | O_CLOEXEC);
     (void)dup2(log, STDOUT_FILENO);
     (void)dup2(log, STDERR_FILENO);
@@ -385,4 +387,54 @@ void redis_tier_close(redis_tier *t)
     assert_int_equal(quire_tier_close(t->tier), QUIRE_OK);
     free(t->memory);
     t->tier = NULL;
+}
+
+void redis_forget_all(redis_server *servers, int n)
+{
+    for (int i = 0; i < n; i++)
+        redis_forget(&servers[i]);
+}
+
+/* Until all of them are stored: breakers need their time, and so do clusters. */
+void redis_await_stores(redis_tier *t, uint32_t key, uint32_t num)
+{
+    uint64_t begin = redis_now_ms();
+    do {
+        redis_do(t, QUIRE_TIER_STORE, key, num);
+        if (redis_now_ms() - begin > 20000)
+            fail_msg("it does not come back; %s", t->log);
+        if (redis_count(t, QUIRE_TIER_DONE) < num)
+            redis_sleep_ms(10);
+    } while (redis_count(t, QUIRE_TIER_DONE) < num);
+}
+
+void redis_key_text(const redis_tier *t, uint32_t n, char *text)
+{
+    qr_redis_space space;
+    quire_tier_key key = faulty_key(n);
+    qr_redis_space_init(&space, "quire", t->fingerprint);
+    text[qr_redis_key_write(&space, &key, 0, text)] = 0;
+}
+
+void redis_all_operations(redis_tier *t)
+{
+    redis_do(t, QUIRE_TIER_LOAD, 0, 20);
+    redis_expect_only(t, REDIS_BIT(MISSING));
+    redis_do(t, QUIRE_TIER_FIND, 0, 20);
+    redis_expect_only(t, REDIS_BIT(MISSING));
+    redis_do(t, QUIRE_TIER_REMOVE, 0, 20);
+    redis_expect_only(t, REDIS_BIT(MISSING));
+    redis_do(t, QUIRE_TIER_STORE, 0, 20);
+    redis_expect_only(t, REDIS_BIT(DONE));
+    redis_do(t, QUIRE_TIER_FIND, 10, 20);
+    assert_int_equal(redis_count(t, QUIRE_TIER_DONE), 10);
+    assert_int_equal(redis_count(t, QUIRE_TIER_MISSING), 10);
+    assert_int_equal(t->ios[0].bytes, t->bytes);
+    redis_do(t, QUIRE_TIER_LOAD, 10, 20);
+    assert_int_equal(redis_count(t, QUIRE_TIER_DONE), 10);
+    redis_do(t, QUIRE_TIER_REMOVE, 0, 5);
+    redis_expect_only(t, REDIS_BIT(DONE));
+    redis_do(t, QUIRE_TIER_LOAD, 0, 10);
+    assert_int_equal(redis_count(t, QUIRE_TIER_MISSING), 5);
+    assert_int_equal(redis_count(t, QUIRE_TIER_DONE), 5);
 }

@@ -1,6 +1,6 @@
 /* tier/redis_kit.h - real Redis servers for a test, and a tier on them.
  *
- *      redis_server s;  redis_start(&s, "--maxmemory", "4mb", NULL)     a process, in a folder of its own
+ *      redis_server s;  redis_start(&s, "--maxmemory", "4mb", NULL)     in a folder of its own
  *      redis_tier t = {.deadline_ms = 300};  redis_tier_open(&t, &s, 1)
  *      redis_do(&t, QUIRE_TIER_STORE, key, num_keys) ──► t.status[i], t.took_ms
  *      redis_tier_close(&t)     nothing is left: jobs, calls, connections
@@ -11,6 +11,7 @@
 
 #include "base/unit.h"
 #include "faulty.h"
+#include "tier/redis_value.h"
 
 #include <quire/tier_redis.h>
 
@@ -35,6 +36,7 @@ void redis_start(redis_server *s, ...);
 void redis_start_again(redis_server *s);     /* same port, folder and arguments */
 void redis_end(redis_server *s, int signal); /* and wait */
 void redis_signal(const redis_server *s, int signal);
+void redis_forget_all(redis_server *servers, int n);
 void redis_forget(redis_server *s); /* ends it, and its folder goes */
 /* One command, words until NULL; the first line of the answer, or what a text says, in out. */
 void redis_say(int port, char out[256], ...);
@@ -81,6 +83,12 @@ void redis_wait(redis_tier *t);
 uint32_t redis_count(const redis_tier *t, quire_tier_status status);
 /* All of them have one of these: bits 1 << status. */
 void redis_expect_only(const redis_tier *t, uint32_t statuses);
+/* Until all of them are stored: breakers need their time, and so do clusters. */
+void redis_await_stores(redis_tier *t, uint32_t key, uint32_t num);
+/* What works with servers that are well and empty. */
+void redis_all_operations(redis_tier *t);
+/* The n-th key, as Redis knows it. */
+void redis_key_text(const redis_tier *t, uint32_t n, char *text);
 quire_tier_redis_stats redis_stats(const redis_tier *t);
 void redis_tier_close(redis_tier *t);
 

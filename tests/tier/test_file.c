@@ -3,12 +3,17 @@
 
 #include "tier/file_format.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -136,7 +141,7 @@ static void test_other_length(void **state)
     kit_end(&kit);
 }
 
-/* ---- finding what is there, without an index ------------------------------------------ */
+/* ---- finding what is there, without an index ---------------------------- */
 
 static void test_scan(void **state)
 {
@@ -166,7 +171,7 @@ static void test_scan(void **state)
     kit_end(&kit);
 }
 
-/* ---- whose file it is ------------------------------------------------------------------------ */
+/* ---- whose file it is --------------------------------------------------- */
 
 static void expect_refused(file_kit *kit, int status, const char *words)
 {
@@ -360,6 +365,58 @@ static void test_no_descriptors(void **state)
     kit_end(&kit);
 }
 
+/* ---- what the system does not allow --------------------------------------------- */
+
+/* From here on this process may not use io_uring: as in many containers. */
+static bool forbid_uring(void)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof rules / sizeof rules[0], .filter = rules};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* Exit status: 0 all is well. */
+static int live_without_uring(file_kit *kit)
+{
+    if (!forbid_uring())
+        return 0;
+    if (kit_open(kit) != QUIRE_OK ||
+        strstr(kit->log, "io_uring cannot be used (Operation not "
+                         "permitted): 8 threads read and write") == NULL)
+        return 1;
+    if (kit_run(kit, QUIRE_TIER_STORE, 0, 20, QUIRE_TIER_DONE) != 20 ||
+        kit_load_all(kit, 0, 20) != 20)
+        return 2;
+    kit_close(kit);
+    kit->config.uring = QUIRE_ON;
+    if (kit_open(kit) != QUIRE_E_SYSTEM ||
+        strstr(kit->message, "io_uring cannot be used: Operation not permitted") == NULL)
+        return 3;
+    return 0;
+}
+
+static void test_uring_forbidden(void **state)
+{
+#ifndef QUIRE_URING
+    skip();
+#endif
+    file_kit kit;
+    int result;
+    begin(&kit, 20, state);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(live_without_uring(&kit));
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+    kit_end(&kit);
+}
+
 /* ---- what others do to the file while it is used
  * --------------------------------------------------- */
 
@@ -438,12 +495,25 @@ int main(void)
 {
     static int with_threads;
     const struct CMUnitTest tests[] = {
-        BOTH(test_round_trip),    BOTH(test_restart),        BOTH(test_evicts),
-        BOTH(test_reset),         BOTH(test_sizes),          BOTH(test_other_length),
-        BOTH(test_scan),          BOTH(test_other_contents), BOTH(test_supers_damaged),
-        BOTH(test_newer_version), BOTH(test_foreign_file),   BOTH(test_second_process),
-        BOTH(test_paths),         BOTH(test_no_room),        BOTH(test_no_descriptors),
-        BOTH(test_deleted),       BOTH(test_truncated),      BOTH(test_flipped),
+        BOTH(test_round_trip),
+        BOTH(test_restart),
+        BOTH(test_evicts),
+        BOTH(test_reset),
+        BOTH(test_sizes),
+        BOTH(test_other_length),
+        BOTH(test_scan),
+        BOTH(test_other_contents),
+        BOTH(test_supers_damaged),
+        BOTH(test_newer_version),
+        BOTH(test_foreign_file),
+        BOTH(test_second_process),
+        BOTH(test_paths),
+        BOTH(test_no_room),
+        BOTH(test_no_descriptors),
+        {.name = "test_uring_forbidden", .test_func = test_uring_forbidden},
+        BOTH(test_deleted),
+        BOTH(test_truncated),
+        BOTH(test_flipped),
     };
     return cmocka_run_group_tests_name("the private file", tests, NULL, NULL);
 }

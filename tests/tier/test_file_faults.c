@@ -163,11 +163,33 @@ static void test_no_checkpoint(void **state)
     crowd_free(&c);
 }
 
+/* A clock that jumps far ahead and back is no reason to stop, or to write without end. */
+static void test_clock_jumps(void **state)
+{
+    static crowd c;
+    static file_disk disk;
+    const uint64_t year_ns = UINT64_C(31536000) * 1000000000;
+    (void)state;
+    crowd_init(&c, SLOTS, 8);
+    c.common.deadline_ns = UINT64_C(3600) * 1000000000;
+    disk_init(&disk, c.config.capacity_bytes + 4096, 8);
+    assert_int_equal(crowd_open(&c, &disk), QUIRE_OK);
+    for (uint32_t i = 0; i < 40; i++) {
+        crowd_step(&c, false);
+        c.now_ns = i % 4 == 1 ? c.now_ns + year_ns : i % 4 == 3 ? c.now_ns - year_ns : c.now_ns;
+    }
+    assert_int_equal(crowd_wait(&c, 1000), 0);
+    assert_true(crowd_load_all(&c) != 0);
+    check_next_life(&c, &disk);
+    disk_free(&disk);
+    crowd_free(&c);
+}
+
 int main(int argc, char **argv)
 {
     static fault_case cases[3 * (DISK_FAULTS + 1)];
     static char names[3 * (DISK_FAULTS + 1)][64];
-    static struct CMUnitTest tests[3 * (DISK_FAULTS + 1) + 3];
+    static struct CMUnitTest tests[3 * (DISK_FAULTS + 1) + 4];
     static const char *const WHERE[] = {"anywhere", "of reads", "of writes"};
     size_t n = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -188,5 +210,6 @@ int main(int argc, char **argv)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_hung_close);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_faults_while_opening);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_checkpoint);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_clock_jumps);
     return _cmocka_run_group_tests("a disk that fails", tests, n, NULL, NULL);
 }

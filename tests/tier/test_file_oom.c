@@ -1,12 +1,15 @@
-/* tier/test_file_oom.c - what a file tier asks of the system when it is opened is refused, one thing
- * after the other: each time an error or a tier that works, and nothing is left behind, neither
- * memory, nor descriptors, nor a file. (Linked so that these calls come here.) */
+/* tier/test_file_oom.c - what a file tier asks of the system when it is opened is refused, one
+ * thing after the other: each time an error or a tier that works, and nothing is left behind,
+ * neither memory, nor descriptors, nor a file. (Linked so that these calls come here.) */
 #include "tier/file_kit.h"
 
 #include "tier/file_format.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static _Atomic uint64_t calls;
@@ -74,6 +77,16 @@ int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
     return is_refused(EDQUOT) ? -1 : __real_fallocate(fd, mode, offset, bytes);
 }
 
+/* No file, or a whole one: what fails last is the tier's own thread. */
+static void expect_no_half(const file_kit *kit)
+{
+    struct stat info;
+    if (stat(kit->path, &info) != 0)
+        return;
+    assert_true((uint64_t)info.st_size > kit->config.capacity_bytes - (1 << 16));
+    assert_int_equal(unlink(kit->path), 0);
+}
+
 /* Every call that open makes fails once; is_new: there is no file yet. */
 static void refuse_each(file_kit *kit, bool is_new)
 {
@@ -94,7 +107,7 @@ static void refuse_each(file_kit *kit, bool is_new)
                         status == QUIRE_E_RANDOM);
             assert_null(kit->tier);
             if (is_new && !kit->config.is_shared)
-                assert_int_equal(access(kit->path, F_OK), -1);
+                expect_no_half(kit);
             num_refused++;
         }
         assert_int_equal(kit_open_files(), num_files);
@@ -121,6 +134,8 @@ static void test_private(void **state)
     kit_poke(&kit, layout.index_at[1], zeros, sizeof zeros);
     refuse_each(&kit, false); /* and while there is a scan */
     assert_int_equal(kit_open(&kit), QUIRE_OK);
+    for (int i = 0; i < 1000 && kit_load_all(&kit, 0, 10) < 10; i++)
+        poll(NULL, 0, 1);
     assert_int_equal(kit_load_all(&kit, 0, 10), 10);
     kit_end(&kit);
 }
@@ -169,6 +184,8 @@ static void test_still(void **state)
 int main(void)
 {
     static int modes[] = {0, 1, 2};
+    if (access("/dev/shm", W_OK) == 0) /* it opens hundreds of times: no disk needs to know */
+        (void)setenv("TMPDIR", "/dev/shm", 1);
     const struct CMUnitTest tests[] = {
         {.name = "a private file (io_uring)", .test_func = test_private},
         {.name = "a private file (threads)", .test_func = test_private, .initial_state = modes},

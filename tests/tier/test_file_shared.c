@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -263,6 +264,43 @@ static void test_removed_below(void **state)
     kit_end(&kit);
 }
 
+static void set_limit(int which, rlim_t most, struct rlimit *before)
+{
+    struct rlimit few;
+    assert_int_equal(getrlimit(which, before), 0);
+    few = *before;
+    few.rlim_cur = most;
+    assert_int_equal(setrlimit(which, &few), 0);
+}
+
+/* A file that may not become so large, and no more descriptors: as a full disk, or a full table. */
+static void test_limits(void **state)
+{
+    file_kit kit;
+    struct rlimit before;
+    uint32_t num_tmp = 0;
+    (void)state;
+    begin(&kit, 300);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 10, QUIRE_TIER_DONE), 10);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    set_limit(RLIMIT_FSIZE, 6000, &before);
+    uint32_t num_full = kit_run(&kit, QUIRE_TIER_STORE, 20, 10, QUIRE_TIER_NO_ROOM);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(num_full, 10);
+    assert_int_equal(kit_load_all(&kit, 0, 30), 10);
+    set_limit(RLIMIT_NOFILE, 3, &before);
+    uint32_t num_failed = kit_run(&kit, QUIRE_TIER_STORE, 20, 10, QUIRE_TIER_FAILED);
+    num_failed += kit_run(&kit, QUIRE_TIER_LOAD, 0, 10, QUIRE_TIER_FAILED);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(num_failed, 20);
+    assert_int_equal(kit_load_all(&kit, 0, 30), 10);
+    assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 20, 10, QUIRE_TIER_DONE), 10);
+    assert_int_equal(count_files(kit.folder, &num_tmp), 20);
+    assert_int_equal(num_tmp, 0);
+    kit_end(&kit);
+}
+
 static void test_refused(void **state)
 {
     file_kit kit;
@@ -332,7 +370,7 @@ int main(void)
         cmocka_unit_test(test_bounded),       cmocka_unit_test(test_reset),
         cmocka_unit_test(test_leftovers),     cmocka_unit_test(test_named_files),
         cmocka_unit_test(test_removed_below), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_processes),     cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests_name("a shared directory", tests, NULL, NULL);
 }

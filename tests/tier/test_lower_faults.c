@@ -9,11 +9,11 @@ static void test_failed_is_a_miss_for_ever(void **state)
     world *w = world_make((world_config){0});
     world_request prompt = world_draw(w, 30);
     world_put_below(w, &prompt);
-    faulty_set(w->parts[0], FAULTY_FLIP, 1000);
+    faulty_set(w->parts[0], FAULTY_FAIL, 1000);
     world_request *r = world_add(w, &prompt);
     (void)world_wait(w, r);
     assert_int_equal(world_match(w, r), 0);
-    assert_true(world_stats(w).tiers[0].failed_blocks > 0);
+    assert_int_equal(world_stats(w).tiers[0].failed_blocks, 30); /* each was tried once */
     faulty_set_all(w->parts[0], 0);
     world_drain(w);
     uint64_t jobs = world_tier_jobs(w, 0);

@@ -94,14 +94,14 @@ static void test_all_is_well(void **state)
 {
     (void)state;
     trouble t = {.delay = 3};
-    run_all(&t, false, 600);
+    run_all(&t, false, 400);
 }
 
 static void test_all_faults(void **state)
 {
     (void)state;
     trouble t = {.per_mille = 60, .delay = 5, .has_resets = true};
-    run_all(&t, false, 600);
+    run_all(&t, false, 400);
 }
 
 static void test_late_and_hung(void **state)
@@ -109,14 +109,14 @@ static void test_late_and_hung(void **state)
     (void)state;
     trouble t = {
         .per_mille = 10, .hold_per_mille = 30, .delay = 40, .has_resets = true, .has_hangs = true};
-    run_all(&t, false, 600);
+    run_all(&t, false, 400);
 }
 
 static void test_threads(void **state)
 {
     (void)state;
     trouble t = {.per_mille = 30, .hold_per_mille = 5, .delay = 3, .has_resets = true};
-    run_all(&t, true, 150);
+    run_all(&t, true, 80);
 }
 
 int main(int argc, char **argv)

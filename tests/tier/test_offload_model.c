@@ -20,7 +20,8 @@ static void random_setup(world_setup *setup, uint64_t seed)
                            .num_workers = 1 + (uint32_t)world_draw(&w, 2),
                            .fail_percent = world_chance(&w, 50) ? 0 : 10,
                            .pace_percent = 5 + (uint32_t)world_draw(&w, 95),
-                           .max_events = world_chance(&w, 50) ? 2 : 64};
+                           .max_events = world_chance(&w, 50) ? 2 : 64,
+                           .stick_percent = world_chance(&w, 50) ? 0 : 8};
 }
 
 static world the_world;
@@ -41,7 +42,7 @@ static void live(world *w, uint32_t turns)
 static void content_is_right_and_all_ends(void **state)
 {
     (void)state;
-    uint64_t totals[5] = {0};
+    uint64_t totals[6] = {0};
     for (uint64_t seed = first_seed; seed < first_seed + num_seeds; seed++) {
         world *w = &the_world;
         world_setup setup;
@@ -54,13 +55,16 @@ static void content_is_right_and_all_ends(void **state)
         totals[2] += w->num_loads;
         totals[3] += w->num_failures;
         totals[4] += w->num_outputs;
+        totals[5] += w->num_late;
         world_close(w);
     }
-    print_message("%llu requests, %llu blocks stored, %llu loaded, %llu failures, %llu outputs\n",
-                  (unsigned long long)totals[0], (unsigned long long)totals[1],
-                  (unsigned long long)totals[2], (unsigned long long)totals[3],
-                  (unsigned long long)totals[4]);
-    assert_true(num_seeds < 50 || (totals[1] > 10000 && totals[2] > 1000 && totals[3] > 100));
+    print_message(
+        "%llu requests, %llu blocks stored, %llu loaded, %llu failures, %llu outputs, %llu late\n",
+        (unsigned long long)totals[0], (unsigned long long)totals[1], (unsigned long long)totals[2],
+        (unsigned long long)totals[3], (unsigned long long)totals[4],
+        (unsigned long long)totals[5]);
+    assert_true(num_seeds < 50 ||
+                (totals[1] > 10000 && totals[2] > 1000 && totals[3] > 100 && totals[5] > 100));
 }
 
 /* One thing happens at every turn of the same workload, in turn. */

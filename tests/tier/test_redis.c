@@ -53,7 +53,7 @@ static void add_item(words *w, const qr_resp_item *item)
     add(w, item->is_last ? "." : " ");
 }
 
-/* Items as text: s for a status, e for an error, [2 for an array, <7 for a value of 7 bytes, a point
+/* Items as text: s for a status, e for an error, [2 for an array, <7 for a value, a point
  * behind the last of a reply, ! for what is no reply, ~ where more must come. The bytes come one by
  * one, so that each item is seen unfinished first. */
 static void expect_walk(const char *bytes, size_t n, bool as_value, const char *expected)

@@ -1,0 +1,83 @@
+#include "tier/slots_keys.h"
+
+/* Five words at once: there is mostly one comparison in a search, and it is mostly true. */
+static bool is_same_key(const quire_tier_key *a, const quire_tier_key *b)
+{
+    uint64_t x[5];
+    uint64_t y[5];
+    memcpy(x, a, sizeof x);
+    memcpy(y, b, sizeof y);
+    return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4])) == 0;
+}
+
+static uint32_t find_node(const quire_slots *slots, uint32_t tag, const quire_tier_key *key)
+{
+    const qr_slots_index *index = &slots->index;
+    uint32_t at = qr_slots_index_home(index, tag);
+    for (; index->entries[at].node_plus_1 != 0; at = qr_slots_index_after(index, at)) {
+        uint32_t node = index->entries[at].node_plus_1 - 1;
+        if (index->entries[at].tag == tag && is_same_key(&slots->nodes[node].key, key))
+            return node;
+    }
+    return QR_NIL;
+}
+
+uint32_t qr_slots_node_of(const quire_slots *slots, const quire_tier_key *key)
+{
+    return find_node(slots, qr_slots_index_tag(&slots->index, key), key);
+}
+
+uint32_t qr_slots_know_tag(quire_slots *slots, uint32_t tag, const quire_tier_key *key)
+{
+    uint32_t node = find_node(slots, tag, key);
+    if (node != QR_NIL)
+        return node;
+    node = slots->free_nodes;
+    qr_assert(node != QR_NIL);
+    slots->free_nodes = slots->nodes[node].next;
+    slots->nodes[node] = (qr_slots_node){
+        .key = *key, .tag = tag, .slot = QR_NIL, .list = QR_NO_LIST, .is_known = true};
+    qr_slots_index_insert(&slots->index, tag, node);
+    return node;
+}
+
+uint32_t qr_slots_know(quire_slots *slots, const quire_tier_key *key)
+{
+    return qr_slots_know_tag(slots, qr_slots_index_tag(&slots->index, key), key);
+}
+
+void qr_slots_forget(quire_slots *slots, uint32_t id)
+{
+    qr_slots_node *node = &slots->nodes[id];
+    qr_assert(node->slot == QR_NIL && node->list == QR_NO_LIST);
+    if (qr_expect_has(&slots->expect, id))
+        return;
+    qr_slots_index_remove(&slots->index, node->tag, id);
+    node->is_known = false;
+    node->next = slots->free_nodes;
+    slots->free_nodes = id;
+}
+
+qr_key_walk qr_key_walk_begin(const quire_tier_key *keys, uint32_t n)
+{
+    return (qr_key_walk){.keys = keys, .n = n, .chunk = QR_NIL};
+}
+
+uint32_t qr_key_walk_tag(const quire_slots *slots, qr_key_walk *walk, uint32_t i)
+{
+    if (walk->chunk != i / QR_KEYS_AHEAD) {
+        walk->chunk = i / QR_KEYS_AHEAD;
+        const quire_tier_key *keys = walk->keys + (size_t)walk->chunk * QR_KEYS_AHEAD;
+        uint32_t left = walk->n - walk->chunk * QR_KEYS_AHEAD;
+        for (uint32_t at = 0; at < QR_KEYS_AHEAD && at < left; at++) {
+            walk->tags[at] = qr_slots_index_tag(&slots->index, &keys[at]);
+            qr_prefetch(&slots->index.entries[qr_slots_index_home(&slots->index, walk->tags[at])]);
+        }
+    }
+    return walk->tags[i % QR_KEYS_AHEAD];
+}
+
+uint32_t qr_key_walk_node(const quire_slots *slots, qr_key_walk *walk, uint32_t i)
+{
+    return find_node(slots, qr_key_walk_tag(slots, walk, i), &walk->keys[i]);
+}

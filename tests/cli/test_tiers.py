@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""`quire replay` with tiers, from outside: every token has one source, tiers that fail change no
+decision, the same input gives the same bytes, and what comes back from real tiers is what went there.
+
+    tests/cli/test_tiers.py QUIRE TRACES
+"""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+QUIRE = TRACES = ""
+SMALL = ("--model", "llama-3.2-1b")
+BLOCK = 16 * 32768  # bytes of a block of that model
+
+
+def run(*args, status=0):
+    done = subprocess.run([QUIRE, *args], capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != status:
+        raise AssertionError(f"quire {args}: status {done.returncode}, {done.stderr}")
+    return done.stdout if status == 0 else done.stderr
+
+
+def report(*args):
+    return json.loads(run("replay", "--quiet", "--deterministic", "--json", "-", *SMALL, *args))
+
+
+def mooncake(*requests):
+    """Lines of (time in s, prompt tokens, output tokens, ids of 512 tokens)."""
+    return "".join(json.dumps({"timestamp": int(t * 1000), "input_length": n, "output_length": o,
+                               "hash_ids": ids}) + "\n" for t, n, o, ids in requests)
+
+
+def rounds(num_prompts, num_rounds, ids=8, apart=3):
+    """The same prompts, again and again: an LRU of fewer blocks finds none of them."""
+    return mooncake(*[(apart * (r * num_prompts + p), 512 * ids, 4,
+                       list(range(100 * p, 100 * p + ids)))
+                      for r in range(num_rounds) for p in range(num_prompts)])
+
+
+class Tiers(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+    def generate(self, kind, *args):
+        path = self.path(f"{kind}.jsonl")
+        run("generate", kind, "--out", path, *args)
+        return path
+
+    def check(self, r):
+        """Every prompt token has one source, and no more blocks are anywhere than there is room."""
+        hits = r["hits_by_tier"]
+        self.assertEqual(sum(hits.values()), r["prompt_tokens"])
+        self.assertEqual(sum(hits.values()) - hits["computed"], r["hit_tokens"])
+        self.assertEqual(sum(hits.values()) - hits["computed"] - hits["gpu"],
+                         r["tier_time"]["loaded_tokens"])
+        self.assertEqual(r["tier_time"]["wrong_blocks"], 0)
+        for tier in r["tiers"]:
+            self.assertEqual(tier["empty"] + tier["cached"] + tier["active"], tier["blocks"])
+            self.assertAlmostEqual(tier["mean_empty"] + tier["mean_cached"] + tier["mean_active"],
+                                   tier["blocks"], delta=1e-3 * tier["blocks"] + 1)
+            self.assertEqual(tier["hit_tokens"], hits[tier["tier"].lower()])
+        return hits
+
+    # -- by hand
+
+    def test_host_memory(self):
+        trace = self.write("t.jsonl", rounds(4, 3))
+        sizes = ("--max-model-len", "8192", "--num-gpu-blocks", "600")  # two prompts of 256 blocks
+        alone = report(*sizes, trace)
+        self.assertEqual(alone["hit_tokens"], 0)
+        self.assertNotIn("tiers", alone)
+        for kind in ("eager", "lazy"):
+            r = report(*sizes, "--cpu-blocks", "2000", "--offload", kind, trace)
+            hits = self.check(r)
+            self.assertGreater(hits["cpu"], 0.9 * 8 * 4096 - 512, kind)
+            self.assertGreater(r["tiers"][0]["out_blocks"], 0)
+            self.assertLess(r["ttft_ms"]["mean"], alone["ttft_ms"]["mean"])
+            self.assertGreater(r["tier_time"]["saved_s"], 0)
+        small = report(*sizes, "--cpu-blocks", "400", "--cpu-policy", "lru", trace)
+        self.assertLess(self.check(small)["cpu"], hits["cpu"] / 2)
+
+    def test_file_and_redis(self):
+        trace = self.write("t.jsonl", rounds(6, 3))
+        sizes = ("--max-model-len", "5000", "--num-gpu-blocks", "400", "--cpu-blocks", "600")
+        none = self.check(report(*sizes, trace))
+        for tier, size in (("file", str(4000 * BLOCK)), ("redis", "10G")):
+            flag = "--file-tier" if tier == "file" else "--redis"
+            fast = ("--file-bandwidth", "50", "--redis-bandwidth", "50")
+            r = report(*sizes, *fast, flag, size, trace)
+            hits = self.check(r)
+            self.assertGreater(hits[tier], 10000, tier)
+            self.assertGreater(r["hit_tokens"], none["cpu"])
+            self.assertGreater(r["tiers"][1]["out_blocks"], 0)
+        both = report(*sizes, *fast, "--file-tier", str(500 * BLOCK), "--redis", "10G", trace)
+        self.check(both)
+        self.assertEqual([tier["tier"] for tier in both["tiers"]], ["CPU", "File", "Redis"])
+        self.assertEqual(both["tiers"][1]["blocks"], 500)
+
+    def test_a_slow_disk_is_left_alone(self):
+        """Loading is not worth it where computing is faster; no request waits for it long."""
+        trace = self.write("t.jsonl", rounds(6, 3))
+        gpu = ("--max-model-len", "5000", "--num-gpu-blocks", "400")
+        sizes = (*gpu, "--cpu-blocks", "600", "--file-tier", "10G")
+        slow = report(*sizes, "--file-bandwidth", "0.05", trace)
+        fast = report(*sizes, "--file-bandwidth", "50", trace)
+        self.check(slow)
+        self.assertLess(slow["hits_by_tier"]["file"], fast["hits_by_tier"]["file"] / 2)
+        alone = report(*gpu, trace)
+        self.assertLess(slow["ttft_ms"]["p99"], alone["ttft_ms"]["p99"] + 6000)
+
+    # -- everything at once
+
+    def test_sums(self):
+        for kind in ("multi-turn", "agent", "mixed"):
+            trace = self.generate(kind, "--requests", "120")
+            for args in ((), ("--offload", "lazy"), ("--async-scheduling",),
+                         ("--async-scheduling", "--offload", "lazy"), ("--clock", "burst"),
+                         ("--file-tier", "20G"), ("--redis", "20G", "--offload", "lazy"),
+                         ("--file-tier", "5G", "--redis", "20G", "--tier-policy", "arc"),
+                         ("--file-tier", "5G", "--tier-policy", "s3fifo", "--admit", "reused"),
+                         ("--file-tier", "5G", "--tier-policy", "lookahead", "--admit", "long"),
+                         ("--scheduling-policy", "priority", "--file-tier", "5G"),
+                         ("--tier-failures", "0.3", "--file-tier", "5G"),
+                         ("--tier-failures", "0.3", "--offload", "lazy", "--redis", "5G"),
+                         ("--profile", "vllm-0.20"), ("--profile", "vllm-0.20", "--offload", "lazy"),
+                         ("--cpu-bandwidth", "0.01"), ("--lookahead", "64")):
+                r = report("--num-gpu-blocks", "8500", "--cpu-blocks", "12000", *args, trace)
+                self.check(r)
+                self.assertEqual(r["requests"], 120, (kind, args))
+                self.assertEqual(r["blocks"]["active"], 0, (kind, args))
+
+    def test_windows_and_states(self):
+        """Models with several groups of layers."""
+        trace = self.generate("multi-turn", "--requests", "60")
+        for model in ("gemma-3-12b", "gpt-oss-20b"):
+            r = json.loads(run("replay", "--quiet", "--json", "-", "--model", model,
+                               "--num-gpu-blocks", "20000", "--cpu-blocks", "40000",
+                               "--max-model-len", "32768", "--file-tier", "50G", trace))
+            self.check(r)
+            self.assertEqual(r["requests"], 60)
+
+    def outputs(self, name, *args):
+        """What a replay writes, by option."""
+        kinds = ("json", "html", "csv", "trace", "why", "perfetto")
+        files = {kind: self.path(f"{name}.{kind}") for kind in kinds}
+        words = [word for kind in kinds for word in (f"--{kind}", files[kind])]
+        text = run("replay", "--deterministic", *SMALL, "--num-gpu-blocks", "8500", *words, *args)
+        found = {"text": text.replace(f"{name}.html", "html")}
+        for kind, path in files.items():
+            with open(path, encoding="utf-8") as file:
+                found[kind] = file.read()
+        return found
+
+    def test_same_bytes(self):
+        trace = self.generate("mixed", "--requests", "150")
+        tiers = ("--cpu-blocks", "9000", "--file-tier", "6G", "--redis", "20G", "--tier-failures",
+                 "0.1", trace)
+        one, other = self.outputs("a", *tiers), self.outputs("b", *tiers)
+        for kind, text in one.items():
+            self.assertEqual(text, other[kind], kind)
+        r = json.loads(one["json"])
+        hits = self.check(r)
+        rows = list(csv.DictReader(one["csv"].splitlines()))
+        for source in ("gpu", "cpu", "file", "redis"):
+            self.assertEqual(sum(int(row[f"{source}_tokens"]) for row in rows), hits[source])
+        steps = [json.loads(line) for line in one["trace"].splitlines()]
+        self.assertEqual([name for name, _ in steps[0]["tiers"]], ["CPU", "File", "Redis"])
+        for i, tier in enumerate(r["tiers"]):
+            for step in steps[1:]:
+                now = step["tiers"][i]
+                self.assertEqual(now["empty"] + now["cached"] + now["active"], tier["blocks"])
+            # what the last steps began may end after them
+            for flow in ("in", "out"):
+                moved = sum(step["tiers"][i][flow] for step in steps[1:])
+                self.assertLessEqual(moved, tier[f"{flow}_blocks"])
+                self.assertGreaterEqual(moved, 0.9 * tier[f"{flow}_blocks"])
+        self.assertIn("Prompt tokens from", one["text"])
+
+    def test_no_tiers(self):
+        trace = self.generate("mixed", "--requests", "100")
+        self.assertEqual(self.outputs("a", trace), self.outputs("b", "--cpu-blocks", "0", trace))
+
+    def decisions(self, *args):
+        """All that was decided, without what is about tiers."""
+        found = self.outputs("d", *args)
+        steps = [json.loads(line) for line in found["trace"].splitlines()[1:]]
+        for step in steps:
+            step.pop("tiers", None)
+        rows = list(csv.DictReader(found["csv"].splitlines()))
+        for row in rows:
+            for source in ("gpu", "cpu", "file", "redis"):
+                row.pop(f"{source}_tokens", None)
+        return steps, rows, found["why"], found["perfetto"]
+
+    def test_tiers_that_fail_change_no_decision(self):
+        for kind in ("mixed", "agent"):
+            trace = self.generate(kind, "--requests", "150")
+            for more in ((), ("--async-scheduling",)):
+                alone = self.decisions(*more, trace)
+                self.assertGreater(sum(step["num_preempted"] for step in alone[0]) + len(alone[2]), 0)
+                for tiers in (("--cpu-blocks", "12000"), ("--cpu-blocks", "12000", "--file-tier", "9G"),
+                              ("--cpu-blocks", "12000", "--offload", "lazy", "--redis", "9G")):
+                    with_tiers = self.decisions(*more, *tiers, "--tier-failures", "1", trace)
+                    for one, other in zip(alone, with_tiers):
+                        self.assertEqual(one, other, (kind, more, tiers))
+
+    def test_sweep(self):
+        trace = self.write("t.jsonl", rounds(4, 3))
+        text = run("sweep", "--deterministic", *SMALL, "--max-model-len", "8192", "--num-gpu-blocks",
+                   "600", "--cpu-blocks", "0,400,2000", "--offload", "eager,lazy", "--csv", self.path("s.csv"), trace)
+        self.assertIn("CPU %", text)
+        with open(self.path("s.csv"), encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 6)
+        rates = [float(row["hit_rate"]) for row in rows]
+        self.assertEqual(rates[0], 0)
+        self.assertGreater(rates[4], 0.5)
+        self.assertAlmostEqual(float(rows[4]["tier_hit_rate.cpu"]) +
+                               float(rows[4]["tier_hit_rate.gpu"]), rates[4], places=9)
+
+    # -- what is wrong
+
+    def test_errors(self):
+        trace = self.write("t.jsonl", rounds(1, 1))
+        for args, words in ((("--file-tier", "1G"), "--cpu-blocks"),
+                            (("--redis", "1G"), "--cpu-blocks"),
+                            (("--cpu-blocks", "1"), "2 or more"),
+                            (("--cpu-blocks", "9", "--file-tier", "/x:1G"), "--real-tiers"),
+                            (("--cpu-blocks", "9", "--file-tier", "12Q"), "12Q"),
+                            (("--cpu-blocks", "9", "--file-tier", "5"), "less than one block"),
+                            (("--cpu-blocks", "9", "--redis", "h:1"), "--real-tiers"),
+                            (("--cpu-blocks", "9", "--real-tiers"), "PATH:SIZE"),
+                            (("--cpu-blocks", "9", "--real-tiers", "--file-tier", "1G"), "PATH:1G"),
+                            (("--cpu-blocks", "9", "--real-tiers", "--redis", "1G"), "HOST:PORT"),
+                            (("--cpu-blocks", "9", "--no-enable-prefix-caching"), "prefix"),
+                            (("--cpu-blocks", "9", "--profile", "vllm-0.20", "--redis", "1G"),
+                             "vLLM"),
+                            (("--cpu-blocks", "9", "--tier-policy", "fifo"), "s3fifo"),
+                            (("--lookahead", "9", "--profile", "vllm-0.20"), "vLLM")):
+            said = run("replay", *SMALL, *args, trace, status=2)
+            self.assertIn(words, said, args)
+        said = run("replay", *SMALL, "--cpu-blocks", "9", "--real-tiers", "--file-tier",
+                   "/no/such/folder/file:1G", trace, status=1)
+        self.assertIn("/no/such/folder", said)
+        said = run("replay", *SMALL, "--cpu-blocks", "9", "--real-tiers", "--redis", "127.0.0.1:1",
+                   trace, status=1)
+        self.assertIn("127.0.0.1", said)
+
+    # -- the real thing
+
+    REAL = ("--num-gpu-blocks", "100", "--block-size", "16", "--cpu-blocks", "40", "--real-tiers",
+            "--max-model-len", "1024")
+
+    def test_a_real_file(self):
+        trace = self.write("t.jsonl", rounds(6, 3, ids=1, apart=0.1))
+        place = ("--file-tier", f"{self.path('tier')}:{400 * BLOCK}")
+        first = report(*self.REAL, *place, trace)
+        hits = self.check(first)
+        self.assertGreater(hits["file"] + hits["cpu"], 0)
+        self.assertGreater(first["tiers"][1]["in_blocks"], 0)
+        again = report(*self.REAL, *place, trace)  # what was stored is still there
+        self.assertGreater(self.check(again)["file"], hits["file"])
+
+    def test_a_real_redis(self):
+        server = shutil.which("redis-server")
+        if server is None:
+            self.skipTest("no redis-server")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        process = subprocess.Popen([server, "--port", port, "--save", "", "--dir", self.folder.name],
+                                   stdout=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.send_signal, signal.SIGTERM)
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", int(port))) == 0:
+                    break
+            time.sleep(0.05)
+        trace = self.write("t.jsonl", rounds(6, 3, ids=1, apart=0.1))
+        place = ("--redis", f"127.0.0.1:{port}")
+        first = report(*self.REAL, *place, trace)
+        self.check(first)
+        self.assertGreater(first["tiers"][1]["in_blocks"], 0)
+        again = report(*self.REAL, *place, trace)
+        self.assertGreater(self.check(again)["redis"], 0)
+
+
+if __name__ == "__main__":
+    QUIRE, TRACES = os.path.abspath(sys.argv[1]), sys.argv[2]
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
