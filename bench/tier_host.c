@@ -1,10 +1,11 @@
 /* tier_host.c - blocks between the engine's memory and host slots, beside plain memcpy.
  *
- *      memcpy    the blocks, one after the other, on this thread
- *      store     the same blocks to the same slots through the host device, with their CRC32C
- *      load      and back
+ *      memcpy    the blocks into slots, one after the other, on this thread
+ *      store     the same through the host device, with their CRC32C
+ *      memcpy    the slots into blocks
+ *      load      the same through the device
  *
- * Blocks and slots are paired at random, and together larger than the processor's caches. The three
+ * Blocks and slots are paired at random, and together larger than the processor's caches. The four
  * alternate, so that what else the machine does falls on all alike; each round gives a ratio to its
  * memcpy, and the table has the median of the rounds and their 10th and 90th percentile.
  */
@@ -19,9 +20,9 @@
 
 enum { MAX_ROUNDS = 1001, COPIES_OF_JOB = 16, MAX_JOBS = 4096 };
 
-typedef enum side { MEMCPY, STORE, LOAD, NUM_SIDES } side;
+typedef enum side { COPY_OUT, STORE, COPY_IN, LOAD, NUM_SIDES } side;
 
-static const char *const NAMES[] = {"memcpy", "store", "load"};
+static const char *const NAMES[] = {"memcpy", "store", "memcpy", "load"};
 
 typedef struct world {
     uint64_t block_bytes;
@@ -74,11 +75,13 @@ static void build(world *w, uint64_t mib)
     bench_must(quire_device_host_open(&config, NULL, &w->device, NULL, 0), "host device");
 }
 
-static void copy_plain(world *w)
+static void copy_plain(world *w, side s)
 {
-    for (uint32_t i = 0; i < w->num_blocks; i++)
-        memcpy(w->slots + w->copies[i].slot * w->block_bytes,
-               w->blocks + w->copies[i].block * w->block_bytes, w->block_bytes);
+    for (uint32_t i = 0; i < w->num_blocks; i++) {
+        unsigned char *slot = w->slots + w->copies[i].slot * w->block_bytes;
+        unsigned char *block = w->blocks + w->copies[i].block * w->block_bytes;
+        memcpy(s == COPY_OUT ? slot : block, s == COPY_OUT ? block : slot, w->block_bytes);
+    }
 }
 
 static void copy_by_device(world *w, quire_device_op op)
@@ -120,8 +123,8 @@ static cost time_side(world *w, side s)
 {
     double cpu_ns = process_ns();
     uint64_t start_ns = bench_now_ns();
-    if (s == MEMCPY)
-        copy_plain(w);
+    if (s == COPY_OUT || s == COPY_IN)
+        copy_plain(w, s);
     else
         copy_by_device(w, s == STORE ? QUIRE_DEVICE_STORE : QUIRE_DEVICE_LOAD);
     uint64_t wall_ns = bench_now_ns() - start_ns;
@@ -161,8 +164,9 @@ static void measure(world *w, uint32_t num_rounds)
             costs[s] = time_side(w, (side)s);
         for (uint32_t s = 0; r > 0 && s < NUM_SIDES; s++) {
             speeds[s][r - 1] = bytes / costs[s].wall_ns;
-            walls[s][r - 1] = costs[MEMCPY].wall_ns / costs[s].wall_ns;
-            cpus[s][r - 1] = costs[MEMCPY].cpu_ns / costs[s].cpu_ns;
+            const cost *plain = &costs[s <= STORE ? COPY_OUT : COPY_IN];
+            walls[s][r - 1] = plain->wall_ns / costs[s].wall_ns;
+            cpus[s][r - 1] = plain->cpu_ns / costs[s].cpu_ns;
         }
     }
     for (uint32_t s = 0; s < NUM_SIDES; s++) {

@@ -40,6 +40,7 @@ int cmd_plan(int argc, char **argv);
 int cmd_time(int argc, char **argv);
 int cmd_view(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_tier(int argc, char **argv);
 
 const command *cmd_replay_command(void);
 const command *cmd_serve_command(void);
@@ -52,5 +53,6 @@ const command *cmd_plan_command(void);
 const command *cmd_time_command(void);
 const command *cmd_view_command(void);
 const command *cmd_bench_command(void);
+const command *cmd_tier_command(void);
 
 #endif

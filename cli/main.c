@@ -21,7 +21,7 @@ typedef struct entry {
 static const entry entries[] = {
     COMMAND(replay), COMMAND(serve),   COMMAND(events),   COMMAND(sweep),
     COMMAND(curve),  COMMAND(compare), COMMAND(generate), COMMAND(plan),
-    COMMAND(time),   COMMAND(view),    COMMAND(bench),
+    COMMAND(time),   COMMAND(view),    COMMAND(bench),    COMMAND(tier),
 };
 
 enum { NUM_ENTRIES = sizeof entries / sizeof *entries };

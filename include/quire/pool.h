@@ -170,6 +170,17 @@ typedef struct quire_cache_full_params {
  * QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_ALREADY_CACHED, QUIRE_E_RANGE, QUIRE_E_DISABLED. */
 QUIRE_API int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *params);
 
+/* Blocks of one pool and their copies in another, whose keys are as long: a tier.
+ *
+ * For each of n blocks of `other`: the block of `pool` with the same key, QUIRE_NULL_BLOCK where
+ * there is none, UINT32_MAX where the block has no key. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_DISABLED. */
+QUIRE_API int quire_pool_find_same(const quire_pool *pool, const quire_pool *other,
+                                   const quire_block *others, uint32_t n, quire_block *found);
+/* blocks[i] gets the key of others[i]; where that has none, nothing happens. Errors as
+ * cache_full_blocks; events too, one for each block, without a parent. */
+QUIRE_API int quire_pool_cache_same(quire_pool *pool, const quire_block *blocks,
+                                    const quire_pool *other, const quire_block *others, uint32_t n);
+
 /* Takes the keys from blocks, so that they can no longer be found; those without a key are passed
  * over, users and queue stay as they are. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK. */
 QUIRE_API int quire_pool_evict_blocks(quire_pool *pool, const quire_block *blocks,

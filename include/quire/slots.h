@@ -84,6 +84,9 @@ QUIRE_API void quire_slots_destroy(quire_slots *slots);
 /* How many keys from the first on are READY. */
 QUIRE_API uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys,
                                       uint32_t n);
+/* Which of them are READY, wherever in the list: found[i] is 1 or 0. */
+QUIRE_API void quire_slots_lookup_each(const quire_slots *slots, const quire_tier_key *keys,
+                                       uint32_t n, uint8_t *found);
 /* The slot of a key, READY or not (is_ready may be NULL); QUIRE_MISS. */
 QUIRE_API int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32_t *slot,
                                uint32_t *is_ready);

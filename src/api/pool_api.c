@@ -176,6 +176,36 @@ int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params
     return qr_pool_cache_full_blocks(pool, params);
 }
 
+static int check_same(const quire_pool *pool, const quire_pool *other, const void *a, const void *b,
+                      uint32_t n)
+{
+    if (!pool_ok(pool) || !pool_ok(other) || (n > 0 && (a == NULL || b == NULL)))
+        return QUIRE_E_ARGUMENT;
+    return pool->enable_caching && other->enable_caching ? QUIRE_OK : QUIRE_E_DISABLED;
+}
+
+int quire_pool_find_same(const quire_pool *pool, const quire_pool *other, const quire_block *others,
+                         uint32_t n, quire_block *found)
+{
+    int err = check_same(pool, other, others, found, n);
+    for (uint32_t i = 0; err == QUIRE_OK && i < n; i++)
+        if (others[i] >= other->queue.num_blocks)
+            err = QUIRE_E_UNKNOWN_BLOCK;
+    if (err == QUIRE_OK)
+        qr_map_find_same(&pool->map, &other->map, others, n, found);
+    return err;
+}
+
+int quire_pool_cache_same(quire_pool *pool, const quire_block *blocks, const quire_pool *other,
+                          const quire_block *others, uint32_t n)
+{
+    int err = check_same(pool, other, blocks, others, n);
+    for (uint32_t i = 0; err == QUIRE_OK && i < n; i++)
+        if (others[i] >= other->queue.num_blocks)
+            err = QUIRE_E_UNKNOWN_BLOCK;
+    return err == QUIRE_OK ? qr_pool_cache_same(pool, blocks, other, others, n) : err;
+}
+
 int quire_pool_evict_blocks(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)
 {
     int err = check_blocks(pool, blocks, num_blocks);

@@ -199,6 +199,62 @@ void qr_map_insert_run(qr_map *map, qr_key first, const uint32_t *blocks, uint32
     }
 }
 
+static inline qr_key block_key(const qr_map *map, uint32_t block)
+{
+    const qr_block *b = &map->blocks[block];
+    return (qr_key){qr_map_hash_of(map, block), qr_block_key_len(b), b->group_id};
+}
+
+/* The tags here of another map's keys; asks for their buckets. Keys that are not there, or longer
+ * than any here, have the tag 0, and are not looked for. */
+static void tag_others(const qr_map *map, const qr_map *other, const uint32_t *others, uint32_t n,
+                       uint32_t *tags)
+{
+    for (uint32_t i = 0; i < n; i++)
+        qr_prefetch(&other->blocks[others[i]]);
+    for (uint32_t i = 0; i < n; i++) {
+        qr_key key = block_key(other, others[i]);
+        bool fits = key.len > 0 && key.len <= map->stride;
+        tags[i] = fits ? map_tag(map, key) : 0;
+        qr_prefetch_write(qr_map_home(map, tags[i]));
+    }
+}
+
+void qr_map_find_same(const qr_map *map, const qr_map *other, const uint32_t *others, uint32_t n,
+                      uint32_t *out)
+{
+    uint32_t tags[MAX_BATCH];
+    for (uint32_t done = 0; done < n; done += MAX_BATCH) {
+        uint32_t batch = n - done < MAX_BATCH ? n - done : MAX_BATCH;
+        tag_others(map, other, others + done, batch, tags);
+        find_candidates(map, batch, tags, out + done);
+        for (uint32_t i = 0; i < batch; i++) {
+            qr_key key = block_key(other, others[done + i]);
+            if (key.len == 0)
+                out[done + i] = QR_NIL;
+            else
+                out[done + i] = key.len > map->stride ? 0 : find_tagged(map, key, tags[i]);
+        }
+    }
+}
+
+void qr_map_insert_same(qr_map *map, const uint32_t *blocks, const qr_map *other,
+                        const uint32_t *others, uint32_t n)
+{
+    uint32_t tags[MAX_BATCH];
+    for (uint32_t done = 0; done < n; done += MAX_BATCH) {
+        uint32_t batch = n - done < MAX_BATCH ? n - done : MAX_BATCH;
+        for (uint32_t i = 0; i < batch; i++)
+            qr_prefetch_write(&map->blocks[blocks[done + i]]);
+        tag_others(map, other, others + done, batch, tags);
+        for (uint32_t i = 0; i < batch; i++) {
+            qr_key key = block_key(other, others[done + i]);
+            if (key.len > 0 && key.len <= map->stride)
+                insert_tagged(map, key, tags[i], blocks[done + i]);
+        }
+    }
+}
+
 bool qr_map_remove(qr_map *map, uint32_t block)
 {
     qr_block *b = &map->blocks[block];

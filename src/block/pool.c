@@ -398,6 +398,34 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
     return QUIRE_OK;
 }
 
+int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_pool *other,
+                       const uint32_t *others, uint32_t n)
+{
+    quire_cache_full_params p = {.blocks = blocks, .num_full_blocks = n};
+    int err = check_uncached(pool, &p);
+    for (uint32_t i = 0; err == QUIRE_OK && i < n; i++)
+        if (blocks[i] == QUIRE_NULL_BLOCK)
+            err = QUIRE_E_NULL_BLOCK;
+    if (err != QUIRE_OK)
+        return err;
+    qr_map_insert_same(&pool->map, blocks, &other->map, others, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const qr_block *b = &pool->queue.blocks[blocks[i]];
+        if (!qr_block_has_key(b))
+            continue;
+        pool->num_cached += b->ref_cnt == 0;
+        p = (quire_cache_full_params){.blocks = blocks + i,
+                                      .num_full_blocks = 1,
+                                      .hashes = qr_map_hash_of(&pool->map, blocks[i]),
+                                      .hash_len = qr_block_key_len(b),
+                                      .group_id = b->group_id};
+        tell_stored(pool, &p);
+    }
+    publish_counts(pool);
+    qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}
+
 void qr_pool_cache_row(quire_pool *pool, const quire_cache_full_params *p)
 {
     uint32_t first = p->num_cached_blocks;

@@ -54,6 +54,9 @@ int qr_pool_check_hash_len(const quire_pool *pool, size_t len);
 int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out);
 int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+/* blocks of `other` exist. */
+int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_pool *other,
+                       const uint32_t *others, uint32_t n);
 int qr_pool_hold(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to_head);
 /* As free_blocks, for blocks that the library itself holds: from the last to the first, null blocks

@@ -142,7 +142,8 @@ struct quire_offload {
     uint32_t num_gpu;
     uint32_t max_requests;
     uint32_t num_workers;
-    uint32_t row_blocks; /* of all groups */
+    uint32_t row_blocks;        /* of all groups */
+    uint32_t most_placeholders; /* of a request, in vLLM's profile; else 0 */
     qr_offload_group groups[QR_OFFLOAD_MAX_GROUPS];
 
     quire_cache *cpu_cache;

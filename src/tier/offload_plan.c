@@ -151,6 +151,8 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
     o->flight_most = o->is_vllm ? 0 : qr_storing_size(o->num_cpu);
     o->flight_size = o->is_vllm ? 0 : QR_STORING_LEAST;
+    uint32_t batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
+    o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
     o->has_pins = plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
     o->deadline_ns = c->load_deadline_ns == 0 ? DEFAULT_DEADLINE_NS : c->load_deadline_ns;
     o->hooks = c->hooks;

@@ -84,14 +84,25 @@ static bool is_anothers(const quire_offload *o, const quire_block_span *own, uin
     return at >= own->count || own->ids[at] != gpu;
 }
 
+/* How many of count blocks are computed. A request that was preempted has fewer tokens than it has
+ * placeholders of steps in flight; vLLM cuts the list at a negative number then, which in Python is
+ * counted from its end. */
+static uint32_t num_ready(const quire_offload *o, int64_t confirmed, uint32_t block_size,
+                          uint32_t count)
+{
+    if (confirmed >= 0)
+        return (uint64_t)confirmed / block_size < count ? (uint32_t)confirmed / block_size : count;
+    uint32_t missing = (uint32_t)((block_size - 1 - confirmed) / block_size);
+    return o->is_vllm && missing < count ? count - missing : 0;
+}
+
 /* False when the CPU pool is full. */
-static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, uint32_t confirmed,
+static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t confirmed,
                        const quire_block_span *own, store_round *round)
 {
     size_t at = (size_t)index * o->num_groups + g;
     const quire_block *row = o->rows + (size_t)index * o->row_blocks + o->groups[g].row_start;
-    uint32_t ready = confirmed / o->groups[g].block_size;
-    uint32_t end = ready < o->row_count[at] ? ready : o->row_count[at];
+    uint32_t end = num_ready(o, confirmed, o->groups[g].block_size, o->row_count[at]);
     uint32_t i = o->num_stored[at];
     bool is_full = false;
     for (; i < end && !is_full; i++) {
@@ -135,9 +146,7 @@ static void scan_request(quire_offload *o, qr_offload_req *r, store_round *round
         return;
     bool has_windows =
         !o->is_vllm && o->has_windows && quire_sched_get_blocks(o->sched, r->req, own) == QUIRE_OK;
-    uint32_t confirmed = info.num_computed_tokens > info.num_output_placeholders
-                             ? info.num_computed_tokens - info.num_output_placeholders
-                             : 0;
+    int64_t confirmed = (int64_t)info.num_computed_tokens - info.num_output_placeholders;
     for (uint32_t g = 0; g < o->num_groups; g++)
         if (!scan_group(o, index, g, confirmed, has_windows ? &own[g] : NULL, round))
             break;
@@ -176,7 +185,8 @@ static void scan_kind(quire_offload *o, const quire_step *step, uint8_t kind, bo
         add_blocks(o, quire_req_index(r->req), blocks, kind == QUIRE_STEP_RESUMED);
         if (kind == QUIRE_STEP_RESUMED)
             r->next_ready = 0;
-        if (looks && step->num_computed_tokens[i] >= r->next_ready)
+        uint32_t computed = step->num_computed_tokens[i];
+        if (looks && (computed >= r->next_ready || computed < o->most_placeholders))
             scan_request(o, r, round);
     }
 }

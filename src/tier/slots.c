@@ -240,6 +240,18 @@ uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys
     return n;
 }
 
+void quire_slots_lookup_each(const quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                             uint8_t *found)
+{
+    if (!slots_ok(slots) || keys == NULL || found == NULL)
+        return;
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = qr_key_walk_node(slots, &walk, i);
+        found[i] = node != QR_NIL && slots->nodes[node].is_ready;
+    }
+}
+
 int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32_t *slot,
                      uint32_t *is_ready)
 {

@@ -63,16 +63,30 @@ qr_key_walk qr_key_walk_begin(const quire_tier_key *keys, uint32_t n)
     return (qr_key_walk){.keys = keys, .n = n, .chunk = QR_NIL};
 }
 
+/* Tags first, then where they lead: by then the lines of the index have come. Most keys are at
+ * their home, so that is where their node is taken from. */
+static void prepare_chunk(const quire_slots *slots, qr_key_walk *walk)
+{
+    const qr_slots_index *index = &slots->index;
+    const quire_tier_key *keys = walk->keys + (size_t)walk->chunk * QR_KEYS_AHEAD;
+    uint32_t left = walk->n - walk->chunk * QR_KEYS_AHEAD;
+    uint32_t count = left < QR_KEYS_AHEAD ? left : QR_KEYS_AHEAD;
+    for (uint32_t i = 0; i < count; i++) {
+        walk->tags[i] = qr_slots_index_tag(index, &keys[i]);
+        qr_prefetch(&index->entries[qr_slots_index_home(index, walk->tags[i])]);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        qr_slots_entry entry = index->entries[qr_slots_index_home(index, walk->tags[i])];
+        if (entry.tag == walk->tags[i] && entry.node_plus_1 != 0)
+            qr_prefetch_write(&slots->nodes[entry.node_plus_1 - 1]);
+    }
+}
+
 uint32_t qr_key_walk_tag(const quire_slots *slots, qr_key_walk *walk, uint32_t i)
 {
     if (walk->chunk != i / QR_KEYS_AHEAD) {
         walk->chunk = i / QR_KEYS_AHEAD;
-        const quire_tier_key *keys = walk->keys + (size_t)walk->chunk * QR_KEYS_AHEAD;
-        uint32_t left = walk->n - walk->chunk * QR_KEYS_AHEAD;
-        for (uint32_t at = 0; at < QR_KEYS_AHEAD && at < left; at++) {
-            walk->tags[at] = qr_slots_index_tag(&slots->index, &keys[at]);
-            qr_prefetch(&slots->index.entries[qr_slots_index_home(&slots->index, walk->tags[at])]);
-        }
+        prepare_chunk(slots, walk);
     }
     return walk->tags[i % QR_KEYS_AHEAD];
 }

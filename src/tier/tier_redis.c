@@ -413,12 +413,12 @@ QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
                                     const quire_allocator *allocator, quire_tier **tier,
                                     quire_tier_redis **redis, char *message, size_t message_bytes)
 {
-    quire_tier_config whole;
+    quire_tier_config whole = QUIRE_TIER_CONFIG_INIT;
     quire_tier_redis *self;
     if (tier == NULL)
         return QUIRE_E_ARGUMENT;
     *tier = NULL;
-    int status = qr_config_read(&whole, sizeof whole, common);
+    int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
     if (status == QUIRE_OK)
         status = quire_tier_redis_create(config, whole.max_jobs, &whole.hooks, &self, message,
                                          message_bytes);

@@ -383,6 +383,52 @@ static void caching_off_takes_less_memory(void **state)
     assert_true(long_hashes >= on + 1000 * 48 && long_hashes < on + 1000 * 48 + 1024);
 }
 
+/* ---- two pools ------------------------------------------------------------- */
+
+static void keys_of_another_pool(void **state)
+{
+    (void)state;
+    static pool_kit near;
+    static pool_kit far;
+    quire_block blocks[4];
+    quire_block copies[4];
+    quire_block found[5];
+    kit_open(&near, 8);
+    kit_open(&far, 6);
+    kit_take(&near, 4, blocks);
+    kit_cache(&near, blocks, 0, 3, "abc", 0); /* the fourth has no key */
+    kit_take(&far, 4, copies);
+    assert_int_equal(quire_pool_cache_same(far.pool, copies + 2, near.pool, blocks, 1), QUIRE_OK);
+    kit_assert_events(&far, "stored 3 at 0 a in 0; ");
+    assert_int_equal(quire_pool_find_same(far.pool, near.pool, blocks, 4, found), QUIRE_OK);
+    const quire_block wanted[] = {3, 0, 0, UINT32_MAX};
+    assert_memory_equal(found, wanted, sizeof wanted);
+    assert_int_equal(quire_pool_cache_same(far.pool, copies, near.pool, blocks + 2, 2), QUIRE_OK);
+    assert_int_equal(kit_find(&far, 'c'), copies[0]);
+    assert_int_equal(quire_pool_check(far.pool), QUIRE_OK);
+
+    kit_remember(&far);
+    quire_block wrong = 6;
+    quire_block twice[] = {2, 2};
+    assert_int_equal(quire_pool_cache_same(far.pool, copies, near.pool, blocks, 1),
+                     QUIRE_E_ALREADY_CACHED);
+    assert_int_equal(quire_pool_cache_same(far.pool, twice, near.pool, blocks, 2),
+                     QUIRE_E_ALREADY_CACHED);
+    assert_int_equal(quire_pool_cache_same(far.pool, &wrong, near.pool, blocks, 1),
+                     QUIRE_E_UNKNOWN_BLOCK);
+    wrong = 0;
+    assert_int_equal(quire_pool_cache_same(far.pool, &wrong, near.pool, blocks, 1),
+                     QUIRE_E_NULL_BLOCK);
+    wrong = 8;
+    assert_int_equal(quire_pool_cache_same(far.pool, twice, near.pool, &wrong, 1),
+                     QUIRE_E_UNKNOWN_BLOCK);
+    assert_int_equal(quire_pool_find_same(far.pool, near.pool, &wrong, 1, found),
+                     QUIRE_E_UNKNOWN_BLOCK);
+    assert_int_equal(quire_pool_find_same(far.pool, NULL, &wrong, 1, found), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_pool_find_same(far.pool, near.pool, NULL, 1, found), QUIRE_E_ARGUMENT);
+    kit_assert_unchanged(&far);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -405,6 +451,7 @@ int main(void)
         cmocka_unit_test(shorter_hashes_than_the_pools_are_fine),
         cmocka_unit_test(without_caching_everything_is_a_miss),
         cmocka_unit_test(caching_off_takes_less_memory),
+        cmocka_unit_test(keys_of_another_pool),
     };
     return cmocka_run_group_tests_name("block_pool", tests, NULL, NULL);
 }

@@ -64,6 +64,15 @@ static void check_loaded(const crowd *c, uint32_t key, const void *memory)
     fail_msg("key %u came back with bytes that were never stored", key);
 }
 
+/* A store that failed leaves nothing to be found. */
+static void check_absent(crowd *c, uint32_t number)
+{
+    quire_tier_key key = kit_key(number);
+    uint8_t found = 1;
+    assert_int_equal(quire_tier_lookup(c->tier, &key, 1, &found), QUIRE_OK);
+    assert_int_equal(found, 0);
+}
+
 static void take_ended(crowd *c)
 {
     quire_tier_job *ended[CROWD_JOBS];
@@ -79,6 +88,9 @@ static void take_ended(crowd *c)
             c->statuses[job->job.op][status]++;
             if (job->job.op == QUIRE_TIER_LOAD && status == QUIRE_TIER_DONE)
                 check_loaded(c, job->keys[k], job->ios[k].memory);
+            if (job->job.op == QUIRE_TIER_STORE &&
+                (status == QUIRE_TIER_FAILED || status == QUIRE_TIER_CANCELLED))
+                check_absent(c, job->keys[k]);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* tier/fuzz_resp.c - what a server says against bytes that no server would say.
  *
  *      bytes ──► parser, whole and byte by byte: the same items
- *            └─► a link with calls on it (loads, a store, FIND, REMOVE, CLUSTER SLOTS), in two parts
+ *            └─► a link with calls on it (loads, store, FIND, REMOVE, CLUSTER SLOTS), in two parts
  *
  * Whatever the bytes: each io ends once, a load that is DONE has the bytes that were stored, memory
  * is not touched after its io ended, and all calls come back. With libFuzzer (target
@@ -299,7 +299,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < NUM_SAMPLES; i++)
         mutate_run(samples[i].bytes, samples[i].n);
     MUTATE_EXPECT(num_done == 3 * NUM_LOADS); /* the samples are what they are meant to be */
-    mutate_plan plan = {.runs = 60000,
+    mutate_plan plan = {.runs = 30000,
                         .samples = samples,
                         .num_samples = NUM_SAMPLES,
                         .words = words,

@@ -160,6 +160,17 @@ static void forget(pair *p)
         assert_int_equal(quire_slots_remove(p->slots, &key), naive_slots_remove(&p->naive, number));
 }
 
+static void look_up(pair *p)
+{
+    uint8_t found[NAIVE_MOST];
+    draw_keys(p, NAIVE_MOST);
+    assert_int_equal(quire_slots_lookup(p->slots, p->keys, p->n),
+                     naive_slots_lookup(&p->naive, p->numbers, p->n));
+    quire_slots_lookup_each(p->slots, p->keys, p->n, found);
+    for (uint32_t i = 0; i < p->n; i++)
+        assert_int_equal(found[i], p->naive.keys[p->numbers[i]].is_ready);
+}
+
 /* ---- cases ----------------------------------------------------------------- */
 
 static void step(pair *p)
@@ -178,9 +189,7 @@ static void step(pair *p)
     } else if (what < 29) {
         expect(p);
     } else if (what < 31) {
-        draw_keys(p, NAIVE_MOST);
-        assert_int_equal(quire_slots_lookup(p->slots, p->keys, p->n),
-                         naive_slots_lookup(&p->naive, p->numbers, p->n));
+        look_up(p);
     } else {
         forget(p);
     }
