@@ -15,6 +15,10 @@ static int device_submit(void *self, quire_device_job *job)
     uint64_t now_ns = d->now_ns(d->user);
     if (tiers_queue_is_full(q))
         return QUIRE_FULL;
+    if (d->failures >= 1) { /* it is broken, and says so at once */
+        d->failed_blocks += job->num_copies;
+        return QUIRE_E_SYSTEM;
+    }
     if (d->begun != NULL)
         d->begun(d->bytes_user, job);
     bool is_failed = d->failures > 0 && tiers_dice(&d->dice) < d->failures;

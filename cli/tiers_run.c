@@ -53,7 +53,8 @@ struct tiers_run {
     uint64_t secrets;
     uint64_t num_added;
     uint64_t last_step;
-    bool is_draining; /* time has no end any more */
+    bool is_draining;  /* time goes on by itself, */
+    uint64_t drain_ns; /* and is this */
     double last_usage_s;
     run_usage usages[TIERS_MAX];
     page_tier_step steps[TIERS_MAX];
@@ -75,7 +76,7 @@ static uint64_t ns_of(double s)
 static uint64_t run_now_ns(void *user)
 {
     const tiers_run *t = user;
-    return t->is_draining ? UINT64_MAX / 2 : ns_of(now_s(t));
+    return t->is_draining ? t->drain_ns : ns_of(now_s(t));
 }
 
 static uint64_t run_compute_end_ns(void *user)
@@ -337,7 +338,9 @@ int tiers_run_bind(tiers_run *t, quire_sched *sched)
 {
     t->sched = sched;
     tiers_real_bind(t->real, sched, t->offload);
-    return quire_offload_bind(t->offload, sched);
+    int err = quire_offload_bind(t->offload, sched);
+    tiers_run_step(t, 0); /* what there is from the beginning on */
+    return err;
 }
 
 /* ---- requests ------------------------------------------------------------------ */
@@ -465,13 +468,19 @@ static bool has_real_jobs(const tiers_run *t)
     return false;
 }
 
-double tiers_run_next_s(const tiers_run *t)
+static uint64_t next_simulated_ns(const tiers_run *t)
 {
     uint64_t next_ns = tiers_device_next_ns(&t->device);
     for (uint32_t i = 0; !t->settings.is_real && i < t->settings.num_lower; i++) {
         uint64_t ns = tiers_sim_next_ns(t->sims[i]);
         next_ns = ns < next_ns ? ns : next_ns;
     }
+    return next_ns;
+}
+
+double tiers_run_next_s(const tiers_run *t)
+{
+    uint64_t next_ns = next_simulated_ns(t);
     double next_s = next_ns == UINT64_MAX ? HUGE_VAL : (double)(next_ns + 1) * 1e-9;
     double real_s = has_real_jobs(t) ? now_s(t) + RUN_REAL_STEP_S : HUGE_VAL;
     return next_s < real_s ? next_s : real_s;
@@ -494,18 +503,33 @@ static bool take_empty_step(tiers_run *t)
            quire_sched_update(t->sched, step->step, &output, &outputs) == QUIRE_OK;
 }
 
+/* On to the end of the next job. False: there is none. */
+static bool pass_to_next(tiers_run *t)
+{
+    uint64_t next_ns = next_simulated_ns(t);
+    bool is_real = has_real_jobs(t);
+    if (next_ns != UINT64_MAX && next_ns > t->drain_ns)
+        t->drain_ns = next_ns;
+    if (is_real)
+        tiers_real_sleep(RUN_REAL_STEP_S);
+    return is_real || next_ns != UINT64_MAX;
+}
+
 void tiers_run_drain(tiers_run *t)
 {
     bool is_idle = quire_sched_num_unfinished(t->sched) == 0;
     quire_model_output output = {0};
+    t->drain_ns = ns_of(now_s(t));
     t->is_draining = true;
     for (uint32_t i = 0; i < RUN_MAX_DRAINS && quire_offload_has_pending(t->offload); i++) {
+        bool is_moving = pass_to_next(t);
         if (is_idle ? !take_empty_step(t) : tiers_run_poll(t, t->last_step, &output) != QUIRE_OK)
             break;
-        if (!is_idle && tiers_device_next_ns(&t->device) == UINT64_MAX && !has_real_jobs(t))
+        if (!is_idle && !is_moving)
             break; /* cut short: nothing moves any more, and nobody takes note of it */
-        tiers_run_pass(t, RUN_REAL_STEP_S);
     }
+    if (is_idle)
+        take_empty_step(t);
     t->is_draining = false;
 }
 
@@ -572,6 +596,7 @@ static void fill_tally(tiers_run *t, uint32_t i, double end_s, tiers_tally *tall
     const run_usage *u = &t->usages[i];
     double duration = end_s > 0 ? end_s : 1;
     tally->usage = u->now;
+    tally->total = u->now.empty + u->now.cached + u->now.active;
     tally->most = u->most;
     tally->mean_empty = u->sum_empty / duration;
     tally->mean_cached = u->sum_cached / duration;
@@ -590,7 +615,6 @@ void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
     tiers_run_step(t, end_s);
     for (uint32_t i = 0; i < result->num_tiers; i++) {
         result->tiers[i].name = tiers[i].name;
-        result->tiers[i].total = tiers[i].total;
         fill_tally(t, i, end_s, &result->tiers[i]);
     }
     quire_offload_get_stats(t->offload, &stats);

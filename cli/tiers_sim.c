@@ -4,8 +4,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { SIM_MAX_JOBS = 1024 };
+enum { SIM_MAX_JOBS = 1024, SIM_MAX_KEYS = 256 };
 #define SIM_NO_PLACE UINT64_MAX
 
 struct tiers_sim {
@@ -17,6 +18,9 @@ struct tiers_sim {
     uint64_t dice;
     uint64_t capacity_bytes;
     quire_hooks hooks;
+    quire_tier_key keys[SIM_MAX_KEYS]; /* for one call */
+    uint32_t places[SIM_MAX_KEYS];
+    uint8_t is_new[SIM_MAX_KEYS];
 };
 
 static uint64_t sim_now_ns(const tiers_sim *sim)
@@ -26,68 +30,120 @@ static uint64_t sim_now_ns(const tiers_sim *sim)
 
 /* ---- the scheduler's side ---------------------------------------------------- */
 
-static void prepare_store(tiers_sim *sim, quire_tier_io *io)
+/* Keys of a job's ios [first, first + n) in a row, since slots answer for many at a time. */
+static const quire_tier_key *gather(tiers_sim *sim, const quire_tier_job *job, uint32_t first,
+                                    uint32_t *n)
 {
-    uint32_t slot = 0;
-    uint8_t is_new = 0;
-    uint32_t num_evicted = 0;
-    int err =
-        quire_slots_prepare_store(sim->slots, &io->key, 1, &slot, &is_new, NULL, &num_evicted);
-    if (err != QUIRE_OK)
-        io->status = QUIRE_TIER_NO_ROOM;
-    else if (is_new == 0)
-        io->status = QUIRE_TIER_DONE;
-    else
-        io->place = slot;
+    uint32_t left = job->num_ios - first;
+    *n = left < SIM_MAX_KEYS ? left : SIM_MAX_KEYS;
+    for (uint32_t i = 0; i < *n; i++)
+        sim->keys[i] = job->ios[first + i].key;
+    return sim->keys;
 }
 
-static void prepare_load(tiers_sim *sim, quire_tier_io *io)
+static void prepare_store(tiers_sim *sim, quire_tier_io *ios, const quire_tier_key *keys,
+                          uint32_t n)
 {
-    uint32_t slot = 0;
-    if (quire_slots_prepare_load(sim->slots, &io->key, 1, &slot) != QUIRE_OK)
-        io->status = QUIRE_TIER_MISSING;
-    else
-        io->place = slot;
+    uint32_t num_evicted = 0;
+    int err = quire_slots_prepare_store(sim->slots, keys, n, sim->places, sim->is_new, NULL,
+                                        &num_evicted);
+    if (err != QUIRE_OK && n > 1) { /* not all of them: the first, as far as there is room */
+        for (uint32_t i = 0; i < n; i++)
+            prepare_store(sim, &ios[i], &keys[i], 1);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (err != QUIRE_OK)
+            ios[i].status = QUIRE_TIER_NO_ROOM;
+        else if (sim->is_new[i] == 0)
+            ios[i].status = QUIRE_TIER_DONE;
+        else
+            ios[i].place = sim->places[i];
+    }
+}
+
+static void prepare_load(tiers_sim *sim, quire_tier_io *ios, const quire_tier_key *keys, uint32_t n)
+{
+    int err = quire_slots_prepare_load(sim->slots, keys, n, sim->places);
+    if (err != QUIRE_OK && n > 1) {
+        for (uint32_t i = 0; i < n; i++)
+            prepare_load(sim, &ios[i], &keys[i], 1);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (err != QUIRE_OK)
+            ios[i].status = QUIRE_TIER_MISSING;
+        else
+            ios[i].place = sim->places[i];
+    }
+}
+
+static void prepare_remove(tiers_sim *sim, quire_tier_io *ios, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ios[i].status = quire_slots_remove(sim->slots, &ios[i].key) == QUIRE_OK
+                            ? QUIRE_TIER_DONE
+                            : QUIRE_TIER_MISSING;
 }
 
 static void sim_prepare(void *self, quire_tier_job *job)
 {
     tiers_sim *sim = self;
-    for (uint32_t i = 0; i < job->num_ios; i++) {
-        quire_tier_io *io = &job->ios[i];
-        io->place = SIM_NO_PLACE;
+    for (uint32_t i = 0; i < job->num_ios; i++)
+        job->ios[i].place = SIM_NO_PLACE;
+    for (uint32_t first = 0, n = 0; first < job->num_ios; first += n) {
+        const quire_tier_key *keys = gather(sim, job, first, &n);
+        quire_tier_io *ios = &job->ios[first];
         if (job->op == QUIRE_TIER_STORE)
-            prepare_store(sim, io);
+            prepare_store(sim, ios, keys, n);
         else if (job->op == QUIRE_TIER_LOAD)
-            prepare_load(sim, io);
+            prepare_load(sim, ios, keys, n);
         else if (job->op == QUIRE_TIER_REMOVE)
-            io->status = quire_slots_remove(sim->slots, &io->key) == QUIRE_OK ? QUIRE_TIER_DONE
-                                                                              : QUIRE_TIER_MISSING;
+            prepare_remove(sim, ios, n);
+        if (job->op ==
+            QUIRE_TIER_STORE) /* a prefix without its head is of no use: that goes last */
+            quire_slots_touch(sim->slots, keys, n);
     }
+}
+
+static void finish_ios(tiers_sim *sim, quire_tier_op op, const quire_tier_key *keys, uint32_t n,
+                       bool is_done)
+{
+    if (op == QUIRE_TIER_STORE)
+        quire_slots_complete_store(sim->slots, keys, n, is_done);
+    else
+        quire_slots_complete_load(sim->slots, keys, n);
 }
 
 static void sim_finish(void *self, quire_tier_job *job)
 {
     tiers_sim *sim = self;
+    uint32_t num = 0;
     for (uint32_t i = 0; i < job->num_ios; i++) {
-        quire_tier_io *io = &job->ios[i];
+        const quire_tier_io *io = &job->ios[i];
         bool is_done = io->status == QUIRE_TIER_DONE;
         if (io->place == SIM_NO_PLACE)
             continue;
-        if (job->op == QUIRE_TIER_STORE)
-            quire_slots_complete_store(sim->slots, &io->key, 1, is_done);
+        if (is_done)
+            sim->keys[num++] = io->key;
         else
-            quire_slots_complete_load(sim->slots, &io->key, 1);
+            finish_ios(sim, job->op, &io->key, 1, false);
+        if (num == SIM_MAX_KEYS) {
+            finish_ios(sim, job->op, sim->keys, num, true);
+            num = 0;
+        }
     }
+    if (num > 0)
+        finish_ios(sim, job->op, sim->keys, num, true);
 }
 
 static void sim_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
 {
     const tiers_sim *sim = self;
-    for (uint32_t i = 0; i < n; i++) /* others may have stored it in Redis: that has to be asked */
-        found[i] = sim->kind == TIERS_REDIS
-                       ? 2
-                       : (uint8_t)(quire_slots_lookup(sim->slots, &keys[i], 1) == 1);
+    if (sim->kind == TIERS_REDIS) /* others may have stored it there: that has to be asked */
+        memset(found, 2, n);
+    else
+        quire_slots_lookup_each(sim->slots, keys, n, found);
 }
 
 static void sim_touch(void *self, const quire_tier_key *keys, uint32_t n)
@@ -167,13 +223,15 @@ static void sim_begin(void *self, quire_tier_ends *ends, quire_tier_job *job)
 
 static void end_job(tiers_sim *sim, quire_tier_ends *ends, quire_tier_job *job)
 {
-    for (uint32_t i = 0; i < job->num_ios; i++) {
-        quire_tier_io *io = &job->ios[i];
-        if (io->status != QUIRE_TIER_PENDING)
-            continue;
-        bool is_there =
-            job->op != QUIRE_TIER_FIND || quire_slots_lookup(sim->slots, &io->key, 1) == 1;
-        ends->end(ends, job, i, is_there ? QUIRE_TIER_DONE : QUIRE_TIER_MISSING);
+    uint8_t found[SIM_MAX_KEYS];
+    for (uint32_t first = 0, n = 0; first < job->num_ios; first += n) {
+        const quire_tier_key *keys = gather(sim, job, first, &n);
+        memset(found, 1, sizeof found);
+        if (job->op == QUIRE_TIER_FIND)
+            quire_slots_lookup_each(sim->slots, keys, n, found);
+        for (uint32_t i = 0; i < n; i++)
+            if (job->ios[first + i].status == QUIRE_TIER_PENDING)
+                ends->end(ends, job, first + i, found[i] ? QUIRE_TIER_DONE : QUIRE_TIER_MISSING);
     }
 }
 

@@ -5,8 +5,8 @@
  * Six prompts of ten blocks each go through an engine that has room for two. In the second round
  * what left the engine's memory is loaded from host memory or from the file; then everything is
  * closed and opened again, as by a restart, and the file still has it. The "model" writes a number
- * into each block that follows from the block's tokens, and reads it again before it uses a block: a
- * wrong byte anywhere would be seen.
+ * into each block that follows from the block's tokens, and reads it again before it uses a block:
+ * a wrong byte anywhere would be seen.
  */
 #include <quire.h>
 #include <quire/offload.h>

@@ -16,6 +16,7 @@
  *      quire/cache.h     the KV cache: which blocks each request has, group by group
  *      quire/sched.h     the scheduler: who computes how many tokens in the next step
  *      quire/image.h     the whole state as one piece of bytes, to go on from elsewhere
+ *      quire/observe.h   what it tells of its steps
  *      quire/monitor.h   what other threads see of a scheduler while it runs
  *
  * Three more are of libraries beside this one, and not included here:
@@ -79,6 +80,7 @@
 #include "quire/memory.h"
 #include "quire/model.h"
 #include "quire/monitor.h"
+#include "quire/observe.h"
 #include "quire/plan.h"
 #include "quire/pool.h"
 #include "quire/sched.h"

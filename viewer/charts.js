@@ -333,7 +333,8 @@ function preemptionChart(run) {
 // ---- all of them ------------------------------------------------------------
 
 function memoryCharts(run) {
-  return [memoryChart(run), ...run.meta.tiers.map((_, i) => memoryChart(run, i))];
+  const charts = run.meta.tiers.map(({ total }, i) => (total > 0 ? memoryChart(run, i) : null));
+  return [memoryChart(run), ...charts.filter(Boolean)]; // nobody knows the size of some servers
 }
 
 class Charts {

@@ -114,10 +114,18 @@ typedef struct quire_hooks {
         }                                                                                          \
     }
 
-/* Ids of blocks and tokens. Block 0 of every pool is the null block: a placeholder that is never
+/* Ids of blocks, tokens and requests. Block 0 of every pool is the null block: a placeholder that is never
  * handed out, freed or cached. */
 typedef uint32_t quire_block;
 typedef int32_t quire_token;
 #define QUIRE_NULL_BLOCK ((quire_block)0)
+
+/* A request of a scheduler: quire/sched.h says what its halves mean. */
+typedef uint64_t quire_req; /* 0: none */
+
+static inline uint32_t quire_req_index(quire_req req)
+{
+    return (uint32_t)req - 1;
+}
 
 #endif

@@ -90,9 +90,9 @@ QUIRE_API void quire_slots_lookup_each(const quire_slots *slots, const quire_tie
 /* The slot of a key, READY or not (is_ready may be NULL); QUIRE_MISS. */
 QUIRE_API int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32_t *slot,
                                uint32_t *is_ready);
-/* They were used: in the order of a request's blocks. Keys that are not there are passed over (ARC
- * learns from those that it remembers). One that is being written counts as new, not as used again.
- */
+/* They were used: in the order of a request's blocks, all in one call, once for each use (S3FIFO
+ * counts). Keys that are not there are passed over (ARC learns from those that it remembers). One
+ * that is being written counts as new, not as used again. */
 QUIRE_API void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t n);
 
 /* ---- loading --------------------------------------------------------------- */

@@ -47,8 +47,8 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
 void qr_map_insert(qr_map *map, qr_key key, uint32_t block);
 /* For n blocks and keys that lie len bytes apart; null blocks are passed over. */
 void qr_map_insert_run(qr_map *map, qr_key first, const uint32_t *blocks, uint32_t n);
-/* For n blocks of another map: the block here with the same key, 0 where there is none, QR_NIL where
- * that one has no key. */
+/* For n blocks of another map: the block here with the same key, 0 where there is none, QR_NIL
+ * where that one has no key. */
 void qr_map_find_same(const qr_map *map, const qr_map *other, const uint32_t *others, uint32_t n,
                       uint32_t *out);
 /* blocks[i] gets the key of others[i], if that has one. */

@@ -39,7 +39,8 @@ typedef struct qr_queue {
 
 enum { QR_QUEUE_KEPT = 0x8000, QR_QUEUE_MAX_WANTED = 0x7fff };
 
-/* All blocks from first on, in order of their ids; those before it are in no list. Nobody wants any. */
+/* All blocks from first on, in order of their ids; those before it are in no list. Nobody wants
+ * any. */
 void qr_queue_init(qr_queue *queue, qr_block *blocks, uint32_t num_blocks, uint32_t first);
 
 /* num_blocks, the sentinel, when it is empty. */

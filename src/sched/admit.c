@@ -366,8 +366,8 @@ static bool admit_all(quire_sched *s)
     return lacked_room;
 }
 
-/* When nobody runs and nobody could be admitted, pins end, and then those that hold blocks give them
- * up, one after the other, the last first: somebody always moves on. */
+/* When nobody runs and nobody could be admitted, pins end, and then those that hold blocks give
+ * them up, one after the other, the last first: somebody always moves on. */
 void qr_sched_admit_waiting(quire_sched *s)
 {
     while (admit_all(s) && s->num_running == 0 && s->builder.budget > 0)

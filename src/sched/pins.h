@@ -5,8 +5,8 @@
  *                          ├── nobody runs, and one that waits finds no room without them
  *                          └── taken back, or the cache is reset
  *
- * Only blocks that can be found again are kept: full ones, with keys. Each pin has a row of them, in
- * the order in which they would have been freed.
+ * Only blocks that can be found again are kept: full ones, with keys. Each pin has a row of them,
+ * in the order in which they would have been freed.
  */
 #ifndef QR_SCHED_PINS_H
 #define QR_SCHED_PINS_H

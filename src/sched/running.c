@@ -123,7 +123,8 @@ static void unschedule(quire_sched *s, uint32_t place)
 }
 
 /* A request that has all blocks that anybody has or holds, and still finds no room, will find none
- * later: it ends here. The next update tells; while steps are forgotten instead, only so many end. */
+ * later: it ends here. The next update tells; while steps are forgotten instead, only so many
+ * end. */
 static bool is_outgrown(const quire_sched *s)
 {
     return s->num_running == 1 && s->cache->num_seqs == 1 && s->cache->pool->num_held == 0 &&

@@ -1,5 +1,6 @@
 #include "tier/costs.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A sample moves its class by a quarter; a class not seen for 22 samples counts a tenth. */
@@ -20,6 +21,8 @@ void qr_cost_init(qr_cost *cost, double base_ns, double unit_ns)
     cost->base_ns = base_ns;
     cost->unit_ns = unit_ns;
     cost->is_known = base_ns > 0 || unit_ns > 0;
+    cost->has_prior = cost->is_known;
+    cost->most_units = HUGE_VAL;
 }
 
 static uint32_t class_of(double units)
@@ -50,12 +53,15 @@ static void fit(qr_cost *cost)
         var += cost->classes[i].weight * d * d;
         cov += cost->classes[i].weight * d * (cost->classes[i].ns - ns);
     }
-    if (var > 1e-3 * weight * units * units) {
+    bool is_line = var > 1e-3 * weight * units * units;
+    if (is_line) {
         double slope = cov / var;
         slope = slope < 0 ? 0 : slope;
         cost->base_ns = ns - slope * units;
     }
-    /* One size alone says nothing about the base: it stays, as far as there is room for it. */
+    /* One size alone says nothing about the base: it stays, as far as there is room for it. And
+     * nothing about larger sizes: those are not known to take longer, and are tried. */
+    cost->most_units = is_line || cost->has_prior ? HUGE_VAL : units;
     if (cost->base_ns < 0)
         cost->base_ns = 0;
     if (cost->base_ns > ns)
@@ -88,7 +94,7 @@ void qr_cost_learn(qr_cost *cost, double units, double ns)
 
 double qr_cost_ns(const qr_cost *cost, double units)
 {
-    return cost->base_ns + cost->unit_ns * units;
+    return cost->base_ns + cost->unit_ns * (units < cost->most_units ? units : cost->most_units);
 }
 
 static double p95_factor(const qr_cost *cost)

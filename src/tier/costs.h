@@ -32,8 +32,10 @@ typedef struct qr_cost {
     } classes[QR_COST_CLASSES];
     double base_ns;
     double unit_ns;
-    double spread; /* mean deviation, as a part of the line */
+    double spread;     /* mean deviation, as a part of the line */
+    double most_units; /* larger ones are not known to take longer */
     bool is_known;
+    bool has_prior; /* was given to begin with */
 } qr_cost;
 
 /* To begin with; both 0: not known. */

@@ -42,7 +42,7 @@ uint32_t qr_crc32c_plain(uint32_t crc, const void *data, size_t bytes)
     return ~state;
 }
 
-static uint32_t copy_plain(void *to, const void *from, size_t bytes)
+static uint32_t copy_plain(unsigned char *to, const unsigned char *from, size_t bytes)
 {
     if (bytes > 0)
         memcpy(to, from, bytes);
@@ -111,7 +111,7 @@ uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t bytes)
     return qr_crc32c_plain(crc, data, bytes);
 }
 
-static uint32_t copy_fast(void *to, const void *from, size_t bytes)
+static uint32_t copy_fast(unsigned char *to, const unsigned char *from, size_t bytes)
 {
     return copy_plain(to, from, bytes);
 }
@@ -136,58 +136,117 @@ static inline uint32_t crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-/* Reads 8 bytes, and writes them too where there is a place for them. */
-static inline uint64_t pass_on(unsigned char *to, const unsigned char *from, size_t at)
-{
-    uint64_t word = qr_load_u64(from + at);
-    if (to != NULL)
-        qr_store_u64(to + at, word);
-    return word;
-}
-
-WITH_INSTRUCTION static inline uint32_t take_lanes(uint32_t state, unsigned char *to,
-                                                   const unsigned char *from, size_t lane,
-                                                   uint32_t once, uint32_t twice)
+WITH_INSTRUCTION static inline uint32_t take_lanes(uint32_t state, const unsigned char *from,
+                                                   size_t lane, uint32_t once, uint32_t twice)
 {
     uint32_t second = 0;
     uint32_t third = 0;
     for (size_t i = 0; i < lane; i += 8) {
-        state = take_8(state, pass_on(to, from, i));
-        second = take_8(second, pass_on(to, from, lane + i));
-        third = take_8(third, pass_on(to, from, 2 * lane + i));
+        state = take_8(state, qr_load_u64(from + i));
+        second = take_8(second, qr_load_u64(from + lane + i));
+        third = take_8(third, qr_load_u64(from + 2 * lane + i));
     }
     return crc_multiply(state, twice) ^ crc_multiply(second, once) ^ third;
 }
 
-/* Compiled twice, with and without a place to write to. */
-WITH_INSTRUCTION static inline __attribute__((always_inline)) uint32_t
-take_all(uint32_t state, unsigned char *to, const unsigned char *from, size_t bytes)
+WITH_INSTRUCTION static inline uint32_t take_rest(uint32_t state, const unsigned char *from,
+                                                  size_t bytes)
 {
-    size_t at = 0;
-    for (; bytes - at >= 3 * LONG_LANE; at += 3 * LONG_LANE)
-        state = take_lanes(state, to == NULL ? NULL : to + at, from + at, LONG_LANE, LONG_ONCE,
-                           LONG_TWICE);
-    for (; bytes - at >= 3 * SHORT_LANE; at += 3 * SHORT_LANE)
-        state = take_lanes(state, to == NULL ? NULL : to + at, from + at, SHORT_LANE, SHORT_ONCE,
-                           SHORT_TWICE);
-    for (; bytes - at >= 8; at += 8)
-        state = take_8(state, pass_on(to, from, at));
-    for (; at < bytes; at++) {
-        state = take_1(state, from[at]);
-        if (to != NULL)
-            to[at] = from[at];
-    }
+    for (; bytes >= 8; bytes -= 8, from += 8)
+        state = take_8(state, qr_load_u64(from));
+    for (; bytes > 0; bytes--, from++)
+        state = take_1(state, *from);
     return state;
 }
 
 WITH_INSTRUCTION uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t bytes)
 {
-    return ~take_all(~crc, NULL, data, bytes);
+    const unsigned char *from = data;
+    uint32_t state = ~crc;
+    for (; bytes >= 3 * LONG_LANE; bytes -= 3 * LONG_LANE, from += 3 * LONG_LANE)
+        state = take_lanes(state, from, LONG_LANE, LONG_ONCE, LONG_TWICE);
+    for (; bytes >= 3 * SHORT_LANE; bytes -= 3 * SHORT_LANE, from += 3 * SHORT_LANE)
+        state = take_lanes(state, from, SHORT_LANE, SHORT_ONCE, SHORT_TWICE);
+    return ~take_rest(state, from, bytes);
 }
 
-WITH_INSTRUCTION static uint32_t copy_fast(void *to, const void *from, size_t bytes)
+/* ---- and copied ------------------------------------------------------------ */
+
+/* A line of the cache, past the caches where it is aligned: whoever reads a slot next is a disk or a
+ * network, and the line need not be read before it is written. */
+enum { LINE = 64 };
+
+#if defined(__x86_64__)
+
+static inline void pass_line(unsigned char *to, const unsigned char *from)
 {
-    return ~take_all(~UINT32_C(0), to, from, bytes);
+    for (size_t i = 0; i < LINE; i += 16)
+        _mm_stream_si128((__m128i *)(void *)(to + i),
+                         _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+}
+
+static inline bool can_pass_lines(const unsigned char *to)
+{
+    return (uintptr_t)to % 16 == 0;
+}
+
+/* Such lines come in no order otherwise. */
+static inline void end_of_lines(void)
+{
+    _mm_sfence();
+}
+
+#else
+
+static inline void pass_line(unsigned char *to, const unsigned char *from)
+{
+    memcpy(to, from, LINE);
+}
+
+static inline bool can_pass_lines(const unsigned char *to)
+{
+    (void)to;
+    return true;
+}
+
+static inline void end_of_lines(void)
+{
+}
+
+#endif
+
+/* As take_lanes; each line is copied while it is near. */
+WITH_INSTRUCTION static inline uint32_t copy_lanes(uint32_t state, unsigned char *to,
+                                                   const unsigned char *from)
+{
+    uint32_t second = 0;
+    uint32_t third = 0;
+    for (size_t i = 0; i < LONG_LANE; i += LINE) {
+        for (size_t j = i; j < i + LINE; j += 8) {
+            state = take_8(state, qr_load_u64(from + j));
+            second = take_8(second, qr_load_u64(from + LONG_LANE + j));
+            third = take_8(third, qr_load_u64(from + 2 * LONG_LANE + j));
+        }
+        pass_line(to + i, from + i);
+        pass_line(to + LONG_LANE + i, from + LONG_LANE + i);
+        pass_line(to + 2 * LONG_LANE + i, from + 2 * LONG_LANE + i);
+    }
+    return crc_multiply(state, LONG_TWICE) ^ crc_multiply(second, LONG_ONCE) ^ third;
+}
+
+WITH_INSTRUCTION static uint32_t copy_fast(unsigned char *to, const unsigned char *from,
+                                           size_t bytes)
+{
+    uint32_t state = ~UINT32_C(0);
+    if (can_pass_lines(to)) {
+        for (; bytes >= 3 * LONG_LANE;
+             bytes -= 3 * LONG_LANE, to += 3 * LONG_LANE, from += 3 * LONG_LANE)
+            state = copy_lanes(state, to, from);
+        end_of_lines();
+    }
+    if (bytes > 0)
+        memcpy(to, from, bytes);
+    return qr_crc32c_fast(~state, from, bytes);
 }
 
 #endif

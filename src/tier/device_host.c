@@ -127,7 +127,7 @@ static void copy_block(host_device *d, quire_device_op op, quire_device_copy *co
     if (op == QUIRE_DEVICE_STORE)
         copy->crc = qr_crc32c_copy(slot, block, bytes);
     else
-        memcpy(block, slot, bytes);
+        copy->crc = qr_crc32c_copy(block, slot, bytes);
 }
 
 static void run_job(host_device *d, quire_device_job *job)

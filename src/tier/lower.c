@@ -4,7 +4,8 @@
 #include "tier/system.h"
 
 enum {
-    MOST_MOVES = 65536,
+    MOST_LOADS = 32768,       /* keys on their way at one time: more are not worth the memory, */
+    MOST_STORES = 16384,      /* nor the cache that looking through them takes */
     MOST_JOB_BYTES = 8 << 20, /* of one job: a few of them keep a disk or a network busy */
     MOST_ROUNDS = 16,         /* a request looks for more so often */
     DEFAULT_DIGEST_BYTES = 32,
@@ -135,12 +136,12 @@ static bool read_config(qr_lower *lower, const quire_offload_config *config)
     /* At most half of the CPU pool is being loaded, and no request takes more than that: the end of
      * a long prefix must not push its own beginning out, nor keep what is computed from a place. */
     uint32_t usable = config->num_cpu_blocks - 1;
-    lower->max_loads = least(usable / 2 + usable % 2, MOST_MOVES);
+    lower->max_loads = least(usable / 2 + usable % 2, MOST_LOADS);
     lower->max_loading = lower->max_loads / config->num_tiers;
     if (lower->max_loading == 0)
         lower->max_loading = 1;
-    lower->max_stores = least((uint64_t)usable * config->num_tiers, MOST_MOVES);
-    lower->num_moves = lower->max_loads + lower->max_stores;
+    lower->max_stores = least(usable, MOST_STORES);
+    lower->num_moves = lower->max_loads + lower->max_stores * config->num_tiers;
     lower->num_waiters = 2 * lower->max_loads;
     lower->num_records =
         config->sched->max_requests > 0 ? config->sched->max_requests : DEFAULT_MAX_REQUESTS;
@@ -269,6 +270,34 @@ static void set_deadline(qr_lower *lower, qr_record *r)
     r->until_ns = qr_tier_now_ns(&lower->hooks) + most;
 }
 
+/* What a request waits for costs what it waits: with the steps that pass until somebody looks. */
+static void learn_wait(qr_lower *lower, const qr_record *r)
+{
+    if (!qr_is_pow2(r->tiers) || !r->is_urgent || r->bytes <= 0)
+        return;
+    uint32_t t = (uint32_t)__builtin_ctz(r->tiers);
+    qr_cost *cost = &lower->costs.tiers[t].load;
+    qr_lower_counters *counters = &lower->tiers[t].counters;
+    qr_cost_learn(cost, r->bytes, (double)(qr_tier_now_ns(&lower->hooks) - r->start_ns));
+    atomic_store_explicit(&counters->bytes_per_s, cost->unit_ns > 0 ? 1e9 / cost->unit_ns : 0,
+                          memory_order_relaxed);
+    atomic_store_explicit(&counters->latency_ns, cost->base_ns, memory_order_relaxed);
+}
+
+/* With several tiers nobody knows which of them it was that took so long. */
+static void start_clock(qr_lower *lower, qr_record *r)
+{
+    r->start_ns = qr_tier_now_ns(&lower->hooks);
+    r->start_limit = r->limit;
+    r->bytes = 0;
+    if (!qr_is_pow2(r->tiers))
+        return;
+    const qr_lower_tier *tier = &lower->tiers[__builtin_ctz(r->tiers)];
+    uint32_t blocks =
+        tier->queues[QR_QUEUE_LOAD].count + tier->queues[QR_QUEUE_FIND].count + tier->loads_on_time;
+    r->bytes = (double)blocks * (double)lower->block_bytes;
+}
+
 static bool begin_round(qr_lower *lower, const qr_lower_request *request, qr_record *r)
 {
     if (r->rounds >= MOST_ROUNDS)
@@ -280,6 +309,7 @@ static bool begin_round(qr_lower *lower, const qr_lower_request *request, qr_rec
     if (r->is_urgent && r->rounds == 1)
         set_deadline(lower, r);
     r->state = QR_ASK_WAITING;
+    start_clock(lower, r);
     for (uint32_t t = 0; t < lower->num_tiers; t++)
         if ((r->tiers >> t & 1) != 0)
             qr_lower_jobs_pump(lower, t);
@@ -298,6 +328,7 @@ static bool become_urgent(qr_lower *lower, const qr_lower_request *request, qr_r
             return stop_waiting(r, QR_ASK_DONE);
     set_deadline(lower, r);
     qr_lower_plan_hurry(lower, request);
+    start_clock(lower, r);
     return true;
 }
 
@@ -308,9 +339,13 @@ bool qr_lower_ask(qr_lower *lower, const qr_lower_request *request)
         return false;
     if (r->state == QR_ASK_DONE && r->is_urgent)
         return false;
-    if (r->is_urgent && r->rounds > 0 && qr_tier_now_ns(&lower->hooks) > r->until_ns)
+    bool is_waiting = r->state == QR_ASK_WAITING;
+    bool is_late = r->is_urgent && r->rounds > 0 && qr_tier_now_ns(&lower->hooks) > r->until_ns;
+    if (is_waiting && (is_late || (r->pending == 0 && r->limit == r->start_limit)))
+        learn_wait(lower, r);
+    if (is_late)
         return stop_waiting(r, QR_ASK_DONE);
-    if (r->state == QR_ASK_WAITING && r->pending > 0)
+    if (is_waiting && r->pending > 0)
         return r->is_urgent || become_urgent(lower, request, r);
     if (!r->is_urgent) { /* what came ahead of time may be gone again */
         r->is_urgent = true;

@@ -324,7 +324,6 @@ static bool submit(qr_lower *lower, qr_lower_job *job)
     qr_lower_tier *tier = &lower->tiers[job->tier];
     job->job.deadline_ns =
         tier->deadline_ns != 0 ? qr_tier_now_ns(&lower->hooks) + tier->deadline_ns : 0;
-    job->bytes = (double)(tier->loads_on_time + job->job.num_ios) * (double)lower->block_bytes;
     int status = quire_tier_submit(tier->tier, &job->job);
     if (status == QUIRE_FULL && tier->num_on_time > 0) {
         wait_for_room(lower, job);
@@ -405,20 +404,6 @@ static void publish(qr_lower *lower, const qr_lower_job *job, uint32_t first, ui
     quire_pool_cache_full_blocks(lower->pool, &params);
 }
 
-/* A late one took its deadline at least. */
-static void learn_load(qr_lower *lower, const qr_lower_job *job)
-{
-    qr_lower_tier *tier = &lower->tiers[job->tier];
-    qr_cost *cost = &lower->costs.tiers[job->tier].load;
-    uint64_t end_ns = job->is_late ? job->job.due_ns : job->job.ended_ns;
-    if (end_ns < job->job.submitted_ns)
-        return;
-    qr_cost_learn(cost, job->bytes, (double)(end_ns - job->job.submitted_ns));
-    atomic_store_explicit(&tier->counters.bytes_per_s, cost->unit_ns > 0 ? 1e9 / cost->unit_ns : 0,
-                          memory_order_relaxed);
-    atomic_store_explicit(&tier->counters.latency_ns, cost->base_ns, memory_order_relaxed);
-}
-
 static void end_load(qr_lower *lower, qr_lower_job *job)
 {
     qr_lower_tier *tier = &lower->tiers[job->tier];
@@ -440,8 +425,6 @@ static void end_load(qr_lower *lower, qr_lower_job *job)
         qr_lower_move_end(lower, job->moves[i], ios[i].status != QUIRE_TIER_DONE);
     qr_lower_tally(&tier->counters.promoted_blocks, num_done);
     qr_lower_tally(&tier->counters.failed_blocks, num_ios - num_done);
-    if (num_done == num_ios)
-        learn_load(lower, job);
 }
 
 static void end_find(qr_lower *lower, qr_lower_job *job)
@@ -479,10 +462,8 @@ static void make_late(qr_lower *lower, qr_lower_job *job)
     tier->num_late++;
     if (job->job.op == QUIRE_TIER_STORE)
         return;
-    if (job->job.op == QUIRE_TIER_LOAD) {
+    if (job->job.op == QUIRE_TIER_LOAD)
         qr_lower_tally(&tier->counters.late_blocks, job->job.num_ios);
-        learn_load(lower, job);
-    }
     if (!job->is_stale)
         fail_moves(lower, job);
 }

@@ -47,12 +47,21 @@ uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key, bo
     return QR_NIL;
 }
 
+void qr_lower_move_prefetch(const qr_lower *lower, const quire_tier_key *keys, uint32_t n,
+                            bool is_store, uint32_t tier)
+{
+    const qr_slots_index *index = &lower->index;
+    for (uint32_t i = 0; i < n; i++)
+        qr_prefetch(
+            &index->entries[qr_slots_index_home(index, move_tag(lower, &keys[i], is_store, tier))]);
+}
+
 uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier)
 {
-    uint32_t *count = is_store ? &lower->num_stores : &lower->num_loads;
+    uint32_t *count = is_store ? &lower->tiers[tier].num_queued : &lower->num_loads;
     if (*count >= (is_store ? lower->max_stores : lower->max_loads))
         return QR_NIL;
-    uint32_t move = lower->free_move; /* there are as many as both limits together */
+    uint32_t move = lower->free_move; /* there are as many as all limits together */
     qr_move *m = &lower->moves[move];
     lower->free_move = m->next;
     m->key = *key;
@@ -65,6 +74,7 @@ uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_s
     m->is_used = true;
     qr_slots_index_insert(&lower->index, m->tag, move);
     (*count)++;
+    lower->num_stores += is_store ? 1 : 0;
     return move;
 }
 
@@ -124,7 +134,8 @@ void qr_lower_move_end(qr_lower *lower, uint32_t move, bool has_failed)
     if (m->is_store && has_failed) /* it may be offered again */
         lower->offered[m->block] &= (uint8_t) ~(1u << m->tier);
     qr_slots_index_remove(&lower->index, m->tag, move);
-    (*(m->is_store ? &lower->num_stores : &lower->num_loads))--;
+    (*(m->is_store ? &lower->tiers[m->tier].num_queued : &lower->num_loads))--;
+    lower->num_stores -= m->is_store ? 1 : 0;
     m->is_used = false;
     m->next = lower->free_move;
     lower->free_move = move;

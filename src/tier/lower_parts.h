@@ -74,10 +74,13 @@ typedef enum qr_ask_state { QR_ASK_IDLE = 0, QR_ASK_WAITING = 1, QR_ASK_DONE = 2
 typedef struct qr_record {
     quire_req req;
     uint64_t until_ns; /* then it goes on without */
+    uint64_t start_ns; /* of this round, */
+    double bytes;      /* that it began to wait for, those before them in the queue included */
     uint32_t epoch;
     uint32_t limit;
     uint32_t pending;
-    uint32_t num_taken; /* blocks that were fetched for it */
+    uint32_t num_taken;   /* blocks that were fetched for it */
+    uint32_t start_limit; /* limit at the start of this round */
     uint8_t state;
     uint8_t rounds;
     uint8_t tiers;  /* bits: those it waits for */
@@ -94,7 +97,6 @@ typedef struct qr_lower_job {
     quire_tier_job job; /* first: the tier gives this back */
     uint32_t *moves;    /* QR_NIL: no longer of interest */
     quire_block *blocks;
-    double bytes; /* its own, and those before it in the tier: what its time is the cost of */
     uint32_t next;
     uint32_t prev;
     uint8_t tier;
@@ -133,6 +135,7 @@ typedef struct qr_lower_tier {
     uint32_t num_late;
     uint32_t num_stale;     /* stores from before a reset: the tier is not used until they ended */
     uint32_t num_stores;    /* jobs */
+    uint32_t num_queued;    /* moves that are stores, in the queue or in jobs */
     uint32_t num_loading;   /* CPU blocks in jobs, late ones included */
     uint32_t loads_on_time; /* blocks */
     uint64_t bytes_out;     /* in jobs */
@@ -180,8 +183,8 @@ struct qr_lower {
     uint32_t free_move;
     uint32_t num_loads; /* moves in use, */
     uint32_t num_stores;
-    uint32_t max_loads; /* and of a request's plan */
-    uint32_t max_stores;
+    uint32_t max_loads;   /* and of a request's plan */
+    uint32_t max_stores;  /* of one tier */
     uint32_t max_loading; /* CPU blocks for the loads of one tier */
     uint32_t hash_bytes;  /* of the longest hash; above 32: */
     unsigned char *long_hashes;
@@ -218,6 +221,9 @@ void qr_lower_moves_init(qr_lower *lower);
 /* The move of a key: fetched from any tier, or stored to this one; QR_NIL. */
 uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
                             uint32_t tier);
+/* They will be looked for soon. */
+void qr_lower_move_prefetch(const qr_lower *lower, const quire_tier_key *keys, uint32_t n,
+                            bool is_store, uint32_t tier);
 /* One more, in no queue; QR_NIL: the table is full. */
 uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store,
                            uint32_t tier);

@@ -18,7 +18,8 @@ typedef struct offer {
     bool was_hit;
 } offer;
 
-/* Keys of blocks that have one, as the CPU pool knows them. */
+/* Keys of blocks that have one, as the CPU pool knows them. A hit that came from a tier is that
+ * tier's, the first time. */
 static void add_block(qr_lower *lower, offer *o, quire_block block, uint32_t crc, uint32_t length)
 {
     quire_block_info info;
@@ -31,11 +32,6 @@ static void add_block(qr_lower *lower, offer *o, quire_block block, uint32_t crc
     o->crcs[o->n] = crc;
     o->lengths[o->n] = length;
     o->n++;
-    if (!o->was_hit) {
-        lower->origin[block] = 0;
-        lower->offered[block] = 0;
-        return;
-    }
     uint32_t origin = lower->origin[block];
     lower->origin[block] = 0;
     if (origin > 0 && info.group_id == lower->count_group)
@@ -78,34 +74,89 @@ static uint32_t admit(qr_lower *lower, const offer *o, uint32_t t, uint8_t *at)
     return n;
 }
 
+/* What the tier has had already is not looked for again. */
+static uint32_t leave_out_offered(const qr_lower *lower, const offer *o, uint32_t t, uint8_t *at,
+                                  uint32_t n)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if ((lower->offered[o->blocks[at[i]]] >> t & 1) == 0)
+            at[kept++] = at[i];
+    return kept;
+}
+
 static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
 {
     quire_tier_key keys[QR_LOWER_BATCH];
     uint8_t at[QR_LOWER_BATCH];
     uint8_t found[QR_LOWER_BATCH];
-    quire_tier *tier = lower->tiers[t].tier;
+    qr_lower_tier *tier = &lower->tiers[t];
     uint32_t n = admit(lower, o, t, at);
-    if (lower->tiers[t].num_stale > 0) {
-        qr_lower_tally(&lower->tiers[t].counters.dropped_blocks, n);
-        return;
+    if (o->was_hit) {
+        quire_tier_touch(tier->tier, o->keys, o->n);
+        n = leave_out_offered(lower, o, t, at, n);
     }
-    if (o->was_hit)
-        quire_tier_touch(tier, o->keys, o->n);
+    uint32_t room = tier->num_stale > 0 ? 0 : lower->max_stores - tier->num_queued;
+    if (n > room) {
+        qr_lower_tally(&tier->counters.dropped_blocks, n - room);
+        n = room;
+    }
     for (uint32_t i = 0; i < n; i++)
         keys[i] = o->keys[at[i]];
-    if (n == 0 || quire_tier_lookup(tier, keys, n, found) != QUIRE_OK)
+    qr_lower_move_prefetch(lower, keys, n, true, t);
+    if (n == 0 || quire_tier_lookup(tier->tier, keys, n, found) != QUIRE_OK)
         return;
     for (uint32_t i = 0; i < n; i++) {
-        bool was_offered = (lower->offered[o->blocks[at[i]]] >> t & 1) != 0;
-        if (found[i] == 0 || (found[i] != 1 && !was_offered))
+        if (found[i] == 1)
+            lower->offered[o->blocks[at[i]]] |= (uint8_t)(1u << t);
+        else
             queue_store(lower, o, at[i], t);
     }
+}
+
+/* Whether somebody may want them; else their keys need not be made. */
+static bool has_room(const qr_lower *lower)
+{
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        if (lower->tiers[t].num_queued < lower->max_stores &&
+            lower->tiers[t].admit != QUIRE_ADMIT_REUSED)
+            return true;
+    return false;
+}
+
+/* These blocks have another content than they had. */
+static void forget_content(qr_lower *lower, const quire_block *blocks, uint32_t num_blocks)
+{
+    for (uint32_t i = 0; i < num_blocks; i++)
+        if (blocks[i] < lower->num_cpu_blocks) {
+            lower->origin[blocks[i]] = 0;
+            lower->offered[blocks[i]] = 0;
+        }
+}
+
+static void turn_away(qr_lower *lower, uint32_t num_blocks)
+{
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        qr_lower_tally(lower->tiers[t].admit == QUIRE_ADMIT_REUSED
+                           ? &lower->tiers[t].counters.not_admitted
+                           : &lower->tiers[t].counters.dropped_blocks,
+                       num_blocks);
 }
 
 void qr_lower_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
                     const uint32_t *lengths, uint32_t num_blocks, bool was_hit)
 {
-    offer o = {.has_crcs = crcs != NULL, .was_hit = was_hit};
+    offer o;
+    o.n = 0;
+    o.has_crcs = crcs != NULL;
+    o.was_hit = was_hit;
+    if (!was_hit) {
+        forget_content(lower, blocks, num_blocks);
+        if (!has_room(lower)) {
+            turn_away(lower, num_blocks);
+            return;
+        }
+    }
     for (uint32_t i = 0; i < num_blocks; i++) {
         add_block(lower, &o, blocks[i], crcs != NULL ? crcs[i] : 0,
                   lengths != NULL ? lengths[i] : UINT32_MAX);

@@ -2,6 +2,7 @@
 
 #include "tier/offload_check.h"
 #include "tier/offload_copy.h"
+#include "tier/offload_ends.h"
 #include "tier/offload_load.h"
 #include "tier/offload_match.h"
 #include "tier/offload_plan.h"
@@ -57,7 +58,7 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
     qr_offload_req *r = qr_offload_find(o, req);
     if (r == NULL)
         return 0;
-    if (!o->is_vllm && !o->is_lazy && r->load_state == QR_LOAD_NONE)
+    if (!o->is_vllm && !o->is_lazy && !o->is_refused && r->load_state == QR_LOAD_NONE)
         qr_store_last_blocks(o, r);
     if (!qr_load_abandon(o, r))
         r->req = 0;

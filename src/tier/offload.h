@@ -4,8 +4,9 @@
  *      offload.c          making it, and the calls of quire/offload.h
  *      offload_match.c    what a new request finds in the CPU pool
  *      offload_load.c     loads: CPU blocks to GPU blocks
- *      offload_store.c    which blocks are stored, and what becomes of them
- *      offload_storing.c   keys whose stores are on the way
+ *      offload_store.c    which blocks are stored
+ *      offload_ends.c     what becomes of them when they have ended
+ *      offload_storing.c  keys whose stores are on the way
  *      offload_copy.c     both, as jobs of a device
  *      offload_protect.c   what waiting requests will need
  *      offload_check.c    the walker
@@ -47,6 +48,9 @@ typedef enum qr_load_state {
 typedef struct qr_offload_req {
     quire_req req;          /* whose this is; 0: nobody's */
     uint32_t next_ready;    /* eager: with fewer computed tokens there is nothing to store */
+    uint32_t num_found;     /* tokens that it did not compute, of which */
+    uint32_t loaded_from;   /* those from here to */
+    uint32_t loaded_to;     /* here came from the CPU pool */
     uint32_t protect_first; /* nodes of CPU blocks that it is expected to need */
     uint32_t num_protected;
     uint32_t place;  /* in the queue of those that wait */
@@ -63,6 +67,7 @@ typedef struct qr_offload_req {
     uint32_t sooner;      /* requests whose loads are due before it and after it */
     uint32_t later;
     uint8_t load_state;
+    bool is_loaded; /* since the last time that it got blocks */
     bool has_failed;
     bool has_ended; /* the request, while its load was on the way */
 } qr_offload_req;
@@ -181,9 +186,13 @@ struct quire_offload {
     quire_block cursor; /* lazy; QUIRE_NULL_BLOCK: none */
     uint32_t target_free;
     quire_block last_head;
+    quire_block *walked; /* in this step, from the head of the queue on */
+    uint32_t num_walked;
+    bool is_refused;        /* the device took nothing of the last stores */
     quire_block kept_first; /* chain: stores that were decided between two steps */
     quire_block kept_last;
     uint64_t *store_print; /* of a CPU block: its key to come, in short */
+    uint64_t *prints;      /* of the blocks of this step's list */
     uint64_t secret;
 
     /* loads */

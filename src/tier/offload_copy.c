@@ -1,7 +1,7 @@
 #include "tier/offload_copy.h"
 
+#include "tier/offload_ends.h"
 #include "tier/offload_load.h"
-#include "tier/offload_store.h"
 #include "tier/system.h"
 
 void qr_copy_init(quire_offload *o)
@@ -107,6 +107,11 @@ static bool send_stores(quire_offload *o, uint32_t place)
         int err = submit(o, job);
         if (err == QUIRE_FULL)
             return false;
+        o->is_refused = err != QUIRE_OK;
+        if (o->is_refused && event->num_jobs == 0 && event->step == o->step) {
+            qr_store_undo(o, event);
+            return true;
+        }
         event->num_jobs += err == QUIRE_OK;
         event->has_failed |= err != QUIRE_OK;
         event->sent = err == QUIRE_OK ? cpu : QUIRE_NULL_BLOCK;

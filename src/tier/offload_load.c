@@ -57,6 +57,9 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
 {
     qr_offload_match *m = &o->match;
     qr_offload_req *r = &o->reqs[quire_req_index(req)];
+    if (!r->is_loaded) /* else it comes back with what was loaded */
+        r->loaded_to = 0;
+    r->is_loaded = false;
     if (num_external == 0)
         return;
     r->load_first = QUIRE_NULL_BLOCK;
@@ -68,6 +71,8 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
         return;
     }
     pair_blocks(o, r, blocks);
+    r->loaded_from = m->num_local;
+    r->loaded_to = m->num_local + m->num_tokens;
     if (!m->is_pinned)
         quire_pool_touch(o->cpu, o->scratch2, r->load_count);
     qr_gpu_hold(o, o->scratch, r->load_count);
@@ -187,6 +192,7 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
     free_cpu_blocks(o, num_cpu);
     qr_gpu_let_go(o, o->scratch, n);
     qr_count(&o->counters.loads_in_flight, 0 - (uint64_t)num_cpu);
+    r->is_loaded = !r->has_failed;
     if (r->has_failed)
         qr_count(&o->counters.failed_loads, 1);
     else

@@ -171,6 +171,9 @@ static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
     o->store_crc = qr_carve_take(carve, has_tiers ? o->num_cpu : 0, sizeof *o->store_crc);
     o->store_crc = has_tiers ? o->store_crc : NULL;
     o->store_print = qr_carve_take(carve, o->is_vllm ? 0 : o->num_cpu, sizeof *o->store_print);
+    o->walked =
+        qr_carve_take(carve, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
+    o->prints = qr_carve_take(carve, o->num_cpu, sizeof *o->prints);
     o->flight_keys = qr_carve_take(carve, o->flight_most, sizeof *o->flight_keys);
     o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
     o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);

@@ -3,6 +3,8 @@
 #include "tier/offload_protect.h"
 #include "tier/offload_storing.h"
 
+enum { LOOK_AT_ONCE = 32 };
+
 /* Blocks that are chosen: of the first num_taken both have a user more already. */
 typedef struct store_round {
     quire_block *gpu;
@@ -14,14 +16,17 @@ typedef struct store_round {
 
 /* ---- choosing -------------------------------------------------------------- */
 
-/* Whether the CPU pool neither has this key nor will have it. */
-static bool is_wanted(const quire_offload *o, quire_block gpu, const quire_block_info *info)
+/* Whether the CPU pool neither has this key nor will have it. is_new: the block was computed since
+ * its request was looked up. Then the CPU pool is not asked, which would wait for memory: should the
+ * key be there all the same, behind one that was evicted, then for a while it is there twice. */
+static bool is_wanted(const quire_offload *o, quire_block gpu, const quire_block_info *info,
+                      uint64_t print, bool is_new)
 {
     quire_block found;
-    if (qr_bit_get(o->is_storing, gpu) ||
-        quire_pool_get_cached_block(o->cpu, info->hash, &info->group_id, 1, &found) == QUIRE_OK)
+    if (qr_bit_get(o->is_storing, gpu) || (!o->is_vllm && qr_storing_has(o, print)))
         return false;
-    return o->is_vllm || !qr_storing_has(o, qr_storing_print(o, info->hash, info->group_id));
+    return is_new ||
+           quire_pool_get_cached_block(o->cpu, info->hash, &info->group_id, 1, &found) != QUIRE_OK;
 }
 
 /* In the default profile what requests far behind in the queue will need gives way. */
@@ -39,17 +44,11 @@ static bool has_room(quire_offload *o, store_round *round)
     return true;
 }
 
-static void choose(store_round *round, quire_block gpu)
+static void choose(quire_offload *o, store_round *round, quire_block gpu, uint64_t print)
 {
+    o->prints[round->count] = print;
     round->gpu[round->count++] = gpu;
     round->num_free--;
-}
-
-static void note_flight(quire_offload *o, quire_block gpu, quire_block cpu)
-{
-    quire_block_info info;
-    quire_pool_block_info(o->gpu, gpu, &info);
-    qr_storing_add(o, cpu, qr_storing_print(o, info.hash, info.group_id));
 }
 
 /* CPU blocks for those that were chosen, and a user more for both. */
@@ -66,7 +65,7 @@ static void take_chosen(quire_offload *o, store_round *round)
     for (uint32_t i = 0; i < n; i++) {
         qr_bit_set(o->is_storing, gpu[i]);
         if (!o->is_vllm)
-            note_flight(o, gpu[i], cpu[i]);
+            qr_storing_add(o, cpu[i], o->prints[round->num_taken + i]);
     }
     round->num_taken = round->count;
     qr_count(&o->counters.stores_in_flight, n);
@@ -96,6 +95,48 @@ static uint32_t num_ready(const quire_offload *o, int64_t confirmed, uint32_t bl
     return o->is_vllm && missing < count ? count - missing : 0;
 }
 
+/* A part of a request's row in a group. */
+typedef struct store_part {
+    const quire_block *row;
+    const quire_block_span *own; /* NULL: all of the row are its own */
+    uint32_t first;
+    uint32_t num_blocks;
+    uint32_t new_from;   /* those before were found when it came, */
+    uint32_t found_from; /* and these in the CPU pool */
+    uint32_t found_before;
+} store_part;
+
+/* Chooses of a part's blocks, looked at together: what one waits for, memory, comes for all.
+ * Returns how many are done with; fewer than there are: the next one has no key yet, or there is no
+ * room. */
+static uint32_t scan_part(quire_offload *o, const store_part *part, store_round *round,
+                          bool *is_full)
+{
+    quire_block_info infos[LOOK_AT_ONCE];
+    const quire_block *blocks = part->row + part->first;
+    for (uint32_t i = 0; i < part->num_blocks; i++) {
+        quire_pool_block_info(o->gpu, blocks[i], &infos[i]);
+        qr_prefetch(infos[i].hash.data);
+    }
+    for (uint32_t i = 0; i < part->num_blocks; i++) {
+        uint32_t at = part->first + i;
+        bool is_there = at >= part->found_from && at < part->found_before;
+        if (blocks[i] == QUIRE_NULL_BLOCK || is_there ||
+            is_anothers(o, part->own, at, blocks[i], infos[i].ref_cnt))
+            continue;
+        if (infos[i].hash.data == NULL)
+            return i;
+        uint64_t print = qr_storing_print(o, &infos[i]);
+        if (!is_wanted(o, blocks[i], &infos[i], print, at >= part->new_from))
+            continue;
+        *is_full = !has_room(o, round);
+        if (*is_full)
+            return i;
+        choose(o, round, blocks[i], print);
+    }
+    return part->num_blocks;
+}
+
 /* False when the CPU pool is full. */
 static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t confirmed,
                        const quire_block_span *own, store_round *round)
@@ -103,25 +144,23 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
     size_t at = (size_t)index * o->num_groups + g;
     const quire_block *row = o->rows + (size_t)index * o->row_blocks + o->groups[g].row_start;
     uint32_t end = num_ready(o, confirmed, o->groups[g].block_size, o->row_count[at]);
-    uint32_t i = o->num_stored[at];
+    const qr_offload_req *r = &o->reqs[index];
+    uint32_t size = o->groups[g].block_size;
     bool is_full = false;
-    for (; i < end && !is_full; i++) {
-        quire_block_info info;
-        if (row[i] == QUIRE_NULL_BLOCK)
-            continue;
-        quire_pool_block_info(o->gpu, row[i], &info);
-        if (is_anothers(o, own, i, row[i], info.ref_cnt))
-            continue;
-        if (info.hash.data == NULL)
+    while (o->num_stored[at] < end) {
+        uint32_t left = end - o->num_stored[at];
+        store_part part = {.row = row,
+                           .own = own,
+                           .first = o->num_stored[at],
+                           .num_blocks = left < LOOK_AT_ONCE ? left : LOOK_AT_ONCE,
+                           .new_from = o->is_vllm ? UINT32_MAX : r->num_found / size,
+                           .found_from = (r->loaded_from + size - 1) / size,
+                           .found_before = o->is_vllm ? 0 : r->loaded_to / size};
+        uint32_t done = scan_part(o, &part, round, &is_full);
+        o->num_stored[at] += done;
+        if (done < part.num_blocks)
             break;
-        if (!is_wanted(o, row[i], &info))
-            continue;
-        is_full = !has_room(o, round);
-        if (is_full)
-            break;
-        choose(round, row[i]);
     }
-    o->num_stored[at] = i;
     return !is_full;
 }
 
@@ -185,6 +224,8 @@ static void scan_kind(quire_offload *o, const quire_step *step, uint8_t kind, bo
         add_blocks(o, quire_req_index(r->req), blocks, kind == QUIRE_STEP_RESUMED);
         if (kind == QUIRE_STEP_RESUMED)
             r->next_ready = 0;
+        if (kind != QUIRE_STEP_RUNNING)
+            r->num_found = step->num_computed_tokens[i];
         uint32_t computed = step->num_computed_tokens[i];
         if (looks && (computed >= r->next_ready || computed < o->most_placeholders))
             scan_request(o, r, round);
@@ -215,8 +256,8 @@ static void choose_lazy_vllm(quire_offload *o, store_round *round)
          node != QUIRE_NULL_BLOCK && covered < o->target_free && round->count < limit; covered++) {
         o->cursor = node;
         quire_pool_block_info(o->gpu, node, &info);
-        if (info.hash.data != NULL && is_wanted(o, node, &info))
-            choose(round, node);
+        if (info.hash.data != NULL && is_wanted(o, node, &info, 0, false))
+            choose(o, round, node, 0);
         node = quire_pool_next_free(o->gpu, node);
     }
     take_chosen(o, round);
@@ -232,14 +273,17 @@ static void choose_lazy(quire_offload *o, store_round *round)
         return;
     for (uint32_t covered = 0; node != QUIRE_NULL_BLOCK && covered < o->target_free; covered++) {
         quire_block_info info;
+        o->walked[o->num_walked++] = node;
         quire_block next = quire_pool_next_free(o->gpu, node);
         if (!qr_bit_get(o->is_seen, node)) {
             quire_pool_block_info(o->gpu, node, &info);
-            bool is_chosen = info.hash.data != NULL && is_wanted(o, node, &info);
+            bool has_key = info.hash.data != NULL;
+            uint64_t print = has_key ? qr_storing_print(o, &info) : 0;
+            bool is_chosen = has_key && is_wanted(o, node, &info, print, false);
             if (is_chosen && !has_room(o, round))
                 break;
             if (is_chosen)
-                choose(round, node);
+                choose(o, round, node, print);
             take_chosen(o, round); /* at once: another block may have the same key */
             qr_bit_set(o->is_seen, node);
         }
@@ -332,6 +376,7 @@ void qr_store_build(quire_offload *o, const quire_step *step)
                          .cpu = o->meta_store_cpu,
                          .num_free = quire_pool_get_num_free_blocks(o->cpu)};
     bool has_place = find_place(o);
+    o->num_walked = 0;
     if (has_place)
         add_kept(o, &round);
     for (uint32_t i = 0; o->is_lazy && !o->is_vllm && i < step->num_reqs; i++)
@@ -362,140 +407,4 @@ void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
     else
         o->store_next[o->kept_last] = round.cpu[0];
     o->kept_last = round.cpu[round.count - 1];
-}
-
-/* ---- ends ------------------------------------------------------------------ */
-
-qr_offload_event *qr_store_event(quire_offload *o, uint64_t id)
-{
-    qr_offload_event *event = &o->events[id & (o->num_places - 1)];
-    return event->count > 0 && event->id == id ? event : NULL;
-}
-
-void qr_store_report(quire_offload *o, qr_offload_event *event, uint32_t num_reports)
-{
-    event->num_reports += num_reports;
-    if (!event->is_listed)
-        o->told_events[o->num_told_events++] = (uint32_t)(event - o->events);
-    event->is_listed = true;
-}
-
-/* Keys for a run of blocks of one group. A block whose key was taken from it is left out. */
-static void give_keys(quire_offload *o, const quire_block *gpu, const quire_block *cpu, uint32_t n)
-{
-    quire_cache_full_params params = {.hashes = o->hashes};
-    uint32_t start = 0;
-    for (uint32_t i = 0; i <= n; i++) {
-        quire_block_info info = {0};
-        if (i < n)
-            quire_pool_block_info(o->gpu, gpu[i], &info);
-        bool goes_on = i > start && info.hash.data != NULL && info.hash.len == params.hash_len &&
-                       info.group_id == params.group_id;
-        if (!goes_on) {
-            params.blocks = cpu + start;
-            params.num_full_blocks = params.num_hashes = i - start;
-            if (i > start && params.hash_len > 0)
-                quire_pool_cache_full_blocks(o->cpu, &params);
-            start = i;
-            params.hash_len = info.hash.len;
-            params.group_id = info.group_id;
-            params.block_size = o->groups[info.group_id].block_size;
-        }
-        if (info.hash.len > 0)
-            memcpy(o->hashes + (i - start) * info.hash.len, info.hash.data, info.hash.len);
-    }
-}
-
-/* Blocks that were stored lazily are as cold as before, unless a request had them meanwhile. */
-static void free_gpu_blocks(quire_offload *o, quire_block *gpu, uint32_t n)
-{
-    uint32_t num_used = 0;
-    uint32_t num_cold = 0;
-    if (!o->is_lazy || o->is_vllm) {
-        qr_gpu_let_go(o, gpu, n);
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (qr_bit_get(o->is_used, gpu[i]))
-            o->scratch[num_used++] = gpu[i];
-        else
-            gpu[num_cold++] = gpu[i];
-        qr_bit_clear(o->is_used, gpu[i]);
-    }
-    qr_gpu_let_go(o, o->scratch, num_used);
-    quire_pool_let_go(o->gpu, gpu, num_cold, 1);
-}
-
-/* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
-static void free_stored(quire_offload *o, quire_block *cpu, uint32_t n)
-{
-    for (uint32_t i = 0; !o->is_vllm && i < n / 2; i++) {
-        quire_block other = cpu[n - 1 - i];
-        cpu[n - 1 - i] = cpu[i];
-        cpu[i] = other;
-    }
-    quire_pool_free_blocks(o->cpu, cpu, n);
-}
-
-static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_block *gpu,
-                         quire_block *cpu, const uint32_t *crcs, uint32_t n)
-{
-    bool is_good = !event->has_failed && !event->is_dropped;
-    for (uint32_t i = 0; !o->is_vllm && i < n; i++) {
-        qr_storing_remove(o, cpu[i]);
-        qr_bit_clear(o->is_storing, gpu[i]);
-    }
-    if (is_good) {
-        give_keys(o, gpu, cpu, n);
-        if (o->lower != NULL)
-            qr_lower_stored(o->lower, cpu, event->has_crcs ? crcs : NULL, NULL, n);
-        free_stored(o, cpu, n);
-    } else { /* to the head: there is nothing in them */
-        quire_pool_hold(o->cpu, cpu, n);
-        quire_pool_free_blocks(o->cpu, cpu, n);
-        quire_pool_let_go(o->cpu, cpu, n, 1);
-    }
-    free_gpu_blocks(o, gpu, n);
-    qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);
-    qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);
-}
-
-static void finish_blocks(quire_offload *o, const qr_offload_event *event)
-{
-    quire_block gpu[QR_COPIES_IN_JOB];
-    quire_block cpu[QR_COPIES_IN_JOB];
-    uint32_t crcs[QR_COPIES_IN_JOB];
-    quire_block next = event->first;
-    while (next != QUIRE_NULL_BLOCK) {
-        uint32_t n = 0;
-        for (; n < QR_COPIES_IN_JOB && next != QUIRE_NULL_BLOCK; next = o->store_next[next]) {
-            crcs[n] = o->store_crc != NULL ? o->store_crc[next] : 0;
-            gpu[n] = o->store_gpu[next];
-            cpu[n++] = next;
-        }
-        finish_chunk(o, event, gpu, cpu, crcs, n);
-    }
-}
-
-void qr_store_finish_told(quire_offload *o)
-{
-    for (uint32_t i = 0; i < o->num_told_events; i++) {
-        qr_offload_event *event = &o->events[o->told_events[i]];
-        event->is_listed = false;
-        if (event->num_reports < o->num_workers)
-            continue;
-        finish_blocks(o, event);
-        *event = (qr_offload_event){0};
-        o->num_events--;
-    }
-    o->num_told_events = 0;
-}
-
-void qr_store_drop_all(quire_offload *o)
-{
-    for (uint32_t i = 0; i < o->num_places; i++)
-        o->events[i].is_dropped = o->events[i].count > 0;
-    qr_offload_event kept = {.first = o->kept_first, .is_dropped = true};
-    o->kept_first = o->kept_last = QUIRE_NULL_BLOCK; /* nobody has begun these */
-    finish_blocks(o, &kept);
 }

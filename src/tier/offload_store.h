@@ -18,11 +18,4 @@ void qr_store_build(quire_offload *o, const quire_step *step);
 /* The request ends: its last full blocks. */
 void qr_store_last_blocks(quire_offload *o, qr_offload_req *r);
 
-/* The event of a number that is on the way; NULL: there is none. */
-qr_offload_event *qr_store_event(quire_offload *o, uint64_t id);
-/* So many reports more, to be looked at in the update. */
-void qr_store_report(quire_offload *o, qr_offload_event *event, uint32_t num_reports);
-void qr_store_finish_told(quire_offload *o);
-void qr_store_drop_all(quire_offload *o);
-
 #endif

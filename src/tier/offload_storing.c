@@ -8,16 +8,9 @@ uint32_t qr_storing_size(uint32_t num_cpu)
     return size * 2;
 }
 
-uint64_t qr_storing_print(const quire_offload *o, quire_bytes hash, uint32_t group)
-{
-    uint64_t x = qr_load_u64(hash.data) ^ o->secret;
-    return x + UINT64_C(0x9e3779b97f4a7c15) * (group + 1);
-}
-
 static uint32_t home_of(const quire_offload *o, uint64_t print)
 {
-    uint64_t mixed = print * UINT64_C(0xff51afd7ed558ccd);
-    return (uint32_t)(mixed >> 32) & (o->flight_size - 1);
+    return (uint32_t)(print >> 32) & (o->flight_size - 1);
 }
 
 static void put(quire_offload *o, quire_block cpu)

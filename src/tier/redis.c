@@ -126,6 +126,7 @@ void qr_redis_turn(quire_tier_redis *redis, quire_tier_ends *ends, int wake_fd, 
     watch_wake(redis, wake_fd);
     uint32_t num_jobs = redis->num_jobs;
     work(redis);
+    publish(redis);
     /* What ended is told at once. */
     int timeout = redis->num_jobs < num_jobs ? 0 : wait_ms(redis, timeout_ms);
     int n = epoll_wait(redis->epoll_fd, events, EVENTS, timeout);
@@ -133,6 +134,6 @@ void qr_redis_turn(quire_tier_redis *redis, quire_tier_ends *ends, int wake_fd, 
     if (n > 0) {
         take_events(redis, events, n);
         work(redis);
+        publish(redis);
     }
-    publish(redis);
 }

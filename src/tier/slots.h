@@ -141,11 +141,17 @@ static inline void qr_slots_list_renew(quire_slots *slots, uint32_t id)
     qr_slots_list_add(slots, which, id);
 }
 
-/* From a node on, the first that can be evicted. There is one. */
+/* From a node on, the first that can be evicted. There is one. What the one behind it needs when it
+ * goes is asked for already. */
 static inline uint32_t qr_slots_next_idle(const quire_slots *slots, uint32_t id)
 {
     while (!qr_slots_is_idle(&slots->nodes[id]))
         id = slots->nodes[id].next;
+    uint32_t next = slots->nodes[id].next;
+    if (next != QR_NIL) {
+        uint32_t home = qr_slots_index_home(&slots->index, slots->nodes[next].tag);
+        qr_prefetch_write(&slots->index.entries[home]);
+    }
     return id;
 }
 

@@ -1,8 +1,8 @@
 /* tier/slots_keys.h - the nodes of keys: found, made known, forgotten; one or all of a call.
  *
- *      keys    | 16 of them | 16 | 16 | ..     the places of a chunk in the index, then its nodes
- *                ▲ at hand                     are asked for before the first is looked at: the waits
- *                                              for memory overlap
+ *      keys    | 16 of them | 16 | 16 | ..     the places of a chunk in the index, then its nodes,
+ *                ▲ at hand                     are asked for before the first is looked at: the
+ *                                              waits for memory overlap
  */
 #ifndef QR_TIER_SLOTS_KEYS_H
 #define QR_TIER_SLOTS_KEYS_H

@@ -113,7 +113,7 @@ static void copies_that_fail(void **state)
     (void)state;
     clock_state clock = {.now_ns = 1000};
     tiers_device d;
-    make_device(&d, &clock, 1);
+    make_device(&d, &clock, 0.999999);
     quire_device_job store = {.op = QUIRE_DEVICE_STORE, .num_copies = 3};
     quire_device_job *done[4];
     assert_int_equal(d.device.ops->submit(&d, &store), QUIRE_OK);
@@ -121,6 +121,9 @@ static void copies_that_fail(void **state)
     assert_int_equal(store.status, QUIRE_E_SYSTEM);
     assert_int_equal(d.failed_blocks, 3);
     assert_int_equal(d.in_blocks, 0);
+    d.failures = 1;
+    assert_int_equal(d.device.ops->submit(&d, &store), QUIRE_E_SYSTEM);
+    assert_int_equal(d.device.ops->poll(&d, done, 4), 0);
     tiers_device_free(&d);
 }
 

@@ -129,8 +129,8 @@ class Tiers(unittest.TestCase):
     # -- everything at once
 
     def test_sums(self):
-        for kind in ("multi-turn", "agent", "mixed"):
-            trace = self.generate(kind, "--requests", "120")
+        for kind in ("agent", "mixed"):
+            trace = self.generate(kind, "--requests", "60")
             for args in ((), ("--offload", "lazy"), ("--async-scheduling",),
                          ("--async-scheduling", "--offload", "lazy"), ("--clock", "burst"),
                          ("--file-tier", "20G"), ("--redis", "20G", "--offload", "lazy"),
@@ -142,9 +142,9 @@ class Tiers(unittest.TestCase):
                          ("--tier-failures", "0.3", "--offload", "lazy", "--redis", "5G"),
                          ("--profile", "vllm-0.20"), ("--profile", "vllm-0.20", "--offload", "lazy"),
                          ("--cpu-bandwidth", "0.01"), ("--lookahead", "64")):
-                r = report("--num-gpu-blocks", "8500", "--cpu-blocks", "12000", *args, trace)
+                r = report("--num-gpu-blocks", "8500", "--cpu-blocks", "12000", "--speed", "20", *args, trace)
                 self.check(r)
-                self.assertEqual(r["requests"], 120, (kind, args))
+                self.assertEqual(r["requests"], 60, (kind, args))
                 self.assertEqual(r["blocks"]["active"], 0, (kind, args))
 
     def test_windows_and_states(self):
@@ -170,12 +170,12 @@ class Tiers(unittest.TestCase):
         return found
 
     def test_same_bytes(self):
-        trace = self.generate("mixed", "--requests", "150")
+        trace = self.generate("agent", "--requests", "60")
         tiers = ("--cpu-blocks", "9000", "--file-tier", "6G", "--redis", "20G", "--tier-failures",
                  "0.1", trace)
         one, other = self.outputs("a", *tiers), self.outputs("b", *tiers)
         for kind, text in one.items():
-            self.assertEqual(text, other[kind], kind)
+            self.assertTrue(text == other[kind], kind)
         r = json.loads(one["json"])
         hits = self.check(r)
         rows = list(csv.DictReader(one["csv"].splitlines()))
@@ -196,31 +196,36 @@ class Tiers(unittest.TestCase):
 
     def test_no_tiers(self):
         trace = self.generate("mixed", "--requests", "100")
-        self.assertEqual(self.outputs("a", trace), self.outputs("b", "--cpu-blocks", "0", trace))
+        self.assertTrue(self.outputs("a", trace) == self.outputs("b", "--cpu-blocks", "0", trace))
 
     def decisions(self, *args):
         """All that was decided, without what is about tiers."""
-        found = self.outputs("d", *args)
-        steps = [json.loads(line) for line in found["trace"].splitlines()[1:]]
+        files = {kind: self.path(f"d.{kind}") for kind in ("csv", "trace", "why")}
+        words = [word for kind, path in files.items() for word in (f"--{kind}", path)]
+        run("replay", "--quiet", *SMALL, "--num-gpu-blocks", "8500", *words, *args)
+        with open(files["trace"], encoding="utf-8") as file:
+            steps = [json.loads(line) for line in file][1:]
+        with open(files["csv"], encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        with open(files["why"], encoding="utf-8") as file:
+            why = file.read()
         for step in steps:
             step.pop("tiers", None)
-        rows = list(csv.DictReader(found["csv"].splitlines()))
         for row in rows:
             for source in ("gpu", "cpu", "file", "redis"):
                 row.pop(f"{source}_tokens", None)
-        return steps, rows, found["why"], found["perfetto"]
+        return steps, rows, why
 
     def test_tiers_that_fail_change_no_decision(self):
-        for kind in ("mixed", "agent"):
-            trace = self.generate(kind, "--requests", "150")
-            for more in ((), ("--async-scheduling",)):
-                alone = self.decisions(*more, trace)
-                self.assertGreater(sum(step["num_preempted"] for step in alone[0]) + len(alone[2]), 0)
-                for tiers in (("--cpu-blocks", "12000"), ("--cpu-blocks", "12000", "--file-tier", "9G"),
-                              ("--cpu-blocks", "12000", "--offload", "lazy", "--redis", "9G")):
-                    with_tiers = self.decisions(*more, *tiers, "--tier-failures", "1", trace)
-                    for one, other in zip(alone, with_tiers):
-                        self.assertEqual(one, other, (kind, more, tiers))
+        trace = self.generate("agent", "--requests", "100")
+        for more in (("--clock", "burst"), ("--async-scheduling",)):
+            alone = self.decisions(*more, trace)
+            self.assertIn("evicted", alone[2])
+            for tiers in (("--cpu-blocks", "12000", "--file-tier", "9G"),
+                          ("--cpu-blocks", "12000", "--offload", "lazy", "--redis", "9G")):
+                with_tiers = self.decisions(*more, *tiers, "--tier-failures", "1", trace)
+                for one, other in zip(alone, with_tiers):
+                    self.assertTrue(one == other, (more, tiers))  # no diff of megabytes
 
     def test_sweep(self):
         trace = self.write("t.jsonl", rounds(4, 3))
@@ -266,6 +271,7 @@ class Tiers(unittest.TestCase):
 
     # -- the real thing
 
+    # the file's own tables take some of its room
     REAL = ("--num-gpu-blocks", "100", "--block-size", "16", "--cpu-blocks", "40", "--real-tiers",
             "--max-model-len", "1024")
 

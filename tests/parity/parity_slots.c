@@ -230,7 +230,7 @@ static void check_state(slots_case *c)
         add_list(c, list, list == 1);
     }
     if (c->is_arc)
-        text_add(&c->r.answer, "/%.9f", c->slots->target);
+        text_add(&c->r.answer, "/%.17g", c->slots->target);
     c->num_fractions += c->slots->target > (double)(uint32_t)c->slots->target;
     recording_check_answer(&c->r);
 }

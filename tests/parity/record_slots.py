@@ -44,7 +44,7 @@ class SlotsCase:
         if self.policy == "lru":
             return self.blocks_text(policy.blocks)
         return (f"{self.blocks_text(policy.t1)}/{self.blocks_text(policy.t2)}/"
-                f"{self.names(policy.b1)}/{self.names(policy.b2)}/{policy.target_t1_size:.9f}")
+                f"{self.names(policy.b1)}/{self.names(policy.b2)}/{policy.target_t1_size:.17g}")
 
     def checked(self, line, answer):
         events = " ".join(("R" if e.removed else "S") + self.names(e.keys)

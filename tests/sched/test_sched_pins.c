@@ -1,4 +1,4 @@
-/* sched/test_sched_pins.c - blocks of ended requests that are kept: for how long, and against whom. */
+/* sched/test_sched_pins.c - blocks of ended requests that are kept: how long, and against whom. */
 #include "sched/sched_kit.h"
 
 enum { TTL = 1000, PROMPT = 16 }; /* of 16 blocks a request takes four, and one for its output */

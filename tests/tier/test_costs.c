@@ -107,8 +107,12 @@ static void test_one_size_is_enough(void **state)
     for (int i = 0; i < 10; i++)
         qr_cost_learn(&cost, 2 * MIB, 1e6);
     assert_near(qr_cost_ns(&cost, 2 * MIB), 1e6, 0.01);
-    assert_near(qr_cost_ns(&cost, 4 * MIB), 2e6, 0.01);
-    qr_cost_init(&cost, 4e5, 1); /* a base that was given stays */
+    assert_near(qr_cost_ns(&cost, MIB), 5e5, 0.01);
+    assert_near(qr_cost_ns(&cost, 64 * MIB), 1e6,
+                0.01); /* not known to take longer: it is tried, */
+    qr_cost_learn(&cost, 64 * MIB, 32e6);
+    assert_near(qr_cost_ns(&cost, 64 * MIB), 32e6, 0.01); /* and then known */
+    qr_cost_init(&cost, 4e5, 1);                          /* a base that was given stays */
     for (int i = 0; i < 40; i++)
         qr_cost_learn(&cost, 2 * MIB, 1e6);
     assert_near(cost.base_ns, 4e5, 0.01);

@@ -86,10 +86,13 @@ static void there_and_back(void **state)
         assert_int_equal(copies[i].crc, quire_crc32c(0, slots[copies[i].slot], BYTES));
     }
     memset(blocks, 0, sizeof blocks);
+    copies[0].crc = copies[1].crc = copies[2].crc = 0;
     submit_job(&device, &job, QUIRE_DEVICE_LOAD, copies, 3);
     assert_ptr_equal(wait_for_job(&device), &job);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         assert_true(is_filled(blocks[copies[i].block], 10 + i));
+        assert_int_equal(copies[i].crc, quire_crc32c(0, slots[copies[i].slot], BYTES));
+    }
     submit_job(&device, &job, QUIRE_DEVICE_LOAD, NULL, 0); /* nothing to do */
     assert_ptr_equal(wait_for_job(&device), &job);
     quire_device_close(&device);
@@ -161,7 +164,7 @@ static void wrong_devices(void **state)
 /* ---- the order of compute and copies --------------------------------------- */
 
 static _Atomic bool is_gate_open;
-static unsigned char seen; /* by the work that reads */
+static _Atomic int seen; /* by the work that reads; -1: it has not yet */
 
 static void wait_at_gate(void)
 {
@@ -220,6 +223,7 @@ static int read_while_loading(bool ignores_marks)
     quire_device_host_faults faults = {.ignores_marks = ignores_marks};
     memset(blocks[1], 0x11, BYTES);
     memset(slots[1], 0x33, BYTES);
+    seen = -1;
     is_gate_open = false;
     assert_int_equal(quire_device_host_set_faults(&device, &faults), QUIRE_OK);
     assert_int_equal(quire_device_host_compute(&device, read_block_1, NULL), QUIRE_OK);
@@ -234,7 +238,9 @@ static int read_while_loading(bool ignores_marks)
         (void)wait_for_job(&device);
         assert_true(is_filled(blocks[1], 0x33));
     }
-    quire_device_close(&device); /* the work has ended */
+    while (seen < 0)
+        usleep(50);
+    quire_device_close(&device);
     return seen;
 }
 

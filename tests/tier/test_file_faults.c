@@ -163,6 +163,37 @@ static void test_no_checkpoint(void **state)
     crowd_free(&c);
 }
 
+/* When every write fails, or every read, none is said to be done. */
+static void test_none_done(void **state)
+{
+    static crowd c;
+    static file_disk disk;
+    (void)state;
+    for (uint32_t fault = DISK_EIO; fault <= DISK_SHORT_ZERO; fault++) {
+        crowd_init(&c, SLOTS, fault);
+        disk_init(&disk, c.config.capacity_bytes + 4096, fault);
+        assert_int_equal(crowd_open(&c, &disk), QUIRE_OK);
+        for (uint32_t i = 0; i < 3; i++)
+            crowd_step(&c, false);
+        assert_int_equal(crowd_wait(&c, 1000), 0);
+        memset(c.statuses, 0, sizeof c.statuses);
+        disk.fault = (disk_fault)fault;
+        disk.reads = 1;
+        disk.one_in = 1;
+        assert_true(crowd_load_all(&c) == 0);
+        assert_true(c.statuses[QUIRE_TIER_LOAD][QUIRE_TIER_FAILED] > 0);
+        disk.reads = 2;
+        for (uint32_t i = 0; i < 3; i++)
+            crowd_step(&c, false);
+        assert_int_equal(crowd_wait(&c, 1000), 0);
+        assert_int_equal(c.statuses[QUIRE_TIER_STORE][QUIRE_TIER_DONE], 0);
+        disk.one_in = 0;
+        check_next_life(&c, &disk);
+        disk_free(&disk);
+        crowd_free(&c);
+    }
+}
+
 /* A clock that jumps far ahead and back is no reason to stop, or to write without end. */
 static void test_clock_jumps(void **state)
 {
@@ -189,7 +220,7 @@ int main(int argc, char **argv)
 {
     static fault_case cases[3 * (DISK_FAULTS + 1)];
     static char names[3 * (DISK_FAULTS + 1)][64];
-    static struct CMUnitTest tests[3 * (DISK_FAULTS + 1) + 4];
+    static struct CMUnitTest tests[3 * (DISK_FAULTS + 1) + 5];
     static const char *const WHERE[] = {"anywhere", "of reads", "of writes"};
     size_t n = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -211,5 +242,6 @@ int main(int argc, char **argv)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_faults_while_opening);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_no_checkpoint);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_clock_jumps);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_none_done);
     return _cmocka_run_group_tests("a disk that fails", tests, n, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 
 #include <signal.h>
 
+static bool is_long;
+
 #define FAILS (REDIS_BIT(FAILED) | REDIS_BIT(REFUSED))
 
 static void one_cluster(void **state)
@@ -85,8 +87,10 @@ static void one_of_three_dead(void **state)
         assert_true(t.took_ms < REDIS_SLACK_MS);
     }
     assert_int_equal(redis_stats(&t).nodes_open, 1);
-    redis_start_again(&s[1]);
-    redis_await_stores(&t, 0, 60);
+    if (is_long) { /* a node takes its time before it takes part */
+        redis_start_again(&s[1]);
+        redis_await_stores(&t, 0, 60);
+    }
     redis_tier_close(&t);
     redis_forget_all(s, 3);
 }
@@ -241,15 +245,18 @@ static void torture(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest quick[] = {
-        cmocka_unit_test(cluster_without_slots),
         cmocka_unit_test(one_of_three_dead),
     };
     static const struct CMUnitTest slow[] = {
-        cmocka_unit_test(one_cluster),        cmocka_unit_test(acl_user),
-        cmocka_unit_test(slots_move),         cmocka_unit_test(all_slots_move),
-        cmocka_unit_test(replica_takes_over), cmocka_unit_test(torture),
+        cmocka_unit_test(cluster_without_slots),
+        cmocka_unit_test(one_cluster),
+        cmocka_unit_test(acl_user),
+        cmocka_unit_test(slots_move),
+        cmocka_unit_test(all_slots_move),
+        cmocka_unit_test(replica_takes_over),
+        cmocka_unit_test(torture),
     };
-    bool is_long = argc > 1 && strcmp(argv[1], "--long") == 0;
+    is_long = argc > 1 && strcmp(argv[1], "--long") == 0;
     redis_need_server();
     int failed = cmocka_run_group_tests(quick, NULL, NULL);
     return is_long ? failed + cmocka_run_group_tests(slow, NULL, NULL) : failed;

@@ -18,6 +18,7 @@ typedef struct stage {
 static void set_up(stage *s)
 {
     s->fake = redis_fake_start();
+    s->tier.breaker_ms = 10;
     if (s->tier.deadline_ms == 0)
         s->tier.deadline_ms = DEADLINE_MS;
     (void)snprintf(s->address, sizeof s->address, "127.0.0.1:%d", redis_fake_port(s->fake));

@@ -1,0 +1,84 @@
+/* quire/observe.h - what a scheduler tells of its steps, in numbers and in reasons.
+ *
+ *      schedule ──► on_decision   why somebody waits, is preempted, loses a block: as it happens
+ *               └─► on_snapshot   the step, in numbers: at its end
+ *
+ * Both are callbacks of quire_sched_config, on the scheduler's thread. Other threads look through
+ * quire/monitor.h.
+ */
+#ifndef QUIRE_OBSERVE_H
+#define QUIRE_OBSERVE_H
+
+#include "config.h"
+#include "pool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One step, in numbers; told at the end of schedule. */
+typedef struct quire_snapshot {
+    uint64_t step;
+    uint64_t time_ns; /* of the clock hook */
+    uint32_t num_running;
+    uint32_t num_waiting;
+    uint32_t num_skipped;   /* held up: grammar, load, adapter, connector */
+    uint32_t num_scheduled; /* requests in the step, of which */
+    uint32_t num_new;
+    uint32_t num_resumed;
+    uint32_t num_preempted;
+    uint32_t num_finished;       /* since the step before */
+    uint32_t num_tokens;         /* scheduled, of which */
+    uint32_t num_prefill_tokens; /* are of prompts, or computed again after preemption */
+    uint32_t num_draft_tokens;
+    uint32_t num_hit_tokens;         /* of requests admitted in this step: from the prefix cache */
+    uint32_t num_external_tokens;    /* and from the connector */
+    quire_usage blocks;              /* empty, cached, active */
+    uint32_t num_swapped_out_blocks; /* in this step */
+    uint32_t num_swapped_in_blocks;
+    uint32_t num_swapped; /* requests that wait and whose KV is in host slots */
+    uint32_t num_free_swap_blocks;
+    uint32_t num_query_tokens;  /* of requests admitted in this step: looked up */
+    uint32_t num_pinned;        /* requests that have ended and whose blocks are kept, */
+    uint32_t num_pinned_blocks; /* so many; a block that two keep counts twice */
+} quire_snapshot;
+
+/* Why something was decided. */
+typedef enum quire_decision_kind {
+    QUIRE_DECISION_HELD_UP = 1,   /* a waiting request was passed over: reason */
+    QUIRE_DECISION_NO_ROOM = 2,   /* it could not be admitted, and nobody behind it: reason */
+    QUIRE_DECISION_PREEMPTED = 3, /* req gave its blocks back for other (itself: nobody else was) */
+    QUIRE_DECISION_EVICTED = 4,   /* a cached block was taken for req: block */
+    QUIRE_DECISION_DROPPED = 5,   /* num blocks behind req's hit were cached once, and evicted */
+    QUIRE_DECISION_OUTGROWN = 6,  /* req ended since it no longer fits the whole pool */
+    QUIRE_DECISION_SWAPPED = 7    /* req is about to be preempted, and num blocks of it are kept */
+} quire_decision_kind;
+
+typedef enum quire_reason {
+    QUIRE_REASON_NONE = 0,
+    QUIRE_REASON_GRAMMAR = 1,   /* its grammar is not compiled yet */
+    QUIRE_REASON_LOADING = 2,   /* its KV is being loaded */
+    QUIRE_REASON_STREAMING = 3, /* its next input is not there yet */
+    QUIRE_REASON_LORA = 4,      /* its adapter would be one too many */
+    QUIRE_REASON_CONNECTOR = 5, /* the connector does not know yet */
+    QUIRE_REASON_CHUNK = 6,     /* without chunked prefill it does not fit the budget */
+    QUIRE_REASON_ENCODER = 7,   /* its images do not fit the encoder's budget or cache */
+    QUIRE_REASON_ALIGN = 8,     /* too little budget for a whole block of states */
+    QUIRE_REASON_TEXT = 9,      /* no page for its tokens */
+    QUIRE_REASON_BLOCKS = 10    /* not enough free blocks: num is how many are free */
+} quire_reason;
+
+typedef struct quire_decision {
+    quire_decision_kind kind;
+    quire_reason reason;
+    uint64_t step;
+    quire_req req;
+    quire_req other;
+    uint32_t num;
+    quire_block block;
+} quire_decision;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,161 @@
+#include "tier/offload_ends.h"
+
+#include "tier/offload_storing.h"
+
+qr_offload_event *qr_store_event(quire_offload *o, uint64_t id)
+{
+    qr_offload_event *event = &o->events[id & (o->num_places - 1)];
+    return event->count > 0 && event->id == id ? event : NULL;
+}
+
+void qr_store_report(quire_offload *o, qr_offload_event *event, uint32_t num_reports)
+{
+    event->num_reports += num_reports;
+    if (!event->is_listed)
+        o->told_events[o->num_told_events++] = (uint32_t)(event - o->events);
+    event->is_listed = true;
+}
+
+/* Keys for a run of blocks of one group. A block whose key was taken from it is left out. */
+static void give_keys(quire_offload *o, const quire_block *gpu, const quire_block *cpu, uint32_t n)
+{
+    quire_block_info infos[QR_COPIES_IN_JOB];
+    for (uint32_t i = 0; i < n; i++) {
+        quire_pool_block_info(o->gpu, gpu[i], &infos[i]);
+        qr_prefetch(infos[i].hash.data);
+    }
+    for (uint32_t start = 0, end; start < n; start = end) {
+        const quire_block_info *first = &infos[start];
+        size_t len = first->hash.len;
+        for (end = start;
+             end < n && infos[end].hash.len == len && infos[end].group_id == first->group_id; end++)
+            if (len > 0)
+                memcpy(o->hashes + (end - start) * len, infos[end].hash.data, len);
+        quire_cache_full_params params = {.blocks = cpu + start,
+                                          .num_full_blocks = end - start,
+                                          .hashes = o->hashes,
+                                          .hash_len = len,
+                                          .num_hashes = end - start,
+                                          .group_id = first->group_id,
+                                          .block_size = o->groups[first->group_id].block_size};
+        if (len > 0)
+            quire_pool_cache_full_blocks(o->cpu, &params);
+    }
+}
+
+/* Blocks that were stored lazily are as cold as before, unless a request had them meanwhile: the
+ * cold ones are kept in o->refs, and go back together. */
+static uint32_t free_gpu_blocks(quire_offload *o, quire_block *gpu, uint32_t n, uint32_t num_cold)
+{
+    uint32_t num_used = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!o->is_lazy || o->is_vllm || qr_bit_get(o->is_used, gpu[i]))
+            o->scratch[num_used++] = gpu[i];
+        else
+            o->refs[num_cold++] = gpu[i];
+        qr_bit_clear(o->is_used, gpu[i]);
+    }
+    qr_gpu_let_go(o, o->scratch, num_used);
+    return num_cold;
+}
+
+/* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
+static void free_stored(quire_offload *o, quire_block *cpu, uint32_t n)
+{
+    for (uint32_t i = 0; !o->is_vllm && i < n / 2; i++) {
+        quire_block other = cpu[n - 1 - i];
+        cpu[n - 1 - i] = cpu[i];
+        cpu[i] = other;
+    }
+    quire_pool_free_blocks(o->cpu, cpu, n);
+}
+
+static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_block *gpu,
+                         quire_block *cpu, const uint32_t *crcs, uint32_t n)
+{
+    bool is_good = !event->has_failed && !event->is_dropped;
+    for (uint32_t i = 0; !o->is_vllm && i < n; i++) {
+        qr_storing_remove(o, cpu[i]);
+        qr_bit_clear(o->is_storing, gpu[i]);
+    }
+    if (is_good) {
+        give_keys(o, gpu, cpu, n);
+        if (o->lower != NULL)
+            qr_lower_stored(o->lower, cpu, event->has_crcs ? crcs : NULL, NULL, n);
+        free_stored(o, cpu, n);
+    } else { /* to the head: there is nothing in them */
+        quire_pool_hold(o->cpu, cpu, n);
+        quire_pool_free_blocks(o->cpu, cpu, n);
+        quire_pool_let_go(o->cpu, cpu, n, 1);
+    }
+    qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);
+    qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);
+}
+
+/* Returns how many cold GPU blocks are in o->refs, still held. */
+static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
+{
+    quire_block gpu[QR_COPIES_IN_JOB];
+    quire_block cpu[QR_COPIES_IN_JOB];
+    uint32_t crcs[QR_COPIES_IN_JOB];
+    quire_block next = event->first;
+    uint32_t num_cold = 0;
+    while (next != QUIRE_NULL_BLOCK) {
+        uint32_t n = 0;
+        for (; n < QR_COPIES_IN_JOB && next != QUIRE_NULL_BLOCK; next = o->store_next[next]) {
+            crcs[n] = o->store_crc != NULL ? o->store_crc[next] : 0;
+            gpu[n] = o->store_gpu[next];
+            cpu[n++] = next;
+        }
+        finish_chunk(o, event, gpu, cpu, crcs, n);
+        num_cold = free_gpu_blocks(o, gpu, n, num_cold);
+    }
+    return num_cold;
+}
+
+static void end_event(quire_offload *o, qr_offload_event *event)
+{
+    *event = (qr_offload_event){0};
+    o->num_events--;
+}
+
+void qr_store_finish_told(quire_offload *o)
+{
+    for (uint32_t i = 0; i < o->num_told_events; i++) {
+        qr_offload_event *event = &o->events[o->told_events[i]];
+        event->is_listed = false;
+        if (event->num_reports < o->num_workers)
+            continue;
+        uint32_t num_cold = finish_blocks(o, event);
+        quire_pool_let_go(o->gpu, o->refs, num_cold, 1);
+        end_event(o, event);
+    }
+    o->num_told_events = 0;
+}
+
+void qr_store_drop_all(quire_offload *o)
+{
+    for (uint32_t i = 0; i < o->num_places; i++)
+        o->events[i].is_dropped = o->events[i].count > 0;
+    qr_offload_event kept = {.first = o->kept_first, .is_dropped = true};
+    o->kept_first = o->kept_last = QUIRE_NULL_BLOCK; /* nobody has begun these */
+    uint32_t num_cold = finish_blocks(o, &kept);
+    quire_pool_let_go(o->gpu, o->refs, num_cold, 1);
+}
+
+void qr_store_undo(quire_offload *o, qr_offload_event *event)
+{
+    event->has_failed = true;
+    for (uint32_t i = 0; i < o->num_walked; i++)
+        if (!qr_bit_get(o->is_storing, o->walked[i]))
+            quire_pool_hold(o->gpu, &o->walked[i], 1);
+    finish_blocks(o, event);
+    quire_pool_let_go(o->gpu, o->walked, o->num_walked, 1);
+    o->num_walked = 0;
+    o->last_head = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
+    if (o->meta.store_event == event->id) {
+        o->meta.store_event = QUIRE_OFFLOAD_NO_EVENT;
+        o->meta.num_stores = 0;
+    }
+    end_event(o, event);
+}
