@@ -11,6 +11,8 @@
 #include <time.h>
 
 enum { REAL_MAX_SERVERS = 32 };
+/* Jobs are looked at once in a step: a fast disk should have work until then. */
+#define REAL_BYTES_IN_FLIGHT (UINT64_C(1) << 30)
 
 struct tiers_real {
     unsigned char *memory; /* cpu_blocks * block_bytes */
@@ -194,6 +196,7 @@ int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_po
     common.label = lower->kind == TIERS_FILE ? "file" : "redis";
     common.memory = r->memory;
     common.memory_bytes = r->memory_bytes;
+    common.max_bytes_in_flight = REAL_BYTES_IN_FLIGHT;
     if (lower->kind == TIERS_FILE)
         return open_file(r, lower, policy, &common, tier, message, message_bytes);
     return open_redis(r, lower, &common, tier, message, message_bytes);

@@ -8,6 +8,8 @@
 
 enum { SIM_MAX_JOBS = 1024, SIM_MAX_KEYS = 256 };
 #define SIM_NO_PLACE UINT64_MAX
+/* Jobs are looked at once in a step: with fewer bytes under way than this it would stand idle. */
+#define SIM_BUSY_S 0.5
 
 struct tiers_sim {
     quire_slots *slots;
@@ -302,6 +304,7 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
     c.ops = &OPS;
     c.self = *sim;
     c.max_jobs = SIM_MAX_JOBS;
+    c.max_bytes_in_flight = (uint64_t)(config->lower->bytes_per_s * SIM_BUSY_S);
     c.run_inline = QUIRE_ON;
     c.hooks = config->hooks;
     return quire_tier_open(&c, NULL, tier, message, message_bytes);

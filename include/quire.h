@@ -19,8 +19,12 @@
  *      quire/observe.h   what it tells of its steps
  *      quire/monitor.h   what other threads see of a scheduler while it runs
  *
- * Three more are of libraries beside this one, and not included here:
+ * The others are of libraries beside this one, and not included here:
  *
+ *      quire/offload.h   which KV blocks outlive the engine's memory            libquire_tier
+ *      quire/device.h    copies between the engine's memory and host memory     libquire_tier
+ *      quire/tier.h      where blocks go: files, Redis, one's own               libquire_tier
+ *      quire/tier_file.h, quire/tier_redis.h, quire/slots.h                     libquire_tier
  *      quire/wire.h      KV events as bytes, and the index of a router          libquire_events
  *      quire/events.h    KV events over ZeroMQ                                  libquire_events
  *      quire/http.h      metrics, steps and the live page over HTTP             libquire_http

@@ -3,7 +3,7 @@
  *      private   one file, reserved as a whole when it is made:
  *                | super A | super B | index A | index B | head, block | head, block | ...
  *      shared    a file for each block, found by all who use the directory:
- *                DIRECTORY/<fingerprint>/<h>/<h>/<hash>-<group>-<rank>
+ *                DIRECTORY/<fingerprint>/<hh>/<hash>-<group>-<rank>
  *
  * private   belongs to one process at a time (a second one is told who has it). Full, it evicts by
  *           its policy. What was stored is found again after a restart, and after a crash what was

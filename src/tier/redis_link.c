@@ -146,10 +146,8 @@ static void orphan_call(quire_tier_redis *redis, qr_link *link, qr_call *call,
 {
     qr_batch *batch = call->batch;
     uint32_t io = call->io;
-    if (call == link->first && link->mode == QR_MODE_VALUE) {
+    if (call == link->first && link->mode == QR_MODE_VALUE)
         link->mode = QR_MODE_DRAIN;
-        qr_socket_expect(&link->socket, 1);
-    }
     call->batch = NULL;
     call->due_ns = redis->now_ns + redis->late_ns;
     qr_batch_end_io(redis, batch, io, status);
@@ -412,14 +410,6 @@ static void digest(quire_tier_redis *redis, qr_link *link)
     }
 }
 
-/* In the middle of a large value, no event for each few bytes of it. */
-static void set_low_water(qr_link *link)
-{
-    bool is_far = link->mode == QR_MODE_VALUE && link->value_bytes - link->value_at > 2 * LOW_WATER;
-    if (link->state != QR_LINK_CLOSED)
-        qr_socket_expect(&link->socket, is_far ? LOW_WATER : 1);
-}
-
 static void receive_answers(quire_tier_redis *redis, qr_link *link)
 {
     uint64_t budget = READ_BUDGET;
@@ -441,7 +431,6 @@ static void receive_answers(quire_tier_redis *redis, qr_link *link)
         }
         link->in_end += (uint32_t)bytes;
         digest(redis, link);
-        set_low_water(link);
         if (budget <= (uint64_t)got) { /* others, too */
             redis->has_more = redis->has_more || link->socket.can_read;
             return;

@@ -83,16 +83,6 @@ void qr_socket_close(qr_socket *s)
     *s = (qr_socket){.fd = -1};
 }
 
-/* A wish: a full window, an end or an error are told all the same. With TLS it is records that
- * come, which may be shorter. */
-void qr_socket_expect(qr_socket *s, int bytes)
-{
-    if (bytes == s->low_water || s->session != NULL || (bytes == 1 && s->low_water == 0))
-        return;
-    s->low_water = bytes;
-    set_option(s->fd, SOL_SOCKET, SO_RCVLOWAT, bytes);
-}
-
 static ssize_t later_or_lost(bool *can)
 {
     if (errno == EINTR)

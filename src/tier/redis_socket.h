@@ -17,7 +17,6 @@ typedef struct qr_socket {
     bool can_read;
     bool can_write;
     bool is_greeted; /* TLS */
-    int low_water;   /* what the system was told; 0: nothing yet */
 } qr_socket;
 
 /* Begins to connect, watched by epoll_fd with data. 0, or -1 with errno. */
@@ -26,9 +25,6 @@ int qr_socket_connect(qr_socket *s, const qr_endpoint *endpoint, qr_tls *tls, co
 /* 1: connected, 0: later, -1: with errno, or EPROTO where TLS failed. */
 int qr_socket_finish(qr_socket *s);
 void qr_socket_close(qr_socket *s);
-
-/* So many bytes are about to come: fewer are not worth an event. 1: any are. */
-void qr_socket_expect(qr_socket *s, int bytes);
 
 /* How many bytes; 0: later; -1: lost, or closed by the other side. */
 ssize_t qr_socket_send(qr_socket *s, struct iovec *pieces, int n);

@@ -154,7 +154,7 @@ uint32_t crowd_wait(crowd *c, uint32_t num_turns)
 uint64_t crowd_load_all(crowd *c)
 {
     uint64_t found = 0;
-    for (uint32_t i = 0; i < 1000; i++) /* what a scan has to read is read */
+    for (uint32_t i = 0; i < 60; i++) /* what a scan has to read is read */
         take_ended(c);
     for (uint32_t key = 0; key < CROWD_KEYS; key++) {
         crowd_job *job = &c->jobs[0];

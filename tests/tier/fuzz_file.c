@@ -1,7 +1,8 @@
 /* tier/fuzz_file.c - bytes of a file against those who read them: its pages, and the tier as a
  * whole.
  *
- *      a whole file of four slots ──► changed ──► page readers; every so often opened, read, closed
+ *      pages, and now and then a whole file of four slots ──► changed ──► page readers
+ *                                        │                       └ the whole file: opened, read
  *                                        └ half the time with the CRCs of its pages set right
  *
  * Whatever the bytes, opening says yes or no, and nothing is read or written outside. Where no CRC
@@ -15,10 +16,10 @@
 
 #include <string.h>
 
-enum { SLOTS = 4, OPEN_EVERY = 25 };
+enum { SLOTS = 4, PAGE_SAMPLES = 60 };
 
 static bool is_forged;
-static uint64_t num_runs;
+static uint64_t num_files;
 static uint64_t num_opened;
 static uint64_t num_loaded;
 
@@ -107,6 +108,7 @@ static void open_file(const uint8_t *bytes, size_t num_bytes)
 {
     static crowd c;
     static file_disk disk;
+    num_files++;
     crowd_init(&c, SLOTS, 1);
     disk_init(&disk, c.config.capacity_bytes + 65536, 1);
     memcpy(disk.image, bytes, num_bytes < disk.capacity ? num_bytes : disk.capacity);
@@ -132,14 +134,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t num_bytes)
         check_head(bytes + at, &layout);
         check_index(bytes + at);
     }
-    if (num_runs++ % OPEN_EVERY == 0)
+    if (num_bytes > 4 * QR_FILE_PAGE)
         open_file(bytes, num_bytes);
     return 0;
 }
 
 /* ---- as a program of its own -------------------------------------------- */
-
-#ifndef QUIRE_LIBFUZZER
 
 /* Half the inputs have pages whose CRC is right again, so that what comes after it is reached. */
 static void seal_pages(mutate_text *text, size_t sample)
@@ -181,28 +181,40 @@ static size_t make_sample(uint8_t *room)
     return n;
 }
 
+/* Super, index and head, again and again, and one whole file. */
+static void cut_samples(const uint8_t *file, size_t n, mutate_bytes *samples)
+{
+    qr_file_layout layout;
+    MUTATE_EXPECT(qr_file_layout_of(SLOTS, CROWD_BLOCK, &layout));
+    for (size_t i = 0; i < PAGE_SAMPLES; i += 3) {
+        samples[i] = (mutate_bytes){file, QR_FILE_PAGE};
+        samples[i + 1] = (mutate_bytes){file + layout.index_at[1], QR_FILE_PAGE};
+        samples[i + 2] = (mutate_bytes){file + layout.slots_at, QR_FILE_PAGE};
+    }
+    samples[PAGE_SAMPLES] = (mutate_bytes){file, n};
+}
+
 int main(int argc, char **argv)
 {
     static uint8_t room[MUTATE_ROOM];
+    static mutate_bytes samples[PAGE_SAMPLES + 1];
     static const uint32_t BIG[] = {UINT32_MAX, INT32_MAX, 0x40000000, 4097, 0};
     mutate_bytes words[5];
-    mutate_bytes sample = {room, make_sample(room)};
+    cut_samples(room, make_sample(room), samples);
     for (size_t i = 0; i < 5; i++)
         words[i] = (mutate_bytes){&BIG[i], sizeof BIG[i]};
-    mutate_run(sample.bytes, sample.n);
+    mutate_run(samples[PAGE_SAMPLES].bytes, samples[PAGE_SAMPLES].n);
     MUTATE_EXPECT(num_opened == 1 && num_loaded == SLOTS + 1);
     mutate_plan plan = {.runs = 100000,
-                        .samples = &sample,
-                        .num_samples = 1,
+                        .samples = samples,
+                        .num_samples = PAGE_SAMPLES + 1,
                         .words = words,
                         .num_words = 5,
                         .change = change_field,
                         .seal = seal_pages};
     int status = mutate_main(argc, argv, &plan);
     printf("%llu files, %llu of which could be opened; %llu blocks loaded\n",
-           (unsigned long long)(num_runs / OPEN_EVERY), (unsigned long long)num_opened,
+           (unsigned long long)num_files, (unsigned long long)num_opened,
            (unsigned long long)num_loaded);
     return status;
 }
-
-#endif

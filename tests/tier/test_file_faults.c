@@ -3,7 +3,7 @@
  * Whatever it does: no byte comes back that was not stored, each job ends once, the tier works
  * again when the disk does, and what it wrote meanwhile is safe to read in the next life.
  *
- *      tier_file_faults [--steps N] [--seed N]
+ *      tier_file_faults [--steps N] [--seeds N] [--seed N]
  */
 #include "tier/file_crowd.h"
 
@@ -13,7 +13,8 @@
 
 enum { SLOTS = 24 };
 
-static uint32_t num_steps = 60;
+static uint32_t num_steps = 40;
+static uint32_t num_seeds = 1;
 static uint64_t first_seed = 1;
 
 typedef struct fault_case {
@@ -77,7 +78,7 @@ static void run_case(const fault_case *with, uint64_t seed)
 
 static void test_fault(void **state)
 {
-    for (uint64_t seed = first_seed; seed < first_seed + 3; seed++)
+    for (uint64_t seed = first_seed; seed < first_seed + num_seeds; seed++)
         run_case(*state, seed);
 }
 
@@ -226,6 +227,8 @@ int main(int argc, char **argv)
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--steps") == 0)
             num_steps = (uint32_t)strtoul(argv[i + 1], NULL, 0);
+        else if (strcmp(argv[i], "--seeds") == 0)
+            num_seeds = (uint32_t)strtoul(argv[i + 1], NULL, 0);
         else if (strcmp(argv[i], "--seed") == 0)
             first_seed = strtoull(argv[i + 1], NULL, 0);
     }

@@ -15,7 +15,7 @@
 
 enum { SLOTS = 40, LIVES = 3, STEPS = 40, IMAGES_OF_A_RUN = 50 };
 
-static uint32_t num_images = 400;
+static uint32_t num_images = 200;
 static uint64_t first_seed = 1;
 
 typedef struct counts {

@@ -139,6 +139,29 @@ static void many_jobs_inline(void **state)
     many_jobs(*state, true, 20000);
 }
 
+/* As many as there may be, whose addresses share places in the thread's table, end in any order. */
+static void jobs_end_in_any_order(void **state)
+{
+    enum { JOBS = 64, MANY = 4 * JOBS };
+    uint64_t *random = *state;
+    static kit_job jobs[MANY];
+    kit k = {.config = {.run_inline = QUIRE_ON, .max_jobs = JOBS},
+             .faults = {.seed = *random, .is_shared = true}};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_set_delay(k.part, 50);
+    for (int round = 0; round < 60; round++) {
+        uint32_t first = unit_random_below(random, MANY - JOBS);
+        for (uint32_t i = 0; i < JOBS; i++) {
+            kit_fill(&jobs[first + i], QUIRE_TIER_FIND, i, 2);
+            assert_int_equal(quire_tier_submit(k.tier, &jobs[first + i].job), QUIRE_OK);
+        }
+        for (uint32_t i = 0; i < JOBS; i++)
+            (void)kit_wait(&k);
+    }
+    assert_int_equal(kit_stats(&k).bad_ends, 0);
+    kit_close(&k);
+}
+
 /* A thread that slept is woken by every submit, however close the two come. */
 static void sleeping_thread_is_woken(void **state)
 {
@@ -531,6 +554,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(given_crcs_are_kept),
         cmocka_unit_test_prestate(many_jobs_with_a_thread, &random),
         cmocka_unit_test_prestate(many_jobs_inline, &random),
+        cmocka_unit_test_prestate(jobs_end_in_any_order, &random),
         cmocka_unit_test(sleeping_thread_is_woken),
         cmocka_unit_test(wrong_jobs_are_not_taken),
         cmocka_unit_test(caps_of_alignment),

@@ -310,6 +310,72 @@ static void late_before_it_was_begun(void **state)
     kit_close(&k);
 }
 
+/* Nobody has polled meanwhile: the thread itself sees that the time is over. */
+static void late_before_anybody_looked(void **state)
+{
+    (void)state;
+    static kit_job jobs[2];
+    kit k = {.config.deadline_ns = 50 * MS, .has_clock = true};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_block(k.part, true);
+    for (uint32_t i = 0; i < 2; i++)
+        submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+    wait_until_begun(&k, 1);
+    k.now_ns = 51 * MS;
+    faulty_block(k.part, false);
+    usleep(5000); /* or more: the second is begun by then, if it is begun at all */
+    (void)kit_wait(&k);
+    (void)kit_wait(&k);
+    assert_int_equal(jobs[1].ios[0].status, QUIRE_TIER_CANCELLED);
+    assert_int_equal(faulty_num_begun(k.part), 1);
+    kit_close(&k);
+}
+
+static void cancelled_before_it_was_begun(void **state)
+{
+    (void)state;
+    static kit_job jobs[3];
+    kit k = {0};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    faulty_block(k.part, true);
+    for (uint32_t i = 0; i < 3; i++)
+        submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+    wait_until_begun(&k, 1);
+    assert_int_equal(quire_tier_cancel(k.tier, &jobs[1].job), QUIRE_OK);
+    faulty_block(k.part, false);
+    for (int i = 0; i < 3; i++)
+        (void)kit_wait(&k);
+    assert_int_equal(jobs[0].ios[0].status, QUIRE_TIER_DONE);
+    assert_int_equal(jobs[1].ios[0].status, QUIRE_TIER_CANCELLED);
+    assert_int_equal(jobs[2].ios[0].status, QUIRE_TIER_DONE);
+    assert_int_equal(faulty_num_begun(k.part), 2);
+    kit_close(&k);
+}
+
+/* It would take for ever, but can be given up: then its memory comes back soon after its
+ * deadline. */
+static void late_jobs_are_given_up(void **state)
+{
+    (void)state;
+    static kit_job j;
+    for (int variant = 0; variant < 2; variant++) {
+        kit k = {
+            .config = {.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF, .deadline_ns = 50 * MS},
+            .faults.seed = 5,
+            .has_clock = true};
+        assert_int_equal(kit_open(&k), QUIRE_OK);
+        faulty_set_delay(k.part, UINT32_MAX - 1);
+        submit(&k, &j, QUIRE_TIER_STORE, 1, 4);
+        wait_until_begun(&k, 1);
+        nothing_comes(&k);
+        k.now_ns = 51 * MS;
+        assert_ptr_equal(kit_wait(&k), &j.job);
+        assert_int_equal(j.ios[3].status, QUIRE_TIER_CANCELLED);
+        assert_int_equal(kit_stats(&k).late, 1);
+        kit_close(&k);
+    }
+}
+
 static void duplicate_completion_after_the_deadline(void **state)
 {
     (void)state;
@@ -554,6 +620,9 @@ int main(void)
         cmocka_unit_test(full_store_queue),
         cmocka_unit_test(late_load),
         cmocka_unit_test(late_before_it_was_begun),
+        cmocka_unit_test(late_before_anybody_looked),
+        cmocka_unit_test(cancelled_before_it_was_begun),
+        cmocka_unit_test(late_jobs_are_given_up),
         cmocka_unit_test(duplicate_completion_after_the_deadline),
         cmocka_unit_test(hung_thread_opens_the_breaker),
         cmocka_unit_test(probe_that_hangs),
