@@ -159,7 +159,7 @@ static void read_arguments(bench *b, int argc, char **argv, quire_tier_op *op)
         else
             say_and_exit(argv[i], "is no argument of this program");
     }
-    b->num_jobs = 2 * b->depth < MAX_JOBS ? 2 * b->depth : MAX_JOBS;
+    b->num_jobs = 4 * b->depth < MAX_JOBS ? 4 * b->depth : MAX_JOBS;
     if (b->path == NULL)
         say_and_exit("--path", "is missing");
 }

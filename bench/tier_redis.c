@@ -1,7 +1,7 @@
 /* tier_redis.c - blocks to a Redis server and back: hiredis and Quire's tier, in turns.
  *
  *      quire_bench_tier_redis [--port P] [--rounds 9] [--blocks 64] [--bytes 2097152]
- *                             [--depth 8] [--connections 2]
+ *                             [--depth 8] [--connections 3]
  *
  *      round   hiredis SET ─► Quire SET ─► hiredis GET ─► Quire GET     the same blocks
  *
@@ -33,7 +33,7 @@ typedef struct setting {
     uint32_t connections;
 } setting;
 
-static setting o = {.rounds = 9, .blocks = 64, .bytes = 2u << 20, .depth = 8, .connections = 2};
+static setting o = {.rounds = 9, .blocks = 64, .bytes = 2u << 20, .depth = 8, .connections = 3};
 static unsigned char *memory;
 static quire_tier_io ios[MAX_BLOCKS];
 
@@ -105,7 +105,6 @@ static quire_tier *open_tier(void)
     config.num_servers = 1;
     config.fingerprint = fingerprint;
     config.connections = o.connections;
-    config.window_bytes = (uint64_t)o.depth * (o.bytes + 4096);
     config.wait_ns = UINT64_C(5000000000);
     common.deadline_ns = UINT64_C(60000000000);
     common.max_bytes_in_flight = UINT64_MAX / 2;
@@ -216,7 +215,8 @@ int main(int argc, char **argv)
     pid_t server = o.port == 0 ? start_server() : 0;
     redisContext *context = connect_hiredis(server);
     quire_tier *tier = open_tier();
-    printf("%u blocks of %u bytes, %u in a pipeline, %u connections; %u rounds in turns\n",
+    printf("%u blocks of %u bytes; hiredis: %u in a pipeline, Quire: %u connections; %u rounds in "
+           "turns\n",
            o.blocks, o.bytes, o.depth, o.connections, o.rounds);
     for (uint32_t round = 0; round <= o.rounds; round++) {
         for (int kind = 0; kind < NUM_KINDS; kind++) {

@@ -256,6 +256,11 @@ static int write_results(const replay_setup *setup, replay_result *result)
     if (status == 0 && o.html != NULL && !o.quiet && strcmp(o.html, "-") != 0)
         printf("\nThe page: %s\n", o.html);
     free(text);
+    if (status == 0 && result->tiers.wrong_blocks > 0) {
+        fprintf(stderr, "quire replay: %llu blocks came back from a tier with other bytes\n",
+                (unsigned long long)result->tiers.wrong_blocks);
+        status = 1;
+    }
     return status;
 }
 

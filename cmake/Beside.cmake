@@ -9,7 +9,8 @@ function(quire_beside name)
     UNITY_BUILD OFF)
   target_include_directories(${lib}_objects PUBLIC ${PROJECT_SOURCE_DIR}/include
     PRIVATE ${PROJECT_SOURCE_DIR}/src ${arg_INCLUDES})
-  target_compile_definitions(${lib}_objects PRIVATE QUIRE_ASSERT_LEVEL=0)
+  target_compile_definitions(${lib}_objects PRIVATE QUIRE_BESIDE
+    QUIRE_ASSERT_LEVEL=${QUIRE_ASSERT_LEVEL})
   target_link_libraries(${lib}_objects PRIVATE Threads::Threads quire_build_options)
 
   add_library(${lib}_static STATIC $<TARGET_OBJECTS:${lib}_objects>)

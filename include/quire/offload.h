@@ -12,19 +12,31 @@
  * event     the stores, or the loads, of one step. Its number names them in reports.
  *
  * With QUIRE_PROFILE_VLLM_0_20 the decisions are those of vLLM 0.20.0's SimpleCPUOffloadScheduler,
- * its faults included; there are no tiers below the CPU pool then. With QUIRE_PROFILE_DEFAULT:
+ * its faults included; there are no tiers below the CPU pool then, a group of a full kind is
+ * needed, and stores are copied after the step that names them, since they may be computed in it.
+ * With QUIRE_PROFILE_DEFAULT (in brackets what vLLM does):
  *
- *      a lazily stored block keeps its place in the free queue (vLLM: the coldest become the hottest)
- *      a block is not stored twice while its first store is on the way
- *      a hit that was told is kept until it is loaded or its request ends (vLLM: asserts)
+ *      lazily stored blocks keep their place in the free queue     [the coldest become the hottest]
+ *      a key is stored once at a time                              [twice, from two blocks, steps]
+ *      the last blocks of a request that ends are stored           [missed]
+ *      what was told as a hit is kept until it is loaded           [asserted]
+ *      the head of a prompt is evicted after its tail              [before]
+ *      a block is stored only after it was computed                [also one that a request in the
+ *                  same step computes, or whose owner was preempted or has lost it to another]
  *      blocks that waiting requests need are evicted last, and fetched from tiers before their turn
+ *      copies may fail, be refused and be late; the cache may be reset while they are on the way
+ *
+ * Where vLLM's assertion on a hit would fail the tokens are computed, and where it would load into
+ * the null block that block is not loaded. Requests are told apart by their quire_req, in vLLM by
+ * their id.
  *
  * Order of making: offload, then the scheduler with quire_offload_connector in its config, then
  * quire_offload_bind. In each step:
  *
  *      schedule                                        step->connector_meta is a quire_offload_meta
- *      [the engine copies as the meta says, or the device does it by itself]
- *      quire_offload_report     what workers reported: not with a device
+ *      [the engine copies as the meta says, or the device does it by itself; before the next
+ *       schedule the step is given to the engine's compute stream]
+ *      quire_offload_tell       what workers reported: not with a device
  *      quire_offload_poll       fills finished_recving and invalid_blocks of the output
  *      update
  *
@@ -115,8 +127,8 @@ QUIRE_API int quire_offload_bind(quire_offload *offload, quire_sched *sched);
 
 #define QUIRE_OFFLOAD_NO_EVENT UINT64_MAX
 
-/* What is to be copied, after everything that was computed before this step. Valid until the next
- * schedule. */
+/* What is to be copied, after everything that was computed before this step (stores of the vLLM
+ * profile: and in it). Valid until the next schedule. */
 typedef struct quire_offload_meta {
     uint64_t load_event; /* QUIRE_OFFLOAD_NO_EVENT: none */
     uint32_t num_loads;
@@ -131,7 +143,8 @@ typedef struct quire_offload_meta {
     uint32_t need_flush; /* somebody was preempted */
 } quire_offload_meta;
 
-/* What workers have done since the last report. A store counts when num_workers reported it. */
+/* What workers have done since the last report. A store counts when num_workers reported it, and
+ * none of them that it failed, which is a report too. */
 typedef struct quire_offload_report {
     const quire_req *loaded; /* requests whose loads are there */
     uint32_t num_loaded;
@@ -144,6 +157,8 @@ typedef struct quire_offload_report {
     uint32_t num_failed_events;
 } quire_offload_report;
 
+/* QUIRE_E_UNKNOWN_REQ for a load or a store that is not on the way, or was reported as there;
+ * QUIRE_E_ARGUMENT with a device. */
 QUIRE_API int quire_offload_tell(quire_offload *offload, const quire_offload_report *report);
 
 /* Looks at device and tiers, and sets finished_recving and invalid_blocks of output, which is then

@@ -151,6 +151,11 @@ typedef struct quire_tier_ops {
     void (*turn)(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms);
     /* The job need not be finished, or is late: its ios that can, end. At most once for a job. */
     void (*cancel)(void *self, quire_tier_ends *ends, quire_tier_job *job);
+
+    /* On the scheduler's thread; NULL: of no interest. A request that waits will use these keys, at
+     * this place in the queue (smaller: sooner); n = 0: it waits no longer. See quire/slots.h. */
+    void (*expect)(void *self, uint64_t request, uint64_t order, const quire_tier_key *keys,
+                   uint32_t n);
 } quire_tier_ops;
 
 /* ---- opening --------------------------------------------------------------- */
@@ -211,6 +216,9 @@ QUIRE_API int quire_tier_is_late(const quire_tier *tier, const quire_tier_job *j
 QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, uint32_t n,
                                 uint8_t *found);
 QUIRE_API int quire_tier_touch(quire_tier *tier, const quire_tier_key *keys, uint32_t n);
+/* Which keys a waiting request will use, for the tier's policy: see quire_tier_ops.expect. */
+QUIRE_API int quire_tier_expect(quire_tier *tier, uint64_t request, uint64_t order,
+                                const quire_tier_key *keys, uint32_t n);
 QUIRE_API int quire_tier_reset(quire_tier *tier);
 QUIRE_API quire_tier_caps quire_tier_get_caps(const quire_tier *tier);
 QUIRE_API const char *quire_tier_label(const quire_tier *tier);

@@ -60,10 +60,11 @@ typedef struct quire_tier_redis_config {
      * is trusted. */
     uint32_t trust_network;
 
-    uint32_t connections;     /* to each node; 0 = 2 */
+    uint32_t connections;     /* to each node; 0 = 3 */
     uint32_t max_nodes;       /* known at a time; 0 = 32 */
     uint32_t max_block_bytes; /* 0 = 64 MiB */
-    uint64_t window_bytes;    /* under way on a connection; 0 = 16 MiB; one block always may be */
+    uint64_t window_bytes;    /* under way on a connection; 0 = 16 MiB, and of loads never more than
+                                 3 MiB; one block always may be */
     uint64_t ttl_ms;          /* what was not stored again for so long is gone; 0: never */
     uint64_t connect_ns;      /* until a new connection answers; 0 = 1 s */
     uint64_t wait_ns;    /* open waits so long for a first answer, and fails without; 0: it does

@@ -193,6 +193,8 @@ static void carve_all(qr_lower *lower, qr_carve *carve)
         num_blocks = qr_add_size(num_blocks, lower->groups[g].max_blocks);
     }
     lower->run = qr_carve_take(carve, num_blocks, 1);
+    lower->expected =
+        qr_carve_take(carve, lower->groups[lower->count_group].max_blocks, sizeof *lower->expected);
     lower->free_list = qr_carve_take(carve, lower->job_ios, sizeof *lower->free_list);
     lower->hash_scratch = qr_carve_take(carve, lower->job_ios, lower->hash_bytes);
     carve_jobs(lower, carve);
@@ -247,8 +249,10 @@ static qr_record *record_of(qr_lower *lower, quire_req req)
     if (req == 0 || index >= lower->num_records)
         return NULL;
     qr_record *r = &lower->records[index];
-    if (r->req != req)
+    if (r->req != req) {
+        qr_lower_plan_unexpect(lower, r);
         *r = (qr_record){.req = req, .epoch = r->epoch + 1, .limit = UINT32_MAX};
+    }
     return r;
 }
 
@@ -302,7 +306,8 @@ static bool begin_round(qr_lower *lower, const qr_lower_request *request, qr_rec
 {
     if (r->rounds >= MOST_ROUNDS)
         return stop_waiting(r, QR_ASK_DONE);
-    r->rounds++;
+    if (r->rounds++ == 0 && !r->is_expected)
+        qr_lower_plan_expect(lower, request);
     r->tiers = 0;
     if (qr_lower_plan_fetch(lower, request, quire_req_index(request->req)) == 0)
         return stop_waiting(r, QR_ASK_DONE);
@@ -367,6 +372,7 @@ void qr_lower_forget(qr_lower *lower, quire_req req)
     if (req == 0 || index >= lower->num_records || lower->records[index].req != req)
         return;
     qr_record *r = &lower->records[index];
+    qr_lower_plan_unexpect(lower, r);
     stop_waiting(r, QR_ASK_IDLE);
     r->is_urgent = false;
     r->rounds = 0;

@@ -83,8 +83,9 @@ typedef struct qr_record {
     uint32_t start_limit; /* limit at the start of this round */
     uint8_t state;
     uint8_t rounds;
-    uint8_t tiers;  /* bits: those it waits for */
-    bool is_urgent; /* it was asked for, not only prefetched */
+    uint8_t tiers;    /* bits: those it waits for */
+    bool is_urgent;   /* it was asked for, not only prefetched */
+    bool is_expected; /* tiers know what it will need */
 } qr_record;
 
 typedef struct qr_lower_queue {
@@ -200,7 +201,9 @@ struct qr_lower {
     uint32_t job_ios;
     uint8_t *origin;  /* of a CPU block: tier it came from, and 1; 0: none, or it was a hit since */
     uint8_t *offered; /* bits: tiers that have it, or were asked to */
-    uint8_t *run;     /* scratch: sources of a plan's blocks */
+    quire_tier_key *expected;    /* scratch: the keys of a request, */
+    uint64_t next_order;         /* in the order in which they came */
+    uint8_t *run;                /* scratch: sources of a plan's blocks */
     quire_block *free_list;      /* scratch: of one job */
     unsigned char *hash_scratch; /* of one job */
 
@@ -244,6 +247,9 @@ void qr_lower_plan_key(const qr_lower *lower, const qr_lower_request *request, u
                        uint32_t block, quire_tier_key *key);
 /* Puts what the record needs, and is worth it, into queues; returns how many moves it awaits. */
 uint32_t qr_lower_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record);
+/* Tells the tiers what the request will need, or that it does not wait any more. */
+void qr_lower_plan_expect(qr_lower *lower, const qr_lower_request *request);
+void qr_lower_plan_unexpect(qr_lower *lower, qr_record *record);
 /* What it waits for goes before what others will need. */
 void qr_lower_plan_hurry(qr_lower *lower, const qr_lower_request *request);
 

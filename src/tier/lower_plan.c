@@ -339,3 +339,28 @@ void qr_lower_plan_hurry(qr_lower *lower, const qr_lower_request *request)
         }
     }
 }
+
+/* The keys of one group stand for those of all: tiers evict by them what is needed last. */
+void qr_lower_plan_expect(qr_lower *lower, const qr_lower_request *request)
+{
+    qr_record *r = &lower->records[quire_req_index(request->req)];
+    const qr_lower_group *g = &lower->groups[lower->count_group];
+    uint32_t first = request->num_local / g->block_size;
+    uint32_t end = longest_target(lower, request, r) / g->block_size;
+    if (end <= first)
+        return;
+    for (uint32_t i = first; i < end; i++)
+        qr_lower_plan_key(lower, request, lower->count_group, i, &lower->expected[i - first]);
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        quire_tier_expect(lower->tiers[t].tier, r->req, lower->next_order, lower->expected,
+                          end - first);
+    lower->next_order++;
+    r->is_expected = true;
+}
+
+void qr_lower_plan_unexpect(qr_lower *lower, qr_record *record)
+{
+    for (uint32_t t = 0; t < lower->num_tiers && record->is_expected; t++)
+        quire_tier_expect(lower->tiers[t].tier, record->req, 0, NULL, 0);
+    record->is_expected = false;
+}

@@ -3,8 +3,8 @@
  *      load of a request, stores of a step ──► jobs of at most QR_COPIES_IN_JOB ──► device
  *                      ended when the last job has ended ◄──────────────────────────────┘
  *
- * A load that is not there in time is given up: its request computes instead, in other blocks. Those
- * of the jobs that the device still has are nobody's until it gives them back.
+ * A load that is not there in time is given up: its request computes instead, in other blocks.
+ * Those of the jobs that the device still has are nobody's until it gives them back.
  *
  * What finds no free job, or a device that takes no more, is sent in a later poll. */
 #ifndef QR_TIER_OFFLOAD_COPY_H

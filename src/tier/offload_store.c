@@ -17,8 +17,8 @@ typedef struct store_round {
 /* ---- choosing -------------------------------------------------------------- */
 
 /* Whether the CPU pool neither has this key nor will have it. is_new: the block was computed since
- * its request was looked up. Then the CPU pool is not asked, which would wait for memory: should the
- * key be there all the same, behind one that was evicted, then for a while it is there twice. */
+ * its request was looked up. Then the CPU pool is not asked, which would wait for memory: should
+ * the key be there all the same, behind one that was evicted, it is there twice for a while. */
 static bool is_wanted(const quire_offload *o, quire_block gpu, const quire_block_info *info,
                       uint64_t print, bool is_new)
 {
@@ -210,23 +210,35 @@ static void add_blocks(quire_offload *o, uint32_t index, const quire_block_span 
     }
 }
 
+static bool has_blocks(const quire_block_span *blocks, uint32_t num_groups)
+{
+    uint32_t n = 0;
+    for (uint32_t g = 0; g < num_groups; g++)
+        n |= blocks[g].count;
+    return n > 0;
+}
+
 /* A request that comes in may have found blocks that another one computes in this very step: they
  * are looked at in the next. vLLM's copies come after the step, so it looks at once. */
 static void scan_kind(quire_offload *o, const quire_step *step, uint8_t kind, bool has_place,
                       store_round *round)
 {
-    bool looks = has_place && (o->is_vllm || kind == QUIRE_STEP_RUNNING);
+    bool is_running = kind == QUIRE_STEP_RUNNING;
+    bool looks = has_place && (o->is_vllm || is_running);
+    if (step->num_reqs == 0 || memchr(step->kinds, kind, step->num_reqs) == NULL)
+        return;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         qr_offload_req *r = &o->reqs[quire_req_index(step->reqs[i])];
         if (step->kinds[i] != kind || r->req != step->reqs[i])
             continue;
         const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
-        add_blocks(o, quire_req_index(r->req), blocks, kind == QUIRE_STEP_RESUMED);
+        uint32_t computed = step->num_computed_tokens[i];
+        if (!is_running || has_blocks(blocks, o->num_groups))
+            add_blocks(o, quire_req_index(r->req), blocks, kind == QUIRE_STEP_RESUMED);
         if (kind == QUIRE_STEP_RESUMED)
             r->next_ready = 0;
-        if (kind != QUIRE_STEP_RUNNING)
-            r->num_found = step->num_computed_tokens[i];
-        uint32_t computed = step->num_computed_tokens[i];
+        if (!is_running)
+            r->num_found = computed;
         if (looks && (computed >= r->next_ready || computed < o->most_placeholders))
             scan_request(o, r, round);
     }
@@ -295,6 +307,8 @@ static void choose_lazy(quire_offload *o, store_round *round)
 static void forget_seen(quire_offload *o, const quire_block_span *blocks)
 {
     bool has_stores = o->num_events > 0;
+    if (!has_blocks(blocks, o->num_groups))
+        return;
     for (uint32_t g = 0; g < o->num_groups; g++) {
         for (uint32_t i = 0; i < blocks[g].count; i++) {
             quire_block gpu = blocks[g].ids[i];

@@ -119,6 +119,7 @@ typedef struct qr_link {
     uint64_t value_at;
     uint32_t crc;
     uint32_t expected_crc;
+    uint64_t summed; /* bytes that are in crc */
     quire_tier_status verdict;
     unsigned char header[QR_REDIS_HEADER];
     unsigned char *input;

@@ -17,8 +17,10 @@ struct qr_name {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int fd;
+    pthread_t thread;
     bool has_thread;
     bool is_closed;
+    bool is_left; /* closed during a lookup: the thread frees all of this */
     name_state state;
     qr_address address;
     int count;
@@ -80,8 +82,10 @@ static void *run_lookups(void *argument)
         ssize_t written = write(name->fd, &one, sizeof one); /* a counter: there is always room */
         (void)written;
     }
+    bool is_left = name->is_left;
     pthread_mutex_unlock(&name->lock);
-    free_name(name);
+    if (is_left)
+        free_name(name);
     return NULL;
 }
 
@@ -108,10 +112,19 @@ void qr_name_close(qr_name *name)
         free_name(name);
         return;
     }
+    pthread_t thread = name->thread;
     pthread_mutex_lock(&name->lock);
     name->is_closed = true;
+    bool is_left = name->state == LOOKING;
+    name->is_left = is_left;
     pthread_cond_signal(&name->changed);
     pthread_mutex_unlock(&name->lock);
+    if (is_left) {
+        pthread_detach(thread);
+    } else {
+        pthread_join(thread, NULL);
+        free_name(name);
+    }
 }
 
 int qr_name_fd(const qr_name *name)
@@ -122,18 +135,12 @@ int qr_name_fd(const qr_name *name)
 /* Signals are the host's business: its own threads get them. */
 static bool start_thread(qr_name *name)
 {
-    pthread_t thread;
-    pthread_attr_t attributes;
     sigset_t all;
     sigset_t before;
-    if (pthread_attr_init(&attributes) != 0)
-        return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    name->has_thread = pthread_create(&thread, &attributes, run_lookups, name) == 0;
+    name->has_thread = pthread_create(&name->thread, NULL, run_lookups, name) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
     return name->has_thread;
 }
 

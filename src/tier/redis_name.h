@@ -3,7 +3,7 @@
  *      ask ──► thread ── getaddrinfo ──► answer, and fd can be read
  *
  * One name at a time. A lookup that does not come back holds up its own thread alone: closing
- * leaves it behind, and what is shared is freed by the last of the two. The thread is made with
+ * during one leaves the thread behind, which frees what is left when it comes back. The thread is made with
  * the first name; addresses in numbers need none. */
 #ifndef QR_TIER_REDIS_NAME_H
 #define QR_TIER_REDIS_NAME_H

@@ -16,7 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BACKOFF_TIMES = 12, JITTER_PERCENT = 25 };
+/* A server copies each answer before it sends it: many at once do not fit its caches, and come
+ * more slowly than a few. */
+enum { BACKOFF_TIMES = 12, JITTER_PERCENT = 25, LOAD_WINDOW = 3 * 1024 * 1024 };
 
 qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address)
 {
@@ -236,8 +238,10 @@ static qr_link *choose_link(quire_tier_redis *redis, qr_node *node, const qr_cal
     }
     if (best == NULL || best->num_calls == 0)
         return best;
-    bool has_room = best->num_calls < QR_REDIS_LINK_CALLS &&
-                    best->bytes + bytes_of(call) <= redis->window_bytes;
+    uint64_t window = redis->window_bytes;
+    if (call->kind == QR_CALL_LOAD && window > LOAD_WINDOW)
+        window = LOAD_WINDOW;
+    bool has_room = best->num_calls < QR_REDIS_LINK_CALLS && best->bytes + bytes_of(call) <= window;
     return has_room ? best : NULL;
 }
 

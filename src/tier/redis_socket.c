@@ -96,6 +96,7 @@ ssize_t qr_socket_send(qr_socket *s, struct iovec *pieces, int n)
     if (s->session != NULL) {
         ssize_t sent = qr_tls_send(s->session, pieces[0].iov_base, pieces[0].iov_len);
         s->can_write = sent > 0;
+        s->is_promised = sent == 0;
         return sent;
     }
     struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)n};

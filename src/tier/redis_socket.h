@@ -17,6 +17,9 @@ typedef struct qr_socket {
     bool can_read;
     bool can_write;
     bool is_greeted; /* TLS */
+    /* TLS has taken the beginning of what was to be sent, and has not said how much: the same bytes
+     * must be given again. */
+    bool is_promised;
 } qr_socket;
 
 /* Begins to connect, watched by epoll_fd with data. 0, or -1 with errno. */

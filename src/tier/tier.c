@@ -307,6 +307,18 @@ QUIRE_API int quire_tier_touch(quire_tier *tier, const quire_tier_key *keys, uin
     return QUIRE_OK;
 }
 
+QUIRE_API int quire_tier_expect(quire_tier *tier, uint64_t request, uint64_t order,
+                                const quire_tier_key *keys, uint32_t n)
+{
+    if (tier == NULL || (keys == NULL && n > 0))
+        return QUIRE_E_ARGUMENT;
+    if (qr_fork_guard_is_child(&tier->guard))
+        return QUIRE_E_SYSTEM;
+    if (tier->runner.ops.expect != NULL)
+        tier->runner.ops.expect(tier->runner.self, request, order, keys, n);
+    return QUIRE_OK;
+}
+
 QUIRE_API int quire_tier_reset(quire_tier *tier)
 {
     if (tier == NULL)

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-    CONNECTIONS = 2,
+    CONNECTIONS = 3,
     MAX_CONNECTIONS = 64,
     NODES = 32,
     MAX_NODES = 1024,
@@ -27,7 +27,9 @@ enum {
     SECRET_BYTES = 512,
     OURS_PER_LINK = 3 /* AUTH, PING, CLUSTER SLOTS */
 };
-#define SECOND UINT64_C(1000000000)
+#define SECOND         UINT64_C(1000000000)
+#define LONGEST        (86400 * SECOND)
+#define LONGEST_TTL_MS (UINT64_C(3650) * 86400 * 1000)
 
 /* ---- the config ------------------------------------------------------------ */
 
@@ -73,10 +75,19 @@ static int check_servers(const quire_tier_redis_config *c, char *message, size_t
     return QUIRE_OK;
 }
 
+/* So that none of them overflows when it is added to now, or doubled. */
+static bool are_times(const quire_tier_redis_config *c)
+{
+    return c->connect_ns <= LONGEST && c->wait_ns <= LONGEST && c->refresh_ns <= LONGEST &&
+           c->breaker_ns <= LONGEST && c->late_ns <= LONGEST && c->ttl_ms <= LONGEST_TTL_MS;
+}
+
 static int check_config(const quire_tier_redis_config *c, char *message, size_t bytes)
 {
     const char *wrong = NULL;
-    if (c->fingerprint == NULL)
+    if (!are_times(c))
+        wrong = "times: each *_ns at most a day, ttl_ms at most ten years";
+    else if (c->fingerprint == NULL)
         wrong = "fingerprint: the 32 bytes of quire_fingerprint";
     else if (c->prefix != NULL && !is_prefix(c->prefix))
         wrong = "prefix: 1 to 64 printable characters without blanks and { }";
@@ -107,11 +118,13 @@ static int check_config(const quire_tier_redis_config *c, char *message, size_t 
 static int read_secret(const char *path, char *secret, char *message, size_t bytes)
 {
     struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for a writer */
     const char *wrong = NULL;
     ssize_t n = 0;
     if (fd < 0 || fstat(fd, &about) != 0)
         wrong = strerror(errno);
+    else if (!S_ISREG(about.st_mode))
+        wrong = "it is no file";
     else if ((about.st_mode & 077) != 0)
         wrong = "others may read it; chmod 600";
     else if ((n = read(fd, secret, SECRET_BYTES - 1)) <= 0)
@@ -333,9 +346,9 @@ static int open_redis(void *self, const void *memory, size_t bytes, char *messag
     quire_tier_redis *redis = self;
     (void)memory; /* sockets need no memory to be registered */
     (void)bytes;
-    uint64_t end = qr_tier_now_ns(&redis->hooks) + redis->wait_ns;
+    uint64_t end = qr_tier_now_ns(NULL) + redis->wait_ns; /* a clock of the caller's may stand still */
     while (redis->wait_ns > 0 && !redis->has_map) {
-        uint64_t now = qr_tier_now_ns(&redis->hooks);
+        uint64_t now = qr_tier_now_ns(NULL);
         if (now >= end) {
             qr_tier_say(message, message_bytes, "redis %s:%u: %s", redis->nodes[0].address.host,
                         redis->nodes[0].address.port, find_reason(redis));
@@ -418,6 +431,8 @@ QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
     if (tier == NULL)
         return QUIRE_E_ARGUMENT;
     *tier = NULL;
+    if (redis != NULL)
+        *redis = NULL;
     int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
     if (status == QUIRE_OK)
         status = quire_tier_redis_create(config, whole.max_jobs, &whole.hooks, &self, message,

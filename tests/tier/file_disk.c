@@ -226,8 +226,8 @@ int disk_open(file_disk *disk, const quire_tier_file_config *config,
         return QUIRE_E_NOMEM;
     file->io = &disk->io;
     file->given_disk = &disk->disk;
-    file->open_ms = 20;
-    file->close_ms = 20;
+    file->open_ms = 5000;
+    file->close_ms = 5000;
     with.ops = &qr_file_private_ops;
     with.self = file;
     with.run_inline = QUIRE_ON;

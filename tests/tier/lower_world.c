@@ -21,9 +21,13 @@ static int world_random_bytes(void *user, void *out, size_t bytes)
 
 static quire_hooks world_hooks(world *w)
 {
-    return w->config.has_threads
-               ? (quire_hooks){NULL}
-               : (quire_hooks){.user = w, .now_ns = world_now, .random_bytes = world_random_bytes};
+    quire_hooks hooks = QUIRE_HOOKS_INIT;
+    if (w->config.has_threads)
+        return hooks;
+    hooks.user = w;
+    hooks.now_ns = world_now;
+    hooks.random_bytes = world_random_bytes;
+    return hooks;
 }
 
 static quire_group_config full_group(void)
@@ -75,7 +79,7 @@ static void open_tier(world *w, uint32_t t)
                             .is_shared = (w->config.shared_tiers >> t & 1) != 0};
     w->parts[t] = faulty_create(&faults);
     quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
-    config.ops = faulty_ops();
+    config.ops = w->config.ops != NULL ? w->config.ops : faulty_ops();
     config.self = w->parts[t];
     config.max_bytes_in_flight = w->config.max_bytes_in_flight;
     config.run_inline = w->config.has_threads ? QUIRE_OFF : QUIRE_ON;

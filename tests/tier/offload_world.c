@@ -349,6 +349,23 @@ void world_add(world *w)
         assert_true(err == QUIRE_E_DUPLICATE || err == QUIRE_FULL || err == QUIRE_E_TOO_LONG);
 }
 
+world_request *world_ask(world *w, uint32_t first, uint32_t n, uint32_t max_tokens)
+{
+    world_request *r = &w->people[w->num_people++];
+    char name[16];
+    *r = (world_request){.num_tokens = n};
+    for (uint32_t i = 0; i < n; i++)
+        r->tokens[i] = (quire_token)(first + i);
+    snprintf(name, sizeof name, "q%u", w->num_people);
+    quire_request_params params = {.id = {name, strlen(name)},
+                                   .prompt = r->tokens,
+                                   .num_prompt_tokens = n,
+                                   .max_tokens = max_tokens,
+                                   .user = r};
+    assert_int_equal(quire_sched_add(w->sched, &params, &r->req), QUIRE_OK);
+    return r;
+}
+
 void world_abort(world *w)
 {
     uint32_t back = w->num_people < 40 ? w->num_people : 40;
@@ -373,7 +390,7 @@ void world_reset(world *w, bool reset_running)
 
 /* ---- beginning and end ------------------------------------------------------ */
 
-static quire_sched_config sched_config(world *w)
+quire_sched_config world_sched_config(world *w)
 {
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
     w->groups[0] = (quire_group_config){.spec = {.kind = QUIRE_LAYER_FULL,
@@ -411,7 +428,7 @@ void world_open(world *w, const world_setup *setup)
     quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
     hasher.block_size = BLOCK;
     assert_int_equal(quire_hasher_create(&hasher, NULL, &w->hasher), QUIRE_OK);
-    quire_sched_config sched = sched_config(w);
+    quire_sched_config sched = world_sched_config(w);
     w->device = (quire_device){&DEVICE, w};
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
     config.sched = &sched;

@@ -118,6 +118,8 @@ typedef struct world {
 uint64_t world_draw(world *w, uint64_t below);
 bool world_chance(world *w, uint32_t percent);
 
+/* The scheduler's config without a connector; the hasher is there after world_open. */
+quire_sched_config world_sched_config(world *w);
 void world_open(world *w, const world_setup *setup);
 /* Until all requests have ended and nothing is on the way; then nothing may be in use. */
 void world_drain(world *w);
@@ -125,6 +127,8 @@ void world_close(world *w);
 
 /* A prompt that branches off from earlier ones. */
 void world_add(world *w);
+/* A prompt of n tokens, first, first + 1, ... */
+world_request *world_ask(world *w, uint32_t first, uint32_t n, uint32_t max_tokens);
 void world_abort(world *w);
 void world_reset(world *w, bool reset_running);
 /* One step forward: schedule, or compute and update what is oldest. */

@@ -193,6 +193,48 @@ static void test_who_waits_goes_first(void **state)
     world_close(w);
 }
 
+static uint64_t g_expected_request;
+static uint32_t g_expected_keys;
+static uint32_t g_expected_calls;
+static quire_tier_key g_expected_first;
+
+static void note_expected(void *self, uint64_t request, uint64_t order, const quire_tier_key *keys,
+                          uint32_t n)
+{
+    (void)self;
+    (void)order;
+    g_expected_request = request;
+    g_expected_keys = n;
+    g_expected_calls++;
+    if (n > 0)
+        g_expected_first = keys[0];
+}
+
+/* A tier's policy learns once what a request that waits will need, and when it needs it no more. */
+static void test_tiers_know_who_waits(void **state)
+{
+    (void)state;
+    quire_tier_ops ops = *faulty_ops();
+    ops.expect = note_expected;
+    world *w = world_make((world_config){.ops = &ops});
+    world_request prompt = world_draw(w, 20);
+    prompt.num_local = 4 * WORLD_TOKENS;
+    world_request *r = world_add(w, &prompt);
+    g_expected_calls = 0;
+    world_prefetch(w, r);
+    quire_tier_key key;
+    quire_tier_key_of((quire_bytes){prompt.hashes[4], 32}, 0, 0, &key);
+    assert_int_equal(g_expected_request, r->req);
+    assert_int_equal(g_expected_keys, 16);
+    assert_memory_equal(&g_expected_first, &key, sizeof key);
+    (void)world_wait(w, r);
+    assert_int_equal(g_expected_calls, 1);
+    world_admit(w, r, 0);
+    assert_int_equal(g_expected_calls, 2);
+    assert_int_equal(g_expected_keys, 0);
+    world_close(w);
+}
+
 /* ---- stores ------------------------------------------------------------------- */
 
 static void test_nothing_is_stored_twice(void **state)
@@ -370,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_only_the_tier_knows),
         cmocka_unit_test(test_prefetched_is_there),
         cmocka_unit_test(test_who_waits_goes_first),
+        cmocka_unit_test(test_tiers_know_who_waits),
         cmocka_unit_test(test_nothing_is_stored_twice),
         cmocka_unit_test(test_only_what_is_used_again),
         cmocka_unit_test(test_only_long_prefixes),

@@ -5,6 +5,12 @@
  */
 #include "lower_world.h"
 
+#ifdef __SANITIZE_THREAD__
+enum { STEPS = 150, THREAD_STEPS = 30 };
+#else
+enum { STEPS = 400, THREAD_STEPS = 80 };
+#endif
+
 static uint64_t g_seed;
 static uint32_t g_rounds = 1;
 
@@ -94,14 +100,14 @@ static void test_all_is_well(void **state)
 {
     (void)state;
     trouble t = {.delay = 3};
-    run_all(&t, false, 400);
+    run_all(&t, false, STEPS);
 }
 
 static void test_all_faults(void **state)
 {
     (void)state;
     trouble t = {.per_mille = 60, .delay = 5, .has_resets = true};
-    run_all(&t, false, 400);
+    run_all(&t, false, STEPS);
 }
 
 static void test_late_and_hung(void **state)
@@ -109,14 +115,14 @@ static void test_late_and_hung(void **state)
     (void)state;
     trouble t = {
         .per_mille = 10, .hold_per_mille = 30, .delay = 40, .has_resets = true, .has_hangs = true};
-    run_all(&t, false, 400);
+    run_all(&t, false, STEPS);
 }
 
 static void test_threads(void **state)
 {
     (void)state;
     trouble t = {.per_mille = 30, .hold_per_mille = 5, .delay = 3, .has_resets = true};
-    run_all(&t, true, 80);
+    run_all(&t, true, THREAD_STEPS);
 }
 
 int main(int argc, char **argv)

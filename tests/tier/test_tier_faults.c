@@ -1,23 +1,13 @@
 /* tier/test_tier_faults.c - the faults of a tier that the runner must survive, a test each: jobs
- * that end twice, late, never, or are not there; threads that hang; forks; clocks that jump.
+ * that end twice, late, never, or are not there; threads that hang; clocks that jump.
  * Always: one completion for a job, no wrong bytes, nothing waits, and all memory comes back. */
 #include "tier_kit.h"
 
 #include "tier/tier.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MS UINT64_C(1000000)
-
-static void wait_until_begun(kit *k, uint64_t count)
-{
-    uint64_t end_ns = kit_true_now() + UINT64_C(1000000000) * KIT_SECONDS;
-    while (faulty_num_begun(k->part) < count) {
-        assert_true(kit_true_now() < end_ns);
-        usleep(100);
-    }
-}
 
 /* As many turns of the thread as it takes to have seen what was said before. */
 static void wait_turns(kit *k)
@@ -30,19 +20,6 @@ static void wait_turns(kit *k)
     }
 }
 
-static void submit(kit *k, kit_job *j, quire_tier_op op, uint32_t key, uint32_t num_ios)
-{
-    kit_fill(j, op, key, num_ios);
-    assert_int_equal(quire_tier_submit(k->tier, &j->job), QUIRE_OK);
-}
-
-static void nothing_comes(kit *k)
-{
-    quire_tier_job *job = NULL;
-    for (int i = 0; i < 20; i++)
-        assert_int_equal(quire_tier_poll(k->tier, &job, 1), 0);
-}
-
 /* ---- accounting ------------------------------------------------------------ */
 
 static void cancel_after_completion(void **state)
@@ -52,7 +29,7 @@ static void cancel_after_completion(void **state)
     for (int variant = 0; variant < 2; variant++) {
         kit k = {.config.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF};
         assert_int_equal(kit_open(&k), QUIRE_OK);
-        submit(&k, &j, QUIRE_TIER_STORE, 1, 1);
+        kit_submit(&k, &j, QUIRE_TIER_STORE, 1, 1);
         if (variant == 1)
             usleep(2000); /* it has ended by now, or so: both must be fine */
         assert_int_equal(quire_tier_cancel(k.tier, &j.job), QUIRE_OK);
@@ -61,7 +38,7 @@ static void cancel_after_completion(void **state)
         assert_true(j.ios[0].status == QUIRE_TIER_DONE ||
                     (variant == 1 && j.ios[0].status == QUIRE_TIER_CANCELLED));
         assert_int_equal(quire_tier_cancel(k.tier, &j.job), QUIRE_MISS);
-        nothing_comes(&k);
+        kit_nothing_comes(&k);
         assert_int_equal(kit_do(&k, &j, QUIRE_TIER_FIND, 9), QUIRE_TIER_MISSING);
         kit_close(&k);
     }
@@ -109,12 +86,12 @@ static void completion_after_cancel(void **state)
     config.run_inline = QUIRE_ON;
     begun = NULL;
     assert_int_equal(quire_tier_open(&config, NULL, &k.tier, NULL, 0), QUIRE_OK);
-    submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
+    kit_submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
     assert_int_equal(quire_tier_cancel(k.tier, &j.job), QUIRE_OK);
     assert_ptr_equal(kit_wait(&k), &j.job);
     assert_int_equal(j.ios[0].status, QUIRE_TIER_CANCELLED);
     assert_int_equal(j.ios[1].status, QUIRE_TIER_CANCELLED);
-    nothing_comes(&k);
+    kit_nothing_comes(&k);
     assert_true(kit_stats(&k).bad_ends >= 2 * 20);
     kit_close(&k);
 }
@@ -131,11 +108,11 @@ static void double_completion(void **state)
         assert_int_equal(kit_open(&k), QUIRE_OK);
         faulty_set(k.part, FAULTY_TWICE, 1000);
         for (uint32_t i = 0; i < JOBS; i++)
-            submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+            kit_submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
         for (; ended < JOBS; ended++)
             assert_int_equal(kit_wait(&k)->ios[0].status, QUIRE_TIER_DONE);
         while (kit_stats(&k).bad_ends < 2 * JOBS) /* at once, and long after */
-            nothing_comes(&k);
+            kit_nothing_comes(&k);
         assert_int_equal(kit_stats(&k).keys[QUIRE_TIER_STORE][QUIRE_TIER_DONE], JOBS);
         kit_close(&k);
     }
@@ -151,7 +128,7 @@ static void completion_of_an_unknown_job(void **state)
         faulty_set(k.part, FAULTY_STRAY, 1000);
         for (uint32_t i = 0; i < 20; i++)
             assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, i), QUIRE_TIER_DONE);
-        nothing_comes(&k);
+        kit_nothing_comes(&k);
         assert_int_equal(kit_stats(&k).bad_ends, 4 * 20);
         kit_close(&k);
     }
@@ -201,12 +178,12 @@ static void full_in_flight_table(void **state)
     for (int round = 0; round < 3; round++) {
         faulty_hold(k.part, true);
         for (uint32_t i = 0; i < JOBS; i++)
-            submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 2);
+            kit_submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 2);
         kit_fill(&more, QUIRE_TIER_FIND, 1, 1);
         kit_job before = more;
         assert_int_equal(quire_tier_submit(k.tier, &more.job), QUIRE_FULL);
         assert_memory_equal(&before, &more, sizeof more);
-        nothing_comes(&k);
+        kit_nothing_comes(&k);
         faulty_hold(k.part, false);
         for (uint32_t i = 0; i < JOBS; i++)
             (void)kit_wait(&k);
@@ -233,7 +210,7 @@ static void full_store_queue(void **state)
     faulty_hold(k.part, false);
     for (; taken > 0; taken--)
         (void)kit_wait(&k);
-    submit(&k, &jobs[7], QUIRE_TIER_STORE, 7, 1);
+    kit_submit(&k, &jobs[7], QUIRE_TIER_STORE, 7, 1);
     (void)kit_wait(&k);
     kit_close(&k);
 }
@@ -255,28 +232,28 @@ static void late_load(void **state)
         assert_int_equal(kit_open(&k), QUIRE_OK);
         assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, 1), QUIRE_TIER_DONE);
         faulty_hold(k.part, true);
-        submit(&k, &j, QUIRE_TIER_LOAD, 1, 1);
+        kit_submit(&k, &j, QUIRE_TIER_LOAD, 1, 1);
         assert_int_equal(j.job.due_ns, 1050 * MS);
         if (variant % 2 == 1)
-            wait_until_begun(&k, 2);
+            kit_wait_begun(&k, 2);
         k.now_ns = 1050 * MS;
-        nothing_comes(&k);
+        kit_nothing_comes(&k);
         assert_false(quire_tier_is_late(k.tier, &j.job));
         k.now_ns++;
         assert_true(quire_tier_is_late(k.tier, &j.job));
-        nothing_comes(&k);
+        kit_nothing_comes(&k);
         assert_int_equal(kit_stats(&k).late, 1);
         assert_int_equal(kit_stats(&k).bytes_late, KIT_BYTES);
         assert_int_equal(kit_stats(&k).jobs_in_flight, 1);
         if (variant % 2 == 1)
             wait_turns(&k);
-        nothing_comes(&k);
+        kit_nothing_comes(&k);
         faulty_hold(k.part, false); /* it comes back after all */
         assert_ptr_equal(kit_wait(&k), &j.job);
         assert_true(quire_tier_is_late(k.tier, &j.job));
         assert_int_equal(kit_stats(&k).late, 1);
         assert_int_equal(kit_stats(&k).bytes_late, 0);
-        nothing_comes(&k);
+        kit_nothing_comes(&k);
         kit_close(&k);
     }
 }
@@ -290,15 +267,15 @@ static void late_before_it_was_begun(void **state)
     k.now_ns = 1000 * MS;
     assert_int_equal(kit_open(&k), QUIRE_OK);
     faulty_block(k.part, true);
-    submit(&k, &jobs[0], QUIRE_TIER_STORE, 0, 1);
-    wait_until_begun(&k, 1);
+    kit_submit(&k, &jobs[0], QUIRE_TIER_STORE, 0, 1);
+    kit_wait_begun(&k, 1);
     for (uint32_t i = 1; i < 3; i++) {
         kit_fill(&jobs[i], QUIRE_TIER_STORE, i, 1);
         jobs[i].job.deadline_ns = (1000 + i) * MS;
         assert_int_equal(quire_tier_submit(k.tier, &jobs[i].job), QUIRE_OK);
     }
     k.now_ns = 1002 * MS;
-    nothing_comes(&k);
+    kit_nothing_comes(&k);
     assert_int_equal(kit_stats(&k).late, 1);
     faulty_block(k.part, false);
     for (int i = 0; i < 3; i++)
@@ -319,8 +296,8 @@ static void late_before_anybody_looked(void **state)
     assert_int_equal(kit_open(&k), QUIRE_OK);
     faulty_block(k.part, true);
     for (uint32_t i = 0; i < 2; i++)
-        submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
-    wait_until_begun(&k, 1);
+        kit_submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+    kit_wait_begun(&k, 1);
     k.now_ns = 51 * MS;
     faulty_block(k.part, false);
     usleep(5000); /* or more: the second is begun by then, if it is begun at all */
@@ -339,8 +316,8 @@ static void cancelled_before_it_was_begun(void **state)
     assert_int_equal(kit_open(&k), QUIRE_OK);
     faulty_block(k.part, true);
     for (uint32_t i = 0; i < 3; i++)
-        submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
-    wait_until_begun(&k, 1);
+        kit_submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+    kit_wait_begun(&k, 1);
     assert_int_equal(quire_tier_cancel(k.tier, &jobs[1].job), QUIRE_OK);
     faulty_block(k.part, false);
     for (int i = 0; i < 3; i++)
@@ -365,9 +342,9 @@ static void late_jobs_are_given_up(void **state)
             .has_clock = true};
         assert_int_equal(kit_open(&k), QUIRE_OK);
         faulty_set_delay(k.part, UINT32_MAX - 1);
-        submit(&k, &j, QUIRE_TIER_STORE, 1, 4);
-        wait_until_begun(&k, 1);
-        nothing_comes(&k);
+        kit_submit(&k, &j, QUIRE_TIER_STORE, 1, 4);
+        kit_wait_begun(&k, 1);
+        kit_nothing_comes(&k);
         k.now_ns = 51 * MS;
         assert_ptr_equal(kit_wait(&k), &j.job);
         assert_int_equal(j.ios[3].status, QUIRE_TIER_CANCELLED);
@@ -386,12 +363,12 @@ static void duplicate_completion_after_the_deadline(void **state)
     assert_int_equal(kit_open(&k), QUIRE_OK);
     faulty_set(k.part, FAULTY_TWICE, 1000);
     faulty_hold(k.part, true);
-    submit(&k, &j, QUIRE_TIER_STORE, 1, 1);
+    kit_submit(&k, &j, QUIRE_TIER_STORE, 1, 1);
     k.now_ns = 51 * MS;
-    nothing_comes(&k);
+    kit_nothing_comes(&k);
     faulty_hold(k.part, false);
     assert_ptr_equal(kit_wait(&k), &j.job);
-    nothing_comes(&k);
+    kit_nothing_comes(&k);
     assert_int_equal(kit_stats(&k).bad_ends, 2);
     assert_int_equal(kit_stats(&k).late, 1);
     kit_close(&k);
@@ -414,9 +391,9 @@ static void hung_thread_opens_the_breaker(void **state)
             jobs[i].job.deadline_ns = 100000 * MS;
         assert_int_equal(quire_tier_submit(k.tier, &jobs[i].job), QUIRE_OK);
     }
-    wait_until_begun(&k, 1);
+    kit_wait_begun(&k, 1);
     k.now_ns = 51 * MS;
-    nothing_comes(&k);
+    kit_nothing_comes(&k);
     assert_int_equal(kit_stats(&k).health, QUIRE_TIER_OPEN);
     assert_int_equal(kit_stats(&k).late, 3);
     kit_fill(&more, QUIRE_TIER_FIND, 0, 1);
@@ -445,11 +422,11 @@ static void probe_that_hangs(void **state)
     assert_int_equal(kit_open(&k), QUIRE_OK);
     faulty_hold(k.part, true);
     for (uint32_t i = 0; i < 3; i++) {
-        submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+        kit_submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
         assert_int_equal(kit_stats(&k).health, i == 0 ? QUIRE_TIER_CLOSED : QUIRE_TIER_PROBING);
-        wait_until_begun(&k, i + 1);
+        kit_wait_begun(&k, i + 1);
         k.now_ns += 51 * MS;
-        nothing_comes(&k);
+        kit_nothing_comes(&k);
         assert_int_equal(kit_stats(&k).health, QUIRE_TIER_OPEN);
         k.now_ns += 20000 * MS;
     }
@@ -469,142 +446,18 @@ static void clock_that_jumps(void **state)
     k.now_ns = UINT64_C(1) << 60;
     assert_int_equal(kit_open(&k), QUIRE_OK);
     faulty_set_delay(k.part, 3);
-    submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
+    kit_submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
     k.now_ns = 5; /* years back */
     assert_false(quire_tier_is_late(k.tier, &j.job));
     assert_ptr_equal(kit_wait(&k), &j.job);
     assert_int_equal(kit_stats(&k).late, 0);
-    submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
+    kit_submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
     k.now_ns = UINT64_C(1) << 62; /* and forward */
     assert_true(quire_tier_is_late(k.tier, &j.job));
     assert_ptr_equal(kit_wait(&k), &j.job);
     assert_int_equal(kit_stats(&k).late, 1);
     assert_int_equal(kit_do(&k, &j, QUIRE_TIER_FIND, 1), QUIRE_TIER_DONE);
     kit_close(&k);
-}
-
-/* ---- process --------------------------------------------------------------- */
-
-/* Bounded time, nothing freed, and closed for good when it comes back. */
-static void shutdown_with_a_hung_thread(void **state)
-{
-    (void)state;
-    static kit_job jobs[3];
-    kit k = {.config.close_ns = 30 * MS};
-    assert_int_equal(kit_open(&k), QUIRE_OK);
-    faulty_block(k.part, true);
-    for (uint32_t i = 0; i < 3; i++)
-        submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
-    wait_until_begun(&k, 1);
-    uint64_t start_ns = kit_true_now();
-    assert_int_equal(quire_tier_close(k.tier), QUIRE_BUSY);
-    assert_int_equal(quire_tier_close(k.tier), QUIRE_BUSY);
-    assert_in_range(kit_true_now() - start_ns, 60 * MS, 10000 * MS);
-    assert_non_null(strstr(k.log, "does not come back"));
-    static kit_job more;
-    uint8_t found = 9;
-    kit_fill(&more, QUIRE_TIER_FIND, 1, 1);
-    assert_int_equal(quire_tier_submit(k.tier, &more.job), QUIRE_BUSY);
-    assert_int_equal(quire_tier_lookup(k.tier, &more.ios[0].key, 1, &found), QUIRE_OK);
-    assert_int_equal(found, 0);
-    assert_int_equal(kit_stats(&k).jobs_in_flight, 3);
-    nothing_comes(&k);
-    faulty_block(k.part, false);
-    for (int i = 0; i < 3; i++)
-        (void)kit_wait(&k);
-    assert_int_equal(jobs[0].ios[0].status, QUIRE_TIER_DONE);
-    assert_int_equal(jobs[2].ios[0].status, QUIRE_TIER_REFUSED);
-    kit_close(&k);
-}
-
-static void shutdown_with_a_job_that_does_not_end(void **state)
-{
-    (void)state;
-    static kit_job j;
-    for (int variant = 0; variant < 2; variant++) {
-        kit k = {
-            .config = {.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF, .close_ns = 20 * MS}};
-        assert_int_equal(kit_open(&k), QUIRE_OK);
-        faulty_hold(k.part, true);
-        submit(&k, &j, QUIRE_TIER_STORE, 1, 2);
-        wait_until_begun(&k, 1);
-        assert_int_equal(quire_tier_close(k.tier), QUIRE_BUSY);
-        assert_int_not_equal(j.job.state, 0);
-        faulty_hold(k.part, false);
-        int status = QUIRE_BUSY;
-        for (int i = 0; i < 500 && status == QUIRE_BUSY; i++)
-            status = quire_tier_close(k.tier);
-        assert_int_equal(status, QUIRE_OK);
-        assert_int_equal(j.job.state, 0);
-        assert_int_not_equal(j.ios[1].status, QUIRE_TIER_PENDING);
-    }
-}
-
-/* What the child of a fork gets; returns how many answers are not as they should be. */
-static int calls_in_a_child(kit *k, kit_job *in_flight)
-{
-    static kit_job j;
-    quire_tier_job *done;
-    uint8_t found;
-    int wrong = 0;
-    kit_fill(&j, QUIRE_TIER_STORE, 5, 1);
-    wrong += quire_tier_submit(k->tier, &j.job) != QUIRE_E_SYSTEM;
-    wrong += quire_tier_cancel(k->tier, &in_flight->job) != QUIRE_E_SYSTEM;
-    wrong += quire_tier_poll(k->tier, &done, 1) != 0;
-    wrong += quire_tier_lookup(k->tier, &j.ios[0].key, 1, &found) != QUIRE_E_SYSTEM;
-    wrong += quire_tier_touch(k->tier, &j.ios[0].key, 1) != QUIRE_E_SYSTEM;
-    wrong += quire_tier_reset(k->tier) != QUIRE_E_SYSTEM;
-    wrong += quire_tier_close(k->tier) != QUIRE_E_SYSTEM;
-    return wrong;
-}
-
-static void fork_with_jobs_in_flight(void **state)
-{
-    (void)state;
-    static kit_job j;
-    for (int variant = 0; variant < 4; variant++) {
-        kit k = {.config.run_inline = variant % 2 == 0 ? QUIRE_ON : QUIRE_OFF};
-        assert_int_equal(kit_open(&k), QUIRE_OK);
-        if (variant >= 2) /* as where the kernel does not empty pages */
-            qr_fork_guard_release(&k.tier->guard);
-        faulty_hold(k.part, true);
-        submit(&k, &j, QUIRE_TIER_STORE, 1, 1);
-        (void)fflush(NULL);
-        pid_t child = fork();
-        if (child == 0)
-            _exit(calls_in_a_child(&k, &j));
-        int status = -1;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
-        faulty_hold(k.part, false);
-        assert_ptr_equal(kit_wait(&k), &j.job); /* the parent's are as before */
-        assert_int_equal(j.ios[0].status, QUIRE_TIER_DONE);
-        kit_close(&k);
-    }
-}
-
-static void reset_with_jobs_in_flight(void **state)
-{
-    (void)state;
-    static kit_job jobs[6];
-    for (int variant = 0; variant < 2; variant++) {
-        kit k = {.config.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF};
-        assert_int_equal(kit_open(&k), QUIRE_OK);
-        for (uint32_t i = 0; i < 6; i++)
-            assert_int_equal(kit_do(&k, &jobs[i], QUIRE_TIER_STORE, i), QUIRE_TIER_DONE);
-        faulty_hold(k.part, true);
-        for (uint32_t i = 0; i < 6; i++)
-            submit(&k, &jobs[i], i % 2 == 0 ? QUIRE_TIER_LOAD : QUIRE_TIER_STORE, i, 1);
-        assert_int_equal(quire_tier_reset(k.tier), QUIRE_OK);
-        faulty_hold(k.part, false);
-        for (uint32_t i = 0; i < 6; i++)
-            (void)kit_wait(&k);
-        for (uint32_t i = 0; i < 6; i++)
-            assert_int_equal(jobs[i].ios[0].status,
-                             i % 2 == 0 ? QUIRE_TIER_MISSING : QUIRE_TIER_DONE);
-        kit_close(&k);
-    }
 }
 
 int main(void)
@@ -627,10 +480,6 @@ int main(void)
         cmocka_unit_test(hung_thread_opens_the_breaker),
         cmocka_unit_test(probe_that_hangs),
         cmocka_unit_test(clock_that_jumps),
-        cmocka_unit_test(shutdown_with_a_hung_thread),
-        cmocka_unit_test(shutdown_with_a_job_that_does_not_end),
-        cmocka_unit_test(fork_with_jobs_in_flight),
-        cmocka_unit_test(reset_with_jobs_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

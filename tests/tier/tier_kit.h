@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { KIT_BYTES = 512, KIT_MAX_IOS = 8, KIT_SECONDS = 20 };
 
@@ -108,6 +109,28 @@ static inline quire_tier_status kit_do(kit *k, kit_job *j, quire_tier_op op, uin
     assert_int_equal(quire_tier_submit(k->tier, &j->job), QUIRE_OK);
     assert_ptr_equal(kit_wait(k), &j->job);
     return j->ios[0].status;
+}
+
+static inline void kit_wait_begun(kit *k, uint64_t count)
+{
+    uint64_t end_ns = kit_true_now() + UINT64_C(1000000000) * KIT_SECONDS;
+    while (faulty_num_begun(k->part) < count) {
+        assert_true(kit_true_now() < end_ns);
+        usleep(100);
+    }
+}
+
+static inline void kit_submit(kit *k, kit_job *j, quire_tier_op op, uint32_t key, uint32_t num_ios)
+{
+    kit_fill(j, op, key, num_ios);
+    assert_int_equal(quire_tier_submit(k->tier, &j->job), QUIRE_OK);
+}
+
+static inline void kit_nothing_comes(kit *k)
+{
+    quire_tier_job *job = NULL;
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(quire_tier_poll(k->tier, &job, 1), 0);
 }
 
 static inline quire_tier_stats kit_stats(const kit *k)

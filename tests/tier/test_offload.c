@@ -1,0 +1,368 @@
+/* tier/test_offload.c - what quire/offload.h promises, one thing at a time. (Linked so that requests
+ * for memory come here.) */
+#include "tier/offload_world.h"
+
+/* ---- memory ----------------------------------------------------------------- */
+
+static uint64_t num_allocations;
+static bool has_no_memory;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    num_allocations++;
+    return has_no_memory ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    num_allocations++;
+    return has_no_memory ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size)
+{
+    num_allocations++;
+    return has_no_memory ? NULL : __real_realloc(memory, size);
+}
+
+/* ---- a quiet world ---------------------------------------------------------- */
+
+static world the_world;
+
+static world_setup quiet(quire_offload_mode mode, bool has_device)
+{
+    return (world_setup){.seed = 3,
+                         .num_gpu = 64,
+                         .num_cpu = 64,
+                         .mode = mode,
+                         .has_device = has_device,
+                         .num_workers = 1,
+                         .pace_percent = 100,
+                         .max_events = 8};
+}
+
+static uint32_t num_cpu_keys(const world *w)
+{
+    return quire_pool_num_keys(quire_cache_pool(quire_offload_cache(w->offload)));
+}
+
+static quire_offload_stats stats_of(const world *w)
+{
+    quire_offload_stats stats;
+    assert_int_equal(quire_offload_get_stats(w->offload, &stats), QUIRE_OK);
+    return stats;
+}
+
+/* What the engine has is forgotten, what the CPU pool has is not. */
+static void forget_engine(world *w)
+{
+    assert_int_equal(quire_sched_reset_prefix_cache(w->sched, 0, 0), QUIRE_OK);
+}
+
+/* ---- stores ----------------------------------------------------------------- */
+
+static void last_blocks_are_stored(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 13; n++) {
+        world *w = &the_world;
+        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+        world_open(w, &setup);
+        world_ask(w, 10, n, 1); /* it ends with its first step */
+        world_drain(w);
+        assert_int_equal(num_cpu_keys(w), n / 4);
+        world_close(w);
+    }
+}
+
+static void same_prompts_are_stored_once(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    setup.pace_percent = 20;
+    world_open(w, &setup);
+    for (uint32_t i = 0; i < 5; i++)
+        world_ask(w, 10, 24, 3);
+    world_drain(w);
+    assert_int_equal(stats_of(w).stored_blocks, num_cpu_keys(w));
+    assert_true(num_cpu_keys(w) >= 6);
+    world_close(w);
+}
+
+static void lazy_blocks_keep_their_place(void **state)
+{
+    (void)state;
+    quire_block before[WORLD_MAX_BLOCKS];
+    quire_block after[WORLD_MAX_BLOCKS];
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_LAZY, true);
+    world_open(w, &setup);
+    const quire_pool *pool = quire_cache_pool(quire_sched_cache(w->sched));
+    for (uint32_t i = 0; i < 4; i++)
+        world_ask(w, 100 * i, 60, 1); /* nearly all blocks are cached then */
+    while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0)
+        world_turn(w);
+    uint32_t n = quire_pool_get_all_free_blocks(pool, before, WORLD_MAX_BLOCKS);
+    w->setup.pace_percent = 100;
+    world_turn(w); /* chosen in this one, or before */
+    world_drain(w);
+    assert_int_equal(quire_pool_get_all_free_blocks(pool, after, WORLD_MAX_BLOCKS), 63);
+    assert_true(stats_of(w).stored_blocks > 0);
+    if (n == 63)
+        assert_memory_equal(before, after, n * sizeof *before);
+    world_close(w);
+}
+
+static void failed_stores_are_not_there(void **state)
+{
+    (void)state;
+    for (uint32_t has_device = 0; has_device < 2; has_device++) {
+        world *w = &the_world;
+        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, has_device != 0);
+        setup.fail_percent = 100;
+        world_open(w, &setup);
+        world_ask(w, 10, 24, 3);
+        world_drain(w);
+        assert_int_equal(num_cpu_keys(w), 0);
+        assert_int_equal(stats_of(w).stored_blocks, 0);
+        assert_true(stats_of(w).failed_stores > 0);
+        world_close(w);
+    }
+}
+
+static void stores_of_a_reset_do_not_count(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+    setup.pace_percent = 0; /* copies stay on the way */
+    world_open(w, &setup);
+    world_ask(w, 10, 24, 3);
+    while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0)
+        world_turn(w);
+    assert_true(stats_of(w).stores_in_flight > 0);
+    assert_int_equal(quire_offload_destroy(w->offload), QUIRE_BUSY);
+    world_reset(w, false);
+    w->setup.pace_percent = 100;
+    world_drain(w);
+    assert_int_equal(num_cpu_keys(w), 0);
+    world_close(w);
+}
+
+/* ---- loads ------------------------------------------------------------------ */
+
+static void hits_are_loaded(void **state)
+{
+    (void)state;
+    for (uint32_t mode = 0; mode < 4; mode++) {
+        world *w = &the_world;
+        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, (mode & 1) != 0);
+        setup.is_hybrid = mode >= 2;
+        world_open(w, &setup);
+        world_ask(w, 10, 42, 1);
+        world_drain(w);
+        forget_engine(w);
+        world_ask(w, 10, 42, 2);
+        world_drain(w);
+        assert_int_equal(stats_of(w).hit_tokens, 40);
+        assert_true(stats_of(w).loaded_blocks >= 10);
+        assert_int_equal(stats_of(w).loads_in_flight, 0);
+        world_close(w);
+    }
+}
+
+static void failed_loads_are_computed(void **state)
+{
+    (void)state;
+    for (uint32_t has_device = 0; has_device < 2; has_device++) {
+        world *w = &the_world;
+        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, has_device != 0);
+        world_open(w, &setup);
+        world_ask(w, 10, 42, 1);
+        world_drain(w);
+        forget_engine(w);
+        w->setup.fail_percent = 100;
+        world_ask(w, 10, 42, 2);
+        world_drain(w);
+        assert_int_equal(stats_of(w).failed_loads, 1); /* and it was not tried again */
+        assert_int_equal(w->num_finished, 2);
+        world_close(w);
+    }
+}
+
+static void waiting_requests_keep_their_blocks(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 1);
+    world_drain(w);
+    forget_engine(w);
+    assert_int_equal(quire_sched_set_pause(w->sched, QUIRE_PAUSED_NEW), QUIRE_OK);
+    world_request *r = world_ask(w, 10, 42, 2);
+    for (uint32_t i = 0; i < 8; i++)
+        world_turn(w);
+    assert_int_equal(stats_of(w).expected_blocks, 10);
+    assert_int_equal(stats_of(w).cpu.active, 10);
+    (void)quire_sched_finish(w->sched, &r->req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    assert_int_equal(stats_of(w).expected_blocks, 0);
+    assert_int_equal(quire_sched_set_pause(w->sched, QUIRE_UNPAUSED), QUIRE_OK);
+    world_drain(w);
+    world_close(w);
+}
+
+/* ---- reports ---------------------------------------------------------------- */
+
+static void wrong_reports_change_nothing(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    setup.pace_percent = 0;
+    world_open(w, &setup);
+    world_request *r = world_ask(w, 10, 42, 6);
+    for (uint32_t i = 0; i < 12; i++)
+        world_turn(w);
+    assert_true(w->num_jobs > 0);
+    uint64_t events[2] = {w->jobs[0].event, 777};
+    quire_offload_report report = {.stored_events = events, .num_stored = 2};
+    assert_int_equal(quire_offload_tell(w->offload, &report), QUIRE_E_UNKNOWN_REQ);
+    report = (quire_offload_report){.loaded = &r->req, .num_loaded = 1};
+    assert_int_equal(quire_offload_tell(w->offload, &report), QUIRE_E_UNKNOWN_REQ);
+    report = (quire_offload_report){.num_stored = 1};
+    assert_int_equal(quire_offload_tell(w->offload, &report), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_offload_tell(w->offload, NULL), QUIRE_E_ARGUMENT);
+    w->setup.pace_percent = 100;
+    world_drain(w);
+    report = (quire_offload_report){.stored_events = events, .num_stored = 1};
+    assert_int_equal(quire_offload_tell(w->offload, &report), QUIRE_E_UNKNOWN_REQ);
+    world_close(w);
+}
+
+/* ---- making ----------------------------------------------------------------- */
+
+static void configs_are_looked_at(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_open(w, &setup);
+    quire_sched_config sched = world_sched_config(w);
+    quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
+    quire_offload *offload = NULL;
+    config.num_cpu_blocks = 20;
+    assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_ARGUMENT);
+    config.sched = &sched;
+    assert_true(quire_offload_bytes(&config) > 0);
+    assert_int_equal(quire_offload_create(&config, NULL, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_offload_create(NULL, NULL, &offload), QUIRE_E_ARGUMENT);
+    sched.cache.enable_caching = QUIRE_OFF;
+    assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_CONFIG);
+    assert_int_equal(quire_offload_bytes(&config), 0);
+    sched = world_sched_config(w);
+    sched.cache.dcp_world_size = 2;
+    assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_CONFIG);
+    sched = world_sched_config(w);
+    w->groups[0].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
+    w->groups[0].spec.sliding_window = 9;
+    config.profile = QUIRE_PROFILE_VLLM_0_20; /* needs a group of a full kind */
+    assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_CONFIG);
+    config.num_cpu_blocks = 0;
+    assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_CONFIG);
+    sched = world_sched_config(w);
+    sched.cache.num_blocks = 40; /* of another scheduler */
+    config = (quire_offload_config)QUIRE_OFFLOAD_CONFIG_INIT;
+    config.num_cpu_blocks = 20;
+    config.sched = &sched;
+    assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_OK);
+    assert_int_equal(quire_offload_bind(offload, w->sched), QUIRE_E_CONFIG);
+    assert_int_equal(quire_offload_bind(offload, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_offload_destroy(offload), QUIRE_OK);
+    assert_int_equal(quire_offload_destroy(NULL), QUIRE_OK);
+    world_close(w);
+}
+
+static void lives_in_the_callers_memory(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_open(w, &setup);
+    quire_sched_config sched = world_sched_config(w);
+    quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
+    quire_offload *offload = NULL;
+    config.num_cpu_blocks = 20;
+    config.sched = &sched;
+    size_t bytes = quire_offload_bytes(&config);
+    unsigned char *memory = aligned_alloc(QUIRE_ALIGNMENT, bytes + QUIRE_ALIGNMENT);
+    assert_non_null(memory);
+    assert_int_equal(quire_offload_create_in(memory, bytes - 1, &config, &offload),
+                     QUIRE_E_TOO_SMALL);
+    assert_int_equal(quire_offload_create_in(memory + 1, bytes, &config, &offload),
+                     QUIRE_E_ALIGNMENT);
+    memset(memory, 0xa5, bytes); /* need not be zero */
+    assert_int_equal(quire_offload_create_in(memory, bytes, &config, &offload), QUIRE_OK);
+    assert_int_equal(quire_offload_bind(offload, w->sched), QUIRE_OK);
+    assert_int_equal(quire_offload_check(offload), QUIRE_OK);
+    assert_int_equal(quire_offload_destroy(offload), QUIRE_OK);
+    assert_int_equal(quire_offload_check(offload), QUIRE_E_ARGUMENT);
+    free(memory);
+    has_no_memory = true;
+    int err = quire_offload_create(&config, NULL, &offload);
+    has_no_memory = false;
+    assert_int_equal(err, QUIRE_E_NOMEM);
+    world_close(w);
+}
+
+static void nothing_is_allocated_in_steps(void **state)
+{
+    (void)state;
+    for (uint32_t mode = 0; mode < 4; mode++) {
+        world *w = &the_world;
+        world_setup setup =
+            quiet((mode & 1) != 0 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER, (mode & 2) != 0);
+        setup.fail_percent = 5;
+        setup.pace_percent = 40;
+        world_open(w, &setup);
+        uint64_t before = num_allocations;
+        for (uint32_t i = 0; i < 400; i++) {
+            if (i % 4 == 0)
+                world_add(w);
+            if (i % 50 == 0)
+                world_abort(w);
+            world_turn(w);
+        }
+        world_drain(w);
+        assert_int_equal(num_allocations, before);
+        assert_true(stats_of(w).stored_blocks > 0);
+        world_close(w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(last_blocks_are_stored),
+        cmocka_unit_test(same_prompts_are_stored_once),
+        cmocka_unit_test(lazy_blocks_keep_their_place),
+        cmocka_unit_test(failed_stores_are_not_there),
+        cmocka_unit_test(stores_of_a_reset_do_not_count),
+        cmocka_unit_test(hits_are_loaded),
+        cmocka_unit_test(failed_loads_are_computed),
+        cmocka_unit_test(waiting_requests_keep_their_blocks),
+        cmocka_unit_test(wrong_reports_change_nothing),
+        cmocka_unit_test(configs_are_looked_at),
+        cmocka_unit_test(lives_in_the_callers_memory),
+        cmocka_unit_test(nothing_is_allocated_in_steps),
+    };
+    return cmocka_run_group_tests_name("offload", tests, NULL, NULL);
+}
