@@ -14,7 +14,8 @@ const FIGURES = [
     ["hit_blocks", "Hit blocks", exact], ["query_blocks", "Looked-up blocks", exact],
     ["preemptions", "Preemptions", exact], ["recomputed_tokens", "Recomputed tokens", exact]]],
 ];
-const TABLED = new Set(["ttft_ms", "tpot_ms", "e2e_ms", "queue_ms", "blocks"]);
+const TABLED = new Set(["ttft_ms", "tpot_ms", "e2e_ms", "queue_ms", "blocks", "tiers",
+  "hits_by_tier", "tier_hit_rate", "tier_time"]);
 
 function table(caption, rows, head) {
   const made = element("table", {}, element("caption", {}, caption));
@@ -123,7 +124,7 @@ function showTables(run) {
     const rest = Object.fromEntries(Object.entries(report).filter(isNew));
     tables.push(...figures.tables, ...latencyTable(report));
     if (report.blocks) tables.push(table("Blocks", otherRows(report.blocks, "", [])));
-    tables.push(...listTables(rest), ...otherTables(rest));
+    tables.push(...tierTables(report), ...listTables(rest), ...otherTables(rest));
   }
   const settings = meta.options.map(([name, value]) => [name, `option.${name}`, value]);
   if (settings.length > 0) tables.push(table("Options", settings));

@@ -1,5 +1,5 @@
-// tiers.js - the charts of a run with tiers: what moved to each and back, and where the prompts'
-// tokens came from.
+// tiers.js - of a run with tiers: what moved to each and back, where the prompts' tokens came from,
+// as charts and as tables.
 
 const SOURCE_COLOURS = ["cached", "hit", "waiting", "prefill"]; // of tier 0, 1, ...
 
@@ -102,4 +102,28 @@ function sourceChart(run) {
 function tierCharts(run) {
   const { tiers } = run.meta;
   return tiers.length === 0 ? [] : [...tiers.map((_, i) => trafficChart(run, i)), sourceChart(run)];
+}
+
+// ---- tables -----------------------------------------------------------------
+
+const TIER_FIGURES = [["blocks", "Blocks", exact], ["cached", "Cached at the end", exact],
+  ["mean_cached", "Cached, mean", (n) => exact(Math.round(n))],
+  ["mean_active", "Active, mean", (n) => exact(Math.round(n))],
+  ["max_active", "Active at most", exact], ["hit_tokens", "Hit tokens", exact],
+  ["in_bytes", "In", bytesText], ["out_bytes", "Out", bytesText],
+  ["skipped_tokens", "Tokens computed all the same", exact],
+  ["late_blocks", "Blocks too late", exact], ["failed_blocks", "Blocks failed", exact],
+  ["refused_blocks", "Blocks not admitted", exact]];
+
+// A column for each tier; then where tokens came from, with their shares.
+function tierTables({ tiers, hits_by_tier: hits, prompt_tokens: all, tier_time: time }) {
+  if (!tiers) return [];
+  const rows = TIER_FIGURES.map(([key, name, write]) =>
+    [name, `tiers.${key}`, ...tiers.map((tier) => write(tier[key]))]);
+  const sources = Object.entries(hits).map(([name, tokens]) =>
+    [name === "gpu" || name === "cpu" ? name.toUpperCase() : sentence(name), `hits_by_tier.${name}`,
+      exact(tokens), percent(all > 0 ? tokens / all : 0, 2)]);
+  return [table("Tiers", rows, ["", ...tiers.map(({ tier }) => tier)]),
+    table("Prompt tokens from", sources, ["", "tokens", "share"]),
+    table("Time saved", otherRows(time, "", []))];
 }

@@ -16,6 +16,10 @@
  * Commands sent: AUTH, PING, CLUSTER SLOTS, ASKING, GET, SET, DEL, STRLEN. docs/tiers-redis.md has
  * the server's settings, an ACL user with just these, the format, and what each fault does.
  *
+ * quire_tier_reset gives this tier a namespace of its own, by chance: nothing from before is found.
+ * The next process begins with the old one again: where the meaning of blocks changes for good, the
+ * fingerprint must change.
+ *
  * How jobs' ios end here, beyond what quire/tier.h says:
  *
  *      NO_ROOM   the server is full (maxmemory with noeviction)

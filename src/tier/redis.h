@@ -220,6 +220,7 @@ struct quire_tier_redis {
     qr_link *links;
     unsigned char *input;
 
+    uint32_t node_share; /* calls that a node may have */
     bool has_map;
     bool wants_map;
     uint64_t map_after_ns;

@@ -36,6 +36,14 @@ void qr_batch_end_io(quire_tier_redis *redis, qr_batch *batch, uint32_t io,
     redis->ends->end(redis->ends, job, io, status);
 }
 
+/* An io's generation: 0, then 1 + its slot while it waits for room at a node, then this. */
+#define IS_CALL UINT32_MAX
+
+static bool is_waiting(const quire_tier_io *io)
+{
+    return io->status == QUIRE_TIER_PENDING && io->generation != IS_CALL;
+}
+
 /* Ends what is no call yet. */
 static void end_rest(quire_tier_redis *redis, qr_batch *batch, quire_tier_status status)
 {
@@ -45,9 +53,9 @@ static void end_rest(quire_tier_redis *redis, qr_batch *batch, quire_tier_status
     uint32_t left = 0;
     batch->next_io = num_ios;
     for (uint32_t i = next; i < num_ios; i++)
-        left += ios[i].status == QUIRE_TIER_PENDING;
+        left += is_waiting(&ios[i]);
     for (uint32_t i = next; left > 0; i++)
-        if (ios[i].status == QUIRE_TIER_PENDING) {
+        if (is_waiting(&ios[i])) {
             left--;
             qr_batch_end_io(redis, batch, i, status);
         }
@@ -181,6 +189,54 @@ static bool may_learn(const quire_tier_redis *redis)
     return false;
 }
 
+/* Whether its node has as many calls as one may have: so one that is stuck leaves room for the
+ * others. */
+static bool is_crowded(const quire_tier_redis *redis, uint32_t slot)
+{
+    uint16_t owner = redis->owner[slot];
+    return owner != QR_REDIS_NOBODY && !redis->nodes[owner].is_open &&
+           redis->nodes[owner].num_calls >= redis->node_share;
+}
+
+/* A call for an io, if its node has room; false: there is no call left. */
+static bool route_io(quire_tier_redis *redis, qr_batch *batch, uint32_t i)
+{
+    quire_tier_io *io = &batch->ios[i];
+    if (io->generation != 0 && is_crowded(redis, io->generation - 1))
+        return true;
+    qr_call *call = make_call(redis, batch, i);
+    if (call == NULL)
+        return false;
+    if (is_crowded(redis, call->slot)) {
+        io->generation = call->slot + 1u;
+        give_call(redis, call);
+        return true;
+    }
+    io->generation = IS_CALL;
+    qr_call_route(redis, call, NULL);
+    return true;
+}
+
+/* Ends with the last io that is open: it may have ended, and the batch with it. */
+static bool route_batch(quire_tier_redis *redis, qr_batch *batch)
+{
+    const quire_tier_io *ios = batch->ios;
+    uint32_t num_ios = batch->num_ios;
+    for (uint32_t i = batch->next_io; i < num_ios; i++) {
+        if (!is_waiting(&ios[i])) {
+            batch->next_io += i == batch->next_io;
+            continue;
+        }
+        bool is_last = batch->open == 1;
+        if (!route_io(redis, batch, i))
+            return false;
+        if (is_last)
+            break;
+        batch->next_io += i == batch->next_io && !is_waiting(&ios[i]);
+    }
+    return true;
+}
+
 void qr_batch_route_all(quire_tier_redis *redis)
 {
     if (!redis->has_map && may_learn(redis))
@@ -188,27 +244,10 @@ void qr_batch_route_all(quire_tier_redis *redis)
     qr_batch *batch = redis->active;
     while (batch != NULL) {
         qr_batch *next = batch->next; /* ending its last io releases it, and only it */
-        if (!redis->has_map) {
+        if (!redis->has_map)
             end_rest(redis, batch, QUIRE_TIER_REFUSED);
-            batch = next;
-            continue;
-        }
-        uint32_t num_ios = batch->num_ios;
-        while (batch->next_io < num_ios) {
-            uint32_t i = batch->next_io;
-            if (batch->ios[i].status == QUIRE_TIER_PENDING) {
-                qr_call *call = make_call(redis, batch, i);
-                if (call == NULL)
-                    return;
-                bool is_last = batch->open == 1;
-                batch->next_io++;
-                qr_call_route(redis, call, NULL);
-                if (is_last) /* it may have ended, and the batch with it */
-                    break;
-            } else {
-                batch->next_io++;
-            }
-        }
+        else if (!route_batch(redis, batch))
+            return;
         batch = next;
     }
 }

@@ -12,11 +12,14 @@
 
 #include <string.h>
 
+enum { LEAST_SHARE = 64 };
+
 static const char QUESTION[] = "*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
 
 static void mark_nodes(quire_tier_redis *redis)
 {
     uint64_t num_slots = 0;
+    uint32_t num_nodes = 0;
     for (uint32_t i = 0; i < redis->max_nodes; i++)
         redis->nodes[i].is_mapped = false;
     for (uint32_t slot = 0; slot < QR_REDIS_SLOTS; slot++)
@@ -24,6 +27,11 @@ static void mark_nodes(quire_tier_redis *redis)
             redis->nodes[redis->owner[slot]].is_mapped = true;
             num_slots++;
         }
+    for (uint32_t i = 0; i < redis->max_nodes; i++)
+        num_nodes += redis->nodes[i].is_mapped;
+    redis->node_share = QR_REDIS_CALLS / (num_nodes == 0 ? 1 : num_nodes);
+    if (redis->node_share < LEAST_SHARE)
+        redis->node_share = LEAST_SHARE;
     atomic_store_explicit(&redis->counts[QR_COUNT_SLOTS], num_slots, memory_order_relaxed);
 }
 

@@ -346,7 +346,8 @@ static int open_redis(void *self, const void *memory, size_t bytes, char *messag
     quire_tier_redis *redis = self;
     (void)memory; /* sockets need no memory to be registered */
     (void)bytes;
-    uint64_t end = qr_tier_now_ns(NULL) + redis->wait_ns; /* a clock of the caller's may stand still */
+    uint64_t end =
+        qr_tier_now_ns(NULL) + redis->wait_ns; /* a clock of the caller's may stand still */
     while (redis->wait_ns > 0 && !redis->has_map) {
         uint64_t now = qr_tier_now_ns(NULL);
         if (now >= end) {
@@ -362,16 +363,21 @@ static int open_redis(void *self, const void *memory, size_t bytes, char *messag
 static quire_tier_caps get_caps(void *self)
 {
     const quire_tier_redis *redis = self;
-    return (quire_tier_caps){
-        .alignment = 1, .max_bytes = redis->max_block_bytes, .is_persistent = 1, .is_shared = 1};
+    return (quire_tier_caps){.alignment = 1,
+                             .max_bytes = redis->max_block_bytes,
+                             .is_persistent = 1,
+                             .is_shared = 1,
+                             .checks_crc = 1};
 }
 
 /* The namespace of now goes with each io, so that a reset does not reach back. */
 static void prepare_job(void *self, quire_tier_job *job)
 {
     const quire_tier_redis *redis = self;
-    for (uint32_t i = 0; i < job->num_ios; i++)
+    for (uint32_t i = 0; i < job->num_ios; i++) {
         job->ios[i].place = redis->epoch;
+        job->ios[i].generation = 0;
+    }
 }
 
 static int reset_redis(void *self)

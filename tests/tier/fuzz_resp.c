@@ -135,6 +135,7 @@ static int open_line(void)
     MUTATE_EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
     memset(redis->owner, 0, sizeof redis->owner);
     redis->has_map = true;
+    redis->node_share = QR_REDIS_CALLS;
     redis->wants_map = true;
     redis->map_after_ns = 0;
     redis->now_ns = 1;

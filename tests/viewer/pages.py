@@ -58,13 +58,14 @@ class Made:
 class Replayed:
     """The page of a generated workload, with what `quire replay` says of it beside."""
 
-    def __init__(self, quire, folder):
+    def __init__(self, quire, folder, *more):
         self.path = folder / "replayed.html"
         workload, report, steps = (folder / f"replayed.{end}" for end in ("w", "json", "jsonl"))
         subprocess.run([quire, "generate", "chat", "--requests", "400", "--rate", "20", "--seed",
                         "2", "--out", workload], check=True)
         subprocess.run([quire, "replay", workload, "--quiet", "--num-gpu-blocks", "2000", "--html",
-                        self.path, "--json", report, "--trace", steps], check=True)
+                        self.path, "--json", report, "--trace", steps, "--max-model-len", "16384",
+                        *more], check=True)
         self.report = json.loads(report.read_text())
         self.steps = {step["step"]: step
                       for step in map(json.loads, steps.read_text().splitlines()[1:])}

@@ -135,7 +135,15 @@ class PageTest(unittest.TestCase):
                              step["num_waiting"] + step["num_skipped"])
             self.assertEqual(number(self.value("tokens", "decode")),
                              step["num_tokens"] - step["num_prefill_tokens"])
-            self.assertEqual(number(self.value("memory.0", "cached")), step["tiers"][0]["cached"])
+            tier = step["tiers"][0]
+            self.assertEqual(number(self.value("memory.0", "cached")), tier["cached"])
+            self.assertEqual(number(self.value("traffic.0", "in")), tier["in"])
+            self.assertEqual(number(self.value("traffic.0", "out")), tier["out"])
+            if step["query_tokens"] > 0:
+                self.assertEqual(number(self.value("sources", "gpu")), step["num_hit_tokens"])
+                self.assertEqual(number(self.value("sources", "tier0")), tier["hits"])
+                self.assertEqual(number(self.value("sources", "computed")),
+                                 step["query_tokens"] - step["num_hit_tokens"] - tier["hits"])
             self.assert_rounded(self.value("duration", "duration"), step["duration_ms"] / 1000)
             self.assertEqual(number(self.value("preemptions", "step")), step["num_preempted"])
             if step["query_tokens"] > 0:
@@ -508,6 +516,33 @@ class PageTest(unittest.TestCase):
                                delta=0.0006)
         total = self.page.evaluate("quirePage.run.requests.total")
         self.assertEqual(total, made.report["requests"])
+
+    def test_tiers_of_a_replay(self):
+        self.need_quire()
+        made = Replayed(self.quire, self.folder, "--cpu-blocks", "1500", "--file-tier", "10G",
+                        "--num-gpu-blocks", "1100")
+        self.open(made.path)
+        report = made.report
+        self.assertGreater(report["hits_by_tier"]["cpu"], 0)
+        names = self.page.locator("section.chart h2").all_text_contents()
+        for name in ("CPU", "File", "CPU traffic", "File traffic", "Prompt tokens from"):
+            self.assertIn(name, names)
+        for i, tier in enumerate(report["tiers"]):
+            for key in ("blocks", "cached", "hit_tokens", "failed_blocks"):
+                shown = self.page.text_content(f"[data-figure='tiers.{key}{i or ''}']")
+                self.assertEqual(number(shown), tier[key], (tier["tier"], key))
+        for name, tokens in report["hits_by_tier"].items():
+            shown = self.page.text_content(f"[data-figure='hits_by_tier.{name}']")
+            self.assertEqual(number(shown), tokens)
+        sums = self.page.evaluate("""() => [0, 1].map((i) => ["in", "out", "hits"].map((name) =>
+          quirePage.run.series[`${name}.${i}`].sums.at(-1)))""")
+        for i, tier in enumerate(report["tiers"]):
+            steps = [step["tiers"][i] for step in made.steps.values()]
+            for name, shown in zip(("in", "out", "hits"), sums[i]):
+                moved = sum(step[name] for step in steps)
+                self.assertGreaterEqual(shown, moved)  # idle times have some, too
+        wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        self.assertLessEqual(wide, 0)
 
     def test_view_makes_the_same_charts_of_snapshots(self):
         self.need_quire()
