@@ -35,8 +35,8 @@ bool redis_can_connect(uint32_t port)
     return fd >= 0;
 }
 
-/* One element from the beginning of text: where its content is, and how long the whole of it. 0: not
- * all of it is here. */
+/* One element from the beginning of text: where its content is, and how long the whole of it; 0:
+ * not all of it is here. */
 static size_t read_element(const char *text, size_t n, const char **content, size_t *length)
 {
     const char *end = memchr(text, '\n', n);

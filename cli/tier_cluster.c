@@ -14,7 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 512, TRIES = 150, TRY_MS = 100, NUM_SLOTS = 16384, BUS = 10000 };
+enum {
+    PATH_BYTES = 512,
+    TRIES = 300,
+    TRY_MS = 100,
+    MEET_TRIES = 30,
+    NUM_SLOTS = 16384,
+    BUS = 10000
+};
 
 static int trouble(const command *cmd, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -180,8 +187,8 @@ static int start_node(const command *cmd, const cluster_plan *p, uint32_t node)
     return 0;
 }
 
-/* Slots and acquaintance, where the nodes have none yet. */
-static int join_nodes(const command *cmd, const cluster_plan *p)
+/* Where the nodes have none yet. */
+static int give_slots(const command *cmd, const cluster_plan *p)
 {
     char said[REDIS_ASK_BYTES];
     char begin[16];
@@ -197,12 +204,18 @@ static int join_nodes(const command *cmd, const cluster_plan *p)
             return trouble(cmd, "port %u, slots %s to %s: %s; redis-server 7 or newer is needed",
                            p->port + i, begin, end, said);
     }
-    for (uint32_t i = 1; i < p->nodes; i++) {
-        (void)snprintf(begin, sizeof begin, "%u", p->port + i);
-        if (!redis_ask(p->port, said, "CLUSTER", "MEET", "127.0.0.1", begin, NULL))
-            return trouble(cmd, "port %s cannot join: %s", begin, said);
-    }
     return 0;
+}
+
+/* Said again from time to time: a node forgets it when the other does not answer soon. */
+static void meet_nodes(const cluster_plan *p)
+{
+    char said[REDIS_ASK_BYTES];
+    char port[16];
+    for (uint32_t i = 1; i < p->nodes; i++) {
+        (void)snprintf(port, sizeof port, "%u", p->port + i);
+        (void)redis_ask(p->port, said, "CLUSTER", "MEET", "127.0.0.1", port, NULL);
+    }
 }
 
 static bool is_whole(const cluster_plan *p, uint32_t node)
@@ -221,6 +234,8 @@ static int await_whole(const command *cmd, const cluster_plan *p)
     uint32_t told = UINT32_MAX;
     for (int i = 0; i < TRIES && ready < p->nodes; i++) {
         ready = 0;
+        if (i % MEET_TRIES == 0)
+            meet_nodes(p);
         for (uint32_t node = 0; node < p->nodes; node++)
             ready += is_whole(p, node);
         if (ready != told)
@@ -269,7 +284,7 @@ int cluster_up(const command *cmd, const cluster_plan *plan)
             remove_files(plan); /* nothing runs: nothing is noted */
     }
     if (status == 0)
-        status = join_nodes(cmd, plan);
+        status = give_slots(cmd, plan);
     if (status == 0)
         status = await_whole(cmd, plan);
     if (status == 0)

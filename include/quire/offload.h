@@ -16,7 +16,7 @@
  * needed, and stores are copied after the step that names them, since they may be computed in it.
  * With QUIRE_PROFILE_DEFAULT (in brackets what vLLM does):
  *
- *      lazily stored blocks keep their place in the free queue     [the coldest become the hottest]
+ *      lazily stored blocks stay those that are evicted next       [the coldest become the hottest]
  *      a key is stored once at a time                              [twice, from two blocks, steps]
  *      the last blocks of a request that ends are stored           [missed]
  *      what was told as a hit is kept until it is loaded           [asserted]

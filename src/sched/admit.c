@@ -283,6 +283,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
         qr_lookahead_drop(s, index);
     tell_connector(s, &a);
     a.r->load_step = must_confirm(s, &a) ? s->step : 0;
+    s->builder.loads = s->builder.loads || (a.r->load_step != 0 && !a.is_async);
     a.r->load_end = a.num_computed;
     qr_sched_dequeue(s, index);
     if (a.r->num_saved > 0)

@@ -299,6 +299,7 @@ static void image_waiting(qr_image *image, quire_sched *s, qr_waiting *queue)
 static void image_batch(qr_image *image, quire_sched *s, qr_batch *batch)
 {
     qr_image_u64(image, &batch->step, s->step);
+    qr_image_bool(image, &batch->loads);
     qr_image_u32(image, &batch->num_reqs, s->max_num_seqs);
     qr_image_bytes(image, batch->reqs, batch->num_reqs * sizeof *batch->reqs);
     qr_image_u32s(image, batch->num_tokens, batch->num_reqs, QR_MAX_TOKENS);

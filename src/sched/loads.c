@@ -146,7 +146,7 @@ static uint32_t fail_loads(quire_sched *s, const qr_batch *batch, const quire_mo
 
 void qr_sched_confirm_loads(quire_sched *s, const qr_batch *batch)
 {
-    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+    for (uint32_t i = 0; batch->loads && i < batch->num_reqs; i++) {
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         qr_request *r = index == QR_NIL ? NULL : &s->requests[index];
         if (r == NULL || r->load_step != batch->step || r->has_failed_load)

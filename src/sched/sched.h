@@ -41,6 +41,7 @@ typedef struct qr_batch {
     uint32_t
         *num_preemptions;    /* of each when it was scheduled: more now, and the output is stale */
     uint8_t *is_past_prompt; /* a token is sampled for it */
+    bool loads;              /* somebody loads and computes in it */
 } qr_batch;
 
 /* The step being made. Arrays have room for max_num_seqs requests. */
@@ -55,6 +56,7 @@ typedef struct qr_step_builder {
     uint32_t *num_outputs;
     quire_block_span *blocks;
     uint32_t last_step; /* the step before, as requests note it; UINT32_MAX: it was made void */
+    bool loads;         /* somebody loads and computes in it */
     bool has_drafts;    /* else every row of drafts is empty, as the zeros say */
     bool has_inputs;    /* the same for encoder inputs */
     uint32_t *zeros;    /* max_num_seqs + 1 */

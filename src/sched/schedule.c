@@ -72,6 +72,7 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     qr_batch *batch = &s->batches[(s->first_batch + s->num_batches++) % s->max_batches];
     batch->step = s->step;
     batch->num_reqs = out->num_reqs;
+    batch->loads = s->builder.loads;
     bool is_told = s->monitor != NULL || s->observer.on_snapshot != NULL;
     for (uint32_t i = 0; i < out->num_reqs; i++) {
         if (i + QR_FETCH_AHEAD < out->num_reqs)

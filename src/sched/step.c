@@ -12,6 +12,7 @@ void qr_step_begin(quire_sched *s)
     b->num_drafts = batch->num_drafts;
     bool is_valid = s->step - 1 >= s->first_valid_step && (uint32_t)(s->step - 1) != 0;
     b->last_step = is_valid ? (uint32_t)(s->step - 1) : UINT32_MAX;
+    b->loads = false;
     b->has_drafts = false;
     b->has_inputs = false;
     b->num_encoder_found = 0;

@@ -172,8 +172,8 @@ WITH_INSTRUCTION uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t 
 
 /* ---- and copied ------------------------------------------------------------ */
 
-/* A line of the cache, past the caches where it is aligned: whoever reads a slot next is a disk or a
- * network, and the line need not be read before it is written. */
+/* A line of the cache, past the caches where it is aligned: whoever reads a slot next is a disk or
+ * a network, and the line need not be read before it is written. */
 enum { LINE = 64 };
 
 #if defined(__x86_64__)

@@ -250,6 +250,15 @@ static void register_regions(file_uring *uring, const qr_file_region *regions, u
     }
 }
 
+/* Reports need not interrupt this thread: it looks for them anyway. Older systems know no such
+ * choice. */
+static int init_ring(struct io_uring *ring, uint32_t num_entries)
+{
+    int result = io_uring_queue_init(num_entries, ring,
+                                     IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
+    return result == -EINVAL ? io_uring_queue_init(num_entries, ring, 0) : result;
+}
+
 int qr_file_uring_open(int fd, uint32_t max_ops, const qr_file_region *regions,
                        uint32_t num_regions, const quire_hooks *hooks, qr_file_io **io)
 {
@@ -263,7 +272,7 @@ int qr_file_uring_open(int fd, uint32_t max_ops, const qr_file_region *regions,
     uring->polled_fd = -1;
     uring->max_ops = max_ops;
     uring->ops = qr_tier_alloc(max_ops, sizeof(qr_file_op *));
-    int result = uring->ops == NULL ? -ENOMEM : io_uring_queue_init(max_ops + 2, &uring->ring, 0);
+    int result = uring->ops == NULL ? -ENOMEM : init_ring(&uring->ring, max_ops + 2);
     if (result < 0) {
         qr_tier_free(uring->ops);
         qr_tier_free(uring);

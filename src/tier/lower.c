@@ -178,7 +178,7 @@ static void carve_jobs(qr_lower *lower, qr_carve *carve)
 static void carve_all(qr_lower *lower, qr_carve *carve)
 {
     size_t num_blocks = 0;
-    uint32_t capacity = qr_slots_index_capacity(lower->num_moves);
+    uint32_t capacity = qr_slots_index_capacity(lower->max_loads);
     lower->moves = qr_carve_take(carve, lower->num_moves, sizeof *lower->moves);
     lower->waiters = qr_carve_take(carve, lower->num_waiters, sizeof *lower->waiters);
     lower->records = qr_carve_take(carve, lower->num_records, sizeof *lower->records);

@@ -67,8 +67,11 @@ int qr_lower_check(const qr_lower *lower)
     uint32_t used = 0;
     for (uint32_t i = 0; i < lower->num_moves; i++)
         used += lower->moves[i].is_used ? 1 : 0;
-    is_good = is_good && moves == used && used == lower->num_loads + lower->num_stores &&
-              used == lower->index.used && qr_slots_index_is_valid(&lower->index) &&
+    uint32_t counted = lower->num_loads;
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
+        counted += lower->tiers[t].num_queued;
+    is_good = is_good && moves == used && used == counted &&
+              lower->num_loads == lower->index.used && qr_slots_index_is_valid(&lower->index) &&
               are_records_good(lower);
     return is_good ? QUIRE_OK : QUIRE_E_CORRUPT;
 }

@@ -285,7 +285,7 @@ static qr_lower_job *make_store(qr_lower *lower, uint32_t t)
             break;
         if (!has_content(lower, m)) {
             qr_lower_tally(&tier->counters.dropped_blocks, 1);
-            qr_lower_move_end(lower, move, true);
+            qr_lower_move_end(lower, move, false); /* the block is another's */
             continue;
         }
         qr_lower_queue_remove(lower, move);

@@ -15,45 +15,21 @@ void qr_lower_moves_init(qr_lower *lower)
     lower->free_waiter = 0;
 }
 
-/* Loads are found by their key alone, stores by their tier too. */
-static uint32_t move_tag(const qr_lower *lower, const quire_tier_key *key, bool is_store,
-                         uint32_t tier)
+uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key)
 {
-    uint32_t tag = qr_slots_index_tag(&lower->index, key);
-    return is_store ? tag ^ (UINT32_C(0x9e3779b1) * (tier + 1)) : tag;
-}
-
-static bool is_move(const qr_move *m, const quire_tier_key *key, bool is_store, uint32_t tier)
-{
-    return m->is_store == is_store && (!is_store || m->tier == tier) &&
-           qr_key_is_equal(&m->key, key);
-}
-
-uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
-                            uint32_t tier)
-{
-    if ((is_store ? lower->num_stores : lower->num_loads) == 0)
+    if (lower->num_loads == 0)
         return QR_NIL;
     const qr_slots_index *index = &lower->index;
-    uint32_t tag = move_tag(lower, key, is_store, tier);
+    uint32_t tag = qr_slots_index_tag(index, key);
     uint32_t at = qr_slots_index_home(index, tag);
     for (; index->entries[at].node_plus_1 != 0; at = qr_slots_index_after(index, at)) {
         if (index->entries[at].tag != tag)
             continue;
         uint32_t move = index->entries[at].node_plus_1 - 1;
-        if (is_move(&lower->moves[move], key, is_store, tier))
+        if (qr_key_is_equal(&lower->moves[move].key, key))
             return move;
     }
     return QR_NIL;
-}
-
-void qr_lower_move_prefetch(const qr_lower *lower, const quire_tier_key *keys, uint32_t n,
-                            bool is_store, uint32_t tier)
-{
-    const qr_slots_index *index = &lower->index;
-    for (uint32_t i = 0; i < n; i++)
-        qr_prefetch(
-            &index->entries[qr_slots_index_home(index, move_tag(lower, &keys[i], is_store, tier))]);
 }
 
 uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier)
@@ -65,16 +41,17 @@ uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_s
     qr_move *m = &lower->moves[move];
     lower->free_move = m->next;
     m->key = *key;
-    m->tag = move_tag(lower, key, is_store, tier);
     m->first_waiter = QR_NIL;
     m->block = QUIRE_NULL_BLOCK;
     m->tier = (uint8_t)tier;
     m->queue = QR_QUEUE_NONE;
     m->is_store = is_store;
     m->is_used = true;
-    qr_slots_index_insert(&lower->index, m->tag, move);
     (*count)++;
-    lower->num_stores += is_store ? 1 : 0;
+    if (is_store)
+        return move;
+    m->tag = qr_slots_index_tag(&lower->index, key);
+    qr_slots_index_insert(&lower->index, m->tag, move);
     return move;
 }
 
@@ -133,9 +110,12 @@ void qr_lower_move_end(qr_lower *lower, uint32_t move, bool has_failed)
     tell_waiters(lower, m, has_failed);
     if (m->is_store && has_failed) /* it may be offered again */
         lower->offered[m->block] &= (uint8_t) ~(1u << m->tier);
-    qr_slots_index_remove(&lower->index, m->tag, move);
-    (*(m->is_store ? &lower->tiers[m->tier].num_queued : &lower->num_loads))--;
-    lower->num_stores -= m->is_store ? 1 : 0;
+    if (m->is_store) {
+        lower->tiers[m->tier].num_queued--;
+    } else {
+        qr_slots_index_remove(&lower->index, m->tag, move);
+        lower->num_loads--;
+    }
     m->is_used = false;
     m->next = lower->free_move;
     lower->free_move = move;

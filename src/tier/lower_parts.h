@@ -182,8 +182,7 @@ struct qr_lower {
     qr_move *moves;
     uint32_t num_moves;
     uint32_t free_move;
-    uint32_t num_loads; /* moves in use, */
-    uint32_t num_stores;
+    uint32_t num_loads;   /* moves in use that fetch; */
     uint32_t max_loads;   /* and of a request's plan */
     uint32_t max_stores;  /* of one tier */
     uint32_t max_loading; /* CPU blocks for the loads of one tier */
@@ -221,12 +220,9 @@ static inline void qr_lower_tally(_Atomic uint64_t *counter, uint64_t n)
 /* ---- lower_moves.c ---------------------------------------------------------- */
 
 void qr_lower_moves_init(qr_lower *lower);
-/* The move of a key: fetched from any tier, or stored to this one; QR_NIL. */
-uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key, bool is_store,
-                            uint32_t tier);
-/* They will be looked for soon. */
-void qr_lower_move_prefetch(const qr_lower *lower, const quire_tier_key *keys, uint32_t n,
-                            bool is_store, uint32_t tier);
+/* The move that fetches a key, from whichever tier; QR_NIL. Stores are not found: a block of the CPU
+ * pool is offered to a tier once, and keys are there once. */
+uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key);
 /* One more, in no queue; QR_NIL: the table is full. */
 uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store,
                            uint32_t tier);

@@ -79,7 +79,7 @@ static void look(qr_lower *lower, const qr_lower_request *request, uint32_t grou
         b.sources[i] = SOURCE_NONE;
         if (quire_pool_get_cached_block(lower->pool, hash, &group, 1, &block) == QUIRE_OK)
             b.sources[i] = SOURCE_CPU;
-        else if (qr_lower_move_find(lower, &b.keys[i], false, 0) != QR_NIL)
+        else if (qr_lower_move_find(lower, &b.keys[i]) != QR_NIL)
             b.sources[i] = SOURCE_MOVE;
     }
     for (uint32_t t = 0; t < lower->num_tiers; t++)
@@ -241,7 +241,7 @@ static bool fetch_block(qr_lower *lower, const qr_lower_request *request, uint32
     qr_record *r = &lower->records[record];
     quire_tier_key key;
     qr_lower_plan_key(lower, request, group, block, &key);
-    uint32_t move = qr_lower_move_find(lower, &key, false, 0);
+    uint32_t move = qr_lower_move_find(lower, &key);
     if (move == QR_NIL) {
         bool is_full = !r->is_urgent && lower->num_loads >= lower->max_loads / 2;
         if (source < SOURCE_TIER || lower->free_waiter == QR_NIL || is_full)
@@ -328,7 +328,7 @@ void qr_lower_plan_hurry(qr_lower *lower, const qr_lower_request *request)
              i++) {
             quire_tier_key key;
             qr_lower_plan_key(lower, request, g, i, &key);
-            uint32_t move = qr_lower_move_find(lower, &key, false, 0);
+            uint32_t move = qr_lower_move_find(lower, &key);
             if (move == QR_NIL)
                 continue;
             lower->moves[move].is_ahead = false;

@@ -41,8 +41,6 @@ static void add_block(qr_lower *lower, offer *o, quire_block block, uint32_t crc
 
 static void queue_store(qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
 {
-    if (qr_lower_move_find(lower, &o->keys[i], true, t) != QR_NIL)
-        return;
     uint32_t move = qr_lower_move_new(lower, &o->keys[i], true, t);
     if (move == QR_NIL) {
         qr_lower_tally(&lower->tiers[t].counters.dropped_blocks, 1);
@@ -103,7 +101,6 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
     }
     for (uint32_t i = 0; i < n; i++)
         keys[i] = o->keys[at[i]];
-    qr_lower_move_prefetch(lower, keys, n, true, t);
     if (n == 0 || quire_tier_lookup(tier->tier, keys, n, found) != QUIRE_OK)
         return;
     for (uint32_t i = 0; i < n; i++) {

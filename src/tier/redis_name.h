@@ -3,8 +3,8 @@
  *      ask ──► thread ── getaddrinfo ──► answer, and fd can be read
  *
  * One name at a time. A lookup that does not come back holds up its own thread alone: closing
- * during one leaves the thread behind, which frees what is left when it comes back. The thread is made with
- * the first name; addresses in numbers need none. */
+ * during one leaves the thread behind, which frees what is left when it comes back. The thread is
+ * made with the first name; addresses in numbers need none. */
 #ifndef QR_TIER_REDIS_NAME_H
 #define QR_TIER_REDIS_NAME_H
 

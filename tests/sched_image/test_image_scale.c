@@ -126,7 +126,7 @@ static void no_field_was_forgotten(void **state)
         {"qr_pin", sizeof(qr_pin), 24},
         {"qr_waiter", sizeof(qr_waiter), 48},
         {"qr_session_input", sizeof(qr_session_input), 112},
-        {"qr_batch", sizeof(qr_batch), 56},
+        {"qr_batch", sizeof(qr_batch), 64},
         {"qr_encoder", sizeof(qr_encoder), 176},
         {"qr_encoder_item", sizeof(qr_encoder_item), 32},
         {"qr_feature", sizeof(qr_feature), 40},

@@ -89,6 +89,8 @@ int main(int argc, char **argv)
         return 2;
     life_random = strtoull(argv[3], NULL, 0) * UINT64_C(0x9e3779b97f4a7c15) + 1;
     quire_tier *tier = open_tier(argv[1], argv[2], memory);
+    for (int tries = 0; tries < 5000 && run(tier, memory, QUIRE_TIER_STORE, 0, 1) == 0; tries++)
+        poll(NULL, 0, 1); /* nothing is stored before all that was stored is known */
     for (uint32_t key = 0; key < LIFE_KEYS; key += LIFE_IOS)
         num_found += run(tier, memory, QUIRE_TIER_LOAD, key, LIFE_IOS);
     printf("found %u\n", num_found);

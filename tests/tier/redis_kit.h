@@ -51,6 +51,7 @@ void redis_say(int port, char out[256], ...);
 
 /* n masters with all slots; waits until they agree. More arguments for each, until NULL. */
 void redis_start_cluster(redis_server *servers, int n, const char *argument, const char *value);
+void redis_meet(const redis_server *one, const redis_server *other);
 void redis_await_cluster(const redis_server *servers, int n, const char *line);
 
 typedef struct redis_tier {

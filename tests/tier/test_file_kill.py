@@ -74,7 +74,7 @@ def run_mode(arguments, mode):
         if mode == "shared" and count_unfinished(folder) > 0:
             print("unfinished files are left", file=sys.stderr)
             return False
-        return sum(later) > 10 * len(later)
+        return sum(later) > 2 * len(later)  # one is stored by each life before it counts
 
 
 def main():

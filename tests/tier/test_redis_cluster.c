@@ -172,14 +172,11 @@ static void replica_takes_over(void **state)
     redis_server s[4];
     redis_tier t = {0};
     char id[64];
-    char port[16];
     char said[256] = "";
     redis_start_cluster(s, 3, NULL, NULL);
     redis_start(&s[3], "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
                 "--cluster-require-full-coverage", "no", NULL);
-    (void)snprintf(port, sizeof port, "%d", s[0].port);
-    (void)snprintf(said, sizeof said, "%d", s[0].port + 10000);
-    redis_expect(s[3].port, "+OK", "CLUSTER", "MEET", "127.0.0.1", port, said, NULL);
+    redis_meet(&s[3], &s[0]);
     redis_await_cluster(s, 4, "cluster_known_nodes:4");
     redis_await_cluster(&s[3], 1, "cluster_slots_ok:16384");
     node_id(&s[0], id);
@@ -235,6 +232,8 @@ static void torture(void **state)
         redis_wait(&t);
         assert_true(t.took_ms < 200 + REDIS_SLACK_MS);
         num_done += redis_count(&t, QUIRE_TIER_DONE);
+        if (redis_count(&t, QUIRE_TIER_REFUSED) > 0)
+            redis_sleep_ms(3); /* or all rounds are over before a breaker closes */
     }
     printf("%u ios done\n", num_done);
     assert_true(num_done > ROUNDS);

@@ -1,5 +1,5 @@
-/* tier/test_redis_promise.c - TLS takes bytes before it says so: what was begun must be gone on with,
- * also when the one who asked for it does not wait any longer. Else a command goes out with the
+/* tier/test_redis_promise.c - TLS takes bytes before it says so: what was begun must be gone on
+ * with, also when the one who asked for it does not wait any longer. Else a command goes out with the
  * beginning of another. (Linked so that qr_tls_send and its kin come here.) */
 #include "base/unit.h"
 #include "faulty.h"
@@ -125,7 +125,7 @@ static void pump(bool blocks)
     qr_link_pump(redis, line);
 }
 
-/* A load is begun, and cancelled or late before TLS says that it is sent: it is sent all the same. */
+/* A load is cancelled or late before TLS says that it is sent: it is sent all the same. */
 static void begun_loads_are_sent(void **state)
 {
     (void)state;

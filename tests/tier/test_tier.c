@@ -131,12 +131,12 @@ static void many_jobs(uint64_t *random, bool is_inline, int rounds)
 
 static void many_jobs_with_a_thread(void **state)
 {
-    many_jobs(*state, false, 10000);
+    many_jobs(*state, false, 6000);
 }
 
 static void many_jobs_inline(void **state)
 {
-    many_jobs(*state, true, 20000);
+    many_jobs(*state, true, 8000);
 }
 
 /* As many as there may be, whose addresses share places in the thread's table, end in any order. */

@@ -1,6 +1,6 @@
-/* tier/test_tier_process.c - what the process does to a tier: it shuts down while the tier hangs, it
- * forks, it resets the cache. Bounded time, nothing freed that is in use, and no call of the child
- * reaches the parent's thread. */
+/* tier/test_tier_process.c - what the process does to a tier: it shuts down while the tier hangs,
+ * it forks, it resets the cache. Bounded time, nothing freed that is in use, and no call of the
+ * child reaches the parent's thread. */
 #include "tier_kit.h"
 
 #include "tier/tier.h"

@@ -9,7 +9,7 @@
 
 #define MS UINT64_C(1000000)
 
-static int num_rounds = 20000;
+static int num_rounds = 10000;
 
 static void check_loaded(const quire_tier_job *job, uint64_t *counts)
 {

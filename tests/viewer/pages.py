@@ -58,14 +58,13 @@ class Made:
 class Replayed:
     """The page of a generated workload, with what `quire replay` says of it beside."""
 
-    def __init__(self, quire, folder, *more):
+    def __init__(self, quire, folder, *more, kind="chat", requests=400):
         self.path = folder / "replayed.html"
         workload, report, steps = (folder / f"replayed.{end}" for end in ("w", "json", "jsonl"))
-        subprocess.run([quire, "generate", "chat", "--requests", "400", "--rate", "20", "--seed",
+        subprocess.run([quire, "generate", kind, "--requests", str(requests), "--rate", "20", "--seed",
                         "2", "--out", workload], check=True)
         subprocess.run([quire, "replay", workload, "--quiet", "--num-gpu-blocks", "2000", "--html",
-                        self.path, "--json", report, "--trace", steps, "--max-model-len", "16384",
-                        *more], check=True)
+                        self.path, "--json", report, "--trace", steps, *more], check=True)
         self.report = json.loads(report.read_text())
         self.steps = {step["step"]: step
                       for step in map(json.loads, steps.read_text().splitlines()[1:])}

@@ -519,8 +519,9 @@ class PageTest(unittest.TestCase):
 
     def test_tiers_of_a_replay(self):
         self.need_quire()
-        made = Replayed(self.quire, self.folder, "--cpu-blocks", "1500", "--file-tier", "10G",
-                        "--num-gpu-blocks", "1100")
+        made = Replayed(self.quire, self.folder, "--cpu-blocks", "6000", "--file-tier", "10G",
+                        "--num-gpu-blocks", "8500", "--model", "llama-3.2-1b", "--clock", "burst",
+                        kind="agent", requests=120)
         self.open(made.path)
         report = made.report
         self.assertGreater(report["hits_by_tier"]["cpu"], 0)
