@@ -8,8 +8,8 @@
  *
  * They agree on names without talking to each other: the same hasher (algorithm and seed) names the
  * same tokens alike, and the fingerprint says what the bytes mean; another model, dtype or layout
- * has another, and finds nothing. Computing a block is a pattern of its key here, so that B can tell
- * whether it got what A computed.
+ * has another, and finds nothing. Computing a block is a pattern of its key here, so that B can
+ * tell whether it got what A computed.
  */
 #include <quire.h>
 #include <quire/tier_file.h>

@@ -138,7 +138,8 @@ typedef struct quire_tier_ops {
     /* found[i]: 1 there, 0 not, 2 not known without FIND. NULL: 2 for all. */
     void (*lookup)(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found);
     void (*touch)(void *self, const quire_tier_key *keys, uint32_t n); /* used, for its policy */
-    int (*reset)(void *self); /* nothing is found any more; jobs in flight end as they may */
+    /* Nothing is found any more; jobs in flight end as they may. The thread gets a turn soon. */
+    int (*reset)(void *self);
     quire_usage (*usage)(void *self); /* in keys; any thread */
 
     /* On the tier's thread. Clock and log hooks may be called there too. */

@@ -7,7 +7,7 @@
  *
  *      crc(a b c) = crc(a) * x^(bits of b and c) + crc(b) * x^(bits of c) + crc(c)
  *
- * in polynomials modulo P. The powers are constants of the two lengths that lanes have.
+ * in polynomials modulo P. The powers are constants of the three lengths that lanes have.
  */
 #include <quire/tier.h>
 
@@ -61,14 +61,14 @@ bool qr_crc32c_has_instruction(void)
     return __builtin_cpu_supports("sse4.2") != 0;
 }
 
-WITH_INSTRUCTION static inline uint32_t take_8(uint32_t state, uint64_t word)
+WITH_INSTRUCTION static inline uint64_t take_8(uint64_t state, uint64_t word)
 {
-    return (uint32_t)_mm_crc32_u64(state, word);
+    return _mm_crc32_u64(state, word);
 }
 
-WITH_INSTRUCTION static inline uint32_t take_1(uint32_t state, unsigned char byte)
+WITH_INSTRUCTION static inline uint64_t take_1(uint64_t state, unsigned char byte)
 {
-    return _mm_crc32_u8(state, byte);
+    return _mm_crc32_u8((uint32_t)state, byte);
 }
 
 #elif defined(__aarch64__)
@@ -83,13 +83,13 @@ bool qr_crc32c_has_instruction(void)
 }
 
 /* In assembly: compilers offer the instruction only where all of the program may use it. */
-static inline uint32_t take_8(uint32_t state, uint64_t word)
+static inline uint64_t take_8(uint64_t state, uint64_t word)
 {
     __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(state) : "r"(word));
     return state;
 }
 
-static inline uint32_t take_1(uint32_t state, unsigned char byte)
+static inline uint64_t take_1(uint64_t state, unsigned char byte)
 {
     __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(state) : "r"((uint32_t)byte));
     return state;
@@ -119,11 +119,20 @@ static uint32_t copy_fast(unsigned char *to, const unsigned char *from, size_t b
 #else
 
 /* Bytes of a lane, x^(8 * bytes) and x^(16 * bytes) modulo P. */
-enum { LONG_LANE = 8192, SHORT_LANE = 512 };
-#define LONG_ONCE   UINT32_C(0x28461564)
-#define LONG_TWICE  UINT32_C(0xbf455269)
-#define SHORT_ONCE  UINT32_C(0x74c360a4)
-#define SHORT_TWICE UINT32_C(0xe4172b16)
+enum { LONG_LANE = 8192, MIDDLE_LANE = 2048, SHORT_LANE = 512, LINE = 64 };
+#define LONG_ONCE    UINT32_C(0x28461564)
+#define LONG_TWICE   UINT32_C(0xbf455269)
+#define MIDDLE_ONCE  UINT32_C(0x0d65762a)
+#define MIDDLE_TWICE UINT32_C(0x35d73a62)
+#define SHORT_ONCE   UINT32_C(0x74c360a4)
+#define SHORT_TWICE  UINT32_C(0xe4172b16)
+
+/* In 64 bits, though the upper half is always 0: each step would begin with a cut otherwise. */
+typedef struct crc_lanes {
+    uint64_t a;
+    uint64_t b;
+    uint64_t c;
+} crc_lanes;
 
 /* a * b modulo P. */
 static inline uint32_t crc_multiply(uint32_t a, uint32_t b)
@@ -136,20 +145,33 @@ static inline uint32_t crc_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-WITH_INSTRUCTION static inline uint32_t take_lanes(uint32_t state, const unsigned char *from,
-                                                   size_t lane, uint32_t once, uint32_t twice)
+/* A line of each lane. */
+WITH_INSTRUCTION static inline crc_lanes take_lines(crc_lanes s, const unsigned char *from,
+                                                    size_t lane)
 {
-    uint32_t second = 0;
-    uint32_t third = 0;
-    for (size_t i = 0; i < lane; i += 8) {
-        state = take_8(state, qr_load_u64(from + i));
-        second = take_8(second, qr_load_u64(from + lane + i));
-        third = take_8(third, qr_load_u64(from + 2 * lane + i));
+    for (size_t i = 0; i < LINE; i += 8) {
+        s.a = take_8(s.a, qr_load_u64(from + i));
+        s.b = take_8(s.b, qr_load_u64(from + lane + i));
+        s.c = take_8(s.c, qr_load_u64(from + 2 * lane + i));
     }
-    return crc_multiply(state, twice) ^ crc_multiply(second, once) ^ third;
+    return s;
 }
 
-WITH_INSTRUCTION static inline uint32_t take_rest(uint32_t state, const unsigned char *from,
+static inline uint64_t join_lanes(crc_lanes s, uint32_t once, uint32_t twice)
+{
+    return crc_multiply((uint32_t)s.a, twice) ^ crc_multiply((uint32_t)s.b, once) ^ s.c;
+}
+
+WITH_INSTRUCTION static inline uint64_t take_lanes(uint64_t state, const unsigned char *from,
+                                                   size_t lane, uint32_t once, uint32_t twice)
+{
+    crc_lanes s = {.a = state};
+    for (size_t i = 0; i < lane; i += LINE)
+        s = take_lines(s, from + i, lane);
+    return join_lanes(s, once, twice);
+}
+
+WITH_INSTRUCTION static inline uint64_t take_rest(uint64_t state, const unsigned char *from,
                                                   size_t bytes)
 {
     for (; bytes >= 8; bytes -= 8, from += 8)
@@ -162,20 +184,20 @@ WITH_INSTRUCTION static inline uint32_t take_rest(uint32_t state, const unsigned
 WITH_INSTRUCTION uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t bytes)
 {
     const unsigned char *from = data;
-    uint32_t state = ~crc;
+    uint64_t state = ~crc;
     for (; bytes >= 3 * LONG_LANE; bytes -= 3 * LONG_LANE, from += 3 * LONG_LANE)
         state = take_lanes(state, from, LONG_LANE, LONG_ONCE, LONG_TWICE);
+    for (; bytes >= 3 * MIDDLE_LANE; bytes -= 3 * MIDDLE_LANE, from += 3 * MIDDLE_LANE)
+        state = take_lanes(state, from, MIDDLE_LANE, MIDDLE_ONCE, MIDDLE_TWICE);
     for (; bytes >= 3 * SHORT_LANE; bytes -= 3 * SHORT_LANE, from += 3 * SHORT_LANE)
         state = take_lanes(state, from, SHORT_LANE, SHORT_ONCE, SHORT_TWICE);
-    return ~take_rest(state, from, bytes);
+    return ~(uint32_t)take_rest(state, from, bytes);
 }
 
 /* ---- and copied ------------------------------------------------------------ */
 
 /* A line of the cache, past the caches where it is aligned: whoever reads a slot next is a disk or
  * a network, and the line need not be read before it is written. */
-enum { LINE = 64 };
-
 #if defined(__x86_64__)
 
 static inline void pass_line(unsigned char *to, const unsigned char *from)
@@ -216,28 +238,23 @@ static inline void end_of_lines(void)
 #endif
 
 /* As take_lanes; each line is copied while it is near. */
-WITH_INSTRUCTION static inline uint32_t copy_lanes(uint32_t state, unsigned char *to,
+WITH_INSTRUCTION static inline uint64_t copy_lanes(uint64_t state, unsigned char *to,
                                                    const unsigned char *from)
 {
-    uint32_t second = 0;
-    uint32_t third = 0;
+    crc_lanes s = {.a = state};
     for (size_t i = 0; i < LONG_LANE; i += LINE) {
-        for (size_t j = i; j < i + LINE; j += 8) {
-            state = take_8(state, qr_load_u64(from + j));
-            second = take_8(second, qr_load_u64(from + LONG_LANE + j));
-            third = take_8(third, qr_load_u64(from + 2 * LONG_LANE + j));
-        }
+        s = take_lines(s, from + i, LONG_LANE);
         pass_line(to + i, from + i);
         pass_line(to + LONG_LANE + i, from + LONG_LANE + i);
         pass_line(to + 2 * LONG_LANE + i, from + 2 * LONG_LANE + i);
     }
-    return crc_multiply(state, LONG_TWICE) ^ crc_multiply(second, LONG_ONCE) ^ third;
+    return join_lanes(s, LONG_ONCE, LONG_TWICE);
 }
 
 WITH_INSTRUCTION static uint32_t copy_fast(unsigned char *to, const unsigned char *from,
                                            size_t bytes)
 {
-    uint32_t state = ~UINT32_C(0);
+    uint64_t state = ~UINT32_C(0);
     if (can_pass_lines(to)) {
         for (; bytes >= 3 * LONG_LANE;
              bytes -= 3 * LONG_LANE, to += 3 * LONG_LANE, from += 3 * LONG_LANE)
@@ -246,7 +263,7 @@ WITH_INSTRUCTION static uint32_t copy_fast(unsigned char *to, const unsigned cha
     }
     if (bytes > 0)
         memcpy(to, from, bytes);
-    return qr_crc32c_fast(~state, from, bytes);
+    return qr_crc32c_fast(~(uint32_t)state, from, bytes);
 }
 
 #endif

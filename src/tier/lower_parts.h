@@ -5,8 +5,9 @@
  *      lower_moves.c    keys on the way, who waits for them, the queues of tiers
  *      lower_jobs.c     moves become jobs of tiers, and what becomes of those
  *      lower_store.c    what goes down
+ *      lower_check.c    the walker
  *
- * move    a key that is looked for, fetched or stored: in a queue, or in a job.
+ * move      a key that is looked for, fetched or stored: in a queue, or in a job.
  * waiter    a request that needs a move's key. It is alive while its epoch is the record's.
  * record    a request, by its quire_req_index. limit: from this token on nothing is fetched for it;
  *           what was not found, failed or was late lowers it, and it is never raised.
@@ -14,7 +15,7 @@
  *      queued ──► in a FIND ──► queued ──► in a LOAD ──► DONE: a hit of the CPU pool
  *                     └ missing    └ nobody waits  └ failed, late: waiters' limits are lowered
  *
- * A job that is late loses its moves at once, and keeps its CPU blocks until it ends.
+ * A load that is late loses its moves at once, and keeps its CPU blocks until it ends.
  *
  *      moves in use = in queues + in jobs             pending of a record = its live waiters
  */

@@ -36,11 +36,12 @@ static void *on_build_meta(void *user, const quire_step *step)
                                    .store_gpu = o->meta_store_gpu,
                                    .store_cpu = o->meta_store_cpu,
                                    .need_flush = step->num_preempted > 0};
-    if (o->has_device && !qr_copy_mark(o))
-        return &o->meta; /* no copies before the device has a mark */
+    o->has_mark = !o->has_device || qr_copy_mark(o);
     qr_store_build(o, step);
-    if (o->num_new_loads > 0)
-        qr_load_build(o);
+    if (o->num_new_loads > 0 && o->has_mark)
+        qr_load_build(o, step->blocks_to_zero.count > 0);
+    else if (o->num_new_loads > 0)
+        qr_load_refuse(o);
     if (o->num_sending + o->num_unsent > 0)
         qr_copy_send(o);
     return &o->meta;
@@ -58,7 +59,8 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
     qr_offload_req *r = qr_offload_find(o, req);
     if (r == NULL)
         return 0;
-    if (!o->is_vllm && !o->is_lazy && !o->is_refused && r->load_state == QR_LOAD_NONE)
+    bool can_store = o->has_mark && !o->is_refused && o->num_late == 0;
+    if (!o->is_vllm && !o->is_lazy && can_store && r->load_state == QR_LOAD_NONE)
         qr_store_last_blocks(o, r);
     if (!qr_load_abandon(o, r))
         r->req = 0;
@@ -337,6 +339,8 @@ int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output
         return QUIRE_E_ARGUMENT;
     if (offload->has_device && offload->num_jobs_out + offload->num_sending > 0)
         qr_copy_poll(offload);
+    if (offload->num_events > 0 && !offload->is_vllm)
+        qr_store_give_up_late(offload);
     if (offload->lower != NULL)
         qr_lower_poll(offload->lower);
     qr_load_tell(offload, step, output);

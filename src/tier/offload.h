@@ -67,6 +67,7 @@ typedef struct qr_offload_req {
     uint32_t sooner;      /* requests whose loads are due before it and after it */
     uint32_t later;
     uint8_t load_state;
+    bool is_fresh;  /* decided in this very step */
     bool is_loaded; /* since the last time that it got blocks */
     bool has_failed;
     bool has_ended; /* the request, while its load was on the way */
@@ -77,6 +78,7 @@ typedef struct qr_offload_event {
     uint64_t id;
     uint64_t mark;
     uint64_t step;
+    uint64_t due_ns;
     uint32_t first; /* CPU blocks; QUIRE_NULL_BLOCK: this place is free */
     uint32_t sent;  /* device: the first that no job has yet */
     uint32_t count;
@@ -84,7 +86,8 @@ typedef struct qr_offload_event {
     uint32_t num_reports;
     bool is_listed; /* in told_events */
     bool has_failed;
-    bool is_dropped; /* by a reset */
+    bool is_dropped; /* by a reset, or since it is late */
+    bool is_late;    /* its GPU blocks are no longer its own */
     bool has_crcs;
 } qr_offload_event;
 
@@ -285,12 +288,9 @@ static inline qr_offload_req *qr_offload_find(quire_offload *o, quire_req req)
 
 /* A user more for blocks of the engine. vLLM's is one as requests are, and counts where those that
  * share a prefix are counted. */
-static inline void qr_gpu_hold(quire_offload *o, const quire_block *blocks, uint32_t n)
+static inline int qr_gpu_hold(quire_offload *o, const quire_block *blocks, uint32_t n)
 {
-    if (o->is_vllm)
-        quire_pool_touch(o->gpu, blocks, n);
-    else
-        quire_pool_hold(o->gpu, blocks, n);
+    return o->is_vllm ? quire_pool_touch(o->gpu, blocks, n) : quire_pool_hold(o->gpu, blocks, n);
 }
 
 static inline void qr_gpu_let_go(quire_offload *o, const quire_block *blocks, uint32_t n)

@@ -69,6 +69,9 @@ static void end_store_if_done(quire_offload *o, qr_offload_event *event)
 static bool send_load(quire_offload *o, uint32_t index)
 {
     qr_offload_req *r = &o->reqs[index];
+    if (o->is_vllm && r->load_step == o->step)
+        return false; /* as stores: after the step, which may clear the blocks */
+    r->load_mark = o->is_vllm && r->load_jobs == 0 ? o->mark : r->load_mark;
     while (r->load_sent != QUIRE_NULL_BLOCK) {
         qr_offload_job *job = take_job(o, QUIRE_DEVICE_LOAD, index, r->load_mark);
         if (job == NULL)

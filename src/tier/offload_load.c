@@ -66,6 +66,7 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
     r->load_count = r->load_jobs = 0;
     r->load_step = o->step + 1;
     r->has_failed = r->has_ended = false;
+    r->is_fresh = true;
     if (m->req != req || m->num_tokens != num_external) {
         begin_lost(o, r, blocks);
         return;
@@ -86,11 +87,26 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
     qr_count(&o->counters.loads_in_flight, r->load_count);
 }
 
-void qr_load_build(quire_offload *o)
+void qr_load_refuse(quire_offload *o)
+{
+    for (uint32_t i = 0; i < o->num_new_loads; i++) {
+        o->reqs[o->new_loads[i]].load_step = o->step;
+        qr_load_end(o, o->new_loads[i], true);
+    }
+    o->num_new_loads = 0;
+}
+
+void qr_load_build(quire_offload *o, bool zeroes)
 {
     quire_offload_meta *meta = &o->meta;
+    uint32_t kept = 0;
     for (uint32_t i = 0; i < o->num_new_loads; i++) {
         qr_offload_req *r = &o->reqs[o->new_loads[i]];
+        if (zeroes && r->is_fresh && !o->is_vllm) {
+            r->is_fresh = false;
+            o->new_loads[kept++] = o->new_loads[i];
+            continue;
+        }
         for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK; gpu = o->load_next[gpu]) {
             o->meta_load_gpu[meta->num_loads] = gpu;
             o->meta_load_cpu[meta->num_loads++] = o->load_cpu[gpu];
@@ -105,9 +121,9 @@ void qr_load_build(quire_offload *o)
         o->sending[o->num_sending++] = o->new_loads[i];
         qr_copy_expect_load(o, o->new_loads[i]);
     }
-    if (o->num_new_loads > 0)
+    if (meta->num_load_reqs > 0)
         meta->load_event = o->next_load_event++;
-    o->num_new_loads = 0;
+    o->num_new_loads = kept;
 }
 
 /* ---- ending ---------------------------------------------------------------- */

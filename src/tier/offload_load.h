@@ -17,8 +17,11 @@
 /* quire_connector.update_state_after_alloc, as far as loads go. */
 void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *blocks,
                    uint32_t num_external);
-/* Puts the loads that wait into the meta. */
-void qr_load_build(quire_offload *o);
+/* Puts the loads that wait into the meta. zeroes: the step clears blocks that it took; those of its
+ * own loads may be among them, so they come after it. */
+void qr_load_build(quire_offload *o, bool zeroes);
+/* There is no way to load them: they are computed. */
+void qr_load_refuse(quire_offload *o);
 /* Whether a load of this request can be reported. */
 bool qr_load_is_on_the_way(quire_offload *o, quire_req req);
 void qr_load_end(quire_offload *o, uint32_t index, bool has_failed);

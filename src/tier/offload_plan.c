@@ -153,6 +153,8 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->flight_size = o->is_vllm ? 0 : QR_STORING_LEAST;
     uint32_t batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
     o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
+    o->most_stores = o->is_vllm ? UINT32_MAX : o->num_gpu / 2 + 1;
+    o->has_mark = true;
     o->has_pins = plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
     o->deadline_ns = c->load_deadline_ns == 0 ? DEFAULT_DEADLINE_NS : c->load_deadline_ns;
     o->hooks = c->hooks;

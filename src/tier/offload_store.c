@@ -2,6 +2,7 @@
 
 #include "tier/offload_protect.h"
 #include "tier/offload_storing.h"
+#include "tier/system.h"
 
 enum { LOOK_AT_ONCE = 32 };
 
@@ -12,6 +13,7 @@ typedef struct store_round {
     uint32_t count;
     uint32_t num_taken;
     uint32_t num_free; /* CPU blocks that are left for others */
+    uint32_t num_left; /* blocks that may be chosen */
 } store_round;
 
 /* ---- choosing -------------------------------------------------------------- */
@@ -32,8 +34,8 @@ static bool is_wanted(const quire_offload *o, quire_block gpu, const quire_block
 /* In the default profile what requests far behind in the queue will need gives way. */
 static bool has_room(quire_offload *o, store_round *round)
 {
-    while (round->num_free == 0) {
-        if (!qr_protect_give_way(o)) {
+    while (round->num_free == 0 || round->num_left == 0) {
+        if (round->num_left == 0 || !qr_protect_give_way(o)) {
             qr_count(&o->counters.no_room, 1);
             return false;
         }
@@ -49,6 +51,28 @@ static void choose(quire_offload *o, store_round *round, quire_block gpu, uint64
     o->prints[round->count] = print;
     round->gpu[round->count++] = gpu;
     round->num_free--;
+    round->num_left--;
+}
+
+/* A block may have so many users that there is no room for one more: it is not stored. Returns how
+ * many are. */
+static uint32_t hold_chosen(quire_offload *o, quire_block *gpu, quire_block *cpu, uint32_t n,
+                            store_round *round)
+{
+    if (qr_gpu_hold(o, gpu, n) == QUIRE_OK)
+        return n;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (qr_gpu_hold(o, &gpu[i], 1) != QUIRE_OK) {
+            quire_pool_free_blocks(o->cpu, &cpu[i], 1);
+            continue;
+        }
+        o->prints[round->num_taken + kept] = o->prints[round->num_taken + i];
+        gpu[kept] = gpu[i];
+        cpu[kept++] = cpu[i];
+    }
+    round->count = round->num_taken + kept;
+    return kept;
 }
 
 /* CPU blocks for those that were chosen, and a user more for both. */
@@ -61,7 +85,7 @@ static void take_chosen(quire_offload *o, store_round *round)
         round->count = round->num_taken;
         return;
     }
-    qr_gpu_hold(o, gpu, n);
+    n = hold_chosen(o, gpu, cpu, n, round);
     for (uint32_t i = 0; i < n; i++) {
         qr_bit_set(o->is_storing, gpu[i]);
         if (!o->is_vllm)
@@ -359,10 +383,12 @@ static void make_event(quire_offload *o, const store_round *round)
 {
     uint32_t place = (uint32_t)(o->next_event & (o->num_places - 1));
     quire_offload_meta *meta = &o->meta;
+    uint64_t due_ns = o->is_vllm ? 0 : qr_tier_now_ns(&o->hooks) + o->deadline_ns;
     chain_blocks(o, round->gpu, round->cpu, round->count);
     o->events[place] = (qr_offload_event){.id = o->next_event,
                                           .mark = o->mark,
                                           .step = o->step,
+                                          .due_ns = due_ns,
                                           .first = round->cpu[0],
                                           .sent = round->cpu[0],
                                           .count = round->count};
@@ -384,12 +410,19 @@ static void add_kept(quire_offload *o, store_round *round)
     o->kept_first = o->kept_last = QUIRE_NULL_BLOCK;
 }
 
+/* Stores must not take the memory that requests need, however slow they are. */
+static uint32_t num_stores_left(const quire_offload *o)
+{
+    return o->most_stores > o->num_flight ? o->most_stores - o->num_flight : 0;
+}
+
 void qr_store_build(quire_offload *o, const quire_step *step)
 {
     store_round round = {.gpu = o->meta_store_gpu,
                          .cpu = o->meta_store_cpu,
-                         .num_free = quire_pool_get_num_free_blocks(o->cpu)};
-    bool has_place = find_place(o);
+                         .num_free = quire_pool_get_num_free_blocks(o->cpu),
+                         .num_left = num_stores_left(o)};
+    bool has_place = o->has_mark && o->num_late == 0 && find_place(o);
     o->num_walked = 0;
     if (has_place)
         add_kept(o, &round);

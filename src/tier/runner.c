@@ -149,6 +149,7 @@ static void begin_job(qr_runner *r, uint32_t slot)
     qr_flight *f = &r->flights[slot];
     add_to_table(r, slot);
     f->is_under_way = true;
+    f->is_told = false;
     r->num_under_way++;
     quire_tier_status status = status_before_begin(r, f);
     if (status == QUIRE_TIER_PENDING) {
@@ -163,23 +164,28 @@ static void begin_job(qr_runner *r, uint32_t slot)
     hand_back_ended(r);
 }
 
-static void cancel_job(qr_runner *r, uint32_t slot)
+/* Those of whom the tier's own part has not heard yet. */
+static void cancel_jobs(qr_runner *r)
 {
-    if (!r->flights[slot].is_under_way || r->ops.cancel == NULL)
+    if (!atomic_exchange_explicit(&r->has_cancels, false, memory_order_acquire))
         return;
-    r->ops.cancel(r->self, &r->ends, r->flights[slot].job);
-    hand_back_ended(r);
+    for (uint32_t slot = 0; slot < r->max_jobs; slot++) {
+        qr_flight *f = &r->flights[slot];
+        if (!f->is_under_way || f->is_told || r->ops.cancel == NULL ||
+            !atomic_load_explicit(&f->is_cancelled, memory_order_relaxed))
+            continue;
+        f->is_told = true;
+        r->ops.cancel(r->self, &r->ends, f->job);
+        hand_back_ended(r);
+    }
 }
 
 static void take_submitted(qr_runner *r)
 {
-    uint32_t message;
-    while (qr_spsc_take(&r->submitted, &message)) {
-        if ((message & 1) != 0)
-            cancel_job(r, message / 2);
-        else
-            begin_job(r, message / 2);
-    }
+    uint32_t slot;
+    while (qr_spsc_take(&r->submitted, &slot))
+        begin_job(r, slot);
+    cancel_jobs(r);
 }
 
 static void turn_once(qr_runner *r, int timeout_ms)
@@ -197,6 +203,7 @@ static void sleep_turn(qr_runner *r)
 {
     atomic_store_explicit(&r->is_asleep, true, memory_order_seq_cst);
     bool may_sleep = qr_spsc_is_empty(&r->submitted) &&
+                     !atomic_load_explicit(&r->has_cancels, memory_order_seq_cst) &&
                      !atomic_load_explicit(&r->is_stopping, memory_order_seq_cst);
     turn_once(r, may_sleep ? -1 : 0);
     atomic_store_explicit(&r->is_asleep, false, memory_order_relaxed);
@@ -204,13 +211,13 @@ static void sleep_turn(qr_runner *r)
     (void)!read(r->wake_fd, &count, sizeof count);
 }
 
-/* Once for each job that the scheduler did not cancel already. */
 static void cancel_all(qr_runner *r)
 {
     for (uint32_t slot = 0; slot < r->max_jobs; slot++)
-        if (r->flights[slot].is_under_way &&
-            !atomic_exchange_explicit(&r->flights[slot].is_cancelled, true, memory_order_relaxed))
-            cancel_job(r, slot);
+        if (r->flights[slot].is_under_way)
+            atomic_store_explicit(&r->flights[slot].is_cancelled, true, memory_order_relaxed);
+    atomic_store_explicit(&r->has_cancels, true, memory_order_relaxed);
+    cancel_jobs(r);
 }
 
 static void *tier_thread(void *user)
@@ -224,7 +231,7 @@ static void *tier_thread(void *user)
     cancel_all(r);
     while (r->num_under_way > 0) {
         turn_once(r, STOPPING_TURN_MS);
-        take_submitted(r); /* cancels */
+        cancel_jobs(r);
     }
     uint64_t one = 1;
     (void)!write(r->gone_fd, &one, sizeof one);
@@ -242,9 +249,9 @@ static void wake_thread(qr_runner *r)
     (void)!write(r->wake_fd, &one, sizeof one);
 }
 
-static void send_message(qr_runner *r, uint32_t message)
+/* Without a thread it is this one that does it. */
+static void get_it_done(qr_runner *r)
 {
-    qr_spsc_put(&r->submitted, message);
     if (r->has_thread)
         wake_thread(r);
     else
@@ -253,13 +260,22 @@ static void send_message(qr_runner *r, uint32_t message)
 
 void qr_runner_submit(qr_runner *runner, uint32_t slot)
 {
-    send_message(runner, slot * 2);
+    qr_spsc_put(&runner->submitted, slot);
+    get_it_done(runner);
 }
 
 void qr_runner_cancel(qr_runner *runner, uint32_t slot)
 {
-    if (!atomic_exchange_explicit(&runner->flights[slot].is_cancelled, true, memory_order_relaxed))
-        send_message(runner, slot * 2 + 1);
+    if (atomic_exchange_explicit(&runner->flights[slot].is_cancelled, true, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&runner->has_cancels, true, memory_order_seq_cst);
+    get_it_done(runner);
+}
+
+void qr_runner_wake(qr_runner *runner)
+{
+    if (runner->has_thread)
+        wake_thread(runner);
 }
 
 void qr_runner_turn(qr_runner *runner)

@@ -1,7 +1,8 @@
 /* tier/runner.h - the tier's thread, and what it shares with the scheduler's.
  *
  *      scheduler                                              tier's thread
- *      flight filled ──► submitted: slot, or its cancel ──►   begin, cancel
+ *      flight filled ──► submitted: slot                 ──►  begin
+ *      is_cancelled  ──► has_cancels                     ──►  cancel
  *                                                             turn ... end ... end
  *      flight free   ◄── ended: slot                     ◄──  when begin, turn or cancel returns
  *
@@ -35,6 +36,7 @@ typedef struct qr_flight {
     _Atomic bool is_cancelled;
     /* the thread's */
     bool is_under_way;
+    bool is_told;          /* the tier's own part, that it is cancelled */
     uint32_t num_left;     /* ios that are PENDING */
     uint32_t num_answered; /* that the tier tried, and got an answer to, */
     uint32_t num_failed;   /* or none */
@@ -48,9 +50,10 @@ typedef struct qr_runner {
     const quire_hooks *hooks;
     uint32_t max_jobs;
     qr_flight *flights; /* max_jobs */
-    qr_spsc submitted;  /* slot * 2, or slot * 2 + 1: cancel it */
+    qr_spsc submitted;  /* slots; one is in there once at most, as in ended */
     qr_spsc ended;
-    _Atomic uint32_t epoch; /* of the breaker; what is from before is not begun */
+    _Atomic bool has_cancels; /* some flight has become is_cancelled */
+    _Atomic uint32_t epoch;   /* of the breaker; what is from before is not begun */
     _Atomic bool is_stopping;
     _Atomic bool is_asleep;
     _Atomic uint64_t bad_ends;
@@ -78,9 +81,12 @@ int qr_runner_start(qr_runner *runner);
  * descriptors. */
 bool qr_runner_stop(qr_runner *runner, uint64_t wait_ns);
 
-/* A slot whose flight is filled, or that shall be cancelled (once). */
+/* A slot whose flight is filled. */
 void qr_runner_submit(qr_runner *runner, uint32_t slot);
+/* Any number of times, also when it has ended: the tier's own part hears of it once at most. */
 void qr_runner_cancel(qr_runner *runner, uint32_t slot);
+/* Something is to be done that no job tells: the tier's own part gets a turn. */
+void qr_runner_wake(qr_runner *runner);
 /* Without a thread: what it would do now. */
 void qr_runner_turn(qr_runner *runner);
 

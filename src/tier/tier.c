@@ -325,7 +325,11 @@ QUIRE_API int quire_tier_reset(quire_tier *tier)
         return QUIRE_E_ARGUMENT;
     if (qr_fork_guard_is_child(&tier->guard))
         return QUIRE_E_SYSTEM;
-    return tier->runner.ops.reset == NULL ? QUIRE_OK : tier->runner.ops.reset(tier->runner.self);
+    if (tier->runner.ops.reset == NULL)
+        return QUIRE_OK;
+    int status = tier->runner.ops.reset(tier->runner.self);
+    qr_runner_wake(&tier->runner); /* what is on the disk goes too, and soon */
+    return status;
 }
 
 QUIRE_API quire_tier_caps quire_tier_get_caps(const quire_tier *tier)

@@ -88,6 +88,7 @@ static uint32_t device_poll(void *self, quire_device_job **jobs, uint32_t capaci
     for (uint32_t i = w->num_jobs; i-- > 0 && n < capacity;) {
         quire_device_job *job = w->jobs[i].job;
         if (w->jobs[i].after > w->num_computed || w->jobs[i].sticks_until > w->clock ||
+            (w->setup.stores_hang && w->jobs[i].is_store) ||
             !world_chance(w, w->setup.pace_percent))
             continue;
         run_device_job(w, job);

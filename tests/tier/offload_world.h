@@ -43,6 +43,7 @@ typedef struct world_setup {
     uint32_t pace_percent; /* of copies that end in a step */
     uint32_t max_events;
     uint32_t stick_percent; /* of a device's jobs: they take longer than anybody waits */
+    bool stores_hang;       /* the device's, until world_drain */
 } world_setup;
 
 typedef struct world_request {

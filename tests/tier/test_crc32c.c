@@ -72,7 +72,9 @@ static void short_lengths_at_all_alignments(void **state)
 static void lengths_around_lanes(void **state)
 {
     (void)state;
-    static const size_t BORDERS[] = {512,
+    static const size_t BORDERS[] = {3 * 2048,
+                                     9 * 2048 + 1536,
+                                     512,
                                      1024,
                                      1536,
                                      3072,

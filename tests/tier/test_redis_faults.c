@@ -133,6 +133,27 @@ static void errors_have_consequences(void **state)
     modes_end_well(modes, COUNT(modes), DEADLINE_MS);
 }
 
+/* A server that always points elsewhere is asked a few times, not until the deadline. */
+static void storms_are_bounded(void **state)
+{
+    (void)state;
+    static const fake_mode modes[] = {FAKE_MOVED_HERE, FAKE_ASK_HERE, FAKE_TRY_AGAIN};
+    stage s = {0};
+    set_up(&s);
+    for (size_t i = 0; i < COUNT(modes); i++) {
+        recover(&s);
+        uint64_t before = redis_fake_num_commands(s.fake);
+        redis_fake_set(s.fake, modes[i]);
+        try_op(&s, modes[i], QUIRE_TIER_LOAD, REDIS_BIT(FAILED));
+        uint64_t num = redis_fake_num_commands(s.fake) - before;
+        assert_in_range(num, 6 * NUM_KEYS, 6 * 2 * NUM_KEYS + 20); /* ASKING, too, and maps */
+    }
+    assert_int_equal(redis_stats(&s.tier).moved, 6 * NUM_KEYS);
+    assert_int_equal(redis_stats(&s.tier).asked, 6 * NUM_KEYS);
+    recover(&s);
+    tear_down(&s);
+}
+
 static void surprises_close(void **state)
 {
     (void)state;
@@ -293,15 +314,11 @@ static void resets_begin_anew(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_checked),
-        cmocka_unit_test(errors_have_consequences),
-        cmocka_unit_test(surprises_close),
-        cmocka_unit_test(slowness_is_bounded),
-        cmocka_unit_test(greetings_are_checked),
-        cmocka_unit_test(maps_are_checked),
-        cmocka_unit_test(late_bytes_go_nowhere),
-        cmocka_unit_test(cancelled_loads_end),
-        cmocka_unit_test(early_answers_are_surprises),
+        cmocka_unit_test(values_are_checked),  cmocka_unit_test(errors_have_consequences),
+        cmocka_unit_test(storms_are_bounded),  cmocka_unit_test(surprises_close),
+        cmocka_unit_test(slowness_is_bounded), cmocka_unit_test(greetings_are_checked),
+        cmocka_unit_test(maps_are_checked),    cmocka_unit_test(late_bytes_go_nowhere),
+        cmocka_unit_test(cancelled_loads_end), cmocka_unit_test(early_answers_are_surprises),
         cmocka_unit_test(resets_begin_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* tier/test_redis_promise.c - TLS takes bytes before it says so: what was begun must be gone on
- * with, also when the one who asked for it does not wait any longer. Else a command goes out with the
- * beginning of another. (Linked so that qr_tls_send and its kin come here.) */
+ * with, also when the one who asked for it does not wait any longer. Else a command goes out with
+ * the beginning of another. (Linked so that qr_tls_send and its kin come here.) */
 #include "base/unit.h"
 #include "faulty.h"
 #include "tier/redis.h"

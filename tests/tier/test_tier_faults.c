@@ -96,6 +96,46 @@ static void completion_after_cancel(void **state)
     kit_close(&k);
 }
 
+/* While the thread hangs, slots are used again and again, and each of their jobs is cancelled, also
+ * those that have ended already: none is lost. */
+static void cancels_while_the_thread_hangs(void **state)
+{
+    (void)state;
+    enum { JOBS = 4, TIMES = 100 };
+    static kit_job jobs[JOBS];
+    static kit_job known;
+    quire_tier_job *done = NULL;
+    kit k = {.config.max_jobs = JOBS};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    for (uint32_t i = 1; i < JOBS; i++)
+        kit_submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+    kit_wait_begun(&k, JOBS - 1);
+    usleep(2000); /* they have ended */
+    faulty_block(k.part, true);
+    kit_submit(&k, &jobs[0], QUIRE_TIER_STORE, 0, 1);
+    kit_wait_begun(&k, JOBS);
+    for (uint32_t i = 1; i < JOBS; i++) {
+        assert_int_equal(quire_tier_cancel(k.tier, &jobs[i].job), QUIRE_OK);
+        (void)kit_wait(&k);
+    }
+    for (int i = 0; i < TIMES; i++) { /* it knows that they are missing: they have ended at once */
+        kit_submit(&k, &known, QUIRE_TIER_LOAD, 50, 1);
+        assert_int_equal(quire_tier_cancel(k.tier, &known.job), QUIRE_OK);
+        assert_int_equal(quire_tier_poll(k.tier, &done, 1), 1);
+    }
+    for (uint32_t i = 1; i < JOBS; i++) {
+        kit_submit(&k, &jobs[i], QUIRE_TIER_STORE, i, 1);
+        assert_int_equal(quire_tier_cancel(k.tier, &jobs[i].job), QUIRE_OK);
+    }
+    faulty_block(k.part, false);
+    for (uint32_t i = 0; i < JOBS; i++)
+        (void)kit_wait(&k);
+    assert_int_equal(jobs[0].ios[0].status, QUIRE_TIER_DONE);
+    for (uint32_t i = 1; i < JOBS; i++)
+        assert_int_equal(jobs[i].ios[0].status, QUIRE_TIER_CANCELLED);
+    kit_close(&k);
+}
+
 static void double_completion(void **state)
 {
     (void)state;
@@ -465,6 +505,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cancel_after_completion),
         cmocka_unit_test(completion_after_cancel),
+        cmocka_unit_test(cancels_while_the_thread_hangs),
         cmocka_unit_test(double_completion),
         cmocka_unit_test(completion_of_an_unknown_job),
         cmocka_unit_test(status_that_does_not_exist),

@@ -131,6 +131,25 @@ static void reset_with_jobs_in_flight(void **state)
     }
 }
 
+/* What it keeps elsewhere goes too: the thread gets a turn, though nothing else is to be done. */
+static void reset_wakes_the_thread(void **state)
+{
+    (void)state;
+    kit k = {0};
+    assert_int_equal(kit_open(&k), QUIRE_OK);
+    for (int i = 0; i < 20; i++) {
+        uint64_t end_ns = kit_true_now() + UINT64_C(1000000000) * KIT_SECONDS;
+        usleep(1000); /* it sleeps */
+        uint64_t turns = faulty_num_turns(k.part);
+        assert_int_equal(quire_tier_reset(k.tier), QUIRE_OK);
+        while (faulty_num_turns(k.part) == turns) {
+            assert_true(kit_true_now() < end_ns);
+            usleep(100);
+        }
+    }
+    kit_close(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +157,7 @@ int main(void)
         cmocka_unit_test(shutdown_with_a_job_that_does_not_end),
         cmocka_unit_test(fork_with_jobs_in_flight),
         cmocka_unit_test(reset_with_jobs_in_flight),
+        cmocka_unit_test(reset_wakes_the_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,8 @@ typedef struct torture_options {
     bool has_file;
     bool has_redis;
     bool has_faulty;
-    bool is_calm; /* nothing goes wrong */
+    bool is_calm;    /* nothing goes wrong */
+    bool is_zeroing; /* some eras zero the blocks that steps want zeroed */
     bool is_talking;
 } torture_options;
 
@@ -81,6 +82,8 @@ typedef struct torture_work {
     uint64_t step;
     uint32_t num_parts;
     torture_part parts[TORTURE_SEQS];
+    uint32_t num_zeroed; /* blocks that the step wants zeroed first */
+    quire_block zeroed[2 * TORTURE_GPU];
     quire_req reqs[TORTURE_SEQS];
     quire_token sampled[TORTURE_SEQS];
     _Atomic bool is_computed;
@@ -94,6 +97,8 @@ typedef struct torture {
     quire_offload_mode mode;
     bool is_hybrid;
     bool is_async;
+    bool is_zeroing; /* new blocks */
+    bool is_pinning; /* blocks of requests that ended, and those of requests that wait */
     uint32_t num_groups;
     quire_group_config groups[TORTURE_GROUPS];
     quire_hasher *hasher;

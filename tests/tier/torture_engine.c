@@ -82,6 +82,8 @@ static void compute_group(torture *t, const torture_part *part, uint32_t group)
 static void compute(void *user)
 {
     torture_work *work = user;
+    for (uint32_t i = 0; i < work->num_zeroed; i++)
+        memset(kv_of(work->t, work->zeroed[i], 0), 0, TORTURE_BYTES);
     for (uint32_t i = 0; i < work->num_parts; i++)
         for (uint32_t g = 0; g < work->t->num_groups; g++)
             compute_group(work->t, &work->parts[i], g);
@@ -125,6 +127,9 @@ static void add_request(torture *t)
                                    .max_tokens = r->length - r->num_prompt,
                                    .user = r};
     assert_int_equal(quire_sched_add(t->sched, &params, &r->req), QUIRE_OK);
+    if (t->is_pinning && torture_chance(t, 4))
+        assert_int_equal(quire_sched_pin(t->sched, r->req, 1 + torture_draw(t, 20000000)),
+                         QUIRE_OK);
     r->since_ns = torture_now_ns();
     t->added++;
 }
@@ -190,6 +195,9 @@ static bool schedule(torture *t)
     work->t = t;
     work->step = step->step;
     work->num_parts = step->num_reqs;
+    work->num_zeroed = step->blocks_to_zero.count;
+    assert_true(work->num_zeroed <= COUNT(work->zeroed));
+    memcpy(work->zeroed, step->blocks_to_zero.ids, work->num_zeroed * sizeof *work->zeroed);
     t->preempted += step->num_preempted;
     for (uint32_t i = 0; i < step->num_reqs; i++)
         fill_part(t, step, i, work);
@@ -262,6 +270,8 @@ void torture_step(torture *t, bool is_ending)
 
 bool torture_is_quiet(const torture *t)
 {
+    if (t->is_pinning)
+        quire_sched_drop_pins(t->sched);
     return quire_sched_num_unfinished(t->sched) == 0 && t->num_works == 0 &&
            !quire_offload_has_pending(t->offload);
 }
@@ -294,6 +304,9 @@ static quire_sched_config sched_config(torture *t)
     config.max_num_batched_tokens = 512;
     config.async_scheduling = t->is_async ? QUIRE_ON : QUIRE_OFF;
     config.max_requests = TORTURE_REQUESTS + TORTURE_SEQS;
+    config.cache.track_new_blocks = t->is_zeroing ? QUIRE_ON : QUIRE_OFF;
+    config.max_pins = t->is_pinning ? 6 : 0;
+    config.lookahead = t->is_pinning ? 16 : 0;
     return config;
 }
 
