@@ -3,6 +3,7 @@
 #include "tiers_device.h"
 #include "tiers_real.h"
 #include "tiers_sim.h"
+#include "tiers_usage.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,18 +22,6 @@ typedef struct run_note {
     uint32_t from[TIERS_MAX_LOWER];
     double since_s; /* waits for a tier; negative: it does not */
 } run_note;
-
-/* Blocks over time, of one tier. */
-typedef struct run_usage {
-    quire_usage now;
-    quire_usage most;
-    double sum_empty;
-    double sum_cached;
-    double sum_active;
-    uint64_t hit_tokens; /* since the last step */
-    uint64_t told_in;
-    uint64_t told_out;
-} run_usage;
 
 struct tiers_run {
     tiers_settings settings;
@@ -56,7 +45,7 @@ struct tiers_run {
     bool is_draining;  /* time goes on by itself, */
     uint64_t drain_ns; /* and is this */
     double last_usage_s;
-    run_usage usages[TIERS_MAX];
+    tiers_usage usages[TIERS_MAX];
     page_tier_step steps[TIERS_MAX];
     uint64_t failed_loads;
     double recompute_s;
@@ -555,53 +544,16 @@ static quire_usage usage_of(const tiers_run *t, uint32_t tier, uint64_t *in, uin
     return stats.usage;
 }
 
-static uint64_t most_of(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* What was until now has lasted until time_s. */
-static void add_usage(run_usage *u, double seconds)
-{
-    u->sum_empty += (double)u->now.empty * seconds;
-    u->sum_cached += (double)u->now.cached * seconds;
-    u->sum_active += (double)u->now.active * seconds;
-    u->most.empty = most_of(u->most.empty, u->now.empty);
-    u->most.cached = most_of(u->most.cached, u->now.cached);
-    u->most.active = most_of(u->most.active, u->now.active);
-}
-
 const page_tier_step *tiers_run_step(tiers_run *t, double time_s)
 {
     for (uint32_t i = 0; i < tiers_run_num(t); i++) {
-        run_usage *u = &t->usages[i];
         uint64_t in;
         uint64_t out;
-        add_usage(u, time_s - t->last_usage_s);
-        u->now = usage_of(t, i, &in, &out);
-        t->steps[i] = (page_tier_step){.blocks = u->now,
-                                       .in_blocks = in - u->told_in,
-                                       .out_blocks = out - u->told_out,
-                                       .hit_tokens = u->hit_tokens};
-        u->told_in = in;
-        u->told_out = out;
-        u->hit_tokens = 0;
+        quire_usage now = usage_of(t, i, &in, &out);
+        t->steps[i] = tiers_usage_step(&t->usages[i], time_s - t->last_usage_s, &now, in, out);
     }
     t->last_usage_s = time_s;
     return t->steps;
-}
-
-static void fill_tally(tiers_run *t, uint32_t i, double end_s, tiers_tally *tally)
-{
-    const run_usage *u = &t->usages[i];
-    double duration = end_s > 0 ? end_s : 1;
-    tally->usage = u->now;
-    tally->total = u->now.empty + u->now.cached + u->now.active;
-    tally->most = u->most;
-    tally->mean_empty = u->sum_empty / duration;
-    tally->mean_cached = u->sum_cached / duration;
-    tally->mean_active = u->sum_active / duration;
-    usage_of(t, i, &tally->in_blocks, &tally->out_blocks);
 }
 
 void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
@@ -611,11 +563,10 @@ void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
     result->num_tiers = tiers_describe(&t->settings, t->config.block_bytes, tiers);
     tiers_run_step(t, end_s);
     tiers_run_drain(t);
-    tiers_run_step(t, end_s); /* without time, and once more for the most there were */
-    tiers_run_step(t, end_s);
+    tiers_run_step(t, end_s); /* what that has changed took no time */
     for (uint32_t i = 0; i < result->num_tiers; i++) {
         result->tiers[i].name = tiers[i].name;
-        fill_tally(t, i, end_s, &result->tiers[i]);
+        tiers_usage_fill(&t->usages[i], end_s, &result->tiers[i]);
     }
     quire_offload_get_stats(t->offload, &stats);
     result->tiers[0].failed_blocks = t->device.failed_blocks;

@@ -40,7 +40,7 @@ typedef struct quire_snapshot {
     uint32_t num_free_swap_blocks;
     uint32_t num_query_tokens;  /* of requests admitted in this step: looked up */
     uint32_t num_pinned;        /* requests that have ended and whose blocks are kept, */
-    uint32_t num_pinned_blocks; /* so many; a block that two keep counts twice */
+    uint32_t num_pinned_blocks; /* so many different ones */
 } quire_snapshot;
 
 /* Why something was decided. */

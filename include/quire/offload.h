@@ -95,7 +95,9 @@ typedef struct quire_offload_config {
     void *memory;               /* num_cpu_blocks * block_bytes, for tiers; NULL: none */
     uint64_t block_bytes;
     uint32_t rank;
-    uint64_t load_deadline_ns; /* of a device's loads: then a request goes on without; 0 = 30 s */
+    uint64_t load_deadline_ns; /* 0 = 30 s. A device's load that takes longer is given up, and its
+                                  request computes; while such a load or store is on the way nothing
+                                  else is loaded or stored. Default profile only */
 
     /* Default profile only */
     uint32_t backlog;                /* waiting requests that are looked at; 0 = 256 */
@@ -117,8 +119,13 @@ QUIRE_API int quire_offload_create_in(void *memory, size_t bytes,
                                       const quire_offload_config *config, quire_offload **offload);
 QUIRE_API int quire_offload_create(const quire_offload_config *config,
                                    const quire_allocator *allocator, quire_offload **offload);
-/* QUIRE_BUSY while jobs of tiers or the device are in flight: poll on, or close those first. */
+/* QUIRE_BUSY while jobs of tiers or the device are in flight: poll on; or, where these hang, close
+ * them and abandon first. */
 QUIRE_API int quire_offload_destroy(quire_offload *offload);
+/* Device and tiers are closed, with what they had: their jobs do not come back, and the memory that
+ * they copied to is the caller's to keep as long as they may write to it. Nothing is told or stored
+ * any more, and poll is QUIRE_E_ARGUMENT: destroy the scheduler, then this. */
+QUIRE_API int quire_offload_abandon(quire_offload *offload);
 
 QUIRE_API const quire_connector *quire_offload_connector(quire_offload *offload);
 QUIRE_API int quire_offload_bind(quire_offload *offload, quire_sched *sched);

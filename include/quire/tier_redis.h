@@ -88,8 +88,8 @@ typedef struct quire_tier_redis_config {
 
 /* The tier. common: as for quire_tier_open, with ops and self NULL; NULL: all defaults. redis,
  * where not NULL, gets the handle for stats, good until the tier is closed. QUIRE_E_CONFIG,
- * E_ARGUMENT, E_UNSAFE (a server beyond this machine without TLS), E_NOMEM, E_SYSTEM; message, where
- * not NULL, gets a sentence that says what to do. */
+ * E_ARGUMENT, E_UNSAFE (a server beyond this machine without TLS), E_NOMEM, E_SYSTEM; message,
+ * where not NULL, gets a sentence that says what to do. */
 QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
                                     const quire_tier_config *common,
                                     const quire_allocator *allocator, quire_tier **tier,

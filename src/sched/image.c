@@ -224,19 +224,19 @@ static void image_swap_slots(qr_image *image, qr_swap *swap)
         *link = QR_NIL;
 }
 
-/* Whose holds these are: as many as a block has. */
+/* The first pin of a block holds it. */
 static void image_pinned(qr_image *image, quire_sched *s, quire_block *row, uint32_t n)
 {
     quire_pool *pool = s->cache->pool;
     qr_image_u32s(image, row, n, pool->queue.num_blocks - 1);
     for (uint32_t i = 0; image->is_reading && !image->is_bad && i < n; i++) {
-        qr_block *b = &pool->queue.blocks[row[i]];
-        qr_image_require(image, row[i] != QUIRE_NULL_BLOCK && b->held < QR_BLOCK_MAX_HELD);
-        if (image->is_bad)
-            return;
-        b->held++;
-        b->ahead++; /* a user, see image_cache.c */
+        qr_image_require(image, row[i] != QUIRE_NULL_BLOCK);
+        if (image->is_bad || s->pins.users[row[i]]++ > 0)
+            continue;
+        pool->queue.blocks[row[i]].held = 1;
+        pool->queue.blocks[row[i]].ahead++; /* a user, see image_cache.c */
         pool->num_held++;
+        s->pins.num_blocks++;
     }
 }
 
@@ -262,7 +262,6 @@ static void image_pins(qr_image *image, quire_sched *s)
             continue;
         pin->ends_ns = left < UINT64_MAX - now ? now + left : UINT64_MAX;
         pin->last_block = row[0];
-        p->num_blocks += pin->num_blocks;
     }
 }
 

@@ -5,6 +5,8 @@
 /* So many requests are looked at in one step, and all of them again in so many steps: before what
  * was computed for the first of them can be evicted. */
 enum { NEW_IN_STEP = 8, AGAIN_IN_STEPS = 32, MAX_LOOKAHEAD = 4096 };
+/* Enough is enough: blocks that are looked up in one step, before the last request. */
+enum { BLOCKS_IN_STEP = 4096 };
 
 /* ---- making ---------------------------------------------------------------- */
 
@@ -104,7 +106,7 @@ static uint32_t list_hit(quire_sched *s, uint32_t index, uint32_t *num_tokens)
     return n;
 }
 
-static void fill_entry(quire_sched *s, uint32_t entry)
+static uint32_t fill_entry(quire_sched *s, uint32_t entry)
 {
     qr_lookahead *a = &s->ahead;
     qr_ahead *e = &a->entries[entry];
@@ -116,15 +118,16 @@ static void fill_entry(quire_sched *s, uint32_t entry)
     memcpy(ahead_row(a, entry), a->spare, n * sizeof *a->rows);
     e->num_blocks = n;
     e->num_tokens = num_tokens;
+    return n;
 }
 
-static void add_entry(quire_sched *s, uint32_t index)
+static uint32_t add_entry(quire_sched *s, uint32_t index)
 {
     qr_lookahead *a = &s->ahead;
     uint32_t entry = a->num++;
     a->entries[entry] = (qr_ahead){.index = index, .order = a->num_added++};
     a->entry_of[index] = entry;
-    fill_entry(s, entry);
+    return fill_entry(s, entry);
 }
 
 /* What the nearest need is worth more: the furthest are looked at later. */
@@ -192,21 +195,24 @@ static bool has_grown(const quire_sched *s, const qr_ahead *e)
 void qr_lookahead_turn(quire_sched *s)
 {
     qr_lookahead *a = &s->ahead;
+    uint32_t num_blocks = 0;
     uint32_t head = s->waiting.count > 0 ? qr_waiting_peek(&s->waiting) : QR_NIL;
     if (head != QR_NIL && a->num < a->max && may_hit(s, head))
-        add_entry(s, head);
+        num_blocks += add_entry(s, head);
     uint32_t few_blocks = a->max_blocks - a->max_blocks / 8;
     for (uint32_t i = 0; i < NEW_IN_STEP && s->waiting.count > 0; i++) {
-        bool has_place = a->num < a->max && a->num_blocks < few_blocks;
+        bool has_place =
+            a->num < a->max && a->num_blocks < few_blocks && num_blocks < BLOCKS_IN_STEP;
         uint32_t index = has_place ? next_to_look_at(s) : QR_NIL;
         if (index == QR_NIL)
             break;
-        add_entry(s, index);
+        num_blocks += add_entry(s, index);
     }
-    for (uint32_t i = 0; i < (a->num + AGAIN_IN_STEPS - 1) / AGAIN_IN_STEPS; i++) {
+    uint32_t num_again = (a->num + AGAIN_IN_STEPS - 1) / AGAIN_IN_STEPS;
+    for (uint32_t i = 0; i < num_again && num_blocks < BLOCKS_IN_STEP; i++) {
         uint32_t entry = a->turn++ % a->num;
         if (has_grown(s, &a->entries[entry]))
-            fill_entry(s, entry);
+            num_blocks += fill_entry(s, entry);
     }
     drop_furthest(s);
 }

@@ -25,8 +25,10 @@ void qr_pins_carve(qr_pins *pins, qr_arena *arena, const quire_sched_config *c)
 {
     uint32_t row = c->max_pins == 0 ? 0 : pin_row_blocks(&c->cache);
     pins->pins = qr_arena_take(arena, c->max_pins, sizeof *pins->pins);
-    pins->rows = qr_arena_take(arena, (size_t)c->max_pins * row, sizeof *pins->rows);
+    pins->rows = qr_arena_take(arena, ((size_t)c->max_pins + 1) * row, sizeof *pins->rows);
     pins->spare = qr_arena_take(arena, row, sizeof *pins->spare);
+    pins->users =
+        qr_arena_take(arena, c->max_pins == 0 ? 0 : c->cache.num_blocks, sizeof *pins->users);
 }
 
 void qr_pins_init(qr_pins *pins, const quire_sched_config *c)
@@ -35,6 +37,8 @@ void qr_pins_init(qr_pins *pins, const quire_sched_config *c)
     pins->row_blocks = c->max_pins == 0 ? 0 : pin_row_blocks(&c->cache);
     pins->num_pins = 0;
     pins->num_blocks = 0;
+    if (c->max_pins > 0)
+        memset(pins->users, 0, c->cache.num_blocks * sizeof *pins->users);
 }
 
 /* ---- letting go ------------------------------------------------------------ */
@@ -43,9 +47,14 @@ void qr_pins_init(qr_pins *pins, const quire_sched_config *c)
 static void end_pin(quire_sched *s, uint32_t pin)
 {
     qr_pins *p = &s->pins;
-    int err = qr_pool_let_go(s->cache->pool, qr_pins_row(p, pin), p->pins[pin].num_blocks, false);
+    const quire_block *row = qr_pins_row(p, pin);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->pins[pin].num_blocks; i++)
+        if (--p->users[row[i]] == 0)
+            p->spare[n++] = row[i];
+    int err = qr_pool_let_go(s->cache->pool, p->spare, n, false);
     qr_assert(err == QUIRE_OK);
-    p->num_blocks -= p->pins[pin].num_blocks;
+    p->num_blocks -= n;
     uint32_t last = --p->num_pins;
     if (pin == last)
         return;
@@ -134,13 +143,22 @@ void qr_pins_keep(quire_sched *s, uint32_t index)
     pin.num_blocks = list_pinned(s, r, &pin);
     if (pin.num_blocks == 0)
         return;
-    int err = qr_pool_hold(s->cache->pool, p->spare, pin.num_blocks);
-    qr_assert(err == QUIRE_OK);
-    if (p->num_pins == p->max_pins)
+    if (p->num_pins == p->max_pins) { /* its blocks are still the request's own, too */
+        quire_block *own = qr_pins_row(p, p->max_pins);
+        memcpy(own, p->spare, pin.num_blocks * sizeof *own);
         qr_pins_give_way(s);
-    memcpy(qr_pins_row(p, p->num_pins), p->spare, pin.num_blocks * sizeof *p->rows);
+        memcpy(p->spare, own, pin.num_blocks * sizeof *own);
+    }
+    quire_block *row = qr_pins_row(p, p->num_pins);
+    memcpy(row, p->spare, pin.num_blocks * sizeof *row);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < pin.num_blocks; i++)
+        if (p->users[row[i]]++ == 0)
+            p->spare[n++] = row[i];
+    int err = qr_pool_hold(s->cache->pool, p->spare, n);
+    qr_assert(err == QUIRE_OK);
     p->pins[p->num_pins++] = pin;
-    p->num_blocks += pin.num_blocks;
+    p->num_blocks += n;
 }
 
 /* ---- checking -------------------------------------------------------------- */
@@ -148,7 +166,10 @@ void qr_pins_keep(quire_sched *s, uint32_t index)
 bool qr_pins_are_valid(const quire_sched *s)
 {
     const qr_pins *p = &s->pins;
-    uint64_t num_blocks = 0;
+    const qr_queue *queue = &s->cache->pool->queue;
+    uint64_t num_listed = 0;
+    uint64_t num_users = 0;
+    uint32_t num_blocks = 0;
     if (p->num_pins > p->max_pins)
         return false;
     for (uint32_t i = 0; i < p->num_pins; i++) {
@@ -157,12 +178,18 @@ bool qr_pins_are_valid(const quire_sched *s)
                   pin->last_group < s->cache->num_groups && pin->last_block == qr_pins_row(p, i)[0];
         for (uint32_t b = 0; ok && b < pin->num_blocks; b++) {
             quire_block block = qr_pins_row(p, i)[b];
-            ok = block != QUIRE_NULL_BLOCK && block < s->cache->pool->queue.num_blocks &&
-                 s->cache->pool->queue.blocks[block].held > 0;
+            ok = block != QUIRE_NULL_BLOCK && block < queue->num_blocks && p->users[block] > 0;
         }
         if (!ok)
             return false;
-        num_blocks += pin->num_blocks;
+        num_listed += pin->num_blocks;
     }
-    return num_blocks == p->num_blocks && num_blocks <= s->cache->pool->num_held;
+    for (uint32_t b = 0; p->max_pins > 0 && b < queue->num_blocks; b++) {
+        num_users += p->users[b];
+        num_blocks += p->users[b] > 0;
+        if (p->users[b] > 0 && queue->blocks[b].held == 0)
+            return false;
+    }
+    return num_users == num_listed && num_blocks == p->num_blocks &&
+           num_blocks <= s->cache->pool->num_held;
 }

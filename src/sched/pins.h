@@ -27,10 +27,11 @@ typedef struct qr_pins {
     uint32_t max_pins; /* 0: none are taken */
     uint32_t row_blocks;
     uint32_t num_pins;
-    uint32_t num_blocks; /* held by all; a block that two hold counts twice */
+    uint32_t num_blocks; /* different ones, in all rows */
     qr_pin *pins;        /* num_pins of them, in no order */
-    quire_block *rows;   /* max_pins x row_blocks */
+    quire_block *rows;   /* max_pins x row_blocks, and one more, inside one call */
     quire_block *spare;  /* row_blocks, inside one call */
+    uint32_t *users;     /* of each block: pins that keep it. Only the first of them holds it */
 } qr_pins;
 
 static inline quire_block *qr_pins_row(const qr_pins *pins, uint32_t pin)

@@ -48,6 +48,12 @@ void qr_file_book_close(qr_file_book *book)
     *book = (qr_file_book){0};
 }
 
+static void set_doomed(qr_file_book *book, uint32_t slot, bool is_doomed)
+{
+    book->num_doomed += (uint32_t)is_doomed - book->is_doomed[slot];
+    book->is_doomed[slot] = is_doomed;
+}
+
 /* ---- what the file had -------------------------------------------------- */
 
 static void turn_place(qr_file_book *book, uint32_t slot, uint32_t place)
@@ -83,7 +89,7 @@ static uint32_t take_entry(qr_file_book *book, const qr_file_entry *entries, uin
     turn_place(book, slot, place);
     book->keys[slot] = entry->key;
     book->bytes[slot] = entry->bytes;
-    book->is_doomed[slot] = 0;
+    set_doomed(book, slot, false);
     return loser;
 }
 
@@ -147,7 +153,8 @@ static void catch_up(qr_file_book *book)
 
 /* ---- jobs --------------------------------------------------------------- */
 
-/* io->generation: 1 while the io has a slot, as its writer or its user. */
+/* io->generation: 1 + num_resets while the io has a slot, as its writer or its user: the tier's
+ * thread does not begin what was prepared before a reset. */
 static quire_tier_status prepare_store(qr_file_book *book, quire_tier_io *io)
 {
     uint32_t slot;
@@ -166,9 +173,9 @@ static quire_tier_status prepare_store(qr_file_book *book, quire_tier_io *io)
         return QUIRE_TIER_NO_ROOM;
     book->keys[slot] = io->key;
     book->bytes[slot] = io->bytes;
-    book->is_doomed[slot] = 0;
+    set_doomed(book, slot, false);
     io->place = book->place_of[slot];
-    io->generation = 1;
+    io->generation = 1 + book->num_resets;
     return QUIRE_TIER_PENDING;
 }
 
@@ -183,7 +190,7 @@ static quire_tier_status prepare_use(qr_file_book *book, quire_tier_io *io)
         return QUIRE_TIER_MISSING;
     }
     io->place = book->place_of[slot];
-    io->generation = 1;
+    io->generation = 1 + book->num_resets;
     return QUIRE_TIER_PENDING;
 }
 
@@ -201,7 +208,7 @@ static quire_tier_status find_key(qr_file_book *book, quire_tier_io *io)
 void qr_file_book_prepare(qr_file_book *book, quire_tier_job *job)
 {
     catch_up(book);
-    for (uint32_t i = 0; i < job->num_ios; i++) {
+    for (uint32_t i = job->num_ios; i-- > 0;) { /* so that the end of a prompt is the oldest */
         quire_tier_io *io = &job->ios[i];
         io->generation = 0;
         io->place = 0;
@@ -218,7 +225,7 @@ static void finish_store(qr_file_book *book, const quire_tier_io *io, uint32_t s
 {
     uint32_t is_good = io->status == QUIRE_TIER_DONE && !book->is_doomed[slot];
     quire_slots_complete_store(book->slots, &io->key, 1, is_good);
-    book->is_doomed[slot] = 0;
+    set_doomed(book, slot, false);
 }
 
 static void finish_use(qr_file_book *book, const quire_tier_job *job, const quire_tier_io *io,
@@ -228,10 +235,10 @@ static void finish_use(qr_file_book *book, const quire_tier_job *job, const quir
                        ? io->status == QUIRE_TIER_DONE
                        : io->status == QUIRE_TIER_WRONG || io->status == QUIRE_TIER_MISSING;
     if (is_gone || (io->place & QR_FILE_FORGET) != 0)
-        book->is_doomed[slot] = 1;
+        set_doomed(book, slot, true);
     quire_slots_complete_load(book->slots, &io->key, 1);
     if (book->is_doomed[slot] && quire_slots_remove(book->slots, &io->key) == QUIRE_OK)
-        book->is_doomed[slot] = 0;
+        set_doomed(book, slot, false);
 }
 
 void qr_file_book_finish(qr_file_book *book, quire_tier_job *job)
@@ -256,11 +263,12 @@ void qr_file_book_finish(qr_file_book *book, quire_tier_job *job)
 void qr_file_book_lookup(qr_file_book *book, const quire_tier_key *keys, uint32_t n, uint8_t *found)
 {
     catch_up(book);
-    for (uint32_t i = 0; i < n; i++) {
+    quire_slots_lookup_each(book->slots, keys, n, found);
+    for (uint32_t i = 0; i < n && book->num_doomed > 0; i++) {
         uint32_t slot;
-        uint32_t is_ready = 0;
-        found[i] = quire_slots_find(book->slots, &keys[i], &slot, &is_ready) == QUIRE_OK &&
-                   is_ready && !book->is_doomed[slot];
+        uint32_t is_ready;
+        if (found[i] && quire_slots_find(book->slots, &keys[i], &slot, &is_ready) == QUIRE_OK)
+            found[i] = !book->is_doomed[slot];
     }
 }
 
@@ -268,12 +276,13 @@ void qr_file_book_lookup(qr_file_book *book, const quire_tier_key *keys, uint32_
 void qr_file_book_reset(qr_file_book *book)
 {
     book->num_taken = book->num_slots;
+    book->num_resets++;
     for (uint32_t slot = 0; slot < book->num_slots; slot++) {
         uint32_t now;
         uint32_t is_ready;
         if (quire_slots_find(book->slots, &book->keys[slot], &now, &is_ready) != QUIRE_OK ||
             now != slot)
             continue;
-        book->is_doomed[slot] = quire_slots_remove(book->slots, &book->keys[slot]) != QUIRE_OK;
+        set_doomed(book, slot, quire_slots_remove(book->slots, &book->keys[slot]) != QUIRE_OK);
     }
 }

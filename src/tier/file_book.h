@@ -28,8 +28,10 @@ typedef struct qr_file_book {
     quire_tier_key *keys;
     uint32_t *bytes;
     uint8_t *is_doomed;
-    uint32_t num_taken; /* of what a scan found */
-    qr_file_scan *scan; /* NULL: none */
+    uint32_t num_doomed;
+    uint32_t num_resets; /* io->generation of what was prepared since, less 1 */
+    uint32_t num_taken;  /* of what a scan found */
+    qr_file_scan *scan;  /* NULL: none */
 } qr_file_book;
 
 /* QUIRE_E_NOMEM or what quire_slots_create says; then nothing is left. */

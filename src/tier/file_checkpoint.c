@@ -33,7 +33,7 @@ static void write_piece(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
     stage_entries(slab, checkpoint->at, bytes);
     memset(slab->staging + bytes, 0, pages - bytes);
     checkpoint->crc = quire_crc32c(checkpoint->crc, slab->staging, bytes);
-    slab->op.kind = QR_FILE_WRITE;
+    slab->op.kind = QR_FILE_SYNCED;
     slab->op.memory = slab->staging;
     slab->op.bytes = pages;
     slab->op.offset = index_place(slab) + QR_FILE_PAGE + checkpoint->at;
@@ -48,7 +48,7 @@ static void write_page(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
                            .crc = checkpoint->crc};
     index.owner.epoch = checkpoint->epoch; /* of its entries, whatever was reset meanwhile */
     qr_file_index_write(slab->staging, &index);
-    slab->op.kind = QR_FILE_WRITE;
+    slab->op.kind = QR_FILE_SYNCED;
     slab->op.memory = slab->staging;
     slab->op.bytes = QR_FILE_PAGE;
     slab->op.offset = index_place(slab);
@@ -65,12 +65,8 @@ static void submit_stage(qr_file_checkpoint *checkpoint, qr_file_slab *slab, qr_
     case QR_FILE_ENTRIES:
         write_piece(checkpoint, slab);
         break;
-    case QR_FILE_INDEX:
-        write_page(checkpoint, slab);
-        break;
     default:
-        slab->op.kind = QR_FILE_SYNC;
-        slab->op.bytes = 0;
+        write_page(checkpoint, slab);
         break;
     }
     slab->io->submit(slab->io, &slab->op);
@@ -115,7 +111,7 @@ static qr_file_stage next_stage(qr_file_checkpoint *checkpoint, const qr_file_sl
 {
     if (checkpoint->stage == QR_FILE_ENTRIES && checkpoint->at < all_entry_bytes(slab))
         return QR_FILE_ENTRIES;
-    if (checkpoint->stage == QR_FILE_SUPER_SYNC) {
+    if (checkpoint->stage == QR_FILE_SUPER) {
         bool is_same = checkpoint->epoch == slab->super.owner.epoch;
         checkpoint->num_supers = is_same ? checkpoint->num_supers + 1 : 0;
         if (checkpoint->num_supers < 2)
@@ -127,11 +123,11 @@ static qr_file_stage next_stage(qr_file_checkpoint *checkpoint, const qr_file_sl
 
 void qr_file_checkpoint_ended(qr_file_checkpoint *checkpoint, qr_file_slab *slab)
 {
-    if (slab->op.result != (slab->op.kind == QR_FILE_SYNC ? 0 : (int64_t)slab->op.bytes)) {
+    if (slab->op.result != (int64_t)slab->op.bytes) {
         give_up(checkpoint, slab);
         return;
     }
-    if (checkpoint->stage != QR_FILE_INDEX_SYNC) {
+    if (checkpoint->stage != QR_FILE_INDEX) {
         submit_stage(checkpoint, slab, next_stage(checkpoint, slab));
         return;
     }

@@ -1,11 +1,11 @@
 /* tier/file_checkpoint.h - the index on disk, brought up to date from time to time.
  *
- *      supers (after a reset) ─► entries, piece by piece ─► sync ─► page ─► sync
- *                                                                          └ from here on it counts
+ *      supers (after a reset) ─► entries, piece by piece ─► page: from here on it counts
  *
- * One op at a time, beside everything else. Index A and B take turns: the one that counts is never
- * written. Pieces may be of different times, since what an index says of a slot is compared with
- * the slot's head; where a key is in two entries the newer one counts. */
+ * One op at a time, each on the device before the next, beside everything else. Blocks need not be
+ * on the device: were they lost, heads and CRCs would tell. Index A and B take turns: the one that
+ * counts is never written. Pieces may be of different times, since what an index says of a slot is
+ * compared with the slot's head; where a key is in two entries the newer one counts. */
 #ifndef QR_TIER_FILE_CHECKPOINT_H
 #define QR_TIER_FILE_CHECKPOINT_H
 
@@ -14,11 +14,8 @@
 typedef enum qr_file_stage {
     QR_FILE_IDLE = 0,
     QR_FILE_SUPER,
-    QR_FILE_SUPER_SYNC,
     QR_FILE_ENTRIES,
-    QR_FILE_ENTRIES_SYNC,
-    QR_FILE_INDEX,
-    QR_FILE_INDEX_SYNC
+    QR_FILE_INDEX
 } qr_file_stage;
 
 typedef struct qr_file_checkpoint {

@@ -20,7 +20,7 @@
 typedef enum qr_file_op_kind {
     QR_FILE_READ = 1,
     QR_FILE_WRITE = 2,
-    QR_FILE_SYNC = 3 /* what was written and ended before is on the device */
+    QR_FILE_SYNCED = 3 /* a write that is on the device when it has ended; others need not be */
 } qr_file_op_kind;
 
 typedef struct qr_file_op {

@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "tier/file_pool.h"
 
 #include "tier/system.h"
@@ -6,6 +7,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 typedef struct file_pool {
@@ -37,10 +39,11 @@ static void run_write(qr_file_work *work)
     op->result = result_of(pwrite((int)op->result, op->memory, op->bytes, (off_t)op->offset));
 }
 
-static void run_sync(qr_file_work *work)
+static void run_synced(qr_file_work *work)
 {
     qr_file_op *op = op_of(work);
-    op->result = result_of(fdatasync((int)op->result));
+    struct iovec part = {.iov_base = op->memory, .iov_len = op->bytes};
+    op->result = result_of(pwritev2((int)op->result, &part, 1, (off_t)op->offset, RWF_DSYNC));
 }
 
 static void pool_submit(qr_file_io *io, qr_file_op *op)
@@ -51,7 +54,7 @@ static void pool_submit(qr_file_io *io, qr_file_op *op)
     op->generation++;
     op->work.run = op->kind == QR_FILE_READ    ? run_read
                    : op->kind == QR_FILE_WRITE ? run_write
-                                               : run_sync;
+                                               : run_synced;
     io->num_in_flight++;
     qr_file_workers_give(pool->workers, &op->work);
 }

@@ -26,18 +26,14 @@ static int write_super(qr_file_slab *slab, int timeout_ms)
 {
     qr_file_slab_put_super(slab);
     int64_t done = qr_file_io_run(slab->io, &slab->op, timeout_ms);
-    if (done != QR_FILE_PAGE)
-        return done < 0 ? (int)-done : EIO;
-    slab->op.kind = QR_FILE_SYNC;
-    done = qr_file_io_run(slab->io, &slab->op, timeout_ms);
-    return done < 0 ? (int)-done : 0;
+    return done == QR_FILE_PAGE ? 0 : done < 0 ? (int)-done : EIO;
 }
 
 void qr_file_slab_put_super(qr_file_slab *slab)
 {
     slab->super.seq++;
     qr_file_super_write(slab->staging, &slab->super);
-    slab->op.kind = QR_FILE_WRITE;
+    slab->op.kind = QR_FILE_SYNCED;
     slab->op.memory = slab->staging;
     slab->op.bytes = QR_FILE_PAGE;
     slab->op.offset = slab->super.seq % 2 * QR_FILE_PAGE;

@@ -35,6 +35,7 @@ typedef struct qr_file_task {
 typedef struct qr_file_tasks {
     qr_file_slab *slab;
     uint32_t depth;
+    uint32_t stamp; /* generation of ios that may begin: those of before a reset may not */
     uint32_t num_tasks;
     qr_file_task *tasks;
     qr_file_task *free;

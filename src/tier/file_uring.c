@@ -1,6 +1,8 @@
+#define _GNU_SOURCE
 #include "tier/file_uring.h"
 
 #include <errno.h>
+#include <sys/uio.h>
 
 #ifndef QUIRE_URING
 
@@ -82,10 +84,8 @@ static int buffer_of(const file_uring *uring, const qr_file_op *op)
 static void prepare_sqe(file_uring *uring, struct io_uring_sqe *sqe, qr_file_op *op)
 {
     int fd = uring->has_file ? 0 : uring->fd;
-    int buffer = op->kind == QR_FILE_SYNC ? -1 : buffer_of(uring, op);
-    if (op->kind == QR_FILE_SYNC)
-        io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
-    else if (op->kind == QR_FILE_READ && buffer >= 0)
+    int buffer = buffer_of(uring, op);
+    if (op->kind == QR_FILE_READ && buffer >= 0)
         io_uring_prep_read_fixed(sqe, fd, op->memory, op->bytes, op->offset, buffer);
     else if (op->kind == QR_FILE_READ)
         io_uring_prep_read(sqe, fd, op->memory, op->bytes, op->offset);
@@ -93,6 +93,8 @@ static void prepare_sqe(file_uring *uring, struct io_uring_sqe *sqe, qr_file_op 
         io_uring_prep_write_fixed(sqe, fd, op->memory, op->bytes, op->offset, buffer);
     else
         io_uring_prep_write(sqe, fd, op->memory, op->bytes, op->offset);
+    if (op->kind == QR_FILE_SYNCED)
+        sqe->rw_flags = RWF_DSYNC;
     if (uring->has_file)
         sqe->flags |= IOSQE_FIXED_FILE;
     sqe->user_data = (uint64_t)op->generation << 32 | op->tag;

@@ -4,10 +4,10 @@
 #include "tier/system.h"
 
 enum {
-    MOST_LOADS = 32768,       /* keys on their way at one time: more are not worth the memory, */
-    MOST_STORES = 16384,      /* nor the cache that looking through them takes */
-    MOST_JOB_BYTES = 8 << 20, /* of one job: a few of them keep a disk or a network busy */
-    MOST_ROUNDS = 16,         /* a request looks for more so often */
+    MOST_LOADS = 32768,        /* keys on their way at one time: more are not worth the memory, */
+    MOST_STORES = 16384,       /* nor the cache that looking through them takes */
+    MOST_JOB_BYTES = 16 << 20, /* of one job: a few of them keep a disk or a network busy */
+    MOST_ROUNDS = 16,          /* a request looks for more so often */
     DEFAULT_DIGEST_BYTES = 32,
     DEFAULT_MAX_REQUESTS = 4096
 };
@@ -117,6 +117,19 @@ static uint32_t least(uint64_t a, uint64_t b)
     return (uint32_t)(a < b ? a : b);
 }
 
+/* Whether it can take the CPU pool's blocks; otherwise it would refuse every single job. */
+static bool is_tier_ok(const quire_offload_config *config, const quire_offload_tier *tier)
+{
+    if (tier->tier == NULL || tier->admit > QUIRE_ADMIT_LONG)
+        return false;
+    quire_tier_caps caps = quire_tier_get_caps(tier->tier);
+    uint32_t alignment = caps.alignment > 0 ? caps.alignment : 1;
+    return caps.is_simulated != 0 ||
+           (config->memory != NULL && (uintptr_t)config->memory % alignment == 0 &&
+            config->block_bytes > 0 && config->block_bytes % alignment == 0 &&
+            config->block_bytes <= caps.max_bytes);
+}
+
 static bool read_config(qr_lower *lower, const quire_offload_config *config)
 {
     memset(lower, 0, sizeof *lower);
@@ -125,7 +138,7 @@ static bool read_config(qr_lower *lower, const quire_offload_config *config)
         config->block_bytes > UINT32_MAX || !read_groups(lower, &config->sched->cache))
         return false;
     for (uint32_t t = 0; t < config->num_tiers; t++)
-        if (config->tiers[t].tier == NULL || config->tiers[t].admit > QUIRE_ADMIT_LONG)
+        if (!is_tier_ok(config, &config->tiers[t]))
             return false;
     lower->num_tiers = config->num_tiers;
     lower->num_cpu_blocks = config->num_cpu_blocks;
@@ -140,6 +153,10 @@ static bool read_config(qr_lower *lower, const quire_offload_config *config)
     lower->max_loading = lower->max_loads / config->num_tiers;
     if (lower->max_loading == 0)
         lower->max_loading = 1;
+    /* A tier that hangs keeps what it has: a quarter for all of them together. */
+    lower->max_storing = usable / 4 / config->num_tiers;
+    if (lower->max_storing == 0)
+        lower->max_storing = 1;
     lower->max_stores = least(usable, MOST_STORES);
     lower->num_moves = lower->max_loads + lower->max_stores * config->num_tiers;
     lower->num_waiters = 2 * lower->max_loads;
@@ -186,6 +203,7 @@ static void carve_all(qr_lower *lower, qr_carve *carve)
     lower->index.capacity = capacity;
     if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
         lower->long_hashes = qr_carve_take(carve, lower->num_moves, lower->hash_bytes);
+    lower->content = qr_carve_take(carve, lower->num_cpu_blocks, sizeof *lower->content);
     lower->origin = qr_carve_take(carve, lower->num_cpu_blocks, 1);
     lower->offered = qr_carve_take(carve, lower->num_cpu_blocks, 1);
     for (uint32_t g = 0; g < lower->num_groups; g++) {
@@ -265,6 +283,14 @@ static bool stop_waiting(qr_record *r, qr_ask_state state)
     return false;
 }
 
+/* It is not tried again, also not after a preemption. */
+static bool give_up(qr_record *r, const qr_lower_request *request)
+{
+    if (request->num_found < r->limit)
+        r->limit = request->num_found;
+    return stop_waiting(r, QR_ASK_DONE);
+}
+
 static void set_deadline(qr_lower *lower, qr_record *r)
 {
     uint64_t most = 0;
@@ -330,7 +356,7 @@ static bool become_urgent(qr_lower *lower, const qr_lower_request *request, qr_r
         if ((r->tiers >> t & 1) != 0 &&
             !qr_costs_pays(&lower->costs, t, (double)r->pending * (double)lower->block_bytes,
                            (double)r->pending * tokens))
-            return stop_waiting(r, QR_ASK_DONE);
+            return give_up(r, request);
     set_deadline(lower, r);
     qr_lower_plan_hurry(lower, request);
     start_clock(lower, r);
@@ -349,7 +375,7 @@ bool qr_lower_ask(qr_lower *lower, const qr_lower_request *request)
     if (is_waiting && (is_late || (r->pending == 0 && r->limit == r->start_limit)))
         learn_wait(lower, r);
     if (is_late)
-        return stop_waiting(r, QR_ASK_DONE);
+        return give_up(r, request);
     if (is_waiting && r->pending > 0)
         return r->is_urgent || become_urgent(lower, request, r);
     if (!r->is_urgent) { /* what came ahead of time may be gone again */

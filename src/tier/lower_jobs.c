@@ -106,6 +106,7 @@ static void count_blocks(qr_lower *lower, qr_lower_job *job, bool is_start)
         return;
     }
     tier->num_stores += is_start ? 1 : UINT32_MAX;
+    tier->num_storing += is_start ? n : UINT32_C(0) - n;
     tier->store_bytes_out += is_start ? bytes : UINT64_C(0) - bytes;
 }
 
@@ -213,7 +214,7 @@ static uint32_t take_blocks(qr_lower *lower, const qr_lower_tier *tier, uint32_t
     n = n < room ? n : room;
     uint32_t num_free = quire_pool_get_num_free_blocks(lower->pool);
     if (num_free < n && lower->make_room != NULL) {
-        lower->make_room(lower->room_user, n - num_free);
+        lower->make_room(lower->room_user, n);
         num_free = quire_pool_get_num_free_blocks(lower->pool);
     }
     n = n < num_free ? n : num_free;
@@ -276,9 +277,13 @@ static qr_lower_job *make_store(qr_lower *lower, uint32_t t)
     if (queue->count == 0 || tier->free_job == QR_NIL || tier->num_stores >= QR_LOWER_STORE_JOBS ||
         (tier->num_stores > 0 && tier->store_bytes_out >= tier->most_store_bytes))
         return NULL;
+    uint32_t most = lower->max_storing - tier->num_storing;
+    most = most < lower->job_ios ? most : lower->job_ios;
+    if (most == 0)
+        return NULL;
     qr_lower_job *job = begin_job(lower, &tier->free_job, QUIRE_TIER_STORE);
     job->job.has_crcs = lower->moves[queue->first].has_crc;
-    while (queue->first != QR_NIL && job->job.num_ios < lower->job_ios) {
+    while (queue->first != QR_NIL && job->job.num_ios < most) {
         uint32_t move = queue->first;
         const qr_move *m = &lower->moves[move];
         if (m->has_crc != (job->job.has_crcs != 0))
@@ -391,6 +396,7 @@ static void publish(qr_lower *lower, const qr_lower_job *job, uint32_t first, ui
                 ? lower->long_hashes + (size_t)job->moves[first + i] * lower->hash_bytes
                 : job->job.ios[first + i].key.hash;
         memcpy(lower->hash_scratch + i * hash_len, hash, hash_len);
+        lower->content[job->blocks[first + i]]++;
         lower->origin[job->blocks[first + i]] = (uint8_t)(job->tier + 1);
         lower->offered[job->blocks[first + i]] = (uint8_t)(1u << job->tier);
     }
@@ -449,6 +455,8 @@ static void end_store(qr_lower *lower, qr_lower_job *job)
         qr_lower_move_end(lower, job->moves[i], !is_done);
     }
     release_blocks(lower, job);
+    if (tier->most_store_bytes < UINT64_MAX / 2) /* there may be more room than there was once */
+        tier->most_store_bytes += tier->most_store_bytes / 8 + lower->block_bytes;
     qr_lower_tally(&tier->counters.stored_blocks, num_done);
     qr_lower_tally(&tier->counters.failed_blocks, job->job.num_ios - num_done);
 }

@@ -55,6 +55,7 @@ typedef struct qr_move {
     uint32_t first_waiter;
     quire_block block; /* STORE: from here */
     uint32_t crc;
+    uint32_t content; /* STORE: of the block, when it was offered */
     uint8_t tier;
     uint8_t queue;
     bool is_store;
@@ -137,6 +138,7 @@ typedef struct qr_lower_tier {
     uint32_t num_late;
     uint32_t num_stale;     /* stores from before a reset: the tier is not used until they ended */
     uint32_t num_stores;    /* jobs */
+    uint32_t num_storing;   /* CPU blocks in those, late ones included */
     uint32_t num_queued;    /* moves that are stores, in the queue or in jobs */
     uint32_t num_loading;   /* CPU blocks in jobs, late ones included */
     uint32_t loads_on_time; /* blocks */
@@ -187,6 +189,7 @@ struct qr_lower {
     uint32_t max_loads;   /* and of a request's plan */
     uint32_t max_stores;  /* of one tier */
     uint32_t max_loading; /* CPU blocks for the loads of one tier */
+    uint32_t max_storing; /* and for its stores */
     uint32_t hash_bytes;  /* of the longest hash; above 32: */
     unsigned char *long_hashes;
 
@@ -199,6 +202,7 @@ struct qr_lower {
 
     qr_lower_job *jobs; /* of tier t: QR_LOWER_JOBS, then QR_LOWER_FIND_JOBS */
     uint32_t job_ios;
+    uint32_t *content; /* of a CPU block: grows with each new content */
     uint8_t *origin;  /* of a CPU block: tier it came from, and 1; 0: none, or it was a hit since */
     uint8_t *offered; /* bits: tiers that have it, or were asked to */
     quire_tier_key *expected;    /* scratch: the keys of a request, */

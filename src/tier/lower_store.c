@@ -50,6 +50,7 @@ static void queue_store(qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
     m->block = o->blocks[i];
     m->has_crc = o->has_crcs;
     m->crc = o->crcs[i];
+    m->content = lower->content[m->block];
     lower->offered[m->block] |= (uint8_t)(1u << t);
     qr_lower_queue_push(lower, move, QR_QUEUE_STORE);
 }
@@ -126,6 +127,7 @@ static void forget_content(qr_lower *lower, const quire_block *blocks, uint32_t 
 {
     for (uint32_t i = 0; i < num_blocks; i++)
         if (blocks[i] < lower->num_cpu_blocks) {
+            lower->content[blocks[i]]++;
             lower->origin[blocks[i]] = 0;
             lower->offered[blocks[i]] = 0;
         }

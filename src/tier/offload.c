@@ -36,6 +36,8 @@ static void *on_build_meta(void *user, const quire_step *step)
                                    .store_gpu = o->meta_store_gpu,
                                    .store_cpu = o->meta_store_cpu,
                                    .need_flush = step->num_preempted > 0};
+    if (o->is_closed)
+        return &o->meta;
     o->has_mark = !o->has_device || qr_copy_mark(o);
     qr_store_build(o, step);
     if (o->num_new_loads > 0 && o->has_mark)
@@ -246,7 +248,8 @@ int quire_offload_destroy(quire_offload *offload)
         return QUIRE_OK;
     if (!is_offload(offload))
         return QUIRE_E_ARGUMENT;
-    if (offload->num_jobs_out > 0 || (offload->lower != NULL && !qr_lower_is_idle(offload->lower)))
+    bool is_idle = offload->lower == NULL || qr_lower_is_idle(offload->lower);
+    if (!offload->is_closed && (offload->num_jobs_out > 0 || !is_idle))
         return QUIRE_BUSY;
     quire_allocator allocator = offload->allocator;
     void *raw = offload->raw;
@@ -255,6 +258,14 @@ int quire_offload_destroy(quire_offload *offload)
     quire_cache_destroy(offload->cpu_cache);
     if (raw != NULL)
         give_memory(raw, bytes, &allocator);
+    return QUIRE_OK;
+}
+
+int quire_offload_abandon(quire_offload *offload)
+{
+    if (!is_offload(offload))
+        return QUIRE_E_ARGUMENT;
+    offload->is_closed = true;
     return QUIRE_OK;
 }
 
@@ -335,12 +346,12 @@ int quire_offload_tell(quire_offload *offload, const quire_offload_report *repor
 
 int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output *output)
 {
-    if (!is_offload(offload) || output == NULL || offload->sched == NULL)
+    if (!is_offload(offload) || output == NULL || offload->sched == NULL || offload->is_closed)
         return QUIRE_E_ARGUMENT;
     if (offload->has_device && offload->num_jobs_out + offload->num_sending > 0)
         qr_copy_poll(offload);
     if (offload->num_events > 0 && !offload->is_vllm)
-        qr_store_give_up_late(offload);
+        qr_store_note_late(offload);
     if (offload->lower != NULL)
         qr_lower_poll(offload->lower);
     qr_load_tell(offload, step, output);

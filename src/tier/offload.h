@@ -86,8 +86,8 @@ typedef struct qr_offload_event {
     uint32_t num_reports;
     bool is_listed; /* in told_events */
     bool has_failed;
-    bool is_dropped; /* by a reset, or since it is late */
-    bool is_late;    /* its GPU blocks are no longer its own */
+    bool is_dropped; /* by a reset */
+    bool is_late;
     bool has_crcs;
 } qr_offload_event;
 
@@ -140,6 +140,7 @@ struct quire_offload {
     bool is_lazy;
     bool has_device;
     bool looks_ahead;
+    bool is_closed;   /* device and tiers are gone */
     bool has_pins;    /* or other users of blocks: the scheduler's */
     bool has_windows; /* a group gives blocks back while its request runs */
     uint32_t num_groups;
@@ -191,6 +192,9 @@ struct quire_offload {
     quire_block last_head;
     quire_block *walked; /* in this step, from the head of the queue on */
     uint32_t num_walked;
+    uint32_t most_stores;   /* GPU blocks that stores may hold */
+    uint32_t num_late;      /* events, and loads that were given up */
+    bool has_mark;          /* the device can tell where its compute is */
     bool is_refused;        /* the device took nothing of the last stores */
     quire_block kept_first; /* chain: stores that were decided between two steps */
     quire_block kept_last;

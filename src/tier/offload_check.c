@@ -1,15 +1,15 @@
 #include "tier/offload_check.h"
 
 /* Counts on both sides what stores hold. False: a chain is not one. */
-static bool count_chain(const quire_offload *o, quire_block first, bool is_late, uint32_t *num,
-                        uint32_t *cpu, uint32_t *gpu)
+static bool count_chain(const quire_offload *o, quire_block first, uint32_t *num, uint32_t *cpu,
+                        uint32_t *gpu)
 {
     *num = 0;
     for (quire_block block = first; block != QUIRE_NULL_BLOCK; block = o->store_next[block]) {
         if (block >= o->num_cpu || o->store_gpu[block] >= o->num_gpu || ++*num >= o->num_cpu)
             return false;
         cpu[block]++;
-        gpu[o->store_gpu[block]] += !is_late;
+        gpu[o->store_gpu[block]]++;
     }
     return true;
 }
@@ -20,13 +20,12 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
     uint32_t n;
     uint64_t total = 0;
     for (uint32_t i = 0; i < o->num_places; i++) {
-        if (!count_chain(o, o->events[i].first, o->events[i].is_late, &n, cpu, gpu) ||
-            n != o->events[i].count)
+        if (!count_chain(o, o->events[i].first, &n, cpu, gpu) || n != o->events[i].count)
             return false;
         num_events += n > 0;
         total += n;
     }
-    if (!count_chain(o, o->kept_first, false, &n, cpu, gpu))
+    if (!count_chain(o, o->kept_first, &n, cpu, gpu))
         return false;
     total += n;
     return num_events == o->num_events && total == atomic_load(&o->counters.stores_in_flight);

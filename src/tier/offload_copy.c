@@ -172,6 +172,7 @@ void qr_copy_forget_load(quire_offload *o, uint32_t index)
 static void make_late(quire_offload *o, qr_offload_job *job)
 {
     job->is_late = true;
+    o->num_late++;
     for (uint32_t i = 0; i < job->job.num_copies; i++) {
         qr_gpu_hold(o, &job->copies[i].block, 1);
         quire_pool_touch(o->cpu, &job->copies[i].slot, 1);
@@ -180,6 +181,7 @@ static void make_late(quire_offload *o, qr_offload_job *job)
 
 static void end_late(quire_offload *o, const qr_offload_job *job)
 {
+    o->num_late--;
     for (uint32_t i = job->job.num_copies; i-- > 0;) {
         qr_gpu_let_go(o, &job->copies[i].block, 1);
         quire_pool_free_blocks(o->cpu, &job->copies[i].slot, 1);

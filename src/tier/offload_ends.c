@@ -89,8 +89,7 @@ static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_
     qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);
 }
 
-/* GPU blocks that nobody reads any more, or whose copies do not count. Returns how many cold ones are
- * in o->refs, still held. */
+/* Returns how many cold GPU blocks are in o->refs, still held. */
 static uint32_t leave_gpu_blocks(quire_offload *o, quire_block *gpu, const quire_block *cpu,
                                  uint32_t n, uint32_t num_cold)
 {
@@ -117,8 +116,7 @@ static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
             cpu[n++] = next;
         }
         finish_chunk(o, event, gpu, cpu, crcs, n);
-        if (!event->is_late)
-            num_cold = leave_gpu_blocks(o, gpu, cpu, n, num_cold);
+        num_cold = leave_gpu_blocks(o, gpu, cpu, n, num_cold);
     }
     return num_cold;
 }
@@ -130,34 +128,15 @@ static void end_event(quire_offload *o, qr_offload_event *event)
     o->num_events--;
 }
 
-/* It does not count any more, whatever it copies: requests may have its GPU blocks. The CPU blocks
- * are nobody's until it ends. */
-static void drop_late(quire_offload *o, qr_offload_event *event)
-{
-    quire_block gpu[QR_COPIES_IN_JOB];
-    quire_block cpu[QR_COPIES_IN_JOB];
-    uint32_t num_cold = 0;
-    quire_block next = event->first;
-    while (next != QUIRE_NULL_BLOCK) {
-        uint32_t n = 0;
-        for (; n < QR_COPIES_IN_JOB && next != QUIRE_NULL_BLOCK; next = o->store_next[next]) {
-            gpu[n] = o->store_gpu[next];
-            cpu[n++] = next;
-        }
-        num_cold = leave_gpu_blocks(o, gpu, cpu, n, num_cold);
-    }
-    quire_pool_let_go(o->gpu, o->refs, num_cold, 1);
-    event->is_dropped = event->is_late = true;
-    o->num_late++;
-}
-
-void qr_store_give_up_late(quire_offload *o)
+void qr_store_note_late(quire_offload *o)
 {
     uint64_t now_ns = qr_tier_now_ns(&o->hooks);
     for (uint32_t i = 0; i < o->num_places; i++) {
         qr_offload_event *event = &o->events[i];
-        if (event->count > 0 && !event->is_late && event->due_ns <= now_ns)
-            drop_late(o, event);
+        if (event->count == 0 || event->is_late || event->due_ns > now_ns)
+            continue;
+        event->is_late = true;
+        o->num_late++;
     }
 }
 

@@ -90,7 +90,7 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
     *num_external = 0;
     *is_async = 0;
     qr_match_release(o);
-    if (!o->has_mark) /* nothing could be loaded */
+    if (!o->has_mark || o->num_late > 0 || o->is_closed) /* nothing could be loaded in time */
         return QUIRE_OK;
     if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK ||
         quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK)

@@ -132,11 +132,21 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
     o->target_free = 2 * target; /* as vLLM does: twice what a step takes */
 }
 
+/* Stores may hold so many blocks of the engine that the longest request still has room, should they
+ * never end; but not so few that nothing can be stored where such a request takes all of them. */
+static uint32_t most_stores(const quire_offload *o)
+{
+    uint32_t most = o->num_gpu > o->row_blocks ? o->num_gpu - o->row_blocks : 0;
+    most = most < o->num_gpu / 2 ? most : o->num_gpu / 2;
+    return most > o->num_gpu / 8 + 1 ? most : o->num_gpu / 8 + 1;
+}
+
 /* Numbers first, then all parts; the pointers are of use only where memory is given. */
 static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
 {
     const quire_offload_config *c = &plan->config;
     memset(o, 0, sizeof *o);
+    set_groups(o, plan);
     o->is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
     o->is_lazy = c->mode == QUIRE_OFFLOAD_LAZY;
     o->has_device = c->device != NULL;
@@ -153,12 +163,11 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->flight_size = o->is_vllm ? 0 : QR_STORING_LEAST;
     uint32_t batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
     o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
-    o->most_stores = o->is_vllm ? UINT32_MAX : o->num_gpu / 2 + 1;
+    o->most_stores = o->is_vllm ? UINT32_MAX : most_stores(o);
     o->has_mark = true;
-    o->has_pins = plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
+    o->has_pins |= plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
     o->deadline_ns = c->load_deadline_ns == 0 ? DEFAULT_DEADLINE_NS : c->load_deadline_ns;
     o->hooks = c->hooks;
-    set_groups(o, plan);
 }
 
 static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)

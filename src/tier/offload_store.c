@@ -443,8 +443,10 @@ void qr_store_build(quire_offload *o, const quire_step *step)
 
 void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
 {
-    store_round round = {
-        .gpu = o->scratch, .cpu = o->scratch2, .num_free = quire_pool_get_num_free_blocks(o->cpu)};
+    store_round round = {.gpu = o->scratch,
+                         .cpu = o->scratch2,
+                         .num_free = quire_pool_get_num_free_blocks(o->cpu),
+                         .num_left = num_stores_left(o)};
     scan_request(o, r, &round);
     if (round.count == 0)
         return;

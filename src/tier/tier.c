@@ -21,12 +21,16 @@ static void add_count(_Atomic uint64_t *count, uint64_t more)
 
 static void count_ios(quire_tier *tier, const quire_tier_job *job)
 {
+    uint32_t counts[QR_TIER_STATUSES] = {0};
     uint64_t bytes_done = 0;
     for (uint32_t i = 0; i < job->num_ios; i++) {
         const quire_tier_io *io = &job->ios[i];
-        add_count(&tier->counts.keys[job->op][io->status & (QR_TIER_STATUSES - 1)], 1);
+        counts[io->status & (QR_TIER_STATUSES - 1)]++;
         bytes_done += io->status == QUIRE_TIER_DONE ? io->bytes : 0;
     }
+    for (uint32_t status = 0; status < QR_TIER_STATUSES; status++)
+        if (counts[status] > 0)
+            add_count(&tier->counts.keys[job->op][status], counts[status]);
     if (job->op == QUIRE_TIER_LOAD)
         add_count(&tier->counts.bytes_loaded, bytes_done);
     else if (job->op == QUIRE_TIER_STORE)

@@ -118,11 +118,11 @@ static void no_field_was_forgotten(void **state)
         size_t is;
         size_t was;
     } SIZES[] = {
-        {"quire_sched", sizeof(quire_sched), 2128},
+        {"quire_sched", sizeof(quire_sched), 2136},
         {"qr_request", sizeof(qr_request), 384},
         {"qr_swap", sizeof(qr_swap), 88},
         {"qr_swap_slot", sizeof(qr_swap_slot), 8},
-        {"qr_pins", sizeof(qr_pins), 40},
+        {"qr_pins", sizeof(qr_pins), 48},
         {"qr_pin", sizeof(qr_pin), 24},
         {"qr_waiter", sizeof(qr_waiter), 48},
         {"qr_session_input", sizeof(qr_session_input), 112},

@@ -20,8 +20,7 @@ uint64_t disk_random(file_disk *disk, uint64_t below)
 
 /* ---- what an op does to the image --------------------------------------- */
 
-static void note(file_disk *disk, const qr_file_op *op, uint64_t offset, uint32_t bytes,
-                 uint64_t covered)
+static void note(file_disk *disk, const qr_file_op *op, uint64_t offset, uint32_t bytes)
 {
     if (!disk->is_recording)
         return;
@@ -30,11 +29,10 @@ static void note(file_disk *disk, const qr_file_op *op, uint64_t offset, uint32_
         disk->records = realloc(disk->records, disk->max_records * sizeof(disk_record));
     }
     disk_record *record = &disk->records[disk->num_records++];
-    *record = (disk_record){.offset = offset, .bytes = bytes, .covered = covered};
-    if (bytes > 0) {
-        record->data = malloc(bytes);
-        memcpy(record->data, op->memory, bytes);
-    }
+    *record =
+        (disk_record){.offset = offset, .bytes = bytes, .is_synced = op->kind == QR_FILE_SYNCED};
+    record->data = malloc(bytes);
+    memcpy(record->data, op->memory, bytes);
 }
 
 static uint32_t within(const file_disk *disk, uint64_t offset, uint32_t bytes)
@@ -52,7 +50,7 @@ static void write_image(file_disk *disk, const qr_file_op *op, uint64_t offset, 
     memcpy(disk->image + offset, op->memory, bytes);
     if (offset + bytes > disk->disk.bytes)
         disk->disk.bytes = offset + bytes;
-    note(disk, op, offset, bytes, 0);
+    note(disk, op, offset, bytes);
 }
 
 static uint64_t elsewhere(file_disk *disk, const qr_file_op *op)
@@ -99,18 +97,13 @@ static int64_t do_read(file_disk *disk, const qr_file_op *op, disk_fault fault)
     return bytes;
 }
 
-static int64_t do_op(file_disk *disk, const qr_file_op *op, disk_fault fault, uint64_t covered)
+static int64_t do_op(file_disk *disk, const qr_file_op *op, disk_fault fault)
 {
     static const int ERRORS[DISK_FAULTS] = {
         [DISK_EIO] = EIO,     [DISK_ENOSPC] = ENOSPC, [DISK_EDQUOT] = EDQUOT,
         [DISK_EROFS] = EROFS, [DISK_EAGAIN] = EAGAIN, [DISK_EINTR] = EINTR};
     if (ERRORS[fault] != 0)
         return -ERRORS[fault];
-    if (op->kind == QR_FILE_SYNC) {
-        if (fault != DISK_STALE) /* a device that lies: nothing is there though it says so */
-            note(disk, op, 0, 0, covered);
-        return 0;
-    }
     return op->kind == QR_FILE_READ ? do_read(disk, op, fault) : do_write(disk, op, fault);
 }
 
@@ -132,7 +125,6 @@ static void disk_submit(qr_file_io *io, qr_file_op *op)
         abort();
     disk->waiting[disk->num_waiting].op = op;
     disk->waiting[disk->num_waiting].fault = fault;
-    disk->waiting[disk->num_waiting].covered = disk->num_records;
     disk->waiting[disk->num_waiting].delay =
         fault == DISK_DELAYED ? (uint32_t)disk_random(disk, 200) : 0;
     disk->num_waiting++;
@@ -155,7 +147,7 @@ static uint32_t disk_wait(qr_file_io *io, int wake_fd, int timeout_ms, qr_file_o
             continue;
         }
         qr_file_op *op = disk->waiting[i].op;
-        op->result = do_op(disk, op, fault, disk->waiting[i].covered);
+        op->result = do_op(disk, op, fault);
         op->is_in_flight = false;
         io->num_in_flight--;
         disk->waiting[i] = disk->waiting[--disk->num_waiting];
@@ -264,25 +256,38 @@ static void apply_some(file_disk *after, const disk_record *record)
     }
 }
 
+/* The write that was under way. */
+static void lose_next(file_disk *disk, uint64_t num_records, file_disk *after)
+{
+    if (num_records < disk->num_records)
+        apply_some(after, &disk->records[num_records]);
+}
+
 void disk_lose_power(file_disk *disk, uint64_t num_records, file_disk *after)
 {
-    uint64_t num_durable = 0;
-    uint32_t order[4096];
+    static uint32_t order[1 << 16];
     uint32_t n = 0;
-    for (uint64_t i = 0; i < num_records; i++)
-        if (disk->records[i].bytes == 0 && disk->records[i].covered > num_durable)
-            num_durable = disk->records[i].covered;
     memset(after->image, 0, after->capacity);
-    after->disk.bytes = num_durable == 0 ? 0 : disk->disk.bytes; /* reserved after a sync */
-    for (uint64_t i = 0; i < num_durable; i++)
-        if (disk->records[i].bytes > 0)
+    after->disk.bytes = num_records == 0 ? 0 : disk->disk.bytes; /* reserved after the first */
+    for (uint64_t i = 0; i < num_records; i++) {
+        if (disk->records[i].is_synced)
             apply(after, &disk->records[i], 0, disk->records[i].bytes);
-    for (uint64_t i = num_durable; i < num_records && n < 4096; i++)
-        if (disk->records[i].bytes > 0)
+        else if (n < 1 << 16)
             order[n++] = (uint32_t)i;
-    for (; n > 0; n--) { /* in any order */
-        uint32_t i = (uint32_t)disk_random(after, n);
+    }
+    /* The system has written most of the old ones by now, in order; of the last some, in any. */
+    uint32_t num_lately = 1 + (uint32_t)disk_random(after, 200);
+    uint32_t first = n > num_lately ? n - num_lately : 0;
+    for (uint32_t i = 0; i < first; i++)
+        if (disk_random(after, 200) == 0)
+            apply_some(after, &disk->records[order[i]]);
+        else
+            apply(after, &disk->records[order[i]], 0, disk->records[order[i]].bytes);
+    for (; n > first; n--) {
+        uint32_t i = first + (uint32_t)disk_random(after, n - first);
         apply_some(after, &disk->records[order[i]]);
         order[i] = order[n - 1];
     }
+    if (num_records > 0)
+        lose_next(disk, num_records, after);
 }

@@ -4,7 +4,7 @@
  *                              │   └ ends in any order, later, or never until it is let go
  *                              └ a fault for one op in so many
  *
- * It keeps a record of all writes and syncs, from which the image after a power loss can be made:
+ * It keeps a record of all writes, from which the image after a power loss can be made:
  * what was synced is there; what was not may be, in part too, and in any order.
  */
 #ifndef TESTS_TIER_FILE_DISK_H
@@ -45,8 +45,8 @@ enum { DISK_OPS = 512 };
 
 typedef struct disk_record {
     uint64_t offset;
-    uint32_t bytes;   /* 0: a sync */
-    uint64_t covered; /* a sync: of how many records */
+    uint32_t bytes;
+    bool is_synced;
     unsigned char *data;
 } disk_record;
 
@@ -58,7 +58,7 @@ typedef struct file_disk {
     uint64_t random;
     disk_fault fault;
     uint32_t one_in; /* ops with the fault; 0: none */
-    uint32_t reads;  /* 1: only reads have it; 2: only writes and syncs */
+    uint32_t reads;  /* 1: only reads have it; 2: only writes */
     uint64_t num_faults;
     bool is_let_go; /* what never ends does now */
     uint32_t num_waiting;
@@ -66,7 +66,6 @@ typedef struct file_disk {
         qr_file_op *op;
         disk_fault fault;
         uint32_t delay;
-        uint64_t covered;
     } waiting[DISK_OPS];
     bool is_recording;
     disk_record *records;

@@ -365,7 +365,7 @@ static void test_no_descriptors(void **state)
     kit_end(&kit);
 }
 
-/* ---- what the system does not allow --------------------------------------------- */
+/* ---- what the system does not allow ------------------------------------- */
 
 /* From here on this process may not use io_uring: as in many containers. */
 static bool forbid_uring(void)

@@ -1,7 +1,7 @@
 /* tier/test_file_power.c - the power goes, at any time.
  *
- *      a run ──► record of writes and syncs ──► image: synced writes, and of the others some, torn,
- *                                               in any order ──► opened, read, opened again
+ *      a run ──► record of writes ──► image: synced writes, and of the others some, torn, in any
+ *                                     order, and the one under way ──► opened, read, opened again
  *
  * What is found was stored, whole; the second time the same is found.
  *

@@ -372,15 +372,18 @@ static void test_costs_are_learned(void **state)
 static void test_bad_configs(void **state)
 {
     (void)state;
+    world *w = world_make((world_config){0});
     quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL, .block_size = 16}};
     quire_sched_config sched = QUIRE_SCHED_CONFIG_INIT;
     sched.cache.groups = &group;
     sched.cache.num_groups = 1;
     sched.cache.max_model_len = 1000;
-    quire_offload_tier tier = {.tier = (quire_tier *)&group}; /* is not looked at */
+    quire_offload_tier tier = {.tier = w->tiers[0]};
     quire_offload_config good = QUIRE_OFFLOAD_CONFIG_INIT;
     good.sched = &sched;
     good.num_cpu_blocks = 10;
+    good.memory = w->memory;
+    good.block_bytes = WORLD_BYTES;
     good.tiers = &tier;
     good.num_tiers = 1;
     assert_true(qr_lower_bytes(&good) > 0);
@@ -393,6 +396,11 @@ static void test_bad_configs(void **state)
     bad = good;
     bad.block_bytes = UINT64_C(1) << 32;
     assert_int_equal(qr_lower_bytes(&bad), 0);
+    bad.block_bytes = 2 * WORLD_BYTES; /* more than the tier takes */
+    assert_int_equal(qr_lower_bytes(&bad), 0);
+    bad = good;
+    bad.memory = NULL; /* and it is not simulated */
+    assert_int_equal(qr_lower_bytes(&bad), 0);
     tier.admit = QUIRE_ADMIT_LONG + 1;
     assert_int_equal(qr_lower_bytes(&good), 0);
     tier.admit = QUIRE_ADMIT_ALL;
@@ -401,6 +409,7 @@ static void test_bad_configs(void **state)
     sched.cache.hash_block_size = 0;
     group.spec.block_size = 0;
     assert_int_equal(qr_lower_bytes(&good), 0);
+    world_close(w);
 }
 
 int main(void)

@@ -62,7 +62,9 @@ static void test_late_is_left_behind(void **state)
     faulty_hold(w->parts[0], false);
     world_drain(w);
     assert_int_equal(quire_pool_usage(w->pool).active, 0);
-    assert_int_equal(world_match(w, r), 0); /* what came late counts as missing */
+    assert_int_equal(world_match(w, r), 0); /* what came late counts as missing, */
+    qr_lower_forget(w->lower, r->req);
+    assert_false(world_ask(w, r)); /* also after a preemption */
     world_close(w);
 }
 
@@ -92,6 +94,27 @@ static void test_a_hung_tier_does_not_stop_the_next(void **state)
     }
     /* Its breaker has opened meanwhile, and the second tier gave what both have. */
     assert_true(world_stats(w).tiers[1].promoted_blocks > 0);
+    faulty_hold(w->parts[0], false);
+    world_close(w);
+}
+
+/* Its stores keep no more than their share either, and all blocks can still be stored. */
+static void test_hung_stores_leave_room(void **state)
+{
+    (void)state;
+    world *w = world_make((world_config){.num_tiers = 2, .num_cpu_blocks = 65});
+    faulty_hold(w->parts[0], true);
+    for (uint32_t i = 0; i < 60; i++) {
+        world_request prompt = world_draw(w, 16);
+        world_request *r = world_add(w, &prompt);
+        (void)world_wait(w, r);
+        world_admit(w, r, 0);
+        world_step(w);
+        w->now_ns += 3000000;
+        assert_true(quire_pool_usage(w->pool).active <= 64 / 4 + 64 / 2);
+    }
+    world_check(w);
+    assert_true(world_stats(w).tiers[1].stored_blocks > 100);
     faulty_hold(w->parts[0], false);
     world_close(w);
 }
@@ -221,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_a_hole_ends_the_hit),
         cmocka_unit_test(test_late_is_left_behind),
         cmocka_unit_test(test_a_hung_tier_does_not_stop_the_next),
+        cmocka_unit_test(test_hung_stores_leave_room),
         cmocka_unit_test(test_an_open_breaker_is_a_plain_miss),
         cmocka_unit_test(test_a_full_cpu_pool_holds_nobody_up),
         cmocka_unit_test(test_all_tiers_dead_is_as_none),

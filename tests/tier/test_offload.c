@@ -156,6 +156,48 @@ static void failed_stores_are_not_there(void **state)
     }
 }
 
+/* Requests end although the device does not; afterwards nothing of it counts. */
+static void stores_that_hang_stop_nobody(void **state)
+{
+    (void)state;
+    for (uint32_t mode = 0; mode < 4; mode++) {
+        world *w = &the_world;
+        world_setup setup = quiet((mode & 1) != 0 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER, true);
+        setup.stores_hang = true;
+        setup.is_async = mode >= 2;
+        world_open(w, &setup);
+        for (uint32_t i = 0; i < 40; i++)
+            world_ask(w, 100 * i, 70, 12);
+        uint32_t turns = 0;
+        while (quire_sched_num_unfinished(w->sched) > 0) {
+            world_turn(w);
+            assert_true(++turns < 5000);
+        }
+        assert_int_equal(num_cpu_keys(w), 0);
+        w->setup.stores_hang = false;
+        world_drain(w);
+        world_close(w);
+    }
+}
+
+static void a_device_that_hangs_is_left_behind(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+    setup.stores_hang = true;
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 6);
+    while (w->num_jobs == 0)
+        world_turn(w);
+    quire_model_output output = {0};
+    assert_int_equal(quire_offload_destroy(w->offload), QUIRE_BUSY);
+    assert_int_equal(quire_offload_abandon(w->offload), QUIRE_OK);
+    assert_int_equal(quire_offload_poll(w->offload, 1, &output), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_offload_abandon(NULL), QUIRE_E_ARGUMENT);
+    world_close(w);
+}
+
 static void stores_of_a_reset_do_not_count(void **state)
 {
     (void)state;
@@ -184,6 +226,7 @@ static void hits_are_loaded(void **state)
         world *w = &the_world;
         world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, (mode & 1) != 0);
         setup.is_hybrid = mode >= 2;
+        setup.num_gpu = 128;
         world_open(w, &setup);
         world_ask(w, 10, 42, 1);
         world_drain(w);
@@ -437,6 +480,8 @@ int main(void)
         cmocka_unit_test(same_prompts_are_stored_once),
         cmocka_unit_test(lazy_blocks_stay_cold),
         cmocka_unit_test(failed_stores_are_not_there),
+        cmocka_unit_test(stores_that_hang_stop_nobody),
+        cmocka_unit_test(a_device_that_hangs_is_left_behind),
         cmocka_unit_test(stores_of_a_reset_do_not_count),
         cmocka_unit_test(hits_are_loaded),
         cmocka_unit_test(failed_loads_are_computed),
