@@ -6,7 +6,10 @@
 const char *const tiers_modes[] = {"eager", "lazy", NULL};
 const char *const tiers_cpu_policies[] = {"lookahead", "lru", NULL};
 const char *const tiers_policies[] = {"lru", "arc", "s3fifo", "lookahead", NULL};
-const char *const tiers_admissions[] = {"all", "reused", "long", NULL};
+const char *const tiers_admissions[] = {"reused", "long", "all", NULL};
+
+static const quire_offload_admit ADMISSIONS[] = {QUIRE_ADMIT_REUSED, QUIRE_ADMIT_LONG,
+                                                 QUIRE_ADMIT_ALL};
 
 /* A number of bytes as options read them, with the same sentence where it is none. */
 static int read_size(const command *cmd, const char *name, const char *text, uint64_t *bytes)
@@ -117,7 +120,7 @@ int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_byt
         .bytes_per_s = o->cpu_gbps * 1e9,
         .latency_s = o->cpu_latency_us * 1e-6,
         .policy = (quire_slots_policy)o->tier_policy,
-        .admit = (quire_offload_admit)o->admit,
+        .admit = ADMISSIONS[o->admit],
         .is_real = o->is_real,
         .trust_network = o->trust_network,
         .password_file = o->password_file,

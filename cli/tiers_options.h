@@ -74,8 +74,8 @@ extern const char *const tiers_admissions[];
     {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND", "who leaves file and Redis",          \
      .def = "lru", .choices = tiers_policies},                                                     \
     {"admit", OPTION_CHOICE, &(t).admit, "KIND",                                                   \
-     "what goes to file and Redis: all, what was a hit before, or long prefixes", .def = "all",    \
-     .choices = tiers_admissions},                                                                 \
+     "what goes to file and Redis: what was a hit before, long prefixes, or all",                  \
+     .def = "reused", .choices = tiers_admissions},                                                                 \
     {"tier-failures", OPTION_REAL, &(t).failures, "SHARE",                                         \
      "of simulated copies and jobs fail", .def = "0", .max = 1},                                   \
     {"real-tiers", OPTION_SWITCH, &(t).is_real, NULL,                                              \

@@ -34,13 +34,9 @@ struct tiers_run {
     quire_connector inner;
     quire_connector outer;
     quire_sched *sched;
-    run_note *notes;      /* by quire_req_index */
-    quire_tier_key *keys; /* room for one request */
-    uint32_t max_keys;
-    uint32_t digest_bytes;
+    run_note *notes; /* by quire_req_index */
     uint32_t max_step_tokens;
     uint64_t secrets;
-    uint64_t num_added;
     uint64_t last_step;
     bool is_draining;  /* time goes on by itself, */
     uint64_t drain_ns; /* and is this */
@@ -270,12 +266,9 @@ static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
 static bool make_notes(tiers_run *t)
 {
     const quire_sched_config *sched = t->config.sched;
-    t->digest_bytes = sched->cache.digest_bytes;
     t->max_step_tokens = sched->max_num_batched_tokens;
     t->notes = calloc(sched->max_requests, sizeof *t->notes);
-    t->max_keys = sched->cache.max_model_len / t->config.block_size + 1;
-    t->keys = calloc(t->max_keys, sizeof *t->keys);
-    return t->notes != NULL && t->keys != NULL;
+    return t->notes != NULL;
 }
 
 tiers_run *tiers_run_open(const tiers_run_config *config, char message[TIERS_MESSAGE_BYTES])
@@ -314,7 +307,6 @@ void tiers_run_close(tiers_run *t)
         tiers_real_close(t->real);
     tiers_device_free(&t->device);
     free(t->notes);
-    free(t->keys);
     free(t);
 }
 
@@ -334,34 +326,9 @@ int tiers_run_bind(tiers_run *t, quire_sched *sched)
 
 /* ---- requests ------------------------------------------------------------------ */
 
-/* What a waiting request will need, for tiers that look at it. */
-static void expect(tiers_run *t, quire_req req, bool is_waiting)
-{
-    const unsigned char *hashes = NULL;
-    const void *found = NULL;
-    uint32_t n = 0;
-    uint32_t bytes = t->digest_bytes;
-    if (is_waiting && quire_sched_get_hashes(t->sched, req, &found, &n) == QUIRE_OK)
-        hashes = found;
-    n = hashes == NULL ? 0 : n < t->max_keys ? n : t->max_keys;
-    for (uint32_t i = 0; i < n; i++)
-        quire_tier_key_of((quire_bytes){hashes + (size_t)i * bytes, bytes}, 0, 0, &t->keys[i]);
-    for (uint32_t i = 0; i < t->settings.num_lower; i++)
-        tiers_sim_expect(t->sims[i], quire_req_index(req), t->num_added, t->keys, n);
-}
-
-static bool has_expectations(const tiers_run *t)
-{
-    return t->settings.num_lower > 0 && !t->settings.is_real &&
-           t->settings.policy == QUIRE_SLOTS_LOOKAHEAD;
-}
-
 void tiers_run_added(tiers_run *t, quire_req req)
 {
     *note_of(t, req) = (run_note){.since_s = -1};
-    t->num_added++;
-    if (has_expectations(t))
-        expect(t, req, true);
 }
 
 /* What computing tokens [first, first + num) of a prompt alone would take. */
@@ -383,8 +350,6 @@ tiers_split tiers_run_admitted(tiers_run *t, quire_req req, uint32_t num_compute
 {
     run_note *note = note_of(t, req);
     end_wait(t, note);
-    if (has_expectations(t))
-        expect(t, req, false);
     tiers_split split = {.gpu = num_computed};
     if (note->num_external == 0 || num_computed <= note->num_local)
         return split;

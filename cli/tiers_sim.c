@@ -154,6 +154,14 @@ static void sim_touch(void *self, const quire_tier_key *keys, uint32_t n)
     quire_slots_touch(sim->slots, keys, n);
 }
 
+static void sim_expect(void *self, uint64_t request, uint64_t order, const quire_tier_key *keys,
+                       uint32_t n)
+{
+    tiers_sim *sim = self;
+    quire_slots_expect(sim->slots, request, order, keys,
+                       n); /* what it has no room for is not kept */
+}
+
 static int sim_reset(void *self)
 {
     tiers_sim *sim = self;
@@ -267,7 +275,6 @@ static tiers_sim *make_sim(const tiers_sim_config *c)
     quire_slots_config slots = QUIRE_SLOTS_CONFIG_INIT;
     slots.num_slots = c->num_slots;
     slots.policy = c->policy;
-    slots.max_expected = c->max_expected;
     slots.hooks = c->hooks;
     const tiers_lower *l = c->lower;
     bool ok = tiers_queue_init(&sim->loads, SIM_MAX_JOBS, l->bytes_per_s, l->latency_s);
@@ -291,6 +298,7 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
                                        .finish = sim_finish,
                                        .lookup = sim_lookup,
                                        .touch = sim_touch,
+                                       .expect = sim_expect,
                                        .reset = sim_reset,
                                        .usage = sim_usage,
                                        .begin = sim_begin,
@@ -327,10 +335,4 @@ uint64_t tiers_sim_next_ns(const tiers_sim *sim)
     uint64_t load_ns = next_of(&sim->loads, now_ns);
     uint64_t store_ns = next_of(&sim->stores, now_ns);
     return load_ns < store_ns ? load_ns : store_ns;
-}
-
-void tiers_sim_expect(tiers_sim *sim, uint64_t request, uint64_t order, const quire_tier_key *keys,
-                      uint32_t n)
-{
-    quire_slots_expect(sim->slots, request, order, keys, n);
 }

@@ -18,7 +18,6 @@ typedef struct tiers_sim_config {
     uint32_t num_slots;
     uint64_t block_bytes;
     quire_slots_policy policy;
-    uint32_t max_expected;
     double failures;
     quire_hooks hooks; /* now_ns: the simulated clock */
 } tiers_sim_config;
@@ -28,8 +27,5 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
                    char *message, size_t message_bytes);
 /* When the next job ends, or is late; UINT64_MAX: there is none. */
 uint64_t tiers_sim_next_ns(const tiers_sim *sim);
-/* A request that waits will need these; as quire_slots_expect. */
-void tiers_sim_expect(tiers_sim *sim, uint64_t request, uint64_t order, const quire_tier_key *keys,
-                      uint32_t n);
 
 #endif

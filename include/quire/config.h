@@ -78,7 +78,9 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
       "drafts, or the last token of a prompt that was loaded as a whole (vLLM #47728)")            \
     X(20, UNENCODED_STAYS,                                                                         \
       "PRIORITY: what a request was to encode or compute in a step from which it was preempted "   \
-      "counts as done")
+      "counts as done")                                                                            \
+    X(21, LOADS_ARE_ZEROED,                                                                        \
+      "blocks that a connector fills are listed among those to be zeroed")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),

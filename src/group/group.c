@@ -165,7 +165,8 @@ void qr_group_init_row(qr_group *group, uint32_t row)
     group->rows[row] = (qr_row){.last_state = QR_NIL};
 }
 
-void qr_group_take(qr_group *group, uint32_t row, uint32_t n)
+/* n blocks, of which the first num_loaded need not be zeroed. */
+static void take_some_loaded(qr_group *group, uint32_t row, uint32_t n, uint32_t num_loaded)
 {
     qr_row *r = &group->rows[row];
     qr_assert(r->num_blocks + n <= group->max_row);
@@ -173,8 +174,13 @@ void qr_group_take(qr_group *group, uint32_t row, uint32_t n)
     int err = qr_pool_get_new_blocks(group->pool, n, tail);
     qr_assert(err == QUIRE_OK); /* need was not more than there were */
     r->num_blocks += n;
-    if (group->tracks_new)
-        qr_fresh_add(group->fresh, group->pool, group->id, tail, n);
+    if (group->tracks_new && num_loaded < n)
+        qr_fresh_add(group->fresh, group->pool, group->id, tail + num_loaded, n - num_loaded);
+}
+
+void qr_group_take(qr_group *group, uint32_t row, uint32_t n)
+{
+    take_some_loaded(group, row, n, 0);
 }
 
 uint32_t qr_group_allocate_for(qr_group *group, uint32_t row, uint32_t num_tokens)
@@ -218,8 +224,11 @@ void qr_group_keep_hits(qr_group *group, const qr_want *want)
 void qr_group_add_external(qr_group *group, const qr_want *want)
 {
     uint32_t n = qr_group_kept_hits(group, want).num_external;
-    if (n > 0)
-        qr_group_take(group, want->row, n);
+    if (n == 0)
+        return;
+    bool is_zeroed = (group->quirks & QUIRE_QUIRK(LOADS_ARE_ZEROED)) != 0;
+    uint32_t num_whole = want->total_computed % group->block_size == 0 ? n : n - 1;
+    take_some_loaded(group, want->row, n, is_zeroed ? 0 : num_whole);
 }
 
 uint32_t qr_group_quiet_tokens(const qr_group *group, uint32_t row, uint32_t computed)

@@ -119,7 +119,10 @@ static uint32_t copy_fast(unsigned char *to, const unsigned char *from, size_t b
 #else
 
 /* Bytes of a lane, x^(8 * bytes) and x^(16 * bytes) modulo P. */
-enum { LONG_LANE = 8192, MIDDLE_LANE = 2048, SHORT_LANE = 512, LINE = 64 };
+#define LONG_LANE    ((size_t)8192)
+#define MIDDLE_LANE  ((size_t)2048)
+#define SHORT_LANE   ((size_t)512)
+#define LINE         ((size_t)64)
 #define LONG_ONCE    UINT32_C(0x28461564)
 #define LONG_TWICE   UINT32_C(0xbf455269)
 #define MIDDLE_ONCE  UINT32_C(0x0d65762a)

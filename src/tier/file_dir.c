@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "tier/file_dir.h"
 
+#include "tier/file_open.h"
 #include "tier/key.h"
 #include "tier/system.h"
 
@@ -82,6 +83,7 @@ static int say_errno_of(const char *path, const char *what, char *message, size_
 int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t message_bytes)
 {
     char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
+    struct stat info;
     dir->fd = -1;
     dir->sample = qr_tier_alloc(QR_FILE_SAMPLE, sizeof(qr_file_aged));
     if (dir->sample == NULL)
@@ -99,8 +101,10 @@ int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t m
         status = say_errno_of(path, "make a directory in it", message, message_bytes);
     if (status == QUIRE_OK) {
         dir->fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (dir->fd < 0)
+        if (dir->fd < 0 || fstat(dir->fd, &info) != 0)
             status = say_errno_of(path, "open its directory of this model", message, message_bytes);
+        else if (qr_file_say_owner(path, &info, message, message_bytes))
+            status = QUIRE_E_SYSTEM;
     }
     close(root);
     return status;
@@ -134,17 +138,29 @@ static int make_unfinished(qr_file_dir *dir, int leaf, char *tmp)
     return openat(leaf, tmp, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* 0 or errno. Somebody else's file of that name has the same block. */
-static int give_name(qr_file_dir *dir, int leaf, int fd, const char *tmp, const char *name)
+/* Whether a whole file of that name is there; what it holds its reader checks. */
+static bool is_whole(int leaf, const char *name, uint32_t bytes)
+{
+    struct stat info;
+    return fstatat(leaf, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+           (uint64_t)info.st_size == (uint64_t)QR_FILE_PAGE + bytes;
+}
+
+/* 0 or errno. Somebody else's file of that name has the same block; what is no such file goes. */
+static int give_name(qr_file_dir *dir, int leaf, int fd, const char *tmp, const char *name,
+                     uint32_t bytes)
 {
     char self[32];
     if (tmp[0] != 0)
         return renameat(leaf, tmp, leaf, name) == 0 ? 0 : errno;
     (void)snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    if (linkat(AT_FDCWD, self, leaf, name, AT_SYMLINK_FOLLOW) == 0 || errno == EEXIST)
+    int error = linkat(AT_FDCWD, self, leaf, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+    if (error == EEXIST && is_whole(leaf, name, bytes))
         return 0;
-    int error = errno;
-    if (error == ENOENT || error == EPERM || error == EXDEV) /* no /proc, or no links: next time */
+    if (error == EEXIST && unlinkat(leaf, name, 0) == 0)
+        error = linkat(AT_FDCWD, self, leaf, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+    bool has_no_proc = error == ENOENT && access("/proc/self/fd", F_OK) != 0;
+    if (has_no_proc || error == EPERM || error == EXDEV) /* next time with a name */
         atomic_store(&dir->has_tmpfile, 0);
     return error;
 }
@@ -168,20 +184,18 @@ quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io)
 {
     char name[QR_FILE_NAME];
     char tmp[QR_FILE_NAME];
-    struct stat info;
     int leaf = open_leaf(dir, leaf_of(&io->key), true);
     if (leaf < 0)
         return errno == ENOENT ? QUIRE_TIER_FAILED : status_of(errno);
     name_key(&io->key, name);
-    if (fstatat(leaf, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-        (uint64_t)info.st_size == (uint64_t)QR_FILE_PAGE + io->bytes) {
+    if (is_whole(leaf, name, io->bytes)) {
         close(leaf);
         return QUIRE_TIER_DONE;
     }
     int fd = make_unfinished(dir, leaf, tmp);
     int error = fd < 0 ? errno : write_block(dir, fd, io);
     if (error == 0)
-        error = give_name(dir, leaf, fd, tmp, name);
+        error = give_name(dir, leaf, fd, tmp, name, io->bytes);
     if (error != 0 && fd >= 0 && tmp[0] != 0)
         (void)unlinkat(leaf, tmp, 0);
     if (fd >= 0)
@@ -195,14 +209,13 @@ quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io)
 /* ---- loading ------------------------------------------------------------ */
 
 /* What lies there is wrong: it goes, unless another has put something else in its place. */
-static quire_tier_status throw_out(int leaf, const char *name, int fd)
+static void throw_out(int leaf, const char *name, int fd)
 {
     struct stat ours;
     struct stat named;
     if (fstat(fd, &ours) == 0 && fstatat(leaf, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
         ours.st_ino == named.st_ino && ours.st_dev == named.st_dev)
         (void)unlinkat(leaf, name, 0);
-    return QUIRE_TIER_WRONG;
 }
 
 static quire_tier_status read_block(qr_file_dir *dir, int fd, quire_tier_io *io)
@@ -242,8 +255,10 @@ quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io)
                                                 : status_of(errno);
     if (fd >= 0 && status == QUIRE_TIER_DONE)
         (void)futimens(fd, NULL);
-    if (fd >= 0 && status == QUIRE_TIER_WRONG)
-        status = throw_out(leaf, name, fd);
+    if (status == QUIRE_TIER_WRONG && fd >= 0)
+        throw_out(leaf, name, fd);
+    else if (status == QUIRE_TIER_WRONG)
+        (void)unlinkat(leaf, name, 0); /* a link */
     if (fd >= 0)
         close(fd);
     close(leaf);
@@ -263,7 +278,7 @@ quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io)
     if (error != 0)
         return status_of(error);
     if (!S_ISREG(info.st_mode) || info.st_size <= QR_FILE_PAGE ||
-        info.st_size - QR_FILE_PAGE > UINT32_MAX)
+        info.st_size - QR_FILE_PAGE > (off_t)dir->block_bytes)
         return QUIRE_TIER_MISSING;
     io->bytes = (uint32_t)(info.st_size - QR_FILE_PAGE);
     return QUIRE_TIER_DONE;

@@ -2,6 +2,8 @@
 
 #include "base/bits.h"
 
+#include <quire/slots.h>
+
 #include <string.h>
 
 /* Bytes of a page, by offset; docs/tiers-file.md has the same table. */
@@ -29,7 +31,7 @@ static uint64_t to_pages(uint64_t bytes)
 
 bool qr_file_layout_of(uint64_t num_slots, uint32_t block_bytes, qr_file_layout *layout)
 {
-    if (num_slots == 0 || num_slots >= QR_NIL || block_bytes == 0)
+    if (num_slots == 0 || num_slots > QUIRE_SLOTS_MAX || block_bytes == 0)
         return false;
     uint64_t slot_bytes = QR_FILE_PAGE + to_pages(block_bytes);
     uint64_t entry_bytes = to_pages(num_slots * QR_FILE_ENTRY);

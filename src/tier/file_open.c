@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -95,6 +96,19 @@ static int reserve_file(void *user, uint64_t bytes, char *message, size_t messag
 
 /* ---- opening ------------------------------------------------------------ */
 
+bool qr_file_say_owner(const char *path, const struct stat *info, char *message,
+                       size_t message_bytes)
+{
+    if (info->st_uid == geteuid() && (info->st_mode & 022) == 0)
+        return false;
+    qr_tier_say(
+        message, message_bytes,
+        "%s: others could put blocks there (owner %u, mode %03o); it must belong to user %u "
+        "and be written by nobody else: chown, chmod go-w",
+        path, (unsigned)info->st_uid, (unsigned)(info->st_mode & 0777), (unsigned)geteuid());
+    return true;
+}
+
 static int open_file(qr_file_handle *handle, char *message, size_t message_bytes)
 {
     char folder[PATH_MAX];
@@ -120,6 +134,9 @@ static int open_file(qr_file_handle *handle, char *message, size_t message_bytes
                     handle->path);
         return QUIRE_E_SYSTEM;
     }
+    if (qr_file_say_owner(handle->path, &info, message, message_bytes))
+        return QUIRE_E_SYSTEM;
+    (void)fcntl(handle->fd, F_SETFL, O_RDWR); /* it is no pipe: reads may wait again */
     if ((info.st_mode & 077) != 0)
         qr_tier_log(handle->hooks, QUIRE_LOG_WARNING,
                     "file tier: %s can be read by others (mode %03o); chmod 600 it", handle->path,
@@ -141,7 +158,12 @@ static void say_holder(const qr_file_handle *handle, char *message, size_t messa
                 pid = supers[i].pid;
                 seq = supers[i].seq;
             }
-    if (pid != 0)
+    if (pid != 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH)
+        qr_tier_say(message, message_bytes,
+                    "%s is in use by a process that process %llu started, which has ended itself; "
+                    "end it",
+                    handle->path, (unsigned long long)pid);
+    else if (pid != 0)
         qr_tier_say(message, message_bytes, "%s is in use by process %llu; %s", handle->path,
                     (unsigned long long)pid, REMEDY);
     else

@@ -9,6 +9,8 @@
 
 #include "tier/file_slab.h"
 
+#include <sys/stat.h>
+
 typedef struct qr_file_handle {
     const char *path;
     const quire_hooks *hooks;
@@ -25,6 +27,9 @@ int qr_file_handle_open(qr_file_handle *handle, quire_switch direct, char *messa
 /* is_failed: what was made here goes. */
 void qr_file_handle_close(qr_file_handle *handle, bool is_failed);
 
+/* Whether others than this user could write there; then the message says so. */
+bool qr_file_say_owner(const char *path, const struct stat *info, char *message,
+                       size_t message_bytes);
 /* The last part of a path; the part before it is written to folder. */
 const char *qr_file_split(const char *path, char *folder, size_t folder_bytes);
 /* "12.3 GiB" */

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum { DEFAULT_DEPTH = 32, DEFAULT_THREADS = 8, DEFAULT_CHECKPOINT_MS = 30000, ENDED_AT_ONCE = 8 };
-enum { OPEN_MS = 10000, CLOSE_MS = 1500 };
+enum { OPEN_MS = 10000, CLOSE_MS = 5000 };
 
 /* ---- making ------------------------------------------------------------- */
 
@@ -130,9 +130,12 @@ static int private_open(void *self, const void *memory, size_t bytes, char *mess
         .if_other = file->config.if_other, .pid = (uint64_t)getpid(), .timeout_ms = file->open_ms};
     qr_file_region regions[2] = {{.memory = memory, .bytes = bytes}};
     if (!qr_file_layout_plan(file->config.capacity_bytes, file->config.block_bytes, &want.layout)) {
+        bool is_large = file->config.capacity_bytes / QR_FILE_PAGE > file->config.block_bytes;
         qr_tier_say(message, message_bytes,
-                    "%s: %llu bytes are no room for blocks of %u bytes; give more", file->path,
-                    (unsigned long long)file->config.capacity_bytes, file->config.block_bytes);
+                    "%s: a capacity of %llu bytes is %s blocks of %u bytes; give %s", file->path,
+                    (unsigned long long)file->config.capacity_bytes,
+                    is_large ? "too much for" : "no room for", file->config.block_bytes,
+                    is_large ? "less" : "more");
         return QUIRE_E_CONFIG;
     }
     memcpy(want.fingerprint, file->config.fingerprint, QUIRE_FINGERPRINT_BYTES);
@@ -179,6 +182,7 @@ static void do_resets(qr_file_private *file)
     if (asked == file->num_resets_done)
         return;
     file->num_resets_done = asked;
+    file->tasks.stamp = asked + 1;
     qr_file_scan_stop(&file->scan);
     file->slab.super.owner.epoch++;
     memset(file->slab.entries, 0, (size_t)file->slab.layout.num_slots * sizeof(qr_file_entry));
@@ -275,6 +279,13 @@ static void private_touch(void *self, const quire_tier_key *keys, uint32_t n)
     quire_slots_touch(file->book.slots, keys, n);
 }
 
+static void private_expect(void *self, uint64_t request, uint64_t order, const quire_tier_key *keys,
+                           uint32_t n)
+{
+    qr_file_private *file = self;
+    (void)quire_slots_expect(file->book.slots, request, order, keys, n);
+}
+
 static int private_reset(void *self)
 {
     qr_file_private *file = self;
@@ -291,11 +302,16 @@ static quire_usage private_usage(void *self)
 
 /* ---- closing ------------------------------------------------------------ */
 
-static void drain(qr_file_private *file, uint64_t until_ns)
+/* As long as something ends it is worth waiting: there is only so much to do. */
+static void drain(qr_file_private *file)
 {
     qr_file_op *ended[ENDED_AT_ONCE];
+    uint64_t most_ns = (uint64_t)file->close_ms * 1000000;
+    uint64_t until_ns = qr_tier_now_ns(NULL) + most_ns;
     while (file->io->num_in_flight > 0 && qr_tier_now_ns(NULL) < until_ns) {
         uint32_t n = file->io->wait(file->io, -1, 10, ended, ENDED_AT_ONCE);
+        if (n > 0)
+            until_ns = qr_tier_now_ns(NULL) + most_ns;
         for (uint32_t i = 0; i < n; i++)
             if (ended[i]->tag < QR_FILE_TAG_TASK)
                 dispatch(file, ended[i]);
@@ -306,15 +322,14 @@ static void drain(qr_file_private *file, uint64_t until_ns)
  * end stays lent to it. */
 static bool settle(qr_file_private *file)
 {
-    uint64_t until_ns = qr_tier_now_ns(NULL) + (uint64_t)file->close_ms * 1000000;
     do_resets(file);
     bool is_whole = file->scan.found == NULL || file->scan.is_stopped ||
                     atomic_load(&file->scan.num_found) == file->slab.layout.num_slots;
     qr_file_scan_stop(&file->scan);
-    drain(file, until_ns);
+    drain(file);
     if (is_whole && file->io->num_in_flight == 0)
         qr_file_checkpoint_turn(&file->checkpoint, &file->slab, UINT64_MAX);
-    drain(file, until_ns);
+    drain(file);
     return file->io->num_in_flight == 0;
 }
 
@@ -347,6 +362,7 @@ const quire_tier_ops qr_file_private_ops = {.abi = 1,
                                             .finish = private_finish,
                                             .lookup = private_lookup,
                                             .touch = private_touch,
+                                            .expect = private_expect,
                                             .reset = private_reset,
                                             .usage = private_usage,
                                             .begin = private_begin,

@@ -28,7 +28,7 @@ typedef struct qr_file_private {
     uint32_t num_resets_done;    /* on the tier's thread */
     uint32_t is_open;
     int open_ms;  /* the longest that an op may take while opening */
-    int close_ms; /* that closing may take */
+    int close_ms; /* that closing waits for an op */
     void *memory; /* of pages, before they are aligned */
     qr_file_task *task_memory;
     qr_file_disk *given_disk; /* a test's, with io: no file is opened */

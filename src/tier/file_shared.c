@@ -50,6 +50,23 @@ struct qr_file_shared {
     uint32_t num_stored[QR_FILE_LEAVES]; /* by group, since it was swept */
 };
 
+/* ---- resets ------------------------------------------------------------- */
+
+static void do_shared_resets(qr_file_shared *shared)
+{
+    uint32_t asked = atomic_load_explicit(&shared->num_resets, memory_order_acquire);
+    if (asked == shared->num_resets_done)
+        return;
+    shared->num_resets_done = asked;
+    shared->must_clear = true;
+}
+
+/* Between a reset and the end of its work there is nothing to find, and nothing to store. */
+static bool is_being_cleared(const qr_file_shared *shared)
+{
+    return shared->must_clear || shared->is_clearing;
+}
+
 /* ---- opening and closing ------------------------------------------------ */
 
 qr_file_shared *qr_file_shared_create(const quire_tier_file_config *config,
@@ -117,9 +134,10 @@ static int shared_open(void *self, const void *memory, size_t bytes, char *messa
     int status = qr_file_dir_open(&shared->dir, shared->path, message, message_bytes);
     if (status == QUIRE_OK)
         status = open_known(shared);
-    if (status == QUIRE_OK)
-        status = open_tasks(shared);
-    if (status == QUIRE_E_SYSTEM && shared->dir.fd >= 0)
+    if (status != QUIRE_OK)
+        return status;
+    status = open_tasks(shared);
+    if (status == QUIRE_E_SYSTEM)
         qr_tier_say(message, message_bytes, "%s: no thread could be started", shared->path);
     return status;
 }
@@ -127,11 +145,15 @@ static int shared_open(void *self, const void *memory, size_t bytes, char *messa
 static void shared_close(void *self)
 {
     qr_file_shared *shared = self;
+    bool had_workers = shared->workers != NULL;
     if (!qr_file_workers_close(shared->workers, SHARED_CLOSE_MS)) {
         qr_tier_log(&shared->hooks, QUIRE_LOG_ERROR,
                     "file tier: %s does not answer; its memory is left to it", shared->path);
         return;
     }
+    do_shared_resets(shared);
+    if (had_workers && is_being_cleared(shared)) /* a reset that had no time yet */
+        qr_file_dir_clear(&shared->dir);
     qr_file_dir_close(&shared->dir);
     quire_slots_destroy(shared->known);
     qr_tier_free(shared->keys);
@@ -153,13 +175,6 @@ static quire_tier_caps shared_caps(void *self)
 
 /* ---- on the scheduler's thread ------------------------------------------ */
 
-static bool is_known(const qr_file_shared *shared, const quire_tier_key *key)
-{
-    uint32_t slot;
-    uint32_t is_ready = 0;
-    return quire_slots_find(shared->known, key, &slot, &is_ready) == QUIRE_OK && is_ready;
-}
-
 static void learn(qr_file_shared *shared, const quire_tier_key *key)
 {
     uint32_t slot;
@@ -178,7 +193,7 @@ static void learn(qr_file_shared *shared, const quire_tier_key *key)
 static void shared_finish(void *self, quire_tier_job *job)
 {
     qr_file_shared *shared = self;
-    for (uint32_t i = 0; i < job->num_ios; i++) {
+    for (uint32_t i = job->num_ios; i-- > 0;) { /* so that the end of a prompt is the oldest */
         const quire_tier_io *io = &job->ios[i];
         bool is_there = io->status == QUIRE_TIER_DONE && job->op != QUIRE_TIER_REMOVE;
         bool is_gone = io->status == QUIRE_TIER_MISSING || io->status == QUIRE_TIER_WRONG ||
@@ -193,8 +208,9 @@ static void shared_finish(void *self, quire_tier_job *job)
 static void shared_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
 {
     const qr_file_shared *shared = self;
+    quire_slots_lookup_each(shared->known, keys, n, found);
     for (uint32_t i = 0; i < n; i++)
-        found[i] = is_known(shared, &keys[i]) ? 1 : 2;
+        found[i] = found[i] ? 1 : 2;
 }
 
 static void shared_touch(void *self, const quire_tier_key *keys, uint32_t n)
@@ -297,21 +313,6 @@ static void pump_sweeps(qr_file_shared *shared)
     shared->num_stored[group] = 0;
     shared->sweep_group = group;
     give_sweep(shared, run_sweep);
-}
-
-static void do_shared_resets(qr_file_shared *shared)
-{
-    uint32_t asked = atomic_load_explicit(&shared->num_resets, memory_order_acquire);
-    if (asked == shared->num_resets_done)
-        return;
-    shared->num_resets_done = asked;
-    shared->must_clear = true;
-}
-
-/* Between a reset and the end of its work there is nothing to find, and nothing to store. */
-static bool is_being_cleared(const qr_file_shared *shared)
-{
-    return shared->must_clear || shared->is_clearing;
 }
 
 static void pump_tasks(qr_file_shared *shared, quire_tier_ends *ends)

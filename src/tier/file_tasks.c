@@ -18,8 +18,11 @@ uint32_t qr_file_tasks_count(uint32_t depth)
 void qr_file_tasks_init(qr_file_tasks *tasks, qr_file_slab *slab, uint32_t depth,
                         qr_file_task *memory, unsigned char *pages)
 {
-    *tasks = (qr_file_tasks){
-        .slab = slab, .depth = depth, .num_tasks = qr_file_tasks_count(depth), .tasks = memory};
+    *tasks = (qr_file_tasks){.slab = slab,
+                             .depth = depth,
+                             .stamp = 1,
+                             .num_tasks = qr_file_tasks_count(depth),
+                             .tasks = memory};
     for (uint32_t i = tasks->num_tasks; i-- > 0;) {
         qr_file_task *task = &memory[i];
         task->ops[0].tag = QR_FILE_TAG_TASK + 2 * i;
@@ -130,6 +133,8 @@ static void start_io(qr_file_tasks *tasks, quire_tier_ends *ends, quire_tier_job
     quire_tier_status status = QUIRE_TIER_PENDING;
     if (task->slot >= tasks->slab->layout.num_slots)
         status = QUIRE_TIER_FAILED;
+    else if (job->ios[io].generation != tasks->stamp)
+        status = job->op == QUIRE_TIER_LOAD ? QUIRE_TIER_MISSING : QUIRE_TIER_REFUSED;
     else if (job->op == QUIRE_TIER_STORE)
         start_store(tasks, task);
     else if (job->op == QUIRE_TIER_REMOVE)

@@ -23,8 +23,9 @@
 
 typedef struct qr_lower qr_lower;
 
-/* 0: not a config for this, or a tier cannot take its blocks. Of it matter the tiers, memory, block_bytes, rank, num_cpu_blocks,
- * recompute_token_ns, the hooks, and of its sched the cache and max_requests. */
+/* 0: not a config for this, or a tier cannot take its blocks. Of it matter the tiers, memory,
+ * block_bytes, rank, num_cpu_blocks, recompute_token_ns, the hooks, and of its sched the cache and
+ * max_requests. */
 size_t qr_lower_bytes(const quire_offload_config *config);
 /* cpu: of the same groups; its hash block size is the engine's. NULL: as _bytes says 0. */
 qr_lower *qr_lower_create_in(void *memory, const quire_offload_config *config, quire_cache *cpu);

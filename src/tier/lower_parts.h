@@ -225,8 +225,8 @@ static inline void qr_lower_tally(_Atomic uint64_t *counter, uint64_t n)
 /* ---- lower_moves.c ---------------------------------------------------------- */
 
 void qr_lower_moves_init(qr_lower *lower);
-/* The move that fetches a key, from whichever tier; QR_NIL. Stores are not found: a block of the CPU
- * pool is offered to a tier once, and keys are there once. */
+/* The move that fetches a key, from whichever tier; QR_NIL. Stores are not found: a block of the
+ * CPU pool is offered to a tier once, and keys are there once. */
 uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key);
 /* One more, in no queue; QR_NIL: the table is full. */
 uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store,

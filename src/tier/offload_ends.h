@@ -11,8 +11,8 @@ qr_offload_event *qr_store_event(quire_offload *o, uint64_t id);
 void qr_store_report(quire_offload *o, qr_offload_event *event, uint32_t num_reports);
 void qr_store_finish_told(quire_offload *o);
 void qr_store_drop_all(quire_offload *o);
-/* Whether stores are past their deadline: then none is begun before they have ended. They keep their
- * blocks, which a copy may still read; offload_plan.c says how many that can be. */
+/* Whether stores are past their deadline: then none is begun before they have ended. They keep
+ * their blocks, which a copy may still read; offload_plan.c says how many that can be. */
 void qr_store_note_late(quire_offload *o);
 /* The device refused all of an event in the step that made it: as if nothing had been chosen, also
  * in the engine's free queue. */

@@ -103,7 +103,7 @@ class Tiers(unittest.TestCase):
         none = self.check(report(*sizes, trace))
         for tier, size in (("file", str(4000 * BLOCK)), ("redis", "10G")):
             flag = "--file-tier" if tier == "file" else "--redis"
-            fast = ("--file-bandwidth", "50", "--redis-bandwidth", "50")
+            fast = ("--file-bandwidth", "50", "--redis-bandwidth", "50", "--admit", "all")
             r = report(*sizes, *fast, flag, size, trace)
             hits = self.check(r)
             self.assertGreater(hits[tier], 10000, tier)
@@ -118,7 +118,7 @@ class Tiers(unittest.TestCase):
         """Loading is not worth it where computing is faster; no request waits for it long."""
         trace = self.write("t.jsonl", rounds(6, 3))
         gpu = ("--max-model-len", "5000", "--num-gpu-blocks", "400")
-        sizes = (*gpu, "--cpu-blocks", "600", "--file-tier", "10G")
+        sizes = (*gpu, "--cpu-blocks", "600", "--file-tier", "10G", "--admit", "all")
         slow = report(*sizes, "--file-bandwidth", "0.05", trace)
         fast = report(*sizes, "--file-bandwidth", "50", trace)
         self.check(slow)
@@ -129,23 +129,21 @@ class Tiers(unittest.TestCase):
     # -- everything at once
 
     def test_sums(self):
-        for kind in ("agent", "mixed"):
-            trace = self.generate(kind, "--requests", "60")
-            for args in ((), ("--offload", "lazy"), ("--async-scheduling",),
-                         ("--async-scheduling", "--offload", "lazy"), ("--clock", "burst"),
-                         ("--file-tier", "20G"), ("--redis", "20G", "--offload", "lazy"),
-                         ("--file-tier", "5G", "--redis", "20G", "--tier-policy", "arc"),
-                         ("--file-tier", "5G", "--tier-policy", "s3fifo", "--admit", "reused"),
-                         ("--file-tier", "5G", "--tier-policy", "lookahead", "--admit", "long"),
-                         ("--scheduling-policy", "priority", "--file-tier", "5G"),
-                         ("--tier-failures", "0.3", "--file-tier", "5G"),
-                         ("--tier-failures", "0.3", "--offload", "lazy", "--redis", "5G"),
-                         ("--profile", "vllm-0.20"), ("--profile", "vllm-0.20", "--offload", "lazy"),
-                         ("--cpu-bandwidth", "0.01"), ("--lookahead", "64")):
-                r = report("--num-gpu-blocks", "8500", "--cpu-blocks", "12000", "--speed", "20", *args, trace)
-                self.check(r)
-                self.assertEqual(r["requests"], 60, (kind, args))
-                self.assertEqual(r["blocks"]["active"], 0, (kind, args))
+        traces = [self.generate(kind, "--requests", "60") for kind in ("agent", "mixed")]
+        every = ("", "--offload lazy", "--async-scheduling", "--async-scheduling --offload lazy",
+                 "--clock burst", "--file-tier 20G", "--redis 20G --offload lazy",
+                 "--file-tier 5G --redis 20G --tier-policy arc",
+                 "--file-tier 5G --tier-policy s3fifo --admit all",
+                 "--file-tier 5G --tier-policy lookahead --admit long",
+                 "--scheduling-policy priority --file-tier 5G", "--tier-failures 0.3 --file-tier 5G",
+                 "--tier-failures 0.3 --offload lazy --redis 5G", "--profile vllm-0.20",
+                 "--profile vllm-0.20 --offload lazy", "--cpu-bandwidth 0.01", "--lookahead 64")
+        for i, args in enumerate(every):
+            r = report("--num-gpu-blocks", "8500", "--cpu-blocks", "12000", "--speed", "20",
+                       *args.split(), traces[i % 2])
+            self.check(r)
+            self.assertEqual(r["requests"], 60, args)
+            self.assertEqual(r["blocks"]["active"], 0, args)
 
     def test_windows_and_states(self):
         """Models with several groups of layers."""
@@ -275,7 +273,7 @@ class Tiers(unittest.TestCase):
 
     # the file's own tables take some of its room
     REAL = ("--num-gpu-blocks", "100", "--block-size", "16", "--cpu-blocks", "40", "--real-tiers",
-            "--max-model-len", "1024")
+            "--admit", "all", "--max-model-len", "1024")
 
     def test_a_real_file(self):
         trace = self.write("t.jsonl", rounds(6, 3, ids=1, apart=0.1))

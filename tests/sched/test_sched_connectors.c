@@ -249,6 +249,52 @@ static void what_cannot_be_cut(void **state)
     kit_close(&kit);
 }
 
+/* ---- loads, and zeroing ----------------------------------------------------- */
+
+static uint32_t num_matched;
+static uint32_t is_async_match;
+
+static int match_some(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                      uint32_t *is_async)
+{
+    (void)user;
+    (void)req;
+    *num_external = num_local == 0 ? num_matched : 0;
+    *is_async = is_async_match;
+    return QUIRE_OK;
+}
+
+/* Blocks of a prompt of 12 tokens that its first step wants zeroed. */
+static uint32_t num_zeroed(quire_profile profile, uint32_t matched, uint32_t is_async)
+{
+    static quire_connector connector;
+    quire_sched_config config = kit_config(&kit);
+    connector = (quire_connector){.get_num_new_matched_tokens = match_some};
+    num_matched = matched;
+    is_async_match = is_async;
+    config.profile = profile;
+    config.connector = &connector;
+    config.cache.track_new_blocks = QUIRE_ON;
+    kit_open(&kit, &config);
+    kit_add(&kit, "a", 12);
+    kit_step(&kit);
+    uint32_t n = kit.step->blocks_to_zero.count;
+    kit_close(&kit);
+    return n;
+}
+
+/* A load may run while the step that lists them does. */
+static void what_is_loaded_is_not_zeroed(void **state)
+{
+    (void)state;
+    assert_int_equal(num_zeroed(QUIRE_PROFILE_DEFAULT, 0, 0), 3);
+    assert_int_equal(num_zeroed(QUIRE_PROFILE_DEFAULT, 8, 1), 0);
+    assert_int_equal(num_zeroed(QUIRE_PROFILE_DEFAULT, 8, 0), 1);
+    assert_int_equal(num_zeroed(QUIRE_PROFILE_DEFAULT, 6, 0), 2); /* half of a block is loaded */
+    assert_int_equal(num_zeroed(QUIRE_PROFILE_VLLM_0_20, 8, 1), 2);
+    assert_int_equal(num_zeroed(QUIRE_PROFILE_VLLM_0_20, 8, 0), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +305,7 @@ int main(void)
         cmocka_unit_test(functions_may_be_missing),
         cmocka_unit_test(a_prompt_is_cut_on_its_way_in),
         cmocka_unit_test(what_cannot_be_cut),
+        cmocka_unit_test(what_is_loaded_is_not_zeroed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,6 +108,28 @@ static void test_reset(void **state)
     kit_end(&kit);
 }
 
+/* Stores that waited behind others when all was reset are of before: no later life finds them. */
+static void test_reset_of_queued(void **state)
+{
+    file_kit kit;
+    begin(&kit, 80, state);
+    kit.config.depth = 1;
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    kit_submit(&kit, QUIRE_TIER_STORE, 0, 60);
+    assert_int_equal(quire_tier_reset(kit.tier), QUIRE_OK);
+    kit_wait(&kit);
+    assert_int_equal(kit_load_all(&kit, 0, 60), 0);
+    kit_close(&kit);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    assert_int_equal(kit_load_all(&kit, 0, 60), 0);
+    assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 60, QUIRE_TIER_DONE), 60);
+    assert_int_equal(quire_tier_reset(kit.tier), QUIRE_OK);
+    kit_close(&kit); /* at once */
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    assert_int_equal(kit_load_all(&kit, 0, 60), 0);
+    kit_end(&kit);
+}
+
 static void test_sizes(void **state)
 {
     static const uint32_t SIZES[] = {1, 511, 512, 4095, 4096, 4097, 8191, 8192, 100000};
@@ -328,6 +350,10 @@ static void test_paths(void **state)
     assert_int_equal(info.st_mode & 0777, 0600);
     assert_true((uint64_t)info.st_size <= kit.config.capacity_bytes);
     assert_true((uint64_t)info.st_blocks * 512 >= (uint64_t)info.st_size);
+    kit_close(&kit);
+    assert_int_equal(chmod(kit.path, 0620), 0);
+    expect_refused(&kit, QUIRE_E_SYSTEM, "others could put blocks there");
+    assert_int_equal(access(kit.path, F_OK), 0);
     kit_end(&kit);
 }
 
@@ -341,7 +367,12 @@ static void test_no_room(void **state)
     assert_non_null(strstr(kit.message, "free there); give a smaller capacity, or make room"));
     assert_int_equal(access(kit.path, F_OK), -1); /* nothing is left behind */
     kit.config.capacity_bytes = 100;
-    expect_refused(&kit, QUIRE_E_CONFIG, "are no room for blocks");
+    expect_refused(&kit, QUIRE_E_CONFIG, "is no room for blocks");
+    kit.config.capacity_bytes = UINT64_MAX;
+    kit.config.block_bytes = 4096;
+    expect_refused(&kit, QUIRE_E_CONFIG, "is too much for blocks of 4096 bytes; give less");
+    kit.config.depth = 5000;
+    expect_refused(&kit, QUIRE_E_CONFIG, "depth is 5000; at most 1024");
     kit_end(&kit);
 }
 
@@ -499,6 +530,7 @@ int main(void)
         BOTH(test_restart),
         BOTH(test_evicts),
         BOTH(test_reset),
+        BOTH(test_reset_of_queued),
         BOTH(test_sizes),
         BOTH(test_other_length),
         BOTH(test_scan),

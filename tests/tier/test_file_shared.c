@@ -129,9 +129,9 @@ static void test_wrong_files(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(kit_run(&kit, QUIRE_TIER_LOAD, 0, 12, QUIRE_TIER_WRONG), 12);
     assert_int_equal(kit_load_all(&kit, 0, 12), 0);
-    assert_int_equal(unlink(other), 0);
-    assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 11, QUIRE_TIER_DONE), 11);
-    assert_int_equal(kit_load_all(&kit, 0, 11), 11);
+    assert_int_equal(symlink(path, other), 0);
+    assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 12, QUIRE_TIER_DONE), 12);
+    assert_int_equal(kit_load_all(&kit, 0, 12), 12);
     kit_end(&kit);
 }
 
@@ -179,6 +179,9 @@ static void test_reset(void **state)
     assert_int_equal(num_done, 40);
     assert_int_equal(kit_load_all(&kit, 100, 40), 40);
     assert_int_equal(count_files(kit.folder, &num_tmp), 40);
+    assert_int_equal(quire_tier_reset(kit.tier), QUIRE_OK);
+    kit_close(&kit); /* at once */
+    assert_int_equal(count_files(kit.folder, &num_tmp), 0);
     kit_end(&kit);
 }
 
@@ -304,13 +307,24 @@ static void test_limits(void **state)
 static void test_refused(void **state)
 {
     file_kit kit;
-    char path[128];
+    char path[512];
     (void)state;
     begin(&kit, 300);
     (void)snprintf(path, sizeof path, "%s/none", kit.folder);
     kit.config.path = path;
     assert_int_equal(kit_open(&kit), QUIRE_E_SYSTEM);
     assert_non_null(strstr(kit.message, "cannot be opened as a directory"));
+    kit.config.path = kit.folder;
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    kit_close(&kit);
+    name_file(&kit, 0, path, sizeof path);
+    path[strlen(kit.folder) + 65] = 0; /* the directory of this model */
+    assert_int_equal(chmod(path, 0777), 0);
+    assert_int_equal(kit_open(&kit), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(kit.message, "others could put blocks there"));
+    kit.config.capacity_bytes = KIT_BLOCK;
+    assert_int_equal(kit_open(&kit), QUIRE_E_CONFIG);
+    assert_non_null(strstr(kit.message, "is no room for blocks"));
     kit.config.direct = QUIRE_ON;
     assert_int_equal(kit_open(&kit), QUIRE_E_CONFIG);
     assert_non_null(strstr(kit.message, "goes through the page cache"));

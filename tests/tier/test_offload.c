@@ -1,5 +1,5 @@
-/* tier/test_offload.c - what quire/offload.h promises, one thing at a time. (Linked so that requests
- * for memory come here.) */
+/* tier/test_offload.c - what quire/offload.h promises, one thing at a time. (Linked so that
+ * requests for memory come here.) */
 #include "tier/offload_world.h"
 
 #include "tier/offload_storing.h"

@@ -2,6 +2,7 @@
  * configs. */
 #include "base/unit.h"
 #include "faulty.h"
+#include "tier/redis.h"
 #include "tier/redis_address.h"
 #include "tier/redis_resp.h"
 #include "tier/redis_value.h"
@@ -413,6 +414,74 @@ static void password_files_are_private(void **state)
     expect_config(&c, QUIRE_E_CONFIG);
 }
 
+/* ---- one stuck node -------------------------------------------------------- */
+
+enum { MANY = 6000 };
+
+static uint32_t num_ended[MANY];
+
+static void note_end(quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
+                     quire_tier_status status)
+{
+    (void)ends;
+    job->ios[io].status = status;
+    num_ended[io]++;
+}
+
+/* As if the node had answered all that it was asked. */
+static uint32_t answer_all(quire_tier_redis *redis, qr_node *node)
+{
+    uint32_t n = 0;
+    for (; node->waiting != NULL; n++) {
+        qr_call *call = node->waiting;
+        node->waiting = call->next;
+        node->num_calls--;
+        qr_call_end(redis, call, QUIRE_TIER_MISSING);
+    }
+    node->waiting_last = NULL;
+    return n;
+}
+
+/* A node that answers gets all its calls, however many wait for one that does not. */
+static void stuck_nodes_leave_room(void **state)
+{
+    (void)state;
+    static const char *const two[] = {"127.0.0.1:1", "127.0.0.1:2"};
+    quire_tier_ends ends = {note_end};
+    quire_tier_redis *redis;
+    quire_tier_redis_config c = good_config();
+    c.servers = two;
+    c.num_servers = 2;
+    assert_int_equal(quire_tier_redis_create(&c, 4, NULL, &redis, NULL, 0), QUIRE_OK);
+    quire_tier_io *ios = calloc(MANY, sizeof *ios);
+    quire_tier_job job = {
+        .op = QUIRE_TIER_FIND, .num_ios = MANY, .ios = ios, .due_ns = UINT64_MAX - 1};
+    uint32_t num_free = redis->num_free_calls;
+    redis->ends = &ends;
+    redis->has_map = true;
+    redis->node_share = QR_REDIS_CALLS / 2;
+    for (uint32_t slot = 0; slot < QR_REDIS_SLOTS; slot++)
+        redis->owner[slot] = slot % 2;
+    for (uint32_t i = 0; i < MANY; i++)
+        ios[i].key = faulty_key(i);
+    qr_batch_begin(redis, &job);
+    uint32_t answered = 0;
+    for (int round = 0; round < 3; round++) {
+        qr_batch_route_all(redis);
+        assert_int_equal(redis->nodes[1].num_calls, QR_REDIS_CALLS / 2);
+        answered += answer_all(redis, &redis->nodes[0]);
+    }
+    assert_in_range(answered, MANY * 2 / 5, MANY * 3 / 5); /* all that are its own */
+    redis->now_ns = UINT64_MAX;
+    qr_batch_expire(redis);
+    for (uint32_t i = 0; i < MANY; i++)
+        assert_int_equal(num_ended[i], 1);
+    assert_int_equal(redis->num_free_calls, num_free);
+    assert_int_equal(redis->num_jobs, 0);
+    free(ios);
+    quire_tier_redis_ops()->close(redis);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -427,6 +496,7 @@ int main(void)
         cmocka_unit_test(servers_name_servers),
         cmocka_unit_test(configs_are_checked),
         cmocka_unit_test(password_files_are_private),
+        cmocka_unit_test(stuck_nodes_leave_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,9 +90,11 @@ static void live_an_era(torture *t, uint32_t era, uint64_t moves)
     } while (t->steps % 64 != 0 || moves_of(t, false) < moves);
     drain(t);
     if (t->options.is_talking)
-        printf("era %u: %s, %s%s%s%s\n", era, t->mode == QUIRE_OFFLOAD_EAGER ? "eager" : "lazy",
+        printf("era %u: %s, %s%s%s%s; %llu pages\n", era,
+               t->mode == QUIRE_OFFLOAD_EAGER ? "eager" : "lazy",
                t->is_hybrid ? "full and window" : "full", t->is_async ? ", async" : "",
-               t->is_zeroing ? ", zeroed" : "", t->is_pinning ? ", pinned" : "");
+               t->is_zeroing ? ", zeroed" : "", t->is_pinning ? ", pinned" : "",
+               (unsigned long long)resident_pages());
     t->moves += moves_of(t, t->options.is_talking);
     torture_close_engine(t);
     torture_close_tiers(t);
@@ -114,20 +116,20 @@ static void test_torture(void **state)
     uint64_t pages = 0;
     for (uint32_t era = 0; era < eras; era++) {
         live_an_era(t, era, t->options.moves / eras + 1);
-        if (era + 1 == FEWEST_ERAS) /* all modes were there once */
+        if (era < FEWEST_ERAS || era < eras / 2) /* all modes were there, some more often */
             pages = resident_pages();
     }
     uint64_t grown = resident_pages() > pages ? resident_pages() - pages : 0;
     torture_end_tiers(t);
     printf("%llu moves, %llu steps, %llu blocks looked at: %llu wrong tokens\n"
            "%llu requests, %llu ended, %llu of them aborted; %llu preempted, %llu resets, "
-           "%llu troubles; %llu pages more than after %u eras\n",
+           "%llu troubles; %llu pages more than halfway\n",
            (unsigned long long)t->moves, (unsigned long long)t->steps,
            (unsigned long long)t->checked_blocks, (unsigned long long)t->wrong_tokens,
            (unsigned long long)t->added, (unsigned long long)t->ended,
            (unsigned long long)t->aborted, (unsigned long long)t->preempted,
            (unsigned long long)t->resets, (unsigned long long)t->troubles,
-           (unsigned long long)grown, FEWEST_ERAS);
+           (unsigned long long)grown);
     assert_int_equal(t->added, t->ended);
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     assert_true(grown < MOST_GROWTH_PAGES);

@@ -197,7 +197,8 @@ static bool schedule(torture *t)
     work->num_parts = step->num_reqs;
     work->num_zeroed = step->blocks_to_zero.count;
     assert_true(work->num_zeroed <= COUNT(work->zeroed));
-    memcpy(work->zeroed, step->blocks_to_zero.ids, work->num_zeroed * sizeof *work->zeroed);
+    if (work->num_zeroed > 0)
+        memcpy(work->zeroed, step->blocks_to_zero.ids, work->num_zeroed * sizeof *work->zeroed);
     t->preempted += step->num_preempted;
     for (uint32_t i = 0; i < step->num_reqs; i++)
         fill_part(t, step, i, work);
