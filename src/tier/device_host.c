@@ -403,10 +403,14 @@ QUIRE_API int quire_device_host_open(const quire_device_host_config *callers,
     if (status == QUIRE_OK && (device == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                         allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
-    const char *wrong = status == QUIRE_OK ? what_is_wrong(&config) : quire_strerror(status);
+    if (status != QUIRE_OK) {
+        qr_tier_say(message, message_bytes, "the host device's config: %s", quire_strerror(status));
+        return status;
+    }
+    const char *wrong = what_is_wrong(&config);
     if (wrong != NULL) {
         qr_tier_say(message, message_bytes, "the host device's config: %s", wrong);
-        return status == QUIRE_OK ? QUIRE_E_CONFIG : status;
+        return QUIRE_E_CONFIG;
     }
     config.max_jobs = config.max_jobs == 0 ? DEFAULT_MANY : config.max_jobs;
     config.max_works = config.max_works == 0 ? DEFAULT_MANY : config.max_works;

@@ -261,7 +261,8 @@ static bool has_content(const qr_lower *lower, const qr_move *m)
 {
     quire_block_info info;
     quire_tier_key key;
-    if (quire_pool_block_info(lower->pool, m->block, &info) != QUIRE_OK || info.hash.data == NULL ||
+    if (m->content != lower->content[m->block] ||
+        quire_pool_block_info(lower->pool, m->block, &info) != QUIRE_OK || info.hash.data == NULL ||
         info.group_id != m->key.group)
         return false;
     if (info.hash.len <= QUIRE_TIER_HASH_BYTES)

@@ -248,9 +248,7 @@ struct quire_offload {
     quire_req *meta_reqs;
     quire_block *scratch; /* the blocks of a request, or QR_COPIES_IN_JOB */
     quire_block *scratch2;
-    unsigned char *hashes; /* QR_COPIES_IN_JOB of them */
-    uint32_t hash_bytes;   /* of the longest key */
-    uint32_t *refs;        /* for the walker: of CPU blocks, then of GPU blocks */
+    uint32_t *refs; /* for the walker: of CPU blocks, then of GPU blocks */
     quire_req *check_queue;
 
     qr_offload_counters counters;

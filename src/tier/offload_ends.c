@@ -17,33 +17,6 @@ void qr_store_report(quire_offload *o, qr_offload_event *event, uint32_t num_rep
     event->is_listed = true;
 }
 
-/* Keys for a run of blocks of one group. A block whose key was taken from it is left out. */
-static void give_keys(quire_offload *o, const quire_block *gpu, const quire_block *cpu, uint32_t n)
-{
-    quire_block_info infos[QR_COPIES_IN_JOB];
-    for (uint32_t i = 0; i < n; i++) {
-        quire_pool_block_info(o->gpu, gpu[i], &infos[i]);
-        qr_prefetch(infos[i].hash.data);
-    }
-    for (uint32_t start = 0, end; start < n; start = end) {
-        const quire_block_info *first = &infos[start];
-        size_t len = first->hash.len;
-        for (end = start;
-             end < n && infos[end].hash.len == len && infos[end].group_id == first->group_id; end++)
-            if (len > 0)
-                memcpy(o->hashes + (end - start) * len, infos[end].hash.data, len);
-        quire_cache_full_params params = {.blocks = cpu + start,
-                                          .num_full_blocks = end - start,
-                                          .hashes = o->hashes,
-                                          .hash_len = len,
-                                          .num_hashes = end - start,
-                                          .group_id = first->group_id,
-                                          .block_size = o->groups[first->group_id].block_size};
-        if (len > 0)
-            quire_pool_cache_full_blocks(o->cpu, &params);
-    }
-}
-
 /* Blocks that were stored lazily are as cold as before, unless a request had them meanwhile: the
  * cold ones are kept in o->refs, and go back together. */
 static uint32_t free_gpu_blocks(quire_offload *o, quire_block *gpu, uint32_t n, uint32_t num_cold)
@@ -76,7 +49,7 @@ static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_
 {
     bool is_good = !event->has_failed && !event->is_dropped;
     if (is_good) {
-        give_keys(o, gpu, cpu, n);
+        quire_pool_cache_same(o->cpu, cpu, o->gpu, gpu, n);
         if (o->lower != NULL)
             qr_lower_stored(o->lower, cpu, event->has_crcs ? crcs : NULL, NULL, n);
         free_stored(o, cpu, n);

@@ -11,8 +11,7 @@ enum {
     DEFAULT_BACKLOG = 256,
     DEFAULT_REQUESTS = 4096,
     DEFAULT_TOKENS = 2048,
-    NUM_JOBS = 64,
-    MAX_HASH_BYTES = 4096 /* no pool has longer ones */
+    NUM_JOBS = 64
 };
 
 /* ---- the config ------------------------------------------------------------ */
@@ -222,7 +221,6 @@ static void carve_rest(quire_offload *o, qr_carve *carve)
     o->meta_reqs = qr_carve_take(carve, o->max_requests, sizeof *o->meta_reqs);
     o->scratch = qr_carve_take(carve, scratch, sizeof *o->scratch);
     o->scratch2 = qr_carve_take(carve, scratch, sizeof *o->scratch2);
-    o->hashes = qr_carve_take(carve, QR_COPIES_IN_JOB, o->hash_bytes);
     o->refs = qr_carve_take(carve, (size_t)o->num_cpu + o->num_gpu, sizeof *o->refs);
     o->check_queue = qr_carve_take(carve, o->max_requests, sizeof *o->check_queue);
 }
@@ -230,12 +228,7 @@ static void carve_rest(quire_offload *o, qr_carve *carve)
 quire_offload *qr_offload_carve(qr_carve *carve, const qr_offload_plan *plan, quire_offload *o,
                                 void **cpu, void **lower)
 {
-    uint32_t largest = 0;
     set_numbers(o, plan);
-    for (uint32_t g = 0; g < o->num_groups; g++)
-        largest = o->groups[g].block_size > largest ? o->groups[g].block_size : largest;
-    uint32_t longest = largest * o->digest_bytes; /* a hash for every token, at worst */
-    o->hash_bytes = longest < MAX_HASH_BYTES ? longest : MAX_HASH_BYTES;
     quire_offload *made = qr_carve_take(carve, 1, sizeof *made);
     carve_stores(o, carve, plan->config.num_tiers > 0);
     carve_loads(o, carve);

@@ -288,6 +288,8 @@ QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, ui
         return QUIRE_E_ARGUMENT;
     if (qr_fork_guard_is_child(&tier->guard))
         return QUIRE_E_SYSTEM;
+    if (n == 0)
+        return QUIRE_OK;
     bool is_open =
         tier->is_closing || (tier->breaker.health != QUIRE_TIER_CLOSED &&
                              !qr_breaker_would_let(&tier->breaker, qr_tier_now_ns(&tier->hooks)));
