@@ -50,7 +50,7 @@ extern const char *const tiers_admissions[];
      "blocks are copied there when computed, or shortly before they are evicted",                  \
      .def = "eager", .choices = tiers_modes},                                                      \
     {"cpu-policy", OPTION_CHOICE, &(t).cpu_policy, "KIND",                                         \
-     "who leaves host memory: the longest unused, or those that nobody waits for",                 \
+     "who leaves host memory: those that nobody waits for, or the longest unused",                 \
      .def = "lookahead", .choices = tiers_cpu_policies},                                           \
     {"backlog", OPTION_U32, &(t).backlog, "N", "waiting requests that lookahead knows",            \
      .def = "256", .min = 1, .max = 65536},                                                        \
@@ -75,7 +75,7 @@ extern const char *const tiers_admissions[];
      .def = "lru", .choices = tiers_policies},                                                     \
     {"admit", OPTION_CHOICE, &(t).admit, "KIND",                                                   \
      "what goes to file and Redis: what was a hit before, long prefixes, or all",                  \
-     .def = "reused", .choices = tiers_admissions},                                                                 \
+     .def = "reused", .choices = tiers_admissions},                                                \
     {"tier-failures", OPTION_REAL, &(t).failures, "SHARE",                                         \
      "of simulated copies and jobs fail", .def = "0", .max = 1},                                   \
     {"real-tiers", OPTION_SWITCH, &(t).is_real, NULL,                                              \

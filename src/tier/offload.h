@@ -189,7 +189,7 @@ struct quire_offload {
     uint32_t num_flight;
     quire_block cursor; /* lazy; QUIRE_NULL_BLOCK: none */
     uint32_t target_free;
-    quire_block last_head;
+    uint64_t num_given;  /* blocks that requests got since the queue was walked */
     quire_block *walked; /* in this step, from the head of the queue on */
     uint32_t num_walked;
     uint32_t most_stores;   /* GPU blocks that stores may hold */

@@ -146,7 +146,7 @@ void qr_store_undo(quire_offload *o, qr_offload_event *event)
     finish_blocks(o, event);
     quire_pool_let_go(o->gpu, o->walked, o->num_walked, 1);
     o->num_walked = 0;
-    o->last_head = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
+    o->num_given = o->target_free;
     if (o->meta.store_event == event->id) {
         o->meta.store_event = QUIRE_OFFLOAD_NO_EVENT;
         o->meta.num_stores = 0;

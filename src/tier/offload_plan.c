@@ -164,6 +164,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
     o->most_stores = o->is_vllm ? UINT32_MAX : most_stores(o);
     o->has_mark = true;
+    o->num_given = o->target_free; /* the first walk */
     o->has_pins |= plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
     o->deadline_ns = c->load_deadline_ns == 0 ? DEFAULT_DEADLINE_NS : c->load_deadline_ns;
     o->hooks = c->hooks;

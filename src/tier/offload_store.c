@@ -299,14 +299,15 @@ static void choose_lazy_vllm(quire_offload *o, store_round *round)
     take_chosen(o, round);
 }
 
-/* The blocks that will be evicted next, from the head of the queue on. Those that were looked at
- * since a request had them are passed over; a head that has not changed means that nothing was
- * taken since. */
+/* The blocks that will be evicted next, from the head of the queue on: twice what a step can take.
+ * Those that were looked at since a request had them are passed over; and there is nothing to do
+ * before a quarter of them may have been taken. */
 static void choose_lazy(quire_offload *o, store_round *round)
 {
-    quire_block node = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
-    if (node == o->last_head)
+    if (o->num_given < o->target_free / 4)
         return;
+    quire_block node = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
+    o->num_given = 0;
     for (uint32_t covered = 0; node != QUIRE_NULL_BLOCK && covered < o->target_free; covered++) {
         quire_block_info info;
         o->walked[o->num_walked++] = node;
@@ -316,8 +317,10 @@ static void choose_lazy(quire_offload *o, store_round *round)
             bool has_key = info.hash.data != NULL;
             uint64_t print = has_key ? qr_storing_print(o, &info) : 0;
             bool is_chosen = has_key && is_wanted(o, node, &info, print, false);
-            if (is_chosen && !has_room(o, round))
+            if (is_chosen && !has_room(o, round)) {
+                o->num_given = o->target_free; /* again in the next step */
                 break;
+            }
             if (is_chosen)
                 choose(o, round, node, print);
             take_chosen(o, round); /* at once: another block may have the same key */
@@ -325,7 +328,8 @@ static void choose_lazy(quire_offload *o, store_round *round)
         }
         node = next;
     }
-    o->last_head = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
+    if (node == QUIRE_NULL_BLOCK) /* the queue is short: what is freed comes into view at once */
+        o->num_given = o->target_free;
 }
 
 static void forget_seen(quire_offload *o, const quire_block_span *blocks)
@@ -334,6 +338,7 @@ static void forget_seen(quire_offload *o, const quire_block_span *blocks)
     if (!has_blocks(blocks, o->num_groups))
         return;
     for (uint32_t g = 0; g < o->num_groups; g++) {
+        o->num_given += blocks[g].count;
         for (uint32_t i = 0; i < blocks[g].count; i++) {
             quire_block gpu = blocks[g].ids[i];
             qr_bit_clear(o->is_seen, gpu);

@@ -300,7 +300,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < NUM_SAMPLES; i++)
         mutate_run(samples[i].bytes, samples[i].n);
     MUTATE_EXPECT(num_done == 3 * NUM_LOADS); /* the samples are what they are meant to be */
-    mutate_plan plan = {.runs = 30000,
+    mutate_plan plan = {.runs = 10000,
                         .samples = samples,
                         .num_samples = NUM_SAMPLES,
                         .words = words,

@@ -321,6 +321,48 @@ static void test_evicted_before_its_turn(void **state)
     world_close(w);
 }
 
+/* A block gets the same key a second time, with bytes of its own, while its store waits: what is
+ * stored has the sum of those. */
+static void test_computed_again_before_its_turn(void **state)
+{
+    (void)state;
+    world *w = world_make((world_config){.max_bytes_in_flight = WORLD_BYTES});
+    faulty_hold(w->parts[0], true);
+    world_request first = world_draw(w, 1);
+    world_admit(w, world_add(w, &first), 0);
+    world_step(w); /* its store has all the room there is */
+    world_request prompt = world_draw(w, 1);
+    prompt.hashes[0][0] ^= 1;
+    quire_block block;
+    quire_tier_key key;
+    quire_tier_key_of((quire_bytes){prompt.hashes[0], 32}, 0, 0, &key);
+    quire_cache_full_params params = {.blocks = &block,
+                                      .num_full_blocks = 1,
+                                      .hashes = prompt.hashes[0],
+                                      .hash_len = 32,
+                                      .num_hashes = 1,
+                                      .block_size = WORLD_TOKENS};
+    assert_int_equal(quire_pool_get_new_blocks(w->pool, 1, &block), QUIRE_OK);
+    unsigned char *bytes = w->memory + (size_t)block * WORLD_BYTES;
+    for (uint32_t i = 0; i < 2; i++) {
+        faulty_pattern(&key, bytes, WORLD_BYTES);
+        uint32_t crc = quire_crc32c(0, bytes, WORLD_BYTES) + (i == 0 ? 1 : 0);
+        assert_int_equal(quire_pool_evict_blocks(w->pool, &block, 1), QUIRE_OK);
+        assert_int_equal(quire_pool_cache_full_blocks(w->pool, &params), QUIRE_OK);
+        qr_lower_stored(w->lower, &block, &crc, NULL, 1);
+        world_step(w);
+    }
+    assert_int_equal(quire_pool_free_blocks(w->pool, &block, 1), QUIRE_OK);
+    faulty_hold(w->parts[0], false);
+    world_drain(w);
+    assert_int_equal(world_tier_keys(w, 0, QUIRE_TIER_STORE, QUIRE_TIER_DONE), 2);
+    assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+    world_request *r = world_add(w, &prompt);
+    (void)world_wait(w, r);
+    assert_int_equal(world_match(w, r), WORLD_TOKENS);
+    world_close(w);
+}
+
 /* ---- worth it ----------------------------------------------------------------- */
 
 static void test_slower_than_computing(void **state)
@@ -426,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_only_what_is_used_again),
         cmocka_unit_test(test_only_long_prefixes),
         cmocka_unit_test(test_evicted_before_its_turn),
+        cmocka_unit_test(test_computed_again_before_its_turn),
         cmocka_unit_test(test_slower_than_computing),
         cmocka_unit_test(test_costs_are_learned),
         cmocka_unit_test(test_bad_configs),

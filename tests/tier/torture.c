@@ -80,7 +80,7 @@ static void live_an_era(torture *t, uint32_t era, uint64_t moves)
     t->mode = era % 2 == 0 ? QUIRE_OFFLOAD_EAGER : QUIRE_OFFLOAD_LAZY;
     t->is_hybrid = era / 2 % 2 != 0;
     t->is_async = (era / 2 + era) % 2 != 0;
-    t->is_zeroing = t->options.is_zeroing && era % 5 == 1;
+    t->is_zeroing = era % 5 == 1;
     t->is_pinning = era % 3 == 2;
     torture_open_tiers(t, era);
     torture_open_engine(t);
@@ -140,8 +140,7 @@ static void test_torture(void **state)
 
 static int usage(const char *name)
 {
-    printf("usage: %s [--moves N] [--seed S] [--no file|redis|faulty|faults] [--zero] [--talk]\n",
-           name);
+    printf("usage: %s [--moves N] [--seed S] [--no file|redis|faulty|faults] [--talk]\n", name);
     return 2;
 }
 
@@ -186,8 +185,6 @@ int main(int argc, char **argv)
         bool has_more = i + 1 < argc;
         if (strcmp(argv[i], "--talk") == 0)
             options->is_talking = true;
-        else if (strcmp(argv[i], "--zero") == 0)
-            options->is_zeroing = true;
         else if (strcmp(argv[i], "--moves") == 0 && has_more)
             options->moves = strtoull(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--seed") == 0 && has_more)

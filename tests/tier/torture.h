@@ -51,8 +51,7 @@ typedef struct torture_options {
     bool has_file;
     bool has_redis;
     bool has_faulty;
-    bool is_calm;    /* nothing goes wrong */
-    bool is_zeroing; /* some eras zero the blocks that steps want zeroed */
+    bool is_calm; /* nothing goes wrong */
     bool is_talking;
 } torture_options;
 
