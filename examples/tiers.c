@@ -101,7 +101,7 @@ static void open_engine(engine *e, const char *path)
     config.cache.num_blocks = GPU_BLOCKS;
     config.cache.groups = &group;
     config.cache.num_groups = 1;
-    config.cache.max_model_len = 256;
+    config.cache.max_model_len = PROMPT + 15;
     config.max_num_seqs = 2;
     open_memory(e, message);
     open_file_tier(e, path, message);

@@ -79,8 +79,7 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
     X(20, UNENCODED_STAYS,                                                                         \
       "PRIORITY: what a request was to encode or compute in a step from which it was preempted "   \
       "counts as done")                                                                            \
-    X(21, LOADS_ARE_ZEROED,                                                                        \
-      "blocks that a connector fills are listed among those to be zeroed")
+    X(21, LOADS_ARE_ZEROED, "blocks that a connector fills are listed among those to be zeroed")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),
@@ -116,8 +115,8 @@ typedef struct quire_hooks {
         }                                                                                          \
     }
 
-/* Ids of blocks, tokens and requests. Block 0 of every pool is the null block: a placeholder that is never
- * handed out, freed or cached. */
+/* Ids of blocks, tokens and requests. Block 0 of every pool is the null block: a placeholder that is
+ * never handed out, freed or cached. */
 typedef uint32_t quire_block;
 typedef int32_t quire_token;
 #define QUIRE_NULL_BLOCK ((quire_block)0)

@@ -27,7 +27,8 @@ static void *on_build_meta(void *user, const quire_step *step)
 {
     quire_offload *o = user;
     o->step = step->step;
-    qr_match_release(o);
+    if (o->is_vllm)
+        qr_match_release(o);
     o->meta = (quire_offload_meta){.load_event = QUIRE_OFFLOAD_NO_EVENT,
                                    .load_gpu = o->meta_load_gpu,
                                    .load_cpu = o->meta_load_cpu,
@@ -65,7 +66,7 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
     if (!o->is_vllm && !o->is_lazy && can_store && r->load_state == QR_LOAD_NONE)
         qr_store_last_blocks(o, r);
     if (!qr_load_abandon(o, r))
-        r->req = 0;
+        qr_offload_leave(o, r);
     return 0;
 }
 
@@ -98,12 +99,13 @@ static void on_update(void *user)
 
 static void clear_parts(quire_offload *o)
 {
-    size_t words = ((size_t)o->num_gpu + 63) / 64;
+    size_t words = qr_offload_words(o->num_gpu);
     size_t num_rows = o->is_lazy ? 0 : o->max_requests;
     memset(o->reqs, 0, o->max_requests * sizeof *o->reqs);
+    memset(o->next_ready, 0xff, o->max_requests * sizeof *o->next_ready);
     memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
     memset(o->num_stored, 0, num_rows * o->num_groups * sizeof *o->num_stored);
-    memset(o->flight_keys, 0, o->flight_most * sizeof *o->flight_keys);
+    memset(o->is_pending, 0, qr_offload_words(o->num_cpu) * sizeof *o->is_pending);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);
     memset(o->is_seen, 0, words * sizeof *o->is_seen);
@@ -123,8 +125,6 @@ static void make_room(void *user, uint32_t num_blocks)
 
 static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu, void *lower)
 {
-    if (qr_tier_random(&o->hooks, &o->secret, sizeof o->secret) != 0)
-        return QUIRE_E_RANDOM;
     int err = quire_cache_create_in(cpu, plan->cpu_bytes, &plan->cpu, &o->cpu_cache);
     if (err != QUIRE_OK)
         return err;

@@ -6,7 +6,6 @@
  *      offload_load.c     loads: CPU blocks to GPU blocks
  *      offload_store.c    which blocks are stored
  *      offload_ends.c     what becomes of them when they have ended
- *      offload_storing.c  keys whose stores are on the way
  *      offload_copy.c     both, as jobs of a device
  *      offload_protect.c   what waiting requests will need
  *      offload_check.c    the walker
@@ -47,7 +46,6 @@ typedef enum qr_load_state {
 /* A request, by its quire_req_index. */
 typedef struct qr_offload_req {
     quire_req req;          /* whose this is; 0: nobody's */
-    uint32_t next_ready;    /* eager: with fewer computed tokens there is nothing to store */
     uint32_t num_found;     /* tokens that it did not compute, of which */
     uint32_t loaded_from;   /* those from here to */
     uint32_t loaded_to;     /* here came from the CPU pool */
@@ -105,7 +103,9 @@ typedef struct qr_offload_match {
     quire_req req; /* 0: none */
     uint32_t num_tokens;
     uint32_t num_local;
-    bool is_pinned; /* its blocks have a user more */
+    uint32_t num_asked; /* the tokens that the request had */
+    uint64_t step;      /* in which it was told last */
+    bool is_pinned;     /* its blocks have a user more */
     uint32_t counts[QR_OFFLOAD_MAX_GROUPS];
     quire_block *blocks; /* of all groups, one after the other */
 } qr_offload_match;
@@ -174,6 +174,8 @@ struct quire_offload {
     quire_block *store_gpu;  /* of a CPU block */
     quire_block *store_next; /* of a CPU block */
     uint32_t *store_crc;     /* of a CPU block; NULL without tiers */
+    uint32_t *next_ready;    /* of a request: with fewer computed tokens there is nothing to store;
+                                UINT32_MAX: it is not known here. Looked at in each step */
     uint64_t *is_storing;    /* bits: GPU blocks; vLLM: of this step */
     uint64_t *is_used;       /* bits, lazy: given to a request while its store is on the way */
     uint64_t *is_seen;       /* bits, lazy: looked at since a request had it */
@@ -183,11 +185,9 @@ struct quire_offload {
     uint64_t next_event;
     uint32_t *told_events; /* places */
     uint32_t num_told_events;
-    uint32_t *flight_keys; /* table of CPU blocks by the key to come */
-    uint32_t flight_size;  /* places in use, */
-    uint32_t flight_most;  /* and there are */
-    uint32_t num_flight;
-    quire_block cursor; /* lazy; QUIRE_NULL_BLOCK: none */
+    uint64_t *is_pending; /* bits: CPU blocks that have their key, and not yet their content */
+    uint32_t num_flight;  /* of them, or in vLLM's profile 0 */
+    quire_block cursor;   /* lazy; QUIRE_NULL_BLOCK: none */
     uint32_t target_free;
     uint64_t num_given;  /* blocks that requests got since the queue was walked */
     quire_block *walked; /* in this step, from the head of the queue on */
@@ -198,9 +198,6 @@ struct quire_offload {
     bool is_refused;        /* the device took nothing of the last stores */
     quire_block kept_first; /* chain: stores that were decided between two steps */
     quire_block kept_last;
-    uint64_t *store_print; /* of a CPU block: its key to come, in short */
-    uint64_t *prints;      /* of the blocks of this step's list */
-    uint64_t secret;
 
     /* loads */
     quire_block *load_cpu;  /* of a GPU block */
@@ -264,6 +261,18 @@ static inline void qr_count(_Atomic uint64_t *counter, uint64_t n)
 {
     uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
     atomic_store_explicit(counter, now + n, memory_order_relaxed);
+}
+
+/* The request is not known here any more. */
+static inline void qr_offload_leave(quire_offload *o, qr_offload_req *r)
+{
+    r->req = 0;
+    o->next_ready[r - o->reqs] = UINT32_MAX;
+}
+
+static inline size_t qr_offload_words(uint32_t num_bits)
+{
+    return ((size_t)num_bits + 63) / 64;
 }
 
 static inline bool qr_bit_get(const uint64_t *bits, uint32_t i)

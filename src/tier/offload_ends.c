@@ -1,6 +1,5 @@
 #include "tier/offload_ends.h"
 
-#include "tier/offload_storing.h"
 #include "tier/system.h"
 
 qr_offload_event *qr_store_event(quire_offload *o, uint64_t id)
@@ -48,12 +47,16 @@ static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_
                          quire_block *cpu, const uint32_t *crcs, uint32_t n)
 {
     bool is_good = !event->has_failed && !event->is_dropped;
+    for (uint32_t i = 0; i < n; i++)
+        qr_bit_clear(o->is_pending, cpu[i]);
     if (is_good) {
-        quire_pool_cache_same(o->cpu, cpu, o->gpu, gpu, n);
+        if (o->is_vllm)
+            quire_pool_cache_same(o->cpu, cpu, o->gpu, gpu, n);
         if (o->lower != NULL)
             qr_lower_stored(o->lower, cpu, event->has_crcs ? crcs : NULL, NULL, n);
         free_stored(o, cpu, n);
     } else { /* to the head: there is nothing in them */
+        quire_pool_evict_blocks(o->cpu, cpu, n);
         quire_pool_hold(o->cpu, cpu, n);
         quire_pool_free_blocks(o->cpu, cpu, n);
         quire_pool_let_go(o->cpu, cpu, n, 1);
@@ -63,13 +66,11 @@ static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_
 }
 
 /* Returns how many cold GPU blocks are in o->refs, still held. */
-static uint32_t leave_gpu_blocks(quire_offload *o, quire_block *gpu, const quire_block *cpu,
-                                 uint32_t n, uint32_t num_cold)
+static uint32_t leave_gpu_blocks(quire_offload *o, quire_block *gpu, uint32_t n, uint32_t num_cold)
 {
-    for (uint32_t i = 0; !o->is_vllm && i < n; i++) {
-        qr_storing_remove(o, cpu[i]);
+    for (uint32_t i = 0; !o->is_vllm && i < n; i++)
         qr_bit_clear(o->is_storing, gpu[i]);
-    }
+    o->num_flight -= o->is_vllm ? 0 : n;
     return free_gpu_blocks(o, gpu, n, num_cold);
 }
 
@@ -89,7 +90,7 @@ static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
             cpu[n++] = next;
         }
         finish_chunk(o, event, gpu, cpu, crcs, n);
-        num_cold = leave_gpu_blocks(o, gpu, cpu, n, num_cold);
+        num_cold = leave_gpu_blocks(o, gpu, n, num_cold);
     }
     return num_cold;
 }

@@ -217,7 +217,7 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
     r->load_first = QUIRE_NULL_BLOCK;
     r->load_count = 0;
     if (r->has_ended)
-        r->req = 0;
+        qr_offload_leave(o, r);
 }
 
 void qr_load_finish_told(quire_offload *o)

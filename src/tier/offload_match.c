@@ -14,6 +14,22 @@ static bool can_begin(const quire_offload *o, const unsigned char *hashes, uint3
     return quire_pool_get_cached_block(o->cpu, hash, &g, 1, &block) == QUIRE_OK;
 }
 
+/* Blocks whose content is still on its way are no hit, though they have their keys. */
+static uint32_t tokens_before_pending(const quire_offload *o, const quire_block_span *spans,
+                                      uint32_t num_hit)
+{
+    uint32_t end = num_hit;
+    if (o->num_flight == 0)
+        return end;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        uint32_t size = o->groups[g].block_size;
+        for (uint32_t i = 0; i < spans[g].count && i * size < end; i++)
+            if (qr_bit_get(o->is_pending, spans[g].ids[i]))
+                end = i * size;
+    }
+    return end;
+}
+
 uint32_t qr_match_find(quire_offload *o, const unsigned char *hashes, uint32_t num_hashes,
                        uint32_t num_tokens, uint32_t num_local, quire_block_span *spans)
 {
@@ -25,9 +41,18 @@ uint32_t qr_match_find(quire_offload *o, const unsigned char *hashes, uint32_t n
         return 0;
     quire_cache_request rest = {
         .num_tokens = num_tokens - num_local, .hashes = first, .num_hashes = num_hashes - skipped};
-    uint32_t num_hit = 0;
-    int err = quire_cache_get_computed_blocks(o->cpu_cache, &rest, spans, &num_hit);
-    return err == QUIRE_OK ? num_hit : 0;
+    for (;;) {
+        uint32_t num_hit = 0;
+        int err = quire_cache_get_computed_blocks(o->cpu_cache, &rest, spans, &num_hit);
+        if (err != QUIRE_OK || num_hit == 0)
+            return 0;
+        uint32_t num_ready = tokens_before_pending(o, spans, num_hit);
+        if (num_ready == num_hit)
+            return num_hit;
+        if (num_ready == 0)
+            return 0;
+        rest.num_tokens = num_ready + 1; /* a shorter one may need other blocks of a window */
+    }
 }
 
 void qr_match_release(quire_offload *o)
@@ -79,6 +104,16 @@ static bool waits_for_tiers(quire_offload *o, quire_req req, const unsigned char
     return qr_lower_ask(o->lower, &request);
 }
 
+/* A request that finds no room is asked for in each step: what it was told stays true, unless the
+ * block behind has come meanwhile. */
+static bool is_match_good(const quire_offload *o, quire_req req, uint32_t num_local,
+                          const quire_req_info *info)
+{
+    const qr_offload_match *m = &o->match;
+    return m->is_pinned && m->req == req && m->num_local == num_local &&
+           m->num_asked == info->num_tokens && m->step + 1 >= o->step;
+}
+
 int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
                      uint32_t *is_async)
 {
@@ -89,11 +124,18 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
     uint32_t num_hashes = 0;
     *num_external = 0;
     *is_async = 0;
+    bool is_known = quire_sched_req_info(o->sched, req, &info) == QUIRE_OK;
+    bool can_load = o->has_mark && o->num_late == 0 && !o->is_closed;
+    if (is_known && can_load && is_match_good(o, req, num_local, &info)) {
+        o->match.step = o->step;
+        *num_external = o->match.num_tokens;
+        *is_async = 1;
+        return QUIRE_OK;
+    }
     qr_match_release(o);
     if (!o->has_mark || o->num_late > 0 || o->is_closed) /* nothing could be loaded in time */
         return QUIRE_OK;
-    if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK ||
-        quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK)
+    if (!is_known || quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK)
         return QUIRE_OK;
     uint32_t num_hit = qr_match_find(o, hashes, num_hashes, info.num_tokens, num_local, spans);
     if (num_hit > 0)
@@ -105,6 +147,8 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
     }
     o->match.num_tokens = num_hit;
     o->match.num_local = num_local;
+    o->match.num_asked = info.num_tokens;
+    o->match.step = o->step;
     *num_external = num_hit;
     *is_async = num_hit > 0;
     return QUIRE_OK;

@@ -1,7 +1,5 @@
 #include "tier/offload_plan.h"
 
-#include "tier/offload_storing.h"
-
 #include "base/config.h"
 
 #define DEFAULT_DEADLINE_NS UINT64_C(30000000000)
@@ -158,8 +156,6 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->num_jobs = o->has_device ? NUM_JOBS : 0;
     o->backlog = o->looks_ahead ? c->backlog : 0;
     o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
-    o->flight_most = o->is_vllm ? 0 : qr_storing_size(o->num_cpu);
-    o->flight_size = o->is_vllm ? 0 : QR_STORING_LEAST;
     uint32_t batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
     o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
     o->most_stores = o->is_vllm ? UINT32_MAX : most_stores(o);
@@ -172,7 +168,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
 
 static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
 {
-    size_t words = ((size_t)o->num_gpu + 63) / 64;
+    size_t words = qr_offload_words(o->num_gpu);
     size_t num_rows = o->is_lazy ? 0 : o->max_requests;
     o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
     o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
@@ -181,11 +177,10 @@ static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
     o->store_next = qr_carve_take(carve, o->num_cpu, sizeof *o->store_next);
     o->store_crc = qr_carve_take(carve, has_tiers ? o->num_cpu : 0, sizeof *o->store_crc);
     o->store_crc = has_tiers ? o->store_crc : NULL;
-    o->store_print = qr_carve_take(carve, o->is_vllm ? 0 : o->num_cpu, sizeof *o->store_print);
     o->walked =
         qr_carve_take(carve, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
-    o->prints = qr_carve_take(carve, o->num_cpu, sizeof *o->prints);
-    o->flight_keys = qr_carve_take(carve, o->flight_most, sizeof *o->flight_keys);
+    o->next_ready = qr_carve_take(carve, o->max_requests, sizeof *o->next_ready);
+    o->is_pending = qr_carve_take(carve, qr_offload_words(o->num_cpu), sizeof *o->is_pending);
     o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
     o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);
     o->is_seen = qr_carve_take(carve, words, sizeof *o->is_seen);

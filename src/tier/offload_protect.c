@@ -2,7 +2,7 @@
 
 #include "tier/offload_match.h"
 
-enum { LOOK_EVERY = 16 }; /* polls, where the number of those that wait stays the same */
+enum { LOOK_EVERY = 16 }; /* polls, once somebody waits */
 
 void qr_protect_init(quire_offload *o)
 {
@@ -139,10 +139,11 @@ void qr_protect_look(quire_offload *o)
 {
     uint32_t num_waiting = quire_sched_num_waiting(o->sched);
     if (num_waiting == 0) {
+        o->last_waiting = 0;
         qr_protect_release_all(o);
         return;
     }
-    if (num_waiting == o->last_waiting && ++o->num_polls % LOOK_EVERY != 0)
+    if (o->last_waiting > 0 && ++o->num_polls % LOOK_EVERY != 0)
         return;
     o->last_waiting = num_waiting;
     o->look++;

@@ -1,7 +1,7 @@
 #include "tier/offload_store.h"
 
+#include "tier/offload_match.h"
 #include "tier/offload_protect.h"
-#include "tier/offload_storing.h"
 #include "tier/system.h"
 
 enum { LOOK_AT_ONCE = 32 };
@@ -18,24 +18,16 @@ typedef struct store_round {
 
 /* ---- choosing -------------------------------------------------------------- */
 
-/* Whether the CPU pool neither has this key nor will have it. is_new: the block was computed since
- * its request was looked up. Then the CPU pool is not asked, which would wait for memory: should
- * the key be there all the same, behind one that was evicted, it is there twice for a while. */
-static bool is_wanted(const quire_offload *o, quire_block gpu, const quire_block_info *info,
-                      uint64_t print, bool is_new)
-{
-    quire_block found;
-    if (qr_bit_get(o->is_storing, gpu) || (!o->is_vllm && qr_storing_has(o, print)))
-        return false;
-    return is_new ||
-           quire_pool_get_cached_block(o->cpu, info->hash, &info->group_id, 1, &found) != QUIRE_OK;
-}
-
 /* In the default profile what requests far behind in the queue will need gives way. */
 static bool has_room(quire_offload *o, store_round *round)
 {
     while (round->num_free == 0 || round->num_left == 0) {
-        if (round->num_left == 0 || !qr_protect_give_way(o)) {
+        bool gave_way = round->num_left > 0 && qr_protect_give_way(o);
+        if (!gave_way && round->num_left > 0 && o->match.is_pinned) {
+            qr_match_release(o); /* it is looked up again when its request is asked for */
+            gave_way = true;
+        }
+        if (!gave_way) {
             qr_count(&o->counters.no_room, 1);
             return false;
         }
@@ -46,9 +38,8 @@ static bool has_room(quire_offload *o, store_round *round)
     return true;
 }
 
-static void choose(quire_offload *o, store_round *round, quire_block gpu, uint64_t print)
+static void choose(store_round *round, quire_block gpu)
 {
-    o->prints[round->count] = print;
     round->gpu[round->count++] = gpu;
     round->num_free--;
     round->num_left--;
@@ -67,12 +58,21 @@ static uint32_t hold_chosen(quire_offload *o, quire_block *gpu, quire_block *cpu
             quire_pool_free_blocks(o->cpu, &cpu[i], 1);
             continue;
         }
-        o->prints[round->num_taken + kept] = o->prints[round->num_taken + i];
         gpu[kept] = gpu[i];
         cpu[kept++] = cpu[i];
     }
     round->count = round->num_taken + kept;
     return kept;
+}
+
+/* From now on nobody else stores these keys. They are no hits yet: offload_match.c ends a hit before
+ * a block that is pending. vLLM gives keys when the content is there. */
+static void give_keys(quire_offload *o, const quire_block *gpu, const quire_block *cpu, uint32_t n)
+{
+    quire_pool_cache_same(o->cpu, cpu, o->gpu, gpu, n);
+    for (uint32_t i = 0; i < n; i++)
+        qr_bit_set(o->is_pending, cpu[i]);
+    o->num_flight += n;
 }
 
 /* CPU blocks for those that were chosen, and a user more for both. */
@@ -86,11 +86,10 @@ static void take_chosen(quire_offload *o, store_round *round)
         return;
     }
     n = hold_chosen(o, gpu, cpu, n, round);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         qr_bit_set(o->is_storing, gpu[i]);
-        if (!o->is_vllm)
-            qr_storing_add(o, cpu[i], o->prints[round->num_taken + i]);
-    }
+    if (!o->is_vllm)
+        give_keys(o, gpu, cpu, n);
     round->num_taken = round->count;
     qr_count(&o->counters.stores_in_flight, n);
 }
@@ -100,11 +99,12 @@ static void take_chosen(quire_offload *o, store_round *round)
 /* A block that left the window may be another's by now, who has not computed it yet. In vLLM it is
  * stored all the same; here only where it is still the request's own, or nobody's. */
 static bool is_anothers(const quire_offload *o, const quire_block_span *own, uint32_t at,
-                        quire_block gpu, uint32_t num_users)
+                        quire_block gpu)
 {
-    if (o->is_vllm || own == NULL || num_users == 0)
+    quire_block_info info;
+    if (o->is_vllm || own == NULL || (at < own->count && own->ids[at] == gpu))
         return false;
-    return at >= own->count || own->ids[at] != gpu;
+    return quire_pool_block_info(o->gpu, gpu, &info) == QUIRE_OK && info.ref_cnt > 0;
 }
 
 /* How many of count blocks are computed. A request that was preempted has fewer tokens than it has
@@ -125,8 +125,7 @@ typedef struct store_part {
     const quire_block_span *own; /* NULL: all of the row are its own */
     uint32_t first;
     uint32_t num_blocks;
-    uint32_t new_from;   /* those before were found when it came, */
-    uint32_t found_from; /* and these in the CPU pool */
+    uint32_t found_from; /* these were found in the CPU pool when it came */
     uint32_t found_before;
 } store_part;
 
@@ -136,27 +135,22 @@ typedef struct store_part {
 static uint32_t scan_part(quire_offload *o, const store_part *part, store_round *round,
                           bool *is_full)
 {
-    quire_block_info infos[LOOK_AT_ONCE];
+    quire_block found[LOOK_AT_ONCE];
     const quire_block *blocks = part->row + part->first;
-    for (uint32_t i = 0; i < part->num_blocks; i++) {
-        quire_pool_block_info(o->gpu, blocks[i], &infos[i]);
-        qr_prefetch(infos[i].hash.data);
-    }
+    quire_pool_find_same(o->cpu, o->gpu, blocks, part->num_blocks, found);
     for (uint32_t i = 0; i < part->num_blocks; i++) {
         uint32_t at = part->first + i;
         bool is_there = at >= part->found_from && at < part->found_before;
-        if (blocks[i] == QUIRE_NULL_BLOCK || is_there ||
-            is_anothers(o, part->own, at, blocks[i], infos[i].ref_cnt))
+        if (blocks[i] == QUIRE_NULL_BLOCK || is_there || is_anothers(o, part->own, at, blocks[i]))
             continue;
-        if (infos[i].hash.data == NULL)
+        if (found[i] == UINT32_MAX)
             return i;
-        uint64_t print = qr_storing_print(o, &infos[i]);
-        if (!is_wanted(o, blocks[i], &infos[i], print, at >= part->new_from))
+        if (found[i] != QUIRE_NULL_BLOCK || qr_bit_get(o->is_storing, blocks[i]))
             continue;
         *is_full = !has_room(o, round);
         if (*is_full)
             return i;
-        choose(o, round, blocks[i], print);
+        choose(round, blocks[i]);
     }
     return part->num_blocks;
 }
@@ -177,7 +171,6 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
                            .own = own,
                            .first = o->num_stored[at],
                            .num_blocks = left < LOOK_AT_ONCE ? left : LOOK_AT_ONCE,
-                           .new_from = o->is_vllm ? UINT32_MAX : r->num_found / size,
                            .found_from = (r->loaded_from + size - 1) / size,
                            .found_before = o->is_vllm ? 0 : r->loaded_to / size};
         uint32_t done = scan_part(o, &part, round, &is_full);
@@ -189,7 +182,7 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
 }
 
 /* With fewer computed tokens than this, a look at the request would find nothing. */
-static uint32_t next_ready(const quire_offload *o, uint32_t index)
+static uint32_t find_next_ready(const quire_offload *o, uint32_t index)
 {
     uint32_t least = UINT32_MAX;
     for (uint32_t g = 0; g < o->num_groups; g++) {
@@ -214,7 +207,7 @@ static void scan_request(quire_offload *o, qr_offload_req *r, store_round *round
         if (!scan_group(o, index, g, confirmed, has_windows ? &own[g] : NULL, round))
             break;
     take_chosen(o, round);
-    r->next_ready = next_ready(o, index);
+    o->next_ready[index] = find_next_ready(o, index);
 }
 
 /* The blocks that a step tells; more than a longest request has are never looked at. */
@@ -252,18 +245,23 @@ static void scan_kind(quire_offload *o, const quire_step *step, uint8_t kind, bo
     if (step->num_reqs == 0 || memchr(step->kinds, kind, step->num_reqs) == NULL)
         return;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
-        qr_offload_req *r = &o->reqs[quire_req_index(step->reqs[i])];
-        if (step->kinds[i] != kind || r->req != step->reqs[i])
-            continue;
         const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
         uint32_t computed = step->num_computed_tokens[i];
+        uint32_t index = quire_req_index(step->reqs[i]);
+        bool is_due = computed >= o->next_ready[index] || computed < o->most_placeholders;
+        if (is_running && !is_due && !has_blocks(blocks, o->num_groups))
+            continue; /* most of them, in most steps */
+        qr_offload_req *r = &o->reqs[index];
+        if (step->kinds[i] != kind || r->req != step->reqs[i])
+            continue;
         if (!is_running || has_blocks(blocks, o->num_groups))
-            add_blocks(o, quire_req_index(r->req), blocks, kind == QUIRE_STEP_RESUMED);
+            add_blocks(o, index, blocks, kind == QUIRE_STEP_RESUMED);
         if (kind == QUIRE_STEP_RESUMED)
-            r->next_ready = 0;
+            o->next_ready[index] = 0;
         if (!is_running)
             r->num_found = computed;
-        if (looks && (computed >= r->next_ready || computed < o->most_placeholders))
+        is_due = computed >= o->next_ready[index] || computed < o->most_placeholders;
+        if (looks && is_due)
             scan_request(o, r, round);
     }
 }
@@ -291,9 +289,10 @@ static void choose_lazy_vllm(quire_offload *o, store_round *round)
     for (uint32_t covered = 0;
          node != QUIRE_NULL_BLOCK && covered < o->target_free && round->count < limit; covered++) {
         o->cursor = node;
-        quire_pool_block_info(o->gpu, node, &info);
-        if (info.hash.data != NULL && is_wanted(o, node, &info, 0, false))
-            choose(o, round, node, 0);
+        quire_block found;
+        quire_pool_find_same(o->cpu, o->gpu, &node, 1, &found);
+        if (found == QUIRE_NULL_BLOCK && !qr_bit_get(o->is_storing, node))
+            choose(round, node);
         node = quire_pool_next_free(o->gpu, node);
     }
     take_chosen(o, round);
@@ -309,20 +308,18 @@ static void choose_lazy(quire_offload *o, store_round *round)
     quire_block node = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
     o->num_given = 0;
     for (uint32_t covered = 0; node != QUIRE_NULL_BLOCK && covered < o->target_free; covered++) {
-        quire_block_info info;
         o->walked[o->num_walked++] = node;
         quire_block next = quire_pool_next_free(o->gpu, node);
         if (!qr_bit_get(o->is_seen, node)) {
-            quire_pool_block_info(o->gpu, node, &info);
-            bool has_key = info.hash.data != NULL;
-            uint64_t print = has_key ? qr_storing_print(o, &info) : 0;
-            bool is_chosen = has_key && is_wanted(o, node, &info, print, false);
+            quire_block found;
+            quire_pool_find_same(o->cpu, o->gpu, &node, 1, &found);
+            bool is_chosen = found == QUIRE_NULL_BLOCK && !qr_bit_get(o->is_storing, node);
             if (is_chosen && !has_room(o, round)) {
                 o->num_given = o->target_free; /* again in the next step */
                 break;
             }
             if (is_chosen)
-                choose(o, round, node, print);
+                choose(round, node);
             take_chosen(o, round); /* at once: another block may have the same key */
             qr_bit_set(o->is_seen, node);
         }
@@ -354,7 +351,7 @@ void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span
     qr_offload_req *r = &o->reqs[index];
     if (r->req != req) {
         r->req = req;
-        r->next_ready = 0;
+        o->next_ready[index] = 0;
         for (uint32_t g = 0; !o->is_lazy && g < o->num_groups; g++)
             o->row_count[(size_t)index * o->num_groups + g] =
                 o->num_stored[(size_t)index * o->num_groups + g] = 0;

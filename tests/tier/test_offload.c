@@ -2,8 +2,6 @@
  * requests for memory come here.) */
 #include "tier/offload_world.h"
 
-#include "tier/offload_storing.h"
-
 /* ---- memory ----------------------------------------------------------------- */
 
 static uint64_t num_allocations;
@@ -173,7 +171,7 @@ static void stores_that_hang_stop_nobody(void **state)
             world_turn(w);
             assert_true(++turns < 5000);
         }
-        assert_int_equal(num_cpu_keys(w), 0);
+        assert_int_equal(stats_of(w).hit_tokens, 0);
         w->setup.stores_hang = false;
         world_drain(w);
         world_close(w);
@@ -307,42 +305,6 @@ static void the_last_in_the_queue_give_way(void **state)
     assert_int_equal(quire_sched_set_pause(w->sched, QUIRE_UNPAUSED), QUIRE_OK);
     world_drain(w);
     world_close(w);
-}
-
-/* ---- the table of keys on their way ----------------------------------------- */
-
-enum { TABLE_BLOCKS = 900 };
-
-static void keys_on_their_way_are_found(void **state)
-{
-    (void)state;
-    static uint32_t places[4096];
-    static uint64_t prints[TABLE_BLOCKS];
-    static uint32_t refs[4096];
-    static bool is_there[TABLE_BLOCKS];
-    static quire_offload o;
-    uint64_t random = 9;
-    memset(places, 0, sizeof places);
-    o = (quire_offload){.flight_keys = places,
-                        .store_print = prints,
-                        .refs = refs,
-                        .flight_size = QR_STORING_LEAST,
-                        .flight_most = 4096};
-    for (uint32_t i = 0; i < 200000; i++) {
-        quire_block cpu = 1 + unit_random_below(&random, TABLE_BLOCKS - 1);
-        bool is_filling = i / 20000 % 2 == 0;
-        if (is_there[cpu] && (!is_filling || i % 3 == 0)) {
-            qr_storing_remove(&o, cpu);
-            is_there[cpu] = false;
-        } else if (!is_there[cpu] && (is_filling || i % 3 == 0)) {
-            uint64_t home = unit_random_below(&random, 64) * 16; /* few homes: long runs */
-            qr_storing_add(&o, cpu, home << 32 | cpu);
-            is_there[cpu] = true;
-        }
-        quire_block other = 1 + unit_random_below(&random, TABLE_BLOCKS - 1);
-        if (prints[other] != 0)
-            assert_int_equal(qr_storing_has(&o, prints[other]), is_there[other]);
-    }
 }
 
 /* ---- reports ---------------------------------------------------------------- */
@@ -487,7 +449,6 @@ int main(void)
         cmocka_unit_test(failed_loads_are_computed),
         cmocka_unit_test(waiting_requests_keep_their_blocks),
         cmocka_unit_test(the_last_in_the_queue_give_way),
-        cmocka_unit_test(keys_on_their_way_are_found),
         cmocka_unit_test(wrong_reports_change_nothing),
         cmocka_unit_test(configs_are_looked_at),
         cmocka_unit_test(lives_in_the_callers_memory),
