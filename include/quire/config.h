@@ -115,8 +115,8 @@ typedef struct quire_hooks {
         }                                                                                          \
     }
 
-/* Ids of blocks, tokens and requests. Block 0 of every pool is the null block: a placeholder that is
- * never handed out, freed or cached. */
+/* Ids of blocks, tokens and requests. Block 0 of every pool is the null block: a placeholder that
+ * is never handed out, freed or cached. */
 typedef uint32_t quire_block;
 typedef int32_t quire_token;
 #define QUIRE_NULL_BLOCK ((quire_block)0)

@@ -28,8 +28,11 @@ void qr_cost_init(qr_cost *cost, double base_ns, double unit_ns)
 static uint32_t class_of(double units)
 {
     uint32_t class = 0;
-    for (double limit = 2; limit <= units && class < QR_COST_CLASSES * 2 - 1; limit *= 2)
+    double limit = 2;
+    while (limit <= units && class < QR_COST_CLASSES * 2 - 1) {
+        limit *= 2;
         class ++;
+    }
     return class / 2;
 }
 

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "tier/file_dir.h"
 
 #include "tier/file_open.h"
@@ -31,8 +30,9 @@ static void put_hex(char *text, const unsigned char *bytes, size_t num_bytes)
 static void name_key(const quire_tier_key *key, char *name)
 {
     put_hex(name, key->hash, QUIRE_TIER_HASH_BYTES);
-    (void)snprintf(name + 2 * QUIRE_TIER_HASH_BYTES, QR_FILE_NAME - 2 * QUIRE_TIER_HASH_BYTES,
-                   "-%" PRIu32 "-%" PRIu32, key->group, key->rank);
+    (void)snprintf(name + (size_t)2 * QUIRE_TIER_HASH_BYTES,
+                   QR_FILE_NAME - 2 * QUIRE_TIER_HASH_BYTES, "-%" PRIu32 "-%" PRIu32, key->group,
+                   key->rank);
 }
 
 /* -1 with errno. */

@@ -39,23 +39,26 @@ bool qr_file_layout_of(uint64_t num_slots, uint32_t block_bytes, qr_file_layout 
     uint64_t all_slots;
     uint64_t file_bytes;
     if (__builtin_mul_overflow(num_slots, slot_bytes, &all_slots) ||
-        __builtin_add_overflow(all_slots, 2 * QR_FILE_PAGE + 2 * index_bytes, &file_bytes) ||
+        __builtin_add_overflow(all_slots, (uint64_t)2 * QR_FILE_PAGE + 2 * index_bytes,
+                               &file_bytes) ||
         file_bytes > INT64_MAX)
         return false;
-    *layout = (qr_file_layout){.num_slots = (uint32_t)num_slots,
-                               .block_bytes = block_bytes,
-                               .slot_bytes = slot_bytes,
-                               .entry_bytes = entry_bytes,
-                               .index_at = {2 * QR_FILE_PAGE, 2 * QR_FILE_PAGE + index_bytes},
-                               .slots_at = 2 * QR_FILE_PAGE + 2 * index_bytes,
-                               .file_bytes = file_bytes};
+    *layout = (qr_file_layout){
+        .num_slots = (uint32_t)num_slots,
+        .block_bytes = block_bytes,
+        .slot_bytes = slot_bytes,
+        .entry_bytes = entry_bytes,
+        .index_at = {(uint64_t)2 * QR_FILE_PAGE, (uint64_t)2 * QR_FILE_PAGE + index_bytes},
+        .slots_at = (uint64_t)2 * QR_FILE_PAGE + 2 * index_bytes,
+        .file_bytes = file_bytes};
     return true;
 }
 
 bool qr_file_layout_plan(uint64_t capacity_bytes, uint32_t block_bytes, qr_file_layout *layout)
 {
-    uint64_t fixed = 6 * QR_FILE_PAGE; /* two supers, two index pages, what entries round up to */
-    uint64_t slot_bytes = QR_FILE_PAGE + to_pages(block_bytes) + 2 * QR_FILE_ENTRY;
+    uint64_t fixed =
+        (uint64_t)6 * QR_FILE_PAGE; /* two supers, two index pages, what entries round up to */
+    uint64_t slot_bytes = QR_FILE_PAGE + to_pages(block_bytes) + (uint64_t)2 * QR_FILE_ENTRY;
     if (capacity_bytes <= fixed)
         return false;
     return qr_file_layout_of((capacity_bytes - fixed) / slot_bytes, block_bytes, layout);

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "tier/file_open.h"
 
 #include "tier/system.h"

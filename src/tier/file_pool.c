@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "tier/file_pool.h"
 
 #include "tier/system.h"

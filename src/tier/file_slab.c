@@ -63,7 +63,7 @@ static file_kind judge_supers(const unsigned char *pages, uint64_t file_bytes, q
     qr_file_verdict verdicts[2];
     uint32_t seen[QR_FILE_NEWER + 1] = {0};
     for (int i = 0; i < 2; i++) {
-        verdicts[i] = qr_file_super_read(pages + i * QR_FILE_PAGE, &read[i]);
+        verdicts[i] = qr_file_super_read(pages + (size_t)i * QR_FILE_PAGE, &read[i]);
         seen[verdicts[i]]++;
     }
     if (seen[QR_FILE_NEWER] > 0)
@@ -74,7 +74,8 @@ static file_kind judge_supers(const unsigned char *pages, uint64_t file_bytes, q
         *super = read[newest];
         return (super->flags & QR_FILE_MAKING) != 0 ? KIND_NEW : KIND_OURS;
     }
-    bool is_small = file_bytes <= 2 * QR_FILE_PAGE; /* cut short before anything was reserved */
+    bool is_small =
+        file_bytes <= (uint64_t)2 * QR_FILE_PAGE; /* cut short before anything was reserved */
     if (seen[QR_FILE_DAMAGED] > 0)
         return is_small ? KIND_NEW : KIND_DAMAGED;
     return seen[QR_FILE_FOREIGN] > 0 || !is_small ? KIND_FOREIGN : KIND_NEW;

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "tier/file_sweep.h"
 
 #include <dirent.h>

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "tier/file_uring.h"
 
 #include <errno.h>
@@ -194,7 +193,7 @@ static uint32_t uring_wait(qr_file_io *io, int wake_fd, int timeout_ms, qr_file_
         io_uring_submit_and_wait(&uring->ring, 1);
     } else {
         struct __kernel_timespec time = {.tv_sec = timeout_ms / 1000,
-                                         .tv_nsec = timeout_ms % 1000 * 1000000};
+                                         .tv_nsec = (long long)(timeout_ms % 1000) * 1000000};
         io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, &time, NULL);
     }
     return take_reports(uring, ended, capacity);

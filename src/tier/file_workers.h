@@ -21,7 +21,7 @@ typedef struct qr_file_work {
 typedef struct qr_file_workers qr_file_workers;
 
 /* QUIRE_OK, QUIRE_E_NOMEM, QUIRE_E_SYSTEM. */
-int qr_file_workers_open(uint32_t num_threads, qr_file_workers **workers);
+int qr_file_workers_open(uint32_t num_threads, qr_file_workers **out);
 void qr_file_workers_give(qr_file_workers *workers, qr_file_work *work);
 /* All that ended, a list, the first that ended first; NULL: none did in timeout_ms (-1: for ever),
  * or wake_fd (-1: none) can be read. */

@@ -65,8 +65,8 @@ static uint32_t hold_chosen(quire_offload *o, quire_block *gpu, quire_block *cpu
     return kept;
 }
 
-/* From now on nobody else stores these keys. They are no hits yet: offload_match.c ends a hit before
- * a block that is pending. vLLM gives keys when the content is there. */
+/* From now on nobody else stores these keys. They are no hits yet: offload_match.c ends a hit
+ * before a block that is pending. vLLM gives keys when the content is there. */
 static void give_keys(quire_offload *o, const quire_block *gpu, const quire_block *cpu, uint32_t n)
 {
     quire_pool_cache_same(o->cpu, cpu, o->gpu, gpu, n);

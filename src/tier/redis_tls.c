@@ -225,10 +225,10 @@ bool qr_tls_is_built(void)
     return false;
 }
 
-int qr_tls_open(const quire_tier_redis_config *config, qr_tls **tls, char *message, size_t bytes)
+int qr_tls_open(const quire_tier_redis_config *config, qr_tls **out, char *message, size_t bytes)
 {
     (void)config;
-    (void)tls;
+    (void)out;
     qr_tier_say(message, bytes, "tls: this library was built without libssl");
     return QUIRE_E_CONFIG;
 }

@@ -14,7 +14,7 @@
 typedef struct qr_tls qr_tls; /* what all connections share */
 
 /* QUIRE_OK, or an error with a sentence. */
-int qr_tls_open(const quire_tier_redis_config *config, qr_tls **tls, char *message, size_t bytes);
+int qr_tls_open(const quire_tier_redis_config *config, qr_tls **out, char *message, size_t bytes);
 void qr_tls_close(qr_tls *tls);
 bool qr_tls_is_built(void);
 

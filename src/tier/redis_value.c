@@ -7,9 +7,9 @@ enum { VERSION = 1, HEADER_CRC_AT = 108 };
 
 static char *write_text(char *at, const char *text)
 {
-    size_t n = strlen(text);
-    memcpy(at, text, n);
-    return at + n;
+    while (*text != 0)
+        *at++ = *text++;
+    return at;
 }
 
 static char *write_hex(char *at, const unsigned char *bytes, size_t n)

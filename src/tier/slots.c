@@ -20,7 +20,7 @@ static int read_slots_config(quire_slots_config *ours, const quire_slots_config 
     int err = qr_config_read(ours, sizeof *ours, callers);
     if (err != QUIRE_OK)
         return err;
-    bool is_known = (size_t)ours->policy < sizeof policies / sizeof *policies;
+    bool is_known = (uint32_t)ours->policy <= QUIRE_SLOTS_LOOKAHEAD;
     bool fits = ours->num_slots >= 1 && ours->num_slots <= QUIRE_SLOTS_MAX &&
                 ours->max_expected <= QUIRE_SLOTS_MAX;
     if (!is_known || !fits)

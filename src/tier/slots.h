@@ -95,7 +95,7 @@ uint32_t qr_slots_know(quire_slots *slots, const quire_tier_key *key);
  * out of its list, and then remembers or forgets it. */
 void qr_slots_vacate(quire_slots *slots, uint32_t node);
 /* A node without slot, in no list: its key is not known any more, unless it is expected. */
-void qr_slots_forget(quire_slots *slots, uint32_t node);
+void qr_slots_forget(quire_slots *slots, uint32_t id);
 
 /* ---- lists ----------------------------------------------------------------- */
 
