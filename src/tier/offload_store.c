@@ -227,10 +227,10 @@ static void add_blocks(quire_offload *o, uint32_t index, const quire_block_span 
     }
 }
 
-static bool has_blocks(const quire_block_span *blocks, uint32_t num_groups)
+static inline bool has_blocks(const quire_block_span *blocks, uint32_t num_groups)
 {
-    uint32_t n = 0;
-    for (uint32_t g = 0; g < num_groups; g++)
+    uint32_t n = blocks[0].count;
+    for (uint32_t g = 1; g < num_groups; g++)
         n |= blocks[g].count;
     return n > 0;
 }
@@ -329,15 +329,17 @@ static void choose_lazy(quire_offload *o, store_round *round)
         o->num_given = o->target_free;
 }
 
-static void forget_seen(quire_offload *o, const quire_block_span *blocks)
+/* Blocks that a step or an admission gives to requests: of all groups, one span after the other. */
+static void forget_seen(quire_offload *o, const quire_block_span *spans, uint32_t num_spans)
 {
     bool has_stores = o->num_events > 0;
-    if (!has_blocks(blocks, o->num_groups))
-        return;
-    for (uint32_t g = 0; g < o->num_groups; g++) {
-        o->num_given += blocks[g].count;
-        for (uint32_t i = 0; i < blocks[g].count; i++) {
-            quire_block gpu = blocks[g].ids[i];
+    for (uint32_t k = 0; k < num_spans; k++) {
+        uint32_t count = spans[k].count;
+        if (count == 0)
+            continue; /* most of them, in most steps */
+        o->num_given += count;
+        for (uint32_t i = 0; i < count; i++) {
+            quire_block gpu = spans[k].ids[i];
             qr_bit_clear(o->is_seen, gpu);
             if (has_stores && qr_bit_get(o->is_storing, gpu))
                 qr_bit_set(o->is_used, gpu);
@@ -357,7 +359,7 @@ void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span
                 o->num_stored[(size_t)index * o->num_groups + g] = 0;
     }
     if (o->is_lazy && !o->is_vllm)
-        forget_seen(o, blocks);
+        forget_seen(o, blocks, o->num_groups);
 }
 
 /* ---- events ---------------------------------------------------------------- */
@@ -428,8 +430,8 @@ void qr_store_build(quire_offload *o, const quire_step *step)
     o->num_walked = 0;
     if (has_place)
         add_kept(o, &round);
-    for (uint32_t i = 0; o->is_lazy && !o->is_vllm && i < step->num_reqs; i++)
-        forget_seen(o, &step->blocks[(size_t)i * o->num_groups]);
+    if (o->is_lazy && !o->is_vllm)
+        forget_seen(o, step->blocks, step->num_reqs * o->num_groups);
     if (!o->is_lazy)
         choose_eager(o, step, has_place, &round);
     else if (has_place && o->is_vllm)
