@@ -300,10 +300,10 @@ static void choose_lazy_vllm(quire_offload *o, store_round *round)
 
 /* The blocks that will be evicted next, from the head of the queue on: twice what a step can take.
  * Those that were looked at since a request had them are passed over; and there is nothing to do
- * before a quarter of them may have been taken. */
+ * before half of them may have been taken: a step takes no more than the other half. */
 static void choose_lazy(quire_offload *o, store_round *round)
 {
-    if (o->num_given < o->target_free / 4)
+    if (o->num_given < o->target_free / 2)
         return;
     quire_block node = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
     o->num_given = 0;
