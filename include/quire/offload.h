@@ -71,7 +71,8 @@ typedef enum quire_offload_mode {
 typedef enum quire_offload_admit {
     QUIRE_ADMIT_ALL = 0,
     QUIRE_ADMIT_REUSED = 1, /* blocks that were a hit once */
-    QUIRE_ADMIT_LONG = 2    /* of prefixes long enough that loading them is faster than computing */
+    QUIRE_ADMIT_LONG = 2    /* of prefixes long enough that loading them is faster than computing;
+                               lengths are not known yet: all count as long */
 } quire_offload_admit;
 
 typedef struct quire_offload_tier {

@@ -46,8 +46,7 @@ typedef enum qr_load_state {
 /* A request, by its quire_req_index. */
 typedef struct qr_offload_req {
     quire_req req;          /* whose this is; 0: nobody's */
-    uint32_t num_found;     /* tokens that it did not compute, of which */
-    uint32_t loaded_from;   /* those from here to */
+    uint32_t loaded_from;   /* its tokens from here to */
     uint32_t loaded_to;     /* here came from the CPU pool */
     uint32_t protect_first; /* nodes of CPU blocks that it is expected to need */
     uint32_t num_protected;

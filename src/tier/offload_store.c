@@ -258,8 +258,6 @@ static void scan_kind(quire_offload *o, const quire_step *step, uint8_t kind, bo
             add_blocks(o, index, blocks, kind == QUIRE_STEP_RESUMED);
         if (kind == QUIRE_STEP_RESUMED)
             o->next_ready[index] = 0;
-        if (!is_running)
-            r->num_found = computed;
         is_due = computed >= o->next_ready[index] || computed < o->most_placeholders;
         if (looks && is_due)
             scan_request(o, r, round);

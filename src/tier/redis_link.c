@@ -20,8 +20,7 @@ enum {
     MAX_PIECES = 48,
     READ_BUDGET = 8 * 1024 * 1024,
     READ_AT_ONCE = 192 * 1024,
-    SUM_STEP = 96 * 1024,
-    LOW_WATER = 512 * 1024
+    SUM_STEP = 96 * 1024
 };
 
 static const char PING[] = "*1\r\n$4\r\nPING\r\n";
