@@ -192,7 +192,7 @@ int quire_pool_find_same(const quire_pool *pool, const quire_pool *other, const 
         if (others[i] >= other->queue.num_blocks)
             err = QUIRE_E_UNKNOWN_BLOCK;
     if (err == QUIRE_OK)
-        qr_map_find_same(&pool->map, &other->map, others, n, found);
+        qr_pool_find_same(pool, other, others, n, found);
     return err;
 }
 
@@ -204,6 +204,31 @@ int quire_pool_cache_same(quire_pool *pool, const quire_block *blocks, const qui
         if (others[i] >= other->queue.num_blocks)
             err = QUIRE_E_UNKNOWN_BLOCK;
     return err == QUIRE_OK ? qr_pool_cache_same(pool, blocks, other, others, n) : err;
+}
+
+int quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block *others, uint32_t n,
+                         quire_block *from, quire_block *to, quire_same *same)
+{
+    int err = check_same(pool, other, from, to, n);
+    if (err != QUIRE_OK)
+        return err;
+    if (same == NULL || pool == other || (n > 0 && others == NULL))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < n; i++)
+        if (QR_UNLIKELY(others[i] - 1 >= other->queue.num_blocks - 1))
+            return others[i] == QUIRE_NULL_BLOCK ? QUIRE_E_NULL_BLOCK : QUIRE_E_UNKNOWN_BLOCK;
+    *same = qr_pool_take_same(pool, other, others, n, from, to);
+    return QUIRE_OK;
+}
+
+int quire_pool_share_tags(quire_pool *pool, const quire_pool *other)
+{
+    int err = check_same(pool, other, NULL, NULL, 0);
+    if (err == QUIRE_OK && pool->map.index.used > 0)
+        err = QUIRE_BUSY;
+    if (err == QUIRE_OK)
+        qr_pool_share_tags(pool, other);
+    return err;
 }
 
 int quire_pool_evict_blocks(quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)

@@ -109,12 +109,43 @@ static inline uint32_t *qr_buckets_id_at(const qr_buckets *buckets, uint64_t pla
 
 /* Adds an id that is not in it. */
 void qr_buckets_insert(qr_buckets *buckets, uint32_t tag, uint32_t id);
+
+/* The same, with the tag's home in hand. */
+static inline void qr_buckets_insert_home(qr_buckets *buckets, qr_bucket *home, uint32_t tag,
+                                          uint32_t id)
+{
+    uint32_t empty = qr_bucket_match(home, 0);
+    if (QR_UNLIKELY(empty == 0)) {
+        qr_buckets_insert(buckets, tag, id);
+        return;
+    }
+    uint32_t place = qr_lowest_bit(empty);
+    home->marks[place] = qr_tag_mark(tag);
+    home->ids[place] = id;
+    buckets->used++;
+}
+
 /* The place of an id that is there under this tag, else QR_NO_PLACE. */
 uint64_t qr_buckets_find_id(const qr_buckets *buckets, uint32_t tag, uint32_t id);
 /* How many buckets an entry at this place has gone past. */
 uint32_t qr_buckets_distance(const qr_buckets *buckets, uint32_t tag, uint64_t place);
 /* Takes out an id that is there under this tag. */
 void qr_buckets_remove(qr_buckets *buckets, uint32_t tag, uint32_t id);
+
+/* The same, quickly where the first look finds it. */
+static inline void qr_buckets_remove_id(qr_buckets *buckets, uint32_t tag, uint32_t id)
+{
+    qr_bucket *home = &buckets->all[qr_buckets_home(buckets, tag)];
+    uint32_t place =
+        qr_lowest_bit(qr_bucket_match(home, qr_tag_mark(tag)) | 1U << QR_BUCKET_PLACES);
+    if (QR_UNLIKELY(place == QR_BUCKET_PLACES || home->ids[place] != id)) {
+        qr_buckets_remove(buckets, tag, id);
+        return;
+    }
+    home->marks[place] = 0;
+    home->ids[place] = 0;
+    buckets->used--;
+}
 /* Checks marks, ids and their number; the sum of num_passed is for the owner, who knows the tags,
  * to compare with the distances of its entries. O(count). */
 bool qr_buckets_is_valid(const qr_buckets *buckets, uint64_t *sum_passed);

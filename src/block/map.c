@@ -20,48 +20,8 @@ void qr_map_init(qr_map *map, qr_block *blocks, uint64_t secret0, uint64_t secre
     qr_buckets_init(&map->index, secret0, secret1);
 }
 
-/* From the end of the hash: joined hashes of different blocks may begin alike. */
-static inline uint32_t map_tag(const qr_map *map, qr_key key)
-{
-    uint64_t group = (uint64_t)key.group_id << 32 | key.len;
-    return qr_buckets_tag(&map->index, qr_load_u64(key.hash + key.len - 8),
-                          qr_load_u64(key.hash + key.len - 16) ^ group);
-}
-
-/* Whether two units are different: not 0. */
-static inline uint64_t unit_differs(const unsigned char *a, const unsigned char *b)
-{
-    return (qr_load_u64(a) ^ qr_load_u64(b)) | (qr_load_u64(a + 8) ^ qr_load_u64(b + 8));
-}
-
-static inline bool same_hash(const unsigned char *a, const unsigned char *b, uint32_t len)
-{
-    uint64_t differ = unit_differs(a, b);
-    if (QR_LIKELY(len == 2 * QR_HASH_UNIT)) /* no loop for the most usual length */
-        return (differ | unit_differs(a + QR_HASH_UNIT, b + QR_HASH_UNIT)) == 0;
-    for (uint32_t i = QR_HASH_UNIT; i < len; i += QR_HASH_UNIT)
-        differ |= unit_differs(a + i, b + i);
-    return differ == 0;
-}
-
-/* Unit by unit: for a length that it does not know the compiler makes a string instruction, which
- * takes longer than all the rest of an insertion. */
-static inline void copy_hash(unsigned char *to, const unsigned char *from, uint32_t len)
-{
-    memcpy(to, from, QR_HASH_UNIT);
-    for (uint32_t i = QR_HASH_UNIT; i < len; i += QR_HASH_UNIT)
-        memcpy(to + i, from + i, QR_HASH_UNIT);
-}
-
-static inline bool has_key(const qr_map *map, uint32_t block, qr_key key)
-{
-    const qr_block *b = &map->blocks[block];
-    return qr_block_key_len(b) == key.len && b->group_id == key.group_id &&
-           same_hash(qr_map_hash_of(map, block), key.hash, key.len);
-}
-
 /* The whole search, apart, since the first look nearly always is enough. */
-static QR_NOINLINE uint32_t find_anywhere(const qr_map *map, qr_key key, uint32_t tag)
+uint32_t qr_map_find_anywhere(const qr_map *map, qr_key key, uint32_t tag)
 {
     const qr_buckets *buckets = &map->index;
     uint8_t mark = qr_tag_mark(tag);
@@ -70,7 +30,7 @@ static QR_NOINLINE uint32_t find_anywhere(const qr_map *map, qr_key key, uint32_
     do {
         const qr_bucket *bucket = &buckets->all[at];
         for (uint32_t bits = qr_bucket_match(bucket, mark); bits != 0; bits &= bits - 1)
-            if (has_key(map, bucket->ids[qr_lowest_bit(bits)], key))
+            if (qr_map_has_key(map, bucket->ids[qr_lowest_bit(bits)], key))
                 return bucket->ids[qr_lowest_bit(bits)];
         if (bucket->num_passed == 0)
             return 0;
@@ -79,25 +39,9 @@ static QR_NOINLINE uint32_t find_anywhere(const qr_map *map, qr_key key, uint32_
     return 0;
 }
 
-/* The block that a tag's home shows first; 0 when it shows none. */
-static inline uint32_t candidate_of(const qr_bucket *home, uint32_t tag)
-{
-    uint32_t bits = qr_bucket_match(home, qr_tag_mark(tag));
-    return bits == 0 ? 0 : home->ids[qr_lowest_bit(bits)];
-}
-
-static inline uint32_t find_tagged(const qr_map *map, qr_key key, uint32_t tag)
-{
-    const qr_bucket *home = qr_map_home(map, tag);
-    uint32_t block = candidate_of(home, tag);
-    if (block == 0 && QR_LIKELY(home->num_passed == 0))
-        return 0;
-    return QR_LIKELY(has_key(map, block, key)) ? block : find_anywhere(map, key, tag);
-}
-
 QR_NOINLINE uint32_t qr_map_get(const qr_map *map, qr_key key)
 {
-    return find_tagged(map, key, map_tag(map, key));
+    return qr_map_find_tagged(map, key, qr_map_tag(map, key));
 }
 
 static inline qr_key key_after(qr_key first, uint32_t i)
@@ -109,7 +53,7 @@ static inline qr_key key_after(qr_key first, uint32_t i)
 static void tag_keys(const qr_map *map, qr_key first, uint32_t n, uint32_t *tags)
 {
     for (uint32_t i = 0; i < n; i++) {
-        tags[i] = map_tag(map, key_after(first, i));
+        tags[i] = qr_map_tag(map, key_after(first, i));
         qr_prefetch(qr_map_home(map, tags[i]));
     }
 }
@@ -118,7 +62,7 @@ static void tag_keys(const qr_map *map, qr_key first, uint32_t n, uint32_t *tags
 static void find_candidates(const qr_map *map, uint32_t n, const uint32_t *tags, uint32_t *blocks)
 {
     for (uint32_t i = 0; i < n; i++) {
-        blocks[i] = candidate_of(qr_map_home(map, tags[i]), tags[i]);
+        blocks[i] = qr_map_candidate(qr_map_home(map, tags[i]), tags[i]);
         qr_prefetch(qr_map_hash_of(map, blocks[i]));
     }
 }
@@ -139,8 +83,8 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
         for (uint32_t i = 0; i < n; i++, done++) {
             qr_key key = key_after(first, done);
             uint32_t block = blocks[i];
-            if (QR_UNLIKELY(!has_key(map, block, key)))
-                block = find_anywhere(map, key, tags[i]);
+            if (QR_UNLIKELY(!qr_map_has_key(map, block, key)))
+                block = qr_map_find_anywhere(map, key, tags[i]);
             if (block == 0)
                 return done;
             out[(size_t)done * out_stride] = block;
@@ -152,30 +96,12 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
 
 static inline void insert_tagged(qr_map *map, qr_key key, uint32_t tag, uint32_t block)
 {
-    qr_block *b = &map->blocks[block];
-    qr_assert(block != 0 && !qr_block_has_key(b));
-    qr_assert(key.len > 0 && key.len <= map->stride && key.len % QR_HASH_UNIT == 0);
-    uint32_t first = find_tagged(map, key, tag);
-    b->tag = tag;
-    b->group_id = (uint16_t)key.group_id;
-    b->key_units = (uint8_t)(key.len / QR_HASH_UNIT);
-    b->is_first = first == 0;
-    copy_hash(qr_map_hash_of(map, block), key.hash, key.len);
-    if (QR_LIKELY(first == 0)) {
-        b->dup_next = b->dup_prev = block;
-        qr_buckets_insert(&map->index, tag, block);
-        return;
-    }
-    uint32_t last = map->blocks[first].dup_prev;
-    b->dup_next = first;
-    b->dup_prev = last;
-    map->blocks[last].dup_next = block;
-    map->blocks[first].dup_prev = block;
+    qr_map_insert_after(map, key, tag, block, qr_map_find_tagged(map, key, tag));
 }
 
 void qr_map_insert(qr_map *map, qr_key key, uint32_t block)
 {
-    insert_tagged(map, key, map_tag(map, key), block);
+    insert_tagged(map, key, qr_map_tag(map, key), block);
 }
 
 /* Inserts wait for memory as lookups do, and are batched as they are. */
@@ -190,69 +116,13 @@ void qr_map_insert_run(qr_map *map, qr_key first, const uint32_t *blocks, uint32
         uint32_t batch = n - done < MAX_BATCH ? n - done : MAX_BATCH;
         qr_key key = key_after(first, done);
         for (uint32_t i = 0; i < batch; i++) {
-            tags[i] = map_tag(map, key_after(key, i));
+            tags[i] = qr_map_tag(map, key_after(key, i));
             qr_prefetch_write(qr_map_home(map, tags[i]));
             qr_prefetch_write(&map->blocks[blocks[done + i]]);
         }
         for (uint32_t i = 0; i < batch; i++, done++)
             if (blocks[done] != QUIRE_NULL_BLOCK)
                 insert_tagged(map, key_after(key, i), tags[i], blocks[done]);
-    }
-}
-
-static inline qr_key block_key(const qr_map *map, uint32_t block)
-{
-    const qr_block *b = &map->blocks[block];
-    return (qr_key){qr_map_hash_of(map, block), qr_block_key_len(b), b->group_id};
-}
-
-/* The tags here of another map's keys; asks for their buckets. Keys that are not there, or longer
- * than any here, have the tag 0, and are not looked for. */
-static void tag_others(const qr_map *map, const qr_map *other, const uint32_t *others, uint32_t n,
-                       uint32_t *tags)
-{
-    for (uint32_t i = 0; i < n; i++)
-        qr_prefetch(&other->blocks[others[i]]);
-    for (uint32_t i = 0; i < n; i++) {
-        qr_key key = block_key(other, others[i]);
-        bool fits = key.len > 0 && key.len <= map->stride;
-        tags[i] = fits ? map_tag(map, key) : 0;
-        qr_prefetch_write(qr_map_home(map, tags[i]));
-    }
-}
-
-void qr_map_find_same(const qr_map *map, const qr_map *other, const uint32_t *others, uint32_t n,
-                      uint32_t *out)
-{
-    uint32_t tags[MAX_BATCH];
-    for (uint32_t done = 0; done < n; done += MAX_BATCH) {
-        uint32_t batch = n - done < MAX_BATCH ? n - done : MAX_BATCH;
-        tag_others(map, other, others + done, batch, tags);
-        find_candidates(map, batch, tags, out + done);
-        for (uint32_t i = 0; i < batch; i++) {
-            qr_key key = block_key(other, others[done + i]);
-            if (key.len == 0)
-                out[done + i] = QR_NIL;
-            else
-                out[done + i] = key.len > map->stride ? 0 : find_tagged(map, key, tags[i]);
-        }
-    }
-}
-
-void qr_map_insert_same(qr_map *map, const uint32_t *blocks, const qr_map *other,
-                        const uint32_t *others, uint32_t n)
-{
-    uint32_t tags[MAX_BATCH];
-    for (uint32_t done = 0; done < n; done += MAX_BATCH) {
-        uint32_t batch = n - done < MAX_BATCH ? n - done : MAX_BATCH;
-        for (uint32_t i = 0; i < batch; i++)
-            qr_prefetch_write(&map->blocks[blocks[done + i]]);
-        tag_others(map, other, others + done, batch, tags);
-        for (uint32_t i = 0; i < batch; i++) {
-            qr_key key = block_key(other, others[done + i]);
-            if (key.len > 0 && key.len <= map->stride)
-                insert_tagged(map, key, tags[i], blocks[done + i]);
-        }
     }
 }
 
@@ -311,7 +181,7 @@ static uint32_t ring_length(const qr_map *map, uint32_t first)
     do {
         const qr_block *b = &blocks[block];
         bool right_place = b->is_first == (block == first) && b->dup_next < map->num_blocks;
-        if (!right_place || !has_key(map, block, key) || b->tag != blocks[first].tag ||
+        if (!right_place || !qr_map_has_key(map, block, key) || b->tag != blocks[first].tag ||
             blocks[b->dup_next].dup_prev != block || ++length > map->num_blocks)
             return 0;
         block = b->dup_next;
@@ -337,7 +207,7 @@ bool qr_map_is_valid(const qr_map *map)
             continue;
         qr_key key = {qr_map_hash_of(map, block), qr_block_key_len(b), b->group_id};
         uint32_t length = ring_length(map, block);
-        if (length == 0 || b->tag != map_tag(map, key) || qr_map_get(map, key) != block)
+        if (length == 0 || b->tag != qr_map_tag(map, key) || qr_map_get(map, key) != block)
             return false;
         uint64_t place = qr_buckets_find_id(&map->index, b->tag, block);
         distances += qr_buckets_distance(&map->index, b->tag, place);

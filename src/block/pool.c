@@ -35,12 +35,6 @@ quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config)
     return pool;
 }
 
-static void publish_counts(quire_pool *pool)
-{
-    uint64_t counts = (uint64_t)pool->queue.num_free << 32 | pool->num_cached;
-    atomic_store_explicit(&pool->counts, counts, memory_order_relaxed);
-}
-
 int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
 {
     uint64_t secret[2];
@@ -61,7 +55,7 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
         qr_map_init(&pool->map, blocks, secret[0], secret[1]);
     for (uint32_t i = 0; i < QR_POOL_SCOUTS; i++)
         pool->scouted[i] = QUIRE_NULL_BLOCK;
-    publish_counts(pool);
+    qr_pool_publish(pool);
     return QUIRE_OK;
 }
 
@@ -102,15 +96,6 @@ static void forget_key(quire_pool *pool, uint32_t block)
     pool->on_event(pool->event_user, &event);
 }
 
-/* The queue fetches the record of a block that will be taken QR_QUEUE_AHEAD blocks later. Halfway
- * there the record has arrived, and says where in the index the block's key is: fetch that too. */
-static inline void scout(quire_pool *pool, uint32_t taken)
-{
-    uint32_t place = pool->num_taken++ % QR_POOL_SCOUTS;
-    qr_map_prefetch_remove(&pool->map, pool->scouted[place]);
-    pool->scouted[place] = pool->queue.blocks[taken].ahead;
-}
-
 /* ---- operations ------------------------------------------------------------ */
 
 /* n blocks from the head. */
@@ -124,7 +109,7 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
         qr_assert_internal(b->ref_cnt == 0);
         head = qr_queue_take(&pool->queue, block);
         if (qr_block_has_key(b)) {
-            scout(pool, block);
+            qr_pool_scout(pool, block);
             num_cached++;
         }
         b->ref_cnt = 1;
@@ -136,7 +121,7 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
     pool->num_cached -= num_cached;
     pool->num_allocated += n;
     pool->num_evicted += num_cached;
-    publish_counts(pool);
+    qr_pool_publish(pool);
     if (pool->residency != NULL) {
         qr_residency_fetch(pool->residency, pool->queue.blocks[out[n - 1]].ahead);
         qr_residency_take(pool->residency, out, n, pool->enable_caching);
@@ -181,7 +166,7 @@ static int add_users(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         qr_queue_remove(&pool->queue, blocks[i]);
         pool->num_cached -= qr_block_has_key(b);
     }
-    publish_counts(pool);
+    qr_pool_publish(pool);
     return QUIRE_OK;
 }
 
@@ -225,62 +210,73 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     }
     qr_queue_join_end(&pool->queue, &joining);
     pool->num_cached += num_cached;
-    publish_counts(pool);
+    qr_pool_publish(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
 
 /* ---- users who are no requests --------------------------------------------- */
 
-/* Counts down or up as the call would, and back, so that an error has nothing to undo. */
-static int check_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool more)
+/* One hold more for each; the first n of them are taken back where one is wrong. */
+static int add_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     qr_block *records = pool->queue.blocks;
-    int err = QUIRE_OK;
-    uint32_t num_done = 0;
-    for (; num_done < n && err == QUIRE_OK; num_done++) {
-        uint32_t block = blocks[num_done];
-        if (!is_usable(pool, block))
-            err = why_unusable(block);
-        else if (more && records[block].held == QR_BLOCK_MAX_HELD)
+    for (uint32_t i = 0; i < n; i++) {
+        int err = QUIRE_OK;
+        if (QR_UNLIKELY(!is_usable(pool, blocks[i])))
+            err = why_unusable(blocks[i]);
+        else if (QR_UNLIKELY(records[blocks[i]].held == QR_BLOCK_MAX_HELD))
             err = QUIRE_E_OVERFLOW;
-        else if (!more && records[block].held == 0)
+        if (QR_LIKELY(err == QUIRE_OK)) {
+            records[blocks[i]].held++;
+            continue;
+        }
+        while (i-- > 0)
+            records[blocks[i]].held--;
+        return err;
+    }
+    pool->num_held += n;
+    return QUIRE_OK;
+}
+
+static int drop_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    qr_block *records = pool->queue.blocks;
+    for (uint32_t i = 0; i < n; i++) {
+        int err = QUIRE_OK;
+        if (QR_UNLIKELY(!is_usable(pool, blocks[i])))
+            err = why_unusable(blocks[i]);
+        else if (QR_UNLIKELY(records[blocks[i]].held == 0))
             err = QUIRE_E_DOUBLE_FREE;
-        else
-            records[block].held = (records[block].held + (more ? 1U : 63U)) & QR_BLOCK_MAX_HELD;
+        if (QR_LIKELY(err == QUIRE_OK)) {
+            records[blocks[i]].held--;
+            continue;
+        }
+        while (i-- > 0)
+            records[blocks[i]].held++;
+        return err;
     }
-    num_done -= err != QUIRE_OK;
-    while (num_done-- > 0) {
-        qr_block *b = &records[blocks[num_done]];
-        b->held = (b->held + (more ? 63U : 1U)) & QR_BLOCK_MAX_HELD;
-    }
-    return err;
+    pool->num_held -= n;
+    return QUIRE_OK;
 }
 
 int qr_pool_hold(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
-    int err = check_holds(pool, blocks, n, true);
-    if (err == QUIRE_OK)
-        err = add_users(pool, blocks, n);
+    int err = add_holds(pool, blocks, n);
     if (err != QUIRE_OK)
         return err;
-    for (uint32_t i = 0; i < n; i++)
-        pool->queue.blocks[blocks[i]].held++;
-    pool->num_held += n;
+    err = add_users(pool, blocks, n);
+    if (err != QUIRE_OK)
+        drop_holds(pool, blocks, n);
     qr_assert_expensive(qr_pool_is_valid(pool));
-    return QUIRE_OK;
+    return err;
 }
 
 int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to_head)
 {
-    int err = check_holds(pool, blocks, n, false);
-    if (err != QUIRE_OK)
-        return err;
-    for (uint32_t i = 0; i < n; i++)
-        pool->queue.blocks[blocks[i]].held--;
-    pool->num_held -= n;
-    if (!to_head)
-        return qr_pool_free_blocks(pool, blocks, n);
+    int err = drop_holds(pool, blocks, n);
+    if (err != QUIRE_OK || !to_head)
+        return err != QUIRE_OK ? err : qr_pool_free_blocks(pool, blocks, n);
     for (uint32_t i = n; i-- > 0;) { /* each to the head: the first ends in front */
         qr_block *b = &pool->queue.blocks[blocks[i]];
         if (--b->ref_cnt > 0)
@@ -291,7 +287,7 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
             qr_queue_prepend(&pool->queue, blocks[i]);
         pool->num_cached += qr_block_has_key(b);
     }
-    publish_counts(pool);
+    qr_pool_publish(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
@@ -318,7 +314,7 @@ void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     }
     qr_queue_join_end(&pool->queue, &joining);
     pool->num_cached += num_cached;
-    publish_counts(pool);
+    qr_pool_publish(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 
@@ -329,9 +325,8 @@ static qr_key full_block_key(const quire_cache_full_params *p, uint32_t i)
                     p->group_id};
 }
 
-/* Every block that is to get a key exists, has none and is listed once; marks show the second time.
- */
-static int check_uncached(quire_pool *pool, const quire_cache_full_params *p)
+/* Marks show the second time. */
+int qr_pool_check_uncached(quire_pool *pool, const quire_cache_full_params *p)
 {
     qr_block *records = pool->queue.blocks;
     int err = QUIRE_OK;
@@ -353,7 +348,7 @@ static int check_uncached(quire_pool *pool, const quire_cache_full_params *p)
     return err;
 }
 
-static void tell_stored(const quire_pool *pool, const quire_cache_full_params *p)
+void qr_pool_tell_stored(const quire_pool *pool, const quire_cache_full_params *p)
 {
     if (pool->on_event == NULL)
         return;
@@ -382,7 +377,7 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
         return QUIRE_E_RANGE;
     int err = qr_pool_check_hash_len(pool, p->hash_len);
     if (err == QUIRE_OK)
-        err = check_uncached(pool, p);
+        err = qr_pool_check_uncached(pool, p);
     if (err != QUIRE_OK)
         return err;
     uint32_t first = p->num_cached_blocks;
@@ -392,36 +387,8 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
         uint32_t block = p->blocks[i];
         pool->num_cached += block != QUIRE_NULL_BLOCK && pool->queue.blocks[block].ref_cnt == 0;
     }
-    publish_counts(pool);
-    tell_stored(pool, p);
-    qr_assert_expensive(qr_pool_is_valid(pool));
-    return QUIRE_OK;
-}
-
-int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_pool *other,
-                       const uint32_t *others, uint32_t n)
-{
-    quire_cache_full_params p = {.blocks = blocks, .num_full_blocks = n};
-    int err = check_uncached(pool, &p);
-    for (uint32_t i = 0; err == QUIRE_OK && i < n; i++)
-        if (blocks[i] == QUIRE_NULL_BLOCK)
-            err = QUIRE_E_NULL_BLOCK;
-    if (err != QUIRE_OK)
-        return err;
-    qr_map_insert_same(&pool->map, blocks, &other->map, others, n);
-    for (uint32_t i = 0; i < n; i++) {
-        const qr_block *b = &pool->queue.blocks[blocks[i]];
-        if (!qr_block_has_key(b))
-            continue;
-        pool->num_cached += b->ref_cnt == 0;
-        p = (quire_cache_full_params){.blocks = blocks + i,
-                                      .num_full_blocks = 1,
-                                      .hashes = qr_map_hash_of(&pool->map, blocks[i]),
-                                      .hash_len = qr_block_key_len(b),
-                                      .group_id = b->group_id};
-        tell_stored(pool, &p);
-    }
-    publish_counts(pool);
+    qr_pool_publish(pool);
+    qr_pool_tell_stored(pool, p);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
@@ -431,10 +398,10 @@ void qr_pool_cache_row(quire_pool *pool, const quire_cache_full_params *p)
     uint32_t first = p->num_cached_blocks;
     qr_assert(first < p->num_full_blocks && p->num_full_blocks <= p->num_hashes);
     qr_assert(p->first_hash == 0 || p->first_hash < first);
-    qr_assert_internal(check_uncached(pool, p) == QUIRE_OK);
+    qr_assert_internal(qr_pool_check_uncached(pool, p) == QUIRE_OK);
     qr_map_insert_run(&pool->map, full_block_key(p, first), p->blocks + first,
                       p->num_full_blocks - first);
-    tell_stored(pool, p);
+    qr_pool_tell_stored(pool, p);
     qr_assert_expensive(qr_pool_is_valid(pool));
 }
 
@@ -451,7 +418,7 @@ int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         if (!qr_block_has_key(b))
             continue;
         pool->num_cached -= b->ref_cnt == 0;
-        publish_counts(pool);
+        qr_pool_publish(pool);
         forget_key(pool, blocks[i]);
     }
     qr_assert_expensive(qr_pool_is_valid(pool));
@@ -467,7 +434,7 @@ int qr_pool_reset_prefix_cache(quire_pool *pool)
     if (pool->residency != NULL)
         qr_residency_reset(pool->residency);
     pool->num_cached = 0;
-    publish_counts(pool);
+    qr_pool_publish(pool);
     if (pool->on_event != NULL) {
         quire_event event = {.kind = QUIRE_EVENT_CLEARED};
         pool->on_event(pool->event_user, &event);

@@ -54,9 +54,6 @@ int qr_pool_check_hash_len(const quire_pool *pool, size_t len);
 int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out);
 int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
-/* blocks of `other` exist. */
-int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_pool *other,
-                       const uint32_t *others, uint32_t n);
 int qr_pool_hold(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to_head);
 /* As free_blocks, for blocks that the library itself holds: from the last to the first, null blocks
@@ -68,6 +65,35 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
 void qr_pool_cache_row(quire_pool *pool, const quire_cache_full_params *p);
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
 int qr_pool_reset_prefix_cache(quire_pool *pool);
+
+/* Parts of the above: every block that is to get a key exists, has none and is listed once; and the
+ * event. */
+int qr_pool_check_uncached(quire_pool *pool, const quire_cache_full_params *p);
+void qr_pool_tell_stored(const quire_pool *pool, const quire_cache_full_params *p);
+
+static inline void qr_pool_publish(quire_pool *pool)
+{
+    uint64_t counts = (uint64_t)pool->queue.num_free << 32 | pool->num_cached;
+    atomic_store_explicit(&pool->counts, counts, memory_order_relaxed);
+}
+
+/* The queue fetches the record of a block that will be taken QR_QUEUE_AHEAD blocks later. Halfway
+ * there the record has arrived, and says where in the index the block's key is: fetch that too. */
+static inline void qr_pool_scout(quire_pool *pool, uint32_t taken)
+{
+    uint32_t place = pool->num_taken++ % QR_POOL_SCOUTS;
+    qr_map_prefetch_remove(&pool->map, pool->scouted[place]);
+    pool->scouted[place] = pool->queue.blocks[taken].ahead;
+}
+
+/* In block/same.c: two pools. Blocks of `other` exist. */
+void qr_pool_share_tags(quire_pool *pool, const quire_pool *other);
+void qr_pool_find_same(const quire_pool *pool, const quire_pool *other, const uint32_t *others,
+                       uint32_t n, uint32_t *out);
+int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_pool *other,
+                       const uint32_t *others, uint32_t n);
+quire_same qr_pool_take_same(quire_pool *pool, quire_pool *other, const uint32_t *others,
+                             uint32_t n, uint32_t *from, uint32_t *to);
 
 /* In block/pool_check.c. */
 char qr_pool_state_of(const quire_pool *pool, uint32_t block);

@@ -193,7 +193,7 @@ static void *take_memory(size_t bytes, const quire_allocator *allocator, void **
 {
     if (allocator != NULL)
         return *raw = allocator->alloc(allocator->user, bytes, QUIRE_ALIGNMENT);
-    *raw = qr_tier_alloc(1, qr_add_size(bytes, QUIRE_ALIGNMENT - 1));
+    *raw = qr_tier_alloc_large(qr_add_size(bytes, QUIRE_ALIGNMENT - 1));
     uintptr_t address = (uintptr_t)*raw + (QUIRE_ALIGNMENT - 1);
     return *raw == NULL ? NULL : (void *)(address & ~(uintptr_t)(QUIRE_ALIGNMENT - 1));
 }
@@ -287,6 +287,7 @@ int quire_offload_bind(quire_offload *offload, quire_sched *sched)
     offload->sched = sched;
     offload->gpu_cache = cache;
     offload->gpu = quire_cache_pool(cache);
+    quire_pool_share_tags(offload->cpu, offload->gpu); /* else it takes longer */
     return QUIRE_OK;
 }
 

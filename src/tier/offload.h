@@ -192,6 +192,7 @@ struct quire_offload {
     quire_block *walked; /* in this step, from the head of the queue on */
     uint32_t num_walked;
     uint32_t most_stores;   /* GPU blocks that stores may hold */
+    uint64_t next_due_ns;   /* no store is late before */
     uint32_t num_late;      /* events, and loads that were given up */
     bool has_mark;          /* the device can tell where its compute is */
     bool is_refused;        /* the device took nothing of the last stores */
@@ -227,6 +228,7 @@ struct quire_offload {
     /* lookahead */
     qr_offload_node *nodes;
     uint32_t free_node;
+    uint32_t num_nodes; /* free ones */
     uint32_t *expected; /* requests whose blocks are protected */
     uint32_t num_expected;
     uint32_t backlog;

@@ -18,43 +18,61 @@ void qr_store_report(quire_offload *o, qr_offload_event *event, uint32_t num_rep
 
 /* Blocks that were stored lazily are as cold as before, unless a request had them meanwhile: the
  * cold ones are kept in o->refs, and go back together. */
-static uint32_t free_gpu_blocks(quire_offload *o, quire_block *gpu, uint32_t n, uint32_t num_cold)
+static uint32_t free_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32_t n,
+                                uint32_t num_cold)
 {
     uint32_t num_used = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (!o->is_lazy || o->is_vllm || qr_bit_get(o->is_used, gpu[i]))
+        if (qr_bit_get(o->is_used, gpu[i]))
             o->scratch[num_used++] = gpu[i];
         else
             o->refs[num_cold++] = gpu[i];
+        qr_bit_clear(o->is_storing, gpu[i]);
         qr_bit_clear(o->is_used, gpu[i]);
     }
     qr_gpu_let_go(o, o->scratch, num_used);
     return num_cold;
 }
 
-/* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
-static void free_stored(quire_offload *o, quire_block *cpu, uint32_t n)
+/* Some of an event's blocks. */
+typedef struct store_chunk {
+    uint32_t n;
+    quire_block gpu[QR_COPIES_IN_JOB];
+    quire_block cpu[QR_COPIES_IN_JOB];
+    quire_block last_first[QR_COPIES_IN_JOB]; /* the CPU blocks again, at its end */
+    uint32_t crcs[QR_COPIES_IN_JOB];
+} store_chunk;
+
+/* Returns the block behind them. */
+static quire_block read_chunk(quire_offload *o, quire_block first, store_chunk *chunk)
 {
-    for (uint32_t i = 0; !o->is_vllm && i < n / 2; i++) {
-        quire_block other = cpu[n - 1 - i];
-        cpu[n - 1 - i] = cpu[i];
-        cpu[i] = other;
+    quire_block cpu = first;
+    uint32_t n = 0;
+    for (; n < QR_COPIES_IN_JOB && cpu != QUIRE_NULL_BLOCK; n++) {
+        chunk->gpu[n] = o->store_gpu[cpu];
+        chunk->cpu[n] = chunk->last_first[QR_COPIES_IN_JOB - 1 - n] = cpu;
+        qr_bit_clear(o->is_pending, cpu);
+        cpu = o->store_next[cpu];
     }
-    quire_pool_free_blocks(o->cpu, cpu, n);
+    for (uint32_t i = 0; o->store_crc != NULL && i < n; i++)
+        chunk->crcs[i] = o->store_crc[chunk->cpu[i]];
+    chunk->n = n;
+    return cpu;
 }
 
-static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_block *gpu,
-                         quire_block *cpu, const uint32_t *crcs, uint32_t n)
+/* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
+static void finish_chunk(quire_offload *o, const qr_offload_event *event, const store_chunk *chunk)
 {
+    uint32_t n = chunk->n;
+    const quire_block *cpu = chunk->cpu;
     bool is_good = !event->has_failed && !event->is_dropped;
-    for (uint32_t i = 0; i < n; i++)
-        qr_bit_clear(o->is_pending, cpu[i]);
     if (is_good) {
         if (o->is_vllm)
-            quire_pool_cache_same(o->cpu, cpu, o->gpu, gpu, n);
+            quire_pool_cache_same(o->cpu, cpu, o->gpu, chunk->gpu, n);
         if (o->lower != NULL)
-            qr_lower_stored(o->lower, cpu, event->has_crcs ? crcs : NULL, NULL, n);
-        free_stored(o, cpu, n);
+            qr_lower_stored(o->lower, cpu, event->has_crcs ? chunk->crcs : NULL, NULL, n);
+        const quire_block *back = chunk->last_first + QR_COPIES_IN_JOB - n;
+        quire_pool_free_blocks(o->cpu, o->is_vllm ? cpu : back, n);
     } else { /* to the head: there is nothing in them */
         quire_pool_evict_blocks(o->cpu, cpu, n);
         quire_pool_hold(o->cpu, cpu, n);
@@ -66,31 +84,27 @@ static void finish_chunk(quire_offload *o, const qr_offload_event *event, quire_
 }
 
 /* Returns how many cold GPU blocks are in o->refs, still held. */
-static uint32_t leave_gpu_blocks(quire_offload *o, quire_block *gpu, uint32_t n, uint32_t num_cold)
+static uint32_t leave_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32_t n,
+                                 uint32_t num_cold)
 {
-    for (uint32_t i = 0; !o->is_vllm && i < n; i++)
-        qr_bit_clear(o->is_storing, gpu[i]);
     o->num_flight -= o->is_vllm ? 0 : n;
+    if (!o->is_lazy || o->is_vllm) {
+        qr_gpu_let_go(o, gpu, n);
+        return num_cold;
+    }
     return free_gpu_blocks(o, gpu, n, num_cold);
 }
 
 /* Returns how many cold GPU blocks are in o->refs, still held. */
 static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
 {
-    quire_block gpu[QR_COPIES_IN_JOB];
-    quire_block cpu[QR_COPIES_IN_JOB];
-    uint32_t crcs[QR_COPIES_IN_JOB];
+    store_chunk chunk;
     quire_block next = event->first;
     uint32_t num_cold = 0;
     while (next != QUIRE_NULL_BLOCK) {
-        uint32_t n = 0;
-        for (; n < QR_COPIES_IN_JOB && next != QUIRE_NULL_BLOCK; next = o->store_next[next]) {
-            crcs[n] = o->store_crc != NULL ? o->store_crc[next] : 0;
-            gpu[n] = o->store_gpu[next];
-            cpu[n++] = next;
-        }
-        finish_chunk(o, event, gpu, cpu, crcs, n);
-        num_cold = leave_gpu_blocks(o, gpu, n, num_cold);
+        next = read_chunk(o, next, &chunk);
+        finish_chunk(o, event, &chunk);
+        num_cold = leave_gpu_blocks(o, chunk.gpu, chunk.n, num_cold);
     }
     return num_cold;
 }
@@ -105,12 +119,17 @@ static void end_event(quire_offload *o, qr_offload_event *event)
 void qr_store_note_late(quire_offload *o)
 {
     uint64_t now_ns = qr_tier_now_ns(&o->hooks);
+    if (now_ns < o->next_due_ns)
+        return;
+    o->next_due_ns = UINT64_MAX;
     for (uint32_t i = 0; i < o->num_places; i++) {
         qr_offload_event *event = &o->events[i];
-        if (event->count == 0 || event->is_late || event->due_ns > now_ns)
+        if (event->count == 0 || event->is_late)
             continue;
-        event->is_late = true;
-        o->num_late++;
+        event->is_late = event->due_ns <= now_ns;
+        o->num_late += event->is_late;
+        if (!event->is_late && event->due_ns < o->next_due_ns)
+            o->next_due_ns = event->due_ns;
     }
 }
 

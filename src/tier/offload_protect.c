@@ -2,11 +2,12 @@
 
 #include "tier/offload_match.h"
 
-enum { LOOK_EVERY = 16 }; /* polls, once somebody waits */
+enum { LOOK_EVERY = 32 }; /* polls, once somebody waits */
 
 void qr_protect_init(quire_offload *o)
 {
     uint32_t n = o->looks_ahead ? o->num_cpu : 0;
+    o->num_nodes = n;
     o->free_node = QR_NIL;
     for (uint32_t i = n; i-- > 0;) {
         o->nodes[i].next = o->free_node;
@@ -35,6 +36,7 @@ static void free_protected(quire_offload *o, qr_offload_req *r)
         }
         quire_pool_free_blocks(o->cpu, blocks, n);
     }
+    o->num_nodes += r->num_protected;
     qr_count(&o->counters.expected_blocks, 0 - (uint64_t)r->num_protected);
     r->protect_first = QR_NIL;
     r->num_protected = 0;
@@ -81,19 +83,29 @@ bool qr_protect_give_way(quire_offload *o)
 
 /* ---- looking --------------------------------------------------------------- */
 
+static void chain_protected(quire_offload *o, qr_offload_req *r, const quire_block *blocks,
+                            uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = o->free_node;
+        o->free_node = o->nodes[node].next;
+        o->nodes[node] = (qr_offload_node){.block = blocks[i], .next = r->protect_first};
+        r->protect_first = node;
+    }
+    r->num_protected += n;
+    o->num_nodes -= n;
+}
+
 static void protect(quire_offload *o, qr_offload_req *r, const quire_block_span *spans)
 {
     for (uint32_t g = 0; g < o->num_groups; g++) {
-        for (uint32_t i = 0; i < spans[g].count && o->free_node != QR_NIL; i++) {
-            quire_block block = spans[g].ids[i];
-            if (block == QUIRE_NULL_BLOCK || quire_pool_touch(o->cpu, &block, 1) != QUIRE_OK)
-                continue;
-            uint32_t node = o->free_node;
-            o->free_node = o->nodes[node].next;
-            o->nodes[node] = (qr_offload_node){.block = block, .next = r->protect_first};
-            r->protect_first = node;
-            r->num_protected++;
-        }
+        uint32_t n = 0;
+        uint32_t count = spans[g].count < o->num_nodes ? spans[g].count : o->num_nodes;
+        for (uint32_t i = 0; i < count; i++)
+            if (spans[g].ids[i] != QUIRE_NULL_BLOCK)
+                o->scratch[n++] = spans[g].ids[i];
+        if (quire_pool_touch(o->cpu, o->scratch, n) == QUIRE_OK)
+            chain_protected(o, r, o->scratch, n);
     }
 }
 

@@ -4,7 +4,7 @@
 #include "tier/offload_protect.h"
 #include "tier/system.h"
 
-enum { LOOK_AT_ONCE = 32 };
+enum { LOOK_AT_ONCE = 64 };
 
 /* Blocks that are chosen: of the first num_taken both have a user more already. */
 typedef struct store_round {
@@ -38,6 +38,8 @@ static bool has_room(quire_offload *o, store_round *round)
     return true;
 }
 
+/* ---- choosing, as vLLM ------------------------------------------------------ */
+
 static void choose(store_round *round, quire_block gpu)
 {
     round->gpu[round->count++] = gpu;
@@ -65,17 +67,7 @@ static uint32_t hold_chosen(quire_offload *o, quire_block *gpu, quire_block *cpu
     return kept;
 }
 
-/* From now on nobody else stores these keys. They are no hits yet: offload_match.c ends a hit
- * before a block that is pending. vLLM gives keys when the content is there. */
-static void give_keys(quire_offload *o, const quire_block *gpu, const quire_block *cpu, uint32_t n)
-{
-    quire_pool_cache_same(o->cpu, cpu, o->gpu, gpu, n);
-    for (uint32_t i = 0; i < n; i++)
-        qr_bit_set(o->is_pending, cpu[i]);
-    o->num_flight += n;
-}
-
-/* CPU blocks for those that were chosen, and a user more for both. */
+/* CPU blocks for those that were chosen, and a user more for both. Keys come with the content. */
 static void take_chosen(quire_offload *o, store_round *round)
 {
     uint32_t n = round->count - round->num_taken;
@@ -88,10 +80,43 @@ static void take_chosen(quire_offload *o, store_round *round)
     n = hold_chosen(o, gpu, cpu, n, round);
     for (uint32_t i = 0; i < n; i++)
         qr_bit_set(o->is_storing, gpu[i]);
-    if (!o->is_vllm)
-        give_keys(o, gpu, cpu, n);
     round->num_taken = round->count;
     qr_count(&o->counters.stores_in_flight, n);
+}
+
+/* ---- choosing, without its faults -------------------------------------------- */
+
+/* Stores those of n GPU blocks that are not in the CPU pool, up to the first that has no key.
+ * Returns how many are done with. The CPU blocks have their keys from now on, so that nobody else
+ * stores these; they are no hits yet: offload_match.c ends a hit before a block that is pending. */
+static uint32_t take_missing(quire_offload *o, const quire_block *gpu, uint32_t n,
+                             store_round *round, bool *is_full)
+{
+    uint32_t done = 0;
+    quire_same same = {.is_full = 1};
+    *is_full = false;
+    while (done < n && same.is_full) {
+        quire_block *from = round->gpu + round->count;
+        quire_block *to = round->cpu + round->count;
+        uint32_t most = n - done < round->num_left ? n - done : round->num_left;
+        quire_pool_take_same(o->cpu, o->gpu, gpu + done, most, from, to, &same);
+        for (uint32_t i = 0; i < same.num_taken; i++)
+            qr_bit_set(o->is_pending, to[i]);
+        for (uint32_t i = 0; o->is_lazy && i < same.num_taken; i++)
+            qr_bit_set(o->is_storing, from[i]);
+        done += same.num_done;
+        round->count += same.num_taken;
+        round->num_taken = round->count;
+        round->num_left -= same.num_taken;
+        o->num_flight += same.num_taken;
+        qr_count(&o->counters.stores_in_flight, same.num_taken);
+        same.is_full |= done < n && round->num_left == 0;
+        round->num_free = quire_pool_get_num_free_blocks(o->cpu);
+        *is_full = same.is_full && !has_room(o, round);
+        if (*is_full)
+            break;
+    }
+    return done;
 }
 
 /* ---- eager ----------------------------------------------------------------- */
@@ -102,7 +127,7 @@ static bool is_anothers(const quire_offload *o, const quire_block_span *own, uin
                         quire_block gpu)
 {
     quire_block_info info;
-    if (o->is_vllm || own == NULL || (at < own->count && own->ids[at] == gpu))
+    if (own == NULL || (at < own->count && own->ids[at] == gpu))
         return false;
     return quire_pool_block_info(o->gpu, gpu, &info) == QUIRE_OK && info.ref_cnt > 0;
 }
@@ -132,16 +157,14 @@ typedef struct store_part {
 /* Chooses of a part's blocks, looked at together: what one waits for, memory, comes for all.
  * Returns how many are done with; fewer than there are: the next one has no key yet, or there is no
  * room. */
-static uint32_t scan_part(quire_offload *o, const store_part *part, store_round *round,
-                          bool *is_full)
+static uint32_t scan_part_vllm(quire_offload *o, const store_part *part, store_round *round,
+                               bool *is_full)
 {
     quire_block found[LOOK_AT_ONCE];
     const quire_block *blocks = part->row + part->first;
     quire_pool_find_same(o->cpu, o->gpu, blocks, part->num_blocks, found);
     for (uint32_t i = 0; i < part->num_blocks; i++) {
-        uint32_t at = part->first + i;
-        bool is_there = at >= part->found_from && at < part->found_before;
-        if (blocks[i] == QUIRE_NULL_BLOCK || is_there || is_anothers(o, part->own, at, blocks[i]))
+        if (blocks[i] == QUIRE_NULL_BLOCK)
             continue;
         if (found[i] == UINT32_MAX)
             return i;
@@ -153,6 +176,28 @@ static uint32_t scan_part(quire_offload *o, const store_part *part, store_round 
         choose(round, blocks[i]);
     }
     return part->num_blocks;
+}
+
+static uint32_t scan_part(quire_offload *o, const store_part *part, store_round *round,
+                          bool *is_full)
+{
+    quire_block gpu[LOOK_AT_ONCE];
+    uint32_t places[LOOK_AT_ONCE];
+    const quire_block *blocks = part->row + part->first;
+    uint32_t n = 0;
+    if (!o->has_windows && part->first >= part->found_before) { /* all of them, as they are */
+        return take_missing(o, blocks, part->num_blocks, round, is_full);
+    }
+    for (uint32_t i = 0; i < part->num_blocks; i++) {
+        uint32_t at = part->first + i;
+        bool is_there = at >= part->found_from && at < part->found_before;
+        if (blocks[i] == QUIRE_NULL_BLOCK || is_there || is_anothers(o, part->own, at, blocks[i]))
+            continue;
+        places[n] = i;
+        gpu[n++] = blocks[i];
+    }
+    uint32_t done = take_missing(o, gpu, n, round, is_full);
+    return done < n ? places[done] : part->num_blocks;
 }
 
 /* False when the CPU pool is full. */
@@ -172,8 +217,9 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
                            .first = o->num_stored[at],
                            .num_blocks = left < LOOK_AT_ONCE ? left : LOOK_AT_ONCE,
                            .found_from = (r->loaded_from + size - 1) / size,
-                           .found_before = o->is_vllm ? 0 : r->loaded_to / size};
-        uint32_t done = scan_part(o, &part, round, &is_full);
+                           .found_before = r->loaded_to / size};
+        uint32_t done = o->is_vllm ? scan_part_vllm(o, &part, round, &is_full)
+                                   : scan_part(o, &part, round, &is_full);
         o->num_stored[at] += done;
         if (done < part.num_blocks)
             break;
@@ -206,7 +252,8 @@ static void scan_request(quire_offload *o, qr_offload_req *r, store_round *round
     for (uint32_t g = 0; g < o->num_groups; g++)
         if (!scan_group(o, index, g, confirmed, has_windows ? &own[g] : NULL, round))
             break;
-    take_chosen(o, round);
+    if (o->is_vllm)
+        take_chosen(o, round);
     o->next_ready[index] = find_next_ready(o, index);
 }
 
@@ -296,6 +343,20 @@ static void choose_lazy_vllm(quire_offload *o, store_round *round)
     take_chosen(o, round);
 }
 
+/* Those without a key are done with too. False when there is no room. */
+static bool take_seen(quire_offload *o, const quire_block *gpu, uint32_t n, store_round *round)
+{
+    bool is_full = false;
+    uint32_t done = 0;
+    while (done < n && !is_full) {
+        done += take_missing(o, gpu + done, n - done, round, &is_full);
+        done += done < n && !is_full;
+    }
+    for (uint32_t i = 0; i < done; i++)
+        qr_bit_set(o->is_seen, gpu[i]);
+    return !is_full;
+}
+
 /* The blocks that will be evicted next, from the head of the queue on: twice what a step can take.
  * Those that were looked at since a request had them are passed over; and there is nothing to do
  * before half of them may have been taken: a step takes no more than the other half. */
@@ -303,25 +364,24 @@ static void choose_lazy(quire_offload *o, store_round *round)
 {
     if (o->num_given < o->target_free / 2)
         return;
+    quire_block gpu[LOOK_AT_ONCE];
+    uint32_t n = 0;
     quire_block node = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
     o->num_given = 0;
     for (uint32_t covered = 0; node != QUIRE_NULL_BLOCK && covered < o->target_free; covered++) {
         o->walked[o->num_walked++] = node;
         quire_block next = quire_pool_next_free(o->gpu, node);
-        if (!qr_bit_get(o->is_seen, node)) {
-            quire_block found;
-            quire_pool_find_same(o->cpu, o->gpu, &node, 1, &found);
-            bool is_chosen = found == QUIRE_NULL_BLOCK && !qr_bit_get(o->is_storing, node);
-            if (is_chosen && !has_room(o, round)) {
-                o->num_given = o->target_free; /* again in the next step */
-                break;
-            }
-            if (is_chosen)
-                choose(round, node);
-            take_chosen(o, round); /* at once: another block may have the same key */
-            qr_bit_set(o->is_seen, node);
-        }
+        if (!qr_bit_get(o->is_seen, node))
+            gpu[n++] = node;
         node = next;
+        bool is_last = node == QUIRE_NULL_BLOCK || covered + 1 == o->target_free;
+        if (n < LOOK_AT_ONCE && !is_last)
+            continue;
+        if (!take_seen(o, gpu, n, round)) {
+            o->num_given = o->target_free; /* again in the next step */
+            return;
+        }
+        n = 0;
     }
     if (node == QUIRE_NULL_BLOCK) /* the queue is short: what is freed comes into view at once */
         o->num_given = o->target_free;
@@ -394,6 +454,7 @@ static void make_event(quire_offload *o, const store_round *round)
                                           .first = round->cpu[0],
                                           .sent = round->cpu[0],
                                           .count = round->count};
+    o->next_due_ns = due_ns < o->next_due_ns ? due_ns : o->next_due_ns;
     o->num_events++;
     if (o->has_device)
         o->unsent_events[o->num_unsent++] = place;

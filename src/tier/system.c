@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -13,6 +14,18 @@ enum { LOG_LINE = 512 };
 void *qr_tier_alloc(size_t count, size_t bytes)
 {
     return count == 0 || bytes == 0 ? NULL : calloc(count, bytes);
+}
+
+void *qr_tier_alloc_large(size_t bytes)
+{
+    const size_t page = (size_t)2 << 20;
+    if (bytes < 2 * page || bytes > SIZE_MAX - page)
+        return qr_tier_alloc(1, bytes);
+    size_t rounded = (bytes + page - 1) & ~(page - 1);
+    void *memory = aligned_alloc(page, rounded);
+    if (memory != NULL)
+        (void)madvise(memory, rounded, MADV_HUGEPAGE); /* advice: without it, slower but right */
+    return memory;
 }
 
 void qr_tier_free(void *memory)

@@ -13,6 +13,9 @@
 
 /* NULL when there is none, or for 0 bytes. Zeroed. */
 void *qr_tier_alloc(size_t count, size_t bytes);
+/* The same, for what is looked up at random: in huge pages where it is large, so that a step does
+ * not miss the TLB. Not zeroed. */
+void *qr_tier_alloc_large(size_t bytes);
 void qr_tier_free(void *memory);
 
 /* Pages of their own, zeroed; flags as mmap's, MAP_HUGETLB say. NULL when there are none. */
