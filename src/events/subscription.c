@@ -222,8 +222,20 @@ static qr_outcome listen_live(quire_subscriber *s, long wait_ms, qr_message *m)
     return result;
 }
 
+/* The connection broke, and there is no batch by which to know the publisher again: a new one whose
+ * numbers are ahead would pass for the old one. */
+static bool may_be_another(const quire_subscriber *s)
+{
+    bool knows_some = s->has_expected && s->expected > 0;
+    return s->is_broken && s->has_replay && knows_some && !s->has_digest;
+}
+
 static qr_outcome next_live(quire_subscriber *s, long wait_ms, quire_delivery *delivery)
 {
+    if (may_be_another(s)) {
+        s->is_broken = false;
+        return restart(s, s->expected, delivery);
+    }
     qr_message m;
     qr_message_init(&m);
     qr_outcome result = QR_OUTCOME_GO_ON;
