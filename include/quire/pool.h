@@ -182,14 +182,15 @@ QUIRE_API int quire_pool_cache_same(quire_pool *pool, const quire_block *blocks,
                                     const quire_pool *other, const quire_block *others, uint32_t n);
 /* Both at once, for blocks that are to be copied. For each of n blocks of `other` whose key no
  * block of `pool` has: a block from the head of the free queue, which gets the key and a user, and
- * a hold on the other one (quire_pool_hold); those that are held 63 times are passed over. from[i]
- * and to[i], num_taken of them, room for n: what is to be copied. It ends before the first block
- * that has no key, and before one for which there is no free block. Events as cache_same, and for
- * keys that are evicted. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DISABLED. */
+ * a hold on the other one (quire_pool_hold); those without a key, and those that are held 63 times,
+ * are passed over. from[i] and to[i], num_taken of them, room for n: what is to be copied. It ends
+ * before a block for which there is no free one. Events as cache_same, and for keys that are
+ * evicted. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DISABLED. */
 typedef struct quire_same {
     uint32_t num_done; /* blocks that were gone through */
     uint32_t num_taken;
-    uint32_t is_full; /* no free block was left for the next one */
+    uint32_t num_with_key; /* of those gone through, before the first without */
+    uint32_t is_full;      /* no free block was left for the next one */
 } quire_same;
 
 QUIRE_API int quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block *others,

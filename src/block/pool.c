@@ -179,6 +179,9 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return err;
 }
 
+/* Records of blocks lie anywhere: asked for so many blocks before they are freed. */
+enum { FREE_AHEAD = 16 };
+
 /* Takes back a free_blocks call that came to block n; hints alone stay changed. */
 static void undo_free(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
                       uint32_t n)
@@ -194,6 +197,8 @@ int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t block = blocks[i];
+        if (i + FREE_AHEAD < n) /* wherever it says: this is harmless */
+            qr_prefetch_write(&joining.blocks[blocks[i + FREE_AHEAD]]);
         if (QR_UNLIKELY(block - 1 >= joining.sentinel - 1)) { /* is_usable, from the copy */
             undo_free(pool, &joining, blocks, i);
             return why_unusable(block);
@@ -291,9 +296,6 @@ int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
-
-/* Records of a row lie anywhere: asked for so many blocks before they are freed. */
-enum { FREE_AHEAD = 16 };
 
 void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {

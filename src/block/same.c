@@ -127,14 +127,14 @@ static inline bool hold_one(quire_pool *pool, qr_block *b, uint32_t block)
 static quire_same take_watched(quire_pool *pool, quire_pool *other, const uint32_t *others,
                                uint32_t n, uint32_t *from, uint32_t *to)
 {
-    quire_same same = {0};
+    quire_same same = {.num_with_key = n};
     for (; same.num_done < n; same.num_done++) {
         uint32_t block = others[same.num_done];
         uint32_t found;
         qr_pool_find_same(pool, other, &block, 1, &found);
         qr_key key = qr_map_key_of(&other->map, block);
-        if (found == QR_NIL)
-            break;
+        if (found == QR_NIL && same.num_with_key == n)
+            same.num_with_key = same.num_done;
         if (found != QUIRE_NULL_BLOCK || key.len > pool->map.stride)
             continue;
         same.is_full = pool->queue.num_free == 0;
@@ -195,7 +195,7 @@ static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32
                                uint32_t n, uint32_t *from, uint32_t *to)
 {
     qr_map *map = &pool->map;
-    quire_same same = {0};
+    quire_same same = {.num_with_key = n};
     uint32_t tags[AT_ONCE];
     taking t = {.head = qr_queue_head(&pool->queue)};
     tag_others(map, &other->map, others, n, tags);
@@ -204,8 +204,11 @@ static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32
         uint32_t tag = tags[same.num_done];
         qr_block *theirs = &other->queue.blocks[block];
         qr_bucket *home = qr_map_home(map, tag);
-        if (QR_UNLIKELY(!qr_block_has_key(theirs)))
-            break;
+        if (QR_UNLIKELY(!qr_block_has_key(theirs))) {
+            if (same.num_with_key == n)
+                same.num_with_key = same.num_done;
+            continue;
+        }
         bool is_new =
             QR_LIKELY(qr_bucket_match(home, qr_tag_mark(tag)) == 0 && home->num_passed == 0);
         if (!is_new && qr_map_find_tagged(map, qr_map_key_of(&other->map, block), tag) != 0)
@@ -225,6 +228,12 @@ static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32
     return same;
 }
 
+static void fetch_records(const quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        qr_prefetch_write(&pool->queue.blocks[blocks[i]]);
+}
+
 static bool can_be_quiet(const quire_pool *pool, const quire_pool *other)
 {
     bool is_watched =
@@ -238,19 +247,23 @@ quire_same qr_pool_take_same(quire_pool *pool, quire_pool *other, const uint32_t
 {
     quire_same all = {0};
     bool is_quiet = can_be_quiet(pool, other);
+    fetch_records(other, others, n < AT_ONCE ? n : AT_ONCE);
     while (all.num_done < n && all.is_full == 0) {
         uint32_t left = n - all.num_done;
         uint32_t batch = left < AT_ONCE ? left : AT_ONCE;
+        left -= batch; /* the next ones are there when their turn comes */
+        fetch_records(other, others + all.num_done + batch, left < AT_ONCE ? left : AT_ONCE);
         const uint32_t *next = others + all.num_done;
         uint32_t *next_from = from + all.num_taken;
         uint32_t *next_to = to + all.num_taken;
         quire_same same = is_quiet ? take_quietly(pool, other, next, batch, next_from, next_to)
                                    : take_watched(pool, other, next, batch, next_from, next_to);
+        if (all.num_with_key == all.num_done) /* all before these had one */
+            all.num_with_key +=
+                same.num_with_key < same.num_done ? same.num_with_key : same.num_done;
         all.num_done += same.num_done;
         all.num_taken += same.num_taken;
         all.is_full = same.is_full;
-        if (same.num_done < batch)
-            break;
     }
     qr_pool_publish(other);
     qr_assert_expensive(qr_pool_is_valid(pool) && qr_pool_is_valid(other));

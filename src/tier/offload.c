@@ -100,11 +100,12 @@ static void on_update(void *user)
 static void clear_parts(quire_offload *o)
 {
     size_t words = qr_offload_words(o->num_gpu);
-    size_t num_rows = o->is_lazy ? 0 : o->max_requests;
+    size_t num_rows = o->has_rows ? o->max_requests : 0;
+    size_t num_eager = o->is_lazy ? 0 : o->max_requests;
     memset(o->reqs, 0, o->max_requests * sizeof *o->reqs);
     memset(o->next_ready, 0xff, o->max_requests * sizeof *o->next_ready);
     memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
-    memset(o->num_stored, 0, num_rows * o->num_groups * sizeof *o->num_stored);
+    memset(o->num_stored, 0, num_eager * o->num_groups * sizeof *o->num_stored);
     memset(o->is_pending, 0, qr_offload_words(o->num_cpu) * sizeof *o->is_pending);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);

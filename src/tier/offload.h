@@ -12,8 +12,8 @@
  *
  * Blocks on the way are chained through arrays of the side on which each is there once:
  *
- *      store   event ──► cpu 7 ──► cpu 3 ──► end           store_gpu[7], store_gpu[3]
- *      load    request ──► gpu 12 ──► gpu 13 ──► end       load_cpu[12], load_cpu[13]
+ *      store   event ──► cpu 7 ──► cpu 3 ──► end           stores[7].other, stores[3].other
+ *      load    request ──► gpu 12 ──► gpu 13 ──► end       loads[12].other, ...
  *
  *      every one of them has one user more, in both pools, until the copy has ended
  *
@@ -115,6 +115,12 @@ typedef struct qr_offload_group {
     uint32_t row_start;  /* in the request's row */
 } qr_offload_group;
 
+/* Of a block on the way. */
+typedef struct qr_offload_link {
+    quire_block other; /* where it goes, or comes from */
+    quire_block next;
+} qr_offload_link;
+
 /* A CPU block that a waiting request will need. */
 typedef struct qr_offload_node {
     quire_block block;
@@ -142,6 +148,7 @@ struct quire_offload {
     bool is_closed;   /* device and tiers are gone */
     bool has_pins;    /* or other users of blocks: the scheduler's */
     bool has_windows; /* a group gives blocks back while its request runs */
+    bool has_rows;    /* eager: blocks of requests are kept as steps told them */
     uint32_t num_groups;
     uint32_t fa_group; /* the first of a full kind; QR_NIL: none */
     uint32_t hash_size;
@@ -164,20 +171,22 @@ struct quire_offload {
     quire_connector connector;
 
     qr_offload_req *reqs;
-    quire_block *rows;   /* eager: blocks of requests, as steps told them: row_blocks each */
-    uint32_t *row_count; /* num_groups each */
-    uint32_t *num_stored;
+    quire_block *rows;    /* where there are some: row_blocks of each request */
+    uint32_t *row_count;  /* num_groups each */
+    uint32_t *num_stored; /* eager: the first that are done with, num_groups each */
     qr_offload_match match;
 
     /* stores */
-    quire_block *store_gpu;  /* of a CPU block */
-    quire_block *store_next; /* of a CPU block */
+    qr_offload_link *stores; /* of a CPU block: the GPU block, and the next CPU block */
     uint32_t *store_crc;     /* of a CPU block; NULL without tiers */
     uint32_t *next_ready;    /* of a request: with fewer computed tokens there is nothing to store;
                                 UINT32_MAX: it is not known here. Looked at in each step */
-    uint64_t *is_storing;    /* bits: GPU blocks; vLLM: of this step */
-    uint64_t *is_used;       /* bits, lazy: given to a request while its store is on the way */
-    uint64_t *is_seen;       /* bits, lazy: looked at since a request had it */
+    quire_req *listed;       /* eager: the requests of the last step, */
+    uint32_t *due;           /* and next_ready of each */
+    uint32_t num_listed;
+    uint64_t *is_storing; /* bits: GPU blocks; vLLM: of this step */
+    uint64_t *is_used;    /* bits, lazy: given to a request while its store is on the way */
+    uint64_t *is_seen;    /* bits, lazy: looked at since a request had it */
     qr_offload_event *events;
     uint32_t num_places; /* for events, a power of two */
     uint32_t num_events;
@@ -200,8 +209,7 @@ struct quire_offload {
     quire_block kept_last;
 
     /* loads */
-    quire_block *load_cpu;  /* of a GPU block */
-    quire_block *load_next; /* of a GPU block */
+    qr_offload_link *loads; /* of a GPU block: the CPU block, and the next GPU block */
     uint32_t *new_loads;    /* requests whose loads wait for build_meta */
     uint32_t num_new_loads;
     uint32_t *ended_loads; /* requests, in the order in which they ended */
@@ -269,6 +277,7 @@ static inline void qr_offload_leave(quire_offload *o, qr_offload_req *r)
 {
     r->req = 0;
     o->next_ready[r - o->reqs] = UINT32_MAX;
+    o->num_listed = 0;
 }
 
 static inline size_t qr_offload_words(uint32_t num_bits)

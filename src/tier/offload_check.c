@@ -5,11 +5,11 @@ static bool count_chain(const quire_offload *o, quire_block first, uint32_t *num
                         uint32_t *gpu)
 {
     *num = 0;
-    for (quire_block block = first; block != QUIRE_NULL_BLOCK; block = o->store_next[block]) {
-        if (block >= o->num_cpu || o->store_gpu[block] >= o->num_gpu || ++*num >= o->num_cpu)
+    for (quire_block block = first; block != QUIRE_NULL_BLOCK; block = o->stores[block].next) {
+        if (block >= o->num_cpu || o->stores[block].other >= o->num_gpu || ++*num >= o->num_cpu)
             return false;
         cpu[block]++;
-        gpu[o->store_gpu[block]]++;
+        gpu[o->stores[block].other]++;
     }
     return true;
 }
@@ -39,11 +39,11 @@ static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
         if (r->load_state == QR_LOAD_NONE)
             continue;
         for (quire_block block = r->load_first; block != QUIRE_NULL_BLOCK;
-             block = o->load_next[block]) {
+             block = o->loads[block].next) {
             if (block >= o->num_gpu || ++n > r->load_count)
                 return false;
             gpu[block]++;
-            cpu[o->load_cpu[block]]++;
+            cpu[o->loads[block].other]++;
         }
         if (n != r->load_count)
             return false;

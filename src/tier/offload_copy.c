@@ -78,9 +78,9 @@ static bool send_load(quire_offload *o, uint32_t index)
             return false;
         quire_block gpu = r->load_sent;
         for (; gpu != QUIRE_NULL_BLOCK && job->job.num_copies < QR_COPIES_IN_JOB;
-             gpu = o->load_next[gpu])
+             gpu = o->loads[gpu].next)
             job->copies[job->job.num_copies++] =
-                (quire_device_copy){.block = gpu, .slot = o->load_cpu[gpu]};
+                (quire_device_copy){.block = gpu, .slot = o->loads[gpu].other};
         int err = submit(o, job);
         if (err == QUIRE_FULL)
             return false;
@@ -104,9 +104,9 @@ static bool send_stores(quire_offload *o, uint32_t place)
             return false;
         quire_block cpu = event->sent;
         for (; cpu != QUIRE_NULL_BLOCK && job->job.num_copies < QR_COPIES_IN_JOB;
-             cpu = o->store_next[cpu])
+             cpu = o->stores[cpu].next)
             job->copies[job->job.num_copies++] =
-                (quire_device_copy){.block = o->store_gpu[cpu], .slot = cpu};
+                (quire_device_copy){.block = o->stores[cpu].other, .slot = cpu};
         int err = submit(o, job);
         if (err == QUIRE_FULL)
             return false;

@@ -49,10 +49,10 @@ static quire_block read_chunk(quire_offload *o, quire_block first, store_chunk *
     quire_block cpu = first;
     uint32_t n = 0;
     for (; n < QR_COPIES_IN_JOB && cpu != QUIRE_NULL_BLOCK; n++) {
-        chunk->gpu[n] = o->store_gpu[cpu];
+        chunk->gpu[n] = o->stores[cpu].other;
         chunk->cpu[n] = chunk->last_first[QR_COPIES_IN_JOB - 1 - n] = cpu;
         qr_bit_clear(o->is_pending, cpu);
-        cpu = o->store_next[cpu];
+        cpu = o->stores[cpu].next;
     }
     for (uint32_t i = 0; o->store_crc != NULL && i < n; i++)
         chunk->crcs[i] = o->store_crc[chunk->cpu[i]];

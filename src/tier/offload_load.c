@@ -11,9 +11,9 @@ static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire
     if (*last == QUIRE_NULL_BLOCK)
         r->load_first = gpu;
     else
-        o->load_next[*last] = gpu;
-    o->load_cpu[gpu] = cpu;
-    o->load_next[gpu] = QUIRE_NULL_BLOCK;
+        o->loads[*last].next = gpu;
+    o->loads[gpu].other = cpu;
+    o->loads[gpu].next = QUIRE_NULL_BLOCK;
     *last = gpu;
     o->scratch[r->load_count] = gpu;
     o->scratch2[r->load_count++] = cpu;
@@ -107,9 +107,9 @@ void qr_load_build(quire_offload *o, bool zeroes)
             o->new_loads[kept++] = o->new_loads[i];
             continue;
         }
-        for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK; gpu = o->load_next[gpu]) {
+        for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK; gpu = o->loads[gpu].next) {
             o->meta_load_gpu[meta->num_loads] = gpu;
-            o->meta_load_cpu[meta->num_loads++] = o->load_cpu[gpu];
+            o->meta_load_cpu[meta->num_loads++] = o->loads[gpu].other;
         }
         o->meta_reqs[meta->num_load_reqs++] = r->req;
         r->load_state = QR_LOAD_ON_THE_WAY;
@@ -175,7 +175,7 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
         r->load_state = QR_LOAD_TOLD;
         o->told_reqs[num_told++] = r->req;
         for (quire_block gpu = r->load_first; must_fail && gpu != QUIRE_NULL_BLOCK;
-             gpu = o->load_next[gpu])
+             gpu = o->loads[gpu].next)
             o->invalid_blocks[num_invalid++] = gpu;
     }
     output->finished_recving = o->told_reqs;
@@ -200,10 +200,10 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
 {
     uint32_t n = 0;
     uint32_t num_cpu = 0;
-    for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK; gpu = o->load_next[gpu]) {
+    for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK; gpu = o->loads[gpu].next) {
         o->scratch[n++] = gpu;
-        if (o->load_cpu[gpu] != QUIRE_NULL_BLOCK)
-            o->scratch2[num_cpu++] = o->load_cpu[gpu];
+        if (o->loads[gpu].other != QUIRE_NULL_BLOCK)
+            o->scratch2[num_cpu++] = o->loads[gpu].other;
     }
     free_cpu_blocks(o, num_cpu);
     qr_gpu_let_go(o, o->scratch, n);

@@ -162,6 +162,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->has_mark = true;
     o->num_given = o->target_free; /* the first walk */
     o->has_pins |= plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
+    o->has_rows = !o->is_lazy && (o->is_vllm || o->has_windows);
     o->deadline_ns = c->load_deadline_ns == 0 ? DEFAULT_DEADLINE_NS : c->load_deadline_ns;
     o->hooks = c->hooks;
 }
@@ -169,17 +170,19 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
 static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
 {
     size_t words = qr_offload_words(o->num_gpu);
-    size_t num_rows = o->is_lazy ? 0 : o->max_requests;
+    size_t num_rows = o->has_rows ? o->max_requests : 0;
+    size_t num_eager = o->is_lazy ? 0 : o->max_requests;
     o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
     o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
-    o->num_stored = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->num_stored);
-    o->store_gpu = qr_carve_take(carve, o->num_cpu, sizeof *o->store_gpu);
-    o->store_next = qr_carve_take(carve, o->num_cpu, sizeof *o->store_next);
+    o->num_stored = qr_carve_take(carve, num_eager * o->num_groups, sizeof *o->num_stored);
+    o->stores = qr_carve_take(carve, o->num_cpu, sizeof *o->stores);
     o->store_crc = qr_carve_take(carve, has_tiers ? o->num_cpu : 0, sizeof *o->store_crc);
     o->store_crc = has_tiers ? o->store_crc : NULL;
     o->walked =
         qr_carve_take(carve, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
     o->next_ready = qr_carve_take(carve, o->max_requests, sizeof *o->next_ready);
+    o->listed = qr_carve_take(carve, o->is_lazy ? 0 : o->max_requests, sizeof *o->listed);
+    o->due = qr_carve_take(carve, o->is_lazy ? 0 : o->max_requests, sizeof *o->due);
     o->is_pending = qr_carve_take(carve, qr_offload_words(o->num_cpu), sizeof *o->is_pending);
     o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
     o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);
@@ -193,8 +196,7 @@ static void carve_loads(quire_offload *o, qr_carve *carve)
 {
     uint32_t n = o->max_requests;
     o->reqs = qr_carve_take(carve, n, sizeof *o->reqs);
-    o->load_cpu = qr_carve_take(carve, o->num_gpu, sizeof *o->load_cpu);
-    o->load_next = qr_carve_take(carve, o->num_gpu, sizeof *o->load_next);
+    o->loads = qr_carve_take(carve, o->num_gpu, sizeof *o->loads);
     o->new_loads = qr_carve_take(carve, n, sizeof *o->new_loads);
     o->ended_loads = qr_carve_take(carve, n, sizeof *o->ended_loads);
     o->sending = qr_carve_take(carve, n, sizeof *o->sending);

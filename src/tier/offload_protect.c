@@ -2,7 +2,7 @@
 
 #include "tier/offload_match.h"
 
-enum { LOOK_EVERY = 32 }; /* polls, once somebody waits */
+enum { LOOK_EVERY = 64 }; /* polls, once somebody waits */
 
 void qr_protect_init(quire_offload *o)
 {

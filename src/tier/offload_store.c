@@ -86,16 +86,17 @@ static void take_chosen(quire_offload *o, store_round *round)
 
 /* ---- choosing, without its faults -------------------------------------------- */
 
-/* Stores those of n GPU blocks that are not in the CPU pool, up to the first that has no key.
- * Returns how many are done with. The CPU blocks have their keys from now on, so that nobody else
- * stores these; they are no hits yet: offload_match.c ends a hit before a block that is pending. */
+/* Stores those of n GPU blocks that are not in the CPU pool. The CPU blocks have their keys at once,
+ * so that nobody else stores these; they are no hits yet: offload_match.c ends a hit before a block
+ * that is pending. Returns how many are done with: fewer than n when there is no room;
+ * num_with_key: how many before the first that has no key. */
 static uint32_t take_missing(quire_offload *o, const quire_block *gpu, uint32_t n,
-                             store_round *round, bool *is_full)
+                             store_round *round, uint32_t *num_with_key)
 {
     uint32_t done = 0;
-    quire_same same = {.is_full = 1};
-    *is_full = false;
-    while (done < n && same.is_full) {
+    *num_with_key = 0;
+    while (done < n) {
+        quire_same same;
         quire_block *from = round->gpu + round->count;
         quire_block *to = round->cpu + round->count;
         uint32_t most = n - done < round->num_left ? n - done : round->num_left;
@@ -104,16 +105,15 @@ static uint32_t take_missing(quire_offload *o, const quire_block *gpu, uint32_t 
             qr_bit_set(o->is_pending, to[i]);
         for (uint32_t i = 0; o->is_lazy && i < same.num_taken; i++)
             qr_bit_set(o->is_storing, from[i]);
+        *num_with_key += *num_with_key == done ? same.num_with_key : 0;
         done += same.num_done;
         round->count += same.num_taken;
         round->num_taken = round->count;
         round->num_left -= same.num_taken;
         o->num_flight += same.num_taken;
         qr_count(&o->counters.stores_in_flight, same.num_taken);
-        same.is_full |= done < n && round->num_left == 0;
         round->num_free = quire_pool_get_num_free_blocks(o->cpu);
-        *is_full = same.is_full && !has_room(o, round);
-        if (*is_full)
+        if (done < n && !has_room(o, round))
             break;
     }
     return done;
@@ -127,7 +127,7 @@ static bool is_anothers(const quire_offload *o, const quire_block_span *own, uin
                         quire_block gpu)
 {
     quire_block_info info;
-    if (own == NULL || (at < own->count && own->ids[at] == gpu))
+    if (at < own->count && own->ids[at] == gpu)
         return false;
     return quire_pool_block_info(o->gpu, gpu, &info) == QUIRE_OK && info.ref_cnt > 0;
 }
@@ -147,7 +147,7 @@ static uint32_t num_ready(const quire_offload *o, int64_t confirmed, uint32_t bl
 /* A part of a request's row in a group. */
 typedef struct store_part {
     const quire_block *row;
-    const quire_block_span *own; /* NULL: all of the row are its own */
+    const quire_block_span *own; /* those that the request has now */
     uint32_t first;
     uint32_t num_blocks;
     uint32_t found_from; /* these were found in the CPU pool when it came */
@@ -183,11 +183,14 @@ static uint32_t scan_part(quire_offload *o, const store_part *part, store_round 
 {
     quire_block gpu[LOOK_AT_ONCE];
     uint32_t places[LOOK_AT_ONCE];
+    uint32_t num_with_key;
     const quire_block *blocks = part->row + part->first;
-    uint32_t n = 0;
-    if (!o->has_windows && part->first >= part->found_before) { /* all of them, as they are */
-        return take_missing(o, blocks, part->num_blocks, round, is_full);
+    if (!o->has_windows && part->first >= part->found_before) { /* any number, as they are */
+        *is_full =
+            take_missing(o, blocks, part->num_blocks, round, &num_with_key) < part->num_blocks;
+        return num_with_key;
     }
+    uint32_t n = 0;
     for (uint32_t i = 0; i < part->num_blocks; i++) {
         uint32_t at = part->first + i;
         bool is_there = at >= part->found_from && at < part->found_before;
@@ -196,8 +199,8 @@ static uint32_t scan_part(quire_offload *o, const store_part *part, store_round 
         places[n] = i;
         gpu[n++] = blocks[i];
     }
-    uint32_t done = take_missing(o, gpu, n, round, is_full);
-    return done < n ? places[done] : part->num_blocks;
+    *is_full = take_missing(o, gpu, n, round, &num_with_key) < n;
+    return num_with_key < n ? places[num_with_key] : part->num_blocks;
 }
 
 /* False when the CPU pool is full. */
@@ -205,17 +208,24 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
                        const quire_block_span *own, store_round *round)
 {
     size_t at = (size_t)index * o->num_groups + g;
-    const quire_block *row = o->rows + (size_t)index * o->row_blocks + o->groups[g].row_start;
-    uint32_t end = num_ready(o, confirmed, o->groups[g].block_size, o->row_count[at]);
+    const quire_block *row = own->ids;
+    uint32_t count = own->count;
+    if (o->has_rows) {
+        row = o->rows + (size_t)index * o->row_blocks + o->groups[g].row_start;
+        count = o->row_count[at];
+    }
+    uint32_t end = num_ready(o, confirmed, o->groups[g].block_size, count);
     const qr_offload_req *r = &o->reqs[index];
     uint32_t size = o->groups[g].block_size;
     bool is_full = false;
+    bool is_plain = !o->is_vllm && !o->has_windows;
     while (o->num_stored[at] < end) {
         uint32_t left = end - o->num_stored[at];
+        uint32_t most = is_plain && o->num_stored[at] * size >= r->loaded_to ? left : LOOK_AT_ONCE;
         store_part part = {.row = row,
                            .own = own,
                            .first = o->num_stored[at],
-                           .num_blocks = left < LOOK_AT_ONCE ? left : LOOK_AT_ONCE,
+                           .num_blocks = left < most ? left : most,
                            .found_from = (r->loaded_from + size - 1) / size,
                            .found_before = r->loaded_to / size};
         uint32_t done = o->is_vllm ? scan_part_vllm(o, &part, round, &is_full)
@@ -244,13 +254,12 @@ static void scan_request(quire_offload *o, qr_offload_req *r, store_round *round
     uint32_t index = (uint32_t)(r - o->reqs);
     quire_block_span own[QR_OFFLOAD_MAX_GROUPS];
     quire_req_info info;
-    if (quire_sched_req_info(o->sched, r->req, &info) != QUIRE_OK)
+    if (quire_sched_req_info(o->sched, r->req, &info) != QUIRE_OK ||
+        quire_sched_get_blocks(o->sched, r->req, own) != QUIRE_OK)
         return;
-    bool has_windows =
-        !o->is_vllm && o->has_windows && quire_sched_get_blocks(o->sched, r->req, own) == QUIRE_OK;
     int64_t confirmed = (int64_t)info.num_computed_tokens - info.num_output_placeholders;
     for (uint32_t g = 0; g < o->num_groups; g++)
-        if (!scan_group(o, index, g, confirmed, has_windows ? &own[g] : NULL, round))
+        if (!scan_group(o, index, g, confirmed, &own[g], round))
             break;
     if (o->is_vllm)
         take_chosen(o, round);
@@ -258,13 +267,10 @@ static void scan_request(quire_offload *o, qr_offload_req *r, store_round *round
 }
 
 /* The blocks that a step tells; more than a longest request has are never looked at. */
-static void add_blocks(quire_offload *o, uint32_t index, const quire_block_span *blocks,
-                       bool is_resumed)
+static void add_blocks(quire_offload *o, uint32_t index, const quire_block_span *blocks)
 {
-    for (uint32_t g = 0; g < o->num_groups; g++) {
+    for (uint32_t g = 0; o->has_rows && g < o->num_groups; g++) {
         size_t at = (size_t)index * o->num_groups + g;
-        if (is_resumed)
-            o->row_count[at] = o->num_stored[at] = 0;
         uint32_t room = o->groups[g].max_blocks - o->row_count[at];
         uint32_t n = blocks[g].count < room ? blocks[g].count : room;
         quire_block *row = o->rows + (size_t)index * o->row_blocks + o->groups[g].row_start;
@@ -272,6 +278,18 @@ static void add_blocks(quire_offload *o, uint32_t index, const quire_block_span 
             memcpy(row + o->row_count[at], blocks[g].ids, n * sizeof *row);
         o->row_count[at] += n;
     }
+}
+
+/* Nothing of it is stored, and it has other blocks. */
+static void begin_request(quire_offload *o, uint32_t index)
+{
+    size_t first = (size_t)index * o->num_groups;
+    for (uint32_t g = 0; !o->is_lazy && g < o->num_groups; g++)
+        o->num_stored[first + g] = 0;
+    for (uint32_t g = 0; o->has_rows && g < o->num_groups; g++)
+        o->row_count[first + g] = 0;
+    o->next_ready[index] = 0;
+    o->num_listed = 0;
 }
 
 static inline bool has_blocks(const quire_block_span *blocks, uint32_t num_groups)
@@ -282,32 +300,64 @@ static inline bool has_blocks(const quire_block_span *blocks, uint32_t num_group
     return n > 0;
 }
 
+/* With blocks or not, so many tokens make a look worth it. */
+static inline bool is_due(const quire_offload *o, uint32_t computed, uint32_t next_ready)
+{
+    return computed >= next_ready || computed < o->most_placeholders;
+}
+
 /* A request that comes in may have found blocks that another one computes in this very step: they
  * are looked at in the next. vLLM's copies come after the step, so it looks at once. */
-static void scan_kind(quire_offload *o, const quire_step *step, uint8_t kind, bool has_place,
-                      store_round *round)
+static void scan_coming(quire_offload *o, const quire_step *step, uint8_t kind, bool has_place,
+                        store_round *round)
 {
-    bool is_running = kind == QUIRE_STEP_RUNNING;
-    bool looks = has_place && (o->is_vllm || is_running);
     if (step->num_reqs == 0 || memchr(step->kinds, kind, step->num_reqs) == NULL)
         return;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
-        const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
-        uint32_t computed = step->num_computed_tokens[i];
         uint32_t index = quire_req_index(step->reqs[i]);
-        bool is_due = computed >= o->next_ready[index] || computed < o->most_placeholders;
-        if (is_running && !is_due && !has_blocks(blocks, o->num_groups))
-            continue; /* most of them, in most steps */
         qr_offload_req *r = &o->reqs[index];
         if (step->kinds[i] != kind || r->req != step->reqs[i])
             continue;
-        if (!is_running || has_blocks(blocks, o->num_groups))
-            add_blocks(o, index, blocks, kind == QUIRE_STEP_RESUMED);
         if (kind == QUIRE_STEP_RESUMED)
-            o->next_ready[index] = 0;
-        is_due = computed >= o->next_ready[index] || computed < o->most_placeholders;
-        if (looks && is_due)
+            begin_request(o, index);
+        add_blocks(o, index, &step->blocks[(size_t)i * o->num_groups]);
+        uint32_t computed = step->num_computed_tokens[i];
+        if (o->is_vllm && has_place && is_due(o, computed, o->next_ready[index]))
             scan_request(o, r, round);
+    }
+}
+
+/* next_ready by the places of a step's requests: from step to step these are mostly the same. */
+static void list_due(quire_offload *o, const quire_step *step)
+{
+    uint32_t n = step->num_reqs;
+    if (n == o->num_listed && memcmp(o->listed, step->reqs, n * sizeof *o->listed) == 0)
+        return;
+    memcpy(o->listed, step->reqs, n * sizeof *o->listed);
+    o->num_listed = n;
+    for (uint32_t i = 0; i < n; i++)
+        o->due[i] = o->next_ready[quire_req_index(step->reqs[i])];
+}
+
+static void scan_running(quire_offload *o, const quire_step *step, bool has_place,
+                         store_round *round)
+{
+    list_due(o, step);
+    for (uint32_t i = 0; i < step->num_reqs; i++) {
+        const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
+        uint32_t computed = step->num_computed_tokens[i];
+        bool has_some = o->has_rows && has_blocks(blocks, o->num_groups);
+        if (!has_some && !is_due(o, computed, o->due[i]))
+            continue; /* most of them, in most steps */
+        uint32_t index = quire_req_index(step->reqs[i]);
+        qr_offload_req *r = &o->reqs[index];
+        if (step->kinds[i] != QUIRE_STEP_RUNNING || r->req != step->reqs[i])
+            continue;
+        if (has_some)
+            add_blocks(o, index, blocks);
+        if (has_place && is_due(o, computed, o->due[i]))
+            scan_request(o, r, round);
+        o->due[i] = o->next_ready[index];
     }
 }
 
@@ -315,9 +365,9 @@ static void scan_kind(quire_offload *o, const quire_step *step, uint8_t kind, bo
 static void choose_eager(quire_offload *o, const quire_step *step, bool has_place,
                          store_round *round)
 {
-    scan_kind(o, step, QUIRE_STEP_NEW, has_place, round);
-    scan_kind(o, step, QUIRE_STEP_RUNNING, has_place, round);
-    scan_kind(o, step, QUIRE_STEP_RESUMED, has_place, round);
+    scan_coming(o, step, QUIRE_STEP_NEW, has_place, round);
+    scan_running(o, step, has_place, round);
+    scan_coming(o, step, QUIRE_STEP_RESUMED, has_place, round);
 }
 
 /* ---- lazy ------------------------------------------------------------------ */
@@ -346,15 +396,11 @@ static void choose_lazy_vllm(quire_offload *o, store_round *round)
 /* Those without a key are done with too. False when there is no room. */
 static bool take_seen(quire_offload *o, const quire_block *gpu, uint32_t n, store_round *round)
 {
-    bool is_full = false;
-    uint32_t done = 0;
-    while (done < n && !is_full) {
-        done += take_missing(o, gpu + done, n - done, round, &is_full);
-        done += done < n && !is_full;
-    }
+    uint32_t num_with_key;
+    uint32_t done = take_missing(o, gpu, n, round, &num_with_key);
     for (uint32_t i = 0; i < done; i++)
         qr_bit_set(o->is_seen, gpu[i]);
-    return !is_full;
+    return done == n;
 }
 
 /* The blocks that will be evicted next, from the head of the queue on: twice what a step can take.
@@ -411,10 +457,7 @@ void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span
     qr_offload_req *r = &o->reqs[index];
     if (r->req != req) {
         r->req = req;
-        o->next_ready[index] = 0;
-        for (uint32_t g = 0; !o->is_lazy && g < o->num_groups; g++)
-            o->row_count[(size_t)index * o->num_groups + g] =
-                o->num_stored[(size_t)index * o->num_groups + g] = 0;
+        begin_request(o, index);
     }
     if (o->is_lazy && !o->is_vllm)
         forget_seen(o, blocks, o->num_groups);
@@ -436,8 +479,8 @@ static void chain_blocks(quire_offload *o, const quire_block *gpu, const quire_b
                          uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        o->store_gpu[cpu[i]] = gpu[i];
-        o->store_next[cpu[i]] = i + 1 < n ? cpu[i + 1] : QUIRE_NULL_BLOCK;
+        o->stores[cpu[i]].other = gpu[i];
+        o->stores[cpu[i]].next = i + 1 < n ? cpu[i + 1] : QUIRE_NULL_BLOCK;
     }
 }
 
@@ -465,8 +508,8 @@ static void make_event(quire_offload *o, const store_round *round)
 /* What was decided between the steps comes first. */
 static void add_kept(quire_offload *o, store_round *round)
 {
-    for (quire_block cpu = o->kept_first; cpu != QUIRE_NULL_BLOCK; cpu = o->store_next[cpu]) {
-        round->gpu[round->count] = o->store_gpu[cpu];
+    for (quire_block cpu = o->kept_first; cpu != QUIRE_NULL_BLOCK; cpu = o->stores[cpu].next) {
+        round->gpu[round->count] = o->stores[cpu].other;
         round->cpu[round->count++] = cpu;
     }
     round->num_taken = round->count;
@@ -517,6 +560,6 @@ void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
     if (o->kept_first == QUIRE_NULL_BLOCK)
         o->kept_first = round.cpu[0];
     else
-        o->store_next[o->kept_last] = round.cpu[0];
+        o->stores[o->kept_last].next = round.cpu[0];
     o->kept_last = round.cpu[round.count - 1];
 }

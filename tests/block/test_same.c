@@ -122,14 +122,14 @@ static void change_near(world *w)
 static quire_same take_slowly(quire_pool *far, quire_pool *near, const quire_block *others,
                               uint32_t n, quire_block *from, quire_block *to)
 {
-    quire_same same = {0};
+    quire_same same = {.num_with_key = UINT32_MAX};
     for (; same.num_done < n; same.num_done++) {
         quire_block block = others[same.num_done];
         quire_block found;
         quire_block mine;
         assert_int_equal(quire_pool_find_same(far, near, &block, 1, &found), QUIRE_OK);
-        if (found == UINT32_MAX)
-            break;
+        if (found == UINT32_MAX && same.num_with_key == UINT32_MAX)
+            same.num_with_key = same.num_done;
         if (found != QUIRE_NULL_BLOCK)
             continue;
         same.is_full = quire_pool_get_num_free_blocks(far) == 0;
@@ -142,6 +142,8 @@ static quire_same take_slowly(quire_pool *far, quire_pool *near, const quire_blo
         from[same.num_taken] = block;
         to[same.num_taken++] = mine;
     }
+    if (same.num_with_key > same.num_done)
+        same.num_with_key = same.num_done;
     return same;
 }
 
@@ -163,6 +165,7 @@ static void take(world *w)
         assert_int_equal(same[i].num_done, same[0].num_done);
         assert_int_equal(same[i].num_taken, same[0].num_taken);
         assert_int_equal(same[i].is_full, same[0].is_full);
+        assert_int_equal(same[i].num_with_key, same[0].num_with_key);
         assert_memory_equal(from[i], from[0], same[0].num_taken * sizeof from[0][0]);
         assert_memory_equal(to[i], to[0], same[0].num_taken * sizeof to[0][0]);
         memcpy(w->held[i] + w->num_held, from[i], same[0].num_taken * sizeof from[0][0]);
