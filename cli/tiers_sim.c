@@ -16,6 +16,7 @@ struct tiers_sim {
     tiers_kind kind;
     tiers_queue loads; /* and what only asks */
     tiers_queue stores;
+    bool looks_ahead; /* its policy */
     double failures;
     uint64_t dice;
     uint64_t capacity_bytes;
@@ -184,6 +185,7 @@ static quire_tier_caps sim_caps(void *self)
                              .is_shared = sim->kind == TIERS_REDIS,
                              .checks_crc = 1,
                              .is_simulated = 1,
+                             .looks_ahead = sim->looks_ahead,
                              .capacity_bytes = sim->capacity_bytes};
 }
 
@@ -275,6 +277,7 @@ static tiers_sim *make_sim(const tiers_sim_config *c)
     quire_slots_config slots = QUIRE_SLOTS_CONFIG_INIT;
     slots.num_slots = c->num_slots;
     slots.policy = c->policy;
+    sim->looks_ahead = c->policy == QUIRE_SLOTS_LOOKAHEAD;
     slots.hooks = c->hooks;
     const tiers_lower *l = c->lower;
     bool ok = tiers_queue_init(&sim->loads, SIM_MAX_JOBS, l->bytes_per_s, l->latency_s);

@@ -246,6 +246,9 @@ QUIRE_API uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_
  * there is none, and for a block that is not in the queue. */
 QUIRE_API quire_block quire_pool_next_free(const quire_pool *pool, quire_block block);
 
+/* How many blocks were taken from the free queue, since the start. */
+QUIRE_API uint64_t quire_pool_get_num_allocated(const quire_pool *pool);
+
 /* How many different keys can be found. */
 QUIRE_API uint32_t quire_pool_num_keys(const quire_pool *pool);
 

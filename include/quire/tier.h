@@ -106,6 +106,7 @@ typedef struct quire_tier_caps {
     uint32_t checks_crc;
     uint32_t is_simulated;   /* keeps keys alone: memory is not touched, and may be NULL */
     uint64_t capacity_bytes; /* 0: not known */
+    uint32_t looks_ahead;    /* its policy wants to know what waiting requests will use: expect */
 } quire_tier_caps;
 
 /* How jobs' ios end; given to begin, turn and cancel. An io that has ended already, or is not of a
@@ -153,8 +154,9 @@ typedef struct quire_tier_ops {
     /* The job need not be finished, or is late: its ios that can, end. At most once for a job. */
     void (*cancel)(void *self, quire_tier_ends *ends, quire_tier_job *job);
 
-    /* On the scheduler's thread; NULL: of no interest. A request that waits will use these keys, at
-     * this place in the queue (smaller: sooner); n = 0: it waits no longer. See quire/slots.h. */
+    /* On the scheduler's thread, where caps say that it looks ahead. A request that waits will use
+     * these keys, at this place in the queue (smaller: sooner); n = 0: it waits no longer. See
+     * quire/slots.h. */
     void (*expect)(void *self, uint64_t request, uint64_t order, const quire_tier_key *keys,
                    uint32_t n);
 } quire_tier_ops;

@@ -313,6 +313,11 @@ quire_block quire_pool_next_free(const quire_pool *pool, quire_block block)
     return next == queue->num_blocks ? QUIRE_NULL_BLOCK : next;
 }
 
+uint64_t quire_pool_get_num_allocated(const quire_pool *pool)
+{
+    return pool_ok(pool) ? pool->num_allocated : 0;
+}
+
 uint32_t quire_pool_num_keys(const quire_pool *pool)
 {
     return pool_ok(pool) ? pool->map.index.used : 0;

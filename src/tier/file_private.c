@@ -251,6 +251,7 @@ static quire_tier_caps private_caps(void *self)
                              .max_bytes = file->config.block_bytes,
                              .is_persistent = 1,
                              .checks_crc = 1,
+                             .looks_ahead = file->config.policy == QUIRE_SLOTS_LOOKAHEAD,
                              .capacity_bytes = (uint64_t)file->slab.layout.num_slots *
                                                file->slab.layout.block_bytes};
 }

@@ -99,6 +99,8 @@ static void read_tiers(qr_lower *lower, const quire_offload_config *config)
         qr_lower_tier *tier = &lower->tiers[t];
         tier->tier = from->tier;
         tier->admit = from->admit;
+        tier->looks_ahead = quire_tier_get_caps(from->tier).looks_ahead != 0;
+        lower->looks_ahead |= tier->looks_ahead;
         tier->deadline_ns = from->deadline_ns;
         tier->wait_ns = from->deadline_ns > 0 ? from->deadline_ns : DEFAULT_WAIT_NS;
         double unit_ns = from->bytes_per_s > 0 ? 1e9 / from->bytes_per_s : 0;

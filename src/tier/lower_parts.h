@@ -126,6 +126,7 @@ typedef struct qr_lower_counters {
 typedef struct qr_lower_tier {
     quire_tier *tier;
     quire_offload_admit admit;
+    bool looks_ahead;
     uint64_t deadline_ns; /* 0: the tier's */
     uint64_t wait_ns;     /* the longest that a request waits for it */
     qr_lower_queue queues[QR_QUEUE_COUNT];
@@ -174,6 +175,7 @@ struct qr_lower {
     uint32_t alignment;   /* tokens: hits end at multiples */
     uint32_t count_group; /* whose blocks are counted as tokens */
     bool is_single;       /* one group, of a full kind */
+    bool looks_ahead;     /* some tier does */
     qr_lower_group groups[QR_LOWER_MAX_GROUPS];
 
     uint32_t num_tiers;

@@ -347,13 +347,14 @@ void qr_lower_plan_expect(qr_lower *lower, const qr_lower_request *request)
     const qr_lower_group *g = &lower->groups[lower->count_group];
     uint32_t first = request->num_local / g->block_size;
     uint32_t end = longest_target(lower, request, r) / g->block_size;
-    if (end <= first)
+    if (end <= first || !lower->looks_ahead)
         return;
     for (uint32_t i = first; i < end; i++)
         qr_lower_plan_key(lower, request, lower->count_group, i, &lower->expected[i - first]);
     for (uint32_t t = 0; t < lower->num_tiers; t++)
-        quire_tier_expect(lower->tiers[t].tier, r->req, lower->next_order, lower->expected,
-                          end - first);
+        if (lower->tiers[t].looks_ahead)
+            quire_tier_expect(lower->tiers[t].tier, r->req, lower->next_order, lower->expected,
+                              end - first);
     lower->next_order++;
     r->is_expected = true;
 }
@@ -361,6 +362,7 @@ void qr_lower_plan_expect(qr_lower *lower, const qr_lower_request *request)
 void qr_lower_plan_unexpect(qr_lower *lower, qr_record *record)
 {
     for (uint32_t t = 0; t < lower->num_tiers && record->is_expected; t++)
-        quire_tier_expect(lower->tiers[t].tier, record->req, 0, NULL, 0);
+        if (lower->tiers[t].looks_ahead)
+            quire_tier_expect(lower->tiers[t].tier, record->req, 0, NULL, 0);
     record->is_expected = false;
 }

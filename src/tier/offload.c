@@ -109,7 +109,7 @@ static void clear_parts(quire_offload *o)
     memset(o->is_pending, 0, qr_offload_words(o->num_cpu) * sizeof *o->is_pending);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);
-    memset(o->is_seen, 0, words * sizeof *o->is_seen);
+    memset(o->seen, 0, (o->is_lazy ? o->num_gpu : 0) * sizeof *o->seen);
     memset(o->events, 0, o->num_places * sizeof *o->events);
     qr_copy_init(o);
     qr_protect_init(o);

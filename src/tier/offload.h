@@ -186,7 +186,7 @@ struct quire_offload {
     uint32_t num_listed;
     uint64_t *is_storing; /* bits: GPU blocks; vLLM: of this step */
     uint64_t *is_used;    /* bits, lazy: given to a request while its store is on the way */
-    uint64_t *is_seen;    /* bits, lazy: looked at since a request had it */
+    uint64_t *seen;       /* lazy: of a GPU block, its number in the walk that met it last */
     qr_offload_event *events;
     uint32_t num_places; /* for events, a power of two */
     uint32_t num_events;
@@ -197,7 +197,9 @@ struct quire_offload {
     uint32_t num_flight;  /* of them, or in vLLM's profile 0 */
     quire_block cursor;   /* lazy; QUIRE_NULL_BLOCK: none */
     uint32_t target_free;
-    uint64_t num_given;  /* blocks that requests got since the queue was walked */
+    uint64_t walk_first; /* number of the first block of the last walk, */
+    uint64_t walk_next;  /* and of the next walk */
+    uint64_t walked_at;  /* blocks that had been taken from the queue by then */
     quire_block *walked; /* in this step, from the head of the queue on */
     uint32_t num_walked;
     uint32_t most_stores;   /* GPU blocks that stores may hold */

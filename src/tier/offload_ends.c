@@ -166,7 +166,7 @@ void qr_store_undo(quire_offload *o, qr_offload_event *event)
     finish_blocks(o, event);
     quire_pool_let_go(o->gpu, o->walked, o->num_walked, 1);
     o->num_walked = 0;
-    o->num_given = o->target_free;
+    o->walked_at -= o->target_free; /* again, in the next step */
     if (o->meta.store_event == event->id) {
         o->meta.store_event = QUIRE_OFFLOAD_NO_EVENT;
         o->meta.num_stores = 0;

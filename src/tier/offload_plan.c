@@ -160,7 +160,8 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
     o->most_stores = o->is_vllm ? UINT32_MAX : most_stores(o);
     o->has_mark = true;
-    o->num_given = o->target_free; /* the first walk */
+    o->walked_at = 0 - (uint64_t)o->target_free; /* the first walk is due */
+    o->walk_first = o->walk_next = 1;
     o->has_pins |= plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
     o->has_rows = !o->is_lazy && (o->is_vllm || o->has_windows);
     o->deadline_ns = c->load_deadline_ns == 0 ? DEFAULT_DEADLINE_NS : c->load_deadline_ns;
@@ -186,7 +187,7 @@ static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
     o->is_pending = qr_carve_take(carve, qr_offload_words(o->num_cpu), sizeof *o->is_pending);
     o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
     o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);
-    o->is_seen = qr_carve_take(carve, words, sizeof *o->is_seen);
+    o->seen = qr_carve_take(carve, o->is_lazy ? o->num_gpu : 0, sizeof *o->seen);
     o->events = qr_carve_take(carve, o->num_places, sizeof *o->events);
     o->told_events = qr_carve_take(carve, o->num_places, sizeof *o->told_events);
     o->unsent_events = qr_carve_take(carve, o->num_places, sizeof *o->unsent_events);

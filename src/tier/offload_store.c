@@ -86,8 +86,8 @@ static void take_chosen(quire_offload *o, store_round *round)
 
 /* ---- choosing, without its faults -------------------------------------------- */
 
-/* Stores those of n GPU blocks that are not in the CPU pool. The CPU blocks have their keys at once,
- * so that nobody else stores these; they are no hits yet: offload_match.c ends a hit before a block
+/* Stores those of n GPU blocks that are not in the CPU pool. The CPU blocks have keys at once, so
+ * that nobody else stores these; they are no hits yet: offload_match.c ends a hit before a block
  * that is pending. Returns how many are done with: fewer than n when there is no room;
  * num_with_key: how many before the first that has no key. */
 static uint32_t take_missing(quire_offload *o, const quire_block *gpu, uint32_t n,
@@ -393,62 +393,63 @@ static void choose_lazy_vllm(quire_offload *o, store_round *round)
     take_chosen(o, round);
 }
 
-/* Those without a key are done with too. False when there is no room. */
-static bool take_seen(quire_offload *o, const quire_block *gpu, uint32_t n, store_round *round)
+/* A block that was looked at, and is still where it was: in the walk before, and behind those that
+ * this walk has met of it. One that was taken since, and freed again, is behind them all. */
+static bool was_seen(quire_offload *o, quire_block gpu, uint64_t *last)
 {
-    uint32_t num_with_key;
-    uint32_t done = take_missing(o, gpu, n, round, &num_with_key);
-    for (uint32_t i = 0; i < done; i++)
-        qr_bit_set(o->is_seen, gpu[i]);
-    return done == n;
+    uint64_t seen = o->seen[gpu];
+    bool is_same = seen >= o->walk_first && seen > *last;
+    *last = is_same ? seen : *last;
+    return is_same;
 }
 
 /* The blocks that will be evicted next, from the head of the queue on: twice what a step can take.
- * Those that were looked at since a request had them are passed over; and there is nothing to do
- * before half of them may have been taken: a step takes no more than the other half. */
+ * There is nothing to do before half of them have been taken: a step takes no more than the other
+ * half. */
 static void choose_lazy(quire_offload *o, store_round *round)
 {
-    if (o->num_given < o->target_free / 2)
+    uint64_t num_taken = quire_pool_get_num_allocated(o->gpu);
+    if (num_taken - o->walked_at < o->target_free / 2)
         return;
     quire_block gpu[LOOK_AT_ONCE];
+    uint32_t num_with_key;
     uint32_t n = 0;
+    uint64_t last = 0;
+    uint64_t first = o->walk_next;
+    if (num_taken - o->walked_at >= o->target_free) /* all of the walk before were taken */
+        o->walk_first = o->walk_next;
     quire_block node = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
-    o->num_given = 0;
-    for (uint32_t covered = 0; node != QUIRE_NULL_BLOCK && covered < o->target_free; covered++) {
-        o->walked[o->num_walked++] = node;
+    bool has_room_left = true;
+    while (node != QUIRE_NULL_BLOCK && has_room_left && o->num_walked < o->target_free) {
         quire_block next = quire_pool_next_free(o->gpu, node);
-        if (!qr_bit_get(o->is_seen, node))
+        if (!was_seen(o, node, &last))
             gpu[n++] = node;
+        o->walked[o->num_walked++] = node;
+        o->seen[node] = o->walk_next++;
         node = next;
-        bool is_last = node == QUIRE_NULL_BLOCK || covered + 1 == o->target_free;
+        bool is_last = node == QUIRE_NULL_BLOCK || o->num_walked == o->target_free;
         if (n < LOOK_AT_ONCE && !is_last)
             continue;
-        if (!take_seen(o, gpu, n, round)) {
-            o->num_given = o->target_free; /* again in the next step */
-            return;
-        }
+        uint32_t done = take_missing(o, gpu, n, round, &num_with_key);
+        has_room_left = done == n;
+        for (; done < n; done++)
+            o->seen[gpu[done]] = 0;
         n = 0;
     }
-    if (node == QUIRE_NULL_BLOCK) /* the queue is short: what is freed comes into view at once */
-        o->num_given = o->target_free;
+    o->walk_first = first;
+    o->walked_at = num_taken;
+    if (node == QUIRE_NULL_BLOCK || !has_room_left) /* what is freed comes into view at once */
+        o->walked_at -= o->target_free;
 }
 
-/* Blocks that a step or an admission gives to requests: of all groups, one span after the other. */
-static void forget_seen(quire_offload *o, const quire_block_span *spans, uint32_t num_spans)
+/* Blocks that a step or an admission gives to requests, of all groups, while stores are on the way:
+ * one span after the other. */
+static void note_used(quire_offload *o, const quire_block_span *spans, uint32_t num_spans)
 {
-    bool has_stores = o->num_events > 0;
-    for (uint32_t k = 0; k < num_spans; k++) {
-        uint32_t count = spans[k].count;
-        if (count == 0)
-            continue; /* most of them, in most steps */
-        o->num_given += count;
-        for (uint32_t i = 0; i < count; i++) {
-            quire_block gpu = spans[k].ids[i];
-            qr_bit_clear(o->is_seen, gpu);
-            if (has_stores && qr_bit_get(o->is_storing, gpu))
-                qr_bit_set(o->is_used, gpu);
-        }
-    }
+    for (uint32_t k = 0; k < num_spans; k++)
+        for (uint32_t i = 0; i < spans[k].count; i++)
+            if (qr_bit_get(o->is_storing, spans[k].ids[i]))
+                qr_bit_set(o->is_used, spans[k].ids[i]);
 }
 
 void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span *blocks)
@@ -459,8 +460,8 @@ void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span
         r->req = req;
         begin_request(o, index);
     }
-    if (o->is_lazy && !o->is_vllm)
-        forget_seen(o, blocks, o->num_groups);
+    if (o->is_lazy && !o->is_vllm && o->num_events > 0)
+        note_used(o, blocks, o->num_groups);
 }
 
 /* ---- events ---------------------------------------------------------------- */
@@ -532,8 +533,8 @@ void qr_store_build(quire_offload *o, const quire_step *step)
     o->num_walked = 0;
     if (has_place)
         add_kept(o, &round);
-    if (o->is_lazy && !o->is_vllm)
-        forget_seen(o, step->blocks, step->num_reqs * o->num_groups);
+    if (o->is_lazy && !o->is_vllm && o->num_events > 0)
+        note_used(o, step->blocks, step->num_reqs * o->num_groups);
     if (!o->is_lazy)
         choose_eager(o, step, has_place, &round);
     else if (has_place && o->is_vllm)

@@ -350,6 +350,7 @@ static quire_tier_caps faulty_caps(void *self)
     return (quire_tier_caps){.alignment = 1,
                              .max_bytes = f->config.max_bytes,
                              .is_shared = f->config.is_shared,
+                             .looks_ahead = 1,
                              .capacity_bytes = (uint64_t)f->config.max_keys * f->config.max_bytes};
 }
 
