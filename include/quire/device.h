@@ -32,7 +32,7 @@ typedef enum quire_device_op { QUIRE_DEVICE_STORE = 1, QUIRE_DEVICE_LOAD = 2 } q
 typedef struct quire_device_copy {
     quire_block block;
     uint32_t slot;
-    uint32_t crc; /* set, CRC32C of what was copied; LOAD: 0 where the device does not know it */
+    uint32_t crc; /* set, CRC32C of what was copied; 0 where the device does not know it */
 } quire_device_copy;
 
 typedef struct quire_device_job {

@@ -85,7 +85,7 @@ typedef struct qr_offload_event {
     bool has_failed;
     bool is_dropped; /* by a reset */
     bool is_late;
-    bool has_crcs;
+    bool has_crcs; /* of all blocks, so far */
 } qr_offload_event;
 
 typedef struct qr_offload_job {

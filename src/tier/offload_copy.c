@@ -228,9 +228,10 @@ static void end_job(quire_offload *o, qr_offload_job *job)
         qr_offload_event *event = &o->events[job->owner];
         event->num_jobs--;
         event->has_failed |= has_failed;
-        event->has_crcs = o->store_crc != NULL;
-        for (uint32_t i = 0; event->has_crcs && i < job->job.num_copies; i++)
+        for (uint32_t i = 0; o->store_crc != NULL && i < job->job.num_copies; i++) {
             o->store_crc[job->copies[i].slot] = job->copies[i].crc;
+            event->has_crcs &= job->copies[i].crc != 0; /* 0: the device does not know it */
+        }
         end_store_if_done(o, event);
     }
     return_job(o, job);

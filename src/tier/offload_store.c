@@ -497,6 +497,7 @@ static void make_event(quire_offload *o, const store_round *round)
                                           .due_ns = due_ns,
                                           .first = round->cpu[0],
                                           .sent = round->cpu[0],
+                                          .has_crcs = o->has_device && o->store_crc != NULL,
                                           .count = round->count};
     o->next_due_ns = due_ns < o->next_due_ns ? due_ns : o->next_due_ns;
     o->num_events++;
