@@ -25,6 +25,7 @@ BESIDE_HOSTS = ("src/events/host.c", "src/http/system.c", "src/tier/system.c")
 # Sources without a header of their own, and why.
 NO_HEADER = {
     r"src/api/\w+_api\.c": "defines what a public header declares",
+    r"src/tier/cuda/(arena|device_open|tables)\.c": "define what quire/device_cuda.h declares",
     r"src/block/same\.c": "what pool.h does with two pools",
     r"src/block/pool_check\.c": "the walker of pool.h, apart because it is long",
     r"src/group/(full|window|chunked|mamba|cross)\.c": "kinds of layers, all behind group.h",

@@ -1,0 +1,171 @@
+#include "engine/tiers.h"
+
+#include <quire/tier_file.h>
+#include <quire/tier_redis.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- the server ------------------------------------------------------------ */
+
+static void socket_path(const engine_tiers *t, char *path, size_t bytes)
+{
+    (void)snprintf(path, bytes, "%s/redis", t->folder);
+}
+
+static bool has_answered(const engine_tiers *t)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socket_path(t, address.sun_path, sizeof address.sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    bool is_there = fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0)
+        (void)close(fd);
+    return is_there;
+}
+
+static void start_redis(engine_tiers *t)
+{
+    char path[128];
+    socket_path(t, path, sizeof path);
+    pid_t pid = fork();
+    if (pid == 0) { /* it ends with us, however we end, and holds nothing of ours open */
+        int nothing = open("/dev/null", O_RDWR);
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (int fd = 0; fd < 3 && nothing >= 0; fd++)
+            (void)dup2(nothing, fd);
+        (void)execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", path, "--save",
+                     "", "--appendonly", "no", "--daemonize", "no", "--logfile", "/dev/null",
+                     "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru", (char *)NULL);
+        _exit(127);
+    }
+    if (pid < 0)
+        return;
+    for (int tries = 0; tries < 500; tries++) {
+        if (waitpid(pid, NULL, WNOHANG) == pid)
+            return; /* there is no such program */
+        if (has_answered(t)) {
+            t->redis = pid;
+            return;
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+}
+
+/* ---- their life ------------------------------------------------------------ */
+
+int engine_tiers_create(engine_tiers *tiers, bool wants_redis)
+{
+    const char *base = getenv("TMPDIR");
+    *tiers = (engine_tiers){0};
+    (void)snprintf(tiers->folder, sizeof tiers->folder, "%s/quire-engine-XXXXXX",
+                   base != NULL && strlen(base) < 30 ? base : "/tmp");
+    if (mkdtemp(tiers->folder) == NULL)
+        return 1;
+    if (wants_redis)
+        start_redis(tiers);
+    return 0;
+}
+
+static void file_path(const engine_tiers *t, char *path, size_t bytes)
+{
+    (void)snprintf(path, bytes, "%s/%u", t->folder, t->number);
+}
+
+void engine_tiers_forget(engine_tiers *tiers)
+{
+    char path[128];
+    file_path(tiers, path, sizeof path);
+    (void)unlink(path);
+    tiers->number++;
+}
+
+void engine_tiers_destroy(engine_tiers *tiers)
+{
+    char path[128];
+    engine_tiers_forget(tiers);
+    if (tiers->redis != 0) {
+        (void)kill(tiers->redis, SIGKILL);
+        (void)waitpid(tiers->redis, NULL, 0);
+    }
+    socket_path(tiers, path, sizeof path);
+    (void)unlink(path);
+    (void)rmdir(tiers->folder);
+}
+
+/* ---- one engine's ---------------------------------------------------------- */
+
+static int open_file(engine_tiers *t, const quire_tier_config *common,
+                     const unsigned char *fingerprint, uint64_t block_bytes, char *message,
+                     size_t bytes)
+{
+    char path[128];
+    quire_tier_file_config config = QUIRE_TIER_FILE_CONFIG_INIT;
+    file_path(t, path, sizeof path);
+    config.path = path;
+    config.block_bytes = (uint32_t)block_bytes;
+    config.capacity_bytes = 400 * (block_bytes + 4096) + (1 << 20);
+    memcpy(config.fingerprint, fingerprint, QUIRE_FINGERPRINT_BYTES);
+    config.checkpoint_ms = 50;
+    config.threads = 2;
+    return quire_tier_file_open(&config, common, NULL, &t->file, message, bytes);
+}
+
+static int open_redis(engine_tiers *t, const quire_tier_config *common,
+                      const unsigned char *fingerprint, uint64_t block_bytes, char *message,
+                      size_t bytes)
+{
+    char path[128];
+    char address[140];
+    const char *servers[] = {address};
+    quire_tier_redis_config config = QUIRE_TIER_REDIS_CONFIG_INIT;
+    socket_path(t, path, sizeof path);
+    (void)snprintf(address, sizeof address, "unix:%s", path);
+    config.servers = servers;
+    config.num_servers = 1;
+    config.fingerprint = fingerprint;
+    config.max_block_bytes = (uint32_t)block_bytes;
+    config.wait_ns = UINT64_C(5000000000);
+    return quire_tier_redis_open(&config, common, NULL, &t->remote, NULL, message, bytes);
+}
+
+int engine_tiers_open(engine_tiers *tiers, bool has_file, bool has_redis, uint64_t block_bytes,
+                      const void *memory, size_t memory_bytes, char *message, size_t bytes)
+{
+    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
+    quire_identity identity = QUIRE_IDENTITY_INIT;
+    identity.model = (quire_bytes){&tiers->number, sizeof tiers->number};
+    identity.block_bytes = block_bytes;
+    quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
+    common.memory = memory;
+    common.memory_bytes = memory_bytes;
+    common.close_ns = UINT64_C(20000000000);
+    tiers->file = NULL;
+    tiers->remote = NULL;
+    int status = quire_fingerprint(&identity, fingerprint);
+    if (status == QUIRE_OK && has_file)
+        status = open_file(tiers, &common, fingerprint, block_bytes, message, bytes);
+    if (status == QUIRE_OK && has_redis)
+        status = open_redis(tiers, &common, fingerprint, block_bytes, message, bytes);
+    return status == QUIRE_OK ? 0 : 1;
+}
+
+int engine_tiers_close(engine_tiers *tiers)
+{
+    int first = quire_tier_close(tiers->file);
+    int second = quire_tier_close(tiers->remote);
+    tiers->file = NULL;
+    tiers->remote = NULL;
+    return first == QUIRE_OK && second == QUIRE_OK ? 0 : 1;
+}
