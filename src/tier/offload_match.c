@@ -55,18 +55,22 @@ uint32_t qr_match_find(quire_offload *o, const unsigned char *hashes, uint32_t n
     }
 }
 
+/* In the midst of others' work: their scratch is not touched. */
 void qr_match_release(quire_offload *o)
 {
     qr_offload_match *m = &o->match;
-    if (m->is_pinned) {
-        uint32_t n = 0;
-        for (uint32_t g = 0; g < o->num_groups; g++)
-            n += m->counts[g];
-        uint32_t kept = 0;
-        for (uint32_t i = n; i-- > 0;) /* the last first: it is the first to go */
-            if (m->blocks[i] != QUIRE_NULL_BLOCK)
-                o->scratch[kept++] = m->blocks[i];
-        quire_pool_free_blocks(o->cpu, o->scratch, kept);
+    quire_block freed[QR_COPIES_IN_JOB];
+    uint32_t n = 0;
+    uint32_t left = 0;
+    for (uint32_t g = 0; m->is_pinned && g < o->num_groups; g++)
+        left += m->counts[g];
+    while (left-- > 0) { /* the last first: it is the first to go */
+        if (m->blocks[left] != QUIRE_NULL_BLOCK)
+            freed[n++] = m->blocks[left];
+        if (n == QR_COPIES_IN_JOB || left == 0) {
+            quire_pool_free_blocks(o->cpu, freed, n);
+            n = 0;
+        }
     }
     m->is_pinned = false;
     m->req = 0;
