@@ -37,30 +37,9 @@ static void scan_row(gpu_rig *rig, FILE *out, const char *name, gpu_traffic_plan
     (void)fflush(out);
 }
 
-/* Stages, with pieces in 32 layers; and loads in stages with stores by a kernel. */
-static void scan_stages(gpu_rig *rig, FILE *out, unsigned ways)
-{
-    static const uint32_t CTAS[] = {2, 4, 8, 16, 132};
-    char name[48];
-    gpu_traffic_plan plan = {
-        .ways = ways, .crc = QUIRE_CUDA_CRC_NONE, .method = QUIRE_CUDA_STAGED, .layers = 32};
-    for (size_t i = 0; i < sizeof CTAS / sizeof *CTAS; i++) {
-        plan.stage_ctas = CTAS[i];
-        (void)snprintf(name, sizeof name, "staged, %u CTAs", CTAS[i]);
-        scan_row(rig, out, name, plan);
-    }
-    plan.stage_ctas = 0;
-    plan.store_method = QUIRE_CUDA_KERNEL;
-    for (uint32_t ctas = 2; ctas <= 4 && ways == (GPU_LOADS | GPU_STORES); ctas += 2) {
-        plan.store_ctas = ctas;
-        (void)snprintf(name, sizeof name, "staged, stores %u CTAs", ctas);
-        scan_row(rig, out, name, plan);
-    }
-}
-
 static void scan_ways(gpu_rig *rig, FILE *out, unsigned ways, const char *title)
 {
-    static const uint32_t CTAS[] = {1, 2, 3, 4, 8};
+    static const uint32_t CTAS[] = {16, 32, 64, 128, 256};
     char name[48];
     (void)fprintf(out, "%s: plain %.2f GB/s\n  %-22s %8s %8s %8s %8s %8s %8s\n", title,
                   gpu_rig_plain(rig, ways), "", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB",
@@ -72,7 +51,10 @@ static void scan_ways(gpu_rig *rig, FILE *out, unsigned ways, const char *title)
             (void)snprintf(name, sizeof name, "kernel, %u CTAs", CTAS[i]);
             scan_row(rig, out, name, plan);
         }
-        scan_stages(rig, out, ways);
+        plan.method = QUIRE_CUDA_STAGED;
+        plan.layers = 32;
+        scan_row(rig, out, "staged, 32 layers", plan);
+        plan.layers = 1;
     }
     plan.method = QUIRE_CUDA_BATCH;
     if (rig->cuda->info.has_batches != 0)

@@ -74,11 +74,6 @@ static int open_traffic_device(gpu_traffic *t)
     config.max_copies = MOST_COPIES_OF_JOB;
     config.method = t->plan.method;
     config.num_ctas = t->plan.ctas;
-    config.num_store_ctas = t->plan.store_ctas;
-    config.num_stage_ctas = t->plan.stage_ctas;
-    config.stage_first = t->plan.stage_first;
-    config.stage_bytes = t->plan.stage_bytes;
-    config.store_method = t->plan.store_method;
     config.engine_from = t->plan.engine_from;
     config.crc = t->plan.crc;
     if (quire_device_cuda_open(&config, NULL, &t->device, message, sizeof message) != QUIRE_OK) {

@@ -13,11 +13,6 @@ typedef struct gpu_traffic_plan {
     unsigned ways;            /* GPU_STORES, GPU_LOADS or both */
     quire_cuda_method method; /* BY_SIZE: as the device chooses */
     uint32_t ctas;
-    uint32_t store_ctas;
-    uint32_t stage_ctas;
-    quire_switch stage_first;
-    uint64_t stage_bytes;
-    quire_cuda_method store_method;
     uint64_t engine_from;
     quire_cuda_crc crc;
     uint64_t bytes; /* that a round moves in each direction; at most the rig's */

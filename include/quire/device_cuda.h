@@ -120,9 +120,9 @@ QUIRE_API quire_cuda_arena_view quire_cuda_arena_get_view(const quire_cuda_arena
 
 /* ---- the device ------------------------------------------------------------ */
 
-/* CRC32C of what is stored: by a kernel beside the copy (default; it reads device memory once
- * more), by the caller's processor in poll (default without kernels: slow), or not at all: then
- * crc is 0, and tiers below the CPU pool must not be told that it is one. */
+/* CRC32C of what is stored: not at all (default: crc is 0, and whoever wants one computes it), by a
+ * kernel beside the copy, which reads device memory once more, or by the caller's processor in
+ * poll. */
 typedef enum quire_cuda_crc {
     QUIRE_CUDA_CRC_DEFAULT = 0,
     QUIRE_CUDA_CRC_GPU = 1,
@@ -149,26 +149,24 @@ typedef struct quire_device_cuda_config {
     uint32_t num_slots;
     void *slots; /* num_slots times the regions' bytes together */
     /* default ON: slots are pinned here, unless they are already; their pages (of 4 KiB) must be
-     * theirs alone. OFF: they are pinned, or it is an error */
+     * theirs alone. OFF: they are pinned, or it is an error. Where several devices share slots, pin
+     * them yourself: closing the device that pinned them ends it for all */
     quire_switch pin;
     uint32_t max_jobs;   /* in flight; 0 = 256 */
     uint32_t max_copies; /* in a job, or a call of copy_blocks or zero_blocks; 0 = 256 */
     uint32_t max_pieces; /* that the copy engine has at a time; 0 = 16,384 */
     quire_cuda_method method;
     uint64_t engine_from; /* BY_SIZE: pieces from here on use the copy engine; 0 = 256 KiB */
-    uint32_t num_ctas;    /* of a copy kernel, so that the engine keeps its GPU; 0 = 4 */
+    /* KERNEL: CTAs of a launch that loads, one warp each; half as many store. So that the engine
+     * keeps its GPU; 0 = 64 */
+    uint32_t num_ctas;
     quire_cuda_crc crc;
     quire_hooks hooks;
-    uint32_t num_store_ctas; /* of one that stores; 0 = num_ctas */
-    uint64_t staged_from;    /* BY_SIZE: smaller pieces of blocks from here on are staged; 0 =
-                                128 KiB */
-    uint32_t num_stage_ctas; /* of the kernels between pieces and stages; 0 = 8 */
-    /* default OFF: they wait until the engine's kernels leave room, which a large one does only in
-     * the end; ON: they go first */
-    quire_switch stage_first;
-    quire_cuda_method store_method; /* BY_SIZE: as method */
-    uint64_t stage_bytes; /* device memory of a stage, of which there are 6, at least a block;
-                                0 = 8 MiB */
+    /* BY_SIZE: smaller pieces of blocks from here on are staged (of stores, from twice that on);
+     * 0 = 128 KiB */
+    uint64_t staged_from;
+    uint64_t stage_bytes; /* device memory of a stage, of which there are 6; at least a block;
+                             0 = 8 MiB */
 } quire_device_cuda_config;
 
 #define QUIRE_DEVICE_CUDA_CONFIG_INIT                                                              \

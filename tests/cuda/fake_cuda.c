@@ -102,6 +102,16 @@ CALL(cuMemHostGetDevicePointer_v2, (uint64_t * address, void *host, unsigned fla
     return fake_is_taken((uintptr_t)host, 1) ? 0 : QR_CU_INVALID_VALUE;
 }
 
+CALL(cuPointerGetAttribute, (void *value, int which, uint64_t address))
+{
+    unsigned host = QR_CU_MEMORY_HOST;
+    BEGIN();
+    if (which != QR_CU_POINTER_MEMORY_TYPE || !fake_is_taken(address, 1))
+        return QR_CU_INVALID_VALUE;
+    memcpy(value, &host, sizeof host);
+    return 0;
+}
+
 /* ---- the driver, devices, contexts ----------------------------------------- */
 
 CALL(cuInit, (unsigned flags))

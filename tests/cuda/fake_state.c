@@ -76,8 +76,8 @@ int fake_add_memory(uint64_t address, uint64_t bytes, bool is_pinned, bool is_ou
         result = QR_CU_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < num_memories; i++)
         if (address != 0 && address < memories[i].address + memories[i].bytes &&
-            memories[i].address < address + bytes)
-            result = QR_CU_ALREADY_REGISTERED;
+            memories[i].address < address + bytes) /* as the driver says it */
+            result = memories[i].is_ours ? QR_CU_INVALID_VALUE : QR_CU_ALREADY_REGISTERED;
     if (result == 0)
         memories[num_memories++] = (memory){address, bytes, is_pinned, is_ours};
     memories_version++;

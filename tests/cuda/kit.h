@@ -9,6 +9,13 @@
 #include "fake_cuda.h"
 #include "tier/cuda/gpu.h"
 
+/* Under a sanitizer a look must do: everything is slow there, and the stand-in most of all. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { KIT_IS_SLOW = 1 };
+#else
+enum { KIT_IS_SLOW = 0 };
+#endif
+
 typedef struct cuda_kit {
     const char *library;            /* NULL: the machine's own driver */
     const fake_cuda_controls *fake; /* NULL: it is real */

@@ -7,11 +7,7 @@
 
 enum { BLOCKS = 12, BYTES = 4096, LOST = 719, FAR = 2000, CALLS_OF_POLLS = 20 };
 
-#if defined(__SANITIZE_THREAD__)
-enum { STEP = 5 }; /* it is slow, and sees the same each time */
-#else
-enum { STEP = 1 };
-#endif
+enum { STEP = KIT_IS_SLOW ? 7 : 1 };
 
 static cuda_kit kit;
 static unsigned char slots[BLOCKS * BYTES] __attribute__((aligned(64)));
@@ -60,6 +56,7 @@ static int open_device(everything *all, quire_cuda_method method, char *message,
 {
     quire_device_cuda_config config = QUIRE_DEVICE_CUDA_CONFIG_INIT;
     quire_cuda_arena_view view = quire_cuda_arena_get_view(all->arena);
+    bool has_kernels = quire_cuda_get_info(all->cuda).has_kernels != 0;
     config.cuda = all->cuda;
     config.regions = view.regions;
     config.num_regions = view.num_regions;
@@ -70,6 +67,7 @@ static int open_device(everything *all, quire_cuda_method method, char *message,
     config.max_copies = 8;
     config.method = method;
     config.stage_bytes = 2 * BYTES;
+    config.crc = has_kernels ? QUIRE_CUDA_CRC_GPU : QUIRE_CUDA_CRC_HOST;
     return quire_device_cuda_open(&config, NULL, &all->device, message, bytes);
 }
 
@@ -390,6 +388,29 @@ static void memory_is_kept_until_nothing_moves(void **state)
     assert_int_equal(kit.fake->num_live(), 0);
 }
 
+/* The same where only the kernel for its CRC is still at work. */
+static void blocks_are_kept_until_their_crc_is_read(void **state)
+{
+    (void)state;
+    everything all;
+    quire_device_job job;
+    quire_device_job *ended[1];
+    quire_device_copy copy = {0, 0, 0};
+    run_end end = {0};
+    kit.fake->reset();
+    assert_int_equal(open_everything(&all, QUIRE_CUDA_KERNEL, NULL, 0), QUIRE_OK);
+    kit.fake->delay_us(100000);
+    kit.fake->fail_at("cuLaunchKernel", 2, LOST);
+    kit_submit(&all.device, &job, QUIRE_DEVICE_STORE, &copy, 1);
+    assert_int_equal(quire_cuda_get_info(all.cuda).is_broken, 1);
+    usleep(5000);
+    assert_int_equal(all.device.ops->poll(all.device.self, ended, 1), 0);
+    take_all(&all, 1, &end);
+    assert_int_equal(end.num_failed, 1);
+    close_everything(&all);
+    assert_int_equal(kit.fake->num_live(), 0);
+}
+
 static void batches_that_are_not_supported(void **state)
 {
     (void)state;
@@ -461,7 +482,9 @@ static void gpu_after_a_fork(void **state)
         wrong += all.device.ops->poll(all.device.self, &done, 1) != 0;
         wrong += quire_device_cuda_zero_blocks(&all.device, &block, 1) != QUIRE_E_SYSTEM;
         wrong += quire_cuda_host_alloc(all.cuda, 100, &memory) != QUIRE_E_SYSTEM;
-        (void)quire_cuda_tables_set(all.tables, 0, 0, &id, 1);
+        wrong += quire_cuda_tables_set(all.tables, 0, 0, &id, 1) != QUIRE_E_SYSTEM;
+        job.num_copies = 99;
+        wrong += all.device.ops->submit(all.device.self, &job) != QUIRE_E_SYSTEM;
         wrong += quire_cuda_tables_send(all.tables) != QUIRE_E_SYSTEM;
         close_everything(&all);
         _exit(wrong);
@@ -491,6 +514,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(running_fails_at_any_call),
         cmocka_unit_test(context_is_lost),
         cmocka_unit_test(memory_is_kept_until_nothing_moves),
+        cmocka_unit_test(blocks_are_kept_until_their_crc_is_read),
         cmocka_unit_test(batches_that_are_not_supported),
         cmocka_unit_test(without_kernels),
         cmocka_unit_test(gpu_after_a_fork),

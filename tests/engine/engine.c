@@ -173,11 +173,16 @@ static int set_faults(engine *e)
 {
     bool is_racing = e->setup->broken == ENGINE_BREAK_MARKS;
     engine_faults faults = {.ignores_marks = is_racing};
-    if (e->setup->is_failing || is_racing) {
-        faults.compute_delay_us = is_racing ? 400 : 30;
-        faults.copy_delay_us = is_racing ? 1 : 20;
-        faults.fail_per_mille = is_racing ? 0 : 60;
+    if (is_racing) {
+        faults.compute_delay_us = 400;
+        faults.copy_delay_us = 1;
+    } else if (e->setup->is_failing) {
+        faults.compute_delay_us = 30;
+        faults.copy_delay_us = 20;
+        faults.fail_per_mille = 60;
     }
+    if (e->setup->is_slow && !is_racing)
+        faults.copy_delay_us = 100;
     if (e->ops->set_faults == NULL)
         return 0;
     int status = e->ops->set_faults(e->backend, &faults);

@@ -57,6 +57,7 @@ typedef struct engine_setup {
     bool is_reserving;
     bool is_zeroing;
     bool is_failing;
+    bool is_slow; /* copies take longer than steps */
     bool is_pinning;
     bool is_resetting;
     bool is_aborting;

@@ -109,10 +109,11 @@ static void add_requests(episode *p)
 
 static int check_engine(episode *p)
 {
-    int status = quire_sched_check(p->engine.sched);
-    if (status == QUIRE_OK && p->engine.offload != NULL)
-        status = quire_offload_check(p->engine.offload);
-    return status == QUIRE_OK ? 0 : complain(p, "a check of Quire fails");
+    if (quire_sched_check(p->engine.sched) != QUIRE_OK)
+        return complain(p, "quire_sched_check fails");
+    if (p->engine.offload != NULL && quire_offload_check(p->engine.offload) != QUIRE_OK)
+        return complain(p, "quire_offload_check fails");
+    return 0;
 }
 
 static int run_requests(episode *p)

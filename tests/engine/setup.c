@@ -92,14 +92,15 @@ static void draw_tiers(engine_setup *s, const engine_switches *on, uint64_t *ran
         s->is_caching = true;
     if (on->offload && s->is_caching &&
         (needs_offload || (turn != 6 && engine_chance(random, 50)))) {
-        s->num_cpu_blocks = s->num_blocks * engine_between(random, 80, 300) / 100;
+        s->num_cpu_blocks = s->num_blocks * engine_between(random, 50, 250) / 100;
         if (needs_offload)
-            s->num_cpu_blocks = s->num_blocks; /* so that much leaves it */
+            s->num_cpu_blocks = s->num_blocks * engine_between(random, 50, 110) / 100;
         s->is_lazy = on->lazy && engine_chance(random, 40);
         uint32_t which = engine_draw(random, 10); /* a file, Redis, both or none */
         s->has_file = on->file && which < 6;
         s->has_redis = on->redis && which >= 4 && which < 9;
         s->is_failing = on->failures && engine_chance(random, 30);
+        s->is_slow = on->failures && s->is_reserving && engine_chance(random, 60);
     }
     s->is_restarting = on->restarts && s->has_file && engine_chance(random, 50);
     s->is_crashing = on->crashes && engine_chance(random, 50);
@@ -197,6 +198,7 @@ void engine_setup_print(const engine_setup *s)
                  {s->is_reserving, "reserving"},
                  {s->is_zeroing, "zeroing"},
                  {s->is_failing, "failing"},
+                 {s->is_slow, "slow"},
                  {s->is_pinning, "pinning"},
                  {s->is_resetting, "resetting"},
                  {s->is_aborting, "aborting"},

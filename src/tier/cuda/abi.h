@@ -45,6 +45,8 @@ enum {
     QR_CU_ATTRIBUTE_CAPABILITY_MINOR = 76
 };
 
+enum { QR_CU_POINTER_MEMORY_TYPE = 2, QR_CU_MEMORY_HOST = 1 };
+
 /* What cuMemcpyBatchAsync is told of its copies. */
 typedef struct qr_cu_location {
     int type;
@@ -88,6 +90,8 @@ typedef struct qr_cu_copy_attributes {
     X(cuMemHostUnregister, cuMemHostUnregister, (void *memory))                                    \
     X(cuMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2,                                     \
       (qr_cu_address * address, void *memory, unsigned flags))                                     \
+    X(cuPointerGetAttribute, cuPointerGetAttribute,                                                \
+      (void *value, int which, qr_cu_address address))                                             \
     X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2,                                                     \
       (qr_cu_address to, const void *from, size_t bytes, qr_cu_stream stream))                     \
     X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2,                                                     \

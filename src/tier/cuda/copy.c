@@ -2,6 +2,9 @@
 
 enum { NOT_SUPPORTED = 801 };
 
+/* Enough to keep both directions of the bus busy. More would end sooner, but be more in the way. */
+static const qr_cuda_grid STAGE_GRID = {16, QR_COPY_THREADS};
+
 /* ---- kernels --------------------------------------------------------------- */
 
 /* Items that a CTA looks up at a time: as many as there is room for, but so that all CTAs have the
@@ -15,16 +18,16 @@ static uint32_t choose_tile(uint64_t num_items, uint32_t num_ctas)
 }
 
 static qr_cu_result launch_copy(quire_cuda *cuda, const qr_cuda_map *map, qr_copy_args *args,
-                                uint32_t num_ctas, qr_cu_stream stream)
+                                qr_cuda_grid grid, qr_cu_stream stream)
 {
     uint64_t num_items = (uint64_t)args->num_pairs * map->num_chunks;
     args->chunks = map->chunks;
     args->num_chunks = map->num_chunks;
     args->slot_bytes = map->block_bytes;
-    args->tile = choose_tile(num_items, num_ctas);
+    args->tile = choose_tile(num_items, grid.num_ctas);
     uint64_t needed = (num_items + args->tile - 1) / args->tile;
-    num_ctas = needed < num_ctas ? (uint32_t)needed : num_ctas;
-    return qr_gpu_launch(cuda, QR_KERNEL_COPY, num_ctas, QR_COPY_THREADS, stream, args);
+    uint32_t num_ctas = needed < grid.num_ctas ? (uint32_t)needed : grid.num_ctas;
+    return qr_gpu_launch(cuda, QR_KERNEL_COPY, num_ctas, grid.num_threads, stream, args);
 }
 
 uint32_t qr_cuda_crc_parts(const qr_cuda_map *map)
@@ -157,7 +160,7 @@ qr_cu_result qr_cuda_copy(qr_cuda_copier *copier, quire_device_op op, const qr_b
                          .slots = copier->slots_address,
                          .num_pairs = num_pairs,
                          .mode = which == 0 ? QR_COPY_STORE : QR_COPY_LOAD};
-    return launch_copy(copier->cuda, copier->map, &args, copier->num_ctas[which], stream);
+    return launch_copy(copier->cuda, copier->map, &args, copier->grid[which], stream);
 }
 
 qr_cu_result qr_cuda_gather(const qr_cuda_copier *copier, quire_device_op op,
@@ -168,7 +171,7 @@ qr_cu_result qr_cuda_gather(const qr_cuda_copier *copier, quire_device_op op,
                          .slots = memory,
                          .num_pairs = num_pairs,
                          .mode = op == QUIRE_DEVICE_STORE ? QR_COPY_GATHER : QR_COPY_SCATTER};
-    return launch_copy(copier->cuda, copier->map, &args, copier->num_stage_ctas, stream);
+    return launch_copy(copier->cuda, copier->map, &args, STAGE_GRID, stream);
 }
 
 qr_cu_result qr_cuda_copy_within(quire_cuda *cuda, const qr_cuda_map *map, qr_copy_mode mode,
@@ -179,7 +182,8 @@ qr_cu_result qr_cuda_copy_within(quire_cuda *cuda, const qr_cuda_map *map, qr_co
     qr_cu_result result = QR_CU_SUCCESS;
     if (num_pairs > 0 && cuda->info.has_kernels != 0 && map->chunks != 0) {
         qr_copy_args args = {.pairs = pairs_address, .num_pairs = num_pairs, .mode = mode};
-        return launch_copy(cuda, map, &args, 2 * cuda->info.num_multiprocessors, stream);
+        qr_cuda_grid all = {2 * cuda->info.num_multiprocessors, QR_COPY_THREADS};
+        return launch_copy(cuda, map, &args, all, stream);
     }
     for (uint32_t i = 0; i < num_pairs; i++)
         for (uint32_t r = 0; r < map->num_regions && result == QR_CU_SUCCESS; r++) {

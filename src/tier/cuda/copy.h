@@ -19,6 +19,11 @@ typedef struct qr_cuda_batch {
     size_t bytes[QR_BATCH_MOST];
 } qr_cuda_batch;
 
+typedef struct qr_cuda_grid {
+    uint32_t num_ctas;
+    uint32_t num_threads; /* of a CTA */
+} qr_cuda_grid;
+
 typedef struct qr_cuda_copier {
     quire_cuda *cuda;
     const qr_cuda_map *map;
@@ -26,8 +31,7 @@ typedef struct qr_cuda_copier {
     qr_cu_address slots_address; /* as kernels do */
     quire_cuda_method method[2]; /* of stores, of loads */
     bool has_batches;
-    uint32_t num_ctas[2];
-    uint32_t num_stage_ctas;
+    qr_cuda_grid grid[2];
     qr_cuda_batch *batch;
 } qr_cuda_copier;
 

@@ -4,8 +4,6 @@
 
 #include <quire/tier.h>
 
-enum { CRC_CTAS = 16 };
-
 /* ---- marks ----------------------------------------------------------------- */
 
 static int cuda_mark(void *self, uint64_t *mark)
@@ -63,8 +61,8 @@ static qr_cu_result wait_in_stream(qr_cuda_device *d, const quire_device_job *jo
     return d->cuda->driver.calls.cuStreamWaitEvent(stream, d->marks[job->after % QR_NUM_MARKS], 0);
 }
 
-/* Beside the copy, from the same source; the copy's stream then waits for it. A few CTAs do it: an
- * engine's kernels mostly have many waves, and go around multiprocessors that are busy. */
+/* Beside the copy, from the same source; the copy's stream then waits for it. All multiprocessors
+ * do a little of it: where one has much to do, the engine's CTAs on it end late. */
 static qr_cu_result start_crc(qr_cuda_device *d, const quire_device_job *job, uint32_t slot)
 {
     const qr_cuda_calls *calls = &d->cuda->driver.calls;
@@ -72,9 +70,10 @@ static qr_cu_result start_crc(qr_cuda_device *d, const quire_device_job *job, ui
     size_t first = (size_t)slot * d->max_copies;
     qr_cu_result result = wait_in_stream(d, job, stream);
     if (result == QR_CU_SUCCESS)
-        result = qr_cuda_crc(
-            d->cuda, &d->map, d->pairs_address + first * sizeof *d->pairs, job->num_copies,
-            d->crcs_address + first * d->crc_parts * sizeof *d->crcs, CRC_CTAS, stream);
+        result =
+            qr_cuda_crc(d->cuda, &d->map, d->pairs_address + first * sizeof *d->pairs,
+                        job->num_copies, d->crcs_address + first * d->crc_parts * sizeof *d->crcs,
+                        d->cuda->info.num_multiprocessors, stream);
     if (result == QR_CU_SUCCESS)
         result = calls->cuEventRecord(d->crc_done, stream);
     return result;
@@ -132,7 +131,7 @@ static void start_job(qr_cuda_device *d, quire_device_job *job, uint32_t slot)
 static int cuda_submit(void *self, quire_device_job *job)
 {
     qr_cuda_device *d = self;
-    if (d->cuda->info.is_broken != 0)
+    if (d->cuda->info.is_broken != 0 || qr_fork_guard_is_child(&d->cuda->guard))
         return QUIRE_E_SYSTEM;
     int status = check_cuda_job(d, job);
     if (status != QUIRE_OK)
@@ -332,6 +331,8 @@ static int within(quire_device *device, const quire_cuda_pair *pairs, const quir
                   uint32_t n)
 {
     qr_cuda_device *d = qr_cuda_device_of(device);
+    if (d != NULL && qr_fork_guard_is_child(&d->cuda->guard))
+        return QUIRE_E_SYSTEM;
     int status = check_list(d, pairs, blocks, n);
     if (status != QUIRE_OK || n == 0)
         return status;

@@ -5,7 +5,7 @@
 #include "tier/system.h"
 
 enum { MANY = 256, MOST_JOBS = 65536, MOST_COPIES = 65536, MOST_REGIONS = 65536 };
-enum { SOME_PIECES = 16384, SOME_CTAS = 4, STAGE_CTAS = 8, MOST_CTAS = 4096 };
+enum { SOME_PIECES = 16384, SOME_CTAS = 64, MOST_CTAS = 4096, WARP = 32 };
 #define ENGINE_FROM (UINT64_C(256) << 10)
 #define STAGED_FROM (UINT64_C(128) << 10)
 #define STAGE_BYTES (UINT64_C(8) << 20)
@@ -25,12 +25,9 @@ static const char *what_is_wrong_with(const quire_device_cuda_config *config)
         return "slots is NULL, or num_slots or num_blocks is 0";
     if (config->max_jobs > MOST_JOBS || config->max_copies > MOST_COPIES)
         return "max_jobs or max_copies is above 65,536";
-    if (config->num_ctas > MOST_CTAS || config->num_store_ctas > MOST_CTAS ||
-        config->num_stage_ctas > MOST_CTAS)
-        return "num_ctas, num_store_ctas or num_stage_ctas is above 4,096";
-    if ((unsigned)config->method > QUIRE_CUDA_STAGED ||
-        (unsigned)config->store_method > QUIRE_CUDA_STAGED ||
-        (unsigned)config->crc > QUIRE_CUDA_CRC_NONE)
+    if (config->num_ctas > MOST_CTAS)
+        return "num_ctas is above 4,096";
+    if ((unsigned)config->method > QUIRE_CUDA_STAGED || (unsigned)config->crc > QUIRE_CUDA_CRC_NONE)
         return "method or crc is none of those that there are";
     return NULL;
 }
@@ -77,19 +74,30 @@ static qr_cuda_device *create_cuda_device(const quire_device_cuda_config *config
 
 /* ---- how it copies --------------------------------------------------------- */
 
-/* A method that the caller named, or the one for these sizes. Blocks of less than twice staged_from
- * are loaded in stages but stored by a kernel: the copy engine is slower with them that way. */
-static quire_cuda_method choose_by_size(const qr_cuda_device *d, quire_cuda_method named,
+/* Blocks of less than twice staged_from are loaded in stages but stored by a kernel: with them the
+ * copy engine is slower in that direction. */
+static quire_cuda_method choose_by_size(const qr_cuda_device *d, bool can_launch,
                                         const quire_device_cuda_config *config, bool is_store)
 {
-    bool can_launch =
-        d->cuda->info.has_kernels != 0 && d->map.is_aligned && ((uintptr_t)config->slots & 15) == 0;
-    uint64_t staged_from = is_store ? 2 * config->staged_from : config->staged_from;
-    if (named != QUIRE_CUDA_BY_SIZE)
-        return named;
+    uint64_t staged_from = config->staged_from;
+    if (is_store)
+        staged_from = staged_from > UINT64_MAX / 2 ? UINT64_MAX : 2 * staged_from;
+    if (config->method != QUIRE_CUDA_BY_SIZE)
+        return config->method;
     if (can_launch && d->map.least_bytes < config->engine_from)
         return d->map.block_bytes < staged_from ? QUIRE_CUDA_KERNEL : QUIRE_CUDA_STAGED;
     return d->cuda->info.has_batches != 0 ? QUIRE_CUDA_BATCH : QUIRE_CUDA_LOOP;
+}
+
+/* Kernels that wait for the bus are CTAs of one warp: no multiprocessor then has much to do for
+ * them. Beside loads by the copy engine few large CTAs leave it more of the bus. */
+static void choose_grids(qr_cuda_device *d, const quire_device_cuda_config *config)
+{
+    uint32_t stores = config->num_ctas < 2 ? 1 : config->num_ctas / 2;
+    d->copier.grid[1] = (qr_cuda_grid){config->num_ctas, WARP};
+    d->copier.grid[0] = (qr_cuda_grid){stores, WARP};
+    if (d->copier.method[1] == QUIRE_CUDA_STAGED)
+        d->copier.grid[0] = (qr_cuda_grid){2, QR_COPY_THREADS};
 }
 
 static const char *choose_methods(qr_cuda_device *d, const quire_device_cuda_config *config)
@@ -97,11 +105,10 @@ static const char *choose_methods(qr_cuda_device *d, const quire_device_cuda_con
     const quire_cuda_info *info = &d->cuda->info;
     bool is_aligned = d->map.is_aligned && ((uintptr_t)config->slots & 15) == 0;
     bool can_launch = info->has_kernels != 0 && is_aligned;
-    quire_cuda_method stores = config->store_method;
     d->copier.has_batches = info->has_batches != 0 && config->method != QUIRE_CUDA_LOOP;
-    d->copier.method[1] = choose_by_size(d, config->method, config, false);
-    d->copier.method[0] =
-        choose_by_size(d, stores != QUIRE_CUDA_BY_SIZE ? stores : config->method, config, true);
+    d->copier.method[0] = choose_by_size(d, can_launch, config, true);
+    d->copier.method[1] = choose_by_size(d, can_launch, config, false);
+    choose_grids(d, config);
     for (int i = 0; i < 2; i++) {
         quire_cuda_method method = d->copier.method[i];
         bool has_kernel = method == QUIRE_CUDA_KERNEL || method == QUIRE_CUDA_STAGED;
@@ -114,7 +121,7 @@ static const char *choose_methods(qr_cuda_device *d, const quire_device_cuda_con
     }
     d->crc = config->crc;
     if (config->crc == QUIRE_CUDA_CRC_DEFAULT)
-        d->crc = can_launch ? QUIRE_CUDA_CRC_GPU : QUIRE_CUDA_CRC_HOST;
+        d->crc = QUIRE_CUDA_CRC_NONE;
     if (d->crc == QUIRE_CUDA_CRC_GPU && !can_launch)
         return "crc by the GPU needs kernels, and slots and regions at multiples of 16";
     return NULL;
@@ -122,27 +129,46 @@ static const char *choose_methods(qr_cuda_device *d, const quire_device_cuda_con
 
 /* ---- what it has of the GPU ------------------------------------------------ */
 
+/* Whether memory is pinned already, by whatever calls: looked at in many places, since some of it
+ * may be. */
+static bool is_pinned(const qr_cuda_calls *calls, const unsigned char *memory, size_t bytes)
+{
+    enum { PLACES = 64 };
+    for (size_t i = 0; i <= PLACES; i++) {
+        unsigned type = 0;
+        const unsigned char *at = i < PLACES ? memory + bytes / PLACES * i : memory + bytes - 1;
+        if (calls->cuPointerGetAttribute(&type, QR_CU_POINTER_MEMORY_TYPE, (uintptr_t)at) !=
+                QR_CU_SUCCESS ||
+            type != QR_CU_MEMORY_HOST)
+            return false;
+    }
+    return true;
+}
+
 static int pin_slots(qr_cuda_device *d, const quire_device_cuda_config *config, open_message m)
 {
     const qr_cuda_calls *calls = &d->cuda->driver.calls;
     size_t bytes = (size_t)(config->num_slots * d->map.block_bytes);
-    qr_cu_result result = QR_CU_ALREADY_REGISTERED;
+    qr_cu_result result = QR_CU_INVALID_VALUE;
     d->copier.slots = config->slots;
     if (config->pin != QUIRE_OFF)
         result = calls->cuMemHostRegister(config->slots, bytes,
                                           QR_CU_HOST_PORTABLE | QR_CU_HOST_DEVICEMAP);
     d->has_pinned_slots = result == QR_CU_SUCCESS;
-    if (result == QR_CU_SUCCESS || result == QR_CU_ALREADY_REGISTERED)
+    /* Both are said of memory that is pinned, depending on who did it. */
+    if ((result == QR_CU_ALREADY_REGISTERED || result == QR_CU_INVALID_VALUE) &&
+        is_pinned(calls, config->slots, bytes))
+        result = QR_CU_SUCCESS;
+    if (result == QR_CU_SUCCESS)
         result = calls->cuMemHostGetDevicePointer(&d->copier.slots_address, config->slots, 0);
-    else
-        return qr_gpu_explain(
-            d->cuda, result,
-            "the slots cannot be pinned; they need whole pages of their own, and a "
-            "ulimit -l that is high enough",
-            m.text, m.bytes);
     if (result == QR_CU_SUCCESS)
         return QUIRE_OK;
-    return qr_gpu_explain(d->cuda, result, "the slots are not pinned", m.text, m.bytes);
+    if (config->pin == QUIRE_OFF)
+        return qr_gpu_explain(d->cuda, result, "the slots are not pinned", m.text, m.bytes);
+    return qr_gpu_explain(d->cuda, result,
+                          "the slots cannot be pinned; they need whole pages of their own, and a "
+                          "ulimit -l that is high enough",
+                          m.text, m.bytes);
 }
 
 static int take_pinned(qr_cuda_device *d, open_message m)
@@ -219,8 +245,7 @@ static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *conf
     bool is_staged =
         d->copier.method[0] == QUIRE_CUDA_STAGED || d->copier.method[1] == QUIRE_CUDA_STAGED;
     if (result == QR_CU_SUCCESS && is_staged)
-        result = qr_cuda_stage_open(&d->stage, d->cuda, &d->map, config->stage_bytes,
-                                    config->stage_first == QUIRE_ON);
+        result = qr_cuda_stage_open(&d->stage, d->cuda, &d->map, config->stage_bytes);
     if (result != QR_CU_SUCCESS)
         return qr_gpu_explain(d->cuda, result, "no memory on the GPU for maps and stages", m.text,
                               m.bytes);
@@ -285,9 +310,6 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
     }
     d->copier.cuda = d->cuda;
     d->copier.map = &d->map;
-    d->copier.num_ctas[0] = config->num_store_ctas;
-    d->copier.num_ctas[1] = config->num_ctas;
-    d->copier.num_stage_ctas = config->num_stage_ctas;
     int status = qr_gpu_enter(d->cuda);
     if (status == QUIRE_OK) {
         status = set_up_device(d, config, m);
@@ -325,8 +347,6 @@ QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *callers,
     config.max_copies = config.max_copies == 0 ? MANY : config.max_copies;
     config.max_pieces = config.max_pieces == 0 ? SOME_PIECES : config.max_pieces;
     config.num_ctas = config.num_ctas == 0 ? SOME_CTAS : config.num_ctas;
-    config.num_store_ctas = config.num_store_ctas == 0 ? config.num_ctas : config.num_store_ctas;
-    config.num_stage_ctas = config.num_stage_ctas == 0 ? STAGE_CTAS : config.num_stage_ctas;
     config.engine_from = config.engine_from == 0 ? ENGINE_FROM : config.engine_from;
     config.staged_from = config.staged_from == 0 ? STAGED_FROM : config.staged_from;
     config.stage_bytes = config.stage_bytes == 0 ? STAGE_BYTES : config.stage_bytes;

@@ -145,6 +145,7 @@ static int find_device(quire_cuda *cuda, uint32_t ordinal, char *message, size_t
 static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, char *message,
                       size_t message_bytes)
 {
+    int greatest = 0;
     int status = QUIRE_OK;
     if (config->context != NULL)
         cuda->context = config->context;
@@ -161,8 +162,7 @@ static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, char *m
     if (config->context != NULL)
         result = cuda->driver.calls.cuCtxGetDevice(&cuda->device);
     if (result == QR_CU_SUCCESS)
-        result = cuda->driver.calls.cuCtxGetStreamPriorityRange(&cuda->low_priority,
-                                                                &cuda->high_priority);
+        result = cuda->driver.calls.cuCtxGetStreamPriorityRange(&cuda->low_priority, &greatest);
     if (result == QR_CU_SUCCESS)
         result = read_info(cuda);
     if (result == QR_CU_SUCCESS && config->kernels != QUIRE_OFF)

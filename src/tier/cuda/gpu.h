@@ -29,7 +29,6 @@ struct quire_cuda {
     bool is_retained;    /* it is the primary one, and counts us */
     qr_cu_stream stream; /* the engine's */
     int low_priority;
-    int high_priority;
     qr_cu_module module;
     qr_cu_function kernels[QR_NUM_KERNELS];
     quire_cuda_info info;

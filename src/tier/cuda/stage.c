@@ -14,7 +14,7 @@ static qr_cu_result make_stage_events(const qr_cuda_calls *calls, qr_cu_event *e
 }
 
 qr_cu_result qr_cuda_stage_open(qr_cuda_stage *stage, quire_cuda *cuda, const qr_cuda_map *map,
-                                uint64_t stage_bytes, bool is_first)
+                                uint64_t stage_bytes)
 {
     const qr_cuda_calls *calls = &cuda->driver.calls;
     uint64_t blocks = stage_bytes / map->block_bytes;
@@ -25,9 +25,8 @@ qr_cu_result qr_cuda_stage_open(qr_cuda_stage *stage, quire_cuda *cuda, const qr
     if (result != QR_CU_SUCCESS)
         stage->memory = 0;
     for (int i = 0; i < 2 && result == QR_CU_SUCCESS; i++) {
-        result =
-            calls->cuStreamCreateWithPriority(&stage->kernels[i], QR_CU_STREAM_NON_BLOCKING,
-                                              is_first ? cuda->high_priority : cuda->low_priority);
+        result = calls->cuStreamCreateWithPriority(&stage->kernels[i], QR_CU_STREAM_NON_BLOCKING,
+                                                   cuda->low_priority);
         if (result != QR_CU_SUCCESS)
             stage->kernels[i] = NULL;
         if (result == QR_CU_SUCCESS)

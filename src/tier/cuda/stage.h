@@ -27,10 +27,9 @@ typedef struct qr_cuda_stage {
     qr_cu_event drained[2][QR_NUM_STAGES];
 } qr_cuda_stage;
 
-/* In the GPU's context, as the others. is_first: kernels go before those of other streams. What is
- * there after a failure is for release. */
+/* In the GPU's context, as the others. What is there after a failure is for release. */
 qr_cu_result qr_cuda_stage_open(qr_cuda_stage *stage, quire_cuda *cuda, const qr_cuda_map *map,
-                                uint64_t stage_bytes, bool is_first);
+                                uint64_t stage_bytes);
 void qr_cuda_stage_release(qr_cuda_stage *stage, quire_cuda *cuda);
 
 /* stream is the copy engine's. A store is over when that has come so far, a load when the kernels'

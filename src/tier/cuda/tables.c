@@ -47,7 +47,7 @@ static int begin_step(quire_cuda_tables *t)
 {
     quire_cuda *cuda = t->config.cuda;
     table_step *step = &t->steps[t->at];
-    if (cuda->info.is_broken != 0)
+    if (cuda->info.is_broken != 0 || qr_fork_guard_is_child(&cuda->guard))
         return QUIRE_E_SYSTEM;
     if (!step->is_out)
         return QUIRE_OK;
@@ -118,7 +118,7 @@ QUIRE_API int quire_cuda_tables_send(quire_cuda_tables *t)
         return QUIRE_E_ARGUMENT;
     quire_cuda *cuda = t->config.cuda;
     table_step *step = &t->steps[t->at];
-    if (cuda->info.is_broken != 0)
+    if (cuda->info.is_broken != 0 || qr_fork_guard_is_child(&cuda->guard))
         return QUIRE_E_SYSTEM;
     if (t->num_changes == 0)
         return QUIRE_OK;

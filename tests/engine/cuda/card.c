@@ -96,6 +96,7 @@ static int open_seat(const engine_card *card, engine_seat *seat, char *message, 
         is_done(card, cu->cuStreamCreateWithPriority(&seat->stream, QR_CU_STREAM_NON_BLOCKING, 0),
                 "a stream", message, bytes);
     config.stream = seat->stream;
+    config.kernels = QUIRE_ON; /* tables need them */
     int status = QUIRE_E_SYSTEM;
     if (has_stream)
         status = quire_cuda_open(&config, NULL, &seat->cuda, message, bytes);

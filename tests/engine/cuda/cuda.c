@@ -182,6 +182,7 @@ static int open_device(engine_cuda *b, char *message, size_t bytes)
     config.num_blocks = c->num_blocks;
     config.slots = c->slots == NULL ? b->no_slot : c->slots;
     config.num_slots = c->slots == NULL ? 1 : c->num_slots;
+    config.crc = b->model->config.seed % 2 == 0 ? QUIRE_CUDA_CRC_GPU : QUIRE_CUDA_CRC_DEFAULT;
     config.pin = c->slots == NULL ? QUIRE_OFF : QUIRE_DEFAULT; /* ours is pinned already */
     int status = quire_device_cuda_open(&config, NULL, &b->device, message, bytes);
     if (status == QUIRE_OK)

@@ -55,6 +55,7 @@ typedef struct world {
 } world;
 
 static uint64_t random_state;
+static uint64_t num_crcs; /* compared; not every backend makes them */
 
 static uint32_t draw(uint32_t below)
 {
@@ -256,7 +257,8 @@ static void run_job(world *w, quire_device_op op, quire_device_copy *copies, uin
             ;
         must(ended == &job && job.status == QUIRE_OK && job.state == 0, "a job's end");
         for (uint32_t k = 0; k < n && op == QUIRE_DEVICE_STORE; k++) {
-            must(i == 0 || first[k].crc == copies[k].crc, "CRCs differ");
+            must(i == 0 || copies[k].crc == 0 || first[k].crc == copies[k].crc, "CRCs differ");
+            num_crcs += i == 1 && copies[k].crc != 0;
             first[k] = copies[k];
         }
     }
@@ -421,5 +423,5 @@ int main(int argc, char **argv)
         must(status == QUIRE_OK, "a backend");
     }
     printf("%u rounds, %llu logits compared\n", rounds, (unsigned long long)num_compared);
-    must(num_compared > 0, "nothing was compared");
+    must(num_compared > 0 && (num_crcs > 0 || rounds < 10), "nothing was compared");
 }
