@@ -234,6 +234,7 @@ static qr_outcome next_live(quire_subscriber *s, long wait_ms, quire_delivery *d
 {
     if (may_be_another(s)) {
         s->is_broken = false;
+        s->has_held = s->has_live = false; /* what came from the old one does not count */
         return restart(s, s->expected, delivery);
     }
     qr_message m;

@@ -372,6 +372,7 @@ static void image_numbers(qr_image *image, quire_sched *s)
     qr_image_u64(image, &s->step, UINT64_MAX - 1);
     qr_image_u64(image, &s->first_valid_step, UINT64_MAX);
     qr_image_u32(image, &s->num_waiting_for_streaming, UINT32_MAX);
+    qr_image_u32(image, &s->is_starved, 1);
     qr_image_prefix_stats(image, &s->connector_stats);
     for (uint32_t i = 0; i < s->max_requests; i++)
         qr_image_u32(image, &s->requests[i].generation, UINT32_MAX);

@@ -155,6 +155,7 @@ struct quire_sched {
     qr_waiting step_skipped;
     uint32_t num_waiting_for_streaming;
     uint32_t max_loading;
+    uint32_t is_starved; /* nobody runs, and somebody gave up blocks: no new loads begin */
     qr_session_input *inputs;
     uint32_t first_free_input;
 

@@ -77,9 +77,11 @@ static bool count_hits(const quire_offload *o, uint32_t *cpu)
     return true;
 }
 
-/* The blocks of requests; those that ended while they load have theirs still. */
-static void count_requests(const quire_offload *o, uint32_t *gpu)
+/* The blocks of requests; those that ended while they load have theirs still. Returns how many have
+ * some. */
+static uint32_t count_requests(const quire_offload *o, uint32_t *gpu)
 {
+    uint32_t num_with_blocks = 0;
     for (uint32_t which = 0; which <= 3; which++) {
         uint32_t n = 0;
         if (which < 3)
@@ -91,14 +93,20 @@ static void count_requests(const quire_offload *o, uint32_t *gpu)
             quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
             if (quire_sched_get_blocks(o->sched, o->check_queue[i], spans) != QUIRE_OK)
                 continue;
-            for (uint32_t g = 0; g < o->num_groups; g++)
+            uint32_t num_blocks = 0;
+            for (uint32_t g = 0; g < o->num_groups; g++) {
+                num_blocks += spans[g].count;
                 for (uint32_t k = 0; k < spans[g].count; k++)
                     gpu[spans[g].ids[k]]++;
+            }
+            num_with_blocks += num_blocks > 0;
         }
     }
+    return num_with_blocks;
 }
 
-/* has_more: pins of the scheduler and sinks, which are not seen from here. */
+/* has_more: pins of the scheduler, sinks, and sequences that are no request's, which are not seen
+ * from here. */
 static bool are_counts_right(const quire_pool *pool, const uint32_t *refs, uint32_t n,
                              bool has_more)
 {
@@ -127,6 +135,7 @@ int qr_offload_check(const quire_offload *o)
         return QUIRE_E_CORRUPT;
     if (o->gpu == NULL)
         return QUIRE_OK;
-    count_requests(o, gpu);
-    return are_counts_right(o->gpu, gpu, o->num_gpu, o->has_pins) ? QUIRE_OK : QUIRE_E_CORRUPT;
+    bool has_others = count_requests(o, gpu) < quire_cache_num_seqs(o->gpu_cache);
+    bool is_right = are_counts_right(o->gpu, gpu, o->num_gpu, o->has_pins || has_others);
+    return is_right ? QUIRE_OK : QUIRE_E_CORRUPT;
 }

@@ -159,6 +159,8 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     uint32_t batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
     o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
     o->most_stores = o->is_vllm ? UINT32_MAX : most_stores(o);
+    if (!o->is_vllm && o->target_free > o->num_cpu / 2) /* more would evict one another there */
+        o->target_free = o->num_cpu / 2;
     o->has_mark = true;
     o->walked_at = 0 - (uint64_t)o->target_free; /* the first walk is due */
     o->walk_first = o->walk_next = 1;

@@ -96,11 +96,12 @@ static uint32_t take_missing(quire_offload *o, const quire_block *gpu, uint32_t 
     uint32_t done = 0;
     *num_with_key = 0;
     while (done < n) {
-        quire_same same;
+        quire_same same = {0};
         quire_block *from = round->gpu + round->count;
         quire_block *to = round->cpu + round->count;
         uint32_t most = n - done < round->num_left ? n - done : round->num_left;
-        quire_pool_take_same(o->cpu, o->gpu, gpu + done, most, from, to, &same);
+        if (quire_pool_take_same(o->cpu, o->gpu, gpu + done, most, from, to, &same) != QUIRE_OK)
+            break;
         for (uint32_t i = 0; i < same.num_taken; i++)
             qr_bit_set(o->is_pending, to[i]);
         for (uint32_t i = 0; o->is_lazy && i < same.num_taken; i++)
@@ -399,7 +400,10 @@ static bool was_seen(quire_offload *o, quire_block gpu, uint64_t *last)
 {
     uint64_t seen = o->seen[gpu];
     bool is_same = seen >= o->walk_first && seen > *last;
-    *last = is_same ? seen : *last;
+    if (is_same)
+        *last = seen;
+    else if (seen < o->walk_first) /* behind this one, nothing is where it was */
+        *last = UINT64_MAX;
     return is_same;
 }
 
@@ -460,6 +464,8 @@ void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span
         r->req = req;
         begin_request(o, index);
     }
+    for (uint32_t g = 0; o->is_lazy && g < o->num_groups; g++)
+        o->walked_at -= blocks[g].count; /* found blocks have left the queue, too */
     if (o->is_lazy && !o->is_vllm && o->num_events > 0)
         note_used(o, blocks, o->num_groups);
 }

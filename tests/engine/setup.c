@@ -171,6 +171,8 @@ void engine_setup_draw(engine_setup *setup, const engine_switches *switches, uin
     draw_steps(setup, switches, &random);
     draw_tiers(setup, switches, &random);
     take_turns(setup, switches);
+    if (setup->is_lazy && setup->num_cpu_blocks <= setup->num_blocks)
+        setup->num_cpu_blocks = setup->num_blocks + 1; /* or cold blocks push each other out */
 }
 
 void engine_setup_print(const engine_setup *s)
