@@ -309,6 +309,27 @@ static void the_last_in_the_queue_give_way(void **state)
 
 /* ---- reports ---------------------------------------------------------------- */
 
+/* The CPU pool is full and another request's hit is pinned when a request ends: that hit is given
+ * up, and what is stored of the one that ends are its own blocks. */
+static void a_hit_is_given_up_for_last_blocks(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    setup.num_gpu = 16;
+    setup.num_cpu = 13;
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 6);
+    world_drain(w);
+    forget_engine(w);
+    world_ask(w, 1000, 40, 1);
+    world_ask(w, 10, 42, 2);
+    for (int i = 0; i < 6; i++)
+        world_turn(w);
+    world_drain(w);
+    world_close(w);
+}
+
 static void wrong_reports_change_nothing(void **state)
 {
     (void)state;
@@ -449,6 +470,7 @@ int main(void)
         cmocka_unit_test(failed_loads_are_computed),
         cmocka_unit_test(waiting_requests_keep_their_blocks),
         cmocka_unit_test(the_last_in_the_queue_give_way),
+        cmocka_unit_test(a_hit_is_given_up_for_last_blocks),
         cmocka_unit_test(wrong_reports_change_nothing),
         cmocka_unit_test(configs_are_looked_at),
         cmocka_unit_test(lives_in_the_callers_memory),
