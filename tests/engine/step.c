@@ -356,6 +356,8 @@ static int change_schedulers(engine *e)
 
 static int disturb(engine *e)
 {
+    if (quire_sched_num_unfinished(e->sched) == 0)
+        return 0; /* what is being copied comes to an end */
     if (e->setup->is_saving && e->offload == NULL && engine_draw(&e->random, 30) == 0 &&
         change_schedulers(e) != 0)
         return 1;
