@@ -10,6 +10,7 @@ static void print_usage(void)
     printf("engine_proof [--requests N] [--seed S] [--backend cpu|cuda] [--jobs N] [--verbose]\n"
            "             [--per-engine N] [--without NAME,NAME] [--with NAME,NAME: no others]\n"
            "             [--quirks NAME,NAME: of vLLM 0.20.0, as quire/config.h names them]\n"
+           "             [--part: what was never at work is told, and no failure]\n"
            "             [--one SEED] [--break N: 1 marks 2 slot 3 table 4 copy 5 swap 6 zero 7 "
            "position]\n"
            "An engine of Quire and a tiny model, compared bit for bit with the same model and a\n"
@@ -123,6 +124,10 @@ static int read_options(options *o, int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0) {
             o->proof.is_verbose = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--part") == 0) {
+            o->proof.is_part = true;
             continue;
         }
         if (i + 1 == argc || read_value(o, argv[i], argv[i + 1]) != 0)

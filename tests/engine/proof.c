@@ -299,7 +299,7 @@ int engine_proof_judge(const engine_proof *proof, const engine_counts *counts)
     if (proof->switches.name && counts->count == 0 &&                                              \
         !(strcmp(#name, "redis") == 0 && !proof->has_redis)) {                                     \
         printf("never at work: %s (%s)\n", #name, text);                                           \
-        is_bad = 1;                                                                                \
+        is_bad = is_bad || !proof->is_part;                                                        \
     }
     ENGINE_SWITCH_MAP(ENGINE_X)
 #undef ENGINE_X

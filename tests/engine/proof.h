@@ -19,6 +19,7 @@ typedef struct engine_proof {
     uint64_t quirks; /* bugs of vLLM 0.20.0 to reproduce */
     uint64_t enough; /* more differing tokens than this are not looked for, where it is broken */
     bool is_verbose;
+    bool is_part;      /* too few requests for all that is on to be at work */
     bool has_redis;    /* set: a server was found */
     bool is_disabled;  /* set: the backend is not for this machine */
     char message[512]; /* set, where it failed */
