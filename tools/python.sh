@@ -38,6 +38,18 @@ run_pytest() {
   fi
 }
 
+# The drop-in's steps drive the reference engine, where the release build has it.
+run_dropin_engine() {
+  local steps=build/release/tests/engine/dropin/engine_steps log=$logs/dropin-engine.log start=$SECONDS
+  [ -x $steps ] || return 0
+  if python3 tests/engine/dropin/test_dropin.py $steps --site $python_home/site >"$log" 2>&1; then
+    passed=$((passed + 1))
+    say python-vllm "the drop-in drives the reference engine: no bit differs; $((SECONDS - start)) s"
+  else
+    fail python-vllm "tests/engine/dropin/test_dropin.py" "$log"
+  fi
+}
+
 if ! python_is_new_enough; then
   skipped=$((skipped + 1))
   say python "skipped: needs Python 3.11 or later"
@@ -53,6 +65,7 @@ else
     platform=${QUIRE_VLLM_PLATFORM:-}
     run_pytest python-vllm env "PYTHONPATH=$PWD/$python_home/site${platform:+:$(dirname "$platform")}" \
       "$QUIRE_VLLM_PYTHON" -m pytest ${platform:+--platform "$(basename "$platform" .py)"}
+    run_dropin_engine
   else
     say python "without vLLM: QUIRE_VLLM_PYTHON names no interpreter that has it"
   fi
