@@ -196,6 +196,11 @@ typedef struct quire_same {
 QUIRE_API int quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block *others,
                                    uint32_t n, quire_block *from, quire_block *to,
                                    quire_same *same);
+/* The end of such copies, from the last to the first: a user less for each to[i], as by
+ * quire_pool_free_blocks, and a hold less for each from[i], as by quire_pool_let_go to the tail.
+ * Errors as theirs. */
+QUIRE_API int quire_pool_leave_same(quire_pool *pool, quire_pool *other, const quire_block *from,
+                                    const quire_block *to, uint32_t n);
 /* Makes these calls faster: the index of `pool`, which has no keys yet (else QUIRE_BUSY), is built
  * with the secret of the other's. */
 QUIRE_API int quire_pool_share_tags(quire_pool *pool, const quire_pool *other);

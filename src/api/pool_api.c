@@ -216,9 +216,18 @@ int quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block 
         return QUIRE_E_ARGUMENT;
     for (uint32_t i = 0; i < n; i++)
         if (QR_UNLIKELY(others[i] - 1 >= other->queue.num_blocks - 1))
-            return others[i] == QUIRE_NULL_BLOCK ? QUIRE_E_NULL_BLOCK : QUIRE_E_UNKNOWN_BLOCK;
+            return qr_pool_why_unusable(others[i]);
     *same = qr_pool_take_same(pool, other, others, n, from, to);
     return QUIRE_OK;
+}
+
+int quire_pool_leave_same(quire_pool *pool, quire_pool *other, const quire_block *from,
+                          const quire_block *to, uint32_t n)
+{
+    int err = check_same(pool, other, from, to, n);
+    if (err != QUIRE_OK)
+        return err;
+    return pool == other ? QUIRE_E_ARGUMENT : qr_pool_leave_same(pool, other, from, to, n);
 }
 
 int quire_pool_share_tags(quire_pool *pool, const quire_pool *other)

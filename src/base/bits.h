@@ -15,15 +15,18 @@
 #define QR_NIL UINT32_MAX
 
 /* Asks for the line of an address that will be used soon. An address outside all memory is
- * harmless. */
+ * harmless. The empty instruction stays: to gcc a function that does nothing but fetch does
+ * nothing, and calls of it are dropped. */
 static inline void qr_prefetch(const void *address)
 {
     __builtin_prefetch(address, 0, 3);
+    __asm__ volatile("");
 }
 
 static inline void qr_prefetch_write(const void *address)
 {
     __builtin_prefetch(address, 1, 3);
+    __asm__ volatile("");
 }
 
 static inline uint64_t qr_load_u64(const void *p)

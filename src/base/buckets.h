@@ -87,7 +87,9 @@ static inline uint32_t qr_bucket_match(const qr_bucket *bucket, uint8_t mark)
 {
 #ifdef __SSE2__
     __m128i marks = _mm_loadu_si128((const __m128i *)(const void *)bucket);
-    __m128i equal = _mm_cmpeq_epi8(marks, _mm_set1_epi8((char)mark));
+    /* not set1_epi8: a byte that the compiler has put aside is fetched as a word, and waited for */
+    __m128i wanted = _mm_set1_epi32((int)(mark * UINT32_C(0x01010101)));
+    __m128i equal = _mm_cmpeq_epi8(marks, wanted);
     return (uint32_t)_mm_movemask_epi8(equal) & ((1 << QR_BUCKET_PLACES) - 1);
 #else
     return qr_bucket_match_words(bucket, mark);

@@ -73,11 +73,6 @@ static inline bool is_usable(const quire_pool *pool, uint32_t block)
     return QR_LIKELY(block - 1 < pool->queue.num_blocks - 1);
 }
 
-static int why_unusable(uint32_t block)
-{
-    return block == QUIRE_NULL_BLOCK ? QUIRE_E_NULL_BLOCK : QUIRE_E_UNKNOWN_BLOCK;
-}
-
 /* Takes the key from a block that has one, and tells. The counts are right already. */
 static void forget_key(quire_pool *pool, uint32_t block)
 {
@@ -150,7 +145,7 @@ static int add_users(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     qr_block *records = pool->queue.blocks;
     for (uint32_t i = 0; i < n; i++) {
         if (!is_usable(pool, blocks[i]))
-            return why_unusable(blocks[i]);
+            return qr_pool_why_unusable(blocks[i]);
         const qr_block *b = &records[blocks[i]];
         if (QR_UNLIKELY(b->ref_cnt > UINT32_MAX - n))
             return QUIRE_E_OVERFLOW;
@@ -179,45 +174,38 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return err;
 }
 
-/* Records of blocks lie anywhere: asked for so many blocks before they are freed. */
-enum { FREE_AHEAD = 16 };
-
-/* Takes back a free_blocks call that came to block n; hints alone stay changed. */
-static void undo_free(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
-                      uint32_t n)
+/* Takes back a call that came to block n; hints alone stay changed. */
+static void undo_leave(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
+                       uint32_t n, bool is_hold)
 {
     while (n-- > 0)
-        if (joining->blocks[blocks[n]].ref_cnt++ == 0)
-            qr_queue_unjoin(&pool->queue, joining, blocks[n]);
+        qr_pool_unleave(pool, joining, blocks[n], is_hold);
 }
 
-int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+static inline int leave_all(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool is_hold)
 {
     uint32_t num_cached = 0;
     qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t block = blocks[i];
-        if (i + FREE_AHEAD < n) /* wherever it says: this is harmless */
-            qr_prefetch_write(&joining.blocks[blocks[i + FREE_AHEAD]]);
-        if (QR_UNLIKELY(block - 1 >= joining.sentinel - 1)) { /* is_usable, from the copy */
-            undo_free(pool, &joining, blocks, i);
-            return why_unusable(block);
+        if (i + QR_FREE_AHEAD < n) /* wherever it says: this is harmless */
+            qr_prefetch_write(&joining.blocks[blocks[i + QR_FREE_AHEAD]]);
+        int err = qr_pool_leave(pool, &joining, blocks[i], is_hold, &num_cached);
+        if (QR_UNLIKELY(err != QUIRE_OK)) {
+            undo_leave(pool, &joining, blocks, i, is_hold);
+            return err;
         }
-        qr_block *b = &joining.blocks[block];
-        if (QR_UNLIKELY(b->ref_cnt == b->held)) { /* it has no user, or none to be freed here */
-            undo_free(pool, &joining, blocks, i);
-            return QUIRE_E_DOUBLE_FREE;
-        }
-        if (--b->ref_cnt > 0)
-            continue;
-        qr_queue_join(&pool->queue, &joining, block);
-        num_cached += qr_block_has_key(b);
     }
     qr_queue_join_end(&pool->queue, &joining);
+    pool->num_held -= is_hold ? n : 0;
     pool->num_cached += num_cached;
     qr_pool_publish(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
+}
+
+int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    return leave_all(pool, blocks, n, false);
 }
 
 /* ---- users who are no requests --------------------------------------------- */
@@ -229,7 +217,7 @@ static int add_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         int err = QUIRE_OK;
         if (QR_UNLIKELY(!is_usable(pool, blocks[i])))
-            err = why_unusable(blocks[i]);
+            err = qr_pool_why_unusable(blocks[i]);
         else if (QR_UNLIKELY(records[blocks[i]].held == QR_BLOCK_MAX_HELD))
             err = QUIRE_E_OVERFLOW;
         if (QR_LIKELY(err == QUIRE_OK)) {
@@ -250,7 +238,7 @@ static int drop_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         int err = QUIRE_OK;
         if (QR_UNLIKELY(!is_usable(pool, blocks[i])))
-            err = why_unusable(blocks[i]);
+            err = qr_pool_why_unusable(blocks[i]);
         else if (QR_UNLIKELY(records[blocks[i]].held == 0))
             err = QUIRE_E_DOUBLE_FREE;
         if (QR_LIKELY(err == QUIRE_OK)) {
@@ -279,9 +267,11 @@ int qr_pool_hold(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 
 int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to_head)
 {
+    if (!to_head)
+        return leave_all(pool, blocks, n, true);
     int err = drop_holds(pool, blocks, n);
-    if (err != QUIRE_OK || !to_head)
-        return err != QUIRE_OK ? err : qr_pool_free_blocks(pool, blocks, n);
+    if (err != QUIRE_OK)
+        return err;
     for (uint32_t i = n; i-- > 0;) { /* each to the head: the first ends in front */
         qr_block *b = &pool->queue.blocks[blocks[i]];
         if (--b->ref_cnt > 0)
@@ -303,8 +293,8 @@ void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
     for (uint32_t i = n; i-- > 0;) {
         uint32_t block = blocks[i];
-        if (i >= FREE_AHEAD)
-            qr_prefetch_write(&joining.blocks[blocks[i - FREE_AHEAD]]);
+        if (i >= QR_FREE_AHEAD)
+            qr_prefetch_write(&joining.blocks[blocks[i - QR_FREE_AHEAD]]);
         if (block == QUIRE_NULL_BLOCK)
             continue;
         qr_block *b = &joining.blocks[block];
@@ -338,7 +328,7 @@ int qr_pool_check_uncached(quire_pool *pool, const quire_cache_full_params *p)
         if (block == QUIRE_NULL_BLOCK)
             continue;
         if (!is_usable(pool, block))
-            err = why_unusable(block);
+            err = qr_pool_why_unusable(block);
         else if (qr_block_has_key(&records[block]) || records[block].mark)
             err = QUIRE_E_ALREADY_CACHED;
         if (err != QUIRE_OK)
@@ -411,7 +401,7 @@ int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (!is_usable(pool, blocks[i]))
-            return why_unusable(blocks[i]);
+            return qr_pool_why_unusable(blocks[i]);
     }
     if (pool->residency != NULL)
         qr_residency_evict(pool->residency, blocks, n);

@@ -86,6 +86,41 @@ static inline void qr_pool_scout(quire_pool *pool, uint32_t taken)
     pool->scouted[place] = pool->queue.blocks[taken].ahead;
 }
 
+static inline int qr_pool_why_unusable(uint32_t block)
+{
+    return block == QUIRE_NULL_BLOCK ? QUIRE_E_NULL_BLOCK : QUIRE_E_UNKNOWN_BLOCK;
+}
+
+/* Records of blocks lie anywhere: asked for so many blocks before they are freed. */
+enum { QR_FREE_AHEAD = 16 };
+
+/* A user less; is_hold: one who is no request. num_held is the caller's to change. */
+static inline int qr_pool_leave(quire_pool *pool, qr_queue_joining *joining, uint32_t block,
+                                bool is_hold, uint32_t *num_cached)
+{
+    if (QR_UNLIKELY(block - 1 >= joining->sentinel - 1)) /* no block, or the null block */
+        return qr_pool_why_unusable(block);
+    qr_block *b = &joining->blocks[block];
+    if (QR_UNLIKELY(is_hold ? b->held == 0 : b->ref_cnt == b->held))
+        return QUIRE_E_DOUBLE_FREE;
+    b->held -= is_hold;
+    if (--b->ref_cnt > 0)
+        return QUIRE_OK;
+    qr_queue_join(&pool->queue, joining, block);
+    *num_cached += qr_block_has_key(b);
+    return QUIRE_OK;
+}
+
+/* Takes that back, the last one first. */
+static inline void qr_pool_unleave(quire_pool *pool, qr_queue_joining *joining, uint32_t block,
+                                   bool is_hold)
+{
+    qr_block *b = &joining->blocks[block];
+    b->held += is_hold;
+    if (b->ref_cnt++ == 0)
+        qr_queue_unjoin(&pool->queue, joining, block);
+}
+
 /* In block/same.c: two pools. Blocks of `other` exist. */
 void qr_pool_share_tags(quire_pool *pool, const quire_pool *other);
 void qr_pool_find_same(const quire_pool *pool, const quire_pool *other, const uint32_t *others,
@@ -94,6 +129,8 @@ int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_poo
                        const uint32_t *others, uint32_t n);
 quire_same qr_pool_take_same(quire_pool *pool, quire_pool *other, const uint32_t *others,
                              uint32_t n, uint32_t *from, uint32_t *to);
+int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from,
+                       const uint32_t *to, uint32_t n);
 
 /* In block/pool_check.c. */
 char qr_pool_state_of(const quire_pool *pool, uint32_t block);

@@ -151,30 +151,75 @@ static quire_same take_watched(quire_pool *pool, quire_pool *other, const uint32
     return same;
 }
 
-/* Blocks from the head of the queue, which is kept in hand. */
+/* Blocks from the head of the queue, and places in the index. What the loop needs is kept in hand:
+ * behind each byte that it writes, the compiler would fetch it again. */
 typedef struct taking {
+    qr_block *blocks;
+    qr_bucket *buckets;
+    uint64_t num_buckets;
     uint32_t head;
+    uint32_t num_free; /* that are left */
     uint32_t num_taken;
     uint32_t num_evicted;
+    uint32_t turn; /* as pool->num_taken */
 } taking;
 
+static inline qr_bucket *home_of(const taking *t, uint32_t tag)
+{
+    return &t->buckets[(tag * t->num_buckets) >> 32];
+}
+
+/* As qr_pool_scout. */
+static inline void scout_next(quire_pool *pool, taking *t, const qr_block *taken)
+{
+    uint32_t *place = &pool->scouted[t->turn++ % QR_POOL_SCOUTS];
+    qr_prefetch_write(home_of(t, t->blocks[*place].tag));
+    *place = taken->ahead;
+}
+
 /* The key of a block that is alone with it is overwritten at once: it leaves the index only. */
+static inline void leave_index(quire_pool *pool, taking *t, const qr_block *b, uint32_t block)
+{
+    t->num_evicted++;
+    if (QR_UNLIKELY(!b->is_first || b->dup_next != block)) {
+        qr_map_remove(&pool->map, block);
+        return;
+    }
+    qr_bucket *home = home_of(t, b->tag);
+    uint32_t found = qr_bucket_match(home, qr_tag_mark(b->tag));
+    uint32_t place = qr_lowest_bit(found | 1U << QR_BUCKET_PLACES);
+    if (QR_UNLIKELY(found == 0 || home->ids[place] != block)) {
+        qr_buckets_remove(&pool->map.index, b->tag, block);
+        return;
+    }
+    home->marks[place] = 0;
+    home->ids[place] = 0;
+    pool->map.index.used--;
+}
+
 static inline uint32_t take_next(quire_pool *pool, taking *t)
 {
     uint32_t block = t->head;
-    qr_block *b = &pool->queue.blocks[block];
+    qr_block *b = &t->blocks[block];
     t->head = qr_queue_take(&pool->queue, block);
+    t->num_free--;
     t->num_taken++;
     b->ref_cnt = 1;
-    if (QR_UNLIKELY(!qr_block_has_key(b)))
-        return block;
-    qr_pool_scout(pool, block);
-    t->num_evicted++;
-    if (QR_LIKELY(b->is_first && b->dup_next == block))
-        qr_buckets_remove_id(&pool->map.index, b->tag, block);
-    else
-        qr_map_remove(&pool->map, block);
+    if (QR_LIKELY(qr_block_has_key(b))) {
+        scout_next(pool, t, b);
+        leave_index(pool, t, b, block);
+    }
     return block;
+}
+
+static taking begin_taking(const quire_pool *pool)
+{
+    return (taking){.blocks = pool->queue.blocks,
+                    .buckets = pool->map.index.all,
+                    .num_buckets = pool->map.index.count,
+                    .head = qr_queue_head(&pool->queue),
+                    .num_free = pool->queue.num_free,
+                    .turn = pool->num_taken};
 }
 
 static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
@@ -182,6 +227,7 @@ static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
     if (t->num_taken == 0)
         return;
     qr_queue_take_end(&pool->queue, t->head, t->num_taken);
+    pool->num_taken = t->turn;
     pool->num_cached -= t->num_evicted;
     pool->num_evicted += t->num_evicted;
     pool->num_allocated += t->num_taken;
@@ -189,49 +235,72 @@ static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
     qr_pool_publish(pool);
 }
 
-/* The same for n <= AT_ONCE, where nobody watches, keys lie in the records and tags are shared:
- * each line of memory is touched once, and what was asked for at the beginning is there. */
+/* What is to be stored is asked for on the way, one stage after the other and never much at once.
+ *
+ *      others   [ stored | at | copies, if any | buckets | records | not yet ]
+ *                              COPIES_AHEAD     BUCKETS_AHEAD   RECORDS_AHEAD
+ */
+enum { COPIES_AHEAD = 8, BUCKETS_AHEAD = 24, RECORDS_AHEAD = 48 };
+
+static inline void ask_for_copy(const taking *t, uint32_t tag)
+{
+    uint32_t candidate = qr_map_candidate(home_of(t, tag), tag);
+    if (QR_UNLIKELY(candidate != 0))
+        qr_prefetch(&t->blocks[candidate]);
+}
+
+static void ask_for_first(const taking *t, const qr_block *theirs, const uint32_t *others,
+                          uint32_t n)
+{
+    for (uint32_t i = 0; i < n && i < RECORDS_AHEAD; i++)
+        qr_prefetch_write(&theirs[others[i]]);
+    for (uint32_t i = 0; i < n && i < BUCKETS_AHEAD; i++)
+        qr_prefetch_write(home_of(t, theirs[others[i]].tag));
+}
+
+/* The same, where nobody watches, keys lie in the records and tags are shared. */
 static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32_t *others,
                                uint32_t n, uint32_t *from, uint32_t *to)
 {
-    qr_map *map = &pool->map;
     quire_same same = {.num_with_key = n};
-    uint32_t tags[AT_ONCE];
-    taking t = {.head = qr_queue_head(&pool->queue)};
-    tag_others(map, &other->map, others, n, tags);
-    for (; same.num_done < n; same.num_done++) {
-        uint32_t block = others[same.num_done];
-        uint32_t tag = tags[same.num_done];
-        qr_block *theirs = &other->queue.blocks[block];
-        qr_bucket *home = qr_map_home(map, tag);
+    qr_block *records = other->queue.blocks;
+    taking t = begin_taking(pool);
+    ask_for_first(&t, records, others, n);
+    uint32_t i = 0;
+    for (; i < n; i++) {
+        if (i + RECORDS_AHEAD < n)
+            qr_prefetch_write(&records[others[i + RECORDS_AHEAD]]);
+        if (i + BUCKETS_AHEAD < n)
+            qr_prefetch_write(home_of(&t, records[others[i + BUCKETS_AHEAD]].tag));
+        if (i + COPIES_AHEAD < n)
+            ask_for_copy(&t, records[others[i + COPIES_AHEAD]].tag);
+        qr_block *theirs = &records[others[i]];
+        uint32_t tag = theirs->tag;
+        qr_bucket *home = home_of(&t, tag);
         if (QR_UNLIKELY(!qr_block_has_key(theirs))) {
-            if (same.num_with_key == n)
-                same.num_with_key = same.num_done;
+            same.num_with_key = same.num_with_key == n ? i : same.num_with_key;
             continue;
         }
         bool is_new =
             QR_LIKELY(qr_bucket_match(home, qr_tag_mark(tag)) == 0 && home->num_passed == 0);
-        if (!is_new && qr_map_find_tagged(map, qr_map_key_of(&other->map, block), tag) != 0)
+        if (!is_new &&
+            qr_map_find_tagged(&pool->map, qr_map_key_of(&other->map, others[i]), tag) != 0)
             continue;
-        same.is_full = pool->queue.num_free == t.num_taken;
+        same.is_full = t.num_free == 0;
         if (same.is_full)
             break;
-        if (!hold_one(other, theirs, block))
+        if (QR_UNLIKELY(!hold_one(other, theirs, others[i])))
             continue;
+        from[t.num_taken] = others[i];
+        to[t.num_taken] = t.head;
         uint32_t mine = take_next(pool, &t);
-        qr_map_take_key(map, mine, theirs);
-        qr_buckets_insert_home(&map->index, home, tag, mine);
-        from[same.num_taken] = block;
-        to[same.num_taken++] = mine;
+        qr_map_take_key(&pool->map, mine, theirs);
+        qr_buckets_insert_home(&pool->map.index, home, tag, mine);
     }
+    same.num_done = i;
+    same.num_taken = t.num_taken;
     end_taking(pool, other, &t);
     return same;
-}
-
-static void fetch_records(const quire_pool *pool, const uint32_t *blocks, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        qr_prefetch_write(&pool->queue.blocks[blocks[i]]);
 }
 
 static bool can_be_quiet(const quire_pool *pool, const quire_pool *other)
@@ -245,27 +314,58 @@ static bool can_be_quiet(const quire_pool *pool, const quire_pool *other)
 quire_same qr_pool_take_same(quire_pool *pool, quire_pool *other, const uint32_t *others,
                              uint32_t n, uint32_t *from, uint32_t *to)
 {
-    quire_same all = {0};
-    bool is_quiet = can_be_quiet(pool, other);
-    fetch_records(other, others, n < AT_ONCE ? n : AT_ONCE);
-    while (all.num_done < n && all.is_full == 0) {
-        uint32_t left = n - all.num_done;
-        uint32_t batch = left < AT_ONCE ? left : AT_ONCE;
-        left -= batch; /* the next ones are there when their turn comes */
-        fetch_records(other, others + all.num_done + batch, left < AT_ONCE ? left : AT_ONCE);
-        const uint32_t *next = others + all.num_done;
-        uint32_t *next_from = from + all.num_taken;
-        uint32_t *next_to = to + all.num_taken;
-        quire_same same = is_quiet ? take_quietly(pool, other, next, batch, next_from, next_to)
-                                   : take_watched(pool, other, next, batch, next_from, next_to);
-        if (all.num_with_key == all.num_done) /* all before these had one */
-            all.num_with_key +=
-                same.num_with_key < same.num_done ? same.num_with_key : same.num_done;
-        all.num_done += same.num_done;
-        all.num_taken += same.num_taken;
-        all.is_full = same.is_full;
-    }
+    quire_same same = can_be_quiet(pool, other) ? take_quietly(pool, other, others, n, from, to)
+                                                : take_watched(pool, other, others, n, from, to);
+    if (same.num_with_key > same.num_done)
+        same.num_with_key = same.num_done;
     qr_pool_publish(other);
     qr_assert_expensive(qr_pool_is_valid(pool) && qr_pool_is_valid(other));
-    return all;
+    return same;
+}
+
+/* ---- the end of copies --------------------------------------------------------- */
+
+/* Takes back what was left of pairs [first, n). */
+static void undo_leave_same(quire_pool *pool, quire_pool *other, qr_queue_joining *mine,
+                            qr_queue_joining *theirs, const uint32_t *from, const uint32_t *to,
+                            uint32_t first, uint32_t n)
+{
+    for (uint32_t i = first; i < n; i++) {
+        qr_pool_unleave(other, theirs, from[i], true);
+        qr_pool_unleave(pool, mine, to[i], false);
+    }
+}
+
+int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from,
+                       const uint32_t *to, uint32_t n)
+{
+    uint32_t num_cached = 0;
+    uint32_t num_others_cached = 0;
+    qr_queue_joining mine = qr_queue_join_begin(&pool->queue);
+    qr_queue_joining theirs = qr_queue_join_begin(&other->queue);
+    for (uint32_t i = n; i-- > 0;) {
+        if (i >= QR_FREE_AHEAD) { /* wherever they say: this is harmless */
+            qr_prefetch_write(&mine.blocks[to[i - QR_FREE_AHEAD]]);
+            qr_prefetch_write(&theirs.blocks[from[i - QR_FREE_AHEAD]]);
+        }
+        int err = qr_pool_leave(pool, &mine, to[i], false, &num_cached);
+        if (QR_LIKELY(err == QUIRE_OK)) {
+            err = qr_pool_leave(other, &theirs, from[i], true, &num_others_cached);
+            if (QR_UNLIKELY(err != QUIRE_OK))
+                qr_pool_unleave(pool, &mine, to[i], false);
+        }
+        if (QR_UNLIKELY(err != QUIRE_OK)) {
+            undo_leave_same(pool, other, &mine, &theirs, from, to, i + 1, n);
+            return err;
+        }
+    }
+    qr_queue_join_end(&pool->queue, &mine);
+    qr_queue_join_end(&other->queue, &theirs);
+    pool->num_cached += num_cached;
+    other->num_cached += num_others_cached;
+    other->num_held -= n;
+    qr_pool_publish(pool);
+    qr_pool_publish(other);
+    qr_assert_expensive(qr_pool_is_valid(pool) && qr_pool_is_valid(other));
+    return QUIRE_OK;
 }

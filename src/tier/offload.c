@@ -106,7 +106,7 @@ static void clear_parts(quire_offload *o)
     memset(o->next_ready, 0xff, o->max_requests * sizeof *o->next_ready);
     memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
     memset(o->num_stored, 0, num_eager * o->num_groups * sizeof *o->num_stored);
-    memset(o->is_pending, 0, qr_offload_words(o->num_cpu) * sizeof *o->is_pending);
+    memset(o->stores, 0, o->num_cpu * sizeof *o->stores);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);
     memset(o->seen, 0, (o->is_lazy ? o->num_gpu : 0) * sizeof *o->seen);

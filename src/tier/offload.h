@@ -177,7 +177,9 @@ struct quire_offload {
     qr_offload_match match;
 
     /* stores */
-    qr_offload_link *stores; /* of a CPU block: the GPU block, and the next CPU block */
+    qr_offload_link *stores; /* of a CPU block: the GPU block, and the next CPU block; .other is
+                                the null block unless it is pending: it may have its key, and has
+                                not its content */
     uint32_t *store_crc;     /* of a CPU block; NULL without tiers */
     uint32_t *next_ready;    /* of a request: with fewer computed tokens there is nothing to store;
                                 UINT32_MAX: it is not known here. Looked at in each step */
@@ -193,9 +195,8 @@ struct quire_offload {
     uint64_t next_event;
     uint32_t *told_events; /* places */
     uint32_t num_told_events;
-    uint64_t *is_pending; /* bits: CPU blocks that have their key, and not yet their content */
-    uint32_t num_flight;  /* of them, or in vLLM's profile 0 */
-    quire_block cursor;   /* lazy; QUIRE_NULL_BLOCK: none */
+    uint32_t num_flight; /* of them, or in vLLM's profile 0 */
+    quire_block cursor;  /* lazy; QUIRE_NULL_BLOCK: none */
     uint32_t target_free;
     uint64_t walk_first; /* number of the first block of the last walk, */
     uint64_t walk_next;  /* and of the next walk */

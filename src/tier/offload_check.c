@@ -28,7 +28,11 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
     if (!count_chain(o, o->kept_first, &n, cpu, gpu))
         return false;
     total += n;
-    return num_events == o->num_events && total == atomic_load(&o->counters.stores_in_flight);
+    uint64_t pending = 0;
+    for (uint32_t i = 0; i < o->num_cpu; i++)
+        pending += o->stores[i].other != QUIRE_NULL_BLOCK;
+    return num_events == o->num_events && total == pending &&
+           total == atomic_load(&o->counters.stores_in_flight);
 }
 
 static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)

@@ -39,20 +39,21 @@ typedef struct store_chunk {
     uint32_t n;
     quire_block gpu[QR_COPIES_IN_JOB];
     quire_block cpu[QR_COPIES_IN_JOB];
-    quire_block last_first[QR_COPIES_IN_JOB]; /* the CPU blocks again, at its end */
     uint32_t crcs[QR_COPIES_IN_JOB];
 } store_chunk;
 
-/* Returns the block behind them. */
+/* They are no longer pending. Returns the block behind them. */
 static quire_block read_chunk(quire_offload *o, quire_block first, store_chunk *chunk)
 {
+    qr_offload_link *stores = o->stores;
     quire_block cpu = first;
     uint32_t n = 0;
     for (; n < QR_COPIES_IN_JOB && cpu != QUIRE_NULL_BLOCK; n++) {
-        chunk->gpu[n] = o->stores[cpu].other;
-        chunk->cpu[n] = chunk->last_first[QR_COPIES_IN_JOB - 1 - n] = cpu;
-        qr_bit_clear(o->is_pending, cpu);
-        cpu = o->stores[cpu].next;
+        qr_offload_link *link = &stores[cpu];
+        chunk->gpu[n] = link->other;
+        chunk->cpu[n] = cpu;
+        link->other = QUIRE_NULL_BLOCK;
+        cpu = link->next;
     }
     for (uint32_t i = 0; o->store_crc != NULL && i < n; i++)
         chunk->crcs[i] = o->store_crc[chunk->cpu[i]];
@@ -60,39 +61,45 @@ static quire_block read_chunk(quire_offload *o, quire_block first, store_chunk *
     return cpu;
 }
 
-/* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
-static void finish_chunk(quire_offload *o, const qr_offload_event *event, const store_chunk *chunk)
-{
-    uint32_t n = chunk->n;
-    const quire_block *cpu = chunk->cpu;
-    bool is_good = !event->has_failed && !event->is_dropped;
-    if (is_good) {
-        if (o->is_vllm)
-            quire_pool_cache_same(o->cpu, cpu, o->gpu, chunk->gpu, n);
-        if (o->lower != NULL)
-            qr_lower_stored(o->lower, cpu, event->has_crcs ? chunk->crcs : NULL, NULL, n);
-        const quire_block *back = chunk->last_first + QR_COPIES_IN_JOB - n;
-        quire_pool_free_blocks(o->cpu, o->is_vllm ? cpu : back, n);
-    } else { /* to the head: there is nothing in them */
-        quire_pool_evict_blocks(o->cpu, cpu, n);
-        quire_pool_hold(o->cpu, cpu, n);
-        quire_pool_free_blocks(o->cpu, cpu, n);
-        quire_pool_let_go(o->cpu, cpu, n, 1);
-    }
-    qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);
-    qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);
-}
-
 /* Returns how many cold GPU blocks are in o->refs, still held. */
 static uint32_t leave_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32_t n,
                                  uint32_t num_cold)
 {
-    o->num_flight -= o->is_vllm ? 0 : n;
     if (!o->is_lazy || o->is_vllm) {
         qr_gpu_let_go(o, gpu, n);
         return num_cold;
     }
     return free_gpu_blocks(o, gpu, n, num_cold);
+}
+
+/* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
+static uint32_t keep_chunk(quire_offload *o, const qr_offload_event *event,
+                           const store_chunk *chunk, uint32_t num_cold)
+{
+    uint32_t n = chunk->n;
+    if (o->is_vllm)
+        quire_pool_cache_same(o->cpu, chunk->cpu, o->gpu, chunk->gpu, n);
+    if (o->lower != NULL)
+        qr_lower_stored(o->lower, chunk->cpu, event->has_crcs ? chunk->crcs : NULL, NULL, n);
+    if (!o->is_vllm && !o->is_lazy) {
+        quire_pool_leave_same(o->cpu, o->gpu, chunk->gpu, chunk->cpu, n);
+        return num_cold;
+    }
+    quire_block last_first[QR_COPIES_IN_JOB];
+    for (uint32_t i = 0; i < n; i++)
+        last_first[i] = chunk->cpu[n - 1 - i];
+    quire_pool_free_blocks(o->cpu, o->is_vllm ? chunk->cpu : last_first, n);
+    return leave_gpu_blocks(o, chunk->gpu, n, num_cold);
+}
+
+/* To the head: there is nothing in them. */
+static uint32_t drop_chunk(quire_offload *o, const store_chunk *chunk, uint32_t num_cold)
+{
+    quire_pool_evict_blocks(o->cpu, chunk->cpu, chunk->n);
+    quire_pool_hold(o->cpu, chunk->cpu, chunk->n);
+    quire_pool_free_blocks(o->cpu, chunk->cpu, chunk->n);
+    quire_pool_let_go(o->cpu, chunk->cpu, chunk->n, 1);
+    return leave_gpu_blocks(o, chunk->gpu, chunk->n, num_cold);
 }
 
 /* Returns how many cold GPU blocks are in o->refs, still held. */
@@ -101,10 +108,14 @@ static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
     store_chunk chunk;
     quire_block next = event->first;
     uint32_t num_cold = 0;
+    bool is_good = !event->has_failed && !event->is_dropped;
     while (next != QUIRE_NULL_BLOCK) {
         next = read_chunk(o, next, &chunk);
-        finish_chunk(o, event, &chunk);
-        num_cold = leave_gpu_blocks(o, chunk.gpu, chunk.n, num_cold);
+        num_cold =
+            is_good ? keep_chunk(o, event, &chunk, num_cold) : drop_chunk(o, &chunk, num_cold);
+        o->num_flight -= o->is_vllm ? 0 : chunk.n;
+        qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)chunk.n);
+        qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, chunk.n);
     }
     return num_cold;
 }

@@ -5,18 +5,21 @@
 
 /* ---- beginning ------------------------------------------------------------- */
 
-static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire_block cpu,
-                     quire_block *last)
+static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire_block cpu)
 {
-    if (*last == QUIRE_NULL_BLOCK)
-        r->load_first = gpu;
-    else
-        o->loads[*last].next = gpu;
-    o->loads[gpu].other = cpu;
-    o->loads[gpu].next = QUIRE_NULL_BLOCK;
-    *last = gpu;
     o->scratch[r->load_count] = gpu;
     o->scratch2[r->load_count++] = cpu;
+}
+
+static void chain_pairs(quire_offload *o, qr_offload_req *r)
+{
+    qr_offload_link *loads = o->loads;
+    const quire_block *gpu = o->scratch;
+    const quire_block *cpu = o->scratch2;
+    uint32_t n = r->load_count;
+    r->load_first = n > 0 ? gpu[0] : QUIRE_NULL_BLOCK;
+    for (uint32_t i = 0; i < n; i++)
+        loads[gpu[i]] = (qr_offload_link){cpu[i], i + 1 < n ? gpu[i + 1] : QUIRE_NULL_BLOCK};
 }
 
 /* A CPU block of the hit that has no place of its own in the engine's memory is not loaded. */
@@ -24,7 +27,6 @@ static void pair_blocks(quire_offload *o, qr_offload_req *r, const quire_block_s
 {
     qr_offload_match *m = &o->match;
     uint32_t total = m->num_local + m->num_tokens;
-    quire_block last = QUIRE_NULL_BLOCK;
     const quire_block *cpu = m->blocks;
     for (uint32_t g = 0; g < o->num_groups; cpu += m->counts[g++]) {
         uint32_t num_computed = (total + o->groups[g].block_size - 1) / o->groups[g].block_size;
@@ -34,20 +36,21 @@ static void pair_blocks(quire_offload *o, qr_offload_req *r, const quire_block_s
             if (cpu[i] == QUIRE_NULL_BLOCK)
                 continue;
             if (gpu != QUIRE_NULL_BLOCK)
-                add_pair(o, r, gpu, cpu[i], &last);
+                add_pair(o, r, gpu, cpu[i]);
             else if (m->is_pinned)
                 quire_pool_free_blocks(o->cpu, &cpu[i], 1);
         }
     }
+    chain_pairs(o, r);
 }
 
 /* The scheduler waits for tokens that nobody promised: they are told to be lost. */
 static void begin_lost(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks)
 {
-    quire_block last = QUIRE_NULL_BLOCK;
     for (uint32_t i = 0; i < blocks[0].count && i < o->groups[0].max_blocks; i++)
         if (blocks[0].ids[i] != QUIRE_NULL_BLOCK)
-            add_pair(o, r, blocks[0].ids[i], QUIRE_NULL_BLOCK, &last);
+            add_pair(o, r, blocks[0].ids[i], QUIRE_NULL_BLOCK);
+    chain_pairs(o, r);
     qr_gpu_hold(o, o->scratch, r->load_count);
     qr_load_end(o, quire_req_index(r->req), true);
 }
@@ -62,7 +65,6 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
     r->is_loaded = false;
     if (num_external == 0)
         return;
-    r->load_first = QUIRE_NULL_BLOCK;
     r->load_count = r->load_jobs = 0;
     r->load_step = o->step + 1;
     r->has_failed = r->has_ended = false;
@@ -184,18 +186,6 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
     output->num_invalid_blocks = num_invalid;
 }
 
-/* vLLM gives the CPU blocks back first to last; then a prefix is evicted before its tail. */
-static void free_cpu_blocks(quire_offload *o, uint32_t n)
-{
-    quire_block *blocks = o->scratch2;
-    for (uint32_t i = 0; !o->is_vllm && i < n / 2; i++) {
-        quire_block other = blocks[n - 1 - i];
-        blocks[n - 1 - i] = blocks[i];
-        blocks[i] = other;
-    }
-    quire_pool_free_blocks(o->cpu, blocks, n);
-}
-
 static void finish_load(quire_offload *o, qr_offload_req *r)
 {
     uint32_t n = 0;
@@ -205,8 +195,12 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
         if (o->loads[gpu].other != QUIRE_NULL_BLOCK)
             o->scratch2[num_cpu++] = o->loads[gpu].other;
     }
-    free_cpu_blocks(o, num_cpu);
-    qr_gpu_let_go(o, o->scratch, n);
+    if (!o->is_vllm && num_cpu == n) {
+        quire_pool_leave_same(o->cpu, o->gpu, o->scratch, o->scratch2, n);
+    } else { /* vLLM gives them back first to last: a prefix is evicted before its tail */
+        quire_pool_free_blocks(o->cpu, o->scratch2, num_cpu);
+        qr_gpu_let_go(o, o->scratch, n);
+    }
     qr_count(&o->counters.loads_in_flight, 0 - (uint64_t)num_cpu);
     r->is_loaded = !r->has_failed;
     if (r->has_failed)

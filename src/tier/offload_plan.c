@@ -186,7 +186,6 @@ static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
     o->next_ready = qr_carve_take(carve, o->max_requests, sizeof *o->next_ready);
     o->listed = qr_carve_take(carve, o->is_lazy ? 0 : o->max_requests, sizeof *o->listed);
     o->due = qr_carve_take(carve, o->is_lazy ? 0 : o->max_requests, sizeof *o->due);
-    o->is_pending = qr_carve_take(carve, qr_offload_words(o->num_cpu), sizeof *o->is_pending);
     o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
     o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);
     o->seen = qr_carve_take(carve, o->is_lazy ? o->num_gpu : 0, sizeof *o->seen);

@@ -102,8 +102,6 @@ static uint32_t take_missing(quire_offload *o, const quire_block *gpu, uint32_t 
         uint32_t most = n - done < round->num_left ? n - done : round->num_left;
         if (quire_pool_take_same(o->cpu, o->gpu, gpu + done, most, from, to, &same) != QUIRE_OK)
             break;
-        for (uint32_t i = 0; i < same.num_taken; i++)
-            qr_bit_set(o->is_pending, to[i]);
         for (uint32_t i = 0; o->is_lazy && i < same.num_taken; i++)
             qr_bit_set(o->is_storing, from[i]);
         *num_with_key += *num_with_key == done ? same.num_with_key : 0;
@@ -482,13 +480,14 @@ static bool find_place(quire_offload *o)
     return o->events[o->next_event & (o->num_places - 1)].count == 0;
 }
 
+/* From here on they are pending. */
 static void chain_blocks(quire_offload *o, const quire_block *gpu, const quire_block *cpu,
                          uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        o->stores[cpu[i]].other = gpu[i];
-        o->stores[cpu[i]].next = i + 1 < n ? cpu[i + 1] : QUIRE_NULL_BLOCK;
-    }
+    qr_offload_link *stores = o->stores;
+    for (uint32_t i = 0; i + 1 < n; i++)
+        stores[cpu[i]] = (qr_offload_link){gpu[i], cpu[i + 1]};
+    stores[cpu[n - 1]] = (qr_offload_link){gpu[n - 1], QUIRE_NULL_BLOCK};
 }
 
 static void make_event(quire_offload *o, const store_round *round)

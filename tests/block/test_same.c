@@ -1,5 +1,5 @@
 /* Two pools: quire_pool_take_same is what find_same, get_new_blocks, cache_same and hold are
- * together, whichever way it goes inside.
+ * together, whichever way it goes inside; quire_pool_leave_same what free_blocks and let_go are.
  *
  *      near ──► far[0]   one call; nobody watches, tags are shared: the quick way
  *      near ──► far[1]   one call; its events are told: block by block
@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-enum { WAYS = 3, NEAR = 64, FAR = 40, KEYS = 96, HASH_BYTES = 32, ROUNDS = 4000, MOST = 48 };
+enum { WAYS = 3, NEAR = 64, FAR = 40, KEYS = 96, HASH_BYTES = 32, ROUNDS = 4000, MOST = 80 };
 
 typedef struct world {
     uint64_t dice;
@@ -174,14 +174,46 @@ static void take(world *w)
     w->num_held += same[0].num_taken;
 }
 
+static quire_block find_unused(const quire_pool *pool)
+{
+    return quire_pool_next_free(pool, QUIRE_NULL_BLOCK);
+}
+
+/* With one block that is none, on either side: refused, and nothing has changed. */
+static void assert_refused(world *w, uint32_t n)
+{
+    const quire_block wrong[2][3] = {{QUIRE_NULL_BLOCK, FAR, find_unused(w->far[0])},
+                                     {QUIRE_NULL_BLOCK, NEAR, find_unused(w->near[0])}};
+    const int errors[] = {QUIRE_E_NULL_BLOCK, QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_DOUBLE_FREE};
+    uint32_t bad = w->num_held + roll(w, n);
+    for (uint32_t kind = 0; kind < 6; kind++) {
+        quire_block *place = kind < 3 ? &w->used[0][bad] : &w->held[0][bad];
+        quire_block right = *place;
+        *place = wrong[kind / 3][kind % 3];
+        if (kind % 3 == 0 || *place != QUIRE_NULL_BLOCK) /* all may be in use */
+            assert_int_equal(quire_pool_leave_same(w->far[0], w->near[0], w->held[0] + w->num_held,
+                                                   w->used[0] + w->num_held, n),
+                             errors[kind % 3]);
+        *place = right;
+    }
+    assert_alike(w->near, NEAR);
+    assert_alike(w->far, FAR);
+}
+
 /* Some copies have ended. */
 static void end_copies(world *w)
 {
     uint32_t n = roll(w, w->num_held + 1);
     w->num_held -= n;
-    for (uint32_t i = 0; i < WAYS; i++) {
-        assert_int_equal(quire_pool_let_go(w->near[i], w->held[i] + w->num_held, n, 0), QUIRE_OK);
-        assert_int_equal(quire_pool_free_blocks(w->far[i], w->used[i] + w->num_held, n), QUIRE_OK);
+    if (n > 0)
+        assert_refused(w, n);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(quire_pool_leave_same(w->far[i], w->near[i], w->held[i] + w->num_held,
+                                               w->used[i] + w->num_held, n),
+                         QUIRE_OK);
+    for (uint32_t i = w->num_held + n; i-- > w->num_held;) {
+        assert_int_equal(quire_pool_free_blocks(w->far[2], &w->used[2][i], 1), QUIRE_OK);
+        assert_int_equal(quire_pool_let_go(w->near[2], &w->held[2][i], 1, 0), QUIRE_OK);
     }
 }
 
@@ -229,6 +261,9 @@ static void bad_arguments_change_nothing(void **state)
     assert_int_equal(quire_pool_take_same(far, near, unknown, 1, from, to, NULL), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_take_same(NULL, near, unknown, 1, from, to, &same),
                      QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_pool_leave_same(far, NULL, unknown, unknown, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_pool_leave_same(far, near, NULL, unknown, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_pool_leave_same(far, far, unknown, unknown, 1), QUIRE_E_ARGUMENT);
     assert_alike(w.near, NEAR);
     assert_alike(w.far, FAR);
     while (quire_pool_num_keys(far) == 0) {
