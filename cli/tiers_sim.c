@@ -17,6 +17,7 @@ struct tiers_sim {
     tiers_queue loads; /* and what only asks */
     tiers_queue stores;
     bool looks_ahead; /* its policy */
+    bool takes_in_order;
     double failures;
     uint64_t dice;
     uint64_t capacity_bytes;
@@ -44,24 +45,33 @@ static const quire_tier_key *gather(tiers_sim *sim, const quire_tier_job *job, u
     return sim->keys;
 }
 
-static void prepare_store(tiers_sim *sim, quire_tier_io *ios, const quire_tier_key *keys,
-                          uint32_t n)
+/* The same for what is stored. A prefix without its head is of no use, so that should be evicted
+ * last: policies that take keys as they come get the last one first. */
+static void gather_stores(tiers_sim *sim, const quire_tier_io *ios, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        sim->keys[i] = ios[sim->takes_in_order ? n - 1 - i : i].key;
+}
+
+static void prepare_store(tiers_sim *sim, quire_tier_io *ios, uint32_t n)
 {
     uint32_t num_evicted = 0;
-    int err = quire_slots_prepare_store(sim->slots, keys, n, sim->places, sim->is_new, NULL,
+    gather_stores(sim, ios, n);
+    int err = quire_slots_prepare_store(sim->slots, sim->keys, n, sim->places, sim->is_new, NULL,
                                         &num_evicted);
     if (err != QUIRE_OK && n > 1) { /* not all of them: the first, as far as there is room */
         for (uint32_t i = 0; i < n; i++)
-            prepare_store(sim, &ios[i], &keys[i], 1);
+            prepare_store(sim, &ios[i], 1);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
+        quire_tier_io *io = &ios[sim->takes_in_order ? n - 1 - i : i];
         if (err != QUIRE_OK)
-            ios[i].status = QUIRE_TIER_NO_ROOM;
+            io->status = QUIRE_TIER_NO_ROOM;
         else if (sim->is_new[i] == 0)
-            ios[i].status = QUIRE_TIER_DONE;
+            io->status = QUIRE_TIER_DONE;
         else
-            ios[i].place = sim->places[i];
+            io->place = sim->places[i];
     }
 }
 
@@ -98,14 +108,11 @@ static void sim_prepare(void *self, quire_tier_job *job)
         const quire_tier_key *keys = gather(sim, job, first, &n);
         quire_tier_io *ios = &job->ios[first];
         if (job->op == QUIRE_TIER_STORE)
-            prepare_store(sim, ios, keys, n);
+            prepare_store(sim, ios, n);
         else if (job->op == QUIRE_TIER_LOAD)
             prepare_load(sim, ios, keys, n);
         else if (job->op == QUIRE_TIER_REMOVE)
             prepare_remove(sim, ios, n);
-        if (job->op ==
-            QUIRE_TIER_STORE) /* a prefix without its head is of no use: that goes last */
-            quire_slots_touch(sim->slots, keys, n);
     }
 }
 
@@ -278,6 +285,7 @@ static tiers_sim *make_sim(const tiers_sim_config *c)
     slots.num_slots = c->num_slots;
     slots.policy = c->policy;
     sim->looks_ahead = c->policy == QUIRE_SLOTS_LOOKAHEAD;
+    sim->takes_in_order = c->policy == QUIRE_SLOTS_LRU || c->policy == QUIRE_SLOTS_ARC;
     slots.hooks = c->hooks;
     const tiers_lower *l = c->lower;
     bool ok = tiers_queue_init(&sim->loads, SIM_MAX_JOBS, l->bytes_per_s, l->latency_s);

@@ -205,9 +205,7 @@ static void carve_all(qr_lower *lower, qr_carve *carve)
     lower->index.capacity = capacity;
     if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
         lower->long_hashes = qr_carve_take(carve, lower->num_moves, lower->hash_bytes);
-    lower->content = qr_carve_take(carve, lower->num_cpu_blocks, sizeof *lower->content);
-    lower->origin = qr_carve_take(carve, lower->num_cpu_blocks, 1);
-    lower->offered = qr_carve_take(carve, lower->num_cpu_blocks, 1);
+    lower->blocks = qr_carve_take(carve, lower->num_cpu_blocks, sizeof *lower->blocks);
     for (uint32_t g = 0; g < lower->num_groups; g++) {
         lower->groups[g].sources = qr_carve_take(carve, lower->groups[g].max_blocks, 1);
         num_blocks = qr_add_size(num_blocks, lower->groups[g].max_blocks);
@@ -460,8 +458,8 @@ int qr_lower_reset(qr_lower *lower)
         int err = quire_tier_reset(lower->tiers[t].tier);
         status = status == QUIRE_OK ? err : status;
     }
-    memset(lower->origin, 0, lower->num_cpu_blocks);
-    memset(lower->offered, 0, lower->num_cpu_blocks);
+    for (uint32_t i = 0; i < lower->num_cpu_blocks; i++)
+        lower->blocks[i].origin = lower->blocks[i].offered = 0;
     return status;
 }
 

@@ -261,7 +261,7 @@ static bool has_content(const qr_lower *lower, const qr_move *m)
 {
     quire_block_info info;
     quire_tier_key key;
-    if (m->content != lower->content[m->block] ||
+    if (m->content != lower->blocks[m->block].content ||
         quire_pool_block_info(lower->pool, m->block, &info) != QUIRE_OK || info.hash.data == NULL ||
         info.group_id != m->key.group)
         return false;
@@ -397,9 +397,10 @@ static void publish(qr_lower *lower, const qr_lower_job *job, uint32_t first, ui
                 ? lower->long_hashes + (size_t)job->moves[first + i] * lower->hash_bytes
                 : job->job.ios[first + i].key.hash;
         memcpy(lower->hash_scratch + i * hash_len, hash, hash_len);
-        lower->content[job->blocks[first + i]]++;
-        lower->origin[job->blocks[first + i]] = (uint8_t)(job->tier + 1);
-        lower->offered[job->blocks[first + i]] = (uint8_t)(1u << job->tier);
+        qr_lower_block *block = &lower->blocks[job->blocks[first + i]];
+        *block = (qr_lower_block){.content = block->content + 1,
+                                  .origin = (uint8_t)(job->tier + 1),
+                                  .offered = (uint8_t)(1u << job->tier)};
     }
     quire_cache_full_params params = {.blocks = job->blocks + first,
                                       .num_full_blocks = n,

@@ -19,8 +19,12 @@ uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key)
 {
     if (lower->num_loads == 0)
         return QR_NIL;
+    return qr_lower_move_find_tag(lower, qr_slots_index_tag(&lower->index, key), key);
+}
+
+uint32_t qr_lower_move_find_tag(const qr_lower *lower, uint32_t tag, const quire_tier_key *key)
+{
     const qr_slots_index *index = &lower->index;
-    uint32_t tag = qr_slots_index_tag(index, key);
     uint32_t at = qr_slots_index_home(index, tag);
     for (; index->entries[at].node_plus_1 != 0; at = qr_slots_index_after(index, at)) {
         if (index->entries[at].tag != tag)
@@ -109,7 +113,7 @@ void qr_lower_move_end(qr_lower *lower, uint32_t move, bool has_failed)
         qr_lower_queue_remove(lower, move);
     tell_waiters(lower, m, has_failed);
     if (m->is_store && has_failed) /* it may be offered again */
-        lower->offered[m->block] &= (uint8_t) ~(1u << m->tier);
+        lower->blocks[m->block].offered &= (uint8_t) ~(1u << m->tier);
     if (m->is_store) {
         lower->tiers[m->tier].num_queued--;
     } else {

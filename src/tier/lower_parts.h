@@ -64,6 +64,12 @@ typedef struct qr_move {
     bool is_used;
 } qr_move;
 
+typedef struct qr_lower_block {
+    uint32_t content; /* grows with each new content */
+    uint8_t origin;   /* the tier it came from, and 1; 0: none, or it was a hit since */
+    uint8_t offered;  /* bits: tiers that have it, or were asked to */
+} qr_lower_block;
+
 typedef struct qr_waiter {
     uint32_t record;
     uint32_t epoch;
@@ -204,9 +210,7 @@ struct qr_lower {
 
     qr_lower_job *jobs; /* of tier t: QR_LOWER_JOBS, then QR_LOWER_FIND_JOBS */
     uint32_t job_ios;
-    uint32_t *content; /* of a CPU block: grows with each new content */
-    uint8_t *origin;  /* of a CPU block: tier it came from, and 1; 0: none, or it was a hit since */
-    uint8_t *offered; /* bits: tiers that have it, or were asked to */
+    qr_lower_block *blocks;      /* of the CPU pool */
     quire_tier_key *expected;    /* scratch: the keys of a request, */
     uint64_t next_order;         /* in the order in which they came */
     uint8_t *run;                /* scratch: sources of a plan's blocks */
@@ -230,6 +234,8 @@ void qr_lower_moves_init(qr_lower *lower);
 /* The move that fetches a key, from whichever tier; QR_NIL. Stores are not found: a block of the
  * CPU pool is offered to a tier once, and keys are there once. */
 uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key);
+/* The same, with the key's tag in lower->index in hand. */
+uint32_t qr_lower_move_find_tag(const qr_lower *lower, uint32_t tag, const quire_tier_key *key);
 /* One more, in no queue; QR_NIL: the table is full. */
 uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store,
                            uint32_t tier);

@@ -72,16 +72,22 @@ static void look(qr_lower *lower, const qr_lower_request *request, uint32_t grou
                  uint32_t n)
 {
     batch b = {.sources = lower->groups[group].sources + first, .n = n};
+    uint32_t tags[QR_LOWER_BATCH];
+    bool has_moves = lower->num_loads > 0;
     for (uint32_t i = 0; i < n; i++) {
         quire_block block;
         quire_bytes hash = hash_of(lower, request, group, first + i);
         quire_tier_key_of(hash, group, lower->rank, &b.keys[i]);
-        b.sources[i] = SOURCE_NONE;
-        if (quire_pool_get_cached_block(lower->pool, hash, &group, 1, &block) == QUIRE_OK)
-            b.sources[i] = SOURCE_CPU;
-        else if (qr_lower_move_find(lower, &b.keys[i]) != QR_NIL)
-            b.sources[i] = SOURCE_MOVE;
+        tags[i] = has_moves ? qr_slots_index_tag(&lower->index, &b.keys[i]) : 0;
+        qr_prefetch(&lower->index.entries[qr_slots_index_home(&lower->index, tags[i])]);
+        bool is_there =
+            quire_pool_get_cached_block(lower->pool, hash, &group, 1, &block) == QUIRE_OK;
+        b.sources[i] = is_there ? SOURCE_CPU : SOURCE_NONE;
     }
+    for (uint32_t i = 0; has_moves && i < n; i++)
+        if (b.sources[i] == SOURCE_NONE &&
+            qr_lower_move_find_tag(lower, tags[i], &b.keys[i]) != QR_NIL)
+            b.sources[i] = SOURCE_MOVE;
     for (uint32_t t = 0; t < lower->num_tiers; t++)
         if (!lower->tiers[t].is_stuck && lower->tiers[t].num_stale == 0)
             ask_tier(lower, &b, t);
@@ -93,7 +99,7 @@ static uint32_t count_run(qr_lower *lower, const qr_lower_request *request, uint
                           uint32_t first, uint32_t end)
 {
     const uint8_t *sources = lower->groups[group].sources;
-    uint32_t size = 4;
+    uint32_t size = 1;
     for (uint32_t at = first; at < end; size = size < QR_LOWER_BATCH ? 4 * size : size) {
         uint32_t n = end - at < size ? end - at : size;
         look(lower, request, group, at, n);

@@ -32,8 +32,8 @@ static void add_block(qr_lower *lower, offer *o, quire_block block, uint32_t crc
     o->crcs[o->n] = crc;
     o->lengths[o->n] = length;
     o->n++;
-    uint32_t origin = lower->origin[block];
-    lower->origin[block] = 0;
+    uint32_t origin = lower->blocks[block].origin;
+    lower->blocks[block].origin = 0;
     if (origin > 0 && info.group_id == lower->count_group)
         qr_lower_tally(&lower->tiers[origin - 1].counters.hit_tokens,
                        lower->groups[info.group_id].block_size);
@@ -50,8 +50,8 @@ static void queue_store(qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
     m->block = o->blocks[i];
     m->has_crc = o->has_crcs;
     m->crc = o->crcs[i];
-    m->content = lower->content[m->block];
-    lower->offered[m->block] |= (uint8_t)(1u << t);
+    m->content = lower->blocks[m->block].content;
+    lower->blocks[m->block].offered |= (uint8_t)(1u << t);
     qr_lower_queue_push(lower, move, QR_QUEUE_STORE);
 }
 
@@ -73,15 +73,33 @@ static uint32_t admit(qr_lower *lower, const offer *o, uint32_t t, uint8_t *at)
     return n;
 }
 
+static bool was_offered(const qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
+{
+    return (lower->blocks[o->blocks[i]].offered >> t & 1) != 0;
+}
+
 /* What the tier has had already is not looked for again. */
 static uint32_t leave_out_offered(const qr_lower *lower, const offer *o, uint32_t t, uint8_t *at,
                                   uint32_t n)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++)
-        if ((lower->offered[o->blocks[at[i]]] >> t & 1) == 0)
+        if (!was_offered(lower, o, at[i], t))
             at[kept++] = at[i];
     return kept;
+}
+
+/* A hit, and in this tier too: it is kept there longer. Those that it never had are left out: in a
+ * tier that is slower than the engine these are most. */
+static void touch_offered(qr_lower *lower, const offer *o, uint32_t t)
+{
+    quire_tier_key keys[QR_LOWER_BATCH];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < o->n; i++)
+        if (was_offered(lower, o, i, t))
+            keys[n++] = o->keys[i];
+    if (n > 0)
+        quire_tier_touch(lower->tiers[t].tier, keys, n);
 }
 
 static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
@@ -92,7 +110,7 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
     qr_lower_tier *tier = &lower->tiers[t];
     uint32_t n = admit(lower, o, t, at);
     if (o->was_hit) {
-        quire_tier_touch(tier->tier, o->keys, o->n);
+        touch_offered(lower, o, t);
         n = leave_out_offered(lower, o, t, at, n);
     }
     uint32_t room = tier->num_stale > 0 ? 0 : lower->max_stores - tier->num_queued;
@@ -104,12 +122,17 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
         keys[i] = o->keys[at[i]];
     if (n == 0 || quire_tier_lookup(tier->tier, keys, n, found) != QUIRE_OK)
         return;
+    uint32_t num_there = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (found[i] == 1)
-            lower->offered[o->blocks[at[i]]] |= (uint8_t)(1u << t);
-        else
+        if (found[i] != 1) {
             queue_store(lower, o, at[i], t);
+            continue;
+        }
+        lower->blocks[o->blocks[at[i]]].offered |= (uint8_t)(1u << t);
+        keys[num_there++] = keys[i];
     }
+    if (o->was_hit && num_there > 0)
+        quire_tier_touch(tier->tier, keys, num_there);
 }
 
 /* Whether somebody may want them; else their keys need not be made. */
@@ -127,9 +150,8 @@ static void forget_content(qr_lower *lower, const quire_block *blocks, uint32_t 
 {
     for (uint32_t i = 0; i < num_blocks; i++)
         if (blocks[i] < lower->num_cpu_blocks) {
-            lower->content[blocks[i]]++;
-            lower->origin[blocks[i]] = 0;
-            lower->offered[blocks[i]] = 0;
+            qr_lower_block *block = &lower->blocks[blocks[i]];
+            *block = (qr_lower_block){.content = block->content + 1};
         }
 }
 

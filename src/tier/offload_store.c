@@ -420,16 +420,19 @@ static void choose_lazy(quire_offload *o, store_round *round)
     uint64_t first = o->walk_next;
     if (num_taken - o->walked_at >= o->target_free) /* all of the walk before were taken */
         o->walk_first = o->walk_next;
+    uint32_t half = o->num_cpu / 2; /* those on their way come back: all together must fit */
+    uint32_t most = o->num_flight < half ? half - o->num_flight : 0;
+    most = most < o->target_free ? most : o->target_free;
     quire_block node = quire_pool_next_free(o->gpu, QUIRE_NULL_BLOCK);
     bool has_room_left = true;
-    while (node != QUIRE_NULL_BLOCK && has_room_left && o->num_walked < o->target_free) {
+    while (node != QUIRE_NULL_BLOCK && has_room_left && o->num_walked < most) {
         quire_block next = quire_pool_next_free(o->gpu, node);
         if (!was_seen(o, node, &last))
             gpu[n++] = node;
         o->walked[o->num_walked++] = node;
         o->seen[node] = o->walk_next++;
         node = next;
-        bool is_last = node == QUIRE_NULL_BLOCK || o->num_walked == o->target_free;
+        bool is_last = node == QUIRE_NULL_BLOCK || o->num_walked == most;
         if (n < LOOK_AT_ONCE && !is_last)
             continue;
         uint32_t done = take_missing(o, gpu, n, round, &num_with_key);
@@ -440,7 +443,8 @@ static void choose_lazy(quire_offload *o, store_round *round)
     }
     o->walk_first = first;
     o->walked_at = num_taken;
-    if (node == QUIRE_NULL_BLOCK || !has_room_left) /* what is freed comes into view at once */
+    bool is_whole = o->num_walked == o->target_free && has_room_left;
+    if (node == QUIRE_NULL_BLOCK || !is_whole) /* what is freed comes into view at once */
         o->walked_at -= o->target_free;
 }
 

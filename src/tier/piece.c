@@ -15,7 +15,6 @@ void *qr_piece_take(qr_piece *piece, const quire_allocator *allocator, size_t by
     piece->memory = qr_tier_alloc_large(piece->bytes);
     if (piece->memory == NULL)
         return NULL;
-    memset(piece->memory, 0, piece->bytes);
     size_t beyond = (uintptr_t)piece->memory % QUIRE_ALIGNMENT;
     return (unsigned char *)piece->memory + (beyond == 0 ? 0 : QUIRE_ALIGNMENT - beyond);
 }

@@ -55,10 +55,7 @@ static void init_slots(quire_slots *slots, const uint64_t secret[2])
 {
     slots->magic = QR_SLOTS_MAGIC;
     qr_slots_index_init(&slots->index, slots->index.entries, slots->index.capacity, secret);
-    for (uint32_t i = 0; i < slots->num_nodes; i++)
-        slots->nodes[i] = (qr_slots_node){
-            .next = i + 1 < slots->num_nodes ? i + 1 : QR_NIL, .slot = QR_NIL, .list = QR_NO_LIST};
-    slots->free_nodes = 0;
+    slots->free_nodes = QR_NIL;
     for (uint32_t i = 0; i < QR_SLOTS_LISTS; i++)
         slots->lists[i] = (qr_slots_list){.oldest = QR_NIL, .newest = QR_NIL};
     if (slots->policy->init != NULL)
@@ -76,12 +73,25 @@ size_t quire_slots_bytes(const quire_slots_config *config)
     return carve.used == SIZE_MAX ? 0 : carve.used;
 }
 
+/* In memory that is zero; what is not used yet is not touched here. */
+static int make_slots(void *memory, const quire_slots_config *config, quire_slots **slots)
+{
+    quire_slots parts;
+    uint64_t secret[2];
+    if (qr_tier_random(&config->hooks, secret, sizeof secret) != 0)
+        return QUIRE_E_RANDOM;
+    qr_carve carve = {.base = memory};
+    quire_slots *made = carve_slots(&carve, config, &parts);
+    memcpy(made, &parts, sizeof *made);
+    init_slots(made, secret);
+    *slots = made;
+    return QUIRE_OK;
+}
+
 int quire_slots_create_in(void *memory, size_t bytes, const quire_slots_config *config,
                           quire_slots **slots)
 {
     quire_slots_config c;
-    quire_slots parts;
-    uint64_t secret[2];
     if (memory == NULL || slots == NULL)
         return QUIRE_E_ARGUMENT;
     int err = read_slots_config(&c, config);
@@ -94,14 +104,8 @@ int quire_slots_create_in(void *memory, size_t bytes, const quire_slots_config *
         return QUIRE_E_ALIGNMENT;
     if (bytes < needed)
         return QUIRE_E_TOO_SMALL;
-    if (qr_tier_random(&c.hooks, secret, sizeof secret) != 0)
-        return QUIRE_E_RANDOM;
-    qr_carve carve = {.base = memory};
-    quire_slots *made = carve_slots(&carve, &c, &parts);
-    memcpy(made, &parts, sizeof *made);
-    init_slots(made, secret);
-    *slots = made;
-    return QUIRE_OK;
+    memset(memory, 0, needed);
+    return make_slots(memory, &c, slots);
 }
 
 int quire_slots_create(const quire_slots_config *config, const quire_allocator *allocator,
@@ -122,7 +126,7 @@ int quire_slots_create(const quire_slots_config *config, const quire_allocator *
     void *memory = qr_piece_take(&piece, allocator, bytes);
     if (memory == NULL)
         return QUIRE_E_NOMEM;
-    err = quire_slots_create_in(memory, bytes, config, slots);
+    err = make_slots(memory, &c, slots);
     if (err != QUIRE_OK) {
         qr_piece_release(&piece);
         return err;

@@ -61,7 +61,8 @@ struct quire_slots {
     uint32_t num_nodes;
 
     qr_slots_node *nodes;
-    uint32_t free_nodes; /* a chain; QR_NIL: none */
+    uint32_t free_nodes;      /* a chain of those that were used before; QR_NIL: none */
+    uint32_t num_fresh_nodes; /* nodes [0, num_fresh_nodes) were used at some time */
     qr_slots_index index;
     qr_slots_list lists[QR_SLOTS_LISTS];
 

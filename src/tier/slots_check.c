@@ -7,7 +7,7 @@ static bool list_is_valid(const quire_slots *slots, uint32_t which)
     uint32_t num_idle = 0;
     uint32_t prev = QR_NIL;
     for (uint32_t id = list->oldest; id != QR_NIL; id = slots->nodes[id].next) {
-        if (id >= slots->num_nodes || ++count > list->count)
+        if (id >= slots->num_fresh_nodes || ++count > list->count)
             return false;
         const qr_slots_node *node = &slots->nodes[id];
         if (node->prev != prev || node->list != which || !node->is_known)
@@ -36,7 +36,7 @@ static bool nodes_are_valid(const quire_slots *slots)
     uint32_t num_listed = 0;
     uint32_t num_cached = 0;
     uint32_t num_active = 0;
-    for (uint32_t id = 0; id < slots->num_nodes; id++) {
+    for (uint32_t id = 0; id < slots->num_fresh_nodes; id++) {
         const qr_slots_node *node = &slots->nodes[id];
         if (!node->is_known)
             continue;
@@ -58,10 +58,10 @@ static bool free_nodes_are_valid(const quire_slots *slots)
 {
     uint32_t count = 0;
     for (uint32_t id = slots->free_nodes; id != QR_NIL; id = slots->nodes[id].next) {
-        if (id >= slots->num_nodes || slots->nodes[id].is_known || ++count > slots->num_nodes)
+        if (id >= slots->num_fresh_nodes || slots->nodes[id].is_known || ++count > slots->num_nodes)
             return false;
     }
-    return count + slots->index.used == slots->num_nodes;
+    return count + slots->index.used == slots->num_fresh_nodes;
 }
 
 /* Every slot that was given out is free or has one node. Sums stand for sets: no memory is taken
@@ -74,7 +74,7 @@ static bool places_are_valid(const quire_slots *slots)
         sum += slots->free_slots[i];
         squares += (uint64_t)slots->free_slots[i] * slots->free_slots[i];
     }
-    for (uint32_t id = 0; id < slots->num_nodes; id++) {
+    for (uint32_t id = 0; id < slots->num_fresh_nodes; id++) {
         uint64_t slot = slots->nodes[id].slot;
         bool has_slot = slots->nodes[id].is_known && slot != QR_NIL;
         sum += has_slot ? slot : 0;
@@ -93,7 +93,7 @@ bool qr_slots_is_valid(const quire_slots *slots)
     for (uint32_t i = 0; i < QR_SLOTS_LISTS; i++)
         if (!list_is_valid(slots, i))
             return false;
-    return slots->num_fresh <= slots->num_slots && qr_slots_index_is_valid(&slots->index) &&
-           nodes_are_valid(slots) && free_nodes_are_valid(slots) && places_are_valid(slots) &&
-           slots->policy->is_valid(slots);
+    return slots->num_fresh <= slots->num_slots && slots->num_fresh_nodes <= slots->num_nodes &&
+           qr_slots_index_is_valid(&slots->index) && nodes_are_valid(slots) &&
+           free_nodes_are_valid(slots) && places_are_valid(slots) && slots->policy->is_valid(slots);
 }

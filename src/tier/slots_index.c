@@ -17,7 +17,6 @@ void qr_slots_index_init(qr_slots_index *index, void *memory, uint32_t capacity,
     index->used = 0;
     index->secret[0] = secret[0];
     index->secret[1] = secret[1];
-    memset(memory, 0, (size_t)capacity * sizeof *index->entries);
 }
 
 static uint64_t fold_words(uint64_t a, uint64_t b)

@@ -35,7 +35,7 @@ typedef struct qr_slots_index {
 
 /* How many entries so many nodes need. */
 uint32_t qr_slots_index_capacity(uint64_t max_nodes);
-/* Over memory for capacity entries, empty. */
+/* Over memory for capacity entries, all zero: empty. */
 void qr_slots_index_init(qr_slots_index *index, void *memory, uint32_t capacity,
                          const uint64_t secret[2]);
 uint32_t qr_slots_index_tag(const qr_slots_index *index, const quire_tier_key *key);

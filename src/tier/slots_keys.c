@@ -27,14 +27,23 @@ uint32_t qr_slots_node_of(const quire_slots *slots, const quire_tier_key *key)
     return find_node(slots, qr_slots_index_tag(&slots->index, key), key);
 }
 
+static uint32_t take_node(quire_slots *slots)
+{
+    uint32_t node = slots->free_nodes;
+    if (node == QR_NIL) {
+        qr_assert(slots->num_fresh_nodes < slots->num_nodes);
+        return slots->num_fresh_nodes++;
+    }
+    slots->free_nodes = slots->nodes[node].next;
+    return node;
+}
+
 uint32_t qr_slots_know_tag(quire_slots *slots, uint32_t tag, const quire_tier_key *key)
 {
     uint32_t node = find_node(slots, tag, key);
     if (node != QR_NIL)
         return node;
-    node = slots->free_nodes;
-    qr_assert(node != QR_NIL);
-    slots->free_nodes = slots->nodes[node].next;
+    node = take_node(slots);
     slots->nodes[node] = (qr_slots_node){
         .key = *key, .tag = tag, .slot = QR_NIL, .list = QR_NO_LIST, .is_known = true};
     qr_slots_index_insert(&slots->index, tag, node);

@@ -21,10 +21,12 @@ void *qr_tier_alloc_large(size_t bytes)
     const size_t page = (size_t)2 << 20;
     if (bytes < 2 * page || bytes > SIZE_MAX - page)
         return qr_tier_alloc(1, bytes);
-    size_t rounded = (bytes + page - 1) & ~(page - 1);
-    void *memory = aligned_alloc(page, rounded);
-    if (memory != NULL)
-        (void)madvise(memory, rounded, MADV_HUGEPAGE); /* advice: without it, slower but right */
+    unsigned char *memory = calloc(1, bytes); /* fresh pages: what is never used is never touched */
+    if (memory == NULL)
+        return NULL;
+    size_t before = (page - (uintptr_t)memory % page) % page;
+    size_t inside = (bytes - before) & ~(page - 1);
+    (void)madvise(memory + before, inside, MADV_HUGEPAGE); /* advice: slower without, but right */
     return memory;
 }
 

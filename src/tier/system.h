@@ -14,7 +14,7 @@
 /* NULL when there is none, or for 0 bytes. Zeroed. */
 void *qr_tier_alloc(size_t count, size_t bytes);
 /* The same, for what is looked up at random: in huge pages where it is large, so that a step does
- * not miss the TLB. Not zeroed. */
+ * not miss the TLB. */
 void *qr_tier_alloc_large(size_t bytes);
 void qr_tier_free(void *memory);
 
