@@ -21,6 +21,10 @@
  *
  * Threads: one at a time for a quire_cuda and what was opened on it. In the child of a fork all
  * calls give QUIRE_E_SYSTEM, and closing frees nothing of the GPU's.
+ *
+ * Graphs: poll asks events and streams, which CUDA does not allow while another thread captures in
+ * global mode: that capture is broken, and jobs end later. Capture in thread-local or relaxed mode.
+ * Open and close nothing then, and call nothing here while the engine's own stream is captured.
  */
 #ifndef QUIRE_DEVICE_CUDA_H
 #define QUIRE_DEVICE_CUDA_H
@@ -165,8 +169,8 @@ typedef struct quire_device_cuda_config {
     /* BY_SIZE: smaller pieces of blocks from here on are staged (of stores, from twice that on);
      * 0 = 128 KiB */
     uint64_t staged_from;
-    uint64_t stage_bytes; /* device memory of a stage, of which there are 6; at least a block;
-                             0 = 8 MiB */
+    uint64_t stage_bytes; /* device memory of a stage, of which there are 6; at least a block, at
+                             most max_copies of them; 0 = 8 MiB */
 } quire_device_cuda_config;
 
 #define QUIRE_DEVICE_CUDA_CONFIG_INIT                                                              \

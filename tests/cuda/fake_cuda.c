@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 96 };
+enum { NAME_BYTES = 96, INVALID_CONTEXT = 201 };
 
 typedef struct function {
     fake_kernel kernel;
@@ -36,6 +36,14 @@ static function *functions;
 
 /* ---- memory ---------------------------------------------------------------- */
 
+/* What is to use memory must be over when it goes: nothing says that the driver waits. Of device
+ * memory this looks at kernels only: an opening that failed has no other way to wait for a copy. */
+static void look_for_users(uint64_t address, bool is_host)
+{
+    if (fake_stream_is_named(address, fake_get_bytes(address), is_host))
+        fake_count_misuse();
+}
+
 CALL(cuMemAlloc_v2, (uint64_t * address, size_t bytes))
 {
     BEGIN();
@@ -45,6 +53,7 @@ CALL(cuMemAlloc_v2, (uint64_t * address, size_t bytes))
 CALL(cuMemFree_v2, (uint64_t address))
 {
     BEGIN();
+    look_for_users(address, false);
     fake_stream_wait_all();
     int result = fake_remove_memory(address, false, true);
     if (result == 0)
@@ -73,6 +82,7 @@ CALL(cuMemHostAlloc, (void **memory_out, size_t bytes, unsigned flags))
 CALL(cuMemFreeHost, (void *address))
 {
     BEGIN();
+    look_for_users((uintptr_t)address, true);
     fake_stream_wait_all();
     int result = fake_remove_memory((uintptr_t)address, true, true);
     if (result == 0)
@@ -90,6 +100,7 @@ CALL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags))
 CALL(cuMemHostUnregister, (void *address))
 {
     BEGIN();
+    look_for_users((uintptr_t)address, true);
     fake_stream_wait_all();
     return fake_remove_memory((uintptr_t)address, true, false);
 }
@@ -200,14 +211,18 @@ CALL(cuDevicePrimaryCtxRelease_v2, (int device))
 CALL(cuCtxPushCurrent_v2, (void *context))
 {
     BEGIN();
-    return context == NULL ? QR_CU_INVALID_VALUE : 0;
+    if (context == NULL)
+        return QR_CU_INVALID_VALUE;
+    fake_push_context();
+    return 0;
 }
 
 CALL(cuCtxPopCurrent_v2, (void **context))
 {
+    bool had_one = fake_pop_context(); /* also where a test wants an error: it would pile up */
     BEGIN();
     *context = &lock;
-    return 0;
+    return had_one ? 0 : INVALID_CONTEXT;
 }
 
 CALL(cuCtxGetDevice, (int *device))
@@ -259,6 +274,8 @@ CALL(cuStreamCreateWithPriority, (void **stream, unsigned flags, int priority))
 CALL(cuStreamDestroy_v2, (void *stream))
 {
     fake_count_live(-1); /* also of a lost context: there is no more to be done for it */
+    if (!fake_stream_is_idle(stream))
+        fake_count_misuse(); /* the driver returns at once, and the rest goes on */
     fake_stream_destroy(stream);
     BEGIN();
     return 0;
@@ -476,7 +493,8 @@ CALL(cuLaunchKernel,
                       .grid = {gx, gy, gz},
                       .block = {bx, by, bz},
                       .shared_bytes = shared_bytes,
-                      .argument = malloc(f->bytes)};
+                      .argument = malloc(f->bytes),
+                      .argument_bytes = f->bytes};
     memcpy(work.argument, params[0], f->bytes);
     fake_stream_add(stream_of(stream), &work);
     return 0;

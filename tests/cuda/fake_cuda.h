@@ -5,7 +5,8 @@
  *
  * A test opens it by its path (QUIRE_CUDA_LIBRARY, or quire_cuda_config.library) and asks it for
  * faults through these functions, which it finds with dlsym. Copies and kernels of this library
- * look whether what they touch is memory that was taken; those that do not are counted.
+ * look whether what they touch is memory that was taken; those that do not are counted. So are
+ * calls that the driver would answer with harm: see num_misuses.
  */
 #ifndef QUIRE_TESTS_FAKE_CUDA_H
 #define QUIRE_TESTS_FAKE_CUDA_H
@@ -35,6 +36,11 @@ typedef struct fake_cuda_controls {
     uint64_t (*num_live)(void);
     /* Copies of memory that was never taken. */
     uint64_t (*num_strays)(void);
+    /* Calls without a context, contexts popped that were not pushed, streams destroyed with work
+     * left in them, and memory given back that such work names. */
+    uint64_t (*num_misuses)(void);
+    /* As if another thread captured a graph in global mode: queries and waiting are refused. */
+    void (*capture)(bool is_on);
 } fake_cuda_controls;
 
 /* dlsym(handle, "fake_cuda_get_controls") */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { MOST_MEMORIES = 4096, FAKE_VERSION = 13000, NAME_BYTES = 96 };
+enum { CAPTURE_UNSUPPORTED = 900 };
 
 typedef struct memory {
     uint64_t address;
@@ -24,6 +25,8 @@ static uint32_t num_memories;
 static _Atomic uint64_t memories_version = 1; /* counts changes */
 static uint64_t num_live_others;
 static uint64_t strays;
+static uint64_t misuses;
+static bool is_captured;
 static uint64_t calls_so_far;
 static char failing_call[NAME_BYTES];
 static uint64_t failing_after;
@@ -35,12 +38,48 @@ static int version = FAKE_VERSION;
 
 /* ---- faults ---------------------------------------------------------------- */
 
+/* Contexts that a thread has pushed: a key's value, since a leak checker stumbles over a thread's
+ * own variables in a library that came by dlopen. */
+static pthread_key_t depth_key;
+static pthread_once_t depth_once = PTHREAD_ONCE_INIT;
+
+static void make_depth_key(void)
+{
+    if (pthread_key_create(&depth_key, NULL) != 0)
+        abort();
+}
+
+static uintptr_t get_depth(void)
+{
+    (void)pthread_once(&depth_once, make_depth_key);
+    return (uintptr_t)pthread_getspecific(depth_key);
+}
+
+static void set_depth(uintptr_t depth)
+{
+    (void)pthread_setspecific(depth_key, (void *)depth);
+}
+
+static bool is_one_of(const char *call, const char *const *prefixes)
+{
+    for (; *prefixes != NULL; prefixes++)
+        if (strncmp(call, *prefixes, strlen(*prefixes)) == 0)
+            return true;
+    return false;
+}
+
 /* What this call gives before it has done anything. */
 int fake_begin(const char *call)
 {
+    static const char *const NEED_NO_CONTEXT[] = {"cuInit", "cuDriver", "cuDevice", "cuCtxP", NULL};
+    static const char *const DISTURB_CAPTURES[] = {"cuEventQuery", "cuEventSync", "cuStreamQuery",
+                                                   "cuStreamSync", NULL};
     int result = 0;
     pthread_mutex_lock(&state);
     calls_so_far++;
+    misuses += get_depth() == 0 && !is_one_of(call, NEED_NO_CONTEXT) ? 1 : 0;
+    if (is_captured && is_one_of(call, DISTURB_CAPTURES))
+        result = CAPTURE_UNSUPPORTED;
     if (failing_after > 0 && (failing_call[0] == '\0' || strcmp(failing_call, call) == 0) &&
         --failing_after == 0)
         result = failing_result;
@@ -48,6 +87,29 @@ int fake_begin(const char *call)
         result = lost_result;
     pthread_mutex_unlock(&state);
     return result;
+}
+
+void fake_count_misuse(void)
+{
+    pthread_mutex_lock(&state);
+    misuses++;
+    pthread_mutex_unlock(&state);
+}
+
+void fake_push_context(void)
+{
+    set_depth(get_depth() + 1);
+}
+
+bool fake_pop_context(void)
+{
+    uintptr_t depth = get_depth();
+    if (depth == 0) {
+        fake_count_misuse();
+        return false;
+    }
+    set_depth(depth - 1);
+    return true;
 }
 
 /* ---- memory ---------------------------------------------------------------- */
@@ -116,6 +178,16 @@ bool fake_is_taken(uint64_t address, size_t bytes)
     bool is_taken = find_memory(address, bytes) != NULL;
     pthread_mutex_unlock(&state);
     return is_taken;
+}
+
+uint64_t fake_get_bytes(uint64_t address)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&state);
+    for (uint32_t i = 0; i < num_memories; i++)
+        bytes = memories[i].address == address ? memories[i].bytes : bytes;
+    pthread_mutex_unlock(&state);
+    return bytes;
 }
 
 int fake_get_version(void)
@@ -194,6 +266,13 @@ static void control_limit(uint64_t device_bytes, uint64_t pinned_bytes)
     pthread_mutex_unlock(&state);
 }
 
+static void control_capture(bool is_on)
+{
+    pthread_mutex_lock(&state);
+    is_captured = is_on;
+    pthread_mutex_unlock(&state);
+}
+
 static void control_version(int wanted)
 {
     pthread_mutex_lock(&state);
@@ -225,11 +304,20 @@ static uint64_t control_num_strays(void)
     return n;
 }
 
+static uint64_t control_num_misuses(void)
+{
+    pthread_mutex_lock(&state);
+    uint64_t n = misuses;
+    pthread_mutex_unlock(&state);
+    return n;
+}
+
 /* Also forgets what a lost context could not give back. */
 static void control_reset(void)
 {
     control_fail(NULL, 0, 0);
     control_lose(0);
+    control_capture(false);
     control_limit(UINT64_MAX, UINT64_MAX);
     control_version(FAKE_VERSION);
     fake_stream_set_delay_us(0);
@@ -243,6 +331,7 @@ static void control_reset(void)
     memories_version++;
     num_live_others = 0;
     strays = 0;
+    misuses = 0;
     calls_so_far = 0;
     pthread_mutex_unlock(&state);
 }
@@ -260,6 +349,8 @@ FAKE_EXPORT const fake_cuda_controls *fake_cuda_get_controls(void)
         .set_version = control_version,
         .num_live = control_num_live,
         .num_strays = control_num_strays,
+        .num_misuses = control_num_misuses,
+        .capture = control_capture,
     };
     return &CONTROLS;
 }

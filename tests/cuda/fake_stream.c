@@ -144,9 +144,40 @@ void fake_stream_add(fake_stream *stream, const fake_work *work)
 bool fake_stream_is_idle(fake_stream *stream)
 {
     pthread_mutex_lock(&lock);
-    bool is_idle = stream->first == NULL;
+    bool is_idle = stream->first == NULL || is_context_lost;
     pthread_mutex_unlock(&lock);
     return is_idle;
+}
+
+static bool does_overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)
+{
+    return a < b + b_bytes && b < a + a_bytes;
+}
+
+static bool does_name(const fake_work *work, uint64_t address, uint64_t bytes, bool with_copies)
+{
+    if (work->op == FAKE_COPY && with_copies)
+        return does_overlap(work->to, work->bytes, address, bytes) ||
+               does_overlap(work->from, work->bytes, address, bytes);
+    for (size_t at = 0; at + sizeof(uint64_t) <= work->argument_bytes; at += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, (const char *)work->argument + at, sizeof word);
+        if (does_overlap(word, 1, address, bytes))
+            return true;
+    }
+    return false;
+}
+
+bool fake_stream_is_named(uint64_t address, uint64_t bytes, bool with_copies)
+{
+    bool is_named = false;
+    pthread_mutex_lock(&lock);
+    for (const fake_stream *stream = streams; stream != NULL; stream = stream->next)
+        for (const fake_work *work = stream->first; work != NULL; work = work->next)
+            is_named = is_named || does_name(work, address, bytes, with_copies);
+    is_named = is_named && !is_context_lost;
+    pthread_mutex_unlock(&lock);
+    return is_named;
 }
 
 void fake_stream_wait(fake_stream *stream)

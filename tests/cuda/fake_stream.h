@@ -29,6 +29,7 @@ typedef struct fake_work {
     unsigned block[3];
     unsigned shared_bytes;
     void *argument; /* a copy */
+    size_t argument_bytes;
     struct fake_work *next;
 } fake_work;
 
@@ -37,7 +38,11 @@ fake_stream *fake_stream_create(void);
 void fake_stream_destroy(fake_stream *stream);
 /* Takes a copy of work, and fills in event numbers. */
 void fake_stream_add(fake_stream *stream, const fake_work *work);
+/* Also where its context is lost: nothing of it is done any more. */
 bool fake_stream_is_idle(fake_stream *stream);
+/* Whether work in any of them names memory: in a kernel's arguments, or, with_copies, where it
+ * copies. */
+bool fake_stream_is_named(uint64_t address, uint64_t bytes, bool with_copies);
 void fake_stream_wait(fake_stream *stream);
 /* For all of them: what frees memory waits so, as the driver does. */
 void fake_stream_wait_all(void);

@@ -48,6 +48,8 @@ void kit_init(cuda_kit *kit, int argc, char **argv)
 {
     const char *driver = "stand-in";
     *kit = (cuda_kit){0};
+    for (int i = 1; i < argc; i++)
+        kit->is_few = kit->is_few || strcmp(argv[i], "--few") == 0;
     for (int i = 1; i + 1 < argc; i++) {
         if (strcmp(argv[i], "--driver") == 0)
             driver = argv[i + 1];
@@ -105,6 +107,7 @@ void kit_close(cuda_kit *kit)
     kit->cuda = NULL;
     if (kit->fake != NULL) {
         assert_int_equal(kit->fake->num_strays(), 0);
+        assert_int_equal(kit->fake->num_misuses(), 0);
         assert_int_equal(kit->fake->num_live(), 0);
     }
 }

@@ -20,6 +20,7 @@ typedef struct cuda_kit {
     const char *library;            /* NULL: the machine's own driver */
     const fake_cuda_controls *fake; /* NULL: it is real */
     uint32_t num_rounds;            /* --rounds N; 0: the test's own choice */
+    bool is_few;                    /* --few: one of each, for tools that make a GPU slow */
     /* between kit_open and kit_close */
     quire_cuda *cuda;
     qr_cu_stream stream; /* the engine's */
@@ -29,7 +30,7 @@ typedef struct cuda_kit {
     void *pinned; /* what small reads go through */
 } cuda_kit;
 
-/* Reads --driver stand-in|gpu|PATH and --rounds N. */
+/* Reads --driver stand-in|gpu|PATH, --rounds N and --few. */
 void kit_init(cuda_kit *kit, int argc, char **argv);
 /* A stream of its own, and the tests' kernel, on a GPU that it opens. */
 void kit_open(cuda_kit *kit);

@@ -6,7 +6,7 @@
 #   tests/cuda/run_gpu.sh BUILD_DIR             both, on this machine
 #
 # ROUNDS (10000) of the race test, BENCH (the options of `quire bench gpu`), SCAN=1 (its tables by way and
-# CTAs), SANITIZE=1 (the tests once more under compute-sanitizer, where it is installed).
+# CTAs), SANITIZE=1 (cuda_device once more under compute-sanitizer, where it is installed).
 set -u
 
 pack() {
@@ -52,6 +52,19 @@ find_driver() {
     done
 }
 
+sanitize() { # tool, options of cuda_device
+    tool=$1
+    shift
+    echo "---- compute-sanitizer --tool $tool cuda_device $*"
+    status=77
+    if command -v compute-sanitizer >/dev/null; then
+        compute-sanitizer --tool "$tool" --error-exitcode 9 "$dir/cuda_device" --driver gpu "$@" >"$dir/sanitizer.log" 2>&1
+        status=$?
+        tail -8 "$dir/sanitizer.log"
+    fi
+    note "compute-sanitizer $tool" $status
+}
+
 note() { # name, exit status
     case $2 in
     0) summary="$summary
@@ -82,13 +95,10 @@ run() {
         start "$name" --driver gpu --rounds "${ROUNDS:-10000}"
         note "$name" $?
     done
-    if [ -n "${SANITIZE:-}" ] && command -v compute-sanitizer >/dev/null; then
-        for tool in memcheck racecheck; do
-            echo "---- compute-sanitizer --tool $tool cuda_device"
-            compute-sanitizer --tool $tool --error-exitcode 9 "$dir/cuda_device" --driver gpu >"$dir/sanitizer.log" 2>&1
-            note "compute-sanitizer $tool" $?
-            tail -8 "$dir/sanitizer.log"
-        done
+    if [ -n "${SANITIZE:-}" ]; then
+        PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
+        sanitize memcheck
+        sanitize racecheck --few # it makes every launch slow
     fi
     echo "---- quire bench gpu ${BENCH:-}"
     # shellcheck disable=SC2086

@@ -154,6 +154,31 @@ static void jobs_end_in_order(void **state)
     assert_true(jobs[0].state != 0);
 }
 
+/* A stage that could hold more blocks than numbers have room for has as many as a job does. */
+static void stages_without_end(void **state)
+{
+    static const uint64_t SIZES[] = {UINT64_C(1) << 36, UINT64_MAX};
+    (void)state;
+    for (size_t i = 0; i < COUNT(SIZES); i++) {
+        world w;
+        world_plan plan = {.num_layers = 1, .bytes = 16, .method = QUIRE_CUDA_STAGED};
+        quire_device_job job;
+        quire_device_copy copies[2] = {{1, 3, 0}, {5, 4, 0}};
+        plan.stage_bytes = SIZES[i];
+        world_open(&w, &plan);
+        for (int k = 0; k < 2; k++) {
+            world_fill_block(&w, copies[k].block);
+            memcpy(w.expected + copies[k].slot * w.block_bytes,
+                   w.blocks + copies[k].block * w.block_bytes, w.block_bytes);
+        }
+        kit_submit(&w.device, &job, QUIRE_DEVICE_STORE, copies, 2);
+        assert_ptr_equal(kit_wait_for_job(&w.device), &job);
+        assert_int_equal(job.status, QUIRE_OK);
+        world_check_slots(&w);
+        world_close(&w);
+    }
+}
+
 /* Marks are used again: an old one waits for more than it must, never for less. */
 static void old_marks(void **state)
 {
@@ -244,6 +269,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(wrong_devices),
         cmocka_unit_test(wrong_arenas),
         cmocka_unit_test(jobs_end_in_order),
+        cmocka_unit_test(stages_without_end),
         cmocka_unit_test(old_marks),
         cmocka_unit_test(slots_that_are_pinned),
         cmocka_unit_test(context_of_an_engine),

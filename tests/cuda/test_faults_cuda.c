@@ -184,6 +184,7 @@ static void opening_fails_at_any_call(void **state)
             kit.fake->fail_at(NULL, 0, 0);
             close_everything(&all);
             assert_int_equal(kit.fake->num_live(), 0);
+            assert_int_equal(kit.fake->num_misuses(), 0);
             if (is_over)
                 break;
         }
@@ -326,6 +327,7 @@ static void running_fails_at_any_call(void **state)
             close_everything(&all);
             assert_int_equal(kit.fake->num_live(), 0);
             assert_int_equal(kit.fake->num_strays(), 0);
+            assert_int_equal(kit.fake->num_misuses(), 0);
             if (is_over)
                 break;
         }
@@ -365,52 +367,6 @@ static void context_is_lost(void **state)
     kit.fake->reset();
 }
 
-/* An error that is not the context's end: a job that is on its way is not given back before. */
-static void memory_is_kept_until_nothing_moves(void **state)
-{
-    (void)state;
-    everything all;
-    quire_device_job jobs[2];
-    quire_device_job *ended[2];
-    quire_device_copy copies[2] = {{0, 0, 0}, {1, 1, 0}};
-    kit.fake->reset();
-    assert_int_equal(open_everything(&all, QUIRE_CUDA_LOOP, NULL, 0), QUIRE_OK);
-    kit.fake->delay_us(30000);
-    kit_submit(&all.device, &jobs[0], QUIRE_DEVICE_LOAD, &copies[0], 1);
-    kit.fake->fail_at("cuEventRecord", 2, LOST);
-    kit_submit(&all.device, &jobs[1], QUIRE_DEVICE_LOAD, &copies[1], 1);
-    assert_int_equal(quire_cuda_get_info(all.cuda).is_broken, 1);
-    assert_int_equal(all.device.ops->poll(all.device.self, ended, 2), 0);
-    run_end end = {0};
-    take_all(&all, 2, &end);
-    assert_int_equal(end.num_failed, 2);
-    close_everything(&all);
-    assert_int_equal(kit.fake->num_live(), 0);
-}
-
-/* The same where only the kernel for its CRC is still at work. */
-static void blocks_are_kept_until_their_crc_is_read(void **state)
-{
-    (void)state;
-    everything all;
-    quire_device_job job;
-    quire_device_job *ended[1];
-    quire_device_copy copy = {0, 0, 0};
-    run_end end = {0};
-    kit.fake->reset();
-    assert_int_equal(open_everything(&all, QUIRE_CUDA_KERNEL, NULL, 0), QUIRE_OK);
-    kit.fake->delay_us(100000);
-    kit.fake->fail_at("cuLaunchKernel", 2, LOST);
-    kit_submit(&all.device, &job, QUIRE_DEVICE_STORE, &copy, 1);
-    assert_int_equal(quire_cuda_get_info(all.cuda).is_broken, 1);
-    usleep(5000);
-    assert_int_equal(all.device.ops->poll(all.device.self, ended, 1), 0);
-    take_all(&all, 1, &end);
-    assert_int_equal(end.num_failed, 1);
-    close_everything(&all);
-    assert_int_equal(kit.fake->num_live(), 0);
-}
-
 static void batches_that_are_not_supported(void **state)
 {
     (void)state;
@@ -440,6 +396,11 @@ static void without_kernels(void **state)
     quire_device_copy copy = {1, 2, 0};
     const quire_cuda_pair pair = {0, 1};
     kit.fake->reset();
+    assert_int_equal(open_cuda(&all, QUIRE_OFF, message, sizeof message), QUIRE_OK);
+    assert_int_equal(open_arena(&all, NULL, 0), QUIRE_OK);
+    assert_int_equal(open_device(&all, QUIRE_CUDA_KERNEL, message, sizeof message), QUIRE_E_CONFIG);
+    assert_non_null(strstr(message, "no kernels: the config has them off"));
+    close_everything(&all);
     kit.fake->fail_at("cuModuleLoadDataEx", 1, 218);
     assert_int_equal(open_cuda(&all, QUIRE_ON, message, sizeof message), QUIRE_E_SYSTEM);
     assert_non_null(strstr(message, "no kernels"));
@@ -513,8 +474,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(too_little_memory),
         cmocka_unit_test(running_fails_at_any_call),
         cmocka_unit_test(context_is_lost),
-        cmocka_unit_test(memory_is_kept_until_nothing_moves),
-        cmocka_unit_test(blocks_are_kept_until_their_crc_is_read),
         cmocka_unit_test(batches_that_are_not_supported),
         cmocka_unit_test(without_kernels),
         cmocka_unit_test(gpu_after_a_fork),

@@ -129,6 +129,20 @@ static void too_many_steps(void **state)
     close_tables(&m);
 }
 
+/* With a step on its way: its memory stays until it has been read. */
+static void closing_waits(void **state)
+{
+    (void)state;
+    mirror m;
+    const kit_step slow = {.spin_us = 20000};
+    const int32_t id = 7;
+    open_tables(&m, 0, 0);
+    kit_compute(&kit, &slow);
+    assert_int_equal(quire_cuda_tables_set(m.tables, 0, 0, &id, 1), QUIRE_OK);
+    assert_int_equal(quire_cuda_tables_send(m.tables), QUIRE_OK);
+    close_tables(&m);
+}
+
 static void wrong_tables(void **state)
 {
     (void)state;
@@ -167,9 +181,8 @@ int main(int argc, char **argv)
     random_state = unit_seed(argc, argv, 1);
     kit_init(&kit, argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_mirror),
-        cmocka_unit_test(no_room),
-        cmocka_unit_test(too_many_steps),
+        cmocka_unit_test(as_the_mirror),  cmocka_unit_test(no_room),
+        cmocka_unit_test(too_many_steps), cmocka_unit_test(closing_waits),
         cmocka_unit_test(wrong_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,8 @@
 #include <quire.h>
 #include <quire/device.h>
 
+#include <string.h>
+
 typedef enum engine_layout { ENGINE_LAYER_OUTER = 0, ENGINE_BLOCK_OUTER = 1 } engine_layout;
 
 typedef struct engine_backend_config {
@@ -164,5 +166,15 @@ extern const engine_backend_ops ENGINE_CPU_OPS;
 #ifdef ENGINE_HAS_CUDA
 extern const engine_backend_ops ENGINE_CUDA_OPS; /* engine/cuda */
 #endif
+
+/* By its name, of those that this program has; NULL: there is none. */
+static inline const engine_backend_ops *engine_backend_find(const char *name)
+{
+#ifdef ENGINE_HAS_CUDA
+    if (strcmp(name, "cuda") == 0)
+        return &ENGINE_CUDA_OPS;
+#endif
+    return strcmp(name, "cpu") == 0 ? &ENGINE_CPU_OPS : NULL;
+}
 
 #endif

@@ -71,17 +71,6 @@ static void set_all(engine_switches *switches, bool is_on)
 #undef ENGINE_X
 }
 
-static const engine_backend_ops *find_backend(const char *name)
-{
-    if (strcmp(name, "cpu") == 0)
-        return &ENGINE_CPU_OPS;
-#ifdef ENGINE_HAS_CUDA
-    if (strcmp(name, "cuda") == 0)
-        return &ENGINE_CUDA_OPS;
-#endif
-    return NULL;
-}
-
 typedef struct options {
     engine_proof proof;
     bool is_one;
@@ -105,7 +94,7 @@ static int read_value(options *o, const char *name, char *value)
     else if (strcmp(name, "--quirks") == 0)
         return (p->quirks = read_quirks(value)) == UINT64_MAX;
     else if (strcmp(name, "--backend") == 0)
-        p->ops = find_backend(value);
+        p->ops = engine_backend_find(value);
     else if (strcmp(name, "--without") == 0)
         return set_switches(&p->switches, value, false);
     else if (strcmp(name, "--with") == 0) {

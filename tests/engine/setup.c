@@ -115,6 +115,8 @@ static void draw_tiers(engine_setup *s, const engine_switches *on, uint64_t *ran
         make_room_for_forks(s);
     if (on->swap && !s->has_forks && (turn == 11 || engine_chance(random, 50)))
         s->num_swap_blocks = s->num_blocks * engine_between(random, 30, 150) / 100;
+    if (on->failures && s->num_cpu_blocks > 0 && !s->is_reserving)
+        s->is_slow = engine_chance(random, 60); /* last: seeds keep the engines they had */
 }
 
 /* What chance would leave out of a short run has its turn: in sixteen engines everything was. */
@@ -171,8 +173,6 @@ void engine_setup_draw(engine_setup *setup, const engine_switches *switches, uin
     draw_steps(setup, switches, &random);
     draw_tiers(setup, switches, &random);
     take_turns(setup, switches);
-    if (setup->is_lazy && setup->num_cpu_blocks <= setup->num_blocks)
-        setup->num_cpu_blocks = setup->num_blocks + 1; /* or cold blocks push each other out */
 }
 
 void engine_setup_print(const engine_setup *s)

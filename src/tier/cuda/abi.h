@@ -29,7 +29,8 @@ enum {
     QR_CU_NOT_FOUND = 500,
     QR_CU_NOT_READY = 600,
     QR_CU_ALREADY_REGISTERED = 712,
-    QR_CU_LAUNCH_FAILED = 719
+    QR_CU_LAUNCH_FAILED = 719,
+    QR_CU_CAPTURE_UNSUPPORTED = 900 /* not while some thread captures a graph */
 };
 
 enum { QR_CU_STREAM_NON_BLOCKING = 1 };

@@ -204,17 +204,18 @@ static quire_device_job *end_first(qr_cuda_device *d, qr_cuda_queue *queue, int 
 static bool is_queue_at_rest(const qr_cuda_device *d, int which)
 {
     const qr_cuda_calls *calls = &d->cuda->driver.calls;
-    if (calls->cuStreamQuery(d->streams[which]) == QR_CU_NOT_READY)
+    if (qr_gpu_is_not_known(calls->cuStreamQuery(d->streams[which])))
         return false;
     if (d->stage.kernels[which] != NULL &&
-        calls->cuStreamQuery(d->stage.kernels[which]) == QR_CU_NOT_READY)
+        qr_gpu_is_not_known(calls->cuStreamQuery(d->stage.kernels[which])))
         return false;
     return which != QR_STREAM_STORE ||
-           calls->cuStreamQuery(d->streams[QR_STREAM_CRC]) != QR_CU_NOT_READY;
+           !qr_gpu_is_not_known(calls->cuStreamQuery(d->streams[QR_STREAM_CRC]));
 }
 
-/* Whether the first of a queue has ended, and how. */
-static bool has_first_ended(qr_cuda_device *d, int which, int *status)
+/* Whether the first of a queue has ended, and how. A context that cannot be entered is gone, and
+ * its streams with it: they must not even be asked. */
+static bool has_first_ended(qr_cuda_device *d, int which, bool has_entered, int *status)
 {
     const qr_cuda_queue *queue = &d->queues[which];
     if (queue->first == queue->last)
@@ -225,12 +226,12 @@ static bool has_first_ended(qr_cuda_device *d, int which, int *status)
         qr_cu_result result = d->cuda->driver.calls.cuEventQuery(d->done[slot]);
         if (result == QR_CU_SUCCESS)
             return true;
-        if (result == QR_CU_NOT_READY)
+        if (qr_gpu_is_not_known(result))
             return false;
         qr_gpu_break(d->cuda, result, "a copy, or what was computed before it");
     }
     *status = QUIRE_E_SYSTEM;
-    return is_queue_at_rest(d, which);
+    return !has_entered || is_queue_at_rest(d, which);
 }
 
 static uint32_t cuda_poll(void *self, quire_device_job **jobs, uint32_t capacity)
@@ -242,7 +243,7 @@ static uint32_t cuda_poll(void *self, quire_device_job **jobs, uint32_t capacity
         return 0;
     bool has_entered = qr_gpu_enter(d->cuda) == QUIRE_OK;
     for (int which = 0; which < 2; which++)
-        while (count < capacity && has_first_ended(d, which, &status))
+        while (count < capacity && has_first_ended(d, which, has_entered, &status))
             jobs[count++] = end_first(d, &d->queues[which], status);
     if (has_entered)
         qr_gpu_leave(d->cuda);
@@ -278,7 +279,7 @@ static uint32_t find_area(qr_cuda_device *d)
     if (!d->is_area_used[area])
         return area;
     qr_cu_result result = d->cuda->driver.calls.cuEventQuery(d->area_done[area]);
-    if (result != QR_CU_SUCCESS && result != QR_CU_NOT_READY)
+    if (result != QR_CU_SUCCESS && !qr_gpu_is_not_known(result))
         qr_gpu_break(d->cuda, result, "a copy between blocks, or what was computed before it");
     return result == QR_CU_SUCCESS ? area : QR_NUM_AREAS;
 }

@@ -245,7 +245,8 @@ static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *conf
     bool is_staged =
         d->copier.method[0] == QUIRE_CUDA_STAGED || d->copier.method[1] == QUIRE_CUDA_STAGED;
     if (result == QR_CU_SUCCESS && is_staged)
-        result = qr_cuda_stage_open(&d->stage, d->cuda, &d->map, config->stage_bytes);
+        result = qr_cuda_stage_open(&d->stage, d->cuda, &d->map, config->stage_bytes,
+                                    config->max_copies);
     if (result != QR_CU_SUCCESS)
         return qr_gpu_explain(d->cuda, result, "no memory on the GPU for maps and stages", m.text,
                               m.bytes);

@@ -165,7 +165,9 @@ static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, char *m
         result = cuda->driver.calls.cuCtxGetStreamPriorityRange(&cuda->low_priority, &greatest);
     if (result == QR_CU_SUCCESS)
         result = read_info(cuda);
-    if (result == QR_CU_SUCCESS && config->kernels != QUIRE_OFF)
+    if (config->kernels == QUIRE_OFF)
+        qr_tier_say(cuda->info.what, sizeof cuda->info.what, "no kernels: the config has them off");
+    else if (result == QR_CU_SUCCESS)
         load_kernels(cuda);
     qr_gpu_leave(cuda);
     if (result != QR_CU_SUCCESS)

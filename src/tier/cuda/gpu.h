@@ -45,6 +45,12 @@ void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call);
 int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what, char *message,
                    size_t message_bytes);
 
+/* Whether a query was not answered: too early, or refused while another thread captures a graph. */
+static inline bool qr_gpu_is_not_known(qr_cu_result result)
+{
+    return result == QR_CU_NOT_READY || result == QR_CU_CAPTURE_UNSUPPORTED;
+}
+
 /* A kernel in a stream. */
 qr_cu_result qr_gpu_launch(quire_cuda *cuda, qr_kernel kernel, uint32_t num_ctas,
                            uint32_t num_threads, qr_cu_stream stream, const void *arguments);

@@ -14,11 +14,12 @@ static qr_cu_result make_stage_events(const qr_cuda_calls *calls, qr_cu_event *e
 }
 
 qr_cu_result qr_cuda_stage_open(qr_cuda_stage *stage, quire_cuda *cuda, const qr_cuda_map *map,
-                                uint64_t stage_bytes)
+                                uint64_t stage_bytes, uint32_t most_blocks)
 {
     const qr_cuda_calls *calls = &cuda->driver.calls;
     uint64_t blocks = stage_bytes / map->block_bytes;
-    stage->blocks_in_stage = blocks == 0 ? 1 : (uint32_t)blocks;
+    blocks = blocks == 0 ? 1 : blocks;
+    stage->blocks_in_stage = blocks < most_blocks ? (uint32_t)blocks : most_blocks;
     stage->stage_bytes = stage->blocks_in_stage * map->block_bytes;
     qr_cu_result result = calls->cuMemAlloc(
         &stage->memory, (size_t)(UINT64_C(2) * QR_NUM_STAGES * stage->stage_bytes));

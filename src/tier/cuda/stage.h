@@ -27,9 +27,10 @@ typedef struct qr_cuda_stage {
     qr_cu_event drained[2][QR_NUM_STAGES];
 } qr_cuda_stage;
 
-/* In the GPU's context, as the others. What is there after a failure is for release. */
+/* In the GPU's context, as the others. A stage has room for a block at least, and for most_blocks
+ * at most. What is there after a failure is for release. */
 qr_cu_result qr_cuda_stage_open(qr_cuda_stage *stage, quire_cuda *cuda, const qr_cuda_map *map,
-                                uint64_t stage_bytes);
+                                uint64_t stage_bytes, uint32_t most_blocks);
 void qr_cuda_stage_release(qr_cuda_stage *stage, quire_cuda *cuda);
 
 /* stream is the copy engine's. A store is over when that has come so far, a load when the kernels'

@@ -54,13 +54,14 @@ static int begin_step(quire_cuda_tables *t)
     if (qr_gpu_enter(cuda) != QUIRE_OK)
         return QUIRE_E_SYSTEM;
     qr_cu_result result = cuda->driver.calls.cuEventQuery(step->done);
-    if (result != QR_CU_SUCCESS && result != QR_CU_NOT_READY)
+    bool is_known = !qr_gpu_is_not_known(result);
+    if (result != QR_CU_SUCCESS && is_known)
         qr_gpu_break(cuda, result, "tables, or what was computed before them");
     qr_gpu_leave(cuda);
-    if (result == QR_CU_SUCCESS)
-        step->is_out = false;
-    return result == QR_CU_SUCCESS ? QUIRE_OK
-                                   : (result == QR_CU_NOT_READY ? QUIRE_FULL : QUIRE_E_SYSTEM);
+    if (result != QR_CU_SUCCESS)
+        return is_known ? QUIRE_E_SYSTEM : QUIRE_FULL;
+    step->is_out = false;
+    return QUIRE_OK;
 }
 
 /* Room for one change of so many entries, slots counted twice. */

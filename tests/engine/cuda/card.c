@@ -52,8 +52,10 @@ static bool open_card(engine_card *card, char *message, size_t bytes)
     if (is_done(card, cu->cuDeviceGet(&device, 0), "GPU 0", message, bytes) &&
         is_done(card, cu->cuDevicePrimaryCtxRetain(&card->context, device), "its context", message,
                 bytes)) {
-        bool is_loaded = engine_card_enter(card) == 0 && load_kernels(card, message, bytes);
-        engine_card_leave(card);
+        bool has_entered = engine_card_enter(card) == 0;
+        bool is_loaded = has_entered && load_kernels(card, message, bytes);
+        if (has_entered)
+            engine_card_leave(card);
         if (is_loaded)
             return true;
         (void)cu->cuDevicePrimaryCtxRelease(device);
@@ -129,9 +131,10 @@ void engine_seat_give(const engine_card *card, engine_seat *seat)
     (void)pthread_mutex_unlock(&card_lock);
     if (!is_kept) {
         quire_cuda_close(seat->cuda);
-        if (engine_card_enter(card) == 0)
+        if (engine_card_enter(card) == 0) {
             (void)card->driver.calls.cuStreamDestroy(seat->stream);
-        engine_card_leave(card);
+            engine_card_leave(card);
+        }
     }
     *seat = (engine_seat){0};
 }

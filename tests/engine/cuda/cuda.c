@@ -202,18 +202,10 @@ static int open_cuda(engine_cuda *b, char *message, size_t bytes)
 
 /* ---- its life -------------------------------------------------------------- */
 
-static void cuda_destroy(void *self)
+/* In the card's context. */
+static void give_memory_back(engine_cuda *b)
 {
-    engine_cuda *b = self;
-    if (b == NULL)
-        return;
     const qr_cuda_calls *cu = &b->card->driver.calls;
-    (void)engine_card_enter(b->card);
-    if (b->stream != NULL)
-        (void)cu->cuStreamSynchronize(b->stream);
-    quire_device_close(&b->device);
-    quire_cuda_tables_close(b->tables);
-    quire_cuda_arena_close(b->arena);
     for (uint32_t i = 0; i <= b->config.max_works; i++)
         if (b->places[i].done != NULL)
             (void)cu->cuEventDestroy(b->places[i].done);
@@ -221,7 +213,23 @@ static void cuda_destroy(void *self)
         (void)cu->cuMemFreeHost(b->pinned);
     if (b->memory != 0)
         (void)cu->cuMemFree(b->memory);
-    engine_card_leave(b->card);
+}
+
+static void cuda_destroy(void *self)
+{
+    engine_cuda *b = self;
+    if (b == NULL)
+        return;
+    bool has_entered = engine_card_enter(b->card) == 0;
+    if (has_entered && b->stream != NULL)
+        (void)b->card->driver.calls.cuStreamSynchronize(b->stream);
+    quire_device_close(&b->device);
+    quire_cuda_tables_close(b->tables);
+    quire_cuda_arena_close(b->arena);
+    if (has_entered) {
+        give_memory_back(b);
+        engine_card_leave(b->card);
+    }
     engine_seat_give(b->card, &b->seat);
     free(b->places);
     free(b);
@@ -276,9 +284,11 @@ static int cuda_create(const engine_backend_config *config, void **self, char *m
     b->places = places;
     b->random = config->model->config.seed;
     b->shared_bytes = engine_kernel_shared_bytes(&b->model->config);
-    int status =
-        engine_card_enter(card) == 0 ? open_backend(b, message, message_bytes) : QUIRE_E_SYSTEM;
-    engine_card_leave(card);
+    int status = QUIRE_E_SYSTEM;
+    if (engine_card_enter(card) == 0) {
+        status = open_backend(b, message, message_bytes);
+        engine_card_leave(card);
+    }
     if (status != QUIRE_OK) {
         cuda_destroy(b);
         return status;

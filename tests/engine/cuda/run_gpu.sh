@@ -10,8 +10,9 @@ set -u
 
 pack() {
     mkdir -p "$2/lib"
-    cp "$1/tests/engine/engine_proof" "$1/tests/engine/cuda/engine_cuda_backend" "$0" "$2/"
-    for program in engine_proof engine_cuda_backend; do
+    cp "$1/tests/engine/engine_proof" "$1/tests/engine/cuda/engine_cuda_backend" \
+        "$1/tests/engine/dropin/engine_steps" "$(dirname "$0")"/../dropin/*.steps "$0" "$2/"
+    for program in engine_proof engine_cuda_backend engine_steps; do
         ldd "$2/$program"
     done | awk '/=> \//{print $3}' | grep -vE '/(libc|libm|libpthread|libdl|librt|libgcc_s)\.so' | sort -u |
         xargs -I{} cp -L {} "$2/lib/"
@@ -57,6 +58,9 @@ run() {
     find_driver
     note "the same bits as the processor" "$dir/engine_cuda_backend" 100
     note "the proof" "$dir/engine_proof" --backend cuda --requests "${REQUESTS:-20000}" --jobs "${JOBS:-12}"
+    for kind in Scheduler AsyncScheduler; do
+        note "steps of the drop-in's $kind" "$dir/engine_steps" --backend cuda --replay "$dir/$kind.steps"
+    done
     for broken in 1 2 3 4 5 6 7; do
         note "what is broken is found: --break $broken" differ --requests 1500 --jobs "${JOBS:-12}" --break $broken
     done

@@ -116,6 +116,7 @@ static int try_fault(uint64_t nth, int is_in_step, int result)
     must(status == QUIRE_OK || was_hit, "an error without a fault", nth);
     if (is_in_step || status == QUIRE_OK)
         ENGINE_CUDA_OPS.destroy(backend);
+    must(controls->num_misuses() == 0, "a call that the driver would answer with harm", nth);
     uint64_t live = controls->num_live();
     most_live = live > most_live ? live : most_live;
     return was_hit;
@@ -145,18 +146,19 @@ int main(int argc, char **argv)
     config.num_references = 2;
     config.slots = aligned_alloc(4096, 4096 * (4 * engine_block_bytes(&config) / 4096 + 1));
     must(config.model != NULL && config.slots != NULL, "memory", 0);
-    uint64_t calls[2] = {1, 1};
-    while (calls[0] < MOST_CALLS && try_fault(calls[0], 0, OUT_OF_MEMORY))
-        calls[0] += stride;
-    while (calls[1] < MOST_CALLS && try_fault(calls[1], 1, LAUNCH_FAILED))
-        calls[1] += stride;
-    must(calls[0] > 20 && calls[1] > 20, "too few calls to be true", calls[0]);
+    uint64_t calls[3] = {1, 1,
+                         1}; /* of a making with all that backends share, without, of a step */
+    for (int i = 0; i < 3; i++)
+        while (calls[i] < MOST_CALLS &&
+               try_fault(calls[i], i == 2, i == 2 ? LAUNCH_FAILED : OUT_OF_MEMORY))
+            calls[i] += stride;
+    must(calls[0] > 20 && calls[1] > 20 && calls[2] > 20, "too few calls to be true", calls[0]);
     must(create(&backend) == QUIRE_OK && run_step(backend, logits) == QUIRE_OK, "the end", 0);
     ENGINE_CUDA_OPS.destroy(backend);
     must(controls->num_live() == most_live, "something was left behind", 0);
-    printf("of %llu calls in create and %llu in a step, each %llu. failed\n",
+    printf("of %llu and %llu calls in create and %llu in a step, each %llu. failed\n",
            (unsigned long long)calls[0] - 1, (unsigned long long)calls[1] - 1,
-           (unsigned long long)stride);
+           (unsigned long long)calls[2] - 1, (unsigned long long)stride);
     free(config.slots);
     engine_model_destroy((engine_model *)(uintptr_t)config.model);
 }

@@ -256,24 +256,13 @@ static int run_session(session *s)
     return EXIT_WRONG;
 }
 
-static const engine_backend_ops *find_backend(const char *name)
-{
-    if (strcmp(name, "cpu") == 0)
-        return &ENGINE_CPU_OPS;
-#ifdef ENGINE_HAS_CUDA
-    if (strcmp(name, "cuda") == 0)
-        return &ENGINE_CUDA_OPS;
-#endif
-    return NULL;
-}
-
 static int read_options(options *o, int argc, char **argv)
 {
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc)
             return 1;
         if (strcmp(argv[i], "--backend") == 0)
-            o->ops = find_backend(argv[i + 1]);
+            o->ops = engine_backend_find(argv[i + 1]);
         else if (strcmp(argv[i], "--record") == 0)
             o->record = argv[i + 1];
         else if (strcmp(argv[i], "--replay") == 0)
