@@ -115,16 +115,22 @@ typedef struct qr_offload_group {
     uint32_t row_start;  /* in the request's row */
 } qr_offload_group;
 
+/* To walk a chain means to wait for memory at each link, since that alone knows the next; so each
+ * knows one farther on, too, which is asked for meanwhile. */
+enum { QR_CHAIN_AHEAD = 8 };
+
 /* Of a block on the way. */
 typedef struct qr_offload_link {
     quire_block other; /* where it goes, or comes from */
     quire_block next;
+    quire_block ahead; /* a hint */
 } qr_offload_link;
 
 /* A CPU block that a waiting request will need. */
 typedef struct qr_offload_node {
     quire_block block;
     uint32_t next;
+    uint32_t ahead; /* a hint */
 } qr_offload_node;
 
 typedef struct qr_offload_counters {
@@ -312,6 +318,26 @@ static inline qr_offload_req *qr_offload_find(quire_offload *o, quire_req req)
 
 /* A user more for blocks of the engine. vLLM's is one as requests are, and counts where those that
  * share a prefix are counted. */
+/* Chains n blocks in this order. */
+static inline void qr_offload_chain(qr_offload_link *links, const quire_block *blocks,
+                                    const quire_block *others, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + QR_CHAIN_AHEAD < n; i++)
+        links[blocks[i]] = (qr_offload_link){others[i], blocks[i + 1], blocks[i + QR_CHAIN_AHEAD]};
+    for (; i + 1 < n; i++)
+        links[blocks[i]] = (qr_offload_link){others[i], blocks[i + 1], QUIRE_NULL_BLOCK};
+    if (n > 0)
+        links[blocks[i]] = (qr_offload_link){others[i], QUIRE_NULL_BLOCK, QUIRE_NULL_BLOCK};
+}
+
+/* The link of a block, when it is its turn. */
+static inline qr_offload_link *qr_offload_walk(qr_offload_link *links, quire_block block)
+{
+    qr_prefetch(&links[links[block].ahead]);
+    return &links[block];
+}
+
 static inline int qr_gpu_hold(quire_offload *o, const quire_block *blocks, uint32_t n)
 {
     return o->is_vllm ? quire_pool_touch(o->gpu, blocks, n) : quire_pool_hold(o->gpu, blocks, n);

@@ -65,6 +65,22 @@ static void end_store_if_done(quire_offload *o, qr_offload_event *event)
         qr_store_report(o, event, o->num_workers);
 }
 
+/* From here on, as many as fit; returns the one behind them. store: the chain is of slots. */
+static quire_block fill_job(qr_offload_job *job, qr_offload_link *links, quire_block first,
+                            bool is_store)
+{
+    quire_block block = first;
+    uint32_t n = 0;
+    for (; block != QUIRE_NULL_BLOCK && n < QR_COPIES_IN_JOB; n++) {
+        const qr_offload_link *link = qr_offload_walk(links, block);
+        job->copies[n] = (quire_device_copy){.block = is_store ? link->other : block,
+                                             .slot = is_store ? block : link->other};
+        block = link->next;
+    }
+    job->job.num_copies = n;
+    return block;
+}
+
 /* False: the device takes no more. */
 static bool send_load(quire_offload *o, uint32_t index)
 {
@@ -76,11 +92,7 @@ static bool send_load(quire_offload *o, uint32_t index)
         qr_offload_job *job = take_job(o, QUIRE_DEVICE_LOAD, index, r->load_mark);
         if (job == NULL)
             return false;
-        quire_block gpu = r->load_sent;
-        for (; gpu != QUIRE_NULL_BLOCK && job->job.num_copies < QR_COPIES_IN_JOB;
-             gpu = o->loads[gpu].next)
-            job->copies[job->job.num_copies++] =
-                (quire_device_copy){.block = gpu, .slot = o->loads[gpu].other};
+        quire_block gpu = fill_job(job, o->loads, r->load_sent, false);
         int err = submit(o, job);
         if (err == QUIRE_FULL)
             return false;
@@ -102,11 +114,7 @@ static bool send_stores(quire_offload *o, uint32_t place)
         qr_offload_job *job = take_job(o, QUIRE_DEVICE_STORE, place, event->mark);
         if (job == NULL)
             return false;
-        quire_block cpu = event->sent;
-        for (; cpu != QUIRE_NULL_BLOCK && job->job.num_copies < QR_COPIES_IN_JOB;
-             cpu = o->stores[cpu].next)
-            job->copies[job->job.num_copies++] =
-                (quire_device_copy){.block = o->stores[cpu].other, .slot = cpu};
+        quire_block cpu = fill_job(job, o->stores, event->sent, true);
         int err = submit(o, job);
         if (err == QUIRE_FULL)
             return false;

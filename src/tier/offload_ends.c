@@ -49,7 +49,7 @@ static quire_block read_chunk(quire_offload *o, quire_block first, store_chunk *
     quire_block cpu = first;
     uint32_t n = 0;
     for (; n < QR_COPIES_IN_JOB && cpu != QUIRE_NULL_BLOCK; n++) {
-        qr_offload_link *link = &stores[cpu];
+        qr_offload_link *link = qr_offload_walk(stores, cpu);
         chunk->gpu[n] = link->other;
         chunk->cpu[n] = cpu;
         link->other = QUIRE_NULL_BLOCK;

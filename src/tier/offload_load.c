@@ -13,13 +13,8 @@ static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire
 
 static void chain_pairs(quire_offload *o, qr_offload_req *r)
 {
-    qr_offload_link *loads = o->loads;
-    const quire_block *gpu = o->scratch;
-    const quire_block *cpu = o->scratch2;
-    uint32_t n = r->load_count;
-    r->load_first = n > 0 ? gpu[0] : QUIRE_NULL_BLOCK;
-    for (uint32_t i = 0; i < n; i++)
-        loads[gpu[i]] = (qr_offload_link){cpu[i], i + 1 < n ? gpu[i + 1] : QUIRE_NULL_BLOCK};
+    r->load_first = r->load_count > 0 ? o->scratch[0] : QUIRE_NULL_BLOCK;
+    qr_offload_chain(o->loads, o->scratch, o->scratch2, r->load_count);
 }
 
 /* A CPU block of the hit that has no place of its own in the engine's memory is not loaded. */
@@ -109,9 +104,11 @@ void qr_load_build(quire_offload *o, bool zeroes)
             o->new_loads[kept++] = o->new_loads[i];
             continue;
         }
-        for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK; gpu = o->loads[gpu].next) {
+        for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK;) {
+            const qr_offload_link *link = qr_offload_walk(o->loads, gpu);
             o->meta_load_gpu[meta->num_loads] = gpu;
-            o->meta_load_cpu[meta->num_loads++] = o->loads[gpu].other;
+            o->meta_load_cpu[meta->num_loads++] = link->other;
+            gpu = link->next;
         }
         o->meta_reqs[meta->num_load_reqs++] = r->req;
         r->load_state = QR_LOAD_ON_THE_WAY;
@@ -190,10 +187,12 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
 {
     uint32_t n = 0;
     uint32_t num_cpu = 0;
-    for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK; gpu = o->loads[gpu].next) {
+    for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK;) {
+        const qr_offload_link *link = qr_offload_walk(o->loads, gpu);
         o->scratch[n++] = gpu;
-        if (o->loads[gpu].other != QUIRE_NULL_BLOCK)
-            o->scratch2[num_cpu++] = o->loads[gpu].other;
+        if (link->other != QUIRE_NULL_BLOCK)
+            o->scratch2[num_cpu++] = link->other;
+        gpu = link->next;
     }
     if (!o->is_vllm && num_cpu == n) {
         quire_pool_leave_same(o->cpu, o->gpu, o->scratch, o->scratch2, n);

@@ -29,6 +29,7 @@ static void free_protected(quire_offload *o, qr_offload_req *r)
         uint32_t n = 0;
         while (node != QR_NIL && n < QR_COPIES_IN_JOB) {
             uint32_t next = o->nodes[node].next;
+            qr_prefetch(&o->nodes[o->nodes[node].ahead]);
             blocks[n++] = o->nodes[node].block;
             o->nodes[node].next = o->free_node;
             o->free_node = node;
@@ -86,11 +87,15 @@ bool qr_protect_give_way(quire_offload *o)
 static void chain_protected(quire_offload *o, qr_offload_req *r, const quire_block *blocks,
                             uint32_t n)
 {
+    uint32_t last[QR_CHAIN_AHEAD] = {0};
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = o->free_node;
+        uint32_t *ahead = &last[i % QR_CHAIN_AHEAD];
         o->free_node = o->nodes[node].next;
-        o->nodes[node] = (qr_offload_node){.block = blocks[i], .next = r->protect_first};
-        r->protect_first = node;
+        o->nodes[node].block = blocks[i];
+        o->nodes[node].next = r->protect_first;
+        o->nodes[node].ahead = *ahead;
+        *ahead = r->protect_first = node;
     }
     r->num_protected += n;
     o->num_nodes -= n;

@@ -484,22 +484,12 @@ static bool find_place(quire_offload *o)
     return o->events[o->next_event & (o->num_places - 1)].count == 0;
 }
 
-/* From here on they are pending. */
-static void chain_blocks(quire_offload *o, const quire_block *gpu, const quire_block *cpu,
-                         uint32_t n)
-{
-    qr_offload_link *stores = o->stores;
-    for (uint32_t i = 0; i + 1 < n; i++)
-        stores[cpu[i]] = (qr_offload_link){gpu[i], cpu[i + 1]};
-    stores[cpu[n - 1]] = (qr_offload_link){gpu[n - 1], QUIRE_NULL_BLOCK};
-}
-
 static void make_event(quire_offload *o, const store_round *round)
 {
     uint32_t place = (uint32_t)(o->next_event & (o->num_places - 1));
     quire_offload_meta *meta = &o->meta;
     uint64_t due_ns = o->is_vllm ? 0 : qr_tier_now_ns(&o->hooks) + o->deadline_ns;
-    chain_blocks(o, round->gpu, round->cpu, round->count);
+    qr_offload_chain(o->stores, round->cpu, round->gpu, round->count); /* they are pending */
     o->events[place] = (qr_offload_event){.id = o->next_event,
                                           .mark = o->mark,
                                           .step = o->step,
@@ -567,7 +557,7 @@ void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
     scan_request(o, r, &round);
     if (round.count == 0)
         return;
-    chain_blocks(o, round.gpu, round.cpu, round.count);
+    qr_offload_chain(o->stores, round.cpu, round.gpu, round.count);
     if (o->kept_first == QUIRE_NULL_BLOCK)
         o->kept_first = round.cpu[0];
     else
