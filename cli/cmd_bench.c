@@ -11,7 +11,7 @@ static struct {
     const char *filter;
     bool machine;
     gpu_bench_options gpu;
-} o = {.rounds = 15, .gpu = {.seconds = 20, .bytes = UINT64_C(512) << 20}};
+} o = {.rounds = 15, .gpu = {.seconds = 30, .bytes = UINT64_C(512) << 20}};
 
 static const option table[] = {
     {"rounds", OPTION_U32, &o.rounds, "N", "measured rounds of each case", .def = "15", .min = 1,
@@ -19,7 +19,7 @@ static const option table[] = {
     {"filter", OPTION_TEXT, &o.filter, "WORD", "only cases whose name contains it", .def = "all"},
     {"machine", OPTION_SWITCH, &o.machine, NULL, "tab-separated: name, unit, check, each round",
      .def = "off"},
-    {"seconds", OPTION_REAL, &o.gpu.seconds, "S", "for all that is measured", .def = "20",
+    {"seconds", OPTION_REAL, &o.gpu.seconds, "S", "for all that is measured", .def = "30",
      .min = 0.01, .max = 3600, .section = "bench gpu"},
     {"bytes", OPTION_U64, &o.gpu.bytes, "SIZE",
      "moved in a round, in each direction; twice as much is taken on both sides", .def = "512Mi",

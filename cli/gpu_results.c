@@ -11,6 +11,15 @@ static int compare_values(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double gpu_rounds_median(const gpu_rounds *rounds)
+{
+    gpu_rounds sorted = *rounds;
+    if (rounds->count == 0)
+        return 0;
+    qsort(sorted.values, sorted.count, sizeof *sorted.values, compare_values);
+    return sorted.values[sorted.count / 2];
+}
+
 double gpu_results_add(gpu_results *results, const char *name, const char *unit, uint64_t piece,
                        const gpu_rounds *rounds, double limit, double goal)
 {

@@ -35,6 +35,8 @@ typedef struct gpu_results {
     const char *section; /* of what is added next */
 } gpu_results;
 
+double gpu_rounds_median(const gpu_rounds *rounds);
+
 /* Adds a case and returns its median. */
 double gpu_results_add(gpu_results *results, const char *name, const char *unit, uint64_t piece,
                        const gpu_rounds *rounds, double limit, double goal);

@@ -9,6 +9,10 @@
  * memory; and several waves, so that a CTA that is held up does not hold up all. */
 enum { LEAST_ROUNDS = 5, CTAS_ON_SM = 4, WAVES = 8, SHARED_BYTES = 48 << 10 };
 
+/* Of 256 MiB the CTAs that run at a time have 33 MB on an H200, which its L2 cache holds. */
+#define CACHE_BYTES (UINT64_C(256) << 20)
+#define MOST_BYTES  (UINT64_C(2) << 30)
+
 extern const char quire_gpu_work[];
 extern const size_t quire_gpu_work_bytes;
 
@@ -33,12 +37,12 @@ static qr_cu_result take_memory(gpu_rig *rig)
     const qr_cuda_calls *calls = rig->calls;
     void *host = NULL;
     qr_cu_result result = calls->cuMemAlloc(&rig->device, (size_t)(2 * rig->bytes));
-    rig->scratch_bytes = rig->bytes < (UINT64_C(256) << 20) ? rig->bytes : UINT64_C(256) << 20;
-    uint64_t least = (uint64_t)WAVES * CTAS_ON_SM * rig->cuda->info.num_multiprocessors *
-                     GPU_WORK_THREADS * sizeof(float);
-    rig->scratch_bytes = rig->scratch_bytes < least ? least : rig->scratch_bytes;
+    rig->vector_bytes = rig->bytes < MOST_BYTES ? rig->bytes : MOST_BYTES;
+    rig->results_bytes = (uint64_t)WAVES * CTAS_ON_SM * rig->cuda->info.num_multiprocessors *
+                         GPU_WORK_THREADS * sizeof(float);
+    uint64_t scratch_bytes = rig->results_bytes + rig->vector_bytes;
     if (result == 0)
-        result = calls->cuMemAlloc(&rig->scratch, (size_t)rig->scratch_bytes);
+        result = calls->cuMemAlloc(&rig->scratch, (size_t)scratch_bytes);
     if (result == 0)
         result = calls->cuMemHostAlloc(&host, (size_t)(2 * rig->bytes),
                                        QR_CU_HOST_PORTABLE | QR_CU_HOST_DEVICEMAP);
@@ -48,7 +52,7 @@ static qr_cu_result take_memory(gpu_rig *rig)
     if (result == 0)
         result = calls->cuMemsetD8Async(rig->device, 0x33, (size_t)(2 * rig->bytes), rig->compute);
     if (result == 0)
-        result = calls->cuMemsetD8Async(rig->scratch, 0, (size_t)rig->scratch_bytes, rig->compute);
+        result = calls->cuMemsetD8Async(rig->scratch, 0, (size_t)scratch_bytes, rig->compute);
     return result == 0 ? calls->cuStreamSynchronize(rig->compute) : result;
 }
 
@@ -65,8 +69,10 @@ static qr_cu_result set_up_rig(gpu_rig *rig)
         result = calls->cuEventCreate(&rig->end, 0);
     if (result == 0 && quire_gpu_work_bytes > 0 &&
         calls->cuModuleLoadDataEx(&rig->module, quire_gpu_work, 0, NULL, NULL) == 0) {
-        (void)calls->cuModuleGetFunction(&rig->math, rig->module, "quire_work_math");
-        (void)calls->cuModuleGetFunction(&rig->memory, rig->module, "quire_work_memory");
+        static const char *const NAMES[] = {"quire_work_math", "quire_work_cache",
+                                            "quire_work_memory"};
+        for (int i = 0; i < GPU_NUM_WORKS; i++)
+            (void)calls->cuModuleGetFunction(&rig->work[i], rig->module, NAMES[i]);
     }
     return result == 0 ? take_memory(rig) : result;
 }
@@ -163,14 +169,18 @@ int gpu_rig_compute(gpu_rig *rig, gpu_work_kind kind, uint32_t launches, uint32_
 {
     const qr_cuda_calls *calls = rig->calls;
     unsigned num_ctas = WAVES * CTAS_ON_SM * rig->cuda->info.num_multiprocessors;
-    gpu_work_args args = {
-        .memory = rig->scratch, .vectors = rig->scratch_bytes / 16, .steps = steps};
+    uint64_t bytes = rig->vector_bytes;
+    if (kind == GPU_WORK_CACHE && bytes > CACHE_BYTES)
+        bytes = CACHE_BYTES;
+    gpu_work_args args = {.memory = rig->scratch + rig->results_bytes,
+                          .vectors = bytes / 16,
+                          .results = rig->scratch,
+                          .steps = steps};
     void *arguments[1] = {&args};
     qr_cu_result result = calls->cuEventRecord(rig->begin, rig->compute);
     for (uint32_t i = 0; i < launches && result == 0; i++)
-        result = calls->cuLaunchKernel(kind == GPU_WORK_MATH ? rig->math : rig->memory, num_ctas, 1,
-                                       1, GPU_WORK_THREADS, 1, 1, SHARED_BYTES, rig->compute,
-                                       arguments, NULL);
+        result = calls->cuLaunchKernel(rig->work[kind], num_ctas, 1, 1, GPU_WORK_THREADS, 1, 1,
+                                       SHARED_BYTES, rig->compute, arguments, NULL);
     if (result == 0)
         result = calls->cuEventRecord(rig->end, rig->compute);
     return result == 0 ? 0 : -1;

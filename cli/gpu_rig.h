@@ -11,6 +11,13 @@
 
 #include "tier/cuda/gpu.h"
 
+typedef enum gpu_work_kind {
+    GPU_WORK_MATH,
+    GPU_WORK_CACHE,
+    GPU_WORK_MEMORY,
+    GPU_NUM_WORKS
+} gpu_work_kind;
+
 typedef struct gpu_rig {
     quire_cuda *cuda;
     const qr_cuda_calls *calls;
@@ -22,10 +29,10 @@ typedef struct gpu_rig {
     qr_cu_event begin;     /* with times */
     qr_cu_event end;
     qr_cu_module module;
-    qr_cu_function math;
-    qr_cu_function memory;
-    qr_cu_address scratch; /* for kernels */
-    uint64_t scratch_bytes;
+    qr_cu_function work[GPU_NUM_WORKS];
+    qr_cu_address scratch; /* for kernels: results, vectors */
+    uint64_t results_bytes;
+    uint64_t vector_bytes;
     double case_seconds; /* for each case */
 } gpu_rig;
 
@@ -42,9 +49,7 @@ bool gpu_wants_more(const gpu_rig *rig, const gpu_rounds *rounds, double start);
 double gpu_rig_plain(gpu_rig *rig, unsigned ways);
 double gpu_rig_plain_within(gpu_rig *rig);
 
-/* A compute kernel, `launches` times in the compute stream; MATH or MEMORY by which. Between begin
- * and end. */
-typedef enum gpu_work_kind { GPU_WORK_MATH, GPU_WORK_MEMORY } gpu_work_kind;
+/* A compute kernel, `launches` times in the compute stream. Between begin and end. */
 int gpu_rig_compute(gpu_rig *rig, gpu_work_kind kind, uint32_t launches, uint32_t steps);
 /* Whether it has ended; ms: how long it took. */
 bool gpu_rig_has_computed(gpu_rig *rig, double *ms);

@@ -56,7 +56,13 @@ static void scan_ways(gpu_rig *rig, FILE *out, unsigned ways, const char *title)
         scan_row(rig, out, "staged, 32 layers", plan);
         plan.layers = 1;
     }
+    plan.layers = 32;
+    plan.method = QUIRE_CUDA_ROWS;
+    scan_row(rig, out, "rows, 32 layers", plan);
     plan.method = QUIRE_CUDA_BATCH;
+    if (rig->cuda->info.has_batches != 0)
+        scan_row(rig, out, "batch, 32 layers", plan);
+    plan.layers = 1;
     if (rig->cuda->info.has_batches != 0)
         scan_row(rig, out, "copy engine, batch", plan);
     plan.method = QUIRE_CUDA_LOOP;

@@ -116,17 +116,16 @@ void gpu_traffic_close(gpu_traffic *t)
 
 /* ---- rounds ---------------------------------------------------------------- */
 
+/* One job, so that both directions have some from the beginning. */
 static void submit_next(gpu_traffic *t, int way)
 {
-    while (t->next[way] < t->num_jobs) {
-        int status =
-            t->device.ops->submit(t->device.self, &t->jobs[way][t->next[way] % t->num_jobs]);
-        if (status < 0)
-            t->has_failed = true;
-        if (status != QUIRE_OK)
-            return;
+    if (t->next[way] == t->num_jobs)
+        return;
+    int status = t->device.ops->submit(t->device.self, &t->jobs[way][t->next[way]]);
+    if (status < 0)
+        t->has_failed = true;
+    if (status == QUIRE_OK)
         t->next[way]++;
-    }
 }
 
 static uint32_t take_ended(gpu_traffic *t)
@@ -159,13 +158,18 @@ double gpu_traffic_round(gpu_traffic *t)
     return t->has_failed ? 0 : (double)(t->bytes_moved - before) / took / 1e9;
 }
 
-void gpu_traffic_measure(gpu_traffic *t, gpu_rounds *rounds)
+void gpu_traffic_measure(gpu_traffic *t, gpu_rounds *rounds, gpu_rounds *plain)
 {
     (void)gpu_traffic_round(t); /* warms up */
     double start = gpu_now();
     rounds->count = 0;
-    while (!t->has_failed && gpu_wants_more(t->rig, rounds, start))
+    plain->count = 0;
+    while (!t->has_failed && gpu_wants_more(t->rig, rounds, start)) {
         rounds->values[rounds->count++] = gpu_traffic_round(t);
+        double rate = gpu_rig_plain(t->rig, t->plan.ways);
+        t->has_failed |= rate <= 0;
+        plain->values[plain->count++] = rate;
+    }
 }
 
 void gpu_traffic_turn(gpu_traffic *t)

@@ -39,8 +39,9 @@ void gpu_traffic_close(gpu_traffic *traffic);
 
 /* All pieces once: GB/s, both directions together; 0 when a job failed. */
 double gpu_traffic_round(gpu_traffic *traffic);
-/* Rounds until the case's time is over. */
-void gpu_traffic_measure(gpu_traffic *traffic, gpu_rounds *rounds);
+/* Rounds until the case's time is over, each with one of plain copies in the same directions behind
+ * it: what the machine gives changes while others use it. */
+void gpu_traffic_measure(gpu_traffic *traffic, gpu_rounds *rounds, gpu_rounds *plain);
 /* Submits what can be submitted, takes what has ended, and never stops: the pieces again and again
  * while something else is measured. */
 void gpu_traffic_turn(gpu_traffic *traffic);

@@ -1,5 +1,5 @@
-/* cli/gpu_work.cu - two steps of an engine as copies see them: one that is bound by arithmetic, one
- * that is bound by memory. */
+/* cli/gpu_work.cu - three steps of an engine as copies see them: one that is bound by arithmetic,
+ * one by the L2 cache, one by memory. */
 #include "gpu_work.h"
 #include "tier/cuda/cta.cuh"
 
@@ -23,10 +23,10 @@ INLINE float work_hard(float a, unsigned steps)
 KERNEL(quire_work_math, gpu_work_args, GPU_WORK_THREADS)
 {
     EACH_THREAD (thread)
-        ((float *)args.memory)[CTA * NUM_THREADS + thread] = work_hard((float)thread, args.steps);
+        ((float *)args.results)[CTA * NUM_THREADS + thread] = work_hard((float)thread, args.steps);
 }
 
-KERNEL(quire_work_memory, gpu_work_args, GPU_WORK_THREADS)
+KERNEL(quire_work_cache, gpu_work_args, GPU_WORK_THREADS)
 {
     const unsigned long long stride = (unsigned long long)NUM_CTAS * NUM_THREADS;
     for (unsigned step = 0; step < args.steps; step++)
@@ -36,4 +36,29 @@ KERNEL(quire_work_memory, gpu_work_args, GPU_WORK_THREADS)
                 v.x++;
                 store_vector(args.memory + 16 * i, v);
             }
+}
+
+enum { VECTORS_AT_ONCE = 8 };
+
+/* Enough on the way that the bandwidth counts and not the time that one vector takes. */
+KERNEL(quire_work_memory, gpu_work_args, GPU_WORK_THREADS)
+{
+    const unsigned long long turn = VECTORS_AT_ONCE * NUM_THREADS;
+    const unsigned long long part = args.vectors / NUM_CTAS / turn * turn;
+    EACH_THREAD (thread) {
+        unsigned sum = 0;
+        for (unsigned step = 0; step < args.steps; step++) {
+            const unsigned long long first = (CTA + step * (NUM_CTAS / 4 + 1)) % NUM_CTAS * part;
+            for (unsigned long long i = first + thread; i < first + part; i += turn) {
+                qr_vector v[VECTORS_AT_ONCE];
+                UNROLL
+                for (unsigned k = 0; k < VECTORS_AT_ONCE; k++)
+                    v[k] = load_vector(args.memory + 16 * (i + k * NUM_THREADS));
+                UNROLL
+                for (unsigned k = 0; k < VECTORS_AT_ONCE; k++)
+                    sum += v[k].x + v[k].y + v[k].z + v[k].w;
+            }
+        }
+        ((unsigned *)args.results)[CTA * NUM_THREADS + thread] = sum;
+    }
 }

@@ -4,11 +4,14 @@
 
 enum { GPU_WORK_THREADS = 256 };
 
-/* MATH: each thread multiplies and adds, steps times 64. MEMORY: the CTAs together read and write
- * `vectors` of 16 bytes, steps times. */
+/* MATH: each thread multiplies and adds, steps times 64. CACHE: the CTAs together read and write
+ * `vectors` of 16 bytes, each its own part of them steps times, so that those that run at a time
+ * find theirs in the L2 cache. MEMORY: they read them, each another part in every step, so that no
+ * cache has it. */
 typedef struct gpu_work_args {
-    unsigned long long memory; /* GPU_WORK_THREADS words for each CTA, or the vectors */
+    unsigned long long memory; /* the vectors */
     unsigned long long vectors;
+    unsigned long long results; /* GPU_WORK_THREADS words for each CTA */
     unsigned steps;
     unsigned unused;
 } gpu_work_args;

@@ -11,9 +11,9 @@
  * region         where the pieces of all blocks lie for one layer: piece b at base + b * stride.
  *                A block is its pieces in all regions; a slot has them one behind the other.
  * quire_device   of quire/device.h, over regions and slots. Large pieces are moved by the copy
- *                engine in batches; small pieces of large blocks are gathered on the GPU, and the
- *                copy engine moves whole blocks; small blocks are moved by a kernel that reads or
- *                writes host memory itself.
+ *                engine, a block or a batch at a time; small pieces of large blocks are gathered
+ *                on the GPU, and the copy engine moves whole blocks; small blocks are moved by a
+ *                kernel that reads or writes host memory itself.
  *
  * Errors: what CUDA answers beyond "not ready" marks the GPU as broken. Jobs in flight then end
  * with QUIRE_E_SYSTEM as soon as nothing touches their memory any more, later ones are refused
@@ -139,9 +139,11 @@ typedef enum quire_cuda_method {
     QUIRE_CUDA_BY_SIZE = 0,
     QUIRE_CUDA_KERNEL = 1, /* needs regions and slots at multiples of 16 */
     QUIRE_CUDA_BATCH = 2,
-    QUIRE_CUDA_LOOP = 3,  /* one call for each piece: for drivers that have nothing else */
-    QUIRE_CUDA_STAGED = 4 /* a kernel between pieces and a little device memory in which blocks lie
+    QUIRE_CUDA_LOOP = 3,   /* one call for each piece: for drivers that have nothing else */
+    QUIRE_CUDA_STAGED = 4, /* a kernel between pieces and a little device memory in which blocks lie
                               as in slots, and the copy engine from there on; as KERNEL */
+    QUIRE_CUDA_ROWS = 5    /* the copy engine, one call for a block's pieces in regions of one size
+                              at equal distances */
 } quire_cuda_method;
 
 typedef struct quire_device_cuda_config {
@@ -160,15 +162,14 @@ typedef struct quire_device_cuda_config {
     uint32_t max_copies; /* in a job, or a call of copy_blocks or zero_blocks; 0 = 256 */
     uint32_t max_pieces; /* that the copy engine has at a time; 0 = 16,384 */
     quire_cuda_method method;
-    uint64_t engine_from; /* BY_SIZE: pieces from here on use the copy engine; 0 = 256 KiB */
+    uint64_t engine_from; /* BY_SIZE: pieces from here on use the copy engine; 0 = 64 KiB */
     /* KERNEL: CTAs of a launch that loads, one warp each; half as many store. So that the engine
      * keeps its GPU; 0 = 64 */
     uint32_t num_ctas;
     quire_cuda_crc crc;
     quire_hooks hooks;
-    /* BY_SIZE: smaller pieces of blocks from here on are staged (of stores, from twice that on);
-     * 0 = 128 KiB */
-    uint64_t staged_from;
+    uint64_t staged_from; /* BY_SIZE: smaller pieces, of blocks from here on, are staged;
+                             0 = 128 KiB */
     uint64_t stage_bytes; /* device memory of a stage, of which there are 6; at least a block, at
                              most max_copies of them; 0 = 8 MiB */
 } quire_device_cuda_config;

@@ -42,6 +42,11 @@ static qr_vector load_vector(unsigned long long from)
     return v;
 }
 
+static qr_vector load_once(unsigned long long from)
+{
+    return load_vector(from);
+}
+
 static void store_vector(unsigned long long to, qr_vector v)
 {
     fake_touch(to, sizeof v);

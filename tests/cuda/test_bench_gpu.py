@@ -29,7 +29,7 @@ class BenchGpu(unittest.TestCase):
         pieces = {r["piece"] for r in rows if r["name"].startswith("host to GPU, ")}
         self.assertEqual(pieces, {4096, 16384, 65536, 262144})
         for start in ("GPU to host, kernel", "both at once, staged", "GPU to host, CRC", "math-bound slower",
-                      "memory-bound slower", "64 changes"):
+                      "cache-bound slower", "memory-bound slower", "64 changes"):
             self.assertTrue(any(r["name"].startswith(start) for r in rows), start)
         for r in rows:
             self.assertTrue(r["low"] <= r["median"] <= r["high"], r)

@@ -66,7 +66,7 @@ static void wrong_devices(void **state)
         config.slots = wrong == 6 ? NULL : w.slots;
         config.max_jobs = wrong == 7 ? 65537 : 0;
         config.num_ctas = wrong == 8 ? 5000 : 0;
-        config.method = wrong == 9 ? (quire_cuda_method)5 : QUIRE_CUDA_BY_SIZE;
+        config.method = wrong == 9 ? (quire_cuda_method)6 : QUIRE_CUDA_BY_SIZE;
         config.crc = wrong == 10 ? (quire_cuda_crc)4 : QUIRE_CUDA_CRC_DEFAULT;
         regions[1].base = wrong == 11 ? 0 : regions[1].base;
         regions[1].stride = wrong == 12 ? 100 : regions[1].stride;

@@ -1,5 +1,6 @@
 /* cuda/test_device_cuda.c - copies between a GPU's blocks and slots, of all sizes and by all ways;
  * copies between blocks. On the stand-in, or with --driver gpu on a real one. */
+#include "tier/cuda/device_cuda.h"
 #include "world.h"
 
 #include <quire/tier.h>
@@ -112,13 +113,13 @@ static void all_sizes_by_kernel(void **state)
 static void all_sizes_by_engine(void **state)
 {
     static const uint64_t SIZES[] = {1, 1000, 4096, 70000};
+    static const quire_cuda_method METHODS[] = {QUIRE_CUDA_BATCH, QUIRE_CUDA_LOOP, QUIRE_CUDA_ROWS};
     (void)state;
     for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++)
-        for (int method = QUIRE_CUDA_BATCH; method <= QUIRE_CUDA_LOOP; method++) {
-            world_plan plan = {.num_layers = 2,
-                               .bytes = SIZES[i],
-                               .method = (quire_cuda_method)method,
-                               .is_registered = i % 2 == 0};
+        for (size_t m = 0; m < COUNT(METHODS); m++) {
+            const quire_cuda_method method = METHODS[m];
+            world_plan plan = {
+                .num_layers = 2, .bytes = SIZES[i], .method = method, .is_registered = i % 2 == 0};
             if (kit.is_few && SIZES[i] != 4096)
                 continue;
             if (SIZES[i] == 4096)
@@ -127,6 +128,9 @@ static void all_sizes_by_engine(void **state)
                 plan.crc = SIZES[i] == 1 ? QUIRE_CUDA_CRC_DEFAULT : QUIRE_CUDA_CRC_HOST;
             go_there_and_back(&plan);
         }
+    world_plan many = {.num_layers = 60, .bytes = 16, .method = QUIRE_CUDA_BATCH};
+    if (!KIT_IS_SLOW)
+        go_there_and_back(&many); /* several batches */
 }
 
 static void way_by_size(void **state)
@@ -137,8 +141,11 @@ static void way_by_size(void **state)
         quire_cuda_method method;
         quire_cuda_method store_method;
     } CASES[] = {{4096, 3, QUIRE_CUDA_KERNEL, QUIRE_CUDA_KERNEL},
-                 {65536, 2, QUIRE_CUDA_STAGED, QUIRE_CUDA_KERNEL},
-                 {65536, 4, QUIRE_CUDA_STAGED, QUIRE_CUDA_STAGED},
+                 {32768, 3, QUIRE_CUDA_KERNEL, QUIRE_CUDA_KERNEL},
+                 {32768, 4, QUIRE_CUDA_STAGED, QUIRE_CUDA_STAGED},
+                 {65536, 1, QUIRE_CUDA_BATCH, QUIRE_CUDA_BATCH},
+                 {65536, 3, QUIRE_CUDA_BATCH, QUIRE_CUDA_BATCH},
+                 {65536, 4, QUIRE_CUDA_ROWS, QUIRE_CUDA_ROWS},
                  {1 << 20, 1, QUIRE_CUDA_BATCH, QUIRE_CUDA_BATCH},
                  {1001, 3, QUIRE_CUDA_BATCH, QUIRE_CUDA_BATCH}};
     (void)state;
@@ -152,6 +159,48 @@ static void way_by_size(void **state)
         world_close(&w);
         if (plan.bytes < (KIT_IS_SLOW ? 10000 : 100000) && !kit.is_few)
             go_there_and_back(&plan);
+    }
+}
+
+/* Regions at equal distances are rows of one call; others are not: one that is further away, one
+ * that lies before. */
+static void rows_and_what_is_none(void **state)
+{
+    enum { PIECE = 512, ALL = 24 };
+    static const uint32_t PLACES[] = {0, 1, 2, 5, 7, 9, 8, 12, 15, 20};
+    static const uint32_t NUM_RUNS[] = {1, 1, 1, 2, 2, 2, 3, 3, 4, 4};
+    (void)state;
+    for (uint32_t n = 1; n <= COUNT(PLACES); n++) {
+        world w;
+        world_plan plan = {.num_layers = ALL, .bytes = PIECE};
+        quire_cuda_region regions[COUNT(PLACES)];
+        quire_device device = {0};
+        quire_device_copy copy = {3, 4, 0};
+        quire_device_job job;
+        world_open(&w, &plan);
+        quire_device_cuda_config config = world_device_config(&w);
+        for (uint32_t i = 0; i < n; i++)
+            regions[i] = w.view.regions[PLACES[i]];
+        config.regions = regions;
+        config.num_regions = n;
+        config.method = QUIRE_CUDA_ROWS;
+        assert_int_equal(quire_device_cuda_open(&config, NULL, &device, NULL, 0), QUIRE_OK);
+        assert_int_equal(qr_cuda_device_of(&device)->map.num_runs, NUM_RUNS[n - 1]);
+        world_fill_block(&w, 3);
+        kit_submit(&device, &job, QUIRE_DEVICE_STORE, &copy, 1);
+        (void)kit_wait_for_job(&device);
+        for (uint32_t i = 0; i < n; i++) {
+            unsigned char *slot = w.slots + (4 * (size_t)n + i) * PIECE;
+            unsigned char *block = w.blocks + (3 * (size_t)ALL + PLACES[i]) * PIECE;
+            assert_memory_equal(slot, block, PIECE);
+            world_fill_random(slot, PIECE);
+            memcpy(block, slot, PIECE);
+        }
+        kit_submit(&device, &job, QUIRE_DEVICE_LOAD, &copy, 1);
+        (void)kit_wait_for_job(&device);
+        world_check_blocks(&w);
+        quire_device_close(&device);
+        world_close(&w);
     }
 }
 
@@ -258,9 +307,10 @@ int main(int argc, char **argv)
     random_state = unit_seed(argc, argv, 1);
     kit_init(&kit, argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_sizes_by_kernel),   cmocka_unit_test(all_sizes_by_engine),
-        cmocka_unit_test(way_by_size),           cmocka_unit_test(tensors_of_an_engine),
-        cmocka_unit_test(copies_between_blocks), cmocka_unit_test(many_calls_between_blocks),
+        cmocka_unit_test(all_sizes_by_kernel),       cmocka_unit_test(all_sizes_by_engine),
+        cmocka_unit_test(rows_and_what_is_none),     cmocka_unit_test(way_by_size),
+        cmocka_unit_test(tensors_of_an_engine),      cmocka_unit_test(copies_between_blocks),
+        cmocka_unit_test(many_calls_between_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -305,8 +305,8 @@ static void check_broken(everything *all)
 static void running_fails_at_any_call(void **state)
 {
     (void)state;
-    static const quire_cuda_method METHODS[] = {QUIRE_CUDA_KERNEL, QUIRE_CUDA_BATCH,
-                                                QUIRE_CUDA_LOOP, QUIRE_CUDA_STAGED};
+    static const quire_cuda_method METHODS[] = {
+        QUIRE_CUDA_KERNEL, QUIRE_CUDA_BATCH, QUIRE_CUDA_LOOP, QUIRE_CUDA_STAGED, QUIRE_CUDA_ROWS};
     for (size_t m = 0; m < COUNT(METHODS); m++) {
         uint64_t num_broken = 0;
         uint64_t num_failed = 0;

@@ -240,7 +240,7 @@ static void skip_under_tsan(void)
 }
 
 static const quire_cuda_method METHODS[] = {QUIRE_CUDA_KERNEL, QUIRE_CUDA_BATCH, QUIRE_CUDA_LOOP,
-                                            QUIRE_CUDA_STAGED};
+                                            QUIRE_CUDA_STAGED, QUIRE_CUDA_ROWS};
 
 static void without_waiting_the_harm_is_seen(void **state)
 {

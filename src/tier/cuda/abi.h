@@ -46,7 +46,7 @@ enum {
     QR_CU_ATTRIBUTE_CAPABILITY_MINOR = 76
 };
 
-enum { QR_CU_POINTER_MEMORY_TYPE = 2, QR_CU_MEMORY_HOST = 1 };
+enum { QR_CU_POINTER_MEMORY_TYPE = 2, QR_CU_MEMORY_HOST = 1, QR_CU_MEMORY_DEVICE = 2 };
 
 /* What cuMemcpyBatchAsync is told of its copies. */
 typedef struct qr_cu_location {
@@ -62,6 +62,28 @@ typedef struct qr_cu_copy_attributes {
     qr_cu_location target_hint;
     unsigned flags;
 } qr_cu_copy_attributes;
+
+/* Rows at equal distances; one side is host memory, the other the device's. */
+typedef struct qr_cu_copy_2d {
+    size_t source_x;
+    size_t source_y;
+    int source_type;
+    const void *source_host;
+    qr_cu_address source_device;
+    void *source_array;
+    size_t source_pitch;
+    size_t target_x;
+    size_t target_y;
+    int target_type;
+    void *target_host;
+    qr_cu_address target_device;
+    void *target_array;
+    size_t target_pitch;
+    size_t width;
+    size_t height;
+} qr_cu_copy_2d;
+
+enum { QR_CU_MOST_PITCH = INT32_MAX };
 
 /* X(name here, name that the driver exports, arguments). */
 #define QR_CUDA_CALLS(X)                                                                           \
@@ -99,6 +121,7 @@ typedef struct qr_cu_copy_attributes {
       (void *to, qr_cu_address from, size_t bytes, qr_cu_stream stream))                           \
     X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2,                                                     \
       (qr_cu_address to, qr_cu_address from, size_t bytes, qr_cu_stream stream))                   \
+    X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2, (const qr_cu_copy_2d *copy, qr_cu_stream stream))       \
     X(cuMemsetD8Async, cuMemsetD8Async,                                                            \
       (qr_cu_address to, unsigned char value, size_t bytes, qr_cu_stream stream))                  \
     X(cuMemsetD32Async, cuMemsetD32Async,                                                          \

@@ -125,6 +125,47 @@ static qr_cu_result copy_by_engine(qr_cuda_copier *copier, quire_device_op op,
     return result == QR_CU_SUCCESS ? send_batch(copier, op, n, stream) : result;
 }
 
+/* One block's pieces in the regions of a run. */
+static qr_cu_result copy_run(qr_cuda_copier *copier, quire_device_op op, const qr_cuda_run *run,
+                             qr_block_pair pair, qr_cu_stream stream)
+{
+    const qr_cuda_map *map = copier->map;
+    size_t bytes = (size_t)map->regions[run->first].bytes;
+    unsigned char *host = copier->slots + pair.other * map->block_bytes + map->offsets[run->first];
+    qr_cu_address piece = qr_cuda_map_piece(map, run->first, pair.block);
+    if (run->count == 1)
+        return copy_piece(copier, op, piece, host, bytes, stream);
+    qr_cu_copy_2d rows = {.width = bytes, .height = run->count};
+    if (op == QUIRE_DEVICE_STORE) {
+        rows.source_type = QR_CU_MEMORY_DEVICE;
+        rows.source_device = piece;
+        rows.source_pitch = (size_t)run->pitch;
+        rows.target_type = QR_CU_MEMORY_HOST;
+        rows.target_host = host;
+        rows.target_pitch = bytes;
+    } else {
+        rows.source_type = QR_CU_MEMORY_HOST;
+        rows.source_host = host;
+        rows.source_pitch = bytes;
+        rows.target_type = QR_CU_MEMORY_DEVICE;
+        rows.target_device = piece;
+        rows.target_pitch = (size_t)run->pitch;
+    }
+    return copier->cuda->driver.calls.cuMemcpy2DAsync(&rows, stream);
+}
+
+static qr_cu_result copy_by_rows(qr_cuda_copier *copier, quire_device_op op,
+                                 const qr_block_pair *pairs, uint32_t num_pairs,
+                                 qr_cu_stream stream)
+{
+    const qr_cuda_map *map = copier->map;
+    qr_cu_result result = QR_CU_SUCCESS;
+    for (uint32_t i = 0; i < num_pairs; i++)
+        for (uint32_t r = 0; r < map->num_runs && result == QR_CU_SUCCESS; r++)
+            result = copy_run(copier, op, &map->runs[r], pairs[i], stream);
+    return result;
+}
+
 qr_cu_result qr_cuda_copy_whole(qr_cuda_copier *copier, quire_device_op op,
                                 const qr_block_pair *pairs, uint32_t num_pairs,
                                 qr_cu_address memory, qr_cu_stream stream)
@@ -154,6 +195,8 @@ qr_cu_result qr_cuda_copy(qr_cuda_copier *copier, quire_device_op op, const qr_b
     if (num_pairs == 0)
         return QR_CU_SUCCESS;
     int which = op == QUIRE_DEVICE_STORE ? 0 : 1;
+    if (copier->method[which] == QUIRE_CUDA_ROWS)
+        return copy_by_rows(copier, op, pairs, num_pairs, stream);
     if (copier->method[which] != QUIRE_CUDA_KERNEL)
         return copy_by_engine(copier, op, pairs, num_pairs, stream);
     qr_copy_args args = {.pairs = pairs_address,

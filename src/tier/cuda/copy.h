@@ -2,7 +2,9 @@
  *
  *      KERNEL   one launch: CTAs read or write pinned memory themselves, 16 bytes a thread
  *      STAGED   see stage.h
- *      BATCH    one call for some thousand pieces: the copy engine's work
+ *      ROWS     one call for the pieces of a block that lie at equal distances: the copy engine's
+ *               work, as are the next two
+ *      BATCH    one call for many pieces, wherever they lie
  *      LOOP     one call for each piece: the same without batches
  */
 #ifndef QR_TIER_CUDA_COPY_H
@@ -10,7 +12,9 @@
 
 #include "tier/cuda/map.h"
 
-enum { QR_BATCH_MOST = 2048 };
+/* The engine begins when a call has all its pieces, at most a microsecond of the processor for
+ * each. */
+enum { QR_BATCH_MOST = 256 };
 
 /* The arrays of a batch; the driver reads them during the call only. */
 typedef struct qr_cuda_batch {

@@ -47,6 +47,18 @@ INLINE qr_vector load_vector(unsigned long long from)
     return v;
 }
 
+/* The same of memory that is not read again soon: it is the first to leave the cache, where the
+ * engine's kernels have what they do read again. */
+INLINE qr_vector load_once(unsigned long long from)
+{
+    qr_vector v;
+    asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from)
+                 : "memory");
+    return v;
+}
+
 INLINE void store_vector(unsigned long long to, qr_vector v)
 {
     asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"

@@ -6,7 +6,8 @@
 
 enum { MANY = 256, MOST_JOBS = 65536, MOST_COPIES = 65536, MOST_REGIONS = 65536 };
 enum { SOME_PIECES = 16384, SOME_CTAS = 64, MOST_CTAS = 4096, WARP = 32 };
-#define ENGINE_FROM (UINT64_C(256) << 10)
+enum { FEW_ROWS = 4 }; /* a call costs the processor as much as this many pieces of a batch */
+#define ENGINE_FROM (UINT64_C(64) << 10)
 #define STAGED_FROM (UINT64_C(128) << 10)
 #define STAGE_BYTES (UINT64_C(8) << 20)
 
@@ -27,7 +28,7 @@ static const char *what_is_wrong_with(const quire_device_cuda_config *config)
         return "max_jobs or max_copies is above 65,536";
     if (config->num_ctas > MOST_CTAS)
         return "num_ctas is above 4,096";
-    if ((unsigned)config->method > QUIRE_CUDA_STAGED || (unsigned)config->crc > QUIRE_CUDA_CRC_NONE)
+    if ((unsigned)config->method > QUIRE_CUDA_ROWS || (unsigned)config->crc > QUIRE_CUDA_CRC_NONE)
         return "method or crc is none of those that there are";
     return NULL;
 }
@@ -74,30 +75,25 @@ static qr_cuda_device *create_cuda_device(const quire_device_cuda_config *config
 
 /* ---- how it copies --------------------------------------------------------- */
 
-/* Blocks of less than twice staged_from are loaded in stages but stored by a kernel: with them the
- * copy engine is slower in that direction. */
 static quire_cuda_method choose_by_size(const qr_cuda_device *d, bool can_launch,
-                                        const quire_device_cuda_config *config, bool is_store)
+                                        const quire_device_cuda_config *config)
 {
-    uint64_t staged_from = config->staged_from;
-    if (is_store)
-        staged_from = staged_from > UINT64_MAX / 2 ? UINT64_MAX : 2 * staged_from;
     if (config->method != QUIRE_CUDA_BY_SIZE)
         return config->method;
     if (can_launch && d->map.least_bytes < config->engine_from)
-        return d->map.block_bytes < staged_from ? QUIRE_CUDA_KERNEL : QUIRE_CUDA_STAGED;
+        return d->map.block_bytes < config->staged_from ? QUIRE_CUDA_KERNEL : QUIRE_CUDA_STAGED;
+    if (d->map.num_regions >= FEW_ROWS * d->map.num_runs)
+        return QUIRE_CUDA_ROWS;
     return d->cuda->info.has_batches != 0 ? QUIRE_CUDA_BATCH : QUIRE_CUDA_LOOP;
 }
 
 /* Kernels that wait for the bus are CTAs of one warp: no multiprocessor then has much to do for
- * them. Beside loads by the copy engine few large CTAs leave it more of the bus. */
+ * them. */
 static void choose_grids(qr_cuda_device *d, const quire_device_cuda_config *config)
 {
     uint32_t stores = config->num_ctas < 2 ? 1 : config->num_ctas / 2;
     d->copier.grid[1] = (qr_cuda_grid){config->num_ctas, WARP};
     d->copier.grid[0] = (qr_cuda_grid){stores, WARP};
-    if (d->copier.method[1] == QUIRE_CUDA_STAGED)
-        d->copier.grid[0] = (qr_cuda_grid){2, QR_COPY_THREADS};
 }
 
 static const char *choose_methods(qr_cuda_device *d, const quire_device_cuda_config *config)
@@ -106,8 +102,8 @@ static const char *choose_methods(qr_cuda_device *d, const quire_device_cuda_con
     bool is_aligned = d->map.is_aligned && ((uintptr_t)config->slots & 15) == 0;
     bool can_launch = info->has_kernels != 0 && is_aligned;
     d->copier.has_batches = info->has_batches != 0 && config->method != QUIRE_CUDA_LOOP;
-    d->copier.method[0] = choose_by_size(d, can_launch, config, true);
-    d->copier.method[1] = choose_by_size(d, can_launch, config, false);
+    for (int i = 0; i < 2; i++)
+        d->copier.method[i] = choose_by_size(d, can_launch, config);
     choose_grids(d, config);
     for (int i = 0; i < 2; i++) {
         quire_cuda_method method = d->copier.method[i];

@@ -37,7 +37,7 @@ INLINE void move_whole(copy_item item, unsigned lane)
     qr_vector vectors[VECTORS];
     UNROLL
     for (unsigned i = 0; i < VECTORS; i++)
-        vectors[i] = load_vector(item.from + (lane + i * LANES) * VECTOR_BYTES);
+        vectors[i] = load_once(item.from + (lane + i * LANES) * VECTOR_BYTES);
     UNROLL
     for (unsigned i = 0; i < VECTORS; i++)
         store_vector(item.to + (lane + i * LANES) * VECTOR_BYTES, vectors[i]);
@@ -55,7 +55,7 @@ INLINE void move_item(copy_item item, unsigned bytes, unsigned lane, unsigned is
     for (unsigned i = 0; i < VECTORS; i++) {
         vectors[i].x = vectors[i].y = vectors[i].z = vectors[i].w = 0;
         if (at + i * LANES * VECTOR_BYTES < bytes && is_zero == 0)
-            vectors[i] = load_vector(item.from + at + i * LANES * VECTOR_BYTES);
+            vectors[i] = load_once(item.from + at + i * LANES * VECTOR_BYTES);
     }
     UNROLL
     for (unsigned i = 0; i < VECTORS; i++)

@@ -9,6 +9,7 @@ void qr_cuda_map_carve(qr_cuda_map *map, qr_carve *carve, uint32_t num_regions)
 {
     map->regions = qr_carve_take(carve, num_regions, sizeof *map->regions);
     map->offsets = qr_carve_take(carve, num_regions, sizeof *map->offsets);
+    map->runs = qr_carve_take(carve, num_regions, sizeof *map->runs);
 }
 
 /* The regions' last block must end within what addresses can say. */
@@ -17,6 +18,31 @@ static bool is_region_sound(const quire_cuda_region *region, uint32_t num_blocks
     uint64_t most = UINT64_MAX / 4;
     return region->base != 0 && region->bytes != 0 && region->stride >= region->bytes &&
            region->base < most && region->stride < most / num_blocks;
+}
+
+/* Whether a region goes on with the run that the one before it ends. */
+static bool does_continue(const qr_cuda_map *map, const qr_cuda_run *run, uint32_t region)
+{
+    const quire_cuda_region *last = &map->regions[region - 1];
+    const quire_cuda_region *next = &map->regions[region];
+    uint64_t pitch = next->base - last->base;
+    return next->bytes == last->bytes && next->stride == last->stride && next->base > last->base &&
+           pitch >= next->bytes && pitch <= QR_CU_MOST_PITCH &&
+           (run->count == 1 || run->pitch == pitch);
+}
+
+static void find_runs(qr_cuda_map *map)
+{
+    map->num_runs = 0;
+    for (uint32_t i = 0; i < map->num_regions; i++) {
+        qr_cuda_run *run = i == 0 ? NULL : &map->runs[map->num_runs - 1];
+        if (run != NULL && does_continue(map, run, i)) {
+            run->pitch = map->regions[i].base - map->regions[i - 1].base;
+            run->count++;
+        } else {
+            map->runs[map->num_runs++] = (qr_cuda_run){.first = i, .count = 1};
+        }
+    }
 }
 
 const char *qr_cuda_map_fill(qr_cuda_map *map, const quire_cuda_region *regions,
@@ -44,6 +70,7 @@ const char *qr_cuda_map_fill(qr_cuda_map *map, const quire_cuda_region *regions,
         if (((next->base | next->stride | next->bytes) & (ALIGNED - 1)) != 0)
             map->is_aligned = false;
     }
+    find_runs(map);
     map->least_bytes = UINT64_MAX;
     for (uint32_t i = 0; i < map->num_regions; i++) {
         uint64_t bytes = map->regions[i].bytes;

@@ -3,6 +3,8 @@
  *      regions given        | K0 V0 | K1 | V1 |
  *      regions              |  K0 V0  K1 |  V1 |      those that lie one behind the other in every
  *      chunks (for kernels) |4K|4K|.. |  |4K|..|      block are one: fewer, larger copies
+ *      runs                 |      1     |  1  |      regions of one size at equal distances: one
+ *                                                     call of the copy engine for all of them
  */
 #ifndef QR_TIER_CUDA_MAP_H
 #define QR_TIER_CUDA_MAP_H
@@ -11,9 +13,17 @@
 #include "tier/cuda/gpu.h"
 #include "tier/cuda/kernels.h"
 
+typedef struct qr_cuda_run {
+    uint32_t first; /* region */
+    uint32_t count;
+    uint64_t pitch; /* from one to the next */
+} qr_cuda_run;
+
 typedef struct qr_cuda_map {
     quire_cuda_region *regions;
     uint64_t *offsets; /* in a slot */
+    qr_cuda_run *runs; /* of all regions */
+    uint32_t num_runs;
     uint32_t num_regions;
     uint32_t num_blocks;
     uint64_t block_bytes;
