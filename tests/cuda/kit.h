@@ -11,9 +11,14 @@
 
 /* Under a sanitizer a look must do: everything is slow there, and the stand-in most of all. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { KIT_IS_SLOW = 1 };
-#else
-enum { KIT_IS_SLOW = 0 };
+#define KIT_IS_SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define KIT_IS_SLOW 1
+#endif
+#endif
+#ifndef KIT_IS_SLOW
+#define KIT_IS_SLOW 0
 #endif
 
 typedef struct cuda_kit {
