@@ -122,6 +122,12 @@ QUIRE_API int quire_pool_get_cached_prefix(const quire_pool *pool, const void *h
                                            const uint32_t *group_ids, uint32_t num_groups,
                                            quire_block *blocks, uint32_t *num_hit);
 
+/* How many of the first blocks have these keys, one after the other in hashes: whether what was
+ * found some time ago is still that. */
+QUIRE_API uint32_t quire_pool_count_unchanged(const quire_pool *pool, const quire_block *blocks,
+                                              uint32_t num_blocks, const void *hashes,
+                                              size_t hash_len, uint32_t group_id);
+
 /* ---- changing ----------------------------------------------------------- */
 
 /* Takes num_blocks blocks from the head of the free queue, each with ref_cnt 1; a cached one among

@@ -253,6 +253,17 @@ int quire_pool_reset_prefix_cache(quire_pool *pool)
 
 /* ---- looking --------------------------------------------------------------- */
 
+uint32_t quire_pool_count_unchanged(const quire_pool *pool, const quire_block *blocks,
+                                    uint32_t num_blocks, const void *hashes, size_t hash_len,
+                                    uint32_t group_id)
+{
+    if (!pool_ok(pool) || !pool->enable_caching || blocks == NULL || hashes == NULL ||
+        qr_pool_check_hash_len(pool, hash_len) != QUIRE_OK)
+        return 0;
+    return qr_map_count_unchanged(&pool->map, blocks, num_blocks,
+                                  (qr_key){hashes, (uint32_t)hash_len, group_id});
+}
+
 quire_usage quire_pool_usage(const quire_pool *pool)
 {
     quire_usage usage = {0, 0, 0, 0, 0};

@@ -43,6 +43,9 @@ uint32_t qr_map_get(const qr_map *map, qr_key key);
  * hit. */
 uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
                         uint32_t out_stride);
+/* How many of the first blocks have these keys, which lie len bytes apart. */
+uint32_t qr_map_count_unchanged(const qr_map *map, const uint32_t *blocks, uint32_t n,
+                                qr_key first);
 /* Gives a block without a key this key, as the last of its ring. */
 void qr_map_insert(qr_map *map, qr_key key, uint32_t block);
 /* For n blocks and keys that lie len bytes apart; null blocks are passed over. */

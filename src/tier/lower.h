@@ -59,6 +59,8 @@ void qr_lower_forget(qr_lower *lower, quire_req req);
  * go their way in qr_lower_poll. */
 void qr_lower_stored(qr_lower *lower, const quire_block *cpu_blocks, const uint32_t *crcs,
                      const uint32_t *lengths, uint32_t num_blocks);
+/* These were written over, and what came is not good: stores of what they had are void. */
+void qr_lower_forget_content(qr_lower *lower, const quire_block *blocks, uint32_t num_blocks);
 /* The blocks were a hit; null blocks are passed over. Hits of a tier are those of blocks that came
  * from it and were no hit since. */
 void qr_lower_reused(qr_lower *lower, const quire_block *cpu_blocks, uint32_t num_blocks);

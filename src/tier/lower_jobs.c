@@ -110,15 +110,18 @@ static void count_blocks(qr_lower *lower, qr_lower_job *job, bool is_start)
     tier->store_bytes_out += is_start ? bytes : UINT64_C(0) - bytes;
 }
 
-/* Gives the job's blocks back, the last first: a prefix is evicted from its end. */
+/* Gives the job's blocks back, the last first: a prefix is evicted from its end. What a load has
+ * written to is not what it was, good or not. */
 static void release_blocks(qr_lower *lower, qr_lower_job *job)
 {
     uint32_t n = job->job.num_ios;
     if (!job->has_blocks)
         return;
     count_blocks(lower, job, false);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         lower->free_list[i] = job->blocks[n - 1 - i];
+        lower->blocks[job->blocks[i]].content += job->job.op == QUIRE_TIER_LOAD;
+    }
     quire_pool_free_blocks(lower->pool, lower->free_list, n);
 }
 

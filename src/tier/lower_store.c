@@ -145,8 +145,7 @@ static bool has_room(const qr_lower *lower)
     return false;
 }
 
-/* These blocks have another content than they had. */
-static void forget_content(qr_lower *lower, const quire_block *blocks, uint32_t num_blocks)
+void qr_lower_forget_content(qr_lower *lower, const quire_block *blocks, uint32_t num_blocks)
 {
     for (uint32_t i = 0; i < num_blocks; i++)
         if (blocks[i] < lower->num_cpu_blocks) {
@@ -172,7 +171,7 @@ void qr_lower_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *
     o.has_crcs = crcs != NULL;
     o.was_hit = was_hit;
     if (!was_hit) {
-        forget_content(lower, blocks, num_blocks);
+        qr_lower_forget_content(lower, blocks, num_blocks);
         if (!has_room(lower)) {
             turn_away(lower, num_blocks);
             return;

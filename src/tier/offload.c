@@ -1,5 +1,6 @@
 #include "tier/offload.h"
 
+#include "tier/offload_carts.h"
 #include "tier/offload_check.h"
 #include "tier/offload_copy.h"
 #include "tier/offload_ends.h"
@@ -16,6 +17,7 @@ static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
                      uint32_t num_external)
 {
     quire_offload *o = user;
+    qr_match_take_over(o, req);
     qr_protect_release(o, req);
     if (o->lower != NULL)
         qr_lower_forget(o->lower, req);
@@ -106,11 +108,15 @@ static void clear_parts(quire_offload *o)
     memset(o->next_ready, 0xff, o->max_requests * sizeof *o->next_ready);
     memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
     memset(o->num_stored, 0, num_eager * o->num_groups * sizeof *o->num_stored);
-    memset(o->stores, 0, o->num_cpu * sizeof *o->stores);
+    memset(o->is_pending, 0, qr_offload_words(o->num_cpu) * sizeof *o->is_pending);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);
     memset(o->seen, 0, (o->is_lazy ? o->num_gpu : 0) * sizeof *o->seen);
     memset(o->events, 0, o->num_places * sizeof *o->events);
+    for (uint32_t i = 0; i < o->max_requests; i++)
+        o->reqs[i].load_first = o->reqs[i].load_sent = QR_NIL;
+    o->kept_first = o->kept_last = QR_NIL;
+    qr_carts_init(o);
     qr_copy_init(o);
     qr_protect_init(o);
 }
@@ -407,7 +413,7 @@ int quire_offload_has_pending(const quire_offload *offload)
 {
     if (!is_offload(offload))
         return 0;
-    return offload->num_events > 0 || offload->kept_first != QUIRE_NULL_BLOCK ||
+    return offload->num_events > 0 || offload->kept_first != QR_NIL ||
            (offload->lower != NULL && qr_lower_has_pending(offload->lower));
 }
 

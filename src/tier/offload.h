@@ -7,13 +7,14 @@
  *      offload_store.c    which blocks are stored
  *      offload_ends.c     what becomes of them when they have ended
  *      offload_copy.c     both, as jobs of a device
+ *      offload_carts.c    the blocks of both
  *      offload_protect.c   what waiting requests will need
  *      offload_check.c    the walker
  *
- * Blocks on the way are chained through arrays of the side on which each is there once:
+ * Blocks on the way are in carts, some pairs in each:
  *
- *      store   event ──► cpu 7 ──► cpu 3 ──► end           stores[7].other, stores[3].other
- *      load    request ──► gpu 12 ──► gpu 13 ──► end       loads[12].other, ...
+ *      store   event ──► [gpu 12 cpu 7, ..] ──► [..]
+ *      load    request ──► [gpu 3 cpu 9, ..] ──► [..]
  *
  *      every one of them has one user more, in both pools, until the copy has ended
  *
@@ -45,16 +46,16 @@ typedef enum qr_load_state {
 
 /* A request, by its quire_req_index. */
 typedef struct qr_offload_req {
-    quire_req req;          /* whose this is; 0: nobody's */
-    uint32_t loaded_from;   /* its tokens from here to */
-    uint32_t loaded_to;     /* here came from the CPU pool */
-    uint32_t protect_first; /* nodes of CPU blocks that it is expected to need */
+    quire_req req;         /* whose this is; 0: nobody's */
+    uint32_t loaded_from;  /* its tokens from here to */
+    uint32_t loaded_to;    /* here came from the CPU pool */
+    uint32_t protect_last; /* nodes of CPU blocks that it is expected to need */
     uint32_t num_protected;
     uint32_t place;  /* in the queue of those that wait */
     uint32_t seen;   /* the look at the queue in which it was there */
     quire_req ahead; /* the request that was looked up there; 0: none */
 
-    uint32_t load_first; /* GPU blocks */
+    uint32_t load_first; /* carts; QR_NIL: none */
     uint32_t load_sent;  /* device: the first that no job has yet */
     uint32_t load_count;
     uint32_t load_jobs; /* device: not ended */
@@ -76,9 +77,9 @@ typedef struct qr_offload_event {
     uint64_t mark;
     uint64_t step;
     uint64_t due_ns;
-    uint32_t first; /* CPU blocks; QUIRE_NULL_BLOCK: this place is free */
-    uint32_t sent;  /* device: the first that no job has yet */
-    uint32_t count;
+    uint32_t first;    /* carts */
+    uint32_t sent;     /* device: the first that no job has yet; QR_NIL: none */
+    uint32_t count;    /* blocks; 0: this place is free */
     uint32_t num_jobs; /* device: not ended */
     uint32_t num_reports;
     bool is_listed; /* in told_events */
@@ -104,7 +105,8 @@ typedef struct qr_offload_match {
     uint32_t num_local;
     uint32_t num_asked; /* the tokens that the request had */
     uint64_t step;      /* in which it was told last */
-    bool is_pinned;     /* its blocks have a user more */
+    bool is_pinned;     /* its blocks have a user more: */
+    uint32_t num_known; /* the first of them the one that protects them, see offload_protect.h */
     uint32_t counts[QR_OFFLOAD_MAX_GROUPS];
     quire_block *blocks; /* of all groups, one after the other */
 } qr_offload_match;
@@ -115,22 +117,24 @@ typedef struct qr_offload_group {
     uint32_t row_start;  /* in the request's row */
 } qr_offload_group;
 
-/* To walk a chain means to wait for memory at each link, since that alone knows the next; so each
- * knows one farther on, too, which is asked for meanwhile. */
-enum { QR_CHAIN_AHEAD = 8 };
+/* See offload_carts.h. */
+enum { QR_CART_PAIRS = 7 };
 
-/* Of a block on the way. */
-typedef struct qr_offload_link {
-    quire_block other; /* where it goes, or comes from */
-    quire_block next;
-    quire_block ahead; /* a hint */
-} qr_offload_link;
+typedef struct qr_offload_cart {
+    uint32_t next; /* or of the free ones */
+    uint32_t count;
+    struct {
+        quire_block gpu;
+        quire_block cpu; /* QUIRE_NULL_BLOCK: the load is lost */
+    } pairs[QR_CART_PAIRS];
+} qr_offload_cart;
 
-/* A CPU block that a waiting request will need. */
+/* CPU blocks that a waiting request will need, as many as lie in one line of memory. */
+enum { QR_NODE_BLOCKS = 15 };
+
 typedef struct qr_offload_node {
-    quire_block block;
-    uint32_t next;
-    uint32_t ahead; /* a hint */
+    uint32_t next; /* those before these, or of the free ones */
+    quire_block blocks[QR_NODE_BLOCKS];
 } qr_offload_node;
 
 typedef struct qr_offload_counters {
@@ -182,15 +186,17 @@ struct quire_offload {
     uint32_t *num_stored; /* eager: the first that are done with, num_groups each */
     qr_offload_match match;
 
+    qr_offload_cart *carts;
+    uint32_t num_carts;
+    uint32_t free_cart;
+
     /* stores */
-    qr_offload_link *stores; /* of a CPU block: the GPU block, and the next CPU block; .other is
-                                the null block unless it is pending: it may have its key, and has
-                                not its content */
-    uint32_t *store_crc;     /* of a CPU block; NULL without tiers */
-    uint32_t *next_ready;    /* of a request: with fewer computed tokens there is nothing to store;
+    uint64_t *is_pending; /* bits: CPU blocks that may have their key, and have not their content */
+    uint32_t *store_crc;  /* of a CPU block; NULL without tiers */
+    uint32_t *next_ready; /* of a request: with fewer computed tokens there is nothing to store;
                                 UINT32_MAX: it is not known here. Looked at in each step */
-    quire_req *listed;       /* eager: the requests of the last step, */
-    uint32_t *due;           /* and next_ready of each */
+    quire_req *listed;    /* eager: the requests of the last step, */
+    uint32_t *due;        /* and next_ready of each */
     uint32_t num_listed;
     uint64_t *is_storing; /* bits: GPU blocks; vLLM: of this step */
     uint64_t *is_used;    /* bits, lazy: given to a request while its store is on the way */
@@ -209,17 +215,16 @@ struct quire_offload {
     uint64_t walked_at;  /* blocks that had been taken from the queue by then */
     quire_block *walked; /* in this step, from the head of the queue on */
     uint32_t num_walked;
-    uint32_t most_stores;   /* GPU blocks that stores may hold */
-    uint64_t next_due_ns;   /* no store is late before */
-    uint32_t num_late;      /* events, and loads that were given up */
-    bool has_mark;          /* the device can tell where its compute is */
-    bool is_refused;        /* the device took nothing of the last stores */
-    quire_block kept_first; /* chain: stores that were decided between two steps */
-    quire_block kept_last;
+    uint32_t most_stores; /* GPU blocks that stores may hold */
+    uint64_t next_due_ns; /* no store is late before */
+    uint32_t num_late;    /* events, and loads that were given up */
+    bool has_mark;        /* the device can tell where its compute is */
+    bool is_refused;      /* the device took nothing of the last stores */
+    uint32_t kept_first;  /* carts: stores that were decided between two steps; QR_NIL: none */
+    uint32_t kept_last;
 
     /* loads */
-    qr_offload_link *loads; /* of a GPU block: the CPU block, and the next GPU block */
-    uint32_t *new_loads;    /* requests whose loads wait for build_meta */
+    uint32_t *new_loads; /* requests whose loads wait for build_meta */
     uint32_t num_new_loads;
     uint32_t *ended_loads; /* requests, in the order in which they ended */
     uint32_t num_ended_loads;
@@ -318,26 +323,6 @@ static inline qr_offload_req *qr_offload_find(quire_offload *o, quire_req req)
 
 /* A user more for blocks of the engine. vLLM's is one as requests are, and counts where those that
  * share a prefix are counted. */
-/* Chains n blocks in this order. */
-static inline void qr_offload_chain(qr_offload_link *links, const quire_block *blocks,
-                                    const quire_block *others, uint32_t n)
-{
-    uint32_t i = 0;
-    for (; i + QR_CHAIN_AHEAD < n; i++)
-        links[blocks[i]] = (qr_offload_link){others[i], blocks[i + 1], blocks[i + QR_CHAIN_AHEAD]};
-    for (; i + 1 < n; i++)
-        links[blocks[i]] = (qr_offload_link){others[i], blocks[i + 1], QUIRE_NULL_BLOCK};
-    if (n > 0)
-        links[blocks[i]] = (qr_offload_link){others[i], QUIRE_NULL_BLOCK, QUIRE_NULL_BLOCK};
-}
-
-/* The link of a block, when it is its turn. */
-static inline qr_offload_link *qr_offload_walk(qr_offload_link *links, quire_block block)
-{
-    qr_prefetch(&links[links[block].ahead]);
-    return &links[block];
-}
-
 static inline int qr_gpu_hold(quire_offload *o, const quire_block *blocks, uint32_t n)
 {
     return o->is_vllm ? quire_pool_touch(o->gpu, blocks, n) : quire_pool_hold(o->gpu, blocks, n);

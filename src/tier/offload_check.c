@@ -1,15 +1,24 @@
 #include "tier/offload_check.h"
 
-/* Counts on both sides what stores hold. False: a chain is not one. */
-static bool count_chain(const quire_offload *o, quire_block first, uint32_t *num, uint32_t *cpu,
+/* Counts on both sides what a list of carts holds; adds to *num. False: it is none. */
+static bool count_carts(const quire_offload *o, uint32_t first, uint32_t *num, uint32_t *cpu,
                         uint32_t *gpu)
 {
-    *num = 0;
-    for (quire_block block = first; block != QUIRE_NULL_BLOCK; block = o->stores[block].next) {
-        if (block >= o->num_cpu || o->stores[block].other >= o->num_gpu || ++*num >= o->num_cpu)
+    uint32_t num_carts = 0;
+    for (uint32_t at = first; at != QR_NIL; at = o->carts[at].next) {
+        if (at >= o->num_carts || ++num_carts > o->num_carts)
             return false;
-        cpu[block]++;
-        gpu[o->stores[block].other]++;
+        const qr_offload_cart *cart = &o->carts[at];
+        bool is_full = cart->count == QR_CART_PAIRS;
+        if (cart->count > QR_CART_PAIRS || (!is_full && cart->next != QR_NIL))
+            return false;
+        for (uint32_t i = 0; i < cart->count; i++) {
+            if (cart->pairs[i].gpu >= o->num_gpu || cart->pairs[i].cpu >= o->num_cpu)
+                return false;
+            gpu[cart->pairs[i].gpu]++;
+            cpu[cart->pairs[i].cpu]++;
+        }
+        *num += cart->count;
     }
     return true;
 }
@@ -20,17 +29,21 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
     uint32_t n;
     uint64_t total = 0;
     for (uint32_t i = 0; i < o->num_places; i++) {
-        if (!count_chain(o, o->events[i].first, &n, cpu, gpu) || n != o->events[i].count)
+        n = 0;
+        if (o->events[i].count > 0 && !count_carts(o, o->events[i].first, &n, cpu, gpu))
+            return false;
+        if (n != o->events[i].count)
             return false;
         num_events += n > 0;
         total += n;
     }
-    if (!count_chain(o, o->kept_first, &n, cpu, gpu))
+    n = 0;
+    if (!count_carts(o, o->kept_first, &n, cpu, gpu))
         return false;
     total += n;
     uint64_t pending = 0;
     for (uint32_t i = 0; i < o->num_cpu; i++)
-        pending += o->stores[i].other != QUIRE_NULL_BLOCK;
+        pending += qr_bit_get(o->is_pending, i);
     return num_events == o->num_events && total == pending &&
            total == atomic_load(&o->counters.stores_in_flight);
 }
@@ -42,13 +55,8 @@ static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
         uint32_t n = 0;
         if (r->load_state == QR_LOAD_NONE)
             continue;
-        for (quire_block block = r->load_first; block != QUIRE_NULL_BLOCK;
-             block = o->loads[block].next) {
-            if (block >= o->num_gpu || ++n > r->load_count)
-                return false;
-            gpu[block]++;
-            cpu[o->loads[block].other]++;
-        }
+        if (!count_carts(o, r->load_first, &n, cpu, gpu))
+            return false;
         if (n != r->load_count)
             return false;
     }
@@ -68,14 +76,19 @@ static bool count_hits(const quire_offload *o, uint32_t *cpu)
     uint32_t n = 0;
     for (uint32_t g = 0; o->match.is_pinned && g < o->num_groups; g++)
         n += o->match.counts[g];
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = o->match.num_known; i < n; i++)
         cpu[o->match.blocks[i]]++;
     for (uint32_t i = 0; i < o->num_expected; i++) {
         const qr_offload_req *r = &o->reqs[o->expected[i]];
-        n = 0;
-        for (uint32_t node = r->protect_first; node != QR_NIL; node = o->nodes[node].next, n++)
-            cpu[o->nodes[node].block]++;
-        if (n != r->num_protected)
+        uint32_t node = r->protect_last;
+        for (uint32_t left = r->num_protected; left > 0; left--) {
+            if (node == QR_NIL)
+                return false;
+            cpu[o->nodes[node].blocks[(left - 1) % QR_NODE_BLOCKS]]++;
+            if ((left - 1) % QR_NODE_BLOCKS == 0)
+                node = o->nodes[node].next;
+        }
+        if (node != QR_NIL)
             return false;
     }
     return true;

@@ -55,30 +55,29 @@ static int submit(quire_offload *o, qr_offload_job *job)
 static void end_load_if_done(quire_offload *o, uint32_t index)
 {
     qr_offload_req *r = &o->reqs[index];
-    if (r->load_jobs == 0 && r->load_sent == QUIRE_NULL_BLOCK)
+    if (r->load_jobs == 0 && r->load_sent == QR_NIL)
         qr_load_end(o, index, false);
 }
 
 static void end_store_if_done(quire_offload *o, qr_offload_event *event)
 {
-    if (event->num_jobs == 0 && event->sent == QUIRE_NULL_BLOCK)
+    if (event->num_jobs == 0 && event->sent == QR_NIL)
         qr_store_report(o, event, o->num_workers);
 }
 
-/* From here on, as many as fit; returns the one behind them. store: the chain is of slots. */
-static quire_block fill_job(qr_offload_job *job, qr_offload_link *links, quire_block first,
-                            bool is_store)
+/* From this cart on, as many whole ones as fit; returns the one behind them. */
+static uint32_t fill_job(const quire_offload *o, qr_offload_job *job, uint32_t first)
 {
-    quire_block block = first;
+    uint32_t at = first;
     uint32_t n = 0;
-    for (; block != QUIRE_NULL_BLOCK && n < QR_COPIES_IN_JOB; n++) {
-        const qr_offload_link *link = qr_offload_walk(links, block);
-        job->copies[n] = (quire_device_copy){.block = is_store ? link->other : block,
-                                             .slot = is_store ? block : link->other};
-        block = link->next;
+    for (; at != QR_NIL && n + QR_CART_PAIRS <= QR_COPIES_IN_JOB; at = o->carts[at].next) {
+        const qr_offload_cart *cart = &o->carts[at];
+        for (uint32_t i = 0; i < cart->count; i++)
+            job->copies[n++] =
+                (quire_device_copy){.block = cart->pairs[i].gpu, .slot = cart->pairs[i].cpu};
     }
     job->job.num_copies = n;
-    return block;
+    return at;
 }
 
 /* False: the device takes no more. */
@@ -88,17 +87,17 @@ static bool send_load(quire_offload *o, uint32_t index)
     if (o->is_vllm && r->load_step == o->step)
         return false; /* as stores: after the step, which may clear the blocks */
     r->load_mark = o->is_vllm && r->load_jobs == 0 ? o->mark : r->load_mark;
-    while (r->load_sent != QUIRE_NULL_BLOCK) {
+    while (r->load_sent != QR_NIL) {
         qr_offload_job *job = take_job(o, QUIRE_DEVICE_LOAD, index, r->load_mark);
         if (job == NULL)
             return false;
-        quire_block gpu = fill_job(job, o->loads, r->load_sent, false);
+        uint32_t next = fill_job(o, job, r->load_sent);
         int err = submit(o, job);
         if (err == QUIRE_FULL)
             return false;
         r->load_jobs += err == QUIRE_OK;
         r->has_failed |= err != QUIRE_OK;
-        r->load_sent = err == QUIRE_OK ? gpu : QUIRE_NULL_BLOCK;
+        r->load_sent = err == QUIRE_OK ? next : QR_NIL;
     }
     end_load_if_done(o, index);
     return true;
@@ -110,11 +109,11 @@ static bool send_stores(quire_offload *o, uint32_t place)
     if (o->is_vllm && event->step == o->step)
         return false; /* what it stores may be computed in that step: after the next mark */
     event->mark = o->is_vllm && event->num_jobs == 0 ? o->mark : event->mark;
-    while (event->sent != QUIRE_NULL_BLOCK) {
+    while (event->sent != QR_NIL) {
         qr_offload_job *job = take_job(o, QUIRE_DEVICE_STORE, place, event->mark);
         if (job == NULL)
             return false;
-        quire_block cpu = fill_job(job, o->stores, event->sent, true);
+        uint32_t next = fill_job(o, job, event->sent);
         int err = submit(o, job);
         if (err == QUIRE_FULL)
             return false;
@@ -125,7 +124,7 @@ static bool send_stores(quire_offload *o, uint32_t place)
         }
         event->num_jobs += err == QUIRE_OK;
         event->has_failed |= err != QUIRE_OK;
-        event->sent = err == QUIRE_OK ? cpu : QUIRE_NULL_BLOCK;
+        event->sent = err == QUIRE_OK ? next : QR_NIL;
     }
     end_store_if_done(o, event);
     return true;
@@ -209,7 +208,7 @@ static void give_up_load(quire_offload *o, uint32_t index)
             o->sending[kept++] = o->sending[i];
     o->num_sending = kept;
     r->load_jobs = 0;
-    r->load_sent = QUIRE_NULL_BLOCK;
+    r->load_sent = QR_NIL;
     qr_load_end(o, index, true);
 }
 

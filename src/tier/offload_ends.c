@@ -1,5 +1,6 @@
 #include "tier/offload_ends.h"
 
+#include "tier/offload_carts.h"
 #include "tier/system.h"
 
 qr_offload_event *qr_store_event(quire_offload *o, uint64_t id)
@@ -42,23 +43,18 @@ typedef struct store_chunk {
     uint32_t crcs[QR_COPIES_IN_JOB];
 } store_chunk;
 
-/* They are no longer pending. Returns the block behind them. */
-static quire_block read_chunk(quire_offload *o, quire_block first, store_chunk *chunk)
+/* They are no longer pending. Returns the cart behind them. */
+static uint32_t read_chunk(quire_offload *o, uint32_t first, store_chunk *chunk)
 {
-    qr_offload_link *stores = o->stores;
-    quire_block cpu = first;
-    uint32_t n = 0;
-    for (; n < QR_COPIES_IN_JOB && cpu != QUIRE_NULL_BLOCK; n++) {
-        qr_offload_link *link = qr_offload_walk(stores, cpu);
-        chunk->gpu[n] = link->other;
-        chunk->cpu[n] = cpu;
-        link->other = QUIRE_NULL_BLOCK;
-        cpu = link->next;
-    }
-    for (uint32_t i = 0; o->store_crc != NULL && i < n; i++)
+    uint32_t at = first;
+    chunk->n = 0;
+    while (at != QR_NIL && chunk->n + QR_CART_PAIRS <= QR_COPIES_IN_JOB)
+        at = qr_carts_empty(o, at, chunk->gpu, chunk->cpu, &chunk->n);
+    for (uint32_t i = 0; i < chunk->n; i++)
+        qr_bit_clear(o->is_pending, chunk->cpu[i]);
+    for (uint32_t i = 0; o->store_crc != NULL && i < chunk->n; i++)
         chunk->crcs[i] = o->store_crc[chunk->cpu[i]];
-    chunk->n = n;
-    return cpu;
+    return at;
 }
 
 /* Returns how many cold GPU blocks are in o->refs, still held. */
@@ -95,6 +91,8 @@ static uint32_t keep_chunk(quire_offload *o, const qr_offload_event *event,
 /* To the head: there is nothing in them. */
 static uint32_t drop_chunk(quire_offload *o, const store_chunk *chunk, uint32_t num_cold)
 {
+    if (o->lower != NULL)
+        qr_lower_forget_content(o->lower, chunk->cpu, chunk->n);
     quire_pool_evict_blocks(o->cpu, chunk->cpu, chunk->n);
     quire_pool_hold(o->cpu, chunk->cpu, chunk->n);
     quire_pool_free_blocks(o->cpu, chunk->cpu, chunk->n);
@@ -106,10 +104,10 @@ static uint32_t drop_chunk(quire_offload *o, const store_chunk *chunk, uint32_t 
 static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
 {
     store_chunk chunk;
-    quire_block next = event->first;
+    uint32_t next = event->first;
     uint32_t num_cold = 0;
     bool is_good = !event->has_failed && !event->is_dropped;
-    while (next != QUIRE_NULL_BLOCK) {
+    while (next != QR_NIL) {
         next = read_chunk(o, next, &chunk);
         num_cold =
             is_good ? keep_chunk(o, event, &chunk, num_cold) : drop_chunk(o, &chunk, num_cold);
@@ -163,7 +161,7 @@ void qr_store_drop_all(quire_offload *o)
     for (uint32_t i = 0; i < o->num_places; i++)
         o->events[i].is_dropped = o->events[i].count > 0;
     qr_offload_event kept = {.first = o->kept_first, .is_dropped = true};
-    o->kept_first = o->kept_last = QUIRE_NULL_BLOCK; /* nobody has begun these */
+    o->kept_first = o->kept_last = QR_NIL; /* nobody has begun these */
     uint32_t num_cold = finish_blocks(o, &kept);
     quire_pool_let_go(o->gpu, o->refs, num_cold, 1);
 }

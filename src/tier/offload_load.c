@@ -1,5 +1,6 @@
 #include "tier/offload_load.h"
 
+#include "tier/offload_carts.h"
 #include "tier/offload_copy.h"
 #include "tier/offload_match.h"
 
@@ -11,10 +12,11 @@ static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire
     o->scratch2[r->load_count++] = cpu;
 }
 
-static void chain_pairs(quire_offload *o, qr_offload_req *r)
+static void load_carts(quire_offload *o, qr_offload_req *r)
 {
-    r->load_first = r->load_count > 0 ? o->scratch[0] : QUIRE_NULL_BLOCK;
-    qr_offload_chain(o->loads, o->scratch, o->scratch2, r->load_count);
+    uint32_t last = QR_NIL;
+    r->load_first = QR_NIL;
+    qr_carts_add(o, &r->load_first, &last, o->scratch, o->scratch2, r->load_count);
 }
 
 /* A CPU block of the hit that has no place of its own in the engine's memory is not loaded. */
@@ -36,7 +38,7 @@ static void pair_blocks(quire_offload *o, qr_offload_req *r, const quire_block_s
                 quire_pool_free_blocks(o->cpu, &cpu[i], 1);
         }
     }
-    chain_pairs(o, r);
+    load_carts(o, r);
 }
 
 /* The scheduler waits for tokens that nobody promised: they are told to be lost. */
@@ -45,7 +47,7 @@ static void begin_lost(quire_offload *o, qr_offload_req *r, const quire_block_sp
     for (uint32_t i = 0; i < blocks[0].count && i < o->groups[0].max_blocks; i++)
         if (blocks[0].ids[i] != QUIRE_NULL_BLOCK)
             add_pair(o, r, blocks[0].ids[i], QUIRE_NULL_BLOCK);
-    chain_pairs(o, r);
+    load_carts(o, r);
     qr_gpu_hold(o, o->scratch, r->load_count);
     qr_load_end(o, quire_req_index(r->req), true);
 }
@@ -104,12 +106,11 @@ void qr_load_build(quire_offload *o, bool zeroes)
             o->new_loads[kept++] = o->new_loads[i];
             continue;
         }
-        for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK;) {
-            const qr_offload_link *link = qr_offload_walk(o->loads, gpu);
-            o->meta_load_gpu[meta->num_loads] = gpu;
-            o->meta_load_cpu[meta->num_loads++] = link->other;
-            gpu = link->next;
-        }
+        for (uint32_t at = r->load_first; at != QR_NIL; at = o->carts[at].next)
+            for (uint32_t k = 0; k < o->carts[at].count; k++) {
+                o->meta_load_gpu[meta->num_loads] = o->carts[at].pairs[k].gpu;
+                o->meta_load_cpu[meta->num_loads++] = o->carts[at].pairs[k].cpu;
+            }
         o->meta_reqs[meta->num_load_reqs++] = r->req;
         r->load_state = QR_LOAD_ON_THE_WAY;
         r->load_step = o->step;
@@ -173,9 +174,9 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
             continue;
         r->load_state = QR_LOAD_TOLD;
         o->told_reqs[num_told++] = r->req;
-        for (quire_block gpu = r->load_first; must_fail && gpu != QUIRE_NULL_BLOCK;
-             gpu = o->loads[gpu].next)
-            o->invalid_blocks[num_invalid++] = gpu;
+        for (uint32_t at = r->load_first; must_fail && at != QR_NIL; at = o->carts[at].next)
+            for (uint32_t k = 0; k < o->carts[at].count; k++)
+                o->invalid_blocks[num_invalid++] = o->carts[at].pairs[k].gpu;
     }
     output->finished_recving = o->told_reqs;
     output->num_finished_recving = num_told;
@@ -186,14 +187,11 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
 static void finish_load(quire_offload *o, qr_offload_req *r)
 {
     uint32_t n = 0;
-    uint32_t num_cpu = 0;
-    for (quire_block gpu = r->load_first; gpu != QUIRE_NULL_BLOCK;) {
-        const qr_offload_link *link = qr_offload_walk(o->loads, gpu);
-        o->scratch[n++] = gpu;
-        if (link->other != QUIRE_NULL_BLOCK)
-            o->scratch2[num_cpu++] = link->other;
-        gpu = link->next;
-    }
+    while (r->load_first != QR_NIL)
+        r->load_first = qr_carts_empty(o, r->load_first, o->scratch, o->scratch2, &n);
+    uint32_t num_cpu = 0; /* of a load that was lost: none */
+    while (num_cpu < n && o->scratch2[num_cpu] != QUIRE_NULL_BLOCK)
+        num_cpu++;
     if (!o->is_vllm && num_cpu == n) {
         quire_pool_leave_same(o->cpu, o->gpu, o->scratch, o->scratch2, n);
     } else { /* vLLM gives them back first to last: a prefix is evicted before its tail */
@@ -207,7 +205,6 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
     else
         qr_count(&o->counters.loaded_blocks, n);
     r->load_state = QR_LOAD_NONE;
-    r->load_first = QUIRE_NULL_BLOCK;
     r->load_count = 0;
     if (r->has_ended)
         qr_offload_leave(o, r);

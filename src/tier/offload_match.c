@@ -1,5 +1,7 @@
 #include "tier/offload_match.h"
 
+#include "tier/offload_protect.h"
+
 /* Without its first block a group of a full kind has nothing at all: the usual answer, cheaply. */
 static bool can_begin(const quire_offload *o, const unsigned char *hashes, uint32_t num_hashes)
 {
@@ -24,7 +26,7 @@ static uint32_t tokens_before_pending(const quire_offload *o, const quire_block_
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t size = o->groups[g].block_size;
         for (uint32_t i = 0; i < spans[g].count && i * size < end; i++)
-            if (o->stores[spans[g].ids[i]].other != QUIRE_NULL_BLOCK)
+            if (qr_bit_get(o->is_pending, spans[g].ids[i]))
                 end = i * size;
     }
     return end;
@@ -64,26 +66,59 @@ void qr_match_release(quire_offload *o)
     uint32_t left = 0;
     for (uint32_t g = 0; m->is_pinned && g < o->num_groups; g++)
         left += m->counts[g];
-    while (left-- > 0) { /* the last first: it is the first to go */
+    while (left-- > m->num_known) { /* the last first: it is the first to go */
         if (m->blocks[left] != QUIRE_NULL_BLOCK)
             freed[n++] = m->blocks[left];
-        if (n == QR_COPIES_IN_JOB || left == 0) {
+        if (n == QR_COPIES_IN_JOB || left == m->num_known) {
             quire_pool_free_blocks(o->cpu, freed, n);
             n = 0;
         }
     }
     m->is_pinned = false;
+    m->num_known = 0;
     m->req = 0;
 }
 
-/* Null blocks stay where they are: places count. */
-static void keep_match(quire_offload *o, quire_req req, const quire_block_span *spans)
+void qr_match_take_over(quire_offload *o, quire_req req)
 {
     qr_offload_match *m = &o->match;
-    uint32_t n = 0;
+    if (m->num_known == 0 || m->req != req)
+        return;
+    m->num_known = 0;
+    qr_protect_hand_over(o, req, m->num_local / o->groups[0].block_size);
+}
+
+/* A request that was looked up while it waited: its blocks are known, and somebody protects them.
+ * What is behind them alone is to be found. Returns how many there are behind those that the engine
+ * has, the first in m->blocks; none when their keys are not the request's any more. */
+static uint32_t recall_blocks(quire_offload *o, quire_req req, const unsigned char *hashes,
+                              uint32_t num_hashes, uint32_t num_local)
+{
+    qr_offload_match *m = &o->match;
+    uint32_t size = o->groups[0].block_size;
+    uint32_t joined = size / o->hash_size;
+    uint32_t skipped = num_local / size;
+    if (o->num_groups > 1 || o->has_windows || num_local % size != 0)
+        return 0;
+    uint32_t n = qr_protect_list(o, req, m->blocks);
+    if (n <= skipped || n > num_hashes / joined)
+        return 0;
+    size_t hash_len = (size_t)joined * o->digest_bytes;
+    n -= skipped;
+    memmove(m->blocks, m->blocks + skipped, n * sizeof *m->blocks);
+    const unsigned char *first = hashes + skipped * hash_len;
+    return quire_pool_count_unchanged(o->cpu, m->blocks, n, first, hash_len, 0) == n ? n : 0;
+}
+
+/* Null blocks stay where they are: places count. The first num_known are there already. */
+static void keep_match(quire_offload *o, quire_req req, const quire_block_span *spans,
+                       uint32_t num_known)
+{
+    qr_offload_match *m = &o->match;
+    uint32_t n = num_known;
     uint32_t pinned = 0;
     for (uint32_t g = 0; g < o->num_groups; g++) {
-        m->counts[g] = spans[g].count;
+        m->counts[g] = spans[g].count + (g == 0 ? num_known : 0);
         for (uint32_t i = 0; i < spans[g].count; i++) {
             m->blocks[n++] = spans[g].ids[i];
             if (spans[g].ids[i] != QUIRE_NULL_BLOCK)
@@ -92,6 +127,7 @@ static void keep_match(quire_offload *o, quire_req req, const quire_block_span *
     }
     m->req = req;
     m->is_pinned = !o->is_vllm && quire_pool_touch(o->cpu, o->scratch, pinned) == QUIRE_OK;
+    m->num_known = m->is_pinned ? num_known : 0;
 }
 
 /* Whether it should wait for what is being fetched from a tier. */
@@ -141,14 +177,22 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
         return QUIRE_OK;
     if (!is_known || quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK)
         return QUIRE_OK;
-    uint32_t num_hit = qr_match_find(o, hashes, num_hashes, info.num_tokens, num_local, spans);
+    uint32_t num_known = recall_blocks(o, req, hashes, num_hashes, num_local);
+    uint32_t num_hit = num_known * o->groups[0].block_size;
+    uint32_t more =
+        qr_match_find(o, hashes, num_hashes, info.num_tokens, num_local + num_hit, spans);
+    if (more == 0)
+        memset(spans, 0, o->num_groups * sizeof *spans);
+    num_hit += more;
     if (num_hit > 0)
-        keep_match(o, req, spans); /* before room is made for what a tier has */
+        keep_match(o, req, spans, num_known); /* before room is made for what a tier has */
     if (o->lower != NULL &&
         waits_for_tiers(o, req, hashes, num_hashes, info.num_tokens, num_local, num_hit)) {
         qr_match_release(o);
         return QUIRE_RETRY;
     }
+    if (num_hit > 0 && o->match.req != req) /* given up, to make room */
+        return QUIRE_RETRY;
     o->match.num_tokens = num_hit;
     o->match.num_local = num_local;
     o->match.num_asked = info.num_tokens;

@@ -9,6 +9,8 @@
  * qr_match_release. */
 int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
                      uint32_t *is_async);
+/* Its request gets what it was told: from now on all of the match's blocks have its own user. */
+void qr_match_take_over(quire_offload *o, quire_req req);
 void qr_match_release(quire_offload *o);
 
 /* The hit behind the first num_local tokens, as spans of the CPU pool's cache; 0: none. */

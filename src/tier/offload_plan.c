@@ -178,7 +178,7 @@ static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
     o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
     o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
     o->num_stored = qr_carve_take(carve, num_eager * o->num_groups, sizeof *o->num_stored);
-    o->stores = qr_carve_take(carve, o->num_cpu, sizeof *o->stores);
+    o->is_pending = qr_carve_take(carve, qr_offload_words(o->num_cpu), sizeof *o->is_pending);
     o->store_crc = qr_carve_take(carve, has_tiers ? o->num_cpu : 0, sizeof *o->store_crc);
     o->store_crc = has_tiers ? o->store_crc : NULL;
     o->walked =
@@ -198,7 +198,9 @@ static void carve_loads(quire_offload *o, qr_carve *carve)
 {
     uint32_t n = o->max_requests;
     o->reqs = qr_carve_take(carve, n, sizeof *o->reqs);
-    o->loads = qr_carve_take(carve, o->num_gpu, sizeof *o->loads);
+    o->num_carts =
+        o->num_gpu / QR_CART_PAIRS + o->max_requests; /* a block is in one load at most */
+    o->carts = qr_carve_take(carve, o->num_carts, sizeof *o->carts);
     o->new_loads = qr_carve_take(carve, n, sizeof *o->new_loads);
     o->ended_loads = qr_carve_take(carve, n, sizeof *o->ended_loads);
     o->sending = qr_carve_take(carve, n, sizeof *o->sending);
@@ -206,11 +208,21 @@ static void carve_loads(quire_offload *o, qr_carve *carve)
     o->invalid_blocks = qr_carve_take(carve, o->num_gpu, sizeof *o->invalid_blocks);
 }
 
+/* A GPU block is in one load at most, a CPU block in one store; and of each load, of each event and
+ * of what is kept one cart need not be full. */
+static void carve_carts(quire_offload *o, qr_carve *carve)
+{
+    uint64_t full = (uint64_t)o->num_gpu / QR_CART_PAIRS + o->num_cpu / QR_CART_PAIRS;
+    o->num_carts = (uint32_t)(full + o->max_requests + o->num_places + 1);
+    o->carts = qr_carve_take(carve, o->num_carts, sizeof *o->carts);
+}
+
 static void carve_rest(quire_offload *o, qr_carve *carve)
 {
     uint32_t scratch = o->row_blocks > QR_COPIES_IN_JOB ? o->row_blocks : QR_COPIES_IN_JOB;
     o->jobs = qr_carve_take(carve, o->num_jobs, sizeof *o->jobs);
-    o->nodes = qr_carve_take(carve, o->looks_ahead ? o->num_cpu : 0, sizeof *o->nodes);
+    o->num_nodes = o->looks_ahead ? o->num_cpu / QR_NODE_BLOCKS + o->backlog : 0;
+    o->nodes = qr_carve_take(carve, o->num_nodes, sizeof *o->nodes);
     o->expected = qr_carve_take(carve, o->backlog, sizeof *o->expected);
     o->queue = qr_carve_take(carve, o->backlog, sizeof *o->queue);
     o->match.blocks = qr_carve_take(carve, o->row_blocks, sizeof *o->match.blocks);
@@ -231,6 +243,7 @@ quire_offload *qr_offload_carve(qr_carve *carve, const qr_offload_plan *plan, qu
     set_numbers(o, plan);
     quire_offload *made = qr_carve_take(carve, 1, sizeof *made);
     carve_stores(o, carve, plan->config.num_tiers > 0);
+    carve_carts(o, carve);
     carve_loads(o, carve);
     carve_rest(o, carve);
     *cpu = qr_carve_take(carve, plan->cpu_bytes, 1);

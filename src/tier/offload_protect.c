@@ -6,41 +6,92 @@ enum { LOOK_EVERY = 64 }; /* polls, once somebody waits */
 
 void qr_protect_init(quire_offload *o)
 {
-    uint32_t n = o->looks_ahead ? o->num_cpu : 0;
-    o->num_nodes = n;
     o->free_node = QR_NIL;
-    for (uint32_t i = n; i-- > 0;) {
+    for (uint32_t i = o->num_nodes; i-- > 0;) {
         o->nodes[i].next = o->free_node;
         o->free_node = i;
     }
     for (uint32_t i = 0; i < o->max_requests; i++)
-        o->reqs[i].protect_first = QR_NIL;
+        o->reqs[i].protect_last = QR_NIL;
+}
+
+/* ---- the nodes of a request -------------------------------------------------- */
+
+/* Blocks that one more request can have protected. */
+static uint32_t room_for(const quire_offload *o, const qr_offload_req *r)
+{
+    uint32_t used = r->num_protected % QR_NODE_BLOCKS;
+    uint64_t room =
+        (uint64_t)o->num_nodes * QR_NODE_BLOCKS + (used > 0 ? QR_NODE_BLOCKS - used : 0);
+    return room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
+}
+
+static void add_protected(quire_offload *o, qr_offload_req *r, quire_block block)
+{
+    uint32_t place = r->num_protected++ % QR_NODE_BLOCKS;
+    if (place == 0) {
+        uint32_t node = o->free_node;
+        o->free_node = o->nodes[node].next;
+        o->nodes[node].next = r->protect_last;
+        r->protect_last = node;
+        o->num_nodes--;
+    }
+    o->nodes[r->protect_last].blocks[place] = block;
+}
+
+/* The last one. */
+static quire_block take_protected(quire_offload *o, qr_offload_req *r)
+{
+    uint32_t place = --r->num_protected % QR_NODE_BLOCKS;
+    uint32_t node = r->protect_last;
+    if (place == 0) {
+        r->protect_last = o->nodes[node].next;
+        o->nodes[node].next = o->free_node;
+        o->free_node = node;
+        o->num_nodes++;
+    }
+    return o->nodes[node].blocks[place];
+}
+
+uint32_t qr_protect_list(const quire_offload *o, quire_req req, quire_block *blocks)
+{
+    const qr_offload_req *r = &o->reqs[quire_req_index(req)];
+    if (!o->looks_ahead || r->ahead != req)
+        return 0;
+    uint32_t node = r->protect_last;
+    for (uint32_t left = r->num_protected; left > 0; node = o->nodes[node].next) {
+        uint32_t first = (left - 1) / QR_NODE_BLOCKS * QR_NODE_BLOCKS;
+        memcpy(blocks + first, o->nodes[node].blocks, (left - first) * sizeof *blocks);
+        left = first;
+    }
+    return r->num_protected;
 }
 
 /* ---- giving back ----------------------------------------------------------- */
 
-/* From the last to the first, as they are chained: the tail of a prompt is evicted before its
- * head. */
+/* From the last to the first: the tail of a prompt is evicted before its head. */
 static void free_protected(quire_offload *o, qr_offload_req *r)
 {
     quire_block blocks[QR_COPIES_IN_JOB];
-    uint32_t node = r->protect_first;
-    while (node != QR_NIL) {
+    qr_count(&o->counters.expected_blocks, 0 - (uint64_t)r->num_protected);
+    if (r->num_protected > 0 && o->match.num_known > 0 && o->match.req == r->ahead)
+        qr_match_release(o); /* it relies on them */
+    while (r->num_protected > 0) {
         uint32_t n = 0;
-        while (node != QR_NIL && n < QR_COPIES_IN_JOB) {
-            uint32_t next = o->nodes[node].next;
-            qr_prefetch(&o->nodes[o->nodes[node].ahead]);
-            blocks[n++] = o->nodes[node].block;
-            o->nodes[node].next = o->free_node;
-            o->free_node = node;
-            node = next;
-        }
+        while (r->num_protected > 0 && n < QR_COPIES_IN_JOB)
+            blocks[n++] = take_protected(o, r);
         quire_pool_free_blocks(o->cpu, blocks, n);
     }
-    o->num_nodes += r->num_protected;
-    qr_count(&o->counters.expected_blocks, 0 - (uint64_t)r->num_protected);
-    r->protect_first = QR_NIL;
-    r->num_protected = 0;
+}
+
+void qr_protect_hand_over(quire_offload *o, quire_req req, uint32_t first)
+{
+    qr_offload_req *r = &o->reqs[quire_req_index(req)];
+    if (r->ahead != req || r->num_protected <= first)
+        return;
+    qr_count(&o->counters.expected_blocks, 0 - (uint64_t)(r->num_protected - first));
+    while (r->num_protected > first)
+        (void)take_protected(o, r);
 }
 
 static void drop_expected(quire_offload *o, uint32_t place)
@@ -84,33 +135,19 @@ bool qr_protect_give_way(quire_offload *o)
 
 /* ---- looking --------------------------------------------------------------- */
 
-static void chain_protected(quire_offload *o, qr_offload_req *r, const quire_block *blocks,
-                            uint32_t n)
-{
-    uint32_t last[QR_CHAIN_AHEAD] = {0};
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = o->free_node;
-        uint32_t *ahead = &last[i % QR_CHAIN_AHEAD];
-        o->free_node = o->nodes[node].next;
-        o->nodes[node].block = blocks[i];
-        o->nodes[node].next = r->protect_first;
-        o->nodes[node].ahead = *ahead;
-        *ahead = r->protect_first = node;
-    }
-    r->num_protected += n;
-    o->num_nodes -= n;
-}
-
 static void protect(quire_offload *o, qr_offload_req *r, const quire_block_span *spans)
 {
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t n = 0;
-        uint32_t count = spans[g].count < o->num_nodes ? spans[g].count : o->num_nodes;
+        uint32_t room = room_for(o, r);
+        uint32_t count = spans[g].count < room ? spans[g].count : room;
         for (uint32_t i = 0; i < count; i++)
             if (spans[g].ids[i] != QUIRE_NULL_BLOCK)
                 o->scratch[n++] = spans[g].ids[i];
-        if (quire_pool_touch(o->cpu, o->scratch, n) == QUIRE_OK)
-            chain_protected(o, r, o->scratch, n);
+        if (quire_pool_touch(o->cpu, o->scratch, n) != QUIRE_OK)
+            continue;
+        for (uint32_t i = 0; i < n; i++)
+            add_protected(o, r, o->scratch[i]);
     }
 }
 

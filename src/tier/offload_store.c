@@ -1,5 +1,6 @@
 #include "tier/offload_store.h"
 
+#include "tier/offload_carts.h"
 #include "tier/offload_match.h"
 #include "tier/offload_protect.h"
 #include "tier/system.h"
@@ -484,18 +485,29 @@ static bool find_place(quire_offload *o)
     return o->events[o->next_event & (o->num_places - 1)].count == 0;
 }
 
+/* From here on the CPU blocks are pending. */
+static void put_into_carts(quire_offload *o, const store_round *round, uint32_t *first,
+                           uint32_t *last)
+{
+    qr_carts_add(o, first, last, round->gpu, round->cpu, round->count);
+    for (uint32_t i = 0; i < round->count; i++)
+        qr_bit_set(o->is_pending, round->cpu[i]);
+}
+
 static void make_event(quire_offload *o, const store_round *round)
 {
     uint32_t place = (uint32_t)(o->next_event & (o->num_places - 1));
     quire_offload_meta *meta = &o->meta;
     uint64_t due_ns = o->is_vllm ? 0 : qr_tier_now_ns(&o->hooks) + o->deadline_ns;
-    qr_offload_chain(o->stores, round->cpu, round->gpu, round->count); /* they are pending */
+    uint32_t first = QR_NIL;
+    uint32_t last = QR_NIL;
+    put_into_carts(o, round, &first, &last);
     o->events[place] = (qr_offload_event){.id = o->next_event,
                                           .mark = o->mark,
                                           .step = o->step,
                                           .due_ns = due_ns,
-                                          .first = round->cpu[0],
-                                          .sent = round->cpu[0],
+                                          .first = first,
+                                          .sent = first,
                                           .has_crcs = o->has_device && o->store_crc != NULL,
                                           .count = round->count};
     o->next_due_ns = due_ns < o->next_due_ns ? due_ns : o->next_due_ns;
@@ -509,12 +521,10 @@ static void make_event(quire_offload *o, const store_round *round)
 /* What was decided between the steps comes first. */
 static void add_kept(quire_offload *o, store_round *round)
 {
-    for (quire_block cpu = o->kept_first; cpu != QUIRE_NULL_BLOCK; cpu = o->stores[cpu].next) {
-        round->gpu[round->count] = o->stores[cpu].other;
-        round->cpu[round->count++] = cpu;
-    }
+    while (o->kept_first != QR_NIL)
+        o->kept_first = qr_carts_empty(o, o->kept_first, round->gpu, round->cpu, &round->count);
     round->num_taken = round->count;
-    o->kept_first = o->kept_last = QUIRE_NULL_BLOCK;
+    o->kept_last = QR_NIL;
 }
 
 /* Stores must not take the memory that requests need, however slow they are. */
@@ -557,10 +567,5 @@ void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
     scan_request(o, r, &round);
     if (round.count == 0)
         return;
-    qr_offload_chain(o->stores, round.cpu, round.gpu, round.count);
-    if (o->kept_first == QUIRE_NULL_BLOCK)
-        o->kept_first = round.cpu[0];
-    else
-        o->stores[o->kept_last].next = round.cpu[0];
-    o->kept_last = round.cpu[round.count - 1];
+    put_into_carts(o, &round, &o->kept_first, &o->kept_last);
 }

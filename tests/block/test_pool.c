@@ -311,6 +311,34 @@ static void prefix_of_nothing(void **state)
     assert_int_equal(hit, 0);
 }
 
+static void blocks_that_were_found_are_looked_at_again(void **state)
+{
+    (void)state;
+    pool_kit kit;
+    quire_block b[4];
+    unsigned char hashes[4 * 16];
+    kit_open(&kit, 8);
+    kit_take(&kit, 4, b);
+    kit_cache(&kit, b, 0, 4, "abcd", 1);
+    kit_hashes(&kit, "abcd", hashes);
+    const quire_pool *pool = kit.pool;
+    assert_int_equal(quire_pool_count_unchanged(pool, b, 4, hashes, 16, 1), 4);
+    assert_int_equal(quire_pool_count_unchanged(pool, b, 4, hashes, 16, 0), 0); /* other group */
+    assert_int_equal(quire_pool_count_unchanged(pool, b + 1, 3, hashes + 16, 16, 1), 3);
+    assert_int_equal(quire_pool_count_unchanged(pool, b + 1, 3, hashes, 16, 1), 0);
+    assert_int_equal(quire_pool_count_unchanged(pool, b, 0, hashes, 16, 1), 0);
+    const quire_block unknown[] = {b[0], 8, b[2]};
+    assert_int_equal(quire_pool_count_unchanged(pool, unknown, 3, hashes, 16, 1), 1);
+    const quire_block null_block[] = {b[0], QUIRE_NULL_BLOCK};
+    assert_int_equal(quire_pool_count_unchanged(pool, null_block, 2, hashes, 16, 1), 1);
+    assert_int_equal(quire_pool_count_unchanged(pool, b, 4, hashes, 24, 1), 0); /* no such hash */
+    assert_int_equal(quire_pool_count_unchanged(pool, NULL, 4, hashes, 16, 1), 0);
+    assert_int_equal(quire_pool_count_unchanged(pool, b, 4, NULL, 16, 1), 0);
+    assert_int_equal(quire_pool_count_unchanged(NULL, b, 4, hashes, 16, 1), 0);
+    kit_evict(&kit, b[2]);
+    assert_int_equal(quire_pool_count_unchanged(pool, b, 4, hashes, 16, 1), 2);
+}
+
 static void shorter_hashes_than_the_pools_are_fine(void **state)
 {
     (void)state;
@@ -448,6 +476,7 @@ int main(void)
         cmocka_unit_test(block_of_every_group_or_none),
         cmocka_unit_test(prefix_is_as_long_as_the_shortest_group),
         cmocka_unit_test(prefix_of_nothing),
+        cmocka_unit_test(blocks_that_were_found_are_looked_at_again),
         cmocka_unit_test(shorter_hashes_than_the_pools_are_fine),
         cmocka_unit_test(without_caching_everything_is_a_miss),
         cmocka_unit_test(caching_off_takes_less_memory),

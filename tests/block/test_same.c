@@ -22,6 +22,8 @@ typedef struct world {
     quire_block held[WAYS][1024]; /* near */
     quire_block used[WAYS][1024]; /* far */
     uint32_t num_held;
+    quire_block held_much; /* near */
+    uint32_t num_much;
     uint32_t num_events;
 } world;
 
@@ -116,6 +118,34 @@ static void change_near(world *w)
             assert_int_equal(quire_pool_cache_full_blocks(w->near[i], &p), QUIRE_OK);
         assert_int_equal(quire_pool_free_blocks(w->near[i], blocks, n), QUIRE_OK);
     }
+}
+
+/* Another far block gets the key of a near one: then several may have it. */
+static void double_far(world *w)
+{
+    quire_block block = 1 + roll(w, NEAR - 1);
+    for (uint32_t i = 0; i < WAYS; i++) {
+        quire_block mine;
+        if (quire_pool_get_new_blocks(w->far[i], 1, &mine) != QUIRE_OK)
+            return;
+        assert_int_equal(quire_pool_cache_same(w->far[i], &mine, w->near[i], &block, 1), QUIRE_OK);
+        assert_int_equal(quire_pool_free_blocks(w->far[i], &mine, 1), QUIRE_OK);
+    }
+}
+
+/* A near block is held as often as it can be, or no longer. */
+static void hold_much(world *w)
+{
+    bool is_first = w->num_much == 0;
+    if (is_first)
+        w->held_much = 1 + roll(w, NEAR - 1);
+    for (uint32_t i = 0; is_first && i < WAYS; i++)
+        for (w->num_much = 0; quire_pool_hold(w->near[i], &w->held_much, 1) == QUIRE_OK;)
+            w->num_much++;
+    for (uint32_t i = 0; !is_first && i < WAYS; i++)
+        for (uint32_t k = 0; k < w->num_much; k++)
+            assert_int_equal(quire_pool_let_go(w->near[i], &w->held_much, 1, 0), QUIRE_OK);
+    w->num_much = is_first ? w->num_much : 0;
 }
 
 /* The same in small steps. */
@@ -225,6 +255,10 @@ static void one_call_is_what_it_stands_for(void **state)
         open_world(&w, seed);
         for (uint32_t round = 0; round < ROUNDS / 8; round++) {
             change_near(&w);
+            if (roll(&w, 8) == 0)
+                double_far(&w);
+            if (roll(&w, 16) == 0)
+                hold_much(&w);
             take(&w);
             if (w.num_held > 0 && roll(&w, 2) == 0)
                 end_copies(&w);

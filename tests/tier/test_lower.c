@@ -363,6 +363,80 @@ static void test_computed_again_before_its_turn(void **state)
     world_close(w);
 }
 
+static void give_key(world *w, const world_request *prompt, quire_block block)
+{
+    quire_cache_full_params params = {.blocks = &block,
+                                      .num_full_blocks = 1,
+                                      .hashes = prompt->hashes[0],
+                                      .hash_len = 32,
+                                      .num_hashes = 1,
+                                      .block_size = WORLD_TOKENS};
+    assert_int_equal(quire_pool_cache_full_blocks(w->pool, &params), QUIRE_OK);
+}
+
+/* Another copy into the block fails: from the engine, as offload_ends.c tells, or from tier 1. */
+static void write_over(world *w, quire_block block, const world_request *below)
+{
+    quire_block others[64];
+    uint32_t num_others = quire_pool_get_num_free_blocks(w->pool) - 1;
+    if (below == NULL) {
+        assert_int_equal(quire_pool_evict_blocks(w->pool, &block, 1), QUIRE_OK);
+        memset(w->memory + (size_t)block * WORLD_BYTES, 0xee, WORLD_BYTES);
+        qr_lower_forget_content(w->lower, &block, 1);
+        return;
+    }
+    assert_int_equal(quire_pool_get_new_blocks(w->pool, num_others, others), QUIRE_OK);
+    faulty_set(w->parts[1], FAULTY_FAIL, 1000);
+    world_request *r = world_add(w, below);
+    (void)world_wait(w, r);
+    assert_int_equal(world_tier_keys(w, 1, QUIRE_TIER_LOAD, QUIRE_TIER_FAILED), 1);
+    world_abort(w, r);
+    assert_int_equal(quire_pool_free_blocks(w->pool, others, num_others), QUIRE_OK);
+}
+
+/* A block's content is written over by a copy that fails. Then it is to get the same once more, and
+ * has its key already, but not the bytes: a store that still waits from the first time is void. */
+static void test_written_over_before_its_turn(void **state)
+{
+    (void)state;
+    for (uint32_t is_load = 0; is_load < 2; is_load++) {
+        world *w = world_make((world_config){
+            .num_cpu_blocks = 31, .num_tiers = 2, .max_bytes_in_flight = WORLD_BYTES});
+        world_request below = world_draw(w, 1);
+        below.hashes[0][0] ^= 2;
+        faulty_set(w->parts[0], FAULTY_FAIL, 1000); /* tier 1 alone has it */
+        world_put_below(w, &below);
+        faulty_set(w->parts[0], FAULTY_FAIL, 0);
+        faulty_hold(w->parts[0], true);
+        world_request first = world_draw(w, 1);
+        world_admit(w, world_add(w, &first), 0);
+        world_step(w); /* its store has all the room there is */
+        world_request prompt = first;
+        prompt.hashes[0][0] ^= 1;
+        world_admit(w, world_add(w, &prompt), 0);
+        for (uint32_t i = 0; i < 8; i++) /* tier 1 gets it */
+            world_step(w);
+        uint32_t group = 0;
+        quire_block block;
+        quire_block found;
+        quire_bytes hash = {prompt.hashes[0], 32};
+        assert_int_equal(quire_pool_get_cached_block(w->pool, hash, &group, 1, &block), QUIRE_OK);
+        write_over(w, block, is_load != 0 ? &below : NULL);
+        assert_int_equal(quire_pool_get_cached_block(w->pool, hash, &group, 1, &found), QUIRE_MISS);
+        give_key(w, &prompt, block);
+        faulty_hold(w->parts[0], false);
+        world_drain(w);
+        assert_false(world_tier_has(w, 0, &prompt, 0, 0));
+        quire_tier_key key; /* the bytes have come */
+        quire_tier_key_of(hash, 0, 0, &key);
+        faulty_pattern(&key, w->memory + (size_t)block * WORLD_BYTES, WORLD_BYTES);
+        qr_lower_stored(w->lower, &block, NULL, NULL, 1);
+        world_drain(w);
+        assert_true(world_tier_has(w, 0, &prompt, 0, 0));
+        world_close(w);
+    }
+}
+
 /* ---- worth it ----------------------------------------------------------------- */
 
 static void test_slower_than_computing(void **state)
@@ -469,6 +543,7 @@ int main(void)
         cmocka_unit_test(test_only_long_prefixes),
         cmocka_unit_test(test_evicted_before_its_turn),
         cmocka_unit_test(test_computed_again_before_its_turn),
+        cmocka_unit_test(test_written_over_before_its_turn),
         cmocka_unit_test(test_slower_than_computing),
         cmocka_unit_test(test_costs_are_learned),
         cmocka_unit_test(test_bad_configs),

@@ -137,6 +137,67 @@ static void lazy_blocks_stay_cold(void **state)
     world_close(w);
 }
 
+/* A turn in which no copy ends, or the oldest one. Time stands still: nothing is late. */
+static void turn_slowly(world *w, bool one_ends)
+{
+    world_job *oldest = NULL;
+    for (uint32_t i = 0; i < w->num_jobs; i++) {
+        w->jobs[i].after = UINT64_MAX;
+        if (oldest == NULL || w->jobs[i].event < oldest->event)
+            oldest = &w->jobs[i];
+    }
+    if (oldest != NULL && one_ends)
+        oldest->after = 0;
+    w->clock = 0;
+    world_turn(w);
+}
+
+/* Blocks at the head of the engine's queue that have a key, and no copy. */
+static uint32_t count_missing(const world *w, uint32_t n)
+{
+    quire_block blocks[WORLD_MAX_BLOCKS];
+    quire_block found[WORLD_MAX_BLOCKS];
+    const quire_pool *gpu = quire_cache_pool(quire_sched_cache(w->sched));
+    const quire_pool *cpu = quire_cache_pool(quire_offload_cache(w->offload));
+    uint32_t num_missing = 0;
+    quire_pool_get_all_free_blocks(gpu, blocks, WORLD_MAX_BLOCKS);
+    assert_int_equal(quire_pool_find_same(cpu, gpu, blocks, n, found), QUIRE_OK);
+    for (uint32_t i = 0; i < n; i++)
+        num_missing += found[i] == QUIRE_NULL_BLOCK;
+    return num_missing;
+}
+
+/* All blocks are cold, and there are many more than the CPU pool has. What is stored comes back to
+ * the head of the queue, a few at a time: an idle engine must not store the same round and round,
+ * and in the end has stored what will be evicted next. */
+static void lazy_comes_to_rest(void **state)
+{
+    (void)state;
+    enum { LOOKED_AT = 24, MOST_IDLE = 1000 };
+    for (uint32_t num_cpu = 8; num_cpu <= 64; num_cpu += 4) {
+        world *w = &the_world;
+        world_setup setup = quiet(QUIRE_OFFLOAD_LAZY, false);
+        setup.num_gpu = 128;
+        setup.num_cpu = num_cpu;
+        setup.max_events = 64;
+        world_open(w, &setup);
+        for (uint32_t i = 0; i < 100; i++) {
+            world_ask(w, 100 * i, 5, 1);
+            while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0)
+                turn_slowly(w, false);
+        }
+        assert_true(stats_of(w).stores_in_flight > 0);
+        for (uint32_t turn = 0; quire_offload_has_pending(w->offload); turn++) {
+            turn_slowly(w, turn % 8 == 0);
+            assert_true(turn < MOST_IDLE);
+        }
+        uint32_t looked_at = num_cpu < 2 * LOOKED_AT ? num_cpu / 2 : LOOKED_AT;
+        assert_int_equal(count_missing(w, looked_at / 2), 0); /* the rest is not due yet */
+        world_drain(w);
+        world_close(w);
+    }
+}
+
 static void failed_stores_are_not_there(void **state)
 {
     (void)state;
@@ -330,6 +391,33 @@ static void a_hit_is_given_up_for_last_blocks(void **state)
     world_close(w);
 }
 
+/* What was looked up for a waiting request is told only if it still has the request's keys. */
+static void what_is_known_is_looked_at_again(void **state)
+{
+    (void)state;
+    for (uint32_t is_evicted = 0; is_evicted < 2; is_evicted++) {
+        world *w = &the_world;
+        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+        world_open(w, &setup);
+        world_ask(w, 10, 42, 2);
+        world_drain(w);
+        forget_engine(w);
+        for (uint32_t i = 1; i <= 3; i++) /* the engine is full of these */
+            world_ask(w, 1000 * i, 80, 8);
+        world_ask(w, 10, 42, 2);
+        for (uint32_t i = 0; i < 4; i++)
+            world_turn(w);
+        assert_true(stats_of(w).expected_blocks >= 10);
+        quire_pool *pool = quire_cache_pool(quire_offload_cache(w->offload));
+        for (quire_block b = 1; is_evicted != 0 && b < setup.num_cpu; b++)
+            assert_int_equal(quire_pool_evict_blocks(pool, &b, 1), QUIRE_OK);
+        world_drain(w);
+        assert_int_equal(stats_of(w).hit_tokens, is_evicted != 0 ? 0 : 40);
+        assert_int_equal(stats_of(w).expected_blocks, 0);
+        world_close(w);
+    }
+}
+
 static void wrong_reports_change_nothing(void **state)
 {
     (void)state;
@@ -462,6 +550,7 @@ int main(void)
         cmocka_unit_test(last_blocks_are_stored),
         cmocka_unit_test(same_prompts_are_stored_once),
         cmocka_unit_test(lazy_blocks_stay_cold),
+        cmocka_unit_test(lazy_comes_to_rest),
         cmocka_unit_test(failed_stores_are_not_there),
         cmocka_unit_test(stores_that_hang_stop_nobody),
         cmocka_unit_test(a_device_that_hangs_is_left_behind),
@@ -471,6 +560,7 @@ int main(void)
         cmocka_unit_test(waiting_requests_keep_their_blocks),
         cmocka_unit_test(the_last_in_the_queue_give_way),
         cmocka_unit_test(a_hit_is_given_up_for_last_blocks),
+        cmocka_unit_test(what_is_known_is_looked_at_again),
         cmocka_unit_test(wrong_reports_change_nothing),
         cmocka_unit_test(configs_are_looked_at),
         cmocka_unit_test(lives_in_the_callers_memory),

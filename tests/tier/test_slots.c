@@ -1,7 +1,11 @@
 /* tier/test_slots.c - slots: making them, what they refuse, what each policy evicts first. */
 #include "base/unit.h"
+#include "model/plain.h"
 
 #include <quire/slots.h>
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { FEW = 8, MOST = 64 };
 
@@ -141,6 +145,102 @@ static void they_fit_the_bytes_asked_for(void **state)
         quire_slots_destroy(slots);
         assert_int_equal(quire_slots_check(slots), QUIRE_E_ARGUMENT);
         free(memory);
+    }
+}
+
+/* Stores and uses them at random; returns a number made of all that they answer. */
+static uint64_t use_at_random(quire_slots *slots, bool looks_ahead)
+{
+    uint64_t answers = 0;
+    uint64_t dice = 1;
+    for (uint32_t at = 0; at < 2000; at++) {
+        dice = dice * UINT64_C(6364136223846793005) + 1442695040888963407;
+        uint32_t first = (uint32_t)(dice >> 33) % (3 * FEW);
+        uint32_t n = 1 + at % 3;
+        quire_tier_key keys[MOST];
+        uint32_t slot_ids[MOST] = {0};
+        uint8_t is_new[MOST];
+        fill_keys(keys, first, n);
+        if (looks_ahead)
+            expect_keys(slots, at % 3, (first + at) % 20, at % 2);
+        if (quire_slots_prepare_store(slots, keys, n, slot_ids, is_new, NULL, NULL) == QUIRE_OK)
+            assert_int_equal(quire_slots_complete_store(slots, keys, n, at % 7 != 0), QUIRE_OK);
+        quire_slots_touch(slots, keys, at % 2);
+        if (at % 500 == 499)
+            answers += quire_slots_reset(slots);
+        assert_int_equal(quire_slots_check(slots), QUIRE_OK);
+        for (uint32_t i = 0; i < n; i++)
+            answers = answers * 31 + slot_ids[i];
+        answers = answers * 31 + quire_slots_usage(slots).cached;
+    }
+    return answers;
+}
+
+/* Whatever lies in the memory: what they answer is what those answer that took their own. */
+static void they_do_not_rely_on_zeros(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(all_policies); i++) {
+        bool looks_ahead = all_policies[i] == QUIRE_SLOTS_LOOKAHEAD;
+        quire_slots_config config = QUIRE_SLOTS_CONFIG_INIT;
+        config.num_slots = FEW;
+        config.policy = all_policies[i];
+        size_t bytes = quire_slots_bytes(&config);
+        quire_slots *own = make(all_policies[i], FEW);
+        uint64_t answers = use_at_random(own, looks_ahead);
+        quire_slots_destroy(own);
+        for (uint32_t filler = 0; filler < 256; filler += 0x5a) {
+            unsigned char *memory = aligned_alloc(QUIRE_ALIGNMENT, bytes + QUIRE_ALIGNMENT);
+            quire_slots *slots = NULL;
+            assert_non_null(memory);
+            memset(memory, (int)(0xff - filler), bytes + QUIRE_ALIGNMENT); /* 0xff, 0xa5, 0x4b */
+            assert_int_equal(quire_slots_create_in(memory, bytes, &config, &slots), QUIRE_OK);
+            assert_true(use_at_random(slots, looks_ahead) == answers);
+            assert_int_equal(memory[bytes], 0xff - filler); /* nothing behind it is written */
+            quire_slots_destroy(slots);
+            free(memory);
+        }
+    }
+}
+
+/* Of n pages from here on, those that are in memory. */
+static uint64_t count_resident(const void *first, uint64_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t address = (uintptr_t)first & ~(uintptr_t)(page - 1);
+    unsigned char *is_there = malloc(n);
+    uint64_t count = 0;
+    assert_non_null(is_there);
+    assert_int_equal(mincore((void *)address, n * page, is_there), 0);
+    for (uint64_t i = 0; i < n; i++)
+        count += is_there[i] & 1;
+    free(is_there);
+    return count;
+}
+
+/* Those of a large tier are made at once, and cost what is used of them. They lie in one piece,
+ * which begins with what is always used. */
+static void what_is_not_used_is_not_touched(void **state)
+{
+    (void)state;
+    static const quire_slots_policy policies[] = {QUIRE_SLOTS_LRU, QUIRE_SLOTS_ARC,
+                                                  QUIRE_SLOTS_S3FIFO};
+#ifdef MODEL_SANITIZED /* its allocator may write into all of it */
+    skip();
+#endif
+    for (size_t i = 0; i < COUNT(policies); i++) {
+        quire_slots_config config = QUIRE_SLOTS_CONFIG_INIT;
+        config.num_slots = UINT32_C(4) << 20;
+        config.policy = policies[i];
+        uint64_t num_pages = quire_slots_bytes(&config) / (uint64_t)sysconf(_SC_PAGESIZE);
+        quire_slots *slots = NULL;
+        int status = quire_slots_create(&config, NULL, &slots);
+        if (status == QUIRE_E_NOMEM) /* of this machine: then it cannot be seen here */
+            skip();
+        assert_int_equal(status, QUIRE_OK);
+        uint64_t num_resident = count_resident(slots, num_pages);
+        assert_true(num_resident > 0 && num_resident < num_pages / 10);
+        quire_slots_destroy(slots);
     }
 }
 
@@ -360,6 +460,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_configs_are_refused),
         cmocka_unit_test(they_fit_the_bytes_asked_for),
+        cmocka_unit_test(they_do_not_rely_on_zeros),
+        cmocka_unit_test(what_is_not_used_is_not_touched),
         cmocka_unit_test(memory_may_run_out),
         cmocka_unit_test(nothing_is_allocated_later),
         cmocka_unit_test(wrong_calls_change_nothing),
