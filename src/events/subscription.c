@@ -104,6 +104,7 @@ static void ask_replay(quire_subscriber *s, uint64_t from)
 static void ask_missing(quire_subscriber *s)
 {
     s->takes_hole = false;
+    s->was_empty = false;
     s->is_checking = s->has_digest;
     ask_replay(s, s->has_digest ? s->expected - 1 : s->expected);
 }
@@ -131,6 +132,7 @@ static qr_outcome restart(quire_subscriber *s, uint64_t number, quire_delivery *
     s->expected = s->has_replay ? 0 : number;
     s->has_digest = false;
     s->is_hole_silent = false;
+    s->was_empty = false;
     s->mode = QR_MODE_LIVE;
     if (s->has_replay)
         ask_whole(s);
@@ -326,8 +328,9 @@ static qr_outcome next_replayed(quire_subscriber *s, long wait_ms, quire_deliver
 
 static qr_outcome end_whole(quire_subscriber *s, quire_delivery *delivery)
 {
-    if (s->num_pieces == 0) { /* the publisher has none to give: as far back as it goes */
-        s->takes_hole = true;
+    if (s->num_pieces == 0) { /* the publisher has none to give, asked twice: as far as it goes */
+        s->takes_hole = s->was_empty;
+        s->was_empty = true;
         ask_replay(s, s->expected);
         return QR_OUTCOME_GO_ON;
     }
@@ -335,7 +338,7 @@ static qr_outcome end_whole(quire_subscriber *s, quire_delivery *delivery)
     s->has_expected = true;
     s->expected = s->whole_number + 1;
     s->has_digest = false;
-    s->takes_hole = false;
+    s->takes_hole = s->was_empty = false;
     ask_replay(s, s->whole_number);
     *delivery = (quire_delivery){.kind = QUIRE_DELIVERY_WHOLE, .number = s->whole_number};
     return QR_OUTCOME_NOTICE;

@@ -56,6 +56,7 @@ struct quire_subscriber {
     uint64_t quiet_until_ms;
     uint64_t asked_at;   /* replay: expected, when it was asked for */
     bool takes_hole;     /* replay: what is not there any more stays a gap */
+    bool was_empty;      /* whole: the last answer; so is that of one who has told nothing yet */
     bool is_hole_silent; /* and need not be told: nothing was known before */
     uint32_t num_pieces; /* of the whole index that came */
     uint64_t whole_number;
