@@ -207,7 +207,7 @@ struct quire_offload {
     uint64_t next_event;
     uint32_t *told_events; /* places */
     uint32_t num_told_events;
-    uint32_t num_flight; /* of them, or in vLLM's profile 0 */
+    uint32_t num_flight; /* blocks that are being stored; in vLLM's profile 0 */
     quire_block cursor;  /* lazy; QUIRE_NULL_BLOCK: none */
     uint32_t target_free;
     uint64_t walk_first; /* number of the first block of the last walk, */

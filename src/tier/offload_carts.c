@@ -1,5 +1,7 @@
 #include "tier/offload_carts.h"
 
+#include "base/assert.h"
+
 void qr_carts_init(quire_offload *o)
 {
     for (uint32_t i = 0; i < o->num_carts; i++)
@@ -9,7 +11,8 @@ void qr_carts_init(quire_offload *o)
 
 static uint32_t take_cart(quire_offload *o)
 {
-    uint32_t cart = o->free_cart; /* there are enough for all blocks: offload_plan.c */
+    uint32_t cart = o->free_cart;
+    qr_assert(cart != QR_NIL); /* there are enough for all blocks: offload_plan.c */
     o->free_cart = o->carts[cart].next;
     o->carts[cart].next = QR_NIL;
     o->carts[cart].count = 0;

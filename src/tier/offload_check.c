@@ -23,6 +23,25 @@ static bool count_carts(const quire_offload *o, uint32_t first, uint32_t *num, u
     return true;
 }
 
+static uint32_t length_of(const quire_offload *o, uint32_t first)
+{
+    uint32_t n = 0;
+    for (uint32_t at = first; at != QR_NIL && n <= o->num_carts; at = o->carts[at].next)
+        n++;
+    return n;
+}
+
+/* Each cart is free, or in one of the lists, which are sound. */
+static bool are_carts_there(const quire_offload *o)
+{
+    uint64_t n = length_of(o, o->free_cart) + length_of(o, o->kept_first);
+    for (uint32_t i = 0; i < o->num_places; i++)
+        n += o->events[i].count > 0 ? length_of(o, o->events[i].first) : 0;
+    for (uint32_t i = 0; i < o->max_requests; i++)
+        n += o->reqs[i].load_state != QR_LOAD_NONE ? length_of(o, o->reqs[i].load_first) : 0;
+    return n == o->num_carts;
+}
+
 static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
 {
     uint32_t num_events = 0;
@@ -142,7 +161,7 @@ int qr_offload_check(const quire_offload *o)
     uint32_t *gpu = o->refs + o->num_cpu;
     memset(o->refs, 0, ((size_t)o->num_cpu + o->num_gpu) * sizeof *o->refs);
     if (quire_cache_check(o->cpu_cache) != QUIRE_OK || !count_stores(o, cpu, gpu) ||
-        !count_loads(o, cpu, gpu) || !count_hits(o, cpu))
+        !count_loads(o, cpu, gpu) || !are_carts_there(o) || !count_hits(o, cpu))
         return QUIRE_E_CORRUPT;
     if (o->lower != NULL && qr_lower_check(o->lower) != QUIRE_OK)
         return QUIRE_E_CORRUPT;

@@ -198,9 +198,6 @@ static void carve_loads(quire_offload *o, qr_carve *carve)
 {
     uint32_t n = o->max_requests;
     o->reqs = qr_carve_take(carve, n, sizeof *o->reqs);
-    o->num_carts =
-        o->num_gpu / QR_CART_PAIRS + o->max_requests; /* a block is in one load at most */
-    o->carts = qr_carve_take(carve, o->num_carts, sizeof *o->carts);
     o->new_loads = qr_carve_take(carve, n, sizeof *o->new_loads);
     o->ended_loads = qr_carve_take(carve, n, sizeof *o->ended_loads);
     o->sending = qr_carve_take(carve, n, sizeof *o->sending);
