@@ -354,6 +354,9 @@ QUIRE_API int quire_sched_get_tokens(const quire_sched *sched, quire_req req, ui
  * get_num_new_matched_tokens of the request that it is asked about alone. */
 QUIRE_API int quire_sched_get_hashes(quire_sched *sched, quire_req req, const void **hashes,
                                      uint32_t *num_hashes);
+/* The same of the first `most` at most: where few tell enough, the others are not touched. */
+QUIRE_API int quire_sched_get_first_hashes(quire_sched *sched, quire_req req, uint32_t most,
+                                           const void **hashes, uint32_t *num_hashes);
 QUIRE_API int quire_sched_get_blocks(const quire_sched *sched, quire_req req,
                                      quire_block_span *blocks);
 

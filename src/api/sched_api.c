@@ -191,8 +191,8 @@ int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t fir
     return QUIRE_OK;
 }
 
-int quire_sched_get_hashes(quire_sched *sched, quire_req req, const void **hashes,
-                           uint32_t *num_hashes)
+int quire_sched_get_first_hashes(quire_sched *sched, quire_req req, uint32_t most,
+                                 const void **hashes, uint32_t *num_hashes)
 {
     if (!sched_ok(sched) || hashes == NULL || num_hashes == NULL)
         return QUIRE_E_ARGUMENT;
@@ -200,10 +200,17 @@ int quire_sched_get_hashes(quire_sched *sched, quire_req req, const void **hashe
     if (index == QR_NIL)
         return QUIRE_E_UNKNOWN_REQ;
     const qr_request *r = &sched->requests[index];
-    bool has_hashes = sched->hasher != NULL && r->kv.num_hashes > 0;
-    *num_hashes = has_hashes ? r->kv.num_hashes : 0;
-    *hashes = has_hashes ? qr_text_all_hashes(&sched->text, &r->text, r->kv.num_hashes) : NULL;
+    uint32_t num = sched->hasher != NULL ? r->kv.num_hashes : 0;
+    num = num < most ? num : most;
+    *num_hashes = num;
+    *hashes = num > 0 ? qr_text_all_hashes(&sched->text, &r->text, num) : NULL;
     return QUIRE_OK;
+}
+
+int quire_sched_get_hashes(quire_sched *sched, quire_req req, const void **hashes,
+                           uint32_t *num_hashes)
+{
+    return quire_sched_get_first_hashes(sched, req, UINT32_MAX, hashes, num_hashes);
 }
 
 int quire_sched_get_blocks(const quire_sched *sched, quire_req req, quire_block_span *blocks)

@@ -27,13 +27,13 @@ void qr_buckets_insert(qr_buckets *buckets, uint32_t tag, uint32_t id)
 {
     qr_assert(id != 0 && buckets->used / QR_BUCKET_PLACES < buckets->count);
     uint32_t at = qr_buckets_home(buckets, tag);
-    uint32_t empty = qr_bucket_match(&buckets->all[at], 0);
+    qr_places empty = qr_bucket_match(&buckets->all[at], 0);
     while (QR_UNLIKELY(empty == 0)) {
         buckets->all[at].num_passed++;
         at = qr_buckets_after(buckets, at);
         empty = qr_bucket_match(&buckets->all[at], 0);
     }
-    uint32_t place = qr_lowest_bit(empty);
+    uint32_t place = qr_first_place(empty);
     buckets->all[at].marks[place] = qr_tag_mark(tag);
     buckets->all[at].ids[place] = id;
     buckets->used++;
@@ -42,9 +42,9 @@ void qr_buckets_insert(qr_buckets *buckets, uint32_t tag, uint32_t id)
 /* Where an id stands in a bucket, or QR_NIL. */
 static inline uint32_t place_of_id(const qr_bucket *bucket, uint8_t mark, uint32_t id)
 {
-    for (uint32_t bits = qr_bucket_match(bucket, mark); bits != 0; bits &= bits - 1)
-        if (QR_LIKELY(bucket->ids[qr_lowest_bit(bits)] == id))
-            return qr_lowest_bit(bits);
+    for (qr_places bits = qr_bucket_match(bucket, mark); bits != 0; bits &= bits - 1)
+        if (QR_LIKELY(bucket->ids[qr_first_place(bits)] == id))
+            return qr_first_place(bits);
     return QR_NIL;
 }
 

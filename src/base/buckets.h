@@ -22,8 +22,10 @@
 #include "base/assert.h"
 #include "base/index.h"
 
-#ifdef __SSE2__
+#if defined __SSE2__
 #include <emmintrin.h>
+#elif defined __ARM_NEON && defined __aarch64__
+#include <arm_neon.h>
 #endif
 
 enum { QR_BUCKET_PLACES = 12 };
@@ -68,8 +70,26 @@ static inline uint8_t qr_tag_mark(uint32_t tag)
     return mark == 0 ? 1 : mark;
 }
 
-/* One bit for each place that has this mark, from the lowest on. The lowest bit is right; others
- * may be of places with another mark or with none, so look at the id. */
+/* Some places of a bucket: a bit for each, the lowest for the first. How far apart the bits are is
+ * the processor's matter. */
+typedef uint64_t qr_places;
+
+#if !defined __SSE2__ && defined __ARM_NEON && defined __aarch64__
+enum { QR_PLACE_BITS = 4 };
+#else
+enum { QR_PLACE_BITS = 1 };
+#endif
+
+/* What stands behind all places. */
+#define QR_PLACES_END ((qr_places)1 << QR_BUCKET_PLACES * QR_PLACE_BITS)
+
+static inline uint32_t qr_first_place(qr_places places)
+{
+    return (uint32_t)__builtin_ctzll(places) / QR_PLACE_BITS;
+}
+
+/* The places that have this mark. The first is right; others may have another mark or none, so look
+ * at the id. Bits are next to each other. */
 static inline uint32_t qr_bucket_match_words(const qr_bucket *bucket, uint8_t mark)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -83,22 +103,22 @@ static inline uint32_t qr_bucket_match_words(const qr_bucket *bucket, uint8_t ma
 }
 
 /* The same, where the processor compares 16 bytes at once. */
-static inline uint32_t qr_bucket_match(const qr_bucket *bucket, uint8_t mark)
+static inline qr_places qr_bucket_match(const qr_bucket *bucket, uint8_t mark)
 {
-#ifdef __SSE2__
+#if defined __SSE2__
     __m128i marks = _mm_loadu_si128((const __m128i *)(const void *)bucket);
     /* not set1_epi8: a byte that the compiler has put aside is fetched as a word, and waited for */
     __m128i wanted = _mm_set1_epi32((int)(mark * UINT32_C(0x01010101)));
     __m128i equal = _mm_cmpeq_epi8(marks, wanted);
-    return (uint32_t)_mm_movemask_epi8(equal) & ((1 << QR_BUCKET_PLACES) - 1);
+    return (uint32_t)_mm_movemask_epi8(equal) & (QR_PLACES_END - 1);
+#elif defined __ARM_NEON && defined __aarch64__
+    uint8x16_t equal = vceqq_u8(vld1q_u8((const uint8_t *)(const void *)bucket), vdupq_n_u8(mark));
+    uint8x8_t halves = vshrn_n_u16(vreinterpretq_u16_u8(equal), 4); /* 4 bits of each byte */
+    uint64_t bits = vget_lane_u64(vreinterpret_u64_u8(halves), 0);
+    return bits & UINT64_C(0x1111111111111111) & (QR_PLACES_END - 1);
 #else
     return qr_bucket_match_words(bucket, mark);
 #endif
-}
-
-static inline uint32_t qr_lowest_bit(uint32_t bits)
-{
-    return (uint32_t)__builtin_ctz(bits);
 }
 
 /* A place among those of all buckets. */
@@ -116,12 +136,12 @@ void qr_buckets_insert(qr_buckets *buckets, uint32_t tag, uint32_t id);
 static inline void qr_buckets_insert_home(qr_buckets *buckets, qr_bucket *home, uint32_t tag,
                                           uint32_t id)
 {
-    uint32_t empty = qr_bucket_match(home, 0);
+    qr_places empty = qr_bucket_match(home, 0);
     if (QR_UNLIKELY(empty == 0)) {
         qr_buckets_insert(buckets, tag, id);
         return;
     }
-    uint32_t place = qr_lowest_bit(empty);
+    uint32_t place = qr_first_place(empty);
     home->marks[place] = qr_tag_mark(tag);
     home->ids[place] = id;
     buckets->used++;
@@ -138,8 +158,7 @@ void qr_buckets_remove(qr_buckets *buckets, uint32_t tag, uint32_t id);
 static inline void qr_buckets_remove_id(qr_buckets *buckets, uint32_t tag, uint32_t id)
 {
     qr_bucket *home = &buckets->all[qr_buckets_home(buckets, tag)];
-    uint32_t place =
-        qr_lowest_bit(qr_bucket_match(home, qr_tag_mark(tag)) | 1U << QR_BUCKET_PLACES);
+    uint32_t place = qr_first_place(qr_bucket_match(home, qr_tag_mark(tag)) | QR_PLACES_END);
     if (QR_UNLIKELY(place == QR_BUCKET_PLACES || home->ids[place] != id)) {
         qr_buckets_remove(buckets, tag, id);
         return;

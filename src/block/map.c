@@ -29,9 +29,9 @@ uint32_t qr_map_find_anywhere(const qr_map *map, qr_key key, uint32_t tag)
     uint32_t at = home;
     do {
         const qr_bucket *bucket = &buckets->all[at];
-        for (uint32_t bits = qr_bucket_match(bucket, mark); bits != 0; bits &= bits - 1)
-            if (qr_map_has_key(map, bucket->ids[qr_lowest_bit(bits)], key))
-                return bucket->ids[qr_lowest_bit(bits)];
+        for (qr_places bits = qr_bucket_match(bucket, mark); bits != 0; bits &= bits - 1)
+            if (qr_map_has_key(map, bucket->ids[qr_first_place(bits)], key))
+                return bucket->ids[qr_first_place(bits)];
         if (bucket->num_passed == 0)
             return 0;
         at = qr_buckets_after(buckets, at);

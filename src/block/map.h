@@ -128,8 +128,8 @@ static inline bool qr_map_has_key(const qr_map *map, uint32_t block, qr_key key)
 /* The block that a tag's home shows first; 0 when it shows none. */
 static inline uint32_t qr_map_candidate(const qr_bucket *home, uint32_t tag)
 {
-    uint32_t bits = qr_bucket_match(home, qr_tag_mark(tag));
-    return bits == 0 ? 0 : home->ids[qr_lowest_bit(bits)];
+    qr_places bits = qr_bucket_match(home, qr_tag_mark(tag));
+    return bits == 0 ? 0 : home->ids[qr_first_place(bits)];
 }
 
 /* As get: where the first look is not enough. */

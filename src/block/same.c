@@ -186,8 +186,8 @@ static inline void leave_index(quire_pool *pool, taking *t, const qr_block *b, u
         return;
     }
     qr_bucket *home = home_of(t, b->tag);
-    uint32_t found = qr_bucket_match(home, qr_tag_mark(b->tag));
-    uint32_t place = qr_lowest_bit(found | 1U << QR_BUCKET_PLACES);
+    qr_places found = qr_bucket_match(home, qr_tag_mark(b->tag));
+    uint32_t place = qr_first_place(found | QR_PLACES_END);
     if (QR_UNLIKELY(found == 0 || home->ids[place] != block)) {
         qr_buckets_remove(&pool->map.index, b->tag, block);
         return;
@@ -235,19 +235,13 @@ static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
     qr_pool_publish(pool);
 }
 
-/* What is to be stored is asked for on the way, one stage after the other and never much at once.
+/* What is to be stored is asked for on the way, one stage after the other and never much at once. A
+ * copy that is there already is the exception, and waited for.
  *
- *      others   [ stored | at | copies, if any | buckets | records | not yet ]
- *                              COPIES_AHEAD     BUCKETS_AHEAD   RECORDS_AHEAD
+ *      others   [ stored | at | buckets | records | not yet ]
+ *                           BUCKETS_AHEAD   RECORDS_AHEAD
  */
-enum { COPIES_AHEAD = 8, BUCKETS_AHEAD = 24, RECORDS_AHEAD = 48 };
-
-static inline void ask_for_copy(const taking *t, uint32_t tag)
-{
-    uint32_t candidate = qr_map_candidate(home_of(t, tag), tag);
-    if (QR_UNLIKELY(candidate != 0))
-        qr_prefetch(&t->blocks[candidate]);
-}
+enum { BUCKETS_AHEAD = 12, RECORDS_AHEAD = 24 };
 
 static void ask_for_first(const taking *t, const qr_block *theirs, const uint32_t *others,
                           uint32_t n)
@@ -272,8 +266,6 @@ static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32
             qr_prefetch_write(&records[others[i + RECORDS_AHEAD]]);
         if (i + BUCKETS_AHEAD < n)
             qr_prefetch_write(home_of(&t, records[others[i + BUCKETS_AHEAD]].tag));
-        if (i + COPIES_AHEAD < n)
-            ask_for_copy(&t, records[others[i + COPIES_AHEAD]].tag);
         qr_block *theirs = &records[others[i]];
         uint32_t tag = theirs->tag;
         qr_bucket *home = home_of(&t, tag);

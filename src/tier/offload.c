@@ -108,13 +108,13 @@ static void clear_parts(quire_offload *o)
     memset(o->next_ready, 0xff, o->max_requests * sizeof *o->next_ready);
     memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
     memset(o->num_stored, 0, num_eager * o->num_groups * sizeof *o->num_stored);
-    memset(o->is_pending, 0, qr_offload_words(o->num_cpu) * sizeof *o->is_pending);
+    memset(o->is_pending, 0, o->num_cpu);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);
     memset(o->seen, 0, (o->is_lazy ? o->num_gpu : 0) * sizeof *o->seen);
     memset(o->events, 0, o->num_places * sizeof *o->events);
     for (uint32_t i = 0; i < o->max_requests; i++)
-        o->reqs[i].load_first = o->reqs[i].load_sent = QR_NIL;
+        o->reqs[i].load_first = o->reqs[i].load_last = o->reqs[i].load_sent = QR_NIL;
     o->kept_first = o->kept_last = QR_NIL;
     qr_carts_init(o);
     qr_copy_init(o);

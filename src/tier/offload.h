@@ -56,7 +56,8 @@ typedef struct qr_offload_req {
     quire_req ahead; /* the request that was looked up there; 0: none */
 
     uint32_t load_first; /* carts; QR_NIL: none */
-    uint32_t load_sent;  /* device: the first that no job has yet */
+    uint32_t load_last;
+    uint32_t load_sent; /* device: the first that no job has yet */
     uint32_t load_count;
     uint32_t load_jobs; /* device: not ended */
     uint64_t load_step; /* in which it was decided */
@@ -77,7 +78,8 @@ typedef struct qr_offload_event {
     uint64_t mark;
     uint64_t step;
     uint64_t due_ns;
-    uint32_t first;    /* carts */
+    uint32_t first; /* carts */
+    uint32_t last;
     uint32_t sent;     /* device: the first that no job has yet; QR_NIL: none */
     uint32_t count;    /* blocks; 0: this place is free */
     uint32_t num_jobs; /* device: not ended */
@@ -93,6 +95,7 @@ typedef struct qr_offload_job {
     quire_device_job job; /* first: the device gives this back */
     quire_device_copy copies[QR_COPIES_IN_JOB];
     uint32_t owner; /* place of an event, or index of a request */
+    uint32_t cart;  /* the first of those that it copies */
     uint32_t next_free;
     bool is_out;  /* the device has it */
     bool is_late; /* nobody waits for it any more; its blocks are its own */
@@ -118,16 +121,19 @@ typedef struct qr_offload_group {
 } qr_offload_group;
 
 /* See offload_carts.h. */
-enum { QR_CART_PAIRS = 7 };
+enum { QR_CART_PAIRS = 84 };
 
 typedef struct qr_offload_cart {
     uint32_t next; /* or of the free ones */
+    uint32_t prev;
     uint32_t count;
-    struct {
-        quire_block gpu;
-        quire_block cpu; /* QUIRE_NULL_BLOCK: the load is lost */
-    } pairs[QR_CART_PAIRS];
+    uint32_t unused;
+    quire_block gpu[QR_CART_PAIRS];
+    quire_block cpu[QR_CART_PAIRS]; /* QUIRE_NULL_BLOCK: the load is lost */
+    uint32_t crcs[QR_CART_PAIRS];   /* of what was stored, where a device told it */
 } qr_offload_cart;
+
+_Static_assert(sizeof(qr_offload_cart) == 1024, "carts begin where lines of memory do");
 
 /* CPU blocks that a waiting request will need, as many as lie in one line of memory. */
 enum { QR_NODE_BLOCKS = 15 };
@@ -188,11 +194,11 @@ struct quire_offload {
 
     qr_offload_cart *carts;
     uint32_t num_carts;
+    uint32_t num_fresh_carts; /* the last ones: never used so far */
     uint32_t free_cart;
 
     /* stores */
-    uint64_t *is_pending; /* bits: CPU blocks that may have their key, and have not their content */
-    uint32_t *store_crc;  /* of a CPU block; NULL without tiers */
+    uint8_t *is_pending;  /* CPU blocks that may have their key, and have not their content */
     uint32_t *next_ready; /* of a request: with fewer computed tokens there is nothing to store;
                                 UINT32_MAX: it is not known here. Looked at in each step */
     quire_req *listed;    /* eager: the requests of the last step, */

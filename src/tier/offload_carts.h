@@ -1,7 +1,6 @@
-/* tier/offload_carts.h - pairs of blocks on their way, as many in a cart as lie in one line of
- * memory.
+/* tier/offload_carts.h - pairs of blocks on their way, many in a cart.
  *
- *      store, load   first ──► [gpu 12 cpu 4, gpu 13 cpu 9, ..] ──► [..] ──► [..] last
+ *      store, load   first ──► [gpu 12 13 .. | cpu 4 9 .. | crcs] ◄──► [..] ◄──► [..] ◄── last
  *
  *      all carts of a list but its last one are full; an empty list has QR_NIL for both ends
  */
@@ -14,8 +13,7 @@ void qr_carts_init(quire_offload *o);
 /* Adds pairs behind the last ones. */
 void qr_carts_add(quire_offload *o, uint32_t *first, uint32_t *last, const quire_block *gpu,
                   const quire_block *cpu, uint32_t n);
-/* Gives a cart back; adds its pairs to *n of each kind. Returns the next one. */
-uint32_t qr_carts_empty(quire_offload *o, uint32_t cart, quire_block *gpu, quire_block *cpu,
-                        uint32_t *n);
+/* Gives back a cart that no list needs any more. */
+void qr_carts_return(quire_offload *o, uint32_t cart);
 
 #endif

@@ -1,26 +1,28 @@
 #include "tier/offload_check.h"
 
 /* Counts on both sides what a list of carts holds; adds to *num. False: it is none. */
-static bool count_carts(const quire_offload *o, uint32_t first, uint32_t *num, uint32_t *cpu,
-                        uint32_t *gpu)
+static bool count_carts(const quire_offload *o, uint32_t first, uint32_t last, uint32_t *num,
+                        uint32_t *cpu, uint32_t *gpu)
 {
     uint32_t num_carts = 0;
+    uint32_t prev = QR_NIL;
     for (uint32_t at = first; at != QR_NIL; at = o->carts[at].next) {
-        if (at >= o->num_carts || ++num_carts > o->num_carts)
+        if (at >= o->num_carts || ++num_carts > o->num_carts || o->carts[at].prev != prev)
             return false;
+        prev = at;
         const qr_offload_cart *cart = &o->carts[at];
         bool is_full = cart->count == QR_CART_PAIRS;
         if (cart->count > QR_CART_PAIRS || (!is_full && cart->next != QR_NIL))
             return false;
         for (uint32_t i = 0; i < cart->count; i++) {
-            if (cart->pairs[i].gpu >= o->num_gpu || cart->pairs[i].cpu >= o->num_cpu)
+            if (cart->gpu[i] >= o->num_gpu || cart->cpu[i] >= o->num_cpu)
                 return false;
-            gpu[cart->pairs[i].gpu]++;
-            cpu[cart->pairs[i].cpu]++;
+            gpu[cart->gpu[i]]++;
+            cpu[cart->cpu[i]]++;
         }
         *num += cart->count;
     }
-    return true;
+    return last == prev;
 }
 
 static uint32_t length_of(const quire_offload *o, uint32_t first)
@@ -39,7 +41,7 @@ static bool are_carts_there(const quire_offload *o)
         n += o->events[i].count > 0 ? length_of(o, o->events[i].first) : 0;
     for (uint32_t i = 0; i < o->max_requests; i++)
         n += o->reqs[i].load_state != QR_LOAD_NONE ? length_of(o, o->reqs[i].load_first) : 0;
-    return n == o->num_carts;
+    return n + o->num_fresh_carts == o->num_carts;
 }
 
 static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
@@ -49,7 +51,8 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
     uint64_t total = 0;
     for (uint32_t i = 0; i < o->num_places; i++) {
         n = 0;
-        if (o->events[i].count > 0 && !count_carts(o, o->events[i].first, &n, cpu, gpu))
+        if (o->events[i].count > 0 &&
+            !count_carts(o, o->events[i].first, o->events[i].last, &n, cpu, gpu))
             return false;
         if (n != o->events[i].count)
             return false;
@@ -57,12 +60,12 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
         total += n;
     }
     n = 0;
-    if (!count_carts(o, o->kept_first, &n, cpu, gpu))
+    if (!count_carts(o, o->kept_first, o->kept_last, &n, cpu, gpu))
         return false;
     total += n;
     uint64_t pending = 0;
     for (uint32_t i = 0; i < o->num_cpu; i++)
-        pending += qr_bit_get(o->is_pending, i);
+        pending += o->is_pending[i];
     return num_events == o->num_events && total == pending &&
            total == atomic_load(&o->counters.stores_in_flight);
 }
@@ -74,7 +77,7 @@ static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
         uint32_t n = 0;
         if (r->load_state == QR_LOAD_NONE)
             continue;
-        if (!count_carts(o, r->load_first, &n, cpu, gpu))
+        if (!count_carts(o, r->load_first, r->load_last, &n, cpu, gpu))
             return false;
         if (n != r->load_count)
             return false;

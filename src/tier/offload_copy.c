@@ -73,9 +73,9 @@ static uint32_t fill_job(const quire_offload *o, qr_offload_job *job, uint32_t f
     for (; at != QR_NIL && n + QR_CART_PAIRS <= QR_COPIES_IN_JOB; at = o->carts[at].next) {
         const qr_offload_cart *cart = &o->carts[at];
         for (uint32_t i = 0; i < cart->count; i++)
-            job->copies[n++] =
-                (quire_device_copy){.block = cart->pairs[i].gpu, .slot = cart->pairs[i].cpu};
+            job->copies[n++] = (quire_device_copy){.block = cart->gpu[i], .slot = cart->cpu[i]};
     }
+    job->cart = first;
     job->job.num_copies = n;
     return at;
 }
@@ -221,6 +221,23 @@ static void give_up_late(quire_offload *o)
 
 /* ---- ends ------------------------------------------------------------------ */
 
+/* False: the device does not know them all. */
+static bool keep_crcs(quire_offload *o, const qr_offload_job *job)
+{
+    const quire_device_copy *copy = job->copies;
+    uint32_t at = job->cart;
+    bool is_known = true;
+    for (uint32_t left = job->job.num_copies; left > 0; at = o->carts[at].next) {
+        qr_offload_cart *cart = &o->carts[at];
+        for (uint32_t i = 0; i < cart->count; i++, copy++) {
+            cart->crcs[i] = copy->crc;
+            is_known &= copy->crc != 0;
+        }
+        left -= cart->count;
+    }
+    return is_known;
+}
+
 static void end_job(quire_offload *o, qr_offload_job *job)
 {
     bool has_failed = job->job.status != QUIRE_OK;
@@ -235,10 +252,8 @@ static void end_job(quire_offload *o, qr_offload_job *job)
         qr_offload_event *event = &o->events[job->owner];
         event->num_jobs--;
         event->has_failed |= has_failed;
-        for (uint32_t i = 0; o->store_crc != NULL && i < job->job.num_copies; i++) {
-            o->store_crc[job->copies[i].slot] = job->copies[i].crc;
-            event->has_crcs &= job->copies[i].crc != 0; /* 0: the device does not know it */
-        }
+        if (event->has_crcs)
+            event->has_crcs = keep_crcs(o, job);
         end_store_if_done(o, event);
     }
     return_job(o, job);

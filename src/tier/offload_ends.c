@@ -35,28 +35,6 @@ static uint32_t free_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32
     return num_cold;
 }
 
-/* Some of an event's blocks. */
-typedef struct store_chunk {
-    uint32_t n;
-    quire_block gpu[QR_COPIES_IN_JOB];
-    quire_block cpu[QR_COPIES_IN_JOB];
-    uint32_t crcs[QR_COPIES_IN_JOB];
-} store_chunk;
-
-/* They are no longer pending. Returns the cart behind them. */
-static uint32_t read_chunk(quire_offload *o, uint32_t first, store_chunk *chunk)
-{
-    uint32_t at = first;
-    chunk->n = 0;
-    while (at != QR_NIL && chunk->n + QR_CART_PAIRS <= QR_COPIES_IN_JOB)
-        at = qr_carts_empty(o, at, chunk->gpu, chunk->cpu, &chunk->n);
-    for (uint32_t i = 0; i < chunk->n; i++)
-        qr_bit_clear(o->is_pending, chunk->cpu[i]);
-    for (uint32_t i = 0; o->store_crc != NULL && i < chunk->n; i++)
-        chunk->crcs[i] = o->store_crc[chunk->cpu[i]];
-    return at;
-}
-
 /* Returns how many cold GPU blocks are in o->refs, still held. */
 static uint32_t leave_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32_t n,
                                  uint32_t num_cold)
@@ -69,51 +47,57 @@ static uint32_t leave_gpu_blocks(quire_offload *o, const quire_block *gpu, uint3
 }
 
 /* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
-static uint32_t keep_chunk(quire_offload *o, const qr_offload_event *event,
-                           const store_chunk *chunk, uint32_t num_cold)
+static uint32_t keep_cart(quire_offload *o, const qr_offload_event *event,
+                          const qr_offload_cart *cart, uint32_t num_cold)
 {
-    uint32_t n = chunk->n;
+    uint32_t n = cart->count;
     if (o->is_vllm)
-        quire_pool_cache_same(o->cpu, chunk->cpu, o->gpu, chunk->gpu, n);
+        quire_pool_cache_same(o->cpu, cart->cpu, o->gpu, cart->gpu, n);
     if (o->lower != NULL)
-        qr_lower_stored(o->lower, chunk->cpu, event->has_crcs ? chunk->crcs : NULL, NULL, n);
+        qr_lower_stored(o->lower, cart->cpu, event->has_crcs ? cart->crcs : NULL, NULL, n);
     if (!o->is_vllm && !o->is_lazy) {
-        quire_pool_leave_same(o->cpu, o->gpu, chunk->gpu, chunk->cpu, n);
+        quire_pool_leave_same(o->cpu, o->gpu, cart->gpu, cart->cpu, n);
         return num_cold;
     }
-    quire_block last_first[QR_COPIES_IN_JOB];
+    quire_block last_first[QR_CART_PAIRS];
     for (uint32_t i = 0; i < n; i++)
-        last_first[i] = chunk->cpu[n - 1 - i];
-    quire_pool_free_blocks(o->cpu, o->is_vllm ? chunk->cpu : last_first, n);
-    return leave_gpu_blocks(o, chunk->gpu, n, num_cold);
+        last_first[i] = cart->cpu[n - 1 - i];
+    quire_pool_free_blocks(o->cpu, o->is_vllm ? cart->cpu : last_first, n);
+    return leave_gpu_blocks(o, cart->gpu, n, num_cold);
 }
 
 /* To the head: there is nothing in them. */
-static uint32_t drop_chunk(quire_offload *o, const store_chunk *chunk, uint32_t num_cold)
+static uint32_t drop_cart(quire_offload *o, const qr_offload_cart *cart, uint32_t num_cold)
 {
     if (o->lower != NULL)
-        qr_lower_forget_content(o->lower, chunk->cpu, chunk->n);
-    quire_pool_evict_blocks(o->cpu, chunk->cpu, chunk->n);
-    quire_pool_hold(o->cpu, chunk->cpu, chunk->n);
-    quire_pool_free_blocks(o->cpu, chunk->cpu, chunk->n);
-    quire_pool_let_go(o->cpu, chunk->cpu, chunk->n, 1);
-    return leave_gpu_blocks(o, chunk->gpu, chunk->n, num_cold);
+        qr_lower_forget_content(o->lower, cart->cpu, cart->count);
+    quire_pool_evict_blocks(o->cpu, cart->cpu, cart->count);
+    quire_pool_hold(o->cpu, cart->cpu, cart->count);
+    quire_pool_free_blocks(o->cpu, cart->cpu, cart->count);
+    quire_pool_let_go(o->cpu, cart->cpu, cart->count, 1);
+    return leave_gpu_blocks(o, cart->gpu, cart->count, num_cold);
 }
 
-/* Returns how many cold GPU blocks are in o->refs, still held. */
+/* Of the usual stores the last block first: it is the first to go. Returns how many cold GPU blocks
+ * are in o->refs, still held. */
 static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
 {
-    store_chunk chunk;
-    uint32_t next = event->first;
-    uint32_t num_cold = 0;
+    bool is_last_first = !o->is_vllm && !o->is_lazy;
     bool is_good = !event->has_failed && !event->is_dropped;
-    while (next != QR_NIL) {
-        next = read_chunk(o, next, &chunk);
-        num_cold =
-            is_good ? keep_chunk(o, event, &chunk, num_cold) : drop_chunk(o, &chunk, num_cold);
-        o->num_flight -= o->is_vllm ? 0 : chunk.n;
-        qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)chunk.n);
-        qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, chunk.n);
+    uint32_t num_cold = 0;
+    uint32_t at = is_last_first ? event->last : event->first;
+    while (at != QR_NIL) {
+        const qr_offload_cart *cart = &o->carts[at];
+        uint32_t next = is_last_first ? cart->prev : cart->next;
+        uint32_t n = cart->count;
+        for (uint32_t i = 0; i < n; i++)
+            o->is_pending[cart->cpu[i]] = 0;
+        num_cold = is_good ? keep_cart(o, event, cart, num_cold) : drop_cart(o, cart, num_cold);
+        o->num_flight -= o->is_vllm ? 0 : n;
+        qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);
+        qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);
+        qr_carts_return(o, at);
+        at = next;
     }
     return num_cold;
 }
@@ -160,7 +144,7 @@ void qr_store_drop_all(quire_offload *o)
 {
     for (uint32_t i = 0; i < o->num_places; i++)
         o->events[i].is_dropped = o->events[i].count > 0;
-    qr_offload_event kept = {.first = o->kept_first, .is_dropped = true};
+    qr_offload_event kept = {.first = o->kept_first, .last = o->kept_last, .is_dropped = true};
     o->kept_first = o->kept_last = QR_NIL; /* nobody has begun these */
     uint32_t num_cold = finish_blocks(o, &kept);
     quire_pool_let_go(o->gpu, o->refs, num_cold, 1);

@@ -14,9 +14,8 @@ static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire
 
 static void load_carts(quire_offload *o, qr_offload_req *r)
 {
-    uint32_t last = QR_NIL;
-    r->load_first = QR_NIL;
-    qr_carts_add(o, &r->load_first, &last, o->scratch, o->scratch2, r->load_count);
+    r->load_first = r->load_last = QR_NIL;
+    qr_carts_add(o, &r->load_first, &r->load_last, o->scratch, o->scratch2, r->load_count);
 }
 
 /* A CPU block of the hit that has no place of its own in the engine's memory is not loaded. */
@@ -106,11 +105,12 @@ void qr_load_build(quire_offload *o, bool zeroes)
             o->new_loads[kept++] = o->new_loads[i];
             continue;
         }
-        for (uint32_t at = r->load_first; at != QR_NIL; at = o->carts[at].next)
-            for (uint32_t k = 0; k < o->carts[at].count; k++) {
-                o->meta_load_gpu[meta->num_loads] = o->carts[at].pairs[k].gpu;
-                o->meta_load_cpu[meta->num_loads++] = o->carts[at].pairs[k].cpu;
-            }
+        for (uint32_t at = r->load_first; at != QR_NIL; at = o->carts[at].next) {
+            const qr_offload_cart *cart = &o->carts[at];
+            memcpy(o->meta_load_gpu + meta->num_loads, cart->gpu, cart->count * sizeof *cart->gpu);
+            memcpy(o->meta_load_cpu + meta->num_loads, cart->cpu, cart->count * sizeof *cart->cpu);
+            meta->num_loads += cart->count;
+        }
         o->meta_reqs[meta->num_load_reqs++] = r->req;
         r->load_state = QR_LOAD_ON_THE_WAY;
         r->load_step = o->step;
@@ -176,7 +176,7 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
         o->told_reqs[num_told++] = r->req;
         for (uint32_t at = r->load_first; must_fail && at != QR_NIL; at = o->carts[at].next)
             for (uint32_t k = 0; k < o->carts[at].count; k++)
-                o->invalid_blocks[num_invalid++] = o->carts[at].pairs[k].gpu;
+                o->invalid_blocks[num_invalid++] = o->carts[at].gpu[k];
     }
     output->finished_recving = o->told_reqs;
     output->num_finished_recving = num_told;
@@ -184,20 +184,34 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
     output->num_invalid_blocks = num_invalid;
 }
 
+/* vLLM gives them back first to last: a prefix is evicted before its tail. Returns how many CPU
+ * blocks it has: of a load that was lost none. */
+static uint32_t leave_loaded(quire_offload *o, const qr_offload_cart *cart)
+{
+    uint32_t n = cart->count;
+    uint32_t num_cpu = cart->cpu[0] == QUIRE_NULL_BLOCK ? 0 : n;
+    if (!o->is_vllm && num_cpu == n) {
+        quire_pool_leave_same(o->cpu, o->gpu, cart->gpu, cart->cpu, n);
+    } else {
+        quire_pool_free_blocks(o->cpu, cart->cpu, num_cpu);
+        qr_gpu_let_go(o, cart->gpu, n);
+    }
+    return num_cpu;
+}
+
 static void finish_load(quire_offload *o, qr_offload_req *r)
 {
-    uint32_t n = 0;
-    while (r->load_first != QR_NIL)
-        r->load_first = qr_carts_empty(o, r->load_first, o->scratch, o->scratch2, &n);
-    uint32_t num_cpu = 0; /* of a load that was lost: none */
-    while (num_cpu < n && o->scratch2[num_cpu] != QUIRE_NULL_BLOCK)
-        num_cpu++;
-    if (!o->is_vllm && num_cpu == n) {
-        quire_pool_leave_same(o->cpu, o->gpu, o->scratch, o->scratch2, n);
-    } else { /* vLLM gives them back first to last: a prefix is evicted before its tail */
-        quire_pool_free_blocks(o->cpu, o->scratch2, num_cpu);
-        qr_gpu_let_go(o, o->scratch, n);
+    uint32_t num_cpu = 0;
+    uint32_t n = r->load_count;
+    uint32_t at = o->is_vllm ? r->load_first : r->load_last;
+    while (at != QR_NIL) {
+        const qr_offload_cart *cart = &o->carts[at];
+        uint32_t next = o->is_vllm ? cart->next : cart->prev;
+        num_cpu += leave_loaded(o, cart);
+        qr_carts_return(o, at);
+        at = next;
     }
+    r->load_first = r->load_last = QR_NIL;
     qr_count(&o->counters.loads_in_flight, 0 - (uint64_t)num_cpu);
     r->is_loaded = !r->has_failed;
     if (r->has_failed)

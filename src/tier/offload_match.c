@@ -26,7 +26,7 @@ static uint32_t tokens_before_pending(const quire_offload *o, const quire_block_
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t size = o->groups[g].block_size;
         for (uint32_t i = 0; i < spans[g].count && i * size < end; i++)
-            if (qr_bit_get(o->is_pending, spans[g].ids[i]))
+            if (o->is_pending[spans[g].ids[i]])
                 end = i * size;
     }
     return end;

@@ -170,7 +170,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->hooks = c->hooks;
 }
 
-static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
+static void carve_stores(quire_offload *o, qr_carve *carve)
 {
     size_t words = qr_offload_words(o->num_gpu);
     size_t num_rows = o->has_rows ? o->max_requests : 0;
@@ -178,9 +178,7 @@ static void carve_stores(quire_offload *o, qr_carve *carve, bool has_tiers)
     o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
     o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
     o->num_stored = qr_carve_take(carve, num_eager * o->num_groups, sizeof *o->num_stored);
-    o->is_pending = qr_carve_take(carve, qr_offload_words(o->num_cpu), sizeof *o->is_pending);
-    o->store_crc = qr_carve_take(carve, has_tiers ? o->num_cpu : 0, sizeof *o->store_crc);
-    o->store_crc = has_tiers ? o->store_crc : NULL;
+    o->is_pending = qr_carve_take(carve, o->num_cpu, sizeof *o->is_pending);
     o->walked =
         qr_carve_take(carve, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
     o->next_ready = qr_carve_take(carve, o->max_requests, sizeof *o->next_ready);
@@ -239,7 +237,7 @@ quire_offload *qr_offload_carve(qr_carve *carve, const qr_offload_plan *plan, qu
 {
     set_numbers(o, plan);
     quire_offload *made = qr_carve_take(carve, 1, sizeof *made);
-    carve_stores(o, carve, plan->config.num_tiers > 0);
+    carve_stores(o, carve);
     carve_carts(o, carve);
     carve_loads(o, carve);
     carve_rest(o, carve);

@@ -2,7 +2,10 @@
 
 #include "tier/offload_match.h"
 
-enum { LOOK_EVERY = 64 }; /* polls, once somebody waits */
+enum {
+    LOOK_EVERY = 64, /* polls, once somebody waits */
+    FIRST_HASHES = 64
+};
 
 void qr_protect_init(quire_offload *o)
 {
@@ -151,6 +154,28 @@ static void protect(quire_offload *o, qr_offload_req *r, const quire_block_span 
     }
 }
 
+/* What the CPU pool has of a request, in tokens. The first hashes alone mostly tell where that ends,
+ * as a full kind finds nothing behind a block that is not there. */
+static uint32_t find_expected(quire_offload *o, quire_req req, uint32_t num_tokens,
+                              quire_block_span *spans)
+{
+    const void *hashes = NULL;
+    uint32_t num_hashes = 0;
+    bool is_plain = !o->has_windows && o->num_groups == 1;
+    if (is_plain &&
+        quire_sched_get_first_hashes(o->sched, req, FIRST_HASHES, &hashes, &num_hashes) != QUIRE_OK)
+        return 0;
+    uint32_t num_peeked = num_hashes * o->hash_size;
+    if (is_plain && num_hashes == FIRST_HASHES && num_peeked < num_tokens) {
+        uint32_t num_hit = qr_match_find(o, hashes, num_hashes, num_peeked + 1, 0, spans);
+        if (num_hit + o->groups[0].block_size <= num_peeked)
+            return num_hit;
+    }
+    if (quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK)
+        return 0;
+    return qr_match_find(o, hashes, num_hashes, num_tokens, 0, spans);
+}
+
 static void expect(quire_offload *o, quire_req req, uint32_t place)
 {
     quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
@@ -162,14 +187,14 @@ static void expect(quire_offload *o, quire_req req, uint32_t place)
     r->seen = o->look;
     r->place = place;
     o->expected[o->num_expected++] = quire_req_index(req);
-    if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK || info.num_computed_tokens > 0 ||
-        quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK || num_hashes == 0)
-        return; /* it has its blocks, or can have none */
-    uint32_t num_hit = qr_match_find(o, hashes, num_hashes, info.num_tokens, 0, spans);
+    if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK || info.num_computed_tokens > 0)
+        return; /* it has its blocks */
+    uint32_t num_hit = find_expected(o, req, info.num_tokens, spans);
     if (num_hit > 0)
         protect(o, r, spans);
     qr_count(&o->counters.expected_blocks, r->num_protected);
-    if (o->lower == NULL)
+    if (o->lower == NULL ||
+        quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK || num_hashes == 0)
         return;
     qr_lower_request request = {.req = req,
                                 .hashes = hashes,

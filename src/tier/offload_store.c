@@ -185,11 +185,6 @@ static uint32_t scan_part(quire_offload *o, const store_part *part, store_round 
     uint32_t places[LOOK_AT_ONCE];
     uint32_t num_with_key;
     const quire_block *blocks = part->row + part->first;
-    if (!o->has_windows && part->first >= part->found_before) { /* any number, as they are */
-        *is_full =
-            take_missing(o, blocks, part->num_blocks, round, &num_with_key) < part->num_blocks;
-        return num_with_key;
-    }
     uint32_t n = 0;
     for (uint32_t i = 0; i < part->num_blocks; i++) {
         uint32_t at = part->first + i;
@@ -218,14 +213,12 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
     const qr_offload_req *r = &o->reqs[index];
     uint32_t size = o->groups[g].block_size;
     bool is_full = false;
-    bool is_plain = !o->is_vllm && !o->has_windows;
     while (o->num_stored[at] < end) {
         uint32_t left = end - o->num_stored[at];
-        uint32_t most = is_plain && o->num_stored[at] * size >= r->loaded_to ? left : LOOK_AT_ONCE;
         store_part part = {.row = row,
                            .own = own,
                            .first = o->num_stored[at],
-                           .num_blocks = left < most ? left : most,
+                           .num_blocks = left < LOOK_AT_ONCE ? left : LOOK_AT_ONCE,
                            .found_from = (r->loaded_from + size - 1) / size,
                            .found_before = r->loaded_to / size};
         uint32_t done = o->is_vllm ? scan_part_vllm(o, &part, round, &is_full)
@@ -235,6 +228,18 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
             break;
     }
     return !is_full;
+}
+
+/* What it has, and how many of its tokens are computed; false: it is not there any more. */
+static bool read_request(const quire_offload *o, const qr_offload_req *r, quire_block_span *own,
+                         int64_t *confirmed)
+{
+    quire_req_info info;
+    if (quire_sched_req_info(o->sched, r->req, &info) != QUIRE_OK ||
+        quire_sched_get_blocks(o->sched, r->req, own) != QUIRE_OK)
+        return false;
+    *confirmed = (int64_t)info.num_computed_tokens - info.num_output_placeholders;
+    return true;
 }
 
 /* With fewer computed tokens than this, a look at the request would find nothing. */
@@ -253,17 +258,124 @@ static void scan_request(quire_offload *o, qr_offload_req *r, store_round *round
 {
     uint32_t index = (uint32_t)(r - o->reqs);
     quire_block_span own[QR_OFFLOAD_MAX_GROUPS];
-    quire_req_info info;
-    if (quire_sched_req_info(o->sched, r->req, &info) != QUIRE_OK ||
-        quire_sched_get_blocks(o->sched, r->req, own) != QUIRE_OK)
+    int64_t confirmed;
+    if (!read_request(o, r, own, &confirmed))
         return;
-    int64_t confirmed = (int64_t)info.num_computed_tokens - info.num_output_placeholders;
     for (uint32_t g = 0; g < o->num_groups; g++)
         if (!scan_group(o, index, g, confirmed, &own[g], round))
             break;
     if (o->is_vllm)
         take_chosen(o, round);
     o->next_ready[index] = find_next_ready(o, index);
+}
+
+/* ---- eager, of many requests together ---------------------------------------- */
+
+/* Where no group has a window: the blocks of a step's requests in one row, so that what one waits
+ * for, memory, comes while others are at their turn.
+ *
+ *      blocks   | of request 7 | of 12 | 12 | of 3 ..      parts: without what a request has loaded
+ */
+enum { GATHERED = 256 };
+
+typedef struct gathered_part {
+    uint32_t index; /* of the request */
+    uint32_t group;
+    uint32_t from;  /* num_stored before it, */
+    uint32_t start; /* and its first block's place in the request's row */
+    uint32_t first; /* of its blocks, in the gathering */
+    uint32_t count;
+    uint32_t place; /* of the request in the step; QR_NIL: in none */
+} gathered_part;
+
+typedef struct gathering {
+    uint32_t count;
+    uint32_t num_parts;
+    bool is_full; /* there was no room for all */
+    quire_block blocks[GATHERED];
+    gathered_part parts[GATHERED];
+} gathering;
+
+static uint32_t count_with_key(const quire_offload *o, const quire_block *blocks, uint32_t n)
+{
+    quire_block_info info;
+    uint32_t i = 0;
+    while (i < n && quire_pool_block_info(o->gpu, blocks[i], &info) == QUIRE_OK &&
+           info.hash.data != NULL)
+        i++;
+    return i;
+}
+
+/* One without a key, or without room, and what is behind it, is for the next look. */
+static void end_part(quire_offload *o, const gathering *all, const gathered_part *part,
+                     uint32_t num_done, uint32_t num_with_key)
+{
+    uint32_t *num_stored = &o->num_stored[(size_t)part->index * o->num_groups + part->group];
+    uint32_t n = part->count;
+    if (part->first + n > num_done)
+        n = num_done > part->first ? num_done - part->first : 0;
+    if (part->first + n > num_with_key)
+        n = count_with_key(o, all->blocks + part->first, n);
+    if (*num_stored == part->from)
+        *num_stored = part->start + n;
+    o->next_ready[part->index] = find_next_ready(o, part->index);
+    if (part->place != QR_NIL)
+        o->due[part->place] = o->next_ready[part->index];
+}
+
+static void store_gathered(quire_offload *o, gathering *all, store_round *round)
+{
+    uint32_t num_with_key = 0;
+    uint32_t num_done = 0;
+    if (all->count > 0)
+        num_done = take_missing(o, all->blocks, all->count, round, &num_with_key);
+    for (uint32_t i = 0; i < all->num_parts; i++)
+        end_part(o, all, &all->parts[i], num_done, num_with_key);
+    all->is_full = num_done < all->count;
+    all->count = all->num_parts = 0;
+}
+
+/* Blocks [part->start, end) of a row; null blocks end it. Returns the place behind it. */
+static uint32_t gather_part(quire_offload *o, gathering *all, const quire_block *row, uint32_t end,
+                            gathered_part part, store_round *round)
+{
+    if (all->count == GATHERED || all->num_parts == GATHERED)
+        store_gathered(o, all, round);
+    part.first = all->count;
+    uint32_t at = part.start;
+    while (at < end && all->count < GATHERED && row[at] != QUIRE_NULL_BLOCK)
+        all->blocks[all->count++] = row[at++];
+    part.count = at - part.start;
+    all->parts[all->num_parts++] = part;
+    return at;
+}
+
+static void gather_request(quire_offload *o, const qr_offload_req *r, uint32_t place,
+                           gathering *all, store_round *round)
+{
+    uint32_t index = (uint32_t)(r - o->reqs);
+    quire_block_span own[QR_OFFLOAD_MAX_GROUPS];
+    int64_t confirmed;
+    if (!read_request(o, r, own, &confirmed))
+        return;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        uint32_t size = o->groups[g].block_size;
+        uint32_t end = num_ready(o, confirmed, size, own[g].count);
+        uint32_t found_from = (r->loaded_from + size - 1) / size;
+        uint32_t found_before = r->loaded_to / size;
+        uint32_t from = o->num_stored[(size_t)index * o->num_groups + g];
+        while (from < end && !all->is_full) {
+            uint32_t start = from;
+            if (start >= found_from && start < found_before)
+                start = found_before < end ? found_before : end;
+            uint32_t stop = start < found_from && found_from < end ? found_from : end;
+            while (start < stop && own[g].ids[start] == QUIRE_NULL_BLOCK)
+                start++;
+            gathered_part part = {
+                .index = index, .group = g, .from = from, .start = start, .place = place};
+            from = gather_part(o, all, own[g].ids, stop, part, round);
+        }
+    }
 }
 
 /* The blocks that a step tells; more than a longest request has are never looked at. */
@@ -298,6 +410,11 @@ static inline bool has_blocks(const quire_block_span *blocks, uint32_t num_group
     for (uint32_t g = 1; g < num_groups; g++)
         n |= blocks[g].count;
     return n > 0;
+}
+
+static inline bool is_plain(const quire_offload *o)
+{
+    return !o->is_vllm && !o->has_windows;
 }
 
 /* With blocks or not, so many tokens make a look worth it. */
@@ -342,6 +459,9 @@ static void list_due(quire_offload *o, const quire_step *step)
 static void scan_running(quire_offload *o, const quire_step *step, bool has_place,
                          store_round *round)
 {
+    gathering all;
+    all.count = all.num_parts = 0;
+    all.is_full = false;
     list_due(o, step);
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
@@ -355,10 +475,14 @@ static void scan_running(quire_offload *o, const quire_step *step, bool has_plac
             continue;
         if (has_some)
             add_blocks(o, index, blocks);
-        if (has_place && is_due(o, computed, o->due[i]))
+        bool is_now = has_place && is_due(o, computed, o->due[i]);
+        if (is_now && is_plain(o) && !all.is_full)
+            gather_request(o, r, i, &all, round);
+        else if (is_now && !is_plain(o))
             scan_request(o, r, round);
         o->due[i] = o->next_ready[index];
     }
+    store_gathered(o, &all, round);
 }
 
 /* In the order in which vLLM goes through a step. */
@@ -491,7 +615,7 @@ static void put_into_carts(quire_offload *o, const store_round *round, uint32_t 
 {
     qr_carts_add(o, first, last, round->gpu, round->cpu, round->count);
     for (uint32_t i = 0; i < round->count; i++)
-        qr_bit_set(o->is_pending, round->cpu[i]);
+        o->is_pending[round->cpu[i]] = 1;
 }
 
 static void make_event(quire_offload *o, const store_round *round)
@@ -507,8 +631,9 @@ static void make_event(quire_offload *o, const store_round *round)
                                           .step = o->step,
                                           .due_ns = due_ns,
                                           .first = first,
+                                          .last = last,
                                           .sent = first,
-                                          .has_crcs = o->has_device && o->store_crc != NULL,
+                                          .has_crcs = o->has_device && o->lower != NULL,
                                           .count = round->count};
     o->next_due_ns = due_ns < o->next_due_ns ? due_ns : o->next_due_ns;
     o->num_events++;
@@ -521,8 +646,15 @@ static void make_event(quire_offload *o, const store_round *round)
 /* What was decided between the steps comes first. */
 static void add_kept(quire_offload *o, store_round *round)
 {
-    while (o->kept_first != QR_NIL)
-        o->kept_first = qr_carts_empty(o, o->kept_first, round->gpu, round->cpu, &round->count);
+    while (o->kept_first != QR_NIL) {
+        const qr_offload_cart *cart = &o->carts[o->kept_first];
+        uint32_t next = cart->next;
+        memcpy(round->gpu + round->count, cart->gpu, cart->count * sizeof *cart->gpu);
+        memcpy(round->cpu + round->count, cart->cpu, cart->count * sizeof *cart->cpu);
+        round->count += cart->count;
+        qr_carts_return(o, o->kept_first);
+        o->kept_first = next;
+    }
     round->num_taken = round->count;
     o->kept_last = QR_NIL;
 }
@@ -564,7 +696,15 @@ void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
                          .cpu = o->scratch2,
                          .num_free = quire_pool_get_num_free_blocks(o->cpu),
                          .num_left = num_stores_left(o)};
-    scan_request(o, r, &round);
+    if (is_plain(o)) {
+        gathering all;
+        all.count = all.num_parts = 0;
+        all.is_full = false;
+        gather_request(o, r, QR_NIL, &all, &round);
+        store_gathered(o, &all, &round);
+    } else {
+        scan_request(o, r, &round);
+    }
     if (round.count == 0)
         return;
     put_into_carts(o, &round, &o->kept_first, &o->kept_last);
