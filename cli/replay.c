@@ -268,6 +268,8 @@ static int add_request(replay *r, arrival *it)
                     quire_strerror(err));
     live *l = replay_live(r, req);
     *l = (live){.from = it,
+                .output_content = q->output_content,
+                .prompt_tokens = q->num_prompt_tokens,
                 .output_tokens = outputs,
                 .scheduled_s = -1,
                 .first_token_s = -1,
@@ -355,9 +357,8 @@ static double run_step(replay *r, const quire_step *step, quire_token *sampled, 
             tally_admitted(r, l, kind, computed, start_s);
         }
         l->num_computed = end > l->num_computed ? end : l->num_computed;
-        uint32_t prompt = l->from->request.num_prompt_tokens;
-        uint32_t place = end > prompt ? end - prompt : 0;
-        content_tokens(l->from->request.output_content, place, 1, &sampled[i]);
+        uint32_t place = end > l->prompt_tokens ? end - l->prompt_tokens : 0;
+        content_tokens(l->output_content, place, 1, &sampled[i]);
     }
     return time_model_step_ms(time, &work) * 1e-3;
 }

@@ -17,6 +17,8 @@ enum { REPLAY_INTERVALS = 8, REPLAY_BATCHES = 2 };
  * update tells its end: the planned pool holds a request of max_model_len tokens.) */
 typedef struct live {
     arrival *from;
+    uint64_t output_content; /* as in from: looked at in every step */
+    uint32_t prompt_tokens;
     uint32_t output_tokens; /* that it will generate */
     uint32_t num_generated;
     uint32_t num_computed; /* the most it ever had */

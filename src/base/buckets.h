@@ -132,11 +132,10 @@ static inline uint32_t *qr_buckets_id_at(const qr_buckets *buckets, uint64_t pla
 /* Adds an id that is not in it. */
 void qr_buckets_insert(qr_buckets *buckets, uint32_t tag, uint32_t id);
 
-/* The same, with the tag's home in hand. */
-static inline void qr_buckets_insert_home(qr_buckets *buckets, qr_bucket *home, uint32_t tag,
-                                          uint32_t id)
+/* The same, with the tag's home in hand, and which of its places are empty. */
+static inline void qr_buckets_insert_empty(qr_buckets *buckets, qr_bucket *home, qr_places empty,
+                                           uint32_t tag, uint32_t id)
 {
-    qr_places empty = qr_bucket_match(home, 0);
     if (QR_UNLIKELY(empty == 0)) {
         qr_buckets_insert(buckets, tag, id);
         return;

@@ -158,10 +158,8 @@ typedef struct taking {
     qr_bucket *buckets;
     uint64_t num_buckets;
     uint32_t head;
-    uint32_t num_free; /* that are left */
     uint32_t num_taken;
     uint32_t num_evicted;
-    uint32_t turn; /* as pool->num_taken */
 } taking;
 
 static inline qr_bucket *home_of(const taking *t, uint32_t tag)
@@ -170,17 +168,16 @@ static inline qr_bucket *home_of(const taking *t, uint32_t tag)
 }
 
 /* As qr_pool_scout. */
-static inline void scout_next(quire_pool *pool, taking *t, const qr_block *taken)
+static inline void scout_next(quire_pool *pool, const taking *t, const qr_block *taken)
 {
-    uint32_t *place = &pool->scouted[t->turn++ % QR_POOL_SCOUTS];
+    uint32_t *place = &pool->scouted[(pool->num_taken + t->num_evicted) % QR_POOL_SCOUTS];
     qr_prefetch_write(home_of(t, t->blocks[*place].tag));
     *place = taken->ahead;
 }
 
 /* The key of a block that is alone with it is overwritten at once: it leaves the index only. */
-static inline void leave_index(quire_pool *pool, taking *t, const qr_block *b, uint32_t block)
+static inline void leave_index(quire_pool *pool, const taking *t, const qr_block *b, uint32_t block)
 {
-    t->num_evicted++;
     if (QR_UNLIKELY(!b->is_first || b->dup_next != block)) {
         qr_map_remove(&pool->map, block);
         return;
@@ -202,11 +199,11 @@ static inline uint32_t take_next(quire_pool *pool, taking *t)
     uint32_t block = t->head;
     qr_block *b = &t->blocks[block];
     t->head = qr_queue_take(&pool->queue, block);
-    t->num_free--;
     t->num_taken++;
     b->ref_cnt = 1;
     if (QR_LIKELY(qr_block_has_key(b))) {
         scout_next(pool, t, b);
+        t->num_evicted++;
         leave_index(pool, t, b, block);
     }
     return block;
@@ -217,9 +214,7 @@ static taking begin_taking(const quire_pool *pool)
     return (taking){.blocks = pool->queue.blocks,
                     .buckets = pool->map.index.all,
                     .num_buckets = pool->map.index.count,
-                    .head = qr_queue_head(&pool->queue),
-                    .num_free = pool->queue.num_free,
-                    .turn = pool->num_taken};
+                    .head = qr_queue_head(&pool->queue)};
 }
 
 static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
@@ -227,7 +222,7 @@ static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
     if (t->num_taken == 0)
         return;
     qr_queue_take_end(&pool->queue, t->head, t->num_taken);
-    pool->num_taken = t->turn;
+    pool->num_taken += t->num_evicted;
     pool->num_cached -= t->num_evicted;
     pool->num_evicted += t->num_evicted;
     pool->num_allocated += t->num_taken;
@@ -258,6 +253,7 @@ static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32
 {
     quire_same same = {.num_with_key = n};
     qr_block *records = other->queue.blocks;
+    uint32_t num_free = pool->queue.num_free;
     taking t = begin_taking(pool);
     ask_for_first(&t, records, others, n);
     uint32_t i = 0;
@@ -273,21 +269,22 @@ static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32
             same.num_with_key = same.num_with_key == n ? i : same.num_with_key;
             continue;
         }
+        qr_places empty = qr_bucket_match(home, 0);
         bool is_new =
             QR_LIKELY(qr_bucket_match(home, qr_tag_mark(tag)) == 0 && home->num_passed == 0);
         if (!is_new &&
             qr_map_find_tagged(&pool->map, qr_map_key_of(&other->map, others[i]), tag) != 0)
             continue;
-        same.is_full = t.num_free == 0;
+        same.is_full = t.num_taken == num_free;
         if (same.is_full)
             break;
         if (QR_UNLIKELY(!hold_one(other, theirs, others[i])))
             continue;
         from[t.num_taken] = others[i];
         to[t.num_taken] = t.head;
-        uint32_t mine = take_next(pool, &t);
+        uint32_t mine = take_next(pool, &t); /* what was empty in its bucket is so still */
         qr_map_take_key(&pool->map, mine, theirs);
-        qr_buckets_insert_home(&pool->map.index, home, tag, mine);
+        qr_buckets_insert_empty(&pool->map.index, home, empty, tag, mine);
     }
     same.num_done = i;
     same.num_taken = t.num_taken;

@@ -206,6 +206,7 @@ static void carve_all(qr_lower *lower, qr_carve *carve)
     if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
         lower->long_hashes = qr_carve_take(carve, lower->num_moves, lower->hash_bytes);
     lower->blocks = qr_carve_take(carve, lower->num_cpu_blocks, sizeof *lower->blocks);
+    lower->contents = qr_carve_take(carve, lower->num_cpu_blocks, sizeof *lower->contents);
     for (uint32_t g = 0; g < lower->num_groups; g++) {
         lower->groups[g].sources = qr_carve_take(carve, lower->groups[g].max_blocks, 1);
         num_blocks = qr_add_size(num_blocks, lower->groups[g].max_blocks);
@@ -392,6 +393,16 @@ void qr_lower_prefetch(qr_lower *lower, const qr_lower_request *request)
         begin_round(lower, request, r);
 }
 
+bool qr_lower_needs_all(const qr_lower *lower)
+{
+    return !lower->is_single || lower->looks_ahead;
+}
+
+bool qr_lower_has_next(qr_lower *lower, const qr_lower_request *request)
+{
+    return qr_lower_plan_has_next(lower, request);
+}
+
 void qr_lower_forget(qr_lower *lower, quire_req req)
 {
     uint32_t index = quire_req_index(req);
@@ -410,12 +421,12 @@ void qr_lower_forget(qr_lower *lower, quire_req req)
 void qr_lower_stored(qr_lower *lower, const quire_block *cpu_blocks, const uint32_t *crcs,
                      const uint32_t *lengths, uint32_t num_blocks)
 {
-    qr_lower_offer(lower, cpu_blocks, crcs, lengths, num_blocks, false);
+    qr_lower_offer(lower, cpu_blocks, crcs, lengths, num_blocks);
 }
 
 void qr_lower_reused(qr_lower *lower, const quire_block *cpu_blocks, uint32_t num_blocks)
 {
-    qr_lower_offer(lower, cpu_blocks, NULL, NULL, num_blocks, true);
+    qr_lower_offer_hits(lower, cpu_blocks, num_blocks);
 }
 
 static bool has_jobs(const qr_lower_tier *tier)

@@ -51,6 +51,10 @@ bool qr_lower_ask(qr_lower *lower, const qr_lower_request *request);
 /* The same without waiting, for requests further behind in the queue: what they need is fetched
  * when nobody else needs the tier. */
 void qr_lower_prefetch(qr_lower *lower, const qr_lower_request *request);
+/* Whether hashes of all its blocks are of interest: else those of what was found and of the next
+ * block tell whether there is more at all. */
+bool qr_lower_needs_all(const qr_lower *lower);
+bool qr_lower_has_next(qr_lower *lower, const qr_lower_request *request);
 /* The request has ended, or was admitted. What is on the way for it still comes, for others. */
 void qr_lower_forget(qr_lower *lower, quire_req req);
 

@@ -120,7 +120,7 @@ static void release_blocks(qr_lower *lower, qr_lower_job *job)
     count_blocks(lower, job, false);
     for (uint32_t i = 0; i < n; i++) {
         lower->free_list[i] = job->blocks[n - 1 - i];
-        lower->blocks[job->blocks[i]].content += job->job.op == QUIRE_TIER_LOAD;
+        lower->contents[job->blocks[i]] += job->job.op == QUIRE_TIER_LOAD;
     }
     quire_pool_free_blocks(lower->pool, lower->free_list, n);
 }
@@ -264,7 +264,7 @@ static bool has_content(const qr_lower *lower, const qr_move *m)
 {
     quire_block_info info;
     quire_tier_key key;
-    if (m->content != lower->blocks[m->block].content ||
+    if (m->content != lower->contents[m->block] ||
         quire_pool_block_info(lower->pool, m->block, &info) != QUIRE_OK || info.hash.data == NULL ||
         info.group_id != m->key.group)
         return false;
@@ -400,10 +400,9 @@ static void publish(qr_lower *lower, const qr_lower_job *job, uint32_t first, ui
                 ? lower->long_hashes + (size_t)job->moves[first + i] * lower->hash_bytes
                 : job->job.ios[first + i].key.hash;
         memcpy(lower->hash_scratch + i * hash_len, hash, hash_len);
-        qr_lower_block *block = &lower->blocks[job->blocks[first + i]];
-        *block = (qr_lower_block){.content = block->content + 1,
-                                  .origin = (uint8_t)(job->tier + 1),
-                                  .offered = (uint8_t)(1u << job->tier)};
+        lower->contents[job->blocks[first + i]]++;
+        lower->blocks[job->blocks[first + i]] = (qr_lower_block){
+            .origin = (uint8_t)(job->tier + 1), .offered = (uint8_t)(1u << job->tier)};
     }
     quire_cache_full_params params = {.blocks = job->blocks + first,
                                       .num_full_blocks = n,

@@ -65,9 +65,8 @@ typedef struct qr_move {
 } qr_move;
 
 typedef struct qr_lower_block {
-    uint32_t content; /* grows with each new content */
-    uint8_t origin;   /* the tier it came from, and 1; 0: none, or it was a hit since */
-    uint8_t offered;  /* bits: tiers that have it, or were asked to */
+    uint8_t origin;  /* the tier it came from, and 1; 0: none, or it was a hit since */
+    uint8_t offered; /* bits: tiers that have it, or were asked to */
 } qr_lower_block;
 
 typedef struct qr_waiter {
@@ -211,6 +210,7 @@ struct qr_lower {
     qr_lower_job *jobs; /* of tier t: QR_LOWER_JOBS, then QR_LOWER_FIND_JOBS */
     uint32_t job_ios;
     qr_lower_block *blocks;      /* of the CPU pool */
+    uint32_t *contents;          /* of each: grows with a new content that a tier could mistake */
     quire_tier_key *expected;    /* scratch: the keys of a request, */
     uint64_t next_order;         /* in the order in which they came */
     uint8_t *run;                /* scratch: sources of a plan's blocks */
@@ -254,6 +254,8 @@ void qr_lower_queue_remove(qr_lower *lower, uint32_t move);
 /* The key of a request's block in a group. */
 void qr_lower_plan_key(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
                        uint32_t block, quire_tier_key *key);
+/* With one group: whether the block behind those that were found is somewhere. */
+bool qr_lower_plan_has_next(qr_lower *lower, const qr_lower_request *request);
 /* Puts what the record needs, and is worth it, into queues; returns how many moves it awaits. */
 uint32_t qr_lower_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record);
 /* Tells the tiers what the request will need, or that it does not wait any more. */
@@ -274,8 +276,10 @@ void qr_lower_jobs_drop(qr_lower *lower, uint32_t tier);
 
 /* ---- lower_store.c ----------------------------------------------------------- */
 
-/* Blocks that are new in the CPU pool, or were a hit: lengths as in qr_lower_stored. */
+/* Blocks that are new in the CPU pool: lengths as in qr_lower_stored. */
 void qr_lower_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
-                    const uint32_t *lengths, uint32_t num_blocks, bool was_hit);
+                    const uint32_t *lengths, uint32_t num_blocks);
+/* Blocks that were a hit. */
+void qr_lower_offer_hits(qr_lower *lower, const quire_block *blocks, uint32_t num_blocks);
 
 #endif

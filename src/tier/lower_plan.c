@@ -298,6 +298,16 @@ static uint32_t longest_target(const qr_lower *lower, const qr_lower_request *re
     return (uint32_t)(target / lower->alignment * lower->alignment);
 }
 
+bool qr_lower_plan_has_next(qr_lower *lower, const qr_lower_request *request)
+{
+    const qr_lower_group *g = &lower->groups[0];
+    uint32_t next = request->num_found / g->block_size;
+    if (next >= g->max_blocks || next >= request->num_hashes / g->joined)
+        return false;
+    look(lower, request, 0, next, 1);
+    return g->sources[next] != SOURCE_NONE;
+}
+
 uint32_t qr_lower_plan_fetch(qr_lower *lower, const qr_lower_request *request, uint32_t record)
 {
     qr_record *r = &lower->records[record];
@@ -326,17 +336,19 @@ uint32_t qr_lower_plan_fetch(qr_lower *lower, const qr_lower_request *request, u
 
 void qr_lower_plan_hurry(qr_lower *lower, const qr_lower_request *request)
 {
-    uint32_t index = quire_req_index(request->req);
-    uint32_t target = longest_target(lower, request, &lower->records[index]);
+    const qr_record *r = &lower->records[quire_req_index(request->req)];
+    uint32_t target = longest_target(lower, request, r);
+    uint32_t left = r->pending; /* what is behind those is not its own */
     for (uint32_t g = 0; g < lower->num_groups; g++) {
         const qr_lower_group *group = &lower->groups[g];
-        for (uint32_t i = request->num_local / group->block_size; i < target / group->block_size;
-             i++) {
+        uint32_t end = target / group->block_size;
+        for (uint32_t i = request->num_local / group->block_size; i < end && left > 0; i++) {
             quire_tier_key key;
             qr_lower_plan_key(lower, request, g, i, &key);
             uint32_t move = qr_lower_move_find(lower, &key);
             if (move == QR_NIL)
                 continue;
+            left--;
             lower->moves[move].is_ahead = false;
             if (lower->moves[move].queue != QR_QUEUE_AHEAD)
                 continue;

@@ -50,7 +50,7 @@ static void queue_store(qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
     m->block = o->blocks[i];
     m->has_crc = o->has_crcs;
     m->crc = o->crcs[i];
-    m->content = lower->blocks[m->block].content;
+    m->content = lower->contents[m->block];
     lower->blocks[m->block].offered |= (uint8_t)(1u << t);
     qr_lower_queue_push(lower, move, QR_QUEUE_STORE);
 }
@@ -135,55 +135,89 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
         quire_tier_touch(tier->tier, keys, num_there);
 }
 
-/* Whether somebody may want them; else their keys need not be made. */
-static bool has_room(const qr_lower *lower)
+/* How many some tier has room for; is_hit: also one that takes nothing but hits. */
+static uint32_t most_room(const qr_lower *lower, bool is_hit)
 {
-    for (uint32_t t = 0; t < lower->num_tiers; t++)
-        if (lower->tiers[t].num_queued < lower->max_stores &&
-            lower->tiers[t].admit != QUIRE_ADMIT_REUSED)
-            return true;
-    return false;
+    uint32_t most = 0;
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        const qr_lower_tier *tier = &lower->tiers[t];
+        uint32_t room = tier->num_stale > 0 ? 0 : lower->max_stores - tier->num_queued;
+        if (room > most && (is_hit || tier->admit != QUIRE_ADMIT_REUSED))
+            most = room;
+    }
+    return most;
 }
 
+/* Where no tier was asked to take it, nobody waits for the old content. */
 void qr_lower_forget_content(qr_lower *lower, const quire_block *blocks, uint32_t num_blocks)
 {
     for (uint32_t i = 0; i < num_blocks; i++)
-        if (blocks[i] < lower->num_cpu_blocks) {
-            qr_lower_block *block = &lower->blocks[blocks[i]];
-            *block = (qr_lower_block){.content = block->content + 1};
+        if (blocks[i] < lower->num_cpu_blocks &&
+            (lower->blocks[blocks[i]].offered | lower->blocks[blocks[i]].origin) != 0) {
+            lower->blocks[blocks[i]] = (qr_lower_block){0};
+            lower->contents[blocks[i]]++;
         }
 }
 
-static void turn_away(qr_lower *lower, uint32_t num_blocks)
+static void turn_away(qr_lower *lower, uint32_t num_blocks, bool was_hit)
 {
-    for (uint32_t t = 0; t < lower->num_tiers; t++)
-        qr_lower_tally(lower->tiers[t].admit == QUIRE_ADMIT_REUSED
-                           ? &lower->tiers[t].counters.not_admitted
-                           : &lower->tiers[t].counters.dropped_blocks,
+    for (uint32_t t = 0; t < lower->num_tiers && num_blocks > 0; t++) {
+        qr_lower_tier *tier = &lower->tiers[t];
+        bool is_admitted = was_hit || tier->admit != QUIRE_ADMIT_REUSED;
+        qr_lower_tally(is_admitted ? &tier->counters.dropped_blocks : &tier->counters.not_admitted,
                        num_blocks);
+    }
+}
+
+static void offer_all(qr_lower *lower, offer *o)
+{
+    for (uint32_t t = 0; t < lower->num_tiers && o->n > 0; t++)
+        offer_tier(lower, o, t);
+    o->n = 0;
 }
 
 void qr_lower_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
-                    const uint32_t *lengths, uint32_t num_blocks, bool was_hit)
+                    const uint32_t *lengths, uint32_t num_blocks)
 {
     offer o;
     o.n = 0;
     o.has_crcs = crcs != NULL;
-    o.was_hit = was_hit;
-    if (!was_hit) {
-        qr_lower_forget_content(lower, blocks, num_blocks);
-        if (!has_room(lower)) {
-            turn_away(lower, num_blocks);
-            return;
-        }
-    }
-    for (uint32_t i = 0; i < num_blocks; i++) {
+    o.was_hit = false;
+    qr_lower_forget_content(lower, blocks, num_blocks);
+    uint32_t room = most_room(lower, false);
+    uint32_t i = 0;
+    for (; i < num_blocks && room > 0; i++) {
         add_block(lower, &o, blocks[i], crcs != NULL ? crcs[i] : 0,
                   lengths != NULL ? lengths[i] : UINT32_MAX);
-        if (o.n < QR_LOWER_BATCH && i + 1 < num_blocks)
+        if (o.n < QR_LOWER_BATCH && o.n < room && i + 1 < num_blocks)
             continue;
-        for (uint32_t t = 0; t < lower->num_tiers && o.n > 0; t++)
-            offer_tier(lower, &o, t);
-        o.n = 0;
+        offer_all(lower, &o);
+        room = most_room(lower, false);
     }
+    turn_away(lower, num_blocks - i, false); /* without keys, which take time to make */
+}
+
+/* Without room only what a tier has had is of interest: it is kept there longer. */
+void qr_lower_offer_hits(qr_lower *lower, const quire_block *blocks, uint32_t num_blocks)
+{
+    offer o;
+    o.n = 0;
+    o.has_crcs = false;
+    o.was_hit = true;
+    bool has_room = most_room(lower, true) > 0;
+    uint32_t num_left = 0;
+    for (uint32_t i = 0; i < num_blocks; i++) {
+        bool is_block = blocks[i] != QUIRE_NULL_BLOCK && blocks[i] < lower->num_cpu_blocks;
+        if (!has_room && is_block && lower->blocks[blocks[i]].offered == 0) {
+            num_left++;
+            continue;
+        }
+        add_block(lower, &o, blocks[i], 0, UINT32_MAX);
+        if (o.n < QR_LOWER_BATCH)
+            continue;
+        offer_all(lower, &o);
+        has_room = most_room(lower, true) > 0;
+    }
+    offer_all(lower, &o);
+    turn_away(lower, num_left, true);
 }

@@ -4,7 +4,9 @@
  *      offload.c          making it, and the calls of quire/offload.h
  *      offload_match.c    what a new request finds in the CPU pool
  *      offload_load.c     loads: CPU blocks to GPU blocks
- *      offload_store.c    which blocks are stored
+ *      offload_store.c    the stores of a step; lazy ones
+ *      offload_eager.c    eager ones
+ *      offload_round.c    CPU blocks for both
  *      offload_ends.c     what becomes of them when they have ended
  *      offload_copy.c     both, as jobs of a device
  *      offload_carts.c    the blocks of both

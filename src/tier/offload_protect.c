@@ -154,8 +154,8 @@ static void protect(quire_offload *o, qr_offload_req *r, const quire_block_span 
     }
 }
 
-/* What the CPU pool has of a request, in tokens. The first hashes alone mostly tell where that ends,
- * as a full kind finds nothing behind a block that is not there. */
+/* What the CPU pool has of a request, in tokens. The first hashes mostly tell where that ends: a
+ * full kind finds nothing behind a block that is not there. */
 static uint32_t find_expected(quire_offload *o, quire_req req, uint32_t num_tokens,
                               quire_block_span *spans)
 {
@@ -176,12 +176,33 @@ static uint32_t find_expected(quire_offload *o, quire_req req, uint32_t num_toke
     return qr_match_find(o, hashes, num_hashes, num_tokens, 0, spans);
 }
 
+/* What the tiers have behind that comes ahead of time. Where no tier has the next block, its hash
+ * tells it, and the others need not be touched. */
+static void expect_of_tiers(quire_offload *o, quire_req req, uint32_t num_tokens, uint32_t num_hit)
+{
+    const void *hashes = NULL;
+    qr_lower_request request = {.req = req, .num_tokens = num_tokens, .num_found = num_hit};
+    uint32_t most = num_hit / o->hash_size + o->groups[0].block_size / o->hash_size;
+    if (!qr_lower_needs_all(o->lower) &&
+        quire_sched_get_first_hashes(o->sched, req, most, &hashes, &request.num_hashes) ==
+            QUIRE_OK) {
+        request.hashes = hashes;
+        if (!qr_lower_has_next(o->lower, &request)) {
+            qr_lower_prefetch(o->lower, &request);
+            return;
+        }
+    }
+    if (quire_sched_get_hashes(o->sched, req, &hashes, &request.num_hashes) != QUIRE_OK ||
+        request.num_hashes == 0)
+        return;
+    request.hashes = hashes;
+    qr_lower_prefetch(o->lower, &request);
+}
+
 static void expect(quire_offload *o, quire_req req, uint32_t place)
 {
     quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
     quire_req_info info;
-    const void *hashes = NULL;
-    uint32_t num_hashes = 0;
     qr_offload_req *r = &o->reqs[quire_req_index(req)];
     r->ahead = req;
     r->seen = o->look;
@@ -193,15 +214,8 @@ static void expect(quire_offload *o, quire_req req, uint32_t place)
     if (num_hit > 0)
         protect(o, r, spans);
     qr_count(&o->counters.expected_blocks, r->num_protected);
-    if (o->lower == NULL ||
-        quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK || num_hashes == 0)
-        return;
-    qr_lower_request request = {.req = req,
-                                .hashes = hashes,
-                                .num_hashes = num_hashes,
-                                .num_tokens = info.num_tokens,
-                                .num_found = num_hit};
-    qr_lower_prefetch(o->lower, &request);
+    if (o->lower != NULL)
+        expect_of_tiers(o, req, info.num_tokens, num_hit);
 }
 
 /* Those that are held up, by a tier perhaps, and those that wait behind them. */

@@ -365,13 +365,12 @@ int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, ui
 /* ---- storing --------------------------------------------------------------- */
 
 /* Those that are there already must stay: they cannot be evicted until the names are taken off. */
-static uint32_t name_present(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
-                             uint32_t *slot_ids, uint8_t *is_new)
+static uint32_t name_present(quire_slots *slots, qr_key_walk *walk, uint32_t *slot_ids,
+                             uint8_t *is_new)
 {
     uint32_t num_missing = 0;
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = present_at(slots, &walk, i);
+    for (uint32_t i = 0; i < walk->n; i++) {
+        uint32_t node = present_at(slots, walk, i);
         is_new[i] = node == QR_NIL;
         num_missing += is_new[i];
         if (node == QR_NIL)
@@ -382,25 +381,23 @@ static uint32_t name_present(quire_slots *slots, const quire_tier_key *keys, uin
     return num_missing;
 }
 
-static void unname_all(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
+static void unname_all(quire_slots *slots, qr_key_walk *walk)
 {
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = present_at(slots, &walk, i);
+    for (uint32_t i = 0; i < walk->n; i++) {
+        uint32_t node = present_at(slots, walk, i);
         if (node != QR_NIL)
             set_node(slots, node, slots->nodes[node].users, slots->nodes[node].is_ready, false);
     }
 }
 
-static void give_slots(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
-                       uint32_t *slot_ids, uint8_t *is_new)
+static void give_slots(quire_slots *slots, qr_key_walk *walk, uint32_t *slot_ids, uint8_t *is_new)
 {
     bool is_deepest_first = slots->policy->is_deepest_first;
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < walk->n; i++) {
         if (!is_new[i])
             continue;
-        uint32_t node = qr_slots_know_tag(slots, qr_key_walk_tag(slots, &walk, i), &keys[i]);
+        uint32_t tag = qr_key_walk_tag(slots, walk, i);
+        uint32_t node = qr_slots_know_tag(slots, tag, &walk->keys[i]);
         is_new[i] = slots->nodes[node].slot == QR_NIL; /* else it was named before */
         if (is_new[i]) {
             slots->nodes[node].slot = take_slot(slots);
@@ -410,9 +407,9 @@ static void give_slots(quire_slots *slots, const quire_tier_key *keys, uint32_t 
         }
         slot_ids[i] = slots->nodes[node].slot;
     }
-    for (uint32_t i = is_deepest_first ? n : 0; i-- > 0;)
+    for (uint32_t i = is_deepest_first ? walk->n : 0; i-- > 0;)
         if (is_new[i])
-            slots->policy->insert(slots, qr_key_walk_node(slots, &walk, i));
+            slots->policy->insert(slots, qr_key_walk_node(slots, walk, i));
 }
 
 int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
@@ -421,7 +418,8 @@ int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, ui
 {
     if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL || is_new == NULL)))
         return QUIRE_E_ARGUMENT;
-    uint32_t num_missing = name_present(slots, keys, n, slot_ids, is_new);
+    qr_key_walk walk = qr_key_walk_begin(keys, n);
+    uint32_t num_missing = name_present(slots, &walk, slot_ids, is_new);
     uint32_t num_to_evict = num_missing > num_free(slots) ? num_missing - num_free(slots) : 0;
     bool can = num_to_evict == 0 || slots->policy->can_evict(slots, num_to_evict);
     slots->evicted = evicted;
@@ -429,12 +427,12 @@ int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, ui
     if (can && num_to_evict > 0)
         slots->policy->evict(slots, num_to_evict);
     if (num_missing < n)
-        unname_all(slots, keys, n);
+        unname_all(slots, &walk);
     if (!can)
         return QUIRE_NO_SPACE;
     if (num_evicted != NULL)
         *num_evicted = slots->num_evicted;
-    give_slots(slots, keys, n, slot_ids, is_new);
+    give_slots(slots, &walk, slot_ids, is_new);
     publish_counts(slots);
     return QUIRE_OK;
 }

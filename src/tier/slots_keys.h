@@ -1,6 +1,6 @@
 /* tier/slots_keys.h - the nodes of keys: found, made known, forgotten; one or all of a call.
  *
- *      keys    | 16 of them | 16 | 16 | ..     the places of a chunk in the index, then its nodes,
+ *      keys    | 64 of them | 64 | 64 | ..     the places of a chunk in the index, then its nodes,
  *                ▲ at hand                     are asked for before the first is looked at: the
  *                                              waits for memory overlap
  */
@@ -9,7 +9,7 @@
 
 #include "tier/slots.h"
 
-enum { QR_KEYS_AHEAD = 16 };
+enum { QR_KEYS_AHEAD = 64 };
 
 /* Over the keys of a call, forth or back. */
 typedef struct qr_key_walk {
