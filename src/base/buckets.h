@@ -132,20 +132,6 @@ static inline uint32_t *qr_buckets_id_at(const qr_buckets *buckets, uint64_t pla
 /* Adds an id that is not in it. */
 void qr_buckets_insert(qr_buckets *buckets, uint32_t tag, uint32_t id);
 
-/* The same, with the tag's home in hand, and which of its places are empty. */
-static inline void qr_buckets_insert_empty(qr_buckets *buckets, qr_bucket *home, qr_places empty,
-                                           uint32_t tag, uint32_t id)
-{
-    if (QR_UNLIKELY(empty == 0)) {
-        qr_buckets_insert(buckets, tag, id);
-        return;
-    }
-    uint32_t place = qr_first_place(empty);
-    home->marks[place] = qr_tag_mark(tag);
-    home->ids[place] = id;
-    buckets->used++;
-}
-
 /* The place of an id that is there under this tag, else QR_NO_PLACE. */
 uint64_t qr_buckets_find_id(const qr_buckets *buckets, uint32_t tag, uint32_t id);
 /* How many buckets an entry at this place has gone past. */

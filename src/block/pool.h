@@ -103,7 +103,8 @@ static inline int qr_pool_leave(quire_pool *pool, qr_queue_joining *joining, uin
     qr_block *b = &joining->blocks[block];
     if (QR_UNLIKELY(is_hold ? b->held == 0 : b->ref_cnt == b->held))
         return QUIRE_E_DOUBLE_FREE;
-    b->held -= is_hold;
+    if (is_hold)
+        b->held--;
     if (--b->ref_cnt > 0)
         return QUIRE_OK;
     qr_queue_join(&pool->queue, joining, block);

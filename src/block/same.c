@@ -160,6 +160,7 @@ typedef struct taking {
     uint32_t head;
     uint32_t num_taken;
     uint32_t num_evicted;
+    uint32_t num_changed; /* entries of the index: what came, less what went */
 } taking;
 
 static inline qr_bucket *home_of(const taking *t, uint32_t tag)
@@ -176,7 +177,7 @@ static inline void scout_next(quire_pool *pool, const taking *t, const qr_block 
 }
 
 /* The key of a block that is alone with it is overwritten at once: it leaves the index only. */
-static inline void leave_index(quire_pool *pool, const taking *t, const qr_block *b, uint32_t block)
+static inline void leave_index(quire_pool *pool, taking *t, const qr_block *b, uint32_t block)
 {
     if (QR_UNLIKELY(!b->is_first || b->dup_next != block)) {
         qr_map_remove(&pool->map, block);
@@ -191,14 +192,17 @@ static inline void leave_index(quire_pool *pool, const taking *t, const qr_block
     }
     home->marks[place] = 0;
     home->ids[place] = 0;
-    pool->map.index.used--;
+    t->num_changed--;
 }
 
-static inline uint32_t take_next(quire_pool *pool, taking *t)
+/* As qr_queue_take. */
+static inline qr_block *take_next(quire_pool *pool, taking *t)
 {
     uint32_t block = t->head;
     qr_block *b = &t->blocks[block];
-    t->head = qr_queue_take(&pool->queue, block);
+    t->head = b->free.next;
+    qr_prefetch_write(&t->blocks[b->ahead]);
+    qr_link_clear(&b->free);
     t->num_taken++;
     b->ref_cnt = 1;
     if (QR_LIKELY(qr_block_has_key(b))) {
@@ -206,7 +210,21 @@ static inline uint32_t take_next(quire_pool *pool, taking *t)
         t->num_evicted++;
         leave_index(pool, t, b, block);
     }
-    return block;
+    return b;
+}
+
+/* Into the index, where its home has an empty place. */
+static inline void join_index(quire_pool *pool, taking *t, qr_bucket *home, qr_places empty,
+                              uint32_t tag, uint32_t block)
+{
+    if (QR_UNLIKELY(empty == 0)) {
+        qr_buckets_insert(&pool->map.index, tag, block);
+        return;
+    }
+    uint32_t place = qr_first_place(empty);
+    home->marks[place] = qr_tag_mark(tag);
+    home->ids[place] = block;
+    t->num_changed++;
 }
 
 static taking begin_taking(const quire_pool *pool)
@@ -226,6 +244,7 @@ static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
     pool->num_cached -= t->num_evicted;
     pool->num_evicted += t->num_evicted;
     pool->num_allocated += t->num_taken;
+    pool->map.index.used += t->num_changed;
     other->num_held += t->num_taken;
     qr_pool_publish(pool);
 }
@@ -281,10 +300,10 @@ static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32
         if (QR_UNLIKELY(!hold_one(other, theirs, others[i])))
             continue;
         from[t.num_taken] = others[i];
-        to[t.num_taken] = t.head;
-        uint32_t mine = take_next(pool, &t); /* what was empty in its bucket is so still */
-        qr_map_take_key(&pool->map, mine, theirs);
-        qr_buckets_insert_empty(&pool->map.index, home, empty, tag, mine);
+        uint32_t mine = t.head;
+        to[t.num_taken] = mine;
+        qr_block_take_key(take_next(pool, &t), mine, theirs);
+        join_index(pool, &t, home, empty, tag, mine); /* what was empty is so still */
     }
     same.num_done = i;
     same.num_taken = t.num_taken;

@@ -72,8 +72,11 @@ static uint32_t fill_job(const quire_offload *o, qr_offload_job *job, uint32_t f
     uint32_t n = 0;
     for (; at != QR_NIL && n + QR_CART_PAIRS <= QR_COPIES_IN_JOB; at = o->carts[at].next) {
         const qr_offload_cart *cart = &o->carts[at];
-        for (uint32_t i = 0; i < cart->count; i++)
-            job->copies[n++] = (quire_device_copy){.block = cart->gpu[i], .slot = cart->cpu[i]};
+        quire_device_copy *copies = job->copies + n;
+        uint32_t count = cart->count;
+        for (uint32_t i = 0; i < count; i++)
+            copies[i] = (quire_device_copy){.block = cart->gpu[i], .slot = cart->cpu[i]};
+        n += count;
     }
     job->cart = first;
     job->job.num_copies = n;

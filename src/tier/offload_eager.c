@@ -229,13 +229,17 @@ static uint32_t gather_part(quire_offload *o, gathering *all, const quire_block 
 {
     if (all->count == GATHERED || all->num_parts == GATHERED)
         store_gathered(o, all, round);
+    uint32_t room = GATHERED - all->count;
+    uint32_t most = end - part.start < room ? end - part.start : room;
+    quire_block *to = all->blocks + all->count;
+    uint32_t n = 0;
+    for (const quire_block *from = row + part.start; n < most && from[n] != QUIRE_NULL_BLOCK; n++)
+        to[n] = from[n];
     part.first = all->count;
-    uint32_t at = part.start;
-    while (at < end && all->count < GATHERED && row[at] != QUIRE_NULL_BLOCK)
-        all->blocks[all->count++] = row[at++];
-    part.count = at - part.start;
+    part.count = n;
+    all->count += n;
     all->parts[all->num_parts++] = part;
-    return at;
+    return part.start + n;
 }
 
 static void gather_request(quire_offload *o, const qr_offload_req *r, uint32_t place,
@@ -346,8 +350,6 @@ static void list_due(quire_offload *o, const quire_step *step)
 static void scan_running(quire_offload *o, const quire_step *step, bool has_place,
                          qr_store_round *round)
 {
-    gathering all;
-    begin_gathering(&all);
     list_due(o, step);
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
@@ -361,11 +363,26 @@ static void scan_running(quire_offload *o, const quire_step *step, bool has_plac
             continue;
         if (has_some)
             add_blocks(o, index, blocks);
-        bool is_now = has_place && is_due(o, computed, o->due[i]);
-        if (is_now && is_plain(o) && !all.is_full)
-            gather_request(o, r, i, &all, round);
-        else if (is_now && !is_plain(o))
+        if (has_place && is_due(o, computed, o->due[i]))
             scan_request(o, r, round);
+        o->due[i] = o->next_ready[index];
+    }
+}
+
+static void gather_running(quire_offload *o, const quire_step *step, qr_store_round *round)
+{
+    gathering all;
+    const uint32_t *computed = step->num_computed_tokens;
+    begin_gathering(&all);
+    list_due(o, step);
+    for (uint32_t i = 0; i < step->num_reqs && !all.is_full; i++) {
+        if (QR_LIKELY(computed[i] < o->due[i]))
+            continue; /* most of them, in most steps */
+        uint32_t index = quire_req_index(step->reqs[i]);
+        const qr_offload_req *r = &o->reqs[index];
+        if (step->kinds[i] != QUIRE_STEP_RUNNING || r->req != step->reqs[i])
+            continue;
+        gather_request(o, r, i, &all, round);
         o->due[i] = o->next_ready[index];
     }
     store_gathered(o, &all, round);
@@ -375,7 +392,10 @@ void qr_eager_choose(quire_offload *o, const quire_step *step, bool has_place,
                      qr_store_round *round)
 {
     scan_coming(o, step, QUIRE_STEP_NEW, has_place, round);
-    scan_running(o, step, has_place, round);
+    if (!is_plain(o))
+        scan_running(o, step, has_place, round);
+    else if (has_place)
+        gather_running(o, step, round);
     scan_coming(o, step, QUIRE_STEP_RESUMED, has_place, round);
 }
 
