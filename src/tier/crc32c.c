@@ -5,7 +5,7 @@
  * The instruction takes one step a cycle, but its result only after two or three: three lanes at
  * once keep it busy. A lane is as good as zeros behind it, so that
  *
- *      crc(a b c) = crc(a) * x^(bits of b and c) + crc(b) * x^(bits of c) + crc(c)
+ *      crc(a b c) = (crc(a) * x^(bits of b) + crc(b)) * x^(bits of c) + crc(c)
  *
  * in polynomials modulo P. The powers are constants of the three lengths that lanes have.
  */
@@ -118,17 +118,28 @@ static uint32_t copy_fast(unsigned char *to, const unsigned char *from, size_t b
 
 #else
 
-/* Bytes of a lane, x^(8 * bytes) and x^(16 * bytes) modulo P. */
-#define LONG_LANE    ((size_t)8192)
-#define MIDDLE_LANE  ((size_t)2048)
-#define SHORT_LANE   ((size_t)512)
-#define LINE         ((size_t)64)
-#define LONG_ONCE    UINT32_C(0x28461564)
-#define LONG_TWICE   UINT32_C(0xbf455269)
-#define MIDDLE_ONCE  UINT32_C(0x0d65762a)
-#define MIDDLE_TWICE UINT32_C(0x35d73a62)
-#define SHORT_ONCE   UINT32_C(0x74c360a4)
-#define SHORT_TWICE  UINT32_C(0xe4172b16)
+/* Bytes of a lane. */
+#define LONG_LANE   ((size_t)8192)
+#define MIDDLE_LANE ((size_t)2048)
+#define SHORT_LANE  ((size_t)512)
+#define LINE        ((size_t)64)
+
+/* What each bit of a CRC becomes behind so many bytes: x^(8 * bytes + 31 - bit) modulo P. */
+static const uint32_t BEHIND_LONG[32] = {
+    0xe040e0ac, 0xc56db7a9, 0x8f3719a3, 0x1b8245b7, 0x37048b6e, 0x6e0916dc, 0xdc122db8, 0xbdc82d81,
+    0x7e7c2df3, 0xfcf85be6, 0xfc1cc13d, 0xfdd5f48b, 0xfe479fe7, 0xf963493f, 0xf72ae48f, 0xebb9bfef,
+    0xd29f092f, 0xa0d264af, 0x4448bfaf, 0x88917f5e, 0x14ce884d, 0x299d109a, 0x533a2134, 0xa6744268,
+    0x4904f221, 0x9209e442, 0x21ffbe75, 0x43ff7cea, 0x87fef9d4, 0x0a118559, 0x14230ab2, 0x28461564};
+static const uint32_t BEHIND_MIDDLE[32] = {
+    0xf7506984, 0xeb4ca5f9, 0xd3753d03, 0xa3060cf7, 0x43e06f1f, 0x87c0de3e, 0x0a6dca8d, 0x14db951a,
+    0x29b72a34, 0x536e5468, 0xa6dca8d0, 0x48552751, 0x90aa4ea2, 0x24b8ebb5, 0x4971d76a, 0x92e3aed4,
+    0x202b2b59, 0x405656b2, 0x80acad64, 0x04b52c39, 0x096a5872, 0x12d4b0e4, 0x25a961c8, 0x4b52c390,
+    0x96a58720, 0x28a778b1, 0x514ef162, 0xa29de2c4, 0x40d7b379, 0x81af66f2, 0x06b2bb15, 0x0d65762a};
+static const uint32_t BEHIND_SHORT[32] = {
+    0xbd6f81f8, 0x7f337501, 0xfe66ea02, 0xf921a2f5, 0xf7af331b, 0xeab210c7, 0xd088577f, 0xa4fcd80f,
+    0x4c15c6ef, 0x982b8dde, 0x35bb6d4d, 0x6b76da9a, 0xd6edb534, 0xa8371c99, 0x55824fc3, 0xab049f86,
+    0x53e549fd, 0xa7ca93fa, 0x4a795105, 0x94f2a20a, 0x2c0932e5, 0x581265ca, 0xb024cb94, 0x65a5e1d9,
+    0xcb4bc3b2, 0x937bf195, 0x231b95db, 0x46372bb6, 0x8c6e576c, 0x1d30d829, 0x3a61b052, 0x74c360a4};
 
 /* In 64 bits, though the upper half is always 0: each step would begin with a cut otherwise. */
 typedef struct crc_lanes {
@@ -137,15 +148,13 @@ typedef struct crc_lanes {
     uint64_t c;
 } crc_lanes;
 
-/* a * b modulo P. */
-static inline uint32_t crc_multiply(uint32_t a, uint32_t b)
+/* A CRC behind the bytes of a lane. No step waits for the one before. */
+static inline uint32_t put_behind(uint32_t crc, const uint32_t behind[32])
 {
-    uint32_t product = 0;
-    for (int i = 31; i >= 0; i--) {
-        product ^= a & (0U - (b >> i & 1U));
-        a = a >> 1 ^ (POLYNOMIAL & (0U - (a & 1U)));
-    }
-    return product;
+    uint32_t moved = 0;
+    for (uint32_t i = 0; i < 32; i++)
+        moved ^= behind[i] & (0U - (crc >> i & 1U));
+    return moved;
 }
 
 /* A line of each lane. */
@@ -160,18 +169,18 @@ WITH_INSTRUCTION static inline crc_lanes take_lines(crc_lanes s, const unsigned 
     return s;
 }
 
-static inline uint64_t join_lanes(crc_lanes s, uint32_t once, uint32_t twice)
+static inline uint64_t join_lanes(crc_lanes s, const uint32_t behind[32])
 {
-    return crc_multiply((uint32_t)s.a, twice) ^ crc_multiply((uint32_t)s.b, once) ^ s.c;
+    return put_behind(put_behind((uint32_t)s.a, behind) ^ (uint32_t)s.b, behind) ^ s.c;
 }
 
 WITH_INSTRUCTION static inline uint64_t take_lanes(uint64_t state, const unsigned char *from,
-                                                   size_t lane, uint32_t once, uint32_t twice)
+                                                   size_t lane, const uint32_t behind[32])
 {
     crc_lanes s = {.a = state};
     for (size_t i = 0; i < lane; i += LINE)
         s = take_lines(s, from + i, lane);
-    return join_lanes(s, once, twice);
+    return join_lanes(s, behind);
 }
 
 WITH_INSTRUCTION static inline uint64_t take_rest(uint64_t state, const unsigned char *from,
@@ -189,56 +198,28 @@ WITH_INSTRUCTION uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t 
     const unsigned char *from = data;
     uint64_t state = ~crc;
     for (; bytes >= 3 * LONG_LANE; bytes -= 3 * LONG_LANE, from += 3 * LONG_LANE)
-        state = take_lanes(state, from, LONG_LANE, LONG_ONCE, LONG_TWICE);
+        state = take_lanes(state, from, LONG_LANE, BEHIND_LONG);
     for (; bytes >= 3 * MIDDLE_LANE; bytes -= 3 * MIDDLE_LANE, from += 3 * MIDDLE_LANE)
-        state = take_lanes(state, from, MIDDLE_LANE, MIDDLE_ONCE, MIDDLE_TWICE);
+        state = take_lanes(state, from, MIDDLE_LANE, BEHIND_MIDDLE);
     for (; bytes >= 3 * SHORT_LANE; bytes -= 3 * SHORT_LANE, from += 3 * SHORT_LANE)
-        state = take_lanes(state, from, SHORT_LANE, SHORT_ONCE, SHORT_TWICE);
+        state = take_lanes(state, from, SHORT_LANE, BEHIND_SHORT);
     return ~(uint32_t)take_rest(state, from, bytes);
 }
 
 /* ---- and copied ------------------------------------------------------------ */
 
-/* A line of the cache, past the caches where it is aligned: whoever reads a slot next is a disk or
- * a network, and the line need not be read before it is written. */
 #if defined(__x86_64__)
 
+#define CHUNK (3 * LONG_LANE)
+
+/* A line of the cache, past the caches: whoever reads a slot next is a disk or a network, and the
+ * line need not be read before it is written. */
 static inline void pass_line(unsigned char *to, const unsigned char *from)
 {
     for (size_t i = 0; i < LINE; i += 16)
         _mm_stream_si128((__m128i *)(void *)(to + i),
                          _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
 }
-
-static inline bool can_pass_lines(const unsigned char *to)
-{
-    return (uintptr_t)to % 16 == 0;
-}
-
-/* Such lines come in no order otherwise. */
-static inline void end_of_lines(void)
-{
-    _mm_sfence();
-}
-
-#else
-
-static inline void pass_line(unsigned char *to, const unsigned char *from)
-{
-    memcpy(to, from, LINE);
-}
-
-static inline bool can_pass_lines(const unsigned char *to)
-{
-    (void)to;
-    return true;
-}
-
-static inline void end_of_lines(void)
-{
-}
-
-#endif
 
 /* As take_lanes; each line is copied while it is near. */
 WITH_INSTRUCTION static inline uint64_t copy_lanes(uint64_t state, unsigned char *to,
@@ -251,18 +232,72 @@ WITH_INSTRUCTION static inline uint64_t copy_lanes(uint64_t state, unsigned char
         pass_line(to + LONG_LANE + i, from + LONG_LANE + i);
         pass_line(to + 2 * LONG_LANE + i, from + 2 * LONG_LANE + i);
     }
-    return join_lanes(s, LONG_ONCE, LONG_TWICE);
+    return join_lanes(s, BEHIND_LONG);
 }
+
+WITH_INSTRUCTION static uint64_t copy_chunks(uint64_t state, unsigned char *to,
+                                             const unsigned char *from, size_t num_chunks)
+{
+    for (; num_chunks > 0; num_chunks--, to += CHUNK, from += CHUNK)
+        state = copy_lanes(state, to, from);
+    _mm_sfence(); /* such lines come in no order otherwise */
+    return state;
+}
+
+static inline bool can_copy_chunks(const unsigned char *to)
+{
+    return (uintptr_t)to % 16 == 0;
+}
+
+#else
+
+#define CHUNK (3 * MIDDLE_LANE)
+
+/* Three lines of a chunk, from its first to its last: the processor sees that whole lines are
+ * written in a row, and does not read them before. */
+static inline void copy_lines(unsigned char *to, const unsigned char *from)
+{
+    memcpy(to, from, LINE);
+    memcpy(to + LINE, from + LINE, LINE);
+    memcpy(to + 2 * LINE, from + 2 * LINE, LINE);
+}
+
+/* A chunk is copied while the lanes of the one before, which is near still, are taken. */
+WITH_INSTRUCTION static uint64_t copy_chunks(uint64_t state, unsigned char *to,
+                                             const unsigned char *from, size_t num_chunks)
+{
+    if (num_chunks == 0)
+        return state;
+    memcpy(to, from, CHUNK);
+    for (; num_chunks > 1; num_chunks--, to += CHUNK, from += CHUNK) {
+        crc_lanes s = {.a = state};
+        for (size_t i = 0; i < MIDDLE_LANE; i += LINE) {
+            s = take_lines(s, from + i, MIDDLE_LANE);
+            copy_lines(to + CHUNK + 3 * i, from + CHUNK + 3 * i);
+        }
+        state = join_lanes(s, BEHIND_MIDDLE);
+    }
+    return take_lanes(state, from, MIDDLE_LANE, BEHIND_MIDDLE);
+}
+
+static inline bool can_copy_chunks(const unsigned char *to)
+{
+    (void)to;
+    return true;
+}
+
+#endif
 
 WITH_INSTRUCTION static uint32_t copy_fast(unsigned char *to, const unsigned char *from,
                                            size_t bytes)
 {
     uint64_t state = ~UINT32_C(0);
-    if (can_pass_lines(to)) {
-        for (; bytes >= 3 * LONG_LANE;
-             bytes -= 3 * LONG_LANE, to += 3 * LONG_LANE, from += 3 * LONG_LANE)
-            state = copy_lanes(state, to, from);
-        end_of_lines();
+    if (can_copy_chunks(to)) {
+        size_t num_chunks = bytes / CHUNK;
+        state = copy_chunks(state, to, from, num_chunks);
+        to += num_chunks * CHUNK;
+        from += num_chunks * CHUNK;
+        bytes %= CHUNK;
     }
     if (bytes > 0)
         memcpy(to, from, bytes);
