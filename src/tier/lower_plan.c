@@ -338,7 +338,8 @@ void qr_lower_plan_hurry(qr_lower *lower, const qr_lower_request *request)
 {
     const qr_record *r = &lower->records[quire_req_index(request->req)];
     uint32_t target = longest_target(lower, request, r);
-    uint32_t left = r->pending; /* what is behind those is not its own */
+    /* With one group, what is behind its own is others'. */
+    uint32_t left = lower->is_single ? r->pending : UINT32_MAX;
     for (uint32_t g = 0; g < lower->num_groups; g++) {
         const qr_lower_group *group = &lower->groups[g];
         uint32_t end = target / group->block_size;

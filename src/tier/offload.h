@@ -123,7 +123,11 @@ typedef struct qr_offload_group {
 } qr_offload_group;
 
 /* See offload_carts.h. */
+#ifdef QUIRE_HOSTILE
+enum { QR_CART_PAIRS = 4 }; /* so that tests, whose requests are short, have lists of them */
+#else
 enum { QR_CART_PAIRS = 84 };
+#endif
 
 typedef struct qr_offload_cart {
     uint32_t next; /* or of the free ones */
@@ -135,7 +139,7 @@ typedef struct qr_offload_cart {
     uint32_t crcs[QR_CART_PAIRS];   /* of what was stored, where a device told it */
 } qr_offload_cart;
 
-_Static_assert(sizeof(qr_offload_cart) == 1024, "carts begin where lines of memory do");
+_Static_assert(sizeof(qr_offload_cart) % 64 == 0, "carts begin where lines of memory do");
 
 /* CPU blocks that a waiting request will need, as many as lie in one line of memory. */
 enum { QR_NODE_BLOCKS = 15 };

@@ -157,7 +157,11 @@ static void scan_request(quire_offload *o, qr_offload_req *r, qr_store_round *ro
  *
  *      blocks   | of request 7 | of 12 | 12 | of 3 ..      parts: without what a request has loaded
  */
+#ifdef QUIRE_HOSTILE
+enum { GATHERED = 3 };
+#else
 enum { GATHERED = 256 };
+#endif
 
 typedef struct gathered_part {
     uint32_t index; /* of the request */
@@ -250,6 +254,7 @@ static void gather_request(quire_offload *o, const qr_offload_req *r, uint32_t p
     int64_t confirmed;
     if (!read_request(o, r, own, &confirmed))
         return;
+    o->next_ready[index] = find_next_ready(o, index); /* where there is nothing */
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t size = o->groups[g].block_size;
         uint32_t end = num_ready(o, confirmed, size, own[g].count);

@@ -46,15 +46,30 @@ static uint32_t leave_gpu_blocks(quire_offload *o, const quire_block *gpu, uint3
     return free_gpu_blocks(o, gpu, n, num_cold);
 }
 
+static void offer_cart(quire_offload *o, const qr_offload_event *event, const qr_offload_cart *cart)
+{
+    const uint32_t *crcs = event->has_crcs ? cart->crcs : NULL;
+    if (o->lower != NULL)
+        qr_lower_stored(o->lower, cart->cpu, crcs, NULL, cart->count);
+}
+
+/* From the first on, however they are freed: where a tier has not room for all, their head is worth
+ * more. In vLLM's profile they have no keys yet. */
+static void offer_carts(quire_offload *o, const qr_offload_event *event)
+{
+    for (uint32_t at = event->first; !o->is_vllm && at != QR_NIL; at = o->carts[at].next)
+        offer_cart(o, event, &o->carts[at]);
+}
+
 /* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
 static uint32_t keep_cart(quire_offload *o, const qr_offload_event *event,
                           const qr_offload_cart *cart, uint32_t num_cold)
 {
     uint32_t n = cart->count;
-    if (o->is_vllm)
+    if (o->is_vllm) {
         quire_pool_cache_same(o->cpu, cart->cpu, o->gpu, cart->gpu, n);
-    if (o->lower != NULL)
-        qr_lower_stored(o->lower, cart->cpu, event->has_crcs ? cart->crcs : NULL, NULL, n);
+        offer_cart(o, event, cart);
+    }
     if (!o->is_vllm && !o->is_lazy) {
         quire_pool_leave_same(o->cpu, o->gpu, cart->gpu, cart->cpu, n);
         return num_cold;
@@ -85,6 +100,8 @@ static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
     bool is_last_first = !o->is_vllm && !o->is_lazy;
     bool is_good = !event->has_failed && !event->is_dropped;
     uint32_t num_cold = 0;
+    if (is_good)
+        offer_carts(o, event);
     uint32_t at = is_last_first ? event->last : event->first;
     while (at != QR_NIL) {
         const qr_offload_cart *cart = &o->carts[at];
