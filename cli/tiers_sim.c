@@ -116,35 +116,32 @@ static void sim_prepare(void *self, quire_tier_job *job)
     }
 }
 
-static void finish_ios(tiers_sim *sim, quire_tier_op op, const quire_tier_key *keys, uint32_t n,
-                       bool is_done)
+static void finish_ios(tiers_sim *sim, quire_tier_op op, uint32_t n, bool is_done)
 {
     if (op == QUIRE_TIER_STORE)
-        quire_slots_complete_store(sim->slots, keys, n, is_done);
+        quire_slots_end_store(sim->slots, sim->places, n, is_done);
     else
-        quire_slots_complete_load(sim->slots, keys, n);
+        quire_slots_end_load(sim->slots, sim->places, n);
 }
 
 static void sim_finish(void *self, quire_tier_job *job)
 {
     tiers_sim *sim = self;
     uint32_t num = 0;
+    bool are_done = true; /* those that wait for their turn */
     for (uint32_t i = 0; i < job->num_ios; i++) {
         const quire_tier_io *io = &job->ios[i];
         bool is_done = io->status == QUIRE_TIER_DONE;
         if (io->place == SIM_NO_PLACE)
             continue;
-        if (is_done)
-            sim->keys[num++] = io->key;
-        else
-            finish_ios(sim, job->op, &io->key, 1, false);
-        if (num == SIM_MAX_KEYS) {
-            finish_ios(sim, job->op, sim->keys, num, true);
+        if (num == SIM_MAX_KEYS || (num > 0 && is_done != are_done)) {
+            finish_ios(sim, job->op, num, are_done);
             num = 0;
         }
+        are_done = is_done;
+        sim->places[num++] = (uint32_t)io->place;
     }
-    if (num > 0)
-        finish_ios(sim, job->op, sim->keys, num, true);
+    finish_ios(sim, job->op, num, are_done);
 }
 
 static void sim_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)

@@ -122,6 +122,11 @@ QUIRE_API int quire_pool_get_cached_prefix(const quire_pool *pool, const void *h
                                            const uint32_t *group_ids, uint32_t num_groups,
                                            quire_block *blocks, uint32_t *num_hit);
 
+/* Each of them, wherever in the row, for one group: QUIRE_NULL_BLOCK for a miss. */
+QUIRE_API int quire_pool_get_cached_each(const quire_pool *pool, const void *hashes,
+                                         size_t hash_len, uint32_t num_hashes, uint32_t group_id,
+                                         quire_block *blocks);
+
 /* How many of the first blocks have these keys, one after the other in hashes: whether what was
  * found some time ago is still that. */
 QUIRE_API uint32_t quire_pool_count_unchanged(const quire_pool *pool, const quire_block *blocks,

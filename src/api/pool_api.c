@@ -126,6 +126,20 @@ int quire_pool_get_cached_prefix(const quire_pool *pool, const void *hashes, siz
     return QUIRE_OK;
 }
 
+int quire_pool_get_cached_each(const quire_pool *pool, const void *hashes, size_t hash_len,
+                               uint32_t num_hashes, uint32_t group_id, quire_block *blocks)
+{
+    int err = check_lookup(pool, hashes, hash_len, num_hashes, &group_id, 1, blocks);
+    if (err != QUIRE_OK)
+        return err;
+    if (pool->enable_caching)
+        qr_map_get_each(&pool->map, (qr_key){hashes, (uint32_t)hash_len, group_id}, num_hashes,
+                        blocks);
+    else
+        memset(blocks, 0, num_hashes * sizeof *blocks); /* null blocks */
+    return QUIRE_OK;
+}
+
 /* ---- changing -------------------------------------------------------------- */
 
 static int check_blocks(const quire_pool *pool, const quire_block *blocks, uint32_t num_blocks)

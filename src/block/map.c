@@ -94,6 +94,21 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
     return count;
 }
 
+void qr_map_get_each(const qr_map *map, qr_key first, uint32_t n, uint32_t *out)
+{
+    uint32_t tags[MAX_BATCH];
+    for (uint32_t done = 0; done < n;) {
+        uint32_t batch = n - done < MAX_BATCH ? n - done : MAX_BATCH;
+        tag_keys(map, key_after(first, done), batch, tags);
+        find_candidates(map, batch, tags, out + done);
+        for (uint32_t i = 0; i < batch; i++, done++) {
+            qr_key key = key_after(first, done);
+            if (!qr_map_has_key(map, out[done], key))
+                out[done] = qr_map_find_anywhere(map, key, tags[i]);
+        }
+    }
+}
+
 static inline void insert_tagged(qr_map *map, qr_key key, uint32_t tag, uint32_t block)
 {
     qr_map_insert_after(map, key, tag, block, qr_map_find_tagged(map, key, tag));

@@ -43,6 +43,8 @@ uint32_t qr_map_get(const qr_map *map, qr_key key);
  * hit. */
 uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
                         uint32_t out_stride);
+/* Each of n keys, 0 where it is not there. */
+void qr_map_get_each(const qr_map *map, qr_key first, uint32_t n, uint32_t *out);
 /* How many of the first blocks have these keys, which lie len bytes apart. */
 uint32_t qr_map_count_unchanged(const qr_map *map, const uint32_t *blocks, uint32_t n,
                                 qr_key first);

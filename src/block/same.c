@@ -157,9 +157,10 @@ typedef struct taking {
     qr_block *blocks;
     qr_bucket *buckets;
     uint64_t num_buckets;
+    uint32_t *scouted;
     uint32_t head;
     uint32_t num_taken;
-    uint32_t num_evicted;
+    uint32_t num_scouted; /* the pool's num_taken: those that had a key */
     uint32_t num_changed; /* entries of the index: what came, less what went */
 } taking;
 
@@ -169,9 +170,9 @@ static inline qr_bucket *home_of(const taking *t, uint32_t tag)
 }
 
 /* As qr_pool_scout. */
-static inline void scout_next(quire_pool *pool, const taking *t, const qr_block *taken)
+static inline void scout_next(taking *t, const qr_block *taken)
 {
-    uint32_t *place = &pool->scouted[(pool->num_taken + t->num_evicted) % QR_POOL_SCOUTS];
+    uint32_t *place = &t->scouted[t->num_scouted++ % QR_POOL_SCOUTS];
     qr_prefetch_write(home_of(t, t->blocks[*place].tag));
     *place = taken->ahead;
 }
@@ -206,8 +207,7 @@ static inline qr_block *take_next(quire_pool *pool, taking *t)
     t->num_taken++;
     b->ref_cnt = 1;
     if (QR_LIKELY(qr_block_has_key(b))) {
-        scout_next(pool, t, b);
-        t->num_evicted++;
+        scout_next(t, b);
         leave_index(pool, t, b, block);
     }
     return b;
@@ -227,11 +227,13 @@ static inline void join_index(quire_pool *pool, taking *t, qr_bucket *home, qr_p
     t->num_changed++;
 }
 
-static taking begin_taking(const quire_pool *pool)
+static taking begin_taking(quire_pool *pool)
 {
     return (taking){.blocks = pool->queue.blocks,
                     .buckets = pool->map.index.all,
                     .num_buckets = pool->map.index.count,
+                    .scouted = pool->scouted,
+                    .num_scouted = pool->num_taken,
                     .head = qr_queue_head(&pool->queue)};
 }
 
@@ -239,10 +241,11 @@ static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
 {
     if (t->num_taken == 0)
         return;
+    uint32_t num_evicted = t->num_scouted - pool->num_taken;
     qr_queue_take_end(&pool->queue, t->head, t->num_taken);
-    pool->num_taken += t->num_evicted;
-    pool->num_cached -= t->num_evicted;
-    pool->num_evicted += t->num_evicted;
+    pool->num_taken = t->num_scouted;
+    pool->num_cached -= num_evicted;
+    pool->num_evicted += num_evicted;
     pool->num_allocated += t->num_taken;
     pool->map.index.used += t->num_changed;
     other->num_held += t->num_taken;

@@ -84,7 +84,7 @@ static uint32_t take_entry(qr_file_book *book, const qr_file_entry *entries, uin
         if (quire_slots_prepare_store(book->slots, &entry->key, 1, &slot, &is_new, NULL,
                                       &num_evicted) != QUIRE_OK)
             return place;
-        quire_slots_complete_store(book->slots, &entry->key, 1, 1);
+        quire_slots_end_store(book->slots, &slot, 1, 1);
     }
     turn_place(book, slot, place);
     book->keys[slot] = entry->key;
@@ -186,7 +186,7 @@ static quire_tier_status prepare_use(qr_file_book *book, quire_tier_io *io)
     if (quire_slots_prepare_load(book->slots, &io->key, 1, &slot) != QUIRE_OK)
         return QUIRE_TIER_MISSING;
     if (book->is_doomed[slot]) {
-        quire_slots_complete_load(book->slots, &io->key, 1);
+        quire_slots_end_load(book->slots, &slot, 1);
         return QUIRE_TIER_MISSING;
     }
     io->place = book->place_of[slot];
@@ -224,7 +224,7 @@ void qr_file_book_prepare(qr_file_book *book, quire_tier_job *job)
 static void finish_store(qr_file_book *book, const quire_tier_io *io, uint32_t slot)
 {
     uint32_t is_good = io->status == QUIRE_TIER_DONE && !book->is_doomed[slot];
-    quire_slots_complete_store(book->slots, &io->key, 1, is_good);
+    quire_slots_end_store(book->slots, &slot, 1, is_good);
     set_doomed(book, slot, false);
 }
 
@@ -236,7 +236,7 @@ static void finish_use(qr_file_book *book, const quire_tier_job *job, const quir
                        : io->status == QUIRE_TIER_WRONG || io->status == QUIRE_TIER_MISSING;
     if (is_gone || (io->place & QR_FILE_FORGET) != 0)
         set_doomed(book, slot, true);
-    quire_slots_complete_load(book->slots, &io->key, 1);
+    quire_slots_end_load(book->slots, &slot, 1);
     if (book->is_doomed[slot] && quire_slots_remove(book->slots, &io->key) == QUIRE_OK)
         set_doomed(book, slot, false);
 }

@@ -72,17 +72,17 @@ static void look(qr_lower *lower, const qr_lower_request *request, uint32_t grou
                  uint32_t n)
 {
     batch b = {.sources = lower->groups[group].sources + first, .n = n};
+    quire_block blocks[QR_LOWER_BATCH];
     uint32_t tags[QR_LOWER_BATCH];
+    quire_bytes row = hash_of(lower, request, group, first);
+    bool is_read =
+        quire_pool_get_cached_each(lower->pool, row.data, row.len, n, group, blocks) == QUIRE_OK;
     bool has_moves = lower->num_loads > 0;
     for (uint32_t i = 0; i < n; i++) {
-        quire_block block;
-        quire_bytes hash = hash_of(lower, request, group, first + i);
-        quire_tier_key_of(hash, group, lower->rank, &b.keys[i]);
+        qr_lower_plan_key(lower, request, group, first + i, &b.keys[i]);
         tags[i] = has_moves ? qr_slots_index_tag(&lower->index, &b.keys[i]) : 0;
         qr_prefetch(&lower->index.entries[qr_slots_index_home(&lower->index, tags[i])]);
-        bool is_there =
-            quire_pool_get_cached_block(lower->pool, hash, &group, 1, &block) == QUIRE_OK;
-        b.sources[i] = is_there ? SOURCE_CPU : SOURCE_NONE;
+        b.sources[i] = is_read && blocks[i] != QUIRE_NULL_BLOCK ? SOURCE_CPU : SOURCE_NONE;
     }
     for (uint32_t i = 0; has_moves && i < n; i++)
         if (b.sources[i] == SOURCE_NONE &&

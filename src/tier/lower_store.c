@@ -151,10 +151,11 @@ static uint32_t most_room(const qr_lower *lower, bool is_hit)
 /* Where no tier was asked to take it, nobody waits for the old content. */
 void qr_lower_forget_content(qr_lower *lower, const quire_block *blocks, uint32_t num_blocks)
 {
+    qr_lower_block *ours = lower->blocks;
+    uint32_t num_ours = lower->num_cpu_blocks;
     for (uint32_t i = 0; i < num_blocks; i++)
-        if (blocks[i] < lower->num_cpu_blocks &&
-            (lower->blocks[blocks[i]].offered | lower->blocks[blocks[i]].origin) != 0) {
-            lower->blocks[blocks[i]] = (qr_lower_block){0};
+        if (blocks[i] < num_ours && (ours[blocks[i]].offered | ours[blocks[i]].origin) != 0) {
+            ours[blocks[i]] = (qr_lower_block){0};
             lower->contents[blocks[i]]++;
         }
 }

@@ -292,6 +292,15 @@ struct quire_offload {
 
 /* ---- small things ----------------------------------------------------------- */
 
+/* These are being stored, or not any more. */
+static inline void qr_mark_pending(quire_offload *o, const quire_block *cpu, uint32_t n,
+                                   uint8_t is_pending)
+{
+    uint8_t *all = o->is_pending;
+    for (uint32_t i = 0; i < n; i++)
+        all[cpu[i]] = is_pending;
+}
+
 static inline void qr_count(_Atomic uint64_t *counter, uint64_t n)
 {
     uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);

@@ -233,6 +233,8 @@ static uint32_t gather_part(quire_offload *o, gathering *all, const quire_block 
 {
     if (all->count == GATHERED || all->num_parts == GATHERED)
         store_gathered(o, all, round);
+    if (all->is_full)
+        return part.start;
     uint32_t room = GATHERED - all->count;
     uint32_t most = end - part.start < room ? end - part.start : room;
     quire_block *to = all->blocks + all->count;
@@ -374,15 +376,27 @@ static void scan_running(quire_offload *o, const quire_step *step, bool has_plac
     }
 }
 
+/* The next request, from i on, whose look is worth it; n: none. Most are not, in most steps. */
+static uint32_t find_due(const uint32_t *computed, const uint32_t *due, uint32_t i, uint32_t n)
+{
+    for (; i + 4 <= n; i += 4)
+        if ((computed[i] >= due[i]) | (computed[i + 1] >= due[i + 1]) |
+            (computed[i + 2] >= due[i + 2]) | (computed[i + 3] >= due[i + 3]))
+            break;
+    while (i < n && computed[i] < due[i])
+        i++;
+    return i;
+}
+
 static void gather_running(quire_offload *o, const quire_step *step, qr_store_round *round)
 {
     gathering all;
     const uint32_t *computed = step->num_computed_tokens;
+    uint32_t n = step->num_reqs;
     begin_gathering(&all);
     list_due(o, step);
-    for (uint32_t i = 0; i < step->num_reqs && !all.is_full; i++) {
-        if (QR_LIKELY(computed[i] < o->due[i]))
-            continue; /* most of them, in most steps */
+    for (uint32_t i = find_due(computed, o->due, 0, n); i < n && !all.is_full;
+         i = find_due(computed, o->due, i + 1, n)) {
         uint32_t index = quire_req_index(step->reqs[i]);
         const qr_offload_req *r = &o->reqs[index];
         if (step->kinds[i] != QUIRE_STEP_RUNNING || r->req != step->reqs[i])

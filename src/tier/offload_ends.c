@@ -107,8 +107,7 @@ static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
         const qr_offload_cart *cart = &o->carts[at];
         uint32_t next = is_last_first ? cart->prev : cart->next;
         uint32_t n = cart->count;
-        for (uint32_t i = 0; i < n; i++)
-            o->is_pending[cart->cpu[i]] = 0;
+        qr_mark_pending(o, cart->cpu, n, 0);
         num_cold = is_good ? keep_cart(o, event, cart, num_cold) : drop_cart(o, cart, num_cold);
         o->num_flight -= o->is_vllm ? 0 : n;
         qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);

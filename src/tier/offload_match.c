@@ -100,9 +100,10 @@ static uint32_t recall_blocks(quire_offload *o, quire_req req, const unsigned ch
     uint32_t skipped = num_local / size;
     if (o->num_groups > 1 || o->has_windows || num_local % size != 0)
         return 0;
-    uint32_t n = qr_protect_list(o, req, m->blocks);
+    uint32_t n = qr_protect_count(o, req);
     if (n <= skipped || n > num_hashes / joined)
         return 0;
+    qr_protect_list(o, req, m->blocks);
     size_t hash_len = (size_t)joined * o->digest_bytes;
     n -= skipped;
     memmove(m->blocks, m->blocks + skipped, n * sizeof *m->blocks);

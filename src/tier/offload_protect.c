@@ -56,18 +56,21 @@ static quire_block take_protected(quire_offload *o, qr_offload_req *r)
     return o->nodes[node].blocks[place];
 }
 
-uint32_t qr_protect_list(const quire_offload *o, quire_req req, quire_block *blocks)
+uint32_t qr_protect_count(const quire_offload *o, quire_req req)
 {
     const qr_offload_req *r = &o->reqs[quire_req_index(req)];
-    if (!o->looks_ahead || r->ahead != req)
-        return 0;
+    return o->looks_ahead && r->ahead == req ? r->num_protected : 0;
+}
+
+void qr_protect_list(const quire_offload *o, quire_req req, quire_block *blocks)
+{
+    const qr_offload_req *r = &o->reqs[quire_req_index(req)];
     uint32_t node = r->protect_last;
     for (uint32_t left = r->num_protected; left > 0; node = o->nodes[node].next) {
         uint32_t first = (left - 1) / QR_NODE_BLOCKS * QR_NODE_BLOCKS;
         memcpy(blocks + first, o->nodes[node].blocks, (left - first) * sizeof *blocks);
         left = first;
     }
-    return r->num_protected;
 }
 
 /* ---- giving back ----------------------------------------------------------- */

@@ -18,9 +18,10 @@ void qr_protect_look(quire_offload *o);
 /* The request was admitted, or has ended. */
 void qr_protect_release(quire_offload *o, quire_req req);
 void qr_protect_release_all(quire_offload *o);
-/* The blocks of a request in view, in order; there is room for those of a request. Returns how
- * many. */
-uint32_t qr_protect_list(const quire_offload *o, quire_req req, quire_block *blocks);
+/* How many blocks of a request are protected; 0 where it is out of view. */
+uint32_t qr_protect_count(const quire_offload *o, quire_req req);
+/* They, in order; of a request in view. */
+void qr_protect_list(const quire_offload *o, quire_req req, quire_block *blocks);
 /* From `first` on they keep their user, who is the caller's now. */
 void qr_protect_hand_over(quire_offload *o, quire_req req, uint32_t first);
 /* The last in the queue gives its blocks up; false: nobody has any. */

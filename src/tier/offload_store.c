@@ -126,8 +126,7 @@ static void put_into_carts(quire_offload *o, const qr_store_round *round, uint32
                            uint32_t *last)
 {
     qr_carts_add(o, first, last, round->gpu, round->cpu, round->count);
-    for (uint32_t i = 0; i < round->count; i++)
-        o->is_pending[round->cpu[i]] = 1;
+    qr_mark_pending(o, round->cpu, round->count, 1);
 }
 
 static void make_event(quire_offload *o, const qr_store_round *round)

@@ -46,6 +46,7 @@ static quire_slots *carve_slots(qr_carve *carve, const quire_slots_config *confi
     parts->index.entries =
         qr_carve_take(carve, parts->index.capacity, sizeof *parts->index.entries);
     parts->free_slots = qr_carve_take(carve, config->num_slots, sizeof *parts->free_slots);
+    parts->node_of = qr_carve_take(carve, config->num_slots, sizeof *parts->node_of);
     if (policy->carve != NULL)
         policy->carve(parts, config, carve);
     return slots;
@@ -165,6 +166,15 @@ static uint32_t present_at(const quire_slots *slots, qr_key_walk *walk, uint32_t
     return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
 }
 
+/* The node that has a slot; QR_NIL. */
+static uint32_t node_at(const quire_slots *slots, uint32_t slot)
+{
+    if (slot >= slots->num_fresh)
+        return QR_NIL;
+    uint32_t node = slots->node_of[slot];
+    return slots->nodes[node].slot == slot ? node : QR_NIL;
+}
+
 /* What decides whether it can be evicted is changed here alone. */
 static void set_node(quire_slots *slots, uint32_t id, uint32_t users, bool is_ready, bool is_named)
 {
@@ -206,6 +216,13 @@ static uint32_t take_slot(quire_slots *slots)
         return slots->num_fresh++;
     qr_assert(slots->num_free_slots > 0);
     return slots->free_slots[--slots->num_free_slots];
+}
+
+static void give_slot(quire_slots *slots, uint32_t node, uint32_t slot)
+{
+    slots->nodes[node].slot = slot;
+    slots->node_of[slot] = node;
+    slots->num_active++;
 }
 
 /* The node has no slot any more; it was in no list. */
@@ -345,6 +362,22 @@ int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uin
     return QUIRE_OK;
 }
 
+int quire_slots_end_load(quire_slots *slots, const uint32_t *slot_ids, uint32_t n)
+{
+    if (!slots_ok(slots) || (n > 0 && slot_ids == NULL))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < n; i++) {
+        int status = drop_user(slots, node_at(slots, slot_ids[i]));
+        if (status != QUIRE_OK) {
+            while (i-- > 0)
+                (void)add_user(slots, node_at(slots, slot_ids[i]));
+            return status;
+        }
+    }
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
 int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
 {
     if (!slots_ok(slots) || (n > 0 && keys == NULL))
@@ -400,8 +433,7 @@ static void give_slots(quire_slots *slots, qr_key_walk *walk, uint32_t *slot_ids
         uint32_t node = qr_slots_know_tag(slots, tag, &walk->keys[i]);
         is_new[i] = slots->nodes[node].slot == QR_NIL; /* else it was named before */
         if (is_new[i]) {
-            slots->nodes[node].slot = take_slot(slots);
-            slots->num_active++;
+            give_slot(slots, node, take_slot(slots));
             if (!is_deepest_first)
                 slots->policy->insert(slots, node);
         }
@@ -409,7 +441,7 @@ static void give_slots(quire_slots *slots, qr_key_walk *walk, uint32_t *slot_ids
     }
     for (uint32_t i = is_deepest_first ? walk->n : 0; i-- > 0;)
         if (is_new[i])
-            slots->policy->insert(slots, qr_key_walk_node(slots, walk, i));
+            slots->policy->insert(slots, slots->node_of[slot_ids[i]]);
 }
 
 int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
@@ -445,21 +477,36 @@ static void drop_node(quire_slots *slots, uint32_t node)
     qr_slots_forget(slots, node);
 }
 
+/* What was being written is there, or is not; others are passed over. */
+static void end_writing(quire_slots *slots, uint32_t node, bool is_good)
+{
+    if (node == QR_NIL || slots->nodes[node].is_ready)
+        return;
+    if (is_good)
+        set_node(slots, node, 0, true, false);
+    else
+        drop_node(slots, node);
+}
+
+int quire_slots_end_store(quire_slots *slots, const uint32_t *slot_ids, uint32_t n,
+                          uint32_t is_good)
+{
+    if (!slots_ok(slots) || (n > 0 && slot_ids == NULL))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < n; i++)
+        end_writing(slots, node_at(slots, slot_ids[i]), is_good != 0);
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
 int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                                uint32_t is_good)
 {
     if (!slots_ok(slots) || (n > 0 && keys == NULL))
         return QUIRE_E_ARGUMENT;
     qr_key_walk walk = qr_key_walk_begin(keys, n);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t node = present_at(slots, &walk, i);
-        if (node == QR_NIL || slots->nodes[node].is_ready)
-            continue;
-        if (is_good)
-            set_node(slots, node, 0, true, false);
-        else
-            drop_node(slots, node);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        end_writing(slots, present_at(slots, &walk, i), is_good != 0);
     publish_counts(slots);
     return QUIRE_OK;
 }
@@ -513,8 +560,7 @@ int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t 
     while (slots->num_fresh < slot)
         slots->free_slots[slots->num_free_slots++] = slots->num_fresh++;
     uint32_t node = qr_slots_know(slots, key);
-    slots->nodes[node].slot = slots->num_fresh++;
-    slots->num_active++;
+    give_slot(slots, node, slots->num_fresh++);
     slots->policy->insert(slots, node);
     set_node(slots, node, 0, true, false);
     publish_counts(slots);

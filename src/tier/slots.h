@@ -66,6 +66,7 @@ struct quire_slots {
     qr_slots_index index;
     qr_slots_list lists[QR_SLOTS_LISTS];
 
+    uint32_t *node_of;    /* of each slot; where that has another slot, or none: nobody's */
     uint32_t *free_slots; /* given back, the last one is taken first */
     uint32_t num_free_slots;
     uint32_t num_fresh; /* slots [0, num_fresh) were given out at some time */

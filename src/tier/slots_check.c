@@ -26,8 +26,8 @@ static bool node_is_valid(const quire_slots *slots, uint32_t id)
         return false;
     if (node->slot == QR_NIL)
         return !node->is_ready && node->users == 0;
-    return node->slot < slots->num_fresh && node->list < QR_SLOTS_LISTS &&
-           (node->is_ready || node->users == 0);
+    return node->slot < slots->num_fresh && slots->node_of[node->slot] == id &&
+           node->list < QR_SLOTS_LISTS && (node->is_ready || node->users == 0);
 }
 
 static bool nodes_are_valid(const quire_slots *slots)

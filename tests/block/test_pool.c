@@ -293,6 +293,29 @@ static void prefix_is_as_long_as_the_shortest_group(void **state)
     assert_int_equal(found[0] * 100 + found[1] * 10 + found[2], 123);
 }
 
+static void each_is_found_wherever_it_stands(void **state)
+{
+    (void)state;
+    pool_kit kit;
+    open_two_groups(&kit);
+    unsigned char hashes[6 * 16];
+    kit_hashes(&kit, "zbdacb", hashes);
+    quire_block found[6] = {77, 77, 77, 77, 77, 77};
+    assert_int_equal(quire_pool_get_cached_each(kit.pool, hashes, 16, 6, 4, found), QUIRE_OK);
+    static const quire_block IN_4[] = {0, 2, 0, 1, 3, 2};
+    assert_memory_equal(found, IN_4, sizeof IN_4);
+    assert_int_equal(quire_pool_get_cached_each(kit.pool, hashes, 16, 6, 9, found), QUIRE_OK);
+    static const quire_block IN_9[] = {0, 6, 0, 5, 0, 6};
+    assert_memory_equal(found, IN_9, sizeof IN_9);
+    assert_int_equal(quire_pool_get_cached_each(kit.pool, hashes, 16, 6, 5, found), QUIRE_OK);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(found[i], QUIRE_NULL_BLOCK);
+    assert_int_equal(quire_pool_get_cached_each(kit.pool, hashes, 15, 1, 4, found), QUIRE_E_RANGE);
+    assert_int_equal(quire_pool_get_cached_each(NULL, hashes, 16, 1, 4, found), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_pool_get_cached_each(kit.pool, hashes, 16, 1, 4, NULL),
+                     QUIRE_E_ARGUMENT);
+}
+
 static void prefix_of_nothing(void **state)
 {
     (void)state;
@@ -475,6 +498,7 @@ int main(void)
         cmocka_unit_test(duplicate_takes_over_when_the_first_is_evicted),
         cmocka_unit_test(block_of_every_group_or_none),
         cmocka_unit_test(prefix_is_as_long_as_the_shortest_group),
+        cmocka_unit_test(each_is_found_wherever_it_stands),
         cmocka_unit_test(prefix_of_nothing),
         cmocka_unit_test(blocks_that_were_found_are_looked_at_again),
         cmocka_unit_test(shorter_hashes_than_the_pools_are_fine),

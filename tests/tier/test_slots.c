@@ -292,6 +292,12 @@ static void wrong_calls_change_nothing(void **state)
     assert_int_equal(quire_slots_prepare_store(slots, &key, 1, NULL, &is_new, NULL, NULL),
                      QUIRE_E_ARGUMENT);
     assert_int_equal(quire_slots_complete_store(slots, &key, 1, 1), QUIRE_OK);
+    assert_int_equal(quire_slots_end_store(slots, NULL, 1, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_slots_end_load(NULL, NULL, 0), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_slots_end_load(slots, NULL, 1), QUIRE_E_ARGUMENT);
+    id = UINT32_MAX;
+    assert_int_equal(quire_slots_end_load(slots, &id, 1), QUIRE_MISS);
+    assert_int_equal(quire_slots_end_store(slots, &id, 1, 1), QUIRE_OK);
     assert_int_equal(quire_slots_remove(slots, &key), QUIRE_MISS);
     assert_int_equal(quire_slots_expect(slots, 1, 1, &key, 1), QUIRE_E_DISABLED);
     assert_int_equal(quire_slots_prepare_store(slots, &key, 1, &id, &is_new, NULL, NULL), QUIRE_OK);

@@ -124,18 +124,35 @@ static void load(pair *p)
         assert_int_equal(slot_ids[i], expected.slot_ids[i]);
 }
 
+/* The slots of the keys that were drawn; one that nobody has for those without. */
+static void list_slots(const pair *p, uint32_t *slot_ids)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        int slot = p->naive.keys[p->numbers[i]].slot;
+        slot_ids[i] = slot >= 0 ? (uint32_t)slot : p->naive.num_slots;
+    }
+}
+
+/* By their keys, or by their slots. */
 static void complete(pair *p)
 {
+    uint32_t slot_ids[NAIVE_MOST];
+    bool by_slot = unit_random_below(&p->rng, 2) == 0;
     if (unit_random_below(&p->rng, 3) == 0) {
         draw_keys(p, 4);
-        assert_int_equal(quire_slots_complete_load(p->slots, p->keys, p->n),
-                         naive_slots_complete_load(&p->naive, p->numbers, p->n));
+        list_slots(p, slot_ids);
+        int got = by_slot ? quire_slots_end_load(p->slots, slot_ids, p->n)
+                          : quire_slots_complete_load(p->slots, p->keys, p->n);
+        assert_int_equal(got, naive_slots_complete_load(&p->naive, p->numbers, p->n));
         return;
     }
     draw_keys(p, NAIVE_MOST);
+    list_slots(p, slot_ids);
     bool is_good = unit_random_below(&p->rng, 6) > 0;
     naive_slots_complete_store(&p->naive, p->numbers, p->n, is_good);
-    assert_int_equal(quire_slots_complete_store(p->slots, p->keys, p->n, is_good), QUIRE_OK);
+    int got = by_slot ? quire_slots_end_store(p->slots, slot_ids, p->n, is_good)
+                      : quire_slots_complete_store(p->slots, p->keys, p->n, is_good);
+    assert_int_equal(got, QUIRE_OK);
 }
 
 static void expect(pair *p)
