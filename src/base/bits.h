@@ -59,6 +59,27 @@ static inline bool qr_is_pow2(uint64_t v)
     return v != 0 && (v & (v - 1)) == 0;
 }
 
+/* A row of bits, in words. */
+static inline size_t qr_bit_words(uint32_t num_bits)
+{
+    return ((size_t)num_bits + 63) / 64;
+}
+
+static inline bool qr_bit_get(const uint64_t *bits, uint32_t i)
+{
+    return (bits[i >> 6] >> (i & 63) & 1) != 0;
+}
+
+static inline void qr_bit_set(uint64_t *bits, uint32_t i)
+{
+    bits[i >> 6] |= UINT64_C(1) << (i & 63);
+}
+
+static inline void qr_bit_clear(uint64_t *bits, uint32_t i)
+{
+    bits[i >> 6] &= ~(UINT64_C(1) << (i & 63));
+}
+
 /* a + b and a x b, saturating at SIZE_MAX, which no allocator can give. */
 static inline size_t qr_add_size(size_t a, size_t b)
 {

@@ -206,6 +206,8 @@ static void carve_all(qr_lower *lower, qr_carve *carve)
     if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
         lower->long_hashes = qr_carve_take(carve, lower->num_moves, lower->hash_bytes);
     lower->blocks = qr_carve_take(carve, lower->num_cpu_blocks, sizeof *lower->blocks);
+    lower->has_past =
+        qr_carve_take(carve, qr_bit_words(lower->num_cpu_blocks), sizeof *lower->has_past);
     lower->contents = qr_carve_take(carve, lower->num_cpu_blocks, sizeof *lower->contents);
     for (uint32_t g = 0; g < lower->num_groups; g++) {
         lower->groups[g].sources = qr_carve_take(carve, lower->groups[g].max_blocks, 1);

@@ -60,9 +60,19 @@ static bool are_records_good(const qr_lower *lower)
     return live == pending;
 }
 
+/* Those that tiers have had something to do with are marked. */
+static bool are_pasts_good(const qr_lower *lower)
+{
+    for (uint32_t i = 0; i < lower->num_cpu_blocks; i++)
+        if ((lower->blocks[i].origin | lower->blocks[i].offered) != 0 &&
+            !qr_bit_get(lower->has_past, i))
+            return false;
+    return true;
+}
+
 int qr_lower_check(const qr_lower *lower)
 {
-    bool is_good = true;
+    bool is_good = are_pasts_good(lower);
     uint32_t moves = count_moves(lower, &is_good);
     uint32_t used = 0;
     for (uint32_t i = 0; i < lower->num_moves; i++)

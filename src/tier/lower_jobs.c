@@ -401,8 +401,9 @@ static void publish(qr_lower *lower, const qr_lower_job *job, uint32_t first, ui
                 : job->job.ios[first + i].key.hash;
         memcpy(lower->hash_scratch + i * hash_len, hash, hash_len);
         lower->contents[job->blocks[first + i]]++;
-        lower->blocks[job->blocks[first + i]] = (qr_lower_block){
-            .origin = (uint8_t)(job->tier + 1), .offered = (uint8_t)(1u << job->tier)};
+        qr_lower_block past = {.origin = (uint8_t)(job->tier + 1),
+                               .offered = (uint8_t)(1u << job->tier)};
+        qr_lower_set_block(lower, job->blocks[first + i], past);
     }
     quire_cache_full_params params = {.blocks = job->blocks + first,
                                       .num_full_blocks = n,

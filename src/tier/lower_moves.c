@@ -36,12 +36,10 @@ uint32_t qr_lower_move_find_tag(const qr_lower *lower, uint32_t tag, const quire
     return QR_NIL;
 }
 
-uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier)
+/* There are as many as all limits together. */
+static uint32_t take_move(qr_lower *lower, const quire_tier_key *key, bool is_store, uint32_t tier)
 {
-    uint32_t *count = is_store ? &lower->tiers[tier].num_queued : &lower->num_loads;
-    if (*count >= (is_store ? lower->max_stores : lower->max_loads))
-        return QR_NIL;
-    uint32_t move = lower->free_move; /* there are as many as all limits together */
+    uint32_t move = lower->free_move;
     qr_move *m = &lower->moves[move];
     lower->free_move = m->next;
     m->key = *key;
@@ -51,11 +49,26 @@ uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_s
     m->queue = QR_QUEUE_NONE;
     m->is_store = is_store;
     m->is_used = true;
-    (*count)++;
-    if (is_store)
-        return move;
-    m->tag = qr_slots_index_tag(&lower->index, key);
-    qr_slots_index_insert(&lower->index, m->tag, move);
+    return move;
+}
+
+uint32_t qr_lower_move_new_store(qr_lower *lower, const quire_tier_key *key, uint32_t tier)
+{
+    if (lower->tiers[tier].num_queued >= lower->max_stores)
+        return QR_NIL;
+    lower->tiers[tier].num_queued++;
+    return take_move(lower, key, true, tier);
+}
+
+uint32_t qr_lower_move_new_load(qr_lower *lower, const quire_tier_key *key, uint32_t tag,
+                                uint32_t tier)
+{
+    if (lower->num_loads >= lower->max_loads)
+        return QR_NIL;
+    lower->num_loads++;
+    uint32_t move = take_move(lower, key, false, tier);
+    lower->moves[move].tag = tag;
+    qr_slots_index_insert(&lower->index, tag, move);
     return move;
 }
 

@@ -210,6 +210,7 @@ struct qr_lower {
     qr_lower_job *jobs; /* of tier t: QR_LOWER_JOBS, then QR_LOWER_FIND_JOBS */
     uint32_t job_ios;
     qr_lower_block *blocks;      /* of the CPU pool */
+    uint64_t *has_past;          /* bits: of those that have, or had, an origin or offers */
     uint32_t *contents;          /* of each: grows with a new content that a tier could mistake */
     quire_tier_key *expected;    /* scratch: the keys of a request, */
     uint64_t next_order;         /* in the order in which they came */
@@ -221,6 +222,13 @@ struct qr_lower {
     void *room_user;
     quire_hooks hooks;
 };
+
+/* What a CPU block is to tiers changes. */
+static inline void qr_lower_set_block(qr_lower *lower, quire_block block, qr_lower_block to)
+{
+    lower->blocks[block] = to;
+    qr_bit_set(lower->has_past, block);
+}
 
 static inline void qr_lower_tally(_Atomic uint64_t *counter, uint64_t n)
 {
@@ -236,9 +244,10 @@ void qr_lower_moves_init(qr_lower *lower);
 uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key);
 /* The same, with the key's tag in lower->index in hand. */
 uint32_t qr_lower_move_find_tag(const qr_lower *lower, uint32_t tag, const quire_tier_key *key);
-/* One more, in no queue; QR_NIL: the table is full. */
-uint32_t qr_lower_move_new(qr_lower *lower, const quire_tier_key *key, bool is_store,
-                           uint32_t tier);
+/* One more, in no queue; QR_NIL: there are as many as there may be. tag: in lower->index. */
+uint32_t qr_lower_move_new_load(qr_lower *lower, const quire_tier_key *key, uint32_t tag,
+                                uint32_t tier);
+uint32_t qr_lower_move_new_store(qr_lower *lower, const quire_tier_key *key, uint32_t tier);
 /* It is gone, and its waiters are told: has_failed lowers their limits. */
 void qr_lower_move_end(qr_lower *lower, uint32_t move, bool has_failed);
 /* One more that needs it; false: no room. */

@@ -240,19 +240,17 @@ static uint32_t decide(qr_lower *lower, const qr_lower_request *request, const q
 
 /* false: no room. */
 static bool fetch_block(qr_lower *lower, const qr_lower_request *request, uint32_t record,
-                        uint32_t group, uint32_t block)
+                        uint32_t group, uint32_t block, const quire_tier_key *key, uint32_t tag)
 {
     const qr_lower_group *g = &lower->groups[group];
     uint8_t source = g->sources[block];
     qr_record *r = &lower->records[record];
-    quire_tier_key key;
-    qr_lower_plan_key(lower, request, group, block, &key);
-    uint32_t move = qr_lower_move_find(lower, &key);
+    uint32_t move = qr_lower_move_find_tag(lower, tag, key);
     if (move == QR_NIL) {
         bool is_full = !r->is_urgent && lower->num_loads >= lower->max_loads / 2;
         if (source < SOURCE_TIER || lower->free_waiter == QR_NIL || is_full)
             return false;
-        move = qr_lower_move_new(lower, &key, false, tier_of(source));
+        move = qr_lower_move_new_load(lower, key, tag, tier_of(source));
         if (move == QR_NIL)
             return false;
         if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
@@ -268,6 +266,32 @@ static bool fetch_block(qr_lower *lower, const qr_lower_request *request, uint32
     if (!qr_lower_move_await(lower, move, record, block * g->block_size))
         return false;
     r->tiers |= (uint8_t)(1u << lower->moves[move].tier);
+    return true;
+}
+
+/* Those of a group's blocks [first, end) that the CPU pool has not; their places in the index of
+ * moves are asked for together. false: no room for all. */
+static bool fetch_blocks(qr_lower *lower, const qr_lower_request *request, uint32_t record,
+                         uint32_t group, uint32_t first, uint32_t end)
+{
+    quire_tier_key keys[QR_LOWER_BATCH];
+    uint32_t blocks[QR_LOWER_BATCH];
+    uint32_t tags[QR_LOWER_BATCH];
+    for (uint32_t at = first; at < end;) {
+        uint32_t n = 0;
+        for (; at < end && n < QR_LOWER_BATCH; at++) {
+            if (lower->groups[group].sources[at] == SOURCE_CPU)
+                continue;
+            blocks[n] = at;
+            qr_lower_plan_key(lower, request, group, at, &keys[n]);
+            tags[n] = qr_slots_index_tag(&lower->index, &keys[n]);
+            qr_prefetch_write(&lower->index.entries[qr_slots_index_home(&lower->index, tags[n])]);
+            n++;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            if (!fetch_block(lower, request, record, group, blocks[i], &keys[i], tags[i]))
+                return false;
+    }
     return true;
 }
 
@@ -327,9 +351,8 @@ uint32_t qr_lower_plan_fetch(qr_lower *lower, const qr_lower_request *request, u
     for (uint32_t g = 0; g < lower->num_groups; g++) {
         const qr_lower_group *group = &lower->groups[g];
         uint32_t end = worth / group->block_size;
-        for (uint32_t i = first_to_fetch(group, request, worth); i < end; i++)
-            if (group->sources[i] != SOURCE_CPU && !fetch_block(lower, request, record, g, i))
-                return r->pending;
+        if (!fetch_blocks(lower, request, record, g, first_to_fetch(group, request, worth), end))
+            break;
     }
     return r->pending;
 }

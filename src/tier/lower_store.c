@@ -39,9 +39,16 @@ static void add_block(qr_lower *lower, offer *o, quire_block block, uint32_t crc
                        lower->groups[info.group_id].block_size);
 }
 
+static void note_offered(qr_lower *lower, quire_block block, uint32_t t)
+{
+    qr_lower_block past = lower->blocks[block];
+    past.offered |= (uint8_t)(1u << t);
+    qr_lower_set_block(lower, block, past);
+}
+
 static void queue_store(qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
 {
-    uint32_t move = qr_lower_move_new(lower, &o->keys[i], true, t);
+    uint32_t move = qr_lower_move_new_store(lower, &o->keys[i], t);
     if (move == QR_NIL) {
         qr_lower_tally(&lower->tiers[t].counters.dropped_blocks, 1);
         return;
@@ -51,7 +58,7 @@ static void queue_store(qr_lower *lower, const offer *o, uint32_t i, uint32_t t)
     m->has_crc = o->has_crcs;
     m->crc = o->crcs[i];
     m->content = lower->contents[m->block];
-    lower->blocks[m->block].offered |= (uint8_t)(1u << t);
+    note_offered(lower, m->block, t);
     qr_lower_queue_push(lower, move, QR_QUEUE_STORE);
 }
 
@@ -128,7 +135,7 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
             queue_store(lower, o, at[i], t);
             continue;
         }
-        lower->blocks[o->blocks[at[i]]].offered |= (uint8_t)(1u << t);
+        note_offered(lower, o->blocks[at[i]], t);
         keys[num_there++] = keys[i];
     }
     if (o->was_hit && num_there > 0)
@@ -151,11 +158,12 @@ static uint32_t most_room(const qr_lower *lower, bool is_hit)
 /* Where no tier was asked to take it, nobody waits for the old content. */
 void qr_lower_forget_content(qr_lower *lower, const quire_block *blocks, uint32_t num_blocks)
 {
-    qr_lower_block *ours = lower->blocks;
+    uint64_t *has_past = lower->has_past;
     uint32_t num_ours = lower->num_cpu_blocks;
     for (uint32_t i = 0; i < num_blocks; i++)
-        if (blocks[i] < num_ours && (ours[blocks[i]].offered | ours[blocks[i]].origin) != 0) {
-            ours[blocks[i]] = (qr_lower_block){0};
+        if (blocks[i] < num_ours && qr_bit_get(has_past, blocks[i])) { /* few have */
+            qr_bit_clear(has_past, blocks[i]);
+            lower->blocks[blocks[i]] = (qr_lower_block){0};
             lower->contents[blocks[i]]++;
         }
 }

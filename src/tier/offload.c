@@ -101,7 +101,7 @@ static void on_update(void *user)
 
 static void clear_parts(quire_offload *o)
 {
-    size_t words = qr_offload_words(o->num_gpu);
+    size_t words = qr_bit_words(o->num_gpu);
     size_t num_rows = o->has_rows ? o->max_requests : 0;
     size_t num_eager = o->is_lazy ? 0 : o->max_requests;
     memset(o->reqs, 0, o->max_requests * sizeof *o->reqs);

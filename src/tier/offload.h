@@ -315,26 +315,6 @@ static inline void qr_offload_leave(quire_offload *o, qr_offload_req *r)
     o->num_listed = 0;
 }
 
-static inline size_t qr_offload_words(uint32_t num_bits)
-{
-    return ((size_t)num_bits + 63) / 64;
-}
-
-static inline bool qr_bit_get(const uint64_t *bits, uint32_t i)
-{
-    return (bits[i >> 6] >> (i & 63) & 1) != 0;
-}
-
-static inline void qr_bit_set(uint64_t *bits, uint32_t i)
-{
-    bits[i >> 6] |= UINT64_C(1) << (i & 63);
-}
-
-static inline void qr_bit_clear(uint64_t *bits, uint32_t i)
-{
-    bits[i >> 6] &= ~(UINT64_C(1) << (i & 63));
-}
-
 /* The record of a request; NULL: there is none, or it is another's by now. */
 static inline qr_offload_req *qr_offload_find(quire_offload *o, quire_req req)
 {

@@ -172,7 +172,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
 
 static void carve_stores(quire_offload *o, qr_carve *carve)
 {
-    size_t words = qr_offload_words(o->num_gpu);
+    size_t words = qr_bit_words(o->num_gpu);
     size_t num_rows = o->has_rows ? o->max_requests : 0;
     size_t num_eager = o->is_lazy ? 0 : o->max_requests;
     o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
