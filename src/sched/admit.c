@@ -48,12 +48,9 @@ static bool promote(quire_sched *s, uint32_t index)
 
 /* ---- what is there already ------------------------------------------------- */
 
-/* Whether as many requests as may have blocks and do not run. Sequences that are no request's do
- * not count: so there may be fewer than it seems. */
-static bool is_loading_most(const quire_sched *s)
+/* How many requests have blocks and do not run. */
+static uint32_t count_waiters_with_blocks(const quire_sched *s)
 {
-    if (s->cache->num_seqs < s->num_running + s->max_loading)
-        return false;
     uint32_t num = 0;
     const qr_waiting *queues[] = {&s->waiting, &s->skipped, &s->step_skipped};
     for (uint32_t q = 0; q < 3; q++) {
@@ -61,7 +58,20 @@ static bool is_loading_most(const quire_sched *s)
         while (n-- > 0)
             num += s->requests[s->order[n]].kv.seq != 0;
     }
-    return num >= s->max_loading;
+    return num;
+}
+
+static bool is_anybody_served(const quire_sched *s)
+{
+    return s->num_running > 0 || count_waiters_with_blocks(s) > 0;
+}
+
+/* Whether as many requests as may have blocks and do not run. Sequences that are no request's do
+ * not count: so there may be fewer than it seems. */
+static bool is_loading_most(const quire_sched *s)
+{
+    return s->cache->num_seqs >= s->num_running + s->max_loading &&
+           count_waiters_with_blocks(s) >= s->max_loading;
 }
 
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
@@ -83,7 +93,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->num_external--;
     if (a->num_external == 0)
         a->is_async = 0;
-    if (a->is_async && (s->is_starved || is_loading_most(s))) {
+    if (a->is_async && ((s->is_starved && is_anybody_served(s)) || is_loading_most(s))) {
         a->reason = QUIRE_REASON_LOADING;
         return QR_HELD_UP;
     }
@@ -354,6 +364,7 @@ bool qr_sched_take_from_waiter(quire_sched *s)
         qr_sched_promote_loaded(s, index);
     quire_cache_free(s->cache, &r->kv);
     r->kv.num_computed_tokens = 0;
+    s->is_starved = true;
     return true;
 }
 
@@ -377,21 +388,9 @@ static bool admit_all(quire_sched *s)
     return lacked_room;
 }
 
-static bool has_waiter_with_blocks(const quire_sched *s)
-{
-    const qr_waiting *queues[] = {&s->waiting, &s->skipped};
-    for (uint32_t q = 0; q < 2; q++) {
-        uint32_t n = qr_waiting_list(queues[q], s->order, s->max_requests);
-        while (n-- > 0)
-            if (s->requests[s->order[n]].kv.seq != 0)
-                return true;
-    }
-    return false;
-}
-
 /* When nobody runs and nobody could be admitted, pins end, and then those that hold blocks give
- * them up, one after the other, the last first: somebody always moves on. Until somebody runs, what
- * was given up is not for new loads: they would wait with it, and so on round and round. */
+ * them up, one after the other, the last first: somebody always moves on. What they gave up is not
+ * for many loads at once, which would wait with it, round and round: is_starved. */
 void qr_sched_admit_waiting(quire_sched *s)
 {
     while (admit_all(s) && s->num_running == 0 && s->builder.budget > 0) {
@@ -399,8 +398,5 @@ void qr_sched_admit_waiting(quire_sched *s)
             continue;
         if (s->cache->num_seqs == 0 || !qr_sched_take_from_waiter(s))
             break;
-        s->is_starved = true;
     }
-    if (QR_UNLIKELY(s->is_starved))
-        s->is_starved = s->num_running == 0 && has_waiter_with_blocks(s);
 }

@@ -155,7 +155,8 @@ struct quire_sched {
     qr_waiting step_skipped;
     uint32_t num_waiting_for_streaming;
     uint32_t max_loading;
-    uint32_t is_starved; /* nobody runs, and somebody gave up blocks: no new loads begin */
+    uint32_t is_starved; /* a waiting request had to give up its blocks. Until some request has a
+                            token more, or ends, a load begins only where nobody has any */
     qr_session_input *inputs;
     uint32_t first_free_input;
 
