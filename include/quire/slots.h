@@ -102,7 +102,7 @@ QUIRE_API int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key 
                                        uint32_t *slot_ids);
 /* One user less for each. QUIRE_MISS, QUIRE_E_DOUBLE_FREE for one without users. */
 QUIRE_API int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n);
-/* The same for those whose slots are at hand: without a search. */
+/* The same, without a search, by the slots that prepare_load gave to this user. */
 QUIRE_API int quire_slots_end_load(quire_slots *slots, const uint32_t *slot_ids, uint32_t n);
 
 /* ---- storing --------------------------------------------------------------- */
@@ -117,7 +117,7 @@ QUIRE_API int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key
  * over. */
 QUIRE_API int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                                          uint32_t is_good);
-/* The same for those whose slots are at hand: without a search. */
+/* The same, without a search, by the slots that prepare_store gave to this writer. */
 QUIRE_API int quire_slots_end_store(quire_slots *slots, const uint32_t *slot_ids, uint32_t n,
                                     uint32_t is_good);
 /* Forgets a key that has no users and is not being written: QUIRE_BUSY, QUIRE_MISS. */

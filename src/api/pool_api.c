@@ -135,7 +135,7 @@ int quire_pool_get_cached_each(const quire_pool *pool, const void *hashes, size_
     if (pool->enable_caching)
         qr_map_get_each(&pool->map, (qr_key){hashes, (uint32_t)hash_len, group_id}, num_hashes,
                         blocks);
-    else
+    else if (num_hashes > 0)
         memset(blocks, 0, num_hashes * sizeof *blocks); /* null blocks */
     return QUIRE_OK;
 }

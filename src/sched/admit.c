@@ -48,32 +48,6 @@ static bool promote(quire_sched *s, uint32_t index)
 
 /* ---- what is there already ------------------------------------------------- */
 
-/* How many requests have blocks and do not run. */
-static uint32_t count_waiters_with_blocks(const quire_sched *s)
-{
-    uint32_t num = 0;
-    const qr_waiting *queues[] = {&s->waiting, &s->skipped, &s->step_skipped};
-    for (uint32_t q = 0; q < 3; q++) {
-        uint32_t n = qr_waiting_list(queues[q], s->order, s->max_requests);
-        while (n-- > 0)
-            num += s->requests[s->order[n]].kv.seq != 0;
-    }
-    return num;
-}
-
-static bool is_anybody_served(const quire_sched *s)
-{
-    return s->num_running > 0 || count_waiters_with_blocks(s) > 0;
-}
-
-/* Whether as many requests as may have blocks and do not run. Sequences that are no request's do
- * not count: so there may be fewer than it seems. */
-static bool is_loading_most(const quire_sched *s)
-{
-    return s->cache->num_seqs >= s->num_running + s->max_loading &&
-           count_waiters_with_blocks(s) >= s->max_loading;
-}
-
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 {
     const quire_connector *c = &s->connector;
@@ -93,7 +67,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->num_external--;
     if (a->num_external == 0)
         a->is_async = 0;
-    if (a->is_async && ((s->is_starved && is_anybody_served(s)) || is_loading_most(s))) {
+    if (a->is_async && !qr_starved_may_load(s, a->r)) {
         a->reason = QUIRE_REASON_LOADING;
         return QR_HELD_UP;
     }
@@ -244,12 +218,15 @@ static void enter_running(quire_sched *s, qr_admission *a)
 /* Whether the head of a queue can be taken in; then it has its blocks. */
 static qr_verdict try_admission(quire_sched *s, qr_admission *a)
 {
-    if (qr_request_is_held(a->r) && !promote(s, a->index)) {
+    bool was_held = qr_request_is_held(a->r);
+    if (was_held && !promote(s, a->index)) {
         a->reason = a->r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR      ? QUIRE_REASON_GRAMMAR
                     : a->r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ? QUIRE_REASON_LOADING
                                                                        : QUIRE_REASON_STREAMING;
         return QR_HELD_UP;
     }
+    if (was_held)
+        s->builder.knows_holders = false; /* what failed to load is gone */
     if (s->max_loras > 0 && a->r->lora_id > 0 && s->builder.num_loras == s->max_loras &&
         !qr_step_has_lora(s, a->r->lora_id)) {
         a->reason = QUIRE_REASON_LORA;
@@ -306,6 +283,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     s->builder.loads = s->builder.loads || (a.r->load_step != 0 && !a.is_async);
     a.r->load_end = a.num_computed;
     qr_sched_dequeue(s, index);
+    qr_starved_note_change(s);
     if (a.r->num_saved > 0)
         qr_swap_in(s, index, a.num_local);
     if (a.is_async) { /* it has its blocks, and waits until they are filled */
@@ -337,41 +315,11 @@ static bool may_go_past(const quire_sched *s)
     return s->num_running == 0 && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
-/* The last of a queue that has blocks and no load in flight, or QR_NIL. */
-static uint32_t last_with_blocks(const quire_sched *s, const qr_waiting *queue)
-{
-    uint32_t n = qr_waiting_list(queue, s->order, s->max_requests);
-    while (n-- > 0) {
-        const qr_request *r = &s->requests[s->order[n]];
-        bool is_loading = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && !r->has_finished_recving;
-        if (r->kv.seq != 0 && !is_loading)
-            return s->order[n];
-    }
-    return QR_NIL;
-}
-
-bool qr_sched_take_from_waiter(quire_sched *s)
-{
-    if ((s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0)
-        return false;
-    uint32_t index = last_with_blocks(s, &s->waiting);
-    if (index == QR_NIL)
-        index = last_with_blocks(s, &s->skipped);
-    if (index == QR_NIL)
-        return false;
-    qr_request *r = &s->requests[index];
-    if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
-        qr_sched_promote_loaded(s, index);
-    quire_cache_free(s->cache, &r->kv);
-    r->kv.num_computed_tokens = 0;
-    s->is_starved = true;
-    return true;
-}
-
 /* Whether somebody was not admitted for want of room. */
 static bool admit_all(quire_sched *s)
 {
     bool lacked_room = false;
+    qr_starved_begin(s);
     while (s->waiting.count + s->skipped.count > 0 && s->builder.budget > 0 &&
            s->num_running < s->max_num_seqs) {
         uint32_t index = qr_waiting_peek(choose_queue(s));
@@ -389,14 +337,15 @@ static bool admit_all(quire_sched *s)
 }
 
 /* When nobody runs and nobody could be admitted, pins end, and then those that hold blocks give
- * them up, one after the other, the last first: somebody always moves on. What they gave up is not
- * for many loads at once, which would wait with it, round and round: is_starved. */
+ * them up, one after the other: see starved.c. */
 void qr_sched_admit_waiting(quire_sched *s)
 {
     while (admit_all(s) && s->num_running == 0 && s->builder.budget > 0) {
         if (qr_pins_give_way(s))
             continue;
-        if (s->cache->num_seqs == 0 || !qr_sched_take_from_waiter(s))
+        if (s->cache->num_seqs == 0 || !qr_starved_take_blocks(s))
             break;
     }
+    if (QR_UNLIKELY(s->is_starved))
+        qr_starved_end_round(s);
 }

@@ -206,7 +206,8 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
                            &r->has_finished_recving, &r->has_failed_recving,
                            &r->ends_session,         &r->is_plain,
                            &r->awaits_recving,       &r->awaits_sending,
-                           &r->has_failed_load,      &r->has_promise};
+                           &r->has_failed_load,      &r->has_promise,
+                           &r->has_given_way};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};

@@ -81,6 +81,7 @@ typedef struct qr_request {
     bool has_failed_load; /* the connector is not asked again (the default) */
     bool awaits_sending;  /* ended, but the connector still reads its blocks */
     bool has_promise;     /* of pages, see num_promised_pages */
+    bool has_given_way;   /* see starved.c */
     uint32_t num_local_cached;
     uint32_t num_external_cached;
     uint32_t lora_id;

@@ -481,8 +481,8 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
             count++;
         }
     }
-    if (count > 0)
-        s->is_starved = false;
+    if (s->is_starved && count > 0)
+        qr_starved_end(s);
     if (num_finished != NULL)
         *num_finished = count;
     qr_sched_tell_load(s);

@@ -192,7 +192,7 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num
         if (QR_LIKELY(err == QUIRE_OK))
             break;
         bool is_alone = s->num_running == 1;
-        if (is_alone && (qr_pins_give_way(s) || qr_sched_take_from_waiter(s)))
+        if (is_alone && (qr_pins_give_way(s) || qr_starved_take_blocks(s)))
             continue;
         if (is_outgrown(s)) {
             end_outgrown(s, index);

@@ -3,6 +3,7 @@
  *      sched.c      making it                      requests.c  add, session inputs, the end of one
  *      schedule.c   a step, as a list of contents  running.c   those that run, and preemption
  *      admit.c      those that wait                step.c      the step's arrays
+ *      starved.c    those that wait with blocks
  *      flight.c     steps in flight                stop.c      when a request ends by itself
  *      update.c     what the engine computed       hashes.c    hashes of blocks
  *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
@@ -76,7 +77,11 @@ typedef struct qr_step_builder {
     uint32_t num_loras;
     uint32_t budget;
     uint32_t encoder_budget;
-    uint32_t num_new; /* these four for those who are told of steps */
+    uint32_t num_holders; /* requests that have blocks and do not run, */
+    bool knows_holders;   /* counted when somebody asks; */
+    bool is_turn_free;    /* starved: nobody has blocks, and one load may begin, */
+    bool has_passed_turn; /* and one that had its turn was passed over */
+    uint32_t num_new;     /* these four for those who are told of steps */
     uint32_t num_resumed;
     uint32_t num_prefill_tokens;
     uint32_t num_draft_tokens;
@@ -155,8 +160,7 @@ struct quire_sched {
     qr_waiting step_skipped;
     uint32_t num_waiting_for_streaming;
     uint32_t max_loading;
-    uint32_t is_starved; /* a waiting request had to give up its blocks. Until some request has a
-                            token more, or ends, a load begins only where nobody has any */
+    uint32_t is_starved; /* a waiting request had to give up its blocks, see starved.c */
     qr_session_input *inputs;
     uint32_t first_free_input;
 
@@ -313,13 +317,25 @@ static inline void qr_sched_make_text_room(quire_sched *sched, qr_request *r)
         qr_sched_take_promised_pages(sched, r, end);
 }
 
+/* ---- starved.c ------------------------------------------------------------- */
+
+/* Before requests are looked at; whether one may begin a load now; one has begun a load, or runs,
+ * or has lost blocks. */
+void qr_starved_begin(quire_sched *sched);
+bool qr_starved_may_load(quire_sched *sched, const qr_request *r);
+void qr_starved_note_change(quire_sched *sched);
+/* After they were: where all that could have begun one have had their turn, all may again. */
+void qr_starved_end_round(quire_sched *sched);
+/* Takes the blocks of a request that waits, to be computed again; false when there is none. */
+bool qr_starved_take_blocks(quire_sched *sched);
+/* Some request has moved on. */
+void qr_starved_end(quire_sched *sched);
+
 /* ---- the step -------------------------------------------------------------- */
 
 int qr_sched_schedule(quire_sched *sched, const quire_step **step);
 void qr_sched_run_running(quire_sched *sched);
 void qr_sched_admit_waiting(quire_sched *sched);
-/* Takes the blocks of a request that waits, to be computed again; false when there is none. */
-bool qr_sched_take_from_waiter(quire_sched *sched);
 /* Takes the keys from the request's blocks of `token` and all behind it, in all groups. */
 void qr_sched_forget_from(quire_sched *sched, const qr_request *r, uint32_t token);
 /* Takes running[place] out; those behind it move up. */

@@ -395,8 +395,8 @@ int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *out
     if (s->has_connector)
         qr_sched_confirm_loads(s, batch);
     take_batch(s, batch, output, num_failed > 0);
-    if (s->result.num_outputs > 0)
-        s->is_starved = false;
+    if (s->is_starved && s->result.num_outputs > 0)
+        qr_starved_end(s);
     if (s->num_stopped > 0)
         compact_running(s);
     if (s->fails_on_load_error)

@@ -20,7 +20,7 @@ void qr_protect_release(quire_offload *o, quire_req req);
 void qr_protect_release_all(quire_offload *o);
 /* How many blocks of a request are protected; 0 where it is out of view. */
 uint32_t qr_protect_count(const quire_offload *o, quire_req req);
-/* They, in order; of a request in view. */
+/* They, in order, so many; of a request in view. */
 void qr_protect_list(const quire_offload *o, quire_req req, quire_block *blocks);
 /* From `first` on they keep their user, who is the caller's now. */
 void qr_protect_hand_over(quire_offload *o, quire_req req, uint32_t first);

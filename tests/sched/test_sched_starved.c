@@ -6,7 +6,7 @@
  */
 #include "sched/sched_kit.h"
 
-enum { MOST_STEPS = 1000, SLOWEST = 40, NUM_TRIALS = 400 };
+enum { MOST_STEPS = 2000, SLOWEST = 40, NUM_TRIALS = 400 };
 
 static uint64_t seed;
 
@@ -23,6 +23,8 @@ typedef struct starving {
     load loads[KIT_REQUESTS];
     uint32_t num_loads;
     uint32_t num_begun; /* loads */
+    uint32_t slowest;   /* a load takes 1 to so many steps */
+    uint32_t has_ended; /* bits */
 } starving;
 
 static uint32_t number_of(const starving *s, quire_req req)
@@ -48,34 +50,42 @@ static void begin_load(void *user, quire_req req, const quire_block_span *blocks
     if (num_external == 0)
         return;
     assert_true(s->num_loads < KIT_REQUESTS);
-    s->loads[s->num_loads++] = (load){req, 1 + unit_random_below(&s->random, SLOWEST)};
+    s->loads[s->num_loads++] = (load){req, 1 + unit_random_below(&s->random, s->slowest)};
     s->num_begun++;
 }
 
-static void open_starving(starving *s, uint64_t from)
+static quire_sched_config begin_starving(starving *s, uint64_t from, uint32_t slowest)
 {
     memset(s, 0, sizeof *s);
-    quire_sched_config config = kit_config(&s->kit);
     s->random = from;
+    s->slowest = slowest;
     s->connector = (quire_connector){
         .user = s, .get_num_new_matched_tokens = match, .update_state_after_alloc = begin_load};
+    quire_sched_config config = kit_config(&s->kit);
     config.connector = &s->connector;
     config.reserve_full_sequence = QUIRE_OFF;
-    config.max_num_batched_tokens = 8 + unit_random_below(&s->random, 12);
-    config.cache.num_blocks = 14;
     config.max_loading = 4;
-    kit_open(&s->kit, &config);
+    config.cache.num_blocks = 14;
+    return config;
+}
+
+/* there: tokens that the connector has. */
+static quire_req add_one(starving *s, uint32_t i, uint32_t num_tokens, uint32_t there)
+{
+    static const char *const IDS[KIT_REQUESTS] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    s->there[i] = there;
+    s->kit.params.user = (void *)(uintptr_t)i;
+    s->kit.params.max_tokens = 2;
+    return kit_add(&s->kit, IDS[i], num_tokens);
 }
 
 static void add_all(starving *s)
 {
     for (uint32_t i = 0; i < KIT_REQUESTS; i++) {
-        char id[2] = {(char)('a' + i), '\0'};
         uint32_t num_tokens = 34 + unit_random_below(&s->random, 11);
         bool is_there = unit_random_below(&s->random, 4) > 0;
-        s->there[i] = is_there ? KIT_BLOCK * (1 + unit_random_below(&s->random, 6)) : 0;
-        s->kit.params = (quire_request_params){.user = (void *)(uintptr_t)i, .max_tokens = 2};
-        kit_add(&s->kit, id, num_tokens);
+        add_one(s, i, num_tokens,
+                is_there ? KIT_BLOCK * (1 + unit_random_below(&s->random, 6)) : 0);
     }
 }
 
@@ -94,23 +104,29 @@ static uint32_t take_ended(starving *s, quire_req *reqs)
     return n;
 }
 
-static uint32_t run_starving(starving *s)
+static void run_one(starving *s, quire_token token)
 {
     quire_req received[KIT_REQUESTS];
-    quire_token sampled[KIT_RUNNING] = {7, 7, 7, 7};
-    uint32_t steps = 0;
-    uint32_t num_ended = 0;
-    for (; num_ended < KIT_REQUESTS && steps < MOST_STEPS; steps++) {
-        kit_step(&s->kit);
-        quire_model_output output = {.sampled = sampled, .finished_recving = received};
-        output.num_finished_recving = take_ended(s, received);
-        assert_int_equal(
-            quire_sched_update(s->kit.sched, s->kit.step->step, &output, &s->kit.outputs),
-            QUIRE_OK);
-        for (uint32_t i = 0; i < s->kit.outputs->num_outputs; i++)
-            num_ended += s->kit.outputs->outputs[i].finish_reason != QUIRE_FINISH_NONE;
+    quire_token sampled[KIT_RUNNING] = {token, token, token, token};
+    kit_step(&s->kit);
+    quire_model_output output = {.sampled = sampled, .finished_recving = received};
+    output.num_finished_recving = take_ended(s, received);
+    assert_int_equal(quire_sched_update(s->kit.sched, s->kit.step->step, &output, &s->kit.outputs),
+                     QUIRE_OK);
+    for (uint32_t i = 0; i < s->kit.outputs->num_outputs; i++) {
+        const quire_output *out = &s->kit.outputs->outputs[i];
+        if (out->finish_reason != QUIRE_FINISH_NONE)
+            s->has_ended |= 1u << (uintptr_t)out->user;
     }
-    assert_int_equal(num_ended, KIT_REQUESTS);
+}
+
+/* Until these have ended: bits. */
+static uint32_t run_until(starving *s, uint32_t wanted)
+{
+    uint32_t steps = 0;
+    for (; (s->has_ended & wanted) != wanted && steps < MOST_STEPS; steps++)
+        run_one(s, 7);
+    assert_int_equal(s->has_ended & wanted, wanted);
     return steps;
 }
 
@@ -122,9 +138,13 @@ static void everybody_ends(void **state)
     uint64_t begun = 0;
     for (uint32_t i = 0; i < NUM_TRIALS; i++) {
         starving s;
-        open_starving(&s, seed + i);
+        quire_sched_config config = begin_starving(&s, seed + i, SLOWEST);
+        config.max_num_batched_tokens = 8 + unit_random_below(&s.random, 12);
+        config.policy = i % 4 == 3 ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
+        kit_open(&s.kit, &config);
+        s.kit.params.skip_reading_prefix = i % 2;
         add_all(&s);
-        uint32_t steps = run_starving(&s);
+        uint32_t steps = run_until(&s, (1u << KIT_REQUESTS) - 1);
         most = steps > most ? steps : most;
         all += steps;
         begun += s.num_begun;
@@ -134,9 +154,54 @@ static void everybody_ends(void **state)
            (double)all / NUM_TRIALS, (double)begun / NUM_TRIALS, most);
 }
 
+/* a can never be admitted: its prompt is longer than a step, and may not be computed in parts. It
+ * stands before b and c, is loaded, and gives way each time; they have their turns all the same. */
+static void one_without_hope_takes_no_turns(void **state)
+{
+    (void)state;
+    starving s;
+    quire_sched_config config = begin_starving(&s, seed, 3);
+    config.max_num_batched_tokens = 16;
+    config.enable_chunked_prefill = QUIRE_OFF;
+    kit_open(&s.kit, &config);
+    s.kit.params.skip_reading_prefix = 1;
+    quire_req a = add_one(&s, 0, 40, 8);
+    for (uint32_t i = 0; i < 10; i++)
+        run_one(&s, 7);
+    add_one(&s, 1, 12, 8);
+    add_one(&s, 2, 12, 8);
+    assert_true(run_until(&s, 6) < 40);
+    assert_int_equal(quire_sched_finish(s.kit.sched, &a, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    kit_close(&s.kit);
+}
+
+/* A session that waits for its user has five blocks, and b needs them all. */
+static void a_session_gives_way_first(void **state)
+{
+    (void)state;
+    starving s;
+    quire_sched_config config = begin_starving(&s, seed, 3);
+    kit_open(&s.kit, &config);
+    s.kit.params = (quire_request_params){
+        .is_resumable = 1, .has_eos = 1, .eos_token_id = 2, .skip_reading_prefix = 1};
+    quire_req a = add_one(&s, 0, 20, 0);
+    run_one(&s, 7);
+    run_one(&s, 2);
+    assert_int_equal(kit_info(&s.kit, a).status, QUIRE_REQ_WAITING_FOR_STREAMING);
+    s.kit.params.is_resumable = 0;
+    add_one(&s, 1, 44, 12);
+    assert_true(run_until(&s, 2) < 40);
+    kit_close(&s.kit);
+}
+
 int main(int argc, char **argv)
 {
     seed = unit_seed(argc, argv, 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(everybody_ends)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everybody_ends),
+        cmocka_unit_test(one_without_hope_takes_no_turns),
+        cmocka_unit_test(a_session_gives_way_first),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
