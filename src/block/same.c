@@ -336,15 +336,28 @@ quire_same qr_pool_take_same(quire_pool *pool, quire_pool *other, const uint32_t
 
 /* ---- the end of copies --------------------------------------------------------- */
 
-/* Takes back what was left of pairs [first, n). */
-static void undo_leave_same(quire_pool *pool, quire_pool *other, qr_queue_joining *mine,
-                            qr_queue_joining *theirs, const uint32_t *from, const uint32_t *to,
-                            uint32_t first, uint32_t n)
+/* Takes back blocks [first, n) of a row: the last that was left first. */
+static void unleave_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
+                        uint32_t first, uint32_t n, bool is_hold)
 {
-    for (uint32_t i = first; i < n; i++) {
-        qr_pool_unleave(other, theirs, from[i], true);
-        qr_pool_unleave(pool, mine, to[i], false);
+    for (uint32_t i = first; i < n; i++)
+        qr_pool_unleave(pool, joining, blocks[i], is_hold);
+}
+
+/* A user less for each, from the last to the first; where one is wrong, nothing is changed. */
+static inline int leave_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
+                            uint32_t n, bool is_hold, uint32_t *num_cached)
+{
+    for (uint32_t i = n; i-- > 0;) {
+        if (i >= QR_FREE_AHEAD) /* wherever it says: this is harmless */
+            qr_prefetch_write(&joining->blocks[blocks[i - QR_FREE_AHEAD]]);
+        int err = qr_pool_leave(pool, joining, blocks[i], is_hold, num_cached);
+        if (QR_UNLIKELY(err != QUIRE_OK)) {
+            unleave_row(pool, joining, blocks, i + 1, n, is_hold);
+            return err;
+        }
     }
+    return QUIRE_OK;
 }
 
 int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from,
@@ -354,21 +367,13 @@ int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from
     uint32_t num_others_cached = 0;
     qr_queue_joining mine = qr_queue_join_begin(&pool->queue);
     qr_queue_joining theirs = qr_queue_join_begin(&other->queue);
-    for (uint32_t i = n; i-- > 0;) {
-        if (i >= QR_FREE_AHEAD) { /* wherever they say: this is harmless */
-            qr_prefetch_write(&mine.blocks[to[i - QR_FREE_AHEAD]]);
-            qr_prefetch_write(&theirs.blocks[from[i - QR_FREE_AHEAD]]);
-        }
-        int err = qr_pool_leave(pool, &mine, to[i], false, &num_cached);
-        if (QR_LIKELY(err == QUIRE_OK)) {
-            err = qr_pool_leave(other, &theirs, from[i], true, &num_others_cached);
-            if (QR_UNLIKELY(err != QUIRE_OK))
-                qr_pool_unleave(pool, &mine, to[i], false);
-        }
-        if (QR_UNLIKELY(err != QUIRE_OK)) {
-            undo_leave_same(pool, other, &mine, &theirs, from, to, i + 1, n);
-            return err;
-        }
+    int err = leave_row(pool, &mine, to, n, false, &num_cached);
+    if (err != QUIRE_OK)
+        return err;
+    err = leave_row(other, &theirs, from, n, true, &num_others_cached);
+    if (err != QUIRE_OK) {
+        unleave_row(pool, &mine, to, 0, n, false);
+        return err;
     }
     qr_queue_join_end(&pool->queue, &mine);
     qr_queue_join_end(&other->queue, &theirs);

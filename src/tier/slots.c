@@ -444,6 +444,20 @@ static void give_slots(quire_slots *slots, qr_key_walk *walk, uint32_t *slot_ids
             slots->policy->insert(slots, slots->node_of[slot_ids[i]]);
 }
 
+/* Room for those that have no slot: others are evicted, but none that the call names. False: there
+ * is not enough. */
+static bool make_room(quire_slots *slots, qr_key_walk *walk, uint32_t *slot_ids, uint8_t *is_new)
+{
+    uint32_t num_missing = name_present(slots, walk, slot_ids, is_new);
+    uint32_t num_to_evict = num_missing > num_free(slots) ? num_missing - num_free(slots) : 0;
+    bool can = num_to_evict == 0 || slots->policy->can_evict(slots, num_to_evict);
+    if (can && num_to_evict > 0)
+        slots->policy->evict(slots, num_to_evict);
+    if (num_missing < walk->n)
+        unname_all(slots, walk);
+    return can;
+}
+
 int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                               uint32_t *slot_ids, uint8_t *is_new, quire_tier_key *evicted,
                               uint32_t *num_evicted)
@@ -451,17 +465,14 @@ int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, ui
     if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL || is_new == NULL)))
         return QUIRE_E_ARGUMENT;
     qr_key_walk walk = qr_key_walk_begin(keys, n);
-    uint32_t num_missing = name_present(slots, &walk, slot_ids, is_new);
-    uint32_t num_to_evict = num_missing > num_free(slots) ? num_missing - num_free(slots) : 0;
-    bool can = num_to_evict == 0 || slots->policy->can_evict(slots, num_to_evict);
     slots->evicted = evicted;
     slots->num_evicted = 0;
-    if (can && num_to_evict > 0)
-        slots->policy->evict(slots, num_to_evict);
-    if (num_missing < n)
-        unname_all(slots, &walk);
-    if (!can)
-        return QUIRE_NO_SPACE;
+    if (n > num_free(slots)) {
+        if (!make_room(slots, &walk, slot_ids, is_new))
+            return QUIRE_NO_SPACE;
+    } else if (n > 0) {
+        memset(is_new, 1, n); /* as far as anybody knows: nobody has to go for them */
+    }
     if (num_evicted != NULL)
         *num_evicted = slots->num_evicted;
     give_slots(slots, &walk, slot_ids, is_new);
