@@ -228,9 +228,11 @@ int quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block 
         return err;
     if (same == NULL || pool == other || (n > 0 && others == NULL))
         return QUIRE_E_ARGUMENT;
+    uint32_t highest = 0; /* of the ids, less one: the null block is above all of them */
     for (uint32_t i = 0; i < n; i++)
-        if (QR_UNLIKELY(others[i] - 1 >= other->queue.num_blocks - 1))
-            return qr_pool_why_unusable(others[i]);
+        highest = others[i] - 1 > highest ? others[i] - 1 : highest;
+    if (n > 0 && highest >= other->queue.num_blocks - 1)
+        return qr_pool_why_unusable(highest + 1);
     *same = qr_pool_take_same(pool, other, others, n, from, to);
     return QUIRE_OK;
 }

@@ -227,7 +227,8 @@ static void store_gathered(quire_offload *o, gathering *all, qr_store_round *rou
     all->count = all->num_parts = 0;
 }
 
-/* Blocks [part->start, end) of a row; null blocks end it. Returns the place behind it. */
+/* Blocks [part->start, end) of a row, as many as there is room for; without windows there are no
+ * null blocks among them. Returns the place behind them. */
 static uint32_t gather_part(quire_offload *o, gathering *all, const quire_block *row, uint32_t end,
                             gathered_part part, qr_store_round *round)
 {
@@ -236,11 +237,9 @@ static uint32_t gather_part(quire_offload *o, gathering *all, const quire_block 
     if (all->is_full)
         return part.start;
     uint32_t room = GATHERED - all->count;
-    uint32_t most = end - part.start < room ? end - part.start : room;
-    quire_block *to = all->blocks + all->count;
-    uint32_t n = 0;
-    for (const quire_block *from = row + part.start; n < most && from[n] != QUIRE_NULL_BLOCK; n++)
-        to[n] = from[n];
+    uint32_t n = end - part.start < room ? end - part.start : room;
+    if (n > 0)
+        memcpy(all->blocks + all->count, row + part.start, n * sizeof *row);
     part.first = all->count;
     part.count = n;
     all->count += n;
@@ -268,8 +267,6 @@ static void gather_request(quire_offload *o, const qr_offload_req *r, uint32_t p
             if (start >= found_from && start < found_before)
                 start = found_before < end ? found_before : end;
             uint32_t stop = start < found_from && found_from < end ? found_from : end;
-            while (start < stop && own[g].ids[start] == QUIRE_NULL_BLOCK)
-                start++;
             gathered_part part = {
                 .index = index, .group = g, .from = from, .start = start, .place = place};
             from = gather_part(o, all, own[g].ids, stop, part, round);
