@@ -78,12 +78,15 @@ def median(times):
 
 
 def show(name, times, base):
+    ratios = [with_tiers / without for with_tiers, without in zip(times, base)]
     print(f"  {name:24} {median(times):8.3f} s  ({min(times):.3f} .. {max(times):.3f})  "
-          f"{median(times) / median(base):6.2f} times the time without tiers", flush=True)
+          f"{median(ratios):6.2f} times the time without tiers "
+          f"({min(ratios):.2f} .. {max(ratios):.2f})", flush=True)
 
 
 def measure(title, runners, kinds, rounds, trace):
-    """Rounds in turns: every program, every kind. Prints a row for each."""
+    """Rounds in turns: every program, every kind. Prints a row for each: the median of the times,
+    and of the ratios of each round, since what else the machine does falls on both."""
     times = {(name, kind): [] for name, _ in runners for kind in kinds[name]}
     for i in range(max(rounds.values())):
         for name, runner in runners:
