@@ -103,6 +103,14 @@ static void late_joiners(void **state)
     engine_close(&e);
 }
 
+/* Whether the engine makes events faster than a publisher reads them. In the hostile build, where
+ * every search is long, it does so only while others have the processor. */
+#ifdef QUIRE_HOSTILE
+enum { CAN_OUTRUN = 0 };
+#else
+enum { CAN_OUTRUN = 1 };
+#endif
+
 /* The publisher misses events, again and again: it says so and tells all anew. */
 static void ring_overflows(void **state)
 {
@@ -121,14 +129,14 @@ static void ring_overflows(void **state)
         quire_publisher *publisher = publish(&e, &config);
         quire_subscriber_config from = listen_to(publisher);
         listener_open(&l, &from, every_copy);
-        uint64_t until_ms = engine_now_ms() + ENGINE_PATIENCE_MS;
+        uint64_t until_ms = engine_now_ms() + (CAN_OUTRUN ? ENGINE_PATIENCE_MS : 0);
         for (int i = 0; i < 5 || (quire_publisher_get_stats(publisher).num_lost == 0 &&
                                   engine_now_ms() < until_ms);
              i++) {
             engine_run(&e, 500);
             assert_true(listener_follows(&l, &e));
         }
-        assert_true(quire_publisher_get_stats(publisher).num_lost > 0);
+        assert_true(!CAN_OUTRUN || quire_publisher_get_stats(publisher).num_lost > 0);
         assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_GAP], 0);
         listener_close(&l);
         quire_publisher_destroy(publisher);
