@@ -64,9 +64,8 @@ bool qr_starved_may_load(quire_sched *s, const qr_request *r)
         return false;
     if (QR_LIKELY(!s->is_starved))
         return true;
-    bool is_turn_free = b->is_turn_free && s->num_running == 0;
-    b->has_passed_turn |= is_turn_free && r->has_given_way;
-    return is_turn_free && !r->has_given_way;
+    b->has_passed_turn |= b->is_turn_free && r->has_given_way;
+    return b->is_turn_free && !r->has_given_way;
 }
 
 void qr_starved_note_change(quire_sched *s)
@@ -127,8 +126,7 @@ static void forget_turns(quire_sched *s)
 
 void qr_starved_end_round(quire_sched *s)
 {
-    const qr_step_builder *b = &s->builder;
-    if (b->has_passed_turn && b->is_turn_free && s->num_running == 0)
+    if (s->builder.has_passed_turn && s->builder.is_turn_free)
         forget_turns(s);
 }
 
