@@ -254,6 +254,16 @@ typedef struct quire_block_info {
 QUIRE_API int quire_pool_block_info(const quire_pool *pool, quire_block block,
                                     quire_block_info *info);
 
+/* The keys of many blocks. QUIRE_E_UNKNOWN_BLOCK. */
+typedef struct quire_block_key {
+    const void *hash; /* NULL: the block has no key; valid until the next change */
+    uint32_t hash_len;
+    uint32_t group_id;
+} quire_block_key;
+
+QUIRE_API int quire_pool_get_keys(const quire_pool *pool, const quire_block *blocks,
+                                  uint32_t num_blocks, quire_block_key *keys);
+
 /* The free queue from head to tail, as far as capacity goes; returns how many are in it. */
 QUIRE_API uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,
                                                   uint32_t capacity);

@@ -324,6 +324,23 @@ int quire_pool_block_info(const quire_pool *pool, quire_block block, quire_block
     return QUIRE_OK;
 }
 
+int quire_pool_get_keys(const quire_pool *pool, const quire_block *blocks, uint32_t num_blocks,
+                        quire_block_key *keys)
+{
+    if (!pool_ok(pool) || (num_blocks > 0 && (blocks == NULL || keys == NULL)))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < num_blocks; i++) {
+        if (blocks[i] >= pool->queue.num_blocks)
+            return QUIRE_E_UNKNOWN_BLOCK;
+        qr_prefetch(&pool->queue.blocks[blocks[i]]);
+    }
+    for (uint32_t i = 0; i < num_blocks; i++) {
+        qr_key key = qr_map_key_of(&pool->map, blocks[i]);
+        keys[i] = (quire_block_key){key.len > 0 ? key.hash : NULL, key.len, key.group_id};
+    }
+    return QUIRE_OK;
+}
+
 uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,
                                         uint32_t capacity)
 {

@@ -29,4 +29,21 @@ static inline uint64_t qr_key_place(const quire_tier_key *key, uint64_t seed)
     return place ^ place >> 32;
 }
 
+/* As quire_tier_key_of, for the usual lengths at once; key is there. */
+static inline void qr_key_make(quire_bytes hash, uint32_t group, uint32_t rank, quire_tier_key *key)
+{
+    enum { HALF = QUIRE_TIER_HASH_BYTES / 2 };
+    if (QR_LIKELY(hash.len == HALF && hash.data != NULL)) {
+        memcpy(key->hash, hash.data, HALF);
+        memset(key->hash + HALF, 0, HALF);
+    } else if (QR_LIKELY(hash.len == QUIRE_TIER_HASH_BYTES && hash.data != NULL)) {
+        memcpy(key->hash, hash.data, QUIRE_TIER_HASH_BYTES);
+    } else {
+        quire_tier_key_of(hash, group, rank, key);
+        return;
+    }
+    key->group = group;
+    key->rank = rank;
+}
+
 #endif

@@ -262,16 +262,14 @@ static qr_lower_job *make_load(qr_lower *lower, uint32_t t)
 /* Whether the CPU block still has what was to be stored. */
 static bool has_content(const qr_lower *lower, const qr_move *m)
 {
-    quire_block_info info;
+    quire_block_key now;
     quire_tier_key key;
     if (m->content != lower->contents[m->block] ||
-        quire_pool_block_info(lower->pool, m->block, &info) != QUIRE_OK || info.hash.data == NULL ||
-        info.group_id != m->key.group)
+        quire_pool_get_keys(lower->pool, &m->block, 1, &now) != QUIRE_OK || now.hash == NULL ||
+        now.group_id != m->key.group)
         return false;
-    if (info.hash.len <= QUIRE_TIER_HASH_BYTES)
-        return memcmp(m->key.hash, info.hash.data, info.hash.len) == 0;
-    quire_tier_key_of(info.hash, m->key.group, m->key.rank, &key);
-    return memcmp(&key, &m->key, sizeof key) == 0;
+    qr_key_make((quire_bytes){now.hash, now.hash_len}, m->key.group, m->key.rank, &key);
+    return qr_key_is_equal(&key, &m->key);
 }
 
 static qr_lower_job *make_store(qr_lower *lower, uint32_t t)

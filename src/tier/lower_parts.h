@@ -24,6 +24,7 @@
 
 #include "base/bits.h"
 #include "tier/costs.h"
+#include "tier/key.h"
 #include "tier/lower.h"
 #include "tier/slots_index.h"
 

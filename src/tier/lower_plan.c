@@ -33,7 +33,7 @@ static quire_bytes hash_of(const qr_lower *lower, const qr_lower_request *reques
 void qr_lower_plan_key(const qr_lower *lower, const qr_lower_request *request, uint32_t group,
                        uint32_t block, quire_tier_key *key)
 {
-    quire_tier_key_of(hash_of(lower, request, group, block), group, lower->rank, key);
+    qr_key_make(hash_of(lower, request, group, block), group, lower->rank, key);
 }
 
 /* ---- looking ----------------------------------------------------------------- */

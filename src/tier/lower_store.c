@@ -18,25 +18,37 @@ typedef struct offer {
     bool was_hit;
 } offer;
 
-/* Keys of blocks that have one, as the CPU pool knows them. A hit that came from a tier is that
- * tier's, the first time. */
-static void add_block(qr_lower *lower, offer *o, quire_block block, uint32_t crc, uint32_t length)
+static inline void add_block(offer *o, quire_block block, uint32_t crc, uint32_t length)
 {
-    quire_block_info info;
-    if (block == QUIRE_NULL_BLOCK || block >= lower->num_cpu_blocks ||
-        quire_pool_block_info(lower->pool, block, &info) != QUIRE_OK || info.hash.data == NULL ||
-        info.group_id >= lower->num_groups)
-        return;
-    quire_tier_key_of(info.hash, info.group_id, lower->rank, &o->keys[o->n]);
     o->blocks[o->n] = block;
     o->crcs[o->n] = crc;
     o->lengths[o->n] = length;
     o->n++;
-    uint32_t origin = lower->blocks[block].origin;
-    lower->blocks[block].origin = 0;
-    if (origin > 0 && info.group_id == lower->count_group)
-        qr_lower_tally(&lower->tiers[origin - 1].counters.hit_tokens,
-                       lower->groups[info.group_id].block_size);
+}
+
+/* The keys of its blocks, as the CPU pool knows them; those that have none leave the offer. A hit
+ * that came from a tier is that tier's, the first time. */
+static void find_keys(qr_lower *lower, offer *o)
+{
+    quire_block_key keys[QR_LOWER_BATCH];
+    uint32_t n = o->n;
+    o->n = 0;
+    if (quire_pool_get_keys(lower->pool, o->blocks, n, keys) != QUIRE_OK)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        quire_block block = o->blocks[i];
+        uint32_t group = keys[i].group_id;
+        if (keys[i].hash == NULL || group >= lower->num_groups)
+            continue;
+        quire_bytes hash = {keys[i].hash, keys[i].hash_len};
+        qr_key_make(hash, group, lower->rank, &o->keys[o->n]);
+        add_block(o, block, o->crcs[i], o->lengths[i]);
+        uint32_t origin = lower->blocks[block].origin;
+        lower->blocks[block].origin = 0;
+        if (origin > 0 && group == lower->count_group)
+            qr_lower_tally(&lower->tiers[origin - 1].counters.hit_tokens,
+                           lower->groups[group].block_size);
+    }
 }
 
 static void note_offered(qr_lower *lower, quire_block block, uint32_t t)
@@ -125,9 +137,12 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
         qr_lower_tally(&tier->counters.dropped_blocks, n - room);
         n = room;
     }
-    for (uint32_t i = 0; i < n; i++)
+    const quire_tier_key *asked = o->keys;
+    for (uint32_t i = 0; n < o->n && i < n; i++)
         keys[i] = o->keys[at[i]];
-    if (n == 0 || quire_tier_lookup(tier->tier, keys, n, found) != QUIRE_OK)
+    if (n < o->n)
+        asked = keys;
+    if (n == 0 || quire_tier_lookup(tier->tier, asked, n, found) != QUIRE_OK)
         return;
     uint32_t num_there = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -136,7 +151,7 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
             continue;
         }
         note_offered(lower, o->blocks[at[i]], t);
-        keys[num_there++] = keys[i];
+        keys[num_there++] = o->keys[at[i]];
     }
     if (o->was_hit && num_there > 0)
         quire_tier_touch(tier->tier, keys, num_there);
@@ -180,9 +195,15 @@ static void turn_away(qr_lower *lower, uint32_t num_blocks, bool was_hit)
 
 static void offer_all(qr_lower *lower, offer *o)
 {
+    find_keys(lower, o);
     for (uint32_t t = 0; t < lower->num_tiers && o->n > 0; t++)
         offer_tier(lower, o, t);
     o->n = 0;
+}
+
+static inline bool is_ours(const qr_lower *lower, quire_block block)
+{
+    return block != QUIRE_NULL_BLOCK && block < lower->num_cpu_blocks;
 }
 
 void qr_lower_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *crcs,
@@ -196,8 +217,9 @@ void qr_lower_offer(qr_lower *lower, const quire_block *blocks, const uint32_t *
     uint32_t room = most_room(lower, false);
     uint32_t i = 0;
     for (; i < num_blocks && room > 0; i++) {
-        add_block(lower, &o, blocks[i], crcs != NULL ? crcs[i] : 0,
-                  lengths != NULL ? lengths[i] : UINT32_MAX);
+        if (is_ours(lower, blocks[i]))
+            add_block(&o, blocks[i], crcs != NULL ? crcs[i] : 0,
+                      lengths != NULL ? lengths[i] : UINT32_MAX);
         if (o.n < QR_LOWER_BATCH && o.n < room && i + 1 < num_blocks)
             continue;
         offer_all(lower, &o);
@@ -216,12 +238,13 @@ void qr_lower_offer_hits(qr_lower *lower, const quire_block *blocks, uint32_t nu
     bool has_room = most_room(lower, true) > 0;
     uint32_t num_left = 0;
     for (uint32_t i = 0; i < num_blocks; i++) {
-        bool is_block = blocks[i] != QUIRE_NULL_BLOCK && blocks[i] < lower->num_cpu_blocks;
-        if (!has_room && is_block && lower->blocks[blocks[i]].offered == 0) {
+        if (!is_ours(lower, blocks[i]))
+            continue;
+        if (!has_room && lower->blocks[blocks[i]].offered == 0) {
             num_left++;
             continue;
         }
-        add_block(lower, &o, blocks[i], 0, UINT32_MAX);
+        add_block(&o, blocks[i], 0, UINT32_MAX);
         if (o.n < QR_LOWER_BATCH)
             continue;
         offer_all(lower, &o);
