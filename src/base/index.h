@@ -19,7 +19,7 @@
 
 #include "base/arena.h"
 #include "base/assert.h"
-#include "base/bits.h"
+#include "base/tag.h"
 
 typedef struct qr_slot {
     uint32_t tag;
@@ -47,19 +47,6 @@ static inline uint32_t qr_index_home(const qr_index *index, uint32_t tag)
 static inline uint32_t qr_index_after(const qr_index *index, uint32_t slot)
 {
     return QR_UNLIKELY(slot + 1 == index->capacity) ? 0 : slot + 1;
-}
-
-/* Mixes two words with a secret into a tag. The hostile build keeps 4 bits of it, so that every
- * chain is long and every comparison happens. */
-static inline uint32_t qr_tag_mix(const uint64_t secret[2], uint64_t a, uint64_t b)
-{
-    unsigned __int128 p = (unsigned __int128)(a ^ secret[0]) * (unsigned __int128)(b ^ secret[1]);
-    uint64_t h = (uint64_t)p ^ (uint64_t)(p >> 64);
-#ifdef QUIRE_HOSTILE
-    return (uint32_t)(h >> 60) << 28;
-#else
-    return (uint32_t)(h >> 32) ^ (uint32_t)h;
-#endif
 }
 
 static inline uint32_t qr_index_tag(const qr_index *index, uint64_t a, uint64_t b)

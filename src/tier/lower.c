@@ -197,12 +197,10 @@ static void carve_jobs(qr_lower *lower, qr_carve *carve)
 static void carve_all(qr_lower *lower, qr_carve *carve)
 {
     size_t num_blocks = 0;
-    uint32_t capacity = qr_slots_index_capacity(lower->max_loads);
     lower->moves = qr_carve_take(carve, lower->num_moves, sizeof *lower->moves);
     lower->waiters = qr_carve_take(carve, lower->num_waiters, sizeof *lower->waiters);
     lower->records = qr_carve_take(carve, lower->num_records, sizeof *lower->records);
-    lower->index.entries = qr_carve_take(carve, capacity, sizeof(qr_slots_entry));
-    lower->index.capacity = capacity;
+    qr_slots_index_carve(&lower->index, lower->max_loads, carve);
     if (lower->hash_bytes > QUIRE_TIER_HASH_BYTES)
         lower->long_hashes = qr_carve_take(carve, lower->num_moves, lower->hash_bytes);
     lower->blocks = qr_carve_take(carve, lower->num_cpu_blocks, sizeof *lower->blocks);
@@ -248,7 +246,7 @@ qr_lower *qr_lower_create_in(void *memory, const quire_offload_config *config, q
     carve_all(lower, &carve);
     lower->cpu_cache = cpu;
     lower->pool = quire_cache_pool(cpu);
-    qr_slots_index_init(&lower->index, lower->index.entries, lower->index.capacity, secret);
+    qr_slots_index_init(&lower->index, secret);
     qr_lower_moves_init(lower);
     qr_lower_jobs_init(lower);
     return lower;

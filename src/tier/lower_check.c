@@ -70,6 +70,24 @@ static bool are_pasts_good(const qr_lower *lower)
     return true;
 }
 
+/* The index has the moves that load, each under its key. */
+static bool is_index_good(const qr_lower *lower)
+{
+    uint64_t distances = 0;
+    uint64_t sum_passed;
+    if (!qr_buckets_is_valid(&lower->index, &sum_passed))
+        return false;
+    for (uint32_t i = 0; i < lower->num_moves; i++) {
+        const qr_move *m = &lower->moves[i];
+        if (!m->is_used || m->is_store)
+            continue;
+        if (qr_lower_move_find(lower, &m->key) != i)
+            return false;
+        distances += qr_slots_index_distance(&lower->index, m->tag, i);
+    }
+    return distances == sum_passed && lower->num_loads == lower->index.used;
+}
+
 int qr_lower_check(const qr_lower *lower)
 {
     bool is_good = are_pasts_good(lower);
@@ -80,8 +98,7 @@ int qr_lower_check(const qr_lower *lower)
     uint32_t counted = lower->num_loads;
     for (uint32_t t = 0; t < lower->num_tiers; t++)
         counted += lower->tiers[t].num_queued;
-    is_good = is_good && moves == used && used == counted &&
-              lower->num_loads == lower->index.used && qr_slots_index_is_valid(&lower->index) &&
+    is_good = is_good && moves == used && used == counted && is_index_good(lower) &&
               are_records_good(lower);
     return is_good ? QUIRE_OK : QUIRE_E_CORRUPT;
 }

@@ -24,16 +24,12 @@ uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key)
 
 uint32_t qr_lower_move_find_tag(const qr_lower *lower, uint32_t tag, const quire_tier_key *key)
 {
-    const qr_slots_index *index = &lower->index;
-    uint32_t at = qr_slots_index_home(index, tag);
-    for (; index->entries[at].node_plus_1 != 0; at = qr_slots_index_after(index, at)) {
-        if (index->entries[at].tag != tag)
-            continue;
-        uint32_t move = index->entries[at].node_plus_1 - 1;
-        if (qr_key_is_equal(&lower->moves[move].key, key))
-            return move;
-    }
-    return QR_NIL;
+    qr_slots_search search = qr_slots_search_begin(&lower->index, tag);
+    uint32_t move;
+    do
+        move = qr_slots_search_next(&search);
+    while (move != QR_NIL && !qr_key_is_equal(&lower->moves[move].key, key));
+    return move;
 }
 
 /* There are as many as all limits together. */

@@ -189,7 +189,7 @@ struct qr_lower {
     qr_costs costs;
     _Atomic double token_ns;
 
-    qr_slots_index index;
+    qr_buckets index;
     qr_move *moves;
     uint32_t num_moves;
     uint32_t free_move;

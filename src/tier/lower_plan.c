@@ -81,7 +81,7 @@ static void look(qr_lower *lower, const qr_lower_request *request, uint32_t grou
     for (uint32_t i = 0; i < n; i++) {
         qr_lower_plan_key(lower, request, group, first + i, &b.keys[i]);
         tags[i] = has_moves ? qr_slots_index_tag(&lower->index, &b.keys[i]) : 0;
-        qr_prefetch(&lower->index.entries[qr_slots_index_home(&lower->index, tags[i])]);
+        qr_prefetch(qr_slots_index_home(&lower->index, tags[i]));
         b.sources[i] = is_read && blocks[i] != QUIRE_NULL_BLOCK ? SOURCE_CPU : SOURCE_NONE;
     }
     for (uint32_t i = 0; has_moves && i < n; i++)
@@ -285,7 +285,7 @@ static bool fetch_blocks(qr_lower *lower, const qr_lower_request *request, uint3
             blocks[n] = at;
             qr_lower_plan_key(lower, request, group, at, &keys[n]);
             tags[n] = qr_slots_index_tag(&lower->index, &keys[n]);
-            qr_prefetch_write(&lower->index.entries[qr_slots_index_home(&lower->index, tags[n])]);
+            qr_prefetch_write(qr_slots_index_home(&lower->index, tags[n]));
             n++;
         }
         for (uint32_t i = 0; i < n; i++)

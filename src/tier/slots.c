@@ -42,9 +42,7 @@ static quire_slots *carve_slots(qr_carve *carve, const quire_slots_config *confi
     parts->num_slots = config->num_slots;
     parts->num_nodes = (uint32_t)(config->num_slots + more);
     parts->nodes = qr_carve_take(carve, parts->num_nodes, sizeof *parts->nodes);
-    parts->index.capacity = qr_slots_index_capacity(parts->num_nodes);
-    parts->index.entries =
-        qr_carve_take(carve, parts->index.capacity, sizeof *parts->index.entries);
+    qr_slots_index_carve(&parts->index, parts->num_nodes, carve);
     parts->free_slots = qr_carve_take(carve, config->num_slots, sizeof *parts->free_slots);
     parts->node_of = qr_carve_take(carve, config->num_slots, sizeof *parts->node_of);
     if (policy->carve != NULL)
@@ -55,7 +53,7 @@ static quire_slots *carve_slots(qr_carve *carve, const quire_slots_config *confi
 static void init_slots(quire_slots *slots, const uint64_t secret[2])
 {
     slots->magic = QR_SLOTS_MAGIC;
-    qr_slots_index_init(&slots->index, slots->index.entries, slots->index.capacity, secret);
+    qr_slots_index_init(&slots->index, secret);
     slots->free_nodes = QR_NIL;
     for (uint32_t i = 0; i < QR_SLOTS_LISTS; i++)
         slots->lists[i] = (qr_slots_list){.oldest = QR_NIL, .newest = QR_NIL};

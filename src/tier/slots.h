@@ -63,7 +63,7 @@ struct quire_slots {
     qr_slots_node *nodes;
     uint32_t free_nodes;      /* a chain of those that were used before; QR_NIL: none */
     uint32_t num_fresh_nodes; /* nodes [0, num_fresh_nodes) were used at some time */
-    qr_slots_index index;
+    qr_buckets index;
     qr_slots_list lists[QR_SLOTS_LISTS];
 
     uint32_t *node_of;    /* of each slot; where that has another slot, or none: nobody's */
@@ -150,10 +150,8 @@ static inline uint32_t qr_slots_next_idle(const quire_slots *slots, uint32_t id)
     while (!qr_slots_is_idle(&slots->nodes[id]))
         id = slots->nodes[id].next;
     uint32_t next = slots->nodes[id].next;
-    if (next != QR_NIL) {
-        uint32_t home = qr_slots_index_home(&slots->index, slots->nodes[next].tag);
-        qr_prefetch_write(&slots->index.entries[home]);
-    }
+    if (next != QR_NIL)
+        qr_prefetch_write(qr_slots_index_home(&slots->index, slots->nodes[next].tag));
     return id;
 }
 

@@ -36,6 +36,10 @@ static bool nodes_are_valid(const quire_slots *slots)
     uint32_t num_listed = 0;
     uint32_t num_cached = 0;
     uint32_t num_active = 0;
+    uint64_t distances = 0;
+    uint64_t sum_passed;
+    if (!qr_buckets_is_valid(&slots->index, &sum_passed))
+        return false;
     for (uint32_t id = 0; id < slots->num_fresh_nodes; id++) {
         const qr_slots_node *node = &slots->nodes[id];
         if (!node->is_known)
@@ -44,14 +48,15 @@ static bool nodes_are_valid(const quire_slots *slots)
             return false;
         bool is_cached = node->is_ready && node->users == 0;
         num_known++;
+        distances += qr_slots_index_distance(&slots->index, node->tag, id);
         num_listed += node->list < QR_SLOTS_LISTS;
         num_cached += is_cached;
         num_active += node->slot != QR_NIL && !is_cached;
     }
     for (uint32_t i = 0; i < QR_SLOTS_LISTS; i++)
         num_listed -= slots->lists[i].count;
-    return num_known == slots->index.used && num_listed == 0 && num_cached == slots->num_cached &&
-           num_active == slots->num_active;
+    return num_known == slots->index.used && distances == sum_passed && num_listed == 0 &&
+           num_cached == slots->num_cached && num_active == slots->num_active;
 }
 
 static bool free_nodes_are_valid(const quire_slots *slots)
@@ -94,6 +99,6 @@ bool qr_slots_is_valid(const quire_slots *slots)
         if (!list_is_valid(slots, i))
             return false;
     return slots->num_fresh <= slots->num_slots && slots->num_fresh_nodes <= slots->num_nodes &&
-           qr_slots_index_is_valid(&slots->index) && nodes_are_valid(slots) &&
-           free_nodes_are_valid(slots) && places_are_valid(slots) && slots->policy->is_valid(slots);
+           nodes_are_valid(slots) && free_nodes_are_valid(slots) && places_are_valid(slots) &&
+           slots->policy->is_valid(slots);
 }

@@ -10,9 +10,7 @@ void qr_expect_carve(qr_expect *expect, uint32_t num_slots, uint32_t num_nodes,
     expect->requests = qr_carve_take(carve, max_expected, sizeof *expect->requests);
     expect->nodes = qr_carve_take(carve, num_nodes, sizeof *expect->nodes);
     expect->heap = qr_carve_take(carve, num_slots, sizeof *expect->heap);
-    expect->index.capacity = qr_slots_index_capacity(max_expected);
-    expect->index.entries =
-        qr_carve_take(carve, expect->index.capacity, sizeof *expect->index.entries);
+    qr_slots_index_carve(&expect->index, max_expected, carve);
 }
 
 void qr_expect_init(qr_expect *expect, uint32_t num_nodes, const uint64_t secret[2])
@@ -28,7 +26,7 @@ void qr_expect_init(qr_expect *expect, uint32_t num_nodes, const uint64_t secret
     expect->free_records = 0;
     expect->free_requests = 0;
     expect->heap_size = 0;
-    qr_slots_index_init(&expect->index, expect->index.entries, expect->index.capacity, secret);
+    qr_slots_index_init(&expect->index, secret);
 }
 
 /* ---- requests -------------------------------------------------------------- */
@@ -42,15 +40,12 @@ static uint32_t request_tag(const qr_expect *expect, uint64_t request)
 
 uint32_t qr_expect_find(const qr_expect *expect, uint64_t request)
 {
-    const qr_slots_index *index = &expect->index;
-    uint32_t tag = request_tag(expect, request);
-    uint32_t at = qr_slots_index_home(index, tag);
-    for (; index->entries[at].node_plus_1 != 0; at = qr_slots_index_after(index, at)) {
-        uint32_t entry = index->entries[at].node_plus_1 - 1;
-        if (expect->requests[entry].id == request)
-            return entry;
-    }
-    return QR_NIL;
+    qr_slots_search search = qr_slots_search_begin(&expect->index, request_tag(expect, request));
+    uint32_t entry;
+    do
+        entry = qr_slots_search_next(&search);
+    while (entry != QR_NIL && expect->requests[entry].id != request);
+    return entry;
 }
 
 uint32_t qr_expect_open(qr_expect *expect, uint64_t request, uint64_t order)
@@ -246,6 +241,10 @@ static bool requests_are_valid(const qr_expect *expect)
 {
     uint32_t count = 0;
     uint32_t num_requests = 0;
+    uint64_t distances = 0;
+    uint64_t sum_passed;
+    if (!qr_buckets_is_valid(&expect->index, &sum_passed))
+        return false;
     for (uint32_t i = 0; i < expect->max_expected; i++) {
         const qr_expect_request *request = &expect->requests[i];
         if (request->last == QR_NIL)
@@ -253,16 +252,17 @@ static bool requests_are_valid(const qr_expect *expect)
         num_requests++;
         if (qr_expect_find(expect, request->id) != i)
             return false;
+        distances += qr_slots_index_distance(&expect->index, request_tag(expect, request->id), i);
         for (uint32_t id = request->last; id != QR_NIL; id = expect->records[id].before)
             if (++count > expect->num_records || expect->records[id].request != i)
                 return false;
     }
-    return count == expect->num_records && num_requests == expect->index.used;
+    return count == expect->num_records && num_requests == expect->index.used &&
+           distances == sum_passed;
 }
 
 bool qr_expect_is_valid(const qr_expect *expect, uint32_t num_nodes)
 {
-    return expect->num_records <= expect->max_expected && qr_slots_index_is_valid(&expect->index) &&
-           records_are_valid(expect, num_nodes) && requests_are_valid(expect) &&
-           heap_is_valid(expect, num_nodes);
+    return expect->num_records <= expect->max_expected && records_are_valid(expect, num_nodes) &&
+           requests_are_valid(expect) && heap_is_valid(expect, num_nodes);
 }

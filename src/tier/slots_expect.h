@@ -47,7 +47,7 @@ typedef struct qr_expect {
     qr_expect_request *requests;
     qr_expect_node *nodes; /* NULL: the policy does not look ahead */
     uint32_t *heap;
-    qr_slots_index index; /* of requests */
+    qr_buckets index; /* of requests */
     uint32_t max_expected;
     uint32_t num_records;
     uint32_t free_records;

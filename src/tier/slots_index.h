@@ -1,59 +1,79 @@
-/* tier/slots_index.h - from keys to nodes, by open addressing; the keys live with their owner.
+/* tier/slots_index.h - from keys to nodes, in buckets of one cache line (base/buckets.h); the keys
+ * live with their owner.
  *
- *      tag = 32 bits of a keyed hash of the 40 bytes         home(tag) = tag x capacity >> 32
+ *      key ── tag ──► bucket | marks | ids |        id = node + 1
+ *             32 bits of a keyed hash of the 40 bytes
  *
- *      entries   [ .. | 3f 7 | 40 2 | 40 9 | 41 5 | .. | .. ]      8 bytes each: tag, node + 1
- *                              home   +1     +2
- *
- * Equal tags need not be equal keys: the owner compares. Linear probing; a removal moves later
- * entries back instead of leaving a mark. A quarter is used, so that most searches end where they
- * begin: the processor guesses wrongly at each step of the others. The hash has a secret: hashes of
- * blocks may be chosen by those who write prompts, and must not be aimed at one place.
- *
- *      used <= capacity / 4;  between an entry's home and its place there is no empty one
+ * Equal tags need not be equal keys: the owner compares. The hash has a secret: hashes of blocks
+ * may be chosen by those who write prompts, and must not be aimed at one place.
  */
 #ifndef QR_TIER_SLOTS_INDEX_H
 #define QR_TIER_SLOTS_INDEX_H
 
-#include "base/bits.h"
+#include "base/buckets.h"
+#include "tier/carve.h"
 
 #include <quire/tier.h>
 
 _Static_assert(sizeof(quire_tier_key) == 40, "a key is five words, without padding");
 
-typedef struct qr_slots_entry {
-    uint32_t tag;
-    uint32_t node_plus_1; /* 0: empty */
-} qr_slots_entry;
-
-typedef struct qr_slots_index {
-    qr_slots_entry *entries;
-    uint32_t capacity;
-    uint32_t used;
-    uint64_t secret[2];
-} qr_slots_index;
-
-/* How many entries so many nodes need. */
-uint32_t qr_slots_index_capacity(uint64_t max_nodes);
-/* Over memory for capacity entries, all zero: empty. */
-void qr_slots_index_init(qr_slots_index *index, void *memory, uint32_t capacity,
-                         const uint64_t secret[2]);
-uint32_t qr_slots_index_tag(const qr_slots_index *index, const quire_tier_key *key);
+/* Room for so many nodes. */
+void qr_slots_index_carve(qr_buckets *index, uint32_t max_nodes, qr_carve *carve);
+/* Its memory is all zero: empty. */
+void qr_slots_index_init(qr_buckets *index, const uint64_t secret[2]);
+uint32_t qr_slots_index_tag(const qr_buckets *index, const quire_tier_key *key);
 /* Adds a node that is not in it. */
-void qr_slots_index_insert(qr_slots_index *index, uint32_t tag, uint32_t node);
+void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node);
 /* Takes out a node that is there under this tag. */
-void qr_slots_index_remove(qr_slots_index *index, uint32_t tag, uint32_t node);
-/* Whether every entry can be reached from its home; O(capacity). */
-bool qr_slots_index_is_valid(const qr_slots_index *index);
+void qr_slots_index_remove(qr_buckets *index, uint32_t tag, uint32_t node);
 
-static inline uint32_t qr_slots_index_home(const qr_slots_index *index, uint32_t tag)
+static inline qr_bucket *qr_slots_index_home(const qr_buckets *index, uint32_t tag)
 {
-    return (uint32_t)(((uint64_t)tag * index->capacity) >> 32);
+    return &index->all[qr_buckets_home(index, tag)];
 }
 
-static inline uint32_t qr_slots_index_after(const qr_slots_index *index, uint32_t at)
+/* The nodes that may have a tag, one after the other:
+ *      qr_slots_search s = qr_slots_search_begin(index, tag);
+ *      while ((node = qr_slots_search_next(&s)) != QR_NIL) ... */
+typedef struct qr_slots_search {
+    const qr_buckets *index;
+    qr_places places; /* of this bucket, not looked at yet */
+    uint32_t at;
+    uint32_t home;
+    uint8_t mark;
+} qr_slots_search;
+
+static inline qr_slots_search qr_slots_search_begin(const qr_buckets *index, uint32_t tag)
 {
-    return QR_UNLIKELY(at + 1 == index->capacity) ? 0 : at + 1;
+    uint32_t home = qr_buckets_home(index, tag);
+    uint8_t mark = qr_tag_mark(tag);
+    return (qr_slots_search){.index = index,
+                             .places = qr_bucket_match(&index->all[home], mark),
+                             .at = home,
+                             .home = home,
+                             .mark = mark};
 }
+
+static inline uint32_t qr_slots_search_next(qr_slots_search *s)
+{
+    for (;;) {
+        const qr_bucket *bucket = &s->index->all[s->at];
+        while (s->places != 0) {
+            uint32_t id = bucket->ids[qr_first_place(s->places)];
+            s->places &= s->places - 1;
+            if (QR_LIKELY(id != 0)) /* a match may be none */
+                return id - 1;
+        }
+        if (QR_LIKELY(bucket->num_passed == 0))
+            return QR_NIL;
+        s->at = qr_buckets_after(s->index, s->at);
+        if (s->at == s->home)
+            return QR_NIL;
+        s->places = qr_bucket_match(&s->index->all[s->at], s->mark);
+    }
+}
+
+/* For walkers: how far from its home a node is that is there under this tag. */
+uint32_t qr_slots_index_distance(const qr_buckets *index, uint32_t tag, uint32_t node);
 
 #endif

@@ -12,14 +12,12 @@ static bool is_same_key(const quire_tier_key *a, const quire_tier_key *b)
 
 static uint32_t find_node(const quire_slots *slots, uint32_t tag, const quire_tier_key *key)
 {
-    const qr_slots_index *index = &slots->index;
-    uint32_t at = qr_slots_index_home(index, tag);
-    for (; index->entries[at].node_plus_1 != 0; at = qr_slots_index_after(index, at)) {
-        uint32_t node = index->entries[at].node_plus_1 - 1;
-        if (index->entries[at].tag == tag && is_same_key(&slots->nodes[node].key, key))
-            return node;
-    }
-    return QR_NIL;
+    qr_slots_search search = qr_slots_search_begin(&slots->index, tag);
+    uint32_t node;
+    do
+        node = qr_slots_search_next(&search);
+    while (node != QR_NIL && QR_UNLIKELY(!is_same_key(&slots->nodes[node].key, key)));
+    return node;
 }
 
 uint32_t qr_slots_node_of(const quire_slots *slots, const quire_tier_key *key)
@@ -76,18 +74,19 @@ qr_key_walk qr_key_walk_begin(const quire_tier_key *keys, uint32_t n)
  * their home, so that is where their node is taken from. */
 static void prepare_chunk(const quire_slots *slots, qr_key_walk *walk)
 {
-    const qr_slots_index *index = &slots->index;
+    const qr_buckets *index = &slots->index;
     const quire_tier_key *keys = walk->keys + (size_t)walk->chunk * QR_KEYS_AHEAD;
     uint32_t left = walk->n - walk->chunk * QR_KEYS_AHEAD;
     uint32_t count = left < QR_KEYS_AHEAD ? left : QR_KEYS_AHEAD;
     for (uint32_t i = 0; i < count; i++) {
         walk->tags[i] = qr_slots_index_tag(index, &keys[i]);
-        qr_prefetch(&index->entries[qr_slots_index_home(index, walk->tags[i])]);
+        qr_prefetch(qr_slots_index_home(index, walk->tags[i]));
     }
     for (uint32_t i = 0; i < count; i++) {
-        qr_slots_entry entry = index->entries[qr_slots_index_home(index, walk->tags[i])];
-        if (entry.tag == walk->tags[i] && entry.node_plus_1 != 0)
-            qr_prefetch_write(&slots->nodes[entry.node_plus_1 - 1]);
+        qr_slots_search search = qr_slots_search_begin(index, walk->tags[i]);
+        uint32_t node = qr_slots_search_next(&search);
+        if (node != QR_NIL)
+            qr_prefetch_write(&slots->nodes[node]);
     }
 }
 

@@ -5,6 +5,7 @@
  *
  *      [ 11 of 12 ][ 11 of 12 ][ 10 of 12 ]       the last goes on to the first
  */
+#include "base/arena.h"
 #include "base/buckets.h"
 #include "base/unit.h"
 
@@ -16,8 +17,8 @@ static uint64_t seed;
 static qr_buckets make_buckets(uint32_t max_entries)
 {
     qr_arena arena = qr_arena_carve(memory, ROOM);
-    qr_buckets buckets;
-    qr_buckets_carve(&buckets, &arena, max_entries);
+    qr_buckets buckets = {.count = qr_buckets_needed(max_entries)};
+    buckets.all = qr_arena_take(&arena, buckets.count, sizeof *buckets.all);
     qr_buckets_init(&buckets, 1, 2);
     return buckets;
 }
