@@ -210,7 +210,7 @@ int quire_cache_get_num_common_prefix_blocks(const quire_cache *cache, quire_seq
         uint32_t i = 0;
         if (!cache->enable_caching || group->ops != &qr_full_ops)
             end = 0;
-        while (i < end && records[blocks[i]].ref_cnt - records[blocks[i]].held == cache->num_seqs)
+        while (i < end && records[blocks[i]].ref_cnt == cache->num_seqs)
             i++;
         num_blocks[g] = i;
     }

@@ -316,7 +316,8 @@ int quire_pool_block_info(const quire_pool *pool, quire_block block, quire_block
     if (block >= pool->queue.num_blocks)
         return QUIRE_E_UNKNOWN_BLOCK;
     const qr_block *b = &pool->queue.blocks[block];
-    *info = (quire_block_info){.ref_cnt = b->ref_cnt, .state = qr_pool_state_of(pool, block)};
+    *info = (quire_block_info){.ref_cnt = b->ref_cnt + qr_pool_count_holds(pool, block),
+                               .state = qr_pool_state_of(pool, block)};
     if (qr_block_has_key(b)) {
         info->group_id = b->group_id;
         info->hash = (quire_bytes){qr_map_hash_of(&pool->map, block), qr_block_key_len(b)};

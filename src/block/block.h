@@ -3,7 +3,7 @@
  *      | links, users, hints, ring of its key ... | hash of its key |
  *        32 bytes                                   32 bytes
  *
- *      ref_cnt  key       queue      state
+ *      users    key       queue      state
  *      > 0      any       not in it  active    ('A')
  *      0        yes       in it      cached    ('C')
  *      0        no        in it      empty     ('E')
@@ -27,7 +27,7 @@ enum {
 
 typedef struct qr_block {
     qr_link free;      /* in the free queue; first, as base/list.h asks */
-    uint32_t ref_cnt;  /* users */
+    uint32_t ref_cnt;  /* users that are requests; holds are in pool.h */
     uint32_t ahead;    /* a hint: the block some places behind it in the free queue, see queue.h */
     uint32_t tag;      /* of its key, in the index */
     uint32_t dup_next; /* ring of the blocks with the same key, in the order they were cached; */
@@ -36,7 +36,6 @@ typedef struct qr_block {
     uint8_t key_units; /* bytes of its key's hash / QR_HASH_UNIT, 0: no key */
     bool is_first : 1; /* of its key: this one is in the index */
     bool mark : 1;     /* used inside one call, to see a block twice */
-    uint8_t held : 6;  /* of its users, those who are no requests */
     unsigned char hash[QR_BLOCK_HASH_BYTES]; /* of its key, where none of the pool's is longer */
 } qr_block;
 

@@ -170,18 +170,17 @@ static inline void qr_map_insert_after(qr_map *map, qr_key key, uint32_t tag, ui
     map->blocks[first].dup_prev = block;
 }
 
-/* The record of a block that is in no ring, not in the index and not held gets the key of another
+/* The record of a block that is in no ring and not in the index gets the key of another
  * map's, whose keys are in the records and have the same tags; it is the first with this key, and
  * the caller puts it into the index. */
 static inline void qr_block_take_key(qr_block *b, uint32_t block, const qr_block *from)
 {
-    qr_assert_internal(block != 0 && b->held == 0 && !b->mark);
+    qr_assert_internal(block != 0 && !b->mark);
     b->tag = from->tag;
     b->group_id = from->group_id;
     b->key_units = from->key_units;
     b->is_first = true;
     b->mark = false; /* as it is: so that nothing has to be read */
-    b->held = 0;
     b->dup_next = b->dup_prev = block;
     memcpy(b->hash, from->hash, QR_BLOCK_HASH_BYTES);
 }

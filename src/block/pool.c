@@ -27,11 +27,13 @@ quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config)
     uint32_t n = config->num_blocks;
     quire_pool *pool = qr_arena_take(arena, 1, sizeof *pool);
     qr_block *blocks = qr_arena_take(arena, (size_t)n + 1, sizeof *blocks);
+    uint8_t *holds = qr_arena_take(arena, n, sizeof *holds);
     qr_map map = {.stride = config->hash_bytes};
     if (config->enable_caching == QUIRE_ON)
         qr_map_carve(&map, arena, n, config->hash_bytes);
     if (pool != NULL)
-        *pool = (quire_pool){.map = map, .queue = {.blocks = blocks, .num_blocks = n}};
+        *pool =
+            (quire_pool){.map = map, .holds = holds, .queue = {.blocks = blocks, .num_blocks = n}};
     return pool;
 }
 
@@ -50,6 +52,7 @@ int qr_pool_init(quire_pool *pool, const quire_pool_config *config)
     pool->event_user = config->event_user;
     qr_block *blocks = pool->queue.blocks;
     memset(blocks, 0, ((size_t)config->num_blocks + 1) * sizeof *blocks);
+    memset(pool->holds, 0, config->num_blocks);
     qr_queue_init(&pool->queue, blocks, config->num_blocks, QUIRE_NULL_BLOCK + 1);
     if (pool->enable_caching)
         qr_map_init(&pool->map, blocks, secret[0], secret[1]);
@@ -149,18 +152,14 @@ static int add_users(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         const qr_block *b = &records[blocks[i]];
         if (QR_UNLIKELY(b->ref_cnt > UINT32_MAX - n))
             return QUIRE_E_OVERFLOW;
-        if (b->ref_cnt == 0) { /* leaving the queue writes to its neighbours */
+        if (qr_link_in_list(&b->free)) { /* leaving the queue writes to its neighbours */
             qr_prefetch_write(&records[b->free.prev]);
             qr_prefetch_write(&records[b->free.next]);
         }
     }
-    for (uint32_t i = 0; i < n; i++) {
-        qr_block *b = &records[blocks[i]];
-        if (b->ref_cnt++ > 0)
-            continue;
-        qr_queue_remove(&pool->queue, blocks[i]);
-        pool->num_cached -= qr_block_has_key(b);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        if (records[blocks[i]].ref_cnt++ == 0)
+            qr_pool_begin_use(pool, blocks[i]);
     qr_pool_publish(pool);
     return QUIRE_OK;
 }
@@ -174,82 +173,47 @@ int qr_pool_touch(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return err;
 }
 
-/* Takes back a call that came to block n; hints alone stay changed. */
-static void undo_leave(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
-                       uint32_t n, bool is_hold)
-{
-    while (n-- > 0)
-        qr_pool_unleave(pool, joining, blocks[n], is_hold);
-}
-
-static inline int leave_all(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool is_hold)
+/* Where one is wrong, nothing is changed; hints alone stay changed. */
+int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     uint32_t num_cached = 0;
     qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
     for (uint32_t i = 0; i < n; i++) {
         if (i + QR_FREE_AHEAD < n) /* wherever it says: this is harmless */
             qr_prefetch_write(&joining.blocks[blocks[i + QR_FREE_AHEAD]]);
-        int err = qr_pool_leave(pool, &joining, blocks[i], is_hold, &num_cached);
+        int err = qr_pool_leave(pool, &joining, blocks[i], &num_cached);
         if (QR_UNLIKELY(err != QUIRE_OK)) {
-            undo_leave(pool, &joining, blocks, i, is_hold);
+            while (i-- > 0)
+                qr_pool_unleave(pool, &joining, blocks[i]);
             return err;
         }
     }
     qr_queue_join_end(&pool->queue, &joining);
-    pool->num_held -= is_hold ? n : 0;
     pool->num_cached += num_cached;
     qr_pool_publish(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
 }
 
-int qr_pool_free_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
-{
-    return leave_all(pool, blocks, n, false);
-}
-
 /* ---- users who are no requests --------------------------------------------- */
 
-/* One hold more for each; the first n of them are taken back where one is wrong. */
+/* One hold more for each; none where one is wrong. */
 static int add_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
-    qr_block *records = pool->queue.blocks;
     for (uint32_t i = 0; i < n; i++) {
         int err = QUIRE_OK;
         if (QR_UNLIKELY(!is_usable(pool, blocks[i])))
             err = qr_pool_why_unusable(blocks[i]);
-        else if (QR_UNLIKELY(records[blocks[i]].held == QR_BLOCK_MAX_HELD))
+        else if (QR_UNLIKELY(qr_pool_count_holds(pool, blocks[i]) == QR_BLOCK_MAX_HELD))
             err = QUIRE_E_OVERFLOW;
         if (QR_LIKELY(err == QUIRE_OK)) {
-            records[blocks[i]].held++;
+            pool->holds[blocks[i]]++;
             continue;
         }
         while (i-- > 0)
-            records[blocks[i]].held--;
+            pool->holds[blocks[i]]--;
         return err;
     }
-    pool->num_held += n;
-    return QUIRE_OK;
-}
-
-static int drop_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n)
-{
-    qr_block *records = pool->queue.blocks;
-    for (uint32_t i = 0; i < n; i++) {
-        int err = QUIRE_OK;
-        if (QR_UNLIKELY(!is_usable(pool, blocks[i])))
-            err = qr_pool_why_unusable(blocks[i]);
-        else if (QR_UNLIKELY(records[blocks[i]].held == 0))
-            err = QUIRE_E_DOUBLE_FREE;
-        if (QR_LIKELY(err == QUIRE_OK)) {
-            records[blocks[i]].held--;
-            continue;
-        }
-        while (i-- > 0)
-            records[blocks[i]].held++;
-        return err;
-    }
-    pool->num_held -= n;
     return QUIRE_OK;
 }
 
@@ -258,30 +222,78 @@ int qr_pool_hold(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     int err = add_holds(pool, blocks, n);
     if (err != QUIRE_OK)
         return err;
-    err = add_users(pool, blocks, n);
-    if (err != QUIRE_OK)
-        drop_holds(pool, blocks, n);
+    pool->num_held += n;
+    for (uint32_t i = 0; i < n; i++) {
+        const qr_block *b = &pool->queue.blocks[blocks[i]];
+        if (b->ref_cnt > 0 || (pool->holds[blocks[i]] & QR_HOLDS_ALONE) != 0)
+            continue;
+        pool->holds[blocks[i]] |= QR_HOLDS_ALONE;
+        qr_queue_remove(&pool->queue, blocks[i]);
+        pool->num_cached -= qr_block_has_key(b);
+    }
+    qr_pool_publish(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
+    return QUIRE_OK;
+}
+
+/* Whether each has so many holds; changes nothing. */
+static int check_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    int err = QUIRE_OK;
+    uint32_t i = 0;
+    for (; i < n && err == QUIRE_OK; i++) {
+        if (!is_usable(pool, blocks[i]))
+            err = qr_pool_why_unusable(blocks[i]);
+        else if (qr_pool_count_holds(pool, blocks[i]) == 0)
+            err = QUIRE_E_DOUBLE_FREE;
+        else
+            pool->holds[blocks[i]]--;
+    }
+    i -= err == QUIRE_OK ? 0 : 1;
+    while (i-- > 0)
+        pool->holds[blocks[i]]++;
+    return err;
+}
+
+static int let_go_to_tail(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    uint32_t num_cached = 0;
+    qr_queue_joining joining = qr_queue_join_begin(&pool->queue);
+    for (uint32_t i = 0; i < n; i++) {
+        int err = qr_pool_leave_hold(pool, &joining, blocks[i], &num_cached);
+        if (QR_UNLIKELY(err != QUIRE_OK)) {
+            while (i-- > 0)
+                qr_pool_unleave_hold(pool, &joining, blocks[i]);
+            return err;
+        }
+    }
+    qr_queue_join_end(&pool->queue, &joining);
+    pool->num_cached += num_cached;
+    return QUIRE_OK;
+}
+
+static int let_go_to_head(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    int err = check_holds(pool, blocks, n);
+    for (uint32_t i = n; err == QUIRE_OK && i-- > 0;) { /* each to the head: the first in front */
+        if (--pool->holds[blocks[i]] != QR_HOLDS_ALONE)
+            continue;
+        pool->holds[blocks[i]] = 0;
+        if (pool->queue.wanted != NULL && qr_queue_is_wanted(&pool->queue, blocks[i]))
+            qr_queue_append(&pool->queue, blocks[i]);
+        else
+            qr_queue_prepend(&pool->queue, blocks[i]);
+        pool->num_cached += qr_block_has_key(&pool->queue.blocks[blocks[i]]);
+    }
     return err;
 }
 
 int qr_pool_let_go(quire_pool *pool, const uint32_t *blocks, uint32_t n, bool to_head)
 {
-    if (!to_head)
-        return leave_all(pool, blocks, n, true);
-    int err = drop_holds(pool, blocks, n);
+    int err = to_head ? let_go_to_head(pool, blocks, n) : let_go_to_tail(pool, blocks, n);
     if (err != QUIRE_OK)
         return err;
-    for (uint32_t i = n; i-- > 0;) { /* each to the head: the first ends in front */
-        qr_block *b = &pool->queue.blocks[blocks[i]];
-        if (--b->ref_cnt > 0)
-            continue;
-        if (pool->queue.wanted != NULL && qr_queue_is_wanted(&pool->queue, blocks[i]))
-            qr_queue_append(&pool->queue, blocks[i]);
-        else
-            qr_queue_prepend(&pool->queue, blocks[i]);
-        pool->num_cached += qr_block_has_key(b);
-    }
+    pool->num_held -= n;
     qr_pool_publish(pool);
     qr_assert_expensive(qr_pool_is_valid(pool));
     return QUIRE_OK;
@@ -299,10 +311,8 @@ void qr_pool_free_row(quire_pool *pool, const uint32_t *blocks, uint32_t n)
             continue;
         qr_block *b = &joining.blocks[block];
         qr_assert_internal(is_usable(pool, block) && b->ref_cnt > 0);
-        if (--b->ref_cnt > 0)
-            continue;
-        qr_queue_join(&pool->queue, &joining, block);
-        num_cached += qr_block_has_key(b);
+        if (--b->ref_cnt == 0)
+            qr_pool_end_use(pool, &joining, block, &num_cached);
     }
     qr_queue_join_end(&pool->queue, &joining);
     pool->num_cached += num_cached;
@@ -377,7 +387,7 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
     qr_map_insert_run(&pool->map, full_block_key(p, first), p->blocks + first, n);
     for (uint32_t i = first; i < p->num_full_blocks; i++) {
         uint32_t block = p->blocks[i];
-        pool->num_cached += block != QUIRE_NULL_BLOCK && pool->queue.blocks[block].ref_cnt == 0;
+        pool->num_cached += qr_queue_contains(&pool->queue, block);
     }
     qr_pool_publish(pool);
     qr_pool_tell_stored(pool, p);
@@ -409,7 +419,7 @@ int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         const qr_block *b = &pool->queue.blocks[blocks[i]];
         if (!qr_block_has_key(b))
             continue;
-        pool->num_cached -= b->ref_cnt == 0;
+        pool->num_cached -= qr_queue_contains(&pool->queue, blocks[i]);
         qr_pool_publish(pool);
         forget_key(pool, blocks[i]);
     }

@@ -5,6 +5,14 @@
  * is wrong.
  *
  *      num_free (queue) = empty + cached;   num_cached = blocks in the queue that have a key
+ *
+ * Users of a block are requests, in its record, and holds: somebody copies it, or keeps it. Copies
+ * come and go while requests have the block: their holds are bytes in a row of their own, so that
+ * records, which lie anywhere, are not touched.
+ *
+ *      holds[block]   | alone | count, 7 bits |      alone: no request uses it, only holds do
+ *
+ *      in the queue  <=>  ref_cnt = 0 and holds = 0;   sum of counts = num_held
  */
 #ifndef QR_BLOCK_POOL_H
 #define QR_BLOCK_POOL_H
@@ -25,6 +33,7 @@ struct quire_pool {
     bool enable_caching;
     uint32_t num_cached;
     uint64_t num_held;     /* of all users, those who are no requests */
+    uint8_t *holds;        /* of each block */
     uint32_t num_reserved; /* taken for good; they do not stand in the way of a reset */
     qr_queue queue;
     qr_map map;                       /* not carved when caching is off */
@@ -94,32 +103,98 @@ static inline int qr_pool_why_unusable(uint32_t block)
 /* Records of blocks lie anywhere: asked for so many blocks before they are freed. */
 enum { QR_FREE_AHEAD = 16 };
 
-/* A user less; is_hold: one who is no request. num_held is the caller's to change. */
-static inline int qr_pool_leave(quire_pool *pool, qr_queue_joining *joining, uint32_t block,
-                                bool is_hold, uint32_t *num_cached)
+enum { QR_HOLDS_ALONE = 0x80, QR_HOLDS_COUNT = 0x7f };
+
+static inline uint32_t qr_pool_count_holds(const quire_pool *pool, uint32_t block)
 {
-    if (QR_UNLIKELY(block - 1 >= joining->sentinel - 1)) /* no block, or the null block */
+    return pool->holds[block] & QR_HOLDS_COUNT;
+}
+
+/* Whether nobody but one request uses it. */
+static inline bool qr_pool_is_one_user(const quire_pool *pool, uint32_t block)
+{
+    return pool->queue.blocks[block].ref_cnt == 1 && pool->holds[block] == 0;
+}
+
+/* A request is the first that uses a block; the block is in the queue, or held. */
+static inline void qr_pool_begin_use(quire_pool *pool, uint32_t block)
+{
+    if (QR_UNLIKELY(pool->num_held > 0) && pool->holds[block] != 0) {
+        pool->holds[block] &= QR_HOLDS_COUNT;
+        return;
+    }
+    qr_queue_remove(&pool->queue, block);
+    pool->num_cached -= qr_block_has_key(&pool->queue.blocks[block]);
+}
+
+/* No request uses it any more. */
+static inline void qr_pool_end_use(quire_pool *pool, qr_queue_joining *joining, uint32_t block,
+                                   uint32_t *num_cached)
+{
+    if (QR_UNLIKELY(pool->num_held > 0) && pool->holds[block] != 0) {
+        pool->holds[block] |= QR_HOLDS_ALONE;
+        return;
+    }
+    qr_queue_join(&pool->queue, joining, block);
+    *num_cached += qr_block_has_key(&joining->blocks[block]);
+}
+
+/* Neither unknown nor the null block. */
+static inline bool qr_pool_can_leave(const qr_queue_joining *joining, uint32_t block)
+{
+    return QR_LIKELY(block - 1 < joining->sentinel - 1);
+}
+
+/* A request less. */
+static inline int qr_pool_leave(quire_pool *pool, qr_queue_joining *joining, uint32_t block,
+                                uint32_t *num_cached)
+{
+    if (!qr_pool_can_leave(joining, block))
         return qr_pool_why_unusable(block);
     qr_block *b = &joining->blocks[block];
-    if (QR_UNLIKELY(is_hold ? b->held == 0 : b->ref_cnt == b->held))
+    if (QR_UNLIKELY(b->ref_cnt == 0))
         return QUIRE_E_DOUBLE_FREE;
-    if (is_hold)
-        b->held--;
-    if (--b->ref_cnt > 0)
-        return QUIRE_OK;
-    qr_queue_join(&pool->queue, joining, block);
-    *num_cached += qr_block_has_key(b);
+    if (--b->ref_cnt == 0)
+        qr_pool_end_use(pool, joining, block, num_cached);
     return QUIRE_OK;
 }
 
 /* Takes that back, the last one first. */
-static inline void qr_pool_unleave(quire_pool *pool, qr_queue_joining *joining, uint32_t block,
-                                   bool is_hold)
+static inline void qr_pool_unleave(quire_pool *pool, qr_queue_joining *joining, uint32_t block)
 {
-    qr_block *b = &joining->blocks[block];
-    b->held += is_hold;
-    if (b->ref_cnt++ == 0)
+    if (joining->blocks[block].ref_cnt++ > 0)
+        return;
+    if (pool->holds[block] != 0)
+        pool->holds[block] &= QR_HOLDS_COUNT;
+    else
         qr_queue_unjoin(&pool->queue, joining, block);
+}
+
+/* A hold less; num_held is the caller's to change. */
+static inline int qr_pool_leave_hold(quire_pool *pool, qr_queue_joining *joining, uint32_t block,
+                                     uint32_t *num_cached)
+{
+    if (!qr_pool_can_leave(joining, block))
+        return qr_pool_why_unusable(block);
+    uint8_t holds = pool->holds[block];
+    if (QR_UNLIKELY((holds & QR_HOLDS_COUNT) == 0))
+        return QUIRE_E_DOUBLE_FREE;
+    pool->holds[block] = --holds;
+    if (QR_LIKELY(holds != QR_HOLDS_ALONE))
+        return QUIRE_OK;
+    pool->holds[block] = 0;
+    qr_queue_join(&pool->queue, joining, block);
+    *num_cached += qr_block_has_key(&joining->blocks[block]);
+    return QUIRE_OK;
+}
+
+/* Takes that back, the last one first. */
+static inline void qr_pool_unleave_hold(quire_pool *pool, qr_queue_joining *joining, uint32_t block)
+{
+    if (pool->holds[block]++ > 0 || joining->blocks[block].ref_cnt > 0)
+        return;
+    pool->holds[block] |= QR_HOLDS_ALONE;
+    qr_queue_unjoin(&pool->queue, joining, block);
 }
 
 /* In block/same.c: two pools. Blocks of `other` exist. */

@@ -19,9 +19,12 @@ static bool block_is_valid(const quire_pool *pool, uint32_t block)
     bool queued = qr_queue_contains(&pool->queue, block);
     if (b->mark)
         return false;
+    uint32_t holds = qr_pool_count_holds(pool, block);
+    bool is_alone = (pool->holds[block] & QR_HOLDS_ALONE) != 0;
     if (block == QUIRE_NULL_BLOCK)
-        return !queued && b->ref_cnt == 0 && b->held == 0 && !qr_block_has_key(b);
-    return b->held <= b->ref_cnt && queued == (b->ref_cnt == 0);
+        return !queued && b->ref_cnt == 0 && pool->holds[block] == 0 && !qr_block_has_key(b);
+    return holds <= QR_BLOCK_MAX_HELD && is_alone == (holds > 0 && b->ref_cnt == 0) &&
+           queued == (holds == 0 && b->ref_cnt == 0);
 }
 
 bool qr_pool_is_valid(const quire_pool *pool)
@@ -40,7 +43,7 @@ bool qr_pool_is_valid(const quire_pool *pool)
         char state = qr_pool_state_of(pool, block);
         queued += state == 'C' || state == 'E';
         cached += state == 'C';
-        held += pool->queue.blocks[block].held;
+        held += qr_pool_count_holds(pool, block);
         if (!pool->enable_caching && qr_block_has_key(&pool->queue.blocks[block]))
             return false;
     }

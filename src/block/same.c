@@ -100,7 +100,7 @@ int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_poo
         const qr_block *b = &pool->queue.blocks[blocks[i]];
         if (!qr_block_has_key(b))
             continue;
-        pool->num_cached += b->ref_cnt == 0;
+        pool->num_cached += qr_queue_contains(&pool->queue, blocks[i]);
         tell_same(pool, &blocks[i]);
     }
     qr_pool_publish(pool);
@@ -110,16 +110,18 @@ int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_poo
 
 /* ---- copies ------------------------------------------------------------------- */
 
-/* A user more who is no request. False: it has too many. */
-static inline bool hold_one(quire_pool *pool, qr_block *b, uint32_t block)
+/* A hold more. False: it has too many. */
+static inline bool hold_one(quire_pool *pool, const qr_block *b, uint32_t block)
 {
-    if (QR_UNLIKELY(b->held == QR_BLOCK_MAX_HELD || b->ref_cnt == UINT32_MAX))
+    uint8_t *holds = &pool->holds[block];
+    if (QR_UNLIKELY((*holds & QR_HOLDS_COUNT) == QR_BLOCK_MAX_HELD))
         return false;
-    if (QR_UNLIKELY(b->ref_cnt++ == 0)) {
+    if (QR_UNLIKELY(b->ref_cnt == 0 && *holds == 0)) {
         qr_queue_remove(&pool->queue, block);
         pool->num_cached -= qr_block_has_key(b);
+        *holds = QR_HOLDS_ALONE;
     }
-    b->held++;
+    ++*holds;
     return true;
 }
 
@@ -264,7 +266,7 @@ static void ask_for_first(const taking *t, const qr_block *theirs, const uint32_
                           uint32_t n)
 {
     for (uint32_t i = 0; i < n && i < RECORDS_AHEAD; i++)
-        qr_prefetch_write(&theirs[others[i]]);
+        qr_prefetch(&theirs[others[i]]);
     for (uint32_t i = 0; i < n && i < BUCKETS_AHEAD; i++)
         qr_prefetch_write(home_of(t, theirs[others[i]].tag));
 }
@@ -274,17 +276,17 @@ static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32
                                uint32_t n, uint32_t *from, uint32_t *to)
 {
     quire_same same = {.num_with_key = n};
-    qr_block *records = other->queue.blocks;
+    const qr_block *records = other->queue.blocks;
     uint32_t num_free = pool->queue.num_free;
     taking t = begin_taking(pool);
     ask_for_first(&t, records, others, n);
     uint32_t i = 0;
     for (; i < n; i++) {
         if (i + RECORDS_AHEAD < n)
-            qr_prefetch_write(&records[others[i + RECORDS_AHEAD]]);
+            qr_prefetch(&records[others[i + RECORDS_AHEAD]]);
         if (i + BUCKETS_AHEAD < n)
             qr_prefetch_write(home_of(&t, records[others[i + BUCKETS_AHEAD]].tag));
-        qr_block *theirs = &records[others[i]];
+        const qr_block *theirs = &records[others[i]];
         uint32_t tag = theirs->tag;
         qr_bucket *home = home_of(&t, tag);
         if (QR_UNLIKELY(!qr_block_has_key(theirs))) {
@@ -336,24 +338,31 @@ quire_same qr_pool_take_same(quire_pool *pool, quire_pool *other, const uint32_t
 
 /* ---- the end of copies --------------------------------------------------------- */
 
-/* Takes back blocks [first, n) of a row: the last that was left first. */
-static void unleave_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
-                        uint32_t first, uint32_t n, bool is_hold)
-{
-    for (uint32_t i = first; i < n; i++)
-        qr_pool_unleave(pool, joining, blocks[i], is_hold);
-}
-
 /* A user less for each, from the last to the first; where one is wrong, nothing is changed. */
-static inline int leave_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
-                            uint32_t n, bool is_hold, uint32_t *num_cached)
+static int leave_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
+                     uint32_t n, uint32_t *num_cached)
 {
     for (uint32_t i = n; i-- > 0;) {
         if (i >= QR_FREE_AHEAD) /* wherever it says: this is harmless */
             qr_prefetch_write(&joining->blocks[blocks[i - QR_FREE_AHEAD]]);
-        int err = qr_pool_leave(pool, joining, blocks[i], is_hold, num_cached);
+        int err = qr_pool_leave(pool, joining, blocks[i], num_cached);
         if (QR_UNLIKELY(err != QUIRE_OK)) {
-            unleave_row(pool, joining, blocks, i + 1, n, is_hold);
+            while (++i < n)
+                qr_pool_unleave(pool, joining, blocks[i]);
+            return err;
+        }
+    }
+    return QUIRE_OK;
+}
+
+static int leave_held_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
+                          uint32_t n, uint32_t *num_cached)
+{
+    for (uint32_t i = n; i-- > 0;) {
+        int err = qr_pool_leave_hold(pool, joining, blocks[i], num_cached);
+        if (QR_UNLIKELY(err != QUIRE_OK)) {
+            while (++i < n)
+                qr_pool_unleave_hold(pool, joining, blocks[i]);
             return err;
         }
     }
@@ -367,12 +376,13 @@ int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from
     uint32_t num_others_cached = 0;
     qr_queue_joining mine = qr_queue_join_begin(&pool->queue);
     qr_queue_joining theirs = qr_queue_join_begin(&other->queue);
-    int err = leave_row(pool, &mine, to, n, false, &num_cached);
+    int err = leave_row(pool, &mine, to, n, &num_cached);
     if (err != QUIRE_OK)
         return err;
-    err = leave_row(other, &theirs, from, n, true, &num_others_cached);
+    err = leave_held_row(other, &theirs, from, n, &num_others_cached);
     if (err != QUIRE_OK) {
-        unleave_row(pool, &mine, to, 0, n, false);
+        for (uint32_t i = 0; i < n; i++)
+            qr_pool_unleave(pool, &mine, to[i]);
         return err;
     }
     qr_queue_join_end(&pool->queue, &mine);

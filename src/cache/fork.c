@@ -66,7 +66,8 @@ static bool needs_copy(const quire_cache *cache, uint32_t block)
     const qr_block *b = &cache->pool->queue.blocks[block];
     if (block == QUIRE_NULL_BLOCK)
         return false;
-    return qr_block_has_key(b) || (b->ref_cnt > 1 && b->ref_cnt - pending_uses(cache, block) > 1);
+    uint32_t users = b->ref_cnt + qr_pool_count_holds(cache->pool, block);
+    return qr_block_has_key(b) || (users > 1 && users - pending_uses(cache, block) > 1);
 }
 
 uint32_t qr_cache_count_shared(const quire_cache *cache, uint32_t row, uint32_t first,

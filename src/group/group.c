@@ -50,7 +50,7 @@ uint32_t qr_group_count_evictable(const qr_group *group, const uint32_t *blocks,
             *status = QUIRE_E_STALE_HIT;
             return 0;
         }
-        count += b->ref_cnt == 0;
+        count += qr_queue_contains(queue, blocks[i]);
     }
     return count;
 }
@@ -154,7 +154,7 @@ uint32_t qr_group_count_to(const qr_group *group, uint32_t row, uint32_t compute
     qr_group_skipped_range(group, row, computed, &first, &end);
     const uint32_t *blocks = qr_group_row_blocks(group, row);
     for (uint32_t i = first; i < end; i++)
-        count += group->pool->queue.blocks[blocks[i]].ref_cnt == 1;
+        count += qr_pool_is_one_user(group->pool, blocks[i]);
     return count;
 }
 

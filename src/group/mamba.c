@@ -195,7 +195,7 @@ static uint32_t mamba_count_skipped(const qr_group *group, uint32_t row, uint32_
     qr_group_skipped_range(group, row, certain, &first, &end);
     bool is_counted = stale >= first && stale < end;
     uint32_t block = qr_group_row_blocks(group, row)[stale];
-    return count + (!is_counted && group->pool->queue.blocks[block].ref_cnt == 1);
+    return count + (!is_counted && qr_pool_is_one_user(group->pool, block));
 }
 
 /* ---- stamps and hits ------------------------------------------------------- */

@@ -233,8 +233,8 @@ static void image_pinned(qr_image *image, quire_sched *s, quire_block *row, uint
         qr_image_require(image, row[i] != QUIRE_NULL_BLOCK);
         if (image->is_bad || s->pins.users[row[i]]++ > 0)
             continue;
-        pool->queue.blocks[row[i]].held = 1;
-        pool->queue.blocks[row[i]].ahead++; /* a user, see image_cache.c */
+        bool is_alone = pool->queue.blocks[row[i]].ref_cnt == 0;
+        pool->holds[row[i]] = (uint8_t)(1 | (is_alone ? QR_HOLDS_ALONE : 0));
         pool->num_held++;
         s->pins.num_blocks++;
     }

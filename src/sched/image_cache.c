@@ -84,7 +84,7 @@ static void image_join_queue(qr_image *image, quire_pool *pool, uint32_t block)
 {
     const qr_block *b = &pool->queue.blocks[block];
     qr_image_require(image, block != QUIRE_NULL_BLOCK && b->ref_cnt == 0 &&
-                                !qr_queue_contains(&pool->queue, block));
+                                pool->holds[block] == 0 && !qr_queue_contains(&pool->queue, block));
     if (image->is_bad)
         return;
     qr_queue_append(&pool->queue, block);

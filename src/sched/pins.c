@@ -118,7 +118,8 @@ static uint32_t list_pinned(quire_sched *s, const qr_request *r, qr_pin *pin)
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         for (uint32_t i = s->spans[g].count; i-- > 0;) {
             quire_block block = s->spans[g].ids[i];
-            bool has_room = n < s->pins.row_blocks && records[block].held < QR_BLOCK_MAX_HELD;
+            bool has_room = n < s->pins.row_blocks &&
+                            qr_pool_count_holds(s->cache->pool, block) < QR_BLOCK_MAX_HELD;
             if (block == QUIRE_NULL_BLOCK || !qr_block_has_key(&records[block]) || !has_room)
                 continue;
             if (n == 0) {
@@ -187,7 +188,7 @@ bool qr_pins_are_valid(const quire_sched *s)
     for (uint32_t b = 0; p->max_pins > 0 && b < queue->num_blocks; b++) {
         num_users += p->users[b];
         num_blocks += p->users[b] > 0;
-        if (p->users[b] > 0 && queue->blocks[b].held == 0)
+        if (p->users[b] > 0 && qr_pool_count_holds(s->cache->pool, b) == 0)
             return false;
     }
     return num_users == num_listed && num_blocks == p->num_blocks &&

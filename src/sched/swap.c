@@ -97,7 +97,6 @@ static uint32_t sure_tokens(const qr_request *r)
  * need not be kept. */
 static bool can_keep(const quire_sched *s, uint32_t num_tokens)
 {
-    const qr_block *records = s->cache->pool->queue.blocks;
     bool frees = false;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
@@ -106,7 +105,7 @@ static bool can_keep(const quire_sched *s, uint32_t num_tokens)
             quire_block block = i < row.count ? row.ids[i] : QUIRE_NULL_BLOCK;
             if (block == QUIRE_NULL_BLOCK)
                 return false;
-            frees = frees || records[block].ref_cnt == 1;
+            frees = frees || qr_pool_is_one_user(s->cache->pool, block);
         }
     }
     return frees;
