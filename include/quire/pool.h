@@ -192,11 +192,11 @@ QUIRE_API int quire_pool_find_same(const quire_pool *pool, const quire_pool *oth
 QUIRE_API int quire_pool_cache_same(quire_pool *pool, const quire_block *blocks,
                                     const quire_pool *other, const quire_block *others, uint32_t n);
 /* Both at once, for blocks that are to be copied. For each of n blocks of `other` whose key no
- * block of `pool` has: a block from the head of the free queue, which gets the key and a user, and
- * a hold on the other one (quire_pool_hold); those without a key, and those that are held 63 times,
- * are passed over. from[i] and to[i], num_taken of them, room for n: what is to be copied. It ends
- * before a block for which there is no free one. Events as cache_same, and for keys that are
- * evicted. QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DISABLED. */
+ * block of `pool` has: a block from the head of the free queue, which gets the key, and a hold on
+ * both (quire_pool_hold); those without a key, and those that are held 63 times, are passed over.
+ * from[i] and to[i], num_taken of them, room for n: what is to be copied. It ends before a block
+ * for which there is no free one. Events as cache_same, and for keys that are evicted.
+ * QUIRE_E_UNKNOWN_BLOCK, QUIRE_E_NULL_BLOCK, QUIRE_E_DISABLED. */
 typedef struct quire_same {
     uint32_t num_done; /* blocks that were gone through */
     uint32_t num_taken;
@@ -207,9 +207,8 @@ typedef struct quire_same {
 QUIRE_API int quire_pool_take_same(quire_pool *pool, quire_pool *other, const quire_block *others,
                                    uint32_t n, quire_block *from, quire_block *to,
                                    quire_same *same);
-/* The end of such copies, from the last to the first: a user less for each to[i], as by
- * quire_pool_free_blocks, and a hold less for each from[i], as by quire_pool_let_go to the tail.
- * Errors as theirs. */
+/* The end of such copies, from the last to the first: a hold less for each to[i] and from[i], as by
+ * quire_pool_let_go to the tail. Errors as its. */
 QUIRE_API int quire_pool_leave_same(quire_pool *pool, quire_pool *other, const quire_block *from,
                                     const quire_block *to, uint32_t n);
 /* Makes these calls faster: the index of `pool`, which has no keys yet (else QUIRE_BUSY), is built
@@ -263,6 +262,10 @@ typedef struct quire_block_key {
 
 QUIRE_API int quire_pool_get_keys(const quire_pool *pool, const quire_block *blocks,
                                   uint32_t num_blocks, quire_block_key *keys);
+
+/* How many of the first blocks nobody holds; none where one of them does not exist. */
+QUIRE_API uint32_t quire_pool_count_unheld(const quire_pool *pool, const quire_block *blocks,
+                                           uint32_t num_blocks);
 
 /* The free queue from head to tail, as far as capacity goes; returns how many are in it. */
 QUIRE_API uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,

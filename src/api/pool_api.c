@@ -342,6 +342,20 @@ int quire_pool_get_keys(const quire_pool *pool, const quire_block *blocks, uint3
     return QUIRE_OK;
 }
 
+uint32_t quire_pool_count_unheld(const quire_pool *pool, const quire_block *blocks,
+                                 uint32_t num_blocks)
+{
+    uint32_t n = 0;
+    if (!pool_ok(pool) || blocks == NULL)
+        return 0;
+    for (uint32_t i = 0; i < num_blocks; i++)
+        if (blocks[i] >= pool->queue.num_blocks)
+            return 0;
+    while (n < num_blocks && pool->holds[blocks[n]] == 0)
+        n++;
+    return n;
+}
+
 uint32_t quire_pool_get_all_free_blocks(const quire_pool *pool, quire_block *blocks,
                                         uint32_t capacity)
 {

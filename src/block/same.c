@@ -125,6 +125,14 @@ static inline bool hold_one(quire_pool *pool, const qr_block *b, uint32_t block)
     return true;
 }
 
+/* The one user of a block. */
+static void turn_into_hold(quire_pool *pool, uint32_t block)
+{
+    pool->queue.blocks[block].ref_cnt = 0;
+    pool->holds[block] = QR_HOLDS_ALONE | 1;
+    pool->num_held++;
+}
+
 /* One after the other, each with all that belongs to it. */
 static quire_same take_watched(quire_pool *pool, quire_pool *other, const uint32_t *others,
                                uint32_t n, uint32_t *from, uint32_t *to)
@@ -147,6 +155,7 @@ static quire_same take_watched(quire_pool *pool, quire_pool *other, const uint32
         other->num_held++;
         from[same.num_taken] = block;
         qr_pool_get_new_blocks(pool, 1, &to[same.num_taken]);
+        turn_into_hold(pool, to[same.num_taken]);
         qr_map_insert(&pool->map, key, to[same.num_taken]);
         tell_same(pool, &to[same.num_taken++]);
     }
@@ -160,6 +169,7 @@ typedef struct taking {
     qr_bucket *buckets;
     uint64_t num_buckets;
     uint32_t *scouted;
+    uint8_t *holds;
     uint32_t head;
     uint32_t num_taken;
     uint32_t num_scouted; /* the pool's num_taken: those that had a key */
@@ -207,7 +217,7 @@ static inline qr_block *take_next(quire_pool *pool, taking *t)
     qr_prefetch_write(&t->blocks[b->ahead]);
     qr_link_clear(&b->free);
     t->num_taken++;
-    b->ref_cnt = 1;
+    t->holds[block] = QR_HOLDS_ALONE | 1;
     if (QR_LIKELY(qr_block_has_key(b))) {
         scout_next(t, b);
         leave_index(pool, t, b, block);
@@ -235,6 +245,7 @@ static taking begin_taking(quire_pool *pool)
                     .buckets = pool->map.index.all,
                     .num_buckets = pool->map.index.count,
                     .scouted = pool->scouted,
+                    .holds = pool->holds,
                     .num_scouted = pool->num_taken,
                     .head = qr_queue_head(&pool->queue)};
 }
@@ -249,6 +260,7 @@ static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
     pool->num_cached -= num_evicted;
     pool->num_evicted += num_evicted;
     pool->num_allocated += t->num_taken;
+    pool->num_held += t->num_taken;
     pool->map.index.used += t->num_changed;
     other->num_held += t->num_taken;
     qr_pool_publish(pool);
@@ -338,27 +350,14 @@ quire_same qr_pool_take_same(quire_pool *pool, quire_pool *other, const uint32_t
 
 /* ---- the end of copies --------------------------------------------------------- */
 
-/* A user less for each, from the last to the first; where one is wrong, nothing is changed. */
-static int leave_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
-                     uint32_t n, uint32_t *num_cached)
+/* A hold less for each, from the last to the first; where one is wrong, nothing is changed.
+ * is_last: mostly nobody else uses them. */
+static inline int leave_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
+                            uint32_t n, bool is_last, uint32_t *num_cached)
 {
     for (uint32_t i = n; i-- > 0;) {
-        if (i >= QR_FREE_AHEAD) /* wherever it says: this is harmless */
+        if (is_last && i >= QR_FREE_AHEAD) /* wherever it says: this is harmless */
             qr_prefetch_write(&joining->blocks[blocks[i - QR_FREE_AHEAD]]);
-        int err = qr_pool_leave(pool, joining, blocks[i], num_cached);
-        if (QR_UNLIKELY(err != QUIRE_OK)) {
-            while (++i < n)
-                qr_pool_unleave(pool, joining, blocks[i]);
-            return err;
-        }
-    }
-    return QUIRE_OK;
-}
-
-static int leave_held_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
-                          uint32_t n, uint32_t *num_cached)
-{
-    for (uint32_t i = n; i-- > 0;) {
         int err = qr_pool_leave_hold(pool, joining, blocks[i], num_cached);
         if (QR_UNLIKELY(err != QUIRE_OK)) {
             while (++i < n)
@@ -376,19 +375,20 @@ int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from
     uint32_t num_others_cached = 0;
     qr_queue_joining mine = qr_queue_join_begin(&pool->queue);
     qr_queue_joining theirs = qr_queue_join_begin(&other->queue);
-    int err = leave_row(pool, &mine, to, n, &num_cached);
+    int err = leave_row(pool, &mine, to, n, true, &num_cached);
     if (err != QUIRE_OK)
         return err;
-    err = leave_held_row(other, &theirs, from, n, &num_others_cached);
+    err = leave_row(other, &theirs, from, n, false, &num_others_cached);
     if (err != QUIRE_OK) {
         for (uint32_t i = 0; i < n; i++)
-            qr_pool_unleave(pool, &mine, to[i]);
+            qr_pool_unleave_hold(pool, &mine, to[i]);
         return err;
     }
     qr_queue_join_end(&pool->queue, &mine);
     qr_queue_join_end(&other->queue, &theirs);
     pool->num_cached += num_cached;
     other->num_cached += num_others_cached;
+    pool->num_held -= n;
     other->num_held -= n;
     qr_pool_publish(pool);
     qr_pool_publish(other);

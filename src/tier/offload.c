@@ -108,7 +108,6 @@ static void clear_parts(quire_offload *o)
     memset(o->next_ready, 0xff, o->max_requests * sizeof *o->next_ready);
     memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
     memset(o->num_stored, 0, num_eager * o->num_groups * sizeof *o->num_stored);
-    memset(o->is_pending, 0, o->num_cpu);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);
     memset(o->seen, 0, (o->is_lazy ? o->num_gpu : 0) * sizeof *o->seen);

@@ -204,7 +204,6 @@ struct quire_offload {
     uint32_t free_cart;
 
     /* stores */
-    uint8_t *is_pending;  /* CPU blocks that may have their key, and have not their content */
     uint32_t *next_ready; /* of a request: with fewer computed tokens there is nothing to store;
                                 UINT32_MAX: it is not known here. Looked at in each step */
     quire_req *listed;    /* eager: the requests of the last step, */
@@ -291,15 +290,6 @@ struct quire_offload {
 };
 
 /* ---- small things ----------------------------------------------------------- */
-
-/* These are being stored, or not any more. */
-static inline void qr_mark_pending(quire_offload *o, const quire_block *cpu, uint32_t n,
-                                   uint8_t is_pending)
-{
-    uint8_t *all = o->is_pending;
-    for (uint32_t i = 0; i < n; i++)
-        all[cpu[i]] = is_pending;
-}
 
 static inline void qr_count(_Atomic uint64_t *counter, uint64_t n)
 {

@@ -9,6 +9,12 @@
 
 #include "tier/offload.h"
 
+static inline void qr_reverse(const quire_block *blocks, uint32_t n, quire_block *out)
+{
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = blocks[n - 1 - i];
+}
+
 void qr_carts_init(quire_offload *o);
 /* Adds pairs behind the last ones. */
 void qr_carts_add(quire_offload *o, uint32_t *first, uint32_t *last, const quire_block *gpu,

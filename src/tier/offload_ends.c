@@ -74,10 +74,13 @@ static uint32_t keep_cart(quire_offload *o, const qr_offload_event *event,
         quire_pool_leave_same(o->cpu, o->gpu, cart->gpu, cart->cpu, n);
         return num_cold;
     }
-    quire_block last_first[QR_CART_PAIRS];
-    for (uint32_t i = 0; i < n; i++)
-        last_first[i] = cart->cpu[n - 1 - i];
-    quire_pool_free_blocks(o->cpu, o->is_vllm ? cart->cpu : last_first, n);
+    if (o->is_vllm) {
+        quire_pool_free_blocks(o->cpu, cart->cpu, n);
+    } else {
+        quire_block last_first[QR_CART_PAIRS];
+        qr_reverse(cart->cpu, n, last_first);
+        quire_pool_let_go(o->cpu, last_first, n, 0);
+    }
     return leave_gpu_blocks(o, cart->gpu, n, num_cold);
 }
 
@@ -87,8 +90,10 @@ static uint32_t drop_cart(quire_offload *o, const qr_offload_cart *cart, uint32_
     if (o->lower != NULL)
         qr_lower_forget_content(o->lower, cart->cpu, cart->count);
     quire_pool_evict_blocks(o->cpu, cart->cpu, cart->count);
-    quire_pool_hold(o->cpu, cart->cpu, cart->count);
-    quire_pool_free_blocks(o->cpu, cart->cpu, cart->count);
+    if (o->is_vllm) {
+        quire_pool_hold(o->cpu, cart->cpu, cart->count);
+        quire_pool_free_blocks(o->cpu, cart->cpu, cart->count);
+    }
     quire_pool_let_go(o->cpu, cart->cpu, cart->count, 1);
     return leave_gpu_blocks(o, cart->gpu, cart->count, num_cold);
 }
@@ -107,7 +112,6 @@ static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
         const qr_offload_cart *cart = &o->carts[at];
         uint32_t next = is_last_first ? cart->prev : cart->next;
         uint32_t n = cart->count;
-        qr_mark_pending(o, cart->cpu, n, 0);
         num_cold = is_good ? keep_cart(o, event, cart, num_cold) : drop_cart(o, cart, num_cold);
         o->num_flight -= o->is_vllm ? 0 : n;
         qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);

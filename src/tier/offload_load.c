@@ -190,11 +190,15 @@ static uint32_t leave_loaded(quire_offload *o, const qr_offload_cart *cart)
 {
     uint32_t n = cart->count;
     uint32_t num_cpu = cart->cpu[0] == QUIRE_NULL_BLOCK ? 0 : n;
-    if (!o->is_vllm && num_cpu == n) {
-        quire_pool_leave_same(o->cpu, o->gpu, cart->gpu, cart->cpu, n);
-    } else {
+    if (o->is_vllm) {
         quire_pool_free_blocks(o->cpu, cart->cpu, num_cpu);
         qr_gpu_let_go(o, cart->gpu, n);
+    } else {
+        quire_block last_first[QR_CART_PAIRS] = {0};
+        qr_reverse(cart->cpu, num_cpu, last_first);
+        quire_pool_free_blocks(o->cpu, last_first, num_cpu);
+        qr_reverse(cart->gpu, n, last_first);
+        qr_gpu_let_go(o, last_first, n);
     }
     return num_cpu;
 }

@@ -16,7 +16,8 @@ static bool can_begin(const quire_offload *o, const unsigned char *hashes, uint3
     return quire_pool_get_cached_block(o->cpu, hash, &g, 1, &block) == QUIRE_OK;
 }
 
-/* Blocks whose content is still on its way are no hit, though they have their keys. */
+/* Blocks whose content is still on its way are no hit, though they have their keys: their stores
+ * hold them. */
 static uint32_t tokens_before_pending(const quire_offload *o, const quire_block_span *spans,
                                       uint32_t num_hit)
 {
@@ -24,10 +25,9 @@ static uint32_t tokens_before_pending(const quire_offload *o, const quire_block_
     if (o->num_flight == 0)
         return end;
     for (uint32_t g = 0; g < o->num_groups; g++) {
-        uint32_t size = o->groups[g].block_size;
-        for (uint32_t i = 0; i < spans[g].count && i * size < end; i++)
-            if (o->is_pending[spans[g].ids[i]])
-                end = i * size;
+        uint32_t ready = quire_pool_count_unheld(o->cpu, spans[g].ids, spans[g].count);
+        if (ready < spans[g].count && ready * o->groups[g].block_size < end)
+            end = ready * o->groups[g].block_size;
     }
     return end;
 }

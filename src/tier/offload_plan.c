@@ -178,7 +178,6 @@ static void carve_stores(quire_offload *o, qr_carve *carve)
     o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
     o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
     o->num_stored = qr_carve_take(carve, num_eager * o->num_groups, sizeof *o->num_stored);
-    o->is_pending = qr_carve_take(carve, o->num_cpu, sizeof *o->is_pending);
     o->walked =
         qr_carve_take(carve, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
     o->next_ready = qr_carve_take(carve, o->max_requests, sizeof *o->next_ready);

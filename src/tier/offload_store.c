@@ -121,14 +121,6 @@ static bool find_place(quire_offload *o)
     return o->events[o->next_event & (o->num_places - 1)].count == 0;
 }
 
-/* From here on the CPU blocks are pending. */
-static void put_into_carts(quire_offload *o, const qr_store_round *round, uint32_t *first,
-                           uint32_t *last)
-{
-    qr_carts_add(o, first, last, round->gpu, round->cpu, round->count);
-    qr_mark_pending(o, round->cpu, round->count, 1);
-}
-
 static void make_event(quire_offload *o, const qr_store_round *round)
 {
     uint32_t place = (uint32_t)(o->next_event & (o->num_places - 1));
@@ -136,7 +128,7 @@ static void make_event(quire_offload *o, const qr_store_round *round)
     uint64_t due_ns = o->is_vllm ? 0 : qr_tier_now_ns(&o->hooks) + o->deadline_ns;
     uint32_t first = QR_NIL;
     uint32_t last = QR_NIL;
-    put_into_carts(o, round, &first, &last);
+    qr_carts_add(o, &first, &last, round->gpu, round->cpu, round->count);
     o->events[place] = (qr_offload_event){.id = o->next_event,
                                           .mark = o->mark,
                                           .step = o->step,
@@ -210,5 +202,5 @@ void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
     qr_eager_choose_last(o, r, &round);
     if (round.count == 0)
         return;
-    put_into_carts(o, &round, &o->kept_first, &o->kept_last);
+    qr_carts_add(o, &o->kept_first, &o->kept_last, round.gpu, round.cpu, round.count);
 }

@@ -119,6 +119,59 @@ static void block_info_says_it_all(void **state)
     assert_int_equal(quire_pool_block_info(kit.pool, 4, &info), QUIRE_E_UNKNOWN_BLOCK);
 }
 
+static void keys_of_many_blocks_come_together(void **state)
+{
+    (void)state;
+    pool_kit kit;
+    kit_open(&kit, 4);
+    quire_block b[2];
+    quire_block_key keys[4];
+    kit_take(&kit, 2, b);
+    kit_cache(&kit, b, 0, 1, "a", 7);
+    static const quire_block ALL[] = {3, 1, 2, 0};
+    assert_int_equal(quire_pool_get_keys(kit.pool, ALL, 4, keys), QUIRE_OK);
+    assert_true(keys[0].hash == NULL && keys[2].hash == NULL && keys[3].hash == NULL);
+    assert_true(keys[1].hash_len == 16 && keys[1].group_id == 7);
+    assert_memory_equal(keys[1].hash, "aaaaaaaaaaaaaaaa", 16);
+    assert_int_equal(quire_pool_get_keys(kit.pool, NULL, 0, NULL), QUIRE_OK);
+    assert_int_equal(quire_pool_get_keys(kit.pool, (quire_block[]){1, 4}, 2, keys),
+                     QUIRE_E_UNKNOWN_BLOCK);
+    assert_int_equal(quire_pool_get_keys(kit.pool, ALL, 4, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_pool_get_keys(kit.pool, NULL, 4, keys), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_pool_get_keys(NULL, ALL, 4, keys), QUIRE_E_ARGUMENT);
+}
+
+/* Requests and holds come and go in any order: the last to go frees the block. */
+static void hold_outlives_a_request_and_the_other_way_round(void **state)
+{
+    (void)state;
+    pool_kit kit;
+    kit_open(&kit, 4);
+    quire_block b[2];
+    kit_take(&kit, 2, b);
+    static const quire_block BOTH[] = {1, 2};
+    assert_int_equal(quire_pool_count_unheld(kit.pool, BOTH, 2), 2);
+    assert_int_equal(quire_pool_hold(kit.pool, BOTH, 2), QUIRE_OK);
+    assert_int_equal(quire_pool_count_unheld(kit.pool, BOTH, 2), 0);
+    kit_free(&kit, (quire_block[]){1}, 1); /* 1: the request goes first */
+    kit_assert_draw(&kit, "NAAE");
+    assert_int_equal(quire_pool_free_blocks(kit.pool, BOTH, 1), QUIRE_E_DOUBLE_FREE);
+    kit_touch(&kit, 1); /* another finds it */
+    assert_int_equal(quire_pool_let_go(kit.pool, BOTH, 2, 0), QUIRE_OK);
+    assert_int_equal(quire_pool_count_unheld(kit.pool, BOTH, 2), 2);
+    kit_assert_draw(&kit, "NAAE");
+    assert_int_equal(quire_pool_let_go(kit.pool, BOTH, 2, 0), QUIRE_E_DOUBLE_FREE);
+    kit_free(&kit, (quire_block[]){1, 2}, 2);
+    kit_assert_queue(&kit, "3 1 2");
+    assert_int_equal(quire_pool_hold(kit.pool, BOTH, 2), QUIRE_OK); /* blocks that nobody uses */
+    kit_assert_queue(&kit, "3");
+    assert_int_equal(quire_pool_let_go(kit.pool, BOTH, 2, 1), QUIRE_OK);
+    kit_assert_queue(&kit, "1 2 3");
+    assert_int_equal(quire_pool_count_unheld(kit.pool, (quire_block[]){1, 4}, 2), 0); /* no block */
+    assert_int_equal(quire_pool_count_unheld(kit.pool, NULL, 2), 0);
+    assert_int_equal(quire_pool_count_unheld(NULL, BOTH, 2), 0);
+}
+
 static void shared_block_counts_once(void **state)
 {
     (void)state;
@@ -489,6 +542,8 @@ int main(void)
         cmocka_unit_test(pool_of_two_blocks),
         cmocka_unit_test(life_of_a_request),
         cmocka_unit_test(block_info_says_it_all),
+        cmocka_unit_test(keys_of_many_blocks_come_together),
+        cmocka_unit_test(hold_outlives_a_request_and_the_other_way_round),
         cmocka_unit_test(shared_block_counts_once),
         cmocka_unit_test(block_freed_twice_in_one_call_joins_once),
         cmocka_unit_test(touch_twice_in_one_call_counts_twice),

@@ -169,6 +169,8 @@ static quire_same take_slowly(quire_pool *far, quire_pool *near, const quire_blo
             continue;
         assert_int_equal(quire_pool_get_new_blocks(far, 1, &mine), QUIRE_OK);
         assert_int_equal(quire_pool_cache_same(far, &mine, near, &block, 1), QUIRE_OK);
+        assert_int_equal(quire_pool_hold(far, &mine, 1), QUIRE_OK);
+        assert_int_equal(quire_pool_free_blocks(far, &mine, 1), QUIRE_OK);
         from[same.num_taken] = block;
         to[same.num_taken++] = mine;
     }
@@ -242,7 +244,7 @@ static void end_copies(world *w)
                                                w->used[i] + w->num_held, n),
                          QUIRE_OK);
     for (uint32_t i = w->num_held + n; i-- > w->num_held;) {
-        assert_int_equal(quire_pool_free_blocks(w->far[2], &w->used[2][i], 1), QUIRE_OK);
+        assert_int_equal(quire_pool_let_go(w->far[2], &w->used[2][i], 1, 0), QUIRE_OK);
         assert_int_equal(quire_pool_let_go(w->near[2], &w->held[2][i], 1, 0), QUIRE_OK);
     }
 }
