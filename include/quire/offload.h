@@ -208,7 +208,9 @@ typedef struct quire_offload_stats {
 } quire_offload_stats;
 
 QUIRE_API int quire_offload_get_stats(const quire_offload *offload, quire_offload_stats *stats);
-QUIRE_API quire_cache *quire_offload_cache(quire_offload *offload); /* of CPU blocks */
+/* Of CPU blocks; to look at. A block that is held there (quire_pool_hold) is one whose content is
+ * still on its way: no hit. */
+QUIRE_API quire_cache *quire_offload_cache(quire_offload *offload);
 /* Whether stores are on the way: an engine without requests goes on until they are there. */
 QUIRE_API int quire_offload_has_pending(const quire_offload *offload);
 /* Walks everything: every reference in both pools is that of a job, a request or a hit. */

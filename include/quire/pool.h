@@ -263,7 +263,7 @@ typedef struct quire_block_key {
 QUIRE_API int quire_pool_get_keys(const quire_pool *pool, const quire_block *blocks,
                                   uint32_t num_blocks, quire_block_key *keys);
 
-/* How many of the first blocks nobody holds; none where one of them does not exist. */
+/* How many of the first blocks there are that nobody holds. */
 QUIRE_API uint32_t quire_pool_count_unheld(const quire_pool *pool, const quire_block *blocks,
                                            uint32_t num_blocks);
 

@@ -336,8 +336,11 @@ int quire_pool_get_keys(const quire_pool *pool, const quire_block *blocks, uint3
         qr_prefetch(&pool->queue.blocks[blocks[i]]);
     }
     for (uint32_t i = 0; i < num_blocks; i++) {
-        qr_key key = qr_map_key_of(&pool->map, blocks[i]);
-        keys[i] = (quire_block_key){key.len > 0 ? key.hash : NULL, key.len, key.group_id};
+        const qr_block *b = &pool->queue.blocks[blocks[i]];
+        keys[i] = (quire_block_key){0};
+        if (qr_block_has_key(b))
+            keys[i] = (quire_block_key){qr_map_hash_of(&pool->map, blocks[i]), qr_block_key_len(b),
+                                        b->group_id};
     }
     return QUIRE_OK;
 }
@@ -348,10 +351,7 @@ uint32_t quire_pool_count_unheld(const quire_pool *pool, const quire_block *bloc
     uint32_t n = 0;
     if (!pool_ok(pool) || blocks == NULL)
         return 0;
-    for (uint32_t i = 0; i < num_blocks; i++)
-        if (blocks[i] >= pool->queue.num_blocks)
-            return 0;
-    while (n < num_blocks && pool->holds[blocks[n]] == 0)
+    while (n < num_blocks && blocks[n] < pool->queue.num_blocks && pool->holds[blocks[n]] == 0)
         n++;
     return n;
 }

@@ -184,8 +184,8 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
     output->num_invalid_blocks = num_invalid;
 }
 
-/* vLLM gives them back first to last: a prefix is evicted before its tail. Returns how many CPU
- * blocks it has: of a load that was lost none. */
+/* The last first, as requests do; vLLM gives them back first to last, and a prefix is evicted
+ * before its tail. Returns how many CPU blocks it has: of a load that was lost none. */
 static uint32_t leave_loaded(quire_offload *o, const qr_offload_cart *cart)
 {
     uint32_t n = cart->count;

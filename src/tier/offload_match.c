@@ -107,8 +107,9 @@ static uint32_t recall_blocks(quire_offload *o, quire_req req, const unsigned ch
     size_t hash_len = (size_t)joined * o->digest_bytes;
     n -= skipped;
     memmove(m->blocks, m->blocks + skipped, n * sizeof *m->blocks);
-    const unsigned char *first = hashes + skipped * hash_len;
-    return quire_pool_count_unchanged(o->cpu, m->blocks, n, first, hash_len, 0) == n ? n : 0;
+    /* blocks with a user keep their keys, and a hash stands for all before it: the last tells */
+    const unsigned char *last = hashes + (skipped + n - 1) * hash_len;
+    return quire_pool_count_unchanged(o->cpu, m->blocks + n - 1, 1, last, hash_len, 0) == 1 ? n : 0;
 }
 
 /* Null blocks stay where they are: places count. The first num_known are there already. */
