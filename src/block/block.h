@@ -21,8 +21,7 @@ enum {
     QR_HASH_UNIT = 16,
     QR_BLOCK_HASH_BYTES = 32,
     QR_MAX_HASH_BYTES = 255 * QR_HASH_UNIT,
-    QR_MAX_GROUP_ID = 65535,
-    QR_BLOCK_MAX_HELD = 63
+    QR_MAX_GROUP_ID = 65535
 };
 
 typedef struct qr_block {

@@ -170,9 +170,9 @@ static inline void qr_map_insert_after(qr_map *map, qr_key key, uint32_t tag, ui
     map->blocks[first].dup_prev = block;
 }
 
-/* The record of a block that is in no ring and not in the index gets the key of another
- * map's, whose keys are in the records and have the same tags; it is the first with this key, and
- * the caller puts it into the index. */
+/* The record of a block that is in no ring and not in the index gets the key of another map's,
+ * whose keys are in the records and have the same tags; it is the first with this key, and the
+ * caller puts it into the index. */
 static inline void qr_block_take_key(qr_block *b, uint32_t block, const qr_block *from)
 {
     qr_assert_internal(block != 0 && !b->mark);

@@ -204,7 +204,7 @@ static int add_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n)
         int err = QUIRE_OK;
         if (QR_UNLIKELY(!is_usable(pool, blocks[i])))
             err = qr_pool_why_unusable(blocks[i]);
-        else if (QR_UNLIKELY(qr_pool_count_holds(pool, blocks[i]) == QR_BLOCK_MAX_HELD))
+        else if (QR_UNLIKELY(qr_pool_count_holds(pool, blocks[i]) == QR_HOLDS_MOST))
             err = QUIRE_E_OVERFLOW;
         if (QR_LIKELY(err == QUIRE_OK)) {
             pool->holds[blocks[i]]++;
@@ -236,20 +236,20 @@ int qr_pool_hold(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return QUIRE_OK;
 }
 
-/* Whether each has so many holds; changes nothing. */
+static int why_not_held(const quire_pool *pool, uint32_t block)
+{
+    if (!is_usable(pool, block))
+        return qr_pool_why_unusable(block);
+    return qr_pool_count_holds(pool, block) == 0 ? QUIRE_E_DOUBLE_FREE : QUIRE_OK;
+}
+
+/* Whether each is held as often as it is listed; what is counted down is counted up again. */
 static int check_holds(quire_pool *pool, const uint32_t *blocks, uint32_t n)
 {
     int err = QUIRE_OK;
     uint32_t i = 0;
-    for (; i < n && err == QUIRE_OK; i++) {
-        if (!is_usable(pool, blocks[i]))
-            err = qr_pool_why_unusable(blocks[i]);
-        else if (qr_pool_count_holds(pool, blocks[i]) == 0)
-            err = QUIRE_E_DOUBLE_FREE;
-        else
-            pool->holds[blocks[i]]--;
-    }
-    i -= err == QUIRE_OK ? 0 : 1;
+    while (i < n && (err = why_not_held(pool, blocks[i])) == QUIRE_OK)
+        pool->holds[blocks[i++]]--;
     while (i-- > 0)
         pool->holds[blocks[i]]++;
     return err;

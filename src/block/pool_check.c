@@ -23,7 +23,7 @@ static bool block_is_valid(const quire_pool *pool, uint32_t block)
     bool is_alone = (pool->holds[block] & QR_HOLDS_ALONE) != 0;
     if (block == QUIRE_NULL_BLOCK)
         return !queued && b->ref_cnt == 0 && pool->holds[block] == 0 && !qr_block_has_key(b);
-    return holds <= QR_BLOCK_MAX_HELD && is_alone == (holds > 0 && b->ref_cnt == 0) &&
+    return holds <= QR_HOLDS_MOST && is_alone == (holds > 0 && b->ref_cnt == 0) &&
            queued == (holds == 0 && b->ref_cnt == 0);
 }
 

@@ -114,7 +114,7 @@ int qr_pool_cache_same(quire_pool *pool, const uint32_t *blocks, const quire_poo
 static inline bool hold_one(quire_pool *pool, const qr_block *b, uint32_t block)
 {
     uint8_t *holds = &pool->holds[block];
-    if (QR_UNLIKELY((*holds & QR_HOLDS_COUNT) == QR_BLOCK_MAX_HELD))
+    if (QR_UNLIKELY((*holds & QR_HOLDS_COUNT) == QR_HOLDS_MOST))
         return false;
     if (QR_UNLIKELY(b->ref_cnt == 0 && *holds == 0)) {
         qr_queue_remove(&pool->queue, block);

@@ -9,7 +9,7 @@ static void image_references(qr_image *image, quire_pool *pool)
 {
     qr_block *blocks = pool->queue.blocks;
     for (uint32_t b = QUIRE_NULL_BLOCK + 1; b < pool->queue.num_blocks; b++) {
-        qr_image_u32(image, &blocks[b].ref_cnt, UINT32_MAX - QR_BLOCK_MAX_HELD);
+        qr_image_u32(image, &blocks[b].ref_cnt, UINT32_MAX - QR_HOLDS_MOST);
         if (image->is_reading)
             blocks[b].ahead = 0;
     }

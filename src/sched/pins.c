@@ -119,7 +119,7 @@ static uint32_t list_pinned(quire_sched *s, const qr_request *r, qr_pin *pin)
         for (uint32_t i = s->spans[g].count; i-- > 0;) {
             quire_block block = s->spans[g].ids[i];
             bool has_room = n < s->pins.row_blocks &&
-                            qr_pool_count_holds(s->cache->pool, block) < QR_BLOCK_MAX_HELD;
+                            qr_pool_count_holds(s->cache->pool, block) < QR_HOLDS_MOST;
             if (block == QUIRE_NULL_BLOCK || !qr_block_has_key(&records[block]) || !has_room)
                 continue;
             if (n == 0) {

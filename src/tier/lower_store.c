@@ -137,11 +137,9 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
         qr_lower_tally(&tier->counters.dropped_blocks, n - room);
         n = room;
     }
-    const quire_tier_key *asked = o->keys;
-    for (uint32_t i = 0; n < o->n && i < n; i++)
+    const quire_tier_key *asked = n < o->n ? keys : o->keys; /* mostly it is all of them */
+    for (uint32_t i = 0; asked == keys && i < n; i++)
         keys[i] = o->keys[at[i]];
-    if (n < o->n)
-        asked = keys;
     if (n == 0 || quire_tier_lookup(tier->tier, asked, n, found) != QUIRE_OK)
         return;
     uint32_t num_there = 0;

@@ -69,17 +69,14 @@ static uint32_t keep_cart(quire_offload *o, const qr_offload_event *event,
     if (o->is_vllm) {
         quire_pool_cache_same(o->cpu, cart->cpu, o->gpu, cart->gpu, n);
         offer_cart(o, event, cart);
-    }
-    if (!o->is_vllm && !o->is_lazy) {
-        quire_pool_leave_same(o->cpu, o->gpu, cart->gpu, cart->cpu, n);
-        return num_cold;
-    }
-    if (o->is_vllm) {
         quire_pool_free_blocks(o->cpu, cart->cpu, n);
-    } else {
+    } else if (o->is_lazy) {
         quire_block last_first[QR_CART_PAIRS];
         qr_reverse(cart->cpu, n, last_first);
         quire_pool_let_go(o->cpu, last_first, n, 0);
+    } else {
+        quire_pool_leave_same(o->cpu, o->gpu, cart->gpu, cart->cpu, n);
+        return num_cold;
     }
     return leave_gpu_blocks(o, cart->gpu, n, num_cold);
 }

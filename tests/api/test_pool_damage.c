@@ -52,6 +52,33 @@ static void no_user_of_an_active_block(quire_pool *pool, qr_block *blocks)
     blocks[1].ref_cnt = 0;
 }
 
+static void hold_that_nobody_counted(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    pool->holds[1] = 1;
+}
+
+static void hold_of_a_free_block(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    pool->holds[3] = QR_HOLDS_ALONE | 1;
+    pool->num_held = 1;
+}
+
+static void hold_that_is_alone_beside_a_request(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    pool->holds[1] = QR_HOLDS_ALONE | 1;
+    pool->num_held = 1;
+}
+
+static void hold_of_the_null_block(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    pool->holds[0] = 1;
+    pool->num_held = 1;
+}
+
 static void key_longer_than_its_place(quire_pool *pool, qr_block *blocks)
 {
     (void)pool;
@@ -267,6 +294,10 @@ static const struct {
     }
     DAMAGE(user_of_a_free_block),
     DAMAGE(no_user_of_an_active_block),
+    DAMAGE(hold_that_nobody_counted),
+    DAMAGE(hold_of_a_free_block),
+    DAMAGE(hold_that_is_alone_beside_a_request),
+    DAMAGE(hold_of_the_null_block),
     DAMAGE(key_longer_than_its_place),
     DAMAGE(unknown_block_in_the_index),
     DAMAGE(bucket_without_an_empty_place),
