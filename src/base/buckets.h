@@ -3,17 +3,24 @@
  *
  *      home(tag) = tag x count >> 32           mark(tag) = its low 8 bits, never 0
  *
- *      bucket   | marks: a3 07 .. 5c .. | num_passed | ids: 7 2 .. 9 .. |
- *                 12 bytes, 0: empty      4 bytes      12 x 4 bytes          64 bytes
+ *      bucket   | marks: a3 07 .. 5c .. | passed  | entries: 7 2 .. 9 .. |
+ *                 12 bytes, 0: empty      4 bytes   12 x 4 bytes             64 bytes
+ *
+ *      entry    | of the tag | id |     ids take as many bits as the largest needs
+ *      passed   | how many: 24 bits | which: 8 bits |
  *
  * What base/index.h does for few entries, this does for millions that come and go at random: all
  * marks of a bucket are compared at once, so that neither a lookup nor a change walks along slots,
- * which the processor cannot predict. An entry whose home is full goes to the next bucket that has
- * a place, and is counted in num_passed of those that it went past; a search that has not found it
- * goes on where that is not 0. Nothing is ever moved, and a removal leaves no mark behind.
+ * which the processor cannot predict. Where a mark is right by chance, the bits beside the id tell,
+ * and the owner's key, which lies anywhere, is not fetched.
  *
- *      mark = 0  <=>  id = 0;   used = places with an id
- *      num_passed of a bucket = entries that went past it on the way from their home
+ * An entry whose home is full goes to the next bucket that has a place, and is counted in those
+ * that it went past; a bit for its tag is set there, until all that went past are gone. A search
+ * that has not found it goes on where its bit is set. Nothing is ever moved, and a removal leaves
+ * no mark behind.
+ *
+ *      mark = 0  <=>  entry = 0;   used = places with an entry
+ *      how many passed a bucket = entries that went past it on the way from their home
  */
 #ifndef QR_BASE_BUCKETS_H
 #define QR_BASE_BUCKETS_H
@@ -31,8 +38,8 @@ enum { QR_BUCKET_PLACES = 12 };
 
 typedef struct qr_bucket {
     uint8_t marks[QR_BUCKET_PLACES];
-    uint32_t num_passed;
-    uint32_t ids[QR_BUCKET_PLACES];
+    uint32_t passed;
+    uint32_t entries[QR_BUCKET_PLACES];
 } qr_bucket;
 
 _Static_assert(sizeof(qr_bucket) == 64, "a bucket is one cache line");
@@ -41,6 +48,7 @@ typedef struct qr_buckets {
     qr_bucket *all;
     uint32_t count;
     uint32_t used;
+    uint32_t id_mask;
     uint64_t secret[2];
 } qr_buckets;
 
@@ -57,11 +65,13 @@ static inline void qr_buckets_clear(qr_buckets *buckets)
     buckets->used = 0;
 }
 
-static inline void qr_buckets_init(qr_buckets *buckets, uint64_t secret0, uint64_t secret1)
+/* Its memory is all zero: empty. Ids go up to max_id. */
+static inline void qr_buckets_init(qr_buckets *buckets, uint32_t max_id, const uint64_t secret[2])
 {
-    buckets->secret[0] = secret0;
-    buckets->secret[1] = secret1;
-    qr_buckets_clear(buckets);
+    buckets->used = 0;
+    buckets->id_mask = max_id == 0 ? 0 : UINT32_MAX >> __builtin_clz(max_id);
+    buckets->secret[0] = secret[0];
+    buckets->secret[1] = secret[1];
 }
 
 static inline uint32_t qr_buckets_tag(const qr_buckets *buckets, uint64_t a, uint64_t b)
@@ -104,7 +114,7 @@ static inline uint32_t qr_first_place(qr_places places)
 }
 
 /* The places that have this mark. The first is right; others may have another mark or none, so look
- * at the id. Bits are next to each other. */
+ * at the entry. Bits are next to each other. */
 static inline uint32_t qr_bucket_match_words(const qr_bucket *bucket, uint8_t mark)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -136,12 +146,76 @@ static inline qr_places qr_bucket_match(const qr_bucket *bucket, uint8_t mark)
 #endif
 }
 
+/* ---- entries --------------------------------------------------------------------- */
+
+/* What stands beside an id: those bits of the tag that neither home nor mark has told, highest. */
+static inline uint32_t qr_tag_rest(uint32_t id_mask, uint32_t tag)
+{
+    return tag << 15 & ~id_mask;
+}
+
+/* The id of an entry that has the same rest; else 0. */
+static inline uint32_t qr_entry_id(uint32_t id_mask, uint32_t entry, uint32_t rest)
+{
+    return (entry ^ rest) <= id_mask ? entry ^ rest : 0;
+}
+
+/* The first id of a bucket that may have this tag; 0: none. */
+static inline uint32_t qr_bucket_first_id(const qr_bucket *bucket, uint32_t id_mask, uint32_t tag)
+{
+    uint32_t rest = qr_tag_rest(id_mask, tag);
+    for (qr_places bits = qr_bucket_match(bucket, qr_tag_mark(tag)); bits != 0; bits &= bits - 1) {
+        uint32_t id = qr_entry_id(id_mask, bucket->entries[qr_first_place(bits)], rest);
+        if (QR_LIKELY(id != 0))
+            return id;
+    }
+    return 0;
+}
+
+/* Where an entry stands in a bucket, or QR_NIL. */
+static inline uint32_t qr_bucket_place_of(const qr_bucket *bucket, uint8_t mark, uint32_t entry)
+{
+    for (qr_places bits = qr_bucket_match(bucket, mark); bits != 0; bits &= bits - 1)
+        if (QR_LIKELY(bucket->entries[qr_first_place(bits)] == entry))
+            return qr_first_place(bits);
+    return QR_NIL;
+}
+
+/* ---- those that went past --------------------------------------------------------- */
+
+enum { QR_ONE_PASSED = 1 << 8 };
+
+/* Whether one with this tag may have. */
+static inline bool qr_bucket_has_passed(const qr_bucket *bucket, uint32_t tag)
+{
+    return (bucket->passed >> tag % 8 & 1) != 0;
+}
+
+static inline void qr_bucket_pass(qr_bucket *bucket, uint32_t tag)
+{
+    bucket->passed = (bucket->passed + QR_ONE_PASSED) | UINT32_C(1) << tag % 8;
+}
+
+static inline void qr_bucket_unpass(qr_bucket *bucket)
+{
+    qr_assert(bucket->passed >= QR_ONE_PASSED);
+    bucket->passed -= QR_ONE_PASSED;
+    bucket->passed = bucket->passed < QR_ONE_PASSED ? 0 : bucket->passed;
+}
+
+/* ---- all buckets ------------------------------------------------------------------- */
+
 /* A place among those of all buckets. */
 #define QR_NO_PLACE UINT64_MAX
 
-static inline uint32_t *qr_buckets_id_at(const qr_buckets *buckets, uint64_t place)
+static inline uint32_t *qr_buckets_at(const qr_buckets *buckets, uint64_t place)
 {
-    return &buckets->all[place / QR_BUCKET_PLACES].ids[place % QR_BUCKET_PLACES];
+    return &buckets->all[place / QR_BUCKET_PLACES].entries[place % QR_BUCKET_PLACES];
+}
+
+static inline uint32_t qr_buckets_entry(const qr_buckets *buckets, uint32_t tag, uint32_t id)
+{
+    return id | qr_tag_rest(buckets->id_mask, tag);
 }
 
 /* Adds an id that is not in it. */
@@ -151,35 +225,70 @@ static inline void qr_buckets_insert(qr_buckets *buckets, uint32_t tag, uint32_t
     uint32_t at = qr_buckets_home(buckets, tag);
     qr_places empty = qr_bucket_match(&buckets->all[at], 0);
     while (QR_UNLIKELY(empty == 0)) {
-        buckets->all[at].num_passed++;
+        qr_bucket_pass(&buckets->all[at], tag);
         at = qr_buckets_after(buckets, at);
         empty = qr_bucket_match(&buckets->all[at], 0);
     }
     uint32_t place = qr_first_place(empty);
     buckets->all[at].marks[place] = qr_tag_mark(tag);
-    buckets->all[at].ids[place] = id;
+    buckets->all[at].entries[place] = qr_buckets_entry(buckets, tag, id);
     buckets->used++;
 }
 
-/* Where an id stands in a bucket, or QR_NIL. */
-static inline uint32_t qr_bucket_place_of(const qr_bucket *bucket, uint8_t mark, uint32_t id)
+/* The ids that may have a tag, one after the other:
+ *      qr_buckets_search s = qr_buckets_search_begin(buckets, tag);
+ *      while ((id = qr_buckets_search_next(&s)) != 0) ... */
+typedef struct qr_buckets_search {
+    const qr_buckets *buckets;
+    qr_places places; /* of this bucket, not looked at yet */
+    uint32_t tag;
+    uint32_t at;
+    uint32_t home;
+} qr_buckets_search;
+
+static inline qr_buckets_search qr_buckets_search_begin(const qr_buckets *buckets, uint32_t tag)
 {
-    for (qr_places bits = qr_bucket_match(bucket, mark); bits != 0; bits &= bits - 1)
-        if (QR_LIKELY(bucket->ids[qr_first_place(bits)] == id))
-            return qr_first_place(bits);
-    return QR_NIL;
+    uint32_t home = qr_buckets_home(buckets, tag);
+    return (qr_buckets_search){.buckets = buckets,
+                               .places = qr_bucket_match(&buckets->all[home], qr_tag_mark(tag)),
+                               .tag = tag,
+                               .at = home,
+                               .home = home};
+}
+
+static inline uint32_t qr_buckets_search_next(qr_buckets_search *s)
+{
+    const qr_buckets *buckets = s->buckets;
+    uint32_t rest = qr_tag_rest(buckets->id_mask, s->tag);
+    for (;;) {
+        const qr_bucket *bucket = &buckets->all[s->at];
+        while (s->places != 0) {
+            uint32_t entry = bucket->entries[qr_first_place(s->places)];
+            uint32_t id = qr_entry_id(buckets->id_mask, entry, rest);
+            s->places &= s->places - 1;
+            if (QR_LIKELY(id != 0))
+                return id;
+        }
+        if (QR_LIKELY(!qr_bucket_has_passed(bucket, s->tag)))
+            return 0;
+        s->at = qr_buckets_after(buckets, s->at);
+        if (s->at == s->home)
+            return 0;
+        s->places = qr_bucket_match(&buckets->all[s->at], qr_tag_mark(s->tag));
+    }
 }
 
 /* The place of an id that is there under this tag, else QR_NO_PLACE. */
 static inline uint64_t qr_buckets_find_id(const qr_buckets *buckets, uint32_t tag, uint32_t id)
 {
+    uint32_t entry = qr_buckets_entry(buckets, tag, id);
     uint32_t home = qr_buckets_home(buckets, tag);
     uint32_t at = home;
     do {
-        uint32_t place = qr_bucket_place_of(&buckets->all[at], qr_tag_mark(tag), id);
+        uint32_t place = qr_bucket_place_of(&buckets->all[at], qr_tag_mark(tag), entry);
         if (place != QR_NIL)
             return (uint64_t)at * QR_BUCKET_PLACES + place;
-        if (buckets->all[at].num_passed == 0)
+        if (!qr_bucket_has_passed(&buckets->all[at], tag))
             return QR_NO_PLACE;
         at = qr_buckets_after(buckets, at);
     } while (at != home);
@@ -198,16 +307,16 @@ static inline uint32_t qr_buckets_distance(const qr_buckets *buckets, uint32_t t
 static inline void qr_buckets_remove(qr_buckets *buckets, uint32_t tag, uint32_t id)
 {
     uint8_t mark = qr_tag_mark(tag);
+    uint32_t entry = qr_buckets_entry(buckets, tag, id);
     uint32_t at = qr_buckets_home(buckets, tag);
-    uint32_t place = qr_bucket_place_of(&buckets->all[at], mark, id);
+    uint32_t place = qr_bucket_place_of(&buckets->all[at], mark, entry);
     while (QR_UNLIKELY(place == QR_NIL)) {
-        qr_assert(buckets->all[at].num_passed > 0);
-        buckets->all[at].num_passed--;
+        qr_bucket_unpass(&buckets->all[at]);
         at = qr_buckets_after(buckets, at);
-        place = qr_bucket_place_of(&buckets->all[at], mark, id);
+        place = qr_bucket_place_of(&buckets->all[at], mark, entry);
     }
     buckets->all[at].marks[place] = 0;
-    buckets->all[at].ids[place] = 0;
+    buckets->all[at].entries[place] = 0;
     buckets->used--;
 }
 
@@ -216,27 +325,32 @@ static inline void qr_buckets_remove_id(qr_buckets *buckets, uint32_t tag, uint3
 {
     qr_bucket *home = &buckets->all[qr_buckets_home(buckets, tag)];
     uint32_t place = qr_first_place(qr_bucket_match(home, qr_tag_mark(tag)) | QR_PLACES_END);
-    if (QR_UNLIKELY(place == QR_BUCKET_PLACES || home->ids[place] != id)) {
+    if (QR_UNLIKELY(place == QR_BUCKET_PLACES ||
+                    home->entries[place] != qr_buckets_entry(buckets, tag, id))) {
         qr_buckets_remove(buckets, tag, id);
         return;
     }
     home->marks[place] = 0;
-    home->ids[place] = 0;
+    home->entries[place] = 0;
     buckets->used--;
 }
-/* Checks marks, ids and their number; the sum of num_passed is for the owner, who knows the tags,
- * to compare with the distances of its entries. O(count). */
+
+/* Checks marks, entries and their number; the sum of those that passed is for the owner, who knows
+ * the tags, to compare with the distances of its entries. O(count). */
 static inline bool qr_buckets_is_valid(const qr_buckets *buckets, uint64_t *sum_passed)
 {
     uint64_t used = 0;
     *sum_passed = 0;
     for (uint32_t at = 0; at < buckets->count; at++) {
         const qr_bucket *bucket = &buckets->all[at];
-        *sum_passed += bucket->num_passed;
+        *sum_passed += bucket->passed / QR_ONE_PASSED;
+        if ((bucket->passed / QR_ONE_PASSED == 0) != (bucket->passed % QR_ONE_PASSED == 0))
+            return false;
         for (uint32_t place = 0; place < QR_BUCKET_PLACES; place++) {
-            if ((bucket->marks[place] == 0) != (bucket->ids[place] == 0))
+            bool has_id = (bucket->entries[place] & buckets->id_mask) != 0;
+            if ((bucket->marks[place] != 0) != has_id || (!has_id && bucket->entries[place] != 0))
                 return false;
-            used += bucket->ids[place] != 0;
+            used += has_id;
         }
     }
     return used == buckets->used;

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 
 /* How many keys of a run are looked up together. */
-enum { FIRST_BATCH = 8, MAX_BATCH = 64 };
+enum { FIRST_BATCH = 4, MAX_BATCH = 64 };
 
 void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t stride)
 {
@@ -18,26 +18,19 @@ void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t st
 void qr_map_init(qr_map *map, qr_block *blocks, uint64_t secret0, uint64_t secret1)
 {
     map->blocks = blocks;
-    qr_buckets_init(&map->index, secret0, secret1);
+    qr_buckets_init(&map->index, map->num_blocks, (const uint64_t[]){secret0, secret1});
+    qr_buckets_clear(&map->index);
 }
 
 /* The whole search, apart, since the first look nearly always is enough. */
 uint32_t qr_map_find_anywhere(const qr_map *map, qr_key key, uint32_t tag)
 {
-    const qr_buckets *buckets = &map->index;
-    uint8_t mark = qr_tag_mark(tag);
-    uint32_t home = qr_buckets_home(buckets, tag);
-    uint32_t at = home;
-    do {
-        const qr_bucket *bucket = &buckets->all[at];
-        for (qr_places bits = qr_bucket_match(bucket, mark); bits != 0; bits &= bits - 1)
-            if (qr_map_has_key(map, bucket->ids[qr_first_place(bits)], key))
-                return bucket->ids[qr_first_place(bits)];
-        if (bucket->num_passed == 0)
-            return 0;
-        at = qr_buckets_after(buckets, at);
-    } while (at != home);
-    return 0;
+    qr_buckets_search search = qr_buckets_search_begin(&map->index, tag);
+    uint32_t block;
+    do
+        block = qr_buckets_search_next(&search);
+    while (block != 0 && !qr_map_has_key(map, block, key));
+    return block;
 }
 
 QR_NOINLINE uint32_t qr_map_get(const qr_map *map, qr_key key)
@@ -63,33 +56,68 @@ static void tag_keys(const qr_map *map, qr_key first, uint32_t n, uint32_t *tags
 static void find_candidates(const qr_map *map, uint32_t n, const uint32_t *tags, uint32_t *blocks)
 {
     for (uint32_t i = 0; i < n; i++) {
-        blocks[i] = qr_map_candidate(qr_map_home(map, tags[i]), tags[i]);
+        blocks[i] = qr_map_candidate(map, tags[i]);
         qr_prefetch(qr_map_hash_of(map, blocks[i]));
     }
 }
 
 /* A lookup waits twice for memory: for the bucket, then for the record that it names. So keys are
- * looked up in batches that wait together. The first batches are small: most prompts miss early,
- * and what is fetched behind the miss is wasted. */
+ * looked up in batches that wait together. Returns how many of them hit. */
+static uint32_t get_batch(const qr_map *map, qr_key first, uint32_t n, uint32_t *blocks)
+{
+    uint32_t tags[MAX_BATCH];
+    tag_keys(map, first, n, tags);
+    find_candidates(map, n, tags, blocks);
+    for (uint32_t i = 0; i < n; i++) {
+        qr_key key = key_after(first, i);
+        if (QR_UNLIKELY(!qr_map_has_key(map, blocks[i], key)))
+            blocks[i] = qr_map_find_anywhere(map, key, tags[i]);
+        if (blocks[i] == 0)
+            return i;
+    }
+    return n;
+}
+
+/* Blocks that were cached together often lie one behind the other, forwards or backwards: what the
+ * next one would be is looked at, and the index is not asked. Returns how many keys have hit so. */
+static uint32_t get_neighbours(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
+                               uint32_t out_stride)
+{
+    enum { AHEAD = 8 };
+    uint32_t before = *(out - out_stride);
+    uint32_t step = before - *(out - 2 * (size_t)out_stride);
+    if (step != 1 && step != UINT32_MAX)
+        return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t block = before + step;
+        if (block >= map->num_blocks || !map->blocks[block].is_first ||
+            !qr_map_has_key(map, block, key_after(first, i)))
+            return i;
+        if (block + AHEAD * step < map->num_blocks)
+            qr_prefetch(&map->blocks[block + AHEAD * step]);
+        out[(size_t)i * out_stride] = before = block;
+    }
+    return count;
+}
+
+/* The first batches are small: most prompts miss early, and what is fetched behind the miss is
+ * wasted. */
 uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
                         uint32_t out_stride)
 {
-    uint32_t tags[MAX_BATCH];
     uint32_t blocks[MAX_BATCH];
     uint32_t batch = FIRST_BATCH;
     for (uint32_t done = 0; done < count;) {
         uint32_t n = count - done < batch ? count - done : batch;
-        tag_keys(map, key_after(first, done), n, tags);
-        find_candidates(map, n, tags, blocks);
-        for (uint32_t i = 0; i < n; i++, done++) {
-            qr_key key = key_after(first, done);
-            uint32_t block = blocks[i];
-            if (QR_UNLIKELY(!qr_map_has_key(map, block, key)))
-                block = qr_map_find_anywhere(map, key, tags[i]);
-            if (block == 0)
-                return done;
-            out[(size_t)done * out_stride] = block;
-        }
+        uint32_t num_hit = get_batch(map, key_after(first, done), n, blocks);
+        for (uint32_t i = 0; i < num_hit; i++)
+            out[(size_t)(done + i) * out_stride] = blocks[i];
+        done += num_hit;
+        if (num_hit < n)
+            return done;
+        if (n > 1)
+            done += get_neighbours(map, key_after(first, done), count - done,
+                                   out + (size_t)done * out_stride, out_stride);
         batch = batch < MAX_BATCH ? batch * 2 : MAX_BATCH;
     }
     return count;
@@ -168,7 +196,7 @@ bool qr_map_remove(qr_map *map, uint32_t block)
     } else if (b->is_first) {
         uint64_t place = qr_buckets_find_id(&map->index, b->tag, block);
         qr_assert(place != QR_NO_PLACE);
-        *qr_buckets_id_at(&map->index, place) = next;
+        *qr_buckets_at(&map->index, place) = qr_buckets_entry(&map->index, b->tag, next);
         map->blocks[next].is_first = true;
     }
     map->blocks[b->dup_prev].dup_next = next;
@@ -193,7 +221,7 @@ static bool map_is_readable(const qr_map *map)
 {
     for (uint32_t at = 0; at < map->index.count; at++)
         for (uint32_t place = 0; place < QR_BUCKET_PLACES; place++)
-            if (map->index.all[at].ids[place] >= map->num_blocks)
+            if ((map->index.all[at].entries[place] & map->index.id_mask) >= map->num_blocks)
                 return false;
     for (uint32_t block = 0; block < map->num_blocks; block++)
         if (qr_block_key_len(&map->blocks[block]) > map->stride)

@@ -128,10 +128,9 @@ static inline bool qr_map_has_key(const qr_map *map, uint32_t block, qr_key key)
 }
 
 /* The block that a tag's home shows first; 0 when it shows none. */
-static inline uint32_t qr_map_candidate(const qr_bucket *home, uint32_t tag)
+static inline uint32_t qr_map_candidate(const qr_map *map, uint32_t tag)
 {
-    qr_places bits = qr_bucket_match(home, qr_tag_mark(tag));
-    return bits == 0 ? 0 : home->ids[qr_first_place(bits)];
+    return qr_bucket_first_id(qr_map_home(map, tag), map->index.id_mask, tag);
 }
 
 /* As get: where the first look is not enough. */
@@ -139,9 +138,8 @@ uint32_t qr_map_find_anywhere(const qr_map *map, qr_key key, uint32_t tag);
 
 static inline uint32_t qr_map_find_tagged(const qr_map *map, qr_key key, uint32_t tag)
 {
-    const qr_bucket *home = qr_map_home(map, tag);
-    uint32_t block = qr_map_candidate(home, tag);
-    if (block == 0 && QR_LIKELY(home->num_passed == 0))
+    uint32_t block = qr_map_candidate(map, tag);
+    if (block == 0 && QR_LIKELY(!qr_bucket_has_passed(qr_map_home(map, tag), tag)))
         return 0;
     return QR_LIKELY(qr_map_has_key(map, block, key)) ? block : qr_map_find_anywhere(map, key, tag);
 }

@@ -141,6 +141,37 @@ static inline void qr_queue_join(qr_queue *queue, qr_queue_joining *joining, uin
     joining->tail = block;
 }
 
+/* Joins n blocks, the last of the row first; nobody wants any. Those beside a block in the row are
+ * those beside it in the queue, so its links are written once. Returns how many have a key. */
+static inline uint32_t qr_queue_join_row(qr_queue *queue, qr_queue_joining *joining,
+                                         const uint32_t *row, uint32_t n)
+{
+    qr_block *blocks = joining->blocks;
+    uint32_t ends = n < QR_QUEUE_AHEAD ? n : QR_QUEUE_AHEAD;
+    uint32_t prev = joining->tail;
+    uint32_t num_with_key = 0;
+    qr_assert_internal(queue->wanted == NULL && n > 0);
+    for (uint32_t i = 0; i < ends; i++) {
+        uint32_t place = (joining->num_joined + i) % QR_QUEUE_AHEAD;
+        blocks[queue->recent[place]].ahead = row[n - 1 - i];
+    }
+    blocks[prev].free.next = row[n - 1];
+    for (uint32_t i = n; i-- > 0;) {
+        qr_block *b = &blocks[row[i]];
+        uint32_t next = i > 0 ? row[i - 1] : joining->end;
+        qr_link_set(&b->free, prev, next);
+        num_with_key += qr_block_has_key(b);
+        prev = row[i];
+    }
+    for (uint32_t i = QR_QUEUE_AHEAD; i < n; i++)
+        blocks[row[i]].ahead = row[i - QR_QUEUE_AHEAD];
+    joining->tail = prev;
+    joining->num_joined += n;
+    for (uint32_t i = 0; i < ends; i++)
+        queue->recent[(joining->num_joined - 1 - i) % QR_QUEUE_AHEAD] = row[i];
+    return num_with_key;
+}
+
 /* Takes back the last that joined. */
 static inline void qr_queue_unjoin(qr_queue *queue, qr_queue_joining *joining, uint32_t block)
 {

@@ -40,7 +40,7 @@ void qr_pool_find_same(const quire_pool *pool, const quire_pool *other, const ui
         uint32_t batch = n - done < AT_ONCE ? n - done : AT_ONCE;
         tag_others(map, &other->map, others + done, batch, tags);
         for (uint32_t i = 0; i < batch; i++) {
-            uint32_t candidate = qr_map_candidate(qr_map_home(map, tags[i]), tags[i]);
+            uint32_t candidate = qr_map_candidate(map, tags[i]);
             qr_prefetch(qr_map_hash_of(map, candidate));
         }
         for (uint32_t i = 0; i < batch; i++) {
@@ -168,12 +168,12 @@ typedef struct taking {
     qr_block *blocks;
     qr_bucket *buckets;
     uint64_t num_buckets;
+    uint32_t id_mask;
     uint32_t *scouted;
     uint8_t *holds;
     uint32_t head;
     uint32_t num_taken;
     uint32_t num_scouted; /* the pool's num_taken: those that had a key */
-    uint32_t num_changed; /* entries of the index: what came, less what went */
 } taking;
 
 static inline qr_bucket *home_of(const taking *t, uint32_t tag)
@@ -194,18 +194,20 @@ static inline void leave_index(quire_pool *pool, taking *t, const qr_block *b, u
 {
     if (QR_UNLIKELY(!b->is_first || b->dup_next != block)) {
         qr_map_remove(&pool->map, block);
+        pool->map.index.used++; /* the key is still there; end_taking counts it as gone */
         return;
     }
     qr_bucket *home = home_of(t, b->tag);
     qr_places found = qr_bucket_match(home, qr_tag_mark(b->tag));
     uint32_t place = qr_first_place(found | QR_PLACES_END);
-    if (QR_UNLIKELY(found == 0 || home->ids[place] != block)) {
+    if (QR_UNLIKELY(found == 0 ||
+                    home->entries[place] != (block | qr_tag_rest(t->id_mask, b->tag)))) {
         qr_buckets_remove(&pool->map.index, b->tag, block);
+        pool->map.index.used++; /* counted in end_taking */
         return;
     }
     home->marks[place] = 0;
-    home->ids[place] = 0;
-    t->num_changed--;
+    home->entries[place] = 0;
 }
 
 /* As qr_queue_take. */
@@ -231,12 +233,12 @@ static inline void join_index(quire_pool *pool, taking *t, qr_bucket *home, qr_p
 {
     if (QR_UNLIKELY(empty == 0)) {
         qr_buckets_insert(&pool->map.index, tag, block);
+        pool->map.index.used--; /* counted in end_taking */
         return;
     }
     uint32_t place = qr_first_place(empty);
     home->marks[place] = qr_tag_mark(tag);
-    home->ids[place] = block;
-    t->num_changed++;
+    home->entries[place] = block | qr_tag_rest(t->id_mask, tag);
 }
 
 static taking begin_taking(quire_pool *pool)
@@ -244,6 +246,7 @@ static taking begin_taking(quire_pool *pool)
     return (taking){.blocks = pool->queue.blocks,
                     .buckets = pool->map.index.all,
                     .num_buckets = pool->map.index.count,
+                    .id_mask = pool->map.index.id_mask,
                     .scouted = pool->scouted,
                     .holds = pool->holds,
                     .num_scouted = pool->num_taken,
@@ -261,7 +264,7 @@ static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
     pool->num_evicted += num_evicted;
     pool->num_allocated += t->num_taken;
     pool->num_held += t->num_taken;
-    pool->map.index.used += t->num_changed;
+    pool->map.index.used += t->num_taken - num_evicted;
     other->num_held += t->num_taken;
     qr_pool_publish(pool);
 }
@@ -306,8 +309,8 @@ static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32
             continue;
         }
         qr_places empty = qr_bucket_match(home, 0);
-        bool is_new =
-            QR_LIKELY(qr_bucket_match(home, qr_tag_mark(tag)) == 0 && home->num_passed == 0);
+        bool is_new = QR_LIKELY(qr_bucket_first_id(home, t.id_mask, tag) == 0 &&
+                                !qr_bucket_has_passed(home, tag));
         if (!is_new &&
             qr_map_find_tagged(&pool->map, qr_map_key_of(&other->map, others[i]), tag) != 0)
             continue;
@@ -350,14 +353,11 @@ quire_same qr_pool_take_same(quire_pool *pool, quire_pool *other, const uint32_t
 
 /* ---- the end of copies --------------------------------------------------------- */
 
-/* A hold less for each, from the last to the first; where one is wrong, nothing is changed.
- * is_last: mostly nobody else uses them. */
-static inline int leave_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
-                            uint32_t n, bool is_last, uint32_t *num_cached)
+/* A hold less for each, from the last to the first; where one is wrong, nothing is changed. */
+static int leave_row(quire_pool *pool, qr_queue_joining *joining, const uint32_t *blocks,
+                     uint32_t n, uint32_t *num_cached)
 {
     for (uint32_t i = n; i-- > 0;) {
-        if (is_last && i >= QR_FREE_AHEAD) /* wherever it says: this is harmless */
-            qr_prefetch_write(&joining->blocks[blocks[i - QR_FREE_AHEAD]]);
         int err = qr_pool_leave_hold(pool, joining, blocks[i], num_cached);
         if (QR_UNLIKELY(err != QUIRE_OK)) {
             while (++i < n)
@@ -368,6 +368,31 @@ static inline int leave_row(quire_pool *pool, qr_queue_joining *joining, const u
     return QUIRE_OK;
 }
 
+static void hold_alone(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        pool->holds[blocks[i]] = QR_HOLDS_ALONE | 1;
+}
+
+/* Takes the holds from blocks that nobody has but one hold each; false, and no change, where one is
+ * not so. */
+static bool release_alone(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    uint8_t *holds = pool->holds;
+    uint32_t num_blocks = pool->queue.num_blocks;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t block = blocks[i];
+        if (QR_LIKELY(block < num_blocks && holds[block] == (QR_HOLDS_ALONE | 1))) {
+            holds[block] = 0;
+            continue;
+        }
+        hold_alone(pool, blocks, i);
+        return false;
+    }
+    return true;
+}
+
+/* Of the copies, mostly nobody has one but who made it; of what was copied, mostly somebody has. */
 int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from,
                        const uint32_t *to, uint32_t n)
 {
@@ -375,15 +400,19 @@ int qr_pool_leave_same(quire_pool *pool, quire_pool *other, const uint32_t *from
     uint32_t num_others_cached = 0;
     qr_queue_joining mine = qr_queue_join_begin(&pool->queue);
     qr_queue_joining theirs = qr_queue_join_begin(&other->queue);
-    int err = leave_row(pool, &mine, to, n, true, &num_cached);
+    bool are_alone = n > 0 && pool->queue.wanted == NULL && release_alone(pool, to, n);
+    int err = are_alone ? QUIRE_OK : leave_row(pool, &mine, to, n, &num_cached);
     if (err != QUIRE_OK)
         return err;
-    err = leave_row(other, &theirs, from, n, false, &num_others_cached);
-    if (err != QUIRE_OK) {
-        for (uint32_t i = 0; i < n; i++)
-            qr_pool_unleave_hold(pool, &mine, to[i]);
+    err = leave_row(other, &theirs, from, n, &num_others_cached);
+    if (err != QUIRE_OK && are_alone)
+        hold_alone(pool, to, n);
+    for (uint32_t i = 0; err != QUIRE_OK && !are_alone && i < n; i++)
+        qr_pool_unleave_hold(pool, &mine, to[i]);
+    if (err != QUIRE_OK)
         return err;
-    }
+    if (are_alone)
+        num_cached = qr_queue_join_row(&pool->queue, &mine, to, n);
     qr_queue_join_end(&pool->queue, &mine);
     qr_queue_join_end(&other->queue, &theirs);
     pool->num_cached += num_cached;

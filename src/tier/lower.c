@@ -246,7 +246,7 @@ qr_lower *qr_lower_create_in(void *memory, const quire_offload_config *config, q
     carve_all(lower, &carve);
     lower->cpu_cache = cpu;
     lower->pool = quire_cache_pool(cpu);
-    qr_slots_index_init(&lower->index, secret);
+    qr_buckets_init(&lower->index, lower->num_moves, secret);
     qr_lower_moves_init(lower);
     qr_lower_jobs_init(lower);
     return lower;

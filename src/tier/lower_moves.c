@@ -24,7 +24,7 @@ uint32_t qr_lower_move_find(const qr_lower *lower, const quire_tier_key *key)
 
 uint32_t qr_lower_move_find_tag(const qr_lower *lower, uint32_t tag, const quire_tier_key *key)
 {
-    qr_slots_search search = qr_slots_search_begin(&lower->index, tag);
+    qr_buckets_search search = qr_buckets_search_begin(&lower->index, tag);
     uint32_t move;
     do
         move = qr_slots_search_next(&search);

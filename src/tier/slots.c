@@ -53,7 +53,7 @@ static quire_slots *carve_slots(qr_carve *carve, const quire_slots_config *confi
 static void init_slots(quire_slots *slots, const uint64_t secret[2])
 {
     slots->magic = QR_SLOTS_MAGIC;
-    qr_slots_index_init(&slots->index, secret);
+    qr_buckets_init(&slots->index, slots->num_nodes, secret);
     slots->free_nodes = QR_NIL;
     for (uint32_t i = 0; i < QR_SLOTS_LISTS; i++)
         slots->lists[i] = (qr_slots_list){.oldest = QR_NIL, .newest = QR_NIL};

@@ -26,7 +26,7 @@ void qr_expect_init(qr_expect *expect, uint32_t num_nodes, const uint64_t secret
     expect->free_records = 0;
     expect->free_requests = 0;
     expect->heap_size = 0;
-    qr_slots_index_init(&expect->index, secret);
+    qr_buckets_init(&expect->index, expect->max_expected, secret);
 }
 
 /* ---- requests -------------------------------------------------------------- */
@@ -40,7 +40,8 @@ static uint32_t request_tag(const qr_expect *expect, uint64_t request)
 
 uint32_t qr_expect_find(const qr_expect *expect, uint64_t request)
 {
-    qr_slots_search search = qr_slots_search_begin(&expect->index, request_tag(expect, request));
+    qr_buckets_search search =
+        qr_buckets_search_begin(&expect->index, request_tag(expect, request));
     uint32_t entry;
     do
         entry = qr_slots_search_next(&search);

@@ -6,13 +6,6 @@ void qr_slots_index_carve(qr_buckets *index, uint32_t max_nodes, qr_carve *carve
     index->all = qr_carve_take(carve, index->count, sizeof *index->all);
 }
 
-void qr_slots_index_init(qr_buckets *index, const uint64_t secret[2])
-{
-    index->used = 0;
-    index->secret[0] = secret[0];
-    index->secret[1] = secret[1];
-}
-
 static uint64_t fold_words(uint64_t a, uint64_t b)
 {
     unsigned __int128 product = (unsigned __int128)a * b;

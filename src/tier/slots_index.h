@@ -19,8 +19,6 @@ _Static_assert(sizeof(quire_tier_key) == 40, "a key is five words, without paddi
 
 /* Room for so many nodes. */
 void qr_slots_index_carve(qr_buckets *index, uint32_t max_nodes, qr_carve *carve);
-/* Its memory is all zero: empty. */
-void qr_slots_index_init(qr_buckets *index, const uint64_t secret[2]);
 uint32_t qr_slots_index_tag(const qr_buckets *index, const quire_tier_key *key);
 /* Adds a node that is not in it. */
 void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node);
@@ -33,44 +31,11 @@ static inline qr_bucket *qr_slots_index_home(const qr_buckets *index, uint32_t t
 }
 
 /* The nodes that may have a tag, one after the other:
- *      qr_slots_search s = qr_slots_search_begin(index, tag);
+ *      qr_buckets_search s = qr_buckets_search_begin(index, tag);
  *      while ((node = qr_slots_search_next(&s)) != QR_NIL) ... */
-typedef struct qr_slots_search {
-    const qr_buckets *index;
-    qr_places places; /* of this bucket, not looked at yet */
-    uint32_t at;
-    uint32_t home;
-    uint8_t mark;
-} qr_slots_search;
-
-static inline qr_slots_search qr_slots_search_begin(const qr_buckets *index, uint32_t tag)
+static inline uint32_t qr_slots_search_next(qr_buckets_search *s)
 {
-    uint32_t home = qr_buckets_home(index, tag);
-    uint8_t mark = qr_tag_mark(tag);
-    return (qr_slots_search){.index = index,
-                             .places = qr_bucket_match(&index->all[home], mark),
-                             .at = home,
-                             .home = home,
-                             .mark = mark};
-}
-
-static inline uint32_t qr_slots_search_next(qr_slots_search *s)
-{
-    for (;;) {
-        const qr_bucket *bucket = &s->index->all[s->at];
-        while (s->places != 0) {
-            uint32_t id = bucket->ids[qr_first_place(s->places)];
-            s->places &= s->places - 1;
-            if (QR_LIKELY(id != 0)) /* a match may be none */
-                return id - 1;
-        }
-        if (QR_LIKELY(bucket->num_passed == 0))
-            return QR_NIL;
-        s->at = qr_buckets_after(s->index, s->at);
-        if (s->at == s->home)
-            return QR_NIL;
-        s->places = qr_bucket_match(&s->index->all[s->at], s->mark);
-    }
+    return qr_buckets_search_next(s) - 1;
 }
 
 /* For walkers: how far from its home a node is that is there under this tag. */

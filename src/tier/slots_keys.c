@@ -12,7 +12,7 @@ static bool is_same_key(const quire_tier_key *a, const quire_tier_key *b)
 
 static uint32_t find_node(const quire_slots *slots, uint32_t tag, const quire_tier_key *key)
 {
-    qr_slots_search search = qr_slots_search_begin(&slots->index, tag);
+    qr_buckets_search search = qr_buckets_search_begin(&slots->index, tag);
     uint32_t node;
     do
         node = qr_slots_search_next(&search);
@@ -83,7 +83,7 @@ static void prepare_chunk(const quire_slots *slots, qr_key_walk *walk)
         qr_prefetch(qr_slots_index_home(index, walk->tags[i]));
     }
     for (uint32_t i = 0; i < count; i++) {
-        qr_slots_search search = qr_slots_search_begin(index, walk->tags[i]);
+        qr_buckets_search search = qr_buckets_search_begin(index, walk->tags[i]);
         uint32_t node = qr_slots_search_next(&search);
         if (node != QR_NIL)
             qr_prefetch_write(&slots->nodes[node]);

@@ -37,7 +37,7 @@ static quire_pool *sound_pool(void)
 static uint32_t *slot_of(const quire_pool *pool, uint32_t block)
 {
     const qr_buckets *index = &pool->map.index;
-    return qr_buckets_id_at(index, qr_buckets_find_id(index, pool->queue.blocks[block].tag, block));
+    return qr_buckets_at(index, qr_buckets_find_id(index, pool->queue.blocks[block].tag, block));
 }
 
 static void user_of_a_free_block(quire_pool *pool, qr_block *blocks)
@@ -95,7 +95,7 @@ static void bucket_without_an_empty_place(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
     for (uint32_t place = 0; place < QR_BUCKET_PLACES; place++)
-        *qr_buckets_id_at(&pool->map.index, place) = 3;
+        *qr_buckets_at(&pool->map.index, place) = 3;
 }
 
 static void note_for_nobody(quire_pool *pool, qr_block *blocks)
@@ -252,8 +252,7 @@ static void ring_back_to_the_wrong_block(quire_pool *pool, qr_block *blocks)
 
 static void slot_of_a_block_that_is_not_first(quire_pool *pool, qr_block *blocks)
 {
-    (void)blocks;
-    *slot_of(pool, 3) = 4;
+    *slot_of(pool, 3) = qr_buckets_entry(&pool->map.index, blocks[3].tag, 4);
 }
 
 static void slot_that_was_lost(quire_pool *pool, qr_block *blocks)
@@ -266,14 +265,26 @@ static void other_mark(quire_pool *pool, qr_block *blocks)
 {
     uint32_t home = qr_buckets_home(&pool->map.index, blocks[2].tag);
     for (uint32_t place = 0; place < QR_BUCKET_PLACES; place++)
-        if (pool->map.index.all[home].ids[place] == 2)
+        if ((pool->map.index.all[home].entries[place] & pool->map.index.id_mask) == 2)
             pool->map.index.all[home].marks[place] ^= 0x80;
+}
+
+static void other_rest_of_the_tag(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    *slot_of(pool, 2) ^= UINT32_C(1) << 31;
+}
+
+static void which_has_gone_past_and_none(quire_pool *pool, qr_block *blocks)
+{
+    (void)blocks;
+    pool->map.index.all[0].passed |= 1;
 }
 
 static void nobody_has_gone_past(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
-    pool->map.index.all[0].num_passed++;
+    pool->map.index.all[0].passed += QR_ONE_PASSED | 1;
 }
 
 static void wrong_number_of_keys(quire_pool *pool, qr_block *blocks)
@@ -326,6 +337,8 @@ static const struct {
     DAMAGE(slot_of_a_block_that_is_not_first),
     DAMAGE(slot_that_was_lost),
     DAMAGE(other_mark),
+    DAMAGE(other_rest_of_the_tag),
+    DAMAGE(which_has_gone_past_and_none),
     DAMAGE(nobody_has_gone_past),
     DAMAGE(wrong_number_of_keys),
 #ifndef QUIRE_HOSTILE

@@ -9,7 +9,7 @@
 #include "base/buckets.h"
 #include "base/unit.h"
 
-enum { ROOM = 8192, FEW = 12, NUM_BUCKETS = 3, NUM_MOVING = 4 };
+enum { ROOM = 8192, FEW = 12, NUM_BUCKETS = 3, NUM_MOVING = 4, MAX_ID = 1000 };
 
 static _Alignas(QUIRE_ALIGNMENT) unsigned char memory[ROOM];
 static uint64_t seed;
@@ -19,7 +19,8 @@ static qr_buckets make_buckets(uint32_t max_entries)
     qr_arena arena = qr_arena_carve(memory, ROOM);
     qr_buckets buckets = {.count = qr_buckets_needed(max_entries)};
     buckets.all = qr_arena_take(&arena, buckets.count, sizeof *buckets.all);
-    qr_buckets_init(&buckets, 1, 2);
+    qr_buckets_init(&buckets, MAX_ID, (const uint64_t[]){1, 2});
+    qr_buckets_clear(&buckets);
     return buckets;
 }
 
@@ -34,7 +35,7 @@ static bool is_present(const qr_buckets *buckets, uint32_t tag, uint32_t id)
     uint64_t place = qr_buckets_find_id(buckets, tag, id);
     if (place == QR_NO_PLACE)
         return false;
-    assert_int_equal(*qr_buckets_id_at(buckets, place), id);
+    assert_int_equal(*qr_buckets_at(buckets, place) & buckets->id_mask, id);
     return true;
 }
 
@@ -108,7 +109,7 @@ static void match_finds_what_a_loop_finds(void **state)
     (void)state;
     uint64_t r = seed;
     for (uint32_t step = 0; step < 100000; step++) {
-        qr_bucket bucket = {.num_passed = (uint32_t)unit_random(&r)};
+        qr_bucket bucket = {.passed = (uint32_t)unit_random(&r)};
         uint8_t mark = (uint8_t)unit_random_below(&r, 4);
         uint32_t wanted = 0;
         for (uint32_t place = 0; place < QR_BUCKET_PLACES; place++) {
@@ -146,8 +147,82 @@ static void search_ends_where_every_bucket_was_gone_past(void **state)
     for (uint32_t id = 1; id <= NUM_BUCKETS * QR_BUCKET_PLACES; id++)
         qr_buckets_insert(&buckets, tag_with_home(&buckets, id % NUM_BUCKETS, 0), id);
     for (uint32_t at = 0; at < NUM_BUCKETS; at++)
-        buckets.all[at].num_passed = 1;
+        buckets.all[at].passed = QR_ONE_PASSED | 0xff;
     assert_false(is_present(&buckets, 0, 1000));
+    qr_buckets_search search = qr_buckets_search_begin(&buckets, 7);
+    assert_int_equal(qr_buckets_search_next(&search), 0);
+}
+
+static void ids_take_the_bits_that_they_need(void **state)
+{
+    (void)state;
+    qr_buckets buckets;
+    const uint32_t most[] = {0, 1, 2, 255, 256, 65535, UINT32_MAX};
+    const uint32_t masks[] = {0, 1, 3, 255, 511, 65535, UINT32_MAX};
+    for (size_t i = 0; i < COUNT(most); i++) {
+        qr_buckets_init(&buckets, most[i], (const uint64_t[]){1, 2});
+        assert_int_equal(buckets.id_mask, masks[i]);
+        uint32_t entry = qr_buckets_entry(&buckets, UINT32_MAX, most[i]);
+        uint32_t rest = qr_tag_rest(buckets.id_mask, UINT32_MAX);
+        assert_int_equal(rest & buckets.id_mask, 0);
+        assert_int_equal(qr_entry_id(buckets.id_mask, entry, rest), most[i]);
+    }
+}
+
+/* Tags of one home and one mark are told apart by what stands beside the id. */
+static void rest_of_a_tag_tells_more_than_its_mark(void **state)
+{
+    (void)state;
+    qr_buckets buckets = make_buckets(FEW);
+    for (uint32_t i = 0; i < FEW; i++)
+        qr_buckets_insert(&buckets, 9 + (i << 8), i + 1);
+    for (uint32_t i = 0; i < 2 * FEW; i++) {
+        uint32_t tag = 9 + (i << 8);
+        uint32_t id = i < FEW ? i + 1 : 0;
+        assert_int_equal(qr_bucket_first_id(&buckets.all[0], buckets.id_mask, tag), id);
+        qr_buckets_search search = qr_buckets_search_begin(&buckets, tag);
+        assert_int_equal(qr_buckets_search_next(&search), id);
+        assert_int_equal(qr_buckets_search_next(&search), 0);
+    }
+}
+
+static void search_shows_all_that_have_a_tag(void **state)
+{
+    (void)state;
+    enum { SAME = 30 };
+    qr_buckets buckets = make_buckets(FEW);
+    bool shown[SAME + 1] = {false};
+    for (uint32_t id = 1; id <= SAME; id++)
+        qr_buckets_insert(&buckets, 9, id);
+    qr_buckets_search search = qr_buckets_search_begin(&buckets, 9);
+    for (uint32_t n = 0; n < SAME; n++) {
+        uint32_t id = qr_buckets_search_next(&search);
+        assert_true(id >= 1 && id <= SAME && !shown[id]);
+        shown[id] = true;
+    }
+    assert_int_equal(qr_buckets_search_next(&search), 0);
+}
+
+/* A bit is set until all that went past are gone. */
+static void bits_tell_which_tags_went_past(void **state)
+{
+    (void)state;
+    qr_buckets buckets = make_buckets(FEW);
+    const qr_bucket *home = &buckets.all[0];
+    for (uint32_t id = 1; id <= QR_BUCKET_PLACES; id++)
+        qr_buckets_insert(&buckets, 0, id);
+    assert_int_equal(home->passed, 0);
+    qr_buckets_insert(&buckets, 3, 21);
+    qr_buckets_insert(&buckets, 5, 22);
+    qr_buckets_insert(&buckets, 13, 23);
+    for (uint32_t tag = 0; tag < 16; tag++)
+        assert_int_equal(qr_bucket_has_passed(home, tag), tag % 8 == 3 || tag % 8 == 5);
+    assert_int_equal(home->passed / QR_ONE_PASSED, 3);
+    qr_buckets_remove(&buckets, 3, 21);
+    qr_buckets_remove(&buckets, 5, 22);
+    assert_true(qr_bucket_has_passed(home, 3) && is_present(&buckets, 13, 23));
+    qr_buckets_remove(&buckets, 13, 23);
+    assert_int_equal(home->passed, 0);
 }
 
 static void walker_sees_damage(void **state)
@@ -164,6 +239,15 @@ static void walker_sees_damage(void **state)
     assert_false(qr_buckets_is_valid(&buckets, &sum_passed));
     buckets.all[0].marks[0] = 9;
     buckets.all[0].marks[5] = 9;
+    assert_false(qr_buckets_is_valid(&buckets, &sum_passed));
+    buckets.all[0].marks[5] = 0;
+    buckets.all[0].entries[5] = UINT32_C(1) << 31; /* of a tag, without an id */
+    assert_false(qr_buckets_is_valid(&buckets, &sum_passed));
+    buckets.all[0].entries[5] = 0;
+    assert_true(qr_buckets_is_valid(&buckets, &sum_passed));
+    buckets.all[1].passed = 4; /* which, and none */
+    assert_false(qr_buckets_is_valid(&buckets, &sum_passed));
+    buckets.all[1].passed = QR_ONE_PASSED; /* one, and not which */
     assert_false(qr_buckets_is_valid(&buckets, &sum_passed));
 }
 
@@ -262,6 +346,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(match_finds_what_a_loop_finds),
         cmocka_unit_test(clear_forgets_all),
         cmocka_unit_test(search_ends_where_every_bucket_was_gone_past),
+        cmocka_unit_test(ids_take_the_bits_that_they_need),
+        cmocka_unit_test(rest_of_a_tag_tells_more_than_its_mark),
+        cmocka_unit_test(search_shows_all_that_have_a_tag),
+        cmocka_unit_test(bits_tell_which_tags_went_past),
         cmocka_unit_test(walker_sees_damage),
         cmocka_unit_test(every_order_of_entries_that_overflow),
         cmocka_unit_test(random_steps_agree_with_a_list),

@@ -253,6 +253,40 @@ static void run_stops_at_the_first_miss(void **state)
     }
 }
 
+/* Neighbours are looked at before the index: whatever lies there, the answer is the index's. Key i
+ * is cached in runs of ids that go up and down; some keys twice, some not at all. */
+static void run_finds_what_each_key_finds(void **state)
+{
+    (void)state;
+    unsigned char hashes[MAX_RUN][16];
+    uint64_t r = 5;
+    for (uint32_t i = 0; i < MAX_RUN; i++)
+        memset(hashes[i], (int)('0' + i), 16);
+    for (uint32_t round = 0; round < 2000; round++) {
+        fixture f;
+        init(&f);
+        uint32_t key = unit_random_below(&r, MAX_RUN);
+        uint32_t step = 1;
+        for (uint32_t block = 1; block < NUM_BLOCKS; block++) {
+            if (unit_random_below(&r, 8) == 0)
+                key = unit_random_below(&r, MAX_RUN);
+            if (unit_random_below(&r, 12) == 0)
+                step = MAX_RUN - step; /* backwards, or forwards again */
+            key = (key + step) % MAX_RUN;
+            qr_map_insert(&f.map, (qr_key){hashes[key], 16, 0}, block);
+        }
+        for (uint32_t first = 0; first < MAX_RUN; first++) {
+            uint32_t out[MAX_RUN];
+            uint32_t hit =
+                qr_map_get_run(&f.map, (qr_key){hashes[first], 16, 0}, MAX_RUN - first, out, 1);
+            for (uint32_t i = 0; i <= hit && first + i < MAX_RUN; i++) {
+                uint32_t block = qr_map_get(&f.map, (qr_key){hashes[first + i], 16, 0});
+                assert_int_equal(block, i < hit ? out[i] : 0);
+            }
+        }
+    }
+}
+
 static void run_does_not_skip_a_gap(void **state)
 {
     (void)state;
@@ -283,6 +317,7 @@ int main(void)
         cmocka_unit_test(keys_are_copied),
         cmocka_unit_test(clear_forgets_all),
         cmocka_unit_test(run_stops_at_the_first_miss),
+        cmocka_unit_test(run_finds_what_each_key_finds),
         cmocka_unit_test(run_does_not_skip_a_gap),
     };
     return cmocka_run_group_tests_name("block_map", tests, NULL, NULL);

@@ -145,6 +145,37 @@ static void hint_names_the_block_far_behind(void **state)
         assert_int_equal(blocks[b].ahead, MANY); /* nobody yet */
 }
 
+/* All of a row at once: order, links and hints are as if they had joined one by one. */
+static void row_joins_as_its_blocks_do(void **state)
+{
+    (void)state;
+    enum { MANY = 200 };
+    static qr_block blocks[2][MANY + 1];
+    for (uint32_t n = 1; n < MANY - 60; n += 7) {
+        qr_queue queues[2];
+        uint32_t row[MANY];
+        uint32_t num_with_key = 0;
+        memset(blocks, 0, sizeof blocks);
+        for (uint32_t way = 0; way < 2; way++) {
+            qr_queue_init(&queues[way], blocks[way], MANY, 1);
+            qr_queue_popleft_n(&queues[way], n + 50, row);
+            qr_queue_append_n(&queues[way], row, n % 50); /* some have joined before */
+        }
+        for (uint32_t i = 50; i < n + 50; i++)
+            num_with_key += blocks[0][row[i]].key_units = blocks[1][row[i]].key_units = i % 3 == 0;
+        qr_queue_joining joining = qr_queue_join_begin(&queues[0]);
+        for (uint32_t i = n + 50; i-- > 50;)
+            qr_queue_join(&queues[0], &joining, row[i]);
+        qr_queue_join_end(&queues[0], &joining);
+        joining = qr_queue_join_begin(&queues[1]);
+        assert_int_equal(qr_queue_join_row(&queues[1], &joining, row + 50, n), num_with_key);
+        qr_queue_join_end(&queues[1], &joining);
+        queues[0].blocks = queues[1].blocks = NULL;
+        assert_memory_equal(&queues[0], &queues[1], sizeof queues[0]);
+        assert_memory_equal(blocks[0], blocks[1], sizeof blocks[0]);
+    }
+}
+
 static void walker_sees_broken_links(void **state)
 {
     (void)state;
@@ -180,6 +211,7 @@ int main(void)
         cmocka_unit_test(several_at_once_keep_their_order),
         cmocka_unit_test(order_survives_many_rounds),
         cmocka_unit_test(hint_names_the_block_far_behind),
+        cmocka_unit_test(row_joins_as_its_blocks_do),
         cmocka_unit_test(walker_sees_broken_links),
     };
     return cmocka_run_group_tests_name("block_queue", tests, NULL, NULL);

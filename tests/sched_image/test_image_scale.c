@@ -134,7 +134,7 @@ static void no_field_was_forgotten(void **state)
         {"qr_row_state", sizeof(qr_row_state), 8},
         {"qr_group", sizeof(qr_group), 296},
         {"qr_row", sizeof(qr_row), 16},
-        {"quire_pool", sizeof(quire_pool), 424},
+        {"quire_pool", sizeof(quire_pool), 432},
         {"qr_block", sizeof(qr_block), 64},
         {"quire_event", sizeof(quire_event), 80},
     };
