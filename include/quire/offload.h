@@ -6,7 +6,8 @@
  *                                        │ promote, store
  *                                     tiers: file, Redis, ...
  *
- * EAGER     full blocks are stored as soon as they are computed.
+ * EAGER     full blocks are stored as soon as they are computed; those of steps with few tokens
+ *           together, 16 steps later at most, or when their request ends.
  * LAZY      blocks are stored shortly before they would be evicted: those at the head of the free
  *           queue.
  * event     the stores, or the loads, of one step. Its number names them in reports.

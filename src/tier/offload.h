@@ -208,6 +208,9 @@ struct quire_offload {
                                 UINT32_MAX: it is not known here. Looked at in each step */
     quire_req *listed;    /* eager: the requests of the last step, */
     uint32_t *due;        /* and next_ready of each */
+    uint32_t num_passed_steps;  /* eager: since the running requests were looked at, */
+    uint32_t num_passed_tokens; /* and what they have computed in them: */
+    uint32_t look_tokens;       /* with so many, a look is worth it */
     uint32_t num_listed;
     uint64_t *is_storing; /* bits: GPU blocks; vLLM: of this step */
     uint64_t *is_used;    /* bits, lazy: given to a request while its store is on the way */

@@ -385,7 +385,8 @@ static uint32_t find_due(const uint32_t *computed, const uint32_t *due, uint32_t
     return i;
 }
 
-static void gather_running(quire_offload *o, const quire_step *step, qr_store_round *round)
+/* False: there was no room for all. */
+static bool gather_running(quire_offload *o, const quire_step *step, qr_store_round *round)
 {
     gathering all;
     const uint32_t *computed = step->num_computed_tokens;
@@ -401,7 +402,27 @@ static void gather_running(quire_offload *o, const quire_step *step, qr_store_ro
         gather_request(o, r, i, &all, round);
         o->due[i] = o->next_ready[index];
     }
-    store_gathered(o, &all, round);
+    if (!all.is_full)
+        store_gathered(o, &all, round);
+    return !all.is_full;
+}
+
+/* Steps in which requests go on by a token each have few blocks: those of some steps are stored
+ * together, in fewer and larger copies. A request's last blocks do not wait, see choose_last. */
+enum { LOOK_AFTER_STEPS = 16 };
+
+static bool is_look_worth(const quire_offload *o)
+{
+    return o->num_passed_steps >= LOOK_AFTER_STEPS || o->num_passed_tokens >= o->look_tokens;
+}
+
+static void look_at_running(quire_offload *o, const quire_step *step, bool has_place,
+                            qr_store_round *round)
+{
+    o->num_passed_steps++;
+    if (has_place && is_look_worth(o) && gather_running(o, step, round))
+        o->num_passed_steps = o->num_passed_tokens = 0;
+    o->num_passed_tokens += step->total_tokens;
 }
 
 void qr_eager_choose(quire_offload *o, const quire_step *step, bool has_place,
@@ -410,8 +431,8 @@ void qr_eager_choose(quire_offload *o, const quire_step *step, bool has_place,
     scan_coming(o, step, QUIRE_STEP_NEW, has_place, round);
     if (!is_plain(o))
         scan_running(o, step, has_place, round);
-    else if (has_place)
-        gather_running(o, step, round);
+    else
+        look_at_running(o, step, has_place, round);
     scan_coming(o, step, QUIRE_STEP_RESUMED, has_place, round);
 }
 

@@ -82,6 +82,28 @@ static void last_blocks_are_stored(void **state)
     }
 }
 
+/* A request that goes on by a token in each step fills a block in four of them. Steps may be of 48
+ * tokens, so six are worth a look: two blocks at a time, or one. */
+static void blocks_of_small_steps_are_stored_together(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_open(w, &setup);
+    const world_request *r = world_ask(w, 10, 2, 50);
+    uint32_t num_events = 0;
+    while (quire_sched_num_unfinished(w->sched) > 0) {
+        uint64_t before = w->num_stores;
+        world_turn(w);
+        num_events += w->num_stores > before;
+        assert_true(r->num_tokens / 4 <= w->num_stores + 2);
+    }
+    assert_int_equal(num_events, 8); /* of 12 blocks; the last waits for the step behind */
+    world_drain(w);
+    assert_int_equal(num_cpu_keys(w), 51 / 4);
+    world_close(w);
+}
+
 static void same_prompts_are_stored_once(void **state)
 {
     (void)state;
@@ -548,6 +570,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_blocks_are_stored),
+        cmocka_unit_test(blocks_of_small_steps_are_stored_together),
         cmocka_unit_test(same_prompts_are_stored_once),
         cmocka_unit_test(lazy_blocks_stay_cold),
         cmocka_unit_test(lazy_comes_to_rest),
