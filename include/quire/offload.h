@@ -6,8 +6,9 @@
  *                                        │ promote, store
  *                                     tiers: file, Redis, ...
  *
- * EAGER     full blocks are stored as soon as they are computed; those of steps with few tokens
- *           together, 16 steps later at most, or when their request ends.
+ * EAGER     full blocks are stored as soon as they are computed. Those of small steps are stored
+ *           together, every 16 steps or more often, and when their request ends; not when it is
+ *           preempted before. (With vLLM's profile, or where a group has a window: in each step.)
  * LAZY      blocks are stored shortly before they would be evicted: those at the head of the free
  *           queue.
  * event     the stores, or the loads, of one step. Its number names them in reports.

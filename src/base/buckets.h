@@ -148,7 +148,8 @@ static inline qr_places qr_bucket_match(const qr_bucket *bucket, uint8_t mark)
 
 /* ---- entries --------------------------------------------------------------------- */
 
-/* What stands beside an id: those bits of the tag that neither home nor mark has told, highest. */
+/* What stands beside an id: of the tag, first the bits above the mark, as many as there is room
+ * for, then the mark's own. In a large index, home has told the others. */
 static inline uint32_t qr_tag_rest(uint32_t id_mask, uint32_t tag)
 {
     return tag << 15 & ~id_mask;
@@ -193,6 +194,7 @@ static inline bool qr_bucket_has_passed(const qr_bucket *bucket, uint32_t tag)
 
 static inline void qr_bucket_pass(qr_bucket *bucket, uint32_t tag)
 {
+    qr_assert(bucket->passed / QR_ONE_PASSED < UINT32_MAX / QR_ONE_PASSED);
     bucket->passed = (bucket->passed + QR_ONE_PASSED) | UINT32_C(1) << tag % 8;
 }
 

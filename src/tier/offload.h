@@ -205,12 +205,14 @@ struct quire_offload {
 
     /* stores */
     uint32_t *next_ready; /* of a request: with fewer computed tokens there is nothing to store;
-                                UINT32_MAX: it is not known here. Looked at in each step */
-    quire_req *listed;    /* eager: the requests of the last step, */
+                                UINT32_MAX: it is not known here */
+    quire_req *listed;    /* eager: the requests of the step that was looked at last, */
     uint32_t *due;        /* and next_ready of each */
     uint32_t num_passed_steps;  /* eager: since the running requests were looked at, */
     uint32_t num_passed_tokens; /* and what they have computed in them: */
-    uint32_t look_tokens;       /* with so many, a look is worth it */
+    uint32_t look_tokens;       /* with so many, a look is worth it, */
+    uint32_t num_looks_left;    /* in so many steps: */
+    uint32_t num_batches;       /* as many as may be on their way */
     uint32_t num_listed;
     uint64_t *is_storing; /* bits: GPU blocks; vLLM: of this step */
     uint64_t *is_used;    /* bits, lazy: given to a request while its store is on the way */

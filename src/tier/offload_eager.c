@@ -408,7 +408,8 @@ static bool gather_running(quire_offload *o, const quire_step *step, qr_store_ro
 }
 
 /* Steps in which requests go on by a token each have few blocks: those of some steps are stored
- * together, in fewer and larger copies. A request's last blocks do not wait, see choose_last. */
+ * together, in fewer and larger copies. Where several steps are on their way, each has requests of
+ * its own: the next look is at as many. A request's last blocks do not wait, see choose_last. */
 enum { LOOK_AFTER_STEPS = 16 };
 
 static bool is_look_worth(const quire_offload *o)
@@ -420,8 +421,12 @@ static void look_at_running(quire_offload *o, const quire_step *step, bool has_p
                             qr_store_round *round)
 {
     o->num_passed_steps++;
-    if (has_place && is_look_worth(o) && gather_running(o, step, round))
+    if (is_look_worth(o)) {
+        o->num_looks_left = o->num_batches;
         o->num_passed_steps = o->num_passed_tokens = 0;
+    }
+    if (has_place && o->num_looks_left > 0 && gather_running(o, step, round))
+        o->num_looks_left--;
     o->num_passed_tokens += step->total_tokens;
 }
 

@@ -1,5 +1,5 @@
 /* tier/offload_eager.h - eager stores: blocks of the requests of a step, as far as they were
- * computed before it.
+ * computed before it; of steps with few tokens, those of some together.
  *
  *      in vLLM's profile, and where a group has a window, request by request; else all together
  */

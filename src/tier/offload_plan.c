@@ -158,6 +158,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
     uint32_t batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
     o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
+    o->num_batches = batches;
     o->look_tokens = plan->sched.max_num_batched_tokens / 8;
     o->most_stores = o->is_vllm ? UINT32_MAX : most_stores(o);
     if (!o->is_vllm && o->target_free > o->num_cpu / 2) /* more would evict one another there */

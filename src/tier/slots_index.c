@@ -19,12 +19,7 @@ uint32_t qr_slots_index_tag(const qr_buckets *index, const quire_tier_key *key)
     uint64_t a = index->secret[0];
     uint64_t b = index->secret[1];
     uint64_t h = fold_words(words[0] ^ a, words[1] ^ b) ^ fold_words(words[2] ^ b, words[3] ^ ~a);
-    h = fold_words(h ^ a, words[4] ^ ~b);
-#ifdef QUIRE_HOSTILE
-    return (uint32_t)(h >> 60) << 28; /* every chain is long, every comparison happens */
-#else
-    return (uint32_t)(h >> 32) ^ (uint32_t)h;
-#endif
+    return qr_tag_fold(fold_words(h ^ a, words[4] ^ ~b));
 }
 
 void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node)

@@ -1,7 +1,7 @@
 /* tier/slots_index.h - from keys to nodes, in buckets of one cache line (base/buckets.h); the keys
  * live with their owner.
  *
- *      key ── tag ──► bucket | marks | ids |        id = node + 1
+ *      key ── tag ──► bucket | marks | entries |    id = node + 1
  *             32 bits of a keyed hash of the 40 bytes
  *
  * Equal tags need not be equal keys: the owner compares. The hash has a secret: hashes of blocks

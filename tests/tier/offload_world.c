@@ -304,7 +304,7 @@ static void update(world *w)
 void world_turn(world *w)
 {
     w->clock++;
-    uint32_t depth = w->setup.is_async ? 2 : 1;
+    uint32_t depth = w->setup.is_async || w->setup.is_piped ? 2 : 1;
     if (w->num_flight < depth && (w->num_flight == 0 || world_chance(w, 80))) {
         schedule(w);
     } else {
@@ -465,4 +465,30 @@ void world_close(world *w)
     quire_sched_destroy(w->sched);
     assert_int_equal(quire_offload_destroy(w->offload), QUIRE_OK);
     quire_hasher_destroy(w->hasher);
+}
+
+/* ---- for tests of one thing at a time ------------------------------------------ */
+
+world_setup world_quiet(quire_offload_mode mode, bool has_device)
+{
+    return (world_setup){.seed = 3,
+                         .num_gpu = 64,
+                         .num_cpu = 64,
+                         .mode = mode,
+                         .has_device = has_device,
+                         .num_workers = 1,
+                         .pace_percent = 100,
+                         .max_events = 8};
+}
+
+uint32_t world_num_cpu_keys(const world *w)
+{
+    return quire_pool_num_keys(quire_cache_pool(quire_offload_cache(w->offload)));
+}
+
+quire_offload_stats world_stats(const world *w)
+{
+    quire_offload_stats stats;
+    assert_int_equal(quire_offload_get_stats(w->offload, &stats), QUIRE_OK);
+    return stats;
 }

@@ -36,6 +36,7 @@ typedef struct world_setup {
     quire_offload_mode mode;
     bool is_hybrid;
     bool is_async;
+    bool is_piped; /* two steps on their way, each with requests of its own */
     bool has_device;
     bool has_priority;
     uint32_t num_workers;
@@ -134,5 +135,10 @@ void world_abort(world *w);
 void world_reset(world *w, bool reset_running);
 /* One step forward: schedule, or compute and update what is oldest. */
 void world_turn(world *w);
+
+/* Nothing fails, copies end at once. */
+world_setup world_quiet(quire_offload_mode mode, bool has_device);
+uint32_t world_num_cpu_keys(const world *w);
+quire_offload_stats world_stats(const world *w);
 
 #endif

@@ -36,30 +36,6 @@ void *__wrap_realloc(void *memory, size_t size)
 
 static world the_world;
 
-static world_setup quiet(quire_offload_mode mode, bool has_device)
-{
-    return (world_setup){.seed = 3,
-                         .num_gpu = 64,
-                         .num_cpu = 64,
-                         .mode = mode,
-                         .has_device = has_device,
-                         .num_workers = 1,
-                         .pace_percent = 100,
-                         .max_events = 8};
-}
-
-static uint32_t num_cpu_keys(const world *w)
-{
-    return quire_pool_num_keys(quire_cache_pool(quire_offload_cache(w->offload)));
-}
-
-static quire_offload_stats stats_of(const world *w)
-{
-    quire_offload_stats stats;
-    assert_int_equal(quire_offload_get_stats(w->offload, &stats), QUIRE_OK);
-    return stats;
-}
-
 /* What the engine has is forgotten, what the CPU pool has is not. */
 static void forget_engine(world *w)
 {
@@ -67,57 +43,6 @@ static void forget_engine(world *w)
 }
 
 /* ---- stores ----------------------------------------------------------------- */
-
-static void last_blocks_are_stored(void **state)
-{
-    (void)state;
-    for (uint32_t n = 1; n <= 13; n++) {
-        world *w = &the_world;
-        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
-        world_open(w, &setup);
-        world_ask(w, 10, n, 1); /* it ends with its first step */
-        world_drain(w);
-        assert_int_equal(num_cpu_keys(w), n / 4);
-        world_close(w);
-    }
-}
-
-/* A request that goes on by a token in each step fills a block in four of them. Steps may be of 48
- * tokens, so six are worth a look: two blocks at a time, or one. */
-static void blocks_of_small_steps_are_stored_together(void **state)
-{
-    (void)state;
-    world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
-    world_open(w, &setup);
-    const world_request *r = world_ask(w, 10, 2, 50);
-    uint32_t num_events = 0;
-    while (quire_sched_num_unfinished(w->sched) > 0) {
-        uint64_t before = w->num_stores;
-        world_turn(w);
-        num_events += w->num_stores > before;
-        assert_true(r->num_tokens / 4 <= w->num_stores + 2);
-    }
-    assert_int_equal(num_events, 8); /* of 12 blocks; the last waits for the step behind */
-    world_drain(w);
-    assert_int_equal(num_cpu_keys(w), 51 / 4);
-    world_close(w);
-}
-
-static void same_prompts_are_stored_once(void **state)
-{
-    (void)state;
-    world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
-    setup.pace_percent = 20;
-    world_open(w, &setup);
-    for (uint32_t i = 0; i < 5; i++)
-        world_ask(w, 10, 24, 3);
-    world_drain(w);
-    assert_int_equal(stats_of(w).stored_blocks, num_cpu_keys(w));
-    assert_true(num_cpu_keys(w) >= 6);
-    world_close(w);
-}
 
 /* Who had each block of the engine last. */
 static uint32_t owners[WORLD_MAX_BLOCKS];
@@ -139,7 +64,7 @@ static void lazy_blocks_stay_cold(void **state)
     enum { LOOKED_AT = 24 };
     quire_block blocks[WORLD_MAX_BLOCKS];
     world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_LAZY, false);
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_LAZY, false);
     setup.num_cpu = 200;
     world_open(w, &setup);
     const quire_pool *pool = quire_cache_pool(quire_sched_cache(w->sched));
@@ -155,7 +80,7 @@ static void lazy_blocks_stay_cold(void **state)
         for (uint32_t k = LOOKED_AT; k + 1 < 63; k++)
             assert_true(owners[blocks[k]] <= owners[blocks[k + 1]]);
     }
-    assert_true(stats_of(w).stored_blocks > 60);
+    assert_true(world_stats(w).stored_blocks > 60);
     world_close(w);
 }
 
@@ -198,7 +123,7 @@ static void lazy_comes_to_rest(void **state)
     enum { LOOKED_AT = 24, MOST_IDLE = 1000 };
     for (uint32_t num_cpu = 8; num_cpu <= 64; num_cpu += 4) {
         world *w = &the_world;
-        world_setup setup = quiet(QUIRE_OFFLOAD_LAZY, false);
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_LAZY, false);
         setup.num_gpu = 128;
         setup.num_cpu = num_cpu;
         setup.max_events = 64;
@@ -208,7 +133,7 @@ static void lazy_comes_to_rest(void **state)
             while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0)
                 turn_slowly(w, false);
         }
-        assert_true(stats_of(w).stores_in_flight > 0);
+        assert_true(world_stats(w).stores_in_flight > 0);
         for (uint32_t turn = 0; quire_offload_has_pending(w->offload); turn++) {
             turn_slowly(w, turn % 8 == 0);
             assert_true(turn < MOST_IDLE);
@@ -225,14 +150,14 @@ static void failed_stores_are_not_there(void **state)
     (void)state;
     for (uint32_t has_device = 0; has_device < 2; has_device++) {
         world *w = &the_world;
-        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, has_device != 0);
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, has_device != 0);
         setup.fail_percent = 100;
         world_open(w, &setup);
         world_ask(w, 10, 24, 3);
         world_drain(w);
-        assert_int_equal(num_cpu_keys(w), 0);
-        assert_int_equal(stats_of(w).stored_blocks, 0);
-        assert_true(stats_of(w).failed_stores > 0);
+        assert_int_equal(world_num_cpu_keys(w), 0);
+        assert_int_equal(world_stats(w).stored_blocks, 0);
+        assert_true(world_stats(w).failed_stores > 0);
         world_close(w);
     }
 }
@@ -243,7 +168,8 @@ static void stores_that_hang_stop_nobody(void **state)
     (void)state;
     for (uint32_t mode = 0; mode < 4; mode++) {
         world *w = &the_world;
-        world_setup setup = quiet((mode & 1) != 0 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER, true);
+        world_setup setup =
+            world_quiet((mode & 1) != 0 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER, true);
         setup.stores_hang = true;
         setup.is_async = mode >= 2;
         world_open(w, &setup);
@@ -254,7 +180,7 @@ static void stores_that_hang_stop_nobody(void **state)
             world_turn(w);
             assert_true(++turns < 5000);
         }
-        assert_int_equal(stats_of(w).hit_tokens, 0);
+        assert_int_equal(world_stats(w).hit_tokens, 0);
         w->setup.stores_hang = false;
         world_drain(w);
         world_close(w);
@@ -265,7 +191,7 @@ static void a_device_that_hangs_is_left_behind(void **state)
 {
     (void)state;
     world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
     setup.stores_hang = true;
     world_open(w, &setup);
     world_ask(w, 10, 42, 6);
@@ -283,18 +209,18 @@ static void stores_of_a_reset_do_not_count(void **state)
 {
     (void)state;
     world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
     setup.pace_percent = 0; /* copies stay on the way */
     world_open(w, &setup);
     world_ask(w, 10, 24, 3);
     while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0)
         world_turn(w);
-    assert_true(stats_of(w).stores_in_flight > 0);
+    assert_true(world_stats(w).stores_in_flight > 0);
     assert_int_equal(quire_offload_destroy(w->offload), QUIRE_BUSY);
     world_reset(w, false);
     w->setup.pace_percent = 100;
     world_drain(w);
-    assert_int_equal(num_cpu_keys(w), 0);
+    assert_int_equal(world_num_cpu_keys(w), 0);
     world_close(w);
 }
 
@@ -305,7 +231,7 @@ static void hits_are_loaded(void **state)
     (void)state;
     for (uint32_t mode = 0; mode < 4; mode++) {
         world *w = &the_world;
-        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, (mode & 1) != 0);
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, (mode & 1) != 0);
         setup.is_hybrid = mode >= 2;
         setup.num_gpu = 128;
         world_open(w, &setup);
@@ -314,9 +240,9 @@ static void hits_are_loaded(void **state)
         forget_engine(w);
         world_ask(w, 10, 42, 2);
         world_drain(w);
-        assert_int_equal(stats_of(w).hit_tokens, 40);
-        assert_true(stats_of(w).loaded_blocks >= 10);
-        assert_int_equal(stats_of(w).loads_in_flight, 0);
+        assert_int_equal(world_stats(w).hit_tokens, 40);
+        assert_true(world_stats(w).loaded_blocks >= 10);
+        assert_int_equal(world_stats(w).loads_in_flight, 0);
         world_close(w);
     }
 }
@@ -326,7 +252,7 @@ static void failed_loads_are_computed(void **state)
     (void)state;
     for (uint32_t has_device = 0; has_device < 2; has_device++) {
         world *w = &the_world;
-        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, has_device != 0);
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, has_device != 0);
         world_open(w, &setup);
         world_ask(w, 10, 42, 1);
         world_drain(w);
@@ -334,7 +260,7 @@ static void failed_loads_are_computed(void **state)
         w->setup.fail_percent = 100;
         world_ask(w, 10, 42, 2);
         world_drain(w);
-        assert_int_equal(stats_of(w).failed_loads, 1); /* and it was not tried again */
+        assert_int_equal(world_stats(w).failed_loads, 1); /* and it was not tried again */
         assert_int_equal(w->num_finished, 2);
         world_close(w);
     }
@@ -344,7 +270,7 @@ static void waiting_requests_keep_their_blocks(void **state)
 {
     (void)state;
     world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
     world_open(w, &setup);
     world_ask(w, 10, 42, 1);
     world_drain(w);
@@ -353,10 +279,10 @@ static void waiting_requests_keep_their_blocks(void **state)
     world_request *r = world_ask(w, 10, 42, 2);
     for (uint32_t i = 0; i < 8; i++)
         world_turn(w);
-    assert_int_equal(stats_of(w).expected_blocks, 10);
-    assert_int_equal(stats_of(w).cpu.active, 10);
+    assert_int_equal(world_stats(w).expected_blocks, 10);
+    assert_int_equal(world_stats(w).cpu.active, 10);
     (void)quire_sched_finish(w->sched, &r->req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
-    assert_int_equal(stats_of(w).expected_blocks, 0);
+    assert_int_equal(world_stats(w).expected_blocks, 0);
     assert_int_equal(quire_sched_set_pause(w->sched, QUIRE_UNPAUSED), QUIRE_OK);
     world_drain(w);
     world_close(w);
@@ -367,7 +293,7 @@ static void the_last_in_the_queue_give_way(void **state)
 {
     (void)state;
     world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
     setup.num_cpu = 11; /* the first request takes them all */
     world_open(w, &setup);
     world_ask(w, 10, 42, 1);
@@ -380,11 +306,11 @@ static void the_last_in_the_queue_give_way(void **state)
     world_ask(w, 10, 42, 2);
     for (uint32_t i = 0; i < 6; i++)
         world_turn(w);
-    assert_int_equal(stats_of(w).expected_blocks, 10);
+    assert_int_equal(world_stats(w).expected_blocks, 10);
     for (uint32_t i = 0; i < 60; i++)
         world_turn(w);
-    assert_int_equal(stats_of(w).expected_blocks, 0);
-    assert_int_equal(stats_of(w).no_room, 0);
+    assert_int_equal(world_stats(w).expected_blocks, 0);
+    assert_int_equal(world_stats(w).no_room, 0);
     assert_int_equal(quire_sched_set_pause(w->sched, QUIRE_UNPAUSED), QUIRE_OK);
     world_drain(w);
     world_close(w);
@@ -398,7 +324,7 @@ static void a_hit_is_given_up_for_last_blocks(void **state)
 {
     (void)state;
     world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
     setup.num_gpu = 16;
     setup.num_cpu = 13;
     world_open(w, &setup);
@@ -419,7 +345,7 @@ static void what_is_known_is_looked_at_again(void **state)
     (void)state;
     for (uint32_t is_evicted = 0; is_evicted < 2; is_evicted++) {
         world *w = &the_world;
-        world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, true);
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
         world_open(w, &setup);
         world_ask(w, 10, 42, 2);
         world_drain(w);
@@ -429,13 +355,13 @@ static void what_is_known_is_looked_at_again(void **state)
         world_ask(w, 10, 42, 2);
         for (uint32_t i = 0; i < 4; i++)
             world_turn(w);
-        assert_true(stats_of(w).expected_blocks >= 10);
+        assert_true(world_stats(w).expected_blocks >= 10);
         quire_pool *pool = quire_cache_pool(quire_offload_cache(w->offload));
         for (quire_block b = 1; is_evicted != 0 && b < setup.num_cpu; b++)
             assert_int_equal(quire_pool_evict_blocks(pool, &b, 1), QUIRE_OK);
         world_drain(w);
-        assert_int_equal(stats_of(w).hit_tokens, is_evicted != 0 ? 0 : 40);
-        assert_int_equal(stats_of(w).expected_blocks, 0);
+        assert_int_equal(world_stats(w).hit_tokens, is_evicted != 0 ? 0 : 40);
+        assert_int_equal(world_stats(w).expected_blocks, 0);
         world_close(w);
     }
 }
@@ -444,7 +370,7 @@ static void wrong_reports_change_nothing(void **state)
 {
     (void)state;
     world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
     setup.pace_percent = 0;
     world_open(w, &setup);
     world_request *r = world_ask(w, 10, 42, 6);
@@ -472,7 +398,7 @@ static void configs_are_looked_at(void **state)
 {
     (void)state;
     world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
     world_open(w, &setup);
     quire_sched_config sched = world_sched_config(w);
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
@@ -513,7 +439,7 @@ static void lives_in_the_callers_memory(void **state)
 {
     (void)state;
     world *w = &the_world;
-    world_setup setup = quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
     world_open(w, &setup);
     quire_sched_config sched = world_sched_config(w);
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
@@ -546,8 +472,8 @@ static void nothing_is_allocated_in_steps(void **state)
     (void)state;
     for (uint32_t mode = 0; mode < 4; mode++) {
         world *w = &the_world;
-        world_setup setup =
-            quiet((mode & 1) != 0 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER, (mode & 2) != 0);
+        world_setup setup = world_quiet((mode & 1) != 0 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER,
+                                        (mode & 2) != 0);
         setup.fail_percent = 5;
         setup.pace_percent = 40;
         world_open(w, &setup);
@@ -561,7 +487,7 @@ static void nothing_is_allocated_in_steps(void **state)
         }
         world_drain(w);
         assert_int_equal(num_allocations, before);
-        assert_true(stats_of(w).stored_blocks > 0);
+        assert_true(world_stats(w).stored_blocks > 0);
         world_close(w);
     }
 }
@@ -569,9 +495,6 @@ static void nothing_is_allocated_in_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(last_blocks_are_stored),
-        cmocka_unit_test(blocks_of_small_steps_are_stored_together),
-        cmocka_unit_test(same_prompts_are_stored_once),
         cmocka_unit_test(lazy_blocks_stay_cold),
         cmocka_unit_test(lazy_comes_to_rest),
         cmocka_unit_test(failed_stores_are_not_there),

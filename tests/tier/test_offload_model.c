@@ -21,7 +21,8 @@ static void random_setup(world_setup *setup, uint64_t seed)
                            .fail_percent = world_chance(&w, 50) ? 0 : 10,
                            .pace_percent = 5 + (uint32_t)world_draw(&w, 95),
                            .max_events = world_chance(&w, 50) ? 2 : 64,
-                           .stick_percent = world_chance(&w, 50) ? 0 : 8};
+                           .stick_percent = world_chance(&w, 50) ? 0 : 8,
+                           .is_piped = world_chance(&w, 30)};
 }
 
 static world the_world;

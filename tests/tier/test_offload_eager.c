@@ -1,0 +1,91 @@
+/* tier/test_offload_eager.c - eager stores: which blocks, and when. */
+#include "tier/offload_world.h"
+
+static world the_world;
+
+static void last_blocks_are_stored(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 13; n++) {
+        world *w = &the_world;
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
+        world_open(w, &setup);
+        world_ask(w, 10, n, 1); /* it ends with its first step */
+        world_drain(w);
+        assert_int_equal(world_num_cpu_keys(w), n / 4);
+        world_close(w);
+    }
+}
+
+/* A request that goes on by a token in each step fills a block in four of them. Steps may be of 48
+ * tokens, so six are worth a look: two blocks at a time, or one. */
+static void blocks_of_small_steps_are_stored_together(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_open(w, &setup);
+    const world_request *r = world_ask(w, 10, 2, 50);
+    uint32_t num_events = 0;
+    while (quire_sched_num_unfinished(w->sched) > 0) {
+        uint64_t before = w->num_stores;
+        world_turn(w);
+        num_events += w->num_stores > before;
+        assert_true(r->num_tokens / 4 <= w->num_stores + 2);
+    }
+    assert_int_equal(num_events, 8); /* of 12 blocks; the last waits for the step behind */
+    world_drain(w);
+    assert_int_equal(world_num_cpu_keys(w), 51 / 4);
+    world_close(w);
+}
+
+/* Two steps on their way, with a request each: both are looked at. */
+static void blocks_of_every_batch_are_stored(void **state)
+{
+    (void)state;
+    for (uint32_t num_requests = 1; num_requests <= 2; num_requests++) {
+        world *w = &the_world;
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
+        setup.is_piped = true;
+        world_open(w, &setup);
+        const world_request *requests[2];
+        for (uint32_t i = 0; i < num_requests; i++) {
+            requests[i] = world_ask(w, 10 + 200 * i, 2, 80);
+            world_turn(w);
+        }
+        while (quire_sched_num_unfinished(w->sched) > 0) {
+            uint32_t num_full = requests[0]->num_tokens / 4;
+            num_full += num_requests > 1 ? requests[1]->num_tokens / 4 : 0;
+            assert_true(num_full <= w->num_stores + (uint64_t)3 * num_requests);
+            world_turn(w);
+        }
+        world_drain(w);
+        world_close(w);
+    }
+}
+
+static void same_prompts_are_stored_once(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
+    setup.pace_percent = 20;
+    world_open(w, &setup);
+    for (uint32_t i = 0; i < 5; i++)
+        world_ask(w, 10, 24, 3);
+    world_drain(w);
+    assert_int_equal(world_stats(w).stored_blocks, world_num_cpu_keys(w));
+    assert_true(world_num_cpu_keys(w) >= 6);
+    world_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(last_blocks_are_stored),
+        cmocka_unit_test(blocks_of_small_steps_are_stored_together),
+        cmocka_unit_test(blocks_of_every_batch_are_stored),
+        cmocka_unit_test(same_prompts_are_stored_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
