@@ -115,10 +115,15 @@ uint32_t qr_map_get_run(const qr_map *map, qr_key first, uint32_t count, uint32_
         done += num_hit;
         if (num_hit < n)
             return done;
+        uint32_t num_beside = 0;
         if (n > 1 && done < count)
-            done += get_neighbours(map, key_after(first, done), count - done,
-                                   out + (size_t)done * out_stride, out_stride);
-        batch = batch < MAX_BATCH ? batch * 2 : MAX_BATCH;
+            num_beside = get_neighbours(map, key_after(first, done), count - done,
+                                        out + (size_t)done * out_stride, out_stride);
+        done += num_beside;
+        if (num_beside > 0)
+            batch = FIRST_BATCH; /* it finds where they go on */
+        else
+            batch = batch < MAX_BATCH ? batch * 2 : MAX_BATCH;
     }
     return count;
 }

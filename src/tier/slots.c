@@ -250,7 +250,8 @@ uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys
 {
     if (!slots_ok(slots) || keys == NULL)
         return 0;
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = qr_key_walk_node(slots, &walk, i);
         if (node == QR_NIL || !slots->nodes[node].is_ready)
@@ -264,7 +265,8 @@ void quire_slots_lookup_each(const quire_slots *slots, const quire_tier_key *key
 {
     if (!slots_ok(slots) || keys == NULL || found == NULL)
         return;
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = qr_key_walk_node(slots, &walk, i);
         found[i] = node != QR_NIL && slots->nodes[node].is_ready;
@@ -289,7 +291,8 @@ void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t 
 {
     if (!slots_ok(slots) || keys == NULL)
         return;
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
     for (uint32_t i = n; i-- > 0;) { /* the end of a prompt is older than its beginning */
         uint32_t node = qr_key_walk_node(slots, &walk, i);
         if (node != QR_NIL)
@@ -345,7 +348,8 @@ int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uin
 {
     if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL)))
         return QUIRE_E_ARGUMENT;
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t node = qr_key_walk_node(slots, &walk, i);
         int status = add_user(slots, node);
@@ -380,7 +384,8 @@ int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, ui
 {
     if (!slots_ok(slots) || (n > 0 && keys == NULL))
         return QUIRE_E_ARGUMENT;
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
     for (uint32_t i = 0; i < n; i++) {
         int status = drop_user(slots, qr_key_walk_node(slots, &walk, i));
         if (status != QUIRE_OK) {
@@ -462,7 +467,8 @@ int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, ui
 {
     if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL || is_new == NULL)))
         return QUIRE_E_ARGUMENT;
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
     slots->evicted = evicted;
     slots->num_evicted = 0;
     if (n > num_free(slots)) {
@@ -513,7 +519,8 @@ int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, u
 {
     if (!slots_ok(slots) || (n > 0 && keys == NULL))
         return QUIRE_E_ARGUMENT;
-    qr_key_walk walk = qr_key_walk_begin(keys, n);
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
     for (uint32_t i = 0; i < n; i++)
         end_writing(slots, present_at(slots, &walk, i), is_good != 0);
     publish_counts(slots);

@@ -19,11 +19,26 @@ _Static_assert(sizeof(quire_tier_key) == 40, "a key is five words, without paddi
 
 /* Room for so many nodes. */
 void qr_slots_index_carve(qr_buckets *index, uint32_t max_nodes, qr_carve *carve);
-uint32_t qr_slots_index_tag(const qr_buckets *index, const quire_tier_key *key);
 /* Adds a node that is not in it. */
 void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node);
 /* Takes out a node that is there under this tag. */
 void qr_slots_index_remove(qr_buckets *index, uint32_t tag, uint32_t node);
+
+static inline uint64_t qr_fold_words(uint64_t a, uint64_t b)
+{
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static inline uint32_t qr_slots_index_tag(const qr_buckets *index, const quire_tier_key *key)
+{
+    uint64_t w[5];
+    memcpy(w, key, sizeof w);
+    uint64_t a = index->secret[0];
+    uint64_t b = index->secret[1];
+    uint64_t h = qr_fold_words(w[0] ^ a, w[1] ^ b) ^ qr_fold_words(w[2] ^ b, w[3] ^ ~a);
+    return qr_tag_fold(qr_fold_words(h ^ a, w[4] ^ ~b));
+}
 
 static inline qr_bucket *qr_slots_index_home(const qr_buckets *index, uint32_t tag)
 {

@@ -65,11 +65,6 @@ void qr_slots_forget(quire_slots *slots, uint32_t id)
     slots->free_nodes = id;
 }
 
-qr_key_walk qr_key_walk_begin(const quire_tier_key *keys, uint32_t n)
-{
-    return (qr_key_walk){.keys = keys, .n = n, .chunk = QR_NIL};
-}
-
 /* Tags first, then where they lead: by then the lines of the index have come. Most keys are at
  * their home, so that is where their node is taken from. */
 static void prepare_chunk(const quire_slots *slots, qr_key_walk *walk)
@@ -84,9 +79,9 @@ static void prepare_chunk(const quire_slots *slots, qr_key_walk *walk)
     }
     for (uint32_t i = 0; i < count; i++) {
         qr_buckets_search search = qr_buckets_search_begin(index, walk->tags[i]);
-        uint32_t node = qr_slots_search_next(&search);
-        if (node != QR_NIL)
-            qr_prefetch_write(&slots->nodes[node]);
+        walk->nodes[i] = qr_slots_search_next(&search);
+        if (walk->nodes[i] != QR_NIL)
+            qr_prefetch_write(&slots->nodes[walk->nodes[i]]);
     }
 }
 
@@ -101,5 +96,10 @@ uint32_t qr_key_walk_tag(const quire_slots *slots, qr_key_walk *walk, uint32_t i
 
 uint32_t qr_key_walk_node(const quire_slots *slots, qr_key_walk *walk, uint32_t i)
 {
-    return find_node(slots, qr_key_walk_tag(slots, walk, i), &walk->keys[i]);
+    uint32_t tag = qr_key_walk_tag(slots, walk, i);
+    uint32_t node = walk->nodes[i % QR_KEYS_AHEAD];
+    if (node != QR_NIL && slots->nodes[node].is_known &&
+        QR_LIKELY(is_same_key(&slots->nodes[node].key, &walk->keys[i])))
+        return node;
+    return find_node(slots, tag, &walk->keys[i]);
 }

@@ -17,9 +17,17 @@ typedef struct qr_key_walk {
     uint32_t n;
     uint32_t chunk; /* whose tags these are */
     uint32_t tags[QR_KEYS_AHEAD];
+    uint32_t nodes[QR_KEYS_AHEAD]; /* those that they led to then; QR_NIL: to none */
 } qr_key_walk;
 
-qr_key_walk qr_key_walk_begin(const quire_tier_key *keys, uint32_t n);
+/* What is in it besides is written before it is read. */
+static inline void qr_key_walk_begin(qr_key_walk *walk, const quire_tier_key *keys, uint32_t n)
+{
+    walk->keys = keys;
+    walk->n = n;
+    walk->chunk = QR_NIL;
+}
+
 uint32_t qr_key_walk_tag(const quire_slots *slots, qr_key_walk *walk, uint32_t i);
 /* The node of key i, with a slot or not; QR_NIL. */
 uint32_t qr_key_walk_node(const quire_slots *slots, qr_key_walk *walk, uint32_t i);
