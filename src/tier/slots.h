@@ -62,6 +62,7 @@ struct quire_slots {
 
     qr_slots_node *nodes;
     uint32_t free_nodes;      /* a chain of those that were used before; QR_NIL: none */
+    uint64_t num_made_known;  /* since the start: a key may have a node that had none before */
     uint32_t num_fresh_nodes; /* nodes [0, num_fresh_nodes) were used at some time */
     qr_buckets index;
     qr_slots_list lists[QR_SLOTS_LISTS];

@@ -45,6 +45,7 @@ uint32_t qr_slots_know_tag(quire_slots *slots, uint32_t tag, const quire_tier_ke
     slots->nodes[node] = (qr_slots_node){
         .key = *key, .tag = tag, .slot = QR_NIL, .list = QR_NO_LIST, .is_known = true};
     qr_slots_index_insert(&slots->index, tag, node);
+    slots->num_made_known++;
     return node;
 }
 
@@ -65,6 +66,18 @@ void qr_slots_forget(quire_slots *slots, uint32_t id)
     slots->free_nodes = id;
 }
 
+/* The first node that may have a tag. */
+static inline uint32_t find_first(const qr_buckets *index, uint32_t tag)
+{
+    const qr_bucket *home = qr_slots_index_home(index, tag);
+    uint32_t id = qr_bucket_first_id(home, index->id_mask, tag);
+    if (QR_UNLIKELY(id == 0 && qr_bucket_has_passed(home, tag))) {
+        qr_buckets_search search = qr_buckets_search_begin(index, tag);
+        id = qr_buckets_search_next(&search);
+    }
+    return id - 1;
+}
+
 /* Tags first, then where they lead: by then the lines of the index have come. Most keys are at
  * their home, so that is where their node is taken from. */
 static void prepare_chunk(const quire_slots *slots, qr_key_walk *walk)
@@ -78,11 +91,11 @@ static void prepare_chunk(const quire_slots *slots, qr_key_walk *walk)
         qr_prefetch(qr_slots_index_home(index, walk->tags[i]));
     }
     for (uint32_t i = 0; i < count; i++) {
-        qr_buckets_search search = qr_buckets_search_begin(index, walk->tags[i]);
-        walk->nodes[i] = qr_slots_search_next(&search);
+        walk->nodes[i] = find_first(index, walk->tags[i]);
         if (walk->nodes[i] != QR_NIL)
             qr_prefetch_write(&slots->nodes[walk->nodes[i]]);
     }
+    walk->num_made_known = slots->num_made_known;
 }
 
 uint32_t qr_key_walk_tag(const quire_slots *slots, qr_key_walk *walk, uint32_t i)
@@ -98,6 +111,8 @@ uint32_t qr_key_walk_node(const quire_slots *slots, qr_key_walk *walk, uint32_t 
 {
     uint32_t tag = qr_key_walk_tag(slots, walk, i);
     uint32_t node = walk->nodes[i % QR_KEYS_AHEAD];
+    if (node == QR_NIL && walk->num_made_known == slots->num_made_known)
+        return QR_NIL;
     if (node != QR_NIL && slots->nodes[node].is_known &&
         QR_LIKELY(is_same_key(&slots->nodes[node].key, &walk->keys[i])))
         return node;

@@ -17,7 +17,8 @@ typedef struct qr_key_walk {
     uint32_t n;
     uint32_t chunk; /* whose tags these are */
     uint32_t tags[QR_KEYS_AHEAD];
-    uint32_t nodes[QR_KEYS_AHEAD]; /* those that they led to then; QR_NIL: to none */
+    uint32_t nodes[QR_KEYS_AHEAD]; /* those that they led to then; QR_NIL: to none, as long as */
+    uint64_t num_made_known;       /* no node is made known */
 } qr_key_walk;
 
 /* What is in it besides is written before it is read. */
