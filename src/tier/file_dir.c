@@ -13,7 +13,19 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { ENOUGH_FILES = 64 }; /* in a group: below that, chance would decide who goes */
+enum {
+    ENOUGH_FILES = 64, /* in a group: below that, chance would decide which files are removed */
+    /* Files that a sweep removes after one listing: a quarter of a group, which is more than a
+     * sweep of a group that is full by the usual eighth removes; 120 bytes each. */
+    AGED_PART = 4,
+#ifdef QUIRE_HOSTILE
+    LEAST_AGED = 2,
+    MOST_AGED = 16
+#else
+    LEAST_AGED = 1024,
+    MOST_AGED = 65536
+#endif
+};
 
 /* ---- names -------------------------------------------------------------- */
 
@@ -72,6 +84,9 @@ static void plan_groups(qr_file_dir *dir)
         dir->leaves_per_group *= 2;
     uint64_t files = num_files * dir->leaves_per_group / QR_FILE_LEAVES;
     dir->files_per_group = files > UINT32_MAX ? UINT32_MAX : (uint32_t)files;
+    dir->max_aged = dir->files_per_group / AGED_PART;
+    dir->max_aged = dir->max_aged < LEAST_AGED ? LEAST_AGED : dir->max_aged;
+    dir->max_aged = dir->max_aged > MOST_AGED ? MOST_AGED : dir->max_aged;
 }
 
 static int say_errno_of(const char *path, const char *what, char *message, size_t message_bytes)
@@ -85,12 +100,12 @@ int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t m
     char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
     struct stat info;
     dir->fd = -1;
-    dir->sample = qr_tier_alloc(QR_FILE_SAMPLE, sizeof(qr_file_aged));
-    if (dir->sample == NULL)
+    plan_groups(dir);
+    dir->aged = qr_tier_alloc(dir->max_aged, sizeof(qr_file_aged));
+    if (dir->aged == NULL)
         return QUIRE_E_NOMEM;
     if (qr_tier_random(dir->hooks, dir->token, sizeof dir->token) != 0)
         return QUIRE_E_RANDOM;
-    plan_groups(dir);
     atomic_store(&dir->has_tmpfile, 1);
     put_hex(name, dir->fingerprint, QUIRE_FINGERPRINT_BYTES);
     int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -115,8 +130,8 @@ void qr_file_dir_close(qr_file_dir *dir)
     if (dir->fd >= 0)
         close(dir->fd);
     dir->fd = -1;
-    qr_tier_free(dir->sample);
-    dir->sample = NULL;
+    qr_tier_free(dir->aged);
+    dir->aged = NULL;
 }
 
 /* ---- storing ------------------------------------------------------------ */

@@ -8,7 +8,7 @@
  * locks anything: two who store the same block store the same, and one who finds a file gone has a
  * miss.
  *
- * Loading a block sets its time of change, by which file_sweep.h tells who was used longest ago.
+ * Loading a block sets its time of change, by which file_sweep.h finds the oldest files.
  *
  * Threads: any. */
 #ifndef QR_TIER_FILE_DIR_H
@@ -18,7 +18,7 @@
 
 #include <stdatomic.h>
 
-enum { QR_FILE_LEAVES = 256, QR_FILE_SAMPLE = 4096, QR_FILE_NAME = 96 };
+enum { QR_FILE_LEAVES = 256, QR_FILE_NAME = 96 };
 
 typedef struct qr_file_aged {
     int64_t time_ns;
@@ -38,7 +38,8 @@ typedef struct qr_file_dir {
     uint32_t leaves_per_group;
     uint32_t files_per_group; /* that the capacity allows */
     int64_t leftover_ns;
-    qr_file_aged *sample; /* QR_FILE_SAMPLE of them, for sweep */
+    qr_file_aged *aged; /* for sweep: the oldest files of a group, */
+    uint32_t max_aged;  /* at most so many */
     const quire_hooks *hooks;
 } qr_file_dir;
 

@@ -283,10 +283,17 @@ static void give_sweep(qr_file_shared *shared, void (*run)(qr_file_work *work))
     qr_file_workers_give(shared->workers, &shared->sweep);
 }
 
-static bool is_full(const qr_file_shared *shared, uint32_t group)
+/* The group with the most new files, if these are enough for a sweep; else num_groups. */
+static uint32_t fullest_group(const qr_file_shared *shared, uint32_t num_groups)
 {
-    uint32_t part = shared->dir.files_per_group / SWEEP_PART;
-    return shared->num_stored[group] > part;
+    uint32_t most = shared->dir.files_per_group / SWEEP_PART;
+    uint32_t fullest = num_groups;
+    for (uint32_t group = 0; group < num_groups; group++)
+        if (shared->num_stored[group] > most) {
+            most = shared->num_stored[group];
+            fullest = group;
+        }
+    return fullest;
 }
 
 static void pump_sweeps(qr_file_shared *shared)
@@ -302,12 +309,9 @@ static void pump_sweeps(qr_file_shared *shared)
         return;
     }
     uint32_t num_groups = qr_file_dir_groups(&shared->dir);
-    uint32_t group = 0;
-    if (shared->num_swept_first < num_groups)
+    uint32_t group = fullest_group(shared, num_groups);
+    if (group == num_groups && shared->num_swept_first < num_groups)
         group = shared->num_swept_first++;
-    else
-        while (group < num_groups && !is_full(shared, group))
-            group++;
     if (group == num_groups)
         return;
     shared->num_stored[group] = 0;

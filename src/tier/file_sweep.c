@@ -1,6 +1,7 @@
 #include "tier/file_sweep.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +14,8 @@ typedef struct sweep_state {
     qr_file_dir *dir;
     uint64_t bytes; /* of all files */
     uint32_t num_files;
-    uint32_t num_sampled;
-    int64_t now_ns; /* by the clock of the file system; 0: not known */
+    uint32_t num_aged; /* in dir->aged */
+    int64_t now_ns;    /* by the clock of the file system; 0: not known */
     bool is_clearing;
 } sweep_state;
 
@@ -38,6 +39,63 @@ static void ask_time(sweep_state *sweep)
         sweep->now_ns = time_of(&info);
 }
 
+/* ---- the oldest files ------------------------------------------------------ */
+
+/* A heap with the newest on top: the file that makes place for an older one. */
+static void sift_down(qr_file_aged *heap, uint32_t n, uint32_t at)
+{
+    for (uint32_t child = 2 * at + 1; child < n; child = 2 * at + 1) {
+        if (child + 1 < n && heap[child + 1].time_ns > heap[child].time_ns)
+            child++;
+        if (heap[at].time_ns >= heap[child].time_ns)
+            return;
+        qr_file_aged held = heap[at];
+        heap[at] = heap[child];
+        heap[child] = held;
+        at = child;
+    }
+}
+
+static void sift_up(qr_file_aged *heap, uint32_t at)
+{
+    while (at > 0 && heap[(at - 1) / 2].time_ns < heap[at].time_ns) {
+        qr_file_aged held = heap[at];
+        heap[at] = heap[(at - 1) / 2];
+        heap[(at - 1) / 2] = held;
+        at = (at - 1) / 2;
+    }
+}
+
+/* From the oldest to the newest. */
+static void sort_aged(qr_file_aged *heap, uint32_t n)
+{
+    while (n-- > 1) {
+        qr_file_aged held = heap[0];
+        heap[0] = heap[n];
+        heap[n] = held;
+        sift_down(heap, n, 0);
+    }
+}
+
+/* Keeps the file if it is one of the max_aged oldest so far. */
+static void note_age(sweep_state *sweep, uint32_t leaf, const char *name, const struct stat *info)
+{
+    qr_file_aged *heap = sweep->dir->aged;
+    bool is_full = sweep->num_aged == sweep->dir->max_aged;
+    if (strlen(name) >= QR_FILE_NAME || (is_full && time_of(info) >= heap[0].time_ns))
+        return;
+    uint32_t at = is_full ? 0 : sweep->num_aged++;
+    heap[at] =
+        (qr_file_aged){.time_ns = time_of(info), .bytes = (uint64_t)info->st_size, .leaf = leaf};
+    memcpy(heap[at].name, name, strlen(name));
+    if (is_full)
+        sift_down(heap, sweep->num_aged, 0);
+    else
+        sift_up(heap, at);
+}
+
+/* ---- listing --------------------------------------------------------------- */
+
 static void look_at_file(sweep_state *sweep, int folder, uint32_t leaf, const char *name)
 {
     struct stat info;
@@ -53,12 +111,8 @@ static void look_at_file(sweep_state *sweep, int folder, uint32_t leaf, const ch
     }
     sweep->bytes += (uint64_t)info.st_size;
     sweep->num_files++;
-    if (is_unfinished || sweep->num_sampled == QR_FILE_SAMPLE || strlen(name) >= QR_FILE_NAME)
-        return;
-    qr_file_aged *aged = &sweep->dir->sample[sweep->num_sampled++];
-    *aged =
-        (qr_file_aged){.time_ns = time_of(&info), .bytes = (uint64_t)info.st_size, .leaf = leaf};
-    memcpy(aged->name, name, strlen(name));
+    if (!is_unfinished)
+        note_age(sweep, leaf, name, &info);
 }
 
 /* By the system's own call: opendir takes memory each time. */
@@ -78,38 +132,35 @@ static void list_leaf(sweep_state *sweep, uint32_t leaf)
     close(fd);
 }
 
-/* The oldest on top. */
-static void sift_aged(qr_file_aged *heap, uint32_t n, uint32_t at)
+static void list_group(sweep_state *sweep, uint32_t group)
 {
-    for (uint32_t child = 2 * at + 1; child < n; child = 2 * at + 1) {
-        if (child + 1 < n && heap[child + 1].time_ns < heap[child].time_ns)
-            child++;
-        if (heap[at].time_ns <= heap[child].time_ns)
-            return;
-        qr_file_aged held = heap[at];
-        heap[at] = heap[child];
-        heap[child] = held;
-        at = child;
-    }
+    sweep->bytes = 0;
+    sweep->num_files = 0;
+    sweep->num_aged = 0;
+    for (uint32_t i = 0; i < sweep->dir->leaves_per_group; i++)
+        list_leaf(sweep, group * sweep->dir->leaves_per_group + i);
 }
 
-static void remove_oldest(sweep_state *sweep, uint64_t most_bytes)
+/* ---- removing -------------------------------------------------------------- */
+
+/* Removes the oldest of those that were kept until most_bytes are left; returns how many. */
+static uint32_t remove_oldest(sweep_state *sweep, uint64_t most_bytes)
 {
-    qr_file_aged *heap = sweep->dir->sample;
-    uint32_t n = sweep->num_sampled;
-    for (uint32_t i = n / 2; i-- > 0;)
-        sift_aged(heap, n, i);
-    for (; n > 0 && sweep->bytes > most_bytes; n--) {
-        int fd = open_for_sweep(sweep->dir, heap[0].leaf);
-        if (fd >= 0) {
-            (void)unlinkat(fd, heap[0].name, 0);
+    const qr_file_aged *aged = sweep->dir->aged;
+    uint32_t num_removed = 0;
+    sort_aged(sweep->dir->aged, sweep->num_aged);
+    for (uint32_t i = 0; i < sweep->num_aged && sweep->bytes > most_bytes; i++) {
+        int fd = open_for_sweep(sweep->dir, aged[i].leaf);
+        bool is_gone = (fd >= 0 && unlinkat(fd, aged[i].name, 0) == 0) || errno == ENOENT;
+        if (fd >= 0)
             close(fd);
-        }
-        sweep->bytes -= heap[0].bytes;
+        if (!is_gone)
+            continue;
+        sweep->bytes -= aged[i].bytes;
         sweep->num_files--;
-        heap[0] = heap[n - 1];
-        sift_aged(heap, n - 1, 0);
+        num_removed++;
     }
+    return num_removed;
 }
 
 uint32_t qr_file_dir_groups(const qr_file_dir *dir)
@@ -125,13 +176,15 @@ uint32_t qr_file_dir_group_of(const qr_file_dir *dir, const quire_tier_key *key)
 uint32_t qr_file_dir_sweep(qr_file_dir *dir, uint32_t group)
 {
     sweep_state sweep = {.dir = dir};
-    uint32_t first = group * dir->leaves_per_group;
     uint64_t most_bytes = dir->capacity_bytes / qr_file_dir_groups(dir);
     ask_time(&sweep);
-    for (uint32_t i = 0; i < dir->leaves_per_group; i++)
-        list_leaf(&sweep, first + i);
-    if (sweep.bytes > most_bytes) /* a little more, so that it is not full again at once */
-        remove_oldest(&sweep, most_bytes - most_bytes / 16);
+    list_group(&sweep, group);
+    if (sweep.bytes <= most_bytes)
+        return sweep.num_files;
+    most_bytes -= most_bytes / 16; /* a little more, so that it is not full again at once */
+    while (sweep.bytes > most_bytes && remove_oldest(&sweep, most_bytes) > 0)
+        if (sweep.bytes > most_bytes) /* more were too many than are kept: look again */
+            list_group(&sweep, group);
     return sweep.num_files;
 }
 
