@@ -334,8 +334,7 @@ uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_r
     const uint32_t *from = sched->running;
     if (which > 0) {
         const qr_waiting *queue = which == 1 ? &sched->waiting : &sched->skipped;
-        uint32_t most = capacity < sched->max_requests ? capacity : sched->max_requests;
-        count = qr_waiting_list(queue, sched->order, most);
+        count = qr_waiting_list(queue, sched->order);
         from = sched->order;
     }
     for (uint32_t i = 0; i < count && i < capacity; i++)

@@ -206,6 +206,7 @@ static void enter_running(quire_sched *s, qr_admission *a)
     if (s->max_loras > 0)
         qr_step_add_lora(s, r->lora_id);
     r->status = QUIRE_REQ_RUNNING;
+    qr_starved_note_holder(s, r);
     r->kv.num_computed_tokens = a->num_computed;
     if (s->monitor != NULL)
         qr_metrics_admit(&s->monitor->metrics, a->index);
@@ -225,8 +226,6 @@ static qr_verdict try_admission(quire_sched *s, qr_admission *a)
                                                                        : QUIRE_REASON_STREAMING;
         return QR_HELD_UP;
     }
-    if (was_held)
-        s->builder.knows_holders = false; /* what failed to load is gone */
     if (s->max_loras > 0 && a->r->lora_id > 0 && s->builder.num_loras == s->max_loras &&
         !qr_step_has_lora(s, a->r->lora_id)) {
         a->reason = QUIRE_REASON_LORA;
@@ -288,6 +287,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
         qr_swap_in(s, index, a.num_local);
     if (a.is_async) { /* it has its blocks, and waits until they are filled */
         a.r->status = QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
+        qr_starved_note_holder(s, a.r);
         a.r->kv.num_computed_tokens = a.num_computed;
         qr_waiting_add(&s->step_skipped, index);
         return QR_ADMITTED;

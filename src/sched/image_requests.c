@@ -200,14 +200,22 @@ static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
 
 static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r)
 {
-    bool *const flags[] = {&r->is_prefill_chunk,     &r->discards_async,
-                           &r->use_grammar,          &r->is_pooling,
-                           &r->is_resumable,         &r->has_prefill_stats,
-                           &r->has_finished_recving, &r->has_failed_recving,
-                           &r->ends_session,         &r->is_plain,
-                           &r->awaits_recving,       &r->awaits_sending,
-                           &r->has_failed_load,      &r->has_promise,
-                           &r->has_given_way};
+    bool has_given_way = r->gave_way_in == s->round;
+    bool *const flags[] = {&r->is_prefill_chunk,
+                           &r->discards_async,
+                           &r->use_grammar,
+                           &r->is_pooling,
+                           &r->is_resumable,
+                           &r->has_prefill_stats,
+                           &r->has_finished_recving,
+                           &r->has_failed_recving,
+                           &r->ends_session,
+                           &r->is_plain,
+                           &r->awaits_recving,
+                           &r->awaits_sending,
+                           &r->has_failed_load,
+                           &r->has_promise,
+                           &has_given_way};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};
@@ -233,8 +241,10 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
     qr_image_u32(image, &r->num_promised_pages, s->text.max_pages);
     qr_image_u64(image, &user, UINTPTR_MAX);
     qr_image_bytes(image, &r->stop_reason, sizeof r->stop_reason);
-    if (image->is_reading)
+    if (image->is_reading) {
         r->kv.user = (void *)(uintptr_t)user;
+        r->gave_way_in = has_given_way ? s->round : 0;
+    }
     qr_image_require(image, !image->is_reading || (r->status > 0 && r->kv.num_tokens > 0));
 }
 
@@ -319,6 +329,8 @@ void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
     image_extra(image, s, index);
     image_inputs(image, s, index);
     qr_image_seq(image, s->cache, &r->kv.seq);
+    if (image->is_reading)
+        qr_starved_note_holder(s, r);
     image_saved(image, s, index);
     qr_image_u32(image, &blob_used, s->max_request_bytes);
     qr_image_require(image, blob_used >= r->blob_used && blob_used % 8 == 0);

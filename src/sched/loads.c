@@ -23,35 +23,53 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
     r->has_failed_recving = false;
     r->load_step = 0;
     r->status = r->num_preemptions > 0 ? QUIRE_REQ_PREEMPTED : QUIRE_REQ_WAITING;
+    qr_starved_note_holder(s, r);
     return true;
 }
 
 /* ---- failed loads ---------------------------------------------------------- */
 
-static uint32_t scheduled_tokens(const qr_batch *batch, quire_req req)
+/* Marks in failed_blocks while one update looks for requests whose loads failed. */
+enum qr_failed {
+    QR_FAILED_LOAD = 1, /* the engine names it among invalid_blocks */
+    QR_FAILED_LOST = 2  /* and a request that was looked at before will compute it again */
+};
+
+/* Sets the marks of all blocks that the engine names. */
+static void mark_blocks(quire_sched *s, const quire_model_output *output, uint8_t marks)
 {
-    for (uint32_t i = 0; i < batch->num_reqs; i++)
-        if (batch->reqs[i] == req)
-            return batch->num_tokens[i];
-    return 0;
+    for (uint32_t i = 0; i < output->num_invalid_blocks; i++)
+        s->failed_blocks[output->invalid_blocks[i]] = marks;
 }
 
-static bool is_listed(const quire_block *blocks, uint32_t n, quire_block block)
+/* In scratch[index], beside SCRATCH_FAILED: how many tokens the step computes for the request. */
+enum { SCRATCH_FAILED = 1, SCRATCH_TOKENS = 1 };
+
+static void note_scheduled(quire_sched *s, const qr_batch *batch)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (blocks[i] == block)
-            return true;
-    return false;
+    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+        if (index != QR_NIL)
+            s->scratch[index] = batch->num_tokens[i] << SCRATCH_TOKENS;
+    }
+}
+
+static void forget_scheduled(quire_sched *s, const qr_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
+        if (index != QR_NIL)
+            s->scratch[index] &= SCRATCH_FAILED;
+    }
 }
 
 /* Cuts the computed tokens of a request before its first failed block; a block that a request
  * before it lost already will be computed by that one. True when it has lost any. */
-static bool cut_at_failed(quire_sched *s, uint32_t index, const qr_batch *batch,
-                          const quire_model_output *output, bool evict)
+static bool cut_at_failed(quire_sched *s, uint32_t index, bool evict)
 {
     qr_request *r = &s->requests[index];
     uint32_t block_size = s->cache->groups[0].block_size;
-    uint32_t scheduled = scheduled_tokens(batch, qr_sched_req_of(s, index));
+    uint32_t scheduled = s->scratch[index] >> SCRATCH_TOKENS;
     uint32_t computed =
         r->kv.num_computed_tokens > scheduled ? r->kv.num_computed_tokens - scheduled : 0;
     quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
@@ -61,12 +79,13 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, const qr_batch *batch,
     bool is_affected = false;
     bool is_cut = false;
     for (uint32_t i = 0; i < end; i++) {
-        if (!is_listed(output->invalid_blocks, output->num_invalid_blocks, blocks.ids[i]))
+        uint8_t *marks = &s->failed_blocks[blocks.ids[i]];
+        if (*marks == 0)
             continue;
         is_affected = true;
-        if (is_listed(s->lost_blocks, s->num_lost, blocks.ids[i]))
+        if ((*marks & QR_FAILED_LOST) != 0)
             continue;
-        s->lost_blocks[s->num_lost++] = blocks.ids[i];
+        *marks |= QR_FAILED_LOST;
         if (is_cut)
             continue;
         is_cut = true;
@@ -81,13 +100,13 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, const qr_batch *batch,
 
 static void mark_failed(quire_sched *s, uint32_t index, uint32_t rank)
 {
-    s->scratch[index] = 1;
+    s->scratch[index] |= SCRATCH_FAILED;
     s->req_scratch[rank] = qr_sched_req_of(s, index);
 }
 
 /* Whether a load into a block of the request failed, in any group: then the connector is not asked
  * for it again. */
-static bool has_failed_block(quire_sched *s, uint32_t index, const quire_model_output *output)
+static bool has_failed_block(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
     bool has_failed = false;
@@ -95,8 +114,7 @@ static bool has_failed_block(quire_sched *s, uint32_t index, const quire_model_o
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         uint32_t end = qr_ceil_div(r->load_end, s->cache->groups[g].block_size);
         for (uint32_t i = 0; i < end && i < s->spans[g].count && !has_failed; i++)
-            has_failed =
-                is_listed(output->invalid_blocks, output->num_invalid_blocks, s->spans[g].ids[i]);
+            has_failed = s->failed_blocks[s->spans[g].ids[i]] != 0;
     }
     r->has_failed_load |= has_failed;
     return has_failed;
@@ -121,14 +139,14 @@ void qr_sched_begin_again(quire_sched *s)
  * step or for some time, end, or begin again without the connector. Nobody else has seen those
  * blocks, since they get their keys when the load is known to have come; and a block that has found
  * another owner since the step was scheduled is not that one's loss. */
-static uint32_t fail_loads(quire_sched *s, const qr_batch *batch, const quire_model_output *output)
+static uint32_t fail_loads(quire_sched *s, const qr_batch *batch)
 {
     uint32_t num_failed = 0;
-    uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
+    uint32_t n = qr_waiting_list(&s->skipped, s->order);
     for (uint32_t i = 0; i < n; i++) {
         qr_request *r = &s->requests[s->order[i]];
         if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS || r->load_step > batch->step ||
-            !has_failed_block(s, s->order[i], output))
+            !has_failed_block(s, s->order[i]))
             continue;
         r->has_failed_recving = true;
         r->kv.num_computed_tokens = 0;
@@ -137,7 +155,7 @@ static uint32_t fail_loads(quire_sched *s, const qr_batch *batch, const quire_mo
     }
     for (uint32_t i = 0; i < s->num_running; i++)
         if (s->requests[s->running[i]].load_step == batch->step &&
-            has_failed_block(s, s->running[i], output))
+            has_failed_block(s, s->running[i]))
             mark_failed(s, s->running[i], num_failed++);
     if (!s->fails_on_load_error)
         qr_sched_begin_again(s);
@@ -159,32 +177,41 @@ void qr_sched_confirm_loads(quire_sched *s, const qr_batch *batch)
     }
 }
 
-uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
-                              const quire_model_output *output)
+/* vLLM's rule, which is for one group: whoever has a failed block computes it again. */
+static uint32_t cut_all_failed(quire_sched *s, const qr_batch *batch,
+                               const quire_model_output *output)
 {
     uint32_t num_failed = 0;
-    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
-    bool is_default = (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
-    if (is_default)
-        return fail_loads(s, batch, output);
-    if (s->cache->num_groups != 1)
-        return 0; /* vLLM's rule is for one group */
-    uint32_t n = qr_waiting_list(&s->skipped, s->order, s->max_requests);
-    s->num_lost = 0;
+    uint32_t n = qr_waiting_list(&s->skipped, s->order);
+    note_scheduled(s, batch);
     for (uint32_t i = 0; i < n; i++) {
         qr_request *r = &s->requests[s->order[i]];
-        if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
-            !cut_at_failed(s, s->order[i], batch, output, false))
+        if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS || !cut_at_failed(s, s->order[i], false))
             continue;
         if (s->fails_on_load_error)
             mark_failed(s, s->order[i], num_failed++);
         else
             r->has_failed_recving = true;
     }
-    s->num_lost = 0;
+    mark_blocks(s, output, QR_FAILED_LOAD); /* what one that waits has lost, one that runs loses */
     for (uint32_t i = 0; i < s->num_running; i++)
-        if (cut_at_failed(s, s->running[i], batch, output, true))
+        if (cut_at_failed(s, s->running[i], true))
             mark_failed(s, s->running[i], num_failed++);
+    forget_scheduled(s, batch);
+    return num_failed;
+}
+
+uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
+                              const quire_model_output *output)
+{
+    uint32_t num_failed = 0;
+    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
+    mark_blocks(s, output, QR_FAILED_LOAD);
+    if ((s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0)
+        num_failed = fail_loads(s, batch);
+    else if (s->cache->num_groups == 1)
+        num_failed = cut_all_failed(s, batch, output);
+    mark_blocks(s, output, 0);
     return num_failed;
 }
 

@@ -39,6 +39,9 @@ typedef struct qr_stop_rules {
 /* What has stopped a request, where that is told beside the reason. */
 enum qr_stopper { QR_STOPPED_BY_NOTHING, QR_STOPPED_BY_TOKEN, QR_STOPPED_BY_REPETITION };
 
+/* Whether a request that does not run has blocks; an idle one is a session that waits for input. */
+enum qr_holder { QR_HOLDS_NOTHING, QR_HOLDS_BLOCKS, QR_HOLDS_IDLE };
+
 typedef struct qr_request {
     /* Of every step: two cache lines */
     _Alignas(64) quire_cache_request kv; /* seq, num_tokens, num_computed_tokens, ... */
@@ -81,7 +84,7 @@ typedef struct qr_request {
     bool has_failed_load; /* the connector is not asked again (the default) */
     bool awaits_sending;  /* ended, but the connector still reads its blocks */
     bool has_promise;     /* of pages, see num_promised_pages */
-    bool has_given_way;   /* see starved.c */
+    uint8_t holder;       /* qr_holder: as what sched->num_holders counts it */
     uint32_t num_local_cached;
     uint32_t num_external_cached;
     uint32_t lora_id;
@@ -94,6 +97,7 @@ typedef struct qr_request {
     uint32_t num_saved;          /* swapped out: tokens whose KV is in host slots; 0: none */
     uint32_t first_saved;        /* the first of those slots */
     uint32_t num_kept;           /* of a session that stopped: tokens that its next input follows */
+    uint64_t gave_way_in;        /* the round in which it gave up its blocks, see starved.c */
     uint64_t first_valid_step;   /* outputs of steps before it were made void */
     uint64_t pin_ns;             /* when it ends, its blocks are kept for so long; 0: not */
     uint64_t load_step; /* began to load into its blocks, and how that went is not known; 0: none */

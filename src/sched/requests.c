@@ -453,6 +453,7 @@ static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
     r->has_finished_recving = false;
     r->has_failed_recving = false;
     r->status = (uint8_t)status;
+    qr_starved_note_holder(s, r);
     qr_metrics *metrics = qr_sched_timed_metrics(s);
     if (metrics != NULL)
         qr_metrics_end_request(metrics, index, status);

@@ -243,7 +243,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     TAKE(s->outputs, (size_t)c->max_num_seqs + c->max_batches + c->max_requests);
     TAKE(s->output_tokens, (size_t)c->max_num_seqs * (c->num_spec_tokens + 1));
     TAKE(s->accepted_per_pos, c->num_spec_tokens);
-    TAKE(s->lost_blocks, c->cache.num_blocks);
+    TAKE(s->failed_blocks, c->cache.num_blocks);
     TAKE(s->spans, c->cache.num_groups);
     TAKE(s->no_spans, c->cache.num_groups);
     qr_encoder_config encoder = {.cache_size = c->encoder_cache_size,
@@ -356,6 +356,7 @@ static void init_slots(quire_sched *s)
                                           .text = {.pages = pages + s->text.max_pages}};
     }
     s->first_free_input = 0;
+    s->round = 1;
     qr_waiting_init(&s->waiting, s->waiters, s->waiting.heap, n, 1, s->policy);
     qr_waiting_init(&s->skipped, s->waiters, s->skipped.heap, n + 1, 2, s->policy);
     qr_waiting_init(&s->step_skipped, s->waiters, s->step_skipped.heap, n + 2, 3, s->policy);
@@ -388,6 +389,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     init_slots(s);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->no_spans[g] = (quire_block_span){NULL, 0};
+    memset(s->failed_blocks, 0, c->cache.num_blocks);
     memset(s->builder.zeros, 0, ((size_t)s->max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;
     qr_assert_expensive(qr_sched_is_valid(s));

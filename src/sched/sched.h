@@ -77,8 +77,6 @@ typedef struct qr_step_builder {
     uint32_t num_loras;
     uint32_t budget;
     uint32_t encoder_budget;
-    uint32_t num_holders; /* requests that have blocks and do not run, */
-    bool knows_holders;   /* counted when somebody asks; */
     bool is_turn_free;    /* starved: nobody has blocks, and one load may begin, */
     bool has_passed_turn; /* and one that had its turn was passed over */
     uint32_t num_new;     /* these four for those who are told of steps */
@@ -160,7 +158,9 @@ struct quire_sched {
     qr_waiting step_skipped;
     uint32_t num_waiting_for_streaming;
     uint32_t max_loading;
+    uint32_t num_holders[QR_HOLDS_IDLE + 1]; /* requests of each qr_holder kind but the first */
     uint32_t is_starved; /* a waiting request had to give up its blocks, see starved.c */
+    uint64_t round;      /* of turns, see starved.c; never 0 */
     qr_session_input *inputs;
     uint32_t first_free_input;
 
@@ -198,8 +198,7 @@ struct quire_sched {
     uint32_t *order;           /* the same */
     quire_req *req_scratch;
     quire_token *token_scratch; /* max_model_len */
-    quire_block *lost_blocks;   /* num_blocks, inside one call */
-    uint32_t num_lost;
+    uint8_t *failed_blocks;     /* a qr_failed mark for each block; all 0 between calls */
     quire_block_span *spans;    /* num_groups, inside one call */
     quire_block_span *no_spans; /* num_groups empty ones */
     qr_owner owner;
@@ -322,6 +321,10 @@ static inline void qr_sched_make_text_room(quire_sched *sched, qr_request *r)
 /* Before requests are looked at; whether one may begin a load now; one has begun a load, or runs,
  * or has lost blocks. */
 void qr_starved_begin(quire_sched *sched);
+/* The status of the request or its row has changed: counts it anew. */
+void qr_starved_note_holder(quire_sched *sched, qr_request *r);
+/* The walker's part: whether the counts are right. */
+bool qr_starved_is_valid(const quire_sched *sched);
 bool qr_starved_may_load(quire_sched *sched, const qr_request *r);
 void qr_starved_note_change(quire_sched *sched);
 /* After they were: where all that could have begun one have had their turn, all may again. */

@@ -72,6 +72,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         s->num_waiting_for_streaming--;
     r->status = QUIRE_REQ_WAITING;
+    qr_starved_note_holder(s, r);
     qr_metrics *metrics = qr_sched_timed_metrics(s);
     if (metrics != NULL)
         qr_metrics_continue_request(metrics, index, r->num_prompt_tokens);
@@ -106,6 +107,7 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
         return true;
     } else {
         r->status = QUIRE_REQ_WAITING_FOR_STREAMING;
+        qr_starved_note_holder(s, r);
         s->num_waiting_for_streaming++;
     }
     qr_sched_enqueue(s, index);

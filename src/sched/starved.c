@@ -17,34 +17,37 @@
 
 /* ---- who has blocks ---------------------------------------------------------- */
 
-/* A request that has blocks and does not run. */
-static inline bool is_holder(const qr_request *r)
+static uint8_t holder_kind(const qr_request *r)
 {
-    return r->is_in_use && r->kv.seq != 0 && r->status != QUIRE_REQ_RUNNING &&
-           !qr_request_is_finished(r);
+    bool holds = r->is_in_use && r->kv.seq != 0 && r->status != QUIRE_REQ_RUNNING &&
+                 !qr_request_is_finished(r);
+    bool is_idle = r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    return !holds ? QR_HOLDS_NOTHING : is_idle ? QR_HOLDS_IDLE : QR_HOLDS_BLOCKS;
 }
 
-static uint32_t count_holders(const quire_sched *s, bool with_sessions)
+void qr_starved_note_holder(quire_sched *s, qr_request *r)
 {
-    uint32_t n = 0;
+    s->num_holders[r->holder]--;
+    r->holder = holder_kind(r);
+    s->num_holders[r->holder]++;
+}
+
+bool qr_starved_is_valid(const quire_sched *s)
+{
+    uint32_t counts[QR_HOLDS_IDLE + 1] = {0};
     for (uint32_t i = 0; i < s->max_requests; i++) {
         const qr_request *r = &s->requests[i];
-        n += is_holder(r) && (with_sessions || r->status != QUIRE_REQ_WAITING_FOR_STREAMING);
+        if (r->holder != holder_kind(r) || r->gave_way_in > s->round)
+            return false;
+        counts[r->holder]++;
     }
-    return n;
+    return s->round > 0 && counts[QR_HOLDS_BLOCKS] == s->num_holders[QR_HOLDS_BLOCKS] &&
+           counts[QR_HOLDS_IDLE] == s->num_holders[QR_HOLDS_IDLE];
 }
 
-/* Whether as many requests as may have blocks and do not run. Sequences that are no request's do
- * not count: so there may be fewer than it seems. */
-static bool is_loading_most(quire_sched *s)
+static bool has_given_way(const quire_sched *s, const qr_request *r)
 {
-    qr_step_builder *b = &s->builder;
-    if (s->cache->num_seqs < s->num_running + s->max_loading)
-        return false;
-    if (!b->knows_holders)
-        b->num_holders = count_holders(s, true);
-    b->knows_holders = true;
-    return b->num_holders >= s->max_loading;
+    return r->gave_way_in == s->round;
 }
 
 /* ---- loads ------------------------------------------------------------------- */
@@ -52,51 +55,64 @@ static bool is_loading_most(quire_sched *s)
 void qr_starved_begin(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
-    b->knows_holders = false;
     b->has_passed_turn = false;
-    b->is_turn_free = s->is_starved && s->num_running == 0 && count_holders(s, false) == 0;
+    b->is_turn_free = s->is_starved && s->num_running == 0 && s->num_holders[QR_HOLDS_BLOCKS] == 0;
 }
 
 bool qr_starved_may_load(quire_sched *s, const qr_request *r)
 {
     qr_step_builder *b = &s->builder;
-    if (is_loading_most(s))
+    if (s->num_holders[QR_HOLDS_BLOCKS] + s->num_holders[QR_HOLDS_IDLE] >= s->max_loading)
         return false;
     if (QR_LIKELY(!s->is_starved))
         return true;
-    b->has_passed_turn |= b->is_turn_free && r->has_given_way;
-    return b->is_turn_free && !r->has_given_way;
+    b->has_passed_turn |= b->is_turn_free && has_given_way(s, r);
+    return b->is_turn_free && !has_given_way(s, r);
 }
 
 void qr_starved_note_change(quire_sched *s)
 {
-    s->builder.knows_holders = false;
     s->builder.is_turn_free = false;
 }
 
 /* ---- giving way -------------------------------------------------------------- */
 
-/* The last of a queue that has blocks and no load in flight, or QR_NIL. */
-static uint32_t last_with_blocks(const quire_sched *s, const qr_waiting *queue, bool is_session)
+/* Whether a request that waits can give up its blocks: a load in flight still writes to them. */
+static bool can_give(const qr_request *r, uint8_t holder)
 {
-    uint32_t n = qr_waiting_list(queue, s->order, s->max_requests);
-    while (n-- > 0) {
-        const qr_request *r = &s->requests[s->order[n]];
-        bool is_loading = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && !r->has_finished_recving;
-        bool is_idle = r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
-        if (r->kv.seq != 0 && !is_loading && is_idle == is_session)
-            return s->order[n];
+    bool is_loading = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && !r->has_finished_recving;
+    return r->holder == holder && !is_loading;
+}
+
+/* The request of a queue that can give up its blocks and is served last, or QR_NIL. */
+static uint32_t last_with_blocks(const quire_sched *s, const qr_waiting *queue, uint8_t holder)
+{
+    uint32_t last = QR_NIL;
+    if (queue->policy == QUIRE_POLICY_PRIORITY) {
+        for (uint32_t i = 0; i < queue->count; i++) {
+            uint32_t at = queue->heap[i];
+            if (can_give(&s->requests[at], holder) &&
+                (last == QR_NIL || qr_waiter_before(&s->waiters[last], &s->waiters[at])))
+                last = at;
+        }
+        return last;
     }
-    return QR_NIL;
+    uint32_t at = s->waiters[queue->sentinel].link.prev;
+    while (at != queue->sentinel && !can_give(&s->requests[at], holder))
+        at = s->waiters[at].link.prev;
+    return at == queue->sentinel ? QR_NIL : at;
 }
 
 static uint32_t choose_giver(const quire_sched *s)
 {
+    static const uint8_t ORDER[] = {QR_HOLDS_IDLE, QR_HOLDS_BLOCKS};
     uint32_t index = QR_NIL;
     for (uint32_t pass = 0; pass < 2 && index == QR_NIL; pass++) {
-        index = last_with_blocks(s, &s->waiting, pass == 0);
+        if (s->num_holders[ORDER[pass]] == 0)
+            continue;
+        index = last_with_blocks(s, &s->waiting, ORDER[pass]);
         if (index == QR_NIL)
-            index = last_with_blocks(s, &s->skipped, pass == 0);
+            index = last_with_blocks(s, &s->skipped, ORDER[pass]);
     }
     return index;
 }
@@ -113,25 +129,20 @@ bool qr_starved_take_blocks(quire_sched *s)
         qr_sched_promote_loaded(s, index);
     quire_cache_free(s->cache, &r->kv);
     r->kv.num_computed_tokens = 0;
-    r->has_given_way = true;
+    r->gave_way_in = s->round;
+    qr_starved_note_holder(s, r);
     s->is_starved = true;
     return true;
-}
-
-static void forget_turns(quire_sched *s)
-{
-    for (uint32_t i = 0; i < s->max_requests; i++)
-        s->requests[i].has_given_way = false;
 }
 
 void qr_starved_end_round(quire_sched *s)
 {
     if (s->builder.has_passed_turn && s->builder.is_turn_free)
-        forget_turns(s);
+        s->round++;
 }
 
 void qr_starved_end(quire_sched *s)
 {
     s->is_starved = false;
-    forget_turns(s);
+    s->round++;
 }

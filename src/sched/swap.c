@@ -211,7 +211,7 @@ void qr_swap_drop(quire_sched *s, uint32_t index)
  * they keep their order. */
 static void drop_queue(quire_sched *s, qr_waiting *queue)
 {
-    for (uint32_t n = qr_waiting_list(queue, s->order, s->max_requests); n-- > 0;) {
+    for (uint32_t n = qr_waiting_list(queue, s->order); n-- > 0;) {
         uint32_t index = s->order[n];
         if (s->requests[index].num_saved == 0)
             continue;

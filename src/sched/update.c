@@ -163,8 +163,10 @@ static void write_output(quire_sched *s, const qr_arrival *a)
 
 static void end_request(quire_sched *s, const qr_arrival *a, bool was_running)
 {
-    if (!was_running)
+    if (!was_running) {
         qr_sched_dequeue(s, a->index);
+        qr_starved_note_holder(s, &s->requests[a->index]);
+    }
     bool ends = qr_sched_session_ends(s, a->index);
     if (was_running)
         s->num_stopped++; /* leaves running at the end of the update, all at once */

@@ -139,30 +139,52 @@ void qr_waiting_prepend_all(qr_waiting *queue, qr_waiting *other)
 
 /* ---- looking --------------------------------------------------------------- */
 
-/* The first that is served after `after` (QR_NIL: the very first). */
-static uint32_t next_by_priority(const qr_waiting *queue, uint32_t after)
+/* reqs[0, n) is a heap; puts `req`, which stood at its end, where it belongs from the top. */
+static void sort_sink(const qr_waiting *queue, uint32_t *reqs, uint32_t n, uint32_t req)
 {
-    uint32_t best = QR_NIL;
-    for (uint32_t i = 0; i < queue->count; i++) {
-        uint32_t req = queue->heap[i];
-        if (after != QR_NIL && !heap_before(queue, after, req))
-            continue;
-        if (best == QR_NIL || heap_before(queue, req, best))
-            best = req;
+    uint32_t place = 0;
+    for (;;) {
+        uint32_t child = 2 * place + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n && heap_before(queue, reqs[child + 1], reqs[child]))
+            child++;
+        if (!heap_before(queue, reqs[child], req))
+            break;
+        reqs[place] = reqs[child];
+        place = child;
     }
-    return best;
+    reqs[place] = req;
 }
 
-uint32_t qr_waiting_list(const qr_waiting *queue, uint32_t *reqs, uint32_t capacity)
+/* The copy of a heap, sorted: the first goes behind the others again and again, then all turn. */
+static void sort_heap(const qr_waiting *queue, uint32_t *reqs, uint32_t n)
 {
-    uint32_t n = queue->count < capacity ? queue->count : capacity;
-    uint32_t at = queue->policy == QUIRE_POLICY_PRIORITY ? QR_NIL : queue->sentinel;
-    for (uint32_t i = 0; i < n; i++) {
-        at = queue->policy == QUIRE_POLICY_PRIORITY ? next_by_priority(queue, at)
-                                                    : queue->waiters[at].link.next;
-        reqs[i] = at;
+    for (uint32_t left = n; left > 1; left--) {
+        uint32_t first = reqs[0];
+        sort_sink(queue, reqs, left - 1, reqs[left - 1]);
+        reqs[left - 1] = first;
     }
-    return queue->count;
+    for (uint32_t i = 0; i < n / 2; i++) {
+        uint32_t first = reqs[i];
+        reqs[i] = reqs[n - 1 - i];
+        reqs[n - 1 - i] = first;
+    }
+}
+
+uint32_t qr_waiting_list(const qr_waiting *queue, uint32_t *reqs)
+{
+    uint32_t n = queue->count;
+    if (queue->policy == QUIRE_POLICY_PRIORITY) {
+        for (uint32_t i = 0; i < n; i++)
+            reqs[i] = queue->heap[i];
+        sort_heap(queue, reqs, n);
+        return n;
+    }
+    uint32_t at = queue->sentinel;
+    for (uint32_t i = 0; i < n; i++)
+        reqs[i] = at = queue->waiters[at].link.next;
+    return n;
 }
 
 bool qr_waiting_is_valid(const qr_waiting *queue)

@@ -52,9 +52,9 @@ void qr_waiting_prepend_all(qr_waiting *queue, qr_waiting *other);
 /* Whether a is served before b by PRIORITY. */
 bool qr_waiter_before(const qr_waiter *a, const qr_waiter *b);
 
-/* In order of service, up to capacity; returns the count. With PRIORITY it costs O(n^2): for
- * looking, and for rare events. */
-uint32_t qr_waiting_list(const qr_waiting *queue, uint32_t *reqs, uint32_t capacity);
+/* Lists all requests of the queue in order of service; reqs has room for them. Returns the count.
+ * Costs O(n), with PRIORITY O(n log n). */
+uint32_t qr_waiting_list(const qr_waiting *queue, uint32_t *reqs);
 
 bool qr_waiting_is_valid(const qr_waiting *queue);
 

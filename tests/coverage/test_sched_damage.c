@@ -84,6 +84,11 @@ static void damaged_counts(void **state)
     SPOIL(s->num_waiting_pages, s->num_waiting_pages + 1);
     SPOIL(s->inputs[0].text.num_pages, 1);
     SPOIL(s->step_skipped.count, 1);
+    SPOIL(s->num_holders[QR_HOLDS_BLOCKS], s->num_holders[QR_HOLDS_BLOCKS] + 1);
+    SPOIL(s->num_holders[QR_HOLDS_IDLE], 1);
+    SPOIL(s->requests[0].holder, QR_HOLDS_IDLE);
+    SPOIL(s->requests[0].gave_way_in, s->round + 1);
+    SPOIL(s->round, 0);
     SPOIL(s->encoder.epoch, 0);
     SPOIL(s->cache->num_seqs, 0);
     SPOIL(s->cache->pool->magic, 0);
