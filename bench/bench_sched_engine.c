@@ -133,7 +133,7 @@ void bench_engine_start(bench_engine *e)
 
 void bench_engine_stop(bench_engine *e)
 {
-    bench_must(quire_sched_finish(e->sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL),
+    bench_must(quire_sched_finish_all(e->sched, QUIRE_REQ_FINISHED_ABORTED, NULL),
                "quire_sched_finish");
     bench_engine_drain(e);
     bench_engine_schedule(e);

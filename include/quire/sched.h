@@ -319,10 +319,14 @@ QUIRE_API int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns
 /* Lets all go that are kept now. */
 QUIRE_API int quire_sched_drop_pins(quire_sched *sched);
 
-/* Ends requests from outside: ABORTED, STOPPED, ERROR ... Those that are not there are passed over.
- * reqs NULL: all. *num_finished, where not NULL, says how many there were. */
+/* Ends requests from outside with a FINISHED_* status; any other status is QUIRE_E_ARGUMENT. A
+ * request that has ended already is skipped. If num_reqs is 0, no request ends, and reqs may be
+ * NULL. *num_finished, where not NULL, is how many requests this call ended. */
 QUIRE_API int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
                                  quire_req_status status, uint32_t *num_finished);
+/* The same for every request of the scheduler, in the order in which they were added. */
+QUIRE_API int quire_sched_finish_all(quire_sched *sched, quire_req_status status,
+                                     uint32_t *num_finished);
 
 /* The request of an id, 0 when there is none. */
 QUIRE_API quire_req quire_sched_find(const quire_sched *sched, quire_bytes id);

@@ -470,8 +470,11 @@ static PyMethodDef sched_methods[] = {
      "continue_request(req, prompt=None, /, **params)\n--\n\nThe next input of a session; None: no "
      "more follow."},
     {"finish", PY_KEYWORDS(py_sched_finish),
-     "finish(reqs=None, status='finished_aborted')\n--\n\nEnds requests from outside, None: all; "
-     "how many there were."},
+     "finish(reqs, status='finished_aborted')\n--\n\nEnds these requests from outside; returns how "
+     "many it ended."},
+    {"finish_all", PY_KEYWORDS(py_sched_finish_all),
+     "finish_all(status='finished_aborted')\n--\n\nEnds every request from outside; returns how "
+     "many it ended."},
     {"pin", sched_pin, METH_VARARGS,
      "pin(req, seconds, /)\n--\n\nKeeps a request's blocks for so long after its end; 0: not. "
      "Needs max_pins."},

@@ -35,6 +35,7 @@ extern const py_name py_req_statuses[];
 PyObject *py_sched_add(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *py_sched_continue(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *py_sched_finish(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *py_sched_finish_all(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *py_sched_schedule(PyObject *object, PyObject *ignored);
 PyObject *py_sched_update(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *py_sched_update_drafts(PyObject *object, PyObject *args, PyObject *kwargs);

@@ -93,29 +93,53 @@ PyObject *py_sched_continue(PyObject *object, PyObject *args, PyObject *kwargs)
     return done;
 }
 
+/* What finish and finish_all give back. */
+static PyObject *finished(PyObject *object, int err, uint32_t count)
+{
+    if (err != QUIRE_OK)
+        return py_raise(py_state_of(object), err);
+    return take_back((sched_object *)object) < 0 ? NULL : PyLong_FromUnsignedLong(count);
+}
+
 PyObject *py_sched_finish(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"reqs", "status", NULL};
-    PyObject *source = Py_None;
+    PyObject *source;
     PyObject *text = NULL;
     int status = QUIRE_REQ_FINISHED_ABORTED;
     uint32_t count = 0;
     py_ints reqs;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:finish", names, &source, &text))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:finish", names, &source, &text))
         return NULL;
+    if (source == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "reqs must be a sequence of requests, not None; "
+                                         "finish_all() ends every request");
+        return NULL;
+    }
     if ((text != NULL && py_name_value(py_req_statuses, text, "status", &status) < 0) ||
         py_ints_get(source, 'Q', "reqs", &reqs) < 0)
         return NULL;
     quire_sched *sched = py_sched_open(object);
     int err = QUIRE_OK;
-    if (sched != NULL && (source == Py_None || reqs.count > 0)) /* NULL would mean all */
+    if (sched != NULL)
         err = quire_sched_finish(sched, reqs.data, reqs.count, (quire_req_status)status, &count);
     py_ints_release(&reqs);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
-    if (sched == NULL || take_back((sched_object *)object) < 0)
+    return sched == NULL ? NULL : finished(object, err, count);
+}
+
+PyObject *py_sched_finish_all(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"status", NULL};
+    PyObject *text = NULL;
+    int status = QUIRE_REQ_FINISHED_ABORTED;
+    uint32_t count = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:finish_all", names, &text) ||
+        (text != NULL && py_name_value(py_req_statuses, text, "status", &status) < 0))
         return NULL;
-    return PyLong_FromUnsignedLong(count);
+    quire_sched *sched = py_sched_open(object);
+    if (sched == NULL)
+        return NULL;
+    return finished(object, quire_sched_finish_all(sched, (quire_req_status)status, &count), count);
 }
 
 /* ---- one step -------------------------------------------------------------- */

@@ -75,9 +75,15 @@ def test_stop_rules_and_finish():
     assert out.has_stop_reason.tolist() == [0, 1, 0] and out.stop_reason.tolist()[1] == 5
     assert sched.finish([]) == 0 and sched.finish([a, b, c, 12345]) == 1
     sched.add("d", [1])
-    assert sched.finish(status="finished_stopped") == 1 and sched.num_unfinished == 0
-    with pytest.raises(quire.E_ARGUMENT):
-        sched.finish(status="running")
+    for missing in (lambda: sched.finish(), lambda: sched.finish(None)):
+        with pytest.raises(TypeError, match="reqs"):
+            missing()
+    assert sched.finish([], status="finished_stopped") == 0 and sched.num_unfinished == 1
+    assert sched.finish_all(status="finished_stopped") == 1 and sched.num_unfinished == 0
+    for finish in (lambda: sched.finish([], status="running"),
+                   lambda: sched.finish_all(status="running")):
+        with pytest.raises(quire.E_ARGUMENT):
+            finish()
 
 
 def test_queues_and_priority():

@@ -125,14 +125,25 @@ int quire_sched_drop_pins(quire_sched *sched)
     return QUIRE_OK;
 }
 
+static bool is_final(quire_req_status status)
+{
+    return status >= QUIRE_REQ_FINISHED_STOPPED && status <= QUIRE_REQ_FINISHED_REPETITION;
+}
+
 int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
                        quire_req_status status, uint32_t *num_finished)
 {
-    bool status_ok =
-        status >= QUIRE_REQ_FINISHED_STOPPED && status <= QUIRE_REQ_FINISHED_REPETITION;
-    if (!sched_ok(sched) || !status_ok)
+    if (!sched_ok(sched) || !is_final(status) || (reqs == NULL && num_reqs > 0))
         return QUIRE_E_ARGUMENT;
     qr_sched_finish(sched, reqs, num_reqs, status, num_finished);
+    return QUIRE_OK;
+}
+
+int quire_sched_finish_all(quire_sched *sched, quire_req_status status, uint32_t *num_finished)
+{
+    if (!sched_ok(sched) || !is_final(status))
+        return QUIRE_E_ARGUMENT;
+    qr_sched_finish_all(sched, status, num_finished);
     return QUIRE_OK;
 }
 

@@ -463,10 +463,6 @@ static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
 void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_req_status status,
                      uint32_t *num_finished)
 {
-    if (reqs == NULL) {
-        n = list_all(s, s->req_scratch);
-        reqs = s->req_scratch;
-    }
     uint32_t count = 0;
     for (uint32_t pass = 0; pass < 2;
          pass++) { /* all leave their queues before the first is freed */
@@ -488,4 +484,10 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
         *num_finished = count;
     qr_sched_tell_load(s);
     qr_assert_expensive(qr_sched_is_valid(s));
+}
+
+void qr_sched_finish_all(quire_sched *s, quire_req_status status, uint32_t *num_finished)
+{
+    uint32_t n = list_all(s, s->req_scratch);
+    qr_sched_finish(s, s->req_scratch, n, status, num_finished);
 }

@@ -259,6 +259,7 @@ void qr_sched_enqueue(quire_sched *sched, uint32_t index);
 void qr_sched_dequeue(quire_sched *sched, uint32_t index);
 void qr_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t n, quire_req_status status,
                      uint32_t *num_finished);
+void qr_sched_finish_all(quire_sched *sched, quire_req_status status, uint32_t *num_finished);
 /* After its status became finished: tells the connector, frees the encoder's items, lists it; and
  * frees its blocks unless something still needs them. */
 void qr_sched_free_request(quire_sched *sched, uint32_t index, bool keep_blocks);

@@ -263,7 +263,7 @@ static void limits_of_requests(void **state)
                 sched_kit_add(&kit, names[i], "aaaa", 8);
             REFUSE_REQUEST(QUIRE_FULL, p.id = ((quire_bytes){"z", 1}));
             uint32_t n = 0;
-            assert_int_equal(quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, &n),
+            assert_int_equal(quire_sched_finish_all(kit.sched, QUIRE_REQ_FINISHED_ABORTED, &n),
                              QUIRE_OK);
             assert_int_equal(n, round < 2 ? SCHED_KIT_REQS : 0);
         }

@@ -131,7 +131,7 @@ static void seldom(noalloc_sched *e)
     if (dice < 10 && n > 0)
         count(e, quire_sched_finish(e->sched, reqs, 1, QUIRE_REQ_FINISHED_ABORTED, NULL));
     else if (dice == 10)
-        count(e, quire_sched_finish(e->sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL));
+        count(e, quire_sched_finish_all(e->sched, QUIRE_REQ_FINISHED_ABORTED, NULL));
     else if (dice < 14)
         e->resets += quire_sched_reset_prefix_cache(e->sched, dice != 11, 0) == QUIRE_OK;
     else if (dice == 14)

@@ -181,9 +181,9 @@ static void finish(sched_model *m)
     bool is_all = strcmp(list, "*") == 0;
     uint32_t count = is_all ? 0 : read_requests(m, list, reqs);
     quire_req_status status = (quire_req_status)recording_u32(&m->r);
-    sched_expect_ok(
-        m, "status of finish",
-        quire_sched_finish(m->sched, is_all ? NULL : reqs, count, status, &num_finished));
+    sched_expect_ok(m, "status of finish",
+                    is_all ? quire_sched_finish_all(m->sched, status, &num_finished)
+                           : quire_sched_finish(m->sched, reqs, count, status, &num_finished));
     text_add(&m->r.answer, "|ended=%" PRIu32, num_finished);
     sched_tally_add(&m->tally, SCHED_aborted, num_finished);
     sched_tally_add(&m->tally, SCHED_abort_all, is_all && num_finished > 0);

@@ -219,8 +219,8 @@ static void abort_some(sim *s)
         sim_note_end(s, r);
     }
     uint32_t count = 0;
-    int err =
-        quire_sched_finish(s->sched, all ? NULL : reqs, n, QUIRE_REQ_FINISHED_ABORTED, &count);
+    int err = all ? quire_sched_finish_all(s->sched, QUIRE_REQ_FINISHED_ABORTED, &count)
+                  : quire_sched_finish(s->sched, reqs, n, QUIRE_REQ_FINISHED_ABORTED, &count);
     SIM_CHECK(s, err == QUIRE_OK && count == expected, "finish", count, expected);
     s->tally.aborts += count;
     for (uint32_t i = 0; i < SIM_SLOTS && !s->has_failed; i++)

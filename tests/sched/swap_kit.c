@@ -35,7 +35,7 @@ void crowd_end(crowd *w, quire_req req)
 
 void crowd_close(crowd *w)
 {
-    quire_sched_finish(w->kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    quire_sched_finish_all(w->kit.sched, QUIRE_REQ_FINISHED_ABORTED, NULL);
     assert_int_equal(w->kit.sched->swap.num_free, w->kit.sched->swap.num_slots);
     kit_close(&w->kit);
 }

@@ -176,7 +176,7 @@ static void as_many_as_the_limits_say(void **state)
     assert_int_equal(try_add(kit_params(&kit, "i", 3)), QUIRE_FULL);
     assert_int_equal(quire_sched_find(kit.sched, (quire_bytes){"i", 1}), 0);
     uint32_t count = 0;
-    assert_int_equal(quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, &count),
+    assert_int_equal(quire_sched_finish_all(kit.sched, QUIRE_REQ_FINISHED_ABORTED, &count),
                      QUIRE_OK);
     assert_int_equal(count, KIT_REQUESTS);
     assert_int_equal(quire_sched_has_finished(kit.sched), 1);
@@ -184,7 +184,7 @@ static void as_many_as_the_limits_say(void **state)
         char id[2] = {ids[i], '\0'};
         kit_add(&kit, id, 3);
     }
-    quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    quire_sched_finish_all(kit.sched, QUIRE_REQ_FINISHED_ABORTED, NULL);
     assert_int_equal(try_add(kit_params(&kit, "i", 3)), QUIRE_FULL); /* 16 ends are not told yet */
     kit_step(&kit);
     assert_int_equal(kit.step->num_finished, 2 * KIT_REQUESTS);
@@ -216,7 +216,7 @@ static void as_much_text_as_the_limits_say(void **state)
     }
     assert_int_equal(status, QUIRE_FULL);
     assert_true(taken > 0);
-    quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    quire_sched_finish_all(kit.sched, QUIRE_REQ_FINISHED_ABORTED, NULL);
     kit_add(&kit, "i", 5);
     kit_close(&kit);
 }
@@ -432,33 +432,6 @@ static void resets(void **state)
     kit_close(&kit);
 }
 
-static void ends_from_outside(void **state)
-{
-    (void)state;
-    open_default();
-    quire_req reqs[4] = {kit_add(&kit, "a", 3), kit_add(&kit, "b", 3)};
-    reqs[2] = reqs[0]; /* listed twice */
-    const quire_req_status wrong[] = {QUIRE_REQ_RUNNING, QUIRE_REQ_PREEMPTED, (quire_req_status)0,
-                                      (quire_req_status)13};
-    for (size_t i = 0; i < COUNT(wrong); i++)
-        assert_int_equal(quire_sched_finish(kit.sched, reqs, 2, wrong[i], NULL), QUIRE_E_ARGUMENT);
-    kit_run(&kit, 1);
-    uint32_t count = 0;
-    assert_int_equal(quire_sched_finish(kit.sched, reqs, 4, QUIRE_REQ_FINISHED_ABORTED, &count),
-                     QUIRE_OK);
-    assert_int_equal(count, 2);
-    assert_int_equal(quire_sched_num_running(kit.sched), 0);
-    assert_int_equal(quire_sched_usage(kit.sched).active, 0);
-    kit_step(&kit);
-    assert_int_equal(kit.step->num_finished, 2);
-    assert_int_equal(kit.step->finished[0], reqs[0]);
-    kit_answer(&kit, kit.step->step, 1);
-    assert_int_equal(quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, &count),
-                     QUIRE_OK);
-    assert_int_equal(count, 0);
-    kit_close(&kit);
-}
-
 /* ---- sessions --------------------------------------------------------------- */
 
 static void sessions_go_on(void **state)
@@ -586,7 +559,6 @@ int main(void)
         cmocka_unit_test(queues_in_the_order_of_service),
         cmocka_unit_test(pauses),
         cmocka_unit_test(resets),
-        cmocka_unit_test(ends_from_outside),
         cmocka_unit_test(sessions_go_on),
         cmocka_unit_test(sessions_listed_twice),
         cmocka_unit_test(an_input_that_no_longer_fits),

@@ -108,7 +108,7 @@ static void session_stale_hash(void **state)
         old[7] = sampled;
         assert_int_equal(now[7], 't' * 100);
         assert_int_equal(hit_of("x", old, 9), v.has_bug ? 8 : 4);
-        quire_sched_finish(kit.sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL);
+        quire_sched_finish_all(kit.sched, QUIRE_REQ_FINISHED_ABORTED, NULL);
         assert_int_equal(hit_of("y", now, 9), v.has_bug ? 4 : 8);
         kit_close(&kit);
     }

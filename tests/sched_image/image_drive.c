@@ -299,11 +299,14 @@ static void finish_some(world *w)
 {
     quire_req reqs[3] = {draw_known(w), draw_known(w), draw_known(w)};
     bool all = draw(w, 30) == 0;
-    uint32_t status = QUIRE_REQ_FINISHED_STOPPED + draw(w, 5);
+    quire_req_status status = (quire_req_status)(QUIRE_REQ_FINISHED_STOPPED + draw(w, 5));
     for (uint32_t i = 0; i < w->num_sides; i++) {
         uint32_t count = 0;
-        quire_sched_finish(w->sides[i].sched, all ? NULL : reqs, COUNT(reqs),
-                           (quire_req_status)status, &count);
+        quire_sched *sched = w->sides[i].sched;
+        if (all)
+            quire_sched_finish_all(sched, status, &count);
+        else
+            quire_sched_finish(sched, reqs, COUNT(reqs), status, &count);
         see(&w->sides[i], count);
     }
 }

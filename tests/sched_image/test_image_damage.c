@@ -86,7 +86,7 @@ static int try_image(const unsigned char *image, size_t bytes)
     quire_sched_schedule(sched, &step);
     quire_sched_update(sched, w.batches[0].step, &output, &outputs);
     quire_sched_schedule(sched, &step);
-    quire_sched_finish(sched, NULL, 0, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    quire_sched_finish_all(sched, QUIRE_REQ_FINISHED_ABORTED, NULL);
     quire_sched_schedule(sched, &step);
     size_t room = quire_sched_image_bytes(sched);
     size_t written;
