@@ -90,7 +90,8 @@ typedef struct quire_device_host_config {
     }
 
 /* QUIRE_E_CONFIG, QUIRE_E_NOMEM, QUIRE_E_SYSTEM; message, where given, says why and what to do. In
- * the child of a fork the device has no threads: jobs are not taken (QUIRE_E_SYSTEM). */
+ * the child of a fork the device has no threads: jobs are not taken (QUIRE_E_SYSTEM), and closing
+ * it frees the child's memory only. */
 QUIRE_API int quire_device_host_open(const quire_device_host_config *config,
                                      const quire_allocator *allocator, quire_device *device,
                                      char *message, size_t message_bytes);

@@ -26,7 +26,11 @@
  *
  * Part of libquire_events. Threads: a publisher has one of its own, and libzmq some, all with
  * signals blocked; it may be asked for its stats by any thread. A subscriber belongs to one thread
- * at a time. Neither survives a fork: make them in the process that uses them.
+ * at a time.
+ *
+ * Both belong to the process that created them. In the child of a fork destroy frees the handle
+ * and reaches neither thread nor socket of the parent, quire_subscriber_next returns
+ * QUIRE_E_SYSTEM, and a publisher's stats stay as they were. The child may create its own.
  */
 #ifndef QUIRE_EVENTS_H
 #define QUIRE_EVENTS_H

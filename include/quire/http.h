@@ -65,7 +65,9 @@ typedef struct quire_http_config {
  * message, where not NULL, gets a sentence when it fails, with the value and what to do. */
 QUIRE_API int quire_http_create(const quire_http_config *config, quire_http **http, char *message,
                                 size_t message_bytes);
-/* Closes all connections and stops; NULL is fine. */
+/* Closes all connections and stops; NULL is fine. A server belongs to the process that created it:
+ * in the child of a fork this frees the child's memory and closes the child's copy of the listening
+ * socket; the parent's server goes on. */
 QUIRE_API void quire_http_destroy(quire_http *http);
 /* The port it listens to. */
 QUIRE_API uint32_t quire_http_port(const quire_http *http);

@@ -123,7 +123,8 @@ QUIRE_API int quire_offload_create_in(void *memory, size_t bytes,
 QUIRE_API int quire_offload_create(const quire_offload_config *config,
                                    const quire_allocator *allocator, quire_offload **offload);
 /* QUIRE_BUSY while jobs of tiers or the device are in flight: poll on; or, where these hang, close
- * them and abandon first. */
+ * them and abandon first. In the child of a fork: frees the child's memory, and reaches neither the
+ * device nor a tier; all other calls that change an offload return QUIRE_E_SYSTEM there. */
 QUIRE_API int quire_offload_destroy(quire_offload *offload);
 /* Device and tiers are closed, with what they had: their jobs do not come back, and the memory that
  * they copied to is the caller's to keep as long as they may write to it. Nothing is told or stored

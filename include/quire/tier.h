@@ -186,8 +186,10 @@ typedef struct quire_tier_config {
     }
 
 /* Opens the tier and starts its thread; self belongs to the tier, also when this fails (but for a
- * config that cannot be read). message, where given, says why it failed and what to do. The child
- * of a fork has no such thread: every call there gives QUIRE_E_SYSTEM, or nothing. */
+ * config that cannot be read). message, where given, says why it failed and what to do. A tier
+ * belongs to the process that opened it. In the child of a fork every call returns QUIRE_E_SYSTEM
+ * (poll: 0 jobs), quire_tier_close included: the child frees nothing, and reaches neither thread,
+ * file, lock nor connection of the parent. */
 QUIRE_API int quire_tier_open(const quire_tier_config *config, const quire_allocator *allocator,
                               quire_tier **tier, char *message, size_t message_bytes);
 

@@ -9,6 +9,7 @@
 #include <quire/events.h>
 
 #include "base/config.h"
+#include "base/fork_guard.h"
 #include "events/answers.h"
 #include "events/endpoint.h"
 #include "events/host.h"
@@ -33,6 +34,7 @@ enum {
 static const char DEFAULT_ENDPOINT[] = "tcp://127.0.0.1:5557";
 
 struct quire_publisher {
+    qr_fork_guard guard;
     void *context;
     void *pub;
     void *router; /* NULL: no replay */
@@ -389,6 +391,7 @@ QUIRE_API int quire_publisher_create(const quire_publisher_config *callers,
     quire_publisher *p = qr_host_alloc_zeroed(1, sizeof *p);
     if (p == NULL)
         return say_refused(message, QUIRE_E_NOMEM, "publisher", config.endpoint);
+    qr_fork_guard_init(&p->guard);
     p->topic_len = strlen(config.topic);
     memcpy(p->topic, config.topic, p->topic_len);
     status = read_endpoints(p, &config, message);
@@ -409,10 +412,8 @@ QUIRE_API int quire_publisher_create(const quire_publisher_config *callers,
     return QUIRE_OK;
 }
 
-QUIRE_API void quire_publisher_destroy(quire_publisher *p)
+static void stop_publisher(quire_publisher *p)
 {
-    if (p == NULL)
-        return;
     uint64_t start_ms = qr_host_now_ms();
     atomic_store_explicit(&p->is_stopping, true, memory_order_release);
     if (p->has_thread)
@@ -431,6 +432,16 @@ QUIRE_API void quire_publisher_destroy(quire_publisher *p)
     if (p->context != NULL)
         while (zmq_ctx_term(p->context) != 0 && zmq_errno() == EINTR)
             ;
+}
+
+/* In a child the thread does not exist, libzmq's descriptors are the parent's, and what the thread
+ * was changing when the process forked cannot be freed: only the handle is. */
+QUIRE_API void quire_publisher_destroy(quire_publisher *p)
+{
+    if (p == NULL)
+        return;
+    if (!qr_fork_guard_is_child(&p->guard))
+        stop_publisher(p);
     qr_host_free(p);
 }
 

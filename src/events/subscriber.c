@@ -27,6 +27,8 @@ QUIRE_API int quire_subscriber_next(quire_subscriber *s, int timeout_ms, quire_d
 {
     if (s == NULL || delivery == NULL)
         return QUIRE_E_ARGUMENT;
+    if (qr_fork_guard_is_child(&s->guard))
+        return QUIRE_E_SYSTEM;
     uint64_t now_ms = qr_host_now_ms();
     uint64_t until_ms = timeout_ms < 0 ? UINT64_MAX : now_ms + (uint64_t)timeout_ms;
     for (;;) {
@@ -185,6 +187,7 @@ QUIRE_API int quire_subscriber_create(const quire_subscriber_config *callers,
         qr_host_say(text, text_bytes, "subscriber: %s", quire_strerror(status));
         return status;
     }
+    qr_fork_guard_init(&s->guard);
     qr_message_init(&s->held);
     qr_message_init(&s->current);
     status = create_subscriber(s, &config, text, text_bytes);
@@ -199,10 +202,8 @@ QUIRE_API int quire_subscriber_create(const quire_subscriber_config *callers,
     return QUIRE_OK;
 }
 
-QUIRE_API void quire_subscriber_destroy(quire_subscriber *s)
+static void close_subscriber(quire_subscriber *s)
 {
-    if (s == NULL)
-        return;
     qr_message_close(&s->held);
     qr_message_close(&s->current);
     qr_asker_close(&s->asker);
@@ -214,5 +215,14 @@ QUIRE_API void quire_subscriber_destroy(quire_subscriber *s)
         while (zmq_ctx_term(s->context) != 0 && zmq_errno() == EINTR)
             ;
     quire_wire_reader_destroy(s->reader);
+}
+
+/* In a child libzmq's descriptors are the parent's: only the handle is freed. */
+QUIRE_API void quire_subscriber_destroy(quire_subscriber *s)
+{
+    if (s == NULL)
+        return;
+    if (!qr_fork_guard_is_child(&s->guard))
+        close_subscriber(s);
     qr_host_free(s);
 }

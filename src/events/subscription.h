@@ -16,6 +16,7 @@
 #ifndef QR_EVENTS_SUBSCRIPTION_H
 #define QR_EVENTS_SUBSCRIPTION_H
 
+#include "base/fork_guard.h"
 #include "events/asker.h"
 
 #include <quire/events.h>
@@ -34,6 +35,7 @@ typedef struct qr_message {
 } qr_message;
 
 struct quire_subscriber {
+    qr_fork_guard guard;
     void *context;
     void *sub;
     void *breaks;   /* tells of connections that broke; NULL: nobody does */

@@ -187,6 +187,8 @@ int quire_http_create(const quire_http_config *callers, quire_http **made, char 
     quire_http *http = qr_http_alloc(sizeof *http);
     if (http == NULL)
         return qr_http_complain(&c, QUIRE_E_NOMEM, "there is not enough memory");
+    qr_fork_guard_init(&http->guard);
+    http->socket = -1;
     http->stop_fd = -1;
     status = make_parts(&c, &config, http);
     if (status == QUIRE_OK)
@@ -202,9 +204,14 @@ void quire_http_destroy(quire_http *http)
 {
     if (http == NULL)
         return;
-    qr_http_server_stop(http);
-    qr_http_hub_free(&http->hub);
-    qr_http_lines_free(&http->lines);
+    if (qr_fork_guard_is_child(&http->guard)) {
+        /* The threads did not stop at a fork: what they were changing cannot be freed. */
+        qr_http_server_leave(http);
+    } else {
+        qr_http_server_stop(http);
+        qr_http_hub_free(&http->hub);
+        qr_http_lines_free(&http->lines);
+    }
     qr_http_access_free(&http->site.access);
     qr_http_free(http);
 }

@@ -281,10 +281,12 @@ static int start_daemon(quire_http *http, int socket)
         (size_t)QR_HTTP_LINE_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED,
         request_is_over, http, MHD_OPTION_NOTIFY_CONNECTION, connection_changes, http,
         MHD_OPTION_END);
-    if (http->daemon != NULL)
-        return QUIRE_OK;
-    qr_http_listener_close(socket, http->port);
-    return QUIRE_E_SYSTEM;
+    if (http->daemon == NULL) {
+        qr_http_listener_close(socket, http->port);
+        return QUIRE_E_SYSTEM;
+    }
+    http->socket = socket;
+    return QUIRE_OK;
 }
 
 static int start_ticker(quire_http *http)
@@ -324,6 +326,15 @@ void qr_http_server_stop(quire_http *http)
         pthread_join(http->ticker, NULL);
         close(http->stop_fd);
     }
+    /* A child of a fork may have a copy of the socket. Without this the port would stay taken, and
+     * connections would wait in vain, until that child ends. */
+    shutdown(http->socket, SHUT_RDWR);
     MHD_stop_daemon(http->daemon);
     http->daemon = NULL;
+}
+
+void qr_http_server_leave(quire_http *http)
+{
+    qr_http_listener_close(http->socket, http->port);
+    close(http->stop_fd);
 }

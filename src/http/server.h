@@ -9,6 +9,7 @@
 #ifndef QR_HTTP_SERVER_H
 #define QR_HTTP_SERVER_H
 
+#include "base/fork_guard.h"
 #include "http/hub.h"
 #include "http/lines.h"
 #include "http/site.h"
@@ -20,10 +21,12 @@ enum { QR_HTTP_LINE_BYTES = 32 << 10 };
 struct MHD_Daemon;
 
 struct quire_http {
+    qr_fork_guard guard;
     qr_http_site site;
     qr_http_hub hub;
     qr_http_lines lines;
     struct MHD_Daemon *daemon;
+    int socket; /* that listens; -1: none */
     pthread_t ticker;
     int stop_fd; /* an eventfd; -1: the ticker does not run */
     uint32_t port;
@@ -39,5 +42,7 @@ extern const qr_http_hooks qr_http_server_hooks;
 int qr_http_server_start(quire_http *http, int socket);
 /* Stops what runs. */
 void qr_http_server_stop(quire_http *http);
+/* In the child of a fork: closes the child's copies of the descriptors, and stops nothing. */
+void qr_http_server_leave(quire_http *http);
 
 #endif

@@ -12,9 +12,9 @@
 #include <quire/device.h>
 
 #include "base/config.h"
+#include "base/fork_guard.h"
 #include "tier/carve.h"
 #include "tier/crc32c.h"
-#include "tier/fork_guard.h"
 #include "tier/piece.h"
 #include "tier/spsc.h"
 #include "tier/system.h"
@@ -243,11 +243,8 @@ static uint32_t host_poll(void *self, quire_device_job **jobs, uint32_t capacity
     return count;
 }
 
-static void host_close(void *self)
+static void stop_threads(host_device *d)
 {
-    host_device *d = self;
-    if (qr_fork_guard_is_child(&d->guard))
-        return; /* the memory is a copy, but the threads are not here to be ended */
     atomic_store_explicit(&d->is_stopping, true, memory_order_release);
     if (d->has_semaphores) {
         (void)sem_post(&d->compute_wake);
@@ -259,7 +256,13 @@ static void host_close(void *self)
         (void)sem_destroy(&d->compute_wake);
         (void)sem_destroy(&d->copy_wake);
     }
-    qr_fork_guard_release(&d->guard);
+}
+
+static void host_close(void *self)
+{
+    host_device *d = self;
+    if (!qr_fork_guard_is_child(&d->guard)) /* in a child the threads do not exist */
+        stop_threads(d);
     qr_piece_release(&d->piece);
 }
 

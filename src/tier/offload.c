@@ -11,6 +11,12 @@
 #include "tier/offload_store.h"
 #include "tier/system.h"
 
+/* Copies and jobs are the parent's there. */
+static bool is_in_child(const quire_offload *o)
+{
+    return qr_fork_guard_is_child(&o->guard);
+}
+
 /* ---- what the scheduler calls ---------------------------------------------- */
 
 static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
@@ -39,7 +45,7 @@ static void *on_build_meta(void *user, const quire_step *step)
                                    .store_gpu = o->meta_store_gpu,
                                    .store_cpu = o->meta_store_cpu,
                                    .need_flush = step->num_preempted > 0};
-    if (o->is_closed)
+    if (o->is_closed || is_in_child(o))
         return &o->meta;
     o->has_mark = !o->has_device || qr_copy_mark(o);
     qr_store_build(o, step);
@@ -152,6 +158,7 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
                                      .request_finished = on_finished,
                                      .reset_cache = on_reset,
                                      .update_output = on_update};
+    qr_fork_guard_init(&o->guard);
     o->magic = QR_OFFLOAD_MAGIC;
     return QUIRE_OK;
 }
@@ -255,7 +262,8 @@ int quire_offload_destroy(quire_offload *offload)
     if (!is_offload(offload))
         return QUIRE_E_ARGUMENT;
     bool is_idle = offload->lower == NULL || qr_lower_is_idle(offload->lower);
-    if (!offload->is_closed && (offload->num_jobs_out > 0 || !is_idle))
+    bool has_jobs = offload->num_jobs_out > 0 || !is_idle; /* in a child they are the parent's */
+    if (has_jobs && !offload->is_closed && !is_in_child(offload))
         return QUIRE_BUSY;
     quire_allocator allocator = offload->allocator;
     void *raw = offload->raw;
@@ -271,6 +279,8 @@ int quire_offload_abandon(quire_offload *offload)
 {
     if (!is_offload(offload))
         return QUIRE_E_ARGUMENT;
+    if (is_in_child(offload))
+        return QUIRE_E_SYSTEM;
     offload->is_closed = true;
     return QUIRE_OK;
 }
@@ -285,6 +295,8 @@ int quire_offload_bind(quire_offload *offload, quire_sched *sched)
     quire_cache *cache = quire_sched_cache(sched);
     if (!is_offload(offload) || cache == NULL)
         return QUIRE_E_ARGUMENT;
+    if (is_in_child(offload))
+        return QUIRE_E_SYSTEM;
     bool is_same = quire_cache_num_groups(cache) == offload->num_groups &&
                    quire_cache_usage(cache).total == offload->num_gpu &&
                    quire_cache_hash_block_size(cache) == offload->hash_size;
@@ -336,6 +348,8 @@ int quire_offload_tell(quire_offload *offload, const quire_offload_report *repor
 {
     if (!is_offload(offload) || report == NULL || offload->has_device || !has_arrays(report))
         return QUIRE_E_ARGUMENT;
+    if (is_in_child(offload))
+        return QUIRE_E_SYSTEM;
     if (!is_report_valid(offload, report))
         return QUIRE_E_UNKNOWN_REQ;
     end_loads(offload, report->loaded, report->num_loaded, false);
@@ -355,6 +369,8 @@ int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output
 {
     if (!is_offload(offload) || output == NULL || offload->sched == NULL || offload->is_closed)
         return QUIRE_E_ARGUMENT;
+    if (is_in_child(offload))
+        return QUIRE_E_SYSTEM;
     if (offload->has_device && offload->num_jobs_out + offload->num_sending > 0)
         qr_copy_poll(offload);
     if (offload->num_events > 0 && !offload->is_vllm)
@@ -371,6 +387,8 @@ int quire_offload_learn(quire_offload *offload, uint32_t num_tokens, uint64_t ns
 {
     if (!is_offload(offload))
         return QUIRE_E_ARGUMENT;
+    if (is_in_child(offload))
+        return QUIRE_E_SYSTEM;
     if (offload->lower != NULL)
         qr_lower_learn(offload->lower, num_tokens, ns);
     return QUIRE_OK;

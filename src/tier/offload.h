@@ -27,6 +27,7 @@
 #define QR_TIER_OFFLOAD_H
 
 #include "base/bits.h"
+#include "base/fork_guard.h"
 #include "tier/carve.h"
 #include "tier/lower.h"
 
@@ -162,6 +163,7 @@ typedef struct qr_offload_counters {
 } qr_offload_counters;
 
 struct quire_offload {
+    qr_fork_guard guard;
     uint32_t magic;
     bool is_vllm;
     bool is_lazy;

@@ -10,8 +10,8 @@
 #ifndef QR_TIER_TIER_H
 #define QR_TIER_TIER_H
 
+#include "base/fork_guard.h"
 #include "tier/breaker.h"
-#include "tier/fork_guard.h"
 #include "tier/piece.h"
 #include "tier/runner.h"
 

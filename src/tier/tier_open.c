@@ -117,12 +117,6 @@ static quire_tier *create_tier(uint32_t max_jobs, const quire_allocator *allocat
     return tier;
 }
 
-static void destroy_tier(quire_tier *tier)
-{
-    qr_fork_guard_release(&tier->guard);
-    qr_piece_release(&tier->piece);
-}
-
 /* ---- opening --------------------------------------------------------------- */
 
 static void set_label(quire_tier *tier, const char *label)
@@ -212,7 +206,7 @@ static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
         status = open_and_start(tier, config, message);
     if (status != QUIRE_OK) {
         (void)qr_runner_stop(&tier->runner, 0);
-        destroy_tier(tier);
+        qr_piece_release(&tier->piece);
         return status;
     }
     *out = tier;
@@ -269,6 +263,6 @@ QUIRE_API int quire_tier_close(quire_tier *tier)
         (void)qr_tier_take_back(tier, slot);
     if (tier->runner.ops.close != NULL)
         tier->runner.ops.close(tier->runner.self);
-    destroy_tier(tier);
+    qr_piece_release(&tier->piece);
     return QUIRE_OK;
 }

@@ -320,6 +320,35 @@ static void test_second_process(void **state)
     kit_end(&kit);
 }
 
+/* The child closes its copy, or only exits: the parent keeps lock, file and blocks. */
+static void test_child_process(void **state)
+{
+    for (int closes = 0; closes < 2; closes++) {
+        file_kit kit;
+        char words[64];
+        struct stat info;
+        begin(&kit, 20, state);
+        assert_int_equal(kit_open(&kit), QUIRE_OK);
+        assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 10, QUIRE_TIER_DONE), 10);
+        kit_submit(&kit, QUIRE_TIER_STORE, 10, 10);
+        (void)fflush(NULL);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(closes != 0 && (quire_tier_reset(kit.tier) != QUIRE_E_SYSTEM ||
+                                  quire_tier_close(kit.tier) != QUIRE_E_SYSTEM));
+        int result = -1;
+        assert_int_equal(waitpid(child, &result, 0), child);
+        assert_int_equal(result, 0);
+        kit_wait(&kit);
+        assert_int_equal(kit_load_all(&kit, 0, 20), 20);
+        assert_int_equal(stat(kit.path, &info), 0);
+        (void)snprintf(words, sizeof words, "is in use by process %d", (int)getpid());
+        expect_refused(&(file_kit){.config = kit.config, .common = {.size = sizeof kit.common}},
+                       QUIRE_BUSY, words);
+        kit_end(&kit);
+    }
+}
+
 /* ---- paths
  * ------------------------------------------------------------------------------------- */
 
@@ -539,6 +568,7 @@ int main(void)
         BOTH(test_newer_version),
         BOTH(test_foreign_file),
         BOTH(test_second_process),
+        BOTH(test_child_process),
         BOTH(test_paths),
         BOTH(test_no_room),
         BOTH(test_no_descriptors),

@@ -2,6 +2,9 @@
  * requests for memory come here.) */
 #include "tier/offload_world.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 /* ---- memory ----------------------------------------------------------------- */
 
 static uint64_t num_allocations;
@@ -492,6 +495,56 @@ static void nothing_is_allocated_in_steps(void **state)
     }
 }
 
+/* What the child of a fork gets from its copy; returns how many answers are wrong. */
+static int calls_in_a_child(world *w)
+{
+    quire_offload_report report = {0};
+    quire_model_output output = {0};
+    int wrong = 0;
+    wrong += quire_offload_poll(w->offload, 1, &output) != QUIRE_E_SYSTEM;
+    if (!w->setup.has_device)
+        wrong += quire_offload_tell(w->offload, &report) != QUIRE_E_SYSTEM;
+    wrong += quire_offload_bind(w->offload, w->sched) != QUIRE_E_SYSTEM;
+    wrong += quire_offload_learn(w->offload, 1, 1) != QUIRE_E_SYSTEM;
+    wrong += quire_offload_abandon(w->offload) != QUIRE_E_SYSTEM;
+    const quire_step *step;
+    uint32_t num_jobs = w->num_jobs;
+    wrong += quire_sched_schedule(w->sched, &step) != QUIRE_OK;
+    wrong += w->num_jobs != num_jobs; /* the device is the parent's */
+    quire_sched_destroy(w->sched);
+    wrong += quire_offload_destroy(w->offload) != QUIRE_OK;
+    return wrong;
+}
+
+static void a_child_has_no_device(void **state)
+{
+    (void)state;
+    for (uint32_t variant = 0; variant < 4; variant++) {
+        world *w = &the_world;
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, (variant & 1) != 0);
+        setup.pace_percent = 30;
+        world_open(w, &setup);
+        for (uint32_t i = 0; i < 60; i++) {
+            world_add(w);
+            world_turn(w);
+        }
+        assert_true(w->num_jobs > 0); /* else destroy would not have to look who asks */
+        (void)fflush(NULL);
+        pid_t child = fork();
+        if (child == 0)
+            _exit((variant & 2) != 0 ? calls_in_a_child(w) : 0);
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        for (uint32_t i = 0; i < 60; i++) {
+            world_add(w);
+            world_turn(w);
+        }
+        world_drain(w);
+        world_close(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +564,7 @@ int main(void)
         cmocka_unit_test(configs_are_looked_at),
         cmocka_unit_test(lives_in_the_callers_memory),
         cmocka_unit_test(nothing_is_allocated_in_steps),
+        cmocka_unit_test(a_child_has_no_device),
     };
     return cmocka_run_group_tests_name("offload", tests, NULL, NULL);
 }

@@ -223,7 +223,6 @@ QUIRE_API void quire_cuda_close(quire_cuda *cuda)
     if (cuda->is_retained)
         (void)cuda->driver.calls.cuDevicePrimaryCtxRelease(cuda->device);
     qr_cuda_driver_close(&cuda->driver);
-    qr_fork_guard_release(&cuda->guard);
     qr_piece_release(&cuda->piece);
 }
 

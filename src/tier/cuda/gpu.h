@@ -7,8 +7,8 @@
 #ifndef QR_TIER_CUDA_GPU_H
 #define QR_TIER_CUDA_GPU_H
 
+#include "base/fork_guard.h"
 #include "tier/cuda/driver.h"
-#include "tier/fork_guard.h"
 #include "tier/piece.h"
 
 #include <quire/device_cuda.h>
