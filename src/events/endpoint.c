@@ -106,19 +106,55 @@ int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, cha
     return status;
 }
 
-/* A socket's file is for its user alone, whatever the umask; "@" names are no files. */
-static bool keep_private(const qr_endpoint *endpoint)
+/* The file of a socket that listens; NULL: tcp, a name without a file ("@"), or a file in a folder
+ * of its own ("*"), which libzmq makes private. */
+static const char *file_of(const qr_endpoint *endpoint)
 {
     const char *path = endpoint->text + strlen(IPC);
-    return !endpoint->is_ipc || path[0] == '@' || chmod(path, S_IRUSR | S_IWUSR) == 0;
+    bool has_file = endpoint->is_ipc && endpoint->listens && path[0] != '@' && path[0] != '*';
+    return has_file ? path : NULL;
+}
+
+static bool fill_address(struct sockaddr_un *address, const char *path)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address->sun_path)
+        return false;
+    memcpy(address->sun_path, path, strlen(path));
+    return true;
+}
+
+/* A socket's file is for its user alone, from its first moment on: Linux gives the file the mode
+ * that the socket has when it is bound. (The mode of libzmq's own file depends on the umask.) -1,
+ * with errno. */
+static int listen_privately(const char *path)
+{
+    enum { BACKLOG = 100 };
+    const mode_t private_mode = S_IRUSR | S_IWUSR;
+    struct sockaddr_un address;
+    if (!fill_address(&address, path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return -1;
+    (void)unlink(path); /* a socket without a listener: see check_name */
+    if (fchmod(s, private_mode) == 0 &&
+        bind(s, (const struct sockaddr *)&address, sizeof address) == 0 &&
+        chmod(path, private_mode) == 0 && listen(s, BACKLOG) == 0)
+        return s;
+    int why = errno;
+    (void)close(s);
+    errno = why;
+    return -1;
 }
 
 static bool has_listener(const char *path)
 {
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof to.sun_path)
+    struct sockaddr_un to;
+    if (!fill_address(&to, path))
         return false;
-    memcpy(to.sun_path, path, strlen(path));
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool found = s >= 0 && connect(s, (const struct sockaddr *)&to, sizeof to) == 0;
     if (s >= 0)
@@ -126,13 +162,13 @@ static bool has_listener(const char *path)
     return found;
 }
 
-/* libzmq removes whatever has the name that it is to listen on: a file that is none of ours, and
- * the socket of another publisher, must not go. */
+/* A socket of that name which has no listener is replaced. A file of another kind, and the socket
+ * of another publisher, must stay. */
 static int check_name(const qr_endpoint *endpoint, char *message, size_t message_bytes)
 {
-    const char *path = endpoint->text + strlen(IPC);
+    const char *path = file_of(endpoint);
     struct stat found;
-    if (!endpoint->is_ipc || !endpoint->listens || path[0] == '@' || lstat(path, &found) != 0)
+    if (path == NULL || lstat(path, &found) != 0)
         return QUIRE_OK;
     if (!S_ISSOCK(found.st_mode)) {
         qr_host_say(message, message_bytes,
@@ -142,11 +178,29 @@ static int check_name(const qr_endpoint *endpoint, char *message, size_t message
     }
     if (has_listener(path)) {
         qr_host_say(message, message_bytes,
-                    "cannot listen on '%s': somebody else does; choose another name",
+                    "cannot listen on '%s': another process listens there; choose another name",
                     endpoint->text);
         return QUIRE_E_SYSTEM;
     }
     return QUIRE_OK;
+}
+
+/* False, with errno. */
+static bool is_bound(const qr_endpoint *endpoint, void *socket)
+{
+    const char *path = file_of(endpoint);
+    if (path == NULL)
+        return zmq_bind(socket, endpoint->text) == 0;
+    int s = listen_privately(path);
+    if (s < 0)
+        return false;
+    if (zmq_setsockopt(socket, ZMQ_USE_FD, &s, sizeof s) == 0 &&
+        zmq_bind(socket, endpoint->text) == 0)
+        return true;
+    int why = errno;
+    (void)close(s);
+    errno = why;
+    return false;
 }
 
 int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, char *message, size_t message_bytes)
@@ -156,22 +210,16 @@ int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, char *message, size_
         return status;
     int on = endpoint->is_ipv6 ? 1 : 0;
     (void)zmq_setsockopt(socket, ZMQ_IPV6, &on, sizeof on);
-    int failed =
-        endpoint->listens ? zmq_bind(socket, endpoint->text) : zmq_connect(socket, endpoint->text);
-    if (failed != 0) {
+    if (!(endpoint->listens ? is_bound(endpoint, socket)
+                            : zmq_connect(socket, endpoint->text) == 0)) {
         qr_host_say(message, message_bytes, "cannot %s '%s': %s",
                     endpoint->listens ? "listen on" : "connect to", endpoint->text,
                     zmq_strerror(zmq_errno()));
         return QUIRE_E_SYSTEM;
     }
-    if (!endpoint->listens)
-        return QUIRE_OK;
-    size_t bytes = sizeof endpoint->text;
-    (void)zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint->text, &bytes);
-    if (!keep_private(endpoint)) {
-        qr_host_say(message, message_bytes, "cannot make '%s' private: %s", endpoint->text,
-                    strerror(errno));
-        return QUIRE_E_SYSTEM;
+    if (endpoint->listens) {
+        size_t bytes = sizeof endpoint->text;
+        (void)zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint->text, &bytes);
     }
     return QUIRE_OK;
 }
