@@ -16,17 +16,26 @@
 
 /* Asks for the line of an address that will be used soon. An address outside all memory is
  * harmless. The empty instruction stays: to gcc a function that does nothing but fetch does
- * nothing, and calls of it are dropped. */
+ * nothing, and calls of it are dropped. QUIRE_NO_PREFETCH leaves all of it out: then two objects
+ * that differ in prefetches alone are the same (tools/mutate). */
 static inline void qr_prefetch(const void *address)
 {
+#ifdef QUIRE_NO_PREFETCH
+    (void)address;
+#else
     __builtin_prefetch(address, 0, 3);
     __asm__ volatile("");
+#endif
 }
 
 static inline void qr_prefetch_write(const void *address)
 {
+#ifdef QUIRE_NO_PREFETCH
+    (void)address;
+#else
     __builtin_prefetch(address, 1, 3);
     __asm__ volatile("");
+#endif
 }
 
 static inline uint64_t qr_load_u64(const void *p)
