@@ -24,8 +24,8 @@
  *
  * A quire_req and a quire_seq keep their values. Pointers of the caller's, as
  * quire_request_params.user and through it those in events, are numbers in the image, given back as
- * they were and never followed. quire_mm_input.is_embed is followed: its flags are in the image and
- * are not copied at restore either, so an image with such requests must stay until they have ended.
+ * they were and never followed. Restore copies all that it needs: the image may be freed or
+ * overwritten as soon as restore has returned.
  *
  * Spans, steps and outputs that the saved scheduler gave out are no part of it: a step in flight is
  * known by its number, which update takes.

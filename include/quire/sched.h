@@ -244,8 +244,8 @@ QUIRE_API void quire_sched_destroy(quire_sched *sched);
 typedef struct quire_mm_input {
     quire_mm_feature feature;
     uint32_t num_embeds;     /* 0 = one for each placeholder token */
-    const uint8_t *is_embed; /* feature.length flags, 1: an embedding goes there; NULL: all. Not
-                                copied: must stay until the request ends */
+    const uint8_t *is_embed; /* feature.length flags, not 0: an embedding goes there; NULL: to all
+                                placeholders. Copied, one bit each */
 } quire_mm_input;
 
 typedef struct quire_request_params {
@@ -291,7 +291,9 @@ typedef struct quire_request_params {
 /* QUIRE_FULL when a limit is reached; QUIRE_E_DUPLICATE for an id that is there; QUIRE_E_RANGE for
  * an empty prompt or one of max_model_len tokens or more, more hashes than it has full blocks, or
  * data past max_request_bytes; in the default profile QUIRE_E_TOO_LONG for a request that would not
- * fit an empty pool. */
+ * fit an empty pool. The scheduler has room for one is_embed flag for each token of its text memory
+ * (for none with an encoder_cache_size of 0): QUIRE_FULL when other requests use it, QUIRE_E_RANGE
+ * for a request that has more flags than that. */
 QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *params,
                               quire_req *req);
 

@@ -209,8 +209,7 @@ typedef struct py_request {
     py_ints prompt;
     py_ints stop;
     quire_mm_input *mm_inputs;
-    PyObject *keep;  /* a list: texts */
-    PyObject *flags; /* a list: is_embed, to be kept until the request ends */
+    PyObject *keep; /* a list: texts and is_embed flags; the library copies them */
 } py_request;
 
 int py_request_get(PyObject *id, PyObject *prompt, PyObject *keywords, py_request *out);

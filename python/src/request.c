@@ -41,8 +41,6 @@ static int take_held_text(py_request *r, PyObject *dict, const char *name, quire
 
 /* ---- images ---------------------------------------------------------------- */
 
-/* The flags are copied into a bytes object that the scheduler keeps: the library only refers to
- * them. */
 static int get_flags(py_request *r, PyObject *source, quire_mm_input *out)
 {
     py_ints flags;
@@ -53,7 +51,7 @@ static int get_flags(py_request *r, PyObject *source, quire_mm_input *out)
         PyErr_SetString(PyExc_ValueError, "is_embed needs one flag for each placeholder token");
     } else {
         PyObject *copy = PyBytes_FromStringAndSize(flags.data, (Py_ssize_t)flags.count);
-        if (copy != NULL && PyList_Append(r->flags, copy) == 0) {
+        if (copy != NULL && PyList_Append(r->keep, copy) == 0) {
             out->is_embed = (const uint8_t *)PyBytes_AsString(copy);
             err = 0;
         }
@@ -160,8 +158,7 @@ int py_request_get(PyObject *id, PyObject *prompt, PyObject *keywords, py_reques
 {
     memset(out, 0, sizeof *out);
     out->keep = PyList_New(0);
-    out->flags = PyList_New(0);
-    int err = out->keep != NULL && out->flags != NULL ? 0 : -1;
+    int err = out->keep != NULL ? 0 : -1;
     if (err == 0 && id != NULL)
         err = hold_text(out, id, "id", &out->params.id);
     if (err == 0)
@@ -181,6 +178,5 @@ void py_request_release(py_request *request)
     py_ints_release(&request->stop);
     PyMem_Free(request->mm_inputs);
     Py_XDECREF(request->keep);
-    Py_XDECREF(request->flags);
     memset(request, 0, sizeof *request);
 }

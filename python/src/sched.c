@@ -137,9 +137,7 @@ static PyObject *build_sched(PyTypeObject *type, PyObject *kwargs, const Py_buff
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     sched_object *self = rest != NULL ? (sched_object *)alloc(type, 0) : NULL;
     if (self != NULL) {
-        self->lent = PyDict_New();
-        if (self->lent == NULL ||
-            py_cache_config_take(PyType_GetModuleState(type), rest, &config.cache, &groups) < 0 ||
+        if (py_cache_config_take(PyType_GetModuleState(type), rest, &config.cache, &groups) < 0 ||
             make_sched(self, &config, rest, image) < 0)
             Py_CLEAR(self);
     }
@@ -184,7 +182,6 @@ static void sched_dealloc(PyObject *object)
     sched_object *self = (sched_object *)object;
     close_sched(self);
     PyMem_Free(self->flights);
-    Py_XDECREF(self->lent);
     py_event_log_free(&self->events);
     PyObject_Free(object);
     Py_DECREF(type);

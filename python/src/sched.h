@@ -21,7 +21,6 @@ typedef struct sched_object {
     uint32_t num_flights;
     bool has_snapshots;
     quire_snapshot snapshot;
-    PyObject *lent; /* req -> flags that the library refers to until the request ends */
     py_event_log events;
 } sched_object;
 

@@ -7,42 +7,6 @@
 
 #include <string.h>
 
-/* ---- what is lent ---------------------------------------------------------- */
-
-static int lend(sched_object *self, quire_req req, PyObject *flags)
-{
-    if (PyList_Size(flags) == 0)
-        return 0;
-    PyObject *key = PyLong_FromUnsignedLongLong(req);
-    PyObject *before = key != NULL ? PyDict_GetItemWithError(self->lent, key) : NULL;
-    PyObject *all = NULL;
-    if (key != NULL && !PyErr_Occurred())
-        all = before != NULL ? PySequence_Concat(before, flags) : Py_NewRef(flags);
-    int err = all != NULL ? PyDict_SetItem(self->lent, key, all) : -1;
-    Py_XDECREF(all);
-    Py_XDECREF(key);
-    return err;
-}
-
-/* Forgets the flags of requests that have ended; nearly always there are none. */
-static int take_back(sched_object *self)
-{
-    if (PyDict_Size(self->lent) == 0)
-        return 0;
-    PyObject *keys = PyDict_Keys(self->lent);
-    int err = keys != NULL ? 0 : -1;
-    for (Py_ssize_t i = 0; err == 0 && i < PyList_Size(keys); i++) {
-        quire_req_info info;
-        PyObject *key = PyList_GetItem(keys, i);
-        quire_req req = PyLong_AsUnsignedLongLong(key);
-        if (self->sched == NULL ||
-            quire_sched_req_info(self->sched, req, &info) == QUIRE_E_UNKNOWN_REQ)
-            err = PyDict_DelItem(self->lent, key);
-    }
-    Py_XDECREF(keys);
-    return err;
-}
-
 /* ---- requests -------------------------------------------------------------- */
 
 static PyObject *add_request(PyObject *object, const py_request *request)
@@ -54,10 +18,6 @@ static PyObject *add_request(PyObject *object, const py_request *request)
     int err = quire_sched_add(sched, &request->params, &req);
     if (err != QUIRE_OK)
         return py_raise(py_state_of(object), err);
-    if (lend((sched_object *)object, req, request->flags) < 0) {
-        quire_sched_finish(sched, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
-        return NULL;
-    }
     return PyLong_FromUnsignedLongLong(req);
 }
 
@@ -84,8 +44,7 @@ PyObject *py_sched_continue(PyObject *object, PyObject *args, PyObject *kwargs)
         return NULL;
     quire_sched *sched = py_sched_open(object);
     PyObject *done = NULL;
-    /* Lent first: what is lent too long does no harm, what is not there does. */
-    if (sched != NULL && lend((sched_object *)object, req, request.flags) == 0)
+    if (sched != NULL)
         done =
             py_done(py_state_of(object),
                     quire_sched_continue(sched, req, prompt != Py_None ? &request.params : NULL));
@@ -98,7 +57,7 @@ static PyObject *finished(PyObject *object, int err, uint32_t count)
 {
     if (err != QUIRE_OK)
         return py_raise(py_state_of(object), err);
-    return take_back((sched_object *)object) < 0 ? NULL : PyLong_FromUnsignedLong(count);
+    return PyLong_FromUnsignedLong(count);
 }
 
 PyObject *py_sched_finish(PyObject *object, PyObject *args, PyObject *kwargs)
@@ -290,8 +249,6 @@ PyObject *py_sched_update(PyObject *object, PyObject *args, PyObject *kwargs)
         py_ints_get(o[7], 'I', "invalid_blocks", &in.invalid_blocks) == 0)
         outputs = update_step(object, step, &in);
     update_input_release(&in);
-    if (outputs != NULL && take_back((sched_object *)object) < 0)
-        Py_CLEAR(outputs);
     return outputs;
 }
 

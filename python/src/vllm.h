@@ -28,7 +28,6 @@ typedef struct vllm_slot {
     PyObject *output_tokens;
     PyObject *trace_headers; /* NULL: None */
     PyObject *kv_params;     /* of a connector, for its last output; NULL: none */
-    PyObject *features;      /* what its images were told with; NULL: none */
     quire_req req;
     uint32_t num_prompt;
     uint32_t num_computed; /* after the last step that was scheduled, drafts taken as accepted */

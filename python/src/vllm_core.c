@@ -40,7 +40,6 @@ static void slot_clear(vllm_slot *slot)
     Py_XDECREF(gone.all_tokens);
     Py_XDECREF(gone.output_tokens);
     Py_XDECREF(gone.trace_headers);
-    Py_XDECREF(gone.features);
     Py_XDECREF(gone.kv_params);
 }
 

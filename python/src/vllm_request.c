@@ -93,7 +93,7 @@ static int read_rules(PyObject *rules, quire_request_params *params)
 }
 
 /* Images: a list of (identifier, offset, length, embeddings, flags or None). The texts and flags
- * lie in the list's objects, which the slot keeps. */
+ * lie in the list's objects; the library copies them. */
 static int read_feature(PyObject *tuple, quire_mm_input *input)
 {
     const char *text;
@@ -221,8 +221,6 @@ static int fill_slot(vllm_core *core, vllm_slot *slot, PyObject *request, PyObje
     slot->trace_headers = PyObject_GetAttrString(request, "trace_headers");
     if (slot->trace_headers == Py_None)
         Py_CLEAR(slot->trace_headers);
-    slot->features = PyDict_GetItemString(rules, "features");
-    Py_XINCREF(slot->features);
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -233,7 +231,6 @@ static void drop_slot(vllm_slot *slot)
     Py_XDECREF(slot->all_tokens);
     Py_XDECREF(slot->output_tokens);
     Py_XDECREF(slot->trace_headers);
-    Py_XDECREF(slot->features);
 }
 
 static void raise_refused(int status, const quire_request_params *params)
@@ -281,28 +278,10 @@ PyObject *vllm_core_add(PyObject *self, PyObject *args)
 
 /* ---- sessions ------------------------------------------------------------ */
 
-/* The flags of images are not copied by the library: they stay with the slot. */
-static int keep_features(vllm_slot *slot, PyObject *rules)
-{
-    PyObject *features = PyDict_GetItemString(rules, "features");
-    if (features == NULL)
-        return 0;
-    PyObject *old = slot->features;
-    slot->features = old == NULL ? PySequence_List(features) : PySequence_Concat(old, features);
-    if (slot->features == NULL) {
-        slot->features = old;
-        return -1;
-    }
-    Py_XDECREF(old);
-    return 0;
-}
-
 /* One that waited for its input has it now. */
 static int take_input(vllm_core *core, vllm_slot *slot, PyObject *rules, int was_waiting)
 {
     quire_req_info info;
-    if (keep_features(slot, rules) < 0)
-        return -1;
     if (!was_waiting || quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
         return 0;
     slot->num_prompt = info.num_prompt_tokens;

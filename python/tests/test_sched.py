@@ -160,10 +160,25 @@ def test_image_of_the_state():
         quire.Scheduler.restore(image[:-1], **config)
 
 
-def test_images_in_the_prompt_are_kept_until_the_request_ends():
+def test_flags_of_a_restored_request_do_not_lie_in_the_image():
+    config = {"num_gpu_blocks": 50, "max_model_len": 128, "seed": "1",
+              "encoder_compute_budget": 64, "encoder_cache_size": 64}
+    sched = quire.Scheduler(**config)
+    sched.add("mm", range(100), max_tokens=2, mm_inputs=[("img", 4, 60, 1, b"\0" * 59 + b"\1")])
+    image = bytearray(sched.save())
+    copy = quire.Scheduler.restore(image, **config)
+    image[:] = bytes(len(image))
+    del image
+    gc.collect()
+    step = copy.schedule()
+    assert step.encoder_start.tolist() == [0, 1]
+
+
+def test_flags_of_images_are_copied():
     sched = make(encoder_compute_budget=64, encoder_cache_size=64)
-    flags = bytes([1, 0] * 5)
-    req = sched.add("mm", range(40), max_tokens=2, mm_inputs=[("img", 4, 10, 5, bytearray(flags))])
+    flags = bytearray([1, 0] * 5)
+    req = sched.add("mm", range(40), max_tokens=2, mm_inputs=[("img", 4, 10, 5, flags)])
+    flags[:] = bytes(10)
     gc.collect()
     step = sched.schedule()
     assert step.encoder_inputs.tolist() == [0] and step.encoder_start.tolist() == [0, 1]

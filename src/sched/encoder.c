@@ -357,17 +357,15 @@ uint32_t qr_encoder_take_freed(qr_encoder *encoder, const quire_bytes **identifi
     return num_freed;
 }
 
-uint32_t qr_feature_embeds_in_range(const qr_feature *feature, uint32_t start, uint32_t end)
+uint32_t qr_feature_embeds_in_range(const qr_feature *feature, const qr_flag_store *flags,
+                                    const qr_flag_chain *chain, uint32_t start, uint32_t end)
 {
     if (start >= end)
         return 0;
     qr_assert(end <= feature->length);
-    if (feature->is_embed == NULL)
+    if (!feature->has_flags)
         return end - start;
-    uint32_t n = 0;
-    for (uint32_t i = start; i < end; i++)
-        n += feature->is_embed[i] != 0;
-    return n;
+    return qr_flags_count(flags, chain, (uint64_t)feature->first_flag + start, end - start);
 }
 
 /* ---- the walker ------------------------------------------------------------ */

@@ -29,6 +29,7 @@
 
 #include "base/index.h"
 #include "base/list.h"
+#include "sched/flags.h"
 #include "sched/set_order.h"
 
 #include <quire/hash.h>
@@ -38,9 +39,10 @@ typedef struct qr_feature {
     uint32_t offset; /* of its placeholder tokens, in the request */
     uint32_t length;
     uint32_t num_embeds;
-    uint32_t holds; /* 0: no; else the encoder's epoch in which the request became a user of
+    uint32_t holds;      /* 0: no; else the encoder's epoch in which the request became a user of
                                 the item through this feature. A reset ends all uses at once. */
-    const uint8_t *is_embed; /* length flags, 1: an embedding goes there; NULL: everywhere */
+    bool has_flags;      /* else an embedding goes to each placeholder */
+    uint32_t first_flag; /* where its `length` flags begin in the request's chain */
 } qr_feature;
 
 /* The kinds of vLLM, and what a quirk may ask for. */
@@ -152,8 +154,10 @@ static inline bool qr_feature_is_same(const qr_feature *a, const qr_feature *b)
             memcmp(a->identifier.data, b->identifier.data, a->identifier.len) == 0);
 }
 
-/* How many embeddings lie in placeholders [start, end) of the feature; end <= length. */
-uint32_t qr_feature_embeds_in_range(const qr_feature *feature, uint32_t start, uint32_t end);
+/* How many embeddings lie in placeholders [start, end) of the feature; end <= length. The chain is
+ * that of its request. */
+uint32_t qr_feature_embeds_in_range(const qr_feature *feature, const qr_flag_store *flags,
+                                    const qr_flag_chain *chain, uint32_t start, uint32_t end);
 
 /* Uses of all items: as many as all requests' features hold. For walkers; O(max_items). */
 uint64_t qr_encoder_num_uses(const qr_encoder *encoder);

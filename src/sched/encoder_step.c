@@ -69,11 +69,11 @@ static bool step_takes_embeds(const encoder_walk *walk, const qr_feature *featur
     uint32_t computed = walk->ask->num_computed_tokens;
     uint64_t end = walk_end(walk);
     if (end <= feature->offset)
-        return feature->is_embed == NULL && end < feature->offset;
+        return !feature->has_flags && end < feature->offset;
     uint32_t start = computed > feature->offset ? computed - feature->offset : 0;
     uint64_t last = end - feature->offset;
-    return qr_feature_embeds_in_range(
-               feature, start, last < feature->length ? (uint32_t)last : feature->length) > 0;
+    uint32_t stop = last < feature->length ? (uint32_t)last : feature->length;
+    return qr_feature_embeds_in_range(feature, walk->ask->flags, walk->ask->chain, start, stop) > 0;
 }
 
 static void plan_feature(encoder_walk *walk, uint32_t i)

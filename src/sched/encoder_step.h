@@ -18,6 +18,8 @@
 typedef struct qr_encoder_ask {
     qr_feature *features; /* by offset; of an encoder-decoder model all at offset 0 */
     uint32_t num_features;
+    const qr_flag_store *flags;
+    const qr_flag_chain *chain; /* of the request */
     uint32_t num_computed_tokens;
     uint32_t num_new_tokens;
     uint32_t budget;      /* embeddings that this step may still encode */

@@ -109,6 +109,7 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->pins.max_pins,
                           s->pins.row_blocks,
                           s->ahead.max,
+                          s->flags.num_chunks,
                           s->text.num_pages,
                           s->text.page_tokens,
                           s->text.page_hashes,

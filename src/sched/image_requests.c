@@ -60,20 +60,39 @@ static void image_stops(qr_image *image, quire_sched *s, uint32_t index, qr_stop
 
 /* ---- features -------------------------------------------------------------- */
 
-/* The flags stay in the image: they are the caller's, as those of quire_mm_input are. */
-static void image_flags(qr_image *image, qr_feature *f)
+/* The chain of flags as it is, chunk by chunk; features name places in it. */
+static void image_chain(qr_image *image, quire_sched *s, qr_flag_chain *chain)
 {
-    bool has_flags = f->is_embed != NULL;
-    qr_image_bool(image, &has_flags);
-    if (!has_flags)
-        return;
+    uint32_t num_chunks = chain->num_chunks;
+    qr_image_u32(image, &num_chunks, s->flags.num_chunks);
     if (image->is_reading)
-        f->is_embed = qr_image_view(image, f->length);
-    else
-        qr_image_put(image, f->is_embed, f->length);
+        qr_image_require(image, qr_flags_take(&s->flags, chain, num_chunks));
+    uint32_t chunk = QR_NIL;
+    for (uint32_t i = 0; i < num_chunks && !image->is_bad; i++) {
+        chunk = qr_flags_next(&s->flags, chain, chunk);
+        qr_flag_chunk *c = &s->flags.chunks[chunk];
+        qr_image_bytes(image, c->words, sizeof c->words);
+    }
 }
 
-static void image_feature(qr_image *image, quire_sched *s, uint32_t index, qr_feature *f)
+static void image_flags(qr_image *image, const quire_sched *s, const qr_flag_chain *chain,
+                        qr_feature *f)
+{
+    uint64_t room = (uint64_t)chain->num_chunks * QR_FLAGS_IN_CHUNK;
+    qr_image_bool(image, &f->has_flags);
+    if (!f->has_flags) {
+        qr_image_require(image, f->num_embeds <= f->length);
+        return;
+    }
+    qr_image_u32(image, &f->first_flag, UINT32_MAX);
+    qr_image_require(image, (uint64_t)f->first_flag + f->length <= room);
+    if (image->is_reading && !image->is_bad)
+        qr_image_require(image, qr_feature_embeds_in_range(f, &s->flags, chain, 0, f->length) ==
+                                    f->num_embeds);
+}
+
+static void image_feature(qr_image *image, quire_sched *s, uint32_t index,
+                          const qr_flag_chain *chain, qr_feature *f)
 {
     qr_assert(f != NULL);
     if (image->is_reading)
@@ -83,12 +102,13 @@ static void image_feature(qr_image *image, quire_sched *s, uint32_t index, qr_fe
     qr_image_u32(image, &f->num_embeds, UINT32_MAX);
     image_name(image, s, index, &f->identifier);
     qr_image_require(image, f->identifier.len <= QR_MAX_IDENTIFIER_BYTES);
-    image_flags(image, f);
+    image_flags(image, s, chain, f);
 }
 
 /* Features [first, first + n) of arrays that have those before them as well, or will. */
 static void image_features(qr_image *image, quire_sched *s, uint32_t index, uint32_t first,
-                           uint32_t n, qr_feature **features, quire_mm_feature **mm_features)
+                           uint32_t n, qr_flag_chain *chain, qr_feature **features,
+                           quire_mm_feature **mm_features)
 {
     size_t total = (size_t)first + n;
     if (image->is_reading) {
@@ -102,9 +122,10 @@ static void image_features(qr_image *image, quire_sched *s, uint32_t index, uint
         *features = image_take_blob(image, s, index, total * sizeof **features);
         *mm_features = image_take_blob(image, s, index, total * sizeof **mm_features);
     }
+    image_chain(image, s, chain);
     for (size_t i = first; i < total && !image->is_bad; i++) {
         qr_feature *f = *features + i;
-        image_feature(image, s, index, f);
+        image_feature(image, s, index, chain, f);
         if (image->is_reading)
             (*mm_features)[i] = (quire_mm_feature){f->identifier, f->offset, f->length};
     }
@@ -156,7 +177,8 @@ static void image_input(qr_image *image, quire_sched *s, uint32_t index, qr_sess
     qr_image_bytes(image, &in->arrival_time, sizeof in->arrival_time);
     image_stops(image, s, index, &in->stops);
     qr_image_u32(image, &in->num_features, s->max_features);
-    image_features(image, s, index, num_old, in->num_features, &in->features, &in->mm_features);
+    image_features(image, s, index, num_old, in->num_features, &in->flags, &in->features,
+                   &in->mm_features);
 }
 
 /* The next one that waits; while reading it is taken from the free ones. */
@@ -270,7 +292,7 @@ static void image_waiter(qr_image *image, quire_sched *s, uint32_t index)
 static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
-    image_features(image, s, index, 0, r->num_features, &r->features, &r->mm_features);
+    image_features(image, s, index, 0, r->num_features, &r->flags, &r->features, &r->mm_features);
     for (uint32_t i = 0; i < r->num_features && !image->is_bad; i++)
         qr_image_hold(image, &s->encoder, r->features, i);
     image_name(image, s, index, &r->extra.lora_name);

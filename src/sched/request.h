@@ -73,6 +73,7 @@ typedef struct qr_request {
     uint32_t num_features;
     qr_stop_rules stops;
     qr_feature *features;
+    qr_flag_chain flags;           /* of the features */
     quire_mm_feature *mm_features; /* the same, as the hasher wants them */
     quire_extra_keys extra;
     quire_bytes embeds_tail; /* see hashes.c; absent without embeddings */

@@ -107,10 +107,33 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
         (*features)[num_old + i] = (qr_feature){.identifier = mm->identifier,
                                                 .offset = (uint32_t)mm->offset,
                                                 .length = (uint32_t)mm->length,
-                                                .num_embeds = count_embeds(in),
-                                                .is_embed = in->is_embed};
+                                                .num_embeds = count_embeds(in)};
     }
     return true;
+}
+
+int qr_request_copy_flags(quire_sched *s, const quire_request_params *p, qr_feature *features,
+                          uint32_t num_old, qr_flag_chain *chain)
+{
+    uint64_t num_flags = 0;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++)
+        num_flags += p->mm_inputs[i].is_embed != NULL ? p->mm_inputs[i].feature.length : 0;
+    uint64_t num_chunks = qr_flags_chunks_for(num_flags);
+    if (num_chunks > s->flags.num_chunks)
+        return QUIRE_E_RANGE;
+    if (!qr_flags_take(&s->flags, chain, (uint32_t)num_chunks))
+        return QUIRE_FULL;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
+        qr_feature *f = &features[num_old + i];
+        f->has_flags = p->mm_inputs[i].is_embed != NULL;
+        if (!f->has_flags)
+            continue;
+        f->first_flag = at;
+        qr_flags_write(&s->flags, chain, at, p->mm_inputs[i].is_embed, f->length);
+        at += f->length;
+    }
+    return QUIRE_OK;
 }
 
 /* ---- pages ----------------------------------------------------------------- */
@@ -254,6 +277,9 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
                 copy_embeds(s, index, p, &r->embeds_tail);
     if (!fits)
         return QUIRE_E_RANGE;
+    int err = qr_request_copy_flags(s, p, r->features, 0, &r->flags);
+    if (err != QUIRE_OK)
+        return err;
     qr_request_set_stops(r, &stops);
     r->extra.mm_features = r->mm_features;
     r->extra.num_mm_features = r->num_features;
@@ -266,7 +292,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
         memset(s->token_scratch, 0, (size_t)p->num_prompt_tokens * sizeof *s->token_scratch);
         prompt = s->token_scratch;
     }
-    int err = qr_sched_hash_prompt(s, r, p, prompt);
+    err = qr_sched_hash_prompt(s, r, p, prompt);
     if (err != QUIRE_OK)
         return err;
     qr_text_append(&s->text, &r->text, prompt, p->num_prompt_tokens);
@@ -280,6 +306,7 @@ static void clear_request(quire_sched *s, uint32_t index)
     if (r->has_promise)
         qr_sched_take_back_promise(s, r);
     qr_sched_release_waiting_pages(s, &r->text);
+    qr_flags_release(&s->flags, &r->flags);
     qr_text text = r->text;
     *r = (qr_request){
         .generation = r->generation, .text = text, .first_input = QR_NIL, .last_input = QR_NIL};

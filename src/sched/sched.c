@@ -221,6 +221,17 @@ static void carve_monitor(quire_sched *s, qr_arena *arena, const quire_sched_con
     TAKE(s->keys, qr_feed_keys_of(qr_monitor_feed_words(&config, &world)));
 }
 
+/* A flag for each token that there is room for, and a chunk that is not full for each request and
+ * input: where features do not overlap, whoever has room for a prompt has room for its flags. */
+static uint32_t num_flag_chunks(const quire_sched *s, const quire_sched_config *c)
+{
+    uint64_t num_tokens = (uint64_t)s->text.num_pages * s->text.page_tokens;
+    uint64_t n = c->encoder_cache_size == 0
+                     ? 0
+                     : num_tokens / QR_FLAGS_IN_CHUNK + 2 * (uint64_t)c->max_requests;
+    return n < INT32_MAX / QR_FLAGS_IN_CHUNK ? (uint32_t)n : INT32_MAX / QR_FLAGS_IN_CHUNK;
+}
+
 quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
 {
     quire_sched *made = qr_arena_take(arena, 1, sizeof *made);
@@ -255,6 +266,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     encoder.frees_again = (quirks & QUIRE_QUIRK(ENCODER_FREES_AGAIN)) != 0;
     encoder.sizes_by_user = encoder.frees_again;
     qr_encoder_carve(&s->encoder, arena, &encoder);
+    qr_flags_carve(&s->flags, arena, num_flag_chunks(s, c));
     TAKE(s->outgrown, c->max_batches); /* at most one in a step */
     qr_observer_carve(&s->observer, arena, c->max_ghosts);
     qr_swap_carve(&s->swap, arena, c->num_swap_blocks);
@@ -386,6 +398,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     qr_text_init(&s->text);
     qr_idmap_init(&s->ids, secret[0], secret[1]);
     qr_encoder_init(&s->encoder, secret[2], secret[3]);
+    qr_flags_init(&s->flags);
     init_slots(s);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->no_spans[g] = (quire_block_span){NULL, 0};

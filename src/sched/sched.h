@@ -12,6 +12,7 @@
  *      swap.[ch]    KV of preempted ones in host memory
  *      pins.[ch]    blocks of ended ones that are kept for a while
  *      lookahead.[ch]  blocks of waiting ones that are evicted last
+ *      flags.[ch]   which placeholder tokens take an embedding
  *
  * The public contracts are in quire/sched.h.
  */
@@ -94,6 +95,7 @@ struct qr_session_input {
     qr_feature *features; /* all that the session will have then; NULL: no new ones */
     quire_mm_feature *mm_features;
     uint32_t num_features; /* new ones, at the end of the arrays */
+    qr_flag_chain flags;   /* of the new ones */
 };
 
 struct quire_sched {
@@ -142,6 +144,7 @@ struct quire_sched {
     uint32_t num_waiting_pages;
     uint32_t num_promised_pages; /* of all requests: free ones that are not for others */
     qr_encoder encoder;
+    qr_flag_store flags; /* of features */
     qr_idmap ids;
 
     qr_request *requests;
@@ -273,6 +276,10 @@ int qr_request_check_arrays(const quire_request_params *params);
 /* Copies what a request brings into its blob; false when it does not fit. */
 bool qr_request_copy_stops(const quire_sched *sched, uint32_t index, const quire_request_params *p,
                            qr_stop_rules *to);
+/* Copies the is_embed flags of new features, features[num_old, ...). QUIRE_FULL when they find no
+ * room now, QUIRE_E_RANGE when they never will. */
+int qr_request_copy_flags(quire_sched *sched, const quire_request_params *p, qr_feature *features,
+                          uint32_t num_old, qr_flag_chain *chain);
 /* Arrays for num_old features and the new ones, of which the new ones are filled in. */
 bool qr_request_copy_features(const quire_sched *sched, uint32_t index,
                               const quire_request_params *p, uint32_t num_old,

@@ -57,6 +57,7 @@ bool qr_sched_is_valid(const quire_sched *s)
     uint32_t with_blocks = 0;
     uint32_t promised = 0;
     uint32_t waiting_pages = 0;
+    uint32_t chunks = 0;
     for (uint32_t i = 0; i < s->max_requests; i++) {
         const qr_request *r = &s->requests[i];
         if (!request_is_valid(s, i))
@@ -68,6 +69,10 @@ bool qr_sched_is_valid(const quire_sched *s)
         promised += r->num_promised_pages;
         waiting_pages += s->inputs[i].text.num_pages;
         waiting_pages += r->has_promise ? 0 : r->text.num_pages;
+        chunks += r->flags.num_chunks + s->inputs[i].flags.num_chunks;
+        if (!qr_flag_chain_is_valid(&s->flags, &r->flags) ||
+            !qr_flag_chain_is_valid(&s->flags, &s->inputs[i].flags))
+            return false;
     }
     for (uint32_t i = 0; i < s->num_running; i++)
         if (s->requests[s->running[i]].status != QUIRE_REQ_RUNNING)
@@ -77,6 +82,8 @@ bool qr_sched_is_valid(const quire_sched *s)
            promised <= s->text.num_free && waiting_pages == s->num_waiting_pages &&
            with_blocks <= s->cache->num_seqs && qr_waiting_is_valid(&s->waiting) &&
            qr_waiting_is_valid(&s->skipped) && s->step_skipped.count == 0 &&
-           qr_starved_is_valid(s) && qr_encoder_is_valid(&s->encoder) && qr_swap_is_valid(s) &&
-           qr_pins_are_valid(s) && qr_lookahead_is_valid(s) && qr_cache_is_valid(s->cache);
+           qr_starved_is_valid(s) && chunks + s->flags.num_free == s->flags.num_chunks &&
+           qr_flags_are_valid(&s->flags) && qr_encoder_is_valid(&s->encoder) &&
+           qr_swap_is_valid(s) && qr_pins_are_valid(s) && qr_lookahead_is_valid(s) &&
+           qr_cache_is_valid(s->cache);
 }

@@ -9,6 +9,7 @@
 static void free_input(quire_sched *s, uint32_t input)
 {
     qr_sched_release_waiting_pages(s, &s->inputs[input].text);
+    qr_flags_release(&s->flags, &s->inputs[input].flags);
     s->inputs[input].next = s->first_free_input;
     s->first_free_input = input;
 }
@@ -49,8 +50,10 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
         }
         for (uint32_t i = old; i < old + in->num_features; i++) {
             in->features[i].offset += kept;
+            in->features[i].first_flag += r->flags.num_chunks * QR_FLAGS_IN_CHUNK;
             in->mm_features[i].offset += kept;
         }
+        qr_flags_join(&s->flags, &r->flags, &in->flags);
         r->features = in->features;
         r->mm_features = in->mm_features;
         r->num_features = old + in->num_features;
@@ -154,6 +157,9 @@ static int fill_input(quire_sched *s, uint32_t index, const quire_request_params
     if (!qr_request_copy_stops(s, index, p, &in->stops) ||
         !qr_request_copy_features(s, index, p, num_old, &in->features, &in->mm_features))
         return QUIRE_E_RANGE;
+    int err = qr_request_copy_flags(s, p, in->features, num_old, &in->flags);
+    if (err != QUIRE_OK)
+        return err;
     if (!qr_sched_take_waiting_pages(s, &in->text, p->num_prompt_tokens))
         return QUIRE_FULL;
     qr_text_append(&s->text, &in->text, p->prompt, p->num_prompt_tokens);

@@ -78,6 +78,8 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
                                       uint32_t num_new)
 {
     qr_encoder_ask ask = {.features = r->features,
+                          .flags = &s->flags,
+                          .chain = &r->flags,
                           .num_features = r->num_features,
                           .num_computed_tokens = computed,
                           .num_new_tokens = num_new,

@@ -24,6 +24,11 @@ void kit_init(encoder_kit *kit, qr_encoder_config config);
 /* One embedding for each of its tokens. */
 qr_feature kit_feature(const char *identifier, uint32_t offset, uint32_t length);
 
+/* Gives a feature its flags, in the chain of kit_flags: of one feature at a time. */
+void kit_set_flags(qr_feature *feature, const uint8_t *flags, uint32_t n);
+const qr_flag_store *kit_flags(void);
+const qr_flag_chain *kit_chain(void);
+
 /* The identifiers that take_freed tells are these, with blanks between. */
 void kit_expect_freed(encoder_kit *kit, const char *identifiers);
 /* The unused items, the longest unused first, are these. */

@@ -439,14 +439,14 @@ static void embeds_in_range(void **state)
     (void)state;
     static const uint8_t FLAGS[] = {0, 1, 0, 1, 1};
     qr_feature a = kit_feature("x", 2, 5);
-    assert_int_equal(qr_feature_embeds_in_range(&a, 1, 4), 3);
-    assert_int_equal(qr_feature_embeds_in_range(&a, 3, 3), 0);
-    assert_int_equal(qr_feature_embeds_in_range(&a, 4, 3), 0);
-    a.is_embed = FLAGS;
-    assert_int_equal(qr_feature_embeds_in_range(&a, 0, 5), 3);
-    assert_int_equal(qr_feature_embeds_in_range(&a, 3, 5), 2);
-    assert_int_equal(qr_feature_embeds_in_range(&a, 0, 1), 0);
-    assert_int_equal(qr_feature_embeds_in_range(&a, 2, 3), 0);
+    assert_int_equal(qr_feature_embeds_in_range(&a, kit_flags(), kit_chain(), 1, 4), 3);
+    assert_int_equal(qr_feature_embeds_in_range(&a, kit_flags(), kit_chain(), 3, 3), 0);
+    assert_int_equal(qr_feature_embeds_in_range(&a, kit_flags(), kit_chain(), 4, 3), 0);
+    kit_set_flags(&a, FLAGS, 5);
+    assert_int_equal(qr_feature_embeds_in_range(&a, kit_flags(), kit_chain(), 0, 5), 3);
+    assert_int_equal(qr_feature_embeds_in_range(&a, kit_flags(), kit_chain(), 3, 5), 2);
+    assert_int_equal(qr_feature_embeds_in_range(&a, kit_flags(), kit_chain(), 0, 1), 0);
+    assert_int_equal(qr_feature_embeds_in_range(&a, kit_flags(), kit_chain(), 2, 3), 0);
 }
 
 /* ---- the walker ------------------------------------------------------------ */

@@ -26,6 +26,8 @@ static qr_encoder_ask ask_for(uint32_t num_computed, uint32_t num_new)
 {
     return (qr_encoder_ask){.features = uv,
                             .num_features = 2,
+                            .flags = kit_flags(),
+                            .chain = kit_chain(),
                             .num_computed_tokens = num_computed,
                             .num_new_tokens = num_new,
                             .budget = 100};
@@ -174,7 +176,7 @@ static void features_without_embeddings_in_the_step(void **state)
     (void)state;
     static const uint8_t FLAGS[] = {0, 0, 1, 0, 1, 0};
     make(100, 8);
-    uv[0].is_embed = FLAGS;
+    kit_set_flags(&uv[0], FLAGS, COUNT(FLAGS));
     uv[0].num_embeds = 2;
     qr_encoder_ask ask = ask_for(0, 6);
     expect(&ask, 0, 6, 100); /* tokens 4 and 5 have none */
@@ -200,7 +202,7 @@ static void features_that_only_the_shift_reaches(void **state)
     ask = ask_for(0, 3);
     ask.shift = 2;
     expect(&ask, 1, 3, 94);
-    uv[0].is_embed = FLAGS;
+    kit_set_flags(&uv[0], FLAGS, COUNT(FLAGS));
     expect(&ask, 0, 3, 100);
 }
 

@@ -164,7 +164,7 @@ typedef struct world_request {
     char id[16];
 } world_request;
 
-static const uint8_t SOME_FLAGS[8] = {1, 0, 1, 1, 0, 1, 0, 1};
+static uint8_t some_flags[8]; /* overwritten as soon as a request has come in */
 static const char *const PICTURES[] = {"cat", "dog", "horse", "elephant", "ant", "bee"};
 
 static void draw_features(world *w, world_request *r)
@@ -172,13 +172,14 @@ static void draw_features(world *w, world_request *r)
     bool is_encoder_decoder = w->config.is_encoder_decoder == QUIRE_ON;
     uint32_t n = is_encoder_decoder ? 1 : draw(w, WORLD_MAX_FEATURES + 1);
     uint32_t at = 0;
+    memcpy(some_flags, (const uint8_t[]){1, 0, 1, 1, 0, 1, 0, 1}, sizeof some_flags);
     for (uint32_t i = 0; i < n && at + 8 < r->params.num_prompt_tokens; i++) {
         const char *name = PICTURES[draw(w, COUNT(PICTURES))];
         uint32_t length = 1 + draw(w, 6);
         at += is_encoder_decoder ? 0 : draw(w, 4);
         r->inputs[r->params.num_mm_inputs++] =
             (quire_mm_input){.feature = {{name, strlen(name)}, at, length},
-                             .is_embed = length <= 8 && draw(w, 3) == 0 ? SOME_FLAGS : NULL};
+                             .is_embed = length <= 8 && draw(w, 3) == 0 ? some_flags : NULL};
         at += length;
     }
     for (uint32_t i = 0; i < r->params.num_mm_inputs; i++) {
@@ -270,6 +271,7 @@ static void add_request(world *w)
         if (is_pinned && req != 0)
             see(&w->sides[i], (uint32_t)quire_sched_pin(w->sides[i].sched, req, UINT64_C(1) << 50));
     }
+    memset(some_flags, 0, sizeof some_flags);
     if (req != 0)
         w->known[w->num_added % COUNT(w->known)] = req;
 }
@@ -293,6 +295,7 @@ static void continue_session(world *w)
     for (uint32_t i = 0; i < w->num_sides; i++)
         see(&w->sides[i],
             (uint32_t)quire_sched_continue(w->sides[i].sched, req, ends ? NULL : &r.params));
+    memset(some_flags, 0, sizeof some_flags);
 }
 
 static void finish_some(world *w)

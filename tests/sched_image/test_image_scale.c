@@ -118,18 +118,21 @@ static void no_field_was_forgotten(void **state)
         size_t is;
         size_t was;
     } SIZES[] = {
-        {"quire_sched", sizeof(quire_sched), 2152},
+        {"quire_sched", sizeof(quire_sched), 2176},
         {"qr_request", sizeof(qr_request), 384},
         {"qr_swap", sizeof(qr_swap), 88},
         {"qr_swap_slot", sizeof(qr_swap_slot), 8},
         {"qr_pins", sizeof(qr_pins), 48},
         {"qr_pin", sizeof(qr_pin), 24},
         {"qr_waiter", sizeof(qr_waiter), 48},
-        {"qr_session_input", sizeof(qr_session_input), 112},
+        {"qr_session_input", sizeof(qr_session_input), 120},
         {"qr_batch", sizeof(qr_batch), 64},
         {"qr_encoder", sizeof(qr_encoder), 176},
         {"qr_encoder_item", sizeof(qr_encoder_item), 32},
         {"qr_feature", sizeof(qr_feature), 40},
+        {"qr_flag_store", sizeof(qr_flag_store), 24},
+        {"qr_flag_chain", sizeof(qr_flag_chain), 8},
+        {"qr_flag_chunk", sizeof(qr_flag_chunk), 64},
         {"quire_cache", sizeof(quire_cache), 328},
         {"qr_row_state", sizeof(qr_row_state), 8},
         {"qr_group", sizeof(qr_group), 296},
