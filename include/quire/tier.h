@@ -90,8 +90,12 @@ typedef struct quire_tier_job {
     uint64_t submitted_ns; /* set by submit */
     uint64_t ended_ns;     /* set by the tier: for learning what it costs */
     uint32_t has_crcs;     /* STORE: the ios' crc is given; 0: computed on the tier's thread */
-    uint32_t state;        /* the tier's own: 0 before the first submit, and 0 after each end */
-    void *next;            /* of quire_tier_ops from begin to the last end, for a list */
+    /* FIND: 1: the keys are those of a prefix, in order, and only the keys before the first that is
+     * not found are of interest. The tier is asked about the first key, then about 4, 16, 64, ...
+     * more; after the first answer other than DONE the keys that were not asked are CANCELLED. */
+    uint32_t is_prefix;
+    uint32_t state; /* the tier's own: 0 before the first submit, and 0 after each end */
+    void *next;     /* of quire_tier_ops from begin to the last end, for a list */
 } quire_tier_job;
 
 /* ---- a tier's own part ----------------------------------------------------- */
@@ -145,7 +149,9 @@ typedef struct quire_tier_ops {
 
     /* On the tier's thread. Clock and log hooks may be called there too. */
     /* Starts a job. Each io that is PENDING ends once, here or in a later turn: REFUSED and
-     * CANCELLED where it was not tried, which the breaker does not count. */
+     * CANCELLED where it was not tried, which the breaker does not count. A FIND of a prefix comes
+     * here several times, each time after its ios have ended, with more ios: a job of the runner's
+     * own whose ios are the caller's. */
     void (*begin)(void *self, quire_tier_ends *ends, quire_tier_job *job);
     /* Goes on with what was begun; waits at most timeout_ms (-1: for ever) for something to do or
      * until wake_fd can be read (it is not read here). Returns when something ended. wake_fd is -1

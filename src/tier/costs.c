@@ -189,6 +189,15 @@ bool qr_costs_pays(const qr_costs *costs, uint32_t tier, double bytes, double to
            with_margin(costs, tier, ns) <= tokens * costs->compute.unit_ns;
 }
 
+bool qr_costs_try(qr_costs *costs, uint32_t tier, double bytes, double tokens)
+{
+    bool pays = qr_costs_pays(costs, tier, bytes, tokens);
+    bool is_tried = pays || costs->tiers[tier].num_skips + 1 >= PROBE_EVERY;
+    costs->tiers[tier].has_paid = pays;
+    costs->tiers[tier].num_skips = is_tried ? 0 : costs->tiers[tier].num_skips + 1;
+    return is_tried;
+}
+
 uint32_t qr_costs_least_tokens(const qr_costs *costs, uint32_t tier, double bytes_per_token)
 {
     const qr_cost *load = &costs->tiers[tier].load;

@@ -71,6 +71,8 @@ typedef struct qr_cost_run {
 uint32_t qr_costs_split(qr_costs *costs, const qr_cost_run *run);
 /* Whether so many blocks, all from one tier and all or nothing, are. */
 bool qr_costs_pays(const qr_costs *costs, uint32_t tier, double bytes, double tokens);
+/* The same for a tier that is asked after others: now and then (probe) also if it does not pay. */
+bool qr_costs_try(qr_costs *costs, uint32_t tier, double bytes, double tokens);
 /* Tokens from which on loading is faster than computing; 0: always, UINT32_MAX: never. */
 uint32_t qr_costs_least_tokens(const qr_costs *costs, uint32_t tier, double bytes_per_token);
 

@@ -298,15 +298,16 @@ static void set_deadline(qr_lower *lower, qr_record *r)
     for (uint32_t t = 0; t < lower->num_tiers; t++)
         if ((r->tiers >> t & 1) != 0 && lower->tiers[t].wait_ns > most)
             most = lower->tiers[t].wait_ns;
-    r->until_ns = qr_tier_now_ns(&lower->hooks) + most;
+    r->asked_ns = qr_tier_now_ns(&lower->hooks);
+    r->until_ns = r->asked_ns + most;
 }
 
 /* What a request waits for costs what it waits: with the steps that pass until somebody looks. */
 static void learn_wait(qr_lower *lower, const qr_record *r)
 {
-    if (!qr_is_pow2(r->tiers) || !r->is_urgent || r->bytes <= 0)
+    if (!qr_is_pow2(r->load_tiers) || !r->is_urgent || r->bytes <= 0)
         return;
-    uint32_t t = (uint32_t)__builtin_ctz(r->tiers);
+    uint32_t t = (uint32_t)__builtin_ctz(r->load_tiers);
     qr_cost *cost = &lower->costs.tiers[t].load;
     qr_lower_counters *counters = &lower->tiers[t].counters;
     qr_cost_learn(cost, r->bytes, (double)(qr_tier_now_ns(&lower->hooks) - r->start_ns));
@@ -336,6 +337,8 @@ static bool begin_round(qr_lower *lower, const qr_lower_request *request, qr_rec
     if (r->rounds++ == 0 && !r->is_expected)
         qr_lower_plan_expect(lower, request);
     r->tiers = 0;
+    r->load_tiers = 0;
+    r->skipped_tiers = 0;
     if (qr_lower_plan_fetch(lower, request, quire_req_index(request->req)) == 0)
         return stop_waiting(r, QR_ASK_DONE);
     if (r->is_urgent && r->rounds == 1)

@@ -125,38 +125,45 @@ static void release_blocks(qr_lower *lower, qr_lower_job *job)
     quire_pool_free_blocks(lower->pool, lower->free_list, n);
 }
 
-/* The moves of a job end without success. */
-static void fail_moves(qr_lower *lower, qr_lower_job *job)
+static void end_move(qr_lower *lower, uint32_t move)
+{
+    qr_lower_move_end(lower, move, true);
+}
+
+/* The moves of a job end without success; how: qr_lower_move_fail, or end_move. */
+static void fail_moves(qr_lower *lower, qr_lower_job *job,
+                       void (*how)(qr_lower *lower, uint32_t move))
 {
     for (uint32_t i = 0; i < job->job.num_ios; i++) {
         if (job->moves[i] == QR_NIL)
             continue;
-        qr_lower_move_end(lower, job->moves[i], true);
+        how(lower, job->moves[i]);
         job->moves[i] = QR_NIL;
     }
 }
 
 /* A job that no tier has. */
-static void dissolve(qr_lower *lower, qr_lower_job *job)
+static void dissolve(qr_lower *lower, qr_lower_job *job,
+                     void (*how)(qr_lower *lower, uint32_t move))
 {
     if (job->job.op == QUIRE_TIER_STORE)
         qr_lower_tally(&lower->tiers[job->tier].counters.dropped_blocks, job->job.num_ios);
-    fail_moves(lower, job);
+    fail_moves(lower, job, how);
     release_blocks(lower, job);
     give_back_job(lower, job);
 }
 
-/* Whatever waits for the tier, waits in vain. */
-static void fail_queues(qr_lower *lower, uint32_t t)
+/* The tier takes nothing of what waits for it. */
+static void fail_queues(qr_lower *lower, uint32_t t, void (*how)(qr_lower *lower, uint32_t move))
 {
     qr_lower_tier *tier = &lower->tiers[t];
     if (tier->stalled != QR_NIL)
-        dissolve(lower, &lower->jobs[tier->stalled]);
+        dissolve(lower, &lower->jobs[tier->stalled], how);
     tier->stalled = QR_NIL;
     qr_lower_tally(&tier->counters.dropped_blocks, tier->queues[QR_QUEUE_STORE].count);
     for (uint32_t q = 0; q < QR_QUEUE_COUNT; q++)
         while (tier->queues[q].first != QR_NIL)
-            qr_lower_move_end(lower, tier->queues[q].first, true);
+            how(lower, tier->queues[q].first);
 }
 
 /* ---- making jobs ----------------------------------------------------------- */
@@ -189,18 +196,34 @@ static void add_io(qr_lower *lower, qr_lower_job *job, uint32_t move, quire_bloc
     job->blocks[i] = block;
 }
 
+/* Whether b is a later block of the prefix that a is of: of the same request and group. */
+static bool is_same_prefix(const qr_lower *lower, uint32_t a, uint32_t b)
+{
+    const qr_move *one = &lower->moves[a];
+    const qr_move *other = &lower->moves[b];
+    const qr_waiter *w = &lower->waiters[one->first_waiter];
+    const qr_waiter *v = &lower->waiters[other->first_waiter];
+    return one->key.group == other->key.group && w->record == v->record && w->epoch == v->epoch &&
+           w->start < v->start;
+}
+
+/* The blocks of one prefix: the tier stops at the first that it has not. */
 static qr_lower_job *make_find(qr_lower *lower, uint32_t t)
 {
     qr_lower_tier *tier = &lower->tiers[t];
     if (tier->queues[QR_QUEUE_FIND].count == 0 || tier->free_find == QR_NIL)
         return NULL;
     qr_lower_job *job = begin_job(lower, &tier->free_find, QUIRE_TIER_FIND);
+    job->job.is_prefix = 1;
     while (job->job.num_ios < QR_LOWER_FIND_IOS && tier->queues[QR_QUEUE_FIND].first != QR_NIL) {
         uint32_t move = tier->queues[QR_QUEUE_FIND].first;
         if (!qr_lower_move_is_wanted(lower, move)) {
             qr_lower_move_end(lower, move, false);
             continue;
         }
+        uint32_t n = job->job.num_ios;
+        if (n > 0 && !is_same_prefix(lower, job->moves[n - 1], move))
+            break;
         qr_lower_queue_remove(lower, move);
         add_io(lower, job, move, QUIRE_NULL_BLOCK);
     }
@@ -338,8 +361,8 @@ static bool submit(qr_lower *lower, qr_lower_job *job)
     }
     if (status != QUIRE_OK) { /* its breaker is open, or it is stuck */
         tier->is_stuck = status == QUIRE_FULL;
-        dissolve(lower, job);
-        fail_queues(lower, job->tier);
+        dissolve(lower, job, qr_lower_move_fail);
+        fail_queues(lower, job->tier, qr_lower_move_fail);
         return false;
     }
     if (job->job.op == QUIRE_TIER_STORE) {
@@ -381,7 +404,7 @@ void qr_lower_jobs_pump(qr_lower *lower, uint32_t t)
     /* With nothing out nothing will change. */
     if (tier->num_on_time == 0 && is_waiting(tier)) {
         tier->is_stuck = tier->num_late > 0;
-        fail_queues(lower, t);
+        fail_queues(lower, t, qr_lower_move_fail);
     }
 }
 
@@ -431,7 +454,10 @@ static void end_load(qr_lower *lower, qr_lower_job *job)
     }
     release_blocks(lower, job);
     for (uint32_t i = 0; i < num_ios; i++)
-        qr_lower_move_end(lower, job->moves[i], ios[i].status != QUIRE_TIER_DONE);
+        if (ios[i].status == QUIRE_TIER_DONE)
+            qr_lower_move_end(lower, job->moves[i], false);
+        else
+            qr_lower_move_fail(lower, job->moves[i]);
     qr_lower_tally(&tier->counters.promoted_blocks, num_done);
     qr_lower_tally(&tier->counters.failed_blocks, num_ios - num_done);
 }
@@ -439,12 +465,13 @@ static void end_load(qr_lower *lower, qr_lower_job *job)
 static void end_find(qr_lower *lower, qr_lower_job *job)
 {
     for (uint32_t i = 0; i < job->job.num_ios; i++) {
-        uint32_t move = job->moves[i];
-        if (job->job.ios[i].status != QUIRE_TIER_DONE)
-            qr_lower_move_end(lower, move, true);
+        quire_tier_status status = job->job.ios[i].status;
+        if (status == QUIRE_TIER_DONE)
+            qr_lower_move_load(lower, job->moves[i]);
+        else if (status == QUIRE_TIER_CANCELLED && i > 0)
+            qr_lower_move_skip(lower, job->moves[i]);
         else
-            qr_lower_queue_push(lower, move,
-                                lower->moves[move].is_ahead ? QR_QUEUE_AHEAD : QR_QUEUE_LOAD);
+            qr_lower_move_fail(lower, job->moves[i]);
     }
 }
 
@@ -476,7 +503,7 @@ static void make_late(qr_lower *lower, qr_lower_job *job)
     if (job->job.op == QUIRE_TIER_LOAD)
         qr_lower_tally(&tier->counters.late_blocks, job->job.num_ios);
     if (!job->is_stale)
-        fail_moves(lower, job);
+        fail_moves(lower, job, end_move);
 }
 
 /* A store from before a reset may be found when it ends; with the last of them it is all forgotten
@@ -531,13 +558,13 @@ void qr_lower_jobs_poll(qr_lower *lower, uint32_t t)
 
 void qr_lower_jobs_drop(qr_lower *lower, uint32_t t)
 {
-    fail_queues(lower, t);
+    fail_queues(lower, t, end_move);
     for (uint32_t i = 0; i < num_tier_jobs(); i++) {
         qr_lower_job *job = &lower->jobs[t * num_tier_jobs() + i];
         if (!job->is_out)
             continue;
         lower->tiers[t].num_stale += job->job.op == QUIRE_TIER_STORE && !job->is_stale ? 1 : 0;
         job->is_stale = true;
-        fail_moves(lower, job);
+        fail_moves(lower, job, end_move);
     }
 }

@@ -42,6 +42,7 @@ static uint32_t take_move(qr_lower *lower, const quire_tier_key *key, bool is_st
     m->first_waiter = QR_NIL;
     m->block = QUIRE_NULL_BLOCK;
     m->tier = (uint8_t)tier;
+    m->asked = 0;
     m->queue = QR_QUEUE_NONE;
     m->is_store = is_store;
     m->is_used = true;
@@ -132,6 +133,94 @@ void qr_lower_move_end(qr_lower *lower, uint32_t move, bool has_failed)
     m->is_used = false;
     m->next = lower->free_move;
     lower->free_move = move;
+}
+
+/* ---- from tier to tier ----------------------------------------------------- */
+
+/* The record of the first waiter that still needs it; NULL: none does. */
+static qr_record *first_record(const qr_lower *lower, const qr_move *m)
+{
+    for (uint32_t i = m->first_waiter; i != QR_NIL; i = lower->waiters[i].next) {
+        const qr_waiter *w = &lower->waiters[i];
+        qr_record *r = &lower->records[w->record];
+        if (r->epoch == w->epoch && w->start < r->limit)
+            return r;
+    }
+    return NULL;
+}
+
+/* The record begins to wait for one more tier, unless that is slower than computing. */
+static bool await_tier(qr_lower *lower, qr_record *r, uint32_t t)
+{
+    const qr_lower_tier *tier = &lower->tiers[t];
+    uint8_t bit = (uint8_t)(1u << t);
+    if (((r->tiers | r->skipped_tiers) & bit) != 0)
+        return (r->tiers & bit) != 0;
+    double tokens = lower->groups[lower->count_group].block_size;
+    uint32_t before =
+        tier->queues[QR_QUEUE_LOAD].count + tier->queues[QR_QUEUE_FIND].count + tier->loads_on_time;
+    double bytes = (double)(before + r->pending) * (double)lower->block_bytes;
+    if (r->is_urgent && !qr_costs_try(&lower->costs, t, bytes, (double)r->pending * tokens)) {
+        qr_lower_tally(&lower->tiers[t].counters.skipped_tokens,
+                       (uint64_t)((double)r->pending * tokens));
+        r->skipped_tiers |= bit;
+        return false;
+    }
+    r->tiers |= bit;
+    r->bytes = bytes;
+    if (r->until_ns < r->asked_ns + tier->wait_ns)
+        r->until_ns = r->asked_ns + tier->wait_ns;
+    return true;
+}
+
+static bool is_usable(const qr_lower_tier *tier)
+{
+    return !tier->is_stuck && tier->num_stale == 0;
+}
+
+/* Into the queue of the next tier; false: no other tier may have it, or nobody needs it. */
+static bool pass_on(qr_lower *lower, uint32_t move)
+{
+    qr_move *m = &lower->moves[move];
+    qr_record *r = first_record(lower, m);
+    for (uint32_t i = 1; r != NULL && i < lower->num_tiers; i++) {
+        uint32_t t = (m->tier + i) % lower->num_tiers;
+        uint8_t found = 0;
+        if ((m->asked >> t & 1) != 0 || !is_usable(&lower->tiers[t]) ||
+            quire_tier_lookup(lower->tiers[t].tier, &m->key, 1, &found) != QUIRE_OK || found == 0 ||
+            !await_tier(lower, r, t))
+            continue;
+        m->tier = (uint8_t)t;
+        if (found == 1)
+            qr_lower_move_load(lower, move);
+        else
+            qr_lower_queue_push(lower, move, QR_QUEUE_FIND);
+        return true;
+    }
+    return false;
+}
+
+void qr_lower_move_load(qr_lower *lower, uint32_t move)
+{
+    const qr_move *m = &lower->moves[move];
+    for (uint32_t i = m->first_waiter; i != QR_NIL; i = lower->waiters[i].next)
+        lower->records[lower->waiters[i].record].load_tiers |= (uint8_t)(1u << m->tier);
+    qr_lower_queue_push(lower, move, m->is_ahead ? QR_QUEUE_AHEAD : QR_QUEUE_LOAD);
+}
+
+void qr_lower_move_skip(qr_lower *lower, uint32_t move)
+{
+    const qr_move *m = &lower->moves[move];
+    if (m->queue != QR_QUEUE_NONE)
+        qr_lower_queue_remove(lower, move);
+    if (m->is_store || !pass_on(lower, move))
+        qr_lower_move_end(lower, move, true);
+}
+
+void qr_lower_move_fail(qr_lower *lower, uint32_t move)
+{
+    lower->moves[move].asked |= (uint8_t)(1u << lower->moves[move].tier);
+    qr_lower_move_skip(lower, move);
 }
 
 /* ---- queues ---------------------------------------------------------------- */

@@ -13,7 +13,9 @@
  *           what was not found, failed or was late lowers it, and it is never raised.
  *
  *      queued ──► in a FIND ──► queued ──► in a LOAD ──► DONE: a hit of the CPU pool
- *                     └ missing    └ nobody waits  └ failed, late: waiters' limits are lowered
+ *         ▲           │ missing    └ nobody waits  │ missing, failed
+ *         └───────────┴── the next tier that may have it ──┘
+ *                         └ none, or late: waiters' limits are lowered
  *
  * A load that is late loses its moves at once, and keeps its CPU blocks until it ends.
  *
@@ -35,8 +37,8 @@ enum {
     QR_LOWER_BATCH = 64, /* keys looked at together */
     QR_LOWER_JOBS = 256, /* loads and stores of one tier, as many as a tier takes by default */
     QR_LOWER_STORE_JOBS = 192, /* of those: loads find a free one */
-    QR_LOWER_FIND_JOBS = 8,
-    QR_LOWER_FIND_IOS = 256
+    QR_LOWER_FIND_JOBS = 32,   /* each for one request */
+    QR_LOWER_FIND_IOS = 512
 };
 
 typedef enum qr_lower_queue_id {
@@ -58,6 +60,7 @@ typedef struct qr_move {
     uint32_t crc;
     uint32_t content; /* STORE: of the block, when it was offered */
     uint8_t tier;
+    uint8_t asked; /* bits: tiers that have not got it */
     uint8_t queue;
     bool is_store;
     bool has_crc;
@@ -82,6 +85,7 @@ typedef enum qr_ask_state { QR_ASK_IDLE = 0, QR_ASK_WAITING = 1, QR_ASK_DONE = 2
 typedef struct qr_record {
     quire_req req;
     uint64_t until_ns; /* then it goes on without */
+    uint64_t asked_ns; /* its first round; until_ns follows from it */
     uint64_t start_ns; /* of this round, */
     double bytes;      /* that it began to wait for, those before them in the queue included */
     uint32_t epoch;
@@ -91,9 +95,11 @@ typedef struct qr_record {
     uint32_t start_limit; /* limit at the start of this round */
     uint8_t state;
     uint8_t rounds;
-    uint8_t tiers;    /* bits: those it waits for */
-    bool is_urgent;   /* it was asked for, not only prefetched */
-    bool is_expected; /* tiers know what it will need */
+    uint8_t tiers;         /* bits: those it waits for, */
+    uint8_t load_tiers;    /* those that it loads from, */
+    uint8_t skipped_tiers; /* and those that are slower than computing; all in this round */
+    bool is_urgent;        /* it was asked for, not only prefetched */
+    bool is_expected;      /* tiers know what it will need */
 } qr_record;
 
 typedef struct qr_lower_queue {
@@ -251,6 +257,14 @@ uint32_t qr_lower_move_new_load(qr_lower *lower, const quire_tier_key *key, uint
 uint32_t qr_lower_move_new_store(qr_lower *lower, const quire_tier_key *key, uint32_t tier);
 /* It is gone, and its waiters are told: has_failed lowers their limits. */
 void qr_lower_move_end(qr_lower *lower, uint32_t move, bool has_failed);
+/* Its tier has not got it, or failed: a load goes to the queue of the next tier that may have it;
+ * if there is none, and for a store, qr_lower_move_end with has_failed. */
+void qr_lower_move_fail(qr_lower *lower, uint32_t move);
+/* Its tier was not asked, since it has not got an earlier block of the prefix: the next tier may
+ * have that, and this. If it has not, this tier is asked again. */
+void qr_lower_move_skip(qr_lower *lower, uint32_t move);
+/* It was found in its tier, and waits for its LOAD. */
+void qr_lower_move_load(qr_lower *lower, uint32_t move);
 /* One more that needs it; false: no room. */
 bool qr_lower_move_await(qr_lower *lower, uint32_t move, uint32_t record, uint32_t start);
 bool qr_lower_move_is_wanted(const qr_lower *lower, uint32_t move);

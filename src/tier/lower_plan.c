@@ -265,7 +265,9 @@ static bool fetch_block(qr_lower *lower, const qr_lower_request *request, uint32
     }
     if (!qr_lower_move_await(lower, move, record, block * g->block_size))
         return false;
-    r->tiers |= (uint8_t)(1u << lower->moves[move].tier);
+    uint8_t bit = (uint8_t)(1u << lower->moves[move].tier);
+    r->tiers |= bit;
+    r->load_tiers |= lower->moves[move].queue == QR_QUEUE_FIND ? 0 : bit;
     return true;
 }
 

@@ -28,7 +28,7 @@ static uint32_t place_of_job(const qr_runner *r, const quire_tier_job *job)
 
 static void add_to_table(qr_runner *r, uint32_t slot)
 {
-    uint32_t at = place_of_job(r, r->flights[slot].job);
+    uint32_t at = place_of_job(r, r->flights[slot].given);
     while (r->table[at] != 0)
         at = (at + 1) & (r->table_size - 1);
     r->table[at] = slot + 1;
@@ -38,11 +38,11 @@ static void add_to_table(qr_runner *r, uint32_t slot)
 static void remove_from_table(qr_runner *r, uint32_t slot)
 {
     uint32_t mask = r->table_size - 1;
-    uint32_t hole = place_of_job(r, r->flights[slot].job);
+    uint32_t hole = place_of_job(r, r->flights[slot].given);
     while (r->table[hole] != slot + 1)
         hole = (hole + 1) & mask;
     for (uint32_t at = (hole + 1) & mask; r->table[at] != 0; at = (at + 1) & mask) {
-        uint32_t home = place_of_job(r, r->flights[r->table[at] - 1].job);
+        uint32_t home = place_of_job(r, r->flights[r->table[at] - 1].given);
         if (((at - home) & mask) >= ((at - hole) & mask)) {
             r->table[hole] = r->table[at];
             hole = at;
@@ -54,7 +54,7 @@ static void remove_from_table(qr_runner *r, uint32_t slot)
 static qr_flight *find_flight(qr_runner *r, const quire_tier_job *job)
 {
     for (uint32_t at = place_of_job(r, job); r->table[at] != 0; at = (at + 1) & (r->table_size - 1))
-        if (r->flights[r->table[at] - 1].job == job)
+        if (r->flights[r->table[at] - 1].given == job)
             return &r->flights[r->table[at] - 1];
     return NULL;
 }
@@ -89,7 +89,7 @@ static void end_io(quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
 {
     qr_runner *r = (qr_runner *)ends;
     qr_flight *f = find_flight(r, job);
-    if (f == NULL || io >= f->num_ios || f->ios[io].status != QUIRE_TIER_PENDING) {
+    if (f == NULL || io >= f->given->num_ios || f->ios[io].status != QUIRE_TIER_PENDING) {
         count_bad_end(r);
         return;
     }
@@ -104,6 +104,8 @@ static void end_io(quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
     f->num_failed += has_failed ? 1 : 0;
     f->num_answered += was_tried && !has_failed ? 1 : 0;
     set_ended(r, f, io, status);
+    if (f->given != f->job && --f->num_part_left == 0 && f->num_left > 0)
+        r->part_ended[r->num_part_ended++] = (uint32_t)(f - r->flights);
 }
 
 /* The tier's own part has returned: what ended in there goes to the scheduler. */
@@ -144,24 +146,84 @@ static void compute_crcs(qr_flight *f)
             f->ios[i].crc = quire_crc32c(0, f->ios[i].memory, f->ios[i].bytes);
 }
 
+static void end_rest(qr_runner *r, qr_flight *f, quire_tier_status status)
+{
+    for (uint32_t i = 0; i < f->num_ios; i++)
+        if (f->ios[i].status == QUIRE_TIER_PENDING)
+            set_ended(r, f, i, status);
+}
+
+/* Whether all ios of the part before have been found. */
+static bool is_part_found(const qr_flight *f)
+{
+    for (uint32_t i = 0; i < f->part.num_ios; i++)
+        if (f->ios[i].status != QUIRE_TIER_DONE)
+            return false;
+    return true;
+}
+
+/* The part before has ended, and some ios are PENDING: the next part, or the end of them. */
+static void begin_part(qr_runner *r, qr_flight *f)
+{
+    do {
+        quire_tier_status status =
+            is_part_found(f) ? status_before_begin(r, f) : QUIRE_TIER_CANCELLED;
+        if (status != QUIRE_TIER_PENDING) {
+            end_rest(r, f, status);
+            return;
+        }
+        uint32_t first = f->part.num_ios;
+        uint32_t most = f->num_ios - first;
+        uint32_t n = 3 * first + 1; /* 1, 4, 16, 64, ... */
+        f->part.num_ios = first + (n < most ? n : most);
+        f->num_part_left = 0;
+        for (uint32_t i = first; i < f->part.num_ios; i++)
+            f->num_part_left += f->ios[i].status == QUIRE_TIER_PENDING;
+    } while (f->num_part_left == 0); /* all of them were known before */
+    r->ops.begin(r->self, &r->ends, &f->part);
+}
+
+/* The tier's own part has returned: parts that were found go on. */
+static void go_on(qr_runner *r)
+{
+    hand_back_ended(r);
+    while (r->num_part_ended > 0) {
+        begin_part(r, &r->flights[r->part_ended[--r->num_part_ended]]);
+        hand_back_ended(r);
+    }
+}
+
+static void begin_whole(qr_runner *r, qr_flight *f)
+{
+    quire_tier_status status = status_before_begin(r, f);
+    if (status != QUIRE_TIER_PENDING) {
+        end_rest(r, f, status);
+        return;
+    }
+    if (f->job->op == QUIRE_TIER_STORE && f->job->has_crcs == 0 && r->caps.is_simulated == 0)
+        compute_crcs(f);
+    r->ops.begin(r->self, &r->ends, f->job);
+}
+
 static void begin_job(qr_runner *r, uint32_t slot)
 {
     qr_flight *f = &r->flights[slot];
+    bool has_parts = f->job->op == QUIRE_TIER_FIND && f->job->is_prefix != 0;
+    f->given = f->job;
+    if (has_parts) {
+        f->part = *f->job;
+        f->part.num_ios = 0;
+        f->given = &f->part;
+    }
     add_to_table(r, slot);
     f->is_under_way = true;
     f->is_told = false;
     r->num_under_way++;
-    quire_tier_status status = status_before_begin(r, f);
-    if (status == QUIRE_TIER_PENDING) {
-        if (f->job->op == QUIRE_TIER_STORE && f->job->has_crcs == 0 && r->caps.is_simulated == 0)
-            compute_crcs(f);
-        r->ops.begin(r->self, &r->ends, f->job);
-    } else {
-        for (uint32_t i = 0; i < f->num_ios; i++)
-            if (f->ios[i].status == QUIRE_TIER_PENDING)
-                set_ended(r, f, i, status);
-    }
-    hand_back_ended(r);
+    if (has_parts)
+        begin_part(r, f);
+    else
+        begin_whole(r, f);
+    go_on(r);
 }
 
 /* Those of whom the tier's own part has not heard yet. */
@@ -175,8 +237,8 @@ static void cancel_jobs(qr_runner *r)
             !atomic_load_explicit(&f->is_cancelled, memory_order_relaxed))
             continue;
         f->is_told = true;
-        r->ops.cancel(r->self, &r->ends, f->job);
-        hand_back_ended(r);
+        r->ops.cancel(r->self, &r->ends, f->given);
+        go_on(r);
     }
 }
 
@@ -192,7 +254,7 @@ static void turn_once(qr_runner *r, int timeout_ms)
 {
     if (r->ops.turn != NULL) {
         r->ops.turn(r->self, &r->ends, r->wake_fd, timeout_ms);
-        hand_back_ended(r);
+        go_on(r);
     } else if (r->wake_fd >= 0) {
         struct pollfd wake = {.fd = r->wake_fd, .events = POLLIN};
         (void)poll(&wake, 1, timeout_ms);
@@ -327,9 +389,8 @@ static void let_go_of_all(qr_runner *r)
 {
     for (uint32_t slot = 0; slot < r->max_jobs; slot++) {
         qr_flight *f = &r->flights[slot];
-        for (uint32_t i = 0; f->is_under_way && i < f->num_ios; i++)
-            if (f->ios[i].status == QUIRE_TIER_PENDING)
-                set_ended(r, f, i, QUIRE_TIER_CANCELLED);
+        if (f->is_under_way)
+            end_rest(r, f, QUIRE_TIER_CANCELLED);
     }
     hand_back_ended(r);
 }

@@ -13,6 +13,10 @@
  * tier's own part may still look at it there. What it ends twice, or never had, is found in that
  * table, and nowhere else: a job that is gone is not looked at.
  *
+ * part     a FIND of a prefix is begun in parts: 1 key, then 4, 16, ... more, each after the part
+ *          before was found. The tier's own part sees a job (part) that grows; the caller's job is
+ *          not changed, since the scheduler may look at it.
+ *
  * wake     the thread says that it will sleep, looks at submitted once more, and sleeps in the
  *          tier's turn until wake_fd can be read. Whoever submits looks whether it sleeps, and only
  *          then writes there: a thread that is awake costs no call.
@@ -36,10 +40,13 @@ typedef struct qr_flight {
     _Atomic bool is_cancelled;
     /* the thread's */
     bool is_under_way;
-    bool is_told;          /* the tier's own part, that it is cancelled */
-    uint32_t num_left;     /* ios that are PENDING */
-    uint32_t num_answered; /* that the tier tried, and got an answer to, */
-    uint32_t num_failed;   /* or none */
+    bool is_told;           /* the tier's own part, that it is cancelled */
+    uint32_t num_left;      /* ios that are PENDING */
+    uint32_t num_answered;  /* that the tier tried, and got an answer to, */
+    uint32_t num_failed;    /* or none */
+    quire_tier_job *given;  /* what the tier's own part knows it by: job, or part */
+    uint32_t num_part_left; /* ios of the part that are PENDING */
+    quire_tier_job part;
 } qr_flight;
 
 typedef struct qr_runner {
@@ -68,9 +75,11 @@ typedef struct qr_runner {
     uint32_t num_under_way;
     uint32_t *ended_now; /* max_jobs */
     uint32_t num_ended_now;
+    uint32_t *part_ended; /* max_jobs: slots that wait for their next part */
+    uint32_t num_part_ended;
 } qr_runner;
 
-/* What the arrays need: max_jobs of flights and ended_now, and these. */
+/* What the arrays need: max_jobs of flights, ended_now and part_ended, and these. */
 uint32_t qr_runner_ring_size(uint32_t max_jobs); /* of submitted, of ended and of table */
 
 /* A zeroed runner. Without a start it has no thread. */

@@ -1,7 +1,8 @@
 /* tier/tier_open.c - how a tier comes to be, and how it ends. All memory is taken here, in one
  * piece:
  *
- *      | quire_tier | flights | submitted | ended | ready | table | ended_now | free_slots |
+ *      | quire_tier | flights | submitted | ended | ready | table | ended_now | part_ended |
+ *      | free_slots |
  */
 #include "base/config.h"
 #include "tier/carve.h"
@@ -89,6 +90,7 @@ static void carve_arrays(qr_carve *carve, quire_tier *tier, uint32_t max_jobs)
     r->table_size = qr_runner_ring_size(max_jobs);
     r->table = qr_carve_take(carve, r->table_size, sizeof *r->table);
     r->ended_now = qr_carve_take(carve, max_jobs, sizeof *r->ended_now);
+    r->part_ended = qr_carve_take(carve, max_jobs, sizeof *r->part_ended);
     tier->free_slots = qr_carve_take(carve, max_jobs, sizeof *tier->free_slots);
 }
 

@@ -14,10 +14,13 @@
 #include "faulty.h"
 #include "tier/lower.h"
 
+#ifndef WORLD_MAX_HASHES
+#define WORLD_MAX_HASHES 64
+#endif
+
 enum {
     WORLD_MAX_TIERS = 3,
     WORLD_MAX_REQUESTS = 16,
-    WORLD_MAX_HASHES = 64,
     WORLD_TOKENS = 16, /* of a hash */
     WORLD_BYTES = 64   /* of a block */
 };
