@@ -42,6 +42,7 @@ static command cmd = {
     .options = table,
     .arguments = arguments,
     .max_arguments = NUM_ARGUMENTS,
+    .reads_arguments = true,
 };
 
 const command *cmd_compare_command(void)

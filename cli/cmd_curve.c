@@ -3,9 +3,9 @@
 #include "curve_policies.h"
 #include "curve_report.h"
 #include "engine.h"
+#include "output.h"
 #include "value_list.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,8 +57,8 @@ static const option table[] = {
      "requests that wait behind the one at hand: lookahead keeps what they need", .def = "256",
      .max = 1 << 24},
     {"json", OPTION_TEXT, &o.json, "FILE", "table and curve; -: standard output",
-     .section = "Output"},
-    {"csv", OPTION_TEXT, &o.csv, "FILE", "the curve; -: standard output", .def = NULL},
+     .section = "Output", .is_output = true},
+    {"csv", OPTION_TEXT, &o.csv, "FILE", "the curve; -: standard output", .is_output = true},
     {"points", OPTION_U32, &o.num_points, "N",
      "of the curve in files; 0: every size at which something changes", .def = "1000",
      .max = 1 << 24},
@@ -100,6 +100,7 @@ static command cmd = {
     .options = table,
     .arguments = arguments,
     .max_arguments = 1,
+    .reads_arguments = true,
 };
 
 const command *cmd_curve_command(void)
@@ -317,19 +318,31 @@ static int read_trace(trace_reader *reader, curve **made)
 
 /* ---- files ----------------------------------------------------------------- */
 
-static int write_file(const char *path, const curve_report *report,
-                      bool (*write)(FILE *, const curve_report *))
+/* NULL where a file is not asked for. */
+typedef struct curve_files {
+    FILE *json;
+    FILE *csv;
+} curve_files;
+
+static int open_files(curve_files *files)
 {
-    if (path == NULL)
-        return 0;
-    bool is_stdout = strcmp(path, "-") == 0;
-    FILE *out = is_stdout ? stdout : fopen(path, "w");
-    if (out == NULL)
-        return failed("%s: %s", path, strerror(errno));
-    bool ok = write(out, report) && fflush(out) == 0;
-    if (!is_stdout && fclose(out) != 0)
-        ok = false;
-    return ok ? 0 : failed("%s: it could not be written", path);
+    char message[OUTPUT_MESSAGE_BYTES];
+    *files = (curve_files){0};
+    if (o.json != NULL && (files->json = output_open(o.json, message)) == NULL)
+        return failed("--json: %s", message);
+    if (o.csv != NULL && (files->csv = output_open(o.csv, message)) == NULL)
+        return failed("--csv: %s", message);
+    return 0;
+}
+
+static int write_files(const curve_files *files, const curve_report *report)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    if (files->json != NULL && !curve_report_json(files->json, report) && !ferror(files->json))
+        return failed("--json: not enough memory");
+    if (files->csv != NULL)
+        curve_report_csv(files->csv, report);
+    return outputs_commit(message) == 0 ? 0 : failed("%s", message);
 }
 
 static bool is_standard_output(const char *path)
@@ -337,7 +350,8 @@ static bool is_standard_output(const char *path)
     return path != NULL && strcmp(path, "-") == 0;
 }
 
-static int report(const curve *c, const row_list *list, uint64_t block_bytes)
+static int report(const curve *c, const row_list *list, uint64_t block_bytes,
+                  const curve_files *files)
 {
     curve_report r = {.curve = c,
                       .trace = arguments[0],
@@ -353,8 +367,7 @@ static int report(const curve *c, const row_list *list, uint64_t block_bytes)
     memcpy(r.has_policy, o.has_policy, sizeof r.has_policy);
     if (!is_standard_output(o.json) && !is_standard_output(o.csv))
         curve_report_print(stdout, &r);
-    int status = write_file(o.json, &r, curve_report_json);
-    return status == 0 ? write_file(o.csv, &r, curve_report_csv) : status;
+    return write_files(files, &r);
 }
 
 /* ---- the command ----------------------------------------------------------- */
@@ -380,7 +393,7 @@ static int plan_engine(row_list *list, uint64_t *block_bytes)
     return 0;
 }
 
-static int run(trace_reader *reader)
+static int run(trace_reader *reader, const curve_files *files)
 {
     static row_list list;
     uint64_t block_bytes = 0;
@@ -396,7 +409,7 @@ static int run(trace_reader *reader)
         if (status == 0)
             status = fill_rows(c, &list);
         if (status == 0)
-            status = report(c, &list, block_bytes);
+            status = report(c, &list, block_bytes, files);
         if (trace_num_bad(reader) > 0)
             fprintf(stderr, "quire curve: %llu broken records were left out\n",
                     (unsigned long long)trace_num_bad(reader));
@@ -428,7 +441,10 @@ int cmd_curve(int argc, char **argv)
     trace_reader *reader = trace_open(arguments[0], &options, message);
     if (reader == NULL)
         return failed("%s", message);
-    status = run(reader);
+    curve_files files;
+    status = open_files(&files);
+    if (status == 0)
+        status = run(reader, &files);
     trace_close(reader);
     return status;
 }

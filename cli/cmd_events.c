@@ -51,7 +51,8 @@ static const option table[] = {
     {"curve-secret-file", OPTION_TEXT, &o.secret_file, "FILE", "secret CURVE key of this side",
      .def = "made up"},
     {"make-keys", OPTION_TEXT, &o.make_keys, "FILE",
-     "instead: make a key pair; FILE gets the secret one, the public one is printed", .def = NULL},
+     "instead: make a key pair; FILE gets the secret one, the public one is printed",
+     .is_output = true},
     {0}};
 
 static const char *arguments[1];

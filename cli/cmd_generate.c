@@ -55,7 +55,7 @@ static const option table[] = {
     {"rate", OPTION_REAL, &o.rate, "R", "arrivals a second, of sessions where there are sessions",
      .def = "2; agent 0.1, mixed 1", .min = 1e-6, .max = 1e6},
     {"out", OPTION_TEXT, &o.out, "FILE",
-     "where to; packed if it ends with .zst; -: standard output", .def = "-"},
+     "where to; packed if it ends with .zst; -: standard output", .def = "-", .is_output = true},
     {"max-tokens", OPTION_U32, &o.max_tokens, "N", "of a prompt with what it generates",
      .def = "128000", .min = 2, .max = MOST_TOKENS},
     {"mix", OPTION_TEXT, &o.mix, "KIND=SHARE,...", "kinds and shares of arrivals, for mixed",

@@ -1,10 +1,10 @@
 /* cmd_replay.c - `quire replay`: a trace through the scheduler, and what came of it. */
 #include "commands.h"
+#include "output.h"
 #include "replay_options.h"
 #include "report.h"
 #include "snapshots.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,12 +24,15 @@ static struct {
 
 static const option table[] = {
     {"json", OPTION_TEXT, &o.json, "FILE", "the report with stable keys; -: standard output",
-     .section = "Output"},
-    {"html", OPTION_TEXT, &o.html, "FILE", "a page that shows the whole run", .def = NULL},
-    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each request", .def = NULL},
-    {"trace", OPTION_TEXT, &o.trace, "FILE", "a line for each step, for quire view", .def = NULL},
-    {"why", OPTION_TEXT, &o.why, "FILE", "a line for each decision, and its reason", .def = NULL},
-    {"perfetto", OPTION_TEXT, &o.perfetto, "FILE", "a trace for ui.perfetto.dev", .def = NULL},
+     .section = "Output", .is_output = true},
+    {"html", OPTION_TEXT, &o.html, "FILE", "a page that shows the whole run", .is_output = true},
+    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each request", .is_output = true},
+    {"trace", OPTION_TEXT, &o.trace, "FILE", "a line for each step, for quire view",
+     .is_output = true},
+    {"why", OPTION_TEXT, &o.why, "FILE", "a line for each decision, and its reason",
+     .is_output = true},
+    {"perfetto", OPTION_TEXT, &o.perfetto, "FILE", "a trace for ui.perfetto.dev",
+     .is_output = true},
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off"},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
      "leave out what differs from run to run: the time that the replay itself took", .def = "off"},
@@ -56,6 +59,7 @@ static command cmd = {
     .options = table,
     .arguments = arguments,
     .max_arguments = 1,
+    .reads_arguments = true,
 };
 
 const command *cmd_replay_command(void)
@@ -101,42 +105,32 @@ static void end_progress(const progress_state *state)
 
 /* ---- files ------------------------------------------------------------------- */
 
-/* 0, or 1 after a sentence. *out stays NULL where no file is asked for. */
-static int open_output(const char *path, FILE **out)
-{
-    *out = NULL;
-    if (path == NULL)
-        return 0;
-    *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-    if (*out != NULL)
-        return 0;
-    fprintf(stderr, "quire replay: %s: %s\n", path, strerror(errno));
-    return 1;
-}
-
-static int close_output(const char *path, FILE *out)
-{
-    if (out == NULL)
-        return 0;
-    bool failed = ferror(out) != 0 || fflush(out) != 0;
-    if (out != stdout)
-        failed |= fclose(out) != 0;
-    if (failed)
-        fprintf(stderr, "quire replay: %s: could not be written: %s\n", path, strerror(errno));
-    return failed;
-}
-
-typedef struct outputs {
+/* NULL where a file is not asked for. */
+typedef struct replay_outputs {
+    FILE *json;
+    FILE *html;
     FILE *csv;
     FILE *trace;
     FILE *why;
     FILE *perfetto;
-} outputs;
+} replay_outputs;
 
-static int open_outputs(outputs *out, replay_settings *settings)
+/* 0, or 1 after a sentence. */
+static int open_output(const char *name, const char *path, FILE **out)
 {
-    if (open_output(o.csv, &out->csv) || open_output(o.trace, &out->trace) ||
-        open_output(o.why, &out->why) || open_output(o.perfetto, &out->perfetto))
+    char message[OUTPUT_MESSAGE_BYTES];
+    *out = path != NULL ? output_open(path, message) : NULL;
+    if (path == NULL || *out != NULL)
+        return 0;
+    command_error(&cmd, "--%s: %s", name, message);
+    return 1;
+}
+
+static int open_outputs(replay_outputs *out, replay_settings *settings)
+{
+    if (open_output("json", o.json, &out->json) || open_output("html", o.html, &out->html) ||
+        open_output("csv", o.csv, &out->csv) || open_output("trace", o.trace, &out->trace) ||
+        open_output("why", o.why, &out->why) || open_output("perfetto", o.perfetto, &out->perfetto))
         return 1;
     settings->requests_csv = out->csv;
     settings->snapshots = out->trace;
@@ -145,24 +139,13 @@ static int open_outputs(outputs *out, replay_settings *settings)
     return 0;
 }
 
-static int close_outputs(const outputs *out)
+static int commit_outputs(void)
 {
-    int failed = close_output(o.csv, out->csv);
-    failed |= close_output(o.trace, out->trace);
-    failed |= close_output(o.why, out->why);
-    failed |= close_output(o.perfetto, out->perfetto);
-    return failed;
-}
-
-static int write_json(const char *text)
-{
-    FILE *out;
-    if (open_output(o.json, &out))
-        return 1;
-    if (out == NULL)
+    char message[OUTPUT_MESSAGE_BYTES];
+    if (outputs_commit(message) == 0)
         return 0;
-    fprintf(out, "%s\n", text);
-    return close_output(o.json, out);
+    command_error(&cmd, "%s", message);
+    return 1;
 }
 
 /* ---- the command --------------------------------------------------------------- */
@@ -231,7 +214,8 @@ static void describe(const replay_setup *setup, description *d)
                           .num_tiers = num_tiers};
 }
 
-static int write_results(const replay_setup *setup, replay_result *result)
+static int write_results(const replay_setup *setup, replay_result *result,
+                         const replay_outputs *out)
 {
     report_subject subject = {.trace = setup->settings.path,
                               .model = setup->engine.shape.name,
@@ -240,22 +224,20 @@ static int write_results(const replay_setup *setup, replay_result *result)
                               .is_deterministic = o.deterministic,
                               .has_why = o.why != NULL,
                               .could_have_why = true};
-    char message[PAGE_MESSAGE_BYTES];
     char *text = report_json(&subject, result);
-    int status = text == NULL;
+    bool is_whole = text != NULL;
     if (!o.quiet)
-        report_print(o.json != NULL && strcmp(o.json, "-") == 0 ? stderr : stdout, &subject,
-                     result);
-    if (status == 0)
-        status = write_json(text);
-    if (status == 0 && o.html != NULL &&
-        page_write(setup->settings.page, o.html, text, message) != 0) {
-        fprintf(stderr, "quire replay: %s\n", message);
-        status = 1;
-    }
+        report_print(out->json == stdout ? stderr : stdout, &subject, result);
+    if (is_whole && out->json != NULL)
+        fprintf(out->json, "%s\n", text);
+    if (is_whole && out->html != NULL)
+        is_whole = page_write(setup->settings.page, out->html, text);
+    free(text);
+    if (!is_whole)
+        command_error(&cmd, "not enough memory for the results");
+    int status = is_whole ? commit_outputs() : 1;
     if (status == 0 && o.html != NULL && !o.quiet && strcmp(o.html, "-") != 0)
         printf("\nThe page: %s\n", o.html);
-    free(text);
     if (status == 0 && result->tiers.wrong_blocks > 0) {
         fprintf(stderr, "quire replay: %llu blocks came back from a tier with other bytes\n",
                 (unsigned long long)result->tiers.wrong_blocks);
@@ -268,7 +250,7 @@ static int run(replay_setup *setup)
 {
     replay_settings *settings = &setup->settings;
     description d;
-    outputs out = {0};
+    replay_outputs out = {0};
     replay_result result;
     char message[REPLAY_MESSAGE_BYTES];
     progress_state state = {.start = progress_clock()};
@@ -286,10 +268,9 @@ static int run(replay_setup *setup)
         if (status != 0)
             fprintf(stderr, "quire replay: %s\n", message);
         else
-            status = write_results(setup, &result);
+            status = write_results(setup, &result, &out);
         replay_result_free(&result);
     }
-    status |= close_outputs(&out);
     page_close(settings->page);
     return status;
 }

@@ -56,7 +56,8 @@ static const option table[] = {
     {"hold", OPTION_SWITCH, &o.hold, NULL, "go on serving after the end, until Ctrl-C",
      .def = "off"},
     {"json", OPTION_TEXT, &o.json, "FILE",
-     "the report at the end, as replay --json writes it; -: standard output", .section = "Output"},
+     "the report at the end, as replay --json writes it; -: standard output", .section = "Output",
+     .is_output = true},
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off"},
     {"listen", OPTION_TEXT, &o.listen, "ADDRESS:PORT", "page and metrics; port 0: any that is free",
      .def = "127.0.0.1:8080", .section = "HTTP"},
@@ -111,6 +112,7 @@ static command cmd = {
     .options = table,
     .arguments = arguments,
     .max_arguments = 1,
+    .reads_arguments = true,
 };
 
 const command *cmd_serve_command(void)

@@ -1,5 +1,7 @@
 /* cmd_sweep.c - `quire sweep`: a replay for each combination of options. */
 #include "commands.h"
+#include "file_uses.h"
+#include "output.h"
 #include "replay_options.h"
 #include "report.h"
 #include "sweep.h"
@@ -26,9 +28,10 @@ enum { NUM_OWN = 6 };
 static const option table[] = {
     {"jobs", OPTION_U32, &o.num_jobs, "N", "replays at one time", .def = "the processors",
      .max = 4096},
-    {"json", OPTION_TEXT, &o.json, "FILE", "all reports; -: standard output", .def = NULL},
-    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each replay; -: standard output", .def = NULL},
-    {"html", OPTION_TEXT, &o.html, "FILE", "a page with plots and table", .def = NULL},
+    {"json", OPTION_TEXT, &o.json, "FILE", "all reports; -: standard output", .is_output = true},
+    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each replay; -: standard output",
+     .is_output = true},
+    {"html", OPTION_TEXT, &o.html, "FILE", "a page with plots and table", .is_output = true},
     {"plot", OPTION_SWITCH, &o.plot, NULL, "draw hit rate and latency", .def = "on"},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
      "leave out what differs from run to run: the time that the replays themselves took",
@@ -55,6 +58,7 @@ static command cmd = {
     .options = table,
     .arguments = arguments,
     .max_arguments = 1,
+    .reads_arguments = true,
 };
 
 const command *cmd_sweep_command(void)
@@ -201,18 +205,42 @@ static void show_progress(uint32_t num_done, uint32_t num_points)
         fprintf(stderr, "\r%40s\r", "");
 }
 
-static int write_file(const char *path, const sweep *s, bool (*write)(FILE *, const sweep *))
+/* NULL where a file is not asked for. */
+typedef struct sweep_files {
+    FILE *json;
+    FILE *csv;
+    FILE *html;
+} sweep_files;
+
+/* 0, or 1 after a sentence. */
+static int open_file(const char *name, const char *path, FILE **out)
 {
-    if (path == NULL)
+    char message[OUTPUT_MESSAGE_BYTES];
+    *out = path != NULL ? output_open(path, message) : NULL;
+    if (path == NULL || *out != NULL)
         return 0;
-    bool is_stdout = strcmp(path, "-") == 0;
-    FILE *out = is_stdout ? stdout : fopen(path, "w");
-    bool ok = out != NULL && write(out, s) && fflush(out) == 0;
-    if (out != NULL && !is_stdout && fclose(out) != 0)
-        ok = false;
-    if (!ok)
-        command_error(&cmd, "%s: it could not be written: %s", path, strerror(errno));
-    return ok ? 0 : 1;
+    command_error(&cmd, "--%s: %s", name, message);
+    return 1;
+}
+
+static int open_files(sweep_files *files)
+{
+    return open_file("json", o.json, &files->json) || open_file("csv", o.csv, &files->csv) ||
+           open_file("html", o.html, &files->html);
+}
+
+static int write_files(const sweep *s, const sweep_files *files)
+{
+    char message[OUTPUT_MESSAGE_BYTES] = "not enough memory for the results";
+    bool is_whole = files->json == NULL || sweep_report_json(files->json, s) || ferror(files->json);
+    if (files->csv != NULL)
+        sweep_report_csv(files->csv, s);
+    if (files->html != NULL)
+        is_whole = (sweep_page_write(files->html, s) || ferror(files->html)) && is_whole;
+    if (is_whole && outputs_commit(message) == 0)
+        return 0;
+    command_error(&cmd, "%s", message);
+    return 1;
 }
 
 static bool is_standard_output(const char *path)
@@ -220,16 +248,14 @@ static bool is_standard_output(const char *path)
     return path != NULL && strcmp(path, "-") == 0;
 }
 
-static int write_results(const sweep *s)
+static int write_results(const sweep *s, const sweep_files *files)
 {
     uint32_t num_failed = 0;
     for (uint32_t i = 0; i < s->num_points; i++)
         num_failed += s->points[i].report == NULL;
     if (!is_standard_output(o.json) && !is_standard_output(o.csv) && !is_standard_output(o.html))
         sweep_report_print(stdout, s, o.plot);
-    int status = write_file(o.json, s, sweep_report_json);
-    status |= write_file(o.csv, s, sweep_report_csv);
-    status |= write_file(o.html, s, sweep_page_write);
+    int status = write_files(s, files);
     if (num_failed > 0) {
         command_error(&cmd, "%u of %u replays failed", num_failed, s->num_points);
         status = 1;
@@ -254,6 +280,21 @@ static int check_points(const sweep *s)
     return 0;
 }
 
+/* The files that points read are not among the options that command_parse sees. */
+static int check_files(const sweep *s)
+{
+    file_uses all = {.cmd = &cmd};
+    file_uses_add_command(&all);
+    for (uint32_t i = 0; i < s->num_axes; i++) {
+        const sweep_axis *axis = &s->axes[i];
+        for (uint32_t k = 0; option_is_file(axis->option) && k < axis->list.num_values; k++)
+            file_uses_add(&all, axis->option->name, axis->list.values[k], false);
+    }
+    int status = file_uses_check(&all);
+    file_uses_free(&all);
+    return status;
+}
+
 static int run(sweep *s)
 {
     s->trace = arguments[0];
@@ -263,7 +304,9 @@ static int run(sweep *s)
         command_error(&cmd, "%s: %s", s->trace, strerror(errno));
         return 1;
     }
-    int status = check_points(s);
+    int status = check_files(s);
+    if (status == 0)
+        status = check_points(s);
     if (status != 0)
         return status;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -271,11 +314,15 @@ static int run(sweep *s)
     sweep_settings settings = {.num_jobs = num_jobs,
                                .run = run_point,
                                .progress = isatty(STDERR_FILENO) == 1 ? show_progress : NULL};
+    sweep_files files;
+    status = open_files(&files);
+    if (status != 0)
+        return status;
     if (sweep_run(s, &settings) != 0) {
         command_error(&cmd, "not enough memory or processes");
         return 1;
     }
-    return write_results(s);
+    return write_results(s, &files);
 }
 
 int cmd_sweep(int argc, char **argv)

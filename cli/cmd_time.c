@@ -42,7 +42,7 @@ static const option table[] = {
     {"calibrate", OPTION_TEXT, &o.calibrate, "FILE",
      "the same columns: fit the GPU's constants to the measured times", .def = NULL},
     {"write-constants", OPTION_TEXT, &o.write_constants, "FILE", "write them, for --time-constants",
-     .def = NULL},
+     .is_output = true},
     {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off"},
     ENGINE_MODEL_OPTIONS(o.engine),
     {0}};

@@ -1,5 +1,6 @@
 /* cli/cmd_view.c - `quire view`: step snapshots to a page. */
 #include "commands.h"
+#include "output.h"
 #include "page.h"
 #include "snapshots.h"
 
@@ -11,7 +12,7 @@ static struct {
 
 static const option view_table[] = {{"html", OPTION_TEXT, &view_options.html, "FILE",
                                      "where the page goes; -: standard output",
-                                     .def = "quire-view.html"},
+                                     .def = "quire-view.html", .is_output = true},
                                     {0}};
 
 static const char *view_arguments[1];
@@ -27,11 +28,22 @@ static command view_command = {
     .options = view_table,
     .arguments = view_arguments,
     .max_arguments = 1,
+    .reads_arguments = true,
 };
 
 const command *cmd_view_command(void)
 {
     return &view_command;
+}
+
+static int write_page(const page *made)
+{
+    char message[OUTPUT_MESSAGE_BYTES] = "not enough memory";
+    FILE *out = output_open(view_options.html, message);
+    bool is_written = out != NULL && page_write(made, out, NULL) && outputs_commit(message) == 0;
+    if (!is_written)
+        command_error(&view_command, "%s", message);
+    return is_written ? 0 : 1;
 }
 
 int cmd_view(int argc, char **argv)
@@ -47,13 +59,9 @@ int cmd_view(int argc, char **argv)
         fprintf(stderr, "quire view: %s\n", message);
         return 1;
     }
-    char why[PAGE_MESSAGE_BYTES];
-    int failed = page_write(made, view_options.html, NULL, why);
+    int status = write_page(made);
     page_close(made);
-    if (failed != 0) {
-        fprintf(stderr, "quire view: %s\n", why);
-        return 1;
-    }
-    fprintf(stderr, "%s\n", view_options.html);
-    return 0;
+    if (status == 0)
+        fprintf(stderr, "%s\n", view_options.html);
+    return status;
 }

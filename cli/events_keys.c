@@ -24,6 +24,8 @@ int events_keys_make(const command *cmd, const char *path)
         ok = false;
     if (!ok) {
         command_error(cmd, "--make-keys: %s: %s", path, strerror(errno));
+        if (fd >= 0)
+            unlink(path); /* part of a key is no key */
         return 1;
     }
     printf("%s\n", public_key);

@@ -273,7 +273,7 @@ static int compare(follower *f)
 {
     events_index theirs;
     bool is_interrupted = interrupt_came();
-    interrupt_catch(false);
+    interrupt_catch();
     if (is_interrupted && isatty(STDERR_FILENO))
         fprintf(stderr, "comparing; Ctrl-C gives that up\n");
     if (events_index_open(&theirs) != QUIRE_OK) {
@@ -361,7 +361,7 @@ static void summarize(const follower *f, double seconds)
 int events_run(const command *cmd, const events_settings *settings)
 {
     follower f = {.cmd = cmd, .settings = settings, .start_s = clock_s()};
-    interrupt_catch(false);
+    interrupt_catch();
     f.has_index = settings->index || settings->compare;
     if (f.has_index && events_index_open(&f.index) != QUIRE_OK) {
         command_error(cmd, "not enough memory");

@@ -1,5 +1,6 @@
 /* cli/generate_writer.c - see generate_writer.h. */
 #include "generate_writer.h"
+#include "output.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -44,11 +45,9 @@ generate_writer *generate_writer_open(const char *path, char message[GENERATE_ME
             ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_compressionLevel, LEVEL);
             ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_checksumFlag, 1);
         }
-        writer->file = is_standard ? stdout : fopen(path, "wb");
+        writer->file = output_open(path, message);
         if (writer->file != NULL)
             return writer;
-        snprintf(message, GENERATE_MESSAGE_BYTES, "%s: cannot be written: %s", path,
-                 strerror(errno));
     }
     if (writer != NULL) {
         ZSTD_freeCCtx(writer->zstd);
@@ -109,15 +108,12 @@ void generate_write(generate_writer *writer, const char *format, ...)
 bool generate_writer_close(generate_writer *writer, char message[GENERATE_MESSAGE_BYTES])
 {
     flush(writer, true);
-    bool is_standard = writer->file == stdout;
-    if ((is_standard ? fflush(writer->file) : fclose(writer->file)) != 0 && !writer->has_failed) {
-        writer->has_failed = true;
-        writer->why = errno;
-    }
-    bool is_written = !writer->has_failed;
-    if (!is_written)
+    bool is_written = !writer->has_failed && outputs_commit(message) == 0;
+    if (writer->has_failed) {
+        outputs_discard();
         snprintf(message, GENERATE_MESSAGE_BYTES, "%s: cannot be written: %s", writer->path,
                  strerror(writer->why));
+    }
     ZSTD_freeCCtx(writer->zstd);
     free(writer->path);
     free(writer);

@@ -14,6 +14,7 @@ generate_writer *generate_writer_open(const char *path, char message[GENERATE_ME
 /* After a failure nothing more is written; close says so. */
 void generate_write(generate_writer *writer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The path gets the file when this returns true; else an earlier file is still there. */
 bool generate_writer_close(generate_writer *writer, char message[GENERATE_MESSAGE_BYTES]);
 
 #endif

@@ -11,6 +11,7 @@
  * quite; `quire time --calibrate` puts measured ones in their place.
  */
 #include "gpu.h"
+#include "output.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -215,16 +216,15 @@ bool gpu_constants_write(const char *path, const gpu_constants *c, const char *c
                          char message[GPU_MESSAGE_BYTES])
 {
     gpu_constants copy = *c;
-    FILE *file = fopen(path, "w");
-    bool is_good = file != NULL;
-    if (file) {
+    char why[OUTPUT_MESSAGE_BYTES] = "";
+    FILE *file = output_open(path, why);
+    if (file != NULL) {
         fprintf(file, "# %s\n", comment);
         for (uint32_t i = 0; i < NUM_CONSTANTS; i++)
             fprintf(file, "%s %.6g\n", constant_rows[i].name, *gpu_constant(&copy, i));
-        is_good = !ferror(file);
-        is_good = fclose(file) == 0 && is_good;
     }
+    bool is_good = file != NULL && outputs_commit(why) == 0;
     if (!is_good)
-        snprintf(message, GPU_MESSAGE_BYTES, "%s: %s", path, strerror(errno));
+        snprintf(message, GPU_MESSAGE_BYTES, "%s", why);
     return is_good;
 }

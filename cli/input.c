@@ -1,8 +1,10 @@
 /* cli/input.c - bytes from a file or memory, unpacked on the way into one buffer. */
 #include "input.h"
+#include "interrupt.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@ enum {
     STEP_BYTES = 1 << 17,  /* read or unpacked at once, later */
     MAX_WINDOW_LOG = 30,   /* zstd --long: up to 1 GiB is looked back */
     MAGIC_BYTES = 4,
+    LOOK_MS = 200,              /* for a signal, while there is nothing to read */
     GZIP_WINDOW_BITS = 15 + 16, /* zlib: the largest window, in gzip's wrapping */
 };
 
@@ -28,6 +31,7 @@ struct input {
     size_t num_bytes;
     char *name;
     packing packing;
+    bool can_wait;        /* a pipe or a terminal, which may have nothing for now */
     bool is_at_end;       /* of the file */
     bool is_inside_frame; /* packed: the end of the file would be too early here */
     char *buffer;         /* at <= end < capacity, buffer[end] = 0 */
@@ -52,6 +56,16 @@ static void fail(input *in, const char *what, const char *why)
                  why);
 }
 
+/* Until there is something to read. False: Ctrl-C or SIGTERM came; it may come just before poll. */
+static bool wait_for_bytes(const input *in)
+{
+    struct pollfd at = {.fd = in->fd, .events = POLLIN};
+    while (poll(&at, 1, LOOK_MS) <= 0)
+        if (interrupt_came())
+            return false;
+    return true;
+}
+
 /* Bytes of the file itself; 0 at its end and after an error. */
 static size_t read_raw(input *in, void *into, size_t room)
 {
@@ -65,6 +79,10 @@ static size_t read_raw(input *in, void *into, size_t room)
         return n;
     }
     ssize_t n;
+    if (in->can_wait && !wait_for_bytes(in)) {
+        fail(in, "interrupted", "");
+        return 0;
+    }
     do {
         n = read(in->fd, into, room);
     } while (n < 0 && errno == EINTR);
@@ -275,8 +293,10 @@ input *input_open(const char *path, char message[INPUT_MESSAGE_BYTES])
         return NULL;
     }
     struct stat status;
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode))
+    bool is_known = fstat(fd, &status) == 0;
+    if (is_known && S_ISREG(status.st_mode))
         in->size = (uint64_t)status.st_size;
+    in->can_wait = is_known && !S_ISREG(status.st_mode);
     if (find_packing(in))
         return in;
     snprintf(message, INPUT_MESSAGE_BYTES, "%s", in->message);

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "completion.h"
 #include "nearest.h"
+#include "output.h"
 
 #include <quire/version.h>
 
@@ -95,6 +96,7 @@ static int print_pages(int argc, char **argv)
 /* What was asked for is on its way only when the last byte is written: a full disk is an error. */
 static int finish(int status)
 {
+    outputs_discard(); /* of a command that failed */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("quire: standard output");
         return status ? status : 1;

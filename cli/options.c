@@ -6,6 +6,7 @@
  *                    the nearest name     option, value, what is allowed      exit status 2
  */
 #include "options.h"
+#include "file_uses.h"
 #include "nearest.h"
 
 #include <errno.h>
@@ -240,6 +241,15 @@ static int take_argument(command *cmd, const char *text)
     return 0;
 }
 
+static int check_files(const command *cmd)
+{
+    file_uses all = {.cmd = cmd};
+    file_uses_add_command(&all);
+    int status = file_uses_check(&all);
+    file_uses_free(&all);
+    return status;
+}
+
 int command_parse(command *cmd, int argc, char **argv)
 {
     bool only_arguments = false;
@@ -262,7 +272,8 @@ int command_parse(command *cmd, int argc, char **argv)
         if (status != 0)
             return status + 1;
     }
-    return 0;
+    int status = check_files(cmd);
+    return status == 0 ? 0 : status + 1;
 }
 
 /* ---- help --------------------------------------------------------------- */

@@ -10,6 +10,9 @@
  * and Ki, Mi, Gi, Ti (1,024). A value that does not fit is a sentence with option, value and what
  * is allowed; an unknown option names the nearest known one. "--": only arguments follow. A list
  * takes its option several times, or names with commas between them.
+ *
+ * An option whose argument is FILE names a file. If a file that the command writes is also one that
+ * it reads, or is written twice, the command line is refused (file_uses.h).
  */
 #ifndef QUIRE_CLI_OPTIONS_H
 #define QUIRE_CLI_OPTIONS_H
@@ -46,6 +49,7 @@ typedef struct option {
     double max;                 /* 0: no limit but the type's */
     const char *section;        /* begins a section of the help */
     bool *is_given;             /* set to true when it was given; may be NULL */
+    bool is_output;             /* a FILE that is written; other FILEs are read */
 } option;
 
 typedef struct command {
@@ -57,6 +61,7 @@ typedef struct command {
     const char **arguments; /* filled in: what is no option */
     int max_arguments;
     int num_arguments;
+    bool reads_arguments; /* they are files, or - for standard input */
 } command;
 
 /* argv[0] is the command's name. 0: parsed. Else an exit status + 1 to leave with: help was

@@ -20,10 +20,11 @@
 
 #include <quire/sched.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 typedef struct page page;
 
-enum { PAGE_MAX_TIERS = 4, PAGE_MESSAGE_BYTES = 256 };
+enum { PAGE_MAX_TIERS = 4 };
 
 typedef struct page_option {
     const char *name; /* as on the command line, without the dashes */
@@ -115,9 +116,8 @@ typedef struct page_request {
 /* When the request ends. Its latencies go into the distributions. */
 void page_request_end(page *p, const page_request *request);
 
-/* report: what --json writes, one JSON object; NULL: none. "-": standard output. 0: written; else
- * -1 and a sentence. */
-int page_write(const page *p, const char *path, const char *report,
-               char message[PAGE_MESSAGE_BYTES]);
+/* report: what --json writes, one JSON object; NULL: none. False: there was not enough memory, here
+ * or in a call before, and the page is not whole. The caller checks the file for errors. */
+bool page_write(const page *p, FILE *file, const char *report);
 
 #endif

@@ -5,7 +5,6 @@
 #include "page_store.h"
 #include "viewer_page.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <quire/version.h>
 #include <stdlib.h>
@@ -432,22 +431,10 @@ static bool write_all(const page *p, page_output *out, const char *report)
     return is_whole && !out->column.is_failed && !p->is_failed;
 }
 
-int page_write(const page *p, const char *path, const char *report,
-               char message[PAGE_MESSAGE_BYTES])
+bool page_write(const page *p, FILE *file, const char *report)
 {
-    bool is_stdout = strcmp(path, "-") == 0;
-    page_output out = {.file = is_stdout ? stdout : fopen(path, "wb")};
-    if (out.file == NULL) {
-        snprintf(message, PAGE_MESSAGE_BYTES, "%s: %s", path, strerror(errno));
-        return -1;
-    }
+    page_output out = {.file = file};
     bool is_whole = write_all(p, &out, report);
     pack_free(&out.column);
-    bool is_bad = ferror(out.file) != 0;
-    is_bad |= (is_stdout ? fflush(out.file) : fclose(out.file)) != 0;
-    if (is_bad)
-        snprintf(message, PAGE_MESSAGE_BYTES, "%s: %s", path, strerror(errno));
-    else if (!is_whole)
-        snprintf(message, PAGE_MESSAGE_BYTES, "%s: not enough memory", path);
-    return is_bad || !is_whole ? -1 : 0;
+    return is_whole;
 }

@@ -1,14 +1,12 @@
 #include "serve.h"
 #include "interrupt.h"
+#include "output.h"
 #include "pace.h"
 #include "report.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -99,38 +97,31 @@ static void clear_line(server *s)
 
 /* ---- the end ----------------------------------------------------------------- */
 
-/* Hours may pass before there is something to write: a file that cannot be is told now. What it has
- * stays until then. */
+/* Hours may pass before there is a report: a file that cannot be written is an error now. An earlier
+ * report stays until then. */
 static int open_json(server *s)
 {
+    char message[OUTPUT_MESSAGE_BYTES];
     const char *path = s->settings->json;
     if (path == NULL)
         return 0;
-    if (strcmp(path, "-") == 0) {
-        s->json = stdout;
-        return 0;
-    }
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    s->json = fd >= 0 ? fdopen(fd, "w") : NULL;
+    s->json = output_open(path, message);
     if (s->json != NULL)
         return 0;
-    command_error(s->cmd, "--json: %s: %s", path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
+    command_error(s->cmd, "--json: %s", message);
     return 1;
 }
 
 static int write_json_file(const server *s, const char *text)
 {
-    struct stat file;
+    char message[OUTPUT_MESSAGE_BYTES];
     if (s->json == NULL)
         return 0;
-    bool is_file = s->json != stdout && fstat(fileno(s->json), &file) == 0 && S_ISREG(file.st_mode);
-    bool ok = (!is_file || ftruncate(fileno(s->json), 0) == 0) &&
-              fprintf(s->json, "%s\n", text) > 0 && fflush(s->json) == 0;
-    if (!ok)
-        command_error(s->cmd, "--json: %s: %s", s->settings->json, strerror(errno));
-    return ok ? 0 : 1;
+    fprintf(s->json, "%s\n", text);
+    if (outputs_commit(message) == 0)
+        return 0;
+    command_error(s->cmd, "--json: %s", message);
+    return 1;
 }
 
 static int write_report(const server *s, replay_result *result)
@@ -327,7 +318,7 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
                           .user = &s};
     replay_result result;
     char message[REPLAY_MESSAGE_BYTES];
-    interrupt_catch(true);
+    interrupt_catch();
     setup->settings.watch = &watch;
     s.result = &result;
     if (open_json(&s) != 0)
@@ -338,10 +329,6 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
     }
     int failed = replay_run(&setup->settings, &result, message);
     replay_result_free(&result);
-    if (s.json != NULL && s.json != stdout && fclose(s.json) != 0 && failed == 0 && s.status == 0) {
-        command_error(cmd, "--json: %s: %s", settings->json, strerror(errno));
-        s.status = 1;
-    }
     if (failed == 0)
         return s.status;
     command_error(cmd, "%s", message);

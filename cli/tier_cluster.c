@@ -1,5 +1,6 @@
 #include "tier_cluster.h"
 
+#include "output.h"
 #include "redis_ask.h"
 
 #include <errno.h>
@@ -54,17 +55,28 @@ static const char *path_of(const cluster_plan *p, uint32_t node, const char *nam
 
 /* ---- what is in the folder ------------------------------------------------- */
 
-static FILE *open_note(const cluster_plan *p, const char *mode)
+static const char *note_path(const cluster_plan *p)
 {
-    char path[PATH_BYTES];
+    static char path[PATH_BYTES];
     (void)snprintf(path, sizeof path, "%s/cluster", p->dir);
-    return fopen(path, mode);
+    return path;
+}
+
+static int write_note(const command *cmd, const cluster_plan *p)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    FILE *note = output_open(note_path(p), message);
+    if (note != NULL)
+        fprintf(note, "port %u nodes %u\n", p->port, p->nodes);
+    if (note != NULL && outputs_commit(message) == 0)
+        return 0;
+    return trouble(cmd, "%s", message);
 }
 
 /* The cluster that is noted there takes the place of port and nodes. */
 static bool read_note(cluster_plan *p)
 {
-    FILE *note = open_note(p, "r");
+    FILE *note = fopen(note_path(p), "r");
     unsigned port = 0;
     unsigned nodes = 0;
     if (note == NULL)
@@ -80,14 +92,12 @@ static bool read_note(cluster_plan *p)
 static void remove_files(const cluster_plan *p)
 {
     static const char *const names[] = {"redis.conf", "nodes.conf", "redis.log", "dump.rdb"};
-    char path[PATH_BYTES];
     for (uint32_t node = 0; node < p->nodes; node++) {
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
             (void)unlink(path_of(p, node, names[i]));
         (void)rmdir(path_of(p, node, ""));
     }
-    (void)snprintf(path, sizeof path, "%s/cluster", p->dir);
-    (void)unlink(path);
+    (void)unlink(note_path(p));
     (void)rmdir(p->dir); /* stays where something else is in it */
 }
 
@@ -107,10 +117,10 @@ static owner who_is_there(const cluster_plan *p, uint32_t node)
 
 static bool write_config(const cluster_plan *p, uint32_t node)
 {
-    FILE *out;
+    char message[OUTPUT_MESSAGE_BYTES];
     if (mkdir(path_of(p, node, ""), 0700) != 0 && errno != EEXIST)
         return false;
-    out = fopen(path_of(p, node, "redis.conf"), "w");
+    FILE *out = output_open(path_of(p, node, "redis.conf"), message);
     if (out == NULL)
         return false;
     fprintf(out,
@@ -120,7 +130,7 @@ static bool write_config(const cluster_plan *p, uint32_t node)
             "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout 2000\n"
             "cluster-require-full-coverage no\ncluster-allow-reads-when-down yes\n",
             p->port + node, p->maxmemory);
-    return fclose(out) == 0;
+    return outputs_commit(message) == 0;
 }
 
 /* 0, or what exec said: the server itself says the rest in its log. */
@@ -273,11 +283,7 @@ int cluster_up(const command *cmd, const cluster_plan *plan)
                        "in %s there is a cluster of %u from port %u on; down first, or "
                        "another --dir",
                        plan->dir, noted.nodes, noted.port);
-    FILE *note = open_note(plan, "w");
-    if (note == NULL || fprintf(note, "port %u nodes %u\n", plan->port, plan->nodes) < 0 ||
-        fclose(note) != 0)
-        return trouble(cmd, "%s/cluster: %s", plan->dir, strerror(errno));
-    int status = 0;
+    int status = write_note(cmd, plan);
     for (uint32_t i = 0; i < plan->nodes && status == 0; i++) {
         status = start_node(cmd, plan, i);
         if (status != 0 && i == 0)

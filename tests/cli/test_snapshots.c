@@ -47,12 +47,12 @@ static quire_snapshot a_step(uint64_t step)
 
 static char *page_text(const page *p)
 {
-    char message[PAGE_MESSAGE_BYTES];
     char path[] = "test_snapshots_page_XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    close(file);
-    assert_int_equal(page_write(p, path, NULL, message), 0);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    FILE *out = fdopen(fd, "w");
+    assert_true(page_write(p, out, NULL));
+    assert_int_equal(fclose(out), 0);
     FILE *in = fopen(path, "rb");
     assert_non_null(in);
     char *text = calloc(1, 4 << 20);

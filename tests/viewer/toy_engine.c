@@ -446,14 +446,11 @@ static void end_all(toy *t)
 
 static int write_all_files(toy *t)
 {
-    char message[PAGE_MESSAGE_BYTES];
     char *report = make_report(t);
     FILE *out = fopen(t->options->report_path, "w");
     int status = out == NULL || fputs(report, out) < 0 || fclose(out) != 0;
-    if (page_write(t->page, t->options->page_path, report, message) != 0) {
-        fprintf(stderr, "%s\n", message);
-        status = 1;
-    }
+    out = fopen(t->options->page_path, "w");
+    status |= out == NULL || !page_write(t->page, out, report) || fclose(out) != 0;
     free(report);
     return status;
 }

@@ -1,0 +1,268 @@
+#include "output.h"
+#include "file_target.h"
+#include "interrupt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NAME_BYTES = 200, COPY_BYTES = 1 << 16, TRIES = 100 };
+
+typedef enum output_kind {
+    DIRECT,  /* standard output, a pipe, a device */
+    RENAMED, /* temporary becomes target */
+    COPIED   /* into target at the commit */
+} output_kind;
+
+typedef struct output {
+    const char *path; /* as given */
+    FILE *file;
+    output_kind kind;
+    char target[PATH_MAX];
+    char temporary[PATH_MAX]; /* "": it has no name */
+} output;
+
+static output outputs[OUTPUT_MAX];
+static volatile sig_atomic_t num_outputs; /* the handler of signals reads it */
+static pid_t owner;                       /* a child that was forked must not remove them */
+
+/* ---- signals --------------------------------------------------------------- */
+
+static void remove_temporaries(void)
+{
+    if (getpid() != owner)
+        return;
+    for (int i = 0; i < num_outputs; i++)
+        if (outputs[i].temporary[0] != '\0')
+            unlink(outputs[i].temporary);
+}
+
+/* A file that exists and its name in the table belong together: no signal comes between. */
+static void block_signals(sigset_t *before)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, before);
+}
+
+static void restore_signals(const sigset_t *before)
+{
+    int error = errno;
+    sigprocmask(SIG_SETMASK, before, NULL);
+    errno = error;
+}
+
+/* ---- opening --------------------------------------------------------------- */
+
+static uint32_t random_number(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t x = (uint64_t)t.tv_nsec * 2654435761u ^ (uint64_t)t.tv_sec << 20 ^ (uint64_t)getpid();
+    return (uint32_t)(x * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
+/* A hidden file beside the target. A descriptor, or -1. */
+static int make_temporary(output *out, const file_target *target)
+{
+    const char *name = file_target_name(target);
+    int directory_bytes = (int)(name - target->path);
+    mode_t mode = target->exists ? 0600 : 0666; /* a new file gets the user's umask */
+    for (int i = 0; i < TRIES; i++) {
+        int n = snprintf(out->temporary, sizeof out->temporary, "%.*s.%.*s.quire-tmp-%08x",
+                         directory_bytes, target->path, NAME_BYTES, name,
+                         random_number() + (uint32_t)i);
+        errno = ENAMETOOLONG;
+        if (n < 0 || (size_t)n >= sizeof out->temporary)
+            break;
+        int fd = open(out->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
+/* Mode and owner of the earlier file. An owner that cannot be set stays ours. */
+static void take_mode(int fd, const struct stat *earlier)
+{
+    struct stat now;
+    if (fstat(fd, &now) != 0)
+        return;
+    if (now.st_uid != earlier->st_uid || now.st_gid != earlier->st_gid) {
+        int is_refused = fchown(fd, earlier->st_uid, earlier->st_gid);
+        (void)is_refused;
+    }
+    fchmod(fd, earlier->st_mode & 07777);
+}
+
+/* Replaces the target, or copies into it where its directory does not let us. */
+static FILE *open_beside(output *out, const file_target *target)
+{
+    if (target->exists && faccessat(AT_FDCWD, target->path, W_OK, AT_EACCESS) != 0)
+        return NULL;
+    memcpy(out->target, target->path, sizeof out->target);
+    out->kind = RENAMED;
+    int fd = make_temporary(out, target);
+    if (fd >= 0 && target->exists)
+        take_mode(fd, &target->status);
+    if (fd >= 0)
+        return fdopen(fd, "w+");
+    out->temporary[0] = '\0';
+    if (!target->exists || (errno != EACCES && errno != EPERM))
+        return NULL;
+    out->kind = COPIED;
+    return tmpfile();
+}
+
+/* Our own descriptors are used as they are: a file that is opened again begins at its start. */
+static FILE *open_direct(const file_target *target)
+{
+    for (int fd = STDOUT_FILENO; target->is_descriptor && fd <= STDERR_FILENO; fd++) {
+        file_target own;
+        if (file_target_of_descriptor(fd, &own) == 0 && file_target_is_same(target, &own)) {
+            fflush(NULL);
+            int copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+            return copy >= 0 ? fdopen(copy, "w") : NULL;
+        }
+    }
+    return fopen(target->path, "we");
+}
+
+static FILE *open_target(output *out, const char *path)
+{
+    file_target target;
+    if (strcmp(path, "-") == 0)
+        return stdout;
+    errno = file_target_find(path, &target);
+    if (errno != 0)
+        return NULL;
+    if (target.is_descriptor || (target.exists && !S_ISREG(target.status.st_mode)))
+        return open_direct(&target);
+    return open_beside(out, &target);
+}
+
+static void say(char message[OUTPUT_MESSAGE_BYTES], const char *path, int error)
+{
+    snprintf(message, OUTPUT_MESSAGE_BYTES, "%s: cannot be written: %s",
+             strcmp(path, "-") == 0 ? "standard output" : path, strerror(error != 0 ? error : EIO));
+}
+
+FILE *output_open(const char *path, char message[OUTPUT_MESSAGE_BYTES])
+{
+    sigset_t before;
+    if (owner != getpid()) {
+        owner = getpid();
+        interrupt_before_end(remove_temporaries);
+        signal(SIGXFSZ, SIG_IGN); /* beyond the limit of a file's size a write fails */
+    }
+    if (num_outputs == OUTPUT_MAX) {
+        say(message, path, EMFILE);
+        return NULL;
+    }
+    block_signals(&before);
+    output *out = &outputs[num_outputs];
+    *out = (output){.path = path};
+    out->file = open_target(out, path);
+    if (out->file != NULL)
+        num_outputs++;
+    else if (out->temporary[0] != '\0')
+        unlink(out->temporary);
+    restore_signals(&before);
+    if (out->file == NULL)
+        say(message, path, errno);
+    return out->file;
+}
+
+/* ---- the end --------------------------------------------------------------- */
+
+/* All bytes are with the system, and of files on the disk: a renamed file is never an empty one. */
+static bool flush(const output *out)
+{
+    errno = 0;
+    bool has_failed = ferror(out->file) != 0;
+    if (fflush(out->file) != 0)
+        return false;
+    if (has_failed) { /* an earlier write: one more says why */
+        fputc(' ', out->file);
+        fflush(out->file);
+        return false;
+    }
+    return out->kind != RENAMED || fsync(fileno(out->file)) == 0 || errno == EINVAL;
+}
+
+static bool copy_bytes(int from, int to)
+{
+    static char bytes[COPY_BYTES];
+    off_t at = 0;
+    for (;;) {
+        ssize_t n = pread(from, bytes, sizeof bytes, at);
+        if (n <= 0)
+            return n == 0;
+        for (ssize_t done = 0; done < n;) {
+            ssize_t written = write(to, bytes + done, (size_t)(n - done));
+            if (written < 0)
+                return false;
+            done += written;
+        }
+        at += n;
+    }
+}
+
+static bool overwrite(const output *out)
+{
+    int fd = open(out->target, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool ok = copy_bytes(fileno(out->file), fd) && (fsync(fd) == 0 || errno == EINVAL);
+    int error = errno;
+    ok = close(fd) == 0 && ok;
+    errno = error;
+    return ok;
+}
+
+/* A mount point, or another user's file in a directory like /tmp, cannot be renamed over. */
+static bool replace(output *out)
+{
+    if (out->kind == DIRECT)
+        return true;
+    if (out->kind == RENAMED && rename(out->temporary, out->target) == 0) {
+        out->temporary[0] = '\0';
+        return true;
+    }
+    bool can_copy = out->kind == COPIED || errno == EBUSY || errno == EPERM || errno == EACCES;
+    return can_copy && overwrite(out);
+}
+
+int outputs_commit(char message[OUTPUT_MESSAGE_BYTES])
+{
+    sigset_t before;
+    const output *failed = NULL;
+    for (int i = 0; i < num_outputs && failed == NULL; i++)
+        if (!flush(&outputs[i]))
+            failed = &outputs[i];
+    if (failed != NULL)
+        say(message, failed->path, errno);
+    block_signals(&before);
+    for (int i = 0; i < num_outputs && failed == NULL; i++)
+        if (!replace(&outputs[i])) {
+            failed = &outputs[i];
+            say(message, failed->path, errno);
+        }
+    outputs_discard();
+    restore_signals(&before);
+    return failed == NULL ? 0 : -1;
+}
+
+void outputs_discard(void)
+{
+    for (int i = 0; i < num_outputs; i++)
+        if (outputs[i].file != stdout)
+            fclose(outputs[i].file);
+    remove_temporaries();
+    num_outputs = 0;
+}
