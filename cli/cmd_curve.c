@@ -3,6 +3,7 @@
 #include "curve_policies.h"
 #include "curve_report.h"
 #include "engine.h"
+#include "interrupt.h"
 #include "output.h"
 #include "value_list.h"
 
@@ -247,20 +248,35 @@ static void add_shares(row_list *list, const curve_totals *t)
     }
 }
 
+/* Belady's bound and the policies take long: a curve that was stopped has only LRU's hits. */
+static void leave_out_bounds(void)
+{
+    o.belady = false;
+    memset(o.has_policy, 0, sizeof o.has_policy);
+}
+
+static int fill_row(const curve *c, curve_row *row)
+{
+    row->is_too_small = row->num_blocks < curve_get_totals(c).min_blocks;
+    row->hits = curve_hits(c, row->num_blocks);
+    if (o.belady && !curve_belady(c, row->num_blocks, &row->belady))
+        return failed("not enough memory");
+    return fill_policies(c, row);
+}
+
+/* If a signal comes when some rows are complete, only these rows are shown. */
 static int fill_rows(const curve *c, row_list *list)
 {
-    uint32_t min_blocks = curve_get_totals(c).min_blocks;
-    for (uint32_t i = 0; i < list->num_rows; i++) {
-        curve_row *row = &list->rows[i];
-        row->is_too_small = row->num_blocks < min_blocks;
-        row->hits = curve_hits(c, row->num_blocks);
-        if (o.belady && !curve_belady(c, row->num_blocks, &row->belady))
-            return failed("not enough memory");
-        int status = fill_policies(c, row);
-        if (status != 0)
-            return status;
+    int status = 0;
+    bool is_stopped = interrupt_came();
+    if (is_stopped)
+        leave_out_bounds();
+    for (uint32_t i = 0; i < list->num_rows && status == 0; i++) {
+        status = fill_row(c, &list->rows[i]);
+        if (!is_stopped && interrupt_came())
+            list->num_rows = i + 1;
     }
-    return 0;
+    return status;
 }
 
 /* ---- reading --------------------------------------------------------------- */
@@ -299,6 +315,8 @@ static int read_trace(trace_reader *reader, curve **made)
     bool has_memory = c != NULL || more != 1;
     for (; more == 1 && has_memory; more = has_memory ? trace_next(reader, &request) : 0) {
         has_memory = curve_add(c, &request);
+        if (interrupt_came())
+            break;
         if (has_progress && ++n % 1024 == 0)
             show_progress(reader, n);
     }
@@ -311,7 +329,7 @@ static int read_trace(trace_reader *reader, curve **made)
                              "hundredth of it",
                              (unsigned long long)n) -
                1;
-    if (more < 0)
+    if (more < 0 && !(interrupt_came() && c != NULL)) /* a read that was interrupted is no error */
         return failed("%s", trace_error(reader));
     return c != NULL ? 0 : failed("%s: there is no request in it", arguments[0]);
 }
@@ -345,11 +363,6 @@ static int write_files(const curve_files *files, const curve_report *report)
     return outputs_commit(message) == 0 ? 0 : failed("%s", message);
 }
 
-static bool is_standard_output(const char *path)
-{
-    return path != NULL && strcmp(path, "-") == 0;
-}
-
 static int report(const curve *c, const row_list *list, uint64_t block_bytes,
                   const curve_files *files)
 {
@@ -363,9 +376,10 @@ static int report(const curve *c, const row_list *list, uint64_t block_bytes,
                       .num_rows = list->num_rows,
                       .num_points = o.num_points,
                       .has_plot = o.plot,
+                      .stopped = interrupt_name(),
                       .backlog = o.backlog};
     memcpy(r.has_policy, o.has_policy, sizeof r.has_policy);
-    if (!is_standard_output(o.json) && !is_standard_output(o.csv))
+    if (files->json != stdout && files->csv != stdout)
         curve_report_print(stdout, &r);
     return write_files(files, &r);
 }
@@ -442,9 +456,10 @@ int cmd_curve(int argc, char **argv)
     if (reader == NULL)
         return failed("%s", message);
     curve_files files;
+    interrupt_catch();
     status = open_files(&files);
     if (status == 0)
         status = run(reader, &files);
     trace_close(reader);
-    return status;
+    return interrupt_status(status);
 }

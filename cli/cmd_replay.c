@@ -1,5 +1,6 @@
 /* cmd_replay.c - `quire replay`: a trace through the scheduler, and what came of it. */
 #include "commands.h"
+#include "interrupt.h"
 #include "output.h"
 #include "replay_options.h"
 #include "report.h"
@@ -236,7 +237,7 @@ static int write_results(const replay_setup *setup, replay_result *result,
     if (!is_whole)
         command_error(&cmd, "not enough memory for the results");
     int status = is_whole ? commit_outputs() : 1;
-    if (status == 0 && o.html != NULL && !o.quiet && strcmp(o.html, "-") != 0)
+    if (status == 0 && o.html != NULL && !o.quiet && out->html != stdout)
         printf("\nThe page: %s\n", o.html);
     if (status == 0 && result->tiers.wrong_blocks > 0) {
         fprintf(stderr, "quire replay: %llu blocks came back from a tier with other bytes\n",
@@ -261,6 +262,8 @@ static int run(replay_setup *setup)
         settings->progress = show_progress;
         settings->progress_user = &state;
     }
+    interrupt_catch();
+    settings->stop = interrupt_name;
     int status = open_outputs(&out, settings);
     if (status == 0) {
         status = replay_run(settings, &result, message) != 0;
@@ -272,7 +275,7 @@ static int run(replay_setup *setup)
         replay_result_free(&result);
     }
     page_close(settings->page);
-    return status;
+    return interrupt_status(status);
 }
 
 int cmd_replay(int argc, char **argv)

@@ -1,6 +1,7 @@
 /* cmd_sweep.c - `quire sweep`: a replay for each combination of options. */
 #include "commands.h"
 #include "file_uses.h"
+#include "interrupt.h"
 #include "output.h"
 #include "replay_options.h"
 #include "report.h"
@@ -198,8 +199,9 @@ static int run_point(const sweep *s, uint32_t point, FILE *out)
 
 /* ---- the command ----------------------------------------------------------- */
 
-static void show_progress(uint32_t num_done, uint32_t num_points)
+static void show_progress(uint32_t num_done, uint32_t num_points, double share)
 {
+    (void)share;
     fprintf(stderr, "\r%u of %u replays ", num_done, num_points);
     if (num_done == num_points)
         fprintf(stderr, "\r%40s\r", "");
@@ -243,20 +245,18 @@ static int write_files(const sweep *s, const sweep_files *files)
     return 1;
 }
 
-static bool is_standard_output(const char *path)
-{
-    return path != NULL && strcmp(path, "-") == 0;
-}
-
 static int write_results(const sweep *s, const sweep_files *files)
 {
     uint32_t num_failed = 0;
     for (uint32_t i = 0; i < s->num_points; i++)
         num_failed += s->points[i].report == NULL;
-    if (!is_standard_output(o.json) && !is_standard_output(o.csv) && !is_standard_output(o.html))
+    if (files->json != stdout && files->csv != stdout && files->html != stdout)
         sweep_report_print(stdout, s, o.plot);
     int status = write_files(s, files);
-    if (num_failed > 0) {
+    if (s->stopped != NULL) {
+        command_error(&cmd, "interrupted: %u of %u replays have ended", s->num_points - num_failed,
+                      s->num_points);
+    } else if (num_failed > 0) {
         command_error(&cmd, "%u of %u replays failed", num_failed, s->num_points);
         status = 1;
     }
@@ -313,8 +313,10 @@ static int run(sweep *s)
     uint32_t num_jobs = o.num_jobs > 0 ? o.num_jobs : processors > 0 ? (uint32_t)processors : 1;
     sweep_settings settings = {.num_jobs = num_jobs,
                                .run = run_point,
+                               .stop = interrupt_name,
                                .progress = isatty(STDERR_FILENO) == 1 ? show_progress : NULL};
     sweep_files files;
+    interrupt_catch();
     status = open_files(&files);
     if (status != 0)
         return status;
@@ -322,7 +324,7 @@ static int run(sweep *s)
         command_error(&cmd, "not enough memory or processes");
         return 1;
     }
-    return write_results(s, &files);
+    return interrupt_status(write_results(s, &files));
 }
 
 int cmd_sweep(int argc, char **argv)

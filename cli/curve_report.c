@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *const curve_policy_names[CURVE_POLICIES + 1] = {"lru", "arc", "s3fifo", "lookahead",
                                                             NULL};
@@ -78,6 +79,9 @@ static void print_head(FILE *out, const curve_report *report, const curve_totals
     double ideal = curve_hits(report->curve, last).value;
     fprintf(out, "%s: %s requests, %s prompt tokens, one request at a time\n", report->trace,
             report_number(t->requests), report_number(t->prompt_tokens));
+    if (report->stopped != NULL)
+        fprintf(out, "  %s: this is the curve of the requests that were read until then\n",
+                strcmp(report->stopped, "terminated") == 0 ? "terminated" : "interrupted");
     fprintf(out, "  blocks of %u tokens: %s in prompts, %s different ones with those generated\n",
             report->block_size, report_number(t->query_blocks),
             report_number((uint64_t)t->distinct_blocks));
@@ -298,6 +302,8 @@ bool curve_report_json(FILE *out, const curve_report *report)
     }
     if (has_policies(report))
         json_object_set_new(root, "backlog", json_integer(report->backlog));
+    json_object_set_new(root, "ended_by",
+                        json_string(report->stopped != NULL ? report->stopped : "trace"));
     json_object_set_new(root, "sizes", rows);
     json_object_set_new(root, "points", json_points(report, &t));
     bool ok = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;

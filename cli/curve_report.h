@@ -34,6 +34,7 @@ typedef struct curve_report {
     uint32_t num_rows;
     uint32_t num_points; /* of plot, JSON and CSV; 0: each size at which the hits change */
     bool has_plot;
+    const char *stopped; /* why not all of the trace was read, or rows are missing; NULL: all is */
 } curve_report;
 
 void curve_report_print(FILE *out, const curve_report *report);

@@ -28,8 +28,7 @@ void file_uses_add(file_uses *all, const char *name, const char *path, bool is_w
         all->uses = uses;
         all->room = room;
     }
-    all->uses[all->num_uses++] =
-        (file_use){.option = name, .path = path, .is_written = is_written};
+    all->uses[all->num_uses++] = (file_use){.option = name, .path = path, .is_written = is_written};
 }
 
 void file_uses_add_command(file_uses *all)

@@ -119,18 +119,13 @@ static FILE *open_beside(output *out, const file_target *target)
     return tmpfile();
 }
 
-/* Our own descriptors are used as they are: a file that is opened again begins at its start. */
+/* /dev/stdout is standard output itself: a file that is opened again begins at its start. */
 static FILE *open_direct(const file_target *target)
 {
-    for (int fd = STDOUT_FILENO; target->is_descriptor && fd <= STDERR_FILENO; fd++) {
-        file_target own;
-        if (file_target_of_descriptor(fd, &own) == 0 && file_target_is_same(target, &own)) {
-            fflush(NULL);
-            int copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-            return copy >= 0 ? fdopen(copy, "w") : NULL;
-        }
-    }
-    return fopen(target->path, "we");
+    file_target own;
+    bool is_stdout = target->is_descriptor && file_target_of_descriptor(STDOUT_FILENO, &own) == 0 &&
+                     file_target_is_same(target, &own);
+    return is_stdout ? stdout : fopen(target->path, "we");
 }
 
 static FILE *open_target(output *out, const char *path)

@@ -10,9 +10,9 @@
  * temporary files remain beside the earlier files; they can be deleted.
  *
  * A link stays a link: the file that it leads to is replaced. The new file has the mode and, where
- * that is permitted, the owner of the earlier one. If the directory is not writable or the file is a
- * mount point, the earlier file is overwritten at the commit instead. Standard output ("-"), pipes,
- * devices and /dev/fd/N are written directly.
+ * that is permitted, the owner of the earlier one. If the directory is not writable, or the file is
+ * a mount point, the earlier file is overwritten at the commit instead. Standard output ("-" and
+ * /dev/stdout), pipes, devices and /dev/fd/N are written directly.
  */
 #ifndef QUIRE_CLI_OUTPUT_H
 #define QUIRE_CLI_OUTPUT_H
@@ -22,7 +22,7 @@
 enum { OUTPUT_MESSAGE_BYTES = 512, OUTPUT_MAX = 16 };
 
 /* NULL, and a sentence in message: "out.csv: cannot be written: Permission denied". The caller does
- * not close the file. */
+ * not close the file. It is stdout if the path is. */
 FILE *output_open(const char *path, char message[OUTPUT_MESSAGE_BYTES]);
 /* The paths get what was written to all open outputs. 0, or -1 and a sentence, and then no earlier
  * file has changed (if the last step itself, the renaming, does not fail). Closes all. */

@@ -12,10 +12,10 @@ static double real_time(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-bool pace_wait(pace *p, double until_s)
+void pace_wait(pace *p, double until_s)
 {
     if (p->speed <= 0)
-        return !interrupt_came();
+        return;
     double now = real_time();
     if (!p->has_begun) {
         p->has_begun = true;
@@ -28,10 +28,8 @@ bool pace_wait(pace *p, double until_s)
             p->real_s = now;
             p->simulated_s = until_s;
         }
-        if (left <= 0)
-            return !interrupt_came();
-        if (!interrupt_sleep(left))
-            return false;
+        if (left <= 0 || !interrupt_sleep(left))
+            return;
         now = real_time();
     }
 }

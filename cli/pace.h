@@ -18,7 +18,7 @@ typedef struct pace {
     double simulated_s;
 } pace;
 
-/* Comes back when the simulated time is there; false when an interrupt came. */
-bool pace_wait(pace *p, double until_s);
+/* Comes back when the simulated time is there, or when an interrupt came. */
+void pace_wait(pace *p, double until_s);
 
 #endif

@@ -432,13 +432,15 @@ static void tell_progress(replay *r, double *told_at)
     s->progress(s->progress_user, r->now_s, r->result->requests, share);
 }
 
-/* Waits until then where somebody watches. False: the replay is to end now. */
+/* If somebody watches, waits until then. False: the replay ends now. */
 static bool reach(replay *r, double time_s)
 {
-    const replay_watch *w = r->settings->watch;
-    if (w != NULL && !w->wait(w->user, time_s))
-        r->result->is_interrupted = true;
-    return !r->result->is_interrupted;
+    const replay_settings *s = r->settings;
+    if (s->watch != NULL)
+        s->watch->wait(s->watch->user, time_s);
+    if (s->stop != NULL)
+        r->result->stopped = s->stop();
+    return r->result->stopped == NULL;
 }
 
 /* The same trace again, as if nothing of it had come before. 0: it is not wanted. */

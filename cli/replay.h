@@ -31,8 +31,8 @@ typedef struct replay_watch {
     const quire_monitor_config *monitor;
     /* The scheduler is there, and has done nothing yet. 0, or -1 and a sentence. */
     int (*begin)(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYTES]);
-    /* Comes back when the simulated time is there; false: the replay is to end now. */
-    bool (*wait)(void *user, double until_s);
+    /* Comes back when the simulated time is there, or when `stop` has something to say. */
+    void (*wait)(void *user, double until_s);
     /* The trace has ended; true: it comes once more, to an empty prefix cache. */
     bool (*again)(void *user);
     /* It is over, and the scheduler goes when this returns. NULL: it failed. */
@@ -77,6 +77,10 @@ typedef struct replay_settings {
     /* Called now and then; NULL: not */
     void (*progress)(void *user, double simulated_s, uint64_t num_requests, double share);
     void *progress_user;
+
+    /* Asked after every step: NULL, or why the replay ends now (interrupt_name). The result is of
+     * what ran until then. The function itself may be NULL: it runs to its end. */
+    const char *(*stop)(void);
 
     const replay_watch *watch; /* NULL: nobody */
 } replay_settings;
@@ -143,7 +147,7 @@ struct replay_result {
     replay_cost costliest[REPLAY_COSTLIEST];
     uint32_t num_costliest;
     uint64_t rounds;     /* times that the trace came */
-    bool is_interrupted; /* the one who watches ended it */
+    const char *stopped; /* what `stop` said; NULL: it was not stopped */
     bool is_cut_short;   /* by that, or by max_steps, before all of the trace was done */
     uint64_t unfinished; /* requests that had come then, and had not ended */
     tiers_result tiers;

@@ -272,7 +272,7 @@ void tally_finish(replay *r)
     result->unfinished = quire_sched_num_unfinished(r->sched);
     if (r->arrivals != NULL)
         result->unfinished += arrivals_num_due(r->arrivals);
-    result->is_cut_short = result->is_cut_short || result->is_interrupted;
+    result->is_cut_short = result->is_cut_short || result->stopped != NULL;
     if (r->reader != NULL) /* a trace that could not be opened again has none */
         result->errors += trace_num_bad(r->reader);
 }

@@ -148,7 +148,9 @@ void report_print(FILE *out, const report_subject *subject, replay_result *r)
         fprintf(out,
                 "%s: this is the report so far, with %s requests unfinished\n"
                 "(prompt tokens and hits are of those that have their first token)\n",
-                r->is_interrupted ? "Interrupted" : "Ended by --max-steps",
+                r->stopped == NULL                      ? "Ended by --max-steps"
+                : strcmp(r->stopped, "terminated") == 0 ? "Terminated"
+                                                        : "Interrupted",
                 report_number(r->unfinished));
     if (r->errors > 0)
         fprintf(out, "%s left out; the first: %s\n", report_number(r->errors),
@@ -285,9 +287,9 @@ char *report_json(const report_subject *subject, replay_result *r)
     json_object_set_new(o, "max_waiting", integer(r->max_waiting));
     json_object_set_new(o, "truncated", integer(r->truncated));
     json_object_set_new(o, "ended_by",
-                        json_string(r->is_interrupted ? "interrupt"
-                                    : r->is_cut_short ? "max_steps"
-                                                      : "trace"));
+                        json_string(r->stopped != NULL ? r->stopped
+                                    : r->is_cut_short  ? "max_steps"
+                                                       : "trace"));
     json_object_set_new(o, "unfinished", integer(r->unfinished));
     json_object_set_new(o, "costliest", costs_json(r));
     tiers_report_json(o, r, subject->bytes_per_block);

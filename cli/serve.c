@@ -97,8 +97,8 @@ static void clear_line(server *s)
 
 /* ---- the end ----------------------------------------------------------------- */
 
-/* Hours may pass before there is a report: a file that cannot be written is an error now. An earlier
- * report stays until then. */
+/* Hours may pass before there is a report: a file that cannot be written is an error now. An
+ * earlier report stays until then. */
 static int open_json(server *s)
 {
     char message[OUTPUT_MESSAGE_BYTES];
@@ -273,11 +273,11 @@ static int begin(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYT
     return 0;
 }
 
-static bool wait_until(void *user, double until_s)
+static void wait_until(void *user, double until_s)
 {
     server *s = user;
     s->now_s = until_s;
-    return pace_wait(&s->pace, until_s);
+    pace_wait(&s->pace, until_s);
 }
 
 /* A trace that takes no time would come again without end. */
@@ -304,12 +304,8 @@ static void end(void *user, replay_result *result)
 
 int serve_run(const command *cmd, const serve_settings *settings, replay_setup *setup)
 {
-    bool is_piped = settings->json != NULL && strcmp(settings->json, "-") == 0;
-    server s = {.cmd = cmd,
-                .settings = settings,
-                .setup = setup,
-                .out = is_piped ? stderr : stdout,
-                .pace = {.speed = settings->speed}};
+    server s = {
+        .cmd = cmd, .settings = settings, .setup = setup, .pace = {.speed = settings->speed}};
     replay_watch watch = {.monitor = &settings->monitor,
                           .begin = begin,
                           .wait = wait_until,
@@ -320,9 +316,11 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
     char message[REPLAY_MESSAGE_BYTES];
     interrupt_catch();
     setup->settings.watch = &watch;
+    setup->settings.stop = interrupt_name;
     s.result = &result;
     if (open_json(&s) != 0)
         return 1;
+    s.out = s.json == stdout ? stderr : stdout;
     if (!settings->quiet && isatty(STDERR_FILENO)) {
         setup->settings.progress = show_line;
         setup->settings.progress_user = &s;

@@ -1,8 +1,12 @@
 #include "sweep.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,41 +57,96 @@ bool sweep_number(const sweep *s, uint32_t point, const char *path, double *numb
 
 /* ---- processes ------------------------------------------------------------- */
 
-/* A point that runs: what it writes comes through files without names. */
+enum { LOOK_MS = 100 };
+
+/* A point that runs: what it writes comes through files without names. Its end of the pipe says how
+ * far it is, and is closed when it ends. */
 typedef struct sweep_job {
     pid_t pid; /* 0: free */
     uint32_t point;
+    double share; /* of its replay that is done */
+    int pipe;     /* our end */
     FILE *out;
     FILE *errors;
 } sweep_job;
 
-static void run_child(const sweep *s, const sweep_settings *settings, const sweep_job *job)
+typedef struct sweep_runner {
+    sweep *sweep;
+    const sweep_settings *settings;
+    sweep_job *jobs;
+    struct pollfd *pipes; /* one for each job */
+    uint32_t num_started;
+    uint32_t num_done;
+} sweep_runner;
+
+static int tell_fd = -1; /* in the process of a point: its end of the pipe */
+
+void sweep_tell(double share)
+{
+    ssize_t n = write(tell_fd, &share, sizeof share); /* a full pipe has newer news to come */
+    (void)n;
+}
+
+/* Ctrl-C on a terminal goes to all processes; the parent says when points end. They also end when
+ * the parent is gone, however it ended. */
+static void follow_parent(pid_t parent)
+{
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+}
+
+static void run_child(const sweep_runner *r, const sweep_job *job)
 {
     dup2(fileno(job->errors), STDERR_FILENO);
-    int status = settings->run(s, job->point, job->out);
+    int status = r->settings->run(r->sweep, job->point, job->out);
     if (fflush(job->out) != 0)
         status = 1;
     fflush(stderr);
     _exit(status); /* what the parent has not written yet is not for the child to write */
 }
 
-static bool start_job(const sweep *s, const sweep_settings *settings, sweep_job *job,
-                      uint32_t point)
+static void close_job(sweep_job *job)
 {
-    *job = (sweep_job){.point = point, .out = tmpfile(), .errors = tmpfile()};
-    if (job->out != NULL && job->errors != NULL) {
-        fflush(NULL);
-        job->pid = fork();
-        if (job->pid == 0)
-            run_child(s, settings, job);
-        if (job->pid > 0)
-            return true;
-    }
-    job->pid = 0;
+    if (job->pipe >= 0)
+        close(job->pipe);
     if (job->out != NULL)
         fclose(job->out);
     if (job->errors != NULL)
         fclose(job->errors);
+    job->pid = 0;
+}
+
+static bool fork_job(const sweep_runner *r, sweep_job *job)
+{
+    int fds[2];
+    pid_t parent = getpid();
+    if (pipe(fds) != 0)
+        return false;
+    fcntl(fds[0], F_SETFL, O_NONBLOCK);
+    fcntl(fds[1], F_SETFL, O_NONBLOCK);
+    fflush(NULL);
+    job->pipe = fds[0];
+    job->pid = fork();
+    if (job->pid == 0) {
+        tell_fd = fds[1];
+        follow_parent(parent);
+        run_child(r, job);
+    }
+    close(fds[1]);
+    return job->pid > 0;
+}
+
+static bool start_job(sweep_runner *r, sweep_job *job)
+{
+    *job = (sweep_job){.point = r->num_started, .pipe = -1, .out = tmpfile(), .errors = tmpfile()};
+    if (job->out != NULL && job->errors != NULL && fork_job(r, job)) {
+        r->num_started++;
+        return true;
+    }
+    close_job(job);
     return false;
 }
 
@@ -108,69 +167,106 @@ static char *describe_failure(FILE *errors, int status)
     return strdup(text);
 }
 
-static void end_job(sweep *s, sweep_job *job, int status)
+static void end_job(sweep_runner *r, sweep_job *job)
 {
-    sweep_point *point = &s->points[job->point];
+    sweep_point *point = &r->sweep->points[job->point];
+    int status = 0;
+    while (waitpid(job->pid, &status, 0) < 0 && errno == EINTR)
+        ;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         rewind(job->out);
         point->report = json_loadf(job->out, 0, NULL);
     }
-    if (point->report == NULL)
+    if (point->report == NULL && r->sweep->stopped == NULL)
         point->error = describe_failure(job->errors, status);
-    fclose(job->out);
-    fclose(job->errors);
-    job->pid = 0;
+    close_job(job);
+    r->num_done++;
 }
 
-/* Waits for one of the jobs; false: there is none to wait for. */
-static bool wait_for_one(sweep *s, sweep_job *jobs, uint32_t num_jobs)
+/* What came through the pipe; at its end the job has ended. */
+static void hear_job(sweep_runner *r, sweep_job *job)
 {
-    int status;
-    pid_t pid;
-    do
-        pid = wait(&status);
-    while (pid < 0 && errno == EINTR);
-    for (uint32_t i = 0; pid > 0 && i < num_jobs; i++)
-        if (jobs[i].pid == pid)
-            end_job(s, &jobs[i], status);
-    return pid > 0;
+    double shares[64];
+    ssize_t n;
+    while ((n = read(job->pipe, shares, sizeof shares)) > 0)
+        job->share = shares[(size_t)n / sizeof *shares - 1];
+    if (n == 0)
+        end_job(r, job);
 }
 
-static sweep_job *free_job(sweep_job *jobs, uint32_t num_jobs)
+/* Until a job says something, a signal comes, or a moment has passed. */
+static void wait_for_jobs(sweep_runner *r)
 {
+    uint32_t num_jobs = r->settings->num_jobs;
     for (uint32_t i = 0; i < num_jobs; i++)
-        if (jobs[i].pid == 0)
-            return &jobs[i];
+        r->pipes[i] =
+            (struct pollfd){.fd = r->jobs[i].pid > 0 ? r->jobs[i].pipe : -1, .events = POLLIN};
+    if (poll(r->pipes, num_jobs, LOOK_MS) > 0)
+        for (uint32_t i = 0; i < num_jobs; i++)
+            if (r->pipes[i].revents != 0)
+                hear_job(r, &r->jobs[i]);
+    double share = r->num_done;
+    for (uint32_t i = 0; i < num_jobs; i++)
+        share += r->jobs[i].pid > 0 ? r->jobs[i].share : 0;
+    if (r->settings->progress != NULL)
+        r->settings->progress(r->num_done, r->sweep->num_points, share / r->sweep->num_points);
+}
+
+/* A stopped sweep has the reports of the points that ended; the others say so. */
+static void stop_jobs(sweep_runner *r)
+{
+    for (uint32_t i = 0; i < r->settings->num_jobs; i++)
+        if (r->jobs[i].pid > 0)
+            kill(r->jobs[i].pid, SIGTERM);
+    for (uint32_t i = 0; i < r->settings->num_jobs; i++)
+        if (r->jobs[i].pid > 0)
+            end_job(r, &r->jobs[i]);
+    for (uint32_t i = 0; i < r->sweep->num_points; i++) {
+        sweep_point *point = &r->sweep->points[i];
+        if (point->report == NULL && point->error == NULL)
+            point->error = strdup(i < r->num_started ? "interrupted" : "interrupted: not started");
+    }
+}
+
+static sweep_job *free_job(const sweep_runner *r)
+{
+    for (uint32_t i = 0; i < r->settings->num_jobs; i++)
+        if (r->jobs[i].pid == 0)
+            return &r->jobs[i];
     return NULL;
+}
+
+static int run_points(sweep_runner *r)
+{
+    sweep *s = r->sweep;
+    bool can_start = true;
+    while (r->num_done < r->num_started || (can_start && r->num_started < s->num_points)) {
+        s->stopped = r->settings->stop != NULL ? r->settings->stop() : NULL;
+        if (s->stopped != NULL) {
+            stop_jobs(r);
+            return 0;
+        }
+        sweep_job *job = free_job(r);
+        if (job != NULL && can_start && r->num_started < s->num_points)
+            can_start = start_job(r, job);
+        else
+            wait_for_jobs(r);
+    }
+    return can_start && r->num_done == s->num_points ? 0 : -1;
 }
 
 int sweep_run(sweep *s, const sweep_settings *settings)
 {
-    uint32_t num_started = 0;
-    uint32_t num_done = 0;
-    bool can_start = true;
-    sweep_job *jobs = calloc(settings->num_jobs, sizeof *jobs);
+    sweep_runner r = {.sweep = s, .settings = settings};
     s->num_points = 1;
     for (uint32_t i = 0; i < s->num_axes; i++)
         s->num_points *= s->axes[i].list.num_values;
     s->points = calloc(s->num_points, sizeof *s->points);
-    if (jobs == NULL || s->points == NULL) {
-        free(jobs);
-        return -1;
-    }
-    while (num_done < num_started || (can_start && num_started < s->num_points)) {
-        sweep_job *job = free_job(jobs, settings->num_jobs);
-        if (job != NULL && can_start && num_started < s->num_points) {
-            can_start = start_job(s, settings, job, num_started);
-            num_started += can_start;
-            continue;
-        }
-        if (!wait_for_one(s, jobs, settings->num_jobs))
-            break;
-        num_done++;
-        if (settings->progress != NULL)
-            settings->progress(num_done, s->num_points);
-    }
-    free(jobs);
-    return can_start && num_done == s->num_points ? 0 : -1;
+    r.jobs = calloc(settings->num_jobs, sizeof *r.jobs);
+    r.pipes = calloc(settings->num_jobs, sizeof *r.pipes);
+    bool has_memory = s->points != NULL && r.jobs != NULL && r.pipes != NULL;
+    int status = has_memory ? run_points(&r) : -1;
+    free(r.jobs);
+    free(r.pipes);
+    return status;
 }

@@ -7,7 +7,8 @@
  *      256     1      3      5
  *
  * Each point is a process of its own: a replay that fails takes nothing with it, and the sentence
- * that it fails with is its result. Results stand in the order of points, whoever ends first.
+ * that it fails with is its result. Results stand in the order of points, whoever ends first. The
+ * processes end with the sweep, also when it is killed.
  */
 #ifndef QUIRE_CLI_SWEEP_H
 #define QUIRE_CLI_SWEEP_H
@@ -36,6 +37,7 @@ typedef struct sweep {
     uint32_t num_axes;
     sweep_point *points;
     uint32_t num_points;
+    const char *stopped; /* why not all points ran (interrupt_name); NULL: all ran */
 } sweep;
 
 /* The value of an axis at a point. */
@@ -43,16 +45,22 @@ const char *sweep_value(const sweep *s, uint32_t point, uint32_t axis);
 /* Whether it has more than one. */
 bool sweep_varies(const sweep *s, uint32_t axis);
 
+/* In the process of a point: so much of its replay is done, from 0 to 1. */
+void sweep_tell(double share);
+
 /* Runs in the process of a point: 0, and the report as JSON in out; else a sentence on stderr. */
 typedef int (*sweep_run_point)(const sweep *s, uint32_t point, FILE *out);
 
 typedef struct sweep_settings {
     uint32_t num_jobs; /* at one time */
     sweep_run_point run;
-    void (*progress)(uint32_t num_done, uint32_t num_points); /* NULL: not */
+    /* Called several times a second; share: of all points. NULL: not */
+    void (*progress)(uint32_t num_done, uint32_t num_points, double share);
+    /* NULL, or why the sweep ends now: points that run are ended. The function may be NULL. */
+    const char *(*stop)(void);
 } sweep_settings;
 
-/* 0, or -1: no processes or no memory. Points that failed say so themselves. */
+/* 0, or -1: no processes or no memory. Points that failed, or were stopped, say so themselves. */
 int sweep_run(sweep *s, const sweep_settings *settings);
 void sweep_free(sweep *s);
 

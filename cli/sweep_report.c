@@ -267,7 +267,9 @@ json_t *sweep_report_object(const sweep *s)
     json_t *runs = json_array();
     for (uint32_t i = 0; runs != NULL && i < s->num_points; i++)
         json_array_append_new(runs, run_object(s, i));
-    return json_pack("{s:s, s:o, s:o}", "trace", s->trace, "axes", axes_object(s), "runs", runs);
+    return json_pack("{s:s, s:s, s:o, s:o}", "trace", s->trace, "ended_by",
+                     s->stopped != NULL ? s->stopped : "trace", "axes", axes_object(s), "runs",
+                     runs);
 }
 
 bool sweep_report_json(FILE *out, const sweep *s)

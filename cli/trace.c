@@ -97,8 +97,9 @@ static trace_format format_of_head(const char *head, size_t num_bytes)
 
 static bool choose_kind(trace_reader *reader, char message[TRACE_MESSAGE_BYTES])
 {
-    size_t num_bytes = input_ahead(reader->in, HEAD_BYTES);
     trace_format format = reader->options.format;
+    /* A pipe may have only a part for now: no more is waited for than is needed. */
+    size_t num_bytes = input_ahead(reader->in, format == TRACE_DETECT ? HEAD_BYTES : 1);
     if (input_error(reader->in) != NULL) {
         snprintf(message, TRACE_MESSAGE_BYTES, "%s", input_error(reader->in));
         return false;
