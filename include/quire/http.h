@@ -12,7 +12,7 @@
  * "Authorization: Bearer TOKEN" (or ?token= for the page, which cannot send headers). Where there
  * is a token, everything needs it. The Host header must name what it listens to, so that no foreign
  * page can read it through a browser. Connections, headers and times are limited: what does not fit
- * waits or is closed. No answer has token ids of prompts.
+ * is closed. No answer has token ids of prompts.
  *
  * The scheduler never waits for any of this (quire/monitor.h).
  *
@@ -39,7 +39,9 @@ typedef struct quire_http_config {
                                  beyond the loopback */
     const char *const *hosts; /* further names that Host may have, without port; at most 64 */
     uint32_t num_hosts;
-    uint32_t max_connections; /* 0 = 64; at most 4,096. Further ones wait for a place */
+    uint32_t max_connections; /* 0 = 64; at most 4,096. A further one displaces another: of the
+                                 address with most connections, the one that has waited longest
+                                 for its request, else the one whose answer is read longest */
     uint32_t timeout_s;       /* for a whole request to come, and for a connection on which nothing
                                  moves; 0 = 5; at most 3,600 */
     uint32_t max_streams;     /* /events at one time; 0 = 16; at most 256, and never more than

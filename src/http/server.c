@@ -79,6 +79,13 @@ static int socket_of(struct MHD_Connection *connection)
     return info == NULL ? -1 : info->connect_fd;
 }
 
+static uint64_t address_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return qr_http_lines_address(info == NULL ? NULL : info->client_addr);
+}
+
 static ssize_t take_stream(void *user, uint64_t position, char *out, size_t most)
 {
     (void)position;
@@ -196,12 +203,13 @@ static enum MHD_Result send_response(quire_http *http, struct MHD_Connection *co
 
 /* ---- a connection ----------------------------------------------------------- */
 
-static void set_time(quire_http *http, struct MHD_Connection *connection, uint64_t until_ns)
+static void set_line(quire_http *http, struct MHD_Connection *connection, qr_http_line_state state,
+                     uint64_t now_ns, uint64_t until_ns)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     if (info != NULL && info->socket_context != NULL)
-        qr_http_lines_set_time(&http->lines, info->socket_context, until_ns);
+        qr_http_lines_set(&http->lines, info->socket_context, state, now_ns, until_ns);
 }
 
 /* Called first when the headers are there, and again when the request is whole. */
@@ -226,10 +234,14 @@ static enum MHD_Result take_request(void *user, struct MHD_Connection *connectio
         return MHD_YES;
     }
     qr_http_answer(&http->site, &request, &response);
-    set_time(http, connection,
-             response.is_stream ? QR_HTTP_NO_LIMIT
-                                : request.now_ns + ANSWER_TIMEOUTS * http->timeout_ns);
-    return send_response(http, connection, &response, qr_http_is_word(request.method, "HEAD"));
+    bool is_head = qr_http_is_word(request.method, "HEAD");
+    enum MHD_Result result = send_response(http, connection, &response, is_head);
+    if (response.is_stream && !is_head) /* else it is an answer, also where streams are full */
+        set_line(http, connection, QR_HTTP_STREAMING, request.now_ns, QR_HTTP_NO_LIMIT);
+    else
+        set_line(http, connection, QR_HTTP_ANSWERING, request.now_ns,
+                 request.now_ns + ANSWER_TIMEOUTS * http->timeout_ns);
+    return result;
 }
 
 static void request_is_over(void *user, struct MHD_Connection *connection, void **context,
@@ -238,7 +250,8 @@ static void request_is_over(void *user, struct MHD_Connection *connection, void 
     (void)why;
     quire_http *http = user;
     *context = NULL;
-    set_time(http, connection, qr_http_now_ns() + http->timeout_ns);
+    uint64_t now_ns = qr_http_now_ns();
+    set_line(http, connection, QR_HTTP_WAITING, now_ns, now_ns + http->timeout_ns);
 }
 
 static void connection_changes(void *user, struct MHD_Connection *connection, void **context,
@@ -247,7 +260,9 @@ static void connection_changes(void *user, struct MHD_Connection *connection, vo
     quire_http *http = user;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         int socket = socket_of(connection);
-        *context = qr_http_lines_open(&http->lines, socket, qr_http_now_ns() + http->timeout_ns);
+        uint64_t now_ns = qr_http_now_ns();
+        *context = qr_http_lines_open(&http->lines, socket, address_of(connection), now_ns,
+                                      now_ns + http->timeout_ns);
         if (*context == NULL)
             shutdown(socket, SHUT_RDWR);
     } else if (*context != NULL) {
@@ -276,7 +291,7 @@ static int start_daemon(quire_http *http, int socket)
     unsigned flags = MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME;
     http->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, take_request, http, MHD_OPTION_LISTEN_SOCKET, socket,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->lines.num_lines, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(http->timeout_ns / 1000000000), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)QR_HTTP_LINE_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED,
         request_is_over, http, MHD_OPTION_NOTIFY_CONNECTION, connection_changes, http,

@@ -18,10 +18,23 @@ uint64_t client_now_ms(void)
 
 int client_open(uint32_t port)
 {
+    return client_open_from(port, NULL);
+}
+
+static bool bind_to(int fd, const char *source)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    return source == NULL || (inet_pton(AF_INET, source, &from.sin_addr) == 1 &&
+                              bind(fd, (const struct sockaddr *)&from, sizeof from) == 0);
+}
+
+int client_open_from(uint32_t port, const char *source)
+{
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)&to, sizeof to) != 0) {
+    if (fd >= 0 &&
+        (!bind_to(fd, source) || connect(fd, (const struct sockaddr *)&to, sizeof to) != 0)) {
         close(fd);
         return -1;
     }

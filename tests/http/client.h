@@ -19,6 +19,8 @@ typedef struct client_reply {
 } client_reply;
 
 int client_open(uint32_t port);
+/* From that address of the loopback, 127.0.0.2 say; NULL: any. */
+int client_open_from(uint32_t port, const char *source);
 /* False when the other side has closed. */
 bool client_send(int socket, const char *bytes, size_t num_bytes);
 bool client_say(int socket, const char *text);

@@ -1,10 +1,10 @@
 /* http/test_crowd.c - a thousand clients at one time, while the scheduler works.
  *
- *      64 have a place        answered at once
- *      936 wait               until a place is free
+ *      64 have a place
+ *      each further one       displaces one that has not sent its request yet
  *
  * All come to an end, memory stays within its limits, and the scheduler decides what it decides
- * when nobody looks.
+ * without clients. Slow clients keep neither other addresses nor their own from being answered.
  */
 #include "http/server_kit.h"
 
@@ -132,9 +132,10 @@ static uint64_t digest_alone(uint64_t num_steps)
     return digest;
 }
 
-static void a_thousand_clients_change_nothing(void **state)
+/* Requests that come with their connections are all answered; where connections come first, those
+ * that have a place. */
+static void visit_by_a_thousand(bool speaks_at_once)
 {
-    (void)state;
     static visitor visitors[CLIENTS];
     server_kit kit;
     allow_files(CLIENTS + PLACES + 100);
@@ -146,14 +147,17 @@ static void a_thousand_clients_change_nothing(void **state)
     uint64_t before = server_rss_kib();
     uint64_t peak = before;
     engine_start(&kit.engine, UINT64_MAX, 300);
-    for (uint32_t i = 0; i < CLIENTS; i++)
+    for (uint32_t i = 0; i < CLIENTS; i++) {
         visitors[i] = visit(kit.port);
+        if (speaks_at_once)
+            speak(&visitors[i], PATHS[i % COUNT(PATHS)]);
+    }
     uint32_t answered = serve_all(visitors, CLIENTS, &peak);
     engine_stop(&kit.engine);
     printf("%u of %d answered; resident %llu KiB, at most %llu KiB; %llu steps meanwhile\n",
            answered, CLIENTS, (unsigned long long)before, (unsigned long long)peak,
            (unsigned long long)kit.engine.num_steps - 2000);
-    assert_true(answered >= PLACES);
+    assert_true(answered >= (speaks_at_once ? CLIENTS : PLACES));
     for (uint32_t i = 0; i < CLIENTS; i++) {
         int expected = i % COUNT(PATHS) == 5 ? 404 : 200;
         bool is_full = visitors[i].is_stream && visitors[i].status == 503;
@@ -166,32 +170,143 @@ static void a_thousand_clients_change_nothing(void **state)
     server_close(&kit);
 }
 
-/* The places are taken by those that say nothing; who comes behind them waits, and is answered. */
-static void who_waits_gets_a_place(void **state)
+static void a_thousand_requests_change_nothing(void **state)
 {
     (void)state;
-    enum { FEW = 4, IDLE = 14 };
-    int idle[IDLE];
+    visit_by_a_thousand(true);
+}
+
+static void a_thousand_connections_change_nothing(void **state)
+{
+    (void)state;
+    visit_by_a_thousand(false);
+}
+
+/* ---- slow clients ----------------------------------------------------------- */
+
+enum { CROWD = 400, ROUNDS = 20, PROBE_MS = SERVER_MEMORY_TELLS ? 1000 : 10000 };
+
+/* One of the crowd: begins with first; then sends more whenever it has a turn, and comes again when
+ * it was closed. Reads nothing. */
+static void keep_busy(uint32_t port, int *socket, const char *first, const char *more)
+{
+    bool is_open = *socket >= 0 && !client_is_closed(*socket, 1) && client_say(*socket, more);
+    if (is_open)
+        return;
+    if (*socket >= 0)
+        client_close(*socket);
+    *socket = client_open(port);
+    if (*socket >= 0)
+        (void)client_say(*socket, first);
+}
+
+static void expect_answer(server_kit *kit, const char *source, const char *path)
+{
+    char request[128];
+    uint64_t begin = client_now_ms();
+    int socket = client_open_from(kit->port, source);
+    assert_true(socket >= 0);
+    snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path);
+    assert_true(client_say(socket, request));
+    bool is_answered = client_read(socket, &kit->reply);
+    uint64_t ms = client_now_ms() - begin;
+    if (!is_answered || kit->reply.status != 200 || ms > PROBE_MS)
+        fail_msg("%s from %s: status %d after %llu ms", path, source, kit->reply.status,
+                 (unsigned long long)ms);
+    client_close(socket);
+}
+
+/* A crowd from 127.0.0.1 that holds as many connections as it can get. */
+static void besiege(const char *first, const char *more)
+{
+    static const char *const SOURCES[] = {"127.0.0.1", "127.0.0.2"};
+    static int crowd[CROWD];
+    server_kit kit;
+    allow_files(2 * CROWD + 100);
+    server_open(&kit);
+    server_start(&kit);
+    engine_run(&kit.engine, 2000);
+    for (int i = 0; i < CROWD; i++)
+        crowd[i] = -1;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < CROWD; i++)
+            keep_busy(kit.port, &crowd[i], first, more);
+        for (size_t i = 0; i < COUNT(SOURCES); i++) {
+            expect_answer(&kit, SOURCES[i], "/healthz");
+            expect_answer(&kit, SOURCES[i], "/metrics");
+        }
+    }
+    for (int i = 0; i < CROWD; i++)
+        client_close(crowd[i]);
+    server_close(&kit);
+}
+
+static void requests_that_trickle_keep_nobody_out(void **state)
+{
+    (void)state;
+    besiege("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", "X-A: b\r\n");
+}
+
+static void silent_clients_keep_nobody_out(void **state)
+{
+    (void)state;
+    besiege("", "");
+}
+
+/* Answers that are larger than the system's buffers, and are not read. */
+static void slow_readers_keep_nobody_out(void **state)
+{
+    (void)state;
+    static const char ASK[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    static char many[100 * sizeof ASK];
+    for (size_t i = 0; i < 100; i++)
+        memcpy(many + i * (sizeof ASK - 1), ASK, sizeof ASK);
+    besiege(many, "");
+}
+
+/* Of the address with most connections the one that has waited longest goes; a stream stays. */
+static void who_came_first_gives_way(void **state)
+{
+    (void)state;
+    enum { FEW = 8 };
+    int idle[FEW];
     server_kit kit;
     server_open(&kit);
     kit.config.max_connections = FEW;
-    kit.config.timeout_s = 1;
+    kit.config.timeout_s = 60;
     server_start(&kit);
-    for (int i = 0; i < IDLE; i++)
+    int stream = client_open(kit.port);
+    assert_true(client_say(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    char bytes[1024];
+    assert_true(client_read_some(stream, bytes, sizeof bytes, CLIENT_PATIENCE_MS) > 0);
+    int other = client_open_from(kit.port, "127.0.0.2");
+    for (int i = 0; i < FEW - 2; i++)
         idle[i] = client_open(kit.port);
-    for (int i = 0; i < IDLE; i += 2) /* half of them give up */
-        client_close(idle[i]);
+    expect_answer(&kit, "127.0.0.2", "/healthz");
+    assert_true(client_is_closed(idle[0], CLIENT_PATIENCE_MS));
     assert_true(server_is_alive(&kit));
-    for (int i = 1; i < IDLE; i += 2)
+    for (int i = 2; i < FEW - 2; i++) { /* of those that are left */
+        assert_false(client_is_closed(idle[i], 20));
         client_close(idle[i]);
+    }
+    assert_false(client_is_closed(stream, 20));
+    assert_false(client_is_closed(other, 20));
+    client_close(stream);
+    client_close(other);
+    client_close(idle[0]);
+    client_close(idle[1]);
     server_close(&kit);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thousand_clients_change_nothing),
-        cmocka_unit_test(who_waits_gets_a_place),
+        cmocka_unit_test(a_thousand_requests_change_nothing),
+        cmocka_unit_test(a_thousand_connections_change_nothing),
+        cmocka_unit_test(requests_that_trickle_keep_nobody_out),
+        cmocka_unit_test(silent_clients_keep_nobody_out),
+        cmocka_unit_test(slow_readers_keep_nobody_out),
+        cmocka_unit_test(who_came_first_gives_way),
     };
     return cmocka_run_group_tests_name("http_crowd", tests, NULL, NULL);
 }

@@ -2,9 +2,13 @@
 #include "base/unit.h"
 #include "http/access.h"
 #include "http/body.h"
+#include "http/lines.h"
 #include "http/words.h"
 
 #include <quire/error.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
 
 static quire_bytes bytes_of(const char *text)
 {
@@ -278,6 +282,58 @@ static void tokens_are_compared_as_a_whole(void **state)
         assert_int_equal(access.token[i], 0);
 }
 
+/* ---- lines ------------------------------------------------------------------ */
+
+static uint64_t line_address(const char *text)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    if (inet_pton(AF_INET, text, &v4.sin_addr) == 1)
+        return qr_http_lines_address((const struct sockaddr *)&v4);
+    assert_int_equal(inet_pton(AF_INET6, text, &v6.sin6_addr), 1);
+    return qr_http_lines_address((const struct sockaddr *)&v6);
+}
+
+static void clients_are_told_apart_by_address(void **state)
+{
+    (void)state;
+    assert_true(line_address("192.0.2.1") == line_address("::ffff:192.0.2.1"));
+    assert_true(line_address("192.0.2.1") != line_address("192.0.2.2"));
+    assert_true(line_address("2001:db8::1") == line_address("2001:db8::2:3:4:5"));
+    assert_true(line_address("2001:db8::1") != line_address("2001:db8:0:1::1"));
+    assert_true(line_address("2001:db8::1") != line_address("192.0.2.1"));
+    assert_true(qr_http_lines_address(NULL) == 0);
+}
+
+/* Sockets that are none: nothing is shut down but in the books. */
+static void the_largest_address_gives_way(void **state)
+{
+    (void)state;
+    enum { FEW = 6, NONE = 1 << 20 };
+    qr_http_lines lines;
+    qr_http_line *of[FEW + 4];
+    assert_int_equal(qr_http_lines_init(&lines, FEW), QUIRE_OK);
+    for (uint64_t i = 0; i < FEW; i++) /* addresses 1 2 2 2 3 3 */
+        of[i] = qr_http_lines_open(&lines, NONE, i == 0 ? 1 : i < 4 ? 2 : 3, i, QR_HTTP_NO_LIMIT);
+    qr_http_lines_set(&lines, of[1], QR_HTTP_ANSWERING, 0, QR_HTTP_NO_LIMIT);
+    of[6] = qr_http_lines_open(&lines, NONE, 4, 6, QR_HTTP_NO_LIMIT);
+    assert_true(of[2]->is_shut); /* the first of the three that still waits */
+    qr_http_lines_set(&lines, of[3], QR_HTTP_STREAMING, 7, QR_HTTP_NO_LIMIT);
+    of[7] = qr_http_lines_open(&lines, NONE, 5, 7, QR_HTTP_NO_LIMIT);
+    assert_true(of[4]->is_shut && !of[1]->is_shut); /* address 2 has one, 3 has two */
+    of[8] = qr_http_lines_open(&lines, NONE, 6, 8, QR_HTTP_NO_LIMIT);
+    assert_true(of[0]->is_shut); /* all have one: who waits goes before who is answered */
+    qr_http_lines_close(&lines, of[0]);
+    qr_http_lines_close(&lines, of[8]);
+    of[9] = qr_http_lines_open(&lines, NONE, 6, 9, QR_HTTP_NO_LIMIT); /* there is a place */
+    assert_int_equal(lines.num_live, FEW);
+    assert_true(!of[5]->is_shut && !of[6]->is_shut && !of[7]->is_shut);
+    qr_http_lines_set(&lines, of[5], QR_HTTP_WAITING, 9, 10);
+    qr_http_lines_tick(&lines, 10);
+    assert_true(of[5]->is_shut && lines.num_live == FEW - 1);
+    qr_http_lines_free(&lines);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +346,8 @@ int main(void)
         cmocka_unit_test(hosts_are_known_or_not),
         cmocka_unit_test(bad_names_are_refused),
         cmocka_unit_test(tokens_are_compared_as_a_whole),
+        cmocka_unit_test(clients_are_told_apart_by_address),
+        cmocka_unit_test(the_largest_address_gives_way),
     };
     return cmocka_run_group_tests_name("http_parts", tests, NULL, NULL);
 }
