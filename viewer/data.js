@@ -189,6 +189,7 @@ function decodeRun(json) {
   run.meta = json.meta;
   run.report = json.report;
   run.end = Math.max(json.meta.end_us, 1);
+  run.origin = 0;
   run.marks = decodeMarks(json.marks);
   run.frames = decodeFrames(json.frames);
   run.requests = decodeRequests(json.requests);

@@ -115,9 +115,10 @@ function fillBand(ctx, columns, sampled, y, colour) {
 function timeTicks(view) {
   const step = timeTick(view.span, Math.max(2, view.width / 90));
   const ticks = [];
-  const from = Math.max(0, view.from);
-  for (let t = Math.ceil(from / step - 1e-9) * step; t <= view.to + step * 1e-9; t += step)
-    ticks.push(t);
+  const { origin } = view.run; // round numbers of the clock, not of the run's own times
+  const first = Math.ceil((Math.max(0, view.from) + origin) / step - 1e-9);
+  for (let i = first; i * step - origin <= view.to + step * 1e-9; i++)
+    ticks.push(i * step - origin);
   return { step, ticks };
 }
 

@@ -129,7 +129,8 @@ class Live {
   }
 
   events(message) {
-    this.list.add(message, this.run.count > 0 ? clock(this.run.end, 1e5) : "");
+    const { count, end, origin } = this.run;
+    this.list.add(message, count > 0 ? clock(origin + end, 1e5) : "");
   }
 
   metrics(text) {

@@ -107,7 +107,7 @@ class LiveRun {
     this.count = 0;
     this.marks.count = 0;
     this.marks.num = this.marks.num || [0];
-    this.start = null; // us of the scheduler's clock, of the first row
+    this.origin = 0; // us of the scheduler's clock, of the first row
     this.received = 0;
     Object.values(this.series).forEach((series) => series.clear());
     this.publish();
@@ -141,9 +141,9 @@ class LiveRun {
     if (this.count === this.capacity) this.makeRoom();
     const { place, rows, count } = this;
     const step = values[place.step];
-    if (this.start === null) this.start = values[place.time_us];
+    if (count === 0) this.origin = values[place.time_us];
     const lost = count > 0 ? step - this.lastStep - 1 : 0; // the last row is never a merged one
-    const time = values[place.time_us] - this.start;
+    const time = values[place.time_us] - this.origin;
     rows.time[count] = count > 0 ? Math.max(time, rows.time[count - 1]) : 0;
     rows.step[count] = step;
     this.points[count + 1] = this.points[count] + 1;

@@ -74,7 +74,7 @@ class Overview {
       hairline(ctx, sharp(x), height - 4, sharp(x), height, theme.faint);
       const isLast = x > view.left + view.width - 20;
       ctx.textAlign = x < view.left + 20 ? "left" : isLast ? "right" : "center";
-      ctx.fillText(clock(tick, step), x, height / 2 - 2);
+      ctx.fillText(view.clock(tick, step), x, height / 2 - 2);
     }
   }
 
@@ -92,7 +92,7 @@ class Overview {
     const name = steps > 1 ? `steps ${first} to ${exact(run.step[row] + steps - 1)}`
       : run.series.duration_us?.max[row] === 0 ? `idle after step ${first}` : `step ${first}`;
     const digits = view.width < 400 ? 1e5 : 1000; // a phone has no room for milliseconds
-    const text = `${name} · ${clock(view.cursorTime, digits)}${view.isPinned ? " · pinned" : ""}`;
+    const text = `${name} · ${view.clock(view.cursorTime, digits)}${view.isPinned ? " · pinned" : ""}`;
     this.readout.textContent = text;
     clearTimeout(this.saying); // spoken when the cursor rests, not on its way
     this.saying = setTimeout(() => { this.spoken.textContent = text; }, 600);

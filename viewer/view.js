@@ -52,6 +52,11 @@ class View {
     return this.from + (x - this.left) / this.width * this.span;
   }
 
+  // What a clock shows at a time: times of a run count from its first row, whose own may not be 0.
+  clock(time, stepUs) {
+    return clock(time + this.run.origin, stepUs);
+  }
+
   // Left, top and width of what is drawn: where the run has not begun yet, nothing is.
   get extent() {
     const left = Math.max(this.left, this.xOf(0));

@@ -22,8 +22,22 @@ from made_up_server import COLUMNS, Engine, Server
 from pages import assembled, need_chromium, need_playwright, number, quantity
 
 SIZES = [(1600, 1000), (1440, 900), (1024, 768), (768, 1024), (390, 844), (320, 640)]
-QUICK = {"test_shows_the_last_step", "test_lost_and_found", "test_follows_until_touched",
+QUICK = {"test_shows_the_last_step", "test_all_pages_show_the_schedulers_clock",
+         "test_lost_and_found", "test_follows_until_touched",
          "test_numbers_agree_with_metrics_of_an_engine_held_still"}
+
+
+# What is written beside the axis of times, in axisTexts.
+NOTE_AXIS = """window.axisTexts = [];
+  const write = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    if (this.canvas.id === "axis") window.axisTexts.push(text);
+    return write.call(this, text, ...rest);
+  };"""
+
+
+def seconds_of(step):
+    return step["time_us"] / 1e6
 
 
 class MadeUpTest(Watching):
@@ -58,6 +72,28 @@ class MadeUpTest(Watching):
         used = self.last()["swap_slots"]
         self.assertEqual(number(self.value("memory.0", "active")), used)
         self.assertEqual(number(self.value("memory.0", "empty")), 512 - used)
+
+    def test_all_pages_show_the_schedulers_clock(self):
+        """One page that was there from the start, one that comes when old steps are gone."""
+        self.watch(300)
+        first = self.page
+        self.make(6000)
+        self.open(self.server.url, script=NOTE_AXIS)
+        self.until_step(self.last()["step"])
+        seconds = seconds_of(self.last())
+        wanted = f"step {self.last()['step']:,} · {seconds // 60:.0f}:{seconds % 60:06.3f}"
+        for page in (first, self.page):
+            page.wait_for_function("text => document.getElementById('readout').textContent === text",
+                                   arg=wanted, timeout=5000)
+        starts = [page.evaluate("quireLive.run.origin") for page in (first, self.page)]
+        self.assertLess(starts[0], starts[1])
+        self.page.evaluate("axisTexts.length = 0")
+        self.make(1)
+        self.until("() => axisTexts.length > 3")  # the axis has round numbers of that clock
+        for text in self.page.evaluate("axisTexts"):
+            minutes, seconds = text.split(":")
+            self.assertEqual(int(seconds) % 5, 0, text)
+            self.assertTrue(-61 < 60 * int(minutes) + int(seconds) - seconds_of(self.last()) < 1, text)
 
     def test_hover_shows_the_step_under_the_pointer(self):
         self.watch(600)
