@@ -26,7 +26,8 @@
  *      a block is stored only after it was computed                [also one that a request in the
  *                  same step computes, or whose owner was preempted or has lost it to another]
  *      blocks that waiting requests need are evicted last, and fetched from tiers before their turn
- *      copies may fail, be refused and be late; the cache may be reset while they are on the way
+ *      copies may fail, be refused and be late; the connector's reset_cache may be called while
+ *                  copies are in flight (quire_sched_reset_prefix_cache is then QUIRE_BUSY)
  *
  * Where vLLM's assertion on a hit would fail the tokens are computed, and where it would load into
  * the null block that block is not loaded. Requests are told apart by their quire_req, in vLLM by

@@ -38,9 +38,12 @@
  * is preempted for a request that runs, and one that waits goes on waiting.
  *
  * Cost: schedule and update are O(requests in the step); add and finish O(log requests) and the
- * tokens given. Nothing is allocated after creation. Callbacks run on the calling thread, inside
- * the call that causes them, and must not call the scheduler, but for quire_sched_find, _user,
- * _req_info, _get_tokens, _get_blocks, _get_queue, _get_hashes and _cut_prompt where they say so.
+ * tokens given. Nothing is allocated after creation.
+ *
+ * Callbacks run on the calling thread, inside the call that causes them. A callback must not change
+ * the scheduler: every function that would answers QUIRE_E_ARGUMENT there, and quire_sched_destroy
+ * does nothing. Allowed are quire_sched_find, _user, _req_info, _get_tokens, _get_blocks,
+ * _get_queue, _num_*, _usage, and as their comments say _get_hashes and _cut_prompt.
  *
  * Threads: one writer. quire_sched_usage: any thread.
  *
@@ -304,10 +307,11 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
                                    const quire_request_params *params);
 
 /* Forgets the prompt's tokens from num_prompt_tokens on, and lowers max_tokens unless 0 is given,
- * for a request that has no blocks and no output yet. May be called by a connector inside
- * get_num_new_matched_tokens, for the request that it is asked about: one that computes a prompt
- * for another engine may leave that one the last token. QUIRE_E_RANGE for no tokens or more than
- * there are, QUIRE_E_ARGUMENT for a request that has begun, and for prompts of embeddings. */
+ * for a request that has no blocks, no output and no state in host slots. A connector may call it
+ * inside get_num_new_matched_tokens, for the request that it is asked about: one that computes a
+ * prompt for another engine may leave that one the last token. QUIRE_E_RANGE if num_prompt_tokens
+ * is 0 or more than the prompt has, QUIRE_E_ARGUMENT for a request that has begun, and for prompts
+ * of embeddings. */
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                                      uint32_t max_tokens);
 
@@ -518,8 +522,17 @@ QUIRE_API int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block
 QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
 QUIRE_API quire_pause quire_sched_get_pause(const quire_sched *sched);
 
-/* See quire_cache_reset_prefix_cache. reset_running: all running requests are preempted first. What
- * is in host slots is forgotten too. */
+/* See quire_cache_reset_prefix_cache. Pins, lookahead and state in host slots are dropped. If
+ * reset_running, all running requests are preempted; if reset_connector, the connector's cache is
+ * reset too.
+ *
+ *      QUIRE_BUSY        a block would still be in use: by a request that runs (unless
+ *                        reset_running), loads, is being sent or is a session that waits for input,
+ *                        or by a hold that is not a pin; or the connector's reset_cache failed
+ *      QUIRE_E_ARGUMENT  reset_connector without a connector
+ *
+ * Both change nothing, except with QUIRE_QUIRK_RESET_IN_PARTS (in the vLLM profile), where each
+ * part that can be done is done, and the answer is QUIRE_BUSY if one could not. */
 QUIRE_API int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
                                              uint32_t reset_connector);
 QUIRE_API int quire_sched_reset_encoder_cache(quire_sched *sched);

@@ -15,7 +15,7 @@ size_t quire_sched_image_bytes(const quire_sched *sched)
 
 int quire_sched_save(const quire_sched *sched, void *image, size_t bytes, size_t *written)
 {
-    if (!image_sched_ok(sched) || image == NULL || written == NULL)
+    if (!image_sched_ok(sched) || sched->is_inside || image == NULL || written == NULL)
         return QUIRE_E_ARGUMENT;
     return qr_sched_save(sched, image, bytes, written);
 }

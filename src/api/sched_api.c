@@ -6,6 +6,22 @@ static bool sched_ok(const quire_sched *sched)
     return QR_LIKELY(sched != NULL && sched->magic == QR_SCHED_MAGIC);
 }
 
+/* Callbacks run inside a call; from there no second call may change the scheduler. False for what
+ * is no scheduler, and inside a call. */
+static bool enter_call(quire_sched *sched)
+{
+    if (!sched_ok(sched) || QR_UNLIKELY(sched->is_inside))
+        return false;
+    sched->is_inside = true;
+    return true;
+}
+
+static int leave_call(quire_sched *sched, int status)
+{
+    sched->is_inside = false;
+    return status;
+}
+
 /* ---- making ---------------------------------------------------------------- */
 
 size_t quire_sched_bytes(const quire_sched_config *config)
@@ -64,7 +80,7 @@ int quire_sched_create(const quire_sched_config *config, const quire_allocator *
 
 void quire_sched_destroy(quire_sched *sched)
 {
-    if (!sched_ok(sched))
+    if (!sched_ok(sched) || sched->is_inside)
         return;
     sched->magic = 0;
     sched->cache->magic = 0;
@@ -78,25 +94,24 @@ void quire_sched_destroy(quire_sched *sched)
 
 int quire_sched_add(quire_sched *sched, const quire_request_params *params, quire_req *req)
 {
-    if (!sched_ok(sched) || params == NULL || req == NULL)
+    if (params == NULL || req == NULL || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
-    return qr_sched_add(sched, params, req);
+    return leave_call(sched, qr_sched_add(sched, params, req));
 }
 
 int quire_sched_continue(quire_sched *sched, quire_req req, const quire_request_params *params)
 {
-    if (!sched_ok(sched))
+    if (!enter_call(sched))
         return QUIRE_E_ARGUMENT;
     uint32_t index = qr_sched_index_of(sched, req);
-    if (index == QR_NIL)
-        return QUIRE_E_UNKNOWN_REQ;
-    return qr_sched_continue(sched, index, params);
+    int err = index == QR_NIL ? QUIRE_E_UNKNOWN_REQ : qr_sched_continue(sched, index, params);
+    return leave_call(sched, err);
 }
 
 int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                            uint32_t max_tokens)
 {
-    if (!sched_ok(sched))
+    if (!sched_ok(sched) || (sched->is_inside && sched->asked_req != req))
         return QUIRE_E_ARGUMENT;
     uint32_t index = qr_sched_index_of(sched, req);
     if (index == QR_NIL)
@@ -106,7 +121,7 @@ int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_promp
 
 int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns)
 {
-    if (!sched_ok(sched))
+    if (!sched_ok(sched) || sched->is_inside)
         return QUIRE_E_ARGUMENT;
     uint32_t index = qr_sched_index_of(sched, req);
     if (index == QR_NIL)
@@ -119,10 +134,10 @@ int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns)
 
 int quire_sched_drop_pins(quire_sched *sched)
 {
-    if (!sched_ok(sched))
+    if (!enter_call(sched))
         return QUIRE_E_ARGUMENT;
     qr_pins_drop_all(sched);
-    return QUIRE_OK;
+    return leave_call(sched, QUIRE_OK);
 }
 
 static bool is_final(quire_req_status status)
@@ -133,18 +148,18 @@ static bool is_final(quire_req_status status)
 int quire_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
                        quire_req_status status, uint32_t *num_finished)
 {
-    if (!sched_ok(sched) || !is_final(status) || (reqs == NULL && num_reqs > 0))
+    if (!is_final(status) || (reqs == NULL && num_reqs > 0) || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
     qr_sched_finish(sched, reqs, num_reqs, status, num_finished);
-    return QUIRE_OK;
+    return leave_call(sched, QUIRE_OK);
 }
 
 int quire_sched_finish_all(quire_sched *sched, quire_req_status status, uint32_t *num_finished)
 {
-    if (!sched_ok(sched) || !is_final(status))
+    if (!is_final(status) || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
     qr_sched_finish_all(sched, status, num_finished);
-    return QUIRE_OK;
+    return leave_call(sched, QUIRE_OK);
 }
 
 quire_req quire_sched_find(const quire_sched *sched, quire_bytes id)
@@ -238,35 +253,37 @@ int quire_sched_get_blocks(const quire_sched *sched, quire_req req, quire_block_
 
 int quire_sched_schedule(quire_sched *sched, const quire_step **step)
 {
-    if (!sched_ok(sched) || step == NULL)
+    if (step == NULL || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
-    return qr_sched_schedule(sched, step);
+    return leave_call(sched, qr_sched_schedule(sched, step));
 }
 
 int quire_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,
                        const quire_outputs **outputs)
 {
-    if (!sched_ok(sched) || output == NULL || outputs == NULL ||
+    if (output == NULL || outputs == NULL ||
         (output->finished_sending == NULL && output->num_finished_sending > 0) ||
         (output->finished_recving == NULL && output->num_finished_recving > 0) ||
-        (output->invalid_blocks == NULL && output->num_invalid_blocks > 0))
+        (output->invalid_blocks == NULL && output->num_invalid_blocks > 0) || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
-    return qr_sched_update(sched, step, output, outputs);
+    return leave_call(sched, qr_sched_update(sched, step, output, outputs));
 }
 
 int quire_sched_forget_step(quire_sched *sched, uint64_t step)
 {
-    return sched_ok(sched) ? qr_sched_forget_step(sched, step) : QUIRE_E_ARGUMENT;
+    return enter_call(sched) ? leave_call(sched, qr_sched_forget_step(sched, step))
+                             : QUIRE_E_ARGUMENT;
 }
 
 int quire_sched_update_drafts(quire_sched *sched, const quire_req *reqs, uint32_t num_reqs,
                               const quire_token *drafts, uint32_t stride,
                               const uint32_t *num_drafts)
 {
-    if (!sched_ok(sched) ||
-        (num_reqs > 0 && (reqs == NULL || num_drafts == NULL || (drafts == NULL && stride > 0))))
+    if ((num_reqs > 0 && (reqs == NULL || num_drafts == NULL || (drafts == NULL && stride > 0))) ||
+        !enter_call(sched))
         return QUIRE_E_ARGUMENT;
-    return qr_sched_update_drafts(sched, reqs, num_reqs, drafts, stride, num_drafts);
+    int err = qr_sched_update_drafts(sched, reqs, num_reqs, drafts, stride, num_drafts);
+    return leave_call(sched, err);
 }
 
 /* ---- the rest -------------------------------------------------------------- */
@@ -274,7 +291,7 @@ int quire_sched_update_drafts(quire_sched *sched, const quire_req *reqs, uint32_
 int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
                                uint64_t recompute_token_ns)
 {
-    if (!sched_ok(sched))
+    if (!sched_ok(sched) || sched->is_inside)
         return QUIRE_E_ARGUMENT;
     if (swap_block_ns > UINT32_MAX || recompute_token_ns > UINT32_MAX)
         return QUIRE_E_RANGE;
@@ -285,7 +302,7 @@ int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
 
 int quire_sched_set_pause(quire_sched *sched, quire_pause pause)
 {
-    if (!sched_ok(sched) || pause < QUIRE_UNPAUSED || pause > QUIRE_PAUSED_ALL)
+    if (!sched_ok(sched) || sched->is_inside || pause < QUIRE_UNPAUSED || pause > QUIRE_PAUSED_ALL)
         return QUIRE_E_ARGUMENT;
     sched->pause = pause;
     return QUIRE_OK;
@@ -299,14 +316,15 @@ quire_pause quire_sched_get_pause(const quire_sched *sched)
 int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
                                    uint32_t reset_connector)
 {
-    if (!sched_ok(sched))
+    if (!enter_call(sched))
         return QUIRE_E_ARGUMENT;
-    return qr_sched_reset_prefix_cache(sched, reset_running != 0, reset_connector != 0);
+    return leave_call(sched,
+                      qr_sched_reset_prefix_cache(sched, reset_running != 0, reset_connector != 0));
 }
 
 int quire_sched_reset_encoder_cache(quire_sched *sched)
 {
-    if (!sched_ok(sched))
+    if (!sched_ok(sched) || sched->is_inside)
         return QUIRE_E_ARGUMENT;
     qr_encoder_reset(&sched->encoder);
     return QUIRE_OK;

@@ -53,8 +53,10 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
     const quire_connector *c = &s->connector;
     if (!s->has_connector || c->get_num_new_matched_tokens == NULL || a->r->has_failed_load)
         return QR_ADMITTED;
-    int answer = c->get_num_new_matched_tokens(c->user, qr_sched_req_of(s, a->index), a->num_local,
+    s->asked_req = qr_sched_req_of(s, a->index);
+    int answer = c->get_num_new_matched_tokens(c->user, s->asked_req, a->num_local,
                                                &a->num_external, &a->is_async);
+    s->asked_req = 0;
     bool is_cut_to_hit = a->num_local >= a->r->kv.num_tokens; /* then it is looked up again */
     if (answer == QUIRE_RETRY || is_cut_to_hit) {
         a->reason = QUIRE_REASON_CONNECTOR;

@@ -239,33 +239,3 @@ void qr_sched_note_transfers(quire_sched *s, const quire_model_output *output)
             qr_sched_free_blocks(s, index);
     }
 }
-
-int qr_sched_reset_prefix_cache(quire_sched *s, bool reset_running, bool reset_connector)
-{
-    if (reset_running) /* first, so that those which run come before those that wait */
-        qr_swap_drop_all(s);
-    while (reset_running && s->num_running > 0) {
-        uint32_t index = s->running[--s->num_running];
-        qr_sched_preempt(s, index);
-        s->requests[index].num_placeholders = 0;
-        s->requests[index].is_plain = false;
-        if ((s->quirks & QUIRE_QUIRK(RESET_DROPS_ONE)) != 0)
-            s->requests[index].discards_async = true;
-        else
-            qr_request_void_steps(&s->requests[index], s->step);
-    }
-    if (reset_running) /* as if they had not been in the last step: the workers forget them */
-        s->first_valid_step = s->step + 1;
-    qr_pins_drop_all(s);
-    qr_lookahead_drop_all(s);
-    int err = quire_cache_reset_prefix_cache(s->cache);
-    if (err == QUIRE_OK)
-        qr_swap_drop_all(s);
-    if (!reset_connector)
-        return err;
-    const quire_connector *c = &s->connector;
-    bool is_reset = s->has_connector && (c->reset_cache == NULL || c->reset_cache(c->user) == 0);
-    if (is_reset && s->log_stats)
-        s->connector_stats.was_reset = 1;
-    return is_reset ? err : QUIRE_BUSY;
-}

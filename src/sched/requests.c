@@ -356,7 +356,7 @@ int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
 int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uint32_t max_tokens)
 {
     qr_request *r = &s->requests[index];
-    bool has_begun = r->kv.seq != 0 || r->kv.num_computed_tokens > 0 ||
+    bool has_begun = r->kv.seq != 0 || r->kv.num_computed_tokens > 0 || r->num_saved > 0 ||
                      r->kv.num_tokens > r->num_prompt_tokens || qr_request_is_finished(r);
     if (has_begun || r->embeds_tail.data != NULL)
         return QUIRE_E_ARGUMENT;

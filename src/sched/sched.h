@@ -7,6 +7,7 @@
  *      flight.c     steps in flight                stop.c      when a request ends by itself
  *      update.c     what the engine computed       hashes.c    hashes of blocks
  *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
+ *      reset.c      the prefix cache is emptied
  *      observer.[ch]   decisions                    sched_check.c   the walker
  *      tell.c       snapshots, and what the monitor is told
  *      swap.[ch]    KV of preempted ones in host memory
@@ -130,6 +131,8 @@ struct quire_sched {
     bool has_connector;
     bool has_encoder_connector;
     bool has_grammar;
+    bool is_inside;      /* a call that may run callbacks: they must not change the scheduler */
+    quire_req asked_req; /* the connector is asked about it, and may cut its prompt; 0: none */
     quire_pause pause;
     quire_connector connector;
     quire_encoder_connector encoder_connector;
@@ -465,7 +468,9 @@ void qr_sched_confirm_loads(quire_sched *sched, const qr_batch *batch);
 void qr_sched_begin_again(quire_sched *sched);
 void qr_sched_note_transfers(quire_sched *sched, const quire_model_output *output);
 
-int qr_sched_reset_prefix_cache(quire_sched *sched, bool reset_running, bool reset_connector);
+/* ---- reset.c --------------------------------------------------------------- */
+
+int qr_sched_reset_prefix_cache(quire_sched *sched, bool with_running, bool with_connector);
 
 bool qr_sched_is_valid(const quire_sched *sched);
 

@@ -113,3 +113,22 @@ const char *kit_shown_queue(const sched_kit *kit, uint32_t which)
     }
     return text;
 }
+
+kit_state kit_save(const quire_sched *sched)
+{
+    kit_state state = {.bytes = quire_sched_image_bytes(sched)};
+    state.image = malloc(state.bytes);
+    assert_non_null(state.image);
+    assert_int_equal(quire_sched_save(sched, state.image, state.bytes, &state.bytes), QUIRE_OK);
+    return state;
+}
+
+void kit_same(const quire_sched *sched, kit_state before)
+{
+    assert_int_equal(quire_sched_check(sched), QUIRE_OK);
+    kit_state now = kit_save(sched);
+    assert_int_equal(now.bytes, before.bytes);
+    assert_memory_equal(now.image, before.image, before.bytes);
+    free(now.image);
+    free(before.image);
+}

@@ -10,6 +10,7 @@
 #include "base/unit.h"
 
 #include <quire.h>
+#include <quire/image.h>
 
 enum { KIT_BLOCK = 4, KIT_LEN = 48, KIT_RUNNING = 4, KIT_REQUESTS = 8, KIT_MAX_PROMPT = 64 };
 
@@ -39,5 +40,15 @@ const char *kit_shown_step(const sched_kit *kit);
 /* The ids in a queue: "a b". */
 const char *kit_shown_queue(const sched_kit *kit, uint32_t which);
 quire_req_info kit_info(const sched_kit *kit, quire_req req);
+
+/* The whole state, as an image: to see that a call changed nothing. */
+typedef struct kit_state {
+    void *image;
+    size_t bytes;
+} kit_state;
+
+kit_state kit_save(const quire_sched *sched);
+/* The state is the same still, and the walker finds nothing. Ends the saved one. */
+void kit_same(const quire_sched *sched, kit_state before);
 
 #endif

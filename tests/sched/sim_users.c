@@ -235,9 +235,14 @@ static void reset(sim *s)
     quire_req running[SIM_SEQS];
     uint32_t n = quire_sched_get_queue(s->sched, 0, running, SIM_SEQS);
     bool resets_running = s->mix.resets_running && sim_chance(s, 50);
-    int err = quire_sched_reset_prefix_cache(s->sched, resets_running, sim_chance(s, 50));
-    SIM_CHECK(s, err == QUIRE_OK || err == QUIRE_BUSY, "reset", err, 0);
-    for (uint32_t i = 0; resets_running && i < n && !s->has_failed; i++) {
+    bool resets_connector = sim_chance(s, 50);
+    int err = quire_sched_reset_prefix_cache(s->sched, resets_running, resets_connector);
+    if (resets_connector && !s->mix.has_connector)
+        SIM_CHECK(s, err == QUIRE_E_ARGUMENT, "reset of no connector", err, 0);
+    else
+        SIM_CHECK(s, err == QUIRE_OK || err == QUIRE_BUSY, "reset", err, 0);
+    bool are_preempted = resets_running && err == QUIRE_OK;
+    for (uint32_t i = 0; are_preempted && i < n && !s->has_failed; i++) {
         sim_request *r = sim_find(s, running[i]);
         if (r != NULL)
             sim_void_in_flight(s, r);

@@ -1,6 +1,6 @@
 /* Calls that end, cut and reset requests from outside: what they end, and that a call which is
  * refused has changed nothing. */
-#include "sched/sched_kit.h"
+#include "sched/swap_kit.h"
 
 static sched_kit kit;
 
@@ -61,9 +61,252 @@ static void finishes_none_of_an_empty_list(void **state)
     kit_close(&kit);
 }
 
+/* ---- reset_prefix_cache ---------------------------------------------------- */
+
+static uint64_t fixed_now(void *user)
+{
+    (void)user;
+    return 1000;
+}
+
+static int is_sending(void *user, quire_req req, const quire_block_span *blocks)
+{
+    (void)req;
+    (void)blocks;
+    return *(int *)user;
+}
+
+static int num_connector_resets;
+static int connector_answer;
+
+static int reset_connector(void *user)
+{
+    (void)user;
+    num_connector_resets++;
+    return connector_answer;
+}
+
+static int keeps_sending;
+static const quire_connector sender = {
+    .user = &keeps_sending, .request_finished = is_sending, .reset_cache = reset_connector};
+
+/* One request runs, one is pinned, one waits; with `sends`, one that ended is still being sent. */
+static quire_req open_reset(const quire_connector *connector, uint64_t quirks_on, int sends)
+{
+    quire_sched_config c = kit_config(&kit);
+    c.connector = connector;
+    c.quirks_on = quirks_on;
+    c.max_pins = 4;
+    c.lookahead = 4;
+    c.hooks.now_ns = fixed_now;
+    c.max_num_seqs = 2;
+    kit_open(&kit, &c);
+    num_connector_resets = 0;
+    connector_answer = 0;
+    keeps_sending = 0;
+    quire_req pinned = kit_add(&kit, "p", 9);
+    assert_int_equal(quire_sched_pin(kit.sched, pinned, 1000000), QUIRE_OK);
+    kit_run(&kit, 1);
+    assert_int_equal(quire_sched_finish(kit.sched, &pinned, 1, QUIRE_REQ_FINISHED_STOPPED, NULL),
+                     QUIRE_OK);
+    quire_req a = kit_add(&kit, "a", 9);
+    quire_req b = kit_add(&kit, "b", 9);
+    kit_add(&kit, "c", 9);
+    kit_run(&kit, 1);
+    keeps_sending = sends;
+    assert_int_equal(quire_sched_finish(kit.sched, &b, 1, QUIRE_REQ_FINISHED_STOPPED, NULL),
+                     QUIRE_OK);
+    assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_RUNNING);
+    return a;
+}
+
+static void check_reset(uint32_t reset_running, uint32_t reset_connector, int answer)
+{
+    kit_state before = kit_save(kit.sched);
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, reset_running, reset_connector),
+                     answer);
+    kit_same(kit.sched, before);
+}
+
+static void a_reset_that_is_refused(void **state)
+{
+    (void)state;
+    quire_req a = open_reset(&sender, 0, 1);
+    check_reset(1, 0, QUIRE_BUSY);
+    check_reset(1, 1, QUIRE_BUSY); /* blocks are still being sent */
+    check_reset(0, 0, QUIRE_BUSY);
+    assert_int_equal(num_connector_resets, 0);
+    assert_int_equal(kit_info(&kit, a).num_computed_tokens, 9);
+    kit_close(&kit);
+
+    a = open_reset(&sender, 0, 0);
+    check_reset(0, 1, QUIRE_BUSY); /* a runs */
+    connector_answer = 1;
+    check_reset(1, 1, QUIRE_BUSY); /* the connector refuses */
+    assert_int_equal(num_connector_resets, 1);
+    connector_answer = 0;
+    quire_block held = 3;
+    quire_pool *pool = quire_cache_pool(quire_sched_cache(kit.sched));
+    assert_int_equal(quire_pool_hold(pool, &held, 1), QUIRE_OK);
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 1), QUIRE_BUSY);
+    assert_int_equal(quire_pool_let_go(pool, &held, 1, 1), QUIRE_OK);
+    assert_int_equal(quire_pool_touch(pool, &held, 1), QUIRE_OK);
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 1), QUIRE_BUSY);
+    assert_int_equal(quire_pool_free_blocks(pool, &held, 1), QUIRE_OK);
+    assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_RUNNING);
+    assert_int_equal(num_connector_resets, 1);
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 1), QUIRE_OK);
+    assert_int_equal(num_connector_resets, 2);
+    assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_PREEMPTED);
+    assert_int_equal(quire_pool_num_keys(pool), 0);
+    assert_int_equal(quire_sched_usage(kit.sched).active, 0);
+    kit_close(&kit);
+
+    open_reset(NULL, 0, 0);
+    check_reset(1, 1, QUIRE_E_ARGUMENT); /* there is no connector */
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 0), QUIRE_OK);
+    kit_close(&kit);
+}
+
+/* As vLLM 0.20.0: each part is done, and the answer says whether all were. */
+static void reset_in_parts(void **state)
+{
+    (void)state;
+    quire_req a = open_reset(&sender, QUIRE_QUIRK(RESET_IN_PARTS), 1);
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 1), QUIRE_BUSY);
+    assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_PREEMPTED);
+    assert_int_equal(num_connector_resets, 1);
+    kit_close(&kit);
+    open_reset(NULL, QUIRE_QUIRK(RESET_IN_PARTS), 0);
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 1), QUIRE_BUSY);
+    assert_int_equal(quire_pool_num_keys(quire_cache_pool(quire_sched_cache(kit.sched))), 0);
+    kit_close(&kit);
+}
+
+/* ---- cut_prompt ------------------------------------------------------------ */
+
+/* A request that was preempted inside its prefill has no blocks, but its KV is in host slots. */
+static void a_swapped_prompt_is_not_cut(void **state)
+{
+    (void)state;
+    crowd w;
+    quire_sched_config c = crowd_config(&w);
+    c.max_num_batched_tokens = 8;
+    c.reserve_full_sequence = QUIRE_OFF;
+    c.cache.num_blocks = 9;
+    kit_open(&w.kit, &c);
+    w.kit.params.max_tokens = 12;
+    w.a = kit_add(&w.kit, "a", PROMPT);
+    w.b = kit_add(&w.kit, "b", PROMPT);
+    while (crowd_saved(&w, w.b) == 0) {
+        kit_run(&w.kit, 1);
+        assert_true(quire_sched_num_running(w.kit.sched) > 0);
+    }
+    quire_req_info info = kit_info(&w.kit, w.b);
+    assert_int_equal(info.num_tokens, PROMPT); /* no output, */
+    assert_int_equal(info.seq, 0);             /* and no blocks */
+    kit_state before = kit_save(w.kit.sched);
+    assert_int_equal(quire_sched_cut_prompt(w.kit.sched, w.b, 3, 0), QUIRE_E_ARGUMENT);
+    kit_same(w.kit.sched, before);
+    for (uint32_t i = 0; quire_sched_num_unfinished(w.kit.sched) > 0; i++) {
+        assert_true(i < 100);
+        kit_run(&w.kit, 1);
+    }
+    crowd_close(&w);
+}
+
+/* ---- callbacks ------------------------------------------------------------- */
+
+static uint32_t num_refused;
+static int cut_other;
+static int cut_own;
+
+static int cut_inside(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                      uint32_t *is_async)
+{
+    (void)user;
+    (void)num_local;
+    *num_external = 0;
+    *is_async = 0;
+    quire_req other = quire_sched_find(kit.sched, (quire_bytes){"b", 1});
+    if (other != req) {
+        cut_other = quire_sched_cut_prompt(kit.sched, other, 2, 0);
+        cut_own = quire_sched_cut_prompt(kit.sched, req, 5, 0);
+    }
+    return QUIRE_OK;
+}
+
+/* Everything that would change the scheduler is refused here. */
+static void change_inside(void *user)
+{
+    (void)user;
+    quire_sched *s = kit.sched;
+    quire_req req = quire_sched_find(s, (quire_bytes){"b", 1});
+    assert_true(req != 0);
+    quire_req made = 0;
+    size_t written = 0;
+    char image[8];
+    uint32_t one = 1;
+    quire_token token = 1;
+    const quire_step *step = NULL;
+    const quire_outputs *outputs = NULL;
+    const quire_model_output output = {0};
+    sched_kit other = {0};
+    const int answers[] = {
+        quire_sched_add(s, kit_params(&other, "x", 3), &made),
+        quire_sched_continue(s, req, NULL),
+        quire_sched_cut_prompt(s, req, 2, 0),
+        quire_sched_pin(s, req, 5),
+        quire_sched_drop_pins(s),
+        quire_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+        quire_sched_finish_all(s, QUIRE_REQ_FINISHED_ABORTED, NULL),
+        quire_sched_schedule(s, &step),
+        quire_sched_update(s, 1, &output, &outputs),
+        quire_sched_forget_step(s, 1),
+        quire_sched_update_drafts(s, &req, 1, &token, 1, &one),
+        quire_sched_set_swap_costs(s, 1, 1),
+        quire_sched_set_pause(s, QUIRE_PAUSED_ALL),
+        quire_sched_reset_prefix_cache(s, 1, 0),
+        quire_sched_reset_encoder_cache(s),
+        quire_sched_save(s, image, sizeof image, &written),
+    };
+    quire_sched_destroy(s);
+    for (size_t i = 0; i < COUNT(answers); i++)
+        assert_int_equal(answers[i], QUIRE_E_ARGUMENT);
+    num_refused++;
+}
+
+static void callbacks_change_nothing(void **state)
+{
+    (void)state;
+    quire_connector connector = {.get_num_new_matched_tokens = cut_inside,
+                                 .update_output = change_inside};
+    quire_sched_config c = kit_config(&kit);
+    c.connector = &connector;
+    kit_open(&kit, &c);
+    num_refused = 0;
+    quire_req a = kit_add(&kit, "a", 9);
+    kit_add(&kit, "b", 9);
+    kit_step(&kit);
+    assert_int_equal(cut_other, QUIRE_E_ARGUMENT);
+    assert_int_equal(cut_own, QUIRE_OK);
+    assert_int_equal(kit_info(&kit, a).num_prompt_tokens, 5);
+    assert_string_equal(kit_shown_step(&kit), "a:5 b:9");
+    kit_answer(&kit, kit.step->step, 1);
+    assert_int_equal(num_refused, 1);
+    assert_int_equal(quire_sched_num_running(kit.sched), 2);
+    kit_run(&kit, 1); /* afterwards calls are fine again */
+    assert_int_equal(num_refused, 2);
+    kit_close(&kit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reset_that_is_refused),
+        cmocka_unit_test(reset_in_parts),
+        cmocka_unit_test(a_swapped_prompt_is_not_cut),
+        cmocka_unit_test(callbacks_change_nothing),
         cmocka_unit_test(ends_from_outside),
         cmocka_unit_test(finishes_none_of_an_empty_list),
     };

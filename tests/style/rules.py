@@ -30,7 +30,7 @@ NO_HEADER = {
     r"src/block/same\.c": "what pool.h does with two pools",
     r"src/block/pool_check\.c": "the walker of pool.h, apart because it is long",
     r"src/group/(full|window|chunked|mamba|cross)\.c": "kinds of layers, all behind group.h",
-    r"src/sched/(requests|hashes|sessions|flight|step|schedule|running|admit|starved|stop|update|loads|tell|sched_check)\.c":
+    r"src/sched/(requests|hashes|sessions|flight|step|schedule|running|admit|starved|stop|update|loads|reset|tell|sched_check)\.c":
         "the parts of sched.h, which names them",
     r"src/sched/image_(cache|encoder|requests)\.c": "the parts of image.h",
     r"src/cache/(lookup|slots|fork|cache_check)\.c": "the parts of cache.h, which names them",
