@@ -4,7 +4,7 @@
  *                                    ├─► 12.5   13.0   +0.5   +4.0 %   red: a latency that grows
  *      B.json ─► "ttft_ms.p50" 13.0 ─┘
  *
- * Any JSON object will do: what replay, sweep and curve write, or anybody else.
+ * Both must be results of one kind: replay (and serve), sweep, curve or plan.
  */
 #include "commands.h"
 #include "plot.h"
@@ -88,6 +88,13 @@ static bool has_parts(const json_t *value)
     return json_is_object(value) || json_is_array(value);
 }
 
+/* Sentences say in words what other values say. */
+static bool is_prose(const char *path)
+{
+    size_t length = strlen(path);
+    return length >= 12 && strcmp(path + length - 12, "verdict.text") == 0;
+}
+
 static void collect(pair_list *list, const char *path, const json_t *a, const json_t *b);
 
 static void collect_part(pair_list *list, const char *path, const char *name, const json_t *a,
@@ -104,7 +111,8 @@ static void collect(pair_list *list, const char *path, const json_t *a, const js
     const char *key;
     json_t *value;
     if (!has_parts(a) && !has_parts(b)) {
-        add_pair(list, path, a, b);
+        if (!is_prose(path))
+            add_pair(list, path, a, b);
         return;
     }
     json_object_foreach((json_t *)a, key, value)
@@ -127,11 +135,11 @@ static int direction_of(const char *path)
     static const struct {
         const char *name;
         int direction;
-    } known[] = {{"hit_", 1},       {"ideal_", 0},    {"ttft_ms", -1},     {"tpot_ms", -1},
-                 {"e2e_ms", -1},    {"queue_ms", -1}, {"preemptions", -1}, {"recomputed_", -1},
-                 {"dropped_", -1},  {"evicted_", -1}, {"_per_s", 1},       {"speed_factor", 1},
-                 {"wall_s", -1},    {"errors", -1},   {"simulated_s", -1}, {"max_waiting", -1},
-                 {"not_ready_", -1}};
+    } known[] = {{"goodput", 1},      {"hit_", 1},       {"ideal_", 0},    {"ttft_ms", -1},
+                 {"tpot_ms", -1},     {"e2e_ms", -1},    {"queue_ms", -1}, {"preemptions", -1},
+                 {"recomputed_", -1}, {"dropped_", -1},  {"evicted_", -1}, {"_per_s", 1},
+                 {"speed_factor", 1}, {"wall_s", -1},    {"errors", -1},   {"simulated_s", -1},
+                 {"max_waiting", -1}, {"not_ready_", -1}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(path, known[i].name) != NULL)
             return known[i].direction;
@@ -226,17 +234,21 @@ static int check_limit(const pair_list *list, char *text)
 {
     char *colon = strrchr(text, ':');
     if (colon == NULL || (colon[1] != '+' && colon[1] != '-'))
-        return command_error(&cmd, "--fail-on: \"%s\" is no KEY:-LIMIT or KEY:+LIMIT", text);
+        return command_error(
+            &cmd, "invalid value \"%s\" for --fail-on (expected KEY:-LIMIT or KEY:+LIMIT)", text);
     char *end;
     double limit = strtod(colon + 1, &end);
     bool is_share = *end == '%';
     bool is_below = colon[1] == '-';
     if (end == colon + 1 || end[is_share] != '\0' || !isfinite(limit))
-        return command_error(&cmd, "--fail-on: \"%s\" is no number, nor per cent", colon + 1);
+        return command_error(
+            &cmd, "invalid limit \"%s\" for --fail-on (expected a number or a percentage)",
+            colon + 1);
     *colon = '\0';
     const pair *p = find_pair(list, text);
     if (p == NULL || !json_is_number(p->a) || !json_is_number(p->b))
-        return command_error(&cmd, "--fail-on: there is no number \"%s\" in both", text);
+        return command_error(
+            &cmd, "invalid key \"%s\" for --fail-on (no such number in both files)", text);
     double difference;
     double per_cent;
     bool has_share = change_of(p, &difference, &per_cent);
@@ -271,6 +283,39 @@ static int check_limits(const pair_list *list)
 
 /* ---- the command ----------------------------------------------------------- */
 
+/* Results are known by their keys, so that results without made_by can be compared too. */
+static const char *kind_of(const json_t *root)
+{
+    static const struct {
+        const char *name;
+        const char *keys[3];
+    } kinds[] = {{"replay", {"hit_rate", "ttft_ms", "steps"}},
+                 {"sweep", {"axes", "runs", "trace"}},
+                 {"curve", {"sizes", "points", "min_blocks"}},
+                 {"plan", {"kv_bytes", "block_bytes", "max_concurrency"}}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (json_object_get(root, kinds[i].keys[0]) != NULL &&
+            json_object_get(root, kinds[i].keys[1]) != NULL &&
+            json_object_get(root, kinds[i].keys[2]) != NULL)
+            return kinds[i].name;
+    return NULL;
+}
+
+/* 0, or exit status 2 after a sentence. */
+static int check_kinds(const json_t *a, const json_t *b)
+{
+    const char *kinds[NUM_ARGUMENTS] = {kind_of(a), kind_of(b)};
+    for (int i = 0; i < NUM_ARGUMENTS; i++)
+        if (kinds[i] == NULL)
+            return command_error(&cmd,
+                                 "%s: not a result of quire replay, serve, sweep, curve or plan",
+                                 arguments[i]);
+    if (strcmp(kinds[0], kinds[1]) == 0)
+        return 0;
+    return command_error(&cmd, "results of different kinds: %s is of quire %s, %s is of quire %s",
+                         arguments[0], kinds[0], arguments[1], kinds[1]);
+}
+
 static json_t *load(const char *path)
 {
     json_error_t error;
@@ -289,12 +334,14 @@ int cmd_compare(int argc, char **argv)
     if (leave != 0)
         return leave - 1;
     if (cmd.num_arguments != NUM_ARGUMENTS)
-        return command_error(&cmd, "it takes two files");
+        return command_error(&cmd, "expected two files");
     pair_list list = {0};
     int status = 1;
     json_t *a = load(arguments[0]);
     json_t *b = a != NULL ? load(arguments[1]) : NULL;
-    if (a != NULL && b != NULL) {
+    if (a != NULL && b != NULL)
+        status = check_kinds(a, b);
+    if (a != NULL && b != NULL && status == 0) {
         collect(&list, "", a, b);
         printf("A  %s\nB  %s\n\n", arguments[0], arguments[1]);
         print_rows(&list);

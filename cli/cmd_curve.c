@@ -4,6 +4,7 @@
 #include "curve_report.h"
 #include "engine.h"
 #include "interrupt.h"
+#include "made_by.h"
 #include "output.h"
 #include "value_list.h"
 
@@ -58,12 +59,13 @@ static const option table[] = {
      "requests that wait behind the one at hand: lookahead keeps what they need", .def = "256",
      .max = 1 << 24},
     {"json", OPTION_TEXT, &o.json, "FILE", "table and curve; -: standard output",
-     .section = "Output", .is_output = true},
-    {"csv", OPTION_TEXT, &o.csv, "FILE", "the curve; -: standard output", .is_output = true},
+     .section = "Output", .role = OPTION_OUTPUT},
+    {"csv", OPTION_TEXT, &o.csv, "FILE",
+     "the curve; -: standard output; FILE.meta.json says what made it", .role = OPTION_OUTPUT},
     {"points", OPTION_U32, &o.num_points, "N",
      "of the curve in files; 0: every size at which something changes", .def = "1000",
      .max = 1 << 24},
-    {"plot", OPTION_SWITCH, &o.plot, NULL, "draw the curve", .def = "on"},
+    {"plot", OPTION_SWITCH, &o.plot, NULL, "draw the curve", .def = "on", .role = OPTION_OUTPUT},
     {"format", OPTION_TEXT, &o.format, "NAME",
      "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",
      .section = "Trace"},
@@ -84,6 +86,7 @@ static const option table[] = {
     {0}};
 
 static const char *arguments[1];
+static json_t *record; /* of the command as it was given: reading the trace sets o.block_size */
 
 static command cmd = {
     .name = "curve",
@@ -360,11 +363,12 @@ static int write_files(const curve_files *files, const curve_report *report)
         return failed("--json: not enough memory");
     if (files->csv != NULL)
         curve_report_csv(files->csv, report);
+    made_by_write_beside(&cmd, record, o.csv);
     return outputs_commit(message) == 0 ? 0 : failed("%s", message);
 }
 
 static int report(const curve *c, const row_list *list, uint64_t block_bytes,
-                  const curve_files *files)
+                  const curve_files *files, bool has_contents)
 {
     curve_report r = {.curve = c,
                       .trace = arguments[0],
@@ -377,7 +381,9 @@ static int report(const curve *c, const row_list *list, uint64_t block_bytes,
                       .num_points = o.num_points,
                       .has_plot = o.plot,
                       .stopped = interrupt_name(),
-                      .backlog = o.backlog};
+                      .backlog = o.backlog,
+                      .has_contents = has_contents,
+                      .made_by = record};
     memcpy(r.has_policy, o.has_policy, sizeof r.has_policy);
     if (files->json != stdout && files->csv != stdout)
         curve_report_print(stdout, &r);
@@ -423,7 +429,7 @@ static int run(trace_reader *reader, const curve_files *files)
         if (status == 0)
             status = fill_rows(c, &list);
         if (status == 0)
-            status = report(c, &list, block_bytes, files);
+            status = report(c, &list, block_bytes, files, trace_has_contents(reader));
         if (trace_num_bad(reader) > 0)
             fprintf(stderr, "quire curve: %llu broken records were left out\n",
                     (unsigned long long)trace_num_bad(reader));
@@ -439,7 +445,7 @@ int cmd_curve(int argc, char **argv)
     if (leave != 0)
         return leave - 1;
     if (cmd.num_arguments != 1)
-        return command_error(&cmd, "it takes one trace, or - for standard input");
+        return command_error(&cmd, "expected one TRACE (- for standard input)");
     int status = take_sizes();
     if (status == 0)
         status = take_policies();
@@ -447,7 +453,8 @@ int cmd_curve(int argc, char **argv)
         return status;
     trace_format format = o.format == NULL ? TRACE_DETECT : trace_format_of(o.format);
     if (o.format != NULL && format == TRACE_DETECT)
-        return command_error(&cmd, "--format %s: there is no such format", o.format);
+        return command_error(&cmd, "invalid value \"%s\" for --format (see quire curve --help)",
+                             o.format);
     trace_options options = {.format = format,
                              .skip_bad = o.skip_bad,
                              .max_requests = o.max_requests,
@@ -456,10 +463,12 @@ int cmd_curve(int argc, char **argv)
     if (reader == NULL)
         return failed("%s", message);
     curve_files files;
+    record = made_by(&cmd, arguments[0]);
     interrupt_catch();
     status = open_files(&files);
     if (status == 0)
         status = run(reader, &files);
     trace_close(reader);
+    json_decref(record);
     return interrupt_status(status);
 }

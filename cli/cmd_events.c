@@ -52,7 +52,7 @@ static const option table[] = {
      .def = "made up"},
     {"make-keys", OPTION_TEXT, &o.make_keys, "FILE",
      "instead: make a key pair; FILE gets the secret one, the public one is printed",
-     .is_output = true},
+     .role = OPTION_OUTPUT},
     {0}};
 
 static const char *arguments[1];

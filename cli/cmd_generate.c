@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "generate.h"
+#include "made_by.h"
 
 static struct {
     uint64_t seed;
@@ -55,7 +56,8 @@ static const option table[] = {
     {"rate", OPTION_REAL, &o.rate, "R", "arrivals a second, of sessions where there are sessions",
      .def = "2; agent 0.1, mixed 1", .min = 1e-6, .max = 1e6},
     {"out", OPTION_TEXT, &o.out, "FILE",
-     "where to; packed if it ends with .zst; -: standard output", .def = "-", .is_output = true},
+     "where to; packed if it ends with .zst; -: standard output", .def = "-",
+     .role = OPTION_OUTPUT},
     {"max-tokens", OPTION_U32, &o.max_tokens, "N", "of a prompt with what it generates",
      .def = "128000", .min = 2, .max = MOST_TOKENS},
     {"mix", OPTION_TEXT, &o.mix, "KIND=SHARE,...", "kinds and shares of arrivals, for mixed",
@@ -128,14 +130,14 @@ static int parse_mix(const char *mix, double shares[GENERATE_KINDS])
         size_t length = strcspn(at, "=");
         int kind = kind_of(at, length);
         if (kind < 0 || kind == GENERATE_MIXED || at[length] != '=')
-            return command_error(&cmd, "--mix %s: \"%.*s\" is no KIND=SHARE", mix,
+            return command_error(&cmd, "invalid value \"%.*s\" for --mix (expected KIND=SHARE)",
                                  (int)strcspn(at, ","), at);
         char *end;
         shares[kind] = strtod(at + length + 1, &end);
         if (end == at + length + 1 || (*end != ',' && *end != 0) ||
             !(shares[kind] >= 0 && shares[kind] <= 1e9))
-            return command_error(&cmd, "--mix %s: the share of %s is no number from 0 on", mix,
-                                 generate_kind_names[kind]);
+            return command_error(&cmd, "invalid share of %s in --mix %s (expected 0 or more)",
+                                 generate_kind_names[kind], mix);
         sum += shares[kind];
         at = *end == ',' ? end + 1 : end;
     }
@@ -175,11 +177,15 @@ int cmd_generate(int argc, char **argv)
     if (leave != 0)
         return leave - 1;
     if (cmd.num_arguments != 1)
-        return command_error(&cmd, "what kind? chat, multi-turn, rag, code, agent, unique, mixed");
+        return command_error(&cmd,
+                             "expected one KIND: chat, multi-turn, rag, code, agent, unique or "
+                             "mixed");
     int kind = kind_of(arguments[0], strlen(arguments[0]));
     if (kind < 0)
         return command_error(
-            &cmd, "%s is no kind: chat, multi-turn, rag, code, agent, unique, mixed", arguments[0]);
+            &cmd,
+            "invalid KIND \"%s\" (expected chat, multi-turn, rag, code, agent, unique or mixed)",
+            arguments[0]);
     generate_options options = generate_defaults((generate_kind)kind);
     options.seed = o.seed;
     options.num_requests = o.num_requests;
@@ -194,6 +200,9 @@ int cmd_generate(int argc, char **argv)
         if (leave != 0)
             return leave;
     }
+    json_t *record = made_by(&cmd, NULL);
+    options.made_by = json_dumps(record, JSON_REAL_PRECISION(12));
+    json_decref(record);
     char message[GENERATE_MESSAGE_BYTES] = "not enough memory";
     generate_writer *writer = generate_writer_open(o.out, message);
     bool is_written = writer != NULL && generate(&options, writer);
@@ -201,5 +210,6 @@ int cmd_generate(int argc, char **argv)
         is_written = false;
     if (!is_written)
         command_error(&cmd, "%s", message);
+    free(options.made_by);
     return is_written ? 0 : 1;
 }

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "engine.h"
 #include "json_print.h"
+#include "made_by.h"
 
 #include <quire/cost.h>
 
@@ -27,8 +28,9 @@ static const option table[] = {
     {"mean-tokens", OPTION_U32, &o.mean_tokens, "TOKENS",
      "of a request on average, for the table of block sizes", .def = "2048", .min = 1,
      .max = 1 << 24},
-    {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off"},
-    {"list", OPTION_SWITCH, &o.list, NULL, "list the models and GPUs that are known", .def = "off"},
+    {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off", .role = OPTION_OUTPUT},
+    {"list", OPTION_SWITCH, &o.list, NULL, "list the models and GPUs that are known", .def = "off",
+     .role = OPTION_OUTPUT},
     ENGINE_MODEL_OPTIONS(o.engine),
     ENGINE_PLAN_OPTIONS(o.engine),
     {0}};
@@ -190,7 +192,8 @@ static void print_text(const engine_setup *setup, const plan_result *r, const qu
     printf("  bytes of a token   %" PRIu64 "\n", r->token_bytes);
     printf("  bytes of a block   %" PRIu64 " (%u tokens)\n", r->block_bytes, r->block_size);
     print_groups(plan);
-    printf("  blocks             %u\n", r->num_blocks);
+    printf("  blocks             %u and the null block (--num-gpu-blocks %u)\n", r->num_blocks - 1,
+           r->num_blocks);
     printf("  tokens             %" PRIu64 "\n", r->num_tokens);
     printf("  requests           %.2f of %u tokens at one time%s\n", r->max_concurrency,
            r->max_model_len,
@@ -214,7 +217,9 @@ static void print_json_sizes(const size_row rows[NUM_SIZES])
                rows[i].pool_bytes);
         is_first = false;
     }
-    printf("]\n}\n");
+    printf("],\n  \"made_by\": ");
+    made_by_print(stdout, &cmd);
+    printf("\n}\n");
 }
 
 static void print_json(const engine_setup *setup, const plan_result *r,
@@ -233,10 +238,10 @@ static void print_json(const engine_setup *setup, const plan_result *r,
            r->kv_bytes);
     printf("  \"token_bytes\": %" PRIu64 ",\n  \"block_bytes\": %" PRIu64
            ",\n  \"block_size\": %u,\n  \"num_groups\": %u,\n  \"num_blocks\": %u,\n"
-           "  \"num_tokens\": %" PRIu64 ",\n  \"max_model_len\": %u,\n"
+           "  \"usable_blocks\": %u,\n  \"num_tokens\": %" PRIu64 ",\n  \"max_model_len\": %u,\n"
            "  \"max_concurrency\": %.4f,\n",
            r->token_bytes, r->block_bytes, r->block_size, r->num_groups, r->num_blocks,
-           r->num_tokens, r->max_model_len, r->max_concurrency);
+           r->num_blocks - 1, r->num_tokens, r->max_model_len, r->max_concurrency);
     print_json_sizes(rows);
 }
 

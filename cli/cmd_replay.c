@@ -25,16 +25,20 @@ static struct {
 
 static const option table[] = {
     {"json", OPTION_TEXT, &o.json, "FILE", "the report with stable keys; -: standard output",
-     .section = "Output", .is_output = true},
-    {"html", OPTION_TEXT, &o.html, "FILE", "a page that shows the whole run", .is_output = true},
-    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each request", .is_output = true},
+     .section = "Output", .role = OPTION_OUTPUT},
+    {"html", OPTION_TEXT, &o.html, "FILE", "a page that shows the whole run",
+     .role = OPTION_OUTPUT},
+    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each request; FILE.meta.json says what made it",
+     .role = OPTION_OUTPUT},
     {"trace", OPTION_TEXT, &o.trace, "FILE", "a line for each step, for quire view",
-     .is_output = true},
-    {"why", OPTION_TEXT, &o.why, "FILE", "a line for each decision, and its reason",
-     .is_output = true},
+     .role = OPTION_OUTPUT},
+    {"why", OPTION_TEXT, &o.why, "FILE",
+     "a line for each decision, and its reason; FILE.meta.json says what made it",
+     .role = OPTION_ADDITION},
     {"perfetto", OPTION_TEXT, &o.perfetto, "FILE", "a trace for ui.perfetto.dev",
-     .is_output = true},
-    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off"},
+     .role = OPTION_OUTPUT},
+    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off",
+     .role = OPTION_OUTPUT},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
      "leave out what differs from run to run: the time that the replay itself took", .def = "off"},
     REPLAY_OPTIONS(o.replay),
@@ -140,9 +144,11 @@ static int open_outputs(replay_outputs *out, replay_settings *settings)
     return 0;
 }
 
-static int commit_outputs(void)
+static int commit_outputs(const json_t *made_by)
 {
     char message[OUTPUT_MESSAGE_BYTES];
+    made_by_write_beside(&cmd, made_by, o.csv);
+    made_by_write_beside(&cmd, made_by, o.why);
     if (outputs_commit(message) == 0)
         return 0;
     command_error(&cmd, "%s", message);
@@ -151,76 +157,50 @@ static int commit_outputs(void)
 
 /* ---- the command --------------------------------------------------------------- */
 
-enum { MAX_SHOWN = 16 }; /* options */
-
-/* What the page says of a run, and the memory for it. */
+/* What the files say of the run, and the memory for it. */
 typedef struct description {
+    json_t *made_by;
+    char *made_by_text;
     page_meta meta;
-    page_option options[MAX_SHOWN];
-    char texts[MAX_SHOWN][32];
+    page_option *options;
+    char *texts;
     page_tier tiers[PAGE_MAX_TIERS];
 } description;
 
-/* The options of tiers, where there are any, behind the others. */
-static uint32_t describe_tiers(const tiers_options *t, description *d, uint32_t n)
-{
-    char(*texts)[32] = &d->texts[n];
-    const char *file = t->file != NULL ? t->file : "none";
-    const char *redis = t->redis != NULL ? t->redis : "none";
-    snprintf(texts[0], 32, "%u", t->cpu_blocks);
-    snprintf(texts[1], 32, "%g GB/s", t->cpu_gbps);
-    const page_option list[] = {{"cpu-blocks", texts[0]},
-                                {"offload", tiers_modes[t->mode]},
-                                {"cpu-policy", tiers_cpu_policies[t->cpu_policy]},
-                                {"cpu-bandwidth", texts[1]},
-                                {"file-tier", file},
-                                {"redis", redis},
-                                {"tier-policy", tiers_policies[t->tier_policy]},
-                                {"admit", tiers_admissions[t->admit]}};
-    if (t->cpu_blocks == 0)
-        return n;
-    memcpy(&d->options[n], list, sizeof list);
-    return n + sizeof list / sizeof *list;
-}
-
 static void describe(const replay_setup *setup, description *d)
 {
-    const engine_options *e = &o.replay.engine;
-    char(*texts)[32] = d->texts;
-    snprintf(texts[0], 32, "%u", setup->plan_result.num_blocks);
-    snprintf(texts[1], 32, "%u", e->max_num_seqs);
-    snprintf(texts[2], 32, "%u", e->max_num_batched_tokens);
-    snprintf(texts[3], 32, "%u", setup->plan_result.max_model_len);
-    snprintf(texts[4], 32, "%u", e->tp);
-    const page_option list[] = {{"num-gpu-blocks", texts[0]},
-                                {"max-num-seqs", texts[1]},
-                                {"max-num-batched-tokens", texts[2]},
-                                {"max-model-len", texts[3]},
-                                {"tp", texts[4]},
-                                {"scheduling-policy", replay_policies[o.replay.policy]},
-                                {"clock", replay_clocks[o.replay.clock]},
-                                {"profile", replay_profiles[o.replay.profile]}};
-    memcpy(d->options, list, sizeof list);
-    uint32_t n = describe_tiers(&o.replay.tiers, d, sizeof list / sizeof *list);
+    d->made_by = replay_made_by(&cmd, setup, NULL);
+    d->made_by_text = json_dumps(d->made_by, JSON_COMPACT | JSON_REAL_PRECISION(12));
+    uint32_t num_options = made_by_pairs(d->made_by, &d->options, &d->texts);
     uint32_t num_tiers =
         tiers_describe(&setup->settings.tiers, setup->plan_result.block_bytes, d->tiers);
     d->meta = (page_meta){.trace = setup->settings.path,
                           .model = setup->engine.shape.name,
-                          .gpu = setup->engine.gpu.name,
+                          .gpu = setup->engine.place,
                           .block_size = setup->plan_result.block_size,
                           .bytes_per_block = setup->plan_result.block_bytes,
                           .options = d->options,
-                          .num_options = n,
+                          .num_options = num_options,
+                          .made_by = d->made_by_text,
                           .tiers = d->tiers,
                           .num_tiers = num_tiers};
 }
 
-static int write_results(const replay_setup *setup, replay_result *result,
+static void undescribe(description *d)
+{
+    json_decref(d->made_by);
+    free(d->made_by_text);
+    free(d->options);
+    free(d->texts);
+}
+
+static int write_results(const replay_setup *setup, const description *d, replay_result *result,
                          const replay_outputs *out)
 {
     report_subject subject = {.trace = setup->settings.path,
                               .model = setup->engine.shape.name,
-                              .gpu = setup->engine.gpu.name,
+                              .gpu = setup->engine.place,
+                              .made_by = d->made_by,
                               .bytes_per_block = setup->plan_result.block_bytes,
                               .is_deterministic = o.deterministic,
                               .has_why = o.why != NULL,
@@ -236,7 +216,7 @@ static int write_results(const replay_setup *setup, replay_result *result,
     free(text);
     if (!is_whole)
         command_error(&cmd, "not enough memory for the results");
-    int status = is_whole ? commit_outputs() : 1;
+    int status = is_whole ? commit_outputs(d->made_by) : 1;
     if (status == 0 && o.html != NULL && !o.quiet && out->html != stdout)
         printf("\nThe page: %s\n", o.html);
     if (status == 0 && result->tiers.wrong_blocks > 0) {
@@ -257,6 +237,7 @@ static int run(replay_setup *setup)
     progress_state state = {.start = progress_clock()};
     describe(setup, &d);
     settings->meta = &d.meta;
+    settings->made_by = d.made_by_text;
     settings->page = o.html != NULL ? page_open(&d.meta) : NULL;
     if (!o.quiet && isatty(STDERR_FILENO)) {
         settings->progress = show_progress;
@@ -271,10 +252,11 @@ static int run(replay_setup *setup)
         if (status != 0)
             fprintf(stderr, "quire replay: %s\n", message);
         else
-            status = write_results(setup, &result, &out);
+            status = write_results(setup, &d, &result, &out);
         replay_result_free(&result);
     }
     page_close(settings->page);
+    undescribe(&d);
     return interrupt_status(status);
 }
 
@@ -284,7 +266,7 @@ int cmd_replay(int argc, char **argv)
     if (leave != 0)
         return leave - 1;
     if (cmd.num_arguments != 1)
-        return command_error(&cmd, "it takes one trace, or - for standard input");
+        return command_error(&cmd, "expected one TRACE (- for standard input)");
     replay_setup setup;
     int status = replay_prepare(&cmd, &o.replay, arguments[0], &setup);
     if (status == 0)

@@ -57,8 +57,9 @@ static const option table[] = {
      .def = "off"},
     {"json", OPTION_TEXT, &o.json, "FILE",
      "the report at the end, as replay --json writes it; -: standard output", .section = "Output",
-     .is_output = true},
-    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off"},
+     .role = OPTION_OUTPUT},
+    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off",
+     .role = OPTION_OUTPUT},
     {"listen", OPTION_TEXT, &o.listen, "ADDRESS:PORT", "page and metrics; port 0: any that is free",
      .def = "127.0.0.1:8080", .section = "HTTP"},
     {"token-file", OPTION_TEXT, &o.token_file, "FILE",
@@ -132,7 +133,7 @@ static int read_speed(const char *text, double *speed)
     if (is_number && *speed >= 0 && *speed <= 1e9)
         return 0;
     return command_error(
-        &cmd, "--speed: \"%s\" will not do; it takes a number from 0 to 1e9, or max", text);
+        &cmd, "invalid value \"%s\" for --speed (expected a number, 0..1e9, or max)", text);
 }
 
 enum { ADDRESS_BYTES = 64 };
@@ -155,8 +156,8 @@ static int read_listen(const char *text, char address[ADDRESS_BYTES], uint32_t *
         number = strtoul(colon + 1, &rest, 10);
     if (length == 0 || length >= ADDRESS_BYTES || rest == NULL || rest[0] != '\0' || number > 65535)
         return command_error(&cmd,
-                             "--listen: \"%s\" will not do; it takes ADDRESS:PORT, such as "
-                             "127.0.0.1:8080 or [::1]:0",
+                             "invalid value \"%s\" for --listen (expected ADDRESS:PORT, such as "
+                             "127.0.0.1:8080 or [::1]:0)",
                              text);
     memcpy(address, from, length);
     address[length] = '\0';
@@ -313,7 +314,7 @@ static int serve_trace(serve_settings *s)
         const char *slash = strrchr(arguments[0], '/');
         s->http.title = slash != NULL ? slash + 1 : arguments[0];
         s->http.model_name = setup.engine.shape.name;
-        s->http.gpu = setup.engine.gpu.name;
+        s->http.gpu = setup.engine.place;
         status = serve_run(&cmd, s, &setup);
     }
     replay_unprepare(&setup);
@@ -328,7 +329,7 @@ int cmd_serve(int argc, char **argv)
     if (leave != 0)
         return leave - 1;
     if (cmd.num_arguments != 1)
-        return command_error(&cmd, "it takes one trace, or - for standard input");
+        return command_error(&cmd, "expected one TRACE (- for standard input)");
     if (o.loop && strcmp(arguments[0], "-") == 0)
         return command_error(&cmd, "--loop: standard input comes only once; give it a file");
     if (o.loop && o.replay.max_steps > 0)

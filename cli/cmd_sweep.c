@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "file_uses.h"
 #include "interrupt.h"
+#include "made_by.h"
 #include "output.h"
 #include "replay_options.h"
 #include "report.h"
@@ -28,12 +29,15 @@ static struct {
 enum { NUM_OWN = 6 };
 static const option table[] = {
     {"jobs", OPTION_U32, &o.num_jobs, "N", "replays at one time", .def = "the processors",
-     .max = 4096},
-    {"json", OPTION_TEXT, &o.json, "FILE", "all reports; -: standard output", .is_output = true},
-    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each replay; -: standard output",
-     .is_output = true},
-    {"html", OPTION_TEXT, &o.html, "FILE", "a page with plots and table", .is_output = true},
-    {"plot", OPTION_SWITCH, &o.plot, NULL, "draw hit rate and latency", .def = "on"},
+     .max = 4096, .role = OPTION_OUTPUT},
+    {"json", OPTION_TEXT, &o.json, "FILE", "all reports; -: standard output",
+     .role = OPTION_OUTPUT},
+    {"csv", OPTION_TEXT, &o.csv, "FILE",
+     "a row for each replay; -: standard output; FILE.meta.json says what made it",
+     .role = OPTION_OUTPUT},
+    {"html", OPTION_TEXT, &o.html, "FILE", "a page with plots and table", .role = OPTION_OUTPUT},
+    {"plot", OPTION_SWITCH, &o.plot, NULL, "draw hit rate and latency", .def = "on",
+     .role = OPTION_OUTPUT},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
      "leave out what differs from run to run: the time that the replays themselves took",
      .def = "off"},
@@ -155,21 +159,44 @@ static int parse_point(const sweep *s, uint32_t point)
         else if (strcmp(value, "on") == 0 || strcmp(value, "off") == 0)
             snprintf(words[i], sizeof words[i], "--%s%s", value[1] == 'n' ? "" : "no-", opt->name);
         else
-            return command_error(&cmd, "--%s: \"%s\" is neither on nor off", opt->name, value);
+            return command_error(&cmd, "invalid value \"%s\" for --%s (expected on or off)", value,
+                                 opt->name);
         argv[i + 1] = words[i];
     }
     int leave = command_parse(&one, (int)s->num_axes + 1, argv);
     return leave == 0 ? 0 : leave - 1;
 }
 
-static int write_report(const replay_setup *setup, replay_result *result, FILE *out)
+/* The record of the sweep: an option that was given has a list of values. */
+static json_t *sweep_made_by(const sweep *s)
 {
+    o.replay = (replay_options)REPLAY_OPTIONS_INIT;
+    json_t *record = made_by(&cmd, NULL);
+    json_t *options = json_object_get(record, "options");
+    json_object_set(record, "trace", s->trace_record);
+    for (uint32_t i = 0; i < s->num_axes; i++) {
+        const value_list *list = &s->axes[i].list;
+        json_t *values = json_array();
+        for (uint32_t v = 0; v < list->num_values; v++)
+            json_array_append_new(values, json_string(list->values[v]));
+        json_object_del(options, s->axes[i].option->name); /* axes last, in their order */
+        json_object_set_new(options, s->axes[i].option->name, values);
+    }
+    return record;
+}
+
+static int write_report(const sweep *s, const replay_setup *setup, replay_result *result, FILE *out)
+{
+    const command replay = {.name = "replay", .options = table}; /* that the point stands for */
+    json_t *record = replay_made_by(&replay, setup, json_incref(s->trace_record));
     report_subject subject = {.trace = setup->settings.path,
                               .model = setup->engine.shape.name,
-                              .gpu = setup->engine.gpu.name,
+                              .gpu = setup->engine.place,
+                              .made_by = record,
                               .bytes_per_block = setup->plan_result.block_bytes,
                               .is_deterministic = o.deterministic};
     char *text = report_json(&subject, result);
+    json_decref(record);
     if (text == NULL)
         return command_error(&cmd, "not enough memory");
     int status = fputs(text, out) < 0;
@@ -190,7 +217,7 @@ static int run_point(const sweep *s, uint32_t point, FILE *out)
         if (replay_run(&setup.settings, &result, message) != 0)
             status = command_error(&cmd, "%s", message);
         else
-            status = write_report(&setup, &result, out);
+            status = write_report(s, &setup, &result, out);
         replay_result_free(&result);
     }
     replay_unprepare(&setup);
@@ -239,6 +266,7 @@ static int write_files(const sweep *s, const sweep_files *files)
         sweep_report_csv(files->csv, s);
     if (files->html != NULL)
         is_whole = (sweep_page_write(files->html, s) || ferror(files->html)) && is_whole;
+    made_by_write_beside(&cmd, s->made_by, o.csv);
     if (is_whole && outputs_commit(message) == 0)
         return 0;
     command_error(&cmd, "%s", message);
@@ -299,7 +327,8 @@ static int run(sweep *s)
 {
     s->trace = arguments[0];
     if (strcmp(s->trace, "-") == 0)
-        return command_error(&cmd, "it reads the trace several times: not from standard input");
+        return command_error(
+            &cmd, "a sweep reads the trace several times, so it cannot be standard input");
     if (access(s->trace, R_OK) != 0) {
         command_error(&cmd, "%s: %s", s->trace, strerror(errno));
         return 1;
@@ -309,6 +338,8 @@ static int run(sweep *s)
         status = check_points(s);
     if (status != 0)
         return status;
+    s->trace_record = made_by_trace(s->trace);
+    s->made_by = sweep_made_by(s);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t num_jobs = o.num_jobs > 0 ? o.num_jobs : processors > 0 ? (uint32_t)processors : 1;
     sweep_settings settings = {.num_jobs = num_jobs,
@@ -336,7 +367,7 @@ int cmd_sweep(int argc, char **argv)
         if (leave != 0)
             status = leave - 1;
         else if (cmd.num_arguments != 1)
-            status = command_error(&cmd, "it takes one trace");
+            status = command_error(&cmd, "expected one TRACE");
         else
             status = run(&s);
     }

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "engine.h"
 #include "json_print.h"
+#include "made_by.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +43,8 @@ static const option table[] = {
     {"calibrate", OPTION_TEXT, &o.calibrate, "FILE",
      "the same columns: fit the GPU's constants to the measured times", .def = NULL},
     {"write-constants", OPTION_TEXT, &o.write_constants, "FILE", "write them, for --time-constants",
-     .is_output = true},
-    {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off"},
+     .role = OPTION_OUTPUT},
+    {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off", .role = OPTION_OUTPUT},
     ENGINE_MODEL_OPTIONS(o.engine),
     {0}};
 
@@ -100,14 +101,17 @@ static int time_one_step(const engine_setup *setup)
         step_work_add(&setup->time, &work, 1, o.decode_context - 1);
     double ms = time_model_step_ms(&setup->time, &work);
     step_parts parts = time_model_parts(&setup->time, &work);
-    if (o.json)
+    if (o.json) {
         printf("{\"ms\": %.6f, \"compute_ms\": %.6f, \"weights_ms\": %.6f, \"matrices_ms\": %.6f, "
                "\"attention_ms\": %.6f, \"kv_ms\": %.6f, \"activations_ms\": %.6f, "
-               "\"fixed_ms\": %.6f}\n",
+               "\"fixed_ms\": %.6f, \"made_by\": ",
                ms, parts.compute, parts.weights, parts.matrices, parts.attention, parts.kv,
                parts.activations, parts.fixed);
-    else
+        made_by_print(stdout, &cmd);
+        printf("}\n");
+    } else {
         print_parts(&parts, ms);
+    }
     return 0;
 }
 
@@ -153,8 +157,11 @@ static void print_json_rows(const steps_file *file, const double *ms)
             printf(", \"measured_ms\": %.6f, \"error\": %.6f", step->ms, ms[i] / step->ms - 1);
         printf("}%s\n", i + 1 < file->num_steps ? "," : "");
     }
-    printf("], \"measured_steps\": %u, \"median_error\": %.6f, \"worst_error\": %.6f}\n",
+    printf("], \"measured_steps\": %u, \"median_error\": %.6f, \"worst_error\": %.6f, "
+           "\"made_by\": ",
            errors.num_steps, errors.median, errors.worst);
+    made_by_print(stdout, &cmd);
+    printf("}\n");
 }
 
 static void print_constants(gpu_constants before, gpu_constants after)

@@ -12,7 +12,7 @@ static struct {
 
 static const option view_table[] = {{"html", OPTION_TEXT, &view_options.html, "FILE",
                                      "where the page goes; -: standard output",
-                                     .def = "quire-view.html", .is_output = true},
+                                     .def = "quire-view.html", .role = OPTION_OUTPUT},
                                     {0}};
 
 static const char *view_arguments[1];

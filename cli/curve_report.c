@@ -89,6 +89,9 @@ static void print_head(FILE *out, const curve_report *report, const curve_totals
             report_number(t->min_blocks));
     fprintf(out, "  unlimited pool: %s blocks found, %.2f %%; so many from %s blocks on\n",
             report_number((uint64_t)llrint(ideal)), 100 * by_block(t, ideal), report_number(last));
+    fprintf(out,
+            "  (whole blocks, and the last token of a prompt is computed: what quire replay calls "
+            "reachable)\n");
     if (report->sample < 1)
         fprintf(out, "  sampled: %.4g %% of blocks; ± is a 95 %% interval\n", 100 * report->sample);
 }
@@ -196,6 +199,12 @@ void curve_report_print(FILE *out, const curve_report *report)
 {
     curve_totals t = curve_get_totals(report->curve);
     print_head(out, report, &t);
+    if (!report->has_contents) {
+        fprintf(out,
+                "No curve: the trace does not say which prompts are alike, so each prompt counts "
+                "as unique\n");
+        return;
+    }
     print_rows(out, report, &t);
     if (has_policies(report))
         print_policies(out, report, &t);
@@ -305,7 +314,10 @@ bool curve_report_json(FILE *out, const curve_report *report)
     json_object_set_new(root, "ended_by",
                         json_string(report->stopped != NULL ? report->stopped : "trace"));
     json_object_set_new(root, "sizes", rows);
+    json_object_set_new(root, "has_contents", json_boolean(report->has_contents));
     json_object_set_new(root, "points", json_points(report, &t));
+    if (report->made_by != NULL)
+        json_object_set(root, "made_by", report->made_by);
     bool ok = json_dumpf(root, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;
     fputc('\n', out);
     json_decref(root);

@@ -4,6 +4,7 @@
 
 #include "curve.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
 enum { CURVE_POLICIES = 4 };
@@ -35,6 +36,8 @@ typedef struct curve_report {
     uint32_t num_points; /* of plot, JSON and CSV; 0: each size at which the hits change */
     bool has_plot;
     const char *stopped; /* why not all of the trace was read, or rows are missing; NULL: all is */
+    bool has_contents;   /* the trace says which prompts are alike */
+    json_t *made_by;
 } curve_report;
 
 void curve_report_print(FILE *out, const curve_report *report);

@@ -1,6 +1,8 @@
 /* engine.c - options to shape, GPU and time model, with a sentence where they name none. */
 #include "engine.h"
 
+#include <stdio.h>
+
 const char *const engine_quantizations[] = {"model", "none", "fp8", "int4", NULL};
 const char *const engine_cache_dtypes[] = {"auto", "fp8", NULL};
 
@@ -56,6 +58,11 @@ int engine_resolve(const command *cmd, const engine_options *options, engine_set
     int status = resolve_gpu(cmd, options, &setup->gpu);
     if (status != 0)
         return status;
+    setup->tp = options->tp;
+    if (options->tp > 1)
+        snprintf(setup->place, sizeof setup->place, "%u x %s", options->tp, setup->gpu.name);
+    else
+        snprintf(setup->place, sizeof setup->place, "%s", setup->gpu.name);
     time_model_init(&setup->time, s, &setup->gpu, options->tp, setup->cache_dtype);
     return 0;
 }

@@ -122,6 +122,8 @@ typedef struct engine_setup {
     gpu gpu;
     time_model time;
     quire_cache_dtype cache_dtype;
+    uint32_t tp;
+    char place[48]; /* "H200", "4 x H100" */
 } engine_setup;
 
 /* 0, or an exit status after a sentence on stderr. */

@@ -36,7 +36,7 @@ void file_uses_add_command(file_uses *all)
     const command *cmd = all->cmd;
     for (const option *opt = cmd->options; opt != NULL && opt->name != NULL; opt++)
         if (option_is_file(opt))
-            file_uses_add(all, opt->name, *(const char **)opt->value, opt->is_output);
+            file_uses_add(all, opt->name, *(const char **)opt->value, opt->role != OPTION_SETTING);
     for (int i = 0; cmd->reads_arguments && i < cmd->num_arguments; i++)
         file_uses_add(all, NULL, cmd->arguments[i], false);
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *const generate_kind_names[GENERATE_KINDS + 2] = {"chat",  "multi-turn", "rag",   "code",
                                                              "agent", "unique",     "mixed", NULL};
@@ -271,6 +272,17 @@ static void make_arrival(maker *m)
     write_output(m, output, is_session);
 }
 
+/* Longer than what can be written at once. */
+static void write_made_by(generate_writer *writer, const char *text)
+{
+    enum { PART_BYTES = 512 };
+    if (text == NULL)
+        return;
+    generate_write(writer, ", \"made_by\": ");
+    for (size_t at = 0; at < strlen(text); at += PART_BYTES)
+        generate_write(writer, "%.*s", PART_BYTES, text + at);
+}
+
 bool generate(const generate_options *options, generate_writer *writer)
 {
     maker m = {.options = options, .writer = writer, .random = options->seed};
@@ -281,8 +293,10 @@ bool generate(const generate_options *options, generate_writer *writer)
         m.heads[k] = m.num_contents + 1;
         m.num_contents += MAX_HEADS;
     }
-    generate_write(writer, "{\"quire_workload\": 1, \"kind\": \"%s\", \"seed\": %" PRIu64 "}\n",
+    generate_write(writer, "{\"quire_workload\": 1, \"kind\": \"%s\", \"seed\": %" PRIu64,
                    generate_kind_names[options->kind], options->seed);
+    write_made_by(writer, options->made_by);
+    generate_write(writer, "}\n");
     while (m.num_requests < options->num_requests) {
         make_arrival(&m);
         m.now_s += draw_gap(&m, 1 / options->rate);

@@ -54,6 +54,7 @@ typedef struct generate_options {
     uint32_t max_tokens; /* of a prompt and what it generates; heads and documents are whole */
     generate_shape shapes[GENERATE_KINDS];
     double shares[GENERATE_KINDS]; /* of arrivals, if mixed */
+    char *made_by; /* JSON of one line, for the first line of the workload; NULL: none */
 } generate_options;
 
 generate_options generate_defaults(generate_kind kind);

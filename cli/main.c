@@ -20,9 +20,9 @@ typedef struct entry {
     }
 
 static const entry entries[] = {
-    COMMAND(replay), COMMAND(serve),   COMMAND(events),   COMMAND(sweep),
-    COMMAND(curve),  COMMAND(compare), COMMAND(generate), COMMAND(plan),
-    COMMAND(time),   COMMAND(view),    COMMAND(bench),    COMMAND(tier),
+    COMMAND(replay),  COMMAND(serve), COMMAND(events),   COMMAND(sweep), COMMAND(curve),
+    COMMAND(compare), COMMAND(rerun), COMMAND(generate), COMMAND(plan),  COMMAND(time),
+    COMMAND(view),    COMMAND(bench), COMMAND(tier),
 };
 
 enum { NUM_ENTRIES = sizeof entries / sizeof *entries };
@@ -57,10 +57,10 @@ static int unknown_command(const char *name)
     nearest_offer(&near, "completion");
     nearest_offer(&near, "man");
     if (nearest_name(&near))
-        fprintf(stderr, "quire: there is no command \"%s\"; did you mean %s?\n", name,
+        fprintf(stderr, "quire: unknown command \"%s\"; did you mean %s?\n", name,
                 nearest_name(&near));
     else
-        fprintf(stderr, "quire: there is no command \"%s\"; quire --help lists them\n", name);
+        fprintf(stderr, "quire: unknown command \"%s\"; see quire --help\n", name);
     return 2;
 }
 
@@ -89,7 +89,7 @@ static int print_pages(int argc, char **argv)
     }
     if (argc == 2 && completion_print(commands, argv[1]))
         return 0;
-    fprintf(stderr, "quire completion: it takes bash, zsh or fish\n");
+    fprintf(stderr, "quire completion: expected bash, zsh or fish\n");
     return 2;
 }
 

@@ -83,12 +83,15 @@ static double largest_of(const option *opt)
 
 static int wrong_number(const command *cmd, const option *opt, const char *text)
 {
-    const char *kind = opt->kind == OPTION_REAL ? "a number" : "a whole number";
+    double number;
+    bool is_real = opt->kind == OPTION_REAL;
+    bool is_fraction = !is_real && read_real(text, &number) && floor(number) != number;
+    const char *kind = is_real ? "a number, " : is_fraction ? "a whole number, " : "";
     if (opt->max != 0 || opt->kind == OPTION_U32)
-        return command_error(cmd, "--%s: \"%s\" will not do; it takes %s from %.15g to %.15g",
-                             opt->name, text, kind, opt->min, largest_of(opt));
-    return command_error(cmd, "--%s: \"%s\" will not do; it takes %s, %.15g or more", opt->name,
-                         text, kind, opt->min);
+        return command_error(cmd, "invalid value \"%s\" for --%s (expected %s%.15g..%.15g)", text,
+                             opt->name, kind, opt->min, largest_of(opt));
+    return command_error(cmd, "invalid value \"%s\" for --%s (expected %s%.15g or more)", text,
+                         opt->name, kind, opt->min);
 }
 
 static int set_number(const command *cmd, const option *opt, const char *text)
@@ -134,9 +137,10 @@ static int set_choice(const command *cmd, const option *opt, const char *text)
             return 0;
         }
     }
-    fprintf(stderr, "quire %s: --%s: \"%s\" will not do; it takes ", cmd->name, opt->name, text);
+    fprintf(stderr, "quire %s: invalid value \"%s\" for --%s (expected ", cmd->name, text,
+            opt->name);
     print_choices(stderr, opt->choices);
-    fputc('\n', stderr);
+    fputs(")\n", stderr);
     return EXIT_WRONG_CALL;
 }
 
@@ -144,8 +148,7 @@ static int add_text(const command *cmd, const option *opt, const char *text)
 {
     option_list *list = opt->value;
     if (list->count == list->max)
-        return command_error(cmd, "--%s: \"%s\" is one too many; it takes %u", opt->name, text,
-                             list->max);
+        return command_error(cmd, "too many values for --%s (at most %u)", opt->name, list->max);
     list->texts[list->count++] = text;
     return 0;
 }
@@ -190,10 +193,9 @@ static int unknown_option(const command *cmd, const char *name)
     for (const option *opt = cmd->options; opt && opt->name; opt++)
         nearest_offer(&near, opt->name);
     if (nearest_name(&near))
-        return command_error(cmd, "there is no option --%s; did you mean --%s?", name,
+        return command_error(cmd, "unknown option --%s; did you mean --%s?", name,
                              nearest_name(&near));
-    return command_error(cmd, "there is no option --%s; quire %s --help lists them", name,
-                         cmd->name);
+    return command_error(cmd, "unknown option --%s; see quire %s --help", name, cmd->name);
 }
 
 /* Takes the option at argv[*at], and moves *at on where its value is an argument of its own. */
@@ -204,7 +206,7 @@ static int parse_option(const command *cmd, int argc, char **argv, int *at)
     const char *equals = strchr(text, '=');
     size_t length = equals ? (size_t)(equals - text) : strlen(text);
     if (length >= sizeof name)
-        return command_error(cmd, "there is no option %s", argv[*at]);
+        return command_error(cmd, "unknown option %s", argv[*at]);
     memcpy(name, text, length);
     name[length] = '\0';
 
@@ -235,8 +237,7 @@ static int parse_option(const command *cmd, int argc, char **argv, int *at)
 static int take_argument(command *cmd, const char *text)
 {
     if (cmd->num_arguments == cmd->max_arguments)
-        return command_error(cmd, "\"%s\" is one argument too many; usage: quire %s", text,
-                             cmd->usage);
+        return command_error(cmd, "unexpected argument \"%s\"; usage: quire %s", text, cmd->usage);
     cmd->arguments[cmd->num_arguments++] = text;
     return 0;
 }
@@ -265,7 +266,7 @@ int command_parse(command *cmd, int argc, char **argv)
             command_help(cmd);
             return 1;
         } else if (text[1] != '-') {
-            status = command_error(cmd, "there is no option %s; long ones begin with --", text);
+            status = command_error(cmd, "unknown option %s; long options begin with --", text);
         } else {
             status = parse_option(cmd, argc, argv, &i);
         }
@@ -316,9 +317,15 @@ static void print_option(const option *opt)
     putchar('\n');
 }
 
+static bool is_number(const option *opt)
+{
+    return opt->kind == OPTION_U32 || opt->kind == OPTION_U64 || opt->kind == OPTION_REAL;
+}
+
 void command_help(const command *cmd)
 {
     bool has_section = false;
+    bool has_number = false;
     printf("usage: quire %s\n\n", cmd->usage);
     print_words(cmd->summary, 0, 0);
     printf("\n");
@@ -326,8 +333,11 @@ void command_help(const command *cmd)
         if (opt->section || !has_section)
             printf("\n%s:\n", opt->section ? opt->section : "Options");
         has_section = true;
+        has_number = has_number || is_number(opt);
         print_option(opt);
     }
+    if (has_number)
+        printf("\nNumbers take k, M, G, T (1,000) and Ki, Mi, Gi, Ti (1,024): 64k, 1.5M, 2Gi.\n");
     if (cmd->examples)
         printf("\nExamples:\n%s%s", cmd->examples,
                cmd->examples[strlen(cmd->examples) - 1] == '\n' ? "" : "\n");

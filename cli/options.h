@@ -30,6 +30,13 @@ typedef enum option_kind {
     OPTION_CHOICE  /* int: the place in choices */
 } option_kind;
 
+/* What a result owes to an option: see made_by.h. */
+typedef enum option_role {
+    OPTION_SETTING = 0, /* it may change a result: every result names it and its value */
+    OPTION_OUTPUT,      /* a FILE that is written, or how a result is shown: no result names it */
+    OPTION_ADDITION /* a FILE that is written, and adds to the result: named, without its path */
+} option_role;
+
 /* Texts as they were given, each perhaps several names with commas between them. */
 typedef struct option_list {
     const char **texts; /* room for max */
@@ -49,8 +56,12 @@ typedef struct option {
     double max;                 /* 0: no limit but the type's */
     const char *section;        /* begins a section of the help */
     bool *is_given;             /* set to true when it was given; may be NULL */
-    bool is_output;             /* a FILE that is written; other FILEs are read */
+    option_role role;
+    bool has_commas; /* a value may have commas: lists of values are separated by semicolons */
+    const char *(*preset)(uint32_t i); /* for completion: values known by name; NULL at the end */
 } option;
+
+enum { COMMAND_MAX_WORDS = 2 };
 
 typedef struct command {
     const char *name;
@@ -62,6 +73,8 @@ typedef struct command {
     int max_arguments;
     int num_arguments;
     bool reads_arguments; /* they are files, or - for standard input */
+    /* For completion: the words that argument 1, 2 may be, NULL at the end. NULL: a file. */
+    const char *const *words[COMMAND_MAX_WORDS];
 } command;
 
 /* argv[0] is the command's name. 0: parsed. Else an exit status + 1 to leave with: help was

@@ -47,6 +47,7 @@ typedef struct page_meta {
     uint64_t bytes_per_block; /* of all layers: memory is shown in bytes too */
     const page_option *options;
     uint32_t num_options;
+    const char *made_by; /* JSON, written to snapshots; the page has it in its report */
     const page_tier *tiers;
     uint32_t num_tiers; /* at most PAGE_MAX_TIERS */
     uint32_t max_rows;  /* of steps; 0 = 262,144; rounded up to an even number */

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -14,6 +15,12 @@ enum {
     MAX_TICKS = 12
 };
 
+/* What stands behind the numbers of an axis, and what one of it is. */
+typedef struct plot_unit {
+    const char *name;
+    double ms;
+} plot_unit;
+
 typedef struct canvas {
     uint32_t columns;
     uint32_t rows;
@@ -22,11 +29,14 @@ typedef struct canvas {
     double x_low;    /* what is drawn: logarithms where is_log_x */
     double x_high;
     double y_high;
+    plot_unit unit; /* of y */
 } canvas;
 
 bool plot_wants_colors(FILE *out)
 {
-    return getenv("NO_COLOR") == NULL && isatty(fileno(out)) == 1;
+    const char *kind = getenv("TERM");
+    bool is_dumb = kind != NULL && strcmp(kind, "dumb") == 0;
+    return getenv("NO_COLOR") == NULL && !is_dumb && isatty(fileno(out)) == 1;
 }
 
 void plot_short_number(char *text, size_t bytes, double number)
@@ -66,6 +76,18 @@ static double round_step(double least)
     return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
 }
 
+/* One unit for all labels of the axis. */
+static plot_unit time_unit(const plot *p, double most_ms)
+{
+    static const plot_unit units[] = {{" ms", 1}, {" s", 1e3}, {" min", 60e3}, {" h", 3600e3}};
+    size_t at = 0;
+    if (!p->is_time)
+        return (plot_unit){p->y_unit != NULL ? p->y_unit : "", 1};
+    while (at + 1 < sizeof units / sizeof *units && most_ms >= 2 * units[at + 1].ms)
+        at++;
+    return units[at];
+}
+
 static bool find_limits(const plot *p, canvas *c)
 {
     bool is_first = true;
@@ -84,8 +106,11 @@ static bool find_limits(const plot *p, canvas *c)
         c->x_low = 0;
     if (c->x_high <= c->x_low)
         c->x_high = c->x_low + 1;
-    double step = round_step(fmax(c->y_high, 1e-9) / 4);
-    c->y_high = step * ceil(fmax(c->y_high, 1e-9) / step);
+    c->unit = time_unit(p, c->y_high);
+    if (c->y_high > 0) {
+        double step = round_step(c->y_high / c->unit.ms / 4) * c->unit.ms;
+        c->y_high = step * ceil(c->y_high / step * (1 - 1e-12));
+    }
     return !is_first;
 }
 
@@ -163,8 +188,10 @@ static void print_canvas(FILE *out, const canvas *c, const plot *p)
     for (uint32_t row = 0; row < c->rows; row++) {
         bool has_label = row == 0 || row == last || row == last / 2;
         double y = c->y_high * (1 - (double)row / last);
+        char digits[16];
         char number[32];
-        snprintf(number, sizeof number, "%.4g%s", y, p->y_unit != NULL ? p->y_unit : "");
+        plot_short_number(digits, sizeof digits, y / c->unit.ms);
+        snprintf(number, sizeof number, "%s%s", digits, c->unit.name);
         fprintf(out, "%*s %s", LABEL_COLUMNS - 2, has_label ? number : "", has_label ? "┤" : "│");
         uint32_t end = c->columns;
         while (end > 0 && c->dots[row * c->columns + end - 1] == 0)
@@ -243,6 +270,11 @@ void plot_draw(FILE *out, const plot *p)
     c.columns = line_width(p, out) - LABEL_COLUMNS - 12;
     if (p->num_series > PLOT_MAX_SERIES || !find_limits(p, &c))
         return;
+    if (c.y_high <= 0) {
+        fprintf(out, "%s%sall values are 0\n", p->title != NULL ? p->title : "",
+                p->title != NULL ? ": " : "");
+        return;
+    }
     c.dots = calloc((size_t)c.rows * c.columns, 1);
     c.series = calloc((size_t)c.rows * c.columns, 1);
     if (c.dots != NULL && c.series != NULL) {

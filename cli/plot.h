@@ -28,6 +28,7 @@ typedef struct plot {
     const char *title;
     const char *x_name;
     const char *y_unit; /* stands behind the numbers: " %" */
+    bool is_time;       /* y are milliseconds; labels have the unit that fits: "25 min" */
     const plot_series *series;
     uint32_t num_series; /* at most PLOT_MAX_SERIES */
     bool is_log_x;       /* else from 0 on */
@@ -36,9 +37,9 @@ typedef struct plot {
     bool has_colors;
 } plot;
 
-/* Nothing where there is nothing to draw. */
+/* Nothing where there is nothing to draw; one line where all values are 0. */
 void plot_draw(FILE *out, const plot *p);
-/* Whether it is a terminal and NO_COLOR is not set. */
+/* Whether it is a terminal that has colours (TERM is not dumb), and NO_COLOR is not set. */
 bool plot_wants_colors(FILE *out);
 /* 1500 as "1.5k", 3e6 as "3M". */
 void plot_short_number(char *text, size_t bytes, double number);

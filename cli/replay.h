@@ -14,6 +14,7 @@
 #include "arrivals.h"
 #include "distribution.h"
 #include "page.h"
+#include "slo.h"
 #include "tiers.h"
 #include "time_model.h"
 
@@ -62,6 +63,8 @@ typedef struct replay_settings {
     bool async_scheduling;
     uint32_t lookahead;
     tiers_settings tiers;
+    slo slo;
+    bool is_fitted; /* the plan's longest request is what the pool holds, not what was asked */
     uint64_t block_bytes; /* of a block of the pool: what tiers move */
     const char *model;    /* names of what real tiers keep, as is the next */
     const char *hash_name;
@@ -73,6 +76,7 @@ typedef struct replay_settings {
     FILE *why;
     FILE *requests_csv;
     FILE *perfetto;
+    const char *made_by; /* JSON, for the perfetto file; NULL: not */
 
     /* Called now and then; NULL: not */
     void (*progress)(void *user, double simulated_s, uint64_t num_requests, double share);
@@ -85,7 +89,7 @@ typedef struct replay_settings {
     const replay_watch *watch; /* NULL: nobody */
 } replay_settings;
 
-/* Why hits that a cache without end would have had did not come about, in tokens. */
+/* Why hits that an infinite cache would have had did not come about, in tokens. */
 typedef struct replay_losses {
     uint64_t partial;    /* the end of a shared prefix that fills no block */
     uint64_t last_token; /* blocks of a prompt that was there as a whole: one token is computed */
@@ -107,6 +111,7 @@ typedef struct replay_cost {
 
 struct replay_result {
     uint64_t requests;      /* that ended */
+    uint64_t good_requests; /* of them: met all of settings.slo */
     uint64_t prompt_tokens; /* of requests whose prompt was computed: so are hits, ideal, losses */
     uint64_t output_tokens; /* that were generated */
     uint64_t steps;
@@ -139,6 +144,12 @@ struct replay_result {
     uint64_t prefill_tokens;
     uint32_t max_running;
     uint64_t max_waiting;
+    double max_waiting_s;   /* when there were so many for the first time */
+    uint64_t arrived;       /* requests that came */
+    double first_arrival_s; /* when the first and the last of them came, to a step */
+    double last_arrival_s;  /* and at the last: */
+    uint64_t waiting_at_last;
+    uint64_t ended_at_last;
     double mean_running; /* over steps */
     double mean_tokens;
     uint64_t errors;    /* bad records, and requests that cannot be served: with skip_bad */
@@ -152,6 +163,9 @@ struct replay_result {
     uint64_t unfinished; /* requests that had come then, and had not ended */
     tiers_result tiers;
     trace_format format;
+    bool has_contents; /* the trace says which prompts are alike; else each is unique */
+    replay_clock clock;
+    slo slo;
 };
 
 /* 0, or -1 and a sentence. The result is to be freed either way. */

@@ -8,21 +8,25 @@ static double ms_between(double from_s, double to_s)
     return from_s < 0 || to_s < 0 ? 0 : (to_s - from_s) * 1e3;
 }
 
-static void write_csv(FILE *out, const live *l, double end_s, uint32_t num_tiers)
+static void write_csv(const replay *r, const live *l, double end_s)
 {
+    FILE *out = r->settings->requests_csv;
     const trace_request *q = &l->from->request;
     double arrival_s = l->from->time_s;
-    double tpot =
-        l->num_generated > 1 ? ms_between(l->first_token_s, end_s) / (l->num_generated - 1) : 0;
-    fprintf(out, "%llu,%llu,%llu,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%.3f,%.3f,%.3f",
+    char tpot[32] = ""; /* of a request with one token: none, and no 0 that means would count */
+    if (l->num_generated > 1)
+        snprintf(tpot, sizeof tpot, "%.3f", tally_tpot_ms(l, end_s));
+    fprintf(out, "%llu,%llu,%llu,%u,%.6f,%.6f,%.6f,%.6f,%u,%u,%u,%u,%.3f,%s,%.3f,%.3f",
             (unsigned long long)replay_id(l), (unsigned long long)q->line,
             (unsigned long long)q->session, q->turn, arrival_s, l->scheduled_s, l->first_token_s,
             end_s, q->num_prompt_tokens, l->num_generated, l->hit_tokens, l->num_preempted,
             ms_between(arrival_s, l->first_token_s), tpot, ms_between(arrival_s, end_s),
             ms_between(arrival_s, l->scheduled_s));
-    if (num_tiers > 0)
+    if (slo_is_set(&r->settings->slo))
+        fprintf(out, ",%d", tally_is_good(r, l, end_s));
+    if (r->num_tiers > 0)
         fprintf(out, ",%u", l->split.gpu);
-    for (uint32_t i = 0; i < num_tiers; i++)
+    for (uint32_t i = 0; i < r->num_tiers; i++)
         fprintf(out, ",%u", l->split.tiers[i]);
     fputc('\n', out);
 }
@@ -34,6 +38,8 @@ static void write_csv_head(const replay *r)
     fputs("request,line,session,turn,arrival_s,scheduled_s,first_token_s,end_s,prompt_tokens,"
           "output_tokens,hit_tokens,preemptions,ttft_ms,tpot_ms,e2e_ms,queue_ms",
           out);
+    if (slo_is_set(&r->settings->slo))
+        fputs(",meets_slo", out);
     if (r->num_tiers > 0)
         fputs(",gpu_tokens,cpu_tokens", out);
     for (uint32_t i = 0; i + 1 < r->num_tiers; i++)
@@ -159,7 +165,10 @@ void replay_write_heads(replay *r)
         snapshots_write_meta(s->snapshots, s->meta);
     if (s->perfetto == NULL)
         return;
-    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", s->perfetto);
+    fputs("{\"displayTimeUnit\":\"ms\"", s->perfetto);
+    if (s->made_by != NULL)
+        fprintf(s->perfetto, ",\"otherData\":{\"made_by\":%s}", s->made_by);
+    fputs(",\"traceEvents\":[", s->perfetto);
     fputs("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"engine\"}}",
           next_event(r));
     fputs("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":2,\"args\":{\"name\":\"requests\"}}",
@@ -171,7 +180,7 @@ void replay_write_request(replay *r, const live *l, double end_s, page_end end)
     const replay_settings *s = r->settings;
     const trace_request *q = &l->from->request;
     if (s->requests_csv != NULL)
-        write_csv(s->requests_csv, l, end_s, r->num_tiers);
+        write_csv(r, l, end_s);
     if (s->perfetto != NULL)
         write_slices(r, l, end_s);
     if (s->page == NULL)

@@ -34,9 +34,12 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
     *setup = (replay_setup){0};
     trace_format format = o->format == NULL ? TRACE_DETECT : trace_format_of(o->format);
     if (o->format != NULL && format == TRACE_DETECT)
-        return command_error(cmd,
-                             "--format %s: there is no such format; quire %s --help lists them",
+        return command_error(cmd, "invalid value \"%s\" for --format (see quire %s --help)",
                              o->format, cmd->name);
+    slo limits;
+    char message[SLO_MESSAGE_BYTES];
+    if (slo_read(o->slo, &limits, message) != 0)
+        return command_error(cmd, "%s", message);
     if (o->lookahead > 0 && (o->profile == 1 || !o->enable_prefix_caching))
         return command_error(cmd, "--lookahead %u: not %s", o->lookahead,
                              o->profile == 1 ? "with --profile vllm-0.20, since vLLM has none"
@@ -72,6 +75,9 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
         .reserve_full_sequence = o->reserve_full_sequence,
         .async_scheduling = o->async_scheduling,
         .lookahead = o->lookahead,
+        .slo = limits,
+        .is_fitted = o->engine.max_model_len == 0 &&
+                     setup->plan_result.max_model_len < setup->engine.shape.max_model_len,
         .tiers = tiers,
         .block_bytes = setup->plan_result.block_bytes,
         .model = setup->engine.shape.name,
@@ -83,4 +89,41 @@ void replay_unprepare(replay_setup *setup)
 {
     quire_plan_destroy(setup->plan);
     setup->plan = NULL;
+}
+
+static void set_count(json_t *values, const char *name, uint64_t number)
+{
+    json_object_set_new(values, name, json_integer((json_int_t)number));
+}
+
+/* By the names of the options that leave these to the program. */
+static json_t *resolved(const replay_setup *setup)
+{
+    const plan_result *plan = &setup->plan_result;
+    gpu_constants constants = setup->engine.gpu.constants;
+    json_t *values = json_object();
+    set_count(values, "num-gpu-blocks", plan->num_blocks);
+    set_count(values, "max-model-len", plan->max_model_len);
+    set_count(values, "gpu-memory", setup->engine.gpu.memory_bytes);
+    set_count(values, "reserve-memory", plan->reserve_bytes);
+    set_count(values, "weight-bytes", plan->weight_bytes * setup->engine.tp);
+    json_object_set_new(values, "gpu-flops", json_real(setup->engine.gpu.bf16_tflops));
+    json_object_set_new(values, "gpu-bandwidth", json_real(setup->engine.gpu.bandwidth_tbps));
+    for (uint32_t i = 0; gpu_constant_name(i) != NULL; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s", gpu_constant_name(i));
+        for (char *at = name; *at != '\0'; at++)
+            *at = (char)(*at == '_' ? '-' : *at);
+        json_object_set_new(values, name, json_real(*gpu_constant(&constants, i)));
+    }
+    return values;
+}
+
+json_t *replay_made_by(const command *cmd, const replay_setup *setup, json_t *trace)
+{
+    json_t *record = made_by(cmd, NULL);
+    json_object_set_new(record, "trace",
+                        trace != NULL ? trace : made_by_trace(setup->settings.path));
+    json_object_set_new(record, "resolved", resolved(setup));
+    return record;
 }

@@ -12,6 +12,7 @@
 #define QUIRE_CLI_REPLAY_OPTIONS_H
 
 #include "engine.h"
+#include "made_by.h"
 #include "replay.h"
 #include "tiers_options.h"
 
@@ -33,6 +34,7 @@ typedef struct replay_options {
     bool async_scheduling;
     uint32_t lookahead;
     uint32_t long_prefill_token_threshold;
+    const char *slo;
     tiers_options tiers;
 } replay_options;
 
@@ -68,6 +70,9 @@ extern const char *const replay_hash_algos[];
     {speed_name, OPTION_REAL, &(o).speed, "FACTOR", "so many times as fast as the trace says",     \
      .def = "1", .min = 1e-6, .max = 1e9},                                                         \
     {"max-steps", OPTION_U64, &(o).max_steps, "N", "end after so many steps", .def = "no limit"},  \
+    {"slo", OPTION_TEXT, &(o).slo, "LIMITS",                                                       \
+     "count requests that keep ttft=2s,tpot=50ms,e2e=30s (any of the three): goodput",             \
+     .def = "none", .has_commas = true},                                                           \
     {"scheduling-policy", OPTION_CHOICE, &(o).policy, "KIND", "who comes first", .def = "fcfs",    \
      .choices = replay_policies, .section = "Scheduler"},                                          \
     {"long-prefill-token-threshold", OPTION_U32, &(o).long_prefill_token_threshold, "TOKENS",      \
@@ -100,5 +105,8 @@ typedef struct replay_setup {
 int replay_prepare(const command *cmd, const replay_options *o, const char *path,
                    replay_setup *setup);
 void replay_unprepare(replay_setup *setup);
+/* The record of a command that was parsed and prepared (made_by.h), with what its options came to.
+ * trace: of the record, to be taken over; NULL: made here. */
+json_t *replay_made_by(const command *cmd, const replay_setup *setup, json_t *trace);
 
 #endif

@@ -111,6 +111,10 @@ void tally_preempted(replay *r, live *l);
  * a replay that is cut short has hits, losses and prompts of the same requests. */
 void tally_first_token(replay *r, live *l);
 void tally_end(replay *r, live *l);
+/* Milliseconds per output token after the first; negative: there is one token, or none. */
+double tally_tpot_ms(const live *l, double end_s);
+/* Whether a request that ends then has kept all of the settings' slo. */
+bool tally_is_good(const replay *r, const live *l, double end_s);
 /* A step of the snapshot that lasts until end_s. */
 void tally_step(replay *r, double start_s, double end_s);
 void tally_usage(replay *r, double until_s);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* ---- the cache without end -------------------------------------------------- */
+/* ---- the infinite cache ----------------------------------------------------- */
 
 /* What a segment is known by. A trace's own block ids stand for all that is before them; other
  * contents are chained here. */
@@ -184,16 +184,27 @@ void tally_first_token(replay *r, live *l)
     mark_computed(r, q);
 }
 
+double tally_tpot_ms(const live *l, double end_s)
+{
+    return l->num_generated > 1 ? (end_s - l->first_token_s) * 1e3 / (l->num_generated - 1) : -1;
+}
+
+bool tally_is_good(const replay *r, const live *l, double end_s)
+{
+    return slo_is_met(&r->settings->slo, (l->first_token_s - l->from->time_s) * 1e3,
+                      tally_tpot_ms(l, end_s), (end_s - l->from->time_s) * 1e3);
+}
+
 void tally_end(replay *r, live *l)
 {
     replay_result *result = r->result;
     result->requests++;
+    result->good_requests += tally_is_good(r, l, r->now_s);
     bool is_cut = l->num_generated < l->output_tokens; /* by the model's length, or the pool's */
     result->truncated += is_cut;
     distribution_add(&result->e2e_ms, (r->now_s - l->from->time_s) * 1e3);
     if (l->num_generated > 1)
-        distribution_add(&result->tpot_ms,
-                         (r->now_s - l->first_token_s) * 1e3 / (l->num_generated - 1));
+        distribution_add(&result->tpot_ms, tally_tpot_ms(l, r->now_s));
     replay_write_request(r, l, r->now_s, is_cut ? PAGE_END_LENGTH : PAGE_END_STOP);
 }
 
@@ -229,6 +240,21 @@ void tally_usage(replay *r, double until_s)
     r->last_usage_s = until_s;
 }
 
+/* Requests came since the step before: what the queue is at the last of them. */
+static void tally_arrived(replay *r, double now_s)
+{
+    replay_result *result = r->result;
+    uint64_t arrived = r->num_added + arrivals_num_due(r->arrivals);
+    if (arrived == result->arrived)
+        return;
+    if (result->arrived == 0)
+        result->first_arrival_s = now_s;
+    result->arrived = arrived;
+    result->last_arrival_s = now_s;
+    result->waiting_at_last = r->snapshot.num_waiting;
+    result->ended_at_last = result->requests;
+}
+
 void tally_step(replay *r, double start_s, double end_s)
 {
     replay_result *result = r->result;
@@ -238,7 +264,11 @@ void tally_step(replay *r, double start_s, double end_s)
     result->most.empty = larger(result->most.empty, s->blocks.empty);
     result->most.cached = larger(result->most.cached, s->blocks.cached);
     result->most.active = larger(result->most.active, s->blocks.active);
-    result->max_waiting = larger(result->max_waiting, s->num_waiting);
+    if (s->num_waiting > result->max_waiting) {
+        result->max_waiting = s->num_waiting;
+        result->max_waiting_s = start_s;
+    }
+    tally_arrived(r, start_s);
     result->max_running = (uint32_t)larger(result->max_running, s->num_running);
     if (s->num_tokens == 0)
         return;
@@ -269,10 +299,14 @@ void tally_finish(replay *r)
     result->blocks.total -= result->blocks.null_blocks; /* nobody can use it */
     result->has_ideal = !r->seen.gave_up;
     result->block_size = r->settings->block_size;
+    result->clock = r->settings->clock;
+    result->slo = r->settings->slo;
     result->unfinished = quire_sched_num_unfinished(r->sched);
     if (r->arrivals != NULL)
         result->unfinished += arrivals_num_due(r->arrivals);
     result->is_cut_short = result->is_cut_short || result->stopped != NULL;
-    if (r->reader != NULL) /* a trace that could not be opened again has none */
+    if (r->reader != NULL) { /* a trace that could not be opened again has none */
         result->errors += trace_num_bad(r->reader);
+        result->has_contents = trace_has_contents(r->reader);
+    }
 }

@@ -70,7 +70,10 @@ void snapshots_write_meta(FILE *out, const page_meta *meta)
         pack_print_text(meta->tiers[i].name, out);
         fprintf(out, ",%" PRIu64 "]", meta->tiers[i].total);
     }
-    fputs("]}\n", out);
+    putc(']', out);
+    if (meta->made_by != NULL)
+        fprintf(out, ",\"made_by\":%s", meta->made_by);
+    fputs("}\n", out);
 }
 
 static void write_usage(FILE *out, const char *tier, const quire_usage *usage)

@@ -33,6 +33,8 @@ void sweep_free(sweep *s)
         free(s->points[i].error);
     }
     free(s->points);
+    json_decref(s->trace_record);
+    json_decref(s->made_by);
     *s = (sweep){0};
 }
 

@@ -18,7 +18,7 @@
 
 #include <jansson.h>
 
-enum { SWEEP_MAX_AXES = 32, SWEEP_MAX_POINTS = 100000 };
+enum { SWEEP_MAX_AXES = 64, SWEEP_MAX_POINTS = 100000 };
 
 /* An option that was given, with all its values. */
 typedef struct sweep_axis {
@@ -33,6 +33,8 @@ typedef struct sweep_point {
 
 typedef struct sweep {
     const char *trace;
+    json_t *trace_record; /* made_by_trace, of the time before the first replay */
+    json_t *made_by;
     sweep_axis axes[SWEEP_MAX_AXES];
     uint32_t num_axes;
     sweep_point *points;

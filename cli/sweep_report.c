@@ -1,36 +1,64 @@
 #include "sweep_report.h"
 #include "plot.h"
+#include "verdict.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define GIB ((double)(UINT64_C(1) << 30))
 
+#define PERCENTILES(key, head)                                                                     \
+    {key ".p50", head " p50", 1, 1}, {key ".p95", head " p95", 1, 1},                              \
+    {                                                                                              \
+        key ".p99", head " p99", 1, 1                                                              \
+    }
+
 #define COLUMNS                                                                                    \
     {"blocks.total", "blocks", 1, 0}, {"hit_rate", "hit %", 100, 2},                               \
-        {"ttft_ms.p50", "TTFT p50", 1, 1}, {"ttft_ms.p99", "TTFT p99", 1, 1},                      \
-        {"tpot_ms.p50", "TPOT p50", 1, 2}, {"tpot_ms.p99", "TPOT p99", 1, 2},                      \
+        PERCENTILES("ttft_ms", "TTFT"), PERCENTILES("tpot_ms", "TPOT"),                            \
         {"e2e_ms.p50", "end p50", 1, 0}, {"output_tokens_per_s", "tokens/s", 1, 0},                \
     {                                                                                              \
         "preemptions", "preempted", 1, 0                                                           \
     }
 
-static const sweep_column plain_columns[] = {COLUMNS, {NULL, NULL, 0, 0}};
+#define GOODPUT                                                                                    \
+    {"goodput.share", "good %", 100, 2},                                                           \
+    {                                                                                              \
+        "goodput.requests_per_s", "good/s", 1, 2                                                   \
+    }
 
-static const sweep_column tier_columns[] = {COLUMNS,
-                                            {"tier_hit_rate.gpu", "GPU %", 100, 2},
-                                            {"tier_hit_rate.cpu", "CPU %", 100, 2},
-                                            {"tier_hit_rate.file", "file %", 100, 2},
-                                            {"tier_hit_rate.redis", "Redis %", 100, 2},
-                                            {"tier_time.saved_s", "saved s", 1, 0},
-                                            {NULL, NULL, 0, 0}};
+#define TIERS                                                                                      \
+    {"tier_hit_rate.gpu", "GPU %", 100, 2}, {"tier_hit_rate.cpu", "CPU %", 100, 2},                \
+        {"tier_hit_rate.file", "file %", 100, 2}, {"tier_hit_rate.redis", "Redis %", 100, 2},      \
+    {                                                                                              \
+        "tier_time.saved_s", "saved s", 1, 0                                                       \
+    }
+
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, NULL, 0, 0                                                                           \
+    }
+
+/* By whether there are tiers, and limits for goodput. */
+static const sweep_column plain_columns[] = {COLUMNS, END};
+static const sweep_column tier_columns[] = {COLUMNS, TIERS, END};
+static const sweep_column good_columns[] = {COLUMNS, GOODPUT, END};
+static const sweep_column all_columns[] = {COLUMNS, GOODPUT, TIERS, END};
+
+static bool has_axis(const sweep *s, const char *name)
+{
+    for (uint32_t i = 0; i < s->num_axes; i++)
+        if (strcmp(s->axes[i].option->name, name) == 0)
+            return true;
+    return false;
+}
 
 const sweep_column *sweep_columns(const sweep *s)
 {
-    for (uint32_t i = 0; i < s->num_axes; i++)
-        if (strcmp(s->axes[i].option->name, "cpu-blocks") == 0)
-            return tier_columns;
-    return plain_columns;
+    bool has_tiers = has_axis(s, "cpu-blocks");
+    if (has_axis(s, "slo"))
+        return has_tiers ? all_columns : good_columns;
+    return has_tiers ? tier_columns : plain_columns;
 }
 
 /* ---- axes of plots --------------------------------------------------------- */
@@ -171,6 +199,7 @@ static void draw(FILE *out, const sweep *s, uint32_t axis, const char *title, co
         plot_draw(out, &(plot){.title = title,
                                .x_name = sweep_plot_x_name(s, axis),
                                .y_unit = unit,
+                               .is_time = unit == NULL,
                                .series = lines.series,
                                .num_series = lines.num_series,
                                .height = 11,
@@ -191,6 +220,11 @@ static int axis_width(const sweep *s, uint32_t axis)
     return (int)width;
 }
 
+static bool is_time(const sweep_column *c)
+{
+    return strstr(c->path, "_ms.") != NULL;
+}
+
 static void print_row(FILE *out, const sweep *s, uint32_t point)
 {
     for (uint32_t a = 0; a < s->num_axes; a++)
@@ -202,7 +236,9 @@ static void print_row(FILE *out, const sweep *s, uint32_t point)
     }
     for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++) {
         double number;
-        if (sweep_number(s, point, c->path, &number))
+        if (sweep_number(s, point, c->path, &number) && is_time(c))
+            fprintf(out, " %9s", verdict_time(number * c->factor));
+        else if (sweep_number(s, point, c->path, &number))
             fprintf(out, " %9.*f", c->decimals, number * c->factor);
         else
             fprintf(out, " %9s", "-");
@@ -225,12 +261,12 @@ void sweep_report_print(FILE *out, const sweep *s, bool has_plot)
     fprintf(out, "\n");
     for (uint32_t i = 0; i < s->num_points; i++)
         print_row(out, s, i);
-    fprintf(out, "\nTTFT: time to first token; TPOT: time per output token; end: end to end; ms\n");
+    fprintf(out, "\nTTFT: time to first token; TPOT: time per output token; end: end to end\n");
     uint32_t axis = sweep_plot_axis(s);
     if (!has_plot || axis == s->num_axes)
         return;
     draw(out, s, axis, "Hit rate", "hit_rate", 100, " %");
-    draw(out, s, axis, "Time to first token, p99", "ttft_ms.p99", 1, " ms");
+    draw(out, s, axis, "Time to first token, p99", "ttft_ms.p99", 1, NULL);
 }
 
 /* ---- files ----------------------------------------------------------------- */
@@ -267,9 +303,9 @@ json_t *sweep_report_object(const sweep *s)
     json_t *runs = json_array();
     for (uint32_t i = 0; runs != NULL && i < s->num_points; i++)
         json_array_append_new(runs, run_object(s, i));
-    return json_pack("{s:s, s:s, s:o, s:o}", "trace", s->trace, "ended_by",
+    return json_pack("{s:s, s:s, s:o, s:o, s:O?}", "trace", s->trace, "ended_by",
                      s->stopped != NULL ? s->stopped : "trace", "axes", axes_object(s), "runs",
-                     runs);
+                     runs, "made_by", s->made_by);
 }
 
 bool sweep_report_json(FILE *out, const sweep *s)

@@ -63,7 +63,8 @@ extern const char *const tiers_admissions[];
      .min = 1e-6},                                                                                 \
     {"file-latency", OPTION_REAL, &(t).file_latency_us, "US", "of a job", .def = "100"},           \
     {"redis", OPTION_TEXT, &(t).redis, "SIZE",                                                     \
-     "Redis behind that; with --real-tiers HOST:PORT[,HOST:PORT...]", .def = "none"},              \
+     "Redis behind that; with --real-tiers HOST:PORT[,HOST:PORT...]", .def = "none",               \
+     .has_commas = true},                                                                          \
     {"redis-bandwidth", OPTION_REAL, &(t).redis_gbps, "GB/S", "of the network", .def = "2",        \
      .min = 1e-6},                                                                                 \
     {"redis-latency", OPTION_REAL, &(t).redis_latency_us, "US", "of a job", .def = "500"},         \

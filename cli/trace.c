@@ -196,6 +196,11 @@ trace_format trace_reader_format(const trace_reader *reader)
     return reader->kind->format;
 }
 
+bool trace_has_contents(const trace_reader *reader)
+{
+    return reader->has_contents;
+}
+
 uint64_t trace_num_bad(const trace_reader *reader)
 {
     return reader->num_bad;

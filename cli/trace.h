@@ -87,6 +87,9 @@ trace_reader *trace_open(const char *path, const trace_options *options,
 int trace_next(trace_reader *reader, trace_request *request);
 const char *trace_error(const trace_reader *reader);
 trace_format trace_reader_format(const trace_reader *reader);
+/* Whether anything read so far says that prompts are alike: block ids, texts, sessions. Tables such
+ * as Azure's have lengths alone, and every prompt counts as unique. */
+bool trace_has_contents(const trace_reader *reader);
 uint64_t trace_num_bad(const trace_reader *reader); /* skipped */
 /* How many had a time before that of the one before them: they come together with it. */
 uint64_t trace_num_early(const trace_reader *reader);

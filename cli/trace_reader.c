@@ -266,7 +266,7 @@ bool trace_check_lengths(trace_reader *reader, const char *input_field, int64_t 
 
 /* ---- segments -------------------------------------------------------------- */
 
-void trace_push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
+static void push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
 {
     if (num_tokens == 0)
         return;
@@ -291,9 +291,15 @@ void trace_push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
         (trace_segment){.content = content, .num_tokens = (uint32_t)num_tokens};
 }
 
+void trace_push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
+{
+    reader->has_contents = reader->has_contents || num_tokens > 0;
+    push(reader, content, num_tokens);
+}
+
 void trace_push_unique(trace_reader *reader, uint32_t num_tokens)
 {
-    trace_push(reader, content_of(TRACE_CONTENT_UNIQUE, reader->num_records, 0), num_tokens);
+    push(reader, content_of(TRACE_CONTENT_UNIQUE, reader->num_records, 0), num_tokens);
 }
 
 bool trace_ids_fit(trace_reader *reader, const char *field, uint32_t num_ids, uint32_t num_tokens,

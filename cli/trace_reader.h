@@ -79,6 +79,7 @@ struct trace_reader {
     uint64_t num_sessions;
     uint64_t num_starts; /* of sessions without times */
     uint64_t num_bad;
+    bool has_contents; /* something other than trace_push_unique was called */
     uint64_t num_early;
     bool has_first;
     double first_s;

@@ -92,12 +92,15 @@ static bool is_number(const option *opt)
 
 int value_list_read(const command *cmd, const option *opt, const char *text, value_list *list)
 {
+    const char *separator = opt->has_commas ? ";" : ",";
     for (const char *at = text;;) {
         char part[VALUE_BYTES];
-        size_t length = strcspn(at, ",");
+        size_t length = strcspn(at, separator);
         if (length == 0 || length >= sizeof part)
-            return command_error(cmd, "--%s: \"%s\" is no list of values with commas", opt->name,
-                                 text);
+            return command_error(cmd,
+                                 "invalid list \"%s\" for --%s (expected values with \"%s\" "
+                                 "between them)",
+                                 text, opt->name, separator);
         memcpy(part, at, length);
         part[length] = '\0';
         int status = is_number(opt) && strstr(part, "..") != NULL

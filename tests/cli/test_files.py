@@ -501,7 +501,7 @@ class Kept(unittest.TestCase):
 
     def test_name_in_the_working_folder(self):
         self.curve("x.csv", cwd=self.folder)
-        self.assertEqual(os.listdir(self.folder), ["x.csv"])
+        self.assertEqual(sorted(os.listdir(self.folder)), ["x.csv", "x.csv.meta.json"])
 
     def test_owner(self):
         if os.geteuid() != 0:

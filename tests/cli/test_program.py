@@ -46,12 +46,12 @@ class Program(unittest.TestCase):
 
     def test_wrong_calls(self):
         self.assertEqual(run("repaly", status=2),
-                         'quire: there is no command "repaly"; did you mean replay?\n')
-        self.assertIn("quire --help lists them", run("xyzzy", status=2))
-        self.assertIn("it takes bash, zsh or fish", run("completion", "tcsh", status=2))
+                         'quire: unknown command "repaly"; did you mean replay?\n')
+        self.assertIn("see quire --help", run("xyzzy", status=2))
+        self.assertIn("expected bash, zsh or fish", run("completion", "tcsh", status=2))
         for name in commands():
             said = run(name, "--no-such-option-at-all", status=2)
-            self.assertTrue(said.startswith(f"quire {name}: there is no option"), said)
+            self.assertTrue(said.startswith(f"quire {name}: unknown option"), said)
             self.assertEqual(said.count("\n"), 1)
 
     def test_completion(self):
@@ -103,7 +103,7 @@ class Plan(unittest.TestCase):
                 (("--num-gpu-blocks", "1", "--max-model-len", "4096"), "needs 0.50 GiB"),
                 (("--time-constants", "no-such-file"), "no-such-file"),
                 (("--model", "/dev/null"), "quire plan: --model: /dev/null"),
-                (("extra",), "one argument too many")):
+                (("extra",), "unexpected argument")):
             self.assertIn(words, run("plan", *args, status=2))
 
 

@@ -86,17 +86,17 @@ class Sweep(unittest.TestCase):
 
     def test_wrong_calls(self):
         for args, sentence in (
-            (("--block-size", "16,x", TRACE), "will not do"),
+            (("--block-size", "16,x", TRACE), 'quire sweep: invalid value "x" for --block-size'),
             (("--block-size", TRACE, "--jobs"), "--jobs needs a value"),
-            (("--block-size", "16,,32", TRACE), "no list of values"),
+            (("--block-size", "16,,32", TRACE), "invalid list"),
             (("--max-num-seqs", "9..3", TRACE), "to a larger one"),
             (("--max-num-seqs", "1..3/x1", TRACE), "a step is"),
             (("--max-num-seqs", "1..3/5", TRACE), "a step is"),
-            (("--enable-prefix-caching=maybe", TRACE), "neither on nor off"),
+            (("--enable-prefix-caching=maybe", TRACE), "(expected on or off)"),
             (("--blok-size", "3", TRACE), "did you mean --block-size"),
             (("--max-num-seqs", "1..1000/+1", "--tp", "1..200/+1", TRACE), "combinations"),
-            (("-",), "not from standard input"),
-            ((), "one trace"),
+            (("-",), "cannot be standard input"),
+            ((), "one TRACE"),
         ):
             self.assertIn(sentence, run("sweep", *args, status=2), args)
         self.assertIn("No such file", run("sweep", os.path.join(FOLDER, "none"), status=1))
@@ -129,9 +129,9 @@ class Sweep(unittest.TestCase):
 
 class Compare(unittest.TestCase):
     def setUp(self):
-        self.a = self.write("a.json", {"hit_rate": 0.5, "ttft_ms": {"p50": 10, "p99": 20.0},
+        self.a = self.write("a.json", {"hit_rate": 0.5, "steps": 9, "ttft_ms": {"p50": 10, "p99": 20.0},
                                        "name": "x", "preemptions": 0, "list": [1, 2]})
-        self.b = self.write("b.json", {"hit_rate": 0.495, "ttft_ms": {"p50": 10, "p99": 25.0},
+        self.b = self.write("b.json", {"hit_rate": 0.495, "steps": 9, "ttft_ms": {"p50": 10, "p99": 25.0},
                                        "name": "y", "preemptions": 3, "list": [1], "new": True})
 
     def write(self, name, value):
@@ -149,9 +149,9 @@ class Compare(unittest.TestCase):
         self.assertRegex(text, r"list\.1 +2 +-\n")
         self.assertRegex(text, r"new +- +true\n")
         self.assertNotIn("ttft_ms.p50", text)
-        self.assertIn("8 values, 2 equal", text)
+        self.assertIn("9 values, 3 equal", text)
         self.assertIn("ttft_ms.p50", run("compare", "--all", self.a, self.b))
-        self.assertIn("7 values, 7 equal", run("compare", self.a, self.a))
+        self.assertIn("8 values, 8 equal", run("compare", self.a, self.a))
 
     def test_limits(self):
         for limit, status in (("hit_rate:-1.1%", 0), ("hit_rate:-0.9%", 1), ("hit_rate:+0%", 0),
@@ -172,6 +172,24 @@ class Compare(unittest.TestCase):
         self.assertIn("bad.json:2:", run("compare", self.a, path, status=1))
         self.assertIn("No such file", run("compare", self.a, path + ".none", status=1))
         self.assertIn("two files", run("compare", self.a, status=2))
+
+    def test_kinds(self):
+        """Results of different kinds, and files that are no results, are refused."""
+        curve, swept = (os.path.join(FOLDER, name) for name in ("kind-c.json", "kind-s.json"))
+        run("curve", "--json", curve, TRACE)
+        run("sweep", "--num-gpu-blocks", "600,900", *POOL, "--json", swept, TRACE)
+        for other, kind in ((curve, "curve"), (swept, "sweep")):
+            said = run("compare", self.a, other, status=2)
+            self.assertIn("results of different kinds", said)
+            self.assertIn(f"is of quire {kind}\n", said)
+            self.assertEqual(said.count("\n"), 1)
+        for value in ({"a": 1, "b": 2}, [1], {}):
+            strange = self.write("strange.json", value)
+            self.assertIn("strange.json: not a result of quire",
+                          run("compare", strange, strange, status=2))
+        self.assertIn(" equal\n", run("compare", swept, swept))
+        plan = self.write("plan.json", json.loads(run("plan", "--json")))
+        self.assertIn(" equal\n", run("compare", plan, plan))
 
     def test_reports(self):
         paths = []

@@ -1,0 +1,216 @@
+#include "made_by.h"
+
+#include "file_target.h"
+
+#include <quire/version.h>
+
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- options --------------------------------------------------------------- */
+
+/* A text begins with a digit: the default is a number, not a phrase such as "from the memory". */
+static bool is_digit(const char *text)
+{
+    return text != NULL && text[0] >= '0' && text[0] <= '9';
+}
+
+/* Results are written with 9 digits or more. A number that needs more digits is a text. */
+static json_t *real_json(double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.9g", value);
+    if (strtod(text, NULL) == value)
+        return json_real(value);
+    snprintf(text, sizeof text, "%.17g", value);
+    return json_string(text);
+}
+
+static json_t *text_json(const char *text)
+{
+    return text == NULL ? json_null() : json_string(text);
+}
+
+static json_t *list_json(const option_list *list)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < list->count; i++)
+        json_array_append_new(array, json_string(list->texts[i]));
+    return array;
+}
+
+/* A number below the range, or 0 where the default is a phrase, stands for "not set". */
+static bool is_unset(const option *opt, double value)
+{
+    return value < opt->min || (value == 0 && opt->def != NULL && !is_digit(opt->def));
+}
+
+json_t *option_json(const option *opt)
+{
+    if (opt->is_given != NULL && !*opt->is_given)
+        return json_null(); /* that it is given matters */
+    switch (opt->kind) {
+    case OPTION_SWITCH:
+        return json_boolean(*(const bool *)opt->value);
+    case OPTION_TEXT:
+        return text_json(*(const char *const *)opt->value);
+    case OPTION_LIST:
+        return list_json(opt->value);
+    case OPTION_CHOICE:
+        return json_string(opt->choices[*(const int *)opt->value]);
+    case OPTION_U32: {
+        uint32_t value = *(const uint32_t *)opt->value;
+        return is_unset(opt, value) ? json_null() : json_integer(value);
+    }
+    case OPTION_U64: {
+        uint64_t value = *(const uint64_t *)opt->value;
+        if (is_unset(opt, (double)value))
+            return json_null();
+        char text[32];
+        snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+        return value > INT64_MAX ? json_string(text) : json_integer((json_int_t)value);
+    }
+    default: {
+        double value = *(const double *)opt->value;
+        return is_unset(opt, value) ? json_null() : real_json(value);
+    }
+    }
+}
+
+static json_t *options_json(const command *cmd)
+{
+    json_t *options = json_object();
+    for (const option *opt = cmd->options; opt->name != NULL; opt++) {
+        bool is_addition = opt->role == OPTION_ADDITION;
+        if (opt->role == OPTION_OUTPUT || (is_addition && *(const char **)opt->value == NULL))
+            continue;
+        json_object_set_new(options, opt->name, is_addition ? json_true() : option_json(opt));
+    }
+    return options;
+}
+
+/* ---- the trace ------------------------------------------------------------- */
+
+enum { READ_BYTES = 1 << 17, SHA256_BYTES = 32 };
+
+static bool hash_file(FILE *file, char hex[2 * SHA256_BYTES + 1])
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    unsigned char *bytes = malloc(READ_BYTES);
+    bool ok =
+        context != NULL && bytes != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    size_t n = 1;
+    while (ok && (n = fread(bytes, 1, READ_BYTES, file)) > 0)
+        ok = EVP_DigestUpdate(context, bytes, n) == 1;
+    ok = ok && ferror(file) == 0 && EVP_DigestFinal_ex(context, digest, NULL) == 1;
+    for (size_t i = 0; ok && i < SHA256_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    free(bytes);
+    EVP_MD_CTX_free(context);
+    return ok;
+}
+
+json_t *made_by_trace(const char *path)
+{
+    char hex[2 * SHA256_BYTES + 1];
+    struct stat info;
+    bool is_file = strcmp(path, "-") != 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode);
+    FILE *file = is_file ? fopen(path, "rb") : NULL;
+    bool has_hash = file != NULL && hash_file(file, hex);
+    if (file != NULL)
+        fclose(file);
+    json_t *trace = json_object();
+    json_object_set_new(trace, "path", json_string(path)); /* no key where it is no UTF-8 */
+    json_object_set_new(trace, "bytes",
+                        has_hash ? json_integer((json_int_t)info.st_size) : json_null());
+    json_object_set_new(trace, "sha256", has_hash ? json_string(hex) : json_null());
+    return trace;
+}
+
+json_t *made_by(const command *cmd, const char *trace_path)
+{
+    json_t *record = json_pack("{s:s, s:s, s:s}", "program", "quire", "version",
+                               quire_version_string(), "command", cmd->name);
+    if (record == NULL)
+        return NULL;
+    json_object_set_new(record, "options", options_json(cmd));
+    if (trace_path != NULL)
+        json_object_set_new(record, "trace", made_by_trace(trace_path));
+    return record;
+}
+
+void made_by_print(FILE *out, const command *cmd)
+{
+    json_t *record = made_by(cmd, NULL);
+    if (record == NULL || json_dumpf(record, out, JSON_REAL_PRECISION(12)) != 0)
+        fputs("null", out);
+    json_decref(record);
+}
+
+/* ---- the record elsewhere -------------------------------------------------- */
+
+enum { VALUE_TEXT_BYTES = 256 };
+
+static void print_value(char text[VALUE_TEXT_BYTES], const json_t *value)
+{
+    if (json_is_string(value))
+        snprintf(text, VALUE_TEXT_BYTES, "%s", json_string_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, VALUE_TEXT_BYTES, "%s", json_is_true(value) ? "on" : "off");
+    else if (json_is_integer(value))
+        snprintf(text, VALUE_TEXT_BYTES, "%lld", (long long)json_integer_value(value));
+    else
+        snprintf(text, VALUE_TEXT_BYTES, "%.9g", json_number_value(value));
+}
+
+uint32_t made_by_pairs(const json_t *record, page_option **pairs, char **texts)
+{
+    json_t *options = json_object_get(record, "options");
+    json_t *resolved = json_object_get(record, "resolved");
+    size_t room = json_object_size(options);
+    const char *name;
+    json_t *value;
+    uint32_t n = 0;
+    *pairs = calloc(room + 1, sizeof **pairs);
+    *texts = calloc(room + 1, VALUE_TEXT_BYTES);
+    if (*pairs == NULL || *texts == NULL)
+        return 0;
+    json_object_foreach(options, name, value)
+    {
+        const json_t *known = json_is_null(value) ? json_object_get(resolved, name) : value;
+        if (known == NULL || json_is_array(known))
+            continue;
+        char *text = *texts + (size_t)n * VALUE_TEXT_BYTES;
+        print_value(text, known);
+        (*pairs)[n++] = (page_option){.name = name, .value = text};
+    }
+    return n;
+}
+
+static bool is_plain_file(const char *path)
+{
+    file_target target;
+    return strcmp(path, "-") != 0 && file_target_find(path, &target) == 0 &&
+           !target.is_descriptor && (!target.exists || S_ISREG(target.status.st_mode));
+}
+
+void made_by_write_beside(const command *cmd, const json_t *record, const char *path)
+{
+    char message[OUTPUT_MESSAGE_BYTES] = "the path is too long";
+    char beside[PATH_MAX];
+    if (path == NULL || !is_plain_file(path))
+        return;
+    bool fits = snprintf(beside, sizeof beside, "%s.meta.json", path) < (int)sizeof beside;
+    FILE *file = fits ? output_open(beside, message) : NULL;
+    json_t *whole = json_pack("{s:O}", "made_by", record);
+    if (file != NULL && whole != NULL) {
+        json_dumpf(whole, file, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+        fputc('\n', file);
+    }
+    json_decref(whole);
+    if (file == NULL)
+        command_error(cmd, "no record of the options: %s", message);
+}

@@ -1,0 +1,71 @@
+#include "slo.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double *limit_named(slo *limits, const char *name, size_t length)
+{
+    const struct {
+        const char *name;
+        double *value;
+    } rows[] = {{"ttft", &limits->ttft_ms}, {"tpot", &limits->tpot_ms}, {"e2e", &limits->e2e_ms}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strlen(rows[i].name) == length && strncmp(rows[i].name, name, length) == 0)
+            return rows[i].value;
+    return NULL;
+}
+
+/* "2s" in milliseconds; 0: it is no time above 0. */
+static double read_time(const char *text, size_t length)
+{
+    static const struct {
+        const char *name;
+        double ms;
+    } units[] = {{"us", 1e-3}, {"ms", 1}, {"s", 1e3}, {"min", 60e3}};
+    char copy[32];
+    char *end;
+    if (length >= sizeof copy)
+        return 0;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    double number = strtod(copy, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (end != copy && strcmp(end, units[i].name) == 0 && isfinite(number) && number > 0)
+            return number * units[i].ms;
+    return 0;
+}
+
+int slo_read(const char *text, slo *limits, char message[SLO_MESSAGE_BYTES])
+{
+    *limits = (slo){0};
+    for (const char *at = text; at != NULL;) {
+        size_t length = strcspn(at, ",");
+        size_t name = strcspn(at, "=,");
+        double *limit = at[name] == '=' ? limit_named(limits, at, name) : NULL;
+        double ms = limit != NULL ? read_time(at + name + 1, length - name - 1) : 0;
+        if (limit == NULL || ms <= 0) {
+            snprintf(message, SLO_MESSAGE_BYTES,
+                     "invalid value \"%.100s\" for --slo (expected ttft=TIME, tpot=TIME or "
+                     "e2e=TIME with commas between them; a TIME is 50ms, 2s or 1.5min)",
+                     text);
+            return -1;
+        }
+        *limit = ms;
+        at = at[length] == ',' ? at + length + 1 : NULL;
+    }
+    return 0;
+}
+
+bool slo_is_set(const slo *limits)
+{
+    return limits->ttft_ms > 0 || limits->tpot_ms > 0 || limits->e2e_ms > 0;
+}
+
+bool slo_is_met(const slo *limits, double ttft_ms, double tpot_ms, double e2e_ms)
+{
+    return (limits->ttft_ms <= 0 || ttft_ms <= limits->ttft_ms) &&
+           (limits->tpot_ms <= 0 || tpot_ms <= limits->tpot_ms) &&
+           (limits->e2e_ms <= 0 || e2e_ms <= limits->e2e_ms);
+}
