@@ -96,7 +96,8 @@ typedef struct quire_cache_config {
     uint64_t quirks_off;
 
     /* Beyond vLLM 0.20.0; all off by default */
-    double watermark;         /* part of the blocks that a new request must leave free, 0 to 1 */
+    double watermark;         /* part of the blocks that a new request must leave free, 0 to 1;
+                                 0 if no other sequence has blocks */
     double admit_below;       /* quire_cache_pressure: 0 = 0.80 */
     double preempt_above;     /* 0 = 0.95 */
     uint32_t max_copies;      /* copies on write that may be pending; 0: no fork */

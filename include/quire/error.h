@@ -51,7 +51,7 @@
     X(-20, E_STALE_HIT, "a block of the hit is not cached in its group any more; look up again")   \
     X(-21, E_UNKNOWN_REQ, "no such request: it has ended, or never was")                           \
     X(-22, E_DUPLICATE, "a request with this id is there already")                                 \
-    X(-23, E_TOO_LONG, "the request would not fit an empty pool; give it fewer tokens")            \
+    X(-23, E_TOO_LONG, "the request could never run, even alone in an empty engine")               \
     X(-24, E_SYSTEM, "the operating system refused: an address, a socket or a thread")             \
     X(-25, E_UNSAFE, "an address beyond this machine needs keys or a token")
 

@@ -32,7 +32,12 @@
  *
  * Decisions are those of vLLM 0.20.0's Scheduler, or AsyncScheduler with async_scheduling: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions, with QUIRE_PROFILE_DEFAULT
- * without, and with every request sure to end (a request that cannot fit is refused when added).
+ * without. In the default profile every accepted request ends: a request that could not run alone
+ * in an empty engine is refused (QUIRE_E_TOO_LONG), and a request that outgrows the pool while it
+ * generates ends with QUIRE_FINISH_LENGTH, when it runs or when it waits to be computed again. What
+ * the caller must do for it: update or forget each step, answer for the connector and the grammar,
+ * and continue or end sessions.
+ *
  * Where vLLM 0.20.0's engine ends with "Cannot get N free blocks", which quirks of the prediction
  * lead to (QUIRE_E_PREDICTION in quire/cache.h), schedule goes on as if there was no room: somebody
  * is preempted for a request that runs, and one that waits goes on waiting.
@@ -161,7 +166,9 @@ typedef struct quire_sched_config {
     uint32_t max_num_batched_tokens;       /* 0 = 2,048 */
     uint32_t max_num_scheduled_tokens;     /* of one step; 0 = max_num_batched_tokens */
     uint32_t long_prefill_token_threshold; /* most prompt tokens of one request and step; 0: any */
-    quire_switch enable_chunked_prefill;   /* default on */
+    quire_switch enable_chunked_prefill;   /* default on. Off: max_num_batched_tokens and
+                                              max_num_scheduled_tokens must not be smaller than
+                                              cache.max_model_len, else QUIRE_E_CONFIG */
     quire_switch reserve_full_sequence;    /* admit only what fits as a whole; default on */
     quire_switch async_scheduling;         /* default off */
     uint32_t max_batches;          /* steps that may be scheduled and not yet updated; 0 = 2 */
@@ -172,16 +179,20 @@ typedef struct quire_sched_config {
     quire_switch disable_chunked_mm_input;
     uint32_t encoder_compute_budget; /* embeddings that one step encodes */
     uint32_t encoder_cache_size;     /* embeddings that are kept */
-    uint32_t
-        mamba_block_size; /* cache_config.block_size, for Mamba in align mode; 0 = that group's */
+    /* cache_config.block_size, for Mamba in align mode; 0 = that group's. QUIRE_E_CONFIG if it is
+     * larger than the tokens of a step, or than long_prefill_token_threshold. */
+    uint32_t mamba_block_size;
     quire_switch include_finished_set; /* finished requests by client, in outputs */
     quire_switch fail_on_load_error;   /* failed loads end their requests; default: recompute */
     quire_switch log_stats;            /* default off */
 
     /* Limits: QUIRE_FULL when reached */
     uint32_t max_requests;      /* not finished, at one time; 0 = 4,096 */
-    uint32_t max_loading;       /* that hold blocks without running; 0 = max_num_seqs */
-    uint64_t max_text_tokens;   /* of all requests that wait; 0 = 8 Mi */
+    uint32_t max_loading;       /* that hold blocks and do not run, sessions that wait for input
+                                   not counted; 0 = max_num_seqs */
+    uint64_t max_text_tokens;   /* of all requests that wait; 0 = 8 Mi. Sessions that wait for input
+                                   keep their text and count too: when they fill it, requests that
+                                   never ran wait until a session ends */
     uint32_t max_request_bytes; /* names, stop tokens, features, salt of one request; 0 = 2,048 */
     uint32_t max_encoder_items; /* in the encoder cache; 0 = 1,024 */
 
@@ -293,16 +304,34 @@ typedef struct quire_request_params {
 
 /* QUIRE_FULL when a limit is reached; QUIRE_E_DUPLICATE for an id that is there; QUIRE_E_RANGE for
  * an empty prompt or one of max_model_len tokens or more, more hashes than it has full blocks, or
- * data past max_request_bytes; in the default profile QUIRE_E_TOO_LONG for a request that would not
- * fit an empty pool. The scheduler has room for one is_embed flag for each token of its text memory
- * (for none with an encoder_cache_size of 0): QUIRE_FULL when other requests use it, QUIRE_E_RANGE
- * for a request that has more flags than that. */
+ * data past max_request_bytes; in the default profile QUIRE_E_TOO_LONG for a request that could
+ * never run, even alone in an empty engine. Such a request
+ *
+ *      needs more blocks than the pool has, for its prompt, its first token and its encoder input;
+ *      has more encoder input than cache.max_encoder_tokens (is_encoder_decoder);
+ *      has mm_inputs that one step needs together, and that exceed encoder_compute_budget,
+ *      encoder_cache_size or max_encoder_items: one mm_input; several that lie in the same token,
+ *      with EAGLE in two neighbouring tokens, with Mamba in align mode in one block of tokens; all
+ *      of them for is_encoder_decoder;
+ *      has an mm_input that does not fit the largest step, where disable_chunked_mm_input meets
+ *      EAGLE or Mamba in align mode.
+ *
+ * quire_sched_why_refused says which. The scheduler has room for one is_embed flag for each token
+ * of its text memory (for none with an encoder_cache_size of 0): QUIRE_FULL when other requests use
+ * it, QUIRE_E_RANGE for a request that has more flags than that. */
 QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *params,
                               quire_req *req);
 
+/* Why add, continue or cut_prompt last returned QUIRE_E_TOO_LONG: a sentence with what the request
+ * needs, the limit and both numbers. "" before the first. Valid until the next such refusal. */
+QUIRE_API const char *quire_sched_why_refused(const quire_sched *sched);
+
 /* The next input of a session: prompt, features, arrival time and stop rules of params count. It is
  * used when the session has finished what it has; NULL: no more follow, and the session ends there.
- * QUIRE_E_ARGUMENT for a request that is no session, or one whose last input was given. */
+ * QUIRE_E_ARGUMENT for a request that is no session, or one whose last input was given. QUIRE_FULL
+ * and QUIRE_E_RANGE as for add; QUIRE_E_TOO_LONG if the session with all its inputs could never
+ * run. If the session generates so much in between that an input no longer fits, the session ends
+ * where the input would have been used. */
 QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
                                    const quire_request_params *params);
 
@@ -311,7 +340,7 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
  * inside get_num_new_matched_tokens, for the request that it is asked about: one that computes a
  * prompt for another engine may leave that one the last token. QUIRE_E_RANGE if num_prompt_tokens
  * is 0 or more than the prompt has, QUIRE_E_ARGUMENT for a request that has begun, and for prompts
- * of embeddings. */
+ * of embeddings; QUIRE_E_TOO_LONG if the cut leaves a part of an mm_input that may not be split. */
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                                      uint32_t max_tokens);
 

@@ -392,3 +392,8 @@ int quire_sched_check(const quire_sched *sched)
         return QUIRE_E_ARGUMENT;
     return qr_sched_is_valid(sched) ? QUIRE_OK : QUIRE_E_CORRUPT;
 }
+
+const char *quire_sched_why_refused(const quire_sched *sched)
+{
+    return sched_ok(sched) ? sched->why_refused : "";
+}

@@ -107,8 +107,11 @@ static inline bool qr_cache_is_quiet(const quire_cache *cache, quire_seq seq, ui
     return row != QR_NIL && num_tokens <= cache->row_states[row].quiet_until;
 }
 
-/* Whether a request of so many tokens would fit an empty pool. */
-bool qr_cache_could_fit(const quire_cache *cache, uint32_t num_tokens);
+/* The most blocks that a request of so many tokens holds at one time when it is alone; */
+uint64_t qr_cache_blocks_alone(const quire_cache *cache, uint32_t num_tokens,
+                               uint32_t num_encoder_tokens);
+/* and those that an empty pool has for it. */
+uint64_t qr_cache_most_blocks(const quire_cache *cache);
 /* Whether caching num_tokens tokens would give a block its key. */
 bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens);
 /* The first hash that caching further blocks of the request looks at. */

@@ -92,11 +92,18 @@ void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed
     }
 }
 
+/* Blocks that a new request must leave free, for sequences that have blocks and may want more.
+ * Without such sequences it need not leave any: it would wait for ever. */
+static int64_t watermark_for(const quire_cache *cache, const qr_want *want)
+{
+    return want->row == QR_NIL && cache->num_seqs > 0 ? cache->watermark_blocks : 0;
+}
+
 /* Whether the blocks are there. Those that remove_skipped will give back count as free; they are
  * counted only when it matters. */
 static int check_space(quire_cache *cache, const qr_want *want, const qr_need *need)
 {
-    int64_t reserve = want->row == QR_NIL ? cache->watermark_blocks : 0;
+    int64_t reserve = watermark_for(cache, want);
     int64_t most =
         need->predicted + reserve > need->taken ? need->predicted + reserve : need->taken;
     int64_t free_blocks = cache->pool->queue.num_free;
@@ -143,20 +150,34 @@ static bool has_hashes_for(const quire_cache *cache, const quire_cache_request *
     return ((uint64_t)request->num_hashes + 1) * cache->hash_block_size > num_tokens;
 }
 
-bool qr_cache_could_fit(const quire_cache *cache, uint32_t num_tokens)
+/* Blocks that a request holds at one time, at most, when it is alone. */
+static uint64_t blocks_alone(const qr_group *group, uint32_t num_tokens, uint32_t num_encoder)
 {
-    uint64_t needed = cache->watermark_blocks;
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
-        const qr_group *group = &cache->groups[g];
-        uint32_t blocks = qr_ceil_div(num_tokens, group->block_size);
-        if (group->spec.kind == QUIRE_LAYER_CROSS)
-            blocks = 0; /* follows the encoder's input, not the request's length */
-        else if (group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
-            blocks = blocks < 2 ? blocks : 2; /* the state, and the one before it */
-        blocks = blocks < group->admission_cap ? blocks : group->admission_cap;
-        needed += (uint64_t)blocks + group->spec.num_speculative_blocks + group->num_sinks;
-    }
-    return needed <= cache->pool->queue.num_blocks - 1;
+    if (group->spec.kind == QUIRE_LAYER_CROSS)
+        return qr_ceil_div(num_encoder, group->block_size);
+    uint64_t blocks = qr_ceil_div(num_tokens, group->block_size);
+    if (group->spec.kind != QUIRE_LAYER_MAMBA)
+        return blocks < group->admission_cap ? blocks : group->admission_cap;
+    if (group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN)
+        blocks = blocks < 2 ? blocks : 2; /* the state, and the one before it */
+    return blocks + group->spec.num_speculative_blocks;
+}
+
+uint64_t qr_cache_blocks_alone(const quire_cache *cache, uint32_t num_tokens,
+                               uint32_t num_encoder_tokens)
+{
+    uint64_t needed = 0;
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        needed += blocks_alone(&cache->groups[g], num_tokens, num_encoder_tokens);
+    return needed;
+}
+
+uint64_t qr_cache_most_blocks(const quire_cache *cache)
+{
+    uint64_t most = cache->pool->queue.num_blocks - 1;
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        most -= cache->groups[g].num_sinks;
+    return most;
 }
 
 bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num_tokens)
@@ -361,7 +382,7 @@ int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *reques
     qr_need need = total_need(cache, &want);
     if (need.status != QUIRE_OK)
         return need.status;
-    int64_t reserve = want.row == QR_NIL ? cache->watermark_blocks : 0;
+    int64_t reserve = watermark_for(cache, &want);
     return need.predicted + reserve <= cache->pool->queue.num_free ? QUIRE_OK : QUIRE_NO_SPACE;
 }
 

@@ -153,6 +153,12 @@ static bool must_confirm(const quire_sched *s, const qr_admission *a)
     return a->num_external > 0 && (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
 }
 
+/* No request has blocks, and none is held. */
+static bool has_whole_pool(const quire_sched *s)
+{
+    return s->cache->num_seqs == 0 && s->cache->pool->num_held == 0;
+}
+
 static qr_verdict allocate(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
@@ -176,6 +182,12 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
         err = qr_cache_can_fit(s->cache, &r->kv, &p);
     if (err == QUIRE_OK)
         err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
+    bool is_alone = has_whole_pool(s) && qr_sched_may_shrink(s, r);
+    while (err != QUIRE_OK && is_alone && p.num_new_tokens > 1) {
+        p.num_new_tokens /= 2;
+        err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
+    }
+    a->num_new = p.num_new_tokens;
     s->observer.taker = 0;
     if (err == QUIRE_OK)
         return QR_ADMITTED;
@@ -265,6 +277,8 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
         if (a.r->num_features > 0 && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0)
             qr_encoder_free(&s->encoder, a.r->features, a.r->num_features);
         explain(s, &a, verdict);
+        if (a.reason == QUIRE_REASON_BLOCKS && s->builder.without_blocks == QR_NIL)
+            s->builder.without_blocks = index;
         return verdict;
     }
     s->observer.num_hit_tokens += a.num_local;
@@ -321,6 +335,7 @@ static bool may_go_past(const quire_sched *s)
 static bool admit_all(quire_sched *s)
 {
     bool lacked_room = false;
+    s->builder.without_blocks = QR_NIL;
     qr_starved_begin(s);
     while (s->waiting.count + s->skipped.count > 0 && s->builder.budget > 0 &&
            s->num_running < s->max_num_seqs) {
@@ -338,14 +353,25 @@ static bool admit_all(quire_sched *s)
     return lacked_room;
 }
 
-/* When nobody runs and nobody could be admitted, pins end, and then those that hold blocks give
- * them up, one after the other: see starved.c. */
+/* No request has blocks and no block is held: a request that finds no room now never will. It was
+ * accepted, and has grown since. */
+static bool end_without_hope(quire_sched *s)
+{
+    uint32_t index = s->builder.without_blocks;
+    return has_whole_pool(s) && index != QR_NIL && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0 &&
+           qr_sched_end_outgrown(s, index);
+}
+
+/* When no request runs and none could be admitted, pins end; then requests that wait with blocks
+ * give them up, one after the other (starved.c); then requests that do not fit an empty pool end.
+ * After that there is room for one that is left, or something outside the scheduler has blocks. */
 void qr_sched_admit_waiting(quire_sched *s)
 {
     while (admit_all(s) && s->num_running == 0 && s->builder.budget > 0) {
         if (qr_pins_give_way(s))
             continue;
-        if (s->cache->num_seqs == 0 || !qr_starved_take_blocks(s))
+        bool goes_on = s->cache->num_seqs > 0 ? qr_starved_take_blocks(s) : end_without_hope(s);
+        if (!goes_on)
             break;
     }
     if (QR_UNLIKELY(s->is_starved))

@@ -1,5 +1,6 @@
 /* sched/requests.c - a request comes in, goes on as a session, and ends. */
 #include "hash/digest.h"
+#include "sched/admissible.h"
 #include "sched/sched.h"
 
 /* ---- blobs: what has no fixed size ------------------------------------------ */
@@ -138,12 +139,11 @@ int qr_request_copy_flags(quire_sched *s, const quire_request_params *p, qr_feat
 
 /* ---- pages ----------------------------------------------------------------- */
 
-bool qr_sched_take_waiting_pages(quire_sched *s, qr_text *text, uint32_t num_tokens)
+bool qr_sched_take_waiting_pages(quire_sched *s, qr_text *text, uint32_t num_tokens, uint32_t most)
 {
     uint32_t n = qr_text_pages_for(&s->text, num_tokens);
     uint64_t waiting = (uint64_t)s->num_waiting_pages + n;
-    bool has_room =
-        waiting <= s->max_waiting_pages && (uint64_t)s->num_promised_pages + n <= s->text.num_free;
+    bool has_room = waiting <= most && (uint64_t)s->num_promised_pages + n <= s->text.num_free;
     if (!has_room || !qr_text_reserve(&s->text, text, num_tokens))
         return false;
     s->num_waiting_pages = (uint32_t)waiting;
@@ -212,17 +212,6 @@ int qr_request_check_arrays(const quire_request_params *p)
     return ok ? QUIRE_OK : QUIRE_E_ARGUMENT;
 }
 
-/* Whether an empty pool and an empty encoder cache have room for it. */
-static bool could_be_scheduled(const quire_sched *s, const quire_request_params *p)
-{
-    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
-        uint32_t num_embeds = count_embeds(&p->mm_inputs[i]);
-        if (num_embeds > s->encoder.config.cache_size || num_embeds > s->encoder_budget)
-            return false;
-    }
-    return qr_cache_could_fit(s->cache, p->num_prompt_tokens + 1);
-}
-
 static int check_params(const quire_sched *s, const quire_request_params *p)
 {
     int err = p->id.data == NULL || p->id.len == 0 ? QUIRE_E_ARGUMENT : qr_request_check_arrays(p);
@@ -239,8 +228,7 @@ static int check_params(const quire_sched *s, const quire_request_params *p)
             (s->is_encoder_decoder && f->offset != 0))
             return QUIRE_E_RANGE;
     }
-    bool is_strict = (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
-    return is_strict && !could_be_scheduled(s, p) ? QUIRE_E_TOO_LONG : QUIRE_OK;
+    return QUIRE_OK;
 }
 
 static int check_limits(const quire_sched *s)
@@ -250,6 +238,17 @@ static int check_limits(const quire_sched *s)
     bool full =
         s->num_live == s->max_requests || ends >= s->max_finished || told >= s->max_finished;
     return full ? QUIRE_FULL : QUIRE_OK;
+}
+
+static int check_request(quire_sched *s, const qr_request *r, uint32_t num_prompt_tokens)
+{
+    bool goes_on = r->is_resumable || r->stops.min_tokens > r->max_tokens;
+    const qr_admissible_ask ask = {.num_tokens = num_prompt_tokens,
+                                   .has_second = goes_on || r->max_tokens > 1,
+                                   .features = r->features,
+                                   .num_features = r->num_features,
+                                   .first_new = r->num_features};
+    return qr_admissible_check(s, &ask);
 }
 
 static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)
@@ -277,15 +276,17 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
                 copy_embeds(s, index, p, &r->embeds_tail);
     if (!fits)
         return QUIRE_E_RANGE;
-    int err = qr_request_copy_flags(s, p, r->features, 0, &r->flags);
+    qr_request_set_stops(r, &stops);
+    int err = check_request(s, r, p->num_prompt_tokens);
+    if (err == QUIRE_OK)
+        err = qr_request_copy_flags(s, p, r->features, 0, &r->flags);
     if (err != QUIRE_OK)
         return err;
-    qr_request_set_stops(r, &stops);
     r->extra.mm_features = r->mm_features;
     r->extra.num_mm_features = r->num_features;
     r->is_plain = !r->use_grammar && !r->is_pooling && r->num_features == 0;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
-    if (!qr_sched_take_waiting_pages(s, &r->text, p->num_prompt_tokens))
+    if (!qr_sched_take_waiting_pages(s, &r->text, p->num_prompt_tokens, s->max_waiting_pages))
         return QUIRE_FULL;
     const quire_token *prompt = p->prompt;
     if (prompt == NULL) { /* embeddings alone */
@@ -362,6 +363,9 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
         return QUIRE_E_ARGUMENT;
     if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
         return QUIRE_E_RANGE;
+    int err = check_request(s, r, num_tokens);
+    if (err != QUIRE_OK)
+        return err;
     qr_text_cut(&s->text, &r->text, num_tokens);
     r->kv.num_tokens = num_tokens;
     r->num_prompt_tokens = num_tokens;

@@ -122,25 +122,27 @@ static void unschedule(quire_sched *s, uint32_t place)
     qr_step_remove(s, place);
 }
 
-/* A request that has all blocks that anybody has or holds, and still finds no room, will find none
- * later: it ends here. The next update tells; while steps are forgotten instead, only so many
- * end. */
-static bool is_outgrown(const quire_sched *s)
+/* A request that has all blocks that any request has or holds, and still finds no room, will find
+ * none later. */
+static bool has_all_blocks(const quire_sched *s)
 {
     return s->num_running == 1 && s->cache->num_seqs == 1 && s->cache->pool->num_held == 0 &&
-           s->num_outgrown < s->max_batches && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
-static void end_outgrown(quire_sched *s, uint32_t index)
+bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
 {
     quire_req req = qr_sched_req_of(s, index);
     const qr_request *r = &s->requests[index];
+    if (s->num_outgrown == s->max_batches)
+        return false;
     s->outgrown[s->num_outgrown++] = (quire_output){.req = req,
                                                     .user = r->kv.user,
                                                     .client_index = r->client_index,
                                                     .finish_reason = QUIRE_FINISH_LENGTH};
     qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_OUTGROWN, .req = req});
     qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_LENGTH, NULL);
+    return true;
 }
 
 /* Preempts one request; *cursor is the place of the request that needs room. Returns the victim. */
@@ -168,13 +170,21 @@ static uint32_t preempt_one(quire_sched *s, uint32_t *cursor)
 
 /* ---- one request ----------------------------------------------------------- */
 
-/* Gets room for the tokens, preempting others for it; false when the request itself had to go. */
-static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num_tokens,
+bool qr_sched_may_shrink(const quire_sched *s, const qr_request *r)
+{
+    bool is_whole = s->disable_chunked_mm && r->num_features > 0;
+    return s->chunked_prefill && s->mamba_block_size == 0 && !is_whole &&
+           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+}
+
+/* Gets room for the tokens, preempting others for it, or for fewer tokens if there are no others;
+ * false when the request itself had to go. */
+static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *num_tokens,
                                   quire_block_span *blocks)
 {
     uint32_t index = s->running[*cursor];
     qr_request *r = &s->requests[index];
-    quire_allocate_params p = {.num_new_tokens = num_tokens,
+    quire_allocate_params p = {.num_new_tokens = *num_tokens,
                                .num_lookahead_tokens = s->num_lookahead};
     if ((s->quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = r->num_placeholders;
@@ -187,17 +197,21 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t num
     if (s->monitor != NULL)
         qr_prefetch(&r->lora_id); /* and has_extra: which an event will ask for */
     for (;;) {
-        qr_sched_show_hashes(s, index, r->kv.num_computed_tokens + num_tokens);
+        qr_sched_show_hashes(s, index, r->kv.num_computed_tokens + *num_tokens);
         int err = qr_cache_allocate_slots(s->cache, &r->kv, &p, blocks);
         if (QR_LIKELY(err == QUIRE_OK))
             break;
         bool is_alone = s->num_running == 1;
         if (is_alone && (qr_pins_give_way(s) || qr_starved_take_blocks(s)))
             continue;
-        if (is_outgrown(s)) {
-            end_outgrown(s, index);
-            return false;
+        bool has_all = has_all_blocks(s);
+        if (has_all && *num_tokens > 1 && qr_sched_may_shrink(s, r)) {
+            *num_tokens /= 2;
+            p.num_new_tokens = *num_tokens;
+            continue;
         }
+        if (has_all && qr_sched_end_outgrown(s, index))
+            return false;
         uint32_t victim = preempt_one(s, cursor);
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_PREEMPTED,
                                                         .req = qr_sched_req_of(s, victim),
@@ -243,7 +257,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
     uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->num_lookahead;
     if (QR_UNLIKELY(!qr_cache_is_quiet(s->cache, r->kv.seq, end))) {
         blocks = s->spans;
-        if (!make_room(s, cursor, n, blocks))
+        if (!make_room(s, cursor, &n, blocks))
             return false;
     }
     qr_sched_make_text_room(s, r);

@@ -1,6 +1,7 @@
 #include "sched/sched.h"
 
 #include "base/hooks.h"
+#include "sched/admissible.h"
 
 /* ---- reading the config ---------------------------------------------------- */
 
@@ -120,6 +121,12 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     if (c->monitor != NULL && qr_monitor_config_read(&monitor, c->monitor) != QUIRE_OK)
         return QUIRE_E_CONFIG;
     default_u32(&c->mamba_block_size, align_block_size(&cache));
+    const char *never =
+        qr_admissible_config(c, align_block_size(&cache) > 0 ? c->mamba_block_size : 0);
+    if (never != NULL) {
+        qr_log(&c->hooks, QUIRE_LOG_ERROR, never);
+        return QUIRE_E_CONFIG;
+    }
     if (cache.enable_caching == QUIRE_OFF)
         return QUIRE_OK;
     bool hashes_ok = c->hasher != NULL && c->hasher->block_size == cache.hash_block_size &&

@@ -3,7 +3,7 @@
  *      sched.c      making it                      requests.c  add, session inputs, the end of one
  *      schedule.c   a step, as a list of contents  running.c   those that run, and preemption
  *      admit.c      those that wait                step.c      the step's arrays
- *      starved.c    those that wait with blocks
+ *      starved.c    those that wait with blocks    admissible.[ch] requests that could never run
  *      flight.c     steps in flight                stop.c      when a request ends by itself
  *      update.c     what the engine computed       hashes.c    hashes of blocks
  *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
@@ -79,9 +79,10 @@ typedef struct qr_step_builder {
     uint32_t num_loras;
     uint32_t budget;
     uint32_t encoder_budget;
-    bool is_turn_free;    /* starved: nobody has blocks, and one load may begin, */
-    bool has_passed_turn; /* and one that had its turn was passed over */
-    uint32_t num_new;     /* these four for those who are told of steps */
+    uint32_t without_blocks; /* the first request that found no room for its blocks, or QR_NIL */
+    bool is_turn_free;       /* starved: nobody has blocks, and one load may begin, */
+    bool has_passed_turn;    /* and one that had its turn was passed over */
+    uint32_t num_new;        /* these four for those who are told of steps */
     uint32_t num_resumed;
     uint32_t num_prefill_tokens;
     uint32_t num_draft_tokens;
@@ -207,6 +208,7 @@ struct quire_sched {
     uint8_t *failed_blocks;     /* a qr_failed mark for each block; all 0 between calls */
     quire_block_span *spans;    /* num_groups, inside one call */
     quire_block_span *no_spans; /* num_groups empty ones */
+    char why_refused[160];      /* the last QUIRE_E_TOO_LONG; "": none */
     qr_owner owner;
 };
 
@@ -313,8 +315,9 @@ void qr_sched_cache_blocks(quire_sched *sched, uint32_t index, uint32_t num_toke
 uint32_t qr_sched_last_token_of(const quire_sched *sched, const qr_request *r);
 bool qr_sched_promise_pages(quire_sched *sched, qr_request *r);
 void qr_sched_take_back_promise(quire_sched *sched, qr_request *r);
-/* Pages for tokens that wait, to add to `text`; false when there are too many already. */
-bool qr_sched_take_waiting_pages(quire_sched *sched, qr_text *text, uint32_t num_tokens);
+/* Pages for tokens that wait, to add to `text`; false when there would be more than `most`. */
+bool qr_sched_take_waiting_pages(quire_sched *sched, qr_text *text, uint32_t num_tokens,
+                                 uint32_t most);
 void qr_sched_release_waiting_pages(quire_sched *sched, qr_text *text);
 /* Takes pages that were promised, up to those for `end` tokens. */
 void qr_sched_take_promised_pages(quire_sched *sched, qr_request *r, uint32_t end);
@@ -354,6 +357,12 @@ void qr_sched_admit_waiting(quire_sched *sched);
 void qr_sched_forget_from(quire_sched *sched, const qr_request *r, uint32_t token);
 /* Takes running[place] out; those behind it move up. */
 void qr_sched_leave_running(quire_sched *sched, uint32_t place);
+/* Whether the request may compute fewer tokens in a step than it wants. A request that is alone
+ * does so when the pool has no room for all: window layers give blocks back in between. */
+bool qr_sched_may_shrink(const quire_sched *sched, const qr_request *r);
+/* Ends a request that is too long to run, even alone in an empty engine: the next update tells.
+ * While steps are forgotten instead of updated, only so many end: then false. */
+bool qr_sched_end_outgrown(quire_sched *sched, uint32_t index);
 /* Takes a request that is in no list off its blocks and puts it back to the waiting ones. */
 void qr_sched_preempt(quire_sched *sched, uint32_t index);
 /* How many tokens fit before a state is to be kept at a block's end (Mamba, align mode). */

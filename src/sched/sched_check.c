@@ -24,9 +24,10 @@ static bool pages_are_right(const quire_sched *s, const qr_request *r)
     uint32_t most = qr_text_pages_for(&s->text, qr_sched_last_token_of(s, r));
     if (r->has_promise)
         return (uint64_t)r->num_promised_pages + r->text.num_pages >= most;
-    bool never_ran = r->status == QUIRE_REQ_WAITING || r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR ||
-                     qr_request_is_finished(r);
-    return never_ran && r->num_promised_pages == 0 && r->text.num_pages <= most;
+    bool needs_none = r->status == QUIRE_REQ_WAITING ||
+                      r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR ||
+                      r->status == QUIRE_REQ_WAITING_FOR_STREAMING || qr_request_is_finished(r);
+    return needs_none && r->num_promised_pages == 0 && r->text.num_pages <= most;
 }
 
 static bool request_is_valid(const quire_sched *s, uint32_t index)

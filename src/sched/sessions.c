@@ -4,6 +4,7 @@
  *      prompt . . . . . . | input       what was computed becomes prompt; the last sampled token,
  *                                       which was not, is dropped
  */
+#include "sched/admissible.h"
 #include "sched/sched.h"
 
 static void free_input(quire_sched *s, uint32_t input)
@@ -28,6 +29,52 @@ static uint32_t kept_tokens(const qr_request *r)
 {
     return r->kv.num_computed_tokens < r->kv.num_tokens ? r->kv.num_computed_tokens
                                                         : r->kv.num_tokens;
+}
+
+/* The session with an input of num_new tokens that makes it num_tokens long. The input's features
+ * stand behind num_old others in its array; those of the session are looked at too, unless other
+ * inputs come before. */
+static qr_admissible_ask ask_with_input(const qr_request *r, const qr_session_input *in,
+                                        uint32_t num_old, uint32_t num_tokens, uint32_t num_new)
+{
+    qr_admissible_ask ask = {.num_tokens = num_tokens,
+                             .has_second = true,
+                             .features = r->features,
+                             .num_features = r->num_features,
+                             .first_new = r->num_features,
+                             .base = num_tokens - num_new};
+    if (in->num_features == 0)
+        return ask;
+    uint32_t num_known = num_old == r->num_features ? num_old : 0;
+    if (num_known > 0)
+        memcpy(in->features, r->features, num_known * sizeof *r->features);
+    ask.features = in->features + num_old - num_known;
+    ask.num_features = num_known + in->num_features;
+    ask.first_new = num_known;
+    return ask;
+}
+
+/* The fewest tokens that the session keeps when it stops. */
+static uint32_t fewest_kept(const qr_request *r)
+{
+    if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
+        return r->num_kept;
+    return r->kv.num_tokens - 1 > r->num_prompt_tokens ? r->kv.num_tokens - 1
+                                                       : r->num_prompt_tokens;
+}
+
+/* Pages for the session with its input. A session that waited for the input has no promise: then
+ * the pages that the input gave back are enough. */
+static void take_pages(quire_sched *s, qr_request *r, uint32_t num_tokens)
+{
+    if (r->has_promise) {
+        qr_sched_take_promised_pages(s, r, num_tokens);
+        return;
+    }
+    uint32_t before = r->text.num_pages;
+    bool has_room = qr_text_reserve(&s->text, &r->text, num_tokens);
+    qr_assert(has_room);
+    s->num_waiting_pages += r->text.num_pages - before;
 }
 
 /* The session goes on with an input: what it has computed becomes its prompt, the last sampled
@@ -65,7 +112,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     uint32_t n = in->text.num_tokens;
     qr_text_copy(&s->text, &in->text, 0, n, s->token_scratch);
     qr_sched_release_waiting_pages(s, &in->text);
-    qr_sched_take_promised_pages(s, r, kept + n);
+    take_pages(s, r, kept + n);
     qr_text_append(&s->text, &r->text, s->token_scratch, n);
     r->kv.num_tokens = r->text.num_tokens;
     r->num_prompt_tokens = r->text.num_tokens;
@@ -82,9 +129,30 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
     free_input(s, input);
 }
 
+/* Whether the session has room for the input behind what was generated: in the model's length, and
+ * alone in an empty engine. */
 static bool input_fits(const quire_sched *s, const qr_request *r, uint32_t input)
 {
-    return (uint64_t)kept_tokens(r) + s->inputs[input].text.num_tokens < s->max_model_len;
+    const qr_session_input *in = &s->inputs[input];
+    uint64_t num_tokens = (uint64_t)kept_tokens(r) + in->text.num_tokens;
+    if (num_tokens >= s->max_model_len)
+        return false;
+    qr_admissible_ask ask =
+        ask_with_input(r, in, r->num_features, (uint32_t)num_tokens, in->text.num_tokens);
+    return (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0 || qr_why_never(s, &ask).needs == NULL;
+}
+
+/* A session that waits for its user has a promise of pages for max_model_len tokens no longer: else
+ * max_num_seqs of them would keep all other requests from running. With the quirks outputs of steps
+ * in flight may still come. */
+static void wait_for_input(quire_sched *s, qr_request *r)
+{
+    r->status = QUIRE_REQ_WAITING_FOR_STREAMING;
+    qr_starved_note_holder(s, r);
+    s->num_waiting_for_streaming++;
+    uint64_t late = QUIRE_QUIRK(SESSION_KEEPS_AHEAD) | QUIRE_QUIRK(STALE_OUTPUTS);
+    if ((s->quirks & late) == 0)
+        qr_sched_take_back_promise(s, r);
 }
 
 bool qr_sched_session_ends(quire_sched *s, uint32_t index)
@@ -109,9 +177,7 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
     } else if (r->ends_session) {
         return true;
     } else {
-        r->status = QUIRE_REQ_WAITING_FOR_STREAMING;
-        qr_starved_note_holder(s, r);
-        s->num_waiting_for_streaming++;
+        wait_for_input(s, r);
     }
     qr_sched_enqueue(s, index);
     return false;
@@ -141,13 +207,13 @@ static int fill_input(quire_sched *s, uint32_t index, const quire_request_params
                       qr_session_input *in)
 {
     qr_request *r = &s->requests[index];
-    uint64_t tokens = (uint64_t)r->kv.num_tokens + p->num_prompt_tokens;
+    uint64_t num_inputs = p->num_prompt_tokens; /* tokens of this input and of those before */
     uint32_t num_old = r->num_features;
     for (uint32_t i = r->first_input; i != QR_NIL; i = s->inputs[i].next) {
-        tokens += s->inputs[i].text.num_tokens;
+        num_inputs += s->inputs[i].text.num_tokens;
         num_old += s->inputs[i].num_features;
     }
-    if (tokens >= s->max_model_len)
+    if (r->kv.num_tokens + num_inputs >= s->max_model_len)
         return QUIRE_E_RANGE;
     if (!feature_keys_fit(s, r, p))
         return QUIRE_E_RANGE;
@@ -157,10 +223,17 @@ static int fill_input(quire_sched *s, uint32_t index, const quire_request_params
     if (!qr_request_copy_stops(s, index, p, &in->stops) ||
         !qr_request_copy_features(s, index, p, num_old, &in->features, &in->mm_features))
         return QUIRE_E_RANGE;
-    int err = qr_request_copy_flags(s, p, in->features, num_old, &in->flags);
+    uint32_t num_tokens = fewest_kept(r) + (uint32_t)num_inputs;
+    qr_admissible_ask ask = ask_with_input(r, in, num_old, num_tokens, p->num_prompt_tokens);
+    int err = qr_admissible_check(s, &ask);
+    if (err == QUIRE_OK)
+        err = qr_request_copy_flags(s, p, in->features, num_old, &in->flags);
     if (err != QUIRE_OK)
         return err;
-    if (!qr_sched_take_waiting_pages(s, &in->text, p->num_prompt_tokens))
+    /* Sessions that wait may have more pages than waiting requests may take. One can go on as long
+     * as there are pages left to run it. */
+    uint32_t most = s->text.num_pages - s->text.max_pages;
+    if (!qr_sched_take_waiting_pages(s, &in->text, p->num_prompt_tokens, most))
         return QUIRE_FULL;
     qr_text_append(&s->text, &in->text, p->prompt, p->num_prompt_tokens);
     return QUIRE_OK;

@@ -62,7 +62,10 @@ void qr_starved_begin(quire_sched *s)
 bool qr_starved_may_load(quire_sched *s, const qr_request *r)
 {
     qr_step_builder *b = &s->builder;
-    if (s->num_holders[QR_HOLDS_BLOCKS] + s->num_holders[QR_HOLDS_IDLE] >= s->max_loading)
+    uint32_t num_holders = s->num_holders[QR_HOLDS_BLOCKS];
+    if ((s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0)
+        num_holders += s->num_holders[QR_HOLDS_IDLE]; /* which never give way */
+    if (num_holders >= s->max_loading)
         return false;
     if (QR_LIKELY(!s->is_starved))
         return true;

@@ -343,8 +343,9 @@ int naive_cache_allocate(naive_cache *cache, uint32_t seq, const quire_cache_req
     }
     take_new(cache, s, slots, new_blocks);
     uint32_t num_free = naive_pool_get_num_free_blocks(&cache->pool);
-    if (is_new && num_free < cache->watermark)
-        cache->short_by += cache->watermark - num_free;
+    uint32_t left = is_new && naive_cache_num_seqs(cache) > 0 ? cache->watermark : 0;
+    if (num_free < left)
+        cache->short_by += left - num_free;
     if (cache->short_by > 0)
         return put_back(cache, &before, log_len, log_events, QUIRE_NO_SPACE);
     if (is_new && naive_cache_num_seqs(cache) == cache->max_requests)
@@ -377,7 +378,8 @@ int naive_cache_can_fit(const naive_cache *cache, uint32_t seq, const quire_cach
     const naive_seq *s = &cache->seqs[seq];
     uint32_t computed = request->num_computed_tokens + params->num_new_computed_tokens +
                         params->num_external_computed_tokens;
-    uint32_t wanted = s->used ? 0 : cache->watermark;
+    bool is_first = naive_cache_num_seqs(cache) == 0;
+    uint32_t wanted = s->used || is_first ? 0 : cache->watermark;
     if (must_wait(cache, params))
         return QUIRE_NO_SPACE;
     for (uint32_t g = 0; g < cache->num_groups; g++) {

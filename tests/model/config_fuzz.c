@@ -205,7 +205,8 @@ static const field sched_fields[] = {
     {SCHED(max_num_batched_tokens), TOKENS},
     {SCHED(max_num_scheduled_tokens), TOKENS},
     {SCHED(long_prefill_token_threshold), {{GOOD, 0}, {GOOD, 1}, {GOOD, UINT32_MAX}}},
-    {SCHED(enable_chunked_prefill), SWITCH},
+    {SCHED(enable_chunked_prefill), /* off: a step would be shorter than max_model_len */
+     {{GOOD, 0}, {GOOD, 1}, {ALONE, 2}, {BAD, 3}, {BAD, UINT32_MAX}}},
     {SCHED(reserve_full_sequence), SWITCH},
     {SCHED(async_scheduling), SWITCH},
     {SCHED(max_batches), {{GOOD, 0}, {GOOD, 1}, {GOOD, 64}, {BAD, 65}, {BAD, UINT32_MAX}}},

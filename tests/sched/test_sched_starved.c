@@ -154,28 +154,6 @@ static void everybody_ends(void **state)
            (double)all / NUM_TRIALS, (double)begun / NUM_TRIALS, most);
 }
 
-/* a can never be admitted: its prompt is longer than a step, and may not be computed in parts. It
- * stands before b and c, is loaded, and gives way each time; they have their turns all the same. */
-static void one_without_hope_takes_no_turns(void **state)
-{
-    (void)state;
-    starving s;
-    quire_sched_config config = begin_starving(&s, seed, 3);
-    config.max_num_batched_tokens = 16;
-    config.enable_chunked_prefill = QUIRE_OFF;
-    kit_open(&s.kit, &config);
-    s.kit.params.skip_reading_prefix = 1;
-    quire_req a = add_one(&s, 0, 40, 8);
-    for (uint32_t i = 0; i < 10; i++)
-        run_one(&s, 7);
-    add_one(&s, 1, 12, 8);
-    add_one(&s, 2, 12, 8);
-    assert_true(run_until(&s, 6) < 40);
-    assert_int_equal(quire_sched_finish(s.kit.sched, &a, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
-                     QUIRE_OK);
-    kit_close(&s.kit);
-}
-
 /* A session that waits for its user has five blocks, and b needs them all. */
 static void a_session_gives_way_first(void **state)
 {
@@ -200,7 +178,6 @@ int main(int argc, char **argv)
     seed = unit_seed(argc, argv, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everybody_ends),
-        cmocka_unit_test(one_without_hope_takes_no_turns),
         cmocka_unit_test(a_session_gives_way_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

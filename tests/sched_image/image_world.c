@@ -290,6 +290,8 @@ void world_open(world *w, uint64_t seed)
     w->max_prompt = is_long ? WORLD_MAX_PROMPT : 40;
     draw_steps(w);
     draw_groups(w, block_size);
+    if (w->config.long_prefill_token_threshold > 0 && is_long) /* a Mamba block must fit it */
+        w->config.long_prefill_token_threshold = block_size;
     draw_limits(w, block_size);
     draw_hasher(w);
     w->has_features = draw(w, 3) == 0;
