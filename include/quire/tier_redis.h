@@ -49,9 +49,16 @@ typedef struct quire_tier_redis_config {
     const char
         *prefix; /* of all keys; NULL: "quire". Printable, without blanks and { }; up to 64 */
 
-    const char *user;          /* NULL: the server's default user */
-    const char *password;      /* NULL: none. Never logged */
-    const char *password_file; /* instead: its first line; others must not be able to read it */
+    const char *user;     /* NULL: the server's default user */
+    const char *password; /* NULL: none. Never logged */
+    /* Instead: its first line, read again for each new connection, so that a token that expires can
+     * be replaced. Others must not be able to read the file. */
+    const char *password_file;
+    /* Instead: called on the tier's thread for each new connection; writes at most bytes, with a 0
+     * at the end. 0: done; other: none, and the password before is tried again. The first call is
+     * made while the tier is opened, and must give one. */
+    int (*get_password)(void *user, char *password, size_t bytes);
+    void *password_user;
 
     uint32_t tls;                /* 1: TLS to all nodes, and their certificates are checked */
     uint32_t tls_trust_any;      /* 1: they are not: whoever is in between can read and write */
@@ -67,10 +74,14 @@ typedef struct quire_tier_redis_config {
     uint32_t connections;     /* to each node; 0 = 3 */
     uint32_t max_nodes;       /* known at a time; 0 = 32 */
     uint32_t max_block_bytes; /* 0 = 64 MiB */
-    uint64_t window_bytes;    /* under way on a connection; 0 = 16 MiB, and of loads never more than
-                                 3 MiB; one block always may be */
-    uint64_t ttl_ms;          /* what was not stored again for so long is gone; 0: never */
-    uint64_t connect_ns;      /* until a new connection answers; 0 = 1 s */
+    uint64_t window_bytes; /* of stores under way on a connection; 0 = 16 MiB. One always may be */
+    /* Of loads; 0 = 3 MiB, which is best for a server on the same machine: it copies each answer
+     * before it sends it, and many at once do not fit its caches. Over a network take bandwidth x
+     * round trip for each connection, and two blocks at least. One block always may be. */
+    uint64_t load_window_bytes;
+    uint64_t ttl_ms;     /* a block is gone so long after it was stored; 0: never. Storing a
+                                 block that is there does not make its time longer */
+    uint64_t connect_ns; /* until a new connection answers; 0 = 1 s */
     uint64_t wait_ns;    /* open waits so long for a first answer, and fails without; 0: it does
                                  not wait, and a server that is down is no error */
     uint64_t refresh_ns; /* between two looks at the map of slots, at least; 0 = 1 s */
@@ -119,6 +130,7 @@ typedef struct quire_tier_redis_stats {
     uint64_t wrong;     /* values */
     uint64_t refused;
     uint64_t late;
+    uint64_t present; /* stores of blocks that were there: not sent */
     uint64_t bytes_in;
     uint64_t bytes_out;
 } quire_tier_redis_stats;

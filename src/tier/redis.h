@@ -24,6 +24,7 @@
 #include "tier/redis_address.h"
 #include "tier/redis_name.h"
 #include "tier/redis_resp.h"
+#include "tier/redis_secret.h"
 #include "tier/redis_socket.h"
 #include "tier/redis_value.h"
 
@@ -48,6 +49,7 @@ typedef enum qr_call_kind {
     QR_CALL_STORE = QUIRE_TIER_STORE,
     QR_CALL_REMOVE = QUIRE_TIER_REMOVE,
     QR_CALL_FIND = QUIRE_TIER_FIND,
+    QR_CALL_CHECK, /* before a STORE: STRLEN. What is there is not sent */
     QR_CALL_AUTH,
     QR_CALL_PING,
     QR_CALL_SLOTS
@@ -167,6 +169,7 @@ enum {
     QR_COUNT_WRONG,
     QR_COUNT_REFUSED,
     QR_COUNT_LATE,
+    QR_COUNT_PRESENT,
     QR_COUNT_BYTES_IN,
     QR_COUNT_BYTES_OUT,
     QR_NUM_COUNTS
@@ -197,6 +200,7 @@ struct quire_tier_redis {
     uint32_t max_nodes;
     uint32_t max_block_bytes;
     uint64_t window_bytes;
+    uint64_t load_window_bytes;
     uint64_t connect_ns;
     uint64_t wait_ns;
     uint64_t refresh_ns;
@@ -205,8 +209,8 @@ struct quire_tier_redis {
     uint32_t breaker_strikes;
     uint64_t breaker_ns;
 
-    char *auth; /* the whole command */
-    uint32_t auth_bytes;
+    qr_secret secret;
+    char *auth;    /* the whole command: QR_SECRET_AUTH for each link; NULL: none */
     char tail[64]; /* behind a value: \r\n, and the TTL */
     uint32_t tail_bytes;
     bool has_ttl;
@@ -266,6 +270,8 @@ quire_tier_io *qr_call_io(const qr_call *call);
 void qr_call_end(quire_tier_redis *redis, qr_call *call, quire_tier_status status);
 /* To the node of its slot, or to this one. */
 void qr_call_route(quire_tier_redis *redis, qr_call *call, qr_node *node);
+/* The check of a store found nothing: the call becomes the store. */
+void qr_call_send_store(quire_tier_redis *redis, qr_call *call);
 /* Deletes what is under the key of a load that was wrong. */
 void qr_call_drop_key(quire_tier_redis *redis, const qr_call *load);
 

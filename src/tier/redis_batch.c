@@ -128,26 +128,39 @@ void qr_call_end(quire_tier_redis *redis, qr_call *call, quire_tier_status statu
         qr_batch_end_io(redis, batch, io, status);
 }
 
+static void write_command(quire_tier_redis *redis, qr_call *call, quire_tier_op op)
+{
+    memcpy(call->text, ASKING, QR_REDIS_ASKING);
+    call->head = call->text + QR_REDIS_ASKING;
+    call->head_bytes = qr_redis_command_write(&redis->space, op, qr_call_io(call), redis->has_ttl,
+                                              call->text + QR_REDIS_ASKING, &call->slot);
+}
+
+/* A store begins with the question whether the block is there. */
 static qr_call *make_call(quire_tier_redis *redis, qr_batch *batch, uint32_t i)
 {
     qr_call *call = qr_call_take(redis, false);
     if (call == NULL)
         return NULL;
-    const quire_tier_io *io = &batch->ios[i];
+    bool is_store = batch->op == QUIRE_TIER_STORE;
     call->batch = batch;
     call->io = i;
-    call->kind = (qr_call_kind)batch->op;
-    memcpy(call->text, ASKING, QR_REDIS_ASKING);
-    call->head = call->text + QR_REDIS_ASKING;
-    call->head_bytes = qr_redis_command_write(&redis->space, batch->op, io, redis->has_ttl,
-                                              call->text + QR_REDIS_ASKING, &call->slot);
-    if (batch->op == QUIRE_TIER_STORE) {
-        call->body = io->memory;
-        call->body_bytes = io->bytes;
-    } else if (batch->op == QUIRE_TIER_LOAD) {
-        call->answer_bytes = QR_REDIS_HEADER + io->bytes;
-    }
+    call->kind = is_store ? QR_CALL_CHECK : (qr_call_kind)batch->op;
+    write_command(redis, call, is_store ? QUIRE_TIER_FIND : batch->op);
+    if (batch->op == QUIRE_TIER_LOAD)
+        call->answer_bytes = QR_REDIS_HEADER + batch->ios[i].bytes;
     return call;
+}
+
+void qr_call_send_store(quire_tier_redis *redis, qr_call *call)
+{
+    const quire_tier_io *io = qr_call_io(call);
+    call->kind = QR_CALL_STORE;
+    call->num_skipped = 0;
+    call->body = io->memory;
+    call->body_bytes = io->bytes;
+    write_command(redis, call, QUIRE_TIER_STORE);
+    qr_call_route(redis, call, NULL);
 }
 
 void qr_call_route(quire_tier_redis *redis, qr_call *call, qr_node *node)

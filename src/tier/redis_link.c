@@ -468,10 +468,14 @@ static bool push_greeting(quire_tier_redis *redis, qr_link *link, qr_call_kind k
 
 static void greet(quire_tier_redis *redis, qr_link *link)
 {
+    bool is_pushed = true;
     link->state = QR_LINK_GREETING;
-    bool is_pushed = (redis->auth == NULL ||
-                      push_greeting(redis, link, QR_CALL_AUTH, redis->auth, redis->auth_bytes)) &&
-                     push_greeting(redis, link, QR_CALL_PING, PING, sizeof PING - 1);
+    if (redis->auth != NULL) {
+        char *auth = redis->auth + (size_t)(link - redis->links) * QR_SECRET_AUTH;
+        uint32_t bytes = qr_secret_write_auth(&redis->secret, auth);
+        is_pushed = push_greeting(redis, link, QR_CALL_AUTH, auth, bytes);
+    }
+    is_pushed = is_pushed && push_greeting(redis, link, QR_CALL_PING, PING, sizeof PING - 1);
     if (!is_pushed)
         lose_link(redis, link, "too many connections at once");
 }

@@ -16,9 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A server copies each answer before it sends it: many at once do not fit its caches, and come
- * more slowly than a few. */
-enum { BACKOFF_TIMES = 12, JITTER_PERCENT = 25, LOAD_WINDOW = 3 * 1024 * 1024 };
+enum { BACKOFF_TIMES = 12, JITTER_PERCENT = 25 };
 
 qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address)
 {
@@ -238,9 +236,8 @@ static qr_link *choose_link(quire_tier_redis *redis, qr_node *node, const qr_cal
     }
     if (best == NULL || best->num_calls == 0)
         return best;
-    uint64_t window = redis->window_bytes;
-    if (call->kind == QR_CALL_LOAD && window > LOAD_WINDOW)
-        window = LOAD_WINDOW;
+    bool is_load = call->kind == QR_CALL_LOAD;
+    uint64_t window = is_load ? redis->load_window_bytes : redis->window_bytes;
     bool has_room = best->num_calls < QR_REDIS_LINK_CALLS && best->bytes + bytes_of(call) <= window;
     return has_room ? best : NULL;
 }

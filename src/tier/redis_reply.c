@@ -132,7 +132,8 @@ static void take_error(quire_tier_redis *redis, qr_link *link, qr_call *call,
         redirect(redis, link, call, item, true);
     } else if (qr_resp_is_error(item, "TRYAGAIN")) {
         try_again(redis, link, call);
-    } else if (qr_resp_is_error(item, "OOM") && call->kind == QR_CALL_STORE) {
+    } else if (qr_resp_is_error(item, "OOM") &&
+               (call->kind == QR_CALL_STORE || call->kind == QR_CALL_CHECK)) {
         qr_node_good(link->node);
         qr_call_end(redis, call, QUIRE_TIER_NO_ROOM);
     } else if (qr_resp_is_error(item, "WRONGTYPE") && call->kind == QR_CALL_LOAD) {
@@ -141,6 +142,8 @@ static void take_error(quire_tier_redis *redis, qr_link *link, qr_call *call,
         qr_call_end(redis, call, QUIRE_TIER_WRONG);
     } else if (qr_resp_is_error(item, "WRONGTYPE") && call->kind == QR_CALL_FIND) {
         qr_call_end(redis, call, QUIRE_TIER_MISSING);
+    } else if (qr_resp_is_error(item, "WRONGTYPE") && call->kind == QR_CALL_CHECK) {
+        qr_call_send_store(redis, call); /* SET replaces it */
     } else if (is_any(item, useless)) {
         say_error(link->node, item);
         qr_call_end(redis, call, QUIRE_TIER_FAILED);
@@ -178,6 +181,17 @@ static quire_tier_status judge(const qr_call *call, const qr_resp_item *item)
     }
 }
 
+/* A block of that length is there, and who loads it checks it: it is not sent again. */
+static void take_check(quire_tier_redis *redis, qr_call *call, const qr_resp_item *item)
+{
+    if (item->number == (int64_t)QR_REDIS_HEADER + qr_call_io(call)->bytes) {
+        qr_redis_count(redis, QR_COUNT_PRESENT, 1);
+        qr_call_end(redis, call, QUIRE_TIER_DONE);
+    } else {
+        qr_call_send_store(redis, call);
+    }
+}
+
 void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const qr_resp_item *item)
 {
     if (call->kind == QR_CALL_AUTH || call->kind == QR_CALL_PING) {
@@ -197,6 +211,10 @@ void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const 
         return;
     }
     qr_node_good(link->node);
+    if (call->kind == QR_CALL_CHECK && call->batch != NULL) {
+        take_check(redis, call, item);
+        return;
+    }
     if (call->kind == QR_CALL_FIND && status == QUIRE_TIER_DONE && call->batch != NULL)
         qr_call_io(call)->bytes = (uint32_t)(item->number - QR_REDIS_HEADER);
     qr_call_end(redis, call, status);

@@ -6,13 +6,10 @@
 
 #include <quire/tier_redis.h>
 
-#include <errno.h>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -22,9 +19,9 @@ enum {
     MAX_NODES = 1024,
     BLOCK_BYTES = 64 * 1024 * 1024,
     WINDOW_BYTES = 16 * 1024 * 1024,
+    LOAD_WINDOW_BYTES = 3 * 1024 * 1024,
     JOBS = 256,
     STRIKES = 3,
-    SECRET_BYTES = 512,
     OURS_PER_LINK = 3 /* AUTH, PING, CLUSTER SLOTS */
 };
 #define SECOND         UINT64_C(1000000000)
@@ -97,9 +94,10 @@ static int check_config(const quire_tier_redis_config *c, char *message, size_t 
         wrong = "max_nodes: at most 1,024";
     else if (c->max_block_bytes > QR_RESP_VALUE - QR_REDIS_HEADER)
         wrong = "max_block_bytes: Redis takes no more than 512 MiB";
-    else if (c->password != NULL && c->password_file != NULL)
-        wrong = "password and password_file: only one of them";
-    else if (c->user != NULL && c->password == NULL && c->password_file == NULL)
+    else if ((c->password != NULL) + (c->password_file != NULL) + (c->get_password != NULL) > 1)
+        wrong = "password, password_file and get_password: only one of them";
+    else if (c->user != NULL && c->password == NULL && c->password_file == NULL &&
+             c->get_password == NULL)
         wrong = "user: it needs a password";
     else if (c->tls == 0 && (c->tls_ca_file != NULL || c->tls_cert_file != NULL ||
                              c->tls_key_file != NULL || c->tls_server_name != NULL))
@@ -111,72 +109,6 @@ static int check_config(const quire_tier_redis_config *c, char *message, size_t 
         return QUIRE_E_CONFIG;
     }
     return check_servers(c, message, bytes);
-}
-
-/* ---- the password ---------------------------------------------------------- */
-
-static int read_secret(const char *path, char *secret, char *message, size_t bytes)
-{
-    struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for a writer */
-    const char *wrong = NULL;
-    ssize_t n = 0;
-    if (fd < 0 || fstat(fd, &about) != 0)
-        wrong = strerror(errno);
-    else if (!S_ISREG(about.st_mode))
-        wrong = "it is no file";
-    else if ((about.st_mode & 077) != 0)
-        wrong = "others may read it; chmod 600";
-    else if ((n = read(fd, secret, SECRET_BYTES - 1)) <= 0)
-        wrong = n < 0 ? strerror(errno) : "it is empty";
-    if (fd >= 0)
-        close(fd);
-    if (wrong != NULL) {
-        qr_tier_say(message, bytes, "password_file: %s: %s", path, wrong);
-        return QUIRE_E_CONFIG;
-    }
-    secret[n] = 0;
-    secret[strcspn(secret, "\r\n")] = 0;
-    return QUIRE_OK;
-}
-
-/* The whole command, since that is all it is needed for. */
-static int write_auth(quire_tier_redis *redis, const char *user, const char *password)
-{
-    size_t room = 64 + SECRET_BYTES * 2;
-    redis->auth = qr_tier_alloc(room, 1);
-    if (redis->auth == NULL)
-        return QUIRE_E_NOMEM;
-    int n = user == NULL
-                ? snprintf(redis->auth, room, "*2\r\n$4\r\nAUTH\r\n$%zu\r\n%s\r\n",
-                           strlen(password), password)
-                : snprintf(redis->auth, room, "*3\r\n$4\r\nAUTH\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
-                           strlen(user), user, strlen(password), password);
-    redis->auth_bytes = (uint32_t)n;
-    return QUIRE_OK;
-}
-
-static int prepare_auth(quire_tier_redis *redis, const quire_tier_redis_config *c, char *message,
-                        size_t bytes)
-{
-    char secret[SECRET_BYTES];
-    const char *password = c->password;
-    int status = QUIRE_OK;
-    if (c->password_file != NULL) {
-        status = read_secret(c->password_file, secret, message, bytes);
-        password = secret;
-    }
-    if (status == QUIRE_OK && password != NULL) {
-        size_t user_bytes = c->user == NULL ? 0 : strlen(c->user);
-        if (strlen(password) >= SECRET_BYTES || user_bytes >= SECRET_BYTES) {
-            qr_tier_say(message, bytes, "user, password: at most 511 characters");
-            status = QUIRE_E_CONFIG;
-        } else {
-            status = write_auth(redis, c->user, password);
-        }
-    }
-    OPENSSL_cleanse(secret, sizeof secret);
-    return status;
 }
 
 /* ---- making ---------------------------------------------------------------- */
@@ -192,8 +124,9 @@ static void close_redis(void *self)
         close(redis->epoll_fd);
     qr_tls_close(redis->tls);
     if (redis->auth != NULL)
-        OPENSSL_cleanse(redis->auth, redis->auth_bytes);
+        OPENSSL_cleanse(redis->auth, (size_t)total * QR_SECRET_AUTH);
     qr_tier_free(redis->auth);
+    qr_secret_close(&redis->secret);
     qr_tier_free(redis->batches);
     qr_tier_free(redis->calls);
     qr_tier_free(redis->input);
@@ -208,6 +141,7 @@ static void set_limits(quire_tier_redis *redis, const quire_tier_redis_config *c
     redis->max_nodes = (uint32_t)or_default(c->max_nodes, NODES);
     redis->max_block_bytes = (uint32_t)or_default(c->max_block_bytes, BLOCK_BYTES);
     redis->window_bytes = or_default(c->window_bytes, WINDOW_BYTES);
+    redis->load_window_bytes = or_default(c->load_window_bytes, LOAD_WINDOW_BYTES);
     redis->connect_ns = or_default(c->connect_ns, SECOND);
     redis->wait_ns = c->wait_ns;
     redis->refresh_ns = or_default(c->refresh_ns, SECOND);
@@ -272,6 +206,17 @@ static int open_descriptors(quire_tier_redis *redis)
                : QUIRE_E_SYSTEM;
 }
 
+/* Each connection has room for its AUTH: the password may change while another one is sent. */
+static int open_secret(quire_tier_redis *redis, const quire_tier_redis_config *c, char *message,
+                       size_t bytes)
+{
+    int status = qr_secret_open(&redis->secret, c, message, bytes);
+    if (status != QUIRE_OK || !redis->secret.is_used)
+        return status;
+    redis->auth = qr_tier_alloc((size_t)redis->max_nodes * redis->num_links, QR_SECRET_AUTH);
+    return redis->auth == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
+}
+
 static void add_seeds(quire_tier_redis *redis, const quire_tier_redis_config *c)
 {
     memset(redis->owner, 0xff, sizeof redis->owner);
@@ -315,7 +260,7 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
     if (status == QUIRE_OK)
         status = open_descriptors(r);
     if (status == QUIRE_OK)
-        status = prepare_auth(r, &c, message, message_bytes);
+        status = open_secret(r, &c, message, message_bytes);
     if (status == QUIRE_OK && c.tls != 0)
         status = qr_tls_open(&c, &r->tls, message, message_bytes);
     if (status != QUIRE_OK) {
@@ -440,6 +385,10 @@ QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
     if (redis != NULL)
         *redis = NULL;
     int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
+    if (status == QUIRE_OK && (whole.ops != NULL || whole.self != NULL)) {
+        qr_tier_say(message, message_bytes, "common.ops and common.self must be NULL");
+        return QUIRE_E_ARGUMENT;
+    }
     if (status == QUIRE_OK)
         status = quire_tier_redis_create(config, whole.max_jobs, &whole.hooks, &self, message,
                                          message_bytes);
@@ -467,8 +416,8 @@ QUIRE_API int quire_tier_redis_get_stats(const quire_tier_redis *redis,
         [QR_COUNT_REFRESHED] = &stats->refreshed, [QR_COUNT_MOVED] = &stats->moved,
         [QR_COUNT_ASKED] = &stats->asked,         [QR_COUNT_SURPRISES] = &stats->surprises,
         [QR_COUNT_WRONG] = &stats->wrong,         [QR_COUNT_REFUSED] = &stats->refused,
-        [QR_COUNT_LATE] = &stats->late,           [QR_COUNT_BYTES_IN] = &stats->bytes_in,
-        [QR_COUNT_BYTES_OUT] = &stats->bytes_out,
+        [QR_COUNT_LATE] = &stats->late,           [QR_COUNT_PRESENT] = &stats->present,
+        [QR_COUNT_BYTES_IN] = &stats->bytes_in,   [QR_COUNT_BYTES_OUT] = &stats->bytes_out,
     };
     for (int i = 0; i < QR_NUM_COUNTS; i++)
         *fields[i] = atomic_load_explicit(&redis->counts[i], memory_order_relaxed);

@@ -414,6 +414,25 @@ static void password_files_are_private(void **state)
     expect_config(&c, QUIRE_E_CONFIG);
 }
 
+/* The tier's functions are its own. */
+static void common_has_no_ops(void **state)
+{
+    (void)state;
+    quire_tier *tier = NULL;
+    char message[256] = "";
+    quire_tier_redis_config c = good_config();
+    quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
+    common.ops = quire_tier_redis_ops();
+    assert_int_equal(quire_tier_redis_open(&c, &common, NULL, &tier, NULL, message, sizeof message),
+                     QUIRE_E_ARGUMENT);
+    assert_non_null(strstr(message, "common.ops"));
+    common.ops = NULL;
+    common.self = &c;
+    assert_int_equal(quire_tier_redis_open(&c, &common, NULL, &tier, NULL, message, sizeof message),
+                     QUIRE_E_ARGUMENT);
+    assert_null(tier);
+}
+
 /* ---- one stuck node -------------------------------------------------------- */
 
 enum { MANY = 6000 };
@@ -496,6 +515,7 @@ int main(void)
         cmocka_unit_test(servers_name_servers),
         cmocka_unit_test(configs_are_checked),
         cmocka_unit_test(password_files_are_private),
+        cmocka_unit_test(common_has_no_ops),
         cmocka_unit_test(stuck_nodes_leave_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -206,6 +206,17 @@ static void passwords(void **state)
     redis_forget(&s);
 }
 
+/* Bytes that came to the server, by its own count. */
+static uint64_t received_by(const redis_server *s)
+{
+    static const char NAME[] = "total_net_input_bytes:";
+    char said[256];
+    redis_say(s->port, said, "INFO", "stats", NULL);
+    const char *at = strstr(said, NAME);
+    assert_non_null(at);
+    return strtoull(at + sizeof NAME - 1, NULL, 10);
+}
+
 static void read_only(void **state)
 {
     (void)state;
@@ -215,13 +226,112 @@ static void read_only(void **state)
     redis_tier_open(&t, &s, 1);
     redis_await_stores(&t, 0, 10);
     redis_expect(s.port, "+OK", "REPLICAOF", "127.0.0.1", "1", NULL);
-    redis_do(&t, QUIRE_TIER_STORE, 0, 10);
+    redis_do(&t, QUIRE_TIER_STORE, 20, 10);
     redis_expect_only(&t, FAILS);
     redis_do(&t, QUIRE_TIER_LOAD, 0, 10);
     redis_expect_only(&t, REDIS_BIT(DONE) | FAILS);
     redis_expect(s.port, "+OK", "REPLICAOF", "NO", "ONE", NULL);
     redis_await_stores(&t, 0, 10);
     redis_tier_close(&t);
+    redis_forget(&s);
+}
+
+/* A password that changes: each new connection asks for it, in the file or from the caller. */
+static const char *current_password;
+
+static int give_password(void *user, char *password, size_t bytes)
+{
+    ++*(int *)user;
+    if (current_password == NULL)
+        return 1;
+    (void)snprintf(password, bytes, "%s", current_password);
+    return 0;
+}
+
+static void write_password(const char *path, const char *password)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    (void)fprintf(file, "%s\n", password);
+    fclose(file);
+    current_password = password;
+}
+
+static void passwords_change(void **state)
+{
+    (void)state;
+    for (int from_file = 0; from_file < 2; from_file++) {
+        char path[] = "/tmp/quire_password_XXXXXX";
+        int num_asked = 0;
+        redis_server s;
+        redis_tier t = {.breaker_ms = 20};
+        close(mkstemp(path));
+        redis_start(&s, "--requirepass", "first", NULL);
+        write_password(path, "first");
+        if (from_file != 0)
+            t.config.password_file = path;
+        else
+            t.config.get_password = give_password;
+        t.config.password_user = &num_asked;
+        redis_tier_open(&t, &s, 1);
+        redis_await_stores(&t, 0, 5);
+        redis_end(&s, SIGKILL);
+        s.arguments[1] = "second"; /* the server's new one */
+        redis_start_again(&s);
+        write_password(path, "second");
+        redis_await_stores(&t, 0, 5);
+        current_password = NULL; /* none from the caller: the one before is used */
+        redis_end(&s, SIGKILL);
+        redis_start_again(&s);
+        redis_await_stores(&t, 0, 5);
+        assert_true(from_file != 0 || num_asked >= 2);
+        assert_null(strstr(t.log, "second"));
+        redis_tier_close(&t);
+        redis_forget(&s);
+        unlink(path);
+    }
+}
+
+/* What the server has is not sent to it again, by whichever engine. */
+static void present_is_not_sent(void **state)
+{
+    (void)state;
+    enum { NUM = 32, BYTES = 100000 };
+    redis_server s;
+    redis_tier a = {.bytes = BYTES};
+    redis_tier b = {.bytes = BYTES};
+    redis_start(&s, NULL);
+    redis_tier_open(&a, &s, 1);
+    redis_tier_open(&b, &s, 1);
+    redis_await_stores(&a, 0, NUM);
+    uint64_t sent = redis_stats(&a).bytes_out;
+    assert_true(sent >= NUM * BYTES);
+    assert_int_equal(redis_stats(&a).present, 0);
+    uint64_t received = received_by(&s);
+    assert_true(received >= NUM * BYTES);
+    redis_do(&b, QUIRE_TIER_STORE, 0, NUM); /* another engine, */
+    redis_expect_only(&b, REDIS_BIT(DONE));
+    redis_do(&a, QUIRE_TIER_STORE, 0, NUM); /* and the same one once more */
+    redis_expect_only(&a, REDIS_BIT(DONE));
+    assert_int_equal(redis_stats(&b).present, NUM);
+    assert_int_equal(redis_stats(&a).present, NUM);
+    assert_true(redis_stats(&b).bytes_out < NUM * 400);
+    assert_true(received_by(&s) - received < 2 * NUM * 400);
+    redis_do(&b, QUIRE_TIER_LOAD, 0, NUM);
+    redis_expect_only(&b, REDIS_BIT(DONE));
+    char key[256]; /* of another length, or of another type: it is replaced */
+    redis_key_text(&a, 3, key);
+    redis_expect(s.port, "+OK", "SET", key, "short", NULL);
+    redis_key_text(&a, 4, key);
+    redis_expect(s.port, ":1", "DEL", key, NULL);
+    redis_expect(s.port, ":1", "SADD", key, "member", NULL);
+    redis_do(&b, QUIRE_TIER_STORE, 0, NUM);
+    redis_expect_only(&b, REDIS_BIT(DONE));
+    assert_int_equal(redis_stats(&b).present, 2 * NUM - 2);
+    redis_do(&a, QUIRE_TIER_LOAD, 0, NUM);
+    redis_expect_only(&a, REDIS_BIT(DONE));
+    redis_tier_close(&a);
+    redis_tier_close(&b);
     redis_forget(&s);
 }
 
@@ -291,11 +401,17 @@ static void namespaces(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest quick[] = {
-        cmocka_unit_test(one_server),    cmocka_unit_test(over_a_path),
-        cmocka_unit_test(down_at_start), cmocka_unit_test(stopped),
-        cmocka_unit_test(filled),        cmocka_unit_test(passwords),
-        cmocka_unit_test(read_only),     cmocka_unit_test(touched_values),
+        cmocka_unit_test(one_server),
+        cmocka_unit_test(over_a_path),
+        cmocka_unit_test(down_at_start),
+        cmocka_unit_test(stopped),
+        cmocka_unit_test(filled),
+        cmocka_unit_test(passwords),
+        cmocka_unit_test(read_only),
+        cmocka_unit_test(touched_values),
         cmocka_unit_test(namespaces),
+        cmocka_unit_test(passwords_change),
+        cmocka_unit_test(present_is_not_sent),
     };
     static const struct CMUnitTest slow[] = {
         cmocka_unit_test(killed_in_between),
