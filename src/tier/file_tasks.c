@@ -199,8 +199,9 @@ void qr_file_tasks_ended(qr_file_tasks *tasks, qr_file_op *op)
         tasks->slab->io->submit(tasks->slab->io, op);
         return;
     }
-    if (op->result != (int64_t)op->bytes) /* some bytes are no bytes */
-        task->error = op->result < 0 ? (int)-op->result : EIO;
+    int if_short = op->kind == QR_FILE_READ ? EIO : ENOSPC; /* a full disk takes a part */
+    if (op->result != (int64_t)op->bytes)
+        task->error = op->result < 0 ? (int)-op->result : if_short;
     if (--task->num_left > 0)
         return;
     if (task->job->op == QUIRE_TIER_LOAD)

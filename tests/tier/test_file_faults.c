@@ -188,6 +188,10 @@ static void test_none_done(void **state)
             crowd_step(&c, false);
         assert_int_equal(crowd_wait(&c, 1000), 0);
         assert_int_equal(c.statuses[QUIRE_TIER_STORE][QUIRE_TIER_DONE], 0);
+        if (fault >= DISK_SHORT_ONE) { /* as a full disk does: no fault of the tier's */
+            assert_true(c.statuses[QUIRE_TIER_STORE][QUIRE_TIER_NO_ROOM] > 0);
+            assert_int_equal(c.statuses[QUIRE_TIER_STORE][QUIRE_TIER_FAILED], 0);
+        }
         disk.one_in = 0;
         check_next_life(&c, &disk);
         disk_free(&disk);
