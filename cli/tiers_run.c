@@ -242,6 +242,7 @@ static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
                                  .bytes_per_s = s->is_real ? 0 : s->lower[i].bytes_per_s,
                                  .latency_ns = s->is_real ? 0 : ns_of(s->lower[i].latency_s)};
     quire_offload_config c = QUIRE_OFFLOAD_CONFIG_INIT;
+    c.learns = QUIRE_OFF; /* tiers_run_learn tells it, in simulated time */
     c.sched = t->config.sched;
     c.num_cpu_blocks = s->cpu_blocks;
     c.mode = s->mode;

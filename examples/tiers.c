@@ -142,6 +142,8 @@ static uint64_t content_of(uint32_t prompt, uint32_t block)
 
 static void compute(engine *e, const quire_step *step)
 {
+    long ns = 100000 + 50000 * (long)step->total_tokens; /* a model would take its time */
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         uint32_t prompt = (uint32_t)(uintptr_t)quire_sched_user(e->sched, step->reqs[i]);
         uint32_t known = step->num_computed_tokens[i] / BLOCK_SIZE;
@@ -171,7 +173,6 @@ static void make_step(engine *e)
     must(quire_sched_update(e->sched, step->step, &output, &outputs), "update", "");
     for (uint32_t i = 0; i < outputs->num_outputs; i++)
         e->num_local += outputs->outputs[i].num_local_cached;
-    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); /* a model would take its time */
 }
 
 /* The last of the round before comes first: of the six, two are still where each memory ends. */

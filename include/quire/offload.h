@@ -109,6 +109,10 @@ typedef struct quire_offload_config {
     const quire_offload_tier *tiers; /* copied; from the fastest to the slowest */
     uint32_t num_tiers;
     uint64_t recompute_token_ns; /* to begin with; 0 = loading is always faster */
+    /* What computing costs is learned from the time between schedule and quire_offload_poll of each
+     * step that is mostly prefill. OFF: from quire_offload_learn alone, for engines whose steps do
+     * not take the time that computing takes (simulations). Default on */
+    quire_switch learns;
 
     quire_hooks hooks;
 } quire_offload_config;
@@ -177,7 +181,8 @@ QUIRE_API int quire_offload_tell(quire_offload *offload, const quire_offload_rep
  * given to the update of this step; what they point at is valid until the next poll. */
 QUIRE_API int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output *output);
 
-/* A prefill of so many tokens took so long: what recomputing costs. */
+/* A prefill of so many tokens took so long: what recomputing costs. Steps are measured without this
+ * call, unless config.learns is QUIRE_OFF. */
 QUIRE_API int quire_offload_learn(quire_offload *offload, uint32_t num_tokens, uint64_t ns);
 
 /* ---- looking --------------------------------------------------------------- */

@@ -177,7 +177,7 @@ typedef struct quire_tier_config {
     const void *memory; /* that jobs will use; NULL: any */
     size_t memory_bytes;
     uint32_t max_jobs;            /* in flight; 0 = 256 */
-    uint64_t max_bytes_in_flight; /* 0 = 96 MiB; a job above it goes alone */
+    uint64_t max_bytes_in_flight; /* 0 = 1 GiB; a job above it goes alone */
     uint64_t deadline_ns;         /* of a job that says none; 0 = 5 s */
     uint32_t breaker_strikes;     /* 0 = 3 */
     uint64_t breaker_ns;     /* OPEN for so long first, then doubled up to 12 times that; 0 = 5 s */

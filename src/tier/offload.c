@@ -31,10 +31,40 @@ static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
     qr_load_begin(o, req, blocks, num_external);
 }
 
+/* A step that is mostly prefill; of others the time is not that of their tokens. */
+static void time_step(quire_offload *o, const quire_step *step)
+{
+    enum { LEAST_TOKENS = 64 };
+    uint64_t decode = (uint64_t)step->num_reqs * o->most_decode;
+    bool is_prefill = step->total_tokens >= LEAST_TOKENS && step->total_tokens >= 2 * decode;
+    o->timed[step->step % QR_OFFLOAD_TIMED] =
+        (qr_offload_timed){.step = step->step,
+                           .start_ns = is_prefill ? qr_tier_now_ns(&o->hooks) : 0,
+                           .num_tokens = is_prefill ? step->total_tokens : 0};
+}
+
+/* A step that was given out before the one before it ended was computed after that. */
+static void learn_step(quire_offload *o, uint64_t step)
+{
+    qr_offload_timed *t = &o->timed[step % QR_OFFLOAD_TIMED];
+    bool is_timed = t->step == step && t->num_tokens > 0;
+    bool has_next = o->step != step;
+    if (!is_timed && !has_next)
+        return;
+    uint64_t now_ns = qr_tier_now_ns(&o->hooks);
+    uint64_t start_ns = t->start_ns > o->last_end_ns ? t->start_ns : o->last_end_ns;
+    if (is_timed && now_ns > start_ns)
+        qr_lower_learn(o->lower, t->num_tokens, now_ns - start_ns);
+    t->num_tokens = 0;
+    o->last_end_ns = now_ns;
+}
+
 static void *on_build_meta(void *user, const quire_step *step)
 {
     quire_offload *o = user;
     o->step = step->step;
+    if (o->learns)
+        time_step(o, step);
     if (o->is_vllm)
         qr_match_release(o);
     o->meta = (quire_offload_meta){.load_event = QUIRE_OFFLOAD_NO_EVENT,
@@ -151,6 +181,7 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
         return QUIRE_E_CONFIG;
     if (o->lower != NULL)
         qr_lower_set_room(o->lower, make_room, o);
+    o->learns = o->lower != NULL && plan->config.learns != QUIRE_OFF;
     o->connector = (quire_connector){.user = o,
                                      .get_num_new_matched_tokens = qr_match_request,
                                      .update_state_after_alloc = on_alloc,
@@ -375,6 +406,8 @@ int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output
         qr_copy_poll(offload);
     if (offload->num_events > 0 && !offload->is_vllm)
         qr_store_note_late(offload);
+    if (offload->learns)
+        learn_step(offload, step);
     if (offload->lower != NULL)
         qr_lower_poll(offload->lower);
     qr_load_tell(offload, step, output);

@@ -162,6 +162,15 @@ typedef struct qr_offload_counters {
     _Atomic uint64_t loads_in_flight;
 } qr_offload_counters;
 
+/* A step that is being computed, for what computing costs. */
+typedef struct qr_offload_timed {
+    uint64_t step;
+    uint64_t start_ns;
+    uint32_t num_tokens; /* 0: not of interest */
+} qr_offload_timed;
+
+enum { QR_OFFLOAD_TIMED = 8 }; /* steps in flight that are measured */
+
 struct quire_offload {
     qr_fork_guard guard;
     uint32_t magic;
@@ -169,6 +178,7 @@ struct quire_offload {
     bool is_lazy;
     bool has_device;
     bool looks_ahead;
+    bool learns;      /* what computing costs, from steps */
     bool is_closed;   /* device and tiers are gone */
     bool has_pins;    /* or other users of blocks: the scheduler's */
     bool has_windows; /* a group gives blocks back while its request runs */
@@ -251,8 +261,11 @@ struct quire_offload {
     uint32_t *sending; /* device: requests whose loads have blocks without a job */
     uint32_t num_sending;
     uint64_t next_load_event;
-    uint64_t step; /* the last one */
-    uint64_t mark; /* and the device's, for its copies */
+    uint64_t step;                            /* the last one */
+    qr_offload_timed timed[QR_OFFLOAD_TIMED]; /* by step */
+    uint64_t last_end_ns;                     /* of a step, where the next one had begun */
+    uint32_t most_decode; /* tokens that a request computes in a step without prefill */
+    uint64_t mark;        /* and the device's, for its copies */
 
     /* device */
     qr_offload_job *jobs;

@@ -59,7 +59,8 @@ static bool is_config_valid(const qr_offload_plan *plan)
         return false;
     if (has_tiers && (c->tiers == NULL || c->num_tiers > QUIRE_OFFLOAD_MAX_TIERS))
         return false;
-    return !is_parallel && c->mode <= QUIRE_OFFLOAD_LAZY && c->max_events <= UINT32_C(1) << 20;
+    return !is_parallel && c->mode <= QUIRE_OFFLOAD_LAZY && c->learns <= QUIRE_OFF &&
+           c->max_events <= UINT32_C(1) << 20;
 }
 
 int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *callers)
@@ -148,6 +149,7 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->is_lazy = c->mode == QUIRE_OFFLOAD_LAZY;
     o->has_device = c->device != NULL;
     o->looks_ahead = !o->is_vllm && c->lookahead != QUIRE_OFF;
+    o->most_decode = plan->sched.num_spec_tokens + 1;
     o->num_cpu = c->num_cpu_blocks;
     o->num_gpu = plan->sched.cache.num_blocks;
     o->max_requests = plan->sched.max_requests;

@@ -10,7 +10,7 @@
 #include "tier/tier.h"
 
 enum { DEFAULT_JOBS = 256, MOST_JOBS = 65536, DEFAULT_STRIKES = 3 };
-#define DEFAULT_BYTES       (UINT64_C(96) << 20)
+#define DEFAULT_BYTES       (UINT64_C(1) << 30) /* 100 ms of a fast disk */
 #define DEFAULT_DEADLINE_NS UINT64_C(5000000000)
 #define DEFAULT_BREAKER_NS  UINT64_C(5000000000)
 #define DEFAULT_CLOSE_NS    UINT64_C(2000000000)

@@ -122,6 +122,7 @@ static int open_offload(engine *e)
         return 1;
     quire_offload_tier tiers[ENGINE_NUM_TIERS] = {{0}};
     quire_offload_config c = QUIRE_OFFLOAD_CONFIG_INIT;
+    c.learns = QUIRE_OFF; /* its steps take no time */
     if (e->tiers->file != NULL)
         tiers[c.num_tiers++].tier = e->tiers->file;
     if (e->tiers->remote != NULL)

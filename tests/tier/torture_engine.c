@@ -338,6 +338,7 @@ void torture_open_engine(torture *t)
                                         .deadline_ns = t->is_faulty[i] ? 10000000 : 100000000};
     quire_sched_config sched = sched_config(t);
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
+    config.learns = QUIRE_OFF; /* its steps take no time */
     config.sched = &sched;
     config.num_cpu_blocks = TORTURE_CPU;
     config.mode = t->mode;
