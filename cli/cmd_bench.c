@@ -37,6 +37,7 @@ static const option table[] = {
     {0}};
 
 static const char *arguments[1];
+static const char *const kinds[] = {"gpu", NULL};
 
 static command cmd = {
     .name = "bench",
@@ -49,6 +50,7 @@ static command cmd = {
     .options = table,
     .arguments = arguments,
     .max_arguments = 1,
+    .words = {kinds},
 };
 
 const command *cmd_bench_command(void)
@@ -64,7 +66,7 @@ int cmd_bench(int argc, char **argv)
     if (cmd.num_arguments == 1 && strcmp(arguments[0], "gpu") == 0)
         return gpu_bench_run(&o.gpu);
     if (cmd.num_arguments == 1)
-        return command_error(&cmd, "\"%s\": it takes gpu, or no argument", arguments[0]);
+        return command_error(&cmd, "invalid argument \"%s\" (expected gpu, or none)", arguments[0]);
     char rounds[16];
     const char *words[6] = {argv[0], "--rounds", rounds};
     int n = 3;

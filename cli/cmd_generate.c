@@ -104,6 +104,7 @@ static command cmd = {
     .options = table,
     .arguments = arguments,
     .max_arguments = 1,
+    .words = {generate_kind_names},
 };
 
 const command *cmd_generate_command(void)

@@ -19,6 +19,8 @@ static const option table[] = {
     {0}};
 
 static const char *arguments[2];
+static const char *const what[] = {"redis-cluster", NULL};
+static const char *const verbs[] = {"up", "down", "status", NULL};
 
 static command cmd = {
     .name = "tier",
@@ -33,6 +35,7 @@ static command cmd = {
     .options = table,
     .arguments = arguments,
     .max_arguments = 2,
+    .words = {what, verbs},
 };
 
 const command *cmd_tier_command(void)
@@ -59,11 +62,11 @@ int cmd_tier(int argc, char **argv)
     if (leave != 0)
         return leave - 1;
     if (cmd.num_arguments < 2 || strcmp(arguments[0], "redis-cluster") != 0)
-        return command_error(&cmd, "redis-cluster up, down or status; quire tier --help says more");
+        return command_error(&cmd, "expected redis-cluster, then up, down or status");
     if (!is_size(o.maxmemory))
         return command_error(&cmd,
-                             "--maxmemory: \"%s\" is no size; it takes 512mb, 1gb and the "
-                             "like",
+                             "invalid value \"%s\" for --maxmemory (expected a size such as 512mb "
+                             "or 1gb)",
                              o.maxmemory);
     if (strcmp(arguments[1], "up") == 0)
         return cluster_up(&cmd, &o);
@@ -71,5 +74,6 @@ int cmd_tier(int argc, char **argv)
         return cluster_down(&cmd, &o);
     if (strcmp(arguments[1], "status") == 0)
         return cluster_status(&cmd, &o);
-    return command_error(&cmd, "redis-cluster %s: it takes up, down or status", arguments[1]);
+    return command_error(&cmd, "invalid argument \"%s\" (expected up, down or status)",
+                         arguments[1]);
 }

@@ -12,30 +12,83 @@
 
 static const char *const own_words = "help completion man";
 
+/* ---- what may stand where ------------------------------------------------- */
+
+static bool has_words(const option *opt)
+{
+    return opt->kind == OPTION_CHOICE || opt->preset != NULL;
+}
+
+/* The values that an option may have by name. */
+static void print_values(const option *opt)
+{
+    for (uint32_t i = 0; opt->preset && opt->preset(i); i++)
+        printf("%s%s", i ? " " : "", opt->preset(i));
+    for (size_t i = 0; opt->choices && opt->choices[i]; i++)
+        printf("%s%s", i ? " " : "", opt->choices[i]);
+}
+
+/* An option with presets takes a file too where its argument says so: --model NAME|FILE. */
+static bool takes_files(const option *opt)
+{
+    return opt->kind == OPTION_TEXT &&
+           (!opt->preset || (opt->argument && strstr(opt->argument, "FILE")));
+}
+
+static void print_words(const char *const *words)
+{
+    for (size_t i = 0; words[i]; i++)
+        printf("%s%s", i ? " " : "", words[i]);
+}
+
+/* Text inside single quotes; `unwanted` is what the shell's own format would read otherwise. */
+static void print_quoted(const char *text, const char *unwanted, const char *quote)
+{
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputs(quote, stdout);
+        else if (!strchr(unwanted, *text))
+            putchar(*text);
+    }
+}
+
+#define SH_QUOTE   "'\\''" /* end the text, a quote, begin it again */
+#define FISH_QUOTE "\\'"
+
 /* ---- bash --------------------------------------------------------------- */
+
+static void bash_option(const option *opt)
+{
+    printf("        --%s)", opt->name);
+    if (has_words(opt)) {
+        printf(" COMPREPLY=($(compgen -W '");
+        print_values(opt);
+        printf("' -- \"$cur\")%s);", takes_files(opt) ? " $(compgen -f -- \"$cur\")" : "");
+    } else if (opt->kind == OPTION_TEXT) {
+        printf(" COMPREPLY=($(compgen -f -- \"$cur\"));");
+    } /* a number: nothing to offer */
+    printf(" return ;;\n");
+}
 
 static void bash_command(const command *cmd)
 {
     printf("    %s)\n        case $prev in\n", cmd->name);
-    for (const option *opt = cmd->options; opt && opt->name; opt++) {
-        if (opt->kind == OPTION_CHOICE) {
-            printf("        --%s) COMPREPLY=($(compgen -W '", opt->name);
-            for (size_t i = 0; opt->choices[i]; i++)
-                printf("%s%s", i ? " " : "", opt->choices[i]);
-            printf("' -- \"$cur\")); return ;;\n");
-        } else if (opt->kind != OPTION_SWITCH && opt->kind != OPTION_TEXT) {
-            printf("        --%s) return ;;\n", opt->name); /* a number: nothing to offer */
-        } else if (opt->kind == OPTION_TEXT) {
-            printf("        --%s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n", opt->name);
-        }
-    }
+    for (const option *opt = cmd->options; opt && opt->name; opt++)
+        if (opt->kind != OPTION_SWITCH)
+            bash_option(opt);
     printf("        esac\n        words='");
     for (const option *opt = cmd->options; opt && opt->name; opt++) {
         printf("--%s ", opt->name);
         if (opt->kind == OPTION_SWITCH)
             printf("--no-%s ", opt->name);
     }
-    printf("--help' ;;\n");
+    printf("--help'\n");
+    for (int i = 0; i < COMMAND_MAX_WORDS && cmd->words[i]; i++) {
+        printf("        named[%d]='", i);
+        print_words(cmd->words[i]);
+        printf("'\n");
+    }
+    printf("        ;;\n");
 }
 
 static void bash_print(const command *const *commands)
@@ -43,6 +96,7 @@ static void bash_print(const command *const *commands)
     printf("# bash completion of quire\n"
            "_quire() {\n"
            "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=\n"
+           "    local -a named=()\n"
            "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
            "        COMPREPLY=($(compgen -W '");
     for (size_t i = 0; commands[i]; i++)
@@ -61,47 +115,56 @@ static void bash_print(const command *const *commands)
         bash_command(commands[i]);
     printf("    esac\n"
            "    case $cur in\n"
-           "    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) ;;\n"
-           "    *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
+           "    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")); return ;;\n"
            "    esac\n"
+           "    if [ -n \"${named[COMP_CWORD-2]}\" ]; then\n"
+           "        COMPREPLY=($(compgen -W \"${named[COMP_CWORD-2]}\" -- \"$cur\"))\n"
+           "    elif [ ${#named[@]} -eq 0 ]; then\n"
+           "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+           "    fi\n"
            "}\n"
            "complete -o filenames -F _quire quire\n");
 }
 
-/* ---- zsh and fish ------------------------------------------------------- */
-
-/* Text inside single quotes, with what the shell would understand otherwise taken away. */
-static void print_quoted(const char *text, const char *unwanted)
-{
-    for (; *text; text++)
-        if (!strchr(unwanted, *text))
-            putchar(*text);
-}
+/* ---- zsh ---------------------------------------------------------------- */
 
 static void zsh_option(const option *opt)
 {
     printf("            '--%s", opt->name);
     if (opt->kind == OPTION_SWITCH) {
         printf("[");
-        print_quoted(opt->help, "'[]:");
+        print_quoted(opt->help, "[]:", SH_QUOTE);
         printf("]' '--no-%s[not: ", opt->name);
-        print_quoted(opt->help, "'[]:");
+        print_quoted(opt->help, "[]:", SH_QUOTE);
         printf("]'");
     } else {
         printf("=[");
-        print_quoted(opt->help, "'[]:");
+        print_quoted(opt->help, "[]:", SH_QUOTE);
         printf("]:%s:", opt->argument ? opt->argument : "value");
-        if (opt->kind == OPTION_TEXT)
-            printf("_files");
-        if (opt->kind == OPTION_CHOICE) {
+        if (has_words(opt) && takes_files(opt)) {
+            printf("{compadd -- ");
+            print_values(opt);
+            printf("; _files}");
+        } else if (has_words(opt)) {
             printf("(");
-            for (size_t i = 0; opt->choices[i]; i++)
-                printf("%s%s", i ? " " : "", opt->choices[i]);
+            print_values(opt);
             printf(")");
+        } else if (opt->kind == OPTION_TEXT) {
+            printf("_files");
         }
         printf("'");
     }
     printf(" \\\n");
+}
+
+static void zsh_arguments(const command *cmd)
+{
+    for (int i = 0; i < COMMAND_MAX_WORDS && cmd->words[i]; i++) {
+        printf("            '%d:word:(", i + 1);
+        print_words(cmd->words[i]);
+        printf(")' \\\n");
+    }
+    printf("            '--help[what it does]'%s ;;\n", cmd->words[0] ? "" : " '*:file:_files'");
 }
 
 static void zsh_print(const command *const *commands)
@@ -112,7 +175,7 @@ static void zsh_print(const command *const *commands)
            "        local -a names=(");
     for (size_t i = 0; commands[i]; i++) {
         printf("'%s:", commands[i]->name);
-        print_quoted(commands[i]->summary, "':");
+        print_quoted(commands[i]->summary, ":", SH_QUOTE);
         printf("' ");
     }
     printf("%s)\n"
@@ -129,19 +192,20 @@ static void zsh_print(const command *const *commands)
         printf("    %s)\n        _arguments \\\n", commands[i]->name);
         for (const option *opt = commands[i]->options; opt && opt->name; opt++)
             zsh_option(opt);
-        printf("            '--help[what it does]' '*:file:_files' ;;\n");
+        zsh_arguments(commands[i]);
     }
     printf("    esac\n}\n_quire \"$@\"\n");
 }
+
+/* ---- fish --------------------------------------------------------------- */
 
 static void fish_option(const char *name, const option *opt, const char *prefix)
 {
     printf("complete -c quire -n '__fish_seen_subcommand_from %s' -l '%s%s'", name, prefix,
            opt->name);
-    if (opt->kind == OPTION_CHOICE) {
-        printf(" -x -a '");
-        for (size_t i = 0; opt->choices[i]; i++)
-            printf("%s%s", i ? " " : "", opt->choices[i]);
+    if (has_words(opt)) {
+        printf("%s -a '", takes_files(opt) ? " -r -F" : " -x");
+        print_values(opt);
         printf("'");
     } else if (opt->kind == OPTION_TEXT) {
         printf(" -r -F");
@@ -149,8 +213,23 @@ static void fish_option(const char *name, const option *opt, const char *prefix)
         printf(" -x");
     }
     printf(" -d '%s", prefix[0] ? "not: " : "");
-    print_quoted(opt->help, "'");
+    print_quoted(opt->help, "", FISH_QUOTE);
     printf("'\n");
+}
+
+/* The first argument where none of its words has come, the second where one of them has. */
+static void fish_arguments(const command *cmd)
+{
+    for (int i = 0; i < COMMAND_MAX_WORDS && cmd->words[i]; i++) {
+        printf("complete -c quire -f -n '__fish_seen_subcommand_from %s", cmd->name);
+        for (int before = 0; before <= i; before++) {
+            printf("; and %s__fish_seen_subcommand_from ", before < i ? "" : "not ");
+            print_words(cmd->words[before]);
+        }
+        printf("' -a '");
+        print_words(cmd->words[i]);
+        printf("'\n");
+    }
 }
 
 static void fish_print(const command *const *commands)
@@ -158,7 +237,7 @@ static void fish_print(const command *const *commands)
     printf("# fish completion of quire\n");
     for (size_t i = 0; commands[i]; i++) {
         printf("complete -c quire -f -n __fish_use_subcommand -a '%s' -d '", commands[i]->name);
-        print_quoted(commands[i]->summary, "'");
+        print_quoted(commands[i]->summary, "", FISH_QUOTE);
         printf("'\n");
     }
     printf("complete -c quire -f -n __fish_use_subcommand -a '%s'\n", own_words);
@@ -170,6 +249,7 @@ static void fish_print(const command *const *commands)
             if (opt->kind == OPTION_SWITCH)
                 fish_option(commands[i]->name, opt, "no-");
         }
+        fish_arguments(commands[i]);
     }
 }
 

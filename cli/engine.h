@@ -60,9 +60,9 @@ extern const char *const engine_cache_dtypes[];
 #define ENGINE_MODEL_OPTIONS(e)                                                                    \
     ENGINE_ROW("model", OPTION_TEXT, (e).model, "NAME|FILE",                                       \
                "preset, or a config.json of Hugging Face", .def = "llama-3.1-8b",                  \
-               .section = "Model and GPU"),                                                        \
+               .preset = shape_preset_name, .section = "Model and GPU"),                           \
         ENGINE_ROW("gpu", OPTION_TEXT, (e).gpu, "NAME", "preset; quire plan --list shows them",    \
-                   .def = "H200"),                                                                 \
+                   .def = "H200", .preset = gpu_preset_name),                                      \
         ENGINE_ROW("tp", OPTION_U32, (e).tp, "N", "GPUs that share each layer", .def = "1",        \
                    .min = 1, .max = 1024),                                                         \
         ENGINE_ROW("quantization", OPTION_CHOICE, (e).quantization, "KIND", "of the weights",      \

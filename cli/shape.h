@@ -58,6 +58,8 @@ typedef struct shape {
 int shape_find(const char *name_or_path, shape *out, char message[SHAPE_MESSAGE_BYTES]);
 /* Preset i; NULL after the last. */
 const shape *shape_preset(uint32_t i);
+/* Its name. */
+const char *shape_preset_name(uint32_t i);
 int shape_read_config(const char *path, shape *out, char message[SHAPE_MESSAGE_BYTES]);
 /* 0, or -1 and a sentence: a shape that no model has. */
 int shape_check(const shape *s, char message[SHAPE_MESSAGE_BYTES]);

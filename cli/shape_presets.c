@@ -159,3 +159,9 @@ const shape *shape_preset(uint32_t i)
 {
     return i < sizeof presets / sizeof *presets ? &presets[i] : NULL;
 }
+
+const char *shape_preset_name(uint32_t i)
+{
+    const shape *preset = shape_preset(i);
+    return preset ? preset->name : NULL;
+}

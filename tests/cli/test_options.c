@@ -239,7 +239,7 @@ static void test_completion(void **state)
     assert_non_null(strstr(said, "--policy) COMPREPLY=($(compgen -W 'fcfs priority'"));
     assert_non_null(strstr(said, "--caching --no-caching --help"));
     assert_true(caught(stdout, print_shell, "zsh"));
-    assert_non_null(strstr(said, "'--out=[its written here \\n]:FILE:_files'"));
+    assert_non_null(strstr(said, "'--out=[it'\\''s written here \\n]:FILE:_files'"));
     assert_true(caught(stdout, print_shell, "fish"));
     assert_non_null(strstr(said, "-l 'policy' -x -a 'fcfs priority'"));
     assert_false(caught(stdout, print_shell, "tcsh"));
