@@ -49,8 +49,8 @@ static const option table[] = {
     {"sizes", OPTION_TEXT, &o.sizes, "LIST",
      "pool sizes for the table, in blocks (without the null block): 1000,5k,10k..80k", .def = NULL},
     {"sample", OPTION_REAL, &o.sample, "SHARE",
-     "of blocks that are looked at, for huge traces: estimates with error bars", .def = "1, exact",
-     .min = 1e-6, .max = 1},
+     "share of blocks that are looked at, for huge traces: estimates with error bars",
+     .def = "1, exact", .min = 1e-6, .max = 1},
     {"belady", OPTION_SWITCH, &o.belady, NULL,
      "also the hits of a pool that knows the future: no policy has more", .def = "on"},
     {"policy", OPTION_TEXT, &o.policies, "LIST",
@@ -63,7 +63,7 @@ static const option table[] = {
     {"csv", OPTION_TEXT, &o.csv, "FILE",
      "the curve; -: standard output; FILE.meta.json says what made it", .role = OPTION_OUTPUT},
     {"points", OPTION_U32, &o.num_points, "N",
-     "of the curve in files; 0: every size at which something changes", .def = "1000",
+     "points of the curve in files; 0: every size at which something changes", .def = "1000",
      .max = 1 << 24},
     {"plot", OPTION_SWITCH, &o.plot, NULL, "draw the curve", .def = "on", .role = OPTION_OUTPUT},
     {"format", OPTION_TEXT, &o.format, "NAME",
@@ -79,10 +79,10 @@ static const option table[] = {
      .is_given = &o.has_gpu, .preset = gpu_preset_name},
     {"tp", OPTION_U32, &o.engine.tp, "N", "GPUs that share each layer; GiB are of one", .def = "1",
      .min = 1, .max = 1024},
-    {"kv-cache-dtype", OPTION_CHOICE, &o.engine.kv_cache_dtype, "KIND", "of keys and values",
-     .def = "auto", .choices = engine_cache_dtypes},
+    {"kv-cache-dtype", OPTION_CHOICE, &o.engine.kv_cache_dtype, "KIND",
+     "how keys and values are stored", .def = "auto", .choices = engine_cache_dtypes},
     {"gpu-memory-utilization", OPTION_REAL, &o.engine.gpu_memory_utilization, "SHARE",
-     "of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01, .max = 1},
+     "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01, .max = 1},
     {0}};
 
 static const char *arguments[1];

@@ -26,7 +26,7 @@ static struct {
 
 static const option table[] = {
     {"mean-tokens", OPTION_U32, &o.mean_tokens, "TOKENS",
-     "of a request on average, for the table of block sizes", .def = "2048", .min = 1,
+     "mean tokens of a request, for the table of block sizes", .def = "2048", .min = 1,
      .max = 1 << 24},
     {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off", .role = OPTION_OUTPUT},
     {"list", OPTION_SWITCH, &o.list, NULL, "list the models and GPUs that are known", .def = "off",
@@ -158,6 +158,10 @@ static const char *kind_of_layers(quire_layer_kind kind)
         return "latent attention";
     case QUIRE_LAYER_SLIDING_WINDOW:
         return "sliding window";
+    case QUIRE_LAYER_CHUNKED_LOCAL:
+        return "chunks of attention";
+    case QUIRE_LAYER_MAMBA:
+        return "state of linear attention";
     default:
         return "other";
     }
@@ -180,12 +184,14 @@ static void print_text(const engine_setup *setup, const plan_result *r, const qu
     const shape *s = &setup->shape;
     shape_size size = shape_measure(s);
     printf("%s on %u x %s\n", s->name, o.engine.tp, setup->gpu.name);
-    printf("  parameters         %.2f billion, %.2f of them for each token\n",
-           (double)size.total_params / 1e9, (double)size.active_params / 1e9);
+    if (!s->needs_weights)
+        printf("  parameters         %.2f billion, %.2f of them for each token\n",
+               (double)size.total_params / 1e9, (double)size.active_params / 1e9);
     printf("  memory             %.2f GiB, %.2f of them for the engine%s\n",
            (double)setup->gpu.memory_bytes / GIB, (double)r->budget_bytes / GIB,
            o.engine.tp > 1 ? "; all figures are for one GPU" : "");
-    printf("  weights            %.2f GiB\n", (double)r->weight_bytes / GIB);
+    printf("  weights            %.2f GiB%s\n", (double)r->weight_bytes / GIB,
+           s->weight_bytes > 0 ? " (--weight-bytes)" : "");
     printf("  activations, etc.  %.2f GiB%s\n", (double)r->reserve_bytes / GIB,
            o.engine.reserve_memory ? "" : " (estimated)");
     printf("  KV cache           %.2f GiB\n", (double)r->used_bytes / GIB);
@@ -228,7 +234,8 @@ static void print_json(const engine_setup *setup, const plan_result *r,
     shape_size size = shape_measure(&setup->shape);
     printf("{\n  \"model\": ");
     json_print_text(stdout, setup->shape.name);
-    printf(",\n  \"gpu\": \"%s\",\n  \"tp\": %u,\n", setup->gpu.name, o.engine.tp);
+    printf(",\n  \"gpu\": \"%s\",\n  \"tp\": %u,\n  \"fits\": %s,\n", setup->gpu.name, o.engine.tp,
+           r->does_not_fit ? "false" : "true");
     printf("  \"total_params\": %" PRIu64 ",\n  \"active_params\": %" PRIu64 ",\n",
            size.total_params, size.active_params);
     printf("  \"memory_bytes\": %" PRIu64 ",\n  \"budget_bytes\": %" PRIu64
@@ -268,7 +275,8 @@ int cmd_plan(int argc, char **argv)
         print_json(&setup, &result, rows);
     } else {
         print_text(&setup, &result, plan);
-        print_sizes(rows);
+        if (setup.shape.linear_conv == 0) /* beside states the block size is not free */
+            print_sizes(rows);
     }
     quire_plan_destroy(plan);
     return 0;

@@ -10,12 +10,12 @@ static const option table[] = {
     {"dir", OPTION_TEXT, &o.dir, "DIR", "where its files are; down removes them",
      .def = "quire-redis", .section = "The cluster"},
     {"port", OPTION_U32, &o.port, "PORT",
-     "of the first node; the others follow, and 10,000 above each is its bus", .def = "7000",
+     "port of the first node; the others follow, and 10,000 above each is its bus", .def = "7000",
      .min = 1024, .max = 55000},
     {"nodes", OPTION_U32, &o.nodes, "N", "servers, each with its part of the slots", .def = "3",
      .min = 1, .max = CLUSTER_MAX_NODES},
-    {"maxmemory", OPTION_TEXT, &o.maxmemory, "SIZE", "of each node, as Redis writes it: 512mb, 1gb",
-     .def = "1gb"},
+    {"maxmemory", OPTION_TEXT, &o.maxmemory, "SIZE",
+     "memory of each node, as Redis writes it: 512mb, 1gb", .def = "1gb"},
     {0}};
 
 static const char *arguments[2];

@@ -42,8 +42,8 @@ static const option table[] = {
      .section = "Steps from a file"},
     {"calibrate", OPTION_TEXT, &o.calibrate, "FILE",
      "the same columns: fit the GPU's constants to the measured times", .def = NULL},
-    {"write-constants", OPTION_TEXT, &o.write_constants, "FILE", "write them, for --time-constants",
-     .role = OPTION_OUTPUT},
+    {"write-constants", OPTION_TEXT, &o.write_constants, "FILE",
+     "write the fitted constants, for --time-constants", .role = OPTION_OUTPUT},
     {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off", .role = OPTION_OUTPUT},
     ENGINE_MODEL_OPTIONS(o.engine),
     {0}};
@@ -89,24 +89,39 @@ static void print_parts(const step_parts *parts, double ms)
            parts->compute, parts->weights);
 }
 
+/* A step is predicted whether or not the model fits; that it does not is said. */
+static bool check_fit(const engine_setup *setup)
+{
+    char message[PLAN_MESSAGE_BYTES];
+    plan_settings settings = {.tp = o.engine.tp, .cache_dtype = setup->cache_dtype};
+    plan_result plan;
+    bool fits = plan_num_blocks(&setup->shape, &setup->gpu, &settings, &plan, NULL, message) == 0;
+    if (!fits)
+        command_error(&cmd, "note: %s", message);
+    return fits;
+}
+
 static int time_one_step(const engine_setup *setup)
 {
     step_work work = {0};
     if (o.prefill == 0 && o.decode == 0)
-        return command_error(&cmd, "there is no step: --prefill, --decode, --csv or --calibrate "
-                                   "says which; quire time --help has examples");
+        return command_error(&cmd,
+                             "expected --prefill, --decode, --csv or --calibrate; see quire time "
+                             "--help");
     for (uint32_t i = 0; o.prefill > 0 && i < o.prefill_requests; i++)
         step_work_add(&setup->time, &work, o.prefill, o.prefill_context);
     for (uint32_t i = 0; i < o.decode; i++)
         step_work_add(&setup->time, &work, 1, o.decode_context - 1);
     double ms = time_model_step_ms(&setup->time, &work);
     step_parts parts = time_model_parts(&setup->time, &work);
+    bool fits = check_fit(setup);
     if (o.json) {
-        printf("{\"ms\": %.6f, \"compute_ms\": %.6f, \"weights_ms\": %.6f, \"matrices_ms\": %.6f, "
+        printf("{\"ms\": %.6f, \"fits\": %s, \"compute_ms\": %.6f, \"weights_ms\": %.6f, "
+               "\"matrices_ms\": %.6f, "
                "\"attention_ms\": %.6f, \"kv_ms\": %.6f, \"activations_ms\": %.6f, "
                "\"fixed_ms\": %.6f, \"made_by\": ",
-               ms, parts.compute, parts.weights, parts.matrices, parts.attention, parts.kv,
-               parts.activations, parts.fixed);
+               ms, fits ? "true" : "false", parts.compute, parts.weights, parts.matrices,
+               parts.attention, parts.kv, parts.activations, parts.fixed);
         made_by_print(stdout, &cmd);
         printf("}\n");
     } else {
@@ -224,6 +239,8 @@ int cmd_time(int argc, char **argv)
     if (leave != 0)
         return leave - 1;
     int status = engine_resolve(&cmd, &o.engine, &setup);
+    if (status == 0)
+        status = engine_check_time(&cmd, &setup);
     if (status != 0)
         return status;
     if (o.csv && o.calibrate)

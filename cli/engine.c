@@ -48,6 +48,13 @@ int engine_resolve(const command *cmd, const engine_options *options, engine_set
     shape *s = &setup->shape;
     if (shape_find(options->model, s, message) != 0)
         return command_error(cmd, "--model: %s", message);
+    if (s->needs_weights && options->weight_bytes == 0)
+        return command_error(
+            cmd,
+            "--model: the weights of model_type \"%s\" cannot be counted; give their "
+            "size with --weight-bytes (all .safetensors files together)",
+            s->model_type);
+    s->weight_bytes = options->weight_bytes;
     apply_quantization(s, options->quantization);
     setup->cache_dtype =
         options->kv_cache_dtype == 1 ? QUIRE_CACHE_DTYPE_FP8 : QUIRE_CACHE_DTYPE_AUTO;
@@ -67,6 +74,17 @@ int engine_resolve(const command *cmd, const engine_options *options, engine_set
     return 0;
 }
 
+int engine_check_time(const command *cmd, const engine_setup *setup)
+{
+    if (setup->shape.linear_conv == 0)
+        return 0;
+    return command_error(
+        cmd,
+        "--model: %s has layers of linear attention, which the time model does not "
+        "know; quire plan takes it",
+        setup->shape.name);
+}
+
 int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
                 plan_result *result, quire_plan **plan)
 {
@@ -82,5 +100,7 @@ int engine_plan(const command *cmd, const engine_options *options, const engine_
                               .cache_dtype = setup->cache_dtype};
     if (plan_num_blocks(&setup->shape, &setup->gpu, &settings, result, plan, message) != 0)
         return command_error(cmd, "%s", message);
+    if (result->does_not_fit)
+        command_error(cmd, "note: %s", message);
     return 0;
 }

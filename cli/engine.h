@@ -15,11 +15,14 @@
 #include "plan_blocks.h"
 #include "time_model.h"
 
+#include <quire/pool.h>
+
 typedef struct engine_options {
     const char *model;
     const char *gpu;
     uint32_t tp;
     int quantization;
+    uint64_t weight_bytes; /* of the whole model; 0: counted */
     int kv_cache_dtype;
     uint64_t gpu_memory; /* 0: as published; so are the two below */
     double gpu_flops;
@@ -65,10 +68,14 @@ extern const char *const engine_cache_dtypes[];
                    .def = "H200", .preset = gpu_preset_name),                                      \
         ENGINE_ROW("tp", OPTION_U32, (e).tp, "N", "GPUs that share each layer", .def = "1",        \
                    .min = 1, .max = 1024),                                                         \
-        ENGINE_ROW("quantization", OPTION_CHOICE, (e).quantization, "KIND", "of the weights",      \
-                   .def = "model", .choices = engine_quantizations),                               \
+        ENGINE_ROW("quantization", OPTION_CHOICE, (e).quantization, "KIND",                        \
+                   "how the weights are stored", .def = "model", .choices = engine_quantizations), \
+        ENGINE_ROW("weight-bytes", OPTION_U64, (e).weight_bytes, "BYTES",                          \
+                   "size of all weights, for models whose weights cannot be counted",              \
+                   .def = "counted", .max = 1e15),                                                 \
         ENGINE_ROW("kv-cache-dtype", OPTION_CHOICE, (e).kv_cache_dtype, "KIND",                    \
-                   "of keys and values", .def = "auto", .choices = engine_cache_dtypes),           \
+                   "how keys and values are stored", .def = "auto",                                \
+                   .choices = engine_cache_dtypes),                                                \
         ENGINE_ROW("gpu-memory", OPTION_U64, (e).gpu_memory, "BYTES", "memory of one GPU",         \
                    .def = "the preset's", .min = 1, .max = 1e15),                                  \
         ENGINE_ROW("gpu-flops", OPTION_REAL, (e).gpu_flops, "TFLOPS",                              \
@@ -102,7 +109,7 @@ extern const char *const engine_cache_dtypes[];
 
 #define ENGINE_PLAN_OPTIONS(e)                                                                     \
     ENGINE_ROW("gpu-memory-utilization", OPTION_REAL, (e).gpu_memory_utilization, "SHARE",         \
-               "of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01,          \
+               "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01,    \
                .max = 1, .section = "Memory"),                                                     \
         ENGINE_ROW("block-size", OPTION_U32, (e).block_size, "TOKENS", "tokens of a block",        \
                    .def = "16", .min = 1, .max = 65536),                                           \
@@ -113,9 +120,10 @@ extern const char *const engine_cache_dtypes[];
         ENGINE_ROW("max-num-seqs", OPTION_U32, (e).max_num_seqs, "N",                              \
                    "requests of a step at most", .def = "256", .min = 1),                          \
         ENGINE_ROW("num-gpu-blocks", OPTION_U32, (e).num_gpu_blocks, "N",                          \
-                   "blocks, whatever the memory", .def = "from the memory"),                       \
+                   "blocks of the pool, the null block included, whatever the memory",             \
+                   .def = "from the memory", .max = QUIRE_MAX_BLOCKS),                             \
         ENGINE_ROW("reserve-memory", OPTION_U64, (e).reserve_memory, "BYTES",                      \
-                   "for activations, graphs and the driver", .def = "estimated", .max = 1e15)
+                   "kept for activations, graphs and the driver", .def = "estimated", .max = 1e15)
 
 typedef struct engine_setup {
     shape shape;
@@ -128,6 +136,8 @@ typedef struct engine_setup {
 
 /* 0, or an exit status after a sentence on stderr. */
 int engine_resolve(const command *cmd, const engine_options *options, engine_setup *setup);
+/* Whether the time model knows all its layers; else exit status 2 after a sentence. */
+int engine_check_time(const command *cmd, const engine_setup *setup);
 int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
                 plan_result *result, quire_plan **plan);
 

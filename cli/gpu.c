@@ -105,7 +105,7 @@ bool gpu_find(const char *name, gpu *out, char message[GPU_MESSAGE_BYTES])
             return true;
         }
     }
-    int used = snprintf(message, GPU_MESSAGE_BYTES, "there is no GPU \"%s\"; there are", name);
+    int used = snprintf(message, GPU_MESSAGE_BYTES, "unknown GPU \"%s\"; known are", name);
     for (int i = 0; i < NUM_ROWS && used < GPU_MESSAGE_BYTES; i++)
         used += snprintf(message + used, (size_t)(GPU_MESSAGE_BYTES - used), "%s %s",
                          i == 0 ? "" : ",", rows[i].name);

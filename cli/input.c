@@ -18,7 +18,7 @@ enum {
     FIRST_BYTES = 1 << 12, /* of the buffer: a small file stays cheap */
     STEP_BYTES = 1 << 17,  /* read or unpacked at once, later */
     MAX_WINDOW_LOG = 30,   /* zstd --long: up to 1 GiB is looked back */
-    MAGIC_BYTES = 4,
+    MAGIC_BYTES = 5,
     LOOK_MS = 200,              /* for a signal, while there is nothing to read */
     GZIP_WINDOW_BITS = 15 + 16, /* zlib: the largest window, in gzip's wrapping */
 };
@@ -214,12 +214,32 @@ static packing packing_of(const unsigned char *head, size_t n)
 {
     if (n >= 2 && head[0] == 0x1f && head[1] == 0x8b)
         return GZIP;
-    if (n < MAGIC_BYTES)
+    if (n < 4)
         return PLAIN;
     bool is_frame = head[0] == 0x28 && head[1] == 0xb5 && head[2] == 0x2f && head[3] == 0xfd;
     bool is_skippable =
         (head[0] & 0xf0) == 0x50 && head[1] == 0x2a && head[2] == 0x4d && head[3] == 0x18;
     return is_frame || is_skippable ? ZSTD : PLAIN;
+}
+
+/* A program that packed the file and that cannot be undone here; NULL: none. */
+static const char *foreign_packing(const unsigned char *head, size_t n)
+{
+    static const struct {
+        const char *magic;
+        const char *name;
+    } known[] = {{"\xfd"
+                  "7zXZ",
+                  "xz"},
+                 {"BZh", "bzip2"},
+                 {"PK\x03\x04", "zip"},
+                 {"7z\xbc\xaf", "7-Zip"},
+                 {"\x04\x22\x4d\x18", "lz4"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (n >= strlen(known[i].magic) &&
+            memcmp(head, known[i].magic, strlen(known[i].magic)) == 0)
+            return known[i].name;
+    return NULL;
 }
 
 static bool start_zstd(input *in)
@@ -237,6 +257,16 @@ static bool find_packing(input *in)
     if (in->message[0] != 0)
         return false;
     in->packing = packing_of((const unsigned char *)in->buffer, in->end);
+    const char *foreign = foreign_packing((const unsigned char *)in->buffer, in->end);
+    if (foreign != NULL) {
+        char what[96];
+        snprintf(what, sizeof what,
+                 "is packed with %s; unpack it first (zstd, gzip and plain files "
+                 "are read)",
+                 foreign);
+        fail(in, what, "");
+        return false;
+    }
     if (in->packing == PLAIN)
         return true;
     size_t room = in->end > STEP_BYTES ? in->end : STEP_BYTES;

@@ -42,8 +42,9 @@ static bool share_memory(const shape *s, const gpu *g, const plan_settings *set,
     r->reserve_bytes = set->reserve_bytes ? set->reserve_bytes : plan_reserve_bytes(s, set);
     uint64_t taken = r->weight_bytes + r->reserve_bytes;
     r->kv_bytes = r->budget_bytes > taken ? r->budget_bytes - taken : 0;
-    if (r->kv_bytes > 0 || set->num_gpu_blocks > 0)
+    if (r->kv_bytes > 0)
         return true;
+    r->does_not_fit = true;
     snprintf(
         message, PLAN_MESSAGE_BYTES,
         "%s does not fit: %.1f GiB of weights and %.1f GiB for activations on each of %u GPUs, "
@@ -51,7 +52,7 @@ static bool share_memory(const shape *s, const gpu *g, const plan_settings *set,
         "--gpu-memory-utilization would help",
         s->name, (double)r->weight_bytes / GIB, (double)r->reserve_bytes / GIB, set->tp,
         (double)r->budget_bytes / GIB, g->name);
-    return false;
+    return set->num_gpu_blocks > 0; /* whatever the memory: the caller says that it does not fit */
 }
 
 static int say_why(int status, const shape *s, const plan_settings *set,
@@ -103,7 +104,9 @@ int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
     if (status != QUIRE_OK)
         return say_why(status, s, &set, &shortage, message);
     uint64_t block_bytes = quire_cost_block_bytes(layers, params.num_layers);
-    result->token_bytes = block_bytes / set.block_size;
+    for (uint32_t i = 0; i < params.num_layers; i++) /* a state does not grow with the tokens */
+        if (layers[i].kind != QUIRE_LAYER_MAMBA)
+            result->token_bytes += quire_layer_page_bytes(&layers[i]) / layers[i].block_size;
     worker.memory_bytes = set.num_gpu_blocks > 0
                               ? quire_cost_total_bytes(set.num_gpu_blocks, block_bytes)
                               : result->kv_bytes;

@@ -41,9 +41,12 @@ typedef struct plan_result {
     uint32_t num_groups;
     uint64_t num_tokens;    /* that fit when all groups keep all tokens */
     double max_concurrency; /* requests of max_model_len tokens at one time */
+    bool does_not_fit;      /* weights and reserve leave nothing; blocks are as given */
 } plan_result;
 
-/* 0, or -1 and a sentence. *plan: the plan itself, to be destroyed by the caller; may be NULL. */
+/* 0, or -1 and a sentence. If num_gpu_blocks is given, the model need not fit: does_not_fit is set
+ * then, and the sentence is there all the same. *plan: the plan itself, to be destroyed by the
+ * caller; may be NULL. */
 int plan_num_blocks(const shape *s, const gpu *g, const plan_settings *settings,
                     plan_result *result, quire_plan **plan, char message[PLAN_MESSAGE_BYTES]);
 

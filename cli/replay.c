@@ -56,6 +56,8 @@ static void take_snapshot(void *user, const quire_snapshot *snapshot)
 {
     replay *r = user;
     r->snapshot = *snapshot;
+    r->snapshot.step =
+        r->result->steps + 1; /* steps without tokens, while all wait, do not count */
     r->snapshot.num_waiting += (uint32_t)arrivals_num_due(r->arrivals);
     if (r->tiers != NULL) { /* counted when a request runs, not when its load begins */
         r->snapshot.num_hit_tokens = 0;
@@ -112,6 +114,9 @@ static int make_sched(replay *r)
     err = quire_sched_create(&c, NULL, &r->sched);
     if (err == QUIRE_OK && r->tiers != NULL)
         err = tiers_run_bind(r->tiers, r->sched);
+    if (err == QUIRE_E_NOMEM)
+        return fail(r, "not enough memory for a pool of %u blocks (--num-gpu-blocks)",
+                    r->num_blocks);
     if (err != QUIRE_OK)
         return fail(r, "no scheduler with these options: %s", quire_strerror(err));
     return 0;
@@ -235,12 +240,31 @@ static int refuse(replay *r, const trace_request *q, const char *why)
     return fail(r, "%s (--skip-bad leaves such requests out)", text);
 }
 
+/* A prompt that is too long; 0 or -1 as above. */
+static int refuse_length(replay *r, const trace_request *q)
+{
+    char why[256];
+    uint32_t in_pool = (r->num_blocks - 1) * r->settings->block_size;
+    uint32_t longest = in_pool < r->max_model_len ? in_pool : r->max_model_len;
+    if (r->settings->limit == REPLAY_LIMIT_POOL)
+        snprintf(why, sizeof why,
+                 "does not fit: the pool of %u blocks of %u tokens holds requests of %u tokens at "
+                 "most; --num-gpu-blocks or --gpu-memory-utilization makes it larger",
+                 r->num_blocks - 1, r->settings->block_size, longest);
+    else
+        snprintf(why, sizeof why, "is not below %s (%u)",
+                 r->settings->limit == REPLAY_LIMIT_GIVEN ? "--max-model-len"
+                                                          : "the model's longest request",
+                 r->max_model_len);
+    return refuse(r, q, why);
+}
+
 /* 1: taken in or left out; 0: no room now; -1: an error. */
 static int add_request(replay *r, arrival *it)
 {
     const trace_request *q = &it->request;
     if (q->num_prompt_tokens >= r->max_model_len)
-        return refuse(r, q, "is not below --max-model-len") == 0 ? 1 : -1;
+        return refuse_length(r, q) == 0 ? 1 : -1;
     fill_prompt(r, it);
     unsigned char id[8];
     for (int i = 0; i < 8; i++) /* so that ids are in the order of arrival */

@@ -41,6 +41,13 @@ typedef struct replay_watch {
     void *user;
 } replay_watch;
 
+/* What says how long a request may be. */
+typedef enum replay_limit {
+    REPLAY_LIMIT_MODEL,
+    REPLAY_LIMIT_GIVEN,
+    REPLAY_LIMIT_POOL
+} replay_limit;
+
 typedef struct replay_settings {
     const char *path;
     trace_options trace;
@@ -64,7 +71,7 @@ typedef struct replay_settings {
     uint32_t lookahead;
     tiers_settings tiers;
     slo slo;
-    bool is_fitted; /* the plan's longest request is what the pool holds, not what was asked */
+    replay_limit limit;
     uint64_t block_bytes; /* of a block of the pool: what tiers move */
     const char *model;    /* names of what real tiers keep, as is the next */
     const char *hash_name;

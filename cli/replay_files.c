@@ -135,7 +135,8 @@ void replay_write_decision(void *user, const quire_decision *d)
     replay *r = user;
     FILE *out = r->settings->why;
     fprintf(out, "{\"step\":%llu,\"time_s\":%.6f,\"kind\":\"%s\",\"request\":%llu",
-            (unsigned long long)d->step, r->now_s, kind_name(d->kind), id_of(r, d->req));
+            (unsigned long long)r->result->steps + 1, r->now_s, kind_name(d->kind),
+            id_of(r, d->req));
     if (d->reason != QUIRE_REASON_NONE)
         fprintf(out, ",\"reason\":\"%s\"", reason_name(d->reason));
     if (d->other != 0)
@@ -149,9 +150,10 @@ void replay_write_decision(void *user, const quire_decision *d)
         return;
     uint64_t tokens = (uint64_t)d->num * r->settings->block_size;
     r->result->dropped_tokens += tokens;
-    tally_cost(
-        r, (replay_cost){
-               .request = id_of(r, d->req), .step = d->step, .time_s = r->now_s, .tokens = tokens});
+    tally_cost(r, (replay_cost){.request = id_of(r, d->req),
+                                .step = r->result->steps + 1,
+                                .time_s = r->now_s,
+                                .tokens = tokens});
 }
 
 /* ---- all of them -------------------------------------------------------------- */

@@ -46,6 +46,8 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
                                              : "with --no-enable-prefix-caching");
     int status = engine_resolve(cmd, &o->engine, &setup->engine);
     if (status == 0)
+        status = engine_check_time(cmd, &setup->engine);
+    if (status == 0)
         status = engine_plan(cmd, &o->engine, &setup->engine, &setup->plan_result, &setup->plan);
     tiers_settings tiers = {0};
     if (status == 0)
@@ -76,8 +78,10 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
         .async_scheduling = o->async_scheduling,
         .lookahead = o->lookahead,
         .slo = limits,
-        .is_fitted = o->engine.max_model_len == 0 &&
-                     setup->plan_result.max_model_len < setup->engine.shape.max_model_len,
+        .limit = o->engine.max_model_len > 0 ? REPLAY_LIMIT_GIVEN
+                 : setup->plan_result.max_model_len < setup->engine.shape.max_model_len
+                     ? REPLAY_LIMIT_POOL
+                     : REPLAY_LIMIT_MODEL,
         .tiers = tiers,
         .block_bytes = setup->plan_result.block_bytes,
         .model = setup->engine.shape.name,

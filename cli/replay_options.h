@@ -67,13 +67,15 @@ extern const char *const replay_hash_algos[];
     {"clock", OPTION_CHOICE, &(o).clock, "KIND",                                                   \
      "requests come at the trace's times, all at once, or one after the other",                    \
      .def = "trace", .choices = replay_clocks, .section = "Time"},                                 \
-    {speed_name, OPTION_REAL, &(o).speed, "FACTOR", "so many times as fast as the trace says",     \
+    {speed_name, OPTION_REAL, &(o).speed, "FACTOR",                                                \
+     "requests arrive this many times as fast as in the trace",                                    \
      .def = "1", .min = 1e-6, .max = 1e9},                                                         \
     {"max-steps", OPTION_U64, &(o).max_steps, "N", "end after so many steps", .def = "no limit"},  \
     {"slo", OPTION_TEXT, &(o).slo, "LIMITS",                                                       \
      "count requests that keep ttft=2s,tpot=50ms,e2e=30s (any of the three): goodput",             \
      .def = "none", .has_commas = true},                                                           \
-    {"scheduling-policy", OPTION_CHOICE, &(o).policy, "KIND", "who comes first", .def = "fcfs",    \
+    {"scheduling-policy", OPTION_CHOICE, &(o).policy, "KIND",                                      \
+     "order in which requests are admitted", .def = "fcfs",                                        \
      .choices = replay_policies, .section = "Scheduler"},                                          \
     {"long-prefill-token-threshold", OPTION_U32, &(o).long_prefill_token_threshold, "TOKENS",      \
      "most prompt tokens of one request and step", .def = "any"},                                  \

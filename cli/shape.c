@@ -74,9 +74,9 @@ int shape_find(const char *name_or_path, shape *out, char message[SHAPE_MESSAGE_
         nearest_offer(&near, shape_preset(i)->name);
     const char *hint = nearest_name(&near);
     snprintf(message, SHAPE_MESSAGE_BYTES,
-             "there is no model \"%.200s\", neither a preset nor a config.json; %s%s%s",
-             name_or_path, hint ? "did you mean " : "quire plan --list shows the presets",
-             hint ? hint : "", hint ? "?" : "");
+             "unknown model \"%.200s\", neither a preset nor a config.json; %s%s%s", name_or_path,
+             hint ? "did you mean " : "quire plan --list shows the presets", hint ? hint : "",
+             hint ? "?" : "");
     return -1;
 }
 
@@ -193,6 +193,13 @@ shape_size shape_measure(const shape *s)
     size.head_bytes = 2.0 * (double)size.head_params;
     size.weight_bytes = (uint64_t)(size.dense_bytes + size.expert_bytes) +
                         2 * (small + embedding * (s->is_tied ? 1 : 2));
+    if (s->weight_bytes > 0) { /* shared out as the formula has them */
+        double factor = (double)s->weight_bytes / (double)size.weight_bytes;
+        size.dense_bytes *= factor;
+        size.expert_bytes *= factor;
+        size.head_bytes *= factor;
+        size.weight_bytes = s->weight_bytes;
+    }
     return size;
 }
 
@@ -202,9 +209,12 @@ int shape_layers(const shape *s, const shape_layers_params *params,
                  quire_layer_spec layers[SHAPE_MAX_LAYERS], uint32_t *num_layers)
 {
     quire_layer_type types[SHAPE_MAX_LAYERS];
+    uint32_t rope[SHAPE_MAX_LAYERS];
     quire_model_params model = QUIRE_MODEL_PARAMS_INIT;
-    for (uint32_t i = 0; i < SHAPE_MAX_LAYERS; i++)
+    for (uint32_t i = 0; i < SHAPE_MAX_LAYERS; i++) {
         types[i] = (quire_layer_type)s->layer_types[i];
+        rope[i] = s->rope_flags[i];
+    }
     model.model_type = s->model_type;
     model.num_hidden_layers = s->num_layers;
     model.hidden_size = s->hidden;
@@ -218,6 +228,19 @@ int shape_layers(const shape *s, const shape_layers_params *params,
     model.layer_types = s->has_layer_types ? types : NULL;
     model.kv_lora_rank = s->kv_lora_rank;
     model.qk_rope_head_dim = s->qk_rope_head_dim;
+    model.attention_chunk_size = s->chunk;
+    model.no_rope_layers = s->has_rope_flags ? rope : NULL;
+    model.no_rope_layer_interval = s->chunk > 0 ? s->full_interval : 0;
+    if (s->linear_conv > 0) {
+        model.full_attention_interval = s->full_interval;
+        model.linear_conv_kernel_dim = s->linear_conv;
+        model.linear_num_key_heads = s->linear_key_heads;
+        model.linear_num_value_heads = s->linear_value_heads;
+        model.linear_key_head_dim = s->linear_key_dim;
+        model.linear_value_head_dim = s->linear_value_dim;
+        model.mamba_mode = QUIRE_MAMBA_MODE_ALIGN; /* so that prefixes can be cached */
+        model.max_model_len = s->max_model_len;
+    }
     model.tensor_parallel_size = params->tp;
     model.block_size = params->block_size;
     model.cache_dtype = params->cache_dtype;

@@ -4,7 +4,8 @@
  *                       ├─► shape ─► parameters, weight bytes, FLOPs, bytes of KV cache
  *      config.json ─────┘       └──► quire_model_params ─► the library's planning
  *
- * Weights are not looked at: their number follows from the shape, to the last norm.
+ * Weights are not looked at: their number follows from the shape, to the last norm. Where it does
+ * not, the user gives the bytes, and the formula says how they are shared out.
  */
 #ifndef QUIRE_CLI_SHAPE_H
 #define QUIRE_CLI_SHAPE_H
@@ -51,6 +52,23 @@ typedef struct shape {
     uint32_t qk_nope_head_dim;
     uint32_t qk_rope_head_dim;
     uint32_t v_head_dim;
+
+    /* Chunks of attention (Llama 4); 0: none */
+    uint32_t chunk;
+    bool has_rope_flags;
+    uint8_t rope_flags[SHAPE_MAX_LAYERS]; /* no_rope_layers: 0 marks a full layer */
+
+    /* Linear attention (Qwen3-Next): a state of fixed size in most layers; 0: none */
+    uint32_t linear_conv;
+    uint32_t linear_key_heads;
+    uint32_t linear_value_heads;
+    uint32_t linear_key_dim;
+    uint32_t linear_value_dim;
+
+    uint32_t full_interval; /* of both: every n-th layer is full; 0: as usual */
+
+    bool needs_weights;    /* the number of its weights does not follow from these: it is to be */
+    uint64_t weight_bytes; /* given here. Else 0, or a number that replaces what follows */
 } shape;
 
 /* A preset's name, or the path of a config.json (a folder with one in it will do). 0, or -1 and a

@@ -158,26 +158,69 @@ static void read_weights(config_reader *r, const json_t *root)
 
 /* ---- the whole ----------------------------------------------------------- */
 
+static void read_chunks(config_reader *r)
+{
+    shape *s = r->out;
+    const json_t *flags = json_object_get(r->fields, "no_rope_layers");
+    s->chunk = needed(r, "attention_chunk_size", 8192);
+    s->full_interval = whole(r, "no_rope_layer_interval", 0);
+    if (json_array_size(flags) == 0)
+        return;
+    if (json_array_size(flags) != s->num_layers || s->num_layers > SHAPE_MAX_LAYERS) {
+        reject(r, "no_rope_layers", "has not one entry for each layer");
+        return;
+    }
+    for (uint32_t i = 0; i < s->num_layers; i++)
+        s->rope_flags[i] = json_integer_value(json_array_get(flags, i)) != 0;
+    s->has_rope_flags = true;
+}
+
+static void read_linear_layers(config_reader *r)
+{
+    shape *s = r->out;
+    s->full_interval = whole(r, "full_attention_interval", 0);
+    s->linear_conv = needed(r, "linear_conv_kernel_dim", 0);
+    s->linear_key_heads = needed(r, "linear_num_key_heads", 0);
+    s->linear_value_heads = needed(r, "linear_num_value_heads", 0);
+    s->linear_key_dim = needed(r, "linear_key_head_dim", 0);
+    s->linear_value_dim = needed(r, "linear_value_head_dim", 0);
+}
+
+static bool is_one_of(const char *type, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(type, *names) == 0)
+            return true;
+    return false;
+}
+
+/* Whether the type can be read. Of some the weights are counted, of others the user says them. */
+static bool accept_type(config_reader *r, const char *type)
+{
+    static const char *const counted[] = {"llama",       "mistral",     "mixtral",     "phi3",
+                                          "qwen2",       "qwen3",       "qwen2_moe",   "qwen3_moe",
+                                          "gemma2",      "gemma3",      "gemma3_text", "gpt_oss",
+                                          "deepseek_v2", "deepseek_v3", "kimi_k2",     NULL};
+    static const char *const unread[] = {"jamba", "bamba", "nemotron_h", "whisper", NULL};
+    if (!type || !quire_model_is_known(type) || is_one_of(type, unread)) {
+        reject(r, "model_type",
+               type ? "names a model whose layers are not known here" : "is missing");
+        return false;
+    }
+    r->out->needs_weights = !is_one_of(type, counted);
+    return true;
+}
+
 static void read_shape(config_reader *r, const json_t *root)
 {
-    static const char *const known[] = {"llama",       "mistral",     "mixtral",     "phi3",
-                                        "qwen2",       "qwen3",       "qwen2_moe",   "qwen3_moe",
-                                        "gemma2",      "gemma3",      "gemma3_text", "gpt_oss",
-                                        "deepseek_v2", "deepseek_v3", "kimi_k2"};
     shape *s = r->out;
     const json_t *text = json_object_get(root, "text_config");
     r->fields = json_is_object(text) ? text : root;
     const char *type = json_string_value(json_object_get(r->fields, "model_type"));
     if (!type)
         type = json_string_value(json_object_get(root, "model_type"));
-    bool is_known = false;
-    for (size_t i = 0; type && i < sizeof known / sizeof *known; i++)
-        is_known = is_known || strcmp(type, known[i]) == 0;
-    if (!is_known) {
-        reject(r, "model_type",
-               type ? "names a model whose weights are not known here" : "is missing");
+    if (!accept_type(r, type))
         return;
-    }
     bool is_gemma = strncmp(type, "gemma", 5) == 0;
     snprintf(s->model_type, sizeof s->model_type, "%s", type);
     s->num_layers = needed(r, "num_hidden_layers", 0);
@@ -189,7 +232,12 @@ static void read_shape(config_reader *r, const json_t *root)
     read_attention(r);
     read_experts(r);
     read_windows(r);
-    read_weights(r, root);
+    if (is_family(r, "llama4"))
+        read_chunks(r);
+    if (is_family(r, "qwen3_next"))
+        read_linear_layers(r);
+    if (!s->needs_weights)
+        read_weights(r, root);
 }
 
 /* The folder that the file is in says more than "config.json". */

@@ -136,7 +136,11 @@ static int find_row_shape(steps_reader *r, shape *s)
         *s = *r->fallback;
         return 0;
     }
-    return shape_find(name, s, why) == 0 ? 0 : step_error(r, COLUMN_MODEL, why);
+    if (shape_find(name, s, why) != 0)
+        return step_error(r, COLUMN_MODEL, why);
+    return s->needs_weights
+               ? step_error(r, COLUMN_MODEL, "names a model whose weights are not known here")
+               : 0;
 }
 
 static bool is_same_shape(const shape *a, const shape *b)

@@ -50,35 +50,39 @@ extern const char *const tiers_admissions[];
      "blocks are copied there when computed, or shortly before they are evicted",                  \
      .def = "eager", .choices = tiers_modes},                                                      \
     {"cpu-policy", OPTION_CHOICE, &(t).cpu_policy, "KIND",                                         \
-     "who leaves host memory: those that nobody waits for, or the longest unused",                 \
+     "which blocks leave host memory first: no waiting request needs them, or unused longest",     \
      .def = "lookahead", .choices = tiers_cpu_policies},                                           \
     {"backlog", OPTION_U32, &(t).backlog, "N", "waiting requests that lookahead knows",            \
      .def = "256", .min = 1, .max = 65536},                                                        \
     {"cpu-bandwidth", OPTION_REAL, &(t).cpu_gbps, "GB/S",                                          \
-     "between a GPU and the host, each direction", .def = "55", .min = 1e-6},                      \
-    {"cpu-latency", OPTION_REAL, &(t).cpu_latency_us, "US", "of a copy", .def = "10"},             \
+     "bandwidth between a GPU and the host, in each direction", .def = "55", .min = 1e-6},         \
+    {"cpu-latency", OPTION_REAL, &(t).cpu_latency_us, "US", "latency of one copy", .def = "10"},   \
     {"file-tier", OPTION_TEXT, &(t).file, "SIZE",                                                  \
      "a file behind host memory; with --real-tiers PATH:SIZE", .def = "none"},                     \
-    {"file-bandwidth", OPTION_REAL, &(t).file_gbps, "GB/S", "of the disk", .def = "7",             \
+    {"file-bandwidth", OPTION_REAL, &(t).file_gbps, "GB/S", "bandwidth of the disk", .def = "7",   \
      .min = 1e-6},                                                                                 \
-    {"file-latency", OPTION_REAL, &(t).file_latency_us, "US", "of a job", .def = "100"},           \
+    {"file-latency", OPTION_REAL, &(t).file_latency_us, "US",                                      \
+     "latency of one read or write", .def = "100"},                                                \
     {"redis", OPTION_TEXT, &(t).redis, "SIZE",                                                     \
      "Redis behind that; with --real-tiers HOST:PORT[,HOST:PORT...]", .def = "none",               \
      .has_commas = true},                                                                          \
-    {"redis-bandwidth", OPTION_REAL, &(t).redis_gbps, "GB/S", "of the network", .def = "2",        \
+    {"redis-bandwidth", OPTION_REAL, &(t).redis_gbps, "GB/S",                                      \
+     "bandwidth of the network", .def = "2",                                                       \
      .min = 1e-6},                                                                                 \
-    {"redis-latency", OPTION_REAL, &(t).redis_latency_us, "US", "of a job", .def = "500"},         \
+    {"redis-latency", OPTION_REAL, &(t).redis_latency_us, "US",                                    \
+     "latency of one request to Redis", .def = "500"},                                             \
     {"redis-trust-network", OPTION_SWITCH, &(t).trust_network, NULL,                               \
      "real servers may be on other machines, without TLS", .def = "off"},                          \
     {"redis-password-file", OPTION_TEXT, &(t).password_file, "FILE",                               \
      "its first line is the password of real servers", .def = "none"},                             \
-    {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND", "who leaves file and Redis",          \
+    {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND",                                       \
+     "which blocks leave file and Redis first",                                                    \
      .def = "lru", .choices = tiers_policies},                                                     \
     {"admit", OPTION_CHOICE, &(t).admit, "KIND",                                                   \
      "what goes to file and Redis: what was a hit before, long prefixes, or all",                  \
      .def = "reused", .choices = tiers_admissions},                                                \
     {"tier-failures", OPTION_REAL, &(t).failures, "SHARE",                                         \
-     "of simulated copies and jobs fail", .def = "0", .max = 1},                                   \
+     "share of simulated copies and transfers that fail", .def = "0", .max = 1},                   \
     {"real-tiers", OPTION_SWITCH, &(t).is_real, NULL,                                              \
      "a real file, a real Redis cluster: bytes that are checked, and the time that they take",     \
      .def = "off"}

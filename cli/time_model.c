@@ -57,7 +57,8 @@ static kv_sizes measure_kv(const shape *s, uint32_t tp, quire_cache_dtype cache_
         return sizes; /* the caller has had the shape checked */
     for (uint32_t i = 0; i < num_layers; i++) {
         double bytes = (double)quire_layer_page_bytes(&layers[i]) / TOKENS;
-        if (layers[i].kind == QUIRE_LAYER_SLIDING_WINDOW) {
+        if (layers[i].kind == QUIRE_LAYER_SLIDING_WINDOW ||
+            layers[i].kind == QUIRE_LAYER_CHUNKED_LOCAL) {
             sizes.window_bytes += bytes;
             sizes.num_window++;
         } else {
@@ -115,7 +116,7 @@ void time_model_init(time_model *model, const shape *s, const gpu *g, uint32_t t
     model->kv_token_ms = kv.full_bytes * kv_ms;
     model->window_kv_token_ms = kv.window_bytes * kv_ms;
     model->token_move_ms = s->num_layers * activation_elements(s, tp) * 2 * c->activations * kv_ms;
-    model->window = kv.num_window > 0 ? s->window : 0;
+    model->window = kv.num_window == 0 ? 0 : s->chunk > 0 ? s->chunk : s->window;
     add_exchanges(model, s, g, tp);
 }
 

@@ -112,8 +112,7 @@ static bool choose_kind(trace_reader *reader, char message[TRACE_MESSAGE_BYTES])
         format = format_of_head(input_bytes(reader->in), num_bytes);
     reader->kind = kind_of(format);
     if (reader->kind == NULL) {
-        snprintf(message, TRACE_MESSAGE_BYTES,
-                 "%s: this is none of the known trace formats; if it is, name it with --format",
+        snprintf(message, TRACE_MESSAGE_BYTES, "%s: unknown trace format; --format names one",
                  input_name(reader->in));
         return false;
     }

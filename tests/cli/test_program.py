@@ -9,6 +9,7 @@ a signal.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,15 @@ class Program(unittest.TestCase):
             self.assertIn("\nExamples:\n", text, name)
             self.assertEqual(text, run("help", name))
             self.assertLessEqual(max(map(len, text.splitlines())), 100, name)
+
+    def test_help_is_of_sentences(self):
+        """An option's help says what the option is, not only of what."""
+        for name in commands():
+            text = re.sub(r"\n {30}", " ", run(name, "--help"))
+            for option, said in re.findall(r"^  --(\S+)(?: [^ ]+)? +(.*)$", text, re.M):
+                self.assertNotRegex(said, r"^(of|for all|between|moved|how many)\b", (name, option))
+            if re.search(r"^  --\S+ (N|TOKENS|BYTES|US|SHARE|SIZE|S) ", text, re.M):
+                self.assertIn("Numbers take k, M, G, T (1,000) and Ki, Mi, Gi, Ti (1,024)", text)
 
     def test_wrong_calls(self):
         self.assertEqual(run("repaly", status=2),
@@ -79,6 +89,13 @@ class Program(unittest.TestCase):
                                   capture_output=True, check=True)
             self.assertEqual(said.stderr, "")
 
+    def test_above_is_explained(self):
+        """`./run --examples` prints ABOVE for a case that misses its goal, and says what that means."""
+        run_script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "run")
+        with open(run_script, encoding="utf-8") as file:
+            examples = file.read().split("if [ $examples = yes ]")[1]
+        self.assertRegex(examples, r'echo "limit: .*ABOVE: slower')
+
     def test_full_disk(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("/dev/full is not there")
@@ -97,8 +114,10 @@ class Plan(unittest.TestCase):
     def test_wrong_values(self):
         for args, words in (
                 (("--model", "llama-3.1-8x"), "did you mean llama-3.1-8b?"),
-                (("--gpu", "H300"), 'there is no GPU "H300"'),
+                (("--gpu", "H300"), 'unknown GPU "H300"'),
                 (("--tp", "3"), "3 GPUs cannot share the 32 heads"),
+                (("--num-gpu-blocks", "4G"),
+                 'invalid value "4G" for --num-gpu-blocks (expected 0..2147483647)'),
                 (("--gpu-memory", "1Gi"), "does not fit"),
                 (("--num-gpu-blocks", "1", "--max-model-len", "4096"), "needs 0.50 GiB"),
                 (("--time-constants", "no-such-file"), "no-such-file"),
@@ -107,12 +126,72 @@ class Plan(unittest.TestCase):
             self.assertIn(words, run("plan", *args, status=2))
 
 
+    def test_models_whose_weights_are_not_counted(self):
+        """qwen3_next and llama4: the library plans their layers, the user says their weights."""
+        next80b = {"model_type": "qwen3_next", "num_hidden_layers": 48, "hidden_size": 2048,
+                   "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+                   "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+                   "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+                   "linear_conv_kernel_dim": 4, "max_position_embeddings": 262144,
+                   "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+                   "vocab_size": 151936}
+        scout = {"model_type": "llama4", "text_config": {
+            "model_type": "llama4_text", "num_hidden_layers": 48, "hidden_size": 5120,
+            "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+            "intermediate_size": 8192, "num_local_experts": 16, "num_experts_per_tok": 1,
+            "max_position_embeddings": 10485760, "vocab_size": 202048}}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "config.json")
+            for config, size, tp, token_bytes in ((next80b, "163G", "2", 12 * 2 * 2 * 256),
+                                                  (scout, "218G", "4", 48 * 2 * 2 * 2 * 128)):
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(config, file)
+                said = run("plan", "--model", path, "--tp", tp, status=2)
+                self.assertIn("--weight-bytes", said)
+                self.assertIn("cannot be counted", said)
+                plan = json.loads(run("plan", "--json", "--model", path, "--tp", tp, "--weight-bytes", size))
+                self.assertEqual(plan["weight_bytes"], int(size[:-1]) * 10**9 // int(tp))
+                self.assertEqual(plan["token_bytes"], token_bytes)
+                self.assertEqual(plan["num_groups"], 4)
+            said = run("plan", "--model", path, "--weight-bytes", "1T", status=2)
+            self.assertIn("931.3 GiB of weights", said)
+            step = json.loads(run("time", "--json", "--decode", "8", "--model", path, "--tp", "4",
+                                  "--weight-bytes", "218G"))
+            heavier = json.loads(run("time", "--json", "--decode", "8", "--model", path, "--tp", "4",
+                                     "--weight-bytes", "436G"))
+            self.assertAlmostEqual(heavier["weights_ms"], 2 * step["weights_ms"], places=4)
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(next80b, file)
+            self.assertIn("linear attention", run("time", "--decode", "1", "--model", path,
+                                                  "--weight-bytes", "163G", status=2))
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({**next80b, "model_type": "bert"}, file)
+            self.assertIn("not known here", run("plan", "--model", path, "--weight-bytes", "1G", status=2))
+
+    def test_what_does_not_fit(self):
+        large = ("--gpu", "L4", "--model", "llama-3.1-70b")
+        self.assertIn("does not fit", run("plan", *large, status=2))
+        self.assertTrue(json.loads(run("plan", "--json"))["fits"])
+        for command in (("plan", "--num-gpu-blocks", "9000"), ("time", "--decode", "4")):
+            done = subprocess.run([QUIRE, *command, "--json", *large], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("note: llama-3.1-70b does not fit", done.stderr)
+            self.assertFalse(json.loads(done.stdout)["fits"])
+
+    def test_null_block(self):
+        """Blocks are counted without the null block; --num-gpu-blocks counts it, as vLLM does."""
+        plan = json.loads(run("plan", "--json"))
+        self.assertEqual(plan["usable_blocks"], plan["num_blocks"] - 1)
+        self.assertIn(f"  blocks             {plan['usable_blocks']} and the null block "
+                      f"(--num-gpu-blocks {plan['num_blocks']})\n", run("plan"))
+
+
 class Time(unittest.TestCase):
     def test_one_step(self):
         step = json.loads(run("time", "--prefill", "512", "--decode", "64", "--json"))
         parts = ("matrices_ms", "attention_ms", "kv_ms", "activations_ms", "fixed_ms")
         self.assertAlmostEqual(step["ms"], sum(step[p] for p in parts), places=4)
-        self.assertIn("there is no step", run("time", status=2))
+        self.assertIn("expected --prefill", run("time", status=2))
 
     def test_calibrated_constants_are_used(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -181,6 +182,20 @@ class Replay(unittest.TestCase):
         self.assertAlmostEqual(report("--speed", "10", trace)["simulated_s"], 10, delta=1)
         self.assertLess(report("--clock", "burst", trace)["simulated_s"], 1)
 
+    def test_step_numbers(self):
+        """Steps are counted from 1 on, without those in which nothing could be done."""
+        trace = self.write("t.jsonl", mooncake(*[(20 * i, 2000, 30, [4 * (i % 3) + k for k in range(4)])
+                                                 for i in range(12)]))
+        files = [f"--{name}={self.path(name)}" for name in ("trace", "why", "html")]
+        r = report("--num-gpu-blocks", "200", "--cpu-blocks", "2000", *files, trace)
+        with open(self.path("trace"), encoding="utf-8") as file:
+            numbers = [json.loads(line)["step"] for line in list(file)[1:]]
+        self.assertEqual(numbers, list(range(1, r["steps"] + 1)))
+        with open(self.path("why"), encoding="utf-8") as file:
+            self.assertLessEqual(max(json.loads(line)["step"] for line in file), r["steps"])
+        for cost in r["costliest"]:
+            self.assertLessEqual(cost["step"], r["steps"])
+
     def test_helpers(self):
         """A turn comes when the helpers that its session called have ended."""
         def request(t, ids, **more):
@@ -216,7 +231,17 @@ class Replay(unittest.TestCase):
         long = self.write("long.jsonl", mooncake((0, 5120, 2, list(range(10))), (1, 100, 2, [1])))
         said = run("replay", "--num-gpu-blocks", "100", long, status=1)
         self.assertIn("long.jsonl:1: a prompt of 5120 tokens", said)
+        self.assertIn("does not fit: the pool of 99 blocks of 16 tokens holds requests of 1584 tokens", said)
+        self.assertNotIn("--max-model-len", said)
         self.assertIn("--skip-bad", said)
+        self.assertIn("is not below --max-model-len (64)",
+                      run("replay", "--max-model-len", "64", long, status=1))
+        for tool in ("xz", "bzip2"):
+            if shutil.which(tool):
+                packed = subprocess.run([tool, "-c", long], capture_output=True, check=True).stdout
+                with open(self.path("packed"), "wb") as file:
+                    file.write(packed)
+                self.assertIn(f"packed: is packed with {tool}", run("replay", self.path("packed"), status=1))
         r = report("--num-gpu-blocks", "100", "--skip-bad", long)
         self.assertEqual((r["requests"], r["errors"]), (1, 1))
         said = run("replay", "--html", self.path("no/such/folder.html"), bad, "--skip-bad", status=1)

@@ -200,7 +200,7 @@ static void gpus_are_scaled(void **state)
     assert_string_equal(gpu_named("A100").name, "A100-80G");
     assert_string_equal(gpu_named("rtx 4090").name, "RTX-4090");
     assert_false(gpu_find("H300", &g, message));
-    assert_non_null(strstr(message, "there is no GPU \"H300\"; there are H200, H100"));
+    assert_non_null(strstr(message, "unknown GPU \"H300\"; known are H200, H100"));
     gpu_set_flops(&h100, 2 * h100.bf16_tflops);
     gpu_set_bandwidth(&h100, 4.8);
     assert_true(h100.constants.attention_tflops == 2 * h200.constants.attention_tflops);

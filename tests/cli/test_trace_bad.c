@@ -246,8 +246,7 @@ static void expect_refused(const char *text, trace_format format, const char *me
 static void what_is_no_trace_is_refused(void **state)
 {
     (void)state;
-    static const char unknown[] =
-        "bytes: this is none of the known trace formats; if it is, name it with --format";
+    static const char unknown[] = "bytes: unknown trace format; --format names one";
     expect_refused("", TRACE_DETECT, "bytes: the file is empty");
     expect_refused("hello\n", TRACE_DETECT, unknown);
     expect_refused("{\"a\": 1}", TRACE_DETECT, unknown);
