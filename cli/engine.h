@@ -49,6 +49,8 @@ typedef struct engine_options {
 extern const char *const engine_quantizations[];
 extern const char *const engine_cache_dtypes[];
 
+enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of a step */
+
 /* Rows of a table of options. */
 #define ENGINE_ROW(row_name, row_kind, row_value, row_argument, row_help, ...)                     \
     {                                                                                              \
@@ -114,11 +116,12 @@ extern const char *const engine_cache_dtypes[];
         ENGINE_ROW("block-size", OPTION_U32, (e).block_size, "TOKENS", "tokens of a block",        \
                    .def = "16", .min = 1, .max = 65536),                                           \
         ENGINE_ROW("max-model-len", OPTION_U32, (e).max_model_len, "TOKENS",                       \
-                   "tokens of a request at most", .def = "the model's, or what fits"),             \
+                   "tokens of a request at most", .def = "the model's, or what fits",              \
+                   .max = ENGINE_MAX_TOKENS),                                                      \
         ENGINE_ROW("max-num-batched-tokens", OPTION_U32, (e).max_num_batched_tokens, "TOKENS",     \
-                   "tokens of a step at most", .def = "8192", .min = 1),                           \
+                   "tokens of a step at most", .def = "8192", .min = 1, .max = ENGINE_MAX_TOKENS), \
         ENGINE_ROW("max-num-seqs", OPTION_U32, (e).max_num_seqs, "N",                              \
-                   "requests of a step at most", .def = "256", .min = 1),                          \
+                   "requests of a step at most", .def = "256", .min = 1, .max = 1 << 20),          \
         ENGINE_ROW("num-gpu-blocks", OPTION_U32, (e).num_gpu_blocks, "N",                          \
                    "blocks of the pool, the null block included, whatever the memory",             \
                    .def = "from the memory", .max = QUIRE_MAX_BLOCKS),                             \

@@ -1,6 +1,8 @@
 /* plan_blocks.c - memory of a GPU, less what is no KV cache, through the library's planning. */
 #include "plan_blocks.h"
 
+#include "why_refused.h"
+
 #include <quire/cost.h>
 
 #include <stdio.h>
@@ -66,7 +68,7 @@ static int say_why(int status, const shape *s, const plan_settings *set,
                  (double)shortage->memory_bytes / GIB, shortage->fitting_max_len);
     else
         snprintf(message, PLAN_MESSAGE_BYTES, "%s with %u tokens in a block on %u GPUs: %s",
-                 s->name, set->block_size, set->tp, quire_strerror(status));
+                 s->name, set->block_size, set->tp, why_refused(status));
     return -1;
 }
 

@@ -1,5 +1,6 @@
 #include "content.h"
 #include "replay_run.h"
+#include "why_refused.h"
 
 #include <quire/error.h>
 
@@ -82,7 +83,7 @@ static int make_sched(replay *r)
     h.hooks.random_bytes = no_secret;
     err = quire_hasher_create(&h, NULL, &r->hasher);
     if (err != QUIRE_OK)
-        return fail(r, "no hasher: %s", quire_strerror(err));
+        return fail(r, "no hasher: %s", why_refused(err));
     c.hasher = r->hasher;
     c.policy = s->policy;
     c.profile = s->profile;
@@ -118,7 +119,7 @@ static int make_sched(replay *r)
         return fail(r, "not enough memory for a pool of %u blocks (--num-gpu-blocks)",
                     r->num_blocks);
     if (err != QUIRE_OK)
-        return fail(r, "no scheduler with these options: %s", quire_strerror(err));
+        return fail(r, "no scheduler with these options: %s", why_refused(err));
     return 0;
 }
 

@@ -70,6 +70,13 @@ extern "C" {
 QUIRE_API const char *quire_strerror(int status);
 QUIRE_API const char *quire_status_name(int status);
 
+/* Why the last config or params that this thread gave to a call of libquire were refused
+ * (QUIRE_E_CONFIG; for a model also QUIRE_E_UNKNOWN_NAME): one sentence with the field, its value
+ * and its range, as "invalid max_num_seqs 5000 (expected 0..4096)". Ask right after the call that
+ * failed: the next call on this thread that reads a config overwrites it. Never NULL; "" when there
+ * is nothing to say. */
+QUIRE_API const char *quire_refusal(void);
+
 #ifdef __cplusplus
 }
 #endif

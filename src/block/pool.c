@@ -1,6 +1,7 @@
 #include "block/pool.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 
 enum { DEFAULT_HASH_BYTES = 32 };
 
@@ -8,18 +9,23 @@ enum { DEFAULT_HASH_BYTES = 32 };
 
 int qr_pool_config_read(quire_pool_config *config, const quire_pool_config *callers)
 {
-    int err = qr_config_read(config, sizeof *config, callers);
+    int err = qr_refuse_reading(config, sizeof *config, callers, "quire_pool_config");
     if (err != QUIRE_OK)
         return err;
     if (config->enable_caching == QUIRE_DEFAULT)
         config->enable_caching = QUIRE_ON;
     if (config->hash_bytes == 0)
         config->hash_bytes = DEFAULT_HASH_BYTES;
-    bool blocks_ok = config->num_blocks >= 1 && config->num_blocks <= QUIRE_MAX_BLOCKS;
-    bool hash_ok =
-        config->hash_bytes % QR_HASH_UNIT == 0 && config->hash_bytes <= QR_MAX_HASH_BYTES;
-    bool switch_ok = config->enable_caching == QUIRE_ON || config->enable_caching == QUIRE_OFF;
-    return blocks_ok && hash_ok && switch_ok ? QUIRE_OK : QUIRE_E_CONFIG;
+    const qr_field fields[] = {
+        QR_FIELD(config, num_blocks, 1, QUIRE_MAX_BLOCKS),
+        QR_FIELD(config, hash_bytes, 0, QR_MAX_HASH_BYTES),
+        QR_FIELD(config, enable_caching, 0, QUIRE_OFF),
+    };
+    err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err == QUIRE_OK && config->hash_bytes % QR_HASH_UNIT != 0)
+        err = qr_refuse("invalid hash_bytes %u (expected a multiple of %d)", config->hash_bytes,
+                        (int)QR_HASH_UNIT);
+    return err;
 }
 
 quire_pool *qr_pool_carve(qr_arena *arena, const quire_pool_config *config)

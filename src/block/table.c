@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
 
 enum { TABLE_DEFAULT_BLOCK_SIZE = 16 };
 
@@ -14,7 +15,7 @@ static uint32_t or_default(uint32_t value, uint32_t fallback)
 
 int qr_table_config_read(quire_table_config *config, const quire_table_config *callers)
 {
-    int err = qr_config_read(config, sizeof *config, callers);
+    int err = qr_refuse_reading(config, sizeof *config, callers, "quire_table_config");
     if (err != QUIRE_OK)
         return err;
     config->block_size = or_default(config->block_size, TABLE_DEFAULT_BLOCK_SIZE);
@@ -22,22 +23,37 @@ int qr_table_config_read(quire_table_config *config, const quire_table_config *c
     config->pcp_world_size = or_default(config->pcp_world_size, 1);
     config->dcp_world_size = or_default(config->dcp_world_size, 1);
     config->cp_kv_cache_interleave_size = or_default(config->cp_kv_cache_interleave_size, 1);
-    if (config->max_num_reqs == 0 || config->max_num_blocks_per_req == 0 ||
-        config->max_num_batched_tokens == 0 || config->block_size % config->kernel_block_size != 0)
-        return QUIRE_E_CONFIG;
-    if (config->pcp_rank >= config->pcp_world_size || config->dcp_rank >= config->dcp_world_size)
-        return QUIRE_E_CONFIG;
+    const qr_field fields[] = {
+        QR_FIELD(config, max_num_reqs, 1, UINT64_MAX),
+        QR_FIELD(config, max_num_blocks_per_req, 1, UINT64_MAX),
+        QR_FIELD(config, max_num_batched_tokens, 1, UINT64_MAX),
+        QR_FIELD(config, pcp_rank, 0, config->pcp_world_size - 1),
+        QR_FIELD(config, dcp_rank, 0, config->dcp_world_size - 1),
+    };
+    err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err != QUIRE_OK)
+        return err;
+    if (config->block_size % config->kernel_block_size != 0)
+        return qr_refuse("invalid kernel_block_size %u (expected a divisor of block_size %u)",
+                         config->kernel_block_size, config->block_size);
     /* Otherwise a rank's share of a virtual block would not fit in its block. */
     bool shared = config->pcp_world_size > 1 || config->dcp_world_size > 1;
     if (shared && config->kernel_block_size % config->cp_kv_cache_interleave_size != 0)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("invalid cp_kv_cache_interleave_size %u (expected a divisor of "
+                         "kernel_block_size %u)",
+                         config->cp_kv_cache_interleave_size, config->kernel_block_size);
     /* Entries are int32 and a virtual block's positions are counted in 32 bits. */
     uint64_t split = config->block_size / config->kernel_block_size;
     uint64_t world = (uint64_t)config->pcp_world_size * config->dcp_world_size;
     bool fits = world <= UINT32_MAX && config->max_num_blocks_per_req * split <= INT32_MAX &&
                 config->block_size <= INT32_MAX && world <= INT32_MAX / config->block_size &&
                 config->cp_kv_cache_interleave_size <= INT32_MAX / world;
-    return fits ? QUIRE_OK : QUIRE_E_CONFIG;
+    return fits ? QUIRE_OK
+                : qr_refuse("block_size %u, max_num_blocks_per_req %u, world sizes %u and %u and "
+                            "cp_kv_cache_interleave_size %u: a product is above %d",
+                            config->block_size, config->max_num_blocks_per_req,
+                            config->pcp_world_size, config->dcp_world_size,
+                            config->cp_kv_cache_interleave_size, INT32_MAX);
 }
 
 quire_table *qr_table_carve(qr_arena *arena, const quire_table_config *config)

@@ -1,6 +1,7 @@
 #include "cache/cache.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "group/spec.h"
 
 enum { DEFAULT_MAX_REQUESTS = 256, DEFAULT_DIGEST_BYTES = 32, MAX_GROUPS = 4096 };
@@ -25,11 +26,6 @@ static uint32_t gcd(uint32_t a, uint32_t b)
         b = r;
     }
     return a;
-}
-
-static bool is_switch(quire_switch s)
-{
-    return s == QUIRE_DEFAULT || s == QUIRE_ON || s == QUIRE_OFF;
 }
 
 static void set_default(quire_switch *s, bool on)
@@ -68,37 +64,62 @@ static void fill_defaults(quire_cache_config *c)
     set_default(&c->track_new_blocks, has_kind(c, QUIRE_LAYER_MAMBA));
 }
 
-static bool numbers_ok(const quire_cache_config *c)
+static int check_shares(const quire_cache_config *c)
 {
-    bool sizes_ok = c->num_blocks >= 1 && c->num_blocks <= QUIRE_MAX_BLOCKS &&
-                    c->max_model_len >= 1 && c->max_model_len <= QR_MAX_TOKENS &&
-                    c->max_num_batched_tokens <= QR_MAX_TOKENS &&
-                    c->max_encoder_tokens <= QR_MAX_TOKENS && c->max_requests <= QR_MAX_TOKENS &&
-                    c->dcp_world_size <= 1024 && c->pcp_world_size <= 1024;
-    bool parts_ok = c->watermark >= 0 && c->watermark <= 1 && c->admit_below > 0 &&
-                    c->admit_below <= c->preempt_above && c->preempt_above <= 1;
-    bool switches_ok = is_switch(c->enable_caching) && is_switch(c->use_eagle) &&
-                       is_switch(c->log_stats) && is_switch(c->track_new_blocks);
-    bool profile_ok = c->profile == QUIRE_PROFILE_DEFAULT || c->profile == QUIRE_PROFILE_VLLM_0_20;
-    return sizes_ok && parts_ok && switches_ok && profile_ok && qr_quirks_known(c->quirks_on) &&
-           qr_quirks_known(c->quirks_off);
+    if (!(c->watermark >= 0 && c->watermark <= 1))
+        return qr_refuse("invalid watermark %g (expected 0..1)", c->watermark);
+    if (!(c->preempt_above > 0 && c->preempt_above <= 1))
+        return qr_refuse("invalid preempt_above %g (expected 0..1)", c->preempt_above);
+    if (!(c->admit_below > 0 && c->admit_below <= c->preempt_above))
+        return qr_refuse("invalid admit_below %g (expected 0..%g, which is preempt_above)",
+                         c->admit_below, c->preempt_above);
+    return QUIRE_OK;
 }
 
-static bool group_ok(const quire_cache_config *c, uint32_t g)
+static int check_numbers(const quire_cache_config *c)
+{
+    const qr_field fields[] = {
+        QR_FIELD(c, num_blocks, 1, QUIRE_MAX_BLOCKS),
+        QR_FIELD(c, max_model_len, 1, QR_MAX_TOKENS),
+        QR_FIELD(c, max_num_batched_tokens, 0, QR_MAX_TOKENS),
+        QR_FIELD(c, max_encoder_tokens, 0, QR_MAX_TOKENS),
+        QR_FIELD(c, max_requests, 0, QR_MAX_TOKENS),
+        QR_FIELD(c, dcp_world_size, 0, 1024),
+        QR_FIELD(c, pcp_world_size, 0, 1024),
+        QR_FIELD(c, enable_caching, 0, QUIRE_OFF),
+        QR_FIELD(c, use_eagle, 0, QUIRE_OFF),
+        QR_FIELD(c, log_stats, 0, QUIRE_OFF),
+        QR_FIELD(c, track_new_blocks, 0, QUIRE_OFF),
+        QR_FIELD(c, profile, 0, QUIRE_PROFILE_VLLM_0_20),
+    };
+    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err == QUIRE_OK && !qr_quirks_known(c->quirks_on | c->quirks_off))
+        err = qr_refuse("quirks_on or quirks_off has a bit that is no quirk");
+    return err == QUIRE_OK ? check_shares(c) : err;
+}
+
+static int check_group(const quire_cache_config *c, uint32_t g)
 {
     const quire_layer_spec *spec = &c->groups[g].spec;
-    if (qr_spec_check(spec) != QUIRE_OK || qr_group_ops_of(spec->kind) == NULL)
-        return false;
+    int err = qr_spec_check(spec);
+    if (err != QUIRE_OK)
+        return err;
+    if (qr_group_ops_of(spec->kind) == NULL)
+        return qr_refuse("layers of kind %d keep no KV", (int)spec->kind);
     uint64_t block_size = (uint64_t)spec->block_size * cp_of(c);
-    if (block_size > QR_MAX_TOKENS || c->groups[g].is_eagle > 1)
-        return false;
     if (cp_of(c) > 1 && (c->num_groups > 1 || !qr_spec_is_full(spec)))
-        return false;
+        return qr_refuse("context parallelism needs one group of full attention");
     if (spec->kind == QUIRE_LAYER_SINK_FULL && spec->sink_len % block_size != 0)
-        return false;
+        return qr_refuse("invalid sink_len %u (expected a multiple of block_size %u)",
+                         spec->sink_len, (unsigned)block_size);
     if (spec->kind == QUIRE_LAYER_CROSS && c->max_encoder_tokens == 0)
-        return false;
-    return block_size * spec->num_speculative_blocks <= QR_MAX_TOKENS;
+        return qr_refuse("cross attention needs max_encoder_tokens");
+    const qr_field fields[] = {
+        {"block_size", block_size, 1, QR_MAX_TOKENS},
+        {"is_eagle", c->groups[g].is_eagle, 0, 1},
+        {"num_speculative_blocks", spec->num_speculative_blocks, 0, QR_MAX_TOKENS / block_size},
+    };
+    return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
 }
 
 /* Sets hash_block_size; false where no keys can be made. */
@@ -148,22 +169,36 @@ static bool caching_ok(const quire_cache_config *c)
 
 int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *callers)
 {
-    int err = qr_config_read(c, sizeof *c, callers);
+    int err = qr_refuse_reading(c, sizeof *c, callers, "quire_cache_config");
     if (err != QUIRE_OK)
         return err;
-    if (c->num_groups > MAX_GROUPS || (c->num_groups > 0 && c->groups == NULL))
-        return QUIRE_E_CONFIG;
+    const qr_field groups[] = {QR_FIELD(c, num_groups, 0, MAX_GROUPS)};
+    err = qr_refuse_fields(groups, 1);
+    if (err == QUIRE_OK && c->num_groups > 0 && c->groups == NULL)
+        err = qr_refuse("groups is NULL, but num_groups is %u", c->num_groups);
+    if (err != QUIRE_OK)
+        return err;
     fill_defaults(c);
-    if (!numbers_ok(c))
-        return QUIRE_E_CONFIG;
+    err = check_numbers(c);
     uint64_t num_sinks = 0;
-    for (uint32_t g = 0; g < c->num_groups; g++) {
-        if (!group_ok(c, g))
-            return QUIRE_E_CONFIG;
-        num_sinks += c->groups[g].spec.sink_len / block_size_of(c, g);
+    for (uint32_t g = 0; g < c->num_groups && err == QUIRE_OK; g++) {
+        err = qr_refuse_in(check_group(c, g), "groups[%u]", g);
+        if (err == QUIRE_OK)
+            num_sinks += c->groups[g].spec.sink_len / block_size_of(c, g);
     }
-    bool ok = num_sinks < c->num_blocks && caching_ok(c) && hashing_ok(c);
-    return ok ? QUIRE_OK : QUIRE_E_CONFIG;
+    if (err != QUIRE_OK)
+        return err;
+    if (num_sinks >= c->num_blocks)
+        return qr_refuse("the sinks of all groups need %llu blocks, but num_blocks is %u",
+                         (unsigned long long)num_sinks, c->num_blocks);
+    if (!caching_ok(c))
+        return qr_refuse("prefix caching does not go with these groups: it needs a group and no "
+                         "cross attention; several equal groups, and chunked attention with EAGLE "
+                         "or with other block sizes, are not possible");
+    return hashing_ok(c) ? QUIRE_OK
+                         : qr_refuse("hash_block_size %u or digest_bytes %u does not fit the "
+                                     "block sizes of the groups",
+                                     c->hash_block_size, c->digest_bytes);
 }
 
 /* ---- plan and carve -------------------------------------------------------- */

@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "group/spec.h"
 
 typedef enum model_family {
@@ -73,33 +74,50 @@ static void use_decoder_fields(quire_model_params *p)
 
 static int check_model_params(const quire_model_params *p, model_family family)
 {
-    bool heads_ok = p->num_attention_heads > 0 && p->head_dim > 0 && p->num_hidden_layers > 0;
-    bool enums_ok = quire_dtype_bytes(p->torch_dtype) > 0 &&
-                    quire_dtype_bytes(p->mamba_ssm_dtype) > 0 &&
-                    (uint32_t)p->cache_dtype <= QUIRE_CACHE_DTYPE_FP8_DS_MLA &&
-                    (uint32_t)p->mamba_mode <= QUIRE_MAMBA_MODE_ALIGN &&
-                    (uint32_t)p->use_sliding_window <= QUIRE_OFF;
-    if (!heads_ok || !enums_ok || p->num_attention_heads % p->tensor_parallel_size != 0)
-        return QUIRE_E_CONFIG;
+    const qr_field fields[] = {
+        QR_FIELD(p, num_attention_heads, 1, UINT64_MAX),
+        QR_FIELD(p, head_dim, 1, UINT64_MAX),
+        QR_FIELD(p, num_hidden_layers, 1, UINT64_MAX),
+        QR_FIELD(p, cache_dtype, 0, QUIRE_CACHE_DTYPE_FP8_DS_MLA),
+        QR_FIELD(p, mamba_mode, 0, QUIRE_MAMBA_MODE_ALIGN),
+        QR_FIELD(p, use_sliding_window, 0, QUIRE_OFF),
+    };
+    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err != QUIRE_OK)
+        return err;
+    if (quire_dtype_bytes(p->torch_dtype) == 0)
+        return qr_refuse("invalid torch_dtype %d", (int)p->torch_dtype);
+    if (quire_dtype_bytes(p->mamba_ssm_dtype) == 0)
+        return qr_refuse("invalid mamba_ssm_dtype %d", (int)p->mamba_ssm_dtype);
+    if (p->num_attention_heads % p->tensor_parallel_size != 0)
+        return qr_refuse("invalid tensor_parallel_size %u (expected a divisor of "
+                         "num_attention_heads %u)",
+                         p->tensor_parallel_size, p->num_attention_heads);
     if (p->cache_dtype == QUIRE_CACHE_DTYPE_FP8_DS_MLA && family != LATENT)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("cache_dtype fp8_ds_mla needs a model with latent attention (MLA)");
     /* Each worker has its share of the heads, or one that several workers have. */
     uint32_t heads = p->num_key_value_heads;
     uint32_t workers = p->tensor_parallel_size;
     bool shared = heads >= workers ? heads % workers == 0 : workers % heads == 0;
-    return shared || family == LATENT ? QUIRE_OK : QUIRE_E_CONFIG;
+    return shared || family == LATENT
+               ? QUIRE_OK
+               : qr_refuse("invalid tensor_parallel_size %u (expected a divisor or a multiple of "
+                           "num_key_value_heads %u)",
+                           workers, heads);
 }
 
 int qr_model_params_read(quire_model_params *out, const quire_model_params *params)
 {
-    int err = qr_config_read(out, sizeof *out, params);
+    int err = qr_refuse_reading(out, sizeof *out, params, "quire_model_params");
     if (err != QUIRE_OK)
         return err;
     if (out->model_type == NULL)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("model_type is NULL");
     model_family family = family_of(out->model_type);
-    if (family == UNKNOWN_FAMILY)
+    if (family == UNKNOWN_FAMILY) {
+        (void)qr_refuse("unknown model_type \"%.64s\"", out->model_type);
         return QUIRE_E_UNKNOWN_NAME;
+    }
     if (family == WHISPER)
         use_decoder_fields(out);
     if (out->torch_dtype == 0)
@@ -296,14 +314,17 @@ static int fit_state_in_page(quire_model_params *p, quire_layer_spec *state)
     state->block_size = 1;
     uint64_t state_bytes = qr_spec_page_bytes(state);
     if (token_bytes == 0 || state_bytes == 0 || p->max_model_len == 0)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("a model with Mamba layers needs max_model_len, and heads and states with "
+                         "bytes");
     qr_assert(p->block_size > 0 && p->mamba_block_size > 0); /* defaults are filled in */
     uint32_t unit = p->kernel_block_size > p->block_size ? p->kernel_block_size : p->block_size;
     bool all = p->mamba_mode == QUIRE_MAMBA_MODE_ALL;
     uint64_t tokens = round_up_to(qr_cdiv_u64(state_bytes, token_bytes),
                                   all ? lcm_of(p->mamba_block_size, unit) : unit);
     if (tokens > UINT32_MAX)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("a page that holds a Mamba state needs blocks of %llu tokens (expected at "
+                         "most %u)",
+                         (unsigned long long)tokens, UINT32_MAX);
     if (p->block_size < tokens)
         p->block_size = (uint32_t)tokens;
     state->block_size = all                                       ? (uint32_t)tokens
@@ -323,11 +344,14 @@ static int make_state(quire_model_params *p, model_family family, quire_layer_sp
     quire_model_params sized = *p;
     if (family == BAMBA)
         sized.num_speculative_tokens = 0;
+    const char *shapes = "the Mamba fields of the model are 0, or do not fit each other";
     if (!set_state_shapes(state, &sized, family))
-        return QUIRE_E_CONFIG;
+        return qr_refuse("%s", shapes);
     int err = fit_state_in_page(p, state);
-    if (err != QUIRE_OK || !set_state_shapes(state, p, family))
-        return QUIRE_E_CONFIG;
+    if (err != QUIRE_OK)
+        return err;
+    if (!set_state_shapes(state, p, family))
+        return qr_refuse("%s", shapes);
     return qr_spec_check(state);
 }
 
@@ -447,28 +471,41 @@ static int settle_window(quire_model_params *p, model_family family)
         if (p->use_sliding_window != QUIRE_ON)
             p->sliding_window = 0;
         else if (p->sliding_window > 0 && (some || mixed))
-            return QUIRE_E_CONFIG;
+            return qr_refuse("sliding_window %u for some layers only: vLLM has none for this "
+                             "model_type",
+                             p->sliding_window);
     }
     bool uniform = family == PLAIN || family == QWEN;
     if (uniform && p->layer_types != NULL && one_layer_type(p))
         p->layer_types = NULL;
     bool need_window = family == ALTERNATE || family == PATTERN;
-    return need_window && p->sliding_window == 0 ? QUIRE_E_CONFIG : QUIRE_OK;
+    return need_window && p->sliding_window == 0
+               ? qr_refuse("invalid sliding_window 0 (expected 1 or more for model_type %.64s)",
+                           p->model_type)
+               : QUIRE_OK;
 }
 
 static int check_family_fields(const quire_model_params *p, model_family family)
 {
     if (family == NEMOTRON && (p->hybrid_override_pattern == NULL ||
                                strlen(p->hybrid_override_pattern) != p->num_hidden_layers))
-        return QUIRE_E_CONFIG;
+        return qr_refuse(
+            "hybrid_override_pattern needs one letter for each of num_hidden_layers %u",
+            p->num_hidden_layers);
     if (family == LATENT && p->kv_lora_rank == 0)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("invalid kv_lora_rank 0 (expected 1 or more for model_type %.64s)",
+                         p->model_type);
     if (family == BAMBA && p->attn_layer_indices == NULL && p->num_attn_layer_indices > 0)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("attn_layer_indices is NULL, but num_attn_layer_indices is %u",
+                         p->num_attn_layer_indices);
     bool latent_dtype = p->cache_dtype == QUIRE_CACHE_DTYPE_AUTO ||
                         p->cache_dtype == QUIRE_CACHE_DTYPE_FP8 ||
                         p->cache_dtype == QUIRE_CACHE_DTYPE_FP8_DS_MLA;
-    return family == LATENT && !latent_dtype ? QUIRE_E_CONFIG : QUIRE_OK;
+    return family == LATENT && !latent_dtype
+               ? qr_refuse(
+                     "cache_dtype of a model with latent attention (MLA) must be auto, fp8 or "
+                     "fp8_ds_mla")
+               : QUIRE_OK;
 }
 
 int qr_model_layers(const quire_model_params *params, quire_layer_spec *layers, uint32_t capacity,

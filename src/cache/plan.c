@@ -2,42 +2,45 @@
 
 #include "base/assert.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "cache/plan_groups.h"
 #include "cache/plan_memory.h"
 #include "cache/plan_tuples.h"
 
 /* ---- params ---------------------------------------------------------------- */
 
-static bool plan_switch_ok(quire_switch value)
-{
-    return (uint32_t)value <= QUIRE_OFF;
-}
-
 static int check_plan_params(const quire_plan_params *p)
 {
-    bool arrays_ok = (p->layers != NULL || p->num_layers == 0) && p->workers != NULL;
-    bool counts_ok = p->num_workers > 0 && p->max_model_len > 0;
-    bool switches_ok = plan_switch_ok(p->auto_fit) && plan_switch_ok(p->hybrid) &&
-                       plan_switch_ok(p->use_eagle) && plan_switch_ok(p->enable_caching) &&
-                       plan_switch_ok(p->use_connector);
-    uint64_t ranks = (uint64_t)p->dcp_world_size * p->pcp_world_size;
-    if (!arrays_ok || !counts_ok || !switches_ok || ranks > UINT32_MAX)
-        return QUIRE_E_CONFIG;
-    for (uint32_t i = 0; i < p->num_layers; i++) {
-        if (qr_spec_check(&p->layers[i]) != QUIRE_OK)
-            return QUIRE_E_CONFIG;
-        if (p->layers[i].kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)
-            return QUIRE_E_CONFIG;
+    const qr_field fields[] = {
+        QR_FIELD(p, num_workers, 1, UINT64_MAX),
+        QR_FIELD(p, max_model_len, 1, UINT64_MAX),
+        QR_FIELD(p, auto_fit, 0, QUIRE_OFF),
+        QR_FIELD(p, hybrid, 0, QUIRE_OFF),
+        QR_FIELD(p, use_eagle, 0, QUIRE_OFF),
+        QR_FIELD(p, enable_caching, 0, QUIRE_OFF),
+        QR_FIELD(p, use_connector, 0, QUIRE_OFF),
+        QR_FIELD(p, dcp_world_size, 0, UINT32_MAX / p->pcp_world_size),
+    };
+    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err == QUIRE_OK && p->layers == NULL && p->num_layers > 0)
+        err = qr_refuse("layers is NULL, but num_layers is %u", p->num_layers);
+    if (err == QUIRE_OK && p->workers == NULL)
+        err = qr_refuse("workers is NULL, but num_workers is %u", p->num_workers);
+    for (uint32_t i = 0; i < p->num_layers && err == QUIRE_OK; i++) {
+        err = qr_refuse_in(qr_spec_check(&p->layers[i]), "layers[%u]", i);
+        if (err == QUIRE_OK && p->layers[i].kind == QUIRE_LAYER_CROSS && p->max_encoder_tokens == 0)
+            err = qr_refuse("layers[%u]: cross attention needs max_encoder_tokens", i);
     }
-    for (uint32_t w = 0; w < p->num_workers; w++)
+    for (uint32_t w = 0; w < p->num_workers && err == QUIRE_OK; w++)
         if (p->workers[w].layers == NULL && p->workers[w].num_layers > 0)
-            return QUIRE_E_CONFIG;
-    return QUIRE_OK;
+            err = qr_refuse("workers[%u]: layers is NULL, but num_layers is %u", w,
+                            p->workers[w].num_layers);
+    return err;
 }
 
 int qr_plan_params_read(quire_plan_params *out, const quire_plan_params *params)
 {
-    int err = qr_config_read(out, sizeof *out, params);
+    int err = qr_refuse_reading(out, sizeof *out, params, "quire_plan_params");
     if (err != QUIRE_OK)
         return err;
     out->dcp_world_size = out->dcp_world_size == 0 ? 1 : out->dcp_world_size;
@@ -112,7 +115,9 @@ static int read_worker(quire_plan *plan, const quire_plan_params *p, uint32_t wo
     for (uint32_t i = 0; i < count; i++) {
         uint32_t layer = given == NULL ? i : given[i];
         if (layer >= plan->num_layers || plan->marks[layer] == worker + 1)
-            return QUIRE_E_CONFIG;
+            return qr_refuse("workers[%u].layers[%u] is %u, which is listed twice or not a layer "
+                             "(there are %u)",
+                             worker, i, layer, plan->num_layers);
         bool keeps = plan->specs[layer].kind != QUIRE_LAYER_ENCODER_ONLY;
         if (keeps && plan->marks[layer] == 0)
             plan->order.ids[plan->order.count++] = layer;
@@ -133,10 +138,10 @@ static int read_workers(quire_plan *plan, const quire_plan_params *p)
     }
     for (uint32_t i = 0; i < plan->num_layers; i++)
         if (plan->marks[i] == 0)
-            return QUIRE_E_CONFIG;
+            return qr_refuse("layers[%u] is on no worker", i);
     for (uint32_t w = 0; w < plan->num_workers; w++)
         if (plan->order.count > 0 && plan->shares[w].layers.count == 0)
-            return QUIRE_E_CONFIG;
+            return qr_refuse("workers[%u] has no layer that keeps KV", w);
     return QUIRE_OK;
 }
 
@@ -263,7 +268,10 @@ static int choose_hash_block_size(quire_plan *plan, const quire_plan_params *p, 
     if (!plan->hashing || mamba_differs)
         return QUIRE_OK;
     if (p->hash_block_size > 0 && common % p->hash_block_size != 0)
-        return QUIRE_E_CONFIG;
+        return qr_refuse(
+            "invalid hash_block_size %u (expected a divisor of %llu, which divides the "
+            "block sizes of all groups)",
+            p->hash_block_size, (unsigned long long)common);
     plan->hash_block_size = p->hash_block_size > 0 ? p->hash_block_size : (uint32_t)common;
     return QUIRE_OK;
 }
@@ -281,7 +289,9 @@ static int resolve_block_sizes(quire_plan *plan, const quire_plan_params *p)
         return QUIRE_OK;
     }
     if (plan->limits.cp_world_size > 1)
-        return QUIRE_E_CONFIG;
+        return qr_refuse("dcp_world_size %u and pcp_world_size %u: context parallelism needs one "
+                         "group, and these layers need %u",
+                         p->dcp_world_size, p->pcp_world_size, plan->num_groups);
     block_size = 1;
     for (uint32_t g = 0; g < plan->num_groups; g++) {
         uint64_t of_group = plan->groups[g].spec.block_size;
@@ -356,7 +366,8 @@ int qr_plan_build(quire_plan *plan, const quire_plan_params *p)
     for (uint32_t w = 0; w < plan->num_workers; w++)
         project_groups(plan, &plan->shares[w]);
     if (p->dcp_world_size > 1 && has_window(plan))
-        return QUIRE_E_CONFIG;
+        return qr_refuse("invalid dcp_world_size %u (expected 1: a layer has a sliding window)",
+                         p->dcp_world_size);
     err = check_memory(plan, p);
     if (err == QUIRE_OK)
         err = count_blocks(plan, p);

@@ -1,6 +1,7 @@
 #include "group/spec.h"
 
 #include "base/assert.h"
+#include "base/refuse.h"
 
 /* Bytes of a token in the packed latent layouts, and of a scale. */
 enum { DS_MLA_BYTES = 656, DS_V4_BYTES = 584, SCALE_BYTES = 4 };
@@ -163,50 +164,66 @@ static uint64_t whole_page(const quire_layer_spec *spec)
 
 /* ---- checking -------------------------------------------------------------- */
 
-static bool states_ok(const quire_layer_spec *spec)
+static int check_states(const quire_layer_spec *spec)
 {
     if (spec->states[0].num_dims == 0)
-        return false;
-    for (uint32_t i = 0; i < QUIRE_MAX_STATES && spec->states[i].num_dims > 0; i++)
-        if (spec->states[i].num_dims > QUIRE_MAX_STATE_DIMS ||
-            quire_dtype_bytes(spec->states[i].dtype) == 0)
-            return false;
-    return (uint32_t)spec->mamba_type <= QUIRE_MAMBA_KDA &&
-           (uint32_t)spec->mamba_mode <= QUIRE_MAMBA_MODE_ALIGN;
+        return qr_refuse("states[0] has no dimensions, but a Mamba layer needs a state");
+    for (uint32_t i = 0; i < QUIRE_MAX_STATES && spec->states[i].num_dims > 0; i++) {
+        const qr_field dims[] = {
+            {"num_dims", spec->states[i].num_dims, 1, QUIRE_MAX_STATE_DIMS},
+        };
+        int err = qr_refuse_fields(dims, 1);
+        if (err == QUIRE_OK && quire_dtype_bytes(spec->states[i].dtype) == 0)
+            err = qr_refuse("invalid dtype %d", (int)spec->states[i].dtype);
+        if (err != QUIRE_OK)
+            return qr_refuse_in(err, "states[%u]", i);
+    }
+    const qr_field fields[] = {
+        QR_FIELD(spec, mamba_type, 0, QUIRE_MAMBA_KDA),
+        QR_FIELD(spec, mamba_mode, 0, QUIRE_MAMBA_MODE_ALIGN),
+    };
+    return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
 }
 
-static bool attention_ok(const quire_layer_spec *spec)
+static int check_attention(const quire_layer_spec *spec)
 {
-    if (spec->num_kv_heads == 0 || spec->head_size == 0 || quire_dtype_bytes(spec->dtype) == 0 ||
-        (uint32_t)spec->kv_quant > QUIRE_KV_QUANT_NVFP4)
-        return false;
-    if (qr_spec_is_window(spec) && spec->sliding_window == 0)
-        return false;
-    if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL && spec->attention_chunk_size == 0)
-        return false;
-    if (spec->kind == QUIRE_LAYER_SINK_FULL && spec->sink_len == 0)
-        return false;
-    return !qr_spec_is_mla(spec) || ((uint32_t)spec->mla_cache <= QUIRE_MLA_CACHE_FP8_DS_MLA &&
-                                     (uint32_t)spec->mla_version <= QUIRE_MLA_VERSION_DEEPSEEK_V4);
-}
-
-static bool fields_ok(const quire_layer_spec *spec)
-{
-    if ((uint32_t)spec->kind < QUIRE_LAYER_FULL || (uint32_t)spec->kind > QUIRE_LAYER_ENCODER_ONLY)
-        return false;
-    if (spec->block_size == 0)
-        return false;
-    return spec->kind == QUIRE_LAYER_MAMBA ? states_ok(spec) : attention_ok(spec);
+    const uint64_t any = UINT64_MAX;
+    bool is_chunked = spec->kind == QUIRE_LAYER_CHUNKED_LOCAL;
+    bool is_mla = qr_spec_is_mla(spec);
+    const qr_field fields[] = {
+        QR_FIELD(spec, num_kv_heads, 1, any),
+        QR_FIELD(spec, head_size, 1, any),
+        QR_FIELD(spec, kv_quant, 0, QUIRE_KV_QUANT_NVFP4),
+        QR_FIELD(spec, sliding_window, qr_spec_is_window(spec) ? 1 : 0, any),
+        QR_FIELD(spec, attention_chunk_size, is_chunked ? 1 : 0, any),
+        QR_FIELD(spec, sink_len, spec->kind == QUIRE_LAYER_SINK_FULL ? 1 : 0, any),
+        QR_FIELD(spec, mla_cache, 0, is_mla ? QUIRE_MLA_CACHE_FP8_DS_MLA : any),
+        QR_FIELD(spec, mla_version, 0, is_mla ? QUIRE_MLA_VERSION_DEEPSEEK_V4 : any),
+    };
+    if (quire_dtype_bytes(spec->dtype) == 0)
+        return qr_refuse("invalid dtype %d", (int)spec->dtype);
+    return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
 }
 
 int qr_spec_check(const quire_layer_spec *spec)
 {
-    if (!fields_ok(spec))
-        return QUIRE_E_CONFIG;
+    const qr_field fields[] = {
+        QR_FIELD(spec, kind, QUIRE_LAYER_FULL, QUIRE_LAYER_ENCODER_ONLY),
+        QR_FIELD(spec, block_size, 1, UINT64_MAX),
+    };
+    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err == QUIRE_OK)
+        err = spec->kind == QUIRE_LAYER_MAMBA ? check_states(spec) : check_attention(spec);
+    if (err != QUIRE_OK)
+        return err;
     uint64_t filled = filled_page(spec);
-    bool pages_ok = real_page(spec) > 0 && filled < UINT64_MAX && whole_page(spec) >= filled &&
-                    whole_page(spec) < UINT64_MAX;
-    return pages_ok ? QUIRE_OK : QUIRE_E_CONFIG;
+    if (real_page(spec) == 0 || filled == UINT64_MAX || whole_page(spec) == UINT64_MAX)
+        return qr_refuse("a page of these heads, sizes or states has no bytes, or more than 64 "
+                         "bits can count");
+    if (whole_page(spec) < filled)
+        return qr_refuse("invalid page_size_padded %llu (a page has %llu bytes)",
+                         (unsigned long long)whole_page(spec), (unsigned long long)filled);
+    return QUIRE_OK;
 }
 
 uint64_t qr_spec_real_page_bytes(const quire_layer_spec *spec)

@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "hash/cbor.h"
 #include "hash/pickle.h"
 #include "hash/safe.h"
@@ -30,27 +31,41 @@ size_t qr_hash_digest_bytes(quire_hash_algo algo)
     }
 }
 
+static int check_none_hash(const quire_hasher_config *config)
+{
+    if (config->none_hash.data == NULL)
+        return QUIRE_OK;
+    if (config->seed.data != NULL)
+        return qr_refuse("seed and none_hash are both given: give one of them");
+    if (config->algo == QUIRE_HASH_QUIRE128)
+        return qr_refuse("none_hash is given, but algo quire128 takes a seed only");
+    const qr_field fields[] = {
+        {"none_hash.len", config->none_hash.len, 1, QR_HASH_MAX_PARENT},
+    };
+    return qr_refuse_fields(fields, 1);
+}
+
 int qr_hasher_config_read(quire_hasher_config *config, const quire_hasher_config *callers)
 {
-    int err = qr_config_read(config, sizeof *config, callers);
+    int err = qr_refuse_reading(config, sizeof *config, callers, "quire_hasher_config");
     if (err != QUIRE_OK)
         return err;
     if (config->block_size == 0)
         config->block_size = HASHER_DEFAULT_BLOCK_SIZE;
     if (config->max_extra_bytes == 0)
         config->max_extra_bytes = DEFAULT_EXTRA_BYTES;
-    bool has_seed = config->seed.data != NULL;
-    bool has_none = config->none_hash.data != NULL;
-    bool none_ok = !has_none || (!has_seed && config->none_hash.len >= 1 &&
-                                 config->none_hash.len <= QR_HASH_MAX_PARENT &&
-                                 config->algo != QUIRE_HASH_QUIRE128);
-    bool profile_ok =
-        config->profile == QUIRE_PROFILE_DEFAULT || config->profile == QUIRE_PROFILE_VLLM_0_20;
-    bool ok = qr_hash_digest_bytes(config->algo) > 0 && config->block_size <= MAX_BLOCK_SIZE &&
-              config->max_extra_bytes <= MAX_EXTRA_BYTES && profile_ok && none_ok &&
-              qr_quirks_known(config->quirks_on | config->quirks_off) &&
-              (!has_seed || config->seed.len <= MAX_SEED_BYTES);
-    return ok ? QUIRE_OK : QUIRE_E_CONFIG;
+    const qr_field fields[] = {
+        QR_FIELD(config, block_size, 0, MAX_BLOCK_SIZE),
+        QR_FIELD(config, max_extra_bytes, 0, MAX_EXTRA_BYTES),
+        QR_FIELD(config, profile, 0, QUIRE_PROFILE_VLLM_0_20),
+        {"seed.len", config->seed.data == NULL ? 0 : config->seed.len, 0, MAX_SEED_BYTES},
+    };
+    err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err == QUIRE_OK && qr_hash_digest_bytes(config->algo) == 0)
+        err = qr_refuse("invalid algo %d (expected a quire_hash_algo)", (int)config->algo);
+    if (err == QUIRE_OK && !qr_quirks_known(config->quirks_on | config->quirks_off))
+        err = qr_refuse("quirks_on or quirks_off has a bit that is no quirk");
+    return err == QUIRE_OK ? check_none_hash(config) : err;
 }
 
 quire_hasher *qr_hasher_carve(qr_arena *arena, const quire_hasher_config *config)

@@ -1,5 +1,7 @@
 #include "obs/monitor.h"
 
+#include "base/refuse.h"
+
 enum {
     DEFAULT_EVENT_BYTES = 8 << 20,
     MIN_EVENT_BYTES = 16 << 10,
@@ -27,7 +29,7 @@ static uint32_t round_up_pow2(uint32_t v)
 
 int qr_monitor_config_read(quire_monitor_config *c, const quire_monitor_config *callers)
 {
-    int err = qr_config_read(c, sizeof *c, callers);
+    int err = qr_refuse_reading(c, sizeof *c, callers, "quire_monitor_config");
     if (err != QUIRE_OK)
         return err;
     if (c->event_bytes == 0)
@@ -40,12 +42,17 @@ int qr_monitor_config_read(quire_monitor_config *c, const quire_monitor_config *
         c->residency = QUIRE_ON;
     if (c->sample_rate == 0)
         c->sample_rate = 0.01;
-    bool ok = c->event_bytes <= MAX_EVENT_BYTES && c->num_steps <= MAX_STEPS &&
-              (c->token_ids == QUIRE_ON || c->token_ids == QUIRE_OFF) &&
-              (c->residency == QUIRE_ON || c->residency == QUIRE_OFF) && c->sample_rate > 0 &&
-              c->sample_rate <= 1;
-    if (!ok)
-        return QUIRE_E_CONFIG;
+    const qr_field fields[] = {
+        QR_FIELD(c, event_bytes, 0, MAX_EVENT_BYTES),
+        QR_FIELD(c, num_steps, 0, MAX_STEPS),
+        QR_FIELD(c, token_ids, 0, QUIRE_OFF),
+        QR_FIELD(c, residency, 0, QUIRE_OFF),
+    };
+    err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err == QUIRE_OK && !(c->sample_rate > 0 && c->sample_rate <= 1))
+        err = qr_refuse("invalid sample_rate %g (expected 0..1)", c->sample_rate);
+    if (err != QUIRE_OK)
+        return err;
     if (c->num_steps < MIN_STEPS)
         c->num_steps = MIN_STEPS;
     if (c->event_bytes < MIN_EVENT_BYTES)

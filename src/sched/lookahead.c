@@ -1,5 +1,6 @@
 #include "sched/lookahead.h"
 
+#include "base/refuse.h"
 #include "sched/sched.h"
 
 /* So many requests are looked at in one step, and all of them again in so many steps: before what
@@ -10,11 +11,15 @@ enum { BLOCKS_IN_STEP = 4096 };
 
 /* ---- making ---------------------------------------------------------------- */
 
-bool qr_lookahead_config_ok(const quire_sched_config *c)
+int qr_lookahead_config_check(const quire_sched_config *c)
 {
     bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    return c->lookahead == 0 || (!is_vllm && c->cache.enable_caching == QUIRE_ON &&
-                                 c->lookahead <= MAX_LOOKAHEAD && c->cache.num_groups > 0);
+    bool can_look = !is_vllm && c->cache.enable_caching == QUIRE_ON && c->cache.num_groups > 0;
+    if (c->lookahead > 0 && !can_look)
+        return qr_refuse("lookahead is %u, but it needs the default profile with prefix caching",
+                         c->lookahead);
+    const qr_field fields[] = {QR_FIELD(c, lookahead, 0, MAX_LOOKAHEAD)};
+    return qr_refuse_fields(fields, 1);
 }
 
 /* A hit of the longest request, in all groups. */

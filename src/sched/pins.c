@@ -1,15 +1,19 @@
 #include "sched/pins.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "sched/sched.h"
 
 /* ---- making ---------------------------------------------------------------- */
 
-bool qr_pins_config_ok(const quire_sched_config *c)
+int qr_pins_config_check(const quire_sched_config *c)
 {
     bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    return c->max_pins == 0 ||
-           (!is_vllm && c->cache.enable_caching == QUIRE_ON && c->max_pins <= 1U << 20);
+    if (c->max_pins > 0 && (is_vllm || c->cache.enable_caching != QUIRE_ON))
+        return qr_refuse("max_pins is %u, but pins need the default profile with prefix caching",
+                         c->max_pins);
+    const qr_field fields[] = {QR_FIELD(c, max_pins, 0, 1U << 20)};
+    return qr_refuse_fields(fields, 1);
 }
 
 /* The full blocks of one request, in all groups. */

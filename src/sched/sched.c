@@ -1,6 +1,7 @@
 #include "sched/sched.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "sched/admissible.h"
 
 /* ---- reading the config ---------------------------------------------------- */
@@ -58,34 +59,52 @@ static void fill_sched_defaults(quire_sched_config *c)
     default_switch(&c->log_stats, false);
 }
 
-static bool switches_ok(const quire_sched_config *c)
+/* Switches were given their defaults: a value that is none is above QUIRE_OFF. */
+static int check_switches(const quire_sched_config *c)
 {
-    const quire_switch all[] = {c->enable_chunked_prefill,   c->reserve_full_sequence,
-                                c->async_scheduling,         c->is_encoder_decoder,
-                                c->disable_chunked_mm_input, c->include_finished_set,
-                                c->fail_on_load_error,       c->log_stats};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i] != QUIRE_ON && all[i] != QUIRE_OFF)
-            return false;
-    return true;
+    const qr_field fields[] = {
+        QR_FIELD(c, enable_chunked_prefill, 0, QUIRE_OFF),
+        QR_FIELD(c, reserve_full_sequence, 0, QUIRE_OFF),
+        QR_FIELD(c, async_scheduling, 0, QUIRE_OFF),
+        QR_FIELD(c, is_encoder_decoder, 0, QUIRE_OFF),
+        QR_FIELD(c, disable_chunked_mm_input, 0, QUIRE_OFF),
+        QR_FIELD(c, include_finished_set, 0, QUIRE_OFF),
+        QR_FIELD(c, fail_on_load_error, 0, QUIRE_OFF),
+        QR_FIELD(c, log_stats, 0, QUIRE_OFF),
+        QR_FIELD(c, policy, 0, QUIRE_POLICY_PRIORITY),
+        QR_FIELD(c, profile, 0, QUIRE_PROFILE_VLLM_0_20),
+    };
+    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err == QUIRE_OK && !qr_quirks_known(c->quirks_on | c->quirks_off))
+        err = qr_refuse("quirks_on or quirks_off has a bit that is no quirk");
+    return err;
 }
 
-static bool sched_numbers_ok(const quire_sched_config *c)
+static int check_sched_numbers(const quire_sched_config *c)
 {
-    uint32_t most = QR_MAX_TOKENS;
-    bool ok = c->max_num_seqs <= c->max_requests && c->max_requests <= (1u << 24) &&
-              c->max_num_batched_tokens <= most && c->max_num_scheduled_tokens <= most &&
-              c->num_spec_tokens <= 1024 && c->num_lookahead_tokens <= most &&
-              c->max_batches <= 64 && c->max_loras <= 65536 && c->max_request_bytes >= 64 &&
-              c->max_request_bytes <= (1u << 20) && c->max_loading <= c->max_requests &&
-              c->max_ghosts <= (1u << 28) && c->max_encoder_items <= (1u << 20) &&
-              c->encoder_cache_size <= most && c->encoder_compute_budget <= most &&
-              c->max_text_tokens <= UINT64_C(1) << 40;
-    ok = ok && (uint64_t)max_features_of(c) * c->max_num_seqs <= INT32_MAX;
-    bool known = (c->policy == QUIRE_POLICY_FCFS || c->policy == QUIRE_POLICY_PRIORITY) &&
-                 (c->profile == QUIRE_PROFILE_DEFAULT || c->profile == QUIRE_PROFILE_VLLM_0_20) &&
-                 qr_quirks_known(c->quirks_on) && qr_quirks_known(c->quirks_off);
-    return ok && known;
+    const qr_field fields[] = {
+        QR_FIELD(c, max_requests, 0, 1u << 24),
+        QR_FIELD(c, max_num_seqs, 0, c->max_requests),
+        QR_FIELD(c, max_loading, 0, c->max_requests),
+        QR_FIELD(c, max_num_batched_tokens, 0, QR_MAX_TOKENS),
+        QR_FIELD(c, max_num_scheduled_tokens, 0, QR_MAX_TOKENS),
+        QR_FIELD(c, num_spec_tokens, 0, 1024),
+        QR_FIELD(c, num_lookahead_tokens, 0, QR_MAX_TOKENS),
+        QR_FIELD(c, max_batches, 0, 64),
+        QR_FIELD(c, max_loras, 0, 65536),
+        QR_FIELD(c, max_request_bytes, 64, 1u << 20),
+        QR_FIELD(c, max_ghosts, 0, 1u << 28),
+        QR_FIELD(c, max_encoder_items, 0, 1u << 20),
+        QR_FIELD(c, encoder_cache_size, 0, QR_MAX_TOKENS),
+        QR_FIELD(c, encoder_compute_budget, 0, QR_MAX_TOKENS),
+        QR_FIELD(c, max_text_tokens, 0, UINT64_C(1) << 40),
+    };
+    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (err == QUIRE_OK && (uint64_t)max_features_of(c) * c->max_num_seqs > INT32_MAX)
+        err = qr_refuse("max_request_bytes %u with max_num_seqs %u: too many features of requests "
+                        "(expected at most %d)",
+                        c->max_request_bytes, c->max_num_seqs, INT32_MAX);
+    return err;
 }
 
 /* The cache's config follows from the scheduler's. */
@@ -101,37 +120,55 @@ static void derive_cache(quire_sched_config *c)
         c->cache.max_encoder_tokens = c->encoder_compute_budget;
 }
 
+static int check_hasher(const quire_sched_config *c)
+{
+    if (c->hasher == NULL)
+        return qr_refuse("hasher is NULL, but prefix caching needs one (or set "
+                         "cache.enable_caching to QUIRE_OFF)");
+    if (c->hasher->block_size != c->cache.hash_block_size)
+        return qr_refuse("hasher has block_size %u, but the cache hashes blocks of %u tokens",
+                         c->hasher->block_size, c->cache.hash_block_size);
+    if (c->hasher->digest_bytes != c->cache.digest_bytes)
+        return qr_refuse("hasher makes hashes of %zu bytes, but cache.digest_bytes is %u",
+                         (size_t)c->hasher->digest_bytes, c->cache.digest_bytes);
+    return QUIRE_OK;
+}
+
 int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *callers)
 {
-    int err = qr_config_read(c, sizeof *c, callers);
+    int err = qr_refuse_reading(c, sizeof *c, callers, "quire_sched_config");
     if (err != QUIRE_OK)
         return err;
     fill_sched_defaults(c);
-    if (!switches_ok(c) || !sched_numbers_ok(c))
-        return QUIRE_E_CONFIG;
+    err = check_switches(c);
+    if (err == QUIRE_OK)
+        err = check_sched_numbers(c);
+    if (err != QUIRE_OK)
+        return err;
     derive_cache(c);
     quire_cache_config cache;
     err = qr_cache_config_read(&cache, &c->cache);
     if (err != QUIRE_OK)
-        return err;
+        return qr_refuse_in(err, "cache");
     c->cache = cache;
-    if (!qr_swap_config_ok(c) || !qr_pins_config_ok(c) || !qr_lookahead_config_ok(c))
-        return QUIRE_E_CONFIG;
+    err = qr_swap_config_check(c);
+    if (err == QUIRE_OK)
+        err = qr_pins_config_check(c);
+    if (err == QUIRE_OK)
+        err = qr_lookahead_config_check(c);
+    if (err != QUIRE_OK)
+        return err;
     quire_monitor_config monitor;
     if (c->monitor != NULL && qr_monitor_config_read(&monitor, c->monitor) != QUIRE_OK)
-        return QUIRE_E_CONFIG;
+        return qr_refuse_in(QUIRE_E_CONFIG, "monitor");
     default_u32(&c->mamba_block_size, align_block_size(&cache));
     const char *never =
         qr_admissible_config(c, align_block_size(&cache) > 0 ? c->mamba_block_size : 0);
     if (never != NULL) {
         qr_log(&c->hooks, QUIRE_LOG_ERROR, never);
-        return QUIRE_E_CONFIG;
+        return qr_refuse("%s", never);
     }
-    if (cache.enable_caching == QUIRE_OFF)
-        return QUIRE_OK;
-    bool hashes_ok = c->hasher != NULL && c->hasher->block_size == cache.hash_block_size &&
-                     c->hasher->digest_bytes == cache.digest_bytes;
-    return hashes_ok ? QUIRE_OK : QUIRE_E_CONFIG;
+    return cache.enable_caching == QUIRE_OFF ? QUIRE_OK : check_hasher(c);
 }
 
 /* ---- plan and carve -------------------------------------------------------- */

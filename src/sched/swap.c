@@ -1,6 +1,7 @@
 #include "sched/swap.h"
 
 #include "base/hooks.h"
+#include "base/refuse.h"
 #include "sched/sched.h"
 
 enum { SWAP_MAX_SLOTS = 1 << 28 };
@@ -17,16 +18,27 @@ static bool has_movable_groups(const quire_cache_config *c)
     return true;
 }
 
-bool qr_swap_config_ok(const quire_sched_config *c)
+int qr_swap_config_check(const quire_sched_config *c)
 {
     if (c->num_swap_blocks == 0)
-        return true;
+        return QUIRE_OK;
     uint64_t quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
     uint64_t unsure = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
-    return c->profile == QUIRE_PROFILE_DEFAULT && (quirks & unsure) == 0 &&
-           c->is_encoder_decoder == QUIRE_OFF && has_movable_groups(&c->cache) &&
-           c->cache.max_copies == 0 && c->num_swap_blocks <= SWAP_MAX_SLOTS &&
-           c->swap_block_ns <= UINT32_MAX && c->recompute_token_ns <= UINT32_MAX;
+    bool can_swap = c->profile == QUIRE_PROFILE_DEFAULT && (quirks & unsure) == 0 &&
+                    c->is_encoder_decoder == QUIRE_OFF && has_movable_groups(&c->cache) &&
+                    c->cache.max_copies == 0;
+    if (!can_swap)
+        return qr_refuse(
+            "num_swap_blocks is %u, but swapping needs the default profile without the "
+            "quirks STALE_OUTPUTS and FAILED_BLOCKS_STAY, no encoder-decoder, "
+            "max_copies 0 and groups whose blocks can be moved",
+            c->num_swap_blocks);
+    const qr_field fields[] = {
+        QR_FIELD(c, num_swap_blocks, 0, SWAP_MAX_SLOTS),
+        QR_FIELD(c, swap_block_ns, 0, UINT32_MAX),
+        QR_FIELD(c, recompute_token_ns, 0, UINT32_MAX),
+    };
+    return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
 }
 
 static void carve_moves(qr_swap_moves *moves, qr_arena *arena, uint32_t num_slots)

@@ -48,8 +48,8 @@ typedef struct qr_swap {
     qr_swap_moves in;
 } qr_swap;
 
-/* Whether swapping goes together with the rest of a config that was read. */
-bool qr_swap_config_ok(const quire_sched_config *config);
+/* QUIRE_E_CONFIG where it does not go together with the rest of a config that was read. */
+int qr_swap_config_check(const quire_sched_config *config);
 void qr_swap_carve(qr_swap *swap, qr_arena *arena, uint32_t num_slots);
 void qr_swap_init(qr_swap *swap, const quire_sched_config *config);
 

@@ -120,6 +120,9 @@ class Plan(unittest.TestCase):
                  'invalid value "4G" for --num-gpu-blocks (expected 0..2147483647)'),
                 (("--gpu-memory", "1Gi"), "does not fit"),
                 (("--num-gpu-blocks", "1", "--max-model-len", "4096"), "needs 0.50 GiB"),
+                (("--num-gpu-blocks", "4000000000"), "--num-gpu-blocks"),
+                (("--max-num-seqs", "4000000000"), "--max-num-seqs"),
+                (("--max-model-len", "4000000000"), "--max-model-len"),
                 (("--time-constants", "no-such-file"), "no-such-file"),
                 (("--model", "/dev/null"), "quire plan: --model: /dev/null"),
                 (("extra",), "unexpected argument")):

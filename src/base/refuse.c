@@ -1,0 +1,70 @@
+#include "base/refuse.h"
+
+#include "base/config.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { SENTENCE_BYTES = 256 };
+
+static _Thread_local char sentence[SENTENCE_BYTES];
+
+const char *quire_refusal(void)
+{
+    return sentence;
+}
+
+int qr_refuse(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(sentence, sizeof sentence, format, values);
+    va_end(values);
+    return QUIRE_E_CONFIG;
+}
+
+int qr_refuse_in(int status, const char *format, ...)
+{
+    char rest[SENTENCE_BYTES];
+    char place[64];
+    va_list values;
+    if (status == QUIRE_OK)
+        return status;
+    va_start(values, format);
+    (void)vsnprintf(place, sizeof place, format, values);
+    va_end(values);
+    memcpy(rest, sentence, sizeof rest);
+    (void)snprintf(sentence, sizeof sentence, "%s: %.180s", place, rest);
+    return status;
+}
+
+int qr_refuse_reading(void *ours, size_t our_size, const void *callers, const char *type)
+{
+    size_t size;
+    sentence[0] = 0;
+    int status = qr_config_read(ours, our_size, callers);
+    if (status == QUIRE_E_ARGUMENT)
+        (void)qr_refuse("%s is NULL", type);
+    if (status != QUIRE_E_CONFIG)
+        return status;
+    memcpy(&size, callers, sizeof size);
+    return qr_refuse("invalid size %zu of %s (expected %zu; start from its INIT macro), or a field "
+                     "that this version of the library does not know",
+                     size, type, our_size);
+}
+
+int qr_refuse_fields(const qr_field *fields, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const qr_field *f = &fields[i];
+        unsigned long long value = f->value;
+        unsigned long long low = f->low;
+        if (f->value >= f->low && f->value <= f->high)
+            continue;
+        if (f->high == UINT64_MAX)
+            return qr_refuse("invalid %s %llu (expected %llu or more)", f->name, value, low);
+        return qr_refuse("invalid %s %llu (expected %llu..%llu)", f->name, value, low,
+                         (unsigned long long)f->high);
+    }
+    return QUIRE_OK;
+}

@@ -1,0 +1,38 @@
+/* base/refuse.h - why a config is refused: the sentence behind quire_refusal.
+ *
+ *      qr_refuse_reading   clears the sentence, reads the config; NULL, a wrong size: says so
+ *      qr_refuse_fields    the first field outside of its range: "invalid max_num_seqs 20000000
+ *                          (expected 0..16777216)"
+ *      qr_refuse           any other sentence
+ *      qr_refuse_in        puts the place before it: "groups[1].spec: invalid block_size 0 ..."
+ *
+ * There is one sentence for each thread, so that configs inside of configs need not pass it on.
+ */
+#ifndef QR_BASE_REFUSE_H
+#define QR_BASE_REFUSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct qr_field {
+    const char *name;
+    uint64_t value;
+    uint64_t low;
+    uint64_t high; /* UINT64_MAX: no limit */
+} qr_field;
+
+#define QR_FIELD(config, name, low, high)                                                          \
+    {                                                                                              \
+#name, (uint64_t)(config)->name, (low), (high)                                             \
+    }
+
+/* As qr_config_read; type is the name of the struct. */
+int qr_refuse_reading(void *ours, size_t our_size, const void *callers, const char *type);
+/* QUIRE_OK or QUIRE_E_CONFIG. */
+int qr_refuse_fields(const qr_field *fields, size_t count);
+/* Always QUIRE_E_CONFIG. */
+int qr_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Gives the status back. */
+int qr_refuse_in(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
