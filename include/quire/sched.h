@@ -335,8 +335,8 @@ QUIRE_API const char *quire_sched_why_refused(const quire_sched *sched);
 QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
                                    const quire_request_params *params);
 
-/* Forgets the prompt's tokens from num_prompt_tokens on, and lowers max_tokens unless 0 is given,
- * for a request that has no blocks, no output and no state in host slots. A connector may call it
+/* Forgets the prompt's tokens from num_prompt_tokens on, and lowers max_tokens unless 0 is given
+ * (min_tokens is then at most max_tokens), for a request that has no blocks, no output and no state in host slots. A connector may call it
  * inside get_num_new_matched_tokens, for the request that it is asked about: one that computes a
  * prompt for another engine may leave that one the last token. QUIRE_E_RANGE if num_prompt_tokens
  * is 0 or more than the prompt has, QUIRE_E_ARGUMENT for a request that has begun, and for prompts

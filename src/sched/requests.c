@@ -369,8 +369,11 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
     qr_text_cut(&s->text, &r->text, num_tokens);
     r->kv.num_tokens = num_tokens;
     r->num_prompt_tokens = num_tokens;
-    if (max_tokens > 0 && max_tokens < r->max_tokens)
+    if (max_tokens > 0 && max_tokens < r->max_tokens) {
         r->max_tokens = max_tokens;
+        if (r->stops.min_tokens > max_tokens) /* else it would run on, past the promised pages */
+            r->stops.min_tokens = max_tokens;
+    }
     if (!r->has_promise) { /* it has no more pages than it will need */
         s->num_waiting_pages -= r->text.num_pages;
         qr_text_trim(&s->text, &r->text);

@@ -249,6 +249,42 @@ static void what_cannot_be_cut(void **state)
     kit_close(&kit);
 }
 
+/* A request that found no block keeps the pages that it was promised. A cut of max_tokens below
+ * min_tokens must not make it need more of them: it would end without pages. */
+static void a_cut_needs_no_more_pages(void **state)
+{
+    (void)state;
+    quire_sched_config config = kit_config(&kit);
+    config.cache.max_model_len = 4096;
+    config.cache.num_blocks = 1100;
+    config.max_num_batched_tokens = 4096;
+    kit_open(&kit, &config);
+    static quire_token prompt[4000];
+    quire_req first;
+    quire_request_params p = {.id = {"a", 1}, .prompt = prompt, .num_prompt_tokens = 4000};
+    assert_int_equal(quire_sched_add(kit.sched, &p, &first), QUIRE_OK);
+    kit_step(&kit);
+    memset(prompt, 1, sizeof prompt);
+    p = (quire_request_params){.id = {"b", 1},
+                               .prompt = prompt,
+                               .num_prompt_tokens = 3000,
+                               .max_tokens = 10,
+                               .min_tokens = 5};
+    quire_req second;
+    assert_int_equal(quire_sched_add(kit.sched, &p, &second), QUIRE_OK);
+    kit_answer(&kit, kit.step->step, 7);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:1"); /* and no blocks for the second */
+    assert_int_equal(quire_sched_cut_prompt(kit.sched, second, 900, 1), QUIRE_OK);
+    assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
+    kit_answer(&kit, kit.step->step, 7);
+    assert_int_equal(quire_sched_finish(kit.sched, &first, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    kit_run(&kit, 7);
+    assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_LENGTH);
+    kit_close(&kit);
+}
+
 /* ---- loads, and zeroing ----------------------------------------------------- */
 
 static uint32_t num_matched;
@@ -305,6 +341,7 @@ int main(void)
         cmocka_unit_test(functions_may_be_missing),
         cmocka_unit_test(a_prompt_is_cut_on_its_way_in),
         cmocka_unit_test(what_cannot_be_cut),
+        cmocka_unit_test(a_cut_needs_no_more_pages),
         cmocka_unit_test(what_is_loaded_is_not_zeroed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
