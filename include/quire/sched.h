@@ -336,11 +336,12 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
                                    const quire_request_params *params);
 
 /* Forgets the prompt's tokens from num_prompt_tokens on, and lowers max_tokens unless 0 is given
- * (min_tokens is then at most max_tokens), for a request that has no blocks, no output and no state in host slots. A connector may call it
- * inside get_num_new_matched_tokens, for the request that it is asked about: one that computes a
- * prompt for another engine may leave that one the last token. QUIRE_E_RANGE if num_prompt_tokens
- * is 0 or more than the prompt has, QUIRE_E_ARGUMENT for a request that has begun, and for prompts
- * of embeddings; QUIRE_E_TOO_LONG if the cut leaves a part of an mm_input that may not be split. */
+ * (min_tokens is then at most max_tokens), for a request that has no blocks, no output and no
+ * state in host slots. A connector may call it inside get_num_new_matched_tokens, for the request
+ * that it is asked about: one that computes a prompt for another engine may leave that one the
+ * last token. QUIRE_E_RANGE if num_prompt_tokens is 0 or more than the prompt has,
+ * QUIRE_E_ARGUMENT for a request that has begun, and for prompts of embeddings; QUIRE_E_TOO_LONG
+ * if the cut leaves a part of an mm_input that may not be split. */
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                                      uint32_t max_tokens);
 

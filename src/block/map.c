@@ -3,7 +3,7 @@
 #include "base/assert.h"
 
 /* How many keys of a run are looked up together. */
-enum { FIRST_BATCH = 4, MAX_BATCH = 64 };
+enum { FIRST_BATCH = QR_AT_A_TIME(4, 1), MAX_BATCH = QR_AT_A_TIME(64, 2) };
 
 void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t stride)
 {
@@ -83,7 +83,7 @@ static uint32_t get_batch(const qr_map *map, qr_key first, uint32_t n, uint32_t 
 static uint32_t get_neighbours(const qr_map *map, qr_key first, uint32_t count, uint32_t *out,
                                uint32_t out_stride)
 {
-    enum { AHEAD = 8 };
+    enum { AHEAD = QR_AT_A_TIME(8, 1) };
     uint32_t before = *(out - out_stride);
     uint32_t step = before - *(out - 2 * (size_t)out_stride);
     if (step != 1 && step != UINT32_MAX)
@@ -150,7 +150,7 @@ static inline void insert_tagged(qr_map *map, qr_key key, uint32_t tag, uint32_t
 
 uint32_t qr_map_count_unchanged(const qr_map *map, const uint32_t *blocks, uint32_t n, qr_key first)
 {
-    enum { AHEAD = 16 };
+    enum { AHEAD = QR_AT_A_TIME(16, 1) };
     qr_key key = first;
     for (uint32_t i = 0; i < n && i < AHEAD; i++)
         qr_prefetch(&map->blocks[blocks[i]]);

@@ -138,7 +138,7 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
 /* In portions: what one pass over the blocks has fetched, the next one must still find in cache. */
 int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
 {
-    enum { PORTION = 128 };
+    enum { PORTION = QR_AT_A_TIME(128, 2) };
     if (n >= pool->queue.num_blocks)
         return QUIRE_E_RANGE;
     if (n > pool->queue.num_free)

@@ -101,7 +101,7 @@ static inline int qr_pool_why_unusable(uint32_t block)
 }
 
 /* Records of blocks lie anywhere: asked for so many blocks before they are freed. */
-enum { QR_FREE_AHEAD = 16 };
+enum { QR_FREE_AHEAD = QR_AT_A_TIME(16, 1) };
 
 enum { QR_HOLDS_ALONE = 0x80, QR_HOLDS_COUNT = 0x7f, QR_HOLDS_MOST = 63 };
 

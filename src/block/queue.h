@@ -24,7 +24,7 @@
 
 #include "block/block.h"
 
-enum { QR_QUEUE_AHEAD = 32 }; /* a power of two */
+enum { QR_QUEUE_AHEAD = QR_AT_A_TIME(32, 2) }; /* a power of two */
 
 typedef struct qr_queue {
     qr_block *blocks; /* num_blocks records and one more, the sentinel */

@@ -1,7 +1,8 @@
 /* Two pools: blocks of one and their copies in the other, by their keys. */
 #include "block/pool.h"
 
-enum { AT_ONCE = 32 }; /* keys that are looked up together, so that they wait for memory together */
+/* Keys that are looked up together, so that they wait for memory together. */
+enum { AT_ONCE = QR_AT_A_TIME(32, 2) };
 
 void qr_pool_share_tags(quire_pool *pool, const quire_pool *other)
 {
@@ -275,7 +276,7 @@ static void end_taking(quire_pool *pool, quire_pool *other, const taking *t)
  *      others   [ stored | at | buckets | records | not yet ]
  *                           BUCKETS_AHEAD   RECORDS_AHEAD
  */
-enum { BUCKETS_AHEAD = 12, RECORDS_AHEAD = 24 };
+enum { BUCKETS_AHEAD = QR_AT_A_TIME(12, 1), RECORDS_AHEAD = QR_AT_A_TIME(24, 2) };
 
 static void ask_for_first(const taking *t, const qr_block *theirs, const uint32_t *others,
                           uint32_t n)

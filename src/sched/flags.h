@@ -16,7 +16,7 @@
 #include "base/arena.h"
 #include "base/list.h"
 
-enum { QR_FLAG_WORDS = 7, QR_FLAGS_IN_CHUNK = 64 * QR_FLAG_WORDS };
+enum { QR_FLAG_WORDS = QR_AT_A_TIME(7, 1), QR_FLAGS_IN_CHUNK = 64 * QR_FLAG_WORDS };
 
 typedef struct qr_flag_chunk {
     uint32_t next; /* of the chain, or of the free chunks; QR_NIL: none */

@@ -240,7 +240,7 @@ static inline uint32_t qr_sched_longest_feature(const quire_sched *sched)
     return sched->is_encoder_decoder ? QR_MAX_TOKENS : sched->max_model_len;
 }
 
-enum { QR_FETCH_AHEAD = 8 };
+enum { QR_FETCH_AHEAD = QR_AT_A_TIME(8, 1) };
 
 /* With many requests running each waits for memory: asks for one that is to come. */
 static inline void qr_sched_fetch(const quire_sched *sched, uint32_t index)

@@ -1,6 +1,6 @@
 #include "sched/text.h"
 
-enum { PAGE_TOKENS = 1024 };
+enum { PAGE_TOKENS = QR_AT_A_TIME(1024, 2) };
 
 void qr_text_carve(qr_text_store *store, qr_arena *arena, const qr_text_limits *limits)
 {

@@ -107,7 +107,7 @@ static void note_for_nobody(quire_pool *pool, qr_block *blocks)
 static void scout_sent_nowhere(quire_pool *pool, qr_block *blocks)
 {
     (void)blocks;
-    pool->scouted[1] = 1000000;
+    pool->scouted[0] = 1000000;
 }
 
 static void user_of_the_null_block(quire_pool *pool, qr_block *blocks)

@@ -1,6 +1,8 @@
 /* block/test_pool_events.c - what the prefix cache tells, word for word and in order. */
 #include "block/pool_kit.h"
 
+#include "base/bits.h"
+
 static void taking_and_freeing_tell_nothing(void **state)
 {
     (void)state;
@@ -197,8 +199,9 @@ static void look_around(void *user, const quire_event *event)
     assert_true(quire_pool_get_all_free_blocks(who->pool, free_blocks, 4) <= 3);
     quire_usage usage = quire_pool_usage(who->pool);
     assert_int_equal(usage.empty + usage.cached + usage.active + usage.null_blocks, 4);
+    enum { PORTION = QR_AT_A_TIME(128, 2) }; /* blocks that one call takes before it tells */
     if (event->kind == QUIRE_EVENT_REMOVED)
-        assert_int_equal(usage.cached, 0); /* all three were taken or evicted by then */
+        assert_true(usage.cached <= (PORTION < 3 ? 3 - PORTION : 0));
 }
 
 static void hook_may_look_at_the_pool(void **state)

@@ -32,6 +32,7 @@ static const qr_text_limits small = {.max_model_len = 4096,
                                      .max_requests = 1,
                                      .max_full = 1};
 
+#ifndef QUIRE_HOSTILE
 static void rows_cross_pages(void **state)
 {
     (void)state;
@@ -54,6 +55,7 @@ static void rows_cross_pages(void **state)
     assert_non_null(qr_text_hash_row(&p.store, text, 7, 7));
     free(p.memory);
 }
+#endif
 
 static void tokens_cross_pages(void **state)
 {
@@ -81,6 +83,7 @@ static void tokens_cross_pages(void **state)
     free(p.memory);
 }
 
+#ifndef QUIRE_HOSTILE
 static void pages_run_out(void **state)
 {
     (void)state;
@@ -105,6 +108,7 @@ static void pages_run_out(void **state)
     assert_int_equal(p.store.num_free, 6);
     free(p.memory);
 }
+#endif
 
 static void block_larger_than_a_page(void **state)
 {
@@ -133,8 +137,10 @@ static void pages_have_a_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_cross_pages),   cmocka_unit_test(tokens_cross_pages),
-        cmocka_unit_test(pages_run_out),      cmocka_unit_test(block_larger_than_a_page),
+#ifndef QUIRE_HOSTILE /* the numbers are for pages of 1,024 tokens */
+        cmocka_unit_test(rows_cross_pages),   cmocka_unit_test(pages_run_out),
+#endif
+        cmocka_unit_test(tokens_cross_pages), cmocka_unit_test(block_larger_than_a_page),
         cmocka_unit_test(pages_have_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

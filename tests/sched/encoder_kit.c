@@ -23,12 +23,14 @@ qr_feature kit_feature(const char *identifier, uint32_t offset, uint32_t length)
                         .num_embeds = length};
 }
 
-static qr_flag_chunk chunk;
-static const qr_flag_chain the_chain = {.first = 0, .num_chunks = 1};
+enum { CHUNKS = 8 };
+static qr_flag_chunk chunks[CHUNKS];
+static const qr_flag_chain the_chain = {.first = 0, .num_chunks = CHUNKS};
 
 const qr_flag_store *kit_flags(void)
 {
-    static const qr_flag_store store = {.chunks = &chunk, .num_chunks = 1, .first_free = QR_NIL};
+    static const qr_flag_store store = {
+        .chunks = chunks, .num_chunks = CHUNKS, .first_free = QR_NIL};
     return &store;
 }
 
@@ -40,7 +42,8 @@ const qr_flag_chain *kit_chain(void)
 void kit_set_flags(qr_feature *feature, const uint8_t *flags, uint32_t n)
 {
     qr_flag_store store = *kit_flags();
-    chunk = (qr_flag_chunk){.next = QR_NIL};
+    for (uint32_t i = 0; i < CHUNKS; i++)
+        chunks[i] = (qr_flag_chunk){.next = i + 1 < CHUNKS ? i + 1 : QR_NIL};
     feature->has_flags = true;
     feature->first_flag = 61; /* so that they lie in two words */
     qr_flags_write(&store, &the_chain, feature->first_flag, flags, n);

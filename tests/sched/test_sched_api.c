@@ -201,7 +201,7 @@ static void as_much_text_as_the_limits_say(void **state)
     quire_sched_config config = kit_config(&kit);
     config.cache.max_model_len = 4096;
     config.cache.num_blocks = 1100;
-    config.max_text_tokens = 1;
+    config.max_text_tokens = 5000;
     kit_open(&kit, &config);
     int status = QUIRE_OK;
     uint32_t taken = 0;

@@ -1,4 +1,5 @@
 /* sched_image/test_image_flags.c - is_embed flags are copied: by add, by continue, by restore. */
+#include "base/bits.h"
 #include "base/unit.h"
 
 #include <quire/image.h>
@@ -23,7 +24,7 @@ static quire_sched_config config_of(void)
     c.cache.enable_caching = QUIRE_OFF;
     c.max_requests = c.max_num_seqs = 4;
     c.max_num_batched_tokens = STEP;
-    c.max_text_tokens = 1024;
+    c.max_text_tokens = QR_AT_A_TIME(1024, 4096); /* the rest is rounded up to pages */
     c.max_request_bytes = 4096;
     c.encoder_cache_size = c.encoder_compute_budget = LENGTH;
     return c;
@@ -133,6 +134,7 @@ static void an_image_may_go_after_restore(void **state)
     }
 }
 
+#ifndef QUIRE_HOSTILE
 /* Many features over the same tokens need more flags than the prompt has tokens. */
 static void flags_without_room(void **state)
 {
@@ -150,6 +152,7 @@ static void flags_without_room(void **state)
     assert_int_equal(add("b", MANY / 2, 0, &b), QUIRE_OK);
     quire_sched_destroy(sched);
 }
+#endif
 
 int main(void)
 {
@@ -157,7 +160,9 @@ int main(void)
         cmocka_unit_test(callers_flags_may_change_after_add),
         cmocka_unit_test(callers_flags_may_change_after_continue),
         cmocka_unit_test(an_image_may_go_after_restore),
+#ifndef QUIRE_HOSTILE /* where chunks are too small for the numbers in it */
         cmocka_unit_test(flags_without_room),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
