@@ -53,7 +53,8 @@
     X(-22, E_DUPLICATE, "a request with this id is there already")                                 \
     X(-23, E_TOO_LONG, "the request could never run, even alone in an empty engine")               \
     X(-24, E_SYSTEM, "the operating system refused: an address, a socket or a thread")             \
-    X(-25, E_UNSAFE, "an address beyond this machine needs keys or a token")
+    X(-25, E_UNSAFE, "an address beyond this machine needs keys or a token")                       \
+    X(-26, E_IDENTITY, "a tier that other engines share is not reset; give it a new identity")
 
 enum quire_status {
 #define QUIRE_X(value, name, sentence) QUIRE_##name = (value),

@@ -185,6 +185,15 @@ QUIRE_API int quire_offload_poll(quire_offload *offload, uint64_t step, quire_mo
  * call, unless config.learns is QUIRE_OFF. */
 QUIRE_API int quire_offload_learn(quire_offload *offload, uint32_t num_tokens, uint64_t ns);
 
+/* Blocks mean something else from now on: new weights. The CPU pool is emptied, and all tiers keep
+ * the blocks of this identity (QUIRE_FINGERPRINT_BYTES; see quire_tier_set_identity). The engine's
+ * own blocks are the scheduler's: quire_sched_reset_prefix_cache, with reset_connector 0. With a
+ * tier that is shared and persistent this is the only way: a reset of the connector is refused.
+ * QUIRE_BUSY while tiers have jobs: nothing has changed; make steps or poll, and call again. If a
+ * tier fails, its error is returned, no tier gives old blocks, and that tier is not used until a
+ * later call succeeds. QUIRE_E_ARGUMENT with vLLM's profile. */
+QUIRE_API int quire_offload_set_identity(quire_offload *offload, const unsigned char *fingerprint);
+
 /* ---- looking --------------------------------------------------------------- */
 
 #define QUIRE_OFFLOAD_MAX_TIERS 4

@@ -143,7 +143,8 @@ typedef struct quire_tier_ops {
     /* found[i]: 1 there, 0 not, 2 not known without FIND. NULL: 2 for all. */
     void (*lookup)(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found);
     void (*touch)(void *self, const quire_tier_key *keys, uint32_t n); /* used, for its policy */
-    /* Nothing is found any more; jobs in flight end as they may. The thread gets a turn soon. */
+    /* Nothing is found any more; jobs in flight end as they may. The thread gets a turn soon. Not
+     * called for a tier that is persistent and shared. */
     int (*reset)(void *self);
     quire_usage (*usage)(void *self); /* in keys; any thread */
 
@@ -165,6 +166,13 @@ typedef struct quire_tier_ops {
      * quire/slots.h. */
     void (*expect)(void *self, uint64_t request, uint64_t order, const quire_tier_key *keys,
                    uint32_t n);
+
+    /* On the scheduler's thread, while no job is in flight: the namespace becomes that of another
+     * fingerprint. May call the system. NULL: reset, and none for a tier that is shared. */
+    int (*set_identity)(void *self, const unsigned char *fingerprint);
+    /* On the scheduler's thread: whether what the last reset or set_identity changed would survive
+     * a crash: 1 yes, 0 not yet, -1 it failed. NULL: 1. */
+    int (*is_settled)(void *self);
 } quire_tier_ops;
 
 /* ---- opening --------------------------------------------------------------- */
@@ -230,7 +238,22 @@ QUIRE_API int quire_tier_touch(quire_tier *tier, const quire_tier_key *keys, uin
 /* Which keys a waiting request will use, for the tier's policy: see quire_tier_ops.expect. */
 QUIRE_API int quire_tier_expect(quire_tier *tier, uint64_t request, uint64_t order,
                                 const quire_tier_key *keys, uint32_t n);
+
+/* Nothing that was stored before is found any more, in this process and in later ones: waits, at
+ * most close_ns, until a crash would not change that (not with run_inline). Jobs in flight end as
+ * they may. QUIRE_E_IDENTITY for a tier that is persistent and shared: its blocks are other
+ * engines' too, and nothing has changed; call quire_tier_set_identity. QUIRE_E_SYSTEM: this process
+ * finds nothing any more, but the disk could not be told: a later one may. */
 QUIRE_API int quire_tier_reset(quire_tier *tier);
+/* The tier keeps, from now on, the blocks of this identity (QUIRE_FINGERPRINT_BYTES of
+ * quire_fingerprint: of the new weights). Blocks of the identity before are not found here any
+ * more. Engines that share the tier and did not change keep theirs, and a tier that is opened with
+ * the identity before finds what is theirs. A private file is emptied; it belongs to the new
+ * identity, and is refused, or emptied (if_other), when it is opened with the one before.
+ * QUIRE_BUSY while jobs are in flight: nothing has changed; poll, and call again. Other errors as
+ * for quire_tier_reset; QUIRE_E_SYSTEM also if the new directory cannot be made: then nothing has
+ * changed. */
+QUIRE_API int quire_tier_set_identity(quire_tier *tier, const unsigned char *fingerprint);
 QUIRE_API quire_tier_caps quire_tier_get_caps(const quire_tier *tier);
 QUIRE_API const char *quire_tier_label(const quire_tier *tier);
 

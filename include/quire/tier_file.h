@@ -17,8 +17,10 @@
  *
  * Statuses of jobs (quire/tier.h), beyond the plain ones: a STORE of a key that is there already is
  * DONE without being written; one of a key that is being stored is REFUSED; NO_ROOM also when all
- * slots are in use, and while a damaged index is read again. A key that was removed, or all keys
- * after a reset, may be found again after a crash: what is then loaded is still what was stored.
+ * slots are in use, and while a damaged index is read again. A key that was removed may be found
+ * again after a crash: what is then loaded is still what was stored. After a reset, or with another
+ * identity (quire_tier_set_identity), nothing from before is found, also after a crash. A shared
+ * directory cannot be reset: QUIRE_E_IDENTITY.
  */
 #ifndef QUIRE_TIER_FILE_H
 #define QUIRE_TIER_FILE_H

@@ -16,9 +16,9 @@
  * Commands sent: AUTH, PING, CLUSTER SLOTS, ASKING, GET, SET, DEL, STRLEN. docs/tiers-redis.md has
  * the server's settings, an ACL user with just these, the format, and what each fault does.
  *
- * quire_tier_reset gives this tier a namespace of its own, by chance: nothing from before is found.
- * The next process begins with the old one again: where the meaning of blocks changes for good, the
- * fingerprint must change.
+ * The tier is shared: quire_tier_reset is QUIRE_E_IDENTITY. Where the meaning of blocks changes
+ * (new weights), call quire_tier_set_identity with the new fingerprint. The old blocks are still
+ * found by engines of the old one, and go by eviction or ttl_ms.
  *
  * How jobs' ios end here, beyond what quire/tier.h says:
  *

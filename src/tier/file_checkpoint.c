@@ -103,6 +103,7 @@ static void give_up(qr_file_checkpoint *checkpoint, const qr_file_slab *slab)
                     "are lost at a restart",
                     slab->path, result < 0 ? strerror((int)-result) : "fewer bytes than asked for");
     checkpoint->has_failed = true;
+    checkpoint->num_failed++;
     checkpoint->stage = QR_FILE_IDLE;
 }
 

@@ -30,6 +30,7 @@ typedef struct qr_file_checkpoint {
     uint64_t epoch;       /* that they will say */
     uint32_t num_supers;  /* of the two, that were written */
     bool has_failed;      /* said in the log, once */
+    uint32_t num_failed;
     uint32_t num_done;
 } qr_file_checkpoint;
 

@@ -89,16 +89,41 @@ static void plan_groups(qr_file_dir *dir)
     dir->max_aged = dir->max_aged > MOST_AGED ? MOST_AGED : dir->max_aged;
 }
 
-static int say_errno_of(const char *path, const char *what, char *message, size_t message_bytes)
+static void say_errno_of(const char *path, const char *what, char *message, size_t message_bytes)
 {
     qr_tier_say(message, message_bytes, "%s: cannot %s: %s", path, what, strerror(errno));
-    return QUIRE_E_SYSTEM;
+}
+
+int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, char *message,
+                            size_t message_bytes)
+{
+    char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
+    struct stat info;
+    put_hex(name, fingerprint, QUIRE_FINGERPRINT_BYTES);
+    int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0) {
+        say_errno_of(path, "be opened as a directory", message, message_bytes);
+        return -1;
+    }
+    int fd = -1;
+    if (mkdirat(root, name, 0700) != 0 && errno != EEXIST) {
+        say_errno_of(path, "make a directory in it", message, message_bytes);
+    } else {
+        fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        bool is_open = fd >= 0 && fstat(fd, &info) == 0;
+        if (!is_open)
+            say_errno_of(path, "open its directory of this model", message, message_bytes);
+        if (fd >= 0 && (!is_open || qr_file_say_owner(path, &info, message, message_bytes))) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    close(root);
+    return fd;
 }
 
 int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t message_bytes)
 {
-    char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
-    struct stat info;
     dir->fd = -1;
     plan_groups(dir);
     dir->aged = qr_tier_alloc(dir->max_aged, sizeof(qr_file_aged));
@@ -107,22 +132,8 @@ int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t m
     if (qr_tier_random(dir->hooks, dir->token, sizeof dir->token) != 0)
         return QUIRE_E_RANDOM;
     atomic_store(&dir->has_tmpfile, 1);
-    put_hex(name, dir->fingerprint, QUIRE_FINGERPRINT_BYTES);
-    int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (root < 0)
-        return say_errno_of(path, "be opened as a directory", message, message_bytes);
-    int status = QUIRE_OK;
-    if (mkdirat(root, name, 0700) != 0 && errno != EEXIST)
-        status = say_errno_of(path, "make a directory in it", message, message_bytes);
-    if (status == QUIRE_OK) {
-        dir->fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (dir->fd < 0 || fstat(dir->fd, &info) != 0)
-            status = say_errno_of(path, "open its directory of this model", message, message_bytes);
-        else if (qr_file_say_owner(path, &info, message, message_bytes))
-            status = QUIRE_E_SYSTEM;
-    }
-    close(root);
-    return status;
+    dir->fd = qr_file_dir_open_folder(path, dir->fingerprint, message, message_bytes);
+    return dir->fd < 0 ? QUIRE_E_SYSTEM : QUIRE_OK;
 }
 
 void qr_file_dir_close(qr_file_dir *dir)

@@ -47,6 +47,10 @@ typedef struct qr_file_dir {
  * with a message, QUIRE_E_NOMEM, QUIRE_E_RANDOM. */
 int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t message_bytes);
 void qr_file_dir_close(qr_file_dir *dir);
+/* The folder of a fingerprint in a directory, which is made if it is not there; -1 with a message:
+ * the system refused. */
+int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, char *message,
+                            size_t message_bytes);
 
 quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io);
 quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io); /* sets crc */

@@ -30,6 +30,7 @@ qr_file_private *qr_file_private_create(const quire_tier_file_config *config,
     file->hooks = *hooks;
     file->handle.fd = -1;
     file->handle.folder = -1;
+    memcpy(file->next_fingerprint, config->fingerprint, QUIRE_FINGERPRINT_BYTES);
     file->open_ms = OPEN_MS;
     file->close_ms = CLOSE_MS;
     if (file->config.depth == 0)
@@ -179,15 +180,27 @@ static void dispatch(qr_file_private *file, qr_file_op *op)
 static void do_resets(qr_file_private *file)
 {
     uint32_t asked = atomic_load_explicit(&file->num_resets, memory_order_acquire);
-    if (asked == file->num_resets_done)
+    if (asked == atomic_load_explicit(&file->num_resets_done, memory_order_relaxed))
         return;
-    file->num_resets_done = asked;
+    atomic_store_explicit(&file->num_resets_done, asked, memory_order_release);
+    file->num_failed_before = file->checkpoint.num_failed;
     file->tasks.stamp = asked + 1;
     qr_file_scan_stop(&file->scan);
     file->slab.super.owner.epoch++;
+    memcpy(file->slab.super.owner.fingerprint, file->next_fingerprint, QUIRE_FINGERPRINT_BYTES);
     memset(file->slab.entries, 0, (size_t)file->slab.layout.num_slots * sizeof(qr_file_entry));
     file->slab.num_changes++;
     file->checkpoint.due_ns = 0;
+}
+
+/* Tells the scheduler what became of the last reset. */
+static void note_saved(qr_file_private *file)
+{
+    uint32_t done = atomic_load_explicit(&file->num_resets_done, memory_order_relaxed);
+    if (file->checkpoint.epoch_saved == file->slab.super.owner.epoch)
+        atomic_store_explicit(&file->num_resets_saved, done, memory_order_release);
+    else if (file->checkpoint.num_failed != file->num_failed_before)
+        atomic_store_explicit(&file->num_resets_failed, done, memory_order_release);
 }
 
 /* Until a scan is over an index would know less than the heads do. */
@@ -234,6 +247,7 @@ static void private_turn(void *self, quire_tier_ends *ends, int wake_fd, int tim
     file->io->wait(file->io, -1, 0, NULL, 0); /* the device works while the bytes are checked */
     qr_file_tasks_check(&file->tasks, ends);
     file->io->wait(file->io, -1, 0, NULL, 0); /* heads of what was stored */
+    note_saved(file);
 }
 
 static void private_cancel(void *self, quire_tier_ends *ends, quire_tier_job *job)
@@ -293,6 +307,27 @@ static int private_reset(void *self)
     qr_file_book_reset(&file->book);
     atomic_fetch_add_explicit(&file->num_resets, 1, memory_order_release);
     return QUIRE_OK;
+}
+
+/* The thread reads the fingerprint: not while it has a reset before it. */
+static int private_set_identity(void *self, const unsigned char *fingerprint)
+{
+    qr_file_private *file = self;
+    if (atomic_load_explicit(&file->num_resets_done, memory_order_acquire) !=
+        atomic_load_explicit(&file->num_resets, memory_order_relaxed))
+        return QUIRE_BUSY;
+    memcpy(file->next_fingerprint, fingerprint, QUIRE_FINGERPRINT_BYTES);
+    return private_reset(self);
+}
+
+static int private_is_settled(void *self)
+{
+    qr_file_private *file = self;
+    uint32_t asked = atomic_load_explicit(&file->num_resets, memory_order_relaxed);
+    if (atomic_load_explicit(&file->num_resets_saved, memory_order_acquire) == asked)
+        return 1;
+    bool has_failed = atomic_load_explicit(&file->num_resets_failed, memory_order_acquire) == asked;
+    return has_failed ? -1 : 0;
 }
 
 static quire_usage private_usage(void *self)
@@ -365,6 +400,8 @@ const quire_tier_ops qr_file_private_ops = {.abi = 1,
                                             .touch = private_touch,
                                             .expect = private_expect,
                                             .reset = private_reset,
+                                            .set_identity = private_set_identity,
+                                            .is_settled = private_is_settled,
                                             .usage = private_usage,
                                             .begin = private_begin,
                                             .turn = private_turn,

@@ -24,8 +24,12 @@ typedef struct qr_file_private {
     qr_file_tasks tasks;
     qr_file_checkpoint checkpoint;
     qr_file_scan scan;
-    _Atomic uint32_t num_resets; /* asked for */
-    uint32_t num_resets_done;    /* on the tier's thread */
+    unsigned char next_fingerprint[QUIRE_FINGERPRINT_BYTES]; /* with the next reset */
+    _Atomic uint32_t num_resets;                             /* asked for, */
+    _Atomic uint32_t num_resets_done;                        /* begun on the tier's thread, */
+    _Atomic uint32_t num_resets_saved;                       /* on the device, */
+    _Atomic uint32_t num_resets_failed;                      /* or not */
+    uint32_t num_failed_before; /* checkpoints, when the last reset was begun */
     uint32_t is_open;
     int open_ms;  /* the longest that an op may take while opening */
     int close_ms; /* that closing waits for an op */

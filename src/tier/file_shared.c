@@ -8,6 +8,7 @@
 #include <quire/slots.h>
 
 #include <string.h>
+#include <unistd.h>
 
 enum {
     SHARED_THREADS = 8,
@@ -35,8 +36,10 @@ struct qr_file_shared {
     quire_slots *known;   /* the scheduler's thread */
     quire_tier_key *keys; /* by slot of known */
     uint32_t num_known;
-    _Atomic uint32_t num_resets; /* asked for */
-    uint32_t num_resets_done;
+    int next_fd; /* the folder of the next identity; -1: none */
+    unsigned char next_fingerprint[QUIRE_FINGERPRINT_BYTES];
+    _Atomic uint32_t num_identities;      /* asked for, */
+    _Atomic uint32_t num_identities_done; /* and taken by the tier's thread */
     qr_file_queue queue;
     shared_task *tasks;
     shared_task *free;
@@ -44,27 +47,30 @@ struct qr_file_shared {
     qr_file_work sweep; /* one at a time */
     uint32_t sweep_group;
     bool is_sweeping;
-    bool must_clear;
-    bool is_clearing;
     uint32_t num_swept_first;            /* groups, of the first round after opening */
     uint32_t num_stored[QR_FILE_LEAVES]; /* by group, since it was swept */
 };
 
-/* ---- resets ------------------------------------------------------------- */
+/* ---- another identity ---------------------------------------------------- */
 
-static void do_shared_resets(qr_file_shared *shared)
+static bool has_next_identity(const qr_file_shared *shared)
 {
-    uint32_t asked = atomic_load_explicit(&shared->num_resets, memory_order_acquire);
-    if (asked == shared->num_resets_done)
-        return;
-    shared->num_resets_done = asked;
-    shared->must_clear = true;
+    return atomic_load_explicit(&shared->num_identities, memory_order_acquire) !=
+           atomic_load_explicit(&shared->num_identities_done, memory_order_relaxed);
 }
 
-/* Between a reset and the end of its work there is nothing to find, and nothing to store. */
-static bool is_being_cleared(const qr_file_shared *shared)
+/* On the tier's thread, when nothing uses the folder of the identity before. */
+static void take_next_identity(qr_file_shared *shared)
 {
-    return shared->must_clear || shared->is_clearing;
+    if (!has_next_identity(shared) || shared->is_sweeping || shared->num_busy > 0)
+        return;
+    close(shared->dir.fd);
+    shared->dir.fd = shared->next_fd;
+    shared->next_fd = -1;
+    memcpy(shared->dir.fingerprint, shared->next_fingerprint, QUIRE_FINGERPRINT_BYTES);
+    shared->num_swept_first = 0;
+    memset(shared->num_stored, 0, sizeof shared->num_stored);
+    atomic_fetch_add_explicit(&shared->num_identities_done, 1, memory_order_release);
 }
 
 /* ---- opening and closing ------------------------------------------------ */
@@ -85,6 +91,7 @@ qr_file_shared *qr_file_shared_create(const quire_tier_file_config *config,
     shared->path = path;
     shared->hooks = *hooks;
     shared->dir.fd = -1;
+    shared->next_fd = -1;
     if (shared->config.threads == 0)
         shared->config.threads = SHARED_THREADS;
     if (shared->config.leftover_s == 0)
@@ -145,16 +152,14 @@ static int shared_open(void *self, const void *memory, size_t bytes, char *messa
 static void shared_close(void *self)
 {
     qr_file_shared *shared = self;
-    bool had_workers = shared->workers != NULL;
     if (!qr_file_workers_close(shared->workers, SHARED_CLOSE_MS)) {
         qr_tier_log(&shared->hooks, QUIRE_LOG_ERROR,
                     "file tier: %s does not answer; its memory is left to it", shared->path);
         return;
     }
-    do_shared_resets(shared);
-    if (had_workers && is_being_cleared(shared)) /* a reset that had no time yet */
-        qr_file_dir_clear(&shared->dir);
     qr_file_dir_close(&shared->dir);
+    if (shared->next_fd >= 0)
+        close(shared->next_fd);
     quire_slots_destroy(shared->known);
     qr_tier_free(shared->keys);
     qr_tier_free(shared->tasks);
@@ -219,14 +224,31 @@ static void shared_touch(void *self, const quire_tier_key *keys, uint32_t n)
     quire_slots_touch(shared->known, keys, n);
 }
 
-/* For all who use the directory: blocks of this fingerprint are not to be used any more. */
-static int shared_reset(void *self)
+/* The blocks of the identity before stay: others may use them. */
+static int shared_set_identity(void *self, const unsigned char *fingerprint)
 {
     qr_file_shared *shared = self;
+    char message[256];
+    if (has_next_identity(shared))
+        return QUIRE_BUSY;
+    int fd = qr_file_dir_open_folder(shared->path, fingerprint, message, sizeof message);
+    if (fd < 0) {
+        qr_tier_log(&shared->hooks, QUIRE_LOG_ERROR, "file tier: %s", message);
+        return QUIRE_E_SYSTEM;
+    }
     for (uint32_t i = 0; i < shared->num_known; i++)
         (void)quire_slots_remove(shared->known, &shared->keys[i]);
-    atomic_fetch_add_explicit(&shared->num_resets, 1, memory_order_release);
+    shared->next_fd = fd;
+    memcpy(shared->next_fingerprint, fingerprint, QUIRE_FINGERPRINT_BYTES);
+    atomic_fetch_add_explicit(&shared->num_identities, 1, memory_order_release);
     return QUIRE_OK;
+}
+
+static int shared_is_settled(void *self)
+{
+    qr_file_shared *shared = self;
+    return atomic_load_explicit(&shared->num_identities_done, memory_order_acquire) ==
+           atomic_load_explicit(&shared->num_identities, memory_order_relaxed);
 }
 
 static quire_usage shared_usage(void *self)
@@ -269,19 +291,7 @@ static void run_sweep(qr_file_work *work)
     (void)qr_file_dir_sweep(&shared->dir, shared->sweep_group);
 }
 
-static void run_clear(qr_file_work *work)
-{
-    qr_file_dir_clear(&shared_of_sweep(work)->dir);
-}
-
 /* ---- on the tier's thread ----------------------------------------------- */
-
-static void give_sweep(qr_file_shared *shared, void (*run)(qr_file_work *work))
-{
-    shared->is_sweeping = true;
-    shared->sweep.run = run;
-    qr_file_workers_give(shared->workers, &shared->sweep);
-}
 
 /* The group with the most new files, if these are enough for a sweep; else num_groups. */
 static uint32_t fullest_group(const qr_file_shared *shared, uint32_t num_groups)
@@ -298,16 +308,8 @@ static uint32_t fullest_group(const qr_file_shared *shared, uint32_t num_groups)
 
 static void pump_sweeps(qr_file_shared *shared)
 {
-    if (shared->is_sweeping)
+    if (shared->is_sweeping || has_next_identity(shared))
         return;
-    if (shared->must_clear) {
-        if (shared->num_busy > 0)
-            return;
-        shared->must_clear = false;
-        shared->is_clearing = true;
-        give_sweep(shared, run_clear);
-        return;
-    }
     uint32_t num_groups = qr_file_dir_groups(&shared->dir);
     uint32_t group = fullest_group(shared, num_groups);
     if (group == num_groups && shared->num_swept_first < num_groups)
@@ -316,19 +318,18 @@ static void pump_sweeps(qr_file_shared *shared)
         return;
     shared->num_stored[group] = 0;
     shared->sweep_group = group;
-    give_sweep(shared, run_sweep);
+    shared->is_sweeping = true;
+    shared->sweep.run = run_sweep;
+    qr_file_workers_give(shared->workers, &shared->sweep);
 }
 
-static void pump_tasks(qr_file_shared *shared, quire_tier_ends *ends)
+static void pump_tasks(qr_file_shared *shared)
 {
     quire_tier_job *job;
     uint32_t io;
+    if (has_next_identity(shared)) /* jobs are of that one: none was in flight when it came */
+        return;
     while (shared->free != NULL && qr_file_queue_take(&shared->queue, &job, &io)) {
-        if (is_being_cleared(shared)) {
-            ends->end(ends, job, io,
-                      job->op == QUIRE_TIER_STORE ? QUIRE_TIER_REFUSED : QUIRE_TIER_MISSING);
-            continue;
-        }
         shared_task *task = shared->free;
         shared->free = task->next;
         task->job = job;
@@ -354,29 +355,28 @@ static void end_shared_task(qr_file_shared *shared, quire_tier_ends *ends, share
 static void shared_begin(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
     qr_file_shared *shared = self;
-    do_shared_resets(shared);
+    (void)ends;
+    take_next_identity(shared);
     qr_file_queue_add(&shared->queue, job);
-    pump_tasks(shared, ends);
+    pump_tasks(shared);
 }
 
 static void shared_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
 {
     qr_file_shared *shared = self;
-    do_shared_resets(shared);
+    take_next_identity(shared);
     pump_sweeps(shared);
-    pump_tasks(shared, ends);
+    pump_tasks(shared);
     qr_file_work *ended = qr_file_workers_wait(shared->workers, wake_fd, timeout_ms);
     while (ended != NULL) {
         qr_file_work *next = ended->next;
-        if (ended == &shared->sweep) {
+        if (ended == &shared->sweep)
             shared->is_sweeping = false;
-            shared->is_clearing = false;
-        } else {
+        else
             end_shared_task(shared, ends, (shared_task *)(void *)ended);
-        }
         ended = next;
     }
-    pump_tasks(shared, ends);
+    pump_tasks(shared);
 }
 
 static void shared_cancel(void *self, quire_tier_ends *ends, quire_tier_job *job)
@@ -394,7 +394,8 @@ const quire_tier_ops qr_file_shared_ops = {.abi = 1,
                                            .finish = shared_finish,
                                            .lookup = shared_lookup,
                                            .touch = shared_touch,
-                                           .reset = shared_reset,
+                                           .set_identity = shared_set_identity,
+                                           .is_settled = shared_is_settled,
                                            .usage = shared_usage,
                                            .begin = shared_begin,
                                            .turn = shared_turn,

@@ -16,7 +16,6 @@ typedef struct sweep_state {
     uint32_t num_files;
     uint32_t num_aged; /* in dir->aged */
     int64_t now_ns;    /* by the clock of the file system; 0: not known */
-    bool is_clearing;
 } sweep_state;
 
 static int64_t time_of(const struct stat *info)
@@ -105,7 +104,7 @@ static void look_at_file(sweep_state *sweep, int folder, uint32_t leaf, const ch
         return;
     bool is_unfinished = name[0] == '.';
     bool is_old = sweep->now_ns != 0 && sweep->now_ns - time_of(&info) > sweep->dir->leftover_ns;
-    if ((is_unfinished && is_old) || (!is_unfinished && sweep->is_clearing)) {
+    if (is_unfinished && is_old) {
         (void)unlinkat(folder, name, 0);
         return;
     }
@@ -186,11 +185,4 @@ uint32_t qr_file_dir_sweep(qr_file_dir *dir, uint32_t group)
         if (sweep.bytes > most_bytes) /* more were too many than are kept: look again */
             list_group(&sweep, group);
     return sweep.num_files;
-}
-
-void qr_file_dir_clear(qr_file_dir *dir)
-{
-    sweep_state sweep = {.dir = dir, .is_clearing = true};
-    for (uint32_t leaf = 0; leaf < QR_FILE_LEAVES; leaf++)
-        list_leaf(&sweep, leaf);
 }

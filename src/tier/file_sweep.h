@@ -21,7 +21,5 @@ uint32_t qr_file_dir_group_of(const qr_file_dir *dir, const quire_tier_key *key)
 /* Brings a group below its part of the capacity; returns the number of files that are left. Stops
  * early if no file can be removed. */
 uint32_t qr_file_dir_sweep(qr_file_dir *dir, uint32_t group);
-/* Removes all blocks of this fingerprint. */
-void qr_file_dir_clear(qr_file_dir *dir);
 
 #endif

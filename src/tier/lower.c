@@ -461,19 +461,52 @@ void qr_lower_learn(qr_lower *lower, uint32_t num_tokens, uint64_t ns)
     atomic_store_explicit(&lower->token_ns, lower->costs.compute.unit_ns, memory_order_relaxed);
 }
 
-int qr_lower_reset(qr_lower *lower)
+/* Whatever is on the way, and whatever tiers have, does not count any more. */
+static void forget_all(qr_lower *lower)
 {
-    int status = QUIRE_OK;
     for (uint32_t i = 0; i < lower->num_records; i++)
         if (lower->records[i].state != QR_ASK_IDLE)
             stop_waiting(&lower->records[i], QR_ASK_IDLE);
-    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+    for (uint32_t t = 0; t < lower->num_tiers; t++)
         qr_lower_jobs_drop(lower, t);
+    for (uint32_t i = 0; i < lower->num_cpu_blocks; i++)
+        lower->blocks[i].origin = lower->blocks[i].offered = 0;
+}
+
+bool qr_lower_can_reset(const qr_lower *lower)
+{
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        quire_tier_caps caps = quire_tier_get_caps(lower->tiers[t].tier);
+        if (caps.is_shared != 0 && caps.is_persistent != 0)
+            return false;
+    }
+    return true;
+}
+
+int qr_lower_reset(qr_lower *lower)
+{
+    int status = QUIRE_OK;
+    if (!qr_lower_can_reset(lower))
+        return QUIRE_E_IDENTITY;
+    forget_all(lower);
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
         int err = quire_tier_reset(lower->tiers[t].tier);
         status = status == QUIRE_OK ? err : status;
     }
-    for (uint32_t i = 0; i < lower->num_cpu_blocks; i++)
-        lower->blocks[i].origin = lower->blocks[i].offered = 0;
+    return status;
+}
+
+int qr_lower_set_identity(qr_lower *lower, const unsigned char *fingerprint)
+{
+    int status = QUIRE_OK;
+    if (!qr_lower_is_idle(lower))
+        return QUIRE_BUSY;
+    forget_all(lower);
+    for (uint32_t t = 0; t < lower->num_tiers; t++) {
+        int err = quire_tier_set_identity(lower->tiers[t].tier, fingerprint);
+        lower->tiers[t].is_void = err != QUIRE_OK;
+        status = status == QUIRE_OK ? err : status;
+    }
     return status;
 }
 

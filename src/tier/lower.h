@@ -73,8 +73,13 @@ void qr_lower_reused(qr_lower *lower, const quire_block *cpu_blocks, uint32_t nu
 void qr_lower_poll(qr_lower *lower);
 /* A prefill of so many tokens took so long. */
 void qr_lower_learn(qr_lower *lower, uint32_t num_tokens, uint64_t ns);
-/* Nothing that is on the way counts any more; the tiers are reset. */
+/* Nothing that is on the way counts any more; the tiers are reset. QUIRE_E_IDENTITY, and nothing
+ * has changed: a tier is shared with other engines. */
 int qr_lower_reset(qr_lower *lower);
+/* The same, with another identity for all tiers. QUIRE_BUSY, and nothing has changed: a tier has
+ * jobs. Other errors: those of a tier, which is not used any more. */
+int qr_lower_set_identity(qr_lower *lower, const unsigned char *fingerprint);
+bool qr_lower_can_reset(const qr_lower *lower);
 /* Whether something is to be done that will end soon: jobs that are late do not count. */
 bool qr_lower_has_pending(const qr_lower *lower);
 /* Whether no tier has anything of the CPU pool's memory, late jobs included. */

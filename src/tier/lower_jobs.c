@@ -9,6 +9,7 @@
 #include "tier/lower_parts.h"
 
 #include "tier/system.h"
+#include "tier/tier.h"
 
 static uint32_t num_tier_jobs(void)
 {
@@ -513,7 +514,7 @@ static void end_stale(qr_lower *lower, qr_lower_job *job)
     qr_lower_tier *tier = &lower->tiers[job->tier];
     release_blocks(lower, job);
     if (job->job.op == QUIRE_TIER_STORE && --tier->num_stale == 0)
-        quire_tier_reset(tier->tier);
+        (void)qr_tier_forget(tier->tier);
 }
 
 static void end_job(qr_lower *lower, qr_lower_job *job)

@@ -175,7 +175,7 @@ static bool await_tier(qr_lower *lower, qr_record *r, uint32_t t)
 
 static bool is_usable(const qr_lower_tier *tier)
 {
-    return !tier->is_stuck && tier->num_stale == 0;
+    return !tier->is_stuck && !qr_lower_is_out(tier);
 }
 
 /* Into the queue of the next tier; false: no other tier may have it, or nobody needs it. */

@@ -159,6 +159,7 @@ typedef struct qr_lower_tier {
     uint64_t store_bytes_out;
     uint64_t most_store_bytes; /* three quarters of what the tier took at once */
     bool is_stuck;             /* late jobs have all the room there is */
+    bool is_void;              /* it has not got the identity that it should have */
     qr_lower_counters counters;
 } qr_lower_tier;
 
@@ -235,6 +236,12 @@ static inline void qr_lower_set_block(qr_lower *lower, quire_block block, qr_low
 {
     lower->blocks[block] = to;
     qr_bit_set(lower->has_past, block);
+}
+
+/* Whether what it has, or would be given, may not be used. */
+static inline bool qr_lower_is_out(const qr_lower_tier *tier)
+{
+    return tier->num_stale > 0 || tier->is_void;
 }
 
 static inline void qr_lower_tally(_Atomic uint64_t *counter, uint64_t n)

@@ -89,7 +89,7 @@ static void look(qr_lower *lower, const qr_lower_request *request, uint32_t grou
             qr_lower_move_find_tag(lower, tags[i], &b.keys[i]) != QR_NIL)
             b.sources[i] = SOURCE_MOVE;
     for (uint32_t t = 0; t < lower->num_tiers; t++)
-        if (!lower->tiers[t].is_stuck && lower->tiers[t].num_stale == 0)
+        if (!lower->tiers[t].is_stuck && !qr_lower_is_out(&lower->tiers[t]))
             ask_tier(lower, &b, t);
 }
 

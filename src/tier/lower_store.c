@@ -132,7 +132,7 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
         touch_offered(lower, o, t);
         n = leave_out_offered(lower, o, t, at, n);
     }
-    uint32_t room = tier->num_stale > 0 ? 0 : lower->max_stores - tier->num_queued;
+    uint32_t room = qr_lower_is_out(tier) ? 0 : lower->max_stores - tier->num_queued;
     if (n > room) {
         qr_lower_tally(&tier->counters.dropped_blocks, n - room);
         n = room;
@@ -161,7 +161,7 @@ static uint32_t most_room(const qr_lower *lower, bool is_hit)
     uint32_t most = 0;
     for (uint32_t t = 0; t < lower->num_tiers; t++) {
         const qr_lower_tier *tier = &lower->tiers[t];
-        uint32_t room = tier->num_stale > 0 ? 0 : lower->max_stores - tier->num_queued;
+        uint32_t room = qr_lower_is_out(tier) ? 0 : lower->max_stores - tier->num_queued;
         if (room > most && (is_hit || tier->admit != QUIRE_ADMIT_REUSED))
             most = room;
     }

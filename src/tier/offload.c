@@ -110,17 +110,28 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
 
 /* In vLLM it cannot be done. Here what is on the way keeps its blocks until it has ended, and does
  * not count then. */
-static int on_reset(void *user)
+static void forget_cpu_blocks(quire_offload *o)
 {
-    quire_offload *o = user;
-    if (o->is_vllm)
-        return 1;
     qr_match_release(o);
     qr_protect_release_all(o);
     qr_store_drop_all(o);
     qr_load_drop_all(o);
     for (quire_block block = 1; block < o->num_cpu; block++)
         quire_pool_evict_blocks(o->cpu, &block, 1);
+}
+
+static int on_reset(void *user)
+{
+    quire_offload *o = user;
+    if (o->is_vllm)
+        return 1;
+    if (o->lower != NULL && !qr_lower_can_reset(o->lower)) {
+        qr_tier_log(&o->hooks, QUIRE_LOG_ERROR,
+                    "offload: not reset: a tier is shared with other engines; call "
+                    "quire_offload_set_identity with a new fingerprint");
+        return 1;
+    }
+    forget_cpu_blocks(o);
     return o->lower != NULL && qr_lower_reset(o->lower) != QUIRE_OK;
 }
 
@@ -425,6 +436,18 @@ int quire_offload_learn(quire_offload *offload, uint32_t num_tokens, uint64_t ns
     if (offload->lower != NULL)
         qr_lower_learn(offload->lower, num_tokens, ns);
     return QUIRE_OK;
+}
+
+int quire_offload_set_identity(quire_offload *offload, const unsigned char *fingerprint)
+{
+    if (!is_offload(offload) || fingerprint == NULL || offload->is_closed || offload->is_vllm)
+        return QUIRE_E_ARGUMENT;
+    if (is_in_child(offload))
+        return QUIRE_E_SYSTEM;
+    if (offload->lower != NULL && !qr_lower_is_idle(offload->lower))
+        return QUIRE_BUSY;
+    forget_cpu_blocks(offload);
+    return offload->lower == NULL ? QUIRE_OK : qr_lower_set_identity(offload->lower, fingerprint);
 }
 
 /* ---- looking --------------------------------------------------------------- */

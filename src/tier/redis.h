@@ -192,7 +192,7 @@ struct quire_tier_redis {
     quire_tier_ends *ends; /* of the turn */
     uint64_t now_ns;
     qr_redis_space space;
-    uint64_t epoch; /* of the scheduler's thread */
+    char prefix[QR_REDIS_PREFIX + 1];
     bool is_trusting;
     bool is_opened;
 

@@ -8,8 +8,7 @@
  *
  * All numbers are little endian. There is no { in a key, so that the whole of it decides the slot
  * and blocks lie on all nodes alike. The value says again, in full, what it is: what a server gives
- * under a key is believed only if it is that. epoch: 0, or a random number after a reset, so that
- * nothing from before is found. */
+ * under a key is believed only if it is that. epoch: 0. */
 #ifndef QR_TIER_REDIS_VALUE_H
 #define QR_TIER_REDIS_VALUE_H
 

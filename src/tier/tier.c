@@ -2,6 +2,8 @@
 
 #include "tier/system.h"
 
+#include <time.h>
+
 /* ---- counting -------------------------------------------------------------- */
 
 static void set_count(_Atomic uint64_t *count, uint64_t value)
@@ -325,17 +327,64 @@ QUIRE_API int quire_tier_expect(quire_tier *tier, uint64_t request, uint64_t ord
     return QUIRE_OK;
 }
 
+/* ---- another identity ------------------------------------------------------ */
+
+static bool is_others_too(const quire_tier *tier)
+{
+    return tier->runner.caps.is_shared != 0 && tier->runner.caps.is_persistent != 0;
+}
+
+/* In true time: a clock of the caller's may stand still meanwhile. */
+static int await_settled(quire_tier *tier)
+{
+    const struct timespec a_little = {.tv_nsec = 100000};
+    uint64_t end_ns = qr_tier_now_ns(NULL) + tier->close_ns;
+    if (tier->runner.ops.is_settled == NULL || tier->is_inline)
+        return QUIRE_OK;
+    for (;;) {
+        int is_settled = tier->runner.ops.is_settled(tier->runner.self);
+        if (is_settled > 0)
+            return QUIRE_OK;
+        if (is_settled < 0 || qr_tier_now_ns(NULL) >= end_ns)
+            return QUIRE_E_SYSTEM;
+        (void)nanosleep(&a_little, NULL);
+    }
+}
+
+int qr_tier_forget(quire_tier *tier)
+{
+    if (tier->runner.ops.reset == NULL)
+        return QUIRE_OK;
+    int status = tier->runner.ops.reset(tier->runner.self);
+    qr_runner_wake(&tier->runner); /* what is on the disk goes too, and soon */
+    return status;
+}
+
 QUIRE_API int quire_tier_reset(quire_tier *tier)
 {
     if (tier == NULL)
         return QUIRE_E_ARGUMENT;
     if (qr_fork_guard_is_child(&tier->guard))
         return QUIRE_E_SYSTEM;
-    if (tier->runner.ops.reset == NULL)
-        return QUIRE_OK;
-    int status = tier->runner.ops.reset(tier->runner.self);
-    qr_runner_wake(&tier->runner); /* what is on the disk goes too, and soon */
-    return status;
+    if (is_others_too(tier))
+        return QUIRE_E_IDENTITY;
+    int status = qr_tier_forget(tier);
+    return status == QUIRE_OK ? await_settled(tier) : status;
+}
+
+QUIRE_API int quire_tier_set_identity(quire_tier *tier, const unsigned char *fingerprint)
+{
+    if (tier == NULL || fingerprint == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (qr_fork_guard_is_child(&tier->guard))
+        return QUIRE_E_SYSTEM;
+    if (tier->is_closing || get_count(&tier->counts.jobs_in_flight) > 0)
+        return QUIRE_BUSY;
+    if (tier->runner.ops.set_identity == NULL)
+        return quire_tier_reset(tier);
+    int status = tier->runner.ops.set_identity(tier->runner.self, fingerprint);
+    qr_runner_wake(&tier->runner);
+    return status == QUIRE_OK ? await_settled(tier) : status;
 }
 
 QUIRE_API quire_tier_caps quire_tier_get_caps(const quire_tier *tier)

@@ -55,4 +55,7 @@ quire_tier_job *qr_tier_take_back(quire_tier *tier, uint32_t slot);
 /* The next slot that came back; false: none. */
 bool qr_tier_next_ended(quire_tier *tier, uint32_t *slot);
 
+/* As quire_tier_reset, without waiting. */
+int qr_tier_forget(quire_tier *tier);
+
 #endif

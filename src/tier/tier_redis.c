@@ -254,7 +254,8 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
     r->wake_fd = -1;
     if (hooks != NULL)
         r->hooks = *hooks;
-    qr_redis_space_init(&r->space, c.prefix == NULL ? "quire" : c.prefix, c.fingerprint);
+    (void)snprintf(r->prefix, sizeof r->prefix, "%s", c.prefix == NULL ? "quire" : c.prefix);
+    qr_redis_space_init(&r->space, r->prefix, c.fingerprint);
     set_limits(r, &c, max_jobs);
     status = take_memory(r);
     if (status == QUIRE_OK)
@@ -315,23 +316,20 @@ static quire_tier_caps get_caps(void *self)
                              .checks_crc = 1};
 }
 
-/* The namespace of now goes with each io, so that a reset does not reach back. */
 static void prepare_job(void *self, quire_tier_job *job)
 {
-    const quire_tier_redis *redis = self;
+    (void)self;
     for (uint32_t i = 0; i < job->num_ios; i++) {
-        job->ios[i].place = redis->epoch;
+        job->ios[i].place = 0;
         job->ios[i].generation = 0;
     }
 }
 
-static int reset_redis(void *self)
+/* Without jobs nothing on the tier's thread looks at the namespace; the next job brings it. */
+static int set_identity(void *self, const unsigned char *fingerprint)
 {
     quire_tier_redis *redis = self;
-    uint64_t epoch = 0;
-    if (qr_tier_random(&redis->hooks, &epoch, sizeof epoch) != 0)
-        return QUIRE_E_RANDOM;
-    redis->epoch = epoch | 1;
+    qr_redis_space_init(&redis->space, redis->prefix, fingerprint);
     return QUIRE_OK;
 }
 
@@ -365,7 +363,7 @@ QUIRE_API const quire_tier_ops *quire_tier_redis_ops(void)
                                        .close = close_redis,
                                        .caps = get_caps,
                                        .prepare = prepare_job,
-                                       .reset = reset_redis,
+                                       .set_identity = set_identity,
                                        .begin = begin_job,
                                        .turn = turn_redis,
                                        .cancel = cancel_job};

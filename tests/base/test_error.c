@@ -40,6 +40,7 @@ static const struct {
     {-23, "QUIRE_E_TOO_LONG"},
     {-24, "QUIRE_E_SYSTEM"},
     {-25, "QUIRE_E_UNSAFE"},
+    {-26, "QUIRE_E_IDENTITY"},
 };
 
 static void values_are_pinned(void **state)
@@ -84,7 +85,7 @@ static void every_status_has_its_own_sentence(void **state)
 static void unknown_values_have_an_answer(void **state)
 {
     (void)state;
-    static const int VALUES[] = {7, -26, 1000, INT32_MIN, INT32_MAX};
+    static const int VALUES[] = {7, -27, 1000, INT32_MIN, INT32_MAX};
     for (size_t i = 0; i < COUNT(VALUES); i++) {
         assert_string_equal(quire_strerror(VALUES[i]), "unknown status");
         assert_string_equal(quire_status_name(VALUES[i]), "QUIRE_UNKNOWN");

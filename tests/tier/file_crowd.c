@@ -132,8 +132,10 @@ void crowd_step(crowd *c, bool may_reset)
             take_ended(c);
     }
     c->now_ns += 20000000;
-    if (may_reset && crowd_random(c, 60) == 0)
-        assert_int_equal(quire_tier_reset(c->tier), QUIRE_OK);
+    if (may_reset && crowd_random(c, 60) == 0) {
+        int status = quire_tier_reset(c->tier);
+        assert_true(status == QUIRE_OK || status == QUIRE_E_SYSTEM); /* a disk that fails */
+    }
 }
 
 static uint32_t num_busy(const crowd *c)

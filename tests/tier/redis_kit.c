@@ -285,7 +285,8 @@ int redis_tier_open_at(redis_tier *t, const char *const *addresses, uint32_t num
 {
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
     quire_tier_redis_config *c = &t->config;
-    memset(t->fingerprint, 0x5a, 16);
+    if (t->fingerprint[0] == 0)
+        memset(t->fingerprint, 0x5a, 16);
     c->size = sizeof *c;
     c->servers = addresses;
     c->num_servers = num;

@@ -157,31 +157,75 @@ static void test_bounded(void **state)
     kit_end(&kit);
 }
 
+/* A reset would take the blocks of other engines: it is refused, and nothing changes. */
 static void test_reset(void **state)
 {
     file_kit kit;
-    uint32_t num_tmp = 0;
-    uint8_t found[1];
-    quire_tier_key key = kit_key(3);
     (void)state;
     begin(&kit, 300);
     assert_int_equal(kit_open(&kit), QUIRE_OK);
     assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 40, QUIRE_TIER_DONE), 40);
-    kit_submit(&kit, QUIRE_TIER_LOAD, 0, 40);
-    assert_int_equal(quire_tier_reset(kit.tier), QUIRE_OK);
-    kit_wait(&kit);
-    assert_int_equal(kit_load_all(&kit, 0, 40), 0);
-    assert_int_equal(quire_tier_lookup(kit.tier, &key, 1, found), QUIRE_OK);
-    assert_int_equal(found[0], 2);
-    uint32_t num_done = 0;
-    for (int i = 0; i < 2000 && num_done < 40; i++)
-        num_done = kit_run(&kit, QUIRE_TIER_STORE, 100, 40, QUIRE_TIER_DONE);
-    assert_int_equal(num_done, 40);
-    assert_int_equal(kit_load_all(&kit, 100, 40), 40);
-    assert_int_equal(count_files(kit.folder, &num_tmp), 40);
-    assert_int_equal(quire_tier_reset(kit.tier), QUIRE_OK);
-    kit_close(&kit); /* at once */
-    assert_int_equal(count_files(kit.folder, &num_tmp), 0);
+    assert_int_equal(quire_tier_reset(kit.tier), QUIRE_E_IDENTITY);
+    assert_int_equal(kit_load_all(&kit, 0, 40), 40);
+    kit_end(&kit);
+}
+
+/* A new identity is for this tier alone: others keep their blocks, and so does the identity. */
+static void test_identity(void **state)
+{
+    file_kit a;
+    file_kit b;
+    uint8_t found[1];
+    quire_tier_key key = kit_key(3);
+    unsigned char next[QUIRE_FINGERPRINT_BYTES] = {1, 2, 3};
+    (void)state;
+    begin(&a, 1000);
+    join(&b, &a);
+    assert_int_equal(kit_open(&a), QUIRE_OK);
+    assert_int_equal(kit_open(&b), QUIRE_OK);
+    assert_int_equal(kit_run(&a, QUIRE_TIER_STORE, 0, 40, QUIRE_TIER_DONE), 40);
+    kit_submit(&a, QUIRE_TIER_LOAD, 0, 40);
+    assert_int_equal(quire_tier_set_identity(a.tier, next), QUIRE_BUSY);
+    kit_wait(&a);
+    assert_int_equal(quire_tier_set_identity(a.tier, next), QUIRE_OK);
+    assert_int_equal(quire_tier_lookup(a.tier, &key, 1, found), QUIRE_OK);
+    assert_int_equal(found[0], 2); /* nothing is known */
+    assert_int_equal(kit_load_all(&a, 0, 40), 0);
+    assert_int_equal(kit_run(&a, QUIRE_TIER_FIND, 0, 40, QUIRE_TIER_MISSING), 40);
+    assert_int_equal(kit_run(&a, QUIRE_TIER_STORE, 20, 10, QUIRE_TIER_DONE), 10);
+    assert_int_equal(kit_load_all(&a, 0, 40), 10);
+    assert_int_equal(kit_load_all(&b, 0, 40), 40); /* it did not change */
+    kit_close(&a);
+    memcpy(a.config.fingerprint, next, sizeof next); /* the next life of the new identity */
+    assert_int_equal(kit_open(&a), QUIRE_OK);
+    assert_int_equal(kit_load_all(&a, 0, 40), 10);
+    for (uint32_t i = 0; i < 20; i++) { /* again and again, with sweeps between */
+        next[4] = (unsigned char)(i + 1);
+        assert_int_equal(quire_tier_set_identity(a.tier, next), QUIRE_OK);
+        assert_int_equal(kit_load_all(&a, 0, 40), 0);
+        assert_int_equal(kit_run(&a, QUIRE_TIER_STORE, i, 5, QUIRE_TIER_DONE), 5);
+        assert_int_equal(kit_load_all(&a, 0, 40), 5);
+    }
+    assert_int_equal(kit_load_all(&b, 0, 40), 40);
+    kit_end(&b);
+    kit_end(&a);
+}
+
+/* The new folder cannot be made: nothing has changed. */
+static void test_identity_refused(void **state)
+{
+    file_kit kit;
+    char path[512];
+    unsigned char next[QUIRE_FINGERPRINT_BYTES] = {1, 2, 3};
+    (void)state;
+    begin(&kit, 300);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 10, QUIRE_TIER_DONE), 10);
+    (void)snprintf(path, sizeof path, "%s/010203%058d", kit.folder, 0);
+    fclose(fopen(path, "w")); /* a file of that name */
+    assert_int_equal(quire_tier_set_identity(kit.tier, next), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(kit.log, "cannot open its directory"));
+    assert_int_equal(kit_load_all(&kit, 0, 10), 10);
     kit_end(&kit);
 }
 
@@ -385,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_leftovers),     cmocka_unit_test(test_named_files),
         cmocka_unit_test(test_removed_below), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_processes),     cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_identity),      cmocka_unit_test(test_identity_refused),
     };
     return cmocka_run_group_tests_name("a shared directory", tests, NULL, NULL);
 }

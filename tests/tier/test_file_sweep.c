@@ -73,7 +73,6 @@ static void begin(world *w, uint32_t files_per_leaf, uint32_t most_made)
 
 static void end(world *w)
 {
-    qr_file_dir_clear(&w->dir);
     qr_file_dir_close(&w->dir);
     free(w->times);
     kit_end(&w->kit);

@@ -280,6 +280,63 @@ static void test_reset_between(void **state)
     }
 }
 
+/* ---- another identity -------------------------------------------------------- */
+
+static int identity_status;
+
+static quire_tier_caps persistent_caps(void *self)
+{
+    quire_tier_caps caps = faulty_ops()->caps(self);
+    caps.is_persistent = 1;
+    return caps;
+}
+
+/* As if it had other blocks from now on. */
+static int take_identity(void *self, const unsigned char *fingerprint)
+{
+    assert_int_equal(fingerprint[0], 5);
+    return identity_status == QUIRE_OK ? faulty_ops()->reset(self) : identity_status;
+}
+
+/* The blocks of others are not reset; a new identity is taken when there are no jobs, and a tier
+ * that does not take it is not used. */
+static void test_identity(void **state)
+{
+    (void)state;
+    quire_tier_ops ops = *faulty_ops();
+    static const unsigned char next[QUIRE_FINGERPRINT_BYTES] = {5};
+    ops.caps = persistent_caps;
+    ops.set_identity = take_identity;
+    world *w = world_make(
+        (world_config){.num_tiers = 2, .shared_tiers = 1, .num_cpu_blocks = 4000, .ops = &ops});
+    world_request *prompt = draw(w, 50);
+    put_in(w, prompt, 50, 3);
+    assert_false(qr_lower_can_reset(w->lower));
+    assert_int_equal(qr_lower_reset(w->lower), QUIRE_E_IDENTITY);
+    assert_int_equal(get_hit(w, prompt), 50 * WORLD_TOKENS); /* nothing has changed */
+    faulty_hold(w->parts[0], true);
+    world_request *r = world_add(w, prompt);
+    assert_true(world_ask(w, r));
+    assert_int_equal(qr_lower_set_identity(w->lower, next), QUIRE_BUSY);
+    faulty_hold(w->parts[0], false);
+    (void)world_wait(w, r);
+    assert_int_equal(world_match(w, r), 50 * WORLD_TOKENS);
+    world_abort(w, r);
+    world_drain(w);
+    assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
+    identity_status = QUIRE_E_SYSTEM; /* they have the old blocks still, which do not count */
+    assert_int_equal(qr_lower_set_identity(w->lower, next), QUIRE_E_SYSTEM);
+    assert_int_equal(get_hit(w, prompt), 0);
+    put_in(w, prompt, 50, 3);
+    assert_int_equal(get_hit(w, prompt), 0);
+    identity_status = QUIRE_OK;
+    assert_int_equal(qr_lower_set_identity(w->lower, next), QUIRE_OK);
+    assert_int_equal(get_hit(w, prompt), 0);
+    put_in(w, prompt, 50, 3);
+    assert_int_equal(get_hit(w, prompt), 50 * WORLD_TOKENS);
+    world_close(w);
+}
+
 /* ---- costs ------------------------------------------------------------------- */
 
 /* The second is slow: what it costs is learned, and it is left alone, but for a probe. */
@@ -317,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_both_fail_sometimes),
         cmocka_unit_test(test_the_first_hangs),
         cmocka_unit_test(test_reset_between),
+        cmocka_unit_test(test_identity),
         cmocka_unit_test(test_a_slow_second_is_left_alone),
     };
     return cmocka_run_group_tests_name("shared tiers", tests, NULL, NULL);

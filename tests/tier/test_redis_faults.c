@@ -298,14 +298,16 @@ static void early_answers_are_surprises(void **state)
     tear_down(&s);
 }
 
-/* After a reset nothing from before is found, and what is stored then is. */
-static void resets_begin_anew(void **state)
+/* With another identity nothing from before is found, and what is stored then is. */
+static void identities_begin_anew(void **state)
 {
     (void)state;
     stage s = {0};
     set_up(&s);
     recover(&s);
-    assert_int_equal(quire_tier_reset(s.tier.tier), QUIRE_OK);
+    assert_int_equal(quire_tier_reset(s.tier.tier), QUIRE_E_IDENTITY);
+    static const unsigned char next[QUIRE_FINGERPRINT_BYTES] = {3, 2, 1};
+    assert_int_equal(quire_tier_set_identity(s.tier.tier, next), QUIRE_OK);
     redis_do(&s.tier, QUIRE_TIER_LOAD, 0, NUM_KEYS);
     redis_expect_only(&s.tier, REDIS_BIT(MISSING));
     recover(&s);
@@ -315,12 +317,12 @@ static void resets_begin_anew(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_checked),  cmocka_unit_test(errors_have_consequences),
-        cmocka_unit_test(storms_are_bounded),  cmocka_unit_test(surprises_close),
-        cmocka_unit_test(slowness_is_bounded), cmocka_unit_test(greetings_are_checked),
-        cmocka_unit_test(maps_are_checked),    cmocka_unit_test(late_bytes_go_nowhere),
-        cmocka_unit_test(cancelled_loads_end), cmocka_unit_test(early_answers_are_surprises),
-        cmocka_unit_test(resets_begin_anew),
+        cmocka_unit_test(values_are_checked),    cmocka_unit_test(errors_have_consequences),
+        cmocka_unit_test(storms_are_bounded),    cmocka_unit_test(surprises_close),
+        cmocka_unit_test(slowness_is_bounded),   cmocka_unit_test(greetings_are_checked),
+        cmocka_unit_test(maps_are_checked),      cmocka_unit_test(late_bytes_go_nowhere),
+        cmocka_unit_test(cancelled_loads_end),   cmocka_unit_test(early_answers_are_surprises),
+        cmocka_unit_test(identities_begin_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

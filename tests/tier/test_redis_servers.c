@@ -335,6 +335,42 @@ static void present_is_not_sent(void **state)
     redis_forget(&s);
 }
 
+/* Two engines; one gets new weights: it finds nothing of before, the other keeps its blocks. */
+static void identities(void **state)
+{
+    (void)state;
+    static const unsigned char next[QUIRE_FINGERPRINT_BYTES] = {3, 2, 1};
+    redis_server s;
+    redis_tier a = {0};
+    redis_tier b = {0};
+    redis_start(&s, NULL);
+    redis_tier_open(&a, &s, 1);
+    redis_tier_open(&b, &s, 1);
+    redis_await_stores(&a, 0, 10);
+    assert_int_equal(quire_tier_reset(a.tier), QUIRE_E_IDENTITY); /* b uses them */
+    redis_do(&a, QUIRE_TIER_LOAD, 0, 10);
+    redis_expect_only(&a, REDIS_BIT(DONE));
+    assert_int_equal(quire_tier_set_identity(a.tier, next), QUIRE_OK);
+    redis_do(&a, QUIRE_TIER_FIND, 0, 10);
+    redis_expect_only(&a, REDIS_BIT(MISSING));
+    redis_await_stores(&a, 20, 10);
+    redis_do(&b, QUIRE_TIER_LOAD, 0, 10);
+    redis_expect_only(&b, REDIS_BIT(DONE));
+    redis_do(&b, QUIRE_TIER_LOAD, 20, 10);
+    redis_expect_only(&b, REDIS_BIT(MISSING));
+    redis_tier_close(&a);
+    a = (redis_tier){0};
+    memcpy(a.fingerprint, next, sizeof next); /* the next life of the new identity */
+    redis_tier_open(&a, &s, 1);
+    redis_do(&a, QUIRE_TIER_LOAD, 0, 10);
+    redis_expect_only(&a, REDIS_BIT(MISSING));
+    redis_do(&a, QUIRE_TIER_LOAD, 20, 10);
+    redis_expect_only(&a, REDIS_BIT(DONE));
+    redis_tier_close(&a);
+    redis_tier_close(&b);
+    redis_forget(&s);
+}
+
 /* ---- values that others touched -------------------------------------------- */
 
 static void touched_values(void **state)
@@ -412,6 +448,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(namespaces),
         cmocka_unit_test(passwords_change),
         cmocka_unit_test(present_is_not_sent),
+        cmocka_unit_test(identities),
     };
     static const struct CMUnitTest slow[] = {
         cmocka_unit_test(killed_in_between),

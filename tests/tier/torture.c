@@ -122,14 +122,15 @@ static void test_torture(void **state)
     uint64_t grown = resident_pages() > pages ? resident_pages() - pages : 0;
     torture_end_tiers(t);
     printf("%llu moves, %llu steps, %llu blocks looked at: %llu wrong tokens\n"
-           "%llu requests, %llu ended, %llu of them aborted; %llu preempted, %llu resets, "
+           "%llu requests, %llu ended, %llu of them aborted; %llu preempted, %llu resets, %llu new "
+           "identities, "
            "%llu troubles; %llu pages more than halfway\n",
            (unsigned long long)t->moves, (unsigned long long)t->steps,
            (unsigned long long)t->checked_blocks, (unsigned long long)t->wrong_tokens,
            (unsigned long long)t->added, (unsigned long long)t->ended,
            (unsigned long long)t->aborted, (unsigned long long)t->preempted,
-           (unsigned long long)t->resets, (unsigned long long)t->troubles,
-           (unsigned long long)grown);
+           (unsigned long long)t->resets, (unsigned long long)t->identities,
+           (unsigned long long)t->troubles, (unsigned long long)grown);
     assert_int_equal(t->added, t->ended);
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     assert_true(grown < MOST_GROWTH_PAGES);

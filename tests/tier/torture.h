@@ -134,6 +134,9 @@ typedef struct torture {
     uint64_t aborted;
     uint64_t preempted;
     uint64_t resets;
+    uint64_t identities;
+    bool wants_identity;
+    uint32_t identity_tries;
     uint64_t troubles;
 } torture;
 

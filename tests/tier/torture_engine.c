@@ -235,16 +235,45 @@ static void update(torture *t)
     t->num_works--;
 }
 
+/* New weights: no request comes until the tiers have no jobs, and then all have a new identity. */
+static void change_identity(torture *t)
+{
+    enum { PATIENCE = 5000 };
+    unsigned char next[QUIRE_FINGERPRINT_BYTES] = {0};
+    uint64_t number = torture_draw(t, UINT32_MAX);
+    memcpy(next, &number, sizeof number);
+    int status = quire_offload_set_identity(t->offload, next);
+    assert_true(status == QUIRE_OK || status == QUIRE_BUSY || status == QUIRE_E_SYSTEM);
+    if (status == QUIRE_BUSY && ++t->identity_tries < PATIENCE) /* a job may hang */
+        return;
+    t->identities += status == QUIRE_OK;
+    t->wants_identity = false;
+    status = quire_sched_reset_prefix_cache(t->sched, 1, 0);
+    assert_true(status == QUIRE_OK || status == QUIRE_BUSY);
+}
+
+/* Where a tier is shared the connector is not reset. */
+static void reset_all(torture *t)
+{
+    int status = quire_sched_reset_prefix_cache(t->sched, (uint32_t)torture_draw(t, 2), 1);
+    assert_true(status == QUIRE_OK || status == QUIRE_BUSY);
+    t->resets++;
+    t->wants_identity = true;
+    t->identity_tries = 0;
+}
+
 static void come_and_go(torture *t)
 {
+    if (t->wants_identity) {
+        change_identity(t);
+        return;
+    }
     for (uint32_t n = (uint32_t)torture_draw(t, 4); n > 0; n--)
         add_request(t);
     if (torture_chance(t, 20))
         abort_some(t);
     if (!t->options.is_calm && torture_chance(t, 4000)) {
-        int status = quire_sched_reset_prefix_cache(t->sched, (uint32_t)torture_draw(t, 2), 1);
-        assert_true(status == QUIRE_OK || status == QUIRE_BUSY);
-        t->resets++;
+        reset_all(t);
     }
 }
 
