@@ -45,13 +45,13 @@ struct arrivals {
     arrival *ahead;    /* read, and not due yet */
     arrival *back;     /* put back */
     bool has_sessions; /* whose turns may wait for each other */
-    bool is_at_end;
     bool is_broken;
     bool no_memory;
     uint64_t num_active; /* taken and not ended */
     heap due;            /* have come */
     heap later;          /* turns of sessions whose time is known */
     double now_s;
+    arrivals_read read;
     size_t num_sessions;
     session *sessions[NUM_BUCKETS];
     open_request *open[NUM_BUCKETS];
@@ -307,13 +307,16 @@ static arrival *copy_request(const arrivals *a, const trace_request *request)
 static bool read_ahead(arrivals *a)
 {
     trace_request request;
-    if (a->ahead != NULL || a->is_at_end || a->is_broken)
+    if (a->ahead != NULL || a->read.is_all || a->is_broken)
         return a->ahead != NULL;
     int status = trace_next(a->reader, &request);
-    a->is_at_end = status == 0;
+    a->read.is_all = status == 0;
     a->is_broken = status < 0;
     if (status <= 0)
         return false;
+    a->read.requests++;
+    a->read.prompt_tokens += request.num_prompt_tokens;
+    a->read.output_tokens += request.num_output_tokens;
     a->ahead = copy_request(a, &request);
     a->no_memory |= a->ahead == NULL;
     a->is_broken |= a->ahead == NULL;
@@ -459,9 +462,22 @@ void arrivals_note_end(arrivals *a, const trace_request *r, double now_s)
         drop_session(a, s);
 }
 
+void arrivals_note_left_out(arrivals *a, const trace_request *r, double now_s)
+{
+    a->read.requests--;
+    a->read.prompt_tokens -= r->num_prompt_tokens;
+    a->read.output_tokens -= r->num_output_tokens;
+    arrivals_note_end(a, r, now_s);
+}
+
 bool arrivals_no_memory(const arrivals *a)
 {
     return a->no_memory;
+}
+
+arrivals_read arrivals_get_read(const arrivals *a)
+{
+    return a->read;
 }
 
 uint64_t arrivals_num_due(const arrivals *a)

@@ -46,7 +46,18 @@ arrival *arrivals_take(arrivals *a, double now_s);
 void arrivals_put_back(arrivals *a, arrival *it);
 /* A request ended, so the next turn of its session gets its time. */
 void arrivals_note_end(arrivals *a, const trace_request *request, double now_s);
+/* The same for a request that is not served: it no longer counts as read. */
+void arrivals_note_left_out(arrivals *a, const trace_request *request, double now_s);
 bool arrivals_no_memory(const arrivals *a);
+/* What was read of the trace so far. */
+typedef struct arrivals_read {
+    uint64_t requests;
+    uint64_t prompt_tokens;
+    uint64_t output_tokens;
+    bool is_all;
+} arrivals_read;
+
+arrivals_read arrivals_get_read(const arrivals *a);
 /* Requests that are due and not taken. */
 uint64_t arrivals_num_due(const arrivals *a);
 void arrival_free(arrival *it);

@@ -8,6 +8,7 @@
  */
 #include "commands.h"
 #include "plot.h"
+#include "progress.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -202,7 +203,7 @@ static bool is_same(const pair *p)
 
 static void print_rows(const pair_list *list)
 {
-    bool has_colors = plot_wants_colors(stdout);
+    bool has_colors = terminal_has_colors(stdout);
     int width = 24;
     size_t num_same = 0;
     for (size_t i = 0; i < list->num_pairs; i++) {

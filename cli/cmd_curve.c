@@ -6,12 +6,14 @@
 #include "interrupt.h"
 #include "made_by.h"
 #include "output.h"
+#include "progress.h"
+#include "report.h"
 #include "value_list.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { DEFAULT_BLOCK_SIZE = 16, MAX_SIZES = 1000, MAX_ROWS = MAX_SIZES + 24 };
 
@@ -124,6 +126,65 @@ __attribute__((format(printf, 1, 2))) static int failed(const char *format, ...)
     return 1;
 }
 
+/* ---- progress -------------------------------------------------------------- */
+
+/* The work of a curve: a unit is what reading the trace takes. A policy at one size takes about as
+ * long; Belady's bound at one size takes a hundredth. */
+static struct {
+    progress line;
+    double shown_s;
+    double units;  /* of rows that are done */
+    double rows_s; /* when the first row began */
+} work;
+
+#define BELADY_UNITS 0.01
+enum { SHOW_MS = 100, USUAL_ROWS = 10 };
+
+/* Units of a row of the table. */
+static double row_units(void)
+{
+    double units = o.belady ? BELADY_UNITS : 0;
+    for (uint32_t i = 0; i < CURVE_POLICIES; i++)
+        units += o.has_policy[i];
+    return units;
+}
+
+static bool is_time_to_show(void)
+{
+    double now_s = work.line.is_on ? progress_clock() : 0;
+    if (!work.line.is_on || now_s < work.shown_s + SHOW_MS * 1e-3)
+        return false;
+    work.shown_s = now_s;
+    return true;
+}
+
+static void show_reading(const trace_reader *reader, uint64_t num_requests)
+{
+    char what[96];
+    uint64_t size = trace_size(reader);
+    if (!is_time_to_show())
+        return;
+    double total = 1 + row_units() * (USUAL_ROWS + o.num_given);
+    double part = size > 0 ? (double)trace_position(reader) / (double)size : 0;
+    if (o.max_requests > 0)
+        part = fmax(part, (double)num_requests / (double)o.max_requests);
+    snprintf(what, sizeof what, "%s requests read", report_number(num_requests));
+    progress_show(&work.line, part > 0 ? part / total : -1, -1, what);
+}
+
+/* From the first row on, its own time says how long the others take. */
+static void show_rows(double units, uint32_t num_rows_done, uint32_t num_rows)
+{
+    char what[96];
+    work.units += units;
+    double rest = row_units() * num_rows - work.units;
+    if (!is_time_to_show())
+        return;
+    snprintf(what, sizeof what, "%u of %u pool sizes", num_rows_done, num_rows);
+    progress_show(&work.line, (1 + work.units) / (1 + work.units + rest),
+                  rest * (progress_clock() - work.rows_s) / work.units, what);
+}
+
 /* ---- sizes ----------------------------------------------------------------- */
 
 typedef struct row_list {
@@ -216,22 +277,6 @@ static int take_policies(void)
     return status;
 }
 
-static int fill_policies(const curve *c, curve_row *row)
-{
-    for (uint32_t i = 0; i < CURVE_POLICIES; i++) {
-        if (!o.has_policy[i])
-            continue;
-        uint64_t most = row->num_blocks < QUIRE_SLOTS_MAX ? row->num_blocks : QUIRE_SLOTS_MAX;
-        int status = policy_hits(curve_get_log(c), (quire_slots_policy)i, (uint32_t)most, o.backlog,
-                                 &row->policies[i]);
-        if (status == QUIRE_E_DISABLED)
-            return failed("--policy: this quire was built without tiers");
-        if (status != QUIRE_OK)
-            return failed("--policy %s: %s", curve_policy_names[i], quire_strerror(status));
-    }
-    return 0;
-}
-
 static void add_given_sizes(row_list *list, uint32_t min_blocks)
 {
     for (uint32_t i = 0; i < o.num_given; i++)
@@ -258,40 +303,58 @@ static void leave_out_bounds(void)
     memset(o.has_policy, 0, sizeof o.has_policy);
 }
 
-static int fill_row(const curve *c, curve_row *row)
+static int fill_policy(const curve *c, curve_row *row, uint32_t policy)
 {
+    uint64_t most = row->num_blocks < QUIRE_SLOTS_MAX ? row->num_blocks : QUIRE_SLOTS_MAX;
+    int status = policy_hits(curve_get_log(c), (quire_slots_policy)policy, (uint32_t)most,
+                             o.backlog, &row->policies[policy]);
+    if (status == QUIRE_E_DISABLED)
+        return failed("--policy: this quire was built without tiers");
+    if (status != QUIRE_OK)
+        return failed("--policy %s: %s", curve_policy_names[policy], quire_strerror(status));
+    return 0;
+}
+
+/* After a signal the row may be incomplete. */
+static int fill_row(const curve *c, row_list *list, uint32_t at)
+{
+    curve_row *row = &list->rows[at];
+    int status = 0;
     row->is_too_small = row->num_blocks < curve_get_totals(c).min_blocks;
     row->hits = curve_hits(c, row->num_blocks);
     if (o.belady && !curve_belady(c, row->num_blocks, &row->belady))
         return failed("not enough memory");
-    return fill_policies(c, row);
+    if (o.belady)
+        show_rows(BELADY_UNITS, at, list->num_rows);
+    for (uint32_t i = 0; i < CURVE_POLICIES && status == 0 && !interrupt_came(); i++)
+        if (o.has_policy[i]) {
+            status = fill_policy(c, row, i);
+            show_rows(1, at, list->num_rows);
+        }
+    return status;
 }
 
 /* If a signal comes when some rows are complete, only these rows are shown. */
 static int fill_rows(const curve *c, row_list *list)
 {
     int status = 0;
-    bool is_stopped = interrupt_came();
-    if (is_stopped)
-        leave_out_bounds();
-    for (uint32_t i = 0; i < list->num_rows && status == 0; i++) {
-        status = fill_row(c, &list->rows[i]);
-        if (!is_stopped && interrupt_came())
-            list->num_rows = i + 1;
+    uint32_t i = 0;
+    work.rows_s = progress_clock();
+    for (; i < list->num_rows && status == 0 && !interrupt_came(); i++)
+        status = fill_row(c, list, i);
+    if (status != 0 || !interrupt_came())
+        return status;
+    if (i > 1) {
+        list->num_rows = i - 1;
+        return 0;
     }
+    leave_out_bounds();
+    for (i = 0; i < list->num_rows && status == 0; i++)
+        status = fill_row(c, list, i);
     return status;
 }
 
 /* ---- reading --------------------------------------------------------------- */
-
-static void show_progress(const trace_reader *reader, uint64_t num_requests)
-{
-    uint64_t size = trace_size(reader);
-    if (size > 0)
-        fprintf(stderr, "\r%3.0f %%  %llu requests ",
-                100 * (double)trace_position(reader) / (double)size,
-                (unsigned long long)num_requests);
-}
 
 static uint32_t choose_block_size(const trace_request *first)
 {
@@ -306,7 +369,6 @@ static int read_trace(trace_reader *reader, curve **made)
     trace_request request;
     curve *c = NULL;
     uint64_t n = 0;
-    bool has_progress = isatty(STDERR_FILENO) == 1;
     int more = trace_next(reader, &request);
     if (more == 1) {
         o.block_size = choose_block_size(&request);
@@ -320,11 +382,11 @@ static int read_trace(trace_reader *reader, curve **made)
         has_memory = curve_add(c, &request);
         if (interrupt_came())
             break;
-        if (has_progress && ++n % 1024 == 0)
-            show_progress(reader, n);
+        if (++n % 64 == 0)
+            show_reading(reader, n);
     }
-    if (has_progress)
-        fprintf(stderr, "\r%40s\r", "");
+    if (!has_memory || more < 0)
+        progress_end(&work.line);
     *made = c;
     if (!has_memory)
         return command_error(&cmd,
@@ -418,6 +480,7 @@ static int run(trace_reader *reader, const curve_files *files)
     static row_list list;
     uint64_t block_bytes = 0;
     curve *c = NULL;
+    progress_begin(&work.line, true);
     int status = read_trace(reader, &c);
     if (status == 0) {
         curve_finish(c);
@@ -428,6 +491,7 @@ static int run(trace_reader *reader, const curve_files *files)
         add_given_sizes(&list, totals.min_blocks);
         if (status == 0)
             status = fill_rows(c, &list);
+        progress_end(&work.line);
         if (status == 0)
             status = report(c, &list, block_bytes, files, trace_has_contents(reader));
         if (trace_num_bad(reader) > 0)

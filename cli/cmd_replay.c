@@ -2,14 +2,13 @@
 #include "commands.h"
 #include "interrupt.h"
 #include "output.h"
+#include "progress.h"
 #include "replay_options.h"
 #include "report.h"
 #include "snapshots.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 static struct {
     replay_options replay;
@@ -74,38 +73,16 @@ const command *cmd_replay_command(void)
 
 /* ---- progress ---------------------------------------------------------------- */
 
-typedef struct progress_state {
-    double start;
-    bool is_shown;
-} progress_state;
-
-static double progress_clock(void)
+static void show_progress(void *user, const replay_progress *now)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-enum { BAR_CELLS = 30 };
-
-static void show_progress(void *user, double simulated_s, uint64_t num_requests, double share)
-{
-    progress_state *state = user;
-    double wall = progress_clock() - state->start;
-    int cells = (int)(share * BAR_CELLS);
-    state->is_shown = true;
-    fprintf(stderr, "\r[%.*s%*s] %s requests, %.0f s simulated, %.0f times as fast", cells,
-            "##############################", BAR_CELLS - cells, "", report_number(num_requests),
-            simulated_s, wall > 0 ? simulated_s / wall : 0);
-    if (share > 0.01 && share < 1)
-        fprintf(stderr, ", %.0f s left", wall / share * (1 - share));
-    fprintf(stderr, "   ");
-}
-
-static void end_progress(const progress_state *state)
-{
-    if (state->is_shown)
-        fprintf(stderr, "\r%100s\r", "");
+    char what[160];
+    char of[32] = "";
+    progress *p = user;
+    if (now->total_requests > 0)
+        snprintf(of, sizeof of, " of %s", report_number(now->total_requests));
+    snprintf(what, sizeof what, "%s%s requests, %s s simulated", report_number(now->num_requests),
+             of, report_number((uint64_t)now->simulated_s));
+    progress_show(p, now->share, -1, what);
 }
 
 /* ---- files ------------------------------------------------------------------- */
@@ -234,21 +211,20 @@ static int run(replay_setup *setup)
     replay_outputs out = {0};
     replay_result result;
     char message[REPLAY_MESSAGE_BYTES];
-    progress_state state = {.start = progress_clock()};
+    progress p;
     describe(setup, &d);
     settings->meta = &d.meta;
     settings->made_by = d.made_by_text;
     settings->page = o.html != NULL ? page_open(&d.meta) : NULL;
-    if (!o.quiet && isatty(STDERR_FILENO)) {
-        settings->progress = show_progress;
-        settings->progress_user = &state;
-    }
+    progress_begin(&p, !o.quiet);
+    settings->progress = p.is_on ? show_progress : NULL;
+    settings->progress_user = &p;
     interrupt_catch();
     settings->stop = interrupt_name;
     int status = open_outputs(&out, settings);
     if (status == 0) {
         status = replay_run(settings, &result, message) != 0;
-        end_progress(&state);
+        progress_end(&p);
         if (status != 0)
             fprintf(stderr, "quire replay: %s\n", message);
         else

@@ -4,6 +4,7 @@
 #include "interrupt.h"
 #include "made_by.h"
 #include "output.h"
+#include "progress.h"
 #include "replay_options.h"
 #include "report.h"
 #include "sweep.h"
@@ -144,6 +145,14 @@ static int take_axes(sweep *s, int *argc, char **argv)
 
 /* ---- one point ------------------------------------------------------------- */
 
+static bool has_progress; /* of the whole sweep: points say how far they are */
+
+static void tell_sweep(void *user, const replay_progress *now)
+{
+    (void)user;
+    sweep_tell(now->share > 0 ? now->share : 0);
+}
+
 /* Sets the options as a command line of that point would. */
 static int parse_point(const sweep *s, uint32_t point)
 {
@@ -213,6 +222,7 @@ static int run_point(const sweep *s, uint32_t point, FILE *out)
     if (status != 0)
         return status;
     status = replay_prepare(&cmd, &o.replay, s->trace, &setup);
+    setup.settings.progress = has_progress ? tell_sweep : NULL;
     if (status == 0) {
         if (replay_run(&setup.settings, &result, message) != 0)
             status = command_error(&cmd, "%s", message);
@@ -226,12 +236,11 @@ static int run_point(const sweep *s, uint32_t point, FILE *out)
 
 /* ---- the command ----------------------------------------------------------- */
 
-static void show_progress(uint32_t num_done, uint32_t num_points, double share)
+static void show_progress(void *user, const sweep_progress *now)
 {
-    (void)share;
-    fprintf(stderr, "\r%u of %u replays ", num_done, num_points);
-    if (num_done == num_points)
-        fprintf(stderr, "\r%40s\r", "");
+    char what[64];
+    snprintf(what, sizeof what, "%u of %u replays", now->num_done, now->num_points);
+    progress_show(user, now->share, now->left_s, what);
 }
 
 /* NULL where a file is not asked for. */
@@ -342,16 +351,22 @@ static int run(sweep *s)
     s->made_by = sweep_made_by(s);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t num_jobs = o.num_jobs > 0 ? o.num_jobs : processors > 0 ? (uint32_t)processors : 1;
+    progress p;
+    progress_begin(&p, true);
+    has_progress = p.is_on;
     sweep_settings settings = {.num_jobs = num_jobs,
                                .run = run_point,
                                .stop = interrupt_name,
-                               .progress = isatty(STDERR_FILENO) == 1 ? show_progress : NULL};
+                               .progress = p.is_on ? show_progress : NULL,
+                               .progress_user = &p};
     sweep_files files;
     interrupt_catch();
     status = open_files(&files);
     if (status != 0)
         return status;
-    if (sweep_run(s, &settings) != 0) {
+    status = sweep_run(s, &settings);
+    progress_end(&p);
+    if (status != 0) {
         command_error(&cmd, "not enough memory or processes");
         return 1;
     }

@@ -1,5 +1,6 @@
 #include "curve_report.h"
 #include "plot.h"
+#include "progress.h"
 #include "report.h"
 
 #include <inttypes.h>
@@ -191,7 +192,7 @@ static void draw(FILE *out, const curve_report *report, const curve_totals *t)
                            .series = series,
                            .num_series = report->has_belady ? 2 : 1,
                            .is_log_x = true,
-                           .has_colors = plot_wants_colors(out)});
+                           .has_colors = terminal_has_colors(out)});
     free(bound);
 }
 

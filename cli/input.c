@@ -43,7 +43,8 @@ struct input {
     size_t raw_end;
     ZSTD_DCtx *zstd;
     z_stream gzip;
-    uint64_t position;
+    uint64_t position; /* bytes that were read */
+    uint64_t unpacked; /* bytes that came of them */
     uint64_t size;
     uint64_t line_number;
     char message[INPUT_MESSAGE_BYTES]; /* "": no error */
@@ -199,6 +200,7 @@ static bool fill(input *in)
     else
         n = read_raw(in, into, room);
     in->end += n;
+    in->unpacked += n;
     in->buffer[in->end] = 0;
     if (n > 0)
         return true;
@@ -283,6 +285,7 @@ static bool find_packing(input *in)
     memcpy(in->raw, in->buffer, in->end);
     in->raw_end = in->end;
     in->is_at_end = false; /* there is more to unpack, even if no more to read */
+    in->unpacked = 0;
     in->end = 0;
     in->buffer[0] = 0;
     in->is_inside_frame = true;
@@ -447,9 +450,14 @@ const char *input_error(const input *in)
     return in->message[0] != 0 ? in->message : NULL;
 }
 
+/* What waits in the buffer is not taken yet; of packed bytes, as large a part. */
 uint64_t input_position(const input *in)
 {
-    return in->position;
+    uint64_t used = in->position - (in->raw_end - in->raw_at);
+    if (in->unpacked == 0)
+        return 0;
+    double taken = (double)(in->unpacked - (in->end - in->at)) / (double)in->unpacked;
+    return (uint64_t)((double)used * taken);
 }
 
 uint64_t input_size(const input *in)

@@ -38,7 +38,7 @@ uint64_t input_line_number(const input *in); /* of the line last read, from 1 on
 
 const char *input_name(const input *in);
 const char *input_error(const input *in); /* NULL: none */
-/* Bytes of the file itself that were read, and its size (0: not known). */
+/* Bytes of the file itself that the caller has gone on by, and its size (0: not known). */
 uint64_t input_position(const input *in);
 uint64_t input_size(const input *in);
 

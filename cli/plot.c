@@ -32,13 +32,6 @@ typedef struct canvas {
     plot_unit unit; /* of y */
 } canvas;
 
-bool plot_wants_colors(FILE *out)
-{
-    const char *kind = getenv("TERM");
-    bool is_dumb = kind != NULL && strcmp(kind, "dumb") == 0;
-    return getenv("NO_COLOR") == NULL && !is_dumb && isatty(fileno(out)) == 1;
-}
-
 void plot_short_number(char *text, size_t bytes, double number)
 {
     static const char *const units[] = {"", "k", "M", "G", "T", "P"};

@@ -39,8 +39,6 @@ typedef struct plot {
 
 /* Nothing where there is nothing to draw; one line where all values are 0. */
 void plot_draw(FILE *out, const plot *p);
-/* Whether it is a terminal that has colours (TERM is not dumb), and NO_COLOR is not set. */
-bool plot_wants_colors(FILE *out);
 /* 1500 as "1.5k", 3e6 as "3M". */
 void plot_short_number(char *text, size_t bytes, double number);
 

@@ -320,7 +320,7 @@ static int take_arrivals(replay *r)
             return 0;
         }
         if (r->num_added == before) { /* left out */
-            arrivals_note_end(r->arrivals, &it->request, r->now_s);
+            arrivals_note_left_out(r->arrivals, &it->request, r->now_s);
             arrival_free(it);
         }
         if (status < 0)
@@ -452,9 +452,8 @@ static void tell_progress(replay *r, double *told_at)
     if (now < *told_at + 0.1)
         return;
     *told_at = now;
-    uint64_t size = trace_size(r->reader);
-    double share = size > 0 ? (double)trace_position(r->reader) / (double)size : 0;
-    s->progress(s->progress_user, r->now_s, r->result->requests, share);
+    replay_progress p = replay_measure_progress(r);
+    s->progress(s->progress_user, &p);
 }
 
 /* If somebody watches, waits until then. False: the replay ends now. */

@@ -48,6 +48,15 @@ typedef enum replay_limit {
     REPLAY_LIMIT_POOL
 } replay_limit;
 
+/* How far a replay is. The trace is read as its requests come: until all is read, its totals are
+ * estimated from the part of the file that was read. */
+typedef struct replay_progress {
+    double simulated_s;
+    uint64_t num_requests;   /* that have ended */
+    uint64_t total_requests; /* of the trace; 0: not known (a pipe) */
+    double share;            /* of the work, 0 to 1; negative: not known */
+} replay_progress;
+
 typedef struct replay_settings {
     const char *path;
     trace_options trace;
@@ -85,8 +94,8 @@ typedef struct replay_settings {
     FILE *perfetto;
     const char *made_by; /* JSON, for the perfetto file; NULL: not */
 
-    /* Called now and then; NULL: not */
-    void (*progress)(void *user, double simulated_s, uint64_t num_requests, double share);
+    /* Called ten times a second; NULL: not */
+    void (*progress)(void *user, const replay_progress *progress);
     void *progress_user;
 
     /* Asked after every step: NULL, or why the replay ends now (interrupt_name). The result is of

@@ -3,6 +3,7 @@
  *      replay.c         the loop            replay_tally.c   what is counted
  *      replay_files.c   per-request table, decision log, trace for ui.perfetto.dev
  *      replay_tiers.c   what lies behind the GPU's memory, where anything does
+ *      replay_progress.c   how far it is
  */
 #ifndef QUIRE_CLI_REPLAY_RUN_H
 #define QUIRE_CLI_REPLAY_RUN_H
@@ -130,6 +131,10 @@ int replay_poll_tiers(replay *r, const flight *f, quire_model_output *output);
 /* Requests wait for tiers, or blocks are still on their way to them: when the next job ends, or if
  * it has just ended, a moment later. HUGE_VAL: there is nothing to wait for. */
 double replay_next_job_s(replay *r);
+
+/* ---- replay_progress.c ----------------------------------------------------- */
+
+replay_progress replay_measure_progress(const replay *r);
 
 /* ---- replay_files.c -------------------------------------------------------- */
 

@@ -2,11 +2,11 @@
 #include "interrupt.h"
 #include "output.h"
 #include "pace.h"
+#include "progress.h"
 #include "report.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,8 +24,7 @@ typedef struct server {
     pace pace;
     double now_s;
     double round_s; /* when this round began */
-    bool is_shown;  /* there is a line of progress, */
-    int width;      /* of so many characters */
+    progress progress;
     int status;
 } server;
 
@@ -54,21 +53,12 @@ static void print_addresses(const server *s)
 
 /* ---- progress ---------------------------------------------------------------- */
 
-/* A line that is longer than the terminal is wide would not be replaced by the next one. */
-static int line_width(void)
-{
-    struct winsize size;
-    bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-    return is_known ? size.ws_col - 1 : 79;
-}
-
-static void show_line(void *user, double simulated_s, uint64_t num_requests, double share)
+static void show_line(void *user, const replay_progress *now)
 {
     server *s = user;
     quire_monitor_step step;
     char line[256];
     char lost[64] = "";
-    (void)share;
     if (quire_monitor_last_step(s->monitor, &step) != QUIRE_OK)
         return;
     double total = (double)step.num_active + step.num_cached + step.num_empty;
@@ -79,20 +69,11 @@ static void show_line(void *user, double simulated_s, uint64_t num_requests, dou
     snprintf(line, sizeof line,
              "%.1f s simulated: %s ended, %u running, %u waiting; %shits %.0f %%; blocks %.0f %% "
              "active, %.0f %% cached",
-             simulated_s, report_number(num_requests), step.num_running, step.num_waiting, lost,
-             prompts > 0 ? 100 * (double)s->result->hit_tokens / prompts : 0,
+             now->simulated_s, report_number(now->num_requests), step.num_running, step.num_waiting,
+             lost, prompts > 0 ? 100 * (double)s->result->hit_tokens / prompts : 0,
              total > 0 ? 100 * step.num_active / total : 0,
              total > 0 ? 100 * step.num_cached / total : 0);
-    s->width = line_width();
-    fprintf(stderr, "\r%-*.*s", s->width, s->width, line);
-    s->is_shown = true;
-}
-
-static void clear_line(server *s)
-{
-    if (s->is_shown)
-        fprintf(stderr, "\r%*s\r", s->width, "");
-    s->is_shown = false;
+    progress_line(&s->progress, line);
 }
 
 /* ---- the end ----------------------------------------------------------------- */
@@ -295,7 +276,7 @@ static bool again(void *user)
 static void end(void *user, replay_result *result)
 {
     server *s = user;
-    clear_line(s);
+    progress_end(&s->progress);
     if (result != NULL) {
         s->status = write_report(s, result);
         tell_losses(s);
@@ -324,10 +305,9 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
     if (open_json(&s) != 0)
         return 1;
     s.out = s.json == stdout ? stderr : stdout;
-    if (!settings->quiet && isatty(STDERR_FILENO)) {
-        setup->settings.progress = show_line;
-        setup->settings.progress_user = &s;
-    }
+    progress_begin(&s.progress, !settings->quiet);
+    setup->settings.progress = s.progress.is_on ? show_line : NULL;
+    setup->settings.progress_user = &s;
     int failed = replay_run(&setup->settings, &result, message);
     replay_result_free(&result);
     if (failed == 0)

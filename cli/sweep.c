@@ -1,4 +1,5 @@
 #include "sweep.h"
+#include "progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,6 +67,7 @@ enum { LOOK_MS = 100 };
 typedef struct sweep_job {
     pid_t pid; /* 0: free */
     uint32_t point;
+    double start_s;
     double share; /* of its replay that is done */
     int pipe;     /* our end */
     FILE *out;
@@ -77,8 +79,11 @@ typedef struct sweep_runner {
     const sweep_settings *settings;
     sweep_job *jobs;
     struct pollfd *pipes; /* one for each job */
+    double *lefts;        /* and here */
     uint32_t num_started;
     uint32_t num_done;
+    double done_s;  /* what the points that ended took, in all */
+    double shown_s; /* when progress was told last */
 } sweep_runner;
 
 static int tell_fd = -1; /* in the process of a point: its end of the pipe */
@@ -143,7 +148,11 @@ static bool fork_job(const sweep_runner *r, sweep_job *job)
 
 static bool start_job(sweep_runner *r, sweep_job *job)
 {
-    *job = (sweep_job){.point = r->num_started, .pipe = -1, .out = tmpfile(), .errors = tmpfile()};
+    *job = (sweep_job){.point = r->num_started,
+                       .start_s = progress_clock(),
+                       .pipe = -1,
+                       .out = tmpfile(),
+                       .errors = tmpfile()};
     if (job->out != NULL && job->errors != NULL && fork_job(r, job)) {
         r->num_started++;
         return true;
@@ -183,6 +192,7 @@ static void end_job(sweep_runner *r, sweep_job *job)
         point->error = describe_failure(job->errors, status);
     close_job(job);
     r->num_done++;
+    r->done_s += progress_clock() - job->start_s;
 }
 
 /* What came through the pipe; at its end the job has ended. */
@@ -207,12 +217,54 @@ static void wait_for_jobs(sweep_runner *r)
         for (uint32_t i = 0; i < num_jobs; i++)
             if (r->pipes[i].revents != 0)
                 hear_job(r, &r->jobs[i]);
-    double share = r->num_done;
-    for (uint32_t i = 0; i < num_jobs; i++)
-        share += r->jobs[i].pid > 0 ? r->jobs[i].share : 0;
-    if (r->settings->progress != NULL)
-        r->settings->progress(r->num_done, r->sweep->num_points, share / r->sweep->num_points);
 }
+
+/* ---- progress -------------------------------------------------------------- */
+
+static int by_number(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* If every point takes one unit: the units until the last one ends. lefts: what each of the jobs
+ * has still to do of its point. The points that have not started go to the jobs in turns. */
+static double units_left(double *lefts, uint32_t num_jobs, uint32_t num_waiting)
+{
+    uint32_t rounds = num_waiting / num_jobs;
+    uint32_t rest = num_waiting % num_jobs;
+    qsort(lefts, num_jobs, sizeof *lefts, by_number);
+    double last = lefts[num_jobs - 1] + rounds;
+    double of_rest = rest > 0 ? lefts[rest - 1] + rounds + 1 : 0;
+    return last > of_rest ? last : of_rest;
+}
+
+static void tell_progress(sweep_runner *r)
+{
+    uint32_t num_jobs = r->settings->num_jobs;
+    uint32_t num_points = r->sweep->num_points;
+    double now_s = progress_clock();
+    double units = r->num_done;
+    double busy_s = r->done_s;
+    if (r->settings->progress == NULL || now_s < r->shown_s + LOOK_MS * 1e-3)
+        return;
+    r->shown_s = now_s;
+    for (uint32_t i = 0; i < num_jobs; i++) {
+        const sweep_job *job = &r->jobs[i];
+        r->lefts[i] = job->pid > 0 ? 1 - job->share : 0;
+        units += job->pid > 0 ? job->share : 0;
+        busy_s += job->pid > 0 ? now_s - job->start_s : 0;
+    }
+    double left = units_left(r->lefts, num_jobs, num_points - r->num_started);
+    sweep_progress p = {.num_done = r->num_done,
+                        .num_points = num_points,
+                        .share = units / num_points,
+                        .left_s = units > 0 ? left * busy_s / units : -1};
+    r->settings->progress(r->settings->progress_user, &p);
+}
+
+/* ---- the sweep ------------------------------------------------------------- */
 
 /* A stopped sweep has the reports of the points that ended; the others say so. */
 static void stop_jobs(sweep_runner *r)
@@ -253,6 +305,7 @@ static int run_points(sweep_runner *r)
             can_start = start_job(r, job);
         else
             wait_for_jobs(r);
+        tell_progress(r);
     }
     return can_start && r->num_done == s->num_points ? 0 : -1;
 }
@@ -266,9 +319,11 @@ int sweep_run(sweep *s, const sweep_settings *settings)
     s->points = calloc(s->num_points, sizeof *s->points);
     r.jobs = calloc(settings->num_jobs, sizeof *r.jobs);
     r.pipes = calloc(settings->num_jobs, sizeof *r.pipes);
-    bool has_memory = s->points != NULL && r.jobs != NULL && r.pipes != NULL;
+    r.lefts = calloc(settings->num_jobs, sizeof *r.lefts);
+    bool has_memory = s->points != NULL && r.jobs != NULL && r.pipes != NULL && r.lefts != NULL;
     int status = has_memory ? run_points(&r) : -1;
     free(r.jobs);
     free(r.pipes);
+    free(r.lefts);
     return status;
 }

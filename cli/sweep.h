@@ -53,11 +53,20 @@ void sweep_tell(double share);
 /* Runs in the process of a point: 0, and the report as JSON in out; else a sentence on stderr. */
 typedef int (*sweep_run_point)(const sweep *s, uint32_t point, FILE *out);
 
+/* How far a sweep is. */
+typedef struct sweep_progress {
+    uint32_t num_done; /* points that ended */
+    uint32_t num_points;
+    double share;  /* of all points, with parts of those that run */
+    double left_s; /* until the last one ends; negative: not known */
+} sweep_progress;
+
 typedef struct sweep_settings {
     uint32_t num_jobs; /* at one time */
     sweep_run_point run;
-    /* Called several times a second; share: of all points. NULL: not */
-    void (*progress)(uint32_t num_done, uint32_t num_points, double share);
+    void (*progress)(void *user,
+                     const sweep_progress *progress); /* ten times a second; NULL: not */
+    void *progress_user;
     /* NULL, or why the sweep ends now: points that run are ended. The function may be NULL. */
     const char *(*stop)(void);
 } sweep_settings;

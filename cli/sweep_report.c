@@ -1,5 +1,6 @@
 #include "sweep_report.h"
 #include "plot.h"
+#include "progress.h"
 #include "verdict.h"
 
 #include <stdlib.h>
@@ -203,7 +204,7 @@ static void draw(FILE *out, const sweep *s, uint32_t axis, const char *title, co
                                .series = lines.series,
                                .num_series = lines.num_series,
                                .height = 11,
-                               .has_colors = plot_wants_colors(out)});
+                               .has_colors = terminal_has_colors(out)});
     }
     free(lines.numbers);
 }

@@ -93,7 +93,7 @@ bool trace_has_contents(const trace_reader *reader);
 uint64_t trace_num_bad(const trace_reader *reader); /* skipped */
 /* How many had a time before that of the one before them: they come together with it. */
 uint64_t trace_num_early(const trace_reader *reader);
-/* Bytes of the file that were read, and its size (0: not known): for the progress bar. */
+/* Bytes of the records that were read, and of the file (0: not known): for the progress bar. */
 uint64_t trace_position(const trace_reader *reader);
 uint64_t trace_size(const trace_reader *reader);
 void trace_close(trace_reader *reader);

@@ -296,6 +296,7 @@ class Signals(unittest.TestCase):
         path = os.path.join(folder, "t.jsonl")
         write(path, EARLIER)
         it = subprocess.Popen([QUIRE, "generate", "chat", "--requests", "1G", "--out", path])
+        self.addCleanup(it.kill)
         until(lambda: temporaries(folder), "it writes")
         it.send_signal(signal.SIGTERM)
         self.assertEqual(it.wait(), -signal.SIGTERM)
