@@ -8,6 +8,7 @@
  */
 #include "commands.h"
 #include "made_by.h"
+#include "output.h"
 
 #include <quire/version.h>
 
@@ -296,7 +297,10 @@ int cmd_rerun(int argc, char **argv)
         int leave = command_parse(&cmd, argc, argv);
         return leave != 0 ? leave - 1 : command_error(&cmd, "expected RESULT.json first");
     }
+    struct stat result;
     int status = take_own(argc, argv, &rest);
+    if (stat(argv[1], &result) == 0)
+        output_protect(&result);
     json_t *root = status == 0 ? json_load_file(argv[1], 0, &error) : NULL;
     if (status == 0 && root == NULL) {
         command_error(&cmd, "%s: %s", argv[1], error.text);

@@ -1,5 +1,6 @@
 #include "file_uses.h"
 #include "file_target.h"
+#include "output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,6 +128,16 @@ static int check_descriptor(const file_uses *all, int fd)
     return 0;
 }
 
+/* Outputs that no option names (FILE.meta.json) may not be them either. */
+static void protect_inputs(const file_uses *all)
+{
+    file_target target;
+    for (uint32_t i = 0; i < all->num_uses; i++)
+        if (!all->uses[i].is_written && find(&all->uses[i], &target) && target.exists &&
+            keeps_bytes(&target))
+            output_protect(&target.status);
+}
+
 int file_uses_check(const file_uses *all)
 {
     int status = all->no_memory ? command_error(all->cmd, "not enough memory") : 0;
@@ -137,5 +148,7 @@ int file_uses_check(const file_uses *all)
         status = check_descriptor(all, STDOUT_FILENO);
     if (status == 0)
         status = check_descriptor(all, STDERR_FILENO);
+    if (status == 0)
+        protect_inputs(all);
     return status;
 }

@@ -20,16 +20,54 @@ typedef enum output_kind {
 } output_kind;
 
 typedef struct output {
-    const char *path; /* as given */
+    char path[PATH_MAX]; /* as given */
     FILE *file;
     output_kind kind;
-    char target[PATH_MAX];
+    file_target target;
     char temporary[PATH_MAX]; /* "": it has no name */
 } output;
 
 static output outputs[OUTPUT_MAX];
 static volatile sig_atomic_t num_outputs; /* the handler of signals reads it */
 static pid_t owner;                       /* a child that was forked must not remove them */
+
+/* ---- inputs ---------------------------------------------------------------- */
+
+typedef struct inode {
+    dev_t device;
+    ino_t number;
+} inode;
+
+static inode *inputs; /* files that the command reads */
+static size_t num_inputs;
+
+static bool is_input(const struct stat *file)
+{
+    for (size_t i = 0; i < num_inputs; i++)
+        if (inputs[i].device == file->st_dev && inputs[i].number == file->st_ino)
+            return true;
+    return false;
+}
+
+void output_protect(const struct stat *file)
+{
+    inode *more = is_input(file) ? NULL : realloc(inputs, (num_inputs + 1) * sizeof *inputs);
+    if (more == NULL) /* known already; without memory nothing is written either */
+        return;
+    inputs = more;
+    inputs[num_inputs++] = (inode){.device = file->st_dev, .number = file->st_ino};
+}
+
+/* Why an output may not be written; NULL: it may. */
+static const char *conflict_of(const file_target *target)
+{
+    if (target->exists && is_input(&target->status))
+        return "the command reads this file";
+    for (int i = 0; i < num_outputs; i++)
+        if (outputs[i].kind != DIRECT && file_target_is_same(&outputs[i].target, target))
+            return "it is another output too";
+    return NULL;
+}
 
 /* ---- signals --------------------------------------------------------------- */
 
@@ -68,19 +106,21 @@ static uint32_t random_number(void)
 }
 
 /* A hidden file beside the target. A descriptor, or -1. */
-static int make_temporary(output *out, const file_target *target)
+static int make_temporary(const file_target *target, char temporary[PATH_MAX])
 {
     const char *name = file_target_name(target);
     int directory_bytes = (int)(name - target->path);
     mode_t mode = target->exists ? 0600 : 0666; /* a new file gets the user's umask */
     for (int i = 0; i < TRIES; i++) {
-        int n = snprintf(out->temporary, sizeof out->temporary, "%.*s.%.*s.quire-tmp-%08x",
-                         directory_bytes, target->path, NAME_BYTES, name,
-                         random_number() + (uint32_t)i);
+        char path[PATH_MAX];
+        int n = snprintf(path, sizeof path, "%.*s.%.*s.quire-tmp-%08x", directory_bytes,
+                         target->path, NAME_BYTES, name, random_number() + (uint32_t)i);
         errno = ENAMETOOLONG;
-        if (n < 0 || (size_t)n >= sizeof out->temporary)
+        if (n < 0 || (size_t)n >= sizeof path)
             break;
-        int fd = open(out->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (fd >= 0)
+            memcpy(temporary, path, (size_t)n + 1);
         if (fd >= 0 || errno != EEXIST)
             return fd;
     }
@@ -105,14 +145,12 @@ static FILE *open_beside(output *out, const file_target *target)
 {
     if (target->exists && faccessat(AT_FDCWD, target->path, W_OK, AT_EACCESS) != 0)
         return NULL;
-    memcpy(out->target, target->path, sizeof out->target);
     out->kind = RENAMED;
-    int fd = make_temporary(out, target);
+    int fd = make_temporary(target, out->temporary);
     if (fd >= 0 && target->exists)
         take_mode(fd, &target->status);
     if (fd >= 0)
         return fdopen(fd, "w+");
-    out->temporary[0] = '\0';
     if (!target->exists || (errno != EACCES && errno != EPERM))
         return NULL;
     out->kind = COPIED;
@@ -128,23 +166,32 @@ static FILE *open_direct(const file_target *target)
     return is_stdout ? stdout : fopen(target->path, "we");
 }
 
-static FILE *open_target(output *out, const char *path)
+/* NULL, and the reason. */
+static FILE *open_target(output *out, const char **why)
 {
-    file_target target;
-    if (strcmp(path, "-") == 0)
+    file_target *target = &out->target;
+    if (strcmp(out->path, "-") == 0)
         return stdout;
-    errno = file_target_find(path, &target);
+    errno = file_target_find(out->path, target);
     if (errno != 0)
         return NULL;
-    if (target.is_descriptor || (target.exists && !S_ISREG(target.status.st_mode)))
-        return open_direct(&target);
-    return open_beside(out, &target);
+    *why = conflict_of(target);
+    if (*why != NULL)
+        return NULL;
+    if (target->is_descriptor || (target->exists && !S_ISREG(target->status.st_mode)))
+        return open_direct(target);
+    return open_beside(out, target);
 }
 
-static void say(char message[OUTPUT_MESSAGE_BYTES], const char *path, int error)
+static void say(char message[OUTPUT_MESSAGE_BYTES], const char *path, const char *why)
 {
-    snprintf(message, OUTPUT_MESSAGE_BYTES, "%s: cannot be written: %s",
-             strcmp(path, "-") == 0 ? "standard output" : path, strerror(error != 0 ? error : EIO));
+    snprintf(message, OUTPUT_MESSAGE_BYTES, "%.400s: cannot be written: %s",
+             strcmp(path, "-") == 0 ? "standard output" : path, why);
+}
+
+static const char *error_text(void)
+{
+    return strerror(errno != 0 ? errno : EIO);
 }
 
 FILE *output_open(const char *path, char message[OUTPUT_MESSAGE_BYTES])
@@ -156,20 +203,22 @@ FILE *output_open(const char *path, char message[OUTPUT_MESSAGE_BYTES])
         signal(SIGXFSZ, SIG_IGN); /* beyond the limit of a file's size a write fails */
     }
     if (num_outputs == OUTPUT_MAX) {
-        say(message, path, EMFILE);
+        say(message, path, strerror(EMFILE));
         return NULL;
     }
+    const char *why = NULL;
     block_signals(&before);
     output *out = &outputs[num_outputs];
-    *out = (output){.path = path};
-    out->file = open_target(out, path);
+    *out = (output){.file = NULL};
+    snprintf(out->path, sizeof out->path, "%s", path); /* one that is cut is too long to be found */
+    out->file = open_target(out, &why);
     if (out->file != NULL)
         num_outputs++;
     else if (out->temporary[0] != '\0')
         unlink(out->temporary);
     restore_signals(&before);
     if (out->file == NULL)
-        say(message, path, errno);
+        say(message, path, why != NULL ? why : error_text());
     return out->file;
 }
 
@@ -210,7 +259,7 @@ static bool copy_bytes(int from, int to)
 
 static bool overwrite(const output *out)
 {
-    int fd = open(out->target, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    int fd = open(out->target.path, O_WRONLY | O_TRUNC | O_CLOEXEC);
     if (fd < 0)
         return false;
     bool ok = copy_bytes(fileno(out->file), fd) && (fsync(fd) == 0 || errno == EINVAL);
@@ -225,7 +274,7 @@ static bool replace(output *out)
 {
     if (out->kind == DIRECT)
         return true;
-    if (out->kind == RENAMED && rename(out->temporary, out->target) == 0) {
+    if (out->kind == RENAMED && rename(out->temporary, out->target.path) == 0) {
         out->temporary[0] = '\0';
         return true;
     }
@@ -241,12 +290,12 @@ int outputs_commit(char message[OUTPUT_MESSAGE_BYTES])
         if (!flush(&outputs[i]))
             failed = &outputs[i];
     if (failed != NULL)
-        say(message, failed->path, errno);
+        say(message, failed->path, error_text());
     block_signals(&before);
     for (int i = 0; i < num_outputs && failed == NULL; i++)
         if (!replace(&outputs[i])) {
             failed = &outputs[i];
-            say(message, failed->path, errno);
+            say(message, failed->path, error_text());
         }
     outputs_discard();
     restore_signals(&before);

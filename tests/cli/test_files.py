@@ -462,6 +462,26 @@ class SameFile(unittest.TestCase):
                 self.assertIn(f"--json ({a}) and --csv ({b}) are the same file", said)
         self.assertEqual(before, sorted(os.listdir(self.folder)))
 
+    def test_outputs_without_an_option(self):
+        """A CSV has a record of its options beside it; rerun reads a result."""
+        table = os.path.join(self.folder, "table")
+        trace = self.make("table.meta.json", read(TRACE))
+        done = subprocess.run([QUIRE, "curve", "--csv", table, trace], capture_output=True, text=True,
+                              check=False)
+        self.assertIn("table.meta.json: cannot be written: the command reads this file", done.stderr)
+        self.assertEqual(read(trace), read(TRACE))
+        result = os.path.join(self.folder, "result.json")
+        run("curve", "--json", result, self.trace)
+        before = read(result)
+        said = run("rerun", result, "--json", result, status=1)
+        self.assertIn("result.json: cannot be written: the command reads this file", said)
+        self.assertEqual(read(result), before)
+        one, two = os.path.join(self.folder, "one"), os.path.join(self.folder, "one.meta.json")
+        done = subprocess.run([QUIRE, "curve", "--csv", one, "--json", two, self.trace],
+                              capture_output=True, text=True, check=False)
+        self.assertIn("one.meta.json: cannot be written: it is another output too", done.stderr)
+        self.assertEqual(len(json.loads(read(two))["points"]) + 1, len(read(one).splitlines()))
+
     def test_devices_may_be_used_twice(self):
         run("curve", "--json", "/dev/null", "--csv", "/dev/null", self.trace)
         run("replay", *POOL, "--json", "/dev/null", "--csv", "/dev/null", self.trace)
