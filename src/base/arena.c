@@ -4,6 +4,13 @@
 
 #include <quire/error.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(memory, bytes)   ((void)(memory), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
+#endif
+
 qr_arena qr_arena_plan(void)
 {
     return (qr_arena){.base = NULL, .size = SIZE_MAX, .used = 0, .sealed = false};
@@ -12,6 +19,7 @@ qr_arena qr_arena_plan(void)
 qr_arena qr_arena_carve(void *memory, size_t size)
 {
     qr_assert((uintptr_t)memory % QUIRE_ALIGNMENT == 0);
+    ASAN_UNPOISON_MEMORY_REGION(memory, size); /* where an arena was before */
 #ifdef QUIRE_HOSTILE
     memset(memory, 0xa5, size);
 #endif
@@ -25,10 +33,11 @@ void *qr_arena_take(qr_arena *arena, size_t count, size_t size)
     size_t padded = qr_add_size(bytes, QUIRE_ALIGNMENT - 1);
     padded = padded == SIZE_MAX ? SIZE_MAX : padded & ~(size_t)(QUIRE_ALIGNMENT - 1);
     size_t start = arena->used;
-    arena->used = qr_add_size(start, padded);
+    arena->used = qr_add_size(start, qr_add_size(padded, QR_ARENA_GAP));
     if (arena->base == NULL)
         return NULL;
     qr_assert(arena->used <= arena->size);
+    ASAN_POISON_MEMORY_REGION(arena->base + start + bytes, padded - bytes + QR_ARENA_GAP);
     return arena->base + start;
 }
 

@@ -21,6 +21,15 @@
 
 #include <quire/memory.h>
 
+/* The address sanitizer's builds leave a gap behind each piece. Neither the gap nor the bytes that
+ * only fill up the last 64 of a piece may be touched: so an access past the end of a piece is seen,
+ * though its neighbour lies in the same memory. */
+#ifdef __SANITIZE_ADDRESS__
+enum { QR_ARENA_GAP = QUIRE_ALIGNMENT };
+#else
+enum { QR_ARENA_GAP = 0 };
+#endif
+
 typedef struct qr_arena {
     unsigned char *base; /* NULL while planning */
     size_t size;

@@ -123,6 +123,9 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
     uint32_t budget = s->builder.budget;
     if (a->is_async)
         return QR_ADMITTED; /* the load first */
+    a->reason = QUIRE_REASON_STREAMING;
+    if (a->num_computed > r->kv.num_tokens) /* SESSION_KEEPS_AHEAD: vLLM fails with an assertion */
+        return QR_HELD_UP;
     a->num_new = r->kv.num_tokens - a->num_computed;
     if (s->long_prefill_threshold > 0 && a->num_new > s->long_prefill_threshold)
         a->num_new = s->long_prefill_threshold;

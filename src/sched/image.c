@@ -296,13 +296,21 @@ static void image_waiting(qr_image *image, quire_sched *s, qr_waiting *queue)
     }
 }
 
+/* Requests that may be gone: their slots are there. */
+static void image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, uint32_t n)
+{
+    qr_image_bytes(image, reqs, n * sizeof *reqs);
+    for (uint32_t i = 0; image->is_reading && !image->is_bad && i < n; i++)
+        qr_image_require(image, quire_req_index(reqs[i]) < s->max_requests);
+}
+
 static void image_batch(qr_image *image, quire_sched *s, qr_batch *batch)
 {
     qr_image_u64(image, &batch->step, s->step);
     qr_image_bool(image, &batch->loads);
     qr_image_u32(image, &batch->num_reqs, s->max_num_seqs);
-    qr_image_bytes(image, batch->reqs, batch->num_reqs * sizeof *batch->reqs);
-    qr_image_u32s(image, batch->num_tokens, batch->num_reqs, QR_MAX_TOKENS);
+    image_reqs(image, s, batch->reqs, batch->num_reqs);
+    qr_image_u32s(image, batch->num_tokens, batch->num_reqs, s->max_scheduled);
     qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->num_spec_tokens);
     qr_image_u32s(image, batch->num_preemptions, batch->num_reqs, UINT32_MAX);
     for (uint32_t i = 0; i < batch->num_reqs && !image->is_bad; i++)
@@ -321,9 +329,9 @@ static void image_batches(qr_image *image, quire_sched *s)
 static void image_finished(qr_image *image, quire_sched *s)
 {
     qr_image_u32(image, &s->num_finished, s->max_finished);
-    qr_image_bytes(image, s->finished, s->num_finished * sizeof *s->finished);
+    image_reqs(image, s, s->finished, s->num_finished);
     qr_image_u32(image, &s->num_client_finished, s->max_finished);
-    qr_image_bytes(image, s->client_finished, s->num_client_finished * sizeof *s->client_finished);
+    image_reqs(image, s, s->client_finished, s->num_client_finished);
     qr_image_u32s(image, s->client_of_finished, s->num_client_finished, UINT32_MAX);
     uint32_t unfinished = 0;
     for (uint32_t i = 0; i < s->max_requests && image->is_reading; i++)
@@ -341,7 +349,7 @@ static void image_outgrown(qr_image *image, quire_sched *s)
         if (image->is_reading)
             *out = (quire_output){.finish_reason = QUIRE_FINISH_LENGTH};
         uint64_t user = (uint64_t)(uintptr_t)out->user;
-        qr_image_u64(image, &out->req, UINT64_MAX);
+        image_reqs(image, s, &out->req, 1);
         qr_image_u64(image, &user, UINTPTR_MAX);
         qr_image_u32(image, &out->client_index, UINT32_MAX);
         if (image->is_reading)
@@ -370,8 +378,8 @@ static void image_numbers(qr_image *image, quire_sched *s)
     qr_image_u32(image, &pause, QUIRE_PAUSED_ALL);
     if (image->is_reading)
         s->pause = (quire_pause)pause;
-    qr_image_u64(image, &s->step, UINT64_MAX - 1);
-    qr_image_u64(image, &s->first_valid_step, UINT64_MAX);
+    qr_image_u64(image, &s->step, INT64_MAX);
+    qr_image_u64(image, &s->first_valid_step, s->step + 1);
     qr_image_u32(image, &s->num_waiting_for_streaming, UINT32_MAX);
     qr_image_u32(image, &s->is_starved, 1);
     qr_image_prefix_stats(image, &s->connector_stats);
@@ -379,7 +387,7 @@ static void image_numbers(qr_image *image, quire_sched *s)
         qr_image_u32(image, &s->requests[i].generation, UINT32_MAX);
 }
 
-static void image_sched(qr_image *image, quire_sched *s)
+void qr_image_walk(qr_image *image, quire_sched *s)
 {
     image_numbers(image, s);
     qr_image_cache_begin(image, s->cache);
@@ -408,7 +416,7 @@ static quire_sched *image_source(const quire_sched *s)
 size_t qr_sched_image_bytes(const quire_sched *s)
 {
     qr_image image = {.used = sizeof(qr_image_head)};
-    image_sched(&image, image_source(s));
+    qr_image_walk(&image, image_source(s));
     return image.used + IMAGE_CHECKSUM;
 }
 
@@ -428,7 +436,7 @@ int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *writ
     image_fingerprint(s, head.fingerprint);
     qr_image image = {.out = memory};
     qr_image_put(&image, &head, sizeof head);
-    image_sched(&image, image_source(s));
+    qr_image_walk(&image, image_source(s));
     qr_assert(image.used + IMAGE_CHECKSUM == head.length);
     qr_xxh3_128(memory, image.used, image.out + image.used);
     *written = (size_t)head.length;
@@ -445,7 +453,7 @@ int qr_sched_load(quire_sched *s, const void *memory, size_t bytes)
         return QUIRE_E_CONFIG;
     qr_image image = {
         .in = memory, .size = bytes - IMAGE_CHECKSUM, .used = sizeof head, .is_reading = true};
-    image_sched(&image, s);
+    qr_image_walk(&image, s);
     qr_image_require(&image, image.used == image.size);
     if (image.is_bad)
         return QUIRE_E_CORRUPT;

@@ -14,6 +14,37 @@
  *      image_encoder.c    the encoder cache
  *      image_cache.c      pool and cache: records, keys, free queue, rows, events
  *
+ * Each array and number has its check. A range is checked where the number is read; a relation is
+ * checked by the walker (sched_check.c, cache_check.c) after the last number was read:
+ *
+ *      array or number              while it is read                the walker
+ *      step, first_valid_step       <= INT64_MAX, <= step + 1
+ *      generations, stats           any value will do
+ *      ref_cnt                      <= INT32_MAX, >= users found    users and references agree
+ *      keys                         block has none yet, length      index and rings
+ *      row generations              even; a row has one request     rows and free rows are all
+ *      encoder items                allocate takes them             counts, room, unused list
+ *      request flags, status        0 or 1; a status                queue, blocks, session, plain
+ *      num_tokens, num_computed     <= max_model_len, prompt > 0    tokens_are_right, pages
+ *      placeholders, drafts         <= QR_MAX_TOKENS, num_spec      none without async scheduling
+ *      load_step, void steps        <= step, <= step + 1            the step is in flight and loads
+ *      text, hashes                 pages that are free             one hash for each full block
+ *      times                        finite
+ *      ids                          1 to 256 bytes, each once
+ *      stop tokens, names           fit the blob                    any token will do
+ *      features, flags              place, length, embeddings       chains and free chunks are all
+ *      inputs of sessions           as text, stops and features     only of sessions that go on
+ *      rows of blocks               < num_blocks, <= max_row        references, keys of the group
+ *      free slots, running          a slot, once, in use or not     status, counts
+ *      swap slots                   < num_slots                     chains and free slots are all
+ *      pins                         blocks that are there           users, holds
+ *      waiting, skipped             a request in no other queue     order, status
+ *      batches: steps, reqs         <= step, a slot                 steps grow, slots
+ *      batches: tokens, drafts      <= max_scheduled, num_spec
+ *      finished, outgrown           a slot; room for all to end
+ *      fresh, copies, events        < num_blocks, not the null one  copies do not meet
+ *      free queue                   no user, no hold, once          links, counts
+ *
  * The first thing that is wrong makes the image bad. From then on numbers are read as 0, so that
  * loops end, and everything that was made is thrown away in the end.
  */
@@ -29,6 +60,7 @@ typedef struct qr_image {
     size_t used;
     bool is_reading;
     bool is_bad;
+    void (*on_field)(size_t at, size_t n); /* NULL, or told where each field is written */
 } qr_image;
 
 /* To be raised whenever the body changes. */
@@ -36,6 +68,8 @@ enum { QR_IMAGE_VERSION = 8 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);
+/* Counts, writes or reads the body, from image->used on. */
+void qr_image_walk(qr_image *image, quire_sched *s);
 /* Magic, length, checksum; QUIRE_OK, QUIRE_E_CORRUPT or QUIRE_E_CONFIG. */
 int qr_image_check_frame(const void *image, size_t bytes);
 /* Into a scheduler that was just made, of an image whose frame is right. After an error it is in no
@@ -64,6 +98,8 @@ static inline void qr_image_put(qr_image *image, const void *data, size_t n)
 {
     if (image->out != NULL && n > 0)
         memcpy(image->out + image->used, data, n);
+    if (image->on_field != NULL && n > 0)
+        image->on_field(image->used, n);
     image->used += n;
 }
 

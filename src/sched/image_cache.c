@@ -9,7 +9,7 @@ static void image_references(qr_image *image, quire_pool *pool)
 {
     qr_block *blocks = pool->queue.blocks;
     for (uint32_t b = QUIRE_NULL_BLOCK + 1; b < pool->queue.num_blocks; b++) {
-        qr_image_u32(image, &blocks[b].ref_cnt, UINT32_MAX - QR_HOLDS_MOST);
+        qr_image_u32(image, &blocks[b].ref_cnt, INT32_MAX);
         if (image->is_reading)
             blocks[b].ahead = 0;
     }
@@ -161,7 +161,7 @@ void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq)
         cache->num_seqs++;
         *seq = (quire_seq)state->generation << 32 | place;
     }
-    qr_image_u32(image, &state->quiet_until, cache->max_model_len);
+    /* quiet_until stays 0: the next allocation finds it again */
     for (uint32_t g = 0; g < cache->num_groups; g++)
         image_group_row(image, &cache->groups[g], row);
 }
@@ -217,7 +217,7 @@ static void image_put_event(void *user, const quire_event *event)
     qr_image_put(image, event->blocks, (size_t)event->num_blocks * sizeof *event->blocks);
 }
 
-static bool image_get_event(qr_image *image, qr_event_log *log)
+static bool image_get_event(qr_image *image, qr_event_log *log, uint32_t num_blocks)
 {
     uint8_t follows = 0;
     qr_image_u8(image, &follows, 1);
@@ -231,16 +231,21 @@ static bool image_get_event(qr_image *image, qr_event_log *log)
     event.hashes = qr_image_view(image, (size_t)event.num_blocks * event.hash_bytes);
     event.blocks = (const quire_block *)(const void *)qr_image_view(
         image, (size_t)event.num_blocks * sizeof *event.blocks);
+    for (uint32_t i = 0; i < event.num_blocks && !image->is_bad; i++) {
+        quire_block block; /* the image may lie anywhere */
+        memcpy(&block, (const unsigned char *)event.blocks + i * sizeof block, sizeof block);
+        qr_image_require(image, block < num_blocks);
+    }
     if (!image->is_bad)
         qr_event_log_add(log, &event); /* which copies bytes, wherever they lie */
     return !image->is_bad;
 }
 
-static void image_events(qr_image *image, qr_event_log *log)
+static void image_events(qr_image *image, qr_event_log *log, uint32_t num_blocks)
 {
     uint8_t follows = 0;
     if (image->is_reading) {
-        while (image_get_event(image, log))
+        while (image_get_event(image, log, num_blocks))
             qr_image_require(image, log->num_lost == 0);
     } else {
         qr_event_log copy = *log; /* of which taking does no harm */
@@ -280,6 +285,7 @@ static void image_copies(qr_image *image, quire_cache *cache)
         qr_image_u32(image, &copy->from, last_block);
         qr_image_u32(image, &copy->to, last_block);
         qr_image_u32(image, &copy->group, cache->num_groups - 1);
+        qr_image_require(image, copy->from != QUIRE_NULL_BLOCK && copy->to != QUIRE_NULL_BLOCK);
         if (!image->is_reading)
             continue;
         image_note_users(cache->pool, &copy->from, 1);
@@ -308,5 +314,5 @@ void qr_image_cache_end(qr_image *image, quire_cache *cache)
     for (uint32_t g = 0; g < cache->num_groups && image->is_reading; g++)
         image_note_users(cache->pool, cache->groups[g].sinks, cache->groups[g].num_sinks);
     image_queue(image, cache->pool);
-    image_events(image, &cache->events);
+    image_events(image, &cache->events, cache->pool->queue.num_blocks);
 }

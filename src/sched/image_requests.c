@@ -5,6 +5,8 @@
 #include "sched/image_cache.h"
 #include "sched/image_encoder.h"
 
+#include <math.h>
+
 /* ---- the blob -------------------------------------------------------------- */
 
 static void *image_take_blob(qr_image *image, quire_sched *s, uint32_t index, size_t bytes)
@@ -101,7 +103,7 @@ static void image_feature(qr_image *image, quire_sched *s, uint32_t index,
     qr_image_u32(image, &f->length, qr_sched_longest_feature(s));
     qr_image_u32(image, &f->num_embeds, UINT32_MAX);
     image_name(image, s, index, &f->identifier);
-    qr_image_require(image, f->identifier.len <= QR_MAX_IDENTIFIER_BYTES);
+    qr_image_require(image, f->identifier.len > 0 && f->identifier.len <= QR_MAX_IDENTIFIER_BYTES);
     image_flags(image, s, chain, f);
 }
 
@@ -168,13 +170,21 @@ static void image_hashes(qr_image *image, quire_sched *s, qr_request *r)
 
 /* ---- inputs of a session ---------------------------------------------------- */
 
+/* Times order requests: NaN would not. */
+static void image_time(qr_image *image, double *time)
+{
+    qr_image_bytes(image, time, sizeof *time);
+    if (image->is_reading)
+        qr_image_require(image, isfinite(*time));
+}
+
 static void image_input(qr_image *image, quire_sched *s, uint32_t index, qr_session_input *in,
                         uint32_t num_old)
 {
     image_text(image, s, &in->text);
     if (image->is_reading)
         s->num_waiting_pages += in->text.num_pages;
-    qr_image_bytes(image, &in->arrival_time, sizeof in->arrival_time);
+    image_time(image, &in->arrival_time);
     image_stops(image, s, index, &in->stops);
     qr_image_u32(image, &in->num_features, s->max_features);
     image_features(image, s, index, num_old, in->num_features, &in->flags, &in->features,
@@ -256,8 +266,8 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
     qr_image_u32(image, &r->num_features, s->max_features);
     qr_image_u32(image, &r->last_step, UINT32_MAX);
     qr_image_u32(image, &r->num_kept, r->kv.num_tokens);
-    qr_image_u64(image, &r->first_valid_step, UINT64_MAX);
-    qr_image_u64(image, &r->load_step, UINT64_MAX);
+    qr_image_u64(image, &r->first_valid_step, s->step + 1);
+    qr_image_u64(image, &r->load_step, s->step);
     qr_image_u64(image, &r->pin_ns, s->pins.max_pins == 0 ? 0 : UINT64_MAX);
     qr_image_u32(image, &r->load_end, s->max_model_len);
     qr_image_u32(image, &r->num_promised_pages, s->text.max_pages);
@@ -267,7 +277,7 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
         r->kv.user = (void *)(uintptr_t)user;
         r->gave_way_in = has_given_way ? s->round : 0;
     }
-    qr_image_require(image, !image->is_reading || (r->status > 0 && r->kv.num_tokens > 0));
+    qr_image_require(image, !image->is_reading || (r->status > 0 && r->num_prompt_tokens > 0));
 }
 
 static void image_waiter(qr_image *image, quire_sched *s, uint32_t index)
@@ -275,7 +285,7 @@ static void image_waiter(qr_image *image, quire_sched *s, uint32_t index)
     qr_waiter *w = &s->waiters[index];
     uint32_t len = (uint32_t)w->id.len;
     qr_image_bytes(image, &w->priority, sizeof w->priority);
-    qr_image_bytes(image, &w->arrival_time, sizeof w->arrival_time);
+    image_time(image, &w->arrival_time);
     qr_image_u32(image, &len, QR_MAX_ID_BYTES);
     if (!image->is_reading) {
         qr_image_put(image, w->id.data, len);

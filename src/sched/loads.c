@@ -170,7 +170,7 @@ void qr_sched_confirm_loads(quire_sched *s, const qr_batch *batch)
         if (r == NULL || r->load_step != batch->step || r->has_failed_load)
             continue;
         r->load_step = 0;
-        uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
+        uint32_t certain = qr_request_certain_tokens(r);
         if (s->hasher == NULL)
             continue;
         qr_sched_cache_blocks(s, index, certain < r->kv.num_tokens ? certain : r->kv.num_tokens);

@@ -137,6 +137,13 @@ static inline bool qr_request_is_held(const qr_request *r)
            r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
 }
 
+/* Computed tokens whose values are known: none where vLLM's stale placeholders are more. */
+static inline uint32_t qr_request_certain_tokens(const qr_request *r)
+{
+    uint32_t computed = r->kv.num_computed_tokens;
+    return computed > r->num_placeholders ? computed - r->num_placeholders : 0;
+}
+
 static inline uint32_t qr_request_num_outputs(const qr_request *r)
 {
     return r->kv.num_tokens - r->num_prompt_tokens;

@@ -30,6 +30,95 @@ static bool pages_are_right(const quire_sched *s, const qr_request *r)
     return needs_none && r->num_promised_pages == 0 && r->text.num_pages <= most;
 }
 
+/* Whether the step that the request loads in is in flight, and will confirm the load. */
+static bool loads_in_flight(const quire_sched *s, uint32_t index)
+{
+    uint32_t place = qr_flight_find(s, s->requests[index].load_step);
+    if (place == QR_NIL)
+        return false;
+    const qr_batch *batch = &s->batches[(s->first_batch + place) % s->max_batches];
+    quire_req req = qr_sched_req_of(s, index);
+    for (uint32_t i = 0; batch->loads && i < batch->num_reqs; i++)
+        if (batch->reqs[i] == req)
+            return true;
+    return false;
+}
+
+/* Steps in flight: numbers that grow, and requests whose slots are there. */
+static bool batches_are_valid(const quire_sched *s)
+{
+    uint64_t before = 0;
+    if (s->num_batches > s->max_batches)
+        return false;
+    for (uint32_t i = 0; i < s->num_batches; i++) {
+        const qr_batch *batch = &s->batches[(s->first_batch + i) % s->max_batches];
+        if (batch->step <= before || batch->step > s->step || batch->num_reqs > s->max_num_seqs)
+            return false;
+        before = batch->step;
+        for (uint32_t k = 0; k < batch->num_reqs; k++)
+            if (quire_req_index(batch->reqs[k]) >= s->max_requests)
+                return false;
+    }
+    return true;
+}
+
+/* Which requests have blocks: all that run or load, none that waits for its grammar. A request that
+ * has ended is there only while a transfer needs its blocks. */
+static bool blocks_are_right(const qr_request *r)
+{
+    bool has_blocks = r->kv.seq != 0;
+    if (r->status == QUIRE_REQ_RUNNING || r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+        return has_blocks;
+    if (r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR)
+        return !has_blocks;
+    return !qr_request_is_finished(r) || r->awaits_recving || r->awaits_sending;
+}
+
+/* What was computed lies within what is known or expected. A request that has not ended can get at
+ * least one token more, except at max_model_len, where MIN_TOKENS_HIDES_LENGTH keeps it. */
+static bool tokens_are_right(const quire_sched *s, const qr_request *r)
+{
+    uint32_t computed = r->kv.num_computed_tokens;
+    uint64_t known = (uint64_t)r->kv.num_tokens + r->num_placeholders;
+    bool waits = r->status == QUIRE_REQ_WAITING || r->status == QUIRE_REQ_PREEMPTED;
+    if (!s->is_async && r->num_placeholders != 0)
+        return false;
+    if (r->num_prompt_tokens == 0 || (r->is_plain && (r->use_grammar || r->is_pooling ||
+                                                      r->num_features > 0 || r->discards_async)))
+        return false;
+    if (r->status == QUIRE_REQ_RUNNING && computed > known + (s->is_async ? 0 : s->num_spec_tokens))
+        return false;
+    bool keeps_ahead = (s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    if (waits && computed > r->kv.num_tokens && !keeps_ahead)
+        return false;
+    if (!waits && r->status != QUIRE_REQ_RUNNING)
+        return true;
+    return r->kv.num_tokens < qr_sched_last_token_of(s, r) || r->kv.num_tokens == s->max_model_len;
+}
+
+/* Inputs that wait belong to sessions that go on; a session that waits for one has none. */
+static bool session_is_right(const quire_sched *s, const qr_request *r)
+{
+    if (r->first_input != QR_NIL && !r->is_resumable && !qr_request_is_finished(r))
+        return false;
+    if (r->status != QUIRE_REQ_WAITING_FOR_STREAMING)
+        return true;
+    bool has_lost_blocks = r->kv.seq == 0 && r->kv.num_computed_tokens == 0;
+    bool keeps_ahead = (s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    return r->is_resumable && r->first_input == QR_NIL &&
+           (keeps_ahead || has_lost_blocks || r->num_kept == r->kv.num_computed_tokens);
+}
+
+/* A session keeps the hash of a block that is full no longer with SESSION_STALE_HASH. */
+static bool hashes_are_right(const quire_sched *s, const qr_request *r)
+{
+    if (s->hasher == NULL)
+        return r->kv.num_hashes == 0;
+    uint32_t full = r->kv.num_tokens / s->hash_block_size;
+    bool may_be_stale = (s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) != 0;
+    return r->kv.num_hashes == full || (may_be_stale && r->kv.num_hashes > full);
+}
+
 static bool request_is_valid(const quire_sched *s, uint32_t index)
 {
     const qr_request *r = &s->requests[index];
@@ -41,23 +130,30 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     bool is_loaded = r->kv.num_computed_tokens > 0 || r->kv.num_tokens == 1; /* all but one */
     if (has_blocks && r->status == QUIRE_REQ_PREEMPTED && !is_loaded)
         return false;
-    bool loads_now = r->status == QUIRE_REQ_RUNNING && qr_flight_find(s, r->load_step) != QR_NIL;
-    if (r->load_step != 0 && !loads_now && r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
+    if (r->load_step != 0 && r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS &&
+        (r->status != QUIRE_REQ_RUNNING || !loads_in_flight(s, index)))
         return false;
     if (r->text.num_tokens != r->kv.num_tokens || r->num_prompt_tokens > r->kv.num_tokens ||
         r->kv.num_tokens > s->max_model_len || r->num_drafts > s->num_spec_tokens)
         return false;
-    return is_queue_right(s, index) && pages_are_right(s, r);
+    return is_queue_right(s, index) && pages_are_right(s, r) && blocks_are_right(r) &&
+           tokens_are_right(s, r) && session_is_right(s, r) && hashes_are_right(s, r) &&
+           r->first_valid_step <= s->step + 1;
 }
 
 bool qr_sched_is_valid(const quire_sched *s)
 {
+    if (!batches_are_valid(s))
+        return false;
     uint32_t live = 0;
     uint32_t running = 0;
     uint32_t pages = 0;
     uint32_t with_blocks = 0;
     uint32_t promised = 0;
     uint32_t waiting_pages = 0;
+    uint32_t streaming = 0;
+    /* vLLM counts a session again that stops once more by a stale output */
+    bool counts_twice = (s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
     uint32_t chunks = 0;
     for (uint32_t i = 0; i < s->max_requests; i++) {
         const qr_request *r = &s->requests[i];
@@ -67,6 +163,7 @@ bool qr_sched_is_valid(const quire_sched *s)
         running += r->is_in_use && r->status == QUIRE_REQ_RUNNING;
         pages += r->text.num_pages + s->inputs[i].text.num_pages;
         with_blocks += r->kv.seq != 0;
+        streaming += r->is_in_use && r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
         promised += r->num_promised_pages;
         waiting_pages += s->inputs[i].text.num_pages;
         waiting_pages += r->has_promise ? 0 : r->text.num_pages;
@@ -78,7 +175,8 @@ bool qr_sched_is_valid(const quire_sched *s)
     for (uint32_t i = 0; i < s->num_running; i++)
         if (s->requests[s->running[i]].status != QUIRE_REQ_RUNNING)
             return false;
-    return live == s->num_live && running == s->num_running && s->num_running <= s->max_num_seqs &&
+    return live == s->num_live && (streaming == s->num_waiting_for_streaming || counts_twice) &&
+           running == s->num_running && s->num_running <= s->max_num_seqs &&
            pages + s->text.num_free == s->text.num_pages && promised == s->num_promised_pages &&
            promised <= s->text.num_free && waiting_pages == s->num_waiting_pages &&
            with_blocks <= s->cache->num_seqs && qr_waiting_is_valid(&s->waiting) &&

@@ -98,7 +98,7 @@ static inline void settle_tokens(quire_sched *s, uint32_t index, uint32_t n, boo
     r->num_placeholders -= n < r->num_placeholders ? n : r->num_placeholders;
     if (!was_running || s->hasher == NULL || QR_UNLIKELY(r->load_step != 0))
         return;
-    uint32_t certain = r->kv.num_computed_tokens - r->num_placeholders;
+    uint32_t certain = qr_request_certain_tokens(r);
     if (!qr_cache_is_quiet(s->cache, r->kv.seq, certain) &&
         qr_cache_has_uncached(s->cache, r->kv.seq, certain))
         qr_sched_cache_blocks(s, index, certain);

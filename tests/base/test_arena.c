@@ -7,12 +7,16 @@
 
 #include <quire/error.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 static const struct {
     size_t count;
     size_t size;
 } PIECES[] = {{1, 1}, {3, 8}, {1, 64}, {65, 1}, {0, 16}, {16, 0}, {7, 12}, {1, 128}};
 
-enum { NUM_PIECES = COUNT(PIECES), ROOM = 1024 };
+enum { NUM_PIECES = COUNT(PIECES), ROOM = 1024 + NUM_PIECES * QR_ARENA_GAP };
 
 static _Alignas(QUIRE_ALIGNMENT) unsigned char memory[ROOM];
 
@@ -39,13 +43,13 @@ static void plan_counts_whole_alignments(void **state)
     qr_arena plan = qr_arena_plan();
     assert_int_equal(plan.used, 0);
     qr_arena_take(&plan, 1, 1);
-    assert_int_equal(plan.used, 64);
+    assert_int_equal(plan.used, 64 + QR_ARENA_GAP);
     qr_arena_take(&plan, 8, 8);
-    assert_int_equal(plan.used, 128);
+    assert_int_equal(plan.used, 128 + 2 * QR_ARENA_GAP);
     qr_arena_take(&plan, 13, 5);
-    assert_int_equal(plan.used, 256);
+    assert_int_equal(plan.used, 256 + 3 * QR_ARENA_GAP);
     qr_arena_take(&plan, 0, 8);
-    assert_int_equal(plan.used, 256);
+    assert_int_equal(plan.used, 256 + 4 * QR_ARENA_GAP);
 }
 
 static void plan_equals_carve(void **state)
@@ -105,9 +109,9 @@ static void sum_that_overflows_saturates(void **state)
 {
     (void)state;
     qr_arena plan = qr_arena_plan();
-    qr_arena_take(&plan, SIZE_MAX / 128, 64);
+    qr_arena_take(&plan, SIZE_MAX / 128 - QR_ARENA_GAP, 64);
     assert_true(plan.used < SIZE_MAX);
-    qr_arena_take(&plan, SIZE_MAX / 128, 64);
+    qr_arena_take(&plan, SIZE_MAX / 128 - QR_ARENA_GAP, 64);
     assert_true(plan.used < SIZE_MAX);
     qr_arena_take(&plan, SIZE_MAX / 128, 64);
     assert_true(plan.used == SIZE_MAX);
@@ -156,6 +160,25 @@ static void hostile_memory_is_never_zero(void **state)
 #endif
 }
 
+static void bytes_behind_a_piece_are_guarded(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    unsigned char *pieces[NUM_PIECES];
+    qr_arena arena = qr_arena_carve(memory, ROOM);
+    take_all(&arena, pieces);
+    for (size_t i = 0; i < NUM_PIECES; i++) {
+        size_t bytes = PIECES[i].count * PIECES[i].size;
+        assert_true(__asan_address_is_poisoned(pieces[i] + bytes));
+        assert_true(bytes == 0 || !__asan_address_is_poisoned(pieces[i] + bytes - 1));
+    }
+    qr_arena_carve(memory, ROOM);
+    assert_null(__asan_region_is_poisoned(memory, ROOM));
+#else
+    skip(); /* only the address sanitizer sees them */
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +194,7 @@ int main(void)
         cmocka_unit_test(seal_ends_the_carving),
         cmocka_unit_test(fits_wants_size_and_alignment),
         cmocka_unit_test(hostile_memory_is_never_zero),
+        cmocka_unit_test(bytes_behind_a_piece_are_guarded),
     };
     return cmocka_run_group_tests_name("base_arena", tests, NULL, NULL);
 }

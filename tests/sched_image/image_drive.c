@@ -278,8 +278,8 @@ static void add_request(world *w)
 
 static quire_req draw_known(world *w)
 {
-    return w
-        ->known[(w->num_added + COUNT(w->known) - draw(w, WORLD_MAX_REQUESTS)) % COUNT(w->known)];
+    return w->known[(w->num_added + COUNT(w->known) - draw(w, w->config.max_requests)) %
+                    COUNT(w->known)];
 }
 
 static void continue_session(world *w)
@@ -473,7 +473,7 @@ static void disturb(world *w)
 bool world_round(world *w)
 {
     w->now++;
-    if (draw(w, 2) == 0)
+    for (uint32_t n = w->is_wide ? draw(w, 8) : draw(w, 2); n > 0; n--)
         add_request(w);
     if (draw(w, 4) == 0)
         continue_session(w);

@@ -158,7 +158,7 @@ static void draw_steps(world *w)
 {
     quire_sched_config *c = &w->config;
     c->policy = draw(w, 3) == 0 ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
-    c->max_num_seqs = 2 + draw(w, WORLD_MAX_SEQS - 1);
+    c->max_num_seqs = 2 + draw(w, WORLD_SMALL_SEQS - 1);
     c->num_spec_tokens = draw(w, 2) == 0 ? 1 + draw(w, WORLD_MAX_DRAFTS) : 0;
     c->num_lookahead_tokens = draw(w, 4) == 0 ? c->num_spec_tokens : 0;
     c->async_scheduling = draw_switch(w, 2);
@@ -175,7 +175,7 @@ static void draw_steps(world *w)
 static void draw_limits(world *w, uint32_t block_size)
 {
     quire_sched_config *c = &w->config;
-    c->max_requests = WORLD_MAX_REQUESTS;
+    c->max_requests = WORLD_SMALL_REQUESTS;
     c->max_loading = 4;
     c->max_text_tokens = 32 * 1024;
     c->max_request_bytes = 1024;
@@ -183,8 +183,8 @@ static void draw_limits(world *w, uint32_t block_size)
     c->cache.max_model_len = w->max_prompt > 64 ? 2 * w->max_prompt : 4 * w->max_prompt;
     c->cache.num_blocks = 2 * w->max_prompt / block_size * c->cache.num_groups;
     c->cache.num_blocks = c->cache.num_blocks / (1 + draw(w, 3)) + 3 + draw(w, 24);
-    if (c->cache.num_blocks > WORLD_MAX_BLOCKS)
-        c->cache.num_blocks = WORLD_MAX_BLOCKS;
+    if (c->cache.num_blocks > WORLD_SMALL_BLOCKS)
+        c->cache.num_blocks = WORLD_SMALL_BLOCKS;
     c->cache.event_log_bytes = draw(w, 2) == 0 ? 4096 : 0;
     c->cache.enable_caching = draw(w, 6) == 0 ? QUIRE_OFF : QUIRE_ON;
     c->cache.max_copies = draw(w, 4) == 0 ? 4 : 0;
@@ -260,7 +260,7 @@ static void draw_swap(world *w)
 {
     if (draw(w, 4) == 0)
         return;
-    w->config.num_swap_blocks = 1 + draw(w, WORLD_MAX_BLOCKS);
+    w->config.num_swap_blocks = 1 + draw(w, WORLD_SMALL_BLOCKS);
     w->config.swap_block_ns = draw(w, 3);
     w->config.recompute_token_ns = 2;
     quire_sched_config c = world_side_config(w, 0);
@@ -273,26 +273,61 @@ static void draw_pins(world *w)
 {
     if (draw(w, 3) == 0)
         return;
-    w->config.max_pins = 1 + draw(w, 4);
+    w->config.max_pins = 1 + draw(w, w->is_wide ? 40 : 4);
     quire_sched_config c = world_side_config(w, 0);
     if (quire_sched_bytes(&c) == 0)
         w->config.max_pins = 0;
 }
 
-void world_open(world *w, uint64_t seed)
+/* The same again, for requests that wait. */
+static void draw_lookahead(world *w)
+{
+    if (draw(w, 2) == 0)
+        return;
+    w->config.lookahead = 1 + draw(w, WORLD_MAX_LOOKAHEAD);
+    quire_sched_config c = world_side_config(w, 0);
+    if (quire_sched_bytes(&c) == 0)
+        w->config.lookahead = 0;
+}
+
+/* Blocks for most of the requests in a step, so that there are many, and some are preempted. */
+static void widen(world *w, uint32_t block_size)
+{
+    quire_sched_config *c = &w->config;
+    uint32_t row = (w->max_prompt + 24) / block_size * c->cache.num_groups;
+    c->max_num_seqs = 40 + draw(w, WORLD_MAX_SEQS - 39);
+    c->max_requests = WORLD_MAX_REQUESTS;
+    c->max_num_batched_tokens = 512 + draw(w, 512);
+    c->long_prefill_token_threshold = draw(w, 4) == 0 ? 100 : 0;
+    c->max_loading = 1 + draw(w, 20);
+    c->max_text_tokens = 128 * 1024;
+    c->max_encoder_items = 40;
+    c->encoder_cache_size = 100;
+    c->encoder_compute_budget = 64;
+    c->cache.num_blocks = 300 + draw(w, 400) + (w->max_prompt > 64 ? 2 * row : 0);
+    if (c->cache.num_blocks > WORLD_MAX_BLOCKS)
+        c->cache.num_blocks = WORLD_MAX_BLOCKS;
+    c->cache.event_log_bytes = draw(w, 2) == 0 ? 65536 : 0;
+    c->cache.max_copies = draw(w, 4) == 0 ? 40 : 0;
+}
+
+static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahead)
 {
     memset(w, 0, sizeof *w);
     w->seed = seed;
     w->random = seed;
+    w->is_wide = is_wide;
     w->config = (quire_sched_config)QUIRE_SCHED_CONFIG_INIT;
     bool is_long = draw(w, 16) == 0;
-    uint32_t block_size = is_long ? 256 : 4;
+    uint32_t block_size = is_long && !is_wide ? 256 : 4;
     w->max_prompt = is_long ? WORLD_MAX_PROMPT : 40;
     draw_steps(w);
     draw_groups(w, block_size);
     if (w->config.long_prefill_token_threshold > 0 && is_long) /* a Mamba block must fit it */
         w->config.long_prefill_token_threshold = block_size;
     draw_limits(w, block_size);
+    if (is_wide)
+        widen(w, block_size);
     draw_hasher(w);
     w->has_features = draw(w, 3) == 0;
     w->has_loads = w->config.cache.num_groups == 1 && draw(w, 2) == 0;
@@ -306,8 +341,20 @@ void world_open(world *w, uint64_t seed)
     w->sides[0] = (world_side){.world = w, .hasher = world_make_hasher(w)};
     draw_swap(w);
     draw_pins(w);
+    if (may_look_ahead)
+        draw_lookahead(w);
     quire_sched_config c = world_side_config(w, 0);
     assert_int_equal(quire_sched_create(&c, NULL, &w->sides[0].sched), QUIRE_OK);
+}
+
+void world_open(world *w, uint64_t seed)
+{
+    open_world(w, seed, false, false);
+}
+
+void world_open_wide(world *w, uint64_t seed, bool may_look_ahead)
+{
+    open_world(w, seed, true, may_look_ahead);
 }
 
 void world_close(world *w)

@@ -10,7 +10,8 @@
  * and grammar answer by seed, request and time alone, so both sides hear the same.
  *
  * The seed also draws the config: policies, quirks, drafts, asynchronous steps, kinds of groups,
- * sessions, features, adapters, connectors, algorithms.
+ * sessions, features, adapters, connectors, algorithms. In small worlds there are at most
+ * WORLD_SMALL_SEQS requests in a step.
  */
 #ifndef SCHED_IMAGE_IMAGE_WORLD_H
 #define SCHED_IMAGE_IMAGE_WORLD_H
@@ -21,12 +22,16 @@
 
 enum {
     WORLD_MAX_GROUPS = 3,
-    WORLD_MAX_REQUESTS = 14,
-    WORLD_MAX_SEQS = 8,
+    WORLD_MAX_REQUESTS = 112,
+    WORLD_MAX_SEQS = 56,
+    WORLD_SMALL_REQUESTS = 14,
+    WORLD_SMALL_SEQS = 8,
     WORLD_MAX_BATCHES = 3,
     WORLD_MAX_DRAFTS = 3,
     WORLD_MAX_PROMPT = 2600,
-    WORLD_MAX_BLOCKS = 96,
+    WORLD_MAX_BLOCKS = 2400,
+    WORLD_SMALL_BLOCKS = 96,
+    WORLD_MAX_LOOKAHEAD = 48,
     WORLD_MAX_FEATURES = 3
 };
 
@@ -54,6 +59,7 @@ typedef struct world {
     quire_sched_config config;
     quire_group_config groups[WORLD_MAX_GROUPS];
     uint32_t max_prompt;
+    bool is_wide;
     bool has_features;
     bool has_loads;
     uint32_t num_sides;
@@ -68,6 +74,11 @@ typedef struct world {
 } world;
 
 void world_open(world *w, uint64_t seed);
+/* A world that is larger than twice every look-ahead, batch, portion and page of the code: 40 to 56
+ * requests in a step, and in some worlds prompts of 2,600 tokens in blocks of 4. With
+ * may_look_ahead some worlds have a lookahead, which a restored scheduler begins anew: the sides of
+ * such a world may differ. */
+void world_open_wide(world *w, uint64_t seed, bool may_look_ahead);
 void world_close(world *w);
 
 /* The config for one side: the same for both, but for whom the callbacks belong to. */

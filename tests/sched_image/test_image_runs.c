@@ -7,7 +7,7 @@
 
 #include "sched/sched.h"
 
-enum { NUM_ROUNDS = 80 };
+enum { NUM_ROUNDS = 80, WIDE_ONE_IN = 8 };
 
 static uint32_t num_workloads = 1000;
 static uint64_t first_seed = 1;
@@ -35,7 +35,10 @@ static void check_same_image(world *w, const unsigned char *image, size_t bytes)
 static void run_one(uint64_t seed, run_tally *tally)
 {
     static world w;
-    world_open(&w, seed);
+    if (seed % WIDE_ONE_IN == 0)
+        world_open_wide(&w, seed, false);
+    else
+        world_open(&w, seed);
     uint64_t random = seed * 77;
     uint32_t save_at = unit_random_below(&random, NUM_ROUNDS);
     size_t bytes = 0;
