@@ -232,10 +232,12 @@ typedef struct quire_sched_config {
      * QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 2^20. */
     uint32_t max_pins; /* 0: none */
 
-    /* Of so many requests that wait, from the first on, the blocks that are cached now are evicted
-     * last, those of the furthest first: what they need is still there when their turn comes. No
-     * request gets fewer blocks or later for it. Beyond vLLM 0.20.0; QUIRE_E_CONFIG in
-     * QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 4,096. */
+    /* How many waiting requests, from the head of the queue, have their cached blocks evicted after
+     * all other free blocks. Of these blocks, those of the request that is served last go first,
+     * and of one request the end of its prefix first. A preempted request is one of them at once,
+     * in its place in the queue. Lookahead reserves nothing: a block that it keeps is still free,
+     * and an allocation succeeds exactly if it would succeed without lookahead. Beyond vLLM 0.20.0;
+     * QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 4,096. */
     uint32_t lookahead; /* 0: none */
 } quire_sched_config;
 

@@ -120,8 +120,6 @@ static void take_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
         out[i] = block;
     }
     qr_queue_take_end(&pool->queue, head, n);
-    if (QR_UNLIKELY(pool->queue.wanted != NULL))
-        qr_queue_forget_kept(&pool->queue, out, n);
     pool->num_cached -= num_cached;
     pool->num_allocated += n;
     pool->num_evicted += num_cached;
@@ -143,6 +141,8 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
         return QUIRE_E_RANGE;
     if (n > pool->queue.num_free)
         return QUIRE_NO_SPACE;
+    if (QR_UNLIKELY(n > qr_queue_num_others(&pool->queue)))
+        pool->release_kept(pool->keeper, n);
     for (uint32_t done = 0; done < n; done += PORTION)
         take_blocks(pool, n - done < PORTION ? n - done : PORTION, out + done);
     qr_assert_expensive(qr_pool_is_valid(pool));

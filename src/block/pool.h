@@ -43,6 +43,10 @@ struct quire_pool {
     uint64_t num_evicted;
     qr_residency *residency; /* NULL: no block's life is followed */
     _Atomic uint64_t counts; /* num_free << 32 | num_cached, as other threads see them */
+    /* Called when a caller asks for n blocks and fewer are not kept back, though n are free: must
+     * unwant blocks until n are not kept back. NULL where no block is wanted. */
+    void (*release_kept)(void *keeper, uint32_t n);
+    void *keeper;
     void (*on_event)(void *user, const quire_event *event);
     void *event_user;
     qr_owner owner;

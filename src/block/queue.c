@@ -18,14 +18,13 @@ void qr_queue_init(qr_queue *queue, qr_block *blocks, uint32_t num_blocks, uint3
 
 void qr_queue_popleft_n(qr_queue *queue, uint32_t n, uint32_t *out)
 {
-    qr_assert(n <= queue->num_free);
+    qr_assert(n <= qr_queue_num_others(queue));
     uint32_t head = qr_queue_head(queue);
     for (uint32_t i = 0; i < n; i++) {
         out[i] = head;
         head = qr_queue_take(queue, head);
     }
     qr_queue_take_end(queue, head, n);
-    qr_queue_forget_kept(queue, out, n);
 }
 
 static uint32_t count_wanted(const qr_queue *queue, uint32_t block)
@@ -33,7 +32,7 @@ static uint32_t count_wanted(const qr_queue *queue, uint32_t block)
     return queue->wanted[block] & QR_QUEUE_MAX_WANTED;
 }
 
-bool qr_queue_want(qr_queue *queue, uint32_t block)
+void qr_queue_want(qr_queue *queue, uint32_t block)
 {
     qr_assert(count_wanted(queue, block) < QR_QUEUE_MAX_WANTED);
     queue->wanted[block]++;
@@ -43,10 +42,9 @@ bool qr_queue_want(qr_queue *queue, uint32_t block)
         qr_queue_remove(queue, block);
         qr_queue_append(queue, block);
     }
-    return count_wanted(queue, block) == 1;
 }
 
-bool qr_queue_unwant(qr_queue *queue, uint32_t block)
+void qr_queue_unwant(qr_queue *queue, uint32_t block)
 {
     qr_assert(count_wanted(queue, block) > 0);
     queue->wanted[block]--;
@@ -55,13 +53,6 @@ bool qr_queue_unwant(qr_queue *queue, uint32_t block)
         qr_queue_remove(queue, block);
         qr_queue_append(queue, block);
     }
-    return was_last;
-}
-
-void qr_queue_forget_kept(qr_queue *queue, const uint32_t *blocks, uint32_t n)
-{
-    for (uint32_t i = 0; queue->wanted != NULL && i < n; i++)
-        queue->wanted[blocks[i]] &= QR_QUEUE_MAX_WANTED;
 }
 
 void qr_queue_append_n(qr_queue *queue, const uint32_t *blocks, uint32_t n)

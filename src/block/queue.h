@@ -8,8 +8,8 @@
  *
  *      num_free = length of the list;  every block is in it at most once
  *
- * Blocks that somebody wants are kept back: they join behind all others, and are taken when there
- * are no others, the last that was wanted first.
+ * Cached blocks that are wanted are kept back: they join behind all others, and only the others are
+ * taken. Whoever wants blocks must give some up when the others do not suffice (see pool.h).
  *
  *      [s] <-> 5 <-> 9 <-> 2 <-> ... <-> 7 <-> 4 <-> 6 <-> 1 <-> (back to [s])
  *                     others join here, before end ^     num_kept of them
@@ -78,10 +78,13 @@ static inline void qr_queue_take_end(qr_queue *queue, uint32_t head, uint32_t n)
     queue->blocks[queue->num_blocks].free.next = head;
     queue->blocks[head].free.prev = queue->num_blocks;
     queue->num_free -= n;
-    if (QR_UNLIKELY(queue->num_free < queue->num_kept)) { /* the others did not suffice */
-        queue->num_kept = queue->num_free;
-        queue->end = head;
-    }
+    qr_assert_internal(queue->num_kept <= queue->num_free);
+}
+
+/* The blocks that can be taken: those that are not kept back. */
+static inline uint32_t qr_queue_num_others(const qr_queue *queue)
+{
+    return queue->num_free - queue->num_kept;
 }
 
 /* Joining many at the tail, with the tail in hand:
@@ -223,14 +226,12 @@ static inline void qr_queue_remove(qr_queue *queue, uint32_t block)
     queue->num_free--;
 }
 
-/* Somebody more, or less, wants the block; true when it is the first, or was the last. */
-bool qr_queue_want(qr_queue *queue, uint32_t block);
-bool qr_queue_unwant(qr_queue *queue, uint32_t block);
-/* Those that were taken from the head are kept back no longer. */
-void qr_queue_forget_kept(qr_queue *queue, const uint32_t *blocks, uint32_t n);
+/* One more, or one less, wants the block. */
+void qr_queue_want(qr_queue *queue, uint32_t block);
+void qr_queue_unwant(qr_queue *queue, uint32_t block);
 
-/* vLLM's names for the same: n <= num_free from the head; blocks that are not in the queue, in the
- * order given. */
+/* vLLM's names for the same: n <= num_others from the head; blocks that are not in the queue, in
+ * the order given. */
 void qr_queue_popleft_n(qr_queue *queue, uint32_t n, uint32_t *out);
 void qr_queue_append(qr_queue *queue, uint32_t block);
 void qr_queue_append_n(qr_queue *queue, const uint32_t *blocks, uint32_t n);

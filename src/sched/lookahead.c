@@ -9,6 +9,83 @@ enum { NEW_IN_STEP = 8, AGAIN_IN_STEPS = 32, MAX_LOOKAHEAD = 4096 };
 /* Enough is enough: blocks that are looked up in one step, before the last request. */
 enum { BLOCKS_IN_STEP = 4096 };
 
+/* ---- the furthest ---------------------------------------------------------- */
+
+static quire_block *ahead_row(const qr_lookahead *a, uint32_t entry)
+{
+    return a->rows + (size_t)entry * a->row_blocks;
+}
+
+/* Whether request a is served after b. FCFS serves those that are held up before the others. */
+static bool is_further(const quire_sched *s, uint32_t a, uint32_t b)
+{
+    const qr_waiter *x = &s->waiters[a];
+    const qr_waiter *y = &s->waiters[b];
+    if (s->policy == QUIRE_POLICY_PRIORITY)
+        return qr_waiter_before(y, x);
+    return x->queue != y->queue ? x->queue == s->waiting.number : x->order > y->order;
+}
+
+typedef bool ahead_test(const quire_sched *s, uint32_t entry);
+
+static bool is_any(const quire_sched *s, uint32_t entry)
+{
+    return entry < s->ahead.num;
+}
+
+static bool has_blocks(const quire_sched *s, uint32_t entry)
+{
+    return s->ahead.entries[entry].num_blocks > 0;
+}
+
+/* Its deepest block is in the free queue. Where it is in use, those before it mostly are too. */
+static bool ends_free(const quire_sched *s, uint32_t entry)
+{
+    uint32_t n = s->ahead.entries[entry].num_blocks;
+    return n > 0 && qr_queue_is_kept(&s->cache->pool->queue, ahead_row(&s->ahead, entry)[n - 1]);
+}
+
+/* The entry, of those that pass the test, whose request is served last; QR_NIL: none passes. */
+static uint32_t find_furthest(const quire_sched *s, ahead_test *test)
+{
+    const qr_lookahead *a = &s->ahead;
+    uint32_t furthest = QR_NIL;
+    for (uint32_t i = 0; i < a->num; i++)
+        if (test(s, i) &&
+            (furthest == QR_NIL || is_further(s, a->entries[i].index, a->entries[furthest].index)))
+            furthest = i;
+    return furthest;
+}
+
+static void give_last(quire_sched *s, uint32_t entry)
+{
+    qr_lookahead *a = &s->ahead;
+    qr_ahead *e = &a->entries[entry];
+    quire_block last = ahead_row(a, entry)[--e->num_blocks];
+    qr_queue_unwant(&s->cache->pool->queue, last);
+    uint32_t num_tokens = e->num_blocks * s->cache->groups[0].block_size;
+    e->num_tokens = e->num_tokens < num_tokens ? e->num_tokens : num_tokens;
+}
+
+/* See quire_pool. Every block that is kept back is in a row, so this ends. Where no row ends with a
+ * free block, the furthest gives up what is in use behind its free ones. */
+static void release_kept(void *keeper, uint32_t n)
+{
+    quire_sched *s = keeper;
+    qr_lookahead *a = &s->ahead;
+    while (qr_queue_num_others(&s->cache->pool->queue) < n) {
+        if (a->furthest == QR_NIL || !ends_free(s, a->furthest))
+            a->furthest = find_furthest(s, ends_free);
+        if (a->furthest != QR_NIL) {
+            give_last(s, a->furthest);
+            continue;
+        }
+        uint32_t entry = find_furthest(s, has_blocks);
+        while (has_blocks(s, entry) && !ends_free(s, entry))
+            give_last(s, entry);
+    }
+}
+
 /* ---- making ---------------------------------------------------------------- */
 
 int qr_lookahead_config_check(const quire_sched_config *c)
@@ -47,32 +124,28 @@ void qr_lookahead_init(quire_sched *s, const quire_sched_config *c)
     qr_lookahead *a = &s->ahead;
     a->max = c->lookahead;
     a->num = 0;
-    a->num_blocks = 0;
     a->last = QR_NIL;
     a->turn = 0;
+    a->furthest = QR_NIL;
     if (a->max == 0)
         return;
     a->row_blocks = ahead_row_blocks(&c->cache);
-    a->max_blocks = c->cache.num_blocks / 2;
     memset(a->wanted, 0, c->cache.num_blocks * sizeof *a->wanted);
     for (uint32_t i = 0; i < c->max_requests; i++)
         a->entry_of[i] = QR_NIL;
     s->cache->pool->queue.wanted = a->wanted;
+    s->cache->pool->release_kept = release_kept;
+    s->cache->pool->keeper = s;
 }
 
 /* ---- entries --------------------------------------------------------------- */
-
-static quire_block *ahead_row(const qr_lookahead *a, uint32_t entry)
-{
-    return a->rows + (size_t)entry * a->row_blocks;
-}
 
 static void unwant_row(quire_sched *s, uint32_t entry)
 {
     const qr_lookahead *a = &s->ahead;
     const quire_block *row = ahead_row(a, entry);
     for (uint32_t i = a->entries[entry].num_blocks; i-- > 0;) /* the tail is evicted first */
-        s->ahead.num_blocks -= qr_queue_unwant(&s->cache->pool->queue, row[i]);
+        qr_queue_unwant(&s->cache->pool->queue, row[i]);
 }
 
 void qr_lookahead_drop(quire_sched *s, uint32_t index)
@@ -82,6 +155,7 @@ void qr_lookahead_drop(quire_sched *s, uint32_t index)
     if (entry == QR_NIL)
         return;
     unwant_row(s, entry);
+    a->furthest = QR_NIL;
     a->entry_of[index] = QR_NIL;
     uint32_t last = --a->num;
     if (entry == last)
@@ -118,11 +192,12 @@ static uint32_t fill_entry(quire_sched *s, uint32_t entry)
     uint32_t num_tokens;
     uint32_t n = list_hit(s, e->index, &num_tokens);
     for (uint32_t i = 0; i < n; i++)
-        a->num_blocks += qr_queue_want(&s->cache->pool->queue, a->spare[i]);
+        qr_queue_want(&s->cache->pool->queue, a->spare[i]);
     unwant_row(s, entry); /* after that: what is in both stays where it is */
     memcpy(ahead_row(a, entry), a->spare, n * sizeof *a->rows);
     e->num_blocks = n;
     e->num_tokens = num_tokens;
+    a->furthest = QR_NIL;
     return n;
 }
 
@@ -130,26 +205,10 @@ static uint32_t add_entry(quire_sched *s, uint32_t index)
 {
     qr_lookahead *a = &s->ahead;
     uint32_t entry = a->num++;
-    a->entries[entry] = (qr_ahead){.index = index, .order = a->num_added++};
+    a->entries[entry] = (qr_ahead){.index = index};
     a->entry_of[index] = entry;
     return fill_entry(s, entry);
 }
-
-/* What the nearest need is worth more: the furthest are looked at later. */
-static void drop_furthest(quire_sched *s)
-{
-    qr_lookahead *a = &s->ahead;
-    while (a->num_blocks > a->max_blocks && a->num > 1) {
-        uint32_t furthest = 0;
-        for (uint32_t i = 1; i < a->num; i++)
-            if (a->entries[i].order > a->entries[furthest].order)
-                furthest = i;
-        qr_lookahead_drop(s, a->entries[furthest].index);
-        a->last = QR_NIL; /* it has no entry any more: from the head again */
-    }
-}
-
-/* ---- a step ---------------------------------------------------------------- */
 
 /* Has no blocks of its own, and may find some. */
 static bool may_hit(const quire_sched *s, uint32_t index)
@@ -158,6 +217,34 @@ static bool may_hit(const quire_sched *s, uint32_t index)
     return s->ahead.entry_of[index] == QR_NIL && r->kv.seq == 0 && r->num_saved == 0 &&
            r->kv.skip_reading_prefix == 0;
 }
+
+/* What the nearest need is worth more: the furthest are looked at later. */
+static void drop_furthest(quire_sched *s)
+{
+    qr_lookahead *a = &s->ahead;
+    qr_lookahead_drop(s, a->entries[find_furthest(s, is_any)].index);
+    a->last = QR_NIL; /* it has no entry any more: from the head again */
+}
+
+static uint32_t add_nearer(quire_sched *s, uint32_t index)
+{
+    qr_lookahead *a = &s->ahead;
+    if (!may_hit(s, index))
+        return 0;
+    if (a->num == a->max) {
+        if (!is_further(s, a->entries[find_furthest(s, is_any)].index, index))
+            return 0;
+        drop_furthest(s);
+    }
+    return add_entry(s, index);
+}
+
+void qr_lookahead_add(quire_sched *s, uint32_t index)
+{
+    (void)add_nearer(s, index);
+}
+
+/* ---- a step ---------------------------------------------------------------- */
 
 /* The next of the queue that has no entry; with PRIORITY the heap's order is near enough. */
 static uint32_t next_to_look_at(quire_sched *s)
@@ -202,12 +289,11 @@ void qr_lookahead_turn(quire_sched *s)
     qr_lookahead *a = &s->ahead;
     uint32_t num_blocks = 0;
     uint32_t head = s->waiting.count > 0 ? qr_waiting_peek(&s->waiting) : QR_NIL;
-    if (head != QR_NIL && a->num < a->max && may_hit(s, head))
-        num_blocks += add_entry(s, head);
-    uint32_t few_blocks = a->max_blocks - a->max_blocks / 8;
+    a->furthest = QR_NIL; /* requests may have changed their queue */
+    if (head != QR_NIL)
+        num_blocks += add_nearer(s, head);
     for (uint32_t i = 0; i < NEW_IN_STEP && s->waiting.count > 0; i++) {
-        bool has_place =
-            a->num < a->max && a->num_blocks < few_blocks && num_blocks < BLOCKS_IN_STEP;
+        bool has_place = a->num < a->max && num_blocks < BLOCKS_IN_STEP;
         uint32_t index = has_place ? next_to_look_at(s) : QR_NIL;
         if (index == QR_NIL)
             break;
@@ -219,7 +305,6 @@ void qr_lookahead_turn(quire_sched *s)
         if (has_grown(s, &a->entries[entry]))
             num_blocks += fill_entry(s, entry);
     }
-    drop_furthest(s);
 }
 
 /* ---- checking -------------------------------------------------------------- */
@@ -229,7 +314,6 @@ bool qr_lookahead_is_valid(const quire_sched *s)
     const qr_lookahead *a = &s->ahead;
     uint64_t num_listed = 0;
     uint64_t num_wanted = 0;
-    uint32_t num_blocks = 0;
     if (a->num > a->max)
         return false;
     for (uint32_t i = 0; i < a->num; i++) {
@@ -239,10 +323,7 @@ bool qr_lookahead_is_valid(const quire_sched *s)
             return false;
         num_listed += e->num_blocks;
     }
-    for (uint32_t b = 0; a->max > 0 && b < s->cache->pool->queue.num_blocks; b++) {
-        uint32_t count = a->wanted[b] & QR_QUEUE_MAX_WANTED;
-        num_wanted += count;
-        num_blocks += count > 0;
-    }
-    return num_wanted == num_listed && num_blocks == a->num_blocks;
+    for (uint32_t b = 0; a->max > 0 && b < s->cache->pool->queue.num_blocks; b++)
+        num_wanted += a->wanted[b] & QR_QUEUE_MAX_WANTED;
+    return num_wanted == num_listed;
 }

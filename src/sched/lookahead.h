@@ -1,12 +1,17 @@
 /* sched/lookahead.h - blocks that waiting requests will find, kept back from eviction.
  *
- *      waiting   [ a ][ b ][ c ][ d ] ...      the first `max` that were looked at have an entry:
- *                  │    │    │                 a row of the blocks that are their hit now
- *      free queue  others ... | c's  b's  a's  taken last, and of these the furthest first
+ *      waiting   [ a ][ b ][ c ][ d ] ...     the first `max` that were looked at have an entry:
+ *                  │    │    │                a row of the blocks that are their hit now
+ *      free queue  others ... | a's b's c's   kept back: only the others are taken
  *
- * An entry ends when its request is admitted or ends. What is computed meanwhile makes some hits
- * longer: a few entries are looked at again in each step. Rows name blocks, not contents: a block
- * that was evicted all the same is kept back for nothing until the entry ends.
+ * When the others do not suffice, rows give blocks up: the row of the request that is served last
+ * first, and of a row the deepest block first. So a block is never evicted while a row names it,
+ * and rows name what they were made for. (A block whose key was taken away, after a failed load or
+ * by evict_blocks, stays in its row; it is kept back for nothing if it is cached again.)
+ *
+ * A preempted request gets its entry at once, before its blocks can be taken. An entry ends when
+ * its request is admitted or ends. What is computed meanwhile makes some hits longer: a few entries
+ * are looked at again in each step.
  */
 #ifndef QR_SCHED_LOOKAHEAD_H
 #define QR_SCHED_LOOKAHEAD_H
@@ -19,18 +24,15 @@ typedef struct qr_ahead {
     uint32_t index; /* of the request */
     uint32_t num_blocks;
     uint32_t num_tokens; /* of the hit */
-    uint64_t order;      /* in which they were looked at: about that of the queue */
 } qr_ahead;
 
 typedef struct qr_lookahead {
     uint32_t max; /* 0: nobody is looked at */
     uint32_t row_blocks;
-    uint32_t max_blocks; /* past it the furthest are given up */
     uint32_t num;
-    uint32_t num_blocks; /* different ones in all rows */
-    uint32_t last;       /* the request that was looked at last; QR_NIL: none */
-    uint32_t turn;       /* of entries that are looked at again */
-    uint64_t num_added;
+    uint32_t last;     /* the request that was looked at last; QR_NIL: none */
+    uint32_t turn;     /* of entries that are looked at again */
+    uint32_t furthest; /* the entry that gives up blocks; QR_NIL: must be searched */
     qr_ahead *entries; /* num of them, in no order */
     quire_block *rows; /* max x row_blocks */
     quire_block *spare;
@@ -45,6 +47,8 @@ void qr_lookahead_init(quire_sched *sched, const quire_sched_config *config);
 
 /* Before a step: some more of those that wait. */
 void qr_lookahead_turn(quire_sched *sched);
+/* A request that waits gets an entry; when there are too many, instead of the furthest. */
+void qr_lookahead_add(quire_sched *sched, uint32_t index);
 /* The request waits no longer. */
 void qr_lookahead_drop(quire_sched *sched, uint32_t index);
 void qr_lookahead_drop_all(quire_sched *sched);

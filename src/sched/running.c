@@ -78,6 +78,8 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
     if (s->monitor != NULL)
         qr_metrics_add(&s->monitor->metrics, QR_METRIC_PREEMPTIONS, 0, 1);
     qr_waiting_prepend(&s->waiting, index);
+    if (s->ahead.max > 0) /* before the blocks that it gave back are taken */
+        qr_lookahead_add(s, index);
 }
 
 /* The place in running of the largest (priority, arrival time), the first of equals. */

@@ -96,6 +96,7 @@ static void enter(qr_waiting *queue, uint32_t req, uint32_t before)
 
 void qr_waiting_add(qr_waiting *queue, uint32_t req)
 {
+    queue->waiters[req].order = ++queue->last_order;
     enter(queue, req, queue->sentinel);
 }
 
@@ -105,6 +106,7 @@ void qr_waiting_prepend(qr_waiting *queue, uint32_t req)
     uint32_t before = waiters[queue->sentinel].link.next;
     while (before != queue->sentinel && waiters[before].is_swapped && !waiters[req].is_swapped)
         before = waiters[before].link.next;
+    queue->waiters[req].order = --queue->first_order;
     enter(queue, req, before);
 }
 

@@ -22,6 +22,7 @@ typedef struct qr_waiter {
     qr_link link;   /* FCFS; first, as base/list.h asks */
     uint32_t place; /* PRIORITY: in the heap */
     uint32_t queue; /* number of the queue it is in, 0: none */
+    int64_t order;  /* FCFS: of two in one queue the smaller is served first */
     int32_t priority;
     bool is_swapped; /* its KV is kept: before others (FCFS), before others of its priority */
     double arrival_time;
@@ -35,6 +36,8 @@ typedef struct qr_waiting {
     uint32_t number; /* 1, 2, ... */
     uint32_t count;
     quire_policy policy;
+    int64_t first_order; /* FCFS: all in the queue are between them */
+    int64_t last_order;
 } qr_waiting;
 
 /* heap has room for all requests. */

@@ -176,6 +176,42 @@ static void row_joins_as_its_blocks_do(void **state)
     }
 }
 
+/* 2 and 4 have a key and are wanted: they stay behind the others until they are not. */
+static void wanted_blocks_are_kept_back(void **state)
+{
+    (void)state;
+    fixture f;
+    uint16_t wanted[NUM_BLOCKS] = {0};
+    init(&f, 1);
+    for (uint32_t b = 0; b < NUM_BLOCKS; b++)
+        f.blocks[b].key_units = b == 5 ? 0 : 4;
+    f.queue.wanted = wanted;
+    qr_queue_want(&f.queue, 2);
+    qr_queue_want(&f.queue, 4);
+    qr_queue_want(&f.queue, 4);
+    qr_queue_want(&f.queue, 5); /* it has nothing to be found by */
+    assert_queue(&f, "13542");
+    assert_int_equal(qr_queue_num_others(&f.queue), 3);
+    assert_int_equal(pop(&f), 1);
+    qr_queue_append(&f.queue, 1);
+    assert_queue(&f, "35142");
+    qr_queue_remove(&f.queue, 4);
+    qr_queue_remove(&f.queue, 2);
+    assert_queue(&f, "351");
+    qr_queue_append(&f.queue, 2);
+    qr_queue_append(&f.queue, 4);
+    assert_queue(&f, "35142");
+    qr_queue_unwant(&f.queue, 4); /* one more wants it */
+    assert_int_equal(qr_queue_num_others(&f.queue), 3);
+    qr_queue_unwant(&f.queue, 4);
+    assert_queue(&f, "35142");
+    assert_int_equal(qr_queue_num_others(&f.queue), 4);
+    qr_queue_unwant(&f.queue, 5);
+    qr_queue_unwant(&f.queue, 2);
+    assert_int_equal(qr_queue_num_others(&f.queue), 5);
+    assert_queue(&f, "35142");
+}
+
 static void walker_sees_broken_links(void **state)
 {
     (void)state;
@@ -212,6 +248,7 @@ int main(void)
         cmocka_unit_test(order_survives_many_rounds),
         cmocka_unit_test(hint_names_the_block_far_behind),
         cmocka_unit_test(row_joins_as_its_blocks_do),
+        cmocka_unit_test(wanted_blocks_are_kept_back),
         cmocka_unit_test(walker_sees_broken_links),
     };
     return cmocka_run_group_tests_name("block_queue", tests, NULL, NULL);

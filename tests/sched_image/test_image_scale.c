@@ -118,13 +118,13 @@ static void no_field_was_forgotten(void **state)
         size_t is;
         size_t was;
     } SIZES[] = {
-        {"quire_sched", sizeof(quire_sched), 2352},
+        {"quire_sched", sizeof(quire_sched), 2384},
         {"qr_request", sizeof(qr_request), 384},
         {"qr_swap", sizeof(qr_swap), 88},
         {"qr_swap_slot", sizeof(qr_swap_slot), 8},
         {"qr_pins", sizeof(qr_pins), 48},
         {"qr_pin", sizeof(qr_pin), 24},
-        {"qr_waiter", sizeof(qr_waiter), 48},
+        {"qr_waiter", sizeof(qr_waiter), 56},
         {"qr_session_input", sizeof(qr_session_input), 120},
         {"qr_batch", sizeof(qr_batch), 64},
         {"qr_encoder", sizeof(qr_encoder), 176},
@@ -137,7 +137,7 @@ static void no_field_was_forgotten(void **state)
         {"qr_row_state", sizeof(qr_row_state), 8},
         {"qr_group", sizeof(qr_group), 296},
         {"qr_row", sizeof(qr_row), 16},
-        {"quire_pool", sizeof(quire_pool), (236 + 6 * QR_QUEUE_AHEAD + 7) / 8 * 8},
+        {"quire_pool", sizeof(quire_pool), (252 + 6 * QR_QUEUE_AHEAD + 7) / 8 * 8},
         {"qr_block", sizeof(qr_block), 64},
         {"quire_event", sizeof(quire_event), 80},
     };
