@@ -247,9 +247,40 @@ static void print_row(FILE *out, const sweep *s, uint32_t point)
     fputc('\n', out);
 }
 
+/* Model and GPUs, where all replays have the same. */
+static void print_place(FILE *out, const sweep *s)
+{
+    const json_t *report = NULL;
+    for (uint32_t i = 0; i < s->num_axes; i++) {
+        const char *name = s->axes[i].option->name;
+        bool is_place =
+            strcmp(name, "model") == 0 || strcmp(name, "gpu") == 0 || strcmp(name, "tp") == 0;
+        if (is_place && sweep_varies(s, i))
+            return;
+    }
+    for (uint32_t i = 0; i < s->num_points && report == NULL; i++)
+        report = s->points[i].report;
+    const char *model = json_string_value(json_object_get(report, "model"));
+    const char *place = json_string_value(json_object_get(report, "gpu"));
+    if (model != NULL && place != NULL)
+        fprintf(out, ", %s on %s", model, place);
+}
+
+static uint32_t count_overloaded(const sweep *s)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->num_points; i++) {
+        const json_t *found = json_object_get(s->points[i].report, "verdict");
+        const char *state = json_string_value(json_object_get(found, "state"));
+        count += state != NULL && strcmp(state, verdict_name(VERDICT_OVERLOADED)) == 0;
+    }
+    return count;
+}
+
 void sweep_report_print(FILE *out, const sweep *s, bool has_plot)
 {
     fprintf(out, "%s: %u replays", s->trace, s->num_points);
+    print_place(out, s);
     for (uint32_t i = 0; i < s->num_axes; i++)
         if (!sweep_varies(s, i))
             fprintf(out, ", %s %s", s->axes[i].option->name, s->axes[i].list.values[0]);
@@ -263,6 +294,12 @@ void sweep_report_print(FILE *out, const sweep *s, bool has_plot)
     for (uint32_t i = 0; i < s->num_points; i++)
         print_row(out, s, i);
     fprintf(out, "\nTTFT: time to first token; TPOT: time per output token; end: end to end\n");
+    if (count_overloaded(s) > 0)
+        fprintf(
+            out,
+            "Overloaded: %u of %u replays (more requests arrive than are served; their latencies "
+            "grow with the trace)\n",
+            count_overloaded(s), s->num_points);
     uint32_t axis = sweep_plot_axis(s);
     if (!has_plot || axis == s->num_axes)
         return;

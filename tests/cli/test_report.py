@@ -7,6 +7,7 @@
 import csv
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -231,6 +232,12 @@ class Verdict(Files):
                                r"grows \(\d+ of 600 requests were waiting when the last one came\)")
         self.assertIn(verdict["text"], text)
 
+    def test_overload_in_a_sweep(self):
+        trace = self.write("t.jsonl", mooncake([i / 10 for i in range(600)], prompt=2048))
+        text = run("sweep", "--no-plot", "--max-num-seqs", "4,256", "--tp", "2", trace)
+        self.assertIn("replays, llama-3.1-8b on 2 x H200, tp 2\n", text)
+        self.assertIn("Overloaded: 1 of 2 replays", text)
+
     def test_in_time(self):
         trace = self.write("t.jsonl", mooncake([i for i in range(60)]))
         report, text = self.report(trace)
@@ -333,6 +340,25 @@ class Numbers(Files):
         self.assertNotRegex(text, r"\de[+-]\d")
         self.assertRegex(text, r" (s|min) ┤")
         self.assertIn("Hit rate: all values are 0", text)
+
+    def test_colors(self):
+        """A terminal gets colours, unless it cannot show them or NO_COLOR is set."""
+        trace = self.generate("chat", "--requests", "30")
+        for env, has_colors in (({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False),
+                                ({"TERM": "xterm", "NO_COLOR": "1"}, False)):
+            pid, fd = pty.fork()
+            if pid == 0:
+                os.execve(QUIRE, [QUIRE, "curve", trace], {"PATH": os.environ["PATH"], **env})
+            said = b""
+            try:
+                while part := os.read(fd, 65536):
+                    said += part
+            except OSError:
+                pass  # the other side has closed the terminal
+            self.assertEqual(os.waitpid(pid, 0)[1], 0)
+            os.close(fd)
+            self.assertIn(b"blocks", said)
+            self.assertEqual(b"\033[3" in said, has_colors, env)
 
     def test_ideals(self):
         """The hits of curve's unlimited pool are what replay calls reachable; ideal counts more."""
