@@ -95,7 +95,7 @@ static const quire_tier_ops TOY = {.abi = 1,
 
 /* ---- the engine -------------------------------------------------------------- */
 
-static void open_world(world *w, uint64_t block_ns, quire_switch learns)
+static void open_world(world *w, uint64_t block_ns, quire_switch learns, bool is_async)
 {
     static const quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL,
                                                       .block_size = BLOCK_TOKENS,
@@ -125,6 +125,7 @@ static void open_world(world *w, uint64_t block_ns, quire_switch learns)
     sched.cache.max_model_len = PROMPT + 64;
     sched.max_num_seqs = 2;
     sched.max_num_batched_tokens = 2048;
+    sched.async_scheduling = is_async ? QUIRE_ON : QUIRE_OFF;
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
     quire_offload_tier tiers[] = {{.tier = w->tier}};
     config.sched = &sched;
@@ -210,7 +211,7 @@ static void test_a_slow_tier_is_left_alone(void **state)
 {
     world w;
     (void)state;
-    open_world(&w, 5000000, QUIRE_DEFAULT);
+    open_world(&w, 5000000, QUIRE_DEFAULT, false);
     (void)run_prompt(&w);
     quire_offload_stats stats;
     assert_int_equal(quire_offload_get_stats(w.offload, &stats), QUIRE_OK);
@@ -225,7 +226,7 @@ static void test_a_fast_tier_is_used(void **state)
 {
     world w;
     (void)state;
-    open_world(&w, 50000, QUIRE_DEFAULT);
+    open_world(&w, 50000, QUIRE_DEFAULT, false);
     (void)run_prompt(&w);
     for (uint32_t i = 0; i < 10; i++)
         assert_true(run_prompt(&w) < COMPUTE_NS / 2);
@@ -238,7 +239,7 @@ static void test_off(void **state)
     world w;
     quire_offload_stats stats;
     (void)state;
-    open_world(&w, 5000000, QUIRE_OFF);
+    open_world(&w, 5000000, QUIRE_OFF, false);
     (void)run_prompt(&w);
     for (uint32_t i = 0; i < 3; i++)
         assert_true(run_prompt(&w) > 4 * COMPUTE_NS);
@@ -250,12 +251,54 @@ static void test_off(void **state)
     close_world(&w);
 }
 
+static void end_step(world *w, uint64_t step)
+{
+    const quire_outputs *outputs;
+    quire_token sampled[2] = {7, 7};
+    quire_model_output output = {.sampled = sampled};
+    assert_int_equal(quire_offload_poll(w->offload, step, &output), QUIRE_OK);
+    assert_int_equal(quire_sched_update(w->sched, step, &output, &outputs), QUIRE_OK);
+}
+
+/* The next step is given out while the one before is computed: its time begins when that ends. */
+static void test_overlapped_steps(void **state)
+{
+    world w;
+    quire_offload_stats stats;
+    static quire_token prompt[PROMPT];
+    quire_req req;
+    uint64_t before = 0;
+    uint32_t before_tokens = 0;
+    (void)state;
+    open_world(&w, 5000000, QUIRE_DEFAULT, true);
+    quire_request_params params = {
+        .id = {"a", 1}, .prompt = prompt, .num_prompt_tokens = PROMPT, .max_tokens = 1};
+    assert_int_equal(quire_sched_add(w.sched, &params, &req), QUIRE_OK);
+    for (uint32_t i = 0; i < 5; i++) {
+        const quire_step *step;
+        assert_int_equal(quire_sched_schedule(w.sched, &step), QUIRE_OK);
+        uint64_t number = step->step;
+        uint32_t tokens = step->total_tokens;
+        tell_copies(&w, step);
+        w.now_ns += before_tokens * (uint64_t)TOKEN_NS; /* the one before is computed now */
+        if (i > 0)
+            end_step(&w, before);
+        before = number;
+        before_tokens = tokens;
+    }
+    end_step(&w, before);
+    assert_int_equal(quire_offload_get_stats(w.offload, &stats), QUIRE_OK);
+    assert_in_range((uint64_t)stats.recompute_token_ns, TOKEN_NS * 9 / 10, TOKEN_NS * 11 / 10);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_slow_tier_is_left_alone),
         cmocka_unit_test(test_a_fast_tier_is_used),
         cmocka_unit_test(test_off),
+        cmocka_unit_test(test_overlapped_steps),
     };
     return cmocka_run_group_tests_name("computing is measured", tests, NULL, NULL);
 }

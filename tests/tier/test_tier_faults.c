@@ -255,6 +255,41 @@ static void full_store_queue(void **state)
     kit_close(&k);
 }
 
+static quire_tier_caps keys_alone(void *self)
+{
+    (void)self;
+    return (quire_tier_caps){.is_simulated = 1};
+}
+
+static void never_end(void *self, quire_tier_ends *ends, quire_tier_job *job)
+{
+    (void)self;
+    (void)ends;
+    (void)job;
+}
+
+/* By default a tier takes 1 GiB: 100 ms of a fast disk between two polls. */
+static void default_room(void **state)
+{
+    (void)state;
+    enum { BYTES = 64 << 20, JOBS = 17 };
+    static const quire_tier_ops OPS = {
+        .abi = 1, .size = sizeof OPS, .caps = keys_alone, .begin = never_end};
+    static quire_tier_job jobs[JOBS];
+    static quire_tier_io ios[JOBS];
+    quire_tier *tier;
+    quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
+    config.ops = &OPS;
+    config.run_inline = QUIRE_ON;
+    assert_int_equal(quire_tier_open(&config, NULL, &tier, NULL, 0), QUIRE_OK);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        ios[i] = (quire_tier_io){.key = faulty_key(i), .bytes = BYTES};
+        jobs[i] = (quire_tier_job){.op = QUIRE_TIER_LOAD, .num_ios = 1, .ios = &ios[i]};
+        assert_int_equal(quire_tier_submit(tier, &jobs[i]), i < 16 ? QUIRE_OK : QUIRE_FULL);
+    }
+    assert_int_equal(quire_tier_close(tier), QUIRE_OK);
+}
+
 /* ---- late ------------------------------------------------------------------ */
 
 /* Past the deadline the user goes on; the memory stays the tier's until the completion, which comes
@@ -512,6 +547,7 @@ int main(void)
         cmocka_unit_test(counts_wrap),
         cmocka_unit_test(full_in_flight_table),
         cmocka_unit_test(full_store_queue),
+        cmocka_unit_test(default_room),
         cmocka_unit_test(late_load),
         cmocka_unit_test(late_before_it_was_begun),
         cmocka_unit_test(late_before_anybody_looked),
