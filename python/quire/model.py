@@ -1,6 +1,10 @@
 """From a model's config.json to its layers, and from these and memory to a plan."""
 
+import difflib
+import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from . import _core
@@ -41,33 +45,65 @@ def _text_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _layer_type(name: str) -> int:
+def _layer_type(name: str | int) -> int:
+    if name in _LAYER_TYPES.values():  # as the presets have them
+        return name
     try:
         return _LAYER_TYPES[name]
     except (KeyError, TypeError):
         raise ValueError(f"layer_types: there is no {name!r}") from None
 
 
-def model_layers(config: Mapping[str, Any], **engine: Any) -> list[dict[str, Any]]:
-    """The layers that vLLM 0.20.0 would make of a config.json, as dicts for Plan.
+Model = Mapping[str, Any] | str | os.PathLike
 
-    engine: block_size, cache_dtype, tensor_parallel_size, max_model_len, mamba_mode,
+
+def _config_of(model: Model) -> Mapping[str, Any]:
+    """A config.json as it is, that of a preset, or that of a file or a folder with one."""
+    if isinstance(model, Mapping):
+        return model
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(f"model must be a dict (a config.json), the name of a preset or the path of "
+                        f"a config.json, not {type(model).__name__}")
+    presets = _core._model_presets()
+    if model in presets:
+        return presets[model]
+    path = Path(model)
+    path = path / "config.json" if path.is_dir() else path
+    if not path.exists():
+        near = difflib.get_close_matches(str(model), presets, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"presets: {', '.join(presets)}"
+        raise ValueError(f"model: {str(model)!r} is neither a preset nor a file; {hint}")
+    try:
+        config = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"model: {path} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"model: {path} is not a config.json: no object at its top")
+    return config
+
+
+def model_layers(model: Model, **engine: Any) -> list[dict[str, Any]]:
+    """The layers that vLLM 0.20.0 would make of a model, as dicts for Plan.
+
+    model: a config.json as a dict, its path (or the folder's), or the name of a preset, as
+    "llama-3.1-8b". engine: block_size, cache_dtype, tensor_parallel_size, max_model_len, mamba_mode,
     mamba_block_size, mamba_ssm_dtype, num_speculative_tokens, kernel_block_size.
     """
-    return _core.model_layers({**_text_fields(config), **engine})
+    return _core.model_layers({**_text_fields(_config_of(model)), **engine})
 
 
 _ENGINE = frozenset("""block_size cache_dtype tensor_parallel_size mamba_mode mamba_block_size
     mamba_ssm_dtype num_speculative_tokens kernel_block_size""".split())
 
 
-def plan(config: Mapping[str, Any], memory_bytes: int | Sequence[int], *,
+def plan(model: Model, memory_bytes: int | Sequence[int], *,
          max_model_len: int | None = None, **settings: Any) -> _core.Plan:
-    """A Plan of a model (its config.json as a dict) in so many bytes of KV cache.
+    """A Plan of a model (as model_layers takes it) in so many bytes of KV cache.
 
     memory_bytes is one number, or a list with one for each worker. settings are those of
     model_layers and of Plan; max_model_len is the model's own if it is not given.
     """
+    config = _config_of(model)
     if max_model_len is None:
         max_model_len = _text_fields(config).get("max_position_embeddings")
     engine = {name: settings.pop(name) for name in _ENGINE & settings.keys()}

@@ -125,7 +125,7 @@ static PyObject *make_cache(PyTypeObject *type, quire_cache_config *config)
     if (err != QUIRE_OK) {
         self->cache = NULL;
         Py_DECREF((PyObject *)self);
-        return py_raise(PyType_GetModuleState(type), err);
+        return py_raise_refused(PyType_GetModuleState(type), err, true);
     }
     self->num_groups = quire_cache_num_groups(self->cache);
     self->digest_bytes = config->digest_bytes > 0 ? config->digest_bytes : 32;
@@ -477,8 +477,17 @@ static PyGetSetDef cache_getset[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot cache_slots[] = {
-    {Py_tp_doc, "Cache(*, num_gpu_blocks, max_model_len, plan=None, groups=None, block_size=16, "
-                "**settings)\n--\n\nThe KV cache of an engine: which blocks each request has."},
+    {Py_tp_doc,
+     "Cache(*, num_gpu_blocks=0, max_model_len=0, plan=None, groups=None, block_size=16, "
+     "max_encoder_tokens=0, hash_block_size=0, enable_prefix_caching=True, use_eagle=False, "
+     "track_new_blocks=None, decode_context_parallel_size=1, prefill_context_parallel_size=1, "
+     "watermark=0.0, admit_below=0.8, preempt_above=0.95, event_log_bytes=0, "
+     "max_num_batched_tokens=0, max_requests=0, max_copies=0, digest_bytes=32, log_stats=False, "
+     "profile='default', quirks_on=0, quirks_off=0)\n--\n\n"
+     "The KV cache of an engine: which blocks each request has.\n\n"
+     "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
+     "dicts, one for each group; without them one group of full attention with block_size. "
+     "include/quire/cache.h explains each setting."},
     {Py_tp_new, (void *)cache_new},
     {Py_tp_dealloc, (void *)cache_dealloc},
     {Py_tp_methods, cache_methods},

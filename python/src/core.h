@@ -45,6 +45,7 @@ int py_add_hashing(PyObject *module, py_state *state);
 int py_add_pool(PyObject *module, py_state *state);
 int py_add_cache(PyObject *module, py_state *state);
 int py_add_plan(PyObject *module, py_state *state);
+int py_add_presets(PyObject *module);
 int py_add_step(PyObject *module, py_state *state);
 int py_add_sched(PyObject *module, py_state *state);
 
@@ -57,6 +58,8 @@ int py_add_sched(PyObject *module, py_state *state);
 int py_add_errors(PyObject *module, py_state *state);
 /* Raises the exception of a status that is not QUIRE_OK; always NULL. */
 PyObject *py_raise(const py_state *state, int status);
+/* The same right after a call that takes a config: the sentence names the field that it refused. */
+PyObject *py_raise_refused(const py_state *state, int status, bool has_vllm_names);
 /* Raises quire.Closed; always NULL. */
 PyObject *py_raise_closed(const py_state *state, const char *what);
 /* None, or NULL and the exception of the status. */

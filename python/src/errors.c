@@ -10,6 +10,8 @@
  */
 #include "core.h"
 
+#include <string.h>
+
 typedef struct status_entry {
     int status;
     const char *class_name;
@@ -95,6 +97,49 @@ int py_add_errors(PyObject *module, py_state *state)
         if (entries[i].status != QUIRE_OK && add_class(module, state, &entries[i]) < 0)
             return -1;
     return 0;
+}
+
+/* Fields whose settings have vLLM's names here. */
+static const char *const renamed[][2] = {
+    {"num_blocks", "num_gpu_blocks"},
+    {"enable_caching", "enable_prefix_caching"},
+    {"num_spec_tokens", "num_speculative_tokens"},
+    {"reserve_full_sequence", "scheduler_reserve_full_isl"},
+    {"dcp_world_size", "decode_context_parallel_size"},
+    {"pcp_world_size", "prefill_context_parallel_size"},
+};
+
+/* The library's sentence about a config, with the names that settings have in Python; the cache's
+ * are not apart here. NULL: it has none. */
+static const char *refusal_of(int status, bool has_vllm_names, char *text, size_t bytes)
+{
+    const char *sentence = quire_refusal();
+    bool is_about_config = status == QUIRE_E_CONFIG || status == QUIRE_E_UNKNOWN_NAME;
+    if (!is_about_config || sentence[0] == 0)
+        return NULL;
+    if (strncmp(sentence, "cache: ", strlen("cache: ")) == 0)
+        sentence += strlen("cache: ");
+    for (size_t i = 0; has_vllm_names && i < sizeof renamed / sizeof *renamed; i++) {
+        size_t len = strlen(renamed[i][0]);
+        const char *name = strncmp(sentence, "invalid ", 8) == 0 ? sentence + 8 : sentence;
+        if (strncmp(name, renamed[i][0], len) != 0 || name[len] != ' ')
+            continue;
+        (void)PyOS_snprintf(text, bytes, "%.*s%s%s", (int)(name - sentence), sentence,
+                            renamed[i][1], name + len);
+        return text;
+    }
+    return sentence;
+}
+
+PyObject *py_raise_refused(const py_state *state, int status, bool has_vllm_names)
+{
+    char text[320];
+    const char *refusal = refusal_of(status, has_vllm_names, text, sizeof text);
+    py_raise(state, status);
+    PyObject *kind = PyErr_Occurred();
+    if (refusal != NULL && kind != NULL)
+        PyErr_SetString(kind, refusal);
+    return NULL;
 }
 
 PyObject *py_raise(const py_state *state, int status)

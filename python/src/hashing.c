@@ -143,8 +143,11 @@ static int get_algo(const py_state *state, PyObject *source, quire_hash_algo *al
         return -1;
     }
     int err = quire_hash_algo_by_name(name, algo);
-    if (err != QUIRE_OK)
+    if (err != QUIRE_OK) {
         py_raise(state, err);
+        PyErr_Format(PyErr_Occurred(), "no hash algorithm \"%s\" (HASH_ALGORITHMS lists them)",
+                     name);
+    }
     return err == QUIRE_OK ? 0 : -1;
 }
 
@@ -156,7 +159,7 @@ static int make_hasher(const py_state *state, quire_hasher_config *config, PyObj
         return -1;
     int err = quire_hasher_create(config, NULL, hasher);
     if (err != QUIRE_OK)
-        py_raise(state, err);
+        py_raise_refused(state, err, false);
     return err == QUIRE_OK ? 0 : -1;
 }
 

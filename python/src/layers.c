@@ -317,7 +317,7 @@ static PyObject *make_layers(const py_state *state, const quire_model_params *pa
     uint32_t count = 0;
     int err = quire_model_layers(params, NULL, 0, &count);
     if (err != QUIRE_OK)
-        return py_raise(state, err);
+        return py_raise_refused(state, err, false);
     quire_layer_spec *layers = PyMem_Calloc((size_t)count + 1, sizeof *layers);
     if (layers == NULL)
         return PyErr_NoMemory();

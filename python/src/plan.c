@@ -74,7 +74,7 @@ static PyObject *wrap_plan(PyTypeObject *type, quire_plan_params *params)
     quire_plan *made = NULL;
     int err = quire_plan_create(params, NULL, &made);
     if (err != QUIRE_OK && err != QUIRE_E_MEMORY_LIMIT)
-        return py_raise(state, err);
+        return py_raise_refused(state, err, false);
     if (err == QUIRE_E_MEMORY_LIMIT) {
         py_raise(state, err);
         PyObject *kind = PyErr_Occurred();
@@ -254,8 +254,13 @@ static PyGetSetDef plan_getset[] = {
 
 static PyType_Slot plan_slots[] = {
     {Py_tp_doc,
-     "Plan(layers, memory_bytes, /, **settings)\n--\n\n"
-     "From a model's layers (dicts) and the memory of its workers to groups and blocks."},
+     "Plan(layers, memory_bytes, /, *, max_model_len=0, max_num_batched_tokens=0, "
+     "max_encoder_tokens=0, auto_fit=False, hybrid=True, num_blocks_override=0, dcp_world_size=1, "
+     "pcp_world_size=1, use_eagle=False, block_size=0, hash_block_size=0, enable_caching=True, "
+     "use_connector=False)\n--\n\n"
+     "From a model's layers (dicts) and the memory of its workers to groups and blocks.\n\n"
+     "memory_bytes: one number, or a list with one for each worker. max_model_len is needed. "
+     "include/quire/plan.h explains each setting."},
     {Py_tp_new, (void *)plan_new},
     {Py_tp_dealloc, (void *)plan_dealloc},
     {Py_tp_methods, plan_methods},

@@ -39,7 +39,7 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (err != QUIRE_OK) {
         self->pool = NULL;
         Py_DECREF((PyObject *)self);
-        return py_raise(PyType_GetModuleState(type), err);
+        return py_raise_refused(PyType_GetModuleState(type), err, false);
     }
     return (PyObject *)self;
 }

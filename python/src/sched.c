@@ -117,7 +117,7 @@ static int make_sched(sched_object *self, quire_sched_config *config, PyObject *
                   : quire_sched_restore(config, NULL, image->buf, (size_t)image->len, &self->sched);
     if (err != QUIRE_OK) {
         self->sched = NULL;
-        py_raise(state, err);
+        py_raise_refused(state, err, true);
         return -1;
     }
     self->flights = PyMem_Calloc(self->max_batches, sizeof *self->flights);
@@ -458,14 +458,28 @@ static int sched_set_pause(PyObject *object, PyObject *value, void *Py_UNUSED(cl
 
 /* ---- the type -------------------------------------------------------------- */
 
+#define REQUEST_PARAMS                                                                             \
+    "max_tokens=0, min_tokens=0, eos_token_id=None, stop_token_ids=None, priority=0, "             \
+    "arrival_time=0.0, lora_name=None, lora_id=0, cache_salt=None, mm_inputs=None, "               \
+    "client_index=0, use_grammar=False, is_pooling=False, is_resumable=False, "                    \
+    "skip_reading_prefix=False, repetition_max_pattern=0, repetition_min_pattern=0, "              \
+    "repetition_min_count=0"
+
 static PyMethodDef sched_methods[] = {
     {"restore", PY_FUNCTION(sched_restore), METH_VARARGS | METH_KEYWORDS | METH_CLASS,
      "restore(image, /, **config)\n--\n\nA scheduler from an image that save() made."},
     {"add", PY_KEYWORDS(py_sched_add),
-     "add(id, prompt, /, **params)\n--\n\nAdds a request and gives its number."},
+     "add(id, prompt, /, *, " REQUEST_PARAMS ")\n--\n\n"
+     "Adds a request and gives its number.\n\n"
+     "id: str or bytes, unique among the requests that have not ended. prompt: token ids, a list "
+     "or a buffer. max_tokens: output tokens at most; 0: as many as fit max_model_len. "
+     "eos_token_id, stop_token_ids: tokens that end the output. priority: smaller is first. "
+     "mm_inputs: tuples (identifier, offset, length[, num_embeds[, is_embed]]). "
+     "is_resumable: a session, see continue_request. include/quire/sched.h explains the others "
+     "(quire_request_params)."},
     {"continue_request", PY_KEYWORDS(py_sched_continue),
-     "continue_request(req, prompt=None, /, **params)\n--\n\nThe next input of a session; None: no "
-     "more follow."},
+     "continue_request(req, prompt=None, /, *, " REQUEST_PARAMS ")\n--\n\n"
+     "The next input of a session, with params as add has them; None: no more follow."},
     {"finish", PY_KEYWORDS(py_sched_finish),
      "finish(reqs, status='finished_aborted')\n--\n\nEnds these requests from outside; returns how "
      "many it ended."},
@@ -516,9 +530,26 @@ static PyGetSetDef sched_getset[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot sched_slots[] = {
-    {Py_tp_doc, "Scheduler(*, num_gpu_blocks, max_model_len, plan=None, groups=None, "
-                "block_size=16, **config)\n--\n\nWho computes how many tokens in the next step, as "
-                "vLLM 0.20.0 decides it."},
+    {Py_tp_doc,
+     "Scheduler(*, num_gpu_blocks=0, max_model_len=0, plan=None, groups=None, block_size=16, "
+     "policy='fcfs', max_num_seqs=128, max_num_batched_tokens=2048, max_num_scheduled_tokens=0, "
+     "long_prefill_token_threshold=0, enable_chunked_prefill=True, enable_prefix_caching=True, "
+     "prefix_caching_hash_algo='sha256', seed=None, none_hash=None, "
+     "scheduler_reserve_full_isl=True, async_scheduling=False, max_batches=2, "
+     "num_speculative_tokens=0, num_lookahead_tokens=0, max_loras=0, is_encoder_decoder=False, "
+     "disable_chunked_mm_input=False, encoder_compute_budget=0, encoder_cache_size=0, "
+     "max_encoder_tokens=0, max_encoder_items=1024, mamba_block_size=0, hash_block_size=0, "
+     "use_eagle=False, track_new_blocks=None, decode_context_parallel_size=1, "
+     "prefill_context_parallel_size=1, watermark=0.0, admit_below=0.8, preempt_above=0.95, "
+     "include_finished_set=False, fail_on_load_error=False, log_stats=False, snapshots=False, "
+     "event_log_bytes=0, max_requests=4096, max_loading=0, max_text_tokens=8388608, "
+     "max_request_bytes=2048, max_extra_bytes=0, num_swap_blocks=0, swap_block_ns=0, "
+     "recompute_token_ns=1, max_pins=0, lookahead=0, profile='default', quirks_on=0, "
+     "quirks_off=0)\n--\n\n"
+     "Who computes how many tokens in the next step, as vLLM 0.20.0 decides it.\n\n"
+     "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
+     "dicts, one for each group; without them one group of full attention with block_size. "
+     "include/quire/sched.h and cache.h explain each setting."},
     {Py_tp_new, (void *)sched_new},
     {Py_tp_dealloc, (void *)sched_dealloc},
     {Py_tp_methods, sched_methods},

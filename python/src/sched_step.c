@@ -16,6 +16,11 @@ static PyObject *add_request(PyObject *object, const py_request *request)
     if (sched == NULL)
         return NULL;
     int err = quire_sched_add(sched, &request->params, &req);
+    if (err == QUIRE_E_TOO_LONG && quire_sched_why_refused(sched)[0] != 0) {
+        py_raise(py_state_of(object), err);
+        PyErr_SetString(PyErr_Occurred(), quire_sched_why_refused(sched));
+        return NULL;
+    }
     if (err != QUIRE_OK)
         return py_raise(py_state_of(object), err);
     return PyLong_FromUnsignedLongLong(req);

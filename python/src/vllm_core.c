@@ -439,6 +439,9 @@ static int core_traverse(PyObject *self, visitproc visit, void *arg)
         Py_VISIT(types[i]);
     Py_VISIT(core->requests);
     Py_VISIT(core->finished_by_client);
+    Py_VISIT(core->output);
+    for (size_t i = 0; i < 3; i++)
+        Py_VISIT(core->error[i]);
     return 0;
 }
 
@@ -452,6 +455,9 @@ static int core_clear(PyObject *self)
         Py_CLEAR(types[i]);
     Py_CLEAR(core->requests);
     Py_CLEAR(core->finished_by_client);
+    Py_CLEAR(core->output);
+    for (size_t i = 0; i < 3; i++)
+        Py_CLEAR(core->error[i]);
     return 0;
 }
 

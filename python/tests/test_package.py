@@ -1,8 +1,14 @@
 """The README's program runs, and the stubs name what is there."""
 
 import ast
+import inspect
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import quire
 
@@ -46,3 +52,61 @@ def test_everything_has_a_docstring():
 def test_version():
     header = PYTHON.parent / "include" / "quire" / "version.h"
     assert f'QUIRE_VERSION_STRING "{quire.__version__}"' in header.read_text()
+
+
+SOURCES = PYTHON / "src"
+
+
+def settings_in(name, pattern):
+    return set(re.findall(pattern, (SOURCES / name).read_text()))
+
+
+def test_signatures_name_every_setting():
+    """help() shows what the tables of the extension take, and all of that is taken."""
+    cache = settings_in("cache.c", r'CACHE\("(\w+)"')
+    own = {"max_num_batched_tokens", "max_requests", "max_copies", "digest_bytes", "log_stats",
+           "profile", "quirks_on", "quirks_off"}
+    sched = settings_in("sched.c", r'CONFIG(?:_U32|_SWITCH)?\("?(\w+)"?[,)]') - {"text", "name"}
+    others = {"plan", "groups", "block_size"}
+    hashing = {"prefix_caching_hash_algo", "seed", "none_hash", "max_extra_bytes"}
+    request = settings_in("request.c", r"PARAM\((\w+), PY") | {
+        "eos_token_id", "stop_token_ids", "lora_name", "cache_salt", "mm_inputs"}
+    told = {
+        quire.Cache: cache | others,
+        quire.Scheduler: (cache - own) | sched | others | hashing | {"snapshots"},
+        quire.Plan: settings_in("plan.c", r"PLAN\((\w+), PY") | {"layers", "memory_bytes"},
+        quire.Scheduler.add: request | {"id", "prompt"},
+        quire.Scheduler.continue_request: request | {"req", "prompt"},
+    }
+    for what, names in told.items():
+        parameters = inspect.signature(what).parameters
+        assert set(parameters) - {"self"} == names, what
+        assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values()), what
+    for kind in (quire.Cache, quire.Scheduler):
+        defaults = {n: p.default for n, p in inspect.signature(kind).parameters.items()}
+        kind(**{**defaults, "num_gpu_blocks": 100, "max_model_len": 100})
+    sched = quire.Scheduler(num_gpu_blocks=100, max_model_len=100)
+    for call, *given in ((sched.add, "a", [1, 2]),):
+        defaults = {n: p.default for n, p in inspect.signature(call).parameters.items()
+                    if p.kind is p.KEYWORD_ONLY}
+        assert call(*given, **defaults) > 0
+
+
+def test_the_program_is_a_command():
+    """Where the package was installed with pip, `quire` stands beside its interpreter."""
+    command = shutil.which("quire", path=str(Path(sys.executable).parent))
+    own = Path(quire.__file__).parent / "bin" / "quire"
+    if command is None or not own.exists():
+        pytest.skip("not installed with a program")
+    told = subprocess.run([command, "--version"], capture_output=True, text=True)
+    assert told.returncode == 0 and quire.__version__ in told.stdout
+    wrong = subprocess.run([command, "replay", "--no-such-option"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "no-such-option" in wrong.stderr
+
+
+def test_the_command_without_a_program(monkeypatch, tmp_path):
+    from quire import program
+
+    monkeypatch.setattr(program, "__file__", str(tmp_path / "program.py"))
+    with pytest.raises(SystemExit, match="built without the program"):
+        program.main()

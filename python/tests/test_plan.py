@@ -1,5 +1,8 @@
 """Plan, plan, model_layers and Cache."""
 
+import json
+import subprocess
+
 import pytest
 
 import quire
@@ -19,10 +22,12 @@ def test_layers_of_a_model():
     assert len(layers) == 4 and layers[0]["kind"] == "full"
     assert (layers[0]["num_kv_heads"], layers[0]["head_size"]) == (2, 64)
     assert quire.model_layers(LLAMA, tensor_parallel_size=2)[0]["num_kv_heads"] == 1
-    with pytest.raises(quire.E_UNKNOWN_NAME):
+    with pytest.raises(quire.E_UNKNOWN_NAME, match='unknown model_type "nobody"'):
         quire.model_layers({**LLAMA, "model_type": "nobody"})
-    with pytest.raises(quire.E_CONFIG):
+    with pytest.raises(quire.E_CONFIG, match="invalid num_attention_heads 0"):
         quire.model_layers({"model_type": "llama"})
+    with pytest.raises(quire.E_CONFIG, match="invalid tensor_parallel_size 3"):
+        quire.model_layers(LLAMA, tensor_parallel_size=3)
     with pytest.raises(TypeError, match="no_such"):
         quire.model_layers(LLAMA, no_such=1)
     with pytest.raises(ValueError, match="guessing"):
@@ -68,8 +73,10 @@ def test_plan_misuse():
         quire.Plan([3], 10**9, max_model_len=10)
     with pytest.raises(TypeError, match="no_such"):
         quire.Plan([{**layers[0], "no_such": 1}], 10**9, max_model_len=10)
-    with pytest.raises(quire.E_CONFIG):
+    with pytest.raises(quire.E_CONFIG, match=r"layers\[0\]: invalid block_size 0"):
         quire.Plan([{**layers[0], "block_size": 0}], 10**9, max_model_len=10)
+    with pytest.raises(quire.E_CONFIG, match="invalid max_model_len 0"):
+        quire.Plan(layers, 10**9)
     with pytest.raises(OverflowError):
         quire.Plan(layers, -1, max_model_len=10)
 
@@ -117,3 +124,50 @@ def test_fork_copies_on_write():
     cache.allocate_slots(child, 21, 1, num_computed_tokens=20, hashes=hashes(1))
     assert cache.take_copies().tolist() == [2, 3, 0]
     assert cache.blocks(child) == [[1, 3]]
+
+
+def test_models_by_name_and_by_path(tmp_path):
+    by_name = quire.plan("llama-3.1-8b", 10**10, max_model_len=4096)
+    assert by_name.num_blocks == 10**10 // (16 * 131072)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    wanted = quire.plan(LLAMA, 10**9).info
+    assert quire.plan(path, 10**9).info == wanted
+    assert quire.plan(str(path), 10**9).info == wanted
+    assert quire.plan(tmp_path, 10**9).info == wanted  # a folder, as models have them
+    assert len(quire.model_layers("llama-3.1-8b")) == 32
+    for model, error, words in (
+            ("llama-3.1-8x", ValueError, "did you mean 'llama-3.1-8b'"),
+            (tmp_path / "none.json", ValueError, "neither a preset nor a file"),
+            (8, TypeError, "not int"), (None, TypeError, "not NoneType")):
+        with pytest.raises(error, match=words):
+            quire.plan(model, 10**9)
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="no object"):
+        quire.plan(path, 10**9)
+    path.write_text("{")
+    with pytest.raises(ValueError, match="is not JSON"):
+        quire.plan(path, 10**9)
+
+
+def test_presets_are_those_of_the_program():
+    """The same model, the same bytes of a token, for every name that the program has."""
+    try:
+        program = quire.find_program()
+    except FileNotFoundError:
+        pytest.skip("without the program")
+    presets = quire._core._model_presets()
+    assert len(presets) > 30
+    for name, config in presets.items():
+        plan = [program, "plan", "--json", "--model", name, "--gpu", "B200", "--tp", "1",
+                "--num-gpu-blocks", "500000", "--max-model-len", "4096"]
+        told = subprocess.run(plan, capture_output=True, text=True)
+        if told.returncode != 0:  # weights that must be given, or are too large for it
+            continue
+        told = json.loads(told.stdout)
+        align = {"mamba_mode": "align"} if config["linear_conv_kernel_dim"] else {}
+        made = quire.plan(name, 10**13, max_model_len=4096, num_blocks_override=500000, **align)
+        assert made.info["num_groups"] == told["num_groups"], name
+        assert made.num_blocks == told["num_blocks"], name
+        total = sum(size for size, _ in made.tensors(0))
+        assert total == told["num_blocks"] * told["block_bytes"], name

@@ -236,8 +236,28 @@ def test_misuse():
         make(policy="lifo")
     with pytest.raises(TypeError):
         make(plan=3)
-    with pytest.raises(quire.E_CONFIG):
+    with pytest.raises(quire.E_CONFIG, match=r"invalid num_gpu_blocks 0 \(expected 1\.\."):
         quire.Scheduler()
+    for settings, sentence in (
+            ({"max_model_len": 0}, r"invalid max_model_len 0 \(expected 1\.\.1073741824\)"),
+            ({"num_gpu_blocks": 2**32 - 1}, "invalid num_gpu_blocks 4294967295"),
+            ({"num_speculative_tokens": 2000}, "invalid num_speculative_tokens 2000"),
+            ({"decode_context_parallel_size": 2000}, "invalid decode_context_parallel_size 2000"),
+            ({"max_num_seqs": 5000}, r"invalid max_num_seqs 5000 \(expected 0\.\.4096\)"),
+            ({"watermark": 2.0}, r"invalid watermark 2 \(expected 0\.\.1\)"),
+            ({"block_size": 0}, "invalid block_size 0"),
+            ({"lookahead": 5000}, "invalid lookahead 5000"),
+            ({"max_pins": 5, "profile": "vllm-0.20"}, "max_pins is 5")):
+        with pytest.raises(quire.E_CONFIG, match=sentence):
+            make(**settings)
+    with pytest.raises(quire.E_UNKNOWN_NAME, match="md5"):
+        make(prefix_caching_hash_algo="md5")
+    with pytest.raises(quire.E_CONFIG, match="invalid num_blocks 0"):
+        quire.Pool(0)
+    with pytest.raises(quire.E_CONFIG, match="invalid num_gpu_blocks 0"):
+        quire.Cache()
+    with pytest.raises(quire.E_CONFIG, match="invalid block_size 70000"):
+        quire.Hasher(block_size=70000)
     sched = make()
     with pytest.raises(TypeError, match="no_such"):
         sched.add("a", [1], no_such=1)
