@@ -373,8 +373,9 @@ static int disturb(engine *e)
         }
     }
     if (e->setup->is_resetting && engine_draw(&e->random, 15) == 0) {
-        int status = quire_sched_reset_prefix_cache(e->sched, engine_chance(&e->random, 70),
-                                                    engine_chance(&e->random, 50));
+        bool with_running = engine_chance(&e->random, 70);
+        bool with_connector = engine_chance(&e->random, 50) && e->offload != NULL;
+        int status = quire_sched_reset_prefix_cache(e->sched, with_running, with_connector);
         if (status < 0)
             return engine_fail(e, "reset", status);
         e->counts->resets += status == QUIRE_OK;
