@@ -18,8 +18,8 @@
  * group    layers that share block tables: same kind, same block size (quire/plan.h makes them from
  *          a model's layers). Blocks of all groups come from one pool.
  * seq      a request that has blocks, by number. 0: it has none. The cache gives the number out at
- *          the request's first allocate_slots and takes it back at free; a number that was freed is
- *          never valid again.
+ *          the request's first allocate_slots and takes it back at free. A number that was freed is
+ *          valid again only after its place was used 2^31 times more.
  * hit      tokens at the start of a prompt whose blocks are cached in every group that needs them.
  * computed tokens whose keys and values are in memory.
  * skipped  tokens that no later token will look at (outside the window). Their blocks are given
@@ -134,9 +134,9 @@ typedef struct quire_cache_request {
     uint32_t num_computed_tokens; /* 0 before its first step, and after preemption */
     const void *hashes; /* one for every full hash block of its tokens, digest_bytes each */
     uint32_t num_hashes;
-    uint32_t first_hash;          /* hashes begins with this one, those before it are not needed any
-                                     more: 0 for get_computed_blocks; else a multiple of what every
-                                     group joins */
+    uint32_t first_hash;          /* hashes begins with this one: 0 for get_computed_blocks; else a
+                                     multiple of what every group joins, below the hashes of the
+                                     blocks that have their keys in every group. QUIRE_E_RANGE */
     uint32_t was_preempted;       /* for the stats */
     uint32_t skip_reading_prefix; /* 1: get_computed_blocks finds nothing */
     void *user;                   /* in events, as their request */

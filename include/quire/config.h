@@ -1,11 +1,19 @@
 /* quire/config.h - what all configs have in common.
  *
- * A config is a plain struct. Its first field is its own size, so that a program compiled against
- * an older header keeps working; a zero anywhere else means the default. Start from the _INIT
- * macro:
+ * A config is a plain struct. Its first field is its own size: a program compiled against an older
+ * header, whose config is shorter, keeps working; fields that a library does not know must be 0.
+ * This is so for the outer struct. A config inside another (quire_sched_config.cache) must have the
+ * size that the library knows, else QUIRE_E_CONFIG; structs without a size field, and the elements
+ * of arrays such as groups, must be the library's. Before 1.0 Quire makes no promise of a stable
+ * ABI: compile the program against the headers of the library that it runs with.
+ *
+ * A zero in any other field means the default. Start from the _INIT macro:
  *
  *      quire_pool_config cfg = QUIRE_POOL_CONFIG_INIT;
  *      cfg.num_blocks = 1000;
+ *
+ * If a field is out of its range, the call that makes the handle returns QUIRE_E_CONFIG, and
+ * quire_refusal says which: "invalid num_blocks 0 (expected 1..2147483647)".
  */
 #ifndef QUIRE_CONFIG_H
 #define QUIRE_CONFIG_H
@@ -99,7 +107,8 @@ typedef enum quire_log_level {
 
 /* The world outside, as the library sees it. Give your own and one seed replays a whole run.
  * A NULL function means the default: CLOCK_MONOTONIC, the kernel's random bytes, and no log. The
- * pool and the hasher take random bytes, at creation; clock and log are for what comes on top.
+ * pool and the hasher take random bytes, at creation; the log is told why no request of a
+ * scheduler's config could ever run.
  * Messages never contain token ids or salts. The functions are called on the thread that calls the
  * library, and must not call back into the same handle. */
 typedef struct quire_hooks {

@@ -103,7 +103,7 @@ typedef struct quire_state {
     quire_dtype dtype;
 } quire_state;
 
-/* Fields that a kind does not use are 0. */
+/* Fields that a kind does not use are ignored, whatever they hold. */
 typedef struct quire_layer_spec {
     quire_layer_kind kind;
     uint32_t block_size; /* tokens in a block; 1 or more */

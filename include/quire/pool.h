@@ -23,10 +23,12 @@
  *      empty + cached                 = blocks in the free queue ("free" hides what is cached)
  *
  * Cost: every operation is O(1) for each block named, whatever the size of the pool. Nothing is
- * allocated after creation. 32 bytes a block, one hash, and 16 bytes of index.
+ * allocated after creation. Memory: 65 bytes a block; with caching also its hash (hash_bytes) and
+ * about 11 bytes of index.
  *
  * Threads: one writer. quire_pool_usage, quire_pool_get_num_free_blocks and quire_pool_get_usage
- * may be called from any thread at any time and see the state between two calls of the writer.
+ * may be called from any thread at any time. All numbers of one call are of one moment and add up;
+ * that moment may lie inside a call of the writer that changes many blocks.
  *
  * Answers: as quire/error.h says, a call that does not return QUIRE_OK has changed nothing.
  * NULL handles and NULL arrays with a count above 0 are QUIRE_E_ARGUMENT everywhere.

@@ -9,7 +9,9 @@
  *           schedule ──────────► update    update of the one before: up to max_batches in flight
  *
  * request   a prompt and what is generated from it. quire_req names it: quire_req_index is below
- *           max_requests and nobody else's while it lives, the high 32 bits are a generation.
+ *           max_requests and no other request's while it lives, the high 32 bits are a generation.
+ *           A quire_req of a request that has ended is valid again only after its index was used
+ *           2^32 times more.
  * budget    tokens that one step computes: max_num_scheduled_tokens for all requests together.
  *           Running requests come first, in order; then waiting ones, as long as there is budget,
  *           room in the KV cache, and nobody had to be preempted.
@@ -158,7 +160,8 @@ typedef struct quire_grammar {
 
 typedef struct quire_sched_config {
     size_t size;
-    quire_cache_config cache; /* its profile, quirks, log_stats and max_requests follow from here */
+    quire_cache_config cache; /* its profile, quirks, log_stats and max_requests follow from here;
+                                 cache.size must be this library's, see quire/config.h */
     quire_hasher *hasher;     /* needed with prefix caching; kept, and used by this scheduler alone;
                                  its block size is the cache's hash_block_size */
     quire_policy policy;
@@ -219,7 +222,7 @@ typedef struct quire_sched_config {
      * before those of its own priority. No request ever waits for a slot: without one it is
      * computed again. QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20 and with QUIRE_QUIRK_STALE_OUTPUTS
      * or QUIRE_QUIRK_FAILED_BLOCKS_STAY; with Mamba or CROSS groups, is_encoder_decoder or
-     * cache.max_copies; and for more than 2^28 slots or times of 2^32 ns and more. */
+     * cache.max_copies. At most 2^28 slots; times are below 2^32 ns. */
     uint32_t num_swap_blocks; /* slots of the buffer, a block of one group each; 0: no swapping */
     uint64_t swap_block_ns;   /* to move a block one way */
     uint64_t recompute_token_ns; /* to compute a token; 0 = 1 */
@@ -277,8 +280,8 @@ typedef struct quire_request_params {
     uint32_t repetition_max_pattern; /* 0: do not look for repetition */
     uint32_t repetition_min_pattern;
     uint32_t repetition_min_count;
-    int32_t priority; /* smaller is first */
-    double arrival_time;
+    int32_t priority;    /* smaller is first */
+    double arrival_time; /* finite */
     uint32_t client_index;
     quire_bytes lora_name;
     uint32_t lora_id; /* 0: no adapter */
@@ -305,9 +308,10 @@ typedef struct quire_request_params {
 } quire_request_params;
 
 /* QUIRE_FULL when a limit is reached; QUIRE_E_DUPLICATE for an id that is there; QUIRE_E_RANGE for
- * an empty prompt or one of max_model_len tokens or more, more hashes than it has full blocks, or
- * data past max_request_bytes; in the default profile QUIRE_E_TOO_LONG for a request that could
- * never run, even alone in an empty engine. Such a request
+ * an empty prompt or one of max_model_len tokens or more, an arrival time that is NaN or infinite,
+ * more hashes than it has full blocks, or data past max_request_bytes; in the default profile
+ * QUIRE_E_TOO_LONG for a request that could never run, even alone in an empty engine. Such a
+ * request
  *
  *      needs more blocks than the pool has, for its prompt, its first token and its encoder input;
  *      has more encoder input than cache.max_encoder_tokens (is_encoder_decoder);
@@ -459,11 +463,13 @@ QUIRE_API int quire_sched_schedule(quire_sched *sched, const quire_step **step);
 
 /* What the engine computed. Arrays are in the step's order. */
 typedef struct quire_model_output {
-    const quire_token *sampled;         /* sampled[i * stride + k], k < num_sampled[i] */
-    uint32_t stride;                    /* 0 = 1 */
-    const uint32_t *num_sampled;        /* NULL: 1 for requests past their prompt, 0 for others */
-    const uint8_t *has_pooled;          /* NULL: none */
-    const uint32_t *num_invalid_drafts; /* of a grammar, for the stats; NULL: none */
+    const quire_token *sampled;  /* sampled[i * stride + k], k < num_sampled[i] */
+    uint32_t stride;             /* 0 = 1 */
+    const uint32_t *num_sampled; /* NULL: 1 for requests past their prompt, 0 for others */
+    const uint8_t *has_pooled;   /* NULL: none */
+    const uint32_t
+        *num_invalid_drafts; /* drafts that a grammar rejected, for the stats: at most the
+                                           request's drafts in the step; NULL: none */
 
     /* Of a connector */
     const quire_req *finished_sending;
@@ -525,7 +531,8 @@ typedef struct quire_outputs {
  * QUIRE_E_ARGUMENT, except in the vLLM profile (QUIRE_QUIRK_STALE_OUTPUTS, _FAILED_BLOCKS_STAY), in
  * which tokens are appended as the updates come.
  *
- * QUIRE_E_RANGE for more tokens than a request's drafts and one, or any for one inside its prompt.
+ * QUIRE_E_RANGE for more tokens than a request's drafts and one, for any tokens of a request inside
+ * its prompt, and for more invalid drafts than the request had; QUIRE_E_UNKNOWN_BLOCK.
  * With QUIRE_QUIRK_STALE_OUTPUTS those are taken, as vLLM takes them: with drafts up to
  * num_spec_tokens + 1, without any number, max_num_seqs * (num_spec_tokens + 1) in all. */
 QUIRE_API int quire_sched_update(quire_sched *sched, uint64_t step,

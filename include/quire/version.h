@@ -1,4 +1,6 @@
-/* quire/version.h - which Quire this is. */
+/* quire/version.h - which Quire this is.
+ *
+ * Before 1.0.0 neither the API nor the ABI is stable: see quire/config.h. */
 #ifndef QUIRE_VERSION_H
 #define QUIRE_VERSION_H
 

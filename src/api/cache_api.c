@@ -1,22 +1,56 @@
 /* api/cache_api.c - quire/cache.h: argument checks, then one call inward. */
-#include "cache/cache.h"
+#include "api/fields.h"
 
 static bool cache_ok(const quire_cache *cache)
 {
     return QR_LIKELY(cache != NULL && cache->magic == QR_CACHE_MAGIC);
 }
 
-static bool request_ok(const quire_cache_request *request)
+/* The most that first_hash may be: the keys of the row up to there are made. With caching off no
+ * hash is looked at. */
+static uint32_t most_first_hash(const quire_cache *cache, const quire_cache_request *request)
 {
-    return request != NULL && (request->hashes != NULL || request->num_hashes == 0);
+    if (QR_LIKELY(request->first_hash == 0) || !cache->enable_caching)
+        return request->first_hash;
+    uint32_t joined = cache->lookup_alignment / cache->hash_block_size;
+    return request->first_hash % joined == 0 ? qr_cache_first_needed_hash(cache, request->seq) : 0;
+}
+
+static int check_kv_request(const quire_cache *cache, const quire_cache_request *request)
+{
+    if (!cache_ok(cache) || request == NULL || (request->hashes == NULL && request->num_hashes > 0))
+        return QUIRE_E_ARGUMENT;
+    qr_field_limits limits = {.max_model_len = cache->max_model_len,
+                              .first_hash = most_first_hash(cache, request)};
+    return qr_check_cache_request(request, &limits);
+}
+
+static int check_allocation_params(const quire_cache *cache, const quire_cache_request *request,
+                                   const quire_allocate_params *params)
+{
+    int err = check_kv_request(cache, request);
+    if (err != QUIRE_OK || params == NULL)
+        return err != QUIRE_OK ? err : QUIRE_E_ARGUMENT;
+    qr_field_limits limits = {.max_model_len = cache->max_model_len,
+                              .max_encoder_tokens = cache->max_encoder_tokens};
+    return qr_check_allocate_params(params, &limits);
 }
 
 /* ---- making ---------------------------------------------------------------- */
 
+static int read_cache_config(quire_cache_config *c, const quire_cache_config *callers)
+{
+    quire_cache_config given;
+    int err = qr_refuse_reading(&given, sizeof given, callers, "quire_cache_config");
+    if (err == QUIRE_OK)
+        err = qr_check_cache_config(&given);
+    return err == QUIRE_OK ? qr_cache_config_read(c, callers) : err;
+}
+
 size_t quire_cache_bytes(const quire_cache_config *config)
 {
     quire_cache_config c;
-    if (qr_cache_config_read(&c, config) != QUIRE_OK)
+    if (read_cache_config(&c, config) != QUIRE_OK)
         return 0;
     qr_arena plan = qr_arena_plan();
     qr_cache_carve(&plan, &c);
@@ -29,7 +63,7 @@ int quire_cache_create_in(void *memory, size_t bytes, const quire_cache_config *
     quire_cache_config c;
     if (memory == NULL || cache == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_cache_config_read(&c, config);
+    int err = read_cache_config(&c, config);
     if (err == QUIRE_OK)
         err = qr_arena_fits(memory, bytes, quire_cache_bytes(config));
     if (err != QUIRE_OK)
@@ -49,7 +83,7 @@ int quire_cache_create(const quire_cache_config *config, const quire_allocator *
     quire_cache_config c;
     if (cache == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_cache_config_read(&c, config);
+    int err = read_cache_config(&c, config);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
@@ -81,33 +115,34 @@ void quire_cache_destroy(quire_cache *cache)
 int quire_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *request,
                                     quire_block_span *blocks, uint32_t *num_tokens)
 {
-    if (!cache_ok(cache) || !request_ok(request) || num_tokens == NULL ||
-        (blocks == NULL && cache->num_groups > 0))
+    if (num_tokens == NULL || request == NULL || request->first_hash > 0)
         return QUIRE_E_ARGUMENT;
-    return qr_cache_get_computed_blocks(cache, request, blocks, num_tokens);
+    int err = check_kv_request(cache, request);
+    if (err == QUIRE_OK && blocks == NULL && cache->num_groups > 0)
+        err = QUIRE_E_ARGUMENT;
+    return err == QUIRE_OK ? qr_cache_get_computed_blocks(cache, request, blocks, num_tokens) : err;
 }
 
 int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                                const quire_allocate_params *params, quire_block_span *new_blocks)
 {
-    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
-        return QUIRE_E_ARGUMENT;
-    return qr_cache_allocate_slots(cache, request, params, new_blocks);
+    int err = check_allocation_params(cache, request, params);
+    return err == QUIRE_OK ? qr_cache_allocate_slots(cache, request, params, new_blocks) : err;
 }
 
 int quire_cache_can_fit_full_sequence(const quire_cache *cache, const quire_cache_request *request,
                                       const quire_allocate_params *params)
 {
-    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
-        return QUIRE_E_ARGUMENT;
-    return qr_cache_can_fit(cache, request, params);
+    int err = check_allocation_params(cache, request, params);
+    return err == QUIRE_OK ? qr_cache_can_fit(cache, request, params) : err;
 }
 
 int quire_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request,
                              uint32_t num_computed_tokens)
 {
-    if (!cache_ok(cache) || !request_ok(request))
-        return QUIRE_E_ARGUMENT;
+    int err = check_kv_request(cache, request);
+    if (err != QUIRE_OK)
+        return err;
     uint32_t row = qr_cache_row_of(cache, request->seq);
     if (row == QR_NIL)
         return QUIRE_E_UNKNOWN_SEQ;

@@ -1,4 +1,5 @@
 /* api/hash_api.c - quire/hash.h: argument checks, then one call inward. */
+#include "api/fields.h"
 #include "hash/chain.h"
 #include "hash/hasher.h"
 
@@ -43,10 +44,19 @@ static bool hasher_ok(const quire_hasher *hasher)
     return hasher != NULL && hasher->magic == QR_HASHER_MAGIC;
 }
 
+static int read_hasher_config(quire_hasher_config *c, const quire_hasher_config *callers)
+{
+    quire_hasher_config given;
+    int err = qr_refuse_reading(&given, sizeof given, callers, "quire_hasher_config");
+    if (err == QUIRE_OK)
+        err = qr_check_hasher_config(&given);
+    return err == QUIRE_OK ? qr_hasher_config_read(c, callers) : err;
+}
+
 size_t quire_hasher_bytes(const quire_hasher_config *config)
 {
     quire_hasher_config c;
-    if (qr_hasher_config_read(&c, config) != QUIRE_OK)
+    if (read_hasher_config(&c, config) != QUIRE_OK)
         return 0;
     qr_arena plan = qr_arena_plan();
     qr_hasher_carve(&plan, &c);
@@ -59,7 +69,7 @@ int quire_hasher_create_in(void *memory, size_t bytes, const quire_hasher_config
     quire_hasher_config c;
     if (memory == NULL || hasher == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_hasher_config_read(&c, config);
+    int err = read_hasher_config(&c, config);
     if (err == QUIRE_OK)
         err = qr_arena_fits(memory, bytes, quire_hasher_bytes(config));
     if (err != QUIRE_OK)
@@ -79,7 +89,7 @@ int quire_hasher_create(const quire_hasher_config *config, const quire_allocator
     quire_hasher_config c;
     if (hasher == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_hasher_config_read(&c, config);
+    int err = read_hasher_config(&c, config);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
@@ -125,8 +135,7 @@ static int check_keys(const quire_extra_key *keys, size_t num_keys)
     if (keys == NULL && num_keys > 0)
         return QUIRE_E_ARGUMENT;
     for (size_t i = 0; i < num_keys; i++)
-        if (keys[i].kind < QUIRE_KEY_LORA_NAME || keys[i].kind > QUIRE_KEY_PROMPT_EMBEDS ||
-            !bytes_ok(keys[i].value))
+        if (!qr_is_extra_key(&keys[i]) || !bytes_ok(keys[i].value))
             return QUIRE_E_ARGUMENT;
     return QUIRE_OK;
 }

@@ -1,4 +1,5 @@
 /* api/monitor_api.c - quire/monitor.h: argument checks, then one call inward. */
+#include "api/fields.h"
 #include "base/memory.h"
 #include "obs/exposition.h"
 #include "obs/monitor.h"
@@ -110,8 +111,9 @@ int quire_monitor_write_metrics(const quire_monitor *m, const quire_metrics_form
     int err = format == NULL ? QUIRE_OK : qr_config_read(&f, sizeof f, format);
     if (err != QUIRE_OK)
         return err;
-    if (f.names != QUIRE_NAMES_BOTH && f.names != QUIRE_NAMES_QUIRE && f.names != QUIRE_NAMES_VLLM)
-        return QUIRE_E_CONFIG;
+    err = qr_check_metrics_format(&f);
+    if (err != QUIRE_OK)
+        return err;
     size_t used = qr_exposition_write(&m->metrics, &f, text, bytes);
     bool fits = used < bytes;
     *written = fits ? used : used + 1;

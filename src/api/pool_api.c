@@ -1,4 +1,5 @@
 /* api/pool_api.c - quire/pool.h: argument checks, then one call inward. */
+#include "api/fields.h"
 #include "base/assert.h"
 #include "block/pool.h"
 
@@ -9,10 +10,19 @@ static bool pool_ok(const quire_pool *pool)
 
 /* ---- making ---------------------------------------------------------------- */
 
+static int read_pool_config(quire_pool_config *c, const quire_pool_config *callers)
+{
+    quire_pool_config given;
+    int err = qr_refuse_reading(&given, sizeof given, callers, "quire_pool_config");
+    if (err == QUIRE_OK)
+        err = qr_check_pool_config(&given);
+    return err == QUIRE_OK ? qr_pool_config_read(c, callers) : err;
+}
+
 size_t quire_pool_bytes(const quire_pool_config *config)
 {
     quire_pool_config c;
-    if (qr_pool_config_read(&c, config) != QUIRE_OK)
+    if (read_pool_config(&c, config) != QUIRE_OK)
         return 0;
     qr_arena plan = qr_arena_plan();
     qr_pool_carve(&plan, &c);
@@ -25,7 +35,7 @@ int quire_pool_create_in(void *memory, size_t bytes, const quire_pool_config *co
     quire_pool_config c;
     if (memory == NULL || pool == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_pool_config_read(&c, config);
+    int err = read_pool_config(&c, config);
     if (err == QUIRE_OK)
         err = qr_arena_fits(memory, bytes, quire_pool_bytes(config));
     if (err != QUIRE_OK)
@@ -45,7 +55,7 @@ int quire_pool_create(const quire_pool_config *config, const quire_allocator *al
     quire_pool_config c;
     if (pool == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_pool_config_read(&c, config);
+    int err = read_pool_config(&c, config);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
@@ -187,7 +197,8 @@ int quire_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params
     bool something = params->num_full_blocks > params->num_cached_blocks;
     if (something && (params->blocks == NULL || params->hashes == NULL))
         return QUIRE_E_ARGUMENT;
-    return qr_pool_cache_full_blocks(pool, params);
+    int err = something ? qr_check_cache_full_params(params) : QUIRE_OK;
+    return err == QUIRE_OK ? qr_pool_cache_full_blocks(pool, params) : err;
 }
 
 static int check_same(const quire_pool *pool, const quire_pool *other, const void *a, const void *b,

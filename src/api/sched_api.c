@@ -1,5 +1,5 @@
 /* api/sched_api.c - quire/sched.h: argument checks, then one call inward. */
-#include "sched/sched.h"
+#include "api/fields.h"
 
 static bool sched_ok(const quire_sched *sched)
 {
@@ -24,10 +24,19 @@ static int leave_call(quire_sched *sched, int status)
 
 /* ---- making ---------------------------------------------------------------- */
 
+static int read_sched_config(quire_sched_config *c, const quire_sched_config *callers)
+{
+    quire_sched_config given;
+    int err = qr_refuse_reading(&given, sizeof given, callers, "quire_sched_config");
+    if (err == QUIRE_OK)
+        err = qr_check_sched_config(&given);
+    return err == QUIRE_OK ? qr_sched_config_read(c, callers) : err;
+}
+
 size_t quire_sched_bytes(const quire_sched_config *config)
 {
     quire_sched_config c;
-    if (qr_sched_config_read(&c, config) != QUIRE_OK)
+    if (read_sched_config(&c, config) != QUIRE_OK)
         return 0;
     qr_arena plan = qr_arena_plan();
     qr_sched_carve(&plan, &c);
@@ -40,7 +49,7 @@ int quire_sched_create_in(void *memory, size_t bytes, const quire_sched_config *
     quire_sched_config c;
     if (memory == NULL || sched == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_sched_config_read(&c, config);
+    int err = read_sched_config(&c, config);
     if (err == QUIRE_OK)
         err = qr_arena_fits(memory, bytes, quire_sched_bytes(config));
     if (err != QUIRE_OK)
@@ -60,7 +69,7 @@ int quire_sched_create(const quire_sched_config *config, const quire_allocator *
     quire_sched_config c;
     if (sched == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_sched_config_read(&c, config);
+    int err = read_sched_config(&c, config);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
@@ -92,11 +101,26 @@ void quire_sched_destroy(quire_sched *sched)
 
 /* ---- requests -------------------------------------------------------------- */
 
+/* max_hashes: UINT32_MAX where no hashes are looked at. */
+static int check_params_of(const quire_sched *sched, const quire_request_params *params,
+                           uint32_t max_hashes)
+{
+    qr_field_limits limits = {.max_model_len = sched->max_model_len,
+                              .longest_feature = qr_sched_longest_feature(sched),
+                              .max_hashes = max_hashes,
+                              .max_features = sched->max_features,
+                              .max_stop_tokens = sched->max_request_bytes / sizeof(quire_token)};
+    return qr_check_request_params(params, &limits);
+}
+
 int quire_sched_add(quire_sched *sched, const quire_request_params *params, quire_req *req)
 {
     if (params == NULL || req == NULL || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
-    return leave_call(sched, qr_sched_add(sched, params, req));
+    bool has_hashes = sched->hasher != NULL;
+    uint32_t num_blocks = has_hashes ? params->num_prompt_tokens / sched->hash_block_size : 0;
+    int err = check_params_of(sched, params, has_hashes ? num_blocks : UINT32_MAX);
+    return leave_call(sched, err == QUIRE_OK ? qr_sched_add(sched, params, req) : err);
 }
 
 int quire_sched_continue(quire_sched *sched, quire_req req, const quire_request_params *params)
@@ -104,7 +128,11 @@ int quire_sched_continue(quire_sched *sched, quire_req req, const quire_request_
     if (!enter_call(sched))
         return QUIRE_E_ARGUMENT;
     uint32_t index = qr_sched_index_of(sched, req);
-    int err = index == QR_NIL ? QUIRE_E_UNKNOWN_REQ : qr_sched_continue(sched, index, params);
+    int err = index == QR_NIL ? QUIRE_E_UNKNOWN_REQ : QUIRE_OK;
+    if (err == QUIRE_OK && params != NULL)
+        err = check_params_of(sched, params, UINT32_MAX);
+    if (err == QUIRE_OK)
+        err = qr_sched_continue(sched, index, params);
     return leave_call(sched, err);
 }
 

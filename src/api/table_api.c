@@ -1,4 +1,5 @@
 /* api/table_api.c - quire/table.h: argument checks, then one call inward. */
+#include "api/fields.h"
 #include "block/layout.h"
 #include "block/table.h"
 
@@ -9,10 +10,19 @@ static bool table_ok(const quire_table *table)
 
 /* ---- making ---------------------------------------------------------------- */
 
+static int read_table_config(quire_table_config *c, const quire_table_config *callers)
+{
+    quire_table_config given;
+    int err = qr_refuse_reading(&given, sizeof given, callers, "quire_table_config");
+    if (err == QUIRE_OK)
+        err = qr_check_table_config(&given);
+    return err == QUIRE_OK ? qr_table_config_read(c, callers) : err;
+}
+
 size_t quire_table_bytes(const quire_table_config *config)
 {
     quire_table_config c;
-    if (qr_table_config_read(&c, config) != QUIRE_OK)
+    if (read_table_config(&c, config) != QUIRE_OK)
         return 0;
     qr_arena plan = qr_arena_plan();
     qr_table_carve(&plan, &c);
@@ -25,7 +35,7 @@ int quire_table_create_in(void *memory, size_t bytes, const quire_table_config *
     quire_table_config c;
     if (memory == NULL || table == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_table_config_read(&c, config);
+    int err = read_table_config(&c, config);
     if (err == QUIRE_OK)
         err = qr_arena_fits(memory, bytes, quire_table_bytes(config));
     if (err != QUIRE_OK)
@@ -44,7 +54,7 @@ int quire_table_create(const quire_table_config *config, const quire_allocator *
     quire_table_config c;
     if (table == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_table_config_read(&c, config);
+    int err = read_table_config(&c, config);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;

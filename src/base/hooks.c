@@ -49,17 +49,10 @@ void qr_log(const quire_hooks *hooks, quire_log_level level, const char *message
         hooks->log(hooks->user, level, message);
 }
 
-#define QUIRE_X(bit, name, sentence) | QUIRE_QUIRK(name)
-static const uint64_t ALL_QUIRKS = 0 QUIRE_QUIRK_MAP(QUIRE_X);
-#undef QUIRE_X
-
-bool qr_quirks_known(uint64_t quirks)
-{
-    return (quirks & ~ALL_QUIRKS) == 0;
-}
+_Static_assert((QR_ALL_QUIRKS & (QR_ALL_QUIRKS + 1)) == 0, "a bit was left out");
 
 uint64_t qr_quirks(quire_profile profile, uint64_t on, uint64_t off)
 {
-    uint64_t of_profile = profile == QUIRE_PROFILE_VLLM_0_20 ? ALL_QUIRKS : 0;
+    uint64_t of_profile = profile == QUIRE_PROFILE_VLLM_0_20 ? QR_ALL_QUIRKS : 0;
     return (of_profile | on) & ~off;
 }

@@ -15,8 +15,9 @@ int qr_random_bytes(const quire_hooks *hooks, void *out, size_t bytes);
 /* Does nothing without a log hook. */
 void qr_log(const quire_hooks *hooks, quire_log_level level, const char *message);
 
-/* Whether all bits are quirks that this library has. */
-bool qr_quirks_known(uint64_t quirks);
+/* All bits that this library has: 0 to the last one, without a gap. */
+#define QR_QUIRK_OR(bit, name, sentence) | QUIRE_QUIRK(name)
+#define QR_ALL_QUIRKS                    (UINT64_C(0) QUIRE_QUIRK_MAP(QR_QUIRK_OR))
 /* The quirks in force. */
 uint64_t qr_quirks(quire_profile profile, uint64_t on, uint64_t off);
 

@@ -16,13 +16,7 @@ int qr_pool_config_read(quire_pool_config *config, const quire_pool_config *call
         config->enable_caching = QUIRE_ON;
     if (config->hash_bytes == 0)
         config->hash_bytes = DEFAULT_HASH_BYTES;
-    const qr_field fields[] = {
-        QR_FIELD(config, num_blocks, 1, QUIRE_MAX_BLOCKS),
-        QR_FIELD(config, hash_bytes, 0, QR_MAX_HASH_BYTES),
-        QR_FIELD(config, enable_caching, 0, QUIRE_OFF),
-    };
-    err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    if (err == QUIRE_OK && config->hash_bytes % QR_HASH_UNIT != 0)
+    if (config->hash_bytes % QR_HASH_UNIT != 0)
         err = qr_refuse("invalid hash_bytes %u (expected a multiple of %d)", config->hash_bytes,
                         (int)QR_HASH_UNIT);
     return err;
@@ -379,7 +373,7 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
 {
     if (p->num_cached_blocks >= p->num_full_blocks)
         return QUIRE_OK;
-    if (p->num_full_blocks > p->num_hashes || p->group_id > QR_MAX_GROUP_ID)
+    if (p->num_full_blocks > p->num_hashes)
         return QUIRE_E_RANGE;
     if (p->first_hash > 0 && p->first_hash >= p->num_cached_blocks)
         return QUIRE_E_RANGE;

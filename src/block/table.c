@@ -24,9 +24,6 @@ int qr_table_config_read(quire_table_config *config, const quire_table_config *c
     config->dcp_world_size = or_default(config->dcp_world_size, 1);
     config->cp_kv_cache_interleave_size = or_default(config->cp_kv_cache_interleave_size, 1);
     const qr_field fields[] = {
-        QR_FIELD(config, max_num_reqs, 1, UINT64_MAX),
-        QR_FIELD(config, max_num_blocks_per_req, 1, UINT64_MAX),
-        QR_FIELD(config, max_num_batched_tokens, 1, UINT64_MAX),
         QR_FIELD(config, pcp_rank, 0, config->pcp_world_size - 1),
         QR_FIELD(config, dcp_rank, 0, config->dcp_world_size - 1),
     };
@@ -46,7 +43,7 @@ int qr_table_config_read(quire_table_config *config, const quire_table_config *c
     uint64_t split = config->block_size / config->kernel_block_size;
     uint64_t world = (uint64_t)config->pcp_world_size * config->dcp_world_size;
     bool fits = world <= UINT32_MAX && config->max_num_blocks_per_req * split <= INT32_MAX &&
-                config->block_size <= INT32_MAX && world <= INT32_MAX / config->block_size &&
+                world <= INT32_MAX / config->block_size &&
                 config->cp_kv_cache_interleave_size <= INT32_MAX / world;
     return fits ? QUIRE_OK
                 : qr_refuse("block_size %u, max_num_blocks_per_req %u, world sizes %u and %u and "

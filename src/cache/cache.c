@@ -4,7 +4,7 @@
 #include "base/refuse.h"
 #include "group/spec.h"
 
-enum { DEFAULT_MAX_REQUESTS = 256, DEFAULT_DIGEST_BYTES = 32, MAX_GROUPS = 4096 };
+enum { DEFAULT_MAX_REQUESTS = 256, DEFAULT_DIGEST_BYTES = 32 };
 
 /* ---- reading the config ---------------------------------------------------- */
 
@@ -64,60 +64,37 @@ static void fill_defaults(quire_cache_config *c)
     set_default(&c->track_new_blocks, has_kind(c, QUIRE_LAYER_MAMBA));
 }
 
-static int check_shares(const quire_cache_config *c)
+/* A group's layers, with zeros where their kind has no such field: what a caller left there does
+ * not count. */
+static quire_layer_spec spec_of(const quire_cache_config *c, uint32_t g)
 {
-    if (!(c->watermark >= 0 && c->watermark <= 1))
-        return qr_refuse("invalid watermark %g (expected 0..1)", c->watermark);
-    if (!(c->preempt_above > 0 && c->preempt_above <= 1))
-        return qr_refuse("invalid preempt_above %g (expected 0..1)", c->preempt_above);
-    if (!(c->admit_below > 0 && c->admit_below <= c->preempt_above))
-        return qr_refuse("invalid admit_below %g (expected 0..%g, which is preempt_above)",
-                         c->admit_below, c->preempt_above);
-    return QUIRE_OK;
+    return qr_spec_resolve(&c->groups[g].spec);
 }
 
-static int check_numbers(const quire_cache_config *c)
+static uint32_t num_sinks_of(const quire_cache_config *c, uint32_t g)
 {
-    const qr_field fields[] = {
-        QR_FIELD(c, num_blocks, 1, QUIRE_MAX_BLOCKS),
-        QR_FIELD(c, max_model_len, 1, QR_MAX_TOKENS),
-        QR_FIELD(c, max_num_batched_tokens, 0, QR_MAX_TOKENS),
-        QR_FIELD(c, max_encoder_tokens, 0, QR_MAX_TOKENS),
-        QR_FIELD(c, max_requests, 0, QR_MAX_TOKENS),
-        QR_FIELD(c, dcp_world_size, 0, 1024),
-        QR_FIELD(c, pcp_world_size, 0, 1024),
-        QR_FIELD(c, enable_caching, 0, QUIRE_OFF),
-        QR_FIELD(c, use_eagle, 0, QUIRE_OFF),
-        QR_FIELD(c, log_stats, 0, QUIRE_OFF),
-        QR_FIELD(c, track_new_blocks, 0, QUIRE_OFF),
-        QR_FIELD(c, profile, 0, QUIRE_PROFILE_VLLM_0_20),
-    };
-    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    if (err == QUIRE_OK && !qr_quirks_known(c->quirks_on | c->quirks_off))
-        err = qr_refuse("quirks_on or quirks_off has a bit that is no quirk");
-    return err == QUIRE_OK ? check_shares(c) : err;
+    return spec_of(c, g).sink_len / block_size_of(c, g);
 }
 
 static int check_group(const quire_cache_config *c, uint32_t g)
 {
-    const quire_layer_spec *spec = &c->groups[g].spec;
-    int err = qr_spec_check(spec);
+    int err = qr_spec_check(&c->groups[g].spec);
     if (err != QUIRE_OK)
         return err;
-    if (qr_group_ops_of(spec->kind) == NULL)
-        return qr_refuse("layers of kind %d keep no KV", (int)spec->kind);
-    uint64_t block_size = (uint64_t)spec->block_size * cp_of(c);
-    if (cp_of(c) > 1 && (c->num_groups > 1 || !qr_spec_is_full(spec)))
+    quire_layer_spec spec = spec_of(c, g);
+    if (qr_group_ops_of(spec.kind) == NULL)
+        return qr_refuse("layers of kind %d keep no KV", (int)spec.kind);
+    uint64_t block_size = (uint64_t)spec.block_size * cp_of(c);
+    if (cp_of(c) > 1 && (c->num_groups > 1 || !qr_spec_is_full(&spec)))
         return qr_refuse("context parallelism needs one group of full attention");
-    if (spec->kind == QUIRE_LAYER_SINK_FULL && spec->sink_len % block_size != 0)
+    if (spec.sink_len % block_size != 0)
         return qr_refuse("invalid sink_len %u (expected a multiple of block_size %u)",
-                         spec->sink_len, (unsigned)block_size);
-    if (spec->kind == QUIRE_LAYER_CROSS && c->max_encoder_tokens == 0)
+                         spec.sink_len, (unsigned)block_size);
+    if (spec.kind == QUIRE_LAYER_CROSS && c->max_encoder_tokens == 0)
         return qr_refuse("cross attention needs max_encoder_tokens");
     const qr_field fields[] = {
         {"block_size", block_size, 1, QR_MAX_TOKENS},
-        {"is_eagle", c->groups[g].is_eagle, 0, 1},
-        {"num_speculative_blocks", spec->num_speculative_blocks, 0, QR_MAX_TOKENS / block_size},
+        {"num_speculative_blocks", spec.num_speculative_blocks, 0, QR_MAX_TOKENS / block_size},
     };
     return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
 }
@@ -172,19 +149,15 @@ int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *caller
     int err = qr_refuse_reading(c, sizeof *c, callers, "quire_cache_config");
     if (err != QUIRE_OK)
         return err;
-    const qr_field groups[] = {QR_FIELD(c, num_groups, 0, MAX_GROUPS)};
-    err = qr_refuse_fields(groups, 1);
-    if (err == QUIRE_OK && c->num_groups > 0 && c->groups == NULL)
-        err = qr_refuse("groups is NULL, but num_groups is %u", c->num_groups);
-    if (err != QUIRE_OK)
-        return err;
     fill_defaults(c);
-    err = check_numbers(c);
+    if (c->admit_below > c->preempt_above)
+        return qr_refuse("invalid admit_below %g (expected 0..%g, which is preempt_above)",
+                         c->admit_below, c->preempt_above);
     uint64_t num_sinks = 0;
     for (uint32_t g = 0; g < c->num_groups && err == QUIRE_OK; g++) {
         err = qr_refuse_in(check_group(c, g), "groups[%u]", g);
         if (err == QUIRE_OK)
-            num_sinks += c->groups[g].spec.sink_len / block_size_of(c, g);
+            num_sinks += num_sinks_of(c, g);
     }
     if (err != QUIRE_OK)
         return err;
@@ -205,9 +178,9 @@ int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *caller
 
 static uint32_t max_row_of(const quire_cache_config *c, uint32_t g)
 {
-    const quire_layer_spec *spec = &c->groups[g].spec;
-    uint32_t tokens = spec->kind == QUIRE_LAYER_CROSS ? c->max_encoder_tokens : c->max_model_len;
-    return qr_ceil_div(tokens, block_size_of(c, g)) + spec->num_speculative_blocks;
+    quire_layer_spec spec = spec_of(c, g);
+    uint32_t tokens = spec.kind == QUIRE_LAYER_CROSS ? c->max_encoder_tokens : c->max_model_len;
+    return qr_ceil_div(tokens, block_size_of(c, g)) + spec.num_speculative_blocks;
 }
 
 static uint32_t hashes_joined_of(const quire_cache_config *c, uint32_t g)
@@ -269,7 +242,7 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
         qr_row *rows = qr_arena_take(arena, c->max_requests, sizeof *rows);
         uint32_t *blocks = qr_arena_take(arena, c->max_requests, (size_t)max_row * sizeof *blocks);
         uint32_t *hits = qr_arena_take(arena, max_row, sizeof *hits);
-        uint32_t num_sinks = c->groups[g].spec.sink_len / block_size_of(c, g);
+        uint32_t num_sinks = num_sinks_of(c, g);
         uint32_t *sinks = qr_arena_take(arena, num_sinks, sizeof *sinks);
         if (cache == NULL)
             continue;
@@ -293,8 +266,9 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
                        bool any_flagged)
 {
     const quire_group_config *config = &c->groups[g];
-    const quire_layer_spec *spec = &config->spec;
     qr_group *group = &cache->groups[g];
+    group->spec = spec_of(c, g);
+    const quire_layer_spec *spec = &group->spec;
     group->ops = qr_group_ops_of(spec->kind);
     group->pool = cache->pool;
     group->id = g;
@@ -311,7 +285,6 @@ static void init_group(quire_cache *cache, const quire_cache_config *c, uint32_t
     group->fresh = &cache->fresh;
     group->stamps = spec->kind == QUIRE_LAYER_MAMBA ? cache->stamps : NULL;
     group->step = 1;
-    group->spec = *spec;
     for (uint32_t row = 0; row < cache->max_requests; row++)
         qr_group_init_row(group, row);
 }

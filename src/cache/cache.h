@@ -124,6 +124,12 @@ int qr_cache_get_computed_blocks(quire_cache *cache, const quire_cache_request *
 
 int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                             const quire_allocate_params *params, quire_block_span *new_blocks);
+/* Whether an allocation was refused for want of blocks or places. Any other refusal of a request
+ * that the scheduler keeps itself would be a fault of its own. */
+static inline bool qr_cache_lacks_room(int status)
+{
+    return status == QUIRE_NO_SPACE || status == QUIRE_FULL || status == QUIRE_E_PREDICTION;
+}
 int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *request,
                      const quire_allocate_params *params);
 int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request, uint32_t row,

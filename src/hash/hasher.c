@@ -7,14 +7,7 @@
 #include "hash/pickle.h"
 #include "hash/safe.h"
 
-enum {
-    HASHER_DEFAULT_BLOCK_SIZE = 16,
-    MAX_BLOCK_SIZE = 65536,
-    DEFAULT_EXTRA_BYTES = 16384,
-    MAX_EXTRA_BYTES = 65535, /* Python writes longer texts outside of frames; nobody needs them */
-    MAX_SEED_BYTES = 4096,
-    RANDOM_NONE_HASH_BYTES = 32
-};
+enum { HASHER_DEFAULT_BLOCK_SIZE = 16, DEFAULT_EXTRA_BYTES = 16384, RANDOM_NONE_HASH_BYTES = 32 };
 
 /* ---- making ---------------------------------------------------------------- */
 
@@ -39,10 +32,8 @@ static int check_none_hash(const quire_hasher_config *config)
         return qr_refuse("seed and none_hash are both given: give one of them");
     if (config->algo == QUIRE_HASH_QUIRE128)
         return qr_refuse("none_hash is given, but algo quire128 takes a seed only");
-    const qr_field fields[] = {
-        {"none_hash.len", config->none_hash.len, 1, QR_HASH_MAX_PARENT},
-    };
-    return qr_refuse_fields(fields, 1);
+    return config->none_hash.len > 0 ? QUIRE_OK
+                                     : qr_refuse("none_hash is given, but none_hash.len is 0");
 }
 
 int qr_hasher_config_read(quire_hasher_config *config, const quire_hasher_config *callers)
@@ -54,24 +45,13 @@ int qr_hasher_config_read(quire_hasher_config *config, const quire_hasher_config
         config->block_size = HASHER_DEFAULT_BLOCK_SIZE;
     if (config->max_extra_bytes == 0)
         config->max_extra_bytes = DEFAULT_EXTRA_BYTES;
-    const qr_field fields[] = {
-        QR_FIELD(config, block_size, 0, MAX_BLOCK_SIZE),
-        QR_FIELD(config, max_extra_bytes, 0, MAX_EXTRA_BYTES),
-        QR_FIELD(config, profile, 0, QUIRE_PROFILE_VLLM_0_20),
-        {"seed.len", config->seed.data == NULL ? 0 : config->seed.len, 0, MAX_SEED_BYTES},
-    };
-    err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    if (err == QUIRE_OK && qr_hash_digest_bytes(config->algo) == 0)
-        err = qr_refuse("invalid algo %d (expected a quire_hash_algo)", (int)config->algo);
-    if (err == QUIRE_OK && !qr_quirks_known(config->quirks_on | config->quirks_off))
-        err = qr_refuse("quirks_on or quirks_off has a bit that is no quirk");
-    return err == QUIRE_OK ? check_none_hash(config) : err;
+    return check_none_hash(config);
 }
 
 quire_hasher *qr_hasher_carve(qr_arena *arena, const quire_hasher_config *config)
 {
     size_t message = QR_HASH_MAX_FIXED + (size_t)config->block_size * QR_HASH_MAX_PER_TOKEN +
-                     config->max_extra_bytes + MAX_SEED_BYTES;
+                     config->max_extra_bytes + QR_HASH_MAX_SEED;
     size_t frames = (message / 65536 + 1) * 16;
     size_t bytes = message + frames + QR_HASH_SLACK;
     size_t max_keys = config->max_extra_bytes / QR_HASH_MAX_PER_KEY + 1;

@@ -34,6 +34,9 @@ enum {
     QR_HASH_MAX_PER_TOKEN = 10, /* ...for a token */
     QR_HASH_MAX_PER_KEY = 24,   /* ...for an extra key, besides its text */
     QR_HASH_MAX_PARENT = 64,
+    QR_HASH_MAX_SEED = 4096,
+    QR_HASH_MAX_EXTRA = 65535, /* Python writes longer texts outside of frames */
+    QR_HASH_MAX_BLOCK = 65536, /* tokens */
     /* Behind the message: room for SHA-256's padding, and for writing 8 bytes where fewer count. */
     QR_HASH_SLACK = 80
 };

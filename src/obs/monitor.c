@@ -5,10 +5,8 @@
 enum {
     DEFAULT_EVENT_BYTES = 8 << 20,
     MIN_EVENT_BYTES = 16 << 10,
-    MAX_EVENT_BYTES = 1 << 30,
     DEFAULT_STEPS = 4096,
-    MIN_STEPS = 2, /* one of them may be in the making */
-    MAX_STEPS = 1 << 20,
+    MIN_STEPS = 2,      /* one of them may be in the making */
     WALK_SHARE = 8,     /* of the ring, at most this part for what a walk tells in one step */
     MIN_WALK = 8,       /* blocks that then fit at least */
     KEY_ROOM = 64,      /* for what stands beside a block's hash */
@@ -42,17 +40,6 @@ int qr_monitor_config_read(quire_monitor_config *c, const quire_monitor_config *
         c->residency = QUIRE_ON;
     if (c->sample_rate == 0)
         c->sample_rate = 0.01;
-    const qr_field fields[] = {
-        QR_FIELD(c, event_bytes, 0, MAX_EVENT_BYTES),
-        QR_FIELD(c, num_steps, 0, MAX_STEPS),
-        QR_FIELD(c, token_ids, 0, QUIRE_OFF),
-        QR_FIELD(c, residency, 0, QUIRE_OFF),
-    };
-    err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    if (err == QUIRE_OK && !(c->sample_rate > 0 && c->sample_rate <= 1))
-        err = qr_refuse("invalid sample_rate %g (expected 0..1)", c->sample_rate);
-    if (err != QUIRE_OK)
-        return err;
     if (c->num_steps < MIN_STEPS)
         c->num_steps = MIN_STEPS;
     if (c->event_bytes < MIN_EVENT_BYTES)

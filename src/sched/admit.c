@@ -100,7 +100,8 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
     }
     a->hits = s->spans;
     qr_sched_show_all_hashes(s, a->index);
-    qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
+    int err = qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
+    qr_assert(err == QUIRE_OK);
     a->num_swapped = r->num_saved > a->num_local ? r->num_saved - a->num_local : 0;
     qr_verdict verdict = a->num_swapped > 0 ? QR_ADMITTED : ask_connector(s, a);
     if (verdict != QR_ADMITTED)
@@ -194,6 +195,11 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
     s->observer.taker = 0;
     if (err == QUIRE_OK)
         return QR_ADMITTED;
+    /* A hit may be stale where a connector's callback has evicted blocks: looked up again later.
+     * Encoder input past cache.max_encoder_tokens is taken in with HOPELESS_WAITS alone. */
+    bool is_hopeless = s->is_encoder_decoder && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0;
+    qr_assert(qr_cache_lacks_room(err) || (err == QUIRE_E_STALE_HIT && s->has_connector) ||
+              (err == QUIRE_E_RANGE && is_hopeless));
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     return QR_NO_ROOM;

@@ -217,17 +217,9 @@ static int check_params(const quire_sched *s, const quire_request_params *p)
     int err = p->id.data == NULL || p->id.len == 0 ? QUIRE_E_ARGUMENT : qr_request_check_arrays(p);
     if (err != QUIRE_OK)
         return err;
-    if (p->id.len > QR_MAX_ID_BYTES || p->num_prompt_tokens == 0 ||
-        p->num_prompt_tokens >= s->max_model_len)
-        return QUIRE_E_RANGE;
-    if (s->hasher != NULL && p->num_hashes > p->num_prompt_tokens / s->hash_block_size)
-        return QUIRE_E_RANGE;
-    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
-        const quire_mm_feature *f = &p->mm_inputs[i].feature;
-        if (f->offset > s->max_model_len || f->length > qr_sched_longest_feature(s) ||
-            (s->is_encoder_decoder && f->offset != 0))
+    for (uint32_t i = 0; s->is_encoder_decoder && i < p->num_mm_inputs; i++)
+        if (p->mm_inputs[i].feature.offset != 0)
             return QUIRE_E_RANGE;
-    }
     return QUIRE_OK;
 }
 

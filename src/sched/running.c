@@ -203,6 +203,7 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
         int err = qr_cache_allocate_slots(s->cache, &r->kv, &p, blocks);
         if (QR_LIKELY(err == QUIRE_OK))
             break;
+        qr_assert(qr_cache_lacks_room(err));
         bool is_alone = s->num_running == 1;
         if (is_alone && (qr_pins_give_way(s) || qr_starved_take_blocks(s)))
             continue;

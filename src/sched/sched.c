@@ -59,45 +59,13 @@ static void fill_sched_defaults(quire_sched_config *c)
     default_switch(&c->log_stats, false);
 }
 
-/* Switches were given their defaults: a value that is none is above QUIRE_OFF. */
-static int check_switches(const quire_sched_config *c)
-{
-    const qr_field fields[] = {
-        QR_FIELD(c, enable_chunked_prefill, 0, QUIRE_OFF),
-        QR_FIELD(c, reserve_full_sequence, 0, QUIRE_OFF),
-        QR_FIELD(c, async_scheduling, 0, QUIRE_OFF),
-        QR_FIELD(c, is_encoder_decoder, 0, QUIRE_OFF),
-        QR_FIELD(c, disable_chunked_mm_input, 0, QUIRE_OFF),
-        QR_FIELD(c, include_finished_set, 0, QUIRE_OFF),
-        QR_FIELD(c, fail_on_load_error, 0, QUIRE_OFF),
-        QR_FIELD(c, log_stats, 0, QUIRE_OFF),
-        QR_FIELD(c, policy, 0, QUIRE_POLICY_PRIORITY),
-        QR_FIELD(c, profile, 0, QUIRE_PROFILE_VLLM_0_20),
-    };
-    int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
-    if (err == QUIRE_OK && !qr_quirks_known(c->quirks_on | c->quirks_off))
-        err = qr_refuse("quirks_on or quirks_off has a bit that is no quirk");
-    return err;
-}
-
+/* How numbers that are in their ranges (api/fields.h) go together. */
 static int check_sched_numbers(const quire_sched_config *c)
 {
     const qr_field fields[] = {
-        QR_FIELD(c, max_requests, 0, 1u << 24),
         QR_FIELD(c, max_num_seqs, 0, c->max_requests),
         QR_FIELD(c, max_loading, 0, c->max_requests),
-        QR_FIELD(c, max_num_batched_tokens, 0, QR_MAX_TOKENS),
-        QR_FIELD(c, max_num_scheduled_tokens, 0, QR_MAX_TOKENS),
-        QR_FIELD(c, num_spec_tokens, 0, 1024),
-        QR_FIELD(c, num_lookahead_tokens, 0, QR_MAX_TOKENS),
-        QR_FIELD(c, max_batches, 0, 64),
-        QR_FIELD(c, max_loras, 0, 65536),
         QR_FIELD(c, max_request_bytes, 64, 1u << 20),
-        QR_FIELD(c, max_ghosts, 0, 1u << 28),
-        QR_FIELD(c, max_encoder_items, 0, 1u << 20),
-        QR_FIELD(c, encoder_cache_size, 0, QR_MAX_TOKENS),
-        QR_FIELD(c, encoder_compute_budget, 0, QR_MAX_TOKENS),
-        QR_FIELD(c, max_text_tokens, 0, UINT64_C(1) << 40),
     };
     int err = qr_refuse_fields(fields, sizeof fields / sizeof *fields);
     if (err == QUIRE_OK && (uint64_t)max_features_of(c) * c->max_num_seqs > INT32_MAX)
@@ -125,6 +93,8 @@ static int check_hasher(const quire_sched_config *c)
     if (c->hasher == NULL)
         return qr_refuse("hasher is NULL, but prefix caching needs one (or set "
                          "cache.enable_caching to QUIRE_OFF)");
+    if (c->hasher->magic != QR_HASHER_MAGIC)
+        return qr_refuse("hasher is not a hasher, or was destroyed");
     if (c->hasher->block_size != c->cache.hash_block_size)
         return qr_refuse("hasher has block_size %u, but the cache hashes blocks of %u tokens",
                          c->hasher->block_size, c->cache.hash_block_size);
@@ -140,9 +110,7 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     if (err != QUIRE_OK)
         return err;
     fill_sched_defaults(c);
-    err = check_switches(c);
-    if (err == QUIRE_OK)
-        err = check_sched_numbers(c);
+    err = check_sched_numbers(c);
     if (err != QUIRE_OK)
         return err;
     derive_cache(c);

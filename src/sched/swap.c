@@ -4,8 +4,6 @@
 #include "base/refuse.h"
 #include "sched/sched.h"
 
-enum { SWAP_MAX_SLOTS = 1 << 28 };
-
 /* ---- making it -------------------------------------------------------------- */
 
 static bool has_movable_groups(const quire_cache_config *c)
@@ -27,18 +25,12 @@ int qr_swap_config_check(const quire_sched_config *c)
     bool can_swap = c->profile == QUIRE_PROFILE_DEFAULT && (quirks & unsure) == 0 &&
                     c->is_encoder_decoder == QUIRE_OFF && has_movable_groups(&c->cache) &&
                     c->cache.max_copies == 0;
-    if (!can_swap)
-        return qr_refuse(
-            "num_swap_blocks is %u, but swapping needs the default profile without the "
-            "quirks STALE_OUTPUTS and FAILED_BLOCKS_STAY, no encoder-decoder, "
-            "max_copies 0 and groups whose blocks can be moved",
-            c->num_swap_blocks);
-    const qr_field fields[] = {
-        QR_FIELD(c, num_swap_blocks, 0, SWAP_MAX_SLOTS),
-        QR_FIELD(c, swap_block_ns, 0, UINT32_MAX),
-        QR_FIELD(c, recompute_token_ns, 0, UINT32_MAX),
-    };
-    return qr_refuse_fields(fields, sizeof fields / sizeof *fields);
+    if (can_swap)
+        return QUIRE_OK;
+    return qr_refuse("num_swap_blocks is %u, but swapping needs the default profile without the "
+                     "quirks STALE_OUTPUTS and FAILED_BLOCKS_STAY, no encoder-decoder, "
+                     "max_copies 0 and groups whose blocks can be moved",
+                     c->num_swap_blocks);
 }
 
 static void carve_moves(qr_swap_moves *moves, qr_arena *arena, uint32_t num_slots)

@@ -231,6 +231,9 @@ static int check_output(const quire_sched *s, const qr_batch *batch,
             return QUIRE_E_RANGE;
         room -= n;
     }
+    for (uint32_t i = 0; output->num_invalid_drafts != NULL && i < batch->num_reqs; i++)
+        if (output->num_invalid_drafts[i] > batch->num_drafts[i])
+            return QUIRE_E_RANGE;
     for (uint32_t i = 0; i < output->num_invalid_blocks; i++)
         if (output->invalid_blocks[i] >= s->cache->pool->queue.num_blocks)
             return QUIRE_E_UNKNOWN_BLOCK;

@@ -198,7 +198,7 @@ static void other_configs_have_sentences(void **state)
     quire_table_config table = QUIRE_TABLE_CONFIG_INIT;
     quire_table *made_table;
     expect_sentence(quire_table_create(&table, NULL, &made_table), QUIRE_E_CONFIG,
-                    "invalid max_num_reqs 0 (expected 1 or more)");
+                    "invalid max_num_reqs 0 (expected 1..4294967295)");
 }
 
 static void *fail_elsewhere(void *unused)

@@ -187,6 +187,8 @@ static void configs_that_cannot_swap_are_refused(void **state)
     for (size_t i = 0; i < COUNT(wrong); i++) {
         assert_int_equal(quire_sched_create(&wrong[i], NULL, &w.kit.sched), QUIRE_E_CONFIG);
         wrong[i].num_swap_blocks = 0;
+        wrong[i].swap_block_ns = 0;
+        wrong[i].recompute_token_ns = 0;
         assert_true(quire_sched_bytes(&wrong[i]) > 0);
     }
     kit_open(&w.kit, &right);

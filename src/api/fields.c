@@ -1,0 +1,128 @@
+#include "api/fields.h"
+
+/* ---- configs: quire_refusal says which field it is -------------------------- */
+
+#define AS_FIELD(field, least, most) {#field, (uint64_t)p->field, (least), (most)},
+#define UNUSED(...)
+#define CHECK_REAL(field, least, most)                                                             \
+    if (!(p->field >= (least) && p->field <= (most)))                                              \
+        return qr_refuse("invalid " #field " %g (expected %g..%g)", p->field, (double)(least),     \
+                         (double)(most));
+#define RETURN_CHECK(type)                                                                         \
+    const qr_field fields[] = {QR_FIELDS_##type(AS_FIELD, UNUSED, UNUSED, UNUSED)};                \
+    QR_FIELDS_##type(UNUSED, CHECK_REAL, UNUSED,                                                   \
+                     UNUSED) return qr_refuse_fields(fields, sizeof fields / sizeof *fields)
+
+int qr_check_pool_config(const quire_pool_config *p)
+{
+    RETURN_CHECK(quire_pool_config);
+}
+
+int qr_check_table_config(const quire_table_config *p)
+{
+    RETURN_CHECK(quire_table_config);
+}
+
+int qr_check_hasher_config(const quire_hasher_config *p)
+{
+    RETURN_CHECK(quire_hasher_config);
+}
+
+static int check_group_fields(const quire_group_config *p)
+{
+    RETURN_CHECK(quire_group_config);
+}
+
+static int check_cache_fields(const quire_cache_config *p)
+{
+    RETURN_CHECK(quire_cache_config);
+}
+
+int qr_check_cache_config(const quire_cache_config *p)
+{
+    int err = check_cache_fields(p);
+    if (err == QUIRE_OK && p->num_groups > 0 && p->groups == NULL)
+        err = qr_refuse("groups is NULL, but num_groups is %u", p->num_groups);
+    for (uint32_t g = 0; err == QUIRE_OK && g < p->num_groups; g++)
+        err = qr_refuse_in(check_group_fields(&p->groups[g]), "groups[%u]", g);
+    return err;
+}
+
+static int check_sched_fields(const quire_sched_config *p)
+{
+    RETURN_CHECK(quire_sched_config);
+}
+
+static int check_monitor_fields(const quire_monitor_config *p)
+{
+    RETURN_CHECK(quire_monitor_config);
+}
+
+int qr_check_sched_config(const quire_sched_config *p)
+{
+    /* Its size lies where every version has it. With another one, all fields behind the cache's
+     * config lie elsewhere. */
+    if (p->cache.size != sizeof p->cache)
+        return qr_refuse(
+            "invalid cache.size %zu (expected %zu; start from QUIRE_SCHED_CONFIG_INIT)",
+            p->cache.size, sizeof p->cache);
+    int err = check_sched_fields(p);
+    if (err == QUIRE_OK)
+        err = qr_refuse_in(qr_check_cache_config(&p->cache), "cache");
+    quire_monitor_config monitor;
+    if (err != QUIRE_OK || p->monitor == NULL)
+        return err;
+    err = qr_refuse_reading(&monitor, sizeof monitor, p->monitor, "quire_monitor_config");
+    return qr_refuse_in(err == QUIRE_OK ? check_monitor_fields(&monitor) : err, "monitor");
+}
+
+int qr_check_metrics_format(const quire_metrics_format *p)
+{
+    RETURN_CHECK(quire_metrics_format);
+}
+
+/* ---- parameters: nothing but the answer, in a few instructions -------------- */
+
+static bool in_range(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value >= least && value <= most;
+}
+
+#define IS_NUMBER(field, least, most) &&in_range((uint64_t)p->field, (least), (most))
+#define IS_REAL(field, least, most)   &&p->field >= (least) && p->field <= (most)
+#define ARE_OK(type)                  (true QR_FIELDS_##type(IS_NUMBER, IS_REAL, UNUSED, UNUSED))
+
+int qr_check_cache_full_params(const quire_cache_full_params *p)
+{
+    return ARE_OK(quire_cache_full_params) ? QUIRE_OK : QUIRE_E_RANGE;
+}
+
+bool qr_is_extra_key(const quire_extra_key *p)
+{
+    return ARE_OK(quire_extra_key);
+}
+
+int qr_check_cache_request(const quire_cache_request *p, const qr_field_limits *limits)
+{
+    return ARE_OK(quire_cache_request) ? QUIRE_OK : QUIRE_E_RANGE;
+}
+
+int qr_check_allocate_params(const quire_allocate_params *p, const qr_field_limits *limits)
+{
+    return ARE_OK(quire_allocate_params) ? QUIRE_OK : QUIRE_E_RANGE;
+}
+
+static bool feature_ok(const quire_mm_feature *p, const qr_field_limits *limits)
+{
+    return ARE_OK(quire_mm_feature);
+}
+
+int qr_check_request_params(const quire_request_params *p, const qr_field_limits *limits)
+{
+    if (!ARE_OK(quire_request_params))
+        return QUIRE_E_RANGE;
+    for (uint32_t i = 0; p->mm_inputs != NULL && i < p->num_mm_inputs; i++)
+        if (!feature_ok(&p->mm_inputs[i].feature, limits))
+            return QUIRE_E_RANGE;
+    return QUIRE_OK;
+}
