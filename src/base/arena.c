@@ -6,7 +6,9 @@
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
+int __sanitizer_get_ownership(const volatile void *memory); /* gcc has no header for it */
 #else
+#define __sanitizer_get_ownership(memory)          ((void)(memory), 0)
 #define ASAN_POISON_MEMORY_REGION(memory, bytes)   ((void)(memory), (void)(bytes))
 #define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
 #endif
@@ -23,7 +25,11 @@ qr_arena qr_arena_carve(void *memory, size_t size)
 #ifdef QUIRE_HOSTILE
     memset(memory, 0xa5, size);
 #endif
-    return (qr_arena){.base = memory, .size = size, .used = 0, .sealed = false};
+    return (qr_arena){.base = memory,
+                      .size = size,
+                      .used = 0,
+                      .sealed = false,
+                      .has_gaps = __sanitizer_get_ownership(memory) != 0};
 }
 
 void *qr_arena_take(qr_arena *arena, size_t count, size_t size)
@@ -37,7 +43,8 @@ void *qr_arena_take(qr_arena *arena, size_t count, size_t size)
     if (arena->base == NULL)
         return NULL;
     qr_assert(arena->used <= arena->size);
-    ASAN_POISON_MEMORY_REGION(arena->base + start + bytes, padded - bytes + QR_ARENA_GAP);
+    if (arena->has_gaps)
+        ASAN_POISON_MEMORY_REGION(arena->base + start + bytes, padded - bytes + QR_ARENA_GAP);
     return arena->base + start;
 }
 

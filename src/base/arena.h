@@ -21,9 +21,9 @@
 
 #include <quire/memory.h>
 
-/* The address sanitizer's builds leave a gap behind each piece. Neither the gap nor the bytes that
- * only fill up the last 64 of a piece may be touched: so an access past the end of a piece is seen,
- * though its neighbour lies in the same memory. */
+/* The address sanitizer's builds leave a gap behind each piece. In memory of malloc's, neither the
+ * gap nor the bytes that only fill up the last 64 of a piece may be touched: so an access past the
+ * end of a piece is seen, though its neighbour lies in the same memory. */
 #ifdef __SANITIZE_ADDRESS__
 enum { QR_ARENA_GAP = QUIRE_ALIGNMENT };
 #else
@@ -35,6 +35,7 @@ typedef struct qr_arena {
     size_t size;
     size_t used; /* SIZE_MAX once a plan has overflowed */
     bool sealed;
+    bool has_gaps; /* that may not be touched */
 } qr_arena;
 
 /* For counting: every take returns NULL, and used tells the size at the end. */

@@ -246,8 +246,9 @@ static void image_pins(qr_image *image, quire_sched *s)
 {
     qr_pins *p = &s->pins;
     uint64_t now = qr_now_ns(&s->observer.hooks);
-    qr_image_u32(image, &p->num_pins, p->max_pins);
-    for (uint32_t i = 0; i < p->num_pins && !image->is_bad; i++) {
+    uint32_t count = p->num_pins;
+    qr_image_u32(image, &count, p->max_pins);
+    for (uint32_t i = 0; i < count && !image->is_bad; i++) {
         qr_pin *pin = &p->pins[i];
         uint64_t left = pin->ends_ns > now ? pin->ends_ns - now : 0;
         quire_block *row = qr_pins_row(p, i);
@@ -259,10 +260,11 @@ static void image_pins(qr_image *image, quire_sched *s)
         if (image->is_bad)
             return;
         image_pinned(image, s, row, pin->num_blocks);
-        if (!image->is_reading)
+        if (!image->is_reading || image->is_bad)
             continue;
         pin->ends_ns = left < UINT64_MAX - now ? now + left : UINT64_MAX;
         pin->last_block = row[0];
+        qr_pins_enter(p);
     }
 }
 

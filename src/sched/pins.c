@@ -30,8 +30,10 @@ void qr_pins_carve(qr_pins *pins, qr_arena *arena, const quire_sched_config *c)
     pins->pins = qr_arena_take(arena, c->max_pins, sizeof *pins->pins);
     pins->rows = qr_arena_take(arena, ((size_t)c->max_pins + 1) * row, sizeof *pins->rows);
     pins->spare = qr_arena_take(arena, row, sizeof *pins->spare);
-    pins->users =
-        qr_arena_take(arena, c->max_pins == 0 ? 0 : c->cache.num_blocks, sizeof *pins->users);
+    pins->heap = qr_arena_take(arena, c->max_pins, sizeof *pins->heap);
+    uint32_t num_blocks = c->max_pins == 0 ? 0 : c->cache.num_blocks;
+    pins->users = qr_arena_take(arena, num_blocks, sizeof *pins->users);
+    pins->by_last = qr_arena_take(arena, num_blocks, sizeof *pins->by_last);
 }
 
 void qr_pins_init(qr_pins *pins, const quire_sched_config *c)
@@ -40,13 +42,109 @@ void qr_pins_init(qr_pins *pins, const quire_sched_config *c)
     pins->row_blocks = c->max_pins == 0 ? 0 : pin_row_blocks(&c->cache);
     pins->num_pins = 0;
     pins->num_blocks = 0;
-    if (c->max_pins > 0)
-        memset(pins->users, 0, c->cache.num_blocks * sizeof *pins->users);
+    for (uint32_t b = 0; c->max_pins > 0 && b < c->cache.num_blocks; b++) {
+        pins->users[b] = 0;
+        pins->by_last[b] = QR_NIL;
+    }
+}
+
+/* ---- by time ----------------------------------------------------------------- */
+
+static bool ends_before(const qr_pins *p, uint32_t a, uint32_t b)
+{
+    uint64_t end_a = p->pins[a].ends_ns;
+    uint64_t end_b = p->pins[b].ends_ns;
+    return end_a < end_b || (end_a == end_b && a < b);
+}
+
+static void pin_heap_put(qr_pins *p, uint32_t place, uint32_t pin)
+{
+    p->heap[place] = pin;
+    p->pins[pin].place = place;
+}
+
+static void pin_heap_rise(qr_pins *p, uint32_t place, uint32_t pin)
+{
+    for (; place > 0 && ends_before(p, pin, p->heap[(place - 1) / 2]); place = (place - 1) / 2)
+        pin_heap_put(p, place, p->heap[(place - 1) / 2]);
+    pin_heap_put(p, place, pin);
+}
+
+static void pin_heap_sink(qr_pins *p, uint32_t place, uint32_t pin, uint32_t count)
+{
+    for (;;) {
+        uint32_t child = 2 * place + 1;
+        if (child + 1 < count && ends_before(p, p->heap[child + 1], p->heap[child]))
+            child++;
+        if (child >= count || !ends_before(p, p->heap[child], pin))
+            break;
+        pin_heap_put(p, place, p->heap[child]);
+        place = child;
+    }
+    pin_heap_put(p, place, pin);
+}
+
+/* Takes the pin out of a heap of `count`. */
+static void pin_heap_remove(qr_pins *p, uint32_t pin, uint32_t count)
+{
+    uint32_t place = p->pins[pin].place;
+    uint32_t moved = p->heap[count - 1];
+    if (moved == pin)
+        return;
+    if (place > 0 && ends_before(p, moved, p->heap[(place - 1) / 2]))
+        pin_heap_rise(p, place, moved);
+    else
+        pin_heap_sink(p, place, moved, count - 1);
+}
+
+/* ---- by last block ----------------------------------------------------------- */
+
+static void pin_ring_enter(qr_pins *p, uint32_t pin)
+{
+    uint32_t *first = &p->by_last[p->pins[pin].last_block];
+    uint32_t next = *first == QR_NIL ? pin : *first;
+    uint32_t prev = *first == QR_NIL ? pin : p->pins[*first].link.prev;
+    p->pins[pin].link = (qr_link){.prev = prev, .next = next};
+    p->pins[prev].link.next = pin;
+    p->pins[next].link.prev = pin;
+    *first = pin;
+}
+
+static void pin_ring_leave(qr_pins *p, uint32_t pin)
+{
+    uint32_t *first = &p->by_last[p->pins[pin].last_block];
+    qr_link link = p->pins[pin].link;
+    p->pins[link.prev].link.next = link.next;
+    p->pins[link.next].link.prev = link.prev;
+    if (*first == pin)
+        *first = link.next == pin ? QR_NIL : link.next;
+}
+
+void qr_pins_enter(qr_pins *p)
+{
+    uint32_t pin = p->num_pins++;
+    pin_heap_rise(p, pin, pin);
+    pin_ring_enter(p, pin);
+}
+
+/* Out of the heap and its ring; the last pin takes its number. */
+static void pin_leave(qr_pins *p, uint32_t pin)
+{
+    uint32_t last = p->num_pins - 1;
+    pin_heap_remove(p, pin, p->num_pins);
+    pin_ring_leave(p, pin);
+    p->num_pins--;
+    if (pin == last)
+        return;
+    pin_ring_leave(p, last);
+    p->pins[pin] = p->pins[last];
+    memcpy(qr_pins_row(p, pin), qr_pins_row(p, last), p->pins[last].num_blocks * sizeof *p->rows);
+    pin_ring_enter(p, pin);
+    pin_heap_rise(p, p->pins[pin].place, pin); /* a smaller number: among equals it ends sooner */
 }
 
 /* ---- letting go ------------------------------------------------------------ */
 
-/* The last one takes its place. */
 static void end_pin(quire_sched *s, uint32_t pin)
 {
     qr_pins *p = &s->pins;
@@ -58,19 +156,15 @@ static void end_pin(quire_sched *s, uint32_t pin)
     int err = qr_pool_let_go(s->cache->pool, p->spare, n, false);
     qr_assert(err == QUIRE_OK);
     p->num_blocks -= n;
-    uint32_t last = --p->num_pins;
-    if (pin == last)
-        return;
-    p->pins[pin] = p->pins[last];
-    memcpy(qr_pins_row(p, pin), qr_pins_row(p, last), p->pins[last].num_blocks * sizeof *p->rows);
+    pin_leave(p, pin);
 }
 
 void qr_pins_expire(quire_sched *s)
 {
+    const qr_pins *p = &s->pins;
     uint64_t now = qr_now_ns(&s->observer.hooks);
-    for (uint32_t i = s->pins.num_pins; i-- > 0;)
-        if (s->pins.pins[i].ends_ns <= now)
-            end_pin(s, i);
+    while (p->num_pins > 0 && p->pins[p->heap[0]].ends_ns <= now)
+        end_pin(s, p->heap[0]);
 }
 
 bool qr_pins_give_way(quire_sched *s)
@@ -78,11 +172,7 @@ bool qr_pins_give_way(quire_sched *s)
     const qr_pins *p = &s->pins;
     if (p->num_pins == 0)
         return false;
-    uint32_t soonest = 0;
-    for (uint32_t i = 1; i < p->num_pins; i++)
-        if (p->pins[i].ends_ns < p->pins[soonest].ends_ns)
-            soonest = i;
-    end_pin(s, soonest);
+    end_pin(s, p->heap[0]);
     return true;
 }
 
@@ -92,16 +182,33 @@ void qr_pins_drop_all(quire_sched *s)
         end_pin(s, s->pins.num_pins - 1);
 }
 
+/* The pin with the largest number whose last block is this one at this place, or QR_NIL. */
+static uint32_t find_pin(const qr_pins *p, quire_block block, uint32_t group, uint32_t place)
+{
+    uint32_t first = p->by_last[block];
+    uint32_t found = QR_NIL;
+    if (first == QR_NIL)
+        return QR_NIL;
+    uint32_t at = first;
+    do {
+        const qr_pin *pin = &p->pins[at];
+        if (pin->last_group == group && pin->last_place == place && (found == QR_NIL || at > found))
+            found = at;
+        at = pin->link.next;
+    } while (at != first);
+    return found;
+}
+
 /* The same block at the same place has the same prefix before it. */
 void qr_pins_reused(quire_sched *s, uint32_t num_tokens)
 {
-    for (uint32_t i = s->pins.num_pins; i-- > 0;) {
-        const qr_pin *pin = &s->pins.pins[i];
-        uint32_t num_hit = num_tokens / s->cache->groups[pin->last_group].block_size;
-        quire_block_span blocks = s->spans[pin->last_group];
-        if (pin->last_place < num_hit && pin->last_place < blocks.count &&
-            blocks.ids[pin->last_place] == pin->last_block)
-            end_pin(s, i);
+    const qr_pins *p = &s->pins;
+    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
+        uint32_t num_hit = num_tokens / s->cache->groups[g].block_size;
+        quire_block_span blocks = s->spans[g];
+        for (uint32_t i = 0; i < num_hit && i < blocks.count; i++)
+            for (uint32_t pin; (pin = find_pin(p, blocks.ids[i], g, i)) != QR_NIL;)
+                end_pin(s, pin);
     }
 }
 
@@ -161,11 +268,25 @@ void qr_pins_keep(quire_sched *s, uint32_t index)
             p->spare[n++] = row[i];
     int err = qr_pool_hold(s->cache->pool, p->spare, n);
     qr_assert(err == QUIRE_OK);
-    p->pins[p->num_pins++] = pin;
+    p->pins[p->num_pins] = pin;
     p->num_blocks += n;
+    qr_pins_enter(p);
 }
 
 /* ---- checking -------------------------------------------------------------- */
+
+/* Whether the pin stands in the heap and in the ring of its last block. */
+static bool pin_is_linked(const qr_pins *p, uint32_t pin)
+{
+    const qr_pin *r = &p->pins[pin];
+    if (r->place >= p->num_pins || p->heap[r->place] != pin || r->link.next >= p->num_pins ||
+        r->link.prev >= p->num_pins || p->by_last[r->last_block] >= p->num_pins)
+        return false;
+    bool is_ordered = r->place == 0 || !ends_before(p, pin, p->heap[(r->place - 1) / 2]);
+    return is_ordered && p->pins[r->link.next].link.prev == pin &&
+           p->pins[r->link.next].last_block == r->last_block &&
+           p->pins[p->by_last[r->last_block]].last_block == r->last_block;
+}
 
 bool qr_pins_are_valid(const quire_sched *s)
 {
@@ -184,7 +305,7 @@ bool qr_pins_are_valid(const quire_sched *s)
             quire_block block = qr_pins_row(p, i)[b];
             ok = block != QUIRE_NULL_BLOCK && block < queue->num_blocks && p->users[block] > 0;
         }
-        if (!ok)
+        if (!ok || !pin_is_linked(p, i))
             return false;
         num_listed += pin->num_blocks;
     }

@@ -165,14 +165,20 @@ static void bytes_behind_a_piece_are_guarded(void **state)
     (void)state;
 #ifdef __SANITIZE_ADDRESS__
     unsigned char *pieces[NUM_PIECES];
-    qr_arena arena = qr_arena_carve(memory, ROOM);
+    unsigned char *own = aligned_alloc(QUIRE_ALIGNMENT, ROOM);
+    assert_non_null(own);
+    qr_arena arena = qr_arena_carve(own, ROOM);
     take_all(&arena, pieces);
     for (size_t i = 0; i < NUM_PIECES; i++) {
         size_t bytes = PIECES[i].count * PIECES[i].size;
         assert_true(__asan_address_is_poisoned(pieces[i] + bytes));
         assert_true(bytes == 0 || !__asan_address_is_poisoned(pieces[i] + bytes - 1));
     }
-    qr_arena_carve(memory, ROOM);
+    qr_arena_carve(own, ROOM);
+    assert_null(__asan_region_is_poisoned(own, ROOM));
+    free(own);
+    arena = qr_arena_carve(memory, ROOM); /* not malloc's */
+    take_all(&arena, pieces);
     assert_null(__asan_region_is_poisoned(memory, ROOM));
 #else
     skip(); /* only the address sanitizer sees them */

@@ -1,4 +1,5 @@
 /* sched/test_sched_pins.c - blocks of ended requests that are kept: how long, and against whom. */
+#include "sched/sched.h"
 #include "sched/sched_kit.h"
 
 enum { TTL = 1000, PROMPT = 16 }; /* of 16 blocks a request takes four, and one for its output */
@@ -31,13 +32,18 @@ static quire_sched_config open_kit(sched_kit *kit, uint32_t max_pins)
 }
 
 /* A request that is computed, pinned and ended. */
-static void run_pinned(sched_kit *kit, const char *id, uint64_t ttl)
+static void run_pinned_for(sched_kit *kit, const char *id, uint32_t num_tokens, uint64_t ttl)
 {
-    quire_req req = kit_add(kit, id, PROMPT);
+    quire_req req = kit_add(kit, id, num_tokens);
     assert_int_equal(quire_sched_pin(kit->sched, req, ttl), QUIRE_OK);
     kit_run(kit, 1);
     assert_int_equal(quire_sched_finish(kit->sched, &req, 1, QUIRE_REQ_FINISHED_STOPPED, NULL),
                      QUIRE_OK);
+}
+
+static void run_pinned(sched_kit *kit, const char *id, uint64_t ttl)
+{
+    run_pinned_for(kit, id, PROMPT, ttl);
 }
 
 static uint64_t active(const sched_kit *kit)
@@ -147,6 +153,83 @@ static void one_too_many_ends_the_soonest(void **state)
     kit_close(&kit);
 }
 
+/* Many pins against a list of when each ends: some end by time, some because their blocks are hit,
+ * some because there are too many. */
+static void many_end_in_order(void **state)
+{
+    (void)state;
+    enum { MANY = 40, MOST = 32, ROUNDS = 1500, UNIT = 2048 }; /* no two end at once */
+    uint64_t ends[MANY] = {0};                                 /* 0: not pinned */
+    uint64_t random = 3;
+    sched_kit kit;
+    quire_sched_config config = kit_config(&kit);
+    clock_ns = 1;
+    config.max_pins = MOST;
+    config.cache.num_blocks = (MANY + 2) * 6;
+    config.hooks.now_ns = read_clock;
+    kit_open(&kit, &config);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint32_t i = unit_random_below(&random, MANY);
+        char id[] = {(char)('0' + i), '\0'};
+        uint32_t num_pinned = 0, soonest = MANY;
+        clock_ns += (uint64_t)UNIT * unit_random_below(&random, 3);
+        for (uint32_t k = 0; k < MANY; k++) {
+            ends[k] = ends[k] > clock_ns ? ends[k] : 0;
+            num_pinned += ends[k] > 0;
+        }
+        if (ends[i] > 0) { /* its blocks are the hit of a longer prompt: that ends the pin */
+            quire_req req = kit_add(&kit, id, PROMPT + KIT_BLOCK);
+            kit_run(&kit, 1);
+            quire_sched_finish(kit.sched, &req, 1, QUIRE_REQ_FINISHED_STOPPED, NULL);
+            ends[i] = 0;
+            num_pinned--;
+        } else {
+            uint64_t ttl = (uint64_t)UNIT * (1 + unit_random_below(&random, 60)) + round;
+            run_pinned_for(&kit, id, PROMPT + 1, ttl); /* all its full blocks can be hit again */
+            for (uint32_t k = 0; num_pinned == MOST && k < MANY; k++)
+                if (ends[k] > 0 && (soonest == MANY || ends[k] < ends[soonest]))
+                    soonest = k;
+            if (num_pinned == MOST)
+                ends[soonest] = 0;
+            num_pinned += num_pinned < MOST;
+            ends[i] = clock_ns + ttl;
+        }
+        assert_int_equal(active(&kit), 4 * num_pinned);
+        assert_int_equal(kit.sched->pins.num_pins, num_pinned);
+    }
+    kit_close(&kit);
+}
+
+#define SPOIL(field, value)                                                                        \
+    do {                                                                                           \
+        __typeof__(field) right = (field);                                                         \
+        (field) = (__typeof__(field))(value);                                                      \
+        assert_int_equal(quire_sched_check(kit.sched), QUIRE_E_CORRUPT);                           \
+        (field) = right;                                                                           \
+        assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);                                  \
+    } while (0)
+
+static void the_walker_finds_damage(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    open_kit(&kit, 3);
+    run_pinned(&kit, "a", TTL);
+    run_pinned(&kit, "b", 2 * TTL);
+    run_pinned(&kit, "c", 3 * TTL);
+    qr_pins *p = &kit.sched->pins;
+    SPOIL(p->pins[1].place, 0);
+    SPOIL(p->pins[1].place, 3);
+    SPOIL(p->heap[1], 2);
+    SPOIL(p->pins[0].ends_ns, 5 * TTL); /* it would not be the first */
+    SPOIL(p->pins[1].link.next, 0);
+    SPOIL(p->pins[1].link.next, 3);
+    SPOIL(p->pins[1].link.prev, 3);
+    SPOIL(p->by_last[p->pins[2].last_block], QR_NIL);
+    SPOIL(p->by_last[p->pins[2].last_block], 1);
+    kit_close(&kit);
+}
+
 static void a_reset_ends_them(void **state)
 {
     (void)state;
@@ -225,6 +308,8 @@ int main(void)
         cmocka_unit_test(a_shorter_hit_does_not_end_it),
         cmocka_unit_test(gives_way_when_nobody_could_run),
         cmocka_unit_test(one_too_many_ends_the_soonest),
+        cmocka_unit_test(many_end_in_order),
+        cmocka_unit_test(the_walker_finds_damage),
         cmocka_unit_test(a_reset_ends_them),
         cmocka_unit_test(saved_and_restored),
         cmocka_unit_test(what_is_refused),
