@@ -82,6 +82,7 @@ bench_group bench_cache_scale_group(void);
 bench_group bench_scale_group(void);
 bench_group bench_sched_group(void);
 bench_group bench_sched_scale_group(void);
+bench_group bench_sched_crowds_group(void);
 bench_group bench_slots_group(void); /* where libquire_tier is built */
 
 typedef struct bench_result {

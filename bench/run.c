@@ -198,7 +198,8 @@ int bench_run(int argc, const char *const *argv)
     const bench_group groups[] = {
         bench_pool_group(),  bench_lookup_group(),      bench_hash_group(),
         bench_table_group(), bench_cache_group(),       bench_cache_scale_group(),
-        bench_sched_group(), bench_sched_scale_group(), bench_scale_group(),
+        bench_sched_group(), bench_sched_scale_group(), bench_sched_crowds_group(),
+        bench_scale_group(),
 #ifdef BENCH_TIER
         bench_slots_group(),
 #endif
