@@ -199,12 +199,16 @@ QUIRE_API int quire_offload_set_identity(quire_offload *offload, const unsigned 
 #define QUIRE_OFFLOAD_MAX_TIERS 4
 
 typedef struct quire_offload_stats {
-    quire_usage cpu;           /* blocks */
-    uint64_t stored_blocks;    /* to the CPU pool */
-    uint64_t loaded_blocks;    /* from it */
-    uint64_t failed_loads;     /* requests */
-    uint64_t failed_stores;    /* blocks */
-    uint64_t no_room;          /* blocks not stored since the CPU pool was in use */
+    quire_usage cpu;        /* blocks */
+    uint64_t stored_blocks; /* to the CPU pool */
+    uint64_t loaded_blocks; /* from it */
+    uint64_t failed_loads;  /* requests */
+    uint64_t failed_stores; /* blocks */
+    /* Blocks that were not stored because all CPU blocks were in use, or because stores in flight
+     * already held as many of the engine's blocks as they may (half of them, or what the longest
+     * request leaves, but at least an eighth). EAGER: when their request ended. LAZY, and in vLLM's
+     * profile: at each look, so that one block may count several times. */
+    uint64_t no_room;
     uint64_t hit_tokens;       /* of requests: found in the CPU pool */
     uint64_t expected_blocks;  /* of waiting requests, now */
     uint64_t stores_in_flight; /* blocks */

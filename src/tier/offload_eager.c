@@ -52,8 +52,10 @@ static uint32_t scan_part_vllm(quire_offload *o, const store_part *part, qr_stor
         if (found[i] != QUIRE_NULL_BLOCK || qr_bit_get(o->is_storing, blocks[i]))
             continue;
         *is_full = !qr_round_has_room(o, round);
-        if (*is_full)
+        if (*is_full) {
+            qr_round_count_missing(o, blocks + i, part->num_blocks - i);
             return i;
+        }
         qr_round_choose(round, blocks[i]);
     }
     return part->num_blocks;
@@ -441,14 +443,32 @@ void qr_eager_choose(quire_offload *o, const quire_step *step, bool has_place,
     scan_coming(o, step, QUIRE_STEP_RESUMED, has_place, round);
 }
 
+/* What a request that ends has computed and not stored: it will not be looked at again. */
+static void count_left(quire_offload *o, const qr_offload_req *r)
+{
+    uint32_t index = (uint32_t)(r - o->reqs);
+    quire_block_span own[QR_OFFLOAD_MAX_GROUPS];
+    int64_t confirmed;
+    if (!read_request(o, r, own, &confirmed))
+        return;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        uint32_t first = o->num_stored[(size_t)index * o->num_groups + g];
+        uint32_t end = num_ready(o, confirmed, o->groups[g].block_size, own[g].count);
+        if (first < end)
+            qr_round_count_missing(o, own[g].ids + first, end - first);
+    }
+}
+
 void qr_eager_choose_last(quire_offload *o, qr_offload_req *r, qr_store_round *round)
 {
     gathering all;
-    if (!is_plain(o)) {
+    if (is_plain(o)) {
+        begin_gathering(&all);
+        gather_request(o, r, QR_NIL, &all, round);
+        store_gathered(o, &all, round);
+    } else {
         scan_request(o, r, round);
-        return;
     }
-    begin_gathering(&all);
-    gather_request(o, r, QR_NIL, &all, round);
-    store_gathered(o, &all, round);
+    if (round->is_full)
+        count_left(o, r);
 }

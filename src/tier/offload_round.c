@@ -12,7 +12,7 @@ bool qr_round_has_room(quire_offload *o, qr_store_round *round)
             gave_way = true;
         }
         if (!gave_way) {
-            qr_count(&o->counters.no_room, 1);
+            round->is_full = true;
             return false;
         }
         uint32_t promised = round->count - round->num_taken;
@@ -56,6 +56,17 @@ void qr_round_take_chosen(quire_offload *o, qr_store_round *round)
         qr_bit_set(o->is_storing, gpu[i]);
     round->num_taken = round->count;
     qr_count(&o->counters.stores_in_flight, n);
+}
+
+void qr_round_count_missing(quire_offload *o, const quire_block *gpu, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        quire_block found = UINT32_MAX;
+        if (gpu[i] != QUIRE_NULL_BLOCK)
+            quire_pool_find_same(o->cpu, o->gpu, &gpu[i], 1, &found);
+        if (found == QUIRE_NULL_BLOCK && !qr_bit_get(o->is_storing, gpu[i]))
+            qr_count(&o->counters.no_room, 1);
+    }
 }
 
 uint32_t qr_round_take_missing(quire_offload *o, const quire_block *gpu, uint32_t n,

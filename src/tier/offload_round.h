@@ -16,6 +16,7 @@ typedef struct qr_store_round {
     uint32_t num_taken;
     uint32_t num_free; /* CPU blocks that are left for others */
     uint32_t num_left; /* blocks that may be chosen */
+    bool is_full;      /* there was no room for a block */
 } qr_store_round;
 
 /* Whether there is room for one more. In the default profile what requests far behind in the queue
@@ -32,6 +33,10 @@ static inline void qr_round_choose(qr_store_round *round, quire_block gpu)
 }
 
 void qr_round_take_chosen(quire_offload *o, qr_store_round *round);
+
+/* Counts those of n GPU blocks that have a key and are not in the CPU pool: they are not stored for
+ * want of room. */
+void qr_round_count_missing(quire_offload *o, const quire_block *gpu, uint32_t n);
 
 /* Stores those of n GPU blocks that are not in the CPU pool. The CPU blocks have keys at once, so
  * that nobody else stores these; they are no hits yet: offload_match.c ends a hit before a block

@@ -74,6 +74,7 @@ static void choose_lazy(quire_offload *o, qr_store_round *round)
             continue;
         uint32_t done = qr_round_take_missing(o, gpu, n, round, &num_with_key);
         has_room_left = done == n;
+        qr_round_count_missing(o, gpu + done, n - done);
         for (; done < n; done++)
             o->seen[gpu[done]] = 0;
         n = 0;
