@@ -41,6 +41,7 @@ page *page_open(const page_meta *meta)
     p->row_bytes = sizeof(page_row) + p->num_series * sizeof(page_stat);
     p->max_rows = meta->max_rows > 0 ? (meta->max_rows + 1) / 2 * 2 : PAGE_MAX_ROWS;
     p->points_per_row = 1;
+    p->idle_us = 1000;
     p->steps_per_mark = 1;
     p->frame_stride = 1;
     p->preempted.stride = 1;
@@ -96,7 +97,10 @@ static bool grow(page *p, void **elements, uint32_t *capacity, uint32_t num, siz
 
 static void add_row(const page *p, page_row *to, const page_row *row)
 {
+    if (to->num_steps == 0)
+        to->step = row->step;
     to->num_points += row->num_points;
+    to->num_steps += row->num_steps;
     to->hit_tokens += row->hit_tokens;
     to->external_tokens += row->external_tokens;
     to->query_tokens += row->query_tokens;
@@ -109,29 +113,109 @@ static void add_row(const page *p, page_row *to, const page_row *row)
     }
 }
 
-/* All rows are whole: two neighbours become one. */
-static void halve_rows(page *p)
+static bool is_idle(const page_row *row)
 {
-    for (uint32_t i = 0; i < p->num_rows / 2; i++) {
-        page_row *first = page_row_at(p, 2 * i);
-        add_row(p, first, page_row_at(p, 2 * i + 1));
-        memmove(page_row_at(p, i), first, p->row_bytes);
+    return row->num_steps == 0;
+}
+
+/* Whether a row that ends at end_us is idle time with a row of its own. */
+static bool is_kept_idle(const page *p, const page_row *row, uint64_t end_us)
+{
+    return is_idle(row) && end_us - row->time_us >= p->idle_us;
+}
+
+/* Where a row ends: where the next one begins; the last one at end_us. */
+static uint64_t row_end(const page *p, uint32_t index, uint64_t end_us)
+{
+    return index + 1 < p->num_rows ? page_row_at(p, index + 1)->time_us : end_us;
+}
+
+/* Idle times that follow each other become one row: their length counts as a whole. */
+static void merge_idle_rows(page *p)
+{
+    uint32_t num = 1;
+    for (uint32_t i = 1; i < p->num_rows; i++) {
+        page_row *last = page_row_at(p, num - 1);
+        const page_row *row = page_row_at(p, i);
+        if (is_idle(last) && is_idle(row))
+            add_row(p, last, row);
+        else
+            memmove(page_row_at(p, num++), row, p->row_bytes);
     }
-    p->num_rows /= 2;
+    p->num_rows = num;
+}
+
+static uint32_t count_kept_idle(const page *p, uint64_t end_us)
+{
+    uint32_t num = 0;
+    for (uint32_t i = 0; i < p->num_rows; i++)
+        num += is_kept_idle(p, page_row_at(p, i), row_end(p, i, end_us));
+    return num;
+}
+
+/* Doubles the points of a row and merges neighbours; the longest idle times stay rows of their own,
+ * because a row that stands for work and for hours without work would show work in all of them.
+ * Any two rows fit into one, so 5/8 of the rows are left at most. */
+static void halve_rows(page *p, uint64_t end_us)
+{
+    merge_idle_rows(p);
+    while (count_kept_idle(p, end_us) > p->max_rows / PAGE_IDLE_SHARE)
+        p->idle_us *= 2;
     p->points_per_row *= 2;
+    bool is_closed = true; /* nothing may join the last row */
+    uint32_t num = 0;
+    for (uint32_t i = 0; i < p->num_rows; i++) {
+        const page_row *row = page_row_at(p, i);
+        bool is_kept = is_kept_idle(p, row, row_end(p, i, end_us));
+        page_row *last = num > 0 ? page_row_at(p, num - 1) : NULL;
+        if (!is_closed && !is_kept && last->num_points + row->num_points <= p->points_per_row)
+            add_row(p, last, row);
+        else
+            memmove(page_row_at(p, num++), row, p->row_bytes);
+        is_closed = is_kept;
+    }
+    p->num_rows = num;
+}
+
+/* Idle time has ended and was short: it joins the row before it where there is room. */
+static void close_idle_row(page *p, uint64_t end_us)
+{
+    if (p->num_rows < 2)
+        return;
+    page_row *before = page_row_at(p, p->num_rows - 2);
+    const page_row *last = page_row_at(p, p->num_rows - 1);
+    if (is_idle(last) && !is_idle(before) && !is_kept_idle(p, last, end_us) &&
+        before->num_points + last->num_points <= p->points_per_row) {
+        add_row(p, before, last);
+        p->num_rows--;
+    }
+}
+
+/* Whether the row is now a part of the last one. How long idle time is, is known at its end. */
+static bool join_last_row(page *p, const page_row *row)
+{
+    if (p->points_per_row == 1 || p->num_rows == 0)
+        return false;
+    page_row *last = page_row_at(p, p->num_rows - 1);
+    if (is_idle(row) ? !is_idle(last)
+                     : is_kept_idle(p, last, row->time_us) ||
+                           last->num_points + row->num_points > p->points_per_row)
+        return false;
+    add_row(p, last, row);
+    return true;
 }
 
 static void put_row(page *p, const page_row *row)
 {
-    if (p->num_rows > 0) {
-        page_row *last = page_row_at(p, p->num_rows - 1);
-        if (last->num_points < p->points_per_row) {
-            add_row(p, last, row);
+    if (p->points_per_row > 1 && !is_idle(row))
+        close_idle_row(p, row->time_us);
+    if (join_last_row(p, row))
+        return;
+    if (p->num_rows == p->max_rows) {
+        halve_rows(p, row->time_us);
+        if (join_last_row(p, row))
             return;
-        }
     }
-    if (p->num_rows == p->max_rows)
-        halve_rows(p);
     void *rows = p->rows;
     bool is_room = grow(p, &rows, &p->row_capacity, p->num_rows, p->row_bytes, p->max_rows);
     p->rows = rows;
@@ -220,6 +304,7 @@ void page_step(page *p, const quire_snapshot *s, double time_s, double duration_
     row_room room;
     begin_row(p, &room, s->step, time_s, &s->blocks, tiers);
     page_row *row = &room.row;
+    row->num_steps = 1;
     row->hit_tokens = s->num_hit_tokens;
     row->external_tokens = s->num_external_tokens;
     row->query_tokens = query_tokens;

@@ -6,6 +6,7 @@
 
 enum {
     PAGE_MAX_ROWS = 262144,
+    PAGE_IDLE_SHARE = 8, /* when rows are merged, every 8th at most is idle time */
     PAGE_MAX_MARKS = 262144,
     PAGE_MAX_FRAMES = 400,
     PAGE_MAX_CELLS = 4096,
@@ -47,11 +48,12 @@ typedef struct page_stat {
 } page_stat;
 
 /* One point, or some that follow each other: num_points of them, idle times included.
- * min <= sum / num_points <= max of every stat. */
+ * min <= sum / num_points <= max of every stat. A row with num_steps == 0 is idle time. */
 typedef struct page_row {
-    uint64_t step; /* the first */
+    uint64_t step; /* the first; of idle time: the step before it */
     uint64_t time_us;
     uint64_t num_points;
+    uint64_t num_steps; /* of the points */
     uint64_t hit_tokens;
     uint64_t external_tokens;
     uint64_t query_tokens;
@@ -105,7 +107,8 @@ struct page {
     uint32_t num_rows;
     uint32_t row_capacity;
     uint32_t max_rows;
-    uint64_t points_per_row;
+    uint64_t points_per_row; /* at most */
+    uint64_t idle_us;        /* idle time of this length or more has a row of its own */
     uint64_t num_steps;
     uint64_t last_step;
     uint64_t total_blocks; /* without the null block */

@@ -122,6 +122,11 @@ static uint64_t row_points(const page_row *row)
     return row->num_points;
 }
 
+static uint64_t row_steps(const page_row *row)
+{
+    return row->num_steps;
+}
+
 static uint64_t row_hits(const page_row *row)
 {
     return row->hit_tokens;
@@ -184,6 +189,7 @@ static void write_rows(const page *p, page_output *out)
         row_field get;
     } FIELDS[] = {{"step", row_step},
                   {"points", row_points},
+                  {"steps", row_steps},
                   {"hit_tokens", row_hits},
                   {"external_tokens", row_external},
                   {"query_tokens", row_queries}};

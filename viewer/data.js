@@ -66,6 +66,7 @@ function decodeRows(rows) {
     pointsPerRow: rows.points_per_row,
     step: columnOf(rows.step, count),
     points: sumsOf(columnOf(rows.points, count)),
+    steps: sumsOf(columnOf(rows.steps, count)),
     hits: sumsOf(columnOf(rows.hit_tokens, count)),
     externals: sumsOf(columnOf(rows.external_tokens, count)),
     queries: sumsOf(columnOf(rows.query_tokens, count)),

@@ -87,10 +87,11 @@ class Overview {
     this.cursor.hidden = !isInside;
     this.cursor.style.transform = `translateX(${Math.round(x)}px)`;
     this.cursor.classList.toggle("pinned", view.isPinned);
-    const steps = run.points[row + 1] - run.points[row];
+    const counts = run.steps || run.points; // the live page has no rows of idle time
+    const steps = counts[row + 1] - counts[row];
     const first = exact(run.step[row]);
     const name = steps > 1 ? `steps ${first} to ${exact(run.step[row] + steps - 1)}`
-      : run.series.duration_us?.max[row] === 0 ? `idle after step ${first}` : `step ${first}`;
+      : steps === 0 ? `idle after step ${first}` : `step ${first}`;
     const digits = view.width < 400 ? 1e5 : 1000; // a phone has no room for milliseconds
     const text = `${name} · ${view.clock(view.cursorTime, digits)}${view.isPinned ? " · pinned" : ""}`;
     this.readout.textContent = text;
