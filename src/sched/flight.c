@@ -40,7 +40,7 @@ void qr_flight_end(quire_sched *s, uint32_t place)
 
 /* Who waits for the i-th output of the step; QR_NIL: nobody, since the request has ended, or has
  * begun again. */
-static uint32_t who_waits(const quire_sched *s, const qr_batch *batch, uint32_t i)
+uint32_t qr_flight_who_waits(const quire_sched *s, const qr_batch *batch, uint32_t i)
 {
     uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
     const qr_request *r = index == QR_NIL ? NULL : &s->requests[index];
@@ -52,7 +52,7 @@ static uint32_t who_waits(const quire_sched *s, const qr_batch *batch, uint32_t 
 static void mark(quire_sched *s, const qr_batch *batch, uint32_t value)
 {
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
-        uint32_t index = who_waits(s, batch, i);
+        uint32_t index = qr_flight_who_waits(s, batch, i);
         if (index != QR_NIL)
             s->scratch[index] = value;
     }
@@ -74,7 +74,7 @@ bool qr_flight_is_in_order(quire_sched *s, uint32_t place)
     for (uint32_t older = 0; older < place; older++)
         mark(s, batch_at(s, older), 1);
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
-        uint32_t index = who_waits(s, batch, i);
+        uint32_t index = qr_flight_who_waits(s, batch, i);
         if (index != QR_NIL && s->scratch[index] != 0)
             return false;
     }

@@ -327,6 +327,30 @@ static void image_batches(qr_image *image, quire_sched *s)
         image_batch(image, s, &s->batches[(s->first_batch + i) % s->max_batches]);
 }
 
+/* A request's placeholders are those of the steps in flight whose outputs it still takes. Not so
+ * with vLLM's quirks, which leave some behind. */
+static void image_check_placeholders(qr_image *image, quire_sched *s)
+{
+    uint64_t leaves = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(RESET_DROPS_ONE) |
+                      QUIRE_QUIRK(SESSION_KEEPS_AHEAD) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
+    if (!image->is_reading || image->is_bad || !s->is_async || (s->quirks & leaves) != 0)
+        return;
+    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
+    for (uint32_t i = 0; i < s->num_batches; i++) {
+        const qr_batch *batch = &s->batches[(s->first_batch + i) % s->max_batches];
+        for (uint32_t k = 0; k < batch->num_reqs; k++) {
+            uint32_t index = qr_flight_who_waits(s, batch, k);
+            if (index != QR_NIL && batch->is_past_prompt[k])
+                s->scratch[index] += 1 + batch->num_drafts[k];
+        }
+    }
+    for (uint32_t i = 0; i < s->max_requests; i++) {
+        const qr_request *r = &s->requests[i];
+        qr_image_require(image, !r->is_in_use || qr_request_is_finished(r) ||
+                                    r->num_placeholders == s->scratch[i]);
+    }
+}
+
 /* Requests that ended and were not told yet; those that have not ended need room to be listed. */
 static void image_finished(qr_image *image, quire_sched *s)
 {
@@ -403,6 +427,7 @@ void qr_image_walk(qr_image *image, quire_sched *s)
     image_waiting(image, s, &s->waiting);
     image_waiting(image, s, &s->skipped);
     image_batches(image, s);
+    image_check_placeholders(image, s);
     image_finished(image, s);
     image_outgrown(image, s);
     image_ghosts(image, &s->observer);

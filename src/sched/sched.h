@@ -448,6 +448,8 @@ void qr_sched_tell_update(quire_sched *sched, uint64_t began_ns, uint32_t num_ou
 uint32_t qr_flight_find(const quire_sched *sched, uint64_t step);
 /* Whether no request of it waits for an older one. */
 bool qr_flight_is_in_order(quire_sched *sched, uint32_t place);
+/* Who waits for the i-th output of the step; QR_NIL: the request has ended, or has begun again. */
+uint32_t qr_flight_who_waits(const quire_sched *sched, const qr_batch *batch, uint32_t i);
 const qr_batch *qr_flight_batch(quire_sched *sched, uint32_t place);
 /* It is in flight no longer. */
 void qr_flight_end(quire_sched *sched, uint32_t place);

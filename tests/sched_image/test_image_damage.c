@@ -201,6 +201,39 @@ static void forged_bytes_do_no_harm(void **state)
     assert_true(num_refused > 0 && num_taken > 0);
 }
 
+/* update looks at the request some places further before it looks at whether that is there: each
+ * request of a step in flight must have a slot. */
+static void requests_of_a_step_must_have_slots(void **state)
+{
+    (void)state;
+    size_t bytes = 0;
+    const qr_batch *batch = NULL;
+    for (uint64_t seed = 1; batch == NULL || batch->num_reqs < 3 * QR_FETCH_AHEAD; seed++) {
+        if (batch != NULL)
+            world_close(&w);
+        world_open_wide(&w, seed, false);
+        for (uint32_t i = 0; i < 30 || (i < 60 && w.sides[0].sched->num_batches == 0); i++)
+            assert_true(world_round(&w));
+        batch = &w.sides[0].sched->batches[w.sides[0].sched->first_batch];
+    }
+    unsigned char *image = world_save(&w, 0, &bytes);
+    w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
+    assert_true(w.sides[0].sched->num_batches > 0);
+    size_t length = batch->num_reqs * sizeof *batch->reqs;
+    size_t at = 0;
+    while (memcmp(image + at, batch->reqs, length) != 0)
+        assert_true(++at + length < bytes);
+    static const uint32_t WRONG[] = {0, WORLD_MAX_REQUESTS + 1, 0xf0000000, UINT32_MAX};
+    for (size_t i = 0; i < COUNT(WRONG); i++) {
+        quire_req req = batch->reqs[2 * QR_FETCH_AHEAD];
+        quire_req wrong = (req & ~(quire_req)UINT32_MAX) | WRONG[i];
+        memcpy(image + at + 2 * QR_FETCH_AHEAD * sizeof req, &wrong, sizeof wrong);
+        seal(image, bytes);
+        assert_int_equal(try_image(image, bytes), QUIRE_E_CORRUPT);
+    }
+    close_world(image);
+}
+
 /* ---- other configs --------------------------------------------------------- */
 
 static int try_config(const quire_sched_config *config, const unsigned char *image, size_t bytes)
@@ -463,6 +496,7 @@ int main(void)
         cmocka_unit_test(cut_and_forged_images_are_refused),
         cmocka_unit_test(flipped_bytes_are_refused),
         cmocka_unit_test(forged_bytes_do_no_harm),
+        cmocka_unit_test(requests_of_a_step_must_have_slots),
         cmocka_unit_test(other_configs_are_refused),
         cmocka_unit_test(another_none_hash_is_refused),
         cmocka_unit_test(another_version_is_refused),
