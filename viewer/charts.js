@@ -115,7 +115,7 @@ function memoryChart(run, tier) {
   const name = tier === undefined ? "GPU memory" : tiers[tier].name;
   return {
     name: `memory${suffix}`,
-    title: name,
+    title: `${name}, blocks`,
     height: tier === undefined ? 150 : 90,
     isFull: true,
     legend: [{ key: "active", label: "active", colour: "active" },

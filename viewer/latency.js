@@ -28,7 +28,7 @@ class Latencies {
 
   percentilesOf(name) {
     const stated = this.run.report && this.run.report[`${name}_ms`];
-    if (stated) return { isExact: true, p50: stated.p50, p90: stated.p90, p99: stated.p99 };
+    if (stated) return { isExact: true, ...stated };
     const found = { isExact: false };
     for (const p of [50, 90, 99]) found[`p${p}`] = this.fromBins(this.run.latency[name], p / 100);
     return found;

@@ -7,7 +7,8 @@ class Page extends Plots {
     showHeader(run);
     showTables(run);
     this.charts = new Charts(view, theme, [...memoryCharts(run), ...tierCharts(run),
-      queueChart(run), tokensChart(run), stepTimeChart(run), hitChart(run), preemptionChart(run)]);
+      queueChart(run), tokensChart(run), stepTimeChart(run),
+      ...(run.report && !knowsHits(run.report) ? [] : [hitChart(run)]), preemptionChart(run)]);
     this.overview = new Overview(view, theme);
     this.timeline = new Timeline(view, theme);
     this.map = new BlockMap(view, theme);
@@ -19,6 +20,15 @@ class Page extends Plots {
     this.timeline.layout();
     this.map.layout();
     this.latencies.layout();
+    this.layoutSide();
+  }
+
+  // The side stays in sight and scrolls by itself, unless the charts beside it are shorter: then
+  // it is as high as it needs to be.
+  layoutSide() {
+    const columns = document.querySelector(".columns");
+    const side = document.querySelector(".side");
+    columns.classList.toggle("short", this.plots.offsetHeight < side.scrollHeight);
   }
 
   hover(event) {

@@ -14,7 +14,7 @@ const FIGURES = [
     ["hit_blocks", "Hit blocks", exact], ["query_blocks", "Looked-up blocks", exact],
     ["preemptions", "Preemptions", exact], ["recomputed_tokens", "Recomputed tokens", exact]]],
 ];
-const TABLED = new Set(["ttft_ms", "tpot_ms", "e2e_ms", "queue_ms", "blocks", "tiers",
+const TABLED = new Set(["verdict", "losses", "made_by", "has_contents", "ttft_ms", "tpot_ms", "e2e_ms", "queue_ms", "blocks", "tiers",
   "hits_by_tier", "tier_hit_rate", "tier_time"]);
 
 function table(caption, rows, head) {
@@ -31,11 +31,17 @@ function table(caption, rows, head) {
   return made;
 }
 
+const HIT_FIGURES = ["hit_rate", "ideal_hit_rate", "hit_tokens", "hit_blocks", "query_blocks"];
+
+// A trace without contents tells nothing of hits: its zeros are not results.
+const knowsHits = (report) => report.has_contents !== false;
+
 function figureTables(report) {
   const known = new Set(TABLED);
   const tables = [];
   for (const [caption, figures] of FIGURES) {
-    const rows = figures.filter(([key]) => typeof report[key] === "number")
+    const isShown = (key) => knowsHits(report) || !HIT_FIGURES.includes(key);
+    const rows = figures.filter(([key]) => typeof report[key] === "number" && isShown(key))
       .map(([key, name, write]) => [name, key, write(report[key])]);
     figures.forEach(([key]) => known.add(key));
     if (rows.length > 0) tables.push(table(caption, rows));
@@ -46,10 +52,16 @@ function figureTables(report) {
 function latencyTable(report) {
   const rows = LATENCIES.filter(([name]) => report[`${name}_ms`]).map(([name, title]) => {
     const stated = report[`${name}_ms`];
-    const values = ["mean", "p50", "p90", "p99"].map((key) => ms(stated[key]));
+    const values = latencyColumns(stated).map((key) => ms(stated[key]));
     return [title.replace("Time to first", "First"), `${name}_ms`, ...values];
   });
-  return rows.length > 0 ? [table("Latency", rows, ["", "mean", "p50", "p90", "p99"])] : [];
+  if (rows.length === 0) return [];
+  return [table("Latency", rows, ["", ...latencyColumns(report[rows[0][1]])])];
+}
+
+// Reports of earlier versions have no p95.
+function latencyColumns(stated) {
+  return ["mean", "p50", "p90", "p95", "p99"].filter((key) => typeof stated[key] === "number");
 }
 
 // A figure that has no name here: its key as a name, and a unit where the key tells one.
@@ -132,18 +144,79 @@ function showTables(run) {
   host.parentElement.hidden = tables.length === 0;
 }
 
+// ---- verdict and losses -----------------------------------------------------
+
+function showVerdict(verdict) {
+  const host = document.getElementById("verdict");
+  if (!verdict || !verdict.text) return;
+  const end = verdict.text.indexOf(":") + 1; // "Overloaded: 3.3 requests/s arrive, ..."
+  host.dataset.state = verdict.state;
+  host.replaceChildren(element("strong", {}, verdict.text.slice(0, end)), verdict.text.slice(end));
+  host.hidden = false;
+}
+
+// Where prompt tokens came from or why they were computed, as one bar: its parts add up to all.
+const LOSSES = [["evicted_tokens", "evicted", "preempted", "were in the cache before and were evicted: more memory, or a tier, would keep them"],
+  ["not_ready_tokens", "not ready", "waiting", "another request was still computing them"],
+  ["last_token_tokens", "last token", "time", "the last token of a prompt is always computed, and with it its block"],
+  ["partial_tokens", "partial block", "prefill", "the repeated text ends inside a block, and only full blocks are cached"]];
+
+function lossParts(report) {
+  const { losses, prompt_tokens: all, hit_tokens: hits } = report;
+  const parts = [["hit_tokens", "found", "hit", "found in the cache, on the GPU or in a tier", hits]];
+  let rest = all - hits;
+  for (const [key, ...others] of LOSSES) {
+    if (!(losses[key] > 0)) continue;
+    parts.push([key, ...others, losses[key]]);
+    rest -= losses[key];
+  }
+  parts.push(["new_tokens", "new", "empty", "never seen before: no cache could have them",
+    Math.max(0, rest)]);
+  return parts;
+}
+
+function showLosses(report) {
+  const { losses, prompt_tokens: all } = report;
+  if (!losses || !knowsHits(report) || !(all > 0)) return;
+  const parts = lossParts(report);
+  const bar = element("div", { class: "share-bar", "aria-hidden": "true" });
+  const list = element("dl", { class: "reasons" });
+  for (const [key, name, colour, reason, tokens] of parts) {
+    const piece = element("i", { title: `${name}: ${reason}` });
+    piece.style.setProperty("--swatch", `var(--${colour})`);
+    piece.style.flexGrow = tokens / all;
+    bar.append(piece);
+    const swatch = element("i", { class: "swatch" });
+    swatch.style.setProperty("--swatch", `var(--${colour})`);
+    list.append(element("div", {}, element("dt", {}, swatch, name),
+      element("dd", { "data-loss": key }, `${percent(tokens / all)} · ${rough(tokens)} tokens`),
+      element("dd", { class: "note" }, reason)));
+  }
+  document.getElementById("reasons").append(bar, list);
+  document.getElementById("losses").hidden = false;
+}
+
 // ---- the strip --------------------------------------------------------------
+
+// The median, named as such, and what it hides: the slow end and the mean.
+function latencyTile(title, stated, key) {
+  const others = latencyColumns(stated).filter((name) => name !== "p50" && name !== "p90").reverse();
+  const notes = others.map((name) => `${name} ${ms(stated[name])}`).join(" · ");
+  return tile(`${title}, p50`, ms(stated.p50), notes, key);
+}
 
 function reportTiles(report, run) {
   const tiles = [];
   const has = (...keys) => keys.every((key) => typeof report[key] === "number");
-  if (has("hit_rate"))
+  if (!knowsHits(report))
+    tiles.push(tile("Hit rate", "–", "not known: the trace has no contents", "hit_rate"));
+  else if (has("hit_rate"))
     tiles.push(tile("Hit rate", percent(report.hit_rate),
       has("ideal_hit_rate") ? `ideal ${percent(report.ideal_hit_rate)}` : "", "hit_rate"));
   const titles = { ttft: "First token", tpot: "Per output token", e2e: "End to end" };
   for (const [name, title] of Object.entries(titles)) {
     const stated = report[`${name}_ms`];
-    if (stated) tiles.push(tile(title, ms(stated.p50), `p99 ${ms(stated.p99)}`, `${name}_ms`));
+    if (stated) tiles.push(latencyTile(title, stated, `${name}_ms`));
   }
   if (has("output_tokens", "prompt_tokens", "simulated_s") && report.simulated_s > 0)
     tiles.push(tile("Output", `${rough(report.output_tokens / report.simulated_s)}${THIN}tok/s`,
@@ -172,6 +245,10 @@ function showHeader(run) {
     ? ` · the charts have ${exact(run.pointsPerRow)} steps in one, with their extremes` : "";
   const madeBy = `${meta.title} · Quire ${meta.version}${merged}`;
   document.getElementById("made-by").textContent = madeBy;
+  if (report) {
+    showVerdict(report.verdict);
+    showLosses(report);
+  }
   const tiles = report ? reportTiles(report, run) : [];
   const host = document.getElementById("tiles");
   host.append(...tiles);
