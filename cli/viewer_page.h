@@ -9,4 +9,9 @@ extern const size_t viewer_head_bytes;
 extern const char viewer_tail[];
 extern const size_t viewer_tail_bytes;
 
+extern const char sweep_viewer_head[]; /* the same of a sweep */
+extern const size_t sweep_viewer_head_bytes;
+extern const char sweep_viewer_tail[];
+extern const size_t sweep_viewer_tail_bytes;
+
 #endif

@@ -1,6 +1,8 @@
 # Makes one HTML text of the parts in this folder and writes it as C.
 #   cmake -DSOURCE=viewer -DOUTPUT=viewer_page.c [-DHTML=template.html] -P assemble.cmake
 #       the page of a replay: what stands before the data and what behind it
+#   cmake -DSWEEP=ON -DSOURCE=viewer -DOUTPUT=sweep_viewer.c [-DHTML=template.html] -P assemble.cmake
+#       the page of a sweep, in the same way
 #   cmake -DLIVE=ON -DSOURCE=viewer -DOUTPUT=live_page.c [-DHTML=live.html] -P assemble.cmake
 #       the live page, and live_page.h beside
 if(LIVE)
@@ -9,6 +11,10 @@ if(LIVE)
   set(scripts format.js pyramid.js view.js theme.js draw.js charts.js overview.js plots.js
     live_rows.js live_view.js live_charts.js live_figures.js live_events.js live_feed.js live_sign.js
     live.js)
+elseif(SWEEP)
+  set(html sweep.html)
+  set(styles page.css sweep.css)
+  set(scripts format.js theme.js sweep.js)
 else()
   set(html page.html)
   set(styles page.css)
@@ -56,11 +62,16 @@ endif()
 
 string(FIND "${page}" "@DATA@" place)
 if(place LESS 0)
-  message(FATAL_ERROR "page.html has no place for the data")
+  message(FATAL_ERROR "${html} has no place for the data")
 endif()
 string(SUBSTRING "${page}" 0 ${place} head)
 math(EXPR behind "${place} + 6")
 string(SUBSTRING "${page}" ${behind} -1 tail)
 file(WRITE ${OUTPUT} "#include \"viewer_page.h\"\n\n")
-append_array(viewer_head "${head}")
-append_array(viewer_tail "${tail}")
+if(SWEEP)
+  set(name sweep_viewer)
+else()
+  set(name viewer)
+endif()
+append_array(${name}_head "${head}")
+append_array(${name}_tail "${tail}")

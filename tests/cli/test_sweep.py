@@ -125,6 +125,11 @@ class Sweep(unittest.TestCase):
         self.assertEqual([row["axes"] for row in data["rows"]], [["600"], ["900"]])
         self.assertEqual(data["x_name"], "GiB of KV cache")
         self.assertLess(data["rows"][0]["x"], data["rows"][1]["x"])
+        drawn = [(plot["title"], data["columns"][plot["i"]]["path"]) for plot in data["plots"]]
+        self.assertEqual(drawn, [("Hit rate", "hit_rate"),
+                                 ("Time to first token, p99", "ttft_ms.p99"),
+                                 ("Time per output token, p50", "tpot_ms.p50"),
+                                 ("Output tokens per second", "output_tokens_per_s")])
 
 
 class Compare(unittest.TestCase):

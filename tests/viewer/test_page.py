@@ -21,7 +21,7 @@ SIZES = [(1600, 1000), (1280, 800), (768, 1024), (360, 740)]
 class PageTest(unittest.TestCase):
     """One browser for all; each test opens a page of its own and ends without complaints."""
 
-    def open(self, path, width=1280, height=900, scheme="light", **options):
+    def open(self, path, width=1280, height=900, scheme="light", ready="window.quirePage", **options):
         self.context = self.browser.new_context(viewport={"width": width, "height": height},
                                                 color_scheme=scheme, **options)
         self.addCleanup(self.context.close)
@@ -32,7 +32,7 @@ class PageTest(unittest.TestCase):
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.asked.append(request.url))
         page.goto(path.as_uri())
-        page.wait_for_function("window.quirePage")
+        page.wait_for_function(ready)
         self.page = page
         self.settle()
         return page
@@ -103,7 +103,8 @@ class PageTest(unittest.TestCase):
     def check_latencies(self, report):
         for key in ("ttft", "tpot", "e2e", "queue"):
             stated = report[f"{key}_ms"]
-            for i, name in enumerate(("mean", "p50", "p90", "p99")):
+            columns = [name for name in ("mean", "p50", "p90", "p95", "p99") if name in stated]
+            for i, name in enumerate(columns):
                 shown = self.page.text_content(f"[data-figure='{key}_ms{i or ''}']")
                 self.assert_rounded(shown, stated[name] / 1000, f"{key} {name}")
             for name in ("p50", "p90", "p99"):
@@ -118,6 +119,8 @@ class PageTest(unittest.TestCase):
         self.assertAlmostEqual(quantity(tile("ttft_ms")), report["ttft_ms"]["p50"] / 1000,
                                delta=0.006 * report["ttft_ms"]["p50"] / 1000)
         self.assertEqual(number(tile("preemptions")), report["preemptions"])
+        label = self.page.text_content("[data-tile='ttft_ms'] >> xpath=preceding-sibling::dt")
+        self.assertEqual(label, "First token, p50")
 
     def test_hover_shows_exact_values(self):
         self.open(self.small.path)
@@ -449,7 +452,7 @@ class PageTest(unittest.TestCase):
         self.page.click("#theme")
         self.assertGreater(self.brightness(), 200)
         self.page.reload()
-        self.page.wait_for_function("window.quirePage")
+        self.page.wait_for_function(ready)
         self.assertGreater(self.brightness(), 200)
         self.asked = []
 
@@ -517,6 +520,70 @@ class PageTest(unittest.TestCase):
         total = self.page.evaluate("quirePage.run.requests.total")
         self.assertEqual(total, made.report["requests"])
 
+    def test_verdict_losses_and_options_of_a_replay(self):
+        self.need_quire()
+        made = Replayed(self.quire, self.folder, "--tp", "2", "--gpu", "H100")
+        self.open(made.path)
+        report = made.report
+        self.assertEqual(self.page.text_content("#verdict"), report["verdict"]["text"])
+        self.assertIn("2 x H100", self.page.text_content("#facts"))
+        note = self.page.text_content("[data-tile='ttft_ms'] + .note")
+        for name in ("p99", "p95", "mean"):
+            self.assertIn(name, note)
+        parts = self.page.evaluate("""() => [...document.querySelectorAll("[data-loss]")]
+          .map((e) => [e.dataset.loss, e.textContent])""")
+        self.assertAlmostEqual(sum(quantity(text.split("·")[0]) for _, text in parts), 1, delta=0.01)
+        shown = dict(parts)
+        for key in ("evicted_tokens", "not_ready_tokens", "last_token_tokens", "partial_tokens"):
+            self.assertEqual(key in shown, report["losses"][key] > 0, key)
+        for name in ("speed", "tp", "kv-cache-dtype", "quantization", "gpu-memory-utilization",
+                     "enable-prefix-caching", "lookahead"):
+            self.assertEqual(self.page.locator(f"[data-figure='option.{name}']").count(), 1, name)
+        words = self.page.text_content("#glossary")
+        for word in ("active", "cached", "empty", "ideal", "losses", "TTFT", "TPOT"):
+            self.assertIn(word, words)
+
+    def test_a_trace_without_contents_has_no_hit_rate(self):
+        self.need_quire()
+        trace, path = self.folder / "azure.csv", self.folder / "azure.html"
+        rows = "".join(f"2024-05-10 00:00:{i:02}.0000000,500,20\n" for i in range(40))
+        trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+        subprocess.run([self.quire, "replay", trace, "--quiet", "--html", path], check=True)
+        self.open(path)
+        self.assertFalse("%" in self.page.text_content("[data-tile='hit_rate']"))
+        self.assertEqual(self.page.locator("[data-chart='hits']").count(), 0)
+        self.assertFalse(self.page.is_visible("#losses"))
+
+    def test_the_side_is_whole_beside_short_charts(self):
+        self.open(self.small.path, width=1400, height=500)
+        self.page.add_style_tag(content="#timeline, .chart:not([data-chart=memory]) "
+                                        "{ display: none }")
+        self.page.evaluate("quirePage.layout()")
+        self.settle()
+        cut = self.page.evaluate("""() => { const side = document.querySelector(".side");
+          return side.scrollHeight - side.clientHeight; }""")
+        self.assertLessEqual(cut, 1)
+
+    def test_a_sweep_hides_no_series(self):
+        self.need_quire()
+        workload, path = self.folder / "sweep.w", self.folder / "sweep.html"
+        subprocess.run([self.quire, "generate", "chat", "--requests", "60", "--rate", "5", "--seed",
+                        "3", "--out", workload], check=True)
+        subprocess.run([self.quire, "sweep", workload, "--num-gpu-blocks", "9000,12000",
+                        "--lookahead", "0,1", "--no-plot", "--html", path], check=True,
+                       capture_output=True)
+        for width in (1400, 390):
+            self.open(path, width=width, ready="window.quireSweep")
+            wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            self.assertLessEqual(wide, 0)
+        dashes = self.page.locator("[data-plot='Hit rate'] polyline").evaluate_all(
+            "(lines) => lines.map((line) => line.getAttribute('stroke-dashoffset'))")
+        self.assertEqual(len(set(dashes)), 2)  # equal lines: the dashes take turns
+        self.page.locator("[data-plot='Hit rate'] .place").first.hover()
+        tip = self.page.text_content("#tip")
+        self.assertIn("lookahead 0", tip)
+        self.assertIn("lookahead 1", tip)
+
     def test_tiers_of_a_replay(self):
         self.need_quire()
         made = Replayed(self.quire, self.folder, "--cpu-blocks", "6000", "--file-tier", "10G",
@@ -526,7 +593,7 @@ class PageTest(unittest.TestCase):
         report = made.report
         self.assertGreater(report["hits_by_tier"]["cpu"], 0)
         names = self.page.locator("section.chart h2").all_text_contents()
-        for name in ("CPU", "File", "CPU traffic", "File traffic", "Prompt tokens from"):
+        for name in ("CPU, blocks", "File, blocks", "CPU traffic", "File traffic", "Prompt tokens from"):
             self.assertIn(name, names)
         for i, tier in enumerate(report["tiers"]):
             for key in ("blocks", "cached", "hit_tokens", "failed_blocks"):
