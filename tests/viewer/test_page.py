@@ -452,7 +452,7 @@ class PageTest(unittest.TestCase):
         self.page.click("#theme")
         self.assertGreater(self.brightness(), 200)
         self.page.reload()
-        self.page.wait_for_function(ready)
+        self.page.wait_for_function("window.quirePage")
         self.assertGreater(self.brightness(), 200)
         self.asked = []
 
