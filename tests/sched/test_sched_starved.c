@@ -173,12 +173,45 @@ static void a_session_gives_way_first(void **state)
     kit_close(&s.kit);
 }
 
+/* vLLM #45388: a and b are loaded. a stands first, has 5 blocks and needs 6 more, of which one is
+ * free. b, behind it, has 7 blocks and needs no more. vLLM stops at a, so b never runs, and nothing
+ * ever changes. In the default profile b is admitted, ends, and then a is. */
+static void a_head_that_does_not_fit_hides_no_loaded_request(void **state)
+{
+    (void)state;
+    for (uint32_t is_vllm = 0; is_vllm < 2; is_vllm++) {
+        starving s;
+        quire_sched_config config = begin_starving(&s, seed, 1);
+        config.profile = is_vllm ? QUIRE_PROFILE_VLLM_0_20 : QUIRE_PROFILE_DEFAULT;
+        kit_open(&s.kit, &config);
+        quire_req a = add_one(&s, 0, 44, 20);
+        quire_req b = add_one(&s, 1, 28, 28);
+        run_one(&s, 7);
+        assert_int_equal(s.num_begun, 2);
+        assert_int_equal(kit_info(&s.kit, a).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
+        assert_int_equal(kit_info(&s.kit, b).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
+        if (!is_vllm) {
+            kit_step(&s.kit);
+            assert_string_equal(kit_shown_step(&s.kit), "b:1");
+            kit_answer(&s.kit, s.kit.step->step, 7);
+            run_until(&s, 3);
+        }
+        for (uint32_t i = 0; i < MOST_STEPS && is_vllm; i++) {
+            run_one(&s, 7);
+            assert_int_equal(s.kit.step->num_reqs, 0);
+        }
+        assert_int_equal(quire_sched_num_unfinished(s.kit.sched), 2 * is_vllm);
+        kit_close(&s.kit);
+    }
+}
+
 int main(int argc, char **argv)
 {
     seed = unit_seed(argc, argv, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everybody_ends),
         cmocka_unit_test(a_session_gives_way_first),
+        cmocka_unit_test(a_head_that_does_not_fit_hides_no_loaded_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
