@@ -63,8 +63,9 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
       "encoder-decoder: room is given back at every update, so that the encoder cache seems to "   \
       "grow; an identifier with several sizes counts with the last one")                           \
     X(12, HOPELESS_WAITS,                                                                          \
-      "a request that would not fit an empty pool is taken in, and holds up those behind it for "  \
-      "ever; one that outgrows the pool alone is preempted again and again (vLLM #39734)")         \
+      "a request that could never run is accepted, and holds up all behind it for ever; one that " \
+      "outgrows the pool alone is preempted again and again (vLLM #39734); a waiting request "     \
+      "that does not fit hides a loaded one that has the blocks (vLLM #45388)")                    \
     X(13, MIN_TOKENS_HIDES_LENGTH,                                                                 \
       "below min_tokens a request does not end at max_model_len either, and then never")           \
     X(14, RESET_DROPS_ONE,                                                                         \
@@ -90,7 +91,17 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
     X(21, LOADS_ARE_ZEROED, "blocks that a connector fills are listed among those to be zeroed")   \
     X(22, RESET_IN_PARTS,                                                                          \
       "reset_prefix_cache preempts running requests even if the cache then cannot be reset, and "  \
-      "resets the cache even if the connector was not reset")
+      "resets the cache even if the connector was not reset")                                      \
+    X(23, MAMBA_EAGLE_GROWS,                                                                       \
+      "EAGLE with full and Mamba groups: the hit can be a block longer than what the full groups " \
+      "have, and that block is read without having been computed")                                 \
+    X(24, MAMBA_ALIGN_INSIDE,                                                                      \
+      "Mamba in align mode: a step that begins inside a block may pass the block's end; the "      \
+      "block is then cached with the state of an earlier token")                                   \
+    X(25, PRIORITY_TIES,                                                                           \
+      "PRIORITY: of running requests with equal priority and arrival time the first is "           \
+      "preempted, "                                                                                \
+      "so that two that need each other's blocks may be preempted in turns, for ever")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),

@@ -38,11 +38,9 @@
  * in an empty engine is refused (QUIRE_E_TOO_LONG), and a request that outgrows the pool while it
  * generates ends with QUIRE_FINISH_LENGTH, when it runs or when it waits to be computed again. What
  * the caller must do for it: update or forget each step, answer for the connector and the grammar,
- * and continue or end sessions.
- *
- * Where vLLM 0.20.0's engine ends with "Cannot get N free blocks", which quirks of the prediction
- * lead to (QUIRE_E_PREDICTION in quire/cache.h), schedule goes on as if there was no room: somebody
- * is preempted for a request that runs, and one that waits goes on waiting.
+ * and continue or end sessions. Where vLLM 0.20.0's engine ends with "Cannot get N free blocks"
+ * (QUIRE_E_PREDICTION in quire/cache.h), schedule goes on as if there was no room: a running
+ * request has another one preempted, and a waiting one goes on waiting.
  *
  * Cost: schedule and update are O(requests in the step); add and finish O(log requests) and the
  * tokens given. Nothing is allocated after creation.
@@ -206,7 +204,8 @@ typedef struct quire_sched_config {
     uint32_t max_ghosts; /* evicted blocks to remember for QUIRE_DECISION_DROPPED; 0 = 65,536 with
                             on_decision, else none */
 
-    const quire_connector *connector; /* copied; NULL: none */
+    const quire_connector *connector; /* copied; NULL: none. QUIRE_E_CONFIG with is_encoder_decoder,
+                                         as in vLLM: a connector loads no encoder input */
     const quire_grammar *grammar;     /* copied; NULL: none */
     quire_profile profile;
     uint64_t quirks_on;
@@ -309,7 +308,8 @@ typedef struct quire_request_params {
 
 /* QUIRE_FULL when a limit is reached; QUIRE_E_DUPLICATE for an id that is there; QUIRE_E_RANGE for
  * an empty prompt or one of max_model_len tokens or more, an arrival time that is NaN or infinite,
- * more hashes than it has full blocks, or data past max_request_bytes; in the default profile
+ * an mm_input that does not lie in the prompt (default profile; not for is_encoder_decoder), more
+ * hashes than it has full blocks, or data past max_request_bytes; in the default profile
  * QUIRE_E_TOO_LONG for a request that could never run, even alone in an empty engine. Such a
  * request
  *
@@ -328,13 +328,14 @@ typedef struct quire_request_params {
 QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *params,
                               quire_req *req);
 
-/* Why add, continue or cut_prompt last returned QUIRE_E_TOO_LONG: a sentence with what the request
- * needs, the limit and both numbers. "" before the first. Valid until the next such refusal. */
+/* Why add or continue last returned QUIRE_E_TOO_LONG: a sentence with what the request needs, the
+ * limit and both numbers. "" before the first. Valid until the next such refusal. */
 QUIRE_API const char *quire_sched_why_refused(const quire_sched *sched);
 
 /* The next input of a session: prompt, features, arrival time and stop rules of params count. It is
  * used when the session has finished what it has; NULL: no more follow, and the session ends there.
- * QUIRE_E_ARGUMENT for a request that is no session, or one whose last input was given. QUIRE_FULL
+ * QUIRE_E_ARGUMENT for a request that is no session, or one whose last input was given, and for
+ * mm_inputs with is_encoder_decoder, whose encoder runs before the first token alone. QUIRE_FULL
  * and QUIRE_E_RANGE as for add; QUIRE_E_TOO_LONG if the session with all its inputs could never
  * run. If the session generates so much in between that an input no longer fits, the session ends
  * where the input would have been used. */
@@ -346,8 +347,8 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
  * state in host slots. A connector may call it inside get_num_new_matched_tokens, for the request
  * that it is asked about: one that computes a prompt for another engine may leave that one the
  * last token. QUIRE_E_RANGE if num_prompt_tokens is 0 or more than the prompt has,
- * QUIRE_E_ARGUMENT for a request that has begun, and for prompts of embeddings; QUIRE_E_TOO_LONG
- * if the cut leaves a part of an mm_input that may not be split. */
+ * QUIRE_E_ARGUMENT for a request that has begun, and for prompts of embeddings. mm_inputs behind
+ * the cut are forgotten too; QUIRE_E_RANGE if the cut goes through one. */
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                                      uint32_t max_tokens);
 

@@ -43,9 +43,11 @@ static void ask_set(qr_candidate *c, qr_group_set *set)
         c->tokens = c->tokens / block_size * block_size;
         return;
     }
-    bool eagle = set->is_eagle && !set->eagle_done;
+    bool drops = group->spec.kind != QUIRE_LAYER_MAMBA ||
+                 (c->cache->quirks & QUIRE_QUIRK(MAMBA_EAGLE_GROWS)) != 0;
+    bool eagle = set->is_eagle && !set->eagle_done && drops;
     uint32_t max_tokens = c->tokens;
-    if (eagle) /* one block more, since the last is dropped */
+    if (eagle) /* one block more, since the last is dropped (but not of a Mamba group) */
         max_tokens =
             block_size < c->max_tokens - c->tokens ? c->tokens + block_size : c->max_tokens;
     uint32_t num_blocks =

@@ -70,12 +70,9 @@ static qr_never check_split(const quire_sched *s, const qr_admissible_ask *ask, 
 {
     uint64_t offset = offset_of(ask, i);
     uint64_t position = first_position(s, ask, i);
-    if (!s->disable_chunked_mm || position >= offset || offset >= ask->num_tokens)
-        return (qr_never){0};
     uint64_t needed = offset + ask->features[i].length - position;
-    uint64_t left = ask->num_tokens - position;
-    uint64_t most = largest_step(s) < left ? largest_step(s) : left;
-    if (needed > most)
+    uint64_t most = largest_step(s);
+    if (s->disable_chunked_mm && position < offset && needed > most)
         return (qr_never){"tokens of an mm_input in one step, with disable_chunked_mm_input",
                           needed, "the largest step", most};
     return (qr_never){0};

@@ -1,7 +1,8 @@
 /* sched/admissible.h - whether a request could run if it were alone in an empty engine.
  *
- * A request that could not is refused by add, continue and cut_prompt, so that every request that
- * was accepted can run as soon as no other request is in its way. What is compared:
+ * A request that could not is refused by add and continue, so that every request that was accepted
+ * can run as soon as no other request is in its way. A prompt that is cut needs no check: with
+ * fewer tokens and features the answer stays the same. What is compared:
  *
  *      blocks of the prompt, and of the encoder's tokens     the pool without its sinks
  *      the encoder's tokens of an encoder-decoder model      cache.max_encoder_tokens

@@ -48,6 +48,13 @@ static bool promote(quire_sched *s, uint32_t index)
 
 /* ---- what is there already ------------------------------------------------- */
 
+/* After an asynchronous load of all tokens the last one is computed again. Mamba layers cannot:
+ * they have the state behind it, and need the one before. */
+static bool must_leave_one(const quire_sched *s, const qr_admission *a)
+{
+    return !a->is_async || (qr_sched_has_states(s) && (s->quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0);
+}
+
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 {
     const quire_connector *c = &s->connector;
@@ -65,7 +72,7 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
     uint32_t most = a->r->kv.num_tokens - a->num_local;
     if (answer != QUIRE_OK || a->num_external > most) /* what it cannot have, it has not */
         a->num_external = 0;
-    if (!a->is_async && a->num_external == most) /* one token must be computed */
+    if (must_leave_one(s, a) && a->num_external == most) /* one token must be computed */
         a->num_external--;
     if (a->num_external == 0)
         a->is_async = 0;

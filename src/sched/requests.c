@@ -212,15 +212,26 @@ int qr_request_check_arrays(const quire_request_params *p)
     return ok ? QUIRE_OK : QUIRE_E_ARGUMENT;
 }
 
+bool qr_request_features_ok(const quire_sched *s, const quire_request_params *p)
+{
+    bool is_strict = (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
+        const quire_mm_feature *f = &p->mm_inputs[i].feature;
+        if (f->offset > s->max_model_len || f->length > qr_sched_longest_feature(s) ||
+            (s->is_encoder_decoder && f->offset != 0))
+            return false;
+        if (is_strict && !s->is_encoder_decoder && f->offset + f->length > p->num_prompt_tokens)
+            return false;
+    }
+    return true;
+}
+
 static int check_params(const quire_sched *s, const quire_request_params *p)
 {
     int err = p->id.data == NULL || p->id.len == 0 ? QUIRE_E_ARGUMENT : qr_request_check_arrays(p);
     if (err != QUIRE_OK)
         return err;
-    for (uint32_t i = 0; s->is_encoder_decoder && i < p->num_mm_inputs; i++)
-        if (p->mm_inputs[i].feature.offset != 0)
-            return QUIRE_E_RANGE;
-    return QUIRE_OK;
+    return qr_request_features_ok(s, p) ? QUIRE_OK : QUIRE_E_RANGE;
 }
 
 static int check_limits(const quire_sched *s)
@@ -234,7 +245,8 @@ static int check_limits(const quire_sched *s)
 
 static int check_request(quire_sched *s, const qr_request *r, uint32_t num_prompt_tokens)
 {
-    bool goes_on = r->is_resumable || r->stops.min_tokens > r->max_tokens;
+    bool hides = (s->quirks & QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+    bool goes_on = r->is_resumable || (hides && r->stops.min_tokens > r->max_tokens);
     const qr_admissible_ask ask = {.num_tokens = num_prompt_tokens,
                                    .has_second = goes_on || r->max_tokens > 1,
                                    .features = r->features,
@@ -345,7 +357,21 @@ int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
     return QUIRE_OK;
 }
 
-/* vLLM keeps the hash of a block that is full no longer, as for a session: SESSION_STALE_HASH. */
+/* The features that lie in the first num_tokens tokens, or QR_NIL where one begins there and ends
+ * behind them. */
+static uint32_t count_features_before(const qr_request *r, uint32_t num_tokens)
+{
+    uint32_t n = 0;
+    while (n < r->num_features && r->features[n].offset < num_tokens) {
+        if (r->features[n].length > num_tokens - r->features[n].offset)
+            return QR_NIL;
+        n++;
+    }
+    return n;
+}
+
+/* A request that could run can run with fewer tokens and features: nothing else is to be checked.
+ * vLLM keeps the hash of a block that is full no longer, as for a session: SESSION_STALE_HASH. */
 int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uint32_t max_tokens)
 {
     qr_request *r = &s->requests[index];
@@ -355,9 +381,12 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
         return QUIRE_E_ARGUMENT;
     if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
         return QUIRE_E_RANGE;
-    int err = check_request(s, r, num_tokens);
-    if (err != QUIRE_OK)
-        return err;
+    bool keeps_all = (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0 || s->is_encoder_decoder;
+    uint32_t num_features = keeps_all ? r->num_features : count_features_before(r, num_tokens);
+    if (num_features == QR_NIL)
+        return QUIRE_E_RANGE;
+    if (num_features < r->num_features)
+        qr_sched_drop_features(s, r, num_features);
     qr_text_cut(&s->text, &r->text, num_tokens);
     r->kv.num_tokens = num_tokens;
     r->num_prompt_tokens = num_tokens;

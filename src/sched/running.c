@@ -39,6 +39,11 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
         r->num_prompt_tokens > num_tokens - 1 ? r->num_prompt_tokens : num_tokens - 1;
     if (computed >= prefill_end)
         return num_new;
+    uint32_t inside = computed % size; /* of a session that goes on, or behind loaded tokens */
+    if (inside > 0 && num_new > size - inside && (s->quirks & QUIRE_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+        num_new = size - inside;
+    if (inside > 0 && (s->quirks & QUIRE_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+        return num_new;
     uint32_t last = num_tokens - num_tokens % size; /* the last state that can be kept */
     if (s->use_eagle)
         last = last > size ? last - size : 0;
@@ -82,15 +87,18 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
         qr_lookahead_add(s, index);
 }
 
-/* The place in running of the largest (priority, arrival time), the first of equals. */
+/* The place in running of the largest (priority, arrival time). Of equals it is the largest id, as
+ * in the queues: if it were the first of them, two that need each other's blocks could be preempted
+ * in turns, for ever. */
 static uint32_t find_least_urgent(const quire_sched *s)
 {
     uint32_t worst = 0;
+    bool takes_first = (s->quirks & QUIRE_QUIRK(PRIORITY_TIES)) != 0;
     for (uint32_t i = 1; i < s->num_running; i++) {
         const qr_waiter *a = &s->waiters[s->running[worst]];
         const qr_waiter *b = &s->waiters[s->running[i]];
-        if (b->priority > a->priority ||
-            (b->priority == a->priority && b->arrival_time > a->arrival_time))
+        bool is_equal = b->priority == a->priority && b->arrival_time == a->arrival_time;
+        if (qr_waiter_before(a, b) && !(is_equal && takes_first))
             worst = i;
     }
     return worst;
@@ -213,6 +221,8 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
             p.num_new_tokens = *num_tokens;
             continue;
         }
+        if (has_all && r->num_placeholders > 0)
+            return false; /* once the steps in flight are known, windows may give blocks back */
         if (has_all && qr_sched_end_outgrown(s, index))
             return false;
         uint32_t victim = preempt_one(s, cursor);

@@ -113,6 +113,8 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     err = check_sched_numbers(c);
     if (err != QUIRE_OK)
         return err;
+    if (c->is_encoder_decoder == QUIRE_ON && c->connector != NULL)
+        return QUIRE_E_CONFIG; /* loaded tokens would come without the encoder's */
     derive_cache(c);
     quire_cache_config cache;
     err = qr_cache_config_read(&cache, &c->cache);

@@ -250,6 +250,15 @@ static inline void qr_sched_fetch(const quire_sched *sched, uint32_t index)
     qr_prefetch_write(r + 64);
 }
 
+/* Whether some layers keep a state, which holds for the last computed token alone. */
+static inline bool qr_sched_has_states(const quire_sched *sched)
+{
+    for (uint32_t g = 0; g < sched->cache->num_groups; g++)
+        if (sched->cache->groups[g].spec.kind == QUIRE_LAYER_MAMBA)
+            return true;
+    return false;
+}
+
 static inline quire_token *qr_sched_drafts_of(const quire_sched *sched, uint32_t index)
 {
     return sched->drafts + (size_t)index * sched->num_spec_tokens;
@@ -276,8 +285,12 @@ void qr_sched_free_blocks(quire_sched *sched, uint32_t index);
 /* A session that has stopped: true when it ends, else it waits again. */
 bool qr_sched_session_ends(quire_sched *sched, uint32_t index);
 void qr_sched_drop_inputs(quire_sched *sched, uint32_t index);
+/* Forgets the request's features from the num_left-th on: those of its inputs move up. */
+void qr_sched_drop_features(quire_sched *sched, qr_request *r, uint32_t num_left);
 /* QUIRE_OK, or QUIRE_E_ARGUMENT where an array is missing. */
 int qr_request_check_arrays(const quire_request_params *params);
+/* Whether all features lie where they may: in the prompt, or beside it (encoder-decoder). */
+bool qr_request_features_ok(const quire_sched *sched, const quire_request_params *params);
 /* Copies what a request brings into its blob; false when it does not fit. */
 bool qr_request_copy_stops(const quire_sched *sched, uint32_t index, const quire_request_params *p,
                            qr_stop_rules *to);

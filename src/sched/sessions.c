@@ -25,10 +25,35 @@ void qr_sched_drop_inputs(quire_sched *s, uint32_t index)
     }
 }
 
+void qr_sched_drop_features(quire_sched *s, qr_request *r, uint32_t num_left)
+{
+    uint32_t num_old = r->num_features;
+    uint32_t num_dropped = r->num_features - num_left;
+    for (uint32_t i = r->first_input; i != QR_NIL; i = s->inputs[i].next) {
+        qr_session_input *in = &s->inputs[i];
+        if (in->num_features == 0)
+            continue;
+        memmove(in->features + num_old - num_dropped, in->features + num_old,
+                in->num_features * sizeof *in->features);
+        memmove(in->mm_features + num_old - num_dropped, in->mm_features + num_old,
+                in->num_features * sizeof *in->mm_features);
+        num_old += in->num_features;
+    }
+    r->num_features = num_left;
+    r->extra.num_mm_features = num_left;
+}
+
 static uint32_t kept_tokens(const qr_request *r)
 {
     return r->kv.num_computed_tokens < r->kv.num_tokens ? r->kv.num_computed_tokens
                                                         : r->kv.num_tokens;
+}
+
+/* Where the next input of a session that has stopped begins. */
+static uint32_t tokens_before_input(const quire_sched *s, const qr_request *r)
+{
+    bool keeps_ahead = (s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    return keeps_ahead ? kept_tokens(r) : r->num_kept;
 }
 
 /* The session with an input of num_new tokens that makes it num_tokens long. The input's features
@@ -83,8 +108,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
 {
     qr_request *r = &s->requests[index];
     qr_session_input *in = &s->inputs[input];
-    bool keeps_ahead = (s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
-    uint32_t kept = keeps_ahead ? kept_tokens(r) : r->num_kept;
+    uint32_t kept = tokens_before_input(s, r);
     qr_text_cut(&s->text, &r->text, kept);
     if ((s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
         r->kv.num_hashes > kept / s->hash_block_size)
@@ -134,7 +158,7 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
 static bool input_fits(const quire_sched *s, const qr_request *r, uint32_t input)
 {
     const qr_session_input *in = &s->inputs[input];
-    uint64_t num_tokens = (uint64_t)kept_tokens(r) + in->text.num_tokens;
+    uint64_t num_tokens = (uint64_t)tokens_before_input(s, r) + in->text.num_tokens;
     if (num_tokens >= s->max_model_len)
         return false;
     qr_admissible_ask ask =
@@ -162,7 +186,9 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
         return true;
     if ((s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
         r->num_kept = kept_tokens(r);
-        r->kv.num_computed_tokens = r->num_kept;
+        if (qr_sched_has_states(s) && r->kv.num_computed_tokens > r->num_kept)
+            quire_cache_free(s->cache, &r->kv); /* steps in flight have moved the state on */
+        r->kv.num_computed_tokens = r->kv.seq != 0 ? r->num_kept : 0;
         r->num_placeholders = 0;
         qr_request_void_steps(r, s->step);
     }
@@ -254,7 +280,9 @@ int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params
     int err = qr_request_check_arrays(p);
     if (err == QUIRE_OK && p->prompt_embeds != NULL)
         err = QUIRE_E_ARGUMENT;
-    if (err == QUIRE_OK && p->num_prompt_tokens == 0)
+    if (err == QUIRE_OK && s->is_encoder_decoder && p->num_mm_inputs > 0)
+        err = QUIRE_E_ARGUMENT; /* its encoder runs before the first token alone */
+    if (err == QUIRE_OK && (p->num_prompt_tokens == 0 || !qr_request_features_ok(s, p)))
         err = QUIRE_E_RANGE;
     if (err != QUIRE_OK)
         return err;

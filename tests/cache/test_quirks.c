@@ -187,6 +187,37 @@ static void hybrid_second_full(void **state)
     }
 }
 
+/* ---- MAMBA_EAGLE_GROWS ----------------------------------------------------- */
+
+/* Five blocks are cached. EAGLE drops the last of the full group: 16 tokens. The Mamba group is
+ * asked for a block more, of which it drops none: then the hit has 20 tokens. */
+static void mamba_eagle_grows(void **state)
+{
+    (void)state;
+    const uint64_t quirk = QUIRE_QUIRK(MAMBA_EAGLE_GROWS);
+    quire_group_config groups[] = {kit_full(4), kit_mamba(4, QUIRE_MAMBA_MODE_ALL, 0)};
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(quirk, i);
+        cache_kit kit;
+        kit_request q;
+        kit_request again;
+        quire_block_span hit[2];
+        uint32_t num_hit = 0;
+        quire_cache_config config = kit_config(groups, 2, 40);
+        config.use_eagle = QUIRE_ON;
+        open_variant(&kit, config, quirk, &v);
+        kit_request_init(&kit, &q, letters(21));
+        kit_request_init(&kit, &again, letters(21));
+        kit_prefill(&kit, &q);
+        quire_cache_new_step_starts(kit.cache);
+        assert_int_equal(quire_cache_get_computed_blocks(kit.cache, &again.r, hit, &num_hit),
+                         QUIRE_OK);
+        assert_int_equal(num_hit, v.has_bug ? 20 : 16);
+        assert_int_equal(hit[0].count, 4);
+        kit_close(&kit);
+    }
+}
+
 /* ---- MAMBA_ALIGN_ESTIMATE -------------------------------------------------- */
 
 /* 4 tokens from a connector and 6 new ones: one block for the connector's state, one for the
@@ -450,6 +481,7 @@ int main(void)
         cmocka_unit_test(admission_is_capped_either_way),
         cmocka_unit_test(stats_every_lookup),
         cmocka_unit_test(hybrid_second_full),
+        cmocka_unit_test(mamba_eagle_grows),
         cmocka_unit_test(mamba_align_estimate),
         cmocka_unit_test(mamba_align_shrink),
         cmocka_unit_test(trim_on_failure),

@@ -183,25 +183,35 @@ static void images_that_do_not_fit(void **state)
     open_for_images(512);
     static const char name[300];
     static quire_token stops[120];
+    static const quire_token long_prompt[63];
     quire_mm_input many[16];
     for (uint32_t i = 0; i < COUNT(many); i++)
-        many[i] = (quire_mm_input){.feature = {{name, 100}, 4 * i, 4}};
+        many[i] = (quire_mm_input){.feature = {{name, 100}, 3 * i, 3}};
     quire_mm_input far = {.feature = {{"x", 1}, 65, 4}};
     quire_mm_input wide = {.feature = {{"x", 1}, 0, 65}};
     quire_mm_input called = {.feature = {{name, 257}, 0, 4}};
     quire_mm_input large = {.feature = {{"x", 1}, 0, 9}, .num_embeds = 9};
     quire_mm_input dear = {.feature = {{"x", 1}, 0, 9}, .num_embeds = 7};
-    REFUSE_REQUEST(QUIRE_E_RANGE, p.mm_inputs = many; p.num_mm_inputs = 16);
-    REFUSE_REQUEST(QUIRE_E_RANGE, p.mm_inputs = many; p.num_mm_inputs = 4);
-    REFUSE_REQUEST(QUIRE_E_RANGE, p.mm_inputs = many; p.num_mm_inputs = 1; p.stop_token_ids = stops;
+    REFUSE_REQUEST(QUIRE_E_RANGE, p.prompt = long_prompt; p.num_prompt_tokens = 63;
+                   p.mm_inputs = many; p.num_mm_inputs = 16);
+    REFUSE_REQUEST(QUIRE_E_RANGE, p.prompt = long_prompt; p.num_prompt_tokens = 63;
+                   p.mm_inputs = many; p.num_mm_inputs = 4);
+    REFUSE_REQUEST(QUIRE_E_RANGE, p.prompt = long_prompt; p.num_prompt_tokens = 63;
+                   p.mm_inputs = many; p.num_mm_inputs = 1; p.stop_token_ids = stops;
                    p.num_stop_token_ids = 120);
-    REFUSE_REQUEST(QUIRE_E_RANGE, p.mm_inputs = many; p.num_mm_inputs = 1; p.stop_token_ids = stops;
+    REFUSE_REQUEST(QUIRE_E_RANGE, p.prompt = long_prompt; p.num_prompt_tokens = 63;
+                   p.mm_inputs = many; p.num_mm_inputs = 1; p.stop_token_ids = stops;
                    p.num_stop_token_ids = 104);
-    REFUSE_REQUEST(QUIRE_E_RANGE, p.mm_inputs = &far; p.num_mm_inputs = 1);
-    REFUSE_REQUEST(QUIRE_E_RANGE, p.mm_inputs = &wide; p.num_mm_inputs = 1);
-    REFUSE_REQUEST(QUIRE_E_RANGE, p.mm_inputs = &called; p.num_mm_inputs = 1);
-    REFUSE_REQUEST(QUIRE_E_TOO_LONG, p.mm_inputs = &large; p.num_mm_inputs = 1);
-    REFUSE_REQUEST(QUIRE_E_TOO_LONG, p.mm_inputs = &dear; p.num_mm_inputs = 1);
+    REFUSE_REQUEST(QUIRE_E_RANGE, p.prompt = long_prompt; p.num_prompt_tokens = 63;
+                   p.mm_inputs = &far; p.num_mm_inputs = 1);
+    REFUSE_REQUEST(QUIRE_E_RANGE, p.prompt = long_prompt; p.num_prompt_tokens = 63;
+                   p.mm_inputs = &wide; p.num_mm_inputs = 1);
+    REFUSE_REQUEST(QUIRE_E_RANGE, p.prompt = long_prompt; p.num_prompt_tokens = 63;
+                   p.mm_inputs = &called; p.num_mm_inputs = 1);
+    REFUSE_REQUEST(QUIRE_E_TOO_LONG, p.prompt = long_prompt; p.num_prompt_tokens = 63;
+                   p.mm_inputs = &large; p.num_mm_inputs = 1);
+    REFUSE_REQUEST(QUIRE_E_TOO_LONG, p.prompt = long_prompt; p.num_prompt_tokens = 63;
+                   p.mm_inputs = &dear; p.num_mm_inputs = 1);
     sched_kit_close(&kit);
 }
 

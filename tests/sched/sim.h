@@ -14,6 +14,13 @@
  * every position that its layer looks at, and all tags there must be those of its own prefix: a
  * block that was given to two, cached under a wrong name or reused too early shows at once. The
  * next token is a function of the tag: the same prefix always goes on in the same way.
+ *
+ * A Mamba block holds one tag, that of the last token of a step; a request reads it before its next
+ * step. Blocks of cross attention hold tags of the encoder's input.
+ *
+ * Every call that may change the scheduler goes through SIM_CALL, which walks all of it afterwards.
+ * What the library refuses is drawn too: sim_mix.c and sim_users.c say from the headers what must
+ * be refused, compare, and draw again.
  */
 #ifndef SCHED_SIM_H
 #define SCHED_SIM_H
@@ -24,15 +31,17 @@
 
 enum {
     SIM_LEN = 96,
-    SIM_GROUPS = 2,
-    SIM_SLOTS = 40, /* requests of the users' at one time */
-    SIM_SEQS = 12,
+    SIM_GROUPS = 3,
+    SIM_SLOTS = 100, /* requests of the users' at one time */
+    SIM_SEQS = 48,
     SIM_SPEC = 3,
     SIM_BATCHES = 3,
     SIM_BLOCK_SIZE = 16,
     SIM_ROW = SIM_LEN + 16, /* blocks of one request and group */
     SIM_FEATURES = 2,
-    SIM_IMAGES = 6, /* different ones */
+    SIM_IMAGES = 6,       /* different ones */
+    SIM_MOST_IMAGES = 48, /* of one request */
+    SIM_ENCODER = 64,     /* tokens of an encoder-decoder model's input */
     SIM_INPUTS = 3,
     SIM_STOPS = 2,
     SIM_EOS = 0,
@@ -43,15 +52,27 @@ enum {
 typedef struct sim_mix {
     uint32_t num_groups;
     uint32_t block_size;
+    uint32_t sizes[SIM_GROUPS]; /* tokens in a block */
+    uint32_t page;              /* the largest of them */
     uint32_t num_blocks;
-    uint32_t len; /* max_model_len */
+    uint32_t most_blocks; /* that an empty pool has */
+    uint32_t len;         /* max_model_len */
+    uint32_t seqs;        /* max_num_seqs */
     uint32_t batches;
     uint32_t num_spec;
     uint32_t max_loras;
     uint32_t max_requests;
-    uint32_t budget;
+    uint32_t batched; /* max_num_batched_tokens */
+    uint32_t budget;  /* max_num_scheduled_tokens */
     uint32_t image_size;
+    uint32_t encoder_budget;
+    uint32_t encoder_cache;
+    uint32_t max_encoder_tokens;
     uint32_t num_swap; /* slots in host memory */
+    bool is_encoder_decoder;
+    bool is_eagle;
+    bool is_aligned; /* Mamba, align mode */
+    bool has_mamba;
     bool is_async;
     bool has_connector;
     bool loads_async;
@@ -97,6 +118,7 @@ typedef struct sim_request {
     bool is_grammar;
     bool ends_session;
     bool is_tainted; /* its load failed: until it begins again it computes nothing but junk */
+    bool has_embeds; /* the encoder's input of an encoder-decoder model is in its blocks */
     quire_req req;
     uint64_t number; /* of all requests, from 1 on */
     uint32_t num_prompt;
@@ -106,7 +128,7 @@ typedef struct sim_request {
     uint64_t tags[SIM_LEN + SIM_SPEC + 2];
     uint32_t salt;
     uint32_t lora;
-    sim_image images[SIM_FEATURES * (SIM_INPUTS + 1)];
+    sim_image images[SIM_MOST_IMAGES];
     uint32_t num_images;
     uint32_t max_tokens;
     uint32_t min_tokens;
@@ -120,6 +142,9 @@ typedef struct sim_request {
     uint32_t num_preemptions;
     quire_token inputs[SIM_INPUTS][SIM_LEN];
     uint32_t input_lens[SIM_INPUTS];
+    uint32_t input_mins[SIM_INPUTS]; /* min_tokens: a cut may have lowered those of the prompt */
+    sim_image input_images[SIM_INPUTS][SIM_FEATURES];
+    uint32_t num_input_images[SIM_INPUTS];
     uint32_t num_inputs;
     sim_row rows[SIM_GROUPS]; /* as the worker has them */
     sim_transfer load;
@@ -165,6 +190,14 @@ typedef struct sim_tally {
     uint64_t swapped_in;
     uint64_t forgotten; /* steps */
     uint64_t pins;
+    uint64_t calls;    /* after each of which the walker ran */
+    uint64_t refused;  /* requests and inputs that could never run */
+    uint64_t configs;  /* refused */
+    uint64_t outgrown; /* requests that became too long for the pool */
+    uint64_t cuts;
+    uint64_t states;  /* of Mamba layers, read */
+    uint64_t large;   /* steps of more than 16 requests */
+    uint64_t slowest; /* steps until all requests had ended, at most */
 } sim_tally;
 
 typedef struct sim {
@@ -189,6 +222,8 @@ typedef struct sim {
     uint32_t queue_lens[2];
     quire_req ends[4 * SIM_SLOTS]; /* requests that ended and were not told in a step yet */
     uint32_t num_ends;
+    quire_req outgrown[SIM_BATCHES]; /* ended in schedule, to be told in the next update */
+    uint32_t num_outgrown;
     uint64_t num_added;
     uint64_t junk;
     uint32_t check_every;
@@ -199,6 +234,10 @@ typedef struct sim {
 
 /* ---- sim_mix.c ---- */
 quire_sched_config sim_draw_config(sim *s);
+/* Whether the headers say that the config is refused. */
+bool sim_is_refused(const quire_sched_config *config);
+/* The most blocks that a request of so many tokens has at one time when it is alone. */
+uint32_t sim_blocks_alone(const sim *s, uint32_t num_tokens, uint32_t num_encoder_tokens);
 
 /* ---- sim_users.c ---- */
 bool sim_add(sim *s);
@@ -209,6 +248,9 @@ void sim_end_sessions(sim *s);
 void sim_take_in_input(sim *s, sim_request *r);
 /* The request has ended: the next step must say so. */
 void sim_note_end(sim *s, sim_request *r);
+/* Forgets the prompt's tokens from some place on, where that is allowed. */
+void sim_cut_prompt(sim *s, sim_request *r);
+uint32_t sim_num_encoder_tokens(const sim *s, const sim_request *r);
 
 /* ---- sim_worker.c ---- */
 void sim_tag(sim_request *r, uint32_t first);
@@ -235,6 +277,11 @@ void sim_fill_others(sim *s);
 bool sim_grammar_refuses(const sim_request *r, uint32_t num_tokens);
 
 /* ---- sim.c ---- */
+/* After a call that may have changed the scheduler; returns what the call returned. */
+int sim_called(sim *s, const char *what, int answer);
+
+#define SIM_CALL(s, call) sim_called((s), #call, (call))
+
 /* One seed; false and a line on stdout when something was wrong. */
 bool sim_run(uint64_t seed, uint32_t num_steps, uint32_t check_every, sim_tally *tally);
 void sim_fail(sim *s, const char *what, uint64_t a, uint64_t b);

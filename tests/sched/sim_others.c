@@ -31,6 +31,12 @@ static int get_matched(void *user, quire_req req, uint32_t num_local, uint32_t *
         return QUIRE_RETRY;
     }
     SIM_CHECK(s, num_local < r->num_told, "a hit of the whole prompt", num_local, r->num_told);
+    if (sim_chance(s, 3))
+        sim_cut_prompt(s, r);
+    if (num_local >= r->num_told) { /* it will be looked up again */
+        *num_external = 0;
+        return QUIRE_OK;
+    }
     bool loads = (m->loads_sync || m->loads_async) && sim_chance(s, 60);
     r->asked_local = num_local;
     r->asked_async = m->loads_async && (!m->loads_sync || sim_chance(s, 50));
@@ -65,7 +71,7 @@ static int request_finished(void *user, quire_req req, const quire_block_span *b
         return 0;
     r->sending = (sim_transfer){.is_on = true, .steps_left = sim_between(s, 1, 6)};
     copy_rows(s, r->sending.rows, blocks);
-    uint32_t size = s->mix.block_size;
+    uint32_t size = s->mix.page;
     r->sending.tags = calloc((size_t)SIM_GROUPS * SIM_ROW * size, sizeof(uint64_t));
     for (uint32_t g = 0; g < s->mix.num_groups; g++)
         for (uint32_t i = 0; i < r->sending.rows[g].count; i++)

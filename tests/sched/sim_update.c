@@ -25,7 +25,7 @@ typedef struct sim_result {
 
 static void check_sent(sim *s, const sim_request *r)
 {
-    uint32_t size = s->mix.block_size;
+    uint32_t size = s->mix.page;
     const sim_transfer *sending = &r->sending;
     for (uint32_t g = 0; g < s->mix.num_groups; g++)
         for (uint32_t i = 0; i < sending->rows[g].count; i++) {
@@ -40,7 +40,7 @@ static void check_sent(sim *s, const sim_request *r)
 static void move_transfers(sim *s, sim_batch *batch, sim_result *result)
 {
     quire_model_output *out = &result->output;
-    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
+    for (uint32_t i = 0; i < s->mix.max_requests; i++) {
         sim_request *r = &s->requests[i];
         if (!r->is_there)
             continue;
@@ -68,8 +68,9 @@ static quire_finish_reason reason_at(const sim *s, const sim_request *r, uint32_
 {
     uint32_t num_outputs = num_tokens - r->num_prompt;
     quire_token last = r->tokens[num_tokens - 1];
+    bool is_long = num_tokens >= s->mix.len || num_outputs >= r->max_tokens;
     if (num_outputs < r->min_tokens)
-        return QUIRE_FINISH_NONE;
+        return is_long ? QUIRE_FINISH_LENGTH : QUIRE_FINISH_NONE;
     if (r->has_eos && last == SIM_EOS)
         return QUIRE_FINISH_STOP;
     for (uint32_t i = 0; i < r->num_stops; i++)
@@ -77,7 +78,6 @@ static quire_finish_reason reason_at(const sim *s, const sim_request *r, uint32_
             *has_stop_token = true;
             return QUIRE_FINISH_STOP;
         }
-    bool is_long = num_tokens >= s->mix.len || num_outputs >= r->max_tokens;
     return is_long ? QUIRE_FINISH_LENGTH : QUIRE_FINISH_NONE;
 }
 
@@ -135,10 +135,30 @@ void sim_void_in_flight(sim *s, sim_request *r)
     r->num_tokens = r->num_told;
 }
 
+/* A session ends where its next input does not fit: the model's length, the pool, or the encoder
+ * with images of both. */
+static bool has_room_for_input(sim *s, const sim_request *r)
+{
+    quire_req_info info = {0};
+    int err = quire_sched_req_info(s->sched, r->req, &info);
+    bool is_there = err == QUIRE_OK && info.status < QUIRE_REQ_FINISHED_STOPPED;
+    uint32_t num_tokens = r->num_told - 1 + r->input_lens[0];
+    uint32_t num_encoder = sim_num_encoder_tokens(s, r);
+    bool is_short = num_tokens + 1 < s->mix.len &&
+                    sim_blocks_alone(s, num_tokens + 2, num_encoder) <= s->mix.most_blocks;
+    bool may_end = !is_short || (r->num_images > 0 && r->num_input_images[0] > 0);
+    SIM_CHECK(s, is_there || may_end, "a session ended, though its input fits", r->number,
+              num_tokens);
+    s->tally.refused += !is_there;
+    return is_there;
+}
+
 static void end_or_go_on(sim *s, sim_request *r, quire_finish_reason reason)
 {
     bool goes_on = r->is_session && reason != QUIRE_FINISH_ERROR;
-    if (goes_on && r->num_inputs > 0) {
+    if (goes_on && r->num_inputs > 0 && !has_room_for_input(s, r)) {
+        sim_note_end(s, r);
+    } else if (goes_on && r->num_inputs > 0) {
         sim_take_in_input(s, r);
     } else if (!goes_on || r->ends_session) {
         sim_note_end(s, r);
@@ -150,17 +170,30 @@ static void end_or_go_on(sim *s, sim_request *r, quire_finish_reason reason)
 static void compare_outputs(sim *s, const sim_expected *expected, uint32_t n,
                             const quire_outputs *outputs, const sim_batch *batch)
 {
-    SIM_CHECK(s, outputs->num_outputs >= n, "too few outputs", outputs->num_outputs, n);
+    uint32_t before = s->num_outgrown; /* which ended in schedule */
+    SIM_CHECK(s, outputs->num_outputs >= before + n, "too few outputs", outputs->num_outputs,
+              before + n);
+    for (uint32_t i = 0; i < before && !s->has_failed; i++) {
+        const quire_output *out = &outputs->outputs[i];
+        uint32_t at = 0;
+        while (at < before && s->outgrown[at] != out->req)
+            at++;
+        SIM_CHECK(s, at < before && out->finish_reason == QUIRE_FINISH_LENGTH,
+                  "an end in schedule that was not told", out->req, out->finish_reason);
+        if (at < before)
+            s->outgrown[at] = 0;
+    }
+    s->num_outgrown = 0;
     if (s->has_failed)
         return;
     for (uint32_t i = 0; i < n && !s->has_failed; i++) {
         sim_request *r = expected[i].r;
-        check_output(s, &expected[i], &outputs->outputs[i]);
+        check_output(s, &expected[i], &outputs->outputs[before + i]);
         r->num_told += expected[i].num_tokens;
         if (expected[i].reason != QUIRE_FINISH_NONE && !s->has_failed)
             end_or_go_on(s, r, expected[i].reason);
     }
-    for (uint32_t i = n; i < outputs->num_outputs && !s->has_failed; i++) {
+    for (uint32_t i = before + n; i < outputs->num_outputs && !s->has_failed; i++) {
         const quire_output *out = &outputs->outputs[i];
         sim_request *r = out->user;
         bool is_failed_load = batch->num_lost > 0 && out->finish_reason == QUIRE_FINISH_ERROR &&
@@ -175,7 +208,7 @@ static void compare_outputs(sim *s, const sim_expected *expected, uint32_t n,
  * Called before the update to remember, and after it to compare. */
 static void note_preempted(sim *s, bool compares)
 {
-    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
+    for (uint32_t i = 0; i < s->mix.max_requests; i++) {
         sim_request *r = &s->requests[i];
         quire_req_info info;
         if (!r->is_there || r->has_ended ||
@@ -208,7 +241,7 @@ static void propose_drafts(sim *s, const sim_batch *batch)
             drafts[n * SIM_SPEC] = sim_next_token(entry->r, entry->r->num_tokens);
         reqs[n++] = entry->req;
     }
-    int err = quire_sched_update_drafts(s->sched, reqs, n, drafts, SIM_SPEC, counts);
+    int err = SIM_CALL(s, quire_sched_update_drafts(s->sched, reqs, n, drafts, SIM_SPEC, counts));
     SIM_CHECK(s, err == QUIRE_OK, "update_drafts", err, n);
 }
 
@@ -251,7 +284,7 @@ void sim_lose_step(sim *s)
     uint32_t place = sim_below(s, s->num_batches);
     uint64_t step = batch_at(s, place)->step;
     note_preempted(s, false);
-    int err = quire_sched_forget_step(s->sched, step);
+    int err = SIM_CALL(s, quire_sched_forget_step(s->sched, step));
     SIM_CHECK(s, err == QUIRE_OK, "forget_step", err, step);
     drop_batch(s, place);
     note_preempted(s, true);
@@ -283,7 +316,8 @@ static uint32_t choose_batch(sim *s)
     if (is_in_order(s, place))
         return place;
     const quire_outputs *outputs;
-    int err = quire_sched_update(s->sched, batch->step, &(quire_model_output){0}, &outputs);
+    const quire_model_output nothing = {0};
+    int err = SIM_CALL(s, quire_sched_update(s->sched, batch->step, &nothing, &outputs));
     SIM_CHECK(s, err == QUIRE_E_ARGUMENT, "a step in the wrong order", err, place);
     return 0;
 }
@@ -299,14 +333,14 @@ void sim_update(sim *s)
     uint32_t n = fill_result(s, &batch, &result, expected);
     note_preempted(s, false);
     const quire_outputs *outputs;
-    int err = quire_sched_update(s->sched, batch.step, &result.output, &outputs);
+    int err = SIM_CALL(s, quire_sched_update(s->sched, batch.step, &result.output, &outputs));
     SIM_CHECK(s, err == QUIRE_OK, "update", err, 0);
     if (s->has_failed)
         return;
     drop_batch(s, place);
     compare_outputs(s, expected, n, outputs, &batch);
     note_preempted(s, true);
-    for (uint32_t i = 0; i < SIM_SLOTS && !s->has_failed; i++)
+    for (uint32_t i = 0; i < s->mix.max_requests && !s->has_failed; i++)
         if (s->requests[i].is_there && s->requests[i].has_ended)
             sim_forget(s, &s->requests[i]);
     if (s->mix.num_spec > 0 && !s->mix.is_async && !s->has_failed)

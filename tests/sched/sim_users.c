@@ -1,6 +1,8 @@
 /* sched/sim_users.c - requests come, go on, are given up; and what an operator may do. */
 #include "sched/sim.h"
 
+#include "sched/sched.h"
+
 /* Prompts of a few families begin alike. */
 static uint32_t draw_text(sim *s, quire_token *tokens, uint32_t most)
 {
@@ -12,30 +14,64 @@ static uint32_t draw_text(sim *s, quire_token *tokens, uint32_t most)
     return n;
 }
 
-static void draw_images(sim *s, sim_request *r, quire_mm_input *inputs)
+/* Images among n tokens, or beside them as the input of an encoder; returns how many. */
+static uint32_t draw_images(sim *s, quire_token *tokens, uint32_t n, sim_image *images,
+                            quire_mm_input *inputs)
 {
     static char names[SIM_IMAGES][8] = {"image0", "image1", "image2", "image3", "image4", "image5"};
+    bool is_apart = s->mix.is_encoder_decoder;
     uint32_t at = 0;
-    for (uint32_t i = 0; s->mix.has_images && i < SIM_FEATURES; i++) {
+    uint32_t count = 0;
+    while (s->mix.has_images && count < SIM_FEATURES) {
         uint32_t name = sim_below(s, SIM_IMAGES);
-        uint32_t length = 1 + name % s->mix.image_size;
-        at += sim_below(s, 4);
-        if (at + length > r->num_told)
+        uint32_t length = 1 + name * 7 % s->mix.image_size;
+        at += is_apart ? 0 : sim_below(s, 4);
+        if ((!is_apart && at + length > n) || sim_chance(s, 20))
             break;
-        r->images[r->num_images] = (sim_image){name, at, length};
-        inputs[r->num_images++] = (quire_mm_input){
+        images[count] = (sim_image){name, at, length};
+        inputs[count++] = (quire_mm_input){
             .feature = {.identifier = {names[name], 6}, .offset = at, .length = length}};
-        for (uint32_t p = at; p < at + length; p++)
-            r->tokens[p] = SIM_PLACEHOLDER;
-        at += length;
+        for (uint32_t p = at; p < at + length && !is_apart; p++)
+            tokens[p] = SIM_PLACEHOLDER;
+        at += is_apart ? 0 : length;
     }
+    return count;
+}
+
+uint32_t sim_num_encoder_tokens(const sim *s, const sim_request *r)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; s->mix.is_encoder_decoder && i < r->num_images; i++)
+        n += r->images[i].length;
+    return n;
+}
+
+/* What add must say of a request: whether it could run alone in an empty engine. UNSURE where
+ * images that stand close to each other are needed together. */
+typedef enum sim_verdict { MUST_RUN, MUST_BE_REFUSED, UNSURE } sim_verdict;
+
+static sim_verdict could_run(const sim *s, const sim_request *r)
+{
+    const sim_mix *m = &s->mix;
+    uint32_t num_encoder = sim_num_encoder_tokens(s, r);
+    uint32_t most = m->encoder_budget < m->encoder_cache ? m->encoder_budget : m->encoder_cache;
+    uint32_t num_tokens = r->num_told + (r->max_tokens > 1 || r->is_session);
+    bool is_refused = sim_blocks_alone(s, num_tokens, num_encoder) > m->most_blocks ||
+                      num_encoder > m->max_encoder_tokens || num_encoder > most;
+    for (uint32_t i = 0; i < r->num_images; i++)
+        is_refused = is_refused || r->images[i].length > most;
+    if (is_refused)
+        return MUST_BE_REFUSED;
+    return r->num_images > 0 && (m->is_eagle || m->is_aligned || m->is_encoder_decoder) ? UNSURE
+                                                                                        : MUST_RUN;
 }
 
 static void draw_request(sim *s, sim_request *r)
 {
     *r = (sim_request){.number = ++s->num_added};
     r->is_session = s->mix.has_sessions && sim_chance(s, 40);
-    r->num_prompt = draw_text(s, r->tokens, r->is_session ? s->mix.len / 4 : s->mix.len - 1);
+    uint32_t most = r->is_session && sim_chance(s, 70) ? (s->mix.len + 3) / 4 : s->mix.len - 1;
+    r->num_prompt = draw_text(s, r->tokens, most);
     r->num_told = r->num_prompt;
     r->num_tokens = r->num_prompt;
     r->is_grammar = s->mix.has_grammar && sim_chance(s, 40);
@@ -82,23 +118,29 @@ static quire_request_params params_of(sim *s, const sim_request *r, char *id)
 bool sim_add(sim *s)
 {
     uint32_t slot = 0;
-    while (slot < SIM_SLOTS && s->requests[slot].is_there)
+    while (slot < s->mix.max_requests && s->requests[slot].is_there)
         slot++;
-    if (slot == SIM_SLOTS)
+    if (slot == s->mix.max_requests)
         return false;
     sim_request *r = &s->requests[slot];
     quire_mm_input images[SIM_FEATURES];
     char id[24];
     draw_request(s, r);
-    draw_images(s, r, images);
+    r->num_images = draw_images(s, r->tokens, r->num_told, r->images, images);
     sim_tag(r, 0);
     quire_request_params p = params_of(s, r, id);
     p.mm_inputs = images;
     p.num_mm_inputs = r->num_images;
     p.user = r;
-    int err = quire_sched_add(s->sched, &p, &r->req);
+    int err = SIM_CALL(s, quire_sched_add(s->sched, &p, &r->req));
     SIM_CHECK(s, err == QUIRE_OK || err == QUIRE_FULL || err == QUIRE_E_TOO_LONG, "add", err, 0);
+    sim_verdict verdict = could_run(s, r);
+    SIM_CHECK(s, err != QUIRE_OK || verdict != MUST_BE_REFUSED, "add took what cannot run",
+              r->num_told, r->num_images);
+    SIM_CHECK(s, err != QUIRE_E_TOO_LONG || verdict != MUST_RUN, "add refused what could run",
+              r->num_told, r->num_images);
     s->tally.full += err == QUIRE_FULL;
+    s->tally.refused += err == QUIRE_E_TOO_LONG;
     if (err != QUIRE_OK)
         return false;
     SIM_CHECK(s, quire_sched_find(s->sched, p.id) == r->req, "find", r->number, 0);
@@ -106,7 +148,8 @@ bool sim_add(sim *s)
     s->by_index[quire_req_index(r->req)] = r;
     s->tally.requests++;
     if (s->mix.has_pins && sim_chance(s, 40)) {
-        err = quire_sched_pin(s->sched, r->req, sim_chance(s, 50) ? UINT64_MAX : sim_below(s, 40));
+        uint64_t ttl = sim_chance(s, 50) ? UINT64_MAX : sim_below(s, 40);
+        err = SIM_CALL(s, quire_sched_pin(s->sched, r->req, ttl));
         SIM_CHECK(s, err == QUIRE_OK, "pin", err, 0);
         s->tally.pins++;
     }
@@ -128,11 +171,20 @@ void sim_take_in_input(sim *s, sim_request *r)
     if (s->has_failed)
         return;
     memcpy(r->tokens + kept, r->inputs[0], n * sizeof *r->tokens);
+    for (uint32_t i = 0; i < r->num_input_images[0] && r->num_images < SIM_MOST_IMAGES; i++) {
+        r->images[r->num_images] = r->input_images[0][i];
+        r->images[r->num_images++].offset += s->mix.is_encoder_decoder ? 0 : kept;
+    }
     r->num_prompt = r->num_told = r->num_tokens = kept + n;
     sim_tag(r, 0);
+    r->min_tokens = r->input_mins[0];
     r->num_inputs--;
     memmove(r->inputs[0], r->inputs[1], r->num_inputs * sizeof r->inputs[0]);
     memmove(r->input_lens, r->input_lens + 1, r->num_inputs * sizeof r->input_lens[0]);
+    memmove(r->input_mins, r->input_mins + 1, r->num_inputs * sizeof r->input_mins[0]);
+    memmove(r->input_images[0], r->input_images[1], r->num_inputs * sizeof r->input_images[0]);
+    memmove(r->num_input_images, r->num_input_images + 1,
+            r->num_inputs * sizeof r->num_input_images[0]);
     s->tally.turns++;
 }
 
@@ -146,7 +198,7 @@ static bool waits_for_input(const sim *s, const sim_request *r)
 static void end_session(sim *s, sim_request *r)
 {
     bool waits = waits_for_input(s, r);
-    int err = quire_sched_continue(s->sched, r->req, NULL);
+    int err = SIM_CALL(s, quire_sched_continue(s->sched, r->req, NULL));
     SIM_CHECK(s, err == QUIRE_OK, "the end of a session", err, r->number);
     r->ends_session = true;
     if (waits) {
@@ -155,25 +207,58 @@ static void end_session(sim *s, sim_request *r)
     }
 }
 
+/* An input that the session could never run with must be refused. */
+static void check_continue(sim *s, const sim_request *r, const quire_request_params *p, int err)
+{
+    uint32_t num_tokens = r->num_told - 1 + p->num_prompt_tokens;
+    uint32_t most =
+        s->mix.encoder_budget < s->mix.encoder_cache ? s->mix.encoder_budget : s->mix.encoder_cache;
+    for (uint32_t i = 0; i < r->num_inputs; i++)
+        num_tokens += r->input_lens[i];
+    bool is_long = num_tokens + 1 >= s->mix.len;
+    bool is_large = sim_blocks_alone(s, num_tokens + 1, 0) > s->mix.most_blocks;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++)
+        is_large = is_large || p->mm_inputs[i].feature.length > most;
+    SIM_CHECK(s, err != QUIRE_OK || (!is_long && !is_large), "continue took what cannot run",
+              num_tokens, is_long);
+    bool is_small = num_tokens + 1 < s->mix.len && r->num_images + p->num_mm_inputs == 0 &&
+                    sim_blocks_alone(s, num_tokens + 2, 0) <= s->mix.most_blocks;
+    SIM_CHECK(s, err != QUIRE_E_TOO_LONG || !is_small, "continue refused what could run",
+              num_tokens, r->number);
+}
+
 static void continue_session(sim *s, sim_request *r)
 {
-    uint32_t most = r->num_told + (r->num_inputs + 2) * (r->max_tokens + s->mix.len / 8);
     if (r->num_inputs == SIM_INPUTS || r->ends_session)
         return;
-    if (most >= s->mix.len || sim_chance(s, 20)) {
+    if (sim_chance(s, 20)) {
         end_session(s, r);
         return;
     }
     char id[24];
-    quire_token *input = r->inputs[r->num_inputs];
+    quire_mm_input images[SIM_FEATURES];
+    uint32_t k = r->num_inputs;
     quire_request_params p = params_of(s, r, id);
     bool waits = waits_for_input(s, r);
-    p.prompt = input;
-    p.num_prompt_tokens = draw_text(s, input, s->mix.len / 8);
-    int err = quire_sched_continue(s->sched, r->req, &p);
-    SIM_CHECK(s, err == QUIRE_OK || err == QUIRE_E_RANGE || err == QUIRE_FULL, "continue", err, 0);
+    uint32_t most = sim_chance(s, 70) ? (s->mix.len + 7) / 8 : s->mix.len;
+    p.prompt = r->inputs[k];
+    p.num_prompt_tokens = draw_text(s, r->inputs[k], most);
+    p.num_mm_inputs = draw_images(s, r->inputs[k], p.num_prompt_tokens, r->input_images[k], images);
+    p.mm_inputs = images;
+    int err = SIM_CALL(s, quire_sched_continue(s->sched, r->req, &p));
+    if (s->mix.is_encoder_decoder && p.num_mm_inputs > 0) {
+        SIM_CHECK(s, err == QUIRE_E_ARGUMENT, "encoder input of a session", err, 0);
+        return;
+    }
+    SIM_CHECK(
+        s, err == QUIRE_OK || err == QUIRE_E_RANGE || err == QUIRE_FULL || err == QUIRE_E_TOO_LONG,
+        "continue", err, 0);
+    check_continue(s, r, &p, err);
+    s->tally.refused += err == QUIRE_E_TOO_LONG;
     if (err != QUIRE_OK)
         return;
+    r->num_input_images[k] = p.num_mm_inputs;
+    r->input_mins[k] = p.min_tokens;
     r->input_lens[r->num_inputs++] = p.num_prompt_tokens;
     if (waits)
         sim_take_in_input(s, r);
@@ -181,11 +266,47 @@ static void continue_session(sim *s, sim_request *r)
 
 void sim_end_sessions(sim *s)
 {
-    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
+    for (uint32_t i = 0; i < s->mix.max_requests; i++) {
         sim_request *r = &s->requests[i];
         if (r->is_there && !r->has_ended && r->is_session && !r->ends_session)
             end_session(s, r);
     }
+}
+
+/* ---- prompts that are cut --------------------------------------------------- */
+
+void sim_cut_prompt(sim *s, sim_request *r)
+{
+    quire_req_info info = {0};
+    uint32_t n = sim_below(s, r->num_prompt + 2);
+    uint32_t max_tokens = sim_chance(s, 50) ? sim_between(s, 1, 4) : 0;
+    int known = quire_sched_req_info(s->sched, r->req, &info);
+    bool is_fresh = known == QUIRE_OK && info.status < QUIRE_REQ_FINISHED_STOPPED &&
+                    info.seq == 0 && info.num_computed_tokens == 0 &&
+                    info.num_tokens == info.num_prompt_tokens && info.num_swapped_tokens == 0;
+    int err = quire_sched_cut_prompt(s->sched, r->req, n, max_tokens);
+    if (s->sched->is_inside == 0)
+        SIM_CALL(s, err);
+    bool is_in_range = n > 0 && n <= r->num_prompt;
+    uint32_t num_images = 0;
+    for (uint32_t i = 0; i < r->num_images; i++) {
+        const sim_image *image = &r->images[i];
+        bool is_apart = s->mix.is_encoder_decoder;
+        num_images += image->offset < n || is_apart;
+        bool is_through = !is_apart && image->offset < n && image->offset + image->length > n;
+        is_in_range = is_in_range && !is_through;
+    }
+    int expected = !is_fresh ? QUIRE_E_ARGUMENT : is_in_range ? QUIRE_OK : QUIRE_E_RANGE;
+    SIM_CHECK(s, err == expected, "cut_prompt", err, expected);
+    if (err != QUIRE_OK || s->has_failed)
+        return;
+    r->num_images = num_images;
+    r->num_prompt = r->num_told = r->num_tokens = n;
+    if (max_tokens > 0 && max_tokens < r->max_tokens) {
+        r->max_tokens = max_tokens;
+        r->min_tokens = r->min_tokens < max_tokens ? r->min_tokens : max_tokens;
+    }
+    s->tally.cuts++;
 }
 
 /* ---- the end of requests, from outside ------------------------------------- */
@@ -206,7 +327,7 @@ static void abort_some(sim *s)
     uint32_t expected = 0;
     uint32_t percent = sim_chance(s, 10) ? 100 : sim_between(s, 5, 40);
     bool all = sim_chance(s, 5);
-    for (uint32_t i = 0; i < SIM_SLOTS; i++) {
+    for (uint32_t i = 0; i < s->mix.max_requests; i++) {
         sim_request *r = &s->requests[i];
         if (!r->is_there || !(all || sim_chance(s, percent)))
             continue;
@@ -219,11 +340,12 @@ static void abort_some(sim *s)
         sim_note_end(s, r);
     }
     uint32_t count = 0;
-    int err = all ? quire_sched_finish_all(s->sched, QUIRE_REQ_FINISHED_ABORTED, &count)
-                  : quire_sched_finish(s->sched, reqs, n, QUIRE_REQ_FINISHED_ABORTED, &count);
+    quire_req_status status = QUIRE_REQ_FINISHED_ABORTED;
+    int err = all ? SIM_CALL(s, quire_sched_finish_all(s->sched, status, &count))
+                  : SIM_CALL(s, quire_sched_finish(s->sched, reqs, n, status, &count));
     SIM_CHECK(s, err == QUIRE_OK && count == expected, "finish", count, expected);
     s->tally.aborts += count;
-    for (uint32_t i = 0; i < SIM_SLOTS && !s->has_failed; i++)
+    for (uint32_t i = 0; i < s->mix.max_requests && !s->has_failed; i++)
         if (s->requests[i].is_there && s->requests[i].has_ended)
             sim_forget(s, &s->requests[i]);
 }
@@ -236,7 +358,8 @@ static void reset(sim *s)
     uint32_t n = quire_sched_get_queue(s->sched, 0, running, SIM_SEQS);
     bool resets_running = s->mix.resets_running && sim_chance(s, 50);
     bool resets_connector = sim_chance(s, 50);
-    int err = quire_sched_reset_prefix_cache(s->sched, resets_running, resets_connector);
+    int err =
+        SIM_CALL(s, quire_sched_reset_prefix_cache(s->sched, resets_running, resets_connector));
     if (resets_connector && !s->mix.has_connector)
         SIM_CHECK(s, err == QUIRE_E_ARGUMENT, "reset of no connector", err, 0);
     else
@@ -258,15 +381,19 @@ void sim_disturb(sim *s)
     } else if (dice < 6) {
         reset(s);
     } else if (dice < 7) {
-        int err = quire_sched_reset_encoder_cache(s->sched);
+        int err = SIM_CALL(s, quire_sched_reset_encoder_cache(s->sched));
         SIM_CHECK(s, err == QUIRE_OK, "reset of the encoder", err, 0);
         memset(s->is_encoded, 0, sizeof s->is_encoded);
     } else if (dice < 8) {
-        quire_sched_set_pause(s->sched, (quire_pause)sim_below(s, 3));
+        quire_pause pause = (quire_pause)sim_below(s, 3);
+        SIM_CALL(s, quire_sched_set_pause(s->sched, pause));
     } else {
-        quire_sched_set_pause(s->sched, QUIRE_UNPAUSED);
+        SIM_CALL(s, quire_sched_set_pause(s->sched, QUIRE_UNPAUSED));
     }
-    for (uint32_t i = 0; i < SIM_SLOTS && !s->has_failed; i++) {
+    sim_request *one = &s->requests[sim_below(s, s->mix.max_requests)];
+    if (one->is_there)
+        sim_cut_prompt(s, one);
+    for (uint32_t i = 0; i < s->mix.max_requests && !s->has_failed; i++) {
         sim_request *r = &s->requests[i];
         if (r->is_there && !r->has_ended && r->is_session && sim_chance(s, 30))
             continue_session(s, r);

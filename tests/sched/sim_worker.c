@@ -41,13 +41,21 @@ quire_token sim_next_token(const sim_request *r, uint32_t num_tokens)
     return chance % 41 == 0 ? SIM_EOS : (quire_token)(1 + chance / 64 % 5);
 }
 
-static uint64_t *page_at(const sim *s, const sim_row *row, uint32_t position)
+/* Where the tag of a position is. A Mamba block has one place, for the newest of its states. */
+static uint64_t *page_at(const sim *s, const sim_row *row, uint32_t g, uint32_t position)
 {
-    uint32_t size = s->mix.block_size;
+    uint32_t size = s->mix.sizes[g];
     uint32_t i = position / size;
     if (i >= row->count || row->ids[i] == QUIRE_NULL_BLOCK)
         return NULL;
-    return s->pages + (size_t)row->ids[i] * size + position % size;
+    bool is_mamba = s->groups[g].spec.kind == QUIRE_LAYER_MAMBA;
+    return s->pages + (size_t)row->ids[i] * s->mix.page + (is_mamba ? 0 : position % size);
+}
+
+static bool has_tokens(const sim *s, uint32_t g)
+{
+    quire_layer_kind kind = s->groups[g].spec.kind;
+    return kind != QUIRE_LAYER_MAMBA && kind != QUIRE_LAYER_CROSS;
 }
 
 /* ---- host memory ----------------------------------------------------------- */
@@ -55,7 +63,7 @@ static uint64_t *page_at(const sim *s, const sim_row *row, uint32_t position)
 /* What is read from a slot is gone: nobody may count on it again. */
 static void run_swaps(sim *s, const quire_step *step)
 {
-    uint32_t size = s->mix.block_size;
+    uint32_t size = s->mix.page;
     for (uint32_t i = 0; i < step->num_swap_out && !s->has_failed; i++) {
         uint32_t slot = step->swap_out_slots[i];
         quire_block block = step->swap_out_blocks[i];
@@ -67,6 +75,8 @@ static void run_swaps(sim *s, const quire_step *step)
             memcpy(s->host + (size_t)slot * size, s->pages + (size_t)block * size,
                    size * sizeof *s->host);
     }
+    for (uint32_t i = 0; i < step->blocks_to_zero.count; i++)
+        memset(s->pages + (size_t)step->blocks_to_zero.ids[i] * size, 0, size * sizeof *s->pages);
     for (uint32_t i = 0; i < step->num_swap_in && !s->has_failed; i++) {
         uint32_t slot = step->swap_in_slots[i];
         quire_block block = step->swap_in_blocks[i];
@@ -87,14 +97,14 @@ static void run_swaps(sim *s, const quire_step *step)
 void sim_load(sim *s, sim_request *r, sim_batch *batch)
 {
     sim_transfer *load = &r->load;
-    uint32_t size = s->mix.block_size;
+    uint32_t size = s->mix.sizes[0];
     uint32_t failed = UINT32_MAX;
     if (s->mix.loads_fail && sim_chance(s, 30) && batch->num_lost < 4)
         failed = sim_between(s, load->first, load->end - 1) / size;
     for (uint32_t g = 0; g < s->mix.num_groups; g++)
         for (uint32_t p = load->first; p < load->end; p++) {
-            uint64_t *page = page_at(s, &load->rows[g], p);
-            if (page != NULL)
+            uint64_t *page = page_at(s, &load->rows[g], g, p);
+            if (page != NULL && s->groups[g].spec.kind != QUIRE_LAYER_CROSS)
                 *page = p / size == failed ? s->junk++ : r->tags[p];
         }
     quire_block lost = failed == UINT32_MAX ? QUIRE_NULL_BLOCK : load->rows[0].ids[failed];
@@ -170,7 +180,7 @@ static void run_tainted(sim *s, const quire_step *step, uint32_t i, sim_request 
     entry->num_drafts = step->draft_start[i + 1] - step->draft_start[i];
     entry->num_sampled = end >= r->num_prompt + step->num_output_tokens[i];
     for (uint32_t p = step->num_computed_tokens[i]; p < end; p++) {
-        uint64_t *page = page_at(s, &r->rows[0], p);
+        uint64_t *page = page_at(s, &r->rows[0], 0, p);
         if (page != NULL)
             *page = s->junk++;
     }
@@ -211,8 +221,8 @@ static void write_tags(sim *s, const sim_task *t)
     const sim_request *r = t->r;
     uint64_t writer = r->number << 32 | (s->tally.steps & UINT32_MAX);
     for (uint32_t g = 0; g < s->mix.num_groups; g++)
-        for (uint32_t p = t->first; p < t->end + t->num_drafts; p++) {
-            uint64_t *page = page_at(s, &r->rows[g], p);
+        for (uint32_t p = t->first; p < t->end + t->num_drafts && has_tokens(s, g); p++) {
+            uint64_t *page = page_at(s, &r->rows[g], g, p);
             if (page == NULL) {
                 sim_fail(s, "a token without a block", r->number, p);
                 return;
@@ -229,7 +239,7 @@ static void write_tags(sim *s, const sim_task *t)
 
 static uint32_t first_read(const quire_layer_spec *spec, uint32_t position)
 {
-    if (spec->kind == QUIRE_LAYER_SLIDING_WINDOW)
+    if (spec->kind == QUIRE_LAYER_SLIDING_WINDOW || spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA)
         return position + 1 > spec->sliding_window ? position + 1 - spec->sliding_window : 0;
     if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL)
         return position / spec->attention_chunk_size * spec->attention_chunk_size;
@@ -240,13 +250,70 @@ static void read_tags(sim *s, const sim_task *t)
 {
     const sim_request *r = t->r;
     for (uint32_t g = 0; g < s->mix.num_groups; g++)
-        for (uint32_t p = first_read(&s->groups[g].spec, t->first); p < t->num_valid; p++) {
-            const uint64_t *page = page_at(s, &r->rows[g], p);
+        for (uint32_t p = first_read(&s->groups[g].spec, t->first);
+             p < t->num_valid && has_tokens(s, g); p++) {
+            const uint64_t *page = page_at(s, &r->rows[g], g, p);
             if (page == NULL || *page != r->tags[p]) {
                 sim_fail(s, "reads what is not its own prefix", r->number, p);
                 return;
             }
         }
+}
+
+/* ---- states and the encoder's input ------------------------------------------- */
+
+/* Before the step the state is that of the last token that was computed. With drafts there are
+ * several states, and which one counts is the model's matter. */
+static void read_states(sim *s, const sim_task *t)
+{
+    for (uint32_t g = 0; g < s->mix.num_groups && t->first > 0 && s->mix.num_spec == 0; g++) {
+        if (s->groups[g].spec.kind != QUIRE_LAYER_MAMBA)
+            continue;
+        const uint64_t *page = page_at(s, &t->r->rows[g], g, t->first - 1);
+        bool is_own = page != NULL && *page == t->r->tags[t->first - 1];
+        SIM_CHECK(s, is_own, "a state that is not of its own prefix", t->r->number, t->first - 1);
+        s->tally.states++;
+    }
+}
+
+/* One state at the end of the step; in mode ALL also one at the end of each block. */
+static void write_states(sim *s, const sim_task *t)
+{
+    for (uint32_t g = 0; g < s->mix.num_groups; g++) {
+        const quire_layer_spec *spec = &s->groups[g].spec;
+        for (uint32_t p = t->first; p < t->num_valid && spec->kind == QUIRE_LAYER_MAMBA; p++) {
+            bool is_end = p + 1 == t->num_valid;
+            bool is_kept =
+                spec->mamba_mode == QUIRE_MAMBA_MODE_ALL && (p + 1) % spec->block_size == 0;
+            if (!is_end && !is_kept)
+                continue;
+            uint64_t *page = page_at(s, &t->r->rows[g], g, p);
+            bool may_lack = !is_end || s->mix.num_spec > 0;
+            SIM_CHECK(s, page != NULL || may_lack, "a state without a block", t->r->number, p);
+            if (page != NULL)
+                *page = t->r->tags[p];
+        }
+    }
+}
+
+/* Cross attention looks at the whole input of the encoder, which the first step brings. */
+static void use_cross_blocks(sim *s, const sim_task *t, bool writes)
+{
+    for (uint32_t g = 0; g < s->mix.num_groups; g++) {
+        uint32_t at = 0;
+        if (s->groups[g].spec.kind != QUIRE_LAYER_CROSS)
+            continue;
+        for (uint32_t i = 0; i < t->r->num_images; i++)
+            for (uint32_t k = 0; k < t->r->images[i].length; k++, at++) {
+                uint64_t *page = page_at(s, &t->r->rows[g], g, at);
+                uint64_t tag = sim_mix64(t->r->images[i].name + UINT64_C(5000), k);
+                SIM_CHECK(s, page != NULL, "encoder input without a block", t->r->number, at);
+                if (page != NULL && writes)
+                    *page = tag;
+                SIM_CHECK(s, page == NULL || *page == tag, "not its own encoder input",
+                          t->r->number, at);
+            }
+    }
 }
 
 void sim_run_step(sim *s, const quire_step *step)
@@ -280,10 +347,21 @@ void sim_run_step(sim *s, const quire_step *step)
         *t = make_task(s, step, i, r, &batch->entries[i]);
         if (s->has_failed)
             return;
+        read_states(s, t);
+    }
+    for (uint32_t i = 0, k = 0; i < step->num_reqs && !s->has_failed; i++) {
+        if (k == num_tasks || batch->entries[i].r != tasks[k].r)
+            continue;
+        sim_task *t = &tasks[k++];
         sample(s, step, i, t);
         write_tags(s, t);
+        write_states(s, t);
+        use_cross_blocks(s, t, t->first == 0);
     }
-    for (uint32_t i = 0; i < num_tasks && !s->has_failed; i++)
+    for (uint32_t i = 0; i < num_tasks && !s->has_failed; i++) {
         read_tags(s, &tasks[i]);
+        use_cross_blocks(s, &tasks[i], false);
+    }
+    s->tally.large += step->num_reqs > 16;
     s->num_batches++;
 }

@@ -67,6 +67,138 @@ static void priority_skip(void **state)
     }
 }
 
+/* ---- PRIORITY_TIES ---------------------------------------------------------- */
+
+/* a and b are equal but for their ids, and both blocks are in use. a stands first and needs another
+ * one: if it is preempted itself, b is next, and then a again. */
+static void priority_ties(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QUIRE_QUIRK(PRIORITY_TIES), i);
+        quire_sched_config config = kit_config(&kit);
+        config.cache.num_blocks = 3;
+        config.policy = QUIRE_POLICY_PRIORITY;
+        open_variant(config, &v);
+        kit.params.max_tokens = 3;
+        quire_req a = kit_add(&kit, "a", 4);
+        quire_req b = kit_add(&kit, "b", 4);
+        kit_run(&kit, 7);
+        assert_string_equal(kit_shown_step(&kit), "a:4 b:4");
+        kit_run(&kit, 7);
+        assert_int_equal(kit.step->num_preempted, 1);
+        assert_int_equal(kit.step->preempted[0], v.has_bug ? a : b);
+        kit_close(&kit);
+    }
+}
+
+/* ---- Mamba: MAMBA_ALIGN_INSIDE, WINDOW_AHEAD, SESSION_KEEPS_AHEAD ------------ */
+
+static quire_sched_config mamba_config(quire_mamba_mode mode)
+{
+    static quire_group_config groups[2];
+    quire_sched_config config = kit_config(&kit);
+    groups[0] = kit.group;
+    groups[1] = (quire_group_config){
+        .spec = {.kind = QUIRE_LAYER_MAMBA,
+                 .block_size = 8,
+                 .states = {{.num_dims = 1, .dims = {8}, .dtype = QUIRE_DTYPE_FLOAT16}},
+                 .mamba_mode = mode}};
+    config.cache.groups = groups;
+    config.cache.num_groups = 2;
+    return config;
+}
+
+/* A session goes on behind 11 tokens, inside a block of 8. If the step passed token 16, the block
+ * would be cached with the state of token 11. */
+static void mamba_align_inside(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QUIRE_QUIRK(MAMBA_ALIGN_INSIDE), i);
+        quire_sched_config config = mamba_config(QUIRE_MAMBA_MODE_ALIGN);
+        config.cache.use_eagle = QUIRE_ON;
+        open_variant(config, &v);
+        kit.params.is_resumable = 1;
+        kit.params.max_tokens = 1;
+        quire_req req = kit_add(&kit, "s", 11);
+        while (kit_info(&kit, req).status != QUIRE_REQ_WAITING_FOR_STREAMING)
+            kit_run(&kit, 7);
+        assert_int_equal(kit_info(&kit, req).num_computed_tokens, 11);
+        assert_int_equal(quire_sched_continue(kit.sched, req, kit_params(&kit, "t", 12)), QUIRE_OK);
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), v.has_bug ? "s:12" : "s:5");
+        kit_answer(&kit, kit.step->step, 7);
+        kit_close(&kit);
+    }
+}
+
+static uint32_t num_to_load;
+
+static int match_all(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                     uint32_t *is_async)
+{
+    (void)user;
+    (void)req;
+    *num_external = 9 - num_local;
+    *is_async = 1;
+    return QUIRE_OK;
+}
+
+static void note_load(void *user, quire_req req, const quire_block_span *blocks, uint32_t n)
+{
+    (void)user;
+    (void)req;
+    (void)blocks;
+    num_to_load = n;
+}
+
+/* The last token of a prompt that was loaded as a whole is computed again. A Mamba layer then needs
+ * the state before it. */
+static void mamba_loads_leave_one_token(void **state)
+{
+    (void)state;
+    const quire_connector connector = {.get_num_new_matched_tokens = match_all,
+                                       .update_state_after_alloc = note_load};
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QUIRE_QUIRK(WINDOW_AHEAD), i);
+        quire_sched_config config = mamba_config(QUIRE_MAMBA_MODE_ALL);
+        config.connector = &connector;
+        open_variant(config, &v);
+        num_to_load = 0;
+        kit_add(&kit, "a", 9);
+        kit_run(&kit, 7);
+        assert_int_equal(num_to_load, v.has_bug ? 9 : 8);
+        kit_close(&kit);
+    }
+}
+
+/* A session stops while two steps are in flight, of which the second has moved the state past what
+ * the session keeps: it is computed again. */
+static void mamba_sessions_do_not_go_back(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QUIRE_QUIRK(SESSION_KEEPS_AHEAD), i);
+        quire_sched_config config = mamba_config(QUIRE_MAMBA_MODE_ALL);
+        config.async_scheduling = QUIRE_ON;
+        config.max_batches = 3;
+        open_variant(config, &v);
+        kit.params.is_resumable = 1;
+        kit.params.has_eos = 1;
+        kit.params.eos_token_id = 2;
+        quire_req req = kit_add(&kit, "s", 9);
+        kit_step(&kit);
+        uint64_t first = kit.step->step;
+        kit_step(&kit);
+        kit_step(&kit);
+        kit_answer(&kit, first, 2);
+        assert_int_equal(kit_info(&kit, req).status, QUIRE_REQ_WAITING_FOR_STREAMING);
+        assert_int_equal(kit_info(&kit, req).seq != 0, v.has_bug);
+        kit_close(&kit);
+    }
+}
+
 /* ---- SESSION_STALE_HASH ----------------------------------------------------- */
 
 static uint32_t hit_of(const char *id, const quire_token *tokens, uint32_t n)
@@ -189,6 +321,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(priority_skip),
+        cmocka_unit_test(priority_ties),
+        cmocka_unit_test(mamba_align_inside),
+        cmocka_unit_test(mamba_loads_leave_one_token),
+        cmocka_unit_test(mamba_sessions_do_not_go_back),
         cmocka_unit_test(session_stale_hash),
         cmocka_unit_test(encoder_frees_again),
         cmocka_unit_test(an_encoder_sees_more_than_the_decoder),
