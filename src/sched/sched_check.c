@@ -80,7 +80,6 @@ static bool tokens_are_right(const quire_sched *s, const qr_request *r)
 {
     uint32_t computed = r->kv.num_computed_tokens;
     uint64_t known = (uint64_t)r->kv.num_tokens + r->num_placeholders;
-    bool waits = r->status == QUIRE_REQ_WAITING || r->status == QUIRE_REQ_PREEMPTED;
     if (!s->is_async && r->num_placeholders != 0)
         return false;
     if (r->num_prompt_tokens == 0 || (r->is_plain && (r->use_grammar || r->is_pooling ||
@@ -89,10 +88,10 @@ static bool tokens_are_right(const quire_sched *s, const qr_request *r)
     if (r->status == QUIRE_REQ_RUNNING && computed > known + (s->is_async ? 0 : s->num_spec_tokens))
         return false;
     bool keeps_ahead = (s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
-    if (waits && computed > r->kv.num_tokens && !keeps_ahead)
-        return false;
-    if (!waits && r->status != QUIRE_REQ_RUNNING)
+    if (qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
+    if (r->status != QUIRE_REQ_RUNNING && computed > r->kv.num_tokens && !keeps_ahead)
+        return false;
     return r->kv.num_tokens < qr_sched_last_token_of(s, r) || r->kv.num_tokens == s->max_model_len;
 }
 
