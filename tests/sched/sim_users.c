@@ -247,7 +247,8 @@ static void continue_session(sim *s, sim_request *r)
     p.mm_inputs = images;
     int err = SIM_CALL(s, quire_sched_continue(s->sched, r->req, &p));
     if (s->mix.is_encoder_decoder && p.num_mm_inputs > 0) {
-        SIM_CHECK(s, err == QUIRE_E_ARGUMENT, "encoder input of a session", err, 0);
+        int expected = p.num_prompt_tokens < s->mix.len ? QUIRE_E_ARGUMENT : QUIRE_E_RANGE;
+        SIM_CHECK(s, err == expected, "encoder input of a session", err, expected);
         return;
     }
     SIM_CHECK(
