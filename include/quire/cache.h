@@ -108,10 +108,7 @@ typedef struct quire_cache_config {
     quire_hooks hooks;
 } quire_cache_config;
 
-#define QUIRE_CACHE_CONFIG_INIT                                                                    \
-    {                                                                                              \
-        .size = sizeof(quire_cache_config)                                                         \
-    }
+#define QUIRE_CACHE_CONFIG_INIT QUIRE_SIZED_INIT(quire_cache_config)
 
 /* Plan, carve, seal: see quire/memory.h. Memory: that of the pool, and for each request and group
  * 4 bytes for each block of max_model_len. QUIRE_E_CONFIG for what vLLM refuses too: caching with

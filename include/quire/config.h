@@ -23,6 +23,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What the _INIT macros are made of: the size, and 0 in every other field. In C++ it is a lambda, as
+ * C++ before 20 has no designators, and compilers warn of fields that a list leaves out. */
+#ifdef __cplusplus
+#define QUIRE_SIZED_INIT(type)                                                                     \
+    [] {                                                                                           \
+        type sized = type();                                                                       \
+        sized.size = sizeof sized;                                                                 \
+        return sized;                                                                              \
+    }()
+#else
+#define QUIRE_SIZED_INIT(type)                                                                     \
+    {                                                                                              \
+        .size = sizeof(type)                                                                       \
+    }
+#endif
+
 /* A yes-or-no setting whose default is not always "no". */
 typedef enum quire_switch { QUIRE_DEFAULT = 0, QUIRE_ON = 1, QUIRE_OFF = 2 } quire_switch;
 

@@ -84,10 +84,7 @@ typedef struct quire_device_host_config {
     quire_hooks hooks;
 } quire_device_host_config;
 
-#define QUIRE_DEVICE_HOST_CONFIG_INIT                                                              \
-    {                                                                                              \
-        .size = sizeof(quire_device_host_config)                                                   \
-    }
+#define QUIRE_DEVICE_HOST_CONFIG_INIT QUIRE_SIZED_INIT(quire_device_host_config)
 
 /* QUIRE_E_CONFIG, QUIRE_E_NOMEM, QUIRE_E_SYSTEM; message, where given, says why and what to do. In
  * the child of a fork the device has no threads: jobs are not taken (QUIRE_E_SYSTEM), and closing
@@ -132,10 +129,7 @@ typedef struct quire_host_memory_config {
     quire_hooks hooks;
 } quire_host_memory_config;
 
-#define QUIRE_HOST_MEMORY_CONFIG_INIT                                                              \
-    {                                                                                              \
-        .size = sizeof(quire_host_memory_config)                                                   \
-    }
+#define QUIRE_HOST_MEMORY_CONFIG_INIT QUIRE_SIZED_INIT(quire_host_memory_config)
 
 typedef struct quire_host_memory_info {
     void *data; /* aligned to page_bytes */

@@ -50,10 +50,7 @@ typedef struct quire_cuda_config {
     quire_hooks hooks;
 } quire_cuda_config;
 
-#define QUIRE_CUDA_CONFIG_INIT                                                                     \
-    {                                                                                              \
-        .size = sizeof(quire_cuda_config)                                                          \
-    }
+#define QUIRE_CUDA_CONFIG_INIT QUIRE_SIZED_INIT(quire_cuda_config)
 
 typedef struct quire_cuda_info {
     char name[64];
@@ -103,10 +100,7 @@ typedef struct quire_cuda_arena_config {
     quire_cuda_layout layout;
 } quire_cuda_arena_config;
 
-#define QUIRE_CUDA_ARENA_CONFIG_INIT                                                               \
-    {                                                                                              \
-        .size = sizeof(quire_cuda_arena_config)                                                    \
-    }
+#define QUIRE_CUDA_ARENA_CONFIG_INIT QUIRE_SIZED_INIT(quire_cuda_arena_config)
 
 /* Zeroed. QUIRE_E_NOMEM: message says how much was asked for, and how much there is. */
 QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_config *config,
@@ -174,10 +168,7 @@ typedef struct quire_device_cuda_config {
                              most max_copies of them; 0 = 8 MiB */
 } quire_device_cuda_config;
 
-#define QUIRE_DEVICE_CUDA_CONFIG_INIT                                                              \
-    {                                                                                              \
-        .size = sizeof(quire_device_cuda_config)                                                   \
-    }
+#define QUIRE_DEVICE_CUDA_CONFIG_INIT QUIRE_SIZED_INIT(quire_device_cuda_config)
 
 /* QUIRE_E_CONFIG, QUIRE_E_NOMEM (of the host, of the GPU, of what can be pinned), QUIRE_E_SYSTEM.
  * As quire/device.h says, and:
@@ -241,10 +232,7 @@ typedef struct quire_cuda_tables_config {
     uint32_t depth;       /* steps; 0 = 4 */
 } quire_cuda_tables_config;
 
-#define QUIRE_CUDA_TABLES_CONFIG_INIT                                                              \
-    {                                                                                              \
-        .size = sizeof(quire_cuda_tables_config)                                                   \
-    }
+#define QUIRE_CUDA_TABLES_CONFIG_INIT QUIRE_SIZED_INIT(quire_cuda_tables_config)
 
 /* Entries begin as 0, slots as -1. Needs kernels: QUIRE_E_SYSTEM else. */
 QUIRE_API int quire_cuda_tables_open(const quire_cuda_tables_config *config,

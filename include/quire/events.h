@@ -73,10 +73,7 @@ typedef struct quire_publisher_config {
                              it batches are not sent, but can be asked for */
 } quire_publisher_config;
 
-#define QUIRE_PUBLISHER_CONFIG_INIT                                                                \
-    {                                                                                              \
-        .size = sizeof(quire_publisher_config)                                                     \
-    }
+#define QUIRE_PUBLISHER_CONFIG_INIT QUIRE_SIZED_INIT(quire_publisher_config)
 
 /* Opens the sockets, and starts the thread. *publisher is set when it returns 0 alone; message,
  * where not NULL, gets a sentence when it fails, with the value and what to do.
@@ -138,10 +135,7 @@ typedef struct quire_subscriber_config {
     uint32_t allow_strangers_to_tell_us_lies; /* listening beyond the loopback without keys */
 } quire_subscriber_config;
 
-#define QUIRE_SUBSCRIBER_CONFIG_INIT                                                               \
-    {                                                                                              \
-        .size = sizeof(quire_subscriber_config)                                                    \
-    }
+#define QUIRE_SUBSCRIBER_CONFIG_INIT QUIRE_SIZED_INIT(quire_subscriber_config)
 
 typedef enum quire_delivery_kind {
     QUIRE_DELIVERY_LIVE = 1,

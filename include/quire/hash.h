@@ -136,11 +136,7 @@ typedef struct quire_hasher_config {
     quire_hooks hooks;
 } quire_hasher_config;
 
-#define QUIRE_HASHER_CONFIG_INIT                                                                   \
-    {                                                                                              \
-        sizeof(quire_hasher_config), QUIRE_HASH_SHA256, 0, QUIRE_PROFILE_DEFAULT, 0, 0, {NULL, 0}, \
-            {NULL, 0}, 0, QUIRE_HOOKS_INIT                                                         \
-    }
+#define QUIRE_HASHER_CONFIG_INIT QUIRE_SIZED_INIT(quire_hasher_config)
 
 /* Plan, carve, seal: see quire/memory.h. _bytes gives 0 when the config is not valid.
  * QUIRE_E_CONFIG for a field out of range, QUIRE_E_RANDOM when the random hook fails. */

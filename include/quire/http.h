@@ -57,10 +57,7 @@ typedef struct quire_http_config {
                          0 = 30 */
 } quire_http_config;
 
-#define QUIRE_HTTP_CONFIG_INIT                                                                     \
-    {                                                                                              \
-        .size = sizeof(quire_http_config)                                                          \
-    }
+#define QUIRE_HTTP_CONFIG_INIT QUIRE_SIZED_INIT(quire_http_config)
 
 /* Listens, and starts its threads. QUIRE_E_UNSAFE: an address beyond the loopback, and no token;
  * QUIRE_E_CONFIG: a field is out of its range; QUIRE_E_SYSTEM: the address is taken or not ours.

@@ -102,10 +102,7 @@ typedef struct quire_model_params {
                                         multiple of, beside Mamba layers; 0 = 16 */
 } quire_model_params;
 
-#define QUIRE_MODEL_PARAMS_INIT                                                                    \
-    {                                                                                              \
-        .size = sizeof(quire_model_params)                                                         \
-    }
+#define QUIRE_MODEL_PARAMS_INIT QUIRE_SIZED_INIT(quire_model_params)
 
 /* 1 for a model_type that quire_model_layers takes. */
 QUIRE_API int quire_model_is_known(const char *model_type);

@@ -56,10 +56,7 @@ typedef struct quire_monitor_config {
     quire_hooks hooks;
 } quire_monitor_config;
 
-#define QUIRE_MONITOR_CONFIG_INIT                                                                  \
-    {                                                                                              \
-        .size = sizeof(quire_monitor_config)                                                       \
-    }
+#define QUIRE_MONITOR_CONFIG_INIT QUIRE_SIZED_INIT(quire_monitor_config)
 
 /* ---- events ------------------------------------------------------------- */
 
@@ -194,10 +191,7 @@ typedef struct quire_metrics_format {
     const char *engine;      /* "0" */
 } quire_metrics_format;
 
-#define QUIRE_METRICS_FORMAT_INIT                                                                  \
-    {                                                                                              \
-        .size = sizeof(quire_metrics_format)                                                       \
-    }
+#define QUIRE_METRICS_FORMAT_INIT QUIRE_SIZED_INIT(quire_metrics_format)
 
 /* Writes all metrics as text that ends with a zero byte; *written counts without it. With
  * QUIRE_E_TOO_SMALL, *written says how many bytes are needed (ask again with some more: numbers

@@ -117,10 +117,7 @@ typedef struct quire_offload_config {
     quire_hooks hooks;
 } quire_offload_config;
 
-#define QUIRE_OFFLOAD_CONFIG_INIT                                                                  \
-    {                                                                                              \
-        .size = sizeof(quire_offload_config)                                                       \
-    }
+#define QUIRE_OFFLOAD_CONFIG_INIT QUIRE_SIZED_INIT(quire_offload_config)
 
 QUIRE_API size_t quire_offload_bytes(const quire_offload_config *config);
 QUIRE_API int quire_offload_create_in(void *memory, size_t bytes,

@@ -81,10 +81,7 @@ typedef struct quire_plan_params {
     quire_plan_shortage *shortage; /* written when the answer is QUIRE_E_MEMORY_LIMIT; NULL: not */
 } quire_plan_params;
 
-#define QUIRE_PLAN_PARAMS_INIT                                                                     \
-    {                                                                                              \
-        .size = sizeof(quire_plan_params)                                                          \
-    }
+#define QUIRE_PLAN_PARAMS_INIT QUIRE_SIZED_INIT(quire_plan_params)
 
 /* ---- making ------------------------------------------------------------- */
 

@@ -89,11 +89,8 @@ typedef struct quire_pool_config {
     quire_hooks hooks;
 } quire_pool_config;
 
-#define QUIRE_POOL_CONFIG_INIT                                                                     \
-    {                                                                                              \
-        sizeof(quire_pool_config), 0, QUIRE_DEFAULT, 0, NULL, NULL, QUIRE_HOOKS_INIT               \
-    }
-#define QUIRE_MAX_BLOCKS UINT32_C(0x7fffffff)
+#define QUIRE_POOL_CONFIG_INIT QUIRE_SIZED_INIT(quire_pool_config)
+#define QUIRE_MAX_BLOCKS       UINT32_C(0x7fffffff)
 
 /* Plan, carve, seal: see quire/memory.h. _bytes gives 0 when the config is not valid. The pool
  * keeps the event hook, and nothing else of the config. Block 0 is taken as the null block; the

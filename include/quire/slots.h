@@ -67,10 +67,7 @@ typedef struct quire_slots_config {
     quire_hooks hooks; /* random bytes, at creation */
 } quire_slots_config;
 
-#define QUIRE_SLOTS_CONFIG_INIT                                                                    \
-    {                                                                                              \
-        .size = sizeof(quire_slots_config)                                                         \
-    }
+#define QUIRE_SLOTS_CONFIG_INIT QUIRE_SIZED_INIT(quire_slots_config)
 
 QUIRE_API size_t quire_slots_bytes(const quire_slots_config *config);
 QUIRE_API int quire_slots_create_in(void *memory, size_t bytes, const quire_slots_config *config,

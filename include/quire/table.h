@@ -48,10 +48,7 @@ typedef struct quire_table_config {
         cp_kv_cache_interleave_size; /* 0 = 1; divides kernel_block_size where ranks are many */
 } quire_table_config;
 
-#define QUIRE_TABLE_CONFIG_INIT                                                                    \
-    {                                                                                              \
-        sizeof(quire_table_config), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                   \
-    }
+#define QUIRE_TABLE_CONFIG_INIT QUIRE_SIZED_INIT(quire_table_config)
 
 /* Plan, carve, seal: see quire/memory.h. _bytes gives 0 when the config is not valid. */
 QUIRE_API size_t quire_table_bytes(const quire_table_config *config);

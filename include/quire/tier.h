@@ -194,10 +194,7 @@ typedef struct quire_tier_config {
     quire_hooks hooks;
 } quire_tier_config;
 
-#define QUIRE_TIER_CONFIG_INIT                                                                     \
-    {                                                                                              \
-        .size = sizeof(quire_tier_config)                                                          \
-    }
+#define QUIRE_TIER_CONFIG_INIT QUIRE_SIZED_INIT(quire_tier_config)
 
 /* Opens the tier and starts its thread; self belongs to the tier, also when this fails (but for a
  * config that cannot be read). message, where given, says why it failed and what to do. A tier
@@ -313,10 +310,7 @@ typedef struct quire_identity {
     uint64_t block_bytes; /* of one rank */
 } quire_identity;
 
-#define QUIRE_IDENTITY_INIT                                                                        \
-    {                                                                                              \
-        .size = sizeof(quire_identity)                                                             \
-    }
+#define QUIRE_IDENTITY_INIT QUIRE_SIZED_INIT(quire_identity)
 
 #define QUIRE_FINGERPRINT_BYTES 32
 

@@ -56,10 +56,7 @@ typedef struct quire_tier_file_config {
     uint32_t leftover_s;    /* shared: age at which an unfinished file is left over; 0 = 3600 */
 } quire_tier_file_config;
 
-#define QUIRE_TIER_FILE_CONFIG_INIT                                                                \
-    {                                                                                              \
-        .size = sizeof(quire_tier_file_config)                                                     \
-    }
+#define QUIRE_TIER_FILE_CONFIG_INIT QUIRE_SIZED_INIT(quire_tier_file_config)
 
 /* Opens the file or directory as a tier. common: as for quire_tier_open, with ops and self NULL;
  * NULL: all defaults. message, where given, says what is wrong and what to do. QUIRE_E_SYSTEM:

@@ -92,10 +92,7 @@ typedef struct quire_tier_redis_config {
                                  deadline is closed; 0 = 1 s */
 } quire_tier_redis_config;
 
-#define QUIRE_TIER_REDIS_CONFIG_INIT                                                               \
-    {                                                                                              \
-        .size = sizeof(quire_tier_redis_config)                                                    \
-    }
+#define QUIRE_TIER_REDIS_CONFIG_INIT QUIRE_SIZED_INIT(quire_tier_redis_config)
 
 /* The tier. common: as for quire_tier_open, with ops and self NULL; NULL: all defaults. redis,
  * where not NULL, gets the handle for stats, good until the tier is closed. QUIRE_E_CONFIG,

@@ -90,10 +90,7 @@ typedef struct quire_wire_options {
     uint64_t max_bytes; /* of a batch; 0 = 64 MiB, at least 64 */
 } quire_wire_options;
 
-#define QUIRE_WIRE_OPTIONS_INIT                                                                    \
-    {                                                                                              \
-        .size = sizeof(quire_wire_options)                                                         \
-    }
+#define QUIRE_WIRE_OPTIONS_INIT QUIRE_SIZED_INIT(quire_wire_options)
 
 /* options NULL: the defaults. */
 QUIRE_API int quire_wire_writer_create(const quire_wire_options *options,
@@ -143,10 +140,7 @@ typedef struct quire_index_config {
                                 Quire's default */
 } quire_index_config;
 
-#define QUIRE_INDEX_CONFIG_INIT                                                                    \
-    {                                                                                              \
-        .size = sizeof(quire_index_config)                                                         \
-    }
+#define QUIRE_INDEX_CONFIG_INIT QUIRE_SIZED_INIT(quire_index_config)
 
 /* Group of a block whose event had none: tiers beyond the GPU, and vLLM before 0.20. */
 #define QUIRE_INDEX_NO_GROUP UINT32_MAX

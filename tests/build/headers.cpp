@@ -50,6 +50,18 @@ static int use_table()
     return status == QUIRE_OK && same ? 0 : 6;
 }
 
+static int use_sched()
+{
+    quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache.num_blocks = 8;
+    config.cache.max_model_len = 16;
+    config.cache.enable_caching = QUIRE_OFF;
+    quire_sched *sched = nullptr;
+    int status = quire_sched_create(&config, nullptr, &sched);
+    quire_sched_destroy(sched);
+    return status == QUIRE_OK && config.cache.size == sizeof(quire_cache_config) ? 0 : 9;
+}
+
 int main()
 {
     if (std::strcmp(quire_version_string(), QUIRE_VERSION_STRING) != 0)
@@ -59,5 +71,7 @@ int main()
     int failed = use_pool();
     if (failed == 0)
         failed = use_hasher();
-    return failed == 0 ? use_table() : failed;
+    if (failed == 0)
+        failed = use_table();
+    return failed == 0 ? use_sched() : failed;
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every public header stands alone, in C11 and in C++11 and C++17, without a warning; and a C++
-# program that uses the _INIT macros links and runs.
+# Every public header stands alone, in C11 and in C++11, 17 and 20, without a warning; so does every
+# _INIT macro, at file scope and inside a function; and a C++ program that uses them links and runs.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -23,17 +23,39 @@ check() {
     done
 }
 
+# inits: a file that uses every _INIT macro of every header
+inits() {
+    for header in "$include"/quire/*.h; do
+        echo "#include <${header#"$include"/}>"
+    done
+    macros=$(sed -n 's/^#define \(QUIRE_[A-Z_]*_INIT\)\([ \\].*\)*$/\1/p' "$include"/quire/*.h | sort -u)
+    for macro in $macros; do
+        type=$(echo "${macro%_INIT}" | tr '[:upper:]' '[:lower:]')
+        echo "extern $type global_$type; $type global_$type = $macro;"
+        echo "void set_$type($type *out); void set_$type($type *out) { $type c = $macro; *out = c; }"
+    done
+    [ "$(echo "$macros" | wc -l)" -gt 20 ] || fail "the _INIT macros were not found"
+}
+
 for cc in "$QUIRE_CC" gcc clang; do
     if command -v "$cc" > /dev/null 2>&1; then
         check "$cc" c11 c
+        inits > "$scratch/inits.c"
+        # shellcheck disable=SC2086
+        "$cc" -std=c11 $warnings "-I$include" -fsyntax-only "$scratch/inits.c" ||
+            fail "an _INIT macro does not compile without a warning: $cc -std=c11"
     fi
 done
 
 programs=0
 for cxx in g++ clang++; do
     command -v "$cxx" > /dev/null 2>&1 || continue
-    for standard in c++11 c++17; do
+    for standard in c++11 c++17 c++20; do
         check "$cxx" "$standard" cpp
+        inits > "$scratch/inits.cpp"
+        # shellcheck disable=SC2086
+        "$cxx" "-std=$standard" $warnings "-I$include" -fsyntax-only "$scratch/inits.cpp" ||
+            fail "an _INIT macro does not compile without a warning: $cxx -std=$standard"
         # shellcheck disable=SC2086
         "$cxx" "-std=$standard" $warnings "-I$include" "$(dirname "$0")/headers.cpp" \
             -o "$scratch/program" "$QUIRE_SO" "-Wl,-rpath,$(dirname "$QUIRE_SO")" ||
