@@ -69,3 +69,26 @@ bool field_in_range(const field *f, const void *object)
         memcpy(&number, at, sizeof number);
     return number >= f->least && number <= f->most;
 }
+
+void for_each_edge(const field *fields, size_t num_fields, void *object, size_t bytes,
+                   edge_call call, void *world)
+{
+    void *good = malloc(bytes);
+    assert_non_null(good);
+    memcpy(good, object, bytes);
+    for (size_t a = 0; a < num_fields; a++)
+        for (uint32_t i = 0; i < field_num_edges(&fields[a]); i++) {
+            memcpy(object, good, bytes);
+            field_set_edge(&fields[a], object, i);
+            call(world);
+            for (size_t b = 0; b < a; b++)
+                for (uint32_t k = i % 4; k < field_num_edges(&fields[b]); k += 4) {
+                    memcpy(object, good, bytes);
+                    field_set_edge(&fields[a], object, i);
+                    field_set_edge(&fields[b], object, k);
+                    call(world);
+                }
+        }
+    memcpy(object, good, bytes);
+    free(good);
+}

@@ -40,4 +40,10 @@ void field_set_edge(const field *f, void *object, uint32_t i);
 /* Whether the object's value is in the field's range. */
 bool field_in_range(const field *f, const void *object);
 
+typedef void (*edge_call)(void *world);
+
+/* Sets each edge of each field in the object, then pairs of them; `call` is called after each. */
+void for_each_edge(const field *fields, size_t num_fields, void *object, size_t bytes,
+                   edge_call call, void *world);
+
 #endif
