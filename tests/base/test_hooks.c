@@ -188,6 +188,8 @@ static void default_clock_goes_forward(void **state)
 {
     (void)state;
     quire_hooks hooks = QUIRE_HOOKS_INIT;
+    for (size_t i = 0; i < COUNT(hooks.reserved); i++)
+        assert_null(hooks.reserved[i]);
     uint64_t before = qr_now_ns(&hooks);
     uint64_t after = before;
     for (int i = 0; i < 10000000 && after == before; i++)

@@ -26,6 +26,13 @@ static void use_stand_in(cuda_kit *kit, const char *path)
     kit->fake = get();
 }
 
+static void kit_log(void *user, quire_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    assert_true(message[0] != 0);
+}
+
 /* Without a GPU, or built without kernels, most of this cannot be tested. */
 static void skip_without_gpu(const cuda_kit *kit)
 {
@@ -73,6 +80,7 @@ void kit_open(cuda_kit *kit)
 {
     char message[256] = "";
     quire_cuda_config config = QUIRE_CUDA_CONFIG_INIT;
+    config.hooks.log = kit_log;
     config.library = kit->library;
     if (kit->fake != NULL)
         kit->fake->reset();

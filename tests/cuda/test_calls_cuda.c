@@ -252,7 +252,10 @@ static void context_of_an_engine(void **state)
     config.library = kit.library;
     config.context = kit.cuda->context;
     assert_int_equal(quire_cuda_open(&config, NULL, &other, NULL, 0), QUIRE_OK);
-    assert_string_equal(quire_cuda_get_info(other).name, quire_cuda_get_info(kit.cuda).name);
+    quire_cuda_info info = quire_cuda_get_info(other);
+    assert_string_equal(info.name, quire_cuda_get_info(kit.cuda).name);
+    assert_true(info.num_multiprocessors > 0 && info.total_bytes > 0);
+    assert_true(info.free_bytes <= info.total_bytes);
     assert_int_equal(quire_cuda_host_alloc(other, 100, &memory), QUIRE_OK);
     quire_cuda_host_free(other, memory);
     quire_cuda_close(other);

@@ -80,6 +80,8 @@ static void go_there_and_back(const world_plan *plan)
     assert_int_equal(stats.jobs, 5);
     assert_int_equal(stats.failed_jobs, 0);
     assert_int_equal(stats.in_flight, 0);
+    assert_true(stats.bytes_stored > 0 && stats.bytes_stored % w.block_bytes == 0);
+    assert_true(stats.bytes_loaded > 0 && stats.bytes_loaded % w.block_bytes == 0);
     assert_int_equal(stats.pieces_in_block,
                      plan->layout == QUIRE_CUDA_BLOCK_OUTER ? 1 : plan->num_layers);
     world_close(&w);
@@ -149,6 +151,18 @@ static void way_by_size(void **state)
                  {1 << 20, 1, QUIRE_CUDA_BATCH, QUIRE_CUDA_BATCH},
                  {1001, 3, QUIRE_CUDA_BATCH, QUIRE_CUDA_BATCH}};
     (void)state;
+    const world_plan limits[] = {
+        {.num_layers = 3, .bytes = 4096, .engine_from = 4096},                  /* BATCH */
+        {.num_layers = 3, .bytes = 4096, .staged_from = 4096, .max_pieces = 2}, /* STAGED */
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        world w;
+        world_open(&w, &limits[i]);
+        assert_int_equal(quire_device_cuda_get_stats(&w.device).method,
+                         i == 0 ? QUIRE_CUDA_BATCH : QUIRE_CUDA_STAGED);
+        world_close(&w);
+        go_there_and_back(&limits[i]);
+    }
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         world w;
         world_plan plan = {.num_layers = CASES[i].num_layers, .bytes = CASES[i].bytes};

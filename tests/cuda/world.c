@@ -5,6 +5,13 @@
 cuda_kit kit;
 uint64_t random_state;
 
+/* Nothing that is logged may be empty. */
+static void world_log(void *user, quire_log_level level, const char *message)
+{
+    (void)user;
+    assert_true(level <= QUIRE_LOG_INFO && message[0] != 0);
+}
+
 static void open_arena(world *w)
 {
     char message[256] = "";
@@ -36,6 +43,10 @@ quire_device_cuda_config world_device_config(const world *w)
     config.max_jobs = w->plan.max_jobs;
     config.num_ctas = w->plan.num_ctas;
     config.stage_bytes = w->plan.stage_bytes;
+    config.engine_from = w->plan.engine_from;
+    config.staged_from = w->plan.staged_from;
+    config.max_pieces = w->plan.max_pieces;
+    config.hooks.log = world_log;
     return config;
 }
 

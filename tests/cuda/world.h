@@ -18,6 +18,9 @@ typedef struct world_plan {
     uint32_t max_jobs;
     uint32_t num_ctas;
     uint64_t stage_bytes;
+    uint64_t engine_from;
+    uint64_t staged_from;
+    uint32_t max_pieces;
     bool is_registered; /* slots are ordinary memory, pinned by the device */
 } world_plan;
 

@@ -58,6 +58,7 @@ static void follow_from_start(void **state)
         assert_int_equal(stats.num_lost, 0);
         assert_int_equal(stats.num_unsent, 0);
         assert_int_equal(stats.num_batches, l.next);
+        assert_true(stats.num_bytes > stats.num_batches);
         assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_GAP], 0);
         assert_int_equal(l.num_deliveries[QUIRE_DELIVERY_RESTART], 0);
         listener_close(&l);

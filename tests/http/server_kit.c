@@ -10,6 +10,7 @@ void server_open(server_kit *kit)
     client_reply_init(&kit->reply);
     kit->config = (quire_http_config)QUIRE_HTTP_CONFIG_INIT;
     kit->config.monitor = kit->engine.monitor;
+    kit->config.model_name = "tiny";
     kit->config.stuck_s = 3600; /* these engines rest when they like */
 }
 

@@ -179,6 +179,7 @@ static void every_endpoint_answers(void **state)
                                 "Accept: application/openmetrics-text\r\n", &kit.reply),
                      200);
     expect_headers(&kit.reply, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert_non_null(strstr(kit.reply.text, "model_name=\"tiny\""));
     server_close(&kit);
 }
 

@@ -138,7 +138,11 @@ static void tokens_and_salts_stay_here_unless_asked_for(void **state)
     assert_int_equal(w.event.num_tokens, 0);
     assert_null(w.event.tokens);
     assert_int_equal(w.event.num_keys, 0);
-    assert_int_equal(quire_monitor_get_info(quire_sched_monitor(w.kit.sched)).has_token_ids, 0);
+    quire_monitor_info info = quire_monitor_get_info(quire_sched_monitor(w.kit.sched));
+    assert_int_equal(info.has_token_ids, 0);
+    assert_int_equal(info.has_content, 0); /* it was not restored */
+    assert_int_equal(info.num_groups, 1);
+    assert_int_equal(info.max_num_seqs, KIT_RUNNING);
     close_watch(&w);
 }
 
@@ -299,6 +303,12 @@ static void bad_arguments_are_refused(void **state)
     assert_int_equal(quire_sched_bytes(&c), 0);
     bad = (quire_monitor_config)QUIRE_MONITOR_CONFIG_INIT;
     bad.token_ids = (quire_switch)7;
+    assert_int_equal(quire_sched_bytes(&c), 0);
+    bad = (quire_monitor_config)QUIRE_MONITOR_CONFIG_INIT;
+    size_t with_residency = quire_sched_bytes(&c);
+    bad.residency = QUIRE_OFF;
+    assert_in_range(quire_sched_bytes(&c), 1, with_residency);
+    bad.residency = (quire_switch)7;
     assert_int_equal(quire_sched_bytes(&c), 0);
     bad = (quire_monitor_config)QUIRE_MONITOR_CONFIG_INIT;
     bad.size = 3;

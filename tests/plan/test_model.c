@@ -170,6 +170,10 @@ static void mamba_models(void **state)
     p.mamba_mode = QUIRE_MAMBA_MODE_ALIGN;
     assert_layers(&p, "mmmmfmmmmm");
     assert_int_equal(layers[0].block_size, layers[4].block_size);
+    p.kernel_block_size = 4096; /* blocks are multiples of it */
+    assert_layers(&p, "mmmmfmmmmm");
+    assert_int_equal(layers[4].block_size % 4096, 0);
+    p.kernel_block_size = 0;
     p.mamba_mode = QUIRE_MAMBA_MODE_ALL;
     assert_layers(&p, "mmmmfmmmmm");
     assert_int_equal(layers[0].block_size, 2048);

@@ -102,6 +102,7 @@ static void open_lower(world *w, const quire_cache_config *cache)
                                         .deadline_ns = w->config.deadline_ns,
                                         .bytes_per_s = w->config.bytes_per_s};
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
+    config.rank = WORLD_RANK;
     config.sched = &sched;
     config.num_cpu_blocks = w->config.num_cpu_blocks;
     config.memory = w->memory;
@@ -213,7 +214,7 @@ static quire_tier_key block_key(const world *w, const world_request *r, uint32_t
                                 uint32_t block)
 {
     quire_tier_key key;
-    quire_tier_key_of(block_hash(w, r, group, block), group, 0, &key);
+    quire_tier_key_of(block_hash(w, r, group, block), group, WORLD_RANK, &key);
     return key;
 }
 
@@ -399,7 +400,7 @@ void world_check(world *w)
         if (info.hash.data == NULL)
             continue;
         quire_tier_key key;
-        quire_tier_key_of(info.hash, info.group_id, 0, &key);
+        quire_tier_key_of(info.hash, info.group_id, WORLD_RANK, &key);
         assert_true(faulty_is_pattern(&key, bytes_of(w, block), WORLD_BYTES));
     }
 }

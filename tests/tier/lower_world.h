@@ -20,6 +20,7 @@
 
 enum {
     WORLD_MAX_TIERS = 3,
+    WORLD_RANK = 3, /* in all keys */
     WORLD_MAX_REQUESTS = 16,
     WORLD_TOKENS = 16, /* of a hash */
     WORLD_BYTES = 64   /* of a block */

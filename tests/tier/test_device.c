@@ -16,6 +16,12 @@ enum { BLOCKS = 16, SLOTS = 32, BYTES = 4096, JOBS = 24, SECONDS = 20 };
 static unsigned char blocks[BLOCKS][BYTES];
 static unsigned char slots[SLOTS][BYTES];
 
+static void forget_log(void *user, quire_log_level level, const char *message)
+{
+    (void)user;
+    assert_true(level <= QUIRE_LOG_INFO && message[0] != 0);
+}
+
 static quire_device open_device(uint32_t max_jobs)
 {
     quire_device device = {0};
@@ -27,6 +33,7 @@ static quire_device open_device(uint32_t max_jobs)
     config.num_slots = SLOTS;
     config.block_bytes = BYTES;
     config.max_jobs = max_jobs;
+    config.hooks.log = forget_log;
     assert_int_equal(quire_device_host_open(&config, NULL, &device, message, sizeof message),
                      QUIRE_OK);
     assert_string_equal(message, "");

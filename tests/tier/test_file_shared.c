@@ -255,6 +255,16 @@ static void test_leftovers(void **state)
     assert_int_equal(access(old, F_OK), -1);
     assert_int_equal(access(young, F_OK), 0);
     assert_int_equal(kit_load_all(&kit, 0, 1), 1);
+    kit_close(&kit);
+    kit.config.leftover_s = 1; /* then the young one is left over soon */
+    for (int i = 0; i < 20 && access(young, F_OK) == 0; i++) {
+        poll(NULL, 0, 300);
+        assert_int_equal(kit_open(&kit), QUIRE_OK);
+        poll(NULL, 0, 50);
+        kit_close(&kit);
+    }
+    assert_int_equal(access(young, F_OK), -1);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
     kit_end(&kit);
 }
 

@@ -59,8 +59,10 @@ static void all_sizes(void **state)
             quire_host_memory_info info = quire_host_memory_get_info(memory);
             assert_int_equal(info.is_prefaulted, config.prefault != QUIRE_OFF);
             assert_int_equal(info.is_locked + info.is_bound, 0);
-            if (variant % 2 == 1)
+            if (variant % 2 == 1) {
                 assert_int_equal(info.page_bytes, sysconf(_SC_PAGESIZE));
+                assert_int_equal(info.is_transparent, 0); /* huge pages were not asked for */
+            }
             check_memory(memory, SIZES[i]);
             quire_host_memory_close(memory);
         }

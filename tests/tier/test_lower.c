@@ -223,7 +223,7 @@ static void test_tiers_know_who_waits(void **state)
     g_expected_calls = 0;
     world_prefetch(w, r);
     quire_tier_key key;
-    quire_tier_key_of((quire_bytes){prompt.hashes[4], 32}, 0, 0, &key);
+    quire_tier_key_of((quire_bytes){prompt.hashes[4], 32}, 0, WORLD_RANK, &key);
     assert_int_equal(g_expected_request, r->req);
     assert_int_equal(g_expected_keys, 16);
     assert_memory_equal(&g_expected_first, &key, sizeof key);
@@ -335,7 +335,7 @@ static void test_computed_again_before_its_turn(void **state)
     prompt.hashes[0][0] ^= 1;
     quire_block block;
     quire_tier_key key;
-    quire_tier_key_of((quire_bytes){prompt.hashes[0], 32}, 0, 0, &key);
+    quire_tier_key_of((quire_bytes){prompt.hashes[0], 32}, 0, WORLD_RANK, &key);
     quire_cache_full_params params = {.blocks = &block,
                                       .num_full_blocks = 1,
                                       .hashes = prompt.hashes[0],
@@ -428,7 +428,7 @@ static void test_written_over_before_its_turn(void **state)
         world_drain(w);
         assert_false(world_tier_has(w, 0, &prompt, 0, 0));
         quire_tier_key key; /* the bytes have come */
-        quire_tier_key_of(hash, 0, 0, &key);
+        quire_tier_key_of(hash, 0, WORLD_RANK, &key);
         faulty_pattern(&key, w->memory + (size_t)block * WORLD_BYTES, WORLD_BYTES);
         qr_lower_stored(w->lower, &block, NULL, NULL, 1);
         world_drain(w);

@@ -19,6 +19,8 @@ static void one_cluster(void **state)
     redis_all_operations(&t);
     assert_int_equal(redis_stats(&t).slots, 16384);
     assert_int_equal(redis_stats(&t).nodes, 3);
+    assert_true(redis_stats(&t).refreshed > 0 && redis_stats(&t).bytes_in > 0);
+    assert_int_equal(redis_stats(&t).refused, 0);
     redis_tier_close(&t);
     redis_forget_all(s, 3);
 }

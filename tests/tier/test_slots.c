@@ -106,6 +106,9 @@ static void wrong_configs_are_refused(void **state)
     config.num_slots = QUIRE_SLOTS_MAX + 1;
     assert_int_equal(quire_slots_create(&config, NULL, &slots), QUIRE_E_CONFIG);
     config.num_slots = FEW;
+    config.size = 3;
+    assert_int_equal(quire_slots_create(&config, NULL, &slots), QUIRE_E_CONFIG);
+    config.size = sizeof config;
     config.max_expected = QUIRE_SLOTS_MAX + 1;
     assert_int_equal(quire_slots_create(&config, NULL, &slots), QUIRE_E_CONFIG);
     config.max_expected = 0;

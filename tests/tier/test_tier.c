@@ -526,6 +526,48 @@ static void least_part(void **state)
     }
 }
 
+static uint32_t num_touched;
+static int settled;
+
+static void count_touched(void *self, const quire_tier_key *keys, uint32_t n)
+{
+    (void)self;
+    (void)keys;
+    num_touched += n;
+}
+
+static int ask_settled(void *self)
+{
+    (void)self;
+    return settled;
+}
+
+/* A tier is told what is used; a reset waits until it would survive a crash. */
+static void touched_and_settled(void **state)
+{
+    (void)state;
+    static kit_job j;
+    kit k = {0};
+    quire_tier_ops ops = {.abi = 1,
+                          .size = sizeof ops,
+                          .begin = begin_done,
+                          .touch = count_touched,
+                          .is_settled = ask_settled};
+    quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
+    config.ops = &ops;
+    assert_int_equal(quire_tier_open(&config, NULL, &k.tier, NULL, 0), QUIRE_OK);
+    kit_fill(&j, QUIRE_TIER_STORE, 1, 3);
+    num_touched = 0;
+    const quire_tier_key keys[2] = {j.ios[0].key, j.ios[1].key};
+    assert_int_equal(quire_tier_touch(k.tier, keys, 2), QUIRE_OK);
+    assert_int_equal(num_touched, 2);
+    settled = 1;
+    assert_int_equal(quire_tier_reset(k.tier), QUIRE_OK);
+    settled = -1;
+    assert_int_equal(quire_tier_reset(k.tier), QUIRE_E_SYSTEM);
+    kit_close(&k);
+}
+
 static void simulated_tiers_need_no_memory(void **state)
 {
     (void)state;
@@ -553,6 +595,7 @@ int main(int argc, char **argv)
     uint64_t random = unit_seed(argc, argv, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_come_back),
+        cmocka_unit_test(touched_and_settled),
         cmocka_unit_test(given_crcs_are_kept),
         cmocka_unit_test_prestate(many_jobs_with_a_thread, &random),
         cmocka_unit_test_prestate(many_jobs_inline, &random),
