@@ -23,8 +23,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the _INIT macros are made of: the size, and 0 in every other field. In C++ it is a lambda, as
- * C++ before 20 has no designators, and compilers warn of fields that a list leaves out. */
+/* What the _INIT macros are made of: the size, and 0 in every other field; with a second one, the
+ * size of the config inside it too. In C++ they are lambdas: C++ before 20 has no designators, and
+ * compilers warn of fields that a list leaves out. */
 #ifdef __cplusplus
 #define QUIRE_SIZED_INIT(type)                                                                     \
     [] {                                                                                           \
@@ -32,10 +33,21 @@
         sized.size = sizeof sized;                                                                 \
         return sized;                                                                              \
     }()
+#define QUIRE_NESTED_INIT(type, inner)                                                             \
+    [] {                                                                                           \
+        type sized = type();                                                                       \
+        sized.size = sizeof sized;                                                                 \
+        sized.inner.size = sizeof sized.inner;                                                     \
+        return sized;                                                                              \
+    }()
 #else
 #define QUIRE_SIZED_INIT(type)                                                                     \
     {                                                                                              \
         .size = sizeof(type)                                                                       \
+    }
+#define QUIRE_NESTED_INIT(type, inner)                                                             \
+    {                                                                                              \
+        .size = sizeof(type), .inner = {.size = sizeof(((type *)0)->inner) }                       \
     }
 #endif
 

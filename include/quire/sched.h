@@ -243,19 +243,7 @@ typedef struct quire_sched_config {
     uint32_t lookahead; /* 0: none */
 } quire_sched_config;
 
-#ifdef __cplusplus
-#define QUIRE_SCHED_CONFIG_INIT                                                                    \
-    [] {                                                                                           \
-        quire_sched_config made = QUIRE_SIZED_INIT(quire_sched_config);                            \
-        made.cache.size = sizeof made.cache;                                                       \
-        return made;                                                                               \
-    }()
-#else
-#define QUIRE_SCHED_CONFIG_INIT                                                                    \
-    {                                                                                              \
-        .size = sizeof(quire_sched_config), .cache = QUIRE_CACHE_CONFIG_INIT                       \
-    }
-#endif
+#define QUIRE_SCHED_CONFIG_INIT QUIRE_NESTED_INIT(quire_sched_config, cache)
 
 QUIRE_API size_t quire_sched_bytes(const quire_sched_config *config);
 QUIRE_API int quire_sched_create_in(void *memory, size_t bytes, const quire_sched_config *config,

@@ -57,7 +57,7 @@ class BenchGpu(unittest.TestCase):
     def test_wrong_call(self):
         done = bench("cpu")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("it takes gpu", done.stderr)
+        self.assertIn("expected gpu", done.stderr)
 
 
 if __name__ == "__main__":
