@@ -5,7 +5,8 @@
     tools/mutate/mutate.py --mutants 600 --jobs 16 --json build/mutants.json
     tools/mutate/mutate.py --rooms block,group --seed 7
     tools/mutate/mutate.py --only src/block/pool.c:120      every mutant of one line
-    tools/mutate/mutate.py --again build/mutants.json       the survivors of an earlier run
+    tools/mutate/mutate.py --earlier build/mutants.json     go on where an earlier run ended
+    tools/mutate/mutate.py --earlier build/mutants.json --again     try its survivors again
 
 A mutant is one operator, constant, condition or statement changed (points.py). Each job has a copy
 of the sources and a build of its own under --work. A mutant counts as
@@ -15,7 +16,8 @@ of the sources and a build of its own under --work. A mutant counts as
     same        the object file did not change, or the mutant does not compile: not counted
 
 The tests of the mutant's room come first, quick ones before slow ones; the first that fails ends
-the mutant; a test whose program the mutant is not part of is not run. Exit status: 0 when at least --least per cent of the counted mutants were killed.
+the mutant; a test whose program the mutant is not part of is not run. Exit status: 0 when at least
+--least per cent of the counted mutants were killed.
 """
 
 import argparse
@@ -203,15 +205,14 @@ def all_points(rooms):
 
 def choose(args):
     """The mutants in the order in which they are tried."""
-    if args.again:
-        wanted = {r["mutant"] for r in json.loads(Path(args.again).read_text())["mutants"]
-                  if r["verdict"] == "survived"}
-        return [p for p in all_points(ROOMS) if str(p) in wanted]
     points = list(all_points(args.rooms.split(",")))
     if args.only:
         path, _, line = args.only.partition(":")
         return [p for p in points if p.path == path and (not line or p.line == int(line))]
-    return sample(points, args.seed)
+    judged = {r["mutant"]: r["verdict"] for r in args.rows}
+    if args.again:
+        return [p for p in points if judged.get(str(p)) == "survived"]
+    return [p for p in sample(points, args.seed) if str(p) not in judged]
 
 
 def sample(points, seed):
@@ -230,7 +231,7 @@ class Tally:
 
     def __init__(self, args):
         self.args = args
-        self.rows = []
+        self.rows = [r for r in args.rows if not (args.again and r["verdict"] == "survived")]
         self.began = time.monotonic()
 
     def counted(self):
@@ -242,8 +243,14 @@ class Tally:
                           "seconds": round(seconds, 2)})
         if verdict == "survived":
             print(f"survived: {point}", flush=True)
-        elif len(self.rows) % 25 == 0:
+        if len(self.rows) % 25 == 0:
+            self.write()
             print(f"{len(self.counted())} mutants, {time.monotonic() - self.began:.0f} s", flush=True)
+
+    def write(self):
+        if self.args.json:
+            Path(self.args.json).write_text(json.dumps({"seed": self.args.seed, "mutants": self.rows},
+                                                       indent=1) + "\n")
 
     def report(self):
         rooms = collections.defaultdict(lambda: [0, 0])
@@ -253,9 +260,7 @@ class Tally:
                 rooms[room][1] += row["verdict"] == "killed"
         for room, (n, killed) in sorted(rooms.items(), key=lambda r: (r[0] == "all", r[0])):
             print(f"{room:8} {n:5} mutants {killed:5} killed {100 * killed / n:6.1f} %")
-        if self.args.json:
-            Path(self.args.json).write_text(json.dumps({"seed": self.args.seed, "mutants": self.rows},
-                                                       indent=1) + "\n")
+        self.write()
         return 100 * rooms["all"][1] / max(rooms["all"][0], 1)
 
 
@@ -263,7 +268,9 @@ def feed(args, points, queue, results):
     """Hands out mutants until enough are counted; gathers what comes back."""
     tally = Tally(args)
     waiting = iter(points)
-    wanted = len(points) if args.only or args.again else args.mutants
+    wanted = args.mutants
+    if args.only or args.again:
+        wanted = len(tally.counted()) + len(points)
     under_way = finished = 0
     limit = time.monotonic() + args.seconds if args.seconds else None
 
@@ -304,7 +311,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rooms", default=",".join(ROOMS), help="rooms of src/, with commas")
     parser.add_argument("--only", metavar="FILE[:LINE]", help="every mutant of a file or line")
-    parser.add_argument("--again", metavar="JSON", help="the survivors of an earlier --json")
+    parser.add_argument("--earlier", metavar="JSON", help="count the verdicts of an earlier --json")
+    parser.add_argument("--again", action="store_true", help="try the earlier run's survivors again")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--slow", type=float, default=60, help="leave out tests that take longer, seconds")
     parser.add_argument("--seconds", type=float, help="begin no mutant after this time")
@@ -315,6 +323,7 @@ def main():
     parser.add_argument("--cmake", action="append", default=[], help="further argument of CMake")
     parser.add_argument("--list", action="store_true", help="print the mutants, run none")
     args = parser.parse_args()
+    args.rows = json.loads(Path(args.earlier).read_text())["mutants"] if args.earlier else []
     points = choose(args)
     if args.list:
         for point in points:
