@@ -36,7 +36,7 @@ enum {
     NUM_WAYS = 4,
     WORKER = 3,
     MOST_BLOCKS = 2048,
-    HASH_BYTES = 16,
+    MOST_HASH_BYTES = 32,
     SMALL_RING = 16 << 10,
     LARGE_RING = 1 << 20,
     RARELY = 60, /* updates between two looks, at most */
@@ -58,7 +58,8 @@ int __wrap_quire_sched_update(quire_sched *sched, uint64_t step, const quire_mod
 typedef struct seen_block {
     bool has_key;
     uint32_t group;
-    unsigned char hash[HASH_BYTES];
+    uint32_t hash_bytes;
+    unsigned char hash[MOST_HASH_BYTES];
 } seen_block;
 
 /* One seed. */
@@ -142,7 +143,7 @@ static void tell_feed(follower *f, const quire_feed_event *event)
 static void tell_block(follower *f, quire_block block, quire_wire_kind kind)
 {
     static const char medium[] = "GPU";
-    quire_wire_hash hash = {.bytes = {f->seen[block].hash, HASH_BYTES}};
+    quire_wire_hash hash = {.bytes = {f->seen[block].hash, f->seen[block].hash_bytes}};
     quire_wire_event event = {.kind = kind,
                               .hashes = &hash,
                               .num_hashes = 1,
@@ -156,21 +157,23 @@ static void tell_block(follower *f, quire_block block, quire_wire_kind kind)
 
 static void see_blocks(follower *f, const quire_feed_event *event)
 {
-    FOLLOW_CHECK(event->hash_bytes == HASH_BYTES);
+    size_t hash_bytes = event->hash_bytes;
+    FOLLOW_CHECK(hash_bytes == 16 || hash_bytes == MOST_HASH_BYTES);
     for (uint32_t i = 0; i < event->num_blocks && !world.has_failed; i++) {
         quire_block block = event->blocks[i];
         FOLLOW_CHECK(block < MOST_BLOCKS);
         if (block == QUIRE_NULL_BLOCK || world.has_failed)
             continue;
         seen_block *seen = &f->seen[block];
-        const unsigned char *hash = event->hashes + (size_t)i * HASH_BYTES;
+        const unsigned char *hash = event->hashes + i * hash_bytes;
         bool is_same = seen->has_key && seen->group == event->group_id &&
-                       memcmp(seen->hash, hash, HASH_BYTES) == 0;
+                       memcmp(seen->hash, hash, hash_bytes) == 0;
         FOLLOW_CHECK(!seen->has_key || (event->kind == QUIRE_FEED_PRESENT && is_same));
         if (is_same)
             continue;
         seen->group = event->group_id;
-        memcpy(seen->hash, hash, HASH_BYTES);
+        seen->hash_bytes = event->hash_bytes;
+        memcpy(seen->hash, hash, hash_bytes);
         tell_block(f, block, QUIRE_WIRE_STORED);
     }
 }
