@@ -104,7 +104,7 @@ class Bench:
             if not command or not re.search(f"{CORE_TESTS}|{TIER_TESTS}", test["name"]):
                 continue
             program = Path(command[0])
-            if self.build in program.parents:
+            if self.build in program.parents and re.search(self.args.tests, test["name"]):
                 found.append((test["name"], command, program.name))
         return found
 
@@ -116,12 +116,12 @@ class Bench:
         return digest(file) if file.exists() else None
 
     def passes(self, test, seconds, before=None):
-        """Whether a test passes; one whose program is as it was before need not run."""
+        """Whether a test passes; None for one whose program is as it was before."""
         name, command, program = test
         if run(self.make(program)) != 0:
             return False
         if before is not None and digest(Path(command[0])) == before[name]:
-            return True
+            return None
         return run(command, timeout=seconds, cwd=self.build) in (0, 77)
 
     def judge(self, point, tests, seconds):
@@ -136,10 +136,13 @@ class Bench:
                 return "same", "does not compile"
             if before is not None and self.object_of(point.path) == before:
                 return "same", "the object file is the same"
+            has_run = False
             for test in tests:
-                if not self.passes(test, 10 + 6 * seconds[test[0]], self.programs):
+                passed = self.passes(test, 10 + 6 * seconds[test[0]], self.programs)
+                if passed is False:
                     return "killed", test[0]
-            return "survived", None
+                has_run = has_run or passed
+            return ("survived", None) if has_run else ("same", "every program is the same")
         finally:
             file.write_text(text)
             run(self.make(library))
@@ -208,10 +211,12 @@ def choose(args):
     points = list(all_points(args.rooms.split(",")))
     if args.only:
         path, _, line = args.only.partition(":")
-        return [p for p in points if p.path == path and (not line or p.line == int(line))]
+        points = [p for p in points if p.path == path and (not line or p.line == int(line))]
     judged = {r["mutant"]: r["verdict"] for r in args.rows}
     if args.again:
         return [p for p in points if judged.get(str(p)) == "survived"]
+    if args.only:
+        return points
     return [p for p in sample(points, args.seed) if str(p) not in judged]
 
 
@@ -231,13 +236,14 @@ class Tally:
 
     def __init__(self, args):
         self.args = args
-        self.rows = [r for r in args.rows if not (args.again and r["verdict"] == "survived")]
+        self.rows = args.rows
         self.began = time.monotonic()
 
     def counted(self):
         return [r for r in self.rows if r["verdict"] != "same"]
 
     def add(self, point, verdict, detail, seconds):
+        self.rows = [r for r in self.rows if r["mutant"] != str(point)]
         self.rows.append({"mutant": str(point), "path": point.path, "line": point.line,
                           "kind": point.kind, "verdict": verdict, "by": detail,
                           "seconds": round(seconds, 2)})
@@ -270,7 +276,7 @@ def feed(args, points, queue, results):
     waiting = iter(points)
     wanted = args.mutants
     if args.only or args.again:
-        wanted = len(tally.counted()) + len(points)
+        wanted = len(tally.counted()) + len(points) + 1
     under_way = finished = 0
     limit = time.monotonic() + args.seconds if args.seconds else None
 
@@ -315,6 +321,7 @@ def main():
     parser.add_argument("--again", action="store_true", help="try the earlier run's survivors again")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--slow", type=float, default=60, help="leave out tests that take longer, seconds")
+    parser.add_argument("--tests", metavar="REGEX", default="", help="run these tests only")
     parser.add_argument("--seconds", type=float, help="begin no mutant after this time")
     parser.add_argument("--least", type=float, default=0, help="fail below this share of killed, per cent")
     parser.add_argument("--work", default=str(ROOT / "build" / "mutate"))
