@@ -137,7 +137,7 @@ static inline void qr_image_u32(qr_image *image, uint32_t *value, uint32_t most)
 
 static inline void qr_image_u16(qr_image *image, uint16_t *value, uint16_t most)
 {
-    uint32_t number = *value;
+    uint32_t number = image->is_reading ? 0 : *value;
     qr_image_u32(image, &number, most);
     if (image->is_reading)
         *value = (uint16_t)number;
@@ -145,7 +145,7 @@ static inline void qr_image_u16(qr_image *image, uint16_t *value, uint16_t most)
 
 static inline void qr_image_u8(qr_image *image, uint8_t *value, uint8_t most)
 {
-    uint8_t number = *value;
+    uint8_t number = image->is_reading ? 0 : *value;
     qr_image_bytes(image, &number, sizeof number);
     if (!image->is_reading)
         return;
@@ -155,7 +155,7 @@ static inline void qr_image_u8(qr_image *image, uint8_t *value, uint8_t most)
 
 static inline void qr_image_bool(qr_image *image, bool *value)
 {
-    uint8_t number = *value;
+    uint8_t number = image->is_reading ? 0 : *value;
     qr_image_u8(image, &number, 1);
     if (image->is_reading)
         *value = number != 0;
