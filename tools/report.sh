@@ -7,6 +7,7 @@ setarch "$(uname -m)" -R true 2>/dev/null && fixed_addresses="setarch $(uname -m
 emulator= # what runs a program of another architecture
 logs=build/logs
 mkdir -p $logs
+rm -f $logs/*-test*.log
 
 say() { printf '%-12s %s\n' "$1" "$2"; }
 
@@ -35,10 +36,20 @@ are_leaks_slow() {
   [ $((${EPOCHREALTIME/[.,]/} - start)) -gt 1000000 ]
 }
 
+# What the failed tests of a log printed, at most 40 lines of each, and how the log ends.
+print_failures() {
+  awk '/^ *[0-9]+\/[0-9]+ Test +#/ { rest = /\*\*\*(Failed|Timeout|Exception|Not Run)/ ? 40 : 0 }
+    /^ +Start +[0-9]+: / { next }
+    rest > 0 { print; rest-- }' "$1"
+  tail -n 15 "$1"
+}
+
 # run_tests NAME [arguments of ctest]: the tests of build/NAME
 run_tests() {
-  local name=$1 log=$logs/$1-test.log start=$SECONDS n bad skip inner status=0
+  local name=$1 log start=$SECONDS n bad skip inner status=0
   shift
+  log=$logs/$name-test.log
+  [ ! -e "$log" ] || log=$logs/$name-test-$start.log # the second run of a build
   $fixed_addresses ctest --test-dir "build/$name" -j "$(nproc)" --output-on-failure "$@" >"$log" 2>&1 || status=$?
   n=$(grep -cE '^ *[0-9]+/[0-9]+ Test ' "$log" || true)
   skip=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped' "$log" || true)
@@ -51,8 +62,8 @@ run_tests() {
   # ctest's own word counts too: a failure that was not counted above, or no test at all
   if [ "$status" != 0 ] || [ "$bad" -gt 0 ] || [ "$n" = 0 ]; then
     [ "$bad" = 0 ] && failed=$((failed + 1))
-    say "$name" "FAILED (the end of $log)"
-    tail -n 80 "$log"
+    say "$name" "FAILED ($log)"
+    print_failures "$log"
   fi
 }
 
