@@ -129,7 +129,10 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
     X(25, PRIORITY_TIES,                                                                           \
       "PRIORITY: of running requests with equal priority and arrival time the first is "           \
       "preempted, "                                                                                \
-      "so that two that need each other's blocks may be preempted in turns, for ever")
+      "so that two that need each other's blocks may be preempted in turns, for ever")             \
+    X(26, LOAD_ASKED_AGAIN,                                                                        \
+      "a request that was loaded but has no computed token (its prompt is one token, or outputs "  \
+      "of older steps took its tokens back) is looked up, and its connector asked, once more")
 
 enum quire_quirk_bit {
 #define QUIRE_X(bit, name, sentence) QUIRE_QUIRK_BIT_##name = (bit),

@@ -97,11 +97,19 @@ static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
     return qr_observer_count_ghosts(&s->observer, hashes, group->hash_len, n);
 }
 
+/* Whether the request continues with its blocks: it was loaded, or is a session that goes on. After
+ * a load no token may be computed: the only one is computed again, or STALE_OUTPUTS took them. */
+static bool goes_on(const quire_sched *s, const qr_request *r)
+{
+    bool keeps_blocks = r->kv.seq != 0 && (s->quirks & QUIRE_QUIRK(LOAD_ASKED_AGAIN)) == 0;
+    return r->kv.num_computed_tokens > 0 || keeps_blocks;
+}
+
 /* Tokens whose keys and values need not be computed. */
 static qr_verdict find_computed(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
-    if (r->kv.num_computed_tokens > 0 || r->kv.seq != 0) { /* loaded, or a session that goes on */
+    if (goes_on(s, r)) {
         a->num_computed = r->kv.num_computed_tokens;
         return QR_ADMITTED;
     }
@@ -170,6 +178,27 @@ static bool has_whole_pool(const quire_sched *s)
     return s->cache->num_seqs == 0 && s->cache->pool->num_held == 0;
 }
 
+/* The request was refused its blocks. A hit may be stale where a connector's callback has evicted
+ * blocks: looked up again later. Encoder input past cache.max_encoder_tokens is taken in with
+ * HOPELESS_WAITS alone. With LOAD_ASKED_AGAIN a request may have blocks and find a hit: vLLM fails
+ * with an assertion; here the request releases its blocks, and the next step can use the hit. */
+static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
+{
+    qr_request *r = a->r;
+    bool is_hopeless = s->is_encoder_decoder && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0;
+    bool has_both = err == QUIRE_E_ARGUMENT && r->kv.seq != 0 && a->hits != NULL;
+    qr_assert(qr_cache_lacks_room(err) || (err == QUIRE_E_STALE_HIT && s->has_connector) ||
+              (err == QUIRE_E_RANGE && is_hopeless) || has_both);
+    if (r->num_features > 0)
+        qr_encoder_free(&s->encoder, r->features, r->num_features);
+    if (!has_both)
+        return QR_NO_ROOM;
+    quire_cache_free(s->cache, &r->kv);
+    qr_starved_note_holder(s, r);
+    a->reason = QUIRE_REASON_LOADING;
+    return QR_HELD_UP;
+}
+
 static qr_verdict allocate(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
@@ -202,14 +231,7 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
     s->observer.taker = 0;
     if (err == QUIRE_OK)
         return QR_ADMITTED;
-    /* A hit may be stale where a connector's callback has evicted blocks: looked up again later.
-     * Encoder input past cache.max_encoder_tokens is taken in with HOPELESS_WAITS alone. */
-    bool is_hopeless = s->is_encoder_decoder && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0;
-    qr_assert(qr_cache_lacks_room(err) || (err == QUIRE_E_STALE_HIT && s->has_connector) ||
-              (err == QUIRE_E_RANGE && is_hopeless));
-    if (r->num_features > 0)
-        qr_encoder_free(&s->encoder, r->features, r->num_features);
-    return QR_NO_ROOM;
+    return refuse_blocks(s, a, err);
 }
 
 /* ---- in -------------------------------------------------------------------- */

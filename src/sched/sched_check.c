@@ -126,7 +126,8 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     bool has_blocks = r->kv.seq != 0;
     if (has_blocks && qr_cache_row_of(s->cache, r->kv.seq) == QR_NIL)
         return false;
-    bool is_loaded = r->kv.num_computed_tokens > 0 || r->kv.num_tokens == 1; /* all but one */
+    bool takes_stale = (s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0; /* of a load's tokens too */
+    bool is_loaded = r->kv.num_computed_tokens > 0 || r->kv.num_tokens == 1 || takes_stale;
     if (has_blocks && r->status == QUIRE_REQ_PREEMPTED && !is_loaded)
         return false;
     if (r->load_step != 0 && r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS &&

@@ -35,7 +35,7 @@ enum { LARGE_RECORDING = 500, WALK_EVERY = 4 };
 
 static const char *const committed[] = {
     QUIRE_TEST_DATA "/sched1.txt", QUIRE_TEST_DATA "/sched2.txt", QUIRE_TEST_DATA "/sched3.txt",
-    QUIRE_TEST_DATA "/sched4.txt"};
+    QUIRE_TEST_DATA "/sched4.txt", QUIRE_TEST_DATA "/sched5.txt"};
 static const char *given_path; /* instead of those */
 
 /* ---- steps ----------------------------------------------------------------- */

@@ -111,6 +111,7 @@ MIXES = {
     "loads-hybrid": {**HYBRID, **LATER},
     "loads-priority": {**LATER, "priority": True},
     "loads-deep": {**FULL, **LATER, **DEEP},
+    "loads-resets": {**FULL, **LATER, **ASYNC, "spec": (1, 4), "resets": 0.3},
     "fails-recompute": {**FULL, **LATER, "failures": 0.15, "fails": False},
     "fails-end": {**FULL, **LATER, "failures": 0.15, "fails": True},
     "fails-async": {**FULL, **LATER, **ASYNC, "failures": 0.15},

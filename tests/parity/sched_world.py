@@ -114,11 +114,13 @@ class Connector(SupportsHMA):
         choice = rng.random()
         if choice < setup.asks_again:
             answer = None
-        elif choice < setup.asks_again + setup.loads and left > 1:
+        elif choice < setup.asks_again + setup.loads:
             later = rng.random() < setup.loads_later
             most = left - (not later)
             size = setup.groups[0].block_size
-            answer = rng.choice([most, most // size * size, rng.randint(1, most)])
+            if most > 0:
+                few = min(most, rng.randint(1, 4))  # as many as a step's drafts
+                answer = rng.choice([most, most // size * size, rng.randint(1, most), few])
             later = later and answer > 0
         shown = "n" if answer is None else f"{answer}{'a' if later else ''}"
         self.calls.note(f"m{number_of(request.request_id)}({num_local})", shown, "0")

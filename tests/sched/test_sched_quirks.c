@@ -199,6 +199,136 @@ static void mamba_sessions_do_not_go_back(void **state)
     }
 }
 
+/* ---- LOAD_ASKED_AGAIN ------------------------------------------------------- */
+
+static uint32_t num_asked;
+static uint32_t num_found; /* by the connector, whenever it is asked */
+
+static int match_found(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                       uint32_t *is_async)
+{
+    (void)user;
+    (void)req;
+    (void)num_local;
+    num_asked++;
+    *num_external = num_found;
+    *is_async = num_found > 0;
+    return QUIRE_OK;
+}
+
+static const quire_connector finder = {.get_num_new_matched_tokens = match_found};
+
+/* Updates with a step's output, which may be empty, and with the end of a load; the connector has
+ * nothing from then on. */
+static void end_load(uint64_t step, quire_req req)
+{
+    quire_token sampled[KIT_RUNNING] = {7, 7, 7, 7};
+    const quire_model_output output = {
+        .sampled = sampled, .finished_recving = &req, .num_finished_recving = 1};
+    assert_int_equal(quire_sched_update(kit.sched, step, &output, &kit.outputs), QUIRE_OK);
+    assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
+    num_found = 0;
+}
+
+/* The only token of a prompt was loaded and is computed again: no token counts as computed. */
+static void load_of_one_token_is_asked_again(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QUIRE_QUIRK(LOAD_ASKED_AGAIN), i);
+        quire_sched_config config = kit_config(&kit);
+        config.connector = &finder;
+        open_variant(config, &v);
+        num_asked = 0;
+        num_found = 1;
+        quire_req a = kit_add(&kit, "a", 1);
+        kit_step(&kit);
+        assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
+        end_load(kit.step->step, a);
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), "a:1");
+        assert_int_equal(num_asked, v.has_bug ? 2 : 1);
+        kit_close(&kit);
+    }
+}
+
+/* A request is preempted by a reset while a step with 3 drafts is in flight, and waits for a load
+ * of 3 tokens. Then the output of that step rejects the drafts, which vLLM takes off the 3. */
+static quire_req lose_loaded_tokens(const variant *v)
+{
+    quire_sched_config config = kit_config(&kit);
+    config.connector = &finder;
+    config.async_scheduling = QUIRE_ON;
+    config.max_batches = 3;
+    config.num_spec_tokens = 3;
+    open_variant(config, v);
+    num_found = 0;
+    quire_req a = kit_add(&kit, "a", 5);
+    kit_step(&kit);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:4");
+    kit_answer(&kit, 1, 7);
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 1, 0), QUIRE_OK);
+    num_found = 3;
+    num_asked = 0;
+    kit_step(&kit);
+    assert_int_equal(kit_info(&kit, a).num_computed_tokens, 3);
+    kit_answer(&kit, 2, 7);
+    assert_int_equal(kit_info(&kit, a).num_computed_tokens, 0);
+    assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
+    return a;
+}
+
+/* vLLM keeps the blocks of the load and asks as for a new request. */
+static void load_that_lost_its_tokens_is_asked_again(void **state)
+{
+    (void)state;
+    for (uint32_t i = 2; i < NUM_VARIANTS; i++) { /* with STALE_OUTPUTS alone */
+        variant v = variant_of(QUIRE_QUIRK(LOAD_ASKED_AGAIN), i);
+        quire_block_span before[1];
+        quire_block_span after[1];
+        quire_req a = lose_loaded_tokens(&v);
+        assert_int_equal(quire_sched_get_blocks(kit.sched, a, before), QUIRE_OK);
+        assert_int_equal(before[0].count, 1);
+        quire_block first = before[0].ids[0];
+        end_load(3, a);
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), "a:6");
+        assert_int_equal(kit.step->num_computed_tokens[0], 0);
+        assert_int_equal(num_asked, v.has_bug ? 2 : 1);
+        assert_int_equal(quire_sched_get_blocks(kit.sched, a, after), QUIRE_OK);
+        assert_int_equal(after[0].count, 2);
+        assert_int_equal(after[0].ids[0], first);
+        kit_close(&kit);
+    }
+}
+
+/* The same, and another request has cached the first block by then. A hit for a request that has
+ * blocks: vLLM fails with an assertion. Quire releases the blocks, and the next step uses the hit.
+ */
+static void load_that_lost_its_tokens_has_a_hit(void **state)
+{
+    (void)state;
+    const variant v = variant_of(QUIRE_QUIRK(LOAD_ASKED_AGAIN), 2);
+    quire_req a = lose_loaded_tokens(&v);
+    num_found = 0;
+    quire_req other = kit_add(&kit, "a2", 5);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a2:5");
+    assert_int_equal(quire_sched_finish(kit.sched, &other, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    end_load(3, a);
+    kit_answer(&kit, 4, 7);
+    kit_step(&kit);
+    assert_int_equal(kit.step->num_reqs, 0);
+    assert_int_equal(kit_info(&kit, a).seq, 0);
+    assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:2");
+    assert_int_equal(kit.step->num_computed_tokens[0], 4);
+    kit_close(&kit);
+}
+
 /* ---- SESSION_STALE_HASH ----------------------------------------------------- */
 
 static uint32_t hit_of(const char *id, const quire_token *tokens, uint32_t n)
@@ -325,6 +455,9 @@ int main(void)
         cmocka_unit_test(mamba_align_inside),
         cmocka_unit_test(mamba_loads_leave_one_token),
         cmocka_unit_test(mamba_sessions_do_not_go_back),
+        cmocka_unit_test(load_of_one_token_is_asked_again),
+        cmocka_unit_test(load_that_lost_its_tokens_is_asked_again),
+        cmocka_unit_test(load_that_lost_its_tokens_has_a_hit),
         cmocka_unit_test(session_stale_hash),
         cmocka_unit_test(encoder_frees_again),
         cmocka_unit_test(an_encoder_sees_more_than_the_decoder),
