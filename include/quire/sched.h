@@ -237,9 +237,11 @@ typedef struct quire_sched_config {
     /* How many waiting requests, from the head of the queue, have their cached blocks evicted after
      * all other free blocks. Of these blocks, those of the request that is served last go first,
      * and of one request the end of its prefix first. A preempted request is one of them at once,
-     * in its place in the queue. Lookahead reserves nothing: a block that it keeps is still free,
-     * and an allocation succeeds exactly if it would succeed without lookahead. Beyond vLLM 0.20.0;
-     * QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 4,096. */
+     * in its place in the queue. While these requests would find a quarter of the pool (a block
+     * counts once for each request), only the head of the queue and preempted requests are added.
+     * Lookahead reserves nothing: a block that it keeps is still free, and an allocation succeeds
+     * exactly if it would succeed without lookahead. Beyond vLLM 0.20.0; QUIRE_E_CONFIG in
+     * QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 4,096. */
     uint32_t lookahead; /* 0: none */
 } quire_sched_config;
 

@@ -1,13 +1,16 @@
 #include "sched/lookahead.h"
 
+#include "base/bits.h"
 #include "base/refuse.h"
 #include "sched/sched.h"
 
 /* So many requests are looked at in one step, and all of them again in so many steps: before what
  * was computed for the first of them can be evicted. */
-enum { NEW_IN_STEP = 8, AGAIN_IN_STEPS = 32 };
+enum { NEW_IN_STEP = QR_AT_A_TIME(8, 2), AGAIN_IN_STEPS = QR_AT_A_TIME(32, 2) };
 /* Enough is enough: blocks that are looked up in one step, before the last request. */
-enum { BLOCKS_IN_STEP = 4096 };
+enum { BLOCKS_IN_STEP = QR_AT_A_TIME(4096, 2) };
+/* While rows name 1 / LISTED_PART of the pool, no further request is looked at. */
+enum { LISTED_PART = 4 };
 
 /* ---- the furthest ---------------------------------------------------------- */
 
@@ -62,6 +65,7 @@ static void give_last(quire_sched *s, uint32_t entry)
     qr_lookahead *a = &s->ahead;
     qr_ahead *e = &a->entries[entry];
     quire_block last = ahead_row(a, entry)[--e->num_blocks];
+    a->num_listed--;
     qr_queue_unwant(&s->cache->pool->queue, last);
     uint32_t num_tokens = e->num_blocks * s->cache->groups[0].block_size;
     e->num_tokens = e->num_tokens < num_tokens ? e->num_tokens : num_tokens;
@@ -123,6 +127,7 @@ void qr_lookahead_init(quire_sched *s, const quire_sched_config *c)
     qr_lookahead *a = &s->ahead;
     a->max = c->lookahead;
     a->num = 0;
+    a->num_listed = 0;
     a->last = QR_NIL;
     a->turn = 0;
     a->furthest = QR_NIL;
@@ -154,6 +159,7 @@ void qr_lookahead_drop(quire_sched *s, uint32_t index)
     if (entry == QR_NIL)
         return;
     unwant_row(s, entry);
+    a->num_listed -= a->entries[entry].num_blocks;
     a->furthest = QR_NIL;
     a->entry_of[index] = QR_NIL;
     uint32_t last = --a->num;
@@ -194,6 +200,8 @@ static uint32_t fill_entry(quire_sched *s, uint32_t entry)
         qr_queue_want(&s->cache->pool->queue, a->spare[i]);
     unwant_row(s, entry); /* after that: what is in both stays where it is */
     memcpy(ahead_row(a, entry), a->spare, n * sizeof *a->rows);
+    a->num_listed += n;
+    a->num_listed -= e->num_blocks;
     e->num_blocks = n;
     e->num_tokens = num_tokens;
     a->furthest = QR_NIL;
@@ -272,6 +280,13 @@ static uint32_t next_to_look_at(quire_sched *s)
     return QR_NIL;
 }
 
+/* More rows than that find a few more hits, but preempted requests have more tokens to compute
+ * again: docs/decisions/014. A block counts once for each row. */
+static bool lists_enough(const quire_sched *s)
+{
+    return s->ahead.num_listed >= s->cache->pool->queue.num_blocks / LISTED_PART;
+}
+
 /* Whether the block behind its hit was computed since. */
 static bool has_grown(const quire_sched *s, const qr_ahead *e)
 {
@@ -292,7 +307,7 @@ void qr_lookahead_turn(quire_sched *s)
     if (head != QR_NIL)
         num_blocks += add_nearer(s, head);
     for (uint32_t i = 0; i < NEW_IN_STEP && s->waiting.count > 0; i++) {
-        bool has_place = a->num < a->max && num_blocks < BLOCKS_IN_STEP;
+        bool has_place = a->num < a->max && num_blocks < BLOCKS_IN_STEP && !lists_enough(s);
         uint32_t index = has_place ? next_to_look_at(s) : QR_NIL;
         if (index == QR_NIL)
             break;
@@ -324,5 +339,5 @@ bool qr_lookahead_is_valid(const quire_sched *s)
     }
     for (uint32_t b = 0; a->max > 0 && b < s->cache->pool->queue.num_blocks; b++)
         num_wanted += a->wanted[b] & QR_QUEUE_MAX_WANTED;
-    return num_wanted == num_listed;
+    return num_listed == a->num_listed && num_wanted == num_listed;
 }

@@ -12,6 +12,9 @@
  * A preempted request gets its entry at once, before its blocks can be taken. An entry ends when
  * its request is admitted or ends. What is computed meanwhile makes some hits longer: a few entries
  * are looked at again in each step.
+ *
+ * While the rows name a quarter of the pool, no further request gets an entry, except the head of
+ * the queue and a preempted request.
  */
 #ifndef QR_SCHED_LOOKAHEAD_H
 #define QR_SCHED_LOOKAHEAD_H
@@ -30,11 +33,12 @@ typedef struct qr_lookahead {
     uint32_t max; /* 0: nobody is looked at */
     uint32_t row_blocks;
     uint32_t num;
-    uint32_t last;     /* the request that was looked at last; QR_NIL: none */
-    uint32_t turn;     /* of entries that are looked at again */
-    uint32_t furthest; /* the entry that gives up blocks; QR_NIL: must be searched */
-    qr_ahead *entries; /* num of them, in no order */
-    quire_block *rows; /* max x row_blocks */
+    uint32_t last;       /* the request that was looked at last; QR_NIL: none */
+    uint32_t turn;       /* of entries that are looked at again */
+    uint32_t furthest;   /* the entry that gives up blocks; QR_NIL: must be searched */
+    uint64_t num_listed; /* blocks in all rows, each counted once for each row */
+    qr_ahead *entries;   /* num of them, in no order */
+    quire_block *rows;   /* max x row_blocks */
     quire_block *spare;
     uint32_t *entry_of; /* of each request; QR_NIL: none */
     uint16_t *wanted;   /* of each block, for the free queue */

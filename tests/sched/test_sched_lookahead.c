@@ -199,6 +199,50 @@ static void what_is_freed_gives_its_end_first(void **state)
     kit_close(&kit);
 }
 
+/* y runs; x, v and w wait. v begins as a did and w as b did, whose blocks are the coldest; c's fill
+ * the rest of the pool. x comes for seven blocks. Returns how many tokens w finds after x and v. */
+static uint32_t found_by_the_third(uint32_t num_blocks, uint32_t lookahead)
+{
+    sched_kit kit;
+    quire_sched_config config = one_runs(&kit, lookahead);
+    config.cache.num_blocks = num_blocks;
+    kit_open(&kit, &config);
+    run_and_finish(&kit, "a", PREFIX);
+    run_and_finish(&kit, "b", PREFIX);
+    run_and_finish(&kit, "c", KIT_BLOCK * (num_blocks - 1 - 8 - 2));
+    quire_req y = kit_add(&kit, "y", KIT_BLOCK);
+    quire_req x = kit_add(&kit, "x", 7 * KIT_BLOCK);
+    quire_req v = kit_add(&kit, "a v", PREFIX + 4);
+    quire_req w = kit_add(&kit, "b w", PREFIX + 4);
+    for (uint32_t i = 0; i < 4; i++) /* enough to look at each of them */
+        kit_run(&kit, 1);
+    finish(&kit, y);
+    kit_run(&kit, 1);
+    assert_int_equal(kit_info(&kit, x).status, QUIRE_REQ_RUNNING);
+    finish(&kit, x);
+    kit_step(&kit);
+    assert_true(kit.step->reqs[0] == v);
+    assert_int_equal(kit.step->num_computed_tokens[0], lookahead > 0 ? PREFIX : 0);
+    kit_answer(&kit, kit.step->step, 1);
+    finish(&kit, v);
+    kit_step(&kit);
+    assert_true(kit.step->reqs[0] == w);
+    uint32_t found = kit.step->num_computed_tokens[0];
+    kit_answer(&kit, kit.step->step, 1);
+    finish(&kit, w);
+    kit_close(&kit);
+    return found;
+}
+
+/* v's four blocks are a quarter of 19 blocks, rounded down, and less than a quarter of 20. */
+static void a_quarter_of_the_pool_is_enough(void **state)
+{
+    (void)state;
+    assert_int_equal(found_by_the_third(20, 0), 0);
+    assert_int_equal(found_by_the_third(20, 8), PREFIX);
+    assert_int_equal(found_by_the_third(19, 8), 0);
+}
+
 /* ---- random worlds --------------------------------------------------------- */
 
 enum { CROWD = 48, CROWD_STEPS = 400, FAMILIES = 5 };
@@ -360,6 +404,7 @@ int main(void)
         cmocka_unit_test(a_hit_that_grows_is_seen),
         cmocka_unit_test(what_was_preempted_is_found_again),
         cmocka_unit_test(what_is_freed_gives_its_end_first),
+        cmocka_unit_test(a_quarter_of_the_pool_is_enough),
         cmocka_unit_test(random_worlds_are_not_worse),
         cmocka_unit_test(what_is_refused),
     };
