@@ -244,9 +244,9 @@ static uint32_t ring_length(const qr_map *map, uint32_t first)
     uint32_t block = first;
     do {
         const qr_block *b = &blocks[block];
-        bool right_place = b->is_first == (block == first) && b->dup_next < map->num_blocks;
-        if (!right_place || !qr_map_has_key(map, block, key) || b->tag != blocks[first].tag ||
-            blocks[b->dup_next].dup_prev != block || ++length > map->num_blocks)
+        if (b->dup_next >= map->num_blocks || !qr_map_has_key(map, block, key) ||
+            b->tag != blocks[first].tag || blocks[b->dup_next].dup_prev != block ||
+            ++length > map->num_blocks)
             return 0;
         block = b->dup_next;
     } while (block != first);

@@ -94,6 +94,22 @@ static void config_of_no_size_is_refused(void **state)
     }
 }
 
+/* A larger size is garbage: it would be read to its end. */
+static void config_of_more_than_16_times_our_size_is_refused(void **state)
+{
+    (void)state;
+    unsigned char callers[16 * sizeof(config) + 1] = {0};
+    config ours = UNTOUCHED;
+    size_t size = sizeof callers;
+    memcpy(callers, &size, sizeof size);
+    assert_int_equal(read_as_ours(&ours, callers), QUIRE_E_CONFIG);
+    assert_memory_equal(&ours, &UNTOUCHED, sizeof ours);
+    size--;
+    memcpy(callers, &size, sizeof size);
+    assert_int_equal(read_as_ours(&ours, callers), QUIRE_OK);
+    assert_int_equal(ours.size, size);
+}
+
 static void config_null_is_an_argument_error(void **state)
 {
     (void)state;
@@ -261,6 +277,7 @@ int main(void)
         cmocka_unit_test(longer_config_with_zeros_is_fine),
         cmocka_unit_test(longer_config_that_asks_for_news_is_refused),
         cmocka_unit_test(config_of_no_size_is_refused),
+        cmocka_unit_test(config_of_more_than_16_times_our_size_is_refused),
         cmocka_unit_test(config_null_is_an_argument_error),
         cmocka_unit_test(default_profile_has_no_quirks),
         cmocka_unit_test(vllm_profile_has_its_quirks),

@@ -286,6 +286,33 @@ static void only_the_null_block(void **state)
     kit_close(&kit);
 }
 
+/* Align mode. The second request begins with the first one's state in block 1, and then goes on
+ * three blocks further in one step: the old state is not needed any more. */
+static void state_of_a_hit_is_given_back(void **state)
+{
+    (void)state;
+    const quire_group_config mamba = kit_mamba(4, QUIRE_MAMBA_MODE_ALIGN, 0);
+    const quire_cache_config config = kit_config(&mamba, 1, 20);
+    char text[KIT_MAX_TOKENS + 1] = "aaaabbbbccccddddeeee";
+    cache_kit kit;
+    kit_request first;
+    kit_request second;
+    kit_open(&kit, &config);
+    kit_request_init(&kit, &first, "aaaabbbb");
+    assert_int_equal(kit_prefill(&kit, &first), 0);
+    assert_string_equal(kit_blocks(&kit, first.r.seq), "0 1");
+    quire_cache_new_step_starts(kit.cache);
+    kit_free(&kit, &first);
+    kit_request_init(&kit, &second, text);
+    assert_int_equal(kit_prefill(&kit, &second), 8);
+    assert_string_equal(kit_blocks(&kit, second.r.seq), "0 1 0 0 2");
+    kit_append(&kit, &second, text, 'f');
+    assert_int_equal(kit_extend(&kit, &second, 1), QUIRE_OK);
+    assert_string_equal(kit_blocks(&kit, second.r.seq), "0 0 0 0 2 3");
+    kit_free(&kit, &second);
+    kit_close(&kit);
+}
+
 static void forking_is_off_by_default(void **state)
 {
     (void)state;
@@ -322,6 +349,7 @@ int main(void)
         cmocka_unit_test(skipping_the_prefix_and_caching_off_find_nothing),
         cmocka_unit_test(model_without_kv_cache),
         cmocka_unit_test(only_the_null_block),
+        cmocka_unit_test(state_of_a_hit_is_given_back),
         cmocka_unit_test(forking_is_off_by_default),
     };
     return cmocka_run_group_tests_name("cache_answers", tests, NULL, NULL);

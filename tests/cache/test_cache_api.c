@@ -154,6 +154,11 @@ static void groups_that_vllm_refuses(void **state)
     c.use_eagle = QUIRE_DEFAULT;
     chunked[0].spec.block_size = 8;
     assert_refused(&c);
+    quire_group_config behind[] = {kit_chunked(4, 8), kit_full(4)};
+    c = kit_config(behind, 2, NUM_BLOCKS);
+    assert_accepted(&c);
+    behind[1].spec.block_size = 8;
+    assert_refused(&c);
 
     quire_group_config encoder = kit_full(4);
     encoder.spec.kind = QUIRE_LAYER_ENCODER_ONLY;

@@ -82,6 +82,13 @@ static void windows(void **state)
     };
     p.layer_types = types;
     assert_layers(&p, "fwffwff");
+    const quire_layer_type all_full[7] = {
+        QUIRE_LAYER_TYPE_FULL, QUIRE_LAYER_TYPE_FULL, QUIRE_LAYER_TYPE_FULL, QUIRE_LAYER_TYPE_FULL,
+        QUIRE_LAYER_TYPE_FULL, QUIRE_LAYER_TYPE_FULL, QUIRE_LAYER_TYPE_FULL,
+    };
+    p.layer_types = all_full; /* one type: the window is the whole model's */
+    assert_layers(&p, "wwwwwww");
+    p.layer_types = types;
     p.model_type = "gemma2";
     assert_layers(&p, "fwffwff");
     p.model_type = "gpt_oss"; /* by number, whatever the types say */
@@ -161,6 +168,11 @@ static void mamba_models(void **state)
     p.attn_layer_offset = 4;
     p.mamba_d_state = 16;
     assert_refused(&p, QUIRE_E_CONFIG);
+    p.mamba_d_conv = 1; /* the convolution has one input: no earlier one is kept */
+    assert_refused(&p, QUIRE_E_CONFIG);
+    p.mamba_d_conv = 2;
+    assert_layers(&p, "mmmmfmmmmm");
+    assert_int_equal(layers[0].states[0].dims[0], 1);
     p.mamba_d_conv = 4;
     assert_layers(&p, "mmmmfmmmmm");
     /* A page of attention holds a state, and a state is filled up to it. */
