@@ -22,7 +22,7 @@
  *      generations, stats           any value will do
  *      ref_cnt                      <= INT32_MAX, >= users found    users and references agree
  *      keys                         block has none yet, length      index and rings
- *      row generations              even; a row has one request     rows and free rows are all
+ *      row generations              a row has one request           rows and free rows are all
  *      encoder items                allocate takes them             counts, room, unused list
  *      request flags, status        0 or 1; a status                queue, blocks, session, plain
  *      num_tokens, num_computed     <= max_model_len, prompt > 0    tokens_are_right, pages

@@ -121,7 +121,6 @@ static void image_generations(qr_image *image, quire_cache *cache)
         uint32_t generation = cache->row_states[row].generation;
         generation -= qr_cache_row_in_use(cache, row);
         qr_image_u32(image, &generation, UINT32_MAX);
-        qr_image_require(image, generation % 2 == 0);
         if (image->is_reading)
             cache->row_states[row] = (qr_row_state){.generation = generation};
     }

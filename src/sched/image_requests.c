@@ -46,14 +46,13 @@ static void image_name(qr_image *image, quire_sched *s, uint32_t index, quire_by
 
 static void image_stops(qr_image *image, quire_sched *s, uint32_t index, qr_stop_rules *stops)
 {
-    uint32_t most = s->max_request_bytes / (uint32_t)sizeof *stops->tokens;
     uint32_t *const numbers[] = {&stops->min_tokens, &stops->repetition_max_pattern,
                                  &stops->repetition_min_pattern, &stops->repetition_min_count};
     qr_image_bytes(image, &stops->eos_token_id, sizeof stops->eos_token_id);
     qr_image_bool(image, &stops->has_eos);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         qr_image_u32(image, numbers[i], UINT32_MAX);
-    qr_image_u32(image, &stops->num_tokens, most);
+    qr_image_u32(image, &stops->num_tokens, UINT32_MAX);
     const void *tokens =
         image_blob(image, s, index, stops->tokens, stops->num_tokens * sizeof *stops->tokens);
     if (image->is_reading)

@@ -276,6 +276,26 @@ static void saved_and_restored(void **state)
     kit_close(&kit);
 }
 
+static void restored_pin_ends_with_its_reuse(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    quire_sched_config config = open_kit(&kit, 2);
+    run_pinned(&kit, "a", TTL);
+    kit_state saved = kit_save(kit.sched);
+    quire_sched *before = kit.sched; /* as long as it is there, its memory is not used again */
+    assert_int_equal(quire_sched_restore(&config, NULL, saved.image, saved.bytes, &kit.sched),
+                     QUIRE_OK);
+    quire_sched_destroy(before);
+    free(saved.image);
+    assert_int_equal(active(&kit), PROMPT / KIT_BLOCK);
+    quire_req again = kit_add(&kit, "a", PROMPT + 4);
+    kit_run(&kit, 1);
+    quire_sched_finish(kit.sched, &again, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    assert_int_equal(active(&kit), 0);
+    kit_close(&kit);
+}
+
 static void what_is_refused(void **state)
 {
     (void)state;
@@ -312,6 +332,7 @@ int main(void)
         cmocka_unit_test(the_walker_finds_damage),
         cmocka_unit_test(a_reset_ends_them),
         cmocka_unit_test(saved_and_restored),
+        cmocka_unit_test(restored_pin_ends_with_its_reuse),
         cmocka_unit_test(what_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -429,66 +429,6 @@ static void forks_stand_in_the_way_and_copies_do_not(void **state)
     close_world(image);
 }
 
-/* ---- what is still to be told ----------------------------------------------- */
-
-static const quire_outputs *update_with(quire_sched *sched, uint64_t step)
-{
-    const quire_token token = 7;
-    const quire_model_output output = {.sampled = &token};
-    const quire_outputs *outputs;
-    assert_int_equal(quire_sched_update(sched, step, &output, &outputs), QUIRE_OK);
-    return outputs;
-}
-
-/* A request that has outgrown the pool ends in schedule, and the next update tells. */
-static void an_end_that_was_not_told_is_told(void **state)
-{
-    (void)state;
-    static const quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL,
-                                                      .block_size = 4,
-                                                      .num_kv_heads = 1,
-                                                      .head_size = 1,
-                                                      .dtype = QUIRE_DTYPE_FLOAT16}};
-    quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    config.cache.num_blocks = 5;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = 64;
-    config.cache.enable_caching = QUIRE_OFF;
-    config.max_requests = config.max_num_seqs = 4;
-    quire_sched *sched[2];
-    assert_int_equal(quire_sched_create(&config, NULL, &sched[0]), QUIRE_OK);
-    const quire_token prompt[10] = {0};
-    quire_request_params params = {.id = {"a", 1},
-                                   .prompt = prompt,
-                                   .num_prompt_tokens = COUNT(prompt),
-                                   .client_index = 3,
-                                   .user = (void *)(uintptr_t)0xabcdef};
-    quire_req req;
-    assert_int_equal(quire_sched_add(sched[0], &params, &req), QUIRE_OK);
-    const quire_step *step;
-    for (;;) {
-        assert_int_equal(quire_sched_schedule(sched[0], &step), QUIRE_OK);
-        if (step->num_reqs == 0)
-            break;
-        update_with(sched[0], step->step);
-    }
-    static unsigned char image[65536];
-    size_t bytes;
-    assert_int_equal(quire_sched_save(sched[0], image, sizeof image, &bytes), QUIRE_OK);
-    assert_int_equal(quire_sched_restore(&config, NULL, image, bytes, &sched[1]), QUIRE_OK);
-    for (uint32_t i = 0; i < 2; i++) {
-        const quire_outputs *outputs = update_with(sched[i], step->step);
-        assert_int_equal(outputs->num_outputs, 1);
-        assert_true(outputs->outputs[0].req == req);
-        assert_ptr_equal(outputs->outputs[0].user, params.user);
-        assert_int_equal(outputs->outputs[0].client_index, 3);
-        assert_int_equal(outputs->outputs[0].finish_reason, QUIRE_FINISH_LENGTH);
-    }
-    quire_sched_destroy(sched[0]);
-    quire_sched_destroy(sched[1]);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,7 +443,6 @@ int main(void)
         cmocka_unit_test(save_checks_its_arguments),
         cmocka_unit_test(restore_in_uses_the_callers_memory),
         cmocka_unit_test(forks_stand_in_the_way_and_copies_do_not),
-        cmocka_unit_test(an_end_that_was_not_told_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,318 @@
+/* sched_image/test_image_checks.c - one forged thing at a time, which no walker would find: restore
+ * refuses it. And what an image must not lose.
+ *
+ * A scheduler's own memory is changed and then saved: the image is well formed, and a lie.
+ *
+ *      a, b   run; a has a copy of its last block under way
+ *      s      a session that runs, with INPUTS inputs behind it
+ *      t      a session that waits
+ *      the group has one block of sinks
+ */
+#include "sched/sched.h"
+#include "sched/sched_kit.h"
+
+enum { INPUTS = 5, PROMPT = 9 };
+
+static sched_kit kit;
+static quire_req a, b, s, t;
+
+static void continue_session(quire_req req)
+{
+    assert_int_equal(quire_sched_continue(kit.sched, req, kit_params(&kit, "i", 2)), QUIRE_OK);
+}
+
+static quire_sched_config open_sched(void)
+{
+    quire_sched_config config = kit_config(&kit);
+    kit.group.spec.kind = QUIRE_LAYER_SINK_FULL;
+    kit.group.spec.sink_len = KIT_BLOCK;
+    config.cache.num_blocks = 33;
+    config.cache.max_copies = 2;
+    config.cache.event_log_bytes = 4096;
+    kit_open(&kit, &config);
+    a = kit_add(&kit, "a", PROMPT);
+    b = kit_add(&kit, "b", PROMPT);
+    kit.params.is_resumable = 1;
+    s = kit_add(&kit, "s", PROMPT);
+    kit_run(&kit, 1);
+    t = kit_add(&kit, "t", PROMPT);
+    for (uint32_t i = 0; i < INPUTS; i++)
+        continue_session(s);
+    quire_cache_request parent = {.seq = kit_info(&kit, a).seq};
+    quire_cache_request child = {0};
+    assert_int_equal(quire_cache_fork(kit.sched->cache, &parent, &child), QUIRE_OK);
+    assert_int_equal(quire_cache_copy_on_write(kit.sched->cache, parent.seq, PROMPT - 1, 1),
+                     QUIRE_OK);
+    assert_int_equal(quire_cache_free(kit.sched->cache, &child), QUIRE_OK);
+    assert_int_equal(kit.sched->cache->num_copies, 1);
+    assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
+    return config;
+}
+
+static qr_request *request_of(quire_req req)
+{
+    return &kit.sched->requests[quire_req_index(req)];
+}
+
+/* ---- forged ---------------------------------------------------------------- */
+
+static void free_slot_that_is_in_use(void)
+{
+    kit.sched->free_slots[0] = quire_req_index(b);
+}
+
+static void free_slot_twice(void)
+{
+    kit.sched->free_slots[0] = kit.sched->free_slots[1];
+}
+
+static void request_that_runs_twice(void)
+{
+    kit.sched->running[1] = kit.sched->running[0];
+}
+
+static void request_without_a_status(void)
+{
+    quire_sched *sched = kit.sched;
+    uint32_t last = sched->running[--sched->num_running];
+    sched->requests[last].status = 0;
+}
+
+static void more_inputs_than_there_are_places(void)
+{
+    assert_true(2 * INPUTS > KIT_REQUESTS);
+    request_of(t)->first_input = request_of(s)->first_input;
+    request_of(t)->last_input = request_of(s)->last_input;
+}
+
+static uint32_t *blocks_of(quire_req req)
+{
+    uint32_t row = (uint32_t)kit_info(&kit, req).seq - 1;
+    return qr_group_row_blocks(&kit.sched->cache->groups[0], row);
+}
+
+/* Blocks may be touched through the pool. So the walker only looks at who uses which block while
+ * there are as many users as references. */
+static void touch_some_block(void)
+{
+    kit.sched->cache->pool->queue.blocks[blocks_of(b)[0]].ref_cnt++;
+}
+
+static void more_users_than_references_by_a_copys_target(void)
+{
+    kit.sched->cache->pool->queue.blocks[kit.sched->cache->copies[0].to].ref_cnt--;
+    touch_some_block();
+    touch_some_block();
+}
+
+static void more_users_than_references_by_a_copys_source(void)
+{
+    blocks_of(a)[0] = kit.sched->cache->copies[0].from;
+    touch_some_block();
+}
+
+static void more_users_than_references_by_a_sink(void)
+{
+    blocks_of(a)[0] = kit.sched->cache->groups[0].sinks[0];
+    touch_some_block();
+}
+
+static void forged_images_are_refused(void **state)
+{
+    (void)state;
+    static void (*const FORGED[])(void) = {
+        free_slot_that_is_in_use,
+        free_slot_twice,
+        request_that_runs_twice,
+        request_without_a_status,
+        more_inputs_than_there_are_places,
+        more_users_than_references_by_a_copys_target,
+        more_users_than_references_by_a_copys_source,
+        more_users_than_references_by_a_sink,
+    };
+    for (uint32_t i = 0; i < COUNT(FORGED); i++) {
+        quire_sched_config config = open_sched();
+        FORGED[i]();
+        kit_state image = kit_save(kit.sched);
+        quire_sched *made = NULL;
+        if (quire_sched_restore(&config, NULL, image.image, image.bytes, &made) != QUIRE_E_CORRUPT)
+            fail_msg("forging %u is not refused", i);
+        free(image.image);
+        quire_sched_destroy(kit.sched);
+        quire_hasher_destroy(kit.hasher);
+    }
+}
+
+/* ---- kept ------------------------------------------------------------------ */
+
+static void count_event(void *user, const quire_event *event)
+{
+    *(uint32_t *)user += event->num_blocks;
+}
+
+static void inputs_and_events_are_kept(void **state)
+{
+    (void)state;
+    quire_sched_config config = open_sched();
+    kit_state image = kit_save(kit.sched);
+    quire_sched *made = NULL;
+    assert_int_equal(quire_sched_restore(&config, NULL, image.image, image.bytes, &made), QUIRE_OK);
+    uint32_t count = 0;
+    for (uint32_t i = made->requests[quire_req_index(s)].first_input; i != QR_NIL;
+         i = made->inputs[i].next)
+        count++;
+    assert_int_equal(count, INPUTS);
+    kit_same(made, image);
+    uint32_t num_stored = 0;
+    assert_int_equal(quire_cache_take_events(made->cache, count_event, &num_stored, NULL),
+                     QUIRE_OK);
+    assert_int_equal(num_stored, 3 * (PROMPT / KIT_BLOCK));
+    quire_sched_destroy(made);
+    kit_close(&kit);
+}
+
+static int keep_blocks(void *user, quire_req req, const quire_block_span *blocks)
+{
+    (void)user;
+    (void)req;
+    (void)blocks;
+    return 1;
+}
+
+/* The placeholder of the step in flight is never filled: the request has ended, and is there while
+ * its blocks are sent. */
+static void request_that_ended_in_flight_is_kept(void **state)
+{
+    (void)state;
+    const quire_connector connector = {.request_finished = keep_blocks};
+    quire_sched_config config = kit_config(&kit);
+    config.connector = &connector;
+    config.async_scheduling = QUIRE_ON;
+    config.max_batches = 2;
+    kit_open(&kit, &config);
+    a = kit_add(&kit, "a", PROMPT);
+    kit_step(&kit);
+    assert_int_equal(request_of(a)->num_placeholders, 1);
+    assert_int_equal(quire_sched_finish(kit.sched, &a, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    kit_state image = kit_save(kit.sched);
+    quire_sched *made = NULL;
+    assert_int_equal(quire_sched_restore(&config, NULL, image.image, image.bytes, &made), QUIRE_OK);
+    assert_true(made->requests[quire_req_index(a)].awaits_sending);
+    kit_same(made, image);
+    quire_sched_destroy(made);
+    kit_close(&kit);
+}
+
+/* ---- what is still to be told ----------------------------------------------- */
+
+static const quire_outputs *update_with(quire_sched *sched, uint64_t step)
+{
+    const quire_token token = 7;
+    const quire_model_output output = {.sampled = &token};
+    const quire_outputs *outputs;
+    assert_int_equal(quire_sched_update(sched, step, &output, &outputs), QUIRE_OK);
+    return outputs;
+}
+
+/* A request that has outgrown the pool ends in schedule, and the next update tells. */
+static void an_end_that_was_not_told_is_told(void **state)
+{
+    (void)state;
+    static const quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL,
+                                                      .block_size = 4,
+                                                      .num_kv_heads = 1,
+                                                      .head_size = 1,
+                                                      .dtype = QUIRE_DTYPE_FLOAT16}};
+    quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    config.cache.num_blocks = 5;
+    config.cache.groups = &group;
+    config.cache.num_groups = 1;
+    config.cache.max_model_len = 64;
+    config.cache.enable_caching = QUIRE_OFF;
+    config.max_requests = config.max_num_seqs = 4;
+    quire_sched *sched[2];
+    assert_int_equal(quire_sched_create(&config, NULL, &sched[0]), QUIRE_OK);
+    const quire_token prompt[10] = {0};
+    quire_request_params params = {.id = {"a", 1},
+                                   .prompt = prompt,
+                                   .num_prompt_tokens = COUNT(prompt),
+                                   .client_index = 3,
+                                   .user = (void *)(uintptr_t)0xabcdef};
+    quire_req req;
+    assert_int_equal(quire_sched_add(sched[0], &params, &req), QUIRE_OK);
+    const quire_step *step;
+    for (;;) {
+        assert_int_equal(quire_sched_schedule(sched[0], &step), QUIRE_OK);
+        if (step->num_reqs == 0)
+            break;
+        update_with(sched[0], step->step);
+    }
+    static unsigned char image[65536];
+    size_t bytes;
+    assert_int_equal(quire_sched_save(sched[0], image, sizeof image, &bytes), QUIRE_OK);
+    assert_int_equal(quire_sched_restore(&config, NULL, image, bytes, &sched[1]), QUIRE_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        const quire_outputs *outputs = update_with(sched[i], step->step);
+        assert_int_equal(outputs->num_outputs, 1);
+        assert_true(outputs->outputs[0].req == req);
+        assert_ptr_equal(outputs->outputs[0].user, params.user);
+        assert_int_equal(outputs->outputs[0].client_index, 3);
+        assert_int_equal(outputs->outputs[0].finish_reason, QUIRE_FINISH_LENGTH);
+    }
+    quire_sched_destroy(sched[0]);
+    quire_sched_destroy(sched[1]);
+}
+
+/* ---- the hasher ------------------------------------------------------------ */
+
+static int give_bytes(void *user, void *out, size_t n)
+{
+    memset(out, 0, n);
+    ((unsigned char *)out)[n - 1] = *(const unsigned char *)user;
+    return 0;
+}
+
+/* Keys of other blocks differ, though the first hash of all is the same. */
+static void another_secret_is_refused(void **state)
+{
+    (void)state;
+    static const int STATUS[] = {QUIRE_OK, QUIRE_E_CONFIG};
+    unsigned char last = 0;
+    quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
+    hasher.algo = QUIRE_HASH_QUIRE128;
+    hasher.block_size = KIT_BLOCK;
+    hasher.hooks = (quire_hooks){.user = &last, .random_bytes = give_bytes};
+    quire_sched_config config = kit_config(&kit);
+    quire_hasher_destroy(kit.hasher);
+    assert_int_equal(quire_hasher_create(&hasher, NULL, &kit.hasher), QUIRE_OK);
+    config.hasher = kit.hasher;
+    config.cache.digest_bytes = 16;
+    kit_open(&kit, &config);
+    kit_add(&kit, "a", PROMPT);
+    kit_state image = kit_save(kit.sched);
+    for (; last < COUNT(STATUS); last++) {
+        quire_hasher *other;
+        quire_sched *made = NULL;
+        assert_int_equal(quire_hasher_create(&hasher, NULL, &other), QUIRE_OK);
+        config.hasher = other;
+        assert_int_equal(quire_sched_restore(&config, NULL, image.image, image.bytes, &made),
+                         STATUS[last]);
+        quire_sched_destroy(made);
+        quire_hasher_destroy(other);
+    }
+    free(image.image);
+    kit_close(&kit);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forged_images_are_refused),
+        cmocka_unit_test(inputs_and_events_are_kept),
+        cmocka_unit_test(request_that_ended_in_flight_is_kept),
+        cmocka_unit_test(an_end_that_was_not_told_is_told),
+        cmocka_unit_test(another_secret_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
