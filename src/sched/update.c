@@ -15,8 +15,7 @@ typedef struct qr_arrival {
     uint32_t num_tokens; /* sampled, and then those that count */
     quire_token *tokens; /* of the output */
     bool has_pooled;
-    bool is_stale; /* computed before its request was preempted */
-    bool is_void;  /* computed before a reset that it did not survive */
+    bool is_void; /* computed before its request was preempted, or before a reset */
     bool stopped;
     quire_finish_reason reason;
 } qr_arrival;
@@ -65,9 +64,8 @@ static uint32_t less_rejected(uint32_t value, int64_t rejected, uint32_t most)
  * were scheduled, which is vLLM's alone, those count as computed too. */
 static void take_back_rejected(const quire_sched *s, qr_request *r, const qr_arrival *a)
 {
-    bool counts = !a->is_stale || (s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
     int64_t rejected = (int64_t)a->num_drafts + 1 - a->num_tokens;
-    if (r->kv.num_computed_tokens > 0 && counts)
+    if (r->kv.num_computed_tokens > 0)
         r->kv.num_computed_tokens =
             less_rejected(r->kv.num_computed_tokens, rejected, s->max_model_len);
     if (r->num_placeholders > 0)
@@ -327,7 +325,6 @@ static void take_batch(quire_sched *s, const qr_batch *batch, const quire_model_
                         .num_drafts = batch->num_drafts[i],
                         .num_tokens = num_sampled(batch, output, i),
                         .has_pooled = output->has_pooled != NULL && output->has_pooled[i] != 0,
-                        .is_stale = batch->num_preemptions[i] != s->requests[index].num_preemptions,
                         .tokens = tokens};
         const qr_request *r = &s->requests[index];
         a.is_void = !r->is_plain && batch->step < r->first_valid_step;

@@ -60,6 +60,8 @@ static void write(pair *p, uint64_t *random)
 {
     uint32_t first = unit_random_below(random, size_of(p) + 1);
     uint32_t n = unit_random_below(random, size_of(p) - first + 1);
+    if (n > 1 && unit_random_below(random, 3) == 0)
+        n = 1;
     static uint8_t from[MAX_FLAGS];
     for (uint32_t i = 0; i < n; i++) {
         from[i] = unit_random_below(random, 3) == 0 ? (uint8_t)(1 + i) : 0;

@@ -458,6 +458,9 @@ static void sessions_go_on(void **state)
     p = *kit_params(&kit, "s", 4);
     p.prompt = NULL;
     assert_int_equal(quire_sched_continue(kit.sched, req, &p), QUIRE_E_ARGUMENT);
+    p.num_prompt_tokens = 1;
+    assert_int_equal(quire_sched_continue(kit.sched, req, &p), QUIRE_E_ARGUMENT);
+    p.num_prompt_tokens = 4;
     p.prompt = kit.prompt;
     p.num_stop_token_ids = 1;
     assert_int_equal(quire_sched_continue(kit.sched, req, &p), QUIRE_E_ARGUMENT);
@@ -507,6 +510,27 @@ static void an_input_that_no_longer_fits(void **state)
     for (uint32_t i = 0; i < 4; i++)
         kit_run(&kit, 1);
     kit_close(&kit);
+}
+
+/* Behind the 8 tokens that the session keeps, an input may make it one shorter than a model takes:
+ * a token is to follow. */
+static void an_input_that_just_fits(void **state)
+{
+    (void)state;
+    for (uint32_t n = KIT_LEN - 9; n <= KIT_LEN - 8; n++) {
+        open_default();
+        kit.params.is_resumable = 1;
+        kit.params.max_tokens = 4;
+        quire_req req = kit_add(&kit, "s", 5);
+        assert_int_equal(quire_sched_continue(kit.sched, req, kit_params(&kit, "i", n)), QUIRE_OK);
+        for (uint32_t i = 0; i < 4; i++)
+            kit_run(&kit, 1);
+        bool fits = quire_sched_find(kit.sched, (quire_bytes){"s", 1}) != 0;
+        assert_int_equal(fits, n == KIT_LEN - 9);
+        if (fits)
+            assert_int_equal(kit_info(&kit, req).num_tokens, KIT_LEN - 1);
+        kit_close(&kit);
+    }
 }
 
 /* ---- configs ---------------------------------------------------------------- */
@@ -562,6 +586,7 @@ int main(void)
         cmocka_unit_test(sessions_go_on),
         cmocka_unit_test(sessions_listed_twice),
         cmocka_unit_test(an_input_that_no_longer_fits),
+        cmocka_unit_test(an_input_that_just_fits),
         cmocka_unit_test(configs_that_are_refused),
     };
     return cmocka_run_group_tests_name("sched_api", tests, NULL, NULL);

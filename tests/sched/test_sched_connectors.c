@@ -1,6 +1,7 @@
 /* sched/test_sched_connectors.c - images that another engine has encoded: what is asked and told,
  * in which order, and what it costs. The order is that of vLLM 0.20.0's Scheduler. And what else a
  * connector may do in its callbacks. */
+#include "sched/sched.h"
 #include "sched/sched_kit.h"
 
 enum { IMAGE = 4 }; /* tokens and embeddings of each */
@@ -331,6 +332,111 @@ static void what_is_loaded_is_not_zeroed(void **state)
     assert_int_equal(num_zeroed(QUIRE_PROFILE_VLLM_0_20, 8, 0), 3);
 }
 
+/* The default recomputes the prompt, without the connector. */
+static void failed_loads_end_their_requests_where_asked(void **state)
+{
+    (void)state;
+    const quire_connector connector = {.get_num_new_matched_tokens = match_some};
+    num_matched = 8;
+    is_async_match = 1;
+    for (uint32_t ends = 0; ends < 2; ends++) {
+        quire_sched_config config = kit_config(&kit);
+        config.connector = &connector;
+        config.fail_on_load_error = ends ? QUIRE_ON : QUIRE_DEFAULT;
+        kit_open(&kit, &config);
+        quire_req a = kit_add(&kit, "a", 12);
+        kit_step(&kit);
+        quire_block_span blocks;
+        quire_req_info info = kit_info(&kit, a);
+        assert_int_equal(info.status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
+        assert_int_equal(quire_cache_get_blocks(quire_sched_cache(kit.sched), info.seq, &blocks),
+                         QUIRE_OK);
+        quire_block failed = blocks.ids[1];
+        const quire_model_output output = {.invalid_blocks = &failed,
+                                           .num_invalid_blocks = 1,
+                                           .finished_recving = &a,
+                                           .num_finished_recving = 1};
+        assert_int_equal(quire_sched_update(kit.sched, kit.step->step, &output, &kit.outputs),
+                         QUIRE_OK);
+        assert_int_equal(kit.outputs->num_outputs, ends);
+        if (ends)
+            assert_int_equal(kit.outputs->outputs[0].finish_reason, QUIRE_FINISH_ERROR);
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), ends ? "" : "a:12");
+        assert_int_equal(quire_sched_num_unfinished(kit.sched), 1 - ends);
+        kit_close(&kit);
+    }
+}
+
+/* ---- features ---------------------------------------------------------------- */
+
+static quire_mm_input image_at(const char *name, uint32_t offset)
+{
+    return (quire_mm_input){
+        .feature = {.identifier = {name, 1}, .offset = offset, .length = IMAGE}};
+}
+
+static void open_encoder(uint32_t cache_size)
+{
+    quire_sched_config config = kit_config(&kit);
+    config.encoder_compute_budget = config.encoder_cache_size = cache_size;
+    config.long_prefill_token_threshold = 3;
+    kit_open(&kit, &config);
+}
+
+/* Each request is inside its first image, and the next token is in the second one too. The encoder
+ * cache has no place for that: one of them must give way. */
+static void requests_do_not_wait_for_each_others_places(void **state)
+{
+    (void)state;
+    const quire_mm_input of_a[] = {image_at("u", 1), image_at("v", 4)};
+    const quire_mm_input of_b[] = {image_at("x", 1), image_at("y", 4)};
+    open_encoder(2 * IMAGE);
+    kit.params = (quire_request_params){.mm_inputs = of_a, .num_mm_inputs = 2, .max_tokens = 1};
+    kit_add(&kit, "a", 9);
+    kit.params.mm_inputs = of_b;
+    quire_req b = kit_add(&kit, "b", 9);
+    kit_run(&kit, 7);
+    assert_string_equal(kit_shown_step(&kit), "a:3 b:3");
+    kit_run(&kit, 7);
+    assert_string_equal(kit_shown_step(&kit), "a:1 b:1");
+    kit_run(&kit, 7);
+    assert_string_equal(kit_shown_step(&kit), "");
+    assert_int_equal(kit_info(&kit, b).status, QUIRE_REQ_PREEMPTED);
+    for (uint32_t i = 0; i < 8; i++)
+        kit_run(&kit, 7);
+    assert_int_equal(quire_sched_num_unfinished(kit.sched), 0);
+    kit_close(&kit);
+}
+
+/* The session loses the second of its images, and its input still has its own. */
+static void an_input_keeps_its_features_when_the_prompt_is_cut(void **state)
+{
+    (void)state;
+    const quire_mm_input of_prompt[] = {image_at("u", 1), image_at("v", 6)};
+    const quire_mm_input of_input[] = {image_at("x", 0), image_at("y", IMAGE)};
+    open_encoder(8 * IMAGE);
+    kit.params = (quire_request_params){
+        .mm_inputs = of_prompt, .num_mm_inputs = 2, .max_tokens = 1, .is_resumable = 1};
+    quire_req s = kit_add(&kit, "s", 12);
+    kit.params.mm_inputs = of_input;
+    assert_int_equal(quire_sched_continue(kit.sched, s, kit_params(&kit, "i", 10)), QUIRE_OK);
+    assert_int_equal(quire_sched_cut_prompt(kit.sched, s, 5, 0), QUIRE_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        kit_run(&kit, 7);
+    const qr_request *r = &kit.sched->requests[quire_req_index(s)];
+    static const char NAMES[] = "uxy";
+    static const uint32_t OFFSETS[] = {1, 5, 5 + IMAGE};
+    assert_int_equal(r->num_features, COUNT(OFFSETS));
+    for (uint32_t i = 0; i < COUNT(OFFSETS); i++) {
+        assert_int_equal(*(const char *)r->features[i].identifier.data, NAMES[i]);
+        assert_int_equal(r->features[i].offset, OFFSETS[i]);
+        assert_ptr_equal(r->mm_features[i].identifier.data, r->features[i].identifier.data);
+        assert_int_equal(r->mm_features[i].offset, OFFSETS[i]);
+    }
+    kit_close(&kit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +449,9 @@ int main(void)
         cmocka_unit_test(what_cannot_be_cut),
         cmocka_unit_test(a_cut_needs_no_more_pages),
         cmocka_unit_test(what_is_loaded_is_not_zeroed),
+        cmocka_unit_test(failed_loads_end_their_requests_where_asked),
+        cmocka_unit_test(requests_do_not_wait_for_each_others_places),
+        cmocka_unit_test(an_input_keeps_its_features_when_the_prompt_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

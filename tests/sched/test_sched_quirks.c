@@ -199,6 +199,44 @@ static void mamba_sessions_do_not_go_back(void **state)
     }
 }
 
+static quire_reason last_reason;
+
+static void note_reason(void *user, const quire_decision *decision)
+{
+    (void)user;
+    last_reason = decision->kind == QUIRE_DECISION_HELD_UP ? decision->reason : QUIRE_REASON_NONE;
+}
+
+/* A session stops while three more steps are in flight, and its input has one token: it is shorter
+ * than what counts as computed. */
+static void sessions_that_are_ahead_wait(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_VARIANTS; i++) {
+        variant v = variant_of(QUIRE_QUIRK(SESSION_KEEPS_AHEAD), i);
+        quire_sched_config config = kit_config(&kit);
+        config.async_scheduling = QUIRE_ON;
+        config.max_batches = 5;
+        config.on_decision = note_reason;
+        open_variant(config, &v);
+        kit.params.is_resumable = 1;
+        kit.params.has_eos = 1;
+        kit.params.eos_token_id = 2;
+        quire_req req = kit_add(&kit, "s", 9);
+        assert_int_equal(quire_sched_continue(kit.sched, req, kit_params(&kit, "i", 1)), QUIRE_OK);
+        kit_step(&kit);
+        uint64_t first = kit.step->step;
+        for (uint32_t k = 0; k < 3; k++)
+            kit_step(&kit);
+        kit_answer(&kit, first, 2);
+        last_reason = QUIRE_REASON_NONE;
+        kit_step(&kit);
+        assert_string_equal(kit_shown_step(&kit), v.has_bug ? "" : "s:1");
+        assert_int_equal(last_reason, v.has_bug ? QUIRE_REASON_STREAMING : QUIRE_REASON_NONE);
+        kit_close(&kit);
+    }
+}
+
 /* ---- LOAD_ASKED_AGAIN ------------------------------------------------------- */
 
 static uint32_t num_asked;
@@ -455,6 +493,7 @@ int main(void)
         cmocka_unit_test(mamba_align_inside),
         cmocka_unit_test(mamba_loads_leave_one_token),
         cmocka_unit_test(mamba_sessions_do_not_go_back),
+        cmocka_unit_test(sessions_that_are_ahead_wait),
         cmocka_unit_test(load_of_one_token_is_asked_again),
         cmocka_unit_test(load_that_lost_its_tokens_is_asked_again),
         cmocka_unit_test(load_that_lost_its_tokens_has_a_hit),

@@ -4,6 +4,7 @@
  *      blocks   | a, loading | b, loading | c |      c runs a part of its prompt, finds no more
  *                                                    room and goes; a has come, and gives way to c
  */
+#include "sched/sched.h"
 #include "sched/sched_kit.h"
 
 enum { MOST_STEPS = 2000, SLOWEST = 40, NUM_TRIALS = 400 };
@@ -108,7 +109,10 @@ static void run_one(starving *s, quire_token token)
 {
     quire_req received[KIT_REQUESTS];
     quire_token sampled[KIT_RUNNING] = {token, token, token, token};
+    bool was_starved = s->kit.sched->is_starved;
+    uint32_t num_begun = s->num_begun;
     kit_step(&s->kit);
+    assert_true(!was_starved || s->num_begun - num_begun <= 1); /* one load has its turn */
     quire_model_output output = {.sampled = sampled, .finished_recving = received};
     output.num_finished_recving = take_ended(s, received);
     assert_int_equal(quire_sched_update(s->kit.sched, s->kit.step->step, &output, &s->kit.outputs),
@@ -173,6 +177,35 @@ static void a_session_gives_way_first(void **state)
     kit_close(&s.kit);
 }
 
+/* Blocks that another user of the pool has are missing: a and b, which are loaded, give way. When
+ * the blocks are back, all have given way and turns begin again: first a's, then b's. */
+static void turns_begin_again_when_all_have_given_way(void **state)
+{
+    (void)state;
+    starving s;
+    quire_block taken[3];
+    quire_sched_config config = begin_starving(&s, seed, 1);
+    kit_open(&s.kit, &config);
+    quire_pool *pool = quire_cache_pool(quire_sched_cache(s.kit.sched));
+    assert_int_equal(quire_pool_get_new_blocks(pool, COUNT(taken), taken), QUIRE_OK);
+    s.kit.params.skip_reading_prefix = 1;
+    quire_req reqs[] = {add_one(&s, 0, 44, 20), add_one(&s, 1, 44, 20)};
+    for (uint32_t i = 0; !s.kit.sched->is_starved; i++) {
+        assert_true(i < 20);
+        run_one(&s, 7);
+    }
+    assert_int_equal(s.num_begun, 2);
+    for (uint32_t i = 0; i < COUNT(reqs); i++)
+        assert_int_equal(kit_info(&s.kit, reqs[i]).seq, 0);
+    assert_int_equal(quire_pool_free_blocks(pool, taken, COUNT(taken)), QUIRE_OK);
+    run_one(&s, 7);
+    assert_int_equal(kit_info(&s.kit, reqs[0]).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
+    assert_int_equal(kit_info(&s.kit, reqs[1]).status, QUIRE_REQ_WAITING);
+    assert_true(run_until(&s, 3) < 20);
+    assert_int_equal(s.num_begun, 4);
+    kit_close(&s.kit);
+}
+
 /* vLLM #45388: a and b are loaded. a stands first, has 5 blocks and needs 6 more, of which one is
  * free. b, behind it, has 7 blocks and needs no more. vLLM stops at a, so b never runs, and nothing
  * ever changes. In the default profile b is admitted, ends, and then a is. */
@@ -211,6 +244,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everybody_ends),
         cmocka_unit_test(a_session_gives_way_first),
+        cmocka_unit_test(turns_begin_again_when_all_have_given_way),
         cmocka_unit_test(a_head_that_does_not_fit_hides_no_loaded_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
