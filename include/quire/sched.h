@@ -226,7 +226,8 @@ typedef struct quire_sched_config {
     uint64_t swap_block_ns;   /* to move a block one way */
     uint64_t recompute_token_ns; /* to compute a token; 0 = 1 */
 
-    const quire_encoder_connector *encoder_connector; /* copied; NULL: none */
+    const quire_encoder_connector *encoder_connector; /* copied; NULL: none. QUIRE_E_CONFIG with
+                                                         is_encoder_decoder (default profile) */
 
     const quire_monitor_config *monitor; /* copied; NULL: none. See quire_sched_monitor */
 
@@ -262,7 +263,7 @@ typedef struct quire_mm_input {
     quire_mm_feature feature;
     uint32_t num_embeds;     /* 0 = one for each placeholder token */
     const uint8_t *is_embed; /* feature.length flags, not 0: an embedding goes there; NULL: to all
-                                placeholders. Copied, one bit each */
+                                placeholders, as is_encoder_decoder asks for. Copied as bits */
 } quire_mm_input;
 
 typedef struct quire_request_params {
@@ -346,8 +347,9 @@ QUIRE_API int quire_sched_continue(quire_sched *sched, quire_req req,
  * state in host slots. A connector may call it inside get_num_new_matched_tokens, for the request
  * that it is asked about: one that computes a prompt for another engine may leave that one the
  * last token. QUIRE_E_RANGE if num_prompt_tokens is 0 or more than the prompt has,
- * QUIRE_E_ARGUMENT for a request that has begun, and for prompts of embeddings. mm_inputs behind
- * the cut are forgotten too; QUIRE_E_RANGE if the cut goes through one. */
+ * QUIRE_E_ARGUMENT for a request that has begun, for a session that waits for its next input and,
+ * with prefix caching, for a prompt of embeddings, whose rows are not kept. mm_inputs behind the
+ * cut are forgotten too; QUIRE_E_RANGE if the cut goes through one. */
 QUIRE_API int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                                      uint32_t max_tokens);
 

@@ -149,5 +149,10 @@ const char *qr_admissible_config(const quire_sched_config *c, uint32_t align_siz
     if (threshold > 0 && align_size > threshold)
         return "long_prefill_token_threshold must not be smaller than the block of a Mamba group "
                "in align mode";
+    bool is_strict =
+        (qr_quirks(c->profile, c->quirks_on, c->quirks_off) & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    if (is_strict && c->is_encoder_decoder == QUIRE_ON && c->encoder_connector != NULL)
+        return "encoder_connector is given, but is_encoder_decoder is on: encoder input that is "
+               "loaded has no blocks of cross attention";
     return NULL;
 }

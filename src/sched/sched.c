@@ -114,7 +114,8 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     if (err != QUIRE_OK)
         return err;
     if (c->is_encoder_decoder == QUIRE_ON && c->connector != NULL)
-        return QUIRE_E_CONFIG; /* loaded tokens would come without the encoder's */
+        return qr_refuse("connector is given, but is_encoder_decoder is on: a connector loads no "
+                         "encoder input");
     derive_cache(c);
     quire_cache_config cache;
     err = qr_cache_config_read(&cache, &c->cache);

@@ -7,7 +7,7 @@ enum { MOST_ROUNDS = 80, MOST_WAITS = 400 };
 static void print_mix(const sim_mix *m)
 {
     printf("    %s, %u in flight, %u drafts, %u groups, block %u, %u blocks, %u host slots, %u "
-           "tokens, %u a step, %u run%s%s%s%s%s%s%s%s%s%s\n",
+           "tokens, %u a step, %u run%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s\n",
            m->is_async ? "async" : "sync", m->batches, m->num_spec, m->num_groups, m->block_size,
            m->num_blocks, m->num_swap, m->len, m->budget, m->seqs, m->is_eagle ? ", EAGLE" : "",
            m->is_encoder_decoder ? ", encoder-decoder" : "",
@@ -17,7 +17,10 @@ static void print_mix(const sim_mix *m)
            m->loads_sync ? ", loads" : "", m->loads_async ? ", async loads" : "",
            m->loads_fail ? " that fail" : "", m->sends ? ", sends" : "",
            m->has_grammar ? ", grammar" : "", m->has_images ? ", images" : "",
-           m->has_sessions ? ", sessions" : "");
+           m->has_sessions ? ", sessions" : "", m->has_pooling ? ", pooling" : "",
+           m->has_repetition ? ", repetition" : "", m->has_embeds ? ", embeddings" : "",
+           m->has_hashes ? ", hashes" : "", m->has_flags ? ", flags" : "",
+           m->has_encoder_connector ? ", encoder connector" : "");
 }
 
 /* What is left, when requests do not end. */
@@ -81,8 +84,12 @@ static void make_scheduler(sim *s)
     hasher.block_size = s->mix.block_size;
     hasher.hooks =
         (quire_hooks){.user = &secret, .now_ns = step_as_time, .random_bytes = same_random};
+    quire_hasher_destroy(s->twin);
     quire_hasher_destroy(s->hasher);
-    int err = quire_hasher_create(&hasher, NULL, &s->hasher);
+    int err = quire_hasher_create(&hasher, NULL, &s->twin);
+    SIM_CHECK(s, err == QUIRE_OK, "the users' hasher", err, 0);
+    secret = s->seed;
+    err = quire_hasher_create(&hasher, NULL, &s->hasher);
     SIM_CHECK(s, err == QUIRE_OK, "the hasher", err, 0);
     config.hasher = s->hasher;
     config.hooks = hasher.hooks;
@@ -119,6 +126,7 @@ static void close_world(sim *s)
     free(s->host);
     quire_sched_destroy(s->sched);
     quire_hasher_destroy(s->hasher);
+    quire_hasher_destroy(s->twin);
 }
 
 /* Requests that became too long for the pool end in schedule; the next update tells. */
@@ -153,6 +161,7 @@ static void schedule(sim *s)
 {
     const quire_step *step;
     sim_steps = ++s->tally.steps;
+    memset(s->is_found, 0, sizeof s->is_found);
     int err = SIM_CALL(s, quire_sched_schedule(s->sched, &step));
     SIM_CHECK(s, err == QUIRE_OK, "schedule", err, s->num_batches);
     if (s->has_failed)

@@ -45,7 +45,8 @@ enum {
     SIM_INPUTS = 3,
     SIM_STOPS = 2,
     SIM_EOS = 0,
-    SIM_PLACEHOLDER = 9
+    SIM_PLACEHOLDER = 9,
+    SIM_DIGEST = 16
 };
 
 /* What a seed draws once. */
@@ -83,6 +84,13 @@ typedef struct sim_mix {
     bool has_images;
     bool has_pins;
     bool has_sessions;
+    bool has_pooling;
+    bool has_repetition;
+    bool has_embeds;
+    bool has_hashes; /* that the caller makes */
+    bool has_flags;  /* placeholders without an embedding */
+    bool has_encoder_connector;
+    bool is_caching;
     bool resets_running;
     uint32_t faults; /* of 1,000 steps, about */
     uint32_t arrivals;
@@ -116,6 +124,8 @@ typedef struct sim_request {
     bool has_ended;
     bool is_session;
     bool is_grammar;
+    bool is_pooling;
+    bool is_embeds; /* its prompt is made of embeddings */
     bool ends_session;
     bool is_tainted; /* its load failed: until it begins again it computes nothing but junk */
     bool has_embeds; /* the encoder's input of an encoder-decoder model is in its blocks */
@@ -135,8 +145,15 @@ typedef struct sim_request {
     bool has_eos;
     quire_token stops[SIM_STOPS];
     uint32_t num_stops;
-    uint32_t grammar_asks; /* until it is ready */
-    uint32_t retries;      /* of the connector's, until it knows */
+    uint32_t max_pattern; /* of repetition */
+    uint32_t min_pattern;
+    uint32_t min_count;
+    uint32_t embeds[SIM_LEN]; /* one number as the row of a token */
+    uint64_t encoder_step;    /* in which the encoder connector was last told of its inputs */
+    uint64_t told_inputs;     /* a bit each, in that step */
+    uint64_t found_inputs;    /* the connector has them */
+    uint32_t grammar_asks;    /* until it is ready */
+    uint32_t retries;         /* of the connector's, until it knows */
     uint32_t asked_local;
     bool asked_async;
     uint32_t num_preemptions;
@@ -159,6 +176,7 @@ typedef struct sim_entry {
     uint32_t num_drafts;
     uint32_t num_rejected;
     bool is_void; /* its output must not count */
+    bool is_pooled;
     quire_token sampled[SIM_SPEC + 1];
 } sim_entry;
 
@@ -195,9 +213,14 @@ typedef struct sim_tally {
     uint64_t configs;  /* refused */
     uint64_t outgrown; /* requests that became too long for the pool */
     uint64_t cuts;
-    uint64_t states;  /* of Mamba layers, read */
-    uint64_t large;   /* steps of more than 16 requests */
-    uint64_t slowest; /* steps until all requests had ended, at most */
+    uint64_t states; /* of Mamba layers, read */
+    uint64_t pooled;
+    uint64_t repeated; /* ends by repetition */
+    uint64_t embedded; /* prompts of embeddings */
+    uint64_t hashed;   /* requests that came with hashes */
+    uint64_t found;    /* images that the encoder connector had */
+    uint64_t large;    /* steps of more than 16 requests */
+    uint64_t slowest;  /* steps until all requests had ended, at most */
 } sim_tally;
 
 typedef struct sim {
@@ -207,7 +230,9 @@ typedef struct sim {
     quire_group_config groups[SIM_GROUPS];
     quire_connector connector;
     quire_grammar grammar;
+    quire_encoder_connector encoder_connector;
     quire_hasher *hasher;
+    quire_hasher *twin; /* gives the same hashes, for the users */
     quire_sched *sched;
     sim_request *requests;            /* SIM_SLOTS */
     sim_request *by_index[SIM_SLOTS]; /* of quire_req */
@@ -218,6 +243,7 @@ typedef struct sim {
     uint32_t first_batch;
     uint32_t num_batches;
     bool is_encoded[SIM_IMAGES];
+    bool is_found[SIM_IMAGES];      /* by the encoder connector, in this step */
     quire_req queues[2][SIM_SLOTS]; /* waiting and skipped, as they were */
     uint32_t queue_lens[2];
     quire_req ends[4 * SIM_SLOTS]; /* requests that ended and were not told in a step yet */
@@ -251,6 +277,9 @@ void sim_note_end(sim *s, sim_request *r);
 /* Forgets the prompt's tokens from some place on, where that is allowed. */
 void sim_cut_prompt(sim *s, sim_request *r);
 uint32_t sim_num_encoder_tokens(const sim *s, const sim_request *r);
+/* Whether an embedding goes to this placeholder of an image. */
+bool sim_has_embed(const sim *s, uint32_t name, uint32_t placeholder);
+uint32_t sim_num_embeds(const sim *s, const sim_image *image);
 
 /* ---- sim_worker.c ---- */
 void sim_tag(sim_request *r, uint32_t first);
@@ -272,7 +301,7 @@ void sim_check_state(sim *s);
 void sim_check_end(sim *s);
 sim_request *sim_find(sim *s, quire_req req);
 
-/* ---- sim_others.c: connector and grammar ---- */
+/* ---- sim_others.c: connectors and grammar ---- */
 void sim_fill_others(sim *s);
 bool sim_grammar_refuses(const sim_request *r, uint32_t num_tokens);
 

@@ -49,12 +49,26 @@ static uint32_t image_of(const quire_bytes *name)
     return (uint32_t)(((const char *)name->data)[5] - '0');
 }
 
+/* What the connector has is not encoded; it was told of all inputs that got a place. */
+static uint32_t check_found(sim *s, const quire_step *step, uint32_t i, const sim_request *r)
+{
+    uint64_t told = r->encoder_step == s->tally.steps ? r->told_inputs : 0;
+    uint64_t found = told & r->found_inputs;
+    uint64_t encoded = 0;
+    for (uint32_t k = step->encoder_start[i]; k < step->encoder_start[i + 1]; k++)
+        encoded |= UINT64_C(1) << step->encoder_inputs[k];
+    SIM_CHECK(s, !s->mix.has_encoder_connector || (encoded ^ found) == told,
+              "not the inputs that the connector was told of", encoded, told);
+    return (uint32_t)__builtin_popcountll(found);
+}
+
 /* An encoder-decoder model encodes all of a request's input in its first step, and none later. */
 static void check_encoder_inputs(sim *s, const quire_step *step)
 {
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         const sim_request *r = s->by_index[quire_req_index(step->reqs[i])];
         uint32_t n = step->encoder_start[i + 1] - step->encoder_start[i];
+        n += check_found(s, step, i, r);
         uint32_t expected = step->num_computed_tokens[i] == 0 ? r->num_images : 0;
         SIM_CHECK(s, n == expected, "another number of encoder inputs", n, expected);
         s->tally.encoded += n;
@@ -70,8 +84,11 @@ static void check_images(sim *s, const quire_step *step)
     }
     for (uint32_t i = 0; i < step->num_freed_encoder; i++)
         s->is_encoded[image_of(&step->freed_encoder[i])] = false;
+    for (uint32_t i = 0; i < SIM_IMAGES; i++)
+        s->is_encoded[i] = s->is_encoded[i] || s->is_found[i];
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         const sim_request *r = s->by_index[quire_req_index(step->reqs[i])];
+        check_found(s, step, i, r);
         uint32_t first = step->num_computed_tokens[i];
         uint32_t end = first + step->num_tokens[i];
         for (uint32_t k = step->encoder_start[i]; k < step->encoder_start[i + 1]; k++) {
@@ -83,7 +100,10 @@ static void check_images(sim *s, const quire_step *step)
         }
         for (uint32_t k = 0; k < r->num_images; k++) {
             const sim_image *image = &r->images[k];
-            bool is_needed = image->offset < end && image->offset + image->length > first;
+            bool is_needed = false;
+            for (uint32_t p = image->offset; p < image->offset + image->length; p++)
+                is_needed = is_needed || (p >= first && p < end &&
+                                          sim_has_embed(s, image->name, p - image->offset));
             SIM_CHECK(s, !is_needed || s->is_encoded[image->name], "an image that nobody encoded",
                       r->number, k);
         }

@@ -214,6 +214,12 @@ static void draw_mix(sim *s)
     m->has_grammar = sim_chance(s, 25);
     m->has_images = m->is_encoder_decoder || sim_chance(s, 30);
     m->has_sessions = sim_chance(s, 25);
+    m->has_pooling = sim_chance(s, 20);
+    m->has_repetition = sim_chance(s, 25);
+    m->has_embeds = sim_chance(s, 20);
+    m->has_hashes = sim_chance(s, 30);
+    m->has_flags = sim_chance(s, m->is_encoder_decoder ? 10 : 40);
+    m->has_encoder_connector = sim_chance(s, 30);
     m->resets_running = sim_chance(s, 50);
     m->faults = sim_chance(s, 20) ? 0 : sim_between(s, 10, 100);
     bool is_large = sim_chance(s, 8);
@@ -259,13 +265,14 @@ static void draw_pins(sim *s, quire_sched_config *c)
 
 static void draw_cache(sim *s, quire_cache_config *c)
 {
-    const sim_mix *m = &s->mix;
+    sim_mix *m = &s->mix;
     c->num_blocks = m->num_blocks;
     c->groups = s->groups;
     c->num_groups = m->num_groups;
     c->max_model_len = m->len;
-    c->digest_bytes = 16;
+    c->digest_bytes = SIM_DIGEST;
     c->enable_caching = sim_chance(s, m->is_encoder_decoder ? 10 : 85) ? QUIRE_ON : QUIRE_OFF;
+    m->is_caching = c->enable_caching == QUIRE_ON;
     c->hash_block_size = m->block_size;
     c->use_eagle = m->is_eagle ? QUIRE_ON : QUIRE_OFF;
     c->max_encoder_tokens = m->max_encoder_tokens;
@@ -303,6 +310,8 @@ quire_sched_config sim_draw_config(sim *s)
     c.max_encoder_items = sim_between(s, 1, SIM_IMAGES);
     if (m->has_connector)
         c.connector = &s->connector;
+    if (m->has_encoder_connector)
+        c.encoder_connector = &s->encoder_connector;
     if (m->has_grammar)
         c.grammar = &s->grammar;
     draw_swap(s, &c);
@@ -355,7 +364,8 @@ bool sim_is_refused(const quire_sched_config *c)
                     aligned > step || (threshold > 0 && aligned > threshold);
     bool no_swap = has_cross || has_kind(c, QUIRE_LAYER_MAMBA);
     bool no_pins = c->cache.enable_caching == QUIRE_OFF;
-    bool no_loads = c->is_encoder_decoder == QUIRE_ON && c->connector != NULL;
+    bool no_loads =
+        c->is_encoder_decoder == QUIRE_ON && (c->connector != NULL || c->encoder_connector != NULL);
     return is_short || no_loads || (c->num_swap_blocks > 0 && no_swap) ||
            (c->max_pins + c->lookahead > 0 && no_pins) ||
            cache_is_refused(&c->cache, has_cross, has_kind(c, QUIRE_LAYER_CHUNKED_LOCAL));

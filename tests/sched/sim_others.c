@@ -1,5 +1,5 @@
-/* sched/sim_others.c - the connector and the grammars of the simulation: they answer by chance, and
- * remember what they said. */
+/* sched/sim_others.c - the connectors and the grammars of the simulation: they answer by chance,
+ * and remember what they said. */
 #include "sched/sim.h"
 
 static sim_request *request_of(sim *s, quire_req req)
@@ -94,6 +94,40 @@ static void *build_meta(void *user, const struct quire_step *step)
     return s;
 }
 
+/* ---- encoder connector ------------------------------------------------------- */
+
+static void begin_inputs(const sim *s, sim_request *r)
+{
+    if (r->encoder_step != s->tally.steps)
+        r->told_inputs = r->found_inputs = 0;
+    r->encoder_step = s->tally.steps;
+}
+
+static int has_item(void *user, quire_req req, uint32_t input)
+{
+    sim *s = user;
+    sim_request *r = request_of(s, req);
+    SIM_CHECK(s, input < r->num_images, "no such input", r->number, input);
+    begin_inputs(s, r);
+    bool has = sim_chance(s, 40);
+    r->found_inputs &= ~(UINT64_C(1) << input); /* it may be asked twice, and answer otherwise */
+    r->found_inputs |= (uint64_t)has << input;
+    return has;
+}
+
+static void after_encoder_alloc(void *user, quire_req req, uint32_t input)
+{
+    sim *s = user;
+    sim_request *r = request_of(s, req);
+    begin_inputs(s, r);
+    SIM_CHECK(s, (r->told_inputs >> input & 1) == 0, "an input that is told twice", input, 0);
+    r->told_inputs |= UINT64_C(1) << input;
+    if ((r->found_inputs >> input & 1) != 0 && input < r->num_images) {
+        s->is_found[r->images[input].name] = true;
+        s->tally.found++;
+    }
+}
+
 /* ---- grammar --------------------------------------------------------------- */
 
 static int is_ready(void *user, quire_req req)
@@ -142,6 +176,11 @@ void sim_fill_others(sim *s)
                                      .build_meta = build_meta,
                                      .request_finished = request_finished,
                                      .reset_cache = reset_cache};
+    s->encoder_connector =
+        (quire_encoder_connector){.user = s,
+                                  .has_item = has_item,
+                                  .update_state_after_alloc = after_encoder_alloc,
+                                  .build_meta = build_meta};
     s->grammar = (quire_grammar){.user = s,
                                  .is_ready = is_ready,
                                  .should_advance = should_advance,

@@ -16,6 +16,7 @@ typedef struct sim_expected {
 typedef struct sim_result {
     quire_token sampled[SIM_SEQS * (SIM_SPEC + 1)];
     uint32_t num_sampled[SIM_SEQS];
+    uint8_t has_pooled[SIM_SEQS];
     quire_req received[SIM_SLOTS];
     quire_req sent[SIM_SLOTS];
     quire_model_output output;
@@ -63,6 +64,21 @@ static void move_transfers(sim *s, sim_batch *batch, sim_result *result)
 
 /* ---- what must come out ---------------------------------------------------- */
 
+/* Whether the output ends with the same few tokens, some times over. */
+static bool is_repeating(const sim_request *r, uint32_t num_tokens)
+{
+    uint32_t pattern = r->min_pattern > 1 ? r->min_pattern : 1;
+    for (; r->min_count > 1 && pattern <= r->max_pattern; pattern++) {
+        uint32_t length = pattern * r->min_count;
+        bool is_same = num_tokens - r->num_prompt >= length;
+        for (uint32_t k = 1; is_same && k + pattern <= length; k++)
+            is_same = r->tokens[num_tokens - k] == r->tokens[num_tokens - k - pattern];
+        if (is_same)
+            return true;
+    }
+    return false;
+}
+
 static quire_finish_reason reason_at(const sim *s, const sim_request *r, uint32_t num_tokens,
                                      bool *has_stop_token)
 {
@@ -78,13 +94,19 @@ static quire_finish_reason reason_at(const sim *s, const sim_request *r, uint32_
             *has_stop_token = true;
             return QUIRE_FINISH_STOP;
         }
-    return is_long ? QUIRE_FINISH_LENGTH : QUIRE_FINISH_NONE;
+    if (is_long)
+        return QUIRE_FINISH_LENGTH;
+    return is_repeating(r, num_tokens) ? QUIRE_FINISH_REPETITION : QUIRE_FINISH_NONE;
 }
 
 static sim_expected expect_of(const sim *s, const sim_entry *entry)
 {
     sim_request *r = entry->r;
     sim_expected e = {.r = r};
+    if (entry->is_pooled) {
+        e.reason = QUIRE_FINISH_STOP;
+        return e;
+    }
     while (e.num_tokens < entry->num_sampled && e.reason == QUIRE_FINISH_NONE) {
         e.num_tokens++;
         e.reason = reason_at(s, r, r->num_told + e.num_tokens, &e.has_stop_token);
@@ -103,6 +125,9 @@ static void check_output(sim *s, const sim_expected *e, const quire_output *out)
               out->num_new_tokens, e->num_tokens);
     SIM_CHECK(s, out->finish_reason == e->reason, "another reason to end", out->finish_reason,
               e->reason);
+    SIM_CHECK(s, e->reason != QUIRE_FINISH_REPETITION || out->has_repeated, "has_repeated", 0, 0);
+    s->tally.repeated += e->reason == QUIRE_FINISH_REPETITION;
+    s->tally.pooled += r->is_pooling && e->reason == QUIRE_FINISH_STOP;
     for (uint32_t i = 0; i < e->num_tokens && i < out->num_new_tokens; i++)
         SIM_CHECK(s, out->new_tokens[i] == r->tokens[r->num_told + i], "another token", r->number,
                   i);
@@ -259,12 +284,14 @@ static uint32_t fill_result(sim *s, const sim_batch *batch, sim_result *result,
         const sim_entry *entry = &batch->entries[i];
         memcpy(result->sampled + i * (SIM_SPEC + 1), entry->sampled, sizeof entry->sampled);
         result->num_sampled[i] = entry->num_sampled;
-        if (still_counts(entry) && entry->num_sampled > 0)
+        result->has_pooled[i] = entry->is_pooled;
+        if (still_counts(entry) && (entry->num_sampled > 0 || entry->is_pooled))
             expected[n++] = expect_of(s, entry);
     }
     result->output.sampled = result->sampled;
     result->output.stride = SIM_SPEC + 1;
     result->output.num_sampled = result->num_sampled;
+    result->output.has_pooled = result->has_pooled;
     return n;
 }
 

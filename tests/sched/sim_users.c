@@ -14,6 +14,31 @@ static uint32_t draw_text(sim *s, quire_token *tokens, uint32_t most)
     return n;
 }
 
+/* Of one image all placeholders have an embedding, of another every second, of another the last. */
+bool sim_has_embed(const sim *s, uint32_t name, uint32_t placeholder)
+{
+    uint32_t length = 1 + name * 7 % s->mix.image_size;
+    if (!s->mix.has_flags || name % 3 == 0)
+        return true;
+    return name % 3 == 1 ? placeholder % 2 == 0 : placeholder + 1 == length;
+}
+
+static const uint8_t *flags_of(const sim *s, uint32_t name)
+{
+    static uint8_t flags[SIM_IMAGES][SIM_LEN];
+    for (uint32_t k = 0; k < SIM_LEN; k++)
+        flags[name][k] = sim_has_embed(s, name, k);
+    return flags[name];
+}
+
+uint32_t sim_num_embeds(const sim *s, const sim_image *image)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < image->length; k++)
+        n += sim_has_embed(s, image->name, k);
+    return n;
+}
+
 /* Images among n tokens, or beside them as the input of an encoder; returns how many. */
 static uint32_t draw_images(sim *s, quire_token *tokens, uint32_t n, sim_image *images,
                             quire_mm_input *inputs)
@@ -30,7 +55,8 @@ static uint32_t draw_images(sim *s, quire_token *tokens, uint32_t n, sim_image *
             break;
         images[count] = (sim_image){name, at, length};
         inputs[count++] = (quire_mm_input){
-            .feature = {.identifier = {names[name], 6}, .offset = at, .length = length}};
+            .feature = {.identifier = {names[name], 6}, .offset = at, .length = length},
+            .is_embed = s->mix.has_flags ? flags_of(s, name) : NULL};
         for (uint32_t p = at; p < at + length && !is_apart; p++)
             tokens[p] = SIM_PLACEHOLDER;
         at += is_apart ? 0 : length;
@@ -42,7 +68,7 @@ uint32_t sim_num_encoder_tokens(const sim *s, const sim_request *r)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; s->mix.is_encoder_decoder && i < r->num_images; i++)
-        n += r->images[i].length;
+        n += sim_num_embeds(s, &r->images[i]);
     return n;
 }
 
@@ -59,7 +85,7 @@ static sim_verdict could_run(const sim *s, const sim_request *r)
     bool is_refused = sim_blocks_alone(s, num_tokens, num_encoder) > m->most_blocks ||
                       num_encoder > m->max_encoder_tokens || num_encoder > most;
     for (uint32_t i = 0; i < r->num_images; i++)
-        is_refused = is_refused || r->images[i].length > most;
+        is_refused = is_refused || sim_num_embeds(s, &r->images[i]) > most;
     if (is_refused)
         return MUST_BE_REFUSED;
     return r->num_images > 0 && (m->is_eagle || m->is_aligned || m->is_encoder_decoder) ? UNSURE
@@ -86,6 +112,16 @@ static void draw_request(sim *s, sim_request *r)
     r->num_stops = sim_below(s, SIM_STOPS + 1);
     for (uint32_t i = 0; i < r->num_stops; i++)
         r->stops[i] = (quire_token)sim_between(s, 4, 30);
+    if (s->mix.has_pooling && sim_chance(s, 40)) {
+        r->is_pooling = true;
+        r->max_tokens = 1;
+        r->min_tokens = 0;
+    }
+    if (s->mix.has_repetition && sim_chance(s, 50)) {
+        r->max_pattern = sim_below(s, 5);
+        r->min_pattern = sim_below(s, 4);
+        r->min_count = sim_below(s, 4);
+    }
     r->grammar_asks = sim_below(s, 4);
     r->retries = sim_below(s, 3);
 }
@@ -104,6 +140,9 @@ static quire_request_params params_of(sim *s, const sim_request *r, char *id)
         .eos_token_id = SIM_EOS,
         .stop_token_ids = r->stops,
         .num_stop_token_ids = r->num_stops,
+        .repetition_max_pattern = r->max_pattern,
+        .repetition_min_pattern = r->min_pattern,
+        .repetition_min_count = r->min_count,
         .priority = (int32_t)sim_below(s, 3),
         .arrival_time = (double)(s->tally.steps / 3),
         .client_index = sim_below(s, 3),
@@ -111,8 +150,62 @@ static quire_request_params params_of(sim *s, const sim_request *r, char *id)
         .lora_id = r->lora,
         .cache_salt = {r->salt > 0 ? "salts" : NULL, r->salt},
         .use_grammar = r->is_grammar,
+        .is_pooling = r->is_pooling,
         .is_resumable = r->is_session,
         .skip_reading_prefix = sim_chance(s, 5)};
+}
+
+/* ---- what the caller may bring: embeddings in place of tokens, and hashes ------------------- */
+
+/* Embeddings of the same families as the tokens; the tokens themselves may be left out. */
+static void draw_embeds(sim *s, sim_request *r, quire_request_params *p)
+{
+    r->is_embeds = s->mix.has_embeds && sim_chance(s, 50);
+    if (!r->is_embeds)
+        return;
+    for (uint32_t i = 0; i < r->num_told; i++)
+        r->embeds[i] = (uint32_t)r->tokens[i];
+    p->prompt_embeds = r->embeds;
+    p->prompt_embed_bytes = sizeof r->embeds[0];
+    if (sim_chance(s, 50)) {
+        memset(r->tokens, 0, r->num_told * sizeof *r->tokens);
+        p->prompt = NULL;
+    }
+}
+
+/* All hashes of the prompt, as the scheduler must have them; returns how many. */
+static uint32_t make_hashes(sim *s, const sim_request *r, const quire_request_params *p,
+                            unsigned char *hashes)
+{
+    _Alignas(8) unsigned char memory[1024];
+    quire_mm_feature features[SIM_FEATURES];
+    quire_chain *chain;
+    size_t num_hashes = 0;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++)
+        features[i] = p->mm_inputs[i].feature;
+    quire_extra_keys extra = {.lora_name = p->lora_name,
+                              .cache_salt = p->cache_salt,
+                              .mm_features = features,
+                              .num_mm_features = p->num_mm_inputs,
+                              .prompt_embeds = p->prompt_embeds,
+                              .prompt_embed_bytes = p->prompt_embed_bytes,
+                              .num_prompt_embeds = p->prompt_embeds != NULL ? r->num_told : 0};
+    int err = quire_chain_init(s->twin, memory, sizeof memory, &chain);
+    SIM_CHECK(s, err == QUIRE_OK, "chain_init", err, 0);
+    err = quire_chain_append(s->twin, chain, r->tokens, r->num_told, &extra, hashes,
+                             (size_t)SIM_LEN * SIM_DIGEST, &num_hashes);
+    SIM_CHECK(s, err == QUIRE_OK, "chain_append", err, 0);
+    return (uint32_t)num_hashes;
+}
+
+static void check_hashes(sim *s, const sim_request *r, const unsigned char *hashes, uint32_t n)
+{
+    const void *have = NULL;
+    uint32_t num_have = 0;
+    int err = quire_sched_get_hashes(s->sched, r->req, &have, &num_have);
+    SIM_CHECK(s, err == QUIRE_OK && num_have == n, "another number of hashes", num_have, n);
+    bool is_same = n == 0 || (num_have == n && memcmp(have, hashes, (size_t)n * SIM_DIGEST) == 0);
+    SIM_CHECK(s, is_same, "other hashes", r->number, n);
 }
 
 bool sim_add(sim *s)
@@ -124,15 +217,35 @@ bool sim_add(sim *s)
         return false;
     sim_request *r = &s->requests[slot];
     quire_mm_input images[SIM_FEATURES];
+    unsigned char hashes[SIM_LEN * SIM_DIGEST];
     char id[24];
     draw_request(s, r);
     r->num_images = draw_images(s, r->tokens, r->num_told, r->images, images);
-    sim_tag(r, 0);
     quire_request_params p = params_of(s, r, id);
     p.mm_inputs = images;
     p.num_mm_inputs = r->num_images;
     p.user = r;
+    draw_embeds(s, r, &p);
+    sim_tag(r, 0);
+    uint32_t num_hashes = s->mix.is_caching ? make_hashes(s, r, &p, hashes) : 0;
+    if (s->mix.is_caching && s->mix.has_hashes && sim_chance(s, 60)) {
+        p.hashes = hashes;
+        p.num_hashes = sim_below(s, num_hashes + (sim_chance(s, 5) ? 2 : 1));
+    }
     int err = SIM_CALL(s, quire_sched_add(s->sched, &p, &r->req));
+    if (r->is_embeds && r->is_session) {
+        bool ok = err == QUIRE_E_ARGUMENT || (err == QUIRE_E_RANGE && p.num_hashes > num_hashes);
+        SIM_CHECK(s, ok, "embeddings of a session", err, 0);
+        return false;
+    }
+    if (s->mix.is_encoder_decoder && s->mix.has_flags && p.num_mm_inputs > 0) {
+        SIM_CHECK(s, err == QUIRE_E_RANGE, "flags of an encoder-decoder model", err, 0);
+        return false;
+    }
+    if (p.num_hashes > num_hashes) {
+        SIM_CHECK(s, err == QUIRE_E_RANGE, "more hashes than full blocks", err, p.num_hashes);
+        return false;
+    }
     SIM_CHECK(s, err == QUIRE_OK || err == QUIRE_FULL || err == QUIRE_E_TOO_LONG, "add", err, 0);
     sim_verdict verdict = could_run(s, r);
     SIM_CHECK(s, err != QUIRE_OK || verdict != MUST_BE_REFUSED, "add took what cannot run",
@@ -146,7 +259,10 @@ bool sim_add(sim *s)
     SIM_CHECK(s, quire_sched_find(s->sched, p.id) == r->req, "find", r->number, 0);
     r->is_there = true;
     s->by_index[quire_req_index(r->req)] = r;
+    check_hashes(s, r, hashes, num_hashes);
     s->tally.requests++;
+    s->tally.embedded += r->is_embeds;
+    s->tally.hashed += p.num_hashes > 0;
     if (s->mix.has_pins && sim_chance(s, 40)) {
         uint64_t ttl = sim_chance(s, 50) ? UINT64_MAX : sim_below(s, 40);
         err = SIM_CALL(s, quire_sched_pin(s->sched, r->req, ttl));
@@ -218,7 +334,7 @@ static void check_continue(sim *s, const sim_request *r, const quire_request_par
     bool is_long = num_tokens + 1 >= s->mix.len;
     bool is_large = sim_blocks_alone(s, num_tokens + 1, 0) > s->mix.most_blocks;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++)
-        is_large = is_large || p->mm_inputs[i].feature.length > most;
+        is_large = is_large || sim_num_embeds(s, &r->input_images[r->num_inputs][i]) > most;
     SIM_CHECK(s, err != QUIRE_OK || (!is_long && !is_large), "continue took what cannot run",
               num_tokens, is_long);
     bool is_small = num_tokens + 1 < s->mix.len && r->num_images + p->num_mm_inputs == 0 &&
@@ -284,7 +400,8 @@ void sim_cut_prompt(sim *s, sim_request *r)
     int known = quire_sched_req_info(s->sched, r->req, &info);
     bool is_fresh = known == QUIRE_OK && info.status < QUIRE_REQ_FINISHED_STOPPED &&
                     info.seq == 0 && info.num_computed_tokens == 0 &&
-                    info.num_tokens == info.num_prompt_tokens && info.num_swapped_tokens == 0;
+                    info.num_tokens == info.num_prompt_tokens && info.num_swapped_tokens == 0 &&
+                    info.status != QUIRE_REQ_WAITING_FOR_STREAMING;
     int err = quire_sched_cut_prompt(s->sched, r->req, n, max_tokens);
     if (s->sched->is_inside == 0)
         SIM_CALL(s, err);
@@ -297,7 +414,10 @@ void sim_cut_prompt(sim *s, sim_request *r)
         bool is_through = !is_apart && image->offset < n && image->offset + image->length > n;
         is_in_range = is_in_range && !is_through;
     }
-    int expected = !is_fresh ? QUIRE_E_ARGUMENT : is_in_range ? QUIRE_OK : QUIRE_E_RANGE;
+    bool has_rows = r->is_embeds && s->mix.is_caching;
+    int expected = !is_fresh || has_rows ? QUIRE_E_ARGUMENT
+                   : is_in_range         ? QUIRE_OK
+                                         : QUIRE_E_RANGE;
     SIM_CHECK(s, err == expected, "cut_prompt", err, expected);
     if (err != QUIRE_OK || s->has_failed)
         return;

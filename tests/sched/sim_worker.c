@@ -26,6 +26,8 @@ void sim_tag(sim_request *r, uint32_t first)
         first == 0 ? sim_mix64(r->salt, r->lora + UINT64_C(1000)) : r->tags[first - 1];
     for (uint32_t p = first; p < r->num_tokens; p++) {
         before = sim_mix64(before, (uint64_t)(uint32_t)r->tokens[p]);
+        if (r->is_embeds && p < r->num_prompt)
+            before = sim_mix64(before, r->embeds[p] + UINT64_C(7000));
         for (uint32_t i = 0; i < r->num_images; i++) {
             const sim_image *image = &r->images[i];
             if (p >= image->offset && p < image->offset + image->length)
@@ -178,7 +180,9 @@ static void run_tainted(sim *s, const quire_step *step, uint32_t i, sim_request 
     uint32_t end = step->num_computed_tokens[i] + step->num_tokens[i];
     *entry = (sim_entry){.r = r, .req = r->req, .is_void = true, .sampled = {3}};
     entry->num_drafts = step->draft_start[i + 1] - step->draft_start[i];
-    entry->num_sampled = end >= r->num_prompt + step->num_output_tokens[i];
+    bool is_whole = end >= r->num_prompt + step->num_output_tokens[i];
+    entry->is_pooled = is_whole && r->is_pooling;
+    entry->num_sampled = is_whole && !r->is_pooling;
     for (uint32_t p = step->num_computed_tokens[i]; p < end; p++) {
         uint64_t *page = page_at(s, &r->rows[0], 0, p);
         if (page != NULL)
@@ -194,7 +198,8 @@ static void sample(sim *s, const quire_step *step, uint32_t i, sim_task *t)
     const quire_token *drafts = step->drafts + step->draft_start[i];
     uint32_t accepted = 0;
     t->num_valid = t->end;
-    if (!t->samples)
+    t->entry->is_pooled = t->samples && r->is_pooling;
+    if (!t->samples || r->is_pooling)
         return;
     for (;;) {
         quire_token token = sim_next_token(r, r->num_tokens);
@@ -304,7 +309,7 @@ static void use_cross_blocks(sim *s, const sim_task *t, bool writes)
         if (s->groups[g].spec.kind != QUIRE_LAYER_CROSS)
             continue;
         for (uint32_t i = 0; i < t->r->num_images; i++)
-            for (uint32_t k = 0; k < t->r->images[i].length; k++, at++) {
+            for (uint32_t k = 0; k < sim_num_embeds(s, &t->r->images[i]); k++, at++) {
                 uint64_t *page = page_at(s, &t->r->rows[g], g, at);
                 uint64_t tag = sim_mix64(t->r->images[i].name + UINT64_C(5000), k);
                 SIM_CHECK(s, page != NULL, "encoder input without a block", t->r->number, at);

@@ -45,6 +45,11 @@ static void add_tally(sim_tally *all, const sim_tally *one)
     all->outgrown += one->outgrown;
     all->cuts += one->cuts;
     all->states += one->states;
+    all->pooled += one->pooled;
+    all->repeated += one->repeated;
+    all->embedded += one->embedded;
+    all->hashed += one->hashed;
+    all->found += one->found;
     all->large += one->large;
     all->slowest = one->slowest > all->slowest ? one->slowest : all->slowest;
 }
@@ -74,6 +79,11 @@ static void print_tally(const sim_tally *t)
         (unsigned long long)t->refused, (unsigned long long)t->outgrown,
         (unsigned long long)t->cuts, (unsigned long long)t->states, (unsigned long long)t->large,
         (unsigned long long)t->slowest);
+    printf("%llu pooled, %llu ended by repetition, %llu prompts of embeddings, %llu with hashes, "
+           "%llu images that the encoder connector had\n",
+           (unsigned long long)t->pooled, (unsigned long long)t->repeated,
+           (unsigned long long)t->embedded, (unsigned long long)t->hashed,
+           (unsigned long long)t->found);
 }
 
 static bool saw_all(const sim_tally *t)
@@ -82,7 +92,8 @@ static bool saw_all(const sim_tally *t)
            t->lost > 0 && t->sendings > 0 && t->turns > 0 && t->rejected > 0 && t->encoded > 0 &&
            t->swapped_out > 0 && t->swapped_in > 0 && t->forgotten > 0 && t->pins > 0 &&
            t->refused > 0 && t->configs > 0 && t->outgrown > 0 && t->cuts > 0 && t->states > 0 &&
-           t->large > 0;
+           t->large > 0 && t->pooled > 0 && t->repeated > 0 && t->embedded > 0 && t->hashed > 0 &&
+           t->found > 0;
 }
 
 typedef struct share {

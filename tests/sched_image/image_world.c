@@ -250,7 +250,8 @@ quire_sched_config world_side_config(world *w, uint32_t side)
     encoder = (quire_encoder_connector){
         .user = s, .has_item = has_item, .update_state_after_alloc = note_alloc};
     c.connector = w->has_loads ? &connector : NULL;
-    c.encoder_connector = w->seed % 3 == 0 ? &encoder : NULL;
+    bool has_encoder = w->seed % 3 == 0 && c.is_encoder_decoder != QUIRE_ON;
+    c.encoder_connector = has_encoder ? &encoder : NULL;
     c.grammar = &grammar;
     return c;
 }
