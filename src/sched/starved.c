@@ -27,9 +27,12 @@ static uint8_t holder_kind(const qr_request *r)
 
 void qr_starved_note_holder(quire_sched *s, qr_request *r)
 {
+    uint8_t kind = holder_kind(r);
+    if (kind == r->holder)
+        return;
     s->num_holders[r->holder]--;
-    r->holder = holder_kind(r);
-    s->num_holders[r->holder]++;
+    s->num_holders[kind]++;
+    r->holder = kind;
 }
 
 bool qr_starved_is_valid(const quire_sched *s)
