@@ -16,9 +16,14 @@ static uint32_t most_first_hash(const quire_cache *cache, const quire_cache_requ
     return request->first_hash % joined == 0 ? qr_cache_first_needed_hash(cache, request->seq) : 0;
 }
 
+static bool request_ok(const quire_cache_request *request)
+{
+    return request != NULL && (request->hashes != NULL || request->num_hashes == 0);
+}
+
 static int check_kv_request(const quire_cache *cache, const quire_cache_request *request)
 {
-    if (!cache_ok(cache) || request == NULL || (request->hashes == NULL && request->num_hashes > 0))
+    if (!cache_ok(cache) || !request_ok(request))
         return QUIRE_E_ARGUMENT;
     qr_field_limits limits = {.max_model_len = cache->max_model_len,
                               .first_hash = most_first_hash(cache, request)};
@@ -126,6 +131,11 @@ int quire_cache_get_computed_blocks(quire_cache *cache, const quire_cache_reques
 int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                                const quire_allocate_params *params, quire_block_span *new_blocks)
 {
+    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
+        return QUIRE_E_ARGUMENT;
+    bool is_usual = request->num_tokens <= cache->max_model_len && request->first_hash == 0;
+    if (is_usual && qr_cache_allocates_nothing(cache, request, params, new_blocks))
+        return QUIRE_OK; /* decoding: the other fields need no check */
     int err = check_allocation_params(cache, request, params);
     return err == QUIRE_OK ? qr_cache_allocate_slots(cache, request, params, new_blocks) : err;
 }

@@ -107,6 +107,35 @@ static inline bool qr_cache_is_quiet(const quire_cache *cache, quire_seq seq, ui
     return row != QR_NIL && num_tokens <= cache->row_states[row].quiet_until;
 }
 
+/* New tokens alone: no hit, no external and no encoder tokens. */
+static inline bool qr_cache_is_plain(const quire_allocate_params *p)
+{
+    uint32_t others =
+        p->num_new_computed_tokens | p->num_external_computed_tokens | p->num_encoder_tokens;
+    return others == 0 && p->new_computed_blocks == NULL && p->num_new_tokens > 0;
+}
+
+static inline uint64_t qr_cache_all_tokens(const quire_cache_request *request,
+                                           const quire_allocate_params *p)
+{
+    return (uint64_t)request->num_computed_tokens + p->num_new_tokens + p->num_lookahead_tokens;
+}
+
+/* True, with empty new_blocks, where allocate_slots changes nothing: most calls in decoding. All
+ * fields of p are then in their ranges. */
+static inline bool qr_cache_allocates_nothing(const quire_cache *cache,
+                                              const quire_cache_request *request,
+                                              const quire_allocate_params *p,
+                                              quire_block_span *new_blocks)
+{
+    if (!qr_cache_is_plain(p) ||
+        !qr_cache_is_quiet(cache, request->seq, qr_cache_all_tokens(request, p)))
+        return false;
+    for (uint32_t g = 0; new_blocks != NULL && g < cache->num_groups; g++)
+        new_blocks[g] = (quire_block_span){NULL, 0};
+    return true;
+}
+
 /* The most blocks that a request of so many tokens holds at one time when it is alone; */
 uint64_t qr_cache_blocks_alone(const quire_cache *cache, uint32_t num_tokens,
                                uint32_t num_encoder_tokens);

@@ -274,20 +274,6 @@ static void note_quiet(quire_cache *cache, const qr_want *want)
     cache->row_states[want->row].quiet_until = quiet;
 }
 
-/* New tokens alone. */
-static inline bool is_plain(const quire_allocate_params *p)
-{
-    uint32_t others =
-        p->num_new_computed_tokens | p->num_external_computed_tokens | p->num_encoder_tokens;
-    return others == 0 && p->new_computed_blocks == NULL && p->num_new_tokens > 0;
-}
-
-static inline uint64_t all_tokens(const quire_cache_request *request,
-                                  const quire_allocate_params *p)
-{
-    return (uint64_t)request->num_computed_tokens + p->num_new_tokens + p->num_lookahead_tokens;
-}
-
 /* What a decoding request asks of one full group, without the general way's preparations: a block
  * when the last is full, a key for the one before it. False when something is in the way: then
  * nothing was changed, and the general way says why. */
@@ -295,8 +281,8 @@ static bool allocate_shortly(quire_cache *cache, const quire_cache_request *requ
                              const quire_allocate_params *p, quire_block_span *new_blocks)
 {
     uint32_t row = qr_cache_row_of(cache, request->seq);
-    uint64_t end = all_tokens(request, p);
-    if (!cache->is_one_full || row == QR_NIL || !is_plain(p) || end > cache->max_model_len)
+    uint64_t end = qr_cache_all_tokens(request, p);
+    if (!cache->is_one_full || row == QR_NIL || !qr_cache_is_plain(p) || end > cache->max_model_len)
         return false;
     qr_group *group = &cache->groups[0];
     uint64_t room = (uint64_t)group->rows[row].num_blocks * group->block_size;
@@ -358,14 +344,10 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
 int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                             const quire_allocate_params *p, quire_block_span *new_blocks)
 {
-    if (!is_plain(p) || !qr_cache_is_quiet(cache, request->seq, all_tokens(request, p))) {
-        if (allocate_shortly(cache, request, p, new_blocks))
-            return QUIRE_OK;
-        return allocate_with_changes(cache, request, p, new_blocks);
-    }
-    for (uint32_t g = 0; new_blocks != NULL && g < cache->num_groups; g++)
-        new_blocks[g] = (quire_block_span){NULL, 0};
-    return QUIRE_OK;
+    if (qr_cache_allocates_nothing(cache, request, p, new_blocks) ||
+        allocate_shortly(cache, request, p, new_blocks))
+        return QUIRE_OK;
+    return allocate_with_changes(cache, request, p, new_blocks);
 }
 
 int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *request,
