@@ -543,7 +543,7 @@ static void end_job(qr_lower *lower, qr_lower_job *job)
 
 void qr_lower_jobs_poll(qr_lower *lower, uint32_t t)
 {
-    enum { MOST = 32 };
+    enum { MOST = QR_AT_A_TIME(32, 2) };
     qr_lower_tier *tier = &lower->tiers[t];
     quire_tier_job *jobs[MOST];
     uint32_t n = MOST;

@@ -34,7 +34,7 @@
 
 enum {
     QR_LOWER_MAX_GROUPS = 64,
-    QR_LOWER_BATCH = 64, /* keys looked at together */
+    QR_LOWER_BATCH = QR_AT_A_TIME(64, 2), /* keys looked at together */
     QR_LOWER_JOBS = 256, /* loads and stores of one tier, as many as a tier takes by default */
     QR_LOWER_STORE_JOBS = 192, /* of those: loads find a free one */
     QR_LOWER_FIND_JOBS = 32,   /* each for one request */

@@ -100,7 +100,8 @@ static uint32_t count_run(qr_lower *lower, const qr_lower_request *request, uint
 {
     const uint8_t *sources = lower->groups[group].sources;
     uint32_t size = 1;
-    for (uint32_t at = first; at < end; size = size < QR_LOWER_BATCH ? 4 * size : size) {
+    for (uint32_t at = first; at < end;
+         size = 4 * size < QR_LOWER_BATCH ? 4 * size : QR_LOWER_BATCH) {
         uint32_t n = end - at < size ? end - at : size;
         look(lower, request, group, at, n);
         for (uint32_t i = 0; i < n; i++)

@@ -37,7 +37,7 @@
 
 #define QR_OFFLOAD_MAGIC UINT32_C(0x514f464c) /* "QOFL" */
 
-enum { QR_OFFLOAD_MAX_GROUPS = 64, QR_COPIES_IN_JOB = 256 };
+enum { QR_OFFLOAD_MAX_GROUPS = 64, QR_COPIES_IN_JOB = QR_AT_A_TIME(256, 4) };
 
 typedef enum qr_load_state {
     QR_LOAD_NONE = 0,
@@ -124,11 +124,7 @@ typedef struct qr_offload_group {
 } qr_offload_group;
 
 /* See offload_carts.h. */
-#ifdef QUIRE_HOSTILE
-enum { QR_CART_PAIRS = 4 }; /* so that tests, whose requests are short, have lists of them */
-#else
-enum { QR_CART_PAIRS = 84 };
-#endif
+enum { QR_CART_PAIRS = QR_AT_A_TIME(84, 4) }; /* 4: one line of memory */
 
 typedef struct qr_offload_cart {
     uint32_t next; /* or of the free ones */
@@ -141,9 +137,10 @@ typedef struct qr_offload_cart {
 } qr_offload_cart;
 
 _Static_assert(sizeof(qr_offload_cart) % 64 == 0, "carts begin where lines of memory do");
+_Static_assert(QR_COPIES_IN_JOB >= QR_CART_PAIRS, "a job has whole carts, one at least");
 
 /* CPU blocks that a waiting request will need, as many as lie in one line of memory. */
-enum { QR_NODE_BLOCKS = 15 };
+enum { QR_NODE_BLOCKS = QR_AT_A_TIME(15, 1) };
 
 typedef struct qr_offload_node {
     uint32_t next; /* those before these, or of the free ones */

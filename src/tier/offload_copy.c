@@ -264,7 +264,7 @@ static void end_job(quire_offload *o, qr_offload_job *job)
 
 void qr_copy_poll(quire_offload *o)
 {
-    enum { AT_ONCE = 64 };
+    enum { AT_ONCE = QR_AT_A_TIME(64, 2) };
     quire_device_job *ended[AT_ONCE];
     uint32_t n = AT_ONCE;
     while (n == AT_ONCE) {

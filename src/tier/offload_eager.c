@@ -1,6 +1,6 @@
 #include "tier/offload_eager.h"
 
-enum { EAGER_AT_ONCE = 64 };
+enum { EAGER_AT_ONCE = QR_AT_A_TIME(64, 2) };
 
 /* A block that left the window may be another's by now, who has not computed it yet. In vLLM it is
  * stored all the same; here only where it is still the request's own, or nobody's. */
@@ -159,11 +159,7 @@ static void scan_request(quire_offload *o, qr_offload_req *r, qr_store_round *ro
  *
  *      blocks   | of request 7 | of 12 | 12 | of 3 ..      parts: without what a request has loaded
  */
-#ifdef QUIRE_HOSTILE
-enum { GATHERED = 3 };
-#else
-enum { GATHERED = 256 };
-#endif
+enum { GATHERED = QR_AT_A_TIME(256, 2) };
 
 typedef struct gathered_part {
     uint32_t index; /* of the request */
@@ -412,7 +408,7 @@ static bool gather_running(quire_offload *o, const quire_step *step, qr_store_ro
 /* Steps in which requests go on by a token each have few blocks: those of some steps are stored
  * together, in fewer and larger copies. Where several steps are on their way, each has requests of
  * its own: the next look is at as many. A request's last blocks do not wait, see choose_last. */
-enum { LOOK_AFTER_STEPS = 16 };
+enum { LOOK_AFTER_STEPS = QR_AT_A_TIME(16, 1) };
 
 static bool is_look_worth(const quire_offload *o)
 {

@@ -3,8 +3,8 @@
 #include "tier/offload_match.h"
 
 enum {
-    LOOK_EVERY = 64, /* polls, once somebody waits */
-    FIRST_HASHES = 64
+    LOOK_EVERY = QR_AT_A_TIME(64, 1), /* polls, once somebody waits */
+    FIRST_HASHES = QR_AT_A_TIME(64, 2)
 };
 
 void qr_protect_init(quire_offload *o)

@@ -4,7 +4,7 @@
 #include "tier/offload_eager.h"
 #include "tier/system.h"
 
-enum { LAZY_AT_ONCE = 64 };
+enum { LAZY_AT_ONCE = QR_AT_A_TIME(64, 2) };
 
 /* ---- lazy ------------------------------------------------------------------ */
 

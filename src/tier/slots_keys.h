@@ -9,7 +9,7 @@
 
 #include "tier/slots.h"
 
-enum { QR_KEYS_AHEAD = 64 };
+enum { QR_KEYS_AHEAD = QR_AT_A_TIME(64, 2) };
 
 /* Over the keys of a call, forth or back. */
 typedef struct qr_key_walk {

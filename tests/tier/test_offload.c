@@ -302,12 +302,11 @@ static void the_last_in_the_queue_give_way(void **state)
     world_ask(w, 10, 42, 1);
     world_drain(w);
     forget_engine(w);
-    world_ask(w, 500, 1, 40); /* it has nothing to store yet */
-    for (uint32_t i = 0; i < 4; i++)
-        world_turn(w);
+    world_ask(w, 500, 1, 40); /* it has nothing to store before its fourth token */
+    world_turn(w);
     assert_int_equal(quire_sched_set_pause(w->sched, QUIRE_PAUSED_NEW), QUIRE_OK);
     world_ask(w, 10, 42, 2);
-    for (uint32_t i = 0; i < 6; i++)
+    for (uint32_t i = 0; i < 2; i++)
         world_turn(w);
     assert_int_equal(world_stats(w).expected_blocks, 10);
     for (uint32_t i = 0; i < 60; i++)

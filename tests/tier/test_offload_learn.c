@@ -4,20 +4,21 @@
  *      clock    moved by the test: a step takes its tokens' time, a load its blocks' time
  *      tier     says that it has every block, and loads one after the other
  */
+#include "base/bits.h"
 #include "base/unit.h"
 
 #include <quire.h>
 #include <quire/offload.h>
 
-enum {
-    BLOCK_TOKENS = 16,
-    BLOCK_BYTES = 64,
-    NUM_GPU = 1200,
-    NUM_CPU = 4001,
-    PROMPT_BLOCKS = 400,
-    PROMPT = PROMPT_BLOCKS * BLOCK_TOKENS + 1,
-    TOKEN_NS = 40000, /* of computing: 640 us a block */
-    LEAST_STEP_NS = 1000000
+enum { /* the hostile build walks the pools for each few blocks: that takes minutes in large ones */
+       BLOCK_TOKENS = 16,
+       BLOCK_BYTES = 64,
+       NUM_GPU = QR_AT_A_TIME(1200, 300),
+       NUM_CPU = QR_AT_A_TIME(4001, 1001),
+       PROMPT_BLOCKS = QR_AT_A_TIME(400, 100),
+       PROMPT = PROMPT_BLOCKS * BLOCK_TOKENS + 1,
+       TOKEN_NS = 40000, /* of computing: 640 us a block */
+       LEAST_STEP_NS = 1000000
 };
 
 typedef struct world {
@@ -124,7 +125,7 @@ static void open_world(world *w, uint64_t block_ns, quire_switch learns, bool is
     sched.cache.num_groups = 1;
     sched.cache.max_model_len = PROMPT + 64;
     sched.max_num_seqs = 2;
-    sched.max_num_batched_tokens = 2048;
+    sched.max_num_batched_tokens = QR_AT_A_TIME(2048, 512);
     sched.async_scheduling = is_async ? QUIRE_ON : QUIRE_OFF;
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
     quire_offload_tier tiers[] = {{.tier = w->tier}};
