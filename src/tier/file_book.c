@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-enum { CATCH_UP = 1024 }; /* of what a scan found, in one call: a step stays short */
+/* Blocks that a scan found, taken over in one call: a step stays short. */
+enum { CATCH_UP = QR_AT_A_TIME(1024, 2) };
 
 /* ---- opening ------------------------------------------------------------ */
 

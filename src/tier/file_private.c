@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEFAULT_DEPTH = 32, DEFAULT_THREADS = 8, DEFAULT_CHECKPOINT_MS = 30000, ENDED_AT_ONCE = 8 };
+enum { DEFAULT_DEPTH = 32, DEFAULT_THREADS = 8, DEFAULT_CHECKPOINT_MS = 30000 };
+enum { ENDED_AT_ONCE = QR_AT_A_TIME(8, 1) };
 enum { OPEN_MS = 10000, CLOSE_MS = 5000 };
 
 /* ---- making ------------------------------------------------------------- */

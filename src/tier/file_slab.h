@@ -12,6 +12,7 @@
 #ifndef QR_TIER_FILE_SLAB_H
 #define QR_TIER_FILE_SLAB_H
 
+#include "base/bits.h"
 #include "tier/file_format.h"
 #include "tier/file_io.h"
 
@@ -22,7 +23,7 @@ enum {
     QR_FILE_STAGING = 256 << 10,
     QR_FILE_TAG_SLAB = 0,
     QR_FILE_TAG_SCAN = 1,
-    QR_FILE_SCAN_OPS = 32,
+    QR_FILE_SCAN_OPS = QR_AT_A_TIME(32, 2),
     QR_FILE_TAG_TASK = QR_FILE_TAG_SCAN + QR_FILE_SCAN_OPS
 };
 

@@ -1,10 +1,11 @@
 #include "tier/redis.h"
 
+#include "base/bits.h"
 #include "tier/system.h"
 
 #include <sys/epoll.h>
 
-enum { EVENTS = 64, NS_PER_MS = 1000000 };
+enum { EVENTS = QR_AT_A_TIME(64, 1), NS_PER_MS = 1000000 };
 
 /* Everything that can be done without waiting. A pass may make room for another: an answer frees a
  * call, a map gives calls their nodes; so the sending comes last. */

@@ -11,16 +11,18 @@
  */
 #include "tier/redis.h"
 
+#include "base/bits.h"
 #include "tier/system.h"
 
 #include <errno.h>
 #include <string.h>
 
 enum {
-    MAX_PIECES = 48,
-    READ_BUDGET = 8 * 1024 * 1024,
-    READ_AT_ONCE = 192 * 1024,
-    SUM_STEP = 96 * 1024
+    CALL_PIECES = 3, /* a call is sent in so many, and an answer is read into as many */
+    MAX_PIECES = QR_AT_A_TIME(48, CALL_PIECES),
+    READ_BUDGET = QR_AT_A_TIME(8 * 1024 * 1024, 1),
+    READ_AT_ONCE = QR_AT_A_TIME(192 * 1024, 64), /* 64: a block takes many turns, but not seconds */
+    SUM_STEP = QR_AT_A_TIME(96 * 1024, 2)
 };
 
 static const char PING[] = "*1\r\n$4\r\nPING\r\n";
@@ -192,13 +194,13 @@ static int list_pieces(quire_tier_redis *redis, const qr_link *link, struct iove
 {
     int n = 0;
     uint64_t skip = link->sent;
-    for (const qr_call *call = link->sending; call != NULL && n + 3 <= MAX_PIECES;
+    for (const qr_call *call = link->sending; call != NULL && n + CALL_PIECES <= MAX_PIECES;
          call = call->next) {
         bool has_body = call->kind == QR_CALL_STORE;
-        const piece parts[3] = {{call->head, call->head_bytes},
-                                {call->body, call->body_bytes},
-                                {redis->tail, has_body ? redis->tail_bytes : 0}};
-        for (int i = 0; i < 3; i++) {
+        const piece parts[CALL_PIECES] = {{call->head, call->head_bytes},
+                                          {call->body, call->body_bytes},
+                                          {redis->tail, has_body ? redis->tail_bytes : 0}};
+        for (int i = 0; i < CALL_PIECES; i++) {
             if (skip >= parts[i].n) {
                 skip -= parts[i].n;
                 continue;
@@ -424,7 +426,7 @@ static void receive_answers(quire_tier_redis *redis, qr_link *link)
 {
     uint64_t budget = READ_BUDGET;
     while (link->state != QR_LINK_CLOSED && link->socket.can_read) {
-        struct iovec pieces[3];
+        struct iovec pieces[CALL_PIECES];
         int n = aim(link, pieces);
         ssize_t got = qr_socket_receive(&link->socket, pieces, n);
         if (got < 0) {
