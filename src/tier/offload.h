@@ -119,8 +119,9 @@ typedef struct qr_offload_match {
 
 typedef struct qr_offload_group {
     uint32_t block_size;
-    uint32_t max_blocks; /* of a request: more are never looked at */
-    uint32_t row_start;  /* in the request's row */
+    uint32_t max_blocks;   /* of a request: more are never looked at */
+    uint32_t row_start;    /* in the request's row */
+    uint32_t chunk_tokens; /* of chunked attention, in the default profile; else 0 */
 } qr_offload_group;
 
 /* See offload_carts.h. */

@@ -156,6 +156,23 @@ static bool is_match_good(const quire_offload *o, quire_req req, uint32_t num_lo
            m->num_asked == info->num_tokens && m->step + 1 >= o->step;
 }
 
+/* How many of the request's tokens a hit behind num_local of them may reach, and one. A chunk of
+ * attention begins at a multiple of its length, but the CPU pool's cache is asked from num_local on
+ * and counts chunks from there. Up to the end of the chunk that num_local is in, this makes no
+ * difference: the hit needs all blocks of the chunk. */
+static uint32_t most_tokens(const quire_offload *o, uint32_t num_tokens, uint32_t num_local)
+{
+    uint64_t most = num_tokens;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        uint32_t chunk = o->groups[g].chunk_tokens;
+        uint32_t inside = chunk > 0 ? num_local % chunk : 0;
+        uint64_t end = (uint64_t)num_local - inside + chunk + 1;
+        if (inside > 0 && end < most)
+            most = end;
+    }
+    return (uint32_t)most;
+}
+
 int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
                      uint32_t *is_async)
 {
@@ -181,15 +198,15 @@ int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *nu
         return QUIRE_OK;
     uint32_t num_known = recall_blocks(o, req, hashes, num_hashes, num_local);
     uint32_t num_hit = num_known * o->groups[0].block_size;
-    uint32_t more =
-        qr_match_find(o, hashes, num_hashes, info.num_tokens, num_local + num_hit, spans);
+    uint32_t num_tokens = most_tokens(o, info.num_tokens, num_local);
+    uint32_t more = qr_match_find(o, hashes, num_hashes, num_tokens, num_local + num_hit, spans);
     if (more == 0)
         memset(spans, 0, o->num_groups * sizeof *spans);
     num_hit += more;
     if (num_hit > 0)
         keep_match(o, req, spans, num_known); /* before room is made for what a tier has */
     if (o->lower != NULL &&
-        waits_for_tiers(o, req, hashes, num_hashes, info.num_tokens, num_local, num_hit)) {
+        waits_for_tiers(o, req, hashes, num_hashes, num_tokens, num_local, num_hit)) {
         qr_match_release(o);
         return QUIRE_RETRY;
     }

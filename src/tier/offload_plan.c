@@ -115,6 +115,9 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
         o->groups[g] = (qr_offload_group){.block_size = size,
                                           .max_blocks = cache->max_model_len / size + 1,
                                           .row_start = o->row_blocks};
+        if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL &&
+            plan->config.profile != QUIRE_PROFILE_VLLM_0_20)
+            o->groups[g].chunk_tokens = spec->attention_chunk_size;
         o->row_blocks += o->groups[g].max_blocks;
         o->has_windows |= !is_full_kind(spec->kind);
         o->has_pins |= spec->kind == QUIRE_LAYER_SINK_FULL;

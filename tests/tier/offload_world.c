@@ -1,6 +1,14 @@
 #include "tier/offload_world.h"
 
-enum { BLOCK = 4, WINDOW = 10, MOST_RUNNING = 6, MOST_TURNS = 20000, DEADLINE = 60, STICKS = 300 };
+enum {
+    BLOCK = 4,
+    WINDOW = 10,
+    CHUNK = 12,
+    MOST_RUNNING = 6,
+    MOST_TURNS = 20000,
+    DEADLINE = 60,
+    STICKS = 300
+};
 
 uint64_t world_draw(world *w, uint64_t below)
 {
@@ -217,8 +225,10 @@ static void check_part(const world *w, const world_part *part, uint32_t g)
     for (uint32_t b = 0; b * BLOCK < part->num_computed; b++) {
         uint32_t end = (b + 1) * BLOCK < part->num_computed ? (b + 1) * BLOCK : part->num_computed;
         quire_block block = part->rows[g][b];
-        bool is_needed = g == 0 || (b + 1) * BLOCK > part->num_computed - (WINDOW - 1) ||
-                         part->num_computed < WINDOW;
+        uint32_t before = part->num_computed < WINDOW ? 0 : part->num_computed - (WINDOW - 1);
+        if (w->setup.is_chunked)
+            before = part->num_computed / CHUNK * CHUNK;
+        bool is_needed = g == 0 || (b + 1) * BLOCK > before;
         if (block == QUIRE_NULL_BLOCK) {
             assert_false(is_needed);
             continue;
@@ -405,6 +415,11 @@ quire_sched_config world_sched_config(world *w)
     w->groups[1] = w->groups[0];
     w->groups[1].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
     w->groups[1].spec.sliding_window = WINDOW;
+    if (w->setup.is_chunked) {
+        w->groups[1] = w->groups[0];
+        w->groups[1].spec.kind = QUIRE_LAYER_CHUNKED_LOCAL;
+        w->groups[1].spec.attention_chunk_size = CHUNK;
+    }
     config.cache.groups = w->groups;
     config.cache.num_groups = 1U + w->setup.is_hybrid;
     config.cache.num_blocks = w->setup.num_gpu;

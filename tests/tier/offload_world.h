@@ -34,7 +34,8 @@ typedef struct world_setup {
     uint32_t num_gpu;
     uint32_t num_cpu;
     quire_offload_mode mode;
-    bool is_hybrid;
+    bool is_hybrid;  /* a second group, with a window */
+    bool is_chunked; /* or with chunks */
     bool is_async;
     bool is_piped; /* two steps on their way, each with requests of its own */
     bool has_device;

@@ -155,6 +155,31 @@ static void loads_of_a_reset_do_not_count(void **state)
     }
 }
 
+/* A chunk of attention begins at a multiple of its length, wherever the engine's own hit ends: what
+ * comes from the CPU pool has all blocks of the chunk in which it ends. */
+static void chunks_are_whole(void **state)
+{
+    (void)state;
+    uint64_t num_loads = 0;
+    for (uint32_t seed = 1; seed <= 12; seed++) {
+        world *w = &the_world;
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, seed % 2 == 0);
+        setup.seed = seed;
+        setup.is_hybrid = setup.is_chunked = true;
+        setup.num_cpu = 200;
+        world_open(w, &setup);
+        for (uint32_t turn = 0; turn < 600; turn++) {
+            if (world_chance(w, 25))
+                world_add(w);
+            world_turn(w); /* looks at the content of every block that is needed */
+        }
+        world_drain(w);
+        num_loads += w->num_loads;
+        world_close(w);
+    }
+    assert_true(num_loads > 100);
+}
+
 /* A connector answers both questions, also where it has nothing. */
 static void nothing_is_told_of_strangers(void **state)
 {
@@ -180,6 +205,7 @@ int main(void)
         cmocka_unit_test(requests_take_little_memory),
         cmocka_unit_test(a_device_may_hang_later),
         cmocka_unit_test(loads_of_a_reset_do_not_count),
+        cmocka_unit_test(chunks_are_whole),
         cmocka_unit_test(nothing_is_told_of_strangers),
     };
     return cmocka_run_group_tests_name("limits of an offload", tests, NULL, NULL);
