@@ -126,7 +126,7 @@ static double with_margin(const qr_costs *costs, uint32_t tier, double ns)
 
 static bool is_too_late(const qr_costs *costs, uint32_t tier, double ns)
 {
-    return costs->tiers[tier].deadline_ns > 0 && ns > costs->tiers[tier].deadline_ns;
+    return ns > costs->tiers[tier].deadline_ns;
 }
 
 /* The end of the run that ends soonest: loading and then computing what is behind. */

@@ -48,7 +48,7 @@ double qr_cost_p95_ns(const qr_cost *cost, double units);
 typedef struct qr_costs {
     struct {
         qr_cost load;       /* of bytes */
-        double deadline_ns; /* what takes longer is not worth beginning; 0: none */
+        double deadline_ns; /* what takes longer is not worth beginning */
         bool has_paid;      /* last time: then it takes more to stop, else more to begin */
         uint32_t num_skips; /* since it was loaded from */
     } tiers[QR_COSTS_MAX_TIERS];

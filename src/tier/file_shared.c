@@ -68,8 +68,7 @@ static void take_next_identity(qr_file_shared *shared)
     shared->dir.fd = shared->next_fd;
     shared->next_fd = -1;
     memcpy(shared->dir.fingerprint, shared->next_fingerprint, QUIRE_FINGERPRINT_BYTES);
-    shared->num_swept_first = 0;
-    memset(shared->num_stored, 0, sizeof shared->num_stored);
+    shared->num_swept_first = 0; /* all groups are swept again, which also resets num_stored */
     atomic_fetch_add_explicit(&shared->num_identities_done, 1, memory_order_release);
 }
 

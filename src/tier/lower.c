@@ -244,7 +244,6 @@ qr_lower *qr_lower_create_in(void *memory, const quire_offload_config *config, q
     if (quire_cache_hash_block_size(cpu) != lower->hash_size)
         return NULL;
     carve_all(lower, &carve);
-    lower->cpu_cache = cpu;
     lower->pool = quire_cache_pool(cpu);
     qr_buckets_init(&lower->index, lower->num_moves, secret);
     qr_lower_moves_init(lower);

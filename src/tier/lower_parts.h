@@ -176,7 +176,6 @@ typedef struct qr_lower_group {
 } qr_lower_group;
 
 struct qr_lower {
-    quire_cache *cpu_cache;
     quire_pool *pool;
     uint32_t num_cpu_blocks;
     uint32_t rank;

@@ -329,7 +329,7 @@ bool qr_lower_plan_has_next(qr_lower *lower, const qr_lower_request *request)
 {
     const qr_lower_group *g = &lower->groups[0];
     uint32_t next = request->num_found / g->block_size;
-    if (next >= g->max_blocks || next >= request->num_hashes / g->joined)
+    if (next >= g->max_blocks || next >= request->num_hashes) /* one group alone joins no hashes */
         return false;
     look(lower, request, 0, next, 1);
     return g->sources[next] != SOURCE_NONE;

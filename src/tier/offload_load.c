@@ -14,7 +14,6 @@ static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire
 
 static void load_carts(quire_offload *o, qr_offload_req *r)
 {
-    r->load_first = r->load_last = QR_NIL;
     qr_carts_add(o, &r->load_first, &r->load_last, o->scratch, o->scratch2, r->load_count);
 }
 

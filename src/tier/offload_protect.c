@@ -20,12 +20,10 @@ void qr_protect_init(quire_offload *o)
 
 /* ---- the nodes of a request -------------------------------------------------- */
 
-/* Blocks that one more request can have protected. */
-static uint32_t room_for(const quire_offload *o, const qr_offload_req *r)
+/* Blocks that the free nodes have room for. */
+static uint32_t num_places(const quire_offload *o)
 {
-    uint32_t used = r->num_protected % QR_NODE_BLOCKS;
-    uint64_t room =
-        (uint64_t)o->num_nodes * QR_NODE_BLOCKS + (used > 0 ? QR_NODE_BLOCKS - used : 0);
+    uint64_t room = (uint64_t)o->num_nodes * QR_NODE_BLOCKS;
     return room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
 }
 
@@ -145,7 +143,7 @@ static void protect(quire_offload *o, qr_offload_req *r, const quire_block_span 
 {
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t n = 0;
-        uint32_t room = room_for(o, r);
+        uint32_t room = num_places(o);
         uint32_t count = spans[g].count < room ? spans[g].count : room;
         for (uint32_t i = 0; i < count; i++)
             if (spans[g].ids[i] != QUIRE_NULL_BLOCK)

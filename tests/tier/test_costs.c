@@ -137,6 +137,11 @@ static void test_nonsense_is_not_learned(void **state)
         qr_cost_learn(&cost, i % 2 != 0 ? 1e6 : 1e3, i % 2 != 0 ? 1e3 : 1e6);
     for (double units = 1; units < 1e9; units *= 3)
         assert_true(qr_cost_ns(&cost, units) >= 0);
+    qr_cost_init(&cost, 0, 0);
+    for (int i = 0; i < 100; i++) /* nor longer ones than were seen */
+        qr_cost_learn(&cost, i % 2 != 0 ? 1e6 : 1e3, i % 2 != 0 ? 1e3 : 1e6);
+    for (double units = 1; units < 1e9; units *= 3)
+        assert_true(qr_cost_ns(&cost, units) <= 1e6);
 }
 
 /* ---- load or compute ------------------------------------------------------- */
@@ -156,8 +161,10 @@ static qr_costs costs_of(double gb_per_s, double latency_ns, double tokens_per_s
 {
     qr_costs costs;
     memset(&costs, 0, sizeof costs);
-    for (uint32_t t = 0; t < QR_COSTS_MAX_TIERS; t++)
+    for (uint32_t t = 0; t < QR_COSTS_MAX_TIERS; t++) {
         qr_cost_init(&costs.tiers[t].load, 0, 0);
+        costs.tiers[t].deadline_ns = HUGE_VAL;
+    }
     if (gb_per_s > 0)
         qr_cost_init(&costs.tiers[0].load, latency_ns, 1 / gb_per_s);
     qr_cost_init(&costs.compute, 0, tokens_per_s > 0 ? 1e9 / tokens_per_s : 0);
