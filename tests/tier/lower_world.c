@@ -48,6 +48,15 @@ static quire_group_config window_group(void)
     return group;
 }
 
+static quire_group_config chunked_group(void)
+{
+    quire_group_config group = full_group();
+    group.spec.kind = QUIRE_LAYER_CHUNKED_LOCAL;
+    group.spec.block_size = 2 * WORLD_TOKENS;
+    group.spec.attention_chunk_size = 4 * WORLD_TOKENS;
+    return group;
+}
+
 static quire_group_config mamba_group(void)
 {
     return (quire_group_config){
@@ -66,6 +75,8 @@ static void choose_groups(world *w)
         w->groups[w->num_groups++] = window_group();
     if (g == WORLD_MAMBA || g == WORLD_ALL)
         w->groups[w->num_groups++] = mamba_group();
+    if (g == WORLD_CHUNKED)
+        w->groups[w->num_groups++] = chunked_group();
     if (g == WORLD_WINDOW_ALONE) /* one group alone joins nothing */
         w->groups[0].spec.block_size = WORLD_TOKENS;
 }

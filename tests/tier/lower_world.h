@@ -27,11 +27,13 @@ enum {
 };
 
 typedef enum world_groups {
-    WORLD_FULL,        /* one group */
-    WORLD_WINDOW,      /* full and a window, which joins two hashes */
-    WORLD_MAMBA,       /* full and states */
-    WORLD_ALL,         /* all of them */
-    WORLD_WINDOW_ALONE /* no full group */
+    WORLD_FULL,         /* one group */
+    WORLD_WINDOW,       /* full and a window, which joins two hashes */
+    WORLD_MAMBA,        /* full and states */
+    WORLD_ALL,          /* all of them */
+    WORLD_WINDOW_ALONE, /* no full group */
+    WORLD_CHUNKED,      /* full and chunks */
+    WORLD_NUM_GROUPS
 } world_groups;
 
 typedef struct world_config {
