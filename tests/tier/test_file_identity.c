@@ -2,7 +2,9 @@
  * identities hold in this process and in later ones, also after a crash. */
 #include "tier/file_kit.h"
 
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +96,29 @@ static void test_identity_and_crash(void **state)
     }
 }
 
+/* A reset that does not reach the disk is not one: a crash would bring the blocks back. */
+static void test_reset_not_written(void **state)
+{
+    file_kit kit;
+    struct rlimit before;
+    begin(&kit, state);
+    store_some(&kit);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    int status = quire_tier_reset(kit.tier);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, QUIRE_E_SYSTEM);
+    assert_int_equal(kit_load_all(&kit, 0, 20), 0);
+    assert_int_equal(quire_tier_reset(kit.tier), QUIRE_OK); /* now it can be written */
+    kit_close(&kit);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    assert_int_equal(kit_load_all(&kit, 0, 20), 0);
+    kit_end(&kit);
+}
+
 #define BOTH(test)                                                                                 \
     {.name = #test " (io_uring)", .test_func = test},                                              \
     {                                                                                              \
@@ -106,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BOTH(test_new_identity),
         BOTH(test_reset_and_crash),
+        BOTH(test_reset_not_written),
         BOTH(test_identity_and_crash),
     };
     return cmocka_run_group_tests_name("another identity", tests, NULL, NULL);

@@ -4,11 +4,13 @@
 #include "tier/file_kit.h"
 
 #include "tier/file_format.h"
+#include "tier/file_open.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,8 +74,16 @@ ssize_t __wrap_getrandom(void *out, size_t bytes, unsigned flags)
     return is_refused(ENOSYS) ? -1 : __real_getrandom(out, bytes, flags);
 }
 
+static int fallocate_error; /* of the next one; EOPNOTSUPP, ENOSYS: of all */
+
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
 {
+    if (fallocate_error != 0) {
+        errno = fallocate_error;
+        if (errno != EOPNOTSUPP && errno != ENOSYS)
+            fallocate_error = 0;
+        return -1;
+    }
     return is_refused(EDQUOT) ? -1 : __real_fallocate(fd, mode, offset, bytes);
 }
 
@@ -153,6 +163,48 @@ static void test_shared(void **state)
     kit_end(&kit);
 }
 
+static int open_without_fallocate(file_kit *kit, int error)
+{
+    kit_begin(kit, 20, KIT_BLOCK);
+    fallocate_error = error;
+    int status = kit_open(kit);
+    fallocate_error = 0;
+    return status;
+}
+
+/* A file system that cannot reserve room is used without, and it is said; one that has no room is
+ * not used. */
+static void test_reserve(void **state)
+{
+    static const int CANNOT[] = {EOPNOTSUPP, ENOSYS, EINTR};
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        file_kit kit;
+        struct stat info;
+        assert_int_equal(open_without_fallocate(&kit, CANNOT[i]), QUIRE_OK);
+        assert_true((strstr(kit.log, "cannot reserve room") != NULL) == (CANNOT[i] != EINTR));
+        assert_int_equal(stat(kit.path, &info), 0);
+        assert_true((uint64_t)info.st_size > kit.config.capacity_bytes - (1 << 16));
+        assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 10, QUIRE_TIER_DONE), 10);
+        assert_int_equal(kit_load_all(&kit, 0, 10), 10);
+        kit_end(&kit);
+    }
+    file_kit kit;
+    assert_int_equal(open_without_fallocate(&kit, ENOSPC), QUIRE_E_SYSTEM);
+    assert_non_null(strstr(kit.message, "cannot reserve"));
+    assert_int_equal(access(kit.path, F_OK), -1);
+    kit_end(&kit);
+}
+
+static void test_sizes_in_words(void **state)
+{
+    char text[32];
+    (void)state;
+    assert_string_equal(qr_file_size_text(1023, text, sizeof text), "1023 bytes");
+    assert_string_equal(qr_file_size_text(1536, text, sizeof text), "1.5 KiB");
+    assert_string_equal(qr_file_size_text(UINT64_C(5) << 40, text, sizeof text), "5.0 TiB");
+}
+
 /* Nothing is allocated, on any thread, once it works. */
 static void test_still(void **state)
 {
@@ -190,6 +242,8 @@ int main(void)
         {.name = "a private file (io_uring)", .test_func = test_private},
         {.name = "a private file (threads)", .test_func = test_private, .initial_state = modes},
         {.name = "a shared directory", .test_func = test_shared},
+        {.name = "no room can be reserved", .test_func = test_reserve},
+        {.name = "sizes in words", .test_func = test_sizes_in_words},
         {.name = "no memory taken (io_uring)", .test_func = test_still, .initial_state = &modes[0]},
         {.name = "no memory taken (threads)", .test_func = test_still, .initial_state = &modes[1]},
         {.name = "no memory taken (shared)", .test_func = test_still, .initial_state = &modes[2]},
