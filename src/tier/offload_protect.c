@@ -183,7 +183,7 @@ static void expect_of_tiers(quire_offload *o, quire_req req, uint32_t num_tokens
 {
     const void *hashes = NULL;
     qr_lower_request request = {.req = req, .num_tokens = num_tokens, .num_found = num_hit};
-    uint32_t most = num_hit / o->hash_size + o->groups[0].block_size / o->hash_size;
+    uint32_t most = num_hit / o->hash_size + 1; /* one group alone joins no hashes */
     if (!qr_lower_needs_all(o->lower) &&
         quire_sched_get_first_hashes(o->sched, req, most, &hashes, &request.num_hashes) ==
             QUIRE_OK) {
