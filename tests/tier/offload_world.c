@@ -56,6 +56,8 @@ static int device_mark(void *self, uint64_t *mark)
 {
     world *w = self;
     *mark = w->num_scheduled; /* all steps before the one that is being scheduled */
+    if (w->setup.has_no_mark)
+        return QUIRE_E_SYSTEM;
     return w->setup.fail_percent > 0 && world_chance(w, 2) ? QUIRE_E_SYSTEM : QUIRE_OK;
 }
 

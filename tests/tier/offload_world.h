@@ -46,6 +46,7 @@ typedef struct world_setup {
     uint32_t max_events;
     uint32_t stick_percent; /* of a device's jobs: they take longer than anybody waits */
     bool stores_hang;       /* the device's, until world_drain */
+    bool has_no_mark;       /* the device cannot tell where its compute is */
 } world_setup;
 
 typedef struct world_request {

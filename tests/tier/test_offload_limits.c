@@ -100,8 +100,8 @@ static void requests_take_little_memory(void **state)
 
 /* ---- what does not count ------------------------------------------------------ */
 
-/* A device that worked at first, and hangs later: nothing is loaded by it until it works again. */
-static void a_device_may_hang_later(void **state)
+/* A device hangs, works again, and hangs again: while it hangs nothing is loaded by it. */
+static void a_device_may_hang_again(void **state)
 {
     (void)state;
     world *w = &the_world;
@@ -109,23 +109,23 @@ static void a_device_may_hang_later(void **state)
     world_open(w, &setup);
     world_ask(w, 10, 42, 1);
     world_drain(w);
-    for (uint32_t i = 0; i < 200; i++) /* the time in which that could be late is over */
-        world_turn(w);
-    forget_engine(w);
-    w->setup.stores_hang = true;
-    world_ask(w, 1000, 42, 1);
-    run_all(w);
-    for (uint32_t i = 0; i < 200; i++)
-        world_turn(w);
-    world_ask(w, 10, 42, 2);
-    run_all(w);
-    assert_int_equal(world_stats(w).hit_tokens, 0);
-    w->setup.stores_hang = false;
-    world_drain(w);
-    forget_engine(w);
-    world_ask(w, 10, 42, 2);
-    world_drain(w);
-    assert_int_equal(world_stats(w).hit_tokens, 40);
+    for (uint32_t round = 0; round < 2; round++) {
+        forget_engine(w);
+        w->setup.stores_hang = true;
+        world_ask(w, 1000 + 1000 * round, 24, 1);
+        run_all(w);
+        for (uint32_t i = 0; i < 200; i++) /* longer than a copy may take */
+            world_turn(w);
+        world_ask(w, 10, 42, 2);
+        run_all(w);
+        assert_int_equal(world_stats(w).hit_tokens, 40 * round);
+        w->setup.stores_hang = false;
+        world_drain(w);
+        forget_engine(w);
+        world_ask(w, 10, 42, 2);
+        world_drain(w);
+        assert_int_equal(world_stats(w).hit_tokens, 40 * (round + 1));
+    }
     world_close(w);
 }
 
@@ -153,6 +153,64 @@ static void loads_of_a_reset_do_not_count(void **state)
         assert_int_equal(w->num_finished, 2);
         world_close(w);
     }
+}
+
+/* The device cannot tell where its compute is in the very step in which a load is decided: the load
+ * is lost, no later step begins it, and the request computes. */
+static void a_load_without_a_mark_is_lost(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 1);
+    world_drain(w);
+    forget_engine(w);
+    w->setup.has_no_mark = true;
+    world_ask(w, 10, 42, 2);
+    while (world_stats(w).hit_tokens == 0)
+        world_turn(w);
+    w->setup.has_no_mark = false;
+    world_drain(w);
+    assert_int_equal(world_stats(w).failed_loads, 1);
+    assert_int_equal(w->num_loads, 0);
+    assert_int_equal(w->num_finished, 2);
+    world_close(w);
+}
+
+/* A request that is aborted while its load is on the way keeps its blocks until the load ends. The
+ * walker knows them, so that it finds a block that is nobody's. */
+static void an_aborted_load_keeps_its_blocks(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 1);
+    world_drain(w);
+    forget_engine(w);
+    for (uint32_t i = 1; i <= 3; i++)
+        world_ask(w, 1000 * i, 1, 40);
+    for (uint32_t i = 0; i < 4; i++)
+        world_turn(w);
+    w->setup.pace_percent = 0;
+    world_request *r = world_ask(w, 10, 42, 2);
+    while (world_stats(w).loads_in_flight == 0)
+        world_turn(w);
+    uint32_t num_used = quire_sched_usage(w->sched).active;
+    assert_int_equal(quire_sched_finish(w->sched, &r->req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    r->has_ended = true;
+    assert_int_equal(quire_sched_usage(w->sched).active, num_used);
+    assert_int_equal(quire_offload_check(w->offload), QUIRE_OK);
+    quire_pool *pool = quire_cache_pool(quire_sched_cache(w->sched));
+    quire_block block;
+    assert_int_equal(quire_pool_get_new_blocks(pool, 1, &block), QUIRE_OK);
+    assert_int_equal(quire_offload_check(w->offload), QUIRE_E_CORRUPT);
+    assert_int_equal(quire_pool_free_blocks(pool, &block, 1), QUIRE_OK);
+    w->setup.pace_percent = 100;
+    world_drain(w);
+    world_close(w);
 }
 
 /* A chunk of attention begins at a multiple of its length, wherever the engine's own hit ends: what
@@ -203,8 +261,10 @@ int main(void)
         cmocka_unit_test(stores_hold_a_part_of_the_engine),
         cmocka_unit_test(lazy_stores_look_no_further),
         cmocka_unit_test(requests_take_little_memory),
-        cmocka_unit_test(a_device_may_hang_later),
+        cmocka_unit_test(a_device_may_hang_again),
         cmocka_unit_test(loads_of_a_reset_do_not_count),
+        cmocka_unit_test(a_load_without_a_mark_is_lost),
+        cmocka_unit_test(an_aborted_load_keeps_its_blocks),
         cmocka_unit_test(chunks_are_whole),
         cmocka_unit_test(nothing_is_told_of_strangers),
     };
