@@ -93,6 +93,7 @@ static void open_tier(world *w, uint32_t t)
     config.ops = w->config.ops != NULL ? w->config.ops : faulty_ops();
     config.self = w->parts[t];
     config.max_bytes_in_flight = w->config.max_bytes_in_flight;
+    config.max_jobs = w->config.max_jobs;
     config.run_inline = w->config.has_threads ? QUIRE_OFF : QUIRE_ON;
     config.breaker_ns = w->config.breaker_ns > 0 ? w->config.breaker_ns : 30000000;
     config.hooks = world_hooks(w);

@@ -46,6 +46,7 @@ typedef struct world_config {
     quire_offload_admit admit;
     uint64_t deadline_ns; /* 0 = 20 ms */
     uint64_t max_bytes_in_flight;
+    uint32_t max_jobs;
     uint64_t breaker_ns; /* 0 = 30 ms */
     uint64_t recompute_token_ns;
     double bytes_per_s;

@@ -49,32 +49,57 @@ static double learned_ns(const world *w, uint32_t num_blocks)
     return stats.tiers[0].latency_ns + num_blocks * WORLD_BYTES * byte_ns;
 }
 
+/* Two prompts, of 50 and of 20 blocks, that have nothing in common, and are below. */
+static void put_two_below(world *w, world_request *prompts)
+{
+    prompts[0] = world_draw(w, 50);
+    prompts[1] = world_draw(w, 20);
+    for (uint32_t i = 0; i < 20; i++)
+        prompts[1].hashes[i][0] = prompts[0].hashes[i][0] ^ 1;
+    world_put_below(w, &prompts[0]);
+    world_put_below(w, &prompts[1]);
+}
+
 /* A request waits for its own blocks, and for those of others that the tier has before them. */
 static void test_costs_of_all_that_is_waited_for(void **state)
 {
     (void)state;
-    for (uint32_t is_shared = 0; is_shared < 2; is_shared++) {
-        world *w = world_make((world_config){.shared_tiers = is_shared, .num_cpu_blocks = 800});
-        world_request prompts[2] = {world_draw(w, 50), world_draw(w, 20)};
-        prompts[1].hashes[0][0] ^= 1;
-        for (uint32_t i = 1; i < 20; i++)
-            prompts[1].hashes[i][0] = prompts[0].hashes[i][0] ^ 1;
-        world_put_below(w, &prompts[0]);
-        world_put_below(w, &prompts[1]);
-        for (uint32_t i = 0; i < 20; i++) {
-            world_request *first = world_add(w, &prompts[0]);
-            world_request *second = world_add(w, &prompts[1]);
-            assert_true(world_ask(w, first));
-            assert_true(world_ask(w, second));
-            assert_true(world_wait(w, first) + world_wait(w, second) > 0);
-            world_abort(w, first);
-            world_abort(w, second);
-            world_drain(w);
-            assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
-        }
-        assert_true(learned_ns(w, 70) > 1e5 && learned_ns(w, 70) < 1e7); /* as below */
-        world_close(w);
+    world *w = world_make((world_config){0});
+    world_request prompts[2];
+    put_two_below(w, prompts);
+    faulty_set_delay(w->parts[0], 5);
+    world_request *first = world_add(w, &prompts[0]);
+    assert_true(world_ask(w, first));
+    world_abort(w, first); /* so that nothing is learned of it */
+    uint64_t start_ns = w->now_ns;
+    world_request *second = world_add(w, &prompts[1]);
+    assert_true(world_wait(w, second) > 0);
+    double seconds = (double)(w->now_ns - start_ns) / 1e9;
+    double bytes = world_stats(w).tiers[0].bytes_per_s * seconds;
+    assert_true(bytes > 69.9 * WORLD_BYTES && bytes < 70.1 * WORLD_BYTES);
+    world_close(w);
+}
+
+/* Also where the tier must look for them first. */
+static void test_costs_of_shared_tiers(void **state)
+{
+    (void)state;
+    world *w = world_make((world_config){.shared_tiers = 1});
+    world_request prompts[2];
+    put_two_below(w, prompts);
+    for (uint32_t i = 0; i < 20; i++) {
+        world_request *first = world_add(w, &prompts[0]);
+        world_request *second = world_add(w, &prompts[1]);
+        assert_true(world_ask(w, first));
+        assert_true(world_ask(w, second));
+        assert_true(world_wait(w, first) + world_wait(w, second) > 0);
+        world_abort(w, first);
+        world_abort(w, second);
+        world_drain(w);
+        assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
     }
+    assert_true(learned_ns(w, 70) > 1e5 && learned_ns(w, 70) < 1e7); /* as below */
+    world_close(w);
 }
 
 /* The time from the prefetch to the request's turn is not a time that it waited. */
@@ -122,6 +147,7 @@ int main(void)
         cmocka_unit_test(test_slower_than_computing),
         cmocka_unit_test(test_all_groups_slower_than_computing),
         cmocka_unit_test(test_costs_of_all_that_is_waited_for),
+        cmocka_unit_test(test_costs_of_shared_tiers),
         cmocka_unit_test(test_costs_begin_when_it_waits),
         cmocka_unit_test(test_costs_are_learned),
     };

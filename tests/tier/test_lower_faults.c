@@ -207,6 +207,59 @@ static void test_all_tiers_dead_is_as_none(void **state)
     world_close(&without);
 }
 
+/* ---- a tier that is full ------------------------------------------------------ */
+
+/* After a tier was full, stores leave a part of it to loads: one that ends is not replaced. */
+static void test_stores_leave_room(void **state)
+{
+    enum { MOST = 40 };
+    uint32_t num_seen = 0;
+    (void)state;
+    for (uint32_t seed = 0; seed < 5; seed++) {
+        world *w = world_make((world_config){.max_bytes_in_flight = (uint64_t)MOST * WORLD_BYTES,
+                                             .deadline_ns = UINT64_C(10000000000),
+                                             .seed = seed});
+        faulty_set_delay(w->parts[0], 1000);
+        world_request prompt = world_draw(w, MOST);
+        for (uint32_t i = 0; i < 2; i++) {
+            for (uint32_t k = 0; k < MOST; k++)
+                prompt.hashes[k][0] ^= 1;
+            world_admit(w, world_add(w, &prompt), 0);
+        }
+        while (world_tier_keys(w, 0, QUIRE_TIER_STORE, QUIRE_TIER_DONE) == 0) {
+            assert_true(world_stats(w).tiers[0].in_flight <= MOST);
+            world_step(w);
+        }
+        if (world_tier_keys(w, 0, QUIRE_TIER_STORE, QUIRE_TIER_DONE) == 1) {
+            assert_int_equal(world_stats(w).tiers[0].in_flight, MOST - 1);
+            num_seen++;
+        }
+        world_drain(w);
+        world_close(w);
+    }
+    assert_true(num_seen > 0);
+}
+
+/* A tier that takes one job at a time is full while it looks for something; then it is stored to. */
+static void test_stores_after_a_search(void **state)
+{
+    (void)state;
+    world *w = world_make((world_config){.shared_tiers = 1, .max_jobs = 1});
+    world_request sought = world_draw(w, 10);
+    world_request computed = world_draw(w, 12);
+    for (uint32_t k = 0; k < 12; k++)
+        computed.hashes[k][0] ^= 1;
+    faulty_hold(w->parts[0], true);
+    world_request *r = world_add(w, &sought);
+    assert_true(world_ask(w, r));
+    world_admit(w, world_add(w, &computed), 0);
+    world_step(w);
+    faulty_hold(w->parts[0], false);
+    world_drain(w);
+    assert_int_equal(world_tier_keys(w, 0, QUIRE_TIER_STORE, QUIRE_TIER_DONE), 12);
+    world_close(w);
+}
+
 /* ---- the rest ----------------------------------------------------------------- */
 
 static void test_reset_with_jobs_out(void **state)
@@ -249,6 +302,8 @@ int main(void)
         cmocka_unit_test(test_an_open_breaker_is_a_plain_miss),
         cmocka_unit_test(test_a_full_cpu_pool_holds_nobody_up),
         cmocka_unit_test(test_all_tiers_dead_is_as_none),
+        cmocka_unit_test(test_stores_leave_room),
+        cmocka_unit_test(test_stores_after_a_search),
         cmocka_unit_test(test_reset_with_jobs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
