@@ -112,7 +112,8 @@ static void open_lower(world *w, const quire_cache_config *cache)
         tiers[t] = (quire_offload_tier){.tier = w->tiers[t],
                                         .admit = w->config.admit,
                                         .deadline_ns = w->config.deadline_ns,
-                                        .bytes_per_s = w->config.bytes_per_s};
+                                        .bytes_per_s = w->config.bytes_per_s,
+                                        .latency_ns = w->config.latency_ns};
     quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
     config.rank = WORLD_RANK;
     config.sched = &sched;

@@ -50,6 +50,7 @@ typedef struct world_config {
     uint64_t breaker_ns; /* 0 = 30 ms */
     uint64_t recompute_token_ns;
     double bytes_per_s;
+    uint64_t latency_ns;
     const quire_tier_ops *ops; /* NULL: faulty_ops */
     uint64_t seed;
 } world_config;

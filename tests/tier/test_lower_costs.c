@@ -5,9 +5,11 @@
 static void test_slower_than_computing(void **state)
 {
     (void)state;
+    /* 4 us a token */
     world *w = world_make(
-        (world_config){.recompute_token_ns = 1000, .bytes_per_s = 1e6}); /* 4 us a token */
-    assert_true(world_stats(w).tiers[0].bytes_per_s == 1e6);             /* as it was given */
+        (world_config){.recompute_token_ns = 1000, .bytes_per_s = 1e6, .latency_ns = 700});
+    assert_true(world_stats(w).tiers[0].bytes_per_s == 1e6); /* what was given */
+    assert_true(world_stats(w).tiers[0].latency_ns == 700);
     world_request prompt = world_draw(w, 40);
     world_put_below(w, &prompt);
     world_request *r = world_add(w, &prompt);

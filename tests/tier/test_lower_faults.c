@@ -240,7 +240,7 @@ static void test_stores_leave_room(void **state)
     assert_true(num_seen > 0);
 }
 
-/* A tier that takes one job at a time is full while it looks for something; then it is stored to. */
+/* A tier that takes one job at a time is full while it looks for something; stores come after. */
 static void test_stores_after_a_search(void **state)
 {
     (void)state;
