@@ -8,7 +8,7 @@
  *      child    page: 0   handle: 7         the kernel clears the page in a child
  *               page: 8   handle: 7 and 8   the child has made a handle of its own
  *
- * The question is one load from memory. All handles share one page.
+ * The question is one load from memory. The handles of one source file share one page.
  */
 #ifndef QR_BASE_FORK_GUARD_H
 #define QR_BASE_FORK_GUARD_H
