@@ -83,7 +83,7 @@ static void heap_remove(qr_waiting *queue, uint32_t place)
 
 /* ---- both kinds ------------------------------------------------------------ */
 
-static void enter(qr_waiting *queue, uint32_t req, uint32_t before)
+static inline void enter(qr_waiting *queue, uint32_t req, uint32_t before)
 {
     qr_assert(queue->waiters[req].queue == 0);
     queue->waiters[req].queue = queue->number;
