@@ -20,7 +20,7 @@
 
 enum {
     QR_FILE_CHECKED = 1, /* extra of an entry in memory */
-    QR_FILE_STAGING = 256 << 10,
+    QR_FILE_STAGING = QR_AT_A_TIME(256 << 10, QR_FILE_PAGE),
     QR_FILE_TAG_SLAB = 0,
     QR_FILE_TAG_SCAN = 1,
     QR_FILE_SCAN_OPS = QR_AT_A_TIME(32, 2),

@@ -1,5 +1,7 @@
 #include "tier/file_sweep.h"
 
+#include "base/bits.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LIST_BYTES = 32 << 10 };
+enum { LIST_BYTES = QR_AT_A_TIME(32 << 10, sizeof(struct dirent64)) }; /* one entry fits */
 
 typedef struct sweep_state {
     qr_file_dir *dir;

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MAX_TRIES = 4, SPARE_TASKS = 16 };
+enum { MAX_TRIES = 4, SPARE_TASKS = QR_AT_A_TIME(16, 1) };
 
 /* ---- tasks -------------------------------------------------------------- */
 

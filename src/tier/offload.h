@@ -138,7 +138,7 @@ typedef struct qr_offload_cart {
 } qr_offload_cart;
 
 _Static_assert(sizeof(qr_offload_cart) % 64 == 0, "carts begin where lines of memory do");
-_Static_assert(QR_COPIES_IN_JOB >= QR_CART_PAIRS, "a job has whole carts, one at least");
+_Static_assert((int)QR_COPIES_IN_JOB >= (int)QR_CART_PAIRS, "a job has whole carts, one at least");
 
 /* CPU blocks that a waiting request will need, as many as lie in one line of memory. */
 enum { QR_NODE_BLOCKS = QR_AT_A_TIME(15, 1) };
@@ -167,7 +167,7 @@ typedef struct qr_offload_timed {
     uint32_t num_tokens; /* 0: not of interest */
 } qr_offload_timed;
 
-enum { QR_OFFLOAD_TIMED = 8 }; /* steps in flight that are measured */
+enum { QR_OFFLOAD_TIMED = QR_AT_A_TIME(8, 2) }; /* steps in flight that are measured */
 
 struct quire_offload {
     qr_fork_guard guard;
