@@ -129,6 +129,30 @@ static void a_device_may_hang_again(void **state)
     world_close(w);
 }
 
+/* A load takes longer than a request waits: the request computes, and the blocks of both sides are
+ * the copy's until it ends. */
+static void a_late_load_is_left_behind(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 1);
+    world_drain(w);
+    forget_engine(w);
+    w->setup.stick_percent = 100;
+    world_ask(w, 10, 42, 2);
+    run_all(w);
+    assert_int_equal(world_stats(w).failed_loads, 1);
+    assert_int_equal(world_stats(w).loads_in_flight, 0);
+    assert_true(world_stats(w).cpu.active >= 10);
+    assert_true(quire_sched_usage(w->sched).active >= 10);
+    w->setup.stick_percent = 0;
+    world_drain(w); /* then nothing is in use */
+    assert_int_equal(world_stats(w).loaded_blocks, 0);
+    world_close(w);
+}
+
 /* What is being loaded when all is reset is of before: the request computes it. */
 static void loads_of_a_reset_do_not_count(void **state)
 {
@@ -262,6 +286,7 @@ int main(void)
         cmocka_unit_test(lazy_stores_look_no_further),
         cmocka_unit_test(requests_take_little_memory),
         cmocka_unit_test(a_device_may_hang_again),
+        cmocka_unit_test(a_late_load_is_left_behind),
         cmocka_unit_test(loads_of_a_reset_do_not_count),
         cmocka_unit_test(a_load_without_a_mark_is_lost),
         cmocka_unit_test(an_aborted_load_keeps_its_blocks),
