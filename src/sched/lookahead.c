@@ -333,7 +333,7 @@ bool qr_lookahead_is_valid(const quire_sched *s)
     for (uint32_t i = 0; i < a->num; i++) {
         const qr_ahead *e = &a->entries[i];
         if (e->index >= s->max_requests || a->entry_of[e->index] != i ||
-            !s->requests[e->index].is_in_use || e->num_blocks > a->row_blocks)
+            s->waiters[e->index].queue == 0 || e->num_blocks > a->row_blocks)
             return false;
         num_listed += e->num_blocks;
     }

@@ -447,6 +447,8 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
     qr_request *r = &s->requests[index];
     bool keeps = connector_keeps(s, index, keep_blocks);
     qr_swap_drop(s, index);
+    if (s->ahead.num > 0)
+        qr_lookahead_drop(s, index);
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     s->finished[s->num_finished++] = qr_sched_req_of(s, index);
@@ -468,8 +470,6 @@ void qr_sched_free_blocks(quire_sched *s, uint32_t index)
     qr_request *r = &s->requests[index];
     if (r->pin_ns > 0)
         qr_pins_keep(s, index);
-    if (s->ahead.num > 0)
-        qr_lookahead_drop(s, index);
     quire_cache_free(s->cache, &r->kv);
     qr_sched_drop_inputs(s, index);
     qr_idmap_remove(&s->ids, index);
