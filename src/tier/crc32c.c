@@ -42,7 +42,7 @@ uint32_t qr_crc32c_plain(uint32_t crc, const void *data, size_t bytes)
     return ~state;
 }
 
-static uint32_t copy_plain(unsigned char *to, const unsigned char *from, size_t bytes)
+uint32_t qr_crc32c_copy_plain(void *to, const void *from, size_t bytes)
 {
     if (bytes > 0)
         memcpy(to, from, bytes);
@@ -113,7 +113,7 @@ uint32_t qr_crc32c_fast(uint32_t crc, const void *data, size_t bytes)
 
 static uint32_t copy_fast(unsigned char *to, const unsigned char *from, size_t bytes)
 {
-    return copy_plain(to, from, bytes);
+    return qr_crc32c_copy_plain(to, from, bytes);
 }
 
 #else
@@ -308,7 +308,8 @@ WITH_INSTRUCTION static uint32_t copy_fast(unsigned char *to, const unsigned cha
 
 uint32_t qr_crc32c_copy(void *to, const void *from, size_t bytes)
 {
-    return qr_crc32c_has_instruction() ? copy_fast(to, from, bytes) : copy_plain(to, from, bytes);
+    return qr_crc32c_has_instruction() ? copy_fast(to, from, bytes)
+                                       : qr_crc32c_copy_plain(to, from, bytes);
 }
 
 QUIRE_API uint32_t quire_crc32c(uint32_t crc, const void *data, size_t bytes)

@@ -14,5 +14,7 @@ uint32_t qr_crc32c_plain(uint32_t crc, const void *data, size_t bytes);
 
 /* Copies, and gives the CRC32C of what it copied: in one pass, since both wait for memory. */
 uint32_t qr_crc32c_copy(void *to, const void *from, size_t bytes);
+/* The same by the table. */
+uint32_t qr_crc32c_copy_plain(void *to, const void *from, size_t bytes);
 
 #endif

@@ -61,7 +61,7 @@ bool qr_address_parse_said(qr_address *address, const char *text, size_t bytes,
 static bool parse_path(qr_address *address, const char *path, size_t n)
 {
     const struct sockaddr_un *room = NULL;
-    if (n == 0 || n >= sizeof room->sun_path || memchr(path, 0, n) != NULL)
+    if (n >= sizeof room->sun_path || memchr(path, 0, n) != NULL)
         return false;
     memset(address, 0, sizeof *address);
     memcpy(address->host, path, n);

@@ -511,7 +511,7 @@ static void check_time(quire_tier_redis *redis, qr_link *link)
 
 void qr_link_pump(quire_tier_redis *redis, qr_link *link)
 {
-    if (link->state == QR_LINK_CONNECTING && (link->socket.can_read || link->socket.can_write))
+    if (link->state == QR_LINK_CONNECTING && link->socket.can_write) /* an event sets both flags */
         finish_connecting(redis, link);
     if (link->state > QR_LINK_CONNECTING)
         send_calls(redis, link);

@@ -102,7 +102,7 @@ static void end_io(quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
     bool was_tried = status != QUIRE_TIER_CANCELLED && status != QUIRE_TIER_REFUSED;
     bool has_failed = status == QUIRE_TIER_FAILED || status == QUIRE_TIER_WRONG;
     f->num_failed += has_failed ? 1 : 0;
-    f->num_answered += was_tried && !has_failed ? 1 : 0;
+    f->has_answered = f->has_answered || (was_tried && !has_failed);
     set_ended(r, f, io, status);
     if (f->given != f->job && --f->num_part_left == 0 && f->num_left > 0)
         r->part_ended[r->num_part_ended++] = (uint32_t)(f - r->flights);

@@ -41,9 +41,9 @@ typedef struct qr_flight {
     /* the thread's */
     bool is_under_way;
     bool is_told;           /* the tier's own part, that it is cancelled */
+    bool has_answered;      /* one of the ios that the tier tried */
     uint32_t num_left;      /* ios that are PENDING */
-    uint32_t num_answered;  /* that the tier tried, and got an answer to, */
-    uint32_t num_failed;    /* or none */
+    uint32_t num_failed;    /* that the tier tried, and got no answer to */
     quire_tier_job *given;  /* what the tier's own part knows it by: job, or part */
     uint32_t num_part_left; /* ios of the part that are PENDING */
     quire_tier_job part;

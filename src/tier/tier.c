@@ -115,7 +115,7 @@ static void fill_flight(quire_tier *tier, uint32_t slot, quire_tier_job *job, ui
     f->bytes = bytes;
     f->is_late = false;
     f->num_left = 0;
-    f->num_answered = 0;
+    f->has_answered = false;
     f->num_failed = 0;
     atomic_store_explicit(&f->is_cancelled, false, memory_order_relaxed);
 }
@@ -191,7 +191,7 @@ static void count_late(quire_tier *tier, qr_flight *f, uint64_t now_ns)
 
 static qr_outcome outcome_of(const qr_flight *f)
 {
-    if (f->num_answered > 0)
+    if (f->has_answered)
         return QR_OUTCOME_GOOD;
     return f->num_failed > 0 ? QR_OUTCOME_BAD : QR_OUTCOME_NONE;
 }

@@ -277,7 +277,9 @@ static void answer(redis_fake *f, client *c, const word *words)
 
 /* ---- commands -------------------------------------------------------------- */
 
-/* How many bytes a command takes; 0: it is not all here. */
+/* How many bytes a command takes; 0: it is not all here; NOT_RESP. */
+#define NOT_RESP SIZE_MAX
+
 static size_t read_command(const char *at, size_t n, word *words)
 {
     const char *end = memchr(at, '\n', n);
@@ -295,6 +297,8 @@ static size_t read_command(const char *at, size_t n, word *words)
             return 0;
         words[i] = (word){at + used, length};
         used += length + 2;
+        if (memcmp(at + used - 2, "\r\n", 2) != 0)
+            return NOT_RESP;
     }
     return used;
 }
@@ -304,6 +308,11 @@ static void take_input(redis_fake *f, client *c)
     word words[WORDS] = {{0}};
     size_t used;
     while (!c->closes && c->in > 0 && (used = read_command(c->input, c->in, words)) > 0) {
+        if (used == NOT_RESP) {
+            say_text(c, "-ERR Protocol error\r\n");
+            c->closes = true;
+            return;
+        }
         answer(f, c, words);
         memmove(c->input, c->input + used, c->in - used);
         c->in -= used;
@@ -328,7 +337,7 @@ static void close_client(client *c)
 
 static void pump_client(redis_fake *f, client *c, bool is_slow)
 {
-    if (c->in < INPUT) {
+    if (c->in < INPUT && atomic_load(&f->mode) != FAKE_DEAF) {
         ssize_t got = recv(c->fd, c->input + c->in, INPUT - c->in, MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN)) {
             close_client(c);

@@ -18,6 +18,7 @@ typedef struct redis_fake redis_fake;
 #define FAKE_MAP(X)                                                                                \
     X(WELL, NULL)                                                                                  \
     X(SILENT, "")            /* no answer at all */                                                \
+    X(DEAF, NULL)            /* reads nothing */                                                   \
     X(CLOSES, NULL)          /* instead of an answer */                                            \
     X(RESETS, NULL)          /* the same with RST */                                               \
     X(HALF, NULL)            /* half of the answer, and no more */                                 \
@@ -53,7 +54,7 @@ typedef struct redis_fake redis_fake;
     X(MASTER_DOWN, "-MASTERDOWN Link with MASTER is down\r\n")                                     \
     X(LOADING, "-LOADING Redis is loading the dataset in memory\r\n")                              \
     X(NO_AUTH, "-NOAUTH Authentication required.\r\n")                                             \
-    X(NO_PERM, "-NOPERM this user has no permissions to run the 'get' command\r\n")                \
+    X(NO_PERM, "-NOPERM \x1b[1m\xff user has no permissions to run the 'get' command\r\n")         \
     X(READ_ONLY, "-READONLY You can't write against a read only replica.\r\n")                     \
     X(OUT_OF_MEMORY, "-OOM command not allowed when used memory > 'maxmemory'.\r\n")               \
     X(WRONG_TYPE, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n")        \

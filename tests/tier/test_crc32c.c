@@ -29,12 +29,16 @@ static void check(const unsigned char *data, size_t count, uint32_t expected)
     if (qr_crc32c_has_instruction())
         assert_int_equal(qr_crc32c_fast(0, data, count), expected);
     size_t place = count % 3 == 0 ? 16 : count % 9; /* aligned, and to nothing */
-    memset(copied + place, 0x77, count + 16);
-    assert_int_equal(qr_crc32c_copy(copied + place, data, count), expected);
-    if (count > 0)
-        assert_memory_equal(copied + place, data, count);
-    for (size_t i = 0; i < 16; i++)
-        assert_int_equal(copied[place + count + i], 0x77);
+    for (int plain = 0; plain < 2; plain++) {
+        memset(copied + place, 0x77, count + 16);
+        uint32_t crc = plain ? qr_crc32c_copy_plain(copied + place, data, count)
+                             : qr_crc32c_copy(copied + place, data, count);
+        assert_int_equal(crc, expected);
+        if (count > 0)
+            assert_memory_equal(copied + place, data, count);
+        for (size_t i = 0; i < 16; i++)
+            assert_int_equal(copied[place + count + i], 0x77);
+    }
 }
 
 /* The check value of the algorithm, and those of RFC 3720, B.4. */

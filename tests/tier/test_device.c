@@ -139,6 +139,34 @@ static void wrong_jobs(void **state)
     quire_device_close(&device);
 }
 
+static _Atomic uint32_t num_works;
+
+static void count_work(void *user)
+{
+    (void)user;
+    num_works++;
+}
+
+/* Both threads wait for work, and take no processor time meanwhile. */
+static void idle_device_sleeps(void **state)
+{
+    (void)state;
+    quire_device device = open_device(0);
+    quire_device_job job;
+    quire_device_copy copy = {1, 1, 0};
+    submit_job(&device, &job, QUIRE_DEVICE_STORE, &copy, 1);
+    (void)wait_for_job(&device);
+    struct timespec before;
+    struct timespec after;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    usleep(200000);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    int64_t used_ns =
+        (after.tv_sec - before.tv_sec) * INT64_C(1000000000) + after.tv_nsec - before.tv_nsec;
+    assert_true(used_ns < 20000000);
+    quire_device_close(&device);
+}
+
 static void wrong_devices(void **state)
 {
     (void)state;
@@ -164,7 +192,15 @@ static void wrong_devices(void **state)
     quire_device none = {0};
     quire_device_host_faults faults = {0};
     assert_int_equal(quire_device_host_open(NULL, NULL, &none, NULL, 0), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_device_host_compute(&none, NULL, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_device_host_compute(&none, count_work, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_device_host_compute(NULL, count_work, NULL), QUIRE_E_ARGUMENT);
+    quire_device device = open_device(0);
+    quire_device_ops ops = *device.ops;
+    quire_device other = {.ops = &ops, .self = device.self};
+    assert_int_equal(quire_device_host_compute(&device, NULL, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_device_host_compute(&other, count_work, NULL), QUIRE_E_ARGUMENT);
+    quire_device_close(&device);
+    assert_int_equal(num_works, 0);
     assert_int_equal(quire_device_host_set_faults(&none, &faults), QUIRE_E_ARGUMENT);
 }
 
@@ -456,6 +492,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(wrong_jobs),
         cmocka_unit_test(wrong_devices),
+        cmocka_unit_test(idle_device_sleeps),
         cmocka_unit_test(without_waiting_the_harm_is_seen),
         cmocka_unit_test(with_waiting_it_is_not),
         cmocka_unit_test_prestate(never_a_surprise, &random),

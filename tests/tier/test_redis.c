@@ -9,6 +9,11 @@
 
 #include <quire/tier_redis.h>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -298,6 +303,11 @@ static void addresses_are_read(void **state)
     }
     char longest[400];
     qr_address a;
+    assert_false(qr_address_parse(&a, "unix:/a\0b", 9));
+    assert_true(qr_address_parse(&a, "unix:a", 6));
+    assert_true(qr_address_parse(&a, "a:1:2", 3)); /* what follows is not of the text */
+    assert_string_equal(a.host, "a");
+    assert_int_equal(a.port, 1);
     memset(longest, 'a', sizeof longest);
     assert_false(qr_address_parse(&a, longest, 256));
     assert_true(qr_address_parse(&a, longest, 255));
@@ -322,6 +332,48 @@ static void servers_name_servers(void **state)
     assert_false(qr_address_parse_said(&a, "x\n:1", 4, &by));
     assert_false(qr_address_parse_said(&a, "x:99999", 7, &by));
     assert_false(qr_address_set(&a, "x", 1, 70000, &by));
+}
+
+/* ---- sockets --------------------------------------------------------------- */
+
+static int option_of(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t bytes = sizeof value;
+    assert_int_equal(getsockopt(fd, level, name, &value, &bytes), 0);
+    return value;
+}
+
+/* A small call is sent at once, and a peer that is gone is noticed. Without a descriptor there is
+ * no socket. */
+static void sockets_are_tuned(void **state)
+{
+    (void)state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    qr_endpoint endpoint = {.bytes = sizeof address};
+    memcpy(&endpoint.address, &address, sizeof address);
+    qr_socket s;
+    assert_int_equal(qr_socket_connect(&s, &endpoint, NULL, "127.0.0.1", epoll_fd, &s), 0);
+    assert_true(option_of(s.fd, IPPROTO_TCP, TCP_NODELAY) != 0);
+    assert_true(option_of(s.fd, SOL_SOCKET, SO_KEEPALIVE) != 0);
+    assert_in_range(option_of(s.fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 1, 60000);
+    qr_socket_close(&s);
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int status = qr_socket_connect(&s, &endpoint, NULL, "127.0.0.1", epoll_fd, &s);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(status, -1);
+    assert_true(s.fd < 0);
+    close(epoll_fd);
+    close(listener);
 }
 
 /* ---- configs --------------------------------------------------------------- */
@@ -404,7 +456,11 @@ static void password_files_are_private(void **state)
     assert_true(fd >= 0);
     quire_tier_redis_config c = good_config();
     c.password_file = path;
-    expect_config(&c, QUIRE_E_CONFIG); /* empty */
+    quire_tier_redis *redis;
+    char message[256] = "";
+    assert_int_equal(quire_tier_redis_create(&c, 0, NULL, &redis, message, sizeof message),
+                     QUIRE_E_CONFIG);
+    assert_non_null(strstr(message, "it is empty"));
     assert_int_equal(write(fd, "secret\n", 7), 7);
     expect_config(&c, QUIRE_OK);
     assert_int_equal(fchmod(fd, 0644), 0);
@@ -504,19 +560,13 @@ static void stuck_nodes_leave_room(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replies_are_walked),
-        cmocka_unit_test(errors_have_a_first_word),
-        cmocka_unit_test(slots_are_redis_own),
-        cmocka_unit_test(keys_are_names),
-        cmocka_unit_test(keys_are_spread),
-        cmocka_unit_test(headers_are_checked),
-        cmocka_unit_test(commands_fit),
-        cmocka_unit_test(addresses_are_read),
-        cmocka_unit_test(servers_name_servers),
-        cmocka_unit_test(configs_are_checked),
-        cmocka_unit_test(password_files_are_private),
-        cmocka_unit_test(common_has_no_ops),
-        cmocka_unit_test(stuck_nodes_leave_room),
+        cmocka_unit_test(replies_are_walked),   cmocka_unit_test(errors_have_a_first_word),
+        cmocka_unit_test(slots_are_redis_own),  cmocka_unit_test(keys_are_names),
+        cmocka_unit_test(keys_are_spread),      cmocka_unit_test(headers_are_checked),
+        cmocka_unit_test(commands_fit),         cmocka_unit_test(addresses_are_read),
+        cmocka_unit_test(servers_name_servers), cmocka_unit_test(sockets_are_tuned),
+        cmocka_unit_test(configs_are_checked),  cmocka_unit_test(password_files_are_private),
+        cmocka_unit_test(common_has_no_ops),    cmocka_unit_test(stuck_nodes_leave_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -298,6 +298,187 @@ static void early_answers_are_surprises(void **state)
     tear_down(&s);
 }
 
+/* ---- what is told ---------------------------------------------------------- */
+
+/* Once for each server, in words that a terminal can show. */
+static void forbidden_is_told_once(void **state)
+{
+    (void)state;
+    stage s = {0};
+    set_up(&s);
+    recover(&s);
+    redis_fake_set(s.fake, FAKE_NO_PERM);
+    for (int i = 0; i < 2; i++)
+        try_op(&s, FAKE_NO_PERM, QUIRE_TIER_LOAD, FAILS);
+    const char *told = strstr(s.tier.log, "NOPERM ?[1m? user");
+    assert_non_null(told);
+    assert_null(strstr(told + 1, "NOPERM"));
+    tear_down(&s);
+}
+
+static void refusals_are_counted(void **state)
+{
+    (void)state;
+    stage s = {.tier.config.connect_ns = 50000000, .tier.deadline_ms = 200};
+    set_up(&s);
+    recover(&s);
+    uint64_t before = redis_stats(&s.tier).refused;
+    uint32_t num_refused = 0;
+    redis_fake_set(s.fake, FAKE_GREETS_BADLY);
+    redis_fake_cut(s.fake);
+    for (int i = 0; i < 1000 && num_refused == 0; i++) {
+        redis_do(&s.tier, QUIRE_TIER_LOAD, 0, NUM_KEYS);
+        num_refused += redis_count(&s.tier, QUIRE_TIER_REFUSED);
+    }
+    assert_true(num_refused > 0);
+    assert_int_equal(redis_stats(&s.tier).refused - before, num_refused);
+    recover(&s);
+    tear_down(&s);
+}
+
+/* ---- jobs beside each other ------------------------------------------------ */
+
+enum { BESIDE = 60, LARGE = 150 * 1024 }; /* in all more than sockets take */
+
+typedef struct beside {
+    quire_tier_job job;
+    quire_tier_io ios[BESIDE];
+    unsigned char *memory;
+} beside;
+
+static void submit_beside(stage *s, beside *b, quire_tier_op op, uint32_t key, uint32_t num)
+{
+    b->job = (quire_tier_job){.op = op, .num_ios = num, .ios = b->ios};
+    b->memory = malloc((size_t)num * s->tier.bytes);
+    assert_non_null(b->memory);
+    for (uint32_t i = 0; i < num; i++) {
+        b->ios[i] = (quire_tier_io){.key = faulty_key(key + i),
+                                    .memory = b->memory + (size_t)i * s->tier.bytes,
+                                    .bytes = s->tier.bytes};
+        faulty_pattern(&b->ios[i].key, b->ios[i].memory, s->tier.bytes);
+    }
+    assert_int_equal(quire_tier_submit(s->tier.tier, &b->job), QUIRE_OK);
+}
+
+static void wait_beside(stage *s, beside *const *all, uint32_t n)
+{
+    uint64_t begin = redis_now_ms();
+    quire_tier_job *done;
+    for (uint32_t left = n; left > 0;) {
+        if (redis_now_ms() - begin > 30000)
+            fail_msg("%u jobs do not end; %s", left, s->tier.log);
+        left -= quire_tier_poll(s->tier.tier, &done, 1);
+        redis_sleep_ms(1);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        free(all[i]->memory);
+}
+
+static void expect_beside(const beside *b, quire_tier_status status)
+{
+    for (uint32_t i = 0; i < b->job.num_ios; i++)
+        assert_int_equal(b->ios[i].status, status);
+}
+
+/* After one job, as many as there may be can be under way at once. */
+static void jobs_run_beside_each_other(void **state)
+{
+    (void)state;
+    static beside jobs[4];
+    beside *all[COUNT(jobs)];
+    stage s = {0};
+    set_up(&s);
+    for (int round = 0; round < 3; round++) {
+        recover(&s);
+        for (uint32_t i = 0; i < COUNT(jobs); i++) {
+            all[i] = &jobs[i];
+            submit_beside(&s, &jobs[i], QUIRE_TIER_STORE, 10 * i, NUM_KEYS);
+        }
+        wait_beside(&s, all, COUNT(jobs));
+        for (uint32_t i = 0; i < COUNT(jobs); i++)
+            expect_beside(&jobs[i], QUIRE_TIER_DONE);
+    }
+    tear_down(&s);
+}
+
+/* The server reads nothing for a while. One job is half sent, another one waits behind it on the
+ * same connection and is cancelled: the first is sent to its end, and the connection is free. */
+static void cancelled_calls_leave_the_connection(void **state)
+{
+    (void)state;
+    static beside first;
+    static beside second;
+    beside *all[] = {&first, &second};
+    stage s = {.tier.bytes = LARGE, .tier.deadline_ms = 60000};
+    s.tier.config.connections = 1;
+    s.tier.config.window_bytes = 3 * (uint64_t)BESIDE * LARGE;
+    set_up(&s);
+    recover(&s);
+    uint64_t num_connected = redis_stats(&s.tier).connected;
+    for (int round = 0; round < 4; round++) {
+        redis_fake_set(s.fake, FAKE_DEAF);
+        submit_beside(&s, &first, QUIRE_TIER_STORE, 0, BESIDE);
+        submit_beside(&s, &second, QUIRE_TIER_STORE, BESIDE, BESIDE);
+        redis_sleep_ms(20);
+        assert_int_equal(quire_tier_cancel(s.tier.tier, &second.job), QUIRE_OK);
+        redis_sleep_ms(5);
+        redis_fake_set(s.fake, FAKE_WELL);
+        wait_beside(&s, all, COUNT(all));
+        expect_beside(&first, QUIRE_TIER_DONE);
+        recover(&s);
+    }
+    assert_int_equal(redis_stats(&s.tier).connected, num_connected);
+    tear_down(&s);
+}
+
+/* The connection is lost while the first of two stores is half sent: the next one is as new. */
+static void half_sent_calls_end_with_their_connection(void **state)
+{
+    (void)state;
+    stage s = {.tier.bytes = 8 << 20, .tier.deadline_ms = 60000};
+    s.tier.config.connections = 1;
+    s.tier.config.window_bytes = UINT64_C(64) << 20;
+    set_up(&s);
+    for (int round = 0; round < 4; round++) {
+        redis_fake_set(s.fake, FAKE_WELL);
+        do
+            redis_do(&s.tier, QUIRE_TIER_FIND, 40, NUM_KEYS);
+        while (redis_count(&s.tier, QUIRE_TIER_MISSING) != NUM_KEYS && s.tier.took_ms < MARGIN_MS);
+        redis_expect_only(&s.tier, REDIS_BIT(MISSING));
+        redis_fake_set(s.fake, FAKE_DEAF);
+        redis_fill(&s.tier, QUIRE_TIER_STORE, 0, 3);
+        assert_int_equal(quire_tier_submit(s.tier.tier, &s.tier.job), QUIRE_OK);
+        redis_sleep_ms(20);
+        redis_fake_cut(s.fake);
+        redis_wait(&s.tier);
+        redis_expect_only(&s.tier, FAILS);
+    }
+    tear_down(&s);
+}
+
+/* One connection is new at a time: a server that does not greet is not asked for all of them. */
+static void connections_come_one_by_one(void **state)
+{
+    (void)state;
+    stage s = {.tier.config.load_window_bytes = 1, .tier.config.window_bytes = 1};
+    s.tier.config.connections = 8;
+    s.tier.config.connect_ns = UINT64_C(60000000000);
+    set_up(&s);
+    redis_do(&s.tier, QUIRE_TIER_FIND, 0, 1);
+    assert_int_equal(redis_stats(&s.tier).connected, 1);
+    redis_fake_set(s.fake, FAKE_GREETS_NEVER);
+    for (int i = 0; i < 20; i++) {
+        redis_do(&s.tier, QUIRE_TIER_STORE, 0, REDIS_MAX_IOS);
+        redis_expect_only(&s.tier, REDIS_BIT(DONE));
+        assert_true(redis_stats(&s.tier).connected <= 2);
+    }
+    assert_int_equal(redis_stats(&s.tier).connected, 2);
+    redis_fake_set(s.fake, FAKE_WELL);
+    redis_fake_cut(s.fake); /* else the greeting stays under way */
+    recover(&s);
+    tear_down(&s);
+}
+
 /* With another identity nothing from before is found, and what is stored then is. */
 static void identities_begin_anew(void **state)
 {
@@ -317,12 +498,23 @@ static void identities_begin_anew(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_checked),    cmocka_unit_test(errors_have_consequences),
-        cmocka_unit_test(storms_are_bounded),    cmocka_unit_test(surprises_close),
-        cmocka_unit_test(slowness_is_bounded),   cmocka_unit_test(greetings_are_checked),
-        cmocka_unit_test(maps_are_checked),      cmocka_unit_test(late_bytes_go_nowhere),
-        cmocka_unit_test(cancelled_loads_end),   cmocka_unit_test(early_answers_are_surprises),
+        cmocka_unit_test(values_are_checked),
+        cmocka_unit_test(errors_have_consequences),
+        cmocka_unit_test(storms_are_bounded),
+        cmocka_unit_test(surprises_close),
+        cmocka_unit_test(slowness_is_bounded),
+        cmocka_unit_test(greetings_are_checked),
+        cmocka_unit_test(maps_are_checked),
+        cmocka_unit_test(late_bytes_go_nowhere),
+        cmocka_unit_test(cancelled_loads_end),
+        cmocka_unit_test(early_answers_are_surprises),
         cmocka_unit_test(identities_begin_anew),
+        cmocka_unit_test(forbidden_is_told_once),
+        cmocka_unit_test(refusals_are_counted),
+        cmocka_unit_test(jobs_run_beside_each_other),
+        cmocka_unit_test(cancelled_calls_leave_the_connection),
+        cmocka_unit_test(half_sent_calls_end_with_their_connection),
+        cmocka_unit_test(connections_come_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
