@@ -38,7 +38,7 @@ enum {
     QR_LOWER_JOBS = 256, /* loads and stores of one tier, as many as a tier takes by default */
     QR_LOWER_STORE_JOBS = 192, /* of those: loads find a free one */
     QR_LOWER_FIND_JOBS = 32,   /* each for one request */
-    QR_LOWER_FIND_IOS = 512
+    QR_LOWER_FIND_IOS = QR_AT_A_TIME(512, 2)
 };
 
 typedef enum qr_lower_queue_id {

@@ -2,6 +2,7 @@
  * each has a part.
  */
 #include "lower_world.h"
+#include "tier/lower_parts.h"
 
 static world_request g_prompt; /* large: not on the stack */
 
@@ -71,7 +72,7 @@ static void test_a_cold_prompt_asks_little(void **state)
                                              .deadline_ns = 5000000000});
         assert_int_equal(get_hit(w, draw(w, num_hashes)), 0);
         for (uint32_t t = 0; t < w->config.num_tiers; t++)
-            assert_in_range(num_asked(w, t), 1, 1 + num_hashes / 512);
+            assert_in_range(num_asked(w, t), 1, 1 + num_hashes / QR_LOWER_FIND_IOS);
         world_close(w);
     }
 }
@@ -87,7 +88,7 @@ static void test_a_warm_prompt_asks_once(void **state)
         put_in(w, prompt, FOUND[i], 1);
         assert_int_equal(get_hit(w, prompt), FOUND[i] * WORLD_TOKENS);
         assert_int_equal(world_tier_keys(w, 0, QUIRE_TIER_FIND, QUIRE_TIER_DONE), FOUND[i]);
-        assert_true(num_asked(w, 0) <= 4 * FOUND[i] + 2);
+        assert_true(num_asked(w, 0) <= 4 * FOUND[i] + 2 + 500 / QR_LOWER_FIND_IOS);
         world_close(w);
     }
 }
@@ -119,8 +120,8 @@ static void test_the_next_tier_is_asked(void **state)
         world_request *prompt = draw(w, 500);
         put_in(w, prompt, 500, 4);
         assert_int_equal(get_hit(w, prompt), 500 * WORLD_TOKENS);
-        assert_int_equal(num_asked(w, 0), 1);
-        assert_int_equal(num_asked(w, 1), 1);
+        assert_in_range(num_asked(w, 0), 1, 1 + 500 / QR_LOWER_FIND_IOS);
+        assert_in_range(num_asked(w, 1), 1, 1 + 500 / QR_LOWER_FIND_IOS);
         assert_int_equal(num_loaded(w, 2), 500);
         assert_int_equal(world_stats(w).tiers[2].promoted_blocks, 500);
         world_close(w);
@@ -209,7 +210,9 @@ static void test_the_second_fails(void **state)
     for (uint32_t k = 0; k < 6; k++)
         assert_int_equal(get_hit(w, prompt), 60 * WORLD_TOKENS);
     faulty_set(w->parts[1], FAULTY_FAIL, 0);
-    w->now_ns += 1000000000; /* its breaker closes again */
+    w->now_ns += 1000000000; /* its breaker lets one job through, and closes again */
+    uint32_t num_probed = QR_LOWER_FIND_IOS < 40 ? QR_LOWER_FIND_IOS : 40;
+    assert_int_equal(get_hit(w, prompt), (60 + num_probed) * WORLD_TOKENS);
     assert_int_equal(get_hit(w, prompt), 100 * WORLD_TOKENS);
     world_close(w);
 }
