@@ -112,6 +112,46 @@ static void what_is_not_stored_is_counted(void **state)
     assert_true(num_left_out > 100);
 }
 
+/* A block of one request has lost its key: its copy would be of no use. Of the others, whose blocks
+ * are looked at together with it, all are stored. */
+static void a_block_without_a_key_stops_no_other(void **state)
+{
+    (void)state;
+    enum { FULL = 5 };
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
+    setup.num_gpu = 128;
+    world_open(w, &setup);
+    const world_request *requests[3];
+    for (uint32_t i = 0; i < 3; i++)
+        requests[i] = world_ask(w, 10 + 200 * i, 12, 10);
+    world_turn(w);
+    while (w->num_flight > 0)
+        world_turn(w);
+    quire_pool *gpu = quire_cache_pool(quire_sched_cache(w->sched));
+    quire_block_span blocks = {0};
+    assert_int_equal(quire_sched_get_blocks(w->sched, requests[0]->req, &blocks), QUIRE_OK);
+    assert_int_equal(quire_pool_evict_blocks(gpu, &blocks.ids[1], 1), QUIRE_OK);
+    quire_block rows[3][FULL] = {0};
+    while (quire_sched_num_unfinished(w->sched) > 0) {
+        for (uint32_t i = 0; i < 3; i++)
+            if (quire_sched_get_blocks(w->sched, requests[i]->req, &blocks) == QUIRE_OK &&
+                blocks.count >= FULL)
+                memcpy(rows[i], blocks.ids, sizeof rows[i]);
+        world_turn(w);
+    }
+    world_drain(w);
+    const quire_pool *cpu = quire_cache_pool(quire_offload_cache(w->offload));
+    for (uint32_t i = 1; i < 3; i++) {
+        quire_block found[FULL];
+        assert_int_equal(quire_pool_find_same(cpu, gpu, rows[i], FULL, found), QUIRE_OK);
+        for (uint32_t k = 0; k < FULL; k++)
+            assert_true(rows[i][k] != QUIRE_NULL_BLOCK && found[k] != QUIRE_NULL_BLOCK &&
+                        found[k] != UINT32_MAX);
+    }
+    world_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,6 +160,7 @@ int main(void)
         cmocka_unit_test(blocks_of_every_batch_are_stored),
         cmocka_unit_test(same_prompts_are_stored_once),
         cmocka_unit_test(what_is_not_stored_is_counted),
+        cmocka_unit_test(a_block_without_a_key_stops_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
