@@ -129,7 +129,7 @@ static void a_hit_that_grows_is_seen(void **state)
     finish(&kit, x);
     quire_pool *pool = quire_cache_pool(quire_sched_cache(kit.sched));
     uint32_t n = quire_pool_get_all_free_blocks(pool, all, 32);
-    for (uint32_t i = n - COUNT(prefix); i < n; i++) { /* in any order */
+    for (uint32_t i = n - (uint32_t)COUNT(prefix); i < n; i++) { /* in any order */
         bool is_kept = false;
         for (uint32_t k = 0; k < COUNT(prefix); k++)
             is_kept = is_kept || all[i] == prefix[k];

@@ -221,7 +221,7 @@ static void an_aborted_load_keeps_its_blocks(void **state)
     world_request *r = world_ask(w, 10, 42, 2);
     while (world_stats(w).loads_in_flight == 0)
         world_turn(w);
-    uint32_t num_used = quire_sched_usage(w->sched).active;
+    uint64_t num_used = quire_sched_usage(w->sched).active;
     assert_int_equal(quire_sched_finish(w->sched, &r->req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
                      QUIRE_OK);
     r->has_ended = true;
