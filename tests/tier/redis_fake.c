@@ -303,11 +303,23 @@ static size_t read_command(const char *at, size_t n, word *words)
     return used;
 }
 
+/* Its next command, all of it here or not, is a SET. */
+static bool has_set(const client *c)
+{
+    return c->in > 9 && memcmp(c->input, "*3\r\n$3\r\nS", 9) == 0;
+}
+
+static bool is_deaf(const redis_fake *f, const client *c)
+{
+    return atomic_load(&f->mode) == FAKE_DEAF && has_set(c);
+}
+
 static void take_input(redis_fake *f, client *c)
 {
     word words[WORDS] = {{0}};
     size_t used;
-    while (!c->closes && c->in > 0 && (used = read_command(c->input, c->in, words)) > 0) {
+    while (!c->closes && c->in > 0 && !is_deaf(f, c) &&
+           (used = read_command(c->input, c->in, words)) > 0) {
         if (used == NOT_RESP) {
             say_text(c, "-ERR Protocol error\r\n");
             c->closes = true;
@@ -317,8 +329,7 @@ static void take_input(redis_fake *f, client *c)
         memmove(c->input, c->input + used, c->in - used);
         c->in -= used;
     }
-    if (atomic_load(&f->mode) == FAKE_SAYS_BEFORE_READ && c->in > 9 &&
-        memcmp(c->input, "*3\r\n$3\r\nS", 9) == 0 && c->out == 0)
+    if (atomic_load(&f->mode) == FAKE_SAYS_BEFORE_READ && has_set(c) && c->out == 0)
         say_text(c, "+OK\r\n");
 }
 
@@ -337,15 +348,15 @@ static void close_client(client *c)
 
 static void pump_client(redis_fake *f, client *c, bool is_slow)
 {
-    if (c->in < INPUT && atomic_load(&f->mode) != FAKE_DEAF) {
+    if (c->in < INPUT && !is_deaf(f, c)) {
         ssize_t got = recv(c->fd, c->input + c->in, INPUT - c->in, MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN)) {
             close_client(c);
             return;
         }
         c->in += got > 0 ? (size_t)got : 0;
-        take_input(f, c);
     }
+    take_input(f, c);
     size_t n = is_slow && c->out > 64 ? 1 : c->out; /* short answers are not held back */
     ssize_t sent = n == 0 ? 0 : send(c->fd, c->output, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent > 0) {
@@ -397,6 +408,8 @@ redis_fake *redis_fake_start(void)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
     f->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int room = 64 * 1024; /* so that a deaf server soon stops its clients */
+    (void)setsockopt(f->listener, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     assert_int_equal(bind(f->listener, (struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(f->listener, CLIENTS), 0);
     assert_int_equal(getsockname(f->listener, (struct sockaddr *)&address, &bytes), 0);

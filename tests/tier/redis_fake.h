@@ -18,7 +18,7 @@ typedef struct redis_fake redis_fake;
 #define FAKE_MAP(X)                                                                                \
     X(WELL, NULL)                                                                                  \
     X(SILENT, "")            /* no answer at all */                                                \
-    X(DEAF, NULL)            /* reads nothing */                                                   \
+    X(DEAF, NULL)            /* reads no further than to the next SET */                           \
     X(CLOSES, NULL)          /* instead of an answer */                                            \
     X(RESETS, NULL)          /* the same with RST */                                               \
     X(HALF, NULL)            /* half of the answer, and no more */                                 \

@@ -338,7 +338,7 @@ static void refusals_are_counted(void **state)
 
 /* ---- jobs beside each other ------------------------------------------------ */
 
-enum { BESIDE = 60, LARGE = 150 * 1024 }; /* in all more than sockets take */
+enum { BESIDE = 60, LARGE = 240 * 1024 }; /* in all more than sockets take */
 
 typedef struct beside {
     quire_tier_job job;
@@ -412,10 +412,11 @@ static void cancelled_calls_leave_the_connection(void **state)
     stage s = {.tier.bytes = LARGE, .tier.deadline_ms = 60000};
     s.tier.config.connections = 1;
     s.tier.config.window_bytes = 3 * (uint64_t)BESIDE * LARGE;
+    s.tier.config.load_window_bytes = 2 * LARGE; /* the fake's room for answers */
     set_up(&s);
     recover(&s);
     uint64_t num_connected = redis_stats(&s.tier).connected;
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 3; round++) {
         redis_fake_set(s.fake, FAKE_DEAF);
         submit_beside(&s, &first, QUIRE_TIER_STORE, 0, BESIDE);
         submit_beside(&s, &second, QUIRE_TIER_STORE, BESIDE, BESIDE);
@@ -435,8 +436,9 @@ static void cancelled_calls_leave_the_connection(void **state)
 static void half_sent_calls_end_with_their_connection(void **state)
 {
     (void)state;
-    stage s = {.tier.bytes = 8 << 20, .tier.deadline_ms = 60000};
+    stage s = {.tier.bytes = 8 << 20, .tier.deadline_ms = 20000};
     s.tier.config.connections = 1;
+    s.tier.config.connect_ns = UINT64_C(60000000000);
     s.tier.config.window_bytes = UINT64_C(64) << 20;
     set_up(&s);
     for (int round = 0; round < 4; round++) {
