@@ -191,44 +191,44 @@ def do_work(job, args, seconds, queue, results):
     tests = bench.tests()
     bench.programs = {name: digest(Path(command[0])) for name, command, _ in tests}
     results.put(("ready", job))
-    while (point := queue.get()) is not None:
+    while (pair := queue.get()) is not None:
         began = time.monotonic()
+        name, point = pair
         verdict, detail = bench.judge(point, order(tests, seconds, point.path), seconds)
-        results.put(("judged", point, verdict, detail, time.monotonic() - began))
+        results.put(("judged", name, point, verdict, detail, time.monotonic() - began))
     results.put(("done", job))
 
 
 def all_points(rooms):
+    """All points by a name that other code's changes leave alone: which line it is does not count."""
+    points = {}
+    seen = collections.Counter()
     for room in rooms:
         for file in sorted((ROOT / "src" / room).rglob("*.[ch]")):
             path = file.relative_to(ROOT).as_posix()
-            if "/cuda/" not in path:  # needs a GPU
-                yield from points_of(path, file.read_text())
+            if "/cuda/" in path:  # needs a GPU
+                continue
+            for p in points_of(path, file.read_text()):
+                name = f"{p.path} {p.function} {p.kind} {p.old} {p.new}"
+                points[f"{seen[name]} {name}"] = p
+                seen[name] += 1
+    return points
 
 
 def choose(args):
-    """The mutants in the order in which they are tried."""
-    points = list(all_points(args.rooms.split(",")))
+    """The mutants, (name, point), in the order in which they are tried."""
+    points = all_points(args.rooms.split(","))
     if args.only:
         path, _, line = args.only.partition(":")
-        points = [p for p in points if p.path == path and (not line or p.line == int(line))]
-    judged = {r["mutant"]: r["verdict"] for r in args.rows}
+        points = {name: p for name, p in points.items()
+                  if p.path == path and (not line or p.line == int(line))}
+    judged = {r["name"]: r["verdict"] for r in args.rows}
     if args.again:
-        return [p for p in points if judged.get(str(p)) == "survived"]
+        return [(name, p) for name, p in points.items() if judged.get(name) == "survived"]
     if args.only:
-        return points
-    return [p for p in sample(points, args.seed) if str(p) not in judged]
-
-
-def sample(points, seed):
-    """The points in an order drawn by the seed. A point keeps its place when other code changes."""
-    seen = collections.Counter()
-    keys = {}
-    for p in points:
-        name = f"{p.path} {p.function} {p.kind} {p.old} {p.new}"
-        keys[p] = hashlib.sha256(f"{seed} {seen[name]} {name}".encode()).digest()
-        seen[name] += 1
-    return sorted(points, key=keys.get)
+        return list(points.items())
+    return sorted(((name, p) for name, p in points.items() if name not in judged),
+                  key=lambda pair: hashlib.sha256(f"{args.seed} {pair[0]}".encode()).digest())
 
 
 class Tally:
@@ -242,9 +242,9 @@ class Tally:
     def counted(self):
         return [r for r in self.rows if r["verdict"] != "same"]
 
-    def add(self, point, verdict, detail, seconds):
-        self.rows = [r for r in self.rows if r["mutant"] != str(point)]
-        self.rows.append({"mutant": str(point), "path": point.path, "line": point.line,
+    def add(self, name, point, verdict, detail, seconds):
+        self.rows = [r for r in self.rows if r["name"] != name]
+        self.rows.append({"name": name, "mutant": str(point), "path": point.path, "line": point.line,
                           "kind": point.kind, "verdict": verdict, "by": detail,
                           "seconds": round(seconds, 2)})
         if verdict == "survived":
@@ -284,9 +284,9 @@ def feed(args, points, queue, results):
         nonlocal under_way
         late = limit is not None and time.monotonic() > limit
         if not late and len(tally.counted()) + under_way < wanted:
-            point = next(waiting, None)
-            if point is not None:
-                queue.put(point)
+            pair = next(waiting, None)
+            if pair is not None:
+                queue.put(pair)
                 under_way += 1
                 return True
         return False
@@ -333,7 +333,7 @@ def main():
     args.rows = json.loads(Path(args.earlier).read_text())["mutants"] if args.earlier else []
     points = choose(args)
     if args.list:
-        for point in points:
+        for _, point in points:
             print(point)
         return 0
     bench = Bench(Path(args.work) / "job0", args)
