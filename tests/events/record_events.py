@@ -8,7 +8,9 @@ The workloads are those of tests/parity (record_sched.py), drawn from the same s
 they must come out as the lines of that recording, so that its replayer does the same. A publisher
 takes the place of vLLM's: it gets the batches of the real update_from_output, sets the rank as
 vLLM's does, the number of the step as time, and keeps what msgspec makes of it. Seeds take turns:
-odd ones have numbers as hashes, even ones bytes (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES).
+odd ones have numbers as hashes, even ones bytes (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES). Groups with
+different block sizes have bytes: a joined hash has the number of its last part, and the lines could
+not be written from numbers.
 
     "quire-events 1\\n", first seed, runs, limit (u32 each, little-endian); then for each seed
     u32 number of batches | u32 events | u32 as numbers | u64 FNV-1a of all its batches
@@ -108,10 +110,12 @@ class EventCase(SchedCase):
 def record(seed, count, compared):
     """One workload: its publisher, and its lines."""
     whole_hashes.clear()
-    os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = str(seed % 2)
     writer = Writer("sched", seed, 1)
     rng = writer.start_run(seed)
-    case = EventCase(writer, Setup(list(MIXES)[seed % len(MIXES)], seed, rng))
+    setup = Setup(list(MIXES)[seed % len(MIXES)], seed, rng)
+    setup.has_numbers = seed % 2 if len({g.block_size for g in setup.groups}) == 1 else 0
+    os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = str(setup.has_numbers)
+    case = EventCase(writer, setup)
     try:
         Engine(case, rng.randint(count * 3 // 4, count * 5 // 4)).run()
     except Ended:
@@ -119,6 +123,7 @@ def record(seed, count, compared):
     writer.end_case()
     if compared is not None and compared.get(seed) != writer.lines[1:]:
         sys.exit(f"record_events.py: seed {seed} is not the recorded workload")
+    case.published.has_numbers = setup.has_numbers
     return case.published, writer
 
 
@@ -165,7 +170,7 @@ def main():
     for seed in range(args.first, args.first + args.runs):
         published, writer = record(seed, args.count, compared)
         batches = published.batches
-        out.append(struct.pack("<IIIQ", len(batches), published.num_events, seed % 2,
+        out.append(struct.pack("<IIIQ", len(batches), published.num_events, published.has_numbers,
                                fingerprint(batches)))
         num_events += published.num_events
         if kept < args.limit:

@@ -27,7 +27,7 @@ def main():
     parser = argparse.ArgumentParser(description="Compare events with vLLM's, freshly recorded.")
     parser.add_argument("build", type=Path)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 10**6 * 1000 + 1)
-    parser.add_argument("--runs", type=int, default=76, help="workloads; 76 mixes take turns")
+    parser.add_argument("--runs", type=int, default=77, help="workloads; 77 mixes take turns")
     args = parser.parse_args()
     python = os.environ.get("QUIRE_VLLM_PYTHON")
     if not python:
