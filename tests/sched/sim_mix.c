@@ -222,7 +222,7 @@ static void draw_mix(sim *s)
     m->has_encoder_connector = sim_chance(s, 30);
     m->resets_running = sim_chance(s, 50);
     m->faults = sim_chance(s, 20) ? 0 : sim_between(s, 10, 100);
-    bool is_large = sim_chance(s, 8);
+    bool is_large = s->seed % 12 == 0;
     m->arrivals = is_large ? sim_between(s, 60, 100) : sim_between(s, 5, 60);
     m->seqs = is_large ? sim_between(s, 20, SIM_SEQS) : sim_between(s, 1, 12);
     m->max_requests = is_large ? sim_between(s, SIM_SEQS, SIM_SLOTS) : sim_between(s, m->seqs, 32);

@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #if defined(MODEL_SLOW)
-enum { SEEDS = 60, STEPS = 200 };
+enum { SEEDS = 240, STEPS = 300 };
 #else
 enum { SEEDS = 400, STEPS = 400 };
 #endif
-enum { SEEDS_THAT_SEE_ALL = 60, MOST_JOBS = 64 };
+enum { SEEDS_THAT_SEE_ALL = 240, MOST_JOBS = 64 };
 
 static void add_tally(sim_tally *all, const sim_tally *one)
 {
