@@ -65,7 +65,8 @@ void qr_starved_begin(quire_sched *s)
 bool qr_starved_may_load(quire_sched *s, const qr_request *r)
 {
     qr_step_builder *b = &s->builder;
-    uint32_t num_holders = s->num_holders[QR_HOLDS_BLOCKS];
+    /* The others: with LOAD_ASKED_AGAIN the request may have blocks already. */
+    uint32_t num_holders = s->num_holders[QR_HOLDS_BLOCKS] - (r->holder == QR_HOLDS_BLOCKS);
     if ((s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0)
         num_holders += s->num_holders[QR_HOLDS_IDLE]; /* which never give way */
     if (num_holders >= s->max_loading)

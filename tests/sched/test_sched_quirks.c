@@ -299,6 +299,7 @@ static quire_req lose_loaded_tokens(const variant *v)
     config.async_scheduling = QUIRE_ON;
     config.max_batches = 3;
     config.num_spec_tokens = 3;
+    config.max_loading = 1;
     open_variant(config, v);
     num_found = 0;
     quire_req a = kit_add(&kit, "a", 5);
@@ -339,6 +340,23 @@ static void load_that_lost_its_tokens_is_asked_again(void **state)
         assert_int_equal(after[0].ids[0], first);
         kit_close(&kit);
     }
+}
+
+/* The connector has tokens once more. The request has the only place of a load itself. */
+static void load_that_lost_its_tokens_is_loaded_again(void **state)
+{
+    (void)state;
+    const variant v = variant_of(QUIRE_QUIRK(LOAD_ASKED_AGAIN), 2);
+    quire_req a = lose_loaded_tokens(&v);
+    end_load(3, a);
+    num_found = 3;
+    kit_step(&kit);
+    assert_int_equal(num_asked, 2);
+    assert_int_equal(kit_info(&kit, a).status, QUIRE_REQ_WAITING_FOR_REMOTE_KVS);
+    end_load(4, a);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:3");
+    kit_close(&kit);
 }
 
 /* The same, and another request has cached the first block by then. A hit for a request that has
@@ -496,6 +514,7 @@ int main(void)
         cmocka_unit_test(sessions_that_are_ahead_wait),
         cmocka_unit_test(load_of_one_token_is_asked_again),
         cmocka_unit_test(load_that_lost_its_tokens_is_asked_again),
+        cmocka_unit_test(load_that_lost_its_tokens_is_loaded_again),
         cmocka_unit_test(load_that_lost_its_tokens_has_a_hit),
         cmocka_unit_test(session_stale_hash),
         cmocka_unit_test(encoder_frees_again),
