@@ -114,7 +114,8 @@ static uint32_t count_run(qr_lower *lower, const qr_lower_request *request, uint
 
 /* ---- agreeing ---------------------------------------------------------------- */
 
-/* The first block that a hit of so many tokens needs. */
+/* The first block that a hit of so many tokens needs. The CPU pool counts chunks of attention from
+ * the engine's hit on. */
 static uint32_t first_needed(const qr_lower_group *g, uint32_t tokens, uint32_t base)
 {
     uint32_t end = tokens / g->block_size;
@@ -123,7 +124,7 @@ static uint32_t first_needed(const qr_lower_group *g, uint32_t tokens, uint32_t 
     if (g->kind == QUIRE_LAYER_MAMBA)
         start = end - 1;
     else if (g->chunk_tokens > 0)
-        start = tokens / g->chunk_tokens * g->chunk_tokens / g->block_size;
+        start = (base + (tokens - base) / g->chunk_tokens * g->chunk_tokens) / g->block_size;
     else if (g->window_blocks > 0)
         start = end > g->window_blocks ? end - g->window_blocks : 0;
     return start > first ? start : first;

@@ -133,22 +133,6 @@ static void test_the_longest_hit_is_fetched(void **state)
     }
 }
 
-/* Of chunks before the end of a hit nothing is needed: 42 blocks, of which the last two begin a
- * chunk that nobody has. */
-static void test_only_the_last_chunk_is_needed(void **state)
-{
-    (void)state;
-    world *w = world_make((world_config){.groups = WORLD_CHUNKED});
-    world_request prompt = world_draw(w, 42);
-    world_admit(w, world_add(w, &prompt), 0); /* blocks of the full group alone */
-    world_drain(w);
-    assert_int_equal(quire_pool_reset_prefix_cache(w->pool), QUIRE_OK);
-    world_request *r = world_add(w, &prompt);
-    (void)world_wait(w, r);
-    assert_int_equal(world_match(w, r), 40 * WORLD_TOKENS);
-    world_close(w);
-}
-
 static void test_one_fetch_serves_all(void **state)
 {
     (void)state;
@@ -580,7 +564,6 @@ int main(void)
         cmocka_unit_test(test_what_is_in_flight_is_counted),
         cmocka_unit_test(test_what_is_there_is_not_counted),
         cmocka_unit_test(test_the_longest_hit_is_fetched),
-        cmocka_unit_test(test_only_the_last_chunk_is_needed),
         cmocka_unit_test(test_one_fetch_serves_all),
         cmocka_unit_test(test_only_the_tier_knows),
         cmocka_unit_test(test_prefetched_is_there),
