@@ -477,6 +477,45 @@ static void encoder_input_comes_first(void **state)
     kit_close(&kit);
 }
 
+static int match_eight(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                       uint32_t *is_async)
+{
+    (void)user;
+    (void)req;
+    *num_external = num_local == 0 ? 8 : 0;
+    *is_async = 0;
+    return QUIRE_OK;
+}
+
+/* A window of 4 in three blocks: until the load of the first step is known no block is given back,
+ * and the request waits for that. */
+static void a_window_waits_for_its_load(void **state)
+{
+    (void)state;
+    sched_kit kit = {0};
+    quire_connector connector = {.get_num_new_matched_tokens = match_eight};
+    quire_sched_config config = kit_config(&kit);
+    kit.group.spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
+    kit.group.spec.sliding_window = 4;
+    config.cache.num_blocks = 4;
+    config.max_num_batched_tokens = 4;
+    config.max_batches = 3;
+    config.connector = &connector;
+    kit_open(&kit, &config);
+    kit_add(&kit, "a", 20);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "a:4");
+    kit_step(&kit);
+    kit_step(&kit);
+    assert_string_equal(kit_shown_step(&kit), "");
+    kit_answer(&kit, 1, 7);
+    kit_answer(&kit, 2, 7);
+    kit_answer(&kit, 3, 7);
+    kit_step(&kit);
+    assert_int_equal(kit.step->num_reqs, 1);
+    kit_close(&kit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +532,7 @@ int main(void)
         cmocka_unit_test(encoder_input_comes_first),
         cmocka_unit_test(a_preempted_request_passes_the_watermark),
         cmocka_unit_test(a_window_is_computed_again_in_parts),
+        cmocka_unit_test(a_window_waits_for_its_load),
         cmocka_unit_test(a_request_that_outgrew_the_pool_ends_while_it_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
