@@ -582,6 +582,7 @@ def print_table():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup and others ignore it for all that they start
     QUIRE = os.path.abspath(sys.argv.pop(1))
     with tempfile.TemporaryDirectory() as folder:
         FOLDER = folder
