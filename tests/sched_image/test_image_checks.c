@@ -305,6 +305,34 @@ static void another_secret_is_refused(void **state)
     kit_close(&kit);
 }
 
+static int match_four(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                      uint32_t *is_async)
+{
+    (void)user;
+    (void)req;
+    *num_external = num_local == 0 ? 4 : 0;
+    *is_async = 0;
+    return QUIRE_OK;
+}
+
+/* After a load that failed a request loads no more: an update would never confirm this one. */
+static void load_after_one_that_failed_is_found(void **state)
+{
+    (void)state;
+    quire_connector connector = {.get_num_new_matched_tokens = match_four};
+    quire_sched_config config = kit_config(&kit);
+    config.connector = &connector;
+    kit_open(&kit, &config);
+    a = kit_add(&kit, "a", PROMPT);
+    kit_step(&kit);
+    assert_int_equal(request_of(a)->load_step, 1);
+    assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
+    request_of(a)->has_failed_load = true;
+    assert_int_equal(quire_sched_check(kit.sched), QUIRE_E_CORRUPT);
+    request_of(a)->has_failed_load = false;
+    kit_close(&kit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +341,7 @@ int main(void)
         cmocka_unit_test(request_that_ended_in_flight_is_kept),
         cmocka_unit_test(an_end_that_was_not_told_is_told),
         cmocka_unit_test(another_secret_is_refused),
+        cmocka_unit_test(load_after_one_that_failed_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
