@@ -296,6 +296,8 @@ static void wrong_calls_change_nothing(void **state)
                      QUIRE_E_ARGUMENT);
     assert_int_equal(quire_slots_complete_store(slots, &key, 1, 1), QUIRE_OK);
     assert_int_equal(quire_slots_end_store(slots, NULL, 1, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_slots_complete_store(slots, NULL, 1, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_slots_complete_store(NULL, &key, 1, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_slots_end_load(NULL, NULL, 0), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_slots_end_load(slots, NULL, 1), QUIRE_E_ARGUMENT);
     id = UINT32_MAX;
