@@ -277,6 +277,9 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
         r->gave_way_in = has_given_way ? s->round : 0;
     }
     qr_image_require(image, !image->is_reading || (r->status > 0 && r->num_prompt_tokens > 0));
+    /* After a load that failed a request loads no more: no update would confirm this one. */
+    bool is_running = image->is_reading && r->status == QUIRE_REQ_RUNNING;
+    qr_image_require(image, !is_running || r->load_step == 0 || !r->has_failed_load);
 }
 
 static void image_waiter(qr_image *image, quire_sched *s, uint32_t index)

@@ -131,8 +131,8 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
     if (has_blocks && r->status == QUIRE_REQ_PREEMPTED && !is_loaded)
         return false;
     if (r->load_step != 0 && r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS &&
-        (r->status != QUIRE_REQ_RUNNING || r->has_failed_load || !loads_in_flight(s, index)))
-        return false; /* after a load that failed a request loads no more */
+        (r->status != QUIRE_REQ_RUNNING || !loads_in_flight(s, index)))
+        return false;
     if (r->text.num_tokens != r->kv.num_tokens || r->num_prompt_tokens > r->kv.num_tokens ||
         r->kv.num_tokens > s->max_model_len || r->num_drafts > s->num_spec_tokens)
         return false;
