@@ -82,8 +82,9 @@ static bool tokens_are_right(const quire_sched *s, const qr_request *r)
     uint64_t known = (uint64_t)r->kv.num_tokens + r->num_placeholders;
     if (!s->is_async && r->num_placeholders != 0)
         return false;
-    if (r->num_prompt_tokens == 0 || (r->is_plain && (r->use_grammar || r->is_pooling ||
-                                                      r->num_features > 0 || r->discards_async)))
+    bool is_special = r->use_grammar || r->is_pooling || r->num_features > 0 || r->discards_async ||
+                      r->first_valid_step > 0;
+    if (r->num_prompt_tokens == 0 || (r->is_plain && is_special))
         return false;
     if (r->status == QUIRE_REQ_RUNNING && computed > known + (s->is_async ? 0 : s->num_spec_tokens))
         return false;
