@@ -38,7 +38,7 @@ typedef struct curve_totals {
     uint64_t lookups;      /* of them, those that can be found: full, and not the last token's */
     uint64_t held_blocks;  /* of all requests, what they generate included */
     uint32_t min_blocks;   /* that the largest request needs: no smaller pool can serve the trace */
-    double distinct_blocks; /* what a pool without end would hold; sampled: estimated */
+    double distinct_blocks; /* what an unlimited pool would hold; sampled: estimated */
 } curve_totals;
 
 /* A value and half the width of its 95 % interval; exact: 0. */

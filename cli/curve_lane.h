@@ -50,7 +50,7 @@ typedef struct curve_lane {
     uint64_t *hits; /* by pool size: what it adds to the size before; finished: the hits */
     uint64_t hits_room;
     uint64_t num_lookups;
-    uint64_t num_distinct; /* elements that a pool without end would hold, copies apart */
+    uint64_t num_distinct; /* elements that an unlimited pool would hold, copies apart */
     uint32_t max_held;
     curve_entry **entries; /* of the request at hand */
     uint32_t entries_room;

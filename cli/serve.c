@@ -264,7 +264,7 @@ static void wait_until(void *user, double until_s)
     pace_wait(&s->pace, until_s);
 }
 
-/* A trace that takes no time would come again without end. */
+/* A trace that takes no time would come again for ever. */
 static bool again(void *user)
 {
     server *s = user;

@@ -41,8 +41,8 @@
  *        quire_hasher_create(&hash_config, NULL, &hasher);
  *        quire_pool_create(&pool_config, NULL, &pool);
  *
- * 2. A prompt comes in. Its full blocks get names, and those that another prompt has left are found
- *    and kept from being evicted.
+ * 2. A prompt comes in. Its full blocks get hashes. Blocks that an earlier prompt has left under
+ *    these hashes are found and kept from being evicted.
  *
  *        quire_chain_init(hasher, memory, bytes, &chain);
  *        quire_chain_append(hasher, chain, tokens, n, NULL, hashes, capacity, &num_hashes);
@@ -51,7 +51,7 @@
  *
  *    At least one token must be computed, so an engine looks up at most (n - 1) / 16 hashes.
  *
- * 3. The rest needs new blocks. QUIRE_NO_SPACE means: preempt somebody, or wait.
+ * 3. The rest needs new blocks. QUIRE_NO_SPACE means: preempt a request, or wait.
  *
  *        quire_pool_get_new_blocks(pool, num_needed, blocks + num_hit);
  *

@@ -4,14 +4,14 @@
  *
  *                 0..15    16..31   32..47
  *      group 0   [  7   ] [  3   ] [  9   ]       full attention: every block
- *      group 1   [ null ] [  4   ] [  8   ]       sliding window: those behind it are given back
+ *      group 1   [ null ] [  4   ] [  8   ]       sliding window: older blocks are given back
  *      group 2   [ null ] [ null ] [  5   ]       Mamba: the newest state
  *
  *                      get_computed_blocks      allocate_slots           free
  *      a new prompt -------------------> hits -----------------> a seq -------> nothing
  *                    which of its blocks        hits kept,   |  ^  |      its blocks stay in the
  *                    are cached already         new blocks   |  +--+      prefix cache until
- *                                                            |  next      somebody needs them
+ *                                                            |  next      a request needs them
  *                                            fork            v  tokens
  *                                            --------> another seq that shares all blocks
  *
@@ -29,7 +29,7 @@
  *                 request    from the   from a     to be   room for
  *                 has them   cache      connector  computed drafts
  *
- * Decisions are those of vLLM 0.20.0's KVCacheManager, block id for block id: with
+ * Decisions are the same as in vLLM 0.20.0's KVCacheManager, block id for block id: with
  * QUIRE_PROFILE_VLLM_0_20 including the bugs that show in decisions (quire/config.h names them),
  * with QUIRE_PROFILE_DEFAULT without.
  *
@@ -237,7 +237,7 @@ QUIRE_API int quire_cache_get_sink_blocks(const quire_cache *cache, uint32_t gro
 QUIRE_API uint32_t quire_cache_num_groups(const quire_cache *cache);
 QUIRE_API uint32_t quire_cache_num_seqs(const quire_cache *cache); /* requests that have blocks */
 QUIRE_API uint32_t quire_cache_hash_block_size(const quire_cache *cache);
-QUIRE_API uint64_t quire_cache_quirks(const quire_cache *cache); /* those in force */
+QUIRE_API uint64_t quire_cache_quirks(const quire_cache *cache); /* the quirks in force */
 
 /* The pool, for the functions of quire/pool.h. Blocks that are touched through it must be freed
  * through it. */

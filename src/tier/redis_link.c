@@ -382,7 +382,7 @@ static bool take_reply(quire_tier_redis *redis, qr_link *link)
     if (status == QR_RESP_MORE)
         return false;
     if (status == QR_RESP_BAD) {
-        surprise(redis, link, "what it says is no RESP");
+        surprise(redis, link, "its answer is not valid RESP");
         return false;
     }
     link->in_begin += (uint32_t)used;

@@ -29,7 +29,7 @@ static const char *what_is_wrong_with(const quire_device_cuda_config *config)
     if (config->num_ctas > MOST_CTAS)
         return "num_ctas is above 4,096";
     if ((unsigned)config->method > QUIRE_CUDA_ROWS || (unsigned)config->crc > QUIRE_CUDA_CRC_NONE)
-        return "method or crc is none of those that there are";
+        return "method or crc is not a value of its enum";
     return NULL;
 }
 
