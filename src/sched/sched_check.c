@@ -37,9 +37,8 @@ static bool loads_in_flight(const quire_sched *s, uint32_t index)
     if (place == QR_NIL)
         return false;
     const qr_batch *batch = &s->batches[(s->first_batch + place) % s->max_batches];
-    quire_req req = qr_sched_req_of(s, index);
     for (uint32_t i = 0; batch->loads && i < batch->num_reqs; i++)
-        if (batch->reqs[i] == req)
+        if (qr_flight_who_waits(s, batch, i) == index)
             return true;
     return false;
 }

@@ -315,26 +315,64 @@ static int match_four(void *user, quire_req req, uint32_t num_local, uint32_t *n
     return QUIRE_OK;
 }
 
-/* After a load that failed a request loads no more. */
-static void load_after_one_that_failed_is_refused(void **state)
+/* a loads in step 1, which is in flight. */
+static quire_sched_config open_loading(quire_connector *connector)
 {
-    (void)state;
-    quire_connector connector = {.get_num_new_matched_tokens = match_four};
     quire_sched_config config = kit_config(&kit);
-    config.connector = &connector;
+    config.connector = connector;
     kit_open(&kit, &config);
     a = kit_add(&kit, "a", PROMPT);
     kit_step(&kit);
     assert_int_equal(request_of(a)->load_step, 1);
     assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
+    return config;
+}
+
+/* After a load that failed a request loads no more. */
+static void load_after_one_that_failed(void)
+{
     request_of(a)->has_failed_load = true;
-    kit_state image = kit_save(kit.sched);
-    quire_sched *made = NULL;
-    assert_int_equal(quire_sched_restore(&config, NULL, image.image, image.bytes, &made),
-                     QUIRE_E_CORRUPT);
-    free(image.image);
-    request_of(a)->has_failed_load = false;
-    kit_close(&kit);
+}
+
+/* The step's outputs are for the request as it was before it was preempted. */
+static void load_before_a_preemption(void)
+{
+    request_of(a)->num_preemptions++;
+}
+
+static void load_of_a_step_that_was_made_void(void)
+{
+    request_of(a)->is_plain = false;
+    qr_request_void_steps(request_of(a), kit.sched->step);
+}
+
+/* Only a request without void steps is plain. */
+static void plain_request_with_void_steps(void)
+{
+    assert_true(request_of(a)->is_plain);
+    qr_request_void_steps(request_of(a), 0);
+    request_of(a)->is_plain = true;
+}
+
+static void forged_loads_are_refused(void **state)
+{
+    (void)state;
+    static void (*const FORGE[])(void) = {load_after_one_that_failed, load_before_a_preemption,
+                                          load_of_a_step_that_was_made_void,
+                                          plain_request_with_void_steps};
+    for (uint32_t i = 0; i < COUNT(FORGE); i++) {
+        quire_connector connector = {.get_num_new_matched_tokens = match_four};
+        quire_sched_config config = open_loading(&connector);
+        qr_request before = *request_of(a);
+        FORGE[i]();
+        kit_state image = kit_save(kit.sched);
+        quire_sched *made = NULL;
+        assert_int_equal(quire_sched_restore(&config, NULL, image.image, image.bytes, &made),
+                         QUIRE_E_CORRUPT);
+        free(image.image);
+        *request_of(a) = before;
+        kit_close(&kit);
+    }
 }
 
 int main(void)
@@ -345,7 +383,7 @@ int main(void)
         cmocka_unit_test(request_that_ended_in_flight_is_kept),
         cmocka_unit_test(an_end_that_was_not_told_is_told),
         cmocka_unit_test(another_secret_is_refused),
-        cmocka_unit_test(load_after_one_that_failed_is_refused),
+        cmocka_unit_test(forged_loads_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
