@@ -31,14 +31,13 @@ static int check_kv_request(const quire_cache *cache, const quire_cache_request 
 }
 
 static int check_allocation_params(const quire_cache *cache, const quire_cache_request *request,
-                                   const quire_allocate_params *params)
+                                   const quire_allocate_params *params, uint32_t first_hash)
 {
-    int err = check_kv_request(cache, request);
-    if (err != QUIRE_OK || params == NULL)
-        return err != QUIRE_OK ? err : QUIRE_E_ARGUMENT;
     qr_field_limits limits = {.max_model_len = cache->max_model_len,
-                              .max_encoder_tokens = cache->max_encoder_tokens};
-    return qr_check_allocate_params(params, &limits);
+                              .max_encoder_tokens = cache->max_encoder_tokens,
+                              .first_hash = first_hash};
+    int err = qr_check_cache_request(request, &limits);
+    return err == QUIRE_OK ? qr_check_allocate_params(params, &limits) : err;
 }
 
 /* ---- making ---------------------------------------------------------------- */
@@ -128,6 +127,14 @@ int quire_cache_get_computed_blocks(quire_cache *cache, const quire_cache_reques
     return err == QUIRE_OK ? qr_cache_get_computed_blocks(cache, request, blocks, num_tokens) : err;
 }
 
+static QR_NOINLINE int check_then_allocate(quire_cache *cache, quire_cache_request *request,
+                                           const quire_allocate_params *params,
+                                           quire_block_span *new_blocks)
+{
+    int err = check_allocation_params(cache, request, params, most_first_hash(cache, request));
+    return err == QUIRE_OK ? qr_cache_allocate_slots(cache, request, params, new_blocks) : err;
+}
+
 int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
                                const quire_allocate_params *params, quire_block_span *new_blocks)
 {
@@ -136,14 +143,15 @@ int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
     bool is_usual = request->num_tokens <= cache->max_model_len && request->first_hash == 0;
     if (is_usual && qr_cache_allocates_nothing(cache, request, params, new_blocks))
         return QUIRE_OK; /* decoding: the other fields need no check */
-    int err = check_allocation_params(cache, request, params);
-    return err == QUIRE_OK ? qr_cache_allocate_slots(cache, request, params, new_blocks) : err;
+    return check_then_allocate(cache, request, params, new_blocks);
 }
 
 int quire_cache_can_fit_full_sequence(const quire_cache *cache, const quire_cache_request *request,
                                       const quire_allocate_params *params)
 {
-    int err = check_allocation_params(cache, request, params);
+    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = check_allocation_params(cache, request, params, UINT32_MAX); /* reads no hash */
     return err == QUIRE_OK ? qr_cache_can_fit(cache, request, params) : err;
 }
 

@@ -83,14 +83,20 @@ int qr_check_metrics_format(const quire_metrics_format *p)
 
 /* ---- parameters: nothing but the answer, in a few instructions -------------- */
 
-static bool in_range(uint64_t value, uint64_t least, uint64_t most)
+/* 1: out of range. The fields of a struct are looked at without a branch between them. */
+static unsigned is_outside(uint64_t value, uint64_t least, uint64_t most)
 {
-    return value >= least && value <= most;
+    return (unsigned)(value < least) | (unsigned)(value > most);
 }
 
-#define IS_NUMBER(field, least, most) &&in_range((uint64_t)p->field, (least), (most))
-#define IS_REAL(field, least, most)   &&p->field >= (least) && p->field <= (most)
-#define ARE_OK(type)                  (true QR_FIELDS_##type(IS_NUMBER, IS_REAL, UNUSED, UNUSED))
+static unsigned is_real_outside(double value, double least, double most)
+{
+    return !(value >= least && value <= most);
+}
+
+#define OR_NUMBER(field, least, most) | is_outside((uint64_t)p->field, (least), (most))
+#define OR_REAL(field, least, most)   | is_real_outside(p->field, (least), (most))
+#define ARE_OK(type)                  ((0u QR_FIELDS_##type(OR_NUMBER, OR_REAL, UNUSED, UNUSED)) == 0)
 
 int qr_check_cache_full_params(const quire_cache_full_params *p)
 {

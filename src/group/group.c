@@ -70,10 +70,11 @@ qr_kept qr_group_kept_hits(const qr_group *group, const qr_want *want)
     uint32_t external = want->num_external;
     if (skipped > 0 && want->total_computed - skipped_tokens < external)
         external = want->total_computed - skipped_tokens;
+    if (external == 0)
+        return k;
     uint32_t end = qr_ceil_div(want->total_computed, group->block_size);
     uint32_t have = skipped + k.num_kept;
-    if (external > 0 && end > have)
-        k.num_external = end - have;
+    k.num_external = end > have ? end - have : 0;
     return k;
 }
 
