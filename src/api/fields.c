@@ -96,7 +96,7 @@ static unsigned is_real_outside(double value, double least, double most)
 
 #define OR_NUMBER(field, least, most) | is_outside((uint64_t)p->field, (least), (most))
 #define OR_REAL(field, least, most)   | is_real_outside(p->field, (least), (most))
-#define ARE_OK(type)                  ((0u QR_FIELDS_##type(OR_NUMBER, OR_REAL, UNUSED, UNUSED)) == 0)
+#define ARE_OK(type)                  (!(0 QR_FIELDS_##type(OR_NUMBER, OR_REAL, UNUSED, UNUSED)))
 
 int qr_check_cache_full_params(const quire_cache_full_params *p)
 {

@@ -133,10 +133,11 @@ int qr_pool_get_new_blocks(quire_pool *pool, uint32_t n, uint32_t *out)
     enum { PORTION = QR_AT_A_TIME(128, 2) };
     if (n >= pool->queue.num_blocks)
         return QUIRE_E_RANGE;
-    if (n > pool->queue.num_free)
-        return QUIRE_NO_SPACE;
-    if (QR_UNLIKELY(n > qr_queue_num_others(&pool->queue)))
+    if (QR_UNLIKELY(n > qr_queue_num_others(&pool->queue))) {
+        if (n > pool->queue.num_free)
+            return QUIRE_NO_SPACE;
         pool->release_kept(pool->keeper, n);
+    }
     for (uint32_t done = 0; done < n; done += PORTION)
         take_blocks(pool, n - done < PORTION ? n - done : PORTION, out + done);
     qr_assert_expensive(qr_pool_is_valid(pool));
