@@ -43,7 +43,7 @@ static int read_want(const quire_cache *cache, const quire_cache_request *reques
     }
     uint64_t total = (uint64_t)request->num_computed_tokens + p->num_new_computed_tokens +
                      p->num_external_computed_tokens;
-    if (total > cache->max_model_len || p->num_encoder_tokens > cache->max_encoder_tokens)
+    if (total > cache->max_model_len)
         return QUIRE_E_RANGE;
     want->total_computed = (uint32_t)total;
     want->num_certain =

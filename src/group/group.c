@@ -55,7 +55,8 @@ uint32_t qr_group_count_evictable(const qr_group *group, const uint32_t *blocks,
     return count;
 }
 
-qr_kept qr_group_kept_hits(const qr_group *group, const qr_want *want)
+/* Inline: a request that does not fit is asked about in every step. */
+static inline qr_kept kept_hits(const qr_group *group, const qr_want *want)
 {
     quire_block_span hits = {0};
     if (want->hits != NULL)
@@ -76,6 +77,11 @@ qr_kept qr_group_kept_hits(const qr_group *group, const qr_want *want)
     uint32_t have = skipped + k.num_kept;
     k.num_external = end > have ? end - have : 0;
     return k;
+}
+
+qr_kept qr_group_kept_hits(const qr_group *group, const qr_want *want)
+{
+    return kept_hits(group, want);
 }
 
 /* Most steps need no new block: told without a division. */
@@ -101,7 +107,7 @@ qr_need qr_group_need_for(const qr_group *group, const qr_want *want, uint32_t n
     if (QR_UNLIKELY(row != NULL && want->keeps_hits))
         return (qr_need){.status = QUIRE_E_ARGUMENT};
     uint32_t have = row == NULL ? 0 : row->num_blocks;
-    qr_kept k = qr_group_kept_hits(group, want);
+    qr_kept k = kept_hits(group, want);
     qr_need need = {0};
     uint32_t evictable = qr_group_count_evictable(group, k.kept, k.num_kept, &need.status);
     uint32_t covered = have + (want->hits == NULL ? 0 : want->hits[group->id].count);
