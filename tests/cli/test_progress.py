@@ -88,7 +88,10 @@ class Progress(unittest.TestCase):
 
     def test_max_requests(self):
         found = bars(on_terminal("replay", "--max-requests", "6000", TRACE))
-        self.assertGreater(found[-1][0], 50)
+        share, what = found[-1]
+        done, total = (int(word.replace(",", "")) for word in re.findall(r"[\d,]+", what)[:2])
+        self.assertLess(abs(total - 6000), 750)
+        self.assertLess(abs(share - 100 * done / 6000), 20, what)
 
     def test_no_terminal(self):
         for command in ("replay", "sweep", "curve"):
