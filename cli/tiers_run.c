@@ -168,6 +168,12 @@ static void run_update_output(void *user)
     t->inner.update_output(t->inner.user);
 }
 
+static uint32_t run_get_tiers(void *user, quire_tier_usage *tiers, uint32_t capacity)
+{
+    tiers_run *t = user;
+    return t->inner.get_tiers(t->inner.user, tiers, capacity);
+}
+
 /* The offload's own functions, with a look at two of them; those it has not are not there. */
 static void wrap_connector(tiers_run *t)
 {
@@ -179,7 +185,8 @@ static void wrap_connector(tiers_run *t)
         .build_meta = run_build_meta,
         .request_finished = t->inner.request_finished != NULL ? run_request_finished : NULL,
         .reset_cache = t->inner.reset_cache != NULL ? run_reset_cache : NULL,
-        .update_output = t->inner.update_output != NULL ? run_update_output : NULL};
+        .update_output = t->inner.update_output != NULL ? run_update_output : NULL,
+        .get_tiers = run_get_tiers};
 }
 
 /* ---- making it ---------------------------------------------------------------- */

@@ -296,28 +296,32 @@ static tiers_sim *make_sim(const tiers_sim_config *c)
 int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim **sim,
                    char *message, size_t message_bytes)
 {
-    static const quire_tier_ops OPS = {.abi = 1,
-                                       .size = sizeof OPS,
-                                       .name = "simulated",
-                                       .open = sim_open,
-                                       .close = sim_close,
-                                       .caps = sim_caps,
-                                       .prepare = sim_prepare,
-                                       .finish = sim_finish,
-                                       .lookup = sim_lookup,
-                                       .touch = sim_touch,
-                                       .expect = sim_expect,
-                                       .reset = sim_reset,
-                                       .usage = sim_usage,
-                                       .begin = sim_begin,
-                                       .turn = sim_turn};
+    static const char *const LABELS[] = {[TIERS_FILE] = "file", [TIERS_REDIS] = "redis"};
+    static const char *const MEDIUMS[] = {[TIERS_FILE] = "DISK", [TIERS_REDIS] = "REDIS"};
+    quire_tier_ops ops = {.abi = 1,
+                          .size = sizeof ops,
+                          .name = "simulated",
+                          .medium = MEDIUMS[config->lower->kind],
+                          .open = sim_open,
+                          .close = sim_close,
+                          .caps = sim_caps,
+                          .prepare = sim_prepare,
+                          .finish = sim_finish,
+                          .lookup = sim_lookup,
+                          .touch = sim_touch,
+                          .expect = sim_expect,
+                          .reset = sim_reset,
+                          .usage = sim_usage,
+                          .begin = sim_begin,
+                          .turn = sim_turn};
     *sim = make_sim(config);
     if (*sim == NULL) {
         snprintf(message, message_bytes, "not enough memory for %u slots", config->num_slots);
         return QUIRE_E_NOMEM;
     }
     quire_tier_config c = QUIRE_TIER_CONFIG_INIT;
-    c.ops = &OPS;
+    c.ops = &ops;
+    c.label = LABELS[config->lower->kind];
     c.self = *sim;
     c.max_jobs = SIM_MAX_JOBS;
     c.max_bytes_in_flight = (uint64_t)(config->lower->bytes_per_s * SIM_BUSY_S);

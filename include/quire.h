@@ -17,6 +17,7 @@
  *      quire/sched.h     the scheduler: who computes how many tokens in the next step
  *      quire/image.h     the whole state as one piece of bytes, to go on from elsewhere
  *      quire/observe.h   what it tells of its steps
+ *      quire/connector.h what others bring into it
  *      quire/monitor.h   what other threads see of a scheduler while it runs
  *
  * The others are of libraries beside this one, and not included here:
@@ -76,6 +77,7 @@
 
 #include "quire/cache.h"
 #include "quire/config.h"
+#include "quire/connector.h"
 #include "quire/cost.h"
 #include "quire/error.h"
 #include "quire/hash.h"

@@ -11,7 +11,7 @@ function readMetrics(text) {
     return found ? +found[1] : NaN;
   };
   const waiting = (reason) => value("quire_requests_waiting_by_reason", `reason="${reason}"`);
-  const blocks = (state) => value("quire_blocks", `tier="gpu",state="${state}"`);
+  const blocks = (state) => value("quire_blocks", `tier="gpu",medium="GPU",state="${state}"`);
   return { step: value("quire_steps_total"), preempted: value("quire_preemptions_total"),
     queries: value("quire_prefix_cache_queries_total"),
     hits: value("quire_prefix_cache_hits_total"), running: value("quire_requests_running"),

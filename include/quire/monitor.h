@@ -32,6 +32,7 @@
 #include "error.h"
 #include "hash.h"
 #include "memory.h"
+#include "observe.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -125,6 +126,19 @@ QUIRE_API uint64_t quire_monitor_ask_walk(quire_monitor *monitor);
 
 /* ---- steps -------------------------------------------------------------- */
 
+/* A tier of the connector in one step: as quire_tier_usage. */
+typedef struct quire_tier_step {
+    uint64_t total;
+    uint64_t empty;
+    uint64_t cached;
+    uint64_t active;
+    uint64_t pinned;
+    uint64_t stored_blocks; /* since the start */
+    uint64_t loaded_blocks;
+    uint64_t hit_tokens;
+    uint64_t failed_blocks;
+} quire_tier_step;
+
 /* A step in numbers, as quire_snapshot of quire/sched.h, and what it cost. Times of the two clocks
  * that quire_monitor_config names. */
 typedef struct quire_monitor_step {
@@ -147,9 +161,14 @@ typedef struct quire_monitor_step {
     uint32_t num_empty; /* blocks */
     uint32_t num_cached;
     uint32_t num_active;
-    uint32_t num_swap_slots; /* of the host buffer, in use */
-    uint64_t schedule_ns;    /* this schedule, and */
-    uint64_t update_ns;      /* the last update before it took */
+    uint32_t num_swap_slots;    /* of the host buffer, in use */
+    uint64_t schedule_ns;       /* this schedule, and */
+    uint64_t update_ns;         /* the last update before it took */
+    uint32_t num_pinned;        /* requests that have ended and whose blocks are kept, */
+    uint32_t num_pinned_blocks; /* so many different ones: a part of num_active */
+    uint32_t num_tiers;         /* of the connector: those of quire_monitor_get_tiers behind the GPU
+                                   and the swap buffer, in the same order */
+    quire_tier_step tiers[QUIRE_CONNECTOR_TIERS];
 } quire_monitor_step;
 
 /* Copies the oldest steps after `after` that are still there, in order; returns how many. */
@@ -160,6 +179,13 @@ QUIRE_API int quire_monitor_last_step(const quire_monitor *monitor, quire_monito
 
 /* Requests that run or wait, as of the last call of the scheduler that changed it. */
 QUIRE_API uint32_t quire_monitor_num_unfinished(const quire_monitor *monitor);
+
+/* All tiers as they stood at the end of the last schedule or update: the GPU, the swap buffer where
+ * there is one, then those of the connector. The tiers are of one moment, and each is consistent:
+ * its empty, cached, active and null blocks are its total. Names are distinct, and stay valid while
+ * the monitor lives. Returns how many there are; writes at most `capacity`. Any thread. */
+QUIRE_API uint32_t quire_monitor_get_tiers(const quire_monitor *monitor, quire_tier_usage *tiers,
+                                           uint32_t capacity);
 
 /* What the monitor watches; never changes. */
 typedef struct quire_monitor_info {

@@ -16,6 +16,36 @@
 extern "C" {
 #endif
 
+/* ---- tiers --------------------------------------------------------------- */
+
+#define QUIRE_CONNECTOR_TIERS 6 /* at most, of one connector */
+#define QUIRE_MAX_TIERS       (2 + QUIRE_CONNECTOR_TIERS)
+#define QUIRE_UNKNOWN_BYTES   UINT64_MAX
+
+/* One tier, in blocks:
+ *
+ *      blocks.total = blocks.empty + blocks.cached + blocks.active + blocks.null_blocks
+ *      pinned <= blocks.active
+ *
+ * active: ref_cnt > 0: a request, a copy or a pin uses the block now. This is not how much the
+ * tier holds: what a later request can find is in cached blocks, and in active ones that have a
+ * key. The active blocks of different tiers may be copies of the same block: their sum means
+ * nothing. */
+typedef struct quire_tier_usage {
+    const char *name;       /* "gpu", "swap", "host", or the label of a quire_tier */
+    const char *medium;     /* as in events: "GPU", "CPU", "DISK", "REDIS", ... */
+    quire_usage blocks;     /* of a tier whose size is not known: total is what it holds */
+    uint64_t pinned;        /* of the active blocks: those that a pin keeps (quire_sched_pin) */
+    uint64_t stored_blocks; /* blocks that were copied to the tier, and */
+    uint64_t loaded_blocks; /* from it, since the start */
+    uint64_t hit_tokens;    /* of admitted requests: found in this tier first */
+    uint64_t stored_bytes;  /* QUIRE_UNKNOWN_BYTES: who copies is not known here */
+    uint64_t loaded_bytes;
+    uint64_t failed_blocks; /* stores and loads that failed */
+} quire_tier_usage;
+
+/* ---- steps ---------------------------------------------------------------- */
+
 /* One step, in numbers; told at the end of schedule. */
 typedef struct quire_snapshot {
     uint64_t step;
@@ -41,6 +71,10 @@ typedef struct quire_snapshot {
     uint32_t num_query_tokens;  /* of requests admitted in this step: looked up */
     uint32_t num_pinned;        /* requests that have ended and whose blocks are kept, */
     uint32_t num_pinned_blocks; /* so many different ones */
+    /* The GPU, the swap buffer where there is one, then those of the connector. Valid until
+     * on_snapshot returns. */
+    const quire_tier_usage *tiers;
+    uint32_t num_tiers;
 } quire_snapshot;
 
 /* Why something was decided. */

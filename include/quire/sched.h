@@ -60,6 +60,7 @@
 
 #include "cache.h"
 #include "config.h"
+#include "connector.h"
 #include "error.h"
 #include "hash.h"
 #include "memory.h"
@@ -102,57 +103,6 @@ typedef enum quire_pause {
     QUIRE_PAUSED_NEW = 1, /* running requests go on, nobody is admitted */
     QUIRE_PAUSED_ALL = 2
 } quire_pause;
-
-/* ---- what others bring in ----------------------------------------------- */
-
-struct quire_step;
-
-/* Where KV of earlier requests may be found beside the prefix cache: a tier, another engine. NULL
- * functions answer "nothing". */
-typedef struct quire_connector {
-    void *user;
-    /* How many tokens past the first num_local of the request it has, and whether they come at once
-     * or are loaded while the request waits (*is_async = 1). QUIRE_OK, or QUIRE_RETRY: not known
-     * yet, ask in the next step. */
-    int (*get_num_new_matched_tokens)(void *user, quire_req req, uint32_t num_local,
-                                      uint32_t *num_external, uint32_t *is_async);
-    /* The request has these blocks now; num_external tokens of them are to be loaded. */
-    void (*update_state_after_alloc)(void *user, quire_req req, const quire_block_span *blocks,
-                                     uint32_t num_external);
-    /* At the end of schedule: what the workers must do, as the connector's own data. */
-    void *(*build_meta)(void *user, const struct quire_step *step);
-    /* The request ends. 1: its blocks are still being sent, free them at finished_sending. */
-    int (*request_finished)(void *user, quire_req req, const quire_block_span *blocks);
-    int (*reset_cache)(void *user); /* 0: done */
-    /* In update, before blocks that were sent are given back and loads that ended are noted. */
-    void (*update_output)(void *user);
-} quire_connector;
-
-/* Where the encoder's outputs of images, sound and video may be found beside the encoder cache:
- * another engine that encodes. NULL functions answer "nothing". input is the number of one of the
- * request's mm_inputs; of a session all of its inputs' count, one after the other. */
-typedef struct quire_encoder_connector {
-    void *user;
-    /* Whether it has what the encoder would make of this input: then it is not encoded, and takes
-     * nothing of the encoder's budget. Asked when the input is needed and there is room for it. */
-    int (*has_item)(void *user, quire_req req, uint32_t input);
-    /* The input has its place in the encoder cache: those to be encoded in this step, then those to
-     * be loaded. */
-    void (*update_state_after_alloc)(void *user, quire_req req, uint32_t input);
-    /* At the end of schedule, after the quire_connector's. */
-    void *(*build_meta)(void *user, const struct quire_step *step);
-} quire_encoder_connector;
-
-/* Structured output: grammars live with the caller. NULL functions: ready, not advancing, all
- * accepted. */
-typedef struct quire_grammar {
-    void *user;
-    int (*is_ready)(void *user, quire_req req);       /* compiled: the request may be scheduled */
-    int (*should_advance)(void *user, quire_req req); /* past its reasoning part */
-    int (*accept_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
-    /* How many of the drafts, from the start, the grammar allows. */
-    uint32_t (*validate_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
-} quire_grammar;
 
 /* ---- making a scheduler ------------------------------------------------- */
 

@@ -173,6 +173,8 @@ typedef struct quire_tier_ops {
     /* On the scheduler's thread: whether what the last reset or set_identity changed would survive
      * a crash: 1 yes, 0 not yet, -1 it failed. NULL: 1. */
     int (*is_settled)(void *self);
+    /* What blocks lie in, as KV events and metrics name it: "DISK". NULL: the name in capitals. */
+    const char *medium;
 } quire_tier_ops;
 
 /* ---- opening --------------------------------------------------------------- */
@@ -253,6 +255,8 @@ QUIRE_API int quire_tier_reset(quire_tier *tier);
 QUIRE_API int quire_tier_set_identity(quire_tier *tier, const unsigned char *fingerprint);
 QUIRE_API quire_tier_caps quire_tier_get_caps(const quire_tier *tier);
 QUIRE_API const char *quire_tier_label(const quire_tier *tier);
+/* "DISK" for a file or a directory, "REDIS", ...; see quire_tier_ops.medium. */
+QUIRE_API const char *quire_tier_medium(const quire_tier *tier);
 
 typedef enum quire_tier_health {
     QUIRE_TIER_CLOSED = 0, /* the breaker is: all is well */

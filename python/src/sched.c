@@ -71,7 +71,10 @@ static const py_field snapshots_field[] = {{"snapshots", 0, PY_FIELD_BOOL, NULL}
 
 static void keep_snapshot(void *user, const quire_snapshot *snapshot)
 {
-    ((sched_object *)user)->snapshot = *snapshot;
+    sched_object *self = user;
+    self->snapshot = *snapshot;
+    memcpy(self->tiers, snapshot->tiers, snapshot->num_tiers * sizeof *self->tiers);
+    self->snapshot.tiers = self->tiers;
 }
 
 /* Tokens under one hash, as the cache will choose them. */

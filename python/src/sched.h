@@ -21,6 +21,7 @@ typedef struct sched_object {
     uint32_t num_flights;
     bool has_snapshots;
     quire_snapshot snapshot;
+    quire_tier_usage tiers[QUIRE_MAX_TIERS]; /* of the snapshot */
     py_event_log events;
 } sched_object;
 

@@ -82,6 +82,7 @@ typedef struct record_object {
     bool has_snapshot;
     bool has_stats;
     quire_snapshot snapshot;
+    quire_tier_usage tiers[2]; /* of the snapshot: GPU and swap, whose names are constants */
     quire_sched_stats stats;
 } record_object;
 
@@ -226,8 +227,12 @@ PyObject *py_step_new(const py_state *state, const quire_step *step, uint32_t nu
     self->has_grammar_reqs = step->has_grammar_reqs;
     self->has_pending_grammar_tokens = step->has_pending_grammar_tokens;
     self->has_snapshot = snapshot != NULL;
-    if (snapshot != NULL)
+    if (snapshot != NULL) {
         self->snapshot = *snapshot;
+        self->snapshot.num_tiers = snapshot->num_tiers < 2 ? snapshot->num_tiers : 2;
+        memcpy(self->tiers, snapshot->tiers, self->snapshot.num_tiers * sizeof *self->tiers);
+        self->snapshot.tiers = NULL; /* they are the scheduler's */
+    }
     if (!copy_requests(self, step) || !copy_blocks(self, step, num_groups) ||
         !copy_rest(self, step, num_groups) || !copy_texts(self, step))
         Py_CLEAR(self);
@@ -416,6 +421,37 @@ static const py_field snapshot_fields[] = {SNAPSHOT(step, PY_FIELD_U64),
                                            SNAPSHOT(num_pinned_blocks, PY_FIELD_U32),
                                            {NULL, 0, PY_FIELD_U32, NULL}};
 
+static const py_field tier_fields[] = {
+    {"pinned", offsetof(quire_tier_usage, pinned), PY_FIELD_U64, NULL},
+    {"stored_blocks", offsetof(quire_tier_usage, stored_blocks), PY_FIELD_U64, NULL},
+    {"loaded_blocks", offsetof(quire_tier_usage, loaded_blocks), PY_FIELD_U64, NULL},
+    {"hit_tokens", offsetof(quire_tier_usage, hit_tokens), PY_FIELD_U64, NULL},
+    {"failed_blocks", offsetof(quire_tier_usage, failed_blocks), PY_FIELD_U64, NULL},
+    {NULL, 0, PY_FIELD_U32, NULL}};
+
+static PyObject *tier_dict(const quire_tier_usage *tier)
+{
+    PyObject *dict = py_fields_dict(tier_fields, tier);
+    if (dict != NULL &&
+        (py_put(dict, "name", PyUnicode_FromString(tier->name)) < 0 ||
+         py_put(dict, "medium", PyUnicode_FromString(tier->medium)) < 0 ||
+         py_put(dict, "blocks", py_fields_dict(py_usage_fields, &tier->blocks)) < 0))
+        Py_CLEAR(dict);
+    return dict;
+}
+
+static PyObject *tiers_list(const record_object *self)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < self->snapshot.num_tiers; i++) {
+        PyObject *dict = tier_dict(&self->tiers[i]);
+        if (dict == NULL || PyList_Append(list, dict) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(dict);
+    }
+    return list;
+}
+
 static PyObject *step_snapshot(PyObject *object, void *Py_UNUSED(closure))
 {
     const record_object *self = (record_object *)object;
@@ -423,7 +459,8 @@ static PyObject *step_snapshot(PyObject *object, void *Py_UNUSED(closure))
         Py_RETURN_NONE;
     PyObject *dict = py_fields_dict(snapshot_fields, &self->snapshot);
     if (dict != NULL &&
-        py_put(dict, "blocks", py_fields_dict(py_usage_fields, &self->snapshot.blocks)) < 0)
+        (py_put(dict, "blocks", py_fields_dict(py_usage_fields, &self->snapshot.blocks)) < 0 ||
+         py_put(dict, "tiers", tiers_list(self)) < 0))
         Py_CLEAR(dict);
     return dict;
 }

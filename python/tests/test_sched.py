@@ -320,6 +320,9 @@ def test_pins():
     assert sched.usage()["active"] == 2
     step = sched.schedule()
     assert (step.snapshot["num_pinned"], step.snapshot["num_pinned_blocks"]) == (1, 2)
+    (gpu,) = step.snapshot["tiers"]
+    assert (gpu["name"], gpu["medium"], gpu["pinned"]) == ("gpu", "GPU", 2)
+    assert gpu["blocks"] == step.snapshot["blocks"]
     with pytest.raises(quire.Error):
         sched.pin(req, 1)
     with pytest.raises(ValueError):

@@ -29,6 +29,7 @@ static int load_or_destroy(quire_sched *made, const void *image, size_t image_by
         quire_sched_destroy(made);
         return err;
     }
+    qr_sched_tell_levels(made);
     if (made->monitor != NULL)
         made->monitor->info.has_content = quire_pool_num_keys(made->cache->pool) > 0;
     *sched = made;

@@ -100,6 +100,12 @@ int quire_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
     return qr_monitor_last_step(m, step);
 }
 
+uint32_t quire_monitor_get_tiers(const quire_monitor *m, quire_tier_usage *tiers, uint32_t capacity)
+{
+    bool has_room = tiers != NULL || capacity == 0;
+    return is_monitor(m) && has_room ? qr_tiers_get(&m->metrics.tiers, tiers, capacity) : 0;
+}
+
 /* ---- metrics --------------------------------------------------------------- */
 
 int quire_monitor_write_metrics(const quire_monitor *m, const quire_metrics_format *format,

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { STEPS_AT_ONCE = 64, SHOWN_HASH = 8 };
+enum { STEPS_AT_ONCE = 32, SHOWN_HASH = 8 };
 
 /* The columns between time and costs, in order. */
 static const struct {
@@ -30,8 +30,27 @@ static const struct {
     {"cached", offsetof(quire_monitor_step, num_cached)},
     {"active", offsetof(quire_monitor_step, num_active)},
     {"swap_slots", offsetof(quire_monitor_step, num_swap_slots)},
+    {"pinned_requests", offsetof(quire_monitor_step, num_pinned)},
+    {"pinned", offsetof(quire_monitor_step, num_pinned_blocks)},
 };
 enum { NUM_COUNT_COLUMNS = sizeof COUNT_COLUMNS / sizeof COUNT_COLUMNS[0] };
+
+/* The columns of each tier of the connector, behind the costs: "host_empty", ... */
+static const struct {
+    const char *name;
+    size_t offset;
+} TIER_COLUMNS[] = {
+    {"total", offsetof(quire_tier_step, total)},
+    {"empty", offsetof(quire_tier_step, empty)},
+    {"cached", offsetof(quire_tier_step, cached)},
+    {"active", offsetof(quire_tier_step, active)},
+    {"pinned", offsetof(quire_tier_step, pinned)},
+    {"stored", offsetof(quire_tier_step, stored_blocks)},
+    {"loaded", offsetof(quire_tier_step, loaded_blocks)},
+    {"hit_tokens", offsetof(quire_tier_step, hit_tokens)},
+    {"failed", offsetof(quire_tier_step, failed_blocks)},
+};
+enum { NUM_TIER_COLUMNS = sizeof TIER_COLUMNS / sizeof TIER_COLUMNS[0] };
 
 /* ---- what never changes ----------------------------------------------------- */
 
@@ -56,7 +75,27 @@ static void add_count(qr_http_body *body, const char *key, uint64_t count)
     qr_http_body_text(body, ",");
 }
 
-static void add_columns(qr_http_body *body)
+static quire_bytes text_of(const char *text)
+{
+    return (quire_bytes){text, strlen(text)};
+}
+
+/* A name of a tier is a stranger's text. */
+static void add_tier_columns(qr_http_body *body, const quire_tier_usage *tier)
+{
+    for (size_t i = 0; i < NUM_TIER_COLUMNS; i++) {
+        char name[64];
+        size_t len = strnlen(tier->name, sizeof name - 16);
+        memcpy(name, tier->name, len);
+        name[len++] = '_';
+        memcpy(name + len, TIER_COLUMNS[i].name, strlen(TIER_COLUMNS[i].name) + 1);
+        qr_http_body_text(body, ",");
+        qr_http_body_json(body, text_of(name));
+    }
+}
+
+static void add_columns(qr_http_body *body, const quire_tier_usage *tiers, uint32_t num_tiers,
+                        uint32_t first)
 {
     qr_http_body_text(body, "\"columns\":[\"step\",\"time_us\"");
     for (size_t i = 0; i < NUM_COUNT_COLUMNS; i++) {
@@ -64,7 +103,38 @@ static void add_columns(qr_http_body *body)
         qr_http_body_text(body, COUNT_COLUMNS[i].name);
         qr_http_body_text(body, "\"");
     }
-    qr_http_body_text(body, ",\"schedule_us\",\"update_us\"]");
+    qr_http_body_text(body, ",\"schedule_us\",\"update_us\"");
+    for (uint32_t i = first; i < num_tiers; i++)
+        add_tier_columns(body, &tiers[i]);
+    qr_http_body_text(body, "]");
+}
+
+/* As it is now; null where it is not known. */
+static void add_tier(qr_http_body *body, const quire_tier_usage *t, bool is_first)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {{"total", t->blocks.total},          {"empty", t->blocks.empty},
+                  {"cached", t->blocks.cached},        {"active", t->blocks.active},
+                  {"null", t->blocks.null_blocks},     {"pinned", t->pinned},
+                  {"stored_blocks", t->stored_blocks}, {"loaded_blocks", t->loaded_blocks},
+                  {"hit_tokens", t->hit_tokens},       {"stored_bytes", t->stored_bytes},
+                  {"loaded_bytes", t->loaded_bytes},   {"failed_blocks", t->failed_blocks}};
+    qr_http_body_text(body, is_first ? "{\"name\":" : ",{\"name\":");
+    qr_http_body_json(body, text_of(t->name));
+    qr_http_body_text(body, ",\"medium\":");
+    qr_http_body_json(body, text_of(t->medium));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        qr_http_body_text(body, ",\"");
+        qr_http_body_text(body, counts[i].name);
+        qr_http_body_text(body, "\":");
+        if (counts[i].value == QUIRE_UNKNOWN_BYTES)
+            qr_http_body_text(body, "null");
+        else
+            qr_http_body_number(body, counts[i].value);
+    }
+    qr_http_body_text(body, "}");
 }
 
 void qr_http_format_meta(qr_http_body *body, const qr_http_site *site)
@@ -83,14 +153,13 @@ void qr_http_format_meta(qr_http_body *body, const qr_http_site *site)
     add_count(body, "total_blocks", site->info.num_blocks > 0 ? site->info.num_blocks - 1 : 0);
     add_count(body, "block_size", site->info.block_size);
     add_count(body, "max_num_seqs", site->info.max_num_seqs);
+    quire_tier_usage tiers[QUIRE_MAX_TIERS];
+    uint32_t num_tiers = quire_monitor_get_tiers(site->monitor, tiers, QUIRE_MAX_TIERS);
     qr_http_body_text(body, "\"tiers\":[");
-    if (site->info.num_swap_slots > 0) {
-        qr_http_body_text(body, "{\"name\":\"swap\",\"total\":");
-        qr_http_body_number(body, site->info.num_swap_slots);
-        qr_http_body_text(body, "}");
-    }
+    for (uint32_t i = 0; i < num_tiers; i++)
+        add_tier(body, &tiers[i], i == 0);
     qr_http_body_text(body, "]},");
-    add_columns(body);
+    add_columns(body, tiers, num_tiers, site->info.num_swap_slots > 0 ? 2 : 1);
 }
 
 /* ---- steps ------------------------------------------------------------------ */
@@ -111,6 +180,14 @@ void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step)
     qr_http_body_us(body, step->schedule_ns);
     qr_http_body_text(body, ",");
     qr_http_body_us(body, step->update_ns);
+    for (uint32_t i = 0; i < step->num_tiers; i++) {
+        for (size_t k = 0; k < NUM_TIER_COLUMNS; k++) {
+            uint64_t count;
+            memcpy(&count, (const char *)&step->tiers[i] + TIER_COLUMNS[k].offset, sizeof count);
+            qr_http_body_text(body, ",");
+            qr_http_body_number(body, count);
+        }
+    }
     qr_http_body_text(body, "]");
 }
 

@@ -2,10 +2,8 @@
 
 #include "base/utf8.h"
 
-static const char *const block_labels[QR_NUM_TIERS * QR_BLOCK_STATES] = {
-    "tier=\"gpu\",state=\"empty\"",   "tier=\"gpu\",state=\"cached\"",
-    "tier=\"gpu\",state=\"active\"",  "tier=\"swap\",state=\"empty\"",
-    "tier=\"swap\",state=\"cached\"", "tier=\"swap\",state=\"active\""};
+#include <stddef.h>
+
 static const char *const waiting_labels[] = {"reason=\"capacity\"", "reason=\"deferred\""};
 static const char *const scheduled_labels[] = {"kind=\"prefill\"", "kind=\"decode\"",
                                                "kind=\"draft\""};
@@ -21,8 +19,6 @@ static const char *const event_labels[] = {"kind=\"stored\"", "kind=\"removed\""
 static const char *const *labels_of(qr_metric_shape shape)
 {
     switch (shape) {
-    case QR_SHAPE_BLOCKS:
-        return block_labels;
     case QR_SHAPE_WAITING:
         return waiting_labels;
     case QR_SHAPE_SCHEDULED:
@@ -246,6 +242,118 @@ static void say_family(qr_exposition *e, const qr_metrics *m, qr_metric metric, 
         say_simple(e, m, metric, name);
 }
 
+/* ---- tiers ----------------------------------------------------------------- */
+
+/* Which series a family of tiers has. */
+typedef enum tier_series {
+    TIER_ALL,    /* one for each tier */
+    TIER_STATES, /* one for each tier and state of its blocks */
+    TIER_MOVES,  /* one for each tier that blocks are copied to: not for the GPU */
+    TIER_BYTES   /* the same, where bytes are known */
+} tier_series;
+
+typedef struct tier_family {
+    qr_metric_info info;
+    tier_series series;
+    size_t value; /* where it is in quire_tier_usage */
+} tier_family;
+
+#define TIER_GAUGE(name, series, field, sentence)                                                  \
+    {                                                                                              \
+        {QR_METRIC_TYPE_GAUGE, QR_SHAPE_ONE, name, NULL, sentence}, series,                        \
+            offsetof(quire_tier_usage, field)                                                      \
+    }
+#define TIER_COUNTER(name, series, field, sentence)                                                \
+    {                                                                                              \
+        {QR_METRIC_TYPE_COUNTER, QR_SHAPE_ONE, name, NULL, sentence}, series,                      \
+            offsetof(quire_tier_usage, field)                                                      \
+    }
+static const tier_family tier_families[] = {
+    TIER_GAUGE("quire_blocks", TIER_STATES, blocks,
+               "Blocks of each tier: empty, cached (ref_cnt 0, with content), active (ref_cnt > "
+               "0), null. Do not add the active blocks of different tiers."),
+    TIER_GAUGE("quire_capacity_blocks", TIER_ALL, blocks.total,
+               "Blocks of each tier: empty, cached, active and null ones together."),
+    TIER_GAUGE("quire_pinned_blocks", TIER_ALL, pinned,
+               "Active blocks of each tier that a pin keeps."),
+    TIER_COUNTER("quire_tier_hit_tokens", TIER_ALL, hit_tokens,
+                 "Tokens of admitted requests that each tier had and no faster one."),
+    TIER_COUNTER("quire_tier_stored_blocks", TIER_MOVES, stored_blocks,
+                 "Blocks copied to each tier."),
+    TIER_COUNTER("quire_tier_loaded_blocks", TIER_MOVES, loaded_blocks,
+                 "Blocks copied from each tier."),
+    TIER_COUNTER("quire_tier_failed_blocks", TIER_MOVES, failed_blocks,
+                 "Blocks of stores and loads of each tier that failed."),
+    TIER_COUNTER("quire_tier_stored_bytes", TIER_BYTES, stored_bytes, "Bytes copied to each tier."),
+    TIER_COUNTER("quire_tier_loaded_bytes", TIER_BYTES, loaded_bytes,
+                 "Bytes copied from each tier."),
+};
+#undef TIER_GAUGE
+#undef TIER_COUNTER
+
+static void say_tier_value(qr_exposition *e, const tier_family *family,
+                           const quire_tier_usage *tier, const char *state, uint64_t value)
+{
+    say_series(e, family->info.quire_name,
+               family->info.type == QR_METRIC_TYPE_COUNTER ? "_total" : "");
+    say_word(e, ",tier=\"");
+    say_escaped(e, tier->name);
+    say_word(e, "\",medium=\"");
+    say_escaped(e, tier->medium);
+    if (state != NULL) {
+        say_word(e, "\",state=\"");
+        say_word(e, state);
+    }
+    say_word(e, "\"} ");
+    say_number(e, value);
+    say_word(e, "\n");
+}
+
+static void say_tier_states(qr_exposition *e, const tier_family *family,
+                            const quire_tier_usage *tier)
+{
+    say_tier_value(e, family, tier, "empty", tier->blocks.empty);
+    say_tier_value(e, family, tier, "cached", tier->blocks.cached);
+    say_tier_value(e, family, tier, "active", tier->blocks.active);
+    say_tier_value(e, family, tier, "null", tier->blocks.null_blocks);
+}
+
+static bool has_series(const tier_family *family, const quire_tier_usage *tiers, uint32_t i)
+{
+    bool is_gpu = i == 0;
+    bool has_bytes = tiers[i].stored_bytes != QUIRE_UNKNOWN_BYTES;
+    return family->series <= TIER_STATES ||
+           (!is_gpu && (has_bytes || family->series != TIER_BYTES));
+}
+
+static void say_tier_family(qr_exposition *e, const tier_family *family,
+                            const quire_tier_usage *tiers, uint32_t count)
+{
+    bool has_header = false;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t value;
+        if (!has_series(family, tiers, i))
+            continue;
+        if (!has_header)
+            say_header(e, family->info.quire_name, &family->info);
+        has_header = true;
+        memcpy(&value, (const char *)&tiers[i] + family->value, sizeof value);
+        if (family->series == TIER_STATES)
+            say_tier_states(e, family, &tiers[i]);
+        else
+            say_tier_value(e, family, &tiers[i], NULL, value);
+    }
+}
+
+/* All of one moment. */
+static void say_tiers(qr_exposition *e, const qr_metrics *m)
+{
+    quire_tier_usage tiers[QUIRE_MAX_TIERS];
+    uint32_t count = qr_tiers_get(&m->tiers, tiers, QUIRE_MAX_TIERS);
+    for (uint32_t i = 0; i < sizeof tier_families / sizeof *tier_families; i++)
+        say_tier_family(e, &tier_families[i], tiers, count);
+}
+
 /* What never changes, as labels. */
 static void say_config(qr_exposition *e, const qr_metrics *m, const char *name)
 {
@@ -275,6 +383,8 @@ size_t qr_exposition_write(const qr_metrics *m, const quire_metrics_format *form
         say_family(&e, m, (qr_metric)i, has_quire ? info->quire_name : NULL);
         say_family(&e, m, (qr_metric)i, has_vllm ? info->vllm_name : NULL);
     }
+    if (has_quire)
+        say_tiers(&e, m);
     if (has_quire)
         say_config(&e, m, "quire_cache_config_info");
     if (has_vllm)

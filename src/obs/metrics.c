@@ -100,8 +100,6 @@ static uint32_t count_labels(const qr_metrics_shape *shape, qr_metric_shape labe
         return shape->num_spec_tokens > 0;
     case QR_SHAPE_RESIDENCY:
         return shape->has_residency;
-    case QR_SHAPE_BLOCKS:
-        return QR_BLOCK_STATES * (shape->num_swap_slots > 0 ? QR_NUM_TIERS : 1);
     case QR_SHAPE_WAITING:
         return 2;
     case QR_SHAPE_SCHEDULED:
@@ -145,6 +143,7 @@ void qr_metrics_init(qr_metrics *m)
 {
     for (uint32_t i = 0; i < m->num_words; i++)
         atomic_init(&m->words[i], 0);
+    qr_tiers_init(&m->tiers);
     for (uint32_t i = 0; i < m->shape.max_requests; i++) {
         m->clocks[i] = (qr_request_clock){.last_ns = QR_TIME_UNKNOWN};
         m->lives[i] = UNSEEN;
@@ -279,22 +278,15 @@ void qr_metrics_end_request(qr_metrics *m, uint32_t index, quire_req_status stat
 
 void qr_metrics_set_levels(qr_metrics *m, const qr_metrics_levels *l)
 {
-    uint64_t usable = l->blocks.total - l->blocks.null_blocks;
+    const quire_usage *blocks = &l->tiers[0].blocks;
+    uint64_t usable = blocks->total - blocks->null_blocks;
     uint64_t billion = UINT64_C(1000000000);
     qr_metrics_set(m, QR_METRIC_RUNNING, 0, l->num_running);
     qr_metrics_set(m, QR_METRIC_WAITING_BY_REASON, QR_WAITING_CAPACITY, l->num_waiting);
     qr_metrics_set(m, QR_METRIC_WAITING_BY_REASON, QR_WAITING_DEFERRED, l->num_skipped);
     qr_metrics_set(m, QR_METRIC_WAITING, 0, (uint64_t)l->num_waiting + l->num_skipped);
-    qr_metrics_set(m, QR_METRIC_USAGE, 0, usable > 0 ? l->blocks.active * billion / usable : 0);
-    qr_metrics_set(m, QR_METRIC_BLOCKS, QR_BLOCKS_EMPTY, l->blocks.empty);
-    qr_metrics_set(m, QR_METRIC_BLOCKS, QR_BLOCKS_CACHED, l->blocks.cached);
-    qr_metrics_set(m, QR_METRIC_BLOCKS, QR_BLOCKS_ACTIVE, l->blocks.active);
-    if (m->shape.num_swap_slots > 0) {
-        uint32_t first = QR_TIER_SWAP * QR_BLOCK_STATES;
-        qr_metrics_set(m, QR_METRIC_BLOCKS, first + QR_BLOCKS_EMPTY,
-                       m->shape.num_swap_slots - l->num_swap_slots);
-        qr_metrics_set(m, QR_METRIC_BLOCKS, first + QR_BLOCKS_ACTIVE, l->num_swap_slots);
-    }
+    qr_metrics_set(m, QR_METRIC_USAGE, 0, usable > 0 ? blocks->active * billion / usable : 0);
+    qr_tiers_set(&m->tiers, l->tiers, l->num_tiers);
     qr_metrics_set(m, QR_METRIC_ALLOCATIONS, 0, l->num_allocated);
     qr_metrics_set(m, QR_METRIC_EVICTIONS, 0, l->num_evicted);
 }

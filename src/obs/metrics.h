@@ -21,6 +21,7 @@
 #define QR_OBS_METRICS_H
 
 #include "base/arena.h"
+#include "obs/tiers.h"
 
 #include <quire/cache.h>
 #include <quire/monitor.h>
@@ -46,7 +47,6 @@
       "vllm:external_prefix_cache_queries", "Tokens that the connector was asked for.")            \
     X(USAGE, RATIO, ONE, "quire_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc",                 \
       "Blocks in use, of all blocks; 1 is all of them.")                                           \
-    X(BLOCKS, GAUGE, BLOCKS, "quire_blocks", NULL, "Blocks of each tier by what is in them.")      \
     X(RUNNING, GAUGE, ONE, "quire_requests_running", "vllm:num_requests_running",                  \
       "Requests that run.")                                                                        \
     X(WAITING_BY_REASON, GAUGE, WAITING, "quire_requests_waiting_by_reason",                       \
@@ -153,7 +153,6 @@ typedef enum qr_metric_shape {
     QR_SHAPE_ONE,       /* no label */
     QR_SHAPE_SPEC,      /* the same, with drafts alone */
     QR_SHAPE_RESIDENCY, /* the same, where residency is followed */
-    QR_SHAPE_BLOCKS,
     QR_SHAPE_WAITING,
     QR_SHAPE_SCHEDULED,
     QR_SHAPE_SOURCES,
@@ -174,8 +173,6 @@ enum { QR_WAITING_CAPACITY, QR_WAITING_DEFERRED };
 enum { QR_SCHEDULED_PREFILL, QR_SCHEDULED_DECODE, QR_SCHEDULED_DRAFT };
 enum { QR_SOURCE_COMPUTE, QR_SOURCE_CACHE, QR_SOURCE_EXTERNAL };
 enum { QR_EVENTS_STORED, QR_EVENTS_REMOVED, QR_EVENTS_CLEARED };
-enum { QR_BLOCKS_EMPTY, QR_BLOCKS_CACHED, QR_BLOCKS_ACTIVE, QR_BLOCK_STATES };
-enum { QR_TIER_GPU, QR_TIER_SWAP, QR_NUM_TIERS };
 
 typedef struct qr_metric_info {
     qr_metric_type type;
@@ -191,7 +188,6 @@ typedef struct qr_metrics_shape {
     uint32_t max_model_len;
     uint32_t num_spec_tokens;
     uint32_t num_blocks; /* the null block included */
-    uint32_t num_swap_slots;
     uint32_t block_size;
     bool enable_caching;
     bool has_residency;
@@ -231,6 +227,7 @@ typedef struct qr_metrics {
     qr_request_clock *clocks;
     qr_request_life *lives;
     qr_metrics_shape shape;
+    qr_tiers tiers;
 } qr_metrics;
 
 void qr_metrics_carve(qr_metrics *metrics, qr_arena *arena, const qr_metrics_shape *shape);
@@ -293,8 +290,8 @@ typedef struct qr_metrics_levels {
     uint32_t num_running;
     uint32_t num_waiting;
     uint32_t num_skipped;
-    uint32_t num_swap_slots; /* in use */
-    quire_usage blocks;
+    const quire_tier_usage *tiers; /* the first is the GPU's */
+    uint32_t num_tiers;
     uint64_t num_allocated; /* blocks, since the start */
     uint64_t num_evicted;
 } qr_metrics_levels;

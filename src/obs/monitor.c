@@ -2,6 +2,8 @@
 
 #include "base/refuse.h"
 
+#include <stddef.h>
+
 enum {
     DEFAULT_EVENT_BYTES = 8 << 20,
     MIN_EVENT_BYTES = 16 << 10,
@@ -55,7 +57,6 @@ static qr_metrics_shape metrics_shape(const quire_monitor_config *c, const qr_mo
                               .max_model_len = world->max_model_len,
                               .num_spec_tokens = world->num_spec_tokens,
                               .num_blocks = world->info.num_blocks,
-                              .num_swap_slots = world->info.num_swap_slots,
                               .block_size = world->info.block_size,
                               .enable_caching = world->enable_caching,
                               .has_residency = c->residency == QUIRE_ON};
@@ -67,13 +68,19 @@ uint32_t qr_monitor_feed_words(const quire_monitor_config *c, const qr_monitor_w
     return (c->event_bytes > least ? c->event_bytes : least) / 8;
 }
 
+static uint32_t step_words(const qr_monitor_world *world)
+{
+    size_t bytes = offsetof(quire_monitor_step, tiers) + world->num_tiers * sizeof(quire_tier_step);
+    return (uint32_t)((bytes + 7) / 8);
+}
+
 quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *c,
                                 const qr_monitor_world *world)
 {
     quire_monitor *made = qr_arena_take(arena, 1, sizeof *made);
-    quire_monitor parts = {.steps_mask = c->num_steps - 1};
+    quire_monitor parts = {.steps_mask = c->num_steps - 1, .step_words = step_words(world)};
     qr_feed_carve(&parts.feed, arena, qr_monitor_feed_words(c, world));
-    parts.steps = qr_arena_take(arena, c->num_steps, QR_STEP_WORDS * sizeof *parts.steps);
+    parts.steps = qr_arena_take(arena, c->num_steps, parts.step_words * sizeof *parts.steps);
     parts.walk_blocks = qr_arena_take(arena, WALK_RECORD, sizeof *parts.walk_blocks);
     parts.walk_hashes = qr_arena_take(arena, WALK_RECORD, world->info.hash_bytes);
     parts.block_sizes = qr_arena_take(arena, world->info.num_groups, sizeof *parts.block_sizes);
@@ -104,7 +111,7 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
     qr_metrics_init(&m->metrics);
     if (c->residency == QUIRE_ON)
         qr_residency_init(&m->residency, &m->metrics, c->sample_rate, random);
-    for (uint64_t i = 0; i < (m->steps_mask + 1) * QR_STEP_WORDS; i++)
+    for (uint64_t i = 0; i < (m->steps_mask + 1) * m->step_words; i++)
         atomic_init(&m->steps[i], 0);
     atomic_init(&m->steps_claimed, 0);
     atomic_init(&m->steps_visible, 0);
@@ -206,12 +213,12 @@ void qr_monitor_end_batch(quire_monitor *m)
 void qr_monitor_add_step(quire_monitor *m, const quire_monitor_step *step)
 {
     uint64_t count = atomic_load_explicit(&m->steps_visible, memory_order_relaxed);
-    _Atomic uint64_t *to = m->steps + (count & m->steps_mask) * QR_STEP_WORDS;
-    uint64_t words[QR_STEP_WORDS] = {0};
-    memcpy(words, step, sizeof *step);
+    _Atomic uint64_t *to = m->steps + (count & m->steps_mask) * m->step_words;
+    uint64_t words[QR_STEP_WORDS];
+    memcpy(words, step, m->step_words * sizeof *words);
     atomic_store_explicit(&m->steps_claimed, count + 1, memory_order_relaxed);
     qr_feed_fence_after_claim();
-    for (uint32_t i = 0; i < QR_STEP_WORDS; i++)
+    for (uint32_t i = 0; i < m->step_words; i++)
         atomic_store_explicit(&to[i], words[i], QR_FEED_STORE);
     atomic_store_explicit(&m->steps_visible, count + 1, memory_order_release);
 }
@@ -219,9 +226,9 @@ void qr_monitor_add_step(quire_monitor *m, const quire_monitor_step *step)
 /* Step number `count` since the monitor was made; false when it was overwritten meanwhile. */
 static bool read_step(const quire_monitor *m, uint64_t count, quire_monitor_step *step)
 {
-    const _Atomic uint64_t *from = m->steps + (count & m->steps_mask) * QR_STEP_WORDS;
-    uint64_t words[QR_STEP_WORDS];
-    for (uint32_t i = 0; i < QR_STEP_WORDS; i++)
+    const _Atomic uint64_t *from = m->steps + (count & m->steps_mask) * m->step_words;
+    uint64_t words[QR_STEP_WORDS] = {0};
+    for (uint32_t i = 0; i < m->step_words; i++)
         words[i] = atomic_load_explicit(&from[i], QR_FEED_LOAD);
     qr_feed_fence_before_check();
     uint64_t claimed = atomic_load_explicit(&m->steps_claimed, memory_order_relaxed);

@@ -26,9 +26,11 @@ typedef struct qr_monitor_world {
     uint32_t max_model_len;
     uint32_t num_spec_tokens;
     bool enable_caching;
+    uint32_t num_tiers; /* that the connector may have */
 } qr_monitor_world;
 
-enum { QR_STEP_WORDS = (sizeof(quire_monitor_step) + 7) / 8 };
+enum { QR_STEP_WORDS = sizeof(quire_monitor_step) / 8 };
+_Static_assert(sizeof(quire_monitor_step) % 8 == 0 && sizeof(quire_tier_step) % 8 == 0, "words");
 
 struct quire_monitor {
     uint32_t magic;
@@ -58,7 +60,9 @@ struct quire_monitor {
     _Alignas(64) _Atomic uint64_t num_late_reads; /* of all readers */
     uint64_t num_late_told;
 
-    _Atomic uint64_t *steps; /* QR_STEP_WORDS each */
+    _Atomic uint64_t
+        *steps; /* step_words each: tiers that the connector cannot have are left out */
+    uint32_t step_words;
     uint64_t steps_mask;
     uint64_t update_ns;
     _Alignas(64) _Atomic uint64_t steps_claimed;

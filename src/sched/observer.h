@@ -26,6 +26,9 @@ typedef struct qr_observer {
     uint32_t num_hit_tokens;
     uint32_t num_external_tokens;
     uint32_t num_query_tokens;
+    uint64_t sum_hit_tokens; /* of all steps that were told */
+    uint64_t sum_swapped_out;
+    uint64_t sum_swapped_in;
 } qr_observer;
 
 void qr_observer_carve(qr_observer *observer, qr_arena *arena, uint32_t num_ghosts);

@@ -213,6 +213,7 @@ static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config
 
 static qr_monitor_world monitor_world(const quire_sched_config *c)
 {
+    bool has_tiers = c->connector != NULL && c->connector->get_tiers != NULL;
     return (qr_monitor_world){.info = {.num_blocks = c->cache.num_blocks,
                                        .num_groups = c->cache.num_groups,
                                        .hash_bytes = qr_cache_hash_bytes(&c->cache),
@@ -222,7 +223,8 @@ static qr_monitor_world monitor_world(const quire_sched_config *c)
                               .max_requests = c->max_requests,
                               .max_model_len = c->cache.max_model_len,
                               .num_spec_tokens = c->num_spec_tokens,
-                              .enable_caching = c->cache.enable_caching == QUIRE_ON};
+                              .enable_caching = c->cache.enable_caching == QUIRE_ON,
+                              .num_tiers = has_tiers ? QUIRE_CONNECTOR_TIERS : 0};
 }
 
 static void carve_monitor(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
@@ -420,6 +422,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     memset(s->failed_blocks, 0, c->cache.num_blocks);
     memset(s->builder.zeros, 0, ((size_t)s->max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;
+    qr_sched_tell_levels(s);
     qr_assert_expensive(qr_sched_is_valid(s));
     return QUIRE_OK;
 }

@@ -86,7 +86,36 @@ void qr_sched_take_event(void *user, const quire_event *event)
 
 /* ---- steps ----------------------------------------------------------------- */
 
-static quire_snapshot make_snapshot(const quire_sched *s)
+uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers)
+{
+    const qr_observer *o = &s->observer;
+    uint32_t n = 0;
+    tiers[n++] = (quire_tier_usage){.name = "gpu",
+                                    .medium = "GPU",
+                                    .blocks = quire_cache_usage(s->cache),
+                                    .pinned = s->pins.num_blocks,
+                                    .hit_tokens = o->sum_hit_tokens,
+                                    .stored_bytes = QUIRE_UNKNOWN_BYTES,
+                                    .loaded_bytes = QUIRE_UNKNOWN_BYTES};
+    if (s->swap.num_slots > 0)
+        tiers[n++] = (quire_tier_usage){.name = "swap",
+                                        .medium = "CPU",
+                                        .blocks = {.total = s->swap.num_slots,
+                                                   .empty = s->swap.num_free,
+                                                   .active = s->swap.num_slots - s->swap.num_free},
+                                        .stored_blocks = o->sum_swapped_out,
+                                        .loaded_blocks = o->sum_swapped_in,
+                                        .stored_bytes = QUIRE_UNKNOWN_BYTES,
+                                        .loaded_bytes = QUIRE_UNKNOWN_BYTES};
+    if (s->has_connector && s->connector.get_tiers != NULL) {
+        uint32_t more = s->connector.get_tiers(s->connector.user, tiers + n, QUIRE_CONNECTOR_TIERS);
+        n += more < QUIRE_CONNECTOR_TIERS ? more : QUIRE_CONNECTOR_TIERS;
+    }
+    return n;
+}
+
+static quire_snapshot make_snapshot(const quire_sched *s, const quire_tier_usage *tiers,
+                                    uint32_t num_tiers)
 {
     const qr_step_builder *b = &s->builder;
     const qr_observer *o = &s->observer;
@@ -112,20 +141,47 @@ static quire_snapshot make_snapshot(const quire_sched *s)
                                .num_resumed = b->num_resumed,
                                .num_prefill_tokens = b->num_prefill_tokens,
                                .num_draft_tokens = b->num_draft_tokens,
-                               .blocks = quire_cache_usage(s->cache)};
+                               .blocks = tiers[0].blocks,
+                               .tiers = tiers,
+                               .num_tiers = num_tiers};
     return snapshot;
 }
 
-static void set_levels(quire_sched *s)
+static void set_levels(quire_sched *s, const quire_tier_usage *tiers, uint32_t num_tiers)
 {
     qr_metrics_levels levels = {.num_running = s->num_running,
                                 .num_waiting = s->waiting.count,
                                 .num_skipped = s->skipped.count,
-                                .num_swap_slots = s->swap.num_slots - s->swap.num_free,
-                                .blocks = quire_cache_usage(s->cache),
+                                .tiers = tiers,
+                                .num_tiers = num_tiers,
                                 .num_allocated = s->cache->pool->num_allocated,
                                 .num_evicted = s->cache->pool->num_evicted};
     qr_metrics_set_levels(&s->monitor->metrics, &levels);
+}
+
+void qr_sched_tell_levels(quire_sched *s)
+{
+    quire_tier_usage tiers[QUIRE_MAX_TIERS];
+    if (s->monitor != NULL)
+        set_levels(s, tiers, qr_sched_list_tiers(s, tiers));
+}
+
+/* Those of the connector, behind the GPU and the swap buffer. */
+static void note_tiers(const quire_sched *s, const quire_snapshot *n, quire_monitor_step *step)
+{
+    uint32_t first = s->swap.num_slots > 0 ? 2 : 1;
+    for (uint32_t i = first; i < n->num_tiers; i++) {
+        const quire_tier_usage *t = &n->tiers[i];
+        step->tiers[step->num_tiers++] = (quire_tier_step){.total = t->blocks.total,
+                                                           .empty = t->blocks.empty,
+                                                           .cached = t->blocks.cached,
+                                                           .active = t->blocks.active,
+                                                           .pinned = t->pinned,
+                                                           .stored_blocks = t->stored_blocks,
+                                                           .loaded_blocks = t->loaded_blocks,
+                                                           .hit_tokens = t->hit_tokens,
+                                                           .failed_blocks = t->failed_blocks};
+    }
 }
 
 /* A clock that goes back is the caller's; no time is negative for that. */
@@ -157,19 +213,27 @@ static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t 
                                .num_cached = (uint32_t)n->blocks.cached,
                                .num_active = (uint32_t)n->blocks.active,
                                .num_swap_slots = s->swap.num_slots - n->num_free_swap_blocks,
-                               .update_ns = m->update_ns};
+                               .update_ns = m->update_ns,
+                               .num_pinned = n->num_pinned,
+                               .num_pinned_blocks = n->num_pinned_blocks};
+    note_tiers(s, n, &step);
     step.schedule_ns = span_ns(began_ns, m->shares_clock ? n->time_ns : qr_monitor_now(m));
     qr_monitor_add_step(m, &step);
     qr_metrics_end_schedule(&m->metrics, &step);
-    set_levels(s);
+    set_levels(s, n->tiers, n->num_tiers);
 }
 
 void qr_sched_tell_step(quire_sched *s, uint64_t began_ns)
 {
-    const qr_observer *o = &s->observer;
+    qr_observer *o = &s->observer;
     if (o->on_snapshot == NULL && s->monitor == NULL)
         return;
-    quire_snapshot snapshot = make_snapshot(s);
+    quire_tier_usage tiers[QUIRE_MAX_TIERS];
+    o->sum_hit_tokens += o->num_hit_tokens;
+    o->sum_swapped_out += s->swap.out.count;
+    o->sum_swapped_in += s->swap.in.count;
+    uint32_t num_tiers = qr_sched_list_tiers(s, tiers);
+    quire_snapshot snapshot = make_snapshot(s, tiers, num_tiers);
     if (s->monitor != NULL)
         tell_monitor_step(s, &snapshot, began_ns);
     if (o->on_snapshot != NULL)
@@ -183,7 +247,7 @@ void qr_sched_tell_update(quire_sched *s, uint64_t began_ns, uint32_t num_outgro
         return;
     qr_metrics_take_outputs(metrics, s->outputs, num_outgrown, s->result.num_outputs);
     qr_metrics_take_stats(metrics, &s->result.stats);
-    set_levels(s);
+    qr_sched_tell_levels(s);
     qr_sched_tell_load(s);
     qr_monitor_end_batch(s->monitor);
     s->monitor->update_ns = span_ns(began_ns, qr_monitor_now(s->monitor));

@@ -392,6 +392,7 @@ static void private_close(void *self)
 const quire_tier_ops qr_file_private_ops = {.abi = 1,
                                             .size = sizeof(quire_tier_ops),
                                             .name = "file",
+                                            .medium = "DISK",
                                             .open = private_open,
                                             .close = private_close,
                                             .caps = private_caps,

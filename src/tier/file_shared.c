@@ -387,6 +387,7 @@ static void shared_cancel(void *self, quire_tier_ends *ends, quire_tier_job *job
 const quire_tier_ops qr_file_shared_ops = {.abi = 1,
                                            .size = sizeof(quire_tier_ops),
                                            .name = "directory",
+                                           .medium = "DISK",
                                            .open = shared_open,
                                            .close = shared_close,
                                            .caps = shared_caps,

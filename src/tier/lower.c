@@ -548,3 +548,33 @@ void qr_lower_add_stats(const qr_lower *lower, quire_offload_stats *stats)
     }
     stats->recompute_token_ns = atomic_load_explicit(&lower->token_ns, memory_order_relaxed);
 }
+
+static uint64_t count_failed(const quire_tier_stats *stats)
+{
+    uint64_t n = 0;
+    static const quire_tier_op ops[] = {QUIRE_TIER_LOAD, QUIRE_TIER_STORE};
+    for (uint32_t i = 0; i < 2; i++)
+        n += stats->keys[ops[i]][QUIRE_TIER_WRONG] + stats->keys[ops[i]][QUIRE_TIER_FAILED];
+    return n;
+}
+
+uint32_t qr_lower_get_tiers(const qr_lower *lower, quire_tier_usage *tiers, uint32_t capacity)
+{
+    uint32_t n = 0;
+    for (uint32_t t = 0; t < lower->num_tiers && n < capacity; t++) {
+        const qr_lower_tier *tier = &lower->tiers[t];
+        quire_tier_stats stats = {0};
+        (void)quire_tier_get_stats(tier->tier, &stats);
+        tiers[n++] =
+            (quire_tier_usage){.name = quire_tier_label(tier->tier),
+                               .medium = quire_tier_medium(tier->tier),
+                               .blocks = stats.usage,
+                               .stored_blocks = stats.keys[QUIRE_TIER_STORE][QUIRE_TIER_DONE],
+                               .loaded_blocks = stats.keys[QUIRE_TIER_LOAD][QUIRE_TIER_DONE],
+                               .hit_tokens = get_tally(&tier->counters.hit_tokens),
+                               .stored_bytes = stats.bytes_stored,
+                               .loaded_bytes = stats.bytes_loaded,
+                               .failed_blocks = count_failed(&stats)};
+    }
+    return n;
+}

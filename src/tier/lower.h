@@ -89,6 +89,8 @@ bool qr_lower_is_idle(const qr_lower *lower);
 void qr_lower_count_refs(const qr_lower *lower, uint32_t *refs);
 /* Walks everything: QUIRE_OK or QUIRE_E_CORRUPT. */
 int qr_lower_check(const qr_lower *lower);
+/* As quire_tier_usage says, from the fastest tier to the slowest; returns how many. */
+uint32_t qr_lower_get_tiers(const qr_lower *lower, quire_tier_usage *tiers, uint32_t capacity);
 void qr_lower_add_stats(const qr_lower *lower, quire_offload_stats *stats); /* any thread */
 
 #endif

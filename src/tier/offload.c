@@ -9,6 +9,7 @@
 #include "tier/offload_plan.h"
 #include "tier/offload_protect.h"
 #include "tier/offload_store.h"
+#include "tier/offload_tiers.h"
 #include "tier/system.h"
 
 /* Copies and jobs are the parent's there. */
@@ -192,6 +193,7 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
         return QUIRE_E_CONFIG;
     if (o->lower != NULL)
         qr_lower_set_room(o->lower, make_room, o);
+    o->block_bytes = plan->config.block_bytes;
     o->learns = o->lower != NULL && plan->config.learns != QUIRE_OFF;
     o->connector = (quire_connector){.user = o,
                                      .get_num_new_matched_tokens = qr_match_request,
@@ -199,7 +201,8 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
                                      .build_meta = on_build_meta,
                                      .request_finished = on_finished,
                                      .reset_cache = on_reset,
-                                     .update_output = on_update};
+                                     .update_output = on_update,
+                                     .get_tiers = qr_offload_get_tiers};
     qr_fork_guard_init(&o->guard);
     o->magic = QR_OFFLOAD_MAGIC;
     return QUIRE_OK;

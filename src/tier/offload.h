@@ -11,6 +11,7 @@
  *      offload_copy.c     both, as jobs of a device
  *      offload_carts.c    the blocks of both
  *      offload_protect.c   what waiting requests will need
+ *      offload_tiers.c    how full the CPU pool and the tiers are
  *      offload_check.c    the walker
  *
  * Blocks on the way are in carts, some pairs in each:
@@ -158,6 +159,7 @@ typedef struct qr_offload_counters {
     _Atomic uint64_t expected_blocks;
     _Atomic uint64_t stores_in_flight;
     _Atomic uint64_t loads_in_flight;
+    _Atomic uint64_t failed_load_blocks;
 } qr_offload_counters;
 
 /* A step that is being computed, for what computing costs. */
@@ -301,6 +303,8 @@ struct quire_offload {
     quire_req *check_queue;
 
     qr_offload_counters counters;
+    uint64_t host_hits;   /* the most that was told */
+    uint64_t block_bytes; /* 0: not known */
     quire_hooks hooks;
     quire_allocator allocator; /* that the memory goes back to; alloc NULL: the caller's own */
     void *raw;                 /* NULL: it is the caller's */

@@ -219,8 +219,7 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
     r->is_loaded = !r->has_failed;
     if (r->has_failed)
         qr_count(&o->counters.failed_loads, 1);
-    else
-        qr_count(&o->counters.loaded_blocks, n);
+    qr_count(r->has_failed ? &o->counters.failed_load_blocks : &o->counters.loaded_blocks, n);
     r->load_state = QR_LOAD_NONE;
     r->load_count = 0;
     if (r->has_ended)

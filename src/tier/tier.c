@@ -397,6 +397,11 @@ QUIRE_API const char *quire_tier_label(const quire_tier *tier)
     return tier == NULL ? "" : tier->label;
 }
 
+QUIRE_API const char *quire_tier_medium(const quire_tier *tier)
+{
+    return tier == NULL ? "" : tier->medium;
+}
+
 QUIRE_API int quire_tier_get_stats(const quire_tier *tier, quire_tier_stats *stats)
 {
     if (tier == NULL || stats == NULL)

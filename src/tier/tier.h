@@ -37,6 +37,7 @@ struct quire_tier {
     qr_fork_guard guard;
     quire_hooks hooks;
     char label[QR_TIER_LABEL_BYTES];
+    char medium[QR_TIER_LABEL_BYTES];
     uint64_t max_bytes;
     uint64_t deadline_ns;
     uint64_t close_ns;

@@ -121,14 +121,21 @@ static quire_tier *create_tier(uint32_t max_jobs, const quire_allocator *allocat
 
 /* ---- opening --------------------------------------------------------------- */
 
-static void set_label(quire_tier *tier, const char *label)
+static void copy_word(char to[QR_TIER_LABEL_BYTES], const char *from)
 {
-    if (label == NULL)
-        label = tier->runner.ops.name == NULL ? "tier" : tier->runner.ops.name;
-    size_t len = strlen(label);
-    if (len >= sizeof tier->label)
-        len = sizeof tier->label - 1;
-    memcpy(tier->label, label, len);
+    size_t len = strnlen(from, QR_TIER_LABEL_BYTES - 1);
+    memcpy(to, from, len);
+    to[len] = 0;
+}
+
+static void set_names(quire_tier *tier, const char *label)
+{
+    const quire_tier_ops *ops = &tier->runner.ops;
+    const char *name = ops->name == NULL ? "tier" : ops->name;
+    copy_word(tier->label, label == NULL ? name : label);
+    copy_word(tier->medium, ops->medium == NULL ? name : ops->medium);
+    for (char *c = tier->medium; ops->medium == NULL && *c != 0; c++)
+        *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
 }
 
 static int set_tier_up(quire_tier *tier, const quire_tier_config *config, tier_message message)
@@ -148,7 +155,7 @@ static int set_tier_up(quire_tier *tier, const quire_tier_config *config, tier_m
     }
     qr_breaker_init(&tier->breaker, config->breaker_strikes, config->breaker_ns, seed);
     tier->runner.hooks = &tier->hooks;
-    set_label(tier, config->label);
+    set_names(tier, config->label);
     return QUIRE_OK;
 }
 

@@ -161,7 +161,7 @@ class Held(unittest.TestCase):
             events, s = lines(*follow, "--check", "--compare", "--index")
             self.assertEqual((s["check"], s["first_number"], s["compare"]["differing"]),
                              ("passed", 0, 0), args)
-            cached = it.metrics()['quire_blocks{tier="gpu",state="cached"}']
+            cached = it.metrics()['quire_blocks{tier="gpu",medium="GPU",state="cached"}']
             if "--every-copy" not in args:
                 self.assertEqual(s["index"]["blocks"], cached)
             has_tokens = any(e.get("token_ids") for e in events)
@@ -178,7 +178,7 @@ class Held(unittest.TestCase):
         s = json.loads(text.splitlines()[-1])
         self.assertEqual((s["check"], s["compare"]["differing"]), ("passed", 0))
         self.assertEqual(s["index"]["blocks"],
-                         it.metrics()['quire_blocks{tier="gpu",state="cached"}'])
+                         it.metrics()['quire_blocks{tier="gpu",medium="GPU",state="cached"}'])
 
     def test_over_a_file(self):
         ipc = "ipc://" + self.path("events"), "ipc://" + self.path("replay")

@@ -77,7 +77,7 @@ class Serve(unittest.TestCase):
             self.assertAlmostEqual(m[f"vllm:{name}_sum"], r[key]["mean"] * r["requests"] / 1000, 3)
         last = dict(zip(step["columns"], step["steps"][-1]))
         for key in ("empty", "cached", "active"):
-            self.assertEqual(m[f'quire_blocks{{tier="gpu",state="{key}"}}'], r["blocks"][key])
+            self.assertEqual(m[f'quire_blocks{{tier="gpu",medium="GPU",state="{key}"}}'], r["blocks"][key])
             self.assertEqual(last[key], r["blocks"][key])
         self.assertEqual(health[0], 200)
         self.assertEqual(page[0], 200)

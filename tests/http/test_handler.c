@@ -197,7 +197,7 @@ static void a_snapshot_has_the_monitors_numbers(void **state)
         "\"columns\":[\"step\",\"time_us\",\"running\",\"waiting\",\"skipped\",\"scheduled\","
         "\"new\",\"resumed\",\"preempted\",\"finished\",\"tokens\",\"prefill_tokens\","
         "\"draft_tokens\",\"query_tokens\",\"hit_tokens\",\"external_tokens\",\"empty\",\"cached\","
-        "\"active\",\"swap_slots\",\"schedule_us\",\"update_us\"]";
+        "\"active\",\"swap_slots\",\"pinned_requests\",\"pinned\",\"schedule_us\",\"update_us\"]";
     world w;
     open_world(&w);
     engine_run(&w.engine, 300);
@@ -207,7 +207,9 @@ static void a_snapshot_has_the_monitors_numbers(void **state)
     assert_non_null(strstr(body(&w), COLUMNS));
     assert_non_null(strstr(body(&w), "\"title\":\"a \\u0022title\\u0022\",\"model\":null"));
     assert_non_null(strstr(body(&w), "\"started\":1234567890.25,"));
-    assert_non_null(strstr(body(&w), "\"tiers\":[{\"name\":\"swap\",\"total\":12}]"));
+    assert_non_null(strstr(body(&w), "\"tiers\":[{\"name\":\"gpu\",\"medium\":\"GPU\","));
+    assert_non_null(strstr(body(&w), "{\"name\":\"swap\",\"medium\":\"CPU\",\"total\":12,"));
+    assert_non_null(strstr(body(&w), "\"stored_bytes\":null"));
     assert_int_equal(json_number(body(&w), "num_blocks"), 97);
     assert_int_equal(json_number(body(&w), "total_blocks"), 96);
     quire_monitor_step steps[300];
@@ -216,13 +218,15 @@ static void a_snapshot_has_the_monitors_numbers(void **state)
     for (int i = 0; i < 300; i++) {
         const quire_monitor_step *s = &steps[i];
         char row[512];
-        snprintf(
-            row, sizeof row, "%s[%llu,%llu,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,",
-            i > 0 ? "," : "", (unsigned long long)s->step, (unsigned long long)(s->time_ns / 1000),
-            s->num_running, s->num_waiting, s->num_skipped, s->num_scheduled, s->num_new,
-            s->num_resumed, s->num_preempted, s->num_finished, s->num_tokens, s->num_prefill_tokens,
-            s->num_draft_tokens, s->num_query_tokens, s->num_hit_tokens, s->num_external_tokens,
-            s->num_empty, s->num_cached, s->num_active, s->num_swap_slots);
+        snprintf(row, sizeof row,
+                 "%s[%llu,%llu,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,%u,",
+                 i > 0 ? "," : "", (unsigned long long)s->step,
+                 (unsigned long long)(s->time_ns / 1000), s->num_running, s->num_waiting,
+                 s->num_skipped, s->num_scheduled, s->num_new, s->num_resumed, s->num_preempted,
+                 s->num_finished, s->num_tokens, s->num_prefill_tokens, s->num_draft_tokens,
+                 s->num_query_tokens, s->num_hit_tokens, s->num_external_tokens, s->num_empty,
+                 s->num_cached, s->num_active, s->num_swap_slots, s->num_pinned,
+                 s->num_pinned_blocks);
         assert_memory_equal(at, row, strlen(row));
         char *end;
         at += strlen(row);

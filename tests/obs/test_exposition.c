@@ -12,15 +12,41 @@ static const qr_metrics_shape SHAPE = {.max_requests = 4,
                                        .max_model_len = 2000000,
                                        .num_spec_tokens = 3,
                                        .num_blocks = 11,
-                                       .num_swap_slots = 5,
                                        .block_size = 16,
                                        .enable_caching = true,
                                        .has_residency = true};
+
+static const quire_tier_usage TIERS[] = {
+    {.name = "gpu",
+     .medium = "GPU",
+     .blocks = {.total = 11, .empty = 1, .cached = 4, .active = 5, .null_blocks = 1},
+     .pinned = 2,
+     .hit_tokens = 170,
+     .stored_bytes = QUIRE_UNKNOWN_BYTES,
+     .loaded_bytes = QUIRE_UNKNOWN_BYTES},
+    {.name = "swap",
+     .medium = "CPU",
+     .blocks = {.total = 5, .empty = 3, .active = 2},
+     .stored_blocks = 7,
+     .loaded_blocks = 6,
+     .stored_bytes = QUIRE_UNKNOWN_BYTES,
+     .loaded_bytes = QUIRE_UNKNOWN_BYTES},
+    {.name = "a \"tier\"",
+     .medium = "DISK",
+     .blocks = {.total = 30, .empty = 8, .cached = 20, .active = 2},
+     .stored_blocks = 23,
+     .loaded_blocks = 9,
+     .hit_tokens = 144,
+     .stored_bytes = 23 * 4096,
+     .loaded_bytes = 9 * 4096,
+     .failed_blocks = 3}};
+enum { NUM_TIERS = sizeof TIERS / sizeof *TIERS, TIER_SAMPLES = 4 * 3 + 3 * 3 + 3 * 2 + 2 };
 
 /* Every word has a number of its own. */
 static void fill(metrics_box *box)
 {
     qr_metrics *m = &box->metrics;
+    qr_tiers_set(&m->tiers, TIERS, NUM_TIERS);
     for (uint32_t i = 0; i < QR_NUM_METRICS; i++) {
         if (qr_metrics_is_histogram((qr_metric)i)) {
             const uint64_t *bounds = qr_metrics_bounds(m, (qr_metric)i);
@@ -92,7 +118,8 @@ static void what_is_read_is_what_was_counted(void **state)
                     at = compare_family(&parsed, at, &box.metrics, (qr_metric)i);
             }
             uint32_t num_infos = names == QUIRE_NAMES_BOTH ? 2 : 1;
-            assert_int_equal(at + num_infos, parsed.num_samples);
+            uint32_t num_tiers = names == QUIRE_NAMES_VLLM ? 0 : TIER_SAMPLES;
+            assert_int_equal(at + num_infos + num_tiers, parsed.num_samples);
             text_free(&parsed);
             free(text);
         }
@@ -114,7 +141,34 @@ static void what_there_is_not_is_not_told(void **state)
     assert_null(strstr(text, "kv_block_"));
     assert_null(strstr(text, "residency"));
     assert_null(strstr(text, "tier=\"swap\""));
-    assert_true(text_value(&parsed, "quire_blocks", "state=\"empty\"") == 0);
+    assert_null(strstr(text, "quire_blocks{"));
+    text_free(&parsed);
+    free(text);
+    box_close(&box);
+}
+
+static void tiers_are_told_with_their_medium(void **state)
+{
+    (void)state;
+    metrics_box box;
+    metrics_text parsed;
+    open_filled(&box);
+    quire_metrics_format format = {.size = sizeof format, .names = QUIRE_NAMES_QUIRE};
+    char *text = box_text(&box, &format);
+    text_parse(&parsed, text, false);
+    const char *gpu = "tier=\"gpu\"";
+    const char *swap = "tier=\"swap\"";
+    const char *disk = "medium=\"DISK\",model_name=\"\",tier=\"a \\\"tier\\\"\"";
+    assert_true(text_value(&parsed, "quire_blocks", "state=\"cached\",tier=\"gpu\"") == 4);
+    assert_true(text_value(&parsed, "quire_blocks", "state=\"null\",tier=\"gpu\"") == 1);
+    assert_true(text_value(&parsed, "quire_capacity_blocks", gpu) == 11);
+    assert_true(text_value(&parsed, "quire_pinned_blocks", gpu) == 2);
+    assert_true(text_value(&parsed, "quire_tier_hit_tokens_total", gpu) == 170);
+    assert_true(text_value(&parsed, "quire_tier_stored_blocks_total", swap) == 7);
+    assert_true(text_value(&parsed, "quire_tier_loaded_blocks_total", swap) == 6);
+    assert_true(text_value(&parsed, "quire_tier_stored_bytes_total", disk) == 23 * 4096);
+    assert_true(text_value(&parsed, "quire_tier_loaded_bytes_total", disk) == 9 * 4096);
+    assert_true(text_value(&parsed, "quire_tier_failed_blocks_total", disk) == 3);
     text_free(&parsed);
     free(text);
     box_close(&box);
@@ -126,6 +180,7 @@ static void numbers_are_written_exactly(void **state)
     metrics_box box;
     box_open(&box, &SHAPE, 1, 1);
     qr_metrics *m = &box.metrics;
+    qr_tiers_set(&m->tiers, TIERS, NUM_TIERS);
     qr_metrics_set(m, QR_METRIC_STEPS, 0, UINT64_MAX);
     qr_metrics_set(m, QR_METRIC_USAGE, 0, 70000001);
     qr_metrics_observe(m, QR_METRIC_FIRST_TOKEN, 1, 1);
@@ -147,7 +202,7 @@ static void numbers_are_written_exactly(void **state)
         "le=\"1e+06\"} 0\n",
         "le=\"2e+06\"} 0\n",
         "le=\"+Inf\"} 3\n",
-        "tier=\"swap\",state=\"active\"} 0\n",
+        "tier=\"swap\",medium=\"CPU\",state=\"active\"} 2\n",
         "position=\"2\"} 0\n",
         "block_size=\"16\",num_gpu_blocks=\"11\",enable_prefix_caching=\"True\"} 1\n"};
     for (uint32_t i = 0; i < COUNT(lines); i++)
@@ -255,6 +310,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_read_is_what_was_counted),
         cmocka_unit_test(what_there_is_not_is_not_told),
+        cmocka_unit_test(tiers_are_told_with_their_medium),
         cmocka_unit_test(numbers_are_written_exactly),
         cmocka_unit_test(labels_are_escaped),
         cmocka_unit_test(text_of_any_size_fits),

@@ -285,26 +285,30 @@ static void levels_of_two_tiers(void **state)
 {
     (void)state;
     metrics_box box;
-    qr_metrics_shape shape = SHAPE;
-    shape.num_swap_slots = 7;
-    box_open(&box, &shape, 1, 1);
-    qr_metrics_levels levels = {
-        .num_running = 3,
-        .num_waiting = 4,
-        .num_skipped = 5,
-        .num_swap_slots = 2,
-        .blocks = {.total = 11, .empty = 2, .cached = 3, .active = 5, .null_blocks = 1},
-        .num_allocated = 20,
-        .num_evicted = 6};
+    box_open(&box, &SHAPE, 1, 1);
+    quire_tier_usage tiers[] = {
+        {.name = "gpu",
+         .blocks = {.total = 11, .empty = 2, .cached = 3, .active = 5, .null_blocks = 1}},
+        {.name = "swap", .blocks = {.total = 7, .empty = 5, .active = 2}}};
+    qr_metrics_levels levels = {.num_running = 3,
+                                .num_waiting = 4,
+                                .num_skipped = 5,
+                                .tiers = tiers,
+                                .num_tiers = 2,
+                                .num_allocated = 20,
+                                .num_evicted = 6};
     qr_metrics_set_levels(&box.metrics, &levels);
-    static const uint64_t expected[] = {2, 3, 5, 5, 0, 2};
-    for (uint32_t i = 0; i < COUNT(expected); i++)
-        assert_int_equal(value(&box, QR_METRIC_BLOCKS, i), expected[i]);
+    quire_tier_usage seen[QUIRE_MAX_TIERS];
+    assert_int_equal(qr_tiers_get(&box.metrics.tiers, seen, QUIRE_MAX_TIERS), 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_string_equal(seen[i].name, tiers[i].name);
+        assert_memory_equal(&seen[i].blocks, &tiers[i].blocks, sizeof tiers[i].blocks);
+    }
     assert_int_equal(value(&box, QR_METRIC_USAGE, 0), 500000000);
     assert_int_equal(value(&box, QR_METRIC_WAITING, 0), 9);
     assert_int_equal(value(&box, QR_METRIC_ALLOCATIONS, 0), 20);
     assert_int_equal(value(&box, QR_METRIC_EVICTIONS, 0), 6);
-    levels.blocks = (quire_usage){.total = 1, .null_blocks = 1}; /* the null block alone */
+    tiers[0].blocks = (quire_usage){.total = 1, .null_blocks = 1}; /* the null block alone */
     qr_metrics_set_levels(&box.metrics, &levels);
     assert_int_equal(value(&box, QR_METRIC_USAGE, 0), 0);
     box_close(&box);

@@ -106,12 +106,13 @@ static quire_prefix_stats make_prefix(run *r)
 static void record_stats(run *r)
 {
     uint64_t per_pos[MAX_SPEC] = {0};
-    qr_metrics_levels levels = {.blocks = {.total = 1001, .null_blocks = 1}};
+    quire_tier_usage gpu = {.name = "gpu", .blocks = {.total = 1001, .null_blocks = 1}};
+    qr_metrics_levels levels = {.tiers = &gpu, .num_tiers = 1};
     levels.num_running = unit_random_below(&r->random, 100);
     levels.num_waiting = unit_random_below(&r->random, 100);
     levels.num_skipped = unit_random_below(&r->random, 100);
-    levels.blocks.active = unit_random_below(&r->random, 1001);
-    levels.blocks.empty = 1000 - levels.blocks.active;
+    gpu.blocks.active = unit_random_below(&r->random, 1001);
+    gpu.blocks.empty = 1000 - gpu.blocks.active;
     quire_sched_stats stats = {.prefix = make_prefix(r)};
     stats.connector_prefix = make_prefix(r);
     stats.spec.accepted_per_pos = per_pos;

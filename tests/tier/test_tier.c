@@ -290,10 +290,12 @@ static void lookups(void **state)
         assert_int_equal(quire_tier_reset(k.tier), QUIRE_OK);
         assert_int_equal(kit_do(&k, &j, QUIRE_TIER_FIND, 2), QUIRE_TIER_MISSING);
         assert_string_equal(quire_tier_label(k.tier), "faulty");
+        assert_string_equal(quire_tier_medium(k.tier), "FAULTY");
         kit_close(&k);
     }
     assert_int_equal(quire_tier_reset(NULL), QUIRE_E_ARGUMENT);
     assert_string_equal(quire_tier_label(NULL), "");
+    assert_string_equal(quire_tier_medium(NULL), "");
     assert_int_equal(quire_tier_get_caps(NULL).max_bytes, 0);
 }
 

@@ -26,12 +26,13 @@ static void least_part(void **state)
         static kit_job j;
         uint8_t found = 9;
         kit k = {0};
-        quire_tier_ops ops = {.abi = 1, .size = sizeof ops, .begin = begin_done};
+        quire_tier_ops ops = {.abi = 1, .size = sizeof ops, .begin = begin_done, .medium = "tape"};
         quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
         config.ops = &ops;
         config.run_inline = variant == 0 ? QUIRE_ON : QUIRE_OFF;
         assert_int_equal(quire_tier_open(&config, NULL, &k.tier, NULL, 0), QUIRE_OK);
         assert_string_equal(quire_tier_label(k.tier), "tier");
+        assert_string_equal(quire_tier_medium(k.tier), "tape");
         assert_int_equal(kit_do(&k, &j, QUIRE_TIER_STORE, 1), QUIRE_TIER_DONE);
         assert_int_equal(kit_do(&k, &j, QUIRE_TIER_LOAD, 1), QUIRE_TIER_WRONG); /* it did nothing */
         assert_int_equal(quire_tier_lookup(k.tier, &j.ios[0].key, 1, &found), QUIRE_OK);

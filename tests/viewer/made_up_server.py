@@ -268,7 +268,7 @@ class Server:
                        "quire_prefix_cache_hits_total": engine.sums["hit_tokens"],
                        "quire_requests_running": len(engine.running)}
             for state in ("empty", "cached", "active"):
-                numbers[f'quire_blocks{{tier="gpu",state="{state}"}}'] = last[state]
+                numbers[f'quire_blocks{{tier="gpu",medium="GPU",state="{state}"}}'] = last[state]
             for reason, name in (("capacity", "waiting"), ("deferred", "skipped")):
                 numbers[f'quire_requests_waiting_by_reason{{reason="{reason}"}}'] = last[name]
         return "".join(f"{name} {number}\n" for name, number in numbers.items())

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""/metrics, /snapshot and /events of `quire serve` with tiers, copies that fail and scrapes under load:
+in each scrape the empty, cached, active and null blocks of each tier are its capacity.
+
+    QUIRE_SCRAPES=10000 test_tier_scrapes.py QUIRE      the long run; 200 scrapes without
+"""
+
+import http.client
+import json
+import os
+import re
+import sys
+import tempfile
+import unittest
+from urllib.parse import urlsplit
+
+from serve_kit import Serving, run, until
+
+QUIRE = None
+SCRAPES = int(os.environ.get("QUIRE_SCRAPES", "200"))
+LINE = re.compile(r'^(quire_\w+)\{(.*)\} (\d+)$', re.M)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+STATES = {"empty", "cached", "active", "null"}
+
+
+class Scrapes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.trace = os.path.join(cls.folder.name, "trace.jsonl.zst")
+        run(QUIRE, "generate", "agent", "--requests", "400", "--rate", "4", "--out", cls.trace)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def serve(self, *more):
+        return Serving(QUIRE, "--speed", "max", "--loop", "--quiet", "--num-gpu-blocks", "3000",
+                       "--cpu-blocks", "6000", *more, self.trace)
+
+    def tiers_of(self, text):
+        """{tier: {family or state: value}}"""
+        tiers = {}
+        for name, labels, value in LINE.findall(text):
+            words = dict(LABEL.findall(labels))
+            if "tier" in words:
+                tier = tiers.setdefault(words["tier"], {"medium": words["medium"]})
+                self.assertEqual(tier["medium"], words["medium"])
+                key = words.get("state", name)
+                self.assertNotIn(key, tier)
+                tier[key] = int(value)
+        return tiers
+
+    def check(self, tiers, names):
+        self.assertEqual(set(tiers), names)
+        for name, t in tiers.items():
+            self.assertEqual(sum(t[state] for state in STATES), t["quire_capacity_blocks"], (name, t))
+            self.assertLessEqual(t["quire_pinned_blocks"], t["active"], (name, t))
+
+    def scrape(self, it, num, names):
+        """The last one, and how many differed from the one before."""
+        connection = http.client.HTTPConnection(urlsplit(it.page).netloc, timeout=60)
+        before, num_changes = {}, 0
+        for _ in range(num):
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            self.assertEqual(answer.status, 200)
+            tiers = self.tiers_of(answer.read().decode())
+            self.check(tiers, names)
+            for name, counters in before.items():
+                for key, value in counters.items():
+                    if key.endswith("_total"):
+                        self.assertGreaterEqual(tiers[name][key], value, (name, key))
+            num_changes += tiers != before
+            before = tiers
+        connection.close()
+        return before, num_changes
+
+    def test_scrapes_add_up(self):
+        names = {"gpu", "host", "file", "redis"}
+        with self.serve("--file-tier", "2G", "--redis", "4G", "--tier-failures", "0.02") as it:
+            until(lambda: it.metrics()["quire_steps_total"] > 20, "steps")
+            last, num_changes = self.scrape(it, SCRAPES, names)
+            print(f"{SCRAPES} scrapes, {num_changes} of them differ from the one before; last: {last}")
+            self.assertGreater(num_changes, SCRAPES // 10)
+            last, _ = self.scrape(it, 1, names)
+            meta = json.loads(it.get("/snapshot?limit=1000")[1])
+            self.check_snapshot(meta)
+        self.assertEqual([last[n]["medium"] for n in ("gpu", "host", "file", "redis")],
+                         ["GPU", "CPU", "DISK", "REDIS"])
+        for name in ("host", "file", "redis"):
+            self.assertGreater(last[name]["quire_tier_stored_blocks_total"], 0, name)
+            self.assertGreater(last[name]["quire_tier_stored_bytes_total"], 0, name)
+            self.assertGreater(last[name]["quire_tier_failed_blocks_total"], 0, name)
+        self.assertGreater(last["host"]["quire_tier_loaded_blocks_total"], 0)
+        self.assertGreater(last["host"]["quire_tier_hit_tokens_total"], 0)
+        self.assertNotIn("quire_tier_stored_blocks_total", last["gpu"])
+
+    def check_snapshot(self, told):
+        tiers = told["meta"]["tiers"]
+        self.assertEqual([t["name"] for t in tiers], ["gpu", "host", "file", "redis"])
+        for t in tiers:
+            self.assertEqual(sum(t[state] for state in STATES), t["total"])
+        self.assertIsNone(tiers[0]["stored_bytes"])
+        for values in told["steps"]:
+            step = dict(zip(told["columns"], values))
+            self.assertEqual(len(values), len(told["columns"]))
+            for t in tiers[1:]:
+                of = {key: step[f'{t["name"]}_{key}'] for key in ("total", "empty", "cached", "active")}
+                self.assertEqual(of["empty"] + of["cached"] + of["active"] + t["null"], of["total"])
+
+    def test_real_file(self):
+        """The figures of a real file are those of its slots."""
+        path = os.path.join(self.folder.name, "tier")
+        with self.serve("--real-tiers", "--file-tier", f"{path}:64M") as it:
+            until(lambda: self.scrape(it, 1, {"gpu", "host", "file"})[0]["file"]["cached"] > 0,
+                  "blocks in the file")
+            last, _ = self.scrape(it, 50, {"gpu", "host", "file"})
+        self.assertEqual(last["file"]["medium"], "DISK")
+        self.assertGreater(last["file"]["quire_tier_stored_bytes_total"], 0)
+
+
+if __name__ == "__main__":
+    QUIRE = sys.argv.pop(1)
+    unittest.main(verbosity=2)

@@ -1,0 +1,209 @@
+/* obs/test_tiers.c - tiers: names, and versions that are read whole while they are written; the
+ * tiers of a scheduler and its connector in snapshots, steps and the monitor. */
+#include "obs/tiers.h"
+#include "sched/sched_kit.h"
+
+#include <pthread.h>
+
+/* ---- names ----------------------------------------------------------------- */
+
+static void names_are_distinct(void **state)
+{
+    (void)state;
+    static qr_tiers tiers;
+    quire_tier_usage seen[QUIRE_MAX_TIERS];
+    const char *long_name = "a name of a tier that is longer than the room for it";
+    quire_tier_usage all[] = {{.name = "file", .medium = "DISK"},
+                              {.name = "file"},
+                              {.name = "file"},
+                              {.name = NULL},
+                              {.name = long_name},
+                              {.name = long_name}};
+    qr_tiers_init(&tiers);
+    assert_int_equal(qr_tiers_get(&tiers, seen, QUIRE_MAX_TIERS), 0);
+    qr_tiers_set(&tiers, all, 6);
+    assert_int_equal(qr_tiers_get(&tiers, seen, 2), 6);
+    assert_int_equal(qr_tiers_get(&tiers, seen, QUIRE_MAX_TIERS), 6);
+    assert_string_equal(seen[0].name, "file");
+    assert_string_equal(seen[0].medium, "DISK");
+    assert_string_equal(seen[1].name, "file_2");
+    assert_string_equal(seen[2].name, "file_3");
+    assert_string_equal(seen[3].name, "");
+    assert_string_equal(seen[4].name, "a name of a tier that is longer");
+    assert_string_equal(seen[5].name, "a name of a tier that is long_2");
+    all[1].pinned = 9;
+    qr_tiers_set(&tiers, all, 8 - 2);
+    qr_tiers_get(&tiers, seen, QUIRE_MAX_TIERS);
+    assert_int_equal(seen[1].pinned, 9);
+    assert_string_equal(seen[1].name, "file_2");
+}
+
+/* ---- versions -------------------------------------------------------------- */
+
+enum { NUM_VERSIONS = 300000, THREE = 3 };
+
+static quire_tier_usage version_of(uint64_t n)
+{
+    return (quire_tier_usage){
+        .name = "t",
+        .blocks = {.total = 4 * n + 1, .empty = n, .cached = 2 * n, .active = n, .null_blocks = 1},
+        .pinned = n,
+        .failed_blocks = n};
+}
+
+static void *write_versions(void *user)
+{
+    qr_tiers *tiers = user;
+    for (uint64_t n = 1; n <= NUM_VERSIONS; n++) {
+        quire_tier_usage all[THREE] = {version_of(n), version_of(n), version_of(n)};
+        qr_tiers_set(tiers, all, THREE);
+    }
+    return NULL;
+}
+
+/* All tiers of an answer are of one version, and no version comes after a later one. */
+static void a_reader_sees_whole_versions(void **state)
+{
+    (void)state;
+    static qr_tiers tiers;
+    pthread_t writer;
+    uint64_t last = 0;
+    uint64_t num_seen = 0;
+    qr_tiers_init(&tiers);
+    assert_int_equal(pthread_create(&writer, NULL, write_versions, &tiers), 0);
+    while (last < NUM_VERSIONS) {
+        quire_tier_usage seen[QUIRE_MAX_TIERS];
+        uint32_t count = qr_tiers_get(&tiers, seen, QUIRE_MAX_TIERS);
+        if (count == 0)
+            continue;
+        assert_int_equal(count, THREE);
+        assert_true(seen[0].pinned >= last);
+        num_seen += seen[0].pinned > last;
+        last = seen[0].pinned;
+        for (uint32_t i = 0; i < THREE; i++) {
+            const quire_usage *b = &seen[i].blocks;
+            assert_int_equal(b->total, b->empty + b->cached + b->active + b->null_blocks);
+            assert_int_equal(b->total, 4 * last + 1);
+            assert_int_equal(seen[i].failed_blocks, last);
+        }
+    }
+    pthread_join(writer, NULL);
+    assert_true(num_seen >= 2);
+}
+
+/* ---- of a scheduler ---------------------------------------------------------- */
+
+static uint64_t calls;
+
+static uint32_t give_two(void *user, quire_tier_usage *tiers, uint32_t capacity)
+{
+    (void)user;
+    calls++;
+    assert_int_equal(capacity, QUIRE_CONNECTOR_TIERS);
+    tiers[0] = (quire_tier_usage){.name = "host",
+                                  .medium = "CPU",
+                                  .blocks = {.total = 9, .empty = 3, .cached = 4, .active = 2},
+                                  .pinned = 1,
+                                  .stored_blocks = 10 + calls,
+                                  .loaded_blocks = 20,
+                                  .hit_tokens = 30,
+                                  .failed_blocks = 40};
+    tiers[1] = (quire_tier_usage){.name = "file", .medium = "DISK", .blocks = {.total = 1}};
+    return 2;
+}
+
+static quire_snapshot told;
+static quire_tier_usage told_tiers[QUIRE_MAX_TIERS];
+
+static void take_snapshot(void *user, const quire_snapshot *snapshot)
+{
+    (void)user;
+    told = *snapshot;
+    memcpy(told_tiers, snapshot->tiers, snapshot->num_tiers * sizeof *told_tiers);
+}
+
+static void a_connectors_tiers_are_seen(void **state)
+{
+    (void)state;
+    quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
+    quire_connector connector = {.get_tiers = give_two};
+    sched_kit kit;
+    quire_sched_config config = kit_config(&kit);
+    config.monitor = &monitor;
+    config.connector = &connector;
+    config.on_snapshot = take_snapshot;
+    calls = 0;
+    kit_open(&kit, &config);
+    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_tier_usage seen[QUIRE_MAX_TIERS];
+    assert_int_equal(calls, 1); /* before the first step, tiers are known */
+    assert_int_equal(quire_monitor_get_tiers(m, seen, QUIRE_MAX_TIERS), 3);
+    assert_int_equal(seen[0].blocks.total, 17);
+    assert_int_equal(seen[0].blocks.empty, 16);
+    assert_string_equal(seen[1].medium, "CPU");
+    assert_string_equal(seen[2].name, "file");
+    kit_step(&kit);
+    assert_int_equal(told.num_tiers, 3);
+    assert_int_equal(told_tiers[1].stored_blocks, 12);
+    quire_monitor_step step;
+    assert_int_equal(quire_monitor_last_step(m, &step), QUIRE_OK);
+    assert_int_equal(step.num_tiers, 2);
+    quire_tier_step expected = {.total = 9,
+                                .empty = 3,
+                                .cached = 4,
+                                .active = 2,
+                                .pinned = 1,
+                                .stored_blocks = 12,
+                                .loaded_blocks = 20,
+                                .hit_tokens = 30,
+                                .failed_blocks = 40};
+    assert_memory_equal(&step.tiers[0], &expected, sizeof expected);
+    assert_int_equal(step.tiers[1].total, 1);
+    kit_answer(&kit, kit.step->step, 1);
+    assert_int_equal(calls, 3); /* creation, schedule, update */
+    assert_int_equal(quire_monitor_get_tiers(NULL, seen, QUIRE_MAX_TIERS), 0);
+    kit_close(&kit);
+}
+
+/* Without a connector: the pool, the swap buffer, and pins as a part of what is active. */
+static void pins_are_a_part_of_the_pool(void **state)
+{
+    (void)state;
+    enum { PROMPT = 16 };
+    quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
+    sched_kit kit;
+    quire_sched_config config = kit_config(&kit);
+    config.monitor = &monitor;
+    config.max_pins = 2;
+    kit_open(&kit, &config);
+    quire_req req = kit_add(&kit, "a", PROMPT);
+    assert_int_equal(quire_sched_pin(kit.sched, req, UINT64_MAX), QUIRE_OK);
+    kit_run(&kit, 1);
+    quire_sched_finish(kit.sched, &req, 1, QUIRE_REQ_FINISHED_STOPPED, NULL);
+    kit_run(&kit, 1);
+    quire_tier_usage seen[QUIRE_MAX_TIERS];
+    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_monitor_step step;
+    assert_int_equal(quire_monitor_get_tiers(m, seen, QUIRE_MAX_TIERS), 1);
+    assert_string_equal(seen[0].name, "gpu");
+    assert_int_equal(seen[0].pinned, PROMPT / KIT_BLOCK);
+    assert_int_equal(seen[0].blocks.active, PROMPT / KIT_BLOCK);
+    assert_true(seen[0].stored_bytes == QUIRE_UNKNOWN_BYTES);
+    assert_true(seen[0].loaded_bytes == QUIRE_UNKNOWN_BYTES);
+    assert_int_equal(quire_monitor_last_step(m, &step), QUIRE_OK);
+    assert_int_equal(step.num_pinned, 1);
+    assert_int_equal(step.num_pinned_blocks, PROMPT / KIT_BLOCK);
+    assert_int_equal(step.num_tiers, 0);
+    kit_close(&kit);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_distinct),
+        cmocka_unit_test(a_reader_sees_whole_versions),
+        cmocka_unit_test(a_connectors_tiers_are_seen),
+        cmocka_unit_test(pins_are_a_part_of_the_pool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
