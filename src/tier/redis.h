@@ -21,11 +21,11 @@
 #ifndef QR_TIER_REDIS_H
 #define QR_TIER_REDIS_H
 
-#include "tier/redis_address.h"
-#include "tier/redis_name.h"
+#include "tier/address.h"
+#include "tier/name.h"
 #include "tier/redis_resp.h"
-#include "tier/redis_secret.h"
-#include "tier/redis_socket.h"
+#include "tier/secret.h"
+#include "tier/socket.h"
 #include "tier/redis_value.h"
 
 #include <quire/tier_redis.h>

@@ -210,11 +210,28 @@ static int open_descriptors(quire_tier_redis *redis)
 static int open_secret(quire_tier_redis *redis, const quire_tier_redis_config *c, char *message,
                        size_t bytes)
 {
-    int status = qr_secret_open(&redis->secret, c, message, bytes);
+    qr_secret_options options = {.field = "password",
+                                 .user = c->user,
+                                 .text = c->password,
+                                 .file = c->password_file,
+                                 .get = c->get_password,
+                                 .get_user = c->password_user};
+    int status = qr_secret_open(&redis->secret, &options, message, bytes);
     if (status != QUIRE_OK || !redis->secret.is_used)
         return status;
     redis->auth = qr_tier_alloc((size_t)redis->max_nodes * redis->num_links, QR_SECRET_AUTH);
     return redis->auth == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
+}
+
+static int open_tls(quire_tier_redis *redis, const quire_tier_redis_config *c, char *message,
+                    size_t bytes)
+{
+    qr_tls_options options = {.ca_file = c->tls_ca_file,
+                              .cert_file = c->tls_cert_file,
+                              .key_file = c->tls_key_file,
+                              .server_name = c->tls_server_name,
+                              .trusts_any = c->tls_trust_any != 0};
+    return c->tls == 0 ? QUIRE_OK : qr_tls_open(&options, &redis->tls, message, bytes);
 }
 
 static void add_seeds(quire_tier_redis *redis, const quire_tier_redis_config *c)
@@ -262,8 +279,8 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
         status = open_descriptors(r);
     if (status == QUIRE_OK)
         status = open_secret(r, &c, message, message_bytes);
-    if (status == QUIRE_OK && c.tls != 0)
-        status = qr_tls_open(&c, &r->tls, message, message_bytes);
+    if (status == QUIRE_OK)
+        status = open_tls(r, &c, message, message_bytes);
     if (status != QUIRE_OK) {
         close_redis(r);
         if (message != NULL && message_bytes > 0 && message[0] == 0)

@@ -3,7 +3,7 @@
 #include "base/unit.h"
 #include "faulty.h"
 #include "tier/redis.h"
-#include "tier/redis_address.h"
+#include "tier/address.h"
 #include "tier/redis_resp.h"
 #include "tier/redis_value.h"
 

@@ -1,10 +1,10 @@
-/* tier/redis_address.h - where a server is, as people and servers write it.
+/* tier/address.h - where a server is, as people and servers write it.
  *
  *      10.0.0.1:6379   [fd00::1]:6379   redis-0.cache   unix:/run/redis.sock
  *      fd00::1:6379    as servers write it (MOVED): the last colon is before the port
  */
-#ifndef QR_TIER_REDIS_ADDRESS_H
-#define QR_TIER_REDIS_ADDRESS_H
+#ifndef QR_TIER_ADDRESS_H
+#define QR_TIER_ADDRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,6 +26,8 @@ typedef struct qr_endpoint {
 
 /* A person's: false where it is none. */
 bool qr_address_parse(qr_address *address, const char *text, size_t bytes);
+/* The same with another port where the text has none; 0: the text must have one. */
+bool qr_address_parse_or(qr_address *address, const char *text, size_t bytes, int64_t port);
 /* A server's "host:port"; an empty host means the one that said so. */
 bool qr_address_parse_said(qr_address *address, const char *text, size_t bytes,
                            const qr_address *by);

@@ -1,13 +1,13 @@
-/* tier/redis_socket.h - one connection's bytes: TCP, a socket's path, and TLS over either.
+/* tier/socket.h - one connection's bytes: TCP, a socket's path, and TLS over either.
  *
  * Nothing here waits. The descriptor is watched edge by edge (EPOLLET), so what can be done is
  * remembered: can_read and can_write are set by any event and cleared when the system says "later".
  */
-#ifndef QR_TIER_REDIS_SOCKET_H
-#define QR_TIER_REDIS_SOCKET_H
+#ifndef QR_TIER_SOCKET_H
+#define QR_TIER_SOCKET_H
 
-#include "tier/redis_address.h"
-#include "tier/redis_tls.h"
+#include "tier/address.h"
+#include "tier/tls.h"
 
 #include <sys/uio.h>
 
@@ -25,6 +25,9 @@ typedef struct qr_socket {
 /* Begins to connect, watched by epoll_fd with data. 0, or -1 with errno. */
 int qr_socket_connect(qr_socket *s, const qr_endpoint *endpoint, qr_tls *tls, const char *host,
                       int epoll_fd, void *data);
+/* Takes the next connection of a listener that does not block, in the same way. 1, 0: there is
+ * none now, or -1 with errno. */
+int qr_socket_accept(qr_socket *s, int listener, qr_tls *tls, int epoll_fd, void *data);
 /* 1: connected, 0: later, -1: with errno, or EPROTO where TLS failed. */
 int qr_socket_finish(qr_socket *s);
 void qr_socket_close(qr_socket *s);

@@ -1,14 +1,14 @@
-/* tier/redis_name.h - names looked up beside the tier's thread, since the system's lookup blocks.
+/* tier/name.h - names looked up beside the tier's thread, since the system's lookup blocks.
  *
  *      ask ──► thread ── getaddrinfo ──► answer, and fd can be read
  *
  * One name at a time. A lookup that does not come back holds up its own thread alone: closing
  * during one leaves the thread behind, which frees what is left when it comes back. The thread is
  * made with the first name; addresses in numbers need none. */
-#ifndef QR_TIER_REDIS_NAME_H
-#define QR_TIER_REDIS_NAME_H
+#ifndef QR_TIER_NAME_H
+#define QR_TIER_NAME_H
 
-#include "tier/redis_address.h"
+#include "tier/address.h"
 
 typedef struct qr_name qr_name;
 

@@ -1,4 +1,4 @@
-#include "tier/redis_socket.h"
+#include "tier/socket.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -25,19 +25,13 @@ static void tune(int fd)
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNHEARD_MS);
 }
 
-int qr_socket_connect(qr_socket *s, const qr_endpoint *endpoint, qr_tls *tls, const char *host,
-                      int epoll_fd, void *data)
+/* The rest of making a connection; result: of what came before, with errno. */
+static int add_parts(qr_socket *s, int result, qr_tls *tls, const char *host, int epoll_fd,
+                     void *data)
 {
-    int family = endpoint->address.ss_family;
-    *s = (qr_socket){.fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
-    if (s->fd < 0)
-        return -1;
-    if (family != AF_UNIX)
-        tune(s->fd);
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
                                 .data.ptr = data};
-    int result = connect(s->fd, (const struct sockaddr *)&endpoint->address, endpoint->bytes);
-    if (result == 0 || errno == EINPROGRESS)
+    if (result == 0)
         result = epoll_ctl(epoll_fd, EPOLL_CTL_ADD, s->fd, &event);
     if (result == 0 && tls != NULL) {
         s->session = qr_tls_attach(tls, s->fd, host);
@@ -50,6 +44,37 @@ int qr_socket_connect(qr_socket *s, const qr_endpoint *endpoint, qr_tls *tls, co
         errno = error;
     }
     return result;
+}
+
+int qr_socket_connect(qr_socket *s, const qr_endpoint *endpoint, qr_tls *tls, const char *host,
+                      int epoll_fd, void *data)
+{
+    int family = endpoint->address.ss_family;
+    *s = (qr_socket){.fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    if (s->fd < 0)
+        return -1;
+    if (family != AF_UNIX)
+        tune(s->fd);
+    int result = connect(s->fd, (const struct sockaddr *)&endpoint->address, endpoint->bytes);
+    if (result != 0 && errno == EINPROGRESS)
+        result = 0;
+    return add_parts(s, result, tls, host, epoll_fd, data);
+}
+
+int qr_socket_accept(qr_socket *s, int listener, qr_tls *tls, int epoll_fd, void *data)
+{
+    struct sockaddr_storage from;
+    socklen_t bytes = sizeof from;
+    *s = (qr_socket){
+        .fd = accept4(listener, (struct sockaddr *)&from, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    if (s->fd < 0) {
+        bool is_none = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ||
+                       errno == ECONNABORTED;
+        return is_none ? 0 : -1;
+    }
+    if (from.ss_family != AF_UNIX)
+        tune(s->fd);
+    return add_parts(s, 0, tls, NULL, epoll_fd, data) == 0 ? 1 : -1;
 }
 
 int qr_socket_finish(qr_socket *s)

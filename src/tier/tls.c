@@ -1,4 +1,4 @@
-#include "tier/redis_tls.h"
+#include "tier/tls.h"
 
 #include "tier/system.h"
 
@@ -16,6 +16,7 @@ struct qr_tls {
     SSL_CTX *context;
     BIO_METHOD *method;
     bool trusts_any;
+    bool is_server;
     char server_name[256];
 };
 
@@ -77,58 +78,82 @@ static BIO_METHOD *make_method(void)
 
 /* ---- what all connections share -------------------------------------------- */
 
-static int load_files(qr_tls *tls, const quire_tier_redis_config *config, char *message,
-                      size_t bytes)
+static int load_ca(const qr_tls *tls, const qr_tls_options *options, char *message, size_t bytes)
 {
-    if (config->tls_ca_file != NULL) {
-        if (SSL_CTX_load_verify_locations(tls->context, config->tls_ca_file, NULL) != 1) {
-            qr_tier_say(message, bytes, "tls_ca_file: %s cannot be read, or is no PEM",
-                        config->tls_ca_file);
-            return QUIRE_E_CONFIG;
-        }
-    } else if (SSL_CTX_set_default_verify_paths(tls->context) != 1) {
-        return QUIRE_E_SYSTEM;
+    if (options->ca_file == NULL) {
+        bool is_fine = tls->is_server || SSL_CTX_set_default_verify_paths(tls->context) == 1;
+        return is_fine ? QUIRE_OK : QUIRE_E_SYSTEM;
     }
-    if ((config->tls_cert_file == NULL) != (config->tls_key_file == NULL)) {
-        qr_tier_say(message, bytes, "tls_cert_file and tls_key_file: both, or none");
+    STACK_OF(X509_NAME) *names = NULL;
+    if (SSL_CTX_load_verify_locations(tls->context, options->ca_file, NULL) != 1 ||
+        (tls->is_server && (names = SSL_load_client_CA_file(options->ca_file)) == NULL)) {
+        qr_tier_say(message, bytes, "tls_ca_file: %s cannot be read, or is no PEM",
+                    options->ca_file);
         return QUIRE_E_CONFIG;
     }
-    if (config->tls_cert_file != NULL &&
-        (SSL_CTX_use_certificate_chain_file(tls->context, config->tls_cert_file) != 1 ||
-         SSL_CTX_use_PrivateKey_file(tls->context, config->tls_key_file, SSL_FILETYPE_PEM) != 1 ||
+    if (names != NULL)
+        SSL_CTX_set_client_CA_list(tls->context, names);
+    return QUIRE_OK;
+}
+
+static int load_files(const qr_tls *tls, const qr_tls_options *options, char *message, size_t bytes)
+{
+    int status = load_ca(tls, options, message, bytes);
+    if (status != QUIRE_OK)
+        return status;
+    bool has_both = options->cert_file != NULL && options->key_file != NULL;
+    if (!has_both && (tls->is_server || options->cert_file != options->key_file)) {
+        qr_tier_say(message, bytes, "tls_cert_file and tls_key_file: both%s",
+                    tls->is_server ? "; a server needs them" : ", or none");
+        return QUIRE_E_CONFIG;
+    }
+    if (has_both &&
+        (SSL_CTX_use_certificate_chain_file(tls->context, options->cert_file) != 1 ||
+         SSL_CTX_use_PrivateKey_file(tls->context, options->key_file, SSL_FILETYPE_PEM) != 1 ||
          SSL_CTX_check_private_key(tls->context) != 1)) {
         qr_tier_say(message, bytes,
                     "tls_cert_file %s and tls_key_file %s: not readable PEM, or "
                     "not of one pair",
-                    config->tls_cert_file, config->tls_key_file);
+                    options->cert_file, options->key_file);
         return QUIRE_E_CONFIG;
     }
     return QUIRE_OK;
 }
 
-int qr_tls_open(const quire_tier_redis_config *config, qr_tls **out, char *message, size_t bytes)
+static int verify_mode(const qr_tls_options *options)
+{
+    if (options->is_server)
+        return options->ca_file == NULL ? SSL_VERIFY_NONE
+                                        : SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
+    return options->trusts_any ? SSL_VERIFY_NONE : SSL_VERIFY_PEER;
+}
+
+int qr_tls_open(const qr_tls_options *options, qr_tls **out, char *message, size_t bytes)
 {
     qr_tls *tls = qr_tier_alloc(1, sizeof *tls);
     if (tls == NULL)
         return QUIRE_E_NOMEM;
-    tls->trusts_any = config->tls_trust_any != 0;
-    if (config->tls_server_name != NULL) {
-        if (strlen(config->tls_server_name) >= sizeof tls->server_name) {
+    tls->trusts_any = options->trusts_any;
+    tls->is_server = options->is_server;
+    if (options->server_name != NULL) {
+        if (strlen(options->server_name) >= sizeof tls->server_name) {
             qr_tier_say(message, bytes, "tls_server_name is too long");
             qr_tls_close(tls);
             return QUIRE_E_CONFIG;
         }
-        memcpy(tls->server_name, config->tls_server_name, strlen(config->tls_server_name) + 1);
+        memcpy(tls->server_name, options->server_name, strlen(options->server_name) + 1);
     }
-    tls->context = SSL_CTX_new(TLS_client_method());
+    tls->context = SSL_CTX_new(tls->is_server ? TLS_server_method() : TLS_client_method());
     tls->method = make_method();
     int status = tls->context == NULL || tls->method == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
     if (status == QUIRE_OK) {
         SSL_CTX_set_min_proto_version(tls->context, TLS1_2_VERSION);
         SSL_CTX_set_mode(tls->context,
                          SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-        SSL_CTX_set_verify(tls->context, tls->trusts_any ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
-        status = load_files(tls, config, message, bytes);
+        if (tls->is_server) /* nothing of a client outlives its connection */
+            SSL_CTX_set_session_cache_mode(tls->context, SSL_SESS_CACHE_OFF);
+        SSL_CTX_set_verify(tls->context, verify_mode(options), NULL);
+        status = load_files(tls, options, message, bytes);
     }
     ERR_clear_error();
     if (status != QUIRE_OK) {
@@ -165,7 +190,8 @@ void *qr_tls_attach(qr_tls *tls, int fd, const char *host)
     SSL *ssl = SSL_new(tls->context);
     BIO *bio = ssl == NULL ? NULL : BIO_new(tls->method);
     const char *name = tls->server_name[0] != 0 ? tls->server_name : host;
-    if (bio == NULL || (!tls->trusts_any && !set_name(ssl, name))) {
+    bool has_name = !tls->is_server && !tls->trusts_any;
+    if (bio == NULL || (has_name && !set_name(ssl, name))) {
         BIO_free(bio);
         SSL_free(ssl);
         ERR_clear_error();
@@ -174,7 +200,10 @@ void *qr_tls_attach(qr_tls *tls, int fd, const char *host)
     BIO_set_data(bio, (void *)(intptr_t)fd);
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl, bio, bio);
-    SSL_set_connect_state(ssl);
+    if (tls->is_server)
+        SSL_set_accept_state(ssl);
+    else
+        SSL_set_connect_state(ssl);
     return ssl;
 }
 
@@ -225,9 +254,9 @@ bool qr_tls_is_built(void)
     return false;
 }
 
-int qr_tls_open(const quire_tier_redis_config *config, qr_tls **out, char *message, size_t bytes)
+int qr_tls_open(const qr_tls_options *options, qr_tls **out, char *message, size_t bytes)
 {
-    (void)config;
+    (void)options;
     (void)out;
     qr_tier_say(message, bytes, "tls: this library was built without libssl");
     return QUIRE_E_CONFIG;

@@ -1,4 +1,4 @@
-#include "tier/redis_secret.h"
+#include "tier/secret.h"
 
 #include "tier/system.h"
 
@@ -38,9 +38,9 @@ static const char *ask_caller(const qr_secret *secret, char *password)
 {
     memset(password, 0, QR_SECRET_BYTES);
     if (secret->get(secret->get_user, password, QR_SECRET_BYTES) != 0)
-        return "get_password has none";
+        return "the function has none";
     password[QR_SECRET_BYTES - 1] = 0;
-    return password[0] == 0 ? "get_password gave an empty one" : NULL;
+    return password[0] == 0 ? "the function gave an empty one" : NULL;
 }
 
 /* The password of now replaces the one before. NULL, or what is wrong: the one before stays. */
@@ -68,34 +68,39 @@ static bool copy_text(char *to, const char *text)
     return true;
 }
 
-int qr_secret_open(qr_secret *secret, const quire_tier_redis_config *config, char *message,
+int qr_secret_open(qr_secret *secret, const qr_secret_options *options, char *message,
                    size_t message_bytes)
 {
-    secret->is_used =
-        config->password != NULL || config->password_file != NULL || config->get_password != NULL;
-    secret->has_user = config->user != NULL;
-    secret->get = config->get_password;
-    secret->get_user = config->password_user;
-    if (!copy_text(secret->user, config->user) || !copy_text(secret->password, config->password)) {
-        qr_tier_say(message, message_bytes, "user, password: at most %d characters",
+    secret->is_used = options->text != NULL || options->file != NULL || options->get != NULL;
+    secret->has_user = options->user != NULL;
+    secret->get = options->get;
+    secret->get_user = options->get_user;
+    if (!copy_text(secret->user, options->user) || !copy_text(secret->password, options->text)) {
+        qr_tier_say(message, message_bytes, "user, %s: at most %d characters", options->field,
                     QR_SECRET_BYTES - 1);
         return QUIRE_E_CONFIG;
     }
-    if (config->password_file != NULL) {
-        size_t bytes = strlen(config->password_file) + 1;
+    if (options->file != NULL) {
+        size_t bytes = strlen(options->file) + 1;
         secret->file = qr_tier_alloc(bytes, 1);
         if (secret->file == NULL)
             return QUIRE_E_NOMEM;
-        memcpy(secret->file, config->password_file, bytes);
+        memcpy(secret->file, options->file, bytes);
     }
     const char *wrong = refresh(secret);
     if (wrong == NULL)
         return QUIRE_OK;
     if (secret->file != NULL)
-        qr_tier_say(message, message_bytes, "password_file: %s: %s", secret->file, wrong);
+        qr_tier_say(message, message_bytes, "%s_file: %s: %s", options->field, secret->file, wrong);
     else
-        qr_tier_say(message, message_bytes, "%s", wrong);
+        qr_tier_say(message, message_bytes, "get_%s: %s", options->field, wrong);
     return QUIRE_E_CONFIG;
+}
+
+const char *qr_secret_get(qr_secret *secret)
+{
+    (void)refresh(secret); /* else the one before is tried */
+    return secret->password;
 }
 
 uint32_t qr_secret_write_auth(qr_secret *secret, char *at)

@@ -1,4 +1,4 @@
-#include "tier/redis_name.h"
+#include "tier/name.h"
 
 #include "tier/system.h"
 

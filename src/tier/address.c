@@ -1,4 +1,4 @@
-#include "tier/redis_address.h"
+#include "tier/address.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -71,7 +71,11 @@ static bool parse_path(qr_address *address, const char *path, size_t n)
 
 bool qr_address_parse(qr_address *address, const char *text, size_t bytes)
 {
-    int64_t port = QR_ADDRESS_PORT;
+    return qr_address_parse_or(address, text, bytes, QR_ADDRESS_PORT);
+}
+
+bool qr_address_parse_or(qr_address *address, const char *text, size_t bytes, int64_t port)
+{
     if (bytes > 5 && memcmp(text, "unix:", 5) == 0)
         return parse_path(address, text + 5, bytes - 5);
     if (bytes > 0 && text[0] == '[') {
