@@ -24,8 +24,8 @@
  *
  *      quire/offload.h   which KV blocks outlive the engine's memory            libquire_tier
  *      quire/device.h    copies between the engine's memory and host memory     libquire_tier
- *      quire/tier.h      where blocks go: files, Redis, one's own               libquire_tier
- *      quire/tier_file.h, quire/tier_redis.h, quire/slots.h                     libquire_tier
+ *      quire/tier.h      where blocks go: files, Redis, peers, one's own        libquire_tier
+ *      quire/tier_file.h, quire/tier_redis.h, quire/tier_peer.h, quire/slots.h  libquire_tier
  *      quire/wire.h      KV events as bytes, and the index of a router          libquire_events
  *      quire/events.h    KV events over ZeroMQ                                  libquire_events
  *      quire/http.h      metrics, steps and the live page over HTTP             libquire_http

@@ -6,7 +6,8 @@
  *                                                     key
  *
  * tier      keeps the bytes of blocks under their keys: a file (quire/tier_file.h), a Redis cluster
- *           (quire/tier_redis.h), or the caller's own (quire_tier_ops).
+ *           (quire/tier_redis.h), the host memory of another engine (quire/tier_peer.h), or the
+ *           caller's own (quire_tier_ops).
  * key       the hash of a block, its group, the rank whose part it is. A tier has one namespace,
  *           the fingerprint (quire_fingerprint): what was stored under another is never found.
  * job       loads, stores, removes or looks for some keys. Its memory belongs to the tier from
@@ -111,6 +112,7 @@ typedef struct quire_tier_caps {
     uint32_t is_simulated;   /* keeps keys alone: memory is not touched, and may be NULL */
     uint64_t capacity_bytes; /* 0: not known */
     uint32_t looks_ahead;    /* its policy wants to know what waiting requests will use: expect */
+    uint32_t is_read_only;   /* STORE and REMOVE end with REFUSED; an offload does not try them */
 } quire_tier_caps;
 
 /* How jobs' ios end; given to begin, turn and cancel. An io that has ended already, or is not of a

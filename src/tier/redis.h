@@ -24,9 +24,9 @@
 #include "tier/address.h"
 #include "tier/name.h"
 #include "tier/redis_resp.h"
+#include "tier/redis_value.h"
 #include "tier/secret.h"
 #include "tier/socket.h"
-#include "tier/redis_value.h"
 
 #include <quire/tier_redis.h>
 

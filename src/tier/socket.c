@@ -68,8 +68,8 @@ int qr_socket_accept(qr_socket *s, int listener, qr_tls *tls, int epoll_fd, void
     *s = (qr_socket){
         .fd = accept4(listener, (struct sockaddr *)&from, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (s->fd < 0) {
-        bool is_none = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ||
-                       errno == ECONNABORTED;
+        bool is_none =
+            errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
         return is_none ? 0 : -1;
     }
     if (from.ss_family != AF_UNIX)

@@ -38,6 +38,8 @@ NO_HEADER = {
     r"src/events/(publisher|subscriber|index)\.c": "define what a public header declares",
     r"src/tier/(fingerprint|tier_open|device_host|host_memory)\.c": "define what a public header declares",
     r"src/tier/policy_\w+\.c": "the policies, all behind policy.h",
+    r"src/tier/peer_(batch|link)\.c": "the parts of peer.h, which names them",
+    r"src/tier/peer_session\.c": "a part of peer_server.h, which names it",
     r"src/tier/lower_(check|jobs|moves|plan|store)\.c": "the parts of lower_parts.h, which names them",
     r"src/tier/redis_(batch|link|map|node|reply)\.c": "the parts of redis.h, which names them",
 }

@@ -2,8 +2,8 @@
  * configs. */
 #include "base/unit.h"
 #include "faulty.h"
-#include "tier/redis.h"
 #include "tier/address.h"
+#include "tier/redis.h"
 #include "tier/redis_resp.h"
 #include "tier/redis_value.h"
 
