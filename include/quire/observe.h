@@ -75,6 +75,7 @@ typedef struct quire_snapshot {
      * on_snapshot returns. */
     const quire_tier_usage *tiers;
     uint32_t num_tiers;
+    uint32_t num_overtaking; /* admitted in this step before others of the queue: prefix_window */
 } quire_snapshot;
 
 /* Why something was decided. */
@@ -85,7 +86,8 @@ typedef enum quire_decision_kind {
     QUIRE_DECISION_EVICTED = 4,   /* a cached block was taken for req: block */
     QUIRE_DECISION_DROPPED = 5,   /* num blocks behind req's hit were cached once, and evicted */
     QUIRE_DECISION_OUTGROWN = 6,  /* req ended since it no longer fits the whole pool */
-    QUIRE_DECISION_SWAPPED = 7    /* req is about to be preempted, and num blocks of it are kept */
+    QUIRE_DECISION_SWAPPED = 7,   /* req is about to be preempted, and num blocks of it are kept */
+    QUIRE_DECISION_OVERTOOK = 8   /* req was admitted before num others, the first of them other */
 } quire_decision_kind;
 
 typedef enum quire_reason {

@@ -194,6 +194,22 @@ typedef struct quire_sched_config {
      * exactly if it would succeed without lookahead. Beyond vLLM 0.20.0; QUIRE_E_CONFIG in
      * QUIRE_PROFILE_VLLM_0_20, without prefix caching, and above 4,096. */
     uint32_t lookahead; /* 0: none */
+
+    /* Prefix-aware admission: of the first prefix_window waiting requests, the one with the most
+     * tokens in the prefix cache is admitted next; of equals the first. So requests that share a
+     * prefix are admitted together, and before it is evicted. A request can be overtaken only a
+     * limited number of times. Of what was admitted since a request began to wait, count what was
+     * admitted in turn (requests before it in the queue, for which FCFS makes it wait as well) and
+     * what overtook it. When the request is admitted, at most (prefix_patience - 1) times as many
+     * requests have overtaken it as were admitted in turn, and fewer than (prefix_patience - 1)
+     * times as many tokens to be computed, plus those of one request. A request that was preempted,
+     * is swapped or has blocks is not overtaken. With QUIRE_POLICY_PRIORITY requests are chosen
+     * among those of the same priority. quire_sched_get_queue still lists the queue in its own
+     * order. Beyond vLLM 0.20.0; QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20, without prefix caching,
+     * and for a prefix_patience without prefix_window. Cost: O(prefix_window) for each admission.
+     */
+    uint32_t prefix_window; /* at most 1,024; 0: requests are admitted in the order of the queue */
+    uint32_t prefix_patience; /* 1 (no request is overtaken) to 1,000; 0 = 4 */
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT QUIRE_NESTED_INIT(quire_sched_config, cache)

@@ -64,6 +64,8 @@ static const py_field config_fields[] = {
     CONFIG("recompute_token_ns", recompute_token_ns, PY_FIELD_U64, NULL),
     CONFIG_U32(max_pins),
     CONFIG_U32(lookahead),
+    CONFIG_U32(prefix_window),
+    CONFIG_U32(prefix_patience),
     {NULL, 0, PY_FIELD_U32, NULL}};
 
 static const py_field snapshots_field[] = {{"snapshots", 0, PY_FIELD_BOOL, NULL},
@@ -547,8 +549,8 @@ static PyType_Slot sched_slots[] = {
      "include_finished_set=False, fail_on_load_error=False, log_stats=False, snapshots=False, "
      "event_log_bytes=0, max_requests=4096, max_loading=0, max_text_tokens=8388608, "
      "max_request_bytes=2048, max_extra_bytes=0, num_swap_blocks=0, swap_block_ns=0, "
-     "recompute_token_ns=1, max_pins=0, lookahead=0, profile='default', quirks_on=0, "
-     "quirks_off=0)\n--\n\n"
+     "recompute_token_ns=1, max_pins=0, lookahead=0, prefix_window=0, prefix_patience=0, "
+     "profile='default', quirks_on=0, quirks_off=0)\n--\n\n"
      "Who computes how many tokens in the next step, as vLLM 0.20.0 decides it.\n\n"
      "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "
      "dicts, one for each group; without them one group of full attention with block_size. "

@@ -197,7 +197,9 @@ typedef struct qr_field_limits {
     ANY(encoder_connector)                                                                         \
     ANY(monitor) /* a config of its own */                                                         \
     NUMBER(max_pins, 0, 1u << 20)                                                                  \
-    NUMBER(lookahead, 0, 4096)
+    NUMBER(lookahead, 0, 4096)                                                                     \
+    NUMBER(prefix_window, 0, 1024)                                                                 \
+    NUMBER(prefix_patience, 0, 1000)
 
 #define QR_FIELDS_quire_mm_input(NUMBER, REAL, FLAG, ANY)                                          \
     ANY(feature)                                                                                   \

@@ -2,6 +2,7 @@
  *
  *      swapped, skipped, then waiting      (PRIORITY: the more urgent head of the two queues)
  *
+ *      prefix     with prefix_window, one of the first that wait may go before them     prefix.c
  *      held up    by a grammar, a load, an adapter too many, a connector that does not know yet:
  *                 passed over, and back to the skipped ones in order at the end of the step
  *      no room    of budget, blocks, places: the end of admission, so that nobody overtakes
@@ -336,6 +337,8 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     s->builder.loads = s->builder.loads || (a.r->load_step != 0 && !a.is_async);
     a.r->load_end = a.num_computed;
     qr_sched_dequeue(s, index);
+    if (s->prefix.window > 0)
+        qr_prefix_admitted(s, index, a.r->kv.num_tokens - a.num_computed, s->builder.is_chosen);
     qr_starved_note_change(s);
     if (a.r->num_saved > 0)
         qr_swap_in(s, index, a.num_local);
@@ -369,16 +372,42 @@ static bool may_go_past(const quire_sched *s)
     return s->num_running == 0 && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
+/* The request that is tried next. */
+static uint32_t choose_next(quire_sched *s)
+{
+    qr_waiting *queue = choose_queue(s);
+    bool may_choose = s->prefix.window > 0 && !s->builder.is_in_order && !s->is_starved;
+    s->builder.is_chosen = may_choose && queue == &s->waiting;
+    return s->builder.is_chosen ? qr_prefix_choose(s) : qr_waiting_peek(queue);
+}
+
+/* A request that was to overtake others was not admitted: it keeps its place in the queue, and this
+ * step admits in the order of the queue from here on. */
+static bool ends_overtaking(quire_sched *s, uint32_t index, bool had_promise)
+{
+    qr_request *r = &s->requests[index];
+    if (!s->builder.is_chosen || s->prefix.chosen == 0)
+        return false;
+    if (r->has_promise && !had_promise)
+        qr_sched_take_back_promise(s, r);
+    s->builder.is_in_order = true;
+    return true;
+}
+
 /* Whether somebody was not admitted for want of room. */
 static bool admit_all(quire_sched *s)
 {
     bool lacked_room = false;
     s->builder.without_blocks = QR_NIL;
+    s->builder.is_in_order = false;
     qr_starved_begin(s);
     while (s->waiting.count + s->skipped.count > 0 && s->builder.budget > 0 &&
            s->num_running < s->max_num_seqs) {
-        uint32_t index = qr_waiting_peek(choose_queue(s));
+        uint32_t index = choose_next(s);
+        bool had_promise = s->requests[index].has_promise;
         qr_verdict verdict = admit_one(s, index);
+        if (verdict != QR_ADMITTED && ends_overtaking(s, index, had_promise))
+            continue;
         lacked_room = lacked_room || verdict == QR_NO_ROOM;
         if (verdict == QR_NO_ROOM && !may_go_past(s))
             break;

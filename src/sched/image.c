@@ -109,6 +109,8 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->pins.max_pins,
                           s->pins.row_blocks,
                           s->ahead.max,
+                          s->prefix.window,
+                          s->prefix.patience,
                           s->flags.num_chunks,
                           s->text.num_pages,
                           s->text.page_tokens,
@@ -408,6 +410,8 @@ static void image_numbers(qr_image *image, quire_sched *s)
     qr_image_u64(image, &s->first_valid_step, s->step + 1);
     qr_image_u32(image, &s->num_waiting_for_streaming, UINT32_MAX);
     qr_image_u32(image, &s->is_starved, 1);
+    qr_image_u64(image, &s->prefix.admitted.tokens, QR_PREFIX_MOST);
+    qr_image_u64(image, &s->prefix.admitted.requests, QR_PREFIX_MOST);
     qr_image_prefix_stats(image, &s->connector_stats);
     for (uint32_t i = 0; i < s->max_requests; i++)
         qr_image_u32(image, &s->requests[i].generation, UINT32_MAX);

@@ -36,6 +36,7 @@
  *      inputs of sessions           as text, stops and features     only of sessions that go on
  *      rows of blocks               < num_blocks, <= max_row        references, keys of the group
  *      free slots, running          a slot, once, in use or not     status, counts
+ *      turns (prefix.h)             <= those admitted               the bound on overtaking
  *      swap slots                   < num_slots                     chains and free slots are all
  *      pins                         blocks that are there           users, holds
  *      waiting, skipped             a request in no other queue     order, status
@@ -64,7 +65,7 @@ typedef struct qr_image {
 } qr_image;
 
 /* To be raised whenever the body changes. */
-enum { QR_IMAGE_VERSION = 8 };
+enum { QR_IMAGE_VERSION = 9 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);

@@ -341,6 +341,20 @@ static void image_saved(qr_image *image, quire_sched *s, uint32_t index)
     s->swap.num_requests++;
 }
 
+/* How often it was overtaken, and what it would find. */
+static void image_wait(qr_image *image, quire_sched *s, uint32_t index)
+{
+    const qr_turns *all = &s->prefix.admitted;
+    if (s->prefix.window == 0)
+        return;
+    qr_prefix_wait *wait = &s->prefix.waits[index];
+    qr_image_u64(image, &wait->came.tokens, all->tokens);
+    qr_image_u64(image, &wait->came.requests, all->requests);
+    qr_image_u64(image, &wait->overtaken.tokens, all->tokens - wait->came.tokens);
+    qr_image_u64(image, &wait->overtaken.requests, all->requests - wait->came.requests);
+    qr_image_u32(image, &wait->num_found, s->max_model_len);
+}
+
 void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
@@ -366,6 +380,7 @@ void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
     if (image->is_reading)
         qr_starved_note_holder(s, r);
     image_saved(image, s, index);
+    image_wait(image, s, index);
     qr_image_u32(image, &blob_used, s->max_request_bytes);
     qr_image_require(image, blob_used >= r->blob_used && blob_used % 8 == 0);
     if (image->is_reading && !image->is_bad)

@@ -414,6 +414,8 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
 void qr_sched_enqueue(quire_sched *s, uint32_t index)
 {
     bool is_held = qr_request_is_held(&s->requests[index]);
+    if (s->prefix.window > 0)
+        qr_prefix_enter(s, index);
     qr_waiting_add(is_held ? &s->skipped : &s->waiting, index);
 }
 

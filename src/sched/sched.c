@@ -127,6 +127,8 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
         err = qr_pins_config_check(c);
     if (err == QUIRE_OK)
         err = qr_lookahead_config_check(c);
+    if (err == QUIRE_OK)
+        err = qr_prefix_config_check(c);
     if (err != QUIRE_OK)
         return err;
     quire_monitor_config monitor;
@@ -289,6 +291,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     qr_swap_carve(&s->swap, arena, c->num_swap_blocks);
     qr_pins_carve(&s->pins, arena, c);
     qr_lookahead_carve(&s->ahead, arena, c);
+    qr_prefix_carve(&s->prefix, arena, c);
     s->cache = qr_cache_carve(arena, &c->cache);
     carve_monitor(s, arena, c);
     if (made != NULL)
@@ -412,6 +415,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     qr_swap_init(&s->swap, c);
     qr_pins_init(&s->pins, c);
     qr_lookahead_init(s, c);
+    qr_prefix_init(&s->prefix, c);
     qr_text_init(&s->text);
     qr_idmap_init(&s->ids, secret[0], secret[1]);
     qr_encoder_init(&s->encoder, secret[2], secret[3]);

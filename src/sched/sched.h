@@ -13,6 +13,7 @@
  *      swap.[ch]    KV of preempted ones in host memory
  *      pins.[ch]    blocks of ended ones that are kept for a while
  *      lookahead.[ch]  blocks of waiting ones that are evicted last
+ *      prefix.[ch]  waiting ones that are admitted before their turn
  *      flags.[ch]   which placeholder tokens take an embedding
  *
  * The public contracts are in quire/sched.h.
@@ -28,6 +29,7 @@
 #include "sched/lookahead.h"
 #include "sched/observer.h"
 #include "sched/pins.h"
+#include "sched/prefix.h"
 #include "sched/request.h"
 #include "sched/swap.h"
 #include "sched/waiting.h"
@@ -80,6 +82,8 @@ typedef struct qr_step_builder {
     uint32_t budget;
     uint32_t encoder_budget;
     uint32_t without_blocks; /* the first request that found no room for its blocks, or QR_NIL */
+    bool is_chosen;          /* by prefix.c: the request that is being admitted; */
+    bool is_in_order;        /* no further one is chosen in this step */
     bool is_turn_free;       /* starved: nobody has blocks, and one load may begin, */
     bool has_passed_turn;    /* and one that had its turn was passed over */
     uint32_t num_new;        /* these four for those who are told of steps */
@@ -199,6 +203,7 @@ struct quire_sched {
     qr_swap swap;
     qr_pins pins;
     qr_lookahead ahead;
+    qr_prefix prefix;
     uint32_t num_stopped;      /* running ones, in this update */
     uint64_t first_valid_step; /* steps before it were made void by a reset */
     uint32_t *scratch;         /* max_requests numbers, inside one call */

@@ -184,5 +184,5 @@ bool qr_sched_is_valid(const quire_sched *s)
            qr_starved_is_valid(s) && chunks + s->flags.num_free == s->flags.num_chunks &&
            qr_flags_are_valid(&s->flags) && qr_encoder_is_valid(&s->encoder) &&
            qr_swap_is_valid(s) && qr_pins_are_valid(s) && qr_lookahead_is_valid(s) &&
-           qr_cache_is_valid(s->cache);
+           qr_prefix_is_valid(s) && qr_cache_is_valid(s->cache);
 }

@@ -24,6 +24,7 @@ void qr_step_begin(quire_sched *s)
     b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->max_scheduled;
     b->encoder_budget = s->encoder_budget;
     s->num_preempted = 0;
+    s->prefix.num_overtaking = 0;
     s->swap.out.count = 0;
     s->swap.in.count = 0;
     s->observer.step = s->step;

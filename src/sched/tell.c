@@ -137,6 +137,7 @@ static quire_snapshot make_snapshot(const quire_sched *s, const quire_tier_usage
                                .num_query_tokens = o->num_query_tokens,
                                .num_pinned = s->pins.num_pins,
                                .num_pinned_blocks = s->pins.num_blocks,
+                               .num_overtaking = s->prefix.num_overtaking,
                                .num_new = b->num_new,
                                .num_resumed = b->num_resumed,
                                .num_prefill_tokens = b->num_prefill_tokens,

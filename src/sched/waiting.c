@@ -189,6 +189,46 @@ uint32_t qr_waiting_list(const qr_waiting *queue, uint32_t *reqs)
     return n;
 }
 
+/* nearest[0, n) is a heap; puts `req` into it, behind the others at first. */
+static void sort_rise(const qr_waiting *queue, uint32_t *nearest, uint32_t n, uint32_t req)
+{
+    uint32_t place = n;
+    for (; place > 0 && heap_before(queue, req, nearest[(place - 1) / 2]); place = (place - 1) / 2)
+        nearest[place] = nearest[(place - 1) / 2];
+    nearest[place] = req;
+}
+
+/* Of a heap the next in order is a child of one that was listed, or the top. */
+static uint32_t heap_first(const qr_waiting *queue, uint32_t *reqs, uint32_t most,
+                           uint32_t *nearest)
+{
+    uint32_t count = 0;
+    uint32_t n = 1;
+    nearest[0] = queue->heap[0];
+    while (count < most && n > 0) {
+        uint32_t req = nearest[0];
+        uint32_t child = 2 * queue->waiters[req].place + 1;
+        reqs[count++] = req;
+        n--;
+        if (n > 0)
+            sort_sink(queue, nearest, n, nearest[n]);
+        for (uint32_t i = child; i < child + 2 && i < queue->count; i++)
+            sort_rise(queue, nearest, n++, queue->heap[i]);
+    }
+    return count;
+}
+
+uint32_t qr_waiting_first(const qr_waiting *queue, uint32_t *reqs, uint32_t most, uint32_t *nearest)
+{
+    most = most < queue->count ? most : queue->count;
+    if (queue->policy == QUIRE_POLICY_PRIORITY)
+        return most == 0 ? 0 : heap_first(queue, reqs, most, nearest);
+    uint32_t at = queue->sentinel;
+    for (uint32_t i = 0; i < most; i++)
+        reqs[i] = at = queue->waiters[at].link.next;
+    return most;
+}
+
 bool qr_waiting_is_valid(const qr_waiting *queue)
 {
     uint32_t seen = 0;

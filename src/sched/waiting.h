@@ -52,6 +52,11 @@ void qr_waiting_remove(qr_waiting *queue, uint32_t req);
 /* Puts all of `other` before the rest, in their order; other is empty afterwards. */
 void qr_waiting_prepend_all(qr_waiting *queue, qr_waiting *other);
 
+/* Lists the first requests of the queue in order of service, at most `most`; returns how many.
+ * nearest has room for one more. Costs O(most), with PRIORITY O(most log most). */
+uint32_t qr_waiting_first(const qr_waiting *queue, uint32_t *reqs, uint32_t most,
+                          uint32_t *nearest);
+
 /* Whether a is served before b by PRIORITY. */
 bool qr_waiter_before(const qr_waiter *a, const qr_waiter *b);
 

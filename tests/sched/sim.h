@@ -208,10 +208,11 @@ typedef struct sim_tally {
     uint64_t swapped_in;
     uint64_t forgotten; /* steps */
     uint64_t pins;
-    uint64_t calls;    /* after each of which the walker ran */
-    uint64_t refused;  /* requests and inputs that could never run */
-    uint64_t configs;  /* refused */
-    uint64_t outgrown; /* requests that became too long for the pool */
+    uint64_t overtaking; /* requests that were admitted before others */
+    uint64_t calls;      /* after each of which the walker ran */
+    uint64_t refused;    /* requests and inputs that could never run */
+    uint64_t configs;    /* refused */
+    uint64_t outgrown;   /* requests that became too long for the pool */
     uint64_t cuts;
     uint64_t states; /* of Mamba layers, read */
     uint64_t pooled;

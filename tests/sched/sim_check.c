@@ -149,6 +149,7 @@ void sim_check_step(sim *s, const quire_step *step)
     }
     s->tally.preempted += step->num_preempted;
     s->tally.tokens += total;
+    s->tally.overtaking += s->sched->prefix.num_overtaking;
     check_ends(s, step);
     check_adapters(s, step);
     check_images(s, step);

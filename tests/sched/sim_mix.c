@@ -263,6 +263,13 @@ static void draw_pins(sim *s, quire_sched_config *c)
     c->lookahead = sim_chance(s, 40) ? sim_between(s, 1, SIM_SLOTS) : 0;
 }
 
+/* Windows of one and of all, requests that are never overtaken and some that nearly always are. */
+static void draw_prefix(sim *s, quire_sched_config *c)
+{
+    c->prefix_window = sim_chance(s, 40) ? sim_between(s, 1, SIM_SLOTS) : 0;
+    c->prefix_patience = sim_chance(s, 40) ? sim_between(s, 1, 6) : 0;
+}
+
 static void draw_cache(sim *s, quire_cache_config *c)
 {
     sim_mix *m = &s->mix;
@@ -316,6 +323,7 @@ quire_sched_config sim_draw_config(sim *s)
         c.grammar = &s->grammar;
     draw_swap(s, &c);
     draw_pins(s, &c);
+    draw_prefix(s, &c);
     return c;
 }
 
@@ -367,6 +375,7 @@ bool sim_is_refused(const quire_sched_config *c)
     bool no_loads =
         c->is_encoder_decoder == QUIRE_ON && (c->connector != NULL || c->encoder_connector != NULL);
     return is_short || no_loads || (c->num_swap_blocks > 0 && no_swap) ||
-           (c->max_pins + c->lookahead > 0 && no_pins) ||
+           (c->max_pins + c->lookahead + c->prefix_window > 0 && no_pins) ||
+           (c->prefix_patience > 0 && c->prefix_window == 0) ||
            cache_is_refused(&c->cache, has_cross, has_kind(c, QUIRE_LAYER_CHUNKED_LOCAL));
 }

@@ -99,6 +99,8 @@ static void every_number_has_its_name_in_the_sentence(void **state)
         NUMBER(num_swap_blocks),
         NUMBER(max_pins),
         NUMBER(lookahead),
+        NUMBER(prefix_window),
+        NUMBER(prefix_patience),
         NUMBER(cache.num_blocks),
         NUMBER(cache.num_groups),
         NUMBER(cache.max_model_len),

@@ -39,6 +39,7 @@ static void add_tally(sim_tally *all, const sim_tally *one)
     all->swapped_in += one->swapped_in;
     all->forgotten += one->forgotten;
     all->pins += one->pins;
+    all->overtaking += one->overtaking;
     all->calls += one->calls;
     all->refused += one->refused;
     all->configs += one->configs;
@@ -64,13 +65,13 @@ static void print_tally(const sim_tally *t)
            (unsigned long long)t->resets);
     printf("%llu loads, %llu failed, %llu sendings, %llu turns of sessions, %llu drafts rejected, "
            "%llu images, %llu times full, %llu blocks swapped out and %llu in, %llu steps "
-           "forgotten, %llu pins\n",
+           "forgotten, %llu pins, %llu admitted before others\n",
            (unsigned long long)t->loads, (unsigned long long)t->lost,
            (unsigned long long)t->sendings, (unsigned long long)t->turns,
            (unsigned long long)t->rejected, (unsigned long long)t->encoded,
            (unsigned long long)t->full, (unsigned long long)t->swapped_out,
            (unsigned long long)t->swapped_in, (unsigned long long)t->forgotten,
-           (unsigned long long)t->pins);
+           (unsigned long long)t->pins, (unsigned long long)t->overtaking);
     printf(
         "%llu calls, each walked; refused: %llu configs, %llu requests and inputs; %llu requests "
         "outgrew the pool, %llu prompts cut, %llu states read, %llu steps of more than 16 "
@@ -91,9 +92,9 @@ static bool saw_all(const sim_tally *t)
     return t->hits > 0 && t->preempted > 0 && t->aborts > 0 && t->resets > 0 && t->loads > 0 &&
            t->lost > 0 && t->sendings > 0 && t->turns > 0 && t->rejected > 0 && t->encoded > 0 &&
            t->swapped_out > 0 && t->swapped_in > 0 && t->forgotten > 0 && t->pins > 0 &&
-           t->refused > 0 && t->configs > 0 && t->outgrown > 0 && t->cuts > 0 && t->states > 0 &&
-           t->large > 0 && t->pooled > 0 && t->repeated > 0 && t->embedded > 0 && t->hashed > 0 &&
-           t->found > 0;
+           t->overtaking > 0 && t->refused > 0 && t->configs > 0 && t->outgrown > 0 &&
+           t->cuts > 0 && t->states > 0 && t->large > 0 && t->pooled > 0 && t->repeated > 0 &&
+           t->embedded > 0 && t->hashed > 0 && t->found > 0;
 }
 
 typedef struct share {

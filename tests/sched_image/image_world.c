@@ -291,6 +291,20 @@ static void draw_lookahead(world *w)
         w->config.lookahead = 0;
 }
 
+/* The same again, for requests that overtake others. */
+static void draw_prefix(world *w)
+{
+    if (draw(w, 2) == 0)
+        return;
+    w->config.prefix_window = 1 + draw(w, 8);
+    w->config.prefix_patience = draw(w, 4);
+    quire_sched_config c = world_side_config(w, 0);
+    if (quire_sched_bytes(&c) > 0)
+        return;
+    w->config.prefix_window = 0;
+    w->config.prefix_patience = 0;
+}
+
 /* Blocks for most of the requests in a step, so that there are many, and some are preempted. */
 static void widen(world *w, uint32_t block_size)
 {
@@ -342,6 +356,7 @@ static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahea
     w->sides[0] = (world_side){.world = w, .hasher = world_make_hasher(w)};
     draw_swap(w);
     draw_pins(w);
+    draw_prefix(w);
     if (may_look_ahead)
         draw_lookahead(w);
     quire_sched_config c = world_side_config(w, 0);

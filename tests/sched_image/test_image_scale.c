@@ -118,12 +118,14 @@ static void no_field_was_forgotten(void **state)
         size_t is;
         size_t was;
     } SIZES[] = {
-        {"quire_sched", sizeof(quire_sched), 2408},
+        {"quire_sched", sizeof(quire_sched), 2472},
         {"qr_request", sizeof(qr_request), 384},
         {"qr_swap", sizeof(qr_swap), 88},
         {"qr_swap_slot", sizeof(qr_swap_slot), 8},
         {"qr_pins", sizeof(qr_pins), 64},
         {"qr_pin", sizeof(qr_pin), 40},
+        {"qr_prefix", sizeof(qr_prefix), 64},
+        {"qr_prefix_wait", sizeof(qr_prefix_wait), 40},
         {"qr_waiter", sizeof(qr_waiter), 56},
         {"qr_session_input", sizeof(qr_session_input), 120},
         {"qr_batch", sizeof(qr_batch), 64},
