@@ -94,6 +94,9 @@ static int make_sched(replay *r)
     c.reserve_full_sequence = s->reserve_full_sequence ? QUIRE_ON : QUIRE_OFF;
     c.async_scheduling = s->async_scheduling ? QUIRE_ON : QUIRE_OFF;
     c.lookahead = s->lookahead;
+    c.prefix_window = s->prefix_window;
+    c.prefix_patience = s->prefix_patience;
+    c.max_pins = r->max_pins;
     c.max_batches = r->max_flights;
     c.max_requests = r->max_requests;
     c.max_text_tokens = s->policy == QUIRE_POLICY_FCFS
@@ -172,6 +175,7 @@ static uint32_t num_waiting_inside(const replay_settings *s)
     if (s->policy != QUIRE_POLICY_FCFS)
         return WAITING_BY_PRIORITY;
     uint32_t seen = s->watch != NULL ? WAITING_WATCHED : s->lookahead;
+    seen = seen < s->prefix_window ? s->prefix_window : seen;
     return s->max_num_seqs < seen ? seen : s->max_num_seqs;
 }
 
@@ -186,7 +190,10 @@ static int make_all(replay *r)
     const replay_settings *s = r->settings;
     r->max_requests = s->max_num_seqs + num_waiting_inside(s) + num_for_tiers(s);
     r->max_flights = s->async_scheduling ? REPLAY_BATCHES : 1;
-    if (open_trace(r) != 0 || make_sched(r) != 0)
+    if (open_trace(r) != 0)
+        return -1;
+    r->max_pins = replay_max_pins(r);
+    if (make_sched(r) != 0)
         return -1;
     return make_memory(r);
 }
@@ -281,6 +288,8 @@ static int add_request(replay *r, arrival *it)
     double now_s = r->now_s;
     r->now_s = it->time_s; /* it came while the last step was computed: its waiting begins there */
     int err = quire_sched_add(r->sched, &p, &req);
+    if (err == QUIRE_OK)
+        err = replay_pin(r, q, req);
     r->now_s = now_s;
     if (err == QUIRE_FULL)
         return 0;

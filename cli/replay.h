@@ -78,6 +78,9 @@ typedef struct replay_settings {
     bool reserve_full_sequence;
     bool async_scheduling;
     uint32_t lookahead;
+    uint32_t prefix_window;
+    uint32_t prefix_patience;
+    double pin_ttl_s; /* of turns of sessions that go on, where the trace has none; 0: no pins */
     tiers_settings tiers;
     slo slo;
     replay_limit limit;
@@ -142,6 +145,10 @@ struct replay_result {
     replay_losses losses;
     uint64_t preemptions;
     uint64_t recomputed_tokens; /* after preemption */
+    uint64_t overtaking;        /* requests that were admitted before others of the queue */
+    uint64_t pinned;            /* requests whose blocks were to be kept after their end */
+    uint64_t most_pinned;       /* blocks that were pinned at one time */
+    double mean_pinned;         /* over simulated time */
     uint64_t dropped_tokens;    /* recomputed since a block was evicted: with `why` */
     distribution ttft_ms;
     distribution tpot_ms;

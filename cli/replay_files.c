@@ -111,8 +111,8 @@ static void write_step_event(replay *r, double start_s, double end_s)
 
 static const char *kind_name(quire_decision_kind kind)
 {
-    static const char *const names[] = {"",        "held_up", "no_room",  "preempted",
-                                        "evicted", "dropped", "outgrown", "swapped"};
+    static const char *const names[] = {"",        "held_up",  "no_room", "preempted", "evicted",
+                                        "dropped", "outgrown", "swapped", "overtook"};
     return (size_t)kind < sizeof names / sizeof *names ? names[kind] : "";
 }
 

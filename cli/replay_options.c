@@ -28,6 +28,22 @@ static int prepare_tiers(const command *cmd, const replay_options *o, const repl
     return 0;
 }
 
+/* What vLLM does not have, and what needs prefix caching. */
+static int check_beyond_vllm(const command *cmd, const replay_options *o)
+{
+    const char *name = o->lookahead > 0       ? "lookahead"
+                       : o->prefix_window > 0 ? "prefix-window"
+                       : o->pin_ttl > 0       ? "pin-ttl"
+                                              : NULL;
+    if (o->prefix_patience > 0 && o->prefix_window == 0)
+        return command_error(cmd, "--prefix-patience %u needs --prefix-window", o->prefix_patience);
+    if (name == NULL || (o->profile != 1 && o->enable_prefix_caching))
+        return 0;
+    return command_error(cmd, "--%s: not %s", name,
+                         o->profile == 1 ? "with --profile vllm-0.20, since vLLM has none"
+                                         : "with --no-enable-prefix-caching");
+}
+
 int replay_prepare(const command *cmd, const replay_options *o, const char *path,
                    replay_setup *setup)
 {
@@ -40,11 +56,9 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
     char message[SLO_MESSAGE_BYTES];
     if (slo_read(o->slo, &limits, message) != 0)
         return command_error(cmd, "%s", message);
-    if (o->lookahead > 0 && (o->profile == 1 || !o->enable_prefix_caching))
-        return command_error(cmd, "--lookahead %u: not %s", o->lookahead,
-                             o->profile == 1 ? "with --profile vllm-0.20, since vLLM has none"
-                                             : "with --no-enable-prefix-caching");
-    int status = engine_resolve(cmd, &o->engine, &setup->engine);
+    int status = check_beyond_vllm(cmd, o);
+    if (status == 0)
+        status = engine_resolve(cmd, &o->engine, &setup->engine);
     if (status == 0)
         status = engine_check_time(cmd, &setup->engine);
     if (status == 0)
@@ -77,6 +91,9 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
         .reserve_full_sequence = o->reserve_full_sequence,
         .async_scheduling = o->async_scheduling,
         .lookahead = o->lookahead,
+        .prefix_window = o->prefix_window,
+        .prefix_patience = o->prefix_patience,
+        .pin_ttl_s = o->pin_ttl,
         .slo = limits,
         .limit = o->engine.max_model_len > 0 ? REPLAY_LIMIT_GIVEN
                  : setup->plan_result.max_model_len < setup->engine.shape.max_model_len

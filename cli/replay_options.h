@@ -33,6 +33,9 @@ typedef struct replay_options {
     bool reserve_full_sequence;
     bool async_scheduling;
     uint32_t lookahead;
+    uint32_t prefix_window;
+    uint32_t prefix_patience;
+    double pin_ttl;
     uint32_t long_prefill_token_threshold;
     const char *slo;
     tiers_options tiers;
@@ -88,6 +91,16 @@ extern const char *const replay_hash_algos[];
     {"lookahead", OPTION_U32, &(o).lookahead, "N",                                                 \
      "blocks that the next N waiting requests will find are evicted last", .def = "0",             \
      .max = 4096},                                                                                 \
+    {"prefix-window", OPTION_U32, &(o).prefix_window, "N",                                         \
+     "look at the first N waiting requests, and admit the one with the longest cached prefix",     \
+     .def = "0: the order of the queue", .max = 1024},                                             \
+    {"prefix-patience", OPTION_U32, &(o).prefix_patience, "TIMES",                                 \
+     "with --prefix-window: a request waits for at most so many times the requests and tokens "    \
+     "that its place in the queue makes it wait for",                                              \
+     .def = "4", .max = 1000},                                                                     \
+    {"pin-ttl", OPTION_REAL, &(o).pin_ttl, "SECONDS",                                              \
+     "after a turn of a session that goes on, its blocks are kept for so long",                    \
+     .def = "0: not", .max = 1e9},                                                                 \
     {"async-scheduling", OPTION_SWITCH, &(o).async_scheduling, NULL,                               \
      "schedule a step while the one before is computed", .def = "off"},                            \
     {"prefix-caching-hash-algo", OPTION_CHOICE, &(o).hash_algo, "KIND",                            \

@@ -3,6 +3,7 @@
  *      replay.c         the loop            replay_tally.c   what is counted
  *      replay_files.c   per-request table, decision log, trace for ui.perfetto.dev
  *      replay_tiers.c   what lies behind the GPU's memory, where anything does
+ *      replay_pins.c    blocks that are kept after the end of a turn
  *      replay_progress.c   how far it is
  */
 #ifndef QUIRE_CLI_REPLAY_RUN_H
@@ -60,6 +61,7 @@ typedef struct replay {
     uint32_t num_idle; /* steps in a row in which nothing could be done */
     uint32_t max_model_len;
     uint32_t max_requests;
+    uint32_t max_pins;
     uint32_t num_blocks;
     live *lives;
     quire_token *prompt; /* max_model_len */
@@ -79,6 +81,8 @@ typedef struct replay {
     double sum_empty;
     double sum_cached;
     double sum_active;
+    double sum_pinned;
+    uint32_t num_pinned; /* blocks, in the last step */
     quire_usage usage;
     char *states; /* of blocks, for the page */
     uint64_t *owners;
@@ -131,6 +135,12 @@ int replay_poll_tiers(replay *r, const flight *f, quire_model_output *output);
 /* Requests wait for tiers, or blocks are still on their way to them: when the next job ends, or if
  * it has just ended, a moment later. HUGE_VAL: there is nothing to wait for. */
 double replay_next_job_s(replay *r);
+
+/* ---- replay_pins.c --------------------------------------------------------- */
+
+uint32_t replay_max_pins(const replay *r);
+/* The request was added: QUIRE_OK, or an error. */
+int replay_pin(replay *r, const trace_request *q, quire_req req);
 
 /* ---- replay_progress.c ----------------------------------------------------- */
 

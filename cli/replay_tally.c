@@ -237,6 +237,7 @@ void tally_usage(replay *r, double until_s)
     r->sum_empty += (double)r->usage.empty * duration;
     r->sum_cached += (double)r->usage.cached * duration;
     r->sum_active += (double)r->usage.active * duration;
+    r->sum_pinned += (double)r->num_pinned * duration;
     r->last_usage_s = until_s;
 }
 
@@ -261,6 +262,9 @@ void tally_step(replay *r, double start_s, double end_s)
     const quire_snapshot *s = &r->snapshot;
     tally_usage(r, start_s);
     r->usage = s->blocks;
+    r->num_pinned = s->num_pinned_blocks;
+    result->most_pinned = larger(result->most_pinned, s->num_pinned_blocks);
+    result->overtaking += s->num_overtaking;
     result->most.empty = larger(result->most.empty, s->blocks.empty);
     result->most.cached = larger(result->most.cached, s->blocks.cached);
     result->most.active = larger(result->most.active, s->blocks.active);
@@ -290,6 +294,7 @@ void tally_finish(replay *r)
     result->mean_empty = r->sum_empty / duration;
     result->mean_cached = r->sum_cached / duration;
     result->mean_active = r->sum_active / duration;
+    result->mean_pinned = r->sum_pinned / duration;
     double steps = result->steps > 0 ? (double)result->steps : 1;
     result->mean_running /= steps;
     result->mean_tokens = (double)result->scheduled_tokens / steps;

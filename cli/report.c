@@ -261,6 +261,17 @@ static void print_speed(FILE *out, const replay_result *r)
         fprintf(out, "%s times as fast", report_number((uint64_t)(factor + 0.5)));
 }
 
+/* What --prefix-window and --pin-ttl did. */
+static void print_choices(FILE *out, const replay_result *r)
+{
+    if (r->overtaking > 0)
+        fprintf(out, "Admitted before others of the queue, for their prefix: %s requests\n",
+                report_number(r->overtaking));
+    if (r->pinned > 0)
+        fprintf(out, "Pinned after their end: %s requests; %.0f blocks on average, %s at most\n",
+                report_number(r->pinned), r->mean_pinned, report_number(r->most_pinned));
+}
+
 void report_print(FILE *out, const report_subject *subject, replay_result *r)
 {
     fprintf(out, "%s (%s)", subject->trace, trace_format_name(r->format));
@@ -282,5 +293,6 @@ void report_print(FILE *out, const report_subject *subject, replay_result *r)
     tiers_report_print(out, r, subject->bytes_per_block);
     fprintf(out, "\nPreemptions: %s, with %s tokens computed again\n",
             report_number(r->preemptions), report_number(r->recomputed_tokens));
+    print_choices(out, r);
     print_costs(out, subject, r);
 }

@@ -15,9 +15,10 @@ static double share(uint64_t part, uint64_t all)
 
 static json_t *latency(distribution *d)
 {
-    return json_pack("{s:f,s:f,s:f,s:f,s:f}", "mean", distribution_mean(d), "p50",
+    return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f}", "mean", distribution_mean(d), "p50",
                      distribution_percentile(d, 0.5), "p90", distribution_percentile(d, 0.9), "p95",
-                     distribution_percentile(d, 0.95), "p99", distribution_percentile(d, 0.99));
+                     distribution_percentile(d, 0.95), "p99", distribution_percentile(d, 0.99),
+                     "max", d->max);
 }
 
 static json_t *integer(uint64_t n)
@@ -115,6 +116,10 @@ static void set_counts(json_t *o, const replay_result *r)
     json_object_set_new(o, "preemptions", integer(r->preemptions));
     json_object_set_new(o, "recomputed_tokens", integer(r->recomputed_tokens));
     json_object_set_new(o, "dropped_tokens", integer(r->dropped_tokens));
+    json_object_set_new(o, "overtaking", integer(r->overtaking));
+    json_object_set_new(o, "pins",
+                        json_pack("{s:o,s:o,s:f}", "requests", integer(r->pinned), "max_blocks",
+                                  integer(r->most_pinned), "mean_blocks", r->mean_pinned));
 }
 
 char *report_json(const report_subject *subject, replay_result *r)

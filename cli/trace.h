@@ -46,7 +46,8 @@ typedef struct trace_request {
     uint64_t output_content; /* what it generates: a later prompt may contain it */
     uint32_t id_block_size;  /* tokens of one of the trace's own block ids; 0: it has none */
     int32_t priority;
-    uint64_t number;       /* 0, 1, ...: counts what trace_next hands out */
+    double pin_s;    /* its blocks are kept for so long after its end; negative: it does not say */
+    uint64_t number; /* 0, 1, ...: counts what trace_next hands out */
     const uint64_t *after; /* closed loop: numbers of the requests at whose end it may come, if it
                               is not simply the turn before (agents that wait for their helpers) */
     uint32_t num_after;    /* 0: the turn before */

@@ -19,6 +19,7 @@
 typedef struct row {
     double time_s; /* -1: missing, as all others below 0 */
     double think_s;
+    double pin_s;
     uint64_t session;
     uint64_t id;
     uint64_t id_block_size;
@@ -161,6 +162,8 @@ static void take_field(trace_reader *reader, scanner *scan, const scan_text *nam
         take_last(reader, scan, r);
     } else if (scan_is(name, "priority")) {
         trace_take_priority(reader, scan, "priority", &r->priority);
+    } else if (scan_is(name, "pin")) {
+        trace_take_time(reader, scan, "pin", &r->pin_s);
     } else if (scan_is(name, "id")) {
         trace_take_key(reader, scan, "id", &r->id);
     } else if (scan_is(name, "after")) {
@@ -180,7 +183,7 @@ static trace_outcome read_row(trace_reader *reader, row *r)
     trace_outcome outcome = trace_next_line(reader, &line, &length);
     if (outcome != TRACE_OK)
         return outcome;
-    *r = (row){.time_s = -1, .think_s = -1, .num_output_tokens = -1};
+    *r = (row){.time_s = -1, .think_s = -1, .pin_s = -1, .num_output_tokens = -1};
     scanner scan;
     scan_text name;
     scan_of_text(&scan, line, length);
@@ -294,6 +297,7 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     request->turn = session != NULL ? session->turn : 0;
     request->is_last_turn = r.is_last;
     request->priority = r.priority;
+    request->pin_s = r.pin_s;
     request->id_block_size = (uint32_t)r.id_block_size;
     place(reader, &r, session, request);
     if (reader->has_problem)

@@ -367,6 +367,7 @@ bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_outpu
         .num_output_tokens = num_output_tokens,
         .output_content = content_of(TRACE_CONTENT_OUTPUT, reader->num_records, 0),
         .number = reader->number,
+        .pin_s = -1,
     };
     return true;
 }

@@ -217,6 +217,66 @@ class Replay(unittest.TestCase):
                                       (6, [5], 1)):
             self.assertAlmostEqual(come[number], max(end[n] for n in before) + think, places=5)
 
+    # -- admission and pins
+
+    def test_prefix_window(self):
+        """Of requests that wait, those of a document that is in the pool come first."""
+        trace = self.generate("rag", "--requests", "600", "--rate", "40")
+        options = ("--num-gpu-blocks", "6000", trace)
+        plain = report(*options)
+        self.assertEqual(plain["overtaking"], 0)
+        r = report("--prefix-window", "128", "--why", self.path("why"), *options)
+        self.check_sum(r)
+        self.assertGreater(r["hit_tokens"], 1.1 * plain["hit_tokens"])
+        with open(self.path("why"), encoding="utf-8") as file:
+            told = [json.loads(line) for line in file]
+        overtook = [d for d in told if d["kind"] == "overtook"]
+        self.assertEqual(len(overtook), r["overtaking"])
+        self.assertTrue(all(d["request"] > d["other"] and d["num"] > 0 for d in overtook))
+        never = report("--prefix-window", "128", "--prefix-patience", "1", *options)
+        self.assertEqual((never["overtaking"], never["hit_tokens"], never["ttft_ms"]),
+                         (0, plain["hit_tokens"], plain["ttft_ms"]))
+        options = r["made_by"]["options"]
+        self.assertEqual((options["prefix-window"], options["prefix-patience"]), (128, 0))
+
+    def test_rerun_repeats_them(self):
+        trace = self.generate("agent", "--requests", "120", "--rate", "1")
+        first, second = self.path("first.json"), self.path("second.json")
+        run("replay", "--quiet", "--deterministic", "--prefix-window", "16", "--prefix-patience",
+            "3", "--pin-ttl", "2.5", "--num-gpu-blocks", "9000", "--json", first, trace)
+        run("rerun", first, "--json", second)
+        with open(first, encoding="utf-8") as a, open(second, encoding="utf-8") as b:
+            self.assertEqual(a.read(), b.read())
+
+    def test_pins(self):
+        """A session's blocks are there after a think time in which others took all of the pool."""
+        def rows(**pin):
+            turn = {"time": 0, "session": 1, "prompt": [[1, 320]], "output": [2, 16], **pin}
+            other = [{"time": 5 + i, "prompt": [[10 + i, 480]], "output": 16} for i in range(4)]
+            last = {"session": 1, "think": 20, "more": [[3, 16]], "output": 16, "last": True}
+            return "\n".join(map(json.dumps, [{"quire_workload": 1}, turn, *other, last])) + "\n"
+        plain = self.write("plain.jsonl", rows())
+        pinned = self.write("pinned.jsonl", rows(pin=60))
+        pool = ("--num-gpu-blocks", "60")
+        self.assertEqual(report(*pool, plain)["hit_tokens"], 0)
+        for args in ((pinned,), ("--pin-ttl", "60", plain), ("--pin-ttl", "1", pinned)):
+            r = report(*pool, *args)
+            self.assertEqual((r["hit_tokens"], r["pins"]["requests"]), (320, 1), args)
+            self.assertGreaterEqual(r["pins"]["max_blocks"], 20)
+            self.check_sum(r)
+        self.assertEqual(report(*pool, "--pin-ttl", "3", plain)["hit_tokens"], 0)
+        self.assertEqual(report(*pool, "--profile", "vllm-0.20", pinned)["pins"]["requests"], 0)
+        bad = self.write("bad-pin.jsonl", rows(pin=-1))
+        self.assertIn('field "pin": -1 is negative', run("replay", bad, status=1))
+
+    def test_what_vllm_has_not(self):
+        for name, value in (("lookahead", "9"), ("prefix-window", "9"), ("pin-ttl", "9")):
+            for other in (("--profile", "vllm-0.20"), ("--no-enable-prefix-caching",)):
+                said = run("replay", f"--{name}", value, *other, "none", status=2)
+                self.assertIn(f"--{name}: not with {other[0]}", said)
+        self.assertIn("--prefix-patience 2 needs --prefix-window",
+                      run("replay", "--prefix-patience", "2", "none", status=2))
+
     # -- what is wrong
 
     def test_errors(self):
