@@ -118,7 +118,7 @@ static void no_field_was_forgotten(void **state)
         size_t is;
         size_t was;
     } SIZES[] = {
-        {"quire_sched", sizeof(quire_sched), 2472},
+        {"quire_sched", sizeof(quire_sched), 2504},
         {"qr_request", sizeof(qr_request), 384},
         {"qr_swap", sizeof(qr_swap), 88},
         {"qr_swap_slot", sizeof(qr_swap_slot), 8},
