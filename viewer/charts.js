@@ -104,8 +104,8 @@ function memoryChart(run, tier) {
   const suffix = tier === undefined ? "" : `.${tier}`;
   const { total_blocks: blocks, tiers } = run.meta;
   const total = Math.max(1, tier === undefined ? blocks : tiers[tier].total);
-  const [active, cached, empty, used] =
-    ["active", "cached", "empty", "used"].map((name) => run.series[name + suffix]);
+  const [active, cached, empty, used, pinned] =
+    ["active", "cached", "empty", "used", "pinned"].map((name) => run.series[name + suffix]);
   const perBlock = run.meta.bytes_per_block;
   const write = (series, row) => {
     const share = series.mean(row, row + 1) / total;
@@ -118,7 +118,8 @@ function memoryChart(run, tier) {
     title: `${name}, blocks`,
     height: tier === undefined ? 150 : 90,
     isFull: true,
-    legend: [{ key: "active", label: "active", colour: "active" },
+    legend: [...(pinned ? [{ key: "pinned", label: "pinned", colour: "pinned" }] : []),
+      { key: "active", label: "active", colour: "active" },
       { key: "cached", label: "cached", colour: "cached" },
       { key: "empty", label: "empty", colour: "empty" }],
     describe: () => `${name}: ${exact(total)} blocks, active, cached and empty, over time`,
@@ -127,9 +128,10 @@ function memoryChart(run, tier) {
       fillBetween(ctx, columns, 0, total, y, theme.empty);
       fillBand(ctx, columns, sample(used, columns), y, theme.cached);
       fillBand(ctx, columns, sample(active, columns), y, theme.active);
+      if (pinned) fillBand(ctx, columns, sample(pinned, columns), y, theme.pinned);
     },
     values: (row) => ({
-      active: write(active, row), cached: write(cached, row), empty: write(empty, row),
+      ...(pinned ? { pinned: write(pinned, row) } : {}), active: write(active, row), cached: write(cached, row), empty: write(empty, row),
     }),
   };
 }

@@ -40,6 +40,51 @@ function workChart(run) {
   };
 }
 
+// Blocks that moved to a tier and back, and tokens found in it: sums since the engine's start, drawn
+// as rates of a second.
+function tierMovesChart(run, tier) {
+  const { name } = run.meta.tiers[tier];
+  const lines = [{ key: "stored", label: "stored", colour: "running" },
+    { key: "loaded", label: "loaded", colour: "prefill" }]
+    .map((line) => ({ ...line, series: run.series[`${line.key}.${tier}`] }));
+  const [hits, failed] = ["hit_tokens", "failed"].map((key) => run.series[`${key}.${tier}`]);
+  const rate = (series, first, end) => {
+    const seconds = (run.time[end] - run.time[first]) / 1e6;
+    return seconds > 0 ? Math.max(0, series.max[end] - series.max[first]) / seconds : 0;
+  };
+  let rates = null; // of the columns last drawn
+  return {
+    name: `moves.${tier}`,
+    title: `${name}, blocks a second`,
+    legend: [...lines, { key: "hits", label: "hit tokens" }, { key: "failed", label: "failed" }],
+    describe: () => `Blocks stored to ${name} and loaded from it, over time`,
+    most(columns) {
+      const half = Math.round(HIT_WINDOW / columns.size / 2);
+      rates = lines.map(() => new Float64Array(columns.count));
+      for (let i = 0; i < columns.count; i++) {
+        const first = Math.max(0, columns.first[Math.max(0, i - half)]);
+        const end = columns.end[Math.min(columns.count - 1, i + half)] - 1;
+        lines.forEach(({ series }, k) => { rates[k][i] = end > first ? rate(series, first, end) : 0; });
+      }
+      return 1.02 * rates.reduce((most, line) => line.reduce((a, b) => Math.max(a, b), most), 1);
+    },
+    label: short,
+    draw({ ctx, columns, y, theme }) {
+      lines.forEach(({ colour }, k) => {
+        fillBetween(ctx, columns, 0, rates[k], y, theme[colour], 0.15);
+        strokeLine(ctx, columns, rates[k], y, theme[colour]);
+      });
+    },
+    values: (row) => ({ ...Object.fromEntries(lines.map(({ key, series }) =>
+      [key, `${exact(series.max[row])} since start`])),
+      hits: exact(hits.max[row]), failed: exact(failed.max[row]) }),
+  };
+}
+
+function tierMoveCharts(run) {
+  return run.meta.tiers.flatMap(({ isSwap }, i) => (isSwap ? [] : [tierMovesChart(run, i)]));
+}
+
 // Pale where the steps after a row were not received: nobody knows what held there.
 function paleGaps(run, { ctx, columns, height, view, theme }) {
   if (run.missed === 0) return;
@@ -58,7 +103,7 @@ function paleGaps(run, { ctx, columns, height, view, theme }) {
 const LIVE_HEIGHTS = { memory: 140, queue: 82, hits: 66, tokens: 82, work: 60, preemptions: 20 };
 
 function liveCharts(run) {
-  const specs = [...memoryCharts(run), queueChart(run), hitChart(run), tokensChart(run),
+  const specs = [...memoryCharts(run), ...tierMoveCharts(run), queueChart(run), hitChart(run), tokensChart(run),
     workChart(run), preemptionChart(run)];
   return specs.map((spec) => ({ ...spec, height: LIVE_HEIGHTS[spec.name] || 58,
     draw(all) {

@@ -86,6 +86,15 @@ const SUM_COLUMNS = { queries: "query_tokens", hits: "hit_tokens", externals: "e
 // lost: steps that were not received, before a row or in it.
 const SUMS = ["points", "lost", ...Object.keys(SUM_COLUMNS)];
 
+// The tiers behind the GPU, as charts want them: without the null block, and without what is now.
+function tiersBehind(tiers) {
+  return tiers.filter(({ name }) => name !== "gpu").map(({ name, medium, total, null: none = 0 }) =>
+    ({ name, medium, total: total - none, isSwap: name === "swap" }));
+}
+
+// What a tier has in a step, beside active, cached and empty: sums from the engine's start on.
+const TIER_SUMS = ["stored", "loaded", "hit_tokens", "failed"];
+
 class LiveRun {
   constructor(meta, maxRows = MAX_ROWS) {
     this.maxRows = maxRows;
@@ -95,8 +104,8 @@ class LiveRun {
     this.rows = { time: [], step: [], markTime: [], markStep: [] };
     for (const name of SUMS) this[name] = [0];
     const tiers = meta.tiers.flatMap((_, i) =>
-      ["active", "cached", "empty", "used"].map((name) => `${name}.${i}`));
-    for (const name of [...Object.keys(SERIES_COLUMNS), "decode", "used", "work", ...tiers])
+      ["active", "cached", "empty", "used", "pinned", ...TIER_SUMS].map((name) => `${name}.${i}`));
+    for (const name of [...Object.keys(SERIES_COLUMNS), "decode", "used", "work", "pinned", ...tiers])
       this.series[name] = new GrowingSeries(this.points);
     this.capacity = 0;
     this.clear();
@@ -162,18 +171,22 @@ class LiveRun {
     series.decode.put(row, get("tokens") - get("prefill_tokens"));
     series.used.put(row, meta.total_blocks - get("empty"));
     series.work.put(row, get("schedule_us") + get("update_us"));
-    meta.tiers.forEach((tier, i) => this.putTier(row, i, tier.total, get));
+    series.pinned.put(row, get("pinned") ?? 0);
+    meta.tiers.forEach((tier, i) => this.putTier(row, i, tier, get));
   }
 
-  // A tier has columns of its own; the host buffer, which only has slots in use, has one.
-  putTier(row, i, total, get) {
+  // A tier has columns of its own; the swap buffer, which only has slots in use, has one.
+  putTier(row, i, { name, total, isSwap }, get) {
     const { series } = this;
-    const active = get(`active.${i}`) ?? get("swap_slots") ?? 0;
-    const cached = get(`cached.${i}`) ?? 0;
+    const of = (column) => get(`${name}_${column}`) ?? 0;
+    const active = isSwap ? get("swap_slots") : of("active");
+    const cached = of("cached");
     series[`active.${i}`].put(row, active);
     series[`cached.${i}`].put(row, cached);
     series[`used.${i}`].put(row, active + cached);
-    series[`empty.${i}`].put(row, total - active - cached);
+    series[`empty.${i}`].put(row, isSwap ? total - active : of("empty"));
+    series[`pinned.${i}`].put(row, of("pinned"));
+    for (const column of TIER_SUMS) series[`${column}.${i}`].put(row, of(column));
   }
 
   mark(row) {

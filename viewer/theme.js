@@ -2,7 +2,7 @@
 // variables; what is drawn on canvas reads them here.
 
 const THEME_KEY = "quire-theme";
-const COLOUR_NAMES = ["text", "muted", "faint", "line", "paper", "active", "cached", "empty",
+const COLOUR_NAMES = ["text", "muted", "faint", "line", "paper", "active", "pinned", "cached", "empty",
   "running", "waiting", "prefill", "decode", "time", "hit", "ideal", "preempted", "accent"];
 
 class Theme {

@@ -28,15 +28,17 @@ class Scrapes(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.trace = os.path.join(cls.folder.name, "trace.jsonl.zst")
-        run(QUIRE, "generate", "agent", "--requests", "400", "--rate", "4", "--out", cls.trace)
+        run(QUIRE, "generate", "agent", "--requests", str(400 + SCRAPES), "--rate", "4", "--out",
+            cls.trace)
 
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
 
     def serve(self, *more):
-        return Serving(QUIRE, "--speed", "max", "--loop", "--quiet", "--num-gpu-blocks", "3000",
-                       "--cpu-blocks", "6000", *more, self.trace)
+        """Until the test ends: the trace is longer than the scrapes take."""
+        return Serving(QUIRE, "--speed", "40", "--hold", "--quiet", "--skip-bad", "--num-gpu-blocks",
+                       "4000", "--cpu-blocks", "6000", *more, self.trace)
 
     def tiers_of(self, text):
         """{tier: {family or state: value}}"""

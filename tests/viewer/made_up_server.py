@@ -25,10 +25,13 @@ from pages import assembled
 
 COLUMNS = ("step", "time_us", "running", "waiting", "skipped", "scheduled", "new", "resumed",
            "preempted", "finished", "tokens", "prefill_tokens", "draft_tokens", "query_tokens",
-           "hit_tokens", "external_tokens", "empty", "cached", "active", "swap_slots",
+           "hit_tokens", "external_tokens", "empty", "cached", "active", "swap_slots", "pinned",
+           "file_total", "file_empty", "file_cached", "file_active", "file_pinned", "file_stored",
+           "file_loaded", "file_hit_tokens", "file_failed",
            "schedule_us", "update_us")
 KEPT_STEPS = 4096
 BLOCK = 16
+FILE_BLOCKS = 9000
 
 
 class Engine:
@@ -111,6 +114,14 @@ class Engine:
                 self.cached += request["blocks"]
                 row["finished"] += 1
 
+    def file_row(self):
+        """A tier that fills, with copies on the way."""
+        cached, active = min(FILE_BLOCKS - 40, 3 * self.step), 1 + self.step % 30
+        return {"file_total": FILE_BLOCKS, "file_cached": cached, "file_active": active,
+                "file_empty": FILE_BLOCKS - cached - active, "file_pinned": 0,
+                "file_stored": 3 * self.step, "file_loaded": self.step // 2,
+                "file_hit_tokens": BLOCK * (self.step // 2), "file_failed": self.step // 100}
+
     def make_step(self, arrivals=True):
         row = dict.fromkeys(COLUMNS, 0)
         if arrivals:
@@ -125,9 +136,10 @@ class Engine:
         row.update(step=self.step, time_us=self.time_us, running=len(self.running),
                    waiting=len(self.waiting) - held_up, skipped=held_up, active=self.active,
                    cached=self.cached, empty=self.total - self.active - self.cached,
-                   swap_slots=min(self.swap, 6 * len(self.waiting)),
+                   swap_slots=min(self.swap, 6 * len(self.waiting)), pinned=self.active // 5,
                    schedule_us=round(2 + 0.09 * len(self.running) + self.random.random(), 3),
                    update_us=round(1 + 0.04 * len(self.running) + self.random.random(), 3))
+        row.update(self.file_row())
         for name in self.sums:
             self.sums[name] += row[name]
         self.steps.append(list(row.values()))
@@ -189,7 +201,10 @@ class Server:
         return f"http://127.0.0.1:{self.port}/" + (f"?token={self.token}" if self.token else "")
 
     def meta(self):
-        tiers = [{"name": "Host buffer", "total": self.engine.swap}] if self.engine.swap else []
+        tiers = [{"name": "gpu", "medium": "GPU", "total": self.engine.total + 1, "null": 1}]
+        if self.engine.swap:
+            tiers += [{"name": "swap", "medium": "CPU", "total": self.engine.swap, "null": 0},
+                      {"name": "file", "medium": "DISK", "total": FILE_BLOCKS, "null": 0}]
         return {"title": "Made <up>", "model": "toy-8b", "gpu": "H200", "engine": "0",
                 "version": "0.1.0", "started": self.started, "num_blocks": self.engine.total + 1,
                 "total_blocks": self.engine.total, "block_size": BLOCK, "tiers": tiers,

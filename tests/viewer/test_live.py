@@ -72,6 +72,14 @@ class MadeUpTest(Watching):
         used = self.last()["swap_slots"]
         self.assertEqual(number(self.value("memory.0", "active")), used)
         self.assertEqual(number(self.value("memory.0", "empty")), 512 - used)
+        last = self.last()
+        self.assertEqual(number(self.value("memory", "pinned")), last["pinned"])
+        for key in ("active", "cached", "empty", "pinned"):
+            self.assertEqual(number(self.value("memory.1", key)), last[f"file_{key}"], key)
+        self.assertEqual(number(self.value("moves.1", "stored")), last["file_stored"])
+        self.assertEqual(number(self.value("moves.1", "loaded")), last["file_loaded"])
+        self.assertEqual(number(self.value("moves.1", "hits")), last["file_hit_tokens"])
+        self.assertEqual(number(self.value("moves.1", "failed")), last["file_failed"])
 
     def test_all_pages_show_the_schedulers_clock(self):
         """One page that was there from the start, one that comes when old steps are gone."""
