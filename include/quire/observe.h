@@ -87,7 +87,13 @@ typedef enum quire_decision_kind {
     QUIRE_DECISION_DROPPED = 5,   /* num blocks behind req's hit were cached once, and evicted */
     QUIRE_DECISION_OUTGROWN = 6,  /* req ended since it no longer fits the whole pool */
     QUIRE_DECISION_SWAPPED = 7,   /* req is about to be preempted, and num blocks of it are kept */
-    QUIRE_DECISION_OVERTOOK = 8   /* req was admitted before num others, the first of them other */
+    QUIRE_DECISION_OVERTOOK = 8,  /* req was admitted before num others, the first of them other */
+    /* Pins (quire_sched_pin). req: the request that had the blocks; 0 for a pin of a restored
+     * scheduler. num: its blocks. */
+    QUIRE_DECISION_PINNED = 9,       /* req has ended, and num blocks of it are kept */
+    QUIRE_DECISION_UNPINNED = 10,    /* other has them all as its hit; 0: the cache is reset */
+    QUIRE_DECISION_PIN_EXPIRED = 11, /* its time is over */
+    QUIRE_DECISION_PIN_GAVE_WAY = 12 /* its blocks are needed, or max_pins others are kept */
 } quire_decision_kind;
 
 typedef enum quire_reason {

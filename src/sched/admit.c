@@ -329,7 +329,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
                                                         .num = a.num_dropped});
     quire_cache_get_blocks(s->cache, a.r->kv.seq, s->spans);
     if (s->pins.num_pins > 0)
-        qr_pins_reused(s, a.num_local);
+        qr_pins_reused(s, qr_sched_req_of(s, index), a.num_local);
     if (s->ahead.num > 0)
         qr_lookahead_drop(s, index);
     tell_connector(s, &a);

@@ -145,9 +145,18 @@ static void pin_leave(qr_pins *p, uint32_t pin)
 
 /* ---- letting go ------------------------------------------------------------ */
 
-static void end_pin(quire_sched *s, uint32_t pin)
+static void tell_pin(const quire_sched *s, const qr_pin *pin, quire_decision_kind kind,
+                     quire_req other)
+{
+    qr_observer_tell(
+        &s->observer,
+        (quire_decision){.kind = kind, .req = pin->req, .other = other, .num = pin->num_blocks});
+}
+
+static void end_pin(quire_sched *s, uint32_t pin, quire_decision_kind why, quire_req other)
 {
     qr_pins *p = &s->pins;
+    tell_pin(s, &p->pins[pin], why, other);
     const quire_block *row = qr_pins_row(p, pin);
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->pins[pin].num_blocks; i++)
@@ -164,7 +173,7 @@ void qr_pins_expire(quire_sched *s)
     const qr_pins *p = &s->pins;
     uint64_t now = qr_now_ns(&s->observer.hooks);
     while (p->num_pins > 0 && p->pins[p->heap[0]].ends_ns <= now)
-        end_pin(s, p->heap[0]);
+        end_pin(s, p->heap[0], QUIRE_DECISION_PIN_EXPIRED, 0);
 }
 
 bool qr_pins_give_way(quire_sched *s)
@@ -172,14 +181,14 @@ bool qr_pins_give_way(quire_sched *s)
     const qr_pins *p = &s->pins;
     if (p->num_pins == 0)
         return false;
-    end_pin(s, p->heap[0]);
+    end_pin(s, p->heap[0], QUIRE_DECISION_PIN_GAVE_WAY, 0);
     return true;
 }
 
 void qr_pins_drop_all(quire_sched *s)
 {
     while (s->pins.num_pins > 0)
-        end_pin(s, s->pins.num_pins - 1);
+        end_pin(s, s->pins.num_pins - 1, QUIRE_DECISION_UNPINNED, 0);
 }
 
 /* The pin with the largest number whose last block is this one at this place, or QR_NIL. */
@@ -200,7 +209,7 @@ static uint32_t find_pin(const qr_pins *p, quire_block block, uint32_t group, ui
 }
 
 /* The same block at the same place has the same prefix before it. */
-void qr_pins_reused(quire_sched *s, uint32_t num_tokens)
+void qr_pins_reused(quire_sched *s, quire_req req, uint32_t num_tokens)
 {
     const qr_pins *p = &s->pins;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
@@ -208,7 +217,7 @@ void qr_pins_reused(quire_sched *s, uint32_t num_tokens)
         quire_block_span blocks = s->spans[g];
         for (uint32_t i = 0; i < num_hit && i < blocks.count; i++)
             for (uint32_t pin; (pin = find_pin(p, blocks.ids[i], g, i)) != QR_NIL;)
-                end_pin(s, pin);
+                end_pin(s, pin, QUIRE_DECISION_UNPINNED, req);
     }
 }
 
@@ -250,7 +259,8 @@ void qr_pins_keep(quire_sched *s, uint32_t index)
     bool is_good = r->status != QUIRE_REQ_FINISHED_ERROR && r->status != QUIRE_REQ_FINISHED_IGNORED;
     if (r->kv.seq == 0 || !is_good)
         return;
-    qr_pin pin = {.ends_ns = pin_end(qr_now_ns(&s->observer.hooks), r->pin_ns)};
+    qr_pin pin = {.req = qr_sched_req_of(s, index),
+                  .ends_ns = pin_end(qr_now_ns(&s->observer.hooks), r->pin_ns)};
     pin.num_blocks = list_pinned(s, r, &pin);
     if (pin.num_blocks == 0)
         return;
@@ -271,6 +281,7 @@ void qr_pins_keep(quire_sched *s, uint32_t index)
     p->pins[p->num_pins] = pin;
     p->num_blocks += n;
     qr_pins_enter(p);
+    tell_pin(s, &pin, QUIRE_DECISION_PINNED, 0);
 }
 
 /* ---- checking -------------------------------------------------------------- */

@@ -26,6 +26,7 @@
 typedef struct qr_pin {
     qr_link link;   /* pins with the same last block, a ring; first, as base/list.h asks */
     uint32_t place; /* in the heap */
+    quire_req req;  /* that had the blocks; 0 after a restore */
     uint64_t ends_ns;
     uint32_t num_blocks;
     uint32_t last_group; /* where the last of its blocks is: the block, and its place in the row */
@@ -62,8 +63,8 @@ void qr_pins_keep(quire_sched *sched, uint32_t index);
 void qr_pins_enter(qr_pins *pins);
 /* Those whose time is over. */
 void qr_pins_expire(quire_sched *sched);
-/* A request was admitted with a hit of num_tokens; sched->spans has its blocks. */
-void qr_pins_reused(quire_sched *sched, uint32_t num_tokens);
+/* The request was admitted with a hit of num_tokens; sched->spans has its blocks. */
+void qr_pins_reused(quire_sched *sched, quire_req req, uint32_t num_tokens);
 /* Lets the one go that would end soonest; false when there is none. */
 bool qr_pins_give_way(quire_sched *sched);
 void qr_pins_drop_all(quire_sched *sched);

@@ -20,6 +20,36 @@ static void note_snapshot(void *user, const quire_snapshot *snapshot)
     last_snapshot = *snapshot;
 }
 
+/* The decisions about pins, as words: "pinned a 4 by b". */
+static char told_pins[512];
+
+static const char *id_of(sched_kit *kit, quire_req req, char *text)
+{
+    quire_req_info info;
+    text[0] = '-';
+    text[1] = 0;
+    if (req != 0 && quire_sched_req_info(kit->sched, req, &info) == QUIRE_OK) {
+        memcpy(text, info.id.data, info.id.len);
+        text[info.id.len] = 0;
+    }
+    return text;
+}
+
+static void note_pin(void *user, const quire_decision *d)
+{
+    static const char *const words[] = {[QUIRE_DECISION_PINNED] = "pinned",
+                                        [QUIRE_DECISION_UNPINNED] = "unpinned",
+                                        [QUIRE_DECISION_PIN_EXPIRED] = "expired",
+                                        [QUIRE_DECISION_PIN_GAVE_WAY] = "gave way"};
+    char other[64];
+    size_t used = strlen(told_pins);
+    if (d->kind < QUIRE_DECISION_PINNED)
+        return;
+    assert_true(d->req != 0);
+    snprintf(told_pins + used, sizeof told_pins - used, "%s %u %s; ", words[d->kind], d->num,
+             id_of(user, d->other, other));
+}
+
 static quire_sched_config open_kit(sched_kit *kit, uint32_t max_pins)
 {
     quire_sched_config config = kit_config(kit);
@@ -70,6 +100,45 @@ static void kept_until_its_time_is_over(void **state)
     kit_answer(&kit, kit.step->step, 1);
     assert_int_equal(active(&kit), 0);
     assert_int_equal(last_snapshot.num_pinned, 0);
+    kit_close(&kit);
+}
+
+static void open_told(sched_kit *kit, uint32_t max_pins)
+{
+    quire_sched_config config = kit_config(kit);
+    clock_ns = 0;
+    told_pins[0] = 0;
+    config.max_pins = max_pins;
+    config.hooks.now_ns = read_clock;
+    config.on_decision = note_pin;
+    config.observer = kit;
+    kit_open(kit, &config);
+}
+
+/* Each way in which a pin begins and ends stands in the log, with its blocks. */
+static void decisions_tell_of_pins(void **state)
+{
+    (void)state;
+    sched_kit kit;
+    open_told(&kit, 1);
+    run_pinned(&kit, "a", TTL);
+    assert_string_equal(told_pins, "pinned 4 -; ");
+    clock_ns = TTL;
+    kit_run(&kit, 1);
+    assert_string_equal(told_pins, "pinned 4 -; expired 4 -; ");
+    told_pins[0] = 0;
+    run_pinned(&kit, "b", TTL);
+    run_pinned_for(&kit, "c", 8, 2 * TTL); /* one pin too many */
+    assert_string_equal(told_pins, "pinned 4 -; gave way 4 -; pinned 2 -; ");
+    told_pins[0] = 0;
+    quire_req again = kit_add(&kit, "c", 12); /* the next turn */
+    kit_run(&kit, 1);
+    assert_string_equal(told_pins, "unpinned 2 c; ");
+    quire_sched_finish(kit.sched, &again, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    told_pins[0] = 0;
+    run_pinned(&kit, "d", TTL);
+    assert_int_equal(quire_sched_reset_prefix_cache(kit.sched, 0, 0), QUIRE_OK);
+    assert_string_equal(told_pins, "pinned 4 -; unpinned 4 -; ");
     kit_close(&kit);
 }
 
@@ -324,6 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept_until_its_time_is_over),
+        cmocka_unit_test(decisions_tell_of_pins),
         cmocka_unit_test(survives_pressure),
         cmocka_unit_test(a_shorter_hit_does_not_end_it),
         cmocka_unit_test(gives_way_when_nobody_could_run),
