@@ -118,9 +118,9 @@ static const char *kind_name(quire_decision_kind kind)
 
 static const char *reason_name(quire_reason reason)
 {
-    static const char *const names[] = {"",      "grammar",   "loading", "streaming",
-                                        "lora",  "connector", "chunk",   "encoder",
-                                        "align", "text",      "blocks"};
+    static const char *const names[] = {"",          "grammar",  "loading", "streaming", "lora",
+                                        "connector", "chunk",    "encoder", "align",     "text",
+                                        "blocks",    "pressure", "asked",   "offloaded"};
     return (size_t)reason < sizeof names / sizeof *names ? names[reason] : "";
 }
 

@@ -15,6 +15,8 @@
  *      quire/cost.h      bytes and seconds, with a pencil: blocks of a memory, copies, swaps
  *      quire/cache.h     the KV cache: which blocks each request has, group by group
  *      quire/sched.h     the scheduler: who computes how many tokens in the next step
+ *      quire/connector.h what an engine brings to the scheduler: connectors, grammars
+ *      quire/output.h    what comes out of a step
  *      quire/image.h     the whole state as one piece of bytes, to go on from elsewhere
  *      quire/observe.h   what it tells of its steps
  *      quire/connector.h what others bring into it
@@ -87,6 +89,7 @@
 #include "quire/model.h"
 #include "quire/monitor.h"
 #include "quire/observe.h"
+#include "quire/output.h"
 #include "quire/plan.h"
 #include "quire/pool.h"
 #include "quire/sched.h"

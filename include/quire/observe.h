@@ -82,7 +82,8 @@ typedef struct quire_snapshot {
 typedef enum quire_decision_kind {
     QUIRE_DECISION_HELD_UP = 1,   /* a waiting request was passed over: reason */
     QUIRE_DECISION_NO_ROOM = 2,   /* it could not be admitted, and nobody behind it: reason */
-    QUIRE_DECISION_PREEMPTED = 3, /* req gave its blocks back for other (itself: nobody else was) */
+    QUIRE_DECISION_PREEMPTED = 3, /* req gave its blocks back for other (itself: nobody else was);
+                                     other 0: reason PRESSURE or ASKED */
     QUIRE_DECISION_EVICTED = 4,   /* a cached block was taken for req: block */
     QUIRE_DECISION_DROPPED = 5,   /* num blocks behind req's hit were cached once, and evicted */
     QUIRE_DECISION_OUTGROWN = 6,  /* req ended since it no longer fits the whole pool */
@@ -107,7 +108,10 @@ typedef enum quire_reason {
     QUIRE_REASON_ENCODER = 7,   /* its images do not fit the encoder's budget or cache */
     QUIRE_REASON_ALIGN = 8,     /* too little budget for a whole block of states */
     QUIRE_REASON_TEXT = 9,      /* no page for its tokens */
-    QUIRE_REASON_BLOCKS = 10    /* not enough free blocks: num is how many are free */
+    QUIRE_REASON_BLOCKS = 10,   /* not enough free blocks: num is how many are free */
+    QUIRE_REASON_PRESSURE = 11, /* the pool is used above admit_below, or above preempt_above */
+    QUIRE_REASON_ASKED = 12,    /* the caller called quire_sched_preempt or _offload */
+    QUIRE_REASON_OFFLOADED = 13 /* it waits for quire_sched_resume */
 } quire_reason;
 
 typedef struct quire_decision {

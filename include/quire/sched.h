@@ -16,7 +16,9 @@
  *           Running requests come first, in order; then waiting ones, as long as there is budget,
  *           room in the KV cache, and nobody had to be preempted.
  * preempt   a running request gives its blocks back and waits again: the last one (FCFS) or the one
- *           with the largest (priority, arrival time) (PRIORITY).
+ *           with the largest (priority, arrival time) (PRIORITY), or as `victim` says.
+ * pressure  the used part of the pool. Above a mark requests are preempted, and below another mark
+ *           requests are admitted (use_pressure; off by default).
  * drafts    tokens that a cheaper model guessed; computed together with the next token and then
  *           accepted or rejected.
  * placeholders   tokens of steps in flight, whose values are not known yet (async scheduling).
@@ -66,6 +68,7 @@
 #include "memory.h"
 #include "monitor.h"
 #include "observe.h"
+#include "output.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -87,16 +90,29 @@ typedef enum quire_req_status {
     QUIRE_REQ_FINISHED_REPETITION = 12
 } quire_req_status;
 
-typedef enum quire_finish_reason {
-    QUIRE_FINISH_NONE = 0,
-    QUIRE_FINISH_STOP = 1,
-    QUIRE_FINISH_LENGTH = 2,
-    QUIRE_FINISH_ABORT = 3,
-    QUIRE_FINISH_ERROR = 4,
-    QUIRE_FINISH_REPETITION = 5
-} quire_finish_reason;
-
 typedef enum quire_policy { QUIRE_POLICY_FCFS = 0, QUIRE_POLICY_PRIORITY = 1 } quire_policy;
+
+/* Which running request gives its blocks back when others need room. */
+typedef enum quire_victim {
+    QUIRE_VICTIM_DEFAULT = 0,  /* FCFS: LIFO; PRIORITY: PRIORITY */
+    QUIRE_VICTIM_LIFO = 1,     /* the request that was admitted last */
+    QUIRE_VICTIM_PRIORITY = 2, /* the request with the largest (priority, arrival time) */
+    QUIRE_VICTIM_LRU = 3       /* the request that was in no step for the longest time; of equals
+                                  the one that was admitted last */
+} quire_victim;
+
+typedef enum quire_preempt_mode {
+    QUIRE_PREEMPT_CHEAPER = 0,  /* swap where that pays and there are slots, else recompute */
+    QUIRE_PREEMPT_SWAP = 1,     /* its KV is moved to host slots */
+    QUIRE_PREEMPT_RECOMPUTE = 2 /* its KV is computed again */
+} quire_preempt_mode;
+
+/* Where the KV of a request is. */
+typedef enum quire_location {
+    QUIRE_LOCATION_NONE = 0,   /* nothing is computed, or nothing is kept */
+    QUIRE_LOCATION_DEVICE = 1, /* in its blocks */
+    QUIRE_LOCATION_HOST = 2    /* in host slots */
+} quire_location;
 
 typedef enum quire_pause {
     QUIRE_UNPAUSED = 0,
@@ -210,6 +226,25 @@ typedef struct quire_sched_config {
      */
     uint32_t prefix_window; /* at most 1,024; 0: requests are admitted in the order of the queue */
     uint32_t prefix_patience; /* 1 (no request is overtaken) to 1,000; 0 = 4 */
+
+    /* Memory pressure, beyond vLLM 0.20.0. The level is the used part of the pool. A request that
+     * has no blocks is admitted only while the level is below cache.admit_below, and only if its
+     * prompt leaves the level at cache.preempt_above or below. While the level is above
+     * cache.preempt_above, running requests are preempted at the start of a step, and requests that
+     * were loaded wait too. When no request runs, one is admitted at any level, and the last
+     * running request is not preempted: so requests end. Blocks of pins, of sessions that wait and
+     * of loads count as used. QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20. */
+    quire_switch use_pressure; /* default off */
+
+    /* The victim of a preemption; QUIRE_E_CONFIG for others than DEFAULT in
+     * QUIRE_PROFILE_VLLM_0_20. While other requests run, the request that was admitted first is no
+     * victim, except with QUIRE_VICTIM_PRIORITY. */
+    quire_victim victim;
+    /* Chooses the victim among num requests, in the order in which they were admitted: returns its
+     * place in candidates. The last one is the victim if the answer is num or more. Called inside
+     * schedule, instead of `victim`; NULL: not. */
+    uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
+    void *victim_user;
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT QUIRE_NESTED_INIT(quire_sched_config, cache)
@@ -357,6 +392,8 @@ typedef struct quire_req_info {
     quire_bytes id;
     quire_seq seq;
     uint32_t num_swapped_tokens; /* whose KV is kept in host slots while it waits */
+    quire_location location;
+    uint32_t is_offloaded; /* 1: it waits for quire_sched_resume */
 } quire_req_info;
 
 QUIRE_API int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info);
@@ -429,71 +466,6 @@ typedef struct quire_step {
 /* Decides the next step. QUIRE_FULL when max_batches steps wait for their update. */
 QUIRE_API int quire_sched_schedule(quire_sched *sched, const quire_step **step);
 
-/* What the engine computed. Arrays are in the step's order. */
-typedef struct quire_model_output {
-    const quire_token *sampled;  /* sampled[i * stride + k], k < num_sampled[i] */
-    uint32_t stride;             /* 0 = 1 */
-    const uint32_t *num_sampled; /* NULL: 1 for requests past their prompt, 0 for others */
-    const uint8_t *has_pooled;   /* NULL: none */
-    const uint32_t
-        *num_invalid_drafts; /* drafts that a grammar rejected, for the stats: at most the
-                                           request's drafts in the step; NULL: none */
-
-    /* Of a connector */
-    const quire_req *finished_sending;
-    uint32_t num_finished_sending;
-    const quire_req *finished_recving;
-    uint32_t num_finished_recving;
-    const quire_block *invalid_blocks; /* loads of this step, or asynchronous ones, that failed */
-    uint32_t num_invalid_blocks;
-} quire_model_output;
-
-typedef struct quire_output {
-    quire_req req; /* no longer valid where finish_reason is set and the request is not a session */
-    void *user;
-    uint32_t client_index;
-    uint32_t num_new_tokens;
-    const quire_token *new_tokens;
-    quire_finish_reason finish_reason;
-    uint32_t has_stop_reason;
-    quire_token stop_reason;      /* the stop token */
-    uint32_t has_prefill_stats;   /* with its first output; else the three below are not set */
-    uint32_t num_local_cached;    /* prompt tokens from the prefix cache */
-    uint32_t num_external_cached; /* and from the connector */
-    uint32_t num_prompt_tokens;
-    uint32_t
-        has_repeated; /* repetition stopped it: now, before its grammar refused the tokens, or in
-                              an earlier turn of a session. No stop token did so later */
-} quire_output;
-
-typedef struct quire_spec_stats {
-    uint64_t num_drafts; /* requests with drafts */
-    uint64_t num_draft_tokens;
-    uint64_t num_accepted_tokens;
-    const uint64_t *accepted_per_pos; /* num_spec_tokens */
-} quire_spec_stats;
-
-typedef struct quire_sched_stats {
-    uint32_t num_running;
-    uint32_t num_waiting;
-    uint32_t num_skipped;
-    double kv_cache_usage;
-    quire_prefix_stats prefix;
-    quire_prefix_stats connector_prefix;
-    quire_spec_stats spec;
-} quire_sched_stats;
-
-/* Valid until the next update. */
-typedef struct quire_outputs {
-    uint32_t num_outputs;
-    const quire_output *outputs;
-    uint32_t num_finished; /* with include_finished_set: since the last update */
-    const quire_req *finished;
-    const uint32_t *finished_clients;
-    uint32_t has_stats;
-    quire_sched_stats stats;
-} quire_outputs;
-
 /* Takes the output of a step in flight: step is its number, and one that is not in flight is
  * QUIRE_E_ARGUMENT. Steps may be updated in any order, but those of one request in theirs: also
  * QUIRE_E_ARGUMENT, except in the vLLM profile (QUIRE_QUIRK_STALE_OUTPUTS, _FAILED_BLOCKS_STAY), in
@@ -518,6 +490,27 @@ QUIRE_API int quire_sched_forget_step(quire_sched *sched, uint64_t step);
 QUIRE_API int quire_sched_update_drafts(quire_sched *sched, const quire_req *reqs,
                                         uint32_t num_reqs, const quire_token *drafts,
                                         uint32_t stride, const uint32_t *num_drafts);
+
+/* ---- moving a request ---------------------------------------------------- */
+
+/* Takes the blocks from a request: one that runs, that was loaded and waits, or a session between
+ * two inputs. The next step lists the copies to host slots in swap_out, and a request that ran in
+ * preempted. The request waits at the head of the queue and is admitted again when there is room.
+ *
+ *      QUIRE_MISS        it has no blocks; mode SWAP: none of its tokens is computed for good
+ *      QUIRE_BUSY        its blocks are being loaded, or sent after its end; mode SWAP: a step in
+ *                        flight loads into them
+ *      QUIRE_FULL        mode SWAP: too few host slots are free
+ *      QUIRE_E_DISABLED  mode SWAP: num_swap_blocks is 0 */
+QUIRE_API int quire_sched_preempt(quire_sched *sched, quire_req req, quire_preempt_mode mode);
+
+/* The same with mode SWAP, and the request is not admitted until quire_sched_resume, whatever room
+ * there is. A request without blocks, or without computed tokens, is kept from admission alone.
+ * QUIRE_BUSY, QUIRE_FULL and QUIRE_E_DISABLED as for preempt. */
+QUIRE_API int quire_sched_offload(quire_sched *sched, quire_req req);
+/* The request may be admitted again: its KV comes back from the host slots then. QUIRE_MISS for a
+ * request that is not offloaded. */
+QUIRE_API int quire_sched_resume(quire_sched *sched, quire_req req);
 
 /* ---- the rest ----------------------------------------------------------- */
 

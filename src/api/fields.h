@@ -199,7 +199,11 @@ typedef struct qr_field_limits {
     NUMBER(max_pins, 0, 1u << 20)                                                                  \
     NUMBER(lookahead, 0, 4096)                                                                     \
     NUMBER(prefix_window, 0, 1024)                                                                 \
-    NUMBER(prefix_patience, 0, 1000)
+    NUMBER(prefix_patience, 0, 1000)                                                               \
+    NUMBER(use_pressure, QUIRE_DEFAULT, QUIRE_OFF)                                                 \
+    NUMBER(victim, QUIRE_VICTIM_DEFAULT, QUIRE_VICTIM_LRU)                                         \
+    ANY(choose_victim)                                                                             \
+    ANY(victim_user)
 
 #define QR_FIELDS_quire_mm_input(NUMBER, REAL, FLAG, ANY)                                          \
     ANY(feature)                                                                                   \

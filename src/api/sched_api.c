@@ -204,6 +204,13 @@ void *quire_sched_user(const quire_sched *sched, quire_req req)
     return index == QR_NIL ? NULL : sched->requests[index].kv.user;
 }
 
+static quire_location location_of(const qr_request *r)
+{
+    if (r->kv.seq != 0)
+        return QUIRE_LOCATION_DEVICE;
+    return r->num_saved > 0 ? QUIRE_LOCATION_HOST : QUIRE_LOCATION_NONE;
+}
+
 int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info)
 {
     if (!sched_ok(sched) || info == NULL)
@@ -226,7 +233,9 @@ int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info
                              .arrival_time = w->arrival_time,
                              .id = w->id,
                              .seq = r->kv.seq,
-                             .num_swapped_tokens = r->num_saved};
+                             .num_swapped_tokens = r->num_saved,
+                             .location = location_of(r),
+                             .is_offloaded = r->is_offloaded};
     return QUIRE_OK;
 }
 
@@ -312,6 +321,43 @@ int quire_sched_update_drafts(quire_sched *sched, const quire_req *reqs, uint32_
         return QUIRE_E_ARGUMENT;
     int err = qr_sched_update_drafts(sched, reqs, num_reqs, drafts, stride, num_drafts);
     return leave_call(sched, err);
+}
+
+/* ---- moving a request ------------------------------------------------------- */
+
+/* QR_NIL, with the answer in *err; else the call has begun. */
+static uint32_t enter_with(quire_sched *sched, quire_req req, int *err)
+{
+    *err = QUIRE_E_ARGUMENT;
+    if (!enter_call(sched))
+        return QR_NIL;
+    uint32_t index = qr_sched_index_of(sched, req);
+    if (index == QR_NIL)
+        *err = leave_call(sched, QUIRE_E_UNKNOWN_REQ);
+    return index;
+}
+
+int quire_sched_preempt(quire_sched *sched, quire_req req, quire_preempt_mode mode)
+{
+    int err = QUIRE_E_ARGUMENT;
+    if ((unsigned)mode > QUIRE_PREEMPT_RECOMPUTE)
+        return err;
+    uint32_t index = enter_with(sched, req, &err);
+    return index == QR_NIL ? err : leave_call(sched, qr_sched_preempt_asked(sched, index, mode));
+}
+
+int quire_sched_offload(quire_sched *sched, quire_req req)
+{
+    int err;
+    uint32_t index = enter_with(sched, req, &err);
+    return index == QR_NIL ? err : leave_call(sched, qr_sched_offload(sched, index));
+}
+
+int quire_sched_resume(quire_sched *sched, quire_req req)
+{
+    int err;
+    uint32_t index = enter_with(sched, req, &err);
+    return index == QR_NIL ? err : leave_call(sched, qr_sched_resume(sched, index));
 }
 
 /* ---- the rest -------------------------------------------------------------- */

@@ -272,12 +272,20 @@ static void enter_running(quire_sched *s, qr_admission *a)
 /* Whether the head of a queue can be taken in; then it has its blocks. */
 static qr_verdict try_admission(quire_sched *s, qr_admission *a)
 {
+    if (a->r->is_offloaded) {
+        a->reason = QUIRE_REASON_OFFLOADED;
+        return QR_HELD_UP;
+    }
     bool was_held = qr_request_is_held(a->r);
     if (was_held && !promote(s, a->index)) {
         a->reason = a->r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR      ? QUIRE_REASON_GRAMMAR
                     : a->r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS ? QUIRE_REASON_LOADING
                                                                        : QUIRE_REASON_STREAMING;
         return QR_HELD_UP;
+    }
+    if (s->uses_pressure && !qr_sched_admits(s, a->r)) {
+        a->reason = QUIRE_REASON_PRESSURE;
+        return QR_NO_ROOM;
     }
     if (s->max_loras > 0 && a->r->lora_id > 0 && s->builder.num_loras == s->max_loras &&
         !qr_step_has_lora(s, a->r->lora_id)) {

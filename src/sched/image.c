@@ -105,6 +105,9 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->has_connector,
                           s->has_encoder_connector,
                           s->has_grammar,
+                          s->uses_pressure,
+                          s->victim,
+                          s->choose_victim != NULL,
                           s->swap.num_slots,
                           s->pins.max_pins,
                           s->pins.row_blocks,
@@ -225,6 +228,25 @@ static void image_swap_slots(qr_image *image, qr_swap *swap)
     }
     if (image->is_reading)
         *link = QR_NIL;
+}
+
+/* What the caller has moved since the last step: the next step tells it. */
+static void image_asked(qr_image *image, quire_sched *s)
+{
+    qr_swap_moves *moves = &s->swap.asked;
+    qr_image_u32(image, &moves->count, s->swap.num_slots);
+    qr_image_u32s(image, moves->blocks, moves->count, s->cache->pool->queue.num_blocks - 1);
+    qr_image_u32s(image, moves->slots, moves->count, s->swap.num_slots - 1);
+    for (uint32_t i = 0; image->is_reading && !image->is_bad && i < moves->count; i++)
+        qr_image_require(image, moves->blocks[i] != QUIRE_NULL_BLOCK &&
+                                    s->swap.slots[moves->slots[i]].owner != QR_NIL);
+    qr_image_u32(image, &s->num_asked, s->max_num_seqs - s->num_running);
+    for (uint32_t i = 0; i < s->num_asked && !image->is_bad; i++) {
+        uint64_t *req = &s->asked[i];
+        qr_image_u64(image, req, UINT64_MAX);
+        uint32_t index = image->is_reading ? qr_sched_index_of(s, *req) : QR_NIL;
+        qr_image_require(image, index == QR_NIL || s->requests[index].status != QUIRE_REQ_RUNNING);
+    }
 }
 
 /* The first pin of a block holds it. */
@@ -431,6 +453,7 @@ void qr_image_walk(qr_image *image, quire_sched *s)
     image_waiting(image, s, &s->waiting);
     image_waiting(image, s, &s->skipped);
     image_batches(image, s);
+    image_asked(image, s);
     image_check_placeholders(image, s);
     image_finished(image, s);
     image_outgrown(image, s);

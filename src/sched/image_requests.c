@@ -232,21 +232,14 @@ static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
 static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r)
 {
     bool has_given_way = r->gave_way_in == s->round;
-    bool *const flags[] = {&r->is_prefill_chunk,
-                           &r->discards_async,
-                           &r->use_grammar,
-                           &r->is_pooling,
-                           &r->is_resumable,
-                           &r->has_prefill_stats,
-                           &r->has_finished_recving,
-                           &r->has_failed_recving,
-                           &r->ends_session,
-                           &r->is_plain,
-                           &r->awaits_recving,
-                           &r->awaits_sending,
-                           &r->has_failed_load,
-                           &r->has_promise,
-                           &has_given_way};
+    bool *const flags[] = {&r->is_prefill_chunk,     &r->discards_async,
+                           &r->use_grammar,          &r->is_pooling,
+                           &r->is_resumable,         &r->has_prefill_stats,
+                           &r->has_finished_recving, &r->has_failed_recving,
+                           &r->ends_session,         &r->is_plain,
+                           &r->awaits_recving,       &r->awaits_sending,
+                           &r->has_failed_load,      &r->has_promise,
+                           &r->is_offloaded,         &has_given_way};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};

@@ -84,6 +84,7 @@ typedef struct qr_request {
     bool awaits_recving;  /* ended, but a load into its blocks has not */
     bool has_failed_load; /* the connector is not asked again (the default) */
     bool awaits_sending;  /* ended, but the connector still reads its blocks */
+    bool is_offloaded;    /* until quire_sched_resume it is not admitted */
     bool has_promise;     /* of pages, see num_promised_pages */
     uint8_t holder;       /* qr_holder: as what sched->num_holders counts it */
     uint32_t num_local_cached;

@@ -1,4 +1,4 @@
-/* sched/running.c - the running requests of a step, in order; and preemption.
+/* sched/running.c - the running requests of a step, in order.
  *
  *      running   [ a ][ b ][ c ][ d ]     c finds no room: d gives its blocks back (FCFS) and goes
  *                            ^            to the head of the waiting ones; then c again, and so on,
@@ -54,83 +54,7 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
     return num_new;
 }
 
-/* ---- preemption ------------------------------------------------------------ */
-
-void qr_sched_leave_running(quire_sched *s, uint32_t place)
-{
-    s->num_running--;
-    memmove(&s->running[place], &s->running[place + 1],
-            (s->num_running - place) * sizeof *s->running);
-}
-
-void qr_sched_preempt(quire_sched *s, uint32_t index)
-{
-    qr_request *r = &s->requests[index];
-    qr_assert(r->status == QUIRE_REQ_RUNNING);
-    quire_cache_free(s->cache, &r->kv);
-    if (r->num_features > 0)
-        qr_encoder_free(&s->encoder, r->features, r->num_features);
-    r->status = QUIRE_REQ_PREEMPTED;
-    r->kv.num_computed_tokens = 0;
-    r->num_drafts = 0;
-    r->load_step = 0;
-    if ((s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) == 0 && s->num_batches > 0) {
-        r->num_placeholders = 0;
-        qr_request_void_steps(r, s->step);
-    }
-    r->num_preemptions++;
-    r->kv.was_preempted = 1;
-    if (s->monitor != NULL)
-        qr_metrics_add(&s->monitor->metrics, QR_METRIC_PREEMPTIONS, 0, 1);
-    qr_waiting_prepend(&s->waiting, index);
-    if (s->ahead.max > 0) /* before the blocks that it gave back are taken */
-        qr_lookahead_add(s, index);
-}
-
-/* The place in running of the largest (priority, arrival time). Of equals it is the largest id, as
- * in the queues: if it were the first of them, two that need each other's blocks could be preempted
- * in turns, for ever. */
-static uint32_t find_least_urgent(const quire_sched *s)
-{
-    uint32_t worst = 0;
-    bool takes_first = (s->quirks & QUIRE_QUIRK(PRIORITY_TIES)) != 0;
-    for (uint32_t i = 1; i < s->num_running; i++) {
-        const qr_waiter *a = &s->waiters[s->running[worst]];
-        const qr_waiter *b = &s->waiters[s->running[i]];
-        bool is_equal = b->priority == a->priority && b->arrival_time == a->arrival_time;
-        if (qr_waiter_before(a, b) && !(is_equal && takes_first))
-            worst = i;
-    }
-    return worst;
-}
-
-void qr_sched_forget_from(quire_sched *s, const qr_request *r, uint32_t token)
-{
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
-    for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        uint32_t first = token / s->cache->groups[g].block_size;
-        quire_block_span blocks = s->spans[g];
-        if (first < blocks.count)
-            quire_cache_evict_blocks(s->cache, blocks.ids + first, blocks.count - first);
-    }
-}
-
-/* Takes a request that was scheduled already out of the step. */
-static void unschedule(quire_sched *s, uint32_t place)
-{
-    qr_step_builder *b = &s->builder;
-    const qr_request *r = &s->requests[quire_req_index(b->reqs[place])];
-    bool stays = (s->quirks & QUIRE_QUIRK(UNENCODED_STAYS)) != 0;
-    for (uint32_t i = 0; i < b->encoder_count[place]; i++) {
-        uint32_t input = b->encoder_found[b->encoder_first[place] + i];
-        b->encoder_budget += r->features[input].num_embeds;
-        if (!stays)
-            qr_encoder_forget(&s->encoder, r->features, r->num_features, input);
-    }
-    if (!stays) /* what got its key in the step being made will not be computed in it */
-        qr_sched_forget_from(s, r, r->kv.num_computed_tokens);
-    qr_step_remove(s, place);
-}
+/* ---- one request ----------------------------------------------------------- */
 
 /* A request that has all blocks that any request has or holds, and still finds no room, will find
  * none later. */
@@ -154,31 +78,6 @@ bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
     qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_LENGTH, NULL);
     return true;
 }
-
-/* Preempts one request; *cursor is the place of the request that needs room. Returns the victim. */
-static uint32_t preempt_one(quire_sched *s, uint32_t *cursor)
-{
-    uint32_t place = s->num_running - 1;
-    bool was_scheduled = false;
-    if (s->policy == QUIRE_POLICY_PRIORITY) {
-        place = find_least_urgent(s);
-        uint32_t in_step = qr_step_find(s, qr_sched_req_of(s, s->running[place]));
-        was_scheduled = in_step != QR_NIL;
-        if (was_scheduled)
-            unschedule(s, in_step);
-    }
-    uint32_t victim = s->running[place];
-    qr_sched_leave_running(s, place);
-    bool skips = (s->quirks & QUIRE_QUIRK(PRIORITY_SKIP)) != 0;
-    if (was_scheduled || (place < *cursor && !skips))
-        (*cursor)--;
-    qr_swap_out(s, victim);
-    qr_sched_preempt(s, victim);
-    s->builder.preempted[s->num_preempted++] = qr_sched_req_of(s, victim);
-    return victim;
-}
-
-/* ---- one request ----------------------------------------------------------- */
 
 bool qr_sched_may_shrink(const quire_sched *s, const qr_request *r)
 {
@@ -225,7 +124,7 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
             return false; /* once the steps in flight are known, windows may give blocks back */
         if (has_all && qr_sched_end_outgrown(s, index))
             return false;
-        uint32_t victim = preempt_one(s, cursor);
+        uint32_t victim = qr_sched_preempt_one(s, cursor);
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_PREEMPTED,
                                                         .req = qr_sched_req_of(s, victim),
                                                         .other = req});
@@ -302,7 +201,7 @@ void qr_sched_run_running(quire_sched *s)
             break;
     }
     if (QR_UNLIKELY(are_stuck(s)))
-        preempt_one(s, &cursor);
+        qr_sched_preempt_one(s, &cursor);
     if (s->max_loras == 0)
         return;
     for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)

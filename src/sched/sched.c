@@ -57,6 +57,7 @@ static void fill_sched_defaults(quire_sched_config *c)
     default_switch(&c->include_finished_set, false);
     default_switch(&c->fail_on_load_error, false);
     default_switch(&c->log_stats, false);
+    default_switch(&c->use_pressure, false);
 }
 
 /* How numbers that are in their ranges (api/fields.h) go together. */
@@ -73,6 +74,19 @@ static int check_sched_numbers(const quire_sched_config *c)
                         "(expected at most %d)",
                         c->max_request_bytes, c->max_num_seqs, INT32_MAX);
     return err;
+}
+
+static int check_pressure(const quire_sched_config *c)
+{
+    if (c->profile == QUIRE_PROFILE_DEFAULT)
+        return QUIRE_OK;
+    if (c->use_pressure == QUIRE_ON)
+        return qr_refuse("use_pressure is on, but memory pressure needs the default profile");
+    if (c->victim != QUIRE_VICTIM_DEFAULT || c->choose_victim != NULL)
+        return qr_refuse("victim is %d and choose_victim is %s, but a choice of victims needs the "
+                         "default profile",
+                         (int)c->victim, c->choose_victim != NULL ? "given" : "NULL");
+    return QUIRE_OK;
 }
 
 /* The cache's config follows from the scheduler's. */
@@ -122,7 +136,9 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     if (err != QUIRE_OK)
         return qr_refuse_in(err, "cache");
     c->cache = cache;
-    err = qr_swap_config_check(c);
+    err = check_pressure(c);
+    if (err == QUIRE_OK)
+        err = qr_swap_config_check(c);
     if (err == QUIRE_OK)
         err = qr_pins_config_check(c);
     if (err == QUIRE_OK)
@@ -183,6 +199,7 @@ static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_co
     TAKE(s->drafts, (size_t)n * c->num_spec_tokens);
     TAKE(s->free_slots, n);
     TAKE(s->running, c->max_num_seqs);
+    TAKE(s->asked, c->max_num_seqs);
     TAKE(s->waiting.heap, n);
     TAKE(s->skipped.heap, n);
     TAKE(s->step_skipped.heap, n);
@@ -301,9 +318,32 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
 
 /* ---- filling it ------------------------------------------------------------ */
 
+static quire_victim victim_of(const quire_sched_config *c)
+{
+    if (c->victim != QUIRE_VICTIM_DEFAULT)
+        return c->victim;
+    return c->policy == QUIRE_POLICY_PRIORITY ? QUIRE_VICTIM_PRIORITY : QUIRE_VICTIM_LIFO;
+}
+
+/* A request that is admitted leaves so many blocks free that the level is preempt_above at most. */
+static void init_pressure(quire_sched *s, const quire_sched_config *c)
+{
+    s->uses_pressure = c->use_pressure == QUIRE_ON;
+    if (!s->uses_pressure)
+        return;
+    double most = (double)(c->cache.num_blocks - 1) * c->cache.preempt_above;
+    uint32_t reserve = c->cache.num_blocks - 1 - (uint32_t)most;
+    if (s->cache->watermark_blocks < reserve)
+        s->cache->watermark_blocks = reserve;
+}
+
 static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
 {
     s->policy = c->policy;
+    s->victim = victim_of(c);
+    s->choose_victim = c->choose_victim;
+    s->victim_user = c->victim_user;
+    s->can_unschedule = s->victim != QUIRE_VICTIM_LIFO || c->choose_victim != NULL;
     s->max_num_seqs = c->max_num_seqs;
     s->max_scheduled = c->max_num_scheduled_tokens;
     s->max_model_len = c->cache.max_model_len;
@@ -411,6 +451,7 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     if (err != QUIRE_OK)
         return err;
     init_sched_numbers(s, c);
+    init_pressure(s, c);
     init_observer(&s->observer, c);
     qr_swap_init(&s->swap, c);
     qr_pins_init(&s->pins, c);

@@ -1,8 +1,9 @@
 /* sched/sched.h - the scheduler's state, and the parts of a step.
  *
  *      sched.c      making it                      requests.c  add, session inputs, the end of one
- *      schedule.c   a step, as a list of contents  running.c   those that run, and preemption
+ *      schedule.c   a step, as a list of contents  running.c   those that run
  *      admit.c      those that wait                step.c      the step's arrays
+ *      preempt.[ch] victims, and memory pressure
  *      starved.c    those that wait with blocks    admissible.[ch] requests that could never run
  *      flight.c     steps in flight                stop.c      when a request ends by itself
  *      update.c     what the engine computed       hashes.c    hashes of blocks
@@ -29,6 +30,7 @@
 #include "sched/lookahead.h"
 #include "sched/observer.h"
 #include "sched/pins.h"
+#include "sched/preempt.h"
 #include "sched/prefix.h"
 #include "sched/request.h"
 #include "sched/swap.h"
@@ -75,7 +77,8 @@ typedef struct qr_step_builder {
     uint32_t *encoder_start;
     uint32_t *encoder_inputs;
     uint32_t *common_prefix;
-    quire_req *preempted;
+    quire_req *preempted; /* by the caller since the last step, then in this step */
+    uint32_t num_asked;
     quire_req *finished;
     uint32_t *lora_ids; /* different ones in this step */
     uint32_t num_loras;
@@ -136,12 +139,17 @@ struct quire_sched {
     bool has_connector;
     bool has_encoder_connector;
     bool has_grammar;
+    bool uses_pressure;
+    bool can_unschedule; /* a victim may be in the step already: not so where it is the last */
     bool is_inside;      /* a call that may run callbacks: they must not change the scheduler */
     quire_req asked_req; /* the connector is asked about it, and may cut its prompt; 0: none */
     quire_pause pause;
     quire_connector connector;
     quire_encoder_connector encoder_connector;
     quire_grammar grammar;
+    quire_victim victim; /* as resolved: LIFO, PRIORITY or LRU */
+    uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
+    void *victim_user;
 
     quire_cache *cache;
     quire_hasher *hasher; /* NULL without caching */
@@ -184,7 +192,9 @@ struct quire_sched {
 
     uint64_t step;
     uint32_t num_preempted; /* in this step */
-    qr_batch *batches;      /* a ring */
+    quire_req *asked;       /* that ran, and that the caller has preempted since the last step */
+    uint32_t num_asked;
+    qr_batch *batches; /* a ring */
     uint32_t first_batch;
     uint32_t num_batches;
     qr_step_builder builder;
@@ -373,19 +383,17 @@ void qr_sched_run_running(quire_sched *sched);
 void qr_sched_admit_waiting(quire_sched *sched);
 /* Takes the keys from the request's blocks of `token` and all behind it, in all groups. */
 void qr_sched_forget_from(quire_sched *sched, const qr_request *r, uint32_t token);
-/* Takes running[place] out; those behind it move up. */
-void qr_sched_leave_running(quire_sched *sched, uint32_t place);
 /* Whether the request may compute fewer tokens in a step than it wants. A request that is alone
  * does so when the pool has no room for all: window layers give blocks back in between. */
 bool qr_sched_may_shrink(const quire_sched *sched, const qr_request *r);
 /* Ends a request that is too long to run, even alone in an empty engine: the next update tells.
  * While steps are forgotten instead of updated, only so many end: then false. */
 bool qr_sched_end_outgrown(quire_sched *sched, uint32_t index);
-/* Takes a request that is in no list off its blocks and puts it back to the waiting ones. */
-void qr_sched_preempt(quire_sched *sched, uint32_t index);
 /* How many tokens fit before a state is to be kept at a block's end (Mamba, align mode). */
 uint32_t qr_sched_align_tokens(const quire_sched *sched, const qr_request *r, uint32_t computed,
                                uint32_t num_new);
+
+/* ---- step.c ---------------------------------------------------------------- */
 
 void qr_step_begin(quire_sched *sched);
 /* Adds a request; blocks are those to be told, num_groups spans. */

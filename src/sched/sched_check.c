@@ -176,7 +176,7 @@ bool qr_sched_is_valid(const quire_sched *s)
         if (s->requests[s->running[i]].status != QUIRE_REQ_RUNNING)
             return false;
     return live == s->num_live && (streaming == s->num_waiting_for_streaming || counts_twice) &&
-           running == s->num_running && s->num_running <= s->max_num_seqs &&
+           running == s->num_running && s->num_running + s->num_asked <= s->max_num_seqs &&
            pages + s->text.num_free == s->text.num_pages && promised == s->num_promised_pages &&
            promised <= s->text.num_free && waiting_pages == s->num_waiting_pages &&
            with_blocks <= s->cache->num_seqs && qr_waiting_is_valid(&s->waiting) &&

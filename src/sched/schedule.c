@@ -1,6 +1,7 @@
 /* sched/schedule.c - one step, from the top.
  *
  *      begin     budget, empty arrays
+ *      relieve   preempt while the pool is fuller than preempt_above                   preempt.c
  *      running   those that run, in order; preempt the last when there is no room      running.c
  *      waiting   those that wait, until something runs out                             admit.c
  *      end       the arrays, what finished, what is to be zeroed                       step.c
@@ -60,6 +61,8 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     if (s->ahead.max > 0)
         qr_lookahead_turn(s);
     qr_step_begin(s);
+    if (s->uses_pressure)
+        qr_sched_relieve(s);
     qr_sched_run_running(s);
     if (s->num_preempted == 0 && s->pause == QUIRE_UNPAUSED)
         qr_sched_admit_waiting(s);

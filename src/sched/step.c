@@ -25,8 +25,10 @@ void qr_step_begin(quire_sched *s)
     b->encoder_budget = s->encoder_budget;
     s->num_preempted = 0;
     s->prefix.num_overtaking = 0;
-    s->swap.out.count = 0;
-    s->swap.in.count = 0;
+    qr_swap_begin(&s->swap);
+    memcpy(b->preempted, s->asked, s->num_asked * sizeof *s->asked);
+    b->num_asked = s->num_asked;
+    s->num_asked = 0;
     s->observer.step = s->step;
     s->observer.taker = 0;
     s->observer.num_hit_tokens = 0;
@@ -49,8 +51,8 @@ static bool is_being_encoded(const quire_sched *s, const qr_feature *feature)
     return false;
 }
 
-/* With priorities a request that is in the step already may still be preempted from it, and what it
- * was to encode is not encoded then: others count on that from the next step on. */
+/* With can_unschedule a request that is in the step already may still be preempted from it, and
+ * what it was to encode is not encoded then: others count on that from the next step on. */
 static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_encoder_plan *plan)
 {
     const uint32_t *planned = s->builder.encoder_planned;
@@ -90,7 +92,7 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
                           .req = qr_sched_req_of(s, (uint32_t)(r - s->requests)),
                           .connector = s->has_encoder_connector ? &s->encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
-    if (s->builder.num_encoder_found > 0 && s->policy == QUIRE_POLICY_PRIORITY &&
+    if (s->builder.num_encoder_found > 0 && s->can_unschedule &&
         (s->quirks & QUIRE_QUIRK(UNENCODED_STAYS)) == 0)
         wait_for_encoding(s, &ask, &plan);
     return plan;
@@ -207,6 +209,20 @@ static void common_prefix(quire_sched *s)
                                                  b->common_prefix);
 }
 
+/* Leaves out requests that have ended since the caller preempted them. Returns how many are there.
+ */
+static uint32_t list_preempted(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < b->num_asked + s->num_preempted; i++) {
+        uint32_t index = qr_sched_index_of(s, b->preempted[i]);
+        if (index != QR_NIL && !qr_request_is_finished(&s->requests[index]))
+            b->preempted[left++] = b->preempted[i];
+    }
+    return left;
+}
+
 const quire_step *qr_step_end(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
@@ -216,7 +232,7 @@ const quire_step *qr_step_end(quire_sched *s)
     memcpy(b->finished, s->finished, s->num_finished * sizeof *s->finished);
     out->num_finished = s->num_finished;
     s->num_finished = 0;
-    out->num_preempted = s->num_preempted;
+    out->num_preempted = list_preempted(s);
     out->reqs = b->reqs;
     out->kinds = b->kinds;
     out->was_in_last_step = b->was_in_last_step;

@@ -44,6 +44,7 @@ void qr_swap_carve(qr_swap *swap, qr_arena *arena, uint32_t num_slots)
     swap->num_slots = num_slots;
     swap->slots = qr_arena_take(arena, num_slots, sizeof *swap->slots);
     carve_moves(&swap->out, arena, num_slots);
+    carve_moves(&swap->asked, arena, num_slots);
     carve_moves(&swap->in, arena, num_slots);
 }
 
@@ -97,11 +98,11 @@ static uint32_t sure_tokens(const qr_request *r)
     return computed < r->kv.num_tokens ? computed : r->kv.num_tokens - 1;
 }
 
-/* Whether all blocks to be kept are there, and giving them up frees any: what others hold as well
- * need not be kept. */
-static bool can_keep(const quire_sched *s, uint32_t num_tokens)
+/* Whether all blocks to be kept are there; *frees: giving them up frees any. What others hold as
+ * well need not be kept. */
+static bool can_keep(const quire_sched *s, uint32_t num_tokens, bool *frees)
 {
-    bool frees = false;
+    *frees = false;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
         quire_block_span row = s->spans[g];
@@ -109,10 +110,10 @@ static bool can_keep(const quire_sched *s, uint32_t num_tokens)
             quire_block block = i < row.count ? row.ids[i] : QUIRE_NULL_BLOCK;
             if (block == QUIRE_NULL_BLOCK)
                 return false;
-            frees = frees || qr_pool_is_one_user(s->cache->pool, block);
+            *frees = *frees || qr_pool_is_one_user(s->cache->pool, block);
         }
     }
-    return frees;
+    return true;
 }
 
 /* ---- out -------------------------------------------------------------------- */
@@ -134,7 +135,7 @@ static uint32_t take_slot(qr_swap *swap, uint32_t owner)
 }
 
 /* Copies the row in s->spans into slots, which become the request's chain. */
-static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens)
+static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens, qr_swap_moves *moves)
 {
     qr_swap *swap = &s->swap;
     uint32_t *link = &s->requests[index].first_saved;
@@ -142,13 +143,56 @@ static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens)
         qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
         for (uint32_t i = range.first; i < range.end; i++) {
             *link = take_slot(swap, index);
-            add_move(&swap->out, s->spans[g].ids[i], *link);
+            add_move(moves, s->spans[g].ids[i], *link);
             link = &swap->slots[*link].next;
         }
     }
     s->requests[index].num_saved = num_tokens;
     s->waiters[index].is_swapped = true;
     swap->num_requests++;
+    qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
+                                                    .req = qr_sched_req_of(s, index),
+                                                    .num = qr_swap_num_blocks(s, num_tokens)});
+}
+
+void qr_swap_begin(qr_swap *swap)
+{
+    qr_swap_moves free = swap->out;
+    swap->out = swap->asked;
+    swap->asked = free;
+    swap->asked.count = 0;
+    swap->in.count = 0;
+}
+
+bool qr_swap_pays(const quire_sched *s, uint32_t index)
+{
+    uint32_t num_tokens = sure_tokens(&s->requests[index]);
+    uint64_t moving = 2 * (uint64_t)qr_swap_num_blocks(s, num_tokens) * s->swap.block_ns;
+    return moving < num_tokens * s->swap.token_ns;
+}
+
+int qr_swap_check(quire_sched *s, uint32_t index)
+{
+    const qr_request *r = &s->requests[index];
+    uint32_t num_tokens = sure_tokens(r);
+    bool frees;
+    if (s->swap.num_slots == 0)
+        return QUIRE_E_DISABLED;
+    if (r->load_step != 0)
+        return QUIRE_BUSY;
+    uint32_t num_blocks = qr_swap_num_blocks(s, num_tokens); /* 0: a window of one token */
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    if (num_tokens == 0 || num_blocks == 0 || !can_keep(s, num_tokens, &frees))
+        return QUIRE_MISS;
+    return num_blocks <= s->swap.num_free ? QUIRE_OK : QUIRE_FULL;
+}
+
+void qr_swap_asked(quire_sched *s, uint32_t index)
+{
+    const qr_request *r = &s->requests[index];
+    qr_assert(r->num_saved == 0 && s->waiters[index].queue == 0);
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    keep_blocks(s, index, sure_tokens(r), &s->swap.asked);
 }
 
 void qr_swap_out(quire_sched *s, uint32_t index)
@@ -159,18 +203,14 @@ void qr_swap_out(quire_sched *s, uint32_t index)
     qr_assert(r->num_saved == 0 && s->waiters[index].queue == 0);
     if (swap->num_slots == 0 || num_tokens == 0)
         return;
-    uint32_t num_blocks = qr_swap_num_blocks(s, num_tokens);
-    if (num_blocks > swap->num_free ||
-        2 * (uint64_t)num_blocks * swap->block_ns >= num_tokens * swap->token_ns)
+    if (qr_swap_num_blocks(s, num_tokens) > swap->num_free || !qr_swap_pays(s, index))
         return;
+    bool frees;
     quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
-    if (!can_keep(s, num_tokens))
+    if (!can_keep(s, num_tokens, &frees) || !frees)
         return;
-    qr_assert(swap->in.count == 0); /* a slot that is read in a step is not written in it */
-    keep_blocks(s, index, num_tokens);
-    qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
-                                                    .req = qr_sched_req_of(s, index),
-                                                    .num = num_blocks});
+    qr_assert(swap->in.count == 0); /* a slot that was read in a step is not written in it */
+    keep_blocks(s, index, num_tokens, &swap->out);
 }
 
 /* ---- in --------------------------------------------------------------------- */
@@ -188,8 +228,21 @@ void qr_swap_in(quire_sched *s, uint32_t index, uint32_t num_local)
             slot = s->swap.slots[slot].next;
         }
     }
-    qr_assert(slot == QR_NIL && s->swap.out.count == 0);
+    qr_assert(slot == QR_NIL);
     qr_swap_drop(s, index);
+}
+
+/* Its slots may become another request's before the next step. */
+static void forget_asked(qr_swap *swap, uint32_t index)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < swap->asked.count; i++) {
+        if (swap->slots[swap->asked.slots[i]].owner == index)
+            continue;
+        swap->asked.blocks[left] = swap->asked.blocks[i];
+        swap->asked.slots[left++] = swap->asked.slots[i];
+    }
+    swap->asked.count = left;
 }
 
 void qr_swap_drop(quire_sched *s, uint32_t index)
@@ -199,6 +252,7 @@ void qr_swap_drop(quire_sched *s, uint32_t index)
     if (r->num_saved == 0)
         return;
     qr_assert(s->waiters[index].queue == 0);
+    forget_asked(swap, index);
     for (uint32_t slot = r->first_saved; slot != QR_NIL;) {
         uint32_t next = swap->slots[slot].next;
         swap->slots[slot] = (qr_swap_slot){.next = swap->first_free, .owner = QR_NIL};
@@ -258,8 +312,10 @@ bool qr_swap_is_valid(const quire_sched *s)
             return false;
         if (r->num_saved == 0)
             continue;
-        if (r->status != QUIRE_REQ_PREEMPTED || r->num_saved >= r->kv.num_tokens ||
-            r->kv.num_computed_tokens != 0) /* nor has it blocks: sched_check.c */
+        bool waits = r->status == QUIRE_REQ_PREEMPTED || r->status == QUIRE_REQ_WAITING ||
+                     r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
+        if (!waits || r->num_saved >= r->kv.num_tokens || r->kv.num_computed_tokens != 0 ||
+            r->kv.seq != 0)
             return false;
         uint32_t n = qr_swap_num_blocks(s, r->num_saved);
         if (!chain_is_valid(swap, r->first_saved, i, n))
@@ -267,6 +323,9 @@ bool qr_swap_is_valid(const quire_sched *s)
         used += n;
         num_requests++;
     }
+    for (uint32_t i = 0; i < swap->asked.count; i++)
+        if (swap->slots[swap->asked.slots[i]].owner == QR_NIL)
+            return false;
     return used + swap->num_free == swap->num_slots && num_requests == swap->num_requests &&
            chain_is_valid(swap, swap->first_free, QR_NIL, swap->num_free);
 }

@@ -1,4 +1,4 @@
-/* sched/swap.h - preempted requests whose KV is kept in host memory.
+/* sched/swap.h - waiting requests whose KV is kept in host memory.
  *
  *      request   row   [ - ][ 4 ][ 8 ][ 5 ]     6 of 8 tokens in block 5 are sure
  *                            │    │    │
@@ -12,10 +12,11 @@
  * tokens that the next token looks at, group after group and first to last. So a chain of slots is
  * all that there is to remember.
  *
- *      slots in chains + num_free = num_slots;  a request has a chain only while it is PREEMPTED
+ *      slots in chains + num_free = num_slots;  a request that has a chain waits and has no blocks
  *
  * Swapping pays when moving the blocks out and in costs less than computing the tokens again. What
- * is not sure is never kept: tokens that are not known yet, drafts, loads that may still fail.
+ * is not sure is never kept: tokens that are not known yet, drafts, loads that may still fail. A
+ * caller may ask for it between two steps: those copies are listed in the next step.
  */
 #ifndef QR_SCHED_SWAP_H
 #define QR_SCHED_SWAP_H
@@ -45,6 +46,7 @@ typedef struct qr_swap {
     uint64_t token_ns;
     qr_swap_slot *slots;
     qr_swap_moves out;
+    qr_swap_moves asked; /* out as well, of requests that the caller moved since the last step */
     qr_swap_moves in;
 } qr_swap;
 
@@ -53,9 +55,19 @@ int qr_swap_config_check(const quire_sched_config *config);
 void qr_swap_carve(qr_swap *swap, qr_arena *arena, uint32_t num_slots);
 void qr_swap_init(qr_swap *swap, const quire_sched_config *config);
 
-/* Before a request that is in no list is preempted: keeps its blocks, if that pays and there are
- * slots for all of them. */
+/* The moves that the caller asked for are the new step's first. */
+void qr_swap_begin(qr_swap *swap);
+/* Before a request that is in no list is preempted in a step: keeps its blocks, if that pays and
+ * there are slots for all of them. */
 void qr_swap_out(quire_sched *sched, uint32_t index);
+/* Whether the caller can have the blocks of a request moved to slots: QUIRE_OK, or
+ *      QUIRE_E_DISABLED   there are no slots           QUIRE_FULL   too few slots are free
+ *      QUIRE_BUSY         its blocks are being loaded  QUIRE_MISS   nothing is computed for good */
+int qr_swap_check(quire_sched *sched, uint32_t index);
+/* Whether that is cheaper than to compute the tokens again. */
+bool qr_swap_pays(const quire_sched *sched, uint32_t index);
+/* After qr_swap_check, for a request that is in no queue. */
+void qr_swap_asked(quire_sched *sched, uint32_t index);
 /* A request that was just admitted, with num_local tokens found in the prefix cache, and is in no
  * queue: its other blocks, as sched->spans has them, are filled from its slots. */
 void qr_swap_in(quire_sched *sched, uint32_t index, uint32_t num_local);

@@ -125,7 +125,7 @@ static quire_snapshot make_snapshot(const quire_sched *s, const quire_tier_usage
                                .num_waiting = s->waiting.count,
                                .num_skipped = s->skipped.count,
                                .num_scheduled = b->out.num_reqs,
-                               .num_preempted = s->num_preempted,
+                               .num_preempted = s->builder.out.num_preempted,
                                .num_finished = b->out.num_finished,
                                .num_tokens = b->out.total_tokens,
                                .num_hit_tokens = o->num_hit_tokens,

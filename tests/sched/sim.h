@@ -70,6 +70,9 @@ typedef struct sim_mix {
     uint32_t encoder_cache;
     uint32_t max_encoder_tokens;
     uint32_t num_swap; /* slots in host memory */
+    bool has_moves;    /* the caller preempts, offloads and resumes */
+    bool use_pressure;
+    double preempt_above;
     bool is_encoder_decoder;
     bool is_eagle;
     bool is_aligned; /* Mamba, align mode */
@@ -127,6 +130,7 @@ typedef struct sim_request {
     bool is_pooling;
     bool is_embeds; /* its prompt is made of embeddings */
     bool ends_session;
+    bool is_moved;   /* the caller took its blocks once */
     bool is_tainted; /* its load failed: until it begins again it computes nothing but junk */
     bool has_embeds; /* the encoder's input of an encoder-decoder model is in its blocks */
     quire_req req;
@@ -214,6 +218,7 @@ typedef struct sim_tally {
     uint64_t configs;    /* refused */
     uint64_t outgrown;   /* requests that became too long for the pool */
     uint64_t cuts;
+    uint64_t moves;  /* requests that lost their blocks since the caller asked */
     uint64_t states; /* of Mamba layers, read */
     uint64_t pooled;
     uint64_t repeated; /* ends by repetition */
@@ -270,6 +275,7 @@ uint32_t sim_blocks_alone(const sim *s, uint32_t num_tokens, uint32_t num_encode
 bool sim_add(sim *s);
 /* Something at random that is not a step. */
 void sim_disturb(sim *s);
+void sim_move(sim *s);
 void sim_end_sessions(sim *s);
 /* A session goes on with its next input. */
 void sim_take_in_input(sim *s, sim_request *r);

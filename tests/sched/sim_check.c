@@ -123,8 +123,26 @@ static void check_rows(sim *s, const sim_request *r)
     }
 }
 
+/* With pressure the level passes the upper mark by no more than the blocks of this step's tokens,
+ * unless one request runs alone. */
+static void check_level(sim *s, const quire_step *step)
+{
+    const sim_mix *m = &s->mix;
+    if (!m->use_pressure || quire_sched_num_running(s->sched) <= 1)
+        return;
+    uint32_t grown = 0;
+    for (uint32_t i = 0; i < step->num_reqs; i++)
+        for (uint32_t g = 0; g < m->num_groups; g++)
+            grown += (step->num_tokens[i] + m->num_spec) / m->sizes[g] + 2 + m->num_spec;
+    double level = quire_cache_get_usage(quire_sched_cache(s->sched));
+    double most = m->preempt_above + (double)grown / (m->num_blocks - 1);
+    SIM_CHECK(s, level <= most + 1e-9, "the level is above the upper mark", (uint64_t)(level * 1e6),
+              (uint64_t)(most * 1e6));
+}
+
 void sim_check_step(sim *s, const quire_step *step)
 {
+    check_level(s, step);
     uint32_t total = 0;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         quire_req_info info;
@@ -145,7 +163,10 @@ void sim_check_step(sim *s, const quire_step *step)
     for (uint32_t i = 0; i < step->num_preempted; i++) {
         quire_req_info info = {0};
         quire_sched_req_info(s->sched, step->preempted[i], &info);
-        SIM_CHECK(s, info.status == QUIRE_REQ_PREEMPTED, "preempted, and yet not", info.status, 0);
+        sim_request *r = s->by_index[quire_req_index(step->preempted[i])];
+        bool is_back = r != NULL && r->is_moved; /* it may be admitted in the same step */
+        SIM_CHECK(s, info.status == QUIRE_REQ_PREEMPTED || is_back, "preempted, and yet not",
+                  info.status, 0);
     }
     s->tally.preempted += step->num_preempted;
     s->tally.tokens += total;
@@ -228,7 +249,8 @@ static void check_queue(sim *s, uint32_t which)
         quire_sched_req_info(s->sched, now[i], &info);
         SIM_CHECK(s, is_in_order(s, &last, &info), "not in order", r->number, i);
         bool is_fcfs = s->sched->policy == QUIRE_POLICY_FCFS;
-        if (is_fcfs && place != UINT32_MAX && !r->is_session && info.num_preemptions == 0) {
+        if (is_fcfs && place != UINT32_MAX && !r->is_session && info.num_preemptions == 0 &&
+            !r->is_moved) {
             SIM_CHECK(s, place >= last_place, "overtaken", r->number, i);
             last_place = place;
         }

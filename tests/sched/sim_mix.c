@@ -221,6 +221,7 @@ static void draw_mix(sim *s)
     m->has_flags = sim_chance(s, m->is_encoder_decoder ? 10 : 40);
     m->has_encoder_connector = sim_chance(s, 30);
     m->resets_running = sim_chance(s, 50);
+    m->has_moves = sim_chance(s, 35);
     m->faults = sim_chance(s, 20) ? 0 : sim_between(s, 10, 100);
     bool is_large = s->seed % 12 == 0;
     m->arrivals = is_large ? sim_between(s, 60, 100) : sim_between(s, 5, 60);
@@ -268,6 +269,28 @@ static void draw_prefix(sim *s, quire_sched_config *c)
 {
     c->prefix_window = sim_chance(s, 40) ? sim_between(s, 1, SIM_SLOTS) : 0;
     c->prefix_patience = sim_chance(s, 40) ? sim_between(s, 1, 6) : 0;
+}
+
+static uint32_t choose_victim(void *user, const quire_req *candidates, uint32_t num)
+{
+    sim *s = user;
+    SIM_CHECK(s, num > 0 && s->by_index[quire_req_index(candidates[num - 1])] != NULL,
+              "a victim that is not there", num, 0);
+    return sim_below(s, num + 1);
+}
+
+static void draw_pressure(sim *s, quire_sched_config *c)
+{
+    s->mix.use_pressure = sim_chance(s, 35);
+    c->use_pressure = s->mix.use_pressure ? QUIRE_ON : QUIRE_OFF;
+    c->cache.admit_below = (double)sim_between(s, 0, 10) / 10;
+    c->cache.preempt_above = (double)sim_between(s, 4, 10) / 10;
+    s->mix.preempt_above = c->cache.preempt_above;
+    c->victim = sim_chance(s, 50) ? (quire_victim)sim_below(s, 4) : QUIRE_VICTIM_DEFAULT;
+    if (sim_chance(s, 15)) {
+        c->choose_victim = choose_victim;
+        c->victim_user = s;
+    }
 }
 
 static void draw_cache(sim *s, quire_cache_config *c)
@@ -324,6 +347,7 @@ quire_sched_config sim_draw_config(sim *s)
     draw_swap(s, &c);
     draw_pins(s, &c);
     draw_prefix(s, &c);
+    draw_pressure(s, &c);
     return c;
 }
 
@@ -374,7 +398,9 @@ bool sim_is_refused(const quire_sched_config *c)
     bool no_pins = c->cache.enable_caching == QUIRE_OFF;
     bool no_loads =
         c->is_encoder_decoder == QUIRE_ON && (c->connector != NULL || c->encoder_connector != NULL);
-    return is_short || no_loads || (c->num_swap_blocks > 0 && no_swap) ||
+    double admit_below = c->cache.admit_below == 0 ? 0.80 : c->cache.admit_below;
+    return is_short || no_loads || admit_below > c->cache.preempt_above ||
+           (c->num_swap_blocks > 0 && no_swap) ||
            (c->max_pins + c->lookahead + c->prefix_window > 0 && no_pins) ||
            (c->prefix_patience > 0 && c->prefix_window == 0) ||
            cache_is_refused(&c->cache, has_cross, has_kind(c, QUIRE_LAYER_CHUNKED_LOCAL));

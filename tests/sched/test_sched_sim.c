@@ -45,6 +45,7 @@ static void add_tally(sim_tally *all, const sim_tally *one)
     all->configs += one->configs;
     all->outgrown += one->outgrown;
     all->cuts += one->cuts;
+    all->moves += one->moves;
     all->states += one->states;
     all->pooled += one->pooled;
     all->repeated += one->repeated;
@@ -93,8 +94,8 @@ static bool saw_all(const sim_tally *t)
            t->lost > 0 && t->sendings > 0 && t->turns > 0 && t->rejected > 0 && t->encoded > 0 &&
            t->swapped_out > 0 && t->swapped_in > 0 && t->forgotten > 0 && t->pins > 0 &&
            t->overtaking > 0 && t->refused > 0 && t->configs > 0 && t->outgrown > 0 &&
-           t->cuts > 0 && t->states > 0 && t->large > 0 && t->pooled > 0 && t->repeated > 0 &&
-           t->embedded > 0 && t->hashed > 0 && t->found > 0;
+           t->cuts > 0 && t->moves > 0 && t->states > 0 && t->large > 0 && t->pooled > 0 &&
+           t->repeated > 0 && t->embedded > 0 && t->hashed > 0 && t->found > 0;
 }
 
 typedef struct share {

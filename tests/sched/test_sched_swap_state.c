@@ -115,7 +115,7 @@ static void the_walker_sees_damage(void **state)
     CORRUPT_WITH(s, r->num_saved, 0);
     CORRUPT_WITH(s, r->num_saved, PROMPT - KIT_BLOCK); /* a block less */
     CORRUPT_WITH(s, r->num_saved, PROMPT + 1);
-    CORRUPT_WITH(s, r->status, QUIRE_REQ_WAITING);
+    CORRUPT_WITH(s, r->status, QUIRE_REQ_WAITING_FOR_GRAMMAR);
     CORRUPT_WITH(s, r->kv.num_computed_tokens, 1);
     CORRUPT_WITH(s, r->kv.seq, kit_info(&w.kit, w.a).seq);
     CORRUPT_WITH(s, r->first_saved, SLOTS);
