@@ -58,6 +58,7 @@
 #include "memory.h"
 #include "sched.h"
 #include "tier.h"
+#include "tier_peer.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -115,6 +116,12 @@ typedef struct quire_offload_config {
     quire_switch learns;
 
     quire_hooks hooks;
+
+    /* Default profile only. The blocks of the CPU pool are offered to other engines here: block n
+     * is slot n, so max_blocks is num_cpu_blocks at least. It needs memory. The server's
+     * fingerprint follows quire_offload_set_identity. NULL: none. Close the server before the
+     * memory is freed, and destroy the offload before the server is closed. */
+    quire_peer_server *peer_server;
 } quire_offload_config;
 
 #define QUIRE_OFFLOAD_CONFIG_INIT QUIRE_SIZED_INIT(quire_offload_config)

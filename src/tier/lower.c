@@ -101,6 +101,7 @@ static void read_tiers(qr_lower *lower, const quire_offload_config *config)
         tier->admit = from->admit;
         tier->looks_ahead = quire_tier_get_caps(from->tier).looks_ahead != 0;
         lower->looks_ahead |= tier->looks_ahead;
+        tier->is_read_only = quire_tier_get_caps(from->tier).is_read_only != 0;
         tier->deadline_ns = from->deadline_ns;
         tier->wait_ns = from->deadline_ns > 0 ? from->deadline_ns : DEFAULT_WAIT_NS;
         double unit_ns = from->bytes_per_s > 0 ? 1e9 / from->bytes_per_s : 0;
@@ -245,6 +246,7 @@ qr_lower *qr_lower_create_in(void *memory, const quire_offload_config *config, q
         return NULL;
     carve_all(lower, &carve);
     lower->pool = quire_cache_pool(cpu);
+    qr_share_init(&lower->share, config, lower->pool);
     qr_buckets_init(&lower->index, lower->num_moves, secret);
     qr_lower_moves_init(lower);
     qr_lower_jobs_init(lower);

@@ -245,7 +245,10 @@ static uint32_t take_blocks(qr_lower *lower, const qr_lower_tier *tier, uint32_t
         num_free = quire_pool_get_num_free_blocks(lower->pool);
     }
     n = n < num_free ? n : num_free;
-    return n > 0 && quire_pool_get_new_blocks(lower->pool, n, lower->free_list) == QUIRE_OK ? n : 0;
+    if (n == 0 || quire_pool_get_new_blocks(lower->pool, n, lower->free_list) != QUIRE_OK)
+        return 0;
+    qr_share_withdraw(&lower->share, lower->free_list, n);
+    return n;
 }
 
 /* What nobody needs any more is not fetched. */
@@ -435,6 +438,8 @@ static void publish(qr_lower *lower, const qr_lower_job *job, uint32_t first, ui
                                       .group_id = group,
                                       .block_size = lower->groups[group].block_size};
     quire_pool_cache_full_blocks(lower->pool, &params);
+    for (uint32_t i = 0; i < n; i++)
+        qr_share_offer(&lower->share, &job->blocks[first + i], &job->job.ios[first + i].crc, 1);
 }
 
 static void end_load(qr_lower *lower, qr_lower_job *job)

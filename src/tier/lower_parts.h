@@ -28,6 +28,7 @@
 #include "tier/costs.h"
 #include "tier/key.h"
 #include "tier/lower.h"
+#include "tier/offload_share.h"
 #include "tier/slots_index.h"
 
 #include <stdatomic.h>
@@ -139,6 +140,7 @@ typedef struct qr_lower_tier {
     quire_tier *tier;
     quire_offload_admit admit;
     bool looks_ahead;
+    bool is_read_only;    /* nothing is stored there */
     uint64_t deadline_ns; /* 0: the tier's */
     uint64_t wait_ns;     /* the longest that a request waits for it */
     qr_lower_queue queues[QR_QUEUE_COUNT];
@@ -177,6 +179,7 @@ typedef struct qr_lower_group {
 
 struct qr_lower {
     quire_pool *pool;
+    qr_share share;
     uint32_t num_cpu_blocks;
     uint32_t rank;
     unsigned char *memory;

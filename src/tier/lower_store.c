@@ -127,6 +127,8 @@ static void offer_tier(qr_lower *lower, const offer *o, uint32_t t)
     uint8_t at[QR_LOWER_BATCH];
     uint8_t found[QR_LOWER_BATCH];
     qr_lower_tier *tier = &lower->tiers[t];
+    if (tier->is_read_only)
+        return;
     uint32_t n = admit(lower, o, t, at);
     if (o->was_hit) {
         touch_offered(lower, o, t);
@@ -162,7 +164,7 @@ static uint32_t most_room(const qr_lower *lower, bool is_hit)
     for (uint32_t t = 0; t < lower->num_tiers; t++) {
         const qr_lower_tier *tier = &lower->tiers[t];
         uint32_t room = qr_lower_is_out(tier) ? 0 : lower->max_stores - tier->num_queued;
-        if (room > most && (is_hit || tier->admit != QUIRE_ADMIT_REUSED))
+        if (room > most && !tier->is_read_only && (is_hit || tier->admit != QUIRE_ADMIT_REUSED))
             most = room;
     }
     return most;
@@ -185,6 +187,8 @@ static void turn_away(qr_lower *lower, uint32_t num_blocks, bool was_hit)
 {
     for (uint32_t t = 0; t < lower->num_tiers && num_blocks > 0; t++) {
         qr_lower_tier *tier = &lower->tiers[t];
+        if (tier->is_read_only)
+            continue;
         bool is_admitted = was_hit || tier->admit != QUIRE_ADMIT_REUSED;
         qr_lower_tally(is_admitted ? &tier->counters.dropped_blocks : &tier->counters.not_admitted,
                        num_blocks);

@@ -117,6 +117,7 @@ static void forget_cpu_blocks(quire_offload *o)
     qr_protect_release_all(o);
     qr_store_drop_all(o);
     qr_load_drop_all(o);
+    qr_share_withdraw_all(&o->share);
     for (quire_block block = 1; block < o->num_cpu; block++)
         quire_pool_evict_blocks(o->cpu, &block, 1);
 }
@@ -193,6 +194,7 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
         return QUIRE_E_CONFIG;
     if (o->lower != NULL)
         qr_lower_set_room(o->lower, make_room, o);
+    qr_share_init(&o->share, &plan->config, o->cpu);
     o->block_bytes = plan->config.block_bytes;
     o->learns = o->lower != NULL && plan->config.learns != QUIRE_OFF;
     o->connector = (quire_connector){.user = o,
@@ -310,6 +312,7 @@ int quire_offload_destroy(quire_offload *offload)
     bool has_jobs = offload->num_jobs_out > 0 || !is_idle; /* in a child they are the parent's */
     if (has_jobs && !offload->is_closed && !is_in_child(offload))
         return QUIRE_BUSY;
+    qr_share_withdraw_all(&offload->share);
     quire_allocator allocator = offload->allocator;
     void *raw = offload->raw;
     size_t bytes = offload->bytes;
@@ -327,6 +330,7 @@ int quire_offload_abandon(quire_offload *offload)
     if (is_in_child(offload))
         return QUIRE_E_SYSTEM;
     offload->is_closed = true;
+    qr_share_withdraw_all(&offload->share);
     return QUIRE_OK;
 }
 
@@ -450,6 +454,8 @@ int quire_offload_set_identity(quire_offload *offload, const unsigned char *fing
     if (offload->lower != NULL && !qr_lower_is_idle(offload->lower))
         return QUIRE_BUSY;
     forget_cpu_blocks(offload);
+    if (offload->share.server != NULL)
+        (void)quire_peer_server_set_identity(offload->share.server, fingerprint);
     return offload->lower == NULL ? QUIRE_OK : qr_lower_set_identity(offload->lower, fingerprint);
 }
 

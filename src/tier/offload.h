@@ -10,6 +10,7 @@
  *      offload_ends.c     what becomes of them when they have ended
  *      offload_copy.c     both, as jobs of a device
  *      offload_carts.c    the blocks of both
+ *      offload_share.c    CPU blocks for other engines
  *      offload_protect.c   what waiting requests will need
  *      offload_tiers.c    how full the CPU pool and the tiers are
  *      offload_check.c    the walker
@@ -31,6 +32,7 @@
 #include "base/fork_guard.h"
 #include "tier/carve.h"
 #include "tier/lower.h"
+#include "tier/offload_share.h"
 
 #include <quire/offload.h>
 
@@ -201,6 +203,7 @@ struct quire_offload {
     quire_pool *gpu; /* NULL: not bound yet */
     quire_sched *sched;
     qr_lower *lower; /* NULL: no tiers */
+    qr_share share;
     quire_device device;
     quire_connector connector;
 

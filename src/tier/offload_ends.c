@@ -110,6 +110,8 @@ static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
         uint32_t next = is_last_first ? cart->prev : cart->next;
         uint32_t n = cart->count;
         num_cold = is_good ? keep_cart(o, event, cart, num_cold) : drop_cart(o, cart, num_cold);
+        if (is_good)
+            qr_share_offer(&o->share, cart->cpu, event->has_crcs ? cart->crcs : NULL, n);
         o->num_flight -= o->is_vllm ? 0 : n;
         qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);
         qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);

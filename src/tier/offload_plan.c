@@ -59,8 +59,8 @@ static bool is_config_valid(const qr_offload_plan *plan)
         return false;
     if (has_tiers && (c->tiers == NULL || c->num_tiers > QUIRE_OFFLOAD_MAX_TIERS))
         return false;
-    return !is_parallel && c->mode <= QUIRE_OFFLOAD_LAZY && c->learns <= QUIRE_OFF &&
-           c->max_events <= UINT32_C(1) << 20;
+    return qr_share_fits(c) && !is_parallel && c->mode <= QUIRE_OFFLOAD_LAZY &&
+           c->learns <= QUIRE_OFF && c->max_events <= UINT32_C(1) << 20;
 }
 
 int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *callers)

@@ -51,6 +51,7 @@ void qr_round_take_chosen(quire_offload *o, qr_store_round *round)
         round->count = round->num_taken;
         return;
     }
+    qr_share_withdraw(&o->share, cpu, n);
     n = hold_chosen(o, gpu, cpu, n, round);
     for (uint32_t i = 0; i < n; i++)
         qr_bit_set(o->is_storing, gpu[i]);
@@ -81,6 +82,7 @@ uint32_t qr_round_take_missing(quire_offload *o, const quire_block *gpu, uint32_
         uint32_t most = n - done < round->num_left ? n - done : round->num_left;
         if (quire_pool_take_same(o->cpu, o->gpu, gpu + done, most, from, to, &same) != QUIRE_OK)
             break;
+        qr_share_withdraw(&o->share, to, same.num_taken);
         for (uint32_t i = 0; o->is_lazy && i < same.num_taken; i++)
             qr_bit_set(o->is_storing, from[i]);
         *num_with_key += *num_with_key == done ? same.num_with_key : 0;

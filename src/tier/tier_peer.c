@@ -287,6 +287,7 @@ QUIRE_API const quire_tier_ops *quire_tier_peer_ops(void)
     static const quire_tier_ops ops = {.abi = 1,
                                        .size = sizeof(quire_tier_ops),
                                        .name = "peer",
+                                       .medium = "PEER",
                                        .open = open_peer,
                                        .close = close_peer,
                                        .caps = get_caps,

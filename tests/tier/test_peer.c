@@ -20,6 +20,7 @@ static void blocks_are_found_and_loaded(void **state)
     k.config.wait_ns = UINT64_C(5000000000);
     assert_int_equal(peer_connect(&k), QUIRE_OK);
     assert_string_equal(quire_tier_label(k.tier), "peer");
+    assert_string_equal(quire_tier_medium(k.tier), "PEER");
     quire_tier_caps caps = quire_tier_get_caps(k.tier);
     assert_int_equal(caps.is_shared + caps.checks_crc + caps.is_read_only, 3);
     peer_do(&k, QUIRE_TIER_FIND, 0, 290); /* more than one FIND takes */

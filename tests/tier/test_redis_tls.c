@@ -1,61 +1,7 @@
 /* tier/test_redis_tls.c - TLS with a real server: certificates are checked, both ways, and who is
  * not who he should be gets nothing. Skips without redis-server, the program openssl, or libssl. */
 #include "redis_kit.h"
-
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static char folder[] = "/tmp/quire_tls_XXXXXX";
-
-/* A file in the folder; static texts, so that each has its own. */
-static const char *file(const char *name)
-{
-    static char texts[32][64];
-    static int next;
-    next = (next + 1) % 32;
-    (void)snprintf(texts[next], sizeof texts[next], "%s/%s", folder, name);
-    return texts[next];
-}
-
-static bool run_openssl(const char *const *arguments)
-{
-    pid_t pid = fork();
-    if (pid == 0) {
-        int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-        (void)dup2(nothing, STDOUT_FILENO);
-        (void)dup2(nothing, STDERR_FILENO);
-        execvp("openssl", (char *const *)(uintptr_t)arguments);
-        _exit(127);
-    }
-    int status = 1;
-    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-/* A certificate that signs itself: it is its own CA. */
-static bool make_certificate(const char *cert, const char *key, const char *names)
-{
-    const char *const arguments[] = {"openssl",
-                                     "req",
-                                     "-x509",
-                                     "-newkey",
-                                     "ec",
-                                     "-pkeyopt",
-                                     "ec_paramgen_curve:prime256v1",
-                                     "-nodes",
-                                     "-days",
-                                     "2",
-                                     "-subj",
-                                     "/CN=quire test",
-                                     "-addext",
-                                     names,
-                                     "-keyout",
-                                     file(key),
-                                     "-out",
-                                     file(cert),
-                                     NULL};
-    return run_openssl(arguments);
-}
+#include "tls_kit.h"
 
 static int tls_port;
 
@@ -80,21 +26,22 @@ static void certificates_are_checked(void **state)
     (void)state;
     redis_server s;
     char port[16];
-    redis_start(&s, "--tls-cert-file", file("server.crt"), "--tls-key-file", file("server.key"),
-                "--tls-ca-cert-file", file("client.crt"), "--tls-auth-clients", "optional", NULL);
+    redis_start(&s, "--tls-cert-file", tls_file("server.crt"), "--tls-key-file",
+                tls_file("server.key"), "--tls-ca-cert-file", tls_file("client.crt"),
+                "--tls-auth-clients", "optional", NULL);
     (void)snprintf(port, sizeof port, "%d", redis_free_port());
     tls_port = atoi(port);
     redis_expect(s.port, "+OK", "CONFIG", "SET", "tls-port", port, NULL);
 
-    redis_tier good = {.config.tls_ca_file = file("server.crt"), .bytes = 300000};
+    redis_tier good = {.config.tls_ca_file = tls_file("server.crt"), .bytes = 300000};
     expect_tls(&good, true, NULL);
-    redis_tier named = {.config.tls_ca_file = file("server.crt"),
+    redis_tier named = {.config.tls_ca_file = tls_file("server.crt"),
                         .config.tls_server_name = "redis.test"};
     expect_tls(&named, true, NULL);
-    redis_tier misnamed = {.config.tls_ca_file = file("server.crt"),
+    redis_tier misnamed = {.config.tls_ca_file = tls_file("server.crt"),
                            .config.tls_server_name = "other.test"};
     expect_tls(&misnamed, false, "hostname mismatch");
-    redis_tier stranger = {.config.tls_ca_file = file("client.crt")};
+    redis_tier stranger = {.config.tls_ca_file = tls_file("client.crt")};
     expect_tls(&stranger, false, "certificate");
     redis_tier system = {0};
     expect_tls(&system, false, "certificate");
@@ -102,11 +49,11 @@ static void certificates_are_checked(void **state)
     expect_tls(&any, true, NULL);
 
     redis_expect(s.port, "+OK", "CONFIG", "SET", "tls-auth-clients", "yes", NULL);
-    redis_tier nobody = {.config.tls_ca_file = file("server.crt")};
+    redis_tier nobody = {.config.tls_ca_file = tls_file("server.crt")};
     expect_tls(&nobody, false, NULL);
-    redis_tier somebody = {.config.tls_ca_file = file("server.crt"),
-                           .config.tls_cert_file = file("client.crt"),
-                           .config.tls_key_file = file("client.key")};
+    redis_tier somebody = {.config.tls_ca_file = tls_file("server.crt"),
+                           .config.tls_cert_file = tls_file("client.crt"),
+                           .config.tls_key_file = tls_file("client.key")};
     expect_tls(&somebody, true, NULL);
     redis_forget(&s);
 }
@@ -131,18 +78,12 @@ int main(void)
         cmocka_unit_test(certificates_are_checked),
         cmocka_unit_test(one_side_alone),
     };
-    static const char *const files[] = {"server.crt", "server.key", "client.crt", "client.key"};
     redis_need_server();
-    if (quire_tier_redis_has_tls() == 0 || mkdtemp(folder) == NULL ||
-        !make_certificate("server.crt", "server.key",
-                          "subjectAltName=DNS:redis.test,IP:127.0.0.1") ||
-        !make_certificate("client.crt", "client.key", "subjectAltName=DNS:client.test")) {
+    if (!tls_kit_open("redis")) {
         printf("skipped: no TLS here\n");
         return 77;
     }
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    for (size_t i = 0; i < COUNT(files); i++)
-        (void)unlink(file(files[i]));
-    (void)rmdir(folder);
+    tls_kit_close();
     return failed;
 }
