@@ -111,8 +111,9 @@ static void write_step_event(replay *r, double start_s, double end_s)
 
 static const char *kind_name(quire_decision_kind kind)
 {
-    static const char *const names[] = {"",        "held_up",  "no_room", "preempted", "evicted",
-                                        "dropped", "outgrown", "swapped", "overtook"};
+    static const char *const names[] = {
+        "",        "held_up",  "no_room", "preempted", "evicted",     "dropped",     "outgrown",
+        "swapped", "overtook", "pinned",  "unpinned",  "pin_expired", "pin_gave_way"};
     return (size_t)kind < sizeof names / sizeof *names ? names[kind] : "";
 }
 
@@ -126,7 +127,9 @@ static const char *reason_name(quire_reason reason)
 
 static unsigned long long id_of(const replay *r, quire_req req)
 {
-    const live *l = req == 0 ? NULL : replay_live(r, req);
+    quire_req_info info; /* a pin outlives its request, whose place may be another's */
+    bool is_there = req != 0 && quire_sched_req_info(r->sched, req, &info) == QUIRE_OK;
+    const live *l = is_there ? replay_live(r, req) : NULL;
     return l == NULL || l->from == NULL ? 0 : replay_id(l);
 }
 

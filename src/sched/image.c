@@ -277,6 +277,7 @@ static void image_pins(qr_image *image, quire_sched *s)
         uint64_t left = pin->ends_ns > now ? pin->ends_ns - now : 0;
         quire_block *row = qr_pins_row(p, i);
         qr_image_u64(image, &left, UINT64_MAX);
+        qr_image_u64(image, &pin->req, UINT64_MAX);
         qr_image_u32(image, &pin->num_blocks, p->row_blocks);
         qr_image_u32(image, &pin->last_group, s->cache->num_groups - 1);
         qr_image_u32(image, &pin->last_place, UINT32_MAX);

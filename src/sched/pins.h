@@ -26,7 +26,7 @@
 typedef struct qr_pin {
     qr_link link;   /* pins with the same last block, a ring; first, as base/list.h asks */
     uint32_t place; /* in the heap */
-    quire_req req;  /* that had the blocks; 0 after a restore */
+    quire_req req;  /* that had the blocks */
     uint64_t ends_ns;
     uint32_t num_blocks;
     uint32_t last_group; /* where the last of its blocks is: the block, and its place in the row */

@@ -123,7 +123,7 @@ static void no_field_was_forgotten(void **state)
         {"qr_swap", sizeof(qr_swap), 112},
         {"qr_swap_slot", sizeof(qr_swap_slot), 8},
         {"qr_pins", sizeof(qr_pins), 64},
-        {"qr_pin", sizeof(qr_pin), 40},
+        {"qr_pin", sizeof(qr_pin), 48},
         {"qr_prefix", sizeof(qr_prefix), 64},
         {"qr_prefix_wait", sizeof(qr_prefix_wait), 40},
         {"qr_waiter", sizeof(qr_waiter), 56},
