@@ -263,6 +263,7 @@ static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
     c.tiers = tiers;
     c.num_tiers = s->num_lower;
     c.recompute_token_ns = token_ns(t);
+    c.events = t->config.sched->monitor != NULL ? QUIRE_ON : QUIRE_OFF;
     c.hooks = run_hooks(t);
     int err = quire_offload_create(&c, NULL, &t->offload);
     if (err != QUIRE_OK)

@@ -104,6 +104,10 @@ typedef struct quire_feed_event {
 
     uint64_t number; /* BATCH: from 0 on, gap-free; WALKED: of the walk */
     double time;     /* BATCH: wall_time at the end of the update */
+
+    uint32_t tier;      /* of STORED, REMOVED, CLEARED and PRESENT: whose blocks these are, a place
+                           in quire_monitor_get_tiers; 0: the GPU's */
+    const char *medium; /* of that tier */
 } quire_feed_event;
 
 typedef struct quire_reader quire_reader;
@@ -119,6 +123,17 @@ QUIRE_API void quire_reader_destroy(quire_reader *reader);
  * QUIRE_LOST: events were overwritten, or did not fit, before this reader came to them; it goes on
  * with those that come. */
 QUIRE_API int quire_reader_next(quire_reader *reader, quire_feed_event *event);
+
+/* For connectors that keep blocks in a pool of their own, of the same groups: events and walks tell
+ * of that pool too, as the connector's tier of this name. Its place among the tiers is given back.
+ * The scheduler's thread, before readers are made; quire_offload_bind does it for the host pool.
+ * QUIRE_MISS: there is no such tier. */
+QUIRE_API int quire_monitor_watch_pool(quire_monitor *monitor, const char *name,
+                                       const quire_pool *pool, uint32_t *tier);
+/* What such a pool did; the scheduler's thread. It is told with the batch of the next update.
+ * QUIRE_E_RANGE: the tier has no pool. */
+QUIRE_API int quire_monitor_tell_event(quire_monitor *monitor, uint32_t tier,
+                                       const quire_event *event);
 
 /* Asks for a walk; its number is given back. It begins with the next step, and needs steps to go
  * on: about num_blocks / 256 of them. Any thread. */
@@ -197,6 +212,8 @@ typedef struct quire_monitor_info {
     uint32_t max_num_seqs;
     uint32_t has_token_ids; /* whether events have them */
     uint32_t has_content;   /* blocks had keys before the first step: it was restored */
+    /* Of each tier whose events are told: its blocks, the null block included; 0: none are told */
+    uint32_t tier_blocks[QUIRE_MAX_TIERS];
 } quire_monitor_info;
 
 QUIRE_API quire_monitor_info quire_monitor_get_info(const quire_monitor *monitor);

@@ -122,6 +122,10 @@ typedef struct quire_offload_config {
      * fingerprint follows quire_offload_set_identity. NULL: none. Close the server before the
      * memory is freed, and destroy the offload before the server is closed. */
     quire_peer_server *peer_server;
+
+    /* ON: the scheduler's monitor tells what the CPU pool stores and removes, medium "CPU". A block
+     * is told when its copy begins, and as removed when that fails. Default off */
+    quire_switch events;
 } quire_offload_config;
 
 #define QUIRE_OFFLOAD_CONFIG_INIT QUIRE_SIZED_INIT(quire_offload_config)

@@ -63,9 +63,29 @@ int quire_reader_next(quire_reader *reader, quire_feed_event *event)
     int err = qr_feed_read(&reader->monitor->feed, &reader->at, reader->buffer);
     if (err == QUIRE_LOST)
         atomic_fetch_add_explicit(&reader->monitor->num_late_reads, 1, memory_order_relaxed);
-    if (err == QUIRE_OK)
+    if (err == QUIRE_OK) {
         qr_feed_parse(reader->buffer, event, reader->keys);
+        event->medium = reader->monitor->metrics.tiers.mediums[event->tier];
+    }
     return err;
+}
+
+int quire_monitor_watch_pool(quire_monitor *m, const char *name, const quire_pool *pool,
+                             uint32_t *tier)
+{
+    if (!is_monitor(m) || name == NULL || pool == NULL || tier == NULL)
+        return QUIRE_E_ARGUMENT;
+    return qr_monitor_watch_pool(m, name, pool, tier) ? QUIRE_OK : QUIRE_MISS;
+}
+
+int quire_monitor_tell_event(quire_monitor *m, uint32_t tier, const quire_event *event)
+{
+    if (!is_monitor(m) || event == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (tier == 0 || tier >= QUIRE_MAX_TIERS || m->pools[tier] == NULL)
+        return QUIRE_E_RANGE;
+    qr_monitor_tell_event(m, tier, event);
+    return QUIRE_OK;
 }
 
 uint64_t quire_monitor_ask_walk(quire_monitor *m)

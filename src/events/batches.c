@@ -15,7 +15,9 @@ struct qr_batches {
     uint32_t rank;
     uint32_t every_copy;
     quire_reader *reader;
-    qr_mirror *mirror;
+    qr_mirror *mirror; /* of all tiers: their blocks and groups one after the other */
+    quire_monitor_info info;
+    uint32_t bases[QUIRE_MAX_TIERS]; /* of each tier: the number of its block 0 there */
     quire_wire_writer *writer;
     qr_feed_wire feed_wire;
 
@@ -41,9 +43,15 @@ static void ask_walk(qr_batches *b)
 
 static int create_parts(qr_batches *b, const qr_batches_config *config)
 {
-    quire_monitor_info info = quire_monitor_get_info(config->monitor);
+    b->info = quire_monitor_get_info(config->monitor);
+    uint32_t num_blocks = 0;
+    for (uint32_t t = 0; t < QUIRE_MAX_TIERS; t++) {
+        b->bases[t] = num_blocks;
+        num_blocks += b->info.tier_blocks[t];
+    }
     quire_wire_options options = {.size = sizeof options, .as_maps = config->as_maps};
-    int status = qr_mirror_create(info.num_blocks, info.num_groups, info.hash_bytes, &b->mirror);
+    int status = qr_mirror_create(num_blocks, QUIRE_MAX_TIERS * b->info.num_groups,
+                                  b->info.hash_bytes, &b->mirror);
     if (status == QUIRE_OK)
         status = quire_wire_writer_create(&options, &b->writer);
     if (status == QUIRE_OK)
@@ -143,11 +151,17 @@ static int tell(qr_batches *b, const quire_feed_event *event)
 
 static qr_mirror_change note_block(qr_batches *b, const quire_feed_event *event, uint32_t i)
 {
+    if (event->blocks[i] >= b->info.tier_blocks[event->tier] ||
+        event->group_id >= b->info.num_groups) {
+        b->is_wrong = true;
+        return QR_MIRROR_REFUSED;
+    }
     qr_mirror_key key = {
-        .group = event->group_id,
+        .group = event->tier * b->info.num_groups + event->group_id,
         .block_size = event->block_size,
         .hash = {event->hashes + (size_t)i * event->hash_bytes, event->hash_bytes}};
-    qr_mirror_change change = qr_mirror_set(b->mirror, event->blocks[i], &key);
+    qr_mirror_change change =
+        qr_mirror_set(b->mirror, b->bases[event->tier] + event->blocks[i], &key);
     b->is_wrong = b->is_wrong || change == QR_MIRROR_REFUSED;
     return change;
 }
@@ -214,15 +228,30 @@ static int tell_present(qr_batches *b, const quire_feed_event *event)
 /* After a loss the reader tells of blocks that the mirror does not know: nobody was told of it. */
 static int tell_removed(qr_batches *b, const quire_feed_event *event)
 {
-    qr_mirror_change change = qr_mirror_remove(b->mirror, event->blocks[0]);
+    qr_mirror_change change = qr_mirror_remove(b->mirror, b->bases[event->tier] + event->blocks[0]);
     bool is_told = change == QR_MIRROR_FIRST || (b->every_copy != 0 && change == QR_MIRROR_COPY);
     return is_told ? tell(b, event) : QUIRE_OK;
 }
 
+/* Blocks of a tier that hold a key. */
+static uint32_t count_of_tier(const qr_batches *b, uint32_t tier)
+{
+    uint32_t count = 0;
+    for (uint32_t g = 0; g < b->info.num_groups; g++)
+        for (quire_block at = 0;
+             (at = qr_mirror_next(b->mirror, at, tier * b->info.num_groups + g, 1)) != 0;)
+            count++;
+    return count;
+}
+
+/* On the wire the blocks of all tiers are cleared: a walk tells anew of those of other tiers. */
 static int tell_cleared(qr_batches *b, const quire_feed_event *event)
 {
+    bool is_alone = qr_mirror_num_blocks(b->mirror) == count_of_tier(b, event->tier);
     qr_mirror_forget(b->mirror);
     b->owes_clear = false; /* this is it */
+    if (!is_alone)
+        ask_walk(b);
     return tell(b, event);
 }
 

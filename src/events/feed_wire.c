@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-static const char MEDIUM_GPU[] = "GPU";
-
 /* Arrays of one event, in one piece of memory. */
 typedef struct feed_arrays {
     quire_wire_hash *hashes;
@@ -169,7 +167,7 @@ int qr_feed_wire_make_part(qr_feed_wire *f, const quire_feed_event *event, uint3
     int status = make_arrays(f, &part, &arrays);
     if (status != QUIRE_OK)
         return status;
-    wire->medium = (quire_bytes){MEDIUM_GPU, sizeof MEDIUM_GPU - 1};
+    wire->medium = (quire_bytes){event->medium, strlen(event->medium)};
     wire->has_group = 1;
     wire->group = event->group_id;
     make_blocks(f, &part, &arrays, wire);

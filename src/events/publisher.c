@@ -315,6 +315,19 @@ static int open_sockets(quire_publisher *p, const quire_publisher_config *config
     return status;
 }
 
+/* Of the tiers whose events are told. */
+static void set_mediums(qr_whole_maker *maker, const quire_monitor *monitor)
+{
+    quire_tier_usage tiers[QUIRE_MAX_TIERS];
+    quire_monitor_info info = quire_monitor_get_info(monitor);
+    uint32_t count = quire_monitor_get_tiers(monitor, tiers, QUIRE_MAX_TIERS);
+    for (uint32_t i = 0; i < count; i++) {
+        maker->mediums[i] = (quire_bytes){tiers[i].medium, strlen(tiers[i].medium)};
+        if (info.tier_blocks[i] > 0)
+            maker->num_tiers = i + 1;
+    }
+}
+
 static int create_contents(quire_publisher *p, const quire_publisher_config *config)
 {
     qr_batches_config batches = {.monitor = config->monitor,
@@ -338,6 +351,7 @@ static int create_contents(quire_publisher *p, const quire_publisher_config *con
     p->answers.purse = &p->purse;
     p->answers.max_bytes = p->max_bytes + config->queue_bytes; /* more than what live ones may */
     p->answers.maker.num_groups = quire_monitor_get_info(config->monitor).num_groups;
+    set_mediums(&p->answers.maker, config->monitor);
     p->answers.maker.rank = config->rank;
     p->answers.maker.hashes_as_bytes = config->hashes_as_bytes;
     p->answers.maker.every_copy = config->every_copy;

@@ -32,9 +32,9 @@ static quire_wire_event stored_piece(qr_whole_maker *maker, const qr_mirror *mir
 {
     quire_wire_event event = {.kind = QUIRE_WIRE_STORED,
                               .hashes = maker->hashes,
-                              .medium = {"GPU", 3},
+                              .medium = maker->mediums[place->group / maker->num_groups],
                               .has_group = 1,
-                              .group = place->group};
+                              .group = place->group % maker->num_groups};
     while (event.num_hashes < PIECE_KEYS) {
         place->block = qr_mirror_next(mirror, place->block, place->group, maker->every_copy);
         if (place->block == 0) {
@@ -75,13 +75,14 @@ static int add_piece(qr_whole_maker *maker, qr_whole *whole, const quire_wire_ev
 qr_whole *qr_whole_make(qr_whole_maker *maker, const qr_mirror *mirror, uint64_t number,
                         double time, qr_purse *purse)
 {
-    size_t most = qr_mirror_num_blocks(mirror) / PIECE_KEYS + maker->num_groups + 1;
+    uint32_t num_groups = maker->num_groups * maker->num_tiers;
+    size_t most = qr_mirror_num_blocks(mirror) / PIECE_KEYS + num_groups + 1;
     qr_whole *whole = qr_host_alloc_zeroed(1, sizeof *whole + most * sizeof(void *));
     if (whole == NULL)
         return NULL;
     whole->number = number;
     whole_place place = {.group = 0};
-    while (place.group < maker->num_groups) {
+    while (place.group < num_groups) {
         quire_wire_event stored = stored_piece(maker, mirror, &place);
         if (stored.num_hashes == 0 && whole->num_pieces > 0)
             continue;

@@ -8,7 +8,9 @@
 #define QR_EVENTS_WHOLE_H
 
 #include "events/mirror.h"
+
 #include "events/payload.h"
+#include <quire/monitor.h>
 
 #include <quire/wire.h>
 
@@ -22,13 +24,15 @@ typedef struct qr_whole {
 typedef struct qr_whole_maker {
     quire_wire_writer *writer;
     quire_wire_hash *hashes; /* of one batch */
-    uint32_t num_groups;
+    uint32_t num_groups;     /* of one tier: the mirror has those of all, one after the other */
+    quire_bytes mediums[QUIRE_MAX_TIERS];
+    uint32_t num_tiers;
     uint32_t rank;
     uint32_t hashes_as_bytes;
     uint32_t every_copy;
 } qr_whole_maker;
 
-/* The last four fields must be set. QUIRE_E_NOMEM. */
+/* The fields behind hashes must be set. QUIRE_E_NOMEM. */
 int qr_whole_maker_init(qr_whole_maker *maker, uint32_t as_maps);
 void qr_whole_maker_release(qr_whole_maker *maker);
 

@@ -276,6 +276,8 @@ bool qr_http_format_event(qr_http_body *body, const quire_feed_event *event)
         add_hash(body, event->parent.data, event->parent.len);
     else
         qr_http_body_text(body, "null");
+    qr_http_body_text(body, ",\"medium\":");
+    qr_http_body_json(body, text_of(event->medium));
     qr_http_body_text(body, "}");
     return true;
 }

@@ -13,7 +13,7 @@ enum { KIND_LOST = 255, KIND_SKIP = 254 };
 typedef struct record_head {
     uint32_t num_words; /* of the whole record */
     uint16_t kind;
-    uint16_t still_cached;
+    uint16_t origin; /* still_cached, and the tier behind that bit */
     uint32_t group_id;
     uint32_t num_blocks;
     uint32_t first_block;
@@ -40,6 +40,12 @@ _Static_assert(sizeof(record_head) == 48 && sizeof(key_head) / 8 == KEY_HEAD_WOR
 static inline uint64_t two(uint32_t low, uint32_t high)
 {
     return low | (uint64_t)high << 32;
+}
+
+/* The upper half of the first word's upper half. */
+static inline uint32_t origin_bits(const qr_feed_entry *entry)
+{
+    return (entry->event->still_cached & 1) << 16 | entry->tier << 17;
 }
 
 static uint64_t feed_words(uint64_t bytes)
@@ -188,12 +194,13 @@ static void feed_add_number(qr_feed *feed, const qr_feed_entry *entry)
 }
 
 /* Half of all events, and each of one block: group, block, hash. */
-static bool feed_add_removed(qr_feed *feed, const quire_event *e)
+static bool feed_add_removed(qr_feed *feed, const qr_feed_entry *entry)
 {
+    const quire_event *e = entry->event;
     qr_assert(e->num_blocks == 1 && e->hash_bytes % 8 == 0);
     uint32_t words = REMOVED_WORDS + e->hash_bytes / 8;
     _Atomic uint64_t *to = feed_begin(feed, words);
-    to = feed_put_word(to, two(words, QUIRE_FEED_REMOVED | e->still_cached << 16));
+    to = feed_put_word(to, two(words, QUIRE_FEED_REMOVED | origin_bits(entry)));
     to = feed_put_word(to, two(e->group_id, e->blocks[0]));
     feed_put(to, e->hashes, e->hash_bytes);
     feed->head += words;
@@ -209,7 +216,7 @@ bool qr_feed_add(qr_feed *feed, const qr_feed_entry *entry)
         return true;
     }
     if (entry->kind == QUIRE_FEED_REMOVED)
-        return feed_add_removed(feed, e);
+        return feed_add_removed(feed, entry);
     if (QR_UNLIKELY(entry->num_keys > qr_feed_max_keys(feed))) { /* nor has it that many */
         feed_put_lost(feed);
         return false;
@@ -223,7 +230,7 @@ bool qr_feed_add(qr_feed *feed, const qr_feed_entry *entry)
         return false;
     }
     _Atomic uint64_t *to = feed_begin(feed, words);
-    to = feed_put_word(to, two((uint32_t)words, (uint32_t)entry->kind | e->still_cached << 16));
+    to = feed_put_word(to, two((uint32_t)words, (uint32_t)entry->kind | origin_bits(entry)));
     to = feed_put_word(to, two(e->group_id, e->num_blocks));
     to = feed_put_word(to, two(e->first_block, e->block_size));
     to = feed_put_word(to, two(e->hash_bytes, (uint32_t)e->parent.len));
@@ -320,7 +327,8 @@ static void parse_removed(const uint64_t *buffer, quire_feed_event *e)
 {
     const quire_block *pair = (const quire_block *)(const void *)&buffer[1]; /* group, block */
     *e = (quire_feed_event){.kind = QUIRE_FEED_REMOVED,
-                            .still_cached = (uint32_t)(buffer[0] >> 48),
+                            .still_cached = (uint32_t)(buffer[0] >> 48 & 1),
+                            .tier = (uint32_t)(buffer[0] >> 49),
                             .group_id = pair[0],
                             .blocks = &pair[1],
                             .num_blocks = 1,
@@ -347,7 +355,8 @@ void qr_feed_parse(const uint64_t *buffer, quire_feed_event *e, quire_feed_key *
                             .first_block = head.first_block,
                             .hash_bytes = head.hash_bytes,
                             .block_size = head.block_size,
-                            .still_cached = head.still_cached,
+                            .still_cached = head.origin & 1u,
+                            .tier = (uint32_t)head.origin >> 1,
                             .num_tokens = head.num_tokens,
                             .lora_id = head.lora_id,
                             .keys = head.num_keys > 0 ? keys : NULL,

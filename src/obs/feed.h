@@ -74,6 +74,7 @@ typedef struct qr_feed_entry {
     quire_bytes lora_name;
     const quire_feed_key *keys;
     uint32_t num_keys;
+    uint32_t tier;
     uint64_t number;
     double time;
 } qr_feed_entry;
@@ -91,6 +92,7 @@ static inline void qr_feed_entry_init(qr_feed_entry *entry, const quire_event *e
     entry->lora_name.len = 0;
     entry->keys = NULL;
     entry->num_keys = 0;
+    entry->tier = 0;
 }
 
 /* Adds a record, not yet visible. One that is too long becomes one that says that something was

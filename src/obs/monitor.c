@@ -106,7 +106,8 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
     m->hooks = c->hooks;
     m->wall_time = c->wall_time;
     m->wall_user = c->wall_user;
-    m->pool = pool;
+    m->pools[0] = pool;
+    m->info.tier_blocks[0] = m->info.num_blocks;
     qr_feed_init(&m->feed);
     qr_metrics_init(&m->metrics);
     if (c->residency == QUIRE_ON)
@@ -144,53 +145,109 @@ static void tell_present(quire_monitor *m, quire_event *run)
     if (run->num_blocks == 0)
         return;
     run->block_size = run->group_id < m->info.num_groups ? m->block_sizes[run->group_id] : 0;
-    qr_feed_entry present = {.kind = QUIRE_FEED_PRESENT, .event = run};
+    qr_feed_entry present = {.kind = QUIRE_FEED_PRESENT, .event = run, .tier = m->walk_tier};
     qr_feed_add(&m->feed, &present);
     run->num_blocks = 0;
 }
 
-/* What a walk tells stands between what happens: a listener that notes the last that was said of
- * each block is right at its end, whatever changed on the way. */
-static void walk_pool(quire_monitor *m)
+/* Whether a walk is under way, or begins. */
+static bool is_asked_to_walk(quire_monitor *m)
 {
     uint64_t asked = atomic_load_explicit(&m->num_walks_asked, memory_order_acquire);
-    if (!m->is_walking) {
-        if (asked == m->walk_number)
-            return;
+    if (!m->is_walking && asked != m->walk_number) {
         m->is_walking = true;
         m->walk_number = asked;
+        m->walk_tier = 0;
         m->walk_next = 0;
     }
+    return m->is_walking;
+}
+
+/* Adds block walk_next to the run where it has a key; returns whether it has. */
+static bool walk_block(quire_monitor *m, quire_event *run)
+{
+    quire_block_info info;
+    int err = quire_pool_block_info(m->pools[m->walk_tier], m->walk_next, &info);
+    if (err != QUIRE_OK || info.hash.len == 0)
+        return false;
+    if (run->num_blocks == WALK_RECORD || info.group_id != run->group_id ||
+        info.hash.len != run->hash_bytes)
+        tell_present(m, run);
+    run->group_id = info.group_id;
+    run->hash_bytes = (uint32_t)info.hash.len;
+    m->walk_blocks[run->num_blocks] = m->walk_next;
+    memcpy(m->walk_hashes + (size_t)run->num_blocks * info.hash.len, info.hash.data, info.hash.len);
+    run->num_blocks++;
+    return true;
+}
+
+/* On to the next pool; false: that was the last one. */
+static bool walk_on(quire_monitor *m)
+{
+    m->walk_next = 0;
+    do
+        m->walk_tier++;
+    while (m->walk_tier < QUIRE_MAX_TIERS && m->pools[m->walk_tier] == NULL);
+    return m->walk_tier < QUIRE_MAX_TIERS;
+}
+
+/* What a walk tells stands between what happens: a listener that notes the last that was said of
+ * each block is right at its end, whatever changed on the way. */
+static void walk_pools(quire_monitor *m)
+{
+    if (!is_asked_to_walk(m))
+        return;
     quire_event run = {.blocks = m->walk_blocks, .hashes = m->walk_hashes};
     uint32_t told = 0;
     uint32_t most =
         (uint32_t)((m->feed.mask + 1) * 8 / WALK_SHARE / (m->info.hash_bytes + KEY_ROOM));
     most = most < WALK_PRESENT ? most : WALK_PRESENT;
-    uint32_t end = m->info.num_blocks - m->walk_next > WALK_LOOK ? m->walk_next + WALK_LOOK
-                                                                 : m->info.num_blocks;
-    for (; m->walk_next < end && told < most; m->walk_next++) {
-        quire_block_info info;
-        int err = quire_pool_block_info(m->pool, m->walk_next, &info);
-        if (err != QUIRE_OK || info.hash.len == 0)
+    bool has_more = true;
+    for (uint32_t looked = 0; has_more && looked < WALK_LOOK && told < most; looked++) {
+        told += walk_block(m, &run);
+        if (++m->walk_next < m->info.tier_blocks[m->walk_tier])
             continue;
-        if (run.num_blocks == WALK_RECORD || info.group_id != run.group_id ||
-            info.hash.len != run.hash_bytes)
-            tell_present(m, &run);
-        run.group_id = info.group_id;
-        run.hash_bytes = (uint32_t)info.hash.len;
-        m->walk_blocks[run.num_blocks] = m->walk_next;
-        memcpy(m->walk_hashes + (size_t)run.num_blocks * info.hash.len, info.hash.data,
-               info.hash.len);
-        run.num_blocks++;
-        told++;
+        tell_present(m, &run);
+        has_more = walk_on(m);
     }
-    tell_present(m, &run);
-    if (m->walk_next < m->info.num_blocks)
+    if (has_more) {
+        tell_present(m, &run);
         return;
+    }
     m->is_walking = false;
     qr_feed_entry walked = {.kind = QUIRE_FEED_WALKED, .number = m->walk_number};
     qr_feed_add(&m->feed, &walked);
 }
+
+/* ---- other pools ------------------------------------------------------------ */
+
+bool qr_monitor_watch_pool(quire_monitor *m, const char *name, const quire_pool *pool,
+                           uint32_t *tier)
+{
+    const qr_tiers *tiers = &m->metrics.tiers;
+    for (uint32_t i = 1; i < tiers->count; i++) {
+        if (strcmp(tiers->names[i], name) != 0)
+            continue;
+        m->pools[i] = pool;
+        m->info.tier_blocks[i] = (uint32_t)quire_pool_usage(pool).total;
+        *tier = i;
+        return true;
+    }
+    return false;
+}
+
+void qr_monitor_tell_event(quire_monitor *m, uint32_t tier, const quire_event *event)
+{
+    quire_event told = *event;
+    qr_feed_entry entry;
+    if (told.block_size == 0 && told.group_id < m->info.num_groups)
+        told.block_size = m->block_sizes[told.group_id];
+    qr_feed_entry_init(&entry, &told);
+    entry.tier = tier;
+    qr_monitor_add_event(m, &entry);
+}
+
+/* ---- batches ---------------------------------------------------------------- */
 
 void qr_monitor_end_batch(quire_monitor *m)
 {
@@ -203,7 +260,7 @@ void qr_monitor_end_batch(quire_monitor *m)
     uint64_t late = atomic_load_explicit(&m->num_late_reads, memory_order_relaxed);
     qr_metrics_add(&m->metrics, QR_METRIC_READERS_LATE, 0, late - m->num_late_told);
     m->num_late_told = late;
-    walk_pool(m);
+    walk_pools(m);
     if (m->feed.head != atomic_load_explicit(&m->feed.visible, memory_order_relaxed))
         qr_feed_show(&m->feed);
 }

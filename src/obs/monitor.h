@@ -42,8 +42,8 @@ struct quire_monitor {
     bool shares_clock; /* its clock is the scheduler's: one look serves both */
     double (*wall_time)(void *user);
     void *wall_user;
-    const quire_pool *pool;
-    uint32_t *block_sizes; /* of the groups; the scheduler fills it in */
+    const quire_pool *pools[QUIRE_MAX_TIERS]; /* of each tier whose events are told; NULL: none */
+    uint32_t *block_sizes;                    /* of the groups; the scheduler fills it in */
 
     qr_feed feed;
     uint64_t num_batches;
@@ -51,7 +51,8 @@ struct quire_monitor {
     qr_metrics metrics;
     qr_residency residency; /* lives is NULL where it is not followed */
 
-    uint32_t walk_next;       /* block */
+    uint32_t walk_tier;       /* the pool that is being told, */
+    uint32_t walk_next;       /* and its next block */
     uint64_t walk_number;     /* of the walk under way, or of the last one */
     quire_block *walk_blocks; /* of one record */
     unsigned char *walk_hashes;
@@ -85,6 +86,11 @@ static inline uint64_t qr_monitor_now(const quire_monitor *monitor)
     return qr_now_ns(&monitor->hooks);
 }
 
+/* The place of the tier of this name; false: there is none. */
+bool qr_monitor_watch_pool(quire_monitor *monitor, const char *name, const quire_pool *pool,
+                           uint32_t *tier);
+/* What the pool of a tier did. */
+void qr_monitor_tell_event(quire_monitor *monitor, uint32_t tier, const quire_event *event);
 /* Of the batch being made. */
 void qr_monitor_add_event(quire_monitor *monitor, const qr_feed_entry *entry);
 /* Ends the batch, goes on with a walk, and lets others see it. */

@@ -178,9 +178,21 @@ static void make_room(void *user, uint32_t num_blocks)
             return;
 }
 
+/* What the CPU pool stores and removes. */
+static void take_event(void *user, const quire_event *event)
+{
+    quire_offload *o = user;
+    if (o->monitor != NULL)
+        quire_monitor_tell_event(o->monitor, o->monitor_tier, event);
+}
+
 static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu, void *lower)
 {
-    int err = quire_cache_create_in(cpu, plan->cpu_bytes, &plan->cpu, &o->cpu_cache);
+    quire_cache_config config = plan->cpu;
+    o->has_events = plan->config.events == QUIRE_ON;
+    config.on_event = o->has_events ? take_event : NULL;
+    config.event_user = o;
+    int err = quire_cache_create_in(cpu, plan->cpu_bytes, &config, &o->cpu_cache);
     if (err != QUIRE_OK)
         return err;
     o->cpu = quire_cache_pool(o->cpu_cache);
@@ -355,6 +367,10 @@ int quire_offload_bind(quire_offload *offload, quire_sched *sched)
     offload->gpu_cache = cache;
     offload->gpu = quire_cache_pool(cache);
     quire_pool_share_tags(offload->cpu, offload->gpu); /* else it takes longer */
+    quire_monitor *monitor = quire_sched_monitor(sched);
+    if (offload->has_events &&
+        quire_monitor_watch_pool(monitor, "host", offload->cpu, &offload->monitor_tier) == QUIRE_OK)
+        offload->monitor = monitor;
     return QUIRE_OK;
 }
 

@@ -306,6 +306,9 @@ struct quire_offload {
     quire_req *check_queue;
 
     qr_offload_counters counters;
+    quire_monitor *monitor; /* NULL: nothing is told */
+    uint32_t monitor_tier;
+    bool has_events;
     uint64_t host_hits;   /* the most that was told */
     uint64_t block_bytes; /* 0: not known */
     quire_hooks hooks;

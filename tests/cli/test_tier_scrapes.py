@@ -37,7 +37,7 @@ class Scrapes(unittest.TestCase):
 
     def serve(self, *more):
         """Until the test ends: the trace is longer than the scrapes take."""
-        return Serving(QUIRE, "--speed", "40", "--hold", "--quiet", "--skip-bad", "--num-gpu-blocks",
+        return Serving(QUIRE, "--speed", "40", "--hold", "--skip-bad", "--num-gpu-blocks",
                        "4000", "--cpu-blocks", "6000", *more, self.trace)
 
     def tiers_of(self, text):
@@ -110,6 +110,20 @@ class Scrapes(unittest.TestCase):
             for t in tiers[1:]:
                 of = {key: step[f'{t["name"]}_{key}'] for key in ("total", "empty", "cached", "active")}
                 self.assertEqual(of["empty"] + of["cached"] + of["active"] + t["null"], of["total"])
+
+    def test_events_of_host_pool(self):
+        """A router's index has the GPU and the host pool apart, and both are right at the end."""
+        with self.serve("--events", "tcp://127.0.0.1:*", "--replay-events", "tcp://127.0.0.1:*",
+                        "--tier-failures", "0.02", "--arrival-speed", "50", "--speed", "max") as it:
+            until(it.has_ended, "the end of the trace")
+            told, _ = self.scrape(it, 1, {"gpu", "host"})
+            said = run(QUIRE, "events", it.events, "--replay-events", it.replay, "--quiet", "--check",
+                       "--compare", "--index", "--seconds", "2")
+        self.assertIn("Check: passed", said)
+        self.assertIn("Compare: equal", said)
+        found = {medium: int(blocks.replace(",", "")) for medium, blocks in
+                 re.findall(r"^ *(\w+), group 0: ([\d,]+) blocks", said, re.M)}
+        self.assertEqual(found, {"GPU": told["gpu"]["cached"], "CPU": told["host"]["cached"]}, said)
 
     def test_real_file(self):
         """The figures of a real file are those of its slots."""

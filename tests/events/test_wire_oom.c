@@ -57,6 +57,7 @@ static quire_feed_event make_stored(uint32_t num_blocks)
                               .hashes = hashes,
                               .hash_bytes = hash_bytes,
                               .block_size = 1,
+                              .medium = "GPU",
                               .tokens = tokens,
                               .num_tokens = num_blocks};
 }

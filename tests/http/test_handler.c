@@ -320,7 +320,8 @@ static void events_are_told_in_short(void **state)
     (void)state;
     static const unsigned char HASHES[20] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xee};
     static const quire_token TOKENS[] = {77777, 77777};
-    quire_feed_event event = {.kind = QUIRE_FEED_STORED,
+    quire_feed_event event = {.medium = "GPU",
+                              .kind = QUIRE_FEED_STORED,
                               .group_id = 3,
                               .num_blocks = 2,
                               .hashes = HASHES,
@@ -328,14 +329,16 @@ static void events_are_told_in_short(void **state)
                               .tokens = TOKENS,
                               .num_tokens = 2};
     expect_event(&event, "{\"kind\":\"stored\",\"group\":3,\"blocks\":2,"
-                         "\"hash\":\"02030405060708ff\",\"parent\":null}");
+                         "\"hash\":\"02030405060708ff\",\"parent\":null,\"medium\":\"GPU\"}");
     event.parent = (quire_bytes){"\xab\xcd", 2};
-    expect_event(&event, "{\"kind\":\"stored\",\"group\":3,\"blocks\":2,"
-                         "\"hash\":\"02030405060708ff\",\"parent\":\"000000000000abcd\"}");
+    expect_event(
+        &event,
+        "{\"kind\":\"stored\",\"group\":3,\"blocks\":2,"
+        "\"hash\":\"02030405060708ff\",\"parent\":\"000000000000abcd\",\"medium\":\"GPU\"}");
     event.kind = QUIRE_FEED_REMOVED;
     event.num_blocks = 1;
     expect_event(&event, "{\"kind\":\"removed\",\"group\":3,\"blocks\":1,"
-                         "\"hash\":\"02030405060708ff\",\"parent\":null}");
+                         "\"hash\":\"02030405060708ff\",\"parent\":null,\"medium\":\"GPU\"}");
     event.kind = QUIRE_FEED_CLEARED;
     expect_event(&event, "{\"kind\":\"cleared\",\"group\":null,\"blocks\":null,"
                          "\"hash\":null,\"parent\":null}");

@@ -197,6 +197,91 @@ static void pins_are_a_part_of_the_pool(void **state)
     kit_close(&kit);
 }
 
+/* ---- events of a connector's pool ---------------------------------------------- */
+
+static quire_monitor *pool_monitor;
+static uint32_t pool_tier;
+
+static void tell_pool_event(void *user, const quire_event *event)
+{
+    (void)user;
+    assert_int_equal(quire_monitor_tell_event(pool_monitor, pool_tier, event), QUIRE_OK);
+}
+
+/* The blocks that were told of a tier, as a set of bits: STORED and PRESENT, less REMOVED. */
+static uint32_t follow(quire_reader *reader, uint32_t tier, const char *medium, uint32_t held)
+{
+    quire_feed_event e;
+    while (quire_reader_next(reader, &e) == QUIRE_OK) {
+        bool is_block = e.kind <= QUIRE_FEED_REMOVED || e.kind == QUIRE_FEED_PRESENT;
+        if (!is_block || e.tier != tier)
+            continue;
+        assert_string_equal(e.medium, medium);
+        for (uint32_t i = 0; i < e.num_blocks; i++)
+            held = e.kind == QUIRE_FEED_REMOVED ? held & ~(1u << e.blocks[i])
+                                                : held | 1u << e.blocks[i];
+        if (e.kind != QUIRE_FEED_REMOVED)
+            assert_int_equal(e.block_size, KIT_BLOCK);
+    }
+    return held;
+}
+
+static void events_of_another_pool_are_told(void **state)
+{
+    (void)state;
+    quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
+    quire_connector connector = {.get_tiers = give_two};
+    sched_kit kit;
+    quire_sched_config config = kit_config(&kit);
+    config.monitor = &monitor;
+    config.connector = &connector;
+    kit_open(&kit, &config);
+    pool_monitor = quire_sched_monitor(kit.sched);
+    quire_pool_config pool_config = QUIRE_POOL_CONFIG_INIT;
+    pool_config.num_blocks = 9;
+    pool_config.hash_bytes = 32;
+    pool_config.on_event = tell_pool_event;
+    quire_pool *pool;
+    assert_int_equal(quire_pool_create(&pool_config, NULL, &pool), QUIRE_OK);
+    assert_int_equal(quire_monitor_watch_pool(pool_monitor, "tape", pool, &pool_tier), QUIRE_MISS);
+    assert_int_equal(quire_monitor_watch_pool(pool_monitor, "host", NULL, &pool_tier),
+                     QUIRE_E_ARGUMENT);
+    quire_event none = {.kind = QUIRE_EVENT_CLEARED};
+    assert_int_equal(quire_monitor_tell_event(pool_monitor, 1, &none), QUIRE_E_RANGE);
+    assert_int_equal(quire_monitor_tell_event(pool_monitor, 0, &none), QUIRE_E_RANGE);
+    assert_int_equal(quire_monitor_tell_event(pool_monitor, 1, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_monitor_watch_pool(pool_monitor, "host", pool, &pool_tier), QUIRE_OK);
+    assert_int_equal(pool_tier, 1);
+    assert_int_equal(quire_monitor_get_info(pool_monitor).tier_blocks[0], 17);
+    assert_int_equal(quire_monitor_get_info(pool_monitor).tier_blocks[1], 9);
+    assert_int_equal(quire_monitor_get_info(pool_monitor).tier_blocks[2], 0);
+    quire_reader *reader;
+    quire_reader *late;
+    assert_int_equal(quire_reader_create(pool_monitor, NULL, &reader), QUIRE_OK);
+
+    quire_block blocks[3];
+    unsigned char hashes[3 * 32];
+    for (uint32_t i = 0; i < sizeof hashes; i++)
+        hashes[i] = (unsigned char)(i * 7 + 1);
+    assert_int_equal(quire_pool_get_new_blocks(pool, 3, blocks), QUIRE_OK);
+    quire_cache_full_params full = {
+        .blocks = blocks, .num_full_blocks = 3, .hashes = hashes, .hash_len = 32, .num_hashes = 3};
+    assert_int_equal(quire_pool_cache_full_blocks(pool, &full), QUIRE_OK);
+    assert_int_equal(quire_pool_evict_blocks(pool, &blocks[1], 1), QUIRE_OK);
+    kit_run(&kit, 1);
+    uint32_t held = 1u << blocks[0] | 1u << blocks[2];
+    assert_int_equal(follow(reader, 1, "CPU", 0), held);
+
+    assert_int_equal(quire_reader_create(pool_monitor, NULL, &late), QUIRE_OK);
+    quire_monitor_ask_walk(pool_monitor); /* who comes late is told of both pools */
+    kit_run(&kit, 1);
+    assert_int_equal(follow(late, 1, "CPU", 0), held);
+    quire_reader_destroy(reader);
+    quire_reader_destroy(late);
+    quire_pool_destroy(pool);
+    kit_close(&kit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_reader_sees_whole_versions),
         cmocka_unit_test(a_connectors_tiers_are_seen),
         cmocka_unit_test(pins_are_a_part_of_the_pool),
+        cmocka_unit_test(events_of_another_pool_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
