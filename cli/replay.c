@@ -93,9 +93,7 @@ static int make_sched(replay *r)
     c.enable_chunked_prefill = s->enable_chunked_prefill ? QUIRE_ON : QUIRE_OFF;
     c.reserve_full_sequence = s->reserve_full_sequence ? QUIRE_ON : QUIRE_OFF;
     c.async_scheduling = s->async_scheduling ? QUIRE_ON : QUIRE_OFF;
-    c.lookahead = s->lookahead;
-    c.prefix_window = s->prefix_window;
-    c.prefix_patience = s->prefix_patience;
+    replay_set_choices(s, &c);
     c.max_pins = r->max_pins;
     c.max_batches = r->max_flights;
     c.max_requests = r->max_requests;

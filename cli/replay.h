@@ -81,6 +81,10 @@ typedef struct replay_settings {
     uint32_t prefix_window;
     uint32_t prefix_patience;
     double pin_ttl_s; /* of turns of sessions that go on, where the trace has none; 0: no pins */
+    double watermark;
+    double admit_below;
+    double preempt_above; /* 0: no memory pressure */
+    quire_victim victim;
     tiers_settings tiers;
     slo slo;
     replay_limit limit;
@@ -107,6 +111,9 @@ typedef struct replay_settings {
 
     const replay_watch *watch; /* NULL: nobody */
 } replay_settings;
+
+/* What vLLM's scheduler does not have. */
+void replay_set_choices(const replay_settings *settings, quire_sched_config *config);
 
 /* Why hits that an infinite cache would have had did not come about, in tokens. */
 typedef struct replay_losses {

@@ -3,6 +3,8 @@
 const char *const replay_clocks[] = {"trace", "burst", "serial", NULL};
 const char *const replay_policies[] = {"fcfs", "priority", NULL};
 const char *const replay_profiles[] = {"default", "vllm-0.20", NULL};
+const char *const replay_victims[] = {"default", "lifo", "priority", "lru",
+                                      NULL}; /* quire_victim */
 const char *const replay_hash_algos[] = {"quire128", "sha256",      "sha256_cbor",
                                          "xxhash",   "xxhash_cbor", NULL};
 
@@ -35,6 +37,11 @@ static int check_beyond_vllm(const command *cmd, const replay_options *o)
                        : o->prefix_window > 0 ? "prefix-window"
                        : o->pin_ttl > 0       ? "pin-ttl"
                                               : NULL;
+    const char *rule = o->preempt_above > 0 ? "preempt-above" : o->victim > 0 ? "victim" : NULL;
+    if (o->admit_below > 0 && o->preempt_above == 0)
+        return command_error(cmd, "--admit-below %g needs --preempt-above", o->admit_below);
+    if (rule != NULL && o->profile == 1)
+        return command_error(cmd, "--%s: not with --profile vllm-0.20, since vLLM has none", rule);
     if (o->prefix_patience > 0 && o->prefix_window == 0)
         return command_error(cmd, "--prefix-patience %u needs --prefix-window", o->prefix_patience);
     if (name == NULL || (o->profile != 1 && o->enable_prefix_caching))
@@ -42,6 +49,18 @@ static int check_beyond_vllm(const command *cmd, const replay_options *o)
     return command_error(cmd, "--%s: not %s", name,
                          o->profile == 1 ? "with --profile vllm-0.20, since vLLM has none"
                                          : "with --no-enable-prefix-caching");
+}
+
+void replay_set_choices(const replay_settings *s, quire_sched_config *c)
+{
+    c->lookahead = s->lookahead;
+    c->prefix_window = s->prefix_window;
+    c->prefix_patience = s->prefix_patience;
+    c->cache.watermark = s->watermark;
+    c->cache.admit_below = s->admit_below;
+    c->cache.preempt_above = s->preempt_above;
+    c->use_pressure = s->preempt_above > 0 ? QUIRE_ON : QUIRE_OFF;
+    c->victim = s->victim;
 }
 
 int replay_prepare(const command *cmd, const replay_options *o, const char *path,
@@ -94,6 +113,10 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
         .prefix_window = o->prefix_window,
         .prefix_patience = o->prefix_patience,
         .pin_ttl_s = o->pin_ttl,
+        .watermark = o->watermark,
+        .admit_below = o->admit_below,
+        .preempt_above = o->preempt_above,
+        .victim = (quire_victim)o->victim,
         .slo = limits,
         .limit = o->engine.max_model_len > 0 ? REPLAY_LIMIT_GIVEN
                  : setup->plan_result.max_model_len < setup->engine.shape.max_model_len

@@ -239,6 +239,30 @@ class Replay(unittest.TestCase):
         options = r["made_by"]["options"]
         self.assertEqual((options["prefix-window"], options["prefix-patience"]), (128, 0))
 
+    def test_pressure(self):
+        """Above one mark requests are preempted, and below another they are admitted."""
+        trace = self.generate("chat", "--requests", "300", "--rate", "30")
+        options = ("--num-gpu-blocks", "1200", "--max-model-len", "8192", trace)
+        plain = report(*options)
+        r = report("--admit-below", "0.5", "--preempt-above", "0.7", "--victim", "lru", "--why",
+                   self.path("why"), *options)
+        self.check_sum(r)
+        self.assertEqual(r["requests"], plain["requests"])
+        with open(self.path("why"), encoding="utf-8") as file:
+            told = [json.loads(line) for line in file]
+        self.assertTrue([d for d in told if d.get("reason") == "pressure"])
+        self.assertLess(r["mean_running"], plain["mean_running"])
+        self.assertEqual(r["made_by"]["options"]["victim"], "lru")
+        left = report("--watermark", "0.3", *options)
+        self.assertNotEqual(left["ttft_ms"], plain["ttft_ms"])
+        for wrong, said in ((["--admit-below", "0.5"], "--preempt-above"),
+                            (["--admit-below", "0.9", "--preempt-above", "0.5"], "admit_below"),
+                            (["--victim", "lru", "--profile", "vllm-0.20"], "vllm-0.20")):
+            done = subprocess.run([QUIRE, "replay", *wrong, *options], capture_output=True,
+                                  text=True, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(said, done.stderr)
+
     def test_rerun_repeats_them(self):
         trace = self.generate("agent", "--requests", "120", "--rate", "1")
         first, second = self.path("first.json"), self.path("second.json")
