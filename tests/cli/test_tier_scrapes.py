@@ -128,7 +128,8 @@ class Scrapes(unittest.TestCase):
     def test_real_file(self):
         """The figures of a real file are those of its slots."""
         path = os.path.join(self.folder.name, "tier")
-        with self.serve("--real-tiers", "--file-tier", f"{path}:64M") as it:
+        with self.serve("--real-tiers", "--file-tier", f"{path}:64M", "--model",
+                        "llama-3.2-1b", "--cpu-blocks", "500") as it:
             until(lambda: self.scrape(it, 1, {"gpu", "host", "file"})[0]["file"]["cached"] > 0,
                   "blocks in the file")
             last, _ = self.scrape(it, 50, {"gpu", "host", "file"})
