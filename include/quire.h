@@ -18,6 +18,7 @@
  *      quire/connector.h what an engine brings to the scheduler: connectors, grammars
  *      quire/output.h    what comes out of a step
  *      quire/image.h     the whole state as one piece of bytes, to go on from elsewhere
+ *      quire/step.h      what a step lists: requests, tokens, blocks, copies
  *      quire/observe.h   what it tells of its steps
  *      quire/connector.h what others bring into it
  *      quire/monitor.h   what other threads see of a scheduler while it runs
@@ -93,6 +94,7 @@
 #include "quire/plan.h"
 #include "quire/pool.h"
 #include "quire/sched.h"
+#include "quire/step.h"
 #include "quire/table.h"
 #include "quire/version.h"
 

@@ -31,7 +31,8 @@ typedef struct quire_connector {
      * yet, ask in the next step. */
     int (*get_num_new_matched_tokens)(void *user, quire_req req, uint32_t num_local,
                                       uint32_t *num_external, uint32_t *is_async);
-    /* The request has these blocks now; num_external tokens of them are to be loaded. */
+    /* The request has these blocks now; num_external tokens of them are to be loaded. Also called
+     * inside quire_sched_fork, with 0, for a child that runs at once. */
     void (*update_state_after_alloc)(void *user, quire_req req, const quire_block_span *blocks,
                                      uint32_t num_external);
     /* At the end of schedule: what the workers must do, as the connector's own data. */

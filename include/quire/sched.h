@@ -24,6 +24,8 @@
  * placeholders   tokens of steps in flight, whose values are not known yet (async scheduling).
  * swap      a preempted request's KV may be kept in a host buffer, where that costs less than
  *           computing it again (num_swap_blocks; off by default).
+ * fork      a second request with the text of the first: parallel samples, beams
+ *           (quire_sched_fork; needs cache.max_copies). The two share blocks until one writes.
  *
  *      status                      may become
  *      WAITING                     RUNNING, WAITING_FOR_REMOTE_KVS, finished
@@ -69,6 +71,7 @@
 #include "monitor.h"
 #include "observe.h"
 #include "output.h"
+#include "step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -186,8 +189,8 @@ typedef struct quire_sched_config {
      * (quire/cost.h has both in seconds). It is resumed before others that wait, with PRIORITY
      * before those of its own priority. No request ever waits for a slot: without one it is
      * computed again. QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20 and with QUIRE_QUIRK_STALE_OUTPUTS
-     * or QUIRE_QUIRK_FAILED_BLOCKS_STAY; with Mamba or CROSS groups, is_encoder_decoder or
-     * cache.max_copies. At most 2^28 slots; times are below 2^32 ns. */
+     * or QUIRE_QUIRK_FAILED_BLOCKS_STAY; with Mamba or CROSS groups or is_encoder_decoder. At most
+     * 2^28 slots; times are below 2^32 ns. */
     uint32_t num_swap_blocks; /* slots of the buffer, a block of one group each; 0: no swapping */
     uint64_t swap_block_ns;   /* to move a block one way */
     uint64_t recompute_token_ns; /* to compute a token; 0 = 1 */
@@ -329,8 +332,57 @@ typedef struct quire_request_params {
 QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *params,
                               quire_req *req);
 
-/* Why add or continue last returned QUIRE_E_TOO_LONG: a sentence with what the request needs, the
- * limit and both numbers. "" before the first. Valid until the next such refusal. */
+/* A child of a request: another request that begins with the parent's text. From then on the two
+ * are requests like any others: each generates, stops, is aborted, preempted, swapped and forked by
+ * itself, in any order.
+ *
+ *      parent   prompt | a b c d ...      the child's prompt is the parent's prompt, and the
+ *      child    prompt | a b e f ...      parent's output so far is the child's output so far
+ *
+ * Of params the id, user, max_tokens, min_tokens, stop rules, priority, arrival time, client_index,
+ * use_grammar, is_resumable and skip_reading_prefix count for the child. If num_prompt_tokens is
+ * n > 0, the n tokens of prompt take the place of the last n tokens of output: with 1, the child
+ * goes on with another token than the one that update gave the parent, as beams do. Everything else
+ * is the parent's: text, hashes, mm_inputs, adapter, salt, embeddings. These fields of params are
+ * not read. max_tokens and min_tokens count the output so far too. The child has no drafts, no pin
+ * and no inputs of a session that wait; no rule looks at tokens that are there already.
+ *
+ * The child runs at once, right behind the parent, and shares the parent's blocks, so that nothing
+ * is computed twice, if all of this holds:
+ *
+ *      the parent is RUNNING, and no step that computes its tokens is in flight
+ *      the tokens that take the place of others were not computed (one never is)
+ *      fewer than max_num_seqs requests run, and the scheduler is not paused
+ *      the cache and the text memory have room for one more request that runs
+ *      params have neither use_grammar nor skip_reading_prefix
+ *      no group is Mamba in mode ALIGN or has speculative blocks
+ *
+ * Otherwise the child is WAITING (or WAITING_FOR_GRAMMAR), as if it had been added with this text,
+ * and finds what the prefix cache has of it. The first step of a child lists it as QUIRE_STEP_NEW
+ * with all its blocks. `preempted` also lists a child that no step has listed before.
+ *
+ * A request that writes into a shared block gets a copy of it first (quire_step.copies): it needs a
+ * free block, as a new block does. A request for which cache.max_copies leaves no copy in a step
+ * waits for the next step.
+ *
+ *      QUIRE_E_DISABLED      cache.max_copies is 0, or one of QUIRE_QUIRK_STALE_OUTPUTS,
+ *                            QUIRE_QUIRK_FAILED_BLOCKS_STAY and QUIRE_QUIRK_HOPELESS_WAITS is on
+ *                            (all three are in the vLLM profile)
+ *      QUIRE_E_UNKNOWN_REQ   there is no such parent
+ *      QUIRE_E_ARGUMENT      the parent has ended, waits for the next input of its session, or is
+ *                            pooling; or params say is_pooling, or, with prefix caching, say
+ *                            is_resumable where the parent has a prompt of embeddings:
+ *                            quire_sched_why_refused says which
+ *      QUIRE_E_DUPLICATE     the id is there already
+ *      QUIRE_E_RANGE         max_tokens is not more than the output so far, num_prompt_tokens is
+ *                            more; or as for add
+ *      QUIRE_E_TOO_LONG      the text needs more blocks than an empty pool has, as for add
+ *      QUIRE_FULL            a limit is reached, as for add */
+QUIRE_API int quire_sched_fork(quire_sched *sched, quire_req parent,
+                               const quire_request_params *params, quire_req *child);
+
+/* Why add, continue or fork last returned QUIRE_E_TOO_LONG (what the request needs, the limit, both
+ * numbers), or fork refused the parent: a sentence. "" before the first. Valid until the next. */
 QUIRE_API const char *quire_sched_why_refused(const quire_sched *sched);
 
 /* The next input of a session: prompt, features, arrival time and stop rules of params count. It is
@@ -412,56 +464,6 @@ QUIRE_API int quire_sched_get_blocks(const quire_sched *sched, quire_req req,
                                      quire_block_span *blocks);
 
 /* ---- one step ----------------------------------------------------------- */
-
-typedef enum quire_step_kind {
-    QUIRE_STEP_RUNNING = 0,
-    QUIRE_STEP_NEW = 1,    /* first time: the worker does not know it */
-    QUIRE_STEP_RESUMED = 2 /* after preemption: blocks replace those the worker knows */
-} quire_step_kind;
-
-/* Valid until the next schedule; what update needs of it is kept inside. All arrays of num_reqs are
- * in the order in which requests were scheduled: running ones, then those admitted. */
-typedef struct quire_step {
-    uint64_t step; /* its number, from 1 on */
-    uint32_t num_reqs;
-    uint32_t total_tokens;
-    const quire_req *reqs;
-    const uint8_t *kinds;                /* quire_step_kind */
-    const uint8_t *was_in_last_step;     /* 0: the worker may need all tokens again */
-    const uint32_t *num_tokens;          /* scheduled, drafts included */
-    const uint32_t *num_computed_tokens; /* before this step */
-    const uint32_t *num_output_tokens;   /* placeholders included */
-    const quire_block_span *blocks; /* num_reqs x num_groups: new ones for running requests, all
-                                            for the others */
-    const uint32_t *draft_start;    /* num_reqs + 1: drafts of request i are */
-    const quire_token *drafts;      /* drafts[draft_start[i]] to [draft_start[i + 1]) */
-    const uint32_t *encoder_start;  /* the same for the features that are to be encoded */
-    const uint32_t *encoder_inputs;
-    const uint32_t *num_common_prefix_blocks; /* num_groups */
-    uint32_t num_finished;                    /* since the last step */
-    const quire_req *finished;
-    uint32_t num_preempted;
-    const quire_req *preempted;
-    uint32_t num_freed_encoder; /* identifiers of encoder outputs to drop */
-    const quire_bytes *freed_encoder;
-    quire_block_span blocks_to_zero;
-    uint32_t has_grammar_reqs;
-    uint32_t has_pending_grammar_tokens;
-    void *connector_meta;
-
-    /* With num_swap_blocks: copies between blocks (their pages in all layers of the group) and
-     * slots of the host buffer, to be made in the order of steps and within one before its tokens
-     * are computed: all swap-outs, then blocks_to_zero, then all swap-ins. Swapped-out blocks may
-     * belong to others from this step on, and a slot that is swapped in is free after it. */
-    uint32_t num_swap_out;
-    const quire_block *swap_out_blocks; /* swap_out_blocks[i] to swap_out_slots[i] */
-    const uint32_t *swap_out_slots;
-    uint32_t num_swap_in;
-    const quire_block *swap_in_blocks; /* from swap_in_slots[i] to swap_in_blocks[i] */
-    const uint32_t *swap_in_slots;
-
-    void *encoder_connector_meta;
-} quire_step;
 
 /* Decides the next step. QUIRE_FULL when max_batches steps wait for their update. */
 QUIRE_API int quire_sched_schedule(quire_sched *sched, const quire_step **step);

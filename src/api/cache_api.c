@@ -368,7 +368,7 @@ int quire_cache_fork(quire_cache *cache, const quire_cache_request *parent,
     uint32_t row = qr_cache_row_of(cache, parent->seq);
     if (row == QR_NIL)
         return QUIRE_E_UNKNOWN_SEQ;
-    return qr_cache_fork(cache, row, &child->seq);
+    return qr_cache_fork(cache, row, UINT32_MAX, &child->seq);
 }
 
 int quire_cache_copy_on_write(quire_cache *cache, quire_seq seq, uint32_t first_token,

@@ -1,5 +1,6 @@
 /* api/sched_api.c - quire/sched.h: argument checks, then one call inward. */
 #include "api/fields.h"
+#include "sched/fork.h"
 
 static bool sched_ok(const quire_sched *sched)
 {
@@ -121,6 +122,24 @@ int quire_sched_add(quire_sched *sched, const quire_request_params *params, quir
     uint32_t num_blocks = has_hashes ? params->num_prompt_tokens / sched->hash_block_size : 0;
     int err = check_params_of(sched, params, has_hashes ? num_blocks : UINT32_MAX);
     return leave_call(sched, err == QUIRE_OK ? qr_sched_add(sched, params, req) : err);
+}
+
+/* Of a child's params only what the child does not get from its parent is looked at. */
+int quire_sched_fork(quire_sched *sched, quire_req parent, const quire_request_params *params,
+                     quire_req *child)
+{
+    if (params == NULL || child == NULL || !enter_call(sched))
+        return QUIRE_E_ARGUMENT;
+    quire_request_params own = *params;
+    own.num_prompt_tokens = 1; /* what it is in a fork depends on the parent */
+    own.prompt = NULL;
+    own.lora_name.len = 0;
+    own.cache_salt.len = 0;
+    own.num_mm_inputs = 0;
+    own.prompt_embed_bytes = 0;
+    uint32_t index = qr_sched_index_of(sched, parent);
+    int err = index == QR_NIL ? QUIRE_E_UNKNOWN_REQ : check_params_of(sched, &own, UINT32_MAX);
+    return leave_call(sched, err == QUIRE_OK ? qr_sched_fork(sched, index, params, child) : err);
 }
 
 int quire_sched_continue(quire_sched *sched, quire_req req, const quire_request_params *params)

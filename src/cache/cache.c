@@ -232,6 +232,7 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
     parts.row_states = qr_arena_take(arena, c->max_requests, sizeof *parts.row_states);
     parts.free_rows = qr_arena_take(arena, c->max_requests, sizeof *parts.free_rows);
     parts.copies = qr_arena_take(arena, c->max_copies, sizeof *parts.copies);
+    parts.copy_places = qr_arena_take(arena, c->max_copies, sizeof *parts.copy_places);
     if (c->enable_caching == QUIRE_ON && has_kind(c, QUIRE_LAYER_MAMBA))
         parts.stamps = qr_arena_take(arena, c->num_blocks, sizeof *parts.stamps);
     if (c->track_new_blocks == QUIRE_ON)

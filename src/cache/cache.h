@@ -23,6 +23,12 @@ typedef struct qr_row_state {
     uint32_t quiet_until; /* allocations of up to so many tokens change nothing */
 } qr_row_state;
 
+/* Where the target of a pending copy was put. */
+typedef struct qr_copy_place {
+    uint32_t row;
+    uint32_t index; /* in the row, of the copy's group */
+} qr_copy_place;
+
 struct quire_cache {
     uint32_t magic;
     uint32_t num_groups;
@@ -52,6 +58,7 @@ struct quire_cache {
     qr_fresh fresh;
 
     quire_block_copy *copies;
+    qr_copy_place *copy_places; /* the same number */
     uint32_t num_copies;
     uint32_t max_copies;
 
@@ -173,12 +180,20 @@ void qr_prefix_stats_count(quire_prefix_stats *stats, bool was_preempted, uint64
 void qr_cache_count_lookup(quire_cache *cache, const quire_cache_request *request,
                            uint32_t num_hits);
 
-int qr_cache_fork(quire_cache *cache, uint32_t parent_row, quire_seq *child);
+/* The child shares the blocks of the parent's first num_tokens tokens; UINT32_MAX: all blocks. */
+int qr_cache_fork(quire_cache *cache, uint32_t parent_row, uint32_t num_tokens, quire_seq *child);
+/* Whether a fork of a row that is in use succeeds now. */
+bool qr_cache_can_fork(const quire_cache *cache);
 /* Blocks of tokens [first, last) that are shared or cached, of all groups. */
 uint32_t qr_cache_count_shared(const quire_cache *cache, uint32_t row, uint32_t first,
                                uint32_t last);
 /* Replaces them; there are so many free blocks and so much room for copies. */
 void qr_cache_copy_shared(quire_cache *cache, uint32_t row, uint32_t first, uint32_t last);
+/* Where the content of a block lies now: the source of the pending copy that will fill it, or the
+ * block itself. */
+uint32_t qr_cache_content_of(const quire_cache *cache, uint32_t block);
+/* After a row was freed: forgets the copies whose targets no row lists. */
+void qr_cache_drop_copies(quire_cache *cache);
 uint32_t qr_cache_take_copies(quire_cache *cache);
 
 bool qr_cache_is_valid(const quire_cache *cache);

@@ -9,28 +9,52 @@
  * Until the copies are taken, 9 and 4 have one user more, the pending copy: neither can be given to
  * somebody else. A source is never the target of another pending copy: a copy of 4 made in the same
  * step has 9 as its source, which holds the same content. The parent, left alone with 9, writes
- * into it: the copy was made before.
+ * into it: the copy was made before. A request that is freed takes the copies with it that only it
+ * wanted: 4 and 9 are free then, as far as nobody else has them.
  */
 #include "cache/cache.h"
 
-int qr_cache_fork(quire_cache *cache, uint32_t parent_row, quire_seq *child)
+/* Blocks of the parent's row that hold its first num_tokens tokens. Those of cross attention hold
+ * the encoder's. */
+static uint32_t num_forked(const qr_group *group, const qr_row *parent, uint32_t num_tokens)
+{
+    uint32_t n = num_tokens / group->block_size + (num_tokens % group->block_size != 0);
+    return group->ops->find == NULL || n > parent->num_blocks ? parent->num_blocks : n;
+}
+
+static bool has_forkable_groups(const quire_cache *cache)
 {
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const qr_group *group = &cache->groups[g];
         if (group->spec.mamba_mode == QUIRE_MAMBA_MODE_ALIGN ||
             group->spec.num_speculative_blocks > 0)
-            return QUIRE_E_ARGUMENT;
+            return false;
     }
+    return true;
+}
+
+bool qr_cache_can_fork(const quire_cache *cache)
+{
+    return cache->max_copies > 0 && has_forkable_groups(cache) && qr_cache_has_row(cache);
+}
+
+int qr_cache_fork(quire_cache *cache, uint32_t parent_row, uint32_t num_tokens, quire_seq *child)
+{
+    if (!has_forkable_groups(cache))
+        return QUIRE_E_ARGUMENT;
     if (!qr_cache_has_row(cache))
         return QUIRE_FULL;
     uint32_t row = qr_cache_open_row(cache, child);
     qr_block *records = cache->pool->queue.blocks;
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         qr_group *group = &cache->groups[g];
-        uint32_t n = group->rows[parent_row].num_blocks;
+        uint32_t n = num_forked(group, &group->rows[parent_row], num_tokens);
         const uint32_t *from = qr_group_row_blocks(group, parent_row);
         uint32_t *to = qr_group_row_blocks(group, row);
         group->rows[row] = group->rows[parent_row];
+        group->rows[row].num_blocks = n;
+        if (group->rows[row].num_cached > n)
+            group->rows[row].num_cached = n;
         for (uint32_t i = 0; i < n; i++) {
             to[i] = from[i];
             records[to[i]].ref_cnt += to[i] != QUIRE_NULL_BLOCK; /* in use, so not in the queue */
@@ -94,10 +118,17 @@ static const quire_block_copy *copy_into(const quire_cache *cache, uint32_t bloc
     return NULL;
 }
 
-static void copy_block(quire_cache *cache, uint32_t group, uint32_t *place)
+uint32_t qr_cache_content_of(const quire_cache *cache, uint32_t block)
+{
+    const quire_block_copy *copy = copy_into(cache, block);
+    return copy == NULL ? block : copy->from;
+}
+
+static void copy_block(quire_cache *cache, uint32_t group, qr_copy_place place)
 {
     qr_block *records = cache->pool->queue.blocks;
-    uint32_t old = *place;
+    uint32_t *listed = qr_group_row_blocks(&cache->groups[group], place.row) + place.index;
+    uint32_t old = *listed;
     uint32_t fresh;
     int err = qr_pool_get_new_blocks(cache->pool, 1, &fresh);
     qr_assert(err == QUIRE_OK && cache->num_copies < cache->max_copies);
@@ -109,8 +140,9 @@ static void copy_block(quire_cache *cache, uint32_t group, uint32_t *place)
         qr_pool_free_row(cache->pool, &old, 1);
     } /* else the row's use of it becomes the pending copy's */
     records[fresh].ref_cnt++;
+    cache->copy_places[cache->num_copies] = place;
     cache->copies[cache->num_copies++] = (quire_block_copy){from, fresh, group};
-    *place = fresh;
+    *listed = fresh;
 }
 
 void qr_cache_copy_shared(quire_cache *cache, uint32_t row, uint32_t first, uint32_t last)
@@ -119,11 +151,34 @@ void qr_cache_copy_shared(quire_cache *cache, uint32_t row, uint32_t first, uint
         uint32_t begin;
         uint32_t end;
         written_range(&cache->groups[g], row, first, last, &begin, &end);
-        uint32_t *blocks = qr_group_row_blocks(&cache->groups[g], row);
+        const uint32_t *blocks = qr_group_row_blocks(&cache->groups[g], row);
         for (uint32_t i = begin; i < end; i++)
             if (needs_copy(cache, blocks[i]))
-                copy_block(cache, g, &blocks[i]);
+                copy_block(cache, g, (qr_copy_place){row, i});
     }
+}
+
+/* Whether any but the pending copy itself has the block, or may find it. */
+static bool is_wanted(const quire_cache *cache, uint32_t block)
+{
+    const qr_block *b = &cache->pool->queue.blocks[block];
+    return b->ref_cnt > 1 || qr_block_has_key(b) || qr_pool_count_holds(cache->pool, block) > 0;
+}
+
+void qr_cache_drop_copies(quire_cache *cache)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < cache->num_copies; i++) {
+        quire_block_copy copy = cache->copies[i];
+        if (!is_wanted(cache, copy.to)) {
+            uint32_t both[2] = {copy.to, copy.from};
+            qr_pool_free_row(cache->pool, both, 2);
+            continue;
+        }
+        cache->copy_places[kept] = cache->copy_places[i];
+        cache->copies[kept++] = copy;
+    }
+    cache->num_copies = kept;
 }
 
 uint32_t qr_cache_take_copies(quire_cache *cache)

@@ -392,5 +392,7 @@ void qr_cache_free(quire_cache *cache, uint32_t row)
     for (uint32_t g = 0; g < cache->num_groups; g++)
         qr_group_free(&cache->groups[g], row);
     qr_cache_close_row(cache, row);
+    if (cache->num_copies > 0)
+        qr_cache_drop_copies(cache);
     qr_assert_expensive(qr_cache_is_valid(cache));
 }

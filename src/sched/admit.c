@@ -173,10 +173,10 @@ static bool must_confirm(const quire_sched *s, const qr_admission *a)
     return a->num_external > 0 && (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
 }
 
-/* No request has blocks, and none is held. */
+/* No request has blocks, none is held, and none waits to be copied. */
 static bool has_whole_pool(const quire_sched *s)
 {
-    return s->cache->num_seqs == 0 && s->cache->pool->num_held == 0;
+    return s->cache->num_seqs == 0 && s->cache->pool->num_held == 0 && s->cache->num_copies == 0;
 }
 
 /* The request was refused its blocks. A hit may be stale where a connector's callback has evicted
@@ -255,7 +255,8 @@ static void enter_running(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
     s->running[s->num_running++] = a->index;
-    quire_step_kind kind = r->status == QUIRE_REQ_PREEMPTED ? QUIRE_STEP_RESUMED : QUIRE_STEP_NEW;
+    bool is_known = r->status == QUIRE_REQ_PREEMPTED && !qr_request_is_untold(r);
+    quire_step_kind kind = is_known ? QUIRE_STEP_RESUMED : QUIRE_STEP_NEW;
     if (s->max_loras > 0)
         qr_step_add_lora(s, r->lora_id);
     r->status = QUIRE_REQ_RUNNING;

@@ -54,6 +54,20 @@ void qr_flags_join(qr_flag_store *store, qr_flag_chain *chain, qr_flag_chain *mo
     more->num_chunks = 0;
 }
 
+bool qr_flags_copy(qr_flag_store *store, const qr_flag_chain *from, qr_flag_chain *to)
+{
+    if (!qr_flags_take(store, to, from->num_chunks))
+        return false;
+    uint32_t old = QR_NIL;
+    uint32_t copy = QR_NIL;
+    for (uint32_t i = 0; i < from->num_chunks; i++) {
+        old = qr_flags_next(store, from, old);
+        copy = qr_flags_next(store, to, copy);
+        memcpy(store->chunks[copy].words, store->chunks[old].words, sizeof store->chunks[0].words);
+    }
+    return true;
+}
+
 void qr_flags_release(qr_flag_store *store, qr_flag_chain *chain)
 {
     if (chain->num_chunks == 0)

@@ -49,6 +49,8 @@ static inline uint64_t qr_flags_chunks_for(uint64_t num_flags)
 bool qr_flags_take(qr_flag_store *store, qr_flag_chain *chain, uint32_t num_chunks);
 /* Puts `more` behind the chain; more is empty afterwards. */
 void qr_flags_join(qr_flag_store *store, qr_flag_chain *chain, qr_flag_chain *more);
+/* The same flags in chunks of its own, for a chain that is empty. False as for take. */
+bool qr_flags_copy(qr_flag_store *store, const qr_flag_chain *from, qr_flag_chain *to);
 void qr_flags_release(qr_flag_store *store, qr_flag_chain *chain);
 
 /* Sets those of n flags from place `first` of the chain on that are not 0 in `from`. */

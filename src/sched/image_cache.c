@@ -284,6 +284,8 @@ static void image_copies(qr_image *image, quire_cache *cache)
         qr_image_u32(image, &copy->from, last_block);
         qr_image_u32(image, &copy->to, last_block);
         qr_image_u32(image, &copy->group, cache->num_groups - 1);
+        qr_image_u32(image, &cache->copy_places[i].row, cache->max_requests - 1);
+        qr_image_u32(image, &cache->copy_places[i].index, cache->groups[copy->group].max_row - 1);
         qr_image_require(image, copy->from != QUIRE_NULL_BLOCK && copy->to != QUIRE_NULL_BLOCK);
         if (!image->is_reading)
             continue;

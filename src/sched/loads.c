@@ -14,10 +14,13 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
     if (r->has_failed_recving && r->kv.num_computed_tokens == 0) {
         quire_cache_free(s->cache, &r->kv); /* look it up again */
     } else {
-        qr_sched_cache_blocks(s, index, r->kv.num_computed_tokens);
         bool is_whole = r->kv.num_computed_tokens == r->kv.num_tokens;
-        if (!r->has_failed_recving && is_whole) /* one token must be computed */
-            r->kv.num_computed_tokens--;
+        bool is_cut = !r->has_failed_recving && is_whole; /* one token must be computed */
+        /* With copies on write a block that has its key is not written to: it gets its key when
+         * the token was computed, or it would be copied for it. */
+        bool waits = is_cut && s->cache->max_copies > 0;
+        qr_sched_cache_blocks(s, index, r->kv.num_computed_tokens - waits);
+        r->kv.num_computed_tokens -= is_cut;
     }
     r->has_finished_recving = false;
     r->has_failed_recving = false;

@@ -145,6 +145,12 @@ static inline uint32_t qr_request_certain_tokens(const qr_request *r)
     return computed > r->num_placeholders ? computed - r->num_placeholders : 0;
 }
 
+/* A request that runs or was preempted, and was in no step yet: a fork (fork.c). */
+static inline bool qr_request_is_untold(const qr_request *r)
+{
+    return r->last_step == 0;
+}
+
 static inline uint32_t qr_request_num_outputs(const qr_request *r)
 {
     return r->kv.num_tokens - r->num_prompt_tokens;

@@ -5,7 +5,7 @@
 
 /* ---- blobs: what has no fixed size ------------------------------------------ */
 
-static unsigned char *take_blob(const quire_sched *s, uint32_t index, size_t bytes)
+unsigned char *qr_request_take_blob(const quire_sched *s, uint32_t index, size_t bytes)
 {
     qr_request *r = &s->requests[index];
     size_t rounded = (bytes + 7) / 8 * 8;
@@ -16,14 +16,14 @@ static unsigned char *take_blob(const quire_sched *s, uint32_t index, size_t byt
     return at;
 }
 
-static bool copy_bytes(const quire_sched *s, uint32_t index, quire_bytes from, quire_bytes *to)
+bool qr_request_copy_bytes(const quire_sched *s, uint32_t index, quire_bytes from, quire_bytes *to)
 {
     *to = (quire_bytes){NULL, 0};
     if (from.len == 0)
         return true;
     if (from.len > s->max_request_bytes)
         return false;
-    unsigned char *at = take_blob(s, index, from.len);
+    unsigned char *at = qr_request_take_blob(s, index, from.len);
     if (at == NULL)
         return false;
     memcpy(at, from.data, from.len);
@@ -46,7 +46,7 @@ bool qr_request_copy_stops(const quire_sched *s, uint32_t index, const quire_req
     if (p->num_stop_token_ids > s->max_request_bytes / sizeof(quire_token))
         return false;
     size_t bytes = p->num_stop_token_ids * sizeof(quire_token);
-    void *at = take_blob(s, index, bytes);
+    void *at = qr_request_take_blob(s, index, bytes);
     if (at == NULL)
         return false;
     memcpy(at, p->stop_token_ids, bytes);
@@ -67,7 +67,7 @@ static bool copy_embeds(const quire_sched *s, uint32_t index, const quire_reques
     size_t first = p->num_prompt_tokens - num_left;
     const unsigned char *rows = p->prompt_embeds;
     qr_sha256(rows + first * p->prompt_embed_bytes, num_left * p->prompt_embed_bytes, digest);
-    return copy_bytes(s, index, (quire_bytes){digest, sizeof digest}, to);
+    return qr_request_copy_bytes(s, index, (quire_bytes){digest, sizeof digest}, to);
 }
 
 static uint32_t count_embeds(const quire_mm_input *in)
@@ -92,8 +92,9 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
         return true;
     if (total > s->max_features)
         return false;
-    *features = (qr_feature *)(void *)take_blob(s, index, total * sizeof **features);
-    *mm_features = (quire_mm_feature *)(void *)take_blob(s, index, total * sizeof **mm_features);
+    *features = (qr_feature *)(void *)qr_request_take_blob(s, index, total * sizeof **features);
+    *mm_features =
+        (quire_mm_feature *)(void *)qr_request_take_blob(s, index, total * sizeof **mm_features);
     if (*features == NULL || *mm_features == NULL)
         return false;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
@@ -103,7 +104,7 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
         if (in->feature.offset > s->max_model_len ||
             in->feature.length > qr_sched_longest_feature(s) ||
             in->feature.identifier.len > QR_MAX_IDENTIFIER_BYTES ||
-            !copy_bytes(s, index, in->feature.identifier, &mm->identifier))
+            !qr_request_copy_bytes(s, index, in->feature.identifier, &mm->identifier))
             return false;
         (*features)[num_old + i] = (qr_feature){.identifier = mm->identifier,
                                                 .offset = (uint32_t)mm->offset,
@@ -277,8 +278,8 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     qr_stop_rules stops;
     bool fits = qr_request_copy_stops(s, index, p, &stops) &&
                 qr_request_copy_features(s, index, p, 0, &r->features, &r->mm_features) &&
-                copy_bytes(s, index, p->lora_name, &r->extra.lora_name) &&
-                copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt) &&
+                qr_request_copy_bytes(s, index, p->lora_name, &r->extra.lora_name) &&
+                qr_request_copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt) &&
                 copy_embeds(s, index, p, &r->embeds_tail);
     if (!fits)
         return QUIRE_E_RANGE;
@@ -307,7 +308,7 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     return QUIRE_OK;
 }
 
-static void clear_request(quire_sched *s, uint32_t index)
+void qr_sched_release_slot(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
     if (r->has_promise)
@@ -319,23 +320,21 @@ static void clear_request(quire_sched *s, uint32_t index)
         .generation = r->generation, .text = text, .first_input = QR_NIL, .last_input = QR_NIL};
 }
 
-int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
+int qr_sched_take_slot(quire_sched *s, quire_bytes id, uint32_t *index)
 {
-    int err = check_params(s, p);
-    if (err == QUIRE_OK && qr_idmap_find(&s->ids, p->id.data, (uint32_t)p->id.len) != QR_NIL)
-        err = QUIRE_E_DUPLICATE;
-    if (err == QUIRE_OK)
-        err = check_limits(s);
+    if (qr_idmap_find(&s->ids, id.data, (uint32_t)id.len) != QR_NIL)
+        return QUIRE_E_DUPLICATE;
+    int err = check_limits(s);
     if (err != QUIRE_OK)
         return err;
-    uint32_t index = s->free_slots[s->max_requests - 1 - s->num_live];
-    clear_request(s, index);
-    err = fill_request(s, index, p);
-    if (err != QUIRE_OK) {
-        clear_request(s, index);
-        return err;
-    }
-    err = qr_idmap_insert(&s->ids, p->id.data, (uint32_t)p->id.len, index);
+    *index = s->free_slots[s->max_requests - 1 - s->num_live];
+    qr_sched_release_slot(s, *index);
+    return QUIRE_OK;
+}
+
+void qr_sched_enter(quire_sched *s, uint32_t index, const quire_request_params *p)
+{
+    int err = qr_idmap_insert(&s->ids, p->id.data, (uint32_t)p->id.len, index);
     qr_assert(err == QUIRE_OK);
     s->num_live++;
     qr_list_insert_before(s->by_age, sizeof *s->by_age, s->max_requests, index);
@@ -348,11 +347,27 @@ int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
     w->priority = p->priority;
     w->arrival_time = p->arrival_time;
     w->id = (quire_bytes){qr_idmap_key(&s->ids, index), p->id.len};
-    qr_sched_enqueue(s, index);
     qr_metrics *metrics = qr_sched_timed_metrics(s);
     if (metrics != NULL)
         qr_metrics_add_request(metrics, index, r->num_prompt_tokens,
                                r->is_pooling ? 0 : r->max_tokens);
+}
+
+int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
+{
+    uint32_t index;
+    int err = check_params(s, p);
+    if (err == QUIRE_OK)
+        err = qr_sched_take_slot(s, p->id, &index);
+    if (err != QUIRE_OK)
+        return err;
+    err = fill_request(s, index, p);
+    if (err != QUIRE_OK) {
+        qr_sched_release_slot(s, index);
+        return err;
+    }
+    qr_sched_enter(s, index, p);
+    qr_sched_enqueue(s, index);
     *req = qr_sched_req_of(s, index);
     qr_sched_tell_load(s);
     qr_assert_expensive(qr_sched_is_valid(s));
@@ -476,7 +491,7 @@ void qr_sched_free_blocks(quire_sched *s, uint32_t index)
     qr_sched_drop_inputs(s, index);
     qr_idmap_remove(&s->ids, index);
     qr_list_remove(s->by_age, sizeof *s->by_age, index);
-    clear_request(s, index);
+    qr_sched_release_slot(s, index);
     s->free_slots[s->max_requests - s->num_live--] = index;
 }
 

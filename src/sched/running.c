@@ -61,7 +61,7 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
 static bool has_all_blocks(const quire_sched *s)
 {
     return s->num_running == 1 && s->cache->num_seqs == 1 && s->cache->pool->num_held == 0 &&
-           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+           s->cache->num_copies == 0 && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
@@ -87,7 +87,8 @@ bool qr_sched_may_shrink(const quire_sched *s, const qr_request *r)
 }
 
 /* Gets room for the tokens, preempting others for it, or for fewer tokens if there are no others;
- * false when the request itself had to go. */
+ * false when the request itself had to go. 0 tokens: the step has as many copies on write as it may
+ * have, and the request waits for the next step. */
 static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *num_tokens,
                                   quire_block_span *blocks)
 {
@@ -111,6 +112,10 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
         if (QR_LIKELY(err == QUIRE_OK))
             break;
         qr_assert(qr_cache_lacks_room(err));
+        if (err == QUIRE_FULL && s->cache->num_copies > 0) {
+            *num_tokens = 0;
+            break;
+        }
         bool is_alone = s->num_running == 1;
         if (is_alone && (qr_pins_give_way(s) || qr_starved_take_blocks(s)))
             continue;
@@ -166,14 +171,23 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
         return true;
     }
     quire_block_span *blocks = s->no_spans;
+    quire_step_kind kind = QUIRE_STEP_RUNNING;
     uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->num_lookahead;
     if (QR_UNLIKELY(!qr_cache_is_quiet(s->cache, r->kv.seq, end))) {
         blocks = s->spans;
         if (!make_room(s, cursor, &n, blocks))
             return false;
+        if (n == 0) {
+            ++*cursor;
+            return true;
+        }
+        if (qr_request_is_untold(r)) {
+            kind = QUIRE_STEP_NEW;
+            quire_cache_get_blocks(s->cache, r->kv.seq, blocks);
+        }
     }
     qr_sched_make_text_room(s, r);
-    qr_step_add(s, index, QUIRE_STEP_RUNNING, n, r->kv.num_computed_tokens, blocks);
+    qr_step_add(s, index, kind, n, r->kv.num_computed_tokens, blocks);
     if (r->num_drafts > 0)
         take_drafts(s, r, n);
     if (e.num_inputs + e.num_external > 0)

@@ -187,6 +187,8 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
     TAKE(b->preempted, n);
     TAKE(b->finished, 2 * (size_t)c->max_requests);
     TAKE(b->lora_ids, c->max_loras);
+    TAKE(b->copies, c->cache.max_copies);
+    TAKE(b->row_places, c->cache.max_copies > 0 ? c->cache.max_requests : 0);
 }
 
 static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
@@ -465,6 +467,8 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->no_spans[g] = (quire_block_span){NULL, 0};
     memset(s->failed_blocks, 0, c->cache.num_blocks);
+    for (uint32_t i = 0; c->cache.max_copies > 0 && i < c->cache.max_requests; i++)
+        s->builder.row_places[i] = UINT32_MAX;
     memset(s->builder.zeros, 0, ((size_t)s->max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;
     qr_sched_tell_levels(s);

@@ -8,7 +8,7 @@
  *      flight.c     steps in flight                stop.c      when a request ends by itself
  *      update.c     what the engine computed       hashes.c    hashes of blocks
  *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
- *      reset.c      the prefix cache is emptied
+ *      reset.c      the prefix cache is emptied    fork.[ch]   a request with another one's text
  *      observer.[ch]   decisions                    sched_check.c   the walker
  *      tell.c       snapshots, and what the monitor is told
  *      swap.[ch]    KV of preempted ones in host memory
@@ -80,7 +80,9 @@ typedef struct qr_step_builder {
     quire_req *preempted; /* by the caller since the last step, then in this step */
     uint32_t num_asked;
     quire_req *finished;
-    uint32_t *lora_ids; /* different ones in this step */
+    quire_step_copy *copies;
+    uint32_t *row_places; /* of the cache's rows, in this step; with copies alone */
+    uint32_t *lora_ids;   /* different ones in this step */
     uint32_t num_loras;
     uint32_t budget;
     uint32_t encoder_budget;
@@ -223,7 +225,7 @@ struct quire_sched {
     uint8_t *failed_blocks;     /* a qr_failed mark for each block; all 0 between calls */
     quire_block_span *spans;    /* num_groups, inside one call */
     quire_block_span *no_spans; /* num_groups empty ones */
-    char why_refused[160];      /* the last QUIRE_E_TOO_LONG; "": none */
+    char why_refused[160];      /* the last refusal that has a reason; "": none */
     qr_owner owner;
 };
 
@@ -282,6 +284,12 @@ static inline quire_token *qr_sched_drafts_of(const quire_sched *sched, uint32_t
 /* ---- requests.c ------------------------------------------------------------ */
 
 int qr_sched_add(quire_sched *sched, const quire_request_params *params, quire_req *req);
+/* A slot for a request that comes in, empty and not in use yet: QUIRE_OK, QUIRE_E_DUPLICATE or
+ * QUIRE_FULL. qr_sched_release_slot takes it back. */
+int qr_sched_take_slot(quire_sched *sched, quire_bytes id, uint32_t *index);
+void qr_sched_release_slot(quire_sched *sched, uint32_t index);
+/* The request that was made in the slot is there from now on, and in no queue. */
+void qr_sched_enter(quire_sched *sched, uint32_t index, const quire_request_params *params);
 int qr_sched_continue(quire_sched *sched, uint32_t index, const quire_request_params *params);
 int qr_sched_cut_prompt(quire_sched *sched, uint32_t index, uint32_t num_tokens,
                         uint32_t max_tokens);
@@ -317,6 +325,10 @@ int qr_request_copy_flags(quire_sched *sched, const quire_request_params *p, qr_
 bool qr_request_copy_features(const quire_sched *sched, uint32_t index,
                               const quire_request_params *p, uint32_t num_old,
                               qr_feature **features, quire_mm_feature **mm_features);
+unsigned char *qr_request_take_blob(const quire_sched *sched, uint32_t index, size_t bytes);
+bool qr_request_copy_bytes(const quire_sched *sched, uint32_t index, quire_bytes from,
+                           quire_bytes *to);
+
 /* ---- hashes.c -------------------------------------------------------------- */
 
 /* Hashes of the prompt's full blocks: those that params have, then the others. QUIRE_E_RANGE when

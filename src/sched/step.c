@@ -223,6 +223,45 @@ static uint32_t list_preempted(quire_sched *s)
     return left;
 }
 
+/* The place of the request in whose row a copy's target was put. The row may have another user
+ * since, or list another block. */
+static uint32_t place_of_copy(const quire_sched *s, const quire_block_copy *copy, qr_copy_place at)
+{
+    const qr_step_builder *b = &s->builder;
+    const qr_group *group = &s->cache->groups[copy->group];
+    uint32_t place = b->row_places[at.row];
+    bool is_in_step = place < b->out.num_reqs;
+    if (is_in_step) {
+        quire_seq seq = s->requests[quire_req_index(b->reqs[place])].kv.seq;
+        is_in_step = qr_cache_row_of(s->cache, seq) == at.row &&
+                     at.index < group->rows[at.row].num_blocks &&
+                     qr_group_row_blocks(group, at.row)[at.index] == copy->to;
+    }
+    return is_in_step ? place : UINT32_MAX;
+}
+
+/* The cache's pending copies become the step's. */
+static void list_copies(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    const quire_cache *cache = s->cache;
+    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
+        const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
+        b->row_places[qr_cache_row_of(cache, r->kv.seq)] = i;
+    }
+    for (uint32_t i = 0; i < cache->num_copies; i++) {
+        const quire_block_copy *copy = &cache->copies[i];
+        qr_copy_place at = cache->copy_places[i];
+        b->copies[i] = (quire_step_copy){.from = copy->from,
+                                         .to = copy->to,
+                                         .group = copy->group,
+                                         .place = place_of_copy(s, copy, at),
+                                         .index = at.index};
+    }
+    b->out.copies = b->copies;
+    b->out.num_copies = qr_cache_take_copies(s->cache);
+}
+
 const quire_step *qr_step_end(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
@@ -254,5 +293,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->swap_in_slots = s->swap.in.slots;
     if (s->zeroes_blocks)
         quire_cache_take_new_block_ids(s->cache, &out->blocks_to_zero);
+    if (s->cache->num_copies > 0)
+        list_copies(s);
     return out;
 }

@@ -23,13 +23,12 @@ int qr_swap_config_check(const quire_sched_config *c)
     uint64_t quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
     uint64_t unsure = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
     bool can_swap = c->profile == QUIRE_PROFILE_DEFAULT && (quirks & unsure) == 0 &&
-                    c->is_encoder_decoder == QUIRE_OFF && has_movable_groups(&c->cache) &&
-                    c->cache.max_copies == 0;
+                    c->is_encoder_decoder == QUIRE_OFF && has_movable_groups(&c->cache);
     if (can_swap)
         return QUIRE_OK;
     return qr_refuse("num_swap_blocks is %u, but swapping needs the default profile without the "
                      "quirks STALE_OUTPUTS and FAILED_BLOCKS_STAY, no encoder-decoder, "
-                     "max_copies 0 and groups whose blocks can be moved",
+                     "and groups whose blocks can be moved",
                      c->num_swap_blocks);
 }
 
@@ -134,7 +133,8 @@ static uint32_t take_slot(qr_swap *swap, uint32_t owner)
     return slot;
 }
 
-/* Copies the row in s->spans into slots, which become the request's chain. */
+/* Copies the row in s->spans into slots, which become the request's chain. Copies on write are made
+ * after the swap-outs of the step: what a block is to get by one is read from where it lies. */
 static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens, qr_swap_moves *moves)
 {
     qr_swap *swap = &s->swap;
@@ -143,7 +143,7 @@ static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens, qr_
         qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
         for (uint32_t i = range.first; i < range.end; i++) {
             *link = take_slot(swap, index);
-            add_move(moves, s->spans[g].ids[i], *link);
+            add_move(moves, qr_cache_content_of(s->cache, s->spans[g].ids[i]), *link);
             link = &swap->slots[*link].next;
         }
     }

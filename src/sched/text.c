@@ -103,6 +103,17 @@ void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t firs
     }
 }
 
+void qr_text_copy_all(qr_text_store *store, const qr_text *from, qr_text *to)
+{
+    uint32_t num_pages = qr_text_pages_for(store, from->num_tokens);
+    qr_assert(to->num_tokens == 0 && num_pages <= to->num_pages);
+    qr_text_hashes_change(store, to);
+    for (uint32_t page = 0; page < num_pages; page++)
+        memcpy(qr_text_page_tokens(store, to, page), qr_text_page_tokens(store, from, page),
+               store->page_bytes);
+    qr_text_cut(store, to, from->num_tokens);
+}
+
 static void copy_hashes(const qr_text_store *store, const qr_text *text, uint32_t first,
                         uint32_t end, unsigned char *to)
 {

@@ -96,6 +96,8 @@ static inline quire_token qr_text_token(const qr_text_store *store, const qr_tex
 
 void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
                   quire_token *out);
+/* All tokens and hashes of `from`, into pages of `to` that are empty. */
+void qr_text_copy_all(qr_text_store *store, const qr_text *from, qr_text *to);
 
 /* Where hash i lies. */
 static inline unsigned char *qr_text_hash(const qr_text_store *store, const qr_text *text,

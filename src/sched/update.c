@@ -151,10 +151,13 @@ static void write_output(quire_sched *s, const qr_arrival *a)
     out->has_repeated = r->stopped_by == QR_STOPPED_BY_REPETITION;
     out->has_prefill_stats = 0;
     if (r->has_prefill_stats) {
+        uint32_t num_prompt = r->num_prompt_tokens; /* of a fork, output may have been found too */
+        uint32_t local = r->num_local_cached < num_prompt ? r->num_local_cached : num_prompt;
+        uint32_t external = r->num_external_cached;
         out->has_prefill_stats = 1;
-        out->num_local_cached = r->num_local_cached;
-        out->num_external_cached = r->num_external_cached;
-        out->num_prompt_tokens = r->num_prompt_tokens;
+        out->num_local_cached = local;
+        out->num_external_cached = external < num_prompt - local ? external : num_prompt - local;
+        out->num_prompt_tokens = num_prompt;
         r->has_prefill_stats = false;
     }
 }

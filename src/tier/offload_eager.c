@@ -428,9 +428,25 @@ static void look_at_running(quire_offload *o, const quire_step *step, bool has_p
     o->num_passed_tokens += step->total_tokens;
 }
 
+/* Copies on write change rows that are known. */
+static void take_copies(quire_offload *o, const quire_step *step)
+{
+    for (uint32_t i = 0; o->has_rows && i < step->num_copies; i++) {
+        const quire_step_copy *copy = &step->copies[i];
+        uint32_t index = copy->place == UINT32_MAX ? 0 : quire_req_index(step->reqs[copy->place]);
+        if (copy->place == UINT32_MAX || o->reqs[index].req != step->reqs[copy->place])
+            continue;
+        quire_block *row =
+            o->rows + (size_t)index * o->row_blocks + o->groups[copy->group].row_start;
+        if (copy->index < o->row_count[(size_t)index * o->num_groups + copy->group])
+            row[copy->index] = copy->to;
+    }
+}
+
 void qr_eager_choose(quire_offload *o, const quire_step *step, bool has_place,
                      qr_store_round *round)
 {
+    take_copies(o, step);
     scan_coming(o, step, QUIRE_STEP_NEW, has_place, round);
     if (!is_plain(o))
         scan_running(o, step, has_place, round);

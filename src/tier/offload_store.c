@@ -96,6 +96,14 @@ static void note_used(quire_offload *o, const quire_block_span *spans, uint32_t 
                 qr_bit_set(o->is_used, spans[k].ids[i]);
 }
 
+/* The same of blocks that the step fills by copies on write. */
+static void note_copied(quire_offload *o, const quire_step *step)
+{
+    for (uint32_t i = 0; i < step->num_copies; i++)
+        if (qr_bit_get(o->is_storing, step->copies[i].to))
+            qr_bit_set(o->is_used, step->copies[i].to);
+}
+
 void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span *blocks)
 {
     uint32_t index = quire_req_index(req);
@@ -179,8 +187,10 @@ void qr_store_build(quire_offload *o, const quire_step *step)
     o->num_walked = 0;
     if (has_place)
         add_kept(o, &round);
-    if (o->is_lazy && !o->is_vllm && o->num_events > 0)
+    if (o->is_lazy && !o->is_vllm && o->num_events > 0) {
         note_used(o, step->blocks, step->num_reqs * o->num_groups);
+        note_copied(o, step);
+    }
     if (!o->is_lazy)
         qr_eager_choose(o, step, has_place, &round);
     else if (has_place && o->is_vllm)

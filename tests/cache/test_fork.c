@@ -373,7 +373,7 @@ static void source_is_kept_until_the_copies_are_taken(void **state)
     shadow_close(shade);
 }
 
-static void target_is_kept_until_the_copies_are_taken(void **state)
+static void a_copy_goes_with_its_request(void **state)
 {
     (void)state;
     shadow_seq *parent;
@@ -382,9 +382,25 @@ static void target_is_kept_until_the_copies_are_taken(void **state)
     assert_int_equal(shadow_extend(shade, child, 1), QUIRE_OK);
     quire_block target = block_at(child, 1);
     shadow_free(shade, child);
-    assert_true(users(target) > 0);
-    shadow_step(shade);
     assert_int_equal(users(target), 0);
+    shadow_step(shade);
+    assert_int_equal(shade->num_copies, 0);
+    shadow_verify(shade);
+    shadow_close(shade);
+}
+
+static void a_copy_stays_for_a_child(void **state)
+{
+    (void)state;
+    shadow_seq *parent;
+    shadow_seq *child;
+    open_family(&parent, &child, 12, 4);
+    assert_int_equal(shadow_extend(shade, child, 1), QUIRE_OK);
+    shadow_seq *grandchild = shadow_new(shade);
+    assert_int_equal(shadow_fork(shade, child, grandchild), QUIRE_OK);
+    shadow_free(shade, child);
+    shadow_step(shade);
+    assert_int_equal(shade->num_copies, 1);
     shadow_verify(shade);
     shadow_close(shade);
 }
@@ -565,7 +581,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(fork_shares_and_copies_nothing),
         cmocka_unit_test(first_writer_gets_the_copy),
         cmocka_unit_test(source_is_kept_until_the_copies_are_taken),
-        cmocka_unit_test(target_is_kept_until_the_copies_are_taken),
+        cmocka_unit_test(a_copy_goes_with_its_request),
+        cmocka_unit_test(a_copy_stays_for_a_child),
         cmocka_unit_test(fork_of_a_fork_before_the_copies),
         cmocka_unit_test(no_space_for_a_copy_changes_nothing),
         cmocka_unit_test(too_many_copies_change_nothing),

@@ -16,8 +16,8 @@
 int engine_batch_create(engine *e)
 {
     engine_batch *b = &e->batch;
-    size_t num_tokens = e->setup->max_num_batched_tokens + ENGINE_FORK_TOKENS;
-    size_t num_diffs = (size_t)e->max_rows * ENGINE_MAX_GROUPS;
+    size_t num_tokens = e->setup->max_num_batched_tokens;
+    size_t num_diffs = (size_t)e->max_rows * ENGINE_MAX_GROUPS + ENGINE_MAX_COPIES;
     b->tokens = calloc(num_tokens, sizeof *b->tokens);
     b->positions = calloc(num_tokens, sizeof *b->positions);
     b->query_starts = calloc(e->max_rows + 1, sizeof *b->query_starts);
@@ -99,6 +99,20 @@ int engine_batch_extend_row(engine *e, uint32_t row, uint32_t group, quire_block
     return 0;
 }
 
+int engine_batch_change_row(engine *e, uint32_t row, uint32_t group, uint32_t index,
+                            quire_block block)
+{
+    quire_table_view view = quire_table_get_view(e->tables[group]);
+    uint32_t n = view.row_lengths[row];
+    quire_block blocks[ENGINE_MAX_ROW];
+    if (index >= n || n > ENGINE_MAX_ROW)
+        return engine_fail(e, "a copy behind the row", QUIRE_E_RANGE);
+    for (uint32_t i = 0; i < n; i++)
+        blocks[i] = (quire_block)view.entries[(size_t)row * view.row_stride + i];
+    blocks[index] = block;
+    return engine_batch_set_row(e, row, group, (quire_block_span){blocks, n});
+}
+
 /* ---- the work -------------------------------------------------------------- */
 
 static int by_row(const void *a, const void *b)
@@ -127,15 +141,15 @@ static void lay_out_part(engine *e, engine_part *part, engine_work *w)
 
 static void lay_out(engine *e, engine_flight *flight, engine_work *w)
 {
-    engine_part *order[ENGINE_MAX_PARTS];
+    engine_part *order[ENGINE_MAX_REQUESTS];
     engine_batch *b = &e->batch;
     uint32_t next = 0;
-    for (uint32_t i = 0; i < flight->num_parts; i++)
+    for (uint32_t i = 0; i < flight->num_reqs; i++)
         order[i] = &flight->parts[i];
-    qsort(order, flight->num_parts, sizeof *order, by_row);
+    qsort(order, flight->num_reqs, sizeof *order, by_row);
     for (uint32_t row = 0; row < e->max_rows; row++) {
         b->query_starts[row] = (int32_t)w->num_tokens;
-        if (next < flight->num_parts && order[next]->row == row)
+        if (next < flight->num_reqs && order[next]->row == row)
             lay_out_part(e, order[next++], w);
     }
     b->query_starts[e->max_rows] = (int32_t)w->num_tokens;
@@ -180,17 +194,15 @@ static void take_moves(engine *e, const quire_step *step, engine_work *w)
     e->counts->zeroed += w->num_zero;
 }
 
-static int take_copies(engine *e, engine_work *w)
+static void take_copies(engine *e, const quire_step *step, engine_work *w)
 {
-    if (e->config.cache.max_copies == 0)
-        return 0;
-    uint32_t count = 0;
-    int status = quire_cache_take_copies(quire_sched_cache(e->sched), &w->copies, &count);
-    if (status != QUIRE_OK)
-        return engine_fail(e, "take_copies", status);
-    w->num_copies = e->setup->broken == ENGINE_BREAK_COPY ? 0 : count;
-    e->counts->cow_copies += count;
-    return 0;
+    for (uint32_t i = 0; i < step->num_copies; i++) {
+        const quire_step_copy *copy = &step->copies[i];
+        e->batch.copies[i] = (quire_block_copy){copy->from, copy->to, copy->group};
+    }
+    w->copies = e->batch.copies;
+    w->num_copies = e->setup->broken == ENGINE_BREAK_COPY ? 0 : step->num_copies;
+    e->counts->cow_copies += step->num_copies;
 }
 
 int engine_batch_submit(engine *e, engine_flight *flight, const quire_step *step)
@@ -203,7 +215,8 @@ int engine_batch_submit(engine *e, engine_flight *flight, const quire_step *step
     w.num_diffs = e->batch.num_diffs;
     w.diffs = e->batch.diffs;
     take_moves(e, step, &w);
-    if (take_copies(e, &w) != 0 || map_slots(e, &w) != 0)
+    take_copies(e, step, &w);
+    if (map_slots(e, &w) != 0)
         return 1;
     e->counts->tokens_computed += w.num_tokens;
     e->counts->window_tokens += e->setup->model.num_groups > 1 ? w.num_tokens : 0;

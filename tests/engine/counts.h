@@ -37,12 +37,13 @@
     X(crashes, "restarts with work in flight")                                                     \
     X(restart_tokens, "file hits after a restart, tokens")                                         \
     X(aborts, "aborts")                                                                            \
-    X(samples, "parallel samples")                                                                 \
+    X(samples, "parallel samples by fork")                                                         \
     X(beams, "beam searches")                                                                      \
-    X(branches, "branches of running requests")                                                    \
+    X(branches, "branches of requests")                                                            \
     X(forks, "forks")                                                                              \
+    X(shared_forks, "forks that share blocks at once")                                             \
     X(cow_copies, "copies on write")                                                               \
-    X(fork_preemptions, "beams and samples thrown out")                                            \
+    X(fork_preemptions, "searches begun again")                                                    \
     X(zeroed, "blocks zeroed")                                                                     \
     X(pins, "pins")                                                                                \
     X(resets, "cache resets")                                                                      \
@@ -74,7 +75,7 @@ typedef struct engine_counts {
     X(aborts, aborts, "requests that are given up")                                                \
     X(samples, samples, "parallel samples by fork")                                                \
     X(beams, beams, "beam search by fork")                                                         \
-    X(branches, branches, "running requests are forked")                                           \
+    X(branches, branches, "requests are forked as they are")                                       \
     X(zero, zeroed, "new blocks are zeroed")                                                       \
     X(pins, pins, "blocks of ended requests are kept")                                             \
     X(resets, resets, "the prefix cache is emptied")                                               \

@@ -30,8 +30,6 @@ static int open_hashers(engine *e)
     config.block_size = hash_block_size(e->setup);
     config.seed = (quire_bytes){"engine", 6}; /* the same names after a restart */
     int status = quire_hasher_create(&config, NULL, &e->hasher);
-    if (status == QUIRE_OK)
-        status = quire_hasher_create(&config, NULL, &e->fork_hasher);
     e->config.cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(config.algo);
     return status == QUIRE_OK ? 0 : engine_fail(e, "hasher", status);
 }
@@ -61,7 +59,7 @@ static void describe_sched(engine *e)
     c->cache.max_model_len = s->max_model_len;
     c->cache.enable_caching = s->is_caching ? QUIRE_ON : QUIRE_OFF;
     c->cache.track_new_blocks = s->is_zeroing ? QUIRE_ON : QUIRE_OFF;
-    c->cache.max_copies = s->has_forks ? 4 * ENGINE_FORK_ROWS : 0;
+    c->cache.max_copies = s->has_forks ? ENGINE_MAX_COPIES : 0;
     c->hasher = e->hasher;
     c->policy = s->is_priority ? QUIRE_POLICY_PRIORITY : QUIRE_POLICY_FCFS;
     c->max_num_seqs = s->max_num_seqs;
@@ -73,7 +71,7 @@ static void describe_sched(engine *e)
     c->num_spec_tokens = s->num_spec_tokens;
     c->num_lookahead_tokens = s->num_lookahead_tokens;
     c->max_requests = ENGINE_MAX_REQUESTS;
-    c->max_loading = s->max_num_seqs + (s->has_forks ? ENGINE_FORK_ROWS : 0);
+    c->max_loading = s->max_num_seqs;
     c->max_pins = s->is_pinning ? 4 : 0;
     c->lookahead = s->lookahead;
     c->num_swap_blocks = s->num_swap_blocks;
@@ -93,7 +91,7 @@ static int open_backend(engine *e)
                                .max_works = 3,
                                .num_swap_blocks = s->num_swap_blocks,
                                .num_references = ENGINE_NUM_REFERENCES};
-    c.max_tokens = s->max_num_batched_tokens + ENGINE_FORK_TOKENS;
+    c.max_tokens = s->max_num_batched_tokens;
     c.max_logits = c.max_tokens;
     memcpy(c.block_sizes, s->block_sizes, sizeof c.block_sizes);
     uint64_t block_bytes = engine_block_bytes(&c);
@@ -159,7 +157,7 @@ static int open_tables(engine *e)
     quire_table_config c = QUIRE_TABLE_CONFIG_INIT;
     c.max_num_reqs = e->max_rows;
     c.max_num_blocks_per_req = e->max_row_blocks;
-    c.max_num_batched_tokens = e->setup->max_num_batched_tokens + ENGINE_FORK_TOKENS;
+    c.max_num_batched_tokens = e->setup->max_num_batched_tokens;
     for (uint32_t g = 0; g < e->setup->model.num_groups; g++) {
         c.block_size = e->setup->block_sizes[g];
         int status = quire_table_create(&c, NULL, &e->tables[g]);
@@ -202,7 +200,7 @@ int engine_open(engine *e, const engine_setup *setup, const engine_model *model,
                   .is_verbose = is_verbose,
                   .config = QUIRE_SCHED_CONFIG_INIT,
                   .random = setup->seed ^ UINT64_C(0x51a7e5)};
-    e->max_rows = ENGINE_MAX_REQUESTS + ENGINE_FORK_ROWS;
+    e->max_rows = ENGINE_MAX_REQUESTS;
     e->max_row_blocks = (setup->max_model_len + ENGINE_MORE_TOKENS) / hash_block_size(setup) + 2;
     if (open_hashers(e) != 0 || open_backend(e) != 0)
         return 1;
@@ -255,6 +253,5 @@ void engine_close(engine *e, bool is_crash)
     for (uint32_t g = 0; g < ENGINE_MAX_GROUPS; g++)
         quire_table_destroy(e->tables[g]);
     quire_hasher_destroy(e->hasher);
-    quire_hasher_destroy(e->fork_hasher);
     engine_batch_destroy(e);
 }

@@ -2,7 +2,7 @@
  *
  *      requests ─► quire_sched ─► step ─► tables, slots ─► backend: forward ─► logits ─► update
  *                    │  quire_offload ─► backend's device ─► host memory ─► file, Redis
- *      forks ────► quire_cache of the scheduler, in the same batches
+ *      forks ─► quire_sched_fork: samples, beams, branches
  *
  *      sync      schedule n ─ submit n ─ wait n ─ update n
  *      async     schedule n ─ wait n - 1 ─ submit n ─ update n - 1
@@ -18,7 +18,12 @@
 
 #include <quire/offload.h>
 
-enum { ENGINE_MAX_SPEC = 3, ENGINE_MAX_REQUESTS = 48, ENGINE_FORK_ROWS = 16 };
+enum {
+    ENGINE_MAX_SPEC = 3,
+    ENGINE_MAX_REQUESTS = 48,
+    ENGINE_MAX_COPIES = 64,
+    ENGINE_MAX_ROW = 192
+};
 
 /* What a test breaks on purpose, to see that it is found. */
 typedef enum engine_break {
@@ -80,11 +85,10 @@ enum { ENGINE_NUM_TURNS = 16 };
 void engine_setup_draw(engine_setup *setup, const engine_switches *switches, uint64_t seed);
 void engine_setup_print(const engine_setup *setup);
 
-/* A request's or a fork's part of a step in flight. */
+/* A request's part of a step in flight. */
 typedef struct engine_part {
-    engine_request *request; /* NULL: a fork's */
+    engine_request *request;
     quire_req req;
-    void *fork;
     uint32_t row;
     uint32_t first_position;
     uint32_t num_tokens;
@@ -99,15 +103,12 @@ typedef struct engine_part {
     uint32_t num_sampled;
 } engine_part;
 
-enum { ENGINE_MAX_PARTS = ENGINE_MAX_REQUESTS + ENGINE_FORK_ROWS };
-
 typedef struct engine_flight {
     bool is_there;
     uint64_t step;
     uint64_t ticket;
-    uint32_t num_reqs; /* of the scheduler; forks' parts come after them */
-    uint32_t num_parts;
-    engine_part parts[ENGINE_MAX_PARTS];
+    uint32_t num_reqs;
+    engine_part parts[ENGINE_MAX_REQUESTS];
 } engine_flight;
 
 /* The work that is being put together: arrays of engine_work. */
@@ -121,6 +122,7 @@ typedef struct engine_batch {
     quire_block *diff_blocks; /* that diffs point at */
     quire_block *zeroed;
     int64_t *slots; /* a mapping that was broken */
+    quire_block_copy copies[ENGINE_MAX_COPIES];
     uint32_t num_diffs;
     uint32_t num_diff_blocks;
     uint32_t num_zeroed;
@@ -137,7 +139,6 @@ typedef struct engine {
     engine_counts *counts;
     uint64_t random;
     quire_hasher *hasher;
-    quire_hasher *fork_hasher;
     quire_sched_config config;
     quire_group_config groups[ENGINE_MAX_GROUPS];
     quire_sched *sched;
@@ -175,6 +176,9 @@ void engine_batch_begin(engine *e);
 /* The row's blocks of a group become these: all of them, or those from the end on. */
 int engine_batch_set_row(engine *e, uint32_t row, uint32_t group, quire_block_span blocks);
 int engine_batch_extend_row(engine *e, uint32_t row, uint32_t group, quire_block_span blocks);
+/* One of them becomes another. */
+int engine_batch_change_row(engine *e, uint32_t row, uint32_t group, uint32_t index,
+                            quire_block block);
 /* Orders the parts by row, maps their slots, and submits. */
 int engine_batch_submit(engine *e, engine_flight *flight, const quire_step *step);
 int engine_batch_create(engine *e);

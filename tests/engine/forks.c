@@ -5,18 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TASKS = 8 };
+enum { MAX_TASKS = 8, NUM_BEAMS = 2 * ENGINE_FORK_WIDTH, FIRST_ID = 1 << 30 };
 
-/* A sequence that has blocks. */
-typedef struct fork_seq {
-    bool is_there;
-    uint32_t row;
-    quire_cache_request state;
-    quire_token *tokens;
-    unsigned char *hashes;
+typedef struct fork_beam {
+    engine_request r; /* first: a request of a beam is this */
     float score;
-    uint32_t sample; /* number of its reference */
-} fork_seq;
+    float *logits;
+    bool has_logits; /* of the step that was computed last */
+} fork_beam;
 
 typedef struct fork_task {
     bool is_beam;
@@ -27,47 +23,61 @@ typedef struct fork_task {
     uint32_t num_prompt;
     quire_token *prompt;
     engine_request samples[ENGINE_FORK_WIDTH];
-    engine_beam_reference beams;
-    uint32_t step; /* of the beams */
-    uint32_t num_seqs;
-    fork_seq *seqs[ENGINE_FORK_WIDTH]; /* in order */
+    /* Of a search */
+    engine_beam_reference reference;
+    uint32_t step;
+    fork_beam beams[NUM_BEAMS];
+    fork_beam *live[ENGINE_FORK_WIDTH]; /* in order */
+    uint32_t num_live;
+    engine_candidate best[ENGINE_FORK_WIDTH]; /* chosen, and not yet made */
+    uint32_t num_best;
 } fork_task;
 
 struct engine_forks {
     engine_texts *texts;
     uint32_t num_tasks;
+    uint32_t next_id;
     fork_task tasks[MAX_TASKS];
-    fork_task branches[ENGINE_BRANCHES];
-    fork_seq seqs[ENGINE_FORK_ROWS];
+    engine_request branches[ENGINE_BRANCHES];
 };
 
 /* ---- making ---------------------------------------------------------------- */
 
-/* One continuation of the task's prompt. */
-static int expect_sample(engine *e, fork_task *t, uint32_t which, uint32_t max_tokens)
+/* A request with this prompt, and the reference's answer to it. */
+static int make_request(engine *e, const quire_token *prompt, uint32_t num_prompt,
+                        uint32_t max_tokens, engine_request *r)
 {
-    engine_request *r = &t->samples[which];
-    *r = (engine_request){.id = which,
-                          .num_prompt = t->num_prompt,
+    size_t room = e->model->config.max_positions + ENGINE_MORE_TOKENS;
+    *r = (engine_request){.id = FIRST_ID + e->forks->next_id++,
+                          .num_prompt = num_prompt,
                           .max_tokens = max_tokens,
                           .temperature = 0.8f,
                           .seed = engine_random(&e->random),
                           .eos = -1,
-                          .first_logit = t->num_prompt - 1};
-    r->expected = calloc(e->model->config.max_positions + ENGINE_MORE_TOKENS, sizeof *r->expected);
-    if (r->expected == NULL)
+                          .priority = (int32_t)engine_draw(&e->random, 4),
+                          .first_logit = num_prompt - 1};
+    r->expected = calloc(room, sizeof *r->expected);
+    r->tokens = calloc(room, sizeof *r->tokens);
+    if (r->expected == NULL || r->tokens == NULL)
         return 1;
-    memcpy(r->expected, t->prompt, t->num_prompt * sizeof *r->expected);
+    memcpy(r->expected, prompt, num_prompt * sizeof *prompt);
+    memcpy(r->tokens, prompt, num_prompt * sizeof *prompt);
     return engine_request_expect(e->model, e->ops, e->backend, r);
 }
 
-static int expect_samples(engine *e, fork_task *t)
+static int make_beams(engine *e, fork_task *t)
 {
-    uint32_t max_tokens = engine_between(&e->random, 1, 8);
-    for (uint32_t i = 0; i < t->width; i++)
-        if (expect_sample(e, t, i, max_tokens) != 0)
+    size_t room = e->model->config.max_positions + ENGINE_MORE_TOKENS;
+    for (uint32_t i = 0; i < NUM_BEAMS; i++) {
+        fork_beam *b = &t->beams[i];
+        b->r.tokens = calloc(room, sizeof *b->r.tokens);
+        b->logits = calloc(e->model->config.vocabulary, sizeof *b->logits);
+        if (b->r.tokens == NULL || b->logits == NULL)
             return 1;
-    return 0;
+    }
+    t->reference.width = t->width;
+    t->reference.num_steps = engine_between(&e->random, 2, 8);
+    return engine_beams_expect(e, t->prompt, t->num_prompt, &t->reference);
 }
 
 static int create_task(engine *e, fork_task *t)
@@ -79,11 +89,13 @@ static int create_task(engine *e, fork_task *t)
     if (t->prompt == NULL)
         return 1;
     t->num_prompt = engine_texts_prompt(e->forks->texts, max_len / 3, t->prompt);
-    if (!t->is_beam)
-        return expect_samples(e, t);
-    t->beams.width = t->width;
-    t->beams.num_steps = engine_between(&e->random, 2, 8);
-    return engine_beams_expect(e, t->prompt, t->num_prompt, &t->beams);
+    if (t->is_beam)
+        return make_beams(e, t);
+    uint32_t max_tokens = engine_between(&e->random, 1, 8);
+    for (uint32_t i = 0; i < t->width; i++)
+        if (make_request(e, t->prompt, t->num_prompt, max_tokens, &t->samples[i]) != 0)
+            return 1;
+    return 0;
 }
 
 int engine_forks_create(engine *e)
@@ -95,14 +107,6 @@ int engine_forks_create(engine *e)
     f->texts = engine_texts_create(e->model, e->setup->max_model_len, e->setup->seed);
     if (f->texts == NULL)
         return 1;
-    for (uint32_t i = 0; i < ENGINE_FORK_ROWS; i++) {
-        fork_seq *s = &f->seqs[i];
-        s->row = ENGINE_MAX_REQUESTS + i;
-        s->tokens = calloc(e->setup->max_model_len + ENGINE_MORE_TOKENS, sizeof *s->tokens);
-        s->hashes = calloc(e->setup->max_model_len + ENGINE_MORE_TOKENS, QUIRE_MAX_DIGEST_BYTES);
-        if (s->tokens == NULL || s->hashes == NULL)
-            return 1;
-    }
     if (e->setup->has_beams || e->setup->has_samples)
         f->num_tasks = engine_between(&e->random, 3, MAX_TASKS);
     for (uint32_t i = 0; i < f->num_tasks; i++)
@@ -115,9 +119,12 @@ static void clear_task(fork_task *t)
 {
     for (uint32_t i = 0; i < ENGINE_FORK_WIDTH; i++)
         engine_request_destroy(&t->samples[i]);
-    free(t->beams.logits);
+    for (uint32_t i = 0; i < NUM_BEAMS; i++) {
+        engine_request_destroy(&t->beams[i].r);
+        free(t->beams[i].logits);
+    }
+    free(t->reference.logits);
     free(t->prompt);
-    *t = (fork_task){0};
 }
 
 void engine_forks_destroy(engine *e)
@@ -125,14 +132,10 @@ void engine_forks_destroy(engine *e)
     engine_forks *f = e->forks;
     if (f == NULL)
         return;
-    for (uint32_t i = 0; i < ENGINE_FORK_ROWS; i++) {
-        free(f->seqs[i].tokens);
-        free(f->seqs[i].hashes);
-    }
     for (uint32_t i = 0; i < MAX_TASKS; i++)
         clear_task(&f->tasks[i]);
     for (uint32_t i = 0; i < ENGINE_BRANCHES; i++)
-        clear_task(&f->branches[i]);
+        engine_request_destroy(&f->branches[i]);
     engine_texts_destroy(f->texts);
     free(f);
     e->forks = NULL;
@@ -143,389 +146,327 @@ bool engine_forks_are_done(const engine *e)
     bool is_done = true;
     for (uint32_t i = 0; e->forks != NULL && i < e->forks->num_tasks; i++)
         is_done = is_done && e->forks->tasks[i].is_done;
-    for (uint32_t i = 0; e->forks != NULL && i < ENGINE_BRANCHES; i++)
-        is_done = is_done && (e->forks->branches[i].width == 0 || e->forks->branches[i].is_done);
     return is_done;
 }
 
-/* ---- sequences ------------------------------------------------------------- */
+/* ---- forking --------------------------------------------------------------- */
 
-static fork_seq *find_free(engine_forks *f)
+/* A child of `parent` that is `r`: its first num_prompt tokens are the text that it begins with.
+ * 0, 1: failed; *is_there says whether there was a place for it. */
+static int fork_request(engine *e, quire_req parent, engine_request *r,
+                        const quire_request_params *own, bool *is_there)
 {
-    for (uint32_t i = 0; i < ENGINE_FORK_ROWS; i++)
-        if (!f->seqs[i].is_there)
-            return &f->seqs[i];
-    return NULL;
-}
-
-static void append(engine *e, fork_seq *s, quire_token token)
-{
-    uint32_t size = quire_cache_hash_block_size(quire_sched_cache(e->sched));
-    uint32_t digest = e->config.cache.digest_bytes;
-    s->tokens[s->state.num_tokens++] = token;
-    if (s->state.num_tokens % size != 0)
-        return;
-    uint32_t n = s->state.num_tokens / size - 1;
-    quire_bytes parent = {0};
-    if (n > 0)
-        parent = (quire_bytes){s->hashes + (size_t)(n - 1) * digest, digest};
-    (void)quire_hasher_hash_block(e->fork_hasher, parent, s->tokens + (size_t)n * size, size, NULL,
-                                  0, s->hashes + (size_t)n * digest);
-    s->state.hashes = s->hashes;
-    s->state.num_hashes = n + 1;
-}
-
-static void give_up_seq(engine *e, fork_seq *s)
-{
-    (void)quire_cache_free(quire_sched_cache(e->sched), &s->state);
-    s->is_there = false;
-}
-
-/* Everything is given back: it begins again when others have made room. */
-static void throw_out(engine *e, fork_task *t)
-{
-    for (uint32_t i = 0; i < t->num_seqs; i++)
-        give_up_seq(e, t->seqs[i]);
-    t->num_seqs = 0;
-    t->is_active = false;
-    t->rest = engine_between(&e->random, 2, 12);
-    e->counts->fork_preemptions++;
-}
-
-static void begin_task(engine *e, fork_task *t)
-{
-    fork_seq *s = find_free(e->forks);
-    if (s == NULL)
-        return;
-    s->is_there = true;
-    s->score = 0.0f;
-    s->sample = 0;
-    s->state = (quire_cache_request){0};
-    for (uint32_t i = 0; i < t->num_prompt; i++)
-        append(e, s, t->prompt[i]);
-    t->seqs[0] = s;
-    t->num_seqs = 1;
-    t->step = 0;
-    t->is_active = true;
-}
-
-/* A child with all that the parent has; NULL: there is no place. */
-static fork_seq *fork_from(engine *e, const fork_seq *parent)
-{
-    fork_seq *child = find_free(e->forks);
-    if (child == NULL)
-        return NULL;
-    quire_cache_request state = parent->state;
-    state.seq = 0;
-    if (quire_cache_fork(quire_sched_cache(e->sched), &parent->state, &state) != QUIRE_OK)
-        return NULL;
-    size_t digests = (size_t)state.num_hashes * e->config.cache.digest_bytes;
-    child->is_there = true;
-    child->state = state;
-    child->state.hashes = child->hashes;
-    child->score = parent->score;
-    memcpy(child->tokens, parent->tokens, state.num_tokens * sizeof *child->tokens);
-    memcpy(child->hashes, parent->hashes, digests);
-    e->counts->forks++;
-    return child;
-}
-
-/* ---- before the forward pass ----------------------------------------------- */
-
-static uint32_t num_wanted(const fork_seq *s)
-{
-    uint32_t n = s->state.num_tokens - s->state.num_computed_tokens;
-    return n < ENGINE_FORK_CHUNK ? n : ENGINE_FORK_CHUNK;
-}
-
-static int make_room(engine *e, fork_seq *s)
-{
-    quire_cache *cache = quire_sched_cache(e->sched);
-    quire_block_span hit[ENGINE_MAX_GROUPS];
-    quire_allocate_params params = {0};
-    if (s->state.seq == 0) {
-        int status =
-            quire_cache_get_computed_blocks(cache, &s->state, hit, &params.num_new_computed_tokens);
-        if (status != QUIRE_OK)
-            return status;
-        params.new_computed_blocks = hit;
-    }
-    uint32_t num_computed = s->state.num_computed_tokens + params.num_new_computed_tokens;
-    uint32_t n = s->state.num_tokens - num_computed;
-    params.num_new_tokens = n < ENGINE_FORK_CHUNK ? n : ENGINE_FORK_CHUNK;
-    int status = quire_cache_allocate_slots(cache, &s->state, &params, NULL);
+    quire_req_info info;
+    quire_request_params params = *own;
+    params.id = (quire_bytes){&r->id, sizeof r->id};
+    params.priority = r->priority;
+    params.arrival_time = r->id;
+    params.user = r;
+    int status = quire_sched_fork(e->sched, parent, &params, &r->req);
+    *is_there = status == QUIRE_OK;
+    if (status == QUIRE_FULL || status == QUIRE_E_TOO_LONG || status == QUIRE_E_DISABLED)
+        return 0;
     if (status == QUIRE_OK)
-        s->state.num_computed_tokens = num_computed;
-    return status;
-}
-
-static int add_part(engine *e, fork_task *t, fork_seq *s, engine_flight *flight)
-{
-    quire_block_span blocks[ENGINE_MAX_GROUPS];
-    int status = quire_cache_get_blocks(quire_sched_cache(e->sched), s->state.seq, blocks);
+        status = quire_sched_req_info(e->sched, r->req, &info);
     if (status != QUIRE_OK)
-        return engine_fail(e, "blocks of a fork", status);
-    for (uint32_t g = 0; g < e->setup->model.num_groups; g++)
-        if (engine_batch_set_row(e, s->row, g, blocks[g]) != 0)
-            return 1;
-    engine_part *part = &flight->parts[flight->num_parts++];
-    *part = (engine_part){.fork = t, .row = s->row, .history = s->tokens};
-    part->num_history = s->state.num_tokens;
-    part->first_position = s->state.num_computed_tokens;
-    part->num_tokens = num_wanted(s);
-    part->is_sampling = part->first_position + part->num_tokens == part->num_history;
-    part->num_logits = part->is_sampling;
-    return 0;
-}
-
-static int schedule_task(engine *e, fork_task *t, engine_flight *flight)
-{
-    for (uint32_t i = 0; i < t->num_seqs; i++) {
-        int status = make_room(e, t->seqs[i]);
-        if (status < 0)
-            return engine_fail(e, "room for a fork", status);
-        if (status != QUIRE_OK) {
-            throw_out(e, t);
-            return 0;
-        }
-    }
-    for (uint32_t i = 0; i < t->num_seqs; i++)
-        if (add_part(e, t, t->seqs[i], flight) != 0)
-            return 1;
-    return 0;
-}
-
-static int turn_task(engine *e, fork_task *t, engine_flight *flight)
-{
-    if (!t->is_active && t->rest > 0) {
-        t->rest--;
-        return 0;
-    }
-    if (!t->is_active)
-        begin_task(e, t);
-    return t->is_active ? schedule_task(e, t, flight) : 0;
-}
-
-int engine_forks_schedule(engine *e, engine_flight *flight)
-{
-    engine_forks *f = e->forks;
-    uint32_t num_active = 0;
-    for (uint32_t i = 0; i < ENGINE_BRANCHES; i++)
-        if (f->branches[i].width > 0 && !f->branches[i].is_done &&
-            turn_task(e, &f->branches[i], flight) != 0)
-            return 1;
-    for (uint32_t i = 0; i < f->num_tasks && num_active < ENGINE_FORK_TASKS; i++) {
-        if (f->tasks[i].is_done)
-            continue;
-        num_active++;
-        if (turn_task(e, &f->tasks[i], flight) != 0)
-            return 1;
-    }
-    return 0;
-}
-
-/* ---- branches -------------------------------------------------------------- */
-
-/* All of its tokens but the last are computed: the child computes that one, too, for itself. */
-static int branch_off(engine *e, fork_task *t, const quire_req_info *info)
-{
-    fork_seq *child = find_free(e->forks);
-    quire_cache_request parent = {.seq = info->seq,
-                                  .num_tokens = info->num_tokens,
-                                  .num_computed_tokens = info->num_computed_tokens};
-    if (child == NULL)
-        return 0;
-    child->state = (quire_cache_request){0};
-    int status = quire_cache_fork(quire_sched_cache(e->sched), &parent, &child->state);
-    if (status != QUIRE_OK)
-        return status < 0 ? engine_fail(e, "branch", status) : 0;
-    child->is_there = true;
-    child->sample = 0;
-    child->score = 0.0f;
-    child->state.num_tokens = 0;
-    for (uint32_t i = 0; i < t->num_prompt; i++)
-        append(e, child, t->prompt[i]);
-    child->state.num_computed_tokens = info->num_computed_tokens;
-    t->seqs[0] = child;
-    t->num_seqs = 1;
-    t->is_active = true;
+        return engine_fail(e, "fork", status);
+    r->state = ENGINE_LIVE;
+    r->num_known = info.num_tokens;
+    r->num_told = info.num_tokens;
+    r->num_rejected = 0;
     e->counts->forks++;
-    e->counts->branches++;
+    e->counts->shared_forks += info.status == QUIRE_REQ_RUNNING;
     return 0;
 }
 
-int engine_forks_branch(engine *e)
+/* ---- branches and samples -------------------------------------------------- */
+
+static int branch_off(engine *e)
 {
     quire_req reqs[ENGINE_MAX_REQUESTS];
     quire_req_info info;
-    fork_task *t = &e->forks->branches[engine_draw(&e->random, ENGINE_BRANCHES)];
-    uint32_t n = quire_sched_get_queue(e->sched, 0, reqs, ENGINE_MAX_REQUESTS);
-    if (n == 0 || (t->width > 0 && !t->is_done))
+    engine_request *r = &e->forks->branches[engine_draw(&e->random, ENGINE_BRANCHES)];
+    uint32_t which = engine_chance(&e->random, 70) ? 0 : engine_draw(&e->random, 3);
+    uint32_t n = quire_sched_get_queue(e->sched, which, reqs, ENGINE_MAX_REQUESTS);
+    if (n == 0 || r->state == ENGINE_LIVE)
         return 0;
     quire_req req = reqs[engine_draw(&e->random, n)];
     if (quire_sched_req_info(e->sched, req, &info) != QUIRE_OK)
         return engine_fail(e, "branch", QUIRE_E_UNKNOWN_REQ);
-    if (info.seq == 0 || info.num_computed_tokens + 1 != info.num_tokens ||
-        info.num_tokens + 8 > e->setup->max_model_len / 2)
+    if (info.num_tokens + 8 > e->setup->max_model_len / 2)
         return 0;
-    clear_task(t);
-    t->width = 1;
-    t->num_prompt = info.num_tokens;
-    t->prompt = calloc(e->setup->max_model_len, sizeof *t->prompt);
-    if (t->prompt == NULL ||
-        quire_sched_get_tokens(e->sched, req, 0, info.num_tokens, t->prompt) != QUIRE_OK ||
-        expect_sample(e, t, 0, engine_between(&e->random, 2, 8)) != 0)
+    quire_token *text = calloc(e->setup->max_model_len, sizeof *text);
+    int failed =
+        text == NULL || quire_sched_get_tokens(e->sched, req, 0, info.num_tokens, text) != QUIRE_OK;
+    engine_request_destroy(r);
+    failed = failed || make_request(e, text, info.num_tokens, engine_between(&e->random, 2, 8), r);
+    free(text);
+    if (failed)
         return engine_fail(e, "branch", QUIRE_E_NOMEM);
-    return branch_off(e, t, &info);
+    uint32_t num_outputs = info.num_tokens - info.num_prompt_tokens;
+    const quire_request_params params = {.max_tokens = num_outputs + r->max_tokens};
+    bool is_there;
+    failed = fork_request(e, req, r, &params, &is_there);
+    e->counts->branches += is_there;
+    return failed;
 }
 
-/* ---- after it -------------------------------------------------------------- */
-
-static void end_task(engine *e, fork_task *t)
+/* The first is added; the others are its forks as long as it has no token of output, else they are
+ * added too. */
+static int turn_samples(engine *e, fork_task *t)
 {
-    t->is_active = false;
-    t->is_done = true;
-    e->counts->requests++;
-    if (t->is_beam)
-        e->counts->beams++;
-    else
-        e->counts->samples += t->width;
-}
-
-/* The next token of a sample, and its end. */
-static void take_sample(engine *e, fork_task *t, fork_seq *s, const float *logits)
-{
-    const engine_request *r = &t->samples[s->sample];
-    uint32_t vocabulary = e->model->config.vocabulary;
-    uint32_t position = s->state.num_tokens - 1;
-    engine_compare(e, engine_request_logits(r, vocabulary, position), logits, "sample", s->sample,
-                   position);
-    quire_token token = engine_sample(logits, vocabulary, r->temperature, r->seed, position + 1);
-    append(e, s, token);
-    if (s->state.num_tokens < r->num_expected)
-        return;
-    if (memcmp(s->tokens, r->expected, r->num_expected * sizeof *s->tokens) != 0)
-        e->counts->outputs_differ++;
-    give_up_seq(e, s);
-}
-
-static void drop_ended(fork_task *t)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < t->num_seqs; i++)
-        if (t->seqs[i]->is_there)
-            t->seqs[n++] = t->seqs[i];
-    t->num_seqs = n;
-}
-
-static void take_samples(engine *e, fork_task *t, const float *const *logits)
-{
-    if (t->step++ == 0) { /* the prompt is there: all samples go their ways */
-        const float *of_prompt = logits[0];
-        for (uint32_t i = 1; i < t->width; i++) {
-            fork_seq *child = fork_from(e, t->seqs[0]);
-            if (child == NULL) {
-                throw_out(e, t);
-                return;
-            }
-            child->sample = i;
-            t->seqs[t->num_seqs++] = child;
-        }
-        for (uint32_t i = 0; i < t->num_seqs; i++)
-            take_sample(e, t, t->seqs[i], of_prompt);
-    } else {
-        for (uint32_t i = 0; i < t->num_seqs; i++)
-            take_sample(e, t, t->seqs[i], logits[i]);
-    }
-    drop_ended(t);
-    if (t->num_seqs == 0)
-        end_task(e, t);
-}
-
-/* The first child of a beam takes its blocks over, the others are forks; beams without a child
- * end. */
-static bool advance_beams(engine *e, fork_task *t, const engine_candidate *best, uint32_t n)
-{
-    fork_seq *next[ENGINE_FORK_WIDTH] = {0};
-    bool has_heir[ENGINE_FORK_WIDTH] = {0};
-    bool is_good = true;
-    for (uint32_t i = 0; i < n && is_good; i++) { /* forks first: parents are still as they were */
-        bool is_heir = !has_heir[best[i].parent];
-        has_heir[best[i].parent] = true;
-        next[i] = is_heir ? t->seqs[best[i].parent] : fork_from(e, t->seqs[best[i].parent]);
-        is_good = next[i] != NULL;
-    }
-    if (!is_good) {
-        for (uint32_t i = 0; i < n; i++) {
-            bool is_old = false;
-            for (uint32_t k = 0; k < t->num_seqs; k++)
-                is_old = is_old || next[i] == t->seqs[k];
-            if (next[i] != NULL && !is_old)
-                give_up_seq(e, next[i]);
-        }
-        throw_out(e, t);
-        return false;
-    }
-    for (uint32_t i = 0; i < t->num_seqs; i++)
-        if (!has_heir[i])
-            give_up_seq(e, t->seqs[i]);
-    for (uint32_t i = 0; i < n; i++) {
-        t->seqs[i] = next[i];
-        t->seqs[i]->score = best[i].score;
-        append(e, t->seqs[i], best[i].token);
-    }
-    t->num_seqs = n;
-    return true;
-}
-
-static void take_beams(engine *e, fork_task *t, const float *const *logits)
-{
-    uint32_t vocabulary = e->model->config.vocabulary;
-    float scores[ENGINE_FORK_WIDTH];
-    engine_candidate best[ENGINE_FORK_WIDTH];
-    for (uint32_t i = 0; i < t->num_seqs; i++) {
-        const float *expected =
-            t->beams.logits + ((size_t)t->step * ENGINE_FORK_WIDTH + i) * vocabulary;
-        engine_compare(e, expected, logits[i], "beam", i, t->seqs[i]->state.num_tokens - 1);
-        scores[i] = t->seqs[i]->score;
-    }
-    if (++t->step == t->beams.num_steps) {
-        for (uint32_t i = 0; i < t->num_seqs; i++)
-            give_up_seq(e, t->seqs[i]);
-        t->num_seqs = 0;
-        end_task(e, t);
-        return;
-    }
-    uint32_t n = engine_beams_choose(logits, scores, t->num_seqs, t->width, vocabulary, best);
-    (void)advance_beams(e, t, best, n);
-}
-
-static void take_task(engine *e, fork_task *t, const engine_flight *flight, const float *logits)
-{
-    const float *of_seq[ENGINE_FORK_WIDTH];
-    uint32_t n = 0;
-    bool is_sampling = true;
-    for (uint32_t i = flight->num_reqs; i < flight->num_parts; i++) {
-        const engine_part *part = &flight->parts[i];
-        if (part->fork != t)
+    quire_req_info info = {0};
+    uint32_t num_ended = 0;
+    engine_request *first = &t->samples[0];
+    if (first->state == ENGINE_NEW)
+        (void)engine_add(e, first);
+    bool can_fork = first->state == ENGINE_LIVE &&
+                    quire_sched_req_info(e->sched, first->req, &info) == QUIRE_OK &&
+                    info.num_tokens == t->num_prompt;
+    for (uint32_t i = 1; i < t->width; i++) {
+        engine_request *r = &t->samples[i];
+        const quire_request_params params = {.max_tokens = r->max_tokens};
+        bool is_there = false;
+        if (r->state != ENGINE_NEW || first->state == ENGINE_NEW || engine_chance(&e->random, 50))
             continue;
-        of_seq[n] = logits + (size_t)part->first_logit * e->model->config.vocabulary;
-        t->seqs[n++]->state.num_computed_tokens = part->first_position + part->num_tokens;
-        is_sampling = is_sampling && part->is_sampling;
+        if (!can_fork)
+            (void)engine_add(e, r);
+        else if (fork_request(e, first->req, r, &params, &is_there) != 0)
+            return 1;
+        e->counts->samples += is_there;
     }
-    if (n == 0 || !is_sampling)
-        return;
-    if (t->is_beam)
-        take_beams(e, t, of_seq);
-    else
-        take_samples(e, t, of_seq);
+    for (uint32_t i = 0; i < t->width; i++)
+        num_ended += t->samples[i].state >= ENGINE_ENDED;
+    t->is_done = num_ended == t->width;
+    return 0;
 }
 
-int engine_forks_take(engine *e, const engine_flight *flight, const float *logits)
+/* ---- beams ----------------------------------------------------------------- */
+
+static fork_beam *free_beam(fork_task *t)
+{
+    for (uint32_t i = 0; i < NUM_BEAMS; i++)
+        if (t->beams[i].r.state != ENGINE_LIVE)
+            return &t->beams[i];
+    return NULL;
+}
+
+static fork_beam *name_beam(engine *e, fork_task *t)
+{
+    fork_beam *b = free_beam(t);
+    engine_request was = b->r;
+    b->r = (engine_request){.id = FIRST_ID + e->forks->next_id++,
+                            .num_prompt = t->num_prompt,
+                            .max_tokens = t->reference.num_steps + 1,
+                            .eos = -1,
+                            .first_logit = t->num_prompt - 1,
+                            .is_beam = true,
+                            .tokens = was.tokens};
+    b->has_logits = false;
+    return b;
+}
+
+static int end_beam(engine *e, fork_beam *b)
+{
+    if (b->r.state != ENGINE_LIVE)
+        return 0;
+    b->r.state = ENGINE_ABORTED;
+    int status = quire_sched_finish(e->sched, &b->r.req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
+    return status == QUIRE_OK ? 0 : engine_fail(e, "the end of a beam", status);
+}
+
+/* It begins again when others have made room. */
+static int give_up(engine *e, fork_task *t)
+{
+    for (uint32_t i = 0; i < NUM_BEAMS; i++)
+        if (end_beam(e, &t->beams[i]) != 0)
+            return 1;
+    t->num_live = 0;
+    t->num_best = 0;
+    t->is_active = false;
+    t->rest = engine_between(&e->random, 2, 12);
+    e->counts->fork_preemptions++;
+    return 0;
+}
+
+static int turn_search(engine *e, fork_task *t)
+{
+    for (uint32_t i = 0; i < t->num_live; i++)
+        if (t->live[i]->r.state != ENGINE_LIVE) /* aborted by a user */
+            return give_up(e, t);
+    if (t->is_active)
+        return 0;
+    if (t->rest > 0) {
+        t->rest--;
+        return 0;
+    }
+    fork_beam *b = name_beam(e, t);
+    memcpy(b->r.tokens, t->prompt, t->num_prompt * sizeof *t->prompt);
+    b->r.expected = t->prompt;
+    int failed = engine_add(e, &b->r);
+    b->r.expected = NULL;
+    if (failed)
+        return 0;
+    b->score = 0.0f;
+    t->live[0] = b;
+    t->num_live = 1;
+    t->step = 0;
+    t->is_active = true;
+    return 0;
+}
+
+int engine_forks_turn(engine *e)
+{
+    engine_forks *f = e->forks;
+    uint32_t num_active = 0;
+    for (uint32_t i = 0; i < f->num_tasks && num_active < ENGINE_FORK_TASKS; i++) {
+        fork_task *t = &f->tasks[i];
+        if (t->is_done)
+            continue;
+        num_active++;
+        if ((t->is_beam ? turn_search(e, t) : turn_samples(e, t)) != 0)
+            return 1;
+    }
+    if (e->setup->has_branches && engine_draw(&e->random, 8) == 0)
+        return branch_off(e);
+    return 0;
+}
+
+void engine_forks_note_logits(engine *e, engine_request *r, const float *logits)
+{
+    fork_beam *b = (fork_beam *)(void *)r;
+    memcpy(b->logits, logits, e->model->config.vocabulary * sizeof *logits);
+    b->has_logits = true;
+}
+
+static engine_part *part_of(engine_flight *flight, const engine_request *r)
+{
+    for (uint32_t i = 0; i < flight->num_reqs; i++)
+        if (flight->parts[i].request == r)
+            return &flight->parts[i];
+    return NULL;
+}
+
+/* All beams were computed: the first child of each goes on as its beam. */
+static void choose(engine *e, fork_task *t, engine_flight *flight)
+{
+    uint32_t vocabulary = e->model->config.vocabulary;
+    const float *logits[ENGINE_FORK_WIDTH];
+    float scores[ENGINE_FORK_WIDTH];
+    bool has_heir[ENGINE_FORK_WIDTH] = {0};
+    for (uint32_t i = 0; i < t->num_live; i++) {
+        logits[i] = t->live[i]->logits;
+        scores[i] = t->live[i]->score;
+        const float *expected =
+            t->reference.logits + ((size_t)t->step * ENGINE_FORK_WIDTH + i) * vocabulary;
+        engine_compare(e, expected, logits[i], "beam", i, t->num_prompt - 1 + t->step);
+    }
+    t->num_best = engine_beams_choose(logits, scores, t->num_live, t->width, vocabulary, t->best);
+    for (uint32_t i = 0; i < t->num_best; i++) {
+        engine_part *part = part_of(flight, &t->live[t->best[i].parent]->r);
+        if (has_heir[t->best[i].parent] || part == NULL)
+            continue;
+        has_heir[t->best[i].parent] = true;
+        part->sampled[0] = t->best[i].token;
+    }
+}
+
+void engine_forks_choose(engine *e, engine_flight *flight)
+{
+    for (uint32_t k = 0; k < e->forks->num_tasks; k++) {
+        fork_task *t = &e->forks->tasks[k];
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < t->num_live; i++)
+            n += t->live[i]->has_logits;
+        if (n == 0 || !t->is_active)
+            continue;
+        if (n == t->num_live)
+            choose(e, t, flight);
+        else
+            t->num_best = UINT32_MAX; /* some were left out */
+    }
+}
+
+/* Beams without a child end first: then there are places for the others' children. */
+static int make_children(engine *e, fork_task *t)
+{
+    fork_beam *next[ENGINE_FORK_WIDTH];
+    bool has_heir[ENGINE_FORK_WIDTH] = {0};
+    bool has_child[ENGINE_FORK_WIDTH] = {0};
+    bool is_there = true;
+    uint32_t end = t->num_prompt + t->step;
+    for (uint32_t i = 0; i < t->num_best; i++)
+        has_child[t->best[i].parent] = true;
+    for (uint32_t i = 0; i < t->num_live; i++)
+        if (!has_child[i] && end_beam(e, t->live[i]) != 0)
+            return 1;
+    for (uint32_t i = 0; i < t->num_best && is_there; i++) {
+        fork_beam *parent = t->live[t->best[i].parent];
+        next[i] = parent;
+        if (has_heir[t->best[i].parent])
+            next[i] = name_beam(e, t);
+        const quire_request_params params = {.max_tokens = next[i]->r.max_tokens,
+                                             .prompt = &t->best[i].token,
+                                             .num_prompt_tokens = 1};
+        if (next[i] != parent) {
+            memcpy(next[i]->r.tokens, parent->r.tokens, (end - 1) * sizeof *parent->r.tokens);
+            next[i]->r.tokens[end - 1] = t->best[i].token;
+            if (fork_request(e, parent->r.req, &next[i]->r, &params, &is_there) != 0)
+                return 1;
+        }
+        has_heir[t->best[i].parent] = true;
+    }
+    if (!is_there)
+        return give_up(e, t);
+    for (uint32_t i = 0; i < t->num_best; i++) {
+        t->live[i] = next[i];
+        t->live[i]->score = t->best[i].score;
+    }
+    t->num_live = t->num_best;
+    return 0;
+}
+
+/* Whether the beam has got the token: not where it outgrew the pool, or its load failed. */
+static bool has_token(const engine *e, const fork_task *t, const fork_beam *b)
+{
+    quire_req_info info;
+    return b->r.state == ENGINE_LIVE &&
+           quire_sched_req_info(e->sched, b->r.req, &info) == QUIRE_OK &&
+           info.num_tokens == t->num_prompt + t->step + 1;
+}
+
+static int advance_search(engine *e, fork_task *t)
+{
+    uint32_t num_best = t->num_best;
+    for (uint32_t i = 0; i < NUM_BEAMS; i++)
+        t->beams[i].has_logits = false;
+    for (uint32_t i = 0; i < t->num_live && num_best > 0; i++)
+        if (!has_token(e, t, t->live[i]))
+            num_best = UINT32_MAX;
+    if (num_best == 0 || !t->is_active)
+        return 0;
+    if (num_best == UINT32_MAX)
+        return give_up(e, t);
+    if (++t->step == t->reference.num_steps) {
+        for (uint32_t i = 0; i < t->num_live; i++)
+            if (end_beam(e, t->live[i]) != 0)
+                return 1;
+        t->num_live = 0;
+        t->is_active = false;
+        t->is_done = true;
+        e->counts->beams++;
+        e->counts->requests++;
+        return 0;
+    }
+    int failed = make_children(e, t);
+    t->num_best = 0;
+    return failed;
+}
+
+int engine_forks_advance(engine *e)
 {
     for (uint32_t i = 0; i < e->forks->num_tasks; i++)
-        take_task(e, &e->forks->tasks[i], flight, logits);
-    for (uint32_t i = 0; i < ENGINE_BRANCHES; i++)
-        take_task(e, &e->forks->branches[i], flight, logits);
+        if (e->forks->tasks[i].is_beam && advance_search(e, &e->forks->tasks[i]) != 0)
+            return 1;
     return 0;
 }

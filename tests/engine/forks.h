@@ -1,14 +1,14 @@
-/* engine/forks.h - parallel samples and beam search, on the scheduler's own cache.
+/* engine/forks.h - parallel samples, beam search and branches: requests that are forked.
  *
- *      samples   prompt ─► one seq ─┬─ seed 0 ─► tokens          each as if it had been alone
- *                                   └─ seed 1 ─► tokens
- *      beams     prompt ─► one seq ─► the best width continuations, again and again
- *      branch    a request that runs ─┬─► goes on in the scheduler
- *                                     └─► another seed, from the same blocks on
+ *      samples   prompt ─► request ─┬─ seed 0 ─► tokens       forked before its first token: each
+ *                                   └─ seed 1 ─► tokens       as if it had been alone
+ *      beams     prompt ─► request ─► the best width continuations, again and again: the first
+ *                                     of a beam goes on, the others are forks with another token
+ *      branch    a request in any state ─┬─► goes on
+ *                                        └─► another seed, from the same text on
  *
- * All share the prompt's blocks, and get copies of those that they write into. Their tokens go
- * through the same batches as the scheduler's, and their blocks come from the same pool. One that
- * finds no room gives everything back and begins again later.
+ * All are requests of the scheduler (quire_sched_fork). A search needs the logits of all its beams
+ * in one step: when one of them was left out, for want of room, it gives up and begins again.
  */
 #ifndef ENGINE_FORKS_H
 #define ENGINE_FORKS_H
@@ -17,21 +17,22 @@
 
 enum {
     ENGINE_FORK_WIDTH = 4,
-    ENGINE_FORK_CHUNK = 16, /* prompt tokens in a step */
-    ENGINE_FORK_TASKS = 2,  /* at a time */
-    ENGINE_BRANCHES = 2,    /* at a time */
-    ENGINE_FORK_TOKENS = (ENGINE_FORK_TASKS + ENGINE_BRANCHES) * ENGINE_FORK_CHUNK,
+    ENGINE_FORK_TASKS = 2, /* at a time */
+    ENGINE_BRANCHES = 2,   /* at a time */
     ENGINE_NUM_REFERENCES = 1 + 2 * ENGINE_FORK_WIDTH
 };
 
 /* Draws its tasks, and asks the reference. 0, or 1. */
 int engine_forks_create(engine *e);
 void engine_forks_destroy(engine *e);
-/* Adds their parts to the flight. */
-int engine_forks_schedule(engine *e, engine_flight *flight);
-int engine_forks_take(engine *e, const engine_flight *flight, const float *logits);
+/* Between two steps: requests are added and forked. */
+int engine_forks_turn(engine *e);
+/* The logits of a beam's part of a step, which was computed. */
+void engine_forks_note_logits(engine *e, engine_request *r, const float *logits);
+/* Before the update: searches choose, and write the tokens of their beams into the parts. */
+void engine_forks_choose(engine *e, engine_flight *flight);
+/* After it: beams end and are forked. */
+int engine_forks_advance(engine *e);
 bool engine_forks_are_done(const engine *e);
-/* Between two steps, when none is in flight: now and then a request that runs is forked. */
-int engine_forks_branch(engine *e);
 
 #endif

@@ -107,13 +107,13 @@ static void draw_tiers(engine_setup *s, const engine_switches *on, uint64_t *ran
     s->has_forks = (on->beams || on->samples || on->branches) && turn != 11 &&
                    (turn == 12 || turn == 13 || engine_chance(random, 35));
     if (turn == 13)
-        s->is_async = false; /* a request is forked between two steps */
-    s->has_beams = on->beams;
+        s->is_async = false; /* beams are computed together, and then they choose */
+    s->has_beams = on->beams && !s->is_async;
     s->has_samples = on->samples;
-    s->has_branches = on->branches && s->has_forks && !s->is_async;
+    s->has_branches = on->branches && s->has_forks;
     if (s->has_forks)
         make_room_for_forks(s);
-    if (on->swap && !s->has_forks && (turn == 11 || engine_chance(random, 50)))
+    if (on->swap && (turn == 11 || engine_chance(random, 50)))
         s->num_swap_blocks = s->num_blocks * engine_between(random, 30, 150) / 100;
     if (on->failures && s->num_cpu_blocks > 0 && !s->is_reserving)
         s->is_slow = engine_chance(random, 60); /* last: seeds keep the engines they had */

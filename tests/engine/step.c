@@ -35,20 +35,26 @@ void engine_compare(engine *e, const float *expected, const float *got, const ch
 static int write_rows(engine *e, const quire_step *step, uint32_t i, uint32_t row)
 {
     uint32_t num_groups = e->setup->model.num_groups;
-    quire_block_span now[ENGINE_MAX_GROUPS];
     const quire_block_span *blocks = step->blocks + (size_t)i * num_groups;
     bool is_whole = step->kinds[i] != QUIRE_STEP_RUNNING;
-    if (e->setup->has_forks) { /* copies on write change blocks that it has had for long */
-        int status = quire_sched_get_blocks(e->sched, step->reqs[i], now);
-        if (status != QUIRE_OK)
-            return engine_fail(e, "get_blocks", status);
-        blocks = now;
-        is_whole = true;
-    }
     for (uint32_t g = 0; g < num_groups; g++)
         if (is_whole ? engine_batch_set_row(e, row, g, blocks[g]) != 0
                      : engine_batch_extend_row(e, row, g, blocks[g]) != 0)
             return 1;
+    return 0;
+}
+
+/* Copies on write change blocks that a request has had for long. */
+static int change_rows(engine *e, const quire_step *step)
+{
+    for (uint32_t i = 0; i < step->num_copies; i++) {
+        const quire_step_copy *copy = &step->copies[i];
+        if (copy->place == UINT32_MAX)
+            continue;
+        uint32_t row = quire_req_index(step->reqs[copy->place]);
+        if (engine_batch_change_row(e, row, copy->group, copy->index, copy->to) != 0)
+            return 1;
+    }
     return 0;
 }
 
@@ -125,34 +131,18 @@ static int keep_zeroed(engine *e, quire_block_span blocks)
     return 0;
 }
 
-static int add_forks(engine *e, engine_flight *flight)
-{
-    quire_block_span zeroed = {0};
-    if (e->forks == NULL)
-        return 0;
-    if (engine_forks_schedule(e, flight) != 0)
-        return 1;
-    if (e->setup->is_zeroing &&
-        quire_cache_take_new_block_ids(quire_sched_cache(e->sched), &zeroed) != QUIRE_OK)
-        return engine_fail(e, "take_new_block_ids", QUIRE_E_CORRUPT);
-    return keep_zeroed(e, zeroed);
-}
-
 static int begin_flight(engine *e, engine_flight *flight, const quire_step *step)
 {
     flight->step = step->step;
     flight->num_reqs = step->num_reqs;
-    flight->num_parts = 0;
     engine_batch_begin(e);
     if (keep_zeroed(e, step->blocks_to_zero) != 0)
-        return 1;
-    /* Before the others: afterwards all rows are as they will be. */
-    flight->num_parts = step->num_reqs;
-    if (add_forks(e, flight) != 0)
         return 1;
     for (uint32_t i = 0; i < step->num_reqs; i++)
         if (make_part(e, step, i, &flight->parts[i]) != 0)
             return 1;
+    if (change_rows(e, step) != 0)
+        return 1;
     e->counts->preemptions += step->num_preempted;
     e->counts->async_steps += e->setup->is_async;
     e->counts->steps++;
@@ -183,6 +173,9 @@ static void take_logits(engine *e, engine_part *part, const float *logits)
     }
     if (!part->is_sampling)
         return;
+    if (r->is_beam && r->state == ENGINE_LIVE)
+        engine_forks_note_logits(
+            e, r, logits + (size_t)(part->first_logit + part->num_logits - 1) * vocabulary);
     if (part->num_sampled == 0) { /* it was computed one position off, on purpose */
         part->sampled[part->num_sampled++] = 0;
     }
@@ -201,8 +194,6 @@ static int finish_flight(engine *e, engine_flight *flight)
         return engine_fail(e, "wait", status);
     for (uint32_t i = 0; i < flight->num_reqs; i++)
         take_logits(e, &flight->parts[i], logits);
-    if (e->forks != NULL)
-        return engine_forks_take(e, flight, logits);
     return 0;
 }
 
@@ -242,7 +233,7 @@ static int give_drafts(engine *e, const engine_flight *flight)
     uint32_t n = 0;
     for (uint32_t i = 0; i < flight->num_reqs; i++) {
         const engine_part *part = &flight->parts[i];
-        if (!part->is_sampling || part->request->state != ENGINE_LIVE)
+        if (!part->is_sampling || part->request->state != ENGINE_LIVE || part->request->is_beam)
             continue;
         reqs[n] = part->req;
         counts[n] = engine_draw(&e->random, e->setup->num_spec_tokens + 1);
@@ -276,6 +267,8 @@ static int update_flight(engine *e, engine_flight *flight)
     uint32_t num_sampled[ENGINE_MAX_REQUESTS];
     quire_model_output output = {.sampled = sampled, .stride = STRIDE, .num_sampled = num_sampled};
     const quire_outputs *outputs;
+    if (e->forks != NULL)
+        engine_forks_choose(e, flight);
     for (uint32_t i = 0; i < flight->num_reqs; i++) {
         const engine_part *part = &flight->parts[i];
         num_sampled[i] = part->num_sampled;
@@ -292,9 +285,9 @@ static int update_flight(engine *e, engine_flight *flight)
     for (uint32_t i = 0; i < outputs->num_outputs; i++)
         take_output(e, &outputs->outputs[i]);
     flight->is_there = false;
-    if (e->setup->num_spec_tokens > 0 && !e->setup->is_async)
-        return give_drafts(e, flight);
-    return 0;
+    if (e->setup->num_spec_tokens > 0 && !e->setup->is_async && give_drafts(e, flight) != 0)
+        return 1;
+    return e->forks != NULL ? engine_forks_advance(e) : 0;
 }
 
 /* ---- requests come and go -------------------------------------------------- */
@@ -351,7 +344,7 @@ static int change_schedulers(engine *e)
         e->counts->images++;
     }
     free(image);
-    return status >= 0 ? 0 : engine_fail(e, "image", status); /* forks are no part of images */
+    return status == QUIRE_OK ? 0 : engine_fail(e, "image", status);
 }
 
 static int disturb(engine *e)
@@ -390,7 +383,7 @@ int engine_step(engine *e)
     engine_flight *last = &e->flights[1 - e->which];
     if (disturb(e) != 0)
         return 1;
-    if (e->setup->has_branches && engine_draw(&e->random, 8) == 0 && engine_forks_branch(e) != 0)
+    if (e->forks != NULL && engine_forks_turn(e) != 0)
         return 1;
     int status = quire_sched_schedule(e->sched, &step);
     if (status != QUIRE_OK)
@@ -399,7 +392,7 @@ int engine_step(engine *e)
         return 1;
     if (begin_flight(e, flight, step) != 0)
         return 1;
-    bool has_work = flight->num_parts > 0;
+    bool has_work = flight->num_reqs > 0;
     if (last->is_there && update_flight(e, last) != 0)
         return 1;
     if (e->setup->is_async && has_work)

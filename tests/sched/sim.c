@@ -7,7 +7,7 @@ enum { MOST_ROUNDS = 80, MOST_WAITS = 400 };
 static void print_mix(const sim_mix *m)
 {
     printf("    %s, %u in flight, %u drafts, %u groups, block %u, %u blocks, %u host slots, %u "
-           "tokens, %u a step, %u run%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s\n",
+           "tokens, %u a step, %u run%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s%s\n",
            m->is_async ? "async" : "sync", m->batches, m->num_spec, m->num_groups, m->block_size,
            m->num_blocks, m->num_swap, m->len, m->budget, m->seqs, m->is_eagle ? ", EAGLE" : "",
            m->is_encoder_decoder ? ", encoder-decoder" : "",
@@ -20,7 +20,7 @@ static void print_mix(const sim_mix *m)
            m->has_sessions ? ", sessions" : "", m->has_pooling ? ", pooling" : "",
            m->has_repetition ? ", repetition" : "", m->has_embeds ? ", embeddings" : "",
            m->has_hashes ? ", hashes" : "", m->has_flags ? ", flags" : "",
-           m->has_encoder_connector ? ", encoder connector" : "");
+           m->has_encoder_connector ? ", encoder connector" : "", m->has_forks ? ", forks" : "");
 }
 
 /* What is left, when requests do not end. */
@@ -183,6 +183,8 @@ static void turn(sim *s)
 {
     if (!s->is_ending && sim_chance(s, s->mix.arrivals))
         sim_add(s);
+    if (!s->is_ending && sim_chance(s, s->mix.has_forks ? 25 : 1) && !s->has_failed)
+        sim_fork(s);
     if (!s->is_ending && sim_below(s, 1000) < s->mix.faults)
         sim_disturb(s);
     if (s->mix.has_moves && (s->is_ending || sim_chance(s, 5)))

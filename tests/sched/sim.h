@@ -86,6 +86,7 @@ typedef struct sim_mix {
     bool has_grammar;
     bool has_images;
     bool has_pins;
+    bool has_forks;
     bool has_sessions;
     bool has_pooling;
     bool has_repetition;
@@ -152,7 +153,10 @@ typedef struct sim_request {
     uint32_t max_pattern; /* of repetition */
     uint32_t min_pattern;
     uint32_t min_count;
+    uint32_t num_replaced;    /* of a fork: last tokens that are not its parent's */
+    uint64_t branch;          /* 0, or its own way to go on: a fork's number */
     uint32_t embeds[SIM_LEN]; /* one number as the row of a token */
+    uint32_t num_rows;        /* of them */
     uint64_t encoder_step;    /* in which the encoder connector was last told of its inputs */
     uint64_t told_inputs;     /* a bit each, in that step */
     uint64_t found_inputs;    /* the connector has them */
@@ -212,6 +216,9 @@ typedef struct sim_tally {
     uint64_t swapped_in;
     uint64_t forgotten; /* steps */
     uint64_t pins;
+    uint64_t forks;
+    uint64_t shared; /* of them: children that ran at once */
+    uint64_t copies;
     uint64_t overtaking; /* requests that were admitted before others */
     uint64_t calls;      /* after each of which the walker ran */
     uint64_t refused;    /* requests and inputs that could never run */
@@ -242,6 +249,7 @@ typedef struct sim {
     quire_sched *sched;
     sim_request *requests;            /* SIM_SLOTS */
     sim_request *by_index[SIM_SLOTS]; /* of quire_req */
+    sim_request *forking;             /* inside fork: the child, whose name is not known yet */
     uint64_t *pages;                  /* num_blocks x block_size tags */
     uint64_t *writers;                /* the same: step and request that wrote it last */
     uint64_t *host;                   /* num_swap x block_size tags */
@@ -287,6 +295,9 @@ uint32_t sim_num_encoder_tokens(const sim *s, const sim_request *r);
 /* Whether an embedding goes to this placeholder of an image. */
 bool sim_has_embed(const sim *s, uint32_t name, uint32_t placeholder);
 uint32_t sim_num_embeds(const sim *s, const sim_image *image);
+
+/* ---- sim_forks.c ---- */
+void sim_fork(sim *s);
 
 /* ---- sim_worker.c ---- */
 void sim_tag(sim_request *r, uint32_t first);

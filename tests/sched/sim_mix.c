@@ -307,6 +307,10 @@ static void draw_cache(sim *s, quire_cache_config *c)
     c->use_eagle = m->is_eagle ? QUIRE_ON : QUIRE_OFF;
     c->max_encoder_tokens = m->max_encoder_tokens;
     c->watermark = sim_chance(s, 25) ? (double)sim_below(s, 11) / 10 : 0;
+    m->has_forks = sim_chance(s, 40);
+    c->max_copies = !m->has_forks ? 0 : sim_chance(s, 50) ? sim_between(s, 1, 4) : 100;
+    if (sim_chance(s, 20))
+        c->track_new_blocks = QUIRE_ON;
 }
 
 quire_sched_config sim_draw_config(sim *s)

@@ -5,6 +5,10 @@
 static sim_request *request_of(sim *s, quire_req req)
 {
     sim_request *r = s->by_index[quire_req_index(req)];
+    if (s->forking != NULL) {
+        r = s->forking;
+        r->req = req;
+    }
     SIM_CHECK(s, r != NULL && r->req == req, "a callback for a request that is not there", req, 0);
     return r;
 }

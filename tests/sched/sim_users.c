@@ -163,8 +163,8 @@ static void draw_embeds(sim *s, sim_request *r, quire_request_params *p)
     r->is_embeds = s->mix.has_embeds && sim_chance(s, 50);
     if (!r->is_embeds)
         return;
-    for (uint32_t i = 0; i < r->num_told; i++)
-        r->embeds[i] = (uint32_t)r->tokens[i];
+    for (r->num_rows = 0; r->num_rows < r->num_told; r->num_rows++)
+        r->embeds[r->num_rows] = (uint32_t)r->tokens[r->num_rows];
     p->prompt_embeds = r->embeds;
     p->prompt_embed_bytes = sizeof r->embeds[0];
     if (sim_chance(s, 50)) {
@@ -423,6 +423,7 @@ void sim_cut_prompt(sim *s, sim_request *r)
         return;
     r->num_images = num_images;
     r->num_prompt = r->num_told = r->num_tokens = n;
+    r->num_rows = r->num_rows < n ? r->num_rows : n;
     if (max_tokens > 0 && max_tokens < r->max_tokens) {
         r->max_tokens = max_tokens;
         r->min_tokens = r->min_tokens < max_tokens ? r->min_tokens : max_tokens;

@@ -26,7 +26,7 @@ void sim_tag(sim_request *r, uint32_t first)
         first == 0 ? sim_mix64(r->salt, r->lora + UINT64_C(1000)) : r->tags[first - 1];
     for (uint32_t p = first; p < r->num_tokens; p++) {
         before = sim_mix64(before, (uint64_t)(uint32_t)r->tokens[p]);
-        if (r->is_embeds && p < r->num_prompt)
+        if (r->is_embeds && p < r->num_rows)
             before = sim_mix64(before, r->embeds[p] + UINT64_C(7000));
         for (uint32_t i = 0; i < r->num_images; i++) {
             const sim_image *image = &r->images[i];
@@ -39,7 +39,7 @@ void sim_tag(sim_request *r, uint32_t first)
 
 quire_token sim_next_token(const sim_request *r, uint32_t num_tokens)
 {
-    uint64_t chance = sim_mix64(r->tags[num_tokens - 1], 5);
+    uint64_t chance = sim_mix64(r->tags[num_tokens - 1], 5 + r->branch * 64);
     return chance % 41 == 0 ? SIM_EOS : (quire_token)(1 + chance / 64 % 5);
 }
 
@@ -92,6 +92,44 @@ static void run_swaps(sim *s, const quire_step *step)
     }
     s->tally.swapped_out += step->num_swap_out;
     s->tally.swapped_in += step->num_swap_in;
+}
+
+/* ---- copies on write --------------------------------------------------------- */
+
+/* The pages, before any row changes: no block is both source and target. */
+static void run_copies(sim *s, const quire_step *step)
+{
+    size_t bytes = s->mix.page * sizeof *s->pages;
+    for (uint32_t i = 0; i < step->num_copies && !s->has_failed; i++) {
+        const quire_step_copy *copy = &step->copies[i];
+        SIM_CHECK(s, copy->from != QUIRE_NULL_BLOCK && copy->to != QUIRE_NULL_BLOCK,
+                  "a copy of the null block", copy->from, copy->to);
+        for (uint32_t k = 0; k < step->num_copies; k++)
+            SIM_CHECK(
+                s, copy->from != step->copies[k].to && (i == k || copy->to != step->copies[k].to),
+                "copies that meet", copy->from, copy->to);
+        memcpy(s->pages + (size_t)copy->to * s->mix.page,
+               s->pages + (size_t)copy->from * s->mix.page, bytes);
+    }
+    s->tally.copies += step->num_copies;
+}
+
+/* After the rows of the step were taken over. */
+static void move_rows(sim *s, const quire_step *step)
+{
+    for (uint32_t i = 0; i < step->num_copies && !s->has_failed; i++) {
+        const quire_step_copy *copy = &step->copies[i];
+        SIM_CHECK(s, copy->place < step->num_reqs, "a copy for nobody", copy->to, copy->place);
+        sim_request *r = s->has_failed ? NULL : sim_find(s, step->reqs[copy->place]);
+        if (r == NULL)
+            return;
+        sim_row *row = &r->rows[copy->group];
+        SIM_CHECK(s, copy->index < row->count, "a copy behind the row", copy->index, row->count);
+        bool is_new = step->kinds[copy->place] != QUIRE_STEP_RUNNING;
+        SIM_CHECK(s, !is_new || row->ids[copy->index] == copy->to, "a new row without its copy",
+                  r->number, copy->index);
+        row->ids[copy->index] = copy->to;
+    }
 }
 
 /* ---- loads ----------------------------------------------------------------- */
@@ -328,11 +366,18 @@ void sim_run_step(sim *s, const quire_step *step)
     sim_batch *batch = &s->batches[(s->first_batch + s->num_batches) % SIM_BATCHES];
     *batch = (sim_batch){.step = step->step, .num_entries = step->num_reqs};
     run_swaps(s, step);
+    run_copies(s, step);
     for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++) {
         sim_request *r = sim_find(s, step->reqs[i]);
         if (r == NULL)
             return;
         take_rows(s, step, i, r);
+    }
+    move_rows(s, step);
+    for (uint32_t i = 0; i < step->num_reqs && !s->has_failed; i++) {
+        sim_request *r = sim_find(s, step->reqs[i]);
+        if (r == NULL)
+            return;
         s->tally.hits += step->kinds[i] != QUIRE_STEP_RUNNING && step->num_computed_tokens[i] > 0;
         if (step->kinds[i] != QUIRE_STEP_RUNNING)
             r->is_tainted = false;

@@ -40,6 +40,9 @@ static void add_tally(sim_tally *all, const sim_tally *one)
     all->forgotten += one->forgotten;
     all->pins += one->pins;
     all->overtaking += one->overtaking;
+    all->forks += one->forks;
+    all->shared += one->shared;
+    all->copies += one->copies;
     all->calls += one->calls;
     all->refused += one->refused;
     all->configs += one->configs;
@@ -81,11 +84,14 @@ static void print_tally(const sim_tally *t)
         (unsigned long long)t->refused, (unsigned long long)t->outgrown,
         (unsigned long long)t->cuts, (unsigned long long)t->states, (unsigned long long)t->large,
         (unsigned long long)t->slowest);
-    printf("%llu pooled, %llu ended by repetition, %llu prompts of embeddings, %llu with hashes, "
-           "%llu images that the encoder connector had\n",
-           (unsigned long long)t->pooled, (unsigned long long)t->repeated,
-           (unsigned long long)t->embedded, (unsigned long long)t->hashed,
-           (unsigned long long)t->found);
+    printf(
+        "%llu pooled, %llu ended by repetition, %llu prompts of embeddings, %llu with hashes, "
+        "%llu images that the encoder connector had\n%llu forks, of which %llu ran at once, %llu "
+        "copies on write\n",
+        (unsigned long long)t->pooled, (unsigned long long)t->repeated,
+        (unsigned long long)t->embedded, (unsigned long long)t->hashed,
+        (unsigned long long)t->found, (unsigned long long)t->forks, (unsigned long long)t->shared,
+        (unsigned long long)t->copies);
 }
 
 static bool saw_all(const sim_tally *t)
@@ -95,7 +101,8 @@ static bool saw_all(const sim_tally *t)
            t->swapped_out > 0 && t->swapped_in > 0 && t->forgotten > 0 && t->pins > 0 &&
            t->overtaking > 0 && t->refused > 0 && t->configs > 0 && t->outgrown > 0 &&
            t->cuts > 0 && t->moves > 0 && t->states > 0 && t->large > 0 && t->pooled > 0 &&
-           t->repeated > 0 && t->embedded > 0 && t->hashed > 0 && t->found > 0;
+           t->repeated > 0 && t->embedded > 0 && t->hashed > 0 && t->found > 0 && t->forks > 0 &&
+           t->shared > 0 && t->copies > 0;
 }
 
 typedef struct share {

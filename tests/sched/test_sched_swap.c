@@ -169,7 +169,7 @@ static void configs_that_cannot_swap_are_refused(void **state)
     wrong[0].profile = QUIRE_PROFILE_VLLM_0_20;
     wrong[1].quirks_on = QUIRE_QUIRK(STALE_OUTPUTS);
     wrong[2].quirks_on = QUIRE_QUIRK(FAILED_BLOCKS_STAY);
-    wrong[3].cache.max_copies = 4;
+    wrong[3].num_swap_blocks = UINT32_MAX;
     wrong[4].num_swap_blocks = (1u << 28) + 1;
     wrong[5].swap_block_ns = UINT64_C(1) << 32;
     wrong[6].recompute_token_ns = UINT64_C(1) << 32;
