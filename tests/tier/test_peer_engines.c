@@ -266,14 +266,14 @@ static void a_prefix_comes_from_another_engines_host_memory(void **state)
     close_engine(&a);
 }
 
-/* Host memory for one prompt: the blocks of the first are withdrawn before the second is written
- * there, by a store (A) and by a load (B). */
+/* Host memory for two prompts: the blocks of the first are withdrawn before the third is written
+ * there, by stores (A) and by loads (B, which has nothing to store). */
 static void blocks_are_withdrawn_before_their_memory_is_written(void **state)
 {
     (void)state;
     engine large = {.num_cpu = 101};
-    engine a = {.num_cpu = PROMPT_BLOCKS + 1};
-    engine b = {.num_cpu = PROMPT_BLOCKS + 1, .source = &large};
+    engine a = {.num_cpu = 2 * PROMPT_BLOCKS + 1};
+    engine b = {.num_cpu = 2 * PROMPT_BLOCKS + 1, .source = &large};
     open_engine(&large);
     run_prompts(&large);
     open_engine(&a);
@@ -281,13 +281,15 @@ static void blocks_are_withdrawn_before_their_memory_is_written(void **state)
     engine *const both[] = {&a, &b};
     for (int i = 0; i < 2; i++) {
         run_prompt(both[i], 0);
-        assert_int_equal(served_by(both[i]).offered, PROMPT_BLOCKS);
-        both[i]->least_offered = UINT64_MAX;
         run_prompt(both[i], 1);
-        assert_true(both[i]->least_offered < PROMPT_BLOCKS);
-        assert_int_equal(served_by(both[i]).offered, PROMPT_BLOCKS);
+        assert_int_equal(served_by(both[i]).offered, 2 * PROMPT_BLOCKS);
+        both[i]->least_offered = UINT64_MAX;
+        run_prompt(both[i], 2);
+        assert_true(both[i]->least_offered < 2 * PROMPT_BLOCKS);
+        assert_int_equal(served_by(both[i]).offered, 2 * PROMPT_BLOCKS);
     }
-    assert_true(stats_of(&b).tiers[0].promoted_blocks >= PROMPT_BLOCKS); /* half of it at a time */
+    assert_int_equal(stats_of(&b).tiers[0].promoted_blocks, 3 * PROMPT_BLOCKS);
+    assert_int_equal(stats_of(&b).stored_blocks, 0);
     close_engine(&b);
     close_engine(&a);
     close_engine(&large);
