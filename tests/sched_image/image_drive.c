@@ -73,6 +73,10 @@ static void see_step(world_side *side, const quire_step *s)
     see_u32s(side, s->swap_out_slots, s->num_swap_out);
     see_u32s(side, s->swap_in_blocks, s->num_swap_in);
     see_u32s(side, s->swap_in_slots, s->num_swap_in);
+    for (uint32_t i = 0; i < s->num_copies; i++) {
+        see(side, (uint64_t)s->copies[i].from << 32 | s->copies[i].to);
+        see(side, (uint64_t)s->copies[i].place << 32 | s->copies[i].index);
+    }
 }
 
 static void see_prefix_stats(world_side *side, const quire_prefix_stats *s)
@@ -282,6 +286,27 @@ static quire_req draw_known(world *w)
                     COUNT(w->known)];
 }
 
+/* A child of a request in any state; its last token may be another. */
+static void fork_request(world *w)
+{
+    static world_request r;
+    draw_request(w, &r);
+    draw_names(w, &r);
+    quire_req parent = draw_known(w);
+    quire_req req = 0;
+    r.params.max_tokens += 20;
+    r.params.num_prompt_tokens = draw(w, 2);
+    r.params.prompt = r.prompt;
+    for (uint32_t i = 0; i < w->num_sides; i++) {
+        req = 0;
+        see(&w->sides[i], (uint32_t)quire_sched_fork(w->sides[i].sched, parent, &r.params, &req));
+        see(&w->sides[i], req);
+    }
+    memset(some_flags, 0, sizeof some_flags);
+    if (req != 0)
+        w->known[w->num_added % COUNT(w->known)] = req;
+}
+
 static void continue_session(world *w)
 {
     static world_request r;
@@ -475,6 +500,8 @@ bool world_round(world *w)
     w->now++;
     for (uint32_t n = w->is_wide ? draw(w, 8) : draw(w, 2); n > 0; n--)
         add_request(w);
+    if (w->config.cache.max_copies > 0 && draw(w, 2) == 0)
+        fork_request(w);
     if (draw(w, 4) == 0)
         continue_session(w);
     if (draw(w, 12) == 0)
