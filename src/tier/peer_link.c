@@ -14,7 +14,7 @@
 
 enum {
     READ_BUDGET = QR_AT_A_TIME(8 * 1024 * 1024, 1),
-    READ_AT_ONCE = QR_AT_A_TIME(192 * 1024, 64),
+    READ_AT_ONCE = QR_AT_A_TIME(192 * 1024, 2048),
     SUM_STEP = QR_AT_A_TIME(96 * 1024, 2)
 };
 
