@@ -141,9 +141,9 @@ static bool can_share(quire_sched *s, uint32_t parent, const quire_request_param
     return r->status == QUIRE_REQ_RUNNING && r->num_placeholders == 0 && r->load_step == 0 &&
            r->kv.num_computed_tokens > 0 && r->kv.num_computed_tokens < r->kv.num_tokens &&
            r->kv.num_computed_tokens <= r->kv.num_tokens - p->num_prompt_tokens &&
-           !r->discards_async && s->pause == QUIRE_UNPAUSED && s->num_running < s->max_num_seqs &&
-           p->use_grammar == 0 && p->skip_reading_prefix == 0 && qr_cache_can_fork(s->cache) &&
-           !is_in_flight(s, parent);
+           !r->discards_async && s->pause == QUIRE_UNPAUSED &&
+           s->num_running + s->num_asked < s->max_num_seqs && p->use_grammar == 0 &&
+           p->skip_reading_prefix == 0 && qr_cache_can_fork(s->cache) && !is_in_flight(s, parent);
 }
 
 /* The pages of a child that runs do not count among those that wait. *shares becomes false where
