@@ -334,6 +334,9 @@ int cmd_serve(int argc, char **argv)
         return command_error(&cmd, "--loop: standard input comes only once; give it a file");
     if (o.loop && o.replay.max_steps > 0)
         return command_error(&cmd, "--loop and --max-steps: one begins again, the other ends");
+    if (o.loop && o.replay.tiers.is_real && o.replay.tiers.redis != NULL)
+        return command_error(&cmd, "--loop begins again with empty tiers, but a real --redis is "
+                                   "other engines' too and is not emptied");
     int status = read_settings(&settings, &texts);
     if (status == 0)
         status = serve_trace(&settings);

@@ -185,7 +185,7 @@ static quire_tier_caps sim_caps(void *self)
     const tiers_sim *sim = self;
     return (quire_tier_caps){.alignment = 1,
                              .max_bytes = UINT32_MAX,
-                             .is_persistent = 1,
+                             .is_persistent = 0, /* it ends with the replay, and can be emptied */
                              .is_shared = sim->kind == TIERS_REDIS,
                              .checks_crc = 1,
                              .is_simulated = 1,

@@ -134,6 +134,16 @@ class Serve(unittest.TestCase):
         rate = m["vllm:prefix_cache_hits_total"] / m["vllm:prefix_cache_queries_total"]
         self.assertLess(rate, once["hit_rate"] + 0.02)
 
+    def test_loop_with_tiers(self):
+        """Each round begins with empty tiers, a shared one among them."""
+        with Serving(QUIRE, "--speed", "max", "--loop", "--cpu-blocks", "200", "--file-tier", "1G",
+                     "--redis", "1G", "--tier-failures", "0.02", self.trace) as it:
+            until(lambda: it.metrics()["quire_requests_added_total"] > 370, "a fourth round")
+            status, text = it.interrupt()
+        self.assertEqual(status, 0, text)
+        self.assertIn("--redis", run(QUIRE, "serve", "--loop", "--real-tiers", "--cpu-blocks", "200",
+                                     "--redis", "127.0.0.1:1", self.trace, status=2))
+
     def test_token(self):
         token = "a-token-of-some-length"
         with Serving(QUIRE, "--speed", "max", "--hold", "--token-file",
