@@ -25,10 +25,11 @@ void qr_step_begin(quire_sched *s)
     b->encoder_budget = s->encoder_budget;
     s->num_preempted = 0;
     s->prefix.num_overtaking = 0;
-    qr_swap_begin(&s->swap);
-    memcpy(b->preempted, s->asked, s->num_asked * sizeof *s->asked);
+    if (s->swap.num_slots > 0)
+        qr_swap_begin(&s->swap);
     b->num_asked = s->num_asked;
-    s->num_asked = 0;
+    for (; s->num_asked > 0; s->num_asked--)
+        b->preempted[s->num_asked - 1] = s->asked[s->num_asked - 1];
     s->observer.step = s->step;
     s->observer.taker = 0;
     s->observer.num_hit_tokens = 0;

@@ -224,11 +224,10 @@ static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t 
     set_levels(s, n->tiers, n->num_tiers);
 }
 
-void qr_sched_tell_step(quire_sched *s, uint64_t began_ns)
+/* Not inline: its arrays would cost the steps that nobody watches. */
+static QR_NOINLINE void tell_watchers(quire_sched *s, uint64_t began_ns)
 {
     qr_observer *o = &s->observer;
-    if (o->on_snapshot == NULL && s->monitor == NULL)
-        return;
     quire_tier_usage tiers[QUIRE_MAX_TIERS];
     o->sum_hit_tokens += o->num_hit_tokens;
     o->sum_swapped_out += s->swap.out.count;
@@ -239,6 +238,12 @@ void qr_sched_tell_step(quire_sched *s, uint64_t began_ns)
         tell_monitor_step(s, &snapshot, began_ns);
     if (o->on_snapshot != NULL)
         o->on_snapshot(o->user, &snapshot);
+}
+
+void qr_sched_tell_step(quire_sched *s, uint64_t began_ns)
+{
+    if (s->observer.on_snapshot != NULL || s->monitor != NULL)
+        tell_watchers(s, began_ns);
 }
 
 void qr_sched_tell_update(quire_sched *s, uint64_t began_ns, uint32_t num_outgrown)
