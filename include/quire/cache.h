@@ -295,8 +295,8 @@ typedef struct quire_block_copy {
 } quire_block_copy;
 
 /* The copies that are pending, in any order: no block is both source and target. Both are kept from
- * reuse until this call, which ends that: run the copies before the next forward pass. A copy whose
- * target nobody has any more, since its request was freed, is dropped. Valid until the next
+ * reuse until this call, which ends that: run the copies before the next forward pass. When
+ * the only request that has a copy's target is freed, the copy is dropped. Valid until the next
  * allocate_slots, copy_on_write or fork. A scheduler takes the copies of its cache itself: see
  * quire_step.copies. */
 QUIRE_API int quire_cache_take_copies(quire_cache *cache, const quire_block_copy **copies,

@@ -116,7 +116,7 @@ typedef enum quire_profile { QUIRE_PROFILE_DEFAULT = 0, QUIRE_PROFILE_VLLM_0_20 
     X(20, UNENCODED_STAYS,                                                                         \
       "PRIORITY: what a request was to encode or compute in a step from which it was preempted "   \
       "counts as done")                                                                            \
-    X(21, LOADS_ARE_ZEROED, "blocks that a connector fills are listed among those to be zeroed")   \
+    X(21, LOADS_ARE_ZEROED, "blocks that a connector fills are listed in blocks_to_zero")          \
     X(22, RESET_IN_PARTS,                                                                          \
       "reset_prefix_cache preempts running requests even if the cache then cannot be reset, and "  \
       "resets the cache even if the connector was not reset")                                      \

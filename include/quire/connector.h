@@ -57,8 +57,8 @@ typedef struct quire_encoder_connector {
     /* Whether it has what the encoder would make of this input: then it is not encoded, and takes
      * nothing of the encoder's budget. Asked when the input is needed and there is room for it. */
     int (*has_item)(void *user, quire_req req, uint32_t input);
-    /* The input has its place in the encoder cache: those to be encoded in this step, then those to
-     * be loaded. */
+    /* The input has its place in the encoder cache. Told first of inputs that are encoded in this
+     * step, then of inputs that are loaded. */
     void (*update_state_after_alloc)(void *user, quire_req req, uint32_t input);
     /* At the end of schedule, after the quire_connector's. */
     void *(*build_meta)(void *user, const struct quire_step *step);

@@ -30,7 +30,7 @@
 
 #define QUIRE_ERROR_MAP(X)                                                                         \
     X(-1, E_NOMEM, "the allocator returned no memory")                                             \
-    X(-2, E_ARGUMENT, "a required pointer is NULL, or a value is not one of those allowed")        \
+    X(-2, E_ARGUMENT, "a required pointer is NULL, or a value is not an allowed one")              \
     X(-3, E_CONFIG, "the config has a wrong size field or a field out of its range")               \
     X(-4, E_RANGE, "a count or position is larger than the structure can hold")                    \
     X(-5, E_UNKNOWN_BLOCK, "a block id is not below the number of blocks")                         \

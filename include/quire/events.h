@@ -1,7 +1,7 @@
 /* quire/events.h - KV events over ZeroMQ: a publisher for the engine, a subscriber for the router.
  *
  *      scheduler ──► monitor ──► publisher's thread ── PUB ──► subscribers     topic, number, batch
- *                                                 └─ ROUTER ◄─► those that missed something
+ *                                                 └─ ROUTER ◄─► subscribers that missed batches
  *
  *      frames      topic (text) | number (u64, big-endian, from 0, gap-free) | batch (quire/wire.h)
  *      replay      ["", number]     ──► ["", number, batch] ... ["", ff ff ff ff ff ff ff ff, ""]
@@ -16,8 +16,9 @@
  * The scheduler never waits for any of this (quire/monitor.h). A subscriber that is too slow misses
  * batches, sees so from their numbers, and asks for a replay; where that no longer goes back far
  * enough, for the index. When the publisher itself has missed events it says AllBlocksCleared and
- * then stores what is there, in ordinary batches; that takes steps of the scheduler (a walk). Who
- * asks for the index meanwhile gets what is known after a second, and the rest in those batches.
+ * then stores what is there, in ordinary batches; that takes steps of the scheduler (a walk). A
+ * subscriber that asks for the index meanwhile gets what is known after a second, and the rest in
+ * the walk's batches.
  *
  * Safety: endpoints are ipc:// or tcp:// on the loopback; any other needs CURVE keys, or
  * allow_strangers_to_read_prompts_and_stall_us. What others send is bounded, each part of it and

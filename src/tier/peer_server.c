@@ -276,13 +276,9 @@ static int open_secret(quire_peer_server *server, const quire_peer_server_config
                                  .text = c->secret,
                                  .file = c->secret_file,
                                  .get = c->get_secret,
-                                 .get_user = c->secret_user};
-    int status = qr_secret_open(&server->secret, &options, message, bytes);
-    if (status == QUIRE_OK && strlen(server->secret.password) < QR_PEER_SECRET_LEAST) {
-        qr_tier_say(message, bytes, "secret: %d characters at least", QR_PEER_SECRET_LEAST);
-        return QUIRE_E_CONFIG;
-    }
-    return status;
+                                 .get_user = c->secret_user,
+                                 .least = QR_PEER_SECRET_LEAST};
+    return qr_secret_open(&server->secret, &options, message, bytes);
 }
 
 static int open_tls(quire_peer_server *server, const quire_peer_server_config *c, char *message,

@@ -88,6 +88,11 @@ int qr_secret_open(qr_secret *secret, const qr_secret_options *options, char *me
         memcpy(secret->file, options->file, bytes);
     }
     const char *wrong = refresh(secret);
+    if (wrong == NULL && strlen(secret->password) < options->least) {
+        qr_tier_say(message, message_bytes, "%s: %u characters at least", options->field,
+                    options->least);
+        return QUIRE_E_CONFIG;
+    }
     if (wrong == NULL)
         return QUIRE_OK;
     if (secret->file != NULL)

@@ -35,6 +35,7 @@ typedef struct qr_secret_options {
     const char *file;
     int (*get)(void *user, char *password, size_t bytes);
     void *get_user;
+    uint32_t least; /* characters that it must have when it is opened */
 } qr_secret_options;
 
 /* QUIRE_OK, or an error with a message: the password is asked for once. */

@@ -130,13 +130,9 @@ static int open_secret(quire_tier_peer *peer, const quire_tier_peer_config *c, c
                                  .text = c->secret,
                                  .file = c->secret_file,
                                  .get = c->get_secret,
-                                 .get_user = c->secret_user};
-    int status = qr_secret_open(&peer->secret, &options, message, bytes);
-    if (status == QUIRE_OK && strlen(peer->secret.password) < QR_PEER_SECRET_LEAST) {
-        qr_tier_say(message, bytes, "secret: %d characters at least", QR_PEER_SECRET_LEAST);
-        return QUIRE_E_CONFIG;
-    }
-    return status;
+                                 .get_user = c->secret_user,
+                                 .least = QR_PEER_SECRET_LEAST};
+    return qr_secret_open(&peer->secret, &options, message, bytes);
 }
 
 static int open_tls(quire_tier_peer *peer, const quire_tier_peer_config *c, char *message,
