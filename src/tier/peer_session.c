@@ -28,10 +28,11 @@ void qr_session_close(quire_peer_server *server, qr_session *session)
 {
     if (session->state == QR_SESSION_CLOSED)
         return;
+    /* Before the socket: a client that sees it closed may read the counts. */
+    qr_served(server, QR_SERVED_CONNECTIONS, (uint64_t)-1);
     qr_socket_close(&session->socket);
     session->state = QR_SESSION_CLOSED;
     OPENSSL_cleanse(&session->talk, sizeof session->talk);
-    qr_served(server, QR_SERVED_CONNECTIONS, (uint64_t)-1);
 }
 
 void qr_session_begin(quire_peer_server *server, qr_session *session)

@@ -181,6 +181,16 @@ static int fork_request(engine *e, quire_req parent, engine_request *r,
 
 /* ---- branches and samples -------------------------------------------------- */
 
+/* Whether a step computes it still, although it has ended: then its place is not free. */
+static bool is_in_flight(const engine *e, const engine_request *r)
+{
+    for (uint32_t k = 0; k < 2; k++)
+        for (uint32_t i = 0; e->flights[k].is_there && i < e->flights[k].num_reqs; i++)
+            if (e->flights[k].parts[i].request == r)
+                return true;
+    return false;
+}
+
 static int branch_off(engine *e)
 {
     quire_req reqs[ENGINE_MAX_REQUESTS];
@@ -188,7 +198,7 @@ static int branch_off(engine *e)
     engine_request *r = &e->forks->branches[engine_draw(&e->random, ENGINE_BRANCHES)];
     uint32_t which = engine_chance(&e->random, 70) ? 0 : engine_draw(&e->random, 3);
     uint32_t n = quire_sched_get_queue(e->sched, which, reqs, ENGINE_MAX_REQUESTS);
-    if (n == 0 || r->state == ENGINE_LIVE)
+    if (n == 0 || r->state == ENGINE_LIVE || is_in_flight(e, r))
         return 0;
     quire_req req = reqs[engine_draw(&e->random, n)];
     if (quire_sched_req_info(e->sched, req, &info) != QUIRE_OK)
