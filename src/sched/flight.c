@@ -10,31 +10,23 @@
  */
 #include "sched/sched.h"
 
-static qr_batch *batch_at(const quire_sched *s, uint32_t place)
-{
-    return &s->batches[(s->first_batch + place) % s->max_batches];
-}
-
 uint32_t qr_flight_find(const quire_sched *s, uint64_t step)
 {
     for (uint32_t place = 0; place < s->num_batches; place++)
-        if (batch_at(s, place)->step == step)
+        if (qr_flight_batch(s, place)->step == step)
             return place;
     return QR_NIL;
 }
 
-const qr_batch *qr_flight_batch(quire_sched *s, uint32_t place)
-{
-    return batch_at(s, place);
-}
-
 void qr_flight_end(quire_sched *s, uint32_t place)
 {
-    qr_batch ended = *batch_at(s, place);
-    for (; place > 0; place--)
-        *batch_at(s, place) = *batch_at(s, place - 1);
-    *batch_at(s, 0) = ended;
-    s->first_batch = (s->first_batch + 1) % s->max_batches;
+    if (place > 0) {
+        qr_batch ended = *qr_flight_batch(s, place);
+        for (; place > 0; place--)
+            *qr_flight_batch(s, place) = *qr_flight_batch(s, place - 1);
+        *qr_flight_batch(s, 0) = ended;
+    }
+    s->first_batch = s->first_batch + 1 == s->max_batches ? 0 : s->first_batch + 1;
     s->num_batches--;
 }
 
@@ -69,10 +61,10 @@ bool qr_flight_is_in_order(quire_sched *s, uint32_t place)
 {
     if (place == 0 || keeps_nothing(s))
         return true;
-    const qr_batch *batch = batch_at(s, place);
+    const qr_batch *batch = qr_flight_batch(s, place);
     mark(s, batch, 0);
     for (uint32_t older = 0; older < place; older++)
-        mark(s, batch_at(s, older), 1);
+        mark(s, qr_flight_batch(s, older), 1);
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         uint32_t index = qr_flight_who_waits(s, batch, i);
         if (index != QR_NIL && s->scratch[index] != 0)
@@ -89,7 +81,7 @@ int qr_sched_forget_step(quire_sched *s, uint64_t step)
     bool stays = keeps_nothing(s);
     if (!stays) {
         memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
-        mark(s, batch_at(s, place), 1);
+        mark(s, qr_flight_batch(s, place), 1);
     }
     qr_flight_end(s, place);
     if (!stays)

@@ -349,7 +349,7 @@ static void image_batches(qr_image *image, quire_sched *s)
 {
     qr_image_u32(image, &s->num_batches, s->max_batches);
     for (uint32_t i = 0; i < s->num_batches && !image->is_bad; i++)
-        image_batch(image, s, &s->batches[(s->first_batch + i) % s->max_batches]);
+        image_batch(image, s, qr_flight_batch(s, i));
 }
 
 /* A request's placeholders are those of the steps in flight whose outputs it still takes. Not so
@@ -362,7 +362,7 @@ static void image_check_placeholders(qr_image *image, quire_sched *s)
         return;
     memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
     for (uint32_t i = 0; i < s->num_batches; i++) {
-        const qr_batch *batch = &s->batches[(s->first_batch + i) % s->max_batches];
+        const qr_batch *batch = qr_flight_batch(s, i);
         for (uint32_t k = 0; k < batch->num_reqs; k++) {
             uint32_t index = qr_flight_who_waits(s, batch, k);
             if (index != QR_NIL && batch->is_past_prompt[k])

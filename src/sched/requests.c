@@ -521,6 +521,20 @@ static uint32_t list_all(const quire_sched *s, quire_req *reqs)
     return n;
 }
 
+/* An end touches memory in many places: asks for all of it at once. */
+static void fetch_for_end(const quire_sched *s, uint32_t index)
+{
+    if (index >= s->max_requests)
+        return;
+    qr_prefetch_write(&s->waiters[index]);
+    const unsigned char *r = (const unsigned char *)&s->requests[index];
+    for (size_t at = 0; at < sizeof *s->requests; at += 64)
+        qr_prefetch_write(r + at);
+    qr_prefetch_write(&s->by_age[index]);
+    qr_prefetch_write(&s->ids.key_lens[index]);
+    qr_prefetch(qr_idmap_key(&s->ids, index));
+}
+
 static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
 {
     qr_request *r = &s->requests[index];
@@ -542,6 +556,8 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
     for (uint32_t pass = 0; pass < 2;
          pass++) { /* all leave their queues before the first is freed */
         for (uint32_t i = 0; i < n; i++) {
+            if (pass == 0)
+                fetch_for_end(s, quire_req_index(reqs[i]));
             uint32_t index = qr_sched_index_of(s, reqs[i]);
             if (index == QR_NIL || qr_request_is_finished(&s->requests[index]))
                 continue;

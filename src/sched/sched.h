@@ -492,7 +492,12 @@ uint32_t qr_flight_find(const quire_sched *sched, uint64_t step);
 bool qr_flight_is_in_order(quire_sched *sched, uint32_t place);
 /* Who waits for the i-th output of the step; QR_NIL: the request has ended, or has begun again. */
 uint32_t qr_flight_who_waits(const quire_sched *sched, const qr_batch *batch, uint32_t i);
-const qr_batch *qr_flight_batch(quire_sched *sched, uint32_t place);
+/* The batch of that place in the ring; place num_batches is the next one's. */
+static inline qr_batch *qr_flight_batch(const quire_sched *s, uint32_t place)
+{
+    uint32_t at = s->first_batch + place;
+    return &s->batches[at < s->max_batches ? at : at - s->max_batches];
+}
 /* It is in flight no longer. */
 void qr_flight_end(quire_sched *sched, uint32_t place);
 int qr_sched_forget_step(quire_sched *sched, uint64_t step);

@@ -36,7 +36,7 @@ static bool loads_in_flight(const quire_sched *s, uint32_t index)
     uint32_t place = qr_flight_find(s, s->requests[index].load_step);
     if (place == QR_NIL)
         return false;
-    const qr_batch *batch = &s->batches[(s->first_batch + place) % s->max_batches];
+    const qr_batch *batch = qr_flight_batch(s, place);
     for (uint32_t i = 0; batch->loads && i < batch->num_reqs; i++)
         if (qr_flight_who_waits(s, batch, i) == index)
             return true;
@@ -50,7 +50,7 @@ static bool batches_are_valid(const quire_sched *s)
     if (s->num_batches > s->max_batches)
         return false;
     for (uint32_t i = 0; i < s->num_batches; i++) {
-        const qr_batch *batch = &s->batches[(s->first_batch + i) % s->max_batches];
+        const qr_batch *batch = qr_flight_batch(s, i);
         if (batch->step <= before || batch->step > s->step || batch->num_reqs > s->max_num_seqs)
             return false;
         before = batch->step;

@@ -72,7 +72,7 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     const quire_encoder_connector *e = &s->encoder_connector;
     if (s->has_encoder_connector && e->build_meta != NULL)
         s->builder.out.encoder_connector_meta = e->build_meta(e->user, out);
-    qr_batch *batch = &s->batches[(s->first_batch + s->num_batches++) % s->max_batches];
+    qr_batch *batch = qr_flight_batch(s, s->num_batches++);
     batch->step = s->step;
     batch->num_reqs = out->num_reqs;
     batch->loads = s->builder.loads;

@@ -1,12 +1,34 @@
 /* sched/step.c - the arrays of the step being made. */
 #include "sched/sched.h"
 
+/* What the caller has preempted since the last step is the first that was preempted in this one. */
+static QR_NOINLINE void take_asked(quire_sched *s)
+{
+    memcpy(s->builder.preempted, s->asked, s->num_asked * sizeof *s->asked);
+    s->num_asked = 0;
+}
+
+/* qr_step_end writes the others in any case. */
+static void begin_out(quire_step *out, uint64_t step)
+{
+    out->step = step;
+    out->num_reqs = 0;
+    out->total_tokens = 0;
+    out->num_preempted = 0;
+    out->blocks_to_zero = (quire_block_span){0};
+    out->has_grammar_reqs = 0;
+    out->has_pending_grammar_tokens = 0;
+    out->connector_meta = NULL;
+    out->encoder_connector_meta = NULL;
+    out->num_copies = 0;
+}
+
 void qr_step_begin(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
     s->step++;
-    const qr_batch *batch = &s->batches[(s->first_batch + s->num_batches) % s->max_batches];
-    b->out = (quire_step){.step = s->step};
+    const qr_batch *batch = qr_flight_batch(s, s->num_batches);
+    begin_out(&b->out, s->step);
     b->reqs = batch->reqs;
     b->num_tokens = batch->num_tokens;
     b->num_drafts = batch->num_drafts;
@@ -28,8 +50,8 @@ void qr_step_begin(quire_sched *s)
     if (s->swap.num_slots > 0)
         qr_swap_begin(&s->swap);
     b->num_asked = s->num_asked;
-    for (; s->num_asked > 0; s->num_asked--)
-        b->preempted[s->num_asked - 1] = s->asked[s->num_asked - 1];
+    if (QR_UNLIKELY(s->num_asked > 0))
+        take_asked(s);
     s->observer.step = s->step;
     s->observer.taker = 0;
     s->observer.num_hit_tokens = 0;
@@ -212,7 +234,7 @@ static void common_prefix(quire_sched *s)
 
 /* Leaves out requests that have ended since the caller preempted them. Returns how many are there.
  */
-static uint32_t list_preempted(quire_sched *s)
+static QR_NOINLINE uint32_t list_preempted(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
     uint32_t left = 0;
@@ -242,7 +264,7 @@ static uint32_t place_of_copy(const quire_sched *s, const quire_block_copy *copy
 }
 
 /* The cache's pending copies become the step's. */
-static void list_copies(quire_sched *s)
+static QR_NOINLINE void list_copies(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
     const quire_cache *cache = s->cache;
@@ -259,7 +281,6 @@ static void list_copies(quire_sched *s)
                                          .place = place_of_copy(s, copy, at),
                                          .index = at.index};
     }
-    b->out.copies = b->copies;
     b->out.num_copies = qr_cache_take_copies(s->cache);
 }
 
@@ -269,10 +290,12 @@ const quire_step *qr_step_end(quire_sched *s)
     quire_step *out = &b->out;
     make_rows(s);
     common_prefix(s);
-    memcpy(b->finished, s->finished, s->num_finished * sizeof *s->finished);
+    if (s->num_finished > 0)
+        memcpy(b->finished, s->finished, s->num_finished * sizeof *s->finished);
     out->num_finished = s->num_finished;
     s->num_finished = 0;
-    out->num_preempted = list_preempted(s);
+    if (QR_UNLIKELY(b->num_asked + s->num_preempted > 0))
+        out->num_preempted = list_preempted(s);
     out->reqs = b->reqs;
     out->kinds = b->kinds;
     out->was_in_last_step = b->was_in_last_step;
@@ -285,6 +308,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->num_common_prefix_blocks = b->common_prefix;
     out->finished = b->finished;
     out->preempted = b->preempted;
+    out->copies = b->copies;
     out->num_freed_encoder = qr_encoder_take_freed(&s->encoder, &out->freed_encoder);
     out->num_swap_out = s->swap.out.count;
     out->swap_out_blocks = s->swap.out.blocks;
@@ -294,7 +318,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->swap_in_slots = s->swap.in.slots;
     if (s->zeroes_blocks)
         quire_cache_take_new_block_ids(s->cache, &out->blocks_to_zero);
-    if (s->cache->num_copies > 0)
+    if (QR_UNLIKELY(s->cache->num_copies > 0))
         list_copies(s);
     return out;
 }
