@@ -521,15 +521,18 @@ static uint32_t list_all(const quire_sched *s, quire_req *reqs)
     return n;
 }
 
-/* An end touches memory in many places: asks for all of it at once. */
-static void fetch_for_end(const quire_sched *s, uint32_t index)
+/* An end reads memory in many places: asks for all of it at once. */
+static inline void fetch_for_end(const quire_sched *s, uint32_t index)
 {
     if (index >= s->max_requests)
         return;
+    const qr_request *r = &s->requests[index];
     qr_prefetch_write(&s->waiters[index]);
-    const unsigned char *r = (const unsigned char *)&s->requests[index];
-    for (size_t at = 0; at < sizeof *s->requests; at += 64)
-        qr_prefetch_write(r + at);
+    qr_prefetch_write(&r->kv);
+    qr_prefetch_write(&r->status);
+    qr_prefetch_write(&r->num_features);
+    qr_prefetch_write(&r->has_promise);
+    qr_prefetch_write(&r->num_saved);
     qr_prefetch_write(&s->by_age[index]);
     qr_prefetch_write(&s->ids.key_lens[index]);
     qr_prefetch(qr_idmap_key(&s->ids, index));

@@ -1,7 +1,7 @@
 #include "sched/waiting.h"
 
 void qr_waiting_init(qr_waiting *queue, qr_waiter *waiters, uint32_t *heap, uint32_t sentinel,
-                     uint32_t number, quire_policy policy)
+                     uint16_t number, quire_policy policy)
 {
     *queue = (qr_waiting){
         .waiters = waiters, .heap = heap, .sentinel = sentinel, .number = number, .policy = policy};

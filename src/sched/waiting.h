@@ -19,11 +19,13 @@
 #include <quire/sched.h>
 
 typedef struct qr_waiter {
-    qr_link link;   /* FCFS; first, as base/list.h asks */
-    uint32_t place; /* PRIORITY: in the heap */
-    uint32_t queue; /* number of the queue it is in, 0: none */
-    int64_t order;  /* FCFS: of two in one queue the smaller is served first */
+    qr_link link; /* FCFS; first, as base/list.h asks */
+    union {
+        int64_t order;  /* FCFS: of two in one queue the smaller is served first */
+        uint32_t place; /* PRIORITY: in the heap */
+    };
     int32_t priority;
+    uint16_t queue;  /* number of the queue it is in, 0: none */
     bool is_swapped; /* its KV is kept: before others (FCFS), before others of its priority */
     double arrival_time;
     quire_bytes id;
@@ -33,7 +35,7 @@ typedef struct qr_waiting {
     qr_waiter *waiters;
     uint32_t *heap; /* PRIORITY */
     uint32_t sentinel;
-    uint32_t number; /* 1, 2, ... */
+    uint16_t number; /* 1, 2, ... */
     uint32_t count;
     quire_policy policy;
     int64_t first_order; /* FCFS: all in the queue are between them */
@@ -42,7 +44,7 @@ typedef struct qr_waiting {
 
 /* heap has room for all requests. */
 void qr_waiting_init(qr_waiting *queue, qr_waiter *waiters, uint32_t *heap, uint32_t sentinel,
-                     uint32_t number, quire_policy policy);
+                     uint16_t number, quire_policy policy);
 void qr_waiting_add(qr_waiting *queue, uint32_t req);
 /* Before all others, but behind swapped ones unless it is one itself. */
 void qr_waiting_prepend(qr_waiting *queue, uint32_t req);

@@ -126,7 +126,7 @@ static void no_field_was_forgotten(void **state)
         {"qr_pin", sizeof(qr_pin), 48},
         {"qr_prefix", sizeof(qr_prefix), 64},
         {"qr_prefix_wait", sizeof(qr_prefix_wait), 40},
-        {"qr_waiter", sizeof(qr_waiter), 56},
+        {"qr_waiter", sizeof(qr_waiter), 48},
         {"qr_session_input", sizeof(qr_session_input), 120},
         {"qr_batch", sizeof(qr_batch), 64},
         {"qr_encoder", sizeof(qr_encoder), 176},
