@@ -29,6 +29,7 @@ typedef struct qr_observer {
     uint64_t sum_hit_tokens; /* of all steps that were told */
     uint64_t sum_swapped_out;
     uint64_t sum_swapped_in;
+    uint64_t sum_swapped_tokens; /* that came back */
 } qr_observer;
 
 void qr_observer_carve(qr_observer *observer, qr_arena *arena, uint32_t num_ghosts);

@@ -162,6 +162,7 @@ void qr_swap_begin(qr_swap *swap)
     swap->asked = free;
     swap->asked.count = 0;
     swap->in.count = 0;
+    swap->num_tokens_in = 0;
 }
 
 bool qr_swap_pays(const quire_sched *s, uint32_t index)
@@ -229,6 +230,7 @@ void qr_swap_in(quire_sched *s, uint32_t index, uint32_t num_local)
         }
     }
     qr_assert(slot == QR_NIL);
+    s->swap.num_tokens_in += r->num_saved > num_local ? r->num_saved - num_local : 0;
     qr_swap_drop(s, index);
 }
 

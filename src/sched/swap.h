@@ -48,6 +48,7 @@ typedef struct qr_swap {
     qr_swap_moves out;
     qr_swap_moves asked; /* out as well, of requests that the caller moved since the last step */
     qr_swap_moves in;
+    uint32_t num_tokens_in; /* of `in`: tokens that need not be computed again */
 } qr_swap;
 
 /* QUIRE_E_CONFIG where it does not go together with the rest of a config that was read. */

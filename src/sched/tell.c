@@ -105,6 +105,7 @@ uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers)
                                                    .active = s->swap.num_slots - s->swap.num_free},
                                         .stored_blocks = o->sum_swapped_out,
                                         .loaded_blocks = o->sum_swapped_in,
+                                        .hit_tokens = o->sum_swapped_tokens,
                                         .stored_bytes = QUIRE_UNKNOWN_BYTES,
                                         .loaded_bytes = QUIRE_UNKNOWN_BYTES};
     if (s->has_connector && s->connector.get_tiers != NULL) {
@@ -232,6 +233,7 @@ static QR_NOINLINE void tell_watchers(quire_sched *s, uint64_t began_ns)
     o->sum_hit_tokens += o->num_hit_tokens;
     o->sum_swapped_out += s->swap.out.count;
     o->sum_swapped_in += s->swap.in.count;
+    o->sum_swapped_tokens += s->swap.num_tokens_in;
     uint32_t num_tiers = qr_sched_list_tiers(s, tiers);
     quire_snapshot snapshot = make_snapshot(s, tiers, num_tiers);
     if (s->monitor != NULL)

@@ -43,6 +43,7 @@ static void a_reset_forgets_what_is_kept(void **state)
 
 typedef struct seen {
     quire_snapshot last;
+    quire_tier_usage swap; /* its tier */
     uint32_t num_swapped;
     quire_decision swapped;
     bool was_preempted;
@@ -50,7 +51,9 @@ typedef struct seen {
 
 static void note_snapshot(void *user, const quire_snapshot *snapshot)
 {
-    ((seen *)user)->last = *snapshot;
+    seen *to = user;
+    to->last = *snapshot;
+    to->swap = snapshot->tiers[1];
 }
 
 static void note_decision(void *user, const quire_decision *decision)
@@ -81,6 +84,8 @@ static void snapshots_and_decisions_tell(void **state)
     assert_int_equal(told.last.num_swapped_in_blocks, 0);
     assert_int_equal(told.last.num_swapped, 1);
     assert_int_equal(told.last.num_free_swap_blocks, SLOTS - VICTIM_BLOCKS);
+    assert_string_equal(told.swap.name, "swap");
+    assert_int_equal(told.swap.hit_tokens, 0);
     kit_answer(&w.kit, w.kit.step->step, 1);
     crowd_end(&w, w.a);
     kit_step(&w.kit);
@@ -88,6 +93,9 @@ static void snapshots_and_decisions_tell(void **state)
     assert_int_equal(told.last.num_swapped_in_blocks, 1);
     assert_int_equal(told.last.num_swapped, 0);
     assert_int_equal(told.last.num_free_swap_blocks, SLOTS);
+    assert_int_equal(told.swap.hit_tokens, 4); /* of c's 20 tokens; 16 were found in the pool */
+    kit_step(&w.kit);
+    assert_int_equal(told.swap.hit_tokens, 4); /* a sum */
     crowd_close(&w);
 }
 
