@@ -9,6 +9,7 @@
 #include "engine.h"
 #include "json_print.h"
 #include "made_by.h"
+#include "plan_choices.h"
 
 #include <quire/cost.h>
 
@@ -19,20 +20,22 @@
 
 static struct {
     engine_options engine;
+    plan_choice_options choices;
     uint32_t mean_tokens;
     bool json;
     bool list;
-} o = {.engine = ENGINE_OPTIONS_INIT, .mean_tokens = 2048};
+} o = {.engine = ENGINE_OPTIONS_INIT, .choices = PLAN_CHOICE_OPTIONS_INIT, .mean_tokens = 2048};
 
 static const option table[] = {
     {"mean-tokens", OPTION_U32, &o.mean_tokens, "TOKENS",
-     "mean tokens of a request, for the table of block sizes", .def = "2048", .min = 1,
+     "mean tokens of a request, for the table of block sizes and for swap", .def = "2048", .min = 1,
      .max = 1 << 24},
     {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off", .role = OPTION_OUTPUT},
     {"list", OPTION_SWITCH, &o.list, NULL, "list the models and GPUs that are known", .def = "off",
      .role = OPTION_OUTPUT},
     ENGINE_MODEL_OPTIONS(o.engine),
     ENGINE_PLAN_OPTIONS(o.engine),
+    PLAN_CHOICE_OPTIONS(o.choices),
     {0}};
 
 static command cmd = {
@@ -43,6 +46,8 @@ static command cmd = {
                 "      blocks, tokens and concurrency on four GPUs\n"
                 "  quire plan --model ./config.json --gpu L40S --max-model-len 8192\n"
                 "      a model of one's own\n"
+                "  quire plan --cpu-memory 64Gi --swap-memory 8Gi --watermark 0.01\n"
+                "      blocks of host memory; what swap, watermark and pressure give\n"
                 "  quire plan --list\n"
                 "      models and GPUs that are known by name\n",
     .options = table,
@@ -228,7 +233,7 @@ static void print_json_sizes(const size_row rows[NUM_SIZES])
     printf("\n}\n");
 }
 
-static void print_json(const engine_setup *setup, const plan_result *r,
+static void print_json(const engine_setup *setup, const plan_result *r, const plan_choices *choices,
                        const size_row rows[NUM_SIZES])
 {
     shape_size size = shape_measure(&setup->shape);
@@ -249,6 +254,7 @@ static void print_json(const engine_setup *setup, const plan_result *r,
            "  \"max_concurrency\": %.4f,\n",
            r->token_bytes, r->block_bytes, r->block_size, r->num_groups, r->num_blocks,
            r->num_blocks - 1, r->num_tokens, r->max_model_len, r->max_concurrency);
+    plan_choices_print_json(choices);
     print_json_sizes(rows);
 }
 
@@ -256,6 +262,7 @@ int cmd_plan(int argc, char **argv)
 {
     engine_setup setup;
     plan_result result;
+    plan_choices choices;
     size_row rows[NUM_SIZES];
     quire_plan *plan = NULL;
     int leave = command_parse(&cmd, argc, argv);
@@ -268,13 +275,18 @@ int cmd_plan(int argc, char **argv)
     int status = engine_resolve(&cmd, &o.engine, &setup);
     if (status == 0)
         status = engine_plan(&cmd, &o.engine, &setup, &result, &plan);
-    if (status != 0)
+    if (status == 0)
+        status = plan_choices_resolve(&cmd, &o.choices, &setup, &result, o.mean_tokens, &choices);
+    if (status != 0) {
+        quire_plan_destroy(plan);
         return status;
+    }
     fill_size_rows(&setup, rows);
     if (o.json) {
-        print_json(&setup, &result, rows);
+        print_json(&setup, &result, &choices, rows);
     } else {
         print_text(&setup, &result, plan);
+        plan_choices_print(&choices);
         if (setup.shape.linear_conv == 0) /* beside states the block size is not free */
             print_sizes(rows);
     }

@@ -151,6 +151,9 @@ static void describe(const replay_setup *setup, description *d)
     uint32_t num_options = made_by_pairs(d->made_by, &d->options, &d->texts);
     uint32_t num_tiers =
         tiers_describe(&setup->settings.tiers, setup->plan_result.block_bytes, d->tiers);
+    if (setup->settings.swap.num_blocks > 0)
+        d->tiers[num_tiers++] =
+            (page_tier){.name = "Swap", .total = setup->settings.swap.num_blocks};
     d->meta = (page_meta){.trace = setup->settings.path,
                           .model = setup->engine.shape.name,
                           .gpu = setup->engine.place,

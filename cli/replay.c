@@ -64,6 +64,8 @@ static void take_snapshot(void *user, const quire_snapshot *snapshot)
         r->snapshot.num_hit_tokens = 0;
         r->snapshot.num_external_tokens = 0;
     }
+    if (r->settings->swap.num_blocks > 0)
+        replay_note_swap(r, snapshot);
 }
 
 static int make_sched(replay *r)
@@ -342,40 +344,13 @@ static int take_arrivals(replay *r)
 
 /* ---- a step ----------------------------------------------------------------- */
 
-/* Who has which block. */
-static void find_owners(replay *r)
-{
-    quire_req running[PAGE_MAX_OWNERS];
-    uint32_t n = quire_sched_get_queue(r->sched, 0, running, PAGE_MAX_OWNERS);
-    uint32_t num_groups = quire_cache_num_groups(quire_sched_cache(r->sched));
-    memset(r->owners, 0, PAGE_MAX_OWNERS * sizeof *r->owners);
-    for (uint32_t i = 0; i < n && i < PAGE_MAX_OWNERS; i++) {
-        quire_sched_get_blocks(r->sched, running[i], r->spans);
-        for (uint32_t g = 0; g < num_groups; g++)
-            for (uint32_t k = 0; k < r->spans[g].count; k++)
-                r->owners[r->spans[g].ids[k]] = replay_id(replay_live(r, running[i]));
-    }
-}
-
-static void show_blocks(replay *r)
-{
-    page *p = r->settings->page;
-    if (p == NULL || !page_wants_blocks(p, r->snapshot.step))
-        return;
-    quire_pool_draw(quire_cache_pool(quire_sched_cache(r->sched)), 0, r->num_blocks, r->states);
-    bool has_owners = r->num_blocks <= PAGE_MAX_OWNERS;
-    if (has_owners)
-        find_owners(r);
-    page_blocks(p, r->snapshot.step, r->states, r->num_blocks, has_owners ? r->owners : NULL);
-}
-
 /* What the step costs, and what it will have sampled. */
 static double run_step(replay *r, const quire_step *step, quire_token *sampled, double start_s)
 {
     step_work work = {0};
     const time_model *time = r->settings->time;
     for (uint32_t i = 0; i < step->num_preempted; i++)
-        tally_preempted(r, replay_live(r, step->preempted[i]));
+        tally_preempted(r, step->preempted[i]);
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         live *l = replay_live(r, step->reqs[i]);
         uint32_t n = step->num_tokens[i];
@@ -407,7 +382,9 @@ static int begin_step(replay *r, bool *has_tokens)
     double start_s = r->free_s > r->now_s ? r->free_s : r->now_s;
     f->step = step->step;
     f->start_s = start_s;
-    f->end_s = start_s + run_step(r, step, f->sampled, start_s);
+    double compute_s = run_step(r, step, f->sampled, start_s);
+    f->copy_s = r->settings->swap.num_blocks > 0 ? replay_copy_swapped(r, step, start_s) : 0;
+    f->end_s = start_s + f->copy_s + compute_s;
     f->num_tokens = r->snapshot.num_tokens;
     f->num_prefill = r->snapshot.num_prefill_tokens;
     r->free_s = f->end_s;
@@ -415,7 +392,7 @@ static int begin_step(replay *r, bool *has_tokens)
     tally_step(r, start_s, f->end_s);
     replay_write_step(r, start_s, f->end_s);
     if (*has_tokens)
-        show_blocks(r);
+        replay_write_blocks(r);
     return 0;
 }
 
@@ -509,8 +486,7 @@ static int go_on(replay *r)
     if (!reach(r, next))
         return 0;
     if (r->settings->page != NULL && next > r->now_s && unfinished == 0)
-        page_idle(r->settings->page, r->now_s, &r->usage,
-                  r->tiers != NULL ? tiers_run_step(r->tiers, r->now_s) : NULL);
+        page_idle(r->settings->page, r->now_s, &r->usage, replay_look_at_tiers(r, r->now_s));
     if (r->tiers != NULL)
         tiers_run_pass(r->tiers, next - r->now_s);
     r->now_s = next > r->now_s ? next : r->now_s;

@@ -14,7 +14,9 @@
 #include "arrivals.h"
 #include "distribution.h"
 #include "page.h"
+#include "pressure_options.h"
 #include "slo.h"
+#include "swap_options.h"
 #include "tiers.h"
 #include "time_model.h"
 
@@ -81,10 +83,9 @@ typedef struct replay_settings {
     uint32_t prefix_window;
     uint32_t prefix_patience;
     double pin_ttl_s; /* of turns of sessions that go on, where the trace has none; 0: no pins */
-    double watermark;
-    double admit_below;
-    double preempt_above; /* 0: no memory pressure */
+    pressure_options pressure;
     quire_victim victim;
+    swap_settings swap;
     tiers_settings tiers;
     slo slo;
     replay_limit limit;
@@ -134,6 +135,19 @@ typedef struct replay_cost {
     uint64_t tokens;
     bool is_preemption; /* else: blocks evicted before their reuse */
 } replay_cost;
+
+/* What swapping did. */
+typedef struct replay_swaps {
+    swap_settings settings;
+    uint64_t swaps;    /* preemptions after which the KV went to host memory */
+    uint64_t requests; /* that this happened to */
+    uint64_t out_blocks;
+    uint64_t in_blocks;
+    uint64_t kept_tokens; /* came back, and were not computed again */
+    double copy_s;        /* by which steps were longer */
+    uint64_t most_blocks; /* of host memory, used at one time */
+    double mean_blocks;   /* over simulated time */
+} replay_swaps;
 
 struct replay_result {
     uint64_t requests;      /* that ended */
@@ -192,6 +206,7 @@ struct replay_result {
     bool is_cut_short;   /* by that, or by max_steps, before all of the trace was done */
     uint64_t unfinished; /* requests that had come then, and had not ended */
     tiers_result tiers;
+    replay_swaps swap;
     trace_format format;
     bool has_contents; /* the trace says which prompts are alike; else each is unique */
     replay_clock clock;

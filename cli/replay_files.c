@@ -1,6 +1,8 @@
 #include "replay_run.h"
 #include "snapshots.h"
 
+#include <string.h>
+
 /* ---- each request ----------------------------------------------------------- */
 
 static double ms_between(double from_s, double to_s)
@@ -28,6 +30,8 @@ static void write_csv(const replay *r, const live *l, double end_s)
         fprintf(out, ",%u", l->split.gpu);
     for (uint32_t i = 0; i < r->num_tiers; i++)
         fprintf(out, ",%u", l->split.tiers[i]);
+    if (r->settings->swap.num_blocks > 0)
+        fprintf(out, ",%u", l->num_swaps);
     fputc('\n', out);
 }
 
@@ -45,6 +49,8 @@ static void write_csv_head(const replay *r)
     for (uint32_t i = 0; i + 1 < r->num_tiers; i++)
         fputs(r->settings->tiers.lower[i].kind == TIERS_FILE ? ",file_tokens" : ",redis_tokens",
               out);
+    if (r->settings->swap.num_blocks > 0)
+        fputs(",swaps", out);
     fputc('\n', out);
 }
 
@@ -212,12 +218,40 @@ void replay_write_step(replay *r, double start_s, double end_s)
     if (r->snapshot.num_tokens == 0)
         return;
     if (s->page != NULL)
-        page_step(s->page, &r->snapshot, start_s, end_s - start_s, r->query_tokens, r->tier_steps);
+        page_step(s->page, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
+                  r->num_tier_steps > 0 ? r->tier_steps : NULL);
     if (s->snapshots != NULL)
         snapshots_write_step(s->snapshots, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
-                             r->tier_steps, r->num_tiers);
+                             r->tier_steps, r->num_tier_steps);
     if (s->perfetto != NULL)
         write_step_event(r, start_s, end_s);
+}
+
+/* Who has which block. */
+static void find_owners(replay *r)
+{
+    quire_req running[PAGE_MAX_OWNERS];
+    uint32_t n = quire_sched_get_queue(r->sched, 0, running, PAGE_MAX_OWNERS);
+    uint32_t num_groups = quire_cache_num_groups(quire_sched_cache(r->sched));
+    memset(r->owners, 0, PAGE_MAX_OWNERS * sizeof *r->owners);
+    for (uint32_t i = 0; i < n && i < PAGE_MAX_OWNERS; i++) {
+        quire_sched_get_blocks(r->sched, running[i], r->spans);
+        for (uint32_t g = 0; g < num_groups; g++)
+            for (uint32_t k = 0; k < r->spans[g].count; k++)
+                r->owners[r->spans[g].ids[k]] = replay_id(replay_live(r, running[i]));
+    }
+}
+
+void replay_write_blocks(replay *r)
+{
+    page *p = r->settings->page;
+    if (p == NULL || !page_wants_blocks(p, r->snapshot.step))
+        return;
+    quire_pool_draw(quire_cache_pool(quire_sched_cache(r->sched)), 0, r->num_blocks, r->states);
+    bool has_owners = r->num_blocks <= PAGE_MAX_OWNERS;
+    if (has_owners)
+        find_owners(r);
+    page_blocks(p, r->snapshot.step, r->states, r->num_blocks, has_owners ? r->owners : NULL);
 }
 
 void replay_write_tails(replay *r)

@@ -21,9 +21,9 @@ static int prepare_tiers(const command *cmd, const replay_options *o, const repl
         return status;
     if (!o->enable_prefix_caching)
         return command_error(cmd,
-                             "--cpu-blocks %u: what is not cached is not kept; leave out "
+                             "--cpu-%s: what is not cached is not kept; leave out "
                              "--no-enable-prefix-caching",
-                             tiers->cpu_blocks);
+                             o->tiers.cpu_memory > 0 ? "memory" : "blocks");
     if (o->profile == 1 && tiers->num_lower > 0)
         return command_error(cmd, "--profile vllm-0.20: vLLM has nothing behind host memory; leave "
                                   "out --file-tier and --redis");
@@ -37,9 +37,14 @@ static int check_beyond_vllm(const command *cmd, const replay_options *o)
                        : o->prefix_window > 0 ? "prefix-window"
                        : o->pin_ttl > 0       ? "pin-ttl"
                                               : NULL;
-    const char *rule = o->preempt_above > 0 ? "preempt-above" : o->victim > 0 ? "victim" : NULL;
-    if (o->admit_below > 0 && o->preempt_above == 0)
-        return command_error(cmd, "--admit-below %g needs --preempt-above", o->admit_below);
+    const char *rule = o->pressure.preempt_above > 0 ? "preempt-above"
+                       : o->victim > 0               ? "victim"
+                       : o->swap.blocks > 0          ? "swap-blocks"
+                       : o->swap.memory > 0          ? "swap-memory"
+                                                     : NULL;
+    int status = pressure_check(cmd, &o->pressure);
+    if (status != 0)
+        return status;
     if (rule != NULL && o->profile == 1)
         return command_error(cmd, "--%s: not with --profile vllm-0.20, since vLLM has none", rule);
     if (o->prefix_patience > 0 && o->prefix_window == 0)
@@ -56,11 +61,14 @@ void replay_set_choices(const replay_settings *s, quire_sched_config *c)
     c->lookahead = s->lookahead;
     c->prefix_window = s->prefix_window;
     c->prefix_patience = s->prefix_patience;
-    c->cache.watermark = s->watermark;
-    c->cache.admit_below = s->admit_below;
-    c->cache.preempt_above = s->preempt_above;
-    c->use_pressure = s->preempt_above > 0 ? QUIRE_ON : QUIRE_OFF;
+    c->cache.watermark = s->pressure.watermark;
+    c->cache.admit_below = s->pressure.admit_below;
+    c->cache.preempt_above = s->pressure.preempt_above;
+    c->use_pressure = s->pressure.preempt_above > 0 ? QUIRE_ON : QUIRE_OFF;
     c->victim = s->victim;
+    c->num_swap_blocks = s->swap.num_blocks;
+    c->swap_block_ns = s->swap.block_ns;
+    c->recompute_token_ns = s->swap.token_ns;
 }
 
 int replay_prepare(const command *cmd, const replay_options *o, const char *path,
@@ -85,6 +93,10 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
     tiers_settings tiers = {0};
     if (status == 0)
         status = prepare_tiers(cmd, o, setup, &tiers);
+    swap_settings swap = {0};
+    if (status == 0)
+        status = swap_resolve(cmd, &o->swap, &o->tiers.link, &setup->engine.time,
+                              setup->plan_result.block_bytes, &swap);
     if (status != 0)
         return status;
     setup->settings = (replay_settings){
@@ -113,10 +125,9 @@ int replay_prepare(const command *cmd, const replay_options *o, const char *path
         .prefix_window = o->prefix_window,
         .prefix_patience = o->prefix_patience,
         .pin_ttl_s = o->pin_ttl,
-        .watermark = o->watermark,
-        .admit_below = o->admit_below,
-        .preempt_above = o->preempt_above,
+        .pressure = o->pressure,
         .victim = (quire_victim)o->victim,
+        .swap = swap,
         .slo = limits,
         .limit = o->engine.max_model_len > 0 ? REPLAY_LIMIT_GIVEN
                  : setup->plan_result.max_model_len < setup->engine.shape.max_model_len
@@ -140,6 +151,15 @@ static void set_count(json_t *values, const char *name, uint64_t number)
     json_object_set_new(values, name, json_integer((json_int_t)number));
 }
 
+static void set_swap(json_t *values, const swap_settings *swap)
+{
+    if (swap->num_blocks == 0)
+        return;
+    set_count(values, "swap-blocks", swap->num_blocks);
+    json_object_set_new(values, "swap-cost", json_real((double)swap->block_ns * 1e-3));
+    json_object_set_new(values, "recompute-cost", json_real((double)swap->token_ns * 1e-3));
+}
+
 /* By the names of the options that leave these to the program. */
 static json_t *resolved(const replay_setup *setup)
 {
@@ -151,6 +171,9 @@ static json_t *resolved(const replay_setup *setup)
     set_count(values, "gpu-memory", setup->engine.gpu.memory_bytes);
     set_count(values, "reserve-memory", plan->reserve_bytes);
     set_count(values, "weight-bytes", plan->weight_bytes * setup->engine.tp);
+    if (setup->settings.tiers.cpu_blocks > 0)
+        set_count(values, "cpu-blocks", setup->settings.tiers.cpu_blocks);
+    set_swap(values, &setup->settings.swap);
     json_object_set_new(values, "gpu-flops", json_real(setup->engine.gpu.bf16_tflops));
     json_object_set_new(values, "gpu-bandwidth", json_real(setup->engine.gpu.bandwidth_tbps));
     for (uint32_t i = 0; gpu_constant_name(i) != NULL; i++) {

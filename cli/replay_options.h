@@ -13,6 +13,7 @@
 
 #include "engine.h"
 #include "made_by.h"
+#include "pressure_options.h"
 #include "replay.h"
 #include "tiers_options.h"
 
@@ -36,10 +37,9 @@ typedef struct replay_options {
     uint32_t prefix_window;
     uint32_t prefix_patience;
     double pin_ttl;
-    double watermark;
-    double admit_below;
-    double preempt_above;
+    pressure_options pressure;
     int victim;
+    swap_options swap;
     uint32_t long_prefill_token_threshold;
     const char *slo;
     tiers_options tiers;
@@ -106,17 +106,11 @@ extern const char *const replay_hash_algos[];
     {"pin-ttl", OPTION_REAL, &(o).pin_ttl, "SECONDS",                                              \
      "after a turn of a session that goes on, its blocks are kept for so long",                    \
      .def = "0: not", .max = 1e9},                                                                 \
-    {"watermark", OPTION_REAL, &(o).watermark, "PART",                                             \
-     "part of the pool that a new request must leave free", .def = "0", .max = 1},                 \
-    {"admit-below", OPTION_REAL, &(o).admit_below, "PART",                                         \
-     "with --preempt-above: admit only while less than this part of the pool is used",             \
-     .def = "0.8", .max = 1},                                                                      \
-    {"preempt-above", OPTION_REAL, &(o).preempt_above, "PART",                                     \
-     "preempt while more than this part of the pool is used (memory pressure)",                    \
-     .def = "0: not", .max = 1},                                                                   \
+    PRESSURE_OPTIONS((o).pressure),                                                                \
     {"victim", OPTION_CHOICE, &(o).victim, "KIND",                                                 \
      "which running request is preempted: the last, the least urgent, or the least recent",        \
      .def = "by the policy", .choices = replay_victims},                                           \
+    SWAP_OPTIONS((o).swap),                                                                        \
     {"async-scheduling", OPTION_SWITCH, &(o).async_scheduling, NULL,                               \
      "schedule a step while the one before is computed", .def = "off"},                            \
     {"prefix-caching-hash-algo", OPTION_CHOICE, &(o).hash_algo, "KIND",                            \

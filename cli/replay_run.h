@@ -3,6 +3,7 @@
  *      replay.c         the loop            replay_tally.c   what is counted
  *      replay_files.c   per-request table, decision log, trace for ui.perfetto.dev
  *      replay_tiers.c   what lies behind the GPU's memory, where anything does
+ *      replay_swap.c    copies of preempted requests to host memory and back
  *      replay_pins.c    blocks that are kept after the end of a turn
  *      replay_progress.c   how far it is
  */
@@ -14,6 +15,8 @@
 #include "tiers_run.h"
 
 enum { REPLAY_INTERVALS = 8, REPLAY_BATCHES = 2 };
+
+_Static_assert(TIERS_MAX + 1 <= PAGE_MAX_TIERS, "the page has all tiers, and swap");
 
 /* A request in the scheduler; its place is that of its quire_req. (None leaves the scheduler before
  * update tells its end: the planned pool holds a request of max_model_len tokens.) */
@@ -35,6 +38,7 @@ typedef struct live {
     double preempted_s;                        /* waits again since then */
     page_interval preempted[REPLAY_INTERVALS]; /* the last one takes in those that follow it */
     uint32_t num_preempted;
+    uint32_t num_swaps; /* of them, those that moved its KV to host memory */
 } live;
 
 /* A step that was scheduled and has not ended. */
@@ -44,6 +48,7 @@ typedef struct flight {
     double end_s;
     uint32_t num_tokens;
     uint32_t num_prefill;
+    double copy_s; /* before its tokens: swap */
     quire_token *sampled;
 } flight;
 
@@ -56,8 +61,13 @@ typedef struct replay {
     quire_hasher *hasher;
     quire_sched *sched;
     tiers_run *tiers; /* NULL: none */
-    const page_tier_step *tier_steps;
     uint32_t num_tiers;
+    page_tier_step tier_steps[PAGE_MAX_TIERS]; /* as the page has them: of tiers, then of swap */
+    uint32_t num_tier_steps;
+    page_tier_step swap_told; /* sums that the page has */
+    uint64_t swap_tokens;     /* that came back: in all, */
+    uint64_t step_tokens;     /* and of them in this step */
+    double sum_swapped;
     uint32_t num_idle; /* steps in a row in which nothing could be done */
     uint32_t max_model_len;
     uint32_t max_requests;
@@ -82,7 +92,8 @@ typedef struct replay {
     double sum_cached;
     double sum_active;
     double sum_pinned;
-    uint32_t num_pinned; /* blocks, in the last step */
+    uint32_t num_pinned;  /* blocks, in the last step */
+    uint32_t num_swapped; /* blocks of host memory, in the last step */
     quire_usage usage;
     char *states; /* of blocks, for the page */
     uint64_t *owners;
@@ -111,7 +122,7 @@ void tally_admitted(replay *r, live *l, quire_step_kind kind, uint32_t num_compu
                     double start_s);
 /* The same with tiers, before it: where those tokens came from. */
 void tally_sources(replay *r, live *l, quire_req req, quire_step_kind kind, uint32_t num_computed);
-void tally_preempted(replay *r, live *l);
+void tally_preempted(replay *r, quire_req req);
 /* Its first token came: from here on its prompt counts, with what was found of it and what not. So
  * a replay that is cut short has hits, losses and prompts of the same requests. */
 void tally_first_token(replay *r, live *l);
@@ -136,6 +147,21 @@ int replay_poll_tiers(replay *r, const flight *f, quire_model_output *output);
  * it has just ended, a moment later. HUGE_VAL: there is nothing to wait for. */
 double replay_next_job_s(replay *r);
 
+/* What all tiers have at that time, and what moved since they were last asked, into tier_steps.
+ * NULL: there are none. */
+const page_tier_step *replay_look_at_tiers(replay *r, double time_s);
+
+/* ---- replay_swap.c --------------------------------------------------------- */
+
+/* From the scheduler's own snapshot, while its tiers can be read. */
+void replay_note_swap(replay *r, const quire_snapshot *snapshot);
+/* Makes the step's copies, before its tokens are computed: seconds that they take. */
+double replay_copy_swapped(replay *r, const quire_step *step, double start_s);
+/* The request was preempted: whether its KV went to host memory. */
+void replay_count_swap(replay *r, quire_req req, live *l);
+/* The swap buffer as a tier of the page, with what moved since it was last asked. */
+page_tier_step replay_swap_step(replay *r);
+
 /* ---- replay_pins.c --------------------------------------------------------- */
 
 uint32_t replay_max_pins(const replay *r);
@@ -151,6 +177,8 @@ replay_progress replay_measure_progress(const replay *r);
 void replay_write_heads(replay *r);
 void replay_write_request(replay *r, const live *l, double end_s, page_end end);
 void replay_write_step(replay *r, double start_s, double end_s);
+/* The pool, block by block, where the page asks for it. */
+void replay_write_blocks(replay *r);
 void replay_write_decision(void *user, const quire_decision *decision);
 void replay_write_tails(replay *r);
 

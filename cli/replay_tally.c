@@ -148,10 +148,13 @@ void tally_sources(replay *r, live *l, quire_req req, quire_step_kind kind, uint
         l->split = split;
 }
 
-void tally_preempted(replay *r, live *l)
+void tally_preempted(replay *r, quire_req req)
 {
+    live *l = replay_live(r, req);
     r->result->preemptions++;
     l->preempted_s = r->now_s;
+    if (r->settings->swap.num_blocks > 0)
+        replay_count_swap(r, req, l);
 }
 
 static void count_sources(replay *r, const live *l)
@@ -238,6 +241,7 @@ void tally_usage(replay *r, double until_s)
     r->sum_cached += (double)r->usage.cached * duration;
     r->sum_active += (double)r->usage.active * duration;
     r->sum_pinned += (double)r->num_pinned * duration;
+    r->sum_swapped += (double)r->num_swapped * duration;
     r->last_usage_s = until_s;
 }
 
@@ -263,6 +267,8 @@ void tally_step(replay *r, double start_s, double end_s)
     tally_usage(r, start_s);
     r->usage = s->blocks;
     r->num_pinned = s->num_pinned_blocks;
+    r->num_swapped = r->settings->swap.num_blocks - s->num_free_swap_blocks;
+    result->swap.most_blocks = larger(result->swap.most_blocks, r->num_swapped);
     result->most_pinned = larger(result->most_pinned, s->num_pinned_blocks);
     result->overtaking += s->num_overtaking;
     result->most.empty = larger(result->most.empty, s->blocks.empty);
@@ -276,8 +282,7 @@ void tally_step(replay *r, double start_s, double end_s)
     result->max_running = (uint32_t)larger(result->max_running, s->num_running);
     if (s->num_tokens == 0)
         return;
-    if (r->tiers != NULL)
-        r->tier_steps = tiers_run_step(r->tiers, start_s);
+    replay_look_at_tiers(r, start_s);
     result->steps++;
     result->busy_s += end_s - start_s;
     result->scheduled_tokens += s->num_tokens;
@@ -295,6 +300,8 @@ void tally_finish(replay *r)
     result->mean_cached = r->sum_cached / duration;
     result->mean_active = r->sum_active / duration;
     result->mean_pinned = r->sum_pinned / duration;
+    result->swap.mean_blocks = r->sum_swapped / duration;
+    result->swap.settings = r->settings->swap;
     double steps = result->steps > 0 ? (double)result->steps : 1;
     result->mean_running /= steps;
     result->mean_tokens = (double)result->scheduled_tokens / steps;

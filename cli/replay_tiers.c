@@ -48,8 +48,19 @@ int replay_poll_tiers(replay *r, const flight *f, quire_model_output *output)
     tiers_run_pass(r->tiers, f->end_s - r->now_s);
     r->now_s = f->end_s;
     if (f->num_prefill > 0)
-        tiers_run_learn(r->tiers, f->num_tokens, f->num_prefill, f->end_s - f->start_s);
+        tiers_run_learn(r->tiers, f->num_tokens, f->num_prefill, f->end_s - f->start_s - f->copy_s);
     return tiers_run_poll(r->tiers, f->step, output);
+}
+
+const page_tier_step *replay_look_at_tiers(replay *r, double time_s)
+{
+    r->num_tier_steps = r->num_tiers;
+    if (r->tiers != NULL)
+        memcpy(r->tier_steps, tiers_run_step(r->tiers, time_s),
+               r->num_tiers * sizeof *r->tier_steps);
+    if (r->settings->swap.num_blocks > 0)
+        r->tier_steps[r->num_tier_steps++] = replay_swap_step(r);
+    return r->num_tier_steps > 0 ? r->tier_steps : NULL;
 }
 
 double replay_next_job_s(replay *r)

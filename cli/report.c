@@ -261,6 +261,26 @@ static void print_speed(FILE *out, const replay_result *r)
         fprintf(out, "%s times as fast", report_number((uint64_t)(factor + 0.5)));
 }
 
+/* What --swap-blocks did, and how the scheduler decided. */
+static void print_swap(FILE *out, const report_subject *subject, const replay_result *r)
+{
+    const replay_swaps *s = &r->swap;
+    double gib = (double)subject->bytes_per_block / (1 << 30);
+    if (s->settings.num_blocks == 0)
+        return;
+    fprintf(out, "Swapped to host memory: %s of the preemptions, of %s requests\n",
+            report_number(s->swaps), report_number(s->requests));
+    fprintf(out, "  blocks          %s out (%.2f GiB), %s back (%.2f GiB); the copies took %s\n",
+            report_number(s->out_blocks), (double)s->out_blocks * gib, report_number(s->in_blocks),
+            (double)s->in_blocks * gib, verdict_time(1e3 * s->copy_s));
+    fprintf(out, "  tokens          %s came back and were not computed again\n",
+            report_number(s->kept_tokens));
+    fprintf(out, "  host memory     %.0f of %s blocks on average, %s at most\n", s->mean_blocks,
+            report_number(s->settings.num_blocks), report_number(s->most_blocks));
+    fprintf(out, "  swap pays       if 2 x blocks x %.1f us is less than tokens x %.1f us\n",
+            (double)s->settings.block_ns * 1e-3, (double)s->settings.token_ns * 1e-3);
+}
+
 /* What --prefix-window and --pin-ttl did. */
 static void print_choices(FILE *out, const replay_result *r)
 {
@@ -293,6 +313,7 @@ void report_print(FILE *out, const report_subject *subject, replay_result *r)
     tiers_report_print(out, r, subject->bytes_per_block);
     fprintf(out, "\nPreemptions: %s, with %s tokens computed again\n",
             report_number(r->preemptions), report_number(r->recomputed_tokens));
+    print_swap(out, subject, r);
     print_choices(out, r);
     print_costs(out, subject, r);
 }

@@ -122,6 +122,25 @@ static void set_counts(json_t *o, const replay_result *r)
                                   integer(r->most_pinned), "mean_blocks", r->mean_pinned));
 }
 
+/* Only with --swap-blocks or --swap-memory. */
+static void set_swap(json_t *o, const replay_swaps *s, uint64_t bytes_per_block)
+{
+    if (s->settings.num_blocks == 0)
+        return;
+    json_t *swap = json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "blocks", integer(s->settings.num_blocks), "swaps",
+        integer(s->swaps), "requests", integer(s->requests), "out_blocks", integer(s->out_blocks),
+        "in_blocks", integer(s->in_blocks), "out_bytes", integer(s->out_blocks * bytes_per_block),
+        "in_bytes", integer(s->in_blocks * bytes_per_block));
+    json_object_set_new(swap, "kept_tokens", integer(s->kept_tokens));
+    json_object_set_new(swap, "copy_s", json_real(s->copy_s));
+    json_object_set_new(swap, "max_blocks", integer(s->most_blocks));
+    json_object_set_new(swap, "mean_blocks", json_real(s->mean_blocks));
+    json_object_set_new(swap, "block_us", json_real((double)s->settings.block_ns * 1e-3));
+    json_object_set_new(swap, "token_us", json_real((double)s->settings.token_ns * 1e-3));
+    json_object_set_new(o, "swap", swap);
+}
+
 char *report_json(const report_subject *subject, replay_result *r)
 {
     json_t *o = json_object();
@@ -160,6 +179,7 @@ char *report_json(const report_subject *subject, replay_result *r)
     json_object_set_new(o, "unfinished", integer(r->unfinished));
     json_object_set_new(o, "costliest", costs_json(r));
     tiers_report_json(o, r, subject->bytes_per_block);
+    set_swap(o, &r->swap, subject->bytes_per_block);
     json_object_set_new(o, "errors", integer(r->errors));
     json_object_set_new(o, "quire_version", json_string(quire_version_string()));
     if (subject->made_by != NULL)

@@ -14,37 +14,24 @@
         key ".p99", head " p99", 1, 1                                                              \
     }
 
-#define COLUMNS                                                                                    \
-    {"blocks.total", "blocks", 1, 0}, {"hit_rate", "hit %", 100, 2},                               \
-        PERCENTILES("ttft_ms", "TTFT"), PERCENTILES("tpot_ms", "TPOT"),                            \
-        {"e2e_ms.p50", "end p50", 1, 0}, {"output_tokens_per_s", "tokens/s", 1, 0},                \
-    {                                                                                              \
-        "preemptions", "preempted", 1, 0                                                           \
-    }
+/* Of every sweep. */
+static const sweep_column columns[] = {
+    {"blocks.total", "blocks", 1, 0},   {"hit_rate", "hit %", 100, 2},
+    PERCENTILES("ttft_ms", "TTFT"),     PERCENTILES("tpot_ms", "TPOT"),
+    {"e2e_ms.p50", "end p50", 1, 0},    {"output_tokens_per_s", "tokens/s", 1, 0},
+    {"preemptions", "preempted", 1, 0}, {NULL}};
+static const sweep_column goodput_columns[] = {
+    {"goodput.share", "good %", 100, 2}, {"goodput.requests_per_s", "good/s", 1, 2}, {NULL}};
+static const sweep_column tier_columns[] = {
+    {"tier_hit_rate.gpu", "GPU %", 100, 2},   {"tier_hit_rate.cpu", "CPU %", 100, 2},
+    {"tier_hit_rate.file", "file %", 100, 2}, {"tier_hit_rate.redis", "Redis %", 100, 2},
+    {"tier_time.saved_s", "saved s", 1, 0},   {NULL}};
+static const sweep_column swap_columns[] = {
+    {"swap.swaps", "swapped", 1, 0},      {"swap.out_blocks", "swap out", 1, 0},
+    {"swap.in_blocks", "swap in", 1, 0},  {"swap.kept_tokens", "kept", 1, 0},
+    {"recomputed_tokens", "again", 1, 0}, {NULL}};
 
-#define GOODPUT                                                                                    \
-    {"goodput.share", "good %", 100, 2},                                                           \
-    {                                                                                              \
-        "goodput.requests_per_s", "good/s", 1, 2                                                   \
-    }
-
-#define TIERS                                                                                      \
-    {"tier_hit_rate.gpu", "GPU %", 100, 2}, {"tier_hit_rate.cpu", "CPU %", 100, 2},                \
-        {"tier_hit_rate.file", "file %", 100, 2}, {"tier_hit_rate.redis", "Redis %", 100, 2},      \
-    {                                                                                              \
-        "tier_time.saved_s", "saved s", 1, 0                                                       \
-    }
-
-#define END                                                                                        \
-    {                                                                                              \
-        NULL, NULL, 0, 0                                                                           \
-    }
-
-/* By whether there are tiers, and limits for goodput. */
-static const sweep_column plain_columns[] = {COLUMNS, END};
-static const sweep_column tier_columns[] = {COLUMNS, TIERS, END};
-static const sweep_column good_columns[] = {COLUMNS, GOODPUT, END};
-static const sweep_column all_columns[] = {COLUMNS, GOODPUT, TIERS, END};
+enum { MAX_COLUMNS = 32 };
 
 static bool has_axis(const sweep *s, const char *name)
 {
@@ -54,12 +41,30 @@ static bool has_axis(const sweep *s, const char *name)
     return false;
 }
 
+static bool has_swap(const sweep *s)
+{
+    return has_axis(s, "swap-blocks") || has_axis(s, "swap-memory");
+}
+
+static uint32_t add_columns(sweep_column *list, uint32_t num, const sweep_column *more)
+{
+    for (; more->path != NULL && num + 1 < MAX_COLUMNS; more++)
+        list[num++] = *more;
+    list[num] = (sweep_column){0};
+    return num;
+}
+
 const sweep_column *sweep_columns(const sweep *s)
 {
-    bool has_tiers = has_axis(s, "cpu-blocks");
+    static sweep_column list[MAX_COLUMNS];
+    uint32_t num = add_columns(list, 0, columns);
     if (has_axis(s, "slo"))
-        return has_tiers ? all_columns : good_columns;
-    return has_tiers ? tier_columns : plain_columns;
+        num = add_columns(list, num, goodput_columns);
+    if (has_axis(s, "cpu-blocks") || has_axis(s, "cpu-memory"))
+        num = add_columns(list, num, tier_columns);
+    if (has_swap(s))
+        add_columns(list, num, swap_columns);
+    return list;
 }
 
 /* ---- axes of plots --------------------------------------------------------- */
@@ -294,6 +299,10 @@ void sweep_report_print(FILE *out, const sweep *s, bool has_plot)
     for (uint32_t i = 0; i < s->num_points; i++)
         print_row(out, s, i);
     fprintf(out, "\nTTFT: time to first token; TPOT: time per output token; end: end to end\n");
+    if (has_swap(s))
+        fprintf(out,
+                "swapped: preemptions after which the KV went to host memory; swap out, swap in: "
+                "blocks; kept:\ntokens that came back; again: tokens that were computed again\n");
     if (count_overloaded(s) > 0)
         fprintf(
             out,

@@ -14,7 +14,8 @@ typedef struct sweep_column {
     int decimals;
 } sweep_column;
 
-/* Those of this sweep: more where it has tiers. The last one has no path. */
+/* Those of this sweep: more where it has tiers, swap or limits for goodput. The last one has no
+ * path. Valid until the next call. */
 const sweep_column *sweep_columns(const sweep *s);
 
 /* The axis that plots have as x: one that changes the memory if there is one, else any numbers; the

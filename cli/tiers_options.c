@@ -11,6 +11,8 @@ const char *const tiers_admissions[] = {"reused", "long", "all", NULL};
 static const quire_offload_admit ADMISSIONS[] = {QUIRE_ADMIT_REUSED, QUIRE_ADMIT_LONG,
                                                  QUIRE_ADMIT_ALL};
 
+enum { MAX_CPU_BLOCKS = 1000000000 };
+
 /* A number of bytes as options read them, with the same sentence where it is none. */
 static int read_size(const command *cmd, const char *name, const char *text, uint64_t *bytes)
 {
@@ -94,15 +96,28 @@ static int check_sizes(const command *cmd, const tiers_settings *s, uint64_t blo
     return 0;
 }
 
-/* What makes no sense without something else, and what that is. */
-static int check_presence(const command *cmd, const tiers_options *o)
+int tiers_resolve_cpu(const command *cmd, const tiers_options *o, uint64_t block_bytes,
+                      uint32_t *num_blocks)
 {
-    const char *lower = o->file != NULL ? "file-tier" : o->redis != NULL ? "redis" : NULL;
-    if (o->cpu_blocks == 0 && lower != NULL)
-        return command_error(cmd, "--%s %s: it lies behind host memory: give --cpu-blocks N too",
-                             lower, o->file != NULL ? o->file : o->redis);
+    const host_memory given = {.blocks_name = "cpu-blocks",
+                               .bytes_name = "cpu-memory",
+                               .blocks = o->cpu_blocks,
+                               .bytes = o->cpu_memory,
+                               .min_blocks = 2,
+                               .max_blocks = MAX_CPU_BLOCKS};
     if (o->cpu_blocks == 1)
         return command_error(cmd, "--cpu-blocks 1: one block is the null block; give 2 or more");
+    return host_memory_resolve(cmd, &given, block_bytes, num_blocks);
+}
+
+/* What makes no sense without something else, and what that is. */
+static int check_presence(const command *cmd, const tiers_options *o, uint32_t cpu_blocks)
+{
+    const char *lower = o->file != NULL ? "file-tier" : o->redis != NULL ? "redis" : NULL;
+    if (cpu_blocks == 0 && lower != NULL)
+        return command_error(
+            cmd, "--%s %s: it lies behind host memory: give --cpu-blocks or --cpu-memory too",
+            lower, o->file != NULL ? o->file : o->redis);
     if (o->is_real && lower == NULL)
         return command_error(cmd, "--real-tiers: there is none; give --file-tier PATH:SIZE or "
                                   "--redis HOST:PORT");
@@ -112,13 +127,18 @@ static int check_presence(const command *cmd, const tiers_options *o)
 int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_bytes,
                   tiers_settings *settings)
 {
+    uint32_t cpu_blocks;
+    *settings = (tiers_settings){0};
+    int status = tiers_resolve_cpu(cmd, o, block_bytes, &cpu_blocks);
+    if (status != 0)
+        return status;
     *settings = (tiers_settings){
-        .cpu_blocks = o->cpu_blocks,
+        .cpu_blocks = cpu_blocks,
         .mode = o->mode == 1 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER,
         .has_lookahead = o->cpu_policy == 0,
         .backlog = o->backlog,
-        .bytes_per_s = o->cpu_gbps * 1e9,
-        .latency_s = o->cpu_latency_us * 1e-6,
+        .bytes_per_s = o->link.gbps * 1e9,
+        .latency_s = o->link.latency_us * 1e-6,
         .policy = (quire_slots_policy)o->tier_policy,
         .admit = ADMISSIONS[o->admit],
         .is_real = o->is_real,
@@ -126,7 +146,7 @@ int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_byt
         .password_file = o->password_file,
         .failures = o->failures,
     };
-    int status = check_presence(cmd, o);
+    status = check_presence(cmd, o, cpu_blocks);
     if (status == 0 && o->file != NULL)
         status = resolve_file(cmd, o, &settings->lower[settings->num_lower++]);
     if (status == 0 && o->redis != NULL)

@@ -6,16 +6,17 @@
 #ifndef QUIRE_CLI_TIERS_OPTIONS_H
 #define QUIRE_CLI_TIERS_OPTIONS_H
 
+#include "host_memory.h"
 #include "options.h"
 #include "tiers.h"
 
 typedef struct tiers_options {
     uint32_t cpu_blocks;
+    uint64_t cpu_memory;
     int mode;
     int cpu_policy;
     uint32_t backlog;
-    double cpu_gbps;
-    double cpu_latency_us;
+    host_link link;
     const char *file;
     double file_gbps;
     double file_latency_us;
@@ -32,8 +33,8 @@ typedef struct tiers_options {
 
 #define TIERS_OPTIONS_INIT                                                                         \
     {                                                                                              \
-        .backlog = 256, .cpu_gbps = 55, .cpu_latency_us = 10, .file_gbps = 7,                      \
-        .file_latency_us = 100, .redis_gbps = 2, .redis_latency_us = 500                           \
+        .backlog = 256, .link = HOST_LINK_INIT, .file_gbps = 7, .file_latency_us = 100,            \
+        .redis_gbps = 2, .redis_latency_us = 500                                                   \
     }
 
 extern const char *const tiers_modes[];
@@ -42,10 +43,16 @@ extern const char *const tiers_policies[];
 extern const char *const tiers_admissions[];
 
 /* clang-format off */
-#define TIERS_OPTIONS(t)                                                                           \
+#define TIERS_CPU_OPTIONS(t)                                                                       \
     {"cpu-blocks", OPTION_U32, &(t).cpu_blocks, "N",                                               \
      "blocks of host memory behind the GPU's", .def = "0: no tiers", .max = 1e9,                   \
      .section = "Tiers"},                                                                          \
+    {"cpu-memory", OPTION_U64, &(t).cpu_memory, "BYTES",                                           \
+     "the same in bytes, for each GPU", .def = "by --cpu-blocks", .max = 1e15},                    \
+    HOST_LINK_OPTIONS((t).link)
+
+#define TIERS_OPTIONS(t)                                                                           \
+    TIERS_CPU_OPTIONS(t),                                                                          \
     {"offload", OPTION_CHOICE, &(t).mode, "KIND",                                                  \
      "blocks are copied there when computed, or shortly before they are evicted",                  \
      .def = "eager", .choices = tiers_modes},                                                      \
@@ -54,9 +61,6 @@ extern const char *const tiers_admissions[];
      .def = "lookahead", .choices = tiers_cpu_policies},                                           \
     {"backlog", OPTION_U32, &(t).backlog, "N", "waiting requests that lookahead knows",            \
      .def = "256", .min = 1, .max = 65536},                                                        \
-    {"cpu-bandwidth", OPTION_REAL, &(t).cpu_gbps, "GB/S",                                          \
-     "bandwidth between a GPU and the host, in each direction", .def = "55", .min = 1e-6},         \
-    {"cpu-latency", OPTION_REAL, &(t).cpu_latency_us, "US", "latency of one copy", .def = "10"},   \
     {"file-tier", OPTION_TEXT, &(t).file, "SIZE",                                                  \
      "a file behind host memory; with --real-tiers PATH:SIZE", .def = "none"},                     \
     {"file-bandwidth", OPTION_REAL, &(t).file_gbps, "GB/S", "bandwidth of the disk", .def = "7",   \
@@ -88,6 +92,9 @@ extern const char *const tiers_admissions[];
      .def = "off"}
 /* clang-format on */
 
+/* Blocks of host memory, of --cpu-blocks or --cpu-memory. 0, or an exit status after a sentence. */
+int tiers_resolve_cpu(const command *cmd, const tiers_options *o, uint64_t block_bytes,
+                      uint32_t *num_blocks);
 int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_bytes,
                   tiers_settings *settings);
 

@@ -229,15 +229,6 @@ static bool make_device(tiers_run *t)
     return ok;
 }
 
-/* What a token of a long prompt takes, by the time model. */
-static uint64_t token_ns(const tiers_run *t)
-{
-    enum { PROMPT = 4096 };
-    step_work work = {0};
-    step_work_add(t->config.time, &work, PROMPT, 0);
-    return (uint64_t)(time_model_step_ms(t->config.time, &work) * 1e6 / PROMPT);
-}
-
 static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
 {
     const tiers_settings *s = &t->settings;
@@ -262,7 +253,7 @@ static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
     c.lookahead = s->has_lookahead ? QUIRE_ON : QUIRE_OFF;
     c.tiers = tiers;
     c.num_tiers = s->num_lower;
-    c.recompute_token_ns = token_ns(t);
+    c.recompute_token_ns = (uint64_t)(time_model_prompt_token_us(t->config.time) * 1e3);
     c.events = t->config.sched->monitor != NULL ? QUIRE_ON : QUIRE_OFF;
     c.hooks = run_hooks(t);
     int err = quire_offload_create(&c, NULL, &t->offload);
@@ -494,6 +485,13 @@ void tiers_run_drain(tiers_run *t)
     if (is_idle)
         take_empty_step(t);
     t->is_draining = false;
+}
+
+double tiers_run_copy(tiers_run *t, bool is_load, uint32_t num_blocks, double from_s)
+{
+    tiers_queue *q = is_load ? &t->device.loads : &t->device.stores;
+    tiers_queue_delay(q, ns_of(from_s), num_blocks * t->config.block_bytes);
+    return (double)(q->free_ns + q->latency_ns) * 1e-9;
 }
 
 /* ---- counting -------------------------------------------------------------------- */

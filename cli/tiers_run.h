@@ -53,6 +53,10 @@ void tiers_run_learn(tiers_run *t, uint32_t num_tokens, uint32_t num_prefill, do
 /* Before the update of that step. QUIRE_OK, or an error. */
 int tiers_run_poll(tiers_run *t, uint64_t step, quire_model_output *output);
 
+/* The engine itself copies blocks to the host, or from there (is_load), from then on, over the same
+ * link: when the copies end. */
+double tiers_run_copy(tiers_run *t, bool is_load, uint32_t num_blocks, double from_s);
+
 /* When something ends that was begun; HUGE_VAL: nothing will. */
 double tiers_run_next_s(const tiers_run *t);
 /* Simulated time goes on by so much: real jobs get as much of the real one. */

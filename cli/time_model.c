@@ -158,6 +158,14 @@ double time_model_step_ms(const time_model *model, const step_work *work)
     return parts.matrices + parts.attention + parts.kv + parts.activations + parts.fixed;
 }
 
+double time_model_prompt_token_us(const time_model *model)
+{
+    enum { PROMPT = 4096 };
+    step_work work = {0};
+    step_work_add(model, &work, PROMPT, 0);
+    return time_model_step_ms(model, &work) * 1e3 / PROMPT;
+}
+
 uint64_t time_model_window_pairs(uint64_t first, uint64_t n, uint64_t w)
 {
     /* Tokens before the w-th see all that came before them, the others w. */

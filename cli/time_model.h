@@ -72,6 +72,9 @@ typedef struct step_parts {
 step_parts time_model_parts(const time_model *model, const step_work *work);
 double time_model_step_ms(const time_model *model, const step_work *work);
 
+/* What a token of a long prompt takes. */
+double time_model_prompt_token_us(const time_model *model);
+
 /* Of tokens [first, first + n), the pairs in a window of w tokens. */
 uint64_t time_model_window_pairs(uint64_t first, uint64_t n, uint64_t w);
 

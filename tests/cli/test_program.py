@@ -111,8 +111,48 @@ class Plan(unittest.TestCase):
         self.assertEqual(plan["block_bytes"], 2097152)
         self.assertEqual(plan["num_tokens"], plan["num_blocks"] * 16)
 
+    def test_host_memory(self):
+        """Blocks of a number of bytes, for one GPU: half the bytes of a block with two GPUs."""
+        block = 2097152
+        for tp, size in (("1", block), ("2", block // 2)):
+            plan = json.loads(run("plan", "--json", "--tp", tp, "--cpu-memory", "64Gi", "--swap-memory",
+                                  "8Gi"))
+            host, swap = plan["host"], plan["swap"]
+            self.assertEqual((host["blocks"], host["usable_blocks"]), (2**36 // size, 2**36 // size - 1))
+            self.assertEqual((host["bytes"], host["all_bytes"]), (2**36, 2**36 * int(tp)))
+            self.assertEqual((swap["blocks"], swap["tokens"]), (2**33 // size, 2**33 // size * 16))
+            self.assertAlmostEqual(swap["block_us"], size / 55e9 * 1e6, delta=0.01)
+            self.assertAlmostEqual(swap["swap_ms"], 2 * 128 * swap["block_us"] * 1e-3, places=3)
+            self.assertAlmostEqual(swap["recompute_ms"], 2.048 * swap["token_us"], places=3)
+        said = run("plan", "--tp", "2", "--cpu-memory", "64Gi", "--swap-blocks", "4096")
+        self.assertIn("host memory        64.00 GiB for each GPU: 65535 blocks and the null block, "
+                      "1048560 tokens; 128.00 GiB in all", said)
+        self.assertIn("swap               4.00 GiB for each GPU: 4096 blocks, 65536 tokens", said)
+        self.assertIn("32.00 preempted requests of 2048 tokens", said)
+        self.assertIn("): swapped\n", said)
+        slow = run("plan", "--swap-blocks", "4096", "--cpu-bandwidth", "1")
+        self.assertIn("): computed again\n", slow)
+
+    def test_pressure(self):
+        args = ("--num-gpu-blocks", "10001", "--watermark", "0.01", "--preempt-above", "0.95")
+        plan = json.loads(run("plan", "--json", *args))
+        self.assertEqual([plan[name] for name in ("watermark_blocks", "admit_below_blocks",
+                                                  "preempt_above_blocks")], [100, 8000, 9500])
+        said = run("plan", *args, "--admit-below", "0.5")
+        self.assertIn("watermark          100 blocks stay free when a request is admitted", said)
+        self.assertIn("admitted below 5000 blocks in use, and preempted above 9500 (of 10000)", said)
+        for name in ("watermark", "pressure", "swap", "host memory"):
+            self.assertNotIn(f"  {name}  ", run("plan"))
+
     def test_wrong_values(self):
         for args, words in (
+                (("--cpu-memory", "9"), '"9" for --cpu-memory (expected 4194304..'),
+                (("--swap-memory", "9"), '"9" for --swap-memory (expected 2097152..'),
+                (("--swap-cost", "9"), "--swap-cost 9 needs --swap-blocks or --swap-memory"),
+                (("--cpu-blocks", "1"), "2 or more"),
+                (("--watermark", "2"), '"2" for --watermark (expected a number, 0..1)'),
+                (("--admit-below", "0.5"), "--admit-below 0.5 needs --preempt-above"),
+                (("--preempt-above", "0.5"), "for --admit-below (expected 0..0.5"),
                 (("--model", "llama-3.1-8x"), "did you mean llama-3.1-8b?"),
                 (("--gpu", "H300"), 'unknown GPU "H300"'),
                 (("--tp", "3"), "3 GPUs cannot share the 32 heads"),

@@ -256,7 +256,7 @@ class Replay(unittest.TestCase):
         left = report("--watermark", "0.3", *options)
         self.assertNotEqual(left["ttft_ms"], plain["ttft_ms"])
         for wrong, said in ((["--admit-below", "0.5"], "--preempt-above"),
-                            (["--admit-below", "0.9", "--preempt-above", "0.5"], "admit_below"),
+                            (["--admit-below", "0.9", "--preempt-above", "0.5"], "--admit-below"),
                             (["--victim", "lru", "--profile", "vllm-0.20"], "vllm-0.20")):
             done = subprocess.run([QUIRE, "replay", *wrong, *options], capture_output=True,
                                   text=True, check=False)

@@ -1,0 +1,38 @@
+#include "swap_options.h"
+
+/* Times that the library takes are below 2^32 ns. */
+static uint64_t ns_of_us(double us)
+{
+    return us * 1e3 < (double)UINT32_MAX ? (uint64_t)(us * 1e3) : UINT32_MAX;
+}
+
+int swap_resolve(const command *cmd, const swap_options *o, const host_link *link,
+                 const time_model *time, uint64_t block_bytes, swap_settings *settings)
+{
+    *settings = (swap_settings){0};
+    const host_memory given = {.blocks_name = "swap-blocks",
+                               .bytes_name = "swap-memory",
+                               .blocks = o->blocks,
+                               .bytes = o->memory,
+                               .min_blocks = 1,
+                               .max_blocks = SWAP_MAX_BLOCKS};
+    uint32_t num_blocks;
+    int status = host_memory_resolve(cmd, &given, block_bytes, &num_blocks);
+    if (status != 0)
+        return status;
+    if (num_blocks == 0 && (o->swap_us > 0 || o->recompute_us > 0))
+        return command_error(cmd, "--%s %g needs --swap-blocks or --swap-memory",
+                             o->swap_us > 0 ? "swap-cost" : "recompute-cost",
+                             o->swap_us > 0 ? o->swap_us : o->recompute_us);
+    if (num_blocks == 0)
+        return 0;
+    double bytes_per_s = link->gbps * 1e9;
+    double block_us = o->swap_us > 0 ? o->swap_us : (double)block_bytes / bytes_per_s * 1e6;
+    double token_us = o->recompute_us > 0 ? o->recompute_us : time_model_prompt_token_us(time);
+    *settings = (swap_settings){.num_blocks = num_blocks,
+                                .block_ns = ns_of_us(block_us),
+                                .token_ns = ns_of_us(token_us),
+                                .bytes_per_s = bytes_per_s,
+                                .latency_s = link->latency_us * 1e-6};
+    return 0;
+}
