@@ -59,6 +59,13 @@ typedef struct quire_cache quire_cache;
 /* A request that has blocks; 0 is none. */
 typedef uint64_t quire_seq;
 
+/* Where the KV of a request is. */
+typedef enum quire_location {
+    QUIRE_LOCATION_NONE = 0,   /* nothing is computed, or nothing is kept */
+    QUIRE_LOCATION_DEVICE = 1, /* in its blocks */
+    QUIRE_LOCATION_HOST = 2    /* in host slots */
+} quire_location;
+
 /* Blocks of one group, in the order of the tokens. */
 typedef struct quire_block_span {
     const quire_block *ids;
@@ -100,12 +107,18 @@ typedef struct quire_cache_config {
                                  0 if no other sequence has blocks */
     double admit_below;       /* quire_cache_pressure: 0 = 0.80 */
     double preempt_above;     /* 0 = 0.95 */
-    uint32_t max_copies;      /* copies on write that may be pending; 0: no fork */
+    uint32_t max_copies;      /* copies on write that may be pending; 0: no fork. QUIRE_E_CONFIG in
+                                 a scheduler of QUIRE_PROFILE_VLLM_0_20 */
     uint32_t event_log_bytes; /* for quire_cache_take_events; 0: none */
 
     void (*on_event)(void *user, const quire_event *event); /* at once; NULL: not */
     void *event_user;
     quire_hooks hooks;
+
+    /* Slots of a host buffer for quire_cache_move_out, a block of one group each; at most 2^28. 0:
+     * none. QUIRE_E_CONFIG in QUIRE_PROFILE_VLLM_0_20, with Mamba or CROSS groups, and in the cache
+     * of a scheduler, which moves requests itself (quire_sched_config.num_swap_blocks). */
+    uint32_t num_host_blocks;
 } quire_cache_config;
 
 #define QUIRE_CACHE_CONFIG_INIT QUIRE_SIZED_INIT(quire_cache_config)
@@ -183,6 +196,12 @@ QUIRE_API int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request
                                          const quire_allocate_params *params,
                                          quire_block_span *new_blocks);
 
+/* What quire_cache_allocate_slots would answer to the same arguments now. Changes nothing, also
+ * with QUIRE_QUIRK_TRIM_ON_FAILURE. For one more token of a request that decodes: num_new_tokens 1.
+ */
+QUIRE_API int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
+                                       const quire_allocate_params *params);
+
 /* QUIRE_OK when all of the request's tokens would fit now, else QUIRE_NO_SPACE: asked before a long
  * prompt is begun in chunks. Of params the hit, external and encoder tokens count. */
 QUIRE_API int quire_cache_can_fit_full_sequence(const quire_cache *cache,
@@ -197,7 +216,7 @@ QUIRE_API int quire_cache_cache_blocks(quire_cache *cache, const quire_cache_req
 /* ---- giving back -------------------------------------------------------- */
 
 /* Gives all blocks of the request back, group by group, last to first, and sets request->seq to 0;
- * a request without blocks is fine. */
+ * a request without blocks is fine. Gives back the host slots of a request that was moved out. */
 QUIRE_API int quire_cache_free(quire_cache *cache, quire_cache_request *request);
 
 /* Gives back the blocks that no token after the first total_computed_tokens looks at. */
@@ -208,7 +227,8 @@ QUIRE_API int quire_cache_remove_skipped_blocks(quire_cache *cache, quire_seq se
 QUIRE_API int quire_cache_evict_blocks(quire_cache *cache, const quire_block *blocks,
                                        uint32_t num_blocks);
 
-/* See quire_pool_reset_prefix_cache. Blocks of sinks do not count as in use. */
+/* See quire_pool_reset_prefix_cache. Blocks of sinks do not count as in use. QUIRE_BUSY also while
+ * a request is moved out. */
 QUIRE_API int quire_cache_reset_prefix_cache(quire_cache *cache);
 
 /* At the start of a step: states that were computed in the step before can be hits now. */
@@ -219,6 +239,57 @@ QUIRE_API int quire_cache_new_step_starts(quire_cache *cache);
 /* All blocks of a request, num_groups spans, valid until they change; all empty for seq 0. */
 QUIRE_API int quire_cache_get_blocks(const quire_cache *cache, quire_seq seq,
                                      quire_block_span *blocks);
+
+/* Where one token of a request is: in block `block`, which stands at `index` in the row of the
+ * group, at `offset`. The address of the token's KV in a layer: quire_layout_token_address. With
+ * context parallelism a block has positions of all ranks, and so has the offset: see quire/table.h.
+ *
+ *      QUIRE_MISS           the null block stands there: the token is outside the window
+ *      QUIRE_E_UNKNOWN_SEQ  the request has no blocks, or was moved out
+ *      QUIRE_E_RANGE        there is no such group, or no block for this token
+ *      QUIRE_E_ARGUMENT     a Mamba group: a state is not one token's */
+typedef struct quire_token_place {
+    quire_block block;
+    uint32_t index;
+    uint32_t offset;
+} quire_token_place;
+
+QUIRE_API int quire_cache_find_token(const quire_cache *cache, quire_seq seq, uint32_t group,
+                                     uint32_t token, quire_token_place *place);
+
+/* One block of a request, as the request has it: the one at `index` in the row of the group. */
+typedef struct quire_cache_block {
+    quire_location location; /* DEVICE; HOST for a request that was moved out; NONE: nothing is kept
+                                here, the null block stands in its place */
+    uint32_t block;          /* its id; HOST: its slot; UINT32_MAX: none */
+    uint32_t prev;           /* the same of the block before it in the group; UINT32_MAX: none */
+    uint32_t ref_cnt;        /* requests, pending copies and touches that use it; HOST: 1 */
+    uint32_t num_holds;      /* holds on it (quire_pool_hold) */
+    uint32_t has_key;        /* 1: the prefix cache finds it */
+    uint32_t num_tokens;     /* of the request's computed tokens, those that are in it */
+    uint32_t block_size;     /* tokens that it has room for */
+} quire_cache_block;
+
+/* Of the request seq and num_computed_tokens count. QUIRE_E_UNKNOWN_SEQ; QUIRE_E_RANGE for a group
+ * that is not there, and for an index behind the row. Cost: O(1) on the device, O(blocks of the
+ * request) on the host. */
+QUIRE_API int quire_cache_get_block(const quire_cache *cache, const quire_cache_request *request,
+                                    uint32_t group, uint32_t index, quire_cache_block *block);
+
+/* What all requests have together. */
+typedef struct quire_cache_totals {
+    uint32_t num_seqs;             /* requests that have blocks, */
+    uint64_t num_table_blocks;     /* the blocks in all their rows: a block counts once for each row
+                                  that lists it, null blocks do not count */
+    uint32_t num_moved_out;        /* requests that were moved to host slots, */
+    uint32_t num_host_blocks;      /* slots that they have, */
+    uint32_t num_free_host_blocks; /* slots that are free */
+    uint32_t num_copies;           /* copies on write that are pending */
+    uint32_t watermark_blocks;     /* blocks that a new request must leave free */
+} quire_cache_totals;
+
+/* Costs a pass over the rows of all requests. */
+QUIRE_API int quire_cache_get_totals(const quire_cache *cache, quire_cache_totals *totals);
 
 /* For each group, how many blocks at the start of the request are shared by all requests that have
  * blocks (cascade attention); 0 for other than full kinds and without caching. */
@@ -301,6 +372,55 @@ typedef struct quire_block_copy {
  * quire_step.copies. */
 QUIRE_API int quire_cache_take_copies(quire_cache *cache, const quire_block_copy **copies,
                                       uint32_t *num_copies);
+
+/* ---- moving a request to host memory ------------------------------------- */
+
+/* For engines that schedule by themselves; a scheduler has quire_sched_preempt and _offload.
+ *
+ *      free blocks   1024 ── allocate_slots, 100 tokens ──► 1017
+ *                    1017 ── move_out ───────────────────► 1024      7 host slots in use
+ *                    1024 ── move_in ────────────────────► 1017      0 host slots in use
+ *
+ * The caller makes the copies, in the order of the calls, and all of them before the next forward
+ * pass: first those of move_out and move_in, with blocks that are to be zeroed
+ * (quire_cache_take_new_block_ids) before a move_in, then those of quire_cache_take_copies. */
+typedef struct quire_block_move {
+    quire_block block; /* its page in all layers of the group */
+    uint32_t slot;     /* of the host buffer, 0 to num_host_blocks - 1 */
+    uint32_t group;
+} quire_block_move;
+
+/* Takes the blocks from a request, and lists the copies from blocks to host slots that keep its
+ * computed tokens (request->num_computed_tokens; blocks outside the window are not kept). From then
+ * on request->seq names the slots: no call takes it but move_in, can_move_in, get_block, location
+ * and free. A block that another request shares is copied as well and stays with the other request.
+ * Loads into the request's blocks must have ended. moves is valid until the next move.
+ *
+ *      QUIRE_MISS           no token is computed: use quire_cache_free
+ *      QUIRE_FULL           too few host slots are free
+ *      QUIRE_E_DISABLED     num_host_blocks is 0
+ *      QUIRE_E_UNKNOWN_SEQ  the request has no blocks, or was moved out already
+ *      QUIRE_E_RANGE        more computed tokens than its blocks hold */
+QUIRE_API int quire_cache_move_out(quire_cache *cache, quire_cache_request *request,
+                                   const quire_block_move **moves, uint32_t *num_moves);
+
+/* Gives such a request blocks again, and lists the copies from host slots to blocks. Blocks that
+ * the prefix cache still has are shared instead of copied. num_computed_tokens must be what it was
+ * at move_out. The watermark counts, as for a new request. moves is valid until the next move.
+ *
+ *      QUIRE_NO_SPACE       not enough free blocks
+ *      QUIRE_FULL           max_requests have blocks
+ *      QUIRE_E_UNKNOWN_SEQ  the request was not moved out
+ *      QUIRE_E_ARGUMENT     num_computed_tokens has changed
+ *      QUIRE_E_RANGE        fewer hashes than full blocks */
+QUIRE_API int quire_cache_move_in(quire_cache *cache, quire_cache_request *request,
+                                  const quire_block_move **moves, uint32_t *num_moves);
+/* What move_in would answer now. Ends the validity of what get_computed_blocks gave, and changes
+ * nothing else. */
+QUIRE_API int quire_cache_can_move_in(quire_cache *cache, const quire_cache_request *request);
+
+/* Where the blocks of a request are; NONE for 0 and for a seq that the cache does not know. */
+QUIRE_API quire_location quire_cache_location(const quire_cache *cache, quire_seq seq);
 
 /* ---- memory pressure ---------------------------------------------------- */
 

@@ -76,6 +76,7 @@ typedef struct quire_snapshot {
     const quire_tier_usage *tiers;
     uint32_t num_tiers;
     uint32_t num_overtaking; /* admitted in this step before others of the queue: prefix_window */
+    uint32_t num_watermark_blocks; /* that a new request must leave free: cache.watermark */
 } quire_snapshot;
 
 /* Why something was decided. */

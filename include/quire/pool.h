@@ -219,6 +219,13 @@ QUIRE_API int quire_pool_share_tags(quire_pool *pool, const quire_pool *other);
 QUIRE_API int quire_pool_evict_blocks(quire_pool *pool, const quire_block *blocks,
                                       uint32_t num_blocks);
 
+/* Takes the keys from cached blocks, from the head of the free queue on (the least
+ * recently freed first), until num_blocks have lost theirs or no cached block is left. One REMOVED
+ * event each. The blocks are empty then, and keep their places in the queue. *num_evicted, where
+ * not NULL, is how many blocks lost their keys. Costs a walk over the queue up to the last of them.
+ */
+QUIRE_API int quire_pool_evict_cached(quire_pool *pool, uint32_t num_blocks, uint32_t *num_evicted);
+
 /* Takes the keys from all blocks, for instance after the model's weights changed. The free queue
  * keeps its order. QUIRE_BUSY while any block is in use. Costs a pass over the pool. */
 QUIRE_API int quire_pool_reset_prefix_cache(quire_pool *pool);

@@ -51,8 +51,9 @@
  *
  * Callbacks run on the calling thread, inside the call that causes them. A callback must not change
  * the scheduler: every function that would answers QUIRE_E_ARGUMENT there, and quire_sched_destroy
- * does nothing. Allowed are quire_sched_find, _user, _req_info, _get_tokens, _get_blocks,
- * _get_queue, _num_*, _usage, and as their comments say _get_hashes and _cut_prompt.
+ * does nothing. Allowed are quire_sched_find, _user, _req_info, _get_params, _get_mm_input,
+ * _get_tokens, _get_blocks, _get_queue, _num_*, _usage, and as their comments say _get_hashes and
+ * _cut_prompt.
  *
  * Threads: one writer. quire_sched_usage: any thread.
  *
@@ -109,13 +110,6 @@ typedef enum quire_preempt_mode {
     QUIRE_PREEMPT_SWAP = 1,     /* its KV is moved to host slots */
     QUIRE_PREEMPT_RECOMPUTE = 2 /* its KV is computed again */
 } quire_preempt_mode;
-
-/* Where the KV of a request is. */
-typedef enum quire_location {
-    QUIRE_LOCATION_NONE = 0,   /* nothing is computed, or nothing is kept */
-    QUIRE_LOCATION_DEVICE = 1, /* in its blocks */
-    QUIRE_LOCATION_HOST = 2    /* in host slots */
-} quire_location;
 
 typedef enum quire_pause {
     QUIRE_UNPAUSED = 0,
@@ -366,8 +360,8 @@ QUIRE_API int quire_sched_add(quire_sched *sched, const quire_request_params *pa
  * waits for the next step.
  *
  *      QUIRE_E_DISABLED      cache.max_copies is 0, or one of QUIRE_QUIRK_STALE_OUTPUTS,
- *                            QUIRE_QUIRK_FAILED_BLOCKS_STAY and QUIRE_QUIRK_HOPELESS_WAITS is on
- *                            (all three are in the vLLM profile)
+ *                            QUIRE_QUIRK_FAILED_BLOCKS_STAY and QUIRE_QUIRK_HOPELESS_WAITS is on.
+ *                            In the vLLM profile all three are on, and max_copies must be 0
  *      QUIRE_E_UNKNOWN_REQ   there is no such parent
  *      QUIRE_E_ARGUMENT      the parent has ended, waits for the next input of its session, or is
  *                            pooling; or params say is_pooling, or, with prefix caching, say
@@ -449,6 +443,17 @@ typedef struct quire_req_info {
 } quire_req_info;
 
 QUIRE_API int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info);
+/* What the request was added with, and as continue, fork and cut_prompt have changed it since: for
+ * an engine that is told of a new request (QUIRE_STEP_NEW). Sampling parameters are the engine's
+ * own: they are behind `user`. max_tokens is never 0. prompt is NULL (quire_sched_get_tokens has
+ * it), so are hashes, prompt_embeds and mm_inputs; num_mm_inputs says how many
+ * quire_sched_get_mm_input gives. Pointers are valid until the request ends or is continued. */
+QUIRE_API int quire_sched_get_params(const quire_sched *sched, quire_req req,
+                                     quire_request_params *params);
+/* The index-th image, sound or video of the request. is_embed, where not NULL, has room for
+ * feature.length flags: 1 where an embedding goes. QUIRE_E_RANGE for an index that is not there. */
+QUIRE_API int quire_sched_get_mm_input(const quire_sched *sched, quire_req req, uint32_t index,
+                                       quire_mm_input *input, uint8_t *is_embed);
 /* Copies tokens [first, first + num) of the request. */
 QUIRE_API int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t first,
                                      uint32_t num, quire_token *tokens);

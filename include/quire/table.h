@@ -125,6 +125,15 @@ static inline uint64_t quire_layout_address_of(const quire_layout *layout, uint3
 QUIRE_API int quire_layout_address(const quire_layout *layout, uint32_t layer, quire_block block,
                                    uint64_t *address);
 
+/* The address of one token: that of its block, and offset x (block_bytes / block_size) behind it.
+ * For memory in which a block's tokens lie one after the other, equally long: keys alone, values
+ * alone, or both side by side in each token. offset and block are those of quire_cache_find_token.
+ * QUIRE_E_RANGE for a layer that is not there, an offset of block_size or more, and a block_size
+ * that does not divide block_bytes; QUIRE_E_UNKNOWN_BLOCK. */
+QUIRE_API int quire_layout_token_address(const quire_layout *layout, uint32_t layer,
+                                         quire_block block, uint32_t offset, uint32_t block_size,
+                                         uint64_t *address);
+
 #ifdef __cplusplus
 }
 #endif

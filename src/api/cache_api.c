@@ -146,6 +146,15 @@ int quire_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
     return check_then_allocate(cache, request, params, new_blocks);
 }
 
+int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
+                             const quire_allocate_params *params)
+{
+    if (!cache_ok(cache) || !request_ok(request) || params == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = check_allocation_params(cache, request, params, most_first_hash(cache, request));
+    return err == QUIRE_OK ? qr_cache_can_allocate(cache, request, params) : err;
+}
+
 int quire_cache_can_fit_full_sequence(const quire_cache *cache, const quire_cache_request *request,
                                       const quire_allocate_params *params)
 {
@@ -174,9 +183,13 @@ int quire_cache_free(quire_cache *cache, quire_cache_request *request)
     if (request->seq == 0)
         return QUIRE_OK;
     uint32_t row = qr_cache_row_of(cache, request->seq);
-    if (row == QR_NIL)
+    uint32_t slot = qr_host_slot_of(cache, request->seq);
+    if (row == QR_NIL && slot == QR_NIL)
         return QUIRE_E_UNKNOWN_SEQ;
-    qr_cache_free(cache, row);
+    if (row != QR_NIL)
+        qr_cache_free(cache, row);
+    else
+        qr_host_drop(cache, slot);
     request->seq = 0;
     return QUIRE_OK;
 }
@@ -212,7 +225,7 @@ int quire_cache_reset_prefix_cache(quire_cache *cache)
 {
     if (!cache_ok(cache))
         return QUIRE_E_ARGUMENT;
-    int err = qr_pool_reset_prefix_cache(cache->pool);
+    int err = cache->host.num_seqs > 0 ? QUIRE_BUSY : qr_pool_reset_prefix_cache(cache->pool);
     if (err == QUIRE_OK && cache->log_stats)
         cache->stats.was_reset = 1;
     return err;
@@ -398,6 +411,57 @@ int quire_cache_take_copies(quire_cache *cache, const quire_block_copy **copies,
     *num_copies = qr_cache_take_copies(cache);
     *copies = cache->copies;
     return QUIRE_OK;
+}
+
+int quire_cache_move_out(quire_cache *cache, quire_cache_request *request,
+                         const quire_block_move **moves, uint32_t *num_moves)
+{
+    if (moves == NULL || num_moves == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = check_kv_request(cache, request);
+    if (err != QUIRE_OK)
+        return err;
+    if (cache->host.num_slots == 0)
+        return QUIRE_E_DISABLED;
+    uint32_t row = qr_cache_row_of(cache, request->seq);
+    if (row == QR_NIL)
+        return QUIRE_E_UNKNOWN_SEQ;
+    err = qr_host_move_out(cache, request, row, num_moves);
+    if (err == QUIRE_OK)
+        *moves = cache->host.moves;
+    return err;
+}
+
+/* A request that was moved out, and its first slot. */
+static int check_moved_out(const quire_cache *cache, const quire_cache_request *request,
+                           uint32_t *slot)
+{
+    int err = check_kv_request(cache, request);
+    if (err != QUIRE_OK)
+        return err;
+    *slot = qr_host_slot_of(cache, request->seq);
+    return *slot == QR_NIL ? QUIRE_E_UNKNOWN_SEQ : QUIRE_OK;
+}
+
+int quire_cache_move_in(quire_cache *cache, quire_cache_request *request,
+                        const quire_block_move **moves, uint32_t *num_moves)
+{
+    uint32_t slot;
+    if (moves == NULL || num_moves == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = check_moved_out(cache, request, &slot);
+    if (err == QUIRE_OK)
+        err = qr_host_move_in(cache, request, slot, num_moves);
+    if (err == QUIRE_OK)
+        *moves = cache->host.moves;
+    return err;
+}
+
+int quire_cache_can_move_in(quire_cache *cache, const quire_cache_request *request)
+{
+    uint32_t slot;
+    int err = check_moved_out(cache, request, &slot);
+    return err == QUIRE_OK ? qr_host_can_move_in(cache, request, slot) : err;
 }
 
 int quire_cache_pressure(quire_cache *cache, quire_pressure *pressure)

@@ -127,7 +127,8 @@ typedef struct qr_field_limits {
     NUMBER(event_log_bytes, 0, UINT32_MAX)                                                         \
     ANY(on_event)                                                                                  \
     ANY(event_user)                                                                                \
-    ANY(hooks)
+    ANY(hooks)                                                                                     \
+    NUMBER(num_host_blocks, 0, QR_MAX_HOST_SLOTS)
 
 #define QR_FIELDS_quire_cache_request(NUMBER, REAL, FLAG, ANY)                                     \
     ANY(seq)                                                                                       \

@@ -273,6 +273,16 @@ int quire_pool_evict_blocks(quire_pool *pool, const quire_block *blocks, uint32_
     return err == QUIRE_OK ? qr_pool_evict_blocks(pool, blocks, num_blocks) : err;
 }
 
+int quire_pool_evict_cached(quire_pool *pool, uint32_t num_blocks, uint32_t *num_evicted)
+{
+    if (!pool_ok(pool))
+        return QUIRE_E_ARGUMENT;
+    uint32_t n = qr_pool_evict_cached(pool, num_blocks);
+    if (num_evicted != NULL)
+        *num_evicted = n;
+    return QUIRE_OK;
+}
+
 int quire_pool_reset_prefix_cache(quire_pool *pool)
 {
     return pool_ok(pool) ? qr_pool_reset_prefix_cache(pool) : QUIRE_E_ARGUMENT;

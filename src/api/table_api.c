@@ -178,3 +178,17 @@ int quire_layout_address(const quire_layout *layout, uint32_t layer, quire_block
     *address = quire_layout_address_of(layout, layer, block);
     return QUIRE_OK;
 }
+
+int quire_layout_token_address(const quire_layout *layout, uint32_t layer, quire_block block,
+                               uint32_t offset, uint32_t block_size, uint64_t *address)
+{
+    uint64_t first;
+    if (layout == NULL || address == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (offset >= block_size || layout->block_bytes % block_size != 0)
+        return QUIRE_E_RANGE;
+    int err = quire_layout_address(layout, layer, block, &first);
+    if (err == QUIRE_OK)
+        *address = first + offset * (layout->block_bytes / block_size);
+    return err;
+}

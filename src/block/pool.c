@@ -428,6 +428,21 @@ int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n)
     return QUIRE_OK;
 }
 
+uint32_t qr_pool_evict_cached(quire_pool *pool, uint32_t n)
+{
+    const qr_queue *queue = &pool->queue;
+    uint32_t count = 0;
+    for (uint32_t b = qr_queue_head(queue); count < n && pool->num_cached > 0;
+         b = qr_queue_next(queue, b)) {
+        if (!qr_block_has_key(&queue->blocks[b]))
+            continue;
+        int err = qr_pool_evict_blocks(pool, &b, 1);
+        qr_assert(err == QUIRE_OK);
+        count++;
+    }
+    return count;
+}
+
 int qr_pool_reset_prefix_cache(quire_pool *pool)
 {
     if (pool->queue.num_free + pool->num_reserved != pool->queue.num_blocks - 1)

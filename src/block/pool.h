@@ -77,6 +77,8 @@ int qr_pool_cache_full_blocks(quire_pool *pool, const quire_cache_full_params *p
  * fail. */
 void qr_pool_cache_row(quire_pool *pool, const quire_cache_full_params *p);
 int qr_pool_evict_blocks(quire_pool *pool, const uint32_t *blocks, uint32_t n);
+/* Of n cached blocks at most, from the head of the queue on; returns how many. */
+uint32_t qr_pool_evict_cached(quire_pool *pool, uint32_t n);
 int qr_pool_reset_prefix_cache(quire_pool *pool);
 
 /* Parts of the above: every block that is to get a key exists, has none and is listed once; and the

@@ -153,6 +153,7 @@ int qr_cache_config_read(quire_cache_config *c, const quire_cache_config *caller
     if (c->admit_below > c->preempt_above)
         return qr_refuse("invalid admit_below %g (expected 0..%g, which is preempt_above)",
                          c->admit_below, c->preempt_above);
+    err = qr_host_config_check(c);
     uint64_t num_sinks = 0;
     for (uint32_t g = 0; g < c->num_groups && err == QUIRE_OK; g++) {
         err = qr_refuse_in(check_group(c, g), "groups[%u]", g);
@@ -233,6 +234,7 @@ quire_cache *qr_cache_carve(qr_arena *arena, const quire_cache_config *c)
     parts.free_rows = qr_arena_take(arena, c->max_requests, sizeof *parts.free_rows);
     parts.copies = qr_arena_take(arena, c->max_copies, sizeof *parts.copies);
     parts.copy_places = qr_arena_take(arena, c->max_copies, sizeof *parts.copy_places);
+    qr_host_carve(&parts.host, arena, c);
     if (c->enable_caching == QUIRE_ON && has_kind(c, QUIRE_LAYER_MAMBA))
         parts.stamps = qr_arena_take(arena, c->num_blocks, sizeof *parts.stamps);
     if (c->track_new_blocks == QUIRE_ON)
@@ -368,6 +370,7 @@ int qr_cache_init(quire_cache *cache, const quire_cache_config *c)
     if (err != QUIRE_OK)
         return err;
     init_numbers(cache, c);
+    qr_host_init(&cache->host);
     bool any_flagged = false;
     for (uint32_t g = 0; g < c->num_groups; g++)
         any_flagged = any_flagged || c->groups[g].is_eagle != 0;

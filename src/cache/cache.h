@@ -3,6 +3,7 @@
  *      cache.c     making it                     lookup.c   the longest hit: one group, or several
  *      slots.c     allocate_slots, free          fork.c     sharing a request's blocks, copies
  *      cache_check.c   the walker                event_log.c   events until they are taken
+ *      host.c      requests in host memory
  *
  *      seq = generation << 32 | (row + 1)        a row that is freed gets a new generation
  *
@@ -16,6 +17,7 @@
 #define QR_CACHE_CACHE_H
 
 #include "cache/event_log.h"
+#include "cache/host.h"
 #include "group/group.h"
 
 typedef struct qr_row_state {
@@ -68,6 +70,7 @@ struct quire_cache {
     void *event_user;
     quire_pool *pool;
     qr_owner owner;
+    qr_host host;
 };
 
 #define QR_CACHE_MAGIC UINT32_C(0x51434348) /* "QCCH" */
@@ -166,6 +169,9 @@ static inline bool qr_cache_lacks_room(int status)
 {
     return status == QUIRE_NO_SPACE || status == QUIRE_FULL || status == QUIRE_E_PREDICTION;
 }
+/* What allocate_slots would answer now; changes nothing. */
+int qr_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
+                          const quire_allocate_params *params);
 int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *request,
                      const quire_allocate_params *params);
 int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request, uint32_t row,

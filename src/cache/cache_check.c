@@ -87,7 +87,7 @@ static bool copies_are_valid(const quire_cache *cache, qr_tally *users)
 
 bool qr_cache_is_valid(const quire_cache *cache)
 {
-    if (!qr_pool_is_valid(cache->pool) || !rows_are_valid(cache))
+    if (!qr_pool_is_valid(cache->pool) || !rows_are_valid(cache) || !qr_host_is_valid(cache))
         return false;
     qr_tally users = {0};
     qr_tally references = {0};

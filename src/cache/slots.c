@@ -101,7 +101,7 @@ static int64_t watermark_for(const quire_cache *cache, const qr_want *want)
 
 /* Whether the blocks are there. Those that remove_skipped will give back count as free; they are
  * counted only when it matters. */
-static int check_space(quire_cache *cache, const qr_want *want, const qr_need *need)
+static int check_space(const quire_cache *cache, const qr_want *want, const qr_need *need)
 {
     int64_t reserve = watermark_for(cache, want);
     int64_t most =
@@ -110,11 +110,8 @@ static int check_space(quire_cache *cache, const qr_want *want, const qr_need *n
     if (QR_LIKELY(most <= free_blocks))
         return QUIRE_OK;
     free_blocks += count_skipped(cache, want->row, want->num_certain);
-    if (need->predicted + reserve > free_blocks) {
-        if (want->row != QR_NIL && (cache->quirks & QUIRE_QUIRK(TRIM_ON_FAILURE)) != 0)
-            qr_cache_remove_skipped(cache, want->row, want->num_certain);
+    if (need->predicted + reserve > free_blocks)
         return QUIRE_NO_SPACE;
-    }
     return need->taken > free_blocks ? QUIRE_E_PREDICTION : QUIRE_OK;
 }
 
@@ -244,9 +241,11 @@ static int check_copies(const quire_cache *cache, const qr_want *want, qr_need *
     return n > cache->max_copies - cache->num_copies ? QUIRE_FULL : QUIRE_OK;
 }
 
-static int check_allocation(quire_cache *cache, const quire_cache_request *request,
-                            const quire_allocate_params *p, const qr_want *want)
+/* Changes nothing. *lacks_space: the answer is QUIRE_NO_SPACE since too few blocks are free. */
+static int check_allocation(const quire_cache *cache, const quire_cache_request *request,
+                            const quire_allocate_params *p, const qr_want *want, bool *lacks_space)
 {
+    *lacks_space = false;
     bool caches = cache->enable_caching && p->delay_cache_blocks == 0;
     if (caches && !has_hashes_for(cache, request, tokens_to_cache(want, request)))
         return QUIRE_E_RANGE;
@@ -255,6 +254,7 @@ static int check_allocation(quire_cache *cache, const quire_cache_request *reque
         return need.status;
     int full = check_copies(cache, want, &need);
     int err = check_space(cache, want, &need);
+    *lacks_space = err == QUIRE_NO_SPACE;
     if (err != QUIRE_OK)
         return err;
     if (want->row == QR_NIL && !qr_cache_has_row(cache))
@@ -314,9 +314,12 @@ static QR_NOINLINE int allocate_with_changes(quire_cache *cache, quire_cache_req
                                              quire_block_span *new_blocks)
 {
     qr_want want;
+    bool lacks_space = false;
     int err = read_allocation(cache, request, p, &want);
     if (err == QUIRE_OK)
-        err = check_allocation(cache, request, p, &want);
+        err = check_allocation(cache, request, p, &want, &lacks_space);
+    if (lacks_space && want.row != QR_NIL && (cache->quirks & QUIRE_QUIRK(TRIM_ON_FAILURE)) != 0)
+        qr_cache_remove_skipped(cache, want.row, want.num_certain);
     if (err != QUIRE_OK)
         return err;
 
@@ -348,6 +351,15 @@ int qr_cache_allocate_slots(quire_cache *cache, quire_cache_request *request,
         allocate_shortly(cache, request, p, new_blocks))
         return QUIRE_OK;
     return allocate_with_changes(cache, request, p, new_blocks);
+}
+
+int qr_cache_can_allocate(const quire_cache *cache, const quire_cache_request *request,
+                          const quire_allocate_params *p)
+{
+    qr_want want;
+    bool lacks_space;
+    int err = read_allocation(cache, request, p, &want);
+    return err == QUIRE_OK ? check_allocation(cache, request, p, &want, &lacks_space) : err;
 }
 
 int qr_cache_can_fit(const quire_cache *cache, const quire_cache_request *request,

@@ -154,6 +154,22 @@ static inline uint32_t qr_lookup_max_blocks(const qr_lookup *lookup, const qr_gr
     return by_tokens < by_hashes ? by_tokens : by_hashes;
 }
 
+/* Blocks [first, end) of a row. */
+typedef struct qr_saved_range {
+    uint32_t first;
+    uint32_t end;
+} qr_saved_range;
+
+/* The blocks of the first num_tokens tokens that the next token looks at: what is copied when a
+ * request is moved to host memory. */
+static inline qr_saved_range qr_group_saved_range(const qr_group *group, uint32_t num_tokens)
+{
+    uint32_t skipped =
+        group->ops->skipped_tokens == NULL ? 0 : group->ops->skipped_tokens(group, num_tokens);
+    return (qr_saved_range){skipped / group->block_size,
+                            qr_ceil_div(num_tokens, group->block_size)};
+}
+
 /* ---- what most kinds share ------------------------------------------------- */
 
 /* For so many tokens, which for most kinds are want->num_tokens. */

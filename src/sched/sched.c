@@ -76,10 +76,14 @@ static int check_sched_numbers(const quire_sched_config *c)
     return err;
 }
 
-static int check_pressure(const quire_sched_config *c)
+/* Options that only the default profile has, and that belong to no room of their own. */
+static int check_default_profile(const quire_sched_config *c)
 {
     if (c->profile == QUIRE_PROFILE_DEFAULT)
         return QUIRE_OK;
+    if (c->cache.max_copies > 0)
+        return qr_refuse("cache.max_copies is %u, but forks need the default profile",
+                         c->cache.max_copies);
     if (c->use_pressure == QUIRE_ON)
         return qr_refuse("use_pressure is on, but memory pressure needs the default profile");
     if (c->victim != QUIRE_VICTIM_DEFAULT || c->choose_victim != NULL)
@@ -130,13 +134,17 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     if (c->is_encoder_decoder == QUIRE_ON && c->connector != NULL)
         return qr_refuse("connector is given, but is_encoder_decoder is on: a connector loads no "
                          "encoder input");
+    if (c->cache.num_host_blocks > 0)
+        return qr_refuse("cache.num_host_blocks is %u, but a scheduler moves requests itself: set "
+                         "num_swap_blocks",
+                         c->cache.num_host_blocks);
     derive_cache(c);
     quire_cache_config cache;
     err = qr_cache_config_read(&cache, &c->cache);
     if (err != QUIRE_OK)
         return qr_refuse_in(err, "cache");
     c->cache = cache;
-    err = check_pressure(c);
+    err = check_default_profile(c);
     if (err == QUIRE_OK)
         err = qr_swap_config_check(c);
     if (err == QUIRE_OK)

@@ -61,25 +61,11 @@ void qr_swap_init(qr_swap *swap, const quire_sched_config *c)
 
 /* ---- which blocks ----------------------------------------------------------- */
 
-/* Blocks [first, end) of a group's row. */
-typedef struct qr_saved_range {
-    uint32_t first;
-    uint32_t end;
-} qr_saved_range;
-
-static qr_saved_range saved_range(const qr_group *group, uint32_t num_tokens)
-{
-    uint32_t skipped =
-        group->ops->skipped_tokens == NULL ? 0 : group->ops->skipped_tokens(group, num_tokens);
-    return (qr_saved_range){skipped / group->block_size,
-                            qr_ceil_div(num_tokens, group->block_size)};
-}
-
 uint32_t qr_swap_num_blocks(const quire_sched *s, uint32_t num_tokens)
 {
     uint64_t count = 0;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
+        qr_saved_range range = qr_group_saved_range(&s->cache->groups[g], num_tokens);
         count += range.end - range.first;
     }
     return qr_clamp_u32(count);
@@ -103,7 +89,7 @@ static bool can_keep(const quire_sched *s, uint32_t num_tokens, bool *frees)
 {
     *frees = false;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
+        qr_saved_range range = qr_group_saved_range(&s->cache->groups[g], num_tokens);
         quire_block_span row = s->spans[g];
         for (uint32_t i = range.first; i < range.end; i++) {
             quire_block block = i < row.count ? row.ids[i] : QUIRE_NULL_BLOCK;
@@ -140,7 +126,7 @@ static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens, qr_
     qr_swap *swap = &s->swap;
     uint32_t *link = &s->requests[index].first_saved;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        qr_saved_range range = saved_range(&s->cache->groups[g], num_tokens);
+        qr_saved_range range = qr_group_saved_range(&s->cache->groups[g], num_tokens);
         for (uint32_t i = range.first; i < range.end; i++) {
             *link = take_slot(swap, index);
             add_move(moves, qr_cache_content_of(s->cache, s->spans[g].ids[i]), *link);
@@ -222,7 +208,7 @@ void qr_swap_in(quire_sched *s, uint32_t index, uint32_t num_local)
     uint32_t slot = r->first_saved;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         const qr_group *group = &s->cache->groups[g];
-        qr_saved_range range = saved_range(group, r->num_saved);
+        qr_saved_range range = qr_group_saved_range(group, r->num_saved);
         for (uint32_t i = range.first; i < range.end; i++) {
             if (i >= num_local / group->block_size)
                 add_move(&s->swap.in, s->spans[g].ids[i], slot);

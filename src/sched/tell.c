@@ -139,6 +139,7 @@ static quire_snapshot make_snapshot(const quire_sched *s, const quire_tier_usage
                                .num_pinned = s->pins.num_pins,
                                .num_pinned_blocks = s->pins.num_blocks,
                                .num_overtaking = s->prefix.num_overtaking,
+                               .num_watermark_blocks = s->cache->watermark_blocks,
                                .num_new = b->num_new,
                                .num_resumed = b->num_resumed,
                                .num_prefill_tokens = b->num_prefill_tokens,

@@ -29,6 +29,7 @@ static void plan_cpu_cache(qr_offload_plan *plan)
     cpu.quirks_off = sched->quirks_off;
     cpu.watermark = 0;
     cpu.max_copies = 0;
+    cpu.num_host_blocks = 0;
     cpu.event_log_bytes = 0;
     cpu.on_event = NULL;
     cpu.hooks = plan->config.hooks;

@@ -21,7 +21,9 @@ void shadow_open(shadow *s, const quire_cache_config *wanted, uint64_t seed)
     s->next_token = 1u << 20;
     s->random = seed;
     s->pages = calloc(s->num_blocks, SHADOW_BLOCK_SIZE * sizeof *s->pages);
-    assert_non_null(s->pages);
+    s->num_slots = config.num_host_blocks;
+    s->slots = calloc(s->num_slots + 1, SHADOW_BLOCK_SIZE * sizeof *s->slots);
+    assert_true(s->pages != NULL && s->slots != NULL);
     assert_int_equal(quire_cache_create(&config, NULL, &s->cache), QUIRE_OK);
     s->pool = quire_cache_pool(s->cache);
 }
@@ -44,6 +46,7 @@ void shadow_close(shadow *s)
     }
     quire_cache_destroy(s->cache);
     free(s->pages);
+    free(s->slots);
 }
 
 /* ---- sequences ---------------------------------------------------------- */
@@ -114,10 +117,15 @@ static void verify_seq(shadow *s, const shadow_seq *q)
     }
 }
 
+bool shadow_has_blocks(const shadow *s, const shadow_seq *q)
+{
+    return quire_cache_location(s->cache, q->r.seq) == QUIRE_LOCATION_DEVICE;
+}
+
 void shadow_verify(shadow *s)
 {
     for (uint32_t i = 0; i < SHADOW_SEQS; i++)
-        if (s->seqs[i].r.seq != 0)
+        if (shadow_has_blocks(s, &s->seqs[i]))
             verify_seq(s, &s->seqs[i]);
 }
 
@@ -216,6 +224,40 @@ void shadow_free(shadow *s, shadow_seq *q)
     q->num_planned = 0;
 }
 
+static void copy_moves(shadow *s, const quire_block_move *moves, uint32_t num_moves, bool is_out)
+{
+    for (uint32_t i = 0; i < num_moves; i++) {
+        assert_true(moves[i].slot < s->num_slots && moves[i].group < s->num_groups);
+        uint32_t *page = page_of(s, moves[i].block);
+        uint32_t *slot = s->slots + (size_t)moves[i].slot * SHADOW_BLOCK_SIZE;
+        memcpy(is_out ? slot : page, is_out ? page : slot, SHADOW_BLOCK_SIZE * sizeof *page);
+    }
+    s->num_moves += num_moves;
+}
+
+int shadow_move_out(shadow *s, shadow_seq *q)
+{
+    const quire_block_move *moves = NULL;
+    uint32_t num_moves = 0;
+    assert_int_equal(q->num_planned, 0);
+    int status = quire_cache_move_out(s->cache, &q->r, &moves, &num_moves);
+    copy_moves(s, moves, num_moves, true);
+    return status;
+}
+
+int shadow_move_in(shadow *s, shadow_seq *q)
+{
+    const quire_block_move *moves = NULL;
+    uint32_t num_moves = 0;
+    int foretold = quire_cache_can_move_in(s->cache, &q->r);
+    int status = quire_cache_move_in(s->cache, &q->r, &moves, &num_moves);
+    assert_int_equal(status, foretold);
+    copy_moves(s, moves, num_moves, false);
+    if (status == QUIRE_OK)
+        q->is_delayed = false; /* the blocks have their keys */
+    return status;
+}
+
 /* ---- a step ------------------------------------------------------------- */
 
 /* No block is both source and target, and both are in use while the copy is pending. */
@@ -280,6 +322,6 @@ void shadow_step(shadow *s)
         if (s->seqs[i].r.seq != 0 && s->seqs[i].num_planned > 0)
             write_planned(s, &s->seqs[i]);
     for (uint32_t i = 0; i < SHADOW_SEQS; i++)
-        if (s->seqs[i].r.seq != 0)
+        if (shadow_has_blocks(s, &s->seqs[i]))
             give_keys(s, &s->seqs[i]);
 }

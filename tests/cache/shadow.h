@@ -33,7 +33,10 @@ typedef struct shadow {
     bool has_delays;
     uint64_t random;
     uint32_t *pages; /* SHADOW_BLOCK_SIZE values each */
+    uint32_t *slots; /* of the host buffer, as large */
+    uint32_t num_slots;
     uint64_t num_copies;
+    uint64_t num_moves;
     uint64_t num_reads;
     shadow_seq seqs[SHADOW_SEQS];
 } shadow;
@@ -58,6 +61,12 @@ int shadow_fork(shadow *s, const shadow_seq *parent, shadow_seq *child);
 bool shadow_is_idle(const shadow *s);
 int shadow_rewrite(shadow *s, shadow_seq *q, uint32_t first, uint32_t num_tokens);
 void shadow_free(shadow *s, shadow_seq *q);
+
+/* To host slots and back, copied at once; what moves is computed. */
+int shadow_move_out(shadow *s, shadow_seq *q);
+int shadow_move_in(shadow *s, shadow_seq *q);
+/* Whether its blocks are on the device. */
+bool shadow_has_blocks(const shadow *s, const shadow_seq *q);
 
 /* Runs the copies that are pending, in any order. */
 void shadow_copy(shadow *s);

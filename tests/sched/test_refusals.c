@@ -112,6 +112,7 @@ static void every_number_has_its_name_in_the_sentence(void **state)
         NUMBER(cache.track_new_blocks),
         NUMBER(cache.dcp_world_size),
         NUMBER(cache.pcp_world_size),
+        NUMBER(cache.num_host_blocks),
     };
     for (size_t i = 0; i < COUNT(fields); i++) {
         quire_sched_config c = good_config();
@@ -146,6 +147,13 @@ static void sentences_have_value_and_range(void **state)
     c.num_swap_blocks = 10;
     c.profile = QUIRE_PROFILE_VLLM_0_20;
     expect_sched(&c, "num_swap_blocks is 10");
+    c = good_config();
+    c.cache.max_copies = 3;
+    c.profile = QUIRE_PROFILE_VLLM_0_20;
+    expect_sched(&c, "cache.max_copies is 3, but forks need the default profile");
+    c = good_config();
+    c.cache.num_host_blocks = 4;
+    expect_sched(&c, "cache.num_host_blocks is 4, but a scheduler moves requests itself");
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
     monitor.sample_rate = 2;
     c = good_config();

@@ -235,7 +235,7 @@ static void off_where_it_is_not_asked_for(void **state)
     assert_int_equal(try_fork(&kit, a, &p, &child), QUIRE_E_DISABLED);
     close_empty(&kit);
     config = fork_config(&kit);
-    config.profile = QUIRE_PROFILE_VLLM_0_20;
+    config.quirks_on = QUIRE_QUIRK(HOPELESS_WAITS);
     a = open_parent(&kit, &config);
     assert_int_equal(try_fork(&kit, a, &p, &child), QUIRE_E_DISABLED);
     close_empty(&kit);

@@ -359,6 +359,8 @@ static void open_world(world *w, uint64_t seed, bool is_wide, bool may_look_ahea
     draw_prefix(w);
     if (may_look_ahead)
         draw_lookahead(w);
+    if (w->config.profile == QUIRE_PROFILE_VLLM_0_20)
+        w->config.cache.max_copies = 0; /* no forks there */
     quire_sched_config c = world_side_config(w, 0);
     assert_int_equal(quire_sched_create(&c, NULL, &w->sides[0].sched), QUIRE_OK);
 }

@@ -135,7 +135,7 @@ static void no_field_was_forgotten(void **state)
         {"qr_flag_store", sizeof(qr_flag_store), 24},
         {"qr_flag_chain", sizeof(qr_flag_chain), 8},
         {"qr_flag_chunk", sizeof(qr_flag_chunk), 8 + 8 * QR_FLAG_WORDS},
-        {"quire_cache", sizeof(quire_cache), 336},
+        {"quire_cache", sizeof(quire_cache), 376},
         {"qr_row_state", sizeof(qr_row_state), 8},
         {"qr_group", sizeof(qr_group), 296},
         {"qr_row", sizeof(qr_row), 16},
