@@ -38,8 +38,9 @@ static const option table[] = {
      .def = "off", .section = "What to do"},
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "only the summary", .def = "off"},
     {"check", OPTION_SWITCH, &o.check, NULL,
-     "exit status 1 for a gap that stays, a restart, disorder, repetition, what is no event, for "
-     "nothing at all, and where the publisher is gone at the end",
+     "exit status 1 for a gap that stays, a restart, disorder, repetition, what is no event, a "
+     "block removed that was not stored in the same medium, for nothing at all, and where the "
+     "publisher is gone at the end",
      .def = "off"},
     {"index", OPTION_SWITCH, &o.index, NULL, "the index that a router would have, by group",
      .def = "off"},

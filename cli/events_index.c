@@ -39,6 +39,42 @@ void events_index_forget(events_index *x)
     x->has_number = false;
 }
 
+/* The last one stands for all that have no room. */
+static events_medium *medium_of(events_index *x, quire_bytes name)
+{
+    char text[sizeof x->media[0].name] = "";
+    size_t length = name.len < sizeof text - 1 ? name.len : sizeof text - 1;
+    uint32_t i = 0;
+    if (name.data != NULL)
+        memcpy(text, name.data, length);
+    while (i < x->num_media && strcmp(x->media[i].name, text) != 0)
+        i++;
+    if (i == EVENTS_MAX_MEDIA)
+        return &x->media[EVENTS_MAX_MEDIA - 1];
+    if (i == x->num_media) {
+        x->media[i] = (events_medium){0};
+        memcpy(x->media[i].name, text, sizeof text);
+        x->num_media++;
+    }
+    return &x->media[i];
+}
+
+/* A block that is removed was stored in the same medium before, where the index is whole. */
+static void apply_event(events_index *x, uint32_t worker, const quire_wire_event *event)
+{
+    uint64_t before = quire_index_get_stats(x->index).num_unknown;
+    quire_index_apply(x->index, worker, event);
+    if (event->kind != QUIRE_WIRE_STORED && event->kind != QUIRE_WIRE_REMOVED)
+        return;
+    events_medium *medium = medium_of(x, event->medium);
+    if (event->kind == QUIRE_WIRE_STORED)
+        medium->num_stored += event->num_hashes;
+    else
+        medium->num_removed += event->num_hashes;
+    if (x->is_whole)
+        medium->num_unknown += quire_index_get_stats(x->index).num_unknown - before;
+}
+
 void events_index_add(events_index *x, const quire_delivery *d)
 {
     if (d->kind == QUIRE_DELIVERY_GAP || d->kind == QUIRE_DELIVERY_RESTART) {
@@ -61,7 +97,7 @@ void events_index_add(events_index *x, const quire_delivery *d)
         const quire_wire_event *event = quire_wire_get(d->events, i);
         bool is_new = event->kind == QUIRE_WIRE_CLEARED && d->kind != QUIRE_DELIVERY_SNAPSHOT;
         x->is_whole = x->is_whole || is_new;
-        quire_index_apply(x->index, worker, event);
+        apply_event(x, worker, event);
     }
     x->has_number = true;
     x->number = d->number;
@@ -150,6 +186,42 @@ void events_index_print(FILE *out, const events_index *x, bool as_json)
         fprintf(out, "  %s removed that were not in it\n", report_number(stats.num_unknown));
     if (stats.num_dropped > 0)
         fprintf(out, "  %s stored that it had no room for\n", report_number(stats.num_dropped));
+}
+
+/* ---- by medium --------------------------------------------------------------- */
+
+void events_index_print_media(FILE *out, const events_index *x, bool as_json)
+{
+    for (uint32_t i = 0; i < x->num_media; i++) {
+        const events_medium *m = &x->media[i];
+        quire_bytes name = {m->name, strlen(m->name)};
+        if (as_json) {
+            fprintf(out, "%s{\"medium\":", i == 0 ? "[" : ",");
+            events_print_json_text(out, name);
+            fprintf(out,
+                    ",\"stored\":%" PRIu64 ",\"removed\":%" PRIu64 ",\"unknown_removed\":%" PRIu64
+                    "}",
+                    m->num_stored, m->num_removed, m->num_unknown);
+            continue;
+        }
+        fputs("  ", out);
+        events_print_text(out, name);
+        fprintf(out, ": %s blocks stored", report_number(m->num_stored));
+        fprintf(out, ", %s removed", report_number(m->num_removed));
+        if (m->num_unknown > 0)
+            fprintf(out, ", of them %s that were not there", report_number(m->num_unknown));
+        fputc('\n', out);
+    }
+    if (as_json)
+        fputs(x->num_media == 0 ? "[]" : "]", out);
+}
+
+uint64_t events_index_num_unknown(const events_index *x)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < x->num_media; i++)
+        n += x->media[i].num_unknown;
+    return n;
 }
 
 /* ---- beside another ---------------------------------------------------------- */

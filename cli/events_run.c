@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum { MESSAGE_BYTES = 512, POLL_MS = 50, EXPLAIN_AFTER_S = 2 };
+enum { LIST_BYTES = FAULTS_BYTES + PROBE_MESSAGE_BYTES + 96 };
 
 typedef struct follower {
     const command *cmd;
@@ -299,17 +300,24 @@ static int compare(follower *f)
 
 static bool is_sound(const follower *f)
 {
-    return events_tally_is_sound(&f->tally) && f->gone[0] == '\0';
+    return events_tally_is_sound(&f->tally) && f->gone[0] == '\0' &&
+           events_index_num_unknown(&f->index) == 0;
 }
 
 /* What --check found, in words; empty where nothing is wrong. */
-static void list_faults(const follower *f, char text[FAULTS_BYTES + PROBE_MESSAGE_BYTES + 32])
+static void list_faults(const follower *f, char text[LIST_BYTES])
 {
     char faults[FAULTS_BYTES];
+    uint64_t num_unknown = events_index_num_unknown(&f->index);
     events_tally_faults(&f->tally, faults);
-    snprintf(text, FAULTS_BYTES + PROBE_MESSAGE_BYTES + 32, "%s%s%s%s", faults,
-             faults[0] != '\0' && f->gone[0] != '\0' ? "; " : "",
-             f->gone[0] != '\0' ? "the publisher is gone: " : "", f->gone);
+    int used = snprintf(text, LIST_BYTES, "%s", faults);
+    if (num_unknown > 0)
+        used += snprintf(text + used, LIST_BYTES - (size_t)used,
+                         "%s%s blocks removed that were not in their medium", used > 0 ? ", " : "",
+                         report_number(num_unknown));
+    if (f->gone[0] != '\0')
+        snprintf(text + used, LIST_BYTES - (size_t)used, "%sthe publisher is gone: %s",
+                 used > 0 ? "; " : "", f->gone);
 }
 
 static void summarize_json(const follower *f, double seconds)
@@ -317,15 +325,19 @@ static void summarize_json(const follower *f, double seconds)
     const events_settings *s = f->settings;
     printf("{\"kind\":\"summary\",");
     events_tally_print_json(stdout, &f->tally, seconds);
-    char faults[FAULTS_BYTES + PROBE_MESSAGE_BYTES + 32];
+    char faults[LIST_BYTES];
     list_faults(f, faults);
+    if (s->check) {
+        printf(",\"media\":");
+        events_index_print_media(stdout, &f->index, true);
+    }
     if (s->check)
         printf(",\"check\":\"%s\"", is_sound(f) ? "passed" : "failed");
     if (s->check && !is_sound(f)) {
         printf(",\"faults\":");
         events_print_json_text(stdout, (quire_bytes){faults, strlen(faults)});
     }
-    if (f->has_index) {
+    if (s->index || s->compare) {
         printf(",\"index\":");
         events_index_print(stdout, &f->index, true);
     }
@@ -344,8 +356,10 @@ static void summarize(const follower *f, double seconds)
     events_tally_print(stdout, &f->tally, seconds);
     if (s->index)
         events_index_print(stdout, &f->index, false);
-    char faults[FAULTS_BYTES + PROBE_MESSAGE_BYTES + 32];
+    char faults[LIST_BYTES];
     list_faults(f, faults);
+    if (s->check)
+        events_index_print_media(stdout, &f->index, false);
     if (s->check)
         printf("Check: %s%s\n", is_sound(f) ? "passed" : "FAILED: ", faults);
     if (f->is_compared)
@@ -362,7 +376,7 @@ int events_run(const command *cmd, const events_settings *settings)
 {
     follower f = {.cmd = cmd, .settings = settings, .start_s = clock_s()};
     interrupt_catch();
-    f.has_index = settings->index || settings->compare;
+    f.has_index = settings->index || settings->compare || settings->check;
     if (f.has_index && events_index_open(&f.index) != QUIRE_OK) {
         command_error(cmd, "not enough memory");
         return 1;

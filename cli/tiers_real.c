@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { REAL_MAX_SERVERS = 32 };
+enum { REAL_MAX_SERVERS = 32, REAL_EVENT_KEYS = 1 << 18 };
 /* Jobs are looked at once in a step: a fast disk should have work until then. */
 #define REAL_BYTES_IN_FLIGHT (UINT64_C(1) << 30)
 
@@ -23,6 +23,7 @@ struct tiers_real {
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
     bool trust_network;
     const char *password_file;
+    bool has_events; /* are told */
     uint64_t num_wrong;
 };
 
@@ -109,6 +110,7 @@ tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device
     r->block_bytes = config->block_bytes;
     r->trust_network = config->settings->trust_network;
     r->password_file = config->settings->password_file;
+    r->has_events = config->sched->monitor != NULL;
     r->memory_bytes = config->settings->cpu_blocks * config->block_bytes;
     r->memory = mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -186,6 +188,7 @@ static int open_redis(const tiers_real *r, const tiers_lower *lower,
     c.trust_network = r->trust_network;
     c.password_file = r->password_file;
     c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
+    c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
     return quire_tier_redis_open(&c, common, NULL, tier, NULL, message, message_bytes);
 }
 

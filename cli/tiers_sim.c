@@ -251,6 +251,12 @@ static void end_job(tiers_sim *sim, quire_tier_ends *ends, quire_tier_job *job)
     }
 }
 
+static quire_slots *sim_slots(void *self)
+{
+    const tiers_sim *sim = self;
+    return sim->slots;
+}
+
 static void sim_turn(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms)
 {
     tiers_sim *sim = self;
@@ -312,6 +318,7 @@ int tiers_sim_open(const tiers_sim_config *config, quire_tier **tier, tiers_sim 
                           .expect = sim_expect,
                           .reset = sim_reset,
                           .usage = sim_usage,
+                          .slots = sim_slots,
                           .begin = sim_begin,
                           .turn = sim_turn};
     *sim = make_sim(config);

@@ -130,8 +130,20 @@ QUIRE_API int quire_reader_next(quire_reader *reader, quire_feed_event *event);
  * QUIRE_MISS: there is no such tier. */
 QUIRE_API int quire_monitor_watch_pool(quire_monitor *monitor, const char *name,
                                        const quire_pool *pool, uint32_t *tier);
-/* What such a pool did; the scheduler's thread. It is told with the batch of the next update.
- * QUIRE_E_RANGE: the tier has no pool. */
+/* The same for a connector's tier that is no pool: tier is a place in quire_monitor_get_tiers.
+ * QUIRE_E_RANGE: there is no such tier of the connector. */
+typedef struct quire_watched_blocks {
+    void *user;
+    uint32_t num_blocks; /* numbers are below this; 0 is no block */
+    /* The key of a block, valid until the tier changes; QUIRE_MISS: it has none. For walks, on the
+     * scheduler's thread. */
+    int (*get_key)(void *user, quire_block block, quire_bytes *hash, uint32_t *group_id);
+} quire_watched_blocks;
+
+QUIRE_API int quire_monitor_watch_blocks(quire_monitor *monitor, uint32_t tier,
+                                         const quire_watched_blocks *blocks);
+/* What such a pool or tier did; the scheduler's thread. It is told with the batch of the next
+ * update. QUIRE_E_RANGE: the tier is not watched. */
 QUIRE_API int quire_monitor_tell_event(quire_monitor *monitor, uint32_t tier,
                                        const quire_event *event);
 
@@ -211,7 +223,8 @@ typedef struct quire_monitor_info {
     uint32_t num_swap_slots; /* of the host buffer */
     uint32_t max_num_seqs;
     uint32_t has_token_ids; /* whether events have them */
-    uint32_t has_content;   /* blocks had keys before the first step: it was restored */
+    uint32_t has_content;   /* blocks had keys before the first step: it was restored, or a tier
+                               that is watched was not empty */
     /* Of each tier whose events are told: its blocks, the null block included; 0: none are told */
     uint32_t tier_blocks[QUIRE_MAX_TIERS];
 } quire_monitor_info;

@@ -42,6 +42,8 @@ typedef struct quire_tier_usage {
     uint64_t stored_bytes;  /* QUIRE_UNKNOWN_BYTES: who copies is not known here */
     uint64_t loaded_bytes;
     uint64_t failed_blocks; /* stores and loads that failed */
+    uint64_t used_bytes;    /* of cached and active blocks; of Redis: of the servers, as they say */
+    uint64_t capacity_bytes; /* QUIRE_UNKNOWN_BYTES: not known, or without a limit */
 } quire_tier_usage;
 
 /* ---- steps ---------------------------------------------------------------- */

@@ -124,7 +124,12 @@ typedef struct quire_offload_config {
     quire_peer_server *peer_server;
 
     /* ON: the scheduler's monitor tells what the CPU pool stores and removes, medium "CPU". A block
-     * is told when its copy begins, and as removed when that fails. Default off */
+     * is told when its copy begins, and as removed when that fails. It also tells what is in each
+     * tier below, with the tier's medium: a block when its store has ended, or when it was found
+     * there, and as removed when it is evicted, removed, or not found any more. Files and
+     * directories always, Redis and peers as far as their event_keys go, the caller's own tiers
+     * where quire_tier_ops.slots is there; not in groups whose hashes are longer than
+     * QUIRE_TIER_HASH_BYTES. Default off */
     quire_switch events;
 } quire_offload_config;
 

@@ -126,6 +126,19 @@ QUIRE_API uint32_t quire_slots_reset(quire_slots *slots);
  * and before anything was stored: QUIRE_E_RANGE else; QUIRE_E_DUPLICATE for a key that is there. */
 QUIRE_API int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t slot);
 
+/* ---- telling --------------------------------------------------------------- */
+
+/* Called when a key has become READY in a slot (is_there 1), and when a READY key goes (0):
+ * evicted, removed or reset. On the thread of the call that does it, in the order in which it
+ * happens. It must not change the slots. */
+typedef void (*quire_slots_listener)(void *user, uint32_t slot, const quire_tier_key *key,
+                                     uint32_t is_there);
+/* One listener; NULL: none. What is READY already is not told: see quire_slots_key_at. */
+QUIRE_API void quire_slots_set_listener(quire_slots *slots, quire_slots_listener listener,
+                                        void *user);
+/* The key that is READY in a slot, valid until the next change; NULL: none is. */
+QUIRE_API const quire_tier_key *quire_slots_key_at(const quire_slots *slots, uint32_t slot);
+
 /* ---- looking ahead --------------------------------------------------------- */
 
 /* LOOKAHEAD: a request that waits will use these keys, at this place in the queue (smaller:

@@ -38,6 +38,7 @@ extern "C" {
 #endif
 
 typedef struct quire_tier quire_tier;
+struct quire_slots;
 
 /* ---- jobs ------------------------------------------------------------------ */
 
@@ -123,6 +124,12 @@ typedef struct quire_tier_ends {
                 quire_tier_status status);
 } quire_tier_ends;
 
+/* What a tier's blocks take, and may take; 0: not known. */
+typedef struct quire_tier_space {
+    uint64_t used_bytes;
+    uint64_t capacity_bytes;
+} quire_tier_space;
+
 /* Only begin must be there; NULL elsewhere: nothing to do. */
 typedef struct quire_tier_ops {
     uint32_t abi;  /* 1 */
@@ -177,6 +184,11 @@ typedef struct quire_tier_ops {
     int (*is_settled)(void *self);
     /* What blocks lie in, as KV events and metrics name it: "DISK". NULL: the name in capitals. */
     const char *medium;
+    quire_tier_space (*space)(void *self); /* any thread. NULL: only caps.capacity_bytes is known */
+    /* On the scheduler's thread: the keys that are there, as far as the tier knows, and always the
+     * same slots (quire/slots.h). An offload tells KV events of them. NULL, or NULL returned: the
+     * tier's events are not told. */
+    struct quire_slots *(*slots)(void *self);
 } quire_tier_ops;
 
 /* ---- opening --------------------------------------------------------------- */
@@ -279,6 +291,7 @@ typedef struct quire_tier_stats {
     uint64_t late; /* jobs */
     uint64_t breaker_opened;
     uint64_t bad_ends; /* by the tier's own part: an io twice, a job that is not there */
+    quire_tier_space space;
 } quire_tier_stats;
 
 QUIRE_API int quire_tier_get_stats(const quire_tier *tier,

@@ -149,6 +149,10 @@ typedef struct quire_tier_peer_config {
                           32 times that; 0 = 100 ms */
     uint64_t late_ns;  /* a connection whose answer is late by more than this beyond a job's
                           deadline is closed; 0 = 1 s */
+    /* KV events tell of at most so many keys that this engine has seen here: of one more than that
+     * the key that was not used for longest is told as removed, although it may be there. 0: no
+     * events of this tier. See quire_offload_config.events. */
+    uint32_t event_keys;
 } quire_tier_peer_config;
 
 #define QUIRE_TIER_PEER_CONFIG_INIT QUIRE_SIZED_INIT(quire_tier_peer_config)

@@ -13,8 +13,9 @@
  * blocks, and no time once it is known. What a server says is checked, byte by byte: a load gives
  * the bytes that were stored, or an error.
  *
- * Commands sent: AUTH, PING, CLUSTER SLOTS, ASKING, GET, SET, DEL, STRLEN. docs/tiers-redis.md has
- * the server's settings, an ACL user with just these, the format, and what each fault does.
+ * Commands sent: AUTH, PING, CLUSTER SLOTS, ASKING, GET, SET, DEL, STRLEN, INFO, DBSIZE.
+ * docs/tiers-redis.md has the server's settings, an ACL user with just these, the format, and what
+ * each fault does.
  *
  * The tier is shared: quire_tier_reset is QUIRE_E_IDENTITY. Where the meaning of blocks changes
  * (new weights), call quire_tier_set_identity with the new fingerprint. The old blocks are still
@@ -90,6 +91,14 @@ typedef struct quire_tier_redis_config {
                                  that, each with some chance added; 0 = 5 s */
     uint64_t late_ns;         /* a connection whose answer is late by more than this beyond a job's
                                  deadline is closed; 0 = 1 s */
+    /* Each server is asked so often how full it is (INFO memory, DBSIZE), by the tier's thread;
+     * 0 = 5 s. quire_tier_stats then has the keys of all servers with slots, of whoever stored
+     * them, as cached, and as empty the blocks that fit below maxmemory; and the bytes. */
+    uint64_t usage_ns;
+    /* KV events tell of at most so many keys that this engine has seen here: of one more than that
+     * the key that was not used for longest is told as removed, although it may be there. 0: no
+     * events of this tier. See quire_offload_config.events. */
+    uint32_t event_keys;
 } quire_tier_redis_config;
 
 #define QUIRE_TIER_REDIS_CONFIG_INIT QUIRE_SIZED_INIT(quire_tier_redis_config)

@@ -78,11 +78,18 @@ int quire_monitor_watch_pool(quire_monitor *m, const char *name, const quire_poo
     return qr_monitor_watch_pool(m, name, pool, tier) ? QUIRE_OK : QUIRE_MISS;
 }
 
+int quire_monitor_watch_blocks(quire_monitor *m, uint32_t tier, const quire_watched_blocks *blocks)
+{
+    if (!is_monitor(m) || blocks == NULL || blocks->get_key == NULL || blocks->num_blocks == 0)
+        return QUIRE_E_ARGUMENT;
+    return qr_monitor_watch_blocks(m, tier, blocks) ? QUIRE_OK : QUIRE_E_RANGE;
+}
+
 int quire_monitor_tell_event(quire_monitor *m, uint32_t tier, const quire_event *event)
 {
     if (!is_monitor(m) || event == NULL)
         return QUIRE_E_ARGUMENT;
-    if (tier == 0 || tier >= QUIRE_MAX_TIERS || m->pools[tier] == NULL)
+    if (tier == 0 || tier >= QUIRE_MAX_TIERS || m->watched[tier].get_key == NULL)
         return QUIRE_E_RANGE;
     qr_monitor_tell_event(m, tier, event);
     return QUIRE_OK;

@@ -4,6 +4,8 @@
 #include "events/feed_wire.h"
 #include "events/host.h"
 
+#include <string.h>
+
 typedef enum batch_content {
     CONTENT_NONE,
     CONTENT_UPDATE, /* of an update: QUIRE_FEED_BATCH ends it */
@@ -17,7 +19,8 @@ struct qr_batches {
     quire_reader *reader;
     qr_mirror *mirror; /* of all tiers: their blocks and groups one after the other */
     quire_monitor_info info;
-    uint32_t bases[QUIRE_MAX_TIERS]; /* of each tier: the number of its block 0 there */
+    uint32_t bases[QUIRE_MAX_TIERS];   /* of each tier: the number of its block 0 there */
+    uint32_t mediums[QUIRE_MAX_TIERS]; /* of each tier: the first one of the same medium */
     quire_wire_writer *writer;
     qr_feed_wire feed_wire;
 
@@ -41,6 +44,21 @@ static void ask_walk(qr_batches *b)
     b->is_walking = true;
 }
 
+/* Listeners do not know tiers of one medium apart: such tiers share their groups in the mirror, so
+ * that a key is told as removed when the last of them has lost it. */
+static void find_mediums(qr_batches *b)
+{
+    quire_tier_usage tiers[QUIRE_MAX_TIERS];
+    uint32_t count = quire_monitor_get_tiers(b->monitor, tiers, QUIRE_MAX_TIERS);
+    for (uint32_t t = 0; t < QUIRE_MAX_TIERS; t++) {
+        uint32_t first = 0;
+        while (first < t && (t >= count || b->info.tier_blocks[first] == 0 ||
+                             strcmp(tiers[first].medium, tiers[t].medium) != 0))
+            first++;
+        b->mediums[t] = first;
+    }
+}
+
 static int create_parts(qr_batches *b, const qr_batches_config *config)
 {
     b->info = quire_monitor_get_info(config->monitor);
@@ -49,6 +67,7 @@ static int create_parts(qr_batches *b, const qr_batches_config *config)
         b->bases[t] = num_blocks;
         num_blocks += b->info.tier_blocks[t];
     }
+    find_mediums(b);
     quire_wire_options options = {.size = sizeof options, .as_maps = config->as_maps};
     int status = qr_mirror_create(num_blocks, QUIRE_MAX_TIERS * b->info.num_groups,
                                   b->info.hash_bytes, &b->mirror);
@@ -157,7 +176,7 @@ static qr_mirror_change note_block(qr_batches *b, const quire_feed_event *event,
         return QR_MIRROR_REFUSED;
     }
     qr_mirror_key key = {
-        .group = event->tier * b->info.num_groups + event->group_id,
+        .group = b->mediums[event->tier] * b->info.num_groups + event->group_id,
         .block_size = event->block_size,
         .hash = {event->hashes + (size_t)i * event->hash_bytes, event->hash_bytes}};
     qr_mirror_change change =
@@ -236,11 +255,10 @@ static int tell_removed(qr_batches *b, const quire_feed_event *event)
 /* Blocks of a tier that hold a key. */
 static uint32_t count_of_tier(const qr_batches *b, uint32_t tier)
 {
+    qr_mirror_key key;
     uint32_t count = 0;
-    for (uint32_t g = 0; g < b->info.num_groups; g++)
-        for (quire_block at = 0;
-             (at = qr_mirror_next(b->mirror, at, tier * b->info.num_groups + g, 1)) != 0;)
-            count++;
+    for (uint32_t i = 0; i < b->info.tier_blocks[tier]; i++)
+        count += qr_mirror_get(b->mirror, b->bases[tier] + i, &key) == QUIRE_OK;
     return count;
 }
 

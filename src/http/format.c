@@ -120,7 +120,8 @@ static void add_tier(qr_http_body *body, const quire_tier_usage *t, bool is_firs
                   {"null", t->blocks.null_blocks},     {"pinned", t->pinned},
                   {"stored_blocks", t->stored_blocks}, {"loaded_blocks", t->loaded_blocks},
                   {"hit_tokens", t->hit_tokens},       {"stored_bytes", t->stored_bytes},
-                  {"loaded_bytes", t->loaded_bytes},   {"failed_blocks", t->failed_blocks}};
+                  {"loaded_bytes", t->loaded_bytes},   {"failed_blocks", t->failed_blocks},
+                  {"used_bytes", t->used_bytes},       {"capacity_bytes", t->capacity_bytes}};
     qr_http_body_text(body, is_first ? "{\"name\":" : ",{\"name\":");
     qr_http_body_json(body, text_of(t->name));
     qr_http_body_text(body, ",\"medium\":");

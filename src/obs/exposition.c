@@ -249,7 +249,8 @@ typedef enum tier_series {
     TIER_ALL,    /* one for each tier */
     TIER_STATES, /* one for each tier and state of its blocks */
     TIER_MOVES,  /* one for each tier that blocks are copied to: not for the GPU */
-    TIER_BYTES   /* the same, where bytes are known */
+    TIER_BYTES,  /* the same, where bytes are known */
+    TIER_KNOWN   /* one for each tier where the value is known */
 } tier_series;
 
 typedef struct tier_family {
@@ -287,6 +288,10 @@ static const tier_family tier_families[] = {
     TIER_COUNTER("quire_tier_stored_bytes", TIER_BYTES, stored_bytes, "Bytes copied to each tier."),
     TIER_COUNTER("quire_tier_loaded_bytes", TIER_BYTES, loaded_bytes,
                  "Bytes copied from each tier."),
+    TIER_GAUGE("quire_tier_used_bytes", TIER_KNOWN, used_bytes,
+               "Bytes that the blocks of each tier take; of Redis: used_memory of its servers."),
+    TIER_GAUGE("quire_tier_capacity_bytes", TIER_KNOWN, capacity_bytes,
+               "Bytes that the blocks of each tier may take; of Redis: maxmemory of its servers."),
 };
 #undef TIER_GAUGE
 #undef TIER_COUNTER
@@ -318,9 +323,18 @@ static void say_tier_states(qr_exposition *e, const tier_family *family,
     say_tier_value(e, family, tier, "null", tier->blocks.null_blocks);
 }
 
+static uint64_t value_of(const tier_family *family, const quire_tier_usage *tier)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)tier + family->value, sizeof value);
+    return value;
+}
+
 static bool has_series(const tier_family *family, const quire_tier_usage *tiers, uint32_t i)
 {
     bool is_gpu = i == 0;
+    if (family->series == TIER_KNOWN)
+        return value_of(family, &tiers[i]) != QUIRE_UNKNOWN_BYTES;
     bool has_bytes = tiers[i].stored_bytes != QUIRE_UNKNOWN_BYTES;
     return family->series <= TIER_STATES ||
            (!is_gpu && (has_bytes || family->series != TIER_BYTES));
@@ -331,17 +345,15 @@ static void say_tier_family(qr_exposition *e, const tier_family *family,
 {
     bool has_header = false;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t value;
         if (!has_series(family, tiers, i))
             continue;
         if (!has_header)
             say_header(e, family->info.quire_name, &family->info);
         has_header = true;
-        memcpy(&value, (const char *)&tiers[i] + family->value, sizeof value);
         if (family->series == TIER_STATES)
             say_tier_states(e, family, &tiers[i]);
         else
-            say_tier_value(e, family, &tiers[i], NULL, value);
+            say_tier_value(e, family, &tiers[i], NULL, value_of(family, &tiers[i]));
     }
 }
 

@@ -93,6 +93,23 @@ quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *c,
     return made;
 }
 
+static int get_pool_key(void *user, quire_block block, quire_bytes *hash, uint32_t *group_id)
+{
+    quire_block_info info;
+    if (quire_pool_block_info(user, block, &info) != QUIRE_OK || info.hash.len == 0)
+        return QUIRE_MISS;
+    *hash = info.hash;
+    *group_id = info.group_id;
+    return QUIRE_OK;
+}
+
+/* Looks at the pool, and changes nothing. */
+static quire_watched_blocks blocks_of_pool(const quire_pool *pool, uint32_t num_blocks)
+{
+    return (quire_watched_blocks){
+        .user = (void *)(uintptr_t)pool, .num_blocks = num_blocks, .get_key = get_pool_key};
+}
+
 int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_monitor_world *world,
                     const quire_pool *pool)
 {
@@ -106,7 +123,7 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
     m->hooks = c->hooks;
     m->wall_time = c->wall_time;
     m->wall_user = c->wall_user;
-    m->pools[0] = pool;
+    m->watched[0] = blocks_of_pool(pool, m->info.num_blocks);
     m->info.tier_blocks[0] = m->info.num_blocks;
     qr_feed_init(&m->feed);
     qr_metrics_init(&m->metrics);
@@ -166,28 +183,28 @@ static bool is_asked_to_walk(quire_monitor *m)
 /* Adds block walk_next to the run where it has a key; returns whether it has. */
 static bool walk_block(quire_monitor *m, quire_event *run)
 {
-    quire_block_info info;
-    int err = quire_pool_block_info(m->pools[m->walk_tier], m->walk_next, &info);
-    if (err != QUIRE_OK || info.hash.len == 0)
+    const quire_watched_blocks *watched = &m->watched[m->walk_tier];
+    quire_bytes hash;
+    uint32_t group_id;
+    if (watched->get_key(watched->user, m->walk_next, &hash, &group_id) != QUIRE_OK)
         return false;
-    if (run->num_blocks == WALK_RECORD || info.group_id != run->group_id ||
-        info.hash.len != run->hash_bytes)
+    if (run->num_blocks == WALK_RECORD || group_id != run->group_id || hash.len != run->hash_bytes)
         tell_present(m, run);
-    run->group_id = info.group_id;
-    run->hash_bytes = (uint32_t)info.hash.len;
+    run->group_id = group_id;
+    run->hash_bytes = (uint32_t)hash.len;
     m->walk_blocks[run->num_blocks] = m->walk_next;
-    memcpy(m->walk_hashes + (size_t)run->num_blocks * info.hash.len, info.hash.data, info.hash.len);
+    memcpy(m->walk_hashes + (size_t)run->num_blocks * hash.len, hash.data, hash.len);
     run->num_blocks++;
     return true;
 }
 
-/* On to the next pool; false: that was the last one. */
+/* On to the next tier; false: that was the last one. */
 static bool walk_on(quire_monitor *m)
 {
     m->walk_next = 0;
     do
         m->walk_tier++;
-    while (m->walk_tier < QUIRE_MAX_TIERS && m->pools[m->walk_tier] == NULL);
+    while (m->walk_tier < QUIRE_MAX_TIERS && m->watched[m->walk_tier].get_key == NULL);
     return m->walk_tier < QUIRE_MAX_TIERS;
 }
 
@@ -228,12 +245,32 @@ bool qr_monitor_watch_pool(quire_monitor *m, const char *name, const quire_pool 
     for (uint32_t i = 1; i < tiers->count; i++) {
         if (strcmp(tiers->names[i], name) != 0)
             continue;
-        m->pools[i] = pool;
-        m->info.tier_blocks[i] = (uint32_t)quire_pool_usage(pool).total;
+        quire_watched_blocks blocks = blocks_of_pool(pool, (uint32_t)quire_pool_usage(pool).total);
         *tier = i;
-        return true;
+        return qr_monitor_watch_blocks(m, i, &blocks);
     }
     return false;
+}
+
+static bool has_keys(const quire_watched_blocks *blocks)
+{
+    quire_bytes hash;
+    uint32_t group_id;
+    for (uint32_t i = 0; i < blocks->num_blocks; i++)
+        if (blocks->get_key(blocks->user, i, &hash, &group_id) == QUIRE_OK)
+            return true;
+    return false;
+}
+
+bool qr_monitor_watch_blocks(quire_monitor *m, uint32_t tier, const quire_watched_blocks *blocks)
+{
+    if (tier == 0 || tier >= m->metrics.tiers.count)
+        return false;
+    m->watched[tier] = *blocks;
+    m->info.tier_blocks[tier] = blocks->num_blocks;
+    if (has_keys(blocks))
+        m->info.has_content = 1;
+    return true;
 }
 
 void qr_monitor_tell_event(quire_monitor *m, uint32_t tier, const quire_event *event)

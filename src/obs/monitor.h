@@ -42,8 +42,9 @@ struct quire_monitor {
     bool shares_clock; /* its clock is the scheduler's: one look serves both */
     double (*wall_time)(void *user);
     void *wall_user;
-    const quire_pool *pools[QUIRE_MAX_TIERS]; /* of each tier whose events are told; NULL: none */
-    uint32_t *block_sizes;                    /* of the groups; the scheduler fills it in */
+    quire_watched_blocks watched[QUIRE_MAX_TIERS]; /* of each tier whose events are told; else no
+                                                      get_key */
+    uint32_t *block_sizes;                         /* of the groups; the scheduler fills it in */
 
     qr_feed feed;
     uint64_t num_batches;
@@ -89,6 +90,9 @@ static inline uint64_t qr_monitor_now(const quire_monitor *monitor)
 /* The place of the tier of this name; false: there is none. */
 bool qr_monitor_watch_pool(quire_monitor *monitor, const char *name, const quire_pool *pool,
                            uint32_t *tier);
+/* A tier of the connector; false: it is none. */
+bool qr_monitor_watch_blocks(quire_monitor *monitor, uint32_t tier,
+                             const quire_watched_blocks *blocks);
 /* What the pool of a tier did. */
 void qr_monitor_tell_event(quire_monitor *monitor, uint32_t tier, const quire_event *event);
 /* Of the batch being made. */

@@ -67,9 +67,10 @@ void qr_tiers_set(qr_tiers *t, const quire_tier_usage *now, uint32_t count)
     for (uint32_t i = 0; i < t->count && i < count; i++) {
         const quire_tier_usage *n = &now[i];
         const uint64_t words[QR_TIER_WORDS] = {
-            n->blocks.total,       n->blocks.empty, n->blocks.cached, n->blocks.active,
-            n->blocks.null_blocks, n->pinned,       n->stored_blocks, n->loaded_blocks,
-            n->hit_tokens,         n->stored_bytes, n->loaded_bytes,  n->failed_blocks};
+            n->blocks.total,       n->blocks.empty,  n->blocks.cached, n->blocks.active,
+            n->blocks.null_blocks, n->pinned,        n->stored_blocks, n->loaded_blocks,
+            n->hit_tokens,         n->stored_bytes,  n->loaded_bytes,  n->failed_blocks,
+            n->used_bytes,         n->capacity_bytes};
         _Atomic uint64_t *to = t->words[version % QR_TIER_VERSIONS][i];
         for (uint32_t w = 0; w < QR_TIER_WORDS; w++)
             atomic_store_explicit(&to[w], words[w], QR_FEED_STORE);
@@ -95,7 +96,9 @@ static void copy_tier(const qr_tiers *t, uint64_t version, uint32_t i, quire_tie
                               .hit_tokens = w[8],
                               .stored_bytes = w[9],
                               .loaded_bytes = w[10],
-                              .failed_blocks = w[11]};
+                              .failed_blocks = w[11],
+                              .used_bytes = w[12],
+                              .capacity_bytes = w[13]};
 }
 
 uint32_t qr_tiers_get(const qr_tiers *t, quire_tier_usage *out, uint32_t capacity)

@@ -16,7 +16,7 @@
 
 #include <stdatomic.h>
 
-enum { QR_TIER_NAME_BYTES = 32, QR_TIER_WORDS = 12, QR_TIER_VERSIONS = 4 };
+enum { QR_TIER_NAME_BYTES = 32, QR_TIER_WORDS = 14, QR_TIER_VERSIONS = 4 };
 
 typedef struct qr_tiers {
     uint32_t count; /* set by the first version */

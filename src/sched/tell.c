@@ -96,7 +96,9 @@ uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers)
                                     .pinned = s->pins.num_blocks,
                                     .hit_tokens = o->sum_hit_tokens,
                                     .stored_bytes = QUIRE_UNKNOWN_BYTES,
-                                    .loaded_bytes = QUIRE_UNKNOWN_BYTES};
+                                    .loaded_bytes = QUIRE_UNKNOWN_BYTES,
+                                    .used_bytes = QUIRE_UNKNOWN_BYTES,
+                                    .capacity_bytes = QUIRE_UNKNOWN_BYTES};
     if (s->swap.num_slots > 0)
         tiers[n++] = (quire_tier_usage){.name = "swap",
                                         .medium = "CPU",
@@ -107,7 +109,9 @@ uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers)
                                         .loaded_blocks = o->sum_swapped_in,
                                         .hit_tokens = o->sum_swapped_tokens,
                                         .stored_bytes = QUIRE_UNKNOWN_BYTES,
-                                        .loaded_bytes = QUIRE_UNKNOWN_BYTES};
+                                        .loaded_bytes = QUIRE_UNKNOWN_BYTES,
+                                        .used_bytes = QUIRE_UNKNOWN_BYTES,
+                                        .capacity_bytes = QUIRE_UNKNOWN_BYTES};
     if (s->has_connector && s->connector.get_tiers != NULL) {
         uint32_t more = s->connector.get_tiers(s->connector.user, tiers + n, QUIRE_CONNECTOR_TIERS);
         n += more < QUIRE_CONNECTOR_TIERS ? more : QUIRE_CONNECTOR_TIERS;

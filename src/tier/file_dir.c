@@ -18,6 +18,7 @@ enum {
     /* Files that a sweep removes after one listing: a quarter of a group, which is more than a
      * sweep of a group that is full by the usual eighth removes; 120 bytes each. */
     AGED_PART = 4,
+    LEAST_SWEPT = 4096, /* keys that are swept before the scheduler looks; a power of two */
 #ifdef QUIRE_HOSTILE
     LEAST_AGED = 2,
     MOST_AGED = 16
@@ -46,6 +47,63 @@ static void name_key(const quire_tier_key *key, char *name)
                    QR_FILE_NAME - 2 * QUIRE_TIER_HASH_BYTES, "-%" PRIu32 "-%" PRIu32, key->group,
                    key->rank);
 }
+
+static bool take_hex(const char *text, unsigned char *bytes, size_t num_bytes)
+{
+    for (size_t i = 0; i < 2 * num_bytes; i++) {
+        char c = text[i];
+        bool is_digit = c >= '0' && c <= '9';
+        if (!is_digit && (c < 'a' || c > 'f'))
+            return false;
+        unsigned char half = (unsigned char)(is_digit ? c - '0' : c - 'a' + 10);
+        bytes[i / 2] = (unsigned char)(i % 2 == 0 ? half << 4 : bytes[i / 2] | half);
+    }
+    return true;
+}
+
+bool qr_file_dir_read_name(const char *name, quire_tier_key *key)
+{
+    char same[QR_FILE_NAME];
+    if (!take_hex(name, key->hash, QUIRE_TIER_HASH_BYTES))
+        return false;
+    const char *rest = name + (size_t)2 * QUIRE_TIER_HASH_BYTES;
+    if (sscanf(rest, "-%" SCNu32 "-%" SCNu32, &key->group, &key->rank) != 2)
+        return false;
+    name_key(key, same); /* no sign, no zeros in front, nothing behind */
+    return strcmp(same, name) == 0;
+}
+
+/* ---- what was swept ----------------------------------------------------- */
+
+static int open_swept(qr_file_swept *swept, uint32_t num_keys)
+{
+    swept->capacity = LEAST_SWEPT;
+    while (swept->capacity < num_keys)
+        swept->capacity *= 2;
+    swept->keys = qr_tier_alloc(swept->capacity, sizeof *swept->keys);
+    return swept->keys == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
+}
+
+void qr_file_swept_put(qr_file_swept *swept, const quire_tier_key *key)
+{
+    uint32_t put = atomic_load_explicit(&swept->put, memory_order_relaxed);
+    if (put - atomic_load_explicit(&swept->taken, memory_order_acquire) == swept->capacity)
+        return;
+    swept->keys[put & (swept->capacity - 1)] = *key;
+    atomic_store_explicit(&swept->put, put + 1, memory_order_release);
+}
+
+bool qr_file_swept_take(qr_file_swept *swept, quire_tier_key *key)
+{
+    uint32_t taken = atomic_load_explicit(&swept->taken, memory_order_relaxed);
+    if (taken == atomic_load_explicit(&swept->put, memory_order_acquire))
+        return false;
+    *key = swept->keys[taken & (swept->capacity - 1)];
+    atomic_store_explicit(&swept->taken, taken + 1, memory_order_release);
+    return true;
+}
+
+/* ---- opening ------------------------------------------------------------ */
 
 /* -1 with errno. */
 static int open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make)
@@ -127,7 +185,7 @@ int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t m
     dir->fd = -1;
     plan_groups(dir);
     dir->aged = qr_tier_alloc(dir->max_aged, sizeof(qr_file_aged));
-    if (dir->aged == NULL)
+    if (dir->aged == NULL || open_swept(&dir->swept, 4 * dir->max_aged) != QUIRE_OK)
         return QUIRE_E_NOMEM;
     if (qr_tier_random(dir->hooks, dir->token, sizeof dir->token) != 0)
         return QUIRE_E_RANDOM;
@@ -143,6 +201,8 @@ void qr_file_dir_close(qr_file_dir *dir)
     dir->fd = -1;
     qr_tier_free(dir->aged);
     dir->aged = NULL;
+    qr_tier_free(dir->swept.keys);
+    dir->swept.keys = NULL;
 }
 
 /* ---- storing ------------------------------------------------------------ */

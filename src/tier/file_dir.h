@@ -27,6 +27,17 @@ typedef struct qr_file_aged {
     char name[QR_FILE_NAME];
 } qr_file_aged;
 
+/* Keys of files that a sweep has removed, from its thread to the scheduler's. When there is no room
+ * a key is left out: it is then known until a load misses it.
+ *
+ *      0 <= put - taken <= capacity;  capacity is a power of two */
+typedef struct qr_file_swept {
+    quire_tier_key *keys;
+    uint32_t capacity;
+    _Atomic uint32_t put;
+    _Atomic uint32_t taken;
+} qr_file_swept;
+
 typedef struct qr_file_dir {
     int fd; /* of <fingerprint>; -1 */
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
@@ -40,6 +51,7 @@ typedef struct qr_file_dir {
     int64_t leftover_ns;
     qr_file_aged *aged; /* for sweep: the oldest files of a group, */
     uint32_t max_aged;  /* at most so many */
+    qr_file_swept swept;
     const quire_hooks *hooks;
 } qr_file_dir;
 
@@ -51,6 +63,11 @@ void qr_file_dir_close(qr_file_dir *dir);
  * the system refused. */
 int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, char *message,
                             size_t message_bytes);
+
+/* The key of a file of this name; false: it is no block's. */
+bool qr_file_dir_read_name(const char *name, quire_tier_key *key);
+void qr_file_swept_put(qr_file_swept *swept, const quire_tier_key *key);
+bool qr_file_swept_take(qr_file_swept *swept, quire_tier_key *key);
 
 quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io);
 quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io); /* sets crc */

@@ -337,6 +337,12 @@ static quire_usage private_usage(void *self)
     return quire_slots_usage(file->book.slots);
 }
 
+static quire_slots *private_slots(void *self)
+{
+    const qr_file_private *file = self;
+    return file->book.slots;
+}
+
 /* ---- closing ------------------------------------------------------------ */
 
 /* As long as something ends it is worth waiting: there is only so much to do. */
@@ -405,6 +411,7 @@ const quire_tier_ops qr_file_private_ops = {.abi = 1,
                                             .set_identity = private_set_identity,
                                             .is_settled = private_is_settled,
                                             .usage = private_usage,
+                                            .slots = private_slots,
                                             .begin = private_begin,
                                             .turn = private_turn,
                                             .cancel = private_cancel};

@@ -3,9 +3,8 @@
 #include "tier/file_queue.h"
 #include "tier/file_sweep.h"
 #include "tier/file_workers.h"
+#include "tier/known.h"
 #include "tier/system.h"
-
-#include <quire/slots.h>
 
 #include <string.h>
 #include <unistd.h>
@@ -33,10 +32,8 @@ struct qr_file_shared {
     char *path;
     qr_file_dir dir;
     qr_file_workers *workers;
-    quire_slots *known;   /* the scheduler's thread */
-    quire_tier_key *keys; /* by slot of known */
-    uint32_t num_known;
-    int next_fd; /* the folder of the next identity; -1: none */
+    quire_slots *known; /* the scheduler's thread */
+    int next_fd;        /* the folder of the next identity; -1: none */
     unsigned char next_fingerprint[QUIRE_FINGERPRINT_BYTES];
     _Atomic uint32_t num_identities;      /* asked for, */
     _Atomic uint32_t num_identities_done; /* and taken by the tier's thread */
@@ -100,16 +97,10 @@ qr_file_shared *qr_file_shared_create(const quire_tier_file_config *config,
 
 static int open_known(qr_file_shared *shared)
 {
-    quire_slots_config config = QUIRE_SLOTS_CONFIG_INIT;
     uint64_t num_files =
         shared->config.capacity_bytes / ((uint64_t)shared->config.block_bytes + QR_FILE_PAGE);
-    config.num_slots = num_files > MOST_KNOWN ? MOST_KNOWN
-                       : num_files < 1        ? 1
-                                              : (uint32_t)num_files;
-    config.hooks = shared->hooks;
-    shared->num_known = config.num_slots;
-    shared->keys = qr_tier_alloc(config.num_slots, sizeof(quire_tier_key));
-    return shared->keys == NULL ? QUIRE_E_NOMEM : quire_slots_create(&config, NULL, &shared->known);
+    uint32_t num_keys = num_files > MOST_KNOWN ? MOST_KNOWN : (uint32_t)num_files;
+    return qr_known_open(num_keys < 1 ? 1 : num_keys, &shared->hooks, &shared->known);
 }
 
 static int open_tasks(qr_file_shared *shared)
@@ -160,7 +151,6 @@ static void shared_close(void *self)
     if (shared->next_fd >= 0)
         close(shared->next_fd);
     quire_slots_destroy(shared->known);
-    qr_tier_free(shared->keys);
     qr_tier_free(shared->tasks);
     qr_tier_free(shared->path);
     qr_tier_free(shared);
@@ -179,39 +169,26 @@ static quire_tier_caps shared_caps(void *self)
 
 /* ---- on the scheduler's thread ------------------------------------------ */
 
-static void learn(qr_file_shared *shared, const quire_tier_key *key)
+/* What sweeps of this process have removed. A block that was stored again meanwhile is forgotten
+ * too, and found again by FIND. */
+static void forget_swept(qr_file_shared *shared)
 {
-    uint32_t slot;
-    uint32_t num_evicted;
-    uint8_t is_new = 0;
-    if (quire_slots_prepare_store(shared->known, key, 1, &slot, &is_new, NULL, &num_evicted) !=
-        QUIRE_OK)
-        return;
-    if (is_new) {
-        quire_slots_complete_store(shared->known, key, 1, 1);
-        shared->keys[slot] = *key;
-    }
-    quire_slots_touch(shared->known, key, 1);
+    quire_tier_key key;
+    while (qr_file_swept_take(&shared->dir.swept, &key))
+        (void)quire_slots_remove(shared->known, &key);
 }
 
 static void shared_finish(void *self, quire_tier_job *job)
 {
     qr_file_shared *shared = self;
-    for (uint32_t i = job->num_ios; i-- > 0;) { /* so that the end of a prompt is the oldest */
-        const quire_tier_io *io = &job->ios[i];
-        bool is_there = io->status == QUIRE_TIER_DONE && job->op != QUIRE_TIER_REMOVE;
-        bool is_gone = io->status == QUIRE_TIER_MISSING || io->status == QUIRE_TIER_WRONG ||
-                       (io->status == QUIRE_TIER_DONE && job->op == QUIRE_TIER_REMOVE);
-        if (is_there)
-            learn(shared, &io->key);
-        else if (is_gone)
-            (void)quire_slots_remove(shared->known, &io->key);
-    }
+    qr_known_finish(shared->known, job);
+    forget_swept(shared);
 }
 
 static void shared_lookup(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
 {
-    const qr_file_shared *shared = self;
+    qr_file_shared *shared = self;
+    forget_swept(shared);
     quire_slots_lookup_each(shared->known, keys, n, found);
     for (uint32_t i = 0; i < n; i++)
         found[i] = found[i] ? 1 : 2;
@@ -235,8 +212,7 @@ static int shared_set_identity(void *self, const unsigned char *fingerprint)
         qr_tier_log(&shared->hooks, QUIRE_LOG_ERROR, "file tier: %s", message);
         return QUIRE_E_SYSTEM;
     }
-    for (uint32_t i = 0; i < shared->num_known; i++)
-        (void)quire_slots_remove(shared->known, &shared->keys[i]);
+    (void)quire_slots_reset(shared->known);
     shared->next_fd = fd;
     memcpy(shared->next_fingerprint, fingerprint, QUIRE_FINGERPRINT_BYTES);
     atomic_fetch_add_explicit(&shared->num_identities, 1, memory_order_release);
@@ -254,6 +230,12 @@ static quire_usage shared_usage(void *self)
 {
     const qr_file_shared *shared = self;
     return quire_slots_usage(shared->known);
+}
+
+static quire_slots *shared_slots(void *self)
+{
+    const qr_file_shared *shared = self;
+    return shared->known;
 }
 
 /* ---- on a worker -------------------------------------------------------- */
@@ -397,6 +379,7 @@ const quire_tier_ops qr_file_shared_ops = {.abi = 1,
                                            .set_identity = shared_set_identity,
                                            .is_settled = shared_is_settled,
                                            .usage = shared_usage,
+                                           .slots = shared_slots,
                                            .begin = shared_begin,
                                            .turn = shared_turn,
                                            .cancel = shared_cancel};

@@ -160,6 +160,9 @@ static uint32_t remove_oldest(sweep_state *sweep, uint64_t most_bytes)
         sweep->bytes -= aged[i].bytes;
         sweep->num_files--;
         num_removed++;
+        quire_tier_key key;
+        if (qr_file_dir_read_name(aged[i].name, &key))
+            qr_file_swept_put(&sweep->dir->swept, &key);
     }
     return num_removed;
 }

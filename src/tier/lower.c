@@ -560,6 +560,16 @@ static uint64_t count_failed(const quire_tier_stats *stats)
     return n;
 }
 
+/* Where the tier does not say: those of its blocks. */
+static uint64_t used_bytes(const qr_lower *lower, const quire_tier_stats *stats)
+{
+    uint64_t num_blocks = stats->usage.cached + stats->usage.active;
+    if (stats->space.used_bytes > 0)
+        return stats->space.used_bytes;
+    bool is_known = stats->usage.total > 0 && lower->block_bytes > 0;
+    return is_known ? num_blocks * lower->block_bytes : QUIRE_UNKNOWN_BYTES;
+}
+
 uint32_t qr_lower_get_tiers(const qr_lower *lower, quire_tier_usage *tiers, uint32_t capacity)
 {
     uint32_t n = 0;
@@ -567,16 +577,19 @@ uint32_t qr_lower_get_tiers(const qr_lower *lower, quire_tier_usage *tiers, uint
         const qr_lower_tier *tier = &lower->tiers[t];
         quire_tier_stats stats = {0};
         (void)quire_tier_get_stats(tier->tier, &stats);
-        tiers[n++] =
-            (quire_tier_usage){.name = quire_tier_label(tier->tier),
-                               .medium = quire_tier_medium(tier->tier),
-                               .blocks = stats.usage,
-                               .stored_blocks = stats.keys[QUIRE_TIER_STORE][QUIRE_TIER_DONE],
-                               .loaded_blocks = stats.keys[QUIRE_TIER_LOAD][QUIRE_TIER_DONE],
-                               .hit_tokens = get_tally(&tier->counters.hit_tokens),
-                               .stored_bytes = stats.bytes_stored,
-                               .loaded_bytes = stats.bytes_loaded,
-                               .failed_blocks = count_failed(&stats)};
+        tiers[n++] = (quire_tier_usage){
+            .name = quire_tier_label(tier->tier),
+            .medium = quire_tier_medium(tier->tier),
+            .blocks = stats.usage,
+            .stored_blocks = stats.keys[QUIRE_TIER_STORE][QUIRE_TIER_DONE],
+            .loaded_blocks = stats.keys[QUIRE_TIER_LOAD][QUIRE_TIER_DONE],
+            .hit_tokens = get_tally(&tier->counters.hit_tokens),
+            .stored_bytes = stats.bytes_stored,
+            .loaded_bytes = stats.bytes_loaded,
+            .failed_blocks = count_failed(&stats),
+            .used_bytes = used_bytes(lower, &stats),
+            .capacity_bytes =
+                stats.space.capacity_bytes > 0 ? stats.space.capacity_bytes : QUIRE_UNKNOWN_BYTES};
     }
     return n;
 }

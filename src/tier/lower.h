@@ -17,6 +17,7 @@
 #ifndef QR_TIER_LOWER_H
 #define QR_TIER_LOWER_H
 
+#include <quire/monitor.h>
 #include <quire/offload.h>
 
 #include <stdbool.h>
@@ -84,6 +85,11 @@ bool qr_lower_can_reset(const qr_lower *lower);
 bool qr_lower_has_pending(const qr_lower *lower);
 /* Whether no tier has anything of the CPU pool's memory, late jobs included. */
 bool qr_lower_is_idle(const qr_lower *lower);
+
+/* The monitor tells what each tier has from now on, as its tiers from first_place on. Ends with
+ * qr_lower_unwatch_tiers, before tiers or monitor go. */
+void qr_lower_watch_tiers(qr_lower *lower, quire_monitor *monitor, uint32_t first_place);
+void qr_lower_unwatch_tiers(qr_lower *lower);
 
 /* References in the CPU pool that are held here, for the walker: adds to refs[block]. */
 void qr_lower_count_refs(const qr_lower *lower, uint32_t *refs);

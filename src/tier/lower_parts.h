@@ -6,6 +6,7 @@
  *      lower_jobs.c     moves become jobs of tiers, and what becomes of those
  *      lower_store.c    what goes down
  *      lower_check.c    the walker
+ *      lower_events.c   what is in the tiers, as KV events
  *
  * move      a key that is looked for, fetched or stored: in a queue, or in a job.
  * waiter    a request that needs a move's key. It is alive while its epoch is the record's.
@@ -136,8 +137,16 @@ typedef struct qr_lower_counters {
     _Atomic double latency_ns;
 } qr_lower_counters;
 
+/* A tier whose events are told. */
+typedef struct qr_lower_watch {
+    const qr_lower *lower;
+    struct quire_slots *slots; /* NULL: they are not */
+    uint32_t place;            /* among the monitor's tiers */
+} qr_lower_watch;
+
 typedef struct qr_lower_tier {
     quire_tier *tier;
+    qr_lower_watch watch;
     quire_offload_admit admit;
     bool looks_ahead;
     bool is_read_only;    /* nothing is stored there */
@@ -230,6 +239,7 @@ struct qr_lower {
 
     void (*make_room)(void *user, uint32_t num_blocks);
     void *room_user;
+    quire_monitor *monitor; /* that is told of events; NULL: none is */
     quire_hooks hooks;
 };
 

@@ -325,6 +325,8 @@ int quire_offload_destroy(quire_offload *offload)
     if (has_jobs && !offload->is_closed && !is_in_child(offload))
         return QUIRE_BUSY;
     qr_share_withdraw_all(&offload->share);
+    if (offload->lower != NULL && !offload->is_closed && !is_in_child(offload))
+        qr_lower_unwatch_tiers(offload->lower);
     quire_allocator allocator = offload->allocator;
     void *raw = offload->raw;
     size_t bytes = offload->bytes;
@@ -368,9 +370,12 @@ int quire_offload_bind(quire_offload *offload, quire_sched *sched)
     offload->gpu = quire_cache_pool(cache);
     quire_pool_share_tags(offload->cpu, offload->gpu); /* else it takes longer */
     quire_monitor *monitor = quire_sched_monitor(sched);
-    if (offload->has_events &&
-        quire_monitor_watch_pool(monitor, "host", offload->cpu, &offload->monitor_tier) == QUIRE_OK)
+    if (offload->has_events && quire_monitor_watch_pool(monitor, "host", offload->cpu,
+                                                        &offload->monitor_tier) == QUIRE_OK) {
         offload->monitor = monitor;
+        if (offload->lower != NULL)
+            qr_lower_watch_tiers(offload->lower, monitor, offload->monitor_tier + 1);
+    }
     return QUIRE_OK;
 }
 

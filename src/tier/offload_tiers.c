@@ -30,17 +30,20 @@ uint32_t qr_offload_get_tiers(void *user, quire_tier_usage *tiers, uint32_t capa
     uint32_t n = 0;
     if (capacity == 0)
         return 0;
+    quire_usage usage = quire_pool_usage(o->cpu);
     if (o->lower != NULL && !o->is_closed)
         n = qr_lower_get_tiers(o->lower, tiers + 1, capacity - 1);
     tiers[0] = (quire_tier_usage){.name = "host",
                                   .medium = "CPU",
-                                  .blocks = quire_pool_usage(o->cpu),
+                                  .blocks = usage,
                                   .stored_blocks = stored,
                                   .loaded_blocks = loaded,
                                   .hit_tokens = count_host_hits(o, tiers + 1, n),
                                   .stored_bytes = bytes_of(o, stored),
                                   .loaded_bytes = bytes_of(o, loaded),
                                   .failed_blocks =
-                                      counted(&c->failed_stores) + counted(&c->failed_load_blocks)};
+                                      counted(&c->failed_stores) + counted(&c->failed_load_blocks),
+                                  .used_bytes = bytes_of(o, usage.cached + usage.active),
+                                  .capacity_bytes = bytes_of(o, usage.total - usage.null_blocks)};
     return 1 + n;
 }

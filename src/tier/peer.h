@@ -26,6 +26,7 @@
 
 #include "base/bits.h"
 
+#include <quire/slots.h>
 #include <quire/tier_peer.h>
 
 #include <stdatomic.h>
@@ -116,6 +117,7 @@ enum {
 
 struct quire_tier_peer {
     quire_hooks hooks;
+    quire_slots *known;    /* the scheduler's thread; NULL: no events are told */
     quire_tier_ends *ends; /* of the turn */
     uint64_t now_ns;
     qr_address address;

@@ -171,3 +171,14 @@ int qr_slots_expect(quire_slots *slots, uint64_t request, uint64_t order,
     }
     return taken == n ? QUIRE_OK : QUIRE_FULL;
 }
+
+int quire_slots_expect(quire_slots *slots, uint64_t request, uint64_t order,
+                       const quire_tier_key *keys, uint32_t n)
+{
+    if (!qr_slots_is(slots) || (n > 0 && keys == NULL))
+        return QUIRE_E_ARGUMENT;
+    if (slots->policy != &qr_policy_lookahead)
+        return QUIRE_E_DISABLED;
+    qr_slots_unexpect(slots, request);
+    return qr_slots_expect(slots, request, order, keys, n);
+}

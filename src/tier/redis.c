@@ -18,6 +18,7 @@ static void work(quire_tier_redis *redis)
             qr_link_pump(redis, &redis->links[i]);
     qr_batch_expire(redis);
     qr_map_tend(redis);
+    qr_usage_tend(redis);
     qr_batch_route_all(redis);
     for (uint32_t i = 0; i < redis->max_nodes; i++)
         if (redis->nodes[i].is_used)
@@ -60,6 +61,7 @@ static uint64_t next_time(const quire_tier_redis *redis)
     }
     if (redis->wants_map && has_ready && redis->reader.link == NULL)
         earlier(&when, redis->map_after_ns);
+    earlier(&when, qr_usage_time(redis));
     return when;
 }
 
@@ -103,6 +105,7 @@ static void publish(quire_tier_redis *redis)
                                {QR_COUNT_JOBS, redis->num_jobs}};
     for (size_t i = 0; i < sizeof now / sizeof *now; i++)
         atomic_store_explicit(&redis->counts[now[i][0]], now[i][1], memory_order_relaxed);
+    qr_usage_publish(redis);
 }
 
 static void take_events(quire_tier_redis *redis, const struct epoll_event *events, int n)

@@ -16,7 +16,8 @@
  *
  * redis_batch.c    jobs and calls            redis_map.c     slots -> nodes, CLUSTER SLOTS
  * redis_node.c     queues, breaker           redis_reply.c   what an answer means
- * redis_link.c     bytes                     redis.c         one turn over all of it
+ * redis_link.c     bytes                     redis_usage.c   how full the servers are
+ * redis.c          one turn over all of it
  */
 #ifndef QR_TIER_REDIS_H
 #define QR_TIER_REDIS_H
@@ -28,6 +29,7 @@
 #include "tier/secret.h"
 #include "tier/socket.h"
 
+#include <quire/slots.h>
 #include <quire/tier_redis.h>
 
 #include <stdatomic.h>
@@ -40,7 +42,8 @@ enum {
     QR_REDIS_REDIRECTS = 5,     /* of one call */
     QR_REDIS_INPUT = 16 * 1024, /* of a link: holds any item that is not a value */
     QR_REDIS_ASKING = 16,       /* bytes of "ASKING" before a command */
-    QR_REDIS_WHY = 160
+    QR_REDIS_WHY = 160,
+    QR_REDIS_INFO_LINE = 48 /* of INFO: longer lines are of no interest */
 };
 
 /* The first four are quire_tier_op's. */
@@ -52,7 +55,9 @@ typedef enum qr_call_kind {
     QR_CALL_CHECK, /* before a STORE: STRLEN. What is there is not sent */
     QR_CALL_AUTH,
     QR_CALL_PING,
-    QR_CALL_SLOTS
+    QR_CALL_SLOTS,
+    QR_CALL_INFO, /* INFO memory, and */
+    QR_CALL_COUNT /* DBSIZE: how full the server is */
 } qr_call_kind;
 
 typedef struct qr_batch qr_batch;
@@ -102,6 +107,13 @@ typedef enum qr_link_mode {
     QR_MODE_END    /* \r\n behind a value */
 } qr_link_mode;
 
+/* How full a server is, as it says. */
+typedef struct qr_redis_usage {
+    uint64_t keys;
+    uint64_t used_bytes;
+    uint64_t max_bytes; /* maxmemory; 0: none */
+} qr_redis_usage;
+
 typedef struct qr_link {
     qr_node *node;
     qr_socket socket;
@@ -127,6 +139,8 @@ typedef struct qr_link {
     unsigned char *input;
     uint32_t in_begin;
     uint32_t in_end;
+    uint32_t info_bytes; /* in info */
+    char info[QR_REDIS_INFO_LINE];
 } qr_link;
 
 struct qr_node {
@@ -150,7 +164,12 @@ struct qr_node {
     qr_call *waiting_last;
     uint32_t num_calls; /* waiting and on its links */
     qr_link *links;
-    char why[QR_REDIS_WHY]; /* the last failure */
+    bool has_usage;
+    bool is_usage_refused;   /* it does not permit the question */
+    uint64_t usage_after_ns; /* then it is asked how full it is */
+    qr_redis_usage said;     /* in its answer so far */
+    qr_redis_usage usage;    /* in its last whole answer */
+    char why[QR_REDIS_WHY];  /* the last failure */
 };
 
 enum {
@@ -206,8 +225,12 @@ struct quire_tier_redis {
     uint64_t refresh_ns;
     uint64_t late_ns;
     uint64_t drop_ns; /* of deleting what was wrong */
+    uint64_t usage_ns;
+    uint32_t value_bytes; /* of the last block that was stored or loaded; 0: none was */
     uint32_t breaker_strikes;
     uint64_t breaker_ns;
+
+    quire_slots *known; /* the scheduler's thread; NULL: no events are told */
 
     qr_secret secret;
     char *auth;    /* the whole command: QR_SECRET_AUTH for each link; NULL: none */
@@ -245,6 +268,11 @@ struct quire_tier_redis {
     bool has_more; /* a link stopped before its input was empty */
 
     _Atomic uint64_t counts[QR_NUM_COUNTS];
+    /* Of all servers with slots together; read by any thread. */
+    _Atomic uint64_t num_keys;
+    _Atomic uint64_t used_bytes; /* 0: no server has said */
+    _Atomic uint64_t max_bytes;  /* 0: one of them has no limit */
+    _Atomic uint64_t room_keys;  /* blocks that still fit; 0: not known */
 };
 
 static inline void qr_redis_count(quire_tier_redis *redis, int what, uint64_t n)
@@ -316,6 +344,20 @@ void qr_map_tend(quire_tier_redis *redis);
 /* One item of the answer; false: it is not what it should be. */
 bool qr_map_take(quire_tier_redis *redis, const qr_link *link, const qr_resp_item *item);
 void qr_map_forget(quire_tier_redis *redis, const qr_link *link);
+
+/* ---- redis_usage.c --------------------------------------------------------- */
+
+/* Asks each server with slots, where its time has come. */
+void qr_usage_tend(quire_tier_redis *redis);
+/* When that is; UINT64_MAX: nobody is asked. */
+uint64_t qr_usage_time(const quire_tier_redis *redis);
+/* Bytes of the answer to INFO. */
+void qr_usage_scan(qr_link *link, const unsigned char *bytes, uint64_t n);
+/* An answer that is no text, or an error; false: it is not an answer to this. */
+bool qr_usage_take(quire_tier_redis *redis, qr_node *node, const qr_call *call,
+                   const qr_resp_item *item);
+/* For other threads. */
+void qr_usage_publish(quire_tier_redis *redis);
 
 /* ---- redis_reply.c --------------------------------------------------------- */
 

@@ -149,6 +149,8 @@ static qr_call *make_call(quire_tier_redis *redis, qr_batch *batch, uint32_t i)
     write_command(redis, call, is_store ? QUIRE_TIER_FIND : batch->op);
     if (batch->op == QUIRE_TIER_LOAD)
         call->answer_bytes = QR_REDIS_HEADER + batch->ios[i].bytes;
+    if (is_store || batch->op == QUIRE_TIER_LOAD)
+        redis->value_bytes = batch->ios[i].bytes;
     return call;
 }
 

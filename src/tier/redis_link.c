@@ -93,8 +93,11 @@ static void surprise(quire_tier_redis *redis, qr_link *link, const char *what)
 
 /* ---- calls ----------------------------------------------------------------- */
 
+/* Our own questions take no room: no connection is made for them. */
 static uint64_t weight(const qr_call *call)
 {
+    if (call->kind >= QR_CALL_AUTH)
+        return 0;
     return (uint64_t)call->head_bytes + call->body_bytes + call->answer_bytes;
 }
 
@@ -349,6 +352,8 @@ static void drain_value(qr_link *link)
     uint64_t have = link->in_end - link->in_begin;
     uint64_t left = link->value_bytes - link->value_at;
     uint64_t n = have < left ? have : left;
+    if (link->first->kind == QR_CALL_INFO)
+        qr_usage_scan(link, link->input + link->in_begin, n);
     link->in_begin += (uint32_t)n;
     link->value_at += n;
     if (link->value_at == link->value_bytes)
@@ -377,7 +382,8 @@ static bool take_reply(quire_tier_redis *redis, qr_link *link)
         surprise(redis, link, "an answer that nothing was asked for");
         return false;
     }
-    int status = qr_resp_next(&link->resp, call->kind == QR_CALL_LOAD, link->input + link->in_begin,
+    bool as_value = call->kind == QR_CALL_LOAD || call->kind == QR_CALL_INFO;
+    int status = qr_resp_next(&link->resp, as_value, link->input + link->in_begin,
                               link->in_end - link->in_begin, &used, &item);
     if (status == QR_RESP_MORE)
         return false;

@@ -234,7 +234,7 @@ static qr_link *choose_link(quire_tier_redis *redis, qr_node *node, const qr_cal
         if (link->state == QR_LINK_READY && (best == NULL || link->bytes < best->bytes))
             best = link;
     }
-    if (best == NULL || best->num_calls == 0)
+    if (best == NULL || best->bytes == 0)
         return best;
     bool is_load = call->kind == QR_CALL_LOAD;
     uint64_t window = is_load ? redis->load_window_bytes : redis->window_bytes;

@@ -198,11 +198,16 @@ void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const 
         take_greeting(redis, link, call, item);
         return;
     }
+    bool is_usage = call->kind == QR_CALL_INFO || call->kind == QR_CALL_COUNT;
+    if (is_usage && qr_usage_take(redis, link->node, call, item)) {
+        qr_call_end(redis, call, QUIRE_TIER_DONE);
+        return;
+    }
     if (item->kind == QR_RESP_ERROR) {
         take_error(redis, link, call, item);
         return;
     }
-    quire_tier_status status = judge(call, item);
+    quire_tier_status status = is_usage ? QUIRE_TIER_PENDING : judge(call, item);
     if (status == QUIRE_TIER_PENDING) {
         qr_redis_count(redis, QR_COUNT_SURPRISES, 1);
         qr_node_say(link->node, "an answer to something else");
@@ -223,6 +228,10 @@ void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const 
 void qr_reply_value(quire_tier_redis *redis, qr_link *link, qr_call *call)
 {
     quire_tier_status status = link->verdict;
+    if (call->kind == QR_CALL_INFO) { /* its lines were read as they came */
+        qr_call_end(redis, call, QUIRE_TIER_DONE);
+        return;
+    }
     qr_node_good(link->node);
     if (call->batch != NULL && status == QUIRE_TIER_DONE) {
         qr_call_io(call)->crc = link->crc;

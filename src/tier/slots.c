@@ -134,14 +134,9 @@ int quire_slots_create(const quire_slots_config *config, const quire_allocator *
     return QUIRE_OK;
 }
 
-static bool slots_ok(const quire_slots *slots)
-{
-    return slots != NULL && slots->magic == QR_SLOTS_MAGIC;
-}
-
 void quire_slots_destroy(quire_slots *slots)
 {
-    if (!slots_ok(slots))
+    if (!qr_slots_is(slots))
         return;
     slots->magic = 0;
     if (slots->piece.memory != NULL)
@@ -162,15 +157,6 @@ static uint32_t present_at(const quire_slots *slots, qr_key_walk *walk, uint32_t
 {
     uint32_t node = qr_key_walk_node(slots, walk, i);
     return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
-}
-
-/* The node that has a slot; QR_NIL. */
-static uint32_t node_at(const quire_slots *slots, uint32_t slot)
-{
-    if (slot >= slots->num_fresh)
-        return QR_NIL;
-    uint32_t node = slots->node_of[slot];
-    return slots->nodes[node].slot == slot ? node : QR_NIL;
 }
 
 /* What decides whether it can be evicted is changed here alone. */
@@ -223,10 +209,18 @@ static void give_slot(quire_slots *slots, uint32_t node, uint32_t slot)
     slots->num_active++;
 }
 
+static void tell_listener(const quire_slots *slots, const qr_slots_node *node, uint32_t is_there)
+{
+    if (slots->listener != NULL)
+        slots->listener(slots->listener_user, node->slot, &node->key, is_there);
+}
+
 /* The node has no slot any more; it was in no list. */
 static void give_back_slot(quire_slots *slots, uint32_t id)
 {
     qr_slots_node *node = &slots->nodes[id];
+    if (node->is_ready)
+        tell_listener(slots, node, 0);
     bool is_cached = node->is_ready && node->users == 0;
     slots->num_cached -= is_cached;
     slots->num_active -= !is_cached;
@@ -248,7 +242,7 @@ void qr_slots_vacate(quire_slots *slots, uint32_t node)
 
 uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys, uint32_t n)
 {
-    if (!slots_ok(slots) || keys == NULL)
+    if (!qr_slots_is(slots) || keys == NULL)
         return 0;
     qr_key_walk walk;
     qr_key_walk_begin(&walk, keys, n);
@@ -263,7 +257,7 @@ uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys
 void quire_slots_lookup_each(const quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                              uint8_t *found)
 {
-    if (!slots_ok(slots) || keys == NULL || found == NULL)
+    if (!qr_slots_is(slots) || keys == NULL || found == NULL)
         return;
     qr_key_walk walk;
     qr_key_walk_begin(&walk, keys, n);
@@ -276,7 +270,7 @@ void quire_slots_lookup_each(const quire_slots *slots, const quire_tier_key *key
 int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32_t *slot,
                      uint32_t *is_ready)
 {
-    if (!slots_ok(slots) || key == NULL || slot == NULL)
+    if (!qr_slots_is(slots) || key == NULL || slot == NULL)
         return QUIRE_E_ARGUMENT;
     uint32_t node = present(slots, key);
     if (node == QR_NIL)
@@ -289,7 +283,7 @@ int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32
 
 void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
 {
-    if (!slots_ok(slots) || keys == NULL)
+    if (!qr_slots_is(slots) || keys == NULL)
         return;
     qr_key_walk walk;
     qr_key_walk_begin(&walk, keys, n);
@@ -303,7 +297,7 @@ void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t 
 quire_usage quire_slots_usage(const quire_slots *slots)
 {
     quire_usage usage = {0, 0, 0, 0, 0};
-    if (!slots_ok(slots))
+    if (!qr_slots_is(slots))
         return usage;
     uint64_t counts = atomic_load_explicit(&slots->counts, memory_order_relaxed);
     usage.total = slots->num_slots;
@@ -315,7 +309,7 @@ quire_usage quire_slots_usage(const quire_slots *slots)
 
 int quire_slots_check(const quire_slots *slots)
 {
-    if (!slots_ok(slots))
+    if (!qr_slots_is(slots))
         return QUIRE_E_ARGUMENT;
     return qr_slots_is_valid(slots) ? QUIRE_OK : QUIRE_E_CORRUPT;
 }
@@ -346,7 +340,7 @@ static int drop_user(quire_slots *slots, uint32_t node)
 int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                              uint32_t *slot_ids)
 {
-    if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL)))
+    if (!qr_slots_is(slots) || (n > 0 && (keys == NULL || slot_ids == NULL)))
         return QUIRE_E_ARGUMENT;
     qr_key_walk walk;
     qr_key_walk_begin(&walk, keys, n);
@@ -366,13 +360,13 @@ int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uin
 
 int quire_slots_end_load(quire_slots *slots, const uint32_t *slot_ids, uint32_t n)
 {
-    if (!slots_ok(slots) || (n > 0 && slot_ids == NULL))
+    if (!qr_slots_is(slots) || (n > 0 && slot_ids == NULL))
         return QUIRE_E_ARGUMENT;
     for (uint32_t i = 0; i < n; i++) {
-        int status = drop_user(slots, node_at(slots, slot_ids[i]));
+        int status = drop_user(slots, qr_slots_node_at(slots, slot_ids[i]));
         if (status != QUIRE_OK) {
             while (i-- > 0)
-                (void)add_user(slots, node_at(slots, slot_ids[i]));
+                (void)add_user(slots, qr_slots_node_at(slots, slot_ids[i]));
             return status;
         }
     }
@@ -382,7 +376,7 @@ int quire_slots_end_load(quire_slots *slots, const uint32_t *slot_ids, uint32_t 
 
 int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
 {
-    if (!slots_ok(slots) || (n > 0 && keys == NULL))
+    if (!qr_slots_is(slots) || (n > 0 && keys == NULL))
         return QUIRE_E_ARGUMENT;
     qr_key_walk walk;
     qr_key_walk_begin(&walk, keys, n);
@@ -465,7 +459,7 @@ int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, ui
                               uint32_t *slot_ids, uint8_t *is_new, quire_tier_key *evicted,
                               uint32_t *num_evicted)
 {
-    if (!slots_ok(slots) || (n > 0 && (keys == NULL || slot_ids == NULL || is_new == NULL)))
+    if (!qr_slots_is(slots) || (n > 0 && (keys == NULL || slot_ids == NULL || is_new == NULL)))
         return QUIRE_E_ARGUMENT;
     qr_key_walk walk;
     qr_key_walk_begin(&walk, keys, n);
@@ -497,19 +491,21 @@ static void end_writing(quire_slots *slots, uint32_t node, bool is_good)
 {
     if (node == QR_NIL || slots->nodes[node].is_ready)
         return;
-    if (is_good)
-        set_node(slots, node, 0, true, false);
-    else
+    if (!is_good) {
         drop_node(slots, node);
+        return;
+    }
+    set_node(slots, node, 0, true, false);
+    tell_listener(slots, &slots->nodes[node], 1);
 }
 
 int quire_slots_end_store(quire_slots *slots, const uint32_t *slot_ids, uint32_t n,
                           uint32_t is_good)
 {
-    if (!slots_ok(slots) || (n > 0 && slot_ids == NULL))
+    if (!qr_slots_is(slots) || (n > 0 && slot_ids == NULL))
         return QUIRE_E_ARGUMENT;
     for (uint32_t i = 0; i < n; i++)
-        end_writing(slots, node_at(slots, slot_ids[i]), is_good != 0);
+        end_writing(slots, qr_slots_node_at(slots, slot_ids[i]), is_good != 0);
     publish_counts(slots);
     return QUIRE_OK;
 }
@@ -517,7 +513,7 @@ int quire_slots_end_store(quire_slots *slots, const uint32_t *slot_ids, uint32_t
 int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
                                uint32_t is_good)
 {
-    if (!slots_ok(slots) || (n > 0 && keys == NULL))
+    if (!qr_slots_is(slots) || (n > 0 && keys == NULL))
         return QUIRE_E_ARGUMENT;
     qr_key_walk walk;
     qr_key_walk_begin(&walk, keys, n);
@@ -529,7 +525,7 @@ int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, u
 
 int quire_slots_remove(quire_slots *slots, const quire_tier_key *key)
 {
-    if (!slots_ok(slots) || key == NULL)
+    if (!qr_slots_is(slots) || key == NULL)
         return QUIRE_E_ARGUMENT;
     uint32_t node = present(slots, key);
     if (node == QR_NIL)
@@ -543,7 +539,7 @@ int quire_slots_remove(quire_slots *slots, const quire_tier_key *key)
 
 uint32_t quire_slots_reset(quire_slots *slots)
 {
-    if (!slots_ok(slots))
+    if (!qr_slots_is(slots))
         return 0;
     for (uint32_t list = 0; list < QR_SLOTS_LISTS; list++) {
         uint32_t next;
@@ -567,7 +563,7 @@ uint32_t quire_slots_reset(quire_slots *slots)
 
 int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t slot)
 {
-    if (!slots_ok(slots) || key == NULL)
+    if (!qr_slots_is(slots) || key == NULL)
         return QUIRE_E_ARGUMENT;
     if (slot >= slots->num_slots || slot < slots->num_fresh)
         return QUIRE_E_RANGE;
@@ -579,19 +575,7 @@ int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t 
     give_slot(slots, node, slots->num_fresh++);
     slots->policy->insert(slots, node);
     set_node(slots, node, 0, true, false);
+    tell_listener(slots, &slots->nodes[node], 1);
     publish_counts(slots);
     return QUIRE_OK;
-}
-
-/* ---- looking ahead --------------------------------------------------------- */
-
-int quire_slots_expect(quire_slots *slots, uint64_t request, uint64_t order,
-                       const quire_tier_key *keys, uint32_t n)
-{
-    if (!slots_ok(slots) || (n > 0 && keys == NULL))
-        return QUIRE_E_ARGUMENT;
-    if (slots->policy != &qr_policy_lookahead)
-        return QUIRE_E_DISABLED;
-    qr_slots_unexpect(slots, request);
-    return qr_slots_expect(slots, request, order, keys, n);
 }

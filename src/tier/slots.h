@@ -76,6 +76,9 @@ struct quire_slots {
     uint32_t num_active;
     _Atomic uint64_t counts; /* active << 32 | cached, for other threads */
 
+    quire_slots_listener listener; /* NULL: none */
+    void *listener_user;
+
     quire_tier_key *evicted; /* of the call at hand */
     uint32_t num_evicted;
 
@@ -88,6 +91,20 @@ struct quire_slots {
 static inline bool qr_slots_is_idle(const qr_slots_node *node)
 {
     return node->is_ready && node->users == 0 && !node->is_named && node->slot != QR_NIL;
+}
+
+static inline bool qr_slots_is(const quire_slots *slots)
+{
+    return slots != NULL && slots->magic == QR_SLOTS_MAGIC;
+}
+
+/* The node that has a slot; QR_NIL. */
+static inline uint32_t qr_slots_node_at(const quire_slots *slots, uint32_t slot)
+{
+    if (slot >= slots->num_fresh)
+        return QR_NIL;
+    uint32_t node = slots->node_of[slot];
+    return slots->nodes[node].slot == slot ? node : QR_NIL;
 }
 
 /* The node of a key, with a slot or not; QR_NIL. */

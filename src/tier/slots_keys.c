@@ -118,3 +118,21 @@ uint32_t qr_key_walk_node(const quire_slots *slots, qr_key_walk *walk, uint32_t 
         return node;
     return find_node(slots, tag, &walk->keys[i]);
 }
+
+/* ---- telling ---------------------------------------------------------------- */
+
+void quire_slots_set_listener(quire_slots *slots, quire_slots_listener listener, void *user)
+{
+    if (!qr_slots_is(slots))
+        return;
+    slots->listener = listener;
+    slots->listener_user = user;
+}
+
+const quire_tier_key *quire_slots_key_at(const quire_slots *slots, uint32_t slot)
+{
+    if (!qr_slots_is(slots))
+        return NULL;
+    uint32_t node = qr_slots_node_at(slots, slot);
+    return node != QR_NIL && slots->nodes[node].is_ready ? &slots->nodes[node].key : NULL;
+}

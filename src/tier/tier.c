@@ -411,6 +411,9 @@ QUIRE_API int quire_tier_get_stats(const quire_tier *tier, quire_tier_stats *sta
     stats->health = (quire_tier_health)get_count(&counts->health);
     if (tier->runner.ops.usage != NULL)
         stats->usage = tier->runner.ops.usage(tier->runner.self);
+    stats->space.capacity_bytes = tier->runner.caps.capacity_bytes;
+    if (tier->runner.ops.space != NULL)
+        stats->space = tier->runner.ops.space(tier->runner.self);
     stats->jobs = get_count(&counts->jobs);
     stats->jobs_in_flight = get_count(&counts->jobs_in_flight);
     stats->bytes_in_flight = get_count(&counts->bytes_in_flight);

@@ -15,6 +15,8 @@
 #include "tier/piece.h"
 #include "tier/runner.h"
 
+#include <quire/slots.h>
+
 enum { QR_TIER_OPS = 5, QR_TIER_STATUSES = 8, QR_TIER_LABEL_BYTES = 64 };
 
 /* One writer, the scheduler's thread; read by any. */
@@ -47,6 +49,7 @@ struct quire_tier {
     uint32_t *free_slots;
     uint32_t num_free;
     uint64_t earliest_due_ns; /* of those in flight that are not late, or before it */
+    quire_slots **watcher;    /* where it has the slots; NULL: none listens */
     qr_tier_counts counts;
     qr_piece piece; /* where all of this lies */
 };
@@ -55,6 +58,32 @@ struct quire_tier {
 quire_tier_job *qr_tier_take_back(quire_tier *tier, uint32_t slot);
 /* The next slot that came back; false: none. */
 bool qr_tier_next_ended(quire_tier *tier, uint32_t *slot);
+
+/* Of its ops; NULL: none. */
+static inline quire_slots *qr_tier_slots(const quire_tier *tier)
+{
+    const quire_tier_ops *ops = &tier->runner.ops;
+    return ops->slots == NULL ? NULL : ops->slots(tier->runner.self);
+}
+
+/* Listens to its slots, which are put into *slots; NULL is put there when the tier is closed
+ * before the listener ends. */
+static inline void qr_tier_watch(quire_tier *tier, quire_slots **slots,
+                                 quire_slots_listener listener, void *user)
+{
+    *slots = qr_tier_slots(tier);
+    tier->watcher = *slots == NULL ? NULL : slots;
+    quire_slots_set_listener(*slots, listener, user);
+}
+
+static inline void qr_tier_unwatch(quire_tier *tier)
+{
+    if (tier->watcher == NULL)
+        return;
+    quire_slots_set_listener(*tier->watcher, NULL, NULL);
+    *tier->watcher = NULL;
+    tier->watcher = NULL;
+}
 
 /* As quire_tier_reset, without waiting. */
 int qr_tier_forget(quire_tier *tier);

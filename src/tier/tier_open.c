@@ -261,6 +261,7 @@ QUIRE_API int quire_tier_close(quire_tier *tier)
     if (qr_fork_guard_is_child(&tier->guard))
         return QUIRE_E_SYSTEM;
     tier->is_closing = true;
+    qr_tier_unwatch(tier);
     if (!qr_runner_stop(&tier->runner, tier->close_ns)) {
         qr_tier_log(&tier->hooks, QUIRE_LOG_ERROR,
                     "tier %s does not come back from what it does: it stays, with its thread and "

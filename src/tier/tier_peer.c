@@ -1,5 +1,6 @@
 /* tier/tier_peer.c - how the peer tier is made, and what a runner calls. peer.h has its inside. */
 #include "base/config.h"
+#include "tier/known.h"
 #include "tier/peer.h"
 #include "tier/system.h"
 
@@ -28,6 +29,8 @@ static const char *check_fields(const quire_tier_peer_config *c)
         return "times: each *_ns at most a day";
     if (c->fingerprint == NULL)
         return "fingerprint: the 32 bytes of quire_fingerprint";
+    if (c->event_keys > QUIRE_SLOTS_MAX)
+        return "event_keys: at most QUIRE_SLOTS_MAX";
     if (c->connections > QR_PEER_MAX_LINKS)
         return "connections: at most 16";
     if ((c->secret != NULL) + (c->secret_file != NULL) + (c->get_secret != NULL) != 1)
@@ -72,6 +75,7 @@ static void close_peer(void *self)
     qr_name_close(peer->name);
     if (peer->epoll_fd >= 0)
         close(peer->epoll_fd);
+    quire_slots_destroy(peer->known);
     qr_tls_close(peer->tls);
     qr_secret_close(&peer->secret);
     if (peer->links != NULL)
@@ -150,6 +154,8 @@ static int open_parts(quire_tier_peer *peer, const quire_tier_peer_config *c, ch
                       size_t bytes)
 {
     int status = take_memory(peer);
+    if (status == QUIRE_OK && c->event_keys > 0)
+        status = qr_known_open(c->event_keys, &peer->hooks, &peer->known);
     if (status == QUIRE_OK)
         status = open_descriptors(peer);
     if (status == QUIRE_OK)
@@ -240,12 +246,34 @@ static void prepare_job(void *self, quire_tier_job *job)
     }
 }
 
+static void finish_job(void *self, quire_tier_job *job)
+{
+    const quire_tier_peer *peer = self;
+    qr_known_finish(peer->known, job);
+}
+
+static quire_slots *get_slots(void *self)
+{
+    const quire_tier_peer *peer = self;
+    return peer->known;
+}
+
+/* What this engine has seen of the peer's blocks; how many there are only the peer knows. */
+static quire_usage get_usage(void *self)
+{
+    const quire_tier_peer *peer = self;
+    quire_usage usage = quire_slots_usage(peer->known);
+    return (quire_usage){
+        .total = usage.cached + usage.active, .cached = usage.cached, .active = usage.active};
+}
+
 /* Without jobs nothing on the tier's thread looks at these; the next job brings them. */
 static int set_identity(void *self, const unsigned char *fingerprint)
 {
     quire_tier_peer *peer = self;
     memcpy(peer->next_fingerprint, fingerprint, sizeof peer->next_fingerprint);
     peer->has_next_fingerprint = true;
+    (void)quire_slots_reset(peer->known);
     return QUIRE_OK;
 }
 
@@ -288,6 +316,9 @@ QUIRE_API const quire_tier_ops *quire_tier_peer_ops(void)
                                        .close = close_peer,
                                        .caps = get_caps,
                                        .prepare = prepare_job,
+                                       .finish = finish_job,
+                                       .slots = get_slots,
+                                       .usage = get_usage,
                                        .set_identity = set_identity,
                                        .begin = begin_job,
                                        .turn = turn_peer,

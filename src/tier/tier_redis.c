@@ -1,6 +1,7 @@
 /* tier/tier_redis.c - how the Redis tier is made, and what a runner calls. redis.h has its
  * inside. */
 #include "base/config.h"
+#include "tier/known.h"
 #include "tier/redis.h"
 #include "tier/system.h"
 
@@ -22,7 +23,7 @@ enum {
     LOAD_WINDOW_BYTES = 3 * 1024 * 1024,
     JOBS = 256,
     STRIKES = 3,
-    OURS_PER_LINK = 3 /* AUTH, PING, CLUSTER SLOTS */
+    OURS_PER_LINK = 5 /* AUTH, PING, CLUSTER SLOTS, INFO, DBSIZE */
 };
 #define SECOND         UINT64_C(1000000000)
 #define LONGEST        (86400 * SECOND)
@@ -76,7 +77,8 @@ static int check_servers(const quire_tier_redis_config *c, char *message, size_t
 static bool are_times(const quire_tier_redis_config *c)
 {
     return c->connect_ns <= LONGEST && c->wait_ns <= LONGEST && c->refresh_ns <= LONGEST &&
-           c->breaker_ns <= LONGEST && c->late_ns <= LONGEST && c->ttl_ms <= LONGEST_TTL_MS;
+           c->breaker_ns <= LONGEST && c->late_ns <= LONGEST && c->ttl_ms <= LONGEST_TTL_MS &&
+           c->usage_ns <= LONGEST;
 }
 
 static int check_config(const quire_tier_redis_config *c, char *message, size_t bytes)
@@ -90,6 +92,8 @@ static int check_config(const quire_tier_redis_config *c, char *message, size_t 
         wrong = "prefix: 1 to 64 printable characters without blanks and { }";
     else if (c->connections > MAX_CONNECTIONS)
         wrong = "connections: at most 64 to a node";
+    else if (c->event_keys > QUIRE_SLOTS_MAX)
+        wrong = "event_keys: at most QUIRE_SLOTS_MAX";
     else if (c->max_nodes > MAX_NODES)
         wrong = "max_nodes: at most 1,024";
     else if (c->max_block_bytes > QR_RESP_VALUE - QR_REDIS_HEADER)
@@ -122,6 +126,7 @@ static void close_redis(void *self)
     qr_name_close(redis->name);
     if (redis->epoll_fd >= 0)
         close(redis->epoll_fd);
+    quire_slots_destroy(redis->known);
     qr_tls_close(redis->tls);
     if (redis->auth != NULL)
         OPENSSL_cleanse(redis->auth, (size_t)total * QR_SECRET_AUTH);
@@ -147,6 +152,7 @@ static void set_limits(quire_tier_redis *redis, const quire_tier_redis_config *c
     redis->refresh_ns = or_default(c->refresh_ns, SECOND);
     redis->late_ns = or_default(c->late_ns, SECOND);
     redis->drop_ns = 5 * SECOND;
+    redis->usage_ns = or_default(c->usage_ns, 5 * SECOND);
     redis->breaker_strikes = (uint32_t)or_default(c->breaker_strikes, STRIKES);
     redis->breaker_ns = or_default(c->breaker_ns, 5 * SECOND);
     redis->max_jobs = (uint32_t)or_default(max_jobs, JOBS);
@@ -275,6 +281,8 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
     qr_redis_space_init(&r->space, r->prefix, c.fingerprint);
     set_limits(r, &c, max_jobs);
     status = take_memory(r);
+    if (status == QUIRE_OK && c.event_keys > 0)
+        status = qr_known_open(c.event_keys, &r->hooks, &r->known);
     if (status == QUIRE_OK)
         status = open_descriptors(r);
     if (status == QUIRE_OK)
@@ -342,11 +350,45 @@ static void prepare_job(void *self, quire_tier_job *job)
     }
 }
 
+static void finish_job(void *self, quire_tier_job *job)
+{
+    const quire_tier_redis *redis = self;
+    qr_known_finish(redis->known, job);
+}
+
+static quire_slots *get_slots(void *self)
+{
+    const quire_tier_redis *redis = self;
+    return redis->known;
+}
+
+static uint64_t get_gauge(const _Atomic uint64_t *gauge)
+{
+    return atomic_load_explicit(gauge, memory_order_relaxed);
+}
+
+/* A server does not say which of its keys are in use: all of them are cached ones. */
+static quire_usage get_usage(void *self)
+{
+    const quire_tier_redis *redis = self;
+    uint64_t num_keys = get_gauge(&redis->num_keys);
+    uint64_t room = get_gauge(&redis->room_keys);
+    return (quire_usage){.total = num_keys + room, .empty = room, .cached = num_keys};
+}
+
+static quire_tier_space get_space(void *self)
+{
+    const quire_tier_redis *redis = self;
+    return (quire_tier_space){.used_bytes = get_gauge(&redis->used_bytes),
+                              .capacity_bytes = get_gauge(&redis->max_bytes)};
+}
+
 /* Without jobs nothing on the tier's thread looks at the namespace; the next job brings it. */
 static int set_identity(void *self, const unsigned char *fingerprint)
 {
     quire_tier_redis *redis = self;
     qr_redis_space_init(&redis->space, redis->prefix, fingerprint);
+    (void)quire_slots_reset(redis->known);
     return QUIRE_OK;
 }
 
@@ -380,7 +422,11 @@ QUIRE_API const quire_tier_ops *quire_tier_redis_ops(void)
                                        .close = close_redis,
                                        .caps = get_caps,
                                        .prepare = prepare_job,
+                                       .finish = finish_job,
+                                       .slots = get_slots,
                                        .set_identity = set_identity,
+                                       .usage = get_usage,
+                                       .space = get_space,
                                        .begin = begin_job,
                                        .turn = turn_redis,
                                        .cancel = cancel_job};

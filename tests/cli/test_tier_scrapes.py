@@ -113,19 +113,23 @@ class Scrapes(unittest.TestCase):
                 of = {key: step[f'{t["name"]}_{key}'] for key in ("total", "empty", "cached", "active")}
                 self.assertEqual(of["empty"] + of["cached"] + of["active"] + t["null"], of["total"])
 
-    def test_events_of_host_pool(self):
-        """A router's index has the GPU and the host pool apart, and both are right at the end."""
-        with self.serve("--events", "tcp://127.0.0.1:*", "--replay-events", "tcp://127.0.0.1:*",
+    def test_events_of_each_tier(self):
+        """A router's index has each medium apart, and all are right at the end."""
+        names = {"gpu", "host", "file", "redis"}
+        with self.serve("--file-tier", "1G", "--redis", "1G", "--events", "tcp://127.0.0.1:*", "--replay-events", "tcp://127.0.0.1:*",
                         "--tier-failures", "0.02", "--arrival-speed", "50", "--speed", "max") as it:
             until(it.has_ended, "the end of the trace")
-            told, _ = self.scrape(it, 1, {"gpu", "host"})
+            told, _ = self.scrape(it, 1, names)
             said = run(QUIRE, "events", it.events, "--replay-events", it.replay, "--quiet", "--check",
                        "--compare", "--index", "--seconds", "2")
         self.assertIn("Check: passed", said)
         self.assertIn("Compare: equal", said)
         found = {medium: int(blocks.replace(",", "")) for medium, blocks in
                  re.findall(r"^ *(\w+), group 0: ([\d,]+) blocks", said, re.M)}
-        self.assertEqual(found, {"GPU": told["gpu"]["cached"], "CPU": told["host"]["cached"]}, said)
+        self.assertEqual(found, {told[name]["medium"]: told[name]["cached"] for name in names}, said)
+        self.assertTrue(all(found.values()), said)
+        for medium in found:
+            self.assertRegex(said, rf"(?m)^  {medium}: [\d,]+ blocks stored, [\d,]+ removed$")
 
     def test_real_file(self):
         """The figures of a real file are those of its slots."""

@@ -23,14 +23,18 @@ static const quire_tier_usage TIERS[] = {
      .pinned = 2,
      .hit_tokens = 170,
      .stored_bytes = QUIRE_UNKNOWN_BYTES,
-     .loaded_bytes = QUIRE_UNKNOWN_BYTES},
+     .loaded_bytes = QUIRE_UNKNOWN_BYTES,
+     .used_bytes = QUIRE_UNKNOWN_BYTES,
+     .capacity_bytes = QUIRE_UNKNOWN_BYTES},
     {.name = "swap",
      .medium = "CPU",
      .blocks = {.total = 5, .empty = 3, .active = 2},
      .stored_blocks = 7,
      .loaded_blocks = 6,
      .stored_bytes = QUIRE_UNKNOWN_BYTES,
-     .loaded_bytes = QUIRE_UNKNOWN_BYTES},
+     .loaded_bytes = QUIRE_UNKNOWN_BYTES,
+     .used_bytes = QUIRE_UNKNOWN_BYTES,
+     .capacity_bytes = QUIRE_UNKNOWN_BYTES},
     {.name = "a \"tier\"",
      .medium = "DISK",
      .blocks = {.total = 30, .empty = 8, .cached = 20, .active = 2},
@@ -39,8 +43,10 @@ static const quire_tier_usage TIERS[] = {
      .hit_tokens = 144,
      .stored_bytes = 23 * 4096,
      .loaded_bytes = 9 * 4096,
-     .failed_blocks = 3}};
-enum { NUM_TIERS = sizeof TIERS / sizeof *TIERS, TIER_SAMPLES = 4 * 3 + 3 * 3 + 3 * 2 + 2 };
+     .failed_blocks = 3,
+     .used_bytes = 22 * 4096,
+     .capacity_bytes = 30 * 4096}};
+enum { NUM_TIERS = sizeof TIERS / sizeof *TIERS, TIER_SAMPLES = 4 * 3 + 3 * 3 + 3 * 2 + 2 + 2 };
 
 /* Every word has a number of its own. */
 static void fill(metrics_box *box)
@@ -169,6 +175,8 @@ static void tiers_are_told_with_their_medium(void **state)
     assert_true(text_value(&parsed, "quire_tier_stored_bytes_total", disk) == 23 * 4096);
     assert_true(text_value(&parsed, "quire_tier_loaded_bytes_total", disk) == 9 * 4096);
     assert_true(text_value(&parsed, "quire_tier_failed_blocks_total", disk) == 3);
+    assert_true(text_value(&parsed, "quire_tier_used_bytes", disk) == 22 * 4096);
+    assert_true(text_value(&parsed, "quire_tier_capacity_bytes", disk) == 30 * 4096);
     text_free(&parsed);
     free(text);
     box_close(&box);

@@ -107,7 +107,9 @@ static uint32_t give_two(void *user, quire_tier_usage *tiers, uint32_t capacity)
                                   .stored_blocks = 10 + calls,
                                   .loaded_blocks = 20,
                                   .hit_tokens = 30,
-                                  .failed_blocks = 40};
+                                  .failed_blocks = 40,
+                                  .used_bytes = 50,
+                                  .capacity_bytes = 60};
     tiers[1] = (quire_tier_usage){.name = "file", .medium = "DISK", .blocks = {.total = 1}};
     return 2;
 }
@@ -142,6 +144,10 @@ static void a_connectors_tiers_are_seen(void **state)
     assert_int_equal(seen[0].blocks.empty, 16);
     assert_string_equal(seen[1].medium, "CPU");
     assert_string_equal(seen[2].name, "file");
+    assert_int_equal(seen[1].used_bytes, 50);
+    assert_int_equal(seen[1].capacity_bytes, 60);
+    assert_true(seen[0].used_bytes == QUIRE_UNKNOWN_BYTES);
+    assert_true(seen[0].capacity_bytes == QUIRE_UNKNOWN_BYTES);
     kit_step(&kit);
     assert_int_equal(told.num_tiers, 3);
     assert_int_equal(told_tiers[1].stored_blocks, 12);
@@ -282,6 +288,67 @@ static void events_of_another_pool_are_told(void **state)
     kit_close(&kit);
 }
 
+/* ---- events of a connector's tier that is no pool -------------------------------- */
+
+static unsigned char shelf_hashes[4][32] = {{0}, {1}, {2}, {3}}; /* block 0 is none */
+static bool shelf_has[4];
+
+static int get_shelf_key(void *user, quire_block block, quire_bytes *hash, uint32_t *group_id)
+{
+    assert_ptr_equal(user, shelf_has);
+    if (!shelf_has[block])
+        return QUIRE_MISS;
+    *hash = (quire_bytes){shelf_hashes[block], 32};
+    *group_id = 0;
+    return QUIRE_OK;
+}
+
+static void events_of_a_tier_that_is_no_pool_are_told(void **state)
+{
+    (void)state;
+    quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
+    quire_connector connector = {.get_tiers = give_two};
+    sched_kit kit;
+    quire_sched_config config = kit_config(&kit);
+    config.monitor = &monitor;
+    config.connector = &connector;
+    kit_open(&kit, &config);
+    quire_monitor *m = quire_sched_monitor(kit.sched);
+    quire_watched_blocks shelf = {.user = shelf_has, .num_blocks = 4, .get_key = get_shelf_key};
+    quire_watched_blocks none = {.num_blocks = 4};
+    assert_int_equal(quire_monitor_watch_blocks(m, 2, &none), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_monitor_watch_blocks(m, 2, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_monitor_watch_blocks(m, 0, &shelf), QUIRE_E_RANGE);
+    assert_int_equal(quire_monitor_watch_blocks(m, 3, &shelf), QUIRE_E_RANGE);
+    assert_int_equal(quire_monitor_get_info(m).has_content, 0);
+    shelf_has[3] = true; /* it was there before */
+    assert_int_equal(quire_monitor_watch_blocks(m, 2, &shelf), QUIRE_OK);
+    assert_int_equal(quire_monitor_get_info(m).has_content, 1);
+    assert_int_equal(quire_monitor_get_info(m).tier_blocks[2], 4);
+    quire_reader *reader;
+    assert_int_equal(quire_reader_create(m, NULL, &reader), QUIRE_OK);
+    for (quire_block block = 1; block <= 2; block++) {
+        quire_event stored = {.kind = QUIRE_EVENT_STORED,
+                              .blocks = &block,
+                              .num_blocks = 1,
+                              .hashes = shelf_hashes[block],
+                              .hash_bytes = 32};
+        shelf_has[block] = true;
+        assert_int_equal(quire_monitor_tell_event(m, 2, &stored), QUIRE_OK);
+        stored.kind = QUIRE_EVENT_REMOVED;
+        shelf_has[block] = block == 2;
+        if (block == 1)
+            assert_int_equal(quire_monitor_tell_event(m, 2, &stored), QUIRE_OK);
+    }
+    kit_run(&kit, 1);
+    assert_int_equal(follow(reader, 2, "DISK", 0), 1u << 2);
+    quire_monitor_ask_walk(m);
+    kit_run(&kit, 1);
+    assert_int_equal(follow(reader, 2, "DISK", 0), 1u << 2 | 1u << 3);
+    quire_reader_destroy(reader);
+    kit_close(&kit);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +357,7 @@ int main(void)
         cmocka_unit_test(a_connectors_tiers_are_seen),
         cmocka_unit_test(pins_are_a_part_of_the_pool),
         cmocka_unit_test(events_of_another_pool_are_told),
+        cmocka_unit_test(events_of_a_tier_that_is_no_pool_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,8 +40,8 @@ NO_HEADER = {
     r"src/tier/policy_\w+\.c": "the policies, all behind policy.h",
     r"src/tier/peer_(batch|link)\.c": "the parts of peer.h, which names them",
     r"src/tier/peer_session\.c": "a part of peer_server.h, which names it",
-    r"src/tier/lower_(check|jobs|moves|plan|store)\.c": "the parts of lower_parts.h, which names them",
-    r"src/tier/redis_(batch|link|map|node|reply)\.c": "the parts of redis.h, which names them",
+    r"src/tier/lower_(check|events|jobs|moves|plan|store)\.c": "the parts of lower_parts.h, which names them",
+    r"src/tier/redis_(batch|link|map|node|reply|usage)\.c": "the parts of redis.h, which names them",
 }
 
 # Headers without a guard, and why.

@@ -18,6 +18,21 @@ static const char *const texts[FAKE_NUM_MODES] = {
 #undef FAKE_X
 };
 
+/* What is said to INFO and to DBSIZE. */
+static const struct {
+    const char *info;
+    const char *count;
+} usage_texts[] = {
+    {"-NOPERM no permissions to run the 'info' command\r\n", "-NOPERM no\r\n"},
+    {"+OK\r\n", "+OK\r\n"},
+    {"$0\r\n\r\n", ":7\r\n"},
+    {"$120\r\nused_memory:99999999999999999999999999\r\nused_memory:\r\nmaxmemory:-1\r\n"
+     "used_memory:1x\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n\r\n",
+     ":9223372036854775807\r\n"},
+    {"$18\r\nused_memory:4096\r\n\r\n", ":-1\r\n"},
+    {"", ""},
+};
+
 const char *const fake_names[FAKE_NUM_MODES] = {
 #define FAKE_X(name, text) #name,
     FAKE_MAP(FAKE_X)
@@ -257,6 +272,21 @@ static void answer_data(redis_fake *f, client *c, const word *words, int mode)
     }
 }
 
+/* Servers that fail otherwise answer this well. */
+static void answer_usage(redis_fake *f, client *c, bool is_info, int mode)
+{
+    char text[64];
+    if (mode >= FAKE_USAGE_FORBIDDEN) {
+        int which = mode - FAKE_USAGE_FORBIDDEN;
+        say_text(c, is_info ? usage_texts[which].info : usage_texts[which].count);
+    } else if (is_info) {
+        say_text(c, "$50\r\n# Memory\r\nused_memory:4096\r\nmaxmemory:1000000\r\nx\r\n\r\n");
+    } else {
+        (void)snprintf(text, sizeof text, ":%u\r\n", (unsigned)f->num_values);
+        say_text(c, text);
+    }
+}
+
 static void answer(redis_fake *f, client *c, const word *words)
 {
     int mode = atomic_load(&f->mode);
@@ -270,6 +300,8 @@ static void answer(redis_fake *f, client *c, const word *words)
         say_text(c, "+OK\r\n");
     } else if (is_word(words[0], "CLUSTER")) {
         answer_slots(f, c, mode);
+    } else if (is_word(words[0], "INFO") || is_word(words[0], "DBSIZE")) {
+        answer_usage(f, c, is_word(words[0], "INFO"), mode);
     } else {
         answer_data(f, c, words, mode);
     }

@@ -4,8 +4,8 @@
  *      redis_fake *f = redis_fake_start()      a thread, a port of its own; it keeps values
  *      redis_fake_set(f, FAKE_HALF)            from the next command on
  *
- * It greets well unless the mode is about greeting; GET, SET, DEL and STRLEN are where it goes
- * wrong. */
+ * It greets well, and says well how full it is, unless the mode is about that; GET, SET, DEL and
+ * STRLEN are where it goes wrong. */
 #ifndef TIER_REDIS_FAKE_H
 #define TIER_REDIS_FAKE_H
 
@@ -72,7 +72,13 @@ typedef struct redis_fake redis_fake;
     X(SLOTS_MANY, NULL)    /* more nodes than may be */                                            \
     X(SLOTS_UNKNOWN, NULL) /* "?" and port 0 */                                                    \
     X(SLOTS_HERE, NULL)    /* host nil: this one */                                                \
-    X(SLOTS_NEVER, NULL)
+    X(SLOTS_NEVER, NULL)                                                                           \
+    X(USAGE_FORBIDDEN, NULL) /* INFO and DBSIZE: from here on, see redis_fake.c */                 \
+    X(USAGE_STATUS, NULL)                                                                          \
+    X(USAGE_EMPTY, NULL)                                                                           \
+    X(USAGE_HUGE, NULL)                                                                            \
+    X(USAGE_NEGATIVE, NULL)                                                                        \
+    X(USAGE_NEVER, NULL)
 
 typedef enum fake_mode {
 #define FAKE_X(name, text) FAKE_##name,

@@ -27,6 +27,8 @@ typedef struct engine {
     quire_offload_mode mode;
     const struct engine *source; /* whose host memory it loads from; NULL: none */
     bool has_device;
+    uint32_t event_keys; /* of the peer tier: events are told */
+    quire_monitor_config monitor;
     quire_hasher *hasher;
     quire_sched *sched;
     quire_offload *offload;
@@ -73,6 +75,7 @@ static void open_peer(engine *e)
     peer.fingerprint = fingerprint;
     peer.secret = SECRET;
     peer.wait_ns = UINT64_C(10000000000);
+    peer.event_keys = e->event_keys;
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
     common.breaker_strikes = 1000000; /* a new identity is tried at once */
     assert_int_equal(
@@ -112,6 +115,8 @@ static void open_engine(engine *e)
 {
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
     set_config(e, &config);
+    e->monitor = (quire_monitor_config)QUIRE_MONITOR_CONFIG_INIT;
+    config.monitor = e->event_keys > 0 ? &e->monitor : NULL;
     open_device(e);
     open_server(e);
     if (e->source != NULL)
@@ -128,6 +133,7 @@ static void open_engine(engine *e)
     offload.tiers = tiers;
     offload.num_tiers = e->peer != NULL ? 1 : 0;
     offload.learns = QUIRE_OFF; /* it loads whatever there is */
+    offload.events = e->event_keys > 0 ? QUIRE_ON : QUIRE_OFF;
     assert_int_equal(quire_offload_create(&offload, NULL, &e->offload), QUIRE_OK);
     config.connector = quire_offload_connector(e->offload);
     assert_int_equal(quire_sched_create(&config, NULL, &e->sched), QUIRE_OK);
@@ -319,6 +325,69 @@ static void evicted_blocks_are_not_offered(void **state)
     }
 }
 
+/* ---- events of a peer -------------------------------------------------------- */
+
+typedef struct told {
+    uint32_t num_stored;
+    uint32_t num_removed;
+    uint8_t is_held[NUM_PROMPTS * PROMPT_BLOCKS + 1]; /* by block */
+} told;
+
+static void take_told(quire_reader *reader, told *t)
+{
+    quire_feed_event e;
+    while (quire_reader_next(reader, &e) == QUIRE_OK) {
+        if (e.kind > QUIRE_FEED_REMOVED || strcmp(e.medium, "PEER") != 0)
+            continue;
+        assert_int_equal(e.num_blocks, 1);
+        assert_true(e.blocks[0] < sizeof t->is_held);
+        bool is_stored = e.kind == QUIRE_FEED_STORED;
+        assert_int_equal(t->is_held[e.blocks[0]], !is_stored); /* in this order for each block */
+        t->is_held[e.blocks[0]] = is_stored;
+        *(is_stored ? &t->num_stored : &t->num_removed) += 1;
+    }
+}
+
+static quire_usage peer_usage(const engine *e)
+{
+    quire_tier_stats stats;
+    assert_int_equal(quire_tier_get_stats(e->peer, &stats), QUIRE_OK);
+    const quire_usage *u = &stats.usage;
+    assert_int_equal(u->total, u->empty + u->cached + u->active + u->null_blocks);
+    return stats.usage;
+}
+
+/* What B has seen of A's memory is told as medium PEER, and as removed when A has it no more. */
+static void what_a_peer_has_is_told(void **state)
+{
+    (void)state;
+    engine a = {.num_cpu = 3 * PROMPT_BLOCKS + 1};
+    engine b = {
+        .num_cpu = 2 * PROMPT_BLOCKS + 1, .source = &a, .event_keys = NUM_PROMPTS * PROMPT_BLOCKS};
+    told t = {0};
+    quire_reader *reader;
+    open_engine(&a);
+    open_engine(&b);
+    assert_int_equal(quire_reader_create(quire_sched_monitor(b.sched), NULL, &reader), QUIRE_OK);
+    for (uint32_t p = 0; p < 3; p++)
+        run_prompt(&a, p);
+    for (uint32_t p = 0; p < 3; p++)
+        run_prompt(&b, p);
+    take_told(reader, &t);
+    assert_int_equal(t.num_stored, 3 * PROMPT_BLOCKS);
+    assert_int_equal(t.num_removed, 0);
+    assert_int_equal(peer_usage(&b).cached, 3 * PROMPT_BLOCKS);
+    for (uint32_t p = 3; p < NUM_PROMPTS; p++) /* A's memory has others now */
+        run_prompt(&a, p);
+    run_prompt(&b, 0); /* B's own host memory has had two other prompts since */
+    take_told(reader, &t);
+    assert_true(t.num_removed > 0); /* it was looked for, and not found */
+    assert_int_equal(peer_usage(&b).cached, t.num_stored - t.num_removed);
+    quire_reader_destroy(reader);
+    close_engine(&b); /* closes the tier before the offload */
+    close_engine(&a);
+}
+
 static void a_reset_and_a_new_identity_withdraw_all(void **state)
 {
     (void)state;
@@ -385,6 +454,7 @@ int main(void)
         cmocka_unit_test(a_prefix_comes_from_another_engines_host_memory),
         cmocka_unit_test(blocks_are_withdrawn_before_their_memory_is_written),
         cmocka_unit_test(evicted_blocks_are_not_offered),
+        cmocka_unit_test(what_a_peer_has_is_told),
         cmocka_unit_test(a_reset_and_a_new_identity_withdraw_all),
         cmocka_unit_test(the_server_must_fit),
     };

@@ -35,7 +35,7 @@ static void acl_user(void **state)
     for (int i = 0; i < 3; i++)
         redis_expect(s[i].port, "+OK", "ACL", "SETUSER", "quire", "on", ">pass", "~quire:*",
                      "-@all", "+get", "+set", "+del", "+strlen", "+ping", "+auth", "+asking",
-                     "+cluster|slots", NULL);
+                     "+cluster|slots", "+info", "+dbsize", NULL);
     redis_tier_open(&t, s, 1);
     redis_all_operations(&t);
     assert_string_equal(t.log, "");

@@ -466,6 +466,83 @@ static void lookahead_takes_as_much_as_it_has_room_for(void **state)
     quire_slots_destroy(slots);
 }
 
+/* ---- telling ----------------------------------------------------------------- */
+
+enum { TOLD_SLOTS = 16 };
+
+typedef struct told_keys {
+    bool is_there[TOLD_SLOTS];
+    quire_tier_key keys[TOLD_SLOTS];
+    uint32_t num_gone;
+} told_keys;
+
+static void take_told(void *user, uint32_t slot, const quire_tier_key *key, uint32_t is_there)
+{
+    told_keys *told = user;
+    assert_true(slot < TOLD_SLOTS);
+    assert_int_equal(told->is_there[slot], is_there == 0); /* in turns, for each slot */
+    if (is_there == 0)
+        assert_memory_equal(&told->keys[slot], key, sizeof *key);
+    told->is_there[slot] = is_there != 0;
+    told->keys[slot] = *key;
+    told->num_gone += is_there == 0;
+}
+
+static void expect_told(const told_keys *told, const quire_slots *slots)
+{
+    for (uint32_t i = 0; i < TOLD_SLOTS; i++) {
+        const quire_tier_key *key = quire_slots_key_at(slots, i);
+        assert_int_equal(told->is_there[i], key != NULL);
+        if (key != NULL)
+            assert_memory_equal(key, &told->keys[i], sizeof *key);
+    }
+}
+
+/* Whatever a policy evicts, keeps or is told to forget, the listener knows what is there. */
+static void a_listener_knows_what_is_there(void **state)
+{
+    (void)state;
+    uint64_t random = 11;
+    for (size_t i = 0; i < COUNT(all_policies); i++) {
+        told_keys told = {0};
+        quire_slots *slots = make(all_policies[i], TOLD_SLOTS);
+        quire_slots_set_listener(slots, take_told, &told);
+        for (uint32_t n = 0; n < 3000; n++) {
+            uint32_t slot;
+            uint8_t is_new;
+            uint32_t num_evicted;
+            quire_tier_key key;
+            uint32_t name = unit_random_below(&random, 3 * TOLD_SLOTS);
+            quire_tier_key_of((quire_bytes){&name, sizeof name}, 0, 0, &key);
+            switch (unit_random_below(&random, 8)) {
+            case 0:
+                (void)quire_slots_remove(slots, &key);
+                break;
+            case 1:
+                quire_slots_touch(slots, &key, 1);
+                break;
+            case 2:
+                if (unit_random_below(&random, 20) == 0)
+                    (void)quire_slots_reset(slots);
+                break;
+            default:
+                if (quire_slots_prepare_store(slots, &key, 1, &slot, &is_new, NULL, &num_evicted) ==
+                        QUIRE_OK &&
+                    is_new)
+                    (void)quire_slots_end_store(slots, &slot, 1, unit_random_below(&random, 4));
+            }
+            expect_told(&told, slots);
+        }
+        assert_true(told.num_gone > 100);
+        assert_null(quire_slots_key_at(slots, TOLD_SLOTS));
+        assert_null(quire_slots_key_at(NULL, 0));
+        quire_slots_set_listener(NULL, take_told, &told);
+        quire_slots_set_listener(slots, NULL, NULL);
+        (void)quire_slots_reset(slots); /* told to nobody */
+        quire_slots_destroy(slots);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -482,6 +559,7 @@ int main(void)
         cmocka_unit_test(lookahead_evicts_what_is_needed_last),
         cmocka_unit_test(lookahead_forgets_who_no_longer_waits),
         cmocka_unit_test(lookahead_takes_as_much_as_it_has_room_for),
+        cmocka_unit_test(a_listener_knows_what_is_there),
     };
     return cmocka_run_group_tests_name("slots", tests, NULL, NULL);
 }

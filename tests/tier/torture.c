@@ -89,6 +89,7 @@ static void live_an_era(torture *t, uint32_t era, uint64_t moves)
         torture_trouble(t);
     } while (t->steps % 64 != 0 || moves_of(t, false) < moves);
     drain(t);
+    torture_end_events(t);
     if (t->options.is_talking)
         printf("era %u: %s, %s%s%s%s; %llu pages\n", era,
                t->mode == QUIRE_OFFLOAD_EAGER ? "eager" : "lazy",
@@ -124,13 +125,16 @@ static void test_torture(void **state)
     printf("%llu moves, %llu steps, %llu blocks looked at: %llu wrong tokens\n"
            "%llu requests, %llu ended, %llu of them aborted; %llu preempted, %llu resets, %llu new "
            "identities, "
-           "%llu troubles; %llu pages more than halfway\n",
+           "%llu troubles; %llu pages more than halfway\n"
+           "views of events: %llu times as all tiers were, %llu of their blocks loaded\n",
            (unsigned long long)t->moves, (unsigned long long)t->steps,
            (unsigned long long)t->checked_blocks, (unsigned long long)t->wrong_tokens,
            (unsigned long long)t->added, (unsigned long long)t->ended,
            (unsigned long long)t->aborted, (unsigned long long)t->preempted,
            (unsigned long long)t->resets, (unsigned long long)t->identities,
-           (unsigned long long)t->troubles, (unsigned long long)grown);
+           (unsigned long long)t->troubles, (unsigned long long)grown,
+           (unsigned long long)t->compared, (unsigned long long)t->loaded_blocks);
+    assert_true(t->compared >= eras && t->loaded_blocks > 0);
     assert_int_equal(t->added, t->ended);
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     assert_true(grown < MOST_GROWTH_PAGES);
@@ -141,7 +145,8 @@ static void test_torture(void **state)
 
 static int usage(const char *name)
 {
-    printf("usage: %s [--moves N] [--seed S] [--no file|redis|faulty|faults] [--talk]\n", name);
+    printf("usage: %s [--moves N] [--seed S] [--no file|directory|redis|faulty|faults] [--talk]\n",
+           name);
     return 2;
 }
 
@@ -149,6 +154,8 @@ static bool leave_out(torture_options *options, const char *what)
 {
     if (strcmp(what, "file") == 0)
         options->has_file = false;
+    else if (strcmp(what, "directory") == 0)
+        options->has_directory = false;
     else if (strcmp(what, "redis") == 0)
         options->has_redis = false;
     else if (strcmp(what, "faulty") == 0)
@@ -180,6 +187,7 @@ int main(int argc, char **argv)
     *options = (torture_options){.moves = FEW_MOVES,
                                  .seed = 20261115,
                                  .has_file = true,
+                                 .has_directory = true,
                                  .has_redis = true,
                                  .has_faulty = true};
     for (int i = 1; i < argc; i++) {

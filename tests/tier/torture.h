@@ -2,7 +2,8 @@
  *
  *      requests ──► scheduler ── offload ── host device (a thread computes, another copies)
  *                                   │
- *                                tiers: a file, a Redis cluster, one that fails on demand
+ *                                tiers: a file, a directory, a Redis cluster, one that fails on
+ *                                demand
  *
  * The KV of a token follows from the tokens up to it. When a step is computed, all KV that its
  * requests look at is compared with what their tokens say, and the new tokens' is written: on the
@@ -14,6 +15,7 @@
  *      torture.c         options, eras, what is counted
  *      torture_engine.c  requests, steps, what is computed
  *      torture_tiers.c   tiers, and what goes wrong in them
+ *      torture_events.c  what KV events say of them, beside what is there
  */
 #ifndef TIER_TORTURE_H
 #define TIER_TORTURE_H
@@ -23,6 +25,7 @@
 #include "redis_kit.h"
 
 #include <quire/device.h>
+#include <quire/monitor.h>
 #include <quire/offload.h>
 #include <quire/tier_file.h>
 
@@ -42,13 +45,14 @@ enum {
     TORTURE_GPU = 180,
     TORTURE_CPU = 300,
     TORTURE_NODES = 3,
-    TORTURE_TIERS = 3
+    TORTURE_TIERS = 4
 };
 
 typedef struct torture_options {
     uint64_t moves;
     uint64_t seed;
     bool has_file;
+    bool has_directory;
     bool has_redis;
     bool has_faulty;
     bool is_calm; /* nothing goes wrong */
@@ -74,6 +78,7 @@ typedef struct torture_part {
 } torture_part;
 
 struct torture;
+typedef struct torture_view torture_view;
 
 /* A step, as the device computes it. */
 typedef struct torture_work {
@@ -114,6 +119,10 @@ typedef struct torture {
     torture_work works[TORTURE_WORKS];
     uint32_t first_work; /* in flight */
     uint32_t num_works;
+    quire_monitor_config monitor;
+    quire_reader *reader;
+    torture_view *view;
+    bool is_view_whole; /* it was there from the beginning, or a walk has ended */
 
     /* for ever */
     unsigned char *gpu;
@@ -138,6 +147,8 @@ typedef struct torture {
     bool wants_identity;
     uint32_t identity_tries;
     uint64_t troubles;
+    uint64_t compared;      /* views, with all that is there */
+    uint64_t loaded_blocks; /* of views */
 } torture;
 
 uint64_t torture_draw(torture *t, uint64_t below);
@@ -162,5 +173,14 @@ void torture_close_tiers(torture *t);
 /* Something goes wrong in some tier, or is well again. */
 void torture_trouble(torture *t);
 void torture_calm(torture *t);
+
+/* ---- torture_events.c ---------------------------------------------------------- */
+
+void torture_open_events(torture *t);
+void torture_close_events(torture *t);
+void torture_follow(torture *t); /* after each step */
+void torture_compare_events(torture *t);
+/* When nothing is in flight any more. */
+void torture_end_events(torture *t);
 
 #endif

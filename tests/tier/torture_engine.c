@@ -288,10 +288,13 @@ void torture_step(torture *t, bool is_ending)
         update(t);
     if (!has_work)
         torture_sleep_us(50);
+    torture_follow(t);
     if (t->steps % 256 == 0) {
         look_at_the_clock(t);
         assert_int_equal(t->wrong_tokens, 0);
     }
+    if (t->steps % 512 == 0)
+        torture_compare_events(t);
     if (t->steps % 512 == 0 && t->num_works == 0) {
         assert_int_equal(quire_offload_check(t->offload), QUIRE_OK);
         assert_int_equal(quire_sched_check(t->sched), QUIRE_OK);
@@ -337,6 +340,9 @@ static quire_sched_config sched_config(torture *t)
     config.cache.track_new_blocks = t->is_zeroing ? QUIRE_ON : QUIRE_OFF;
     config.max_pins = t->is_pinning ? 6 : 0;
     config.lookahead = t->is_pinning ? 16 : 0;
+    t->monitor = (quire_monitor_config)QUIRE_MONITOR_CONFIG_INIT;
+    t->monitor.num_steps = 16;
+    config.monitor = &t->monitor;
     return config;
 }
 
@@ -377,12 +383,15 @@ void torture_open_engine(torture *t)
     config.tiers = tiers;
     config.num_tiers = t->num_tiers;
     config.backlog = 16;
+    config.events = QUIRE_ON;
     assert_int_equal(quire_offload_create(&config, NULL, &t->offload), QUIRE_OK);
     sched.connector = quire_offload_connector(t->offload);
     assert_int_equal(quire_sched_create(&sched, NULL, &t->sched), QUIRE_OK);
     assert_int_equal(quire_offload_bind(t->offload, t->sched), QUIRE_OK);
     for (uint32_t i = 0; i < TORTURE_WORKS; i++)
         t->works[i].is_computed = true;
+    t->is_view_whole = false;
+    torture_open_events(t);
 }
 
 void torture_close_engine(torture *t)
@@ -391,6 +400,7 @@ void torture_close_engine(torture *t)
         wait_until_computed(&t->works[i]);
     for (uint32_t i = 0; i < TORTURE_REQUESTS; i++)
         assert_int_equal(t->requests[i].req, 0);
+    torture_close_events(t);
     quire_sched_destroy(t->sched);
     assert_int_equal(quire_offload_destroy(t->offload), QUIRE_OK);
     quire_hasher_destroy(t->hasher);

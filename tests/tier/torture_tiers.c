@@ -1,12 +1,14 @@
+#define _GNU_SOURCE /* nftw */
 #include "torture.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_BLOCKS = 900, FAULTY_KEYS = 1500 };
+enum { FILE_BLOCKS = 900, DIRECTORY_BLOCKS = 600, FAULTY_KEYS = 1500 };
 
 /* ---- once ---------------------------------------------------------------------- */
 
@@ -24,6 +26,24 @@ static void file_path(const torture *t, bool is_hybrid, char *path, size_t bytes
     (void)snprintf(path, bytes, "%s/%s", t->folder, is_hybrid ? "hybrid" : "full");
 }
 
+static void directory_path(const torture *t, char *path, size_t bytes)
+{
+    (void)snprintf(path, bytes, "%s/directory", t->folder);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)info;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static void remove_folder(const char *path)
+{
+    assert_true(nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT);
+}
+
 void torture_end_tiers(torture *t)
 {
     char path[128];
@@ -31,6 +51,8 @@ void torture_end_tiers(torture *t)
         file_path(t, i != 0, path, sizeof path);
         assert_true(unlink(path) == 0 || errno == ENOENT);
     }
+    directory_path(t, path, sizeof path);
+    remove_folder(path);
     assert_int_equal(rmdir(t->folder), 0);
     for (int i = 0; t->options.has_redis && i < TORTURE_NODES; i++)
         redis_forget(&t->servers[i]);
@@ -87,6 +109,26 @@ static void open_file(torture *t)
     add_tier(t, tier, "file");
 }
 
+static void open_directory(torture *t)
+{
+    char message[512] = "";
+    char path[128];
+    quire_tier_config common = common_config(t, "directory");
+    quire_tier_file_config config = QUIRE_TIER_FILE_CONFIG_INIT;
+    directory_path(t, path, sizeof path);
+    assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+    config.path = path;
+    config.block_bytes = TORTURE_BYTES;
+    config.capacity_bytes = (uint64_t)DIRECTORY_BLOCKS * (TORTURE_BYTES + 4096);
+    config.is_shared = 1;
+    config.threads = 2;
+    fingerprint_of(t, config.fingerprint);
+    quire_tier *tier = NULL;
+    if (quire_tier_file_open(&config, &common, NULL, &tier, message, sizeof message) != QUIRE_OK)
+        fail_msg("%s", message);
+    add_tier(t, tier, "directory");
+}
+
 static void open_redis(torture *t)
 {
     char message[512] = "";
@@ -106,6 +148,8 @@ static void open_redis(torture *t)
     config.max_block_bytes = TORTURE_BYTES;
     config.breaker_ns = 50000000;
     config.late_ns = 200000000;
+    config.event_keys = 1500;
+    config.usage_ns = 20000000;
     quire_tier *tier = NULL;
     if (quire_tier_redis_open(&config, &common, NULL, &tier, NULL, message, sizeof message) !=
         QUIRE_OK)
@@ -138,6 +182,8 @@ void torture_open_tiers(torture *t, uint32_t era)
         open_faulty(t, era % 2 != 0);
     if (t->options.has_file)
         open_file(t);
+    if (t->options.has_directory)
+        open_directory(t);
     if (t->options.has_redis)
         open_redis(t);
     if (t->options.has_faulty && era % 3 != 1)
@@ -193,6 +239,36 @@ static void trouble_file(torture *t)
     close(fd);
 }
 
+static uint64_t g_dice; /* nftw has no argument for it */
+
+static int damage_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)at;
+    if (kind != FTW_F || unit_random(&g_dice) % 30 != 0)
+        return 0;
+    if (unit_random(&g_dice) % 2 == 0) {
+        (void)unlink(path);
+        return 0;
+    }
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    uint64_t rubbish = unit_random(&g_dice);
+    if (fd >= 0 && info->st_size > 8)
+        (void)!pwrite(fd, &rubbish, sizeof rubbish,
+                      (off_t)(unit_random(&g_dice) % (uint64_t)(info->st_size - 8)));
+    if (fd >= 0)
+        close(fd);
+    return 0;
+}
+
+/* Others remove some files, and write into some. */
+static void trouble_directory(torture *t)
+{
+    char path[128];
+    directory_path(t, path, sizeof path);
+    g_dice = torture_draw(t, UINT64_MAX);
+    (void)nftw(path, damage_one, 8, FTW_PHYS);
+}
+
 /* A node is paused, or killed; or goes on. */
 static void trouble_redis(torture *t)
 {
@@ -231,6 +307,8 @@ void torture_trouble(torture *t)
     trouble_device(t);
     if (t->options.has_file && torture_chance(t, 3))
         trouble_file(t);
+    if (t->options.has_directory && torture_chance(t, 6))
+        trouble_directory(t);
     if (t->options.has_redis && torture_chance(t, 4))
         trouble_redis(t);
 }
