@@ -612,6 +612,24 @@ class PageTest(unittest.TestCase):
         wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
         self.assertLessEqual(wide, 0)
 
+    def test_swap_of_a_replay(self):
+        self.need_quire()
+        made = Replayed(self.quire, self.folder, "--swap-memory", "2Gi", "--cpu-memory", "2Gi",
+                        "--num-gpu-blocks", "900", "--max-model-len", "8192", "--clock", "burst",
+                        requests=120)
+        swap = made.report["swap"]
+        self.assertGreater(swap["swaps"], 0)
+        self.open(made.path)
+        names = self.page.locator("section.chart h2").all_text_contents()
+        for name in ("CPU, blocks", "Swap, blocks", "Swap traffic", "Prompt tokens from"):
+            self.assertIn(name, names)
+        for key in ("swaps", "requests", "out_blocks", "in_blocks", "kept_tokens"):
+            shown = self.page.text_content(f"table:has(caption:text-is('Swap')) [data-figure='{key}']")
+            self.assertEqual(number(shown), swap[key], key)
+        shown = self.page.evaluate("""() => ["in", "out", "hits"].map((name) =>
+          quirePage.run.series[`${name}.1`].sums.at(-1))""")
+        self.assertEqual(shown, [swap["out_blocks"], swap["in_blocks"], swap["kept_tokens"]])
+
     def test_view_makes_the_same_charts_of_snapshots(self):
         self.need_quire()
         path = self.folder / "view.html"
