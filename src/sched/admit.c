@@ -77,7 +77,10 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
         a->num_external--;
     if (a->num_external == 0)
         a->is_async = 0;
-    if (a->is_async && !qr_starved_may_load(s, a->r)) {
+    bool must_wait = a->is_async && !qr_starved_may_load(s, a->r);
+    /* A load may begin before the step's swap-outs were read. */
+    bool would_overwrite = a->num_external > 0 && s->swap.out.count > 0;
+    if (must_wait || would_overwrite) {
         a->reason = QUIRE_REASON_LOADING;
         return QR_HELD_UP;
     }

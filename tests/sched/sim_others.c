@@ -95,6 +95,11 @@ static void *build_meta(void *user, const struct quire_step *step)
 {
     sim *s = user;
     SIM_CHECK(s, step->num_reqs <= SIM_SEQS, "a step of too many requests", step->num_reqs, 0);
+    for (uint32_t i = 0; step->num_swap_out > 0 && i < s->mix.max_requests; i++) {
+        const sim_request *r = &s->requests[i];
+        SIM_CHECK(s, !r->is_there || !r->load.is_on || r->load.step != s->tally.steps,
+                  "a load that begins before the swap-outs of its step", r->number, i);
+    }
     return s;
 }
 
