@@ -32,6 +32,9 @@
     X(lazy_stores, "lazily stored blocks")                                                         \
     X(file_tokens, "file hits, tokens")                                                            \
     X(redis_tokens, "Redis hits, tokens")                                                          \
+    X(peer_tokens, "peer hits, tokens")                                                            \
+    X(peer_stops, "peers stopped")                                                                 \
+    X(peer_resets, "peers emptied")                                                                \
     X(loads_failed, "loads failed, recomputed")                                                    \
     X(restarts, "restarts")                                                                        \
     X(crashes, "restarts with work in flight")                                                     \
@@ -49,6 +52,13 @@
     X(resets, "cache resets")                                                                      \
     X(images, "schedulers saved and restored")                                                     \
     X(forgotten, "steps whose output was lost")                                                    \
+    X(pressed, "preemptions by pressure")                                                          \
+    X(chosen_swaps, "requests swapped by the caller")                                              \
+    X(chosen_recomputes, "requests preempted by the caller")                                       \
+    X(offloads, "requests offloaded by the caller")                                                \
+    X(resumes, "requests resumed by the caller")                                                   \
+    X(overtaking, "requests admitted before others")                                               \
+    X(victims, "victims of a chosen policy")                                                       \
     X(prompt_logits, "prompt logits compared")
 
 typedef struct engine_counts {
@@ -69,6 +79,7 @@ typedef struct engine_counts {
     X(lazy, lazy_stores, "blocks stored when they are about to go")                                \
     X(file, file_tokens, "blocks in a file")                                                       \
     X(redis, redis_tokens, "blocks in Redis")                                                      \
+    X(peer, peer_tokens, "blocks in another engine's host memory, over TCP")                       \
     X(failures, loads_failed, "copies that fail and are late")                                     \
     X(restarts, restart_tokens, "engines that begin again with the file")                          \
     X(crashes, crashes, "and are thrown away in the middle")                                       \
@@ -81,6 +92,10 @@ typedef struct engine_counts {
     X(resets, resets, "the prefix cache is emptied")                                               \
     X(images, images, "the scheduler is saved, and restored from its image")                       \
     X(forget, forgotten, "outputs of steps are lost")                                              \
+    X(pressure, pressed, "requests are preempted above a mark, admitted below another")            \
+    X(moves, chosen_swaps, "the caller preempts, offloads and resumes requests")                   \
+    X(policy, overtaking, "requests with a prefix in the cache are admitted first")                \
+    X(victims, victims, "other victims than the last request, also by a hook")                     \
     X(prompt, prompt_logits, "logits of prompts, too")
 
 typedef struct engine_switches {

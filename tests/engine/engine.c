@@ -49,6 +49,30 @@ static void describe_groups(engine *e, uint64_t page_bytes)
     }
 }
 
+static bool has_victims(const engine_setup *s)
+{
+    return s->victim != QUIRE_VICTIM_DEFAULT || s->has_victim_hook;
+}
+
+static uint32_t choose_victim(void *user, const quire_req *candidates, uint32_t num)
+{
+    engine *e = user;
+    (void)candidates;
+    return engine_draw(&e->random, num + 1);
+}
+
+/* Counts what no step tells. */
+static void note_decision(void *user, const quire_decision *decision)
+{
+    engine *e = user;
+    bool is_preemption = decision->kind == QUIRE_DECISION_PREEMPTED;
+    bool is_pressure = is_preemption && decision->reason == QUIRE_REASON_PRESSURE;
+    e->counts->overtaking += decision->kind == QUIRE_DECISION_OVERTOOK;
+    e->counts->pressed += is_pressure;
+    e->counts->victims += is_preemption && decision->reason != QUIRE_REASON_ASKED &&
+                          decision->other != decision->req && has_victims(e->setup);
+}
+
 static void describe_sched(engine *e)
 {
     const engine_setup *s = e->setup;
@@ -78,6 +102,23 @@ static void describe_sched(engine *e)
     c->quirks_on = s->quirks;
     c->swap_block_ns = 1; /* moving is nearly always worth it */
     c->recompute_token_ns = 100;
+    c->prefix_window = s->prefix_window;
+    c->prefix_patience = s->prefix_patience;
+    c->victim = s->victim;
+    if (s->has_victim_hook) {
+        c->choose_victim = choose_victim;
+        c->victim_user = e;
+    }
+    if (s->use_pressure) {
+        c->use_pressure = QUIRE_ON;
+        c->cache.admit_below = s->admit_below;
+        c->cache.preempt_above = s->preempt_above;
+    }
+    if (s->use_pressure || s->prefix_window > 0 || has_victims(s)) {
+        c->on_decision = note_decision;
+        c->observer = e;
+        c->max_ghosts = 1;
+    }
 }
 
 static int open_backend(engine *e)
@@ -115,12 +156,17 @@ static int open_offload(engine *e)
 {
     const engine_setup *s = e->setup;
     quire_host_memory_info host = quire_host_memory_get_info(e->host);
-    if (engine_tiers_open(e->tiers, s->has_file, s->has_redis, e->block_bytes, host.data,
-                          (size_t)host.bytes, e->message, sizeof e->message) != 0)
+    engine_tiers_choice choice = {
+        .file = s->has_file, .redis = s->has_redis, .peer = s->has_peer, .server = s->is_serving};
+    if (engine_tiers_open(e->tiers, choice, e->block_bytes, host.data,
+                          (size_t)s->num_cpu_blocks * e->block_bytes, e->message,
+                          sizeof e->message) != 0)
         return 1;
     quire_offload_tier tiers[ENGINE_NUM_TIERS] = {{0}};
     quire_offload_config c = QUIRE_OFFLOAD_CONFIG_INIT;
     c.learns = QUIRE_OFF; /* its steps take no time */
+    if (e->tiers->peer != NULL)
+        tiers[c.num_tiers++].tier = e->tiers->peer;
     if (e->tiers->file != NULL)
         tiers[c.num_tiers++].tier = e->tiers->file;
     if (e->tiers->remote != NULL)
@@ -133,6 +179,7 @@ static int open_offload(engine *e)
     c.block_bytes = e->block_bytes;
     c.backlog = 16;
     c.tiers = tiers;
+    c.peer_server = e->tiers->server;
     int status = quire_offload_create(&c, NULL, &e->offload);
     if (status != QUIRE_OK)
         return engine_fail(e, "offload", status);
@@ -222,6 +269,10 @@ static void count_hits(engine *e)
         return;
     uint32_t place = 0;
     uint64_t of_tiers = 0;
+    if (e->setup->has_peer) {
+        of_tiers += stats.tiers[place].hit_tokens;
+        e->counts->peer_tokens += stats.tiers[place++].hit_tokens;
+    }
     if (e->setup->has_file) {
         uint64_t n = stats.tiers[place++].hit_tokens;
         e->counts->file_tokens += n;
@@ -249,6 +300,8 @@ void engine_close(engine *e, bool is_crash)
     quire_sched_destroy(e->sched);
     if (e->offload != NULL && quire_offload_destroy(e->offload) != QUIRE_OK)
         e->counts->confused++;
+    if (e->offload != NULL)
+        engine_tiers_stop_serving(e->tiers);
     quire_host_memory_close(e->host);
     for (uint32_t g = 0; g < ENGINE_MAX_GROUPS; g++)
         quire_table_destroy(e->tables[g]);

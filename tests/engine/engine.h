@@ -1,7 +1,7 @@
 /* engine/engine.h - an engine around Quire: scheduler, tables, backend, tiers.
  *
  *      requests ─► quire_sched ─► step ─► tables, slots ─► backend: forward ─► logits ─► update
- *                    │  quire_offload ─► backend's device ─► host memory ─► file, Redis
+ *                    │  quire_offload ─► backend's device ─► host memory ─► peer, file, Redis
  *      forks ─► quire_sched_fork: samples, beams, branches
  *
  *      sync      schedule n ─ submit n ─ wait n ─ update n
@@ -28,13 +28,14 @@ enum {
 /* What a test breaks on purpose, to see that it is found. */
 typedef enum engine_break {
     ENGINE_WHOLE = 0,
-    ENGINE_BREAK_MARKS,   /* copies do not wait for compute */
-    ENGINE_BREAK_SLOT,    /* now and then a token's KV goes one slot too far */
-    ENGINE_BREAK_TABLE,   /* now and then a row's entry names another block */
-    ENGINE_BREAK_COPY,    /* copies on write are not made */
-    ENGINE_BREAK_SWAP,    /* blocks are not swapped in */
-    ENGINE_BREAK_ZERO,    /* a block in use is zeroed */
-    ENGINE_BREAK_POSITION /* a request is computed one position off */
+    ENGINE_BREAK_MARKS,    /* copies do not wait for compute */
+    ENGINE_BREAK_SLOT,     /* now and then a token's KV goes one slot too far */
+    ENGINE_BREAK_TABLE,    /* now and then a row's entry names another block */
+    ENGINE_BREAK_COPY,     /* copies on write are not made */
+    ENGINE_BREAK_SWAP,     /* blocks are not swapped in */
+    ENGINE_BREAK_ZERO,     /* a block in use is zeroed */
+    ENGINE_BREAK_POSITION, /* a request is computed one position off */
+    ENGINE_BREAK_PEER      /* the peer offers the blocks of another model */
 } engine_break;
 
 /* One engine's configuration, drawn from a seed. */
@@ -75,6 +76,16 @@ typedef struct engine_setup {
     bool has_samples;
     bool has_branches;
     uint32_t lookahead;
+    bool has_peer;   /* another engine's host memory is a tier */
+    bool is_serving; /* this is that other engine */
+    bool is_moving;  /* requests are preempted, offloaded and resumed from outside */
+    bool use_pressure;
+    double admit_below;
+    double preempt_above;
+    uint32_t prefix_window;
+    uint32_t prefix_patience;
+    quire_victim victim;
+    bool has_victim_hook;
     engine_break broken;
     uint64_t quirks; /* of vLLM 0.20.0, on top of none */
 } engine_setup;
@@ -170,7 +181,12 @@ int engine_add(engine *e, engine_request *request);
 int engine_step(engine *e);
 bool engine_is_idle(const engine *e);
 
-/* ---- between step.c, batch.c and forks.c ------------------------------------- */
+/* ---- between step.c, batch.c, moves.c and forks.c ----------------------------- */
+
+/* One of those that are there, at random; 0: none. */
+quire_req engine_any_request(engine *e);
+/* Preempts, offloads and resumes some, at random. */
+int engine_move_requests(engine *e);
 
 void engine_batch_begin(engine *e);
 /* The row's blocks of a group become these: all of them, or those from the end on. */

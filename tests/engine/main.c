@@ -12,7 +12,7 @@ static void print_usage(void)
            "             [--quirks NAME,NAME: of vLLM 0.20.0, as quire/config.h names them]\n"
            "             [--part: what was never at work is told, and no failure]\n"
            "             [--one SEED] [--break N: 1 marks 2 slot 3 table 4 copy 5 swap 6 zero 7 "
-           "position]\n"
+           "position 8 peer]\n"
            "An engine of Quire and a tiny model, compared bit for bit with the same model and a\n"
            "contiguous cache. Mechanisms:\n");
 #define ENGINE_X(name, count, text) printf("  %-10s %s\n", #name, text);

@@ -1,5 +1,7 @@
 #include "engine/proof.h"
 
+#include "engine/peer.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +37,7 @@ typedef struct episode {
     engine_tiers *tiers;
     engine_counts *counts;
     engine engine;
+    engine_peer peer;
     uint64_t random;
     uint32_t num_requests;
     uint32_t num_added;
@@ -70,7 +73,24 @@ static int make_requests(episode *p)
     return 0;
 }
 
-/* Requests that had not ended begin from their prompts. */
+static int open_peer(episode *p)
+{
+    p->peer.engine.is_verbose = p->proof->is_verbose;
+    if (engine_peer_open(&p->peer, &p->setup, p->model, p->proof->ops, p->tiers, p->counts) == 0)
+        return 0;
+    p->verdict->is_disabled = p->peer.engine.is_disabled;
+    return complain(p, p->peer.engine.message);
+}
+
+/* Requests that had not ended on an engine that is gone begin from their prompts. */
+static void begin_again(episode *p, bool is_peers)
+{
+    for (uint32_t i = 0; i < p->num_requests; i++)
+        if (p->requests[i].state == ENGINE_LIVE && p->requests[i].is_peers == is_peers)
+            p->requests[i].state = ENGINE_NEW;
+    p->num_added = 0;
+}
+
 static int restart(episode *p)
 {
     bool is_crash = p->setup.is_crashing;
@@ -84,10 +104,7 @@ static int restart(episode *p)
     p->counts->crashes += is_crash;
     p->num_restarts++;
     p->restart_at = 0;
-    for (uint32_t i = 0; i < p->num_added; i++)
-        if (p->requests[i].state == ENGINE_LIVE)
-            p->requests[i].state = ENGINE_NEW;
-    p->num_added = 0;
+    begin_again(p, false);
     if (open_engine(p) != 0)
         return 1;
     p->engine.was_restarted = true;
@@ -100,20 +117,42 @@ static void add_requests(episode *p)
     for (uint32_t most = 1 + engine_draw(&p->random, 3); most > 0; most--) {
         while (p->num_added < p->num_requests && p->requests[p->num_added].state != ENGINE_NEW)
             p->num_added++;
-        if (p->num_added == p->num_requests ||
-            engine_add(&p->engine, &p->requests[p->num_added]) != 0)
+        if (p->num_added == p->num_requests)
+            return;
+        engine_request *r = &p->requests[p->num_added];
+        r->is_peers = p->peer.is_there && engine_chance(&p->random, 50);
+        if (engine_add(r->is_peers ? &p->peer.engine : &p->engine, r) != 0)
             return;
         p->num_added++;
     }
 }
 
-static int check_engine(episode *p)
+static int check_engine(episode *p, const engine *e)
 {
-    if (quire_sched_check(p->engine.sched) != QUIRE_OK)
+    if (quire_sched_check(e->sched) != QUIRE_OK)
         return complain(p, "quire_sched_check fails");
-    if (p->engine.offload != NULL && quire_offload_check(p->engine.offload) != QUIRE_OK)
+    if (e->offload != NULL && quire_offload_check(e->offload) != QUIRE_OK)
         return complain(p, "quire_offload_check fails");
     return 0;
+}
+
+static int turn_peer(episode *p)
+{
+    bool is_stopped = false;
+    if (!p->setup.has_peer || engine_chance(&p->random, 30))
+        return 0;
+    if (engine_peer_turn(&p->peer, &p->random, &is_stopped) != 0)
+        return complain(p, p->peer.engine.message);
+    if (is_stopped)
+        begin_again(p, true);
+    return 0;
+}
+
+static int end_engines(episode *p)
+{
+    if (p->peer.is_there && check_engine(p, &p->peer.engine) != 0)
+        return 1;
+    return check_engine(p, &p->engine);
 }
 
 static int run_requests(episode *p)
@@ -121,10 +160,13 @@ static int run_requests(episode *p)
     for (uint32_t n = 0; n < MAX_STEPS; n++) {
         if (engine_chance(&p->random, 60))
             add_requests(p);
-        if (p->num_added == p->num_requests && engine_is_idle(&p->engine))
-            return check_engine(p);
+        if (p->num_added == p->num_requests && engine_is_idle(&p->engine) &&
+            engine_peer_is_idle(&p->peer))
+            return end_engines(p);
         if (engine_step(&p->engine) != 0)
             return complain(p, p->engine.message);
+        if (turn_peer(p) != 0)
+            return 1;
         if (p->restart_at > 0 && p->num_added >= p->restart_at && restart(p) != 0)
             return 1;
         if (is_enough(p->proof, p->counts))
@@ -135,10 +177,13 @@ static int run_requests(episode *p)
 
 static int run_episode(episode *p)
 {
+    if (p->setup.has_peer && open_peer(p) != 0)
+        return 1;
     int failed = open_engine(p);
     if (!failed)
         failed = make_requests(p) || run_requests(p);
     engine_close(&p->engine, failed || is_broken(p->proof));
+    engine_peer_close(&p->peer);
     engine_tiers_forget(p->tiers);
     return failed;
 }

@@ -41,6 +41,7 @@ typedef struct engine_request {
     uint32_t num_told;     /* of tokens: those that update gave back */
     uint32_t num_rejected; /* drafts of the step that was computed and not yet updated */
     bool is_beam;          /* of forks.c, which chooses its tokens */
+    bool is_peers;         /* the peer has it, not the engine under test */
 } engine_request;
 
 enum { ENGINE_MORE_TOKENS = 16 }; /* room behind max_positions for what comes too late */

@@ -164,6 +164,59 @@ static void take_turns(engine_setup *s, const engine_switches *on)
     }
 }
 
+/* A search whose beams pass the upper mark is preempted for ever, as one that passes the pool. */
+static void draw_pressure(engine_setup *s, uint64_t *random)
+{
+    uint32_t above = engine_between(random, 50, 100);
+    s->use_pressure = true;
+    s->preempt_above = above / 100.0;
+    s->admit_below = engine_between(random, 20, above) / 100.0;
+    if (s->has_beams && s->has_forks)
+        s->num_blocks = s->num_blocks * 100 / above + 1;
+}
+
+static void draw_policies(engine_setup *s, const engine_switches *on, uint64_t *random)
+{
+    bool has_policy = engine_chance(random, 30);
+    uint32_t window = engine_between(random, 1, ENGINE_MAX_REQUESTS);
+    uint32_t patience = engine_chance(random, 50) ? engine_between(random, 1, 6) : 0;
+    if (on->policy && s->is_caching && has_policy) {
+        s->prefix_window = window;
+        s->prefix_patience = patience;
+    }
+    bool has_victims = engine_chance(random, 30);
+    quire_victim victim = (quire_victim)engine_between(random, 0, 3);
+    if (on->victims && has_victims) {
+        s->victim = victim;
+        s->has_victim_hook = victim == QUIRE_VICTIM_DEFAULT;
+    }
+    if (on->pressure && engine_chance(random, 25))
+        draw_pressure(s, random);
+    s->is_moving = on->moves && engine_chance(random, 25);
+    if (s->is_moving && s->num_swap_blocks == 0)
+        s->num_swap_blocks = s->num_blocks * engine_between(random, 30, 150) / 100;
+}
+
+static void draw_peer(engine_setup *s, const engine_switches *on, uint64_t *random)
+{
+    bool has_turn = s->seed % ENGINE_NUM_TURNS == 15;
+    if (!on->peer || !on->offload || !on->prefix)
+        return;
+    if (has_turn && s->num_cpu_blocks == 0) {
+        s->is_caching = true;
+        s->num_cpu_blocks = s->num_blocks * engine_between(random, 50, 110) / 100;
+    }
+    s->has_peer = s->num_cpu_blocks > 0 && (has_turn || engine_chance(random, 15));
+}
+
+/* What came later is drawn from numbers of its own: seeds keep the engines they had. */
+static void draw_more(engine_setup *s, const engine_switches *on)
+{
+    uint64_t random = s->seed ^ UINT64_C(0x9e3779b9);
+    draw_peer(s, on, &random);
+    draw_policies(s, on, &random);
+}
+
 void engine_setup_draw(engine_setup *setup, const engine_switches *switches, uint64_t seed)
 {
     uint64_t random = seed;
@@ -173,6 +226,7 @@ void engine_setup_draw(engine_setup *setup, const engine_switches *switches, uin
     draw_steps(setup, switches, &random);
     draw_tiers(setup, switches, &random);
     take_turns(setup, switches);
+    draw_more(setup, switches);
 }
 
 void engine_setup_print(const engine_setup *s)
@@ -193,6 +247,13 @@ void engine_setup_print(const engine_setup *s)
     } flags[] = {{s->is_lazy, "lazy"},
                  {s->has_file, "file"},
                  {s->has_redis, "redis"},
+                 {s->has_peer, "peer"},
+                 {s->is_serving, "serving"},
+                 {s->use_pressure, "pressure"},
+                 {s->is_moving, "moving"},
+                 {s->prefix_window > 0, "prefix-window"},
+                 {s->victim != QUIRE_VICTIM_DEFAULT, "victim"},
+                 {s->has_victim_hook, "victim-hook"},
                  {s->is_chunked, "chunked"},
                  {s->is_caching, "caching"},
                  {s->is_async, "async"},

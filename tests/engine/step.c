@@ -319,15 +319,6 @@ int engine_add(engine *e, engine_request *r)
     return 0;
 }
 
-/* One of those that are there, at random; 0: none. */
-static quire_req any_request(engine *e)
-{
-    quire_req reqs[ENGINE_MAX_REQUESTS];
-    uint32_t n =
-        quire_sched_get_queue(e->sched, engine_draw(&e->random, 3), reqs, ENGINE_MAX_REQUESTS);
-    return n == 0 ? 0 : reqs[engine_draw(&e->random, n)];
-}
-
 /* Another scheduler takes over, with the same blocks; steps may be in flight. */
 static int change_schedulers(engine *e)
 {
@@ -355,7 +346,7 @@ static int disturb(engine *e)
         change_schedulers(e) != 0)
         return 1;
     if (e->setup->is_aborting && engine_draw(&e->random, 40) == 0) {
-        quire_req req = any_request(e);
+        quire_req req = engine_any_request(e);
         if (req != 0) {
             engine_request *r = quire_sched_user(e->sched, req);
             int status = quire_sched_finish(e->sched, &req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL);
@@ -373,7 +364,7 @@ static int disturb(engine *e)
             return engine_fail(e, "reset", status);
         e->counts->resets += status == QUIRE_OK;
     }
-    return 0;
+    return e->setup->is_moving ? engine_move_requests(e) : 0;
 }
 
 int engine_step(engine *e)

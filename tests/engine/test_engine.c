@@ -275,6 +275,13 @@ static void a_wrong_position_is_found(void **state)
     is_found((engine_switches){.prefix = true, .spec = true}, ENGINE_BREAK_POSITION);
 }
 
+static void a_peer_with_wrong_blocks_is_found(void **state)
+{
+    (void)state;
+    is_found((engine_switches){.prefix = true, .chunked = true, .offload = true, .peer = true},
+             ENGINE_BREAK_PEER);
+}
+
 /* Bugs of vLLM 0.20.0 that change what comes out, and that the default profile does not have. */
 static void what_vllm_gets_wrong_is_found(void **state)
 {
@@ -315,6 +322,7 @@ int main(void)
         cmocka_unit_test(a_block_not_swapped_in_is_found),
         cmocka_unit_test(a_zeroed_block_is_found),
         cmocka_unit_test(a_wrong_position_is_found),
+        cmocka_unit_test(a_peer_with_wrong_blocks_is_found),
         cmocka_unit_test(what_vllm_gets_wrong_is_found),
         cmocka_unit_test(what_was_never_at_work_is_found),
     };

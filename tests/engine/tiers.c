@@ -140,7 +140,49 @@ static int open_redis(engine_tiers *t, const quire_tier_config *common,
     return quire_tier_redis_open(&config, common, NULL, &t->remote, NULL, message, bytes);
 }
 
-int engine_tiers_open(engine_tiers *tiers, bool has_file, bool has_redis, uint64_t block_bytes,
+#define PEER_SECRET "of the engines of one proof"
+
+/* A peer that was stopped is asked again soon: an engine lives for less than a second. */
+static int open_peer(engine_tiers *t, const quire_tier_config *common,
+                     const unsigned char *fingerprint, uint64_t block_bytes, char *message,
+                     size_t bytes)
+{
+    char address[32];
+    quire_tier_config hasty = *common;
+    hasty.breaker_ns = 2000000;
+    quire_tier_peer_config config = QUIRE_TIER_PEER_CONFIG_INIT;
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", t->port);
+    config.server = address;
+    config.fingerprint = fingerprint;
+    config.secret = PEER_SECRET;
+    config.max_block_bytes = (uint32_t)block_bytes;
+    config.retry_ns = 1000000;
+    return quire_tier_peer_open(&config, &hasty, NULL, &t->peer, NULL, message, bytes);
+}
+
+/* Where it was before, if it was; else, or if that port is taken by now, anywhere. */
+static int open_server(engine_tiers *t, const unsigned char *fingerprint, uint64_t block_bytes,
+                       size_t memory_bytes, char *message, size_t bytes)
+{
+    char address[32];
+    quire_peer_server_config config = QUIRE_PEER_SERVER_CONFIG_INIT;
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", t->port);
+    config.address = address;
+    config.fingerprint = fingerprint;
+    config.secret = PEER_SECRET;
+    config.max_blocks = (uint32_t)(memory_bytes / block_bytes);
+    config.max_block_bytes = (uint32_t)block_bytes;
+    int status = quire_peer_server_open(&config, &t->server, message, bytes);
+    if (status == QUIRE_E_SYSTEM && t->port != 0) {
+        config.address = "127.0.0.1:0";
+        status = quire_peer_server_open(&config, &t->server, message, bytes);
+    }
+    if (status == QUIRE_OK)
+        t->port = quire_peer_server_port(t->server);
+    return status;
+}
+
+int engine_tiers_open(engine_tiers *tiers, engine_tiers_choice choice, uint64_t block_bytes,
                       const void *memory, size_t memory_bytes, char *message, size_t bytes)
 {
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
@@ -153,19 +195,33 @@ int engine_tiers_open(engine_tiers *tiers, bool has_file, bool has_redis, uint64
     common.close_ns = UINT64_C(20000000000);
     tiers->file = NULL;
     tiers->remote = NULL;
+    tiers->peer = NULL;
+    tiers->server = NULL;
     int status = quire_fingerprint(&identity, fingerprint);
-    if (status == QUIRE_OK && has_file)
+    if (status == QUIRE_OK && choice.server)
+        status = open_server(tiers, fingerprint, block_bytes, memory_bytes, message, bytes);
+    if (status == QUIRE_OK && choice.peer)
+        status = open_peer(tiers, &common, fingerprint, block_bytes, message, bytes);
+    if (status == QUIRE_OK && choice.file)
         status = open_file(tiers, &common, fingerprint, block_bytes, message, bytes);
-    if (status == QUIRE_OK && has_redis)
+    if (status == QUIRE_OK && choice.redis)
         status = open_redis(tiers, &common, fingerprint, block_bytes, message, bytes);
     return status == QUIRE_OK ? 0 : 1;
 }
 
 int engine_tiers_close(engine_tiers *tiers)
 {
-    int first = quire_tier_close(tiers->file);
-    int second = quire_tier_close(tiers->remote);
-    tiers->file = NULL;
-    tiers->remote = NULL;
-    return first == QUIRE_OK && second == QUIRE_OK ? 0 : 1;
+    quire_tier **const all[] = {&tiers->file, &tiers->remote, &tiers->peer};
+    int failed = 0;
+    for (uint32_t i = 0; i < sizeof all / sizeof *all; i++) {
+        failed = quire_tier_close(*all[i]) != QUIRE_OK || failed;
+        *all[i] = NULL;
+    }
+    return failed;
+}
+
+void engine_tiers_stop_serving(engine_tiers *tiers)
+{
+    (void)quire_peer_server_close(tiers->server);
+    tiers->server = NULL;
 }
