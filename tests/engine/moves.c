@@ -1,5 +1,5 @@
-/* engine/moves.c - what a caller decides about requests: who is preempted and how, who waits in host
- * slots until it is resumed. */
+/* engine/moves.c - what a caller decides about requests: which one is preempted and how, and which
+ * one waits in host slots until it is resumed. */
 #include "engine/engine.h"
 
 quire_req engine_any_request(engine *e)

@@ -12,7 +12,7 @@ static void make_setup(engine_peer *p, const engine_setup *setup)
     p->setup.is_resetting = false;
     p->setup.has_forks = false;
     p->setup.has_branches = false;
-    p->setup.num_cpu_blocks = setup->num_blocks * (setup->seed % 3 == 0 ? 3 : 1);
+    p->setup.num_cpu_blocks = setup->num_blocks * (setup->seed % 3 == 0 ? 1 : 3);
 }
 
 static int open_engine(engine_peer *p, const engine_model *model, const engine_backend_ops *ops,
@@ -69,14 +69,14 @@ int engine_peer_turn(engine_peer *p, uint64_t *random, bool *is_stopped)
     *is_stopped = false;
     if (!p->is_there)
         return come_back(p);
-    if (engine_draw(random, 200) == 0) {
+    if (engine_draw(random, 300) == 0) {
         stop(p);
         p->rest = engine_between(random, 1, 40);
         p->engine.counts->peer_stops++;
         *is_stopped = true;
         return 0;
     }
-    if (engine_draw(random, 60) == 0) {
+    if (engine_draw(random, 150) == 0) {
         int status = quire_sched_reset_prefix_cache(p->engine.sched, 1, 1);
         if (status < 0)
             return engine_fail(&p->engine, "reset of the peer", status);

@@ -202,11 +202,11 @@ static void draw_peer(engine_setup *s, const engine_switches *on, uint64_t *rand
     bool has_turn = s->seed % ENGINE_NUM_TURNS == 15;
     if (!on->peer || !on->offload || !on->prefix)
         return;
-    if (has_turn && s->num_cpu_blocks == 0) {
-        s->is_caching = true;
-        s->num_cpu_blocks = s->num_blocks * engine_between(random, 50, 110) / 100;
-    }
-    s->has_peer = s->num_cpu_blocks > 0 && (has_turn || engine_chance(random, 15));
+    s->has_peer = has_turn || (s->num_cpu_blocks > 0 && engine_chance(random, 25));
+    if (!s->has_peer)
+        return;
+    s->is_caching = true;
+    s->num_cpu_blocks = s->num_blocks * engine_between(random, 30, 100) / 100;
 }
 
 /* What came later is drawn from numbers of its own: seeds keep the engines they had. */
