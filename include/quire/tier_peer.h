@@ -153,6 +153,9 @@ typedef struct quire_tier_peer_config {
      * the key that was not used for longest is told as removed, although it may be there. 0: no
      * events of this tier. See quire_offload_config.events. */
     uint32_t event_keys;
+    /* Different blocks that quire_tier_peer_take_event remembers, 16 to 32 bytes each; at most
+     * 2^26; 0: none. */
+    uint32_t max_hints;
 } quire_tier_peer_config;
 
 #define QUIRE_TIER_PEER_CONFIG_INIT QUIRE_SIZED_INIT(quire_tier_peer_config)
@@ -182,10 +185,40 @@ typedef struct quire_tier_peer_stats {
     uint64_t refused;
     uint64_t late;
     uint64_t bytes_in;
+    uint64_t hints;     /* blocks that the peer's events name, now */
+    uint64_t not_asked; /* keys that they do not name, since it was opened */
 } quire_tier_peer_stats;
 
 QUIRE_API int quire_tier_peer_get_stats(const quire_tier_peer *peer,
                                         quire_tier_peer_stats *stats); /* any thread */
+
+/* ---- what the peer's KV events say --------------------------------------------
+ *
+ * With the events of the peer (quire/events.h), the tier knows which blocks the peer has. While
+ * what it knows is whole, only a block that the events name is asked for, so of several peers the
+ * one that has it; a block that they do not name is missing at once, without a question. While it
+ * is not whole (no events, a gap, too many blocks) the peer is asked about every block. Events are
+ * hints: if they are wrong, the peer's own answer counts.
+ *
+ *      quire_subscriber_next ─┬─ an error but RETRY, ─► quire_tier_peer_set_whole(peer, 0)
+ *                             │  GAP, RESTART
+ *                             ├─ LIVE, REPLAY, ──────► quire_tier_peer_take_event, for each event
+ *                             │  SNAPSHOT
+ *                             └─ WHOLE, and after ───► quire_tier_peer_set_whole(peer, 1)
+ *                                batch number 0
+ *
+ * One thread at a time calls these two, any but that of the scheduler's steps, and before
+ * quire_tier_close. Neither waits. QUIRE_E_DISABLED without max_hints.
+ */
+struct quire_wire_event;
+
+/* Stored and removed blocks of medium "CPU", and AllBlocksCleared, count; other events are passed
+ * over. QUIRE_E_ARGUMENT for hashes that are numbers: the publisher has hashes_as_bytes = 1.
+ * QUIRE_FULL beyond max_hints: what is known is no longer whole. */
+QUIRE_API int quire_tier_peer_take_event(quire_tier_peer *peer,
+                                         const struct quire_wire_event *event);
+/* 1: the events so far name all that the peer has. 0: they do not, and all are forgotten. */
+QUIRE_API int quire_tier_peer_set_whole(quire_tier_peer *peer, uint32_t is_whole);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,8 @@
  *         and its calls fail.
  * down    no connection could be made: until retry_at_ns jobs are REFUSED at once.
  *
- * Everything is taken at creation and belongs to the tier's thread; other threads see stats alone.
+ * Everything is taken at creation and belongs to the tier's thread; other threads see stats and
+ * hints alone.
  *
  *      peer_batch.c   jobs and calls     peer_link.c   bytes     peer.c   connecting, one turn
  */
@@ -20,6 +21,7 @@
 #define QR_TIER_PEER_H
 
 #include "tier/name.h"
+#include "tier/peer_hints.h"
 #include "tier/peer_wire.h"
 #include "tier/secret.h"
 #include "tier/socket.h"
@@ -112,6 +114,7 @@ enum {
     QR_PEER_COUNT_REFUSED,
     QR_PEER_COUNT_LATE,
     QR_PEER_COUNT_BYTES_IN,
+    QR_PEER_COUNT_NOT_ASKED,
     QR_PEER_NUM_COUNTS
 };
 
@@ -159,6 +162,8 @@ struct quire_tier_peer {
     uint32_t max_jobs;
     uint32_t num_jobs;
     bool has_more;
+
+    qr_peer_hints hints; /* not the tier's thread's: see there */
 
     _Atomic uint64_t counts[QR_PEER_NUM_COUNTS];
 };

@@ -88,4 +88,13 @@ static inline void qr_tier_unwatch(quire_tier *tier)
 /* As quire_tier_reset, without waiting. */
 int qr_tier_forget(quire_tier *tier);
 
+/* Makes a tier's own part from its config. */
+typedef int (*qr_tier_make)(const void *config, uint32_t max_jobs, const quire_hooks *hooks,
+                            void **self, char *message, size_t message_bytes);
+/* Makes the part and opens a tier around it: quire_tier_redis_open, quire_tier_peer_open. *self is
+ * set with *tier alone. */
+int qr_tier_open_with(qr_tier_make make, const quire_tier_ops *ops, const void *config,
+                      const quire_tier_config *common, const quire_allocator *allocator,
+                      quire_tier **tier, void **self, char *message, size_t message_bytes);
+
 #endif

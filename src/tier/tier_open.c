@@ -251,6 +251,34 @@ QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allo
     return status;
 }
 
+int qr_tier_open_with(qr_tier_make make, const quire_tier_ops *ops, const void *config,
+                      const quire_tier_config *common, const quire_allocator *allocator,
+                      quire_tier **tier, void **self, char *message, size_t message_bytes)
+{
+    quire_tier_config whole = QUIRE_TIER_CONFIG_INIT;
+    void *own = NULL;
+    *self = NULL;
+    if (tier == NULL)
+        return QUIRE_E_ARGUMENT;
+    *tier = NULL;
+    int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
+    if (status == QUIRE_OK && (whole.ops != NULL || whole.self != NULL)) {
+        qr_tier_say(message, message_bytes, "common.ops and common.self must be NULL");
+        return QUIRE_E_ARGUMENT;
+    }
+    if (status == QUIRE_OK)
+        status = make(config, whole.max_jobs, &whole.hooks, &own, message, message_bytes);
+    if (status != QUIRE_OK)
+        return status;
+    whole.size = sizeof whole;
+    whole.ops = ops;
+    whole.self = own;
+    status = quire_tier_open(&whole, allocator, tier, message, message_bytes);
+    if (status == QUIRE_OK)
+        *self = own;
+    return status;
+}
+
 /* ---- closing --------------------------------------------------------------- */
 
 QUIRE_API int quire_tier_close(quire_tier *tier)

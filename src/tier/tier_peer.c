@@ -3,6 +3,9 @@
 #include "tier/known.h"
 #include "tier/peer.h"
 #include "tier/system.h"
+#include "tier/tier.h"
+
+#include <quire/wire.h>
 
 #include <openssl/crypto.h>
 #include <string.h>
@@ -39,6 +42,8 @@ static const char *check_fields(const quire_tier_peer_config *c)
         return "tls: its files are given, but it is not set";
     if (c->tls_trust_any != 0 && c->tls_ca_file != NULL)
         return "tls_trust_any: with tls_ca_file there is something to check against";
+    if (c->max_hints > QR_PEER_MAX_HINTS)
+        return "max_hints: at most 2^26 (67,108,864)";
     return NULL;
 }
 
@@ -83,6 +88,7 @@ static void close_peer(void *self)
     qr_tier_free(peer->links);
     qr_tier_free(peer->scratch);
     qr_tier_free(peer->batches);
+    qr_peer_hints_close(&peer->hints);
     qr_tier_free(peer);
 }
 
@@ -153,9 +159,13 @@ static int open_tls(quire_tier_peer *peer, const quire_tier_peer_config *c, char
 static int open_parts(quire_tier_peer *peer, const quire_tier_peer_config *c, char *message,
                       size_t bytes)
 {
+    uint64_t seed = 0;
+    (void)qr_tier_random(&peer->hooks, &seed, sizeof seed); /* 0 will do as well */
     int status = take_memory(peer);
     if (status == QUIRE_OK && c->event_keys > 0)
         status = qr_known_open(c->event_keys, &peer->hooks, &peer->known);
+    if (status == QUIRE_OK)
+        status = qr_peer_hints_open(&peer->hints, c->max_hints, seed);
     if (status == QUIRE_OK)
         status = open_descriptors(peer);
     if (status == QUIRE_OK)
@@ -267,6 +277,13 @@ static quire_usage get_usage(void *self)
         .total = usage.cached + usage.active, .cached = usage.cached, .active = usage.active};
 }
 
+static void lookup_keys(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
+{
+    quire_tier_peer *peer = self;
+    qr_peer_count(peer, QR_PEER_COUNT_NOT_ASKED,
+                  qr_peer_hints_lookup(&peer->hints, keys, n, found));
+}
+
 /* Without jobs nothing on the tier's thread looks at these; the next job brings them. */
 static int set_identity(void *self, const unsigned char *fingerprint)
 {
@@ -319,6 +336,7 @@ QUIRE_API const quire_tier_ops *quire_tier_peer_ops(void)
                                        .finish = finish_job,
                                        .slots = get_slots,
                                        .usage = get_usage,
+                                       .lookup = lookup_keys,
                                        .set_identity = set_identity,
                                        .begin = begin_job,
                                        .turn = turn_peer,
@@ -326,35 +344,77 @@ QUIRE_API const quire_tier_ops *quire_tier_peer_ops(void)
     return &ops;
 }
 
+static int make_peer(const void *config, uint32_t max_jobs, const quire_hooks *hooks, void **self,
+                     char *message, size_t message_bytes)
+{
+    quire_tier_peer *peer = NULL;
+    int status = quire_tier_peer_create(config, max_jobs, hooks, &peer, message, message_bytes);
+    *self = peer;
+    return status;
+}
+
 QUIRE_API int quire_tier_peer_open(const quire_tier_peer_config *config,
                                    const quire_tier_config *common,
                                    const quire_allocator *allocator, quire_tier **tier,
                                    quire_tier_peer **peer, char *message, size_t message_bytes)
 {
-    quire_tier_config whole = QUIRE_TIER_CONFIG_INIT;
-    quire_tier_peer *self;
-    if (tier == NULL)
-        return QUIRE_E_ARGUMENT;
-    *tier = NULL;
+    void *self;
+    int status = qr_tier_open_with(make_peer, quire_tier_peer_ops(), config, common, allocator,
+                                   tier, &self, message, message_bytes);
     if (peer != NULL)
-        *peer = NULL;
-    int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
-    if (status == QUIRE_OK && (whole.ops != NULL || whole.self != NULL)) {
-        qr_tier_say(message, message_bytes, "common.ops and common.self must be NULL");
-        return QUIRE_E_ARGUMENT;
-    }
-    if (status == QUIRE_OK)
-        status = quire_tier_peer_create(config, whole.max_jobs, &whole.hooks, &self, message,
-                                        message_bytes);
-    if (status != QUIRE_OK)
-        return status;
-    whole.size = sizeof whole;
-    whole.ops = quire_tier_peer_ops();
-    whole.self = self;
-    status = quire_tier_open(&whole, allocator, tier, message, message_bytes);
-    if (status == QUIRE_OK && peer != NULL)
         *peer = self;
     return status;
+}
+
+/* ---- what its events say ----------------------------------------------------- */
+
+static bool is_host_memory(const quire_wire_event *event)
+{
+    return event->medium.len == 3 && event->medium.data != NULL &&
+           memcmp(event->medium.data, "CPU", 3) == 0;
+}
+
+static bool has_whole_hashes(const quire_wire_event *event)
+{
+    for (uint32_t i = 0; i < event->num_hashes; i++)
+        if (event->hashes[i].bytes.data == NULL)
+            return false;
+    return event->hashes != NULL || event->num_hashes == 0;
+}
+
+QUIRE_API int quire_tier_peer_take_event(quire_tier_peer *peer, const quire_wire_event *event)
+{
+    if (peer == NULL || event == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (peer->hints.entries == NULL)
+        return QUIRE_E_DISABLED;
+    bool is_change = event->kind == QUIRE_WIRE_STORED || event->kind == QUIRE_WIRE_REMOVED;
+    int status = QUIRE_OK;
+    if (event->kind == QUIRE_WIRE_CLEARED)
+        qr_peer_hints_clear(&peer->hints);
+    if (!is_change || !is_host_memory(event))
+        return QUIRE_OK;
+    if (!has_whole_hashes(event))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < event->num_hashes && status == QUIRE_OK; i++) {
+        if (event->kind == QUIRE_WIRE_STORED)
+            status = qr_peer_hints_add(&peer->hints, event->hashes[i].bytes);
+        else
+            qr_peer_hints_remove(&peer->hints, event->hashes[i].bytes);
+    }
+    return status;
+}
+
+QUIRE_API int quire_tier_peer_set_whole(quire_tier_peer *peer, uint32_t is_whole)
+{
+    if (peer == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (peer->hints.entries == NULL)
+        return QUIRE_E_DISABLED;
+    qr_peer_hints_set_whole(&peer->hints, is_whole != 0);
+    if (is_whole == 0)
+        qr_peer_hints_clear(&peer->hints);
+    return QUIRE_OK;
 }
 
 QUIRE_API int quire_tier_peer_get_stats(const quire_tier_peer *peer, quire_tier_peer_stats *stats)
@@ -372,7 +432,9 @@ QUIRE_API int quire_tier_peer_get_stats(const quire_tier_peer *peer, quire_tier_
         [QR_PEER_COUNT_REFUSED] = &stats->refused,
         [QR_PEER_COUNT_LATE] = &stats->late,
         [QR_PEER_COUNT_BYTES_IN] = &stats->bytes_in,
+        [QR_PEER_COUNT_NOT_ASKED] = &stats->not_asked,
     };
+    stats->hints = atomic_load_explicit(&peer->hints.num, memory_order_relaxed);
     for (int i = 0; i < QR_PEER_NUM_COUNTS; i++)
         *fields[i] = atomic_load_explicit(&peer->counts[i], memory_order_relaxed);
     return QUIRE_OK;

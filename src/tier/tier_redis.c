@@ -4,6 +4,7 @@
 #include "tier/known.h"
 #include "tier/redis.h"
 #include "tier/system.h"
+#include "tier/tier.h"
 
 #include <quire/tier_redis.h>
 
@@ -433,33 +434,24 @@ QUIRE_API const quire_tier_ops *quire_tier_redis_ops(void)
     return &ops;
 }
 
+static int make_redis(const void *config, uint32_t max_jobs, const quire_hooks *hooks, void **self,
+                      char *message, size_t message_bytes)
+{
+    quire_tier_redis *redis = NULL;
+    int status = quire_tier_redis_create(config, max_jobs, hooks, &redis, message, message_bytes);
+    *self = redis;
+    return status;
+}
+
 QUIRE_API int quire_tier_redis_open(const quire_tier_redis_config *config,
                                     const quire_tier_config *common,
                                     const quire_allocator *allocator, quire_tier **tier,
                                     quire_tier_redis **redis, char *message, size_t message_bytes)
 {
-    quire_tier_config whole = QUIRE_TIER_CONFIG_INIT;
-    quire_tier_redis *self;
-    if (tier == NULL)
-        return QUIRE_E_ARGUMENT;
-    *tier = NULL;
+    void *self;
+    int status = qr_tier_open_with(make_redis, quire_tier_redis_ops(), config, common, allocator,
+                                   tier, &self, message, message_bytes);
     if (redis != NULL)
-        *redis = NULL;
-    int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
-    if (status == QUIRE_OK && (whole.ops != NULL || whole.self != NULL)) {
-        qr_tier_say(message, message_bytes, "common.ops and common.self must be NULL");
-        return QUIRE_E_ARGUMENT;
-    }
-    if (status == QUIRE_OK)
-        status = quire_tier_redis_create(config, whole.max_jobs, &whole.hooks, &self, message,
-                                         message_bytes);
-    if (status != QUIRE_OK)
-        return status;
-    whole.size = sizeof whole;
-    whole.ops = quire_tier_redis_ops();
-    whole.self = self;
-    status = quire_tier_open(&whole, allocator, tier, message, message_bytes);
-    if (status == QUIRE_OK && redis != NULL)
         *redis = self;
     return status;
 }
