@@ -50,11 +50,6 @@ static uint64_t watermark_blocks(const plan_choices *c)
     return quire_cost_watermark_blocks(c->plan->num_blocks, c->pressure.watermark);
 }
 
-static double admit_below(const plan_choices *c)
-{
-    return c->pressure.admit_below > 0 ? c->pressure.admit_below : PRESSURE_ADMIT_BELOW;
-}
-
 /* Of a request of mean_tokens: out and back, and computed again, in ms, as the scheduler counts. */
 static double swap_ms(const plan_choices *c)
 {
@@ -101,7 +96,8 @@ void plan_choices_print(const plan_choices *c)
     if (c->pressure.preempt_above > 0)
         printf("  pressure           requests are admitted below %" PRIu64
                " blocks in use, and preempted above %" PRIu64 " (of %u)\n",
-               blocks_at(c, admit_below(c)), blocks_at(c, c->pressure.preempt_above), pool);
+               blocks_at(c, pressure_admit_below(&c->pressure)),
+               blocks_at(c, c->pressure.preempt_above), pool);
     if (c->swap.num_blocks > 0)
         print_swap(c);
     if (c->cpu_blocks > 0)
@@ -117,7 +113,8 @@ void plan_choices_print_json(const plan_choices *c)
         printf("  \"watermark_blocks\": %" PRIu64 ",\n", watermark_blocks(c));
     if (c->pressure.preempt_above > 0)
         printf("  \"admit_below_blocks\": %" PRIu64 ",\n  \"preempt_above_blocks\": %" PRIu64 ",\n",
-               blocks_at(c, admit_below(c)), blocks_at(c, c->pressure.preempt_above));
+               blocks_at(c, pressure_admit_below(&c->pressure)),
+               blocks_at(c, c->pressure.preempt_above));
     if (c->swap.num_blocks > 0)
         printf("  \"swap\": {\"blocks\": %u, \"bytes\": %" PRIu64 ", \"tokens\": %" PRIu64
                ", \"block_us\": %.3f, \"token_us\": %.3f, \"swap_ms\": %.6f, \"recompute_ms\": "

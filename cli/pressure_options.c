@@ -4,7 +4,7 @@ int pressure_check(const command *cmd, const pressure_options *o)
 {
     if (o->admit_below > 0 && o->preempt_above == 0)
         return command_error(cmd, "--admit-below %g needs --preempt-above", o->admit_below);
-    double admit_below = o->admit_below > 0 ? o->admit_below : PRESSURE_ADMIT_BELOW;
+    double admit_below = pressure_admit_below(o);
     if (o->preempt_above > 0 && admit_below > o->preempt_above)
         return command_error(
             cmd,

@@ -24,6 +24,11 @@ typedef struct pressure_options {
      .def = "0: not", .max = 1}
 /* clang-format on */
 
+static inline double pressure_admit_below(const pressure_options *o)
+{
+    return o->admit_below > 0 ? o->admit_below : PRESSURE_ADMIT_BELOW;
+}
+
 /* 0, or an exit status after a sentence. */
 int pressure_check(const command *cmd, const pressure_options *o);
 

@@ -107,7 +107,8 @@ static int make_sched(replay *r)
     c.hooks = (quire_hooks){.user = r, .now_ns = simulated_ns, .random_bytes = no_secret};
     c.cache.hooks.random_bytes = no_secret;
     c.on_snapshot = take_snapshot;
-    c.on_decision = s->why != NULL ? replay_write_decision : NULL;
+    bool has_decisions = s->why != NULL || s->pressure.preempt_above > 0;
+    c.on_decision = has_decisions ? tally_decision : NULL;
     c.observer = r;
     c.max_ghosts = s->why != NULL ? MAX_GHOSTS : 0;
     c.monitor = s->watch != NULL ? s->watch->monitor : NULL;

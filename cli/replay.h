@@ -149,6 +149,14 @@ typedef struct replay_swaps {
     double mean_blocks;   /* over simulated time */
 } replay_swaps;
 
+/* What the watermark and the marks of memory pressure did. */
+typedef struct replay_pressure {
+    pressure_options settings;
+    uint64_t watermark_blocks;
+    uint64_t preemptions; /* above preempt_above, before a request found no block */
+    uint64_t held_up;     /* steps in which a request was not admitted for the level */
+} replay_pressure;
+
 struct replay_result {
     uint64_t requests;      /* that ended */
     uint64_t good_requests; /* of them: met all of settings.slo */
@@ -207,6 +215,7 @@ struct replay_result {
     uint64_t unfinished; /* requests that had come then, and had not ended */
     tiers_result tiers;
     replay_swaps swap;
+    replay_pressure pressure;
     trace_format format;
     bool has_contents; /* the trace says which prompts are alike; else each is unique */
     replay_clock clock;

@@ -139,9 +139,8 @@ static unsigned long long id_of(const replay *r, quire_req req)
     return l == NULL || l->from == NULL ? 0 : replay_id(l);
 }
 
-void replay_write_decision(void *user, const quire_decision *d)
+void replay_write_decision(replay *r, const quire_decision *d)
 {
-    replay *r = user;
     FILE *out = r->settings->why;
     fprintf(out, "{\"step\":%llu,\"time_s\":%.6f,\"kind\":\"%s\",\"request\":%llu",
             (unsigned long long)r->result->steps + 1, r->now_s, kind_name(d->kind),

@@ -134,6 +134,8 @@ bool tally_is_good(const replay *r, const live *l, double end_s);
 /* A step of the snapshot that lasts until end_s. */
 void tally_step(replay *r, double start_s, double end_s);
 void tally_usage(replay *r, double until_s);
+/* What the scheduler decided, and why: counted, and written where --why asks for it. */
+void tally_decision(void *user, const quire_decision *decision);
 void tally_cost(replay *r, replay_cost cost);
 void tally_finish(replay *r);
 
@@ -179,7 +181,7 @@ void replay_write_request(replay *r, const live *l, double end_s, page_end end);
 void replay_write_step(replay *r, double start_s, double end_s);
 /* The pool, block by block, where the page asks for it. */
 void replay_write_blocks(replay *r);
-void replay_write_decision(void *user, const quire_decision *decision);
+void replay_write_decision(replay *r, const quire_decision *decision);
 void replay_write_tails(replay *r);
 
 #endif

@@ -1,6 +1,8 @@
 #include "content.h"
 #include "replay_run.h"
 
+#include <quire/cost.h>
+
 #include <string.h>
 
 /* ---- the infinite cache ----------------------------------------------------- */
@@ -137,6 +139,18 @@ void tally_admitted(replay *r, live *l, quire_step_kind kind, uint32_t num_compu
                                     .tokens = again,
                                     .is_preemption = true});
     }
+}
+
+void tally_decision(void *user, const quire_decision *d)
+{
+    replay *r = user;
+    replay_pressure *p = &r->result->pressure;
+    if (d->reason == QUIRE_REASON_PRESSURE) {
+        p->preemptions += d->kind == QUIRE_DECISION_PREEMPTED;
+        p->held_up += d->kind == QUIRE_DECISION_NO_ROOM;
+    }
+    if (r->settings->why != NULL)
+        replay_write_decision(r, d);
 }
 
 void tally_sources(replay *r, live *l, quire_req req, quire_step_kind kind, uint32_t num_computed)
@@ -302,6 +316,9 @@ void tally_finish(replay *r)
     result->mean_pinned = r->sum_pinned / duration;
     result->swap.mean_blocks = r->sum_swapped / duration;
     result->swap.settings = r->settings->swap;
+    result->pressure.settings = r->settings->pressure;
+    result->pressure.watermark_blocks =
+        quire_cost_watermark_blocks(r->num_blocks, r->settings->pressure.watermark);
     double steps = result->steps > 0 ? (double)result->steps : 1;
     result->mean_running /= steps;
     result->mean_tokens = (double)result->scheduled_tokens / steps;

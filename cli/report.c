@@ -281,6 +281,23 @@ static void print_swap(FILE *out, const report_subject *subject, const replay_re
             (double)s->settings.block_ns * 1e-3, (double)s->settings.token_ns * 1e-3);
 }
 
+/* What --watermark and --preempt-above did. */
+static void print_pressure(FILE *out, const replay_result *r)
+{
+    const replay_pressure *p = &r->pressure;
+    double total = r->blocks.total > 0 ? (double)r->blocks.total : 1;
+    if (p->settings.watermark > 0)
+        fprintf(out, "Watermark: %s blocks free after each admission; the fewest free were %s\n",
+                report_number(p->watermark_blocks),
+                report_number(r->blocks.total - r->most.active));
+    if (p->settings.preempt_above > 0)
+        fprintf(out,
+                "Pressure: %s preemptions above %g of the pool; in %s steps a request was not "
+                "admitted for it\n  (%.3f of the pool in use on average, %.3f at most)\n",
+                report_number(p->preemptions), p->settings.preempt_above, report_number(p->held_up),
+                r->mean_active / total, (double)r->most.active / total);
+}
+
 /* What --prefix-window and --pin-ttl did. */
 static void print_choices(FILE *out, const replay_result *r)
 {
@@ -313,6 +330,7 @@ void report_print(FILE *out, const report_subject *subject, replay_result *r)
     tiers_report_print(out, r, subject->bytes_per_block);
     fprintf(out, "\nPreemptions: %s, with %s tokens computed again\n",
             report_number(r->preemptions), report_number(r->recomputed_tokens));
+    print_pressure(out, r);
     print_swap(out, subject, r);
     print_choices(out, r);
     print_costs(out, subject, r);

@@ -122,6 +122,26 @@ static void set_counts(json_t *o, const replay_result *r)
                                   integer(r->most_pinned), "mean_blocks", r->mean_pinned));
 }
 
+/* Only with --watermark, and with --preempt-above. */
+static void set_pressure(json_t *o, const replay_result *r)
+{
+    const replay_pressure *p = &r->pressure;
+    if (p->settings.watermark > 0)
+        json_object_set_new(o, "watermark",
+                            json_pack("{s:o,s:o}", "blocks", integer(p->watermark_blocks),
+                                      "min_free_blocks",
+                                      integer(r->blocks.total - r->most.active)));
+    if (p->settings.preempt_above > 0)
+        json_object_set_new(
+            o, "pressure",
+            json_pack("{s:f,s:f,s:o,s:o,s:f,s:f}", "admit_below",
+                      pressure_admit_below(&p->settings), "preempt_above",
+                      p->settings.preempt_above, "preemptions", integer(p->preemptions), "held_up",
+                      integer(p->held_up), "mean_level",
+                      r->blocks.total > 0 ? r->mean_active / (double)r->blocks.total : 0.0,
+                      "max_level", share(r->most.active, r->blocks.total)));
+}
+
 /* Only with --swap-blocks or --swap-memory. */
 static void set_swap(json_t *o, const replay_swaps *s, uint64_t bytes_per_block)
 {
@@ -179,6 +199,7 @@ char *report_json(const report_subject *subject, replay_result *r)
     json_object_set_new(o, "unfinished", integer(r->unfinished));
     json_object_set_new(o, "costliest", costs_json(r));
     tiers_report_json(o, r, subject->bytes_per_block);
+    set_pressure(o, r);
     set_swap(o, &r->swap, subject->bytes_per_block);
     json_object_set_new(o, "errors", integer(r->errors));
     json_object_set_new(o, "quire_version", json_string(quire_version_string()));

@@ -20,18 +20,34 @@ static const sweep_column columns[] = {
     PERCENTILES("ttft_ms", "TTFT"),     PERCENTILES("tpot_ms", "TPOT"),
     {"e2e_ms.p50", "end p50", 1, 0},    {"output_tokens_per_s", "tokens/s", 1, 0},
     {"preemptions", "preempted", 1, 0}, {NULL}};
-static const sweep_column goodput_columns[] = {
-    {"goodput.share", "good %", 100, 2}, {"goodput.requests_per_s", "good/s", 1, 2}, {NULL}};
-static const sweep_column tier_columns[] = {
-    {"tier_hit_rate.gpu", "GPU %", 100, 2},   {"tier_hit_rate.cpu", "CPU %", 100, 2},
-    {"tier_hit_rate.file", "file %", 100, 2}, {"tier_hit_rate.redis", "Redis %", 100, 2},
-    {"tier_time.saved_s", "saved s", 1, 0},   {NULL}};
-static const sweep_column swap_columns[] = {
-    {"swap.swaps", "swapped", 1, 0},      {"swap.out_blocks", "swap out", 1, 0},
-    {"swap.in_blocks", "swap in", 1, 0},  {"swap.kept_tokens", "kept", 1, 0},
-    {"recomputed_tokens", "again", 1, 0}, {NULL}};
+enum { GROUP_AXES = 6, GROUP_COLUMNS = 6, MAX_COLUMNS = 48 };
 
-enum { MAX_COLUMNS = 32 };
+/* Of a sweep that has one of these axes. */
+typedef struct column_group {
+    const char *axes[GROUP_AXES];
+    sweep_column columns[GROUP_COLUMNS];
+} column_group;
+
+static const column_group groups[] = {
+    {{"slo"}, {{"goodput.share", "good %", 100, 2}, {"goodput.requests_per_s", "good/s", 1, 2}}},
+    {{"cpu-blocks", "cpu-memory"},
+     {{"tier_hit_rate.gpu", "GPU %", 100, 2},
+      {"tier_hit_rate.cpu", "CPU %", 100, 2},
+      {"tier_hit_rate.file", "file %", 100, 2},
+      {"tier_hit_rate.redis", "Redis %", 100, 2},
+      {"tier_time.saved_s", "saved s", 1, 0}}},
+    {{"preempt-above"},
+     {{"pressure.preemptions", "by mark", 1, 0}, {"pressure.held_up", "held", 1, 0}}},
+    {{"swap-blocks", "swap-memory"},
+     {{"swap.swaps", "swapped", 1, 0},
+      {"swap.out_blocks", "swap out", 1, 0},
+      {"swap.in_blocks", "swap in", 1, 0},
+      {"swap.kept_tokens", "kept", 1, 0}}},
+    {{"watermark", "preempt-above", "victim", "swap-blocks", "swap-memory"},
+     {{"recomputed_tokens", "again", 1, 0}}},
+    {{"pin-ttl"}, {{"pins.mean_blocks", "pinned", 1, 0}}},
+    {{"prefix-window"}, {{"overtaking", "overtook", 1, 0}}},
+};
 
 static bool has_axis(const sweep *s, const char *name)
 {
@@ -41,15 +57,19 @@ static bool has_axis(const sweep *s, const char *name)
     return false;
 }
 
-static bool has_swap(const sweep *s)
+static bool has_group(const sweep *s, const column_group *group)
 {
-    return has_axis(s, "swap-blocks") || has_axis(s, "swap-memory");
+    for (uint32_t i = 0; i < GROUP_AXES && group->axes[i] != NULL; i++)
+        if (has_axis(s, group->axes[i]))
+            return true;
+    return false;
 }
 
-static uint32_t add_columns(sweep_column *list, uint32_t num, const sweep_column *more)
+static uint32_t add_columns(sweep_column *list, uint32_t num, const sweep_column *more,
+                            uint32_t num_more)
 {
-    for (; more->path != NULL && num + 1 < MAX_COLUMNS; more++)
-        list[num++] = *more;
+    for (uint32_t i = 0; i < num_more && more[i].path != NULL && num + 1 < MAX_COLUMNS; i++)
+        list[num++] = more[i];
     list[num] = (sweep_column){0};
     return num;
 }
@@ -57,14 +77,32 @@ static uint32_t add_columns(sweep_column *list, uint32_t num, const sweep_column
 const sweep_column *sweep_columns(const sweep *s)
 {
     static sweep_column list[MAX_COLUMNS];
-    uint32_t num = add_columns(list, 0, columns);
-    if (has_axis(s, "slo"))
-        num = add_columns(list, num, goodput_columns);
-    if (has_axis(s, "cpu-blocks") || has_axis(s, "cpu-memory"))
-        num = add_columns(list, num, tier_columns);
-    if (has_swap(s))
-        add_columns(list, num, swap_columns);
+    uint32_t num = add_columns(list, 0, columns, sizeof columns / sizeof *columns);
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (has_group(s, &groups[i]))
+            num = add_columns(list, num, groups[i].columns, GROUP_COLUMNS);
     return list;
+}
+
+/* What the heads of columns stand for that not every sweep has. */
+static void print_heads(FILE *out, const sweep *s)
+{
+    static const struct {
+        const char *head;
+        const char *text;
+    } texts[] = {{"again", "again: tokens that were computed again after a preemption"},
+                 {"by mark", "by mark: preemptions by --preempt-above; held: steps in which a "
+                             "request was not admitted for it"},
+                 {"swapped",
+                  "swapped: preemptions after which the KV went to host memory; swap out, "
+                  "swap in: blocks; kept: tokens that came back"},
+                 {"pinned", "pinned: blocks, on average"},
+                 {"overtook", "overtook: requests that were admitted before others of the queue"}};
+    fprintf(out, "\nTTFT: time to first token; TPOT: time per output token; end: end to end\n");
+    for (const sweep_column *c = sweep_columns(s); c->path != NULL; c++)
+        for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+            if (strcmp(c->head, texts[i].head) == 0)
+                fprintf(out, "%s\n", texts[i].text);
 }
 
 /* ---- axes of plots --------------------------------------------------------- */
@@ -298,11 +336,7 @@ void sweep_report_print(FILE *out, const sweep *s, bool has_plot)
     fprintf(out, "\n");
     for (uint32_t i = 0; i < s->num_points; i++)
         print_row(out, s, i);
-    fprintf(out, "\nTTFT: time to first token; TPOT: time per output token; end: end to end\n");
-    if (has_swap(s))
-        fprintf(out,
-                "swapped: preemptions after which the KV went to host memory; swap out, swap in: "
-                "blocks; kept:\ntokens that came back; again: tokens that were computed again\n");
+    print_heads(out, s);
     if (count_overloaded(s) > 0)
         fprintf(
             out,

@@ -14,8 +14,8 @@ typedef struct sweep_column {
     int decimals;
 } sweep_column;
 
-/* Those of this sweep: more where it has tiers, swap or limits for goodput. The last one has no
- * path. Valid until the next call. */
+/* Those of this sweep: more where it has tiers, swap, pressure, pins or limits for goodput. The
+ * last one has no path. Valid until the next call. */
 const sweep_column *sweep_columns(const sweep *s);
 
 /* The axis that plots have as x: one that changes the memory if there is one, else any numbers; the

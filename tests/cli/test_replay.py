@@ -244,17 +244,31 @@ class Replay(unittest.TestCase):
         trace = self.generate("chat", "--requests", "300", "--rate", "30")
         options = ("--num-gpu-blocks", "1200", "--max-model-len", "8192", trace)
         plain = report(*options)
-        r = report("--admit-below", "0.5", "--preempt-above", "0.7", "--victim", "lru", "--why",
+        r = report("--admit-below", "0.7", "--preempt-above", "0.7", "--victim", "lru", "--why",
                    self.path("why"), *options)
         self.check_sum(r)
         self.assertEqual(r["requests"], plain["requests"])
         with open(self.path("why"), encoding="utf-8") as file:
             told = [json.loads(line) for line in file]
-        self.assertTrue([d for d in told if d.get("reason") == "pressure"])
+        kinds = [d["kind"] for d in told if d.get("reason") == "pressure"]
+        mark = r["pressure"]
+        self.assertEqual((mark["preemptions"], mark["held_up"], mark["admit_below"]),
+                         (kinds.count("preempted"), kinds.count("no_room"), 0.7))
+        self.assertGreater(min(mark["preemptions"], mark["held_up"]), 0)
+        self.assertAlmostEqual(mark["max_level"], r["blocks"]["max"]["active"] / 1199)
+        self.assertEqual(report("--admit-below", "0.7", "--preempt-above", "0.7", "--victim", "lru",
+                                *options)["pressure"], mark)  # without --why too
+        self.assertNotIn("pressure", plain)
         self.assertLess(r["mean_running"], plain["mean_running"])
         self.assertEqual(r["made_by"]["options"]["victim"], "lru")
         left = report("--watermark", "0.3", *options)
         self.assertNotEqual(left["ttft_ms"], plain["ttft_ms"])
+        free = 1199 - left["blocks"]["max"]["active"]
+        self.assertEqual(left["watermark"], {"blocks": 360, "min_free_blocks": free})
+        said = run("replay", "--watermark", "0.3", "--admit-below", "0.5", "--preempt-above", "0.7",
+                   *options)
+        self.assertIn("Watermark: 360 blocks free after each admission; the fewest free were ", said)
+        self.assertIn(" preemptions above 0.7 of the pool; in ", said)
         for wrong, said in ((["--admit-below", "0.5"], "--preempt-above"),
                             (["--admit-below", "0.9", "--preempt-above", "0.5"], "--admit-below"),
                             (["--victim", "lru", "--profile", "vllm-0.20"], "vllm-0.20")):

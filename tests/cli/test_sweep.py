@@ -109,6 +109,21 @@ class Sweep(unittest.TestCase):
         self.assertNotIn("\033", text)
         self.assertNotIn("Hit rate\n", run("sweep", "--no-plot", *POOL, TRACE))
 
+    def test_columns_of_axes(self):
+        """What an option did has its column where the option is an axis."""
+        plain = run("sweep", "--csv", "-", *POOL, "--max-requests", "50", TRACE).splitlines()[0]
+        for axis, paths in ((("--watermark", "0.1"), ["recomputed_tokens"]),
+                            (("--victim", "lru"), ["recomputed_tokens"]),
+                            (("--preempt-above", "0.9"),
+                             ["pressure.preemptions", "pressure.held_up", "recomputed_tokens"]),
+                            (("--pin-ttl", "3"), ["pins.mean_blocks"]),
+                            (("--prefix-window", "9"), ["overtaking"])):
+            args = (*axis, *POOL, "--num-gpu-blocks", "900", "--max-requests", "50", TRACE)
+            rows = list(csv.DictReader(io.StringIO(run("sweep", "--csv", "-", *args))))
+            self.assertEqual([name for name in rows[0] if name not in plain.split(",")],
+                             [axis[0][2:], "num-gpu-blocks", *paths])
+            self.assertTrue(all(rows[0][path] != "" for path in paths))
+
     def test_page(self):
         evil = os.path.join(FOLDER, "<script>x.jsonl")
         with open(TRACE, encoding="utf-8") as good, open(evil, "w", encoding="utf-8") as file:
