@@ -292,22 +292,33 @@ class Tiers(unittest.TestCase):
             rows = list(csv.DictReader(file))
         return sum(int(row[f"{source}_tokens"]) for row in rows if int(row["request"]) <= 6)
 
+    def start_redis(self, server):
+        """On a free port. Another program may take the port first: then on the next one."""
+        for _ in range(10):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            process = subprocess.Popen([server, "--port", str(port), "--save", "", "--dir",
+                                        self.folder.name], stdout=subprocess.DEVNULL)
+            for _ in range(400):
+                with socket.socket() as probe:
+                    is_there = probe.connect_ex(("127.0.0.1", port)) == 0
+                if process.poll() is not None:
+                    break
+                if is_there:
+                    self.addCleanup(process.wait)
+                    self.addCleanup(process.send_signal, signal.SIGTERM)
+                    return port
+                time.sleep(0.05)
+            process.kill()
+            process.wait()
+        raise AssertionError("redis-server does not start")
+
     def test_a_real_redis(self):
         server = shutil.which("redis-server")
         if server is None:
             self.skipTest("no redis-server")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        process = subprocess.Popen([server, "--port", port, "--save", "", "--dir", self.folder.name],
-                                   stdout=subprocess.DEVNULL)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.send_signal, signal.SIGTERM)
-        for _ in range(100):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", int(port))) == 0:
-                    break
-            time.sleep(0.05)
+        port = self.start_redis(server)
         trace = self.write("t.jsonl", rounds(6, 3, ids=1, apart=0.1))
         place = ("--redis", f"127.0.0.1:{port}")
         first = report(*self.REAL, *place, trace)
