@@ -47,6 +47,14 @@ typedef struct quire_connector {
      * end of schedule (with on_snapshot or a monitor) and of update (with a monitor). Names stay
      * valid while the scheduler lives. */
     uint32_t (*get_tiers)(void *user, quire_tier_usage *tiers, uint32_t capacity);
+    /* The request is about to lose these blocks, and waits then; its first num_tokens tokens are
+     * computed for good, by steps in flight at the latest. The connector may hold blocks
+     * (quire_pool_hold) until it has stored them. is_urgent: another request needs blocks in this
+     * very step. Returns how many of the request's first tokens the connector has, or has when its
+     * stores have ended: 0 if none. They come back by get_num_new_matched_tokens. NULL: the
+     * connector saves nothing of a preempted request. */
+    uint32_t (*request_preempted)(void *user, quire_req req, const quire_block_span *blocks,
+                                  uint32_t num_tokens, int is_urgent);
 } quire_connector;
 
 /* Where the encoder's outputs of images, sound and video may be found beside the encoder cache:

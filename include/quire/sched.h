@@ -175,10 +175,12 @@ typedef struct quire_sched_config {
     uint64_t quirks_off;
     quire_hooks hooks;
 
-    /* Swapping, beyond vLLM 0.20.0: a host buffer in which the KV of a preempted request is kept
-     * when moving its n blocks costs less than computing its m tokens again:
+    /* Swapping, beyond vLLM 0.20.0. With a connector that saves preempted requests
+     * (quire/offload.h) the library does all of it, and nothing is to be set here. Without one: a
+     * host buffer of the engine, to which the engine makes the step's copies, keeps the KV of a
+     * preempted request when moving its n blocks costs less than computing its m tokens again:
      *
-     *      2 * n * swap_block_ns < m * recompute_token_ns
+     *      2 * (swap_setup_ns + n * swap_block_ns) < m * recompute_token_ns
      *
      * (quire/cost.h has both in seconds). It is resumed before others that wait, with PRIORITY
      * before those of its own priority. No request ever waits for a slot: without one it is
@@ -242,6 +244,8 @@ typedef struct quire_sched_config {
      * schedule, instead of `victim`; NULL: not. */
     uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
     void *victim_user;
+
+    uint64_t swap_setup_ns; /* to begin the copies of one request, one way: see swap_block_ns */
 } quire_sched_config;
 
 #define QUIRE_SCHED_CONFIG_INIT QUIRE_NESTED_INIT(quire_sched_config, cache)
@@ -437,7 +441,9 @@ typedef struct quire_req_info {
     double arrival_time;
     quire_bytes id;
     quire_seq seq;
-    uint32_t num_swapped_tokens; /* whose KV is kept in host slots while it waits */
+    uint32_t num_swapped_tokens; /* whose KV is kept in host slots while it waits, or was saved by
+                                    the connector when the request lost its blocks: what is evicted
+                                    there since is computed again */
     quire_location location;
     uint32_t is_offloaded; /* 1: it waits for quire_sched_resume */
 } quire_req_info;
@@ -501,21 +507,24 @@ QUIRE_API int quire_sched_update_drafts(quire_sched *sched, const quire_req *req
 /* ---- moving a request ---------------------------------------------------- */
 
 /* Takes the blocks from a request: one that runs, that was loaded and waits, or a session between
- * two inputs. The next step lists the copies to host slots in swap_out, and a request that ran in
- * preempted. The request waits at the head of the queue and is admitted again when there is room.
+ * two inputs. With mode SWAP, or CHEAPER where that pays, a connector that saves keeps its full
+ * blocks, or host slots keep its KV: the next step lists the copies to slots in swap_out. A request
+ * that ran is in preempted of the next step. It waits at the head of the queue and is admitted
+ * again when there is room.
  *
  *      QUIRE_MISS        it has no blocks; mode SWAP: none of its tokens is computed for good
  *      QUIRE_BUSY        its blocks are being loaded, or sent after its end; mode SWAP: a step in
  *                        flight loads into them
- *      QUIRE_FULL        mode SWAP: too few host slots are free
- *      QUIRE_E_DISABLED  mode SWAP: num_swap_blocks is 0 */
+ *      QUIRE_FULL        mode SWAP: the connector saves nothing of it, and too few host slots are
+ *                        free
+ *      QUIRE_E_DISABLED  mode SWAP: num_swap_blocks is 0, and no connector saves */
 QUIRE_API int quire_sched_preempt(quire_sched *sched, quire_req req, quire_preempt_mode mode);
 
 /* The same with mode SWAP, and the request is not admitted until quire_sched_resume, whatever room
  * there is. A request without blocks, or without computed tokens, is kept from admission alone.
  * QUIRE_BUSY, QUIRE_FULL and QUIRE_E_DISABLED as for preempt. */
 QUIRE_API int quire_sched_offload(quire_sched *sched, quire_req req);
-/* The request may be admitted again: its KV comes back from the host slots then. QUIRE_MISS for a
+/* The request may be admitted again: its KV comes back from host memory then. QUIRE_MISS for a
  * request that is not offloaded. */
 QUIRE_API int quire_sched_resume(quire_sched *sched, quire_req req);
 
@@ -525,6 +534,13 @@ QUIRE_API int quire_sched_resume(quire_sched *sched, quire_req req);
  * recompute_token_ns of the config (0 = 1). QUIRE_E_RANGE for 2^32 ns and more. */
 QUIRE_API int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
                                          uint64_t recompute_token_ns);
+
+/* Moving num_blocks one way took so long, or computing num_tokens: from the first call on,
+ * swap_setup_ns and swap_block_ns, or recompute_token_ns, are what these calls say, the last ones
+ * most. An image keeps the costs, and not what they were learned from. QUIRE_E_ARGUMENT for 0
+ * blocks or tokens. */
+QUIRE_API int quire_sched_learn_swap(quire_sched *sched, uint32_t num_blocks, uint64_t ns);
+QUIRE_API int quire_sched_learn_compute(quire_sched *sched, uint32_t num_tokens, uint64_t ns);
 
 QUIRE_API int quire_sched_set_pause(quire_sched *sched, quire_pause pause);
 QUIRE_API quire_pause quire_sched_get_pause(const quire_sched *sched);

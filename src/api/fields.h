@@ -195,6 +195,7 @@ typedef struct qr_field_limits {
     NUMBER(num_swap_blocks, 0, 1u << 28)                                                           \
     NUMBER(swap_block_ns, 0, UINT32_MAX)                                                           \
     NUMBER(recompute_token_ns, 0, UINT32_MAX)                                                      \
+    NUMBER(swap_setup_ns, 0, UINT32_MAX)                                                           \
     ANY(encoder_connector)                                                                         \
     ANY(monitor) /* a config of its own */                                                         \
     NUMBER(max_pins, 0, 1u << 20)                                                                  \

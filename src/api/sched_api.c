@@ -227,7 +227,7 @@ static quire_location location_of(const qr_request *r)
 {
     if (r->kv.seq != 0)
         return QUIRE_LOCATION_DEVICE;
-    return r->num_saved > 0 ? QUIRE_LOCATION_HOST : QUIRE_LOCATION_NONE;
+    return r->num_saved + r->num_hosted > 0 ? QUIRE_LOCATION_HOST : QUIRE_LOCATION_NONE;
 }
 
 int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info *info)
@@ -252,7 +252,7 @@ int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info
                              .arrival_time = w->arrival_time,
                              .id = w->id,
                              .seq = r->kv.seq,
-                             .num_swapped_tokens = r->num_saved,
+                             .num_swapped_tokens = r->num_saved + r->num_hosted,
                              .location = location_of(r),
                              .is_offloaded = r->is_offloaded};
     return QUIRE_OK;
@@ -390,6 +390,22 @@ int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
         return QUIRE_E_RANGE;
     sched->swap.block_ns = swap_block_ns;
     sched->swap.token_ns = recompute_token_ns == 0 ? 1 : recompute_token_ns;
+    return QUIRE_OK;
+}
+
+int quire_sched_learn_swap(quire_sched *sched, uint32_t num_blocks, uint64_t ns)
+{
+    if (!sched_ok(sched) || sched->is_inside || num_blocks == 0)
+        return QUIRE_E_ARGUMENT;
+    qr_swap_learn_move(&sched->swap, num_blocks, ns);
+    return QUIRE_OK;
+}
+
+int quire_sched_learn_compute(quire_sched *sched, uint32_t num_tokens, uint64_t ns)
+{
+    if (!sched_ok(sched) || sched->is_inside || num_tokens == 0)
+        return QUIRE_E_ARGUMENT;
+    qr_swap_learn_compute(&sched->swap, num_tokens, ns);
     return QUIRE_OK;
 }
 

@@ -352,6 +352,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
     if (s->prefix.window > 0)
         qr_prefix_admitted(s, index, a.r->kv.num_tokens - a.num_computed, s->builder.is_chosen);
     qr_starved_note_change(s);
+    a.r->num_hosted = 0;
     if (a.r->num_saved > 0)
         qr_swap_in(s, index, a.num_local);
     if (a.is_async) { /* it has its blocks, and waits until they are filled */

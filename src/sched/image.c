@@ -216,6 +216,7 @@ static void image_free_slots(qr_image *image, quire_sched *s)
 static void image_swap_slots(qr_image *image, qr_swap *swap)
 {
     uint32_t *link = &swap->first_free;
+    qr_image_u64(image, &swap->setup_ns, UINT32_MAX);
     qr_image_u64(image, &swap->block_ns, UINT32_MAX);
     qr_image_u64(image, &swap->token_ns, UINT32_MAX);
     qr_image_u32(image, &swap->num_free, swap->num_slots);

@@ -315,6 +315,7 @@ static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
 static void image_saved(qr_image *image, quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
+    qr_image_u32(image, &r->num_hosted, r->kv.seq == 0 ? r->kv.num_tokens : 0);
     qr_image_u32(image, &r->num_saved, s->swap.num_slots == 0 ? 0 : r->kv.num_tokens);
     if (r->num_saved == 0)
         return;

@@ -120,7 +120,7 @@ static void unschedule(quire_sched *s, uint32_t place)
     qr_step_remove(s, place);
 }
 
-uint32_t qr_sched_preempt_one(quire_sched *s, uint32_t *cursor)
+uint32_t qr_sched_preempt_one(quire_sched *s, uint32_t *cursor, bool is_urgent)
 {
     uint32_t place = choose_victim(s);
     uint32_t victim = s->running[place];
@@ -135,7 +135,7 @@ uint32_t qr_sched_preempt_one(quire_sched *s, uint32_t *cursor)
     bool skips = (s->quirks & QUIRE_QUIRK(PRIORITY_SKIP)) != 0;
     if (was_scheduled || (place < *cursor && !skips))
         (*cursor)--;
-    qr_swap_out(s, victim);
+    qr_swap_out(s, victim, is_urgent);
     qr_sched_preempt(s, victim);
     s->builder.preempted[s->builder.num_asked + s->num_preempted++] = qr_sched_req_of(s, victim);
     return victim;
@@ -155,7 +155,7 @@ void qr_sched_relieve(quire_sched *s)
 {
     uint32_t cursor = 0;
     while (s->num_running > 1 && quire_pool_get_usage(s->cache->pool) > s->cache->preempt_above) {
-        uint32_t victim = qr_sched_preempt_one(s, &cursor);
+        uint32_t victim = qr_sched_preempt_one(s, &cursor, false);
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_PREEMPTED,
                                                         .reason = QUIRE_REASON_PRESSURE,
                                                         .req = qr_sched_req_of(s, victim)});
@@ -222,11 +222,12 @@ int qr_sched_preempt_asked(quire_sched *s, uint32_t index, quire_preempt_mode mo
     int err = can_lose_blocks(&s->requests[index]);
     if (err != QUIRE_OK)
         return err;
-    int swaps = mode == QUIRE_PREEMPT_RECOMPUTE ? QUIRE_MISS : qr_swap_check(s, index);
+    int swaps = mode == QUIRE_PREEMPT_RECOMPUTE ? QUIRE_MISS : qr_swap_prepare(s, index);
     if (mode == QUIRE_PREEMPT_SWAP && swaps != QUIRE_OK)
         return swaps;
+    bool has_saved = s->requests[index].num_hosted > 0;
     bool is_cheaper = mode == QUIRE_PREEMPT_SWAP || qr_swap_pays(s, index);
-    take_blocks_of(s, index, swaps == QUIRE_OK && is_cheaper);
+    take_blocks_of(s, index, swaps == QUIRE_OK && is_cheaper && !has_saved);
     return QUIRE_OK;
 }
 
@@ -234,13 +235,13 @@ int qr_sched_offload(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->requests[index];
     int err = can_lose_blocks(r);
-    if (err == QUIRE_BUSY || s->swap.num_slots == 0)
+    if (err == QUIRE_BUSY || !qr_swap_is_on(s))
         return err == QUIRE_BUSY ? err : QUIRE_E_DISABLED;
-    int swaps = err == QUIRE_OK ? qr_swap_check(s, index) : QUIRE_MISS;
+    int swaps = err == QUIRE_OK ? qr_swap_prepare(s, index) : QUIRE_MISS;
     if (swaps == QUIRE_FULL || swaps == QUIRE_BUSY)
         return swaps;
     if (err == QUIRE_OK)
-        take_blocks_of(s, index, swaps == QUIRE_OK);
+        take_blocks_of(s, index, swaps == QUIRE_OK && r->num_hosted == 0);
     r->is_offloaded = true;
     return QUIRE_OK;
 }

@@ -4,8 +4,8 @@
  *                                         the pool is too full: qr_sched_relieve
  *                                         the caller asks: qr_sched_preempt_asked
  *
- * The victim's blocks are kept in host slots where that is cheaper (swap.c), or the victim is
- * computed again. It waits at the head of the queue.
+ * The victim's KV is saved by the connector, or kept in host slots where that is cheaper (swap.c),
+ * or the victim is computed again. It waits at the head of the queue.
  *
  * One request always goes on, so that requests end: the first of the running ones is never a victim
  * while others run, or with QUIRE_VICTIM_PRIORITY the most urgent one.
@@ -21,9 +21,9 @@
 void qr_sched_leave_running(quire_sched *sched, uint32_t place);
 /* Takes a request that is in no list off its blocks and puts it back to the waiting ones. */
 void qr_sched_preempt(quire_sched *sched, uint32_t index);
-/* Preempts one request of the step being made; *cursor is the place of the request that needs room.
- * Returns the victim. */
-uint32_t qr_sched_preempt_one(quire_sched *sched, uint32_t *cursor);
+/* Preempts one request of the step being made; *cursor is the place of the request that is being
+ * scheduled. is_urgent: it needs room now. Returns the victim. */
+uint32_t qr_sched_preempt_one(quire_sched *sched, uint32_t *cursor, bool is_urgent);
 /* Whether memory pressure lets the request in. */
 bool qr_sched_admits(const quire_sched *sched, const qr_request *r);
 /* At the start of a step: preempts until the pool is used up to preempt_above at most, or one

@@ -98,10 +98,12 @@ typedef struct qr_request {
     uint32_t num_promised_pages; /* that it may still take, once it has run */
     uint32_t num_saved;          /* swapped out: tokens whose KV is in host slots; 0: none */
     uint32_t first_saved;        /* the first of those slots */
-    uint32_t num_kept;           /* of a session that stopped: tokens that its next input follows */
-    uint64_t gave_way_in;        /* the round in which it gave up its blocks, see starved.c */
-    uint64_t first_valid_step;   /* outputs of steps before it were made void */
-    uint64_t pin_ns;             /* when it ends, its blocks are kept for so long; 0: not */
+    uint32_t
+        num_hosted;    /* tokens that the connector had, or was to have, when it lost its blocks */
+    uint32_t num_kept; /* of a session that stopped: tokens that its next input follows */
+    uint64_t gave_way_in;      /* the round in which it gave up its blocks, see starved.c */
+    uint64_t first_valid_step; /* outputs of steps before it were made void */
+    uint64_t pin_ns;           /* when it ends, its blocks are kept for so long; 0: not */
     uint64_t load_step; /* began to load into its blocks, and how that went is not known; 0: none */
 } qr_request;
 

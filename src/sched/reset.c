@@ -40,6 +40,8 @@ static bool reset_connector(quire_sched *s)
     const quire_connector *c = &s->connector;
     if (!s->has_connector || (c->reset_cache != NULL && c->reset_cache(c->user) != 0))
         return false;
+    for (uint32_t i = 0; i < s->max_requests; i++)
+        s->requests[i].num_hosted = 0;
     if (s->log_stats)
         s->connector_stats.was_reset = 1;
     return true;

@@ -129,7 +129,7 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
             return false; /* once the steps in flight are known, windows may give blocks back */
         if (has_all && qr_sched_end_outgrown(s, index))
             return false;
-        uint32_t victim = qr_sched_preempt_one(s, cursor);
+        uint32_t victim = qr_sched_preempt_one(s, cursor, true);
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_PREEMPTED,
                                                         .req = qr_sched_req_of(s, victim),
                                                         .other = req});
@@ -215,7 +215,7 @@ void qr_sched_run_running(quire_sched *s)
             break;
     }
     if (QR_UNLIKELY(are_stuck(s)))
-        qr_sched_preempt_one(s, &cursor);
+        qr_sched_preempt_one(s, &cursor, true);
     if (s->max_loras == 0)
         return;
     for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)

@@ -49,8 +49,11 @@ void qr_swap_carve(qr_swap *swap, qr_arena *arena, uint32_t num_slots)
 
 void qr_swap_init(qr_swap *swap, const quire_sched_config *c)
 {
+    swap->setup_ns = c->swap_setup_ns;
     swap->block_ns = c->swap_block_ns;
     swap->token_ns = c->recompute_token_ns;
+    qr_cost_init(&swap->learned_move, 0, 0);
+    qr_cost_init(&swap->learned_compute, 0, 0);
     swap->first_free = QR_NIL;
     for (uint32_t slot = swap->num_slots; slot-- > 0;) {
         swap->slots[slot] = (qr_swap_slot){.next = swap->first_free, .owner = QR_NIL};
@@ -154,24 +157,83 @@ void qr_swap_begin(qr_swap *swap)
 bool qr_swap_pays(const quire_sched *s, uint32_t index)
 {
     uint32_t num_tokens = sure_tokens(&s->requests[index]);
-    uint64_t moving = 2 * (uint64_t)qr_swap_num_blocks(s, num_tokens) * s->swap.block_ns;
-    return moving < num_tokens * s->swap.token_ns;
+    uint64_t moving = s->swap.setup_ns + qr_swap_num_blocks(s, num_tokens) * s->swap.block_ns;
+    return 2 * moving < num_tokens * s->swap.token_ns;
 }
 
-int qr_swap_check(quire_sched *s, uint32_t index)
+/* ---- what it costs ---------------------------------------------------------- */
+
+static uint64_t clamp_ns(double ns)
+{
+    return ns < (double)UINT32_MAX ? (uint64_t)ns : UINT32_MAX;
+}
+
+void qr_swap_learn_move(qr_swap *swap, uint32_t num_blocks, uint64_t ns)
+{
+    qr_cost_learn(&swap->learned_move, num_blocks, (double)ns);
+    if (!swap->learned_move.is_known)
+        return;
+    swap->setup_ns = clamp_ns(swap->learned_move.base_ns);
+    swap->block_ns = clamp_ns(swap->learned_move.unit_ns);
+}
+
+void qr_swap_learn_compute(qr_swap *swap, uint32_t num_tokens, uint64_t ns)
+{
+    qr_cost_learn(&swap->learned_compute, num_tokens, (double)ns);
+    uint64_t token_ns = clamp_ns(swap->learned_compute.unit_ns);
+    if (swap->learned_compute.is_known)
+        swap->token_ns = token_ns == 0 ? 1 : token_ns;
+}
+
+/* ---- a connector that saves ------------------------------------------------- */
+
+static bool has_saver(const quire_sched *s)
+{
+    return s->has_connector && s->connector.request_preempted != NULL;
+}
+
+bool qr_swap_is_on(const quire_sched *s)
+{
+    return s->swap.num_slots > 0 || has_saver(s);
+}
+
+/* How many of the request's tokens the connector has, now or soon. */
+static uint32_t save_tokens(quire_sched *s, uint32_t index, bool is_urgent)
+{
+    qr_request *r = &s->requests[index];
+    uint32_t num_tokens = sure_tokens(r);
+    if (num_tokens == 0 || r->kv.seq == 0)
+        return 0;
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    uint32_t n = s->connector.request_preempted(s->connector.user, qr_sched_req_of(s, index),
+                                                s->spans, num_tokens, is_urgent);
+    r->num_hosted = n < num_tokens ? n : num_tokens;
+    if (r->num_hosted > 0)
+        qr_observer_tell(&s->observer,
+                         (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
+                                          .req = qr_sched_req_of(s, index),
+                                          .num = qr_swap_num_blocks(s, r->num_hosted)});
+    return r->num_hosted;
+}
+
+/* ---- out, asked and in a step ----------------------------------------------- */
+
+int qr_swap_prepare(quire_sched *s, uint32_t index)
 {
     const qr_request *r = &s->requests[index];
     uint32_t num_tokens = sure_tokens(r);
     bool frees;
-    if (s->swap.num_slots == 0)
+    if (!qr_swap_is_on(s))
         return QUIRE_E_DISABLED;
     if (r->load_step != 0)
         return QUIRE_BUSY;
+    if (has_saver(s) && save_tokens(s, index, false) > 0)
+        return QUIRE_OK;
     uint32_t num_blocks = qr_swap_num_blocks(s, num_tokens); /* 0: a window of one token */
     quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
     if (num_tokens == 0 || num_blocks == 0 || !can_keep(s, num_tokens, &frees))
         return QUIRE_MISS;
-    return num_blocks <= s->swap.num_free ? QUIRE_OK : QUIRE_FULL;
+    return num_blocks <= s->swap.num_free ? QUIRE_OK : QUIRE_FULL; /* also where there are none */
 }
 
 void qr_swap_asked(quire_sched *s, uint32_t index)
@@ -182,12 +244,14 @@ void qr_swap_asked(quire_sched *s, uint32_t index)
     keep_blocks(s, index, sure_tokens(r), &s->swap.asked);
 }
 
-void qr_swap_out(quire_sched *s, uint32_t index)
+void qr_swap_out(quire_sched *s, uint32_t index, bool is_urgent)
 {
     const qr_request *r = &s->requests[index];
     qr_swap *swap = &s->swap;
     uint32_t num_tokens = sure_tokens(r);
     qr_assert(r->num_saved == 0 && s->waiters[index].queue == 0);
+    if (has_saver(s) && save_tokens(s, index, is_urgent) > 0)
+        return;
     if (swap->num_slots == 0 || num_tokens == 0)
         return;
     if (qr_swap_num_blocks(s, num_tokens) > swap->num_free || !qr_swap_pays(s, index))

@@ -1,114 +1,10 @@
 #include "tier/costs.h"
 
-#include <math.h>
 #include <string.h>
 
-/* A sample moves its class by a quarter; a class not seen for 22 samples counts a tenth. */
-static const double CLASS_STEP = 0.25;
-static const double CLASS_DECAY = 0.9;
-/* 2.5 mean deviations: p95 of an exponential, p97 of a normal distribution. One outlier counts as
- * at most four times the line. */
-static const double SPREAD_STEP = 0.1;
-static const double SPREAD_MOST = 3;
-static const double SPREAD_P95 = 2.5;
 /* Beginning must gain a tenth, stopping too: no change of mind at the border. */
 static const double MARGIN = 0.1;
 enum { PROBE_EVERY = 32, PROBE_BLOCKS = 16 };
-
-void qr_cost_init(qr_cost *cost, double base_ns, double unit_ns)
-{
-    memset(cost, 0, sizeof *cost);
-    cost->base_ns = base_ns;
-    cost->unit_ns = unit_ns;
-    cost->is_known = base_ns > 0 || unit_ns > 0;
-    cost->has_prior = cost->is_known;
-    cost->most_units = HUGE_VAL;
-}
-
-static uint32_t class_of(double units)
-{
-    uint32_t class = 0;
-    double limit = 2;
-    while (limit <= units && class < QR_COST_CLASSES * 2 - 1) {
-        limit *= 2;
-        class ++;
-    }
-    return class / 2;
-}
-
-/* The line through the classes, by weighted least squares. */
-static void fit(qr_cost *cost)
-{
-    double weight = 0;
-    double units = 0;
-    double ns = 0;
-    for (uint32_t i = 0; i < QR_COST_CLASSES; i++) {
-        weight += cost->classes[i].weight;
-        units += cost->classes[i].weight * cost->classes[i].units;
-        ns += cost->classes[i].weight * cost->classes[i].ns;
-    }
-    units /= weight;
-    ns /= weight;
-    double var = 0;
-    double cov = 0;
-    for (uint32_t i = 0; i < QR_COST_CLASSES; i++) {
-        double d = cost->classes[i].units - units;
-        var += cost->classes[i].weight * d * d;
-        cov += cost->classes[i].weight * d * (cost->classes[i].ns - ns);
-    }
-    bool is_line = var > 1e-3 * weight * units * units;
-    if (is_line) {
-        double slope = cov / var;
-        slope = slope < 0 ? 0 : slope;
-        cost->base_ns = ns - slope * units;
-    }
-    /* One size alone says nothing about the base: it stays, as far as there is room for it. And
-     * nothing about larger sizes: those are not known to take longer, and are tried. */
-    cost->most_units = is_line || cost->has_prior ? HUGE_VAL : units;
-    if (cost->base_ns < 0)
-        cost->base_ns = 0;
-    if (cost->base_ns > ns)
-        cost->base_ns = ns;
-    cost->unit_ns = (ns - cost->base_ns) / units;
-}
-
-void qr_cost_learn(qr_cost *cost, double units, double ns)
-{
-    if (!(units > 0) || !(ns >= 0))
-        return;
-    if (ns < 1)
-        ns = 1;
-    if (cost->is_known) {
-        double line = qr_cost_ns(cost, units);
-        double off = ns > line ? ns - line : line - ns;
-        off = off < SPREAD_MOST * line ? off / line : SPREAD_MOST;
-        cost->spread += SPREAD_STEP * (off - cost->spread);
-    }
-    for (uint32_t i = 0; i < QR_COST_CLASSES; i++)
-        cost->classes[i].weight *= CLASS_DECAY;
-    uint32_t class = class_of(units);
-    double step = cost->classes[class].units > 0 ? CLASS_STEP : 1;
-    cost->classes[class].units += step * (units - cost->classes[class].units);
-    cost->classes[class].ns += step * (ns - cost->classes[class].ns);
-    cost->classes[class].weight += 1;
-    fit(cost);
-    cost->is_known = true;
-}
-
-double qr_cost_ns(const qr_cost *cost, double units)
-{
-    return cost->base_ns + cost->unit_ns * (units < cost->most_units ? units : cost->most_units);
-}
-
-static double p95_factor(const qr_cost *cost)
-{
-    return 1 + SPREAD_P95 * cost->spread;
-}
-
-double qr_cost_p95_ns(const qr_cost *cost, double units)
-{
-    return qr_cost_ns(cost, units) * p95_factor(cost);
-}
 
 /* ---- load or compute ------------------------------------------------------- */
 
@@ -203,7 +99,7 @@ uint32_t qr_costs_least_tokens(const qr_costs *costs, uint32_t tier, double byte
     const qr_cost *load = &costs->tiers[tier].load;
     if (!load->is_known || !costs->compute.is_known)
         return 0;
-    double factor = p95_factor(load);
+    double factor = qr_cost_p95_factor(load);
     double gain = costs->compute.unit_ns - load->unit_ns * factor * bytes_per_token;
     double tokens = gain > 0 ? load->base_ns * factor / gain : (double)UINT32_MAX;
     return tokens < (double)UINT32_MAX ? (uint32_t)tokens : UINT32_MAX;

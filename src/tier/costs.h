@@ -7,10 +7,6 @@
  *       │   ._ - '                   that much and computing the rest ends soonest.
  *       └───────────────── tokens
  *
- * cost      a line through the means of size classes (powers of four); a class counts less the
- *           longer ago it was seen, so that the line follows changes and large jobs are not
- *           outvoted by small ones.
- * p95       the line and 2.5 mean deviations: below it are about 19 of 20.
  * probe     what does not pay is tried now and then all the same: nothing else would show that it
  *           pays again.
  *
@@ -19,31 +15,9 @@
 #ifndef QR_TIER_COSTS_H
 #define QR_TIER_COSTS_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/cost.h"
 
-enum { QR_COST_CLASSES = 24, QR_COSTS_MAX_TIERS = 4 };
-
-typedef struct qr_cost {
-    struct {
-        double weight;
-        double units;
-        double ns;
-    } classes[QR_COST_CLASSES];
-    double base_ns;
-    double unit_ns;
-    double spread;     /* mean deviation, as a part of the line */
-    double most_units; /* larger ones are not known to take longer */
-    bool is_known;
-    bool has_prior; /* was given to begin with */
-} qr_cost;
-
-/* To begin with; both 0: not known. */
-void qr_cost_init(qr_cost *cost, double base_ns, double unit_ns);
-/* So many bytes or tokens, all that was before them in the queue included, took so long. */
-void qr_cost_learn(qr_cost *cost, double units, double ns);
-double qr_cost_ns(const qr_cost *cost, double units);
-double qr_cost_p95_ns(const qr_cost *cost, double units);
+enum { QR_COSTS_MAX_TIERS = 4 };
 
 typedef struct qr_costs {
     struct {

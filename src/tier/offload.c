@@ -29,6 +29,7 @@ static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
     if (o->lower != NULL)
         qr_lower_forget(o->lower, req);
     qr_store_note_alloc(o, req, blocks);
+    o->reqs[quire_req_index(req)].num_saved = 0;
     qr_load_begin(o, req, blocks, num_external);
 }
 
@@ -89,6 +90,11 @@ static void *on_build_meta(void *user, const quire_step *step)
     return &o->meta;
 }
 
+static bool can_store(const quire_offload *o)
+{
+    return o->has_mark && !o->is_refused && o->num_late == 0 && !o->is_closed;
+}
+
 static int on_finished(void *user, quire_req req, const quire_block_span *blocks)
 {
     (void)blocks;
@@ -101,12 +107,25 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
     qr_offload_req *r = qr_offload_find(o, req);
     if (r == NULL)
         return 0;
-    bool can_store = o->has_mark && !o->is_refused && o->num_late == 0;
-    if (!o->is_vllm && !o->is_lazy && can_store && r->load_state == QR_LOAD_NONE)
+    if (!o->is_vllm && !o->is_lazy && can_store(o) && r->load_state == QR_LOAD_NONE)
         qr_store_last_blocks(o, r);
     if (!qr_load_abandon(o, r))
         qr_offload_leave(o, r);
     return 0;
+}
+
+static uint32_t on_preempted(void *user, quire_req req, const quire_block_span *blocks,
+                             uint32_t num_tokens, int is_urgent)
+{
+    quire_offload *o = user;
+    qr_offload_req *r = qr_offload_find(o, req);
+    /* Of a window's blocks the first that a hit needs may have left the window: only where they
+     * are stored as they are computed is all of it there. */
+    if (o->is_lazy && o->has_windows)
+        return 0;
+    if (r == NULL || !can_store(o) || r->load_state != QR_LOAD_NONE || is_in_child(o))
+        return 0;
+    return qr_store_preempted(o, r, blocks, num_tokens, is_urgent != 0);
 }
 
 /* In vLLM it cannot be done. Here what is on the way keeps its blocks until it has ended, and does
@@ -152,11 +171,11 @@ static void clear_parts(quire_offload *o)
 {
     size_t words = qr_bit_words(o->num_gpu);
     size_t num_rows = o->has_rows ? o->max_requests : 0;
-    size_t num_eager = o->is_lazy ? 0 : o->max_requests;
+    size_t num_counts = o->is_lazy && o->is_vllm ? 0 : o->max_requests;
     memset(o->reqs, 0, o->max_requests * sizeof *o->reqs);
     memset(o->next_ready, 0xff, o->max_requests * sizeof *o->next_ready);
     memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
-    memset(o->num_stored, 0, num_eager * o->num_groups * sizeof *o->num_stored);
+    memset(o->num_stored, 0, num_counts * o->num_groups * sizeof *o->num_stored);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);
     memset(o->seen, 0, (o->is_lazy ? o->num_gpu : 0) * sizeof *o->seen);
@@ -214,6 +233,7 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
                                      .update_state_after_alloc = on_alloc,
                                      .build_meta = on_build_meta,
                                      .request_finished = on_finished,
+                                     .request_preempted = o->is_vllm ? NULL : on_preempted,
                                      .reset_cache = on_reset,
                                      .update_output = on_update,
                                      .get_tiers = qr_offload_get_tiers};

@@ -57,9 +57,11 @@ typedef struct qr_offload_req {
     uint32_t loaded_to;    /* here came from the CPU pool */
     uint32_t protect_last; /* nodes of CPU blocks that it is expected to need */
     uint32_t num_protected;
-    uint32_t place;  /* in the queue of those that wait */
-    uint32_t seen;   /* the look at the queue in which it was there */
-    quire_req ahead; /* the request that was looked up there; 0: none */
+    uint32_t place;        /* in the queue of those that wait */
+    uint32_t seen;         /* the look at the queue in which it was there */
+    quire_req ahead;       /* the request that was looked up there; 0: none */
+    uint32_t num_expected; /* tokens that were found for it then, */
+    uint32_t num_saved; /* and that were saved when it lost its blocks: the more there are found */
 
     uint32_t load_first; /* carts; QR_NIL: none */
     uint32_t load_last;
@@ -94,7 +96,8 @@ typedef struct qr_offload_event {
     bool has_failed;
     bool is_dropped; /* by a reset */
     bool is_late;
-    bool has_crcs; /* of all blocks, so far */
+    bool has_crcs;  /* of all blocks, so far */
+    bool has_saved; /* blocks of requests that lost theirs */
 } qr_offload_event;
 
 typedef struct qr_offload_job {
@@ -253,6 +256,7 @@ struct quire_offload {
     bool is_refused;      /* the device took nothing of the last stores */
     uint32_t kept_first;  /* carts: stores that were decided between two steps; QR_NIL: none */
     uint32_t kept_last;
+    bool has_saved; /* some of them are of requests that lost their blocks */
 
     /* loads */
     uint32_t *new_loads; /* requests whose loads wait for build_meta */

@@ -124,6 +124,8 @@ static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
 static void end_event(quire_offload *o, qr_offload_event *event)
 {
     o->num_late -= event->is_late;
+    if (event->has_saved)
+        o->last_waiting = 0; /* a look finds them now */
     *event = (qr_offload_event){0};
     o->num_events--;
 }
@@ -165,6 +167,7 @@ void qr_store_drop_all(quire_offload *o)
         o->events[i].is_dropped = o->events[i].count > 0;
     qr_offload_event kept = {.first = o->kept_first, .last = o->kept_last, .is_dropped = true};
     o->kept_first = o->kept_last = QR_NIL; /* nobody has begun these */
+    o->has_saved = false;
     uint32_t num_cold = finish_blocks(o, &kept);
     quire_pool_let_go(o->gpu, o->refs, num_cold, 1);
 }

@@ -182,10 +182,10 @@ static void carve_stores(quire_offload *o, qr_carve *carve)
 {
     size_t words = qr_bit_words(o->num_gpu);
     size_t num_rows = o->has_rows ? o->max_requests : 0;
-    size_t num_eager = o->is_lazy ? 0 : o->max_requests;
+    size_t num_counts = o->is_lazy && o->is_vllm ? 0 : o->max_requests;
     o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
     o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
-    o->num_stored = qr_carve_take(carve, num_eager * o->num_groups, sizeof *o->num_stored);
+    o->num_stored = qr_carve_take(carve, num_counts * o->num_groups, sizeof *o->num_stored);
     o->walked =
         qr_carve_take(carve, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
     o->next_ready = qr_carve_take(carve, o->max_requests, sizeof *o->next_ready);

@@ -209,13 +209,15 @@ static void expect(quire_offload *o, quire_req req, uint32_t place)
     r->seen = o->look;
     r->place = place;
     o->expected[o->num_expected++] = quire_req_index(req);
+    r->num_expected = UINT32_MAX;
     if (quire_sched_req_info(o->sched, req, &info) != QUIRE_OK || info.num_computed_tokens > 0)
         return; /* it has its blocks */
     uint32_t num_hit = find_expected(o, req, info.num_tokens, spans);
+    r->num_expected = num_hit;
     if (num_hit > 0)
         protect(o, r, spans);
     qr_count(&o->counters.expected_blocks, r->num_protected);
-    if (o->lower != NULL)
+    if (o->lower != NULL && !info.is_offloaded) /* which asks when it may come back */
         expect_of_tiers(o, req, info.num_tokens, num_hit);
 }
 
@@ -250,7 +252,11 @@ void qr_protect_look(quire_offload *o)
     for (uint32_t i = o->num_expected; i-- > 0;) /* those that are out of view */
         if (o->reqs[o->expected[i]].seen != o->look)
             drop_expected(o, i);
-    for (uint32_t i = 0; i < n; i++)
-        if (o->reqs[quire_req_index(o->queue[i])].ahead != o->queue[i])
+    for (uint32_t i = 0; i < n; i++) {
+        const qr_offload_req *r = &o->reqs[quire_req_index(o->queue[i])];
+        if (r->ahead == o->queue[i] && r->num_saved > r->num_expected)
+            qr_protect_release(o, o->queue[i]); /* what was on its way then may be there now */
+        if (r->ahead != o->queue[i])
             expect(o, o->queue[i], i);
+    }
 }

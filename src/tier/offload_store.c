@@ -146,11 +146,13 @@ static void make_event(quire_offload *o, const qr_store_round *round)
                                           .last = last,
                                           .sent = first,
                                           .has_crcs = o->has_device && o->lower != NULL,
+                                          .has_saved = o->has_saved,
                                           .count = round->count};
     o->next_due_ns = due_ns < o->next_due_ns ? due_ns : o->next_due_ns;
     o->num_events++;
     if (o->has_device)
         o->unsent_events[o->num_unsent++] = place;
+    o->has_saved = false;
     meta->store_event = o->next_event++;
     meta->num_stores = round->count;
 }
@@ -204,14 +206,43 @@ void qr_store_build(quire_offload *o, const quire_step *step)
         qr_bit_clear(o->is_storing, round.gpu[i]);
 }
 
-void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
+/* Chooses among the blocks of one request, with at most so many stores more. */
+static void choose_of_one(quire_offload *o, qr_offload_req *r, uint32_t most)
 {
+    uint32_t num_left = num_stores_left(o);
     qr_store_round round = {.gpu = o->scratch,
                             .cpu = o->scratch2,
                             .num_free = quire_pool_get_num_free_blocks(o->cpu),
-                            .num_left = num_stores_left(o)};
+                            .num_left = num_left < most ? num_left : most};
     qr_eager_choose_last(o, r, &round);
     if (round.count == 0)
         return;
+    for (uint32_t i = 0; o->is_lazy && i < round.count; i++)
+        qr_bit_set(o->is_used, round.gpu[i]); /* they are not cold, as those of the walk are */
     qr_carts_add(o, &o->kept_first, &o->kept_last, round.gpu, round.cpu, round.count);
+}
+
+void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
+{
+    choose_of_one(o, r, UINT32_MAX);
+}
+
+uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks,
+                            uint32_t num_tokens, bool is_urgent)
+{
+    uint32_t *num_stored = &o->num_stored[(size_t)(r - o->reqs) * o->num_groups];
+    uint32_t num_blocks = 0;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        num_stored[g] = 0; /* what was there may be evicted by now */
+        num_blocks += blocks[g].count;
+    }
+    r->loaded_from = r->loaded_to = 0;
+    choose_of_one(o, r, is_urgent ? num_blocks / 2 : UINT32_MAX);
+    o->has_saved = o->has_saved || o->kept_first != QR_NIL;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        uint32_t tokens = num_stored[g] * o->groups[g].block_size;
+        num_tokens = tokens < num_tokens ? tokens : num_tokens;
+    }
+    r->num_saved = num_tokens;
+    return num_tokens;
 }

@@ -97,6 +97,7 @@ static void every_number_has_its_name_in_the_sentence(void **state)
         NUMBER(quirks_on),
         NUMBER(quirks_off),
         NUMBER(num_swap_blocks),
+        NUMBER(swap_setup_ns),
         NUMBER(max_pins),
         NUMBER(lookahead),
         NUMBER(prefix_window),

@@ -265,6 +265,8 @@ static void change_inside(void *user)
         quire_sched_forget_step(s, 1),
         quire_sched_update_drafts(s, &req, 1, &token, 1, &one),
         quire_sched_set_swap_costs(s, 1, 1),
+        quire_sched_learn_swap(s, 1, 1),
+        quire_sched_learn_compute(s, 1, 1),
         quire_sched_set_pause(s, QUIRE_PAUSED_ALL),
         quire_sched_reset_prefix_cache(s, 1, 0),
         quire_sched_reset_encoder_cache(s),

@@ -86,6 +86,8 @@ static void what_is_moved_in_has_its_keys(void **state)
 
 /* ---- whether ---------------------------------------------------------------- */
 
+static uint64_t setup_ns;
+
 static uint32_t blocks_swapped_with(uint32_t num_slots, uint64_t block_ns, uint64_t token_ns)
 {
     crowd w;
@@ -93,6 +95,7 @@ static uint32_t blocks_swapped_with(uint32_t num_slots, uint64_t block_ns, uint6
     config.num_swap_blocks = num_slots;
     config.swap_block_ns = block_ns;
     config.recompute_token_ns = token_ns;
+    config.swap_setup_ns = setup_ns;
     crowd_open(&w, &config);
     uint32_t n = w.kit.step->num_swap_out;
     assert_int_equal(crowd_saved(&w, w.c), n > 0 ? PROMPT : 0);
@@ -110,6 +113,76 @@ static void cost_and_slots_decide(void **state)
     assert_int_equal(blocks_swapped_with(VICTIM_BLOCKS, 0, 0), VICTIM_BLOCKS);
     assert_int_equal(blocks_swapped_with(VICTIM_BLOCKS - 1, 0, 0), 0);
     assert_int_equal(blocks_swapped_with(0, 0, 0), 0);
+}
+
+/* 2 * (setup + 5 * 10) < 20 * 10, up to a setup of 49. */
+static void setting_up_costs_too(void **state)
+{
+    (void)state;
+    for (setup_ns = 48; setup_ns <= 51; setup_ns++)
+        assert_int_equal(blocks_swapped_with(SLOTS, 10, 10), setup_ns < 50 ? VICTIM_BLOCKS : 0);
+    setup_ns = 0;
+}
+
+static void restore(sched_kit *kit, const quire_sched_config *config)
+{
+    size_t bytes = quire_sched_image_bytes(kit->sched);
+    void *image = malloc(bytes);
+    quire_sched *other = NULL;
+    assert_int_equal(quire_sched_save(kit->sched, image, bytes, &bytes), QUIRE_OK);
+    assert_int_equal(quire_sched_restore(config, NULL, image, bytes, &other), QUIRE_OK);
+    quire_sched_destroy(kit->sched);
+    kit->sched = other;
+    free(image);
+}
+
+/* Moves that took setup + n * block_ns, and steps that took token_ns for each token, are learned,
+ * and an image keeps the costs. */
+static uint32_t blocks_swapped_after(uint64_t setup, uint64_t block_ns, uint64_t token_ns,
+                                     bool is_restored)
+{
+    crowd w;
+    quire_sched_config config = crowd_config(&w);
+    config.cache.enable_caching = QUIRE_OFF;
+    config.swap_block_ns = 1000;
+    config.recompute_token_ns = 1;
+    kit_open(&w.kit, &config);
+    crowd_add(&w);
+    kit_run(&w.kit, 1);
+    for (uint32_t i = 0; i < 200; i++) {
+        uint32_t n = 1 + i % 4 * 40;
+        assert_int_equal(quire_sched_learn_swap(w.kit.sched, n, setup + n * block_ns), QUIRE_OK);
+        assert_int_equal(quire_sched_learn_compute(w.kit.sched, 10 * n, 10 * n * token_ns),
+                         QUIRE_OK);
+    }
+    if (is_restored)
+        restore(&w.kit, &config);
+    kit_step(&w.kit);
+    uint32_t n = w.kit.step->num_swap_out;
+    crowd_close(&w);
+    return n;
+}
+
+static void costs_are_learned(void **state)
+{
+    (void)state;
+    for (uint32_t is_restored = 0; is_restored < 2; is_restored++) {
+        assert_int_equal(blocks_swapped_after(400, 100, 100, is_restored), VICTIM_BLOCKS);
+        assert_int_equal(blocks_swapped_after(600, 100, 100, is_restored), 0);
+        assert_int_equal(blocks_swapped_after(0, 180, 100, is_restored), VICTIM_BLOCKS);
+        assert_int_equal(blocks_swapped_after(0, 220, 100, is_restored), 0);
+    }
+    assert_int_equal(quire_sched_learn_swap(NULL, 1, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_learn_compute(NULL, 1, 1), QUIRE_E_ARGUMENT);
+    crowd w;
+    quire_sched_config config = crowd_config(&w);
+    crowd_open(&w, &config);
+    assert_int_equal(quire_sched_learn_swap(w.kit.sched, 0, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_learn_compute(w.kit.sched, 0, 1), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_learn_swap(w.kit.sched, UINT32_MAX, UINT64_MAX), QUIRE_OK);
+    assert_int_equal(quire_sched_learn_compute(w.kit.sched, 1, UINT64_MAX), QUIRE_OK);
+    assert_int_equal(quire_sched_check(w.kit.sched), QUIRE_OK);
+    crowd_close(&w);
 }
 
 /* What it costs was learned after the scheduler was made. */
@@ -417,14 +490,14 @@ static void rows_with_holes_are_not_kept(void **state)
     uint32_t was = *block;
 
     *block = QUIRE_NULL_BLOCK;
-    qr_swap_out(s, index);
+    qr_swap_out(s, index, false);
     assert_int_equal(crowd_saved(&w, w.c), 0);
     *block = was;
     --*num_blocks;
-    qr_swap_out(s, index);
+    qr_swap_out(s, index, false);
     assert_int_equal(crowd_saved(&w, w.c), 0);
     ++*num_blocks;
-    qr_swap_out(s, index);
+    qr_swap_out(s, index, false);
     assert_int_equal(crowd_saved(&w, w.c), PROMPT);
     qr_swap_drop(s, index);
     crowd_close(&w);
@@ -437,6 +510,8 @@ int main(void)
         cmocka_unit_test(what_is_still_cached_is_not_moved),
         cmocka_unit_test(what_is_moved_in_has_its_keys),
         cmocka_unit_test(cost_and_slots_decide),
+        cmocka_unit_test(setting_up_costs_too),
+        cmocka_unit_test(costs_are_learned),
         cmocka_unit_test(costs_may_change),
         cmocka_unit_test(what_others_hold_is_not_kept),
         cmocka_unit_test(configs_that_cannot_swap_are_refused),

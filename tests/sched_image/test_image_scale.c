@@ -118,9 +118,9 @@ static void no_field_was_forgotten(void **state)
         size_t is;
         size_t was;
     } SIZES[] = {
-        {"quire_sched", sizeof(quire_sched), 2616},
+        {"quire_sched", sizeof(quire_sched), 3880},
         {"qr_request", sizeof(qr_request), 384},
-        {"qr_swap", sizeof(qr_swap), 112},
+        {"qr_swap", sizeof(qr_swap), 1360},
         {"qr_swap_slot", sizeof(qr_swap_slot), 8},
         {"qr_pins", sizeof(qr_pins), 64},
         {"qr_pin", sizeof(qr_pin), 48},

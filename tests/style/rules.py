@@ -19,7 +19,7 @@ CORE = ("base", "obs", "hash", "block", "group", "cache", "sched")
 # Libraries beside the core: they use its public headers, and what base has in headers alone. Each
 # has one file that asks memory, clocks and the like of the system.
 BESIDE = ("events", "http", "tier")
-BESIDE_MAY_INCLUDE = ("base/assert.h", "base/bits.h", "base/buckets.h", "base/config.h",
+BESIDE_MAY_INCLUDE = ("base/assert.h", "base/bits.h", "base/buckets.h", "base/config.h", "base/cost.h",
                       "base/fork_guard.h", "base/utf8.h")
 BESIDE_HOSTS = ("src/events/host.c", "src/http/system.c", "src/tier/system.c")
 

@@ -213,6 +213,8 @@ static void schedule(world *w)
 {
     const quire_step *step = NULL;
     assert_int_equal(quire_sched_schedule(w->sched, &step), QUIRE_OK);
+    w->num_tokens += step->total_tokens;
+    w->num_preempted += step->num_preempted;
     world_step *flight = &w->flight[w->num_flight++];
     *flight = (world_step){.step = step->step, .num_parts = step->num_reqs};
     take_meta(w, step->connector_meta, step->step);
@@ -393,6 +395,33 @@ void world_abort(world *w)
     assert_int_equal(quire_offload_check(w->offload), QUIRE_OK);
 }
 
+void world_move(world *w)
+{
+    uint32_t back = w->num_people < 40 ? w->num_people : 40;
+    if (back == 0)
+        return;
+    const world_request *r = &w->people[w->num_people - 1 - (uint32_t)world_draw(w, back)];
+    uint32_t which = (uint32_t)world_draw(w, 6);
+    int err = QUIRE_OK;
+    if (which < 3)
+        err = quire_sched_preempt(w->sched, r->req, (quire_preempt_mode)which);
+    else if (which == 3)
+        err = quire_sched_offload(w->sched, r->req);
+    else
+        err = quire_sched_resume(w->sched, r->req);
+    bool is_refused = err == QUIRE_MISS || err == QUIRE_BUSY || err == QUIRE_FULL;
+    assert_true(err == QUIRE_OK || is_refused || (r->has_ended && err == QUIRE_E_UNKNOWN_REQ));
+    w->num_moves += err == QUIRE_OK && which < 4;
+    assert_int_equal(quire_sched_check(w->sched), QUIRE_OK);
+    assert_int_equal(quire_offload_check(w->offload), QUIRE_OK);
+}
+
+void world_resume(world *w)
+{
+    for (uint32_t i = 0; i < w->num_people; i++)
+        (void)quire_sched_resume(w->sched, w->people[i].req);
+}
+
 void world_reset(world *w, bool reset_running)
 {
     int err = quire_sched_reset_prefix_cache(w->sched, reset_running, 1);
@@ -463,7 +492,10 @@ void world_open(world *w, const world_setup *setup)
     config.hooks.user = w;
     config.hooks.now_ns = world_now;
     assert_int_equal(quire_offload_create(&config, NULL, &w->offload), QUIRE_OK);
-    sched.connector = quire_offload_connector(w->offload);
+    quire_connector connector = *quire_offload_connector(w->offload);
+    if (setup->saves_nothing)
+        connector.request_preempted = NULL;
+    sched.connector = &connector;
     assert_int_equal(quire_sched_create(&sched, NULL, &w->sched), QUIRE_OK);
     assert_int_equal(quire_offload_bind(w->offload, w->sched), QUIRE_OK);
 }

@@ -47,6 +47,7 @@ typedef struct world_setup {
     uint32_t stick_percent; /* of a device's jobs: they take longer than anybody waits */
     bool stores_hang;       /* the device's, until world_drain */
     bool has_no_mark;       /* the device cannot tell where its compute is */
+    bool saves_nothing;     /* the connector is not told of preemptions */
 } world_setup;
 
 typedef struct world_request {
@@ -115,6 +116,9 @@ typedef struct world {
     uint64_t num_loads; /* of blocks */
     uint64_t num_stores;
     uint64_t num_failures;
+    uint64_t num_moves;
+    uint64_t num_tokens; /* scheduled */
+    uint64_t num_preempted;
     uint64_t num_finished;
     uint64_t num_outputs;
 } world;
@@ -134,6 +138,10 @@ void world_add(world *w);
 /* A prompt of n tokens, first, first + 1, ... */
 world_request *world_ask(world *w, uint32_t first, uint32_t n, uint32_t max_tokens);
 void world_abort(world *w);
+/* Preempts a request in one of the modes, offloads it, or lets it come back. */
+void world_move(world *w);
+/* All that were offloaded may come back. */
+void world_resume(world *w);
 void world_reset(world *w, bool reset_running);
 /* One step forward: schedule, or compute and update what is oldest. */
 void world_turn(world *w);

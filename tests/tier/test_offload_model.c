@@ -34,6 +34,8 @@ static void live(world *w, uint32_t turns)
             world_add(w);
         if (world_chance(w, 2))
             world_abort(w);
+        if (world_chance(w, 5))
+            world_move(w);
         if (world_draw(w, 400) == 0)
             world_reset(w, world_chance(w, 50));
         world_turn(w);
@@ -43,13 +45,14 @@ static void live(world *w, uint32_t turns)
 static void content_is_right_and_all_ends(void **state)
 {
     (void)state;
-    uint64_t totals[6] = {0};
+    uint64_t totals[7] = {0};
     for (uint64_t seed = first_seed; seed < first_seed + num_seeds; seed++) {
         world *w = &the_world;
         world_setup setup;
         random_setup(&setup, seed);
         world_open(w, &setup);
         live(w, 600);
+        world_resume(w);
         world_drain(w);
         totals[0] += w->num_people;
         totals[1] += w->num_stores;
@@ -57,15 +60,17 @@ static void content_is_right_and_all_ends(void **state)
         totals[3] += w->num_failures;
         totals[4] += w->num_outputs;
         totals[5] += w->num_late;
+        totals[6] += w->num_moves;
         world_close(w);
     }
     print_message(
-        "%llu requests, %llu blocks stored, %llu loaded, %llu failures, %llu outputs, %llu late\n",
+        "%llu requests, %llu blocks stored, %llu loaded, %llu failures, %llu outputs, %llu late, "
+        "%llu moved\n",
         (unsigned long long)totals[0], (unsigned long long)totals[1], (unsigned long long)totals[2],
-        (unsigned long long)totals[3], (unsigned long long)totals[4],
-        (unsigned long long)totals[5]);
-    assert_true(num_seeds < 50 ||
-                (totals[1] > 10000 && totals[2] > 1000 && totals[3] > 100 && totals[5] > 20));
+        (unsigned long long)totals[3], (unsigned long long)totals[4], (unsigned long long)totals[5],
+        (unsigned long long)totals[6]);
+    assert_true(num_seeds < 50 || (totals[1] > 10000 && totals[2] > 1000 && totals[3] > 100 &&
+                                   totals[5] > 20 && totals[6] > 200));
 }
 
 /* One thing happens at every turn of the same workload, in turn. */

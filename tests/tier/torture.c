@@ -126,16 +126,19 @@ static void test_torture(void **state)
            "%llu requests, %llu ended, %llu of them aborted; %llu preempted, %llu resets, %llu new "
            "identities, "
            "%llu troubles; %llu pages more than halfway\n"
+           "%llu moved by the caller, of whose %llu saved tokens %llu came back\n"
            "views of events: %llu times as all tiers were, %llu of their blocks loaded\n",
            (unsigned long long)t->moves, (unsigned long long)t->steps,
            (unsigned long long)t->checked_blocks, (unsigned long long)t->wrong_tokens,
            (unsigned long long)t->added, (unsigned long long)t->ended,
            (unsigned long long)t->aborted, (unsigned long long)t->preempted,
            (unsigned long long)t->resets, (unsigned long long)t->identities,
-           (unsigned long long)t->troubles, (unsigned long long)grown,
+           (unsigned long long)t->troubles, (unsigned long long)grown, (unsigned long long)t->moved,
+           (unsigned long long)t->saved_tokens, (unsigned long long)t->found_tokens,
            (unsigned long long)t->compared, (unsigned long long)t->loaded_blocks);
     assert_true(t->compared >= eras && t->loaded_blocks > 0);
     assert_int_equal(t->added, t->ended);
+    assert_true(t->moved > 0 && t->found_tokens > 0);
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     assert_true(grown < MOST_GROWTH_PAGES);
 #endif

@@ -10,7 +10,8 @@
  * device's thread, in the order of its stream. A wrong word anywhere is found when it is used.
  *
  * era      a life of the engine: opened, tortured, drained, closed. Modes change from era to era.
- * move     a block that went from one memory to another.
+ * move     a block that went from one memory to another. A request that is moved loses its blocks
+ *          because the caller wants it: its KV goes to host memory, and from there to the tiers.
  *
  *      torture.c         options, eras, what is counted
  *      torture_engine.c  requests, steps, what is computed
@@ -66,6 +67,7 @@ typedef struct torture_request {
     quire_token tokens[TORTURE_LEN + 1];
     uint64_t states[TORTURE_LEN + 2]; /* [p]: of the tokens before p */
     uint64_t since_ns;
+    uint32_t num_saved; /* tokens that were saved when it was moved */
 } torture_request;
 
 /* A request's part in a step. */
@@ -141,6 +143,9 @@ typedef struct torture {
     uint64_t added;
     uint64_t ended;
     uint64_t aborted;
+    uint64_t moved; /* requests, by the caller */
+    uint64_t saved_tokens;
+    uint64_t found_tokens; /* of them, when the requests came back */
     uint64_t preempted;
     uint64_t resets;
     uint64_t identities;

@@ -142,8 +142,49 @@ static void abort_some(torture *t)
     assert_int_equal(quire_sched_finish(t->sched, &r->req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
                      QUIRE_OK);
     r->req = 0;
+    r->num_saved = 0;
     t->aborted++;
     t->ended++;
+}
+
+/* The caller takes a request's blocks, or lets one come back. */
+static void move_some(torture *t)
+{
+    torture_request *r = &t->requests[torture_draw(t, TORTURE_REQUESTS)];
+    quire_req_info info;
+    if (r->req == 0)
+        return;
+    uint32_t which = (uint32_t)torture_draw(t, 4);
+    int status = which < 2    ? quire_sched_offload(t->sched, r->req)
+                 : which == 2 ? quire_sched_preempt(t->sched, r->req, QUIRE_PREEMPT_CHEAPER)
+                              : quire_sched_resume(t->sched, r->req);
+    assert_true(status == QUIRE_OK || status == QUIRE_MISS || status == QUIRE_BUSY ||
+                status == QUIRE_FULL);
+    if (which == 3 || status != QUIRE_OK)
+        return;
+    assert_int_equal(quire_sched_req_info(t->sched, r->req, &info), QUIRE_OK);
+    assert_int_equal(info.location,
+                     info.num_swapped_tokens > 0 ? QUIRE_LOCATION_HOST : QUIRE_LOCATION_NONE);
+    r->num_saved = info.num_swapped_tokens;
+    t->moved += r->num_saved > 0;
+}
+
+/* Offloaded requests come back after a while, so that their blocks may have left host memory. */
+static void resume_some(torture *t, bool all)
+{
+    for (uint32_t i = 0; i < TORTURE_REQUESTS; i++)
+        if (t->requests[i].req != 0 && (all || torture_chance(t, 200)))
+            (void)quire_sched_resume(t->sched, t->requests[i].req);
+}
+
+/* A request that was moved is there again. */
+static void note_return(torture *t, torture_request *r, uint32_t num_computed)
+{
+    if (r->num_saved == 0)
+        return;
+    t->saved_tokens += r->num_saved;
+    t->found_tokens += num_computed < r->num_saved ? num_computed : r->num_saved;
+    r->num_saved = 0;
 }
 
 static void look_at_the_clock(const torture *t)
@@ -163,6 +204,7 @@ static void fill_part(torture *t, const quire_step *step, uint32_t i, torture_wo
     torture_request *r = quire_sched_user(t->sched, step->reqs[i]);
     torture_part *part = &work->parts[i];
     part->num_computed = step->num_computed_tokens[i];
+    note_return(t, r, part->num_computed);
     part->num_total = part->num_computed + step->num_tokens[i];
     assert_true(part->num_total <= r->length);
     memcpy(part->states, r->states, sizeof part->states);
@@ -272,6 +314,9 @@ static void come_and_go(torture *t)
         add_request(t);
     if (torture_chance(t, 20))
         abort_some(t);
+    if (torture_chance(t, 6))
+        move_some(t);
+    resume_some(t, false);
     if (!t->options.is_calm && torture_chance(t, 4000)) {
         reset_all(t);
     }
@@ -279,7 +324,9 @@ static void come_and_go(torture *t)
 
 void torture_step(torture *t, bool is_ending)
 {
-    if (!is_ending)
+    if (is_ending)
+        resume_some(t, true);
+    else
         come_and_go(t);
     bool has_work = schedule(t);
     if (t->num_works > (t->is_async ? 1U : 0U))
