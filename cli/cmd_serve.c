@@ -92,6 +92,10 @@ static const option table[] = {
      "public keys that may connect, one a line", .def = NULL},
     {"allow-strangers-to-read-prompts-and-stall-us", OPTION_SWITCH, &o.allow_strangers, NULL,
      "event endpoints beyond this machine without keys", .def = "off"},
+    {"peer-listen", OPTION_TEXT, &o.replay.tiers.peer_listen, "ADDRESS:PORT",
+     "offer host memory to peers there, in numbers or unix:PATH; port 0: any that is free; with "
+     "--real-tiers",
+     .def = NULL, .section = "Peers"},
     REPLAY_OPTIONS_BUT_SPEED(o.replay, "arrival-speed"),
     {0}};
 
@@ -337,6 +341,9 @@ int cmd_serve(int argc, char **argv)
     if (o.loop && o.replay.tiers.is_real && o.replay.tiers.redis != NULL)
         return command_error(&cmd, "--loop begins again with empty tiers, but a real --redis is "
                                    "other engines' too and is not emptied");
+    if (o.loop && o.replay.tiers.peer != NULL)
+        return command_error(&cmd, "--loop begins again with empty tiers, but a --peer is not "
+                                   "emptied");
     int status = read_settings(&settings, &texts);
     if (status == 0)
         status = serve_trace(&settings);

@@ -24,7 +24,7 @@
 
 typedef struct page page;
 
-enum { PAGE_MAX_TIERS = 4 };
+enum { PAGE_MAX_TIERS = 5 };
 
 typedef struct page_option {
     const char *name; /* as on the command line, without the dashes */

@@ -26,7 +26,7 @@ static int prepare_tiers(const command *cmd, const replay_options *o, const repl
                              o->tiers.cpu_memory > 0 ? "memory" : "blocks");
     if (o->profile == 1 && tiers->num_lower > 0)
         return command_error(cmd, "--profile vllm-0.20: vLLM has nothing behind host memory; leave "
-                                  "out --file-tier and --redis");
+                                  "out --file-tier, --redis and --peer");
     return 0;
 }
 

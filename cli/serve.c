@@ -21,6 +21,7 @@ typedef struct server {
     quire_monitor *monitor;
     quire_http *http;
     quire_publisher *publisher;
+    uint32_t peer_port; /* 0: no TCP port is offered to peers */
     pace pace;
     double now_s;
     double round_s; /* when this round began */
@@ -48,6 +49,12 @@ static void print_addresses(const server *s)
         if (replay != NULL && replay[0] != '\0')
             fprintf(s->out, "replay    %s\n", replay);
     }
+    const char *peers = s->setup->settings.tiers.peer_listen;
+    if (peers != NULL && s->peer_port != 0)
+        fprintf(s->out, "peers     %.*s:%u\n", (int)(strrchr(peers, ':') - peers), peers,
+                s->peer_port);
+    else if (peers != NULL)
+        fprintf(s->out, "peers     %s\n", peers);
     fflush(s->out);
 }
 
@@ -300,6 +307,7 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
     char message[REPLAY_MESSAGE_BYTES];
     interrupt_catch();
     setup->settings.watch = &watch;
+    setup->settings.tiers.peer_port = &s.peer_port;
     setup->settings.stop = interrupt_name;
     s.result = &result;
     if (open_json(&s) != 0)

@@ -1,9 +1,9 @@
-/* cli/tiers.h - what lies behind the GPU's memory in a replay: host memory, a file, Redis.
+/* cli/tiers.h - what lies behind the GPU's memory in a replay: host memory, a peer, a file, Redis.
  *
  *      scheduler ── tiers_run ── quire_offload ──► tiers_device    copies over a link, in simulated
  *                   whose tokens      │                            time
  *                   came from where   └─ quire_tier ─► tiers_sim   keys without bytes, the same
- *                                                   └► tiers_real  a file, a Redis cluster
+ *                                                   └► tiers_real  a peer, a file, a Redis cluster
  *
  * tier      0 is the host's memory, the CPU pool; those behind it are lower tiers.
  * in, out   blocks that moved over the link to a tier: towards it, and back.
@@ -17,9 +17,9 @@
 #include <quire/slots.h>
 #include <stdbool.h>
 
-enum { TIERS_MAX_LOWER = 2, TIERS_MAX = 1 + TIERS_MAX_LOWER, TIERS_PLACE_BYTES = 256 };
+enum { TIERS_MAX_LOWER = 3, TIERS_MAX = 1 + TIERS_MAX_LOWER, TIERS_PLACE_BYTES = 256 };
 
-typedef enum tiers_kind { TIERS_CPU, TIERS_FILE, TIERS_REDIS } tiers_kind;
+typedef enum tiers_kind { TIERS_CPU, TIERS_FILE, TIERS_REDIS, TIERS_PEER } tiers_kind;
 
 typedef struct tiers_lower {
     tiers_kind kind;
@@ -44,6 +44,10 @@ typedef struct tiers_settings {
     bool trust_network;        /* of real Redis servers */
     const char *password_file; /* NULL: none */
     double failures;           /* share of copies and jobs that fail, of simulated ones */
+    const char *peer_listen;   /* host memory is offered to peers there; NULL: not */
+    uint32_t *peer_port;       /* where it listens then; NULL: nobody asks */
+    const char *peer_secret_file;
+    bool peer_trust_network;
 } tiers_settings;
 
 /* tiers_options.c: slots of a lower tier, and the names and sizes of all, which are returned. */
@@ -53,7 +57,7 @@ uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier
 /* ---- what came of it -------------------------------------------------------- */
 
 typedef struct tiers_tally {
-    const char *name; /* "CPU", "File", "Redis" */
+    const char *name; /* "CPU", "Peer", "File", "Redis" */
     uint64_t total;
     quire_usage usage; /* at the end */
     quire_usage most;

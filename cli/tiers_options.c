@@ -82,6 +82,37 @@ static int resolve_redis(const command *cmd, const tiers_options *o, tiers_lower
     return read_size(cmd, "redis", o->redis, &lower->bytes);
 }
 
+/* There is no simulated peer: what it has would have to be said. */
+static int resolve_peer(const command *cmd, const tiers_options *o, tiers_lower *lower)
+{
+    lower->kind = TIERS_PEER;
+    if (strchr(o->peer, ':') == NULL)
+        return command_error(cmd,
+                             "invalid value \"%s\" for --peer (expected HOST:PORT, [IPv6]:PORT or "
+                             "unix:PATH)",
+                             o->peer);
+    return copy_place(cmd, "peer", o->peer, strlen(o->peer), lower);
+}
+
+/* What both sides of a peer need. */
+static int check_peers(const command *cmd, const tiers_options *o)
+{
+    const char *name = o->peer != NULL ? "peer" : o->peer_listen != NULL ? "peer-listen" : NULL;
+    const char *value = o->peer != NULL ? o->peer : o->peer_listen;
+    const char *idle = o->peer_secret_file != NULL ? "peer-secret-file"
+                       : o->peer_trust_network     ? "peer-trust-network"
+                                                   : NULL;
+    if (name == NULL && idle != NULL)
+        return command_error(cmd, "--%s: there is no peer; give --peer HOST:PORT", idle);
+    if (name != NULL && !o->is_real)
+        return command_error(cmd, "--%s %s: peers exchange real blocks: add --real-tiers", name,
+                             value);
+    if (name != NULL && o->peer_secret_file == NULL)
+        return command_error(
+            cmd, "--%s %s: it needs --peer-secret-file FILE, the same on both sides", name, value);
+    return 0;
+}
+
 /* A tier smaller than one block would never hold anything. */
 static int check_sizes(const command *cmd, const tiers_settings *s, uint64_t block_bytes)
 {
@@ -113,15 +144,25 @@ int tiers_resolve_cpu(const command *cmd, const tiers_options *o, uint64_t block
 /* What makes no sense without something else, and what that is. */
 static int check_presence(const command *cmd, const tiers_options *o, uint32_t cpu_blocks)
 {
-    const char *lower = o->file != NULL ? "file-tier" : o->redis != NULL ? "redis" : NULL;
-    if (cpu_blocks == 0 && lower != NULL)
+    const struct {
+        const char *name;
+        const char *value;
+    } rows[] = {{"file-tier", o->file},
+                {"redis", o->redis},
+                {"peer", o->peer},
+                {"peer-listen", o->peer_listen}};
+    size_t first = 0;
+    while (first < sizeof rows / sizeof *rows && rows[first].value == NULL)
+        first++;
+    bool has_any = first < sizeof rows / sizeof *rows;
+    if (cpu_blocks == 0 && has_any)
         return command_error(
             cmd, "--%s %s: it lies behind host memory: give --cpu-blocks or --cpu-memory too",
-            lower, o->file != NULL ? o->file : o->redis);
-    if (o->is_real && lower == NULL)
-        return command_error(cmd, "--real-tiers: there is none; give --file-tier PATH:SIZE or "
-                                  "--redis HOST:PORT");
-    return 0;
+            rows[first].name, rows[first].value);
+    if (o->is_real && !has_any)
+        return command_error(cmd, "--real-tiers: there is none; give --file-tier PATH:SIZE, "
+                                  "--redis HOST:PORT or --peer HOST:PORT");
+    return check_peers(cmd, o);
 }
 
 int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_bytes,
@@ -145,8 +186,13 @@ int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_byt
         .trust_network = o->trust_network,
         .password_file = o->password_file,
         .failures = o->failures,
+        .peer_listen = o->peer_listen,
+        .peer_secret_file = o->peer_secret_file,
+        .peer_trust_network = o->peer_trust_network,
     };
     status = check_presence(cmd, o, cpu_blocks);
+    if (status == 0 && o->peer != NULL)
+        status = resolve_peer(cmd, o, &settings->lower[settings->num_lower++]);
     if (status == 0 && o->file != NULL)
         status = resolve_file(cmd, o, &settings->lower[settings->num_lower++]);
     if (status == 0 && o->redis != NULL)
@@ -162,7 +208,7 @@ uint32_t tiers_num_slots(const tiers_lower *lower, uint64_t block_bytes)
 
 uint32_t tiers_describe(const tiers_settings *s, uint64_t block_bytes, page_tier *tiers)
 {
-    static const char *const NAMES[] = {"CPU", "File", "Redis"};
+    static const char *const NAMES[] = {"CPU", "File", "Redis", "Peer"};
     if (s->cpu_blocks == 0)
         return 0;
     tiers[0] = (page_tier){.name = NAMES[TIERS_CPU], .total = s->cpu_blocks - 1};

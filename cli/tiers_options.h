@@ -20,6 +20,10 @@ typedef struct tiers_options {
     const char *file;
     double file_gbps;
     double file_latency_us;
+    const char *peer;
+    const char *peer_listen; /* `quire serve` alone */
+    const char *peer_secret_file;
+    bool peer_trust_network;
     const char *redis;
     double redis_gbps;
     double redis_latency_us;
@@ -67,6 +71,14 @@ extern const char *const tiers_admissions[];
      .min = 1e-6},                                                                                 \
     {"file-latency", OPTION_REAL, &(t).file_latency_us, "US",                                      \
      "latency of one read or write", .def = "100"},                                                \
+    {"peer", OPTION_TEXT, &(t).peer, "HOST:PORT",                                                  \
+     "host memory of a quire serve --peer-listen, asked first; with --real-tiers",                 \
+     .def = "none"},                                                                               \
+    {"peer-secret-file", OPTION_TEXT, &(t).peer_secret_file, "FILE",                               \
+     "its first line, 16 characters or more, is the secret that both sides know",                  \
+     .def = "none"},                                                                               \
+    {"peer-trust-network", OPTION_SWITCH, &(t).peer_trust_network, NULL,                           \
+     "peers may be on other machines, without TLS", .def = "off"},                                 \
     {"redis", OPTION_TEXT, &(t).redis, "SIZE",                                                     \
      "Redis behind that; with --real-tiers HOST:PORT[,HOST:PORT...]", .def = "none",               \
      .has_commas = true},                                                                          \

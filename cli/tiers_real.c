@@ -1,6 +1,7 @@
 #include "tiers_real.h"
 
 #include <quire/tier_file.h>
+#include <quire/tier_peer.h>
 #include <quire/tier_redis.h>
 
 #include <errno.h>
@@ -23,7 +24,10 @@ struct tiers_real {
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
     bool trust_network;
     const char *password_file;
-    bool has_events; /* are told */
+    const char *peer_secret_file;
+    bool peer_trust_network;
+    quire_peer_server *server; /* NULL: nothing is offered */
+    bool has_events;           /* are told */
     uint64_t num_wrong;
 };
 
@@ -101,6 +105,37 @@ static int make_fingerprint(tiers_real *r, const tiers_run_config *config)
     return quire_fingerprint(&identity, r->fingerprint);
 }
 
+/* The options that set what the library names. */
+static void explain_peer(const char *name, const char *value, int status, const char *said,
+                         char *message, size_t message_bytes)
+{
+    if (status == QUIRE_E_UNSAFE)
+        snprintf(message, message_bytes,
+                 "--%s %s is beyond this machine: add --peer-trust-network if the network is "
+                 "trusted",
+                 name, value);
+    else
+        snprintf(message, message_bytes, "--%s %s: %.200s", name, value, said);
+}
+
+static int open_server(tiers_real *r, const tiers_settings *s, char *message, size_t message_bytes)
+{
+    char said[256] = "";
+    quire_peer_server_config c = QUIRE_PEER_SERVER_CONFIG_INIT;
+    c.address = s->peer_listen;
+    c.fingerprint = r->fingerprint;
+    c.secret_file = s->peer_secret_file;
+    c.trust_network = s->peer_trust_network;
+    c.max_blocks = s->cpu_blocks;
+    c.max_block_bytes = (uint32_t)r->block_bytes;
+    int status = quire_peer_server_open(&c, &r->server, said, sizeof said);
+    if (status != QUIRE_OK)
+        explain_peer("peer-listen", s->peer_listen, status, said, message, message_bytes);
+    else if (s->peer_port != NULL)
+        *s->peer_port = quire_peer_server_port(r->server);
+    return status;
+}
+
 tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device, char *message,
                             size_t message_bytes)
 {
@@ -110,6 +145,8 @@ tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device
     r->block_bytes = config->block_bytes;
     r->trust_network = config->settings->trust_network;
     r->password_file = config->settings->password_file;
+    r->peer_secret_file = config->settings->peer_secret_file;
+    r->peer_trust_network = config->settings->peer_trust_network;
     r->has_events = config->sched->monitor != NULL;
     r->memory_bytes = config->settings->cpu_blocks * config->block_bytes;
     r->memory = mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE,
@@ -123,6 +160,11 @@ tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device
         tiers_real_close(r);
         return NULL;
     }
+    if (config->settings->peer_listen != NULL &&
+        open_server(r, config->settings, message, message_bytes) != QUIRE_OK) {
+        tiers_real_close(r);
+        return NULL;
+    }
     device->bytes_user = r;
     device->begun = real_begun;
     device->done = real_done;
@@ -131,6 +173,8 @@ tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device
 
 void tiers_real_close(tiers_real *r)
 {
+    if (r != NULL)
+        (void)quire_peer_server_close(r->server);
     if (r != NULL && r->memory != NULL)
         munmap(r->memory, r->memory_bytes);
     free(r);
@@ -139,6 +183,11 @@ void tiers_real_close(tiers_real *r)
 void *tiers_real_memory(const tiers_real *r)
 {
     return r == NULL ? NULL : r->memory;
+}
+
+quire_peer_server *tiers_real_server(const tiers_real *r)
+{
+    return r == NULL ? NULL : r->server;
 }
 
 void tiers_real_bind(tiers_real *r, quire_sched *sched, quire_offload *offload)
@@ -192,16 +241,39 @@ static int open_redis(const tiers_real *r, const tiers_lower *lower,
     return quire_tier_redis_open(&c, common, NULL, tier, NULL, message, message_bytes);
 }
 
+static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_tier_config *common,
+                     quire_tier **tier, char *message, size_t message_bytes)
+{
+    enum { FIRST_ANSWER_S = 2 };
+    char said[256] = "";
+    quire_tier_peer_config c = QUIRE_TIER_PEER_CONFIG_INIT;
+    c.server = lower->place;
+    c.fingerprint = r->fingerprint;
+    c.secret_file = r->peer_secret_file;
+    c.trust_network = r->peer_trust_network;
+    c.max_block_bytes = (uint32_t)r->block_bytes;
+    c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
+    c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
+    int status = quire_tier_peer_open(&c, common, NULL, tier, NULL, said, sizeof said);
+    if (status != QUIRE_OK)
+        explain_peer("peer", lower->place, status, said, message, message_bytes);
+    return status;
+}
+
 int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
                          quire_tier **tier, char *message, size_t message_bytes)
 {
     quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
-    common.label = lower->kind == TIERS_FILE ? "file" : "redis";
+    common.label = lower->kind == TIERS_FILE    ? "file"
+                   : lower->kind == TIERS_REDIS ? "redis"
+                                                : "peer";
     common.memory = r->memory;
     common.memory_bytes = r->memory_bytes;
     common.max_bytes_in_flight = REAL_BYTES_IN_FLIGHT;
     if (lower->kind == TIERS_FILE)
         return open_file(r, lower, policy, &common, tier, message, message_bytes);
+    if (lower->kind == TIERS_PEER)
+        return open_peer(r, lower, &common, tier, message, message_bytes);
     return open_redis(r, lower, &common, tier, message, message_bytes);
 }
 

@@ -251,6 +251,7 @@ static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
     c.block_bytes = t->config.block_bytes;
     c.backlog = s->backlog;
     c.lookahead = s->has_lookahead ? QUIRE_ON : QUIRE_OFF;
+    c.peer_server = tiers_real_server(t->real);
     c.tiers = tiers;
     c.num_tiers = s->num_lower;
     c.recompute_token_ns = (uint64_t)(time_model_prompt_token_us(t->config.time) * 1e3);
