@@ -26,6 +26,7 @@ static struct {
     const char *token_file;
     option_list hosts;
     uint32_t num_steps;
+    uint32_t num_names;
     const char *events;
     const char *replay_events;
     const char *topic;
@@ -68,6 +69,9 @@ static const option table[] = {
      "further names by which clients may call it; may be given several times", .def = NULL},
     {"steps", OPTION_U32, &o.num_steps, "N", "steps kept for clients that connect later",
      .def = "4096", .min = 1, .max = 1 << 24},
+    {"names", OPTION_U32, &o.num_names, "N",
+     "ids of so many running and waiting requests in /snapshot and on the page", .def = "0",
+     .max = 256},
     {"events", OPTION_TEXT, &o.events, "ENDPOINT",
      "publish KV events there: tcp://127.0.0.1:5557, ipc:///run/quire/events", .section = "Events"},
     {"replay-events", OPTION_TEXT, &o.replay_events, "ENDPOINT",
@@ -294,6 +298,7 @@ static int read_settings(serve_settings *s, serve_texts *texts)
                           .token_file = o.token_file};
     s->monitor.num_steps = o.num_steps;
     s->monitor.event_bytes = o.event_ring;
+    s->monitor.num_names = o.num_names;
     s->monitor.token_ids = o.event_tokens ? QUIRE_ON : QUIRE_OFF;
     int status = read_speed(o.speed, &s->speed);
     if (status == 0)

@@ -55,6 +55,10 @@ typedef struct quire_monitor_config {
     /* Its clock measures what schedule and update take, its random bytes choose what is sampled.
      * Times of requests and blocks are of the scheduler's own clock. */
     quire_hooks hooks;
+    /* The ids of at most so many requests that run, and of as many that wait, are kept with each
+     * step: quire_monitor_get_names, /snapshot. They take 128 bytes x num_names of each step. 0:
+     * none; at most 256 */
+    uint32_t num_names;
 } quire_monitor_config;
 
 #define QUIRE_MONITOR_CONFIG_INIT QUIRE_SIZED_INIT(quire_monitor_config)
@@ -204,6 +208,30 @@ QUIRE_API uint32_t quire_monitor_get_steps(const quire_monitor *monitor, uint64_
 /* The last one; QUIRE_MISS before the first. */
 QUIRE_API int quire_monitor_last_step(const quire_monitor *monitor, quire_monitor_step *step);
 
+/* ---- who ran and waited --------------------------------------------------- */
+
+#define QUIRE_NAME_BYTES 60
+
+/* The id of a request. */
+typedef struct quire_name {
+    uint32_t bytes; /* of the id; text has the first QUIRE_NAME_BYTES of them */
+    char text[QUIRE_NAME_BYTES];
+} quire_name;
+
+typedef struct quire_step_names {
+    uint64_t step;
+    uint32_t num_running; /* ids that are listed, and requests that ran in this step, or could */
+    uint32_t num_more_running; /* have, and are left out */
+    uint32_t num_waiting; /* the same of those that waited: the next to be served first, those */
+    uint32_t num_more_waiting; /* that are held up last */
+} quire_step_names;
+
+/* The ids of a step that is kept, at the end of its schedule: in list those that run, then those
+ * that wait. QUIRE_MISS: the step is not kept any more, or not yet there. QUIRE_E_TOO_SMALL:
+ * capacity is below 2 x num_names. QUIRE_E_DISABLED: the monitor's num_names is 0. Any thread. */
+QUIRE_API int quire_monitor_get_names(const quire_monitor *monitor, uint64_t step,
+                                      quire_step_names *names, quire_name *list, uint32_t capacity);
+
 /* Requests that run or wait, as of the last call of the scheduler that changed it. */
 QUIRE_API uint32_t quire_monitor_num_unfinished(const quire_monitor *monitor);
 
@@ -227,6 +255,7 @@ typedef struct quire_monitor_info {
                                that is watched was not empty */
     /* Of each tier whose events are told: its blocks, the null block included; 0: none are told */
     uint32_t tier_blocks[QUIRE_MAX_TIERS];
+    uint32_t num_names; /* of the config */
 } quire_monitor_info;
 
 QUIRE_API quire_monitor_info quire_monitor_get_info(const quire_monitor *monitor);

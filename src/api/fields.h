@@ -268,7 +268,8 @@ typedef struct qr_field_limits {
     REAL(sample_rate, 0, 1)                                                                        \
     ANY(wall_time)                                                                                 \
     ANY(wall_user)                                                                                 \
-    ANY(hooks)
+    ANY(hooks)                                                                                     \
+    NUMBER(num_names, 0, 256)
 
 #define QR_FIELDS_quire_metrics_format(NUMBER, REAL, FLAG, ANY)                                    \
     ANY(size)                                                                                      \

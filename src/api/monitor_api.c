@@ -115,6 +115,18 @@ uint32_t quire_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_m
     return is_monitor(m) && steps != NULL ? qr_monitor_get_steps(m, after, steps, capacity) : 0;
 }
 
+int quire_monitor_get_names(const quire_monitor *m, uint64_t step, quire_step_names *names,
+                            quire_name *list, uint32_t capacity)
+{
+    if (!is_monitor(m) || names == NULL || list == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (m->names.most == 0)
+        return QUIRE_E_DISABLED;
+    if (capacity < 2 * m->names.most)
+        return QUIRE_E_TOO_SMALL;
+    return qr_monitor_get_names(m, step, names, list);
+}
+
 uint32_t quire_monitor_num_unfinished(const quire_monitor *m)
 {
     return is_monitor(m) ? atomic_load_explicit(&m->num_unfinished, memory_order_relaxed) : 0;

@@ -3,6 +3,7 @@
 #include "base/bits.h"
 #include "events/feed_wire.h"
 #include "events/host.h"
+#include "events/texts.h"
 
 #include <string.h>
 
@@ -18,6 +19,7 @@ struct qr_batches {
     uint32_t every_copy;
     quire_reader *reader;
     qr_mirror *mirror; /* of all tiers: their blocks and groups one after the other */
+    qr_texts *texts;   /* NULL: events have no tokens, or there is no tier but the GPU */
     quire_monitor_info info;
     uint32_t bases[QUIRE_MAX_TIERS];   /* of each tier: the number of its block 0 there */
     uint32_t mediums[QUIRE_MAX_TIERS]; /* of each tier: the first one of the same medium */
@@ -68,6 +70,8 @@ static int create_parts(qr_batches *b, const qr_batches_config *config)
         num_blocks += b->info.tier_blocks[t];
     }
     find_mediums(b);
+    if (b->info.has_token_ids != 0 && num_blocks > b->info.tier_blocks[0])
+        b->texts = qr_texts_create(b->info.hash_bytes); /* without, other tiers have no tokens */
     quire_wire_options options = {.size = sizeof options, .as_maps = config->as_maps};
     int status = qr_mirror_create(num_blocks, QUIRE_MAX_TIERS * b->info.num_groups,
                                   b->info.hash_bytes, &b->mirror);
@@ -114,8 +118,16 @@ void qr_batches_destroy(qr_batches *b)
     quire_reader_destroy(b->reader);
     quire_wire_writer_destroy(b->writer);
     qr_mirror_destroy(b->mirror);
+    qr_texts_destroy(b->texts);
     qr_feed_wire_free(&b->feed_wire);
     qr_host_free(b);
+}
+
+static void forget(qr_batches *b)
+{
+    qr_mirror_forget(b->mirror);
+    if (b->texts != NULL)
+        qr_texts_forget(b->texts);
 }
 
 void qr_batches_lose(qr_batches *b)
@@ -125,7 +137,7 @@ void qr_batches_lose(qr_batches *b)
     b->num_events = 0;
     b->owes_clear = true;
     b->is_wrong = false;
-    qr_mirror_forget(b->mirror);
+    forget(b);
     ask_walk(b);
 }
 
@@ -182,6 +194,11 @@ static qr_mirror_change note_block(qr_batches *b, const quire_feed_event *event,
     qr_mirror_change change =
         qr_mirror_set(b->mirror, b->bases[event->tier] + event->blocks[i], &key);
     b->is_wrong = b->is_wrong || change == QR_MIRROR_REFUSED;
+    if (b->texts != NULL && (change == QR_MIRROR_FIRST || change == QR_MIRROR_COPY)) {
+        qr_texts_hold(b->texts, event, i);
+        if (event->tier == 0 && event->kind == QUIRE_FEED_STORED)
+            qr_texts_learn(b->texts, event, i);
+    }
     return change;
 }
 
@@ -214,8 +231,23 @@ static int tell_news(qr_batches *b, const quire_feed_event *event)
     return status;
 }
 
+/* Blocks of the other tiers, each with the tokens and the parent that it had in the GPU. */
+static int tell_completed(qr_batches *b, const quire_feed_event *event)
+{
+    int status = QUIRE_OK;
+    for (uint32_t i = 0; i < event->num_blocks && status == QUIRE_OK; i++) {
+        if (event->blocks[i] == 0 || !is_news(b, event, i))
+            continue;
+        quire_feed_event one = qr_texts_complete(b->texts, event, i);
+        status = tell(b, &one);
+    }
+    return status;
+}
+
 static int tell_stored(qr_batches *b, const quire_feed_event *event)
 {
+    if (b->texts != NULL && event->tier > 0)
+        return tell_completed(b, event);
     if (b->every_copy == 0)
         return tell_news(b, event);
     for (uint32_t i = 0; i < event->num_blocks; i++)
@@ -249,6 +281,8 @@ static int tell_removed(qr_batches *b, const quire_feed_event *event)
 {
     qr_mirror_change change = qr_mirror_remove(b->mirror, b->bases[event->tier] + event->blocks[0]);
     bool is_told = change == QR_MIRROR_FIRST || (b->every_copy != 0 && change == QR_MIRROR_COPY);
+    if (b->texts != NULL && change != QR_MIRROR_SAME)
+        qr_texts_drop(b->texts, event, 0);
     return is_told ? tell(b, event) : QUIRE_OK;
 }
 
@@ -266,7 +300,7 @@ static uint32_t count_of_tier(const qr_batches *b, uint32_t tier)
 static int tell_cleared(qr_batches *b, const quire_feed_event *event)
 {
     bool is_alone = qr_mirror_num_blocks(b->mirror) == count_of_tier(b, event->tier);
-    qr_mirror_forget(b->mirror);
+    forget(b);
     b->owes_clear = false; /* this is it */
     if (!is_alone)
         ask_walk(b);

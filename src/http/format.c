@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { STEPS_AT_ONCE = 32, SHOWN_HASH = 8 };
+enum { STEPS_AT_ONCE = 32, SHOWN_HASH = 8, MAX_NAMES = 256 };
 
 /* The columns between time and costs, in order. */
 static const struct {
@@ -190,6 +190,43 @@ void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step)
         }
     }
     qr_http_body_text(body, "]");
+}
+
+static void add_names(qr_http_body *body, const char *key, const quire_name *names, uint32_t n)
+{
+    qr_http_body_text(body, ",\"");
+    qr_http_body_text(body, key);
+    qr_http_body_text(body, "\":[");
+    for (uint32_t i = 0; i < n; i++) {
+        size_t shown = names[i].bytes < QUIRE_NAME_BYTES ? names[i].bytes : QUIRE_NAME_BYTES;
+        if (i > 0)
+            qr_http_body_text(body, ",");
+        qr_http_body_json(body, (quire_bytes){names[i].text, shown});
+    }
+    qr_http_body_text(body, "]");
+}
+
+void qr_http_format_names(qr_http_body *body, const quire_monitor *monitor)
+{
+    quire_name list[2 * MAX_NAMES];
+    quire_step_names names;
+    quire_monitor_step last;
+    int status = QUIRE_MISS; /* the step may be overwritten meanwhile: then the next one */
+    while (status == QUIRE_MISS && quire_monitor_last_step(monitor, &last) == QUIRE_OK)
+        status = quire_monitor_get_names(monitor, last.step, &names, list, 2 * MAX_NAMES);
+    if (status != QUIRE_OK) {
+        qr_http_body_text(body, "null");
+        return;
+    }
+    qr_http_body_text(body, "{\"step\":");
+    qr_http_body_number(body, names.step);
+    add_names(body, "running", list, names.num_running);
+    qr_http_body_text(body, ",\"more_running\":");
+    qr_http_body_number(body, names.num_more_running);
+    add_names(body, "waiting", list + names.num_running, names.num_waiting);
+    qr_http_body_text(body, ",\"more_waiting\":");
+    qr_http_body_number(body, names.num_more_waiting);
+    qr_http_body_text(body, "}");
 }
 
 static bool is_in_range(const qr_http_range *range, uint64_t step)

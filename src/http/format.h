@@ -12,6 +12,8 @@
 
 /* Both, with a comma between. */
 void qr_http_format_meta(qr_http_body *body, const qr_http_site *site);
+/* The ids of requests of the last step, as one object; null where they are not kept. */
+void qr_http_format_names(qr_http_body *body, const quire_monitor *monitor);
 void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step);
 
 /* Which steps: those after `after` up to `until`, the oldest first, and no more than limit. every:

@@ -174,6 +174,8 @@ static void answer_snapshot(const qr_http_site *site, const qr_http_request *req
     qr_http_rows rows = qr_http_format_steps(body, site->monitor, &range);
     qr_http_body_text(body, "],\"skipped\":");
     qr_http_body_number(body, has_after ? rows.num_skipped : 0);
+    qr_http_body_text(body, ",\"names\":");
+    qr_http_format_names(body, site->monitor);
     qr_http_body_text(body, "}\n");
 }
 

@@ -81,6 +81,7 @@ quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *c,
     quire_monitor parts = {.steps_mask = c->num_steps - 1, .step_words = step_words(world)};
     qr_feed_carve(&parts.feed, arena, qr_monitor_feed_words(c, world));
     parts.steps = qr_arena_take(arena, c->num_steps, parts.step_words * sizeof *parts.steps);
+    qr_names_carve(&parts.names, arena, c->num_steps, c->num_names);
     parts.walk_blocks = qr_arena_take(arena, WALK_RECORD, sizeof *parts.walk_blocks);
     parts.walk_hashes = qr_arena_take(arena, WALK_RECORD, world->info.hash_bytes);
     parts.block_sizes = qr_arena_take(arena, world->info.num_groups, sizeof *parts.block_sizes);
@@ -119,6 +120,7 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
         return err;
     m->info = world->info;
     m->info.has_token_ids = c->token_ids == QUIRE_ON;
+    m->info.num_names = c->num_names;
     m->has_token_ids = c->token_ids == QUIRE_ON;
     m->hooks = c->hooks;
     m->wall_time = c->wall_time;
@@ -131,6 +133,7 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
         qr_residency_init(&m->residency, &m->metrics, c->sample_rate, random);
     for (uint64_t i = 0; i < (m->steps_mask + 1) * m->step_words; i++)
         atomic_init(&m->steps[i], 0);
+    qr_names_init(&m->names, m->steps_mask + 1);
     atomic_init(&m->steps_claimed, 0);
     atomic_init(&m->steps_visible, 0);
     atomic_init(&m->num_walks_asked, 0);
@@ -304,14 +307,20 @@ void qr_monitor_end_batch(quire_monitor *m)
 
 /* ---- steps ----------------------------------------------------------------- */
 
+uint64_t qr_monitor_claim_step(quire_monitor *m)
+{
+    uint64_t count = atomic_load_explicit(&m->steps_visible, memory_order_relaxed);
+    atomic_store_explicit(&m->steps_claimed, count + 1, memory_order_relaxed);
+    qr_feed_fence_after_claim();
+    return count & m->steps_mask;
+}
+
 void qr_monitor_add_step(quire_monitor *m, const quire_monitor_step *step)
 {
     uint64_t count = atomic_load_explicit(&m->steps_visible, memory_order_relaxed);
-    _Atomic uint64_t *to = m->steps + (count & m->steps_mask) * m->step_words;
+    _Atomic uint64_t *to = m->steps + qr_monitor_claim_step(m) * m->step_words;
     uint64_t words[QR_STEP_WORDS];
     memcpy(words, step, m->step_words * sizeof *words);
-    atomic_store_explicit(&m->steps_claimed, count + 1, memory_order_relaxed);
-    qr_feed_fence_after_claim();
     for (uint32_t i = 0; i < m->step_words; i++)
         atomic_store_explicit(&to[i], words[i], QR_FEED_STORE);
     atomic_store_explicit(&m->steps_visible, count + 1, memory_order_release);
@@ -339,6 +348,25 @@ int qr_monitor_last_step(const quire_monitor *m, quire_monitor_step *step)
             return QUIRE_MISS;
     } while (!read_step(m, visible - 1, step));
     return QUIRE_OK;
+}
+
+int qr_monitor_get_names(const quire_monitor *m, uint64_t step, quire_step_names *names,
+                         quire_name *list)
+{
+    quire_monitor_step last;
+    uint64_t visible;
+    do {
+        visible = atomic_load_explicit(&m->steps_visible, memory_order_acquire);
+        if (visible == 0)
+            return QUIRE_MISS;
+    } while (!read_step(m, visible - 1, &last));
+    if (step > last.step || last.step - step >= visible)
+        return QUIRE_MISS;
+    uint64_t count = visible - 1 - (last.step - step); /* steps follow each other */
+    qr_names_get(&m->names, count & m->steps_mask, names, list);
+    qr_feed_fence_before_check();
+    uint64_t claimed = atomic_load_explicit(&m->steps_claimed, memory_order_relaxed);
+    return claimed - count <= m->steps_mask + 1 && names->step == step ? QUIRE_OK : QUIRE_MISS;
 }
 
 uint32_t qr_monitor_get_steps(const quire_monitor *m, uint64_t after, quire_monitor_step *steps,

@@ -2,7 +2,7 @@
  *
  *      feed.[ch]        events, in a ring that nobody waits for
  *      metrics.[ch]     counters and histograms          residency.[ch]   the life of some blocks
- *      exposition.[ch]  metrics as text
+ *      exposition.[ch]  metrics as text                  names.[ch]       ids of requests
  *      monitor.c        batches, walks, steps, readers
  *
  * Steps are kept in a ring as events are: claimed before they are written, counted when they can be
@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/hooks.h"
 #include "obs/feed.h"
+#include "obs/names.h"
 #include "obs/residency.h"
 
 #include <quire/monitor.h>
@@ -66,6 +67,7 @@ struct quire_monitor {
         *steps; /* step_words each: tiers that the connector cannot have are left out */
     uint32_t step_words;
     uint64_t steps_mask;
+    qr_names names; /* of the same steps */
     uint64_t update_ns;
     _Alignas(64) _Atomic uint64_t steps_claimed;
     _Atomic uint64_t steps_visible;
@@ -100,10 +102,14 @@ void qr_monitor_add_event(quire_monitor *monitor, const qr_feed_entry *entry);
 /* Ends the batch, goes on with a walk, and lets others see it. */
 void qr_monitor_end_batch(quire_monitor *monitor);
 void qr_monitor_add_step(quire_monitor *monitor, const quire_monitor_step *step);
+/* Before it, where names are kept: the place of the step to come. */
+uint64_t qr_monitor_claim_step(quire_monitor *monitor);
 
 /* Any thread. */
 int qr_monitor_last_step(const quire_monitor *monitor, quire_monitor_step *step);
 uint32_t qr_monitor_get_steps(const quire_monitor *monitor, uint64_t after,
                               quire_monitor_step *steps, uint32_t capacity);
+int qr_monitor_get_names(const quire_monitor *monitor, uint64_t step, quire_step_names *names,
+                         quire_name *list);
 
 #endif

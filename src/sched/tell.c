@@ -197,6 +197,39 @@ static uint64_t span_ns(uint64_t began_ns, uint64_t ended_ns)
     return ended_ns > began_ns ? ended_ns - began_ns : 0;
 }
 
+static uint32_t lesser(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Those that wait, in the order of service; then those that are held up. */
+static uint32_t tell_waiting_names(quire_sched *s, uint64_t place, uint32_t at)
+{
+    qr_names *names = &s->monitor->names;
+    const qr_waiting *queues[] = {&s->waiting, &s->skipped};
+    uint32_t count = 0;
+    for (uint32_t q = 0; q < 2; q++) {
+        uint32_t n = qr_waiting_first(queues[q], names->reqs, names->most - count, names->nearest);
+        for (uint32_t i = 0; i < n; i++)
+            qr_names_set(names, place, at + count + i, s->waiters[names->reqs[i]].id);
+        count += n;
+    }
+    return count;
+}
+
+static void tell_names(quire_sched *s, uint64_t step)
+{
+    qr_names *names = &s->monitor->names;
+    uint64_t place = qr_monitor_claim_step(s->monitor);
+    quire_step_names head = {.step = step, .num_running = lesser(s->num_running, names->most)};
+    for (uint32_t i = 0; i < head.num_running; i++)
+        qr_names_set(names, place, i, s->waiters[s->running[i]].id);
+    head.num_more_running = s->num_running - head.num_running;
+    head.num_waiting = tell_waiting_names(s, place, head.num_running);
+    head.num_more_waiting = s->waiting.count + s->skipped.count - head.num_waiting;
+    qr_names_set_head(names, place, &head);
+}
+
 static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t began_ns)
 {
     quire_monitor *m = s->monitor;
@@ -225,6 +258,8 @@ static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t 
                                .num_pinned_blocks = n->num_pinned_blocks};
     note_tiers(s, n, &step);
     step.schedule_ns = span_ns(began_ns, m->shares_clock ? n->time_ns : qr_monitor_now(m));
+    if (m->names.most > 0)
+        tell_names(s, step.step);
     qr_monitor_add_step(m, &step);
     qr_metrics_end_schedule(&m->metrics, &step);
     set_levels(s, n->tiers, n->num_tiers);

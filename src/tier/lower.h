@@ -87,7 +87,7 @@ bool qr_lower_has_pending(const qr_lower *lower);
 bool qr_lower_is_idle(const qr_lower *lower);
 
 /* The monitor tells what each tier has from now on, as its tiers from first_place on. Ends with
- * qr_lower_unwatch_tiers, before tiers or monitor go. */
+ * qr_lower_unwatch_tiers, or with the tier. */
 void qr_lower_watch_tiers(qr_lower *lower, quire_monitor *monitor, uint32_t first_place);
 void qr_lower_unwatch_tiers(qr_lower *lower);
 

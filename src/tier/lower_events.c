@@ -56,16 +56,13 @@ void qr_lower_watch_tiers(qr_lower *lower, quire_monitor *monitor, uint32_t firs
     lower->monitor = monitor;
     for (uint32_t t = 0; t < lower->num_tiers; t++) {
         qr_lower_watch *watch = &lower->tiers[t].watch;
-        *watch = (qr_lower_watch){
-            .lower = lower, .slots = qr_tier_slots(lower->tiers[t].tier), .place = first_place + t};
-        quire_watched_blocks blocks = {.user = watch, .get_key = get_key};
+        *watch = (qr_lower_watch){.lower = lower, .place = first_place + t};
+        qr_tier_watch(lower->tiers[t].tier, &watch->slots, take_change, watch);
         if (watch->slots == NULL)
             continue;
+        quire_watched_blocks blocks = {.user = watch, .get_key = get_key};
         blocks.num_blocks = (uint32_t)quire_slots_usage(watch->slots).total + 1;
-        if (quire_monitor_watch_blocks(monitor, watch->place, &blocks) == QUIRE_OK)
-            quire_slots_set_listener(watch->slots, take_change, watch);
-        else
-            watch->slots = NULL;
+        (void)quire_monitor_watch_blocks(monitor, watch->place, &blocks);
     }
 }
 

@@ -131,6 +131,29 @@ class Scrapes(unittest.TestCase):
         for medium in found:
             self.assertRegex(said, rf"(?m)^  {medium}: [\d,]+ blocks stored, [\d,]+ removed$")
 
+    def test_tokens_of_other_tiers(self):
+        """Routers that hash tokens take the blocks of all tiers: each has its tokens, and its parent."""
+        with self.serve("--file-tier", "1G", "--events", "tcp://127.0.0.1:*", "--replay-events", "tcp://127.0.0.1:*",
+                        "--event-tokens") as it:
+            until(lambda: self.scrape(it, 1, {"gpu", "host", "file"})[0]["file"]["cached"] > 0, "blocks in the file")
+            said = run(QUIRE, "events", it.events, "--replay-events", it.replay, "--from-start", "--json",
+                       "--seconds", "2")
+        known, seen = {}, {"CPU": 0, "DISK": 0}
+        for line in said.splitlines():
+            event = json.loads(line)
+            if event.get("kind") != "stored":
+                continue
+            parent = event["parent_block_hash"]
+            for i, block in enumerate(event["block_hashes"]):
+                ids = event["token_ids"][16 * i:16 * i + 16]
+                if event["medium"] == "GPU":
+                    known[block] = (parent, ids)
+                elif block in known:
+                    self.assertEqual((parent, ids), known[block])
+                    seen[event["medium"]] += 1
+                parent = block
+        self.assertGreater(min(seen.values()), 100, seen)
+
     def test_real_file(self):
         """The figures of a real file are those of its slots."""
         path = os.path.join(self.folder.name, "tier")

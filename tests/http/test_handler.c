@@ -190,6 +190,29 @@ static void large_requests_are_refused_early(void **state)
 
 /* ---- the endpoints ---------------------------------------------------------- */
 
+/* At most four that run, four that wait, and how many more there are. */
+static void expect_names(world *w, const quire_monitor_step *last)
+{
+    const char *names = strstr(body(w), "\"names\":{\"step\":");
+    char more[32];
+    assert_non_null(names);
+    assert_int_equal(json_number(names, "step"), last->step);
+    uint32_t num_running = last->num_running < 4 ? last->num_running : 4;
+    assert_int_equal(json_number(names, "more_running"), last->num_running - num_running);
+    uint32_t num_waiting = last->num_waiting + last->num_skipped;
+    uint32_t shown = num_waiting < 4 ? num_waiting : 4;
+    (void)snprintf(more, sizeof more, "\"more_waiting\":%u}", num_waiting - shown);
+    assert_non_null(strstr(names, more));
+    assert_true(num_running > 0);
+    quire_step_names kept;
+    quire_name list[8];
+    char first[128];
+    assert_int_equal(quire_monitor_get_names(w->engine.monitor, last->step, &kept, list, 8),
+                     QUIRE_OK);
+    (void)snprintf(first, sizeof first, "\"running\":[\"%.*s\"", (int)list[0].bytes, list[0].text);
+    assert_non_null(strstr(names, first));
+}
+
 static void a_snapshot_has_the_monitors_numbers(void **state)
 {
     (void)state;
@@ -234,6 +257,7 @@ static void a_snapshot_has_the_monitors_numbers(void **state)
         assert_true(strtod(end + 1, &end) * 1000 - (double)s->update_ns < 1 && *end == ']');
         at = end + 1;
     }
+    expect_names(&w, &steps[299]);
     close_world(&w);
 }
 
@@ -270,7 +294,7 @@ static void snapshots_can_be_paged(void **state)
     assert_int_equal(last, 5000);
     assert_true(num_pages >= 4);
     assert_int_equal(ask(&w, &request), 200);
-    assert_non_null(strstr(body(&w), "\"steps\":[],\"skipped\":0}"));
+    assert_non_null(strstr(body(&w), "\"steps\":[],\"skipped\":0,\"names\":{"));
     close_world(&w);
 }
 

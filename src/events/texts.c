@@ -1,0 +1,263 @@
+#include "events/texts.h"
+
+#include "base/bits.h"
+#include "events/host.h"
+
+#include <string.h>
+
+enum { FIRST_ENTRIES = 256 };
+
+typedef struct text_entry {
+    uint32_t holders; /* 0: free; then next */
+    uint32_t next;
+    uint32_t group;
+    uint32_t hash_len;
+    uint32_t num_tokens; /* 0: not known */
+    uint32_t max_tokens; /* that there is memory for */
+    bool has_parent;
+    quire_token *tokens;
+} text_entry;
+
+struct qr_texts {
+    uint32_t hash_bytes;
+    text_entry *entries;
+    unsigned char *hashes; /* 2 x hash_bytes for each: its own, its parent's */
+    uint32_t *table;       /* entry + 1; 0: empty. Twice as many as entries */
+    uint32_t num_entries;  /* a power of two */
+    uint32_t num_used;
+    uint32_t free_entry;
+    bool is_off; /* there was no memory */
+};
+
+/* ---- entries --------------------------------------------------------------- */
+
+static unsigned char *hash_of(const qr_texts *t, uint32_t e)
+{
+    return t->hashes + (size_t)e * 2 * t->hash_bytes;
+}
+
+static unsigned char *parent_of(const qr_texts *t, uint32_t e)
+{
+    return hash_of(t, e) + t->hash_bytes;
+}
+
+static uint32_t home_of(const qr_texts *t, const unsigned char *hash, uint32_t len, uint32_t group)
+{
+    uint64_t bits = qr_load_u64(hash + len - sizeof bits) ^ group;
+    return (uint32_t)((bits * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (2 * t->num_entries - 1);
+}
+
+/* The place that has the key, or the empty one where it would go. */
+static uint32_t place_of(const qr_texts *t, const unsigned char *hash, uint32_t len, uint32_t group)
+{
+    uint32_t place = home_of(t, hash, len, group);
+    while (t->table[place] != 0) {
+        uint32_t e = t->table[place] - 1;
+        if (t->entries[e].group == group && t->entries[e].hash_len == len &&
+            memcmp(hash_of(t, e), hash, len) == 0)
+            break;
+        place = (place + 1) & (2 * t->num_entries - 1);
+    }
+    return place;
+}
+
+static void free_parts(qr_texts *t)
+{
+    for (uint32_t e = 0; e < t->num_entries; e++)
+        qr_host_free(t->entries[e].tokens);
+    qr_host_free(t->entries);
+    qr_host_free(t->hashes);
+    qr_host_free(t->table);
+    t->entries = NULL;
+    t->hashes = NULL;
+    t->table = NULL;
+    t->num_entries = 0;
+    t->num_used = 0;
+    t->free_entry = QR_NIL;
+}
+
+static void give_up(qr_texts *t)
+{
+    free_parts(t);
+    t->is_off = true;
+}
+
+static void chain_free(qr_texts *t, uint32_t first)
+{
+    for (uint32_t e = first; e < t->num_entries; e++) {
+        t->entries[e] = (text_entry){.next = t->free_entry};
+        t->free_entry = e;
+    }
+}
+
+static bool grow(qr_texts *t)
+{
+    uint32_t before = t->num_entries;
+    uint32_t after = before == 0 ? FIRST_ENTRIES : 2 * before;
+    text_entry *entries = qr_host_realloc(t->entries, (size_t)after * sizeof *entries);
+    if (entries != NULL)
+        t->entries = entries;
+    unsigned char *hashes = qr_host_realloc(t->hashes, (size_t)after * 2 * t->hash_bytes);
+    if (hashes != NULL)
+        t->hashes = hashes;
+    uint32_t *table = qr_host_alloc_zeroed((size_t)2 * after, sizeof *table);
+    if (entries == NULL || hashes == NULL || table == NULL) {
+        qr_host_free(table);
+        return false;
+    }
+    qr_host_free(t->table);
+    t->table = table;
+    t->num_entries = after;
+    chain_free(t, before);
+    for (uint32_t e = 0; e < before; e++)
+        if (t->entries[e].holders > 0)
+            t->table[place_of(t, hash_of(t, e), t->entries[e].hash_len, t->entries[e].group)] =
+                e + 1;
+    return true;
+}
+
+/* Empties a place, and moves up those behind it that would no longer be found. */
+static void empty_place(qr_texts *t, uint32_t hole)
+{
+    uint32_t mask = 2 * t->num_entries - 1;
+    for (uint32_t place = (hole + 1) & mask; t->table[place] != 0; place = (place + 1) & mask) {
+        uint32_t e = t->table[place] - 1;
+        uint32_t home = home_of(t, hash_of(t, e), t->entries[e].hash_len, t->entries[e].group);
+        if (((place - home) & mask) >= ((place - hole) & mask)) {
+            t->table[hole] = t->table[place];
+            hole = place;
+        }
+    }
+    t->table[hole] = 0;
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+qr_texts *qr_texts_create(uint32_t hash_bytes)
+{
+    qr_texts *t = qr_host_alloc_zeroed(1, sizeof *t);
+    if (t == NULL)
+        return NULL;
+    t->hash_bytes = hash_bytes;
+    t->free_entry = QR_NIL;
+    return t;
+}
+
+void qr_texts_destroy(qr_texts *t)
+{
+    if (t == NULL)
+        return;
+    free_parts(t);
+    qr_host_free(t);
+}
+
+void qr_texts_forget(qr_texts *t)
+{
+    free_parts(t);
+}
+
+/* ---- keys ------------------------------------------------------------------ */
+
+static const unsigned char *key_at(const quire_feed_event *event, uint32_t i)
+{
+    return event->hashes + (size_t)i * event->hash_bytes;
+}
+
+static bool is_kept(const qr_texts *t, const quire_feed_event *event)
+{
+    return !t->is_off && event->hash_bytes >= sizeof(uint64_t) &&
+           event->hash_bytes <= t->hash_bytes;
+}
+
+/* The entry of the key at a place; QR_NIL. */
+static uint32_t find_entry(const qr_texts *t, const quire_feed_event *event, uint32_t i)
+{
+    if (!is_kept(t, event) || t->num_entries == 0)
+        return QR_NIL;
+    return t->table[place_of(t, key_at(event, i), event->hash_bytes, event->group_id)] - 1;
+}
+
+void qr_texts_hold(qr_texts *t, const quire_feed_event *event, uint32_t i)
+{
+    uint32_t e = find_entry(t, event, i);
+    if (e != QR_NIL) {
+        t->entries[e].holders++;
+        return;
+    }
+    if (!is_kept(t, event))
+        return;
+    if (t->free_entry == QR_NIL && !grow(t)) {
+        give_up(t);
+        return;
+    }
+    e = t->free_entry;
+    t->free_entry = t->entries[e].next;
+    t->entries[e].holders = 1;
+    t->entries[e].group = event->group_id;
+    t->entries[e].hash_len = event->hash_bytes;
+    t->entries[e].num_tokens = 0;
+    t->num_used++;
+    uint32_t place = place_of(t, key_at(event, i), event->hash_bytes, event->group_id);
+    memcpy(hash_of(t, e), key_at(event, i), event->hash_bytes);
+    t->table[place] = e + 1;
+}
+
+void qr_texts_drop(qr_texts *t, const quire_feed_event *event, uint32_t i)
+{
+    uint32_t e = find_entry(t, event, i);
+    if (e == QR_NIL || --t->entries[e].holders > 0)
+        return;
+    empty_place(t, place_of(t, key_at(event, i), event->hash_bytes, event->group_id));
+    t->entries[e].next = t->free_entry;
+    t->free_entry = e;
+    t->num_used--;
+}
+
+static bool has_own_key(const quire_feed_event *event, uint32_t i)
+{
+    for (uint32_t k = 0; k < event->num_keys; k++)
+        if (event->keys[k].place == i)
+            return true;
+    return false;
+}
+
+void qr_texts_learn(qr_texts *t, const quire_feed_event *event, uint32_t i)
+{
+    uint32_t e = find_entry(t, event, i);
+    uint64_t end = ((uint64_t)i + 1) * event->block_size;
+    if (e == QR_NIL || t->entries[e].num_tokens > 0 || event->tokens == NULL ||
+        event->num_tokens < end || event->lora_id != 0 || has_own_key(event, i))
+        return;
+    text_entry *entry = &t->entries[e];
+    if (entry->max_tokens < event->block_size) {
+        quire_token *tokens = qr_host_realloc(entry->tokens, event->block_size * sizeof *tokens);
+        if (tokens == NULL)
+            return; /* it is told without */
+        entry->tokens = tokens;
+        entry->max_tokens = event->block_size;
+    }
+    const void *parent = i > 0 ? key_at(event, i - 1) : event->parent.data;
+    entry->has_parent = parent != NULL;
+    if (entry->has_parent)
+        memcpy(parent_of(t, e), parent, event->hash_bytes);
+    entry->num_tokens = event->block_size;
+    memcpy(entry->tokens, event->tokens + (end - event->block_size),
+           event->block_size * sizeof *entry->tokens);
+}
+
+quire_feed_event qr_texts_complete(const qr_texts *t, const quire_feed_event *event, uint32_t i)
+{
+    quire_feed_event one = *event;
+    one.blocks = event->blocks + i;
+    one.num_blocks = 1;
+    one.hashes = key_at(event, i);
+    one.parent = (quire_bytes){NULL, 0};
+    uint32_t e = find_entry(t, event, i);
+    if (e == QR_NIL || t->entries[e].num_tokens == 0)
+        return one;
+    one.tokens = t->entries[e].tokens;
+    one.num_tokens = t->entries[e].num_tokens;
+    if (t->entries[e].has_parent)
+        one.parent = (quire_bytes){parent_of(t, e), event->hash_bytes};
+    return one;
+}
