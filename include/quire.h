@@ -22,6 +22,7 @@
  *      quire/observe.h   what it tells of its steps
  *      quire/connector.h what others bring into it
  *      quire/monitor.h   what other threads see of a scheduler while it runs
+ *      quire/residency.h how long blocks stay in a pool that has no scheduler
  *
  * The others are of libraries beside this one, and not included here:
  *
@@ -93,6 +94,7 @@
 #include "quire/output.h"
 #include "quire/plan.h"
 #include "quire/pool.h"
+#include "quire/residency.h"
 #include "quire/sched.h"
 #include "quire/step.h"
 #include "quire/table.h"

@@ -1,6 +1,8 @@
 /* sched.c - Scheduler: making one, looking at it, and its type (quire/sched.h). */
 #include "sched.h"
 
+#include <string.h>
+
 /* ---- configs --------------------------------------------------------------- */
 
 static const py_name policies[] = {

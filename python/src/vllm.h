@@ -79,6 +79,8 @@ enum {
 
 enum { VLLM_MAX_FLIGHT = 64 };
 
+typedef struct vllm_lives vllm_lives;
+
 typedef struct vllm_core {
     PyObject_HEAD quire_sched *sched;
     quire_hasher *hasher;
@@ -110,6 +112,7 @@ typedef struct vllm_core {
     int tells_tokens; /* pipelines: new tokens go back to the first stage */
     int is_v2;        /* the V2 model runner: resumed requests are told as new ones */
     uint32_t digest_bytes;
+    vllm_lives *lives; /* of sampled blocks; NULL: not followed */
     vllm_types types;
 } vllm_core;
 
@@ -160,6 +163,13 @@ extern PyObject *vllm_core_update(PyObject *self, PyObject *args);
 /* vllm_connector.c */
 extern quire_connector vllm_connector(vllm_core *core);
 extern quire_encoder_connector vllm_encoder_connector(vllm_core *core);
+
+/* vllm_lives.c */
+extern PyObject *vllm_core_follow(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_take_lives(PyObject *self, PyObject *unused);
+/* What was not taken, and all of it. */
+extern void vllm_lives_forget(vllm_core *core);
+extern void vllm_lives_free(vllm_core *core);
 
 /* vllm_events.c */
 extern void vllm_listen(vllm_core *core, quire_cache_config *config);

@@ -241,6 +241,8 @@ static PyObject *core_reset_prefix_cache(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "II", &reset_running, &reset_connector))
         return NULL;
     int status = quire_sched_reset_prefix_cache(core->sched, reset_running, reset_connector);
+    if (status == QUIRE_OK)
+        vllm_lives_forget(core); /* as vLLM's collector does */
     if (reset_running)
         slots_look(core);
     if (vllm_raise_kept(core) < 0)
@@ -467,6 +469,7 @@ static void core_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     core_clear(self);
+    vllm_lives_free(core);
     quire_sched_destroy(core->sched);
     quire_hasher_destroy(core->hasher);
     PyMem_Free(core->slots);
@@ -501,6 +504,7 @@ GUARDED(guarded_take_image, vllm_core_take_image)
 GUARDED(guarded_leave, vllm_core_leave)
 GUARDED(guarded_enqueue, vllm_core_enqueue)
 GUARDED(guarded_set_pause, core_set_pause)
+GUARDED(guarded_follow, vllm_core_follow)
 GUARDED(guarded_reset_encoder_cache, core_reset_encoder_cache)
 GUARDED(guarded_reset_prefix_cache, core_reset_prefix_cache)
 
@@ -526,6 +530,9 @@ static PyMethodDef core_methods[] = {
     {"queue_length", core_queue_length, METH_VARARGS, "queue_length(which)"},
     {"counts", core_counts, METH_NOARGS, "running, waiting, unfinished, any finished"},
     {"stats", core_stats, METH_NOARGS, "running, waiting, skipped, usage, prefix stats"},
+    {"follow", guarded_follow, METH_VARARGS, "follow(sample_rate): the lives of some blocks"},
+    {"take_lives", vllm_core_take_lives, METH_NOARGS,
+     "take_lives(): (lifetime, idle, gaps) of each that has ended since, in seconds"},
     {"set_pause", guarded_set_pause, METH_VARARGS, "set_pause(state)"},
     {"reset_encoder_cache", guarded_reset_encoder_cache, METH_NOARGS, "reset_encoder_cache()"},
     {"reset_prefix_cache", guarded_reset_prefix_cache, METH_VARARGS,

@@ -457,11 +457,32 @@ def compare_steps(theirs, ours):
     assert not mine
 
 
+num_lives = 0  # compared, of blocks of all seeds
+
+
+def compare_lives(theirs, ours):
+    """The lives of blocks: as many, with as many gaps, in the same order; each life is as long as
+    its parts say. Their times differ, and are taken out."""
+    global num_lives
+    if theirs is None or ours is None:
+        return
+    lives = ours.kv_cache_eviction_events
+    same([len(life.reuse_gaps_seconds) for life in theirs.kv_cache_eviction_events],
+         [len(life.reuse_gaps_seconds) for life in lives])
+    for a, b in zip(theirs.kv_cache_eviction_events, lives):
+        assert 0 <= b.idle_seconds <= b.lifetime_seconds and min(b.reuse_gaps_seconds, default=0) >= 0
+        assert sum(b.reuse_gaps_seconds) + b.idle_seconds <= b.lifetime_seconds + 1e-6
+        assert (a.idle_seconds == a.lifetime_seconds) <= (b.idle_seconds == b.lifetime_seconds)
+    num_lives += len(lives)
+    theirs.kv_cache_eviction_events, ours.kv_cache_eviction_events = [], []
+
+
 def compare_outputs(theirs, ours):
     same(list(theirs), list(ours))
     for client, outputs in theirs.items():
         mine = ours[client]
         same(outputs.finished_requests, mine.finished_requests)
+        compare_lives(outputs.scheduler_stats, mine.scheduler_stats)
         same(outputs.scheduler_stats, mine.scheduler_stats)
         same(len(outputs.outputs), len(mine.outputs))
         for a, b in zip(outputs.outputs, mine.outputs):
@@ -495,6 +516,7 @@ def test_lockstep(request):
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
         num_steps += pair.num_steps
+    assert num_lives > 0 or count < 20
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\nlock step: {count:,} seeds from {first}, {num_steps:,} steps, 0 differences; "
-              f"{num_ended} ended early, where vLLM is lost")
+              f"{num_lives:,} lives of blocks; {num_ended} ended early, where vLLM is lost")

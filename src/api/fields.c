@@ -76,6 +76,11 @@ int qr_check_sched_config(const quire_sched_config *p)
     return qr_refuse_in(err == QUIRE_OK ? check_monitor_fields(&monitor) : err, "monitor");
 }
 
+int qr_check_residency_config(const quire_residency_config *p)
+{
+    RETURN_CHECK(quire_residency_config);
+}
+
 int qr_check_metrics_format(const quire_metrics_format *p)
 {
     RETURN_CHECK(quire_metrics_format);

@@ -271,6 +271,13 @@ typedef struct qr_field_limits {
     ANY(hooks)                                                                                     \
     NUMBER(num_names, 0, 256)
 
+#define QR_FIELDS_quire_residency_config(NUMBER, REAL, FLAG, ANY)                                  \
+    ANY(size)                                                                                      \
+    REAL(sample_rate, 0, 1)                                                                        \
+    ANY(on_end)                                                                                    \
+    ANY(user)                                                                                      \
+    ANY(hooks)
+
 #define QR_FIELDS_quire_metrics_format(NUMBER, REAL, FLAG, ANY)                                    \
     ANY(size)                                                                                      \
     NUMBER(names, QUIRE_NAMES_BOTH, QUIRE_NAMES_VLLM)                                              \
@@ -289,6 +296,7 @@ int qr_check_hasher_config(const quire_hasher_config *p);
 int qr_check_cache_config(const quire_cache_config *p);
 /* The cache's config, which must have this library's size, and the monitor's too. */
 int qr_check_sched_config(const quire_sched_config *p);
+int qr_check_residency_config(const quire_residency_config *p);
 int qr_check_metrics_format(const quire_metrics_format *p);
 
 /* QUIRE_OK, or QUIRE_E_RANGE for a field out of its range. */

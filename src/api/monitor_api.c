@@ -1,7 +1,6 @@
 /* api/monitor_api.c - quire/monitor.h: argument checks, then one call inward. */
-#include "api/fields.h"
+#include "api/metrics_text.h"
 #include "base/memory.h"
-#include "obs/exposition.h"
 #include "obs/monitor.h"
 
 static bool is_monitor(const quire_monitor *m)
@@ -150,17 +149,6 @@ uint32_t quire_monitor_get_tiers(const quire_monitor *m, quire_tier_usage *tiers
 int quire_monitor_write_metrics(const quire_monitor *m, const quire_metrics_format *format,
                                 char *text, size_t bytes, size_t *written)
 {
-    quire_metrics_format f = {.size = sizeof f};
-    if (!is_monitor(m) || written == NULL || (text == NULL && bytes > 0))
-        return QUIRE_E_ARGUMENT;
-    int err = format == NULL ? QUIRE_OK : qr_config_read(&f, sizeof f, format);
-    if (err != QUIRE_OK)
-        return err;
-    err = qr_check_metrics_format(&f);
-    if (err != QUIRE_OK)
-        return err;
-    size_t used = qr_exposition_write(&m->metrics, &f, text, bytes);
-    bool fits = used < bytes;
-    *written = fits ? used : used + 1;
-    return fits ? QUIRE_OK : QUIRE_E_TOO_SMALL;
+    return is_monitor(m) ? qr_metrics_text(&m->metrics, format, text, bytes, written)
+                         : QUIRE_E_ARGUMENT;
 }

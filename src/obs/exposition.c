@@ -397,9 +397,9 @@ size_t qr_exposition_write(const qr_metrics *m, const quire_metrics_format *form
     }
     if (has_quire)
         say_tiers(&e, m);
-    if (has_quire)
+    if (has_quire && !m->shape.is_pool)
         say_config(&e, m, "quire_cache_config_info");
-    if (has_vllm)
+    if (has_vllm && !m->shape.is_pool)
         say_config(&e, m, "vllm:cache_config_info");
     if (format->is_openmetrics)
         say_word(&e, "# EOF\n");

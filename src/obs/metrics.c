@@ -117,6 +117,14 @@ static uint32_t count_labels(const qr_metrics_shape *shape, qr_metric_shape labe
 
 /* ---- making ---------------------------------------------------------------- */
 
+static bool is_of_pool(qr_metric metric)
+{
+    qr_metric_shape shape = qr_metrics_info(metric)->shape;
+    return metric == QR_METRIC_USAGE || metric == QR_METRIC_EVICTIONS ||
+           metric == QR_METRIC_ALLOCATIONS || shape == QR_SHAPE_RESIDENCY ||
+           shape == QR_SHAPE_BLOCK_LIVES;
+}
+
 void qr_metrics_carve(qr_metrics *m, qr_arena *arena, const qr_metrics_shape *shape)
 {
     *m = (qr_metrics){.shape = *shape};
@@ -128,6 +136,8 @@ void qr_metrics_carve(qr_metrics *m, qr_arena *arena, const qr_metrics_shape *sh
             bounds_of(m, kind, &m->count[i]);
         else
             m->count[i] = count_labels(shape, kind);
+        if (shape->is_pool && !is_of_pool((qr_metric)i))
+            m->count[i] = 0;
         m->first[i] = m->num_words;
         m->num_words += m->count[i] + (is_histogram && m->count[i] > 0 ? 2 : 0);
     }
@@ -276,19 +286,25 @@ void qr_metrics_end_request(qr_metrics *m, uint32_t index, quire_req_status stat
 
 /* ---- steps ----------------------------------------------------------------- */
 
-void qr_metrics_set_levels(qr_metrics *m, const qr_metrics_levels *l)
+void qr_metrics_set_pool(qr_metrics *m, const quire_tier_usage *tiers, uint32_t num_tiers,
+                         uint64_t num_allocated, uint64_t num_evicted)
 {
-    const quire_usage *blocks = &l->tiers[0].blocks;
+    const quire_usage *blocks = &tiers[0].blocks;
     uint64_t usable = blocks->total - blocks->null_blocks;
     uint64_t billion = UINT64_C(1000000000);
+    qr_metrics_set(m, QR_METRIC_USAGE, 0, usable > 0 ? blocks->active * billion / usable : 0);
+    qr_tiers_set(&m->tiers, tiers, num_tiers);
+    qr_metrics_set(m, QR_METRIC_ALLOCATIONS, 0, num_allocated);
+    qr_metrics_set(m, QR_METRIC_EVICTIONS, 0, num_evicted);
+}
+
+void qr_metrics_set_levels(qr_metrics *m, const qr_metrics_levels *l)
+{
     qr_metrics_set(m, QR_METRIC_RUNNING, 0, l->num_running);
     qr_metrics_set(m, QR_METRIC_WAITING_BY_REASON, QR_WAITING_CAPACITY, l->num_waiting);
     qr_metrics_set(m, QR_METRIC_WAITING_BY_REASON, QR_WAITING_DEFERRED, l->num_skipped);
     qr_metrics_set(m, QR_METRIC_WAITING, 0, (uint64_t)l->num_waiting + l->num_skipped);
-    qr_metrics_set(m, QR_METRIC_USAGE, 0, usable > 0 ? blocks->active * billion / usable : 0);
-    qr_tiers_set(&m->tiers, l->tiers, l->num_tiers);
-    qr_metrics_set(m, QR_METRIC_ALLOCATIONS, 0, l->num_allocated);
-    qr_metrics_set(m, QR_METRIC_EVICTIONS, 0, l->num_evicted);
+    qr_metrics_set_pool(m, l->tiers, l->num_tiers, l->num_allocated, l->num_evicted);
 }
 
 void qr_metrics_end_schedule(qr_metrics *m, const quire_monitor_step *step)

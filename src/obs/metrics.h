@@ -191,6 +191,7 @@ typedef struct qr_metrics_shape {
     uint32_t block_size;
     bool enable_caching;
     bool has_residency;
+    bool is_pool; /* of a pool alone: nothing is told of requests and steps */
 } qr_metrics_shape;
 
 /* When a request got its last token, or one of these. */
@@ -297,6 +298,9 @@ typedef struct qr_metrics_levels {
 } qr_metrics_levels;
 
 void qr_metrics_set_levels(qr_metrics *m, const qr_metrics_levels *levels);
+/* Of these the pool's alone. */
+void qr_metrics_set_pool(qr_metrics *m, const quire_tier_usage *tiers, uint32_t num_tiers,
+                         uint64_t num_allocated, uint64_t num_evicted);
 void qr_metrics_end_schedule(qr_metrics *m, const quire_monitor_step *step);
 /* Outputs of one update, at now_ns, after all requests that end in it are marked. Those before
  * `first` are of requests that ended earlier. */

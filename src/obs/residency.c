@@ -1,5 +1,7 @@
 #include "obs/residency.h"
 
+#include "base/hooks.h"
+
 /* A quarter more than will be drawn on average: with many blocks far more than ever are at once,
  * and with few there is room for all that the constant covers. */
 uint32_t qr_residency_max_lives(uint32_t num_blocks, double sample_rate)
@@ -99,23 +101,36 @@ static uint64_t elapsed_ns(uint64_t from, uint64_t to)
     return to > from ? to - from : 0;
 }
 
-static void tell_life(qr_metrics *m, const qr_block_life *life)
+static void tell_life(qr_residency *r, const qr_block_life *life)
 {
-    qr_metrics_observe(m, QR_METRIC_BLOCK_LIFETIME, elapsed_ns(life->birth_ns, m->now_ns), 1);
-    qr_metrics_observe(m, QR_METRIC_BLOCK_IDLE, elapsed_ns(life->last_ns, m->now_ns), 1);
+    qr_metrics *m = r->metrics;
+    quire_block_life ended = {.block = life->block,
+                              .lifetime_ns = elapsed_ns(life->birth_ns, m->now_ns),
+                              .idle_ns = elapsed_ns(life->last_ns, m->now_ns)};
+    qr_metrics_observe(m, QR_METRIC_BLOCK_LIFETIME, ended.lifetime_ns, 1);
+    qr_metrics_observe(m, QR_METRIC_BLOCK_IDLE, ended.idle_ns, 1);
     uint64_t kept = life->num_hits < QR_RESIDENCY_HITS ? life->num_hits : QR_RESIDENCY_HITS;
-    for (uint64_t hit = life->num_hits - kept + 1; hit < life->num_hits; hit++)
-        qr_metrics_observe(m, QR_METRIC_BLOCK_REUSE_GAP,
-                           elapsed_ns(life->hits_ns[(hit - 1) % QR_RESIDENCY_HITS],
-                                      life->hits_ns[hit % QR_RESIDENCY_HITS]),
-                           1);
+    for (uint64_t hit = life->num_hits - kept + 1; hit < life->num_hits; hit++) {
+        uint64_t gap = elapsed_ns(life->hits_ns[(hit - 1) % QR_RESIDENCY_HITS],
+                                  life->hits_ns[hit % QR_RESIDENCY_HITS]);
+        qr_metrics_observe(m, QR_METRIC_BLOCK_REUSE_GAP, gap, 1);
+        ended.gaps_ns[ended.num_gaps++] = gap;
+    }
+    if (r->on_end != NULL)
+        r->on_end(r->user, &ended);
+}
+
+static inline void read_residency_clock(qr_residency *r)
+{
+    if (r->clock != NULL)
+        r->metrics->now_ns = qr_now_ns(r->clock);
 }
 
 static void end_life(qr_residency *r, uint32_t block)
 {
     uint32_t slot = life_slot(r, block);
     uint32_t id = r->index.slots[slot].id;
-    tell_life(r->metrics, &r->lives[id]);
+    tell_life(r, &r->lives[id]);
     qr_index_remove_at(&r->index, slot);
     r->lives[id].next_free = r->first_free;
     r->first_free = id;
@@ -126,6 +141,7 @@ static void end_life(qr_residency *r, uint32_t block)
 
 void qr_residency_take(qr_residency *r, const uint32_t *blocks, uint32_t n, bool is_evicting)
 {
+    read_residency_clock(r);
     for (uint32_t i = 0; i < n; i++) {
         if (is_evicting && QR_UNLIKELY(is_followed(r, blocks[i])))
             end_life(r, blocks[i]);
@@ -136,6 +152,7 @@ void qr_residency_take(qr_residency *r, const uint32_t *blocks, uint32_t n, bool
 
 void qr_residency_touch(qr_residency *r, const uint32_t *blocks, uint32_t n)
 {
+    read_residency_clock(r);
     for (uint32_t i = 0; i < n; i++) {
         if (QR_LIKELY(!is_followed(r, blocks[i])))
             continue;
@@ -147,6 +164,7 @@ void qr_residency_touch(qr_residency *r, const uint32_t *blocks, uint32_t n)
 
 void qr_residency_evict(qr_residency *r, const uint32_t *blocks, uint32_t n)
 {
+    read_residency_clock(r);
     for (uint32_t i = 0; i < n; i++)
         if (is_followed(r, blocks[i]))
             end_life(r, blocks[i]);

@@ -18,6 +18,8 @@
 #include "base/index.h"
 #include "obs/metrics.h"
 
+#include <quire/residency.h>
+
 enum { QR_RESIDENCY_HITS = 4 };
 
 typedef struct qr_block_life {
@@ -41,6 +43,9 @@ typedef struct qr_residency {
     uint32_t first_free;
     uint64_t threshold; /* of 53 random bits: below it a block is sampled */
     uint64_t random;
+    const quire_hooks *clock; /* NULL: the scheduler sets the metrics' time, once in each call */
+    void (*on_end)(void *user, const quire_block_life *life);
+    void *user;
 } qr_residency;
 
 /* So many lives, for blocks that are drawn at this rate. */

@@ -14,7 +14,7 @@ from pathlib import Path
 # Structs that callers fill in, and that belong to the rooms behind src/api.
 TABLE = """pool_config cache_full_params table_config hasher_config mm_feature extra_key group_config
 cache_config cache_request allocate_params sched_config mm_input request_params model_output
-monitor_config metrics_format""".split()
+monitor_config residency_config metrics_format""".split()
 
 USE = r"(?:\.|->|\b[A-Z]+\()(\w+)"
 

@@ -40,8 +40,7 @@ def group_of(group) -> dict[str, int]:
 
 def refuse(vllm_config) -> None:
     """What is not done yet must not be decided wrongly."""
-    missing = {"routed experts": vllm_config.model_config.enable_return_routed_experts,
-               "cache metrics": vllm_config.observability_config.kv_cache_metrics}
+    missing = {"routed experts": vllm_config.model_config.enable_return_routed_experts}
     for name, is_asked in missing.items():
         if is_asked:
             raise NotImplementedError(f"quire.vllm: {name}; turn them off, or use vLLM's scheduler")

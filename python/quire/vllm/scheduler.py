@@ -19,7 +19,8 @@ from vllm.v1.core.sched.output import (CachedRequestData, GrammarOutput, NewRequ
 from vllm.v1.engine import (EngineCoreEvent, EngineCoreEventType, EngineCoreOutput,
                             EngineCoreOutputs, FinishReason)
 from vllm.v1.metrics.perf import ModelMetrics
-from vllm.v1.metrics.stats import PrefillStats, PrefixCacheStats, SchedulerStats
+from vllm.v1.metrics.stats import (KVCacheEvictionEvent, PrefillStats, PrefixCacheStats,
+                                   SchedulerStats)
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
@@ -115,6 +116,9 @@ class Scheduler(SchedulerInterface):
              "record": record, "requests": self.requests,
              "finished_by_client": self.finished_req_ids_dict,
              **calls_of(self), **image_calls_of(self), **self._events.calls()})
+        observed = self.vllm_config.observability_config
+        if observed.kv_cache_metrics and self.log_stats:  # without stats nobody takes them
+            self._core.follow(observed.kv_cache_metrics_sample)
 
     def _should_advance(self, request: Request) -> bool:
         return self.structured_output_manager.should_advance(request)
@@ -388,6 +392,8 @@ class Scheduler(SchedulerInterface):
             num_running_reqs=running, num_waiting_reqs=waiting, num_skipped_waiting_reqs=skipped,
             kv_cache_usage=usage, prefix_cache_stats=PrefixCacheStats(bool(prefix[0]), *prefix[1:]),
             connector_prefix_cache_stats=connector, spec_decoding_stats=spec,
+            kv_cache_eviction_events=[KVCacheEvictionEvent(*life)
+                                      for life in self._core.take_lives()],
             cudagraph_stats=cudagraph_stats)
 
     def make_stats(self) -> SchedulerStats | None:
