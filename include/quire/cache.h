@@ -146,7 +146,8 @@ typedef struct quire_cache_request {
     uint32_t num_hashes;
     uint32_t first_hash;          /* hashes begins with this one: 0 for get_computed_blocks; else a
                                      multiple of what every group joins, below the hashes of the
-                                     blocks that have their keys in every group. QUIRE_E_RANGE */
+                                     blocks that have their keys in every group, those of the hit
+                                     included. QUIRE_E_RANGE */
     uint32_t was_preempted;       /* for the stats */
     uint32_t skip_reading_prefix; /* 1: get_computed_blocks finds nothing */
     void *user;                   /* in events, as their request */

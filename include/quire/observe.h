@@ -78,7 +78,8 @@ typedef struct quire_snapshot {
     const quire_tier_usage *tiers;
     uint32_t num_tiers;
     uint32_t num_overtaking; /* admitted in this step before others of the queue: prefix_window */
-    uint32_t num_watermark_blocks; /* that a new request must leave free: cache.watermark */
+    uint32_t num_watermark_blocks; /* that a new request must leave free: cache.watermark, or with
+                                      use_pressure what is above preempt_above, if that is more */
 } quire_snapshot;
 
 /* Why something was decided. */

@@ -1,19 +1,19 @@
-/* quire/residency.h - how long blocks stay in a pool, and how often they are hit, without a scheduler.
+/* quire/residency.h - how long the blocks of a pool stay, and how often they are hit.
  *
  *      handed out ──► hit ──► hit ──► hit ──► handed out again
  *      └──────────────── lifetime ───────────┘
  *                     └ gap ┘└ gap ┘└── idle ──┘
  *
  * residency   follows the life of some blocks of one pool: each block that is handed out is drawn
- *             with sample_rate, as vLLM 0.20.0's KVCacheMetricsCollector draws it (kv_cache_metrics).
- *             A life ends when the block is handed out again or loses its key; without prefix
- *             caching no life ends, there as here.
+ *             with sample_rate, as vLLM 0.20.0's KVCacheMetricsCollector draws it. A life ends when
+ *             the block is handed out again or loses its key; without prefix caching no life ends,
+ *             there as here.
  *
  * For a pool, or the pool of a cache (quire_cache_pool), that no scheduler with a monitor has: the
  * monitor follows blocks itself (quire_monitor_config.residency).
  *
- * Cost: a bit for each block that is not drawn; a clock reading for each call that hands out or hits
- * blocks. Nothing is allocated after creation.
+ * Cost: a bit for each block that is not drawn; a clock reading for each call that hands out or
+ * hits blocks. Nothing is allocated after creation.
  *
  * Threads: the writer of the pool, for all calls. Destroy the residency before the pool.
  */

@@ -5,6 +5,7 @@
     Cache             which blocks each request has
     Plan, plan        from a model and a GPU's memory to groups and blocks
     Scheduler         who computes what in the next step: Step, Outputs
+    cost_...          bytes, blocks and seconds, with a pencil
     replay            a trace through the real scheduler and cache
 
 Each status of the library is an exception of the same name (NO_SPACE, E_DOUBLE_FREE, ...), all of

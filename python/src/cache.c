@@ -3,17 +3,9 @@
  * A request is a number here, its seq: 0 before its first allocate_slots, which gives it one.
  * Hashes are given anew with each call: a list, or one buffer of all, which costs nothing.
  */
-#include "core.h"
+#include "cache.h"
 
 #include <string.h>
-
-typedef struct cache_object {
-    PyObject ob_base;
-    quire_cache *cache;
-    uint32_t num_groups;
-    uint32_t digest_bytes;
-    py_event_log events;
-} cache_object;
 
 /* ---- configs --------------------------------------------------------------- */
 
@@ -42,6 +34,7 @@ static const py_field own_fields[] = {
     CACHE("max_num_batched_tokens", max_num_batched_tokens, PY_FIELD_U32, NULL),
     CACHE("max_requests", max_requests, PY_FIELD_U32, NULL),
     CACHE("max_copies", max_copies, PY_FIELD_U32, NULL),
+    CACHE("num_host_blocks", num_host_blocks, PY_FIELD_U32, NULL),
     CACHE("digest_bytes", digest_bytes, PY_FIELD_U32, NULL),
     CACHE("log_stats", log_stats, PY_FIELD_SWITCH, NULL),
     CACHE("profile", profile, PY_FIELD_NAME, py_profiles),
@@ -167,7 +160,7 @@ static void cache_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static quire_cache *open_cache(PyObject *object)
+quire_cache *py_cache_open(PyObject *object)
 {
     quire_cache *cache = ((cache_object *)object)->cache;
     if (cache == NULL)
@@ -207,7 +200,7 @@ PyObject *py_spans_list(const quire_block_span *spans, uint32_t num_groups)
 
 static PyObject *blocks_of(PyObject *object, quire_seq seq)
 {
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     uint32_t num_groups = ((cache_object *)object)->num_groups;
     if (cache == NULL)
         return NULL;
@@ -237,7 +230,7 @@ static PyObject *cache_blocks_of(PyObject *object, PyObject *argument)
 
 static PyObject *find_hit(PyObject *object, const quire_cache_request *request)
 {
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     uint32_t num_groups = ((cache_object *)object)->num_groups;
     uint32_t num_tokens = 0;
     if (cache == NULL)
@@ -287,7 +280,7 @@ static int get_spans(PyObject *source, uint32_t num_groups, py_ints *rows, quire
 static PyObject *allocate(PyObject *object, quire_cache_request *request,
                           const quire_allocate_params *params, quire_block_span *spans)
 {
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     if (cache == NULL)
         return NULL;
     int err = quire_cache_allocate_slots(cache, request, params, spans);
@@ -359,7 +352,7 @@ static PyObject *cache_free(PyObject *object, PyObject *argument)
     quire_cache_request request = {.num_tokens = 1};
     if (get_seq(argument, &request.seq) < 0)
         return NULL;
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     return cache != NULL ? py_done(py_state_of(object), quire_cache_free(cache, &request)) : NULL;
 }
 
@@ -369,7 +362,7 @@ static PyObject *cache_fork(PyObject *object, PyObject *argument)
     quire_cache_request child = {.num_tokens = 1};
     if (get_seq(argument, &parent.seq) < 0)
         return NULL;
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     if (cache == NULL)
         return NULL;
     int err = quire_cache_fork(cache, &parent, &child);
@@ -382,7 +375,7 @@ static PyObject *cache_take_copies(PyObject *object, PyObject *Py_UNUSED(ignored
 {
     const quire_block_copy *copies;
     uint32_t count;
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     if (cache == NULL)
         return NULL;
     int err = quire_cache_take_copies(cache, &copies, &count);
@@ -399,7 +392,7 @@ static PyObject *cache_take_copies(PyObject *object, PyObject *Py_UNUSED(ignored
 
 static PyObject *cache_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     if (cache == NULL)
         return NULL;
     quire_usage usage = quire_cache_usage(cache);
@@ -408,27 +401,27 @@ static PyObject *cache_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
 
 static PyObject *cache_reset(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     return cache != NULL ? py_done(py_state_of(object), quire_cache_reset_prefix_cache(cache))
                          : NULL;
 }
 
 static PyObject *cache_new_step(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     return cache != NULL ? py_done(py_state_of(object), quire_cache_new_step_starts(cache)) : NULL;
 }
 
 static PyObject *cache_check(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     return cache != NULL ? py_done(py_state_of(object), quire_cache_check(cache)) : NULL;
 }
 
 static PyObject *cache_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     cache_object *self = (cache_object *)object;
-    quire_cache *cache = open_cache(object);
+    quire_cache *cache = py_cache_open(object);
     if (cache == NULL)
         return NULL;
     int err = quire_cache_take_events(cache, py_event_record, &self->events, NULL);
@@ -458,6 +451,37 @@ static PyMethodDef cache_methods[] = {
     {"take_copies", cache_take_copies, METH_NOARGS,
      "take_copies()\n--\n\nPages to copy before the next pass: from, to, group, one after the "
      "other."},
+    {"copy_on_write", py_cache_copy_on_write, METH_VARARGS,
+     "copy_on_write(seq, first_token, num_tokens, /)\n--\n\nBlocks of these tokens that are shared "
+     "or cached are replaced by copies. NO_SPACE, FULL."},
+    {"can_allocate", PY_KEYWORDS(py_cache_can_allocate),
+     "can_allocate(seq, num_tokens, num_new_tokens, *, num_computed_tokens=0, hashes=None, "
+     "num_lookahead_tokens=0)\n--\n\nWhether allocate_slots would succeed now; changes nothing."},
+    {"move_out", py_cache_move_out, METH_VARARGS,
+     "move_out(seq, num_computed_tokens, /)\n--\n\nMoves a request to host slots: (its new seq, "
+     "block, slot and group of each copy, one after the other). FULL, MISS."},
+    {"move_in", PY_KEYWORDS(py_cache_move_in),
+     "move_in(seq, num_tokens, num_computed_tokens, hashes=None)\n--\n\nMoves it back: (its new "
+     "seq, "
+     "the copies as for move_out). NO_SPACE, FULL."},
+    {"can_move_in", PY_KEYWORDS(py_cache_can_move_in),
+     "can_move_in(seq, num_tokens, num_computed_tokens, hashes=None)\n--\n\nWhether move_in would "
+     "succeed now."},
+    {"location", py_cache_location, METH_O, "location(seq, /)\n--\n\n'device', 'host' or 'none'."},
+    {"find_token", py_cache_find_token, METH_VARARGS,
+     "find_token(seq, token, group=0, /)\n--\n\n(block, place in the row, offset in the block). "
+     "MISS "
+     "outside the window."},
+    {"block", PY_KEYWORDS(py_cache_block),
+     "block(seq, index, group=0, *, num_computed_tokens=0)\n--\n\nOne block of a request, as a "
+     "dict."},
+    {"totals", py_cache_totals, METH_NOARGS,
+     "totals()\n--\n\nWhat all requests have together, as a dict."},
+    {"pressure", py_cache_pressure, METH_NOARGS,
+     "pressure()\n--\n\nA dict: level, should_admit, should_preempt."},
+    {"evict_cached", py_cache_evict_cached, METH_O,
+     "evict_cached(num_blocks, /)\n--\n\nEvicts cached blocks, the least recently freed first; "
+     "returns how many there were."},
     {"blocks", cache_blocks_of, METH_O, "blocks(seq, /)\n--\n\nAll blocks, a list for each group."},
     {"usage", cache_usage, METH_NOARGS,
      "usage()\n--\n\nA dict: total, empty, cached, active, null_blocks."},
@@ -482,7 +506,8 @@ static PyType_Slot cache_slots[] = {
      "max_encoder_tokens=0, hash_block_size=0, enable_prefix_caching=True, use_eagle=False, "
      "track_new_blocks=None, decode_context_parallel_size=1, prefill_context_parallel_size=1, "
      "watermark=0.0, admit_below=0.8, preempt_above=0.95, event_log_bytes=0, "
-     "max_num_batched_tokens=0, max_requests=0, max_copies=0, digest_bytes=32, log_stats=False, "
+     "max_num_batched_tokens=0, max_requests=0, max_copies=0, num_host_blocks=0, digest_bytes=32, "
+     "log_stats=False, "
      "profile='default', quirks_on=0, quirks_off=0)\n--\n\n"
      "The KV cache of an engine: which blocks each request has.\n\n"
      "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "

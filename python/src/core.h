@@ -43,6 +43,7 @@ PyObject *py_add_type(PyObject *module, PyType_Spec *spec);
 
 int py_add_hashing(PyObject *module, py_state *state);
 int py_add_pool(PyObject *module, py_state *state);
+int py_add_cost(PyObject *module);
 int py_add_cache(PyObject *module, py_state *state);
 int py_add_plan(PyObject *module, py_state *state);
 int py_add_presets(PyObject *module);
@@ -186,6 +187,10 @@ const quire_plan *py_plan_get(const py_state *state, PyObject *object);
  * PyMem_Free whatever the answer. */
 int py_cache_config_take(const py_state *state, PyObject *keywords, quire_cache_config *config,
                          quire_group_config **groups);
+/* quire_cache_pressure as a dict. */
+PyObject *py_pressure_dict(const py_state *state, quire_cache *cache);
+PyObject *py_evict_cached(const py_state *state, quire_pool *pool, uint32_t num_blocks);
+extern const py_name py_locations[];
 /* Blocks of all groups as a list of lists, from spans; copied before anything is made. */
 PyObject *py_spans_list(const quire_block_span *spans, uint32_t num_groups);
 

@@ -66,7 +66,7 @@ static int module_exec(PyObject *module)
     py_state *state = PyModule_GetState(module);
     if (py_add_errors(module, state) < 0 || add_constants(module, state) < 0 ||
         py_add_hashing(module, state) < 0 || py_add_pool(module, state) < 0 ||
-        py_add_plan(module, state) < 0 || py_add_presets(module) < 0 ||
+        py_add_plan(module, state) < 0 || py_add_presets(module) < 0 || py_add_cost(module) < 0 ||
         py_add_cache(module, state) < 0 || py_add_step(module, state) < 0)
         return -1;
     return py_add_sched(module, state);

@@ -125,6 +125,14 @@ static PyObject *pool_evict(PyObject *object, PyObject *source)
     return change_blocks(object, source, quire_pool_evict_blocks);
 }
 
+static PyObject *pool_evict_cached(PyObject *object, PyObject *argument)
+{
+    unsigned long num_blocks = PyLong_AsUnsignedLong(argument);
+    quire_pool *pool = PyErr_Occurred() ? NULL : open_pool(object);
+    uint32_t most = num_blocks < UINT32_MAX ? (uint32_t)num_blocks : UINT32_MAX;
+    return pool != NULL ? py_evict_cached(py_state_of(object), pool, most) : NULL;
+}
+
 static PyObject *cache_blocks(PyObject *object, const py_ints *blocks, const py_hashes *hashes,
                               quire_cache_full_params *params)
 {
@@ -352,6 +360,9 @@ static PyMethodDef pool_methods[] = {
      "free(blocks, /)\n--\n\nOne user less for each block; give a request's blocks last to first."},
     {"touch", pool_touch, METH_O, "touch(blocks, /)\n--\n\nOne more user for each block."},
     {"evict", pool_evict, METH_O, "evict(blocks, /)\n--\n\nTakes the keys from blocks."},
+    {"evict_cached", pool_evict_cached, METH_O,
+     "evict_cached(num_blocks, /)\n--\n\nEvicts cached blocks, the least recently freed first; "
+     "returns how many there were."},
     {"cache", PY_KEYWORDS(pool_cache),
      "cache(blocks, hashes, *, num_cached_blocks=0, num_full_blocks=None, group_id=0, "
      "block_size=0, "

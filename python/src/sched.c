@@ -7,6 +7,11 @@
 
 static const py_name policies[] = {
     {"fcfs", QUIRE_POLICY_FCFS}, {"priority", QUIRE_POLICY_PRIORITY}, {NULL, 0}};
+static const py_name victims[] = {{"default", QUIRE_VICTIM_DEFAULT},
+                                  {"lifo", QUIRE_VICTIM_LIFO},
+                                  {"priority", QUIRE_VICTIM_PRIORITY},
+                                  {"lru", QUIRE_VICTIM_LRU},
+                                  {NULL, 0}};
 static const py_name pauses[] = {{"unpaused", QUIRE_UNPAUSED},
                                  {"paused_new", QUIRE_PAUSED_NEW},
                                  {"paused_all", QUIRE_PAUSED_ALL},
@@ -68,6 +73,9 @@ static const py_field config_fields[] = {
     CONFIG_U32(lookahead),
     CONFIG_U32(prefix_window),
     CONFIG_U32(prefix_patience),
+    CONFIG("max_copies", cache.max_copies, PY_FIELD_U32, NULL),
+    CONFIG_SWITCH(use_pressure),
+    CONFIG("victim", victim, PY_FIELD_NAME, victims),
     {NULL, 0, PY_FIELD_U32, NULL}};
 
 static const py_field snapshots_field[] = {{"snapshots", 0, PY_FIELD_BOOL, NULL},
@@ -236,6 +244,8 @@ static const py_field req_fields[] = {
     REQ(arrival_time, PY_FIELD_F64),
     REQ(seq, PY_FIELD_U64),
     REQ(num_swapped_tokens, PY_FIELD_U32),
+    {"location", offsetof(quire_req_info, location), PY_FIELD_NAME, py_locations},
+    REQ(is_offloaded, PY_FIELD_BOOL),
     {NULL, 0, PY_FIELD_U32, NULL}};
 
 static PyObject *sched_info(PyObject *object, PyObject *argument)
@@ -256,26 +266,6 @@ static PyObject *sched_info(PyObject *object, PyObject *argument)
         Py_CLEAR(dict);
     }
     return dict;
-}
-
-static PyObject *sched_pin(PyObject *object, PyObject *args)
-{
-    unsigned long long req;
-    double seconds;
-    if (!PyArg_ParseTuple(args, "Kd:pin", &req, &seconds))
-        return NULL;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
-    if (!(seconds >= 0)) {
-        PyErr_SetString(PyExc_ValueError, "pin: seconds must be 0 or more");
-        return NULL;
-    }
-    uint64_t ns = seconds < 1.8e10 ? (uint64_t)(seconds * 1e9) : UINT64_MAX;
-    int err = quire_sched_pin(sched, req, ns);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
-    Py_RETURN_NONE;
 }
 
 static PyObject *sched_tokens(PyObject *object, PyObject *args)
@@ -493,9 +483,29 @@ static PyMethodDef sched_methods[] = {
     {"finish_all", PY_KEYWORDS(py_sched_finish_all),
      "finish_all(status='finished_aborted')\n--\n\nEnds every request from outside; returns how "
      "many it ended."},
-    {"pin", sched_pin, METH_VARARGS,
+    {"pin", py_sched_pin, METH_VARARGS,
      "pin(req, seconds, /)\n--\n\nKeeps a request's blocks for so long after its end; 0: not. "
      "Needs max_pins."},
+    {"drop_pins", py_sched_drop_pins, METH_NOARGS,
+     "drop_pins()\n--\n\nReleases the blocks of all pins that are kept now."},
+    {"fork", PY_KEYWORDS(py_sched_fork),
+     "fork(req, id, tail=None, /, *, " REQUEST_PARAMS ")\n--\n\n"
+     "A child that begins with the text of req: its number. The tokens of tail take the place of "
+     "the "
+     "last tokens of output. Needs max_copies; params that are the parent's are not read."},
+    {"preempt", PY_KEYWORDS(py_sched_preempt),
+     "preempt(req, mode='cheaper')\n--\n\nTakes the blocks from a request; 'swap' keeps its KV in "
+     "host slots, 'recompute' does not, 'cheaper' chooses."},
+    {"offload", py_sched_offload, METH_O,
+     "offload(req, /)\n--\n\nMoves a request to host slots until resume. Needs num_swap_blocks."},
+    {"resume", py_sched_resume, METH_O,
+     "resume(req, /)\n--\n\nA request that was offloaded may be admitted again."},
+    {"set_swap_costs", py_sched_set_swap_costs, METH_VARARGS,
+     "set_swap_costs(swap_block_ns, recompute_token_ns, /)\n--\n\nWhat moving a block and "
+     "computing "
+     "a token cost, as measured."},
+    {"pressure", py_sched_pressure, METH_NOARGS,
+     "pressure()\n--\n\nA dict: level, should_admit, should_preempt."},
     {"find", sched_find, METH_O, "find(id, /)\n--\n\nThe request of an id, or None."},
     {"info", sched_info, METH_O, "info(req, /)\n--\n\nA request's state, as a dict."},
     {"tokens", sched_tokens, METH_VARARGS,
@@ -552,6 +562,7 @@ static PyType_Slot sched_slots[] = {
      "event_log_bytes=0, max_requests=4096, max_loading=0, max_text_tokens=8388608, "
      "max_request_bytes=2048, max_extra_bytes=0, num_swap_blocks=0, swap_block_ns=0, "
      "recompute_token_ns=1, max_pins=0, lookahead=0, prefix_window=0, prefix_patience=0, "
+     "max_copies=0, use_pressure=False, victim='default', "
      "profile='default', quirks_on=0, quirks_off=0)\n--\n\n"
      "Who computes how many tokens in the next step, as vLLM 0.20.0 decides it.\n\n"
      "num_gpu_blocks and max_model_len are needed, or a plan that has both. groups: layers as "

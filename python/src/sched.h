@@ -31,6 +31,20 @@ quire_sched *py_sched_open(PyObject *object);
 /* Statuses of requests, by name. */
 extern const py_name py_req_statuses[];
 
+/* Raises the exception of a status, with the sentence of quire_sched_why_refused where that is its
+ * reason; always NULL. */
+PyObject *py_raise_why(PyObject *object, const quire_sched *sched, int status);
+
+/* sched_move.c: methods that move requests. */
+PyObject *py_sched_fork(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *py_sched_preempt(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *py_sched_offload(PyObject *object, PyObject *req);
+PyObject *py_sched_resume(PyObject *object, PyObject *req);
+PyObject *py_sched_pin(PyObject *object, PyObject *args);
+PyObject *py_sched_drop_pins(PyObject *object, PyObject *ignored);
+PyObject *py_sched_set_swap_costs(PyObject *object, PyObject *args);
+PyObject *py_sched_pressure(PyObject *object, PyObject *ignored);
+
 /* sched_step.c: methods for requests and steps. */
 PyObject *py_sched_add(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *py_sched_continue(PyObject *object, PyObject *args, PyObject *kwargs);

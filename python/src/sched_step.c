@@ -9,6 +9,15 @@
 
 /* ---- requests -------------------------------------------------------------- */
 
+PyObject *py_raise_why(PyObject *object, const quire_sched *sched, int status)
+{
+    py_raise(py_state_of(object), status);
+    bool is_told = status == QUIRE_E_TOO_LONG || status == QUIRE_E_ARGUMENT;
+    if (is_told && quire_sched_why_refused(sched)[0] != 0)
+        PyErr_SetString(PyErr_Occurred(), quire_sched_why_refused(sched));
+    return NULL;
+}
+
 static PyObject *add_request(PyObject *object, const py_request *request)
 {
     quire_req req;
@@ -16,11 +25,8 @@ static PyObject *add_request(PyObject *object, const py_request *request)
     if (sched == NULL)
         return NULL;
     int err = quire_sched_add(sched, &request->params, &req);
-    if (err == QUIRE_E_TOO_LONG && quire_sched_why_refused(sched)[0] != 0) {
-        py_raise(py_state_of(object), err);
-        PyErr_SetString(PyErr_Occurred(), quire_sched_why_refused(sched));
-        return NULL;
-    }
+    if (err == QUIRE_E_TOO_LONG)
+        return py_raise_why(object, sched, err);
     if (err != QUIRE_OK)
         return py_raise(py_state_of(object), err);
     return PyLong_FromUnsignedLongLong(req);

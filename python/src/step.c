@@ -34,7 +34,8 @@
     X(swap_out_blocks, "I", "Blocks to copy to host slots.")                                       \
     X(swap_out_slots, "I", "The slots.")                                                           \
     X(swap_in_blocks, "I", "Blocks to copy from host slots.")                                      \
-    X(swap_in_slots, "I", "The slots.")
+    X(swap_in_slots, "I", "The slots.")                                                            \
+    X(copies, "I", "Copies on write: from, to, group, place of the request, index in its row.")
 
 #define OUTPUTS_ARRAYS(X)                                                                          \
     X(reqs, "Q", "The requests with an output.")                                                   \
@@ -211,7 +212,8 @@ static bool copy_rest(record_object *self, const quire_step *step, uint32_t num_
            copy_array(self, STEP_swap_out_blocks, step->swap_out_blocks, out) &&
            copy_array(self, STEP_swap_out_slots, step->swap_out_slots, out) &&
            copy_array(self, STEP_swap_in_blocks, step->swap_in_blocks, in) &&
-           copy_array(self, STEP_swap_in_slots, step->swap_in_slots, in);
+           copy_array(self, STEP_swap_in_slots, step->swap_in_slots, in) &&
+           copy_array(self, STEP_copies, step->copies, step->num_copies * sizeof *step->copies);
 }
 
 PyObject *py_step_new(const py_state *state, const quire_step *step, uint32_t num_groups,
@@ -419,6 +421,7 @@ static const py_field snapshot_fields[] = {SNAPSHOT(step, PY_FIELD_U64),
                                            SNAPSHOT(num_free_swap_blocks, PY_FIELD_U32),
                                            SNAPSHOT(num_pinned, PY_FIELD_U32),
                                            SNAPSHOT(num_pinned_blocks, PY_FIELD_U32),
+                                           SNAPSHOT(num_watermark_blocks, PY_FIELD_U32),
                                            {NULL, 0, PY_FIELD_U32, NULL}};
 
 static const py_field tier_fields[] = {

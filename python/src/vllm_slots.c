@@ -56,20 +56,6 @@ static int read_hits(vllm_cache *self, PyObject *given, quire_allocate_params *p
     return 0;
 }
 
-/* The first hash that is needed once the hits are kept: see qr_cache_first_needed_hash. */
-static uint32_t first_hash_after(const quire_cache *cache, const quire_block_span *hits)
-{
-    uint64_t tokens = UINT64_MAX;
-    uint32_t step = cache->lookup_alignment;
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
-        uint64_t of_group = (uint64_t)hits[g].count * cache->groups[g].block_size;
-        tokens = of_group < tokens ? of_group : tokens;
-    }
-    if (tokens < 2 * (uint64_t)step || tokens == UINT64_MAX)
-        return 0;
-    return (uint32_t)(tokens / step - 1) * (step / cache->hash_block_size);
-}
-
 /* Loads the hashes [r->first_hash, ...) that name the first num_tokens tokens. */
 static int read_hashes(vllm_cache *self, PyObject *request, quire_cache_request *r,
                        uint32_t num_tokens)
@@ -195,7 +181,7 @@ static int prepare_keys(vllm_cache *self, PyObject *request, quire_cache_request
     if (r->seq != 0)
         r->first_hash = qr_cache_first_needed_hash(cache, r->seq);
     else if (p->new_computed_blocks != NULL)
-        r->first_hash = first_hash_after(cache, p->new_computed_blocks);
+        r->first_hash = qr_cache_first_hash_after(cache, p->new_computed_blocks);
     if (read_hashes(self, request, r, certain) < 0)
         return -1;
     if (pool_gives_keys(self)) {

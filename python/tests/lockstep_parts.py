@@ -31,8 +31,7 @@ def drawn_config(rng: random.Random, is_async: bool):
         parallel_config=SimpleNamespace(data_parallel_index=0, decode_context_parallel_size=1,
                                         prefill_context_parallel_size=1,
                                         pipeline_parallel_size=rng.choice([1, 1, 1, 2])),
-        observability_config=SimpleNamespace(kv_cache_metrics=rng.random() < 0.5,
-                                             kv_cache_metrics_sample=1.0,
+        observability_config=SimpleNamespace(kv_cache_metrics=False, kv_cache_metrics_sample=1.0,
                                              enable_mfu_metrics=False),
         model_config=SimpleNamespace(is_encoder_decoder=False, max_model_len=MAX_MODEL_LEN,
                                      enable_return_routed_experts=False))

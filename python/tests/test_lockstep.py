@@ -33,6 +33,7 @@ class Pair:
         self.rng = rng = random.Random(seed)
         self.is_async = rng.random() < 0.5
         self.config = drawn_config(rng, self.is_async)
+        self.config.observability_config.kv_cache_metrics = seed % 2 == 0
         self.log_stats, self.with_finished = rng.random() < 0.7, rng.random() < 0.5
         groups = drawn_groups(rng)
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = str(int(rng.random() < 0.15))

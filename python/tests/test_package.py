@@ -64,7 +64,7 @@ def settings_in(name, pattern):
 def test_signatures_name_every_setting():
     """help() shows what the tables of the extension take, and all of that is taken."""
     cache = settings_in("cache.c", r'CACHE\("(\w+)"')
-    own = {"max_num_batched_tokens", "max_requests", "max_copies", "digest_bytes", "log_stats",
+    own = {"max_num_batched_tokens", "max_requests", "max_copies", "num_host_blocks", "digest_bytes", "log_stats",
            "profile", "quirks_on", "quirks_off"}
     sched = settings_in("sched.c", r'CONFIG(?:_U32|_SWITCH)?\("?(\w+)"?[,)]') - {"text", "name"}
     others = {"plan", "groups", "block_size"}
@@ -76,6 +76,7 @@ def test_signatures_name_every_setting():
         quire.Scheduler: (cache - own) | sched | others | hashing | {"snapshots"},
         quire.Plan: settings_in("plan.c", r"PLAN\((\w+), PY") | {"layers", "memory_bytes"},
         quire.Scheduler.add: request | {"id", "prompt"},
+        quire.Scheduler.fork: request | {"req", "id", "tail"},
         quire.Scheduler.continue_request: request | {"req", "prompt"},
     }
     for what, names in told.items():

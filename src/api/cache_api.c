@@ -6,14 +6,19 @@ static bool cache_ok(const quire_cache *cache)
     return QR_LIKELY(cache != NULL && cache->magic == QR_CACHE_MAGIC);
 }
 
-/* The most that first_hash may be: the keys of the row up to there are made. With caching off no
- * hash is looked at. */
-static uint32_t most_first_hash(const quire_cache *cache, const quire_cache_request *request)
+/* The most that first_hash may be: the keys of the row, or of the hit, up to there are made. With
+ * caching off no hash is looked at. */
+static uint32_t most_first_hash(const quire_cache *cache, const quire_cache_request *request,
+                                const quire_block_span *hits)
 {
     if (QR_LIKELY(request->first_hash == 0) || !cache->enable_caching)
         return request->first_hash;
     uint32_t joined = cache->lookup_alignment / cache->hash_block_size;
-    return request->first_hash % joined == 0 ? qr_cache_first_needed_hash(cache, request->seq) : 0;
+    if (request->first_hash % joined != 0)
+        return 0;
+    if (request->seq == 0 && hits != NULL)
+        return qr_cache_first_hash_after(cache, hits);
+    return qr_cache_first_needed_hash(cache, request->seq);
 }
 
 static bool request_ok(const quire_cache_request *request)
@@ -26,7 +31,7 @@ static int check_kv_request(const quire_cache *cache, const quire_cache_request 
     if (!cache_ok(cache) || !request_ok(request))
         return QUIRE_E_ARGUMENT;
     qr_field_limits limits = {.max_model_len = cache->max_model_len,
-                              .first_hash = most_first_hash(cache, request)};
+                              .first_hash = most_first_hash(cache, request, NULL)};
     return qr_check_cache_request(request, &limits);
 }
 
@@ -131,7 +136,8 @@ static QR_NOINLINE int check_then_allocate(quire_cache *cache, quire_cache_reque
                                            const quire_allocate_params *params,
                                            quire_block_span *new_blocks)
 {
-    int err = check_allocation_params(cache, request, params, most_first_hash(cache, request));
+    int err = check_allocation_params(cache, request, params,
+                                      most_first_hash(cache, request, params->new_computed_blocks));
     return err == QUIRE_OK ? qr_cache_allocate_slots(cache, request, params, new_blocks) : err;
 }
 
@@ -151,7 +157,8 @@ int quire_cache_can_allocate(const quire_cache *cache, const quire_cache_request
 {
     if (!cache_ok(cache) || !request_ok(request) || params == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = check_allocation_params(cache, request, params, most_first_hash(cache, request));
+    int err = check_allocation_params(cache, request, params,
+                                      most_first_hash(cache, request, params->new_computed_blocks));
     return err == QUIRE_OK ? qr_cache_can_allocate(cache, request, params) : err;
 }
 

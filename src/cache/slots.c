@@ -188,6 +188,25 @@ bool qr_cache_has_uncached(const quire_cache *cache, quire_seq seq, uint32_t num
     return false;
 }
 
+/* Of a request whose first num_tokens tokens have their keys in every group. */
+static uint32_t first_hash_behind(const quire_cache *cache, uint64_t num_tokens)
+{
+    uint32_t step = cache->lookup_alignment; /* all groups' keys begin at its multiples */
+    if (num_tokens < 2 * (uint64_t)step || num_tokens == UINT64_MAX)
+        return 0;
+    return (uint32_t)(num_tokens / step - 1) * (step / cache->hash_block_size);
+}
+
+uint32_t qr_cache_first_hash_after(const quire_cache *cache, const quire_block_span *hits)
+{
+    uint64_t first = UINT64_MAX;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        uint64_t cached = (uint64_t)hits[g].count * cache->groups[g].block_size;
+        first = cached < first ? cached : first;
+    }
+    return first_hash_behind(cache, first);
+}
+
 uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
 {
     uint32_t row = qr_cache_row_of(cache, seq);
@@ -201,10 +220,7 @@ uint32_t qr_cache_first_needed_hash(const quire_cache *cache, quire_seq seq)
         uint64_t cached = (uint64_t)group->rows[row].num_cached * group->block_size;
         first = cached < first ? cached : first;
     }
-    uint32_t step = cache->lookup_alignment; /* all groups' keys begin at its multiples */
-    if (first < 2 * (uint64_t)step || first == UINT64_MAX)
-        return 0;
-    return (uint32_t)(first / step - 1) * (step / cache->hash_block_size);
+    return first_hash_behind(cache, first);
 }
 
 static void cache_full(quire_cache *cache, const quire_cache_request *request, uint32_t row,

@@ -310,6 +310,19 @@ static void a_first_hash_that_is_too_far(void **state)
     r.hashes = w.hashes + 3 * DIGEST;
     assert_int_equal(quire_cache_allocate_slots(w.cache, &r, &p, NULL), QUIRE_OK);
     assert_int_equal(quire_pool_num_keys(quire_cache_pool(w.cache)), 6);
+    quire_cache_request second = {.num_tokens = 28, .hashes = w.hashes, .num_hashes = 7};
+    quire_block_span hit;
+    p = (quire_allocate_params){.num_new_tokens = 4, .new_computed_blocks = &hit};
+    assert_int_equal(
+        quire_cache_get_computed_blocks(w.cache, &second, &hit, &p.num_new_computed_tokens),
+        QUIRE_OK);
+    assert_int_equal(hit.count, 6);
+    for (second.first_hash = 6; second.first_hash < 8; second.first_hash++)
+        assert_int_equal(quire_cache_allocate_slots(w.cache, &second, &p, NULL), QUIRE_E_RANGE);
+    second.first_hash = 5; /* the last key of the hit */
+    second.hashes = w.hashes + 5 * DIGEST;
+    assert_int_equal(quire_cache_allocate_slots(w.cache, &second, &p, NULL), QUIRE_OK);
+    assert_int_equal(quire_pool_num_keys(quire_cache_pool(w.cache)), 7);
     assert_int_equal(quire_cache_check(w.cache), QUIRE_OK);
     quire_cache_destroy(w.cache);
 }

@@ -1,4 +1,4 @@
-/* obs/test_residency_pool.c - quire/residency.h: the lives of blocks of a pool without a scheduler. */
+/* obs/test_residency_pool.c - the lives of blocks of a pool without a scheduler. */
 #include "base/unit.h"
 
 #include <quire.h>
@@ -207,6 +207,9 @@ static void refusals(void **state)
     assert_int_equal(quire_residency_create(&config, pool, NULL, &second), QUIRE_E_CONFIG);
     assert_non_null(strstr(quire_refusal(), "invalid sample_rate 1.5 (expected 0..1)"));
     config.sample_rate = 0;
+    config.size = 3;
+    assert_int_equal(quire_residency_create(&config, pool, NULL, &second), QUIRE_E_CONFIG);
+    config.size = sizeof config;
     assert_int_equal(quire_residency_create(&config, NULL, NULL, &second), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_residency_create(NULL, pool, NULL, &second), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_residency_create(&config, pool, NULL, NULL), QUIRE_E_ARGUMENT);
