@@ -393,8 +393,8 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
 {
     qr_request *r = &s->requests[index];
     bool has_begun = r->kv.seq != 0 || r->kv.num_computed_tokens > 0 || r->num_saved > 0 ||
-                     r->kv.num_tokens > r->num_prompt_tokens || qr_request_is_finished(r) ||
-                     r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
+                     r->num_hosted > 0 || r->kv.num_tokens > r->num_prompt_tokens ||
+                     qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
     if (has_begun || r->embeds_tail.data != NULL)
         return QUIRE_E_ARGUMENT;
     if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)

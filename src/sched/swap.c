@@ -362,6 +362,8 @@ bool qr_swap_is_valid(const quire_sched *s)
         const qr_request *r = &s->requests[i];
         if (s->waiters[i].is_swapped != (r->num_saved > 0))
             return false;
+        if (r->num_hosted > 0 && (r->kv.seq != 0 || r->num_hosted > r->kv.num_tokens))
+            return false;
         if (r->num_saved == 0)
             continue;
         bool waits = r->status == QUIRE_REQ_PREEMPTED || r->status == QUIRE_REQ_WAITING ||

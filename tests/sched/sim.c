@@ -187,6 +187,7 @@ static void turn(sim *s)
         sim_fork(s);
     if (!s->is_ending && sim_below(s, 1000) < s->mix.faults)
         sim_disturb(s);
+    sim_let_go(s, s->is_ending);
     if (s->mix.has_moves && (s->is_ending || sim_chance(s, 5)))
         sim_move(s);
     bool updates = s->num_batches == s->mix.batches || (s->num_batches > 0 && sim_chance(s, 30));

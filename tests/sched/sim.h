@@ -34,6 +34,7 @@ enum {
     SIM_GROUPS = 3,
     SIM_SLOTS = 100, /* requests of the users' at one time */
     SIM_SEQS = 48,
+    SIM_HELD = 512,
     SIM_SPEC = 3,
     SIM_BATCHES = 3,
     SIM_BLOCK_SIZE = 16,
@@ -83,6 +84,7 @@ typedef struct sim_mix {
     bool loads_sync;
     bool loads_fail;
     bool sends; /* blocks of requests that ended are sent for a while */
+    bool saves; /* the connector keeps some of what preempted requests have computed */
     bool has_grammar;
     bool has_images;
     bool has_pins;
@@ -225,7 +227,8 @@ typedef struct sim_tally {
     uint64_t configs;    /* refused */
     uint64_t outgrown;   /* requests that became too long for the pool */
     uint64_t cuts;
-    uint64_t moves;  /* requests that lost their blocks since the caller asked */
+    uint64_t moves;
+    uint64_t saves;  /* requests that lost their blocks since the caller asked */
     uint64_t states; /* of Mamba layers, read */
     uint64_t pooled;
     uint64_t repeated; /* ends by repetition */
@@ -242,6 +245,8 @@ typedef struct sim {
     sim_mix mix;
     quire_group_config groups[SIM_GROUPS];
     quire_connector connector;
+    quire_block held[SIM_HELD]; /* by the connector, while it saves them */
+    uint32_t num_held;
     quire_grammar grammar;
     quire_encoder_connector encoder_connector;
     quire_hasher *hasher;
@@ -279,7 +284,7 @@ bool sim_is_refused(const quire_sched_config *config);
 /* The most blocks that a request of so many tokens has at one time when it is alone. */
 uint32_t sim_blocks_alone(const sim *s, uint32_t num_tokens, uint32_t num_encoder_tokens);
 
-/* ---- sim_users.c ---- */
+/* ---- sim_users.c, sim_moves.c ---- */
 bool sim_add(sim *s);
 /* Something at random that is not a step. */
 void sim_disturb(sim *s);
@@ -320,6 +325,12 @@ void sim_check_end(sim *s);
 sim_request *sim_find(sim *s, quire_req req);
 
 /* ---- sim_others.c: connectors and grammar ---- */
+
+/* The connector has saved some of the blocks that it holds, or all. */
+void sim_let_go(sim *s, bool all);
+/* quire_connector.request_preempted: holds some of the blocks for a few steps. */
+uint32_t sim_request_preempted(void *user, quire_req req, const quire_block_span *blocks,
+                               uint32_t num_tokens, int is_urgent);
 void sim_fill_others(sim *s);
 bool sim_grammar_refuses(const sim_request *r, uint32_t num_tokens);
 

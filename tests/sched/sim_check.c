@@ -247,6 +247,8 @@ static void check_queue(sim *s, uint32_t which)
         if (r == NULL)
             return;
         quire_sched_req_info(s->sched, now[i], &info);
+        if (!s->sched->waiters[quire_req_index(now[i])].is_swapped)
+            info.num_swapped_tokens = 0; /* saved by the connector: it has no claim on slots */
         SIM_CHECK(s, is_in_order(s, &last, &info), "not in order", r->number, i);
         bool is_fcfs = s->sched->policy == QUIRE_POLICY_FCFS;
         if (is_fcfs && place != UINT32_MAX && !r->is_session && info.num_preemptions == 0 &&

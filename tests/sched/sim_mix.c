@@ -211,6 +211,7 @@ static void draw_mix(sim *s)
     m->loads_sync = m->has_connector && sim_chance(s, 60);
     m->loads_fail = m->has_connector && sim_chance(s, 50);
     m->sends = m->has_connector && sim_chance(s, 50);
+    m->saves = m->has_connector && sim_chance(s, 50);
     m->has_grammar = sim_chance(s, 25);
     m->has_images = m->is_encoder_decoder || sim_chance(s, 30);
     m->has_sessions = sim_chance(s, 25);
@@ -344,6 +345,7 @@ quire_sched_config sim_draw_config(sim *s)
     c.max_encoder_items = sim_between(s, 1, SIM_IMAGES);
     if (m->has_connector)
         c.connector = &s->connector;
+    s->connector.request_preempted = m->saves ? sim_request_preempted : NULL;
     if (m->has_encoder_connector)
         c.encoder_connector = &s->encoder_connector;
     if (m->has_grammar)

@@ -85,6 +85,44 @@ static int request_finished(void *user, quire_req req, const quire_block_span *b
     return 1;
 }
 
+/* It holds some of the blocks for a few steps. */
+uint32_t sim_request_preempted(void *user, quire_req req, const quire_block_span *blocks,
+                               uint32_t num_tokens, int is_urgent)
+{
+    sim *s = user;
+    const sim_request *r = request_of(s, req);
+    quire_block_span own[SIM_GROUPS];
+    quire_pool *pool = quire_cache_pool(quire_sched_cache(s->sched));
+    SIM_CHECK(s, num_tokens > 0 && num_tokens < r->num_told + 1, "more than its tokens are saved",
+              num_tokens, r->num_told);
+    (void)quire_sched_get_blocks(s->sched, req, own);
+    for (uint32_t g = 0; g < s->mix.num_groups; g++) {
+        SIM_CHECK(s, own[g].count == blocks[g].count && own[g].ids == blocks[g].ids,
+                  "other blocks than the request has", own[g].count, blocks[g].count);
+        for (uint32_t i = 0; i < blocks[g].count && s->num_held < SIM_HELD; i++)
+            if (blocks[g].ids[i] != QUIRE_NULL_BLOCK && sim_chance(s, is_urgent ? 20 : 70) &&
+                quire_pool_hold(pool, &blocks[g].ids[i], 1) == QUIRE_OK)
+                s->held[s->num_held++] = blocks[g].ids[i];
+    }
+    s->tally.saves++;
+    return sim_chance(s, 30) ? 0 : sim_below(s, num_tokens + 2);
+}
+
+void sim_let_go(sim *s, bool all)
+{
+    quire_pool *pool = quire_cache_pool(quire_sched_cache(s->sched));
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < s->num_held; i++) {
+        if (!all && !sim_chance(s, 40)) {
+            s->held[left++] = s->held[i];
+            continue;
+        }
+        int err = quire_pool_let_go(pool, &s->held[i], 1, sim_below(s, 2));
+        SIM_CHECK(s, err == QUIRE_OK, "a block that is not held any more", s->held[i], err);
+    }
+    s->num_held = left;
+}
+
 static int reset_cache(void *user)
 {
     (void)user;

@@ -40,6 +40,7 @@ static void add_tally(sim_tally *all, const sim_tally *one)
     all->forgotten += one->forgotten;
     all->pins += one->pins;
     all->overtaking += one->overtaking;
+    all->saves += one->saves;
     all->forks += one->forks;
     all->shared += one->shared;
     all->copies += one->copies;
@@ -69,13 +70,15 @@ static void print_tally(const sim_tally *t)
            (unsigned long long)t->resets);
     printf("%llu loads, %llu failed, %llu sendings, %llu turns of sessions, %llu drafts rejected, "
            "%llu images, %llu times full, %llu blocks swapped out and %llu in, %llu steps "
-           "forgotten, %llu pins, %llu admitted before others\n",
+           "forgotten, %llu pins, %llu admitted before others, %llu moved by the caller, %llu "
+           "saved by the connector\n",
            (unsigned long long)t->loads, (unsigned long long)t->lost,
            (unsigned long long)t->sendings, (unsigned long long)t->turns,
            (unsigned long long)t->rejected, (unsigned long long)t->encoded,
            (unsigned long long)t->full, (unsigned long long)t->swapped_out,
            (unsigned long long)t->swapped_in, (unsigned long long)t->forgotten,
-           (unsigned long long)t->pins, (unsigned long long)t->overtaking);
+           (unsigned long long)t->pins, (unsigned long long)t->overtaking,
+           (unsigned long long)t->moves, (unsigned long long)t->saves);
     printf(
         "%llu calls, each walked; refused: %llu configs, %llu requests and inputs; %llu requests "
         "outgrew the pool, %llu prompts cut, %llu states read, %llu steps of more than 16 "
@@ -99,10 +102,10 @@ static bool saw_all(const sim_tally *t)
     return t->hits > 0 && t->preempted > 0 && t->aborts > 0 && t->resets > 0 && t->loads > 0 &&
            t->lost > 0 && t->sendings > 0 && t->turns > 0 && t->rejected > 0 && t->encoded > 0 &&
            t->swapped_out > 0 && t->swapped_in > 0 && t->forgotten > 0 && t->pins > 0 &&
-           t->overtaking > 0 && t->refused > 0 && t->configs > 0 && t->outgrown > 0 &&
-           t->cuts > 0 && t->moves > 0 && t->states > 0 && t->large > 0 && t->pooled > 0 &&
-           t->repeated > 0 && t->embedded > 0 && t->hashed > 0 && t->found > 0 && t->forks > 0 &&
-           t->shared > 0 && t->copies > 0;
+           t->overtaking > 0 && t->saves > 0 && t->refused > 0 && t->configs > 0 &&
+           t->outgrown > 0 && t->cuts > 0 && t->moves > 0 && t->states > 0 && t->large > 0 &&
+           t->pooled > 0 && t->repeated > 0 && t->embedded > 0 && t->hashed > 0 && t->found > 0 &&
+           t->forks > 0 && t->shared > 0 && t->copies > 0;
 }
 
 typedef struct share {
