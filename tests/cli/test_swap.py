@@ -44,6 +44,13 @@ def lines(name):
         return [json.loads(line) for line in file]
 
 
+def seconds_of_copies(steps, bytes_per_s, latency_s):
+    """Of a link that carries nothing else: first what goes out in a step, then what comes back."""
+    moved = [n for step in steps
+             for n in (step["num_swapped_out_blocks"], step["num_swapped_in_blocks"]) if n > 0]
+    return sum(n * BLOCK / bytes_per_s + latency_s for n in moved)
+
+
 def column(text):
     """A column of docs/page-data.md."""
     data, numbers = base64.b64decode(text), []
@@ -92,8 +99,7 @@ class Swap(unittest.TestCase):
         moved = [(s["num_swapped_out_blocks"], s["num_swapped_in_blocks"]) for s in steps]
         self.assertEqual(sum(o for o, _ in moved), r["swap"]["out_blocks"])
         self.assertEqual(sum(i for _, i in moved), r["swap"]["in_blocks"])
-        taken = sum((o + i) * BLOCK / 20e9 + 1e-3 * ((o > 0) + (i > 0)) for o, i in moved)
-        self.assertAlmostEqual(r["swap"]["copy_s"], taken, places=6)
+        self.assertAlmostEqual(r["swap"]["copy_s"], seconds_of_copies(steps, 20e9, 1e-3), places=6)
         fast = report("--swap-blocks", "4000", "--swap-cost", "1")
         self.assertGreater(fast["swap"]["copy_s"], 0)
         self.assertLess(fast["swap"]["copy_s"], r["swap"]["copy_s"])
@@ -140,6 +146,8 @@ class Swap(unittest.TestCase):
             self.assertEqual(sum(t["hits"] for t in step["tiers"]), step["num_external_tokens"])
             swap = step["tiers"][1]
             self.assertEqual(swap["empty"] + swap["active"], 8 * 10**9 // BLOCK)
+        alone = seconds_of_copies(lines("both.jsonl")[1:], 55e9, 10e-6)
+        self.assertGreater(both["swap"]["copy_s"], 1.01 * alone)  # it waits for the tiers' copies
 
     # -- where it is shown
 
@@ -241,6 +249,12 @@ class Swap(unittest.TestCase):
                 (("--admit-below", "0.9", "--preempt-above", "0.5"),
                  '"0.9" for --admit-below (expected 0..0.5'),
                 (("--preempt-above", "0.5"), '"0.8", the default, for --admit-below (expected 0..0.5'),
+                (("--preempt-above", "2"), '"2" for --preempt-above (expected a number, 0..1)'),
+                (("--watermark", "-1"), '"-1" for --watermark (expected a number, 0..1)'),
+                (("--victim", "fifo"), '"fifo" for --victim (expected default, lifo, priority or lru)'),
+                (("--pin-ttl", "-1"), '"-1" for --pin-ttl (expected a number, 0..1000000000)'),
+                (("--prefix-window", "2k"), '"2k" for --prefix-window (expected 0..1024)'),
+                (("--prefix-patience", "2k"), '"2k" for --prefix-patience (expected 0..1000)'),
                 (("--file-tier", "1G"), "--cpu-memory")):
             for command in ("replay", "serve"):
                 self.assertIn(words, run(command, *args, TRACE, status=2), args)
