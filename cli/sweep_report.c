@@ -19,7 +19,7 @@ static const sweep_column columns[] = {
     {"blocks.total", "blocks", 1, 0},   {"hit_rate", "hit %", 100, 2},
     PERCENTILES("ttft_ms", "TTFT"),     PERCENTILES("tpot_ms", "TPOT"),
     {"e2e_ms.p50", "end p50", 1, 0},    {"output_tokens_per_s", "tokens/s", 1, 0},
-    {"preemptions", "preempted", 1, 0}, {NULL}};
+    {"preemptions", "preempted", 1, 0}, {NULL, NULL, 0, 0}};
 enum { GROUP_AXES = 6, GROUP_COLUMNS = 6, MAX_COLUMNS = 48 };
 
 /* Of a sweep that has one of these axes. */
