@@ -43,7 +43,8 @@ page *page_open(const page_meta *meta)
     p->points_per_row = 1;
     p->idle_us = 1000;
     p->steps_per_mark = 1;
-    p->frame_stride = 1;
+    for (uint32_t i = 0; i < PAGE_NUM_POOLS; i++)
+        p->frames[i].stride = 1;
     p->preempted.stride = 1;
     p->others.stride = 1;
     return p;
@@ -66,7 +67,8 @@ void page_close(page *p)
     free(p->gpu);
     free(p->rows);
     free(p->marks);
-    free(p->frames);
+    for (uint32_t i = 0; i < PAGE_NUM_POOLS; i++)
+        free(p->frames[i].frames);
     page_sample_free(&p->preempted);
     page_sample_free(&p->others);
     free(p);
@@ -325,19 +327,24 @@ void page_step(page *p, const quire_snapshot *s, double time_s, double duration_
 
 /* ---- frames ---------------------------------------------------------------- */
 
-bool page_wants_blocks(const page *p, uint64_t step)
+static bool wants_step(const page_frames *f, uint64_t step)
 {
-    return (step - 1) % p->frame_stride == 0;
+    return (step - 1) % f->stride == 0;
 }
 
-static void halve_frames(page *p)
+bool page_wants_blocks(const page *p, page_pool pool, uint64_t step)
 {
-    p->frame_stride *= 2;
+    return wants_step(&p->frames[pool], step);
+}
+
+static void halve_frames(page_frames *f)
+{
+    f->stride *= 2;
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < p->num_frames; i++)
-        if (page_wants_blocks(p, p->frames[i].step))
-            p->frames[kept++] = p->frames[i];
-    p->num_frames = kept;
+    for (uint32_t i = 0; i < f->num_frames; i++)
+        if (wants_step(f, f->frames[i].step))
+            f->frames[kept++] = f->frames[i];
+    f->num_frames = kept;
 }
 
 /* 4 bits for `count` of `all` blocks: itself, or 15ths that are 0 and 15 only for none and all. */
@@ -351,7 +358,7 @@ static unsigned share_of(uint32_t count, uint32_t all, uint32_t cell_blocks)
     return share < 1 ? 1 : share > 14 ? 14 : share;
 }
 
-static unsigned char cell_of(const page *p, const char *states, uint32_t num_blocks)
+static unsigned char cell_of(const page_frames *f, const char *states, uint32_t num_blocks)
 {
     uint32_t cached = 0;
     uint32_t active = 0;
@@ -359,39 +366,40 @@ static unsigned char cell_of(const page *p, const char *states, uint32_t num_blo
         cached += states[i] == 'C';
         active += states[i] == 'A';
     }
-    if (p->cell_blocks == 1 && states[0] == 'N')
+    if (f->cell_blocks == 1 && states[0] == 'N')
         return 0xff;
-    return (unsigned char)(share_of(active, num_blocks, p->cell_blocks) << 4 |
-                           share_of(cached, num_blocks, p->cell_blocks));
+    return (unsigned char)(share_of(active, num_blocks, f->cell_blocks) << 4 |
+                           share_of(cached, num_blocks, f->cell_blocks));
 }
 
-void page_blocks(page *p, uint64_t step, const char *states, uint32_t num_blocks,
+void page_blocks(page *p, page_pool pool, uint64_t step, const char *states, uint32_t num_blocks,
                  const uint64_t *owners)
 {
-    if (num_blocks == 0 || (p->num_frames > 0 && num_blocks != p->frame_blocks))
+    page_frames *f = &p->frames[pool];
+    if (num_blocks == 0 || (f->num_frames > 0 && num_blocks != f->num_blocks))
         return;
-    p->frame_blocks = num_blocks;
-    p->cell_blocks = (num_blocks + PAGE_MAX_CELLS - 1) / PAGE_MAX_CELLS;
-    if (p->num_frames == PAGE_MAX_FRAMES)
-        halve_frames(p);
-    if (!page_wants_blocks(p, step))
+    f->num_blocks = num_blocks;
+    f->cell_blocks = (num_blocks + PAGE_MAX_CELLS - 1) / PAGE_MAX_CELLS;
+    if (f->num_frames == PAGE_MAX_FRAMES)
+        halve_frames(f);
+    if (!wants_step(f, step))
         return;
-    void *frames = p->frames;
+    void *frames = f->frames;
     bool is_room =
-        grow(p, &frames, &p->frame_capacity, p->num_frames, sizeof *p->frames, PAGE_MAX_FRAMES);
-    p->frames = frames;
+        grow(p, &frames, &f->capacity, f->num_frames, sizeof *f->frames, PAGE_MAX_FRAMES);
+    f->frames = frames;
     if (!is_room)
         return;
-    page_frame *frame = &p->frames[p->num_frames++];
+    page_frame *frame = &f->frames[f->num_frames++];
     memset(frame, 0, sizeof *frame);
     frame->step = step;
-    for (uint32_t first = 0, cell = 0; first < num_blocks; first += p->cell_blocks, cell++) {
+    for (uint32_t first = 0, cell = 0; first < num_blocks; first += f->cell_blocks, cell++) {
         uint32_t left = num_blocks - first;
         frame->cells[cell] =
-            cell_of(p, states + first, left < p->cell_blocks ? left : p->cell_blocks);
+            cell_of(f, states + first, left < f->cell_blocks ? left : f->cell_blocks);
     }
     if (owners != NULL && num_blocks <= PAGE_MAX_OWNERS) {
         memcpy(frame->owners, owners, num_blocks * sizeof *owners);
-        p->has_owners = true;
+        f->has_owners = true;
     }
 }

@@ -74,14 +74,17 @@ void page_step(page *p, const quire_snapshot *snapshot, double time_s, double du
  * values up to the next one. */
 void page_idle(page *p, double time_s, const quire_usage *blocks, const page_tier_step *tiers);
 
+/* Pools that are shown block by block. */
+typedef enum page_pool { PAGE_GPU = 0, PAGE_HOST = 1, PAGE_NUM_POOLS = 2 } page_pool;
+
 /* Whether page_blocks is to be called after page_step of this step; asks for every step, then for
  * every second, fourth ... as the run gets longer. */
-bool page_wants_blocks(const page *p, uint64_t step);
+bool page_wants_blocks(const page *p, page_pool pool, uint64_t step);
 /* The pool as quire_pool_draw draws it: 'N', 'E', 'C', 'A', one for each block. owners: the id of
  * a request that uses the block, 0: nobody; NULL: not known. They are kept for pools of at most
  * PAGE_MAX_OWNERS blocks. */
 enum { PAGE_MAX_OWNERS = 1024 };
-void page_blocks(page *p, uint64_t step, const char *states, uint32_t num_blocks,
+void page_blocks(page *p, page_pool pool, uint64_t step, const char *states, uint32_t num_blocks,
                  const uint64_t *owners);
 
 /* Negative: never. */

@@ -89,6 +89,17 @@ typedef struct page_histogram {
     uint64_t bins[PAGE_NUM_BINS]; /* bin i: from 2^(i/8) us on; the first also what is less */
 } page_histogram;
 
+/* A pool, block by block, at some steps. */
+typedef struct page_frames {
+    page_frame *frames;
+    uint32_t num_frames;
+    uint32_t capacity;
+    uint64_t stride;
+    uint32_t num_blocks;
+    uint32_t cell_blocks;
+    bool has_owners;
+} page_frames;
+
 struct page {
     char *title;
     char *trace;
@@ -120,13 +131,7 @@ struct page {
     uint64_t steps_per_mark; /* 1: each mark is one step */
     uint64_t num_preemptions;
 
-    page_frame *frames;
-    uint32_t num_frames;
-    uint32_t frame_capacity;
-    uint64_t frame_stride;
-    uint32_t frame_blocks;
-    uint32_t cell_blocks;
-    bool has_owners;
+    page_frames frames[PAGE_NUM_POOLS];
 
     page_sample preempted;
     page_sample others;

@@ -230,24 +230,24 @@ static void write_marks(const page *p, page_output *out)
 
 /* ---- frames ---------------------------------------------------------------- */
 
-static void write_frames(const page *p, page_output *out)
+static void write_frames(const page_frames *f, const char *name, page_output *out)
 {
-    uint32_t cells = p->num_frames == 0 ? 0 : (p->frame_blocks - 1) / p->cell_blocks + 1;
-    begin(out, "frames");
-    number(out, "count", p->num_frames);
-    number(out, "num_blocks", p->frame_blocks);
-    number(out, "cell_blocks", p->cell_blocks);
+    uint32_t cells = f->num_frames == 0 ? 0 : (f->num_blocks - 1) / f->cell_blocks + 1;
+    begin(out, name);
+    number(out, "count", f->num_frames);
+    number(out, "num_blocks", f->num_blocks);
+    number(out, "cell_blocks", f->cell_blocks);
     number(out, "cells", cells);
-    for (uint32_t i = 0; i < p->num_frames; i++)
-        pack_next(&out->column, p->frames[i].step);
+    for (uint32_t i = 0; i < f->num_frames; i++)
+        pack_next(&out->column, f->frames[i].step);
     column(out, "step");
-    for (uint32_t i = 0; i < p->num_frames; i++)
-        pack_runs(&out->column, p->frames[i].cells, cells);
+    for (uint32_t i = 0; i < f->num_frames; i++)
+        pack_runs(&out->column, f->frames[i].cells, cells);
     column(out, "data");
-    if (p->has_owners) {
-        for (uint32_t i = 0; i < p->num_frames; i++)
-            for (uint32_t block = 0; block < p->frame_blocks; block++)
-                pack_next(&out->column, p->frames[i].owners[block]);
+    if (f->has_owners) {
+        for (uint32_t i = 0; i < f->num_frames; i++)
+            for (uint32_t block = 0; block < f->num_blocks; block++)
+                pack_next(&out->column, f->frames[i].owners[block]);
         column(out, "owners");
     }
     end(out);
@@ -429,7 +429,8 @@ static bool write_all(const page *p, page_output *out, const char *report)
     pack_print_json(report, out->file);
     write_rows(p, out);
     write_marks(p, out);
-    write_frames(p, out);
+    write_frames(&p->frames[PAGE_GPU], "frames", out);
+    write_frames(&p->frames[PAGE_HOST], "host_frames", out);
     bool is_whole = write_requests(p, out);
     write_latencies(p, out);
     end(out);

@@ -208,6 +208,7 @@ static void unmake(replay *r)
     free(r->lives);
     free(r->prompt);
     free(r->states);
+    free(r->host_states);
     free(r->owners);
     free(r->spans);
     id_set_free(&r->seen);

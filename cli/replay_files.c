@@ -1,6 +1,7 @@
 #include "replay_run.h"
 #include "snapshots.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- each request ----------------------------------------------------------- */
@@ -242,16 +243,34 @@ static void find_owners(replay *r)
     }
 }
 
+static void write_host_blocks(replay *r, page *p)
+{
+    const quire_pool *host = tiers_run_host_pool(r->tiers);
+    if (host == NULL || !page_wants_blocks(p, PAGE_HOST, r->snapshot.step))
+        return;
+    uint32_t num_blocks = (uint32_t)quire_pool_usage(host).total;
+    if (r->host_states == NULL)
+        r->host_states = malloc((size_t)num_blocks + 1); /* and a zero at the end */
+    if (r->host_states == NULL)
+        return;
+    quire_pool_draw(host, 0, num_blocks, r->host_states);
+    page_blocks(p, PAGE_HOST, r->snapshot.step, r->host_states, num_blocks, NULL);
+}
+
 void replay_write_blocks(replay *r)
 {
     page *p = r->settings->page;
-    if (p == NULL || !page_wants_blocks(p, r->snapshot.step))
+    if (p == NULL)
+        return;
+    write_host_blocks(r, p);
+    if (!page_wants_blocks(p, PAGE_GPU, r->snapshot.step))
         return;
     quire_pool_draw(quire_cache_pool(quire_sched_cache(r->sched)), 0, r->num_blocks, r->states);
     bool has_owners = r->num_blocks <= PAGE_MAX_OWNERS;
     if (has_owners)
         find_owners(r);
-    page_blocks(p, r->snapshot.step, r->states, r->num_blocks, has_owners ? r->owners : NULL);
+    page_blocks(p, PAGE_GPU, r->snapshot.step, r->states, r->num_blocks,
+                has_owners ? r->owners : NULL);
 }
 
 void replay_write_tails(replay *r)

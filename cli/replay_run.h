@@ -96,6 +96,7 @@ typedef struct replay {
     uint32_t num_swapped; /* blocks of host memory, in the last step */
     quire_usage usage;
     char *states; /* of blocks, for the page */
+    char *host_states;
     uint64_t *owners;
     quire_block_span *spans; /* one for each group */
     uint64_t num_events;     /* in the perfetto file */

@@ -91,6 +91,12 @@ const page_tier_step *tiers_run_step(tiers_run *t, double time_s)
     return NULL;
 }
 
+const quire_pool *tiers_run_host_pool(const tiers_run *t)
+{
+    (void)t;
+    return NULL;
+}
+
 uint32_t tiers_run_num(const tiers_run *t)
 {
     (void)t;

@@ -497,6 +497,11 @@ double tiers_run_copy(tiers_run *t, bool is_load, uint32_t num_blocks, double fr
 
 /* ---- counting -------------------------------------------------------------------- */
 
+const quire_pool *tiers_run_host_pool(const tiers_run *t)
+{
+    return t == NULL ? NULL : quire_cache_pool(quire_offload_cache(t->offload));
+}
+
 uint32_t tiers_run_num(const tiers_run *t)
 {
     return 1 + t->settings.num_lower;

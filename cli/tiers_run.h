@@ -67,6 +67,8 @@ void tiers_run_drain(tiers_run *t);
 /* One for each tier, with what moved since it was last asked. */
 const page_tier_step *tiers_run_step(tiers_run *t, double time_s);
 uint32_t tiers_run_num(const tiers_run *t);
+/* The blocks of the host pool; NULL: there is none. */
+const quire_pool *tiers_run_host_pool(const tiers_run *t);
 /* Ends what is under way, and says what came of it. The hits are the caller's to add up. */
 void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result);
 

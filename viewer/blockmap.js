@@ -1,4 +1,4 @@
-// blockmap.js - the pool at one step, block by block. Frames are recorded at some steps; the one
+// blockmap.js - a pool at one step, block by block: the GPU's, or the host's. Frames are recorded at some steps; the one
 // nearest to the cursor is shown, and says of which step it is.
 
 const EXACT_CELL = 15; // blocks of a cell up to which its counts are exact
@@ -6,23 +6,24 @@ const NULL_CELL = 255;
 const PLAY_MS = 80;
 
 class BlockMap {
-  constructor(view, theme) {
+  // Elements of the page: id, id-blocks, id-step, id-note; id-play where it can be played.
+  constructor(view, theme, frames, id) {
     this.view = view;
     this.theme = theme;
-    this.frames = view.run.frames;
-    this.root = document.getElementById("map");
+    this.frames = frames;
+    this.root = document.getElementById(id);
     this.root.hidden = this.frames.count === 0;
-    this.canvas = document.getElementById("blocks");
-    this.title = document.getElementById("map-step");
-    this.note = document.getElementById("map-note");
-    this.playButton = document.getElementById("play");
+    this.canvas = document.getElementById(`${id}-blocks`);
+    this.title = document.getElementById(`${id}-step`);
+    this.note = document.getElementById(`${id}-note`);
+    this.playButton = document.getElementById(`${id}-play`);
     this.index = -1;
     this.cells = null;
     this.timer = null;
     if (this.root.hidden) return;
     view.on("cursor", () => this.show());
     view.on("request", () => this.draw());
-    this.playButton.addEventListener("click", () => this.play());
+    if (this.playButton) this.playButton.addEventListener("click", () => this.play());
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => this.describe(-1));
     this.canvas.addEventListener("click", (event) => this.selectOwner(event));

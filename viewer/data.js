@@ -193,6 +193,7 @@ function decodeRun(json) {
   run.origin = 0;
   run.marks = decodeMarks(json.marks);
   run.frames = decodeFrames(json.frames);
+  run.hostFrames = decodeFrames(json.host_frames);
   run.requests = decodeRequests(json.requests);
   run.latency = decodeLatencies(json.latency);
   run.series.used = usedSeries(run.series.empty, json.meta.total_blocks, run.points);

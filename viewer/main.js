@@ -11,7 +11,8 @@ class Page extends Plots {
       ...(run.report && !knowsHits(run.report) ? [] : [hitChart(run)]), preemptionChart(run)]);
     this.overview = new Overview(view, theme);
     this.timeline = new Timeline(view, theme);
-    this.map = new BlockMap(view, theme);
+    this.map = new BlockMap(view, theme, view.run.frames, "map");
+    this.hostMap = new BlockMap(view, theme, view.run.hostFrames, "host-map");
     this.latencies = new Latencies(view, theme);
     this.listen();
   }
@@ -19,6 +20,7 @@ class Page extends Plots {
   layoutParts() {
     this.timeline.layout();
     this.map.layout();
+    this.hostMap.layout();
     this.latencies.layout();
     this.layoutSide();
   }

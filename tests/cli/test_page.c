@@ -214,10 +214,11 @@ static void frames_of_single_blocks(void **state)
     (void)state;
     page *p = page_open(&(page_meta){0});
     uint64_t owners[8] = {0, 5, 5, 0, 0, 9, 0, 0};
-    assert_true(page_wants_blocks(p, 1));
-    page_blocks(p, 1, "NAACCAEE", 8, owners);
-    page_blocks(p, 2, "NEEEEEEE", 8, owners);
-    page_blocks(p, 3, "NE", 2, owners); /* another pool: not shown */
+    assert_true(page_wants_blocks(p, PAGE_GPU, 1));
+    page_blocks(p, PAGE_GPU, 1, "NAACCAEE", 8, owners);
+    page_blocks(p, PAGE_GPU, 2, "NEEEEEEE", 8, owners);
+    page_blocks(p, PAGE_GPU, 3, "NE", 2, owners); /* another pool: not shown */
+    page_blocks(p, PAGE_HOST, 2, "NAC", 3, NULL);
     json_t *data = data_of(p, NULL);
     const json_t *frames = json_object_get(data, "frames");
     assert_int_equal(count_of(frames, "count"), 2);
@@ -233,6 +234,10 @@ static void frames_of_single_blocks(void **state)
     free(b.at);
     int64_t found[16];
     column_of(frames, "owners", found, 16);
+    const json_t *host = json_object_get(data, "host_frames");
+    assert_int_equal(count_of(host, "count"), 1);
+    assert_int_equal(count_of(host, "num_blocks"), 3);
+    assert_null(json_object_get(host, "owners"));
     for (size_t i = 0; i < 16; i++)
         assert_int_equal(found[i], owners[i % 8]);
     json_decref(data);
@@ -252,8 +257,8 @@ static void frames_of_large_pools(void **state)
     memset(states + 3 * CELL, 'A', CELL);
     memset(states + 4 * CELL, 'C', CELL / 2);
     for (uint64_t step = 1; step <= 3000; step++)
-        if (page_wants_blocks(p, step))
-            page_blocks(p, step, states, BLOCKS, NULL);
+        if (page_wants_blocks(p, PAGE_GPU, step))
+            page_blocks(p, PAGE_GPU, step, states, BLOCKS, NULL);
     json_t *data = data_of(p, NULL);
     const json_t *frames = json_object_get(data, "frames");
     size_t count = count_of(frames, "count");

@@ -609,8 +609,28 @@ class PageTest(unittest.TestCase):
             for name, shown in zip(("in", "out", "hits"), sums[i]):
                 moved = sum(step[name] for step in steps)
                 self.assertGreaterEqual(shown, moved)  # idle times have some, too
+        self.check_host_map(made)
         wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
         self.assertLessEqual(wide, 0)
+
+    def check_host_map(self, made):
+        """The map of the host pool has as many blocks of each state as the pool had in that step."""
+        for share in (0.3, 0.9):
+            self.hover("memory", share)
+            step, cached, active, colours = self.page.evaluate("""() => { const map = quirePage.hostMap;
+              const ctx = map.canvas.getContext("2d"), colours = new Set();
+              let cached = 0, active = 0;
+              for (let i = 0; i < map.frames.cells; i++) {
+                const middle = map.placeOf(i).map((edge) => (edge + map.size / 2) * devicePixelRatio);
+                colours.add(ctx.getImageData(...middle, 1, 1).data.join());
+                cached += map.cells[i] & 15;
+                active += map.cells[i] >> 4;
+              }
+              return [map.frames.step[map.index], cached, active, colours.size]; }""")
+            tier = made.steps[step]["tiers"][0]
+            self.assertEqual((cached, active), (tier["cached"], tier["active"]), step)
+            self.assertGreater(colours, 1)
+            self.assertEqual(number(self.page.text_content("#host-map-step")), step)
 
     def test_swap_of_a_replay(self):
         self.need_quire()

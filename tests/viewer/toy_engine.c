@@ -304,8 +304,8 @@ static void show_step(toy *t, double duration_s)
     if (t->snapshots != NULL)
         snapshots_write_step(t->snapshots, &t->step, t->now_s, duration_s, t->query_tokens, tiers,
                              t->options->num_tiers);
-    if (page_wants_blocks(t->page, t->step.step))
-        page_blocks(t->page, t->step.step, t->states, t->options->num_blocks, t->owners);
+    if (page_wants_blocks(t->page, PAGE_GPU, t->step.step))
+        page_blocks(t->page, PAGE_GPU, t->step.step, t->states, t->options->num_blocks, t->owners);
     t->hit_tokens += t->step.num_hit_tokens;
     t->all_queries += t->query_tokens;
     t->most.active = t->usage.active > t->most.active ? t->usage.active : t->most.active;
