@@ -9,6 +9,9 @@ import http.client
 import json
 import os
 import re
+import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -21,6 +24,40 @@ SCRAPES = int(os.environ.get("QUIRE_SCRAPES", "200"))
 LINE = re.compile(r'^(quire_\w+)\{(.*)\} (\d+)$', re.M)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 STATES = {"empty", "cached", "active", "null"}
+
+
+class Redis:
+    """A server of its own, on a port that is free."""
+    LIMIT = 256 << 20
+
+    def __init__(self, folder):
+        self.folder = folder
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--dir", self.folder, "--save", "", "--maxmemory",
+             str(self.LIMIT), "--maxmemory-policy", "allkeys-lru"], stdout=subprocess.DEVNULL)
+
+        def answers():
+            with socket.socket() as s:
+                return s.connect_ex(("127.0.0.1", self.port)) == 0
+        until(answers, "the server")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
 
 
 class Scrapes(unittest.TestCase):
@@ -164,6 +201,29 @@ class Scrapes(unittest.TestCase):
             last, _ = self.scrape(it, 50, {"gpu", "host", "file"})
         self.assertEqual(last["file"]["medium"], "DISK")
         self.assertGreater(last["file"]["quire_tier_stored_bytes_total"], 0)
+
+
+    @unittest.skipUnless(shutil.which("redis-server"), "redis-server is missing")
+    def test_real_redis(self):
+        """A file and a Redis server that is killed and comes back: sums hold in each scrape, and the
+        figures of the server are its own."""
+        path = os.path.join(self.folder.name, "with-redis")
+        names = {"gpu", "host", "file", "redis"}
+        with Redis(self.folder.name) as redis, self.serve(
+                "--real-tiers", "--file-tier", f"{path}:64M", "--redis", redis.address, "--model",
+                "llama-3.2-1b", "--cpu-blocks", "500") as it:
+            until(lambda: self.scrape(it, 1, names)[0]["redis"]["cached"] > 0, "keys of the server")
+            for _ in range(4):
+                last, _ = self.scrape(it, SCRAPES // 8, names)
+                redis.kill()
+                self.scrape(it, SCRAPES // 8, names)
+                redis.start()
+            until(lambda: self.scrape(it, 1, names)[0]["redis"]["cached"] > 0, "keys after the restarts")
+            print(f"{SCRAPES} scrapes of real tiers, 4 kills of the server; last: {last['redis']}")
+        self.assertEqual(last["redis"]["medium"], "REDIS")
+        self.assertEqual(last["redis"]["quire_tier_capacity_bytes"], redis.LIMIT)
+        self.assertGreater(last["redis"]["quire_tier_used_bytes"], 0)
+        self.assertGreater(last["redis"]["empty"], 0)
 
 
 if __name__ == "__main__":
