@@ -6,220 +6,55 @@
  *
  * Six prompts of ten blocks each go through engine A, which offers what is in its host memory. Then
  * engine B, which has computed nothing, gets the same prompts: it loads all of their blocks from A.
- * The "model" writes a number into each block that follows from the block's tokens, and reads it
- * again before it uses a block: a wrong byte anywhere would be seen.
+ * toy_engine.h has the engine.
  */
-#include <quire.h>
-#include <quire/offload.h>
-#include <quire/tier_peer.h>
+#include "toy_engine.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include <quire/tier_peer.h>
 
 #define SECRET "known to both engines"
 
-enum {
-    BLOCK_SIZE = 16,
-    BLOCK_BYTES = 4096,
-    GPU_BLOCKS = 25, /* the null block is one of them */
-    CPU_BLOCKS = 101,
-    NUM_PROMPTS = 6,
-    PROMPT_BLOCKS = 10,
-    PROMPT = PROMPT_BLOCKS * BLOCK_SIZE + 1
-};
+enum { CPU_BLOCKS = 101 };
 
-typedef struct engine {
-    quire_hasher *hasher;
-    quire_sched *sched;
-    quire_offload *offload;
-    quire_device device;
-    quire_host_memory *host;
-    quire_peer_server *server; /* A */
-    quire_tier *peer;          /* B */
-    unsigned char *blocks;     /* what a GPU's memory would be */
-    uint32_t num_local;        /* tokens found there */
-    uint32_t num_wrong;
-} engine;
-
-static void must(int status, const char *what, const char *message)
-{
-    if (status == QUIRE_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", what, message[0] != 0 ? message : quire_strerror(status));
-    exit(1);
-}
-
-/* ---- opening --------------------------------------------------------------- */
-
-/* What decides what a block means: both engines must agree on it. */
-static void set_fingerprint(unsigned char *fingerprint)
-{
-    quire_identity identity = QUIRE_IDENTITY_INIT;
-    identity.model = (quire_bytes){"toy", 3};
-    identity.weights_digest = (quire_bytes){"1", 1};
-    identity.block_tokens = BLOCK_SIZE;
-    identity.block_bytes = BLOCK_BYTES;
-    must(quire_fingerprint(&identity, fingerprint), "fingerprint", "");
-}
-
-static void open_server(engine *e, char *message)
-{
-    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
-    quire_peer_server_config server = QUIRE_PEER_SERVER_CONFIG_INIT;
-    set_fingerprint(fingerprint);
-    server.address = "127.0.0.1:0"; /* any port that is free */
-    server.fingerprint = fingerprint;
-    server.secret = SECRET;
-    server.max_blocks = CPU_BLOCKS;
-    must(quire_peer_server_open(&server, &e->server, message, 256), "server", message);
-}
-
-static void open_peer(engine *e, uint32_t port, char *message)
-{
-    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
-    char address[32];
-    quire_tier_peer_config peer = QUIRE_TIER_PEER_CONFIG_INIT;
-    set_fingerprint(fingerprint);
-    (void)snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    peer.server = address;
-    peer.fingerprint = fingerprint;
-    peer.secret = SECRET;
-    peer.wait_ns = 5000000000;
-    must(quire_tier_peer_open(&peer, NULL, NULL, &e->peer, NULL, message, 256), "peer", message);
-}
-
-static void open_memory(engine *e, char *message)
-{
-    quire_host_memory_config host = QUIRE_HOST_MEMORY_CONFIG_INIT;
-    host.bytes = (uint64_t)CPU_BLOCKS * BLOCK_BYTES;
-    must(quire_host_memory_open(&host, &e->host, message, 256), "host memory", message);
-    e->blocks = calloc(GPU_BLOCKS, BLOCK_BYTES);
-    quire_device_host_config device = QUIRE_DEVICE_HOST_CONFIG_INIT;
-    device.blocks = e->blocks;
-    device.num_blocks = GPU_BLOCKS;
-    device.slots = quire_host_memory_get_info(e->host).data;
-    device.num_slots = CPU_BLOCKS;
-    device.block_bytes = BLOCK_BYTES;
-    must(quire_device_host_open(&device, NULL, &e->device, message, 256), "device", message);
-}
-
-/* port: of the server that blocks are loaded from; 0: this engine is the server. */
-static void open_engine(engine *e, uint32_t port)
+static quire_peer_server *open_server(void)
 {
     char message[256] = "";
-    static const quire_group_config group = {.spec = {.kind = QUIRE_LAYER_FULL,
-                                                      .block_size = BLOCK_SIZE,
-                                                      .num_kv_heads = 1,
-                                                      .head_size = 64,
-                                                      .dtype = QUIRE_DTYPE_FLOAT16}};
-    quire_hasher_config hashing = QUIRE_HASHER_CONFIG_INIT;
-    quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
-    hashing.seed = (quire_bytes){"0", 1}; /* the same names in both engines */
-    must(quire_hasher_create(&hashing, NULL, &e->hasher), "hasher", "");
-    config.hasher = e->hasher;
-    config.cache.num_blocks = GPU_BLOCKS;
-    config.cache.groups = &group;
-    config.cache.num_groups = 1;
-    config.cache.max_model_len = PROMPT + 15;
-    config.max_num_seqs = 2;
-    open_memory(e, message);
-    if (port == 0)
-        open_server(e, message);
-    else
-        open_peer(e, port, message);
-
-    quire_offload_config offload = QUIRE_OFFLOAD_CONFIG_INIT;
-    quire_offload_tier tiers[] = {{.tier = e->peer}};
-    offload.sched = &config;
-    offload.num_cpu_blocks = CPU_BLOCKS;
-    offload.device = &e->device;
-    offload.memory = quire_host_memory_get_info(e->host).data;
-    offload.block_bytes = BLOCK_BYTES;
-    offload.peer_server = e->server;
-    offload.tiers = tiers;
-    offload.num_tiers = e->peer != NULL ? 1 : 0;
-    must(quire_offload_create(&offload, NULL, &e->offload), "offload", "");
-    config.connector = quire_offload_connector(e->offload);
-    must(quire_sched_create(&config, NULL, &e->sched), "scheduler", "");
-    must(quire_offload_bind(e->offload, e->sched), "bind", "");
+    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
+    quire_peer_server *server;
+    quire_peer_server_config config = QUIRE_PEER_SERVER_CONFIG_INIT;
+    set_fingerprint(fingerprint);
+    config.address = "127.0.0.1:0"; /* any port that is free */
+    config.fingerprint = fingerprint;
+    config.secret = SECRET;
+    config.max_blocks = CPU_BLOCKS;
+    must(quire_peer_server_open(&config, &server, message, sizeof message), "server", message);
+    return server;
 }
 
-static void close_engine(engine *e)
+static quire_tier *open_peer(uint32_t port)
 {
-    must(quire_tier_close(e->peer), "close", "");
-    quire_device_close(&e->device);
-    quire_sched_destroy(e->sched);
-    must(quire_offload_destroy(e->offload), "offload", "");
-    must(quire_peer_server_close(e->server), "server", ""); /* before its memory goes */
-    quire_host_memory_close(e->host);
-    quire_hasher_destroy(e->hasher);
-    free(e->blocks);
-}
-
-/* ---- the model ------------------------------------------------------------- */
-
-/* What the model would compute for a block of a prompt. */
-static uint64_t content_of(uint32_t prompt, uint32_t block)
-{
-    return prompt * UINT64_C(1000003) + block * UINT64_C(7919) + 1;
-}
-
-static void compute(engine *e, const quire_step *step)
-{
-    long ns = 100000 + 50000 * (long)step->total_tokens; /* a model would take its time */
-    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
-    for (uint32_t i = 0; i < step->num_reqs; i++) {
-        uint32_t prompt = (uint32_t)(uintptr_t)quire_sched_user(e->sched, step->reqs[i]);
-        uint32_t known = step->num_computed_tokens[i] / BLOCK_SIZE;
-        uint32_t end = (step->num_computed_tokens[i] + step->num_tokens[i]) / BLOCK_SIZE;
-        quire_block_span span;
-        quire_sched_get_blocks(e->sched, step->reqs[i], &span);
-        for (uint32_t b = 0; b < end && b < PROMPT_BLOCKS; b++) {
-            unsigned char *at = e->blocks + (size_t)span.ids[b] * BLOCK_BYTES;
-            uint64_t right = content_of(prompt, b);
-            if (b < known)
-                e->num_wrong += memcmp(at + 512, &right, sizeof right) != 0;
-            else
-                memcpy(at + 512, &right, sizeof right);
-        }
-    }
-}
-
-static void make_step(engine *e)
-{
-    const quire_step *step;
-    const quire_outputs *outputs;
-    quire_token sampled[2] = {7, 7};
-    quire_model_output output = {.sampled = sampled};
-    must(quire_sched_schedule(e->sched, &step), "schedule", "");
-    compute(e, step);
-    must(quire_offload_poll(e->offload, step->step, &output), "poll", "");
-    must(quire_sched_update(e->sched, step->step, &output, &outputs), "update", "");
-    for (uint32_t i = 0; i < outputs->num_outputs; i++)
-        e->num_local += outputs->outputs[i].num_local_cached;
+    char message[256] = "";
+    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
+    char address[32];
+    quire_tier *tier;
+    quire_tier_peer_config config = QUIRE_TIER_PEER_CONFIG_INIT;
+    set_fingerprint(fingerprint);
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    config.server = address;
+    config.fingerprint = fingerprint;
+    config.secret = SECRET;
+    config.wait_ns = 5000000000;
+    must(quire_tier_peer_open(&config, NULL, NULL, &tier, NULL, message, sizeof message), "peer",
+         message);
+    return tier;
 }
 
 static void run_prompts(engine *e, const char *what)
 {
     quire_offload_stats stats;
-    for (uint32_t p = 0; p < NUM_PROMPTS; p++) {
-        quire_token prompt[PROMPT];
-        for (uint32_t i = 0; i < PROMPT; i++)
-            prompt[i] = (quire_token)(p * 1000 + i);
-        quire_req req;
-        quire_request_params params = {.id = {&p, sizeof p},
-                                       .prompt = prompt,
-                                       .num_prompt_tokens = PROMPT,
-                                       .max_tokens = 1,
-                                       .user = (void *)(uintptr_t)p};
-        must(quire_sched_add(e->sched, &params, &req), "add", "");
-        while (quire_sched_num_unfinished(e->sched) > 0 || quire_offload_has_pending(e->offload))
-            make_step(e);
-    }
+    for (uint32_t p = 0; p < NUM_PROMPTS; p++)
+        run_prompt(e, p);
     must(quire_offload_get_stats(e->offload, &stats), "stats", "");
-    must(quire_offload_check(e->offload), "check", "");
     uint64_t from_peer = stats.tiers[0].hit_tokens;
     printf("%s %3u tokens found in its memory, %3llu in its host memory, %3llu in its peer's\n",
            what, e->num_local, (unsigned long long)(stats.hit_tokens - from_peer),
@@ -231,15 +66,23 @@ int main(void)
     engine a = {0};
     engine b = {0};
     quire_peer_server_stats served;
-    open_engine(&a, 0);
+    quire_peer_server *server = open_server();
+    open_memory(&a, CPU_BLOCKS);
+    open_engine(&a, NULL, server);
     run_prompts(&a, "engine A:");
-    open_engine(&b, quire_peer_server_port(a.server));
+    quire_tier *peer = open_peer(quire_peer_server_port(server));
+    open_memory(&b, CPU_BLOCKS);
+    open_engine(&b, peer, NULL);
     run_prompts(&b, "engine B:");
-    must(quire_peer_server_get_stats(a.server, &served), "stats", "");
+    must(quire_peer_server_get_stats(server, &served), "stats", "");
     printf("A offers %llu blocks and has sent %llu\n", (unsigned long long)served.offered,
            (unsigned long long)served.blocks_sent);
+    must(quire_tier_close(peer), "close", "");
     close_engine(&b);
+    free_memory(&b);
     close_engine(&a);
+    must(quire_peer_server_close(server), "server", ""); /* before its memory goes */
+    free_memory(&a);
     printf("wrong blocks: %u\n", a.num_wrong + b.num_wrong);
     return a.num_wrong + b.num_wrong == 0 ? 0 : 1;
 }
