@@ -6,8 +6,8 @@
 #include <string.h>
 
 enum {
-    SEND_AT_ONCE = QR_AT_A_TIME(512 * 1024, 2048), /* while it is in the cache from its checksum */
-    SEND_BUDGET = QR_AT_A_TIME(8 * 1024 * 1024, 4096),
+    SEND_AT_ONCE = QR_AT_A_TIME(512 * 1024, 300), /* while it is in the cache from its checksum */
+    SEND_BUDGET = QR_AT_A_TIME(8 * 1024 * 1024, 450),
     FILLER = 64 * 1024
 };
 
