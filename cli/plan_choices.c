@@ -53,7 +53,8 @@ static uint64_t watermark_blocks(const plan_choices *c)
 /* Of a request of mean_tokens: out and back, and computed again, in ms, as the scheduler counts. */
 static double swap_ms(const plan_choices *c)
 {
-    return 2 * (double)blocks_of_request(c) * (double)c->swap.block_ns * 1e-6;
+    uint64_t one_way_ns = c->swap.setup_ns + blocks_of_request(c) * c->swap.block_ns;
+    return 2 * (double)one_way_ns * 1e-6;
 }
 
 static double recompute_ms(const plan_choices *c)
@@ -117,11 +118,12 @@ void plan_choices_print_json(const plan_choices *c)
                blocks_at(c, c->pressure.preempt_above));
     if (c->swap.num_blocks > 0)
         printf("  \"swap\": {\"blocks\": %u, \"bytes\": %" PRIu64 ", \"tokens\": %" PRIu64
-               ", \"block_us\": %.3f, \"token_us\": %.3f, \"swap_ms\": %.6f, \"recompute_ms\": "
-               "%.6f},\n",
+               ", \"setup_us\": %.3f, \"block_us\": %.3f, \"token_us\": %.3f, \"swap_ms\": %.6f, "
+               "\"recompute_ms\": %.6f},\n",
                c->swap.num_blocks, c->swap.num_blocks * block_bytes,
-               tokens_of(c, c->swap.num_blocks), (double)c->swap.block_ns * 1e-3,
-               (double)c->swap.token_ns * 1e-3, swap_ms(c), recompute_ms(c));
+               tokens_of(c, c->swap.num_blocks), (double)c->swap.setup_ns * 1e-3,
+               (double)c->swap.block_ns * 1e-3, (double)c->swap.token_ns * 1e-3, swap_ms(c),
+               recompute_ms(c));
     if (c->cpu_blocks > 0)
         printf("  \"host\": {\"blocks\": %u, \"usable_blocks\": %u, \"bytes\": %" PRIu64
                ", \"all_bytes\": %" PRIu64 ", \"tokens\": %" PRIu64 "},\n",

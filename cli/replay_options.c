@@ -67,6 +67,7 @@ void replay_set_choices(const replay_settings *s, quire_sched_config *c)
     c->use_pressure = s->pressure.preempt_above > 0 ? QUIRE_ON : QUIRE_OFF;
     c->victim = s->victim;
     c->num_swap_blocks = s->swap.num_blocks;
+    c->swap_setup_ns = s->swap.setup_ns;
     c->swap_block_ns = s->swap.block_ns;
     c->recompute_token_ns = s->swap.token_ns;
 }
@@ -156,6 +157,7 @@ static void set_swap(json_t *values, const swap_settings *swap)
     if (swap->num_blocks == 0)
         return;
     set_count(values, "swap-blocks", swap->num_blocks);
+    json_object_set_new(values, "swap-setup-cost", json_real((double)swap->setup_ns * 1e-3));
     json_object_set_new(values, "swap-cost", json_real((double)swap->block_ns * 1e-3));
     json_object_set_new(values, "recompute-cost", json_real((double)swap->token_ns * 1e-3));
 }

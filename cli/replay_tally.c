@@ -160,6 +160,8 @@ void tally_sources(replay *r, live *l, quire_req req, quire_step_kind kind, uint
     r->snapshot.num_external_tokens += num_computed - split.gpu;
     if (kind == QUIRE_STEP_NEW)
         l->split = split;
+    else
+        r->result->tiers.restored_tokens += num_computed - split.gpu;
 }
 
 void tally_preempted(replay *r, quire_req req)

@@ -277,8 +277,10 @@ static void print_swap(FILE *out, const report_subject *subject, const replay_re
             report_number(s->kept_tokens));
     fprintf(out, "  host memory     %.0f of %s blocks on average, %s at most\n", s->mean_blocks,
             report_number(s->settings.num_blocks), report_number(s->most_blocks));
-    fprintf(out, "  swap pays       if 2 x blocks x %.1f us is less than tokens x %.1f us\n",
-            (double)s->settings.block_ns * 1e-3, (double)s->settings.token_ns * 1e-3);
+    fprintf(out,
+            "  swap pays       if 2 x (%.1f us + blocks x %.1f us) is less than tokens x %.1f us\n",
+            (double)s->settings.setup_ns * 1e-3, (double)s->settings.block_ns * 1e-3,
+            (double)s->settings.token_ns * 1e-3);
 }
 
 /* What --watermark and --preempt-above did. */

@@ -156,6 +156,7 @@ static void set_swap(json_t *o, const replay_swaps *s, uint64_t bytes_per_block)
     json_object_set_new(swap, "copy_s", json_real(s->copy_s));
     json_object_set_new(swap, "max_blocks", integer(s->most_blocks));
     json_object_set_new(swap, "mean_blocks", json_real(s->mean_blocks));
+    json_object_set_new(swap, "setup_us", json_real((double)s->settings.setup_ns * 1e-3));
     json_object_set_new(swap, "block_us", json_real((double)s->settings.block_ns * 1e-3));
     json_object_set_new(swap, "token_us", json_real((double)s->settings.token_ns * 1e-3));
     json_object_set_new(o, "swap", swap);

@@ -6,6 +6,18 @@ static uint64_t ns_of_us(double us)
     return us * 1e3 < (double)UINT32_MAX ? (uint64_t)(us * 1e3) : UINT32_MAX;
 }
 
+/* A cost without memory to swap to. */
+static int check_idle(const command *cmd, const swap_options *o)
+{
+    const char *name = o->setup_us > 0  ? "swap-setup-cost"
+                       : o->swap_us > 0 ? "swap-cost"
+                                        : "recompute-cost";
+    double us = o->setup_us > 0 ? o->setup_us : o->swap_us > 0 ? o->swap_us : o->recompute_us;
+    if (us <= 0)
+        return 0;
+    return command_error(cmd, "--%s %g needs --swap-blocks or --swap-memory", name, us);
+}
+
 int swap_resolve(const command *cmd, const swap_options *o, const host_link *link,
                  const time_model *time, uint64_t block_bytes, swap_settings *settings)
 {
@@ -20,16 +32,14 @@ int swap_resolve(const command *cmd, const swap_options *o, const host_link *lin
     int status = host_memory_resolve(cmd, &given, block_bytes, &num_blocks);
     if (status != 0)
         return status;
-    if (num_blocks == 0 && (o->swap_us > 0 || o->recompute_us > 0))
-        return command_error(cmd, "--%s %g needs --swap-blocks or --swap-memory",
-                             o->swap_us > 0 ? "swap-cost" : "recompute-cost",
-                             o->swap_us > 0 ? o->swap_us : o->recompute_us);
     if (num_blocks == 0)
-        return 0;
+        return check_idle(cmd, o);
     double bytes_per_s = link->gbps * 1e9;
+    double setup_us = o->setup_us > 0 ? o->setup_us : link->latency_us;
     double block_us = o->swap_us > 0 ? o->swap_us : (double)block_bytes / bytes_per_s * 1e6;
     double token_us = o->recompute_us > 0 ? o->recompute_us : time_model_prompt_token_us(time);
     *settings = (swap_settings){.num_blocks = num_blocks,
+                                .setup_ns = ns_of_us(setup_us),
                                 .block_ns = ns_of_us(block_us),
                                 .token_ns = ns_of_us(token_us),
                                 .bytes_per_s = bytes_per_s,

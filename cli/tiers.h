@@ -76,8 +76,11 @@ typedef struct tiers_tally {
 typedef struct tiers_result {
     uint32_t num_tiers; /* 0: there were none */
     tiers_tally tiers[TIERS_MAX];
-    uint64_t gpu_hit_tokens;  /* gpu_hit_tokens + hit_tokens of all tiers + computed_tokens */
-    uint64_t computed_tokens; /*     = prompt_tokens */
+    uint64_t gpu_hit_tokens;    /* gpu_hit_tokens + hit_tokens of all tiers + computed_tokens */
+    uint64_t computed_tokens;   /*     = prompt_tokens */
+    uint64_t saved_preemptions; /* after which host memory had, or got, the request's KV */
+    uint64_t saved_tokens;
+    uint64_t restored_tokens; /* of preempted requests: came from tiers, and were not computed */
     uint64_t failed_loads;    /* requests */
     double recompute_s;       /* what computing the loaded tokens would have taken */
     double wait_s;            /* that requests waited for them */

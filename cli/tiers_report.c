@@ -64,6 +64,12 @@ void tiers_report_print(FILE *out, const replay_result *r, uint64_t bytes_per_bl
         print_tier(out, &t->tiers[i], bytes_per_block);
     for (uint32_t i = 0; i < t->num_tiers; i++)
         print_decisions(out, &t->tiers[i]);
+    if (t->saved_preemptions > 0)
+        fprintf(out,
+                "  preempted requests: saved in %s of %s preemptions; %s tokens came back and were "
+                "not computed again\n",
+                report_number(t->saved_preemptions), report_number(r->preemptions),
+                report_number(t->restored_tokens));
     if (t->failed_loads > 0)
         fprintf(out, "  loads that failed: of %s requests\n", report_number(t->failed_loads));
     if (t->wrong_blocks > 0)
@@ -148,5 +154,9 @@ void tiers_report_json(json_t *report, const replay_result *r, uint64_t bytes_pe
                                   "wait_s", t->wait_s, "saved_s", t->recompute_s - t->wait_s,
                                   "failed_loads", integer(t->failed_loads), "wrong_blocks",
                                   integer(t->wrong_blocks)));
+    json_object_set_new(report, "tier_saves",
+                        json_pack("{s:o,s:o,s:o}", "preemptions", integer(t->saved_preemptions),
+                                  "saved_tokens", integer(t->saved_tokens), "restored_tokens",
+                                  integer(t->restored_tokens)));
     json_object_set_new(report, "tiers", list);
 }

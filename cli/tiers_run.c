@@ -21,6 +21,7 @@ typedef struct run_note {
     uint32_t num_external; /* promised then, and loaded */
     uint32_t from[TIERS_MAX_LOWER];
     double since_s; /* waits for a tier; negative: it does not */
+    bool is_saved;  /* when it was last preempted */
 } run_note;
 
 struct tiers_run {
@@ -43,6 +44,8 @@ struct tiers_run {
     double last_usage_s;
     tiers_usage usages[TIERS_MAX];
     page_tier_step steps[TIERS_MAX];
+    uint64_t saved_preemptions;
+    uint64_t saved_tokens;
     uint64_t failed_loads;
     double recompute_s;
     double wait_s;
@@ -156,6 +159,17 @@ static int run_request_finished(void *user, quire_req req, const quire_block_spa
     return t->inner.request_finished(t->inner.user, req, blocks);
 }
 
+static uint32_t run_request_preempted(void *user, quire_req req, const quire_block_span *blocks,
+                                      uint32_t num_tokens, int is_urgent)
+{
+    tiers_run *t = user;
+    uint32_t saved = t->inner.request_preempted(t->inner.user, req, blocks, num_tokens, is_urgent);
+    note_of(t, req)->is_saved = saved > 0;
+    t->saved_preemptions += saved > 0;
+    t->saved_tokens += saved;
+    return saved;
+}
+
 static int run_reset_cache(void *user)
 {
     tiers_run *t = user;
@@ -174,7 +188,7 @@ static uint32_t run_get_tiers(void *user, quire_tier_usage *tiers, uint32_t capa
     return t->inner.get_tiers(t->inner.user, tiers, capacity);
 }
 
-/* The offload's own functions, with a look at two of them; those it has not are not there. */
+/* The offload's own functions, with a look at some of them; those it has not are not there. */
 static void wrap_connector(tiers_run *t)
 {
     t->inner = *quire_offload_connector(t->offload);
@@ -184,6 +198,7 @@ static void wrap_connector(tiers_run *t)
         .update_state_after_alloc = run_after_alloc,
         .build_meta = run_build_meta,
         .request_finished = t->inner.request_finished != NULL ? run_request_finished : NULL,
+        .request_preempted = t->inner.request_preempted != NULL ? run_request_preempted : NULL,
         .reset_cache = t->inner.reset_cache != NULL ? run_reset_cache : NULL,
         .update_output = t->inner.update_output != NULL ? run_update_output : NULL,
         .get_tiers = run_get_tiers};
@@ -488,6 +503,11 @@ void tiers_run_drain(tiers_run *t)
     t->is_draining = false;
 }
 
+bool tiers_run_has_saved(const tiers_run *t, quire_req req)
+{
+    return note_of(t, req)->is_saved;
+}
+
 double tiers_run_copy(tiers_run *t, bool is_load, uint32_t num_blocks, double from_s)
 {
     tiers_queue *q = is_load ? &t->device.loads : &t->device.stores;
@@ -555,6 +575,8 @@ void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result)
         result->tiers[1 + i].skipped_tokens = stats.tiers[i].skipped_tokens;
         result->tiers[1 + i].refused_blocks = stats.tiers[i].not_admitted;
     }
+    result->saved_preemptions = t->saved_preemptions;
+    result->saved_tokens = t->saved_tokens;
     result->failed_loads = stats.failed_loads;
     result->recompute_s = t->recompute_s;
     result->wait_s = t->wait_s;

@@ -53,6 +53,8 @@ void tiers_run_learn(tiers_run *t, uint32_t num_tokens, uint32_t num_prefill, do
 /* Before the update of that step. QUIRE_OK, or an error. */
 int tiers_run_poll(tiers_run *t, uint64_t step, quire_model_output *output);
 
+/* The request was preempted: whether host memory has, or gets, some of its KV. */
+bool tiers_run_has_saved(const tiers_run *t, quire_req req);
 /* The engine itself copies blocks to the host, or from there (is_load), from then on, over the same
  * link: when the copies end. */
 double tiers_run_copy(tiers_run *t, bool is_load, uint32_t num_blocks, double from_s);

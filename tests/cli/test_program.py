@@ -122,7 +122,8 @@ class Plan(unittest.TestCase):
             self.assertEqual((host["bytes"], host["all_bytes"]), (2**36, 2**36 * int(tp)))
             self.assertEqual((swap["blocks"], swap["tokens"]), (2**33 // size, 2**33 // size * 16))
             self.assertAlmostEqual(swap["block_us"], size / 55e9 * 1e6, delta=0.01)
-            self.assertAlmostEqual(swap["swap_ms"], 2 * 128 * swap["block_us"] * 1e-3, places=3)
+            self.assertEqual(swap["setup_us"], 10)
+            self.assertAlmostEqual(swap["swap_ms"], 2e-3 * (10 + 128 * swap["block_us"]), places=3)
             self.assertAlmostEqual(swap["recompute_ms"], 2.048 * swap["token_us"], places=3)
         said = run("plan", "--tp", "2", "--cpu-memory", "64Gi", "--swap-blocks", "4096")
         self.assertIn("host memory        64.00 GiB for each GPU: 65535 blocks and the null block, "

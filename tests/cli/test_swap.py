@@ -107,7 +107,7 @@ class Swap(unittest.TestCase):
         self.assertEqual(kinds.count("swapped"), r["swap"]["swaps"])
 
     def test_choice_follows_the_costs(self):
-        """n blocks and m tokens are swapped where 2 n block_us < m token_us."""
+        """n blocks and m tokens are swapped where 2 (setup_us + n block_us) < m token_us."""
         r = report("--swap-blocks", "4000")
         self.assertAlmostEqual(r["swap"]["block_us"], BLOCK / 55e9 * 1e6, delta=0.01)
         self.assertGreater(r["swap"]["token_us"], 1)
@@ -117,8 +117,11 @@ class Swap(unittest.TestCase):
         dear = report("--swap-blocks", "4000", "--swap-cost", "9", "--recompute-cost", "1")
         self.assertEqual((dear["swap"]["swaps"], dear["swap"]["block_us"], dear["swap"]["token_us"]),
                          (0, 9, 1))  # 18 us for 16 tokens at the least
-        cheap = report("--swap-blocks", "4000", "--swap-cost", "9", "--recompute-cost", "20")
-        self.assertGreater(cheap["swap"]["swaps"], 0)
+        cheap = ("--swap-blocks", "4000", "--swap-cost", "9", "--recompute-cost", "20")
+        self.assertGreater(report(*cheap)["swap"]["swaps"], 0)
+        self.assertEqual(report(*cheap)["swap"]["setup_us"], 10)  # --cpu-latency
+        setup = report(*cheap, "--swap-setup-cost", "1000000")  # more than a prompt takes
+        self.assertEqual((setup["swap"]["swaps"], setup["swap"]["setup_us"]), (0, 1000000))
 
     def test_bytes(self):
         by_blocks, by_bytes = (report(*given) for given in
@@ -130,16 +133,37 @@ class Swap(unittest.TestCase):
         half = report("--swap-memory", "200Mi", "--tp", "2")  # each GPU has half of a block
         self.assertEqual(half["swap"]["blocks"], 200)
 
-    def test_host_memory_in_bytes(self):
+    def need_tiers(self):
         if "built without tiers" in run("replay", "--cpu-blocks", "9", os.devnull, status=1):
             self.skipTest("built without tiers")
+
+    def test_host_memory_in_bytes(self):
+        self.need_tiers()
         a, b = (report(*given) for given in
                 (("--cpu-blocks", "3000"), ("--cpu-memory", str(3000 * BLOCK))))
         self.assertEqual((a["tiers"], a["hits_by_tier"]), (b["tiers"], b["hits_by_tier"]))
         self.assertEqual(b["made_by"]["resolved"]["cpu-blocks"], 3000)
-        both = report("--cpu-memory", "6G", "--swap-memory", "8G", "--trace", path("both.jsonl"))
+
+    def test_tiers_save_first(self):
+        """Host memory of tiers has the KV of preempted requests; swap memory what tiers lack."""
+        self.need_tiers()
+        plain = report()
+        r = report("--cpu-blocks", "3000")
+        saves = r["tier_saves"]
+        self.assertEqual(saves["preemptions"], r["preemptions"])
+        self.assertGreater(saves["restored_tokens"], 0)
+        self.assertLess(saves["restored_tokens"], saves["saved_tokens"])
+        self.assertLess(r["recomputed_tokens"], plain["recomputed_tokens"] / 10)
+        self.assertIn(f"preempted requests: saved in {saves['preemptions']} of {r['preemptions']} "
+                      "preemptions", run("replay", "--cpu-blocks", "3000", *POOL, TRACE))
+        vllm = report("--cpu-blocks", "3000", "--profile", "vllm-0.20")
+        self.assertEqual(vllm["tier_saves"]["preemptions"], 0)
+        both = report("--cpu-blocks", "100", "--offload", "lazy", "--swap-memory", "8G", "--trace",
+                      path("both.jsonl"))
         self.assertEqual(sum(both["hits_by_tier"].values()), both["prompt_tokens"])
         self.assertGreater(both["swap"]["swaps"], 0)
+        self.assertLessEqual(both["swap"]["swaps"] + both["tier_saves"]["preemptions"],
+                             both["preemptions"])
         for step in lines("both.jsonl")[1:]:
             found = step["num_hit_tokens"] + step["num_external_tokens"]
             self.assertLessEqual(found, step["query_tokens"])
@@ -222,7 +246,7 @@ class Swap(unittest.TestCase):
     def test_rerun_repeats_it(self):
         first, second = path("first.json"), path("second.json")
         run("replay", "--quiet", "--deterministic", "--swap-memory", "300M", "--swap-cost", "0.5",
-            "--recompute-cost", "30", "--json", first, *POOL, TRACE)
+            "--recompute-cost", "30", "--swap-setup-cost", "3", "--json", first, *POOL, TRACE)
         run("rerun", first, "--json", second)
         with open(first, encoding="utf-8") as a, open(second, encoding="utf-8") as b:
             self.assertEqual(a.read(), b.read())
@@ -242,6 +266,7 @@ class Swap(unittest.TestCase):
                 (("--swap-blocks", "9", "--swap-memory", "1G"), "are the same memory"),
                 (("--swap-cost", "3"), "--swap-cost 3 needs --swap-blocks or --swap-memory"),
                 (("--recompute-cost", "3"), "--recompute-cost 3 needs --swap-blocks"),
+                (("--swap-setup-cost", "3"), "--swap-setup-cost 3 needs --swap-blocks"),
                 (("--swap-blocks", "9", "--swap-cost", "0"), '"0" for --swap-cost (expected'),
                 (("--swap-blocks", "9", "--recompute-cost", "1e9"), "for --recompute-cost (expected"),
                 (("--swap-blocks", "9", "--profile", "vllm-0.20"), "--swap-blocks: not with --profile"),

@@ -634,15 +634,14 @@ class PageTest(unittest.TestCase):
 
     def test_swap_of_a_replay(self):
         self.need_quire()
-        made = Replayed(self.quire, self.folder, "--swap-memory", "2Gi", "--cpu-memory", "2Gi",
-                        "--num-gpu-blocks", "900", "--max-model-len", "8192", "--clock", "burst",
+        made = Replayed(self.quire, self.folder, "--swap-memory", "2Gi", "--num-gpu-blocks", "900", "--max-model-len", "8192", "--clock", "burst",
                         "--watermark", "0.01", "--admit-below", "0.9", "--preempt-above", "0.9",
                         requests=120)
         swap = made.report["swap"]
         self.assertGreater(swap["swaps"], 0)
         self.open(made.path)
         names = self.page.locator("section.chart h2").all_text_contents()
-        for name in ("CPU, blocks", "Swap, blocks", "Swap traffic", "Prompt tokens from"):
+        for name in ("Swap, blocks", "Swap traffic", "Prompt tokens from"):
             self.assertIn(name, names)
         for name, keys in (("Swap", ("swaps", "requests", "out_blocks", "in_blocks", "kept_tokens")),
                            ("Pressure", ("preemptions", "held_up")), ("Watermark", ("blocks",))):
@@ -651,7 +650,7 @@ class PageTest(unittest.TestCase):
                     f"table:has(caption:text-is('{name}')) [data-figure='{key}']")
                 self.assertEqual(number(shown), made.report[name.lower()][key], (name, key))
         shown = self.page.evaluate("""() => ["in", "out", "hits"].map((name) =>
-          quirePage.run.series[`${name}.1`].sums.at(-1))""")
+          quirePage.run.series[`${name}.0`].sums.at(-1))""")
         self.assertEqual(shown, [swap["out_blocks"], swap["in_blocks"], swap["kept_tokens"]])
 
     def test_view_makes_the_same_charts_of_snapshots(self):
