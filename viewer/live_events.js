@@ -40,9 +40,10 @@ class EventList {
   }
 
   // Blocks are removed one by one, in crowds: those of one moment are one line.
-  joins({ kind, group, blocks }, time) {
+  joins({ kind, group, blocks, medium }, time) {
     const last = this.events.at(-1);
-    const isSame = last && kind === "removed" && last.kind === kind && last.group === group;
+    const isSame = last && kind === "removed" && last.kind === kind && last.group === group
+      && last.medium === medium;
     if (isSame && last.time === time) last.blocks += blocks;
     return isSame && last.time === time;
   }
@@ -65,14 +66,14 @@ class EventList {
 
   addRow() {
     const row = this.body.insertRow();
-    for (const name of ["when", "kind", "number", "number", "hash"])
+    for (const name of ["when", "kind", "number", "number", "medium", "hash"])
       row.insertCell().className = name;
   }
 
-  showRow(row, { time, kind, group, blocks, hash, parent }) {
+  showRow(row, { time, kind, group, blocks, medium, hash, parent }) {
     const isAll = kind === "cleared";
     const texts = [time, `${EVENT_SIGNS[kind] || "·"} ${kind}`, isAll ? "" : `${group}`,
-      isAll ? "all" : exact(blocks), hash || ""];
+      isAll ? "all" : exact(blocks), medium || "", hash || ""];
     if (row.dataset.kind !== kind) row.dataset.kind = kind;
     texts.forEach((text, i) => {
       const cell = row.cells[i];

@@ -1,5 +1,7 @@
 #include "http/format.h"
 
+#include "base/utf8.h"
+
 #include <quire/version.h>
 
 #include <stddef.h>
@@ -192,16 +194,40 @@ void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step)
     qr_http_body_text(body, "]");
 }
 
+static bool is_shown(const char *id, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)id[i] < ' ')
+            return false;
+    return qr_utf8_is_text(id, len);
+}
+
+/* An id is any bytes: what is no text is written in hex, as 0x.... */
+static void add_name(qr_http_body *body, const quire_name *name)
+{
+    static const char HEX[] = "0123456789abcdef";
+    char digits[2 + 2 * QUIRE_NAME_BYTES] = "0x";
+    size_t len = name->bytes < QUIRE_NAME_BYTES ? name->bytes : QUIRE_NAME_BYTES;
+    if (is_shown(name->text, len)) {
+        qr_http_body_json(body, (quire_bytes){name->text, len});
+        return;
+    }
+    for (size_t i = 0; i < len; i++) {
+        digits[2 + 2 * i] = HEX[(unsigned char)name->text[i] >> 4];
+        digits[3 + 2 * i] = HEX[(unsigned char)name->text[i] & 15];
+    }
+    qr_http_body_json(body, (quire_bytes){digits, 2 + 2 * len});
+}
+
 static void add_names(qr_http_body *body, const char *key, const quire_name *names, uint32_t n)
 {
     qr_http_body_text(body, ",\"");
     qr_http_body_text(body, key);
     qr_http_body_text(body, "\":[");
     for (uint32_t i = 0; i < n; i++) {
-        size_t shown = names[i].bytes < QUIRE_NAME_BYTES ? names[i].bytes : QUIRE_NAME_BYTES;
         if (i > 0)
             qr_http_body_text(body, ",");
-        qr_http_body_json(body, (quire_bytes){names[i].text, shown});
+        add_name(body, &names[i]);
     }
     qr_http_body_text(body, "]");
 }

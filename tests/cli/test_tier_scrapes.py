@@ -125,7 +125,8 @@ class Scrapes(unittest.TestCase):
 
     def test_scrapes_add_up(self):
         names = {"gpu", "host", "file", "redis"}
-        with self.serve("--file-tier", "2G", "--redis", "4G", "--tier-failures", "0.02") as it:
+        with self.serve("--file-tier", "2G", "--redis", "4G", "--tier-failures", "0.02", "--names",
+                        "3") as it:
             until(lambda: it.metrics()["quire_steps_total"] > 20, "steps")
             last, num_changes = self.scrape(it, SCRAPES, names)
             print(f"{SCRAPES} scrapes, {num_changes} of them differ from the one before; last: {last}")
@@ -133,9 +134,18 @@ class Scrapes(unittest.TestCase):
             last = until(lambda: self.moved(it, names), "stores, loads and failures of each tier")
             meta = json.loads(it.get("/snapshot?limit=1000")[1])
             self.check_snapshot(meta)
+            self.check_names(meta["names"])
         self.assertEqual([last[n]["medium"] for n in ("gpu", "host", "file", "redis")],
                          ["GPU", "CPU", "DISK", "REDIS"])
         self.assertNotIn("quire_tier_stored_blocks_total", last["gpu"])
+
+    def check_names(self, names):
+        """At most three that run, three that wait; the ids of a replay are numbers."""
+        for state in ("running", "waiting"):
+            self.assertLessEqual(len(names[state]), 3)
+            self.assertTrue(names[f"more_{state}"] == 0 or len(names[state]) == 3, names)
+            for name in names[state]:
+                self.assertRegex(name, "^0x[0-9a-f]{16}$")
 
     def check_snapshot(self, told):
         tiers = told["meta"]["tiers"]

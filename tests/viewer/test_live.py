@@ -388,20 +388,22 @@ class MadeUpTest(Watching):
     def test_events(self):
         self.watch(2000)
         self.server.tell("kv", {"events": [
-            {"kind": "stored", "group": 1, "blocks": 7, "hash": "00112233445566ff", "parent": None},
-            *({"kind": "removed", "group": 0, "blocks": 1, "hash": f"{i:016x}", "parent": None}
-              for i in range(3)),
+            {"kind": "stored", "group": 1, "blocks": 7, "hash": "00112233445566ff", "parent": None,
+             "medium": "GPU"},
+            *({"kind": "removed", "group": 0, "blocks": 1, "hash": f"{i:016x}", "parent": None,
+               "medium": medium} for medium in ("CPU", "DISK") for i in range(3)),
             {"kind": "cleared", "group": 0, "blocks": 0, "hash": None, "parent": None}],
             "skipped": 12})
-        self.until("() => document.querySelectorAll('#events tr').length === 3")
+        self.until("() => document.querySelectorAll('#events tr').length === 4")
         rows = [[cell.strip() for cell in row.split("\t")] for row in
                 self.page.inner_text("#events").split("\n")]
-        self.assertEqual([row[1:4] for row in rows], [
-            ["× cleared", "", "all"], ["− removed", "0", "3"], ["+ stored", "1", "7"]])
-        self.assertEqual(rows[2][4], "00112233445566ff")
-        self.assertEqual(rows[1][4], "0" * 16)
+        self.assertEqual([row[1:5] for row in rows], [
+            ["× cleared", "", "all", ""], ["− removed", "0", "3", "DISK"], ["− removed", "0", "3", "CPU"],
+            ["+ stored", "1", "7", "GPU"]])
+        self.assertEqual(rows[3][5], "00112233445566ff")
+        self.assertEqual(rows[1][5], "0" * 16)
         self.assertEqual(self.page.text_content("#events-note"),
-                         "7 stored · 3 removed · 1 × cleared · 12 not listed")
+                         "7 stored · 6 removed · 1 × cleared · 12 not listed")
 
     def test_events_hold_still_for_who_reads(self):
         self.watch(2000)
