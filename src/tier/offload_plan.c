@@ -56,12 +56,12 @@ static bool is_config_valid(const qr_offload_plan *plan)
         has_full |= is_full_kind(cache->groups[g].spec.kind);
     bool is_parallel = cache->dcp_world_size > 1 || cache->pcp_world_size > 1;
     bool has_tiers = c->num_tiers > 0;
-    if (is_vllm && (!has_full || has_tiers))
+    if (is_vllm && (!has_full || has_tiers || is_parallel))
         return false;
     if (has_tiers && (c->tiers == NULL || c->num_tiers > QUIRE_OFFLOAD_MAX_TIERS))
         return false;
-    return qr_share_fits(c) && !is_parallel && c->mode <= QUIRE_OFFLOAD_LAZY &&
-           c->learns <= QUIRE_OFF && c->max_events <= UINT32_C(1) << 20;
+    return qr_share_fits(c) && c->mode <= QUIRE_OFFLOAD_LAZY && c->learns <= QUIRE_OFF &&
+           c->max_events <= UINT32_C(1) << 20;
 }
 
 int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *callers)
@@ -100,6 +100,14 @@ static uint32_t places_for(uint32_t num_events)
     return places;
 }
 
+/* A block has positions of all ranks of context parallelism. */
+static uint32_t num_ranks(const quire_cache_config *cache)
+{
+    uint32_t dcp = cache->dcp_world_size > 0 ? cache->dcp_world_size : 1;
+    uint32_t pcp = cache->pcp_world_size > 0 ? cache->pcp_world_size : 1;
+    return dcp * pcp;
+}
+
 static void set_groups(quire_offload *o, const qr_offload_plan *plan)
 {
     const quire_cache_config *cache = &plan->sched.cache;
@@ -110,7 +118,7 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
     for (uint32_t g = 0; g < cache->num_groups; g++) {
         const quire_layer_spec *spec = &cache->groups[g].spec;
         uint32_t tokens = plan->sched.max_num_batched_tokens;
-        uint32_t size = spec->block_size;
+        uint32_t size = spec->block_size * num_ranks(cache);
         bool is_window = spec->kind == QUIRE_LAYER_SLIDING_WINDOW ||
                          spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
         o->groups[g] = (qr_offload_group){.block_size = size,

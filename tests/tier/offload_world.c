@@ -451,6 +451,11 @@ quire_sched_config world_sched_config(world *w)
         w->groups[1].spec.kind = QUIRE_LAYER_CHUNKED_LOCAL;
         w->groups[1].spec.attention_chunk_size = CHUNK;
     }
+    if (w->setup.is_parallel && !w->setup.is_hybrid) { /* blocks of BLOCK positions as before */
+        config.cache.dcp_world_size = 2;
+        config.cache.pcp_world_size = w->setup.seed % 2 == 0 ? 2 : 1;
+        w->groups[0].spec.block_size = BLOCK / 2 / config.cache.pcp_world_size;
+    }
     config.cache.groups = w->groups;
     config.cache.num_groups = 1U + w->setup.is_hybrid;
     config.cache.num_blocks = w->setup.num_gpu;

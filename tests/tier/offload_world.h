@@ -48,6 +48,7 @@ typedef struct world_setup {
     bool stores_hang;       /* the device's, until world_drain */
     bool has_no_mark;       /* the device cannot tell where its compute is */
     bool saves_nothing;     /* the connector is not told of preemptions */
+    bool is_parallel;       /* context parallelism: a block has positions of several ranks */
 } world_setup;
 
 typedef struct world_request {

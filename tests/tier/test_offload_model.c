@@ -22,7 +22,8 @@ static void random_setup(world_setup *setup, uint64_t seed)
                            .pace_percent = 5 + (uint32_t)world_draw(&w, 95),
                            .max_events = world_chance(&w, 50) ? 2 : 64,
                            .stick_percent = world_chance(&w, 50) ? 0 : 8,
-                           .is_piped = world_chance(&w, 30)};
+                           .is_piped = world_chance(&w, 30),
+                           .is_parallel = world_chance(&w, 30)};
 }
 
 static world the_world;
@@ -71,6 +72,36 @@ static void content_is_right_and_all_ends(void **state)
         (unsigned long long)totals[6]);
     assert_true(num_seeds < 50 || (totals[1] > 10000 && totals[2] > 1000 && totals[3] > 100 &&
                                    totals[5] > 20 && totals[6] > 200));
+}
+
+/* Blocks of as many positions, dealt out to one rank or to several: the same workload stores, loads
+ * and hits the same. */
+static void ranks_change_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t seed = first_seed; seed < first_seed + 12; seed++) {
+        uint64_t told[2][8];
+        for (uint32_t i = 0; i < 2; i++) {
+            world *w = &the_world;
+            world_setup setup;
+            random_setup(&setup, seed);
+            setup.is_hybrid = false;
+            setup.is_parallel = i == 1;
+            world_open(w, &setup);
+            live(w, 400);
+            world_resume(w);
+            world_drain(w);
+            quire_offload_stats stats;
+            assert_int_equal(quire_offload_get_stats(w->offload, &stats), QUIRE_OK);
+            const uint64_t now[8] = {w->num_stores,  w->num_loads,    w->num_tokens,
+                                     w->num_outputs, w->num_computed, stats.hit_tokens,
+                                     stats.no_room,  stats.cpu.cached};
+            memcpy(told[i], now, sizeof now);
+            world_close(w);
+        }
+        assert_memory_equal(told[0], told[1], sizeof told[0]);
+        assert_true(told[0][0] > 0);
+    }
 }
 
 /* One thing happens at every turn of the same workload, in turn. */
@@ -124,6 +155,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(content_is_right_and_all_ends),
+        cmocka_unit_test(ranks_change_nothing),
         cmocka_unit_test(anything_at_every_turn),
     };
     return cmocka_run_group_tests_name("offload_model", tests, NULL, NULL);
