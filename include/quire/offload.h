@@ -29,9 +29,9 @@
  *      copies may fail, be refused and be late; the connector's reset_cache may be called while
  *                  copies are in flight (quire_sched_reset_prefix_cache is then QUIRE_BUSY)
  *
- * With context parallelism a block has positions of all ranks, and each rank's worker copies its own
- * part of a block (num_workers is how many report). vLLM asserts that there is one rank, so the vLLM
- * profile refuses more: QUIRE_E_CONFIG.
+ * With context parallelism a block has positions of all ranks, and each rank's worker copies its
+ * own part of a block (num_workers is how many report). vLLM asserts that there is one rank, so the
+ * vLLM profile refuses more: QUIRE_E_CONFIG.
  *
  * Where vLLM's assertion on a hit would fail the tokens are computed, and where it would load into
  * the null block that block is not loaded. Requests are told apart by their quire_req, in vLLM by

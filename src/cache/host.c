@@ -228,8 +228,16 @@ int qr_host_move_in(quire_cache *cache, quire_cache_request *request, uint32_t s
 
 /* ---- the walker ------------------------------------------------------------- */
 
-/* n slots from here on, none but the first of which begins a request. */
-static bool host_chain_is_valid(const qr_host *host, uint32_t slot, uint64_t n, bool is_free)
+/* Chains name every slot once if sums of weights are equal: but for a chance in 2^64. */
+static uint64_t host_weight(uint32_t slot)
+{
+    uint64_t w = ((uint64_t)slot + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    return (w ^ w >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+}
+
+/* n slots from here on, none but the first of which begins a request; adds their weights. */
+static bool host_chain_is_valid(const qr_host *host, uint32_t slot, uint64_t n, bool is_free,
+                                uint64_t *weight)
 {
     for (uint64_t i = 0; i < n; i++) {
         if (slot >= host->num_slots)
@@ -238,6 +246,7 @@ static bool host_chain_is_valid(const qr_host *host, uint32_t slot, uint64_t n, 
         const qr_host_slot *s = &host->slots[slot];
         if ((s->generation % 2 == 1) != begins || (s->num_tokens > 0) != begins)
             return false;
+        *weight += host_weight(slot);
         slot = s->next;
     }
     return slot == QR_NIL;
@@ -247,17 +256,21 @@ bool qr_host_is_valid(const quire_cache *cache)
 {
     const qr_host *host = &cache->host;
     uint64_t used = 0;
+    uint64_t all = 0;
+    uint64_t named = 0;
     uint32_t num_seqs = 0;
     for (uint32_t slot = 0; slot < host->num_slots; slot++) {
+        all += host_weight(slot);
         if (host->slots[slot].generation % 2 == 0)
             continue;
         uint32_t n = num_host_slots(cache, host->slots[slot].num_tokens);
-        if (n == 0 || !host_chain_is_valid(host, slot, n, false))
+        if (n == 0 || !host_chain_is_valid(host, slot, n, false, &named))
             return false;
         used += n;
         num_seqs++;
     }
     return used + host->num_free == host->num_slots && num_seqs == host->num_seqs &&
            (host->num_slots == 0 ||
-            host_chain_is_valid(host, host->first_free, host->num_free, true));
+            host_chain_is_valid(host, host->first_free, host->num_free, true, &named)) &&
+           all == named;
 }

@@ -9,7 +9,7 @@
 
 #include "cache/cache.h"
 
-enum { ROOM = 1 << 16, NUM_BLOCKS = 16, MAX_REQUESTS = 4 };
+enum { ROOM = 1 << 18, NUM_BLOCKS = 16, MAX_REQUESTS = 4 };
 
 static _Alignas(QUIRE_ALIGNMENT) unsigned char memory[ROOM];
 static kit_request parent;
@@ -235,11 +235,64 @@ static void leaks_look_like_touches(void **state)
     assert_int_equal(quire_cache_check(cache), QUIRE_OK);
 }
 
+/* ---- host slots ------------------------------------------------------------- */
+
+/* Two requests of two slots each in a buffer of six. */
+static quire_cache *cache_with_moved(void)
+{
+    const quire_group_config full = kit_full(4);
+    quire_cache_config config = kit_config(&full, 1, NUM_BLOCKS);
+    config.num_host_blocks = 6;
+    cache_kit kit = {.num_groups = 1, .hash_block_size = 4};
+    assert_int_equal(quire_cache_create_in(memory, ROOM, &config, &kit.cache), QUIRE_OK);
+    kit.pool = quire_cache_pool(kit.cache);
+    kit_request *const both[] = {&parent, &child};
+    for (uint32_t i = 0; i < 2; i++) {
+        const quire_block_move *moves;
+        uint32_t num_moves;
+        kit_request_init(&kit, both[i], i == 0 ? "aaaab" : "ccccd");
+        kit_prefill(&kit, both[i]);
+        assert_int_equal(quire_cache_move_out(kit.cache, &both[i]->r, &moves, &num_moves),
+                         QUIRE_OK);
+        assert_int_equal(num_moves, 2);
+    }
+    assert_int_equal(quire_cache_check(kit.cache), QUIRE_OK);
+    return kit.cache;
+}
+
+static void damage_to_host_slots_is_seen(void **state)
+{
+    (void)state;
+    for (uint32_t kind = 0; kind < 8; kind++) {
+        quire_cache *cache = cache_with_moved();
+        qr_host *host = &cache->host; /* slots 0, 1 and 2, 3 are in use, 4 and 5 are free */
+        if (kind == 0)
+            host->slots[0].next = 3; /* of the other request */
+        else if (kind == 1)
+            host->slots[1].next = 0; /* a ring */
+        else if (kind == 2)
+            host->slots[1].next = 1000000;
+        else if (kind == 3)
+            host->slots[0].num_tokens = 50; /* more than its slots hold */
+        else if (kind == 4)
+            host->slots[2].generation++; /* slots that are no request's, and not free */
+        else if (kind == 5)
+            host->num_free = 3;
+        else if (kind == 6)
+            host->first_free = 1;
+        else
+            host->num_seqs = 1;
+        if (quire_cache_check(cache) != QUIRE_E_CORRUPT)
+            fail_msg("damage %u to host slots is not seen", (unsigned)kind);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_damage_is_seen),
         cmocka_unit_test(leaks_look_like_touches),
+        cmocka_unit_test(damage_to_host_slots_is_seen),
     };
     return cmocka_run_group_tests_name("cache_damage", tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ def public_calls(root):
 def pages(root):
     yield root / "README.md"
     yield from sorted((root / "docs").rglob("*.md"))
-    yield from sorted(f for f in (root / "examples").iterdir() if f.suffix in (".c", ".py", ".md"))
+    yield from sorted(f for f in (root / "examples").rglob("*") if f.suffix in (".c", ".h", ".py"))
 
 
 def main():
