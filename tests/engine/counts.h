@@ -28,6 +28,7 @@
     X(drafts_rejected, "drafts rejected")                                                          \
     X(swapped_out, "blocks swapped out")                                                           \
     X(swapped_in, "blocks swapped in")                                                             \
+    X(saved, "requests saved by the offload")                                                      \
     X(host_tokens, "host hits, tokens")                                                            \
     X(lazy_stores, "lazily stored blocks")                                                         \
     X(file_tokens, "file hits, tokens")                                                            \
@@ -76,6 +77,7 @@ typedef struct engine_counts {
     X(spec, drafts_accepted, "drafts, right and wrong ones")                                       \
     X(swap, swapped_in, "preempted requests in host slots")                                        \
     X(offload, host_tokens, "blocks in host memory")                                               \
+    X(saves, saved, "preempted requests in the offload's host memory")                             \
     X(lazy, lazy_stores, "blocks stored when they are about to go")                                \
     X(file, file_tokens, "blocks in a file")                                                       \
     X(redis, redis_tokens, "blocks in Redis")                                                      \

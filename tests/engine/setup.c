@@ -193,7 +193,10 @@ static void draw_policies(engine_setup *s, const engine_switches *on, uint64_t *
     if (on->pressure && engine_chance(random, 25))
         draw_pressure(s, random);
     s->is_moving = on->moves && engine_chance(random, 25);
-    if (s->is_moving && s->num_swap_blocks == 0)
+    bool is_saved = on->saves && s->num_cpu_blocks > 0 && engine_chance(random, 50);
+    if (is_saved)
+        s->num_swap_blocks = 0; /* the offload saves what is preempted */
+    else if (s->is_moving && s->num_swap_blocks == 0)
         s->num_swap_blocks = s->num_blocks * engine_between(random, 30, 150) / 100;
 }
 

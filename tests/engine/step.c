@@ -131,6 +131,17 @@ static int keep_zeroed(engine *e, quire_block_span blocks)
     return 0;
 }
 
+/* Without slots of the engine, what a preempted request has in host memory is the offload's. */
+static void count_preempted(engine *e, const quire_step *step)
+{
+    e->counts->preemptions += step->num_preempted;
+    for (uint32_t i = 0; e->setup->num_swap_blocks == 0 && i < step->num_preempted; i++) {
+        quire_req_info info;
+        e->counts->saved += quire_sched_req_info(e->sched, step->preempted[i], &info) == QUIRE_OK &&
+                            info.location == QUIRE_LOCATION_HOST;
+    }
+}
+
 static int begin_flight(engine *e, engine_flight *flight, const quire_step *step)
 {
     flight->step = step->step;
@@ -143,7 +154,7 @@ static int begin_flight(engine *e, engine_flight *flight, const quire_step *step
             return 1;
     if (change_rows(e, step) != 0)
         return 1;
-    e->counts->preemptions += step->num_preempted;
+    count_preempted(e, step);
     e->counts->async_steps += e->setup->is_async;
     e->counts->steps++;
     flight->is_there = true;
