@@ -185,6 +185,7 @@ static const field cache_fields[] = {
      {PART_GOOD(0), PART_GOOD(ONE), PART_BAD(TWO), PART_BAD(MINUS_ONE), PART_BAD(NO_NUMBER)}},
     {CACHE(max_copies), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
     {CACHE(event_log_bytes), {{GOOD, 0}, {GOOD, 1}, {MAYBE, UINT32_MAX}}},
+    {CACHE(num_host_blocks), {{GOOD, 0}, {MAYBE, 1}, {MAYBE, 1 << 28}, {BAD, UINT32_MAX}}},
 };
 
 #define TOKENS                                                                                     \
