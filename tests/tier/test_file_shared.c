@@ -157,6 +157,34 @@ static void test_bounded(void **state)
     kit_end(&kit);
 }
 
+/* What sweeps of this process have removed is not believed to be there. */
+static void test_swept_is_known(void **state)
+{
+    enum { BLOCKS = 1200, QUIET_MS = 500 };
+    file_kit kit;
+    uint32_t num_known = 0;
+    uint32_t num_there = 0;
+    (void)state;
+    begin(&kit, 300);
+    assert_int_equal(kit_open(&kit), QUIRE_OK);
+    for (uint32_t i = 0; i < BLOCKS; i += 40)
+        assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, i, 40, QUIRE_TIER_DONE), 40);
+    poll(NULL, 0, QUIET_MS); /* the last sweeps end */
+    assert_int_equal(kit_load_all(&kit, BLOCKS - 1, 1), 1);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        quire_tier_key key = kit_key(i);
+        uint8_t found = 0;
+        assert_int_equal(quire_tier_lookup(kit.tier, &key, 1, &found), QUIRE_OK);
+        if (found != 1)
+            continue;
+        num_known++;
+        num_there += kit_load_all(&kit, i, 1);
+    }
+    assert_true(num_known > 100);
+    assert_int_equal(num_there, num_known);
+    kit_end(&kit);
+}
+
 /* A reset would take the blocks of other engines: it is refused, and nothing changes. */
 static void test_reset(void **state)
 {
@@ -434,12 +462,13 @@ static void test_processes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_tiers),     cmocka_unit_test(test_wrong_files),
-        cmocka_unit_test(test_bounded),       cmocka_unit_test(test_reset),
-        cmocka_unit_test(test_leftovers),     cmocka_unit_test(test_named_files),
-        cmocka_unit_test(test_removed_below), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_processes),     cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_identity),      cmocka_unit_test(test_identity_refused),
+        cmocka_unit_test(test_two_tiers),        cmocka_unit_test(test_wrong_files),
+        cmocka_unit_test(test_bounded),          cmocka_unit_test(test_reset),
+        cmocka_unit_test(test_swept_is_known),   cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_named_files),      cmocka_unit_test(test_removed_below),
+        cmocka_unit_test(test_refused),          cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_limits),           cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_identity_refused),
     };
     return cmocka_run_group_tests_name("a shared directory", tests, NULL, NULL);
 }
