@@ -227,17 +227,47 @@ void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
     choose_of_one(o, r, UINT32_MAX);
 }
 
+/* What the CPU pool has of these GPU blocks gets a user, so that nothing evicts it: in o->refs.
+ * Returns how many. */
+static uint32_t keep_found(quire_offload *o, const quire_block *gpu, uint32_t n, uint32_t num_kept)
+{
+    quire_block found[LAZY_AT_ONCE];
+    for (uint32_t i = 0; i < n; i += LAZY_AT_ONCE) {
+        uint32_t part = n - i < LAZY_AT_ONCE ? n - i : LAZY_AT_ONCE;
+        quire_pool_find_same(o->cpu, o->gpu, gpu + i, part, found);
+        for (uint32_t k = 0; k < part; k++)
+            if (gpu[i + k] != QUIRE_NULL_BLOCK && found[k] != QUIRE_NULL_BLOCK &&
+                found[k] != UINT32_MAX && quire_pool_touch(o->cpu, &found[k], 1) == QUIRE_OK)
+                o->refs[num_kept++] = found[k];
+    }
+    return num_kept;
+}
+
+/* They are the ones that were used last, the first of a prompt after the others. */
+static void leave_found(quire_offload *o, uint32_t num_kept)
+{
+    while (num_kept > 0)
+        quire_pool_free_blocks(o->cpu, &o->refs[--num_kept], 1);
+}
+
 uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks,
                             uint32_t num_tokens, bool is_urgent)
 {
     uint32_t *num_stored = &o->num_stored[(size_t)(r - o->reqs) * o->num_groups];
     uint32_t num_blocks = 0;
+    uint32_t num_kept = 0;
+    for (uint32_t g = 0; g < o->num_groups; g++)
+        for (uint32_t i = 0; i < blocks[g].count; i++)
+            num_blocks += blocks[g].ids[i] != QUIRE_NULL_BLOCK;
+    if (num_blocks > o->num_cpu / 2) /* it would evict itself, and all others */
+        return 0;
     for (uint32_t g = 0; g < o->num_groups; g++) {
         num_stored[g] = 0; /* what was there may be evicted by now */
-        num_blocks += blocks[g].count;
+        num_kept = keep_found(o, blocks[g].ids, blocks[g].count, num_kept);
     }
     r->loaded_from = r->loaded_to = 0;
     choose_of_one(o, r, is_urgent ? num_blocks / 2 : UINT32_MAX);
+    leave_found(o, num_kept);
     o->has_saved = o->has_saved || o->kept_first != QR_NIL;
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t tokens = num_stored[g] * o->groups[g].block_size;

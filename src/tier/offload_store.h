@@ -18,8 +18,9 @@ void qr_store_build(quire_offload *o, const quire_step *step);
 /* The request ends: its last full blocks. */
 void qr_store_last_blocks(quire_offload *o, qr_offload_req *r);
 /* The request loses its blocks, and comes back: all full blocks of its first num_tokens tokens that
- * the CPU pool lacks. is_urgent: half of its blocks at least are free at once. Returns how many of
- * its first tokens are in the CPU pool, or on their way to it. */
+ * the CPU pool lacks; none if the request has more blocks than half of that pool. is_urgent: half
+ * of its blocks at least are free at once. Returns how many of its first tokens are in the CPU
+ * pool, or on their way to it. */
 uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks,
                             uint32_t num_tokens, bool is_urgent);
 

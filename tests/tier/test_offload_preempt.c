@@ -88,7 +88,7 @@ static void what_was_saved_outlives_others(void **state)
     for (uint32_t kind = 0; kind < 16; kind++) {
         world *w = &the_world;
         world_setup setup = setup_of(kind);
-        setup.num_cpu = 40;
+        setup.num_cpu = setup.is_hybrid ? 60 : 40;
         setup.num_gpu = 64;
         if ((kind & 5) == 5)
             continue;
@@ -163,6 +163,30 @@ static void without_room_it_is_refused(void **state)
     world_close(w);
 }
 
+/* A request with more blocks than half of the CPU pool would evict itself there: nothing is saved,
+ * and what the pool has stays. */
+static void what_is_too_large_is_not_saved(void **state)
+{
+    (void)state;
+    for (uint32_t num_cpu = 20; num_cpu <= 28; num_cpu += 2) {
+        world *w = &the_world;
+        world_setup setup = setup_of(1 + 2);
+        setup.num_cpu = num_cpu;
+        world_open(w, &setup);
+        const world_request *r = world_ask(w, 10, PROMPT, 20);
+        run_until(w, r, PROMPT + 4);
+        quire_block_span blocks;
+        assert_int_equal(quire_sched_get_blocks(w->sched, r->req, &blocks), QUIRE_OK);
+        bool is_saved = blocks.count <= num_cpu / 2;
+        assert_int_equal(quire_sched_preempt(w->sched, r->req, QUIRE_PREEMPT_SWAP),
+                         is_saved ? QUIRE_OK : QUIRE_FULL);
+        assert_int_equal(info_of(w, r).num_swapped_tokens > 0, is_saved);
+        assert_int_equal(quire_offload_has_pending(w->offload) != 0, is_saved);
+        world_drain(w);
+        world_close(w);
+    }
+}
+
 /* Requests that do not fit together preempt one another. Returns how many tokens were computed
  * beyond those that the requests have. */
 static uint64_t recomputed(uint32_t kind, bool saves_nothing, uint64_t *num_preempted)
@@ -211,6 +235,7 @@ int main(void)
         cmocka_unit_test(what_was_saved_outlives_others),
         cmocka_unit_test(what_is_not_to_be_saved_is_not),
         cmocka_unit_test(without_room_it_is_refused),
+        cmocka_unit_test(what_is_too_large_is_not_saved),
         cmocka_unit_test(preempted_requests_compute_less_again),
     };
     return cmocka_run_group_tests_name("offload_preempt", tests, NULL, NULL);
