@@ -32,29 +32,37 @@ class Redis:
 
     def __init__(self, folder):
         self.folder = folder
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
         self.process = None
+        self.port = None
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
 
     def start(self):
+        """False: another program has the port."""
         self.process = subprocess.Popen(
             ["redis-server", "--port", str(self.port), "--dir", self.folder, "--save", "", "--maxmemory",
              str(self.LIMIT), "--maxmemory-policy", "allkeys-lru"], stdout=subprocess.DEVNULL)
 
         def answers():
             with socket.socket() as s:
-                return s.connect_ex(("127.0.0.1", self.port)) == 0
+                return self.process.poll() is not None or s.connect_ex(("127.0.0.1", self.port)) == 0
         until(answers, "the server")
+        return self.process.poll() is None
 
     def kill(self):
         self.process.kill()
         self.process.wait()
 
     def __enter__(self):
-        self.start()
-        return self
+        for _ in range(10):
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                self.port = s.getsockname()[1]
+            if self.start():
+                return self
+        raise AssertionError("redis-server does not start")
 
     def __exit__(self, *_):
         self.kill()
@@ -227,7 +235,7 @@ class Scrapes(unittest.TestCase):
                 last, _ = self.scrape(it, SCRAPES // 8, names)
                 redis.kill()
                 self.scrape(it, SCRAPES // 8, names)
-                redis.start()
+                self.assertTrue(redis.start())
             until(lambda: self.scrape(it, 1, names)[0]["redis"]["cached"] > 0, "keys after the restarts")
             print(f"{SCRAPES} scrapes of real tiers, 4 kills of the server; last: {last['redis']}")
         self.assertEqual(last["redis"]["medium"], "REDIS")

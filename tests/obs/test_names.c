@@ -134,7 +134,7 @@ static void names_are_off_unless_asked_for(void **state)
 typedef struct watcher {
     const quire_monitor *monitor;
     _Atomic bool is_over;
-    uint64_t num_seen;
+    _Atomic uint64_t num_seen;
 } watcher;
 
 /* Each record is whole: a step's ids are those of that step. */
