@@ -117,8 +117,8 @@ static int check_space(const quire_cache *cache, const qr_want *want, const qr_n
 
 /* ---- allocate_slots -------------------------------------------------------- */
 
-static int read_allocation(const quire_cache *cache, const quire_cache_request *request,
-                           const quire_allocate_params *p, qr_want *want)
+static inline int read_allocation(const quire_cache *cache, const quire_cache_request *request,
+                                  const quire_allocate_params *p, qr_want *want)
 {
     if (p->num_new_tokens == 0 && p->num_external_computed_tokens == 0)
         return QUIRE_E_ARGUMENT;
@@ -258,8 +258,9 @@ static int check_copies(const quire_cache *cache, const qr_want *want, qr_need *
 }
 
 /* Changes nothing. *lacks_space: the answer is QUIRE_NO_SPACE since too few blocks are free. */
-static int check_allocation(const quire_cache *cache, const quire_cache_request *request,
-                            const quire_allocate_params *p, const qr_want *want, bool *lacks_space)
+static inline int check_allocation(const quire_cache *cache, const quire_cache_request *request,
+                                   const quire_allocate_params *p, const qr_want *want,
+                                   bool *lacks_space)
 {
     *lacks_space = false;
     bool caches = cache->enable_caching && p->delay_cache_blocks == 0;

@@ -90,15 +90,17 @@ uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers)
 {
     const qr_observer *o = &s->observer;
     uint32_t n = 0;
-    tiers[n++] = (quire_tier_usage){.name = "gpu",
-                                    .medium = "GPU",
-                                    .blocks = quire_cache_usage(s->cache),
-                                    .pinned = s->pins.num_blocks,
-                                    .hit_tokens = o->sum_hit_tokens,
-                                    .stored_bytes = QUIRE_UNKNOWN_BYTES,
-                                    .loaded_bytes = QUIRE_UNKNOWN_BYTES,
-                                    .used_bytes = QUIRE_UNKNOWN_BYTES,
-                                    .capacity_bytes = QUIRE_UNKNOWN_BYTES};
+    quire_tier_usage *gpu = &tiers[n++];
+    memset(gpu, 0, sizeof *gpu);
+    gpu->name = "gpu";
+    gpu->medium = "GPU";
+    gpu->blocks = quire_cache_usage(s->cache);
+    gpu->pinned = s->pins.num_blocks;
+    gpu->hit_tokens = o->sum_hit_tokens;
+    gpu->stored_bytes = QUIRE_UNKNOWN_BYTES;
+    gpu->loaded_bytes = QUIRE_UNKNOWN_BYTES;
+    gpu->used_bytes = QUIRE_UNKNOWN_BYTES;
+    gpu->capacity_bytes = QUIRE_UNKNOWN_BYTES;
     if (s->swap.num_slots > 0)
         tiers[n++] = (quire_tier_usage){.name = "swap",
                                         .medium = "CPU",
@@ -119,8 +121,9 @@ uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers)
     return n;
 }
 
-static quire_snapshot make_snapshot(const quire_sched *s, const quire_tier_usage *tiers,
-                                    uint32_t num_tiers)
+/* Not inline: then it is written where the caller wants it, and not copied there. */
+static QR_NOINLINE quire_snapshot make_snapshot(const quire_sched *s, const quire_tier_usage *tiers,
+                                                uint32_t num_tiers)
 {
     const qr_step_builder *b = &s->builder;
     const qr_observer *o = &s->observer;
