@@ -114,11 +114,21 @@ static void run_copies(sim *s, const quire_step *step)
     s->tally.copies += step->num_copies;
 }
 
+static bool is_held(const sim *s, quire_block block)
+{
+    for (uint32_t i = 0; i < s->num_held; i++)
+        if (s->held[i] == block)
+            return true;
+    return false;
+}
+
 /* After the rows of the step were taken over. */
 static void move_rows(sim *s, const quire_step *step)
 {
     for (uint32_t i = 0; i < step->num_copies && !s->has_failed; i++) {
         const quire_step_copy *copy = &step->copies[i];
+        if (copy->place == UINT32_MAX && is_held(s, copy->to))
+            continue; /* its request was preempted, and the connector has it */
         SIM_CHECK(s, copy->place < step->num_reqs, "a copy for nobody", copy->to, copy->place);
         sim_request *r = s->has_failed ? NULL : sim_find(s, step->reqs[copy->place]);
         if (r == NULL)
