@@ -146,8 +146,8 @@ typedef struct quire_cache_request {
     uint32_t num_hashes;
     uint32_t first_hash;          /* hashes begins with this one: 0 for get_computed_blocks; else a
                                      multiple of what every group joins, below the hashes of the
-                                     blocks that have their keys in every group, those of the hit
-                                     included. QUIRE_E_RANGE */
+                                     blocks that have their keys in every group; the blocks of the
+                                     hit count. QUIRE_E_RANGE */
     uint32_t was_preempted;       /* for the stats */
     uint32_t skip_reading_prefix; /* 1: get_computed_blocks finds nothing */
     void *user;                   /* in events, as their request */
@@ -267,7 +267,7 @@ typedef struct quire_cache_block {
     uint32_t ref_cnt;        /* requests, pending copies and touches that use it; HOST: 1 */
     uint32_t num_holds;      /* holds on it (quire_pool_hold) */
     uint32_t has_key;        /* 1: the prefix cache finds it */
-    uint32_t num_tokens;     /* of the request's computed tokens, those that are in it */
+    uint32_t num_tokens;     /* computed tokens of the request in this block */
     uint32_t block_size;     /* tokens that it has room for */
 } quire_cache_block;
 
@@ -383,8 +383,8 @@ QUIRE_API int quire_cache_take_copies(quire_cache *cache, const quire_block_copy
  *                    1024 ── move_in ────────────────────► 1017      0 host slots in use
  *
  * The caller makes the copies, in the order of the calls, and all of them before the next forward
- * pass: first those of move_out and move_in, with blocks that are to be zeroed
- * (quire_cache_take_new_block_ids) before a move_in, then those of quire_cache_take_copies. */
+ * pass: first the copies of move_out and move_in, then the copies of quire_cache_take_copies. New
+ * blocks (quire_cache_take_new_block_ids) are zeroed before the copies of a move_in. */
 typedef struct quire_block_move {
     quire_block block; /* its page in all layers of the group */
     uint32_t slot;     /* of the host buffer, 0 to num_host_blocks - 1 */

@@ -22,8 +22,8 @@
  *
  * Safety: endpoints are ipc:// or tcp:// on the loopback; any other needs CURVE keys, or
  * allow_strangers_to_read_prompts_and_stall_us. What others send is bounded, each part of it and
- * how often; how many connect is not, and each that does not read holds its queue (hwm): let nobody
- * connect whom you would not trust with that.
+ * how often. The number of connections is not bounded, and a connection that does not read holds
+ * its queue (hwm): let only trusted clients connect.
  *
  * Part of libquire_events. Threads: a publisher has one of its own, and libzmq some, all with
  * signals blocked; it may be asked for its stats by any thread. A subscriber belongs to one thread

@@ -93,7 +93,8 @@ typedef struct quire_mm_feature {
  * One trap of Python's pickle: a string that occurs twice in one block as the same object is
  * written once and then referred to. So for `sha256` and `xxhash`, and for no other algorithm,
  * strings of one call that have the same data pointer and length count as one object. (Python has
- * just one empty string, and one of each single Latin-1 character: give those one pointer each.) */
+ * just one empty string, and one of each single Latin-1 character: give each of these strings one
+ * pointer.) */
 typedef struct quire_extra_keys {
     quire_bytes lora_name;
     quire_bytes cache_salt;              /* empty counts as absent, as in vLLM */

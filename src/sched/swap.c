@@ -233,7 +233,7 @@ int qr_swap_prepare(quire_sched *s, uint32_t index)
     quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
     if (num_tokens == 0 || num_blocks == 0 || !can_keep(s, num_tokens, &frees))
         return QUIRE_MISS;
-    return num_blocks <= s->swap.num_free ? QUIRE_OK : QUIRE_FULL; /* also where there are none */
+    return num_blocks <= s->swap.num_free ? QUIRE_OK : QUIRE_FULL; /* FULL without any slots, too */
 }
 
 void qr_swap_asked(quire_sched *s, uint32_t index)

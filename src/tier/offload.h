@@ -60,8 +60,8 @@ typedef struct qr_offload_req {
     uint32_t place;        /* in the queue of those that wait */
     uint32_t seen;         /* the look at the queue in which it was there */
     quire_req ahead;       /* the request that was looked up there; 0: none */
-    uint32_t num_expected; /* tokens that were found for it then, */
-    uint32_t num_saved; /* and that were saved when it lost its blocks: the more there are found */
+    uint32_t num_expected; /* tokens that the CPU pool had of it then */
+    uint32_t num_saved;    /* tokens that were saved when `req` lost its blocks; 0: none */
 
     uint32_t load_first; /* carts; QR_NIL: none */
     uint32_t load_last;

@@ -217,7 +217,7 @@ static void expect(quire_offload *o, quire_req req, uint32_t place)
     if (num_hit > 0)
         protect(o, r, spans);
     qr_count(&o->counters.expected_blocks, r->num_protected);
-    if (o->lower != NULL && !info.is_offloaded) /* which asks when it may come back */
+    if (o->lower != NULL && !info.is_offloaded) /* an offloaded request asks when it resumes */
         expect_of_tiers(o, req, info.num_tokens, num_hit);
 }
 
@@ -254,8 +254,10 @@ void qr_protect_look(quire_offload *o)
             drop_expected(o, i);
     for (uint32_t i = 0; i < n; i++) {
         const qr_offload_req *r = &o->reqs[quire_req_index(o->queue[i])];
-        if (r->ahead == o->queue[i] && r->num_saved > r->num_expected)
-            qr_protect_release(o, o->queue[i]); /* what was on its way then may be there now */
+        bool is_saved = r->req == o->queue[i] && r->ahead == r->req;
+        if (is_saved &&
+            r->num_saved > r->num_expected) /* stores that were on the way may be there */
+            qr_protect_release(o, o->queue[i]);
         if (r->ahead != o->queue[i])
             expect(o, o->queue[i], i);
     }

@@ -218,7 +218,7 @@ static void choose_of_one(quire_offload *o, qr_offload_req *r, uint32_t most)
     if (round.count == 0)
         return;
     for (uint32_t i = 0; o->is_lazy && i < round.count; i++)
-        qr_bit_set(o->is_used, round.gpu[i]); /* they are not cold, as those of the walk are */
+        qr_bit_set(o->is_used, round.gpu[i]); /* a request had them: they are not cold */
     qr_carts_add(o, &o->kept_first, &o->kept_last, round.gpu, round.cpu, round.count);
 }
 
@@ -227,8 +227,8 @@ void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)
     choose_of_one(o, r, UINT32_MAX);
 }
 
-/* What the CPU pool has of these GPU blocks gets a user, so that nothing evicts it: in o->refs.
- * Returns how many. */
+/* Adds a user to each CPU block that holds one of these GPU blocks, so that nothing evicts it, and
+ * lists the CPU blocks in o->refs. Returns how many are listed. */
 static uint32_t keep_found(quire_offload *o, const quire_block *gpu, uint32_t n, uint32_t num_kept)
 {
     quire_block found[LAZY_AT_ONCE];
@@ -243,7 +243,7 @@ static uint32_t keep_found(quire_offload *o, const quire_block *gpu, uint32_t n,
     return num_kept;
 }
 
-/* They are the ones that were used last, the first of a prompt after the others. */
+/* The kept blocks become the most recently used; the head of the prompt is evicted last. */
 static void leave_found(quire_offload *o, uint32_t num_kept)
 {
     while (num_kept > 0)
@@ -259,7 +259,7 @@ uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_blo
     for (uint32_t g = 0; g < o->num_groups; g++)
         for (uint32_t i = 0; i < blocks[g].count; i++)
             num_blocks += blocks[g].ids[i] != QUIRE_NULL_BLOCK;
-    if (num_blocks > o->num_cpu / 2) /* it would evict itself, and all others */
+    if (num_blocks > o->num_cpu / 2) /* the request would evict its own head */
         return 0;
     for (uint32_t g = 0; g < o->num_groups; g++) {
         num_stored[g] = 0; /* what was there may be evicted by now */
