@@ -18,25 +18,30 @@ fail() {
   tail -n 60 "$3"
 }
 
-# build_preset PRESET [REGEX]: everything, or all of it but the tests that REGEX does not name.
+# build_preset PRESET [arguments of ctest]: all of it, without the programs of the tests that the arguments leave out
 build_preset() {
-  local log=$logs/$1-build.log targets=()
-  if ! cmake --preset "$1" -DQUIRE_WERROR=ON >"$log" 2>&1; then
-    fail "$1" "build" "$log"
+  local preset=$1 log=$logs/$1-build.log targets=()
+  shift
+  if ! cmake --preset "$preset" -DQUIRE_WERROR=ON >"$log" 2>&1; then
+    fail "$preset" "build" "$log"
     return 1
   fi
-  [ $# -eq 1 ] || targets=(--target quire src/tier/all src/events/all src/http/all cli/all $(list_tests "$1" "$2"))
-  if ! cmake --build --preset "$1" "${targets[@]}" >>"$log" 2>&1; then
-    fail "$1" "build" "$log"
+  [ $# -eq 0 ] || targets=(--target $(list_programs "$preset" "$@"))
+  if ! cmake --build --preset "$preset" "${targets[@]}" >>"$log" 2>&1; then
+    fail "$preset" "build" "$log"
     return 1
   fi
 }
 
-# The programs of the tests that a regular expression names: a test and its program have the same name. Tests without a
-# program of their own run those of others.
-list_tests() {
-  grep -xFf <(ctest --test-dir "build/$1" -N -R "$2" | sed -n 's/^ *Test *#[0-9]*: //p') \
-    <(ninja -C "build/$1" -t targets all | sed -n 's/: phony$//p')
+list_tests() { ctest --test-dir "build/$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sort; }
+
+# The shared libraries, and the programs that are no test or one of those that the arguments choose: a test and its
+# program have the same name.
+list_programs() {
+  local left_out
+  left_out=$(comm -23 <(list_tests "$1") <(list_tests "$@") | sed 's/$/:/')
+  ninja -C "build/$1" -t targets all | sed -nE 's/: C_(EXECUTABLE|SHARED_LIBRARY)_LINKER__.*/:/p' |
+    awk -F/ 'NR == FNR { left_out[$0] = 1; next } !($NF in left_out)' <(echo "$left_out") - | tr -d :
 }
 
 # On arm64 the leak check of older compilers walks through all addresses that there could be: seconds at the end of

@@ -4,6 +4,7 @@
 #include "sched/sched_kit.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 /* ---- names ----------------------------------------------------------------- */
 
@@ -41,6 +42,7 @@ static void names_are_distinct(void **state)
 /* ---- versions -------------------------------------------------------------- */
 
 enum { NUM_VERSIONS = 300000, THREE = 3 };
+static _Atomic bool has_been_read; /* the reader has seen one of the first versions */
 
 static quire_tier_usage version_of(uint64_t n)
 {
@@ -57,6 +59,8 @@ static void *write_versions(void *user)
     for (uint64_t n = 1; n <= NUM_VERSIONS; n++) {
         quire_tier_usage all[THREE] = {version_of(n), version_of(n), version_of(n)};
         qr_tiers_set(tiers, all, THREE);
+        while (n == NUM_VERSIONS / 2 && !has_been_read)
+            sched_yield();
     }
     return NULL;
 }
@@ -80,6 +84,7 @@ static void a_reader_sees_whole_versions(void **state)
         assert_true(seen[0].pinned >= last);
         num_seen += seen[0].pinned > last;
         last = seen[0].pinned;
+        has_been_read = true;
         for (uint32_t i = 0; i < THREE; i++) {
             const quire_usage *b = &seen[i].blocks;
             assert_int_equal(b->total, b->empty + b->cached + b->active + b->null_blocks);
