@@ -392,9 +392,8 @@ static int begin_step(replay *r, bool *has_tokens)
     r->free_s = f->end_s;
     *has_tokens = step->total_tokens > 0;
     tally_step(r, start_s, f->end_s);
-    replay_write_step(r, start_s, f->end_s);
-    if (*has_tokens)
-        replay_write_blocks(r);
+    if (*has_tokens && r->writes_steps)
+        replay_write_step(r, start_s, f->end_s);
     return 0;
 }
 
@@ -552,7 +551,11 @@ static int run_watched(replay *r, double start)
 int replay_run(const replay_settings *settings, replay_result *result,
                char message[REPLAY_MESSAGE_BYTES])
 {
-    replay r = {.settings = settings, .result = result, .message = message};
+    replay r = {.settings = settings,
+                .result = result,
+                .message = message,
+                .writes_steps = settings->page != NULL || settings->snapshots != NULL ||
+                                settings->perfetto != NULL};
     double start = wall_clock();
     *result = (replay_result){0};
     int status = make_all(&r);

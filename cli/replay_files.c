@@ -213,21 +213,6 @@ void replay_write_request(replay *r, const live *l, double end_s, page_end end)
                                               .end = end});
 }
 
-void replay_write_step(replay *r, double start_s, double end_s)
-{
-    const replay_settings *s = r->settings;
-    if (r->snapshot.num_tokens == 0)
-        return;
-    if (s->page != NULL)
-        page_step(s->page, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
-                  r->num_tier_steps > 0 ? r->tier_steps : NULL);
-    if (s->snapshots != NULL)
-        snapshots_write_step(s->snapshots, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
-                             r->tier_steps, r->num_tier_steps);
-    if (s->perfetto != NULL)
-        write_step_event(r, start_s, end_s);
-}
-
 /* Who has which block. */
 static void find_owners(replay *r)
 {
@@ -257,11 +242,8 @@ static void write_host_blocks(replay *r, page *p)
     page_blocks(p, PAGE_HOST, r->snapshot.step, r->host_states, num_blocks, NULL);
 }
 
-void replay_write_blocks(replay *r)
+static void write_blocks(replay *r, page *p)
 {
-    page *p = r->settings->page;
-    if (p == NULL)
-        return;
     write_host_blocks(r, p);
     if (!page_wants_blocks(p, PAGE_GPU, r->snapshot.step))
         return;
@@ -271,6 +253,21 @@ void replay_write_blocks(replay *r)
         find_owners(r);
     page_blocks(p, PAGE_GPU, r->snapshot.step, r->states, r->num_blocks,
                 has_owners ? r->owners : NULL);
+}
+
+void replay_write_step(replay *r, double start_s, double end_s)
+{
+    const replay_settings *s = r->settings;
+    if (s->page != NULL)
+        page_step(s->page, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
+                  r->num_tier_steps > 0 ? r->tier_steps : NULL);
+    if (s->snapshots != NULL)
+        snapshots_write_step(s->snapshots, &r->snapshot, start_s, end_s - start_s, r->query_tokens,
+                             r->tier_steps, r->num_tier_steps);
+    if (s->perfetto != NULL)
+        write_step_event(r, start_s, end_s);
+    if (s->page != NULL)
+        write_blocks(r, s->page);
 }
 
 void replay_write_tails(replay *r)

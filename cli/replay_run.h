@@ -87,6 +87,7 @@ typedef struct replay {
     uint64_t num_added;
     quire_snapshot snapshot;
     uint64_t query_tokens; /* of requests admitted in this step */
+    bool writes_steps;     /* to a page, a table or a trace */
     double last_usage_s;   /* usage was counted up to here */
     double sum_empty;
     double sum_cached;
@@ -179,9 +180,8 @@ replay_progress replay_measure_progress(const replay *r);
 
 void replay_write_heads(replay *r);
 void replay_write_request(replay *r, const live *l, double end_s, page_end end);
+/* Of a step with tokens. The pool too, block by block, where the page asks for it. */
 void replay_write_step(replay *r, double start_s, double end_s);
-/* The pool, block by block, where the page asks for it. */
-void replay_write_blocks(replay *r);
 void replay_write_decision(replay *r, const quire_decision *decision);
 void replay_write_tails(replay *r);
 

@@ -298,7 +298,8 @@ void tally_step(replay *r, double start_s, double end_s)
     result->max_running = (uint32_t)larger(result->max_running, s->num_running);
     if (s->num_tokens == 0)
         return;
-    replay_look_at_tiers(r, start_s);
+    if (r->tiers != NULL || r->settings->swap.num_blocks > 0)
+        replay_look_at_tiers(r, start_s);
     result->steps++;
     result->busy_s += end_s - start_s;
     result->scheduled_tokens += s->num_tokens;
