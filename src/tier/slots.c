@@ -209,9 +209,10 @@ static void give_slot(quire_slots *slots, uint32_t node, uint32_t slot)
     slots->num_active++;
 }
 
-static void tell_listener(const quire_slots *slots, const qr_slots_node *node, uint32_t is_there)
+static inline void tell_listener(const quire_slots *slots, const qr_slots_node *node,
+                                 uint32_t is_there)
 {
-    if (slots->listener != NULL)
+    if (QR_UNLIKELY(slots->listener != NULL) && node->is_ready)
         slots->listener(slots->listener_user, node->slot, &node->key, is_there);
 }
 
@@ -219,8 +220,7 @@ static void tell_listener(const quire_slots *slots, const qr_slots_node *node, u
 static void give_back_slot(quire_slots *slots, uint32_t id)
 {
     qr_slots_node *node = &slots->nodes[id];
-    if (node->is_ready)
-        tell_listener(slots, node, 0);
+    tell_listener(slots, node, 0);
     bool is_cached = node->is_ready && node->users == 0;
     slots->num_cached -= is_cached;
     slots->num_active -= !is_cached;
