@@ -64,6 +64,15 @@ static void lose(quire_tier_peer *peer, qr_peer_link *link, const char *why)
         qr_peer_not_connected(peer);
 }
 
+/* A connection that the other side closed. */
+static const char *why_lost(const qr_peer_link *link)
+{
+    bool is_plain = link->socket.session == NULL && link->state == QR_PEER_LINK_HELLO;
+    return is_plain ? "connection closed before the handshake: the peer expects TLS, or has no "
+                      "room for a connection"
+                    : qr_socket_why(&link->socket, "connection lost");
+}
+
 static void surprise(quire_tier_peer *peer, qr_peer_link *link, const char *what)
 {
     qr_peer_count(peer, QR_PEER_COUNT_SURPRISES, 1);
@@ -112,7 +121,7 @@ static void send_out(quire_tier_peer *peer, qr_peer_link *link)
         struct iovec piece = {link->out + link->out_sent, link->out_bytes - link->out_sent};
         ssize_t sent = qr_socket_send(&link->socket, &piece, 1);
         if (sent < 0) {
-            lose(peer, link, "connection lost");
+            lose(peer, link, why_lost(link));
             return;
         }
         link->out_sent += (uint32_t)sent;
@@ -382,7 +391,7 @@ static void receive(quire_tier_peer *peer, qr_peer_link *link)
         int n = aim(peer, link, pieces, &of_block);
         ssize_t got = qr_socket_receive(&link->socket, pieces, n);
         if (got < 0) {
-            lose(peer, link, "connection lost");
+            lose(peer, link, why_lost(link));
             return;
         }
         if (got == 0)
@@ -402,8 +411,7 @@ void qr_peer_link_pump(quire_tier_peer *peer, qr_peer_link *link)
     if (link->state == QR_PEER_LINK_CONNECTING) {
         int done = qr_socket_finish(&link->socket);
         if (done < 0) {
-            bool is_tls = errno == EPROTO && link->socket.session != NULL;
-            lose(peer, link, is_tls ? qr_tls_reason(link->socket.session) : strerror(errno));
+            lose(peer, link, qr_socket_why(&link->socket, strerror(errno)));
         }
         if (done <= 0)
             return;

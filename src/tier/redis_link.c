@@ -239,7 +239,7 @@ static void send_calls(quire_tier_redis *redis, qr_link *link)
         int n = list_pieces(redis, link, pieces);
         ssize_t sent = qr_socket_send(&link->socket, pieces, n);
         if (sent < 0) {
-            lose_link(redis, link, "connection lost");
+            lose_link(redis, link, qr_socket_why(&link->socket, "connection lost"));
             return;
         }
         note_sent(redis, link, (uint64_t)sent);
@@ -436,7 +436,7 @@ static void receive_answers(quire_tier_redis *redis, qr_link *link)
         int n = aim(link, pieces);
         ssize_t got = qr_socket_receive(&link->socket, pieces, n);
         if (got < 0) {
-            lose_link(redis, link, "connection closed by the server");
+            lose_link(redis, link, qr_socket_why(&link->socket, "connection closed by the server"));
             return;
         }
         uint64_t bytes = (uint64_t)got;
@@ -499,8 +499,7 @@ static void finish_connecting(quire_tier_redis *redis, qr_link *link)
         link->socket.can_read = false;
         link->socket.can_write = false;
     } else {
-        bool is_tls = errno == EPROTO && link->socket.session != NULL;
-        lose_link(redis, link, is_tls ? qr_tls_reason(link->socket.session) : strerror(errno));
+        lose_link(redis, link, qr_socket_why(&link->socket, strerror(errno)));
     }
 }
 

@@ -108,6 +108,12 @@ void qr_socket_close(qr_socket *s)
     *s = (qr_socket){.fd = -1};
 }
 
+const char *qr_socket_why(const qr_socket *s, const char *otherwise)
+{
+    const char *why = s->session != NULL ? qr_tls_reason(s->session) : NULL;
+    return why != NULL ? why : otherwise;
+}
+
 static ssize_t later_or_lost(bool *can)
 {
     if (errno == EINTR)

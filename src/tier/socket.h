@@ -31,6 +31,8 @@ int qr_socket_accept(qr_socket *s, int listener, qr_tls *tls, int epoll_fd, void
 /* 1: connected, 0: later, -1: with errno, or EPROTO where TLS failed. */
 int qr_socket_finish(qr_socket *s);
 void qr_socket_close(qr_socket *s);
+/* Why TLS ended the connection; `otherwise` where TLS is not the reason. Static. */
+const char *qr_socket_why(const qr_socket *s, const char *otherwise);
 
 /* How many bytes; 0: later; -1: lost, or closed by the other side. */
 ssize_t qr_socket_send(qr_socket *s, struct iovec *pieces, int n);

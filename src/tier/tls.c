@@ -212,10 +212,31 @@ void qr_tls_detach(void *session)
     SSL_free(session);
 }
 
+/* What the other side said, or how what it sent is no TLS. Static. */
+static const char *explain(unsigned long code)
+{
+    switch (ERR_GET_REASON(code)) {
+    case SSL_R_WRONG_VERSION_NUMBER:
+        return "the other side does not speak TLS";
+#ifdef SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED
+    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
+        return "the other side asks for a certificate: set tls_cert_file and tls_key_file";
+#endif
+#ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING
+    case SSL_R_UNEXPECTED_EOF_WHILE_READING:
+        return NULL; /* closed, as without TLS */
+#endif
+    default:
+        return ERR_reason_error_string(code);
+    }
+}
+
 /* What came back, as the callers know it; the error queue is of the thread, and left empty. */
 static int outcome(SSL *ssl, int result)
 {
     int error = result > 0 ? SSL_ERROR_NONE : SSL_get_error(ssl, result);
+    if (error == SSL_ERROR_SSL && SSL_get_app_data(ssl) == NULL)
+        SSL_set_app_data(ssl, (char *)(uintptr_t)explain(ERR_peek_error()));
     ERR_clear_error();
     if (result > 0)
         return result;
@@ -224,14 +245,23 @@ static int outcome(SSL *ssl, int result)
 
 int qr_tls_greet(void *session)
 {
+    static const char NO_TLS[] =
+        "closed during the TLS handshake: the other side may not speak TLS";
     ERR_clear_error();
-    return outcome(session, SSL_do_handshake(session));
+    int greeted = outcome(session, SSL_do_handshake(session));
+    if (greeted < 0 && SSL_get_app_data((SSL *)session) == NULL)
+        SSL_set_app_data((SSL *)session, (char *)(uintptr_t)NO_TLS);
+    return greeted;
 }
 
 ssize_t qr_tls_send(void *session, const void *bytes, size_t n)
 {
     ERR_clear_error();
-    return outcome(session, SSL_write(session, bytes, n > INT_MAX ? INT_MAX : (int)n));
+    int sent = outcome(session, SSL_write(session, bytes, n > INT_MAX ? INT_MAX : (int)n));
+    char byte;
+    if (sent < 0) /* the other side may have said why before it closed */
+        (void)outcome(session, SSL_peek(session, &byte, 1));
+    return sent;
 }
 
 ssize_t qr_tls_receive(void *session, void *bytes, size_t n)
@@ -243,8 +273,9 @@ ssize_t qr_tls_receive(void *session, void *bytes, size_t n)
 const char *qr_tls_reason(void *session)
 {
     long verified = SSL_get_verify_result(session);
-    return verified != X509_V_OK ? X509_verify_cert_error_string(verified)
-                                 : "TLS was not agreed on";
+    bool is_checked = SSL_get_verify_mode(session) != SSL_VERIFY_NONE;
+    return is_checked && verified != X509_V_OK ? X509_verify_cert_error_string(verified)
+                                               : SSL_get_app_data((SSL *)session);
 }
 
 #else
@@ -305,7 +336,7 @@ ssize_t qr_tls_receive(void *session, void *bytes, size_t n)
 const char *qr_tls_reason(void *session)
 {
     (void)session;
-    return "no TLS";
+    return NULL;
 }
 
 #endif

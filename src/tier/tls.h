@@ -36,7 +36,8 @@ void qr_tls_detach(void *session);
 int qr_tls_greet(void *session);
 ssize_t qr_tls_send(void *session, const void *bytes, size_t n);
 ssize_t qr_tls_receive(void *session, void *bytes, size_t n);
-/* Why the greeting failed, for a log; static. */
+/* Why a connection was refused, by this side or by the other, for a log; static. NULL: TLS is not
+ * the reason. */
 const char *qr_tls_reason(void *session);
 
 #endif

@@ -3,6 +3,12 @@
 #include "peer_kit.h"
 #include "tls_kit.h"
 
+static void expect_log(const peer_kit *k, const char *log)
+{
+    if (strstr(k->log, log) == NULL)
+        fail_msg("\"%s\" is not in the log: %s", log, k->log);
+}
+
 static void expect_tls(peer_kit *k, bool is_good, const char *log)
 {
     k->num_blocks = 20;
@@ -20,8 +26,8 @@ static void expect_tls(peer_kit *k, bool is_good, const char *log)
         assert_int_equal(peer_status_count(k, QUIRE_TIER_DONE), is_good ? 20 : 0);
         assert_int_equal(peer_status_count(k, QUIRE_TIER_MISSING), is_good ? 1 : 0);
     }
-    if (log != NULL && strstr(k->log, log) == NULL)
-        fail_msg("\"%s\" is not in the log: %s", log, k->log);
+    if (log != NULL)
+        expect_log(k, log);
     peer_end(k);
 }
 
@@ -47,7 +53,12 @@ static void the_server_may_ask_for_certificates(void **state)
     (void)state;
     peer_kit nobody = {.server_config.tls_ca_file = tls_file("client.crt"),
                        .config.tls_ca_file = tls_file("server.crt")};
-    expect_tls(&nobody, false, NULL);
+    expect_tls(&nobody, false, "asks for a certificate: set tls_cert_file and tls_key_file");
+    peer_kit stranger = {.server_config.tls_ca_file = tls_file("client.crt"),
+                         .config.tls_ca_file = tls_file("server.crt"),
+                         .config.tls_cert_file = tls_file("server.crt"),
+                         .config.tls_key_file = tls_file("server.key")};
+    expect_tls(&stranger, false, "alert");
     peer_kit known = {.server_config.tls_ca_file = tls_file("client.crt"),
                       .config.tls_ca_file = tls_file("server.crt"),
                       .config.tls_cert_file = tls_file("client.crt"),
@@ -73,6 +84,7 @@ static void one_side_alone(void **state)
     assert_int_equal(peer_connect(&client), QUIRE_OK);
     peer_do(&client, QUIRE_TIER_LOAD, 0, 3);
     assert_int_equal(peer_status_count(&client, QUIRE_TIER_FAILED), 3);
+    expect_log(&client, "may not speak TLS");
     peer_end(&client);
     peer_kit server = {.server_config = {.tls = 1,
                                          .tls_cert_file = tls_file("server.crt"),
@@ -81,6 +93,7 @@ static void one_side_alone(void **state)
     assert_int_equal(peer_connect(&server), QUIRE_OK);
     peer_do(&server, QUIRE_TIER_LOAD, 0, 3);
     assert_int_equal(peer_status_count(&server, QUIRE_TIER_FAILED), 3);
+    expect_log(&server, "the peer expects TLS");
     peer_end(&server);
 }
 

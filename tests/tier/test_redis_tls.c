@@ -50,7 +50,7 @@ static void certificates_are_checked(void **state)
 
     redis_expect(s.port, "+OK", "CONFIG", "SET", "tls-auth-clients", "yes", NULL);
     redis_tier nobody = {.config.tls_ca_file = tls_file("server.crt")};
-    expect_tls(&nobody, false, NULL);
+    expect_tls(&nobody, false, "asks for a certificate");
     redis_tier somebody = {.config.tls_ca_file = tls_file("server.crt"),
                            .config.tls_cert_file = tls_file("client.crt"),
                            .config.tls_key_file = tls_file("client.key")};
