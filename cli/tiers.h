@@ -12,6 +12,7 @@
 #define QUIRE_CLI_TIERS_H
 
 #include "page.h"
+#include "tls_options.h"
 
 #include <quire/offload.h>
 #include <quire/slots.h>
@@ -48,6 +49,8 @@ typedef struct tiers_settings {
     uint32_t *peer_port;       /* where it listens then; NULL: nobody asks */
     const char *peer_secret_file;
     bool peer_trust_network;
+    tls_options peer_tls; /* of both sides */
+    tls_options redis_tls;
 } tiers_settings;
 
 /* tiers_options.c: slots of a lower tier, and the names and sizes of all, which are returned. */

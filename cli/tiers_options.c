@@ -97,11 +97,13 @@ static int resolve_peer(const command *cmd, const tiers_options *o, tiers_lower 
 /* What both sides of a peer need. */
 static int check_peers(const command *cmd, const tiers_options *o)
 {
+    char tls_name[64];
+    const tls_sides sides = {"peer", o->peer != NULL, o->peer_listen != NULL};
     const char *name = o->peer != NULL ? "peer" : o->peer_listen != NULL ? "peer-listen" : NULL;
     const char *value = o->peer != NULL ? o->peer : o->peer_listen;
     const char *idle = o->peer_secret_file != NULL ? "peer-secret-file"
                        : o->peer_trust_network     ? "peer-trust-network"
-                                                   : NULL;
+                                               : tls_first_given(&o->peer_tls, "peer", tls_name);
     if (name == NULL && idle != NULL)
         return command_error(cmd, "--%s: there is no peer; give --peer HOST:PORT", idle);
     if (name != NULL && !o->is_real)
@@ -110,7 +112,21 @@ static int check_peers(const command *cmd, const tiers_options *o)
     if (name != NULL && o->peer_secret_file == NULL)
         return command_error(
             cmd, "--%s %s: it needs --peer-secret-file FILE, the same on both sides", name, value);
-    return 0;
+    return tls_check(cmd, &o->peer_tls, &sides);
+}
+
+/* A simulated Redis has no connections. */
+static int check_redis(const command *cmd, const tiers_options *o)
+{
+    char name[64];
+    const tls_sides sides = {"redis", true, false};
+    bool is_given = tls_first_given(&o->redis_tls, "redis", name) != NULL;
+    if (is_given && (o->redis == NULL || !o->is_real))
+        return command_error(cmd,
+                             "--%s: there is no real Redis; give --real-tiers and --redis "
+                             "HOST:PORT",
+                             name);
+    return tls_check(cmd, &o->redis_tls, &sides);
 }
 
 /* A tier smaller than one block would never hold anything. */
@@ -162,7 +178,8 @@ static int check_presence(const command *cmd, const tiers_options *o, uint32_t c
     if (o->is_real && !has_any)
         return command_error(cmd, "--real-tiers: there is none; give --file-tier PATH:SIZE, "
                                   "--redis HOST:PORT or --peer HOST:PORT");
-    return check_peers(cmd, o);
+    int status = check_peers(cmd, o);
+    return status == 0 ? check_redis(cmd, o) : status;
 }
 
 int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_bytes,
@@ -189,6 +206,8 @@ int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_byt
         .peer_listen = o->peer_listen,
         .peer_secret_file = o->peer_secret_file,
         .peer_trust_network = o->peer_trust_network,
+        .peer_tls = o->peer_tls,
+        .redis_tls = o->redis_tls,
     };
     status = check_presence(cmd, o, cpu_blocks);
     if (status == 0 && o->peer != NULL)

@@ -24,11 +24,13 @@ typedef struct tiers_options {
     const char *peer_listen; /* `quire serve` alone */
     const char *peer_secret_file;
     bool peer_trust_network;
+    tls_options peer_tls;
     const char *redis;
     double redis_gbps;
     double redis_latency_us;
     bool trust_network;
     const char *password_file;
+    tls_options redis_tls;
     int tier_policy;
     int admit;
     bool is_real;
@@ -79,6 +81,9 @@ extern const char *const tiers_admissions[];
      .def = "none"},                                                                               \
     {"peer-trust-network", OPTION_SWITCH, &(t).peer_trust_network, NULL,                           \
      "peers may be on other machines, without TLS", .def = "off"},                                 \
+    TLS_OPTIONS((t).peer_tls, "peer", "TLS, for --peer and for --peer-listen",                     \
+                "CAs that sign the other side's certificate (PEM); a server asks clients for one", \
+                "certificate of this side (PEM); --peer-listen needs one"),                        \
     {"redis", OPTION_TEXT, &(t).redis, "SIZE",                                                     \
      "Redis behind that; with --real-tiers HOST:PORT[,HOST:PORT...]", .def = "none",               \
      .has_commas = true},                                                                          \
@@ -91,6 +96,9 @@ extern const char *const tiers_admissions[];
      "real servers may be on other machines, without TLS", .def = "off"},                          \
     {"redis-password-file", OPTION_TEXT, &(t).password_file, "FILE",                               \
      "its first line is the password of real servers", .def = "none"},                             \
+    TLS_OPTIONS((t).redis_tls, "redis", "TLS to real servers",                                     \
+                "CAs that sign the servers' certificates (PEM)",                                   \
+                "certificate of this side (PEM), for servers that ask for one"),                   \
     {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND",                                       \
      "which blocks leave file and Redis first",                                                    \
      .def = "lru", .choices = tiers_policies},                                                     \

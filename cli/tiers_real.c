@@ -26,6 +26,8 @@ struct tiers_real {
     const char *password_file;
     const char *peer_secret_file;
     bool peer_trust_network;
+    tls_options peer_tls;
+    tls_options redis_tls;
     quire_peer_server *server; /* NULL: nothing is offered */
     bool has_events;           /* are told */
     uint64_t num_wrong;
@@ -106,16 +108,18 @@ static int make_fingerprint(tiers_real *r, const tiers_run_config *config)
 }
 
 /* The options that set what the library names. */
-static void explain_peer(const char *name, const char *value, int status, const char *said,
-                         char *message, size_t message_bytes)
+static void explain(const char *prefix, const char *name, const char *value, int status,
+                    const char *said, char *message, size_t message_bytes)
 {
+    char text[512];
     if (status == QUIRE_E_UNSAFE)
         snprintf(message, message_bytes,
-                 "--%s %s is beyond this machine: add --peer-trust-network if the network is "
-                 "trusted",
-                 name, value);
+                 "--%s %s is beyond this machine: add --%s-tls, or --%s-trust-network if the "
+                 "network is trusted",
+                 name, value, prefix, prefix);
     else
-        snprintf(message, message_bytes, "--%s %s: %.200s", name, value, said);
+        snprintf(message, message_bytes, "--%s %s: %s", name, value,
+                 tls_explain(prefix, said, text, sizeof text));
 }
 
 static int open_server(tiers_real *r, const tiers_settings *s, char *message, size_t message_bytes)
@@ -126,11 +130,15 @@ static int open_server(tiers_real *r, const tiers_settings *s, char *message, si
     c.fingerprint = r->fingerprint;
     c.secret_file = s->peer_secret_file;
     c.trust_network = s->peer_trust_network;
+    c.tls = s->peer_tls.is_on;
+    c.tls_ca_file = s->peer_tls.ca_file;
+    c.tls_cert_file = s->peer_tls.cert_file;
+    c.tls_key_file = s->peer_tls.key_file;
     c.max_blocks = s->cpu_blocks;
     c.max_block_bytes = (uint32_t)r->block_bytes;
     int status = quire_peer_server_open(&c, &r->server, said, sizeof said);
     if (status != QUIRE_OK)
-        explain_peer("peer-listen", s->peer_listen, status, said, message, message_bytes);
+        explain("peer", "peer-listen", s->peer_listen, status, said, message, message_bytes);
     else if (s->peer_port != NULL)
         *s->peer_port = quire_peer_server_port(r->server);
     return status;
@@ -147,6 +155,8 @@ tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device
     r->password_file = config->settings->password_file;
     r->peer_secret_file = config->settings->peer_secret_file;
     r->peer_trust_network = config->settings->peer_trust_network;
+    r->peer_tls = config->settings->peer_tls;
+    r->redis_tls = config->settings->redis_tls;
     r->has_events = config->sched->monitor != NULL;
     r->memory_bytes = config->settings->cpu_blocks * config->block_bytes;
     r->memory = mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE,
@@ -228,6 +238,7 @@ static int open_redis(const tiers_real *r, const tiers_lower *lower,
 {
     enum { FIRST_ANSWER_S = 2 };
     char text[TIERS_PLACE_BYTES];
+    char said[256] = "";
     const char *servers[REAL_MAX_SERVERS];
     memcpy(text, lower->place, sizeof text);
     quire_tier_redis_config c = QUIRE_TIER_REDIS_CONFIG_INIT;
@@ -236,9 +247,18 @@ static int open_redis(const tiers_real *r, const tiers_lower *lower,
     c.fingerprint = r->fingerprint;
     c.trust_network = r->trust_network;
     c.password_file = r->password_file;
+    c.tls = r->redis_tls.is_on;
+    c.tls_trust_any = r->redis_tls.trust_any;
+    c.tls_ca_file = r->redis_tls.ca_file;
+    c.tls_cert_file = r->redis_tls.cert_file;
+    c.tls_key_file = r->redis_tls.key_file;
+    c.tls_server_name = r->redis_tls.server_name;
     c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
     c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
-    return quire_tier_redis_open(&c, common, NULL, tier, NULL, message, message_bytes);
+    int status = quire_tier_redis_open(&c, common, NULL, tier, NULL, said, sizeof said);
+    if (status != QUIRE_OK)
+        explain("redis", "redis", lower->place, status, said, message, message_bytes);
+    return status;
 }
 
 static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_tier_config *common,
@@ -251,12 +271,18 @@ static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_
     c.fingerprint = r->fingerprint;
     c.secret_file = r->peer_secret_file;
     c.trust_network = r->peer_trust_network;
+    c.tls = r->peer_tls.is_on;
+    c.tls_trust_any = r->peer_tls.trust_any;
+    c.tls_ca_file = r->peer_tls.ca_file;
+    c.tls_cert_file = r->peer_tls.cert_file;
+    c.tls_key_file = r->peer_tls.key_file;
+    c.tls_server_name = r->peer_tls.server_name;
     c.max_block_bytes = (uint32_t)r->block_bytes;
     c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
     c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
     int status = quire_tier_peer_open(&c, common, NULL, tier, NULL, said, sizeof said);
     if (status != QUIRE_OK)
-        explain_peer("peer", lower->place, status, said, message, message_bytes);
+        explain("peer", "peer", lower->place, status, said, message, message_bytes);
     return status;
 }
 
