@@ -32,7 +32,7 @@ MASK = (1 << 64) - 1
 
 
 def content_of(kind: int, a: int, b: int) -> int:
-    """cli/content.h"""
+    """cli/trace/content.h"""
     x = (kind * 0x9E3779B97F4A7C15 & MASK) ^ a
     x = (x ^ x >> 32) * 0xD6E8FEB86659FD93 & MASK
     x = ((x ^ x >> 32) + b * 0xA0761D6478BD642F) & MASK

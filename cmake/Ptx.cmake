@@ -39,8 +39,8 @@ function(quire_ptx target name)
   set(out ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
   if(QUIRE_PTX_COMMAND)
     get_filename_component(folder ${source} DIRECTORY)
-    file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${PROJECT_SOURCE_DIR}/src/tier/cuda/*.h
-      ${PROJECT_SOURCE_DIR}/src/tier/cuda/*.cuh)
+    file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${PROJECT_SOURCE_DIR}/src/tier/device/cuda/*.h
+      ${PROJECT_SOURCE_DIR}/src/tier/device/cuda/*.cuh)
     add_custom_command(OUTPUT ${ptx} VERBATIM
       COMMAND ${QUIRE_PTX_COMMAND} -I${PROJECT_SOURCE_DIR}/src -o ${ptx} ${source}
       DEPENDS ${source} ${headers} ${arg_DEPENDS})

@@ -54,7 +54,7 @@ def test_version():
     assert f'QUIRE_VERSION_STRING "{quire.__version__}"' in header.read_text()
 
 
-SOURCES = PYTHON / "src"
+SOURCES = PYTHON / "src" / "core"
 
 
 def settings_in(name, pattern):

@@ -15,7 +15,7 @@
 
 #include "base/mutate.h"
 #include "fuzz_samples.h"
-#include "trace_reader.h"
+#include "trace/reader.h"
 
 enum { MAX_REQUESTS = 200, NUM_FORMATS = TRACE_MOONCAKE_DELTA + 1 };
 

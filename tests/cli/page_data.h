@@ -5,7 +5,7 @@
 #define QUIRE_TESTS_CLI_PAGE_DATA_H
 
 #include "base/unit.h"
-#include "page.h"
+#include "page/page.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -3,11 +3,11 @@
  */
 #include "base/unit.h"
 
-#include "belady.h"
-#include "curve.h"
-#include "curve_lane.h"
-#include "plot.h"
-#include "stack_distance.h"
+#include "curve/belady.h"
+#include "curve/curve.h"
+#include "curve/lane.h"
+#include "curve/stack_distance.h"
+#include "output/plot.h"
 
 /* ---- the stack ------------------------------------------------------------- */
 
@@ -116,7 +116,7 @@ static void test_others(void **state)
     curve_lane_free(&lane);
 }
 
-/* The picture of curve_ghosts.h: D is computed twice, then found. */
+/* The picture of curve/ghosts.h: D is computed twice, then found. */
 static void test_copies(void **state)
 {
     curve_lane lane = {0};

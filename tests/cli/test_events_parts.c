@@ -1,8 +1,8 @@
 /* Parts of `quire events` that the program shows only in part: texts of strangers, and numbers. */
 #include "base/unit.h"
 
-#include "events_print.h"
-#include "events_tally.h"
+#include "live/events_print.h"
+#include "live/events_tally.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "generate.h"
+#include "trace/generate.h"
 #include "trace_kit.h"
 
 typedef struct made {

@@ -1,5 +1,5 @@
 /* cli/test_input.c - lines and bytes of plain and packed files, cut off and damaged ones too. */
-#include "input.h"
+#include "trace/input.h"
 #include "trace_kit.h"
 
 #include <unistd.h>

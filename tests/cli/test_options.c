@@ -1,9 +1,9 @@
 /* test_options.c - command lines in, values or sentences out. */
 #include "base/unit.h"
 
-#include "completion.h"
-#include "nearest.h"
-#include "options.h"
+#include "options/completion.h"
+#include "options/nearest.h"
+#include "options/options.h"
 
 #include <stdio.h>
 #include <string.h>

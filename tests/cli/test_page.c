@@ -2,8 +2,8 @@
  * every extreme, every mark, every sum; and that what it packs can be unpacked.
  */
 #include "base/unit.h"
+#include "page/pack.h"
 #include "page_data.h"
-#include "page_pack.h"
 
 enum { MANY = 5000 };
 

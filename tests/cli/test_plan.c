@@ -1,8 +1,8 @@
 /* test_plan.c - blocks by hand and by the planner, and what `quire plan` prints. */
 #include "base/unit.h"
 
-#include "commands.h"
-#include "plan_blocks.h"
+#include "commands/commands.h"
+#include "model/plan_blocks.h"
 
 #include <jansson.h>
 

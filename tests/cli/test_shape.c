@@ -3,7 +3,7 @@
  */
 #include "base/unit.h"
 
-#include "shape.h"
+#include "model/shape.h"
 
 #include <quire/cost.h>
 

@@ -2,7 +2,7 @@
  * told with file, line and key.
  */
 #include "base/unit.h"
-#include "snapshots.h"
+#include "replay/snapshots.h"
 
 #include <unistd.h>
 

@@ -1,9 +1,9 @@
 /* cli/test_tiers.c - the simulated links, device and tiers of a replay: what takes how long, what
  * is where. The whole of it, with scheduler and offload: test_tiers.py. */
 #include "base/unit.h"
-#include "tiers_device.h"
-#include "tiers_options.h"
-#include "tiers_sim.h"
+#include "options/tiers_options.h"
+#include "tiers/device.h"
+#include "tiers/sim.h"
 
 #include <string.h>
 

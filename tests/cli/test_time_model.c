@@ -1,7 +1,7 @@
 /* test_time_model.c - the formula against sums taken one by one, and against measured steps. */
 #include "base/unit.h"
 
-#include "calibrate.h"
+#include "model/calibrate.h"
 
 #include <math.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "trace_json.h"
+#include "trace/json.h"
 
 static scanner scan_of(const char *text)
 {

@@ -2,7 +2,7 @@
  * and Quire's own workload files. */
 #include <math.h>
 
-#include "content.h"
+#include "trace/content.h"
 #include "trace_kit.h"
 
 static bool shares_segments(const trace_segment *a, const trace_segment *b, uint32_t n)

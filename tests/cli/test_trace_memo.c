@@ -1,7 +1,7 @@
 /* cli/test_trace_memo.c - the table of names against a naive list, with a limit so small that most
  * of what is known is forgotten again. */
+#include "trace/memo.h"
 #include "trace_kit.h"
-#include "trace_memo.h"
 
 enum { LIMIT = 37, KEYS = 90, STEPS = 60000, MOST_SAID = 40 };
 

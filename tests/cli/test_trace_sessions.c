@@ -2,8 +2,8 @@
  * may lie in a tar. */
 #include <math.h>
 
+#include "trace/tar.h"
 #include "trace_kit.h"
-#include "trace_tar.h"
 
 /* ---- ShareGPT -------------------------------------------------------------- */
 

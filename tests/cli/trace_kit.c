@@ -4,7 +4,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "content.h"
+#include "trace/content.h"
 
 trace_reader *kit_open(const void *bytes, size_t num_bytes, const trace_options *options)
 {

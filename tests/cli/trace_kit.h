@@ -11,8 +11,8 @@
 
 #include "base/unit.h"
 
-#include "trace.h"
-#include "trace_reader.h"
+#include "trace/reader.h"
+#include "trace/trace.h"
 
 /* A reader over these bytes; fails the test where it cannot be opened. */
 trace_reader *kit_open(const void *bytes, size_t num_bytes, const trace_options *options);

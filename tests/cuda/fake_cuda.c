@@ -3,7 +3,7 @@
 
 #include "fake_state.h"
 #include "fake_stream.h"
-#include "tier/cuda/abi.h"
+#include "tier/device/cuda/abi.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -60,8 +60,8 @@ static unsigned long long read_timer_ns(void)
     return (unsigned long long)t.tv_sec * 1000000000 + (unsigned long long)t.tv_nsec;
 }
 
-#include "tier/cuda/kernels.cu"
+#include "tier/device/cuda/kernels.cu"
 
 #include "cuda/work.cu"
 
-#include "gpu_work.cu"
+#include "gpubench/gpu_work.cu"

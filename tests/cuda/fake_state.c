@@ -2,7 +2,7 @@
 #include "fake_state.h"
 
 #include "fake_stream.h"
-#include "tier/cuda/abi.h"
+#include "tier/device/cuda/abi.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -7,7 +7,7 @@
 
 #include "base/unit.h"
 #include "fake_cuda.h"
-#include "tier/cuda/gpu.h"
+#include "tier/device/cuda/gpu.h"
 
 /* Under a sanitizer a look must do: everything is slow there, and the stand-in most of all. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

@@ -1,6 +1,6 @@
 /* cuda/test_device_cuda.c - copies between a GPU's blocks and slots, of all sizes and by all ways;
  * copies between blocks. On the stand-in, or with --driver gpu on a real one. */
-#include "tier/cuda/device_cuda.h"
+#include "tier/device/cuda/device_cuda.h"
 #include "world.h"
 
 #include <quire/tier.h>

@@ -1,7 +1,7 @@
 /* cuda/test_rest_cuda.c - what is still in flight when a device is closed, or when a call failed:
  * memory is given back when nothing touches it any more, and not before. On the stand-in alone,
  * which counts what the driver would answer with harm. */
-#include "tier/cuda/device_cuda.h"
+#include "tier/device/cuda/device_cuda.h"
 #include "world.h"
 
 enum { SPIN_US = 3000, DELAY_US = 3000, LOST = 719, DESTROYED = 709 };

@@ -1,5 +1,5 @@
 /* cuda/work.cu - a slow step of an engine, in one CTA. */
-#include "tier/cuda/cta.cuh"
+#include "tier/device/cuda/cta.cuh"
 #include "work.h"
 
 KERNEL(quire_test_step, work_args, WORK_THREADS)

@@ -11,7 +11,7 @@
  */
 #include "parity/recording.h"
 #include "parity/stream.h"
-#include "tier/slots.h"
+#include "tier/slots/slots.h"
 
 #include <setjmp.h>
 #include <stdlib.h>

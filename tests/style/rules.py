@@ -21,12 +21,12 @@ CORE = ("base", "obs", "hash", "block", "group", "cache", "sched")
 BESIDE = ("events", "http", "tier")
 BESIDE_MAY_INCLUDE = ("base/assert.h", "base/bits.h", "base/buckets.h", "base/config.h", "base/cost.h",
                       "base/fork_guard.h", "base/utf8.h")
-BESIDE_HOSTS = ("src/events/host.c", "src/http/system.c", "src/tier/system.c")
+BESIDE_HOSTS = ("src/events/host.c", "src/http/system.c", "src/tier/core/system.c")
 
 # Sources without a header of their own, and why.
 NO_HEADER = {
     r"src/api/\w+_api\.c": "defines what a public header declares",
-    r"src/tier/cuda/(arena|device_open|tables)\.c": "define what quire/device_cuda.h declares",
+    r"src/tier/device/cuda/(arena|device_open|tables)\.c": "define what quire/device_cuda.h declares",
     r"src/block/same\.c": "what pool.h does with two pools",
     r"src/block/pool_check\.c": "the walker of pool.h, apart because it is long",
     r"src/group/(full|window|chunked|mamba|cross)\.c": "kinds of layers, all behind group.h",
@@ -36,12 +36,12 @@ NO_HEADER = {
     r"src/cache/(lookup|slots|fork|cache_check)\.c": "the parts of cache.h, which names them",
     r"src/events/wire_(read|write)\.c": "define what quire/wire.h declares, around events/wire.h",
     r"src/events/(publisher|subscriber|index)\.c": "define what a public header declares",
-    r"src/tier/(fingerprint|tier_open|device_host|host_memory)\.c": "define what a public header declares",
-    r"src/tier/policy_\w+\.c": "the policies, all behind policy.h",
-    r"src/tier/peer_(batch|link)\.c": "the parts of peer.h, which names them",
-    r"src/tier/peer_session\.c": "a part of peer_server.h, which names it",
-    r"src/tier/lower_(check|events|jobs|moves|plan|store)\.c": "the parts of lower_parts.h, which names them",
-    r"src/tier/redis_(batch|link|map|node|reply|usage)\.c": "the parts of redis.h, which names them",
+    r"src/tier/(core/(fingerprint|open)|device/(device_host|host_memory))\.c": "define what a public header declares",
+    r"src/tier/slots/policy_\w+\.c": "the policies, all behind policy.h",
+    r"src/tier/peer/(batch|link|tier_peer)\.c": "the parts of peer.h, which names them",
+    r"src/tier/peer/session\.c": "a part of server.h, which names it",
+    r"src/tier/promote/(check|events|jobs|moves|plan|store)\.c": "the parts of parts.h, which names them",
+    r"src/tier/redis/(batch|link|map|node|reply|usage|tier_redis)\.c": "the parts of redis.h, which names them",
 }
 
 # Headers without a guard, and why.

@@ -1,7 +1,7 @@
 #include "toy_engine.h"
 
-#include "page.h"
-#include "snapshots.h"
+#include "page/page.h"
+#include "replay/snapshots.h"
 
 #include <inttypes.h>
 #include <math.h>

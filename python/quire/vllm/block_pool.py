@@ -1,6 +1,6 @@
 """vLLM's BlockPool, KVCacheBlock, FreeKVCacheBlockQueue and BlockHashToBlockMap, in C.
 
-Blocks, free queue and prefix cache are one quire_pool; the classes show it. See vllm_pool.h.
+Blocks, free queue and prefix cache are one quire_pool; the classes show it. See python/src/dropin/pool.h.
 """
 from collections.abc import Iterator, MutableMapping
 

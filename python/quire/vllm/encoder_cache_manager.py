@@ -1,4 +1,4 @@
-"""vLLM's managers of encoder outputs, in C; see python/src/vllm_encoder.c."""
+"""vLLM's managers of encoder outputs, in C; see python/src/dropin/encoder.c."""
 from quire._vllm import EncoderCache
 
 __all__ = ["EncoderCacheManager", "EncoderDecoderCacheManager"]

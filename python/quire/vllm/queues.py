@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, MutableSet
 from vllm.v1.request import Request
 
 RUNNING, WAITING, SKIPPED = range(3)
-RECEIVED, FAILED = 4, 5  # as vllm_edit.c counts
+RECEIVED, FAILED = 4, 5  # as python/src/dropin/edit.c counts
 FLAGS = {RECEIVED: 0, FAILED: 1}
 
 

@@ -15,7 +15,7 @@ from vllm.v1.utils import tensor_data
 STATUS, COMPUTED, PLACEHOLDERS, PREEMPTIONS, DRAFTS, PREFILL = range(6)
 HELD = (RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR, RequestStatus.WAITING_FOR_REMOTE_KVS,
         RequestStatus.WAITING_FOR_STREAMING_REQ)
-EDITABLE = {STATUS: 0, COMPUTED: 1, PLACEHOLDERS: 2, PREEMPTIONS: 3}  # as vllm_edit.c counts
+EDITABLE = {STATUS: 0, COMPUTED: 1, PLACEHOLDERS: 2, PREEMPTIONS: 3}  # as python/src/dropin/edit.c counts
 
 
 def owned(index: int, convert=int) -> property:

@@ -1,4 +1,4 @@
-"""vLLM's queues of waiting requests, in C; see python/src/vllm_ring.c and vllm_heap.c."""
+"""vLLM's queues of waiting requests, in C; see python/src/dropin/ring.c and python/src/dropin/heap.c."""
 from collections.abc import Sequence
 
 from vllm.v1.core.sched.request_queue import RequestQueue, SchedulingPolicy

@@ -13,7 +13,7 @@
 #define ENGINE_CUDA_CARD_H
 
 #include "engine/cuda/kernels.h"
-#include "tier/cuda/driver.h"
+#include "tier/device/cuda/driver.h"
 
 #include <quire/device_cuda.h>
 

@@ -18,7 +18,7 @@
 
 #if defined(__CUDACC__) || defined(__CUDA__)
 
-#include "tier/cuda/language.h"
+#include "tier/device/cuda/language.h"
 
 #define KERNEL             extern "C" __global__ void
 #define DEVICE             static __device__ __forceinline__

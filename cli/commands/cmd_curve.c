@@ -1,0 +1,538 @@
+/* cmd_curve.c - `quire curve`: the hit rate at every pool size, from one reading of a trace. */
+#include "commands.h"
+#include "curve/policies.h"
+#include "curve/report.h"
+#include "options/engine.h"
+#include "options/value_list.h"
+#include "output/interrupt.h"
+#include "output/made_by.h"
+#include "output/output.h"
+#include "output/progress.h"
+#include "replay/report.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_BLOCK_SIZE = 16, MAX_SIZES = 1000, MAX_ROWS = MAX_SIZES + 24 };
+
+static struct {
+    engine_options engine;
+    const char *format;
+    uint64_t max_requests;
+    uint32_t id_block_size;
+    uint32_t block_size; /* 0: the trace's */
+    const char *sizes;
+    uint64_t given[MAX_SIZES]; /* what it says */
+    uint32_t num_given;
+    double sample;
+    const char *policies;
+    bool has_policy[CURVE_POLICIES]; /* what it says */
+    uint32_t backlog;
+    bool belady;
+    bool plot;
+    bool skip_bad;
+    bool has_model;
+    bool has_gpu;
+    uint32_t num_points;
+    const char *json;
+    const char *csv;
+} o = {.engine = ENGINE_OPTIONS_INIT,
+       .sample = 1,
+       .backlog = 256,
+       .belady = true,
+       .plot = true,
+       .num_points = 1000};
+
+static const option table[] = {
+    {"block-size", OPTION_U32, &o.block_size, "TOKENS", "tokens of a block",
+     .def = "that of the trace's own ids, else 16", .min = 1, .max = 1 << 20},
+    {"sizes", OPTION_TEXT, &o.sizes, "LIST",
+     "pool sizes for the table, in blocks (without the null block): 1000,5k,10k..80k", .def = NULL},
+    {"sample", OPTION_REAL, &o.sample, "SHARE",
+     "share of blocks that are looked at, for huge traces: estimates with error bars",
+     .def = "1, exact", .min = 1e-6, .max = 1},
+    {"belady", OPTION_SWITCH, &o.belady, NULL,
+     "also the hits of a pool that knows the future: no policy has more", .def = "on"},
+    {"policy", OPTION_TEXT, &o.policies, "LIST",
+     "also the hits of eviction policies: lru, arc, s3fifo, lookahead, or all", .def = "none"},
+    {"backlog", OPTION_U32, &o.backlog, "N",
+     "requests that wait behind the one at hand: lookahead keeps what they need", .def = "256",
+     .max = 1 << 24},
+    {"json", OPTION_TEXT, &o.json, "FILE", "table and curve; -: standard output",
+     .section = "Output", .role = OPTION_OUTPUT},
+    {"csv", OPTION_TEXT, &o.csv, "FILE",
+     "the curve; -: standard output; FILE.meta.json says what made it", .role = OPTION_OUTPUT},
+    {"points", OPTION_U32, &o.num_points, "N",
+     "points of the curve in files; 0: every size at which something changes", .def = "1000",
+     .max = 1 << 24},
+    {"plot", OPTION_SWITCH, &o.plot, NULL, "draw the curve", .def = "on", .role = OPTION_OUTPUT},
+    {"format", OPTION_TEXT, &o.format, "NAME",
+     "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",
+     .section = "Trace"},
+    {"skip-bad", OPTION_SWITCH, &o.skip_bad, NULL, "count broken records and go on", .def = "off"},
+    {"max-requests", OPTION_U64, &o.max_requests, "N", "stop reading after so many", .def = "all"},
+    {"id-block-size", OPTION_U32, &o.id_block_size, "TOKENS", "tokens of one block id of the trace",
+     .def = "the format's", .max = 1 << 20},
+    {"model", OPTION_TEXT, &o.engine.model, "NAME|FILE", "sizes are shown in GiB too",
+     .section = "Model and GPU", .is_given = &o.has_model, .preset = shape_preset_name},
+    {"gpu", OPTION_TEXT, &o.engine.gpu, "NAME", "and a row for what fits on it",
+     .is_given = &o.has_gpu, .preset = gpu_preset_name},
+    {"tp", OPTION_U32, &o.engine.tp, "N", "GPUs that share each layer; GiB are of one", .def = "1",
+     .min = 1, .max = 1024},
+    {"kv-cache-dtype", OPTION_CHOICE, &o.engine.kv_cache_dtype, "KIND",
+     "how keys and values are stored", .def = "auto", .choices = engine_cache_dtypes},
+    {"gpu-memory-utilization", OPTION_REAL, &o.engine.gpu_memory_utilization, "SHARE",
+     "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01, .max = 1},
+    {0}};
+
+static const char *arguments[1];
+static json_t *record; /* of the command as it was given: reading the trace sets o.block_size */
+
+static command cmd = {
+    .name = "curve",
+    .usage = "curve [OPTION]... TRACE",
+    .summary =
+        "finds the hit rate at every pool size in one reading of a trace, and Belady's bound",
+    .examples = "  quire curve trace.jsonl.zst\n"
+                "      a table, and the curve\n"
+                "  quire curve --block-size 16 --model llama-3.1-8b --gpu H100 trace.jsonl.zst\n"
+                "      sizes in GiB, and where that GPU stands\n"
+                "  quire curve --policy all --backlog 256 trace.jsonl.zst\n"
+                "      the same sizes with other ways to evict\n"
+                "  quire curve --sample 0.01 --sizes 10k,100k,1M huge.jsonl.zst\n"
+                "      a hundredth of the blocks, with error bars\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 1,
+    .reads_arguments = true,
+};
+
+const command *cmd_curve_command(void)
+{
+    return &cmd;
+}
+
+/* The call was right, and its work failed. */
+__attribute__((format(printf, 1, 2))) static int failed(const char *format, ...)
+{
+    char text[1024];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    command_error(&cmd, "%s", text);
+    return 1;
+}
+
+/* ---- progress -------------------------------------------------------------- */
+
+/* The work of a curve: a unit is what reading the trace takes. A policy at one size takes about as
+ * long; Belady's bound at one size takes a hundredth. */
+static struct {
+    progress line;
+    double shown_s;
+    double units;  /* of rows that are done */
+    double rows_s; /* when the first row began */
+} work;
+
+#define BELADY_UNITS 0.01
+enum { SHOW_MS = 100, USUAL_ROWS = 10 };
+
+/* Units of a row of the table. */
+static double row_units(void)
+{
+    double units = o.belady ? BELADY_UNITS : 0;
+    for (uint32_t i = 0; i < CURVE_POLICIES; i++)
+        units += o.has_policy[i];
+    return units;
+}
+
+static bool is_time_to_show(void)
+{
+    double now_s = work.line.is_on ? progress_clock() : 0;
+    if (!work.line.is_on || now_s < work.shown_s + SHOW_MS * 1e-3)
+        return false;
+    work.shown_s = now_s;
+    return true;
+}
+
+static void show_reading(const trace_reader *reader, uint64_t num_requests)
+{
+    char what[96];
+    uint64_t size = trace_size(reader);
+    if (!is_time_to_show())
+        return;
+    double total = 1 + row_units() * (USUAL_ROWS + o.num_given);
+    double part = size > 0 ? (double)trace_position(reader) / (double)size : 0;
+    if (o.max_requests > 0)
+        part = fmax(part, (double)num_requests / (double)o.max_requests);
+    snprintf(what, sizeof what, "%s requests read", report_number(num_requests));
+    progress_show(&work.line, part > 0 ? part / total : -1, -1, what);
+}
+
+/* From the first row on, its own time says how long the others take. */
+static void show_rows(double units, uint32_t num_rows_done, uint32_t num_rows)
+{
+    char what[96];
+    work.units += units;
+    double rest = row_units() * num_rows - work.units;
+    if (!is_time_to_show())
+        return;
+    snprintf(what, sizeof what, "%u of %u pool sizes", num_rows_done, num_rows);
+    progress_show(&work.line, (1 + work.units) / (1 + work.units + rest),
+                  rest * (progress_clock() - work.rows_s) / work.units, what);
+}
+
+/* ---- sizes ----------------------------------------------------------------- */
+
+typedef struct row_list {
+    curve_row rows[MAX_ROWS];
+    uint32_t num_rows;
+} row_list;
+
+/* By size, each once; a note stays. */
+static void add_row(row_list *list, uint64_t num_blocks, const char *note)
+{
+    uint32_t at = 0;
+    while (at < list->num_rows && list->rows[at].num_blocks < num_blocks)
+        at++;
+    if (at < list->num_rows && list->rows[at].num_blocks == num_blocks) {
+        if (note != NULL)
+            list->rows[at].note = note;
+        return;
+    }
+    if (list->num_rows == MAX_ROWS)
+        return;
+    memmove(list->rows + at + 1, list->rows + at, (list->num_rows - at) * sizeof *list->rows);
+    list->rows[at] = (curve_row){.num_blocks = num_blocks, .note = note};
+    list->num_rows++;
+}
+
+/* What --sizes takes one of. */
+static uint64_t one_size;
+static const option size_option[] = {
+    {"sizes", OPTION_U64, &one_size, "BLOCKS", "", .min = 1, .max = INT32_MAX}, {0}};
+
+/* Reads --sizes into sizes; 0, or an exit status. */
+static int read_sizes(const value_list *texts, uint64_t *sizes)
+{
+    command reader = {.name = cmd.name, .usage = cmd.usage, .options = size_option};
+    for (uint32_t i = 0; i < texts->num_values; i++) {
+        char word[VALUE_BYTES + 16];
+        snprintf(word, sizeof word, "--sizes=%s", texts->values[i]);
+        char *argv[] = {word, word};
+        int leave = command_parse(&reader, 2, argv);
+        if (leave != 0)
+            return leave - 1;
+        sizes[i] = one_size;
+    }
+    return 0;
+}
+
+static int take_sizes(void)
+{
+    value_list texts = {0};
+    int status = o.sizes != NULL ? value_list_read(&cmd, size_option, o.sizes, &texts) : 0;
+    if (status == 0 && texts.num_values > MAX_SIZES)
+        status = command_error(&cmd, "--sizes: more than %d of them", MAX_SIZES);
+    if (status == 0)
+        status = read_sizes(&texts, o.given);
+    o.num_given = texts.num_values;
+    value_list_free(&texts);
+    return status;
+}
+
+/* ---- policies -------------------------------------------------------------- */
+
+static int take_policy(const char *name)
+{
+    bool is_known = false;
+    for (uint32_t i = 0; i < CURVE_POLICIES; i++) {
+        bool is_this = strcmp(name, "all") == 0 || strcmp(name, curve_policy_names[i]) == 0;
+        o.has_policy[i] = o.has_policy[i] || is_this;
+        is_known = is_known || is_this;
+    }
+    if (is_known)
+        return 0;
+    return command_error(&cmd, "--policy %s: there are lru, arc, s3fifo, lookahead and all", name);
+}
+
+static int take_policies(void)
+{
+    static const option policy_option[] = {
+        {"policy", OPTION_TEXT, &o.policies, "NAME", "", .def = NULL}, {0}};
+    value_list names = {0};
+    int status = 0;
+    memset(o.has_policy, 0, sizeof o.has_policy);
+    if (o.policies == NULL)
+        return 0;
+    if (o.sample < 1)
+        return command_error(&cmd, "--policy looks at all blocks: leave --sample out");
+    status = value_list_read(&cmd, policy_option, o.policies, &names);
+    for (uint32_t i = 0; i < names.num_values && status == 0; i++)
+        status = take_policy(names.values[i]);
+    value_list_free(&names);
+    return status;
+}
+
+static void add_given_sizes(row_list *list, uint32_t min_blocks)
+{
+    for (uint32_t i = 0; i < o.num_given; i++)
+        add_row(list, o.given[i],
+                o.given[i] < min_blocks ? "too small for the largest request" : "as given");
+}
+
+static void add_shares(row_list *list, const curve_totals *t)
+{
+    static const int per_cent[] = {1, 2, 5, 10, 25, 50, 75, 90, 100};
+    if (t->min_blocks > 0)
+        add_row(list, t->min_blocks, "the largest request");
+    for (size_t i = 0; i < sizeof per_cent / sizeof *per_cent; i++) {
+        uint64_t size = (uint64_t)(t->distinct_blocks * per_cent[i] / 100);
+        if (size > t->min_blocks)
+            add_row(list, size, NULL);
+    }
+}
+
+/* Belady's bound and the policies take long: a curve that was stopped has only LRU's hits. */
+static void leave_out_bounds(void)
+{
+    o.belady = false;
+    memset(o.has_policy, 0, sizeof o.has_policy);
+}
+
+static int fill_policy(const curve *c, curve_row *row, uint32_t policy)
+{
+    uint64_t most = row->num_blocks < QUIRE_SLOTS_MAX ? row->num_blocks : QUIRE_SLOTS_MAX;
+    int status = policy_hits(curve_get_log(c), (quire_slots_policy)policy, (uint32_t)most,
+                             o.backlog, &row->policies[policy]);
+    if (status == QUIRE_E_DISABLED)
+        return failed("--policy: this quire was built without tiers");
+    if (status != QUIRE_OK)
+        return failed("--policy %s: %s", curve_policy_names[policy], quire_strerror(status));
+    return 0;
+}
+
+/* After a signal the row may be incomplete. */
+static int fill_row(const curve *c, row_list *list, uint32_t at)
+{
+    curve_row *row = &list->rows[at];
+    int status = 0;
+    row->is_too_small = row->num_blocks < curve_get_totals(c).min_blocks;
+    row->hits = curve_hits(c, row->num_blocks);
+    if (o.belady && !curve_belady(c, row->num_blocks, &row->belady))
+        return failed("not enough memory");
+    if (o.belady)
+        show_rows(BELADY_UNITS, at, list->num_rows);
+    for (uint32_t i = 0; i < CURVE_POLICIES && status == 0 && !interrupt_came(); i++)
+        if (o.has_policy[i]) {
+            status = fill_policy(c, row, i);
+            show_rows(1, at, list->num_rows);
+        }
+    return status;
+}
+
+/* If a signal comes when some rows are complete, only these rows are shown. */
+static int fill_rows(const curve *c, row_list *list)
+{
+    int status = 0;
+    uint32_t i = 0;
+    work.rows_s = progress_clock();
+    for (; i < list->num_rows && status == 0 && !interrupt_came(); i++)
+        status = fill_row(c, list, i);
+    if (status != 0 || !interrupt_came())
+        return status;
+    if (i > 1) {
+        list->num_rows = i - 1;
+        return 0;
+    }
+    leave_out_bounds();
+    for (i = 0; i < list->num_rows && status == 0; i++)
+        status = fill_row(c, list, i);
+    return status;
+}
+
+/* ---- reading --------------------------------------------------------------- */
+
+static uint32_t choose_block_size(const trace_request *first)
+{
+    if (o.block_size > 0)
+        return o.block_size;
+    return first->id_block_size > 0 ? first->id_block_size : DEFAULT_BLOCK_SIZE;
+}
+
+/* 0, or an exit status after a sentence. */
+static int read_trace(trace_reader *reader, curve **made)
+{
+    trace_request request;
+    curve *c = NULL;
+    uint64_t n = 0;
+    int more = trace_next(reader, &request);
+    if (more == 1) {
+        o.block_size = choose_block_size(&request);
+        c = curve_open(&(curve_options){.block_size = o.block_size,
+                                        .sample = o.sample,
+                                        .has_belady = o.belady,
+                                        .has_policies = o.policies != NULL});
+    }
+    bool has_memory = c != NULL || more != 1;
+    for (; more == 1 && has_memory; more = has_memory ? trace_next(reader, &request) : 0) {
+        has_memory = curve_add(c, &request);
+        if (interrupt_came())
+            break;
+        if (++n % 64 == 0)
+            show_reading(reader, n);
+    }
+    if (!has_memory || more < 0)
+        progress_end(&work.line);
+    *made = c;
+    if (!has_memory)
+        return command_error(&cmd,
+                             "not enough memory after %llu requests; --sample 0.01 needs a "
+                             "hundredth of it",
+                             (unsigned long long)n) -
+               1;
+    if (more < 0 && !(interrupt_came() && c != NULL)) /* a read that was interrupted is no error */
+        return failed("%s", trace_error(reader));
+    return c != NULL ? 0 : failed("%s: there is no request in it", arguments[0]);
+}
+
+/* ---- files ----------------------------------------------------------------- */
+
+/* NULL where a file is not asked for. */
+typedef struct curve_files {
+    FILE *json;
+    FILE *csv;
+} curve_files;
+
+static int open_files(curve_files *files)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    *files = (curve_files){0};
+    if (o.json != NULL && (files->json = output_open(o.json, message)) == NULL)
+        return failed("--json: %s", message);
+    if (o.csv != NULL && (files->csv = output_open(o.csv, message)) == NULL)
+        return failed("--csv: %s", message);
+    return 0;
+}
+
+static int write_files(const curve_files *files, const curve_report *report)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    if (files->json != NULL && !curve_report_json(files->json, report) && !ferror(files->json))
+        return failed("--json: not enough memory");
+    if (files->csv != NULL)
+        curve_report_csv(files->csv, report);
+    made_by_write_beside(&cmd, record, o.csv);
+    return outputs_commit(message) == 0 ? 0 : failed("%s", message);
+}
+
+static int report(const curve *c, const row_list *list, uint64_t block_bytes,
+                  const curve_files *files, bool has_contents)
+{
+    curve_report r = {.curve = c,
+                      .trace = arguments[0],
+                      .block_size = o.block_size,
+                      .sample = o.sample,
+                      .block_bytes = block_bytes,
+                      .has_belady = o.belady,
+                      .rows = list->rows,
+                      .num_rows = list->num_rows,
+                      .num_points = o.num_points,
+                      .has_plot = o.plot,
+                      .stopped = interrupt_name(),
+                      .backlog = o.backlog,
+                      .has_contents = has_contents,
+                      .made_by = record};
+    memcpy(r.has_policy, o.has_policy, sizeof r.has_policy);
+    if (files->json != stdout && files->csv != stdout)
+        curve_report_print(stdout, &r);
+    return write_files(files, &r);
+}
+
+/* ---- the command ----------------------------------------------------------- */
+
+/* Bytes of a block, and what fits on the GPU, where a model or a GPU is named. */
+static int plan_engine(row_list *list, uint64_t *block_bytes)
+{
+    static char note[96];
+    engine_setup setup;
+    plan_result plan;
+    if (!o.has_model && !o.has_gpu)
+        return 0;
+    o.engine.block_size = o.block_size;
+    int status = engine_resolve(&cmd, &o.engine, &setup);
+    if (status == 0)
+        status = engine_plan(&cmd, &o.engine, &setup, &plan, NULL);
+    if (status != 0)
+        return status;
+    *block_bytes = plan.block_bytes;
+    snprintf(note, sizeof note, "%s on %u x %s", setup.shape.name, o.engine.tp, setup.gpu.name);
+    if (o.has_gpu && plan.num_blocks > 1)
+        add_row(list, plan.num_blocks - 1, note);
+    return 0;
+}
+
+static int run(trace_reader *reader, const curve_files *files)
+{
+    static row_list list;
+    uint64_t block_bytes = 0;
+    curve *c = NULL;
+    progress_begin(&work.line, true);
+    int status = read_trace(reader, &c);
+    if (status == 0) {
+        curve_finish(c);
+        curve_totals totals = curve_get_totals(c);
+        list.num_rows = 0;
+        add_shares(&list, &totals);
+        status = plan_engine(&list, &block_bytes);
+        add_given_sizes(&list, totals.min_blocks);
+        if (status == 0)
+            status = fill_rows(c, &list);
+        progress_end(&work.line);
+        if (status == 0)
+            status = report(c, &list, block_bytes, files, trace_has_contents(reader));
+        if (trace_num_bad(reader) > 0)
+            fprintf(stderr, "quire curve: %llu broken records were left out\n",
+                    (unsigned long long)trace_num_bad(reader));
+    }
+    curve_close(c);
+    return status;
+}
+
+int cmd_curve(int argc, char **argv)
+{
+    char message[TRACE_MESSAGE_BYTES];
+    int leave = command_parse(&cmd, argc, argv);
+    if (leave != 0)
+        return leave - 1;
+    if (cmd.num_arguments != 1)
+        return command_error(&cmd, "expected one TRACE (- for standard input)");
+    int status = take_sizes();
+    if (status == 0)
+        status = take_policies();
+    if (status != 0)
+        return status;
+    trace_format format = o.format == NULL ? TRACE_DETECT : trace_format_of(o.format);
+    if (o.format != NULL && format == TRACE_DETECT)
+        return command_error(&cmd, "invalid value \"%s\" for --format (see quire curve --help)",
+                             o.format);
+    trace_options options = {.format = format,
+                             .skip_bad = o.skip_bad,
+                             .max_requests = o.max_requests,
+                             .id_block_size = o.id_block_size};
+    trace_reader *reader = trace_open(arguments[0], &options, message);
+    if (reader == NULL)
+        return failed("%s", message);
+    curve_files files;
+    record = made_by(&cmd, arguments[0]);
+    interrupt_catch();
+    status = open_files(&files);
+    if (status == 0)
+        status = run(reader, &files);
+    trace_close(reader);
+    json_decref(record);
+    return interrupt_status(status);
+}

@@ -1,0 +1,139 @@
+/* cmd_events.c - `quire events`: what a publisher of KV events says, and whether it is right. */
+#include "commands.h"
+#include "live/events_keys.h"
+#include "live/events_run.h"
+#include "options/secret_file.h"
+
+#include <string.h>
+
+static struct {
+    const char *replay_events;
+    const char *topic;
+    uint64_t count;
+    double seconds;
+    bool json;
+    bool quiet;
+    bool check;
+    bool index;
+    bool compare;
+    bool from_start;
+    bool from_now;
+    const char *server_key_file;
+    const char *secret_file;
+    const char *make_keys;
+} o;
+
+static const option table[] = {
+    {"replay-events", OPTION_TEXT, &o.replay_events, "ENDPOINT",
+     "where to ask for what was missed, and for the whole index", .section = "What to follow"},
+    {"topic", OPTION_TEXT, &o.topic, "TEXT", "only topics that begin so", .def = "all"},
+    {"from-start", OPTION_SWITCH, &o.from_start, NULL,
+     "begin with the oldest events that can be replayed, not with the whole index", .def = "off"},
+    {"from-now", OPTION_SWITCH, &o.from_now, NULL, "begin with the next event", .def = "off"},
+    {"count", OPTION_U64, &o.count, "N", "end after so many batches", .def = "Ctrl-C ends it",
+     .min = 1},
+    {"seconds", OPTION_REAL, &o.seconds, "S", "end after so many seconds", .def = "Ctrl-C ends it",
+     .min = 0.001, .max = 1e9},
+    {"json", OPTION_SWITCH, &o.json, NULL, "a JSON object for each event, and one for the summary",
+     .def = "off", .section = "What to do"},
+    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "only the summary", .def = "off"},
+    {"check", OPTION_SWITCH, &o.check, NULL,
+     "exit status 1 for a gap that stays, a restart, disorder, repetition, what is no event, a "
+     "block removed that was not stored in the same medium, for nothing at all, and where the "
+     "publisher is gone at the end",
+     .def = "off"},
+    {"index", OPTION_SWITCH, &o.index, NULL, "the index that a router would have, by group",
+     .def = "off"},
+    {"compare", OPTION_SWITCH, &o.compare, NULL,
+     "at the end, that index beside the publisher's own: exit status 1 where they differ",
+     .def = "off"},
+    {"curve-server-key-file", OPTION_TEXT, &o.server_key_file, "FILE",
+     "the publisher's public CURVE key", .section = "Keys"},
+    {"curve-secret-file", OPTION_TEXT, &o.secret_file, "FILE", "secret CURVE key of this side",
+     .def = "made up"},
+    {"make-keys", OPTION_TEXT, &o.make_keys, "FILE",
+     "instead: make a key pair; FILE gets the secret one, the public one is printed",
+     .role = OPTION_OUTPUT},
+    {0}};
+
+static const char *arguments[1];
+
+static command cmd = {
+    .name = "events",
+    .usage = "events [OPTION]... [ENDPOINT]",
+    .summary = "follows the KV events of quire serve, of an engine with Quire, or of vLLM",
+    .examples =
+        "  quire events\n"
+        "      prints what comes from tcp://127.0.0.1:5557\n"
+        "  quire events --replay-events tcp://127.0.0.1:5558 --quiet --check --compare --seconds "
+        "10\n"
+        "      is every event there, in order, and does the index come out as the publisher's?\n"
+        "  quire events --json --count 100 ipc:///run/vllm/events | jq .kind\n"
+        "      the next hundred batches, for programs\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 1,
+};
+
+const command *cmd_events_command(void)
+{
+    return &cmd;
+}
+
+/* --compare without an end compares soon. */
+enum { COMPARE_AFTER_S = 5 };
+
+static int check_options(void)
+{
+    if (o.from_start && o.from_now)
+        return command_error(&cmd, "--from-start and --from-now: only one of them");
+    if (o.from_start && o.replay_events == NULL)
+        return command_error(&cmd, "--from-start needs --replay-events ENDPOINT: there the old "
+                                   "ones are");
+    if (o.compare && o.replay_events == NULL)
+        return command_error(&cmd, "--compare needs --replay-events ENDPOINT: there the "
+                                   "publisher's index is asked for");
+    if (o.compare && o.from_now)
+        return command_error(&cmd, "--compare and --from-now: what was stored before now would "
+                                   "be missing");
+    if (o.secret_file != NULL && o.server_key_file == NULL)
+        return command_error(&cmd, "--curve-secret-file needs --curve-server-key-file too: the "
+                                   "publisher's public key");
+    return 0;
+}
+
+int cmd_events(int argc, char **argv)
+{
+    static char server_key[KEY_CHARACTERS + 1];
+    static char secret_key[KEY_CHARACTERS + 1];
+    int leave = command_parse(&cmd, argc, argv);
+    if (leave != 0)
+        return leave - 1;
+    if (o.make_keys != NULL)
+        return events_keys_make(&cmd, o.make_keys);
+    int status = check_options();
+    if (status == 0 && o.secret_file != NULL)
+        status = secret_file_read_key(&cmd, "curve-secret-file", o.secret_file, false, secret_key);
+    if (status == 0 && o.server_key_file != NULL)
+        status = secret_file_read_key(&cmd, "curve-server-key-file", o.server_key_file, true,
+                                      server_key);
+    if (status != 0)
+        return status;
+    events_settings s = {.subscriber = QUIRE_SUBSCRIBER_CONFIG_INIT,
+                         .max_batches = o.count,
+                         .max_seconds = o.seconds,
+                         .json = o.json,
+                         .quiet = o.quiet,
+                         .check = o.check,
+                         .index = o.index,
+                         .compare = o.compare};
+    if (o.compare && o.count == 0 && o.seconds <= 0)
+        s.max_seconds = COMPARE_AFTER_S;
+    s.subscriber.endpoint = cmd.num_arguments > 0 ? arguments[0] : "tcp://127.0.0.1:5557";
+    s.subscriber.replay_endpoint = o.replay_events;
+    s.subscriber.topic = o.topic;
+    s.subscriber.start = o.from_start ? 2 : o.from_now ? 1 : 0;
+    s.subscriber.curve_server_key = o.server_key_file != NULL ? server_key : NULL;
+    s.subscriber.curve_secret_key = o.secret_file != NULL ? secret_key : NULL;
+    return events_run(&cmd, &s);
+}

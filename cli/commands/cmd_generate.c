@@ -1,0 +1,219 @@
+/* cli/commands/cmd_generate.c - `quire generate KIND`: a workload from a seed, as a file that
+ * replay reads.
+ *
+ * An option that is not given is as the kind has it (generate.c); -1 stands for that here.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "output/made_by.h"
+#include "trace/generate.h"
+
+static struct {
+    uint64_t seed;
+    uint64_t num_requests;
+    double rate;
+    uint32_t max_tokens;
+    const char *out;
+    const char *mix;
+    double head_tokens;
+    double num_heads;
+    double document_tokens;
+    double fresh;
+    double user_tokens;
+    double more_tokens;
+    double output_tokens;
+    double min_turns;
+    double turns;
+    double think_s;
+    double spread;
+} o = {.seed = 1,
+       .num_requests = 5000,
+       .rate = -1,
+       .max_tokens = 128000,
+       .out = "-",
+       .head_tokens = -1,
+       .num_heads = -1,
+       .document_tokens = -1,
+       .fresh = -1,
+       .user_tokens = -1,
+       .more_tokens = -1,
+       .output_tokens = -1,
+       .min_turns = -1,
+       .turns = -1,
+       .think_s = -1,
+       .spread = -1};
+
+#define MOST_TOKENS 10000000
+
+static const option table[] = {
+    {"seed", OPTION_U64, &o.seed, "N", "the same seed, the same workload", .def = "1",
+     .section = "Workload"},
+    {"requests", OPTION_U64, &o.num_requests, "N", "number of requests, turns of sessions included",
+     .def = "5000", .min = 1, .max = 1e15},
+    {"rate", OPTION_REAL, &o.rate, "R", "arrivals a second, of sessions where there are sessions",
+     .def = "2; agent 0.1, mixed 1", .min = 1e-6, .max = 1e6},
+    {"out", OPTION_TEXT, &o.out, "FILE",
+     "output file; packed if it ends with .zst; -: standard output", .def = "-",
+     .role = OPTION_OUTPUT},
+    {"max-tokens", OPTION_U32, &o.max_tokens, "N",
+     "most tokens of a prompt and its output together", .def = "128000", .min = 2,
+     .max = MOST_TOKENS},
+    {"mix", OPTION_TEXT, &o.mix, "KIND=SHARE,...", "kinds and shares of arrivals, for mixed",
+     .def = "chat=40,multi-turn=20,rag=15,code=10,agent=5,unique=10"},
+    {"head-tokens", OPTION_REAL, &o.head_tokens, "N",
+     "shared beginning: system prompt, tools, examples", .def = "as the kind", .min = 0,
+     .max = MOST_TOKENS, .section = "Shape of a request (mixed: of all kinds)"},
+    {"heads", OPTION_REAL, &o.num_heads, "N", "number of different shared beginnings",
+     .def = "as the kind", .min = 1, .max = 65536},
+    {"document-tokens", OPTION_REAL, &o.document_tokens, "N", "mean of a document; 0: none",
+     .def = "as the kind", .min = 0, .max = MOST_TOKENS},
+    {"fresh", OPTION_REAL, &o.fresh, "SHARE",
+     "share of requests with a document that no request had before", .def = "as the kind", .min = 0,
+     .max = 1},
+    {"user-tokens", OPTION_REAL, &o.user_tokens, "N", "mean of what the user says first",
+     .def = "as the kind", .min = 1, .max = MOST_TOKENS},
+    {"more-tokens", OPTION_REAL, &o.more_tokens, "N", "mean of what later turns add",
+     .def = "as the kind", .min = 1, .max = MOST_TOKENS},
+    {"output-tokens", OPTION_REAL, &o.output_tokens, "N", "mean of what is generated",
+     .def = "as the kind", .min = 1, .max = MOST_TOKENS},
+    {"min-turns", OPTION_REAL, &o.min_turns, "N", "least turns of a session", .def = "as the kind",
+     .min = 1, .max = 1e6},
+    {"turns", OPTION_REAL, &o.turns, "N", "mean turns of a session", .def = "as the kind", .min = 1,
+     .max = 1e6},
+    {"think-time", OPTION_REAL, &o.think_s, "S", "mean seconds before a later turn",
+     .def = "as the kind", .min = 0, .max = 1e6},
+    {"spread", OPTION_REAL, &o.spread, "SIGMA",
+     "standard deviation of the logarithm of lengths and think times; 0: all alike",
+     .def = "as the kind", .min = 0, .max = 4},
+    {0}};
+
+static const char *arguments[1];
+
+static command cmd = {
+    .name = "generate",
+    .usage = "generate [OPTION]... KIND",
+    .summary = "makes up a workload: chat, multi-turn, rag, code, agent, unique or mixed",
+    .examples =
+        "  quire generate chat --requests 10000 --out chat.jsonl.zst\n"
+        "      one system prompt of 2,048 tokens for all: 92 % of the prompt tokens are found\n"
+        "  quire generate mixed --mix agent=1,chat=9 --seed 7 | quire replay -\n"
+        "      sessions of agents among single questions\n"
+        "  quire generate rag --fresh 0.1\n"
+        "      documents that are asked for more often\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 1,
+    .words = {generate_kind_names},
+};
+
+const command *cmd_generate_command(void)
+{
+    return &cmd;
+}
+
+static int kind_of(const char *name, size_t length)
+{
+    for (int k = 0; k <= GENERATE_MIXED; k++)
+        if (strlen(generate_kind_names[k]) == length &&
+            strncmp(name, generate_kind_names[k], length) == 0)
+            return k;
+    return -1;
+}
+
+/* "chat=9,agent=1": those alone. */
+static int parse_mix(const char *mix, double shares[GENERATE_KINDS])
+{
+    double sum = 0;
+    for (int k = 0; k < GENERATE_KINDS; k++)
+        shares[k] = 0;
+    for (const char *at = mix; *at != 0;) {
+        size_t length = strcspn(at, "=");
+        int kind = kind_of(at, length);
+        if (kind < 0 || kind == GENERATE_MIXED || at[length] != '=')
+            return command_error(&cmd, "invalid value \"%.*s\" for --mix (expected KIND=SHARE)",
+                                 (int)strcspn(at, ","), at);
+        char *end;
+        shares[kind] = strtod(at + length + 1, &end);
+        if (end == at + length + 1 || (*end != ',' && *end != 0) ||
+            !(shares[kind] >= 0 && shares[kind] <= 1e9))
+            return command_error(&cmd, "invalid share of %s in --mix %s (expected 0 or more)",
+                                 generate_kind_names[kind], mix);
+        sum += shares[kind];
+        at = *end == ',' ? end + 1 : end;
+    }
+    return sum > 0 ? 0 : command_error(&cmd, "--mix %s: all shares are 0", mix);
+}
+
+static void set_real(double *value, double given)
+{
+    if (given >= 0)
+        *value = given;
+}
+
+static void set_count(uint32_t *value, double given)
+{
+    if (given >= 0)
+        *value = (uint32_t)rint(given);
+}
+
+static void apply_shape(generate_shape *shape)
+{
+    set_count(&shape->head_tokens, o.head_tokens);
+    set_count(&shape->num_heads, o.num_heads);
+    set_real(&shape->document_tokens, o.document_tokens);
+    set_real(&shape->fresh, o.fresh);
+    set_real(&shape->user_tokens, o.user_tokens);
+    set_real(&shape->more_tokens, o.more_tokens);
+    set_real(&shape->output_tokens, o.output_tokens);
+    set_count(&shape->min_turns, o.min_turns);
+    set_real(&shape->turns, o.turns);
+    set_real(&shape->think_s, o.think_s);
+    set_real(&shape->spread, o.spread);
+}
+
+int cmd_generate(int argc, char **argv)
+{
+    int leave = command_parse(&cmd, argc, argv);
+    if (leave != 0)
+        return leave - 1;
+    if (cmd.num_arguments != 1)
+        return command_error(&cmd,
+                             "expected one KIND: chat, multi-turn, rag, code, agent, unique or "
+                             "mixed");
+    int kind = kind_of(arguments[0], strlen(arguments[0]));
+    if (kind < 0)
+        return command_error(
+            &cmd,
+            "invalid KIND \"%s\" (expected chat, multi-turn, rag, code, agent, unique or mixed)",
+            arguments[0]);
+    generate_options options = generate_defaults((generate_kind)kind);
+    options.seed = o.seed;
+    options.num_requests = o.num_requests;
+    set_real(&options.rate, o.rate);
+    options.max_tokens = o.max_tokens;
+    for (int k = 0; k < GENERATE_KINDS; k++)
+        apply_shape(&options.shapes[k]);
+    if (o.mix != NULL) {
+        if (kind != GENERATE_MIXED)
+            return command_error(&cmd, "--mix is for the kind mixed");
+        leave = parse_mix(o.mix, options.shares);
+        if (leave != 0)
+            return leave;
+    }
+    json_t *record = made_by(&cmd, NULL);
+    options.made_by = json_dumps(record, JSON_REAL_PRECISION(12));
+    json_decref(record);
+    char message[GENERATE_MESSAGE_BYTES] = "not enough memory";
+    generate_writer *writer = generate_writer_open(o.out, message);
+    bool is_written = writer != NULL && generate(&options, writer);
+    if (writer != NULL && !generate_writer_close(writer, message))
+        is_written = false;
+    if (!is_written)
+        command_error(&cmd, "%s", message);
+    free(options.made_by);
+    return is_written ? 0 : 1;
+}

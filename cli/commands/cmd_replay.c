@@ -1,0 +1,255 @@
+/* cmd_replay.c - `quire replay`: a trace through the scheduler, and what came of it. */
+#include "commands.h"
+#include "options/replay_options.h"
+#include "output/interrupt.h"
+#include "output/output.h"
+#include "output/progress.h"
+#include "replay/report.h"
+#include "replay/snapshots.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    replay_options replay;
+    const char *json;
+    const char *html;
+    const char *csv;
+    const char *why;
+    const char *trace;
+    const char *perfetto;
+    bool quiet;
+    bool deterministic;
+} o = {.replay = REPLAY_OPTIONS_INIT};
+
+static const option table[] = {
+    {"json", OPTION_TEXT, &o.json, "FILE", "the report with stable keys; -: standard output",
+     .section = "Output", .role = OPTION_OUTPUT},
+    {"html", OPTION_TEXT, &o.html, "FILE", "a page that shows the whole run",
+     .role = OPTION_OUTPUT},
+    {"csv", OPTION_TEXT, &o.csv, "FILE", "a row for each request; FILE.meta.json says what made it",
+     .role = OPTION_OUTPUT},
+    {"trace", OPTION_TEXT, &o.trace, "FILE", "a line for each step, for quire view",
+     .role = OPTION_OUTPUT},
+    {"why", OPTION_TEXT, &o.why, "FILE",
+     "a line for each decision, and its reason; FILE.meta.json says what made it",
+     .role = OPTION_ADDITION},
+    {"perfetto", OPTION_TEXT, &o.perfetto, "FILE", "a trace for ui.perfetto.dev",
+     .role = OPTION_OUTPUT},
+    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off",
+     .role = OPTION_OUTPUT},
+    {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
+     "leave out what differs from run to run: the time that the replay itself took", .def = "off"},
+    REPLAY_OPTIONS(o.replay),
+    {0}};
+
+static const char *arguments[1];
+
+static command cmd = {
+    .name = "replay",
+    .usage = "replay [OPTION]... TRACE",
+    .summary = "runs a trace through the real scheduler and cache, with the GPU's time predicted",
+    .examples =
+        "  quire replay trace.jsonl.zst\n"
+        "      llama-3.1-8b on an H200; prints hit rates, latencies, occupancy\n"
+        "  quire replay --model llama-3.1-70b --gpu H100 --tp 4 --html out.html trace.jsonl\n"
+        "      another model on four GPUs, and a page that shows the run\n"
+        "  quire replay --num-gpu-blocks 4000 --why why.jsonl trace.jsonl\n"
+        "      a small pool; which evictions and preemptions cost most\n"
+        "  quire replay --cpu-blocks 240000 --file-tier 2T --html out.html trace.jsonl\n"
+        "      host memory and a file behind the GPU's; what they bring\n"
+        "  quire generate agent | quire replay -\n"
+        "      a made-up workload\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 1,
+    .reads_arguments = true,
+};
+
+const command *cmd_replay_command(void)
+{
+    return &cmd;
+}
+
+/* ---- progress ---------------------------------------------------------------- */
+
+static void show_progress(void *user, const replay_progress *now)
+{
+    char what[160];
+    char of[32] = "";
+    progress *p = user;
+    if (now->total_requests > 0)
+        snprintf(of, sizeof of, " of %s", report_number(now->total_requests));
+    snprintf(what, sizeof what, "%s%s requests, %s s simulated", report_number(now->num_requests),
+             of, report_number((uint64_t)now->simulated_s));
+    progress_show(p, now->share, -1, what);
+}
+
+/* ---- files ------------------------------------------------------------------- */
+
+/* NULL where a file is not asked for. */
+typedef struct replay_outputs {
+    FILE *json;
+    FILE *html;
+    FILE *csv;
+    FILE *trace;
+    FILE *why;
+    FILE *perfetto;
+} replay_outputs;
+
+/* 0, or 1 after a sentence. */
+static int open_output(const char *name, const char *path, FILE **out)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    *out = path != NULL ? output_open(path, message) : NULL;
+    if (path == NULL || *out != NULL)
+        return 0;
+    command_error(&cmd, "--%s: %s", name, message);
+    return 1;
+}
+
+static int open_outputs(replay_outputs *out, replay_settings *settings)
+{
+    if (open_output("json", o.json, &out->json) || open_output("html", o.html, &out->html) ||
+        open_output("csv", o.csv, &out->csv) || open_output("trace", o.trace, &out->trace) ||
+        open_output("why", o.why, &out->why) || open_output("perfetto", o.perfetto, &out->perfetto))
+        return 1;
+    settings->requests_csv = out->csv;
+    settings->snapshots = out->trace;
+    settings->why = out->why;
+    settings->perfetto = out->perfetto;
+    return 0;
+}
+
+static int commit_outputs(const json_t *made_by)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    made_by_write_beside(&cmd, made_by, o.csv);
+    made_by_write_beside(&cmd, made_by, o.why);
+    if (outputs_commit(message) == 0)
+        return 0;
+    command_error(&cmd, "%s", message);
+    return 1;
+}
+
+/* ---- the command --------------------------------------------------------------- */
+
+/* What the files say of the run, and the memory for it. */
+typedef struct description {
+    json_t *made_by;
+    char *made_by_text;
+    page_meta meta;
+    page_option *options;
+    char *texts;
+    page_tier tiers[PAGE_MAX_TIERS];
+} description;
+
+static void describe(const replay_setup *setup, description *d)
+{
+    d->made_by = replay_made_by(&cmd, setup, NULL);
+    d->made_by_text = json_dumps(d->made_by, JSON_COMPACT | JSON_REAL_PRECISION(12));
+    uint32_t num_options = made_by_pairs(d->made_by, &d->options, &d->texts);
+    uint32_t num_tiers =
+        tiers_describe(&setup->settings.tiers, setup->plan_result.block_bytes, d->tiers);
+    if (setup->settings.swap.num_blocks > 0)
+        d->tiers[num_tiers++] =
+            (page_tier){.name = "Swap", .total = setup->settings.swap.num_blocks};
+    d->meta = (page_meta){.trace = setup->settings.path,
+                          .model = setup->engine.shape.name,
+                          .gpu = setup->engine.place,
+                          .block_size = setup->plan_result.block_size,
+                          .bytes_per_block = setup->plan_result.block_bytes,
+                          .options = d->options,
+                          .num_options = num_options,
+                          .made_by = d->made_by_text,
+                          .tiers = d->tiers,
+                          .num_tiers = num_tiers};
+}
+
+static void undescribe(description *d)
+{
+    json_decref(d->made_by);
+    free(d->made_by_text);
+    free(d->options);
+    free(d->texts);
+}
+
+static int write_results(const replay_setup *setup, const description *d, replay_result *result,
+                         const replay_outputs *out)
+{
+    report_subject subject = {.trace = setup->settings.path,
+                              .model = setup->engine.shape.name,
+                              .gpu = setup->engine.place,
+                              .made_by = d->made_by,
+                              .bytes_per_block = setup->plan_result.block_bytes,
+                              .is_deterministic = o.deterministic,
+                              .has_why = o.why != NULL,
+                              .could_have_why = true};
+    char *text = report_json(&subject, result);
+    bool is_whole = text != NULL;
+    if (!o.quiet)
+        report_print(out->json == stdout ? stderr : stdout, &subject, result);
+    if (is_whole && out->json != NULL)
+        fprintf(out->json, "%s\n", text);
+    if (is_whole && out->html != NULL)
+        is_whole = page_write(setup->settings.page, out->html, text);
+    free(text);
+    if (!is_whole)
+        command_error(&cmd, "not enough memory for the results");
+    int status = is_whole ? commit_outputs(d->made_by) : 1;
+    if (status == 0 && o.html != NULL && !o.quiet && out->html != stdout)
+        printf("\nThe page: %s\n", o.html);
+    if (status == 0 && result->tiers.wrong_blocks > 0) {
+        fprintf(stderr, "quire replay: %llu blocks came back from a tier with other bytes\n",
+                (unsigned long long)result->tiers.wrong_blocks);
+        status = 1;
+    }
+    return status;
+}
+
+static int run(replay_setup *setup)
+{
+    replay_settings *settings = &setup->settings;
+    description d;
+    replay_outputs out = {0};
+    replay_result result;
+    char message[REPLAY_MESSAGE_BYTES];
+    progress p;
+    describe(setup, &d);
+    settings->meta = &d.meta;
+    settings->made_by = d.made_by_text;
+    settings->page = o.html != NULL ? page_open(&d.meta) : NULL;
+    progress_begin(&p, !o.quiet);
+    settings->progress = p.is_on ? show_progress : NULL;
+    settings->progress_user = &p;
+    interrupt_catch();
+    settings->stop = interrupt_name;
+    int status = open_outputs(&out, settings);
+    if (status == 0) {
+        status = replay_run(settings, &result, message) != 0;
+        progress_end(&p);
+        if (status != 0)
+            fprintf(stderr, "quire replay: %s\n", message);
+        else
+            status = write_results(setup, &d, &result, &out);
+        replay_result_free(&result);
+    }
+    page_close(settings->page);
+    undescribe(&d);
+    return interrupt_status(status);
+}
+
+int cmd_replay(int argc, char **argv)
+{
+    int leave = command_parse(&cmd, argc, argv);
+    if (leave != 0)
+        return leave - 1;
+    if (cmd.num_arguments != 1)
+        return command_error(&cmd, "expected one TRACE (- for standard input)");
+    replay_setup setup;
+    int status = replay_prepare(&cmd, &o.replay, arguments[0], &setup);
+    if (status == 0)
+        status = run(&setup);
+    replay_unprepare(&setup);
+    return status;
+}

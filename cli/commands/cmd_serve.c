@@ -1,0 +1,358 @@
+/* cmd_serve.c - `quire serve`: a trace at its own pace, and what others see of it. */
+#include "commands.h"
+#include "live/serve.h"
+#include "options/secret_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const event_forms[] = {"array", "map", NULL};
+static const char *const event_hashes[] = {"number", "bytes", NULL};
+
+enum { MAX_HOSTS = 64, HOST_BYTES = 4096 };
+
+static const char *host_texts[MAX_HOSTS];
+
+static struct {
+    replay_options replay;
+    const char *speed;
+    bool loop;
+    bool hold;
+    const char *json;
+    bool quiet;
+    const char *listen;
+    const char *token_file;
+    option_list hosts;
+    uint32_t num_steps;
+    uint32_t num_names;
+    const char *events;
+    const char *replay_events;
+    const char *topic;
+    bool event_tokens;
+    int event_form;
+    int event_hashes;
+    bool every_copy;
+    uint32_t event_ring;
+    const char *secret_file;
+    const char *clients_file;
+    bool allow_strangers;
+    bool has_form;
+    bool has_hashes;
+    bool has_ring;
+} o = {.replay = REPLAY_OPTIONS_INIT,
+       .speed = "1",
+       .listen = "127.0.0.1:8080",
+       .hosts = {.texts = host_texts, .max = MAX_HOSTS}};
+
+/* One that holds hardly any event would lose nearly all. */
+enum { MIN_RING = 16384 };
+
+static const option table[] = {
+    {"speed", OPTION_TEXT, &o.speed, "X|max",
+     "simulated seconds in a second; max or 0: as fast as it goes", .def = "1", .section = "Pace"},
+    {"loop", OPTION_SWITCH, &o.loop, NULL,
+     "begin again at the end, with an empty prefix cache, until Ctrl-C", .def = "off"},
+    {"hold", OPTION_SWITCH, &o.hold, NULL, "go on serving after the end, until Ctrl-C",
+     .def = "off"},
+    {"json", OPTION_TEXT, &o.json, "FILE",
+     "the report at the end, as replay --json writes it; -: standard output", .section = "Output",
+     .role = OPTION_OUTPUT},
+    {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off",
+     .role = OPTION_OUTPUT},
+    {"listen", OPTION_TEXT, &o.listen, "ADDRESS:PORT", "page and metrics; port 0: any that is free",
+     .def = "127.0.0.1:8080", .section = "HTTP"},
+    {"token-file", OPTION_TEXT, &o.token_file, "FILE",
+     "its first line is what clients must send; needed beyond this machine", .def = NULL},
+    {"host", OPTION_LIST, &o.hosts, "NAME,...",
+     "further names by which clients may call it; may be given several times", .def = NULL},
+    {"steps", OPTION_U32, &o.num_steps, "N", "steps kept for clients that connect later",
+     .def = "4096", .min = 1, .max = 1 << 24},
+    {"names", OPTION_U32, &o.num_names, "N",
+     "ids of so many running and waiting requests in /snapshot and on the page", .def = "0",
+     .max = 256},
+    {"events", OPTION_TEXT, &o.events, "ENDPOINT",
+     "publish KV events there: tcp://127.0.0.1:5557, ipc:///run/quire/events", .section = "Events"},
+    {"replay-events", OPTION_TEXT, &o.replay_events, "ENDPOINT",
+     "where subscribers ask for what they missed", .def = NULL},
+    {"topic", OPTION_TEXT, &o.topic, "TEXT", "topic of the events", .def = NULL},
+    {"event-tokens", OPTION_SWITCH, &o.event_tokens, NULL,
+     "token ids in events: routers that hash themselves need them; they are the prompts",
+     .def = "off"},
+    {"event-form", OPTION_CHOICE, &o.event_form, "KIND", "array: vLLM 0.20's; map: newer vLLM's",
+     .def = "array", .choices = event_forms, .is_given = &o.has_form},
+    {"event-hashes", OPTION_CHOICE, &o.event_hashes, "KIND", "64 bits of a hash, or all of it",
+     .def = "number", .choices = event_hashes, .is_given = &o.has_hashes},
+    {"every-copy", OPTION_SWITCH, &o.every_copy, NULL,
+     "tell of each block, as vLLM 0.20 does, not only of the first and last with a hash",
+     .def = "off"},
+    {"event-ring", OPTION_U32, &o.event_ring, "BYTES",
+     "room between scheduler and publisher; what does not fit is told again as a whole",
+     .def = "8Mi", .min = MIN_RING, .max = 1 << 30, .is_given = &o.has_ring},
+    {"curve-secret-file", OPTION_TEXT, &o.secret_file, "FILE",
+     "secret CURVE key of this side; quire events --make-keys makes a pair", .def = NULL},
+    {"curve-clients-file", OPTION_TEXT, &o.clients_file, "FILE",
+     "public keys that may connect, one a line", .def = NULL},
+    {"allow-strangers-to-read-prompts-and-stall-us", OPTION_SWITCH, &o.allow_strangers, NULL,
+     "event endpoints beyond this machine without keys", .def = "off"},
+    {"peer-listen", OPTION_TEXT, &o.replay.tiers.peer_listen, "ADDRESS:PORT",
+     "offer host memory to peers there, in numbers or unix:PATH; port 0: any that is free; with "
+     "--real-tiers",
+     .def = NULL, .section = "Peers"},
+    REPLAY_OPTIONS_BUT_SPEED(o.replay, "arrival-speed"),
+    {0}};
+
+static const char *arguments[1];
+
+static command cmd = {
+    .name = "serve",
+    .usage = "serve [OPTION]... TRACE",
+    .summary = "replays a trace in real time or faster, with a live page, metrics and KV events",
+    .examples =
+        "  quire serve --speed 10 trace.jsonl.zst\n"
+        "      ten times as fast; open http://127.0.0.1:8080/\n"
+        "  quire serve --loop --events tcp://127.0.0.1:5557 --replay-events tcp://127.0.0.1:5558 "
+        "\\\n"
+        "      trace.jsonl\n"
+        "      events for a router; quire events shows them\n"
+        "  quire serve --speed max --hold --listen 127.0.0.1:0 trace.jsonl\n"
+        "      to the end at once, on any free port, and stay\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 1,
+    .reads_arguments = true,
+};
+
+const command *cmd_serve_command(void)
+{
+    return &cmd;
+}
+
+/* ---- values ------------------------------------------------------------------ */
+
+static int read_speed(const char *text, double *speed)
+{
+    char *rest;
+    errno = 0;
+    *speed = strcmp(text, "max") == 0 ? 0 : strtod(text, &rest);
+    bool is_number = strcmp(text, "max") == 0 ||
+                     (text[0] >= '0' && text[0] <= '9' && rest[0] == '\0' && errno == 0);
+    if (is_number && *speed >= 0 && *speed <= 1e9)
+        return 0;
+    return command_error(
+        &cmd, "invalid value \"%s\" for --speed (expected a number, 0..1e9, or max)", text);
+}
+
+enum { ADDRESS_BYTES = 64 };
+
+/* "127.0.0.1:8080", "[::1]:8080", "localhost:0". */
+static int read_listen(const char *text, char address[ADDRESS_BYTES], uint32_t *port)
+{
+    const char *colon = strrchr(text, ':');
+    size_t length = colon == NULL ? 0 : (size_t)(colon - text);
+    char *rest = NULL;
+    unsigned long number = 0;
+    const char *from = text;
+    if (length > 2 && text[0] == '[' && text[length - 1] == ']') {
+        from++;
+        length -= 2;
+    } else if (length > 0 && memchr(text, ':', length) != NULL) {
+        length = 0; /* IPv6 without brackets: which part is the port? */
+    }
+    if (colon != NULL && colon[1] >= '0' && colon[1] <= '9')
+        number = strtoul(colon + 1, &rest, 10);
+    if (length == 0 || length >= ADDRESS_BYTES || rest == NULL || rest[0] != '\0' || number > 65535)
+        return command_error(&cmd,
+                             "invalid value \"%s\" for --listen (expected ADDRESS:PORT, such as "
+                             "127.0.0.1:8080 or [::1]:0)",
+                             text);
+    memcpy(address, from, length);
+    address[length] = '\0';
+    if (strcmp(address, "localhost") == 0)
+        memcpy(address, "127.0.0.1", sizeof "127.0.0.1");
+    *port = (uint32_t)number;
+    return 0;
+}
+
+/* "a,b" and "c" as names of their own. */
+static int read_hosts(serve_settings *s)
+{
+    static char names[HOST_BYTES];
+    static const char *list[MAX_HOSTS];
+    size_t used = 0;
+    for (uint32_t i = 0; i < o.hosts.count; i++) {
+        const char *text = o.hosts.texts[i];
+        for (;;) {
+            size_t length = strcspn(text, ",");
+            if (length == 0)
+                return command_error(&cmd, "--host: \"%s\" has an empty name", o.hosts.texts[i]);
+            if (s->http.num_hosts == MAX_HOSTS || used + length + 1 > sizeof names)
+                return command_error(&cmd, "--host: at most %d names, of %d characters in all",
+                                     MAX_HOSTS, HOST_BYTES);
+            list[s->http.num_hosts++] = memcpy(names + used, text, length);
+            used += length;
+            names[used++] = '\0';
+            if (text[length] == '\0')
+                break;
+            text += length + 1;
+        }
+    }
+    s->http.hosts = list;
+    return 0;
+}
+
+/* A step of half a minute is not stuck where the clock runs slower than that. */
+enum { STUCK_S = 30 };
+
+static uint32_t stuck_after_s(double speed)
+{
+    double seconds = speed > 0 && speed < 1 ? STUCK_S / speed : STUCK_S;
+    return seconds < UINT32_MAX ? (uint32_t)seconds : UINT32_MAX;
+}
+
+/* ---- the command ------------------------------------------------------------- */
+
+/* What the settings point to. */
+typedef struct serve_texts {
+    char address[ADDRESS_BYTES];
+    char token[SECRET_BYTES];
+    char secret[KEY_CHARACTERS + 1];
+    char (*clients)[KEY_CHARACTERS + 1];
+    const char **client_list;
+} serve_texts;
+
+/* An option that means something only with --events; NULL: none was given. */
+static const char *first_of_events(void)
+{
+    const struct {
+        bool is_given;
+        const char *name;
+    } rows[] = {{o.replay_events != NULL, "replay-events"},
+                {o.topic != NULL, "topic"},
+                {o.event_tokens, "event-tokens"},
+                {o.has_form, "event-form"},
+                {o.has_hashes, "event-hashes"},
+                {o.every_copy, "every-copy"},
+                {o.has_ring, "event-ring"},
+                {o.secret_file != NULL, "curve-secret-file"},
+                {o.clients_file != NULL, "curve-clients-file"},
+                {o.allow_strangers, "allow-strangers-to-read-prompts-and-stall-us"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].is_given)
+            return rows[i].name;
+    return NULL;
+}
+
+static int read_events(serve_settings *s, serve_texts *texts)
+{
+    quire_publisher_config *p = &s->publisher;
+    int status = 0;
+    s->has_events = o.events != NULL;
+    const char *idle = first_of_events();
+    if (!s->has_events && idle != NULL)
+        return command_error(&cmd, "--%s: there are no events; --events ENDPOINT publishes them",
+                             idle);
+    if (s->has_events && o.replay_events != NULL && strcmp(o.events, o.replay_events) == 0 &&
+        strchr(o.events, '*') == NULL)
+        return command_error(&cmd, "--events and --replay-events are both %s; each needs its own",
+                             o.events);
+    if (o.clients_file != NULL && o.secret_file == NULL)
+        return command_error(&cmd, "--curve-clients-file: it needs --curve-secret-file too");
+    if (o.secret_file != NULL)
+        status =
+            secret_file_read_key(&cmd, "curve-secret-file", o.secret_file, false, texts->secret);
+    if (status == 0 && o.clients_file != NULL)
+        status = secret_file_read_keys(&cmd, "curve-clients-file", o.clients_file, &texts->clients,
+                                       &p->num_curve_clients);
+    if (status != 0)
+        return status;
+    if (p->num_curve_clients > 0) {
+        texts->client_list = calloc(p->num_curve_clients, sizeof *texts->client_list);
+        if (texts->client_list == NULL)
+            return command_error(&cmd, "not enough memory");
+        for (uint32_t i = 0; i < p->num_curve_clients; i++)
+            texts->client_list[i] = texts->clients[i];
+    }
+    p->endpoint = o.events;
+    p->replay_endpoint = o.replay_events;
+    p->topic = o.topic;
+    p->hashes_as_bytes = (uint32_t)o.event_hashes;
+    p->as_maps = (uint32_t)o.event_form;
+    p->every_copy = o.every_copy;
+    p->curve_secret_key = o.secret_file != NULL ? texts->secret : NULL;
+    p->curve_clients = texts->client_list;
+    p->allow_strangers_to_read_prompts_and_stall_us = o.allow_strangers;
+    return 0;
+}
+
+static int read_settings(serve_settings *s, serve_texts *texts)
+{
+    *s = (serve_settings){.monitor = QUIRE_MONITOR_CONFIG_INIT,
+                          .http = QUIRE_HTTP_CONFIG_INIT,
+                          .publisher = QUIRE_PUBLISHER_CONFIG_INIT,
+                          .loop = o.loop,
+                          .hold = o.hold,
+                          .quiet = o.quiet,
+                          .json = o.json,
+                          .token_file = o.token_file};
+    s->monitor.num_steps = o.num_steps;
+    s->monitor.event_bytes = o.event_ring;
+    s->monitor.num_names = o.num_names;
+    s->monitor.token_ids = o.event_tokens ? QUIRE_ON : QUIRE_OFF;
+    int status = read_speed(o.speed, &s->speed);
+    if (status == 0)
+        status = read_listen(o.listen, texts->address, &s->http.port);
+    if (status == 0 && o.token_file != NULL)
+        status = secret_file_read(&cmd, "token-file", o.token_file, texts->token);
+    if (status == 0)
+        status = read_hosts(s);
+    if (status == 0)
+        status = read_events(s, texts);
+    s->http.stuck_s = stuck_after_s(s->speed);
+    s->http.address = texts->address;
+    s->http.token = o.token_file != NULL ? texts->token : NULL;
+    return status;
+}
+
+static int serve_trace(serve_settings *s)
+{
+    replay_setup setup;
+    int status = replay_prepare(&cmd, &o.replay, arguments[0], &setup);
+    if (status == 0) {
+        const char *slash = strrchr(arguments[0], '/');
+        s->http.title = slash != NULL ? slash + 1 : arguments[0];
+        s->http.model_name = setup.engine.shape.name;
+        s->http.gpu = setup.engine.place;
+        status = serve_run(&cmd, s, &setup);
+    }
+    replay_unprepare(&setup);
+    return status;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    static serve_texts texts;
+    serve_settings settings;
+    int leave = command_parse(&cmd, argc, argv);
+    if (leave != 0)
+        return leave - 1;
+    if (cmd.num_arguments != 1)
+        return command_error(&cmd, "expected one TRACE (- for standard input)");
+    if (o.loop && strcmp(arguments[0], "-") == 0)
+        return command_error(&cmd, "--loop: standard input comes only once; give it a file");
+    if (o.loop && o.replay.max_steps > 0)
+        return command_error(&cmd, "--loop and --max-steps: one begins again, the other ends");
+    if (o.loop && o.replay.tiers.is_real && o.replay.tiers.redis != NULL)
+        return command_error(&cmd, "--loop begins again with empty tiers, but a real --redis is "
+                                   "other engines' too and is not emptied");
+    if (o.loop && o.replay.tiers.peer != NULL)
+        return command_error(&cmd, "--loop begins again with empty tiers, but a --peer is not "
+                                   "emptied");
+    int status = read_settings(&settings, &texts);
+    if (status == 0)
+        status = serve_trace(&settings);
+    free(texts.clients);
+    free(texts.client_list);
+    return status;
+}

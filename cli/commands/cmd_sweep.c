@@ -1,0 +1,391 @@
+/* cmd_sweep.c - `quire sweep`: a replay for each combination of options. */
+#include "commands.h"
+#include "options/replay_options.h"
+#include "output/file_uses.h"
+#include "output/interrupt.h"
+#include "output/made_by.h"
+#include "output/output.h"
+#include "output/progress.h"
+#include "replay/report.h"
+#include "sweep/page.h"
+#include "sweep/report.h"
+#include "sweep/sweep.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    replay_options replay;
+    uint32_t num_jobs;
+    const char *json;
+    const char *csv;
+    const char *html;
+    bool plot;
+    bool deterministic;
+} o = {.replay = REPLAY_OPTIONS_INIT, .plot = true};
+
+/* The first are the command's own; those of replay take lists, and are read here. */
+enum { NUM_OWN = 6 };
+static const option table[] = {
+    {"jobs", OPTION_U32, &o.num_jobs, "N", "replays at one time", .def = "the processors",
+     .max = 4096, .role = OPTION_OUTPUT},
+    {"json", OPTION_TEXT, &o.json, "FILE", "all reports; -: standard output",
+     .role = OPTION_OUTPUT},
+    {"csv", OPTION_TEXT, &o.csv, "FILE",
+     "a row for each replay; -: standard output; FILE.meta.json says what made it",
+     .role = OPTION_OUTPUT},
+    {"html", OPTION_TEXT, &o.html, "FILE", "a page with plots and table", .role = OPTION_OUTPUT},
+    {"plot", OPTION_SWITCH, &o.plot, NULL, "draw hit rate and latency", .def = "on",
+     .role = OPTION_OUTPUT},
+    {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
+     "leave out what differs from run to run: the time that the replays themselves took",
+     .def = "off"},
+    REPLAY_OPTIONS(o.replay),
+    {0}};
+
+static const char *arguments[1];
+
+static command cmd = {
+    .name = "sweep",
+    .usage = "sweep [OPTION]... TRACE",
+    .summary = "replays a trace with every combination of options, on all cores",
+    .examples =
+        "  quire sweep --num-gpu-blocks 2k..64k trace.jsonl.zst\n"
+        "      hit rate and latency against memory\n"
+        "  quire sweep --gpu H100,H200 --max-num-seqs 64,256,1024 --html out.html trace.jsonl\n"
+        "      two GPUs and three batch limits: six replays, and a page\n"
+        "  quire sweep --enable-prefix-caching=on,off --block-size 16,32,64 trace.jsonl\n"
+        "      what prefix caching brings, by block size\n\n"
+        "  The options of replay take lists. Numbers also take ranges: 1k..16k doubles, "
+        "1k..16k/x4\n"
+        "  multiplies by 4, 0.5..0.9/+0.1 adds. Switches take =on,off.\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 1,
+    .reads_arguments = true,
+};
+
+const command *cmd_sweep_command(void)
+{
+    return &cmd;
+}
+
+/* ---- axes ------------------------------------------------------------------ */
+
+static const option *find_axis_option(const char *name, size_t length)
+{
+    for (const option *opt = table + NUM_OWN; opt->name != NULL; opt++)
+        if (strlen(opt->name) == length && strncmp(opt->name, name, length) == 0)
+            return opt;
+    return NULL;
+}
+
+/* Values of an option; given again, they replace those before. */
+static int set_axis(sweep *s, const option *opt, const char *text)
+{
+    uint32_t at = 0;
+    while (at < s->num_axes && s->axes[at].option != opt)
+        at++;
+    if (at == SWEEP_MAX_AXES)
+        return command_error(&cmd, "more than %d options of replay", SWEEP_MAX_AXES);
+    if (at == s->num_axes)
+        s->num_axes++;
+    else
+        value_list_free(&s->axes[at].list);
+    s->axes[at].option = opt;
+    return value_list_read(&cmd, opt, text, &s->axes[at].list);
+}
+
+/* Whether argv[*at] is an option of replay, which is then taken. A value that is missing is left to
+ * command_parse, which has the sentence for it. */
+static bool take_axis(sweep *s, int argc, char **argv, int *at, int *status)
+{
+    const char *text = argv[*at];
+    if (strncmp(text, "--", 2) != 0 || text[2] == '\0')
+        return false;
+    text += 2;
+    size_t length = strcspn(text, "=");
+    const option *opt = find_axis_option(text, length);
+    if (opt == NULL && strncmp(text, "no-", 3) == 0 && text[length] == '\0') {
+        opt = find_axis_option(text + 3, length - 3);
+        if (opt == NULL || opt->kind != OPTION_SWITCH)
+            return false;
+        *status = set_axis(s, opt, "off");
+        return true;
+    }
+    if (opt == NULL)
+        return false;
+    const char *value = text[length] == '=' ? text + length + 1 : NULL;
+    if (value == NULL && opt->kind == OPTION_SWITCH)
+        value = "on";
+    if (value == NULL && (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0))
+        return false;
+    *status = set_axis(s, opt, value != NULL ? value : argv[++*at]);
+    return true;
+}
+
+/* Takes the options of replay out of the command line; *argc and argv are what is left. */
+static int take_axes(sweep *s, int *argc, char **argv)
+{
+    int kept = 1;
+    int status = 0;
+    for (int i = 1; i < *argc && status == 0; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            while (i < *argc)
+                argv[kept++] = argv[i++];
+        } else if (!take_axis(s, *argc, argv, &i, &status)) {
+            argv[kept++] = argv[i];
+        }
+    }
+    *argc = kept;
+    return status;
+}
+
+/* ---- one point ------------------------------------------------------------- */
+
+static bool has_progress; /* of the whole sweep: points say how far they are */
+
+static void tell_sweep(void *user, const replay_progress *now)
+{
+    (void)user;
+    sweep_tell(now->share > 0 ? now->share : 0);
+}
+
+/* Sets the options as a command line of that point would. */
+static int parse_point(const sweep *s, uint32_t point)
+{
+    static char words[SWEEP_MAX_AXES][2 * VALUE_BYTES];
+    char *argv[SWEEP_MAX_AXES + 1] = {(char *)cmd.name};
+    command one = {.name = cmd.name, .usage = cmd.usage, .options = table + NUM_OWN};
+    o.replay = (replay_options)REPLAY_OPTIONS_INIT;
+    for (uint32_t i = 0; i < s->num_axes; i++) {
+        const option *opt = s->axes[i].option;
+        const char *value = sweep_value(s, point, i);
+        if (opt->kind != OPTION_SWITCH)
+            snprintf(words[i], sizeof words[i], "--%s=%s", opt->name, value);
+        else if (strcmp(value, "on") == 0 || strcmp(value, "off") == 0)
+            snprintf(words[i], sizeof words[i], "--%s%s", value[1] == 'n' ? "" : "no-", opt->name);
+        else
+            return command_error(&cmd, "invalid value \"%s\" for --%s (expected on or off)", value,
+                                 opt->name);
+        argv[i + 1] = words[i];
+    }
+    int leave = command_parse(&one, (int)s->num_axes + 1, argv);
+    return leave == 0 ? 0 : leave - 1;
+}
+
+/* The record of the sweep: an option that was given has a list of values. */
+static json_t *sweep_made_by(const sweep *s)
+{
+    o.replay = (replay_options)REPLAY_OPTIONS_INIT;
+    json_t *record = made_by(&cmd, NULL);
+    json_t *options = json_object_get(record, "options");
+    json_object_set(record, "trace", s->trace_record);
+    for (uint32_t i = 0; i < s->num_axes; i++) {
+        const value_list *list = &s->axes[i].list;
+        json_t *values = json_array();
+        for (uint32_t v = 0; v < list->num_values; v++)
+            json_array_append_new(values, json_string(list->values[v]));
+        json_object_del(options, s->axes[i].option->name); /* axes last, in their order */
+        json_object_set_new(options, s->axes[i].option->name, values);
+    }
+    return record;
+}
+
+static int write_report(const sweep *s, const replay_setup *setup, replay_result *result, FILE *out)
+{
+    const command replay = {.name = "replay", .options = table}; /* that the point stands for */
+    json_t *record = replay_made_by(&replay, setup, json_incref(s->trace_record));
+    report_subject subject = {.trace = setup->settings.path,
+                              .model = setup->engine.shape.name,
+                              .gpu = setup->engine.place,
+                              .made_by = record,
+                              .bytes_per_block = setup->plan_result.block_bytes,
+                              .is_deterministic = o.deterministic};
+    char *text = report_json(&subject, result);
+    json_decref(record);
+    if (text == NULL)
+        return command_error(&cmd, "not enough memory");
+    int status = fputs(text, out) < 0;
+    free(text);
+    return status;
+}
+
+static int run_point(const sweep *s, uint32_t point, FILE *out)
+{
+    replay_setup setup;
+    replay_result result;
+    char message[REPLAY_MESSAGE_BYTES];
+    int status = parse_point(s, point);
+    if (status != 0)
+        return status;
+    status = replay_prepare(&cmd, &o.replay, s->trace, &setup);
+    setup.settings.progress = has_progress ? tell_sweep : NULL;
+    if (status == 0) {
+        if (replay_run(&setup.settings, &result, message) != 0)
+            status = command_error(&cmd, "%s", message);
+        else
+            status = write_report(s, &setup, &result, out);
+        replay_result_free(&result);
+    }
+    replay_unprepare(&setup);
+    return status;
+}
+
+/* ---- the command ----------------------------------------------------------- */
+
+static void show_progress(void *user, const sweep_progress *now)
+{
+    char what[64];
+    snprintf(what, sizeof what, "%u of %u replays", now->num_done, now->num_points);
+    progress_show(user, now->share, now->left_s, what);
+}
+
+/* NULL where a file is not asked for. */
+typedef struct sweep_files {
+    FILE *json;
+    FILE *csv;
+    FILE *html;
+} sweep_files;
+
+/* 0, or 1 after a sentence. */
+static int open_file(const char *name, const char *path, FILE **out)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    *out = path != NULL ? output_open(path, message) : NULL;
+    if (path == NULL || *out != NULL)
+        return 0;
+    command_error(&cmd, "--%s: %s", name, message);
+    return 1;
+}
+
+static int open_files(sweep_files *files)
+{
+    return open_file("json", o.json, &files->json) || open_file("csv", o.csv, &files->csv) ||
+           open_file("html", o.html, &files->html);
+}
+
+static int write_files(const sweep *s, const sweep_files *files)
+{
+    char message[OUTPUT_MESSAGE_BYTES] = "not enough memory for the results";
+    bool is_whole = files->json == NULL || sweep_report_json(files->json, s) || ferror(files->json);
+    if (files->csv != NULL)
+        sweep_report_csv(files->csv, s);
+    if (files->html != NULL)
+        is_whole = (sweep_page_write(files->html, s) || ferror(files->html)) && is_whole;
+    made_by_write_beside(&cmd, s->made_by, o.csv);
+    if (is_whole && outputs_commit(message) == 0)
+        return 0;
+    command_error(&cmd, "%s", message);
+    return 1;
+}
+
+static int write_results(const sweep *s, const sweep_files *files)
+{
+    uint32_t num_failed = 0;
+    for (uint32_t i = 0; i < s->num_points; i++)
+        num_failed += s->points[i].report == NULL;
+    if (files->json != stdout && files->csv != stdout && files->html != stdout)
+        sweep_report_print(stdout, s, o.plot);
+    int status = write_files(s, files);
+    if (s->stopped != NULL) {
+        command_error(&cmd, "interrupted: %u of %u replays have ended", s->num_points - num_failed,
+                      s->num_points);
+    } else if (num_failed > 0) {
+        command_error(&cmd, "%u of %u replays failed", num_failed, s->num_points);
+        status = 1;
+    }
+    return status;
+}
+
+/* A value that no replay takes is found before the first one starts. */
+static int check_points(const sweep *s)
+{
+    uint64_t num_points = 1;
+    for (uint32_t i = 0; i < s->num_axes; i++) {
+        num_points *= s->axes[i].list.num_values;
+        if (num_points > SWEEP_MAX_POINTS)
+            return command_error(&cmd, "more than %d combinations", SWEEP_MAX_POINTS);
+    }
+    for (uint32_t i = 0; i < num_points; i++) {
+        int status = parse_point(s, i);
+        if (status != 0)
+            return status;
+    }
+    return 0;
+}
+
+/* The files that points read are not among the options that command_parse sees. */
+static int check_files(const sweep *s)
+{
+    file_uses all = {.cmd = &cmd};
+    file_uses_add_command(&all);
+    for (uint32_t i = 0; i < s->num_axes; i++) {
+        const sweep_axis *axis = &s->axes[i];
+        for (uint32_t k = 0; option_is_file(axis->option) && k < axis->list.num_values; k++)
+            file_uses_add(&all, axis->option->name, axis->list.values[k], false);
+    }
+    int status = file_uses_check(&all);
+    file_uses_free(&all);
+    return status;
+}
+
+static int run(sweep *s)
+{
+    s->trace = arguments[0];
+    if (strcmp(s->trace, "-") == 0)
+        return command_error(
+            &cmd, "a sweep reads the trace several times, so it cannot be standard input");
+    if (access(s->trace, R_OK) != 0) {
+        command_error(&cmd, "%s: %s", s->trace, strerror(errno));
+        return 1;
+    }
+    int status = check_files(s);
+    if (status == 0)
+        status = check_points(s);
+    if (status != 0)
+        return status;
+    s->trace_record = made_by_trace(s->trace);
+    s->made_by = sweep_made_by(s);
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t num_jobs = o.num_jobs > 0 ? o.num_jobs : processors > 0 ? (uint32_t)processors : 1;
+    progress p;
+    progress_begin(&p, true);
+    has_progress = p.is_on;
+    sweep_settings settings = {.num_jobs = num_jobs,
+                               .run = run_point,
+                               .stop = interrupt_name,
+                               .progress = p.is_on ? show_progress : NULL,
+                               .progress_user = &p};
+    sweep_files files;
+    interrupt_catch();
+    status = open_files(&files);
+    if (status != 0)
+        return status;
+    status = sweep_run(s, &settings);
+    progress_end(&p);
+    if (status != 0) {
+        command_error(&cmd, "not enough memory or processes");
+        return 1;
+    }
+    return interrupt_status(write_results(s, &files));
+}
+
+int cmd_sweep(int argc, char **argv)
+{
+    static sweep s;
+    int status = take_axes(&s, &argc, argv);
+    if (status == 0) {
+        int leave = command_parse(&cmd, argc, argv);
+        if (leave != 0)
+            status = leave - 1;
+        else if (cmd.num_arguments != 1)
+            status = command_error(&cmd, "expected one TRACE");
+        else
+            status = run(&s);
+    }
+    sweep_free(&s);
+    return status;
+}

@@ -1,0 +1,79 @@
+/* cmd_tier.c - `quire tier`: what tiers need around them; for now a Redis cluster to try. */
+#include "commands.h"
+#include "live/tier_cluster.h"
+
+#include <string.h>
+
+static cluster_plan o = {.dir = "quire-redis", .port = 7000, .nodes = 3, .maxmemory = "1gb"};
+
+static const option table[] = {
+    {"dir", OPTION_TEXT, &o.dir, "DIR", "where its files are; down removes them",
+     .def = "quire-redis", .section = "The cluster"},
+    {"port", OPTION_U32, &o.port, "PORT",
+     "port of the first node; the others follow, and 10,000 above each is its bus", .def = "7000",
+     .min = 1024, .max = 55000},
+    {"nodes", OPTION_U32, &o.nodes, "N", "servers, each with its part of the slots", .def = "3",
+     .min = 1, .max = CLUSTER_MAX_NODES},
+    {"maxmemory", OPTION_TEXT, &o.maxmemory, "SIZE",
+     "memory of each node, as Redis writes it: 512mb, 1gb", .def = "1gb"},
+    {0}};
+
+static const char *arguments[2];
+static const char *const what[] = {"redis-cluster", NULL};
+static const char *const verbs[] = {"up", "down", "status", NULL};
+
+static command cmd = {
+    .name = "tier",
+    .usage = "tier redis-cluster up|down|status [OPTION]...",
+    .summary = "a Redis cluster on this machine, to try the network tier",
+    .examples = "  quire tier redis-cluster up\n"
+                "      three nodes on 127.0.0.1:7000 to 7002, as docs/tiers-redis.md says\n"
+                "  quire tier redis-cluster status\n"
+                "      which nodes are up, with their keys and memory\n"
+                "  quire tier redis-cluster down\n"
+                "      stops them and removes their files\n",
+    .options = table,
+    .arguments = arguments,
+    .max_arguments = 2,
+    .words = {what, verbs},
+};
+
+const command *cmd_tier_command(void)
+{
+    return &cmd;
+}
+
+/* Digits, then k, m or g with or without a b: nothing else gets into a server's config. */
+static bool is_size(const char *text)
+{
+    static const char *const units[] = {"", "k", "kb", "m", "mb", "g", "gb"};
+    size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || digits > 12)
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(text + digits, units[i]) == 0)
+            return true;
+    return false;
+}
+
+int cmd_tier(int argc, char **argv)
+{
+    int leave = command_parse(&cmd, argc, argv);
+    if (leave != 0)
+        return leave - 1;
+    if (cmd.num_arguments < 2 || strcmp(arguments[0], "redis-cluster") != 0)
+        return command_error(&cmd, "expected redis-cluster, then up, down or status");
+    if (!is_size(o.maxmemory))
+        return command_error(&cmd,
+                             "invalid value \"%s\" for --maxmemory (expected a size such as 512mb "
+                             "or 1gb)",
+                             o.maxmemory);
+    if (strcmp(arguments[1], "up") == 0)
+        return cluster_up(&cmd, &o);
+    if (strcmp(arguments[1], "down") == 0)
+        return cluster_down(&cmd, &o);
+    if (strcmp(arguments[1], "status") == 0)
+        return cluster_status(&cmd, &o);
+    return command_error(&cmd, "invalid argument \"%s\" (expected up, down or status)",
+                         arguments[1]);
+}

@@ -1,0 +1,69 @@
+/* cli/curve/lane.h - one pass over requests, hits for pools of all sizes: LRU stack distances.
+ *
+ * Requests come one at a time. Between two of them all blocks of a pool are in its free queue, and
+ * the queue, read from its tail, is a stack: a request takes the blocks it finds out of it, evicts
+ * from the bottom what it needs beyond, and at its end puts all its blocks on top, its last block
+ * first:
+ *
+ *      request A B C        request A B X          a pool of 4 blocks   of 5
+ *
+ *       A  <- top            A                            A               A
+ *       B                    B                            B               B
+ *       C                    X                            X               X
+ *       ...                  C                            C               C
+ *                            ...                                          ...
+ *
+ * A pool of n blocks holds the n topmost elements of one and the same stack: a block with b
+ * elements above it is found in pools of b + 1 blocks or more. Whether a request has a block in a
+ * pool of n or must compute it, it ends up in the same place.
+ *
+ * A request finds leading blocks only: those up to the first that is missing. But whoever used a
+ * block used its parent as well and put the parent above it; from there it can only have moved up.
+ * So if a block is in a pool its parent is too, and counting blocks that are present counts leading
+ * runs. (Copies, the one exception to "the same stack", are in ghosts.h.)
+ *
+ * Elements of the stack: full blocks by identity, and blocks that are never found (the part-filled
+ * last one), which take their place as any other.
+ */
+#ifndef QUIRE_CLI_CURVE_LANE_H
+#define QUIRE_CLI_CURVE_LANE_H
+
+#include "belady.h"
+#include "ghosts.h"
+#include "stack_distance.h"
+#include "table.h"
+
+/* A request, or the part of it that is sampled. Keys are not 0, of different blocks different. */
+typedef struct curve_blocks {
+    const uint64_t *keys; /* of full blocks, from the first on */
+    uint32_t num_lookups; /* the first of them that are looked up */
+    uint32_t num_full;
+    uint32_t num_held; /* full ones and others */
+} curve_blocks;
+
+typedef struct curve_lane {
+    stack_distance stack;
+    curve_table table;
+    curve_ghosts ghosts;
+    belady_log belady;
+    bool has_belady;
+    uint64_t *hits; /* by pool size: what it adds to the size before; finished: the hits */
+    uint64_t hits_room;
+    uint64_t num_lookups;
+    uint64_t num_distinct; /* elements that an unlimited pool would hold, copies apart */
+    uint32_t max_held;
+    curve_entry **entries; /* of the request at hand */
+    uint32_t entries_room;
+    curve_ghosts leaving; /* ghosts that the request at hand leaves */
+} curve_lane;
+
+/* All zero is an empty lane, without Belady's bound. */
+void curve_lane_free(curve_lane *lane);
+/* False: no memory, or more elements than 32 bits count. */
+bool curve_lane_add(curve_lane *lane, const curve_blocks *blocks);
+/* After the last request. */
+void curve_lane_finish(curve_lane *lane);
+/* Blocks found in a pool of num_blocks. */
+uint64_t curve_lane_hits(const curve_lane *lane, uint64_t num_blocks);
+
+#endif

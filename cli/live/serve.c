@@ -1,0 +1,325 @@
+#include "serve.h"
+#include "output/interrupt.h"
+#include "output/output.h"
+#include "output/progress.h"
+#include "pace.h"
+#include "replay/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct server {
+    const command *cmd;
+    const serve_settings *settings;
+    const replay_setup *setup;
+    const replay_result *result; /* so far */
+    FILE *out;                   /* where addresses and the report go */
+    FILE *json;                  /* NULL: none */
+    quire_sched *sched;
+    quire_monitor *monitor;
+    quire_http *http;
+    quire_publisher *publisher;
+    uint32_t peer_port; /* 0: no TCP port is offered to peers */
+    pace pace;
+    double now_s;
+    double round_s; /* when this round began */
+    progress progress;
+    int status;
+} server;
+
+/* ---- addresses --------------------------------------------------------------- */
+
+static void print_addresses(const server *s)
+{
+    const quire_http_config *h = &s->settings->http;
+    const char *address = h->address;
+    bool is_v6 = strchr(address, ':') != NULL;
+    fprintf(s->out, "page      http://%s%s%s:%u/\n", is_v6 ? "[" : "", address, is_v6 ? "]" : "",
+            quire_http_port(s->http));
+    fprintf(s->out, "metrics   http://%s%s%s:%u/metrics\n", is_v6 ? "[" : "", address,
+            is_v6 ? "]" : "", quire_http_port(s->http));
+    if (h->token != NULL)
+        fprintf(s->out, "token     the first line of %s; the page takes it as ?token=...\n",
+                s->settings->token_file);
+    if (s->publisher != NULL) {
+        const char *replay = quire_publisher_replay_endpoint(s->publisher);
+        fprintf(s->out, "events    %s\n", quire_publisher_endpoint(s->publisher));
+        if (replay != NULL && replay[0] != '\0')
+            fprintf(s->out, "replay    %s\n", replay);
+    }
+    const char *peers = s->setup->settings.tiers.peer_listen;
+    if (peers != NULL && s->peer_port != 0)
+        fprintf(s->out, "peers     %.*s:%u\n", (int)(strrchr(peers, ':') - peers), peers,
+                s->peer_port);
+    else if (peers != NULL)
+        fprintf(s->out, "peers     %s\n", peers);
+    fflush(s->out);
+}
+
+/* ---- progress ---------------------------------------------------------------- */
+
+static void show_line(void *user, const replay_progress *now)
+{
+    server *s = user;
+    quire_monitor_step step;
+    char line[256];
+    char lost[64] = "";
+    if (quire_monitor_last_step(s->monitor, &step) != QUIRE_OK)
+        return;
+    double total = (double)step.num_active + step.num_cached + step.num_empty;
+    double prompts = (double)s->result->prompt_tokens;
+    uint64_t num_lost = s->publisher != NULL ? quire_publisher_get_stats(s->publisher).num_lost : 0;
+    if (num_lost > 0)
+        snprintf(lost, sizeof lost, "events LOST %s times; ", report_number(num_lost));
+    snprintf(line, sizeof line,
+             "%.1f s simulated: %s ended, %u running, %u waiting; %shits %.0f %%; blocks %.0f %% "
+             "active, %.0f %% cached",
+             now->simulated_s, report_number(now->num_requests), step.num_running, step.num_waiting,
+             lost, prompts > 0 ? 100 * (double)s->result->hit_tokens / prompts : 0,
+             total > 0 ? 100 * step.num_active / total : 0,
+             total > 0 ? 100 * step.num_cached / total : 0);
+    progress_line(&s->progress, line);
+}
+
+/* ---- the end ----------------------------------------------------------------- */
+
+/* Hours may pass before there is a report: a file that cannot be written is an error now. An
+ * earlier report stays until then. */
+static int open_json(server *s)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    const char *path = s->settings->json;
+    if (path == NULL)
+        return 0;
+    s->json = output_open(path, message);
+    if (s->json != NULL)
+        return 0;
+    command_error(s->cmd, "--json: %s", message);
+    return 1;
+}
+
+static int write_json_file(const server *s, const char *text)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    if (s->json == NULL)
+        return 0;
+    fprintf(s->json, "%s\n", text);
+    if (outputs_commit(message) == 0)
+        return 0;
+    command_error(s->cmd, "--json: %s", message);
+    return 1;
+}
+
+static int write_report(const server *s, replay_result *result)
+{
+    const replay_setup *setup = s->setup;
+    json_t *record = replay_made_by(s->cmd, setup, NULL);
+    report_subject subject = {.trace = setup->settings.path,
+                              .model = setup->engine.shape.name,
+                              .gpu = setup->engine.place,
+                              .made_by = record,
+                              .bytes_per_block = setup->plan_result.block_bytes};
+    char *text = report_json(&subject, result);
+    json_decref(record);
+    if (text == NULL) {
+        command_error(s->cmd, "not enough memory for the report");
+        return 1;
+    }
+    if (!s->settings->quiet) {
+        fputc('\n', s->out);
+        report_print(s->out, &subject, result);
+        if (result->rounds > 1)
+            fprintf(s->out, "The trace came %s times\n", report_number(result->rounds));
+        fflush(s->out);
+    }
+    int status = write_json_file(s, text);
+    free(text);
+    return status;
+}
+
+/* A publisher is told the whole cache when it begins and when it has missed events, some blocks
+ * with each step; an engine with nothing to do makes none, so they are made here. One at a time,
+ * that the publisher can follow. */
+enum { STEP_MS = 3, HOLD_MS = 20 };
+
+static bool owes_step(const server *s)
+{
+    return s->publisher != NULL && quire_publisher_get_stats(s->publisher).is_whole == 0;
+}
+
+static void make_step(const server *s)
+{
+    const quire_step *step;
+    const quire_outputs *outputs;
+    if (quire_sched_schedule(s->sched, &step) == QUIRE_OK)
+        quire_sched_update(s->sched, step->step, &(quire_model_output){0}, &outputs);
+}
+
+static void hold(const server *s)
+{
+    bool is_owed = false;
+    if (!s->settings->quiet)
+        fprintf(stderr, "The trace has ended; Ctrl-C ends this too\n");
+    do {
+        is_owed = owes_step(s);
+        if (is_owed)
+            make_step(s);
+    } while (interrupt_sleep((is_owed ? STEP_MS : HOLD_MS) * 1e-3));
+}
+
+/* What subscribers did not get as it happened. The publisher's thread has looked by then. */
+static void tell_losses(const server *s)
+{
+    enum { LOOK_MS = 30, DEFAULT_RING = 8 << 20 };
+    if (s->publisher == NULL)
+        return;
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+    quire_publisher_stats stats = quire_publisher_get_stats(s->publisher);
+    uint64_t ring = s->settings->monitor.event_bytes;
+    if (stats.num_lost > 0)
+        command_error(s->cmd,
+                      "events were lost %s time%s: --event-ring, %s bytes, is too small. Each time "
+                      "subscribers were told to forget all blocks, then which are there%s",
+                      report_number(stats.num_lost), stats.num_lost == 1 ? "" : "s",
+                      report_number(ring > 0 ? ring : DEFAULT_RING),
+                      stats.is_whole ? "" : "; this is still under way");
+    if (stats.num_unsent > 0)
+        command_error(s->cmd,
+                      "%s batches of events were not sent, since subscribers were too slow%s",
+                      report_number(stats.num_unsent),
+                      s->settings->publisher.replay_endpoint != NULL
+                          ? "; they could ask for them"
+                          : ": with --replay-events they could ask for them");
+}
+
+static void stop(server *s)
+{
+    quire_publisher_destroy(s->publisher);
+    quire_http_destroy(s->http);
+    s->publisher = NULL;
+    s->http = NULL;
+}
+
+/* ---- what the replay calls ----------------------------------------------------- */
+
+/* The libraries name their own settings; here are the options that set them. */
+static void explain_http(const quire_http_config *config, int err, const char *said,
+                         char message[REPLAY_MESSAGE_BYTES])
+{
+    const char *name = strncmp(said, "host ", 5) == 0         ? "host"
+                       : strncmp(said, "the token", 9) == 0   ? "token-file"
+                       : strncmp(said, "model_name", 10) == 0 ? "model"
+                                                              : "listen";
+    if (err == QUIRE_E_UNSAFE)
+        snprintf(message, REPLAY_MESSAGE_BYTES,
+                 "--listen: %s can be reached from other machines: --token-file FILE has what "
+                 "they must send; or listen on 127.0.0.1",
+                 config->address);
+    else
+        snprintf(message, REPLAY_MESSAGE_BYTES, "--%s: %.500s", name, said);
+}
+
+static void explain_publisher(const quire_publisher_config *config, int err, const char *said,
+                              char message[REPLAY_MESSAGE_BYTES])
+{
+    const char *replay = config->replay_endpoint;
+    bool is_replay =
+        replay != NULL && strstr(said, config->endpoint) == NULL && strstr(said, replay) != NULL;
+    const char *name = is_replay ? "replay-events" : "events";
+    if (err == QUIRE_E_UNSAFE)
+        snprintf(message, REPLAY_MESSAGE_BYTES,
+                 "--%s: '%.200s' is open to other machines: give keys (--curve-secret-file, "
+                 "--curve-clients-file), or use tcp://127.0.0.1:PORT or ipc://FILE; only where the "
+                 "network itself is guarded --allow-strangers-to-read-prompts-and-stall-us",
+                 name, is_replay ? replay : config->endpoint);
+    else
+        snprintf(message, REPLAY_MESSAGE_BYTES, "--%s: %.500s", name, said);
+}
+
+static int begin(void *user, quire_sched *sched, char message[REPLAY_MESSAGE_BYTES])
+{
+    server *s = user;
+    quire_http_config http = s->settings->http;
+    quire_publisher_config publisher = s->settings->publisher;
+    s->sched = sched;
+    s->monitor = quire_sched_monitor(sched);
+    http.monitor = publisher.monitor = s->monitor;
+    char said[REPLAY_MESSAGE_BYTES] = "";
+    int err = quire_http_create(&http, &s->http, said, sizeof said);
+    if (err != QUIRE_OK)
+        explain_http(&http, err, said, message);
+    if (err == QUIRE_OK && s->settings->has_events) {
+        err = quire_publisher_create(&publisher, &s->publisher, said, sizeof said);
+        if (err != QUIRE_OK)
+            explain_publisher(&publisher, err, said, message);
+    }
+    if (err != QUIRE_OK) {
+        s->status = err == QUIRE_E_SYSTEM || err == QUIRE_E_NOMEM ? 1 : 2;
+        stop(s);
+        return -1;
+    }
+    print_addresses(s);
+    return 0;
+}
+
+static void wait_until(void *user, double until_s)
+{
+    server *s = user;
+    s->now_s = until_s;
+    pace_wait(&s->pace, until_s);
+}
+
+/* A trace that takes no time would come again for ever. */
+static bool again(void *user)
+{
+    server *s = user;
+    bool has_lasted = s->now_s > s->round_s;
+    s->round_s = s->now_s;
+    return s->settings->loop && has_lasted && !interrupt_came();
+}
+
+static void end(void *user, replay_result *result)
+{
+    server *s = user;
+    progress_end(&s->progress);
+    if (result != NULL) {
+        s->status = write_report(s, result);
+        tell_losses(s);
+    }
+    if (result != NULL && s->settings->hold && !interrupt_came())
+        hold(s);
+    stop(s);
+}
+
+int serve_run(const command *cmd, const serve_settings *settings, replay_setup *setup)
+{
+    server s = {
+        .cmd = cmd, .settings = settings, .setup = setup, .pace = {.speed = settings->speed}};
+    replay_watch watch = {.monitor = &settings->monitor,
+                          .begin = begin,
+                          .wait = wait_until,
+                          .again = again,
+                          .end = end,
+                          .user = &s};
+    replay_result result;
+    char message[REPLAY_MESSAGE_BYTES];
+    interrupt_catch();
+    setup->settings.watch = &watch;
+    setup->settings.tiers.peer_port = &s.peer_port;
+    setup->settings.stop = interrupt_name;
+    s.result = &result;
+    if (open_json(&s) != 0)
+        return 1;
+    s.out = s.json == stdout ? stderr : stdout;
+    progress_begin(&s.progress, !settings->quiet);
+    setup->settings.progress = s.progress.is_on ? show_line : NULL;
+    setup->settings.progress_user = &s;
+    int failed = replay_run(&setup->settings, &result, message);
+    replay_result_free(&result);
+    if (failed == 0)
+        return s.status;
+    command_error(cmd, "%s", message);
+    return s.status != 0 ? s.status : 1;
+}

@@ -1,0 +1,147 @@
+/* cli/options/engine.h - the options that name a model and a GPU, and what they come to.
+ *
+ *      static engine_options e = ENGINE_OPTIONS_INIT;
+ *      static const option table[] = {ENGINE_MODEL_OPTIONS(e), ENGINE_PLAN_OPTIONS(e), {0}};
+ *      ...
+ *      engine_setup it;
+ *      int status = engine_resolve(&cmd, &e, &it);         0, or an exit status: a sentence is out
+ *      time_model_step_ms(&it.time, &work);
+ *      engine_plan(&cmd, &e, &it, &result, NULL);          blocks
+ */
+#ifndef QUIRE_CLI_OPTIONS_ENGINE_H
+#define QUIRE_CLI_OPTIONS_ENGINE_H
+
+#include "model/plan_blocks.h"
+#include "model/time_model.h"
+#include "options.h"
+
+#include <quire/pool.h>
+
+typedef struct engine_options {
+    const char *model;
+    const char *gpu;
+    uint32_t tp;
+    int quantization;
+    uint64_t weight_bytes; /* of the whole model; 0: counted */
+    int kv_cache_dtype;
+    uint64_t gpu_memory; /* 0: as published; so are the two below */
+    double gpu_flops;
+    double gpu_bandwidth;
+    const char *time_constants;
+    gpu_constants constants; /* each negative: the GPU's own */
+
+    double gpu_memory_utilization;
+    uint32_t block_size;
+    uint32_t max_model_len;
+    uint32_t max_num_batched_tokens;
+    uint32_t max_num_seqs;
+    uint32_t num_gpu_blocks;
+    uint64_t reserve_memory;
+} engine_options;
+
+#define ENGINE_OPTIONS_INIT                                                                        \
+    {                                                                                              \
+        .model = "llama-3.1-8b", .gpu = "H200", .tp = 1,                                           \
+        .constants = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1}, .gpu_memory_utilization = 0.9,      \
+        .block_size = 16, .max_num_batched_tokens = 8192, .max_num_seqs = 256                      \
+    }
+
+extern const char *const engine_quantizations[];
+extern const char *const engine_cache_dtypes[];
+
+enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of a step */
+
+/* Rows of a table of options. */
+#define ENGINE_ROW(row_name, row_kind, row_value, row_argument, row_help, ...)                     \
+    {                                                                                              \
+        .name = row_name, .kind = row_kind, .value = &(row_value), .argument = row_argument,       \
+        .help = row_help, __VA_ARGS__                                                              \
+    }
+
+#define ENGINE_CONSTANT(row_name, row_value, row_argument, row_help, least)                        \
+    ENGINE_ROW(row_name, OPTION_REAL, row_value, row_argument, row_help, .def = "the GPU's",       \
+               .min = least)
+
+#define ENGINE_MODEL_OPTIONS(e)                                                                    \
+    ENGINE_ROW("model", OPTION_TEXT, (e).model, "NAME|FILE",                                       \
+               "preset, or a config.json of Hugging Face", .def = "llama-3.1-8b",                  \
+               .preset = shape_preset_name, .section = "Model and GPU"),                           \
+        ENGINE_ROW("gpu", OPTION_TEXT, (e).gpu, "NAME", "preset; quire plan --list shows them",    \
+                   .def = "H200", .preset = gpu_preset_name),                                      \
+        ENGINE_ROW("tp", OPTION_U32, (e).tp, "N", "GPUs that share each layer", .def = "1",        \
+                   .min = 1, .max = 1024),                                                         \
+        ENGINE_ROW("quantization", OPTION_CHOICE, (e).quantization, "KIND",                        \
+                   "how the weights are stored", .def = "model", .choices = engine_quantizations), \
+        ENGINE_ROW("weight-bytes", OPTION_U64, (e).weight_bytes, "BYTES",                          \
+                   "size of all weights, for models whose weights cannot be counted",              \
+                   .def = "counted", .max = 1e15),                                                 \
+        ENGINE_ROW("kv-cache-dtype", OPTION_CHOICE, (e).kv_cache_dtype, "KIND",                    \
+                   "how keys and values are stored", .def = "auto",                                \
+                   .choices = engine_cache_dtypes),                                                \
+        ENGINE_ROW("gpu-memory", OPTION_U64, (e).gpu_memory, "BYTES", "memory of one GPU",         \
+                   .def = "the preset's", .min = 1, .max = 1e15),                                  \
+        ENGINE_ROW("gpu-flops", OPTION_REAL, (e).gpu_flops, "TFLOPS",                              \
+                   "peak rate in bfloat16; the time model is scaled by it", .def = "the preset's", \
+                   .min = 0.001),                                                                  \
+        ENGINE_ROW("gpu-bandwidth", OPTION_REAL, (e).gpu_bandwidth, "TB/S",                        \
+                   "bandwidth of its memory; the time model is scaled by it",                      \
+                   .def = "the preset's", .min = 0.001),                                           \
+        ENGINE_ROW("time-constants", OPTION_TEXT, (e).time_constants, "FILE",                      \
+                   "constants of the time model, as quire time --calibrate writes them",           \
+                   .section = "Time model"),                                                       \
+        ENGINE_CONSTANT("matmul-tflops", (e).constants.matmul_tflops, "TFLOPS",                    \
+                        "rate of matrix products", 0.001),                                         \
+        ENGINE_CONSTANT("attention-tflops", (e).constants.attention_tflops, "TFLOPS",              \
+                        "rate of attention", 0.001),                                               \
+        ENGINE_CONSTANT("weight-tbps", (e).constants.weight_tbps, "TB/S",                          \
+                        "rate at which weights are read", 0.0001),                                 \
+        ENGINE_CONSTANT("kv-tbps", (e).constants.kv_tbps, "TB/S",                                  \
+                        "rate at which keys, values and activations are moved", 0.0001),           \
+        ENGINE_CONSTANT("layer-us", (e).constants.layer_us, "US", "fixed cost of a layer", 0),     \
+        ENGINE_CONSTANT("activations", (e).constants.activations, "TIMES",                         \
+                        "how often activations are moved", 0),                                     \
+        ENGINE_CONSTANT("softness", (e).constants.softness, "P",                                   \
+                        "exponent of the soft maximum of compute and weights", 1),                 \
+        ENGINE_CONSTANT("step-ms", (e).constants.step_ms, "MS",                                    \
+                        "fixed cost of a step: the engine's own work", 0),                         \
+        ENGINE_CONSTANT("all-reduce-us", (e).constants.all_reduce_us, "US",                        \
+                        "fixed cost of an exchange between GPUs", 0),                              \
+        ENGINE_CONSTANT("link-gbps", (e).constants.link_gbps, "GB/S",                              \
+                        "rate of the links between GPUs, one direction", 0.001)
+
+#define ENGINE_PLAN_OPTIONS(e)                                                                     \
+    ENGINE_ROW("gpu-memory-utilization", OPTION_REAL, (e).gpu_memory_utilization, "SHARE",         \
+               "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01,    \
+               .max = 1, .section = "Memory"),                                                     \
+        ENGINE_ROW("block-size", OPTION_U32, (e).block_size, "TOKENS", "tokens of a block",        \
+                   .def = "16", .min = 1, .max = 65536),                                           \
+        ENGINE_ROW("max-model-len", OPTION_U32, (e).max_model_len, "TOKENS",                       \
+                   "tokens of a request at most", .def = "the model's, or what fits",              \
+                   .max = ENGINE_MAX_TOKENS),                                                      \
+        ENGINE_ROW("max-num-batched-tokens", OPTION_U32, (e).max_num_batched_tokens, "TOKENS",     \
+                   "tokens of a step at most", .def = "8192", .min = 1, .max = ENGINE_MAX_TOKENS), \
+        ENGINE_ROW("max-num-seqs", OPTION_U32, (e).max_num_seqs, "N",                              \
+                   "requests of a step at most", .def = "256", .min = 1, .max = 1 << 20),          \
+        ENGINE_ROW("num-gpu-blocks", OPTION_U32, (e).num_gpu_blocks, "N",                          \
+                   "blocks of the pool, the null block included, whatever the memory",             \
+                   .def = "from the memory", .max = QUIRE_MAX_BLOCKS),                             \
+        ENGINE_ROW("reserve-memory", OPTION_U64, (e).reserve_memory, "BYTES",                      \
+                   "kept for activations, graphs and the driver", .def = "estimated", .max = 1e15)
+
+typedef struct engine_setup {
+    shape shape;
+    gpu gpu;
+    time_model time;
+    quire_cache_dtype cache_dtype;
+    uint32_t tp;
+    char place[48]; /* "H200", "4 x H100" */
+} engine_setup;
+
+/* 0, or an exit status after a sentence on stderr. */
+int engine_resolve(const command *cmd, const engine_options *options, engine_setup *setup);
+/* Whether the time model knows all its layers; else exit status 2 after a sentence. */
+int engine_check_time(const command *cmd, const engine_setup *setup);
+int engine_plan(const command *cmd, const engine_options *options, const engine_setup *setup,
+                plan_result *result, quire_plan **plan);
+
+#endif

@@ -1,0 +1,138 @@
+/* cli/options/replay_options.h - the options of `quire replay`, and of all that replays: `quire
+ * sweep`.
+ *
+ *      static replay_options o = REPLAY_OPTIONS_INIT;
+ *      static const option table[] = {REPLAY_OPTIONS(o), {0}};
+ *      ...
+ *      replay_setup setup;
+ *      int status = replay_prepare(&cmd, &o, path, &setup);    0, or an exit status
+ *      replay_run(&setup.settings, ...);
+ *      replay_unprepare(&setup);
+ */
+#ifndef QUIRE_CLI_OPTIONS_REPLAY_OPTIONS_H
+#define QUIRE_CLI_OPTIONS_REPLAY_OPTIONS_H
+
+#include "engine.h"
+#include "output/made_by.h"
+#include "pressure_options.h"
+#include "replay/replay.h"
+#include "tiers_options.h"
+
+typedef struct replay_options {
+    engine_options engine;
+    const char *format;
+    bool skip_bad;
+    uint64_t max_requests;
+    uint32_t id_block_size;
+    int clock;
+    double speed;
+    uint64_t max_steps;
+    int policy;
+    int profile;
+    int hash_algo;
+    bool enable_prefix_caching;
+    bool enable_chunked_prefill;
+    bool reserve_full_sequence;
+    bool async_scheduling;
+    uint32_t lookahead;
+    uint32_t prefix_window;
+    uint32_t prefix_patience;
+    double pin_ttl;
+    pressure_options pressure;
+    int victim;
+    swap_options swap;
+    uint32_t long_prefill_token_threshold;
+    const char *slo;
+    tiers_options tiers;
+} replay_options;
+
+#define REPLAY_OPTIONS_INIT                                                                        \
+    {                                                                                              \
+        .engine = ENGINE_OPTIONS_INIT, .speed = 1, .enable_prefix_caching = true,                  \
+        .enable_chunked_prefill = true, .reserve_full_sequence = true, .tiers = TIERS_OPTIONS_INIT \
+    }
+
+extern const char *const replay_clocks[];
+extern const char *const replay_policies[];
+extern const char *const replay_profiles[];
+extern const char *const replay_victims[];
+extern const char *const replay_hash_algos[];
+
+/* Rows of a table of options; clang-format makes them unreadable. */
+/* clang-format off */
+#define REPLAY_OPTIONS(o) REPLAY_OPTIONS_BUT_SPEED(o, "speed")
+
+/* The same, where --speed means something else. */
+#define REPLAY_OPTIONS_BUT_SPEED(o, speed_name)                                                    \
+    {"format", OPTION_TEXT, &(o).format, "NAME",                                                   \
+     "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",            \
+     .section = "Trace"},                                                                          \
+    {"skip-bad", OPTION_SWITCH, &(o).skip_bad, NULL,                                               \
+     "count broken records and requests that cannot be served, and go on", .def = "off"},          \
+    {"max-requests", OPTION_U64, &(o).max_requests, "N", "stop reading after so many",             \
+     .def = "all"},                                                                                \
+    {"id-block-size", OPTION_U32, &(o).id_block_size, "TOKENS",                                    \
+     "tokens of one block id of the trace", .def = "the format's", .max = 1 << 20},                \
+    {"clock", OPTION_CHOICE, &(o).clock, "KIND",                                                   \
+     "requests come at the trace's times, all at once, or one after the other",                    \
+     .def = "trace", .choices = replay_clocks, .section = "Time"},                                 \
+    {speed_name, OPTION_REAL, &(o).speed, "FACTOR",                                                \
+     "requests arrive this many times as fast as in the trace",                                    \
+     .def = "1", .min = 1e-6, .max = 1e9},                                                         \
+    {"max-steps", OPTION_U64, &(o).max_steps, "N", "end after so many steps", .def = "no limit"},  \
+    {"slo", OPTION_TEXT, &(o).slo, "LIMITS",                                                       \
+     "count requests that keep ttft=2s,tpot=50ms,e2e=30s (any of the three): goodput",             \
+     .def = "none", .has_commas = true},                                                           \
+    {"scheduling-policy", OPTION_CHOICE, &(o).policy, "KIND",                                      \
+     "order in which requests are admitted", .def = "fcfs",                                        \
+     .choices = replay_policies, .section = "Scheduler"},                                          \
+    {"long-prefill-token-threshold", OPTION_U32, &(o).long_prefill_token_threshold, "TOKENS",      \
+     "most prompt tokens of one request and step", .def = "any"},                                  \
+    {"enable-chunked-prefill", OPTION_SWITCH, &(o).enable_chunked_prefill, NULL,                   \
+     "prompts may be computed in parts", .def = "on"},                                             \
+    {"enable-prefix-caching", OPTION_SWITCH, &(o).enable_prefix_caching, NULL,                     \
+     "find shared prefixes", .def = "on"},                                                         \
+    {"reserve-full-sequence", OPTION_SWITCH, &(o).reserve_full_sequence, NULL,                     \
+     "admit a prompt only when all of it has room", .def = "on"},                                  \
+    {"lookahead", OPTION_U32, &(o).lookahead, "N",                                                 \
+     "blocks that the next N waiting requests will find are evicted last", .def = "0",             \
+     .max = 4096},                                                                                 \
+    {"prefix-window", OPTION_U32, &(o).prefix_window, "N",                                         \
+     "look at the first N waiting requests, and admit the one with the longest cached prefix",     \
+     .def = "0: the order of the queue", .max = 1024},                                             \
+    {"prefix-patience", OPTION_U32, &(o).prefix_patience, "TIMES",                                 \
+     "with --prefix-window: a request waits for at most so many times the requests and tokens "    \
+     "that its place in the queue makes it wait for",                                              \
+     .def = "4", .max = 1000},                                                                     \
+    {"pin-ttl", OPTION_REAL, &(o).pin_ttl, "SECONDS",                                              \
+     "after a turn of a session that goes on, its blocks are kept for so long",                    \
+     .def = "0: not", .max = 1e9},                                                                 \
+    PRESSURE_OPTIONS((o).pressure),                                                                \
+    {"victim", OPTION_CHOICE, &(o).victim, "KIND",                                                 \
+     "which running request is preempted: the last, the least urgent, or the least recent",        \
+     .def = "by the policy", .choices = replay_victims},                                           \
+    SWAP_OPTIONS((o).swap),                                                                        \
+    {"async-scheduling", OPTION_SWITCH, &(o).async_scheduling, NULL,                               \
+     "schedule a step while the one before is computed", .def = "off"},                            \
+    {"prefix-caching-hash-algo", OPTION_CHOICE, &(o).hash_algo, "KIND",                            \
+     "decisions do not depend on it", .def = "quire128", .choices = replay_hash_algos},            \
+    {"profile", OPTION_CHOICE, &(o).profile, "KIND",                                               \
+     "vLLM 0.20.0 with its bugs, or without", .def = "default", .choices = replay_profiles},       \
+    TIERS_OPTIONS((o).tiers), ENGINE_PLAN_OPTIONS((o).engine), ENGINE_MODEL_OPTIONS((o).engine)
+/* clang-format on */
+
+typedef struct replay_setup {
+    replay_settings settings;
+    engine_setup engine;
+    plan_result plan_result;
+    quire_plan *plan;
+} replay_setup;
+
+int replay_prepare(const command *cmd, const replay_options *o, const char *path,
+                   replay_setup *setup);
+void replay_unprepare(replay_setup *setup);
+/* The record of a command that was parsed and prepared (made_by.h), with what its options came to.
+ * trace: of the record, to be taken over; NULL: made here. */
+json_t *replay_made_by(const command *cmd, const replay_setup *setup, json_t *trace);
+
+#endif

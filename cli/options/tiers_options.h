@@ -1,0 +1,121 @@
+/* cli/options/tiers_options.h - the options of tiers, for all that replays.
+ *
+ *      TIERS_OPTIONS(o)        rows of a table of options
+ *      tiers_resolve           what they come to; 0, or an exit status after a sentence
+ */
+#ifndef QUIRE_CLI_OPTIONS_TIERS_OPTIONS_H
+#define QUIRE_CLI_OPTIONS_TIERS_OPTIONS_H
+
+#include "host_memory.h"
+#include "options.h"
+#include "tiers/tiers.h"
+
+typedef struct tiers_options {
+    uint32_t cpu_blocks;
+    uint64_t cpu_memory;
+    int mode;
+    int cpu_policy;
+    uint32_t backlog;
+    host_link link;
+    const char *file;
+    double file_gbps;
+    double file_latency_us;
+    const char *peer;
+    const char *peer_listen; /* `quire serve` alone */
+    const char *peer_secret_file;
+    bool peer_trust_network;
+    tls_options peer_tls;
+    const char *redis;
+    double redis_gbps;
+    double redis_latency_us;
+    bool trust_network;
+    const char *password_file;
+    tls_options redis_tls;
+    int tier_policy;
+    int admit;
+    bool is_real;
+    double failures;
+} tiers_options;
+
+#define TIERS_OPTIONS_INIT                                                                         \
+    {                                                                                              \
+        .backlog = 256, .link = HOST_LINK_INIT, .file_gbps = 7, .file_latency_us = 100,            \
+        .redis_gbps = 2, .redis_latency_us = 500                                                   \
+    }
+
+extern const char *const tiers_modes[];
+extern const char *const tiers_cpu_policies[];
+extern const char *const tiers_policies[];
+extern const char *const tiers_admissions[];
+
+/* clang-format off */
+#define TIERS_CPU_OPTIONS(t)                                                                       \
+    {"cpu-blocks", OPTION_U32, &(t).cpu_blocks, "N",                                               \
+     "blocks of host memory behind the GPU's", .def = "0: no tiers", .max = 1e9,                   \
+     .section = "Tiers"},                                                                          \
+    {"cpu-memory", OPTION_U64, &(t).cpu_memory, "BYTES",                                           \
+     "the same in bytes, for each GPU", .def = "by --cpu-blocks", .max = 1e15},                    \
+    HOST_LINK_OPTIONS((t).link)
+
+#define TIERS_OPTIONS(t)                                                                           \
+    TIERS_CPU_OPTIONS(t),                                                                          \
+    {"offload", OPTION_CHOICE, &(t).mode, "KIND",                                                  \
+     "blocks are copied there when computed, or shortly before they are evicted",                  \
+     .def = "eager", .choices = tiers_modes},                                                      \
+    {"cpu-policy", OPTION_CHOICE, &(t).cpu_policy, "KIND",                                         \
+     "which blocks leave host memory first: no waiting request needs them, or unused longest",     \
+     .def = "lookahead", .choices = tiers_cpu_policies},                                           \
+    {"backlog", OPTION_U32, &(t).backlog, "N", "waiting requests that lookahead knows",            \
+     .def = "256", .min = 1, .max = 65536},                                                        \
+    {"file-tier", OPTION_TEXT, &(t).file, "SIZE",                                                  \
+     "a file behind host memory; with --real-tiers PATH:SIZE", .def = "none"},                     \
+    {"file-bandwidth", OPTION_REAL, &(t).file_gbps, "GB/S", "bandwidth of the disk", .def = "7",   \
+     .min = 1e-6},                                                                                 \
+    {"file-latency", OPTION_REAL, &(t).file_latency_us, "US",                                      \
+     "latency of one read or write", .def = "100"},                                                \
+    {"peer", OPTION_TEXT, &(t).peer, "HOST:PORT",                                                  \
+     "host memory of a quire serve --peer-listen, asked first; with --real-tiers",                 \
+     .def = "none"},                                                                               \
+    {"peer-secret-file", OPTION_TEXT, &(t).peer_secret_file, "FILE",                               \
+     "its first line, 16 characters or more, is the secret that both sides know",                  \
+     .def = "none"},                                                                               \
+    {"peer-trust-network", OPTION_SWITCH, &(t).peer_trust_network, NULL,                           \
+     "peers may be on other machines, without TLS", .def = "off"},                                 \
+    TLS_OPTIONS((t).peer_tls, "peer", "TLS, for --peer and for --peer-listen",                     \
+                "CAs that sign the other side's certificate (PEM); a server asks clients for one", \
+                "certificate of this side (PEM); --peer-listen needs one"),                        \
+    {"redis", OPTION_TEXT, &(t).redis, "SIZE",                                                     \
+     "Redis behind that; with --real-tiers HOST:PORT[,HOST:PORT...]", .def = "none",               \
+     .has_commas = true},                                                                          \
+    {"redis-bandwidth", OPTION_REAL, &(t).redis_gbps, "GB/S",                                      \
+     "bandwidth of the network", .def = "2",                                                       \
+     .min = 1e-6},                                                                                 \
+    {"redis-latency", OPTION_REAL, &(t).redis_latency_us, "US",                                    \
+     "latency of one request to Redis", .def = "500"},                                             \
+    {"redis-trust-network", OPTION_SWITCH, &(t).trust_network, NULL,                               \
+     "real servers may be on other machines, without TLS", .def = "off"},                          \
+    {"redis-password-file", OPTION_TEXT, &(t).password_file, "FILE",                               \
+     "its first line is the password of real servers", .def = "none"},                             \
+    TLS_OPTIONS((t).redis_tls, "redis", "TLS to real servers",                                     \
+                "CAs that sign the servers' certificates (PEM)",                                   \
+                "certificate of this side (PEM), for servers that ask for one"),                   \
+    {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND",                                       \
+     "which blocks leave file and Redis first",                                                    \
+     .def = "lru", .choices = tiers_policies},                                                     \
+    {"admit", OPTION_CHOICE, &(t).admit, "KIND",                                                   \
+     "what goes to file and Redis: what was a hit before, long prefixes, or all",                  \
+     .def = "reused", .choices = tiers_admissions},                                                \
+    {"tier-failures", OPTION_REAL, &(t).failures, "SHARE",                                         \
+     "share of simulated copies and transfers that fail", .def = "0", .max = 1},                   \
+    {"real-tiers", OPTION_SWITCH, &(t).is_real, NULL,                                              \
+     "a real file, a real Redis cluster: bytes that are checked, and the time that they take",     \
+     .def = "off"}
+/* clang-format on */
+
+/* Blocks of host memory, of --cpu-blocks or --cpu-memory. 0, or an exit status after a sentence. */
+int tiers_resolve_cpu(const command *cmd, const tiers_options *o, uint64_t block_bytes,
+                      uint32_t *num_blocks);
+int tiers_resolve(const command *cmd, const tiers_options *o, uint64_t block_bytes,
+                  tiers_settings *settings);
+
+#endif

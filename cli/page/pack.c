@@ -1,0 +1,168 @@
+#include "pack.h"
+
+#include <stdlib.h>
+
+enum { FIRST_CAPACITY = 1024, LONGEST_RUN = 129, LONGEST_LITERAL = 128 };
+
+void pack_clear(pack *p)
+{
+    p->size = 0;
+    p->last = 0;
+    p->num_waiting = 0;
+}
+
+void pack_free(pack *p)
+{
+    free(p->bytes);
+    *p = (pack){0};
+}
+
+void pack_byte(pack *p, unsigned char byte)
+{
+    if (p->size == p->capacity) {
+        size_t capacity = p->capacity > 0 ? 2 * p->capacity : FIRST_CAPACITY;
+        unsigned char *bytes = realloc(p->bytes, capacity);
+        if (bytes == NULL) {
+            p->is_failed = true;
+            return;
+        }
+        p->bytes = bytes;
+        p->capacity = capacity;
+    }
+    p->bytes[p->size++] = byte;
+}
+
+void pack_number(pack *p, uint64_t number)
+{
+    while (number >= 128) {
+        pack_byte(p, (unsigned char)(number | 128));
+        number >>= 7;
+    }
+    pack_byte(p, (unsigned char)number);
+}
+
+void pack_end(pack *p)
+{
+    if (p->num_waiting > 2) {
+        pack_number(p, 2 * p->waiting + 1);
+        pack_number(p, p->num_waiting - 1);
+    } else {
+        for (uint64_t i = 0; i < p->num_waiting; i++)
+            pack_number(p, 2 * p->waiting);
+    }
+    p->num_waiting = 0;
+}
+
+void pack_from(pack *p, uint64_t number, uint64_t expected)
+{
+    bool is_less = number < expected;
+    uint64_t difference = is_less ? 2 * (expected - number) - 1 : 2 * (number - expected);
+    if (p->num_waiting > 0 && difference != p->waiting)
+        pack_end(p);
+    p->waiting = difference;
+    p->num_waiting++;
+}
+
+void pack_next(pack *p, uint64_t number)
+{
+    pack_from(p, number, p->last);
+    p->last = number;
+}
+
+static size_t run_at(const unsigned char *bytes, size_t n, size_t longest)
+{
+    size_t length = 1;
+    while (length < n && length < longest && bytes[length] == bytes[0])
+        length++;
+    return length;
+}
+
+void pack_runs(pack *p, const unsigned char *bytes, size_t n)
+{
+    size_t i = 0;
+    while (i < n) {
+        size_t run = run_at(bytes + i, n - i, LONGEST_RUN);
+        if (run >= 2) {
+            pack_byte(p, (unsigned char)(run + 126));
+            pack_byte(p, bytes[i]);
+            i += run;
+            continue;
+        }
+        size_t end = i + 1;
+        while (end < n && end - i < LONGEST_LITERAL && run_at(bytes + end, n - end, 3) < 3)
+            end++;
+        pack_byte(p, (unsigned char)(end - i - 1));
+        for (; i < end; i++)
+            pack_byte(p, bytes[i]);
+    }
+}
+
+/* ---- as text --------------------------------------------------------------- */
+
+void pack_print(const pack *p, FILE *out)
+{
+    static const char LETTERS[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    putc('"', out);
+    for (size_t i = 0; i < p->size; i += 3) {
+        size_t left = p->size - i;
+        uint32_t three = (uint32_t)p->bytes[i] << 16;
+        three |= left > 1 ? (uint32_t)p->bytes[i + 1] << 8 : 0;
+        three |= left > 2 ? (uint32_t)p->bytes[i + 2] : 0;
+        putc(LETTERS[three >> 18], out);
+        putc(LETTERS[three >> 12 & 63], out);
+        putc(left > 1 ? LETTERS[three >> 6 & 63] : '=', out);
+        putc(left > 2 ? LETTERS[three & 63] : '=', out);
+    }
+    putc('"', out);
+}
+
+/* Bytes of the UTF-8 character that begins here, 0 where none does. */
+static size_t utf8_length(const unsigned char *s)
+{
+    size_t length = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (s[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    bool is_bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0) ||
+                  (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90);
+    return is_bad ? 0 : length;
+}
+
+static void print_character(const unsigned char *s, size_t length, FILE *out)
+{
+    if (length == 0)
+        fputs("\\ufffd", out);
+    else if (s[0] == '"' || s[0] == '\\')
+        fprintf(out, "\\%c", s[0]);
+    else if (s[0] < 0x20 || s[0] == '<' || s[0] == 0x7f)
+        fprintf(out, "\\u%04x", s[0]);
+    else
+        fwrite(s, 1, length, out);
+}
+
+void pack_print_text(const char *text, FILE *out)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    putc('"', out);
+    while (*s != 0) {
+        size_t length = utf8_length(s);
+        print_character(s, length, out);
+        s += length > 0 ? length : 1;
+    }
+    putc('"', out);
+}
+
+void pack_print_json(const char *json, FILE *out)
+{
+    if (json == NULL)
+        json = "null";
+    for (; *json != 0; json++) {
+        if (*json == '<') /* inside a string: nowhere else does JSON have it */
+            fputs("\\u003c", out);
+        else
+            putc(*json, out);
+    }
+}

@@ -1,0 +1,447 @@
+/* cli/page/write.c - the part of page.h that writes: the page's head, the data as one JSON text,
+ * the page's tail. docs/page-data.md says what each key is.
+ */
+#include "pack.h"
+#include "store.h"
+#include "viewer_page.h"
+
+#include <inttypes.h>
+#include <quire/version.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct page_output {
+    FILE *file;
+    pack column; /* the one that is being made */
+    bool is_first;
+} page_output;
+
+static void key(page_output *out, const char *name)
+{
+    fprintf(out->file, "%s\"%s\":", out->is_first ? "" : ",\n", name);
+    out->is_first = false;
+}
+
+static void begin(page_output *out, const char *name)
+{
+    if (name != NULL)
+        key(out, name);
+    putc('{', out->file);
+    out->is_first = true;
+}
+
+static void end(page_output *out)
+{
+    putc('}', out->file);
+    out->is_first = false;
+}
+
+static void text(page_output *out, const char *name, const char *value)
+{
+    if (value == NULL)
+        return;
+    key(out, name);
+    pack_print_text(value, out->file);
+}
+
+static void number(page_output *out, const char *name, uint64_t value)
+{
+    key(out, name);
+    fprintf(out->file, "%" PRIu64, value);
+}
+
+static void column(page_output *out, const char *name)
+{
+    key(out, name);
+    pack_end(&out->column);
+    pack_print(&out->column, out->file);
+    pack_clear(&out->column);
+}
+
+/* ---- meta ------------------------------------------------------------------ */
+
+static void write_options(const page *p, page_output *out)
+{
+    key(out, "options");
+    putc('[', out->file);
+    for (uint32_t i = 0; i < p->num_options; i++) {
+        fputs(i > 0 ? ",[" : "[", out->file);
+        pack_print_text(p->options[i].name != NULL ? p->options[i].name : "", out->file);
+        putc(',', out->file);
+        pack_print_text(p->options[i].value != NULL ? p->options[i].value : "", out->file);
+        putc(']', out->file);
+    }
+    putc(']', out->file);
+}
+
+static void write_tiers(const page *p, page_output *out)
+{
+    key(out, "tiers");
+    putc('[', out->file);
+    for (uint32_t i = 0; i < p->num_tiers; i++) {
+        fputs(i > 0 ? "," : "", out->file);
+        begin(out, NULL);
+        text(out, "name", p->tiers[i].name != NULL ? p->tiers[i].name : "tier");
+        number(out, "total", p->tiers[i].total);
+        end(out);
+    }
+    putc(']', out->file);
+}
+
+static void write_meta(const page *p, page_output *out)
+{
+    begin(out, "meta");
+    text(out, "title", p->title);
+    text(out, "trace", p->trace);
+    text(out, "model", p->model);
+    text(out, "gpu", p->gpu);
+    text(out, "version", quire_version_string());
+    number(out, "total_blocks", p->total_blocks);
+    number(out, "block_size", p->block_size);
+    number(out, "bytes_per_block", p->bytes_per_block);
+    number(out, "num_steps", p->num_steps);
+    number(out, "num_requests", p->preempted.seen + p->others.seen);
+    number(out, "num_preemptions", p->num_preemptions);
+    number(out, "end_us", page_us(p->end_s));
+    write_options(p, out);
+    write_tiers(p, out);
+    end(out);
+}
+
+/* ---- rows and marks -------------------------------------------------------- */
+
+typedef uint64_t (*row_field)(const page_row *row);
+
+static uint64_t row_step(const page_row *row)
+{
+    return row->step;
+}
+
+static uint64_t row_points(const page_row *row)
+{
+    return row->num_points;
+}
+
+static uint64_t row_steps(const page_row *row)
+{
+    return row->num_steps;
+}
+
+static uint64_t row_hits(const page_row *row)
+{
+    return row->hit_tokens;
+}
+
+static uint64_t row_external(const page_row *row)
+{
+    return row->external_tokens;
+}
+
+static uint64_t row_queries(const page_row *row)
+{
+    return row->query_tokens;
+}
+
+static void write_series(const page *p, page_output *out, const char *name, uint32_t series)
+{
+    begin(out, name);
+    for (uint32_t i = 0; i < p->num_rows; i++)
+        pack_next(&out->column, page_row_at(p, i)->stats[series].min);
+    column(out, "min");
+    if (p->points_per_row > 1) { /* else all three are the same */
+        for (uint32_t i = 0; i < p->num_rows; i++)
+            pack_next(&out->column, page_row_at(p, i)->stats[series].max);
+        column(out, "max");
+        for (uint32_t i = 0; i < p->num_rows; i++)
+            pack_next(&out->column, page_row_at(p, i)->stats[series].sum);
+        column(out, "sum");
+    }
+    end(out);
+}
+
+/* A row mostly begins where the one before ends: what is said is how far from there. */
+static void write_row_times(const page *p, page_output *out)
+{
+    uint64_t expected = 0;
+    for (uint32_t i = 0; i < p->num_rows; i++) {
+        const page_row *row = page_row_at(p, i);
+        pack_from(&out->column, row->time_us, expected);
+        expected = row->time_us + row->stats[SERIES_DURATION_US].sum;
+    }
+    column(out, "gap_us");
+}
+
+static void write_tier_series(const page *p, page_output *out)
+{
+    static const char *const NAMES[TIER_SERIES] = {"empty", "cached", "active",
+                                                   "in",    "out",    "hits"};
+    for (uint32_t i = 0; i < TIER_SERIES * p->num_tiers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s.%" PRIu32, NAMES[i % TIER_SERIES], i / TIER_SERIES);
+        write_series(p, out, name, NUM_SERIES + i);
+    }
+}
+
+static void write_rows(const page *p, page_output *out)
+{
+    static const struct {
+        const char *name;
+        row_field get;
+    } FIELDS[] = {{"step", row_step},
+                  {"points", row_points},
+                  {"steps", row_steps},
+                  {"hit_tokens", row_hits},
+                  {"external_tokens", row_external},
+                  {"query_tokens", row_queries}};
+    static const char *const NAMES[NUM_SERIES] = {"empty",   "cached",  "active",
+                                                  "running", "waiting", "tokens",
+                                                  "prefill", "decode",  "duration_us"};
+    begin(out, "rows");
+    number(out, "count", p->num_rows);
+    number(out, "points_per_row", p->points_per_row);
+    for (size_t f = 0; f < sizeof FIELDS / sizeof FIELDS[0]; f++) {
+        for (uint32_t i = 0; i < p->num_rows; i++)
+            pack_next(&out->column, FIELDS[f].get(page_row_at(p, i)));
+        column(out, FIELDS[f].name);
+    }
+    write_row_times(p, out);
+    for (uint32_t s = 0; s < NUM_SERIES; s++)
+        write_series(p, out, NAMES[s], s);
+    write_tier_series(p, out);
+    end(out);
+}
+
+static void write_marks(const page *p, page_output *out)
+{
+    begin(out, "marks");
+    number(out, "count", p->num_marks);
+    number(out, "steps_per_mark", p->steps_per_mark);
+    for (uint32_t i = 0; i < p->num_marks; i++)
+        pack_next(&out->column, p->marks[i].step);
+    column(out, "step");
+    for (uint32_t i = 0; i < p->num_marks; i++)
+        pack_next(&out->column, p->marks[i].time_us);
+    column(out, "time_us");
+    for (uint32_t i = 0; i < p->num_marks; i++)
+        pack_next(&out->column, p->marks[i].num);
+    column(out, "num");
+    end(out);
+}
+
+/* ---- frames ---------------------------------------------------------------- */
+
+static void write_frames(const page_frames *f, const char *name, page_output *out)
+{
+    uint32_t cells = f->num_frames == 0 ? 0 : (f->num_blocks - 1) / f->cell_blocks + 1;
+    begin(out, name);
+    number(out, "count", f->num_frames);
+    number(out, "num_blocks", f->num_blocks);
+    number(out, "cell_blocks", f->cell_blocks);
+    number(out, "cells", cells);
+    for (uint32_t i = 0; i < f->num_frames; i++)
+        pack_next(&out->column, f->frames[i].step);
+    column(out, "step");
+    for (uint32_t i = 0; i < f->num_frames; i++)
+        pack_runs(&out->column, f->frames[i].cells, cells);
+    column(out, "data");
+    if (f->has_owners) {
+        for (uint32_t i = 0; i < f->num_frames; i++)
+            for (uint32_t block = 0; block < f->num_blocks; block++)
+                pack_next(&out->column, f->frames[i].owners[block]);
+        column(out, "owners");
+    }
+    end(out);
+}
+
+/* ---- requests -------------------------------------------------------------- */
+
+static int by_arrival(const void *a, const void *b)
+{
+    const page_request *x = *(const page_request *const *)a;
+    const page_request *y = *(const page_request *const *)b;
+    if (x->arrival_s != y->arrival_s)
+        return x->arrival_s < y->arrival_s ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Those that were preempted, then others at even distances as far as there is room. */
+static const page_request **choose_requests(const page *p, uint32_t *num)
+{
+    uint32_t room = PAGE_MAX_REQUESTS - p->preempted.num;
+    uint32_t others = p->others.num < room ? p->others.num : room;
+    const page_request **chosen = calloc((size_t)p->preempted.num + others + 1, sizeof *chosen);
+    *num = 0;
+    if (chosen == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < p->preempted.num; i++)
+        chosen[(*num)++] = &p->preempted.requests[i];
+    for (uint32_t i = 0; i < others; i++)
+        chosen[(*num)++] = &p->others.requests[(uint64_t)i * p->others.num / others];
+    qsort(chosen, *num, sizeof *chosen, by_arrival);
+    return chosen;
+}
+
+/* 0: never; else 1 + what came after `from`. */
+static uint64_t after(double from_s, double s)
+{
+    uint64_t from = page_us(from_s);
+    uint64_t at = page_us(s);
+    return s < 0 ? 0 : at > from ? at - from + 1 : 1;
+}
+
+typedef uint64_t (*request_field)(const page_request *r);
+
+static uint64_t request_id(const page_request *r)
+{
+    return r->id;
+}
+
+static uint64_t request_session(const page_request *r)
+{
+    return r->session;
+}
+
+static uint64_t request_turn(const page_request *r)
+{
+    return r->turn;
+}
+
+static uint64_t request_arrival(const page_request *r)
+{
+    return page_us(r->arrival_s);
+}
+
+static uint64_t request_scheduled(const page_request *r)
+{
+    return after(r->arrival_s, r->scheduled_s);
+}
+
+static uint64_t request_first_token(const page_request *r)
+{
+    return after(r->arrival_s, r->first_token_s);
+}
+
+static uint64_t request_ended(const page_request *r)
+{
+    return after(r->arrival_s, r->end_s);
+}
+
+static uint64_t request_prompt(const page_request *r)
+{
+    return r->prompt_tokens;
+}
+
+static uint64_t request_output(const page_request *r)
+{
+    return r->output_tokens;
+}
+
+static uint64_t request_hit(const page_request *r)
+{
+    return r->hit_tokens;
+}
+
+static uint64_t request_end_state(const page_request *r)
+{
+    return r->end;
+}
+
+static uint64_t request_preempted(const page_request *r)
+{
+    return r->num_preempted;
+}
+
+static void write_intervals(page_output *out, const page_request *const *chosen, uint32_t num)
+{
+    for (uint32_t i = 0; i < num; i++) {
+        const page_request *r = chosen[i];
+        for (uint32_t k = 0; k < r->num_preempted && k < PAGE_MAX_INTERVALS; k++) {
+            pack_number(&out->column, after(r->arrival_s, r->preempted[k].from_s));
+            pack_number(&out->column, after(r->arrival_s, r->preempted[k].to_s));
+        }
+    }
+    column(out, "intervals");
+}
+
+static bool write_requests(const page *p, page_output *out)
+{
+    static const struct {
+        const char *name;
+        request_field get;
+    } FIELDS[] = {{"id", request_id},
+                  {"session", request_session},
+                  {"turn", request_turn},
+                  {"arrival_us", request_arrival},
+                  {"scheduled", request_scheduled},
+                  {"first_token", request_first_token},
+                  {"ended", request_ended},
+                  {"prompt", request_prompt},
+                  {"output", request_output},
+                  {"hit", request_hit},
+                  {"end", request_end_state},
+                  {"preempted", request_preempted}};
+    uint32_t num;
+    const page_request **chosen = choose_requests(p, &num);
+    if (chosen == NULL)
+        return false;
+    begin(out, "requests");
+    number(out, "count", num);
+    number(out, "total", p->preempted.seen + p->others.seen);
+    number(out, "max_intervals", PAGE_MAX_INTERVALS);
+    for (size_t f = 0; f < sizeof FIELDS / sizeof FIELDS[0]; f++) {
+        for (uint32_t i = 0; i < num; i++)
+            pack_next(&out->column, FIELDS[f].get(chosen[i]));
+        column(out, FIELDS[f].name);
+    }
+    write_intervals(out, chosen, num);
+    end(out);
+    free(chosen);
+    return true;
+}
+
+static void write_latencies(const page *p, page_output *out)
+{
+    static const char *const NAMES[NUM_LATENCIES] = {"queue", "ttft", "tpot", "e2e"};
+    begin(out, "latency");
+    number(out, "bins_per_octave", PAGE_BINS_PER_OCTAVE);
+    for (uint32_t which = 0; which < NUM_LATENCIES; which++) {
+        const page_histogram *h = &p->latencies[which];
+        begin(out, NAMES[which]);
+        number(out, "count", h->count);
+        for (uint32_t i = 0; i < PAGE_NUM_BINS; i++)
+            pack_number(&out->column, h->bins[i]);
+        column(out, "bins");
+        end(out);
+    }
+    end(out);
+}
+
+/* ---- the file -------------------------------------------------------------- */
+
+static bool write_all(const page *p, page_output *out, const char *report)
+{
+    fwrite(viewer_head, 1, viewer_head_bytes, out->file);
+    begin(out, NULL);
+    text(out, "format", "quire-page");
+    number(out, "version", 1);
+    write_meta(p, out);
+    key(out, "report");
+    pack_print_json(report, out->file);
+    write_rows(p, out);
+    write_marks(p, out);
+    write_frames(&p->frames[PAGE_GPU], "frames", out);
+    write_frames(&p->frames[PAGE_HOST], "host_frames", out);
+    bool is_whole = write_requests(p, out);
+    write_latencies(p, out);
+    end(out);
+    fwrite(viewer_tail, 1, viewer_tail_bytes, out->file);
+    return is_whole && !out->column.is_failed && !p->is_failed;
+}
+
+bool page_write(const page *p, FILE *file, const char *report)
+{
+    page_output out = {.file = file};
+    bool is_whole = write_all(p, &out, report);
+    pack_free(&out.column);
+    return is_whole;
+}

@@ -1,0 +1,316 @@
+#include "real.h"
+
+#include <quire/tier_file.h>
+#include <quire/tier_peer.h>
+#include <quire/tier_redis.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { REAL_MAX_SERVERS = 32, REAL_EVENT_KEYS = 1 << 18 };
+/* Jobs are looked at once in a step: a fast disk should have work until then. */
+#define REAL_BYTES_IN_FLIGHT (UINT64_C(1) << 30)
+
+struct tiers_real {
+    unsigned char *memory; /* cpu_blocks * block_bytes */
+    size_t memory_bytes;
+    uint64_t block_bytes;
+    const quire_pool *gpu;
+    const quire_pool *cpu;
+    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
+    bool trust_network;
+    const char *password_file;
+    const char *peer_secret_file;
+    bool peer_trust_network;
+    tls_options peer_tls;
+    tls_options redis_tls;
+    quire_peer_server *server; /* NULL: nothing is offered */
+    bool has_events;           /* are told */
+    uint64_t num_wrong;
+};
+
+/* ---- bytes that say whose they are -------------------------------------------- */
+
+static uint64_t pattern_seed(const quire_pool *pool, quire_block block)
+{
+    quire_block_info info;
+    uint64_t seed = UINT64_C(0x9e3779b97f4a7c15);
+    if (quire_pool_block_info(pool, block, &info) != QUIRE_OK || info.hash.data == NULL)
+        return 0;
+    const unsigned char *hash = info.hash.data;
+    for (size_t i = 0; i < info.hash.len; i++)
+        seed = (seed ^ hash[i]) * UINT64_C(0x100000001b3);
+    return seed ^ info.group_id;
+}
+
+static uint64_t pattern_word(uint64_t seed, uint64_t i)
+{
+    return (seed + i) * UINT64_C(0xd1342543de82ef95);
+}
+
+static void fill(unsigned char *slot, uint64_t bytes, uint64_t seed)
+{
+    for (uint64_t i = 0; i < bytes / 8; i++) {
+        uint64_t word = pattern_word(seed, i);
+        memcpy(slot + 8 * i, &word, 8);
+    }
+}
+
+static bool is_filled(const unsigned char *slot, uint64_t bytes, uint64_t seed)
+{
+    for (uint64_t i = 0; i < bytes / 8; i++) {
+        uint64_t word = pattern_word(seed, i);
+        if (memcmp(slot + 8 * i, &word, 8) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* A store is made when it is submitted: the slot belongs to it from then on. */
+static void real_begun(void *user, const quire_device_job *job)
+{
+    const tiers_real *r = user;
+    for (uint32_t i = 0; job->op == QUIRE_DEVICE_STORE && i < job->num_copies; i++) {
+        quire_device_copy *copy = &job->copies[i];
+        unsigned char *slot = r->memory + copy->slot * r->block_bytes;
+        fill(slot, r->block_bytes, pattern_seed(r->gpu, copy->block));
+        copy->crc = quire_crc32c(0, slot, r->block_bytes);
+    }
+}
+
+static void real_done(void *user, quire_device_job *job)
+{
+    tiers_real *r = user;
+    for (uint32_t i = 0; job->op == QUIRE_DEVICE_LOAD && i < job->num_copies; i++) {
+        uint32_t slot = job->copies[i].slot;
+        r->num_wrong += !is_filled(r->memory + slot * r->block_bytes, r->block_bytes,
+                                   pattern_seed(r->cpu, slot));
+    }
+}
+
+/* ---- what it lies in ------------------------------------------------------------ */
+
+/* Blocks of another model, block size or way of hashing are never found. */
+static int make_fingerprint(tiers_real *r, const tiers_run_config *config)
+{
+    quire_identity identity = QUIRE_IDENTITY_INIT;
+    identity.model = (quire_bytes){config->model, strlen(config->model)};
+    identity.layout = (quire_bytes){"quire replay pattern", 20};
+    identity.hash_seed = (quire_bytes){"replay", 6};
+    identity.block_tokens = config->block_size;
+    identity.block_bytes = config->block_bytes;
+    identity.hash_algorithm = (quire_bytes){config->hash_algo, strlen(config->hash_algo)};
+    return quire_fingerprint(&identity, r->fingerprint);
+}
+
+/* The options that set what the library names. */
+static void explain(const char *prefix, const char *name, const char *value, int status,
+                    const char *said, char *message, size_t message_bytes)
+{
+    char text[512];
+    if (status == QUIRE_E_UNSAFE)
+        snprintf(message, message_bytes,
+                 "--%s %s is beyond this machine: add --%s-tls, or --%s-trust-network if the "
+                 "network is trusted",
+                 name, value, prefix, prefix);
+    else
+        snprintf(message, message_bytes, "--%s %s: %s", name, value,
+                 tls_explain(prefix, said, text, sizeof text));
+}
+
+static int open_server(tiers_real *r, const tiers_settings *s, char *message, size_t message_bytes)
+{
+    char said[256] = "";
+    quire_peer_server_config c = QUIRE_PEER_SERVER_CONFIG_INIT;
+    c.address = s->peer_listen;
+    c.fingerprint = r->fingerprint;
+    c.secret_file = s->peer_secret_file;
+    c.trust_network = s->peer_trust_network;
+    c.tls = s->peer_tls.is_on;
+    c.tls_ca_file = s->peer_tls.ca_file;
+    c.tls_cert_file = s->peer_tls.cert_file;
+    c.tls_key_file = s->peer_tls.key_file;
+    c.max_blocks = s->cpu_blocks;
+    c.max_block_bytes = (uint32_t)r->block_bytes;
+    int status = quire_peer_server_open(&c, &r->server, said, sizeof said);
+    if (status != QUIRE_OK)
+        explain("peer", "peer-listen", s->peer_listen, status, said, message, message_bytes);
+    else if (s->peer_port != NULL)
+        *s->peer_port = quire_peer_server_port(r->server);
+    return status;
+}
+
+tiers_real *tiers_real_open(const tiers_run_config *config, tiers_device *device, char *message,
+                            size_t message_bytes)
+{
+    tiers_real *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return NULL;
+    r->block_bytes = config->block_bytes;
+    r->trust_network = config->settings->trust_network;
+    r->password_file = config->settings->password_file;
+    r->peer_secret_file = config->settings->peer_secret_file;
+    r->peer_trust_network = config->settings->peer_trust_network;
+    r->peer_tls = config->settings->peer_tls;
+    r->redis_tls = config->settings->redis_tls;
+    r->has_events = config->sched->monitor != NULL;
+    r->memory_bytes = config->settings->cpu_blocks * config->block_bytes;
+    r->memory = mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (r->memory == MAP_FAILED || make_fingerprint(r, config) != QUIRE_OK) {
+        snprintf(message, message_bytes,
+                 "--cpu-blocks %u: real blocks of %llu bytes need %.1f GiB of memory: %s",
+                 config->settings->cpu_blocks, (unsigned long long)config->block_bytes,
+                 (double)r->memory_bytes / (1 << 30), strerror(errno));
+        r->memory = NULL;
+        tiers_real_close(r);
+        return NULL;
+    }
+    if (config->settings->peer_listen != NULL &&
+        open_server(r, config->settings, message, message_bytes) != QUIRE_OK) {
+        tiers_real_close(r);
+        return NULL;
+    }
+    device->bytes_user = r;
+    device->begun = real_begun;
+    device->done = real_done;
+    return r;
+}
+
+void tiers_real_close(tiers_real *r)
+{
+    if (r != NULL)
+        (void)quire_peer_server_close(r->server);
+    if (r != NULL && r->memory != NULL)
+        munmap(r->memory, r->memory_bytes);
+    free(r);
+}
+
+void *tiers_real_memory(const tiers_real *r)
+{
+    return r == NULL ? NULL : r->memory;
+}
+
+quire_peer_server *tiers_real_server(const tiers_real *r)
+{
+    return r == NULL ? NULL : r->server;
+}
+
+void tiers_real_bind(tiers_real *r, quire_sched *sched, quire_offload *offload)
+{
+    if (r == NULL)
+        return;
+    r->gpu = quire_cache_pool(quire_sched_cache(sched));
+    r->cpu = quire_cache_pool(quire_offload_cache(offload));
+}
+
+static int open_file(const tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
+                     const quire_tier_config *common, quire_tier **tier, char *message,
+                     size_t message_bytes)
+{
+    quire_tier_file_config c = QUIRE_TIER_FILE_CONFIG_INIT;
+    c.path = lower->place;
+    c.block_bytes = (uint32_t)r->block_bytes;
+    c.capacity_bytes = lower->bytes;
+    c.policy = policy;
+    memcpy(c.fingerprint, r->fingerprint, sizeof c.fingerprint);
+    return quire_tier_file_open(&c, common, NULL, tier, message, message_bytes);
+}
+
+/* "HOST:PORT,HOST:PORT" into its parts. */
+static uint32_t split_servers(char *text, const char *servers[REAL_MAX_SERVERS])
+{
+    uint32_t n = 0;
+    char *rest = NULL;
+    for (char *at = strtok_r(text, ",", &rest); at != NULL && n < REAL_MAX_SERVERS;
+         at = strtok_r(NULL, ",", &rest))
+        servers[n++] = at;
+    return n;
+}
+
+static int open_redis(const tiers_real *r, const tiers_lower *lower,
+                      const quire_tier_config *common, quire_tier **tier, char *message,
+                      size_t message_bytes)
+{
+    enum { FIRST_ANSWER_S = 2 };
+    char text[TIERS_PLACE_BYTES];
+    char said[256] = "";
+    const char *servers[REAL_MAX_SERVERS];
+    memcpy(text, lower->place, sizeof text);
+    quire_tier_redis_config c = QUIRE_TIER_REDIS_CONFIG_INIT;
+    c.servers = servers;
+    c.num_servers = split_servers(text, servers);
+    c.fingerprint = r->fingerprint;
+    c.trust_network = r->trust_network;
+    c.password_file = r->password_file;
+    c.tls = r->redis_tls.is_on;
+    c.tls_trust_any = r->redis_tls.trust_any;
+    c.tls_ca_file = r->redis_tls.ca_file;
+    c.tls_cert_file = r->redis_tls.cert_file;
+    c.tls_key_file = r->redis_tls.key_file;
+    c.tls_server_name = r->redis_tls.server_name;
+    c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
+    c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
+    int status = quire_tier_redis_open(&c, common, NULL, tier, NULL, said, sizeof said);
+    if (status != QUIRE_OK)
+        explain("redis", "redis", lower->place, status, said, message, message_bytes);
+    return status;
+}
+
+static int open_peer(const tiers_real *r, const tiers_lower *lower, const quire_tier_config *common,
+                     quire_tier **tier, char *message, size_t message_bytes)
+{
+    enum { FIRST_ANSWER_S = 2 };
+    char said[256] = "";
+    quire_tier_peer_config c = QUIRE_TIER_PEER_CONFIG_INIT;
+    c.server = lower->place;
+    c.fingerprint = r->fingerprint;
+    c.secret_file = r->peer_secret_file;
+    c.trust_network = r->peer_trust_network;
+    c.tls = r->peer_tls.is_on;
+    c.tls_trust_any = r->peer_tls.trust_any;
+    c.tls_ca_file = r->peer_tls.ca_file;
+    c.tls_cert_file = r->peer_tls.cert_file;
+    c.tls_key_file = r->peer_tls.key_file;
+    c.tls_server_name = r->peer_tls.server_name;
+    c.max_block_bytes = (uint32_t)r->block_bytes;
+    c.wait_ns = FIRST_ANSWER_S * UINT64_C(1000000000);
+    c.event_keys = r->has_events ? REAL_EVENT_KEYS : 0;
+    int status = quire_tier_peer_open(&c, common, NULL, tier, NULL, said, sizeof said);
+    if (status != QUIRE_OK)
+        explain("peer", "peer", lower->place, status, said, message, message_bytes);
+    return status;
+}
+
+int tiers_real_open_tier(tiers_real *r, const tiers_lower *lower, quire_slots_policy policy,
+                         quire_tier **tier, char *message, size_t message_bytes)
+{
+    quire_tier_config common = QUIRE_TIER_CONFIG_INIT;
+    common.label = lower->kind == TIERS_FILE    ? "file"
+                   : lower->kind == TIERS_REDIS ? "redis"
+                                                : "peer";
+    common.memory = r->memory;
+    common.memory_bytes = r->memory_bytes;
+    common.max_bytes_in_flight = REAL_BYTES_IN_FLIGHT;
+    if (lower->kind == TIERS_FILE)
+        return open_file(r, lower, policy, &common, tier, message, message_bytes);
+    if (lower->kind == TIERS_PEER)
+        return open_peer(r, lower, &common, tier, message, message_bytes);
+    return open_redis(r, lower, &common, tier, message, message_bytes);
+}
+
+uint64_t tiers_real_num_wrong(const tiers_real *r)
+{
+    return r == NULL ? 0 : r->num_wrong;
+}
+
+void tiers_real_sleep(double seconds)
+{
+    struct timespec t = {.tv_sec = (time_t)seconds};
+    t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
+    nanosleep(&t, NULL);
+}

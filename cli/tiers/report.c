@@ -1,0 +1,162 @@
+#include "report.h"
+
+#include "replay/report.h"
+
+#include <string.h>
+
+static double share(uint64_t part, uint64_t all)
+{
+    return all == 0 ? 0 : (double)part / (double)all;
+}
+
+static uint64_t loaded_tokens(const tiers_result *t)
+{
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < t->num_tiers; i++)
+        tokens += t->tiers[i].hit_tokens;
+    return tokens;
+}
+
+/* ---- for people ------------------------------------------------------------- */
+
+static void print_source(FILE *out, const char *name, uint64_t tokens, uint64_t all)
+{
+    fprintf(out, "  %-15s %6.2f %%  %15s tokens\n", name, 100 * share(tokens, all),
+            report_number(tokens));
+}
+
+static void print_tier(FILE *out, const tiers_tally *t, uint64_t bytes_per_block)
+{
+    double total = t->total > 0 ? (double)t->total : 1;
+    double gib = (double)bytes_per_block / (1 << 30);
+    fprintf(out, "  %-5s %12s %9.1f %9.1f %% %9.1f %% %10.1f %10.1f\n", t->name,
+            report_number(t->total), (double)t->total * gib, 100 * t->mean_cached / total,
+            100 * t->mean_active / total, (double)t->in_blocks * gib, (double)t->out_blocks * gib);
+}
+
+/* What did not come, or was not put there, and why. */
+static void print_decisions(FILE *out, const tiers_tally *t)
+{
+    if (t->skipped_tokens > 0)
+        fprintf(out, "  %s: %s tokens computed although they were there, since that was faster\n",
+                t->name, report_number(t->skipped_tokens));
+    if (t->late_blocks > 0)
+        fprintf(out, "  %s: %s blocks came too late\n", t->name, report_number(t->late_blocks));
+    if (t->failed_blocks > 0)
+        fprintf(out, "  %s: %s blocks failed\n", t->name, report_number(t->failed_blocks));
+    if (t->refused_blocks > 0)
+        fprintf(out, "  %s: %s blocks not admitted, or without room\n", t->name,
+                report_number(t->refused_blocks));
+}
+
+void tiers_report_print(FILE *out, const replay_result *r, uint64_t bytes_per_block)
+{
+    const tiers_result *t = &r->tiers;
+    if (t->num_tiers == 0)
+        return;
+    fprintf(out, "\nPrompt tokens from\n");
+    print_source(out, "GPU", t->gpu_hit_tokens, r->prompt_tokens);
+    for (uint32_t i = 0; i < t->num_tiers; i++)
+        print_source(out, t->tiers[i].name, t->tiers[i].hit_tokens, r->prompt_tokens);
+    print_source(out, "computed", t->computed_tokens, r->prompt_tokens);
+    fprintf(out, "\nTiers       blocks       GiB      cached      active     in GiB    out GiB\n");
+    for (uint32_t i = 0; i < t->num_tiers; i++)
+        print_tier(out, &t->tiers[i], bytes_per_block);
+    for (uint32_t i = 0; i < t->num_tiers; i++)
+        print_decisions(out, &t->tiers[i]);
+    if (t->saved_preemptions > 0)
+        fprintf(out,
+                "  preempted requests: saved in %s of %s preemptions; %s tokens came back and were "
+                "not computed again\n",
+                report_number(t->saved_preemptions), report_number(r->preemptions),
+                report_number(t->restored_tokens));
+    if (t->failed_loads > 0)
+        fprintf(out, "  loads that failed: of %s requests\n", report_number(t->failed_loads));
+    if (t->wrong_blocks > 0)
+        fprintf(out, "  WRONG BYTES in %s blocks that came back\n", report_number(t->wrong_blocks));
+    fprintf(out, "  computing what was loaded: %.1f s; waiting for it: %.1f s; saved: %.1f s\n",
+            t->recompute_s, t->wait_s, t->recompute_s - t->wait_s);
+}
+
+/* ---- for programs ------------------------------------------------------------ */
+
+static json_t *integer(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+/* "CPU" as a key: "cpu". */
+static void set_lower_case(json_t *o, const char *name, json_t *value)
+{
+    char key[16];
+    size_t n = strlen(name) < sizeof key - 1 ? strlen(name) : sizeof key - 1;
+    for (size_t i = 0; i < n; i++)
+        key[i] = (char)(name[i] | 0x20);
+    key[n] = '\0';
+    json_object_set_new(o, key, value);
+}
+
+static json_t *sources_json(const tiers_result *t)
+{
+    json_t *o = json_pack("{s:o}", "gpu", integer(t->gpu_hit_tokens));
+    for (uint32_t i = 0; i < t->num_tiers; i++)
+        set_lower_case(o, t->tiers[i].name, integer(t->tiers[i].hit_tokens));
+    json_object_set_new(o, "computed", integer(t->computed_tokens));
+    return o;
+}
+
+/* The same as shares of all prompt tokens. */
+static json_t *rates_json(const replay_result *r)
+{
+    const tiers_result *t = &r->tiers;
+    json_t *o = json_pack("{s:f}", "gpu", share(t->gpu_hit_tokens, r->prompt_tokens));
+    for (uint32_t i = 0; i < t->num_tiers; i++)
+        set_lower_case(o, t->tiers[i].name,
+                       json_real(share(t->tiers[i].hit_tokens, r->prompt_tokens)));
+    return o;
+}
+
+static json_t *tier_json(const tiers_tally *t, uint64_t bytes_per_block)
+{
+    json_t *o =
+        json_pack("{s:s,s:o,s:o,s:o,s:o,s:f,s:f,s:f}", "tier", t->name, "blocks", integer(t->total),
+                  "empty", integer(t->usage.empty), "cached", integer(t->usage.cached), "active",
+                  integer(t->usage.active), "mean_empty", t->mean_empty, "mean_cached",
+                  t->mean_cached, "mean_active", t->mean_active);
+    json_object_set_new(o, "max_active", integer(t->most.active));
+    json_object_set_new(o, "hit_tokens", integer(t->hit_tokens));
+    json_object_set_new(o, "in_blocks", integer(t->in_blocks));
+    json_object_set_new(o, "out_blocks", integer(t->out_blocks));
+    json_object_set_new(o, "in_bytes", integer(t->in_blocks * bytes_per_block));
+    json_object_set_new(o, "out_bytes", integer(t->out_blocks * bytes_per_block));
+    json_object_set_new(o, "skipped_tokens", integer(t->skipped_tokens));
+    json_object_set_new(o, "late_blocks", integer(t->late_blocks));
+    json_object_set_new(o, "failed_blocks", integer(t->failed_blocks));
+    json_object_set_new(o, "refused_blocks", integer(t->refused_blocks));
+    return o;
+}
+
+void tiers_report_json(json_t *report, const replay_result *r, uint64_t bytes_per_block)
+{
+    const tiers_result *t = &r->tiers;
+    json_t *list = json_array();
+    if (t->num_tiers == 0) {
+        json_decref(list);
+        return;
+    }
+    for (uint32_t i = 0; i < t->num_tiers; i++)
+        json_array_append_new(list, tier_json(&t->tiers[i], bytes_per_block));
+    json_object_set_new(report, "hits_by_tier", sources_json(t));
+    json_object_set_new(report, "tier_hit_rate", rates_json(r));
+    json_object_set_new(report, "tier_time",
+                        json_pack("{s:o,s:f,s:f,s:f,s:o,s:o}", "loaded_tokens",
+                                  integer(loaded_tokens(t)), "recompute_s", t->recompute_s,
+                                  "wait_s", t->wait_s, "saved_s", t->recompute_s - t->wait_s,
+                                  "failed_loads", integer(t->failed_loads), "wrong_blocks",
+                                  integer(t->wrong_blocks)));
+    json_object_set_new(report, "tier_saves",
+                        json_pack("{s:o,s:o,s:o}", "preemptions", integer(t->saved_preemptions),
+                                  "saved_tokens", integer(t->saved_tokens), "restored_tokens",
+                                  integer(t->restored_tokens)));
+    json_object_set_new(report, "tiers", list);
+}

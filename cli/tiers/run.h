@@ -1,0 +1,77 @@
+/* cli/tiers/run.h - the tiers of one replay: made, looked at in each step, counted.
+ *
+ *      scheduler asks ──► notes who has what in the GPU ──► quire_offload answers
+ *                         notes who waits, and since when
+ *      admitted       ──► where its tokens came from: GPU, CPU, file, Redis
+ *      a step ends    ──► poll: what has come and gone by now
+ *      nothing to do  ──► when something will
+ */
+#ifndef QUIRE_CLI_TIERS_RUN_H
+#define QUIRE_CLI_TIERS_RUN_H
+
+#include "model/time_model.h"
+#include "page/page.h"
+#include "tiers.h"
+
+typedef struct tiers_run tiers_run;
+
+enum { TIERS_MESSAGE_BYTES = 320 };
+
+typedef struct tiers_run_config {
+    const tiers_settings *settings;
+    const quire_sched_config *sched; /* of the scheduler to come */
+    uint64_t block_bytes;
+    uint32_t block_size;
+    const time_model *time;
+    const char *model; /* part of what real blocks are known by, as is how they are hashed */
+    const char *hash_algo;
+    void *user;
+    double (*now_s)(void *user);
+    double (*compute_end_s)(void *user); /* of all that the GPU was given */
+} tiers_run_config;
+
+/* Where the prompt tokens of a request came from; what is missing was computed. */
+typedef struct tiers_split {
+    uint32_t gpu;
+    uint32_t tiers[TIERS_MAX];
+} tiers_split;
+
+/* NULL, and a sentence. */
+tiers_run *tiers_run_open(const tiers_run_config *config, char message[TIERS_MESSAGE_BYTES]);
+/* After the scheduler: it may be gone. */
+void tiers_run_close(tiers_run *t);
+/* For the scheduler's config; then the scheduler. */
+const quire_connector *tiers_run_connector(tiers_run *t);
+int tiers_run_bind(tiers_run *t, quire_sched *sched);
+
+/* A request has come, and waits. */
+void tiers_run_added(tiers_run *t, quire_req req);
+/* It is in a step, for the first time since it came or was preempted. */
+tiers_split tiers_run_admitted(tiers_run *t, quire_req req, uint32_t num_computed);
+/* A step that computed num_tokens, num_prefill of them of prompts, has ended. */
+void tiers_run_learn(tiers_run *t, uint32_t num_tokens, uint32_t num_prefill, double seconds);
+/* Before the update of that step. QUIRE_OK, or an error. */
+int tiers_run_poll(tiers_run *t, uint64_t step, quire_model_output *output);
+
+/* The request was preempted: whether host memory has, or gets, some of its KV. */
+bool tiers_run_has_saved(const tiers_run *t, quire_req req);
+/* The engine itself copies blocks to the host, or from there (is_load), from then on, over the same
+ * link: when the copies end. */
+double tiers_run_copy(tiers_run *t, bool is_load, uint32_t num_blocks, double from_s);
+
+/* When something ends that was begun; HUGE_VAL: nothing will. */
+double tiers_run_next_s(const tiers_run *t);
+/* Simulated time goes on by so much: real jobs get as much of the real one. */
+void tiers_run_pass(const tiers_run *t, double seconds);
+/* Until nothing is under way any more, however long that takes in simulated time. */
+void tiers_run_drain(tiers_run *t);
+
+/* One for each tier, with what moved since it was last asked. */
+const page_tier_step *tiers_run_step(tiers_run *t, double time_s);
+uint32_t tiers_run_num(const tiers_run *t);
+/* The blocks of the host pool; NULL: there is none. */
+const quire_pool *tiers_run_host_pool(const tiers_run *t);
+/* Ends what is under way, and says what came of it. The hits are the caller's to add up. */
+void tiers_run_finish(tiers_run *t, double end_s, tiers_result *result);
+
+#endif

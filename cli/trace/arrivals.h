@@ -1,0 +1,65 @@
+/* cli/trace/arrivals.h - when which request of a trace comes.
+ *
+ *      trace ──► ahead (one record) ──► due, by time ──► arrivals_take
+ *                       │                  ^
+ *                       └─► turns, until those before them have ended
+ *
+ *      REPLAY_CLOCK_TRACE    at the trace's times (divided by speed); turns of closed-loop sessions
+ *                            think_s after the end of the turn before
+ *      REPLAY_CLOCK_BURST    all at once
+ *      REPLAY_CLOCK_SERIAL   each when the one before has ended
+ *
+ * Memory: what is due and not taken yet, and the turns to come of sessions that have begun.
+ */
+#ifndef QUIRE_CLI_TRACE_ARRIVALS_H
+#define QUIRE_CLI_TRACE_ARRIVALS_H
+
+#include "trace.h"
+
+typedef enum replay_clock {
+    REPLAY_CLOCK_TRACE,
+    REPLAY_CLOCK_BURST,
+    REPLAY_CLOCK_SERIAL
+} replay_clock;
+
+/* A request with its own copies of the arrays. */
+typedef struct arrival {
+    trace_request request;
+    trace_segment *segments;
+    uint64_t *after;
+    double time_s;
+    uint64_t number; /* in the order of the trace */
+} arrival;
+
+typedef struct arrivals arrivals;
+
+/* start_s: the trace's time 0. */
+arrivals *arrivals_open(trace_reader *reader, replay_clock clock, double speed, double start_s);
+void arrivals_close(arrivals *a);
+
+/* The time of the next request, HUGE_VAL: none is known to come. now_s: requests up to then are
+ * read. Negative: the trace is broken (trace_error), or there is no memory (arrivals_no_memory). */
+double arrivals_next_time(arrivals *a, double now_s);
+/* The next request; NULL when none is due up to now_s. The caller frees it with arrival_free. */
+arrival *arrivals_take(arrivals *a, double now_s);
+/* The request is back at the head: it could not be taken in yet. */
+void arrivals_put_back(arrivals *a, arrival *it);
+/* A request ended, so the next turn of its session gets its time. */
+void arrivals_note_end(arrivals *a, const trace_request *request, double now_s);
+/* The same for a request that is not served: it no longer counts as read. */
+void arrivals_note_left_out(arrivals *a, const trace_request *request, double now_s);
+bool arrivals_no_memory(const arrivals *a);
+/* What was read of the trace so far. */
+typedef struct arrivals_read {
+    uint64_t requests;
+    uint64_t prompt_tokens;
+    uint64_t output_tokens;
+    bool is_all;
+} arrivals_read;
+
+arrivals_read arrivals_get_read(const arrivals *a);
+/* Requests that are due and not taken. */
+uint64_t arrivals_num_due(const arrivals *a);
+void arrival_free(arrival *it);
+
+#endif

@@ -1,0 +1,123 @@
+/* cli/trace/bailian.c - Qwen-Bailian's JSON lines.
+ *
+ *   {"chat_id": 159, "parent_chat_id": 55, "timestamp": 61.114, "input_length": 521,
+ *    "output_length": 132, "type": "text", "turn": 2, "hash_ids": [1089, 1090, 1091, ...]}
+ *
+ * Times are in seconds: an open loop. An id is the content of 16 tokens, wherever they stand. A
+ * chat and its descendants are one session, as far back as chats are remembered.
+ */
+#include "memo.h"
+#include "reader.h"
+
+enum { USUAL_BLOCK_SIZE = 16 };
+
+typedef struct row {
+    int64_t num_prompt_tokens;
+    int64_t num_output_tokens;
+    double time_s;
+    uint64_t chat;
+    uint64_t parent;
+    bool has_ids;
+} row;
+
+typedef struct state {
+    trace_memo chats;
+    uint32_t block_size;
+} state;
+
+static bool begin(trace_reader *reader)
+{
+    state *st = reader->state;
+    st->block_size = reader->options.id_block_size;
+    if (st->block_size == 0)
+        st->block_size = USUAL_BLOCK_SIZE;
+    return trace_memo_begin(&st->chats, TRACE_MEMO_ENTRIES);
+}
+
+static void end(trace_reader *reader)
+{
+    state *st = reader->state;
+    trace_memo_end(&st->chats);
+}
+
+static void take_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
+{
+    if (scan_is(name, "hash_ids")) {
+        r->has_ids = scan_peek(scan) != JSON_NULL;
+        trace_take_ids(reader, scan, "hash_ids");
+    } else if (scan_is(name, "timestamp")) {
+        trace_take_time(reader, scan, "timestamp", &r->time_s);
+    } else if (scan_is(name, "input_length")) {
+        trace_take_length(reader, scan, "input_length", &r->num_prompt_tokens);
+    } else if (scan_is(name, "output_length")) {
+        trace_take_length(reader, scan, "output_length", &r->num_output_tokens);
+    } else if (scan_is(name, "chat_id")) {
+        trace_take_key(reader, scan, "chat_id", &r->chat);
+    } else if (scan_is(name, "parent_chat_id")) {
+        trace_take_key(reader, scan, "parent_chat_id", &r->parent); /* -1 is no chat */
+    } else {
+        scan_skip(scan);
+    }
+}
+
+/* The session of its parent, or a new one. */
+static bool join_session(trace_reader *reader, const row *r, trace_request *request)
+{
+    state *st = reader->state;
+    const trace_known *parent = r->parent != 0 ? trace_memo_find(&st->chats, r->parent) : NULL;
+    request->session = parent != NULL ? parent->session : ++reader->num_sessions;
+    request->turn = parent != NULL ? parent->turn + 1 : 0;
+    if (r->chat == 0)
+        return true;
+    trace_known *known = trace_memo_get(&st->chats, r->chat);
+    if (known == NULL)
+        return false;
+    known->session = request->session;
+    known->turn = request->turn;
+    return true;
+}
+
+static trace_outcome next(trace_reader *reader, trace_request *request)
+{
+    state *st = reader->state;
+    char *line;
+    size_t length;
+    trace_outcome outcome = trace_next_line(reader, &line, &length);
+    if (outcome != TRACE_OK)
+        return outcome;
+    row r = {.num_prompt_tokens = -1, .num_output_tokens = -1, .time_s = -1};
+    scanner scan;
+    scan_text name;
+    scan_of_text(&scan, line, length);
+    scan_open(&scan, '{');
+    while (scan_field(&scan, &name) == 1)
+        take_field(reader, &scan, &name, &r);
+    outcome = trace_end_line(reader, &scan);
+    if (outcome != TRACE_OK)
+        return outcome;
+    if (r.time_s < 0)
+        return trace_problem(reader, "timestamp", "is missing");
+    if (!trace_check_lengths(reader, "input_length", r.num_prompt_tokens, "output_length",
+                             &r.num_output_tokens))
+        return TRACE_BAD;
+    if (r.has_ids)
+        trace_push_ids(reader, "hash_ids", reader->ids, reader->num_ids,
+                       (uint32_t)r.num_prompt_tokens, st->block_size, 0);
+    else
+        trace_push_unique(reader, (uint32_t)r.num_prompt_tokens);
+    if (!trace_fill(reader, request, (uint32_t)r.num_output_tokens))
+        return TRACE_BAD;
+    request->id_block_size = r.has_ids ? st->block_size : 0;
+    request->time_s = trace_place(reader, r.time_s);
+    return join_session(reader, &r, request) ? TRACE_OK : trace_no_memory(reader);
+}
+
+const trace_kind trace_bailian = {
+    .format = TRACE_BAILIAN,
+    .name = "bailian",
+    .alias = "qwen-bailian",
+    .state_bytes = sizeof(state),
+    .begin = begin,
+    .next = next,
+    .end = end,
+};

@@ -1,0 +1,38 @@
+/* cli/trace/burstgpt.c - BurstGPT's table.
+ *
+ *   Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+ *   5,ChatGPT,472,18,490,Conversation log
+ *
+ * Times are in seconds: an open loop. Nothing is known of the contents, so every prompt is unique.
+ * A response of 0 tokens is a request that failed; it counts with one.
+ */
+#include "csv.h"
+
+static const char *const columns[] = {"Timestamp", "Request tokens", "Response tokens"};
+
+enum { NUM_COLUMNS = sizeof columns / sizeof columns[0] };
+
+static trace_outcome next(trace_reader *reader, trace_request *request)
+{
+    trace_csv *csv = reader->state;
+    trace_outcome outcome = trace_csv_next(csv, reader, columns, NUM_COLUMNS);
+    if (outcome != TRACE_OK)
+        return outcome;
+    double time_s = trace_csv_time(reader, columns[0], csv->cells[0]);
+    int64_t num_prompt_tokens = trace_csv_length(reader, columns[1], csv->cells[1]);
+    int64_t num_output_tokens = trace_csv_length(reader, columns[2], csv->cells[2]);
+    if (!trace_check_lengths(reader, columns[1], num_prompt_tokens, columns[2], &num_output_tokens))
+        return TRACE_BAD;
+    trace_push_unique(reader, (uint32_t)num_prompt_tokens);
+    if (!trace_fill(reader, request, (uint32_t)num_output_tokens))
+        return TRACE_BAD;
+    request->time_s = trace_place(reader, time_s);
+    return TRACE_OK;
+}
+
+const trace_kind trace_burstgpt = {
+    .format = TRACE_BURSTGPT,
+    .name = "burstgpt",
+    .state_bytes = sizeof(trace_csv),
+    .next = next,
+};

@@ -1,0 +1,317 @@
+/* cli/trace/quire.c - Quire's own workload files: JSON lines that say all that a request has.
+ *
+ *   {"quire_workload": 1, "kind": "chat", "seed": 7}
+ *   {"time": 0.25, "prompt": [[1, 2000], [2, 180]], "output": [3, 90]}
+ *   {"time": 0.31, "session": 1, "prompt": [[1, 2000], [4, 60]], "output": [5, 120]}
+ *   {"session": 1, "think": 8.5, "more": [[6, 40]], "output": [7, 200], "last": true}
+ *
+ * A content is a number, and [content, tokens] so many tokens of it. "more" goes on behind what the
+ * turn before had and generated, "prompt" begins anew. "think" makes it a closed loop. "id" and
+ * "after" name requests, for one that waits for others than the turn before. docs/traces.md has all
+ * fields.
+ */
+#include <stdlib.h>
+
+#include "content.h"
+#include "memo.h"
+#include "reader.h"
+
+typedef struct row {
+    double time_s; /* -1: missing, as all others below 0 */
+    double think_s;
+    double pin_s;
+    uint64_t session;
+    uint64_t id;
+    uint64_t id_block_size;
+    uint64_t output_content;
+    int64_t num_output_tokens;
+    int32_t priority;
+    bool is_header;
+    bool is_last;
+    bool has_prompt;
+    bool has_more;
+    bool has_output_content;
+    uint32_t num_waits;
+} row;
+
+typedef struct state {
+    trace_memo sessions;
+    trace_memo requests; /* by id */
+    uint64_t *after;
+    uint32_t after_room;
+} state;
+
+static bool begin(trace_reader *reader)
+{
+    state *st = reader->state;
+    return trace_memo_begin(&st->sessions, TRACE_MEMO_ENTRIES) &&
+           trace_memo_begin(&st->requests, TRACE_MEMO_ENTRIES);
+}
+
+static void end(trace_reader *reader)
+{
+    state *st = reader->state;
+    trace_memo_end(&st->sessions);
+    trace_memo_end(&st->requests);
+    free(st->after);
+}
+
+/* ---- one row --------------------------------------------------------------- */
+
+/* [content, tokens] */
+static bool take_pair(trace_reader *reader, scanner *scan, const char *field, uint64_t *content,
+                      int64_t *num_tokens)
+{
+    int num_elements = 0;
+    if (scan_peek(scan) != JSON_ARRAY) {
+        if (scan_skip(scan))
+            trace_problem(reader, field, "is not made of [content, tokens]");
+        return false;
+    }
+    scan_open(scan, '[');
+    while (scan_element(scan) == 1) {
+        if (num_elements == 0)
+            trace_take_u64(reader, scan, field, content);
+        else if (num_elements == 1)
+            trace_take_length(reader, scan, field, num_tokens);
+        else
+            scan_skip(scan);
+        num_elements++;
+    }
+    if (num_elements != 2 && scan->error == NULL)
+        trace_problem(reader, field, "is not made of [content, tokens]");
+    return num_elements == 2;
+}
+
+/* Pairs go into the record's ids: where they stand in the prompt is known only when all is read. */
+static void take_prompt(trace_reader *reader, scanner *scan, const char *field)
+{
+    if (scan_peek(scan) != JSON_ARRAY) {
+        if (scan_skip(scan))
+            trace_problem(reader, field, "is not a list");
+        return;
+    }
+    scan_open(scan, '[');
+    while (scan_element(scan) == 1) {
+        uint64_t content = 0;
+        int64_t num_tokens = -1;
+        if (!take_pair(reader, scan, field, &content, &num_tokens))
+            continue;
+        if (num_tokens <= 0)
+            trace_problem(reader, field, "a part of it has no tokens");
+        trace_add_id(reader, content);
+        trace_add_id(reader, (uint64_t)num_tokens);
+    }
+}
+
+static void take_after(trace_reader *reader, scanner *scan, row *r)
+{
+    state *st = reader->state;
+    uint32_t first = reader->num_ids;
+    trace_take_keys(reader, scan, "after");
+    r->num_waits = reader->num_ids - first;
+    if (r->num_waits > st->after_room) {
+        uint64_t *after = realloc(st->after, r->num_waits * sizeof *after);
+        if (after == NULL) {
+            r->num_waits = 0;
+            trace_no_memory(reader);
+            return;
+        }
+        st->after = after;
+        st->after_room = r->num_waits;
+    }
+    for (uint32_t i = 0; i < r->num_waits; i++)
+        st->after[i] = reader->ids[first + i];
+    reader->num_ids = first;
+}
+
+static void take_output(trace_reader *reader, scanner *scan, row *r)
+{
+    if (scan_peek(scan) == JSON_ARRAY)
+        r->has_output_content =
+            take_pair(reader, scan, "output", &r->output_content, &r->num_output_tokens);
+    else
+        trace_take_length(reader, scan, "output", &r->num_output_tokens);
+}
+
+static void take_last(trace_reader *reader, scanner *scan, row *r)
+{
+    if (scan_peek(scan) == JSON_BOOL)
+        scan_bool(scan, &r->is_last);
+    else if (scan_skip(scan))
+        trace_problem(reader, "last", "is neither true nor false");
+}
+
+static void take_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
+{
+    if (scan_is(name, "time")) {
+        trace_take_time(reader, scan, "time", &r->time_s);
+    } else if (scan_is(name, "think")) {
+        trace_take_time(reader, scan, "think", &r->think_s);
+    } else if (scan_is(name, "session")) {
+        trace_take_u64(reader, scan, "session", &r->session);
+    } else if (scan_is(name, "prompt") || scan_is(name, "more")) {
+        if (r->has_prompt || r->has_more)
+            trace_problem(reader, name->head, "there is a prompt already");
+        r->has_prompt = scan_is(name, "prompt");
+        r->has_more = !r->has_prompt;
+        take_prompt(reader, scan, name->head);
+    } else if (scan_is(name, "output")) {
+        take_output(reader, scan, r);
+    } else if (scan_is(name, "last")) {
+        take_last(reader, scan, r);
+    } else if (scan_is(name, "priority")) {
+        trace_take_priority(reader, scan, "priority", &r->priority);
+    } else if (scan_is(name, "pin")) {
+        trace_take_time(reader, scan, "pin", &r->pin_s);
+    } else if (scan_is(name, "id")) {
+        trace_take_key(reader, scan, "id", &r->id);
+    } else if (scan_is(name, "after")) {
+        take_after(reader, scan, r);
+    } else if (scan_is(name, "id_block_size")) {
+        trace_take_u64(reader, scan, "id_block_size", &r->id_block_size);
+    } else {
+        r->is_header = r->is_header || scan_is(name, "quire_workload");
+        scan_skip(scan);
+    }
+}
+
+static trace_outcome read_row(trace_reader *reader, row *r)
+{
+    char *line;
+    size_t length;
+    trace_outcome outcome = trace_next_line(reader, &line, &length);
+    if (outcome != TRACE_OK)
+        return outcome;
+    *r = (row){.time_s = -1, .think_s = -1, .pin_s = -1, .num_output_tokens = -1};
+    scanner scan;
+    scan_text name;
+    scan_of_text(&scan, line, length);
+    scan_open(&scan, '{');
+    while (scan_field(&scan, &name) == 1)
+        take_field(reader, &scan, &name, r);
+    return trace_end_line(reader, &scan);
+}
+
+/* ---- a row becomes a request ----------------------------------------------- */
+
+static void check_row(trace_reader *reader, row *r, const trace_known *session)
+{
+    if (!r->has_prompt && !r->has_more)
+        trace_problem(reader, "prompt", "is missing, and so is \"more\"");
+    if (r->has_more && session == NULL)
+        trace_problem(reader, "more", "there is no turn before this one");
+    if (r->id_block_size > TRACE_MAX_TOKENS)
+        trace_problem(reader, "id_block_size", "is out of range");
+    if (r->think_s >= 0 && session == NULL && r->num_waits == 0)
+        trace_problem(reader, "think", "there is no turn before this one");
+    if (r->think_s < 0 && r->num_waits > 0)
+        r->think_s = 0;
+    if (r->think_s < 0 && r->time_s < 0)
+        trace_problem(reader, "time", "is missing");
+}
+
+static void push_prompt(trace_reader *reader, const row *r, const trace_known *session)
+{
+    if (r->has_more)
+        for (uint32_t i = 0; i < session->num_said; i++)
+            trace_push(reader, session->said[i].content, session->said[i].num_tokens);
+    for (uint32_t i = 0; i + 1 < reader->num_ids; i += 2)
+        trace_push(reader, content_of(TRACE_CONTENT_NUMBER, reader->ids[i], 0), reader->ids[i + 1]);
+}
+
+/* Names become numbers; the earliest time that leaves. */
+static double find_waits(trace_reader *reader, const row *r, trace_request *request)
+{
+    state *st = reader->state;
+    double time_s = 0;
+    if (!trace_memo_number(&st->requests, st->after, r->num_waits, st->after, &time_s)) {
+        trace_problem(reader, "after", "no request of that id stands before this one");
+        return 0;
+    }
+    request->after = st->after;
+    request->num_after = r->num_waits;
+    return time_s;
+}
+
+static void place(trace_reader *reader, const row *r, const trace_known *session,
+                  trace_request *request)
+{
+    if (r->think_s < 0) {
+        request->time_s = trace_place(reader, r->time_s);
+        return;
+    }
+    double ready_s = r->num_waits > 0 ? find_waits(reader, r, request) : session->time_s;
+    request->is_closed_loop = true;
+    request->think_s = r->think_s;
+    request->time_s = ready_s + r->think_s;
+}
+
+/* Remembers it for the next turn, and for those that wait for it. */
+static bool note(trace_reader *reader, const row *r, trace_known *session, trace_request *request)
+{
+    state *st = reader->state;
+    if (!trace_memo_note(&st->requests, r->id, request))
+        return false;
+    if (r->session == 0)
+        return true;
+    if (r->is_last) {
+        if (session != NULL)
+            trace_memo_forget(&st->sessions, session);
+        return true;
+    }
+    if (session == NULL)
+        session = trace_memo_add(&st->sessions, r->session);
+    if (session == NULL)
+        return false;
+    session->turn = request->turn + 1;
+    session->time_s = request->time_s;
+    trace_push(reader, request->output_content, request->num_output_tokens);
+    request->prompt = reader->segments; /* may have moved */
+    return !reader->has_problem &&
+           trace_memo_say(&st->sessions, session, reader->segments, reader->num_segments);
+}
+
+static trace_outcome next(trace_reader *reader, trace_request *request)
+{
+    state *st = reader->state;
+    row r;
+    trace_outcome outcome;
+    do {
+        outcome = read_row(reader, &r);
+    } while (outcome == TRACE_OK && r.is_header);
+    if (outcome != TRACE_OK)
+        return outcome;
+    trace_known *session = r.session != 0 ? trace_memo_find(&st->sessions, r.session) : NULL;
+    check_row(reader, &r, session);
+    if (reader->has_problem)
+        return TRACE_BAD;
+    push_prompt(reader, &r, session);
+    if (!trace_check_lengths(reader, "prompt", (int64_t)reader->num_tokens, "output",
+                             &r.num_output_tokens) ||
+        !trace_fill(reader, request, (uint32_t)r.num_output_tokens))
+        return TRACE_BAD;
+    if (r.has_output_content)
+        request->output_content = content_of(TRACE_CONTENT_NUMBER, r.output_content, 0);
+    request->session = r.session;
+    request->turn = session != NULL ? session->turn : 0;
+    request->is_last_turn = r.is_last;
+    request->priority = r.priority;
+    request->pin_s = r.pin_s;
+    request->id_block_size = (uint32_t)r.id_block_size;
+    place(reader, &r, session, request);
+    if (reader->has_problem)
+        return TRACE_BAD;
+    if (!note(reader, &r, session, request))
+        return trace_no_memory(reader);
+    return TRACE_OK;
+}
+
+const trace_kind trace_quire = {
+    .format = TRACE_QUIRE,
+    .name = "quire",
+    .state_bytes = sizeof(state),
+    .begin = begin,
+    .next = next,
+    .end = end,
+};

@@ -1,0 +1,373 @@
+/* cli/trace/reader.c - fields, segments, times and messages, for all formats. */
+#include "reader.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "content.h"
+
+enum { FIRST_ROOM = 64, MAX_ROOM = 1 << 26 };
+
+#define MAX_TIME 1e15 /* beyond it, a double does not tell milliseconds any more */
+
+bool trace_reader_reserve(trace_reader *reader)
+{
+    reader->ids = malloc(FIRST_ROOM * sizeof *reader->ids);
+    reader->segments = malloc(FIRST_ROOM * sizeof *reader->segments);
+    reader->id_room = FIRST_ROOM;
+    reader->segment_room = FIRST_ROOM;
+    return reader->ids != NULL && reader->segments != NULL;
+}
+
+/* ---- problems -------------------------------------------------------------- */
+
+trace_outcome trace_problem(trace_reader *reader, const char *field, const char *format, ...)
+{
+    if (reader->has_problem)
+        return TRACE_BAD;
+    reader->has_problem = true;
+    size_t size = sizeof reader->message;
+    int n = snprintf(reader->message, size, "%s:", input_name(reader->in));
+    if (n > 0 && (size_t)n < size && reader->entry != NULL)
+        n += snprintf(reader->message + n, size - (size_t)n, "%s:", reader->entry);
+    if (n > 0 && (size_t)n < size)
+        n += snprintf(reader->message + n, size - (size_t)n,
+                      "%llu: ", (unsigned long long)reader->line);
+    if (n > 0 && (size_t)n < size && reader->item != 0)
+        n += snprintf(reader->message + n, size - (size_t)n,
+                      "item %llu: ", (unsigned long long)reader->item);
+    if (n > 0 && (size_t)n < size && field != NULL)
+        n += snprintf(reader->message + n, size - (size_t)n, "field \"%s\": ", field);
+    if (n > 0 && (size_t)n < size) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(reader->message + n, size - (size_t)n, format, arguments);
+        va_end(arguments);
+    }
+    return TRACE_BAD;
+}
+
+trace_outcome trace_no_memory(trace_reader *reader)
+{
+    trace_problem(reader, NULL, "no memory for this record");
+    return TRACE_BROKEN;
+}
+
+void trace_begin_record(trace_reader *reader, uint64_t line)
+{
+    reader->line = line;
+    reader->item = 0;
+    reader->has_problem = false;
+    reader->num_segments = 0;
+    reader->num_tokens = 0;
+    reader->num_ids = 0;
+    reader->num_records++;
+}
+
+trace_outcome trace_next_line(trace_reader *reader, char **line, size_t *length)
+{
+    int more;
+    do {
+        more = input_line(reader->in, line, length);
+        if (more == 0)
+            return TRACE_END;
+        if (more < 0) {
+            snprintf(reader->message, sizeof reader->message, "%s", input_error(reader->in));
+            return TRACE_BROKEN;
+        }
+    } while (strspn(*line, " \t") == *length);
+    trace_begin_record(reader, input_line_number(reader->in));
+    return TRACE_OK;
+}
+
+trace_outcome trace_end_line(trace_reader *reader, scanner *scan)
+{
+    if (scan->error == NULL && !scan_at_end(scan))
+        scan->error = "something stands behind the record";
+    if (scan->error != NULL) {
+        /* a line that is no JSON is a clearer message than what was wrong in its first half */
+        reader->has_problem = false;
+        return trace_problem(reader, NULL, "this is no JSON: %s", scan->error);
+    }
+    return reader->has_problem ? TRACE_BAD : TRACE_OK;
+}
+
+/* ---- values ---------------------------------------------------------------- */
+
+/* False: null, or no number; it is taken all the same. */
+static bool take_number(trace_reader *reader, scanner *scan, const char *field, scan_value *value)
+{
+    scan_kind kind = scan_peek(scan);
+    if (kind == JSON_NUMBER)
+        return scan_number(scan, value);
+    if (kind != JSON_NULL && kind != JSON_NOTHING)
+        trace_problem(reader, field, "is not a number");
+    scan_skip(scan);
+    return false;
+}
+
+/* A whole number up to `most`; programs that write tables write 512.0 too. */
+static bool is_whole(trace_reader *reader, const char *field, scan_value *value, uint64_t most)
+{
+    if (value->is_negative && value->real < 0) {
+        trace_problem(reader, field, "%.*s is negative", value->length, value->text);
+        return false;
+    }
+    if (!value->is_integer && value->real < 0x1p53 && value->real == floor(value->real)) {
+        value->magnitude = (uint64_t)value->real;
+        value->is_integer = true;
+    }
+    if (!value->is_integer && value->real < (double)most) {
+        trace_problem(reader, field, "%.*s is not a whole number", value->length, value->text);
+        return false;
+    }
+    if (!value->is_integer || value->magnitude > most) {
+        trace_problem(reader, field, "%.*s is more than %llu", value->length, value->text,
+                      (unsigned long long)most);
+        return false;
+    }
+    return true;
+}
+
+void trace_take_length(trace_reader *reader, scanner *scan, const char *field, int64_t *tokens)
+{
+    scan_value value;
+    if (take_number(reader, scan, field, &value) &&
+        is_whole(reader, field, &value, TRACE_MAX_TOKENS))
+        *tokens = (int64_t)value.magnitude;
+}
+
+void trace_take_time(trace_reader *reader, scanner *scan, const char *field, double *time)
+{
+    scan_value value;
+    if (!take_number(reader, scan, field, &value))
+        return;
+    if (value.real < 0)
+        trace_problem(reader, field, "%.*s is negative", value.length, value.text);
+    else if (!(value.real <= MAX_TIME))
+        trace_problem(reader, field, "%.*s is out of range", value.length, value.text);
+    else
+        *time = value.real;
+}
+
+void trace_take_u64(trace_reader *reader, scanner *scan, const char *field, uint64_t *value)
+{
+    scan_value v;
+    if (take_number(reader, scan, field, &v) && is_whole(reader, field, &v, UINT64_MAX))
+        *value = v.magnitude;
+}
+
+void trace_take_priority(trace_reader *reader, scanner *scan, const char *field, int32_t *value)
+{
+    scan_value v;
+    if (!take_number(reader, scan, field, &v))
+        return;
+    bool is_negative = v.is_negative;
+    v.is_negative = false;
+    v.real = fabs(v.real);
+    if (is_whole(reader, field, &v, INT32_MAX))
+        *value = is_negative ? -(int32_t)v.magnitude : (int32_t)v.magnitude;
+}
+
+void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint64_t *key)
+{
+    scan_text text;
+    scan_value value;
+    switch (scan_peek(scan)) {
+    case JSON_STRING:
+        if (scan_string(scan, &text))
+            *key = content_of(JSON_STRING, text.hash, text.num_bytes) | 1;
+        break;
+    case JSON_NUMBER:
+        if (scan_number(scan, &value))
+            *key = content_of(JSON_NUMBER, value.magnitude, value.is_negative) | 1;
+        break;
+    case JSON_NULL:
+    case JSON_NOTHING:
+        scan_skip(scan);
+        break;
+    default:
+        trace_problem(reader, field, "is neither a string nor a number");
+        scan_skip(scan);
+    }
+}
+
+void trace_add_id(trace_reader *reader, uint64_t id)
+{
+    if (reader->num_ids == reader->id_room) {
+        uint32_t room = reader->id_room * 2;
+        uint64_t *ids = room > MAX_ROOM ? NULL : realloc(reader->ids, room * sizeof *ids);
+        if (ids == NULL) {
+            trace_no_memory(reader);
+            return;
+        }
+        reader->ids = ids;
+        reader->id_room = room;
+    }
+    reader->ids[reader->num_ids++] = id;
+}
+
+static bool open_list(trace_reader *reader, scanner *scan, const char *field)
+{
+    scan_kind kind = scan_peek(scan);
+    if (kind == JSON_ARRAY)
+        return scan_open(scan, '[');
+    if (kind != JSON_NULL && kind != JSON_NOTHING)
+        trace_problem(reader, field, "is not a list");
+    scan_skip(scan);
+    return false;
+}
+
+void trace_take_ids(trace_reader *reader, scanner *scan, const char *field)
+{
+    if (!open_list(reader, scan, field))
+        return;
+    while (scan_element(scan) == 1) {
+        scan_value value;
+        if (!take_number(reader, scan, field, &value)) {
+            if (scan->error == NULL)
+                trace_problem(reader, field, "has an element that is not a number");
+        } else if (value.is_integer && !value.is_negative) {
+            trace_add_id(reader, value.magnitude);
+        } else if (is_whole(reader, field, &value, UINT64_MAX)) {
+            trace_add_id(reader, value.magnitude);
+        }
+    }
+}
+
+void trace_take_keys(trace_reader *reader, scanner *scan, const char *field)
+{
+    if (!open_list(reader, scan, field))
+        return;
+    while (scan_element(scan) == 1) {
+        uint64_t key = 0;
+        trace_take_key(reader, scan, field, &key);
+        if (key != 0)
+            trace_add_id(reader, key);
+    }
+}
+
+bool trace_check_lengths(trace_reader *reader, const char *input_field, int64_t num_prompt_tokens,
+                         const char *output_field, int64_t *num_output_tokens)
+{
+    if (num_prompt_tokens < 0)
+        trace_problem(reader, input_field, "is missing");
+    else if (num_prompt_tokens == 0)
+        trace_problem(reader, input_field, "0: a prompt has at least one token");
+    if (*num_output_tokens < 0)
+        trace_problem(reader, output_field, "is missing");
+    else if (*num_output_tokens == 0)
+        *num_output_tokens = 1; /* an engine that computed a prompt has sampled a token */
+    return !reader->has_problem;
+}
+
+/* ---- segments -------------------------------------------------------------- */
+
+static void push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
+{
+    if (num_tokens == 0)
+        return;
+    reader->num_tokens += num_tokens;
+    if (reader->num_tokens > TRACE_MAX_TOKENS) {
+        trace_problem(reader, NULL, "the prompt has more than %u tokens", TRACE_MAX_TOKENS);
+        reader->num_tokens = TRACE_MAX_TOKENS;
+        return;
+    }
+    if (reader->num_segments == reader->segment_room) {
+        uint32_t room = reader->segment_room * 2;
+        trace_segment *segments =
+            room > MAX_ROOM ? NULL : realloc(reader->segments, room * sizeof *segments);
+        if (segments == NULL) {
+            trace_no_memory(reader);
+            return;
+        }
+        reader->segments = segments;
+        reader->segment_room = room;
+    }
+    reader->segments[reader->num_segments++] =
+        (trace_segment){.content = content, .num_tokens = (uint32_t)num_tokens};
+}
+
+void trace_push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
+{
+    reader->has_contents = reader->has_contents || num_tokens > 0;
+    push(reader, content, num_tokens);
+}
+
+void trace_push_unique(trace_reader *reader, uint32_t num_tokens)
+{
+    push(reader, content_of(TRACE_CONTENT_UNIQUE, reader->num_records, 0), num_tokens);
+}
+
+bool trace_ids_fit(trace_reader *reader, const char *field, uint32_t num_ids, uint32_t num_tokens,
+                   uint32_t block_size)
+{
+    uint32_t num_full = num_tokens / block_size;
+    uint32_t num_all = num_full + (num_tokens % block_size > 0);
+    if (num_ids == num_full || num_ids == num_all)
+        return true;
+    trace_problem(reader, field, "%u ids of %u tokens do not fit a prompt of %u tokens", num_ids,
+                  block_size, num_tokens);
+    return false;
+}
+
+void trace_push_ids(trace_reader *reader, const char *field, const uint64_t *ids, uint32_t num_ids,
+                    uint32_t num_tokens, uint32_t block_size, uint64_t scope)
+{
+    if (!trace_ids_fit(reader, field, num_ids, num_tokens, block_size))
+        return;
+    uint32_t num_full = num_tokens / block_size;
+    uint32_t rest = num_tokens % block_size;
+    for (uint32_t i = 0; i < num_full; i++)
+        trace_push(reader, content_of(TRACE_CONTENT_ID, ids[i], scope), block_size);
+    if (num_ids > num_full)
+        trace_push(reader, content_of(TRACE_CONTENT_ID, ids[num_full], scope), rest);
+    else
+        trace_push(reader, content_of(TRACE_CONTENT_TAIL, reader->num_records, 0), rest);
+}
+
+/* ---- requests -------------------------------------------------------------- */
+
+double trace_place(trace_reader *reader, double recorded_s)
+{
+    if (!reader->has_first) {
+        reader->has_first = true;
+        reader->first_s = recorded_s;
+    }
+    double time_s = recorded_s - reader->first_s;
+    if (time_s < reader->last_s) {
+        reader->num_early++;
+        time_s = reader->last_s;
+    }
+    reader->last_s = time_s;
+    return time_s;
+}
+
+double trace_place_session(trace_reader *reader, double after_start_s)
+{
+    double gap_s = reader->options.session_gap_s > 0 ? reader->options.session_gap_s : 1;
+    return trace_place(reader, (double)reader->num_starts++ * gap_s + after_start_s);
+}
+
+bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_output_tokens)
+{
+    /* a later prompt may be this one and its output */
+    if (reader->num_tokens + num_output_tokens > TRACE_MAX_TOKENS)
+        trace_problem(reader, NULL, "prompt and output have more than %u tokens", TRACE_MAX_TOKENS);
+    if (reader->has_problem)
+        return false;
+    *request = (trace_request){
+        .line = reader->line,
+        .prompt = reader->segments,
+        .num_segments = reader->num_segments,
+        .num_prompt_tokens = (uint32_t)reader->num_tokens,
+        .num_output_tokens = num_output_tokens,
+        .output_content = content_of(TRACE_CONTENT_OUTPUT, reader->num_records, 0),
+        .number = reader->number,
+        .pin_s = -1,
+    };
+    return true;
+}

@@ -1,0 +1,139 @@
+/* cli/trace/reader.h - what the readers of all formats share; only cli/trace*.c include it.
+ *
+ * A format is a table of functions over one reader:
+ *
+ *      trace_next ─► kind->next: reads a record's fields, each checked by trace_take_*,
+ *                                makes segments with trace_push*, places it with trace_place
+ *
+ * The trace_take_* functions take a value in any case, and note the first thing that is wrong with
+ * a record; so a record is read to its end before it is refused, and the next one can be read.
+ */
+#ifndef QUIRE_CLI_TRACE_READER_H
+#define QUIRE_CLI_TRACE_READER_H
+
+#include "input.h"
+#include "json.h"
+#include "trace.h"
+
+#define TRACE_MAX_TOKENS UINT32_C(0x7fffffff)
+
+typedef enum trace_outcome {
+    TRACE_BROKEN = -2, /* cannot be read on */
+    TRACE_BAD = -1,    /* this record is broken, the next one may not be */
+    TRACE_END = 0,
+    TRACE_OK = 1
+} trace_outcome;
+
+/* Kinds of contents, for content_of. */
+enum {
+    TRACE_CONTENT_ID = 1, /* block id, scope (0: the whole trace) */
+    TRACE_CONTENT_TAIL,   /* behind the last id: request */
+    TRACE_CONTENT_UNIQUE, /* a prompt of which nothing is known: request */
+    TRACE_CONTENT_OUTPUT, /* what a request generates: request */
+    TRACE_CONTENT_TEXT,   /* hash of a message, its length */
+    TRACE_CONTENT_NUMBER  /* a content of a workload file */
+};
+
+typedef struct trace_kind {
+    trace_format format;
+    const char *name;
+    const char *alias; /* NULL: none */
+    size_t state_bytes;
+    bool (*begin)(trace_reader *reader); /* state is all zero; NULL: nothing to do */
+    trace_outcome (*next)(trace_reader *reader, trace_request *request);
+    void (*end)(trace_reader *reader);
+} trace_kind;
+
+extern const trace_kind trace_mooncake;
+extern const trace_kind trace_mooncake_delta;
+extern const trace_kind trace_bailian;
+extern const trace_kind trace_azure;
+extern const trace_kind trace_burstgpt;
+extern const trace_kind trace_sharegpt;
+extern const trace_kind trace_agent;
+extern const trace_kind trace_quire;
+
+struct trace_reader {
+    input *in;
+    trace_options options;
+    const trace_kind *kind;
+    void *state;
+    uint64_t line;     /* of the record that is read */
+    const char *entry; /* of the archive; NULL: no archive */
+    uint64_t item;     /* of the record, from 1 on: its request, its message; 0: it has none */
+    bool has_problem;  /* with the record that is read, or with all */
+    bool is_finished;
+    bool is_broken;
+    char message[TRACE_MESSAGE_BYTES];
+    /* the record's prompt */
+    trace_segment *segments;
+    uint32_t num_segments;
+    uint32_t segment_room;
+    uint64_t num_tokens;
+    /* the record's block ids, or other numbers */
+    uint64_t *ids;
+    uint32_t num_ids;
+    uint32_t id_room;
+    uint64_t num_records; /* begun, broken ones too */
+    uint64_t number;      /* of the next request */
+    uint64_t num_sessions;
+    uint64_t num_starts; /* of sessions without times */
+    uint64_t num_bad;
+    bool has_contents; /* something other than trace_push_unique was called */
+    uint64_t num_early;
+    bool has_first;
+    double first_s;
+    double last_s;
+};
+
+/* Takes over the input. */
+trace_reader *trace_open_input(input *in, const trace_options *options,
+                               char message[TRACE_MESSAGE_BYTES]);
+/* First room for segments and ids: there is always some. */
+bool trace_reader_reserve(trace_reader *reader);
+
+/* Notes what is wrong: "FILE:LINE: " and the sentence, with `field "NAME": ` where there is one. */
+trace_outcome trace_problem(trace_reader *reader, const char *field, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+trace_outcome trace_no_memory(trace_reader *reader);
+/* Begins a record: no problem, no segments, no ids. */
+void trace_begin_record(trace_reader *reader, uint64_t line);
+/* The next line that is not blank, as a record. */
+trace_outcome trace_next_line(trace_reader *reader, char **line, size_t *length);
+/* After a line was read as one JSON value: what came of it. */
+trace_outcome trace_end_line(trace_reader *reader, scanner *scan);
+
+/* Values of fields. null counts as missing: the value stays as it was. */
+void trace_take_length(trace_reader *reader, scanner *scan, const char *field, int64_t *tokens);
+void trace_take_time(trace_reader *reader, scanner *scan, const char *field, double *time);
+void trace_take_u64(trace_reader *reader, scanner *scan, const char *field, uint64_t *value);
+void trace_take_priority(trace_reader *reader, scanner *scan, const char *field, int32_t *value);
+/* A string's hash, or that of a number's digits; 0: none. */
+void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint64_t *key);
+/* Appends a list of numbers, or of keys, to the record's ids. */
+void trace_take_ids(trace_reader *reader, scanner *scan, const char *field);
+void trace_take_keys(trace_reader *reader, scanner *scan, const char *field);
+void trace_add_id(trace_reader *reader, uint64_t id);
+
+/* Lengths that a record must have; a missing output is a problem, one of 0 tokens is 1. */
+bool trace_check_lengths(trace_reader *reader, const char *input_field, int64_t num_prompt_tokens,
+                         const char *output_field, int64_t *num_output_tokens);
+
+void trace_push(trace_reader *reader, uint64_t content, uint64_t num_tokens);
+/* A problem where they do not. */
+bool trace_ids_fit(trace_reader *reader, const char *field, uint32_t num_ids, uint32_t num_tokens,
+                   uint32_t block_size);
+/* Prompt tokens behind ids of block_size tokens each: as many ids as full blocks, and perhaps one
+ * for the part-filled last one. */
+void trace_push_ids(trace_reader *reader, const char *field, const uint64_t *ids, uint32_t num_ids,
+                    uint32_t num_tokens, uint32_t block_size, uint64_t scope);
+void trace_push_unique(trace_reader *reader, uint32_t num_tokens);
+
+/* The time of a request that does not wait for another one, from its time in the trace. */
+double trace_place(trace_reader *reader, double recorded_s);
+/* The start of a session that has no time of its own. */
+double trace_place_session(trace_reader *reader, double after_start_s);
+/* Prompt and output as they were pushed; all else 0. False: there is a problem. */
+bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_output_tokens);
+
+#endif

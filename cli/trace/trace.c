@@ -1,0 +1,221 @@
+/* cli/trace/trace.c - opens a trace, finds out its format, and hands out its requests. */
+#include "trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reader.h"
+#include "tar.h"
+
+enum { HEAD_BYTES = 1 << 16 };
+
+static const trace_kind *const kinds[] = {
+    &trace_mooncake, &trace_bailian,        &trace_azure, &trace_burstgpt,
+    &trace_sharegpt, &trace_mooncake_delta, &trace_agent, &trace_quire,
+};
+
+enum { NUM_KINDS = sizeof kinds / sizeof kinds[0] };
+
+trace_format trace_format_of(const char *name)
+{
+    for (int i = 0; i < NUM_KINDS; i++) {
+        const trace_kind *kind = kinds[i];
+        if (strcmp(name, kind->name) == 0 || (kind->alias && strcmp(name, kind->alias) == 0))
+            return kind->format;
+    }
+    return TRACE_DETECT;
+}
+
+static const trace_kind *kind_of(trace_format format)
+{
+    for (int i = 0; i < NUM_KINDS; i++)
+        if (kinds[i]->format == format)
+            return kinds[i];
+    return NULL;
+}
+
+const char *trace_format_name(trace_format format)
+{
+    const trace_kind *kind = kind_of(format);
+    return kind != NULL ? kind->name : "detect";
+}
+
+/* ---- detection ------------------------------------------------------------- */
+
+/* By the names of an object's fields, as far as they are seen. What only one format has comes
+ * before what several have. */
+static trace_format format_of_object(scanner *scan)
+{
+    trace_format found = TRACE_DETECT;
+    scan_text name;
+    scan_open(scan, '{');
+    while (scan_field(scan, &name) == 1) {
+        if (scan_is(&name, "quire_workload"))
+            return TRACE_QUIRE;
+        if (scan_is(&name, "chat_id") || scan_is(&name, "parent_chat_id"))
+            return TRACE_BAILIAN;
+        if (scan_is(&name, "conversations"))
+            return TRACE_SHAREGPT;
+        if (scan_is(&name, "requests") || scan_is(&name, "tool_tokens"))
+            return TRACE_AGENT;
+        if (scan_is(&name, "hash_ids") || scan_is(&name, "input_length") ||
+            scan_is(&name, "input_tokens") || scan_is(&name, "schema"))
+            found = TRACE_MOONCAKE;
+        if (!scan_skip(scan))
+            break;
+    }
+    return found;
+}
+
+static trace_format format_of_head(const char *head, size_t num_bytes)
+{
+    if (trace_tar_is_header(head, num_bytes))
+        return TRACE_AGENT;
+    if (num_bytes >= 3 && memcmp(head, "\xef\xbb\xbf", 3) == 0) {
+        head += 3;
+        num_bytes -= 3;
+    }
+    scanner scan;
+    scan_of_text(&scan, head, num_bytes);
+    scan_kind first = scan_peek(&scan);
+    if (first == JSON_ARRAY)
+        return TRACE_SHAREGPT;
+    if (first == JSON_OBJECT)
+        return format_of_object(&scan);
+    size_t line_bytes = strcspn(head, "\n");
+    char line[256];
+    snprintf(line, sizeof line, "%.*s", (int)(line_bytes < 255 ? line_bytes : 255), head);
+    if (strstr(line, "ContextTokens") != NULL)
+        return TRACE_AZURE;
+    if (strstr(line, "Request tokens") != NULL)
+        return TRACE_BURSTGPT;
+    return TRACE_DETECT;
+}
+
+/* ---- the reader ------------------------------------------------------------ */
+
+static bool choose_kind(trace_reader *reader, char message[TRACE_MESSAGE_BYTES])
+{
+    trace_format format = reader->options.format;
+    /* A pipe may have only a part for now: no more is waited for than is needed. */
+    size_t num_bytes = input_ahead(reader->in, format == TRACE_DETECT ? HEAD_BYTES : 1);
+    if (input_error(reader->in) != NULL) {
+        snprintf(message, TRACE_MESSAGE_BYTES, "%s", input_error(reader->in));
+        return false;
+    }
+    if (num_bytes == 0) {
+        snprintf(message, TRACE_MESSAGE_BYTES, "%s: the file is empty", input_name(reader->in));
+        return false;
+    }
+    if (format == TRACE_DETECT)
+        format = format_of_head(input_bytes(reader->in), num_bytes);
+    reader->kind = kind_of(format);
+    if (reader->kind == NULL) {
+        snprintf(message, TRACE_MESSAGE_BYTES, "%s: unknown trace format; --format names one",
+                 input_name(reader->in));
+        return false;
+    }
+    reader->state = calloc(1, reader->kind->state_bytes);
+    if (reader->state == NULL || !trace_reader_reserve(reader) ||
+        (reader->kind->begin != NULL && !reader->kind->begin(reader))) {
+        snprintf(message, TRACE_MESSAGE_BYTES, "%s: no memory to read it", input_name(reader->in));
+        return false;
+    }
+    return true;
+}
+
+trace_reader *trace_open_input(input *in, const trace_options *options,
+                               char message[TRACE_MESSAGE_BYTES])
+{
+    trace_reader *reader = calloc(1, sizeof *reader);
+    if (reader == NULL) {
+        snprintf(message, TRACE_MESSAGE_BYTES, "%s: no memory to read it", input_name(in));
+        input_close(in);
+        return NULL;
+    }
+    reader->in = in;
+    if (options != NULL)
+        reader->options = *options;
+    if (choose_kind(reader, message))
+        return reader;
+    trace_close(reader);
+    return NULL;
+}
+
+trace_reader *trace_open(const char *path, const trace_options *options,
+                         char message[TRACE_MESSAGE_BYTES])
+{
+    _Static_assert((int)TRACE_MESSAGE_BYTES == (int)INPUT_MESSAGE_BYTES, "one buffer for both");
+    input *in = input_open(path, message);
+    return in != NULL ? trace_open_input(in, options, message) : NULL;
+}
+
+void trace_close(trace_reader *reader)
+{
+    if (reader == NULL)
+        return;
+    if (reader->state != NULL && reader->kind->end != NULL)
+        reader->kind->end(reader);
+    input_close(reader->in);
+    free(reader->state);
+    free(reader->segments);
+    free(reader->ids);
+    free(reader);
+}
+
+int trace_next(trace_reader *reader, trace_request *request)
+{
+    if (reader->is_broken)
+        return -1;
+    if (reader->is_finished ||
+        (reader->options.max_requests > 0 && reader->number >= reader->options.max_requests))
+        return 0;
+    trace_outcome outcome;
+    do {
+        outcome = reader->kind->next(reader, request);
+        reader->num_bad += outcome == TRACE_BAD && reader->options.skip_bad;
+    } while (outcome == TRACE_BAD && reader->options.skip_bad);
+    if (outcome == TRACE_OK) {
+        reader->number++;
+        return 1;
+    }
+    reader->is_finished = outcome == TRACE_END;
+    reader->is_broken = outcome != TRACE_END;
+    return outcome == TRACE_END ? 0 : -1;
+}
+
+const char *trace_error(const trace_reader *reader)
+{
+    return reader->message;
+}
+
+trace_format trace_reader_format(const trace_reader *reader)
+{
+    return reader->kind->format;
+}
+
+bool trace_has_contents(const trace_reader *reader)
+{
+    return reader->has_contents;
+}
+
+uint64_t trace_num_bad(const trace_reader *reader)
+{
+    return reader->num_bad;
+}
+
+uint64_t trace_num_early(const trace_reader *reader)
+{
+    return reader->num_early;
+}
+
+uint64_t trace_position(const trace_reader *reader)
+{
+    return input_position(reader->in);
+}
+
+uint64_t trace_size(const trace_reader *reader)
+{
+    return input_size(reader->in);
+}

@@ -1,0 +1,218 @@
+/* calls.c - what the scheduler asks of vLLM's Python: grammars. And drafts, which go in.
+ *
+ *      quire_sched_update ──► should_advance ──► StructuredOutputManager
+ *                         ──► accept_tokens  ──► request.structured_output_request.grammar
+ *
+ * The library knows no exceptions: one that Python raises is kept in the core, what is still asked
+ * gets the usual answer without Python, and the call under way raises it at its end.
+ */
+#include "vllm.h"
+
+/* ---- exceptions ---------------------------------------------------------- */
+
+void vllm_keep_error(vllm_core *core)
+{
+    PyErr_Fetch(&core->error[0], &core->error[1], &core->error[2]);
+}
+
+int vllm_raise_kept(vllm_core *core)
+{
+    if (core->error[0] == NULL)
+        return 0;
+    core->is_closed = 1;
+    PyErr_Restore(core->error[0], core->error[1], core->error[2]);
+    core->error[0] = core->error[1] = core->error[2] = NULL;
+    return -1;
+}
+
+/* ---- tokens -------------------------------------------------------------- */
+
+/* Whoever is asked sees the tokens that the request has got by then. */
+int vllm_slot_sync(vllm_core *core, vllm_slot *slot)
+{
+    quire_req_info info;
+    if (!core->is_updating || slot->generated == NULL || slot->num_taken > 0 ||
+        quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+        return 0;
+    Py_ssize_t missing = (Py_ssize_t)info.num_tokens - PyList_Size(slot->all_tokens);
+    return missing > 0 ? vllm_slot_take(slot, missing) : 0;
+}
+
+int vllm_slot_take(vllm_slot *slot, Py_ssize_t count)
+{
+    for (; slot->num_taken < count; slot->num_taken++) {
+        PyObject *token = PyList_GetItem(slot->generated, slot->num_taken);
+        if (token == NULL || PyList_Append(slot->all_tokens, token) < 0 ||
+            PyList_Append(slot->output_tokens, token) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+PyObject *vllm_token_list(const quire_token *tokens, uint32_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *number = PyLong_FromLong(tokens[i]);
+        if (number == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SetItem(list, (Py_ssize_t)i, number);
+    }
+    return list;
+}
+
+/* ---- grammars ------------------------------------------------------------ */
+
+/* request.structured_output_request.grammar */
+static PyObject *grammar_of(const vllm_slot *slot)
+{
+    PyObject *part = PyObject_GetAttrString(slot->request, "structured_output_request");
+    PyObject *grammar = part == NULL ? NULL : PyObject_GetAttrString(part, "grammar");
+    Py_XDECREF(part);
+    return grammar;
+}
+
+/* The truth of an answer, which is given up; -1 is an exception. */
+static int truth_of(PyObject *answer)
+{
+    int is_true = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return is_true;
+}
+
+static int answer_or_keep(vllm_core *core, int is_true, int usual)
+{
+    if (is_true >= 0)
+        return is_true;
+    vllm_keep_error(core);
+    return usual;
+}
+
+static int grammar_is_ready(void *user, quire_req req)
+{
+    vllm_core *core = user;
+    if (core->error[0] != NULL)
+        return 0;
+    return answer_or_keep(core, truth_of(grammar_of(vllm_slot_of(core, req))), 0);
+}
+
+static int grammar_should_advance(void *user, quire_req req)
+{
+    vllm_core *core = user;
+    vllm_slot *slot = vllm_slot_of(core, req);
+    if (core->error[0] != NULL)
+        return 0;
+    if (vllm_slot_sync(core, slot) < 0)
+        return answer_or_keep(core, -1, 0);
+    PyObject *answer =
+        PyObject_CallFunctionObjArgs(core->types.should_advance, slot->request, NULL);
+    return answer_or_keep(core, truth_of(answer), 0);
+}
+
+static int grammar_accept_tokens(void *user, quire_req req, const quire_token *tokens, uint32_t n)
+{
+    vllm_core *core = user;
+    vllm_slot *slot = vllm_slot_of(core, req);
+    if (core->error[0] != NULL)
+        return 1;
+    PyObject *grammar = grammar_of(slot);
+    PyObject *list = grammar == NULL ? NULL : vllm_token_list(tokens, n);
+    PyObject *answer =
+        list == NULL ? NULL : PyObject_CallMethod(grammar, "accept_tokens", "OO", slot->id, list);
+    Py_XDECREF(grammar);
+    Py_XDECREF(list);
+    return answer_or_keep(core, truth_of(answer), 1);
+}
+
+static uint32_t grammar_validate_tokens(void *user, quire_req req, const quire_token *tokens,
+                                        uint32_t n)
+{
+    vllm_core *core = user;
+    if (core->error[0] != NULL)
+        return n;
+    PyObject *grammar = grammar_of(vllm_slot_of(core, req));
+    PyObject *list = grammar == NULL ? NULL : vllm_token_list(tokens, n);
+    PyObject *answer =
+        list == NULL ? NULL : PyObject_CallMethod(grammar, "validate_tokens", "O", list);
+    Py_ssize_t count = answer == NULL ? -1 : PyObject_Size(answer);
+    Py_XDECREF(grammar);
+    Py_XDECREF(list);
+    Py_XDECREF(answer);
+    return (uint32_t)answer_or_keep(core, (int)count, (int)n);
+}
+
+quire_grammar vllm_grammar(vllm_core *core)
+{
+    return (quire_grammar){.user = core,
+                           .is_ready = grammar_is_ready,
+                           .should_advance = grammar_should_advance,
+                           .accept_tokens = grammar_accept_tokens,
+                           .validate_tokens = grammar_validate_tokens};
+}
+
+/* ---- drafts -------------------------------------------------------------- */
+
+static int read_drafts(vllm_core *core, PyObject *list, quire_token *drafts, uint32_t *count)
+{
+    Py_ssize_t size = PyList_Check(list) ? PyList_Size(list) : -1;
+    if (size < 0 || size > (Py_ssize_t)core->num_spec_tokens) {
+        PyErr_SetString(PyExc_ValueError, "drafts must be a list of at most num_spec_tokens");
+        return -1;
+    }
+    for (Py_ssize_t k = 0; k < size; k++) {
+        long token = PyLong_AsLong(PyList_GetItem(list, k));
+        if (token == -1 && PyErr_Occurred())
+            return -1;
+        drafts[k] = (quire_token)token;
+    }
+    *count = (uint32_t)size;
+    return 0;
+}
+
+static PyObject *give_drafts(vllm_core *core, PyObject *numbers, PyObject *lists, quire_req *reqs,
+                             quire_token *drafts, uint32_t *counts)
+{
+    Py_ssize_t size = PyList_Size(numbers);
+    for (Py_ssize_t i = 0; i < size; i++) {
+        reqs[i] = PyLong_AsUnsignedLongLong(PyList_GetItem(numbers, i));
+        PyObject *list = PyList_GetItem(lists, i);
+        if (PyErr_Occurred() ||
+            read_drafts(core, list, drafts + (size_t)i * core->num_spec_tokens, &counts[i]) < 0)
+            return NULL;
+    }
+    int status = quire_sched_update_drafts(core->sched, reqs, (uint32_t)size, drafts,
+                                           core->num_spec_tokens, counts);
+    if (vllm_raise_kept(core) < 0)
+        return NULL;
+    if (status != QUIRE_OK)
+        return vllm_raise(status, "update_draft_token_ids");
+    Py_RETURN_NONE;
+}
+
+/* update_drafts(numbers, lists of drafts) */
+PyObject *vllm_core_update_drafts(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    PyObject *numbers;
+    PyObject *lists;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &numbers, &PyList_Type, &lists))
+        return NULL;
+    size_t size = (size_t)PyList_Size(numbers);
+    if (PyList_Size(lists) != (Py_ssize_t)size) {
+        PyErr_SetString(PyExc_ValueError, "as many lists of drafts as requests");
+        return NULL;
+    }
+    quire_req *reqs = PyMem_Calloc(size + 1, sizeof(*reqs));
+    uint32_t *counts = PyMem_Calloc(size + 1, sizeof(*counts));
+    quire_token *drafts = PyMem_Calloc(size * core->num_spec_tokens + 1, sizeof(*drafts));
+    PyObject *answer = NULL;
+    if (reqs == NULL || counts == NULL || drafts == NULL)
+        PyErr_NoMemory();
+    else
+        answer = give_drafts(core, numbers, lists, reqs, drafts, counts);
+    PyMem_Free(reqs);
+    PyMem_Free(counts);
+    PyMem_Free(drafts);
+    return answer;
+}

@@ -1,0 +1,166 @@
+/* config.c - from a dict of numbers (quire/vllm/config.py makes it from a VllmConfig) to the
+ * configs of a quire_hasher and a quire_sched. Names that are not there keep their defaults.
+ */
+#include "vllm.h"
+
+#include <stddef.h>
+#include <string.h>
+
+typedef struct number_field {
+    const char *name;
+    size_t offset;
+} number_field;
+
+_Static_assert(sizeof(quire_switch) == sizeof(uint32_t), "switches are read as numbers");
+_Static_assert(sizeof(quire_policy) == sizeof(uint32_t), "the policy is read as a number");
+_Static_assert(sizeof(quire_layer_kind) == sizeof(uint32_t), "kinds are read as numbers");
+
+#define SCHED(field)                                                                               \
+    {                                                                                              \
+#field, offsetof(quire_sched_config, field)                                                \
+    }
+static const number_field sched_fields[] = {SCHED(policy),
+                                            SCHED(max_num_seqs),
+                                            SCHED(max_num_batched_tokens),
+                                            SCHED(max_num_scheduled_tokens),
+                                            SCHED(long_prefill_token_threshold),
+                                            SCHED(enable_chunked_prefill),
+                                            SCHED(reserve_full_sequence),
+                                            SCHED(async_scheduling),
+                                            SCHED(max_batches),
+                                            SCHED(num_spec_tokens),
+                                            SCHED(num_lookahead_tokens),
+                                            SCHED(max_loras),
+                                            SCHED(is_encoder_decoder),
+                                            SCHED(disable_chunked_mm_input),
+                                            SCHED(encoder_compute_budget),
+                                            SCHED(encoder_cache_size),
+                                            SCHED(mamba_block_size),
+                                            SCHED(fail_on_load_error),
+                                            SCHED(log_stats),
+                                            SCHED(max_requests),
+                                            SCHED(max_loading),
+                                            SCHED(max_request_bytes),
+                                            SCHED(max_encoder_items)};
+#undef SCHED
+
+#define CACHE(field)                                                                               \
+    {                                                                                              \
+#field, offsetof(quire_cache_config, field)                                                \
+    }
+static const number_field cache_fields[] = {
+    CACHE(num_blocks),     CACHE(max_model_len),      CACHE(hash_block_size),
+    CACHE(enable_caching), CACHE(use_eagle),          CACHE(dcp_world_size),
+    CACHE(pcp_world_size), CACHE(max_encoder_tokens), CACHE(digest_bytes)};
+#undef CACHE
+
+#define LAYER(field)                                                                               \
+    {                                                                                              \
+#field, offsetof(quire_layer_spec, field)                                                  \
+    }
+static const number_field layer_fields[] = {LAYER(kind),           LAYER(block_size),
+                                            LAYER(num_kv_heads),   LAYER(head_size),
+                                            LAYER(head_size_v),    LAYER(dtype),
+                                            LAYER(sliding_window), LAYER(attention_chunk_size),
+                                            LAYER(sink_len),       LAYER(tq_slot_size),
+                                            LAYER(compress_ratio), LAYER(mamba_mode),
+                                            LAYER(mamba_type),     LAYER(num_speculative_blocks)};
+#undef LAYER
+
+int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value)
+{
+    PyObject *number = PyDict_GetItemString(dict, name);
+    if (number == NULL)
+        return 0;
+    unsigned long wide = PyLong_AsUnsignedLong(number);
+    if (PyErr_Occurred())
+        return -1;
+    if (wide > UINT32_MAX) {
+        PyErr_Format(PyExc_OverflowError, "%s is above 2^32", name);
+        return -1;
+    }
+    *value = (uint32_t)wide;
+    return 0;
+}
+
+static int read_fields(PyObject *dict, const number_field *fields, size_t count, void *target)
+{
+    for (size_t i = 0; i < count; i++) {
+        char *at = (char *)target + fields[i].offset;
+        uint32_t value;
+        memcpy(&value, at, sizeof(value));
+        if (vllm_read_u32(dict, fields[i].name, &value) < 0)
+            return -1;
+        memcpy(at, &value, sizeof(value));
+    }
+    return 0;
+}
+
+static int read_groups(PyObject *list, quire_group_config *groups, uint32_t max_groups,
+                       uint32_t *num_groups)
+{
+    if (list == NULL || !PyList_Check(list) || PyList_Size(list) > (Py_ssize_t)max_groups) {
+        PyErr_Format(PyExc_ValueError, "groups must be a list of at most %u", max_groups);
+        return -1;
+    }
+    *num_groups = (uint32_t)PyList_Size(list);
+    for (uint32_t i = 0; i < *num_groups; i++) {
+        PyObject *group = PyList_GetItem(list, (Py_ssize_t)i);
+        memset(&groups[i], 0, sizeof(groups[i]));
+        if (!PyDict_Check(group)) {
+            PyErr_SetString(PyExc_TypeError, "a group must be a dict");
+            return -1;
+        }
+        if (read_fields(group, layer_fields, sizeof(layer_fields) / sizeof(layer_fields[0]),
+                        &groups[i].spec) < 0 ||
+            vllm_read_u32(group, "is_eagle", &groups[i].is_eagle) < 0)
+            return -1;
+        if (groups[i].spec.kind == QUIRE_LAYER_MAMBA)
+            groups[i].spec.states[0] = (quire_state){1, {1}, QUIRE_DTYPE_FLOAT32};
+    }
+    return 0;
+}
+
+static int read_hasher(PyObject *given, quire_hasher_config *hasher)
+{
+    PyObject *name = PyDict_GetItemString(given, "hash_algorithm");
+    PyObject *none_hash = PyDict_GetItemString(given, "none_hash");
+    if (name == NULL || none_hash == NULL) {
+        PyErr_SetString(PyExc_ValueError, "hash_algorithm and none_hash are needed");
+        return -1;
+    }
+    const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+    char *data;
+    Py_ssize_t len;
+    if (text == NULL || PyBytes_AsStringAndSize(none_hash, &data, &len) < 0)
+        return -1;
+    int status = quire_hash_algo_by_name(text, &hasher->algo);
+    if (status != QUIRE_OK) {
+        vllm_raise(status, text);
+        return -1;
+    }
+    hasher->none_hash = (quire_bytes){data, (size_t)len};
+    hasher->profile = QUIRE_PROFILE_VLLM_0_20;
+    return vllm_read_u32(given, "hash_block_size", &hasher->block_size);
+}
+
+int vllm_read_config(PyObject *given, quire_sched_config *config, quire_hasher_config *hasher,
+                     quire_group_config *groups, uint32_t max_groups)
+{
+    uint32_t num_groups;
+    PyObject *tokens = PyDict_GetItemString(given, "max_text_tokens");
+    if (read_fields(given, sched_fields, sizeof(sched_fields) / sizeof(sched_fields[0]), config) <
+            0 ||
+        read_fields(given, cache_fields, sizeof(cache_fields) / sizeof(cache_fields[0]),
+                    &config->cache) < 0 ||
+        read_groups(PyDict_GetItemString(given, "groups"), groups, max_groups, &num_groups) < 0 ||
+        read_hasher(given, hasher) < 0)
+        return -1;
+    if (tokens != NULL)
+        config->max_text_tokens = PyLong_AsUnsignedLongLong(tokens);
+    config->cache.groups = groups;
+    config->cache.num_groups = num_groups;
+    config->cache.digest_bytes = (uint32_t)quire_hash_digest_bytes(hasher->algo);
+    config->profile = QUIRE_PROFILE_VLLM_0_20;
+    return PyErr_Occurred() ? -1 : 0;
+}

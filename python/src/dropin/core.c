@@ -1,0 +1,558 @@
+/* core.c - quire._vllm.Core: one quire_sched, its slots, and the calls that are not a step. */
+#include "vllm.h"
+
+#include <string.h>
+
+#define MAX_GROUPS 64
+
+static const char *const core_names[VLLM_NUM_NAMES] = {
+    "sampled_token_ids", "req_id_to_index", "num_scheduled_tokens", "scheduled_spec_decode_tokens",
+    "logprobs",          "_quire_step"};
+
+PyObject *vllm_raise(int status, const char *what)
+{
+    PyObject *kind = PyExc_RuntimeError;
+    if (status == QUIRE_E_NOMEM)
+        kind = PyExc_MemoryError;
+    if (status == QUIRE_E_ARGUMENT || status == QUIRE_E_CONFIG || status == QUIRE_E_RANGE ||
+        status == QUIRE_E_PREDICTION)
+        kind = PyExc_ValueError;
+    PyErr_Format(kind, "%s: %s (%s)", what, quire_strerror(status), quire_status_name(status));
+    return NULL;
+}
+
+vllm_slot *vllm_slot_of(vllm_core *core, quire_req req)
+{
+    uint32_t index = quire_req_index(req);
+    if (index >= core->max_requests || core->slots[index].req != req)
+        return NULL;
+    return &core->slots[index];
+}
+
+/* ---- a request leaves ---------------------------------------------------- */
+
+static void slot_clear(vllm_slot *slot)
+{
+    vllm_slot gone = *slot;
+    memset(slot, 0, sizeof(*slot));
+    Py_XDECREF(gone.request);
+    Py_XDECREF(gone.id);
+    Py_XDECREF(gone.all_tokens);
+    Py_XDECREF(gone.output_tokens);
+    Py_XDECREF(gone.trace_headers);
+    Py_XDECREF(gone.kv_params);
+}
+
+static int note_finished(vllm_core *core, PyObject *id, uint32_t client)
+{
+    if (PySet_Add(core->finished, id) < 0)
+        return -1;
+    if (core->finished_by_client == NULL)
+        return 0;
+    PyObject *key = PyLong_FromUnsignedLong(client);
+    PyObject *set = key == NULL ? NULL : PyObject_GetItem(core->finished_by_client, key);
+    int failed = set == NULL || PySet_Add(set, id) < 0;
+    Py_XDECREF(key);
+    Py_XDECREF(set);
+    return failed ? -1 : 0;
+}
+
+static int slot_end(vllm_core *core, vllm_slot *slot, long status)
+{
+    PyObject *answer = NULL;
+    if (PyDict_DelItem(core->requests, slot->id) == 0)
+        answer = PyObject_CallFunction(core->types.ended, "OlIII", slot->request, status,
+                                       slot->num_computed, slot->num_preemptions,
+                                       (uint32_t)slot->is_prefill_chunk);
+    slot_clear(slot);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
+int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client)
+{
+    quire_req_info info;
+    if (note_finished(core, slot->id, client) < 0)
+        return -1;
+    if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+        return slot_end(core, slot, status);
+    slot->final_status = (uint8_t)status;
+    return 0;
+}
+
+int vllm_slot_end_kept(vllm_core *core, quire_req req)
+{
+    vllm_slot *slot = vllm_slot_of(core, req);
+    quire_req_info info;
+    if (slot == NULL || quire_sched_req_info(core->sched, req, &info) == QUIRE_OK)
+        return 0;
+    return slot_end(core, slot, slot->final_status);
+}
+
+static PyObject *core_finish(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long number;
+    int status;
+    if (!PyArg_ParseTuple(args, "Ki", &number, &status))
+        return NULL;
+    quire_req req = number;
+    vllm_slot *slot = vllm_slot_of(core, req);
+    quire_req_info info;
+    if (slot == NULL || slot->final_status != 0 ||
+        quire_sched_req_info(core->sched, req, &info) != QUIRE_OK)
+        Py_RETURN_FALSE;
+    int answer = quire_sched_finish(core->sched, &req, 1, (quire_req_status)status, NULL);
+    if (vllm_raise_kept(core) < 0)
+        return NULL;
+    if (answer != QUIRE_OK)
+        return vllm_raise(answer, "finish_requests");
+    slot->num_computed = info.num_computed_tokens;
+    if (vllm_slot_finish(core, slot, status, info.client_index) < 0)
+        return NULL;
+    Py_RETURN_TRUE;
+}
+
+/* ---- looking ------------------------------------------------------------- */
+
+static PyObject *core_info(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long req;
+    quire_req_info info;
+    if (!PyArg_ParseTuple(args, "K", &req))
+        return NULL;
+    vllm_slot *slot = vllm_slot_of(core, req);
+    int status = quire_sched_req_info(core->sched, req, &info);
+    if (slot == NULL || status != QUIRE_OK)
+        return vllm_raise(status == QUIRE_OK ? QUIRE_E_UNKNOWN_REQ : status, "request");
+    return Py_BuildValue("(iIIIIi)", (int)info.status, info.num_computed_tokens,
+                         info.num_output_placeholders, info.num_preemptions, info.num_spec_tokens,
+                         (int)slot->is_prefill_chunk);
+}
+
+/* The set itself: it is the next SchedulerOutput's. */
+static PyObject *core_finished(PyObject *self, PyObject *unused)
+{
+    vllm_core *core = (vllm_core *)self;
+    (void)unused;
+    Py_INCREF(core->finished);
+    return core->finished;
+}
+
+quire_cache *vllm_core_cache(PyObject *core)
+{
+    return quire_sched_cache(((vllm_core *)core)->sched);
+}
+
+quire_seq vllm_core_seq(PyObject *core, PyObject *id)
+{
+    vllm_slot *slot = vllm_slot_of_id((vllm_core *)core, id);
+    quire_req_info info;
+    if (slot == NULL ||
+        quire_sched_req_info(((vllm_core *)core)->sched, slot->req, &info) != QUIRE_OK)
+        return 0;
+    return info.seq;
+}
+
+static PyObject *core_blocks(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long req;
+    quire_block_span spans[MAX_GROUPS];
+    if (!PyArg_ParseTuple(args, "K", &req))
+        return NULL;
+    int status = quire_sched_get_blocks(core->sched, req, spans);
+    if (status != QUIRE_OK)
+        return vllm_raise(status, "blocks");
+    return vllm_block_ids(spans, core->num_groups, 0);
+}
+
+/* A queue as a list of Requests: 0 running, 1 waiting, 2 skipped. */
+static PyObject *core_queue(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned int which;
+    if (!PyArg_ParseTuple(args, "I", &which))
+        return NULL;
+    uint32_t count = quire_sched_get_queue(core->sched, which, NULL, 0);
+    quire_req *reqs = PyMem_Malloc((count + 1) * sizeof(*reqs));
+    if (reqs == NULL)
+        return PyErr_NoMemory();
+    quire_sched_get_queue(core->sched, which, reqs, count);
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *request = vllm_slot_of(core, reqs[i])->request;
+        Py_INCREF(request);
+        PyList_SetItem(list, (Py_ssize_t)i, request);
+    }
+    PyMem_Free(reqs);
+    return list;
+}
+
+static PyObject *core_queue_length(PyObject *self, PyObject *args)
+{
+    unsigned int which;
+    if (!PyArg_ParseTuple(args, "I", &which))
+        return NULL;
+    return PyLong_FromUnsignedLong(
+        quire_sched_get_queue(((vllm_core *)self)->sched, which, NULL, 0));
+}
+
+static PyObject *core_counts(PyObject *self, PyObject *unused)
+{
+    vllm_core *core = (vllm_core *)self;
+    (void)unused;
+    return Py_BuildValue("(IIIi)", quire_sched_num_running(core->sched),
+                         quire_sched_num_waiting(core->sched),
+                         quire_sched_num_unfinished(core->sched), PySet_Size(core->finished) > 0);
+}
+
+static PyObject *core_set_pause(PyObject *self, PyObject *args)
+{
+    unsigned int pause;
+    if (!PyArg_ParseTuple(args, "I", &pause))
+        return NULL;
+    int status = quire_sched_set_pause(((vllm_core *)self)->sched, (quire_pause)pause);
+    if (status != QUIRE_OK)
+        return vllm_raise(status, "set_pause_state");
+    Py_RETURN_NONE;
+}
+
+/* Requests that were preempted outside of a step. */
+static void slots_look(vllm_core *core)
+{
+    quire_req_info info;
+    for (uint32_t i = 0; i < core->max_requests; i++) {
+        vllm_slot *slot = &core->slots[i];
+        if (slot->request == NULL ||
+            quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK)
+            continue;
+        slot->num_computed = info.num_computed_tokens;
+        slot->num_preemptions = info.num_preemptions;
+    }
+}
+
+static PyObject *core_reset_prefix_cache(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned int reset_running;
+    unsigned int reset_connector;
+    if (!PyArg_ParseTuple(args, "II", &reset_running, &reset_connector))
+        return NULL;
+    int status = quire_sched_reset_prefix_cache(core->sched, reset_running, reset_connector);
+    if (status == QUIRE_OK)
+        vllm_lives_forget(core); /* as vLLM's collector does */
+    if (reset_running)
+        slots_look(core);
+    if (vllm_raise_kept(core) < 0)
+        return NULL;
+    if (status < 0)
+        return vllm_raise(status, "reset_prefix_cache");
+    return PyBool_FromLong(status == QUIRE_OK);
+}
+
+static PyObject *core_reset_encoder_cache(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    int status = quire_sched_reset_encoder_cache(((vllm_core *)self)->sched);
+    if (status != QUIRE_OK)
+        return vllm_raise(status, "reset_encoder_cache");
+    Py_RETURN_NONE;
+}
+
+static PyObject *prefix_stats(const quire_prefix_stats *stats)
+{
+    return Py_BuildValue("(iKKKKKK)", stats->was_reset != 0, stats->requests, stats->queries,
+                         stats->hits, stats->preempted_requests, stats->preempted_queries,
+                         stats->preempted_hits);
+}
+
+/* What make_stats needs outside of an update: usage, and the prefix stats since the last call. */
+static PyObject *core_stats(PyObject *self, PyObject *unused)
+{
+    vllm_core *core = (vllm_core *)self;
+    (void)unused;
+    quire_prefix_stats stats = {0};
+    quire_cache *cache = quire_sched_cache(core->sched);
+    int status = quire_cache_take_prefix_stats(cache, &stats);
+    if (status != QUIRE_OK)
+        return vllm_raise(status, "make_stats");
+    PyObject *prefix = prefix_stats(&stats);
+    if (prefix == NULL)
+        return NULL;
+    return Py_BuildValue("(IIIdN)", quire_sched_num_running(core->sched),
+                         quire_sched_get_queue(core->sched, 1, NULL, 0),
+                         quire_sched_get_queue(core->sched, 2, NULL, 0),
+                         quire_cache_get_usage(cache), prefix);
+}
+
+/* ---- making and ending --------------------------------------------------- */
+
+static int read_types(vllm_core *core, PyObject *types)
+{
+    const struct {
+        const char *name;
+        PyObject **at;
+    } wanted[] = {{"SchedulerOutput", &core->types.scheduler_output},
+                  {"NewRequestData", &core->types.new_request_data},
+                  {"CachedRequestData", &core->types.cached_request_data},
+                  {"EngineCoreOutput", &core->types.engine_core_output},
+                  {"PrefillStats", &core->types.prefill_stats},
+                  {"finish_reasons", &core->types.finish_reasons},
+                  {"ended", &core->types.ended},
+                  {"turn", &core->types.turn},
+                  {"record", &core->types.record},
+                  {"should_advance", &core->types.should_advance},
+                  {"requests", &core->requests}};
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        PyObject *object = PyDict_GetItemString(types, wanted[i].name);
+        if (object == NULL) {
+            PyErr_Format(PyExc_KeyError, "%s", wanted[i].name);
+            return -1;
+        }
+        Py_INCREF(object);
+        *wanted[i].at = object;
+    }
+    const struct {
+        const char *name;
+        PyObject **at;
+    } optional[] = {{"match", &core->types.match},
+                    {"alloc", &core->types.alloc},
+                    {"meta", &core->types.meta},
+                    {"finished", &core->types.finished},
+                    {"reset", &core->types.reset},
+                    {"event", &core->types.event},
+                    {"told", &core->types.told},
+                    {"has_image", &core->types.has_image},
+                    {"image_alloc", &core->types.image_alloc},
+                    {"image_meta", &core->types.image_meta}};
+    for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++) {
+        *optional[i].at = PyDict_GetItemString(types, optional[i].name);
+        Py_XINCREF(*optional[i].at);
+    }
+    PyObject *by_client = PyDict_GetItemString(types, "finished_by_client");
+    if (by_client != NULL && by_client != Py_None) {
+        Py_INCREF(by_client);
+        core->finished_by_client = by_client;
+    }
+    return 0;
+}
+
+static int make_memory(vllm_core *core)
+{
+    size_t rows = core->max_rows;
+    core->slots = PyMem_Calloc(core->max_requests, sizeof(vllm_slot));
+    core->stride = core->num_spec_tokens + 1;
+    core->sampled = PyMem_Calloc(rows * core->stride, sizeof(quire_token));
+    core->num_sampled = PyMem_Calloc(rows, sizeof(uint32_t));
+    core->has_pooled = PyMem_Calloc(rows, sizeof(uint8_t));
+    core->num_invalid = PyMem_Calloc(rows, sizeof(uint32_t));
+    core->row_slots = PyMem_Calloc(rows, sizeof(uint32_t));
+    core->finished = PySet_New(NULL);
+    if (core->slots == NULL || core->sampled == NULL || core->num_sampled == NULL ||
+        core->has_pooled == NULL || core->num_invalid == NULL || core->row_slots == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < VLLM_NUM_NAMES; i++) {
+        core->names[i] = PyUnicode_InternFromString(core_names[i]);
+        if (core->names[i] == NULL)
+            return -1;
+    }
+    return core->finished == NULL ? -1 : 0;
+}
+
+static int make_sched(vllm_core *core, PyObject *given)
+{
+    quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
+    quire_hasher_config hasher = QUIRE_HASHER_CONFIG_INIT;
+    quire_group_config groups[MAX_GROUPS];
+    if (vllm_read_config(given, &config, &hasher, groups, MAX_GROUPS) < 0)
+        return -1;
+    int status = QUIRE_OK;
+    if (config.cache.enable_caching != QUIRE_OFF)
+        status = quire_hasher_create(&hasher, NULL, &core->hasher);
+    if (status == QUIRE_OK) {
+        quire_grammar grammar = vllm_grammar(core);
+        quire_connector connector = vllm_connector(core);
+        quire_encoder_connector images = vllm_encoder_connector(core);
+        config.grammar = &grammar; /* copied, all three */
+        config.connector = core->types.match == NULL ? NULL : &connector;
+        config.encoder_connector = core->types.has_image == NULL ? NULL : &images;
+        vllm_listen(core, &config.cache);
+        config.hasher = core->hasher;
+        status = quire_sched_create(&config, NULL, &core->sched);
+    }
+    if (status != QUIRE_OK) {
+        vllm_raise(status, "Scheduler");
+        return -1;
+    }
+    core->num_groups = config.cache.num_groups;
+    core->max_requests = config.max_requests;
+    core->max_rows = config.max_num_seqs;
+    core->num_spec_tokens = config.num_spec_tokens;
+    uint32_t places = config.max_batches - 1; /* and one for a step made by hand */
+    core->max_flight = places < VLLM_MAX_FLIGHT ? places : VLLM_MAX_FLIGHT;
+    core->log_stats = config.log_stats == QUIRE_ON;
+    core->digest_bytes = config.cache.digest_bytes;
+    uint32_t tells_tokens = 0;
+    uint32_t is_v2 = 0;
+    if (vllm_read_u32(given, "tells_tokens", &tells_tokens) < 0 ||
+        vllm_read_u32(given, "is_v2", &is_v2) < 0)
+        return -1;
+    core->tells_tokens = tells_tokens != 0;
+    core->is_v2 = is_v2 != 0;
+    return 0;
+}
+
+static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *given;
+    PyObject *types;
+    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
+        PyErr_SetString(PyExc_TypeError, "Core takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &given, &PyDict_Type, &types))
+        return NULL;
+    vllm_core *core = (vllm_core *)PyType_GenericAlloc(type, 0);
+    if (core == NULL)
+        return NULL;
+    if (read_types(core, types) < 0 || make_sched(core, given) < 0 || make_memory(core) < 0) {
+        Py_DECREF(core);
+        return NULL;
+    }
+    return (PyObject *)core;
+}
+
+/* The types are references and nothing else. */
+#define NUM_TYPES (sizeof(vllm_types) / sizeof(PyObject *))
+
+static int core_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    vllm_core *core = (vllm_core *)self;
+    Py_VISIT(Py_TYPE(self));
+    for (uint32_t i = 0; core->slots != NULL && i < core->max_requests; i++) {
+        Py_VISIT(core->slots[i].request);
+    }
+    PyObject **types = (PyObject **)&core->types;
+    for (size_t i = 0; i < NUM_TYPES; i++)
+        Py_VISIT(types[i]);
+    Py_VISIT(core->requests);
+    Py_VISIT(core->finished_by_client);
+    Py_VISIT(core->output);
+    for (size_t i = 0; i < 3; i++)
+        Py_VISIT(core->error[i]);
+    return 0;
+}
+
+static int core_clear(PyObject *self)
+{
+    vllm_core *core = (vllm_core *)self;
+    for (uint32_t i = 0; core->slots != NULL && i < core->max_requests; i++)
+        slot_clear(&core->slots[i]);
+    PyObject **types = (PyObject **)&core->types;
+    for (size_t i = 0; i < NUM_TYPES; i++)
+        Py_CLEAR(types[i]);
+    Py_CLEAR(core->requests);
+    Py_CLEAR(core->finished_by_client);
+    Py_CLEAR(core->output);
+    for (size_t i = 0; i < 3; i++)
+        Py_CLEAR(core->error[i]);
+    return 0;
+}
+
+static void core_dealloc(PyObject *self)
+{
+    vllm_core *core = (vllm_core *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    core_clear(self);
+    vllm_lives_free(core);
+    quire_sched_destroy(core->sched);
+    quire_hasher_destroy(core->hasher);
+    PyMem_Free(core->slots);
+    PyMem_Free(core->sampled);
+    PyMem_Free(core->num_sampled);
+    PyMem_Free(core->has_pooled);
+    PyMem_Free(core->num_invalid);
+    PyMem_Free(core->row_slots);
+    Py_XDECREF(core->finished);
+    for (size_t i = 0; i < VLLM_NUM_NAMES; i++)
+        Py_XDECREF(core->names[i]);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+/* ---- one call at a time -------------------------------------------------- */
+
+#define GUARDED(name, call)                                                                        \
+    static PyObject *name(PyObject *self, PyObject *args)                                          \
+    {                                                                                              \
+        return vllm_guarded(self, args, call);                                                     \
+    }
+
+GUARDED(guarded_add, vllm_core_add)
+GUARDED(guarded_go_on, vllm_core_go_on)
+GUARDED(guarded_schedule, vllm_core_schedule)
+GUARDED(guarded_update, vllm_core_update)
+GUARDED(guarded_update_drafts, vllm_core_update_drafts)
+GUARDED(guarded_finish, core_finish)
+GUARDED(guarded_edit, vllm_core_edit)
+GUARDED(guarded_take_image, vllm_core_take_image)
+GUARDED(guarded_leave, vllm_core_leave)
+GUARDED(guarded_enqueue, vllm_core_enqueue)
+GUARDED(guarded_set_pause, core_set_pause)
+GUARDED(guarded_follow, vllm_core_follow)
+GUARDED(guarded_reset_encoder_cache, core_reset_encoder_cache)
+GUARDED(guarded_reset_prefix_cache, core_reset_prefix_cache)
+
+static PyMethodDef core_methods[] = {
+    {"add", guarded_add, METH_VARARGS, "add(request, params): its number"},
+    {"go_on", guarded_go_on, METH_VARARGS, "go_on(number, request, params): a session's input"},
+    {"schedule", guarded_schedule, METH_NOARGS, "schedule(): a SchedulerOutput"},
+    {"update", guarded_update, METH_VARARGS,
+     "update(scheduler_output, model_runner_output): outputs by client, and stats"},
+    {"update_drafts", guarded_update_drafts, METH_VARARGS, "update_drafts(numbers, lists)"},
+    {"finish", guarded_finish, METH_VARARGS, "finish(number, status): whether it was there"},
+    {"info", core_info, METH_VARARGS, "info(number): what changes in every step"},
+    {"edit", guarded_edit, METH_VARARGS, "edit(number, which value, value)"},
+    {"flags", vllm_core_flags, METH_VARARGS, "flags(number): load has come, load has failed"},
+    {"drafts", vllm_core_drafts, METH_VARARGS, "drafts(number): token ids"},
+    {"images", vllm_core_images, METH_NOARGS, "images(): the encoder cache"},
+    {"take_image", guarded_take_image, METH_VARARGS, "take_image(number, input)"},
+    {"leave", guarded_leave, METH_VARARGS, "leave(number): its queue"},
+    {"enqueue", guarded_enqueue, METH_VARARGS, "enqueue(number, which queue, in front)"},
+    {"finished", core_finished, METH_NOARGS, "finished(): ids that ended since the last step"},
+    {"blocks", core_blocks, METH_VARARGS, "blocks(number): block ids by group"},
+    {"queue", core_queue, METH_VARARGS, "queue(which): Requests in order"},
+    {"queue_length", core_queue_length, METH_VARARGS, "queue_length(which)"},
+    {"counts", core_counts, METH_NOARGS, "running, waiting, unfinished, any finished"},
+    {"stats", core_stats, METH_NOARGS, "running, waiting, skipped, usage, prefix stats"},
+    {"follow", guarded_follow, METH_VARARGS, "follow(sample_rate): the lives of some blocks"},
+    {"take_lives", vllm_core_take_lives, METH_NOARGS,
+     "take_lives(): (lifetime, idle, gaps) of each that has ended since, in seconds"},
+    {"set_pause", guarded_set_pause, METH_VARARGS, "set_pause(state)"},
+    {"reset_encoder_cache", guarded_reset_encoder_cache, METH_NOARGS, "reset_encoder_cache()"},
+    {"reset_prefix_cache", guarded_reset_prefix_cache, METH_VARARGS,
+     "reset_prefix_cache(reset_running, reset_connector): whether it was"},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot core_slots[] = {{Py_tp_new, (void *)core_new},
+                                   {Py_tp_dealloc, (void *)core_dealloc},
+                                   {Py_tp_traverse, (void *)core_traverse},
+                                   {Py_tp_clear, (void *)core_clear},
+                                   {Py_tp_methods, core_methods},
+                                   {Py_tp_doc, "Core(config, types): a scheduler in C."},
+                                   {0, NULL}};
+static PyType_Spec core_spec = {.name = "quire._vllm.Core",
+                                .basicsize = (int)sizeof(vllm_core),
+                                .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                .slots = core_slots};
+
+PyObject *vllm_core_make_type(PyObject *module)
+{
+    (void)module;
+    return PyType_FromSpec(&core_spec);
+}

@@ -1,0 +1,279 @@
+/* edit.c - changing what the scheduler decided, from outside.
+ *
+ *      request.status = WAITING_FOR_REMOTE_KVS        edit      one value of one request
+ *      scheduler.skipped_waiting.add_request(r)       enqueue   into another queue
+ *      scheduler.waiting.remove_requests([r])         leave     out of the one it is in
+ *
+ * vLLM's scheduler is open: its tests, and connectors, write into it. What they write goes straight
+ * into the library's state, as far as that stays whole: a request is in one queue, and one that
+ * runs or has ended keeps its status. The library's own headers are needed for it.
+ */
+#include "vllm.h"
+
+#include "sched/sched.h"
+
+enum { RUNNING, WAITING, SKIPPED };
+enum { STATUS, COMPUTED, PLACEHOLDERS, PREEMPTIONS, RECEIVED, FAILED };
+
+/* The request of a number that Python gave; NULL with an exception. */
+static qr_request *request_of(vllm_core *core, quire_req req, uint32_t *index)
+{
+    *index = qr_sched_index_of(core->sched, req);
+    if (*index != QR_NIL)
+        return &core->sched->requests[*index];
+    vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
+    return NULL;
+}
+
+/* ---- values -------------------------------------------------------------- */
+
+static int edit_status(quire_sched *s, qr_request *r, uint32_t status)
+{
+    int is_waiting =
+        status >= QUIRE_REQ_WAITING && status <= QUIRE_REQ_PREEMPTED && status != QUIRE_REQ_RUNNING;
+    if (r->status == status)
+        return 0;
+    if (!is_waiting || r->status == QUIRE_REQ_RUNNING || qr_request_is_finished(r)) {
+        PyErr_Format(PyExc_AttributeError,
+                     "status cannot become %u by writing where it is %u: only a request that waits "
+                     "can be made to wait for something else; use finish_requests",
+                     status, (unsigned int)r->status);
+        return -1;
+    }
+    s->num_waiting_for_streaming -= r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    s->num_waiting_for_streaming += status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    if (status == QUIRE_REQ_WAITING_FOR_GRAMMAR) {
+        r->use_grammar = true;
+        r->is_plain = false;
+    }
+    r->status = (uint8_t)status;
+    return 0;
+}
+
+/* edit(number, which value, value) */
+PyObject *vllm_core_edit(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long number;
+    int which;
+    unsigned int value;
+    uint32_t index;
+    if (!PyArg_ParseTuple(args, "KiI", &number, &which, &value))
+        return NULL;
+    qr_request *r = request_of(core, number, &index);
+    if (r == NULL || (which == STATUS && edit_status(core->sched, r, value) < 0))
+        return NULL;
+    if (which == COMPUTED && value > r->kv.num_tokens + r->num_placeholders + r->num_drafts) {
+        PyErr_Format(PyExc_ValueError, "num_computed_tokens cannot be %u: the request has %u",
+                     value, r->kv.num_tokens);
+        return NULL;
+    }
+    if (which == COMPUTED)
+        r->kv.num_computed_tokens = core->slots[index].num_computed = value;
+    else if (which == PLACEHOLDERS)
+        r->num_placeholders = value;
+    else if (which == PREEMPTIONS)
+        r->num_preemptions = core->slots[index].num_preemptions = value;
+    else if (which == RECEIVED)
+        r->has_finished_recving = value != 0;
+    else if (which == FAILED)
+        r->has_failed_recving = value != 0;
+    Py_RETURN_NONE;
+}
+
+/* flags(number): whether its load has come, and whether it failed */
+PyObject *vllm_core_flags(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long number;
+    uint32_t index;
+    if (!PyArg_ParseTuple(args, "K", &number))
+        return NULL;
+    const qr_request *r = request_of(core, number, &index);
+    return r == NULL ? NULL : Py_BuildValue("(ii)", r->has_finished_recving, r->has_failed_recving);
+}
+
+/* drafts(number): those of its next step */
+PyObject *vllm_core_drafts(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long number;
+    uint32_t index;
+    if (!PyArg_ParseTuple(args, "K", &number))
+        return NULL;
+    const qr_request *r = request_of(core, number, &index);
+    return r == NULL ? NULL
+                     : vllm_token_list(qr_sched_drafts_of(core->sched, index), r->num_drafts);
+}
+
+/* ---- queues -------------------------------------------------------------- */
+
+static void leave(quire_sched *s, uint32_t index)
+{
+    uint32_t place = 0;
+    while (place < s->num_running && s->running[place] != index)
+        place++;
+    if (place < s->num_running)
+        qr_sched_leave_running(s, place);
+    else
+        qr_sched_dequeue(s, index);
+}
+
+/* leave(number): out of the queue that it is in */
+PyObject *vllm_core_leave(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long number;
+    uint32_t index;
+    if (!PyArg_ParseTuple(args, "K", &number) || request_of(core, number, &index) == NULL)
+        return NULL;
+    leave(core->sched, index);
+    Py_RETURN_NONE;
+}
+
+static int enter_running(quire_sched *s, qr_request *r, uint32_t index)
+{
+    int has_no_blocks = s->is_async && s->hasher != NULL && r->kv.seq == 0;
+    if (s->num_running == s->max_num_seqs || qr_request_is_finished(r) || has_no_blocks) {
+        PyErr_SetString(PyExc_ValueError,
+                        "running: the request has ended, or it has no blocks to run with in "
+                        "asynchronous scheduling, or max_num_seqs requests run already");
+        return -1;
+    }
+    leave(s, index);
+    if (!qr_sched_promise_pages(s, r)) {
+        qr_sched_enqueue(s, index);
+        vllm_raise(QUIRE_FULL, "running");
+        return -1;
+    }
+    qr_sched_make_text_room(s, r);
+    r->status = QUIRE_REQ_RUNNING;
+    s->running[s->num_running++] = index;
+    return 0;
+}
+
+/* enqueue(number, which queue, in front): it leaves the one that it was in */
+PyObject *vllm_core_enqueue(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long number;
+    int which;
+    int in_front;
+    uint32_t index;
+    if (!PyArg_ParseTuple(args, "Kip", &number, &which, &in_front))
+        return NULL;
+    quire_sched *s = core->sched;
+    qr_request *r = request_of(core, number, &index);
+    if (r == NULL || (which == RUNNING && enter_running(s, r, index) < 0))
+        return NULL;
+    if (which == RUNNING)
+        Py_RETURN_NONE;
+    if (r->status == QUIRE_REQ_RUNNING || qr_request_is_finished(r)) {
+        PyErr_SetString(PyExc_ValueError, "a request that runs or has ended cannot wait");
+        return NULL;
+    }
+    qr_waiting *queue = which == WAITING ? &s->waiting : &s->skipped;
+    leave(s, index);
+    if (in_front)
+        qr_waiting_prepend(queue, index);
+    else
+        qr_waiting_add(queue, index);
+    Py_RETURN_NONE;
+}
+
+/* ---- steps made by hand -------------------------------------------------- */
+
+/* The numbers of drafts of a request in scheduled_spec_decode_tokens. */
+static int count_drafts(PyObject *drafts, PyObject *id, uint32_t *count)
+{
+    PyObject *list = PyDict_GetItemWithError(drafts, id);
+    Py_ssize_t size = list == NULL ? 0 : PyObject_Size(list);
+    *count = size < 0 ? 0 : (uint32_t)size;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int fill_batch(vllm_core *core, qr_batch *batch, PyObject *scheduled, PyObject *drafts)
+{
+    Py_ssize_t at = 0;
+    PyObject *id;
+    PyObject *count;
+    uint32_t row = 0;
+    while (PyDict_Next(scheduled, &at, &id, &count)) {
+        const vllm_slot *slot = vllm_slot_of_id(core, id);
+        if (PyErr_Occurred() || count_drafts(drafts, id, &batch->num_drafts[row]) < 0)
+            return -1;
+        batch->num_tokens[row] = (uint32_t)PyLong_AsUnsignedLong(count);
+        if (PyErr_Occurred())
+            return -1;
+        batch->reqs[row] = slot == NULL ? 0 : slot->req;
+        batch->num_preemptions[row] = slot == NULL ? 0 : slot->num_preemptions;
+        batch->is_past_prompt[row] = 1;
+        row++;
+    }
+    batch->num_reqs = row;
+    return 0;
+}
+
+static int note_step(vllm_core *core, PyObject *scheduled, PyObject *drafts, uint64_t *number)
+{
+    quire_sched *s = core->sched;
+    if (!PyDict_Check(scheduled) || !PyDict_Check(drafts) ||
+        PyDict_Size(scheduled) > (Py_ssize_t)s->max_num_seqs || s->num_batches == s->max_batches) {
+        PyErr_SetString(PyExc_ValueError,
+                        "this SchedulerOutput is not one of this scheduler's, and cannot stand for "
+                        "one: too many requests, or too many steps in flight");
+        return -1;
+    }
+    qr_batch *batch = &s->batches[(s->first_batch + s->num_batches) % s->max_batches];
+    if (fill_batch(core, batch, scheduled, drafts) < 0)
+        return -1;
+    batch->step = UINT64_MAX - core->num_foreign++; /* not one of those that schedule counts */
+    s->num_batches++;
+    *number = batch->step;
+    return 0;
+}
+
+int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number)
+{
+    PyObject *scheduled = PyObject_GetAttr(output, core->names[VLLM_NAME_SCHEDULED]);
+    PyObject *drafts =
+        scheduled == NULL ? NULL : PyObject_GetAttr(output, core->names[VLLM_NAME_DRAFTS]);
+    int failed = drafts == NULL || note_step(core, scheduled, drafts, number) < 0;
+    Py_XDECREF(scheduled);
+    Py_XDECREF(drafts);
+    return failed ? -1 : 0;
+}
+
+/* ---- a connector cuts a prompt ------------------------------------------- */
+
+static int read_attribute(PyObject *request, const char *name, uint32_t *value)
+{
+    PyObject *number = PyObject_GetAttrString(request, name);
+    unsigned long wide = number == NULL ? 0 : PyLong_AsUnsignedLong(number);
+    Py_XDECREF(number);
+    *value = (uint32_t)wide;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+int vllm_slot_cut(vllm_core *core, vllm_slot *slot)
+{
+    quire_req_info info;
+    Py_ssize_t left = PyList_Size(slot->all_tokens);
+    if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
+        left >= (Py_ssize_t)info.num_tokens)
+        return 0;
+    uint32_t num_prompt;
+    uint32_t max_tokens;
+    if (read_attribute(slot->request, "num_prompt_tokens", &num_prompt) < 0 ||
+        read_attribute(slot->request, "max_tokens", &max_tokens) < 0)
+        return -1;
+    int status = num_prompt == (uint32_t)left
+                     ? quire_sched_cut_prompt(core->sched, slot->req, num_prompt, max_tokens)
+                     : QUIRE_E_RANGE;
+    if (status != QUIRE_OK) {
+        vllm_raise(status, "a connector cut the tokens of a request");
+        return -1;
+    }
+    slot->num_prompt = num_prompt;
+    return 0;
+}

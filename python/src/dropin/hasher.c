@@ -1,0 +1,401 @@
+/* hasher.c - vLLM's request block hasher: a callable that takes a Request and returns the
+ * hashes of the full blocks that it has no hash for yet.
+ *
+ *      Request.block_hashes   H0 H1 H2            a new request: one chain over all of its tokens
+ *      Request._all_token_ids ████████████▒▒      later: block by block, from the last hash on
+ *
+ * What is out of the ordinary (prompt embeddings, token ids beyond 32 bits, a text that is no
+ * UTF-8) is left to vLLM's own function, which gives the same bytes.
+ */
+#include "vllm.h"
+
+#include <string.h>
+
+#define MAX_KEYS 64 /* extra keys of one block, features of one request */
+
+typedef struct hasher_object {
+    PyObject_HEAD quire_hasher *hasher;
+    quire_hash_algo algo;
+    uint32_t block_size;
+    size_t digest_bytes;
+    void *chain_memory;
+    PyObject *none_hash; /* the object that hasher was made with */
+    PyObject *module;    /* has NONE_HASH, which may be set anew */
+    PyObject *fallback;  /* vLLM's own */
+    PyObject *names[6];
+} hasher_object;
+
+enum { NAME_HASHES, NAME_TOKENS, NAME_FEATURES, NAME_LORA, NAME_SALT, NAME_EMBEDS };
+static const char *const hasher_names[] = {"block_hashes", "_all_token_ids", "mm_features",
+                                           "lora_request", "cache_salt",     "prompt_embeds"};
+
+/* What a request brings beside its tokens. Owned: the objects that the texts lie in. */
+typedef struct hasher_extras {
+    quire_extra_keys keys;
+    quire_mm_feature features[MAX_KEYS];
+    PyObject *owned[MAX_KEYS + 2];
+    uint32_t num_owned;
+    int is_odd; /* leave it to vLLM */
+} hasher_extras;
+
+/* ---- making -------------------------------------------------------------- */
+
+static int hasher_renew(hasher_object *self, PyObject *none_hash)
+{
+    char *data;
+    Py_ssize_t len;
+    if (PyBytes_AsStringAndSize(none_hash, &data, &len) < 0)
+        return -1;
+    quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
+    config.algo = self->algo;
+    config.block_size = self->block_size;
+    config.profile = QUIRE_PROFILE_VLLM_0_20;
+    config.none_hash = (quire_bytes){data, (size_t)len};
+    quire_hasher *made;
+    int status = quire_hasher_create(&config, NULL, &made);
+    if (status != QUIRE_OK) {
+        vllm_raise(status, "block hasher");
+        return -1;
+    }
+    void *memory = PyMem_Realloc(self->chain_memory, quire_chain_bytes(made));
+    if (memory == NULL) {
+        quire_hasher_destroy(made);
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->chain_memory = memory;
+    quire_hasher_destroy(self->hasher);
+    self->hasher = made;
+    Py_INCREF(none_hash);
+    Py_XDECREF(self->none_hash);
+    self->none_hash = none_hash;
+    return 0;
+}
+
+static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    const char *name;
+    unsigned int block_size;
+    PyObject *module;
+    PyObject *fallback;
+    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
+        PyErr_SetString(PyExc_TypeError, "BlockHasher takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "sIOO", &name, &block_size, &module, &fallback))
+        return NULL;
+    quire_hash_algo algo;
+    int status = quire_hash_algo_by_name(name, &algo);
+    if (status != QUIRE_OK)
+        return vllm_raise(status, name);
+    hasher_object *self = (hasher_object *)PyType_GenericAlloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->algo = algo;
+    self->block_size = block_size;
+    self->digest_bytes = quire_hash_digest_bytes(algo);
+    Py_INCREF(module);
+    self->module = module;
+    Py_INCREF(fallback);
+    self->fallback = fallback;
+    for (size_t i = 0; i < sizeof(hasher_names) / sizeof(hasher_names[0]); i++) {
+        self->names[i] = PyUnicode_InternFromString(hasher_names[i]);
+        if (self->names[i] == NULL) {
+            Py_DECREF(self);
+            return NULL;
+        }
+    }
+    return (PyObject *)self;
+}
+
+static void hasher_dealloc(PyObject *object)
+{
+    hasher_object *self = (hasher_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    quire_hasher_destroy(self->hasher);
+    PyMem_Free(self->chain_memory);
+    Py_XDECREF(self->none_hash);
+    Py_XDECREF(self->module);
+    Py_XDECREF(self->fallback);
+    for (size_t i = 0; i < sizeof(self->names) / sizeof(self->names[0]); i++)
+        Py_XDECREF(self->names[i]);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+/* ---- what a request brings ----------------------------------------------- */
+
+/* The bytes of a str, which live as long as the object. A new reference to it is kept. */
+static int extras_text(hasher_extras *extras, PyObject *text, quire_bytes *bytes)
+{
+    Py_ssize_t len;
+    const char *data = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &len) : NULL;
+    if (data == NULL) {
+        PyErr_Clear();
+        extras->is_odd = 1;
+        Py_DECREF(text);
+        return 0;
+    }
+    *bytes = (quire_bytes){data, (size_t)len};
+    extras->owned[extras->num_owned++] = text;
+    return 0;
+}
+
+static int extras_number(PyObject *object, const char *name, uint64_t *value)
+{
+    PyObject *number = PyObject_GetAttrString(object, name);
+    if (number == NULL)
+        return -1;
+    *value = PyLong_AsUnsignedLongLong(number);
+    Py_DECREF(number);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int extras_feature(hasher_extras *extras, PyObject *feature, quire_mm_feature *made)
+{
+    PyObject *text = PyObject_GetAttrString(feature, "identifier");
+    if (text == NULL || extras_text(extras, text, &made->identifier) < 0)
+        return -1;
+    PyObject *position = PyObject_GetAttrString(feature, "mm_position");
+    if (position == NULL)
+        return -1;
+    int failed = extras_number(position, "offset", &made->offset) < 0 ||
+                 extras_number(position, "length", &made->length) < 0;
+    Py_DECREF(position);
+    return failed ? -1 : 0;
+}
+
+static int extras_features(hasher_extras *extras, PyObject *list)
+{
+    Py_ssize_t count = PyList_Check(list) ? PyList_Size(list) : MAX_KEYS + 1;
+    if (count > MAX_KEYS) {
+        extras->is_odd = 1;
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count && !extras->is_odd; i++) {
+        if (extras_feature(extras, PyList_GetItem(list, i), &extras->features[i]) < 0)
+            return -1;
+    }
+    extras->keys.mm_features = extras->features;
+    extras->keys.num_mm_features = (size_t)count;
+    return 0;
+}
+
+static int hasher_read_extras(hasher_object *self, PyObject *request, hasher_extras *extras)
+{
+    memset(&extras->keys, 0, sizeof(extras->keys));
+    extras->num_owned = 0;
+    extras->is_odd = 0;
+    PyObject *embeds = PyObject_GetAttr(request, self->names[NAME_EMBEDS]);
+    if (embeds == NULL)
+        return -1;
+    extras->is_odd = embeds != Py_None;
+    Py_DECREF(embeds);
+    PyObject *features = PyObject_GetAttr(request, self->names[NAME_FEATURES]);
+    if (features == NULL)
+        return -1;
+    int failed = extras_features(extras, features);
+    Py_DECREF(features);
+    PyObject *lora = failed ? NULL : PyObject_GetAttr(request, self->names[NAME_LORA]);
+    if (lora == NULL)
+        return -1;
+    if (lora != Py_None) {
+        PyObject *name = PyObject_GetAttrString(lora, "lora_name");
+        failed = name == NULL || extras_text(extras, name, &extras->keys.lora_name) < 0;
+    }
+    Py_DECREF(lora);
+    PyObject *salt = failed ? NULL : PyObject_GetAttr(request, self->names[NAME_SALT]);
+    if (salt == NULL)
+        return -1;
+    if (salt == Py_None) {
+        Py_DECREF(salt);
+        return 0;
+    }
+    return extras_text(extras, salt, &extras->keys.cache_salt);
+}
+
+static void extras_release(hasher_extras *extras)
+{
+    while (extras->num_owned > 0)
+        Py_DECREF(extras->owned[--extras->num_owned]);
+}
+
+/* ---- hashing ------------------------------------------------------------- */
+
+/* Tokens [first, last) of the list, which has them. 1: one of them does not fit. */
+static int hasher_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t last,
+                              quire_token *tokens)
+{
+    if (vllm_read_tokens(list, first, last - first, tokens) == 0)
+        return 0;
+    PyErr_Clear();
+    return 1;
+}
+
+/* The extra keys of a later block: of the features only the last one is looked at. */
+static size_t later_keys(const quire_extra_keys *extra, uint64_t start, uint64_t end,
+                         quire_extra_key *keys)
+{
+    size_t count = 0;
+    if (extra->lora_name.data != NULL)
+        keys[count++] = (quire_extra_key){QUIRE_KEY_LORA_NAME, extra->lora_name, 0};
+    if (extra->num_mm_features > 0) {
+        const quire_mm_feature *last = &extra->mm_features[extra->num_mm_features - 1];
+        if (end > last->offset && start < last->offset + last->length)
+            keys[count++] = (quire_extra_key){QUIRE_KEY_MM_FEATURE, last->identifier,
+                                              (int64_t)(last->offset - start)};
+    }
+    return count;
+}
+
+static int hash_later(hasher_object *self, PyObject *parent, const quire_token *tokens,
+                      Py_ssize_t num_blocks, uint64_t start, const quire_extra_keys *extra,
+                      unsigned char *digests)
+{
+    char *data;
+    Py_ssize_t len;
+    if (PyBytes_AsStringAndSize(parent, &data, &len) < 0)
+        return -1;
+    quire_bytes before = {data, (size_t)len};
+    for (Py_ssize_t i = 0; i < num_blocks; i++) {
+        quire_extra_key keys[2];
+        size_t num_keys = later_keys(extra, start, start + self->block_size, keys);
+        unsigned char *digest = digests + (size_t)i * self->digest_bytes;
+        int status =
+            quire_hasher_hash_block(self->hasher, before, tokens + (size_t)i * self->block_size,
+                                    self->block_size, keys, num_keys, digest);
+        if (status != QUIRE_OK) {
+            vllm_raise(status, "block hasher");
+            return -1;
+        }
+        before = (quire_bytes){digest, self->digest_bytes};
+        start += self->block_size;
+    }
+    return 0;
+}
+
+static int hash_first(hasher_object *self, const quire_token *tokens, Py_ssize_t num_blocks,
+                      const quire_extra_keys *extra, unsigned char *digests)
+{
+    quire_chain *chain;
+    size_t num_new;
+    int status =
+        quire_chain_init(self->hasher, self->chain_memory, quire_chain_bytes(self->hasher), &chain);
+    if (status == QUIRE_OK)
+        status =
+            quire_chain_append(self->hasher, chain, tokens, (size_t)num_blocks * self->block_size,
+                               extra, digests, (size_t)num_blocks, &num_new);
+    if (status == QUIRE_OK)
+        return 0;
+    vllm_raise(status, "block hasher");
+    return -1;
+}
+
+static PyObject *digests_to_list(const hasher_object *self, const unsigned char *digests,
+                                 Py_ssize_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
+        const char *digest = (const char *)digests + (size_t)i * self->digest_bytes;
+        PyObject *hash = PyBytes_FromStringAndSize(digest, (Py_ssize_t)self->digest_bytes);
+        if (hash == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SetItem(list, i, hash);
+    }
+    return list;
+}
+
+/* NONE_HASH may have been set since the last request. */
+static int hasher_follow_none_hash(hasher_object *self)
+{
+    PyObject *none_hash = PyObject_GetAttrString(self->module, "NONE_HASH");
+    if (none_hash == NULL)
+        return -1;
+    int failed = none_hash != self->none_hash && hasher_renew(self, none_hash) < 0;
+    Py_DECREF(none_hash);
+    return failed ? -1 : 0;
+}
+
+static PyObject *hash_blocks(hasher_object *self, PyObject *request, PyObject *hashes,
+                             PyObject *tokens, Py_ssize_t num_hashed, Py_ssize_t num_blocks)
+{
+    Py_ssize_t first = num_hashed * (Py_ssize_t)self->block_size;
+    Py_ssize_t count = num_blocks * (Py_ssize_t)self->block_size;
+    PyObject *made = NULL;
+    hasher_extras extras;
+    if ((num_hashed == 0 || self->hasher == NULL) && hasher_follow_none_hash(self) < 0)
+        return NULL;
+    if (hasher_read_extras(self, request, &extras) < 0) {
+        extras_release(&extras);
+        return NULL;
+    }
+    quire_token *numbers = PyMem_Malloc((size_t)count * sizeof(quire_token));
+    unsigned char *digests = PyMem_Malloc((size_t)num_blocks * self->digest_bytes);
+    int answer = extras.is_odd;
+    if (numbers == NULL || digests == NULL) {
+        PyErr_NoMemory();
+        answer = -1;
+    }
+    if (answer == 0)
+        answer = hasher_read_tokens(tokens, first, first + count, numbers);
+    if (answer == 1)
+        made = PyObject_CallFunctionObjArgs(self->fallback, request, NULL);
+    if (answer == 0) {
+        int failed = num_hashed == 0
+                         ? hash_first(self, numbers, num_blocks, &extras.keys, digests)
+                         : hash_later(self, PyList_GetItem(hashes, num_hashed - 1), numbers,
+                                      num_blocks, (uint64_t)first, &extras.keys, digests);
+        made = failed ? NULL : digests_to_list(self, digests, num_blocks);
+    }
+    PyMem_Free(numbers);
+    PyMem_Free(digests);
+    extras_release(&extras);
+    return made;
+}
+
+static PyObject *hasher_call(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    hasher_object *self = (hasher_object *)object;
+    PyObject *request;
+    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
+        PyErr_SetString(PyExc_TypeError, "a block hasher takes one request");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "O", &request))
+        return NULL;
+    PyObject *hashes = PyObject_GetAttr(request, self->names[NAME_HASHES]);
+    if (hashes == NULL)
+        return NULL;
+    PyObject *tokens = PyObject_GetAttr(request, self->names[NAME_TOKENS]);
+    PyObject *made = NULL;
+    if (tokens != NULL && (!PyList_Check(hashes) || !PyList_Check(tokens))) {
+        PyErr_SetString(PyExc_TypeError, "block_hashes and _all_token_ids must be lists");
+    } else if (tokens != NULL) {
+        Py_ssize_t num_hashed = PyList_Size(hashes);
+        Py_ssize_t num_blocks = PyList_Size(tokens) / (Py_ssize_t)self->block_size - num_hashed;
+        made = num_blocks <= 0 ? PyList_New(0)
+                               : hash_blocks(self, request, hashes, tokens, num_hashed, num_blocks);
+    }
+    Py_DECREF(hashes);
+    Py_XDECREF(tokens);
+    return made;
+}
+
+static PyType_Slot hasher_slots[] = {
+    {Py_tp_new, (void *)hasher_new},
+    {Py_tp_dealloc, (void *)hasher_dealloc},
+    {Py_tp_call, (void *)hasher_call},
+    {Py_tp_doc, "BlockHasher(algorithm, block_size, module, fallback): a callable that returns "
+                "the hashes of a Request's new full blocks."},
+    {0, NULL}};
+static PyType_Spec hasher_spec = {.name = "quire._vllm.BlockHasher",
+                                  .basicsize = (int)sizeof(hasher_object),
+                                  .flags = Py_TPFLAGS_DEFAULT,
+                                  .slots = hasher_slots};
+
+PyObject *vllm_hasher_make_type(PyObject *module)
+{
+    (void)module;
+    return PyType_FromSpec(&hasher_spec);
+}

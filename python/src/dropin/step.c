@@ -1,0 +1,333 @@
+/* step.c - a step as vLLM's SchedulerOutput.
+ *
+ *      quire_step (arrays) ──► num_scheduled_tokens, scheduled_new_reqs, scheduled_cached_reqs, ...
+ *
+ * Numbers and ids cross once: a decoding request costs one dict entry, two numbers and two
+ * references. The number of the step is kept on the SchedulerOutput as _quire_step, for update.
+ */
+#include "vllm.h"
+
+/* What a SchedulerOutput is made of while it is filled; all owned. */
+typedef struct step_parts {
+    PyObject *new_reqs;
+    PyObject *resumed_reqs; /* as new ones, for the V2 model runner */
+    PyObject *new_token_ids;
+    PyObject *req_ids;
+    PyObject *resumed;
+    PyObject *all_token_ids;
+    PyObject *new_block_ids;
+    PyObject *num_computed;
+    PyObject *num_output;
+    PyObject *num_scheduled;
+    PyObject *drafts;
+    PyObject *encoder_inputs;
+    PyObject *timestamp; /* NULL: without stats, nothing is recorded */
+} step_parts;
+
+static int parts_make(step_parts *parts)
+{
+    *parts = (step_parts){.new_reqs = PyList_New(0),
+                          .resumed_reqs = PyList_New(0),
+                          .new_token_ids = PyList_New(0),
+                          .req_ids = PyList_New(0),
+                          .resumed = PySet_New(NULL),
+                          .all_token_ids = PyDict_New(),
+                          .new_block_ids = PyList_New(0),
+                          .num_computed = PyList_New(0),
+                          .num_output = PyList_New(0),
+                          .num_scheduled = PyDict_New(),
+                          .drafts = PyDict_New(),
+                          .encoder_inputs = PyDict_New()};
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static void parts_release(step_parts *parts)
+{
+    Py_XDECREF(parts->new_reqs);
+    Py_XDECREF(parts->resumed_reqs);
+    Py_XDECREF(parts->new_token_ids);
+    Py_XDECREF(parts->req_ids);
+    Py_XDECREF(parts->resumed);
+    Py_XDECREF(parts->all_token_ids);
+    Py_XDECREF(parts->new_block_ids);
+    Py_XDECREF(parts->num_computed);
+    Py_XDECREF(parts->num_output);
+    Py_XDECREF(parts->num_scheduled);
+    Py_XDECREF(parts->drafts);
+    Py_XDECREF(parts->encoder_inputs);
+    Py_XDECREF(parts->timestamp);
+}
+
+PyObject *vllm_number_list(const uint32_t *numbers, uint32_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *number = PyLong_FromUnsignedLong(numbers[i]);
+        if (number == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SetItem(list, (Py_ssize_t)i, number);
+    }
+    return list;
+}
+
+static PyObject *text_list(const quire_bytes *texts, uint32_t count)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *text = PyUnicode_FromStringAndSize(texts[i].data, (Py_ssize_t)texts[i].len);
+        if (text == NULL || PyList_Append(list, text) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
+/* A tuple of lists, one for each group; None for a running request without new blocks. */
+PyObject *vllm_block_ids(const quire_block_span *spans, uint32_t num_groups, int may_be_none)
+{
+    uint32_t total = 0;
+    for (uint32_t g = 0; g < num_groups; g++)
+        total += spans[g].count;
+    if (total == 0 && may_be_none) {
+        Py_INCREF(Py_None);
+        return Py_None;
+    }
+    PyObject *tuple = PyTuple_New((Py_ssize_t)num_groups);
+    for (uint32_t g = 0; tuple != NULL && g < num_groups; g++) {
+        PyObject *list = vllm_number_list(spans[g].ids, spans[g].count);
+        if (list == NULL)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SetItem(tuple, (Py_ssize_t)g, list);
+    }
+    return tuple;
+}
+
+/* Appends and gives the reference up. */
+static int append_new(PyObject *list, PyObject *item)
+{
+    int failed = item == NULL || PyList_Append(list, item) < 0;
+    Py_XDECREF(item);
+    return failed ? -1 : 0;
+}
+
+static int add_new_request(vllm_core *core, step_parts *parts, const quire_step *step, uint32_t i,
+                           const vllm_slot *slot)
+{
+    PyObject *ids =
+        vllm_block_ids(step->blocks + (size_t)i * core->num_groups, core->num_groups, 0);
+    PyObject *data = ids == NULL
+                         ? NULL
+                         : PyObject_CallFunction(core->types.new_request_data, "OOI", slot->request,
+                                                 ids, step->num_computed_tokens[i]);
+    Py_XDECREF(ids);
+    int is_new = step->kinds[i] == QUIRE_STEP_NEW;
+    return append_new(is_new ? parts->new_reqs : parts->resumed_reqs, data);
+}
+
+/* Those that the step computes, without drafts: the first stage of a pipeline does not sample. */
+static int add_new_tokens(step_parts *parts, const quire_step *step, uint32_t i,
+                          const vllm_slot *slot)
+{
+    uint32_t num_drafts = step->draft_start[i + 1] - step->draft_start[i];
+    Py_ssize_t first = (Py_ssize_t)step->num_computed_tokens[i];
+    Py_ssize_t end = first + (Py_ssize_t)(step->num_tokens[i] - num_drafts);
+    return append_new(parts->new_token_ids, PyList_GetSlice(slot->all_tokens, first, end));
+}
+
+static int add_known_request(vllm_core *core, step_parts *parts, const quire_step *step, uint32_t i,
+                             const vllm_slot *slot)
+{
+    int is_resumed = step->kinds[i] == QUIRE_STEP_RESUMED;
+    const quire_block_span *spans = step->blocks + (size_t)i * core->num_groups;
+    if (PyList_Append(parts->req_ids, slot->id) < 0 ||
+        append_new(parts->new_block_ids, vllm_block_ids(spans, core->num_groups, 1)) < 0 ||
+        append_new(parts->num_computed, PyLong_FromUnsignedLong(step->num_computed_tokens[i])) <
+            0 ||
+        append_new(parts->num_output, PyLong_FromUnsignedLong(step->num_output_tokens[i])) < 0)
+        return -1;
+    if (is_resumed && PySet_Add(parts->resumed, slot->id) < 0)
+        return -1;
+    if (core->tells_tokens && add_new_tokens(parts, step, i, slot) < 0)
+        return -1;
+    if (step->was_in_last_step[i])
+        return 0;
+    PyObject *tokens = PyList_GetSlice(slot->all_tokens, 0, PyList_Size(slot->all_tokens));
+    int failed = tokens == NULL || PyDict_SetItem(parts->all_token_ids, slot->id, tokens) < 0;
+    Py_XDECREF(tokens);
+    return failed ? -1 : 0;
+}
+
+static int record(vllm_core *core, step_parts *parts, vllm_slot *slot, int type)
+{
+    if (!core->log_stats)
+        return 0;
+    PyObject *answer =
+        parts->timestamp == NULL
+            ? PyObject_CallFunction(core->types.record, "OiO", slot->request, type, Py_None)
+            : PyObject_CallFunction(core->types.record, "OiO", slot->request, type,
+                                    parts->timestamp);
+    if (answer == NULL)
+        return -1;
+    Py_XDECREF(parts->timestamp);
+    parts->timestamp = answer;
+    slot->has_events = 1;
+    return 0;
+}
+
+static int add_to_step(vllm_core *core, step_parts *parts, const quire_step *step, uint32_t i)
+{
+    vllm_slot *slot = vllm_slot_of(core, step->reqs[i]);
+    PyObject *count = PyLong_FromUnsignedLong(step->num_tokens[i]);
+    int failed = count == NULL || PyDict_SetItem(parts->num_scheduled, slot->id, count) < 0;
+    Py_XDECREF(count);
+    uint32_t num_drafts = step->draft_start[i + 1] - step->draft_start[i];
+    if (!failed && num_drafts > 0) {
+        PyObject *drafts = vllm_token_list(step->drafts + step->draft_start[i], num_drafts);
+        failed = drafts == NULL || PyDict_SetItem(parts->drafts, slot->id, drafts) < 0;
+        Py_XDECREF(drafts);
+    }
+    uint32_t first_input = step->encoder_start[i];
+    uint32_t num_inputs = step->encoder_start[i + 1] - first_input;
+    if (!failed && num_inputs > 0) {
+        PyObject *inputs = vllm_number_list(step->encoder_inputs + first_input, num_inputs);
+        failed = inputs == NULL || PyDict_SetItem(parts->encoder_inputs, slot->id, inputs) < 0;
+        Py_XDECREF(inputs);
+    }
+    slot->num_computed = step->num_computed_tokens[i] + step->num_tokens[i];
+    slot->is_prefill_chunk = slot->num_computed < slot->num_prompt + step->num_output_tokens[i];
+    if (failed || (step->kinds[i] != QUIRE_STEP_RUNNING && record(core, parts, slot, 2) < 0))
+        return -1;
+    int is_new =
+        step->kinds[i] == QUIRE_STEP_NEW || (core->is_v2 && step->kinds[i] == QUIRE_STEP_RESUMED);
+    return is_new ? add_new_request(core, parts, step, i, slot)
+                  : add_known_request(core, parts, step, i, slot);
+}
+
+static PyObject *preempted_ids(vllm_core *core, step_parts *parts, const quire_step *step)
+{
+    PyObject *set = PySet_New(NULL);
+    for (uint32_t i = 0; set != NULL && i < step->num_preempted; i++) {
+        vllm_slot *slot = vllm_slot_of(core, step->preempted[i]);
+        slot->num_preemptions++;
+        slot->num_computed = 0;
+        if (PySet_Add(set, slot->id) < 0 || record(core, parts, slot, 3) < 0)
+            Py_CLEAR(set);
+    }
+    return set;
+}
+
+static PyObject *make_output(vllm_core *core, step_parts *parts, const quire_step *step,
+                             PyObject *preempted)
+{
+    PyObject *finished = core->finished;
+    core->finished = PySet_New(NULL);
+    PyObject *output = NULL;
+    PyObject *freed = text_list(step->freed_encoder, step->num_freed_encoder);
+    PyObject *common = vllm_number_list(step->num_common_prefix_blocks, core->num_groups);
+    PyObject *total = PyLong_FromUnsignedLong(step->total_tokens);
+    PyObject *cached = NULL;
+    Py_ssize_t num_new = PyList_Size(parts->new_reqs);
+    PyList_SetSlice(parts->new_reqs, num_new, num_new, parts->resumed_reqs);
+    if (!PyErr_Occurred())
+        cached = PyObject_CallFunctionObjArgs(core->types.cached_request_data, parts->req_ids,
+                                              parts->resumed, parts->new_token_ids,
+                                              parts->all_token_ids, parts->new_block_ids,
+                                              parts->num_computed, parts->num_output, NULL);
+    if (cached != NULL)
+        output = PyObject_CallFunctionObjArgs(
+            core->types.scheduler_output, parts->new_reqs, cached, parts->num_scheduled, total,
+            parts->drafts, parts->encoder_inputs, common, finished, freed, preempted, NULL);
+    Py_XDECREF(finished);
+    Py_XDECREF(freed);
+    Py_XDECREF(common);
+    Py_XDECREF(total);
+    Py_XDECREF(cached);
+    return output;
+}
+
+static int set_step(vllm_core *core, PyObject *output, const quire_step *step)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(step->step);
+    int failed =
+        number == NULL || PyObject_SetAttr(output, core->names[VLLM_NAME_STEP], number) < 0;
+    Py_XDECREF(number);
+    if (!failed && step->blocks_to_zero.count > 0) {
+        PyObject *ids = vllm_number_list(step->blocks_to_zero.ids, step->blocks_to_zero.count);
+        failed = ids == NULL || PyObject_SetAttrString(output, "new_block_ids_to_zero", ids) < 0;
+        Py_XDECREF(ids);
+    }
+    return failed ? -1 : 0;
+}
+
+PyObject *vllm_make_output(vllm_core *core, const quire_step *step)
+{
+    step_parts parts;
+    PyObject *preempted = NULL;
+    PyObject *output = NULL;
+    int failed = parts_make(&parts) < 0;
+    if (!failed)
+        preempted = preempted_ids(core, &parts, step);
+    failed = failed || preempted == NULL;
+    for (uint32_t i = 0; !failed && i < step->num_reqs; i++)
+        failed = add_to_step(core, &parts, step, i) < 0;
+    if (!failed)
+        output = make_output(core, &parts, step, preempted);
+    if (output != NULL && set_step(core, output, step) < 0)
+        Py_CLEAR(output);
+    Py_XDECREF(preempted);
+    parts_release(&parts);
+    return output;
+}
+
+/* has_structured_output_requests and the like are known when the step has been noted. */
+static int set_grammar(PyObject *output, const quire_step *step)
+{
+    if (step->has_grammar_reqs &&
+        PyObject_SetAttrString(output, "has_structured_output_requests", Py_True) < 0)
+        return -1;
+    if (step->has_pending_grammar_tokens &&
+        PyObject_SetAttrString(output, "pending_structured_output_tokens", Py_True) < 0)
+        return -1;
+    return 0;
+}
+
+/* vLLM keeps nothing of a step, and whoever drops an output says so to nobody: when all places are
+ * taken the oldest step will not be updated any more. */
+static int make_place(vllm_core *core)
+{
+    if (core->num_flight < core->max_flight)
+        return 0;
+    uint64_t oldest = core->flight[0];
+    int status = quire_sched_forget_step(core->sched, oldest);
+    vllm_flight_end(core, oldest);
+    if (status != QUIRE_OK)
+        vllm_raise(status, "schedule");
+    return status == QUIRE_OK ? 0 : -1;
+}
+
+PyObject *vllm_core_schedule(PyObject *self, PyObject *unused)
+{
+    vllm_core *core = (vllm_core *)self;
+    (void)unused;
+    const quire_step *step;
+    if (make_place(core) < 0)
+        return NULL;
+    int status = quire_sched_schedule(core->sched, &step);
+    if (status == QUIRE_OK)
+        core->flight[core->num_flight++] = step->step;
+    PyObject *output = core->output; /* made for a connector, inside */
+    core->output = NULL;
+    if (vllm_raise_kept(core) < 0) {
+        Py_XDECREF(output);
+        return NULL;
+    }
+    if (status != QUIRE_OK)
+        return vllm_raise(status, "schedule");
+    if (output == NULL)
+        output = vllm_make_output(core, step);
+    if (output != NULL && set_grammar(output, step) < 0)
+        Py_CLEAR(output);
+    return output;
+}

@@ -1,0 +1,221 @@
+/* vllm.h - quire.vllm's C side: vLLM's Request objects on one side, a quire_sched on the other.
+ *
+ *      vLLM Request ◄──────── slot ────────► quire_req        one slot for each request that lives,
+ *        prompt, params        id, lists         state         found by quire_req_index
+ *
+ * What changes in every step (status, computed tokens, blocks) lives in the quire_sched alone. A
+ * Request that was added reads it from there when it is asked (quire/vllm/request.py), and gets its
+ * last values back when it ends. Token lists stay Python's, since everybody reads them: a slot has
+ * both and appends to them.
+ *
+ * Built on the stable ABI of CPython 3.11. The functions of a core hold the GIL throughout.
+ */
+#ifndef QUIRE_PYTHON_VLLM_H
+#define QUIRE_PYTHON_VLLM_H
+
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <quire.h>
+
+typedef struct vllm_slot {
+    PyObject *request; /* NULL: nobody is here */
+    PyObject *id;
+    PyObject *all_tokens; /* Request._all_token_ids and ._output_token_ids */
+    PyObject *output_tokens;
+    PyObject *trace_headers; /* NULL: None */
+    PyObject *kv_params;     /* of a connector, for its last output; NULL: none */
+    quire_req req;
+    uint32_t num_prompt;
+    uint32_t num_computed; /* after the last step that was scheduled, drafts taken as accepted */
+    uint32_t num_preemptions;
+    uint8_t is_prefill_chunk;
+    uint8_t wants_logprobs;
+    uint8_t has_events;
+    uint8_t has_stop_reason; /* a session that stopped once */
+    uint8_t final_status;    /* of one that has finished, and whose blocks a connector keeps */
+    /* Only while one update runs */
+    PyObject *generated;  /* borrowed: its list of sampled tokens */
+    Py_ssize_t row;       /* its place in the model runner's output */
+    Py_ssize_t num_taken; /* tokens of generated that are in the request's lists already */
+} vllm_slot;
+
+/* Classes and functions of vLLM's, given when a core is made. */
+typedef struct vllm_types {
+    PyObject *scheduler_output;
+    PyObject *new_request_data;
+    PyObject *cached_request_data;
+    PyObject *engine_core_output;
+    PyObject *prefill_stats;
+    PyObject *finish_reasons; /* by quire_finish_reason */
+    PyObject *ended;          /* (request, status, computed, preemptions, is prefill chunk) */
+    PyObject *turn;           /* (session): its next input is used; whether it wants logprobs */
+    PyObject *record;         /* (request, event type, timestamp) */
+    PyObject *should_advance; /* of the StructuredOutputManager */
+    PyObject *match;          /* of a connector, from here on; NULL: there is none */
+    PyObject *alloc;
+    PyObject *meta;
+    PyObject *finished;
+    PyObject *reset;
+    PyObject *told;      /* (): what the workers report */
+    PyObject *has_image; /* of an encoder connector: (request, input); NULL: there is none */
+    PyObject *image_alloc;
+    PyObject *image_meta;
+    PyObject *event; /* (kind, request, hashes, group, first block, parent, block size); or NULL */
+} vllm_types;
+
+enum {
+    VLLM_NAME_SAMPLED,
+    VLLM_NAME_INDEX,
+    VLLM_NAME_SCHEDULED,
+    VLLM_NAME_DRAFTS,
+    VLLM_NAME_LOGPROBS,
+    VLLM_NAME_STEP,
+    VLLM_NUM_NAMES
+};
+
+enum { VLLM_MAX_FLIGHT = 64 };
+
+typedef struct vllm_lives vllm_lives;
+
+typedef struct vllm_core {
+    PyObject_HEAD quire_sched *sched;
+    quire_hasher *hasher;
+    uint32_t num_groups;
+    uint32_t max_requests;
+    uint32_t max_rows; /* requests in one step */
+    uint32_t num_spec_tokens;
+    vllm_slot *slots;
+    quire_token *sampled; /* max_rows x stride */
+    uint32_t stride;      /* num_spec_tokens + 1, or the longest row that ever came */
+    uint32_t *num_sampled;
+    uint8_t *has_pooled;
+    PyObject *requests;              /* id: Request, shared with the Scheduler */
+    PyObject *finished;              /* ids that ended since the last step */
+    PyObject *finished_by_client;    /* client: set of ids; NULL without include_finished_set */
+    PyObject *names[VLLM_NUM_NAMES]; /* attributes that are asked for often; see core.c */
+    PyObject *output;   /* the SchedulerOutput of a connector's meta data, until schedule ends */
+    PyObject *error[3]; /* raised by Python inside a call of the library's */
+    uint32_t *num_invalid;
+    uint32_t *row_slots; /* by row: the slot that was there in the last update, a guess */
+    uint64_t flight[VLLM_MAX_FLIGHT]; /* steps without their update, oldest first */
+    uint32_t num_flight;
+    uint32_t max_flight;
+    uint64_t num_foreign; /* steps that were made by hand */
+    int is_updating;
+    int is_busy;   /* inside a call that changes it: see guard.c */
+    int is_closed; /* an exception left it half done */
+    int log_stats;
+    int tells_tokens; /* pipelines: new tokens go back to the first stage */
+    int is_v2;        /* the V2 model runner: resumed requests are told as new ones */
+    uint32_t digest_bytes;
+    vllm_lives *lives; /* of sampled blocks; NULL: not followed */
+    vllm_types types;
+} vllm_core;
+
+/* core.c */
+extern PyObject *vllm_core_make_type(PyObject *module);
+/* An exception for a status that is not QUIRE_OK; always NULL. */
+extern PyObject *vllm_raise(int status, const char *what);
+extern vllm_slot *vllm_slot_of(vllm_core *core, quire_req req);
+/* The request has finished: its id is noted. Unless a connector keeps its blocks it is gone from
+ * the quire_sched: its last values, its slot. */
+extern int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client);
+/* A request whose blocks were kept is gone now, if it is. */
+extern int vllm_slot_end_kept(vllm_core *core, quire_req req);
+/* For views: the cache of a Core, and the seq of a request that it has (0: no blocks, or no such
+ * request; check PyErr_Occurred). */
+extern quire_cache *vllm_core_cache(PyObject *core);
+extern quire_seq vllm_core_seq(PyObject *core, PyObject *id);
+
+/* guard.c */
+/* Makes the call, unless one is under way or the core is closed: then a RuntimeError. */
+extern PyObject *vllm_guarded(PyObject *self, PyObject *args, PyCFunction call);
+
+/* config.c */
+extern int vllm_read_config(PyObject *given, quire_sched_config *config,
+                            quire_hasher_config *hasher, quire_group_config *groups,
+                            uint32_t max_groups);
+extern int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value);
+
+/* request.c */
+extern PyObject *vllm_core_add(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_go_on(PyObject *self, PyObject *args);
+
+/* step.c */
+/* The SchedulerOutput of a step. */
+extern PyObject *vllm_make_output(vllm_core *core, const quire_step *step);
+extern PyObject *vllm_number_list(const uint32_t *numbers, uint32_t count);
+/* A tuple of lists, one for each group; None where there is no block, if that may be. */
+extern PyObject *vllm_block_ids(const quire_block_span *spans, uint32_t num_groups,
+                                int may_be_none);
+extern PyObject *vllm_core_schedule(PyObject *self, PyObject *unused);
+
+/* update.c */
+extern void vllm_flight_end(vllm_core *core, uint64_t step);
+/* NULL without an exception: the request has ended. */
+extern vllm_slot *vllm_slot_of_id(vllm_core *core, PyObject *id);
+extern PyObject *vllm_core_update(PyObject *self, PyObject *args);
+
+/* connector.c */
+extern quire_connector vllm_connector(vllm_core *core);
+extern quire_encoder_connector vllm_encoder_connector(vllm_core *core);
+
+/* lives.c */
+extern PyObject *vllm_core_follow(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_take_lives(PyObject *self, PyObject *unused);
+/* What was not taken, and all of it. */
+extern void vllm_lives_forget(vllm_core *core);
+extern void vllm_lives_free(vllm_core *core);
+
+/* events.c */
+extern void vllm_listen(vllm_core *core, quire_cache_config *config);
+
+/* edit.c */
+extern PyObject *vllm_core_edit(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_flags(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_leave(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_enqueue(PyObject *self, PyObject *args);
+/* A SchedulerOutput that the scheduler did not make, as a step in flight. */
+extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
+/* A connector may have cut the tokens of a request that was never scheduled. */
+extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
+
+/* images.c */
+extern PyObject *vllm_core_images(PyObject *self, PyObject *unused);
+extern PyObject *vllm_core_take_image(PyObject *self, PyObject *args);
+
+/* calls.c */
+extern quire_grammar vllm_grammar(vllm_core *core);
+extern void vllm_keep_error(vllm_core *core);
+/* Raises what Python raised inside a call of the library's: -1; 0 when nothing. */
+extern int vllm_raise_kept(vllm_core *core);
+extern PyObject *vllm_token_list(const quire_token *tokens, uint32_t count);
+/* The first count tokens of generated belong to the request now. */
+extern int vllm_slot_take(vllm_slot *slot, Py_ssize_t count);
+extern int vllm_slot_sync(vllm_core *core, vllm_slot *slot);
+extern PyObject *vllm_core_update_drafts(PyObject *self, PyObject *args);
+
+/* lists.c */
+/* Finds out how this interpreter's objects lie in memory: once, at import. */
+extern int vllm_lists_try(void);
+/* Tokens [first, first + count) of a list, which has them. -1 and an exception where one is no int
+ * of 32 bits. */
+extern int vllm_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t count,
+                            quire_token *tokens);
+
+/* hasher.c */
+extern PyObject *vllm_hasher_make_type(PyObject *module);
+
+/* ring.c, heap.c: vLLM's queues of requests */
+extern PyObject *vllm_ring_make_type(PyObject *module);
+extern PyObject *vllm_heap_make_type(PyObject *module);
+
+/* encoder.c */
+extern PyObject *vllm_encoder_make_type(PyObject *module);
+
+#endif

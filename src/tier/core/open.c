@@ -1,0 +1,306 @@
+/* tier/core/open.c - how a tier comes to be, and how it ends. All memory is taken here, in one
+ * piece:
+ *
+ *      | quire_tier | flights | submitted | ended | ready | table | ended_now | part_ended |
+ *      | free_slots |
+ */
+#include "base/config.h"
+#include "tier/core/carve.h"
+#include "tier/core/system.h"
+#include "tier/core/tier.h"
+
+enum { DEFAULT_JOBS = 256, MOST_JOBS = 65536, DEFAULT_STRIKES = 3 };
+#define DEFAULT_BYTES       (UINT64_C(1) << 30) /* 100 ms of a fast disk */
+#define DEFAULT_DEADLINE_NS UINT64_C(5000000000)
+#define DEFAULT_BREAKER_NS  UINT64_C(5000000000)
+#define DEFAULT_CLOSE_NS    UINT64_C(2000000000)
+#define MOST_NS             (UINT64_C(1) << 56) /* two years: sums of a few do not overflow */
+
+/* Where a sentence goes when something is wrong. */
+typedef struct tier_message {
+    char *text;
+    size_t bytes;
+} tier_message;
+
+/* ---- config ---------------------------------------------------------------- */
+
+static int say_config(tier_message message, const char *what)
+{
+    qr_tier_say(message.text, message.bytes, "the tier's config: %s", what);
+    return QUIRE_E_CONFIG;
+}
+
+/* The caller's may be older, and shorter, than ours. */
+static int read_ops(quire_tier_ops *own, const quire_tier_ops *callers, tier_message message)
+{
+    memset(own, 0, sizeof *own);
+    if (callers == NULL || callers->abi != 1 || callers->size < 2 * sizeof(uint32_t))
+        return say_config(message, "ops are missing, or not of abi 1");
+    memcpy(own, callers, callers->size < sizeof *own ? callers->size : sizeof *own);
+    return QUIRE_OK;
+}
+
+static int check_tier_config(const quire_tier_config *config, const quire_tier_ops *ops,
+                             tier_message message)
+{
+    if (ops->begin == NULL)
+        return say_config(message, "ops have no begin");
+    if (config->max_jobs > MOST_JOBS)
+        return say_config(message, "max_jobs is above 65,536");
+    if (config->deadline_ns > MOST_NS || config->breaker_ns > MOST_NS || config->close_ns > MOST_NS)
+        return say_config(message, "a time is above two years");
+    if (config->run_inline > QUIRE_OFF)
+        return say_config(message, "run_inline is none of QUIRE_ON, QUIRE_OFF and 0");
+    return QUIRE_OK;
+}
+
+static void set_defaults(quire_tier_config *config)
+{
+    if (config->max_jobs == 0)
+        config->max_jobs = DEFAULT_JOBS;
+    if (config->max_bytes_in_flight == 0)
+        config->max_bytes_in_flight = DEFAULT_BYTES;
+    if (config->deadline_ns == 0)
+        config->deadline_ns = DEFAULT_DEADLINE_NS;
+    if (config->breaker_strikes == 0)
+        config->breaker_strikes = DEFAULT_STRIKES;
+    if (config->breaker_ns == 0)
+        config->breaker_ns = DEFAULT_BREAKER_NS;
+    if (config->close_ns == 0)
+        config->close_ns = DEFAULT_CLOSE_NS;
+}
+
+/* ---- memory ---------------------------------------------------------------- */
+
+static void carve_ring(qr_carve *carve, qr_spsc *ring, uint32_t max_jobs)
+{
+    ring->capacity = qr_runner_ring_size(max_jobs);
+    ring->numbers = qr_carve_take(carve, ring->capacity, sizeof *ring->numbers);
+}
+
+/* The struct itself was taken before. */
+static void carve_arrays(qr_carve *carve, quire_tier *tier, uint32_t max_jobs)
+{
+    qr_runner *r = &tier->runner;
+    r->max_jobs = max_jobs;
+    r->flights = qr_carve_take(carve, max_jobs, sizeof *r->flights);
+    carve_ring(carve, &r->submitted, max_jobs);
+    carve_ring(carve, &r->ended, max_jobs);
+    carve_ring(carve, &tier->ready, max_jobs);
+    r->table_size = qr_runner_ring_size(max_jobs);
+    r->table = qr_carve_take(carve, r->table_size, sizeof *r->table);
+    r->ended_now = qr_carve_take(carve, max_jobs, sizeof *r->ended_now);
+    r->part_ended = qr_carve_take(carve, max_jobs, sizeof *r->part_ended);
+    tier->free_slots = qr_carve_take(carve, max_jobs, sizeof *tier->free_slots);
+}
+
+static size_t bytes_of_tier(uint32_t max_jobs)
+{
+    quire_tier none;
+    qr_carve carve = {0};
+    (void)qr_carve_take(&carve, 1, sizeof none);
+    carve_arrays(&carve, &none, max_jobs);
+    return carve.used;
+}
+
+static quire_tier *create_tier(uint32_t max_jobs, const quire_allocator *allocator)
+{
+    qr_piece piece;
+    qr_carve carve = {.base = qr_piece_take(&piece, allocator, bytes_of_tier(max_jobs))};
+    if (carve.base == NULL)
+        return NULL;
+    quire_tier *tier = qr_carve_take(&carve, 1, sizeof *tier);
+    carve_arrays(&carve, tier, max_jobs);
+    tier->piece = piece;
+    for (uint32_t i = 0; i < max_jobs; i++)
+        tier->free_slots[i] = max_jobs - 1 - i;
+    tier->num_free = max_jobs;
+    tier->earliest_due_ns = UINT64_MAX;
+    return tier;
+}
+
+/* ---- opening --------------------------------------------------------------- */
+
+static void copy_word(char to[QR_TIER_LABEL_BYTES], const char *from)
+{
+    size_t len = strnlen(from, QR_TIER_LABEL_BYTES - 1);
+    memcpy(to, from, len);
+    to[len] = 0;
+}
+
+static void set_names(quire_tier *tier, const char *label)
+{
+    const quire_tier_ops *ops = &tier->runner.ops;
+    const char *name = ops->name == NULL ? "tier" : ops->name;
+    copy_word(tier->label, label == NULL ? name : label);
+    copy_word(tier->medium, ops->medium == NULL ? name : ops->medium);
+    for (char *c = tier->medium; ops->medium == NULL && *c != 0; c++)
+        *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
+}
+
+static int set_tier_up(quire_tier *tier, const quire_tier_config *config, tier_message message)
+{
+    uint64_t seed;
+    qr_runner_init(&tier->runner);
+    qr_fork_guard_init(&tier->guard);
+    tier->hooks = config->hooks;
+    tier->max_bytes = config->max_bytes_in_flight;
+    tier->deadline_ns = config->deadline_ns;
+    tier->close_ns = config->close_ns;
+    tier->is_inline = config->run_inline == QUIRE_ON;
+    if (qr_tier_random(&config->hooks, &seed, sizeof seed) != 0) {
+        qr_tier_say(message.text, message.bytes, "no random bytes: %s",
+                    quire_strerror(QUIRE_E_RANDOM));
+        return QUIRE_E_RANDOM;
+    }
+    qr_breaker_init(&tier->breaker, config->breaker_strikes, config->breaker_ns, seed);
+    tier->runner.hooks = &tier->hooks;
+    set_names(tier, config->label);
+    return QUIRE_OK;
+}
+
+static quire_tier_caps caps_of(const qr_runner *runner)
+{
+    quire_tier_caps caps = {0};
+    if (runner->ops.caps != NULL)
+        caps = runner->ops.caps(runner->self);
+    if (caps.alignment == 0)
+        caps.alignment = 1;
+    if (caps.max_bytes == 0)
+        caps.max_bytes = UINT32_MAX;
+    return caps;
+}
+
+static int open_and_start(quire_tier *tier, const quire_tier_config *config, tier_message message)
+{
+    qr_runner *r = &tier->runner;
+    int status = QUIRE_OK;
+    if (message.text != NULL && message.bytes > 0)
+        message.text[0] = 0;
+    if (r->ops.open != NULL)
+        status =
+            r->ops.open(r->self, config->memory, config->memory_bytes, message.text, message.bytes);
+    if (status != QUIRE_OK) {
+        if (message.text != NULL && message.bytes > 0 && message.text[0] == 0)
+            qr_tier_say(message.text, message.bytes, "tier %s: %s", tier->label,
+                        quire_strerror(status));
+        return status;
+    }
+    r->caps = caps_of(r);
+    if (!tier->is_inline && qr_runner_start(r) != QUIRE_OK) {
+        qr_tier_say(
+            message.text, message.bytes,
+            "tier %s: no thread or descriptor for it; raise the limits of processes (ulimit "
+            "-u) and open files (ulimit -n)",
+            tier->label);
+        return QUIRE_E_SYSTEM;
+    }
+    return QUIRE_OK;
+}
+
+/* On the way here self has become the tier's. */
+static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
+                     const quire_allocator *allocator, quire_tier **out, tier_message message)
+{
+    quire_tier *tier = create_tier(config->max_jobs, allocator);
+    if (tier == NULL) {
+        qr_tier_say(message.text, message.bytes, "no memory for %u jobs: %zu bytes",
+                    config->max_jobs, bytes_of_tier(config->max_jobs));
+        return QUIRE_E_NOMEM;
+    }
+    tier->runner.ops = *ops;
+    tier->runner.self = config->self;
+    int status = set_tier_up(tier, config, message);
+    if (status == QUIRE_OK)
+        status = open_and_start(tier, config, message);
+    if (status != QUIRE_OK) {
+        (void)qr_runner_stop(&tier->runner, 0);
+        qr_piece_release(&tier->piece);
+        return status;
+    }
+    *out = tier;
+    return QUIRE_OK;
+}
+
+QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allocator *allocator,
+                              quire_tier **tier, char *text, size_t text_bytes)
+{
+    tier_message message = {text, text_bytes};
+    quire_tier_config config;
+    quire_tier_ops ops;
+    int status = qr_config_read(&config, sizeof config, callers);
+    if (status != QUIRE_OK) {
+        qr_tier_say(text, text_bytes, "the tier's config: %s", quire_strerror(status));
+        return status;
+    }
+    status = read_ops(&ops, config.ops, message);
+    if (status != QUIRE_OK)
+        return status;
+    status = check_tier_config(&config, &ops, message);
+    if (status == QUIRE_OK && (tier == NULL || (allocator != NULL && (allocator->alloc == NULL ||
+                                                                      allocator->free == NULL)))) {
+        qr_tier_say(text, text_bytes, "tier or a function of the allocator is NULL");
+        status = QUIRE_E_ARGUMENT;
+    }
+    if (status == QUIRE_OK) {
+        set_defaults(&config);
+        status = open_tier(&config, &ops, allocator, tier, message);
+    }
+    if (status != QUIRE_OK && ops.close != NULL)
+        ops.close(config.self);
+    return status;
+}
+
+int qr_tier_open_with(qr_tier_make make, const quire_tier_ops *ops, const void *config,
+                      const quire_tier_config *common, const quire_allocator *allocator,
+                      quire_tier **tier, void **self, char *message, size_t message_bytes)
+{
+    quire_tier_config whole = QUIRE_TIER_CONFIG_INIT;
+    void *own = NULL;
+    *self = NULL;
+    if (tier == NULL)
+        return QUIRE_E_ARGUMENT;
+    *tier = NULL;
+    int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
+    if (status == QUIRE_OK && (whole.ops != NULL || whole.self != NULL)) {
+        qr_tier_say(message, message_bytes, "common.ops and common.self must be NULL");
+        return QUIRE_E_ARGUMENT;
+    }
+    if (status == QUIRE_OK)
+        status = make(config, whole.max_jobs, &whole.hooks, &own, message, message_bytes);
+    if (status != QUIRE_OK)
+        return status;
+    whole.size = sizeof whole;
+    whole.ops = ops;
+    whole.self = own;
+    status = quire_tier_open(&whole, allocator, tier, message, message_bytes);
+    if (status == QUIRE_OK)
+        *self = own;
+    return status;
+}
+
+/* ---- closing --------------------------------------------------------------- */
+
+QUIRE_API int quire_tier_close(quire_tier *tier)
+{
+    uint32_t slot;
+    if (tier == NULL)
+        return QUIRE_OK;
+    if (qr_fork_guard_is_child(&tier->guard))
+        return QUIRE_E_SYSTEM;
+    tier->is_closing = true;
+    qr_tier_unwatch(tier);
+    if (!qr_runner_stop(&tier->runner, tier->close_ns)) {
+        qr_tier_log(&tier->hooks, QUIRE_LOG_ERROR,
+                    "tier %s does not come back from what it does: it stays, with its thread and "
+                    "the memory of its jobs",
+                    tier->label);
+        return QUIRE_BUSY;
+    }
+    while (qr_tier_next_ended(tier, &slot))
+        (void)qr_tier_take_back(tier, slot);
+    if (tier->runner.ops.close != NULL)
+        tier->runner.ops.close(tier->runner.self);
+    qr_piece_release(&tier->piece);
+    return QUIRE_OK;
+}

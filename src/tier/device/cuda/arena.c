@@ -1,0 +1,134 @@
+/* tier/device/cuda/arena.c - KV memory of layers x blocks on a GPU, in one piece.
+ *
+ *      LAYER_OUTER   | layer 0: b0 b1 b2 ... | layer 1: b0 b1 b2 ... |
+ *      BLOCK_OUTER   | b0: layer 0, 1, ... | b1: layer 0, 1, ... |
+ *
+ * A region for each layer in both: in the second they interleave.
+ */
+#include "tier/device/cuda/gpu.h"
+
+#include "base/bits.h"
+#include "base/config.h"
+#include "tier/core/carve.h"
+#include "tier/core/system.h"
+
+enum { MOST_LAYERS = 4096 };
+
+struct quire_cuda_arena {
+    quire_cuda *cuda;
+    quire_cuda_arena_view view;
+    quire_cuda_region *regions;
+    qr_piece piece;
+};
+
+static quire_cuda_arena *create_arena(const quire_cuda_arena_config *config)
+{
+    qr_piece piece;
+    qr_carve plan = {0};
+    (void)qr_carve_take(&plan, 1, sizeof(quire_cuda_arena));
+    (void)qr_carve_take(&plan, config->num_layers, sizeof(quire_cuda_region));
+    qr_carve carve = {.base = qr_piece_take(&piece, NULL, plan.used)};
+    if (carve.base == NULL)
+        return NULL;
+    quire_cuda_arena *arena = qr_carve_take(&carve, 1, sizeof *arena);
+    arena->regions = qr_carve_take(&carve, config->num_layers, sizeof(quire_cuda_region));
+    arena->piece = piece;
+    return arena;
+}
+
+static int take_device_memory(quire_cuda_arena *arena, char *message, size_t message_bytes)
+{
+    const qr_cuda_calls *calls = &arena->cuda->driver.calls;
+    size_t bytes = (size_t)arena->view.bytes;
+    size_t free_bytes = 0;
+    size_t total = 0;
+    char what[128];
+    if (qr_gpu_enter(arena->cuda) != QUIRE_OK) {
+        qr_tier_say(message, message_bytes, "the GPU is not used any more: %s",
+                    arena->cuda->info.what);
+        return QUIRE_E_SYSTEM;
+    }
+    qr_cu_result result = calls->cuMemAlloc(&arena->view.base, bytes);
+    if (result == QR_CU_SUCCESS) {
+        result = calls->cuMemsetD8Async(arena->view.base, 0, bytes, arena->cuda->stream);
+        if (result == QR_CU_SUCCESS)
+            result = calls->cuStreamSynchronize(arena->cuda->stream);
+    } else {
+        arena->view.base = 0;
+        (void)calls->cuMemGetInfo(&free_bytes, &total);
+    }
+    qr_gpu_leave(arena->cuda);
+    if (result == QR_CU_SUCCESS)
+        return QUIRE_OK;
+    qr_tier_say(what, sizeof what, "%zu MiB of KV memory on the GPU, which has %zu MiB free",
+                bytes >> 20, free_bytes >> 20);
+    return qr_gpu_explain(arena->cuda, result, what, message, message_bytes);
+}
+
+static void lay_out(quire_cuda_arena *arena, const quire_cuda_arena_config *config)
+{
+    bool is_layer_outer = config->layout == QUIRE_CUDA_LAYER_OUTER;
+    uint64_t layer_stride = is_layer_outer ? config->num_blocks * config->bytes : config->bytes;
+    uint64_t stride = is_layer_outer ? config->bytes : config->num_layers * config->bytes;
+    for (uint32_t i = 0; i < config->num_layers; i++)
+        arena->regions[i] =
+            (quire_cuda_region){arena->view.base + i * layer_stride, stride, config->bytes};
+    arena->view.regions = arena->regions;
+    arena->view.num_regions = config->num_layers;
+}
+
+QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_config *callers,
+                                    quire_cuda_arena **arena, char *message, size_t message_bytes)
+{
+    quire_cuda_arena_config config;
+    int status = qr_config_read(&config, sizeof config, callers);
+    if (status == QUIRE_OK && (cuda == NULL || arena == NULL))
+        status = QUIRE_E_ARGUMENT;
+    if (status == QUIRE_OK &&
+        (config.num_layers == 0 || config.num_layers > MOST_LAYERS || config.num_blocks == 0 ||
+         config.bytes == 0 ||
+         (config.layout != QUIRE_CUDA_LAYER_OUTER && config.layout != QUIRE_CUDA_BLOCK_OUTER)))
+        status = QUIRE_E_CONFIG;
+    size_t bytes = 0;
+    if (status == QUIRE_OK) {
+        bytes =
+            qr_mul_size(qr_mul_size(config.num_layers, config.num_blocks), (size_t)config.bytes);
+        status = bytes == SIZE_MAX ? QUIRE_E_CONFIG : QUIRE_OK;
+    }
+    if (status != QUIRE_OK) {
+        qr_tier_say(message, message_bytes, "the arena's config: %s", quire_strerror(status));
+        return status;
+    }
+    quire_cuda_arena *a = create_arena(&config);
+    if (a == NULL) {
+        qr_tier_say(message, message_bytes, "no memory for an arena of %u layers",
+                    config.num_layers);
+        return QUIRE_E_NOMEM;
+    }
+    a->cuda = cuda;
+    a->view.bytes = bytes;
+    status = take_device_memory(a, message, message_bytes);
+    if (status != QUIRE_OK) {
+        quire_cuda_arena_close(a);
+        return status;
+    }
+    lay_out(a, &config);
+    *arena = a;
+    return QUIRE_OK;
+}
+
+QUIRE_API void quire_cuda_arena_close(quire_cuda_arena *arena)
+{
+    if (arena == NULL || qr_fork_guard_is_child(&arena->cuda->guard))
+        return;
+    if (arena->view.base != 0 && qr_gpu_enter(arena->cuda) == QUIRE_OK) {
+        (void)arena->cuda->driver.calls.cuMemFree(arena->view.base);
+        qr_gpu_leave(arena->cuda);
+    }
+    qr_piece_release(&arena->piece);
+}
+
+QUIRE_API quire_cuda_arena_view quire_cuda_arena_get_view(const quire_cuda_arena *arena)
+{
+    return arena == NULL ? (quire_cuda_arena_view){0} : arena->view;
+}

@@ -1,0 +1,269 @@
+#include "tier/device/cuda/gpu.h"
+
+#include "base/config.h"
+#include "tier/core/system.h"
+
+#include <stdio.h>
+
+/* Of kernels.cu; empty where no compiler for it was there. */
+extern const char qr_cuda_kernels[];
+extern const size_t qr_cuda_kernels_bytes;
+
+static const char *const KERNEL_NAMES[QR_NUM_KERNELS] = {
+    [QR_KERNEL_COPY] = "quire_copy_pieces",
+    [QR_KERNEL_CRC] = "quire_crc_blocks",
+    [QR_KERNEL_TABLES] = "quire_set_tables",
+};
+
+/* ---- errors ---------------------------------------------------------------- */
+
+void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call)
+{
+    char why[96];
+    if (cuda->info.is_broken != 0)
+        return;
+    qr_cuda_describe(&cuda->driver, result, why, sizeof why);
+    qr_tier_say(cuda->info.what, sizeof cuda->info.what, "%s: %s", call, why);
+    cuda->info.is_broken = 1;
+    qr_tier_log(&cuda->hooks, QUIRE_LOG_ERROR,
+                "the GPU is not used any more: %s; what it had is computed again", cuda->info.what);
+}
+
+int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what, char *message,
+                   size_t message_bytes)
+{
+    char why[96];
+    qr_cuda_describe(&cuda->driver, result, why, sizeof why);
+    qr_tier_say(message, message_bytes, "%s: %s", what, why);
+    return result == QR_CU_OUT_OF_MEMORY ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
+}
+
+int qr_gpu_enter(quire_cuda *cuda)
+{
+    if (qr_fork_guard_is_child(&cuda->guard))
+        return QUIRE_E_SYSTEM;
+    qr_cu_result result = cuda->driver.calls.cuCtxPushCurrent(cuda->context);
+    if (result == QR_CU_SUCCESS)
+        return QUIRE_OK;
+    qr_gpu_break(cuda, result, "cuCtxPushCurrent");
+    return QUIRE_E_SYSTEM;
+}
+
+void qr_gpu_leave(quire_cuda *cuda)
+{
+    qr_cu_context ours;
+    (void)cuda->driver.calls.cuCtxPopCurrent(&ours);
+}
+
+qr_cu_result qr_gpu_launch(quire_cuda *cuda, qr_kernel kernel, uint32_t num_ctas,
+                           uint32_t num_threads, qr_cu_stream stream, const void *arguments)
+{
+    void *pointers[1];
+    memcpy(pointers, &arguments, sizeof arguments); /* the driver only reads them */
+    return cuda->driver.calls.cuLaunchKernel(cuda->kernels[kernel], num_ctas, 1, 1, num_threads, 1,
+                                             1, 0, stream, pointers, NULL);
+}
+
+/* ---- opening --------------------------------------------------------------- */
+
+/* Kernels are not needed for everything: where they cannot be had, `what` says why. */
+static void load_kernels(quire_cuda *cuda)
+{
+    char log[512] = "";
+    char why[96];
+    int options[2] = {QR_CU_JIT_ERROR_LOG, QR_CU_JIT_ERROR_LOG_BYTES};
+    void *values[2] = {log, (void *)(uintptr_t)(sizeof log - 1)};
+    const qr_cuda_calls *calls = &cuda->driver.calls;
+    if (qr_cuda_kernels_bytes == 0) {
+        qr_tier_say(cuda->info.what, sizeof cuda->info.what,
+                    "no kernels: this library was built without clang or nvcc");
+        return;
+    }
+    qr_cu_result result =
+        calls->cuModuleLoadDataEx(&cuda->module, qr_cuda_kernels, 2, options, values);
+    if (result != QR_CU_SUCCESS)
+        cuda->module = NULL;
+    for (int i = 0; i < QR_NUM_KERNELS && result == QR_CU_SUCCESS; i++)
+        result = calls->cuModuleGetFunction(&cuda->kernels[i], cuda->module, KERNEL_NAMES[i]);
+    cuda->info.has_kernels = result == QR_CU_SUCCESS;
+    if (result == QR_CU_SUCCESS)
+        return;
+    qr_cuda_describe(&cuda->driver, result, why, sizeof why);
+    qr_tier_say(cuda->info.what, sizeof cuda->info.what, "no kernels: %s %s", why, log);
+    qr_tier_log(&cuda->hooks, QUIRE_LOG_WARNING, "%s; copies use the copy engine", cuda->info.what);
+}
+
+static qr_cu_result read_info(quire_cuda *cuda)
+{
+    const qr_cuda_calls *calls = &cuda->driver.calls;
+    quire_cuda_info *info = &cuda->info;
+    int major = 0;
+    int minor = 0;
+    int count = 0;
+    size_t bytes = 0;
+    qr_cu_result result = calls->cuDeviceGetName(info->name, sizeof info->name, cuda->device);
+    if (result == QR_CU_SUCCESS)
+        result =
+            calls->cuDeviceGetAttribute(&major, QR_CU_ATTRIBUTE_CAPABILITY_MAJOR, cuda->device);
+    if (result == QR_CU_SUCCESS)
+        result =
+            calls->cuDeviceGetAttribute(&minor, QR_CU_ATTRIBUTE_CAPABILITY_MINOR, cuda->device);
+    if (result == QR_CU_SUCCESS)
+        result = calls->cuDeviceGetAttribute(&count, QR_CU_ATTRIBUTE_MULTIPROCESSORS, cuda->device);
+    if (result == QR_CU_SUCCESS)
+        result = calls->cuDeviceTotalMem(&bytes, cuda->device);
+    info->driver_version = cuda->driver.version;
+    info->capability = (uint32_t)(10 * major + minor);
+    info->num_multiprocessors = (uint32_t)count;
+    info->total_bytes = bytes;
+    info->has_batches = calls->cuMemcpyBatchAsync != NULL;
+    return result;
+}
+
+static int find_device(quire_cuda *cuda, uint32_t ordinal, char *message, size_t message_bytes)
+{
+    const qr_cuda_calls *calls = &cuda->driver.calls;
+    int count = 0;
+    qr_cu_result result = calls->cuDeviceGetCount(&count);
+    if (result == QR_CU_SUCCESS && (uint32_t)count <= ordinal) {
+        qr_tier_say(message, message_bytes,
+                    "there is no GPU %u: the driver shows %d; CUDA_VISIBLE_DEVICES may hide some",
+                    ordinal, count);
+        return QUIRE_E_SYSTEM;
+    }
+    if (result == QR_CU_SUCCESS)
+        result = calls->cuDeviceGet(&cuda->device, (int)ordinal);
+    if (result == QR_CU_SUCCESS)
+        result = calls->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device);
+    if (result == QR_CU_SUCCESS) {
+        cuda->is_retained = true;
+        return QUIRE_OK;
+    }
+    return qr_gpu_explain(cuda, result, "the GPU cannot be used", message, message_bytes);
+}
+
+static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, char *message,
+                      size_t message_bytes)
+{
+    int greatest = 0;
+    int status = QUIRE_OK;
+    if (config->context != NULL)
+        cuda->context = config->context;
+    else
+        status = find_device(cuda, config->device, message, message_bytes);
+    if (status != QUIRE_OK)
+        return status;
+    if (qr_gpu_enter(cuda) != QUIRE_OK) {
+        qr_tier_say(message, message_bytes, "the GPU's context cannot be used: %s",
+                    cuda->info.what);
+        return QUIRE_E_SYSTEM;
+    }
+    qr_cu_result result = QR_CU_SUCCESS;
+    if (config->context != NULL)
+        result = cuda->driver.calls.cuCtxGetDevice(&cuda->device);
+    if (result == QR_CU_SUCCESS)
+        result = cuda->driver.calls.cuCtxGetStreamPriorityRange(&cuda->low_priority, &greatest);
+    if (result == QR_CU_SUCCESS)
+        result = read_info(cuda);
+    if (config->kernels == QUIRE_OFF)
+        qr_tier_say(cuda->info.what, sizeof cuda->info.what, "no kernels: the config has them off");
+    else if (result == QR_CU_SUCCESS)
+        load_kernels(cuda);
+    qr_gpu_leave(cuda);
+    if (result != QR_CU_SUCCESS)
+        return qr_gpu_explain(cuda, result, "the GPU cannot be used", message, message_bytes);
+    if (config->kernels == QUIRE_ON && cuda->info.has_kernels == 0) {
+        qr_tier_say(message, message_bytes, "%s", cuda->info.what);
+        return QUIRE_E_SYSTEM;
+    }
+    return QUIRE_OK;
+}
+
+QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allocator *allocator,
+                              quire_cuda **cuda, char *message, size_t message_bytes)
+{
+    quire_cuda_config config;
+    qr_piece piece;
+    int status = qr_config_read(&config, sizeof config, callers);
+    if (status == QUIRE_OK && (cuda == NULL || (allocator != NULL && (allocator->alloc == NULL ||
+                                                                      allocator->free == NULL))))
+        status = QUIRE_E_ARGUMENT;
+    if (status != QUIRE_OK) {
+        qr_tier_say(message, message_bytes, "the GPU's config: %s", quire_strerror(status));
+        return status;
+    }
+    quire_cuda *c = qr_piece_take(&piece, allocator, sizeof *c);
+    if (c == NULL) {
+        qr_tier_say(message, message_bytes, "no memory to open a GPU");
+        return QUIRE_E_NOMEM;
+    }
+    c->piece = piece;
+    c->hooks = config.hooks;
+    c->stream = config.stream;
+    qr_fork_guard_init(&c->guard);
+    status = qr_cuda_driver_open(&c->driver, config.library, message, message_bytes);
+    if (status == QUIRE_OK)
+        status = set_up_gpu(c, &config, message, message_bytes);
+    if (status != QUIRE_OK) {
+        quire_cuda_close(c);
+        return status;
+    }
+    *cuda = c;
+    return QUIRE_OK;
+}
+
+QUIRE_API void quire_cuda_close(quire_cuda *cuda)
+{
+    if (cuda == NULL || qr_fork_guard_is_child(&cuda->guard))
+        return;
+    if (cuda->module != NULL && qr_gpu_enter(cuda) == QUIRE_OK) {
+        (void)cuda->driver.calls.cuModuleUnload(cuda->module);
+        qr_gpu_leave(cuda);
+    }
+    if (cuda->is_retained)
+        (void)cuda->driver.calls.cuDevicePrimaryCtxRelease(cuda->device);
+    qr_cuda_driver_close(&cuda->driver);
+    qr_piece_release(&cuda->piece);
+}
+
+QUIRE_API quire_cuda_info quire_cuda_get_info(const quire_cuda *cuda)
+{
+    if (cuda == NULL)
+        return (quire_cuda_info){0};
+    quire_cuda_info info = cuda->info;
+    qr_cu_context ours;
+    size_t total;
+    size_t bytes = 0;
+    if (qr_fork_guard_is_child(&cuda->guard) ||
+        cuda->driver.calls.cuCtxPushCurrent(cuda->context) != QR_CU_SUCCESS)
+        return info;
+    if (cuda->driver.calls.cuMemGetInfo(&bytes, &total) == QR_CU_SUCCESS)
+        info.free_bytes = bytes;
+    (void)cuda->driver.calls.cuCtxPopCurrent(&ours);
+    return info;
+}
+
+/* ---- pinned host memory ---------------------------------------------------- */
+
+QUIRE_API int quire_cuda_host_alloc(quire_cuda *cuda, uint64_t bytes, void **memory)
+{
+    if (cuda == NULL || memory == NULL || bytes == 0 || bytes > SIZE_MAX)
+        return QUIRE_E_ARGUMENT;
+    if (qr_gpu_enter(cuda) != QUIRE_OK)
+        return QUIRE_E_SYSTEM;
+    qr_cu_result result = cuda->driver.calls.cuMemHostAlloc(
+        memory, (size_t)bytes, QR_CU_HOST_PORTABLE | QR_CU_HOST_DEVICEMAP);
+    qr_gpu_leave(cuda);
+    if (result == QR_CU_SUCCESS)
+        return QUIRE_OK;
+    *memory = NULL;
+    return result == QR_CU_OUT_OF_MEMORY ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
+}
+
+QUIRE_API void quire_cuda_host_free(quire_cuda *cuda, void *memory)
+{
+    if (cuda == NULL || memory == NULL || qr_gpu_enter(cuda) != QUIRE_OK)
+        return;
+    (void)cuda->driver.calls.cuMemFreeHost(memory);
+    qr_gpu_leave(cuda);
+}

@@ -1,0 +1,133 @@
+#include "tier/device/cuda/map.h"
+
+#include "tier/core/system.h"
+#include "tier/device/cuda/crc.h"
+
+enum { ALIGNED = 16, MOST_CHUNKS = 1 << 20 };
+
+void qr_cuda_map_carve(qr_cuda_map *map, qr_carve *carve, uint32_t num_regions)
+{
+    map->regions = qr_carve_take(carve, num_regions, sizeof *map->regions);
+    map->offsets = qr_carve_take(carve, num_regions, sizeof *map->offsets);
+    map->runs = qr_carve_take(carve, num_regions, sizeof *map->runs);
+}
+
+/* The regions' last block must end within what addresses can say. */
+static bool is_region_sound(const quire_cuda_region *region, uint32_t num_blocks)
+{
+    uint64_t most = UINT64_MAX / 4;
+    return region->base != 0 && region->bytes != 0 && region->stride >= region->bytes &&
+           region->base < most && region->stride < most / num_blocks;
+}
+
+/* Whether a region goes on with the run that the one before it ends. */
+static bool does_continue(const qr_cuda_map *map, const qr_cuda_run *run, uint32_t region)
+{
+    const quire_cuda_region *last = &map->regions[region - 1];
+    const quire_cuda_region *next = &map->regions[region];
+    uint64_t pitch = next->base - last->base;
+    return next->bytes == last->bytes && next->stride == last->stride && next->base > last->base &&
+           pitch >= next->bytes && pitch <= QR_CU_MOST_PITCH &&
+           (run->count == 1 || run->pitch == pitch);
+}
+
+static void find_runs(qr_cuda_map *map)
+{
+    map->num_runs = 0;
+    for (uint32_t i = 0; i < map->num_regions; i++) {
+        qr_cuda_run *run = i == 0 ? NULL : &map->runs[map->num_runs - 1];
+        if (run != NULL && does_continue(map, run, i)) {
+            run->pitch = map->regions[i].base - map->regions[i - 1].base;
+            run->count++;
+        } else {
+            map->runs[map->num_runs++] = (qr_cuda_run){.first = i, .count = 1};
+        }
+    }
+}
+
+const char *qr_cuda_map_fill(qr_cuda_map *map, const quire_cuda_region *regions,
+                             uint32_t num_regions, uint32_t num_blocks)
+{
+    uint64_t chunks = 0;
+    map->num_blocks = num_blocks;
+    map->num_regions = 0;
+    map->block_bytes = 0;
+    map->is_aligned = true;
+    for (uint32_t i = 0; i < num_regions; i++) {
+        const quire_cuda_region *next = &regions[i];
+        if (!is_region_sound(next, num_blocks) || next->bytes > UINT64_MAX / 4 - map->block_bytes)
+            return "a region has base 0, 0 bytes, a stride below its bytes, or no end";
+        quire_cuda_region *last =
+            map->num_regions == 0 ? NULL : &map->regions[map->num_regions - 1];
+        if (last != NULL && last->base + last->bytes == next->base &&
+            last->stride == next->stride && last->bytes + next->bytes <= last->stride) {
+            last->bytes += next->bytes;
+        } else {
+            map->offsets[map->num_regions] = map->block_bytes;
+            map->regions[map->num_regions++] = *next;
+        }
+        map->block_bytes += next->bytes;
+        if (((next->base | next->stride | next->bytes) & (ALIGNED - 1)) != 0)
+            map->is_aligned = false;
+    }
+    find_runs(map);
+    map->least_bytes = UINT64_MAX;
+    for (uint32_t i = 0; i < map->num_regions; i++) {
+        uint64_t bytes = map->regions[i].bytes;
+        map->least_bytes = bytes < map->least_bytes ? bytes : map->least_bytes;
+        chunks += (bytes + QR_CHUNK_BYTES - 1) / QR_CHUNK_BYTES;
+    }
+    map->is_aligned = map->is_aligned && chunks <= MOST_CHUNKS;
+    map->num_chunks = map->is_aligned ? (uint32_t)chunks : 0;
+    map->crc_constant = qr_gpu_crc_constant(map->block_bytes);
+    return NULL;
+}
+
+static void fill_chunks(const qr_cuda_map *map, qr_chunk *chunks)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < map->num_regions; i++) {
+        const quire_cuda_region *region = &map->regions[i];
+        for (uint64_t at = 0; at < region->bytes; at += QR_CHUNK_BYTES) {
+            uint64_t left = region->bytes - at;
+            qr_chunk *chunk = &chunks[n++];
+            chunk->base = region->base + at;
+            chunk->stride = region->stride;
+            chunk->offset = map->offsets[i] + at;
+            chunk->bytes = (unsigned)(left < QR_CHUNK_BYTES ? left : QR_CHUNK_BYTES);
+            chunk->power = qr_gpu_crc_power(map->block_bytes - chunk->offset - chunk->bytes);
+        }
+    }
+}
+
+qr_cu_result qr_cuda_map_upload(qr_cuda_map *map, quire_cuda *cuda)
+{
+    const qr_cuda_calls *calls = &cuda->driver.calls;
+    size_t chunk_bytes = map->num_chunks * sizeof(qr_chunk);
+    size_t bytes = chunk_bytes + QR_CRC_NUMBERS * sizeof(uint32_t);
+    unsigned char *all = qr_tier_alloc(1, bytes);
+    if (all == NULL)
+        return QR_CU_OUT_OF_MEMORY;
+    fill_chunks(map, (qr_chunk *)(void *)all);
+    qr_gpu_crc_fill((uint32_t *)(void *)(all + chunk_bytes));
+    qr_cu_result result = calls->cuMemAlloc(&map->chunks, bytes);
+    if (result == QR_CU_SUCCESS) {
+        map->crc_numbers = map->chunks + chunk_bytes;
+        result = calls->cuMemcpyHtoDAsync(map->chunks, all, bytes, cuda->stream);
+    } else {
+        map->chunks = 0;
+    }
+    if (result == QR_CU_SUCCESS)
+        result = calls->cuStreamSynchronize(cuda->stream);
+    if (result != QR_CU_SUCCESS)
+        qr_cuda_map_release(map, cuda); /* waits for the copy, which reads all */
+    qr_tier_free(all);
+    return result;
+}
+
+void qr_cuda_map_release(qr_cuda_map *map, quire_cuda *cuda)
+{
+    if (map->chunks != 0)
+        (void)cuda->driver.calls.cuMemFree(map->chunks);
+    map->chunks = 0;
+}

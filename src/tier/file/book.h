@@ -1,0 +1,54 @@
+/* tier/file/book.h - the private file as the scheduler's thread sees it: which key is in which
+ * slot.
+ *
+ *      key ──► quire_slots ──► slot ──► place[slot] ──► where it lies in the file
+ *
+ * quire_slots hands out numbers as it likes; what was found in the file lies where it lies. place
+ * is a permutation between the two, turned when something found is taken in.
+ *
+ * doomed    a key whose block is wrong, or that is to go: nobody finds it any more, and it is
+ *           removed when its last user has gone.
+ *
+ * Threads: the scheduler's. */
+#ifndef QR_TIER_FILE_BOOK_H
+#define QR_TIER_FILE_BOOK_H
+
+#include "tier/file/scan.h"
+
+#include <quire/slots.h>
+
+/* In io->place, set by the tier's thread: the key is to be forgotten. */
+#define QR_FILE_FORGET (UINT64_C(1) << 63)
+
+typedef struct qr_file_book {
+    quire_slots *slots;
+    uint32_t num_slots;
+    uint32_t *place_of; /* by slot */
+    uint32_t *slot_at;  /* by place: slot_at[place_of[s]] == s */
+    quire_tier_key *keys;
+    uint32_t *bytes;
+    uint8_t *is_doomed;
+    uint32_t num_doomed;
+    uint32_t num_resets; /* io->generation of what was prepared since, less 1 */
+    uint32_t num_taken;  /* of what a scan found */
+    qr_file_scan *scan;  /* NULL: none */
+} qr_file_book;
+
+/* QUIRE_E_NOMEM or what quire_slots_create says; then nothing is left. */
+int qr_file_book_open(qr_file_book *book, uint32_t num_slots, quire_slots_policy policy,
+                      const quire_hooks *hooks);
+void qr_file_book_close(qr_file_book *book);
+
+/* What an index said, the oldest first. Of two entries with one key the older is cleared: it would
+ * be found in the next life, after the newer one has gone. memory: num_slots x 4 bytes, for the
+ * order. */
+void qr_file_book_take_index(qr_file_book *book, qr_file_entry *entries, uint32_t *memory);
+
+/* As quire_tier_ops has them. */
+void qr_file_book_prepare(qr_file_book *book, quire_tier_job *job);
+void qr_file_book_finish(qr_file_book *book, quire_tier_job *job);
+void qr_file_book_lookup(qr_file_book *book, const quire_tier_key *keys, uint32_t n,
+                         uint8_t *found);
+void qr_file_book_reset(qr_file_book *book);
+
+#endif

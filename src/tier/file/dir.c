@@ -1,0 +1,383 @@
+#include "tier/file/dir.h"
+
+#include "tier/core/key.h"
+#include "tier/core/system.h"
+#include "tier/file/open.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+    ENOUGH_FILES = 64, /* in a group: below that, chance would decide which files are removed */
+    /* Files that a sweep removes after one listing: a quarter of a group, which is more than a
+     * sweep of a group that is full by the usual eighth removes; 120 bytes each. */
+    AGED_PART = 4,
+    LEAST_SWEPT = 4096, /* keys that are swept before the scheduler looks; a power of two */
+#ifdef QUIRE_HOSTILE
+    LEAST_AGED = 2,
+    MOST_AGED = 16
+#else
+    LEAST_AGED = 1024,
+    MOST_AGED = 65536
+#endif
+};
+
+/* ---- names -------------------------------------------------------------- */
+
+static void put_hex(char *text, const unsigned char *bytes, size_t num_bytes)
+{
+    static const char DIGITS[] = "0123456789abcdef";
+    for (size_t i = 0; i < num_bytes; i++) {
+        text[2 * i] = DIGITS[bytes[i] >> 4];
+        text[2 * i + 1] = DIGITS[bytes[i] & 15];
+    }
+    text[2 * num_bytes] = 0;
+}
+
+static void name_key(const quire_tier_key *key, char *name)
+{
+    put_hex(name, key->hash, QUIRE_TIER_HASH_BYTES);
+    (void)snprintf(name + (size_t)2 * QUIRE_TIER_HASH_BYTES,
+                   QR_FILE_NAME - 2 * QUIRE_TIER_HASH_BYTES, "-%" PRIu32 "-%" PRIu32, key->group,
+                   key->rank);
+}
+
+static bool take_hex(const char *text, unsigned char *bytes, size_t num_bytes)
+{
+    for (size_t i = 0; i < 2 * num_bytes; i++) {
+        char c = text[i];
+        bool is_digit = c >= '0' && c <= '9';
+        if (!is_digit && (c < 'a' || c > 'f'))
+            return false;
+        unsigned char half = (unsigned char)(is_digit ? c - '0' : c - 'a' + 10);
+        bytes[i / 2] = (unsigned char)(i % 2 == 0 ? half << 4 : bytes[i / 2] | half);
+    }
+    return true;
+}
+
+bool qr_file_dir_read_name(const char *name, quire_tier_key *key)
+{
+    char same[QR_FILE_NAME];
+    if (!take_hex(name, key->hash, QUIRE_TIER_HASH_BYTES))
+        return false;
+    const char *rest = name + (size_t)2 * QUIRE_TIER_HASH_BYTES;
+    if (sscanf(rest, "-%" SCNu32 "-%" SCNu32, &key->group, &key->rank) != 2)
+        return false;
+    name_key(key, same); /* no sign, no zeros in front, nothing behind */
+    return strcmp(same, name) == 0;
+}
+
+/* ---- what was swept ----------------------------------------------------- */
+
+static int open_swept(qr_file_swept *swept, uint32_t num_keys)
+{
+    swept->capacity = LEAST_SWEPT;
+    while (swept->capacity < num_keys)
+        swept->capacity *= 2;
+    swept->keys = qr_tier_alloc(swept->capacity, sizeof *swept->keys);
+    return swept->keys == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
+}
+
+void qr_file_swept_put(qr_file_swept *swept, const quire_tier_key *key)
+{
+    uint32_t put = atomic_load_explicit(&swept->put, memory_order_relaxed);
+    if (put - atomic_load_explicit(&swept->taken, memory_order_acquire) == swept->capacity)
+        return;
+    swept->keys[put & (swept->capacity - 1)] = *key;
+    atomic_store_explicit(&swept->put, put + 1, memory_order_release);
+}
+
+bool qr_file_swept_take(qr_file_swept *swept, quire_tier_key *key)
+{
+    uint32_t taken = atomic_load_explicit(&swept->taken, memory_order_relaxed);
+    if (taken == atomic_load_explicit(&swept->put, memory_order_acquire))
+        return false;
+    *key = swept->keys[taken & (swept->capacity - 1)];
+    atomic_store_explicit(&swept->taken, taken + 1, memory_order_release);
+    return true;
+}
+
+/* ---- opening ------------------------------------------------------------ */
+
+/* -1 with errno. */
+static int open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make)
+{
+    char name[3];
+    unsigned char byte = (unsigned char)leaf;
+    put_hex(name, &byte, 1);
+    int fd = openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 || errno != ENOENT || !may_make)
+        return fd;
+    if (mkdirat(dir->fd, name, 0700) != 0 && errno != EEXIST)
+        return -1;
+    return openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static uint32_t leaf_of(const quire_tier_key *key)
+{
+    return key->hash[0];
+}
+
+static quire_tier_status status_of(int error)
+{
+    if (error == ENOSPC || error == EDQUOT)
+        return QUIRE_TIER_NO_ROOM;
+    return error == ENOENT ? QUIRE_TIER_MISSING : QUIRE_TIER_FAILED;
+}
+
+/* ---- opening ------------------------------------------------------------ */
+
+static void plan_groups(qr_file_dir *dir)
+{
+    uint64_t num_files = dir->capacity_bytes / ((uint64_t)dir->block_bytes + QR_FILE_PAGE);
+    dir->leaves_per_group = 1;
+    while (dir->leaves_per_group < QR_FILE_LEAVES &&
+           num_files * dir->leaves_per_group / QR_FILE_LEAVES < ENOUGH_FILES)
+        dir->leaves_per_group *= 2;
+    uint64_t files = num_files * dir->leaves_per_group / QR_FILE_LEAVES;
+    dir->files_per_group = files > UINT32_MAX ? UINT32_MAX : (uint32_t)files;
+    dir->max_aged = dir->files_per_group / AGED_PART;
+    dir->max_aged = dir->max_aged < LEAST_AGED ? LEAST_AGED : dir->max_aged;
+    dir->max_aged = dir->max_aged > MOST_AGED ? MOST_AGED : dir->max_aged;
+}
+
+static void say_errno_of(const char *path, const char *what, char *message, size_t message_bytes)
+{
+    qr_tier_say(message, message_bytes, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, char *message,
+                            size_t message_bytes)
+{
+    char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
+    struct stat info;
+    put_hex(name, fingerprint, QUIRE_FINGERPRINT_BYTES);
+    int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0) {
+        say_errno_of(path, "be opened as a directory", message, message_bytes);
+        return -1;
+    }
+    int fd = -1;
+    if (mkdirat(root, name, 0700) != 0 && errno != EEXIST) {
+        say_errno_of(path, "make a directory in it", message, message_bytes);
+    } else {
+        fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        bool is_open = fd >= 0 && fstat(fd, &info) == 0;
+        if (!is_open)
+            say_errno_of(path, "open its directory of this model", message, message_bytes);
+        if (fd >= 0 && (!is_open || qr_file_say_owner(path, &info, message, message_bytes))) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    close(root);
+    return fd;
+}
+
+int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t message_bytes)
+{
+    dir->fd = -1;
+    plan_groups(dir);
+    dir->aged = qr_tier_alloc(dir->max_aged, sizeof(qr_file_aged));
+    if (dir->aged == NULL || open_swept(&dir->swept, 4 * dir->max_aged) != QUIRE_OK)
+        return QUIRE_E_NOMEM;
+    if (qr_tier_random(dir->hooks, dir->token, sizeof dir->token) != 0)
+        return QUIRE_E_RANDOM;
+    atomic_store(&dir->has_tmpfile, 1);
+    dir->fd = qr_file_dir_open_folder(path, dir->fingerprint, message, message_bytes);
+    return dir->fd < 0 ? QUIRE_E_SYSTEM : QUIRE_OK;
+}
+
+void qr_file_dir_close(qr_file_dir *dir)
+{
+    if (dir->fd >= 0)
+        close(dir->fd);
+    dir->fd = -1;
+    qr_tier_free(dir->aged);
+    dir->aged = NULL;
+    qr_tier_free(dir->swept.keys);
+    dir->swept.keys = NULL;
+}
+
+/* ---- storing ------------------------------------------------------------ */
+
+/* tmp: its name, or empty where it has none. -1 with errno. */
+static int make_unfinished(qr_file_dir *dir, int leaf, char *tmp)
+{
+    char token[2 * sizeof dir->token + 1];
+    tmp[0] = 0;
+    if (atomic_load(&dir->has_tmpfile)) {
+        int fd = openat(leaf, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+        if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+            return fd;
+        atomic_store(&dir->has_tmpfile, 0);
+    }
+    put_hex(token, dir->token, sizeof dir->token);
+    (void)snprintf(tmp, QR_FILE_NAME, ".tmp-%s-%" PRIu64, token,
+                   (uint64_t)atomic_fetch_add(&dir->num_made, 1));
+    return openat(leaf, tmp, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/* Whether a whole file of that name is there; what it holds its reader checks. */
+static bool is_whole(int leaf, const char *name, uint32_t bytes)
+{
+    struct stat info;
+    return fstatat(leaf, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+           (uint64_t)info.st_size == (uint64_t)QR_FILE_PAGE + bytes;
+}
+
+/* 0 or errno. Somebody else's file of that name has the same block; what is no such file goes. */
+static int give_name(qr_file_dir *dir, int leaf, int fd, const char *tmp, const char *name,
+                     uint32_t bytes)
+{
+    char self[32];
+    if (tmp[0] != 0)
+        return renameat(leaf, tmp, leaf, name) == 0 ? 0 : errno;
+    (void)snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    int error = linkat(AT_FDCWD, self, leaf, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+    if (error == EEXIST && is_whole(leaf, name, bytes))
+        return 0;
+    if (error == EEXIST && unlinkat(leaf, name, 0) == 0)
+        error = linkat(AT_FDCWD, self, leaf, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+    bool has_no_proc = error == ENOENT && access("/proc/self/fd", F_OK) != 0;
+    if (has_no_proc || error == EPERM || error == EXDEV) /* next time with a name */
+        atomic_store(&dir->has_tmpfile, 0);
+    return error;
+}
+
+static int write_block(qr_file_dir *dir, int fd, const quire_tier_io *io)
+{
+    unsigned char page[QR_FILE_PAGE];
+    qr_file_head head = {
+        .entry = {.key = io->key, .bytes = io->bytes, .crc = io->crc, .state = QR_FILE_STORED}};
+    struct iovec parts[2] = {{.iov_base = page, .iov_len = sizeof page},
+                             {.iov_base = io->memory, .iov_len = io->bytes}};
+    memcpy(head.owner.fingerprint, dir->fingerprint, QUIRE_FINGERPRINT_BYTES);
+    qr_file_head_write(page, &head);
+    ssize_t done = pwritev(fd, parts, 2, 0);
+    if (done < 0)
+        return errno;
+    return (uint64_t)done == (uint64_t)QR_FILE_PAGE + io->bytes ? 0 : ENOSPC;
+}
+
+quire_tier_status qr_file_dir_store(qr_file_dir *dir, const quire_tier_io *io)
+{
+    char name[QR_FILE_NAME];
+    char tmp[QR_FILE_NAME];
+    int leaf = open_leaf(dir, leaf_of(&io->key), true);
+    if (leaf < 0)
+        return errno == ENOENT ? QUIRE_TIER_FAILED : status_of(errno);
+    name_key(&io->key, name);
+    if (is_whole(leaf, name, io->bytes)) {
+        close(leaf);
+        return QUIRE_TIER_DONE;
+    }
+    int fd = make_unfinished(dir, leaf, tmp);
+    int error = fd < 0 ? errno : write_block(dir, fd, io);
+    if (error == 0)
+        error = give_name(dir, leaf, fd, tmp, name, io->bytes);
+    if (error != 0 && fd >= 0 && tmp[0] != 0)
+        (void)unlinkat(leaf, tmp, 0);
+    if (fd >= 0)
+        close(fd);
+    close(leaf);
+    if (error == 0)
+        return QUIRE_TIER_DONE;
+    return error == ENOENT ? QUIRE_TIER_FAILED : status_of(error);
+}
+
+/* ---- loading ------------------------------------------------------------ */
+
+/* What lies there is wrong: it goes, unless another has put something else in its place. */
+static void throw_out(int leaf, const char *name, int fd)
+{
+    struct stat ours;
+    struct stat named;
+    if (fstat(fd, &ours) == 0 && fstatat(leaf, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+        ours.st_ino == named.st_ino && ours.st_dev == named.st_dev)
+        (void)unlinkat(leaf, name, 0);
+}
+
+static quire_tier_status read_block(qr_file_dir *dir, int fd, quire_tier_io *io)
+{
+    unsigned char page[QR_FILE_PAGE];
+    qr_file_head head;
+    struct stat info;
+    struct iovec parts[2] = {{.iov_base = page, .iov_len = sizeof page},
+                             {.iov_base = io->memory, .iov_len = io->bytes}};
+    uint64_t whole = (uint64_t)QR_FILE_PAGE + io->bytes;
+    if (fstat(fd, &info) != 0)
+        return QUIRE_TIER_FAILED;
+    if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != whole)
+        return QUIRE_TIER_WRONG;
+    ssize_t done = preadv(fd, parts, 2, 0);
+    if (done < 0)
+        return QUIRE_TIER_FAILED;
+    if ((uint64_t)done != whole || qr_file_head_read(page, &head) != QR_FILE_GOOD ||
+        memcmp(head.owner.fingerprint, dir->fingerprint, QUIRE_FINGERPRINT_BYTES) != 0 ||
+        !qr_key_is_equal(&head.entry.key, &io->key) || head.entry.bytes != io->bytes ||
+        quire_crc32c(0, io->memory, io->bytes) != head.entry.crc)
+        return QUIRE_TIER_WRONG;
+    io->crc = head.entry.crc;
+    return QUIRE_TIER_DONE;
+}
+
+quire_tier_status qr_file_dir_load(qr_file_dir *dir, quire_tier_io *io)
+{
+    char name[QR_FILE_NAME];
+    int leaf = open_leaf(dir, leaf_of(&io->key), false);
+    if (leaf < 0)
+        return status_of(errno);
+    name_key(&io->key, name);
+    int fd = openat(leaf, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    quire_tier_status status = fd >= 0          ? read_block(dir, fd, io)
+                               : errno == ELOOP ? QUIRE_TIER_WRONG
+                                                : status_of(errno);
+    if (fd >= 0 && status == QUIRE_TIER_DONE)
+        (void)futimens(fd, NULL);
+    if (status == QUIRE_TIER_WRONG && fd >= 0)
+        throw_out(leaf, name, fd);
+    else if (status == QUIRE_TIER_WRONG)
+        (void)unlinkat(leaf, name, 0); /* a link */
+    if (fd >= 0)
+        close(fd);
+    close(leaf);
+    return status;
+}
+
+quire_tier_status qr_file_dir_find(qr_file_dir *dir, quire_tier_io *io)
+{
+    char name[QR_FILE_NAME];
+    struct stat info;
+    int leaf = open_leaf(dir, leaf_of(&io->key), false);
+    if (leaf < 0)
+        return status_of(errno);
+    name_key(&io->key, name);
+    int error = fstatat(leaf, name, &info, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+    close(leaf);
+    if (error != 0)
+        return status_of(error);
+    if (!S_ISREG(info.st_mode) || info.st_size <= QR_FILE_PAGE ||
+        info.st_size - QR_FILE_PAGE > (off_t)dir->block_bytes)
+        return QUIRE_TIER_MISSING;
+    io->bytes = (uint32_t)(info.st_size - QR_FILE_PAGE);
+    return QUIRE_TIER_DONE;
+}
+
+quire_tier_status qr_file_dir_remove(qr_file_dir *dir, const quire_tier_io *io)
+{
+    char name[QR_FILE_NAME];
+    int leaf = open_leaf(dir, leaf_of(&io->key), false);
+    if (leaf < 0)
+        return status_of(errno);
+    name_key(&io->key, name);
+    int error = unlinkat(leaf, name, 0) == 0 ? 0 : errno;
+    close(leaf);
+    return error == 0 ? QUIRE_TIER_DONE : status_of(error);
+}

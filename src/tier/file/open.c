@@ -1,0 +1,268 @@
+#include "tier/file/open.h"
+
+#include "tier/core/system.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { LOCK_TRIES = 50, LOCK_WAIT_MS = 10 };
+
+/* ---- words -------------------------------------------------------------- */
+
+const char *qr_file_split(const char *path, char *folder, size_t folder_bytes)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash == NULL ? 0 : (size_t)(slash - path);
+    if (n >= folder_bytes)
+        n = folder_bytes - 1;
+    memcpy(folder, path, n);
+    folder[n] = 0;
+    if (slash == NULL || n == 0)
+        (void)snprintf(folder, folder_bytes, "%s", slash == NULL ? "." : "/");
+    return slash == NULL ? path : slash + 1;
+}
+
+const char *qr_file_size_text(uint64_t bytes, char *text, size_t text_bytes)
+{
+    static const char *const UNITS[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit < sizeof UNITS / sizeof UNITS[0] - 1) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(text, text_bytes, unit == 0 ? "%.0f %s" : "%.1f %s", value, UNITS[unit]);
+    return text;
+}
+
+static int say_errno(const qr_file_handle *handle, const char *what, char *message,
+                     size_t message_bytes)
+{
+    qr_tier_say(message, message_bytes, "%s: cannot %s: %s", handle->path, what, strerror(errno));
+    return QUIRE_E_SYSTEM;
+}
+
+/* ---- its size ----------------------------------------------------------- */
+
+static int empty_file(void *user, char *message, size_t message_bytes)
+{
+    qr_file_handle *handle = user;
+    handle->is_ours = true;
+    if (ftruncate(handle->fd, 0) != 0)
+        return say_errno(handle, "be emptied", message, message_bytes);
+    return QUIRE_OK;
+}
+
+static int say_no_room(const qr_file_handle *handle, uint64_t bytes, int error, char *message,
+                       size_t message_bytes)
+{
+    struct statvfs system;
+    char wanted[32];
+    char left[32] = "not known how much";
+    if (fstatvfs(handle->fd, &system) == 0)
+        qr_file_size_text((uint64_t)system.f_bavail * system.f_frsize, left, sizeof left);
+    qr_tier_say(message, message_bytes,
+                "%s: cannot reserve %s: %s (%s free there); give a smaller capacity, or make room",
+                handle->path, qr_file_size_text(bytes, wanted, sizeof wanted), strerror(error),
+                left);
+    return QUIRE_E_SYSTEM;
+}
+
+static int reserve_file(void *user, uint64_t bytes, char *message, size_t message_bytes)
+{
+    qr_file_handle *handle = user;
+    int result;
+    do
+        result = fallocate(handle->fd, 0, 0, (off_t)bytes);
+    while (result != 0 && errno == EINTR);
+    if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+        qr_tier_log(handle->hooks, QUIRE_LOG_WARNING,
+                    "file tier: the file system of %s cannot reserve room; stores fail when it is "
+                    "full",
+                    handle->path);
+        result = ftruncate(handle->fd, (off_t)bytes);
+    }
+    return result == 0 ? QUIRE_OK : say_no_room(handle, bytes, errno, message, message_bytes);
+}
+
+/* ---- opening ------------------------------------------------------------ */
+
+bool qr_file_say_owner(const char *path, const struct stat *info, char *message,
+                       size_t message_bytes)
+{
+    if (info->st_uid == geteuid() && (info->st_mode & 022) == 0)
+        return false;
+    qr_tier_say(
+        message, message_bytes,
+        "%s: others could put blocks there (owner %u, mode %03o); it must belong to user %u "
+        "and be written by nobody else: chown, chmod go-w",
+        path, (unsigned)info->st_uid, (unsigned)(info->st_mode & 0777), (unsigned)geteuid());
+    return true;
+}
+
+static int open_file(qr_file_handle *handle, char *message, size_t message_bytes)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* a pipe must not hold us up */
+    const char *name = qr_file_split(handle->path, folder, sizeof folder);
+    handle->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (handle->folder < 0)
+        return say_errno(handle, "open its directory", message, message_bytes);
+    handle->fd = openat(handle->folder, name, flags | O_CREAT | O_EXCL, 0600);
+    handle->is_ours = handle->fd >= 0;
+    if (handle->fd < 0 && errno == EEXIST)
+        handle->fd = openat(handle->folder, name, flags);
+    if (handle->fd < 0 && errno == ELOOP) {
+        qr_tier_say(message, message_bytes, "%s is a symbolic link; give the file itself",
+                    handle->path);
+        return QUIRE_E_SYSTEM;
+    }
+    if (handle->fd < 0 || fstat(handle->fd, &info) != 0)
+        return say_errno(handle, "be opened", message, message_bytes);
+    if (!S_ISREG(info.st_mode)) {
+        qr_tier_say(message, message_bytes, "%s is not a regular file; give another path",
+                    handle->path);
+        return QUIRE_E_SYSTEM;
+    }
+    if (qr_file_say_owner(handle->path, &info, message, message_bytes))
+        return QUIRE_E_SYSTEM;
+    (void)fcntl(handle->fd, F_SETFL, O_RDWR); /* it is no pipe: reads may wait again */
+    if ((info.st_mode & 077) != 0)
+        qr_tier_log(handle->hooks, QUIRE_LOG_WARNING,
+                    "file tier: %s can be read by others (mode %03o); chmod 600 it", handle->path,
+                    (unsigned)(info.st_mode & 0777));
+    handle->disk.bytes = (uint64_t)info.st_size;
+    return QUIRE_OK;
+}
+
+static void say_holder(const qr_file_handle *handle, char *message, size_t message_bytes)
+{
+    static const char REMEDY[] = "each process needs a file of its own, or a shared directory";
+    unsigned char pages[2][QR_FILE_PAGE];
+    qr_file_super supers[2];
+    uint64_t pid = 0;
+    uint64_t seq = 0;
+    if (pread(handle->fd, pages, sizeof pages, 0) == sizeof pages)
+        for (int i = 0; i < 2; i++)
+            if (qr_file_super_read(pages[i], &supers[i]) == QR_FILE_GOOD && supers[i].seq >= seq) {
+                pid = supers[i].pid;
+                seq = supers[i].seq;
+            }
+    if (pid != 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH)
+        qr_tier_say(message, message_bytes,
+                    "%s is in use by a process that process %llu started, which has ended itself; "
+                    "end it",
+                    handle->path, (unsigned long long)pid);
+    else if (pid != 0)
+        qr_tier_say(message, message_bytes, "%s is in use by process %llu; %s", handle->path,
+                    (unsigned long long)pid, REMEDY);
+    else
+        qr_tier_say(message, message_bytes, "%s is in use by another process; %s", handle->path,
+                    REMEDY);
+}
+
+/* The file of a process that was killed stays open until the system has ended what it had in
+ * flight: so it is worth waiting a little. */
+static int try_lock(int fd)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int result = fcntl(fd, F_OFD_SETLK, &whole);
+    for (int i = 0; i < LOCK_TRIES && result != 0 && (errno == EAGAIN || errno == EACCES); i++) {
+        (void)poll(NULL, 0, LOCK_WAIT_MS);
+        result = fcntl(fd, F_OFD_SETLK, &whole);
+    }
+    return result;
+}
+
+/* Whoever has the lock must have the file that the path names. */
+static int lock_file(qr_file_handle *handle, char *message, size_t message_bytes)
+{
+    struct stat ours;
+    struct stat named;
+    char folder[PATH_MAX];
+    const char *name = qr_file_split(handle->path, folder, sizeof folder);
+    if (try_lock(handle->fd) != 0) {
+        if (errno != EAGAIN && errno != EACCES)
+            return say_errno(handle, "be locked", message, message_bytes);
+        handle->is_ours = false;
+        say_holder(handle, message, message_bytes);
+        return QUIRE_BUSY;
+    }
+    if (fstat(handle->fd, &ours) != 0 ||
+        fstatat(handle->folder, name, &named, AT_SYMLINK_NOFOLLOW) != 0 ||
+        ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) {
+        handle->is_ours = false;
+        qr_tier_say(message, message_bytes, "%s was replaced while it was opened; try again",
+                    handle->path);
+        return QUIRE_BUSY;
+    }
+    handle->disk.bytes = (uint64_t)ours.st_size; /* of now, when nobody else can change it */
+    return QUIRE_OK;
+}
+
+/* Some file systems take the flag and then refuse every read. */
+static bool set_direct(int fd)
+{
+    unsigned char memory[2 * QR_FILE_PAGE];
+    unsigned char *page = memory + (QR_FILE_PAGE - (uintptr_t)memory % QR_FILE_PAGE);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0)
+        return false;
+    if (pread(fd, page, QR_FILE_PAGE, 0) >= 0)
+        return true;
+    (void)fcntl(fd, F_SETFL, flags);
+    return false;
+}
+
+int qr_file_handle_open(qr_file_handle *handle, quire_switch direct, char *message,
+                        size_t message_bytes)
+{
+    handle->fd = -1;
+    handle->folder = -1;
+    handle->disk = (qr_file_disk){.user = handle, .empty = empty_file, .reserve = reserve_file};
+    int status = open_file(handle, message, message_bytes);
+    if (status == QUIRE_OK)
+        status = lock_file(handle, message, message_bytes);
+    if (status != QUIRE_OK || direct == QUIRE_OFF)
+        return status;
+    handle->is_direct = set_direct(handle->fd);
+    if (handle->is_direct)
+        return QUIRE_OK;
+    if (direct == QUIRE_ON) {
+        qr_tier_say(message, message_bytes,
+                    "%s: its file system cannot read past the page cache (O_DIRECT); give another "
+                    "path, or do not ask for it",
+                    handle->path);
+        return QUIRE_E_SYSTEM;
+    }
+    qr_tier_log(handle->hooks, QUIRE_LOG_INFO,
+                "file tier: %s goes through the page cache: its file system has no O_DIRECT",
+                handle->path);
+    return QUIRE_OK;
+}
+
+void qr_file_handle_close(qr_file_handle *handle, bool is_failed)
+{
+    char folder[PATH_MAX];
+    if (is_failed && handle->is_ours && handle->fd >= 0)
+        (void)unlinkat(handle->folder, qr_file_split(handle->path, folder, sizeof folder), 0);
+    if (handle->fd >= 0) {
+        /* A ring lets go of its file later than it says: the lock need not wait for that. */
+        struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+        (void)fcntl(handle->fd, F_OFD_SETLK, &whole);
+        close(handle->fd);
+    }
+    if (handle->folder >= 0)
+        close(handle->folder);
+    handle->fd = -1;
+    handle->folder = -1;
+}

@@ -1,0 +1,105 @@
+#include "tier/file/pool.h"
+
+#include "tier/core/system.h"
+
+#include <quire/error.h>
+
+#include <errno.h>
+#include <stddef.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+typedef struct file_pool {
+    qr_file_io io;
+    qr_file_workers *workers;
+    qr_file_work *ended; /* that did not fit into an answer */
+    int fd;
+} file_pool;
+
+static qr_file_op *op_of(qr_file_work *work)
+{
+    return (qr_file_op *)(void *)((char *)work - offsetof(qr_file_op, work));
+}
+
+static int64_t result_of(ssize_t done)
+{
+    return done < 0 ? -errno : done;
+}
+
+static void run_read(qr_file_work *work)
+{
+    qr_file_op *op = op_of(work);
+    op->result = result_of(pread((int)op->result, op->memory, op->bytes, (off_t)op->offset));
+}
+
+static void run_write(qr_file_work *work)
+{
+    qr_file_op *op = op_of(work);
+    op->result = result_of(pwrite((int)op->result, op->memory, op->bytes, (off_t)op->offset));
+}
+
+static void run_synced(qr_file_work *work)
+{
+    qr_file_op *op = op_of(work);
+    struct iovec part = {.iov_base = op->memory, .iov_len = op->bytes};
+    op->result = result_of(pwritev2((int)op->result, &part, 1, (off_t)op->offset, RWF_DSYNC));
+}
+
+static void pool_submit(qr_file_io *io, qr_file_op *op)
+{
+    file_pool *pool = (file_pool *)(void *)io;
+    op->result = pool->fd; /* until it is done: all that a thread must know is in the op */
+    op->is_in_flight = true;
+    op->generation++;
+    op->work.run = op->kind == QR_FILE_READ    ? run_read
+                   : op->kind == QR_FILE_WRITE ? run_write
+                                               : run_synced;
+    io->num_in_flight++;
+    qr_file_workers_give(pool->workers, &op->work);
+}
+
+static uint32_t pool_wait(qr_file_io *io, int wake_fd, int timeout_ms, qr_file_op **ended,
+                          uint32_t capacity)
+{
+    file_pool *pool = (file_pool *)(void *)io;
+    uint32_t n = 0;
+    if (capacity == 0)
+        return 0;
+    if (pool->ended == NULL)
+        pool->ended = qr_file_workers_wait(pool->workers, wake_fd, timeout_ms);
+    while (pool->ended != NULL && n < capacity) {
+        qr_file_op *op = op_of(pool->ended);
+        pool->ended = pool->ended->next;
+        op->is_in_flight = false;
+        io->num_in_flight--;
+        ended[n++] = op;
+    }
+    return n;
+}
+
+static bool pool_close(qr_file_io *io, int timeout_ms)
+{
+    file_pool *pool = (file_pool *)(void *)io;
+    if (!qr_file_workers_close(pool->workers, timeout_ms))
+        return false;
+    qr_tier_free(pool);
+    return true;
+}
+
+int qr_file_pool_open(int fd, uint32_t num_threads, qr_file_io **io)
+{
+    file_pool *pool = qr_tier_alloc(1, sizeof *pool);
+    *io = NULL;
+    if (pool == NULL)
+        return QUIRE_E_NOMEM;
+    pool->io = (qr_file_io){
+        .name = "threads", .submit = pool_submit, .wait = pool_wait, .close = pool_close};
+    pool->fd = fd;
+    int status = qr_file_workers_open(num_threads, &pool->workers);
+    if (status != QUIRE_OK) {
+        qr_tier_free(pool);
+        return status;
+    }
+    *io = &pool->io;
+    return QUIRE_OK;
+}

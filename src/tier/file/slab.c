@@ -1,0 +1,286 @@
+#include "tier/file/slab.h"
+
+#include "tier/core/key.h"
+#include "tier/core/system.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SEQ_SHIFT 40 /* a file may be opened 16 million times, and store 10^12 blocks each time */
+
+/* ---- one op at a time --------------------------------------------------- */
+
+/* Up to the end of the file; the rest of memory is zeros. */
+static int read_some(qr_file_slab *slab, uint64_t offset, uint32_t bytes, int timeout_ms)
+{
+    memset(slab->staging, 0, bytes);
+    slab->op.kind = QR_FILE_READ;
+    slab->op.offset = offset;
+    slab->op.memory = slab->staging;
+    slab->op.bytes = bytes;
+    int64_t done = qr_file_io_run(slab->io, &slab->op, timeout_ms);
+    return done < 0 ? (int)-done : 0;
+}
+
+static int write_super(qr_file_slab *slab, int timeout_ms)
+{
+    qr_file_slab_put_super(slab);
+    int64_t done = qr_file_io_run(slab->io, &slab->op, timeout_ms);
+    return done == QR_FILE_PAGE ? 0 : done < 0 ? (int)-done : EIO;
+}
+
+void qr_file_slab_put_super(qr_file_slab *slab)
+{
+    slab->super.seq++;
+    qr_file_super_write(slab->staging, &slab->super);
+    slab->op.kind = QR_FILE_SYNCED;
+    slab->op.memory = slab->staging;
+    slab->op.bytes = QR_FILE_PAGE;
+    slab->op.offset = slab->super.seq % 2 * QR_FILE_PAGE;
+}
+
+static int say_io(const qr_file_slab *slab, const char *what, int error, char *message,
+                  size_t message_bytes)
+{
+    qr_tier_say(message, message_bytes, "%s: cannot %s: %s", slab->path, what, strerror(error));
+    return QUIRE_E_SYSTEM;
+}
+
+/* ---- whose file it is --------------------------------------------------- */
+
+typedef enum file_kind {
+    KIND_OURS = 0,
+    KIND_NEW,     /* empty, or not finished */
+    KIND_OTHER,   /* Quire's, but of other contents or sizes */
+    KIND_DAMAGED, /* Quire's, beyond use */
+    KIND_FOREIGN, /* not Quire's */
+    KIND_NEWER    /* of a newer Quire */
+} file_kind;
+
+static file_kind judge_supers(const unsigned char *pages, uint64_t file_bytes, qr_file_super *super)
+{
+    qr_file_super read[2];
+    qr_file_verdict verdicts[2];
+    uint32_t seen[QR_FILE_NEWER + 1] = {0};
+    for (int i = 0; i < 2; i++) {
+        verdicts[i] = qr_file_super_read(pages + (size_t)i * QR_FILE_PAGE, &read[i]);
+        seen[verdicts[i]]++;
+    }
+    if (seen[QR_FILE_NEWER] > 0)
+        return KIND_NEWER;
+    if (seen[QR_FILE_GOOD] > 0) {
+        int newest = verdicts[0] != QR_FILE_GOOD ||
+                     (verdicts[1] == QR_FILE_GOOD && read[1].seq > read[0].seq);
+        *super = read[newest];
+        return (super->flags & QR_FILE_MAKING) != 0 ? KIND_NEW : KIND_OURS;
+    }
+    bool is_small =
+        file_bytes <= (uint64_t)2 * QR_FILE_PAGE; /* cut short before anything was reserved */
+    if (seen[QR_FILE_DAMAGED] > 0)
+        return is_small ? KIND_NEW : KIND_DAMAGED;
+    return seen[QR_FILE_FOREIGN] > 0 || !is_small ? KIND_FOREIGN : KIND_NEW;
+}
+
+/* What differs, as a message; false: nothing does. */
+static bool say_difference(const qr_file_slab *slab, const qr_file_super *super,
+                           const qr_file_want *want, char *message, size_t message_bytes)
+{
+    static const char REMEDY[] = "give another path, remove the file, or let it be started anew "
+                                 "(if_other)";
+    if (memcmp(super->owner.fingerprint, want->fingerprint, QUIRE_FINGERPRINT_BYTES) != 0)
+        qr_tier_say(message, message_bytes,
+                    "%s holds blocks of another model or layout (its fingerprint differs); %s",
+                    slab->path, REMEDY);
+    else if (super->block_bytes != want->layout.block_bytes)
+        qr_tier_say(message, message_bytes, "%s has blocks of %u bytes, not of %u; %s", slab->path,
+                    super->block_bytes, want->layout.block_bytes, REMEDY);
+    else if (super->num_slots != want->layout.num_slots)
+        qr_tier_say(message, message_bytes, "%s has room for %llu blocks, not for %u; %s",
+                    slab->path, (unsigned long long)super->num_slots, want->layout.num_slots,
+                    REMEDY);
+    else
+        return false;
+    return true;
+}
+
+/* QUIRE_OK: it may be used, or made. */
+static int settle_kind(const qr_file_slab *slab, file_kind kind, const qr_file_want *want,
+                       char *message, size_t message_bytes)
+{
+    switch (kind) {
+    case KIND_FOREIGN:
+        qr_tier_say(message, message_bytes,
+                    "%s is not a file of this tier and is not touched; give another path",
+                    slab->path);
+        return QUIRE_E_CORRUPT;
+    case KIND_NEWER:
+        qr_tier_say(message, message_bytes,
+                    "%s was made by a newer version; use that version, or give another path",
+                    slab->path);
+        return QUIRE_E_CORRUPT;
+    case KIND_DAMAGED:
+        qr_tier_say(message, message_bytes,
+                    "%s is damaged: neither of its first two pages can be read; remove it, or let "
+                    "it be started anew (if_other)",
+                    slab->path);
+        break;
+    default:
+        break;
+    }
+    bool is_refused =
+        (kind == KIND_DAMAGED || kind == KIND_OTHER) && want->if_other == QUIRE_TIER_FILE_REFUSE;
+    return is_refused ? QUIRE_E_CORRUPT : QUIRE_OK;
+}
+
+/* The first page says that the file is being made before anything else is there, so that one whose
+ * making was cut short is known as ours. */
+static int make_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
+                     char *message, size_t message_bytes)
+{
+    int status = disk->empty(disk->user, message, message_bytes);
+    if (status != QUIRE_OK)
+        return status;
+    slab->super = (qr_file_super){.num_slots = want->layout.num_slots,
+                                  .block_bytes = want->layout.block_bytes,
+                                  .flags = QR_FILE_MAKING,
+                                  .pid = want->pid};
+    memcpy(slab->super.owner.fingerprint, want->fingerprint, QUIRE_FINGERPRINT_BYTES);
+    if (qr_tier_random(slab->hooks, slab->super.owner.uuid, QR_FILE_UUID) != 0)
+        return QUIRE_E_RANDOM;
+    int error = write_super(slab, want->timeout_ms);
+    if (error != 0)
+        return say_io(slab, "be written", error, message, message_bytes);
+    return disk->reserve(disk->user, want->layout.file_bytes, message, message_bytes);
+}
+
+/* ---- its index ---------------------------------------------------------- */
+
+/* The entries of one index, if they are what its page says. */
+static bool read_entries(qr_file_slab *slab, uint64_t at, const qr_file_index *index,
+                         int timeout_ms)
+{
+    unsigned char *entries = (unsigned char *)slab->entries;
+    uint64_t bytes = (uint64_t)slab->layout.num_slots * QR_FILE_ENTRY;
+    uint32_t crc = 0;
+    for (uint64_t done = 0; done < bytes; done += QR_FILE_STAGING) {
+        uint64_t left = bytes - done;
+        uint32_t now = left < QR_FILE_STAGING ? (uint32_t)left : QR_FILE_STAGING;
+        uint32_t pages = (now + QR_FILE_PAGE - 1) / QR_FILE_PAGE * QR_FILE_PAGE;
+        if (read_some(slab, at + QR_FILE_PAGE + done, pages, timeout_ms) != 0)
+            return false;
+        crc = quire_crc32c(crc, slab->staging, now);
+        memcpy(entries + done, slab->staging, now);
+    }
+    return crc == index->crc;
+}
+
+static void read_index(qr_file_slab *slab, int timeout_ms)
+{
+    qr_file_index index[2];
+    bool is_good[2];
+    for (int i = 0; i < 2; i++) {
+        int error = read_some(slab, slab->layout.index_at[i], QR_FILE_PAGE, timeout_ms);
+        is_good[i] = error == 0 && qr_file_index_read(slab->staging, &index[i]) == QR_FILE_GOOD &&
+                     qr_file_owner_is(&index[i].owner, &slab->super.owner) &&
+                     index[i].num_entries == slab->layout.num_slots;
+        if (is_good[i] && index[i].seq > slab->index_seq)
+            slab->index_seq = index[i].seq; /* a newer one must be newer than both */
+    }
+    int first = !is_good[0] || (is_good[1] && index[1].seq > index[0].seq);
+    for (int k = 0; k < 2; k++) {
+        int i = k == 0 ? first : !first;
+        if (!is_good[i] || !read_entries(slab, slab->layout.index_at[i], &index[i], timeout_ms))
+            continue;
+        if (slab->index_seq % 2 != (uint64_t)i) /* the next one goes to the other place */
+            slab->index_seq++;
+        return;
+    }
+    memset(slab->entries, 0, (size_t)slab->layout.num_slots * QR_FILE_ENTRY);
+    slab->must_scan = true;
+}
+
+static uint32_t keep_sane(qr_file_slab *slab)
+{
+    uint32_t num_kept = 0;
+    for (uint32_t i = 0; i < slab->layout.num_slots; i++) {
+        qr_file_entry *entry = &slab->entries[i];
+        if (qr_file_entry_is_sane(entry, &slab->layout))
+            num_kept++;
+        else
+            *entry = (qr_file_entry){0};
+    }
+    return num_kept;
+}
+
+static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk, char *message,
+                    size_t message_bytes)
+{
+    if (disk->bytes < slab->layout.file_bytes) {
+        qr_tier_log(slab->hooks, QUIRE_LOG_WARNING,
+                    "file tier: %s was cut short (%llu of %llu bytes); what is missing is lost",
+                    slab->path, (unsigned long long)disk->bytes,
+                    (unsigned long long)slab->layout.file_bytes);
+        int status = disk->reserve(disk->user, slab->layout.file_bytes, message, message_bytes);
+        if (status != QUIRE_OK)
+            return status;
+    }
+    read_index(slab, want->timeout_ms);
+    uint32_t num_kept = keep_sane(slab);
+    if (slab->must_scan)
+        qr_tier_log(slab->hooks, QUIRE_LOG_WARNING,
+                    "file tier: %s has no valid index; its %u slots are being read", slab->path,
+                    slab->layout.num_slots);
+    else
+        qr_tier_log(slab->hooks, QUIRE_LOG_INFO, "file tier: %s holds %u of %u blocks", slab->path,
+                    num_kept, slab->layout.num_slots);
+    return QUIRE_OK;
+}
+
+/* ---- opening ------------------------------------------------------------ */
+
+int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *disk,
+                      char *message, size_t message_bytes)
+{
+    slab->layout = want->layout;
+    slab->op.tag = QR_FILE_TAG_SLAB;
+    int error = read_some(slab, 0, 2 * QR_FILE_PAGE, want->timeout_ms);
+    if (error != 0)
+        return say_io(slab, "be read", error, message, message_bytes);
+    file_kind kind = judge_supers(slab->staging, disk->bytes, &slab->super);
+    if (kind == KIND_OURS && say_difference(slab, &slab->super, want, message, message_bytes))
+        kind = KIND_OTHER;
+    int status = settle_kind(slab, kind, want, message, message_bytes);
+    if (status != QUIRE_OK)
+        return status;
+    if (kind == KIND_OURS) {
+        status = use_file(slab, want, disk, message, message_bytes);
+    } else {
+        if (kind != KIND_NEW)
+            qr_tier_log(slab->hooks, QUIRE_LOG_WARNING, "file tier: %s is started anew",
+                        slab->path);
+        status = make_file(slab, want, disk, message, message_bytes);
+    }
+    if (status != QUIRE_OK)
+        return status;
+    slab->super.flags = 0;
+    slab->super.opens++;
+    slab->super.pid = want->pid;
+    for (int i = 0; i < 2 && error == 0; i++) /* both, so that one is enough */
+        error = write_super(slab, want->timeout_ms);
+    if (error != 0)
+        return say_io(slab, "be written", error, message, message_bytes);
+    slab->next_seq = slab->super.opens << SEQ_SHIFT;
+    return QUIRE_OK;
+}
+
+bool qr_file_slab_judge(const qr_file_slab *slab, const void *page, uint32_t slot,
+                        const quire_tier_key *key, qr_file_entry *entry)
+{
+    qr_file_head head;
+    if (qr_file_head_read(page, &head) != QR_FILE_GOOD || head.slot != slot ||
+        !qr_file_owner_is(&head.owner, &slab->super.owner) ||
+        !qr_file_entry_is_sane(&head.entry, &slab->layout))
+        return false;
+    *entry = head.entry;
+    return key == NULL || qr_key_is_equal(key, &head.entry.key);
+}

@@ -1,0 +1,180 @@
+#include "tier/offload/check.h"
+
+/* Counts on both sides what a list of carts holds; adds to *num. False: it is none. */
+static bool count_carts(const quire_offload *o, uint32_t first, uint32_t last, uint32_t *num,
+                        uint32_t *cpu, uint32_t *gpu)
+{
+    uint32_t num_carts = 0;
+    uint32_t prev = QR_NIL;
+    for (uint32_t at = first; at != QR_NIL; at = o->carts[at].next) {
+        if (at >= o->num_carts || ++num_carts > o->num_carts || o->carts[at].prev != prev)
+            return false;
+        prev = at;
+        const qr_offload_cart *cart = &o->carts[at];
+        bool is_full = cart->count == QR_CART_PAIRS;
+        if (cart->count > QR_CART_PAIRS || (!is_full && cart->next != QR_NIL))
+            return false;
+        for (uint32_t i = 0; i < cart->count; i++) {
+            if (cart->gpu[i] >= o->num_gpu || cart->cpu[i] >= o->num_cpu)
+                return false;
+            gpu[cart->gpu[i]]++;
+            cpu[cart->cpu[i]]++;
+        }
+        *num += cart->count;
+    }
+    return last == prev;
+}
+
+static uint32_t length_of(const quire_offload *o, uint32_t first)
+{
+    uint32_t n = 0;
+    for (uint32_t at = first; at != QR_NIL && n <= o->num_carts; at = o->carts[at].next)
+        n++;
+    return n;
+}
+
+/* Each cart is free, or in one of the lists, which are sound. */
+static bool are_carts_there(const quire_offload *o)
+{
+    uint64_t n = length_of(o, o->free_cart) + length_of(o, o->kept_first);
+    for (uint32_t i = 0; i < o->num_places; i++)
+        n += o->events[i].count > 0 ? length_of(o, o->events[i].first) : 0;
+    for (uint32_t i = 0; i < o->max_requests; i++)
+        n += o->reqs[i].load_state != QR_LOAD_NONE ? length_of(o, o->reqs[i].load_first) : 0;
+    return n + o->num_fresh_carts == o->num_carts;
+}
+
+static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
+{
+    uint32_t num_events = 0;
+    uint32_t n;
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < o->num_places; i++) {
+        n = 0;
+        if (o->events[i].count > 0 &&
+            !count_carts(o, o->events[i].first, o->events[i].last, &n, cpu, gpu))
+            return false;
+        if (n != o->events[i].count)
+            return false;
+        num_events += n > 0;
+        total += n;
+    }
+    n = 0;
+    if (!count_carts(o, o->kept_first, o->kept_last, &n, cpu, gpu))
+        return false;
+    total += n;
+    uint64_t pending = 0; /* in vLLM's profile they have no keys, and users instead of holds */
+    for (uint32_t i = 0; !o->is_vllm && i < o->num_cpu; i++)
+        pending += quire_pool_count_unheld(o->cpu, &i, 1) == 0;
+    return num_events == o->num_events && (o->is_vllm || total == pending) &&
+           total == atomic_load(&o->counters.stores_in_flight);
+}
+
+static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
+{
+    for (uint32_t i = 0; i < o->max_requests; i++) {
+        const qr_offload_req *r = &o->reqs[i];
+        uint32_t n = 0;
+        if (r->load_state == QR_LOAD_NONE)
+            continue;
+        if (!count_carts(o, r->load_first, r->load_last, &n, cpu, gpu))
+            return false;
+        if (n != r->load_count)
+            return false;
+    }
+    for (uint32_t i = 0; i < o->num_jobs; i++) { /* loads that were given up */
+        const qr_offload_job *job = &o->jobs[i];
+        for (uint32_t k = 0; job->is_late && k < job->job.num_copies; k++) {
+            gpu[job->copies[k].block]++;
+            cpu[job->copies[k].slot]++;
+        }
+    }
+    return true;
+}
+
+/* What was told to the scheduler, and what requests are expected to need. */
+static bool count_hits(const quire_offload *o, uint32_t *cpu)
+{
+    uint32_t n = 0;
+    for (uint32_t g = 0; o->match.is_pinned && g < o->num_groups; g++)
+        n += o->match.counts[g];
+    for (uint32_t i = o->match.num_known; i < n; i++)
+        cpu[o->match.blocks[i]]++;
+    for (uint32_t i = 0; i < o->num_expected; i++) {
+        const qr_offload_req *r = &o->reqs[o->expected[i]];
+        uint32_t node = r->protect_last;
+        for (uint32_t left = r->num_protected; left > 0; left--) {
+            if (node == QR_NIL)
+                return false;
+            cpu[o->nodes[node].blocks[(left - 1) % QR_NODE_BLOCKS]]++;
+            if ((left - 1) % QR_NODE_BLOCKS == 0)
+                node = o->nodes[node].next;
+        }
+        if (node != QR_NIL)
+            return false;
+    }
+    return true;
+}
+
+/* The blocks of requests; those that ended while they load have theirs still. Returns how many have
+ * some. */
+static uint32_t count_requests(const quire_offload *o, uint32_t *gpu)
+{
+    uint32_t num_with_blocks = 0;
+    for (uint32_t which = 0; which <= 3; which++) {
+        uint32_t n = 0;
+        if (which < 3)
+            n = quire_sched_get_queue(o->sched, which, o->check_queue, o->max_requests);
+        for (uint32_t i = 0; which == 3 && i < o->max_requests; i++)
+            if (o->reqs[i].load_state != QR_LOAD_NONE && o->reqs[i].has_ended)
+                o->check_queue[n++] = o->reqs[i].req;
+        for (uint32_t i = 0; i < n; i++) {
+            quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
+            if (quire_sched_get_blocks(o->sched, o->check_queue[i], spans) != QUIRE_OK)
+                continue;
+            uint32_t num_blocks = 0;
+            for (uint32_t g = 0; g < o->num_groups; g++) {
+                num_blocks += spans[g].count;
+                for (uint32_t k = 0; k < spans[g].count; k++)
+                    gpu[spans[g].ids[k]]++;
+            }
+            num_with_blocks += num_blocks > 0;
+        }
+    }
+    return num_with_blocks;
+}
+
+/* has_more: pins of the scheduler, sinks, and sequences that are no request's, which are not seen
+ * from here. */
+static bool are_counts_right(const quire_pool *pool, const uint32_t *refs, uint32_t n,
+                             bool has_more)
+{
+    for (quire_block block = 1; block < n; block++) {
+        quire_block_info info;
+        if (quire_pool_block_info(pool, block, &info) != QUIRE_OK || info.ref_cnt < refs[block] ||
+            (info.ref_cnt > refs[block] && !has_more))
+            return false;
+    }
+    return true;
+}
+
+int qr_offload_check(const quire_offload *o)
+{
+    uint32_t *cpu = o->refs;
+    uint32_t *gpu = o->refs + o->num_cpu;
+    memset(o->refs, 0, ((size_t)o->num_cpu + o->num_gpu) * sizeof *o->refs);
+    if (quire_cache_check(o->cpu_cache) != QUIRE_OK || !count_stores(o, cpu, gpu) ||
+        !count_loads(o, cpu, gpu) || !are_carts_there(o) || !count_hits(o, cpu))
+        return QUIRE_E_CORRUPT;
+    if (o->promote != NULL && qr_promote_check(o->promote) != QUIRE_OK)
+        return QUIRE_E_CORRUPT;
+    if (o->promote != NULL)
+        qr_promote_count_refs(o->promote, cpu);
+    if (!are_counts_right(o->cpu, cpu, o->num_cpu, o->has_pins))
+        return QUIRE_E_CORRUPT;
+    if (o->gpu == NULL)
+        return QUIRE_OK;
+    bool has_others = count_requests(o, gpu) < quire_cache_num_seqs(o->gpu_cache);
+    bool is_right = are_counts_right(o->gpu, gpu, o->num_gpu, o->has_pins || has_others);
+    return is_right ? QUIRE_OK : QUIRE_E_CORRUPT;
+}

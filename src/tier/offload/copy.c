@@ -1,0 +1,277 @@
+#include "tier/offload/copy.h"
+
+#include "tier/core/system.h"
+#include "tier/offload/ends.h"
+#include "tier/offload/load.h"
+
+void qr_copy_init(quire_offload *o)
+{
+    o->free_job = o->first_due = o->last_due = QR_NIL;
+    for (uint32_t i = o->num_jobs; i-- > 0;) {
+        o->jobs[i].next_free = o->free_job;
+        o->jobs[i].is_out = o->jobs[i].is_late = false;
+        o->free_job = i;
+    }
+}
+
+bool qr_copy_mark(quire_offload *o)
+{
+    return o->device.ops->mark(o->device.self, &o->mark) == QUIRE_OK;
+}
+
+/* ---- sending --------------------------------------------------------------- */
+
+static qr_offload_job *take_job(quire_offload *o, quire_device_op op, uint32_t owner, uint64_t mark)
+{
+    if (o->free_job == QR_NIL)
+        return NULL;
+    qr_offload_job *job = &o->jobs[o->free_job];
+    o->free_job = job->next_free;
+    job->owner = owner;
+    job->job = (quire_device_job){
+        .id = (uint64_t)(job - o->jobs), .op = op, .copies = job->copies, .after = mark};
+    return job;
+}
+
+static void return_job(quire_offload *o, qr_offload_job *job)
+{
+    job->is_out = job->is_late = false;
+    job->next_free = o->free_job;
+    o->free_job = (uint32_t)(job - o->jobs);
+}
+
+/* QUIRE_OK; QUIRE_FULL: later; else the device refuses. */
+static int submit(quire_offload *o, qr_offload_job *job)
+{
+    job->is_out = true;
+    int err = o->device.ops->submit(o->device.self, &job->job);
+    if (err == QUIRE_OK)
+        o->num_jobs_out++;
+    else
+        return_job(o, job);
+    return err;
+}
+
+static void end_load_if_done(quire_offload *o, uint32_t index)
+{
+    qr_offload_req *r = &o->reqs[index];
+    if (r->load_jobs == 0 && r->load_sent == QR_NIL)
+        qr_load_end(o, index, false);
+}
+
+static void end_store_if_done(quire_offload *o, qr_offload_event *event)
+{
+    if (event->num_jobs == 0 && event->sent == QR_NIL)
+        qr_store_report(o, event, o->num_workers);
+}
+
+/* From this cart on, as many whole ones as fit; returns the one behind them. */
+static uint32_t fill_job(const quire_offload *o, qr_offload_job *job, uint32_t first)
+{
+    uint32_t at = first;
+    uint32_t n = 0;
+    for (; at != QR_NIL && n + QR_CART_PAIRS <= QR_COPIES_IN_JOB; at = o->carts[at].next) {
+        const qr_offload_cart *cart = &o->carts[at];
+        quire_device_copy *copies = job->copies + n;
+        uint32_t count = cart->count;
+        for (uint32_t i = 0; i < count; i++)
+            copies[i] = (quire_device_copy){.block = cart->gpu[i], .slot = cart->cpu[i]};
+        n += count;
+    }
+    job->cart = first;
+    job->job.num_copies = n;
+    return at;
+}
+
+/* False: the device takes no more. */
+static bool send_load(quire_offload *o, uint32_t index)
+{
+    qr_offload_req *r = &o->reqs[index];
+    if (o->is_vllm && r->load_step == o->step)
+        return false; /* as stores: after the step, which may clear the blocks */
+    r->load_mark = o->is_vllm && r->load_jobs == 0 ? o->mark : r->load_mark;
+    while (r->load_sent != QR_NIL) {
+        qr_offload_job *job = take_job(o, QUIRE_DEVICE_LOAD, index, r->load_mark);
+        if (job == NULL)
+            return false;
+        uint32_t next = fill_job(o, job, r->load_sent);
+        int err = submit(o, job);
+        if (err == QUIRE_FULL)
+            return false;
+        r->load_jobs += err == QUIRE_OK;
+        r->has_failed |= err != QUIRE_OK;
+        r->load_sent = err == QUIRE_OK ? next : QR_NIL;
+    }
+    end_load_if_done(o, index);
+    return true;
+}
+
+static bool send_stores(quire_offload *o, uint32_t place)
+{
+    qr_offload_event *event = &o->events[place];
+    if (o->is_vllm && event->step == o->step)
+        return false; /* what it stores may be computed in that step: after the next mark */
+    event->mark = o->is_vllm && event->num_jobs == 0 ? o->mark : event->mark;
+    while (event->sent != QR_NIL) {
+        qr_offload_job *job = take_job(o, QUIRE_DEVICE_STORE, place, event->mark);
+        if (job == NULL)
+            return false;
+        uint32_t next = fill_job(o, job, event->sent);
+        int err = submit(o, job);
+        if (err == QUIRE_FULL)
+            return false;
+        o->is_refused = err != QUIRE_OK;
+        if (o->is_refused && event->num_jobs == 0 && event->step == o->step) {
+            qr_store_undo(o, event);
+            return true;
+        }
+        event->num_jobs += err == QUIRE_OK;
+        event->has_failed |= err != QUIRE_OK;
+        event->sent = err == QUIRE_OK ? next : QR_NIL;
+    }
+    end_store_if_done(o, event);
+    return true;
+}
+
+static uint32_t send_list(quire_offload *o, uint32_t *list, uint32_t n,
+                          bool (*send)(quire_offload *o, uint32_t which))
+{
+    uint32_t sent = 0;
+    while (sent < n && send(o, list[sent]))
+        sent++;
+    memmove(list, list + sent, (n - sent) * sizeof *list);
+    return n - sent;
+}
+
+void qr_copy_send(quire_offload *o)
+{
+    o->num_sending = send_list(o, o->sending, o->num_sending, send_load);
+    if (o->num_sending == 0)
+        o->num_unsent = send_list(o, o->unsent_events, o->num_unsent, send_stores);
+}
+
+/* ---- late ones ------------------------------------------------------------- */
+
+void qr_copy_expect_load(quire_offload *o, uint32_t index)
+{
+    qr_offload_req *r = &o->reqs[index];
+    r->load_due_ns = qr_tier_now_ns(&o->hooks) + o->deadline_ns;
+    r->sooner = o->last_due;
+    r->later = QR_NIL;
+    if (o->last_due == QR_NIL)
+        o->first_due = index;
+    else
+        o->reqs[o->last_due].later = index;
+    o->last_due = index;
+}
+
+void qr_copy_forget_load(quire_offload *o, uint32_t index)
+{
+    const qr_offload_req *r = &o->reqs[index];
+    if (r->sooner == QR_NIL)
+        o->first_due = r->later;
+    else
+        o->reqs[r->sooner].later = r->later;
+    if (r->later == QR_NIL)
+        o->last_due = r->sooner;
+    else
+        o->reqs[r->later].sooner = r->sooner;
+}
+
+/* The job keeps its blocks when the load gives its own users of them back. */
+static void make_late(quire_offload *o, qr_offload_job *job)
+{
+    job->is_late = true;
+    o->num_late++;
+    for (uint32_t i = 0; i < job->job.num_copies; i++) {
+        qr_gpu_hold(o, &job->copies[i].block, 1);
+        quire_pool_touch(o->cpu, &job->copies[i].slot, 1);
+    }
+}
+
+static void end_late(quire_offload *o, const qr_offload_job *job)
+{
+    o->num_late--;
+    for (uint32_t i = job->job.num_copies; i-- > 0;) {
+        qr_gpu_let_go(o, &job->copies[i].block, 1);
+        quire_pool_free_blocks(o->cpu, &job->copies[i].slot, 1);
+    }
+}
+
+static void give_up_load(quire_offload *o, uint32_t index)
+{
+    qr_offload_req *r = &o->reqs[index];
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < o->num_jobs; i++)
+        if (o->jobs[i].is_out && !o->jobs[i].is_late && o->jobs[i].owner == index &&
+            o->jobs[i].job.op == QUIRE_DEVICE_LOAD)
+            make_late(o, &o->jobs[i]);
+    for (uint32_t i = 0; i < o->num_sending; i++)
+        if (o->sending[i] != index)
+            o->sending[kept++] = o->sending[i];
+    o->num_sending = kept;
+    r->load_jobs = 0;
+    r->load_sent = QR_NIL;
+    qr_load_end(o, index, true);
+}
+
+static void give_up_late(quire_offload *o)
+{
+    uint64_t now_ns = o->first_due == QR_NIL ? 0 : qr_tier_now_ns(&o->hooks);
+    while (o->first_due != QR_NIL && o->reqs[o->first_due].load_due_ns <= now_ns)
+        give_up_load(o, o->first_due);
+}
+
+/* ---- ends ------------------------------------------------------------------ */
+
+/* False: the device does not know them all. */
+static bool keep_crcs(quire_offload *o, const qr_offload_job *job)
+{
+    const quire_device_copy *copy = job->copies;
+    uint32_t at = job->cart;
+    bool is_known = true;
+    for (uint32_t left = job->job.num_copies; left > 0; at = o->carts[at].next) {
+        qr_offload_cart *cart = &o->carts[at];
+        for (uint32_t i = 0; i < cart->count; i++, copy++) {
+            cart->crcs[i] = copy->crc;
+            is_known &= copy->crc != 0;
+        }
+        left -= cart->count;
+    }
+    return is_known;
+}
+
+static void end_job(quire_offload *o, qr_offload_job *job)
+{
+    bool has_failed = job->job.status != QUIRE_OK;
+    o->num_jobs_out--;
+    if (job->is_late) {
+        end_late(o, job);
+    } else if (job->job.op == QUIRE_DEVICE_LOAD) {
+        o->reqs[job->owner].load_jobs--;
+        o->reqs[job->owner].has_failed |= has_failed;
+        end_load_if_done(o, job->owner);
+    } else {
+        qr_offload_event *event = &o->events[job->owner];
+        event->num_jobs--;
+        event->has_failed |= has_failed;
+        if (event->has_crcs)
+            event->has_crcs = keep_crcs(o, job);
+        end_store_if_done(o, event);
+    }
+    return_job(o, job);
+}
+
+void qr_copy_poll(quire_offload *o)
+{
+    enum { AT_ONCE = QR_AT_A_TIME(64, 2) };
+    quire_device_job *ended[AT_ONCE];
+    uint32_t n = AT_ONCE;
+    while (n == AT_ONCE) {
+        n = o->device.ops->poll(o->device.self, ended, AT_ONCE);
+        for (uint32_t i = 0; i < n; i++)
+            end_job(o, (qr_offload_job *)ended[i]);
+    }
+    give_up_late(o);
+    qr_copy_send(o);
+}

@@ -1,0 +1,222 @@
+#include "tier/offload/match.h"
+
+#include "tier/offload/protect.h"
+
+/* Without its first block a group of a full kind has nothing at all: the usual answer, cheaply. */
+static bool can_begin(const quire_offload *o, const unsigned char *hashes, uint32_t num_hashes)
+{
+    uint32_t g = o->fa_group;
+    if (g == QR_NIL)
+        return num_hashes > 0;
+    uint32_t joined = o->groups[g].block_size / o->hash_size;
+    if (num_hashes < joined)
+        return false;
+    quire_block block;
+    quire_bytes hash = {hashes, (size_t)joined * o->digest_bytes};
+    return quire_pool_get_cached_block(o->cpu, hash, &g, 1, &block) == QUIRE_OK;
+}
+
+/* Blocks whose content is still on its way are no hit, though they have their keys: their stores
+ * hold them. */
+static uint32_t tokens_before_pending(const quire_offload *o, const quire_block_span *spans,
+                                      uint32_t num_hit)
+{
+    uint32_t end = num_hit;
+    if (o->num_flight == 0)
+        return end;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        uint32_t ready = quire_pool_count_unheld(o->cpu, spans[g].ids, spans[g].count);
+        if (ready < spans[g].count && ready * o->groups[g].block_size < end)
+            end = ready * o->groups[g].block_size;
+    }
+    return end;
+}
+
+uint32_t qr_match_find(quire_offload *o, const unsigned char *hashes, uint32_t num_hashes,
+                       uint32_t num_tokens, uint32_t num_local, quire_block_span *spans)
+{
+    uint32_t skipped = num_local / o->hash_size;
+    if (num_hashes <= skipped || num_tokens <= num_local + 1)
+        return 0;
+    const unsigned char *first = hashes + (size_t)skipped * o->digest_bytes;
+    if (!can_begin(o, first, num_hashes - skipped))
+        return 0;
+    quire_cache_request rest = {
+        .num_tokens = num_tokens - num_local, .hashes = first, .num_hashes = num_hashes - skipped};
+    for (;;) {
+        uint32_t num_hit = 0;
+        int err = quire_cache_get_computed_blocks(o->cpu_cache, &rest, spans, &num_hit);
+        if (err != QUIRE_OK || num_hit == 0)
+            return 0;
+        uint32_t num_ready = tokens_before_pending(o, spans, num_hit);
+        if (num_ready == num_hit)
+            return num_hit;
+        if (num_ready == 0)
+            return 0;
+        rest.num_tokens = num_ready + 1; /* a shorter one may need other blocks of a window */
+    }
+}
+
+/* In the midst of others' work: their scratch is not touched. */
+void qr_match_release(quire_offload *o)
+{
+    qr_offload_match *m = &o->match;
+    quire_block freed[QR_COPIES_IN_JOB];
+    uint32_t n = 0;
+    uint32_t left = 0;
+    for (uint32_t g = 0; m->is_pinned && g < o->num_groups; g++)
+        left += m->counts[g];
+    while (left-- > m->num_known) { /* the last first: it is the first to go */
+        if (m->blocks[left] != QUIRE_NULL_BLOCK)
+            freed[n++] = m->blocks[left];
+        if (n == QR_COPIES_IN_JOB || left == m->num_known) {
+            quire_pool_free_blocks(o->cpu, freed, n);
+            n = 0;
+        }
+    }
+    m->is_pinned = false;
+    m->num_known = 0;
+    m->req = 0;
+}
+
+void qr_match_take_over(quire_offload *o, quire_req req)
+{
+    qr_offload_match *m = &o->match;
+    if (m->num_known == 0 || m->req != req)
+        return;
+    m->num_known = 0;
+    qr_protect_hand_over(o, req, m->num_local / o->groups[0].block_size);
+}
+
+/* A request that was looked up while it waited: its blocks are known, and somebody protects them.
+ * What is behind them alone is to be found. Returns how many there are behind those that the engine
+ * has, the first in m->blocks; none when their keys are not the request's any more. */
+static uint32_t recall_blocks(quire_offload *o, quire_req req, const unsigned char *hashes,
+                              uint32_t num_hashes, uint32_t num_local)
+{
+    qr_offload_match *m = &o->match;
+    uint32_t size = o->groups[0].block_size;
+    uint32_t joined = size / o->hash_size;
+    uint32_t skipped = num_local / size;
+    if (o->num_groups > 1 || o->has_windows || num_local % size != 0)
+        return 0;
+    uint32_t n = qr_protect_count(o, req);
+    if (n <= skipped || n > num_hashes / joined)
+        return 0;
+    qr_protect_list(o, req, m->blocks);
+    size_t hash_len = (size_t)joined * o->digest_bytes;
+    n -= skipped;
+    memmove(m->blocks, m->blocks + skipped, n * sizeof *m->blocks);
+    /* blocks with a user keep their keys, and a hash stands for all before it: the last tells */
+    const unsigned char *last = hashes + (skipped + n - 1) * hash_len;
+    return quire_pool_count_unchanged(o->cpu, m->blocks + n - 1, 1, last, hash_len, 0) == 1 ? n : 0;
+}
+
+/* Null blocks stay where they are: places count. The first num_known are there already. */
+static void keep_match(quire_offload *o, quire_req req, const quire_block_span *spans,
+                       uint32_t num_known)
+{
+    qr_offload_match *m = &o->match;
+    uint32_t n = num_known;
+    uint32_t pinned = 0;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        m->counts[g] = spans[g].count + (g == 0 ? num_known : 0);
+        for (uint32_t i = 0; i < spans[g].count; i++) {
+            m->blocks[n++] = spans[g].ids[i];
+            if (spans[g].ids[i] != QUIRE_NULL_BLOCK)
+                o->scratch[pinned++] = spans[g].ids[i];
+        }
+    }
+    m->req = req;
+    m->is_pinned = !o->is_vllm && quire_pool_touch(o->cpu, o->scratch, pinned) == QUIRE_OK;
+    m->num_known = m->is_pinned ? num_known : 0;
+}
+
+/* Whether it should wait for what is being fetched from a tier. */
+static bool waits_for_tiers(quire_offload *o, quire_req req, const unsigned char *hashes,
+                            uint32_t num_hashes, uint32_t num_tokens, uint32_t num_local,
+                            uint32_t num_hit)
+{
+    qr_promote_request request = {.req = req,
+                                  .hashes = hashes,
+                                  .num_hashes = num_hashes,
+                                  .num_tokens = num_tokens,
+                                  .num_local = num_local,
+                                  .num_found = num_local + num_hit};
+    return qr_promote_ask(o->promote, &request);
+}
+
+/* A request that finds no room is asked for in each step: what it was told stays true, unless the
+ * block behind has come meanwhile. */
+static bool is_match_good(const quire_offload *o, quire_req req, uint32_t num_local,
+                          const quire_req_info *info)
+{
+    const qr_offload_match *m = &o->match;
+    return m->is_pinned && m->req == req && m->num_local == num_local &&
+           m->num_asked == info->num_tokens && m->step + 1 >= o->step;
+}
+
+/* How many of the request's tokens a hit behind num_local of them may reach, and one. A chunk of
+ * attention begins at a multiple of its length, but the CPU pool's cache is asked from num_local on
+ * and counts chunks from there. Up to the end of the chunk that num_local is in, this makes no
+ * difference: the hit needs all blocks of the chunk. */
+static uint32_t most_tokens(const quire_offload *o, uint32_t num_tokens, uint32_t num_local)
+{
+    uint64_t most = num_tokens;
+    for (uint32_t g = 0; g < o->num_groups; g++) {
+        uint32_t chunk = o->groups[g].chunk_tokens;
+        uint32_t inside = chunk > 0 ? num_local % chunk : 0;
+        uint64_t end = (uint64_t)num_local - inside + chunk + 1;
+        if (inside > 0 && end < most)
+            most = end;
+    }
+    return (uint32_t)most;
+}
+
+int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                     uint32_t *is_async)
+{
+    quire_offload *o = user;
+    quire_block_span spans[QR_OFFLOAD_MAX_GROUPS];
+    quire_req_info info;
+    const void *hashes = NULL;
+    uint32_t num_hashes = 0;
+    *num_external = 0;
+    *is_async = 0;
+    bool is_known = quire_sched_req_info(o->sched, req, &info) == QUIRE_OK;
+    bool can_load = o->has_mark && o->num_late == 0 && !o->is_closed;
+    if (is_known && can_load && is_match_good(o, req, num_local, &info)) {
+        o->match.step = o->step;
+        *num_external = o->match.num_tokens;
+        *is_async = 1;
+        return QUIRE_OK;
+    }
+    qr_match_release(o);
+    if (!o->has_mark || o->num_late > 0 || o->is_closed) /* nothing could be loaded in time */
+        return QUIRE_OK;
+    if (!is_known || quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK)
+        return QUIRE_OK;
+    uint32_t num_known = recall_blocks(o, req, hashes, num_hashes, num_local);
+    uint32_t num_hit = num_known * o->groups[0].block_size;
+    uint32_t num_tokens = most_tokens(o, info.num_tokens, num_local);
+    uint32_t more = qr_match_find(o, hashes, num_hashes, num_tokens, num_local + num_hit, spans);
+    if (more == 0)
+        memset(spans, 0, o->num_groups * sizeof *spans);
+    num_hit += more;
+    if (num_hit > 0)
+        keep_match(o, req, spans, num_known); /* before room is made for what a tier has */
+    if (o->promote != NULL &&
+        waits_for_tiers(o, req, hashes, num_hashes, num_tokens, num_local, num_hit)) {
+        qr_match_release(o);
+        return QUIRE_RETRY;
+    }
+    if (num_hit > 0 && o->match.req != req) /* given up, to make room */
+        return QUIRE_RETRY;
+    o->match.num_tokens = num_hit;
+    o->match.num_local = num_local;
+    o->match.num_asked = info.num_tokens;
+    o->match.step = o->step;
+    *num_external = num_hit;
+    *is_async = num_hit > 0;
+    return QUIRE_OK;
+}

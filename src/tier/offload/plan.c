@@ -1,0 +1,272 @@
+#include "tier/offload/plan.h"
+
+#include "base/config.h"
+
+#define DEFAULT_DEADLINE_NS UINT64_C(30000000000)
+
+enum {
+    DEFAULT_EVENTS = 64,
+    DEFAULT_BACKLOG = 256,
+    DEFAULT_REQUESTS = 4096,
+    DEFAULT_TOKENS = 2048,
+    NUM_JOBS = 64
+};
+
+/* ---- the config ------------------------------------------------------------ */
+
+static void plan_cpu_cache(qr_offload_plan *plan)
+{
+    const quire_sched_config *sched = &plan->sched;
+    quire_cache_config cpu = sched->cache;
+    cpu.num_blocks = plan->config.num_cpu_blocks;
+    cpu.max_requests = 1; /* it is looked up and filled, and no request has blocks there */
+    cpu.max_num_batched_tokens = sched->max_num_batched_tokens;
+    cpu.use_eagle = QUIRE_OFF;
+    cpu.log_stats = QUIRE_OFF;
+    cpu.track_new_blocks = QUIRE_OFF;
+    cpu.profile = plan->config.profile;
+    cpu.quirks_on = sched->quirks_on;
+    cpu.quirks_off = sched->quirks_off;
+    cpu.watermark = 0;
+    cpu.max_copies = 0;
+    cpu.num_host_blocks = 0;
+    cpu.event_log_bytes = 0;
+    cpu.on_event = NULL;
+    cpu.hooks = plan->config.hooks;
+    plan->cpu = cpu;
+}
+
+static bool is_full_kind(quire_layer_kind kind)
+{
+    return kind == QUIRE_LAYER_FULL || kind == QUIRE_LAYER_TQ_FULL || kind == QUIRE_LAYER_MLA ||
+           kind == QUIRE_LAYER_SINK_FULL;
+}
+
+static bool is_config_valid(const qr_offload_plan *plan)
+{
+    const quire_offload_config *c = &plan->config;
+    const quire_cache_config *cache = &plan->sched.cache;
+    bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
+    bool has_full = false;
+    if (cache->enable_caching == QUIRE_OFF || plan->sched.hasher == NULL ||
+        cache->num_groups == 0 || cache->num_groups > QR_OFFLOAD_MAX_GROUPS ||
+        cache->groups == NULL)
+        return false;
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        has_full |= is_full_kind(cache->groups[g].spec.kind);
+    bool is_parallel = cache->dcp_world_size > 1 || cache->pcp_world_size > 1;
+    bool has_tiers = c->num_tiers > 0;
+    if (is_vllm && (!has_full || has_tiers || is_parallel))
+        return false;
+    if (has_tiers && (c->tiers == NULL || c->num_tiers > QUIRE_OFFLOAD_MAX_TIERS))
+        return false;
+    return qr_share_fits(c) && c->mode <= QUIRE_OFFLOAD_LAZY && c->learns <= QUIRE_OFF &&
+           c->max_events <= UINT32_C(1) << 20;
+}
+
+int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *callers)
+{
+    memset(plan, 0, sizeof *plan);
+    int err = qr_config_read(&plan->config, sizeof plan->config, callers);
+    if (err == QUIRE_OK)
+        err = qr_config_read(&plan->sched, sizeof plan->sched, plan->config.sched);
+    if (err == QUIRE_OK && !is_config_valid(plan))
+        err = QUIRE_E_CONFIG;
+    if (err != QUIRE_OK)
+        return err;
+    quire_offload_config *c = &plan->config;
+    c->max_events = c->max_events == 0 ? DEFAULT_EVENTS : c->max_events;
+    c->num_workers = c->num_workers == 0 ? 1 : c->num_workers;
+    c->backlog = c->backlog == 0 ? DEFAULT_BACKLOG : c->backlog;
+    quire_sched_config *s = &plan->sched;
+    s->max_requests = s->max_requests == 0 ? DEFAULT_REQUESTS : s->max_requests;
+    s->max_num_batched_tokens =
+        s->max_num_batched_tokens == 0 ? DEFAULT_TOKENS : s->max_num_batched_tokens;
+    plan_cpu_cache(plan);
+    plan->cpu_bytes = quire_cache_bytes(&plan->cpu);
+    if (plan->cpu_bytes == 0)
+        return QUIRE_E_CONFIG;
+    plan->lower_bytes = c->num_tiers > 0 ? qr_promote_bytes(c) : 0;
+    return QUIRE_OK;
+}
+
+/* ---- making ---------------------------------------------------------------- */
+
+static uint32_t places_for(uint32_t num_events)
+{
+    uint32_t places = 1;
+    while (places < num_events)
+        places *= 2;
+    return places;
+}
+
+/* A block has positions of all ranks of context parallelism. */
+static uint32_t num_ranks(const quire_cache_config *cache)
+{
+    uint32_t dcp = cache->dcp_world_size > 0 ? cache->dcp_world_size : 1;
+    uint32_t pcp = cache->pcp_world_size > 0 ? cache->pcp_world_size : 1;
+    return dcp * pcp;
+}
+
+static void set_groups(quire_offload *o, const qr_offload_plan *plan)
+{
+    const quire_cache_config *cache = &plan->sched.cache;
+    uint32_t target = 0;
+    o->num_groups = cache->num_groups;
+    o->fa_group = QR_NIL;
+    o->row_blocks = 0;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const quire_layer_spec *spec = &cache->groups[g].spec;
+        uint32_t tokens = plan->sched.max_num_batched_tokens;
+        uint32_t size = spec->block_size * num_ranks(cache);
+        bool is_window = spec->kind == QUIRE_LAYER_SLIDING_WINDOW ||
+                         spec->kind == QUIRE_LAYER_SLIDING_WINDOW_MLA;
+        o->groups[g] = (qr_offload_group){.block_size = size,
+                                          .max_blocks = cache->max_model_len / size + 1,
+                                          .row_start = o->row_blocks};
+        if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL &&
+            plan->config.profile != QUIRE_PROFILE_VLLM_0_20)
+            o->groups[g].chunk_tokens = spec->attention_chunk_size;
+        o->row_blocks += o->groups[g].max_blocks;
+        o->has_windows |= !is_full_kind(spec->kind);
+        o->has_pins |= spec->kind == QUIRE_LAYER_SINK_FULL;
+        if (o->fa_group == QR_NIL && is_full_kind(spec->kind))
+            o->fa_group = g;
+        if (spec->kind == QUIRE_LAYER_MAMBA)
+            target += 2;
+        else if (is_window)
+            target += (spec->sliding_window + size - 1) / size + 1;
+        else
+            target += (tokens + size - 1) / size;
+    }
+    o->target_free = 2 * target; /* as vLLM does: twice what a step takes */
+}
+
+/* Stores may hold so many blocks of the engine that the longest request still has room, should they
+ * never end; but not so few that nothing can be stored where such a request takes all of them. */
+static uint32_t most_stores(const quire_offload *o)
+{
+    uint32_t most = o->num_gpu > o->row_blocks ? o->num_gpu - o->row_blocks : 0;
+    most = most < o->num_gpu / 2 ? most : o->num_gpu / 2;
+    return most > o->num_gpu / 8 + 1 ? most : o->num_gpu / 8 + 1;
+}
+
+/* Numbers first, then all parts; the pointers are of use only where memory is given. */
+static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
+{
+    const quire_offload_config *c = &plan->config;
+    memset(o, 0, sizeof *o);
+    set_groups(o, plan);
+    o->is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
+    o->is_lazy = c->mode == QUIRE_OFFLOAD_LAZY;
+    o->has_device = c->device != NULL;
+    o->looks_ahead = !o->is_vllm && c->lookahead != QUIRE_OFF;
+    o->most_decode = plan->sched.num_spec_tokens + 1;
+    o->num_cpu = c->num_cpu_blocks;
+    o->num_gpu = plan->sched.cache.num_blocks;
+    o->max_requests = plan->sched.max_requests;
+    o->num_workers = o->has_device ? 1 : c->num_workers;
+    o->num_places = places_for(c->max_events);
+    o->num_jobs = o->has_device ? NUM_JOBS : 0;
+    o->backlog = o->looks_ahead ? c->backlog : 0;
+    o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
+    uint32_t batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
+    o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
+    o->num_batches = batches;
+    o->look_tokens = plan->sched.max_num_batched_tokens / 8;
+    o->most_stores = o->is_vllm ? UINT32_MAX : most_stores(o);
+    if (!o->is_vllm && o->target_free > o->num_cpu / 2) /* more would evict one another there */
+        o->target_free = o->num_cpu / 2;
+    o->has_mark = true;
+    o->walked_at = 0 - (uint64_t)o->target_free; /* the first walk is due */
+    o->walk_first = o->walk_next = 1;
+    o->has_pins |= plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
+    o->has_rows = !o->is_lazy && (o->is_vllm || o->has_windows);
+    o->deadline_ns = c->load_deadline_ns == 0 ? DEFAULT_DEADLINE_NS : c->load_deadline_ns;
+    o->hooks = c->hooks;
+}
+
+static void carve_stores(quire_offload *o, qr_carve *carve)
+{
+    size_t words = qr_bit_words(o->num_gpu);
+    size_t num_rows = o->has_rows ? o->max_requests : 0;
+    size_t num_counts = o->is_lazy && o->is_vllm ? 0 : o->max_requests;
+    o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
+    o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
+    o->num_stored = qr_carve_take(carve, num_counts * o->num_groups, sizeof *o->num_stored);
+    o->walked =
+        qr_carve_take(carve, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
+    o->next_ready = qr_carve_take(carve, o->max_requests, sizeof *o->next_ready);
+    o->listed = qr_carve_take(carve, o->is_lazy ? 0 : o->max_requests, sizeof *o->listed);
+    o->due = qr_carve_take(carve, o->is_lazy ? 0 : o->max_requests, sizeof *o->due);
+    o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
+    o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);
+    o->seen = qr_carve_take(carve, o->is_lazy ? o->num_gpu : 0, sizeof *o->seen);
+    o->events = qr_carve_take(carve, o->num_places, sizeof *o->events);
+    o->told_events = qr_carve_take(carve, o->num_places, sizeof *o->told_events);
+    o->unsent_events = qr_carve_take(carve, o->num_places, sizeof *o->unsent_events);
+}
+
+static void carve_loads(quire_offload *o, qr_carve *carve)
+{
+    uint32_t n = o->max_requests;
+    o->reqs = qr_carve_take(carve, n, sizeof *o->reqs);
+    o->new_loads = qr_carve_take(carve, n, sizeof *o->new_loads);
+    o->ended_loads = qr_carve_take(carve, n, sizeof *o->ended_loads);
+    o->sending = qr_carve_take(carve, n, sizeof *o->sending);
+    o->told_reqs = qr_carve_take(carve, n, sizeof *o->told_reqs);
+    o->invalid_blocks = qr_carve_take(carve, o->num_gpu, sizeof *o->invalid_blocks);
+}
+
+/* A GPU block is in one load at most, a CPU block in one store; and of each load, of each event and
+ * of what is kept one cart need not be full. */
+static void carve_carts(quire_offload *o, qr_carve *carve)
+{
+    uint64_t full = (uint64_t)o->num_gpu / QR_CART_PAIRS + o->num_cpu / QR_CART_PAIRS;
+    o->num_carts = (uint32_t)(full + o->max_requests + o->num_places + 1);
+    o->carts = qr_carve_take(carve, o->num_carts, sizeof *o->carts);
+}
+
+static void carve_rest(quire_offload *o, qr_carve *carve)
+{
+    uint32_t scratch = o->row_blocks > QR_COPIES_IN_JOB ? o->row_blocks : QR_COPIES_IN_JOB;
+    o->jobs = qr_carve_take(carve, o->num_jobs, sizeof *o->jobs);
+    o->num_nodes = o->looks_ahead ? o->num_cpu / QR_NODE_BLOCKS + o->backlog : 0;
+    o->nodes = qr_carve_take(carve, o->num_nodes, sizeof *o->nodes);
+    o->expected = qr_carve_take(carve, o->backlog, sizeof *o->expected);
+    o->queue = qr_carve_take(carve, o->backlog, sizeof *o->queue);
+    o->match.blocks = qr_carve_take(carve, o->row_blocks, sizeof *o->match.blocks);
+    o->meta_store_gpu = qr_carve_take(carve, o->num_cpu, sizeof *o->meta_store_gpu);
+    o->meta_store_cpu = qr_carve_take(carve, o->num_cpu, sizeof *o->meta_store_cpu);
+    o->meta_load_gpu = qr_carve_take(carve, o->num_gpu, sizeof *o->meta_load_gpu);
+    o->meta_load_cpu = qr_carve_take(carve, o->num_gpu, sizeof *o->meta_load_cpu);
+    o->meta_reqs = qr_carve_take(carve, o->max_requests, sizeof *o->meta_reqs);
+    o->scratch = qr_carve_take(carve, scratch, sizeof *o->scratch);
+    o->scratch2 = qr_carve_take(carve, scratch, sizeof *o->scratch2);
+    o->refs = qr_carve_take(carve, (size_t)o->num_cpu + o->num_gpu, sizeof *o->refs);
+    o->check_queue = qr_carve_take(carve, o->max_requests, sizeof *o->check_queue);
+}
+
+quire_offload *qr_offload_carve(qr_carve *carve, const qr_offload_plan *plan, quire_offload *o,
+                                void **cpu, void **promote)
+{
+    set_numbers(o, plan);
+    quire_offload *made = qr_carve_take(carve, 1, sizeof *made);
+    carve_stores(o, carve);
+    carve_carts(o, carve);
+    carve_loads(o, carve);
+    carve_rest(o, carve);
+    *cpu = qr_carve_take(carve, plan->cpu_bytes, 1);
+    *promote = qr_carve_take(carve, plan->lower_bytes, 1);
+    return made;
+}
+
+size_t qr_offload_plan_bytes(const qr_offload_plan *plan)
+{
+    qr_carve carve = {NULL, 0};
+    quire_offload parts;
+    void *cpu;
+    void *promote;
+    qr_offload_carve(&carve, plan, &parts, &cpu, &promote);
+    return carve.used == SIZE_MAX ? 0 : carve.used;
+}

@@ -1,0 +1,100 @@
+#include "tier/offload/round.h"
+
+#include "tier/offload/match.h"
+#include "tier/offload/protect.h"
+
+bool qr_round_has_room(quire_offload *o, qr_store_round *round)
+{
+    while (round->num_free == 0 || round->num_left == 0) {
+        bool gave_way = round->num_left > 0 && qr_protect_give_way(o);
+        if (!gave_way && round->num_left > 0 && o->match.is_pinned) {
+            qr_match_release(o); /* it is looked up again when its request is asked for */
+            gave_way = true;
+        }
+        if (!gave_way) {
+            round->is_full = true;
+            return false;
+        }
+        uint32_t promised = round->count - round->num_taken;
+        uint32_t num_free = quire_pool_get_num_free_blocks(o->cpu);
+        round->num_free = num_free > promised ? num_free - promised : 0;
+    }
+    return true;
+}
+
+/* A block may have so many users that there is no room for one more: it is not stored. Returns how
+ * many are. */
+static uint32_t hold_chosen(quire_offload *o, quire_block *gpu, quire_block *cpu, uint32_t n,
+                            qr_store_round *round)
+{
+    if (qr_gpu_hold(o, gpu, n) == QUIRE_OK)
+        return n;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (qr_gpu_hold(o, &gpu[i], 1) != QUIRE_OK) {
+            quire_pool_free_blocks(o->cpu, &cpu[i], 1);
+            continue;
+        }
+        gpu[kept] = gpu[i];
+        cpu[kept++] = cpu[i];
+    }
+    round->count = round->num_taken + kept;
+    return kept;
+}
+
+void qr_round_take_chosen(quire_offload *o, qr_store_round *round)
+{
+    uint32_t n = round->count - round->num_taken;
+    quire_block *gpu = round->gpu + round->num_taken;
+    quire_block *cpu = round->cpu + round->num_taken;
+    if (n == 0 || quire_pool_get_new_blocks(o->cpu, n, cpu) != QUIRE_OK) {
+        round->count = round->num_taken;
+        return;
+    }
+    qr_share_withdraw(&o->share, cpu, n);
+    n = hold_chosen(o, gpu, cpu, n, round);
+    for (uint32_t i = 0; i < n; i++)
+        qr_bit_set(o->is_storing, gpu[i]);
+    round->num_taken = round->count;
+    qr_count(&o->counters.stores_in_flight, n);
+}
+
+void qr_round_count_missing(quire_offload *o, const quire_block *gpu, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        quire_block found = UINT32_MAX;
+        if (gpu[i] != QUIRE_NULL_BLOCK)
+            quire_pool_find_same(o->cpu, o->gpu, &gpu[i], 1, &found);
+        if (found == QUIRE_NULL_BLOCK && !qr_bit_get(o->is_storing, gpu[i]))
+            qr_count(&o->counters.no_room, 1);
+    }
+}
+
+uint32_t qr_round_take_missing(quire_offload *o, const quire_block *gpu, uint32_t n,
+                               qr_store_round *round, uint32_t *num_with_key)
+{
+    uint32_t done = 0;
+    *num_with_key = 0;
+    while (done < n) {
+        quire_same same = {0};
+        quire_block *from = round->gpu + round->count;
+        quire_block *to = round->cpu + round->count;
+        uint32_t most = n - done < round->num_left ? n - done : round->num_left;
+        if (quire_pool_take_same(o->cpu, o->gpu, gpu + done, most, from, to, &same) != QUIRE_OK)
+            break;
+        qr_share_withdraw(&o->share, to, same.num_taken);
+        for (uint32_t i = 0; o->is_lazy && i < same.num_taken; i++)
+            qr_bit_set(o->is_storing, from[i]);
+        *num_with_key += *num_with_key == done ? same.num_with_key : 0;
+        done += same.num_done;
+        round->count += same.num_taken;
+        round->num_taken = round->count;
+        round->num_left -= same.num_taken;
+        o->num_flight += same.num_taken;
+        qr_count(&o->counters.stores_in_flight, same.num_taken);
+        round->num_free = quire_pool_get_num_free_blocks(o->cpu);
+        if (done < n && !qr_round_has_room(o, round))
+            break;
+    }
+    return done;
+}

@@ -1,0 +1,220 @@
+/* tier/peer/peer.h - the peer tier's inside: jobs become calls, links carry them.
+ *
+ *      job ─ batch ─┬─ call ──► link: | asked, in the order of the answers |  LOAD: one io
+ *                   ├─ call ──► link                                          FIND: some ios
+ *                   └─ ios that are no call yet
+ *
+ * batch   one job: how many of its ios have no status, its deadline.
+ * call    a question. Without its batch (its user is gone: late, cancelled) its answer is read and
+ *         thrown away, and when that takes too long the link is closed. So no memory is touched
+ *         after its io has ended.
+ * link    one connection. Anything that is not the next answer is a surprise: the link is closed,
+ *         and its calls fail.
+ * down    no connection could be made: until retry_at_ns jobs are REFUSED at once.
+ *
+ * Everything is taken at creation and belongs to the tier's thread; other threads see stats and
+ * hints alone.
+ *
+ *      batch.c   jobs and calls     link.c   bytes     peer.c   connecting, one turn
+ */
+#ifndef QR_TIER_PEER_PEER_H
+#define QR_TIER_PEER_PEER_H
+
+#include "tier/net/name.h"
+#include "tier/net/secret.h"
+#include "tier/net/socket.h"
+#include "tier/peer/hints.h"
+#include "tier/peer/wire.h"
+
+#include "base/bits.h"
+
+#include <quire/slots.h>
+#include <quire/tier_peer.h>
+
+#include <stdatomic.h>
+
+enum {
+    QR_PEER_CALLS = 64, /* on one link; a power of two */
+    QR_PEER_MAX_LINKS = 16,
+    QR_PEER_IN = 2048,
+    QR_PEER_OUT = QR_PEER_FIND_BYTES + 4096,
+    QR_PEER_SCRATCH = 64 * 1024,
+    QR_PEER_WHY = 160
+};
+
+typedef struct qr_peer_batch {
+    quire_tier_job *job;
+    quire_tier_io *ios;
+    uint32_t num_ios;
+    uint32_t next_io; /* that is no call yet */
+    uint32_t open;    /* ios without a status */
+    quire_tier_op op;
+    uint64_t deadline_ns;
+    struct qr_peer_batch *next; /* active ones in the order of begin; free ones */
+    struct qr_peer_batch *prev;
+} qr_peer_batch;
+
+typedef struct qr_peer_call {
+    qr_peer_batch *batch; /* NULL: its user is gone */
+    uint32_t io;          /* the first */
+    uint32_t num_ios;
+    uint32_t id;
+    uint32_t bytes; /* LOAD: of the block */
+    bool is_load;
+    uint64_t due_ns; /* without a batch: the link is closed when there is no answer by then */
+} qr_peer_call;
+
+typedef enum qr_peer_link_state {
+    QR_PEER_LINK_CLOSED = 0,
+    QR_PEER_LINK_CONNECTING, /* and TLS */
+    QR_PEER_LINK_HELLO,      /* is sent */
+    QR_PEER_LINK_PROOF,      /* is sent */
+    QR_PEER_LINK_READY
+} qr_peer_link_state;
+
+/* Where the next byte that comes belongs. */
+typedef enum qr_peer_mode {
+    QR_PEER_MODE_HEAD = 0,
+    QR_PEER_MODE_BLOCK,
+    QR_PEER_MODE_TAIL
+} qr_peer_mode;
+
+typedef struct qr_peer_link {
+    qr_socket socket;
+    qr_peer_link_state state;
+    uint64_t until_ns; /* to be ready */
+    qr_peer_talk talk;
+
+    qr_peer_call calls[QR_PEER_CALLS]; /* [first_call, first_call + num_calls) */
+    uint32_t first_call;
+    uint32_t num_calls;
+    uint32_t next_id;
+    uint64_t bytes; /* of blocks that were asked for */
+
+    qr_peer_mode mode;
+    uint32_t block_at; /* bytes of the block that have come */
+    uint32_t summed;   /* of those are in crc */
+    uint32_t crc;
+
+    unsigned char in[QR_PEER_IN];
+    uint32_t in_bytes;
+    unsigned char out[QR_PEER_OUT];
+    uint32_t out_bytes;
+    uint32_t out_sent;
+} qr_peer_link;
+
+enum {
+    QR_PEER_COUNT_CONNECTIONS,
+    QR_PEER_COUNT_JOBS,
+    QR_PEER_COUNT_CONNECTED,
+    QR_PEER_COUNT_LOST,
+    QR_PEER_COUNT_SURPRISES,
+    QR_PEER_COUNT_WRONG,
+    QR_PEER_COUNT_VOIDED,
+    QR_PEER_COUNT_REFUSED,
+    QR_PEER_COUNT_LATE,
+    QR_PEER_COUNT_BYTES_IN,
+    QR_PEER_COUNT_NOT_ASKED,
+    QR_PEER_NUM_COUNTS
+};
+
+struct quire_tier_peer {
+    quire_hooks hooks;
+    quire_slots *known;    /* the scheduler's thread; NULL: no events are told */
+    quire_tier_ends *ends; /* of the turn */
+    uint64_t now_ns;
+    qr_address address;
+    qr_secret secret;
+    qr_tls *tls;
+    unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
+    /* The scheduler's, while there are no jobs; taken over with the next one. */
+    unsigned char next_fingerprint[QUIRE_FINGERPRINT_BYTES];
+    bool has_next_fingerprint;
+
+    uint32_t max_block_bytes;
+    uint64_t window_bytes;
+    uint64_t connect_ns;
+    uint64_t wait_ns;
+    uint64_t retry_ns;
+    uint64_t late_ns;
+
+    int epoll_fd;
+    int wake_fd; /* that epoll knows; -1 */
+    qr_name *name;
+    bool is_looking;
+    uint64_t look_until_ns;
+    qr_endpoint endpoints[QR_ADDRESS_MAX];
+    uint32_t num_endpoints;
+    uint32_t at_endpoint;
+    uint64_t retry_at_ns; /* down until then */
+    uint64_t backoff_ns;
+    bool is_told; /* what is wrong is in the log */
+    char why[QR_PEER_WHY];
+
+    uint32_t num_links;
+    qr_peer_link *links;
+    unsigned char *scratch; /* for what goes nowhere */
+
+    qr_peer_batch *batches;
+    qr_peer_batch *free_batches;
+    qr_peer_batch *active;
+    qr_peer_batch *active_last;
+    uint32_t max_jobs;
+    uint32_t num_jobs;
+    bool has_more;
+
+    qr_peer_hints hints; /* not the tier's thread's: see there */
+
+    _Atomic uint64_t counts[QR_PEER_NUM_COUNTS];
+};
+
+static inline void qr_peer_count(quire_tier_peer *peer, int what, uint64_t n)
+{
+    atomic_fetch_add_explicit(&peer->counts[what], n, memory_order_relaxed);
+}
+
+static inline qr_peer_call *qr_peer_call_at(qr_peer_link *link, uint32_t i)
+{
+    return &link->calls[(link->first_call + i) & (QR_PEER_CALLS - 1)];
+}
+
+/* ---- batch.c ------------------------------------------------------------ */
+
+void qr_peer_batch_begin(quire_tier_peer *peer, quire_tier_job *job);
+void qr_peer_batch_cancel(quire_tier_peer *peer, const quire_tier_job *job);
+/* Ends those whose time is over. */
+void qr_peer_batch_expire(quire_tier_peer *peer);
+/* Makes calls of ios while links have room. true: some ios wait for a link. */
+bool qr_peer_batch_ask(quire_tier_peer *peer);
+/* All ios that are no call yet. */
+void qr_peer_batch_end_waiting(quire_tier_peer *peer, quire_tier_status status);
+/* Its ios end; the call has left its link. */
+void qr_peer_call_end(quire_tier_peer *peer, const qr_peer_call *call, quire_tier_status status);
+/* The lengths of a FIND's answer. */
+void qr_peer_call_found(quire_tier_peer *peer, const qr_peer_call *call,
+                        const unsigned char *lengths);
+
+/* ---- link.c ------------------------------------------------------------- */
+
+bool qr_peer_link_open(quire_tier_peer *peer, qr_peer_link *link, const qr_endpoint *endpoint);
+/* All its calls fail. */
+void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link);
+/* Sends and receives what can be. */
+void qr_peer_link_pump(quire_tier_peer *peer, qr_peer_link *link);
+/* Whether a question of so many bytes, for so many bytes of a block, has room. */
+bool qr_peer_link_has_room(const quire_tier_peer *peer, const qr_peer_link *link, uint32_t bytes,
+                           uint32_t block_bytes);
+/* The user of a batch's calls is gone: their answers go nowhere. */
+void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_batch *batch);
+
+/* ---- peer.c ------------------------------------------------------------------ */
+
+void qr_peer_say(quire_tier_peer *peer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A link was lost before it was ready: another address is tried in this turn, or the peer is
+ * down. */
+void qr_peer_not_connected(quire_tier_peer *peer);
+void qr_peer_ready(quire_tier_peer *peer);
+void qr_peer_turn(quire_tier_peer *peer, quire_tier_ends *ends, int wake_fd, int timeout_ms);
+
+#endif

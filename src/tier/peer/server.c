@@ -1,0 +1,454 @@
+#include "tier/peer/server.h"
+
+#include "base/config.h"
+#include "tier/core/system.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    BLOCK_BYTES = 64 * 1024 * 1024,
+    SESSIONS = 32,
+    MAX_SESSIONS = 1024,
+    MAX_BLOCKS = 1 << 28,
+    BACKLOG = 64,
+    EVENTS = QR_AT_A_TIME(64, 1),
+    AGAIN_MS = 100, /* after an accept that failed */
+    NS_PER_MS = 1000000
+};
+#define SECOND  UINT64_C(1000000000)
+#define LONGEST (86400 * SECOND)
+
+/* ---- the thread ------------------------------------------------------------ */
+
+/* A free session; else that of the client which has tried longest to prove itself. */
+static qr_session *find_session(quire_peer_server *server)
+{
+    qr_session *oldest = NULL;
+    for (uint32_t i = 0; i < server->max_sessions; i++) {
+        qr_session *session = &server->sessions[i];
+        if (session->state == QR_SESSION_CLOSED)
+            return session;
+        if (session->state < QR_SESSION_READY &&
+            (oldest == NULL || session->since_ns < oldest->since_ns))
+            oldest = session;
+    }
+    return oldest;
+}
+
+static void take_connection(quire_peer_server *server, qr_session *session, qr_socket *socket)
+{
+    if (session == NULL || session->state != QR_SESSION_CLOSED)
+        qr_served(server, QR_SERVED_TURNED_AWAY, 1);
+    if (session == NULL) {
+        qr_socket_close(socket);
+        return;
+    }
+    qr_session_close(server, session);
+    session->socket = *socket;
+    qr_session_begin(server, session);
+}
+
+static void accept_all(quire_peer_server *server)
+{
+    int taken = 1;
+    while (taken > 0) {
+        qr_socket socket;
+        qr_session *session = find_session(server);
+        taken = qr_socket_accept(&socket, server->listener, server->tls, server->epoll_fd, session);
+        if (taken > 0)
+            take_connection(server, session, &socket);
+    }
+    server->is_out_of_fds = taken < 0;
+}
+
+static void close_idle(quire_peer_server *server)
+{
+    for (uint32_t i = 0; i < server->max_sessions; i++) {
+        qr_session *session = &server->sessions[i];
+        if (qr_session_due(server, session) > server->now_ns)
+            continue;
+        bool is_ready = session->state == QR_SESSION_READY;
+        qr_served(server, is_ready ? QR_SERVED_STALLED : QR_SERVED_TURNED_AWAY, 1);
+        qr_session_close(server, session);
+    }
+}
+
+static int wait_ms(const quire_peer_server *server)
+{
+    uint64_t due = UINT64_MAX;
+    if (server->has_more)
+        return 0;
+    for (uint32_t i = 0; i < server->max_sessions; i++) {
+        uint64_t one = qr_session_due(server, &server->sessions[i]);
+        due = one < due ? one : due;
+    }
+    if (due == UINT64_MAX)
+        return server->is_out_of_fds ? AGAIN_MS : -1;
+    uint64_t ms = due > server->now_ns ? (due - server->now_ns) / NS_PER_MS + 1 : 0;
+    uint64_t most = server->is_out_of_fds ? AGAIN_MS : 60000;
+    return (int)(ms < most ? ms : most);
+}
+
+static bool take_events(quire_peer_server *server, const struct epoll_event *events, int n)
+{
+    bool is_stopped = false;
+    bool has_new = server->is_out_of_fds;
+    for (int i = 0; i < n; i++) {
+        void *data = events[i].data.ptr;
+        if (data == &server->stop_fd) {
+            is_stopped = true;
+        } else if (data == &server->listener) {
+            has_new = true;
+        } else if (data != NULL) {
+            qr_session *session = data;
+            session->socket.can_read = true;
+            session->socket.can_write = true;
+        }
+    }
+    if (has_new && !is_stopped)
+        accept_all(server);
+    return is_stopped;
+}
+
+static void *serve(void *user)
+{
+    quire_peer_server *server = user;
+    bool is_stopped = false;
+    while (!is_stopped) {
+        struct epoll_event events[EVENTS];
+        int n = epoll_wait(server->epoll_fd, events, EVENTS, wait_ms(server));
+        server->now_ns = qr_tier_now_ns(NULL);
+        is_stopped = take_events(server, events, n);
+        server->has_more = false;
+        for (uint32_t i = 0; i < server->max_sessions && !is_stopped; i++)
+            if (server->sessions[i].state != QR_SESSION_CLOSED)
+                qr_session_pump(server, &server->sessions[i]);
+        close_idle(server);
+    }
+    return NULL;
+}
+
+/* The host's signals are for the host's threads. */
+static bool start_thread(quire_peer_server *server)
+{
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
+        return false;
+    server->has_thread = pthread_create(&server->thread, NULL, serve, server) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return server->has_thread;
+}
+
+/* ---- the config ------------------------------------------------------------ */
+
+/* As qr_address_parse, but names are not looked up here and port 0 is any. */
+static bool parse_address(const char *text, qr_address *address, qr_endpoint *endpoint)
+{
+    size_t bytes = text == NULL ? 0 : strlen(text);
+    bool is_any = bytes > 2 && strcmp(text + bytes - 2, ":0") == 0;
+    if (bytes == 0 || !qr_address_parse_or(address, text, is_any ? bytes - 2 : bytes, is_any))
+        return false;
+    if (is_any && !address->is_unix)
+        address->port = 0;
+    return qr_address_to_endpoint(address, endpoint);
+}
+
+static const char *check_numbers(const quire_peer_server_config *c)
+{
+    if (c->fingerprint == NULL)
+        return "fingerprint: the 32 bytes of quire_fingerprint";
+    if (c->max_blocks == 0 || c->max_blocks > MAX_BLOCKS)
+        return "max_blocks: 1 to 2^28";
+    if (c->max_connections > MAX_SESSIONS)
+        return "max_connections: at most 1,024";
+    if (c->handshake_ns > LONGEST || c->stall_ns > LONGEST)
+        return "handshake_ns, stall_ns: at most a day";
+    if ((c->secret != NULL) + (c->secret_file != NULL) + (c->get_secret != NULL) != 1)
+        return "secret, secret_file, get_secret: one of them";
+    if (c->tls == 0 &&
+        (c->tls_ca_file != NULL || c->tls_cert_file != NULL || c->tls_key_file != NULL))
+        return "tls: its files are given, but it is not set";
+    return NULL;
+}
+
+static int check_config(const quire_peer_server_config *c, qr_address *address,
+                        qr_endpoint *endpoint, char *message, size_t bytes)
+{
+    const char *wrong = check_numbers(c);
+    if (wrong != NULL) {
+        qr_tier_say(message, bytes, "%s", wrong);
+        return QUIRE_E_CONFIG;
+    }
+    if (!parse_address(c->address, address, endpoint)) {
+        qr_tier_say(message, bytes, "address: \"%s\" is not IPv4:PORT, [IPv6]:PORT or unix:PATH",
+                    c->address == NULL ? "(null)" : c->address);
+        return QUIRE_E_CONFIG;
+    }
+    if (c->tls == 0 && c->trust_network == 0 && !qr_address_is_local(address)) {
+        qr_tier_say(message, bytes,
+                    "address: \"%s\" is reachable from other machines: set tls, or trust_network "
+                    "if the network is trusted",
+                    c->address);
+        return QUIRE_E_UNSAFE;
+    }
+    return QUIRE_OK;
+}
+
+/* ---- opening and closing --------------------------------------------------- */
+
+static void free_server(quire_peer_server *server)
+{
+    for (uint32_t i = 0; server->sessions != NULL && i < server->max_sessions; i++)
+        qr_session_close(server, &server->sessions[i]);
+    if (server->listener >= 0)
+        close(server->listener);
+    if (server->path[0] != 0)
+        (void)unlink(server->path);
+    if (server->epoll_fd >= 0)
+        close(server->epoll_fd);
+    if (server->stop_fd >= 0)
+        close(server->stop_fd);
+    qr_tls_close(server->tls);
+    qr_secret_close(&server->secret);
+    qr_peer_table_close(&server->table);
+    qr_tier_free(server->sessions);
+    qr_tier_free(server->raw);
+}
+
+/* A socket that a process before left behind is in the way; anything else is not touched. */
+static void remove_old_socket(const char *path)
+{
+    struct stat about;
+    if (lstat(path, &about) == 0 && S_ISSOCK(about.st_mode))
+        (void)unlink(path);
+}
+
+static int listen_at(quire_peer_server *server, const qr_address *address,
+                     const qr_endpoint *endpoint, char *message, size_t bytes)
+{
+    int one = 1;
+    struct sockaddr_storage bound;
+    socklen_t bound_bytes = sizeof bound;
+    int family = endpoint->address.ss_family;
+    server->listener = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (address->is_unix)
+        remove_old_socket(address->host);
+    if (server->listener >= 0 && !address->is_unix)
+        (void)setsockopt(server->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (server->listener < 0 ||
+        bind(server->listener, (const struct sockaddr *)&endpoint->address, endpoint->bytes) != 0 ||
+        listen(server->listener, BACKLOG) != 0 ||
+        getsockname(server->listener, (struct sockaddr *)&bound, &bound_bytes) != 0) {
+        qr_tier_say(message, bytes, "address: %s: %s", address->host, strerror(errno));
+        return QUIRE_E_SYSTEM;
+    }
+    if (address->is_unix)
+        (void)snprintf(server->path, sizeof server->path, "%s", address->host);
+    else if (family == AF_INET)
+        server->port = ntohs(((struct sockaddr_in *)&bound)->sin_port);
+    else
+        server->port = ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
+    return QUIRE_OK;
+}
+
+static bool watch(quire_peer_server *server, int fd, void *data)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = data};
+    return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static int open_secret(quire_peer_server *server, const quire_peer_server_config *c, char *message,
+                       size_t bytes)
+{
+    qr_secret_options options = {.field = "secret",
+                                 .text = c->secret,
+                                 .file = c->secret_file,
+                                 .get = c->get_secret,
+                                 .get_user = c->secret_user,
+                                 .least = QR_PEER_SECRET_LEAST};
+    return qr_secret_open(&server->secret, &options, message, bytes);
+}
+
+static int open_tls(quire_peer_server *server, const quire_peer_server_config *c, char *message,
+                    size_t bytes)
+{
+    qr_tls_options options = {.ca_file = c->tls_ca_file,
+                              .cert_file = c->tls_cert_file,
+                              .key_file = c->tls_key_file,
+                              .is_server = true};
+    return c->tls == 0 ? QUIRE_OK : qr_tls_open(&options, &server->tls, message, bytes);
+}
+
+static int open_parts(quire_peer_server *server, const quire_peer_server_config *c,
+                      const qr_address *address, const qr_endpoint *endpoint, char *message,
+                      size_t bytes)
+{
+    if (!qr_peer_table_open(&server->table, c->max_blocks, c->fingerprint, &c->hooks))
+        return QUIRE_E_NOMEM;
+    server->sessions = qr_tier_alloc(server->max_sessions, sizeof *server->sessions);
+    if (server->sessions == NULL)
+        return QUIRE_E_NOMEM;
+    for (uint32_t i = 0; i < server->max_sessions; i++)
+        server->sessions[i].socket.fd = -1;
+    int status = open_secret(server, c, message, bytes);
+    if (status == QUIRE_OK)
+        status = open_tls(server, c, message, bytes);
+    if (status == QUIRE_OK)
+        status = listen_at(server, address, endpoint, message, bytes);
+    if (status != QUIRE_OK)
+        return status;
+    server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    server->stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    bool is_watched = server->epoll_fd >= 0 && server->stop_fd >= 0 &&
+                      watch(server, server->listener, &server->listener) &&
+                      watch(server, server->stop_fd, &server->stop_fd);
+    return is_watched && start_thread(server) ? QUIRE_OK : QUIRE_E_SYSTEM;
+}
+
+static uint64_t or_default(uint64_t value, uint64_t otherwise)
+{
+    return value != 0 ? value : otherwise;
+}
+
+static quire_peer_server *make_server(const quire_peer_server_config *c)
+{
+    enum { ALIGN = _Alignof(quire_peer_server) };
+    unsigned char *raw = qr_tier_alloc(1, sizeof(quire_peer_server) + ALIGN);
+    if (raw == NULL)
+        return NULL;
+    quire_peer_server *server = (void *)(raw + (ALIGN - (uintptr_t)raw % ALIGN) % ALIGN);
+    server->raw = raw;
+    server->listener = server->epoll_fd = server->stop_fd = -1;
+    server->hooks = c->hooks;
+    server->max_block_bytes = (uint32_t)or_default(c->max_block_bytes, BLOCK_BYTES);
+    server->max_sessions = (uint32_t)or_default(c->max_connections, SESSIONS);
+    server->handshake_ns = or_default(c->handshake_ns, 2 * SECOND);
+    server->stall_ns = or_default(c->stall_ns, 10 * SECOND);
+    server->now_ns = qr_tier_now_ns(NULL);
+    qr_fork_guard_init(&server->guard);
+    return server;
+}
+
+QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
+                                     quire_peer_server **out, char *message, size_t message_bytes)
+{
+    quire_peer_server_config c;
+    qr_address address;
+    qr_endpoint endpoint;
+    if (out == NULL)
+        return QUIRE_E_ARGUMENT;
+    *out = NULL;
+    qr_tier_say(message, message_bytes, "%s", "");
+    int status = qr_config_read(&c, sizeof c, config);
+    if (status == QUIRE_OK)
+        status = check_config(&c, &address, &endpoint, message, message_bytes);
+    quire_peer_server *server = status == QUIRE_OK ? make_server(&c) : NULL;
+    if (server != NULL)
+        status = open_parts(server, &c, &address, &endpoint, message, message_bytes);
+    else if (status == QUIRE_OK)
+        status = QUIRE_E_NOMEM;
+    if (status == QUIRE_OK) {
+        *out = server;
+        return QUIRE_OK;
+    }
+    if (server != NULL)
+        free_server(server);
+    if (message != NULL && message_bytes > 0 && message[0] == 0)
+        qr_tier_say(message, message_bytes, "%s", quire_strerror(status));
+    return status;
+}
+
+QUIRE_API int quire_peer_server_close(quire_peer_server *server)
+{
+    uint64_t one = 1;
+    if (server == NULL)
+        return QUIRE_OK;
+    if (qr_fork_guard_is_child(&server->guard))
+        return QUIRE_E_SYSTEM;
+    (void)!write(server->stop_fd, &one, sizeof one);
+    (void)pthread_join(server->thread, NULL);
+    free_server(server);
+    return QUIRE_OK;
+}
+
+QUIRE_API uint32_t quire_peer_server_port(const quire_peer_server *server)
+{
+    return server == NULL ? 0 : server->port;
+}
+
+/* ---- the owner's calls ----------------------------------------------------- */
+
+QUIRE_API int quire_peer_server_offer(quire_peer_server *server, uint32_t slot,
+                                      const quire_tier_key *key, const void *memory, uint32_t bytes,
+                                      const uint32_t *crc)
+{
+    if (server == NULL || key == NULL || memory == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (slot >= server->table.max_slots || bytes == 0 || bytes > server->max_block_bytes)
+        return QUIRE_E_RANGE;
+    if (qr_fork_guard_is_child(&server->guard))
+        return QUIRE_E_SYSTEM;
+    qr_peer_table_offer(&server->table, slot, key, memory, bytes, crc);
+    return QUIRE_OK;
+}
+
+QUIRE_API int quire_peer_server_withdraw(quire_peer_server *server, uint32_t slot)
+{
+    if (server == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (slot >= server->table.max_slots)
+        return QUIRE_E_RANGE;
+    if (qr_fork_guard_is_child(&server->guard))
+        return QUIRE_E_SYSTEM;
+    qr_peer_table_withdraw(&server->table, slot);
+    return QUIRE_OK;
+}
+
+QUIRE_API int quire_peer_server_set_identity(quire_peer_server *server,
+                                             const unsigned char *fingerprint)
+{
+    if (server == NULL || fingerprint == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (qr_fork_guard_is_child(&server->guard))
+        return QUIRE_E_SYSTEM;
+    qr_peer_table_set_identity(&server->table, fingerprint);
+    return QUIRE_OK;
+}
+
+QUIRE_API int quire_peer_server_get_stats(const quire_peer_server *server,
+                                          quire_peer_server_stats *stats)
+{
+    if (server == NULL || stats == NULL)
+        return QUIRE_E_ARGUMENT;
+    uint64_t *const fields[QR_NUM_SERVED] = {
+        [QR_SERVED_CONNECTIONS] = &stats->connections,
+        [QR_SERVED_ACCEPTED] = &stats->accepted,
+        [QR_SERVED_TURNED_AWAY] = &stats->turned_away,
+        [QR_SERVED_NOT_PROVEN] = &stats->not_proven,
+        [QR_SERVED_NOT_SAME] = &stats->not_same,
+        [QR_SERVED_BAD_FRAMES] = &stats->bad_frames,
+        [QR_SERVED_STALLED] = &stats->stalled,
+        [QR_SERVED_KEYS_FOUND] = &stats->keys_found,
+        [QR_SERVED_KEYS_MISSING] = &stats->keys_missing,
+        [QR_SERVED_BLOCKS] = &stats->blocks_sent,
+        [QR_SERVED_MISSING] = &stats->blocks_missing,
+        [QR_SERVED_VOID] = &stats->blocks_void,
+        [QR_SERVED_BYTES] = &stats->bytes_sent,
+    };
+    for (int i = 0; i < QR_NUM_SERVED; i++)
+        *fields[i] = atomic_load_explicit(&server->counts[i], memory_order_relaxed);
+    stats->offered = atomic_load_explicit(&server->table.num_offered, memory_order_relaxed);
+    return QUIRE_OK;
+}

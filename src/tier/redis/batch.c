@@ -1,0 +1,350 @@
+/* tier/redis/batch.c - jobs, and the calls that are made of them. */
+#include "tier/redis/redis.h"
+
+#include "tier/core/system.h"
+
+#include <string.h>
+
+static const char ASKING[QR_REDIS_ASKING + 1] = "*1\r\n$6\r\nASKING\r\n";
+
+/* ---- batches --------------------------------------------------------------- */
+
+static void release_batch(quire_tier_redis *redis, qr_batch *batch)
+{
+    if (batch->prev != NULL)
+        batch->prev->next = batch->next;
+    else
+        redis->active = batch->next;
+    if (batch->next != NULL)
+        batch->next->prev = batch->prev;
+    else
+        redis->active_last = batch->prev;
+    batch->next = redis->free_batches;
+    redis->free_batches = batch;
+    redis->num_jobs--;
+}
+
+/* After the last one neither the job nor its ios may be looked at: they are its user's again. */
+void qr_batch_end_io(quire_tier_redis *redis, qr_batch *batch, uint32_t io,
+                     quire_tier_status status)
+{
+    quire_tier_job *job = batch->job;
+    if (status == QUIRE_TIER_REFUSED)
+        qr_redis_count(redis, QR_COUNT_REFUSED, 1);
+    if (--batch->open == 0)
+        release_batch(redis, batch);
+    redis->ends->end(redis->ends, job, io, status);
+}
+
+/* An io's generation: 0, then 1 + its slot while it waits for room at a node, then this. */
+#define IS_CALL UINT32_MAX
+
+static bool is_waiting(const quire_tier_io *io)
+{
+    return io->status == QUIRE_TIER_PENDING && io->generation != IS_CALL;
+}
+
+/* Ends what is no call yet. */
+static void end_rest(quire_tier_redis *redis, qr_batch *batch, quire_tier_status status)
+{
+    uint32_t next = batch->next_io;
+    uint32_t num_ios = batch->num_ios;
+    quire_tier_io *ios = batch->ios;
+    uint32_t left = 0;
+    batch->next_io = num_ios;
+    for (uint32_t i = next; i < num_ios; i++)
+        left += is_waiting(&ios[i]);
+    for (uint32_t i = next; left > 0; i++)
+        if (is_waiting(&ios[i])) {
+            left--;
+            qr_batch_end_io(redis, batch, i, status);
+        }
+}
+
+void qr_batch_begin(quire_tier_redis *redis, quire_tier_job *job)
+{
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < job->num_ios; i++)
+        open += job->ios[i].status == QUIRE_TIER_PENDING;
+    qr_batch *batch = redis->free_batches;
+    if (open == 0)
+        return;
+    if (batch == NULL) { /* more than max_jobs */
+        quire_tier_io *ios = job->ios;
+        for (uint32_t i = 0; open > 0; i++)
+            if (ios[i].status == QUIRE_TIER_PENDING) {
+                open--;
+                redis->ends->end(redis->ends, job, i, QUIRE_TIER_REFUSED);
+            }
+        return;
+    }
+    redis->free_batches = batch->next;
+    *batch = (qr_batch){.job = job,
+                        .ios = job->ios,
+                        .num_ios = job->num_ios,
+                        .open = open,
+                        .op = job->op,
+                        .deadline_ns = job->due_ns,
+                        .prev = redis->active_last};
+    if (redis->active_last != NULL)
+        redis->active_last->next = batch;
+    else
+        redis->active = batch;
+    redis->active_last = batch;
+    redis->num_jobs++;
+}
+
+/* ---- calls ----------------------------------------------------------------- */
+
+qr_call *qr_call_take(quire_tier_redis *redis, bool is_ours)
+{
+    if (redis->num_free_calls <= (is_ours ? 0 : redis->num_kept_calls))
+        return NULL;
+    qr_call *call = redis->free_calls;
+    redis->free_calls = call->next;
+    redis->num_free_calls--;
+    memset(call, 0, offsetof(qr_call, text));
+    return call;
+}
+
+static void give_call(quire_tier_redis *redis, qr_call *call)
+{
+    call->next = redis->free_calls;
+    redis->free_calls = call;
+    redis->num_free_calls++;
+}
+
+quire_tier_io *qr_call_io(const qr_call *call)
+{
+    return &call->batch->ios[call->io];
+}
+
+void qr_call_end(quire_tier_redis *redis, qr_call *call, quire_tier_status status)
+{
+    qr_batch *batch = call->batch;
+    uint32_t io = call->io;
+    give_call(redis, call);
+    if (batch != NULL)
+        qr_batch_end_io(redis, batch, io, status);
+}
+
+static void write_command(quire_tier_redis *redis, qr_call *call, quire_tier_op op)
+{
+    memcpy(call->text, ASKING, QR_REDIS_ASKING);
+    call->head = call->text + QR_REDIS_ASKING;
+    call->head_bytes = qr_redis_command_write(&redis->space, op, qr_call_io(call), redis->has_ttl,
+                                              call->text + QR_REDIS_ASKING, &call->slot);
+}
+
+/* A store begins with the question whether the block is there. */
+static qr_call *make_call(quire_tier_redis *redis, qr_batch *batch, uint32_t i)
+{
+    qr_call *call = qr_call_take(redis, false);
+    if (call == NULL)
+        return NULL;
+    bool is_store = batch->op == QUIRE_TIER_STORE;
+    call->batch = batch;
+    call->io = i;
+    call->kind = is_store ? QR_CALL_CHECK : (qr_call_kind)batch->op;
+    write_command(redis, call, is_store ? QUIRE_TIER_FIND : batch->op);
+    if (batch->op == QUIRE_TIER_LOAD)
+        call->answer_bytes = QR_REDIS_HEADER + batch->ios[i].bytes;
+    if (is_store || batch->op == QUIRE_TIER_LOAD)
+        redis->value_bytes = batch->ios[i].bytes;
+    return call;
+}
+
+void qr_call_send_store(quire_tier_redis *redis, qr_call *call)
+{
+    const quire_tier_io *io = qr_call_io(call);
+    call->kind = QR_CALL_STORE;
+    call->num_skipped = 0;
+    call->body = io->memory;
+    call->body_bytes = io->bytes;
+    write_command(redis, call, QUIRE_TIER_STORE);
+    qr_call_route(redis, call, NULL);
+}
+
+void qr_call_route(quire_tier_redis *redis, qr_call *call, qr_node *node)
+{
+    uint16_t owner = redis->owner[call->slot];
+    if (node == NULL && owner != QR_REDIS_NOBODY)
+        node = &redis->nodes[owner];
+    if (node == NULL) {
+        redis->wants_map = true;
+        qr_call_end(redis, call, QUIRE_TIER_FAILED);
+    } else if (node->is_open) {
+        qr_call_end(redis, call, QUIRE_TIER_REFUSED);
+    } else {
+        qr_node_push(redis, node, call);
+    }
+}
+
+void qr_call_drop_key(quire_tier_redis *redis, const qr_call *load)
+{
+    qr_call *call = qr_call_take(redis, false);
+    if (call == NULL)
+        return; /* the next load finds it wrong again */
+    quire_tier_io io = *qr_call_io(load);
+    call->kind = QR_CALL_REMOVE;
+    memcpy(call->text, ASKING, QR_REDIS_ASKING);
+    call->head = call->text + QR_REDIS_ASKING;
+    call->head_bytes = qr_redis_command_write(&redis->space, QUIRE_TIER_REMOVE, &io, false,
+                                              call->text + QR_REDIS_ASKING, &call->slot);
+    call->due_ns = redis->now_ns + redis->drop_ns;
+    qr_call_route(redis, call, NULL);
+}
+
+/* Whether some server may still tell where the slots are. */
+static bool may_learn(const quire_tier_redis *redis)
+{
+    for (uint32_t i = 0; i < redis->max_nodes; i++)
+        if (redis->nodes[i].is_used && !redis->nodes[i].is_open)
+            return true;
+    return false;
+}
+
+/* Whether its node has as many calls as one may have: so one that is stuck leaves room for the
+ * others. */
+static bool is_crowded(const quire_tier_redis *redis, uint32_t slot)
+{
+    uint16_t owner = redis->owner[slot];
+    return owner != QR_REDIS_NOBODY && !redis->nodes[owner].is_open &&
+           redis->nodes[owner].num_calls >= redis->node_share;
+}
+
+/* A call for an io, if its node has room; false: there is no call left. */
+static bool route_io(quire_tier_redis *redis, qr_batch *batch, uint32_t i)
+{
+    quire_tier_io *io = &batch->ios[i];
+    if (io->generation != 0 && is_crowded(redis, io->generation - 1))
+        return true;
+    qr_call *call = make_call(redis, batch, i);
+    if (call == NULL)
+        return false;
+    if (is_crowded(redis, call->slot)) {
+        io->generation = call->slot + 1u;
+        give_call(redis, call);
+        return true;
+    }
+    io->generation = IS_CALL;
+    qr_call_route(redis, call, NULL);
+    return true;
+}
+
+/* Ends with the last io that is open: it may have ended, and the batch with it. */
+static bool route_batch(quire_tier_redis *redis, qr_batch *batch)
+{
+    const quire_tier_io *ios = batch->ios;
+    uint32_t num_ios = batch->num_ios;
+    for (uint32_t i = batch->next_io; i < num_ios; i++) {
+        if (!is_waiting(&ios[i])) {
+            batch->next_io += i == batch->next_io;
+            continue;
+        }
+        bool is_last = batch->open == 1;
+        if (!route_io(redis, batch, i))
+            return false;
+        if (is_last)
+            break;
+        batch->next_io += i == batch->next_io && !is_waiting(&ios[i]);
+    }
+    return true;
+}
+
+void qr_batch_route_all(quire_tier_redis *redis)
+{
+    if (!redis->has_map && may_learn(redis))
+        return;
+    qr_batch *batch = redis->active;
+    while (batch != NULL) {
+        qr_batch *next = batch->next; /* ending its last io releases it, and only it */
+        if (!redis->has_map)
+            end_rest(redis, batch, QUIRE_TIER_REFUSED);
+        else if (!route_batch(redis, batch))
+            return;
+        batch = next;
+    }
+}
+
+/* ---- users that do not wait any longer ------------------------------------- */
+
+/* Calls of the batch that wait at the node end. */
+static void forget_waiting(quire_tier_redis *redis, qr_node *node, const qr_batch *batch,
+                           quire_tier_status status)
+{
+    qr_call *call = node->waiting;
+    node->waiting = NULL;
+    node->waiting_last = NULL;
+    while (call != NULL) {
+        qr_call *next = call->next;
+        node->num_calls--;
+        if (call->batch == batch)
+            qr_call_end(redis, call, status);
+        else
+            qr_node_push(redis, node, call);
+        call = next;
+    }
+}
+
+/* The batch's user is gone; what cannot be left alone is closed first. The batch is released with
+ * its last io; a hold on it keeps it valid here until all nodes were looked at. */
+static void leave_batch(quire_tier_redis *redis, qr_batch *batch, quire_tier_status status,
+                        bool keeps_stores, bool strikes)
+{
+    batch->open++;
+    end_rest(redis, batch, status);
+    for (uint32_t n = 0; n < redis->max_nodes; n++) {
+        qr_node *node = &redis->nodes[n];
+        uint32_t num_gone = 0;
+        if (!node->is_used || node->num_calls == 0)
+            continue;
+        forget_waiting(redis, node, batch, status);
+        for (uint32_t i = 0; i < redis->num_links; i++)
+            if (!qr_link_forget(redis, &node->links[i], batch, status, keeps_stores, &num_gone))
+                qr_link_close(redis, &node->links[i], false);
+        if (strikes && num_gone > 0 && !node->is_open) {
+            qr_node_say(node, "no answer in time");
+            qr_node_strike(redis, node, false);
+        }
+    }
+    if (--batch->open == 0)
+        release_batch(redis, batch);
+}
+
+static void expire_batch(quire_tier_redis *redis, qr_batch *batch)
+{
+    qr_redis_count(redis, QR_COUNT_LATE, 1);
+    leave_batch(redis, batch, QUIRE_TIER_FAILED, false, true);
+}
+
+void qr_batch_expire(quire_tier_redis *redis)
+{
+    qr_batch *batch = redis->active;
+    while (batch != NULL) {
+        if (batch->deadline_ns > redis->now_ns) {
+            batch = batch->next;
+            continue;
+        }
+        expire_batch(redis, batch);
+        batch = redis->active; /* a link that was closed may have ended others */
+    }
+}
+
+/* A store that is half sent goes on, but not for long. */
+void qr_batch_cancel(quire_tier_redis *redis, const quire_tier_job *job)
+{
+    qr_batch *batch = redis->active;
+    while (batch != NULL && batch->job != job)
+        batch = batch->next;
+    if (batch == NULL)
+        return;
+    if (redis->now_ns >= batch->deadline_ns) {
+        expire_batch(redis, batch);
+        return;
+    }
+    uint64_t until = redis->now_ns + redis->late_ns;
+    if (batch->deadline_ns > until)
+        batch->deadline_ns = until;
+    leave_batch(redis, batch, QUIRE_TIER_CANCELLED, true, false);
+}

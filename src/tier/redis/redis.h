@@ -1,0 +1,374 @@
+/* tier/redis/redis.h - the Redis tier's inside: jobs become calls, calls wait at nodes, links
+ * carry them.
+ *
+ *      job ─ batch ─┬─ call ──► node's queue ──► link: | sent, unanswered | being sent | not yet |
+ *                   ├─ call ──►   by its slot            first              sending      last
+ *                   └─ ios not yet calls
+ *
+ * batch   one job: how many of its ios have no status, its deadline.
+ * call    one command. With its batch it may touch a job's memory; without (its user is gone: late,
+ *         cancelled) its answer is read and thrown away, and when that takes too long the link is
+ *         closed. So no memory is touched after its io has ended.
+ * node    an address, its links and its breaker. Slots point to nodes.
+ * link    one connection. Answers come in the order of the calls; anything else is a surprise, and
+ *         all calls of the link fail with it.
+ *
+ * Everything is taken at creation and belongs to the tier's thread; other threads see stats alone.
+ *
+ * batch.c    jobs and calls            map.c     slots -> nodes, CLUSTER SLOTS
+ * node.c     queues, breaker           reply.c   what an answer means
+ * link.c     bytes                     usage.c   how full the servers are
+ * redis.c          one turn over all of it
+ */
+#ifndef QR_TIER_REDIS_REDIS_H
+#define QR_TIER_REDIS_REDIS_H
+
+#include "tier/net/address.h"
+#include "tier/net/name.h"
+#include "tier/net/secret.h"
+#include "tier/net/socket.h"
+#include "tier/redis/resp.h"
+#include "tier/redis/value.h"
+
+#include <quire/slots.h>
+#include <quire/tier_redis.h>
+
+#include <stdatomic.h>
+
+enum {
+    QR_REDIS_SLOTS = 16384,
+    QR_REDIS_NOBODY = 0xffff,
+    QR_REDIS_CALLS = 4096,      /* for jobs, at a time; more ios wait */
+    QR_REDIS_LINK_CALLS = 256,  /* on one link */
+    QR_REDIS_REDIRECTS = 5,     /* of one call */
+    QR_REDIS_INPUT = 16 * 1024, /* of a link: holds any item that is not a value */
+    QR_REDIS_ASKING = 16,       /* bytes of "ASKING" before a command */
+    QR_REDIS_WHY = 160,
+    QR_REDIS_INFO_LINE = 48 /* of INFO: longer lines are of no interest */
+};
+
+/* The first four are quire_tier_op's. */
+typedef enum qr_call_kind {
+    QR_CALL_LOAD = QUIRE_TIER_LOAD,
+    QR_CALL_STORE = QUIRE_TIER_STORE,
+    QR_CALL_REMOVE = QUIRE_TIER_REMOVE,
+    QR_CALL_FIND = QUIRE_TIER_FIND,
+    QR_CALL_CHECK, /* before a STORE: STRLEN. What is there is not sent */
+    QR_CALL_AUTH,
+    QR_CALL_PING,
+    QR_CALL_SLOTS,
+    QR_CALL_INFO, /* INFO memory, and */
+    QR_CALL_COUNT /* DBSIZE: how full the server is */
+} qr_call_kind;
+
+typedef struct qr_batch qr_batch;
+typedef struct qr_node qr_node;
+
+typedef struct qr_call {
+    struct qr_call *next; /* in the queue that it is in */
+    qr_batch *batch;      /* NULL: our own, or its user is gone */
+    uint32_t io;
+    qr_call_kind kind;
+    uint16_t slot;
+    uint8_t redirects;
+    uint8_t num_skipped; /* answers before its own: of ASKING */
+    uint64_t due_ns;     /* without a batch: the link is closed when there is no answer by then */
+    const char *head;    /* what is sent: head, body, tail */
+    uint32_t head_bytes;
+    uint32_t body_bytes;
+    const unsigned char *body;
+    uint32_t answer_bytes; /* about */
+    char text[QR_REDIS_ASKING + QR_REDIS_COMMAND];
+} qr_call;
+
+struct qr_batch {
+    quire_tier_job *job;
+    quire_tier_io *ios;
+    uint32_t num_ios;
+    uint32_t next_io; /* that is no call yet */
+    uint32_t open;    /* ios without a status */
+    quire_tier_op op;
+    uint64_t deadline_ns;
+    qr_batch *next; /* active ones in the order of begin; free ones */
+    qr_batch *prev;
+};
+
+typedef enum qr_link_state {
+    QR_LINK_CLOSED = 0,
+    QR_LINK_CONNECTING, /* and TLS */
+    QR_LINK_GREETING,   /* AUTH and PING */
+    QR_LINK_READY
+} qr_link_state;
+
+/* Where the next byte that comes belongs. */
+typedef enum qr_link_mode {
+    QR_MODE_REPLY = 0,
+    QR_MODE_VALUE, /* header, then the job's memory */
+    QR_MODE_DRAIN, /* nowhere */
+    QR_MODE_END    /* \r\n behind a value */
+} qr_link_mode;
+
+/* How full a server is, as it says. */
+typedef struct qr_redis_usage {
+    uint64_t keys;
+    uint64_t used_bytes;
+    uint64_t max_bytes; /* maxmemory; 0: none */
+} qr_redis_usage;
+
+typedef struct qr_link {
+    qr_node *node;
+    qr_socket socket;
+    qr_link_state state;
+    uint64_t until_ns; /* to be ready */
+
+    qr_call *first; /* the oldest that is not answered */
+    qr_call *last;
+    qr_call *sending; /* the first that is not sent in full */
+    uint64_t sent;    /* bytes of it */
+    uint32_t num_calls;
+    uint64_t bytes; /* of all its calls, both ways */
+
+    qr_resp resp;
+    qr_link_mode mode;
+    uint64_t value_bytes; /* of the value that comes, header and all */
+    uint64_t value_at;
+    uint32_t crc;
+    uint32_t expected_crc;
+    uint64_t summed; /* bytes that are in crc */
+    quire_tier_status verdict;
+    unsigned char header[QR_REDIS_HEADER];
+    unsigned char *input;
+    uint32_t in_begin;
+    uint32_t in_end;
+    uint32_t info_bytes; /* in info */
+    char info[QR_REDIS_INFO_LINE];
+} qr_link;
+
+struct qr_node {
+    qr_address address;
+    bool is_used;
+    bool is_seed;
+    bool is_mapped; /* has slots */
+    bool is_open;   /* its breaker; then until */
+    bool is_probing;
+    bool is_looking; /* its name is being looked up */
+    bool is_told;    /* what is wrong with it is in the log */
+    bool is_forbidden_told;
+    uint64_t until_ns; /* of the lookup */
+    uint64_t open_until_ns;
+    uint64_t backoff_ns;
+    uint32_t strikes;
+    qr_endpoint endpoints[QR_ADDRESS_MAX];
+    uint32_t num_endpoints;
+    uint32_t at_endpoint;
+    qr_call *waiting;
+    qr_call *waiting_last;
+    uint32_t num_calls; /* waiting and on its links */
+    qr_link *links;
+    bool has_usage;
+    bool is_usage_refused;   /* it does not permit the question */
+    uint64_t usage_after_ns; /* then it is asked how full it is */
+    qr_redis_usage said;     /* in its answer so far */
+    qr_redis_usage usage;    /* in its last whole answer */
+    char why[QR_REDIS_WHY];  /* the last failure */
+};
+
+enum {
+    QR_COUNT_NODES,
+    QR_COUNT_NODES_OPEN,
+    QR_COUNT_SLOTS,
+    QR_COUNT_CONNECTIONS,
+    QR_COUNT_CALLS,
+    QR_COUNT_JOBS,
+    QR_COUNT_CONNECTED,
+    QR_COUNT_LOST,
+    QR_COUNT_REFRESHED,
+    QR_COUNT_MOVED,
+    QR_COUNT_ASKED,
+    QR_COUNT_SURPRISES,
+    QR_COUNT_WRONG,
+    QR_COUNT_REFUSED,
+    QR_COUNT_LATE,
+    QR_COUNT_PRESENT,
+    QR_COUNT_BYTES_IN,
+    QR_COUNT_BYTES_OUT,
+    QR_NUM_COUNTS
+};
+
+/* What CLUSTER SLOTS has said so far. */
+typedef struct qr_map_reader {
+    qr_link *link; /* that was asked; NULL: none */
+    int64_t begin;
+    int64_t end;
+    uint32_t part; /* of an entry: 2 is the master */
+    char host[QR_ADDRESS_HOST];
+    uint32_t host_bytes;
+    bool is_failed;
+    uint16_t owner[QR_REDIS_SLOTS];
+} qr_map_reader;
+
+struct quire_tier_redis {
+    quire_hooks hooks;
+    quire_tier_ends *ends; /* of the turn */
+    uint64_t now_ns;
+    qr_redis_space space;
+    char prefix[QR_REDIS_PREFIX + 1];
+    bool is_trusting;
+    bool is_opened;
+
+    uint32_t num_links; /* of a node */
+    uint32_t max_nodes;
+    uint32_t max_block_bytes;
+    uint64_t window_bytes;
+    uint64_t load_window_bytes;
+    uint64_t connect_ns;
+    uint64_t wait_ns;
+    uint64_t refresh_ns;
+    uint64_t late_ns;
+    uint64_t drop_ns; /* of deleting what was wrong */
+    uint64_t usage_ns;
+    uint32_t value_bytes; /* of the last block that was stored or loaded; 0: none was */
+    uint32_t breaker_strikes;
+    uint64_t breaker_ns;
+
+    quire_slots *known; /* the scheduler's thread; NULL: no events are told */
+
+    qr_secret secret;
+    char *auth;    /* the whole command: QR_SECRET_AUTH for each link; NULL: none */
+    char tail[64]; /* behind a value: \r\n, and the TTL */
+    uint32_t tail_bytes;
+    bool has_ttl;
+    qr_tls *tls;
+
+    int epoll_fd;
+    int wake_fd; /* that epoll knows; -1 */
+    qr_name *name;
+    qr_node *looking; /* the node whose name is looked up */
+    qr_node *nodes;
+    qr_link *links;
+    unsigned char *input;
+
+    uint32_t node_share; /* calls that a node may have */
+    bool has_map;
+    bool wants_map;
+    uint64_t map_after_ns;
+    uint32_t next_asked; /* node */
+    uint16_t owner[QR_REDIS_SLOTS];
+    qr_map_reader reader;
+
+    qr_call *calls;
+    qr_call *free_calls;
+    uint32_t num_free_calls;
+    uint32_t num_kept_calls; /* for our own */
+    qr_batch *batches;
+    qr_batch *free_batches;
+    qr_batch *active;
+    qr_batch *active_last;
+    uint32_t max_jobs;
+    uint32_t num_jobs;
+    bool has_more; /* a link stopped before its input was empty */
+
+    _Atomic uint64_t counts[QR_NUM_COUNTS];
+    /* Of all servers with slots together; read by any thread. */
+    _Atomic uint64_t num_keys;
+    _Atomic uint64_t used_bytes; /* 0: no server has said */
+    _Atomic uint64_t max_bytes;  /* 0: one of them has no limit */
+    _Atomic uint64_t room_keys;  /* blocks that still fit; 0: not known */
+};
+
+static inline void qr_redis_count(quire_tier_redis *redis, int what, uint64_t n)
+{
+    atomic_fetch_add_explicit(&redis->counts[what], n, memory_order_relaxed);
+}
+
+/* ---- batch.c --------------------------------------------------------- */
+
+void qr_batch_begin(quire_tier_redis *redis, quire_tier_job *job);
+/* Makes calls of ios while there are some free, and hands them to their nodes. */
+void qr_batch_route_all(quire_tier_redis *redis);
+/* Ends those whose time is over. */
+void qr_batch_expire(quire_tier_redis *redis);
+void qr_batch_cancel(quire_tier_redis *redis, const quire_tier_job *job);
+void qr_batch_end_io(quire_tier_redis *redis, qr_batch *batch, uint32_t io,
+                     quire_tier_status status);
+
+/* A call with nothing in it; NULL: none is free. */
+qr_call *qr_call_take(quire_tier_redis *redis, bool is_ours);
+quire_tier_io *qr_call_io(const qr_call *call);
+/* Its io ends; the call, which must be in no queue any more, is free. */
+void qr_call_end(quire_tier_redis *redis, qr_call *call, quire_tier_status status);
+/* To the node of its slot, or to this one. */
+void qr_call_route(quire_tier_redis *redis, qr_call *call, qr_node *node);
+/* The check of a store found nothing: the call becomes the store. */
+void qr_call_send_store(quire_tier_redis *redis, qr_call *call);
+/* Deletes what is under the key of a load that was wrong. */
+void qr_call_drop_key(quire_tier_redis *redis, const qr_call *load);
+
+/* ---- node.c ---------------------------------------------------------- */
+
+/* NULL: there are as many as may be, or it may not be talked to. */
+qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address);
+void qr_node_push(quire_tier_redis *redis, qr_node *node, qr_call *call);
+/* Connects where somebody waits, and gives waiting calls to links. */
+void qr_node_tend(quire_tier_redis *redis, qr_node *node);
+/* Something of it failed. opens: at once, without counting. */
+void qr_node_strike(quire_tier_redis *redis, qr_node *node, bool opens);
+void qr_node_good(qr_node *node);
+void qr_node_say(qr_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Its name's addresses are here. */
+void qr_node_answered(quire_tier_redis *redis);
+/* A link is ready: it answers. */
+void qr_node_ready(quire_tier_redis *redis, qr_node *node);
+/* A link was lost while it was being made. */
+void qr_node_not_connected(quire_tier_redis *redis, qr_node *node);
+/* Those that nobody needs any more. */
+void qr_node_sweep(quire_tier_redis *redis);
+
+/* ---- link.c ---------------------------------------------------------- */
+
+/* false: not even begun; the node's why says it. */
+bool qr_link_open(quire_tier_redis *redis, qr_link *link, const qr_endpoint *endpoint);
+void qr_link_push(qr_link *link, qr_call *call);
+/* Sends and receives what can be. */
+void qr_link_pump(quire_tier_redis *redis, qr_link *link);
+/* All its calls fail. strikes: the node gets one for it. */
+void qr_link_close(quire_tier_redis *redis, qr_link *link, bool strikes);
+/* The user of a batch's calls on this link is gone: those not yet sent leave, answers go nowhere.
+ * false: one is half sent, and the link must be closed. keeps_stores: stores under way go on. */
+bool qr_link_forget(quire_tier_redis *redis, qr_link *link, qr_batch *batch,
+                    quire_tier_status status, bool keeps_stores, uint32_t *num_gone);
+
+/* ---- map.c ----------------------------------------------------------- */
+
+/* Asks a node, where that is wanted and its time has come. */
+void qr_map_tend(quire_tier_redis *redis);
+/* One item of the answer; false: it is not what it should be. */
+bool qr_map_take(quire_tier_redis *redis, const qr_link *link, const qr_resp_item *item);
+void qr_map_forget(quire_tier_redis *redis, const qr_link *link);
+
+/* ---- usage.c --------------------------------------------------------- */
+
+/* Asks each server with slots, where its time has come. */
+void qr_usage_tend(quire_tier_redis *redis);
+/* When that is; UINT64_MAX: nobody is asked. */
+uint64_t qr_usage_time(const quire_tier_redis *redis);
+/* Bytes of the answer to INFO. */
+void qr_usage_scan(qr_link *link, const unsigned char *bytes, uint64_t n);
+/* An answer that is no text, or an error; false: it is not an answer to this. */
+bool qr_usage_take(quire_tier_redis *redis, qr_node *node, const qr_call *call,
+                   const qr_resp_item *item);
+/* For other threads. */
+void qr_usage_publish(quire_tier_redis *redis);
+
+/* ---- reply.c --------------------------------------------------------- */
+
+/* The answer to a call, which left its queue. It may close the link. */
+void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const qr_resp_item *item);
+/* The value of a load has come, or passed. */
+void qr_reply_value(quire_tier_redis *redis, qr_link *link, qr_call *call);
+
+/* ---- redis.c --------------------------------------------------------------- */
+
+void qr_redis_turn(quire_tier_redis *redis, quire_tier_ends *ends, int wake_fd, int timeout_ms);
+
+#endif

@@ -1,0 +1,151 @@
+#include "tier/redis/value.h"
+
+#include <string.h>
+
+static const unsigned char MAGIC[8] = {'Q', 'U', 'I', 'R', 'E', 'K', 'V', '1'};
+enum { VERSION = 1, HEADER_CRC_AT = 108 };
+
+static char *write_text(char *at, const char *text)
+{
+    while (*text != 0)
+        *at++ = *text++;
+    return at;
+}
+
+static char *write_hex(char *at, const unsigned char *bytes, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < n; i++) {
+        *at++ = digits[bytes[i] >> 4];
+        *at++ = digits[bytes[i] & 15];
+    }
+    return at;
+}
+
+static char *write_number(char *at, uint64_t number)
+{
+    char digits[20];
+    int n = 0;
+    do {
+        digits[n++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0);
+    while (n > 0)
+        *at++ = digits[--n];
+    return at;
+}
+
+static void put_u32(unsigned char *at, uint32_t v)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (unsigned char)(v >> 8 * i);
+}
+
+static void put_u64(unsigned char *at, uint64_t v)
+{
+    put_u32(at, (uint32_t)v);
+    put_u32(at + 4, (uint32_t)(v >> 32));
+}
+
+static uint32_t get_u32(const unsigned char *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+void qr_redis_space_init(qr_redis_space *space, const char *prefix,
+                         const unsigned char *fingerprint)
+{
+    char *at = write_text(space->text, prefix);
+    at = write_text(at, ":1:");
+    at = write_hex(at, fingerprint, 16);
+    *at++ = ':';
+    space->bytes = (uint32_t)(at - space->text);
+    memcpy(space->fingerprint, fingerprint, QUIRE_FINGERPRINT_BYTES);
+}
+
+uint32_t qr_redis_key_write(const qr_redis_space *space, const quire_tier_key *key, uint64_t epoch,
+                            char *at)
+{
+    char *begin = at;
+    memcpy(at, space->text, space->bytes);
+    at = write_hex(at + space->bytes, key->hash, sizeof key->hash);
+    *at++ = ':';
+    at = write_number(at, key->group);
+    *at++ = ':';
+    at = write_number(at, key->rank);
+    if (epoch != 0) {
+        unsigned char bytes[8];
+        put_u64(bytes, epoch);
+        *at++ = ':';
+        at = write_hex(at, bytes, sizeof bytes);
+    }
+    return (uint32_t)(at - begin);
+}
+
+void qr_redis_header_write(const qr_redis_space *space, const quire_tier_io *io, unsigned char *at)
+{
+    memset(at, 0, QR_REDIS_HEADER);
+    memcpy(at, MAGIC, sizeof MAGIC);
+    put_u32(at + 8, VERSION);
+    put_u32(at + 12, QR_REDIS_HEADER);
+    memcpy(at + 16, space->fingerprint, QUIRE_FINGERPRINT_BYTES);
+    memcpy(at + 48, io->key.hash, QUIRE_TIER_HASH_BYTES);
+    put_u32(at + 80, io->key.group);
+    put_u32(at + 84, io->key.rank);
+    put_u64(at + 88, io->place);
+    put_u64(at + 96, io->bytes);
+    put_u32(at + 104, io->crc);
+    put_u32(at + HEADER_CRC_AT, quire_crc32c(0, at, HEADER_CRC_AT));
+}
+
+/* The header that it should be, with the CRC that it has, is compared as a whole. */
+bool qr_redis_header_check(const qr_redis_space *space, const quire_tier_io *io,
+                           const unsigned char *at, uint32_t *crc)
+{
+    unsigned char expected[QR_REDIS_HEADER];
+    quire_tier_io asked = *io;
+    *crc = get_u32(at + 104);
+    asked.crc = *crc;
+    qr_redis_header_write(space, &asked, expected);
+    return memcmp(at, expected, QR_REDIS_HEADER) == 0;
+}
+
+uint32_t qr_redis_command_write(const qr_redis_space *space, quire_tier_op op,
+                                const quire_tier_io *io, bool has_ttl, char *at, uint16_t *slot)
+{
+    static const char *const begins[] = {
+        [QUIRE_TIER_LOAD] = "*2\r\n$3\r\nGET\r\n$",
+        [QUIRE_TIER_STORE] = "*3\r\n$3\r\nSET\r\n$",
+        [QUIRE_TIER_REMOVE] = "*2\r\n$3\r\nDEL\r\n$",
+        [QUIRE_TIER_FIND] = "*2\r\n$6\r\nSTRLEN\r\n$",
+    };
+    char key[QR_REDIS_KEY];
+    char *begin = at;
+    uint32_t key_bytes = qr_redis_key_write(space, &io->key, io->place, key);
+    *slot = qr_redis_slot_of(key, key_bytes);
+    at = write_text(at, op == QUIRE_TIER_STORE && has_ttl ? "*5\r\n$3\r\nSET\r\n$" : begins[op]);
+    at = write_number(at, key_bytes);
+    at = write_text(at, "\r\n");
+    memcpy(at, key, key_bytes);
+    at = write_text(at + key_bytes, "\r\n");
+    if (op == QUIRE_TIER_STORE) {
+        *at++ = '$';
+        at = write_number(at, (uint64_t)QR_REDIS_HEADER + io->bytes);
+        at = write_text(at, "\r\n");
+        qr_redis_header_write(space, io, (unsigned char *)at);
+        at += QR_REDIS_HEADER;
+    }
+    return (uint32_t)(at - begin);
+}
+
+/* Keys are short, and a block is large: bit by bit is good enough. */
+uint16_t qr_redis_slot_of(const char *key, size_t bytes)
+{
+    uint32_t crc = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        crc ^= (uint32_t)(unsigned char)key[i] << 8;
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc << 1 ^ (crc & 0x8000 ? 0x1021 : 0)) & 0xffff;
+    }
+    return (uint16_t)(crc % 16384);
+}

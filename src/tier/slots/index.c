@@ -1,0 +1,23 @@
+#include "tier/slots/index.h"
+
+void qr_slots_index_carve(qr_buckets *index, uint32_t max_nodes, qr_carve *carve)
+{
+    index->count = qr_buckets_needed(max_nodes);
+    index->all = qr_carve_take(carve, index->count, sizeof *index->all);
+}
+
+void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node)
+{
+    qr_buckets_insert(index, tag, node + 1);
+}
+
+void qr_slots_index_remove(qr_buckets *index, uint32_t tag, uint32_t node)
+{
+    qr_buckets_remove_id(index, tag, node + 1);
+}
+
+uint32_t qr_slots_index_distance(const qr_buckets *index, uint32_t tag, uint32_t node)
+{
+    uint64_t place = qr_buckets_find_id(index, tag, node + 1);
+    return place == QR_NO_PLACE ? 0 : qr_buckets_distance(index, tag, place);
+}

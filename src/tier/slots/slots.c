@@ -1,0 +1,581 @@
+#include "tier/slots/slots.h"
+
+#include "tier/core/system.h"
+#include "tier/slots/check.h"
+#include "tier/slots/keys.h"
+
+#include "base/config.h"
+
+/* ---- making ---------------------------------------------------------------- */
+
+static const qr_policy *const policies[] = {
+    [QUIRE_SLOTS_LRU] = &qr_policy_lru,
+    [QUIRE_SLOTS_ARC] = &qr_policy_arc,
+    [QUIRE_SLOTS_S3FIFO] = &qr_policy_s3fifo,
+    [QUIRE_SLOTS_LOOKAHEAD] = &qr_policy_lookahead,
+};
+
+static int read_slots_config(quire_slots_config *ours, const quire_slots_config *callers)
+{
+    int err = qr_config_read(ours, sizeof *ours, callers);
+    if (err != QUIRE_OK)
+        return err;
+    bool is_known = (uint32_t)ours->policy <= QUIRE_SLOTS_LOOKAHEAD;
+    bool fits = ours->num_slots >= 1 && ours->num_slots <= QUIRE_SLOTS_MAX &&
+                ours->max_expected <= QUIRE_SLOTS_MAX;
+    if (!is_known || !fits)
+        return QUIRE_E_CONFIG;
+    if (ours->max_expected == 0)
+        ours->max_expected = ours->num_slots;
+    return QUIRE_OK;
+}
+
+/* All parts; the pointers are of use only where memory is given. */
+static quire_slots *carve_slots(qr_carve *carve, const quire_slots_config *config,
+                                quire_slots *parts)
+{
+    const qr_policy *policy = policies[config->policy];
+    uint64_t more = policy->num_more_nodes != NULL ? policy->num_more_nodes(config) : 0;
+    memset(parts, 0, sizeof *parts);
+    quire_slots *slots = qr_carve_take(carve, 1, sizeof *slots);
+    parts->policy = policy;
+    parts->num_slots = config->num_slots;
+    parts->num_nodes = (uint32_t)(config->num_slots + more);
+    parts->nodes = qr_carve_take(carve, parts->num_nodes, sizeof *parts->nodes);
+    qr_slots_index_carve(&parts->index, parts->num_nodes, carve);
+    parts->free_slots = qr_carve_take(carve, config->num_slots, sizeof *parts->free_slots);
+    parts->node_of = qr_carve_take(carve, config->num_slots, sizeof *parts->node_of);
+    if (policy->carve != NULL)
+        policy->carve(parts, config, carve);
+    return slots;
+}
+
+static void init_slots(quire_slots *slots, const uint64_t secret[2])
+{
+    slots->magic = QR_SLOTS_MAGIC;
+    qr_buckets_init(&slots->index, slots->num_nodes, secret);
+    slots->free_nodes = QR_NIL;
+    for (uint32_t i = 0; i < QR_SLOTS_LISTS; i++)
+        slots->lists[i] = (qr_slots_list){.oldest = QR_NIL, .newest = QR_NIL};
+    if (slots->policy->init != NULL)
+        slots->policy->init(slots);
+}
+
+size_t quire_slots_bytes(const quire_slots_config *config)
+{
+    quire_slots_config c;
+    quire_slots parts;
+    qr_carve carve = {0};
+    if (read_slots_config(&c, config) != QUIRE_OK)
+        return 0;
+    (void)carve_slots(&carve, &c, &parts);
+    return carve.used == SIZE_MAX ? 0 : carve.used;
+}
+
+/* In memory that is zero; what is not used yet is not touched here. */
+static int make_slots(void *memory, const quire_slots_config *config, quire_slots **slots)
+{
+    quire_slots parts;
+    uint64_t secret[2];
+    if (qr_tier_random(&config->hooks, secret, sizeof secret) != 0)
+        return QUIRE_E_RANDOM;
+    qr_carve carve = {.base = memory};
+    quire_slots *made = carve_slots(&carve, config, &parts);
+    memcpy(made, &parts, sizeof *made);
+    init_slots(made, secret);
+    *slots = made;
+    return QUIRE_OK;
+}
+
+int quire_slots_create_in(void *memory, size_t bytes, const quire_slots_config *config,
+                          quire_slots **slots)
+{
+    quire_slots_config c;
+    if (memory == NULL || slots == NULL)
+        return QUIRE_E_ARGUMENT;
+    int err = read_slots_config(&c, config);
+    if (err != QUIRE_OK)
+        return err;
+    size_t needed = quire_slots_bytes(config);
+    if (needed == 0)
+        return QUIRE_E_OVERFLOW;
+    if ((uintptr_t)memory % QUIRE_ALIGNMENT != 0)
+        return QUIRE_E_ALIGNMENT;
+    if (bytes < needed)
+        return QUIRE_E_TOO_SMALL;
+    memset(memory, 0, needed);
+    return make_slots(memory, &c, slots);
+}
+
+int quire_slots_create(const quire_slots_config *config, const quire_allocator *allocator,
+                       quire_slots **slots)
+{
+    quire_slots_config c;
+    qr_piece piece;
+    if (slots == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
+        return QUIRE_E_ARGUMENT;
+    int err = read_slots_config(&c, config);
+    if (err != QUIRE_OK)
+        return err;
+    size_t bytes = quire_slots_bytes(config);
+    if (bytes == 0)
+        return QUIRE_E_OVERFLOW;
+    void *memory = qr_piece_take(&piece, allocator, bytes);
+    if (memory == NULL)
+        return QUIRE_E_NOMEM;
+    err = make_slots(memory, &c, slots);
+    if (err != QUIRE_OK) {
+        qr_piece_release(&piece);
+        return err;
+    }
+    (*slots)->piece = piece;
+    return QUIRE_OK;
+}
+
+void quire_slots_destroy(quire_slots *slots)
+{
+    if (!qr_slots_is(slots))
+        return;
+    slots->magic = 0;
+    if (slots->piece.memory != NULL)
+        qr_piece_release(&slots->piece);
+}
+
+/* ---- nodes ----------------------------------------------------------------- */
+
+/* The node of a key that has a slot; QR_NIL. */
+static uint32_t present(const quire_slots *slots, const quire_tier_key *key)
+{
+    uint32_t node = qr_slots_node_of(slots, key);
+    return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
+}
+
+/* Of key i of a call. */
+static uint32_t present_at(const quire_slots *slots, qr_key_walk *walk, uint32_t i)
+{
+    uint32_t node = qr_key_walk_node(slots, walk, i);
+    return node != QR_NIL && slots->nodes[node].slot != QR_NIL ? node : QR_NIL;
+}
+
+/* What decides whether it can be evicted is changed here alone. */
+static void set_node(quire_slots *slots, uint32_t id, uint32_t users, bool is_ready, bool is_named)
+{
+    qr_slots_node *node = &slots->nodes[id];
+    bool was_idle = qr_slots_is_idle(node);
+    bool was_cached = node->is_ready && node->users == 0;
+    node->users = users;
+    node->is_ready = is_ready;
+    node->is_named = is_named;
+    bool is_cached = is_ready && users == 0;
+    if (was_cached != is_cached) {
+        slots->num_cached += is_cached ? 1U : UINT32_MAX;
+        slots->num_active += is_cached ? UINT32_MAX : 1U;
+    }
+    if (was_idle == qr_slots_is_idle(node))
+        return;
+    slots->lists[node->list].num_idle += was_idle ? UINT32_MAX : 1U;
+    if (slots->policy->idle_changed != NULL)
+        slots->policy->idle_changed(slots, id);
+}
+
+static void publish_counts(quire_slots *slots)
+{
+    atomic_store_explicit(&slots->counts, (uint64_t)slots->num_active << 32 | slots->num_cached,
+                          memory_order_relaxed);
+}
+
+/* ---- slots ----------------------------------------------------------------- */
+
+static uint32_t num_free(const quire_slots *slots)
+{
+    return slots->num_free_slots + slots->num_slots - slots->num_fresh;
+}
+
+/* Those that were never used first, then the one that was given back last: vLLM's order. */
+static uint32_t take_slot(quire_slots *slots)
+{
+    if (slots->num_fresh < slots->num_slots)
+        return slots->num_fresh++;
+    qr_assert(slots->num_free_slots > 0);
+    return slots->free_slots[--slots->num_free_slots];
+}
+
+static void give_slot(quire_slots *slots, uint32_t node, uint32_t slot)
+{
+    slots->nodes[node].slot = slot;
+    slots->node_of[slot] = node;
+    slots->num_active++;
+}
+
+static inline void tell_listener(const quire_slots *slots, const qr_slots_node *node,
+                                 uint32_t is_there)
+{
+    if (QR_UNLIKELY(slots->listener != NULL) && node->is_ready)
+        slots->listener(slots->listener_user, node->slot, &node->key, is_there);
+}
+
+/* The node has no slot any more; it was in no list. */
+static void give_back_slot(quire_slots *slots, uint32_t id)
+{
+    qr_slots_node *node = &slots->nodes[id];
+    tell_listener(slots, node, 0);
+    bool is_cached = node->is_ready && node->users == 0;
+    slots->num_cached -= is_cached;
+    slots->num_active -= !is_cached;
+    slots->free_slots[slots->num_free_slots++] = node->slot;
+    node->slot = QR_NIL;
+    node->is_ready = false;
+    node->users = 0;
+}
+
+void qr_slots_vacate(quire_slots *slots, uint32_t node)
+{
+    if (slots->evicted != NULL)
+        slots->evicted[slots->num_evicted] = slots->nodes[node].key;
+    slots->num_evicted++;
+    give_back_slot(slots, node);
+}
+
+/* ---- looking --------------------------------------------------------------- */
+
+uint32_t quire_slots_lookup(const quire_slots *slots, const quire_tier_key *keys, uint32_t n)
+{
+    if (!qr_slots_is(slots) || keys == NULL)
+        return 0;
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = qr_key_walk_node(slots, &walk, i);
+        if (node == QR_NIL || !slots->nodes[node].is_ready)
+            return i;
+    }
+    return n;
+}
+
+void quire_slots_lookup_each(const quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                             uint8_t *found)
+{
+    if (!qr_slots_is(slots) || keys == NULL || found == NULL)
+        return;
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = qr_key_walk_node(slots, &walk, i);
+        found[i] = node != QR_NIL && slots->nodes[node].is_ready;
+    }
+}
+
+int quire_slots_find(const quire_slots *slots, const quire_tier_key *key, uint32_t *slot,
+                     uint32_t *is_ready)
+{
+    if (!qr_slots_is(slots) || key == NULL || slot == NULL)
+        return QUIRE_E_ARGUMENT;
+    uint32_t node = present(slots, key);
+    if (node == QR_NIL)
+        return QUIRE_MISS;
+    *slot = slots->nodes[node].slot;
+    if (is_ready != NULL)
+        *is_ready = slots->nodes[node].is_ready;
+    return QUIRE_OK;
+}
+
+void quire_slots_touch(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
+{
+    if (!qr_slots_is(slots) || keys == NULL)
+        return;
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
+    for (uint32_t i = n; i-- > 0;) { /* the end of a prompt is older than its beginning */
+        uint32_t node = qr_key_walk_node(slots, &walk, i);
+        if (node != QR_NIL)
+            slots->policy->touch(slots, node);
+    }
+}
+
+quire_usage quire_slots_usage(const quire_slots *slots)
+{
+    quire_usage usage = {0, 0, 0, 0, 0};
+    if (!qr_slots_is(slots))
+        return usage;
+    uint64_t counts = atomic_load_explicit(&slots->counts, memory_order_relaxed);
+    usage.total = slots->num_slots;
+    usage.cached = counts & UINT32_MAX;
+    usage.active = counts >> 32;
+    usage.empty = usage.total - usage.cached - usage.active;
+    return usage;
+}
+
+int quire_slots_check(const quire_slots *slots)
+{
+    if (!qr_slots_is(slots))
+        return QUIRE_E_ARGUMENT;
+    return qr_slots_is_valid(slots) ? QUIRE_OK : QUIRE_E_CORRUPT;
+}
+
+/* ---- loading --------------------------------------------------------------- */
+
+/* One user more or less; QUIRE_OK, or why not. */
+static int add_user(quire_slots *slots, uint32_t node)
+{
+    if (node == QR_NIL || !slots->nodes[node].is_ready)
+        return QUIRE_MISS;
+    if (slots->nodes[node].users == UINT32_MAX)
+        return QUIRE_E_OVERFLOW;
+    set_node(slots, node, slots->nodes[node].users + 1, true, false);
+    return QUIRE_OK;
+}
+
+static int drop_user(quire_slots *slots, uint32_t node)
+{
+    if (node == QR_NIL || slots->nodes[node].slot == QR_NIL)
+        return QUIRE_MISS;
+    if (slots->nodes[node].users == 0)
+        return QUIRE_E_DOUBLE_FREE;
+    set_node(slots, node, slots->nodes[node].users - 1, true, false);
+    return QUIRE_OK;
+}
+
+int quire_slots_prepare_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                             uint32_t *slot_ids)
+{
+    if (!qr_slots_is(slots) || (n > 0 && (keys == NULL || slot_ids == NULL)))
+        return QUIRE_E_ARGUMENT;
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t node = qr_key_walk_node(slots, &walk, i);
+        int status = add_user(slots, node);
+        if (status != QUIRE_OK) {
+            while (i-- > 0)
+                (void)drop_user(slots, qr_key_walk_node(slots, &walk, i));
+            return status;
+        }
+        slot_ids[i] = slots->nodes[node].slot;
+    }
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+int quire_slots_end_load(quire_slots *slots, const uint32_t *slot_ids, uint32_t n)
+{
+    if (!qr_slots_is(slots) || (n > 0 && slot_ids == NULL))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < n; i++) {
+        int status = drop_user(slots, qr_slots_node_at(slots, slot_ids[i]));
+        if (status != QUIRE_OK) {
+            while (i-- > 0)
+                (void)add_user(slots, qr_slots_node_at(slots, slot_ids[i]));
+            return status;
+        }
+    }
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+int quire_slots_complete_load(quire_slots *slots, const quire_tier_key *keys, uint32_t n)
+{
+    if (!qr_slots_is(slots) || (n > 0 && keys == NULL))
+        return QUIRE_E_ARGUMENT;
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
+    for (uint32_t i = 0; i < n; i++) {
+        int status = drop_user(slots, qr_key_walk_node(slots, &walk, i));
+        if (status != QUIRE_OK) {
+            while (i-- > 0)
+                (void)add_user(slots, qr_key_walk_node(slots, &walk, i));
+            return status;
+        }
+    }
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+/* ---- storing --------------------------------------------------------------- */
+
+/* Those that are there already must stay: they cannot be evicted until the names are taken off. */
+static uint32_t name_present(quire_slots *slots, qr_key_walk *walk, uint32_t *slot_ids,
+                             uint8_t *is_new)
+{
+    uint32_t num_missing = 0;
+    for (uint32_t i = 0; i < walk->n; i++) {
+        uint32_t node = present_at(slots, walk, i);
+        is_new[i] = node == QR_NIL;
+        num_missing += is_new[i];
+        if (node == QR_NIL)
+            continue;
+        slot_ids[i] = slots->nodes[node].slot;
+        set_node(slots, node, slots->nodes[node].users, slots->nodes[node].is_ready, true);
+    }
+    return num_missing;
+}
+
+static void unname_all(quire_slots *slots, qr_key_walk *walk)
+{
+    for (uint32_t i = 0; i < walk->n; i++) {
+        uint32_t node = present_at(slots, walk, i);
+        if (node != QR_NIL)
+            set_node(slots, node, slots->nodes[node].users, slots->nodes[node].is_ready, false);
+    }
+}
+
+static void give_slots(quire_slots *slots, qr_key_walk *walk, uint32_t *slot_ids, uint8_t *is_new)
+{
+    bool is_deepest_first = slots->policy->is_deepest_first;
+    for (uint32_t i = 0; i < walk->n; i++) {
+        if (!is_new[i])
+            continue;
+        uint32_t tag = qr_key_walk_tag(slots, walk, i);
+        uint32_t node = qr_slots_know_tag(slots, tag, &walk->keys[i]);
+        is_new[i] = slots->nodes[node].slot == QR_NIL; /* else it was named before */
+        if (is_new[i]) {
+            give_slot(slots, node, take_slot(slots));
+            if (!is_deepest_first)
+                slots->policy->insert(slots, node);
+        }
+        slot_ids[i] = slots->nodes[node].slot;
+    }
+    for (uint32_t i = is_deepest_first ? walk->n : 0; i-- > 0;)
+        if (is_new[i])
+            slots->policy->insert(slots, slots->node_of[slot_ids[i]]);
+}
+
+/* Room for those that have no slot: others are evicted, but none that the call names. False: there
+ * is not enough. */
+static bool make_room(quire_slots *slots, qr_key_walk *walk, uint32_t *slot_ids, uint8_t *is_new)
+{
+    uint32_t num_missing = name_present(slots, walk, slot_ids, is_new);
+    uint32_t num_to_evict = num_missing > num_free(slots) ? num_missing - num_free(slots) : 0;
+    bool can = num_to_evict == 0 || slots->policy->can_evict(slots, num_to_evict);
+    if (can && num_to_evict > 0)
+        slots->policy->evict(slots, num_to_evict);
+    if (num_missing < walk->n)
+        unname_all(slots, walk);
+    return can;
+}
+
+int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                              uint32_t *slot_ids, uint8_t *is_new, quire_tier_key *evicted,
+                              uint32_t *num_evicted)
+{
+    if (!qr_slots_is(slots) || (n > 0 && (keys == NULL || slot_ids == NULL || is_new == NULL)))
+        return QUIRE_E_ARGUMENT;
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
+    slots->evicted = evicted;
+    slots->num_evicted = 0;
+    if (n > num_free(slots)) {
+        if (!make_room(slots, &walk, slot_ids, is_new))
+            return QUIRE_NO_SPACE;
+    } else if (n > 0) {
+        memset(is_new, 1, n); /* as far as anybody knows: nobody has to go for them */
+    }
+    if (num_evicted != NULL)
+        *num_evicted = slots->num_evicted;
+    give_slots(slots, &walk, slot_ids, is_new);
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+/* The key is not there any more, and nobody remembers that it was. */
+static void drop_node(quire_slots *slots, uint32_t node)
+{
+    slots->policy->remove(slots, node);
+    give_back_slot(slots, node);
+    qr_slots_forget(slots, node);
+}
+
+/* What was being written is there, or is not; others are passed over. */
+static void end_writing(quire_slots *slots, uint32_t node, bool is_good)
+{
+    if (node == QR_NIL || slots->nodes[node].is_ready)
+        return;
+    if (!is_good) {
+        drop_node(slots, node);
+        return;
+    }
+    set_node(slots, node, 0, true, false);
+    tell_listener(slots, &slots->nodes[node], 1);
+}
+
+int quire_slots_end_store(quire_slots *slots, const uint32_t *slot_ids, uint32_t n,
+                          uint32_t is_good)
+{
+    if (!qr_slots_is(slots) || (n > 0 && slot_ids == NULL))
+        return QUIRE_E_ARGUMENT;
+    for (uint32_t i = 0; i < n; i++)
+        end_writing(slots, qr_slots_node_at(slots, slot_ids[i]), is_good != 0);
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, uint32_t n,
+                               uint32_t is_good)
+{
+    if (!qr_slots_is(slots) || (n > 0 && keys == NULL))
+        return QUIRE_E_ARGUMENT;
+    qr_key_walk walk;
+    qr_key_walk_begin(&walk, keys, n);
+    for (uint32_t i = 0; i < n; i++)
+        end_writing(slots, present_at(slots, &walk, i), is_good != 0);
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+int quire_slots_remove(quire_slots *slots, const quire_tier_key *key)
+{
+    if (!qr_slots_is(slots) || key == NULL)
+        return QUIRE_E_ARGUMENT;
+    uint32_t node = present(slots, key);
+    if (node == QR_NIL)
+        return QUIRE_MISS;
+    if (!qr_slots_is_idle(&slots->nodes[node]))
+        return QUIRE_BUSY;
+    drop_node(slots, node);
+    publish_counts(slots);
+    return QUIRE_OK;
+}
+
+uint32_t quire_slots_reset(quire_slots *slots)
+{
+    if (!qr_slots_is(slots))
+        return 0;
+    for (uint32_t list = 0; list < QR_SLOTS_LISTS; list++) {
+        uint32_t next;
+        for (uint32_t node = slots->lists[list].oldest; node != QR_NIL; node = next) {
+            next = slots->nodes[node].next;
+            bool is_remembered = slots->nodes[node].slot == QR_NIL;
+            if (!is_remembered && !qr_slots_is_idle(&slots->nodes[node]))
+                continue;
+            if (!is_remembered) {
+                drop_node(slots, node);
+                continue;
+            }
+            qr_slots_list_remove(slots, node);
+            qr_slots_forget(slots, node);
+        }
+    }
+    slots->target = 0;
+    publish_counts(slots);
+    return slots->num_active;
+}
+
+int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t slot)
+{
+    if (!qr_slots_is(slots) || key == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (slot >= slots->num_slots || slot < slots->num_fresh)
+        return QUIRE_E_RANGE;
+    if (present(slots, key) != QR_NIL)
+        return QUIRE_E_DUPLICATE;
+    while (slots->num_fresh < slot)
+        slots->free_slots[slots->num_free_slots++] = slots->num_fresh++;
+    uint32_t node = qr_slots_know(slots, key);
+    give_slot(slots, node, slots->num_fresh++);
+    slots->policy->insert(slots, node);
+    set_node(slots, node, 0, true, false);
+    tell_listener(slots, &slots->nodes[node], 1);
+    publish_counts(slots);
+    return QUIRE_OK;
+}

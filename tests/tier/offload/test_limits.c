@@ -1,0 +1,297 @@
+/* tier/offload/test_limits.c - how much of the engine's memory, of the CPU pool and of the process
+ * an offload takes, and what stops counting when a device hangs or all is reset. */
+#include "tier/offload/offload_world.h"
+
+enum { BLOCK = 4 };
+
+static world the_world;
+
+static void forget_engine(world *w)
+{
+    assert_int_equal(quire_sched_reset_prefix_cache(w->sched, 0, 0), QUIRE_OK);
+}
+
+static void run_all(world *w)
+{
+    for (uint32_t turns = 0; quire_sched_num_unfinished(w->sched) > 0; turns++) {
+        world_turn(w);
+        assert_true(turns < 5000);
+    }
+}
+
+/* ---- what it takes ------------------------------------------------------------ */
+
+/* The longest request takes nearly the whole pool: stores may hold an eighth of it, and one. */
+static void stores_hold_a_part_of_the_engine(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
+    setup.num_gpu = 26;
+    setup.pace_percent = 0;
+    uint64_t most = 0;
+    world_open(w, &setup);
+    world_ask(w, 10, 90, 2);
+    while (quire_sched_num_unfinished(w->sched) > 0) {
+        world_turn(w);
+        uint64_t now = world_stats(w).stores_in_flight;
+        most = now > most ? now : most;
+    }
+    assert_int_equal(most, 26 / 8 + 1);
+    w->setup.pace_percent = 100;
+    world_drain(w);
+    world_close(w);
+}
+
+/* Lazy stores are of the blocks that will be evicted next: of no more than two steps can take,
+ * which is less than half of the CPU pool here. */
+static void lazy_stores_look_no_further(void **state)
+{
+    (void)state;
+    enum { NUM_GPU = 128, TWO_STEPS = 2 * 48 / BLOCK };
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_LAZY, false);
+    setup.num_gpu = NUM_GPU;
+    setup.num_cpu = 60;
+    world_open(w, &setup);
+    const quire_pool *pool = quire_cache_pool(quire_sched_cache(w->sched));
+    for (uint32_t i = 0; i < 16; i++) {
+        world_ask(w, 100 * i, 40, 1);
+        while (quire_sched_num_unfinished(w->sched) > 0 || w->num_flight > 0) {
+            world_turn(w);
+            uint64_t seen = quire_pool_get_num_allocated(pool) + TWO_STEPS;
+            assert_true(w->num_stores <= (seen > NUM_GPU - 1 ? seen - (NUM_GPU - 1) : 0));
+        }
+    }
+    assert_true(w->num_stores > 24);
+    world_drain(w);
+    world_close(w);
+}
+
+static size_t bytes_with(const quire_offload_config *config, quire_sched_config *sched,
+                         uint32_t max_requests)
+{
+    sched->max_requests = max_requests;
+    size_t bytes = quire_offload_bytes(config);
+    assert_true(bytes > 0);
+    return bytes;
+}
+
+/* Where requests keep their blocks until they end, an offload keeps no list of them: a request
+ * takes the same memory however long it may become. */
+static void requests_take_little_memory(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_open(w, &setup);
+    quire_sched_config sched = world_sched_config(w);
+    sched.cache.max_model_len = 100000;
+    quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
+    config.num_cpu_blocks = 20;
+    config.sched = &sched;
+    for (uint32_t is_lazy = 0; is_lazy < 2; is_lazy++) {
+        config.mode = is_lazy != 0 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER;
+        size_t few = bytes_with(&config, &sched, 100);
+        assert_true(bytes_with(&config, &sched, 200) - few < (size_t)100 * 4096);
+    }
+    world_close(w);
+}
+
+/* ---- what does not count ------------------------------------------------------ */
+
+/* A device hangs, works again, and hangs again: while it hangs nothing is loaded by it. */
+static void a_device_may_hang_again(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 1);
+    world_drain(w);
+    for (uint32_t round = 0; round < 2; round++) {
+        forget_engine(w);
+        w->setup.stores_hang = true;
+        world_ask(w, 1000 + 1000 * round, 24, 1);
+        run_all(w);
+        for (uint32_t i = 0; i < 200; i++) /* longer than a copy may take */
+            world_turn(w);
+        world_ask(w, 10, 42, 2);
+        run_all(w);
+        assert_int_equal(world_stats(w).hit_tokens, 40 * round);
+        w->setup.stores_hang = false;
+        world_drain(w);
+        forget_engine(w);
+        world_ask(w, 10, 42, 2);
+        world_drain(w);
+        assert_int_equal(world_stats(w).hit_tokens, 40 * (round + 1));
+    }
+    world_close(w);
+}
+
+/* A load takes longer than a request waits: the request computes, and the blocks of both sides are
+ * the copy's until it ends. */
+static void a_late_load_is_left_behind(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 1);
+    world_drain(w);
+    forget_engine(w);
+    w->setup.stick_percent = 100;
+    world_ask(w, 10, 42, 2);
+    run_all(w);
+    assert_int_equal(world_stats(w).failed_loads, 1);
+    assert_int_equal(world_stats(w).loads_in_flight, 0);
+    assert_true(world_stats(w).cpu.active >= 10);
+    assert_true(quire_sched_usage(w->sched).active >= 10);
+    w->setup.stick_percent = 0;
+    world_drain(w); /* then nothing is in use */
+    assert_int_equal(world_stats(w).loaded_blocks, 0);
+    world_close(w);
+}
+
+/* What is being loaded when all is reset is of before: the request computes it. */
+static void loads_of_a_reset_do_not_count(void **state)
+{
+    (void)state;
+    for (uint32_t has_device = 0; has_device < 2; has_device++) {
+        world *w = &the_world;
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, has_device != 0);
+        world_open(w, &setup);
+        world_ask(w, 10, 42, 1);
+        world_drain(w);
+        forget_engine(w);
+        w->setup.pace_percent = 0;
+        world_ask(w, 10, 42, 2);
+        while (w->num_jobs == 0)
+            world_turn(w);
+        assert_int_equal(world_stats(w).loads_in_flight, 10);
+        world_reset(w, false);
+        w->setup.pace_percent = 100;
+        world_drain(w);
+        assert_int_equal(world_stats(w).failed_loads, 1);
+        assert_int_equal(world_stats(w).loaded_blocks, 0);
+        assert_int_equal(w->num_finished, 2);
+        world_close(w);
+    }
+}
+
+/* The device cannot tell where its compute is in the very step in which a load is decided: the load
+ * is lost, no later step begins it, and the request computes. */
+static void a_load_without_a_mark_is_lost(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 1);
+    world_drain(w);
+    forget_engine(w);
+    w->setup.has_no_mark = true;
+    world_ask(w, 10, 42, 2);
+    while (world_stats(w).hit_tokens == 0)
+        world_turn(w);
+    w->setup.has_no_mark = false;
+    world_drain(w);
+    assert_int_equal(world_stats(w).failed_loads, 1);
+    assert_int_equal(w->num_loads, 0);
+    assert_int_equal(w->num_finished, 2);
+    world_close(w);
+}
+
+/* A request that is aborted while its load is on the way keeps its blocks until the load ends. The
+ * walker knows them, so that it finds a block that is nobody's. */
+static void an_aborted_load_keeps_its_blocks(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, true);
+    world_open(w, &setup);
+    world_ask(w, 10, 42, 1);
+    world_drain(w);
+    forget_engine(w);
+    for (uint32_t i = 1; i <= 3; i++)
+        world_ask(w, 1000 * i, 1, 40);
+    for (uint32_t i = 0; i < 4; i++)
+        world_turn(w);
+    w->setup.pace_percent = 0;
+    world_request *r = world_ask(w, 10, 42, 2);
+    while (world_stats(w).loads_in_flight == 0)
+        world_turn(w);
+    uint64_t num_used = quire_sched_usage(w->sched).active;
+    assert_int_equal(quire_sched_finish(w->sched, &r->req, 1, QUIRE_REQ_FINISHED_ABORTED, NULL),
+                     QUIRE_OK);
+    r->has_ended = true;
+    assert_int_equal(quire_sched_usage(w->sched).active, num_used);
+    assert_int_equal(quire_offload_check(w->offload), QUIRE_OK);
+    quire_pool *pool = quire_cache_pool(quire_sched_cache(w->sched));
+    quire_block block;
+    assert_int_equal(quire_pool_get_new_blocks(pool, 1, &block), QUIRE_OK);
+    assert_int_equal(quire_offload_check(w->offload), QUIRE_E_CORRUPT);
+    assert_int_equal(quire_pool_free_blocks(pool, &block, 1), QUIRE_OK);
+    w->setup.pace_percent = 100;
+    world_drain(w);
+    world_close(w);
+}
+
+/* A chunk of attention begins at a multiple of its length, wherever the engine's own hit ends: what
+ * comes from the CPU pool has all blocks of the chunk in which it ends. */
+static void chunks_are_whole(void **state)
+{
+    (void)state;
+    uint64_t num_loads = 0;
+    for (uint32_t seed = 1; seed <= 12; seed++) {
+        world *w = &the_world;
+        world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, seed % 2 == 0);
+        setup.seed = seed;
+        setup.is_hybrid = setup.is_chunked = true;
+        setup.num_cpu = 200;
+        world_open(w, &setup);
+        for (uint32_t turn = 0; turn < 600; turn++) {
+            if (world_chance(w, 25))
+                world_add(w);
+            world_turn(w); /* looks at the content of every block that is needed */
+        }
+        world_drain(w);
+        num_loads += w->num_loads;
+        world_close(w);
+    }
+    assert_true(num_loads > 100);
+}
+
+/* A connector answers both questions, also where it has nothing. */
+static void nothing_is_told_of_strangers(void **state)
+{
+    (void)state;
+    world *w = &the_world;
+    world_setup setup = world_quiet(QUIRE_OFFLOAD_EAGER, false);
+    world_open(w, &setup);
+    const quire_connector *c = quire_offload_connector(w->offload);
+    uint32_t num_external = 7;
+    uint32_t is_async = 7;
+    assert_int_equal(c->get_num_new_matched_tokens(c->user, 12345, 0, &num_external, &is_async),
+                     QUIRE_OK);
+    assert_int_equal(num_external, 0);
+    assert_int_equal(is_async, 0);
+    world_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stores_hold_a_part_of_the_engine),
+        cmocka_unit_test(lazy_stores_look_no_further),
+        cmocka_unit_test(requests_take_little_memory),
+        cmocka_unit_test(a_device_may_hang_again),
+        cmocka_unit_test(a_late_load_is_left_behind),
+        cmocka_unit_test(loads_of_a_reset_do_not_count),
+        cmocka_unit_test(a_load_without_a_mark_is_lost),
+        cmocka_unit_test(an_aborted_load_keeps_its_blocks),
+        cmocka_unit_test(chunks_are_whole),
+        cmocka_unit_test(nothing_is_told_of_strangers),
+    };
+    return cmocka_run_group_tests_name("limits of an offload", tests, NULL, NULL);
+}
