@@ -8,6 +8,7 @@ in each scrape the empty, cached, active and null blocks of each tier are its ca
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -17,13 +18,25 @@ import tempfile
 import unittest
 from urllib.parse import urlsplit
 
-from serve_kit import Serving, run, until
+from serve_kit import Serving, run, until, write_private
 
 QUIRE = None
 SCRAPES = int(os.environ.get("QUIRE_SCRAPES", "200"))
 LINE = re.compile(r'^(quire_\w+)\{(.*)\} (\d+)$', re.M)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 STATES = {"empty", "cached", "active", "null"}
+
+# Real tiers: blocks of 8 KiB, documents of 512 blocks. GPU and host memory have room for two of them
+# each, the file for eight, the peer has the first five, Redis has room for all. A server that was
+# killed is left alone for 5 s and longer (breaker_ns): kills that come faster leave it without load.
+BLOCK_BYTES = 8 << 10
+OF_DOCUMENT = 512
+DOCUMENTS = 24
+OF_PEER = 5
+REQUESTS_A_SECOND = 6
+KILLS = max(1, SCRAPES // 2000)
+TRACE_MS = 30000 + 20 * SCRAPES
+LEAST_AFTER = {"redis_stored": 500, "file_stored": 500, "peer_loaded": 250}
 
 
 class Redis:
@@ -72,18 +85,19 @@ class Scrapes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.trace = os.path.join(cls.folder.name, "trace.jsonl.zst")
-        run(QUIRE, "generate", "agent", "--requests", str(400 + SCRAPES), "--rate", "4", "--out",
-            cls.trace)
+        cls.trace, cls.short = (os.path.join(cls.folder.name, f"{name}.jsonl.zst")
+                                for name in ("trace", "short"))
+        for path, num in ((cls.trace, 400 + SCRAPES), (cls.short, 600)):
+            run(QUIRE, "generate", "agent", "--requests", str(num), "--rate", "4", "--out", path)
 
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def serve(self, *more):
+    def serve(self, *more, trace=None):
         """Until the test ends: the trace is longer than the scrapes take."""
         return Serving(QUIRE, "--speed", "40", "--hold", "--skip-bad", "--num-gpu-blocks",
-                       "4000", "--cpu-blocks", "6000", *more, self.trace)
+                       "4000", "--cpu-blocks", "6000", *more, trace or self.trace)
 
     def tiers_of(self, text):
         """{tier: {family or state: value}}"""
@@ -172,7 +186,7 @@ class Scrapes(unittest.TestCase):
         """A router's index has each medium apart, and all are right at the end."""
         names = {"gpu", "host", "file", "redis"}
         with self.serve("--file-tier", "1G", "--redis", "1G", "--events", "tcp://127.0.0.1:*", "--replay-events", "tcp://127.0.0.1:*",
-                        "--tier-failures", "0.02", "--arrival-speed", "50", "--speed", "max") as it:
+                        "--tier-failures", "0.02", "--arrival-speed", "50", "--speed", "max", trace=self.short) as it:
             until(it.has_ended, "the end of the trace")
             told, _ = self.scrape(it, 1, names)
             said = run(QUIRE, "events", it.events, "--replay-events", it.replay, "--quiet", "--check",
@@ -209,39 +223,110 @@ class Scrapes(unittest.TestCase):
                 parent = block
         self.assertGreater(min(seen.values()), 100, seen)
 
-    def test_real_file(self):
-        """The figures of a real file are those of its slots."""
-        path = os.path.join(self.folder.name, "tier")
-        with self.serve("--real-tiers", "--file-tier", f"{path}:64M", "--model",
-                        "llama-3.2-1b", "--cpu-blocks", "500", "--admit", "all") as it:
-            until(lambda: self.scrape(it, 1, {"gpu", "host", "file"})[0]["file"]["cached"] > 0,
-                  "blocks in the file")
-            last, _ = self.scrape(it, 50, {"gpu", "host", "file"})
-        self.assertEqual(last["file"]["medium"], "DISK")
-        self.assertGreater(last["file"]["quire_tier_stored_bytes_total"], 0)
+    # -- real tiers
 
+    def write_documents(self):
+        """Two traces of prompts that are documents, and a model whose blocks are small but take
+        long to compute: loads pay."""
+        config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+                  "intermediate_size": 14336, "num_hidden_layers": 16, "num_attention_heads": 32,
+                  "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 32000,
+                  "max_position_embeddings": 16384, "torch_dtype": "bfloat16"}
+        self.model = os.path.join(self.folder.name, "model.json")
+        with open(self.model, "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        order = random.Random(24)
+        times = range(0, TRACE_MS, 1000 // REQUESTS_A_SECOND)
+        self.write_trace("documents", [(t, order.randrange(DOCUMENTS)) for t in times])
+        self.write_trace("of-peer", [(1000 * i, i) for i in range(OF_PEER)])
+
+    def write_trace(self, name, requests):
+        with open(os.path.join(self.folder.name, name), "w", encoding="utf-8") as file:
+            for at_ms, document in requests:
+                file.write(json.dumps({"timestamp": at_ms, "input_length": 16 * OF_DOCUMENT, "output_length": 2,
+                                       "hash_ids": [16 * document + i for i in range(16)]}) + "\n")
+
+    def real(self, trace, cpu_blocks, *more):
+        return Serving(QUIRE, "--hold", "--real-tiers", "--model", self.model, "--gpu", "A100-80G",
+                       "--max-num-batched-tokens", "512", "--num-gpu-blocks", "1200", "--cpu-blocks",
+                       str(cpu_blocks),
+                       "--peer-secret-file", self.secret, *more,
+                       os.path.join(self.folder.name, trace))
+
+    def start_peer(self, port=0):
+        """Host memory with the first documents. The server, and its port."""
+        peer = self.real("of-peer", (OF_DOCUMENT + 1) * OF_PEER, "--speed", "max", "--peer-listen",
+                         f"127.0.0.1:{port}")
+        self.addCleanup(peer.close)
+        port = int(peer.process.stdout.readline().rsplit(":", 1)[1])
+        until(peer.has_ended, "the end of the peer's trace")
+        return peer, port
+
+    def scrape_until(self, it, num, names, ready, what):
+        """So many scrapes, and more until what they say is enough. The last one."""
+        self.num_scrapes += num
+        last, num_changes = self.scrape(it, num, names)
+        self.num_changes += num_changes
+
+        def again():
+            self.num_scrapes += 1
+            last.update(self.scrape(it, 1, names)[0])
+            return ready(last)
+        until(again, what)
+        return last
 
     @unittest.skipUnless(shutil.which("redis-server"), "redis-server is missing")
-    def test_real_redis(self):
-        """A file and a Redis server that is killed and comes back: sums hold in each scrape, and the
-        figures of the server are its own."""
-        path = os.path.join(self.folder.name, "with-redis")
-        names = {"gpu", "host", "file", "redis"}
-        with Redis(self.folder.name) as redis, self.serve(
-                "--real-tiers", "--file-tier", f"{path}:64M", "--redis", redis.address, "--model",
-                "llama-3.2-1b", "--cpu-blocks", "500", "--admit", "long") as it:
-            until(lambda: self.scrape(it, 1, names)[0]["redis"]["cached"] > 0, "keys of the server")
-            for _ in range(4):
-                last, _ = self.scrape(it, SCRAPES // 8, names)
+    def test_real_tiers(self):
+        """A peer, a file and a Redis server store and load thousands of blocks; peer and server are
+        killed and come back: sums hold in each scrape, and the figures of the server are its own."""
+        names = {"gpu", "host", "peer", "file", "redis"}
+        self.num_scrapes = self.num_changes = 0
+        self.secret = write_private(os.path.join(self.folder.name, "secret"), "known to both sides\n")
+        self.write_documents()
+        peer, peer_port = self.start_peer()
+
+        def grown(since, **least):
+            """Each tier has moved so many blocks more: peer_loaded=100"""
+            def ready(now):
+                return all(count(now, key) - count(since, key) >= least[key] for key in least)
+            return ready
+
+        def count(scrape, key):
+            tier, what = key.split("_")
+            return scrape.get(tier, {}).get(f"quire_tier_{what}_blocks_total", 0)
+        with Redis(self.folder.name) as redis, self.real(
+                "documents", 1300, "--speed", "1", "--peer", f"127.0.0.1:{peer_port}", "--file-tier",
+                f"{os.path.join(self.folder.name, 'real')}:32M", "--redis", redis.address, "--admit",
+                "all") as it:
+            num = SCRAPES // (2 * KILLS)
+            last = {}
+            for _ in range(KILLS):
+                last = self.scrape_until(
+                    it, num, names, grown(last, redis_stored=1000, redis_loaded=1000, file_stored=1000,
+                                          file_loaded=500, peer_loaded=500), "load on each tier")
                 redis.kill()
-                self.scrape(it, SCRAPES // 8, names)
+                peer.close()
+                last = self.scrape_until(it, num, names, grown(last, redis_failed=1),
+                                         "faults")
                 self.assertTrue(redis.start())
-            until(lambda: self.scrape(it, 1, names)[0]["redis"]["cached"] > 0, "keys after the restarts")
-            print(f"{SCRAPES} scrapes of real tiers, 4 kills of the server; last: {last['redis']}")
-        self.assertEqual(last["redis"]["medium"], "REDIS")
+                peer, _ = self.start_peer(peer_port)
+            last = self.scrape_until(it, 1, names, grown(last, **LEAST_AFTER), "load after the kills")
+            self.assertNotIn("The trace has ended", it.said())
+        moved = {key: count(last, key) for tier in ("host", "peer", "file", "redis")
+                 for key in (f"{tier}_stored", f"{tier}_loaded", f"{tier}_failed")}
+        print(f"{self.num_scrapes} scrapes of real tiers, {self.num_changes} or more of them differ from "
+              f"the one before, {KILLS} kills of server and peer; blocks: {moved}")
+        print(f"the server at the end: {last['redis']}")
+        self.assertEqual([last[n]["medium"] for n in ("peer", "file", "redis")],
+                         ["PEER", "DISK", "REDIS"])
+        for key, least in (("redis_stored", 1500), ("redis_loaded", 1000), ("file_stored", 1500),
+                           ("file_loaded", 500), ("peer_loaded", 750)):
+            self.assertGreaterEqual(moved[key], least if KILLS == 1 else least + 1000 * (KILLS - 1) // 2)
+        self.assertEqual(moved["peer_stored"], 0)  # read only
+        self.assertGreater(last["file"]["quire_tier_stored_bytes_total"], 0)
         self.assertEqual(last["redis"]["quire_tier_capacity_bytes"], redis.LIMIT)
         self.assertGreater(last["redis"]["quire_tier_used_bytes"], 0)
-        most = redis.LIMIT >> 19  # blocks of 512 KiB, without what the server needs for itself
+        most = redis.LIMIT // BLOCK_BYTES  # without what the server needs for itself
         self.assertTrue(most // 2 < last["redis"]["quire_capacity_blocks"] <= most)
 
 
