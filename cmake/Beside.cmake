@@ -1,6 +1,6 @@
 # quire_beside(NAME DESCRIPTION TEXT SOURCES ... INCLUDES ... LIBRARIES ... REQUIRES ...)
 # libquire_NAME, static and shared, from a room beside the core: on libquire and LIBRARIES (files, or targets),
-# which pkg-config knows as REQUIRES.
+# which pkg-config knows as REQUIRES. The shared one has base inside; the static one takes it from libquire.a.
 function(quire_beside name)
   cmake_parse_arguments(arg "" "DESCRIPTION" "SOURCES;INCLUDES;LIBRARIES;REQUIRES" ${ARGN})
   set(lib quire_${name})
@@ -9,12 +9,11 @@ function(quire_beside name)
     UNITY_BUILD OFF)
   target_include_directories(${lib}_objects PUBLIC ${PROJECT_SOURCE_DIR}/include
     PRIVATE ${PROJECT_SOURCE_DIR}/src ${arg_INCLUDES})
-  target_compile_definitions(${lib}_objects PRIVATE QUIRE_BESIDE
-    QUIRE_ASSERT_LEVEL=${QUIRE_ASSERT_LEVEL})
+  target_compile_definitions(${lib}_objects PRIVATE QUIRE_ASSERT_LEVEL=${QUIRE_ASSERT_LEVEL})
   target_link_libraries(${lib}_objects PRIVATE Threads::Threads quire_build_options)
 
   add_library(${lib}_static STATIC $<TARGET_OBJECTS:${lib}_objects>)
-  add_library(${lib} SHARED $<TARGET_OBJECTS:${lib}_objects>)
+  add_library(${lib} SHARED $<TARGET_OBJECTS:${lib}_objects> $<TARGET_OBJECTS:quire_base_objects>)
   # An installed library does not name this machine's files.
   set(others "")
   foreach(library ${arg_LIBRARIES})
@@ -30,7 +29,7 @@ function(quire_beside name)
   target_link_libraries(${lib} PUBLIC quire PRIVATE ${others} Threads::Threads
     $<BUILD_INTERFACE:quire_build_options>)
   if(NOT QUIRE_SANITIZE)
-    target_link_options(${lib} PRIVATE LINKER:-z,defs) # nothing of libquire's inside
+    target_link_options(${lib} PRIVATE LINKER:-z,defs) # of libquire only what it exports
   endif()
   set_target_properties(${lib}_static ${lib} PROPERTIES OUTPUT_NAME ${lib} LINKER_LANGUAGE C)
   set_target_properties(${lib} PROPERTIES VERSION ${PROJECT_VERSION}

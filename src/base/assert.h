@@ -15,12 +15,8 @@
 #define QUIRE_ASSERT_LEVEL 1
 #endif
 
-#ifdef QUIRE_BESIDE /* a library beside the core does not see the core's own functions */
-#define QR_ASSERT_(x) ((x) ? (void)0 : __builtin_trap())
-#else
 _Noreturn void qr_assert_failed(const char *expression, const char *file, int line);
 #define QR_ASSERT_(x) ((x) ? (void)0 : qr_assert_failed(#x, __FILE__, __LINE__))
-#endif
 /* Off: still compiled, never evaluated. */
 #define QR_ASSERT_OFF_(x) ((void)sizeof(!(x)))
 

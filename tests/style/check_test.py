@@ -57,7 +57,9 @@ CASES = [
      '#include "base/arena.h"\n#include "hash/b.h"\n/* #include "block/pool.h" */\n', {}),
     ("include-direction", "src/cache/a.c", '#include "tier/host.h"\n', '#include "block/pool.h"\n',
      {}),
-    ("include-direction", "src/tier/a.c", '#include "cache/a.h"\n', '#include "base/bits.h"\n',
+    ("include-direction", "src/tier/a.c", '#include "cache/a.h"\n', '#include "base/arena.h"\n',
+     {}),
+    ("include-direction", "src/http/a.c", '#include "base/refuse.h"\n', '#include "base/hooks.h"\n',
      {}),
     ("include-room-name", "src/hash/a.c", '#include "arena.h"\n', '#include "base/arena.h"\n',
      {"src/base/arena.h": ""}),
@@ -143,6 +145,7 @@ class Rules(unittest.TestCase):
             for leaf in ("tier", "events", "http", "api"):
                 self.assertFalse(may_include(room, leaf))
             self.assertTrue(may_include("api", room))
+            self.assertEqual(may_include("tier", room), room == "base")
         self.assertFalse(may_include("tier", "events"))
 
     def test_guards(self):
