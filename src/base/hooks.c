@@ -3,12 +3,16 @@
 #include <quire/error.h>
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
 
+enum { LOG_LINE = 512 };
+
 uint64_t qr_now_ns(const quire_hooks *hooks)
 {
-    if (hooks->now_ns != NULL)
+    if (hooks != NULL && hooks->now_ns != NULL)
         return hooks->now_ns(hooks->user);
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -38,15 +42,31 @@ static int kernel_random(unsigned char *out, size_t bytes)
 
 int qr_random_bytes(const quire_hooks *hooks, void *out, size_t bytes)
 {
-    if (hooks->random_bytes == NULL)
+    if (hooks == NULL || hooks->random_bytes == NULL)
         return kernel_random(out, bytes);
     return hooks->random_bytes(hooks->user, out, bytes) == 0 ? QUIRE_OK : QUIRE_E_RANDOM;
 }
 
-void qr_log(const quire_hooks *hooks, quire_log_level level, const char *message)
+void qr_log(const quire_hooks *hooks, quire_log_level level, const char *format, ...)
 {
-    if (hooks->log != NULL)
-        hooks->log(hooks->user, level, message);
+    if (hooks == NULL || hooks->log == NULL)
+        return;
+    char line[LOG_LINE];
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(line, sizeof line, format, values);
+    va_end(values);
+    hooks->log(hooks->user, level, line);
+}
+
+void qr_say(char *message, size_t message_bytes, const char *format, ...)
+{
+    if (message == NULL || message_bytes == 0)
+        return;
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(message, message_bytes, format, values);
+    va_end(values);
 }
 
 _Static_assert((QR_ALL_QUIRKS & (QR_ALL_QUIRKS + 1)) == 0, "a bit was left out");

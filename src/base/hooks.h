@@ -1,4 +1,5 @@
-/* base/hooks.h - the world outside: clock, random bytes, log; and quirks. */
+/* base/hooks.h - the world outside: clock, random bytes, log, sentences for the caller; and quirks.
+ * The hooks may be NULL: then what the system has. */
 #ifndef QR_BASE_HOOKS_H
 #define QR_BASE_HOOKS_H
 
@@ -8,12 +9,21 @@
 #include <quire/config.h>
 
 uint64_t qr_now_ns(const quire_hooks *hooks);
+/* Milliseconds of the system's clock that never goes back. */
+static inline uint64_t qr_now_ms(void)
+{
+    return qr_now_ns(NULL) / 1000000;
+}
 /* Since 1970; without a hook. */
 double qr_wall_seconds(void);
 /* QUIRE_OK or QUIRE_E_RANDOM. */
 int qr_random_bytes(const quire_hooks *hooks, void *out, size_t bytes);
 /* Does nothing without a log hook. */
-void qr_log(const quire_hooks *hooks, quire_log_level level, const char *message);
+void qr_log(const quire_hooks *hooks, quire_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Writes a sentence where there is room for one. */
+void qr_say(char *message, size_t message_bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* All bits that this library has: 0 to the last one, without a gap. */
 #define QR_QUIRK_OR(bit, name, sentence) | QUIRE_QUIRK(name)

@@ -16,16 +16,24 @@ static size_t round_up_size(size_t bytes, size_t alignment)
     return bytes > SIZE_MAX - alignment ? SIZE_MAX : (bytes + alignment - 1) & ~(alignment - 1);
 }
 
+static void advise_huge(void *memory, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* advice: without it, slower but right */
+#else
+    (void)memory;
+    (void)bytes;
+#endif
+}
+
 static void *default_alloc(void *user, size_t bytes, size_t alignment)
 {
     (void)user;
     if (bytes < 2 * HUGE_PAGE_BYTES)
         return aligned_alloc(alignment, round_up_size(bytes, alignment));
     void *memory = aligned_alloc(HUGE_PAGE_BYTES, round_up_size(bytes, HUGE_PAGE_BYTES));
-#ifdef MADV_HUGEPAGE
     if (memory != NULL)
-        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* advice: without it, slower but right */
-#endif
+        advise_huge(memory, bytes);
     return memory;
 }
 
@@ -59,6 +67,51 @@ void qr_owner_release(const qr_owner *owner)
     qr_owner copy = *owner; /* the original goes with the memory */
     if (copy.memory != NULL)
         copy.allocator.free(copy.allocator.user, copy.memory, copy.bytes, QUIRE_ALIGNMENT);
+}
+
+void *qr_alloc(size_t count, size_t bytes)
+{
+    return count == 0 || bytes == 0 ? NULL : calloc(count, bytes);
+}
+
+void *qr_alloc_raw(size_t bytes)
+{
+    return bytes == 0 ? NULL : malloc(bytes);
+}
+
+void *qr_alloc_large(size_t bytes)
+{
+    if (bytes < 2 * HUGE_PAGE_BYTES || bytes > SIZE_MAX - HUGE_PAGE_BYTES)
+        return qr_alloc(1, bytes);
+    unsigned char *memory = calloc(1, bytes); /* fresh pages: what is never used is never touched */
+    if (memory == NULL)
+        return NULL;
+    size_t before = (HUGE_PAGE_BYTES - (uintptr_t)memory % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    advise_huge(memory + before, (bytes - before) & ~(HUGE_PAGE_BYTES - 1));
+    return memory;
+}
+
+void *qr_realloc(void *memory, size_t bytes)
+{
+    return bytes == 0 ? NULL : realloc(memory, bytes);
+}
+
+void qr_free(void *memory)
+{
+    free(memory);
+}
+
+void *qr_pages_map(size_t bytes, int flags)
+{
+    int all = MAP_PRIVATE | MAP_ANONYMOUS | flags;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, all, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void qr_pages_unmap(void *memory, size_t bytes)
+{
+    if (memory != NULL)
+        (void)munmap(memory, bytes);
 }
 
 void qr_memory_wipe(void *memory, size_t bytes)

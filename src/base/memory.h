@@ -1,5 +1,8 @@
-/* base/memory.h - the default allocator: the only place in the library that asks the system for
- * memory. */
+/* base/memory.h - the only place that asks the system for memory, so that tests can let it run out.
+ *
+ * The core takes one piece for each handle, when the handle is made. The libraries beside it take
+ * memory when a tier, a publisher or a server is opened, and in threads of their own; never in a
+ * step of the scheduler. */
 #ifndef QR_BASE_MEMORY_H
 #define QR_BASE_MEMORY_H
 
@@ -20,6 +23,20 @@ typedef struct qr_owner {
  * QUIRE_E_NOMEM; QUIRE_E_OVERFLOW for 0 bytes; QUIRE_E_ARGUMENT for half an allocator. */
 int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t bytes);
 void qr_owner_release(const qr_owner *owner);
+
+/* NULL when there is none, or for 0 bytes. The first is zeroed. */
+void *qr_alloc(size_t count, size_t bytes);
+void *qr_alloc_raw(size_t bytes);
+/* Zeroed, for what is looked up at random: in huge pages where it is large, so that a step does not
+ * miss the TLB. */
+void *qr_alloc_large(size_t bytes);
+/* The old memory stays when there is none. */
+void *qr_realloc(void *memory, size_t bytes);
+void qr_free(void *memory);
+
+/* Pages of their own, zeroed; flags as mmap's, MAP_HUGETLB say. NULL when there are none. */
+void *qr_pages_map(size_t bytes, int flags);
+void qr_pages_unmap(void *memory, size_t bytes);
 
 /* Overwrites memory in a way that the compiler does not remove, for secrets. */
 void qr_memory_wipe(void *memory, size_t bytes);

@@ -1,6 +1,6 @@
 #include "events/answers.h"
 
-#include "events/host.h"
+#include "base/hooks.h"
 
 #include <errno.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static qr_whole *take_whole(qr_answers *a, uint64_t now_ms)
         made->users = 1;
         a->num_wholes++;
         a->last = made;
-        uint64_t cost_ms = qr_host_now_ms() - now_ms;
+        uint64_t cost_ms = qr_now_ms() - now_ms;
         a->last_until_ms = now_ms + WHOLE_EVERY_MS + 10 * cost_ms;
     }
     a->last->users++;

@@ -1,6 +1,6 @@
 #include "events/asker.h"
 
-#include "events/host.h"
+#include "base/hooks.h"
 #include "events/payload.h"
 
 enum { ANSWERS_HWM = 1000, FRAMES = 4, NUMBER_BYTES = 8, KEY_TEXT_BYTES = 40 };
@@ -67,7 +67,7 @@ bool qr_asker_ask(qr_asker *asker, const unsigned char request[8])
     bool is_sent = open_dealer(asker) &&
                    zmq_send(asker->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) == 0 &&
                    zmq_send(asker->dealer, request, NUMBER_BYTES, ZMQ_DONTWAIT) == NUMBER_BYTES;
-    asker->deadline_ms = qr_host_now_ms() + asker->timeout_ms;
+    asker->deadline_ms = qr_now_ms() + asker->timeout_ms;
     if (!is_sent)
         qr_asker_close(asker);
     return is_sent;
@@ -97,15 +97,15 @@ qr_asker_answer qr_asker_next(qr_asker *asker, long wait_ms, uint64_t *number, z
 {
     if (asker->dealer == NULL)
         return QR_ASKER_LATE;
-    uint64_t now_ms = qr_host_now_ms();
+    uint64_t now_ms = qr_now_ms();
     long left_ms = now_ms < asker->deadline_ms ? (long)(asker->deadline_ms - now_ms) : 0;
     zmq_pollitem_t item = {.socket = asker->dealer, .events = ZMQ_POLLIN};
     bool is_there = zmq_poll(&item, 1, wait_ms < 0 || wait_ms > left_ms ? left_ms : wait_ms) > 0 &&
                     read_answer(asker, number, payload);
-    if (!is_there && qr_host_now_ms() < asker->deadline_ms)
+    if (!is_there && qr_now_ms() < asker->deadline_ms)
         return QR_ASKER_NOTHING;
     if (is_there && *number != UINT64_MAX) {
-        asker->deadline_ms = qr_host_now_ms() + asker->timeout_ms;
+        asker->deadline_ms = qr_now_ms() + asker->timeout_ms;
         return QR_ASKER_BATCH;
     }
     qr_asker_close(asker);

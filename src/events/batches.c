@@ -1,8 +1,9 @@
 #include "events/batches.h"
 
 #include "base/bits.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "events/feed_wire.h"
-#include "events/host.h"
 #include "events/texts.h"
 
 #include <string.h>
@@ -93,7 +94,7 @@ static bool is_new(const quire_monitor *monitor)
 
 int qr_batches_create(const qr_batches_config *config, qr_batches **batches)
 {
-    qr_batches *b = qr_host_alloc_zeroed(1, sizeof *b);
+    qr_batches *b = qr_alloc(1, sizeof *b);
     if (b == NULL)
         return QUIRE_E_NOMEM;
     b->monitor = config->monitor;
@@ -120,7 +121,7 @@ void qr_batches_destroy(qr_batches *b)
     qr_mirror_destroy(b->mirror);
     qr_texts_destroy(b->texts);
     qr_feed_wire_free(&b->feed_wire);
-    qr_host_free(b);
+    qr_free(b);
 }
 
 static void forget(qr_batches *b)
@@ -341,7 +342,7 @@ static int end_batch(qr_batches *b, quire_bytes *bytes, uint32_t *num_events)
     if (*num_events == 0)
         return QUIRE_RETRY;
     if (b->time == 0) /* a walk before the first update */
-        b->time = qr_host_wall_s();
+        b->time = qr_wall_seconds();
     if (status == QUIRE_OK)
         status = quire_wire_end(b->writer, b->time, b->rank, bytes);
     if (status != QUIRE_OK)

@@ -1,6 +1,6 @@
 #include "events/endpoint.h"
 
-#include "events/host.h"
+#include "base/hooks.h"
 
 #include <quire/error.h>
 
@@ -54,7 +54,7 @@ static int read_tcp(const char *text, uint32_t rank, qr_endpoint *endpoint, char
     const char *host = text + strlen(TCP);
     const char *colon = strrchr(host, ':');
     if (colon == NULL || colon == host || strpbrk(host, ";/ ") != NULL) {
-        qr_host_say(message, message_bytes, "'%s' is no address: write tcp://HOST:PORT", text);
+        qr_say(message, message_bytes, "'%s' is no address: write tcp://HOST:PORT", text);
         return QUIRE_E_ARGUMENT;
     }
     char name[256];
@@ -70,9 +70,9 @@ static int read_tcp(const char *text, uint32_t rank, qr_endpoint *endpoint, char
     char *end;
     unsigned long port = strtoul(colon + 1, &end, 10);
     if (colon[1] < '0' || colon[1] > '9' || *end != 0 || port == 0 || port + rank > 65535) {
-        qr_host_say(message, message_bytes,
-                    "'%s': the port, with rank %u added, must be a number from 1 to 65535, or *",
-                    text, rank);
+        qr_say(message, message_bytes,
+               "'%s': the port, with rank %u added, must be a number from 1 to 65535, or *", text,
+               rank);
         return QUIRE_E_ARGUMENT;
     }
     (void)snprintf(endpoint->text, sizeof endpoint->text, "tcp://%s:%lu", name, port + rank);
@@ -85,7 +85,7 @@ int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, cha
     *endpoint = (qr_endpoint){.text = ""};
     int status = QUIRE_OK;
     if (strlen(text) + 16 > sizeof endpoint->text || rank > 65535) {
-        qr_host_say(message, message_bytes, "the address is too long, or rank %u too high", rank);
+        qr_say(message, message_bytes, "the address is too long, or rank %u too high", rank);
         status = QUIRE_E_ARGUMENT;
     } else if (starts_with(text, TCP)) {
         status = read_tcp(text, rank, endpoint, message, message_bytes);
@@ -97,9 +97,9 @@ int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, cha
             (void)snprintf(endpoint->text + len, sizeof endpoint->text - (size_t)len, "_dp%u",
                            rank);
     } else {
-        qr_host_say(message, message_bytes,
-                    "'%s' is no address for events: write tcp://HOST:PORT or ipc://FILE%s", text,
-                    starts_with(text, "inproc://") ? " (inproc:// ends inside the publisher)" : "");
+        qr_say(message, message_bytes,
+               "'%s' is no address for events: write tcp://HOST:PORT or ipc://FILE%s", text,
+               starts_with(text, "inproc://") ? " (inproc:// ends inside the publisher)" : "");
         status = QUIRE_E_ARGUMENT;
     }
     endpoint->listens = status == QUIRE_OK && is_listening(endpoint);
@@ -171,15 +171,15 @@ static int check_name(const qr_endpoint *endpoint, char *message, size_t message
     if (path == NULL || lstat(path, &found) != 0)
         return QUIRE_OK;
     if (!S_ISSOCK(found.st_mode)) {
-        qr_host_say(message, message_bytes,
-                    "cannot listen on '%s': there is a file of that name; choose another",
-                    endpoint->text);
+        qr_say(message, message_bytes,
+               "cannot listen on '%s': there is a file of that name; choose another",
+               endpoint->text);
         return QUIRE_E_SYSTEM;
     }
     if (has_listener(path)) {
-        qr_host_say(message, message_bytes,
-                    "cannot listen on '%s': another process listens there; choose another name",
-                    endpoint->text);
+        qr_say(message, message_bytes,
+               "cannot listen on '%s': another process listens there; choose another name",
+               endpoint->text);
         return QUIRE_E_SYSTEM;
     }
     return QUIRE_OK;
@@ -212,9 +212,9 @@ int qr_endpoint_attach(qr_endpoint *endpoint, void *socket, char *message, size_
     (void)zmq_setsockopt(socket, ZMQ_IPV6, &on, sizeof on);
     if (!(endpoint->listens ? is_bound(endpoint, socket)
                             : zmq_connect(socket, endpoint->text) == 0)) {
-        qr_host_say(message, message_bytes, "cannot %s '%s': %s",
-                    endpoint->listens ? "listen on" : "connect to", endpoint->text,
-                    zmq_strerror(zmq_errno()));
+        qr_say(message, message_bytes, "cannot %s '%s': %s",
+               endpoint->listens ? "listen on" : "connect to", endpoint->text,
+               zmq_strerror(zmq_errno()));
         return QUIRE_E_SYSTEM;
     }
     if (endpoint->listens) {

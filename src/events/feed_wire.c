@@ -1,8 +1,8 @@
 #include "events/feed_wire.h"
 
 #include "base/bits.h"
+#include "base/memory.h"
 #include "base/utf8.h"
-#include "events/host.h"
 
 #include <string.h>
 
@@ -31,7 +31,7 @@ void qr_feed_wire_init(qr_feed_wire *f, bool hashes_as_bytes)
 
 void qr_feed_wire_free(qr_feed_wire *f)
 {
-    qr_host_free(f->memory);
+    qr_free(f->memory);
     f->memory = NULL;
     f->capacity = 0;
 }
@@ -61,10 +61,10 @@ static int make_arrays(qr_feed_wire *f, const feed_part *part, feed_arrays *arra
     size_t all =
         qr_add_size(qr_add_size(hash_bytes, token_bytes), qr_add_size(key_bytes, start_bytes));
     if (all > f->capacity) {
-        void *memory = qr_host_alloc(all);
+        void *memory = qr_alloc_raw(all);
         if (memory == NULL)
             return QUIRE_E_NOMEM;
-        qr_host_free(f->memory);
+        qr_free(f->memory);
         f->memory = memory;
         f->capacity = all;
     }

@@ -15,7 +15,8 @@
  *
  *      heads in the table = different contents      records in lists of workers = num_blocks
  */
-#include "events/host.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 
 #include "base/bits.h"
 #include "base/config.h"
@@ -152,7 +153,7 @@ static bool keep_hash(index_record *r, const quire_wire_hash *hash)
     r->hash_len = (uint16_t)hash->bytes.len;
     unsigned char *to = r->hash.bytes;
     if (hash->bytes.len > SHORT_BYTES) {
-        to = qr_host_alloc(hash->bytes.len);
+        to = qr_alloc_raw(hash->bytes.len);
         if (to == NULL)
             return false;
         r->hash.long_bytes = to;
@@ -164,7 +165,7 @@ static bool keep_hash(index_record *r, const quire_wire_hash *hash)
 static void forget_hash(index_record *r)
 {
     if (r->hash_len != IS_NUMBER && r->hash_len > SHORT_BYTES)
-        qr_host_free(r->hash.long_bytes);
+        qr_free(r->hash.long_bytes);
 }
 
 static quire_wire_hash hash_of(const index_record *r)
@@ -189,7 +190,7 @@ static uint64_t find_slot(const quire_index *x, const index_key *key, uint32_t t
 static bool grow_table(quire_index *x)
 {
     uint64_t num_slots = x->num_slots == 0 ? UINT64_C(2) * FIRST_RECORDS : 2 * x->num_slots;
-    index_slot *slots = qr_host_alloc(qr_mul_size(num_slots, sizeof slots[0]));
+    index_slot *slots = qr_alloc_raw(qr_mul_size(num_slots, sizeof slots[0]));
     if (slots == NULL)
         return false;
     for (uint64_t i = 0; i < num_slots; i++)
@@ -202,7 +203,7 @@ static bool grow_table(quire_index *x)
             at = (at + 1) & (num_slots - 1);
         slots[at] = x->slots[i];
     }
-    qr_host_free(x->slots);
+    qr_free(x->slots);
     x->slots = slots;
     x->num_slots = num_slots;
     return true;
@@ -237,8 +238,7 @@ static uint32_t take_record(quire_index *x)
         more = more < x->max_blocks ? more : x->max_blocks;
         if (more <= x->max_records)
             return QR_NIL;
-        index_record *records =
-            qr_host_realloc(x->records, qr_mul_size(more, sizeof x->records[0]));
+        index_record *records = qr_realloc(x->records, qr_mul_size(more, sizeof x->records[0]));
         if (records == NULL)
             return QR_NIL;
         x->records = records;
@@ -402,9 +402,9 @@ static int make_index(const quire_index_config *config, quire_index *x)
         return QUIRE_E_CONFIG;
     x->counts_copies = config->count_copies != 0;
     x->first_free = QR_NIL;
-    if (qr_host_random(x->secret, sizeof x->secret) != 0)
+    if (qr_random_bytes(NULL, x->secret, sizeof x->secret) != 0)
         return QUIRE_E_RANDOM;
-    x->workers = qr_host_alloc(x->max_workers * sizeof x->workers[0]);
+    x->workers = qr_alloc_raw(x->max_workers * sizeof x->workers[0]);
     if (x->workers == NULL)
         return QUIRE_E_NOMEM;
     for (uint32_t i = 0; i < x->max_workers; i++)
@@ -420,7 +420,7 @@ int quire_index_create(const quire_index_config *config, quire_index **index)
     int status = config == NULL ? QUIRE_OK : qr_config_read(&chosen, sizeof chosen, config);
     if (status != QUIRE_OK)
         return status;
-    quire_index *x = qr_host_alloc_zeroed(1, sizeof *x);
+    quire_index *x = qr_alloc(1, sizeof *x);
     if (x == NULL)
         return QUIRE_E_NOMEM;
     status = make_index(&chosen, x);
@@ -440,10 +440,10 @@ void quire_index_destroy(quire_index *index)
         for (uint32_t id = index->workers[worker]; id != QR_NIL; id = index->records[id].next)
             forget_hash(&index->records[id]);
     }
-    qr_host_free(index->workers);
-    qr_host_free(index->records);
-    qr_host_free(index->slots);
-    qr_host_free(index);
+    qr_free(index->workers);
+    qr_free(index->records);
+    qr_free(index->slots);
+    qr_free(index);
 }
 
 int quire_index_apply(quire_index *index, uint32_t worker, const quire_wire_event *event)

@@ -1,7 +1,7 @@
 #include "events/mirror.h"
 
 #include "base/bits.h"
-#include "events/host.h"
+#include "base/memory.h"
 
 /* A block of the ring of its key. */
 typedef struct mirror_block {
@@ -32,7 +32,7 @@ struct qr_mirror {
 int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_bytes,
                      qr_mirror **mirror_out)
 {
-    qr_mirror *mirror = qr_host_alloc_zeroed(1, sizeof *mirror);
+    qr_mirror *mirror = qr_alloc(1, sizeof *mirror);
     if (mirror == NULL)
         return QUIRE_E_NOMEM;
     uint64_t slots = 16;
@@ -42,10 +42,10 @@ int qr_mirror_create(uint32_t num_blocks, uint32_t num_groups, uint32_t hash_byt
     mirror->num_groups = num_groups;
     mirror->hash_bytes = hash_bytes;
     mirror->mask = (uint32_t)(slots - 1);
-    mirror->blocks = qr_host_alloc_zeroed(num_blocks, sizeof *mirror->blocks);
-    mirror->groups = qr_host_alloc_zeroed(num_groups, sizeof *mirror->groups);
-    mirror->hashes = qr_host_alloc_zeroed(num_blocks, hash_bytes);
-    mirror->table = qr_host_alloc_zeroed((size_t)slots, sizeof *mirror->table);
+    mirror->blocks = qr_alloc(num_blocks, sizeof *mirror->blocks);
+    mirror->groups = qr_alloc(num_groups, sizeof *mirror->groups);
+    mirror->hashes = qr_alloc(num_blocks, hash_bytes);
+    mirror->table = qr_alloc((size_t)slots, sizeof *mirror->table);
     if (mirror->blocks == NULL || mirror->groups == NULL || mirror->hashes == NULL ||
         mirror->table == NULL) {
         qr_mirror_destroy(mirror);
@@ -60,11 +60,11 @@ void qr_mirror_destroy(qr_mirror *mirror)
 {
     if (mirror == NULL)
         return;
-    qr_host_free(mirror->table);
-    qr_host_free(mirror->hashes);
-    qr_host_free(mirror->groups);
-    qr_host_free(mirror->blocks);
-    qr_host_free(mirror);
+    qr_free(mirror->table);
+    qr_free(mirror->hashes);
+    qr_free(mirror->groups);
+    qr_free(mirror->blocks);
+    qr_free(mirror);
 }
 
 static unsigned char *held_hash(const qr_mirror *mirror, quire_block block)

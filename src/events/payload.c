@@ -1,11 +1,11 @@
 #include "events/payload.h"
 
 #include "base/bits.h"
-#include "events/host.h"
+#include "base/memory.h"
 
 qr_payload *qr_payload_create(qr_purse *purse, uint64_t number, quire_bytes bytes)
 {
-    qr_payload *payload = qr_host_alloc(sizeof *payload + bytes.len);
+    qr_payload *payload = qr_alloc_raw(sizeof *payload + bytes.len);
     if (payload == NULL)
         return NULL;
     atomic_init(&payload->refs, 1);
@@ -30,7 +30,7 @@ void qr_payload_drop(qr_payload *payload)
         return;
     atomic_fetch_sub_explicit(&payload->purse->bytes, qr_payload_bytes(payload),
                               memory_order_relaxed);
-    qr_host_free(payload);
+    qr_free(payload);
 }
 
 /* Called by ZeroMQ, in one of its threads, when the last peer has the message. */

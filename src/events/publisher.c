@@ -10,9 +10,10 @@
 
 #include "base/config.h"
 #include "base/fork_guard.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "events/answers.h"
 #include "events/endpoint.h"
-#include "events/host.h"
 #include "events/zap.h"
 
 #include <errno.h>
@@ -152,7 +153,7 @@ static void wait_and_read(quire_publisher *p, long wait_ms)
     (void)zmq_getsockopt(p->pub, ZMQ_EVENTS, &events, &events_bytes);
     (void)zmq_poll(items, count, wait_ms);
     if (takes_requests)
-        qr_answers_read(&p->answers, qr_host_now_ms());
+        qr_answers_read(&p->answers, qr_now_ms());
     if (p->zap.socket != NULL)
         qr_zap_answer(&p->zap);
 }
@@ -161,7 +162,7 @@ static bool answer_requests(quire_publisher *p)
 {
     if (p->router == NULL)
         return false;
-    bool has_moved = qr_answers_serve(&p->answers, qr_host_now_ms());
+    bool has_moved = qr_answers_serve(&p->answers, qr_now_ms());
     set_stat(&p->num_replays, p->answers.num_replays);
     set_stat(&p->num_snapshots, p->answers.num_snapshots);
     set_stat(&p->num_refused, p->answers.num_refused);
@@ -180,8 +181,8 @@ static void *publisher_thread(void *user)
         if (wait_ms > LONG_WAIT_MS)
             wait_ms = LONG_WAIT_MS;
     }
-    uint64_t deadline_ms = qr_host_now_ms() + CLOSING_MS;
-    while (publish_news(p) && qr_host_now_ms() < deadline_ms)
+    uint64_t deadline_ms = qr_now_ms() + CLOSING_MS;
+    while (publish_news(p) && qr_now_ms() < deadline_ms)
         ;
     return NULL;
 }
@@ -203,7 +204,7 @@ static int start_thread(quire_publisher *p)
 
 static int say_refused(publisher_message message, int status, const char *what, const char *value)
 {
-    qr_host_say(message.text, message.bytes, "%s '%s': %s", what, value, quire_strerror(status));
+    qr_say(message.text, message.bytes, "%s '%s': %s", what, value, quire_strerror(status));
     return status;
 }
 
@@ -219,12 +220,11 @@ static int read_endpoints(quire_publisher *p, const quire_publisher_config *conf
             return status;
         if (!endpoints[i]->is_local && config->curve_secret_key == NULL &&
             config->allow_strangers_to_read_prompts_and_stall_us == 0) {
-            qr_host_say(
-                message.text, message.bytes,
-                "'%s' is open to other machines: set curve_secret_key (and curve_clients), "
-                "or use tcp://127.0.0.1:PORT or ipc://FILE; only where the network itself is "
-                "guarded set allow_strangers_to_read_prompts_and_stall_us",
-                texts[i]);
+            qr_say(message.text, message.bytes,
+                   "'%s' is open to other machines: set curve_secret_key (and curve_clients), "
+                   "or use tcp://127.0.0.1:PORT or ipc://FILE; only where the network itself is "
+                   "guarded set allow_strangers_to_read_prompts_and_stall_us",
+                   texts[i]);
             return QUIRE_E_UNSAFE;
         }
     }
@@ -246,13 +246,13 @@ static int guard_socket(void *socket, const quire_publisher_config *config,
     if (config->curve_secret_key == NULL)
         return QUIRE_OK;
     if (zmq_has("curve") == 0) {
-        qr_host_say(message.text, message.bytes,
-                    "curve_secret_key is set, but this libzmq was built without CURVE");
+        qr_say(message.text, message.bytes,
+               "curve_secret_key is set, but this libzmq was built without CURVE");
         return QUIRE_E_SYSTEM;
     }
     if (qr_zap_read_key(config->curve_secret_key, key) != QUIRE_OK) {
-        qr_host_say(message.text, message.bytes,
-                    "curve_secret_key is no key: 40 characters, as zmq_curve_keypair makes them");
+        qr_say(message.text, message.bytes,
+               "curve_secret_key is no key: 40 characters, as zmq_curve_keypair makes them");
         return QUIRE_E_ARGUMENT;
     }
     set_option(socket, ZMQ_CURVE_SERVER, 1);
@@ -402,7 +402,7 @@ QUIRE_API int quire_publisher_create(const quire_publisher_config *callers,
     int status = read_publisher_config(callers, &config, message);
     if (status != QUIRE_OK)
         return status;
-    quire_publisher *p = qr_host_alloc_zeroed(1, sizeof *p);
+    quire_publisher *p = qr_alloc(1, sizeof *p);
     if (p == NULL)
         return say_refused(message, QUIRE_E_NOMEM, "publisher", config.endpoint);
     qr_fork_guard_init(&p->guard);
@@ -428,11 +428,11 @@ QUIRE_API int quire_publisher_create(const quire_publisher_config *callers,
 
 static void stop_publisher(quire_publisher *p)
 {
-    uint64_t start_ms = qr_host_now_ms();
+    uint64_t start_ms = qr_now_ms();
     atomic_store_explicit(&p->is_stopping, true, memory_order_release);
     if (p->has_thread)
         (void)pthread_join(p->thread, NULL);
-    uint64_t spent_ms = qr_host_now_ms() - start_ms;
+    uint64_t spent_ms = qr_now_ms() - start_ms;
     qr_zap_release(&p->zap);
     if (p->router != NULL)
         (void)zmq_close(p->router);
@@ -456,7 +456,7 @@ QUIRE_API void quire_publisher_destroy(quire_publisher *p)
         return;
     if (!qr_fork_guard_is_child(&p->guard))
         stop_publisher(p);
-    qr_host_free(p);
+    qr_free(p);
 }
 
 /* ---- looking --------------------------------------------------------------- */

@@ -1,13 +1,13 @@
 #include "events/replay_buffer.h"
 
-#include "events/host.h"
+#include "base/memory.h"
 
 #include <quire/error.h>
 
 int qr_replay_buffer_init(qr_replay_buffer *buffer, uint32_t capacity, uint64_t max_bytes)
 {
     *buffer = (qr_replay_buffer){.capacity = capacity, .max_bytes = max_bytes};
-    buffer->batches = qr_host_alloc_zeroed(capacity, sizeof(qr_payload *));
+    buffer->batches = qr_alloc(capacity, sizeof(qr_payload *));
     return buffer->batches == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
 }
 
@@ -29,7 +29,7 @@ void qr_replay_buffer_release(qr_replay_buffer *buffer)
 {
     while (buffer->count > 0)
         drop_oldest(buffer);
-    qr_host_free(buffer->batches);
+    qr_free(buffer->batches);
     buffer->batches = NULL;
 }
 

@@ -1,7 +1,8 @@
 /* events/subscriber.c - how a subscriber is made, and what it hands out; subscription.c has its
  * steps. */
 #include "base/config.h"
-#include "events/host.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "events/subscription.h"
 #include "events/zap.h"
 
@@ -29,7 +30,7 @@ QUIRE_API int quire_subscriber_next(quire_subscriber *s, int timeout_ms, quire_d
         return QUIRE_E_ARGUMENT;
     if (qr_fork_guard_is_child(&s->guard))
         return QUIRE_E_SYSTEM;
-    uint64_t now_ms = qr_host_now_ms();
+    uint64_t now_ms = qr_now_ms();
     uint64_t until_ms = timeout_ms < 0 ? UINT64_MAX : now_ms + (uint64_t)timeout_ms;
     for (;;) {
         long wait_ms = timeout_ms < 0 ? -1 : (long)(until_ms > now_ms ? until_ms - now_ms : 0);
@@ -47,7 +48,7 @@ QUIRE_API int quire_subscriber_next(quire_subscriber *s, int timeout_ms, quire_d
         default:
             break;
         }
-        now_ms = qr_host_now_ms();
+        now_ms = qr_now_ms();
     }
 }
 
@@ -65,8 +66,7 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
     if (config->curve_server_key == NULL)
         return QUIRE_OK;
     if (zmq_has("curve") == 0) {
-        qr_host_say(text, text_bytes, "%s is set, but this libzmq was built without CURVE",
-                    names[0]);
+        qr_say(text, text_bytes, "%s is set, but this libzmq was built without CURVE", names[0]);
         return QUIRE_E_SYSTEM;
     }
     /* A publisher that lets in whoever knows its key needs none of ours in particular. */
@@ -76,9 +76,9 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
     for (int i = 0; i < 3; i++) {
         bool is_half = i == 2 && given[1] != NULL && given[2] == NULL;
         if (is_half || (given[i] != NULL && qr_zap_read_key(given[i], key) != QUIRE_OK)) {
-            qr_host_say(text, text_bytes,
-                        "%s is missing or no key: 40 characters, as zmq_curve_keypair makes them",
-                        names[i]);
+            qr_say(text, text_bytes,
+                   "%s is missing or no key: 40 characters, as zmq_curve_keypair makes them",
+                   names[i]);
             return QUIRE_E_ARGUMENT;
         }
         if (given[i] != NULL)
@@ -101,8 +101,8 @@ static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
     s->sub = s->context == NULL ? NULL : zmq_socket(s->context, ZMQ_SUB);
     if (s->sub == NULL || zmq_setsockopt(s->sub, ZMQ_SUBSCRIBE, topic, strlen(topic)) != 0 ||
         !qr_curve_keys_apply(&s->keys, s->sub)) {
-        qr_host_say(text, text_bytes, "no socket for '%s': %s", config->endpoint,
-                    zmq_strerror(zmq_errno()));
+        qr_say(text, text_bytes, "no socket for '%s': %s", config->endpoint,
+               zmq_strerror(zmq_errno()));
         return QUIRE_E_SYSTEM;
     }
     (void)zmq_setsockopt(s->sub, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
@@ -120,10 +120,10 @@ static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
                                                         : config->listen == QUIRE_ON;
     if (endpoint->listens && !endpoint->is_local && config->curve_server_key == NULL &&
         config->allow_strangers_to_tell_us_lies == 0) {
-        qr_host_say(text, text_bytes,
-                    "'%s' is open to other machines, and whoever reaches it is believed: set "
-                    "curve_server_key, or allow_strangers_to_tell_us_lies",
-                    config->endpoint);
+        qr_say(text, text_bytes,
+               "'%s' is open to other machines, and whoever reaches it is believed: set "
+               "curve_server_key, or allow_strangers_to_tell_us_lies",
+               config->endpoint);
         return QUIRE_E_UNSAFE;
     }
     return qr_endpoint_attach(endpoint, s->sub, text, text_bytes);
@@ -172,7 +172,7 @@ static int create_subscriber(quire_subscriber *s, const quire_subscriber_config 
     s->asker.timeout_ms = config->replay_timeout_ms;
     status = quire_wire_reader_create(&s->reader);
     if (status != QUIRE_OK)
-        qr_host_say(text, text_bytes, "subscriber: %s", quire_strerror(status));
+        qr_say(text, text_bytes, "subscriber: %s", quire_strerror(status));
     return status;
 }
 
@@ -181,10 +181,10 @@ QUIRE_API int quire_subscriber_create(const quire_subscriber_config *callers,
 {
     quire_subscriber_config config = {0};
     int status = subscriber == NULL ? QUIRE_E_ARGUMENT : read_subscriber_config(callers, &config);
-    quire_subscriber *s = status == QUIRE_OK ? qr_host_alloc_zeroed(1, sizeof *s) : NULL;
+    quire_subscriber *s = status == QUIRE_OK ? qr_alloc(1, sizeof *s) : NULL;
     if (s == NULL) {
         status = status == QUIRE_OK ? QUIRE_E_NOMEM : status;
-        qr_host_say(text, text_bytes, "subscriber: %s", quire_strerror(status));
+        qr_say(text, text_bytes, "subscriber: %s", quire_strerror(status));
         return status;
     }
     qr_fork_guard_init(&s->guard);
@@ -224,5 +224,5 @@ QUIRE_API void quire_subscriber_destroy(quire_subscriber *s)
         return;
     if (!qr_fork_guard_is_child(&s->guard))
         close_subscriber(s);
-    qr_host_free(s);
+    qr_free(s);
 }

@@ -1,7 +1,7 @@
 #include "events/subscription.h"
 
 #include "base/bits.h"
-#include "events/host.h"
+#include "base/hooks.h"
 #include "events/payload.h"
 
 enum { LIVE_FRAMES = 3, NUMBER_BYTES = 8, MOST_PATIENCE = 16 };
@@ -200,13 +200,13 @@ static qr_outcome take_live(quire_subscriber *s, qr_message *m, quire_delivery *
 
 static void note_sound(quire_subscriber *s)
 {
-    s->quiet_until_ms = qr_host_now_ms() + (uint64_t)s->quiet_ms * s->patience;
+    s->quiet_until_ms = qr_now_ms() + (uint64_t)s->quiet_ms * s->patience;
 }
 
 /* How long to wait for a live batch, of the time that the caller gives. */
 static long live_wait_ms(const quire_subscriber *s, long wait_ms)
 {
-    uint64_t now_ms = qr_host_now_ms();
+    uint64_t now_ms = qr_now_ms();
     uint64_t left_ms = s->quiet_until_ms > now_ms ? s->quiet_until_ms - now_ms : 0;
     bool is_shorter = wait_ms < 0 || left_ms < (uint64_t)wait_ms;
     return s->has_replay && s->has_expected && is_shorter ? (long)left_ms : wait_ms;
@@ -217,7 +217,7 @@ static qr_outcome listen_live(quire_subscriber *s, long wait_ms, qr_message *m)
     qr_outcome result = receive_live(s, live_wait_ms(s, wait_ms), m);
     if (result != QR_OUTCOME_NOTHING) {
         note_sound(s);
-    } else if (s->has_replay && s->has_expected && qr_host_now_ms() >= s->quiet_until_ms) {
+    } else if (s->has_replay && s->has_expected && qr_now_ms() >= s->quiet_until_ms) {
         note_sound(s);
         ask_missing(s);
     }

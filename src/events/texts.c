@@ -1,7 +1,7 @@
 #include "events/texts.h"
 
 #include "base/bits.h"
-#include "events/host.h"
+#include "base/memory.h"
 
 #include <string.h>
 
@@ -64,10 +64,10 @@ static uint32_t place_of(const qr_texts *t, const unsigned char *hash, uint32_t 
 static void free_parts(qr_texts *t)
 {
     for (uint32_t e = 0; e < t->num_entries; e++)
-        qr_host_free(t->entries[e].tokens);
-    qr_host_free(t->entries);
-    qr_host_free(t->hashes);
-    qr_host_free(t->table);
+        qr_free(t->entries[e].tokens);
+    qr_free(t->entries);
+    qr_free(t->hashes);
+    qr_free(t->table);
     t->entries = NULL;
     t->hashes = NULL;
     t->table = NULL;
@@ -94,18 +94,18 @@ static bool grow(qr_texts *t)
 {
     uint32_t before = t->num_entries;
     uint32_t after = before == 0 ? FIRST_ENTRIES : 2 * before;
-    text_entry *entries = qr_host_realloc(t->entries, (size_t)after * sizeof *entries);
+    text_entry *entries = qr_realloc(t->entries, (size_t)after * sizeof *entries);
     if (entries != NULL)
         t->entries = entries;
-    unsigned char *hashes = qr_host_realloc(t->hashes, (size_t)after * 2 * t->hash_bytes);
+    unsigned char *hashes = qr_realloc(t->hashes, (size_t)after * 2 * t->hash_bytes);
     if (hashes != NULL)
         t->hashes = hashes;
-    uint32_t *table = qr_host_alloc_zeroed((size_t)2 * after, sizeof *table);
+    uint32_t *table = qr_alloc((size_t)2 * after, sizeof *table);
     if (entries == NULL || hashes == NULL || table == NULL) {
-        qr_host_free(table);
+        qr_free(table);
         return false;
     }
-    qr_host_free(t->table);
+    qr_free(t->table);
     t->table = table;
     t->num_entries = after;
     chain_free(t, before);
@@ -135,7 +135,7 @@ static void empty_place(qr_texts *t, uint32_t hole)
 
 qr_texts *qr_texts_create(uint32_t hash_bytes)
 {
-    qr_texts *t = qr_host_alloc_zeroed(1, sizeof *t);
+    qr_texts *t = qr_alloc(1, sizeof *t);
     if (t == NULL)
         return NULL;
     t->hash_bytes = hash_bytes;
@@ -148,7 +148,7 @@ void qr_texts_destroy(qr_texts *t)
     if (t == NULL)
         return;
     free_parts(t);
-    qr_host_free(t);
+    qr_free(t);
 }
 
 void qr_texts_forget(qr_texts *t)
@@ -230,7 +230,7 @@ void qr_texts_learn(qr_texts *t, const quire_feed_event *event, uint32_t i)
         return;
     text_entry *entry = &t->entries[e];
     if (entry->max_tokens < event->block_size) {
-        quire_token *tokens = qr_host_realloc(entry->tokens, event->block_size * sizeof *tokens);
+        quire_token *tokens = qr_realloc(entry->tokens, event->block_size * sizeof *tokens);
         if (tokens == NULL)
             return; /* it is told without */
         entry->tokens = tokens;

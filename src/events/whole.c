@@ -1,6 +1,6 @@
 #include "events/whole.h"
 
-#include "events/host.h"
+#include "base/memory.h"
 
 /* Keys in one batch: few enough that a reader which stops reading holds little. */
 enum { PIECE_KEYS = 2048 };
@@ -14,7 +14,7 @@ typedef struct whole_place {
 int qr_whole_maker_init(qr_whole_maker *maker, uint32_t as_maps)
 {
     quire_wire_options options = {.size = sizeof options, .as_maps = as_maps};
-    maker->hashes = qr_host_alloc_zeroed(PIECE_KEYS, sizeof *maker->hashes);
+    maker->hashes = qr_alloc(PIECE_KEYS, sizeof *maker->hashes);
     if (maker->hashes == NULL)
         return QUIRE_E_NOMEM;
     return quire_wire_writer_create(&options, &maker->writer);
@@ -23,7 +23,7 @@ int qr_whole_maker_init(qr_whole_maker *maker, uint32_t as_maps)
 void qr_whole_maker_release(qr_whole_maker *maker)
 {
     quire_wire_writer_destroy(maker->writer);
-    qr_host_free(maker->hashes);
+    qr_free(maker->hashes);
 }
 
 /* Takes up to PIECE_KEYS keys of one group. */
@@ -77,7 +77,7 @@ qr_whole *qr_whole_make(qr_whole_maker *maker, const qr_mirror *mirror, uint64_t
 {
     uint32_t num_groups = maker->num_groups * maker->num_tiers;
     size_t most = qr_mirror_num_blocks(mirror) / PIECE_KEYS + num_groups + 1;
-    qr_whole *whole = qr_host_alloc_zeroed(1, sizeof *whole + most * sizeof(void *));
+    qr_whole *whole = qr_alloc(1, sizeof *whole + most * sizeof(void *));
     if (whole == NULL)
         return NULL;
     whole->number = number;
@@ -100,5 +100,5 @@ void qr_whole_destroy(qr_whole *whole)
         return;
     for (uint32_t i = 0; i < whole->num_pieces; i++)
         qr_payload_drop(whole->pieces[i]);
-    qr_host_free(whole);
+    qr_free(whole);
 }

@@ -11,8 +11,8 @@
  */
 #include "events/wire.h"
 
+#include "base/memory.h"
 #include "events/cursor.h"
-#include "events/host.h"
 
 #include <string.h>
 
@@ -455,10 +455,10 @@ static bool take_memory(quire_wire_reader *reader, size_t bytes)
     bool is_enough = bytes <= reader->capacity;
     if (is_enough && (reader->capacity <= KEPT_BYTES || bytes > reader->capacity / 8))
         return true;
-    void *memory = qr_host_alloc(bytes);
+    void *memory = qr_alloc_raw(bytes);
     if (memory == NULL)
         return is_enough;
-    qr_host_free(reader->memory);
+    qr_free(reader->memory);
     reader->memory = memory;
     reader->capacity = bytes;
     return true;
@@ -493,7 +493,7 @@ int quire_wire_reader_create(quire_wire_reader **reader)
 {
     if (reader == NULL)
         return QUIRE_E_ARGUMENT;
-    quire_wire_reader *made = qr_host_alloc_zeroed(1, sizeof *made);
+    quire_wire_reader *made = qr_alloc(1, sizeof *made);
     if (made == NULL)
         return QUIRE_E_NOMEM;
     *reader = made;
@@ -504,8 +504,8 @@ void quire_wire_reader_destroy(quire_wire_reader *reader)
 {
     if (reader == NULL)
         return;
-    qr_host_free(reader->memory);
-    qr_host_free(reader);
+    qr_free(reader->memory);
+    qr_free(reader);
 }
 
 int quire_wire_read(quire_wire_reader *reader, quire_bytes bytes, quire_wire_batch *batch)

@@ -9,9 +9,9 @@
 #include "events/wire.h"
 
 #include "base/config.h"
+#include "base/memory.h"
 #include "base/utf8.h"
 #include "events/cursor.h"
-#include "events/host.h"
 
 #include <msgpack.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static bool make_room(quire_wire_writer *w, size_t more)
         capacity = w->len + more;
     if (capacity > w->limit)
         capacity = w->limit;
-    unsigned char *bytes = qr_host_realloc(w->bytes, capacity);
+    unsigned char *bytes = qr_realloc(w->bytes, capacity);
     if (bytes == NULL) {
         note(w, QUIRE_E_NOMEM);
         return false;
@@ -299,7 +299,7 @@ int quire_wire_writer_create(const quire_wire_options *options, quire_wire_write
     uint64_t max_bytes = chosen.max_bytes == 0 ? DEFAULT_MAX_BYTES : chosen.max_bytes;
     if (max_bytes < LEAST_MAX_BYTES || max_bytes > SIZE_MAX / 4)
         return QUIRE_E_CONFIG;
-    quire_wire_writer *w = qr_host_alloc_zeroed(1, sizeof *w);
+    quire_wire_writer *w = qr_alloc(1, sizeof *w);
     if (w == NULL)
         return QUIRE_E_NOMEM;
     w->max_bytes = (size_t)max_bytes - RANK_BYTES;
@@ -313,8 +313,8 @@ void quire_wire_writer_destroy(quire_wire_writer *writer)
 {
     if (writer == NULL)
         return;
-    qr_host_free(writer->bytes);
-    qr_host_free(writer);
+    qr_free(writer->bytes);
+    qr_free(writer);
 }
 
 int quire_wire_begin(quire_wire_writer *writer)

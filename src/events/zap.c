@@ -1,6 +1,7 @@
 #include "events/zap.h"
 
-#include "events/host.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 
 #include <quire/error.h>
 
@@ -29,23 +30,22 @@ int qr_zap_read_key(const char *text, unsigned char key[QR_KEY_BYTES])
 int qr_zap_init(qr_zap *zap, void *context, const char *const *clients, uint32_t num_clients,
                 char *message, size_t message_bytes)
 {
-    zap->keys = qr_host_alloc_zeroed(num_clients, QR_KEY_BYTES);
+    zap->keys = qr_alloc(num_clients, QR_KEY_BYTES);
     if (zap->keys == NULL)
         return QUIRE_E_NOMEM;
     for (uint32_t i = 0; i < num_clients; i++) {
         if (clients[i] == NULL || qr_zap_read_key(clients[i], zap->keys[i]) != QUIRE_OK) {
-            qr_host_say(message, message_bytes,
-                        "curve_clients[%u] is no public key: 40 characters, as zmq_curve_keypair "
-                        "makes them",
-                        i);
+            qr_say(message, message_bytes,
+                   "curve_clients[%u] is no public key: 40 characters, as zmq_curve_keypair "
+                   "makes them",
+                   i);
             return QUIRE_E_ARGUMENT;
         }
     }
     zap->num_keys = num_clients;
     zap->socket = zmq_socket(context, ZMQ_REP);
     if (zap->socket == NULL || zmq_bind(zap->socket, "inproc://zeromq.zap.01") != 0) {
-        qr_host_say(message, message_bytes, "cannot check clients' keys: %s",
-                    zmq_strerror(zmq_errno()));
+        qr_say(message, message_bytes, "cannot check clients' keys: %s", zmq_strerror(zmq_errno()));
         return QUIRE_E_SYSTEM;
     }
     return QUIRE_OK;
@@ -55,7 +55,7 @@ void qr_zap_release(qr_zap *zap)
 {
     if (zap->socket != NULL)
         (void)zmq_close(zap->socket);
-    qr_host_free(zap->keys);
+    qr_free(zap->keys);
     *zap = (qr_zap){.socket = NULL};
 }
 

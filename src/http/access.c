@@ -1,6 +1,6 @@
 #include "http/access.h"
 
-#include "http/system.h"
+#include "base/memory.h"
 
 #include <quire/error.h>
 
@@ -87,7 +87,7 @@ int qr_http_access_set_hosts(qr_http_access *access, const char *const *hosts, u
             return QUIRE_E_CONFIG;
         bytes += strlen(host) + 1;
     }
-    access->hosts = qr_http_alloc(bytes);
+    access->hosts = qr_alloc(1, bytes);
     if (access->hosts == NULL)
         return QUIRE_E_NOMEM;
     char *to = access->hosts;
@@ -181,6 +181,6 @@ void qr_http_access_free(qr_http_access *access)
     volatile unsigned char *secret = access->token;
     for (size_t i = 0; i < sizeof access->token; i++)
         secret[i] = 0;
-    qr_http_free(access->hosts);
+    qr_free(access->hosts);
     access->hosts = NULL;
 }

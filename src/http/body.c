@@ -1,7 +1,7 @@
 #include "http/body.h"
 
+#include "base/memory.h"
 #include "base/utf8.h"
-#include "http/system.h"
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ char *qr_http_body_room(qr_http_body *body, size_t bytes)
     while (capacity < body->len + bytes)
         capacity *= 2;
     if (capacity != body->capacity) {
-        char *grown = qr_http_realloc(body->bytes, capacity);
+        char *grown = qr_realloc(body->bytes, capacity);
         if (grown == NULL) {
             body->is_failed = true;
             return NULL;
@@ -109,6 +109,6 @@ void qr_http_body_clear(qr_http_body *body)
 
 void qr_http_body_free(qr_http_body *body)
 {
-    qr_http_free(body->bytes);
+    qr_free(body->bytes);
     *body = (qr_http_body){0};
 }

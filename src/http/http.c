@@ -1,11 +1,12 @@
 #include <quire/http.h>
 
 #include "base/config.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "http/complaint.h"
 #include "http/listener.h"
 #include "http/page.h"
 #include "http/server.h"
-#include "http/system.h"
 
 #include <errno.h>
 #include <string.h>
@@ -107,9 +108,9 @@ static int read_site(const qr_http_complaint *c, const quire_http_config *config
     int status = read_limit(c, "stuck_s", config->stuck_s, DEFAULT_STUCK_S, UINT32_MAX, &stuck_s);
     site->monitor = config->monitor;
     site->info = quire_monitor_get_info(config->monitor);
-    site->started = qr_http_unix_time();
+    site->started = qr_wall_seconds();
     site->health.stuck_ns = (uint64_t)stuck_s * 1000000000;
-    site->health.fine_ns = qr_http_now_ns();
+    site->health.fine_ns = qr_now_ns(NULL);
     if (status == QUIRE_OK)
         status = read_label(c, "title", config->title, &site->title);
     if (status == QUIRE_OK)
@@ -184,7 +185,7 @@ int quire_http_create(const quire_http_config *callers, quire_http **made, char 
         return qr_http_complain(&c, QUIRE_E_ARGUMENT,
                                 "there is no monitor; set quire_sched_config.monitor, then give "
                                 "quire_sched_monitor");
-    quire_http *http = qr_http_alloc(sizeof *http);
+    quire_http *http = qr_alloc(1, sizeof *http);
     if (http == NULL)
         return qr_http_complain(&c, QUIRE_E_NOMEM, "there is not enough memory");
     qr_fork_guard_init(&http->guard);
@@ -213,7 +214,7 @@ void quire_http_destroy(quire_http *http)
         qr_http_lines_free(&http->lines);
     }
     qr_http_access_free(&http->site.access);
-    qr_http_free(http);
+    qr_free(http);
 }
 
 uint32_t quire_http_port(const quire_http *http)

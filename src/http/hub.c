@@ -1,7 +1,7 @@
 #include "http/hub.h"
 
+#include "base/memory.h"
 #include "http/format.h"
-#include "http/system.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ int qr_http_hub_init(qr_http_hub *hub, const qr_http_site *site, uint32_t max_st
     int status = quire_reader_create(site->monitor, NULL, &hub->reader);
     if (status != QUIRE_OK)
         return status;
-    hub->streams = qr_http_alloc(max_streams * sizeof *hub->streams);
+    hub->streams = qr_alloc(max_streams, sizeof *hub->streams);
     if (hub->streams == NULL) {
         quire_reader_destroy(hub->reader);
         return QUIRE_E_NOMEM;
@@ -33,7 +33,7 @@ void qr_http_hub_free(qr_http_hub *hub)
         return;
     pthread_mutex_destroy(&hub->lock);
     quire_reader_destroy(hub->reader);
-    qr_http_free(hub->streams);
+    qr_free(hub->streams);
     qr_http_body_free(&hub->steps);
     qr_http_body_free(&hub->events);
     qr_http_body_free(&hub->message);
@@ -52,7 +52,7 @@ static qr_http_stream *free_place(qr_http_hub *hub)
 
 qr_http_stream *qr_http_hub_open(qr_http_hub *hub, void *connection, bool has_after, uint64_t after)
 {
-    char *bytes = qr_http_alloc(QR_HTTP_STREAM_BYTES);
+    char *bytes = qr_alloc(1, QR_HTTP_STREAM_BYTES);
     if (bytes == NULL)
         return NULL;
     pthread_mutex_lock(&hub->lock);
@@ -68,7 +68,7 @@ qr_http_stream *qr_http_hub_open(qr_http_hub *hub, void *connection, bool has_af
     }
     pthread_mutex_unlock(&hub->lock);
     if (stream == NULL)
-        qr_http_free(bytes);
+        qr_free(bytes);
     return stream;
 }
 
@@ -80,7 +80,7 @@ void qr_http_hub_close(qr_http_stream *stream)
     *stream = (qr_http_stream){0};
     hub->num_streams--;
     pthread_mutex_unlock(&hub->lock);
-    qr_http_free(bytes);
+    qr_free(bytes);
 }
 
 int64_t qr_http_hub_take(qr_http_stream *stream, char *out, size_t most)

@@ -1,6 +1,6 @@
 #include "http/lines.h"
 
-#include "http/system.h"
+#include "base/memory.h"
 
 #include <quire/error.h>
 
@@ -11,7 +11,7 @@
 int qr_http_lines_init(qr_http_lines *lines, uint32_t max_live)
 {
     *lines = (qr_http_lines){.num_lines = max_live + QR_HTTP_SPARE_LINES, .max_live = max_live};
-    lines->lines = qr_http_alloc(lines->num_lines * sizeof *lines->lines);
+    lines->lines = qr_alloc(lines->num_lines, sizeof *lines->lines);
     if (lines->lines == NULL)
         return QUIRE_E_NOMEM;
     for (uint32_t i = 0; i < lines->num_lines; i++)
@@ -25,7 +25,7 @@ void qr_http_lines_free(qr_http_lines *lines)
     if (lines->lines == NULL)
         return;
     pthread_mutex_destroy(&lines->lock);
-    qr_http_free(lines->lines);
+    qr_free(lines->lines);
     lines->lines = NULL;
 }
 

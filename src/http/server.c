@@ -1,8 +1,9 @@
 #include "http/server.h"
 
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "http/handler.h"
 #include "http/listener.h"
-#include "http/system.h"
 #include "http/words.h"
 
 #include <microhttpd.h>
@@ -62,7 +63,7 @@ static void gather_request(qr_http_request *request, struct MHD_Connection *conn
                            const char *url, const char *method)
 {
     *request = (qr_http_request){
-        .method = {method, strlen(method)}, .path = {url, strlen(url)}, .now_ns = qr_http_now_ns()};
+        .method = {method, strlen(method)}, .path = {url, strlen(url)}, .now_ns = qr_now_ns(NULL)};
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     request->header_bytes = info == NULL ? 0 : info->header_size;
@@ -151,7 +152,7 @@ static struct MHD_Response *make_plain(qr_http_response *response)
     if (response->body.bytes == NULL)
         return MHD_create_response_from_buffer(0, empty, MHD_RESPMEM_PERSISTENT);
     made = MHD_create_response_from_buffer_with_free_callback(response->body.len,
-                                                              response->body.bytes, qr_http_free);
+                                                              response->body.bytes, qr_free);
     if (made == NULL)
         qr_http_body_free(&response->body);
     return made;
@@ -250,7 +251,7 @@ static void request_is_over(void *user, struct MHD_Connection *connection, void 
     (void)why;
     quire_http *http = user;
     *context = NULL;
-    uint64_t now_ns = qr_http_now_ns();
+    uint64_t now_ns = qr_now_ns(NULL);
     set_line(http, connection, QR_HTTP_WAITING, now_ns, now_ns + http->timeout_ns);
 }
 
@@ -260,7 +261,7 @@ static void connection_changes(void *user, struct MHD_Connection *connection, vo
     quire_http *http = user;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         int socket = socket_of(connection);
-        uint64_t now_ns = qr_http_now_ns();
+        uint64_t now_ns = qr_now_ns(NULL);
         *context = qr_http_lines_open(&http->lines, socket, address_of(connection), now_ns,
                                       now_ns + http->timeout_ns);
         if (*context == NULL)
@@ -278,7 +279,7 @@ static void *run_ticker(void *user)
     quire_http *http = user;
     struct pollfd stop = {.fd = http->stop_fd, .events = POLLIN};
     while (poll(&stop, 1, TICK_MS) <= 0) {
-        uint64_t now_ns = qr_http_now_ns();
+        uint64_t now_ns = qr_now_ns(NULL);
         qr_http_health_look(&http->site.health, http->site.monitor, now_ns);
         qr_http_lines_tick(&http->lines, now_ns);
         qr_http_hub_tick(&http->hub, now_ns);

@@ -162,7 +162,7 @@ int qr_sched_config_read(quire_sched_config *c, const quire_sched_config *caller
     const char *never =
         qr_admissible_config(c, align_block_size(&cache) > 0 ? c->mamba_block_size : 0);
     if (never != NULL) {
-        qr_log(&c->hooks, QUIRE_LOG_ERROR, never);
+        qr_log(&c->hooks, QUIRE_LOG_ERROR, "%s", never);
         return qr_refuse("%s", never);
     }
     return cache.enable_caching == QUIRE_OFF ? QUIRE_OK : check_hasher(c);

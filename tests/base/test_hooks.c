@@ -157,7 +157,7 @@ typedef struct world {
     int random_result;
     size_t random_bytes;
     quire_log_level level;
-    const char *message;
+    char message[1024];
     unsigned calls;
 } world;
 
@@ -182,7 +182,7 @@ static void world_log(void *user, quire_log_level level, const char *message)
     world *w = user;
     w->calls++;
     w->level = level;
-    w->message = message;
+    (void)snprintf(w->message, sizeof w->message, "%s", message);
 }
 
 static quire_hooks hooks_of(world *w)
@@ -255,17 +255,44 @@ static void log_hook_gets_level_and_message(void **state)
     (void)state;
     world w = {.level = QUIRE_LOG_ERROR};
     quire_hooks hooks = hooks_of(&w);
-    qr_log(&hooks, QUIRE_LOG_INFO, "hello");
+    qr_log(&hooks, QUIRE_LOG_INFO, "hello, %d times", 3);
     assert_int_equal(w.calls, 1);
     assert_int_equal(w.level, QUIRE_LOG_INFO);
-    assert_string_equal(w.message, "hello");
+    assert_string_equal(w.message, "hello, 3 times");
+    qr_log(&hooks, QUIRE_LOG_INFO, "%02000d", 0); /* a line has an end */
+    assert_int_equal(strlen(w.message), 511);
 }
 
 static void log_without_hook_does_nothing(void **state)
 {
     (void)state;
     quire_hooks hooks = QUIRE_HOOKS_INIT;
-    qr_log(&hooks, QUIRE_LOG_ERROR, "nobody listens");
+    qr_log(&hooks, QUIRE_LOG_ERROR, "no one listens");
+    qr_log(NULL, QUIRE_LOG_ERROR, "no one listens");
+}
+
+static void no_hooks_mean_the_systems(void **state)
+{
+    (void)state;
+    unsigned char a[16] = {0};
+    unsigned char b[16] = {0};
+    uint64_t ms = qr_now_ms();
+    uint64_t ns = qr_now_ns(NULL);
+    assert_true(ms > 0 && ns / 1000000 >= ms);
+    assert_int_equal(qr_random_bytes(NULL, a, sizeof a), QUIRE_OK);
+    assert_int_equal(qr_random_bytes(NULL, b, sizeof b), QUIRE_OK);
+    assert_memory_not_equal(a, b, sizeof a);
+}
+
+static void a_sentence_is_cut_where_room_ends(void **state)
+{
+    (void)state;
+    char message[8] = "before";
+    qr_say(message, 0, "%d", 7);
+    assert_string_equal(message, "before");
+    qr_say(NULL, 8, "%d", 7);
+    qr_say(message, sizeof message, "%d of %d", 1234, 5678);
+    assert_string_equal(message, "1234 of");
 }
 
 int main(void)
@@ -289,6 +316,8 @@ int main(void)
         cmocka_unit_test(default_random_differs_each_time),
         cmocka_unit_test(log_hook_gets_level_and_message),
         cmocka_unit_test(log_without_hook_does_nothing),
+        cmocka_unit_test(no_hooks_mean_the_systems),
+        cmocka_unit_test(a_sentence_is_cut_where_room_ends),
     };
     return cmocka_run_group_tests_name("base_hooks", tests, NULL, NULL);
 }

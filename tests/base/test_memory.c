@@ -67,6 +67,39 @@ static void default_memory_is_aligned_and_usable(void **state)
     }
 }
 
+static void allocated_memory_is_zeroed_and_has_bytes(void **state)
+{
+    (void)state;
+    static const size_t SIZES[] = {1, 4096, 4 << 20, (5 << 20) + 1};
+    assert_null(qr_alloc(0, 8));
+    assert_null(qr_alloc(8, 0));
+    assert_null(qr_alloc(SIZE_MAX, 2));
+    assert_null(qr_alloc_raw(0));
+    assert_null(qr_alloc_large(0));
+    assert_null(qr_realloc(NULL, 0));
+    for (size_t i = 0; i < COUNT(SIZES); i++) {
+        unsigned char *small = qr_alloc(SIZES[i], 1);
+        unsigned char *large = qr_alloc_large(SIZES[i]);
+        assert_true(small[0] == 0 && memcmp(small, small + 1, SIZES[i] - 1) == 0);
+        assert_memory_equal(large, small, SIZES[i]);
+        memset(small, 1, SIZES[i]);
+        small = qr_realloc(small, SIZES[i] + 1);
+        assert_int_equal(small[SIZES[i] - 1], 1);
+        qr_free(small);
+        qr_free(large);
+    }
+}
+
+static void mapped_pages_are_zeroed(void **state)
+{
+    (void)state;
+    unsigned char *pages = qr_pages_map(8192, 0);
+    assert_true(pages[0] == 0 && memcmp(pages, pages + 1, 8191) == 0);
+    qr_pages_unmap(pages, 8192);
+    qr_pages_unmap(NULL, 8192);
+    assert_null(qr_pages_map(SIZE_MAX / 2, 0));
+}
+
 static void large_default_memory_can_have_huge_pages(void **state)
 {
     (void)state;
@@ -140,6 +173,8 @@ int main(void)
         cmocka_unit_test(no_allocator_means_the_default),
         cmocka_unit_test(half_an_allocator_is_refused),
         cmocka_unit_test(default_memory_is_aligned_and_usable),
+        cmocka_unit_test(allocated_memory_is_zeroed_and_has_bytes),
+        cmocka_unit_test(mapped_pages_are_zeroed),
         cmocka_unit_test(large_default_memory_can_have_huge_pages),
         cmocka_unit_test(owner_takes_and_gives_back_the_same),
         cmocka_unit_test(owner_may_lie_in_what_it_owns),

@@ -5,8 +5,8 @@
  *      | free_slots |
  */
 #include "base/config.h"
+#include "base/hooks.h"
 #include "tier/core/carve.h"
-#include "tier/core/system.h"
 #include "tier/core/tier.h"
 
 enum { DEFAULT_JOBS = 256, MOST_JOBS = 65536, DEFAULT_STRIKES = 3 };
@@ -26,7 +26,7 @@ typedef struct tier_message {
 
 static int say_config(tier_message message, const char *what)
 {
-    qr_tier_say(message.text, message.bytes, "the tier's config: %s", what);
+    qr_say(message.text, message.bytes, "the tier's config: %s", what);
     return QUIRE_E_CONFIG;
 }
 
@@ -148,9 +148,8 @@ static int set_tier_up(quire_tier *tier, const quire_tier_config *config, tier_m
     tier->deadline_ns = config->deadline_ns;
     tier->close_ns = config->close_ns;
     tier->is_inline = config->run_inline == QUIRE_ON;
-    if (qr_tier_random(&config->hooks, &seed, sizeof seed) != 0) {
-        qr_tier_say(message.text, message.bytes, "no random bytes: %s",
-                    quire_strerror(QUIRE_E_RANDOM));
+    if (qr_random_bytes(&config->hooks, &seed, sizeof seed) != 0) {
+        qr_say(message.text, message.bytes, "no random bytes: %s", quire_strerror(QUIRE_E_RANDOM));
         return QUIRE_E_RANDOM;
     }
     qr_breaker_init(&tier->breaker, config->breaker_strikes, config->breaker_ns, seed);
@@ -182,17 +181,15 @@ static int open_and_start(quire_tier *tier, const quire_tier_config *config, tie
             r->ops.open(r->self, config->memory, config->memory_bytes, message.text, message.bytes);
     if (status != QUIRE_OK) {
         if (message.text != NULL && message.bytes > 0 && message.text[0] == 0)
-            qr_tier_say(message.text, message.bytes, "tier %s: %s", tier->label,
-                        quire_strerror(status));
+            qr_say(message.text, message.bytes, "tier %s: %s", tier->label, quire_strerror(status));
         return status;
     }
     r->caps = caps_of(r);
     if (!tier->is_inline && qr_runner_start(r) != QUIRE_OK) {
-        qr_tier_say(
-            message.text, message.bytes,
-            "tier %s: no thread or descriptor for it; raise the limits of processes (ulimit "
-            "-u) and open files (ulimit -n)",
-            tier->label);
+        qr_say(message.text, message.bytes,
+               "tier %s: no thread or descriptor for it; raise the limits of processes (ulimit "
+               "-u) and open files (ulimit -n)",
+               tier->label);
         return QUIRE_E_SYSTEM;
     }
     return QUIRE_OK;
@@ -204,8 +201,8 @@ static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
 {
     quire_tier *tier = create_tier(config->max_jobs, allocator);
     if (tier == NULL) {
-        qr_tier_say(message.text, message.bytes, "no memory for %u jobs: %zu bytes",
-                    config->max_jobs, bytes_of_tier(config->max_jobs));
+        qr_say(message.text, message.bytes, "no memory for %u jobs: %zu bytes", config->max_jobs,
+               bytes_of_tier(config->max_jobs));
         return QUIRE_E_NOMEM;
     }
     tier->runner.ops = *ops;
@@ -230,7 +227,7 @@ QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allo
     quire_tier_ops ops;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status != QUIRE_OK) {
-        qr_tier_say(text, text_bytes, "the tier's config: %s", quire_strerror(status));
+        qr_say(text, text_bytes, "the tier's config: %s", quire_strerror(status));
         return status;
     }
     status = read_ops(&ops, config.ops, message);
@@ -239,7 +236,7 @@ QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allo
     status = check_tier_config(&config, &ops, message);
     if (status == QUIRE_OK && (tier == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                       allocator->free == NULL)))) {
-        qr_tier_say(text, text_bytes, "tier or a function of the allocator is NULL");
+        qr_say(text, text_bytes, "tier or a function of the allocator is NULL");
         status = QUIRE_E_ARGUMENT;
     }
     if (status == QUIRE_OK) {
@@ -263,7 +260,7 @@ int qr_tier_open_with(qr_tier_make make, const quire_tier_ops *ops, const void *
     *tier = NULL;
     int status = common == NULL ? QUIRE_OK : qr_config_read(&whole, sizeof whole, common);
     if (status == QUIRE_OK && (whole.ops != NULL || whole.self != NULL)) {
-        qr_tier_say(message, message_bytes, "common.ops and common.self must be NULL");
+        qr_say(message, message_bytes, "common.ops and common.self must be NULL");
         return QUIRE_E_ARGUMENT;
     }
     if (status == QUIRE_OK)
@@ -291,10 +288,10 @@ QUIRE_API int quire_tier_close(quire_tier *tier)
     tier->is_closing = true;
     qr_tier_unwatch(tier);
     if (!qr_runner_stop(&tier->runner, tier->close_ns)) {
-        qr_tier_log(&tier->hooks, QUIRE_LOG_ERROR,
-                    "tier %s does not come back from what it does: it stays, with its thread and "
-                    "the memory of its jobs",
-                    tier->label);
+        qr_log(&tier->hooks, QUIRE_LOG_ERROR,
+               "tier %s does not come back from what it does: it stays, with its thread and "
+               "the memory of its jobs",
+               tier->label);
         return QUIRE_BUSY;
     }
     while (qr_tier_next_ended(tier, &slot))

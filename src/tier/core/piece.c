@@ -1,7 +1,7 @@
 #include "tier/core/piece.h"
 
 #include "base/bits.h"
-#include "tier/core/system.h"
+#include "base/memory.h"
 
 void *qr_piece_take(qr_piece *piece, const quire_allocator *allocator, size_t bytes)
 {
@@ -12,7 +12,7 @@ void *qr_piece_take(qr_piece *piece, const quire_allocator *allocator, size_t by
         return piece->memory == NULL ? NULL : memset(piece->memory, 0, bytes);
     }
     piece->bytes = qr_add_size(bytes, QUIRE_ALIGNMENT);
-    piece->memory = qr_tier_alloc_large(piece->bytes);
+    piece->memory = qr_alloc_large(piece->bytes);
     if (piece->memory == NULL)
         return NULL;
     size_t beyond = (uintptr_t)piece->memory % QUIRE_ALIGNMENT;
@@ -23,7 +23,7 @@ void qr_piece_release(const qr_piece *piece)
 {
     qr_piece own = *piece; /* it may lie in there */
     if (own.allocator.alloc == NULL)
-        qr_tier_free(own.memory);
+        qr_free(own.memory);
     else
         own.allocator.free(own.allocator.user, own.memory, own.bytes, QUIRE_ALIGNMENT);
 }

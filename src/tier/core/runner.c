@@ -1,6 +1,6 @@
 #include "tier/core/runner.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -80,7 +80,7 @@ static void set_ended(qr_runner *r, qr_flight *f, uint32_t io, quire_tier_status
     f->num_left--;
     if (f->num_left > 0)
         return;
-    f->job->ended_ns = qr_tier_now_ns(r->hooks);
+    f->job->ended_ns = qr_now_ns(r->hooks);
     r->ended_now[r->num_ended_now++] = (uint32_t)(f - r->flights);
 }
 
@@ -134,7 +134,7 @@ static quire_tier_status status_before_begin(const qr_runner *r, const qr_flight
     if (is_runner_stopping(r) || f->epoch != atomic_load_explicit(&r->epoch, memory_order_relaxed))
         return QUIRE_TIER_REFUSED;
     if (atomic_load_explicit(&f->is_cancelled, memory_order_relaxed) ||
-        qr_tier_now_ns(r->hooks) > f->job->due_ns)
+        qr_now_ns(r->hooks) > f->job->due_ns)
         return QUIRE_TIER_CANCELLED;
     return QUIRE_TIER_PENDING;
 }
@@ -371,9 +371,9 @@ int qr_runner_start(qr_runner *runner)
 /* In true time: a clock of the caller's may stand still meanwhile. */
 static bool is_thread_gone(const qr_runner *r, uint64_t wait_ns)
 {
-    uint64_t end_ns = qr_tier_now_ns(NULL) + wait_ns;
+    uint64_t end_ns = qr_now_ns(NULL) + wait_ns;
     for (;;) {
-        uint64_t now_ns = qr_tier_now_ns(NULL);
+        uint64_t now_ns = qr_now_ns(NULL);
         uint64_t left_ms = now_ns < end_ns ? (end_ns - now_ns) / NS_IN_MS + 1 : 0;
         struct pollfd gone = {.fd = r->gone_fd, .events = POLLIN};
         int found = poll(&gone, 1, left_ms > INT32_MAX ? INT32_MAX : (int)left_ms);
@@ -397,11 +397,11 @@ static void let_go_of_all(qr_runner *r)
 
 static bool has_stopped_inline(qr_runner *r, uint64_t wait_ns)
 {
-    uint64_t end_ns = qr_tier_now_ns(NULL) + wait_ns;
+    uint64_t end_ns = qr_now_ns(NULL) + wait_ns;
     cancel_all(r);
     if (r->caps.is_simulated != 0)
         let_go_of_all(r);
-    while (r->num_under_way > 0 && qr_tier_now_ns(NULL) < end_ns)
+    while (r->num_under_way > 0 && qr_now_ns(NULL) < end_ns)
         turn_once(r, 1);
     return r->num_under_way == 0;
 }

@@ -1,6 +1,6 @@
 #include "tier/core/tier.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <time.h>
 
@@ -61,12 +61,12 @@ static void tell_breaker(quire_tier *tier, uint32_t epoch, qr_outcome outcome, u
     set_count(&tier->counts.health, after);
     set_count(&tier->counts.breaker_opened, tier->breaker.num_opened);
     if (after == QUIRE_TIER_CLOSED)
-        qr_tier_log(&tier->hooks, QUIRE_LOG_INFO, "tier %s works again", tier->label);
+        qr_log(&tier->hooks, QUIRE_LOG_INFO, "tier %s works again", tier->label);
     else
-        qr_tier_log(&tier->hooks, QUIRE_LOG_WARNING,
-                    "tier %s fails or is late: no work for it in the next %.1f s; blocks are "
-                    "computed instead",
-                    tier->label, (double)(tier->breaker.until_ns - now_ns) * 1e-9);
+        qr_log(&tier->hooks, QUIRE_LOG_WARNING,
+               "tier %s fails or is late: no work for it in the next %.1f s; blocks are "
+               "computed instead",
+               tier->label, (double)(tier->breaker.until_ns - now_ns) * 1e-9);
 }
 
 /* ---- submitting ------------------------------------------------------------ */
@@ -158,7 +158,7 @@ QUIRE_API int quire_tier_submit(quire_tier *tier, quire_tier_job *job)
         return QUIRE_BUSY;
     if (!has_room(tier, bytes))
         return QUIRE_FULL;
-    uint64_t now_ns = qr_tier_now_ns(&tier->hooks);
+    uint64_t now_ns = qr_now_ns(&tier->hooks);
     if (!is_let_through(tier, now_ns))
         return QUIRE_BUSY;
 
@@ -225,7 +225,7 @@ bool qr_tier_next_ended(quire_tier *tier, uint32_t *slot)
 /* Each is counted once, at the first poll past its deadline, and asked to end. */
 static void look_for_late(quire_tier *tier)
 {
-    uint64_t now_ns = qr_tier_now_ns(&tier->hooks);
+    uint64_t now_ns = qr_now_ns(&tier->hooks);
     if (now_ns <= tier->earliest_due_ns)
         return;
     tier->earliest_due_ns = UINT64_MAX;
@@ -278,7 +278,7 @@ QUIRE_API int quire_tier_is_late(const quire_tier *tier, const quire_tier_job *j
         return 0;
     if (job->state == 0)
         return job->ended_ns > job->due_ns;
-    return qr_tier_now_ns(&tier->hooks) > job->due_ns;
+    return qr_now_ns(&tier->hooks) > job->due_ns;
 }
 
 /* ---- what is there --------------------------------------------------------- */
@@ -294,7 +294,7 @@ QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, ui
         return QUIRE_OK;
     bool is_open =
         tier->is_closing || (tier->breaker.health != QUIRE_TIER_CLOSED &&
-                             !qr_breaker_would_let(&tier->breaker, qr_tier_now_ns(&tier->hooks)));
+                             !qr_breaker_would_let(&tier->breaker, qr_now_ns(&tier->hooks)));
     if (is_open)
         memset(found, 0, n);
     else if (tier->runner.ops.lookup == NULL)
@@ -338,14 +338,14 @@ static bool is_others_too(const quire_tier *tier)
 static int await_settled(quire_tier *tier)
 {
     const struct timespec a_little = {.tv_nsec = 100000};
-    uint64_t end_ns = qr_tier_now_ns(NULL) + tier->close_ns;
+    uint64_t end_ns = qr_now_ns(NULL) + tier->close_ns;
     if (tier->runner.ops.is_settled == NULL || tier->is_inline)
         return QUIRE_OK;
     for (;;) {
         int is_settled = tier->runner.ops.is_settled(tier->runner.self);
         if (is_settled > 0)
             return QUIRE_OK;
-        if (is_settled < 0 || qr_tier_now_ns(NULL) >= end_ns)
+        if (is_settled < 0 || qr_now_ns(NULL) >= end_ns)
             return QUIRE_E_SYSTEM;
         (void)nanosleep(&a_little, NULL);
     }

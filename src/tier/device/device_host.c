@@ -13,11 +13,11 @@
 
 #include "base/config.h"
 #include "base/fork_guard.h"
+#include "base/hooks.h"
 #include "tier/core/carve.h"
 #include "tier/core/crc32c.h"
 #include "tier/core/piece.h"
 #include "tier/core/spsc.h"
-#include "tier/core/system.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -407,26 +407,25 @@ QUIRE_API int quire_device_host_open(const quire_device_host_config *callers,
                                                                         allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
     if (status != QUIRE_OK) {
-        qr_tier_say(message, message_bytes, "the host device's config: %s", quire_strerror(status));
+        qr_say(message, message_bytes, "the host device's config: %s", quire_strerror(status));
         return status;
     }
     const char *wrong = what_is_wrong(&config);
     if (wrong != NULL) {
-        qr_tier_say(message, message_bytes, "the host device's config: %s", wrong);
+        qr_say(message, message_bytes, "the host device's config: %s", wrong);
         return QUIRE_E_CONFIG;
     }
     config.max_jobs = config.max_jobs == 0 ? DEFAULT_MANY : config.max_jobs;
     config.max_works = config.max_works == 0 ? DEFAULT_MANY : config.max_works;
     host_device *d = create_device(&config, allocator);
     if (d == NULL) {
-        qr_tier_say(message, message_bytes, "no memory for a host device of %u jobs",
-                    config.max_jobs);
+        qr_say(message, message_bytes, "no memory for a host device of %u jobs", config.max_jobs);
         return QUIRE_E_NOMEM;
     }
     if (start_threads(d) != QUIRE_OK) {
         host_close(d);
-        qr_tier_say(message, message_bytes,
-                    "no threads for the host device; raise the limit of processes (ulimit -u)");
+        qr_say(message, message_bytes,
+               "no threads for the host device; raise the limit of processes (ulimit -u)");
         return QUIRE_E_SYSTEM;
     }
     *device = (quire_device){&HOST_OPS, d};

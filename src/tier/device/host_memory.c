@@ -9,7 +9,8 @@
 #include <quire/device.h>
 
 #include "base/config.h"
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <linux/mempolicy.h>
@@ -47,7 +48,7 @@ static uint64_t round_to_pages(uint64_t bytes, uint64_t page_bytes)
 static int map_huge(quire_host_memory *m, uint64_t bytes)
 {
     size_t all = (size_t)round_to_pages(bytes, HUGE_BYTES);
-    m->map = qr_tier_map(all, HUGE_FLAGS);
+    m->map = qr_pages_map(all, HUGE_FLAGS);
     if (m->map == NULL)
         return QUIRE_E_NOMEM;
     m->map_bytes = all;
@@ -64,7 +65,7 @@ static int map_ordinary(quire_host_memory *m, uint64_t bytes, bool is_transparen
     uint64_t page_bytes = is_transparent ? HUGE_BYTES : (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t used = round_to_pages(bytes, page_bytes);
     size_t all = (size_t)(is_transparent ? used + HUGE_BYTES : used);
-    m->map = qr_tier_map(all, MAP_NORESERVE);
+    m->map = qr_pages_map(all, MAP_NORESERVE);
     if (m->map == NULL)
         return QUIRE_E_NOMEM;
     size_t beyond = (uintptr_t)m->map % page_bytes;
@@ -84,21 +85,21 @@ static int map_pages(quire_host_memory *m, const quire_host_memory_config *confi
     if (config->hugepages != QUIRE_OFF)
         status = map_huge(m, config->bytes);
     if (status != QUIRE_OK && config->hugepages == QUIRE_ON) {
-        qr_tier_say(message.text, message.bytes,
-                    "no %llu huge pages of 2 MiB: reserve them (sysctl vm.nr_hugepages=%llu), or "
-                    "leave hugepages at its default",
-                    (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES),
-                    (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES));
+        qr_say(message.text, message.bytes,
+               "no %llu huge pages of 2 MiB: reserve them (sysctl vm.nr_hugepages=%llu), or "
+               "leave hugepages at its default",
+               (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES),
+               (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES));
         return QUIRE_E_NOMEM;
     }
     if (status != QUIRE_OK)
         status = map_ordinary(m, config->bytes,
                               config->hugepages != QUIRE_OFF && config->bytes >= HUGE_BYTES);
     if (status != QUIRE_OK)
-        qr_tier_say(message.text, message.bytes,
-                    "no %llu bytes of host memory: give the process more (ulimit -v, its cgroup), "
-                    "or the tier fewer slots",
-                    (unsigned long long)config->bytes);
+        qr_say(message.text, message.bytes,
+               "no %llu bytes of host memory: give the process more (ulimit -v, its cgroup), "
+               "or the tier fewer slots",
+               (unsigned long long)config->bytes);
     return status;
 }
 
@@ -124,10 +125,10 @@ static int place_pages(quire_host_memory *m, const quire_host_memory_config *con
     int status = prefer_node(m, config->numa_node);
     m->info.is_bound = status == QUIRE_OK;
     if (status != QUIRE_OK)
-        qr_tier_say(message.text, message.bytes,
-                    "memory cannot be on node %u (%s): see /sys/devices/system/node, or leave bind "
-                    "off",
-                    config->numa_node, errno == ENOSYS ? "this kernel has none" : "no such node");
+        qr_say(message.text, message.bytes,
+               "memory cannot be on node %u (%s): see /sys/devices/system/node, or leave bind "
+               "off",
+               config->numa_node, errno == ENOSYS ? "this kernel has none" : "no such node");
     return status;
 }
 
@@ -139,10 +140,10 @@ static int let_pages_be_there(quire_host_memory *m, memory_message message)
 {
     if (madvise(m->info.data, (size_t)m->info.bytes, MADV_POPULATE_WRITE) != 0) {
         if (errno != EINVAL) {
-            qr_tier_say(message.text, message.bytes,
-                        "not all of %llu bytes of host memory are there: give the machine or the "
-                        "cgroup more, or the tier fewer slots",
-                        (unsigned long long)m->info.bytes);
+            qr_say(message.text, message.bytes,
+                   "not all of %llu bytes of host memory are there: give the machine or the "
+                   "cgroup more, or the tier fewer slots",
+                   (unsigned long long)m->info.bytes);
             return QUIRE_E_NOMEM;
         }
         volatile unsigned char *at = m->info.data;
@@ -157,10 +158,10 @@ static int let_pages_be_there(quire_host_memory *m, memory_message message)
 static int lock_pages(quire_host_memory *m, memory_message message)
 {
     if (mlock(m->info.data, (size_t)m->info.bytes) != 0) {
-        qr_tier_say(message.text, message.bytes,
-                    "%llu bytes of host memory cannot be locked: raise the limit (ulimit -l), or "
-                    "leave lock off",
-                    (unsigned long long)m->info.bytes);
+        qr_say(message.text, message.bytes,
+               "%llu bytes of host memory cannot be locked: raise the limit (ulimit -l), or "
+               "leave lock off",
+               (unsigned long long)m->info.bytes);
         return QUIRE_E_SYSTEM;
     }
     m->info.is_locked = 1;
@@ -173,15 +174,15 @@ static int lock_pages(quire_host_memory *m, memory_message message)
 static int check_memory_config(const quire_host_memory_config *config, memory_message message)
 {
     if (config->bytes == 0 || config->bytes > SIZE_MAX / 2) {
-        qr_tier_say(message.text, message.bytes, "%llu bytes of host memory: from 1 up to %llu",
-                    (unsigned long long)config->bytes, (unsigned long long)(SIZE_MAX / 2));
+        qr_say(message.text, message.bytes, "%llu bytes of host memory: from 1 up to %llu",
+               (unsigned long long)config->bytes, (unsigned long long)(SIZE_MAX / 2));
         return QUIRE_E_CONFIG;
     }
     if (config->hugepages > QUIRE_OFF || config->prefault > QUIRE_OFF || config->lock > QUIRE_OFF ||
         config->bind > QUIRE_OFF || config->dump > QUIRE_OFF || config->numa_node >= MOST_NODES) {
-        qr_tier_say(message.text, message.bytes,
-                    "a switch of host memory is none of QUIRE_ON, QUIRE_OFF and 0, or numa_node is "
-                    "above 1,023");
+        qr_say(message.text, message.bytes,
+               "a switch of host memory is none of QUIRE_ON, QUIRE_OFF and 0, or numa_node is "
+               "above 1,023");
         return QUIRE_E_CONFIG;
     }
     return QUIRE_OK;
@@ -205,9 +206,9 @@ static void log_memory(const quire_hooks *hooks, const quire_host_memory_info *i
     const char *kind = info->is_huge != 0          ? "reserved huge pages"
                        : info->is_transparent != 0 ? "transparent huge pages, as there are some"
                                                    : "ordinary pages";
-    qr_tier_log(hooks, QUIRE_LOG_INFO, "host memory: %llu bytes in %s%s%s",
-                (unsigned long long)info->bytes, kind, info->is_locked != 0 ? ", locked" : "",
-                info->is_bound != 0 ? ", near one node" : "");
+    qr_log(hooks, QUIRE_LOG_INFO, "host memory: %llu bytes in %s%s%s",
+           (unsigned long long)info->bytes, kind, info->is_locked != 0 ? ", locked" : "",
+           info->is_bound != 0 ? ", near one node" : "");
 }
 
 QUIRE_API int quire_host_memory_open(const quire_host_memory_config *callers,
@@ -218,15 +219,15 @@ QUIRE_API int quire_host_memory_open(const quire_host_memory_config *callers,
     int status =
         memory == NULL ? QUIRE_E_ARGUMENT : qr_config_read(&config, sizeof config, callers);
     if (status != QUIRE_OK) {
-        qr_tier_say(text, text_bytes, "host memory's config: %s", quire_strerror(status));
+        qr_say(text, text_bytes, "host memory's config: %s", quire_strerror(status));
         return status;
     }
     status = check_memory_config(&config, message);
     if (status != QUIRE_OK)
         return status;
-    quire_host_memory *m = qr_tier_alloc(1, sizeof *m);
+    quire_host_memory *m = qr_alloc(1, sizeof *m);
     if (m == NULL) {
-        qr_tier_say(text, text_bytes, "host memory: %s", quire_strerror(QUIRE_E_NOMEM));
+        qr_say(text, text_bytes, "host memory: %s", quire_strerror(QUIRE_E_NOMEM));
         return QUIRE_E_NOMEM;
     }
     status = open_memory(m, &config, message);
@@ -243,8 +244,8 @@ QUIRE_API void quire_host_memory_close(quire_host_memory *memory)
 {
     if (memory == NULL)
         return;
-    qr_tier_unmap(memory->map, memory->map_bytes);
-    qr_tier_free(memory);
+    qr_pages_unmap(memory->map, memory->map_bytes);
+    qr_free(memory);
 }
 
 QUIRE_API quire_host_memory_info quire_host_memory_get_info(const quire_host_memory *memory)

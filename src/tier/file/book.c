@@ -1,7 +1,7 @@
 #include "tier/file/book.h"
 
 #include "base/bits.h"
-#include "tier/core/system.h"
+#include "base/memory.h"
 
 #include <string.h>
 
@@ -18,11 +18,11 @@ int qr_file_book_open(qr_file_book *book, uint32_t num_slots, quire_slots_policy
     config.policy = policy;
     config.hooks = *hooks;
     *book = (qr_file_book){.num_slots = num_slots};
-    book->place_of = qr_tier_alloc(num_slots, sizeof(uint32_t));
-    book->slot_at = qr_tier_alloc(num_slots, sizeof(uint32_t));
-    book->keys = qr_tier_alloc(num_slots, sizeof(quire_tier_key));
-    book->bytes = qr_tier_alloc(num_slots, sizeof(uint32_t));
-    book->is_doomed = qr_tier_alloc(num_slots, 1);
+    book->place_of = qr_alloc(num_slots, sizeof(uint32_t));
+    book->slot_at = qr_alloc(num_slots, sizeof(uint32_t));
+    book->keys = qr_alloc(num_slots, sizeof(quire_tier_key));
+    book->bytes = qr_alloc(num_slots, sizeof(uint32_t));
+    book->is_doomed = qr_alloc(num_slots, 1);
     int status = QUIRE_E_NOMEM;
     if (book->place_of != NULL && book->slot_at != NULL && book->keys != NULL &&
         book->bytes != NULL && book->is_doomed != NULL)
@@ -41,11 +41,11 @@ int qr_file_book_open(qr_file_book *book, uint32_t num_slots, quire_slots_policy
 void qr_file_book_close(qr_file_book *book)
 {
     quire_slots_destroy(book->slots);
-    qr_tier_free(book->place_of);
-    qr_tier_free(book->slot_at);
-    qr_tier_free(book->keys);
-    qr_tier_free(book->bytes);
-    qr_tier_free(book->is_doomed);
+    qr_free(book->place_of);
+    qr_free(book->slot_at);
+    qr_free(book->keys);
+    qr_free(book->bytes);
+    qr_free(book->is_doomed);
     *book = (qr_file_book){0};
 }
 

@@ -1,6 +1,6 @@
 #include "tier/file/checkpoint.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <errno.h>
 #include <string.h>
@@ -98,10 +98,10 @@ static void give_up(qr_file_checkpoint *checkpoint, const qr_file_slab *slab)
 {
     int64_t result = slab->op.result;
     if (!checkpoint->has_failed)
-        qr_tier_log(slab->hooks, QUIRE_LOG_WARNING,
-                    "file tier: the index of %s cannot be written: %s; blocks stored from now on "
-                    "are lost at a restart",
-                    slab->path, result < 0 ? strerror((int)-result) : "fewer bytes than asked for");
+        qr_log(slab->hooks, QUIRE_LOG_WARNING,
+               "file tier: the index of %s cannot be written: %s; blocks stored from now on "
+               "are lost at a restart",
+               slab->path, result < 0 ? strerror((int)-result) : "fewer bytes than asked for");
     checkpoint->has_failed = true;
     checkpoint->num_failed++;
     checkpoint->stage = QR_FILE_IDLE;

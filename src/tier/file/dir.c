@@ -1,7 +1,8 @@
 #include "tier/file/dir.h"
 
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "tier/core/key.h"
-#include "tier/core/system.h"
 #include "tier/file/open.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ static int open_swept(qr_file_swept *swept, uint32_t num_keys)
     swept->capacity = LEAST_SWEPT;
     while (swept->capacity < num_keys)
         swept->capacity *= 2;
-    swept->keys = qr_tier_alloc(swept->capacity, sizeof *swept->keys);
+    swept->keys = qr_alloc(swept->capacity, sizeof *swept->keys);
     return swept->keys == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
 }
 
@@ -149,7 +150,7 @@ static void plan_groups(qr_file_dir *dir)
 
 static void say_errno_of(const char *path, const char *what, char *message, size_t message_bytes)
 {
-    qr_tier_say(message, message_bytes, "%s: cannot %s: %s", path, what, strerror(errno));
+    qr_say(message, message_bytes, "%s: cannot %s: %s", path, what, strerror(errno));
 }
 
 int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, char *message,
@@ -184,10 +185,10 @@ int qr_file_dir_open(qr_file_dir *dir, const char *path, char *message, size_t m
 {
     dir->fd = -1;
     plan_groups(dir);
-    dir->aged = qr_tier_alloc(dir->max_aged, sizeof(qr_file_aged));
+    dir->aged = qr_alloc(dir->max_aged, sizeof(qr_file_aged));
     if (dir->aged == NULL || open_swept(&dir->swept, 4 * dir->max_aged) != QUIRE_OK)
         return QUIRE_E_NOMEM;
-    if (qr_tier_random(dir->hooks, dir->token, sizeof dir->token) != 0)
+    if (qr_random_bytes(dir->hooks, dir->token, sizeof dir->token) != 0)
         return QUIRE_E_RANDOM;
     atomic_store(&dir->has_tmpfile, 1);
     dir->fd = qr_file_dir_open_folder(path, dir->fingerprint, message, message_bytes);
@@ -199,9 +200,9 @@ void qr_file_dir_close(qr_file_dir *dir)
     if (dir->fd >= 0)
         close(dir->fd);
     dir->fd = -1;
-    qr_tier_free(dir->aged);
+    qr_free(dir->aged);
     dir->aged = NULL;
-    qr_tier_free(dir->swept.keys);
+    qr_free(dir->swept.keys);
     dir->swept.keys = NULL;
 }
 

@@ -1,6 +1,6 @@
 #include "tier/file/open.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ const char *qr_file_size_text(uint64_t bytes, char *text, size_t text_bytes)
 static int say_errno(const qr_file_handle *handle, const char *what, char *message,
                      size_t message_bytes)
 {
-    qr_tier_say(message, message_bytes, "%s: cannot %s: %s", handle->path, what, strerror(errno));
+    qr_say(message, message_bytes, "%s: cannot %s: %s", handle->path, what, strerror(errno));
     return QUIRE_E_SYSTEM;
 }
 
@@ -69,10 +69,9 @@ static int say_no_room(const qr_file_handle *handle, uint64_t bytes, int error, 
     char left[32] = "not known how much";
     if (fstatvfs(handle->fd, &system) == 0)
         qr_file_size_text((uint64_t)system.f_bavail * system.f_frsize, left, sizeof left);
-    qr_tier_say(message, message_bytes,
-                "%s: cannot reserve %s: %s (%s free there); give a smaller capacity, or make room",
-                handle->path, qr_file_size_text(bytes, wanted, sizeof wanted), strerror(error),
-                left);
+    qr_say(message, message_bytes,
+           "%s: cannot reserve %s: %s (%s free there); give a smaller capacity, or make room",
+           handle->path, qr_file_size_text(bytes, wanted, sizeof wanted), strerror(error), left);
     return QUIRE_E_SYSTEM;
 }
 
@@ -84,10 +83,10 @@ static int reserve_file(void *user, uint64_t bytes, char *message, size_t messag
         result = fallocate(handle->fd, 0, 0, (off_t)bytes);
     while (result != 0 && errno == EINTR);
     if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
-        qr_tier_log(handle->hooks, QUIRE_LOG_WARNING,
-                    "file tier: the file system of %s cannot reserve room; stores fail when it is "
-                    "full",
-                    handle->path);
+        qr_log(handle->hooks, QUIRE_LOG_WARNING,
+               "file tier: the file system of %s cannot reserve room; stores fail when it is "
+               "full",
+               handle->path);
         result = ftruncate(handle->fd, (off_t)bytes);
     }
     return result == 0 ? QUIRE_OK : say_no_room(handle, bytes, errno, message, message_bytes);
@@ -100,11 +99,10 @@ bool qr_file_say_owner(const char *path, const struct stat *info, char *message,
 {
     if (info->st_uid == geteuid() && (info->st_mode & 022) == 0)
         return false;
-    qr_tier_say(
-        message, message_bytes,
-        "%s: others could put blocks there (owner %u, mode %03o); it must belong to user %u "
-        "and be written by nobody else: chown, chmod go-w",
-        path, (unsigned)info->st_uid, (unsigned)(info->st_mode & 0777), (unsigned)geteuid());
+    qr_say(message, message_bytes,
+           "%s: others could put blocks there (owner %u, mode %03o); it must belong to user %u "
+           "and be written by nobody else: chown, chmod go-w",
+           path, (unsigned)info->st_uid, (unsigned)(info->st_mode & 0777), (unsigned)geteuid());
     return true;
 }
 
@@ -122,24 +120,22 @@ static int open_file(qr_file_handle *handle, char *message, size_t message_bytes
     if (handle->fd < 0 && errno == EEXIST)
         handle->fd = openat(handle->folder, name, flags);
     if (handle->fd < 0 && errno == ELOOP) {
-        qr_tier_say(message, message_bytes, "%s is a symbolic link; give the file itself",
-                    handle->path);
+        qr_say(message, message_bytes, "%s is a symbolic link; give the file itself", handle->path);
         return QUIRE_E_SYSTEM;
     }
     if (handle->fd < 0 || fstat(handle->fd, &info) != 0)
         return say_errno(handle, "be opened", message, message_bytes);
     if (!S_ISREG(info.st_mode)) {
-        qr_tier_say(message, message_bytes, "%s is not a regular file; give another path",
-                    handle->path);
+        qr_say(message, message_bytes, "%s is not a regular file; give another path", handle->path);
         return QUIRE_E_SYSTEM;
     }
     if (qr_file_say_owner(handle->path, &info, message, message_bytes))
         return QUIRE_E_SYSTEM;
     (void)fcntl(handle->fd, F_SETFL, O_RDWR); /* it is no pipe: reads may wait again */
     if ((info.st_mode & 077) != 0)
-        qr_tier_log(handle->hooks, QUIRE_LOG_WARNING,
-                    "file tier: %s can be read by others (mode %03o); chmod 600 it", handle->path,
-                    (unsigned)(info.st_mode & 0777));
+        qr_log(handle->hooks, QUIRE_LOG_WARNING,
+               "file tier: %s can be read by others (mode %03o); chmod 600 it", handle->path,
+               (unsigned)(info.st_mode & 0777));
     handle->disk.bytes = (uint64_t)info.st_size;
     return QUIRE_OK;
 }
@@ -158,16 +154,15 @@ static void say_holder(const qr_file_handle *handle, char *message, size_t messa
                 seq = supers[i].seq;
             }
     if (pid != 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH)
-        qr_tier_say(message, message_bytes,
-                    "%s is in use by a process that process %llu started, which has ended itself; "
-                    "end it",
-                    handle->path, (unsigned long long)pid);
+        qr_say(message, message_bytes,
+               "%s is in use by a process that process %llu started, which has ended itself; "
+               "end it",
+               handle->path, (unsigned long long)pid);
     else if (pid != 0)
-        qr_tier_say(message, message_bytes, "%s is in use by process %llu; %s", handle->path,
-                    (unsigned long long)pid, REMEDY);
+        qr_say(message, message_bytes, "%s is in use by process %llu; %s", handle->path,
+               (unsigned long long)pid, REMEDY);
     else
-        qr_tier_say(message, message_bytes, "%s is in use by another process; %s", handle->path,
-                    REMEDY);
+        qr_say(message, message_bytes, "%s is in use by another process; %s", handle->path, REMEDY);
 }
 
 /* The file of a process that was killed stays open until the system has ended what it had in
@@ -201,8 +196,8 @@ static int lock_file(qr_file_handle *handle, char *message, size_t message_bytes
         fstatat(handle->folder, name, &named, AT_SYMLINK_NOFOLLOW) != 0 ||
         ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) {
         handle->is_ours = false;
-        qr_tier_say(message, message_bytes, "%s was replaced while it was opened; try again",
-                    handle->path);
+        qr_say(message, message_bytes, "%s was replaced while it was opened; try again",
+               handle->path);
         return QUIRE_BUSY;
     }
     handle->disk.bytes = (uint64_t)ours.st_size; /* of now, when nobody else can change it */
@@ -238,15 +233,15 @@ int qr_file_handle_open(qr_file_handle *handle, quire_switch direct, char *messa
     if (handle->is_direct)
         return QUIRE_OK;
     if (direct == QUIRE_ON) {
-        qr_tier_say(message, message_bytes,
-                    "%s: its file system cannot read past the page cache (O_DIRECT); give another "
-                    "path, or do not ask for it",
-                    handle->path);
+        qr_say(message, message_bytes,
+               "%s: its file system cannot read past the page cache (O_DIRECT); give another "
+               "path, or do not ask for it",
+               handle->path);
         return QUIRE_E_SYSTEM;
     }
-    qr_tier_log(handle->hooks, QUIRE_LOG_INFO,
-                "file tier: %s goes through the page cache: its file system has no O_DIRECT",
-                handle->path);
+    qr_log(handle->hooks, QUIRE_LOG_INFO,
+           "file tier: %s goes through the page cache: its file system has no O_DIRECT",
+           handle->path);
     return QUIRE_OK;
 }
 

@@ -1,6 +1,6 @@
 #include "tier/file/pool.h"
 
-#include "tier/core/system.h"
+#include "base/memory.h"
 
 #include <quire/error.h>
 
@@ -82,13 +82,13 @@ static bool pool_close(qr_file_io *io, int timeout_ms)
     file_pool *pool = (file_pool *)(void *)io;
     if (!qr_file_workers_close(pool->workers, timeout_ms))
         return false;
-    qr_tier_free(pool);
+    qr_free(pool);
     return true;
 }
 
 int qr_file_pool_open(int fd, uint32_t num_threads, qr_file_io **io)
 {
-    file_pool *pool = qr_tier_alloc(1, sizeof *pool);
+    file_pool *pool = qr_alloc(1, sizeof *pool);
     *io = NULL;
     if (pool == NULL)
         return QUIRE_E_NOMEM;
@@ -97,7 +97,7 @@ int qr_file_pool_open(int fd, uint32_t num_threads, qr_file_io **io)
     pool->fd = fd;
     int status = qr_file_workers_open(num_threads, &pool->workers);
     if (status != QUIRE_OK) {
-        qr_tier_free(pool);
+        qr_free(pool);
         return status;
     }
     *io = &pool->io;

@@ -1,6 +1,7 @@
 #include "tier/file/private.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "tier/file/pool.h"
 #include "tier/file/uring.h"
 
@@ -17,11 +18,11 @@ enum { OPEN_MS = 10000, CLOSE_MS = 5000 };
 qr_file_private *qr_file_private_create(const quire_tier_file_config *config,
                                         const quire_hooks *hooks)
 {
-    qr_file_private *file = qr_tier_alloc(1, sizeof *file);
-    char *path = qr_tier_alloc(strlen(config->path) + 1, 1);
+    qr_file_private *file = qr_alloc(1, sizeof *file);
+    char *path = qr_alloc(strlen(config->path) + 1, 1);
     if (file == NULL || path == NULL) {
-        qr_tier_free(file);
-        qr_tier_free(path);
+        qr_free(file);
+        qr_free(path);
         return NULL;
     }
     memcpy(path, config->path, strlen(config->path));
@@ -48,9 +49,9 @@ static int take_memory(qr_file_private *file, const qr_file_layout *layout, qr_f
 {
     uint32_t num_tasks = qr_file_tasks_count(file->config.depth);
     size_t bytes = QR_FILE_STAGING + (size_t)(num_tasks + QR_FILE_SCAN_OPS) * QR_FILE_PAGE;
-    file->memory = qr_tier_alloc(bytes + QR_FILE_PAGE, 1);
-    file->task_memory = qr_tier_alloc(num_tasks, sizeof(qr_file_task));
-    file->slab.entries = qr_tier_alloc(layout->num_slots, sizeof(qr_file_entry));
+    file->memory = qr_alloc(bytes + QR_FILE_PAGE, 1);
+    file->task_memory = qr_alloc(num_tasks, sizeof(qr_file_task));
+    file->slab.entries = qr_alloc(layout->num_slots, sizeof(qr_file_entry));
     if (file->memory == NULL || file->task_memory == NULL || file->slab.entries == NULL)
         return QUIRE_E_NOMEM;
     uintptr_t start = ((uintptr_t)file->memory + QR_FILE_PAGE - 1) / QR_FILE_PAGE * QR_FILE_PAGE;
@@ -73,18 +74,18 @@ static int open_io(qr_file_private *file, const qr_file_region *regions, char *m
     if (result == 0)
         return QUIRE_OK;
     if (file->config.uring == QUIRE_ON) {
-        qr_tier_say(message, message_bytes,
-                    "%s: io_uring cannot be used: %s; allow it, or let threads do it", file->path,
-                    strerror(-result));
+        qr_say(message, message_bytes,
+               "%s: io_uring cannot be used: %s; allow it, or let threads do it", file->path,
+               strerror(-result));
         return result == -ENOMEM ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
     }
     if (file->config.uring == QUIRE_DEFAULT)
-        qr_tier_log(&file->hooks, QUIRE_LOG_WARNING,
-                    "file tier: io_uring cannot be used (%s): %u threads read and write %s",
-                    strerror(-result), file->config.threads, file->path);
+        qr_log(&file->hooks, QUIRE_LOG_WARNING,
+               "file tier: io_uring cannot be used (%s): %u threads read and write %s",
+               strerror(-result), file->config.threads, file->path);
     int status = qr_file_pool_open(file->handle.fd, file->config.threads, &file->io);
     if (status == QUIRE_E_SYSTEM)
-        qr_tier_say(message, message_bytes, "%s: no thread could be started", file->path);
+        qr_say(message, message_bytes, "%s: no thread could be started", file->path);
     return status;
 }
 
@@ -95,10 +96,10 @@ static quire_switch direct_of(qr_file_private *file)
 {
     if (file->config.direct != QUIRE_DEFAULT || file->config.block_bytes % QR_FILE_PAGE == 0)
         return file->config.direct;
-    qr_tier_log(&file->hooks, QUIRE_LOG_INFO,
-                "file tier: %s goes through the page cache: blocks of %u bytes are no multiple of "
-                "%d",
-                file->path, file->config.block_bytes, QR_FILE_PAGE);
+    qr_log(&file->hooks, QUIRE_LOG_INFO,
+           "file tier: %s goes through the page cache: blocks of %u bytes are no multiple of "
+           "%d",
+           file->path, file->config.block_bytes, QR_FILE_PAGE);
     return QUIRE_OFF;
 }
 
@@ -116,11 +117,11 @@ static int open_slab(qr_file_private *file, const qr_file_want *want, char *mess
         file->book.scan = &file->scan;
         return qr_file_scan_open(&file->scan, &file->slab);
     }
-    uint32_t *order = qr_tier_alloc(want->layout.num_slots, sizeof(uint32_t));
+    uint32_t *order = qr_alloc(want->layout.num_slots, sizeof(uint32_t));
     if (order == NULL)
         return QUIRE_E_NOMEM;
     qr_file_book_take_index(&file->book, file->slab.entries, order);
-    qr_tier_free(order);
+    qr_free(order);
     return QUIRE_OK;
 }
 
@@ -133,11 +134,11 @@ static int private_open(void *self, const void *memory, size_t bytes, char *mess
     qr_file_region regions[2] = {{.memory = memory, .bytes = bytes}};
     if (!qr_file_layout_plan(file->config.capacity_bytes, file->config.block_bytes, &want.layout)) {
         bool is_large = file->config.capacity_bytes / QR_FILE_PAGE > file->config.block_bytes;
-        qr_tier_say(message, message_bytes,
-                    "%s: a capacity of %llu bytes is %s blocks of %u bytes; give %s", file->path,
-                    (unsigned long long)file->config.capacity_bytes,
-                    is_large ? "too much for" : "no room for", file->config.block_bytes,
-                    is_large ? "less" : "more");
+        qr_say(message, message_bytes,
+               "%s: a capacity of %llu bytes is %s blocks of %u bytes; give %s", file->path,
+               (unsigned long long)file->config.capacity_bytes,
+               is_large ? "too much for" : "no room for", file->config.block_bytes,
+               is_large ? "less" : "more");
         return QUIRE_E_CONFIG;
     }
     memcpy(want.fingerprint, file->config.fingerprint, QUIRE_FINGERPRINT_BYTES);
@@ -156,12 +157,12 @@ static int private_open(void *self, const void *memory, size_t bytes, char *mess
     if (status != QUIRE_OK)
         return status;
     file->checkpoint.interval_ns = (uint64_t)file->config.checkpoint_ms * 1000000;
-    file->checkpoint.due_ns = qr_tier_now_ns(&file->hooks) + file->checkpoint.interval_ns;
+    file->checkpoint.due_ns = qr_now_ns(&file->hooks) + file->checkpoint.interval_ns;
     file->checkpoint.epoch_saved = file->slab.super.owner.epoch;
     file->is_open = 1;
     if (file->config.uring != QUIRE_OFF && file->given_disk == NULL)
-        qr_tier_log(&file->hooks, QUIRE_LOG_INFO, "file tier: %s by %s%s", file->path,
-                    file->io->name, file->handle.is_direct ? ", O_DIRECT" : "");
+        qr_log(&file->hooks, QUIRE_LOG_INFO, "file tier: %s by %s%s", file->path, file->io->name,
+               file->handle.is_direct ? ", O_DIRECT" : "");
     return QUIRE_OK;
 }
 
@@ -235,7 +236,7 @@ static void private_turn(void *self, quire_tier_ends *ends, int wake_fd, int tim
 {
     qr_file_private *file = self;
     qr_file_op *ended[ENDED_AT_ONCE];
-    uint64_t now_ns = qr_tier_now_ns(&file->hooks);
+    uint64_t now_ns = qr_now_ns(&file->hooks);
     do_resets(file);
     turn_checkpoint(file, now_ns);
     qr_file_scan_turn(&file->scan, &file->slab);
@@ -350,11 +351,11 @@ static void drain(qr_file_private *file)
 {
     qr_file_op *ended[ENDED_AT_ONCE];
     uint64_t most_ns = (uint64_t)file->close_ms * 1000000;
-    uint64_t until_ns = qr_tier_now_ns(NULL) + most_ns;
-    while (file->io->num_in_flight > 0 && qr_tier_now_ns(NULL) < until_ns) {
+    uint64_t until_ns = qr_now_ns(NULL) + most_ns;
+    while (file->io->num_in_flight > 0 && qr_now_ns(NULL) < until_ns) {
         uint32_t n = file->io->wait(file->io, -1, 10, ended, ENDED_AT_ONCE);
         if (n > 0)
-            until_ns = qr_tier_now_ns(NULL) + most_ns;
+            until_ns = qr_now_ns(NULL) + most_ns;
         for (uint32_t i = 0; i < n; i++)
             if (ended[i]->tag < QR_FILE_TAG_TASK)
                 dispatch(file, ended[i]);
@@ -381,18 +382,18 @@ static void private_close(void *self)
     qr_file_private *file = self;
     bool is_settled = file->io == NULL || !file->is_open || settle(file);
     if (file->io != NULL && !file->io->close(file->io, is_settled ? file->close_ms : 0)) {
-        qr_tier_log(&file->hooks, QUIRE_LOG_ERROR,
-                    "file tier: %s does not answer; its memory is left to it", file->path);
+        qr_log(&file->hooks, QUIRE_LOG_ERROR,
+               "file tier: %s does not answer; its memory is left to it", file->path);
         return;
     }
     qr_file_handle_close(&file->handle, !file->is_open);
     qr_file_book_close(&file->book);
     qr_file_scan_close(&file->scan);
-    qr_tier_free(file->slab.entries);
-    qr_tier_free(file->task_memory);
-    qr_tier_free(file->memory);
-    qr_tier_free(file->path);
-    qr_tier_free(file);
+    qr_free(file->slab.entries);
+    qr_free(file->task_memory);
+    qr_free(file->memory);
+    qr_free(file->path);
+    qr_free(file);
 }
 
 const quire_tier_ops qr_file_private_ops = {.abi = 1,

@@ -1,7 +1,8 @@
 #include "tier/file/scan.h"
 
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "tier/core/key.h"
-#include "tier/core/system.h"
 
 int qr_file_scan_open(qr_file_scan *scan, const qr_file_slab *slab)
 {
@@ -10,11 +11,11 @@ int qr_file_scan_open(qr_file_scan *scan, const qr_file_slab *slab)
     while (scan->table_size <= num_slots && scan->table_size < UINT32_C(1) << 31)
         scan->table_size *= 2;
     scan->table_size *= scan->table_size < UINT32_C(1) << 31 ? 2 : 1;
-    scan->table = qr_tier_alloc(scan->table_size, sizeof(uint32_t));
-    scan->found = qr_tier_alloc(num_slots, sizeof(qr_file_entry));
+    scan->table = qr_alloc(scan->table_size, sizeof(uint32_t));
+    scan->found = qr_alloc(num_slots, sizeof(qr_file_entry));
     if (scan->table == NULL || scan->found == NULL)
         return QUIRE_E_NOMEM;
-    if (qr_tier_random(slab->hooks, &scan->seed, sizeof scan->seed) != 0)
+    if (qr_random_bytes(slab->hooks, &scan->seed, sizeof scan->seed) != 0)
         return QUIRE_E_RANDOM;
     for (uint32_t i = 0; i < QR_FILE_SCAN_OPS; i++)
         scan->ops[i] = (qr_file_op){.kind = QR_FILE_READ,
@@ -26,8 +27,8 @@ int qr_file_scan_open(qr_file_scan *scan, const qr_file_slab *slab)
 
 void qr_file_scan_close(qr_file_scan *scan)
 {
-    qr_tier_free(scan->table);
-    qr_tier_free(scan->found);
+    qr_free(scan->table);
+    qr_free(scan->found);
     scan->table = NULL;
     scan->found = NULL;
 }
@@ -59,8 +60,8 @@ static void tell_progress(qr_file_scan *scan, const qr_file_slab *slab)
     if (quarters == scan->num_told)
         return;
     scan->num_told = quarters;
-    qr_tier_log(slab->hooks, QUIRE_LOG_INFO, "file tier: %s: %u of %u slots read, %u blocks found",
-                slab->path, scan->next, slab->layout.num_slots, scan->num_blocks);
+    qr_log(slab->hooks, QUIRE_LOG_INFO, "file tier: %s: %u of %u slots read, %u blocks found",
+           slab->path, scan->next, slab->layout.num_slots, scan->num_blocks);
 }
 
 /* What was published of an older one stays published: the scheduler's thread takes the newer. */

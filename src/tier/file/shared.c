@@ -1,6 +1,7 @@
 #include "tier/file/shared.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "tier/file/queue.h"
 #include "tier/file/sweep.h"
 #include "tier/file/workers.h"
@@ -74,11 +75,11 @@ static void take_next_identity(qr_file_shared *shared)
 qr_file_shared *qr_file_shared_create(const quire_tier_file_config *config,
                                       const quire_hooks *hooks)
 {
-    qr_file_shared *shared = qr_tier_alloc(1, sizeof *shared);
-    char *path = qr_tier_alloc(strlen(config->path) + 1, 1);
+    qr_file_shared *shared = qr_alloc(1, sizeof *shared);
+    char *path = qr_alloc(strlen(config->path) + 1, 1);
     if (shared == NULL || path == NULL) {
-        qr_tier_free(shared);
-        qr_tier_free(path);
+        qr_free(shared);
+        qr_free(path);
         return NULL;
     }
     memcpy(path, config->path, strlen(config->path));
@@ -106,7 +107,7 @@ static int open_known(qr_file_shared *shared)
 static int open_tasks(qr_file_shared *shared)
 {
     uint32_t num_tasks = shared->config.threads * 2;
-    shared->tasks = qr_tier_alloc(num_tasks, sizeof(shared_task));
+    shared->tasks = qr_alloc(num_tasks, sizeof(shared_task));
     if (shared->tasks == NULL)
         return QUIRE_E_NOMEM;
     for (uint32_t i = 0; i < num_tasks; i++) {
@@ -135,7 +136,7 @@ static int shared_open(void *self, const void *memory, size_t bytes, char *messa
         return status;
     status = open_tasks(shared);
     if (status == QUIRE_E_SYSTEM)
-        qr_tier_say(message, message_bytes, "%s: no thread could be started", shared->path);
+        qr_say(message, message_bytes, "%s: no thread could be started", shared->path);
     return status;
 }
 
@@ -143,17 +144,17 @@ static void shared_close(void *self)
 {
     qr_file_shared *shared = self;
     if (!qr_file_workers_close(shared->workers, SHARED_CLOSE_MS)) {
-        qr_tier_log(&shared->hooks, QUIRE_LOG_ERROR,
-                    "file tier: %s does not answer; its memory is left to it", shared->path);
+        qr_log(&shared->hooks, QUIRE_LOG_ERROR,
+               "file tier: %s does not answer; its memory is left to it", shared->path);
         return;
     }
     qr_file_dir_close(&shared->dir);
     if (shared->next_fd >= 0)
         close(shared->next_fd);
     quire_slots_destroy(shared->known);
-    qr_tier_free(shared->tasks);
-    qr_tier_free(shared->path);
-    qr_tier_free(shared);
+    qr_free(shared->tasks);
+    qr_free(shared->path);
+    qr_free(shared);
 }
 
 static quire_tier_caps shared_caps(void *self)
@@ -209,7 +210,7 @@ static int shared_set_identity(void *self, const unsigned char *fingerprint)
         return QUIRE_BUSY;
     int fd = qr_file_dir_open_folder(shared->path, fingerprint, message, sizeof message);
     if (fd < 0) {
-        qr_tier_log(&shared->hooks, QUIRE_LOG_ERROR, "file tier: %s", message);
+        qr_log(&shared->hooks, QUIRE_LOG_ERROR, "file tier: %s", message);
         return QUIRE_E_SYSTEM;
     }
     (void)quire_slots_reset(shared->known);

@@ -1,7 +1,7 @@
 #include "tier/file/slab.h"
 
+#include "base/hooks.h"
 #include "tier/core/key.h"
-#include "tier/core/system.h"
 
 #include <errno.h>
 #include <string.h>
@@ -42,7 +42,7 @@ void qr_file_slab_put_super(qr_file_slab *slab)
 static int say_io(const qr_file_slab *slab, const char *what, int error, char *message,
                   size_t message_bytes)
 {
-    qr_tier_say(message, message_bytes, "%s: cannot %s: %s", slab->path, what, strerror(error));
+    qr_say(message, message_bytes, "%s: cannot %s: %s", slab->path, what, strerror(error));
     return QUIRE_E_SYSTEM;
 }
 
@@ -88,16 +88,15 @@ static bool say_difference(const qr_file_slab *slab, const qr_file_super *super,
     static const char REMEDY[] = "give another path, remove the file, or let it be started anew "
                                  "(if_other)";
     if (memcmp(super->owner.fingerprint, want->fingerprint, QUIRE_FINGERPRINT_BYTES) != 0)
-        qr_tier_say(message, message_bytes,
-                    "%s holds blocks of another model or layout (its fingerprint differs); %s",
-                    slab->path, REMEDY);
+        qr_say(message, message_bytes,
+               "%s holds blocks of another model or layout (its fingerprint differs); %s",
+               slab->path, REMEDY);
     else if (super->block_bytes != want->layout.block_bytes)
-        qr_tier_say(message, message_bytes, "%s has blocks of %u bytes, not of %u; %s", slab->path,
-                    super->block_bytes, want->layout.block_bytes, REMEDY);
+        qr_say(message, message_bytes, "%s has blocks of %u bytes, not of %u; %s", slab->path,
+               super->block_bytes, want->layout.block_bytes, REMEDY);
     else if (super->num_slots != want->layout.num_slots)
-        qr_tier_say(message, message_bytes, "%s has room for %llu blocks, not for %u; %s",
-                    slab->path, (unsigned long long)super->num_slots, want->layout.num_slots,
-                    REMEDY);
+        qr_say(message, message_bytes, "%s has room for %llu blocks, not for %u; %s", slab->path,
+               (unsigned long long)super->num_slots, want->layout.num_slots, REMEDY);
     else
         return false;
     return true;
@@ -109,20 +108,19 @@ static int settle_kind(const qr_file_slab *slab, file_kind kind, const qr_file_w
 {
     switch (kind) {
     case KIND_FOREIGN:
-        qr_tier_say(message, message_bytes,
-                    "%s is not a file of this tier and is not touched; give another path",
-                    slab->path);
+        qr_say(message, message_bytes,
+               "%s is not a file of this tier and is not touched; give another path", slab->path);
         return QUIRE_E_CORRUPT;
     case KIND_NEWER:
-        qr_tier_say(message, message_bytes,
-                    "%s was made by a newer version; use that version, or give another path",
-                    slab->path);
+        qr_say(message, message_bytes,
+               "%s was made by a newer version; use that version, or give another path",
+               slab->path);
         return QUIRE_E_CORRUPT;
     case KIND_DAMAGED:
-        qr_tier_say(message, message_bytes,
-                    "%s is damaged: neither of its first two pages can be read; remove it, or let "
-                    "it be started anew (if_other)",
-                    slab->path);
+        qr_say(message, message_bytes,
+               "%s is damaged: neither of its first two pages can be read; remove it, or let "
+               "it be started anew (if_other)",
+               slab->path);
         break;
     default:
         break;
@@ -145,7 +143,7 @@ static int make_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk 
                                   .flags = QR_FILE_MAKING,
                                   .pid = want->pid};
     memcpy(slab->super.owner.fingerprint, want->fingerprint, QUIRE_FINGERPRINT_BYTES);
-    if (qr_tier_random(slab->hooks, slab->super.owner.uuid, QR_FILE_UUID) != 0)
+    if (qr_random_bytes(slab->hooks, slab->super.owner.uuid, QR_FILE_UUID) != 0)
         return QUIRE_E_RANDOM;
     int error = write_super(slab, want->timeout_ms);
     if (error != 0)
@@ -216,10 +214,10 @@ static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *
                     size_t message_bytes)
 {
     if (disk->bytes < slab->layout.file_bytes) {
-        qr_tier_log(slab->hooks, QUIRE_LOG_WARNING,
-                    "file tier: %s was cut short (%llu of %llu bytes); what is missing is lost",
-                    slab->path, (unsigned long long)disk->bytes,
-                    (unsigned long long)slab->layout.file_bytes);
+        qr_log(slab->hooks, QUIRE_LOG_WARNING,
+               "file tier: %s was cut short (%llu of %llu bytes); what is missing is lost",
+               slab->path, (unsigned long long)disk->bytes,
+               (unsigned long long)slab->layout.file_bytes);
         int status = disk->reserve(disk->user, slab->layout.file_bytes, message, message_bytes);
         if (status != QUIRE_OK)
             return status;
@@ -227,12 +225,12 @@ static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *
     read_index(slab, want->timeout_ms);
     uint32_t num_kept = keep_sane(slab);
     if (slab->must_scan)
-        qr_tier_log(slab->hooks, QUIRE_LOG_WARNING,
-                    "file tier: %s has no valid index; its %u slots are being read", slab->path,
-                    slab->layout.num_slots);
+        qr_log(slab->hooks, QUIRE_LOG_WARNING,
+               "file tier: %s has no valid index; its %u slots are being read", slab->path,
+               slab->layout.num_slots);
     else
-        qr_tier_log(slab->hooks, QUIRE_LOG_INFO, "file tier: %s holds %u of %u blocks", slab->path,
-                    num_kept, slab->layout.num_slots);
+        qr_log(slab->hooks, QUIRE_LOG_INFO, "file tier: %s holds %u of %u blocks", slab->path,
+               num_kept, slab->layout.num_slots);
     return QUIRE_OK;
 }
 
@@ -256,8 +254,7 @@ int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk
         status = use_file(slab, want, disk, message, message_bytes);
     } else {
         if (kind != KIND_NEW)
-            qr_tier_log(slab->hooks, QUIRE_LOG_WARNING, "file tier: %s is started anew",
-                        slab->path);
+            qr_log(slab->hooks, QUIRE_LOG_WARNING, "file tier: %s is started anew", slab->path);
         status = make_file(slab, want, disk, message, message_bytes);
     }
     if (status != QUIRE_OK)

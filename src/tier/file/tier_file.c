@@ -1,7 +1,7 @@
 #include <quire/tier_file.h>
 
 #include "base/config.h"
-#include "tier/core/system.h"
+#include "base/hooks.h"
 #include "tier/file/private.h"
 #include "tier/file/shared.h"
 
@@ -38,29 +38,27 @@ static int check_config(const quire_tier_file_config *config, char *message, siz
     const char *path = config->path == NULL ? "" : config->path;
     const char *wrong = find_wrong(config, &value, &most);
     if (path[0] == 0)
-        qr_tier_say(message, message_bytes, "a file tier needs a path");
+        qr_say(message, message_bytes, "a file tier needs a path");
     else if (config->block_bytes == 0)
-        qr_tier_say(message, message_bytes, "%s: block_bytes is 0; how large are blocks?", path);
+        qr_say(message, message_bytes, "%s: block_bytes is 0; how large are blocks?", path);
     else if (config->capacity_bytes == 0)
-        qr_tier_say(message, message_bytes, "%s: capacity_bytes is 0; how much may be stored?",
-                    path);
+        qr_say(message, message_bytes, "%s: capacity_bytes is 0; how much may be stored?", path);
     else if (wrong != NULL)
-        qr_tier_say(message, message_bytes, "%s: %s is %u; at most %u", path, wrong, value, most);
+        qr_say(message, message_bytes, "%s: %s is %u; at most %u", path, wrong, value, most);
     else if (config->is_shared && (config->direct == QUIRE_ON || config->uring == QUIRE_ON))
-        qr_tier_say(
-            message, message_bytes,
-            "%s: a shared directory goes through the page cache, by threads; do not ask for "
-            "direct or uring",
-            path);
+        qr_say(message, message_bytes,
+               "%s: a shared directory goes through the page cache, by threads; do not ask for "
+               "direct or uring",
+               path);
     else if (config->is_shared &&
              config->capacity_bytes < (uint64_t)config->block_bytes + QR_FILE_PAGE)
-        qr_tier_say(message, message_bytes,
-                    "%s: a capacity of %llu bytes is no room for blocks of %u bytes; give more",
-                    path, (unsigned long long)config->capacity_bytes, config->block_bytes);
+        qr_say(message, message_bytes,
+               "%s: a capacity of %llu bytes is no room for blocks of %u bytes; give more", path,
+               (unsigned long long)config->capacity_bytes, config->block_bytes);
     else if (config->direct == QUIRE_ON && config->block_bytes % QR_FILE_PAGE != 0)
-        qr_tier_say(message, message_bytes,
-                    "%s: blocks of %u bytes are no whole pages of %d, which direct needs", path,
-                    config->block_bytes, QR_FILE_PAGE);
+        qr_say(message, message_bytes,
+               "%s: blocks of %u bytes are no whole pages of %d, which direct needs", path,
+               config->block_bytes, QR_FILE_PAGE);
     else
         return QUIRE_OK;
     return QUIRE_E_CONFIG;
@@ -82,8 +80,7 @@ QUIRE_API int quire_tier_file_open(const quire_tier_file_config *config,
     if (status == QUIRE_OK && (with.ops != NULL || with.self != NULL))
         status = QUIRE_E_ARGUMENT;
     if (status != QUIRE_OK) {
-        qr_tier_say(message, message_bytes, "the config of a file tier: %s",
-                    quire_strerror(status));
+        qr_say(message, message_bytes, "the config of a file tier: %s", quire_strerror(status));
         return status;
     }
     status = check_config(&own, message, message_bytes);
@@ -99,6 +96,6 @@ QUIRE_API int quire_tier_file_open(const quire_tier_file_config *config,
     }
     if (with.self != NULL)
         return quire_tier_open(&with, allocator, tier, message, message_bytes);
-    qr_tier_say(message, message_bytes, "%s: %s", own.path, quire_strerror(QUIRE_E_NOMEM));
+    qr_say(message, message_bytes, "%s: %s", own.path, quire_strerror(QUIRE_E_NOMEM));
     return QUIRE_E_NOMEM;
 }

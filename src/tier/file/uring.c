@@ -19,7 +19,8 @@ int qr_file_uring_open(int fd, uint32_t max_ops, const qr_file_region *regions,
 
 #else
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 
 #include <liburing.h>
 #include <poll.h>
@@ -204,18 +205,18 @@ static uint32_t uring_wait(qr_file_io *io, int wake_fd, int timeout_ms, qr_file_
 static void free_uring(file_uring *uring)
 {
     io_uring_queue_exit(&uring->ring);
-    qr_tier_free(uring->ops);
-    qr_tier_free(uring);
+    qr_free(uring->ops);
+    qr_free(uring);
 }
 
 static bool uring_close(qr_file_io *io, int timeout_ms)
 {
     file_uring *uring = (file_uring *)(void *)io;
-    uint64_t until_ns = qr_tier_now_ns(NULL) + (uint64_t)timeout_ms * 1000000;
+    uint64_t until_ns = qr_now_ns(NULL) + (uint64_t)timeout_ms * 1000000;
     qr_file_op *ended[16];
     while (io->num_in_flight > 0) {
         uring_wait(io, -1, 10, ended, 16);
-        if (io->num_in_flight > 0 && qr_tier_now_ns(NULL) >= until_ns)
+        if (io->num_in_flight > 0 && qr_now_ns(NULL) >= until_ns)
             return false;
     }
     free_uring(uring);
@@ -245,9 +246,9 @@ static void register_regions(file_uring *uring, const qr_file_region *regions, u
     int result = n == 0 ? 0 : io_uring_register_buffers(&uring->ring, buffers, n);
     if (result < 0) {
         uring->num_regions = 0;
-        qr_tier_log(hooks, QUIRE_LOG_INFO,
-                    "file tier: memory is not registered with io_uring (%s); a little slower",
-                    strerror(-result));
+        qr_log(hooks, QUIRE_LOG_INFO,
+               "file tier: memory is not registered with io_uring (%s); a little slower",
+               strerror(-result));
     }
 }
 
@@ -263,7 +264,7 @@ static int init_ring(struct io_uring *ring, uint32_t num_entries)
 int qr_file_uring_open(int fd, uint32_t max_ops, const qr_file_region *regions,
                        uint32_t num_regions, const quire_hooks *hooks, qr_file_io **io)
 {
-    file_uring *uring = qr_tier_alloc(1, sizeof *uring);
+    file_uring *uring = qr_alloc(1, sizeof *uring);
     *io = NULL;
     if (uring == NULL)
         return -ENOMEM;
@@ -272,11 +273,11 @@ int qr_file_uring_open(int fd, uint32_t max_ops, const qr_file_region *regions,
     uring->fd = fd;
     uring->polled_fd = -1;
     uring->max_ops = max_ops;
-    uring->ops = qr_tier_alloc(max_ops, sizeof(qr_file_op *));
+    uring->ops = qr_alloc(max_ops, sizeof(qr_file_op *));
     int result = uring->ops == NULL ? -ENOMEM : init_ring(&uring->ring, max_ops + 2);
     if (result < 0) {
-        qr_tier_free(uring->ops);
-        qr_tier_free(uring);
+        qr_free(uring->ops);
+        qr_free(uring);
         return result;
     }
     uring->has_file = io_uring_register_files(&uring->ring, &fd, 1) == 0;

@@ -1,6 +1,7 @@
 #include "tier/file/workers.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 
 #include <quire/error.h>
 
@@ -111,19 +112,19 @@ static void free_workers(qr_file_workers *workers)
     pthread_cond_destroy(&workers->more);
     pthread_cond_destroy(&workers->gone);
     pthread_mutex_destroy(&workers->lock);
-    qr_tier_free(workers);
+    qr_free(workers);
 }
 
 int qr_file_workers_open(uint32_t num_threads, qr_file_workers **out)
 {
     pthread_condattr_t steady;
-    qr_file_workers *workers = qr_tier_alloc(1, sizeof *workers);
+    qr_file_workers *workers = qr_alloc(1, sizeof *workers);
     *out = NULL;
     if (workers == NULL)
         return QUIRE_E_NOMEM;
     workers->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (workers->ended_fd < 0) {
-        qr_tier_free(workers);
+        qr_free(workers);
         return QUIRE_E_SYSTEM;
     }
     pthread_condattr_init(&steady);
@@ -177,7 +178,7 @@ bool qr_file_workers_close(qr_file_workers *workers, int timeout_ms)
 {
     if (workers == NULL)
         return true;
-    uint64_t until_ns = qr_tier_now_ns(NULL) + (uint64_t)timeout_ms * 1000000;
+    uint64_t until_ns = qr_now_ns(NULL) + (uint64_t)timeout_ms * 1000000;
     struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
                              .tv_nsec = (long)(until_ns % 1000000000)};
     int result = 0;

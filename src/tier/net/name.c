@@ -1,6 +1,6 @@
 #include "tier/net/name.h"
 
-#include "tier/core/system.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -32,7 +32,7 @@ static void free_name(qr_name *name)
     close(name->fd);
     pthread_cond_destroy(&name->changed);
     pthread_mutex_destroy(&name->lock);
-    qr_tier_free(name);
+    qr_free(name);
 }
 
 static int look_up(const qr_address *address, qr_endpoint *endpoints)
@@ -91,12 +91,12 @@ static void *run_lookups(void *argument)
 
 qr_name *qr_name_open(void)
 {
-    qr_name *name = qr_tier_alloc(1, sizeof *name);
+    qr_name *name = qr_alloc(1, sizeof *name);
     if (name == NULL)
         return NULL;
     name->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (name->fd < 0) {
-        qr_tier_free(name);
+        qr_free(name);
         return NULL;
     }
     pthread_mutex_init(&name->lock, NULL);

@@ -1,6 +1,7 @@
 #include "tier/net/secret.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -76,29 +77,29 @@ int qr_secret_open(qr_secret *secret, const qr_secret_options *options, char *me
     secret->get = options->get;
     secret->get_user = options->get_user;
     if (!copy_text(secret->user, options->user) || !copy_text(secret->password, options->text)) {
-        qr_tier_say(message, message_bytes, "user, %s: at most %d characters", options->field,
-                    QR_SECRET_BYTES - 1);
+        qr_say(message, message_bytes, "user, %s: at most %d characters", options->field,
+               QR_SECRET_BYTES - 1);
         return QUIRE_E_CONFIG;
     }
     if (options->file != NULL) {
         size_t bytes = strlen(options->file) + 1;
-        secret->file = qr_tier_alloc(bytes, 1);
+        secret->file = qr_alloc(bytes, 1);
         if (secret->file == NULL)
             return QUIRE_E_NOMEM;
         memcpy(secret->file, options->file, bytes);
     }
     const char *wrong = refresh(secret);
     if (wrong == NULL && strlen(secret->password) < options->least) {
-        qr_tier_say(message, message_bytes, "%s: %u characters at least", options->field,
-                    options->least);
+        qr_say(message, message_bytes, "%s: %u characters at least", options->field,
+               options->least);
         return QUIRE_E_CONFIG;
     }
     if (wrong == NULL)
         return QUIRE_OK;
     if (secret->file != NULL)
-        qr_tier_say(message, message_bytes, "%s_file: %s: %s", options->field, secret->file, wrong);
+        qr_say(message, message_bytes, "%s_file: %s: %s", options->field, secret->file, wrong);
     else
-        qr_tier_say(message, message_bytes, "get_%s: %s", options->field, wrong);
+        qr_say(message, message_bytes, "get_%s: %s", options->field, wrong);
     return QUIRE_E_CONFIG;
 }
 
@@ -123,6 +124,6 @@ uint32_t qr_secret_write_auth(qr_secret *secret, char *at)
 
 void qr_secret_close(qr_secret *secret)
 {
-    qr_tier_free(secret->file);
+    qr_free(secret->file);
     OPENSSL_cleanse(secret, sizeof *secret);
 }

@@ -1,6 +1,7 @@
 #include "tier/net/tls.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 
 #ifdef QUIRE_TLS
 
@@ -87,8 +88,7 @@ static int load_ca(const qr_tls *tls, const qr_tls_options *options, char *messa
     STACK_OF(X509_NAME) *names = NULL;
     if (SSL_CTX_load_verify_locations(tls->context, options->ca_file, NULL) != 1 ||
         (tls->is_server && (names = SSL_load_client_CA_file(options->ca_file)) == NULL)) {
-        qr_tier_say(message, bytes, "tls_ca_file: %s cannot be read, or is no PEM",
-                    options->ca_file);
+        qr_say(message, bytes, "tls_ca_file: %s cannot be read, or is no PEM", options->ca_file);
         return QUIRE_E_CONFIG;
     }
     if (names != NULL)
@@ -103,18 +103,18 @@ static int load_files(const qr_tls *tls, const qr_tls_options *options, char *me
         return status;
     bool has_both = options->cert_file != NULL && options->key_file != NULL;
     if (!has_both && (tls->is_server || options->cert_file != options->key_file)) {
-        qr_tier_say(message, bytes, "tls_cert_file and tls_key_file: both%s",
-                    tls->is_server ? "; a server needs them" : ", or none");
+        qr_say(message, bytes, "tls_cert_file and tls_key_file: both%s",
+               tls->is_server ? "; a server needs them" : ", or none");
         return QUIRE_E_CONFIG;
     }
     if (has_both &&
         (SSL_CTX_use_certificate_chain_file(tls->context, options->cert_file) != 1 ||
          SSL_CTX_use_PrivateKey_file(tls->context, options->key_file, SSL_FILETYPE_PEM) != 1 ||
          SSL_CTX_check_private_key(tls->context) != 1)) {
-        qr_tier_say(message, bytes,
-                    "tls_cert_file %s and tls_key_file %s: not readable PEM, or "
-                    "not of one pair",
-                    options->cert_file, options->key_file);
+        qr_say(message, bytes,
+               "tls_cert_file %s and tls_key_file %s: not readable PEM, or "
+               "not of one pair",
+               options->cert_file, options->key_file);
         return QUIRE_E_CONFIG;
     }
     return QUIRE_OK;
@@ -130,14 +130,14 @@ static int verify_mode(const qr_tls_options *options)
 
 int qr_tls_open(const qr_tls_options *options, qr_tls **out, char *message, size_t bytes)
 {
-    qr_tls *tls = qr_tier_alloc(1, sizeof *tls);
+    qr_tls *tls = qr_alloc(1, sizeof *tls);
     if (tls == NULL)
         return QUIRE_E_NOMEM;
     tls->trusts_any = options->trusts_any;
     tls->is_server = options->is_server;
     if (options->server_name != NULL) {
         if (strlen(options->server_name) >= sizeof tls->server_name) {
-            qr_tier_say(message, bytes, "tls_server_name is too long");
+            qr_say(message, bytes, "tls_server_name is too long");
             qr_tls_close(tls);
             return QUIRE_E_CONFIG;
         }
@@ -170,7 +170,7 @@ void qr_tls_close(qr_tls *tls)
         return;
     SSL_CTX_free(tls->context);
     BIO_meth_free(tls->method);
-    qr_tier_free(tls);
+    qr_free(tls);
 }
 
 /* ---- one connection -------------------------------------------------------- */
@@ -289,7 +289,7 @@ int qr_tls_open(const qr_tls_options *options, qr_tls **out, char *message, size
 {
     (void)options;
     (void)out;
-    qr_tier_say(message, bytes, "tls: this library was built without libssl");
+    qr_say(message, bytes, "tls: this library was built without libssl");
     return QUIRE_E_CONFIG;
 }
 

@@ -1,6 +1,6 @@
 #include "tier/offload/copy.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 #include "tier/offload/ends.h"
 #include "tier/offload/load.h"
 
@@ -155,7 +155,7 @@ void qr_copy_send(quire_offload *o)
 void qr_copy_expect_load(quire_offload *o, uint32_t index)
 {
     qr_offload_req *r = &o->reqs[index];
-    r->load_due_ns = qr_tier_now_ns(&o->hooks) + o->deadline_ns;
+    r->load_due_ns = qr_now_ns(&o->hooks) + o->deadline_ns;
     r->sooner = o->last_due;
     r->later = QR_NIL;
     if (o->last_due == QR_NIL)
@@ -217,7 +217,7 @@ static void give_up_load(quire_offload *o, uint32_t index)
 
 static void give_up_late(quire_offload *o)
 {
-    uint64_t now_ns = o->first_due == QR_NIL ? 0 : qr_tier_now_ns(&o->hooks);
+    uint64_t now_ns = o->first_due == QR_NIL ? 0 : qr_now_ns(&o->hooks);
     while (o->first_due != QR_NIL && o->reqs[o->first_due].load_due_ns <= now_ns)
         give_up_load(o, o->first_due);
 }

@@ -1,6 +1,6 @@
 #include "tier/offload/ends.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 #include "tier/offload/carts.h"
 
 qr_offload_event *qr_store_event(quire_offload *o, uint64_t id)
@@ -132,7 +132,7 @@ static void end_event(quire_offload *o, qr_offload_event *event)
 
 void qr_store_note_late(quire_offload *o)
 {
-    uint64_t now_ns = qr_tier_now_ns(&o->hooks);
+    uint64_t now_ns = qr_now_ns(&o->hooks);
     if (now_ns < o->next_due_ns)
         return;
     o->next_due_ns = UINT64_MAX;

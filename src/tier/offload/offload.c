@@ -1,6 +1,7 @@
 #include "tier/offload/offload.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "tier/offload/carts.h"
 #include "tier/offload/check.h"
 #include "tier/offload/copy.h"
@@ -41,7 +42,7 @@ static void time_step(quire_offload *o, const quire_step *step)
     bool is_prefill = step->total_tokens >= LEAST_TOKENS && step->total_tokens >= 2 * decode;
     o->timed[step->step % QR_OFFLOAD_TIMED] =
         (qr_offload_timed){.step = step->step,
-                           .start_ns = is_prefill ? qr_tier_now_ns(&o->hooks) : 0,
+                           .start_ns = is_prefill ? qr_now_ns(&o->hooks) : 0,
                            .num_tokens = is_prefill ? step->total_tokens : 0};
 }
 
@@ -53,7 +54,7 @@ static void learn_step(quire_offload *o, uint64_t step)
     bool has_next = o->step != step;
     if (!is_timed && !has_next)
         return;
-    uint64_t now_ns = qr_tier_now_ns(&o->hooks);
+    uint64_t now_ns = qr_now_ns(&o->hooks);
     uint64_t start_ns = t->start_ns > o->last_end_ns ? t->start_ns : o->last_end_ns;
     if (is_timed && now_ns > start_ns)
         qr_promote_learn(o->promote, t->num_tokens, now_ns - start_ns);
@@ -147,9 +148,9 @@ static int on_reset(void *user)
     if (o->is_vllm)
         return 1;
     if (o->promote != NULL && !qr_promote_can_reset(o->promote)) {
-        qr_tier_log(&o->hooks, QUIRE_LOG_ERROR,
-                    "offload: not reset: a tier is shared with other engines; call "
-                    "quire_offload_set_identity with a new fingerprint");
+        qr_log(&o->hooks, QUIRE_LOG_ERROR,
+               "offload: not reset: a tier is shared with other engines; call "
+               "quire_offload_set_identity with a new fingerprint");
         return 1;
     }
     forget_cpu_blocks(o);
@@ -285,7 +286,7 @@ static void *take_memory(size_t bytes, const quire_allocator *allocator, void **
 {
     if (allocator != NULL)
         return *raw = allocator->alloc(allocator->user, bytes, QUIRE_ALIGNMENT);
-    *raw = qr_tier_alloc_large(qr_add_size(bytes, QUIRE_ALIGNMENT - 1));
+    *raw = qr_alloc_large(qr_add_size(bytes, QUIRE_ALIGNMENT - 1));
     uintptr_t address = (uintptr_t)*raw + (QUIRE_ALIGNMENT - 1);
     return *raw == NULL ? NULL : (void *)(address & ~(uintptr_t)(QUIRE_ALIGNMENT - 1));
 }
@@ -295,7 +296,7 @@ static void give_memory(void *raw, size_t bytes, const quire_allocator *allocato
     if (allocator->free != NULL)
         allocator->free(allocator->user, raw, bytes, QUIRE_ALIGNMENT);
     else
-        qr_tier_free(raw);
+        qr_free(raw);
 }
 
 int quire_offload_create(const quire_offload_config *config, const quire_allocator *allocator,

@@ -1,6 +1,6 @@
 #include "tier/offload/store.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 #include "tier/offload/carts.h"
 #include "tier/offload/eager.h"
 
@@ -134,7 +134,7 @@ static void make_event(quire_offload *o, const qr_store_round *round)
 {
     uint32_t place = (uint32_t)(o->next_event & (o->num_places - 1));
     quire_offload_meta *meta = &o->meta;
-    uint64_t due_ns = o->is_vllm ? 0 : qr_tier_now_ns(&o->hooks) + o->deadline_ns;
+    uint64_t due_ns = o->is_vllm ? 0 : qr_now_ns(&o->hooks) + o->deadline_ns;
     uint32_t first = QR_NIL;
     uint32_t last = QR_NIL;
     qr_carts_add(o, &first, &last, round->gpu, round->cpu, round->count);

@@ -1,7 +1,7 @@
 #include "tier/peer/hints.h"
 
+#include "base/memory.h"
 #include "tier/core/key.h"
-#include "tier/core/system.h"
 
 enum { COUNT_BITS = 16, COUNT_MAX = (1 << COUNT_BITS) - 1 };
 
@@ -12,7 +12,7 @@ int qr_peer_hints_open(qr_peer_hints *hints, uint32_t max_hints, uint64_t seed)
         return QUIRE_OK;
     while (size < 2 * max_hints)
         size *= 2;
-    hints->entries = qr_tier_alloc_large(size * sizeof *hints->entries);
+    hints->entries = qr_alloc_large(size * sizeof *hints->entries);
     hints->mask = size - 1;
     hints->most = max_hints;
     hints->seed = seed;
@@ -21,7 +21,7 @@ int qr_peer_hints_open(qr_peer_hints *hints, uint32_t max_hints, uint64_t seed)
 
 void qr_peer_hints_close(qr_peer_hints *hints)
 {
-    qr_tier_free(hints->entries);
+    qr_free(hints->entries);
     hints->entries = NULL;
 }
 

@@ -5,8 +5,8 @@
  */
 #include "tier/peer/peer.h"
 
+#include "base/hooks.h"
 #include "tier/core/key.h"
-#include "tier/core/system.h"
 
 #include <errno.h>
 #include <openssl/crypto.h>
@@ -137,7 +137,7 @@ static void send_out(quire_tier_peer *peer, qr_peer_link *link)
 static void say_hello(quire_tier_peer *peer, qr_peer_link *link)
 {
     unsigned char random[QR_PEER_RANDOM];
-    if (qr_tier_random(&peer->hooks, random, sizeof random) != 0) {
+    if (qr_random_bytes(&peer->hooks, random, sizeof random) != 0) {
         lose(peer, link, "no random bytes");
         return;
     }

@@ -1,6 +1,6 @@
 #include "tier/peer/peer.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,11 +23,11 @@ static void go_down(quire_tier_peer *peer)
 {
     uint32_t random = 0;
     uint64_t longest = peer->retry_ns * BACKOFF_TIMES;
-    (void)qr_tier_random(&peer->hooks, &random, sizeof random); /* 0 will do as well */
+    (void)qr_random_bytes(&peer->hooks, &random, sizeof random); /* 0 will do as well */
     uint64_t wait = peer->backoff_ns + peer->backoff_ns / 100 * (random % JITTER_PERCENT);
     if (!peer->is_told)
-        qr_tier_log(&peer->hooks, QUIRE_LOG_WARNING, "peer %s:%u: %s; tried again in %.1f s",
-                    peer->address.host, peer->address.port, peer->why, (double)wait * 1e-9);
+        qr_log(&peer->hooks, QUIRE_LOG_WARNING, "peer %s:%u: %s; tried again in %.1f s",
+               peer->address.host, peer->address.port, peer->why, (double)wait * 1e-9);
     peer->is_told = true;
     peer->retry_at_ns = peer->now_ns + wait;
     peer->backoff_ns = peer->backoff_ns > longest / 2 ? longest : peer->backoff_ns * 2;
@@ -47,8 +47,8 @@ void qr_peer_not_connected(quire_tier_peer *peer)
 void qr_peer_ready(quire_tier_peer *peer)
 {
     if (peer->is_told)
-        qr_tier_log(&peer->hooks, QUIRE_LOG_INFO, "peer %s:%u: is back", peer->address.host,
-                    peer->address.port);
+        qr_log(&peer->hooks, QUIRE_LOG_INFO, "peer %s:%u: is back", peer->address.host,
+               peer->address.port);
     peer->is_told = false;
     peer->backoff_ns = peer->retry_ns;
     peer->retry_at_ns = 0;
@@ -216,14 +216,14 @@ void qr_peer_turn(quire_tier_peer *peer, quire_tier_ends *ends, int wake_fd, int
 {
     struct epoll_event events[EVENTS];
     peer->ends = ends;
-    peer->now_ns = qr_tier_now_ns(&peer->hooks);
+    peer->now_ns = qr_now_ns(&peer->hooks);
     watch_wake(peer, wake_fd);
     uint32_t num_jobs = peer->num_jobs;
     work(peer);
     /* What ended is told at once. */
     int timeout = peer->num_jobs < num_jobs ? 0 : wait_ms(peer, timeout_ms);
     int n = epoll_wait(peer->epoll_fd, events, EVENTS, timeout);
-    peer->now_ns = qr_tier_now_ns(&peer->hooks);
+    peer->now_ns = qr_now_ns(&peer->hooks);
     if (n > 0) {
         take_events(peer, events, n);
         work(peer);

@@ -1,7 +1,8 @@
 #include "tier/peer/server.h"
 
 #include "base/config.h"
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -127,7 +128,7 @@ static void *serve(void *user)
     while (!is_stopped) {
         struct epoll_event events[EVENTS];
         int n = epoll_wait(server->epoll_fd, events, EVENTS, wait_ms(server));
-        server->now_ns = qr_tier_now_ns(NULL);
+        server->now_ns = qr_now_ns(NULL);
         is_stopped = take_events(server, events, n);
         server->has_more = false;
         for (uint32_t i = 0; i < server->max_sessions && !is_stopped; i++)
@@ -188,19 +189,19 @@ static int check_config(const quire_peer_server_config *c, qr_address *address,
 {
     const char *wrong = check_numbers(c);
     if (wrong != NULL) {
-        qr_tier_say(message, bytes, "%s", wrong);
+        qr_say(message, bytes, "%s", wrong);
         return QUIRE_E_CONFIG;
     }
     if (!parse_address(c->address, address, endpoint)) {
-        qr_tier_say(message, bytes, "address: \"%s\" is not IPv4:PORT, [IPv6]:PORT or unix:PATH",
-                    c->address == NULL ? "(null)" : c->address);
+        qr_say(message, bytes, "address: \"%s\" is not IPv4:PORT, [IPv6]:PORT or unix:PATH",
+               c->address == NULL ? "(null)" : c->address);
         return QUIRE_E_CONFIG;
     }
     if (c->tls == 0 && c->trust_network == 0 && !qr_address_is_local(address)) {
-        qr_tier_say(message, bytes,
-                    "address: \"%s\" is reachable from other machines: set tls, or trust_network "
-                    "if the network is trusted",
-                    c->address);
+        qr_say(message, bytes,
+               "address: \"%s\" is reachable from other machines: set tls, or trust_network "
+               "if the network is trusted",
+               c->address);
         return QUIRE_E_UNSAFE;
     }
     return QUIRE_OK;
@@ -223,8 +224,8 @@ static void free_server(quire_peer_server *server)
     qr_tls_close(server->tls);
     qr_secret_close(&server->secret);
     qr_peer_table_close(&server->table);
-    qr_tier_free(server->sessions);
-    qr_tier_free(server->raw);
+    qr_free(server->sessions);
+    qr_free(server->raw);
 }
 
 /* A socket that a process before left behind is in the way; anything else is not touched. */
@@ -251,7 +252,7 @@ static int listen_at(quire_peer_server *server, const qr_address *address,
         bind(server->listener, (const struct sockaddr *)&endpoint->address, endpoint->bytes) != 0 ||
         listen(server->listener, BACKLOG) != 0 ||
         getsockname(server->listener, (struct sockaddr *)&bound, &bound_bytes) != 0) {
-        qr_tier_say(message, bytes, "address: %s: %s", address->host, strerror(errno));
+        qr_say(message, bytes, "address: %s: %s", address->host, strerror(errno));
         return QUIRE_E_SYSTEM;
     }
     if (address->is_unix)
@@ -297,7 +298,7 @@ static int open_parts(quire_peer_server *server, const quire_peer_server_config 
 {
     if (!qr_peer_table_open(&server->table, c->max_blocks, c->fingerprint, &c->hooks))
         return QUIRE_E_NOMEM;
-    server->sessions = qr_tier_alloc(server->max_sessions, sizeof *server->sessions);
+    server->sessions = qr_alloc(server->max_sessions, sizeof *server->sessions);
     if (server->sessions == NULL)
         return QUIRE_E_NOMEM;
     for (uint32_t i = 0; i < server->max_sessions; i++)
@@ -325,7 +326,7 @@ static uint64_t or_default(uint64_t value, uint64_t otherwise)
 static quire_peer_server *make_server(const quire_peer_server_config *c)
 {
     enum { ALIGN = _Alignof(quire_peer_server) };
-    unsigned char *raw = qr_tier_alloc(1, sizeof(quire_peer_server) + ALIGN);
+    unsigned char *raw = qr_alloc(1, sizeof(quire_peer_server) + ALIGN);
     if (raw == NULL)
         return NULL;
     quire_peer_server *server = (void *)(raw + (ALIGN - (uintptr_t)raw % ALIGN) % ALIGN);
@@ -336,7 +337,7 @@ static quire_peer_server *make_server(const quire_peer_server_config *c)
     server->max_sessions = (uint32_t)or_default(c->max_connections, SESSIONS);
     server->handshake_ns = or_default(c->handshake_ns, 2 * SECOND);
     server->stall_ns = or_default(c->stall_ns, 10 * SECOND);
-    server->now_ns = qr_tier_now_ns(NULL);
+    server->now_ns = qr_now_ns(NULL);
     qr_fork_guard_init(&server->guard);
     return server;
 }
@@ -350,7 +351,7 @@ QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
     if (out == NULL)
         return QUIRE_E_ARGUMENT;
     *out = NULL;
-    qr_tier_say(message, message_bytes, "%s", "");
+    qr_say(message, message_bytes, "%s", "");
     int status = qr_config_read(&c, sizeof c, config);
     if (status == QUIRE_OK)
         status = check_config(&c, &address, &endpoint, message, message_bytes);
@@ -366,7 +367,7 @@ QUIRE_API int quire_peer_server_open(const quire_peer_server_config *config,
     if (server != NULL)
         free_server(server);
     if (message != NULL && message_bytes > 0 && message[0] == 0)
-        qr_tier_say(message, message_bytes, "%s", quire_strerror(status));
+        qr_say(message, message_bytes, "%s", quire_strerror(status));
     return status;
 }
 

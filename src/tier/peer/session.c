@@ -1,6 +1,6 @@
 #include "tier/peer/server.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <openssl/crypto.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static void take_hello(quire_peer_server *server, qr_session *session)
         refuse_frame(server, session);
         return;
     }
-    if (qr_tier_random(&server->hooks, random, sizeof random) != 0) {
+    if (qr_random_bytes(&server->hooks, random, sizeof random) != 0) {
         qr_session_close(server, session);
         return;
     }

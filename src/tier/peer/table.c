@@ -1,7 +1,8 @@
 #include "tier/peer/table.h"
 
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "tier/core/key.h"
-#include "tier/core/system.h"
 
 #include <string.h>
 
@@ -14,13 +15,13 @@ bool qr_peer_table_open(qr_peer_table *table, uint32_t max_slots, const unsigned
         ring *= 2;
     table->max_slots = max_slots;
     table->index.count = qr_buckets_needed(max_slots);
-    table->entries = qr_tier_alloc_large((size_t)max_slots * sizeof *table->entries);
-    table->known = qr_tier_alloc_large((size_t)max_slots * sizeof *table->known);
-    table->index.all = qr_tier_alloc(table->index.count + (size_t)1, sizeof *table->index.all);
-    table->ring.numbers = qr_tier_alloc(ring, sizeof *table->ring.numbers);
+    table->entries = qr_alloc_large((size_t)max_slots * sizeof *table->entries);
+    table->known = qr_alloc_large((size_t)max_slots * sizeof *table->known);
+    table->index.all = qr_alloc(table->index.count + (size_t)1, sizeof *table->index.all);
+    table->ring.numbers = qr_alloc(ring, sizeof *table->ring.numbers);
     table->ring.capacity = ring;
     if (table->entries == NULL || table->known == NULL || table->index.all == NULL ||
-        table->ring.numbers == NULL || qr_tier_random(hooks, secret, sizeof secret) != 0)
+        table->ring.numbers == NULL || qr_random_bytes(hooks, secret, sizeof secret) != 0)
         return false;
     qr_buckets_init(&table->index, max_slots, secret);
     for (int i = 0; i < QR_PEER_PRINT_WORDS; i++)
@@ -30,10 +31,10 @@ bool qr_peer_table_open(qr_peer_table *table, uint32_t max_slots, const unsigned
 
 void qr_peer_table_close(qr_peer_table *table)
 {
-    qr_tier_free(table->entries);
-    qr_tier_free(table->known);
-    qr_tier_free(table->index.all);
-    qr_tier_free(table->ring.numbers);
+    qr_free(table->entries);
+    qr_free(table->known);
+    qr_free(table->index.all);
+    qr_free(table->ring.numbers);
 }
 
 /* ---- the owner's ------------------------------------------------------------- */

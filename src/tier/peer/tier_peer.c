@@ -1,7 +1,8 @@
 /* tier/peer/tier_peer.c - how the peer tier is made, and what a runner calls. peer.h has its
  * inside. */
 #include "base/config.h"
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "tier/core/tier.h"
 #include "tier/peer/peer.h"
 #include "tier/promote/known.h"
@@ -53,19 +54,19 @@ static int check_config(const quire_tier_peer_config *c, qr_address *address, ch
 {
     const char *wrong = check_fields(c);
     if (wrong != NULL) {
-        qr_tier_say(message, bytes, "%s", wrong);
+        qr_say(message, bytes, "%s", wrong);
         return QUIRE_E_CONFIG;
     }
     if (c->server == NULL || !qr_address_parse_or(address, c->server, strlen(c->server), 0)) {
-        qr_tier_say(message, bytes, "server: \"%s\" is not HOST:PORT, [IPv6]:PORT or unix:PATH",
-                    c->server == NULL ? "(null)" : c->server);
+        qr_say(message, bytes, "server: \"%s\" is not HOST:PORT, [IPv6]:PORT or unix:PATH",
+               c->server == NULL ? "(null)" : c->server);
         return QUIRE_E_CONFIG;
     }
     if (c->tls == 0 && c->trust_network == 0 && !qr_address_is_local(address)) {
-        qr_tier_say(message, bytes,
-                    "server: \"%s\" is beyond this machine: set tls, or trust_network if the "
-                    "network is trusted",
-                    c->server);
+        qr_say(message, bytes,
+               "server: \"%s\" is beyond this machine: set tls, or trust_network if the "
+               "network is trusted",
+               c->server);
         return QUIRE_E_UNSAFE;
     }
     return QUIRE_OK;
@@ -86,11 +87,11 @@ static void close_peer(void *self)
     qr_secret_close(&peer->secret);
     if (peer->links != NULL)
         OPENSSL_cleanse(peer->links, peer->num_links * sizeof *peer->links);
-    qr_tier_free(peer->links);
-    qr_tier_free(peer->scratch);
-    qr_tier_free(peer->batches);
+    qr_free(peer->links);
+    qr_free(peer->scratch);
+    qr_free(peer->batches);
     qr_peer_hints_close(&peer->hints);
-    qr_tier_free(peer);
+    qr_free(peer);
 }
 
 static void set_limits(quire_tier_peer *peer, const quire_tier_peer_config *c, uint32_t max_jobs)
@@ -109,9 +110,9 @@ static void set_limits(quire_tier_peer *peer, const quire_tier_peer_config *c, u
 
 static int take_memory(quire_tier_peer *peer)
 {
-    peer->links = qr_tier_alloc(peer->num_links, sizeof *peer->links);
-    peer->scratch = qr_tier_alloc(1, QR_PEER_SCRATCH);
-    peer->batches = qr_tier_alloc(peer->max_jobs, sizeof *peer->batches);
+    peer->links = qr_alloc(peer->num_links, sizeof *peer->links);
+    peer->scratch = qr_alloc(1, QR_PEER_SCRATCH);
+    peer->batches = qr_alloc(peer->max_jobs, sizeof *peer->batches);
     for (uint32_t i = 0; peer->links != NULL && i < peer->num_links; i++)
         peer->links[i].socket.fd = -1;
     if (peer->links == NULL || peer->scratch == NULL || peer->batches == NULL)
@@ -161,7 +162,7 @@ static int open_parts(quire_tier_peer *peer, const quire_tier_peer_config *c, ch
                       size_t bytes)
 {
     uint64_t seed = 0;
-    (void)qr_tier_random(&peer->hooks, &seed, sizeof seed); /* 0 will do as well */
+    (void)qr_random_bytes(&peer->hooks, &seed, sizeof seed); /* 0 will do as well */
     int status = take_memory(peer);
     if (status == QUIRE_OK && c->event_keys > 0)
         status = qr_known_open(c->event_keys, &peer->hooks, &peer->known);
@@ -183,11 +184,11 @@ QUIRE_API int quire_tier_peer_create(const quire_tier_peer_config *config, uint3
     if (out == NULL)
         return QUIRE_E_ARGUMENT;
     *out = NULL;
-    qr_tier_say(message, message_bytes, "%s", "");
+    qr_say(message, message_bytes, "%s", "");
     int status = qr_config_read(&c, sizeof c, config);
     if (status == QUIRE_OK)
         status = check_config(&c, &address, message, message_bytes);
-    quire_tier_peer *peer = status == QUIRE_OK ? qr_tier_alloc(1, sizeof *peer) : NULL;
+    quire_tier_peer *peer = status == QUIRE_OK ? qr_alloc(1, sizeof *peer) : NULL;
     if (peer != NULL) {
         peer->epoll_fd = -1;
         peer->wake_fd = -1;
@@ -206,7 +207,7 @@ QUIRE_API int quire_tier_peer_create(const quire_tier_peer_config *config, uint3
     if (peer != NULL)
         close_peer(peer);
     if (message != NULL && message_bytes > 0 && message[0] == 0)
-        qr_tier_say(message, message_bytes, "%s", quire_strerror(status));
+        qr_say(message, message_bytes, "%s", quire_strerror(status));
     return status;
 }
 
@@ -218,15 +219,14 @@ static int open_peer(void *self, const void *memory, size_t bytes, char *message
     quire_tier_peer *peer = self;
     (void)memory; /* sockets need no memory to be registered */
     (void)bytes;
-    uint64_t end =
-        qr_tier_now_ns(NULL) + peer->wait_ns; /* a clock of the caller's may stand still */
+    uint64_t end = qr_now_ns(NULL) + peer->wait_ns; /* a clock of the caller's may stand still */
     while (peer->wait_ns > 0 && atomic_load_explicit(&peer->counts[QR_PEER_COUNT_CONNECTED],
                                                      memory_order_relaxed) == 0) {
         enum { MOST_MS = 20 }; /* a peer that is down is tried again */
-        uint64_t now = qr_tier_now_ns(NULL);
+        uint64_t now = qr_now_ns(NULL);
         if (now >= end) {
-            qr_tier_say(message, message_bytes, "peer %s:%u: %s", peer->address.host,
-                        peer->address.port, peer->why[0] != 0 ? peer->why : "no answer");
+            qr_say(message, message_bytes, "peer %s:%u: %s", peer->address.host, peer->address.port,
+                   peer->why[0] != 0 ? peer->why : "no answer");
             return QUIRE_E_SYSTEM;
         }
         qr_peer_turn(peer, NULL, -1, MOST_MS);
@@ -299,7 +299,7 @@ static void begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
     quire_tier_peer *peer = self;
     peer->ends = ends;
-    peer->now_ns = qr_tier_now_ns(&peer->hooks);
+    peer->now_ns = qr_now_ns(&peer->hooks);
     if (peer->has_next_fingerprint) {
         peer->has_next_fingerprint = false;
         memcpy(peer->fingerprint, peer->next_fingerprint, sizeof peer->fingerprint);
@@ -320,7 +320,7 @@ static void cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
     quire_tier_peer *peer = self;
     peer->ends = ends;
-    peer->now_ns = qr_tier_now_ns(&peer->hooks);
+    peer->now_ns = qr_now_ns(&peer->hooks);
     qr_peer_batch_cancel(peer, job);
 }
 

@@ -8,7 +8,7 @@
  */
 #include "tier/promote/parts.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 #include "tier/core/tier.h"
 
 static uint32_t num_tier_jobs(void)
@@ -358,7 +358,7 @@ static bool submit(qr_promote *promote, qr_promote_job *job)
 {
     qr_promote_tier *tier = &promote->tiers[job->tier];
     job->job.deadline_ns =
-        tier->deadline_ns != 0 ? qr_tier_now_ns(&promote->hooks) + tier->deadline_ns : 0;
+        tier->deadline_ns != 0 ? qr_now_ns(&promote->hooks) + tier->deadline_ns : 0;
     int status = quire_tier_submit(tier->tier, &job->job);
     if (status == QUIRE_FULL && tier->num_on_time > 0) {
         wait_for_room(promote, job);

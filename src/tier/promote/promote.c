@@ -1,7 +1,7 @@
 #include "tier/promote/parts.h"
 
+#include "base/hooks.h"
 #include "tier/core/carve.h"
-#include "tier/core/system.h"
 
 enum {
     MOST_LOADS = 32768,        /* keys on their way at one time: more are not worth the memory, */
@@ -239,7 +239,7 @@ qr_promote *qr_promote_create_in(void *memory, const quire_offload_config *confi
     size_t bytes = qr_promote_bytes(config);
     qr_carve carve = {.base = memory};
     if (bytes == 0 || bytes == SIZE_MAX || memory == NULL || cpu == NULL ||
-        qr_tier_random(&config->hooks, secret, sizeof secret) != 0)
+        qr_random_bytes(&config->hooks, secret, sizeof secret) != 0)
         return NULL;
     memset(memory, 0, bytes);
     qr_promote *promote = qr_carve_take(&carve, 1, sizeof *promote);
@@ -301,7 +301,7 @@ static void set_deadline(qr_promote *promote, qr_record *r)
     for (uint32_t t = 0; t < promote->num_tiers; t++)
         if ((r->tiers >> t & 1) != 0 && promote->tiers[t].wait_ns > most)
             most = promote->tiers[t].wait_ns;
-    r->asked_ns = qr_tier_now_ns(&promote->hooks);
+    r->asked_ns = qr_now_ns(&promote->hooks);
     r->until_ns = r->asked_ns + most;
 }
 
@@ -313,7 +313,7 @@ static void learn_wait(qr_promote *promote, const qr_record *r)
     uint32_t t = (uint32_t)__builtin_ctz(r->load_tiers);
     qr_cost *cost = &promote->costs.tiers[t].load;
     qr_promote_counters *counters = &promote->tiers[t].counters;
-    qr_cost_learn(cost, r->bytes, (double)(qr_tier_now_ns(&promote->hooks) - r->start_ns));
+    qr_cost_learn(cost, r->bytes, (double)(qr_now_ns(&promote->hooks) - r->start_ns));
     atomic_store_explicit(&counters->bytes_per_s, cost->unit_ns > 0 ? 1e9 / cost->unit_ns : 0,
                           memory_order_relaxed);
     atomic_store_explicit(&counters->latency_ns, cost->base_ns, memory_order_relaxed);
@@ -322,7 +322,7 @@ static void learn_wait(qr_promote *promote, const qr_record *r)
 /* With several tiers nobody knows which of them it was that took so long. */
 static void start_clock(qr_promote *promote, qr_record *r)
 {
-    r->start_ns = qr_tier_now_ns(&promote->hooks);
+    r->start_ns = qr_now_ns(&promote->hooks);
     r->start_limit = r->limit;
     r->bytes = 0;
     if (!qr_is_pow2(r->tiers))
@@ -378,7 +378,7 @@ bool qr_promote_ask(qr_promote *promote, const qr_promote_request *request)
     if (r->state == QR_ASK_DONE && r->is_urgent)
         return false;
     bool is_waiting = r->state == QR_ASK_WAITING;
-    bool is_late = r->is_urgent && r->rounds > 0 && qr_tier_now_ns(&promote->hooks) > r->until_ns;
+    bool is_late = r->is_urgent && r->rounds > 0 && qr_now_ns(&promote->hooks) > r->until_ns;
     if (is_waiting && (is_late || (r->pending == 0 && r->limit == r->start_limit)))
         learn_wait(promote, r);
     if (is_late)

@@ -1,8 +1,6 @@
 /* tier/redis/batch.c - jobs, and the calls that are made of them. */
 #include "tier/redis/redis.h"
 
-#include "tier/core/system.h"
-
 #include <string.h>
 
 static const char ASKING[QR_REDIS_ASKING + 1] = "*1\r\n$6\r\nASKING\r\n";

@@ -12,7 +12,6 @@
 #include "tier/redis/redis.h"
 
 #include "base/bits.h"
-#include "tier/core/system.h"
 
 #include <errno.h>
 #include <string.h>

@@ -8,8 +8,6 @@
  * here. A server that is no cluster says so, and then has all slots. */
 #include "tier/redis/redis.h"
 
-#include "tier/core/system.h"
-
 #include <string.h>
 
 enum { LEAST_SHARE = 64 };

@@ -9,7 +9,7 @@
  * An answer to a call takes all strikes away. */
 #include "tier/redis/redis.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -82,7 +82,7 @@ static void fail_waiting(quire_tier_redis *redis, qr_node *node)
 static uint64_t jitter(quire_tier_redis *redis, uint64_t span)
 {
     uint32_t random = 0;
-    (void)qr_tier_random(&redis->hooks, &random, sizeof random); /* 0 will do as well */
+    (void)qr_random_bytes(&redis->hooks, &random, sizeof random); /* 0 will do as well */
     return span / 100 * (random % JITTER_PERCENT);
 }
 
@@ -90,9 +90,8 @@ static void open_breaker(quire_tier_redis *redis, qr_node *node)
 {
     uint64_t longest = redis->breaker_ns * BACKOFF_TIMES;
     if (!node->is_told)
-        qr_tier_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s; not used for %.1f s",
-                    node->address.host, node->address.port, node->why,
-                    (double)node->backoff_ns * 1e-9);
+        qr_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s; not used for %.1f s",
+               node->address.host, node->address.port, node->why, (double)node->backoff_ns * 1e-9);
     node->is_told = true;
     node->is_open = true;
     node->is_probing = false;
@@ -123,8 +122,8 @@ void qr_node_ready(quire_tier_redis *redis, qr_node *node)
 {
     if (!node->is_open)
         return;
-    qr_tier_log(&redis->hooks, QUIRE_LOG_INFO, "redis %s:%u: is back", node->address.host,
-                node->address.port);
+    qr_log(&redis->hooks, QUIRE_LOG_INFO, "redis %s:%u: is back", node->address.host,
+           node->address.port);
     node->is_open = false;
     node->is_probing = false;
     node->backoff_ns = redis->breaker_ns;

@@ -1,7 +1,7 @@
 #include "tier/redis/redis.h"
 
 #include "base/bits.h"
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <sys/epoll.h>
 
@@ -126,7 +126,7 @@ void qr_redis_turn(quire_tier_redis *redis, quire_tier_ends *ends, int wake_fd, 
 {
     struct epoll_event events[EVENTS];
     redis->ends = ends;
-    redis->now_ns = qr_tier_now_ns(&redis->hooks);
+    redis->now_ns = qr_now_ns(&redis->hooks);
     watch_wake(redis, wake_fd);
     uint32_t num_jobs = redis->num_jobs;
     work(redis);
@@ -134,7 +134,7 @@ void qr_redis_turn(quire_tier_redis *redis, quire_tier_ends *ends, int wake_fd, 
     /* What ended is told at once. */
     int timeout = redis->num_jobs < num_jobs ? 0 : wait_ms(redis, timeout_ms);
     int n = epoll_wait(redis->epoll_fd, events, EVENTS, timeout);
-    redis->now_ns = qr_tier_now_ns(&redis->hooks);
+    redis->now_ns = qr_now_ns(&redis->hooks);
     if (n > 0) {
         take_events(redis, events, n);
         work(redis);

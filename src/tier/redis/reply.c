@@ -12,7 +12,7 @@
  */
 #include "tier/redis/redis.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <string.h>
 
@@ -115,8 +115,8 @@ static void tell_forbidden(quire_tier_redis *redis, qr_node *node, const qr_resp
         return;
     node->is_forbidden_told = true;
     say_error(node, item);
-    qr_tier_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s", node->address.host,
-                node->address.port, node->why);
+    qr_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s", node->address.host,
+           node->address.port, node->why);
 }
 
 static void take_error(quire_tier_redis *redis, qr_link *link, qr_call *call,

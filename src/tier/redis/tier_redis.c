@@ -1,7 +1,8 @@
 /* tier/redis/tier_redis.c - how the Redis tier is made, and what a runner calls. redis.h has its
  * inside. */
 #include "base/config.h"
-#include "tier/core/system.h"
+#include "base/hooks.h"
+#include "base/memory.h"
 #include "tier/core/tier.h"
 #include "tier/promote/known.h"
 #include "tier/redis/redis.h"
@@ -50,24 +51,24 @@ static int check_servers(const quire_tier_redis_config *c, char *message, size_t
 {
     if (c->servers == NULL || c->num_servers == 0 ||
         c->num_servers > or_default(c->max_nodes, NODES)) {
-        qr_tier_say(message, bytes, "servers: one at least, and not more than max_nodes");
+        qr_say(message, bytes, "servers: one at least, and not more than max_nodes");
         return QUIRE_E_CONFIG;
     }
     for (uint32_t i = 0; i < c->num_servers; i++) {
         qr_address address;
         const char *text = c->servers[i];
         if (text == NULL || !qr_address_parse(&address, text, strlen(text))) {
-            qr_tier_say(message, bytes,
-                        "servers: \"%s\" is not HOST[:PORT], [IPv6]:PORT or "
-                        "unix:PATH",
-                        text == NULL ? "(null)" : text);
+            qr_say(message, bytes,
+                   "servers: \"%s\" is not HOST[:PORT], [IPv6]:PORT or "
+                   "unix:PATH",
+                   text == NULL ? "(null)" : text);
             return QUIRE_E_CONFIG;
         }
         if (c->tls == 0 && c->trust_network == 0 && !qr_address_is_local(&address)) {
-            qr_tier_say(message, bytes,
-                        "servers: \"%s\" is beyond this machine: set tls, or "
-                        "trust_network if nobody else is on the way",
-                        text);
+            qr_say(message, bytes,
+                   "servers: \"%s\" is beyond this machine: set tls, or "
+                   "trust_network if nobody else is on the way",
+                   text);
             return QUIRE_E_UNSAFE;
         }
     }
@@ -110,7 +111,7 @@ static int check_config(const quire_tier_redis_config *c, char *message, size_t 
     else if (c->tls_trust_any != 0 && c->tls_ca_file != NULL)
         wrong = "tls_trust_any: with tls_ca_file there is something to check against";
     if (wrong != NULL) {
-        qr_tier_say(message, bytes, "%s", wrong);
+        qr_say(message, bytes, "%s", wrong);
         return QUIRE_E_CONFIG;
     }
     return check_servers(c, message, bytes);
@@ -131,14 +132,14 @@ static void close_redis(void *self)
     qr_tls_close(redis->tls);
     if (redis->auth != NULL)
         OPENSSL_cleanse(redis->auth, (size_t)total * QR_SECRET_AUTH);
-    qr_tier_free(redis->auth);
+    qr_free(redis->auth);
     qr_secret_close(&redis->secret);
-    qr_tier_free(redis->batches);
-    qr_tier_free(redis->calls);
-    qr_tier_free(redis->input);
-    qr_tier_free(redis->links);
-    qr_tier_free(redis->nodes);
-    qr_tier_free(redis);
+    qr_free(redis->batches);
+    qr_free(redis->calls);
+    qr_free(redis->input);
+    qr_free(redis->links);
+    qr_free(redis->nodes);
+    qr_free(redis);
 }
 
 static void set_limits(quire_tier_redis *redis, const quire_tier_redis_config *c, uint32_t max_jobs)
@@ -174,11 +175,11 @@ static int take_memory(quire_tier_redis *redis)
     uint32_t total = redis->max_nodes * redis->num_links;
     redis->num_kept_calls = total * OURS_PER_LINK;
     redis->num_free_calls = QR_REDIS_CALLS + redis->num_kept_calls;
-    redis->nodes = qr_tier_alloc(redis->max_nodes, sizeof *redis->nodes);
-    redis->links = qr_tier_alloc(total, sizeof *redis->links);
-    redis->input = qr_tier_alloc(total, QR_REDIS_INPUT);
-    redis->calls = qr_tier_alloc(redis->num_free_calls, sizeof *redis->calls);
-    redis->batches = qr_tier_alloc(redis->max_jobs, sizeof *redis->batches);
+    redis->nodes = qr_alloc(redis->max_nodes, sizeof *redis->nodes);
+    redis->links = qr_alloc(total, sizeof *redis->links);
+    redis->input = qr_alloc(total, QR_REDIS_INPUT);
+    redis->calls = qr_alloc(redis->num_free_calls, sizeof *redis->calls);
+    redis->batches = qr_alloc(redis->max_jobs, sizeof *redis->batches);
     for (uint32_t i = 0; redis->links != NULL && i < total; i++)
         redis->links[i].socket.fd = -1;
     if (redis->nodes == NULL || redis->links == NULL || redis->input == NULL ||
@@ -226,7 +227,7 @@ static int open_secret(quire_tier_redis *redis, const quire_tier_redis_config *c
     int status = qr_secret_open(&redis->secret, &options, message, bytes);
     if (status != QUIRE_OK || !redis->secret.is_used)
         return status;
-    redis->auth = qr_tier_alloc((size_t)redis->max_nodes * redis->num_links, QR_SECRET_AUTH);
+    redis->auth = qr_alloc((size_t)redis->max_nodes * redis->num_links, QR_SECRET_AUTH);
     return redis->auth == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
 }
 
@@ -263,15 +264,15 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
     if (redis == NULL)
         return QUIRE_E_ARGUMENT;
     *redis = NULL;
-    qr_tier_say(message, message_bytes, "%s", "");
+    qr_say(message, message_bytes, "%s", "");
     int status = qr_config_read(&c, sizeof c, config);
     if (status == QUIRE_OK)
         status = check_config(&c, message, message_bytes);
     if (status != QUIRE_OK)
         return status;
-    quire_tier_redis *r = qr_tier_alloc(1, sizeof *r);
+    quire_tier_redis *r = qr_alloc(1, sizeof *r);
     if (r == NULL) {
-        qr_tier_say(message, message_bytes, "%s", quire_strerror(QUIRE_E_NOMEM));
+        qr_say(message, message_bytes, "%s", quire_strerror(QUIRE_E_NOMEM));
         return QUIRE_E_NOMEM;
     }
     r->epoll_fd = -1;
@@ -293,7 +294,7 @@ QUIRE_API int quire_tier_redis_create(const quire_tier_redis_config *config, uin
     if (status != QUIRE_OK) {
         close_redis(r);
         if (message != NULL && message_bytes > 0 && message[0] == 0)
-            qr_tier_say(message, message_bytes, "%s", quire_strerror(status));
+            qr_say(message, message_bytes, "%s", quire_strerror(status));
         return status;
     }
     add_seeds(r, &c);
@@ -318,13 +319,12 @@ static int open_redis(void *self, const void *memory, size_t bytes, char *messag
     quire_tier_redis *redis = self;
     (void)memory; /* sockets need no memory to be registered */
     (void)bytes;
-    uint64_t end =
-        qr_tier_now_ns(NULL) + redis->wait_ns; /* a clock of the caller's may stand still */
+    uint64_t end = qr_now_ns(NULL) + redis->wait_ns; /* a clock of the caller's may stand still */
     while (redis->wait_ns > 0 && !redis->has_map) {
-        uint64_t now = qr_tier_now_ns(NULL);
+        uint64_t now = qr_now_ns(NULL);
         if (now >= end) {
-            qr_tier_say(message, message_bytes, "redis %s:%u: %s", redis->nodes[0].address.host,
-                        redis->nodes[0].address.port, find_reason(redis));
+            qr_say(message, message_bytes, "redis %s:%u: %s", redis->nodes[0].address.host,
+                   redis->nodes[0].address.port, find_reason(redis));
             return QUIRE_E_SYSTEM;
         }
         qr_redis_turn(redis, NULL, -1, (int)((end - now) / 1000000 + 1));
@@ -397,7 +397,7 @@ static void begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
     quire_tier_redis *redis = self;
     redis->ends = ends;
-    redis->now_ns = qr_tier_now_ns(&redis->hooks);
+    redis->now_ns = qr_now_ns(&redis->hooks);
     qr_batch_begin(redis, job);
 }
 
@@ -410,7 +410,7 @@ static void cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
     quire_tier_redis *redis = self;
     redis->ends = ends;
-    redis->now_ns = qr_tier_now_ns(&redis->hooks);
+    redis->now_ns = qr_now_ns(&redis->hooks);
     qr_batch_cancel(redis, job);
 }
 

@@ -8,7 +8,7 @@
  * answer to it counts for the server's breaker. */
 #include "tier/redis/redis.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <string.h>
 
@@ -115,10 +115,10 @@ bool qr_usage_take(quire_tier_redis *redis, qr_node *node, const qr_call *call,
 {
     if (item->kind == QR_RESP_ERROR) {
         if (qr_resp_is_error(item, "NOPERM") && !node->is_usage_refused)
-            qr_tier_log(&redis->hooks, QUIRE_LOG_INFO,
-                        "redis %s:%u: the user may not call INFO or DBSIZE: the usage of this "
-                        "server is not known",
-                        node->address.host, node->address.port);
+            qr_log(&redis->hooks, QUIRE_LOG_INFO,
+                   "redis %s:%u: the user may not call INFO or DBSIZE: the usage of this "
+                   "server is not known",
+                   node->address.host, node->address.port);
         node->is_usage_refused = node->is_usage_refused || qr_resp_is_error(item, "NOPERM");
         node->said.used_bytes = 0;
         node->usage_after_ns = redis->now_ns + redis->usage_ns;

@@ -1,6 +1,6 @@
 #include "tier/slots/slots.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 #include "tier/slots/check.h"
 #include "tier/slots/keys.h"
 
@@ -77,7 +77,7 @@ static int make_slots(void *memory, const quire_slots_config *config, quire_slot
 {
     quire_slots parts;
     uint64_t secret[2];
-    if (qr_tier_random(&config->hooks, secret, sizeof secret) != 0)
+    if (qr_random_bytes(&config->hooks, secret, sizeof secret) != 0)
         return QUIRE_E_RANDOM;
     qr_carve carve = {.base = memory};
     quire_slots *made = carve_slots(&carve, config, &parts);

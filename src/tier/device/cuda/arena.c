@@ -9,8 +9,8 @@
 
 #include "base/bits.h"
 #include "base/config.h"
+#include "base/hooks.h"
 #include "tier/core/carve.h"
-#include "tier/core/system.h"
 
 enum { MOST_LAYERS = 4096 };
 
@@ -44,8 +44,7 @@ static int take_device_memory(quire_cuda_arena *arena, char *message, size_t mes
     size_t total = 0;
     char what[128];
     if (qr_gpu_enter(arena->cuda) != QUIRE_OK) {
-        qr_tier_say(message, message_bytes, "the GPU is not used any more: %s",
-                    arena->cuda->info.what);
+        qr_say(message, message_bytes, "the GPU is not used any more: %s", arena->cuda->info.what);
         return QUIRE_E_SYSTEM;
     }
     qr_cu_result result = calls->cuMemAlloc(&arena->view.base, bytes);
@@ -60,8 +59,8 @@ static int take_device_memory(quire_cuda_arena *arena, char *message, size_t mes
     qr_gpu_leave(arena->cuda);
     if (result == QR_CU_SUCCESS)
         return QUIRE_OK;
-    qr_tier_say(what, sizeof what, "%zu MiB of KV memory on the GPU, which has %zu MiB free",
-                bytes >> 20, free_bytes >> 20);
+    qr_say(what, sizeof what, "%zu MiB of KV memory on the GPU, which has %zu MiB free",
+           bytes >> 20, free_bytes >> 20);
     return qr_gpu_explain(arena->cuda, result, what, message, message_bytes);
 }
 
@@ -96,13 +95,12 @@ QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_con
         status = bytes == SIZE_MAX ? QUIRE_E_CONFIG : QUIRE_OK;
     }
     if (status != QUIRE_OK) {
-        qr_tier_say(message, message_bytes, "the arena's config: %s", quire_strerror(status));
+        qr_say(message, message_bytes, "the arena's config: %s", quire_strerror(status));
         return status;
     }
     quire_cuda_arena *a = create_arena(&config);
     if (a == NULL) {
-        qr_tier_say(message, message_bytes, "no memory for an arena of %u layers",
-                    config.num_layers);
+        qr_say(message, message_bytes, "no memory for an arena of %u layers", config.num_layers);
         return QUIRE_E_NOMEM;
     }
     a->cuda = cuda;

@@ -3,7 +3,7 @@
 #include "tier/device/cuda/device_cuda.h"
 
 #include "base/config.h"
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 enum { MANY = 256, MOST_JOBS = 65536, MOST_COPIES = 65536, MOST_REGIONS = 65536 };
 enum { SOME_PIECES = 16384, SOME_CTAS = 64, MOST_CTAS = 4096, WARP = 32 };
@@ -290,7 +290,7 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
 {
     qr_cuda_device *d = create_cuda_device(config, allocator);
     if (d == NULL) {
-        qr_tier_say(m.text, m.bytes, "no memory for a GPU device of %u jobs", config->max_jobs);
+        qr_say(m.text, m.bytes, "no memory for a GPU device of %u jobs", config->max_jobs);
         return QUIRE_E_NOMEM;
     }
     const char *wrong =
@@ -302,7 +302,7 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
     if (wrong == NULL)
         wrong = choose_methods(d, config);
     if (wrong != NULL) {
-        qr_tier_say(m.text, m.bytes, "the GPU device's config: %s", wrong);
+        qr_say(m.text, m.bytes, "the GPU device's config: %s", wrong);
         qr_piece_release(&d->piece);
         return QUIRE_E_CONFIG;
     }
@@ -313,7 +313,7 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
         status = set_up_device(d, config, m);
         qr_gpu_leave(d->cuda);
     } else {
-        qr_tier_say(m.text, m.bytes, "the GPU is not used any more: %s", d->cuda->info.what);
+        qr_say(m.text, m.bytes, "the GPU is not used any more: %s", d->cuda->info.what);
     }
     if (status != QUIRE_OK)
         qr_cuda_device_release(d);
@@ -333,12 +333,12 @@ QUIRE_API int quire_device_cuda_open(const quire_device_cuda_config *callers,
                                                                         allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
     if (status != QUIRE_OK) {
-        qr_tier_say(message, message_bytes, "the GPU device's config: %s", quire_strerror(status));
+        qr_say(message, message_bytes, "the GPU device's config: %s", quire_strerror(status));
         return status;
     }
     const char *wrong = what_is_wrong_with(&config);
     if (wrong != NULL) {
-        qr_tier_say(message, message_bytes, "the GPU device's config: %s", wrong);
+        qr_say(message, message_bytes, "the GPU device's config: %s", wrong);
         return QUIRE_E_CONFIG;
     }
     config.max_jobs = config.max_jobs == 0 ? MANY : config.max_jobs;

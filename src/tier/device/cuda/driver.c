@@ -1,6 +1,6 @@
 #include "tier/device/cuda/driver.h"
 
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <quire/error.h>
 
@@ -42,9 +42,9 @@ static int start_driver(qr_cuda_driver *driver, const char *path, char *message,
     char why[160];
     const char *missing = find_calls(driver);
     if (missing != NULL) {
-        qr_tier_say(message, message_bytes,
-                    "%s has no %s: no CUDA driver, or one before 11.0; install a newer one", path,
-                    missing);
+        qr_say(message, message_bytes,
+               "%s has no %s: no CUDA driver, or one before 11.0; install a newer one", path,
+               missing);
         return QUIRE_E_SYSTEM;
     }
     qr_cu_result result = driver->calls.cuInit(0);
@@ -52,15 +52,15 @@ static int start_driver(qr_cuda_driver *driver, const char *path, char *message,
         result = driver->calls.cuDriverGetVersion(&driver->version);
     if (result != QR_CU_SUCCESS) {
         qr_cuda_describe(driver, result, why, sizeof why);
-        qr_tier_say(message, message_bytes,
-                    "the CUDA driver does not start: %s; nvidia-smi may say why", why);
+        qr_say(message, message_bytes, "the CUDA driver does not start: %s; nvidia-smi may say why",
+               why);
         return QUIRE_E_SYSTEM;
     }
     if (driver->version < LEAST_VERSION) {
-        qr_tier_say(message, message_bytes,
-                    "the CUDA driver is %d.%d, and 11.0 is the least that is used; install a newer "
-                    "one",
-                    driver->version / 1000, driver->version % 1000 / 10);
+        qr_say(message, message_bytes,
+               "the CUDA driver is %d.%d, and 11.0 is the least that is used; install a newer "
+               "one",
+               driver->version / 1000, driver->version % 1000 / 10);
         return QUIRE_E_SYSTEM;
     }
     return QUIRE_OK;
@@ -77,9 +77,9 @@ int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, char *message,
     driver->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (driver->library == NULL) {
         const char *why = dlerror();
-        qr_tier_say(message, message_bytes,
-                    "no CUDA driver: %s; it comes with the GPU's driver, not with the toolkit",
-                    why != NULL ? why : path);
+        qr_say(message, message_bytes,
+               "no CUDA driver: %s; it comes with the GPU's driver, not with the toolkit",
+               why != NULL ? why : path);
         return QUIRE_E_SYSTEM;
     }
     int status = start_driver(driver, path, message, message_bytes);
@@ -104,7 +104,7 @@ void qr_cuda_describe(const qr_cuda_driver *driver, qr_cu_result result, char *t
     if (driver->calls.cuGetErrorString != NULL)
         (void)driver->calls.cuGetErrorString(result, &sentence);
     if (name == NULL)
-        qr_tier_say(text, bytes, "CUDA error %d", result);
+        qr_say(text, bytes, "CUDA error %d", result);
     else
-        qr_tier_say(text, bytes, "%s (%s)", name, sentence != NULL ? sentence : "no text");
+        qr_say(text, bytes, "%s (%s)", name, sentence != NULL ? sentence : "no text");
 }

@@ -1,7 +1,7 @@
 #include "tier/device/cuda/gpu.h"
 
 #include "base/config.h"
-#include "tier/core/system.h"
+#include "base/hooks.h"
 
 #include <stdio.h>
 
@@ -23,10 +23,10 @@ void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call)
     if (cuda->info.is_broken != 0)
         return;
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_tier_say(cuda->info.what, sizeof cuda->info.what, "%s: %s", call, why);
+    qr_say(cuda->info.what, sizeof cuda->info.what, "%s: %s", call, why);
     cuda->info.is_broken = 1;
-    qr_tier_log(&cuda->hooks, QUIRE_LOG_ERROR,
-                "the GPU is not used any more: %s; what it had is computed again", cuda->info.what);
+    qr_log(&cuda->hooks, QUIRE_LOG_ERROR,
+           "the GPU is not used any more: %s; what it had is computed again", cuda->info.what);
 }
 
 int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what, char *message,
@@ -34,7 +34,7 @@ int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what
 {
     char why[96];
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_tier_say(message, message_bytes, "%s: %s", what, why);
+    qr_say(message, message_bytes, "%s: %s", what, why);
     return result == QR_CU_OUT_OF_MEMORY ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
 }
 
@@ -75,8 +75,8 @@ static void load_kernels(quire_cuda *cuda)
     void *values[2] = {log, (void *)(uintptr_t)(sizeof log - 1)};
     const qr_cuda_calls *calls = &cuda->driver.calls;
     if (qr_cuda_kernels_bytes == 0) {
-        qr_tier_say(cuda->info.what, sizeof cuda->info.what,
-                    "no kernels: this library was built without clang or nvcc");
+        qr_say(cuda->info.what, sizeof cuda->info.what,
+               "no kernels: this library was built without clang or nvcc");
         return;
     }
     qr_cu_result result =
@@ -89,8 +89,8 @@ static void load_kernels(quire_cuda *cuda)
     if (result == QR_CU_SUCCESS)
         return;
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
-    qr_tier_say(cuda->info.what, sizeof cuda->info.what, "no kernels: %s %s", why, log);
-    qr_tier_log(&cuda->hooks, QUIRE_LOG_WARNING, "%s; copies use the copy engine", cuda->info.what);
+    qr_say(cuda->info.what, sizeof cuda->info.what, "no kernels: %s %s", why, log);
+    qr_log(&cuda->hooks, QUIRE_LOG_WARNING, "%s; copies use the copy engine", cuda->info.what);
 }
 
 static qr_cu_result read_info(quire_cuda *cuda)
@@ -126,9 +126,9 @@ static int find_device(quire_cuda *cuda, uint32_t ordinal, char *message, size_t
     int count = 0;
     qr_cu_result result = calls->cuDeviceGetCount(&count);
     if (result == QR_CU_SUCCESS && (uint32_t)count <= ordinal) {
-        qr_tier_say(message, message_bytes,
-                    "there is no GPU %u: the driver shows %d; CUDA_VISIBLE_DEVICES may hide some",
-                    ordinal, count);
+        qr_say(message, message_bytes,
+               "there is no GPU %u: the driver shows %d; CUDA_VISIBLE_DEVICES may hide some",
+               ordinal, count);
         return QUIRE_E_SYSTEM;
     }
     if (result == QR_CU_SUCCESS)
@@ -154,8 +154,7 @@ static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, char *m
     if (status != QUIRE_OK)
         return status;
     if (qr_gpu_enter(cuda) != QUIRE_OK) {
-        qr_tier_say(message, message_bytes, "the GPU's context cannot be used: %s",
-                    cuda->info.what);
+        qr_say(message, message_bytes, "the GPU's context cannot be used: %s", cuda->info.what);
         return QUIRE_E_SYSTEM;
     }
     qr_cu_result result = QR_CU_SUCCESS;
@@ -166,14 +165,14 @@ static int set_up_gpu(quire_cuda *cuda, const quire_cuda_config *config, char *m
     if (result == QR_CU_SUCCESS)
         result = read_info(cuda);
     if (config->kernels == QUIRE_OFF)
-        qr_tier_say(cuda->info.what, sizeof cuda->info.what, "no kernels: the config has them off");
+        qr_say(cuda->info.what, sizeof cuda->info.what, "no kernels: the config has them off");
     else if (result == QR_CU_SUCCESS)
         load_kernels(cuda);
     qr_gpu_leave(cuda);
     if (result != QR_CU_SUCCESS)
         return qr_gpu_explain(cuda, result, "the GPU cannot be used", message, message_bytes);
     if (config->kernels == QUIRE_ON && cuda->info.has_kernels == 0) {
-        qr_tier_say(message, message_bytes, "%s", cuda->info.what);
+        qr_say(message, message_bytes, "%s", cuda->info.what);
         return QUIRE_E_SYSTEM;
     }
     return QUIRE_OK;
@@ -189,12 +188,12 @@ QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allo
                                                                       allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
     if (status != QUIRE_OK) {
-        qr_tier_say(message, message_bytes, "the GPU's config: %s", quire_strerror(status));
+        qr_say(message, message_bytes, "the GPU's config: %s", quire_strerror(status));
         return status;
     }
     quire_cuda *c = qr_piece_take(&piece, allocator, sizeof *c);
     if (c == NULL) {
-        qr_tier_say(message, message_bytes, "no memory to open a GPU");
+        qr_say(message, message_bytes, "no memory to open a GPU");
         return QUIRE_E_NOMEM;
     }
     c->piece = piece;

@@ -1,6 +1,6 @@
 #include "tier/device/cuda/map.h"
 
-#include "tier/core/system.h"
+#include "base/memory.h"
 #include "tier/device/cuda/crc.h"
 
 enum { ALIGNED = 16, MOST_CHUNKS = 1 << 20 };
@@ -105,7 +105,7 @@ qr_cu_result qr_cuda_map_upload(qr_cuda_map *map, quire_cuda *cuda)
     const qr_cuda_calls *calls = &cuda->driver.calls;
     size_t chunk_bytes = map->num_chunks * sizeof(qr_chunk);
     size_t bytes = chunk_bytes + QR_CRC_NUMBERS * sizeof(uint32_t);
-    unsigned char *all = qr_tier_alloc(1, bytes);
+    unsigned char *all = qr_alloc(1, bytes);
     if (all == NULL)
         return QR_CU_OUT_OF_MEMORY;
     fill_chunks(map, (qr_chunk *)(void *)all);
@@ -121,7 +121,7 @@ qr_cu_result qr_cuda_map_upload(qr_cuda_map *map, quire_cuda *cuda)
         result = calls->cuStreamSynchronize(cuda->stream);
     if (result != QR_CU_SUCCESS)
         qr_cuda_map_release(map, cuda); /* waits for the copy, which reads all */
-    qr_tier_free(all);
+    qr_free(all);
     return result;
 }
 

@@ -11,8 +11,8 @@
 
 #include "base/bits.h"
 #include "base/config.h"
+#include "base/hooks.h"
 #include "tier/core/carve.h"
-#include "tier/core/system.h"
 
 enum { SOME_DEPTH = 4, MOST_DEPTH = 64, TABLE_CTAS = 256 };
 #define MOST_ENTRIES (UINT32_C(1) << 20)
@@ -255,22 +255,22 @@ QUIRE_API int quire_cuda_tables_open(const quire_cuda_tables_config *callers,
                                                                         allocator->free == NULL))))
         status = QUIRE_E_ARGUMENT;
     if (status != QUIRE_OK) {
-        qr_tier_say(message, message_bytes, "the tables' config: %s", quire_strerror(status));
+        qr_say(message, message_bytes, "the tables' config: %s", quire_strerror(status));
         return status;
     }
     const char *wrong = set_table_defaults(&config);
     if (wrong != NULL) {
-        qr_tier_say(message, message_bytes, "the tables' config: %s", wrong);
+        qr_say(message, message_bytes, "the tables' config: %s", wrong);
         return QUIRE_E_CONFIG;
     }
     if (config.cuda->info.has_kernels == 0) {
-        qr_tier_say(message, message_bytes, "tables on the GPU need kernels: %s",
-                    config.cuda->info.what);
+        qr_say(message, message_bytes, "tables on the GPU need kernels: %s",
+               config.cuda->info.what);
         return QUIRE_E_SYSTEM;
     }
     quire_cuda_tables *t = create_tables(&config, allocator);
     if (t == NULL) {
-        qr_tier_say(message, message_bytes, "no memory for tables of %u steps", config.depth);
+        qr_say(message, message_bytes, "no memory for tables of %u steps", config.depth);
         return QUIRE_E_NOMEM;
     }
     status = qr_gpu_enter(config.cuda);
@@ -281,8 +281,7 @@ QUIRE_API int quire_cuda_tables_open(const quire_cuda_tables_config *callers,
                 qr_gpu_explain(config.cuda, result, "no memory for tables", message, message_bytes);
         qr_gpu_leave(config.cuda);
     } else {
-        qr_tier_say(message, message_bytes, "the GPU is not used any more: %s",
-                    config.cuda->info.what);
+        qr_say(message, message_bytes, "the GPU is not used any more: %s", config.cuda->info.what);
     }
     if (status != QUIRE_OK)
         quire_cuda_tables_close(t);
