@@ -35,7 +35,7 @@ DOCUMENTS = 24
 OF_PEER = 5
 REQUESTS_A_SECOND = 6
 KILLS = max(1, SCRAPES // 2000)
-TRACE_MS = 30000 + 20 * SCRAPES
+TRACE_MS = 60000 + 100 * SCRAPES
 LEAST_AFTER = {"redis_stored": 500, "file_stored": 500, "peer_loaded": 250}
 
 
