@@ -15,7 +15,7 @@ size_t quire_sched_image_bytes(const quire_sched *sched)
 
 int quire_sched_save(const quire_sched *sched, void *image, size_t bytes, size_t *written)
 {
-    if (!image_sched_ok(sched) || sched->is_inside || image == NULL || written == NULL)
+    if (!image_sched_ok(sched) || sched->partners.is_inside || image == NULL || written == NULL)
         return QUIRE_E_ARGUMENT;
     return qr_sched_save(sched, image, bytes, written);
 }
@@ -30,8 +30,8 @@ static int load_or_destroy(quire_sched *made, const void *image, size_t image_by
         return err;
     }
     qr_sched_tell_levels(made);
-    if (made->monitor != NULL)
-        made->monitor->info.has_content = quire_pool_num_keys(made->cache->pool) > 0;
+    if (made->watch.monitor != NULL)
+        made->watch.monitor->info.has_content = quire_pool_num_keys(made->cache->pool) > 0;
     *sched = made;
     return QUIRE_OK;
 }

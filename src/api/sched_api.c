@@ -11,15 +11,15 @@ static bool sched_ok(const quire_sched *sched)
  * is no scheduler, and inside a call. */
 static bool enter_call(quire_sched *sched)
 {
-    if (!sched_ok(sched) || QR_UNLIKELY(sched->is_inside))
+    if (!sched_ok(sched) || QR_UNLIKELY(sched->partners.is_inside))
         return false;
-    sched->is_inside = true;
+    sched->partners.is_inside = true;
     return true;
 }
 
 static int leave_call(quire_sched *sched, int status)
 {
-    sched->is_inside = false;
+    sched->partners.is_inside = false;
     return status;
 }
 
@@ -90,13 +90,13 @@ int quire_sched_create(const quire_sched_config *config, const quire_allocator *
 
 void quire_sched_destroy(quire_sched *sched)
 {
-    if (!sched_ok(sched) || sched->is_inside)
+    if (!sched_ok(sched) || sched->partners.is_inside)
         return;
     sched->magic = 0;
     sched->cache->magic = 0;
     sched->cache->pool->magic = 0;
-    if (sched->monitor != NULL)
-        sched->monitor->magic = 0;
+    if (sched->watch.monitor != NULL)
+        sched->watch.monitor->magic = 0;
     qr_owner_release(&sched->owner);
 }
 
@@ -106,11 +106,12 @@ void quire_sched_destroy(quire_sched *sched)
 static int check_params_of(const quire_sched *sched, const quire_request_params *params,
                            uint32_t max_hashes)
 {
-    qr_field_limits limits = {.max_model_len = sched->max_model_len,
+    qr_field_limits limits = {.max_model_len = sched->rules.max_model_len,
                               .longest_feature = qr_sched_longest_feature(sched),
                               .max_hashes = max_hashes,
-                              .max_features = sched->max_features,
-                              .max_stop_tokens = sched->max_request_bytes / sizeof(quire_token)};
+                              .max_features = sched->rules.max_features,
+                              .max_stop_tokens =
+                                  sched->rules.max_request_bytes / sizeof(quire_token)};
     return qr_check_request_params(params, &limits);
 }
 
@@ -119,7 +120,7 @@ int quire_sched_add(quire_sched *sched, const quire_request_params *params, quir
     if (params == NULL || req == NULL || !enter_call(sched))
         return QUIRE_E_ARGUMENT;
     bool has_hashes = sched->hasher != NULL;
-    uint32_t num_blocks = has_hashes ? params->num_prompt_tokens / sched->hash_block_size : 0;
+    uint32_t num_blocks = has_hashes ? params->num_prompt_tokens / sched->rules.hash_block_size : 0;
     int err = check_params_of(sched, params, has_hashes ? num_blocks : UINT32_MAX);
     return leave_call(sched, err == QUIRE_OK ? qr_sched_add(sched, params, req) : err);
 }
@@ -158,7 +159,7 @@ int quire_sched_continue(quire_sched *sched, quire_req req, const quire_request_
 int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_prompt_tokens,
                            uint32_t max_tokens)
 {
-    if (!sched_ok(sched) || (sched->is_inside && sched->asked_req != req))
+    if (!sched_ok(sched) || (sched->partners.is_inside && sched->partners.asked_req != req))
         return QUIRE_E_ARGUMENT;
     uint32_t index = qr_sched_index_of(sched, req);
     if (index == QR_NIL)
@@ -168,14 +169,14 @@ int quire_sched_cut_prompt(quire_sched *sched, quire_req req, uint32_t num_promp
 
 int quire_sched_pin(quire_sched *sched, quire_req req, uint64_t ttl_ns)
 {
-    if (!sched_ok(sched) || sched->is_inside)
+    if (!sched_ok(sched) || sched->partners.is_inside)
         return QUIRE_E_ARGUMENT;
     uint32_t index = qr_sched_index_of(sched, req);
     if (index == QR_NIL)
         return QUIRE_E_UNKNOWN_REQ;
     if (sched->pins.max_pins == 0)
         return QUIRE_E_DISABLED;
-    sched->requests[index].pin_ns = ttl_ns;
+    sched->table.requests[index].pin_ns = ttl_ns;
     return QUIRE_OK;
 }
 
@@ -213,14 +214,14 @@ quire_req quire_sched_find(const quire_sched *sched, quire_bytes id)
 {
     if (!sched_ok(sched) || id.data == NULL || id.len == 0 || id.len > QR_MAX_ID_BYTES)
         return 0;
-    uint32_t index = qr_idmap_find(&sched->ids, id.data, (uint32_t)id.len);
+    uint32_t index = qr_idmap_find(&sched->table.ids, id.data, (uint32_t)id.len);
     return index == QR_NIL ? 0 : qr_sched_req_of(sched, index);
 }
 
 void *quire_sched_user(const quire_sched *sched, quire_req req)
 {
     uint32_t index = sched_ok(sched) ? qr_sched_index_of(sched, req) : QR_NIL;
-    return index == QR_NIL ? NULL : sched->requests[index].kv.user;
+    return index == QR_NIL ? NULL : sched->table.requests[index].kv.user;
 }
 
 static quire_location location_of(const qr_request *r)
@@ -237,8 +238,8 @@ int quire_sched_req_info(const quire_sched *sched, quire_req req, quire_req_info
     uint32_t index = qr_sched_index_of(sched, req);
     if (index == QR_NIL)
         return QUIRE_E_UNKNOWN_REQ;
-    const qr_request *r = &sched->requests[index];
-    const qr_waiter *w = &sched->waiters[index];
+    const qr_request *r = &sched->table.requests[index];
+    const qr_waiter *w = &sched->table.waiters[index];
     *info = (quire_req_info){.status = (quire_req_status)r->status,
                              .num_tokens = r->kv.num_tokens,
                              .num_prompt_tokens = r->num_prompt_tokens,
@@ -266,10 +267,10 @@ int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t fir
     uint32_t index = qr_sched_index_of(sched, req);
     if (index == QR_NIL)
         return QUIRE_E_UNKNOWN_REQ;
-    const qr_text *text = &sched->requests[index].text;
+    const qr_text *text = &sched->table.requests[index].text;
     if (num > text->num_tokens || first > text->num_tokens - num)
         return QUIRE_E_RANGE;
-    qr_text_copy(&sched->text, text, first, num, tokens);
+    qr_text_copy(&sched->texts.store, text, first, num, tokens);
     return QUIRE_OK;
 }
 
@@ -281,11 +282,11 @@ int quire_sched_get_first_hashes(quire_sched *sched, quire_req req, uint32_t mos
     uint32_t index = qr_sched_index_of(sched, req);
     if (index == QR_NIL)
         return QUIRE_E_UNKNOWN_REQ;
-    const qr_request *r = &sched->requests[index];
+    const qr_request *r = &sched->table.requests[index];
     uint32_t num = sched->hasher != NULL ? r->kv.num_hashes : 0;
     num = num < most ? num : most;
     *num_hashes = num;
-    *hashes = num > 0 ? qr_text_all_hashes(&sched->text, &r->text, num) : NULL;
+    *hashes = num > 0 ? qr_text_all_hashes(&sched->texts.store, &r->text, num) : NULL;
     return QUIRE_OK;
 }
 
@@ -302,7 +303,7 @@ int quire_sched_get_blocks(const quire_sched *sched, quire_req req, quire_block_
     uint32_t index = qr_sched_index_of(sched, req);
     if (index == QR_NIL)
         return QUIRE_E_UNKNOWN_REQ;
-    return quire_cache_get_blocks(sched->cache, sched->requests[index].kv.seq, blocks);
+    return quire_cache_get_blocks(sched->cache, sched->table.requests[index].kv.seq, blocks);
 }
 
 /* ---- steps ----------------------------------------------------------------- */
@@ -384,7 +385,7 @@ int quire_sched_resume(quire_sched *sched, quire_req req)
 int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
                                uint64_t recompute_token_ns)
 {
-    if (!sched_ok(sched) || sched->is_inside)
+    if (!sched_ok(sched) || sched->partners.is_inside)
         return QUIRE_E_ARGUMENT;
     if (swap_block_ns > UINT32_MAX || recompute_token_ns > UINT32_MAX)
         return QUIRE_E_RANGE;
@@ -395,7 +396,7 @@ int quire_sched_set_swap_costs(quire_sched *sched, uint64_t swap_block_ns,
 
 int quire_sched_learn_swap(quire_sched *sched, uint32_t num_blocks, uint64_t ns)
 {
-    if (!sched_ok(sched) || sched->is_inside || num_blocks == 0)
+    if (!sched_ok(sched) || sched->partners.is_inside || num_blocks == 0)
         return QUIRE_E_ARGUMENT;
     qr_swap_learn_move(&sched->swap, num_blocks, ns);
     return QUIRE_OK;
@@ -403,7 +404,7 @@ int quire_sched_learn_swap(quire_sched *sched, uint32_t num_blocks, uint64_t ns)
 
 int quire_sched_learn_compute(quire_sched *sched, uint32_t num_tokens, uint64_t ns)
 {
-    if (!sched_ok(sched) || sched->is_inside || num_tokens == 0)
+    if (!sched_ok(sched) || sched->partners.is_inside || num_tokens == 0)
         return QUIRE_E_ARGUMENT;
     qr_swap_learn_compute(&sched->swap, num_tokens, ns);
     return QUIRE_OK;
@@ -411,7 +412,8 @@ int quire_sched_learn_compute(quire_sched *sched, uint32_t num_tokens, uint64_t 
 
 int quire_sched_set_pause(quire_sched *sched, quire_pause pause)
 {
-    if (!sched_ok(sched) || sched->is_inside || pause < QUIRE_UNPAUSED || pause > QUIRE_PAUSED_ALL)
+    if (!sched_ok(sched) || sched->partners.is_inside || pause < QUIRE_UNPAUSED ||
+        pause > QUIRE_PAUSED_ALL)
         return QUIRE_E_ARGUMENT;
     sched->pause = pause;
     return QUIRE_OK;
@@ -433,7 +435,7 @@ int quire_sched_reset_prefix_cache(quire_sched *sched, uint32_t reset_running,
 
 int quire_sched_reset_encoder_cache(quire_sched *sched)
 {
-    if (!sched_ok(sched) || sched->is_inside)
+    if (!sched_ok(sched) || sched->partners.is_inside)
         return QUIRE_E_ARGUMENT;
     qr_encoder_reset(&sched->encoder);
     return QUIRE_OK;
@@ -441,12 +443,12 @@ int quire_sched_reset_encoder_cache(quire_sched *sched)
 
 uint32_t quire_sched_num_running(const quire_sched *sched)
 {
-    return sched_ok(sched) ? sched->num_running : 0;
+    return sched_ok(sched) ? sched->queues.num_running : 0;
 }
 
 uint32_t quire_sched_num_waiting(const quire_sched *sched)
 {
-    return sched_ok(sched) ? sched->waiting.count + sched->skipped.count : 0;
+    return sched_ok(sched) ? sched->queues.waiting.count + sched->queues.skipped.count : 0;
 }
 
 uint32_t quire_sched_num_unfinished(const quire_sched *sched)
@@ -454,13 +456,14 @@ uint32_t quire_sched_num_unfinished(const quire_sched *sched)
     if (!sched_ok(sched) || sched->pause == QUIRE_PAUSED_ALL)
         return 0;
     if (sched->pause == QUIRE_PAUSED_NEW)
-        return sched->num_running;
-    return sched->num_running + quire_sched_num_waiting(sched) - sched->num_waiting_for_streaming;
+        return sched->queues.num_running;
+    return sched->queues.num_running + quire_sched_num_waiting(sched) -
+           sched->queues.num_waiting_for_streaming;
 }
 
 uint32_t quire_sched_has_finished(const quire_sched *sched)
 {
-    return sched_ok(sched) && sched->num_finished > 0;
+    return sched_ok(sched) && sched->ended.num_finished > 0;
 }
 
 uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_req *reqs,
@@ -468,12 +471,12 @@ uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_r
 {
     if (!sched_ok(sched) || which > 2 || (reqs == NULL && capacity > 0))
         return 0;
-    uint32_t count = sched->num_running;
-    const uint32_t *from = sched->running;
+    uint32_t count = sched->queues.num_running;
+    const uint32_t *from = sched->queues.running;
     if (which > 0) {
-        const qr_waiting *queue = which == 1 ? &sched->waiting : &sched->skipped;
-        count = qr_waiting_list(queue, sched->order);
-        from = sched->order;
+        const qr_waiting *queue = which == 1 ? &sched->queues.waiting : &sched->queues.skipped;
+        count = qr_waiting_list(queue, sched->room.order);
+        from = sched->room.order;
     }
     for (uint32_t i = 0; i < count && i < capacity; i++)
         reqs[i] = qr_sched_req_of(sched, from[i]);
@@ -482,7 +485,7 @@ uint32_t quire_sched_get_queue(const quire_sched *sched, uint32_t which, quire_r
 
 quire_monitor *quire_sched_monitor(quire_sched *sched)
 {
-    return sched_ok(sched) ? sched->monitor : NULL;
+    return sched_ok(sched) ? sched->watch.monitor : NULL;
 }
 
 quire_cache *quire_sched_cache(quire_sched *sched)

@@ -8,7 +8,7 @@ static const qr_request *find_request(const quire_sched *sched, quire_req req, u
     bool is_sched = sched != NULL && sched->magic == QR_SCHED_MAGIC;
     *index = is_sched ? qr_sched_index_of(sched, req) : QR_NIL;
     *err = !is_sched ? QUIRE_E_ARGUMENT : *index == QR_NIL ? QUIRE_E_UNKNOWN_REQ : QUIRE_OK;
-    return *err == QUIRE_OK ? &sched->requests[*index] : NULL;
+    return *err == QUIRE_OK ? &sched->table.requests[*index] : NULL;
 }
 
 int quire_sched_get_params(const quire_sched *sched, quire_req req, quire_request_params *params)
@@ -18,7 +18,7 @@ int quire_sched_get_params(const quire_sched *sched, quire_req req, quire_reques
     const qr_request *r = find_request(sched, req, &index, &err);
     if (r == NULL || params == NULL)
         return r == NULL ? err : QUIRE_E_ARGUMENT;
-    const qr_waiter *w = &sched->waiters[index];
+    const qr_waiter *w = &sched->table.waiters[index];
     *params = (quire_request_params){.id = w->id,
                                      .num_prompt_tokens = r->num_prompt_tokens,
                                      .max_tokens = r->max_tokens,

@@ -35,12 +35,12 @@ typedef struct qr_admission {
 /* Whether a request that waits for something has got it. */
 static bool promote(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
         return qr_sched_promote_loaded(s, index);
     if (r->status != QUIRE_REQ_WAITING_FOR_GRAMMAR)
         return false;
-    const quire_grammar *g = &s->grammar;
+    const quire_grammar *g = &s->partners.grammar;
     if (g->is_ready != NULL && !g->is_ready(g->user, qr_sched_req_of(s, index)))
         return false;
     r->status = QUIRE_REQ_WAITING;
@@ -53,18 +53,20 @@ static bool promote(quire_sched *s, uint32_t index)
  * they have the state behind it, and need the one before. */
 static bool must_leave_one(const quire_sched *s, const qr_admission *a)
 {
-    return !a->is_async || (qr_sched_has_states(s) && (s->quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0);
+    return !a->is_async ||
+           (qr_sched_has_states(s) && (s->rules.quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0);
 }
 
 static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 {
-    const quire_connector *c = &s->connector;
-    if (!s->has_connector || c->get_num_new_matched_tokens == NULL || a->r->has_failed_load)
+    const quire_connector *c = &s->partners.connector;
+    if (!s->partners.has_connector || c->get_num_new_matched_tokens == NULL ||
+        a->r->has_failed_load)
         return QR_ADMITTED;
-    s->asked_req = qr_sched_req_of(s, a->index);
-    int answer = c->get_num_new_matched_tokens(c->user, s->asked_req, a->num_local,
+    s->partners.asked_req = qr_sched_req_of(s, a->index);
+    int answer = c->get_num_new_matched_tokens(c->user, s->partners.asked_req, a->num_local,
                                                &a->num_external, &a->is_async);
-    s->asked_req = 0;
+    s->partners.asked_req = 0;
     bool is_cut_to_hit = a->num_local >= a->r->kv.num_tokens; /* then it is looked up again */
     if (answer == QUIRE_RETRY || is_cut_to_hit) {
         a->reason = QUIRE_REASON_CONNECTOR;
@@ -92,12 +94,13 @@ static qr_verdict ask_connector(quire_sched *s, qr_admission *a)
 static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
 {
     const qr_request *r = a->r;
-    uint32_t first = s->hasher == NULL ? 0 : a->num_computed / s->hash_block_size;
+    uint32_t first = s->hasher == NULL ? 0 : a->num_computed / s->rules.hash_block_size;
     if (s->hasher == NULL || s->cache->num_groups == 0 || first >= r->kv.num_hashes)
         return 0;
     const qr_group *group = &s->cache->groups[0];
     uint32_t n = (r->kv.num_hashes - first) / group->hashes_joined;
-    const unsigned char *hashes = qr_text_hash_row(&s->text, &r->text, first, r->kv.num_hashes);
+    const unsigned char *hashes =
+        qr_text_hash_row(&s->texts.store, &r->text, first, r->kv.num_hashes);
     return qr_observer_count_ghosts(&s->observer, hashes, group->hash_len, n);
 }
 
@@ -105,7 +108,7 @@ static uint32_t count_dropped(const quire_sched *s, const qr_admission *a)
  * a load no token may be computed: the only one is computed again, or STALE_OUTPUTS took them. */
 static bool goes_on(const quire_sched *s, const qr_request *r)
 {
-    bool keeps_blocks = r->kv.seq != 0 && (s->quirks & QUIRE_QUIRK(LOAD_ASKED_AGAIN)) == 0;
+    bool keeps_blocks = r->kv.seq != 0 && (s->rules.quirks & QUIRE_QUIRK(LOAD_ASKED_AGAIN)) == 0;
     return r->kv.num_computed_tokens > 0 || keeps_blocks;
 }
 
@@ -117,7 +120,7 @@ static qr_verdict find_computed(quire_sched *s, qr_admission *a)
         a->num_computed = r->kv.num_computed_tokens;
         return QR_ADMITTED;
     }
-    a->hits = s->spans;
+    a->hits = s->room.spans;
     qr_sched_show_all_hashes(s, a->index);
     int err = qr_cache_get_computed_blocks(s->cache, &r->kv, a->hits, &a->num_local);
     qr_assert(err == QUIRE_OK);
@@ -147,10 +150,10 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
     if (a->num_computed > r->kv.num_tokens) /* SESSION_KEEPS_AHEAD: vLLM fails with an assertion */
         return QR_HELD_UP;
     a->num_new = r->kv.num_tokens - a->num_computed;
-    if (s->long_prefill_threshold > 0 && a->num_new > s->long_prefill_threshold)
-        a->num_new = s->long_prefill_threshold;
+    if (s->rules.long_prefill_threshold > 0 && a->num_new > s->rules.long_prefill_threshold)
+        a->num_new = s->rules.long_prefill_threshold;
     a->reason = QUIRE_REASON_CHUNK;
-    if (!s->chunked_prefill && a->num_new > budget)
+    if (!s->rules.chunked_prefill && a->num_new > budget)
         return QR_NO_ROOM;
     if (a->num_new > budget)
         a->num_new = budget;
@@ -165,7 +168,7 @@ static qr_verdict choose_tokens(quire_sched *s, qr_admission *a)
 static uint32_t encoder_tokens(const quire_sched *s, const qr_admission *a)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; s->is_encoder_decoder && i < a->encoder.num_inputs; i++)
+    for (uint32_t i = 0; s->rules.is_encoder_decoder && i < a->encoder.num_inputs; i++)
         n += a->r->features[s->builder.encoder_planned[i]].num_embeds;
     return n;
 }
@@ -173,7 +176,7 @@ static uint32_t encoder_tokens(const quire_sched *s, const qr_admission *a)
 /* Whether the step loads blocks: until update says that they came nobody else may find them. */
 static bool must_confirm(const quire_sched *s, const qr_admission *a)
 {
-    return a->num_external > 0 && (s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
+    return a->num_external > 0 && (s->rules.quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0;
 }
 
 /* No request has blocks, none is held, and none waits to be copied. */
@@ -189,9 +192,10 @@ static bool has_whole_pool(const quire_sched *s)
 static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
 {
     qr_request *r = a->r;
-    bool is_hopeless = s->is_encoder_decoder && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0;
+    bool is_hopeless =
+        s->rules.is_encoder_decoder && (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0;
     bool has_both = err == QUIRE_E_ARGUMENT && r->kv.seq != 0 && a->hits != NULL;
-    qr_assert(qr_cache_lacks_room(err) || (err == QUIRE_E_STALE_HIT && s->has_connector) ||
+    qr_assert(qr_cache_lacks_room(err) || (err == QUIRE_E_STALE_HIT && s->partners.has_connector) ||
               (err == QUIRE_E_RANGE && is_hopeless) || has_both);
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
@@ -213,16 +217,16 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
                                .num_encoder_tokens = encoder_tokens(s, a),
                                .delay_cache_blocks = a->is_async || must_confirm(s, a)};
     bool is_whole = a->is_async && a->num_computed == r->kv.num_tokens;
-    if (is_whole && (s->quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
+    if (is_whole && (s->rules.quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = 1; /* it will be computed again */
     if (a->hits == NULL) {
-        p.num_lookahead_tokens = r->kv.num_computed_tokens > 0 ? s->num_lookahead : 0;
+        p.num_lookahead_tokens = r->kv.num_computed_tokens > 0 ? s->rules.num_lookahead : 0;
         qr_sched_show_hashes(s, a->index, a->num_computed + a->num_new);
     }
     int err = QUIRE_OK;
     a->reason = QUIRE_REASON_BLOCKS;
     s->observer.taker = qr_sched_req_of(s, a->index);
-    if (s->reserve_full_sequence)
+    if (s->rules.reserve_full_sequence)
         err = qr_cache_can_fit(s->cache, &r->kv, &p);
     if (err == QUIRE_OK)
         err = qr_cache_allocate_slots(s->cache, &r->kv, &p, NULL);
@@ -242,33 +246,33 @@ static qr_verdict allocate(quire_sched *s, qr_admission *a)
 
 static void tell_connector(quire_sched *s, const qr_admission *a)
 {
-    const quire_connector *c = &s->connector;
-    if (!s->has_connector)
+    const quire_connector *c = &s->partners.connector;
+    if (!s->partners.has_connector)
         return;
     quire_req req = qr_sched_req_of(s, a->index);
     if (c->update_state_after_alloc != NULL)
-        c->update_state_after_alloc(c->user, req, s->spans, a->num_external);
-    if (!s->counts_stats || a->connector_queries == 0)
+        c->update_state_after_alloc(c->user, req, s->room.spans, a->num_external);
+    if (!s->rules.counts_stats || a->connector_queries == 0)
         return;
-    qr_prefix_stats_count(&s->connector_stats, a->r->num_preemptions > 0, a->connector_queries,
-                          a->num_external);
+    qr_prefix_stats_count(&s->partners.connector_stats, a->r->num_preemptions > 0,
+                          a->connector_queries, a->num_external);
 }
 
 static void enter_running(quire_sched *s, qr_admission *a)
 {
     qr_request *r = a->r;
-    s->running[s->num_running++] = a->index;
+    s->queues.running[s->queues.num_running++] = a->index;
     bool is_known = r->status == QUIRE_REQ_PREEMPTED && !qr_request_is_untold(r);
     quire_step_kind kind = is_known ? QUIRE_STEP_RESUMED : QUIRE_STEP_NEW;
-    if (s->max_loras > 0)
+    if (s->rules.max_loras > 0)
         qr_step_add_lora(s, r->lora_id);
     r->status = QUIRE_REQ_RUNNING;
     qr_starved_note_holder(s, r);
     r->kv.num_computed_tokens = a->num_computed;
-    if (s->monitor != NULL)
-        qr_metrics_admit(&s->monitor->metrics, a->index);
+    if (s->watch.monitor != NULL)
+        qr_metrics_admit(&s->watch.monitor->metrics, a->index);
     qr_sched_make_text_room(s, r);
-    qr_step_add(s, a->index, kind, a->num_new, a->num_computed, s->spans);
+    qr_step_add(s, a->index, kind, a->num_new, a->num_computed, s->room.spans);
     if (a->encoder.num_inputs + a->encoder.num_external > 0)
         qr_step_add_encoder(s, r, &a->encoder);
 }
@@ -287,11 +291,11 @@ static qr_verdict try_admission(quire_sched *s, qr_admission *a)
                                                                        : QUIRE_REASON_STREAMING;
         return QR_HELD_UP;
     }
-    if (s->uses_pressure && !qr_sched_admits(s, a->r)) {
+    if (s->rules.uses_pressure && !qr_sched_admits(s, a->r)) {
         a->reason = QUIRE_REASON_PRESSURE;
         return QR_NO_ROOM;
     }
-    if (s->max_loras > 0 && a->r->lora_id > 0 && s->builder.num_loras == s->max_loras &&
+    if (s->rules.max_loras > 0 && a->r->lora_id > 0 && s->builder.num_loras == s->rules.max_loras &&
         !qr_step_has_lora(s, a->r->lora_id)) {
         a->reason = QUIRE_REASON_LORA;
         return QR_HELD_UP;
@@ -299,7 +303,7 @@ static qr_verdict try_admission(quire_sched *s, qr_admission *a)
     qr_verdict verdict = find_computed(s, a);
     if (verdict == QR_ADMITTED)
         verdict = choose_tokens(s, a);
-    if (verdict == QR_ADMITTED && s->mamba_block_size > 0) {
+    if (verdict == QR_ADMITTED && s->rules.mamba_block_size > 0) {
         a->reason = QUIRE_REASON_ALIGN;
         a->num_new = qr_sched_align_tokens(s, a->r, a->num_computed, a->num_new);
         verdict = a->num_new > 0 ? QR_ADMITTED : QR_NO_ROOM;
@@ -322,10 +326,10 @@ static void explain(const quire_sched *s, const qr_admission *a, qr_verdict verd
 
 static qr_verdict admit_one(quire_sched *s, uint32_t index)
 {
-    qr_admission a = {.index = index, .r = &s->requests[index]};
+    qr_admission a = {.index = index, .r = &s->table.requests[index]};
     qr_verdict verdict = try_admission(s, &a);
     if (verdict != QR_ADMITTED) {
-        if (a.r->num_features > 0 && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0)
+        if (a.r->num_features > 0 && (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0)
             qr_encoder_free(&s->encoder, a.r->features, a.r->num_features);
         explain(s, &a, verdict);
         if (a.reason == QUIRE_REASON_BLOCKS && s->builder.without_blocks == QR_NIL)
@@ -339,13 +343,13 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_DROPPED,
                                                         .req = qr_sched_req_of(s, index),
                                                         .num = a.num_dropped});
-    quire_cache_get_blocks(s->cache, a.r->kv.seq, s->spans);
+    quire_cache_get_blocks(s->cache, a.r->kv.seq, s->room.spans);
     if (s->pins.num_pins > 0)
         qr_pins_reused(s, qr_sched_req_of(s, index), a.num_local);
     if (s->ahead.num > 0)
         qr_lookahead_drop(s, index);
     tell_connector(s, &a);
-    a.r->load_step = must_confirm(s, &a) ? s->step : 0;
+    a.r->load_step = must_confirm(s, &a) ? s->flight.step : 0;
     s->builder.loads = s->builder.loads || (a.r->load_step != 0 && !a.is_async);
     a.r->load_end = a.num_computed;
     qr_sched_dequeue(s, index);
@@ -359,7 +363,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
         a.r->status = QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
         qr_starved_note_holder(s, a.r);
         a.r->kv.num_computed_tokens = a.num_computed;
-        qr_waiting_add(&s->step_skipped, index);
+        qr_waiting_add(&s->queues.step_skipped, index);
         return QR_ADMITTED;
     }
     enter_running(s, &a);
@@ -369,28 +373,29 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
 /* The queue whose head is next. */
 static qr_waiting *choose_queue(quire_sched *s)
 {
-    if (s->skipped.count == 0 || s->waiting.count == 0)
-        return s->skipped.count > 0 ? &s->skipped : &s->waiting;
-    const qr_waiter *waiting = &s->waiters[qr_waiting_peek(&s->waiting)];
-    const qr_waiter *skipped = &s->waiters[qr_waiting_peek(&s->skipped)];
-    if (s->policy == QUIRE_POLICY_FCFS)
-        return waiting->is_swapped && !skipped->is_swapped ? &s->waiting : &s->skipped;
-    return qr_waiter_before(waiting, skipped) ? &s->waiting : &s->skipped;
+    if (s->queues.skipped.count == 0 || s->queues.waiting.count == 0)
+        return s->queues.skipped.count > 0 ? &s->queues.skipped : &s->queues.waiting;
+    const qr_waiter *waiting = &s->table.waiters[qr_waiting_peek(&s->queues.waiting)];
+    const qr_waiter *skipped = &s->table.waiters[qr_waiting_peek(&s->queues.skipped)];
+    if (s->rules.policy == QUIRE_POLICY_FCFS)
+        return waiting->is_swapped && !skipped->is_swapped ? &s->queues.waiting
+                                                           : &s->queues.skipped;
+    return qr_waiter_before(waiting, skipped) ? &s->queues.waiting : &s->queues.skipped;
 }
 
 /* Nobody runs, so nothing will change for one that finds no room, while some behind it may have
  * what it needs: blocks, or pages. */
 static bool may_go_past(const quire_sched *s)
 {
-    return s->num_running == 0 && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    return s->queues.num_running == 0 && (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 /* The request that is tried next. */
 static uint32_t choose_next(quire_sched *s)
 {
     qr_waiting *queue = choose_queue(s);
-    bool may_choose = s->prefix.window > 0 && !s->builder.is_in_order && !s->is_starved;
-    s->builder.is_chosen = may_choose && queue == &s->waiting;
+    bool may_choose = s->prefix.window > 0 && !s->builder.is_in_order && !s->deadlock.is_active;
+    s->builder.is_chosen = may_choose && queue == &s->queues.waiting;
     return s->builder.is_chosen ? qr_prefix_choose(s) : qr_waiting_peek(queue);
 }
 
@@ -398,7 +403,7 @@ static uint32_t choose_next(quire_sched *s)
  * step admits in the order of the queue from here on. */
 static bool ends_overtaking(quire_sched *s, uint32_t index, bool had_promise)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     if (!s->builder.is_chosen || s->prefix.chosen == 0)
         return false;
     if (r->has_promise && !had_promise)
@@ -414,10 +419,10 @@ static bool admit_all(quire_sched *s)
     s->builder.without_blocks = QR_NIL;
     s->builder.is_in_order = false;
     qr_starved_begin(s);
-    while (s->waiting.count + s->skipped.count > 0 && s->builder.budget > 0 &&
-           s->num_running < s->max_num_seqs) {
+    while (s->queues.waiting.count + s->queues.skipped.count > 0 && s->builder.budget > 0 &&
+           s->queues.num_running < s->rules.max_num_seqs) {
         uint32_t index = choose_next(s);
-        bool had_promise = s->requests[index].has_promise;
+        bool had_promise = s->table.requests[index].has_promise;
         qr_verdict verdict = admit_one(s, index);
         if (verdict != QR_ADMITTED && ends_overtaking(s, index, had_promise))
             continue;
@@ -426,10 +431,10 @@ static bool admit_all(quire_sched *s)
             break;
         if (verdict != QR_ADMITTED) {
             qr_sched_dequeue(s, index);
-            qr_waiting_add(&s->step_skipped, index);
+            qr_waiting_add(&s->queues.step_skipped, index);
         }
     }
-    qr_waiting_prepend_all(&s->skipped, &s->step_skipped);
+    qr_waiting_prepend_all(&s->queues.skipped, &s->queues.step_skipped);
     return lacked_room;
 }
 
@@ -438,8 +443,8 @@ static bool admit_all(quire_sched *s)
 static bool end_without_hope(quire_sched *s)
 {
     uint32_t index = s->builder.without_blocks;
-    return has_whole_pool(s) && index != QR_NIL && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0 &&
-           qr_sched_end_outgrown(s, index);
+    return has_whole_pool(s) && index != QR_NIL &&
+           (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0 && qr_sched_end_outgrown(s, index);
 }
 
 /* When no request runs and none could be admitted, pins end; then requests that wait with blocks
@@ -447,13 +452,13 @@ static bool end_without_hope(quire_sched *s)
  * After that there is room for one that is left, or something outside the scheduler has blocks. */
 void qr_sched_admit_waiting(quire_sched *s)
 {
-    while (admit_all(s) && s->num_running == 0 && s->builder.budget > 0) {
+    while (admit_all(s) && s->queues.num_running == 0 && s->builder.budget > 0) {
         if (qr_pins_give_way(s))
             continue;
         bool goes_on = s->cache->num_seqs > 0 ? qr_starved_take_blocks(s) : end_without_hope(s);
         if (!goes_on)
             break;
     }
-    if (QR_UNLIKELY(s->is_starved))
+    if (QR_UNLIKELY(s->deadlock.is_active))
         qr_starved_end_round(s);
 }

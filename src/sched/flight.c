@@ -12,7 +12,7 @@
 
 uint32_t qr_flight_find(const quire_sched *s, uint64_t step)
 {
-    for (uint32_t place = 0; place < s->num_batches; place++)
+    for (uint32_t place = 0; place < s->flight.num_batches; place++)
         if (qr_flight_batch(s, place)->step == step)
             return place;
     return QR_NIL;
@@ -26,8 +26,9 @@ void qr_flight_end(quire_sched *s, uint32_t place)
             *qr_flight_batch(s, place) = *qr_flight_batch(s, place - 1);
         *qr_flight_batch(s, 0) = ended;
     }
-    s->first_batch = s->first_batch + 1 == s->max_batches ? 0 : s->first_batch + 1;
-    s->num_batches--;
+    s->flight.first_batch =
+        s->flight.first_batch + 1 == s->rules.max_batches ? 0 : s->flight.first_batch + 1;
+    s->flight.num_batches--;
 }
 
 /* Who waits for the i-th output of the step; QR_NIL: nobody, since the request has ended, or has
@@ -35,7 +36,7 @@ void qr_flight_end(quire_sched *s, uint32_t place)
 uint32_t qr_flight_who_waits(const quire_sched *s, const qr_batch *batch, uint32_t i)
 {
     uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
-    const qr_request *r = index == QR_NIL ? NULL : &s->requests[index];
+    const qr_request *r = index == QR_NIL ? NULL : &s->table.requests[index];
     bool waits = r != NULL && !qr_request_is_finished(r) && batch->step >= r->first_valid_step &&
                  batch->num_preemptions[i] == r->num_preemptions;
     return waits ? index : QR_NIL;
@@ -46,7 +47,7 @@ static void mark(quire_sched *s, const qr_batch *batch, uint32_t value)
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         uint32_t index = qr_flight_who_waits(s, batch, i);
         if (index != QR_NIL)
-            s->scratch[index] = value;
+            s->room.scratch[index] = value;
     }
 }
 
@@ -54,7 +55,7 @@ static void mark(quire_sched *s, const qr_batch *batch, uint32_t value)
 static bool keeps_nothing(const quire_sched *s)
 {
     uint64_t both = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
-    return (s->quirks & both) == both;
+    return (s->rules.quirks & both) == both;
 }
 
 bool qr_flight_is_in_order(quire_sched *s, uint32_t place)
@@ -67,7 +68,7 @@ bool qr_flight_is_in_order(quire_sched *s, uint32_t place)
         mark(s, qr_flight_batch(s, older), 1);
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         uint32_t index = qr_flight_who_waits(s, batch, i);
-        if (index != QR_NIL && s->scratch[index] != 0)
+        if (index != QR_NIL && s->room.scratch[index] != 0)
             return false;
     }
     return true;
@@ -80,7 +81,7 @@ int qr_sched_forget_step(quire_sched *s, uint64_t step)
         return QUIRE_E_ARGUMENT;
     bool stays = keeps_nothing(s);
     if (!stays) {
-        memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
+        memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
         mark(s, qr_flight_batch(s, place), 1);
     }
     qr_flight_end(s, place);

@@ -30,7 +30,7 @@ static int check_child(quire_sched *s, const qr_request *parent, const quire_req
 {
     uint64_t unsure =
         QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(FAILED_BLOCKS_STAY) | QUIRE_QUIRK(HOPELESS_WAITS);
-    if (s->cache->max_copies == 0 || (s->quirks & unsure) != 0)
+    if (s->cache->max_copies == 0 || (s->rules.quirks & unsure) != 0)
         return QUIRE_E_DISABLED;
     if (p->id.data == NULL || p->id.len == 0 || (p->prompt == NULL && p->num_prompt_tokens > 0) ||
         (p->stop_token_ids == NULL && p->num_stop_token_ids > 0))
@@ -48,7 +48,7 @@ static int check_child(quire_sched *s, const qr_request *parent, const quire_req
 /* The parent's features, none of them in use by the child yet. */
 static bool copy_features(quire_sched *s, uint32_t index, const qr_request *parent)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     uint32_t n = parent->num_features;
     r->num_features = n;
     if (n == 0)
@@ -78,7 +78,7 @@ static void fill_numbers(const quire_sched *s, qr_request *r, const qr_request *
 {
     r->num_prompt_tokens = parent->num_prompt_tokens;
     r->max_tokens =
-        p->max_tokens == 0 ? s->max_model_len - parent->num_prompt_tokens : p->max_tokens;
+        p->max_tokens == 0 ? s->rules.max_model_len - parent->num_prompt_tokens : p->max_tokens;
     r->status = p->use_grammar ? QUIRE_REQ_WAITING_FOR_GRAMMAR : QUIRE_REQ_WAITING;
     r->use_grammar = p->use_grammar != 0;
     r->is_resumable = p->is_resumable != 0;
@@ -106,7 +106,7 @@ static int check_admissible(quire_sched *s, const qr_request *r, uint32_t num_to
 static int fill_child(quire_sched *s, uint32_t index, const qr_request *parent,
                       const quire_request_params *p)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     qr_stop_rules stops;
     fill_numbers(s, r, parent, p);
     bool fits = qr_request_copy_stops(s, index, p, &stops) && copy_features(s, index, parent) &&
@@ -126,7 +126,7 @@ static int fill_child(quire_sched *s, uint32_t index, const qr_request *parent,
 
 static bool is_in_flight(quire_sched *s, uint32_t index)
 {
-    for (uint32_t place = 0; place < s->num_batches; place++) {
+    for (uint32_t place = 0; place < s->flight.num_batches; place++) {
         const qr_batch *batch = qr_flight_batch(s, place);
         for (uint32_t i = 0; i < batch->num_reqs; i++)
             if (qr_flight_who_waits(s, batch, i) == index)
@@ -137,13 +137,14 @@ static bool is_in_flight(quire_sched *s, uint32_t index)
 
 static bool can_share(quire_sched *s, uint32_t parent, const quire_request_params *p)
 {
-    const qr_request *r = &s->requests[parent];
+    const qr_request *r = &s->table.requests[parent];
     return r->status == QUIRE_REQ_RUNNING && r->num_placeholders == 0 && r->load_step == 0 &&
            r->kv.num_computed_tokens > 0 && r->kv.num_computed_tokens < r->kv.num_tokens &&
            r->kv.num_computed_tokens <= r->kv.num_tokens - p->num_prompt_tokens &&
            !r->discards_async && s->pause == QUIRE_UNPAUSED &&
-           s->num_running + s->num_asked < s->max_num_seqs && p->use_grammar == 0 &&
-           p->skip_reading_prefix == 0 && qr_cache_can_fork(s->cache) && !is_in_flight(s, parent);
+           s->queues.num_running + s->ended.num_asked < s->rules.max_num_seqs &&
+           p->use_grammar == 0 && p->skip_reading_prefix == 0 && qr_cache_can_fork(s->cache) &&
+           !is_in_flight(s, parent);
 }
 
 /* The pages of a child that runs do not count among those that wait. *shares becomes false where
@@ -151,18 +152,18 @@ static bool can_share(quire_sched *s, uint32_t parent, const quire_request_param
 static int take_text(quire_sched *s, uint32_t index, const qr_request *parent,
                      const quire_request_params *p, bool *shares)
 {
-    qr_request *r = &s->requests[index];
-    uint32_t most = *shares ? UINT32_MAX : s->max_waiting_pages;
+    qr_request *r = &s->table.requests[index];
+    uint32_t most = *shares ? UINT32_MAX : s->texts.max_waiting_pages;
     if (!qr_sched_take_waiting_pages(s, &r->text, parent->kv.num_tokens, most))
         return QUIRE_FULL;
     *shares = *shares && qr_sched_promise_pages(s, r);
-    if (!*shares && s->num_waiting_pages > s->max_waiting_pages)
+    if (!*shares && s->texts.num_waiting_pages > s->texts.max_waiting_pages)
         return QUIRE_FULL;
     uint32_t num_same = parent->kv.num_tokens - p->num_prompt_tokens;
-    qr_text_copy_all(&s->text, &parent->text, &r->text);
-    qr_text_cut(&s->text, &r->text, num_same);
+    qr_text_copy_all(&s->texts.store, &parent->text, &r->text);
+    qr_text_cut(&s->texts.store, &r->text, num_same);
     r->kv.num_tokens = num_same;
-    r->kv.num_hashes = s->hasher == NULL ? 0 : num_same / s->hash_block_size;
+    r->kv.num_hashes = s->hasher == NULL ? 0 : num_same / s->rules.hash_block_size;
     for (uint32_t i = 0; i < p->num_prompt_tokens; i++)
         qr_sched_append(s, index, p->prompt[i]);
     return QUIRE_OK;
@@ -170,44 +171,44 @@ static int take_text(quire_sched *s, uint32_t index, const qr_request *parent,
 
 static void run_behind(quire_sched *s, uint32_t parent, uint32_t index)
 {
-    const qr_request *from = &s->requests[parent];
-    qr_request *r = &s->requests[index];
+    const qr_request *from = &s->table.requests[parent];
+    qr_request *r = &s->table.requests[index];
     uint32_t computed = from->kv.num_computed_tokens;
     int err =
         qr_cache_fork(s->cache, qr_cache_row_of(s->cache, from->kv.seq), computed, &r->kv.seq);
     qr_assert(err == QUIRE_OK);
     uint32_t place = 0;
-    while (s->running[place] != parent)
+    while (s->queues.running[place] != parent)
         place++;
-    memmove(&s->running[place + 2], &s->running[place + 1],
-            (s->num_running - place - 1) * sizeof *s->running);
-    s->running[place + 1] = index;
-    s->num_running++;
+    memmove(&s->queues.running[place + 2], &s->queues.running[place + 1],
+            (s->queues.num_running - place - 1) * sizeof *s->queues.running);
+    s->queues.running[place + 1] = index;
+    s->queues.num_running++;
     r->status = QUIRE_REQ_RUNNING;
     r->kv.num_computed_tokens = computed;
     r->is_prefill_chunk = from->is_prefill_chunk;
     r->num_local_cached = computed;
-    if (s->monitor != NULL)
-        qr_metrics_admit(&s->monitor->metrics, index);
-    const quire_connector *c = &s->connector;
-    if (!s->has_connector || c->update_state_after_alloc == NULL)
+    if (s->watch.monitor != NULL)
+        qr_metrics_admit(&s->watch.monitor->metrics, index);
+    const quire_connector *c = &s->partners.connector;
+    if (!s->partners.has_connector || c->update_state_after_alloc == NULL)
         return;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
-    c->update_state_after_alloc(c->user, qr_sched_req_of(s, index), s->spans, 0);
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    c->update_state_after_alloc(c->user, qr_sched_req_of(s, index), s->room.spans, 0);
 }
 
 int qr_sched_fork(quire_sched *s, uint32_t parent, const quire_request_params *p, quire_req *child)
 {
     uint32_t index;
-    int err = check_child(s, &s->requests[parent], p);
+    int err = check_child(s, &s->table.requests[parent], p);
     if (err == QUIRE_OK)
         err = qr_sched_take_slot(s, p->id, &index);
     if (err != QUIRE_OK)
         return err;
     bool shares = can_share(s, parent, p);
-    err = fill_child(s, index, &s->requests[parent], p);
+    err = fill_child(s, index, &s->table.requests[parent], p);
     if (err == QUIRE_OK)
-        err = take_text(s, index, &s->requests[parent], p, &shares);
+        err = take_text(s, index, &s->table.requests[parent], p, &shares);
     if (err != QUIRE_OK) {
         qr_sched_release_slot(s, index);
         return err;

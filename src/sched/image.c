@@ -74,40 +74,40 @@ static void mix_cache(unsigned char *fingerprint, const quire_cache *c, bool log
 static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
 {
     const qr_encoder_config *e = &s->encoder.config;
-    uint64_t numbers[] = {s->policy,
-                          s->max_num_seqs,
-                          s->max_scheduled,
-                          s->max_model_len,
-                          s->long_prefill_threshold,
-                          s->num_spec_tokens,
-                          s->num_lookahead,
-                          s->max_loras,
-                          s->encoder_budget,
-                          s->mamba_block_size,
-                          s->hash_block_size,
-                          s->max_requests,
-                          s->max_request_bytes,
-                          s->max_loading,
-                          s->max_features,
-                          s->max_batches,
-                          s->max_finished,
-                          s->quirks,
-                          s->chunked_prefill,
-                          s->reserve_full_sequence,
-                          s->is_async,
-                          s->is_encoder_decoder,
-                          s->disable_chunked_mm,
-                          s->use_eagle,
-                          s->zeroes_blocks,
-                          s->log_stats,
-                          s->lists_finished,
-                          s->fails_on_load_error,
-                          s->has_connector,
-                          s->has_encoder_connector,
-                          s->has_grammar,
-                          s->uses_pressure,
-                          s->victim,
-                          s->choose_victim != NULL,
+    uint64_t numbers[] = {s->rules.policy,
+                          s->rules.max_num_seqs,
+                          s->rules.max_scheduled,
+                          s->rules.max_model_len,
+                          s->rules.long_prefill_threshold,
+                          s->rules.num_spec_tokens,
+                          s->rules.num_lookahead,
+                          s->rules.max_loras,
+                          s->rules.encoder_budget,
+                          s->rules.mamba_block_size,
+                          s->rules.hash_block_size,
+                          s->rules.max_requests,
+                          s->rules.max_request_bytes,
+                          s->rules.max_loading,
+                          s->rules.max_features,
+                          s->rules.max_batches,
+                          s->rules.max_finished,
+                          s->rules.quirks,
+                          s->rules.chunked_prefill,
+                          s->rules.reserve_full_sequence,
+                          s->rules.is_async,
+                          s->rules.is_encoder_decoder,
+                          s->rules.disable_chunked_mm,
+                          s->rules.use_eagle,
+                          s->rules.zeroes_blocks,
+                          s->rules.log_stats,
+                          s->rules.lists_finished,
+                          s->rules.fails_on_load_error,
+                          s->partners.has_connector,
+                          s->partners.has_encoder_connector,
+                          s->partners.has_grammar,
+                          s->rules.uses_pressure,
+                          s->rules.victim,
+                          s->rules.choose_victim != NULL,
                           s->swap.num_slots,
                           s->pins.max_pins,
                           s->pins.row_blocks,
@@ -115,10 +115,10 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
                           s->prefix.window,
                           s->prefix.patience,
                           s->flags.num_chunks,
-                          s->text.num_pages,
-                          s->text.page_tokens,
-                          s->text.page_hashes,
-                          s->text.digest_bytes,
+                          s->texts.store.num_pages,
+                          s->texts.store.page_tokens,
+                          s->texts.store.page_hashes,
+                          s->texts.store.digest_bytes,
                           e->cache_size,
                           e->max_items,
                           e->frees_again,
@@ -127,7 +127,7 @@ static void image_fingerprint(const quire_sched *s, unsigned char *fingerprint)
     mix_numbers(fingerprint, numbers, sizeof numbers / sizeof *numbers);
     if (s->hasher != NULL)
         mix_hasher(fingerprint, s->hasher);
-    mix_cache(fingerprint, s->cache, s->log_stats);
+    mix_cache(fingerprint, s->cache, s->rules.log_stats);
 }
 
 /* ---- the frame ------------------------------------------------------------- */
@@ -174,19 +174,20 @@ int qr_image_check_frame(const void *image, size_t bytes)
 /* Requests in the order in which they came, then the order in which places will be used. */
 static void image_requests(qr_image *image, quire_sched *s)
 {
-    uint32_t count = s->num_live;
-    uint32_t at = s->max_requests;
-    qr_image_u32(image, &count, s->max_requests);
+    uint32_t count = s->table.num_live;
+    uint32_t at = s->rules.max_requests;
+    qr_image_u32(image, &count, s->rules.max_requests);
     for (uint32_t i = 0; i < count && !image->is_bad; i++) {
-        at = image->is_reading ? 0 : s->by_age[at].next;
-        qr_image_u32(image, &at, s->max_requests - 1);
+        at = image->is_reading ? 0 : s->table.by_age[at].next;
+        qr_image_u32(image, &at, s->rules.max_requests - 1);
         if (image->is_reading) {
-            qr_image_require(image, !s->requests[at].is_in_use);
+            qr_image_require(image, !s->table.requests[at].is_in_use);
             if (image->is_bad)
                 return;
-            s->requests[at].is_in_use = true;
-            s->num_live++;
-            qr_list_insert_before(s->by_age, sizeof *s->by_age, s->max_requests, at);
+            s->table.requests[at].is_in_use = true;
+            s->table.num_live++;
+            qr_list_insert_before(s->table.by_age, sizeof *s->table.by_age, s->rules.max_requests,
+                                  at);
         }
         qr_image_request(image, s, at);
     }
@@ -195,20 +196,20 @@ static void image_requests(qr_image *image, quire_sched *s)
 /* Notes a place in scratch; one that was noted before makes the image bad. */
 static void image_note_place(qr_image *image, quire_sched *s, uint32_t place)
 {
-    qr_image_require(image, s->scratch[place] == 0);
-    s->scratch[place] = 1;
+    qr_image_require(image, s->room.scratch[place] == 0);
+    s->room.scratch[place] = 1;
 }
 
 static void image_free_slots(qr_image *image, quire_sched *s)
 {
-    uint32_t count = s->max_requests - s->num_live;
-    qr_image_u32s(image, s->free_slots, count, s->max_requests - 1);
+    uint32_t count = s->rules.max_requests - s->table.num_live;
+    qr_image_u32s(image, s->table.free_slots, count, s->rules.max_requests - 1);
     if (!image->is_reading || image->is_bad)
         return;
-    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
+    memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
     for (uint32_t i = 0; i < count; i++) {
-        qr_image_require(image, !s->requests[s->free_slots[i]].is_in_use);
-        image_note_place(image, s, s->free_slots[i]);
+        qr_image_require(image, !s->table.requests[s->table.free_slots[i]].is_in_use);
+        image_note_place(image, s, s->table.free_slots[i]);
     }
 }
 
@@ -241,12 +242,13 @@ static void image_asked(qr_image *image, quire_sched *s)
     for (uint32_t i = 0; image->is_reading && !image->is_bad && i < moves->count; i++)
         qr_image_require(image, moves->blocks[i] != QUIRE_NULL_BLOCK &&
                                     s->swap.slots[moves->slots[i]].owner != QR_NIL);
-    qr_image_u32(image, &s->num_asked, s->max_num_seqs - s->num_running);
-    for (uint32_t i = 0; i < s->num_asked && !image->is_bad; i++) {
-        uint64_t *req = &s->asked[i];
+    qr_image_u32(image, &s->ended.num_asked, s->rules.max_num_seqs - s->queues.num_running);
+    for (uint32_t i = 0; i < s->ended.num_asked && !image->is_bad; i++) {
+        uint64_t *req = &s->ended.asked[i];
         qr_image_u64(image, req, UINT64_MAX);
         uint32_t index = image->is_reading ? qr_sched_index_of(s, *req) : QR_NIL;
-        qr_image_require(image, index == QR_NIL || s->requests[index].status != QUIRE_REQ_RUNNING);
+        qr_image_require(image,
+                         index == QR_NIL || s->table.requests[index].status != QUIRE_REQ_RUNNING);
     }
 }
 
@@ -296,13 +298,13 @@ static void image_pins(qr_image *image, quire_sched *s)
 
 static void image_running(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->num_running, s->max_num_seqs);
-    qr_image_u32s(image, s->running, s->num_running, s->max_requests - 1);
+    qr_image_u32(image, &s->queues.num_running, s->rules.max_num_seqs);
+    qr_image_u32s(image, s->queues.running, s->queues.num_running, s->rules.max_requests - 1);
     if (!image->is_reading || image->is_bad)
         return;
-    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
-    for (uint32_t i = 0; i < s->num_running; i++)
-        image_note_place(image, s, s->running[i]);
+    memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
+    for (uint32_t i = 0; i < s->queues.num_running; i++)
+        image_note_place(image, s, s->queues.running[i]);
 }
 
 /* FCFS in order; PRIORITY as the heap lies, which adding in this order makes again. */
@@ -310,15 +312,15 @@ static void image_waiting(qr_image *image, quire_sched *s, qr_waiting *queue)
 {
     uint32_t count = queue->count;
     uint32_t at = queue->sentinel;
-    qr_image_u32(image, &count, s->max_requests);
+    qr_image_u32(image, &count, s->rules.max_requests);
     for (uint32_t i = 0; i < count && !image->is_bad; i++) {
         if (!image->is_reading)
             at = queue->policy == QUIRE_POLICY_PRIORITY ? queue->heap[i]
                                                         : queue->waiters[at].link.next;
-        qr_image_u32(image, &at, s->max_requests - 1);
+        qr_image_u32(image, &at, s->rules.max_requests - 1);
         if (!image->is_reading)
             continue;
-        qr_image_require(image, s->requests[at].is_in_use && s->waiters[at].queue == 0);
+        qr_image_require(image, s->table.requests[at].is_in_use && s->table.waiters[at].queue == 0);
         if (!image->is_bad)
             qr_waiting_add(queue, at);
     }
@@ -329,17 +331,17 @@ static void image_reqs(qr_image *image, const quire_sched *s, quire_req *reqs, u
 {
     qr_image_bytes(image, reqs, n * sizeof *reqs);
     for (uint32_t i = 0; image->is_reading && !image->is_bad && i < n; i++)
-        qr_image_require(image, quire_req_index(reqs[i]) < s->max_requests);
+        qr_image_require(image, quire_req_index(reqs[i]) < s->rules.max_requests);
 }
 
 static void image_batch(qr_image *image, quire_sched *s, qr_batch *batch)
 {
-    qr_image_u64(image, &batch->step, s->step);
+    qr_image_u64(image, &batch->step, s->flight.step);
     qr_image_bool(image, &batch->loads);
-    qr_image_u32(image, &batch->num_reqs, s->max_num_seqs);
+    qr_image_u32(image, &batch->num_reqs, s->rules.max_num_seqs);
     image_reqs(image, s, batch->reqs, batch->num_reqs);
-    qr_image_u32s(image, batch->num_tokens, batch->num_reqs, s->max_scheduled);
-    qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->num_spec_tokens);
+    qr_image_u32s(image, batch->num_tokens, batch->num_reqs, s->rules.max_scheduled);
+    qr_image_u32s(image, batch->num_drafts, batch->num_reqs, s->rules.num_spec_tokens);
     qr_image_u32s(image, batch->num_preemptions, batch->num_reqs, UINT32_MAX);
     for (uint32_t i = 0; i < batch->num_reqs && !image->is_bad; i++)
         qr_image_u8(image, &batch->is_past_prompt[i], 1);
@@ -348,8 +350,8 @@ static void image_batch(qr_image *image, quire_sched *s, qr_batch *batch)
 /* Steps in flight, oldest first. */
 static void image_batches(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->num_batches, s->max_batches);
-    for (uint32_t i = 0; i < s->num_batches && !image->is_bad; i++)
+    qr_image_u32(image, &s->flight.num_batches, s->rules.max_batches);
+    for (uint32_t i = 0; i < s->flight.num_batches && !image->is_bad; i++)
         image_batch(image, s, qr_flight_batch(s, i));
 }
 
@@ -359,45 +361,47 @@ static void image_check_placeholders(qr_image *image, quire_sched *s)
 {
     uint64_t leaves = QUIRE_QUIRK(STALE_OUTPUTS) | QUIRE_QUIRK(RESET_DROPS_ONE) |
                       QUIRE_QUIRK(SESSION_KEEPS_AHEAD) | QUIRE_QUIRK(FAILED_BLOCKS_STAY);
-    if (!image->is_reading || image->is_bad || !s->is_async || (s->quirks & leaves) != 0)
+    if (!image->is_reading || image->is_bad || !s->rules.is_async ||
+        (s->rules.quirks & leaves) != 0)
         return;
-    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
-    for (uint32_t i = 0; i < s->num_batches; i++) {
+    memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
+    for (uint32_t i = 0; i < s->flight.num_batches; i++) {
         const qr_batch *batch = qr_flight_batch(s, i);
         for (uint32_t k = 0; k < batch->num_reqs; k++) {
             uint32_t index = qr_flight_who_waits(s, batch, k);
             if (index != QR_NIL && batch->is_past_prompt[k])
-                s->scratch[index] += 1 + batch->num_drafts[k];
+                s->room.scratch[index] += 1 + batch->num_drafts[k];
         }
     }
-    for (uint32_t i = 0; i < s->max_requests; i++) {
-        const qr_request *r = &s->requests[i];
+    for (uint32_t i = 0; i < s->rules.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
         qr_image_require(image, !r->is_in_use || qr_request_is_finished(r) ||
-                                    r->num_placeholders == s->scratch[i]);
+                                    r->num_placeholders == s->room.scratch[i]);
     }
 }
 
 /* Requests that ended and were not told yet; those that have not ended need room to be listed. */
 static void image_finished(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->num_finished, s->max_finished);
-    image_reqs(image, s, s->finished, s->num_finished);
-    qr_image_u32(image, &s->num_client_finished, s->max_finished);
-    image_reqs(image, s, s->client_finished, s->num_client_finished);
-    qr_image_u32s(image, s->client_of_finished, s->num_client_finished, UINT32_MAX);
+    qr_image_u32(image, &s->ended.num_finished, s->rules.max_finished);
+    image_reqs(image, s, s->ended.finished, s->ended.num_finished);
+    qr_image_u32(image, &s->ended.num_client_finished, s->rules.max_finished);
+    image_reqs(image, s, s->ended.client_finished, s->ended.num_client_finished);
+    qr_image_u32s(image, s->ended.client_of_finished, s->ended.num_client_finished, UINT32_MAX);
     uint32_t unfinished = 0;
-    for (uint32_t i = 0; i < s->max_requests && image->is_reading; i++)
-        unfinished += s->requests[i].is_in_use && !qr_request_is_finished(&s->requests[i]);
-    qr_image_require(image, unfinished <= s->max_finished - s->num_finished &&
-                                unfinished <= s->max_finished - s->num_client_finished);
+    for (uint32_t i = 0; i < s->rules.max_requests && image->is_reading; i++)
+        unfinished +=
+            s->table.requests[i].is_in_use && !qr_request_is_finished(&s->table.requests[i]);
+    qr_image_require(image, unfinished <= s->rules.max_finished - s->ended.num_finished &&
+                                unfinished <= s->rules.max_finished - s->ended.num_client_finished);
 }
 
 /* Outputs of requests that ended in schedule. */
 static void image_outgrown(qr_image *image, quire_sched *s)
 {
-    qr_image_u32(image, &s->num_outgrown, s->max_batches);
-    for (uint32_t i = 0; i < s->num_outgrown && !image->is_bad; i++) {
-        quire_output *out = &s->outgrown[i];
+    qr_image_u32(image, &s->results.num_outgrown, s->rules.max_batches);
+    for (uint32_t i = 0; i < s->results.num_outgrown && !image->is_bad; i++) {
+        quire_output *out = &s->results.outgrown[i];
         if (image->is_reading)
             *out = (quire_output){.finish_reason = QUIRE_FINISH_LENGTH};
         uint64_t user = (uint64_t)(uintptr_t)out->user;
@@ -430,15 +434,15 @@ static void image_numbers(qr_image *image, quire_sched *s)
     qr_image_u32(image, &pause, QUIRE_PAUSED_ALL);
     if (image->is_reading)
         s->pause = (quire_pause)pause;
-    qr_image_u64(image, &s->step, INT64_MAX);
-    qr_image_u64(image, &s->first_valid_step, s->step + 1);
-    qr_image_u32(image, &s->num_waiting_for_streaming, UINT32_MAX);
-    qr_image_u32(image, &s->is_starved, 1);
+    qr_image_u64(image, &s->flight.step, INT64_MAX);
+    qr_image_u64(image, &s->flight.first_valid_step, s->flight.step + 1);
+    qr_image_u32(image, &s->queues.num_waiting_for_streaming, UINT32_MAX);
+    qr_image_u32(image, &s->deadlock.is_active, 1);
     qr_image_u64(image, &s->prefix.admitted.tokens, QR_PREFIX_MOST);
     qr_image_u64(image, &s->prefix.admitted.requests, QR_PREFIX_MOST);
-    qr_image_prefix_stats(image, &s->connector_stats);
-    for (uint32_t i = 0; i < s->max_requests; i++)
-        qr_image_u32(image, &s->requests[i].generation, UINT32_MAX);
+    qr_image_prefix_stats(image, &s->partners.connector_stats);
+    for (uint32_t i = 0; i < s->rules.max_requests; i++)
+        qr_image_u32(image, &s->table.requests[i].generation, UINT32_MAX);
 }
 
 void qr_image_walk(qr_image *image, quire_sched *s)
@@ -452,8 +456,8 @@ void qr_image_walk(qr_image *image, quire_sched *s)
     image_swap_slots(image, &s->swap);
     image_pins(image, s);
     image_running(image, s);
-    image_waiting(image, s, &s->waiting);
-    image_waiting(image, s, &s->skipped);
+    image_waiting(image, s, &s->queues.waiting);
+    image_waiting(image, s, &s->queues.skipped);
     image_batches(image, s);
     image_asked(image, s);
     image_check_placeholders(image, s);
@@ -479,8 +483,8 @@ size_t qr_sched_image_bytes(const quire_sched *s)
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written)
 {
     uint32_t with_blocks = 0;
-    for (uint32_t i = 0; i < s->max_requests; i++)
-        with_blocks += s->requests[i].kv.seq != 0;
+    for (uint32_t i = 0; i < s->rules.max_requests; i++)
+        with_blocks += s->table.requests[i].kv.seq != 0;
     if (with_blocks != s->cache->num_seqs || s->pins.num_blocks != s->cache->pool->num_held)
         return QUIRE_BUSY;
     qr_image_head head = {.version = QR_IMAGE_VERSION,

@@ -11,12 +11,12 @@
 
 static void *image_take_blob(qr_image *image, quire_sched *s, uint32_t index, size_t bytes)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     size_t rounded = (bytes + 7) / 8 * 8;
-    qr_image_require(image, rounded <= s->max_request_bytes - r->blob_used);
+    qr_image_require(image, rounded <= s->rules.max_request_bytes - r->blob_used);
     if (image->is_bad || bytes == 0)
         return NULL;
-    unsigned char *at = s->blobs + (size_t)index * s->max_request_bytes + r->blob_used;
+    unsigned char *at = s->table.blobs + (size_t)index * s->rules.max_request_bytes + r->blob_used;
     r->blob_used += (uint32_t)rounded;
     return at;
 }
@@ -38,7 +38,7 @@ static const void *image_blob(qr_image *image, quire_sched *s, uint32_t index, c
 static void image_name(qr_image *image, quire_sched *s, uint32_t index, quire_bytes *name)
 {
     uint32_t len = (uint32_t)name->len;
-    qr_image_u32(image, &len, s->max_request_bytes);
+    qr_image_u32(image, &len, s->rules.max_request_bytes);
     const void *data = image_blob(image, s, index, name->data, len);
     if (image->is_reading)
         *name = (quire_bytes){data, len};
@@ -98,7 +98,7 @@ static void image_feature(qr_image *image, quire_sched *s, uint32_t index,
     qr_assert(f != NULL);
     if (image->is_reading)
         *f = (qr_feature){0};
-    qr_image_u32(image, &f->offset, 2 * s->max_model_len);
+    qr_image_u32(image, &f->offset, 2 * s->rules.max_model_len);
     qr_image_u32(image, &f->length, qr_sched_longest_feature(s));
     qr_image_u32(image, &f->num_embeds, UINT32_MAX);
     image_name(image, s, index, &f->identifier);
@@ -115,7 +115,7 @@ static void image_features(qr_image *image, quire_sched *s, uint32_t index, uint
     if (image->is_reading) {
         *features = NULL;
         *mm_features = NULL;
-        qr_image_require(image, total <= s->max_features);
+        qr_image_require(image, total <= s->rules.max_features);
     }
     if (n == 0 || image->is_bad)
         return;
@@ -136,11 +136,11 @@ static void image_features(qr_image *image, quire_sched *s, uint32_t index, uint
 
 static void image_text(qr_image *image, quire_sched *s, qr_text *text)
 {
-    qr_text_store *store = &s->text;
+    qr_text_store *store = &s->texts.store;
     uint32_t num_pages = text->num_pages;
     uint32_t num_tokens = text->num_tokens;
     qr_image_u32(image, &num_pages, store->max_pages);
-    qr_image_u32(image, &num_tokens, s->max_model_len);
+    qr_image_u32(image, &num_tokens, s->rules.max_model_len);
     qr_image_require(image, qr_text_pages_for(store, num_tokens) <= num_pages);
     if (image->is_reading && !image->is_bad)
         qr_image_require(image, qr_text_reserve(store, text, num_pages * store->page_tokens));
@@ -156,7 +156,7 @@ static void image_text(qr_image *image, quire_sched *s, qr_text *text)
 
 static void image_hashes(qr_image *image, quire_sched *s, qr_request *r)
 {
-    const qr_text_store *store = &s->text;
+    const qr_text_store *store = &s->texts.store;
     qr_image_u32(image, &r->kv.num_hashes, r->text.num_pages * store->page_hashes);
     for (uint32_t first = 0; first < r->kv.num_hashes && !image->is_bad;
          first += store->page_hashes) {
@@ -182,10 +182,10 @@ static void image_input(qr_image *image, quire_sched *s, uint32_t index, qr_sess
 {
     image_text(image, s, &in->text);
     if (image->is_reading)
-        s->num_waiting_pages += in->text.num_pages;
+        s->texts.num_waiting_pages += in->text.num_pages;
     image_time(image, &in->arrival_time);
     image_stops(image, s, index, &in->stops);
-    qr_image_u32(image, &in->num_features, s->max_features);
+    qr_image_u32(image, &in->num_features, s->rules.max_features);
     image_features(image, s, index, num_old, in->num_features, &in->flags, &in->features,
                    &in->mm_features);
 }
@@ -194,36 +194,36 @@ static void image_input(qr_image *image, quire_sched *s, uint32_t index, qr_sess
 static uint32_t image_next_input(qr_image *image, quire_sched *s, qr_request *r, uint32_t before)
 {
     if (!image->is_reading)
-        return before == QR_NIL ? r->first_input : s->inputs[before].next;
-    uint32_t input = s->first_free_input;
+        return before == QR_NIL ? r->first_input : s->sessions.inputs[before].next;
+    uint32_t input = s->sessions.first_free_input;
     qr_image_require(image, input != QR_NIL);
     if (image->is_bad)
         return QR_NIL;
-    s->first_free_input = s->inputs[input].next;
-    s->inputs[input].next = QR_NIL;
+    s->sessions.first_free_input = s->sessions.inputs[input].next;
+    s->sessions.inputs[input].next = QR_NIL;
     if (before == QR_NIL)
         r->first_input = input;
     else
-        s->inputs[before].next = input;
+        s->sessions.inputs[before].next = input;
     r->last_input = input;
     return input;
 }
 
 static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     uint32_t count = 0;
     uint32_t num_old = r->num_features;
-    for (uint32_t i = r->first_input; i != QR_NIL; i = s->inputs[i].next)
+    for (uint32_t i = r->first_input; i != QR_NIL; i = s->sessions.inputs[i].next)
         count++;
-    qr_image_u32(image, &count, s->max_requests);
+    qr_image_u32(image, &count, s->rules.max_requests);
     uint32_t input = QR_NIL;
     for (uint32_t i = 0; i < count && !image->is_bad; i++) {
         input = image_next_input(image, s, r, input);
         if (image->is_bad)
             return;
-        image_input(image, s, index, &s->inputs[input], num_old);
-        num_old += s->inputs[input].num_features;
+        image_input(image, s, index, &s->sessions.inputs[input], num_old);
+        num_old += s->sessions.inputs[input].num_features;
     }
 }
 
@@ -231,7 +231,7 @@ static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
 
 static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r)
 {
-    bool has_given_way = r->gave_way_in == s->round;
+    bool has_given_way = r->gave_way_in == s->deadlock.round;
     bool *const flags[] = {&r->is_prefill_chunk,     &r->discards_async,
                            &r->use_grammar,          &r->is_pooling,
                            &r->is_resumable,         &r->has_prefill_stats,
@@ -250,24 +250,24 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
         qr_image_bool(image, flags[i]);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         qr_image_u32(image, numbers[i], UINT32_MAX);
-    qr_image_u32(image, &r->kv.num_tokens, s->max_model_len);
+    qr_image_u32(image, &r->kv.num_tokens, s->rules.max_model_len);
     qr_image_u32(image, &r->num_prompt_tokens, r->kv.num_tokens);
-    qr_image_u32(image, &r->kv.num_computed_tokens, s->max_model_len);
+    qr_image_u32(image, &r->kv.num_computed_tokens, s->rules.max_model_len);
     qr_image_u32(image, &r->num_placeholders, QR_MAX_TOKENS);
-    qr_image_u32(image, &r->num_drafts, s->num_spec_tokens);
-    qr_image_u32(image, &r->num_features, s->max_features);
+    qr_image_u32(image, &r->num_drafts, s->rules.num_spec_tokens);
+    qr_image_u32(image, &r->num_features, s->rules.max_features);
     qr_image_u32(image, &r->last_step, UINT32_MAX);
     qr_image_u32(image, &r->num_kept, r->kv.num_tokens);
-    qr_image_u64(image, &r->first_valid_step, s->step + 1);
-    qr_image_u64(image, &r->load_step, s->step);
+    qr_image_u64(image, &r->first_valid_step, s->flight.step + 1);
+    qr_image_u64(image, &r->load_step, s->flight.step);
     qr_image_u64(image, &r->pin_ns, s->pins.max_pins == 0 ? 0 : UINT64_MAX);
-    qr_image_u32(image, &r->load_end, s->max_model_len);
-    qr_image_u32(image, &r->num_promised_pages, s->text.max_pages);
+    qr_image_u32(image, &r->load_end, s->rules.max_model_len);
+    qr_image_u32(image, &r->num_promised_pages, s->texts.store.max_pages);
     qr_image_u64(image, &user, UINTPTR_MAX);
     qr_image_bytes(image, &r->stop_reason, sizeof r->stop_reason);
     if (image->is_reading) {
         r->kv.user = (void *)(uintptr_t)user;
-        r->gave_way_in = has_given_way ? s->round : 0;
+        r->gave_way_in = has_given_way ? s->deadlock.round : 0;
     }
     qr_image_require(image, !image->is_reading || (r->status > 0 && r->num_prompt_tokens > 0));
     /* After a load that failed a request loads no more: no update would confirm this one. */
@@ -277,7 +277,7 @@ static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r
 
 static void image_waiter(qr_image *image, quire_sched *s, uint32_t index)
 {
-    qr_waiter *w = &s->waiters[index];
+    qr_waiter *w = &s->table.waiters[index];
     uint32_t len = (uint32_t)w->id.len;
     qr_image_bytes(image, &w->priority, sizeof w->priority);
     image_time(image, &w->arrival_time);
@@ -290,13 +290,13 @@ static void image_waiter(qr_image *image, quire_sched *s, uint32_t index)
     qr_image_require(image, len > 0);
     if (image->is_bad)
         return;
-    qr_image_require(image, qr_idmap_insert(&s->ids, id, len, index) == QUIRE_OK);
-    w->id = (quire_bytes){qr_idmap_key(&s->ids, index), len};
+    qr_image_require(image, qr_idmap_insert(&s->table.ids, id, len, index) == QUIRE_OK);
+    w->id = (quire_bytes){qr_idmap_key(&s->table.ids, index), len};
 }
 
 static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     image_features(image, s, index, 0, r->num_features, &r->flags, &r->features, &r->mm_features);
     for (uint32_t i = 0; i < r->num_features && !image->is_bad; i++)
         qr_image_hold(image, &s->encoder, r->features, i);
@@ -314,7 +314,7 @@ static void image_extra(qr_image *image, quire_sched *s, uint32_t index)
 /* The slots of a request that is swapped out, group after group. */
 static void image_saved(qr_image *image, quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     qr_image_u32(image, &r->num_hosted, r->kv.seq == 0 ? r->kv.num_tokens : 0);
     qr_image_u32(image, &r->num_saved, s->swap.num_slots == 0 ? 0 : r->kv.num_tokens);
     if (r->num_saved == 0)
@@ -331,7 +331,7 @@ static void image_saved(qr_image *image, quire_sched *s, uint32_t index)
     if (!image->is_reading)
         return;
     *link = QR_NIL;
-    s->waiters[index].is_swapped = true;
+    s->table.waiters[index].is_swapped = true;
     s->swap.num_requests++;
 }
 
@@ -346,23 +346,23 @@ static void image_wait(qr_image *image, quire_sched *s, uint32_t index)
     qr_image_u64(image, &wait->came.requests, all->requests);
     qr_image_u64(image, &wait->overtaken.tokens, all->tokens - wait->came.tokens);
     qr_image_u64(image, &wait->overtaken.requests, all->requests - wait->came.requests);
-    qr_image_u32(image, &wait->num_found, s->max_model_len);
+    qr_image_u32(image, &wait->num_found, s->rules.max_model_len);
 }
 
 void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     uint32_t blob_used = r->blob_used;
     image_request_numbers(image, s, r);
     image_waiter(image, s, index);
     image_text(image, s, &r->text);
     qr_image_require(image, r->text.num_tokens == r->kv.num_tokens);
     if (image->is_reading) {
-        s->num_promised_pages += r->num_promised_pages;
-        s->num_waiting_pages += r->has_promise ? 0 : r->text.num_pages;
+        s->texts.num_promised_pages += r->num_promised_pages;
+        s->texts.num_waiting_pages += r->has_promise ? 0 : r->text.num_pages;
     }
     image_hashes(image, s, r);
-    qr_image_bytes(image, qr_sched_drafts_of(s, index), r->num_drafts * sizeof *s->drafts);
+    qr_image_bytes(image, qr_sched_drafts_of(s, index), r->num_drafts * sizeof *s->table.drafts);
     image_stops(image, s, index, &r->stops);
     if (image->is_reading) {
         qr_stop_rules stops = r->stops;
@@ -375,7 +375,7 @@ void qr_image_request(qr_image *image, quire_sched *s, uint32_t index)
         qr_starved_note_holder(s, r);
     image_saved(image, s, index);
     image_wait(image, s, index);
-    qr_image_u32(image, &blob_used, s->max_request_bytes);
+    qr_image_u32(image, &blob_used, s->rules.max_request_bytes);
     qr_image_require(image, blob_used >= r->blob_used && blob_used % 8 == 0);
     if (image->is_reading && !image->is_bad)
         r->blob_used = blob_used;

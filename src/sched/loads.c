@@ -8,7 +8,7 @@
 
 bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     if (!r->has_finished_recving)
         return false;
     if (r->has_failed_recving && r->kv.num_computed_tokens == 0) {
@@ -42,7 +42,7 @@ enum qr_failed {
 static void mark_blocks(quire_sched *s, const quire_model_output *output, uint8_t marks)
 {
     for (uint32_t i = 0; i < output->num_invalid_blocks; i++)
-        s->failed_blocks[output->invalid_blocks[i]] = marks;
+        s->room.failed_blocks[output->invalid_blocks[i]] = marks;
 }
 
 /* In scratch[index], beside SCRATCH_FAILED: how many tokens the step computes for the request. */
@@ -53,7 +53,7 @@ static void note_scheduled(quire_sched *s, const qr_batch *batch)
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         if (index != QR_NIL)
-            s->scratch[index] = batch->num_tokens[i] << SCRATCH_TOKENS;
+            s->room.scratch[index] = batch->num_tokens[i] << SCRATCH_TOKENS;
     }
 }
 
@@ -62,7 +62,7 @@ static void forget_scheduled(quire_sched *s, const qr_batch *batch)
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
         if (index != QR_NIL)
-            s->scratch[index] &= SCRATCH_FAILED;
+            s->room.scratch[index] &= SCRATCH_FAILED;
     }
 }
 
@@ -70,19 +70,19 @@ static void forget_scheduled(quire_sched *s, const qr_batch *batch)
  * before it lost already will be computed by that one. True when it has lost any. */
 static bool cut_at_failed(quire_sched *s, uint32_t index, bool evict)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     uint32_t block_size = s->cache->groups[0].block_size;
-    uint32_t scheduled = s->scratch[index] >> SCRATCH_TOKENS;
+    uint32_t scheduled = s->room.scratch[index] >> SCRATCH_TOKENS;
     uint32_t computed =
         r->kv.num_computed_tokens > scheduled ? r->kv.num_computed_tokens - scheduled : 0;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
-    quire_block_span blocks = s->spans[0];
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    quire_block_span blocks = s->room.spans[0];
     uint32_t end = qr_ceil_div(computed, block_size);
     end = end < blocks.count ? end : blocks.count;
     bool is_affected = false;
     bool is_cut = false;
     for (uint32_t i = 0; i < end; i++) {
-        uint8_t *marks = &s->failed_blocks[blocks.ids[i]];
+        uint8_t *marks = &s->room.failed_blocks[blocks.ids[i]];
         if (*marks == 0)
             continue;
         is_affected = true;
@@ -93,7 +93,7 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, bool evict)
             continue;
         is_cut = true;
         r->kv.num_computed_tokens = i * block_size;
-        if (evict && s->fails_on_load_error)
+        if (evict && s->rules.fails_on_load_error)
             quire_cache_evict_blocks(s->cache, blocks.ids + i, blocks.count - i);
     }
     if (is_affected && !is_cut)
@@ -103,21 +103,21 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, bool evict)
 
 static void mark_failed(quire_sched *s, uint32_t index, uint32_t rank)
 {
-    s->scratch[index] |= SCRATCH_FAILED;
-    s->req_scratch[rank] = qr_sched_req_of(s, index);
+    s->room.scratch[index] |= SCRATCH_FAILED;
+    s->room.req_scratch[rank] = qr_sched_req_of(s, index);
 }
 
 /* Whether a load into a block of the request failed, in any group: then the connector is not asked
  * for it again. */
 static bool has_failed_block(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     bool has_failed = false;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         uint32_t end = qr_ceil_div(r->load_end, s->cache->groups[g].block_size);
-        for (uint32_t i = 0; i < end && i < s->spans[g].count && !has_failed; i++)
-            has_failed = s->failed_blocks[s->spans[g].ids[i]] != 0;
+        for (uint32_t i = 0; i < end && i < s->room.spans[g].count && !has_failed; i++)
+            has_failed = s->room.failed_blocks[s->room.spans[g].ids[i]] != 0;
     }
     r->has_failed_load |= has_failed;
     return has_failed;
@@ -127,14 +127,14 @@ static bool has_failed_block(quire_sched *s, uint32_t index)
  * flight, is worth nothing, and a window may need blocks that are gone. */
 void qr_sched_begin_again(quire_sched *s)
 {
-    for (uint32_t i = s->num_running; i-- > 0;) { /* the last first: they keep their order */
-        uint32_t index = s->running[i];
-        if (s->scratch[index] == 0)
+    for (uint32_t i = s->queues.num_running; i-- > 0;) { /* the last first: they keep their order */
+        uint32_t index = s->queues.running[i];
+        if (s->room.scratch[index] == 0)
             continue;
         qr_sched_leave_running(s, i);
         qr_sched_preempt(s, index);
-        qr_request_void_steps(&s->requests[index], s->step);
-        s->requests[index].num_placeholders = 0;
+        qr_request_void_steps(&s->table.requests[index], s->flight.step);
+        s->table.requests[index].num_placeholders = 0;
     }
 }
 
@@ -145,22 +145,22 @@ void qr_sched_begin_again(quire_sched *s)
 static uint32_t fail_loads(quire_sched *s, const qr_batch *batch)
 {
     uint32_t num_failed = 0;
-    uint32_t n = qr_waiting_list(&s->skipped, s->order);
+    uint32_t n = qr_waiting_list(&s->queues.skipped, s->room.order);
     for (uint32_t i = 0; i < n; i++) {
-        qr_request *r = &s->requests[s->order[i]];
+        qr_request *r = &s->table.requests[s->room.order[i]];
         if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS || r->load_step > batch->step ||
-            !has_failed_block(s, s->order[i]))
+            !has_failed_block(s, s->room.order[i]))
             continue;
         r->has_failed_recving = true;
         r->kv.num_computed_tokens = 0;
-        if (s->fails_on_load_error)
-            mark_failed(s, s->order[i], num_failed++);
+        if (s->rules.fails_on_load_error)
+            mark_failed(s, s->room.order[i], num_failed++);
     }
-    for (uint32_t i = 0; i < s->num_running; i++)
-        if (s->requests[s->running[i]].load_step == batch->step &&
-            has_failed_block(s, s->running[i]))
-            mark_failed(s, s->running[i], num_failed++);
-    if (!s->fails_on_load_error)
+    for (uint32_t i = 0; i < s->queues.num_running; i++)
+        if (s->table.requests[s->queues.running[i]].load_step == batch->step &&
+            has_failed_block(s, s->queues.running[i]))
+            mark_failed(s, s->queues.running[i], num_failed++);
+    if (!s->rules.fails_on_load_error)
         qr_sched_begin_again(s);
     return num_failed;
 }
@@ -169,7 +169,7 @@ void qr_sched_confirm_loads(quire_sched *s, const qr_batch *batch)
 {
     for (uint32_t i = 0; batch->loads && i < batch->num_reqs; i++) {
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
-        qr_request *r = index == QR_NIL ? NULL : &s->requests[index];
+        qr_request *r = index == QR_NIL ? NULL : &s->table.requests[index];
         if (r == NULL || r->load_step != batch->step || r->has_failed_load)
             continue;
         r->load_step = 0;
@@ -185,21 +185,22 @@ static uint32_t cut_all_failed(quire_sched *s, const qr_batch *batch,
                                const quire_model_output *output)
 {
     uint32_t num_failed = 0;
-    uint32_t n = qr_waiting_list(&s->skipped, s->order);
+    uint32_t n = qr_waiting_list(&s->queues.skipped, s->room.order);
     note_scheduled(s, batch);
     for (uint32_t i = 0; i < n; i++) {
-        qr_request *r = &s->requests[s->order[i]];
-        if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS || !cut_at_failed(s, s->order[i], false))
+        qr_request *r = &s->table.requests[s->room.order[i]];
+        if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS ||
+            !cut_at_failed(s, s->room.order[i], false))
             continue;
-        if (s->fails_on_load_error)
-            mark_failed(s, s->order[i], num_failed++);
+        if (s->rules.fails_on_load_error)
+            mark_failed(s, s->room.order[i], num_failed++);
         else
             r->has_failed_recving = true;
     }
     mark_blocks(s, output, QR_FAILED_LOAD); /* what one that waits has lost, one that runs loses */
-    for (uint32_t i = 0; i < s->num_running; i++)
-        if (cut_at_failed(s, s->running[i], true))
-            mark_failed(s, s->running[i], num_failed++);
+    for (uint32_t i = 0; i < s->queues.num_running; i++)
+        if (cut_at_failed(s, s->queues.running[i], true))
+            mark_failed(s, s->queues.running[i], num_failed++);
     forget_scheduled(s, batch);
     return num_failed;
 }
@@ -208,9 +209,9 @@ uint32_t qr_sched_fail_blocks(quire_sched *s, const qr_batch *batch,
                               const quire_model_output *output)
 {
     uint32_t num_failed = 0;
-    memset(s->scratch, 0, (size_t)s->max_requests * sizeof *s->scratch);
+    memset(s->room.scratch, 0, (size_t)s->rules.max_requests * sizeof *s->room.scratch);
     mark_blocks(s, output, QR_FAILED_LOAD);
-    if ((s->quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0)
+    if ((s->rules.quirks & QUIRE_QUIRK(FAILED_BLOCKS_STAY)) == 0)
         num_failed = fail_loads(s, batch);
     else if (s->cache->num_groups == 1)
         num_failed = cut_all_failed(s, batch, output);
@@ -226,7 +227,7 @@ void qr_sched_note_transfers(quire_sched *s, const quire_model_output *output)
         uint32_t index = qr_sched_index_of(s, output->finished_recving[i]);
         if (index == QR_NIL)
             continue;
-        qr_request *r = &s->requests[index];
+        qr_request *r = &s->table.requests[index];
         if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
             r->has_finished_recving = true;
         r->awaits_recving = false;
@@ -235,10 +236,10 @@ void qr_sched_note_transfers(quire_sched *s, const quire_model_output *output)
     }
     for (uint32_t i = 0; i < output->num_finished_sending; i++) {
         uint32_t index = qr_sched_index_of(s, output->finished_sending[i]);
-        if (index == QR_NIL || !qr_request_is_finished(&s->requests[index]))
+        if (index == QR_NIL || !qr_request_is_finished(&s->table.requests[index]))
             continue;
-        s->requests[index].awaits_sending = false;
-        if (!s->requests[index].awaits_recving)
+        s->table.requests[index].awaits_sending = false;
+        if (!s->table.requests[index].awaits_recving)
             qr_sched_free_blocks(s, index);
     }
 }

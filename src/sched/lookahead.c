@@ -22,11 +22,11 @@ static quire_block *ahead_row(const qr_lookahead *a, uint32_t entry)
 /* Whether request a is served after b. FCFS serves those that are held up before the others. */
 static bool is_further(const quire_sched *s, uint32_t a, uint32_t b)
 {
-    const qr_waiter *x = &s->waiters[a];
-    const qr_waiter *y = &s->waiters[b];
-    if (s->policy == QUIRE_POLICY_PRIORITY)
+    const qr_waiter *x = &s->table.waiters[a];
+    const qr_waiter *y = &s->table.waiters[b];
+    if (s->rules.policy == QUIRE_POLICY_PRIORITY)
         return qr_waiter_before(y, x);
-    return x->queue != y->queue ? x->queue == s->waiting.number : x->order > y->order;
+    return x->queue != y->queue ? x->queue == s->queues.waiting.number : x->order > y->order;
 }
 
 typedef bool ahead_test(const quire_sched *s, uint32_t entry);
@@ -182,11 +182,11 @@ static uint32_t list_hit(quire_sched *s, uint32_t index, uint32_t *num_tokens)
     qr_lookahead *a = &s->ahead;
     uint32_t n = 0;
     qr_sched_show_all_hashes(s, index);
-    qr_cache_get_computed_blocks(s->cache, &s->requests[index].kv, s->spans, num_tokens);
+    qr_cache_get_computed_blocks(s->cache, &s->table.requests[index].kv, s->room.spans, num_tokens);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        for (uint32_t i = 0; i < s->spans[g].count && n < a->row_blocks; i++)
-            if (s->spans[g].ids[i] != QUIRE_NULL_BLOCK)
-                a->spare[n++] = s->spans[g].ids[i];
+        for (uint32_t i = 0; i < s->room.spans[g].count && n < a->row_blocks; i++)
+            if (s->room.spans[g].ids[i] != QUIRE_NULL_BLOCK)
+                a->spare[n++] = s->room.spans[g].ids[i];
     return n;
 }
 
@@ -220,7 +220,7 @@ static uint32_t add_entry(quire_sched *s, uint32_t index)
 /* Has no blocks of its own, and may find some. */
 static bool may_hit(const quire_sched *s, uint32_t index)
 {
-    const qr_request *r = &s->requests[index];
+    const qr_request *r = &s->table.requests[index];
     return s->ahead.entry_of[index] == QR_NIL && r->kv.seq == 0 && r->num_saved == 0 &&
            r->kv.skip_reading_prefix == 0;
 }
@@ -257,7 +257,7 @@ void qr_lookahead_add(quire_sched *s, uint32_t index)
 static uint32_t next_to_look_at(quire_sched *s)
 {
     qr_lookahead *a = &s->ahead;
-    const qr_waiting *q = &s->waiting;
+    const qr_waiting *q = &s->queues.waiting;
     if (q->policy == QUIRE_POLICY_PRIORITY) {
         uint32_t n = q->count < a->max ? q->count : a->max;
         for (uint32_t i = 0; i < n && i < NEW_IN_STEP; i++) {
@@ -290,11 +290,11 @@ static bool lists_enough(const quire_sched *s)
 /* Whether the block behind its hit was computed since. */
 static bool has_grown(const quire_sched *s, const qr_ahead *e)
 {
-    const qr_request *r = &s->requests[e->index];
-    uint32_t next = e->num_tokens / s->hash_block_size;
-    if (next >= r->kv.num_hashes || s->cache->groups[0].block_size != s->hash_block_size)
+    const qr_request *r = &s->table.requests[e->index];
+    uint32_t next = e->num_tokens / s->rules.hash_block_size;
+    if (next >= r->kv.num_hashes || s->cache->groups[0].block_size != s->rules.hash_block_size)
         return false;
-    qr_key key = {qr_text_hash(&s->text, &r->text, next), s->text.digest_bytes, 0};
+    qr_key key = {qr_text_hash(&s->texts.store, &r->text, next), s->texts.store.digest_bytes, 0};
     return qr_map_get(&s->cache->pool->map, key) != QUIRE_NULL_BLOCK;
 }
 
@@ -302,11 +302,11 @@ void qr_lookahead_turn(quire_sched *s)
 {
     qr_lookahead *a = &s->ahead;
     uint32_t num_blocks = 0;
-    uint32_t head = s->waiting.count > 0 ? qr_waiting_peek(&s->waiting) : QR_NIL;
+    uint32_t head = s->queues.waiting.count > 0 ? qr_waiting_peek(&s->queues.waiting) : QR_NIL;
     a->furthest = QR_NIL; /* requests may have changed their queue */
     if (head != QR_NIL)
         num_blocks += add_nearer(s, head);
-    for (uint32_t i = 0; i < NEW_IN_STEP && s->waiting.count > 0; i++) {
+    for (uint32_t i = 0; i < NEW_IN_STEP && s->queues.waiting.count > 0; i++) {
         bool has_place = a->num < a->max && num_blocks < BLOCKS_IN_STEP && !lists_enough(s);
         uint32_t index = has_place ? next_to_look_at(s) : QR_NIL;
         if (index == QR_NIL)
@@ -332,8 +332,8 @@ bool qr_lookahead_is_valid(const quire_sched *s)
         return false;
     for (uint32_t i = 0; i < a->num; i++) {
         const qr_ahead *e = &a->entries[i];
-        if (e->index >= s->max_requests || a->entry_of[e->index] != i ||
-            s->waiters[e->index].queue == 0 || e->num_blocks > a->row_blocks)
+        if (e->index >= s->rules.max_requests || a->entry_of[e->index] != i ||
+            s->table.waiters[e->index].queue == 0 || e->num_blocks > a->row_blocks)
             return false;
         num_listed += e->num_blocks;
     }

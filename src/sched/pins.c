@@ -214,7 +214,7 @@ void qr_pins_reused(quire_sched *s, quire_req req, uint32_t num_tokens)
     const qr_pins *p = &s->pins;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         uint32_t num_hit = num_tokens / s->cache->groups[g].block_size;
-        quire_block_span blocks = s->spans[g];
+        quire_block_span blocks = s->room.spans[g];
         for (uint32_t i = 0; i < num_hit && i < blocks.count; i++)
             for (uint32_t pin; (pin = find_pin(p, blocks.ids[i], g, i)) != QR_NIL;)
                 end_pin(s, pin, QUIRE_DECISION_UNPINNED, req);
@@ -233,10 +233,10 @@ static uint32_t list_pinned(quire_sched *s, const qr_request *r, qr_pin *pin)
 {
     const qr_block *records = s->cache->pool->queue.blocks;
     uint32_t n = 0;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
-        for (uint32_t i = s->spans[g].count; i-- > 0;) {
-            quire_block block = s->spans[g].ids[i];
+        for (uint32_t i = s->room.spans[g].count; i-- > 0;) {
+            quire_block block = s->room.spans[g].ids[i];
             bool has_room = n < s->pins.row_blocks &&
                             qr_pool_count_holds(s->cache->pool, block) < QR_HOLDS_MOST;
             if (block == QUIRE_NULL_BLOCK || !qr_block_has_key(&records[block]) || !has_room)
@@ -254,7 +254,7 @@ static uint32_t list_pinned(quire_sched *s, const qr_request *r, qr_pin *pin)
 
 void qr_pins_keep(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     qr_pins *p = &s->pins;
     bool is_good = r->status != QUIRE_REQ_FINISHED_ERROR && r->status != QUIRE_REQ_FINISHED_IGNORED;
     if (r->kv.seq == 0 || !is_good)

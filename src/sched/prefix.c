@@ -44,7 +44,7 @@ void qr_prefix_init(qr_prefix *p, const quire_sched_config *c)
 static bool is_there(const quire_sched *s, const qr_request *r, const qr_group *group, uint32_t i)
 {
     uint32_t first = i * group->hashes_joined;
-    qr_key key = {qr_text_hash_row(&s->text, &r->text, first, first + group->hashes_joined),
+    qr_key key = {qr_text_hash_row(&s->texts.store, &r->text, first, first + group->hashes_joined),
                   group->hash_len, group->id};
     return qr_map_get(&s->cache->pool->map, key) != QUIRE_NULL_BLOCK;
 }
@@ -84,7 +84,7 @@ static uint32_t count_found(const quire_sched *s, const qr_request *r, const qr_
  * anything of those before it, and all of them are looked up. */
 static uint32_t count_tokens_found(quire_sched *s, uint32_t index)
 {
-    const qr_request *r = &s->requests[index];
+    const qr_request *r = &s->table.requests[index];
     qr_prefix_wait *wait = &s->prefix.waits[index];
     bool may_find = r->kv.seq == 0 && r->num_saved == 0 && r->kv.skip_reading_prefix == 0;
     const qr_group_set *set = &s->cache->sets[0];
@@ -97,7 +97,7 @@ static uint32_t count_tokens_found(quire_sched *s, uint32_t index)
         return wait->num_found * group->block_size;
     }
     qr_sched_show_all_hashes(s, index);
-    int err = qr_cache_get_computed_blocks(s->cache, &r->kv, s->spans, &num_tokens);
+    int err = qr_cache_get_computed_blocks(s->cache, &r->kv, s->room.spans, &num_tokens);
     qr_assert(err == QUIRE_OK);
     return num_tokens;
 }
@@ -114,7 +114,7 @@ static bool is_below(uint64_t overtaken, uint64_t all, uint32_t patience)
 static bool is_barrier(const quire_sched *s, uint32_t index)
 {
     const qr_prefix *p = &s->prefix;
-    const qr_request *r = &s->requests[index];
+    const qr_request *r = &s->table.requests[index];
     const qr_prefix_wait *wait = &p->waits[index];
     if (r->status != QUIRE_REQ_WAITING || r->kv.seq != 0)
         return true;
@@ -135,10 +135,11 @@ uint32_t qr_prefix_choose(quire_sched *s)
     qr_prefix *p = &s->prefix;
     uint32_t most_found = 0;
     p->chosen = 0;
-    p->num = qr_waiting_first(&s->waiting, p->reqs, p->window, p->nearest);
-    int32_t priority = s->waiters[p->reqs[0]].priority;
+    p->num = qr_waiting_first(&s->queues.waiting, p->reqs, p->window, p->nearest);
+    int32_t priority = s->table.waiters[p->reqs[0]].priority;
     for (uint32_t i = 0; i < p->num; i++) {
-        if (s->policy == QUIRE_POLICY_PRIORITY && s->waiters[p->reqs[i]].priority != priority)
+        if (s->rules.policy == QUIRE_POLICY_PRIORITY &&
+            s->table.waiters[p->reqs[i]].priority != priority)
             break;
         bool is_last = is_barrier(s, p->reqs[i]);
         if (i == 0 && is_last) /* it is next, whatever it finds */
@@ -177,16 +178,17 @@ void qr_prefix_admitted(quire_sched *s, uint32_t index, uint32_t num_tokens, boo
 bool qr_prefix_is_valid(const quire_sched *s)
 {
     const qr_prefix *p = &s->prefix;
-    for (uint32_t i = 0; p->window > 0 && i < s->max_requests; i++) {
+    for (uint32_t i = 0; p->window > 0 && i < s->rules.max_requests; i++) {
         const qr_prefix_wait *wait = &p->waits[i];
-        if (!s->requests[i].is_in_use)
+        if (!s->table.requests[i].is_in_use)
             continue;
         uint64_t tokens = p->admitted.tokens - wait->came.tokens;
         uint64_t requests = p->admitted.requests - wait->came.requests;
         if (wait->came.tokens > p->admitted.tokens || wait->came.requests > p->admitted.requests ||
             wait->overtaken.tokens > tokens || wait->overtaken.requests > requests)
             return false;
-        uint64_t most = (p->patience - 1) * (tokens - wait->overtaken.tokens) + s->max_model_len;
+        uint64_t most =
+            (p->patience - 1) * (tokens - wait->overtaken.tokens) + s->rules.max_model_len;
         if (wait->overtaken.tokens > most ||
             wait->overtaken.requests > (p->patience - 1) * (requests - wait->overtaken.requests))
             return false;

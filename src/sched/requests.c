@@ -7,11 +7,11 @@
 
 unsigned char *qr_request_take_blob(const quire_sched *s, uint32_t index, size_t bytes)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     size_t rounded = (bytes + 7) / 8 * 8;
-    if (rounded > s->max_request_bytes - r->blob_used)
+    if (rounded > s->rules.max_request_bytes - r->blob_used)
         return NULL;
-    unsigned char *at = s->blobs + (size_t)index * s->max_request_bytes + r->blob_used;
+    unsigned char *at = s->table.blobs + (size_t)index * s->rules.max_request_bytes + r->blob_used;
     r->blob_used += (uint32_t)rounded;
     return at;
 }
@@ -21,7 +21,7 @@ bool qr_request_copy_bytes(const quire_sched *s, uint32_t index, quire_bytes fro
     *to = (quire_bytes){NULL, 0};
     if (from.len == 0)
         return true;
-    if (from.len > s->max_request_bytes)
+    if (from.len > s->rules.max_request_bytes)
         return false;
     unsigned char *at = qr_request_take_blob(s, index, from.len);
     if (at == NULL)
@@ -43,7 +43,7 @@ bool qr_request_copy_stops(const quire_sched *s, uint32_t index, const quire_req
                           .has_eos = p->has_eos != 0};
     if (p->num_stop_token_ids == 0)
         return true;
-    if (p->num_stop_token_ids > s->max_request_bytes / sizeof(quire_token))
+    if (p->num_stop_token_ids > s->rules.max_request_bytes / sizeof(quire_token))
         return false;
     size_t bytes = p->num_stop_token_ids * sizeof(quire_token);
     void *at = qr_request_take_blob(s, index, bytes);
@@ -63,7 +63,7 @@ static bool copy_embeds(const quire_sched *s, uint32_t index, const quire_reques
     *to = (quire_bytes){NULL, 0};
     if (p->prompt_embeds == NULL || s->hasher == NULL)
         return true;
-    size_t num_left = p->num_prompt_tokens % s->hash_block_size;
+    size_t num_left = p->num_prompt_tokens % s->rules.hash_block_size;
     size_t first = p->num_prompt_tokens - num_left;
     const unsigned char *rows = p->prompt_embeds;
     qr_sha256(rows + first * p->prompt_embed_bytes, num_left * p->prompt_embed_bytes, digest);
@@ -90,7 +90,7 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
     *mm_features = NULL;
     if (p->num_mm_inputs == 0)
         return true;
-    if (total > s->max_features)
+    if (total > s->rules.max_features)
         return false;
     *features = (qr_feature *)(void *)qr_request_take_blob(s, index, total * sizeof **features);
     *mm_features =
@@ -101,7 +101,7 @@ bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_
         const quire_mm_input *in = &p->mm_inputs[i];
         quire_mm_feature *mm = &(*mm_features)[num_old + i];
         *mm = in->feature;
-        if (in->feature.offset > s->max_model_len ||
+        if (in->feature.offset > s->rules.max_model_len ||
             in->feature.length > qr_sched_longest_feature(s) ||
             in->feature.identifier.len > QR_MAX_IDENTIFIER_BYTES ||
             !qr_request_copy_bytes(s, index, in->feature.identifier, &mm->identifier))
@@ -142,46 +142,48 @@ int qr_request_copy_flags(quire_sched *s, const quire_request_params *p, qr_feat
 
 bool qr_sched_take_waiting_pages(quire_sched *s, qr_text *text, uint32_t num_tokens, uint32_t most)
 {
-    uint32_t n = qr_text_pages_for(&s->text, num_tokens);
-    uint64_t waiting = (uint64_t)s->num_waiting_pages + n;
-    bool has_room = waiting <= most && (uint64_t)s->num_promised_pages + n <= s->text.num_free;
-    if (!has_room || !qr_text_reserve(&s->text, text, num_tokens))
+    uint32_t n = qr_text_pages_for(&s->texts.store, num_tokens);
+    uint64_t waiting = (uint64_t)s->texts.num_waiting_pages + n;
+    bool has_room =
+        waiting <= most && (uint64_t)s->texts.num_promised_pages + n <= s->texts.store.num_free;
+    if (!has_room || !qr_text_reserve(&s->texts.store, text, num_tokens))
         return false;
-    s->num_waiting_pages = (uint32_t)waiting;
+    s->texts.num_waiting_pages = (uint32_t)waiting;
     return true;
 }
 
 void qr_sched_release_waiting_pages(quire_sched *s, qr_text *text)
 {
-    s->num_waiting_pages -= text->num_pages;
-    qr_text_release(&s->text, text);
+    s->texts.num_waiting_pages -= text->num_pages;
+    qr_text_release(&s->texts.store, text);
 }
 
 uint32_t qr_sched_last_token_of(const quire_sched *s, const qr_request *r)
 {
     uint64_t end = (uint64_t)r->num_prompt_tokens + r->max_tokens;
     bool goes_on = r->is_resumable || r->stops.min_tokens > r->max_tokens;
-    return goes_on || end > s->max_model_len ? s->max_model_len : (uint32_t)end;
+    return goes_on || end > s->rules.max_model_len ? s->rules.max_model_len : (uint32_t)end;
 }
 
 bool qr_sched_promise_pages(quire_sched *s, qr_request *r)
 {
     if (r->has_promise)
         return true;
-    uint32_t n = qr_text_pages_for(&s->text, qr_sched_last_token_of(s, r)) - r->text.num_pages;
-    if ((uint64_t)s->num_promised_pages + n > s->text.num_free)
+    uint32_t n =
+        qr_text_pages_for(&s->texts.store, qr_sched_last_token_of(s, r)) - r->text.num_pages;
+    if ((uint64_t)s->texts.num_promised_pages + n > s->texts.store.num_free)
         return false;
     r->has_promise = true;
     r->num_promised_pages = n;
-    s->num_promised_pages += n;
-    s->num_waiting_pages -= r->text.num_pages;
+    s->texts.num_promised_pages += n;
+    s->texts.num_waiting_pages -= r->text.num_pages;
     return true;
 }
 
 void qr_sched_take_back_promise(quire_sched *s, qr_request *r)
 {
-    s->num_promised_pages -= r->num_promised_pages;
-    s->num_waiting_pages += r->text.num_pages;
+    s->texts.num_promised_pages -= r->num_promised_pages;
+    s->texts.num_waiting_pages += r->text.num_pages;
     r->num_promised_pages = 0;
     r->has_promise = false;
 }
@@ -190,10 +192,10 @@ void qr_sched_take_promised_pages(quire_sched *s, qr_request *r, uint32_t end)
 {
     uint32_t last = qr_sched_last_token_of(s, r);
     uint32_t before = r->text.num_pages;
-    bool has_room = qr_text_reserve(&s->text, &r->text, end < last ? end : last);
+    bool has_room = qr_text_reserve(&s->texts.store, &r->text, end < last ? end : last);
     qr_assert(has_room && r->text.num_pages - before <= r->num_promised_pages);
     r->num_promised_pages -= r->text.num_pages - before;
-    s->num_promised_pages -= r->text.num_pages - before;
+    s->texts.num_promised_pages -= r->text.num_pages - before;
 }
 
 /* ---- coming in ------------------------------------------------------------- */
@@ -215,15 +217,16 @@ int qr_request_check_arrays(const quire_request_params *p)
 
 bool qr_request_features_ok(const quire_sched *s, const quire_request_params *p)
 {
-    bool is_strict = (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    bool is_strict = (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
         const quire_mm_feature *f = &p->mm_inputs[i].feature;
-        if (f->offset > s->max_model_len || f->length > qr_sched_longest_feature(s) ||
-            (s->is_encoder_decoder && f->offset != 0))
+        if (f->offset > s->rules.max_model_len || f->length > qr_sched_longest_feature(s) ||
+            (s->rules.is_encoder_decoder && f->offset != 0))
             return false;
-        if (is_strict && !s->is_encoder_decoder && f->offset + f->length > p->num_prompt_tokens)
+        if (is_strict && !s->rules.is_encoder_decoder &&
+            f->offset + f->length > p->num_prompt_tokens)
             return false;
-        if (is_strict && s->is_encoder_decoder && p->mm_inputs[i].is_embed != NULL)
+        if (is_strict && s->rules.is_encoder_decoder && p->mm_inputs[i].is_embed != NULL)
             return false;
     }
     return true;
@@ -239,16 +242,16 @@ static int check_params(const quire_sched *s, const quire_request_params *p)
 
 static int check_limits(const quire_sched *s)
 {
-    uint64_t ends = (uint64_t)s->num_finished + s->num_live;
-    uint64_t told = (uint64_t)s->num_client_finished + s->num_live;
-    bool full =
-        s->num_live == s->max_requests || ends >= s->max_finished || told >= s->max_finished;
+    uint64_t ends = (uint64_t)s->ended.num_finished + s->table.num_live;
+    uint64_t told = (uint64_t)s->ended.num_client_finished + s->table.num_live;
+    bool full = s->table.num_live == s->rules.max_requests || ends >= s->rules.max_finished ||
+                told >= s->rules.max_finished;
     return full ? QUIRE_FULL : QUIRE_OK;
 }
 
 static int check_request(quire_sched *s, const qr_request *r, uint32_t num_prompt_tokens)
 {
-    bool hides = (s->quirks & QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+    bool hides = (s->rules.quirks & QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
     bool goes_on = r->is_resumable || (hides && r->stops.min_tokens > r->max_tokens);
     const qr_admissible_ask ask = {.num_tokens = num_prompt_tokens,
                                    .has_second = goes_on || r->max_tokens > 1,
@@ -260,11 +263,11 @@ static int check_request(quire_sched *s, const qr_request *r, uint32_t num_promp
 
 static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     r->num_prompt_tokens = p->num_prompt_tokens;
     r->max_tokens = p->is_pooling ? 1 : p->max_tokens;
     if (r->max_tokens == 0)
-        r->max_tokens = s->max_model_len - p->num_prompt_tokens;
+        r->max_tokens = s->rules.max_model_len - p->num_prompt_tokens;
     r->status = p->use_grammar ? QUIRE_REQ_WAITING_FOR_GRAMMAR : QUIRE_REQ_WAITING;
     r->use_grammar = p->use_grammar != 0;
     r->is_pooling = p->is_pooling != 0;
@@ -293,24 +296,25 @@ static int fill_request(quire_sched *s, uint32_t index, const quire_request_para
     r->extra.num_mm_features = r->num_features;
     r->is_plain = !r->use_grammar && !r->is_pooling && r->num_features == 0;
     r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
-    if (!qr_sched_take_waiting_pages(s, &r->text, p->num_prompt_tokens, s->max_waiting_pages))
+    if (!qr_sched_take_waiting_pages(s, &r->text, p->num_prompt_tokens, s->texts.max_waiting_pages))
         return QUIRE_FULL;
     const quire_token *prompt = p->prompt;
     if (prompt == NULL) { /* embeddings alone */
-        memset(s->token_scratch, 0, (size_t)p->num_prompt_tokens * sizeof *s->token_scratch);
-        prompt = s->token_scratch;
+        memset(s->room.token_scratch, 0,
+               (size_t)p->num_prompt_tokens * sizeof *s->room.token_scratch);
+        prompt = s->room.token_scratch;
     }
     err = qr_sched_hash_prompt(s, r, p, prompt);
     if (err != QUIRE_OK)
         return err;
-    qr_text_append(&s->text, &r->text, prompt, p->num_prompt_tokens);
+    qr_text_append(&s->texts.store, &r->text, prompt, p->num_prompt_tokens);
     r->kv.num_tokens = p->num_prompt_tokens;
     return QUIRE_OK;
 }
 
 void qr_sched_release_slot(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     if (r->has_promise)
         qr_sched_take_back_promise(s, r);
     qr_sched_release_waiting_pages(s, &r->text);
@@ -322,31 +326,31 @@ void qr_sched_release_slot(quire_sched *s, uint32_t index)
 
 int qr_sched_take_slot(quire_sched *s, quire_bytes id, uint32_t *index)
 {
-    if (qr_idmap_find(&s->ids, id.data, (uint32_t)id.len) != QR_NIL)
+    if (qr_idmap_find(&s->table.ids, id.data, (uint32_t)id.len) != QR_NIL)
         return QUIRE_E_DUPLICATE;
     int err = check_limits(s);
     if (err != QUIRE_OK)
         return err;
-    *index = s->free_slots[s->max_requests - 1 - s->num_live];
+    *index = s->table.free_slots[s->rules.max_requests - 1 - s->table.num_live];
     qr_sched_release_slot(s, *index);
     return QUIRE_OK;
 }
 
 void qr_sched_enter(quire_sched *s, uint32_t index, const quire_request_params *p)
 {
-    int err = qr_idmap_insert(&s->ids, p->id.data, (uint32_t)p->id.len, index);
+    int err = qr_idmap_insert(&s->table.ids, p->id.data, (uint32_t)p->id.len, index);
     qr_assert(err == QUIRE_OK);
-    s->num_live++;
-    qr_list_insert_before(s->by_age, sizeof *s->by_age, s->max_requests, index);
-    qr_request *r = &s->requests[index];
+    s->table.num_live++;
+    qr_list_insert_before(s->table.by_age, sizeof *s->table.by_age, s->rules.max_requests, index);
+    qr_request *r = &s->table.requests[index];
     r->is_in_use = true;
     r->generation++;
-    qr_waiter *w = &s->waiters[index];
+    qr_waiter *w = &s->table.waiters[index];
     qr_link_clear(&w->link);
     w->queue = 0;
     w->priority = p->priority;
     w->arrival_time = p->arrival_time;
-    w->id = (quire_bytes){qr_idmap_key(&s->ids, index), p->id.len};
+    w->id = (quire_bytes){qr_idmap_key(&s->table.ids, index), p->id.len};
     qr_metrics *metrics = qr_sched_timed_metrics(s);
     if (metrics != NULL)
         qr_metrics_add_request(metrics, index, r->num_prompt_tokens,
@@ -391,7 +395,7 @@ static uint32_t count_features_before(const qr_request *r, uint32_t num_tokens)
  * vLLM keeps the hash of a block that is full no longer, as for a session: SESSION_STALE_HASH. */
 int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uint32_t max_tokens)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     bool has_begun = r->kv.seq != 0 || r->kv.num_computed_tokens > 0 || r->num_saved > 0 ||
                      r->num_hosted > 0 || r->kv.num_tokens > r->num_prompt_tokens ||
                      qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
@@ -399,13 +403,14 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
         return QUIRE_E_ARGUMENT;
     if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
         return QUIRE_E_RANGE;
-    bool keeps_all = (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0 || s->is_encoder_decoder;
+    bool keeps_all =
+        (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0 || s->rules.is_encoder_decoder;
     uint32_t num_features = keeps_all ? r->num_features : count_features_before(r, num_tokens);
     if (num_features == QR_NIL)
         return QUIRE_E_RANGE;
     if (num_features < r->num_features)
         qr_sched_drop_features(s, r, num_features);
-    qr_text_cut(&s->text, &r->text, num_tokens);
+    qr_text_cut(&s->texts.store, &r->text, num_tokens);
     r->kv.num_tokens = num_tokens;
     r->num_prompt_tokens = num_tokens;
     if (max_tokens > 0 && max_tokens < r->max_tokens) {
@@ -414,101 +419,101 @@ int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uin
             r->stops.min_tokens = max_tokens;
     }
     if (!r->has_promise) { /* it has no more pages than it will need */
-        s->num_waiting_pages -= r->text.num_pages;
-        qr_text_trim(&s->text, &r->text);
-        s->num_waiting_pages += r->text.num_pages;
+        s->texts.num_waiting_pages -= r->text.num_pages;
+        qr_text_trim(&s->texts.store, &r->text);
+        s->texts.num_waiting_pages += r->text.num_pages;
     }
-    bool is_stale = (s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) != 0;
-    uint32_t most = is_stale ? r->text.num_pages * s->text.page_hashes : 0;
+    bool is_stale = (s->rules.quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) != 0;
+    uint32_t most = is_stale ? r->text.num_pages * s->texts.store.page_hashes : 0;
     if (s->hasher != NULL && !is_stale)
-        most = num_tokens / s->hash_block_size;
+        most = num_tokens / s->rules.hash_block_size;
     r->kv.num_hashes = r->kv.num_hashes < most ? r->kv.num_hashes : most;
     return QUIRE_OK;
 }
 
 void qr_sched_enqueue(quire_sched *s, uint32_t index)
 {
-    bool is_held = qr_request_is_held(&s->requests[index]);
+    bool is_held = qr_request_is_held(&s->table.requests[index]);
     if (s->prefix.window > 0)
         qr_prefix_enter(s, index);
-    qr_waiting_add(is_held ? &s->skipped : &s->waiting, index);
+    qr_waiting_add(is_held ? &s->queues.skipped : &s->queues.waiting, index);
 }
 
 void qr_sched_dequeue(quire_sched *s, uint32_t index)
 {
-    uint32_t number = s->waiters[index].queue;
-    if (number == s->waiting.number)
-        qr_waiting_remove(&s->waiting, index);
-    else if (number == s->skipped.number)
-        qr_waiting_remove(&s->skipped, index);
+    uint32_t number = s->table.waiters[index].queue;
+    if (number == s->queues.waiting.number)
+        qr_waiting_remove(&s->queues.waiting, index);
+    else if (number == s->queues.skipped.number)
+        qr_waiting_remove(&s->queues.skipped, index);
 }
 
 /* ---- the end --------------------------------------------------------------- */
 
 static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
 {
-    const quire_connector *c = &s->connector;
-    qr_request *r = &s->requests[index];
-    if (!s->has_connector)
+    const quire_connector *c = &s->partners.connector;
+    qr_request *r = &s->table.requests[index];
+    if (!s->partners.has_connector)
         return false;
     if (r->kv.seq != 0 && !is_loading) /* what a load still writes to stays */
         quire_cache_remove_skipped_blocks(s->cache, r->kv.seq, r->kv.num_computed_tokens);
     if (c->request_finished == NULL)
         return false;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
-    return c->request_finished(c->user, qr_sched_req_of(s, index), s->spans) != 0;
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    return c->request_finished(c->user, qr_sched_req_of(s, index), s->room.spans) != 0;
 }
 
 void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     bool keeps = connector_keeps(s, index, keep_blocks);
     qr_swap_drop(s, index);
     if (s->ahead.num > 0)
         qr_lookahead_drop(s, index);
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
-    s->finished[s->num_finished++] = qr_sched_req_of(s, index);
-    if (s->lists_finished) {
-        s->client_finished[s->num_client_finished] = qr_sched_req_of(s, index);
-        s->client_of_finished[s->num_client_finished++] = r->client_index;
+    s->ended.finished[s->ended.num_finished++] = qr_sched_req_of(s, index);
+    if (s->rules.lists_finished) {
+        s->ended.client_finished[s->ended.num_client_finished] = qr_sched_req_of(s, index);
+        s->ended.client_of_finished[s->ended.num_client_finished++] = r->client_index;
     }
     r->awaits_sending = keeps;
     r->awaits_recving = keep_blocks;
     r->load_step = 0;
-    if (s->monitor != NULL)
-        qr_metrics_mark_end(&s->monitor->metrics, index);
+    if (s->watch.monitor != NULL)
+        qr_metrics_mark_end(&s->watch.monitor->metrics, index);
     if (!keeps && !keep_blocks)
         qr_sched_free_blocks(s, index);
 }
 
 void qr_sched_free_blocks(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     if (r->pin_ns > 0)
         qr_pins_keep(s, index);
     quire_cache_free(s->cache, &r->kv);
     qr_sched_drop_inputs(s, index);
-    qr_idmap_remove(&s->ids, index);
-    qr_list_remove(s->by_age, sizeof *s->by_age, index);
+    qr_idmap_remove(&s->table.ids, index);
+    qr_list_remove(s->table.by_age, sizeof *s->table.by_age, index);
     qr_sched_release_slot(s, index);
-    s->free_slots[s->max_requests - s->num_live--] = index;
+    s->table.free_slots[s->rules.max_requests - s->table.num_live--] = index;
 }
 
 static void leave_queue(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     if (r->status != QUIRE_REQ_RUNNING) {
-        bool is_listed_again = s->waiters[index].queue == 0;
+        bool is_listed_again = s->table.waiters[index].queue == 0;
         if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING && !is_listed_again)
-            s->num_waiting_for_streaming--;
+            s->queues.num_waiting_for_streaming--;
         qr_sched_dequeue(s, index);
         return;
     }
     uint32_t place = 0;
-    while (place < s->num_running && s->running[place] != index)
+    while (place < s->queues.num_running && s->queues.running[place] != index)
         place++;
-    if (place < s->num_running) /* else it is listed twice */
+    if (place < s->queues.num_running) /* else it is listed twice */
         qr_sched_leave_running(s, place);
 }
 
@@ -516,7 +521,8 @@ static void leave_queue(quire_sched *s, uint32_t index)
 static uint32_t list_all(const quire_sched *s, quire_req *reqs)
 {
     uint32_t n = 0;
-    for (uint32_t i = s->by_age[s->max_requests].next; i != s->max_requests; i = s->by_age[i].next)
+    for (uint32_t i = s->table.by_age[s->rules.max_requests].next; i != s->rules.max_requests;
+         i = s->table.by_age[i].next)
         reqs[n++] = qr_sched_req_of(s, i);
     return n;
 }
@@ -524,23 +530,23 @@ static uint32_t list_all(const quire_sched *s, quire_req *reqs)
 /* An end reads memory in many places: asks for all of it at once. */
 static inline void fetch_for_end(const quire_sched *s, uint32_t index)
 {
-    if (index >= s->max_requests)
+    if (index >= s->rules.max_requests)
         return;
-    const qr_request *r = &s->requests[index];
-    qr_prefetch_write(&s->waiters[index]);
+    const qr_request *r = &s->table.requests[index];
+    qr_prefetch_write(&s->table.waiters[index]);
     qr_prefetch_write(&r->kv);
     qr_prefetch_write(&r->status);
     qr_prefetch_write(&r->num_features);
     qr_prefetch_write(&r->has_promise);
     qr_prefetch_write(&r->num_saved);
-    qr_prefetch_write(&s->by_age[index]);
-    qr_prefetch_write(&s->ids.key_lens[index]);
-    qr_prefetch(qr_idmap_key(&s->ids, index));
+    qr_prefetch_write(&s->table.by_age[index]);
+    qr_prefetch_write(&s->table.ids.key_lens[index]);
+    qr_prefetch(qr_idmap_key(&s->table.ids, index));
 }
 
 static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     bool is_loading = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && !r->has_finished_recving;
     r->has_finished_recving = false;
     r->has_failed_recving = false;
@@ -562,7 +568,7 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
             if (pass == 0)
                 fetch_for_end(s, quire_req_index(reqs[i]));
             uint32_t index = qr_sched_index_of(s, reqs[i]);
-            if (index == QR_NIL || qr_request_is_finished(&s->requests[index]))
+            if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
                 continue;
             if (pass == 0) {
                 leave_queue(s, index);
@@ -572,7 +578,7 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
             count++;
         }
     }
-    if (s->is_starved && count > 0)
+    if (s->deadlock.is_active && count > 0)
         qr_starved_end(s);
     if (num_finished != NULL)
         *num_finished = count;
@@ -582,6 +588,6 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
 
 void qr_sched_finish_all(quire_sched *s, quire_req_status status, uint32_t *num_finished)
 {
-    uint32_t n = list_all(s, s->req_scratch);
-    qr_sched_finish(s, s->req_scratch, n, status, num_finished);
+    uint32_t n = list_all(s, s->room.req_scratch);
+    qr_sched_finish(s, s->room.req_scratch, n, status, num_finished);
 }

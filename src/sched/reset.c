@@ -30,38 +30,38 @@ static bool would_be_free(const quire_sched *s, bool without_running)
     for (uint32_t block = QUIRE_NULL_BLOCK + 1; block < pool->queue.num_blocks; block++)
         users += pool->queue.blocks[block].ref_cnt;
     uint64_t leaving = pool->num_reserved;
-    for (uint32_t i = 0; without_running && i < s->num_running; i++)
-        leaving += count_row_blocks(s, s->requests[s->running[i]].kv.seq);
+    for (uint32_t i = 0; without_running && i < s->queues.num_running; i++)
+        leaving += count_row_blocks(s, s->table.requests[s->queues.running[i]].kv.seq);
     return users == leaving && pool->num_held == s->pins.num_blocks;
 }
 
 static bool reset_connector(quire_sched *s)
 {
-    const quire_connector *c = &s->connector;
-    if (!s->has_connector || (c->reset_cache != NULL && c->reset_cache(c->user) != 0))
+    const quire_connector *c = &s->partners.connector;
+    if (!s->partners.has_connector || (c->reset_cache != NULL && c->reset_cache(c->user) != 0))
         return false;
-    for (uint32_t i = 0; i < s->max_requests; i++)
-        s->requests[i].num_hosted = 0;
-    if (s->log_stats)
-        s->connector_stats.was_reset = 1;
+    for (uint32_t i = 0; i < s->rules.max_requests; i++)
+        s->table.requests[i].num_hosted = 0;
+    if (s->rules.log_stats)
+        s->partners.connector_stats.was_reset = 1;
     return true;
 }
 
 static void preempt_all(quire_sched *s)
 {
     qr_swap_drop_all(s); /* first, so that those which run come before those that wait */
-    while (s->num_running > 0) {
-        uint32_t index = s->running[--s->num_running];
+    while (s->queues.num_running > 0) {
+        uint32_t index = s->queues.running[--s->queues.num_running];
         qr_sched_preempt(s, index);
-        s->requests[index].num_placeholders = 0;
-        s->requests[index].is_plain = false;
-        if ((s->quirks & QUIRE_QUIRK(RESET_DROPS_ONE)) != 0)
-            s->requests[index].discards_async = true;
+        s->table.requests[index].num_placeholders = 0;
+        s->table.requests[index].is_plain = false;
+        if ((s->rules.quirks & QUIRE_QUIRK(RESET_DROPS_ONE)) != 0)
+            s->table.requests[index].discards_async = true;
         else
-            qr_request_void_steps(&s->requests[index], s->step);
+            qr_request_void_steps(&s->table.requests[index], s->flight.step);
     }
     /* As if they had not been in the last step: the workers forget them. */
-    s->first_valid_step = s->step + 1;
+    s->flight.first_valid_step = s->flight.step + 1;
 }
 
 static int empty_cache(quire_sched *s, bool with_running)
@@ -84,9 +84,9 @@ static int reset_in_parts(quire_sched *s, bool with_running, bool with_connector
 
 int qr_sched_reset_prefix_cache(quire_sched *s, bool with_running, bool with_connector)
 {
-    if ((s->quirks & QUIRE_QUIRK(RESET_IN_PARTS)) != 0)
+    if ((s->rules.quirks & QUIRE_QUIRK(RESET_IN_PARTS)) != 0)
         return reset_in_parts(s, with_running, with_connector);
-    if (with_connector && !s->has_connector)
+    if (with_connector && !s->partners.has_connector)
         return QUIRE_E_ARGUMENT;
     if (!would_be_free(s, with_running) || (with_connector && !reset_connector(s)))
         return QUIRE_BUSY;

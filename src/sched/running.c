@@ -23,29 +23,30 @@ static uint32_t wanted_tokens(const quire_sched *s, const qr_request *r)
 {
     uint32_t end = r->kv.num_tokens + r->num_drafts + r->num_placeholders;
     uint32_t n = end > r->kv.num_computed_tokens ? end - r->kv.num_computed_tokens : 0;
-    if (s->long_prefill_threshold > 0)
-        n = smaller(n, s->long_prefill_threshold);
+    if (s->rules.long_prefill_threshold > 0)
+        n = smaller(n, s->rules.long_prefill_threshold);
     n = smaller(n, s->builder.budget);
-    uint32_t last = s->max_model_len - 1; /* positions end there, drafts too */
+    uint32_t last = s->rules.max_model_len - 1; /* positions end there, drafts too */
     return smaller(n, last > r->kv.num_computed_tokens ? last - r->kv.num_computed_tokens : 0);
 }
 
 uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32_t computed,
                                uint32_t num_new)
 {
-    uint32_t size = s->mamba_block_size;
+    uint32_t size = s->rules.mamba_block_size;
     uint32_t num_tokens = r->kv.num_tokens;
     uint32_t prefill_end =
         r->num_prompt_tokens > num_tokens - 1 ? r->num_prompt_tokens : num_tokens - 1;
     if (computed >= prefill_end)
         return num_new;
     uint32_t inside = computed % size; /* of a session that goes on, or behind loaded tokens */
-    if (inside > 0 && num_new > size - inside && (s->quirks & QUIRE_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+    if (inside > 0 && num_new > size - inside &&
+        (s->rules.quirks & QUIRE_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
         num_new = size - inside;
-    if (inside > 0 && (s->quirks & QUIRE_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
+    if (inside > 0 && (s->rules.quirks & QUIRE_QUIRK(MAMBA_ALIGN_INSIDE)) == 0)
         return num_new;
     uint32_t last = num_tokens - num_tokens % size; /* the last state that can be kept */
-    if (s->use_eagle)
+    if (s->rules.use_eagle)
         last = last > size ? last - size : 0;
     if (computed + num_new < last)
         return num_new / size * size;
@@ -60,20 +61,21 @@ uint32_t qr_sched_align_tokens(const quire_sched *s, const qr_request *r, uint32
  * none later. */
 static bool has_all_blocks(const quire_sched *s)
 {
-    return s->num_running == 1 && s->cache->num_seqs == 1 && s->cache->pool->num_held == 0 &&
-           s->cache->num_copies == 0 && (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    return s->queues.num_running == 1 && s->cache->num_seqs == 1 && s->cache->pool->num_held == 0 &&
+           s->cache->num_copies == 0 && (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
 {
     quire_req req = qr_sched_req_of(s, index);
-    const qr_request *r = &s->requests[index];
-    if (s->num_outgrown == s->max_batches)
+    const qr_request *r = &s->table.requests[index];
+    if (s->results.num_outgrown == s->rules.max_batches)
         return false;
-    s->outgrown[s->num_outgrown++] = (quire_output){.req = req,
-                                                    .user = r->kv.user,
-                                                    .client_index = r->client_index,
-                                                    .finish_reason = QUIRE_FINISH_LENGTH};
+    s->results.outgrown[s->results.num_outgrown++] =
+        (quire_output){.req = req,
+                       .user = r->kv.user,
+                       .client_index = r->client_index,
+                       .finish_reason = QUIRE_FINISH_LENGTH};
     qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_OUTGROWN, .req = req});
     qr_sched_finish(s, &req, 1, QUIRE_REQ_FINISHED_LENGTH, NULL);
     return true;
@@ -81,9 +83,9 @@ bool qr_sched_end_outgrown(quire_sched *s, uint32_t index)
 
 bool qr_sched_may_shrink(const quire_sched *s, const qr_request *r)
 {
-    bool is_whole = s->disable_chunked_mm && r->num_features > 0;
-    return s->chunked_prefill && s->mamba_block_size == 0 && !is_whole &&
-           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    bool is_whole = s->rules.disable_chunked_mm && r->num_features > 0;
+    return s->rules.chunked_prefill && s->rules.mamba_block_size == 0 && !is_whole &&
+           (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 /* Gets room for the tokens, preempting others for it, or for fewer tokens if there are no others;
@@ -92,11 +94,11 @@ bool qr_sched_may_shrink(const quire_sched *s, const qr_request *r)
 static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *num_tokens,
                                   quire_block_span *blocks)
 {
-    uint32_t index = s->running[*cursor];
-    qr_request *r = &s->requests[index];
+    uint32_t index = s->queues.running[*cursor];
+    qr_request *r = &s->table.requests[index];
     quire_allocate_params p = {.num_new_tokens = *num_tokens,
-                               .num_lookahead_tokens = s->num_lookahead};
-    if ((s->quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
+                               .num_lookahead_tokens = s->rules.num_lookahead};
+    if ((s->rules.quirks & QUIRE_QUIRK(WINDOW_AHEAD)) == 0)
         p.num_uncertain_tokens = r->num_placeholders;
     if (r->load_step != 0) { /* no keys, and no block leaves the row, before the load is known */
         p.delay_cache_blocks = 1;
@@ -104,7 +106,7 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
     }
     quire_req req = qr_sched_req_of(s, index);
     s->observer.taker = req;
-    if (s->monitor != NULL)
+    if (s->watch.monitor != NULL)
         qr_prefetch(&r->lora_id); /* and has_extra: which an event will ask for */
     for (;;) {
         qr_sched_show_hashes(s, index, r->kv.num_computed_tokens + *num_tokens);
@@ -116,7 +118,7 @@ static QR_NOINLINE bool make_room(quire_sched *s, uint32_t *cursor, uint32_t *nu
             *num_tokens = 0;
             break;
         }
-        bool is_alone = s->num_running == 1;
+        bool is_alone = s->queues.num_running == 1;
         if (is_alone && (qr_pins_give_way(s) || qr_starved_take_blocks(s)))
             continue;
         bool has_all = has_all_blocks(s);
@@ -156,25 +158,25 @@ static void take_drafts(quire_sched *s, qr_request *r, uint32_t num_tokens)
 /* Schedules running[*cursor], or passes over it; false ends the running ones of this step. */
 static bool run_one(quire_sched *s, uint32_t *cursor)
 {
-    uint32_t index = s->running[*cursor];
-    qr_request *r = &s->requests[index];
+    uint32_t index = s->queues.running[*cursor];
+    qr_request *r = &s->table.requests[index];
     uint32_t n = is_done_ahead(r) ? 0 : wanted_tokens(s, r);
     qr_encoder_plan e = {0};
     if (QR_UNLIKELY(r->num_features > 0 && n > 0)) {
         e = qr_sched_plan_encoder(s, r, r->kv.num_computed_tokens, n);
         n = e.num_new_tokens;
     }
-    if (s->mamba_block_size > 0 && n > 0)
+    if (s->rules.mamba_block_size > 0 && n > 0)
         n = qr_sched_align_tokens(s, r, r->kv.num_computed_tokens, n);
     if (n == 0) { /* somebody behind it may still be scheduled */
         ++*cursor;
         return true;
     }
-    quire_block_span *blocks = s->no_spans;
+    quire_block_span *blocks = s->room.no_spans;
     quire_step_kind kind = QUIRE_STEP_RUNNING;
-    uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->num_lookahead;
+    uint64_t end = (uint64_t)r->kv.num_computed_tokens + n + s->rules.num_lookahead;
     if (QR_UNLIKELY(!qr_cache_is_quiet(s->cache, r->kv.seq, end))) {
-        blocks = s->spans;
+        blocks = s->room.spans;
         if (!make_room(s, cursor, &n, blocks))
             return false;
         if (n == 0) {
@@ -200,27 +202,27 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
  * other's places in the encoder cache. One of them gives its own up. */
 static bool are_stuck(const quire_sched *s)
 {
-    return s->builder.out.num_reqs == 0 && s->num_running > 1 && s->num_batches == 0 &&
-           s->builder.budget > 0 && s->num_preempted == 0 &&
-           (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    return s->builder.out.num_reqs == 0 && s->queues.num_running > 1 &&
+           s->flight.num_batches == 0 && s->builder.budget > 0 && s->builder.num_preempted == 0 &&
+           (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
 }
 
 void qr_sched_run_running(quire_sched *s)
 {
     uint32_t cursor = 0;
-    while (cursor < s->num_running && s->builder.budget > 0) {
-        if (cursor + QR_FETCH_AHEAD < s->num_running)
-            qr_sched_fetch(s, s->running[cursor + QR_FETCH_AHEAD]);
+    while (cursor < s->queues.num_running && s->builder.budget > 0) {
+        if (cursor + QR_FETCH_AHEAD < s->queues.num_running)
+            qr_sched_fetch(s, s->queues.running[cursor + QR_FETCH_AHEAD]);
         if (!run_one(s, &cursor))
             break;
     }
     if (QR_UNLIKELY(are_stuck(s)))
         qr_sched_preempt_one(s, &cursor, true);
-    if (s->max_loras == 0)
+    if (s->rules.max_loras == 0)
         return;
     for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)
-        qr_step_add_lora(s, s->requests[quire_req_index(s->builder.reqs[i])].lora_id);
-    bool all_count = (s->quirks & QUIRE_QUIRK(LORA_OF_STEP)) == 0;
-    for (uint32_t i = 0; all_count && i < s->num_running; i++)
-        qr_step_add_lora(s, s->requests[s->running[i]].lora_id);
+        qr_step_add_lora(s, s->table.requests[quire_req_index(s->builder.reqs[i])].lora_id);
+    bool all_count = (s->rules.quirks & QUIRE_QUIRK(LORA_OF_STEP)) == 0;
+    for (uint32_t i = 0; all_count && i < s->queues.num_running; i++)
+        qr_step_add_lora(s, s->table.requests[s->queues.running[i]].lora_id);
 }

@@ -202,26 +202,26 @@ static void carve_builder(qr_step_builder *b, qr_arena *arena, const quire_sched
 static void carve_requests(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
 {
     uint32_t n = c->max_requests;
-    TAKE(s->requests, n);
-    TAKE(s->waiters, (size_t)n + 3);
-    TAKE(s->by_age, (size_t)n + 1);
-    s->blobs = qr_arena_take(arena, n, c->max_request_bytes);
-    TAKE(s->drafts, (size_t)n * c->num_spec_tokens);
-    TAKE(s->free_slots, n);
-    TAKE(s->running, c->max_num_seqs);
-    TAKE(s->asked, c->max_num_seqs);
-    TAKE(s->waiting.heap, n);
-    TAKE(s->skipped.heap, n);
-    TAKE(s->step_skipped.heap, n);
-    TAKE(s->inputs, n);
-    TAKE(s->finished, 2 * (size_t)n);
-    TAKE(s->client_finished, 2 * (size_t)n);
-    TAKE(s->client_of_finished, 2 * (size_t)n);
-    TAKE(s->scratch, n);
-    TAKE(s->order, n);
-    TAKE(s->req_scratch, n);
-    TAKE(s->token_scratch, c->cache.max_model_len);
-    qr_idmap_carve(&s->ids, arena, n, QR_MAX_ID_BYTES);
+    TAKE(s->table.requests, n);
+    TAKE(s->table.waiters, (size_t)n + 3);
+    TAKE(s->table.by_age, (size_t)n + 1);
+    s->table.blobs = qr_arena_take(arena, n, c->max_request_bytes);
+    TAKE(s->table.drafts, (size_t)n * c->num_spec_tokens);
+    TAKE(s->table.free_slots, n);
+    TAKE(s->queues.running, c->max_num_seqs);
+    TAKE(s->ended.asked, c->max_num_seqs);
+    TAKE(s->queues.waiting.heap, n);
+    TAKE(s->queues.skipped.heap, n);
+    TAKE(s->queues.step_skipped.heap, n);
+    TAKE(s->sessions.inputs, n);
+    TAKE(s->ended.finished, 2 * (size_t)n);
+    TAKE(s->ended.client_finished, 2 * (size_t)n);
+    TAKE(s->ended.client_of_finished, 2 * (size_t)n);
+    TAKE(s->room.scratch, n);
+    TAKE(s->room.order, n);
+    TAKE(s->room.req_scratch, n);
+    TAKE(s->room.token_scratch, c->cache.max_model_len);
+    qr_idmap_carve(&s->table.ids, arena, n, QR_MAX_ID_BYTES);
 }
 
 static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config *c)
@@ -233,9 +233,10 @@ static void carve_text(quire_sched *s, qr_arena *arena, const quire_sched_config
                              .max_tokens = c->max_text_tokens,
                              .max_requests = c->max_requests,
                              .max_full = c->max_num_seqs};
-    qr_text_carve(&s->text, arena, &limits);
-    s->max_waiting_pages = s->text.num_pages - c->max_num_seqs * s->text.max_pages;
-    TAKE(s->pages, 2 * (size_t)c->max_requests * s->text.max_pages);
+    qr_text_carve(&s->texts.store, arena, &limits);
+    s->texts.max_waiting_pages =
+        s->texts.store.num_pages - c->max_num_seqs * s->texts.store.max_pages;
+    TAKE(s->texts.tables, 2 * (size_t)c->max_requests * s->texts.store.max_pages);
     if (caching)
         s->chain = qr_arena_take(arena, 1, qr_chain_bytes(c->hasher));
 }
@@ -262,16 +263,16 @@ static void carve_monitor(quire_sched *s, qr_arena *arena, const quire_sched_con
     if (c->monitor == NULL || qr_monitor_config_read(&config, c->monitor) != QUIRE_OK)
         return;
     qr_monitor_world world = monitor_world(c);
-    s->monitor = qr_monitor_carve(arena, &config, &world);
-    TAKE(s->pieces, (size_t)s->text.max_pages + 1);
-    TAKE(s->keys, qr_feed_keys_of(qr_monitor_feed_words(&config, &world)));
+    s->watch.monitor = qr_monitor_carve(arena, &config, &world);
+    TAKE(s->watch.pieces, (size_t)s->texts.store.max_pages + 1);
+    TAKE(s->watch.keys, qr_feed_keys_of(qr_monitor_feed_words(&config, &world)));
 }
 
 /* A flag for each token that there is room for, and a chunk that is not full for each request and
  * input: where features do not overlap, whoever has room for a prompt has room for its flags. */
 static uint32_t num_flag_chunks(const quire_sched *s, const quire_sched_config *c)
 {
-    uint64_t num_tokens = (uint64_t)s->text.num_pages * s->text.page_tokens;
+    uint64_t num_tokens = (uint64_t)s->texts.store.num_pages * s->texts.store.page_tokens;
     uint64_t n = c->encoder_cache_size == 0
                      ? 0
                      : num_tokens / QR_FLAGS_IN_CHUNK + 2 * (uint64_t)c->max_requests;
@@ -286,7 +287,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     carve_requests(s, arena, c);
     carve_text(s, arena, c);
     carve_builder(&s->builder, arena, c, max_features_of(c));
-    TAKE(s->batches, c->max_batches);
+    TAKE(s->flight.batches, c->max_batches);
     for (uint32_t i = 0; i < c->max_batches; i++) {
         qr_batch batch;
         TAKE(batch.reqs, c->max_num_seqs);
@@ -295,14 +296,14 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
         TAKE(batch.num_preemptions, c->max_num_seqs);
         TAKE(batch.is_past_prompt, c->max_num_seqs);
         if (made != NULL)
-            s->batches[i] = batch;
+            s->flight.batches[i] = batch;
     }
-    TAKE(s->outputs, (size_t)c->max_num_seqs + c->max_batches + c->max_requests);
-    TAKE(s->output_tokens, (size_t)c->max_num_seqs * (c->num_spec_tokens + 1));
-    TAKE(s->accepted_per_pos, c->num_spec_tokens);
-    TAKE(s->failed_blocks, c->cache.num_blocks);
-    TAKE(s->spans, c->cache.num_groups);
-    TAKE(s->no_spans, c->cache.num_groups);
+    TAKE(s->results.outputs, (size_t)c->max_num_seqs + c->max_batches + c->max_requests);
+    TAKE(s->results.output_tokens, (size_t)c->max_num_seqs * (c->num_spec_tokens + 1));
+    TAKE(s->results.accepted_per_pos, c->num_spec_tokens);
+    TAKE(s->room.failed_blocks, c->cache.num_blocks);
+    TAKE(s->room.spans, c->cache.num_groups);
+    TAKE(s->room.no_spans, c->cache.num_groups);
     qr_encoder_config encoder = {.cache_size = c->encoder_cache_size,
                                  .max_items = c->max_encoder_items,
                                  .max_identifier_bytes = QR_MAX_IDENTIFIER_BYTES,
@@ -313,7 +314,7 @@ quire_sched *qr_sched_carve(qr_arena *arena, const quire_sched_config *c)
     encoder.sizes_by_user = encoder.frees_again;
     qr_encoder_carve(&s->encoder, arena, &encoder);
     qr_flags_carve(&s->flags, arena, num_flag_chunks(s, c));
-    TAKE(s->outgrown, c->max_batches); /* at most one in a step */
+    TAKE(s->results.outgrown, c->max_batches); /* at most one in a step */
     qr_observer_carve(&s->observer, arena, c->max_ghosts);
     qr_swap_carve(&s->swap, arena, c->num_swap_blocks);
     qr_pins_carve(&s->pins, arena, c);
@@ -338,8 +339,8 @@ static quire_victim victim_of(const quire_sched_config *c)
 /* A request that is admitted leaves so many blocks free that the level is preempt_above at most. */
 static void init_pressure(quire_sched *s, const quire_sched_config *c)
 {
-    s->uses_pressure = c->use_pressure == QUIRE_ON;
-    if (!s->uses_pressure)
+    s->rules.uses_pressure = c->use_pressure == QUIRE_ON;
+    if (!s->rules.uses_pressure)
         return;
     double most = (double)(c->cache.num_blocks - 1) * c->cache.preempt_above;
     uint32_t reserve = c->cache.num_blocks - 1 - (uint32_t)most;
@@ -349,48 +350,48 @@ static void init_pressure(quire_sched *s, const quire_sched_config *c)
 
 static void init_sched_numbers(quire_sched *s, const quire_sched_config *c)
 {
-    s->policy = c->policy;
-    s->victim = victim_of(c);
-    s->choose_victim = c->choose_victim;
-    s->victim_user = c->victim_user;
-    s->can_unschedule = s->victim != QUIRE_VICTIM_LIFO || c->choose_victim != NULL;
-    s->max_num_seqs = c->max_num_seqs;
-    s->max_scheduled = c->max_num_scheduled_tokens;
-    s->max_model_len = c->cache.max_model_len;
-    s->long_prefill_threshold = c->long_prefill_token_threshold;
-    s->num_spec_tokens = c->num_spec_tokens;
-    s->num_lookahead = c->num_lookahead_tokens;
-    s->max_loras = c->max_loras;
-    s->encoder_budget = c->encoder_compute_budget;
-    s->mamba_block_size = align_block_size(&c->cache) > 0 ? c->mamba_block_size : 0;
-    s->hash_block_size = c->cache.hash_block_size;
-    s->max_requests = c->max_requests;
-    s->max_loading = c->max_loading;
-    s->max_request_bytes = c->max_request_bytes;
-    s->max_features = max_features_of(c);
-    s->max_batches = c->max_batches;
-    s->max_finished = 2 * c->max_requests;
-    s->quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
-    s->chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
-    s->reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
-    s->is_async = c->async_scheduling == QUIRE_ON;
-    s->is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
-    s->disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
-    s->use_eagle = c->cache.use_eagle == QUIRE_ON;
-    s->log_stats = c->log_stats == QUIRE_ON;
-    s->counts_stats = s->log_stats || c->monitor != NULL;
-    s->lists_finished = c->include_finished_set == QUIRE_ON;
-    s->fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
-    s->zeroes_blocks = c->cache.track_new_blocks == QUIRE_ON;
-    s->has_connector = c->connector != NULL;
-    s->has_encoder_connector = c->encoder_connector != NULL;
-    s->has_grammar = c->grammar != NULL;
+    s->rules.policy = c->policy;
+    s->rules.victim = victim_of(c);
+    s->rules.choose_victim = c->choose_victim;
+    s->rules.victim_user = c->victim_user;
+    s->rules.can_unschedule = s->rules.victim != QUIRE_VICTIM_LIFO || c->choose_victim != NULL;
+    s->rules.max_num_seqs = c->max_num_seqs;
+    s->rules.max_scheduled = c->max_num_scheduled_tokens;
+    s->rules.max_model_len = c->cache.max_model_len;
+    s->rules.long_prefill_threshold = c->long_prefill_token_threshold;
+    s->rules.num_spec_tokens = c->num_spec_tokens;
+    s->rules.num_lookahead = c->num_lookahead_tokens;
+    s->rules.max_loras = c->max_loras;
+    s->rules.encoder_budget = c->encoder_compute_budget;
+    s->rules.mamba_block_size = align_block_size(&c->cache) > 0 ? c->mamba_block_size : 0;
+    s->rules.hash_block_size = c->cache.hash_block_size;
+    s->rules.max_requests = c->max_requests;
+    s->rules.max_loading = c->max_loading;
+    s->rules.max_request_bytes = c->max_request_bytes;
+    s->rules.max_features = max_features_of(c);
+    s->rules.max_batches = c->max_batches;
+    s->rules.max_finished = 2 * c->max_requests;
+    s->rules.quirks = qr_quirks(c->profile, c->quirks_on, c->quirks_off);
+    s->rules.chunked_prefill = c->enable_chunked_prefill == QUIRE_ON;
+    s->rules.reserve_full_sequence = c->reserve_full_sequence == QUIRE_ON;
+    s->rules.is_async = c->async_scheduling == QUIRE_ON;
+    s->rules.is_encoder_decoder = c->is_encoder_decoder == QUIRE_ON;
+    s->rules.disable_chunked_mm = c->disable_chunked_mm_input == QUIRE_ON;
+    s->rules.use_eagle = c->cache.use_eagle == QUIRE_ON;
+    s->rules.log_stats = c->log_stats == QUIRE_ON;
+    s->rules.counts_stats = s->rules.log_stats || c->monitor != NULL;
+    s->rules.lists_finished = c->include_finished_set == QUIRE_ON;
+    s->rules.fails_on_load_error = c->fail_on_load_error == QUIRE_ON;
+    s->rules.zeroes_blocks = c->cache.track_new_blocks == QUIRE_ON;
+    s->partners.has_connector = c->connector != NULL;
+    s->partners.has_encoder_connector = c->encoder_connector != NULL;
+    s->partners.has_grammar = c->grammar != NULL;
     if (c->connector != NULL)
-        s->connector = *c->connector;
+        s->partners.connector = *c->connector;
     if (c->encoder_connector != NULL)
-        s->encoder_connector = *c->encoder_connector;
+        s->partners.encoder_connector = *c->encoder_connector;
     if (c->grammar != NULL)
-        s->grammar = *c->grammar;
+        s->partners.grammar = *c->grammar;
     s->hasher = c->cache.enable_caching == QUIRE_ON ? c->hasher : NULL;
 }
 
@@ -408,40 +409,44 @@ static void init_observer(qr_observer *observer, const quire_sched_config *c)
 static int init_monitor(quire_sched *s, const quire_sched_config *c)
 {
     quire_monitor_config config;
-    if (s->monitor == NULL)
+    if (s->watch.monitor == NULL)
         return QUIRE_OK;
     int err = qr_monitor_config_read(&config, c->monitor);
     qr_monitor_world world = monitor_world(c);
     if (err == QUIRE_OK)
-        err = qr_monitor_init(s->monitor, &config, &world, s->cache->pool);
+        err = qr_monitor_init(s->watch.monitor, &config, &world, s->cache->pool);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        s->monitor->block_sizes[g] = s->cache->groups[g].block_size;
-    s->monitor->shares_clock = config.hooks.now_ns == NULL && c->hooks.now_ns == NULL;
+        s->watch.monitor->block_sizes[g] = s->cache->groups[g].block_size;
+    s->watch.monitor->shares_clock = config.hooks.now_ns == NULL && c->hooks.now_ns == NULL;
     if (err == QUIRE_OK && config.residency == QUIRE_ON)
-        s->cache->pool->residency = &s->monitor->residency;
+        s->cache->pool->residency = &s->watch.monitor->residency;
     return err;
 }
 
 static void init_slots(quire_sched *s)
 {
-    uint32_t n = s->max_requests;
-    qr_list_init(s->by_age, sizeof *s->by_age, n);
+    uint32_t n = s->rules.max_requests;
+    qr_list_init(s->table.by_age, sizeof *s->table.by_age, n);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t *pages = s->pages + (size_t)i * 2 * s->text.max_pages;
-        s->requests[i] =
+        uint32_t *pages = s->texts.tables + (size_t)i * 2 * s->texts.store.max_pages;
+        s->table.requests[i] =
             (qr_request){.text = {.pages = pages}, .first_input = QR_NIL, .last_input = QR_NIL};
-        s->waiters[i] = (qr_waiter){0};
-        qr_link_clear(&s->waiters[i].link);
-        qr_link_clear(&s->by_age[i]);
-        s->free_slots[i] = n - 1 - i;
-        s->inputs[i] = (qr_session_input){.next = i + 1 < n ? i + 1 : QR_NIL,
-                                          .text = {.pages = pages + s->text.max_pages}};
+        s->table.waiters[i] = (qr_waiter){0};
+        qr_link_clear(&s->table.waiters[i].link);
+        qr_link_clear(&s->table.by_age[i]);
+        s->table.free_slots[i] = n - 1 - i;
+        s->sessions.inputs[i] =
+            (qr_session_input){.next = i + 1 < n ? i + 1 : QR_NIL,
+                               .text = {.pages = pages + s->texts.store.max_pages}};
     }
-    s->first_free_input = 0;
-    s->round = 1;
-    qr_waiting_init(&s->waiting, s->waiters, s->waiting.heap, n, 1, s->policy);
-    qr_waiting_init(&s->skipped, s->waiters, s->skipped.heap, n + 1, 2, s->policy);
-    qr_waiting_init(&s->step_skipped, s->waiters, s->step_skipped.heap, n + 2, 3, s->policy);
+    s->sessions.first_free_input = 0;
+    s->deadlock.round = 1;
+    qr_waiting_init(&s->queues.waiting, s->table.waiters, s->queues.waiting.heap, n, 1,
+                    s->rules.policy);
+    qr_waiting_init(&s->queues.skipped, s->table.waiters, s->queues.skipped.heap, n + 1, 2,
+                    s->rules.policy);
+    qr_waiting_init(&s->queues.step_skipped, s->table.waiters, s->queues.step_skipped.heap, n + 2,
+                    3, s->rules.policy);
 }
 
 int qr_sched_init(quire_sched *s, const quire_sched_config *c)
@@ -467,17 +472,17 @@ int qr_sched_init(quire_sched *s, const quire_sched_config *c)
     qr_pins_init(&s->pins, c);
     qr_lookahead_init(s, c);
     qr_prefix_init(&s->prefix, c);
-    qr_text_init(&s->text);
-    qr_idmap_init(&s->ids, secret[0], secret[1]);
+    qr_text_init(&s->texts.store);
+    qr_idmap_init(&s->table.ids, secret[0], secret[1]);
     qr_encoder_init(&s->encoder, secret[2], secret[3]);
     qr_flags_init(&s->flags);
     init_slots(s);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
-        s->no_spans[g] = (quire_block_span){NULL, 0};
-    memset(s->failed_blocks, 0, c->cache.num_blocks);
+        s->room.no_spans[g] = (quire_block_span){NULL, 0};
+    memset(s->room.failed_blocks, 0, c->cache.num_blocks);
     for (uint32_t i = 0; c->cache.max_copies > 0 && i < c->cache.max_requests; i++)
         s->builder.row_places[i] = UINT32_MAX;
-    memset(s->builder.zeros, 0, ((size_t)s->max_num_seqs + 1) * sizeof *s->builder.zeros);
+    memset(s->builder.zeros, 0, ((size_t)s->rules.max_num_seqs + 1) * sizeof *s->builder.zeros);
     s->magic = QR_SCHED_MAGIC;
     qr_sched_tell_levels(s);
     qr_assert_expensive(qr_sched_is_valid(s));

@@ -79,6 +79,7 @@ typedef struct qr_step_builder {
     uint32_t *common_prefix;
     quire_req *preempted; /* by the caller since the last step, then in this step */
     uint32_t num_asked;
+    uint32_t num_preempted; /* in this step */
     quire_req *finished;
     quire_step_copy *copies;
     uint32_t *row_places; /* of the cache's rows, in this step; with copies alone */
@@ -109,8 +110,8 @@ struct qr_session_input {
     qr_flag_chain flags;   /* of the new ones */
 };
 
-struct quire_sched {
-    uint32_t magic;
+/* What a scheduler was created with: limits and choices. Nothing here changes later. */
+typedef struct qr_rules {
     quire_policy policy;
     uint32_t max_num_seqs;
     uint32_t max_scheduled;
@@ -126,6 +127,8 @@ struct quire_sched {
     uint32_t max_request_bytes;
     uint32_t max_features; /* of one request */
     uint32_t max_batches;
+    uint32_t max_finished;
+    uint32_t max_loading;
     uint64_t quirks;
     bool chunked_prefill;
     bool reserve_full_sequence;
@@ -138,33 +141,38 @@ struct quire_sched {
     bool counts_stats; /* for that, or for the monitor */
     bool lists_finished;
     bool fails_on_load_error;
-    bool has_connector;
-    bool has_encoder_connector;
-    bool has_grammar;
     bool uses_pressure;
     bool can_unschedule; /* a victim may be in the step already: not so where it is the last */
-    bool is_inside;      /* a call that may run callbacks: they must not change the scheduler */
-    quire_req asked_req; /* the connector is asked about it, and may cut its prompt; 0: none */
-    quire_pause pause;
-    quire_connector connector;
-    quire_encoder_connector encoder_connector;
-    quire_grammar grammar;
     quire_victim victim; /* as resolved: LIFO, PRIORITY or LRU */
     uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
     void *victim_user;
+} qr_rules;
 
-    quire_cache *cache;
-    quire_hasher *hasher; /* NULL without caching */
-    quire_chain *chain;   /* room to hash in */
-    qr_text_store text;
-    uint32_t *pages;            /* tables of the requests, and of their inputs */
+/* Whom the scheduler asks and tells in its steps, and whether a call to them is under way. */
+typedef struct qr_partners {
+    bool has_connector;
+    bool has_encoder_connector;
+    bool has_grammar;
+    bool is_inside;      /* a call that may run callbacks: they must not change the scheduler */
+    quire_req asked_req; /* the connector is asked about it, and may cut its prompt; 0: none */
+    quire_connector connector;
+    quire_encoder_connector encoder_connector;
+    quire_grammar grammar;
+    quire_prefix_stats connector_stats;
+} qr_partners;
+
+/* The texts of all requests and inputs, and who may take the pages that are free. */
+typedef struct qr_texts {
+    qr_text_store store;
+    uint32_t *tables;           /* tables of the requests, and of their inputs */
     uint32_t max_waiting_pages; /* pages of requests that never ran, and of inputs */
     uint32_t num_waiting_pages;
     uint32_t num_promised_pages; /* of all requests: free ones that are not for others */
-    qr_encoder encoder;
-    qr_flag_store flags; /* of features */
-    qr_idmap ids;
+} qr_texts;
 
+/* All requests that are there. */
+typedef struct qr_request_table {
+    qr_idmap ids;
     qr_request *requests;
     qr_waiter *waiters; /* max_requests, and a sentinel for each queue */
     unsigned char *blobs;
@@ -172,60 +180,107 @@ struct quire_sched {
     uint32_t *free_slots;
     uint32_t num_live;
     qr_link *by_age; /* all that are there, in the order in which they were added */
+} qr_request_table;
+
+/* Who runs, and who waits in which order. */
+typedef struct qr_queues {
     uint32_t *running;
     uint32_t num_running;
     qr_waiting waiting;
     qr_waiting skipped;
     qr_waiting step_skipped;
     uint32_t num_waiting_for_streaming;
-    uint32_t max_loading;
+} qr_queues;
+
+/* Requests that wait, hold blocks and keep each other from running. */
+typedef struct qr_deadlock {
     uint32_t num_holders[QR_HOLDS_IDLE + 1]; /* requests of each qr_holder kind but the first */
-    uint32_t is_starved; /* a waiting request had to give up its blocks, see starved.c */
-    uint64_t round;      /* of turns, see starved.c; never 0 */
+    uint32_t is_active; /* a waiting request had to give up its blocks, see starved.c */
+    uint64_t round;     /* of turns, see starved.c; never 0 */
+} qr_deadlock;
+
+/* Inputs of sessions that have not stopped yet. */
+typedef struct qr_sessions {
     qr_session_input *inputs;
     uint32_t first_free_input;
+} qr_sessions;
 
+/* Requests that have ended and are to be listed. */
+typedef struct qr_ended {
     quire_req *finished; /* since the last step */
     uint32_t num_finished;
-    uint32_t max_finished;
     quire_req *client_finished; /* since the last update, with include_finished_set */
     uint32_t *client_of_finished;
     uint32_t num_client_finished;
-
-    uint64_t step;
-    uint32_t num_preempted; /* in this step */
-    quire_req *asked;       /* that ran, and that the caller has preempted since the last step */
+    quire_req *asked; /* that ran, and that the caller has preempted since the last step */
     uint32_t num_asked;
+} qr_ended;
+
+/* Steps that were scheduled and not updated yet. */
+typedef struct qr_flight {
+    uint64_t step;
     qr_batch *batches; /* a ring */
     uint32_t first_batch;
     uint32_t num_batches;
-    qr_step_builder builder;
+    uint64_t first_valid_step; /* steps before it were made void by a reset */
+} qr_flight;
 
+/* What an update gives back. */
+typedef struct qr_results {
     quire_output *outputs;
     quire_token *output_tokens; /* tokens of the outputs, num_spec_tokens + 1 for each */
     quire_outputs result;
-    quire_prefix_stats connector_stats;
     uint64_t *accepted_per_pos;
     quire_output *outgrown; /* of requests that ended in schedule, to be told in the next update */
     uint32_t num_outgrown;
-    qr_observer observer;
+    uint32_t num_stopped; /* running ones, in this update */
+} qr_results;
+
+/* The monitor, and room to tell it of an event. */
+typedef struct qr_watch {
     quire_monitor *monitor; /* NULL: nobody looks */
     qr_feed_piece *pieces;  /* of an event's tokens, and */
     quire_feed_key *keys;   /* its keys */
-    qr_swap swap;
-    qr_pins pins;
-    qr_lookahead ahead;
-    qr_prefix prefix;
-    uint32_t num_stopped;      /* running ones, in this update */
-    uint64_t first_valid_step; /* steps before it were made void by a reset */
-    uint32_t *scratch;         /* max_requests numbers, inside one call */
-    uint32_t *order;           /* the same */
+} qr_watch;
+
+/* Memory that a call uses and no later call reads. */
+typedef struct qr_room {
+    uint32_t *scratch; /* max_requests numbers, inside one call */
+    uint32_t *order;   /* the same */
     quire_req *req_scratch;
     quire_token *token_scratch; /* max_model_len */
     uint8_t *failed_blocks;     /* a qr_failed mark for each block; all 0 between calls */
     quire_block_span *spans;    /* num_groups, inside one call */
     quire_block_span *no_spans; /* num_groups empty ones */
-    char why_refused[160];      /* the last refusal that has a reason; "": none */
+} qr_room;
+
+struct quire_sched {
+    uint32_t magic;
+    qr_rules rules;
+    qr_partners partners;
+    quire_pause pause;
+    quire_cache *cache;
+    quire_hasher *hasher; /* NULL without caching */
+    quire_chain *chain;   /* room to hash in */
+    qr_texts texts;
+    qr_encoder encoder;
+    qr_flag_store flags; /* of features */
+    qr_request_table table;
+    qr_queues queues;
+    qr_deadlock deadlock;
+    qr_sessions sessions;
+    qr_ended ended;
+    qr_flight flight;
+    qr_step_builder builder;
+    qr_results results;
+    qr_observer observer;
+    qr_watch watch;
+    qr_swap swap;
+    qr_pins pins;
+    qr_lookahead ahead;
+    qr_prefix prefix;
+    qr_room room;
+    char why_refused[160]; /* the last refusal that has a reason; "": none */
     qr_owner owner;
 };
 
@@ -239,22 +294,22 @@ int qr_sched_init(quire_sched *sched, const quire_sched_config *config);
 
 static inline quire_req qr_sched_req_of(const quire_sched *sched, uint32_t index)
 {
-    return (quire_req)sched->requests[index].generation << 32 | (index + 1);
+    return (quire_req)sched->table.requests[index].generation << 32 | (index + 1);
 }
 
 /* The index of a request that is there, else QR_NIL. */
 static inline uint32_t qr_sched_index_of(const quire_sched *sched, quire_req req)
 {
     uint32_t index = (uint32_t)req - 1;
-    bool ok = index < sched->max_requests && sched->requests[index].is_in_use &&
-              sched->requests[index].generation == (uint32_t)(req >> 32);
+    bool ok = index < sched->rules.max_requests && sched->table.requests[index].is_in_use &&
+              sched->table.requests[index].generation == (uint32_t)(req >> 32);
     return QR_LIKELY(ok) ? index : QR_NIL;
 }
 
 /* Tokens of one feature. What an encoder-decoder model's encoder sees is no part of the prompt. */
 static inline uint32_t qr_sched_longest_feature(const quire_sched *sched)
 {
-    return sched->is_encoder_decoder ? QR_MAX_TOKENS : sched->max_model_len;
+    return sched->rules.is_encoder_decoder ? QR_MAX_TOKENS : sched->rules.max_model_len;
 }
 
 enum { QR_FETCH_AHEAD = QR_AT_A_TIME(8, 1) };
@@ -262,7 +317,7 @@ enum { QR_FETCH_AHEAD = QR_AT_A_TIME(8, 1) };
 /* With many requests running each waits for memory: asks for one that is to come. */
 static inline void qr_sched_fetch(const quire_sched *sched, uint32_t index)
 {
-    const unsigned char *r = (const unsigned char *)&sched->requests[index];
+    const unsigned char *r = (const unsigned char *)&sched->table.requests[index];
     qr_prefetch_write(r);
     qr_prefetch_write(r + 64);
 }
@@ -278,7 +333,7 @@ static inline bool qr_sched_has_states(const quire_sched *sched)
 
 static inline quire_token *qr_sched_drafts_of(const quire_sched *sched, uint32_t index)
 {
-    return sched->drafts + (size_t)index * sched->num_spec_tokens;
+    return sched->table.drafts + (size_t)index * sched->rules.num_spec_tokens;
 }
 
 /* ---- requests.c ------------------------------------------------------------ */
@@ -365,8 +420,8 @@ void qr_sched_take_promised_pages(quire_sched *sched, qr_request *r, uint32_t en
 /* Takes the pages for what the steps in flight and one more can add to the request's tokens. */
 static inline void qr_sched_make_text_room(quire_sched *sched, qr_request *r)
 {
-    uint32_t end = r->kv.num_tokens + r->num_placeholders + 1 + sched->num_spec_tokens;
-    if (QR_UNLIKELY(end > r->text.num_pages * sched->text.page_tokens))
+    uint32_t end = r->kv.num_tokens + r->num_placeholders + 1 + sched->rules.num_spec_tokens;
+    if (QR_UNLIKELY(end > r->text.num_pages * sched->texts.store.page_tokens))
         qr_sched_take_promised_pages(sched, r, end);
 }
 
@@ -414,10 +469,10 @@ static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind k
                                const quire_block_span *blocks)
 {
     qr_step_builder *b = &s->builder;
-    const qr_request *r = &s->requests[index];
+    const qr_request *r = &s->table.requests[index];
     uint32_t i = b->out.num_reqs++;
     uint32_t num_groups = s->cache->num_groups;
-    qr_assert(i < s->max_num_seqs);
+    qr_assert(i < s->rules.max_num_seqs);
     b->reqs[i] = qr_sched_req_of(s, index);
     b->kinds[i] = (uint8_t)kind;
     b->was_in_last_step[i] = r->last_step == b->last_step;
@@ -450,10 +505,10 @@ const quire_step *qr_step_end(quire_sched *sched);
 /* The metrics, which know what time it is now; NULL when nobody looks. */
 static inline qr_metrics *qr_sched_timed_metrics(const quire_sched *sched)
 {
-    if (sched->monitor == NULL)
+    if (sched->watch.monitor == NULL)
         return NULL;
-    sched->monitor->metrics.now_ns = qr_now_ns(&sched->observer.hooks);
-    return &sched->monitor->metrics;
+    sched->watch.monitor->metrics.now_ns = qr_now_ns(&sched->observer.hooks);
+    return &sched->watch.monitor->metrics;
 }
 
 /* When schedule or update began, for those that tell; 0 when nobody asks. */
@@ -462,7 +517,8 @@ static inline uint64_t qr_sched_begins(const quire_sched *sched)
     const qr_metrics *metrics = qr_sched_timed_metrics(sched);
     if (metrics == NULL)
         return 0;
-    return sched->monitor->shares_clock ? metrics->now_ns : qr_monitor_now(sched->monitor);
+    return sched->watch.monitor->shares_clock ? metrics->now_ns
+                                              : qr_monitor_now(sched->watch.monitor);
 }
 
 /* The cache's events, on their way to monitor, observer and caller. */
@@ -474,9 +530,10 @@ void qr_sched_tell_levels(quire_sched *s);
 /* How many are there; whenever that has changed. */
 static inline void qr_sched_tell_load(const quire_sched *sched)
 {
-    if (sched->monitor != NULL)
-        atomic_store_explicit(&sched->monitor->num_unfinished,
-                              sched->num_running + sched->waiting.count + sched->skipped.count,
+    if (sched->watch.monitor != NULL)
+        atomic_store_explicit(&sched->watch.monitor->num_unfinished,
+                              sched->queues.num_running + sched->queues.waiting.count +
+                                  sched->queues.skipped.count,
                               memory_order_relaxed);
 }
 /* At the end of schedule; */
@@ -495,8 +552,8 @@ uint32_t qr_flight_who_waits(const quire_sched *sched, const qr_batch *batch, ui
 /* The batch of that place in the ring; place num_batches is the next one's. */
 static inline qr_batch *qr_flight_batch(const quire_sched *s, uint32_t place)
 {
-    uint32_t at = s->first_batch + place;
-    return &s->batches[at < s->max_batches ? at : at - s->max_batches];
+    uint32_t at = s->flight.first_batch + place;
+    return &s->flight.batches[at < s->rules.max_batches ? at : at - s->rules.max_batches];
 }
 /* It is in flight no longer. */
 void qr_flight_end(quire_sched *sched, uint32_t place);

@@ -3,16 +3,16 @@
 
 static bool is_queue_right(const quire_sched *s, uint32_t index)
 {
-    const qr_request *r = &s->requests[index];
-    uint32_t queue = s->waiters[index].queue;
+    const qr_request *r = &s->table.requests[index];
+    uint32_t queue = s->table.waiters[index].queue;
     switch (r->status) {
     case QUIRE_REQ_WAITING:
     case QUIRE_REQ_PREEMPTED:
-        return queue == s->waiting.number || queue == s->skipped.number;
+        return queue == s->queues.waiting.number || queue == s->queues.skipped.number;
     case QUIRE_REQ_WAITING_FOR_GRAMMAR:
     case QUIRE_REQ_WAITING_FOR_REMOTE_KVS:
     case QUIRE_REQ_WAITING_FOR_STREAMING:
-        return queue == s->skipped.number;
+        return queue == s->queues.skipped.number;
     default: /* running, or finished and not yet gone */
         return queue == 0;
     }
@@ -21,7 +21,7 @@ static bool is_queue_right(const quire_sched *s, uint32_t index)
 /* Pages that a request has, and those that it may take, are enough for all that it may become. */
 static bool pages_are_right(const quire_sched *s, const qr_request *r)
 {
-    uint32_t most = qr_text_pages_for(&s->text, qr_sched_last_token_of(s, r));
+    uint32_t most = qr_text_pages_for(&s->texts.store, qr_sched_last_token_of(s, r));
     if (r->has_promise)
         return (uint64_t)r->num_promised_pages + r->text.num_pages >= most;
     bool needs_none = r->status == QUIRE_REQ_WAITING ||
@@ -33,7 +33,7 @@ static bool pages_are_right(const quire_sched *s, const qr_request *r)
 /* Whether the step that the request loads in is in flight, and will confirm the load. */
 static bool loads_in_flight(const quire_sched *s, uint32_t index)
 {
-    uint32_t place = qr_flight_find(s, s->requests[index].load_step);
+    uint32_t place = qr_flight_find(s, s->table.requests[index].load_step);
     if (place == QR_NIL)
         return false;
     const qr_batch *batch = qr_flight_batch(s, place);
@@ -47,15 +47,16 @@ static bool loads_in_flight(const quire_sched *s, uint32_t index)
 static bool batches_are_valid(const quire_sched *s)
 {
     uint64_t before = 0;
-    if (s->num_batches > s->max_batches)
+    if (s->flight.num_batches > s->rules.max_batches)
         return false;
-    for (uint32_t i = 0; i < s->num_batches; i++) {
+    for (uint32_t i = 0; i < s->flight.num_batches; i++) {
         const qr_batch *batch = qr_flight_batch(s, i);
-        if (batch->step <= before || batch->step > s->step || batch->num_reqs > s->max_num_seqs)
+        if (batch->step <= before || batch->step > s->flight.step ||
+            batch->num_reqs > s->rules.max_num_seqs)
             return false;
         before = batch->step;
         for (uint32_t k = 0; k < batch->num_reqs; k++)
-            if (quire_req_index(batch->reqs[k]) >= s->max_requests)
+            if (quire_req_index(batch->reqs[k]) >= s->rules.max_requests)
                 return false;
     }
     return true;
@@ -79,20 +80,22 @@ static bool tokens_are_right(const quire_sched *s, const qr_request *r)
 {
     uint32_t computed = r->kv.num_computed_tokens;
     uint64_t known = (uint64_t)r->kv.num_tokens + r->num_placeholders;
-    if (!s->is_async && r->num_placeholders != 0)
+    if (!s->rules.is_async && r->num_placeholders != 0)
         return false;
     bool is_special = r->use_grammar || r->is_pooling || r->num_features > 0 || r->discards_async ||
                       r->first_valid_step > 0;
     if (r->num_prompt_tokens == 0 || (r->is_plain && is_special))
         return false;
-    if (r->status == QUIRE_REQ_RUNNING && computed > known + (s->is_async ? 0 : s->num_spec_tokens))
+    if (r->status == QUIRE_REQ_RUNNING &&
+        computed > known + (s->rules.is_async ? 0 : s->rules.num_spec_tokens))
         return false;
-    bool keeps_ahead = (s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = (s->rules.quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
     if (qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     if (r->status != QUIRE_REQ_RUNNING && computed > r->kv.num_tokens && !keeps_ahead)
         return false;
-    return r->kv.num_tokens < qr_sched_last_token_of(s, r) || r->kv.num_tokens == s->max_model_len;
+    return r->kv.num_tokens < qr_sched_last_token_of(s, r) ||
+           r->kv.num_tokens == s->rules.max_model_len;
 }
 
 /* Inputs that wait belong to sessions that go on; a session that waits for one has none. */
@@ -103,7 +106,7 @@ static bool session_is_right(const quire_sched *s, const qr_request *r)
     if (r->status != QUIRE_REQ_WAITING_FOR_STREAMING)
         return true;
     bool has_lost_blocks = r->kv.seq == 0 && r->kv.num_computed_tokens == 0;
-    bool keeps_ahead = (s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = (s->rules.quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
     return r->is_resumable && r->first_input == QR_NIL &&
            (keeps_ahead || has_lost_blocks || r->num_kept == r->kv.num_computed_tokens);
 }
@@ -113,20 +116,21 @@ static bool hashes_are_right(const quire_sched *s, const qr_request *r)
 {
     if (s->hasher == NULL)
         return r->kv.num_hashes == 0;
-    uint32_t full = r->kv.num_tokens / s->hash_block_size;
-    bool may_be_stale = (s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) != 0;
+    uint32_t full = r->kv.num_tokens / s->rules.hash_block_size;
+    bool may_be_stale = (s->rules.quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) != 0;
     return r->kv.num_hashes == full || (may_be_stale && r->kv.num_hashes > full);
 }
 
 static bool request_is_valid(const quire_sched *s, uint32_t index)
 {
-    const qr_request *r = &s->requests[index];
+    const qr_request *r = &s->table.requests[index];
     if (!r->is_in_use)
-        return r->text.num_pages == 0 && r->kv.seq == 0 && s->waiters[index].queue == 0;
+        return r->text.num_pages == 0 && r->kv.seq == 0 && s->table.waiters[index].queue == 0;
     bool has_blocks = r->kv.seq != 0;
     if (has_blocks && qr_cache_row_of(s->cache, r->kv.seq) == QR_NIL)
         return false;
-    bool takes_stale = (s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0; /* of a load's tokens too */
+    bool takes_stale =
+        (s->rules.quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0; /* of a load's tokens too */
     bool is_loaded = r->kv.num_computed_tokens > 0 || r->kv.num_tokens == 1 || takes_stale;
     if (has_blocks && r->status == QUIRE_REQ_PREEMPTED && !is_loaded)
         return false;
@@ -134,11 +138,11 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
         (r->status != QUIRE_REQ_RUNNING || !loads_in_flight(s, index)))
         return false;
     if (r->text.num_tokens != r->kv.num_tokens || r->num_prompt_tokens > r->kv.num_tokens ||
-        r->kv.num_tokens > s->max_model_len || r->num_drafts > s->num_spec_tokens)
+        r->kv.num_tokens > s->rules.max_model_len || r->num_drafts > s->rules.num_spec_tokens)
         return false;
     return is_queue_right(s, index) && pages_are_right(s, r) && blocks_are_right(r) &&
            tokens_are_right(s, r) && session_is_right(s, r) && hashes_are_right(s, r) &&
-           r->first_valid_step <= s->step + 1;
+           r->first_valid_step <= s->flight.step + 1;
 }
 
 bool qr_sched_is_valid(const quire_sched *s)
@@ -153,36 +157,38 @@ bool qr_sched_is_valid(const quire_sched *s)
     uint32_t waiting_pages = 0;
     uint32_t streaming = 0;
     /* vLLM counts a session again that stops once more by a stale output */
-    bool counts_twice = (s->quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
+    bool counts_twice = (s->rules.quirks & QUIRE_QUIRK(STALE_OUTPUTS)) != 0;
     uint32_t chunks = 0;
-    for (uint32_t i = 0; i < s->max_requests; i++) {
-        const qr_request *r = &s->requests[i];
+    for (uint32_t i = 0; i < s->rules.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
         if (!request_is_valid(s, i))
             return false;
         live += r->is_in_use;
         running += r->is_in_use && r->status == QUIRE_REQ_RUNNING;
-        pages += r->text.num_pages + s->inputs[i].text.num_pages;
+        pages += r->text.num_pages + s->sessions.inputs[i].text.num_pages;
         with_blocks += r->kv.seq != 0;
         streaming += r->is_in_use && r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
         promised += r->num_promised_pages;
-        waiting_pages += s->inputs[i].text.num_pages;
+        waiting_pages += s->sessions.inputs[i].text.num_pages;
         waiting_pages += r->has_promise ? 0 : r->text.num_pages;
-        chunks += r->flags.num_chunks + s->inputs[i].flags.num_chunks;
+        chunks += r->flags.num_chunks + s->sessions.inputs[i].flags.num_chunks;
         if (!qr_flag_chain_is_valid(&s->flags, &r->flags) ||
-            !qr_flag_chain_is_valid(&s->flags, &s->inputs[i].flags))
+            !qr_flag_chain_is_valid(&s->flags, &s->sessions.inputs[i].flags))
             return false;
     }
-    for (uint32_t i = 0; i < s->num_running; i++)
-        if (s->requests[s->running[i]].status != QUIRE_REQ_RUNNING)
+    for (uint32_t i = 0; i < s->queues.num_running; i++)
+        if (s->table.requests[s->queues.running[i]].status != QUIRE_REQ_RUNNING)
             return false;
-    return live == s->num_live && (streaming == s->num_waiting_for_streaming || counts_twice) &&
-           running == s->num_running && s->num_running + s->num_asked <= s->max_num_seqs &&
-           pages + s->text.num_free == s->text.num_pages && promised == s->num_promised_pages &&
-           promised <= s->text.num_free && waiting_pages == s->num_waiting_pages &&
-           with_blocks <= s->cache->num_seqs && qr_waiting_is_valid(&s->waiting) &&
-           qr_waiting_is_valid(&s->skipped) && s->step_skipped.count == 0 &&
-           qr_starved_is_valid(s) && chunks + s->flags.num_free == s->flags.num_chunks &&
-           qr_flags_are_valid(&s->flags) && qr_encoder_is_valid(&s->encoder) &&
-           qr_swap_is_valid(s) && qr_pins_are_valid(s) && qr_lookahead_is_valid(s) &&
-           qr_prefix_is_valid(s) && qr_cache_is_valid(s->cache);
+    return live == s->table.num_live &&
+           (streaming == s->queues.num_waiting_for_streaming || counts_twice) &&
+           running == s->queues.num_running &&
+           s->queues.num_running + s->ended.num_asked <= s->rules.max_num_seqs &&
+           pages + s->texts.store.num_free == s->texts.store.num_pages &&
+           promised == s->texts.num_promised_pages && promised <= s->texts.store.num_free &&
+           waiting_pages == s->texts.num_waiting_pages && with_blocks <= s->cache->num_seqs &&
+           qr_waiting_is_valid(&s->queues.waiting) && qr_waiting_is_valid(&s->queues.skipped) &&
+           s->queues.step_skipped.count == 0 && qr_starved_is_valid(s) &&
+           chunks + s->flags.num_free == s->flags.num_chunks && qr_flags_are_valid(&s->flags) &&
+           qr_encoder_is_valid(&s->encoder) && qr_swap_is_valid(s) && qr_pins_are_valid(s) &&
+           qr_lookahead_is_valid(s) && qr_prefix_is_valid(s) && qr_cache_is_valid(s->cache);
 }

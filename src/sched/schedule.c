@@ -15,21 +15,22 @@
 static inline void advance_request(quire_sched *s, const qr_batch *batch, uint32_t place)
 {
     qr_step_builder *b = &s->builder;
-    qr_request *r = &s->requests[quire_req_index(b->reqs[place])];
+    qr_request *r = &s->table.requests[quire_req_index(b->reqs[place])];
     r->kv.num_computed_tokens += b->num_tokens[place];
     r->is_prefill_chunk = r->kv.num_computed_tokens < r->kv.num_tokens + r->num_placeholders;
-    r->last_step = (uint32_t)s->step;
+    r->last_step = (uint32_t)s->flight.step;
     batch->is_past_prompt[place] = !r->is_prefill_chunk;
     batch->num_preemptions[place] = r->num_preemptions;
     if (r->is_prefill_chunk)
         return;
     b->out.has_grammar_reqs |= r->use_grammar;
-    if (!s->is_async)
+    if (!s->rules.is_async)
         return;
     b->out.has_pending_grammar_tokens |= r->use_grammar && r->num_placeholders > 0;
     r->num_placeholders += 1 + b->num_drafts[place];
-    r->num_drafts = s->num_spec_tokens; /* the workers' own: their values are never looked at */
-    for (uint32_t i = 0; i < s->num_spec_tokens; i++)
+    r->num_drafts =
+        s->rules.num_spec_tokens; /* the workers' own: their values are never looked at */
+    for (uint32_t i = 0; i < s->rules.num_spec_tokens; i++)
         qr_sched_drafts_of(s, quire_req_index(b->reqs[place]))[i] = -1;
 }
 
@@ -39,8 +40,8 @@ static inline void count_request(quire_sched *s, uint32_t place)
     qr_step_builder *b = &s->builder;
     uint32_t num_tokens = b->num_tokens[place];
     bool is_new = b->kinds[place] != QUIRE_STEP_RUNNING;
-    bool is_prompt =
-        b->num_computed[place] < s->requests[quire_req_index(b->reqs[place])].num_prompt_tokens;
+    bool is_prompt = b->num_computed[place] <
+                     s->table.requests[quire_req_index(b->reqs[place])].num_prompt_tokens;
     if (QR_LIKELY(!is_new && !is_prompt && num_tokens == 1))
         return;
     b->num_new += b->kinds[place] == QUIRE_STEP_NEW;
@@ -52,7 +53,7 @@ static inline void count_request(quire_sched *s, uint32_t place)
 
 int qr_sched_schedule(quire_sched *s, const quire_step **step)
 {
-    if (s->num_batches == s->max_batches)
+    if (s->flight.num_batches == s->rules.max_batches)
         return QUIRE_FULL;
     uint64_t began_ns = qr_sched_begins(s);
     quire_cache_new_step_starts(s->cache);
@@ -61,22 +62,23 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     if (s->ahead.max > 0)
         qr_lookahead_turn(s);
     qr_step_begin(s);
-    if (s->uses_pressure)
+    if (s->rules.uses_pressure)
         qr_sched_relieve(s);
     qr_sched_run_running(s);
-    if (s->num_preempted == 0 && s->pause == QUIRE_UNPAUSED)
+    if (s->builder.num_preempted == 0 && s->pause == QUIRE_UNPAUSED)
         qr_sched_admit_waiting(s);
     const quire_step *out = qr_step_end(s);
-    if (s->has_connector && s->connector.build_meta != NULL)
-        s->builder.out.connector_meta = s->connector.build_meta(s->connector.user, out);
-    const quire_encoder_connector *e = &s->encoder_connector;
-    if (s->has_encoder_connector && e->build_meta != NULL)
+    if (s->partners.has_connector && s->partners.connector.build_meta != NULL)
+        s->builder.out.connector_meta =
+            s->partners.connector.build_meta(s->partners.connector.user, out);
+    const quire_encoder_connector *e = &s->partners.encoder_connector;
+    if (s->partners.has_encoder_connector && e->build_meta != NULL)
         s->builder.out.encoder_connector_meta = e->build_meta(e->user, out);
-    qr_batch *batch = qr_flight_batch(s, s->num_batches++);
-    batch->step = s->step;
+    qr_batch *batch = qr_flight_batch(s, s->flight.num_batches++);
+    batch->step = s->flight.step;
     batch->num_reqs = out->num_reqs;
     batch->loads = s->builder.loads;
-    bool is_told = s->monitor != NULL || s->observer.on_snapshot != NULL;
+    bool is_told = s->watch.monitor != NULL || s->observer.on_snapshot != NULL;
     for (uint32_t i = 0; i < out->num_reqs; i++) {
         if (i + QR_FETCH_AHEAD < out->num_reqs)
             qr_sched_fetch(s, quire_req_index(out->reqs[i + QR_FETCH_AHEAD]));

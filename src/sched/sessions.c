@@ -9,17 +9,17 @@
 
 static void free_input(quire_sched *s, uint32_t input)
 {
-    qr_sched_release_waiting_pages(s, &s->inputs[input].text);
-    qr_flags_release(&s->flags, &s->inputs[input].flags);
-    s->inputs[input].next = s->first_free_input;
-    s->first_free_input = input;
+    qr_sched_release_waiting_pages(s, &s->sessions.inputs[input].text);
+    qr_flags_release(&s->flags, &s->sessions.inputs[input].flags);
+    s->sessions.inputs[input].next = s->sessions.first_free_input;
+    s->sessions.first_free_input = input;
 }
 
 void qr_sched_drop_inputs(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     while (r->first_input != QR_NIL) {
-        uint32_t next = s->inputs[r->first_input].next;
+        uint32_t next = s->sessions.inputs[r->first_input].next;
         free_input(s, r->first_input);
         r->first_input = next;
     }
@@ -29,8 +29,8 @@ void qr_sched_drop_features(quire_sched *s, qr_request *r, uint32_t num_left)
 {
     uint32_t num_old = r->num_features;
     uint32_t num_dropped = r->num_features - num_left;
-    for (uint32_t i = r->first_input; i != QR_NIL; i = s->inputs[i].next) {
-        qr_session_input *in = &s->inputs[i];
+    for (uint32_t i = r->first_input; i != QR_NIL; i = s->sessions.inputs[i].next) {
+        qr_session_input *in = &s->sessions.inputs[i];
         if (in->num_features == 0)
             continue;
         memmove(in->features + num_old - num_dropped, in->features + num_old,
@@ -52,7 +52,7 @@ static uint32_t kept_tokens(const qr_request *r)
 /* Where the next input of a session that has stopped begins. */
 static uint32_t tokens_before_input(const quire_sched *s, const qr_request *r)
 {
-    bool keeps_ahead = (s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
+    bool keeps_ahead = (s->rules.quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) != 0;
     return keeps_ahead ? kept_tokens(r) : r->num_kept;
 }
 
@@ -97,22 +97,22 @@ static void take_pages(quire_sched *s, qr_request *r, uint32_t num_tokens)
         return;
     }
     uint32_t before = r->text.num_pages;
-    bool has_room = qr_text_reserve(&s->text, &r->text, num_tokens);
+    bool has_room = qr_text_reserve(&s->texts.store, &r->text, num_tokens);
     qr_assert(has_room);
-    s->num_waiting_pages += r->text.num_pages - before;
+    s->texts.num_waiting_pages += r->text.num_pages - before;
 }
 
 /* The session goes on with an input: what it has computed becomes its prompt, the last sampled
  * token is dropped, and the input follows. */
 static void start_input(quire_sched *s, uint32_t index, uint32_t input)
 {
-    qr_request *r = &s->requests[index];
-    qr_session_input *in = &s->inputs[input];
+    qr_request *r = &s->table.requests[index];
+    qr_session_input *in = &s->sessions.inputs[input];
     uint32_t kept = tokens_before_input(s, r);
-    qr_text_cut(&s->text, &r->text, kept);
-    if ((s->quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
-        r->kv.num_hashes > kept / s->hash_block_size)
-        r->kv.num_hashes = kept / s->hash_block_size;
+    qr_text_cut(&s->texts.store, &r->text, kept);
+    if ((s->rules.quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) == 0 && s->hasher != NULL &&
+        r->kv.num_hashes > kept / s->rules.hash_block_size)
+        r->kv.num_hashes = kept / s->rules.hash_block_size;
     if (in->num_features > 0) {
         uint32_t old = r->num_features;
         if (old > 0) {
@@ -134,17 +134,17 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
         r->is_plain = false;
     }
     uint32_t n = in->text.num_tokens;
-    qr_text_copy(&s->text, &in->text, 0, n, s->token_scratch);
+    qr_text_copy(&s->texts.store, &in->text, 0, n, s->room.token_scratch);
     qr_sched_release_waiting_pages(s, &in->text);
     take_pages(s, r, kept + n);
-    qr_text_append(&s->text, &r->text, s->token_scratch, n);
+    qr_text_append(&s->texts.store, &r->text, s->room.token_scratch, n);
     r->kv.num_tokens = r->text.num_tokens;
     r->num_prompt_tokens = r->text.num_tokens;
     qr_sched_hash_new_blocks(s, index);
-    s->waiters[index].arrival_time = in->arrival_time;
+    s->table.waiters[index].arrival_time = in->arrival_time;
     qr_request_set_stops(r, &in->stops);
     if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING)
-        s->num_waiting_for_streaming--;
+        s->queues.num_waiting_for_streaming--;
     r->status = QUIRE_REQ_WAITING;
     qr_starved_note_holder(s, r);
     qr_metrics *metrics = qr_sched_timed_metrics(s);
@@ -157,13 +157,14 @@ static void start_input(quire_sched *s, uint32_t index, uint32_t input)
  * alone in an empty engine. */
 static bool input_fits(const quire_sched *s, const qr_request *r, uint32_t input)
 {
-    const qr_session_input *in = &s->inputs[input];
+    const qr_session_input *in = &s->sessions.inputs[input];
     uint64_t num_tokens = (uint64_t)tokens_before_input(s, r) + in->text.num_tokens;
-    if (num_tokens >= s->max_model_len)
+    if (num_tokens >= s->rules.max_model_len)
         return false;
     qr_admissible_ask ask =
         ask_with_input(r, in, r->num_features, (uint32_t)num_tokens, in->text.num_tokens);
-    return (s->quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0 || qr_why_never(s, &ask).needs == NULL;
+    return (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0 ||
+           qr_why_never(s, &ask).needs == NULL;
 }
 
 /* A session that waits for its user has a promise of pages for max_model_len tokens no longer: else
@@ -173,30 +174,30 @@ static void wait_for_input(quire_sched *s, qr_request *r)
 {
     r->status = QUIRE_REQ_WAITING_FOR_STREAMING;
     qr_starved_note_holder(s, r);
-    s->num_waiting_for_streaming++;
+    s->queues.num_waiting_for_streaming++;
     uint64_t late = QUIRE_QUIRK(SESSION_KEEPS_AHEAD) | QUIRE_QUIRK(STALE_OUTPUTS);
-    if ((s->quirks & late) == 0)
+    if ((s->rules.quirks & late) == 0)
         qr_sched_take_back_promise(s, r);
 }
 
 bool qr_sched_session_ends(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     if (!r->is_resumable)
         return true;
-    if ((s->quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
+    if ((s->rules.quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
         r->num_kept = kept_tokens(r);
         if (qr_sched_has_states(s) && r->kv.num_computed_tokens > r->num_kept)
             quire_cache_free(s->cache, &r->kv); /* steps in flight have moved the state on */
         r->kv.num_computed_tokens = r->kv.seq != 0 ? r->num_kept : 0;
         r->num_placeholders = 0;
-        qr_request_void_steps(r, s->step);
+        qr_request_void_steps(r, s->flight.step);
     }
     uint32_t input = r->first_input;
     if (input != QR_NIL && !input_fits(s, r, input)) /* what was generated left no place for it */
         return true;
     if (input != QR_NIL) {
-        r->first_input = s->inputs[input].next;
+        r->first_input = s->sessions.inputs[input].next;
         if (r->first_input == QR_NIL)
             r->last_input = QR_NIL;
         start_input(s, index, input);
@@ -220,8 +221,8 @@ static bool feature_keys_fit(const quire_sched *s, const qr_request *r,
     uint64_t bytes = r->extra.lora_name.len + r->extra.cache_salt.len;
     for (uint32_t i = 0; i < r->num_features; i++, num_keys++)
         bytes += r->features[i].identifier.len;
-    for (uint32_t input = r->first_input; input != QR_NIL; input = s->inputs[input].next)
-        for (uint32_t i = 0; i < s->inputs[input].num_features; i++, num_keys++)
+    for (uint32_t input = r->first_input; input != QR_NIL; input = s->sessions.inputs[input].next)
+        for (uint32_t i = 0; i < s->sessions.inputs[input].num_features; i++, num_keys++)
             bytes += QR_MAX_IDENTIFIER_BYTES;
     for (uint32_t i = 0; i < p->num_mm_inputs; i++, num_keys++)
         bytes += p->mm_inputs[i].feature.identifier.len;
@@ -232,14 +233,14 @@ static bool feature_keys_fit(const quire_sched *s, const qr_request *r,
 static int fill_input(quire_sched *s, uint32_t index, const quire_request_params *p,
                       qr_session_input *in)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     uint64_t num_inputs = p->num_prompt_tokens; /* tokens of this input and of those before */
     uint32_t num_old = r->num_features;
-    for (uint32_t i = r->first_input; i != QR_NIL; i = s->inputs[i].next) {
-        num_inputs += s->inputs[i].text.num_tokens;
-        num_old += s->inputs[i].num_features;
+    for (uint32_t i = r->first_input; i != QR_NIL; i = s->sessions.inputs[i].next) {
+        num_inputs += s->sessions.inputs[i].text.num_tokens;
+        num_old += s->sessions.inputs[i].num_features;
     }
-    if (r->kv.num_tokens + num_inputs >= s->max_model_len)
+    if (r->kv.num_tokens + num_inputs >= s->rules.max_model_len)
         return QUIRE_E_RANGE;
     if (!feature_keys_fit(s, r, p))
         return QUIRE_E_RANGE;
@@ -258,16 +259,16 @@ static int fill_input(quire_sched *s, uint32_t index, const quire_request_params
         return err;
     /* Sessions that wait may have more pages than waiting requests may take. One can go on as long
      * as there are pages left to run it. */
-    uint32_t most = s->text.num_pages - s->text.max_pages;
+    uint32_t most = s->texts.store.num_pages - s->texts.store.max_pages;
     if (!qr_sched_take_waiting_pages(s, &in->text, p->num_prompt_tokens, most))
         return QUIRE_FULL;
-    qr_text_append(&s->text, &in->text, p->prompt, p->num_prompt_tokens);
+    qr_text_append(&s->texts.store, &in->text, p->prompt, p->num_prompt_tokens);
     return QUIRE_OK;
 }
 
 int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params *p)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     if (!r->is_resumable || r->ends_session || qr_request_is_finished(r))
         return QUIRE_E_ARGUMENT;
     if (p == NULL) {
@@ -280,17 +281,17 @@ int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params
     int err = qr_request_check_arrays(p);
     if (err == QUIRE_OK && p->prompt_embeds != NULL)
         err = QUIRE_E_ARGUMENT;
-    if (err == QUIRE_OK && s->is_encoder_decoder && p->num_mm_inputs > 0)
+    if (err == QUIRE_OK && s->rules.is_encoder_decoder && p->num_mm_inputs > 0)
         err = QUIRE_E_ARGUMENT; /* its encoder runs before the first token alone */
     if (err == QUIRE_OK && (p->num_prompt_tokens == 0 || !qr_request_features_ok(s, p)))
         err = QUIRE_E_RANGE;
     if (err != QUIRE_OK)
         return err;
-    uint32_t input = s->first_free_input;
+    uint32_t input = s->sessions.first_free_input;
     if (input == QR_NIL)
         return QUIRE_FULL;
-    qr_session_input *in = &s->inputs[input];
-    s->first_free_input = in->next;
+    qr_session_input *in = &s->sessions.inputs[input];
+    s->sessions.first_free_input = in->next;
     uint32_t blob_used = r->blob_used;
     err = fill_input(s, index, p, in);
     if (err != QUIRE_OK) {
@@ -299,18 +300,18 @@ int qr_sched_continue(quire_sched *s, uint32_t index, const quire_request_params
         return err;
     }
     if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING) {
-        bool by_priority = s->policy == QUIRE_POLICY_PRIORITY; /* its arrival time changes */
+        bool by_priority = s->rules.policy == QUIRE_POLICY_PRIORITY; /* its arrival time changes */
         if (by_priority)
-            qr_waiting_remove(&s->skipped, index);
+            qr_waiting_remove(&s->queues.skipped, index);
         start_input(s, index, input);
         if (by_priority)
-            qr_waiting_add(&s->skipped, index);
+            qr_waiting_add(&s->queues.skipped, index);
         return QUIRE_OK;
     }
     if (r->last_input == QR_NIL)
         r->first_input = input;
     else
-        s->inputs[r->last_input].next = input;
+        s->sessions.inputs[r->last_input].next = input;
     r->last_input = input;
     return QUIRE_OK;
 }

@@ -4,8 +4,8 @@
 /* What the caller has preempted since the last step is the first that was preempted in this one. */
 static QR_NOINLINE void take_asked(quire_sched *s)
 {
-    memcpy(s->builder.preempted, s->asked, s->num_asked * sizeof *s->asked);
-    s->num_asked = 0;
+    memcpy(s->builder.preempted, s->ended.asked, s->ended.num_asked * sizeof *s->ended.asked);
+    s->ended.num_asked = 0;
 }
 
 /* qr_step_end writes the others in any case. */
@@ -26,14 +26,15 @@ static void begin_out(quire_step *out, uint64_t step)
 void qr_step_begin(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
-    s->step++;
-    const qr_batch *batch = qr_flight_batch(s, s->num_batches);
-    begin_out(&b->out, s->step);
+    s->flight.step++;
+    const qr_batch *batch = qr_flight_batch(s, s->flight.num_batches);
+    begin_out(&b->out, s->flight.step);
     b->reqs = batch->reqs;
     b->num_tokens = batch->num_tokens;
     b->num_drafts = batch->num_drafts;
-    bool is_valid = s->step - 1 >= s->first_valid_step && (uint32_t)(s->step - 1) != 0;
-    b->last_step = is_valid ? (uint32_t)(s->step - 1) : UINT32_MAX;
+    bool is_valid =
+        s->flight.step - 1 >= s->flight.first_valid_step && (uint32_t)(s->flight.step - 1) != 0;
+    b->last_step = is_valid ? (uint32_t)(s->flight.step - 1) : UINT32_MAX;
     b->loads = false;
     b->has_drafts = false;
     b->has_inputs = false;
@@ -43,16 +44,16 @@ void qr_step_begin(quire_sched *s)
     b->num_resumed = 0;
     b->num_prefill_tokens = 0;
     b->num_draft_tokens = 0;
-    b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->max_scheduled;
-    b->encoder_budget = s->encoder_budget;
-    s->num_preempted = 0;
+    b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->rules.max_scheduled;
+    b->encoder_budget = s->rules.encoder_budget;
+    s->builder.num_preempted = 0;
     s->prefix.num_overtaking = 0;
     if (s->swap.num_slots > 0)
         qr_swap_begin(&s->swap);
-    b->num_asked = s->num_asked;
-    if (QR_UNLIKELY(s->num_asked > 0))
+    b->num_asked = s->ended.num_asked;
+    if (QR_UNLIKELY(s->ended.num_asked > 0))
         take_asked(s);
-    s->observer.step = s->step;
+    s->observer.step = s->flight.step;
     s->observer.taker = 0;
     s->observer.num_hit_tokens = 0;
     s->observer.num_external_tokens = 0;
@@ -64,7 +65,7 @@ static bool is_being_encoded(const quire_sched *s, const qr_feature *feature)
 {
     const qr_step_builder *b = &s->builder;
     for (uint32_t i = 0; i < b->out.num_reqs; i++) {
-        const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
+        const qr_request *r = &s->table.requests[quire_req_index(b->reqs[i])];
         for (uint32_t k = 0; k < b->encoder_count[i]; k++) {
             uint32_t input = b->encoder_found[b->encoder_first[i] + k];
             if (qr_feature_is_same(&r->features[input], feature))
@@ -103,20 +104,21 @@ static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_enco
 qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
                                       uint32_t num_new)
 {
-    qr_encoder_ask ask = {.features = r->features,
-                          .flags = &s->flags,
-                          .chain = &r->flags,
-                          .num_features = r->num_features,
-                          .num_computed_tokens = computed,
-                          .num_new_tokens = num_new,
-                          .budget = s->builder.encoder_budget,
-                          .shift = s->use_eagle,
-                          .disable_chunked = s->disable_chunked_mm,
-                          .req = qr_sched_req_of(s, (uint32_t)(r - s->requests)),
-                          .connector = s->has_encoder_connector ? &s->encoder_connector : NULL};
+    qr_encoder_ask ask = {
+        .features = r->features,
+        .flags = &s->flags,
+        .chain = &r->flags,
+        .num_features = r->num_features,
+        .num_computed_tokens = computed,
+        .num_new_tokens = num_new,
+        .budget = s->builder.encoder_budget,
+        .shift = s->rules.use_eagle,
+        .disable_chunked = s->rules.disable_chunked_mm,
+        .req = qr_sched_req_of(s, (uint32_t)(r - s->table.requests)),
+        .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
     qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
-    if (s->builder.num_encoder_found > 0 && s->can_unschedule &&
-        (s->quirks & QUIRE_QUIRK(UNENCODED_STAYS)) == 0)
+    if (s->builder.num_encoder_found > 0 && s->rules.can_unschedule &&
+        (s->rules.quirks & QUIRE_QUIRK(UNENCODED_STAYS)) == 0)
         wait_for_encoding(s, &ask, &plan);
     return plan;
 }
@@ -124,10 +126,10 @@ qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint3
 /* An input gets its place in the encoder cache, and the connector is told. */
 static void allocate_input(quire_sched *s, qr_request *r, uint32_t input)
 {
-    const quire_encoder_connector *c = &s->encoder_connector;
+    const quire_encoder_connector *c = &s->partners.encoder_connector;
     qr_encoder_allocate(&s->encoder, r->features, input);
-    if (s->has_encoder_connector && c->update_state_after_alloc != NULL)
-        c->update_state_after_alloc(c->user, qr_sched_req_of(s, (uint32_t)(r - s->requests)),
+    if (s->partners.has_encoder_connector && c->update_state_after_alloc != NULL)
+        c->update_state_after_alloc(c->user, qr_sched_req_of(s, (uint32_t)(r - s->table.requests)),
                                     input);
 }
 
@@ -150,7 +152,7 @@ void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *p
 void qr_step_add_lora(quire_sched *s, uint32_t lora_id)
 {
     qr_step_builder *b = &s->builder;
-    if (lora_id > 0 && !qr_step_has_lora(s, lora_id) && b->num_loras < s->max_loras)
+    if (lora_id > 0 && !qr_step_has_lora(s, lora_id) && b->num_loras < s->rules.max_loras)
         b->lora_ids[b->num_loras++] = lora_id;
 }
 
@@ -227,9 +229,9 @@ static void common_prefix(quire_sched *s)
     qr_step_builder *b = &s->builder;
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         b->common_prefix[g] = 0;
-    if (s->num_running > 0)
-        quire_cache_get_num_common_prefix_blocks(s->cache, s->requests[s->running[0]].kv.seq,
-                                                 b->common_prefix);
+    if (s->queues.num_running > 0)
+        quire_cache_get_num_common_prefix_blocks(
+            s->cache, s->table.requests[s->queues.running[0]].kv.seq, b->common_prefix);
 }
 
 /* Leaves out requests that have ended since the caller preempted them. Returns how many are there.
@@ -238,9 +240,9 @@ static QR_NOINLINE uint32_t list_preempted(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
     uint32_t left = 0;
-    for (uint32_t i = 0; i < b->num_asked + s->num_preempted; i++) {
+    for (uint32_t i = 0; i < b->num_asked + s->builder.num_preempted; i++) {
         uint32_t index = qr_sched_index_of(s, b->preempted[i]);
-        if (index != QR_NIL && !qr_request_is_finished(&s->requests[index]))
+        if (index != QR_NIL && !qr_request_is_finished(&s->table.requests[index]))
             b->preempted[left++] = b->preempted[i];
     }
     return left;
@@ -255,7 +257,7 @@ static uint32_t place_of_copy(const quire_sched *s, const quire_block_copy *copy
     uint32_t place = b->row_places[at.row];
     bool is_in_step = place < b->out.num_reqs;
     if (is_in_step) {
-        quire_seq seq = s->requests[quire_req_index(b->reqs[place])].kv.seq;
+        quire_seq seq = s->table.requests[quire_req_index(b->reqs[place])].kv.seq;
         is_in_step = qr_cache_row_of(s->cache, seq) == at.row &&
                      at.index < group->rows[at.row].num_blocks &&
                      qr_group_row_blocks(group, at.row)[at.index] == copy->to;
@@ -269,7 +271,7 @@ static QR_NOINLINE void list_copies(quire_sched *s)
     qr_step_builder *b = &s->builder;
     const quire_cache *cache = s->cache;
     for (uint32_t i = 0; i < b->out.num_reqs; i++) {
-        const qr_request *r = &s->requests[quire_req_index(b->reqs[i])];
+        const qr_request *r = &s->table.requests[quire_req_index(b->reqs[i])];
         b->row_places[qr_cache_row_of(cache, r->kv.seq)] = i;
     }
     for (uint32_t i = 0; i < cache->num_copies; i++) {
@@ -290,11 +292,11 @@ const quire_step *qr_step_end(quire_sched *s)
     quire_step *out = &b->out;
     make_rows(s);
     common_prefix(s);
-    if (s->num_finished > 0)
-        memcpy(b->finished, s->finished, s->num_finished * sizeof *s->finished);
-    out->num_finished = s->num_finished;
-    s->num_finished = 0;
-    if (QR_UNLIKELY(b->num_asked + s->num_preempted > 0))
+    if (s->ended.num_finished > 0)
+        memcpy(b->finished, s->ended.finished, s->ended.num_finished * sizeof *s->ended.finished);
+    out->num_finished = s->ended.num_finished;
+    s->ended.num_finished = 0;
+    if (QR_UNLIKELY(b->num_asked + s->builder.num_preempted > 0))
         out->num_preempted = list_preempted(s);
     out->reqs = b->reqs;
     out->kinds = b->kinds;
@@ -316,7 +318,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->num_swap_in = s->swap.in.count;
     out->swap_in_blocks = s->swap.in.blocks;
     out->swap_in_slots = s->swap.in.slots;
-    if (s->zeroes_blocks)
+    if (s->rules.zeroes_blocks)
         quire_cache_take_new_block_ids(s->cache, &out->blocks_to_zero);
     if (QR_UNLIKELY(s->cache->num_copies > 0))
         list_copies(s);

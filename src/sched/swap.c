@@ -93,7 +93,7 @@ static bool can_keep(const quire_sched *s, uint32_t num_tokens, bool *frees)
     *frees = false;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         qr_saved_range range = qr_group_saved_range(&s->cache->groups[g], num_tokens);
-        quire_block_span row = s->spans[g];
+        quire_block_span row = s->room.spans[g];
         for (uint32_t i = range.first; i < range.end; i++) {
             quire_block block = i < row.count ? row.ids[i] : QUIRE_NULL_BLOCK;
             if (block == QUIRE_NULL_BLOCK)
@@ -127,17 +127,17 @@ static uint32_t take_slot(qr_swap *swap, uint32_t owner)
 static void keep_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens, qr_swap_moves *moves)
 {
     qr_swap *swap = &s->swap;
-    uint32_t *link = &s->requests[index].first_saved;
+    uint32_t *link = &s->table.requests[index].first_saved;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         qr_saved_range range = qr_group_saved_range(&s->cache->groups[g], num_tokens);
         for (uint32_t i = range.first; i < range.end; i++) {
             *link = take_slot(swap, index);
-            add_move(moves, qr_cache_content_of(s->cache, s->spans[g].ids[i]), *link);
+            add_move(moves, qr_cache_content_of(s->cache, s->room.spans[g].ids[i]), *link);
             link = &swap->slots[*link].next;
         }
     }
-    s->requests[index].num_saved = num_tokens;
-    s->waiters[index].is_swapped = true;
+    s->table.requests[index].num_saved = num_tokens;
+    s->table.waiters[index].is_swapped = true;
     swap->num_requests++;
     qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_SWAPPED,
                                                     .req = qr_sched_req_of(s, index),
@@ -156,7 +156,7 @@ void qr_swap_begin(qr_swap *swap)
 
 bool qr_swap_pays(const quire_sched *s, uint32_t index)
 {
-    uint32_t num_tokens = sure_tokens(&s->requests[index]);
+    uint32_t num_tokens = sure_tokens(&s->table.requests[index]);
     uint64_t moving = s->swap.setup_ns + qr_swap_num_blocks(s, num_tokens) * s->swap.block_ns;
     return 2 * moving < num_tokens * s->swap.token_ns;
 }
@@ -189,7 +189,7 @@ void qr_swap_learn_compute(qr_swap *swap, uint32_t num_tokens, uint64_t ns)
 
 static bool has_saver(const quire_sched *s)
 {
-    return s->has_connector && s->connector.request_preempted != NULL;
+    return s->partners.has_connector && s->partners.connector.request_preempted != NULL;
 }
 
 bool qr_swap_is_on(const quire_sched *s)
@@ -200,13 +200,14 @@ bool qr_swap_is_on(const quire_sched *s)
 /* How many of the request's tokens the connector has, now or soon. */
 static uint32_t save_tokens(quire_sched *s, uint32_t index, bool is_urgent)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     uint32_t num_tokens = sure_tokens(r);
     if (num_tokens == 0 || r->kv.seq == 0)
         return 0;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
-    uint32_t n = s->connector.request_preempted(s->connector.user, qr_sched_req_of(s, index),
-                                                s->spans, num_tokens, is_urgent);
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    uint32_t n = s->partners.connector.request_preempted(s->partners.connector.user,
+                                                         qr_sched_req_of(s, index), s->room.spans,
+                                                         num_tokens, is_urgent);
     r->num_hosted = n < num_tokens ? n : num_tokens;
     if (r->num_hosted > 0)
         qr_observer_tell(&s->observer,
@@ -220,7 +221,7 @@ static uint32_t save_tokens(quire_sched *s, uint32_t index, bool is_urgent)
 
 int qr_swap_prepare(quire_sched *s, uint32_t index)
 {
-    const qr_request *r = &s->requests[index];
+    const qr_request *r = &s->table.requests[index];
     uint32_t num_tokens = sure_tokens(r);
     bool frees;
     if (!qr_swap_is_on(s))
@@ -230,7 +231,7 @@ int qr_swap_prepare(quire_sched *s, uint32_t index)
     if (has_saver(s) && save_tokens(s, index, false) > 0)
         return QUIRE_OK;
     uint32_t num_blocks = qr_swap_num_blocks(s, num_tokens); /* 0: a window of one token */
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     if (num_tokens == 0 || num_blocks == 0 || !can_keep(s, num_tokens, &frees))
         return QUIRE_MISS;
     return num_blocks <= s->swap.num_free ? QUIRE_OK : QUIRE_FULL; /* FULL without any slots, too */
@@ -238,18 +239,18 @@ int qr_swap_prepare(quire_sched *s, uint32_t index)
 
 void qr_swap_asked(quire_sched *s, uint32_t index)
 {
-    const qr_request *r = &s->requests[index];
-    qr_assert(r->num_saved == 0 && s->waiters[index].queue == 0);
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    const qr_request *r = &s->table.requests[index];
+    qr_assert(r->num_saved == 0 && s->table.waiters[index].queue == 0);
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     keep_blocks(s, index, sure_tokens(r), &s->swap.asked);
 }
 
 void qr_swap_out(quire_sched *s, uint32_t index, bool is_urgent)
 {
-    const qr_request *r = &s->requests[index];
+    const qr_request *r = &s->table.requests[index];
     qr_swap *swap = &s->swap;
     uint32_t num_tokens = sure_tokens(r);
-    qr_assert(r->num_saved == 0 && s->waiters[index].queue == 0);
+    qr_assert(r->num_saved == 0 && s->table.waiters[index].queue == 0);
     if (has_saver(s) && save_tokens(s, index, is_urgent) > 0)
         return;
     if (swap->num_slots == 0 || num_tokens == 0)
@@ -257,7 +258,7 @@ void qr_swap_out(quire_sched *s, uint32_t index, bool is_urgent)
     if (qr_swap_num_blocks(s, num_tokens) > swap->num_free || !qr_swap_pays(s, index))
         return;
     bool frees;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->spans);
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     if (!can_keep(s, num_tokens, &frees) || !frees)
         return;
     qr_assert(swap->in.count == 0); /* a slot that was read in a step is not written in it */
@@ -268,14 +269,14 @@ void qr_swap_out(quire_sched *s, uint32_t index, bool is_urgent)
 
 void qr_swap_in(quire_sched *s, uint32_t index, uint32_t num_local)
 {
-    const qr_request *r = &s->requests[index];
+    const qr_request *r = &s->table.requests[index];
     uint32_t slot = r->first_saved;
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         const qr_group *group = &s->cache->groups[g];
         qr_saved_range range = qr_group_saved_range(group, r->num_saved);
         for (uint32_t i = range.first; i < range.end; i++) {
             if (i >= num_local / group->block_size)
-                add_move(&s->swap.in, s->spans[g].ids[i], slot);
+                add_move(&s->swap.in, s->room.spans[g].ids[i], slot);
             slot = s->swap.slots[slot].next;
         }
     }
@@ -299,11 +300,11 @@ static void forget_asked(qr_swap *swap, uint32_t index)
 
 void qr_swap_drop(quire_sched *s, uint32_t index)
 {
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     qr_swap *swap = &s->swap;
     if (r->num_saved == 0)
         return;
-    qr_assert(s->waiters[index].queue == 0);
+    qr_assert(s->table.waiters[index].queue == 0);
     forget_asked(swap, index);
     for (uint32_t slot = r->first_saved; slot != QR_NIL;) {
         uint32_t next = swap->slots[slot].next;
@@ -313,7 +314,7 @@ void qr_swap_drop(quire_sched *s, uint32_t index)
         slot = next;
     }
     r->num_saved = 0;
-    s->waiters[index].is_swapped = false;
+    s->table.waiters[index].is_swapped = false;
     swap->num_requests--;
 }
 
@@ -321,9 +322,9 @@ void qr_swap_drop(quire_sched *s, uint32_t index)
  * they keep their order. */
 static void drop_queue(quire_sched *s, qr_waiting *queue)
 {
-    for (uint32_t n = qr_waiting_list(queue, s->order); n-- > 0;) {
-        uint32_t index = s->order[n];
-        if (s->requests[index].num_saved == 0)
+    for (uint32_t n = qr_waiting_list(queue, s->room.order); n-- > 0;) {
+        uint32_t index = s->room.order[n];
+        if (s->table.requests[index].num_saved == 0)
             continue;
         qr_waiting_remove(queue, index);
         qr_swap_drop(s, index);
@@ -335,8 +336,8 @@ void qr_swap_drop_all(quire_sched *s)
 {
     if (s->swap.num_requests == 0)
         return;
-    drop_queue(s, &s->waiting);
-    drop_queue(s, &s->skipped);
+    drop_queue(s, &s->queues.waiting);
+    drop_queue(s, &s->queues.skipped);
     qr_assert(s->swap.num_requests == 0);
 }
 
@@ -358,9 +359,9 @@ bool qr_swap_is_valid(const quire_sched *s)
     const qr_swap *swap = &s->swap;
     uint64_t used = 0;
     uint32_t num_requests = 0;
-    for (uint32_t i = 0; i < s->max_requests; i++) {
-        const qr_request *r = &s->requests[i];
-        if (s->waiters[i].is_swapped != (r->num_saved > 0))
+    for (uint32_t i = 0; i < s->rules.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
+        if (s->table.waiters[i].is_swapped != (r->num_saved > 0))
             return false;
         if (r->num_hosted > 0 && (r->kv.seq != 0 || r->num_hosted > r->kv.num_tokens))
             return false;

@@ -14,17 +14,17 @@
 static void find_pieces(const quire_sched *s, const qr_request *r, qr_feed_entry *entry)
 {
     const quire_event *e = entry->event;
-    uint32_t page_tokens = s->text.page_tokens;
+    uint32_t page_tokens = s->texts.store.page_tokens;
     uint32_t at = e->first_block * e->block_size;
     uint32_t end = at + e->num_blocks * e->block_size;
     end = end < r->text.num_tokens ? end : r->text.num_tokens;
-    qr_feed_piece *piece = s->pieces;
+    qr_feed_piece *piece = s->watch.pieces;
     entry->pieces = piece;
     entry->num_tokens = end > at ? end - at : 0;
     while (at < end) {
         uint32_t room = page_tokens - at % page_tokens;
         uint32_t n = room < end - at ? room : end - at;
-        const quire_token *page = qr_text_page_tokens(&s->text, &r->text, at / page_tokens);
+        const quire_token *page = qr_text_page_tokens(&s->texts.store, &r->text, at / page_tokens);
         *piece++ = (qr_feed_piece){page + at % page_tokens, n};
         at += n;
     }
@@ -35,8 +35,8 @@ static void find_keys(const quire_sched *s, const qr_request *r, qr_feed_entry *
 {
     const quire_event *e = entry->event;
     qr_extra_cursor cursor = qr_extra_begin(&r->extra, false);
-    uint32_t room = qr_feed_max_keys(&s->monitor->feed);
-    entry->keys = s->keys;
+    uint32_t room = qr_feed_max_keys(&s->watch.monitor->feed);
+    entry->keys = s->watch.keys;
     for (uint32_t i = 0; i < e->num_blocks; i++) {
         uint64_t start = ((uint64_t)e->first_block + i) * e->block_size;
         size_t n = 0;
@@ -49,7 +49,7 @@ static void find_keys(const quire_sched *s, const qr_request *r, qr_feed_entry *
             if (key->kind == QUIRE_KEY_LORA_NAME)
                 continue;
             if (entry->num_keys < room)
-                s->keys[entry->num_keys] = (quire_feed_key){i, *key};
+                s->watch.keys[entry->num_keys] = (quire_feed_key){i, *key};
             entry->num_keys += entry->num_keys <= room; /* one too many: the feed says so */
         }
     }
@@ -62,24 +62,24 @@ static void tell_monitor_event(quire_sched *s, const quire_event *event)
     uint32_t index =
         event->kind == QUIRE_EVENT_STORED ? qr_sched_index_of(s, s->observer.taker) : QR_NIL;
     if (index != QR_NIL) {
-        const qr_request *r = &s->requests[index];
+        const qr_request *r = &s->table.requests[index];
         if (r->lora_id != 0) {
             entry.lora_id = r->lora_id;
             entry.lora_name = r->extra.lora_name;
         }
-        if (s->monitor->has_token_ids) {
+        if (s->watch.monitor->has_token_ids) {
             find_pieces(s, r, &entry);
             if (r->has_extra)
                 find_keys(s, r, &entry);
         }
     }
-    qr_monitor_add_event(s->monitor, &entry);
+    qr_monitor_add_event(s->watch.monitor, &entry);
 }
 
 void qr_sched_take_event(void *user, const quire_event *event)
 {
     quire_sched *s = user;
-    if (s->monitor != NULL)
+    if (s->watch.monitor != NULL)
         tell_monitor_event(s, event);
     qr_observer_take_event(&s->observer, event);
 }
@@ -114,8 +114,9 @@ uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers)
                                         .loaded_bytes = QUIRE_UNKNOWN_BYTES,
                                         .used_bytes = QUIRE_UNKNOWN_BYTES,
                                         .capacity_bytes = QUIRE_UNKNOWN_BYTES};
-    if (s->has_connector && s->connector.get_tiers != NULL) {
-        uint32_t more = s->connector.get_tiers(s->connector.user, tiers + n, QUIRE_CONNECTOR_TIERS);
+    if (s->partners.has_connector && s->partners.connector.get_tiers != NULL) {
+        uint32_t more = s->partners.connector.get_tiers(s->partners.connector.user, tiers + n,
+                                                        QUIRE_CONNECTOR_TIERS);
         n += more < QUIRE_CONNECTOR_TIERS ? more : QUIRE_CONNECTOR_TIERS;
     }
     return n;
@@ -127,11 +128,11 @@ static QR_NOINLINE quire_snapshot make_snapshot(const quire_sched *s, const quir
 {
     const qr_step_builder *b = &s->builder;
     const qr_observer *o = &s->observer;
-    quire_snapshot snapshot = {.step = s->step,
+    quire_snapshot snapshot = {.step = s->flight.step,
                                .time_ns = qr_now_ns(&o->hooks),
-                               .num_running = s->num_running,
-                               .num_waiting = s->waiting.count,
-                               .num_skipped = s->skipped.count,
+                               .num_running = s->queues.num_running,
+                               .num_waiting = s->queues.waiting.count,
+                               .num_skipped = s->queues.skipped.count,
                                .num_scheduled = b->out.num_reqs,
                                .num_preempted = s->builder.out.num_preempted,
                                .num_finished = b->out.num_finished,
@@ -159,20 +160,20 @@ static QR_NOINLINE quire_snapshot make_snapshot(const quire_sched *s, const quir
 
 static void set_levels(quire_sched *s, const quire_tier_usage *tiers, uint32_t num_tiers)
 {
-    qr_metrics_levels levels = {.num_running = s->num_running,
-                                .num_waiting = s->waiting.count,
-                                .num_skipped = s->skipped.count,
+    qr_metrics_levels levels = {.num_running = s->queues.num_running,
+                                .num_waiting = s->queues.waiting.count,
+                                .num_skipped = s->queues.skipped.count,
                                 .tiers = tiers,
                                 .num_tiers = num_tiers,
                                 .num_allocated = s->cache->pool->num_allocated,
                                 .num_evicted = s->cache->pool->num_evicted};
-    qr_metrics_set_levels(&s->monitor->metrics, &levels);
+    qr_metrics_set_levels(&s->watch.monitor->metrics, &levels);
 }
 
 void qr_sched_tell_levels(quire_sched *s)
 {
     quire_tier_usage tiers[QUIRE_MAX_TIERS];
-    if (s->monitor != NULL)
+    if (s->watch.monitor != NULL)
         set_levels(s, tiers, qr_sched_list_tiers(s, tiers));
 }
 
@@ -208,13 +209,13 @@ static uint32_t lesser(uint32_t a, uint32_t b)
 /* Those that wait, in the order of service; then those that are held up. */
 static uint32_t tell_waiting_names(quire_sched *s, uint64_t place, uint32_t at)
 {
-    qr_names *names = &s->monitor->names;
-    const qr_waiting *queues[] = {&s->waiting, &s->skipped};
+    qr_names *names = &s->watch.monitor->names;
+    const qr_waiting *queues[] = {&s->queues.waiting, &s->queues.skipped};
     uint32_t count = 0;
     for (uint32_t q = 0; q < 2; q++) {
         uint32_t n = qr_waiting_first(queues[q], names->reqs, names->most - count, names->nearest);
         for (uint32_t i = 0; i < n; i++)
-            qr_names_set(names, place, at + count + i, s->waiters[names->reqs[i]].id);
+            qr_names_set(names, place, at + count + i, s->table.waiters[names->reqs[i]].id);
         count += n;
     }
     return count;
@@ -222,20 +223,21 @@ static uint32_t tell_waiting_names(quire_sched *s, uint64_t place, uint32_t at)
 
 static void tell_names(quire_sched *s, uint64_t step)
 {
-    qr_names *names = &s->monitor->names;
-    uint64_t place = qr_monitor_claim_step(s->monitor);
-    quire_step_names head = {.step = step, .num_running = lesser(s->num_running, names->most)};
+    qr_names *names = &s->watch.monitor->names;
+    uint64_t place = qr_monitor_claim_step(s->watch.monitor);
+    quire_step_names head = {.step = step,
+                             .num_running = lesser(s->queues.num_running, names->most)};
     for (uint32_t i = 0; i < head.num_running; i++)
-        qr_names_set(names, place, i, s->waiters[s->running[i]].id);
-    head.num_more_running = s->num_running - head.num_running;
+        qr_names_set(names, place, i, s->table.waiters[s->queues.running[i]].id);
+    head.num_more_running = s->queues.num_running - head.num_running;
     head.num_waiting = tell_waiting_names(s, place, head.num_running);
-    head.num_more_waiting = s->waiting.count + s->skipped.count - head.num_waiting;
+    head.num_more_waiting = s->queues.waiting.count + s->queues.skipped.count - head.num_waiting;
     qr_names_set_head(names, place, &head);
 }
 
 static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t began_ns)
 {
-    quire_monitor *m = s->monitor;
+    quire_monitor *m = s->watch.monitor;
     quire_monitor_step step = {.step = n->step,
                                .time_ns = n->time_ns,
                                .num_running = n->num_running,
@@ -279,7 +281,7 @@ static QR_NOINLINE void tell_watchers(quire_sched *s, uint64_t began_ns)
     o->sum_swapped_tokens += s->swap.num_tokens_in;
     uint32_t num_tiers = qr_sched_list_tiers(s, tiers);
     quire_snapshot snapshot = make_snapshot(s, tiers, num_tiers);
-    if (s->monitor != NULL)
+    if (s->watch.monitor != NULL)
         tell_monitor_step(s, &snapshot, began_ns);
     if (o->on_snapshot != NULL)
         o->on_snapshot(o->user, &snapshot);
@@ -287,7 +289,7 @@ static QR_NOINLINE void tell_watchers(quire_sched *s, uint64_t began_ns)
 
 void qr_sched_tell_step(quire_sched *s, uint64_t began_ns)
 {
-    if (s->observer.on_snapshot != NULL || s->monitor != NULL)
+    if (s->observer.on_snapshot != NULL || s->watch.monitor != NULL)
         tell_watchers(s, began_ns);
 }
 
@@ -296,11 +298,12 @@ void qr_sched_tell_update(quire_sched *s, uint64_t began_ns, uint32_t num_outgro
     qr_metrics *metrics = qr_sched_timed_metrics(s);
     if (metrics == NULL)
         return;
-    qr_metrics_take_outputs(metrics, s->outputs, num_outgrown, s->result.num_outputs);
-    qr_metrics_take_stats(metrics, &s->result.stats);
+    qr_metrics_take_outputs(metrics, s->results.outputs, num_outgrown,
+                            s->results.result.num_outputs);
+    qr_metrics_take_stats(metrics, &s->results.result.stats);
     qr_sched_tell_levels(s);
     qr_sched_tell_load(s);
-    qr_monitor_end_batch(s->monitor);
-    s->monitor->update_ns = span_ns(began_ns, qr_monitor_now(s->monitor));
-    qr_metrics_end_update(metrics, s->monitor->update_ns);
+    qr_monitor_end_batch(s->watch.monitor);
+    s->watch.monitor->update_ns = span_ns(began_ns, qr_monitor_now(s->watch.monitor));
+    qr_metrics_end_update(metrics, s->watch.monitor->update_ns);
 }

@@ -40,13 +40,13 @@ static void damaged_requests(void **state)
     (void)state;
     open_with_five(QUIRE_POLICY_FCFS);
     quire_sched *s = kit.sched;
-    uint32_t first = s->running[0];
-    qr_request *r = &s->requests[first];
-    qr_request *waits = &s->requests[quire_req_index(kit.names[3].req)];
-    qr_request *none = &s->requests[SCHED_KIT_REQS - 1];
+    uint32_t first = s->queues.running[0];
+    qr_request *r = &s->table.requests[first];
+    qr_request *waits = &s->table.requests[quire_req_index(kit.names[3].req)];
+    qr_request *none = &s->table.requests[SCHED_KIT_REQS - 1];
     SPOIL(none->kv.seq, 1);
     SPOIL(none->text.num_pages, 1);
-    SPOIL(s->waiters[SCHED_KIT_REQS - 1].queue, 1);
+    SPOIL(s->table.waiters[SCHED_KIT_REQS - 1].queue, 1);
     SPOIL(r->kv.seq, r->kv.seq + (UINT64_C(1) << 40));
     SPOIL(waits->kv.seq, r->kv.seq);           /* two with the same blocks */
     SPOIL(waits->status, QUIRE_REQ_PREEMPTED); /* one that ran has a promise of pages */
@@ -60,7 +60,7 @@ static void damaged_requests(void **state)
     SPOIL(r->has_promise, false);
     SPOIL(r->kv.num_tokens, r->kv.num_tokens + 1);
     SPOIL(r->num_prompt_tokens, r->kv.num_tokens + 1);
-    SPOIL(s->max_model_len, r->kv.num_tokens - 1);
+    SPOIL(s->rules.max_model_len, r->kv.num_tokens - 1);
     SPOIL(r->num_drafts, 1);
     SPOIL(r->status, QUIRE_REQ_WAITING);
     SPOIL(r->status, QUIRE_REQ_WAITING_FOR_STREAMING);
@@ -75,20 +75,20 @@ static void damaged_counts(void **state)
     (void)state;
     open_with_five(QUIRE_POLICY_FCFS);
     quire_sched *s = kit.sched;
-    SPOIL(s->num_live, s->num_live + 1);
-    SPOIL(s->num_running, 1);
-    SPOIL(s->running[1], quire_req_index(kit.names[3].req));
-    SPOIL(s->max_num_seqs, 1);
-    SPOIL(s->text.num_free, s->text.num_free - 1);
-    SPOIL(s->num_promised_pages, s->num_promised_pages + 1);
-    SPOIL(s->num_waiting_pages, s->num_waiting_pages + 1);
-    SPOIL(s->inputs[0].text.num_pages, 1);
-    SPOIL(s->step_skipped.count, 1);
-    SPOIL(s->num_holders[QR_HOLDS_BLOCKS], s->num_holders[QR_HOLDS_BLOCKS] + 1);
-    SPOIL(s->num_holders[QR_HOLDS_IDLE], 1);
-    SPOIL(s->requests[0].holder, QR_HOLDS_IDLE);
-    SPOIL(s->requests[0].gave_way_in, s->round + 1);
-    SPOIL(s->round, 0);
+    SPOIL(s->table.num_live, s->table.num_live + 1);
+    SPOIL(s->queues.num_running, 1);
+    SPOIL(s->queues.running[1], quire_req_index(kit.names[3].req));
+    SPOIL(s->rules.max_num_seqs, 1);
+    SPOIL(s->texts.store.num_free, s->texts.store.num_free - 1);
+    SPOIL(s->texts.num_promised_pages, s->texts.num_promised_pages + 1);
+    SPOIL(s->texts.num_waiting_pages, s->texts.num_waiting_pages + 1);
+    SPOIL(s->sessions.inputs[0].text.num_pages, 1);
+    SPOIL(s->queues.step_skipped.count, 1);
+    SPOIL(s->deadlock.num_holders[QR_HOLDS_BLOCKS], s->deadlock.num_holders[QR_HOLDS_BLOCKS] + 1);
+    SPOIL(s->deadlock.num_holders[QR_HOLDS_IDLE], 1);
+    SPOIL(s->table.requests[0].holder, QR_HOLDS_IDLE);
+    SPOIL(s->table.requests[0].gave_way_in, s->deadlock.round + 1);
+    SPOIL(s->deadlock.round, 0);
     SPOIL(s->encoder.epoch, 0);
     SPOIL(s->cache->num_seqs, 0);
     SPOIL(s->cache->pool->magic, 0);
@@ -100,15 +100,16 @@ static void damaged_queue(void **state)
     (void)state;
     open_with_five(QUIRE_POLICY_FCFS);
     quire_sched *s = kit.sched;
-    uint32_t first = qr_waiting_peek(&s->waiting);
-    uint32_t held = qr_waiting_peek(&s->skipped);
-    SPOIL(s->waiting.count, s->waiting.count + 1);
-    SPOIL(s->waiting.count, s->waiting.count - 1);
-    SPOIL(s->waiting.count, 0);
-    SPOIL(s->skipped.count, s->skipped.count + 1);
-    SPOIL(s->waiters[first].queue, s->skipped.number);
-    SPOIL(s->waiters[held].queue, s->waiting.number);
-    SPOIL(s->waiters[s->waiters[first].link.next].link.prev, s->waiting.sentinel);
+    uint32_t first = qr_waiting_peek(&s->queues.waiting);
+    uint32_t held = qr_waiting_peek(&s->queues.skipped);
+    SPOIL(s->queues.waiting.count, s->queues.waiting.count + 1);
+    SPOIL(s->queues.waiting.count, s->queues.waiting.count - 1);
+    SPOIL(s->queues.waiting.count, 0);
+    SPOIL(s->queues.skipped.count, s->queues.skipped.count + 1);
+    SPOIL(s->table.waiters[first].queue, s->queues.skipped.number);
+    SPOIL(s->table.waiters[held].queue, s->queues.waiting.number);
+    SPOIL(s->table.waiters[s->table.waiters[first].link.next].link.prev,
+          s->queues.waiting.sentinel);
     sched_kit_close(&kit);
 }
 
@@ -117,12 +118,12 @@ static void damaged_heap(void **state)
     (void)state;
     open_with_five(QUIRE_POLICY_PRIORITY);
     quire_sched *s = kit.sched;
-    uint32_t first = s->waiting.heap[0];
-    assert_true(s->waiting.count > 1);
-    SPOIL(s->waiters[first].queue, s->skipped.number);
-    SPOIL(s->waiters[first].place, 1);
-    SPOIL(s->waiters[first].priority, 1); /* it would not be the first */
-    SPOIL(s->waiters[first].arrival_time, 1.0);
+    uint32_t first = s->queues.waiting.heap[0];
+    assert_true(s->queues.waiting.count > 1);
+    SPOIL(s->table.waiters[first].queue, s->queues.skipped.number);
+    SPOIL(s->table.waiters[first].place, 1);
+    SPOIL(s->table.waiters[first].priority, 1); /* it would not be the first */
+    SPOIL(s->table.waiters[first].arrival_time, 1.0);
     sched_kit_close(&kit);
 }
 

@@ -227,7 +227,7 @@ static void images_of_every_input(void **state)
     assert_int_equal(kit.step->encoder_inputs[0], 1);
     assert_int_equal(kit.step->num_computed_tokens[0], 10);
     assert_int_equal(sched_kit_status(&kit, s), QUIRE_REQ_WAITING_FOR_STREAMING);
-    const qr_request *r = &kit.sched->requests[quire_req_index(s)];
+    const qr_request *r = &kit.sched->table.requests[quire_req_index(s)];
     assert_int_equal(r->features[1].offset, 11);
     sched_kit_close(&kit);
 }

@@ -107,11 +107,11 @@ static void without_random_bytes(void **state)
 static void refuse_request(const quire_request_params *p, int status)
 {
     quire_req req = 77;
-    uint32_t pages = kit.sched->text.num_free;
+    uint32_t pages = kit.sched->texts.store.num_free;
     uint32_t waiting = quire_sched_num_waiting(kit.sched);
     assert_int_equal(quire_sched_add(kit.sched, p, &req), status);
     assert_int_equal(req, 77);
-    assert_int_equal(kit.sched->text.num_free, pages);
+    assert_int_equal(kit.sched->texts.store.num_free, pages);
     assert_int_equal(quire_sched_num_waiting(kit.sched), waiting);
     assert_int_equal(quire_sched_check(kit.sched), QUIRE_OK);
 }

@@ -225,7 +225,7 @@ static bool is_in_order(const sim *s, const quire_req_info *last, const quire_re
 {
     bool was_swapped = last->num_swapped_tokens > 0;
     bool is_swapped = info->num_swapped_tokens > 0;
-    if (s->sched->policy == QUIRE_POLICY_FCFS)
+    if (s->sched->rules.policy == QUIRE_POLICY_FCFS)
         return was_swapped || !is_swapped;
     if (info->priority != last->priority || was_swapped != is_swapped)
         return info->priority > last->priority || (info->priority == last->priority && was_swapped);
@@ -247,10 +247,10 @@ static void check_queue(sim *s, uint32_t which)
         if (r == NULL)
             return;
         quire_sched_req_info(s->sched, now[i], &info);
-        if (!s->sched->waiters[quire_req_index(now[i])].is_swapped)
+        if (!s->sched->table.waiters[quire_req_index(now[i])].is_swapped)
             info.num_swapped_tokens = 0; /* saved by the connector: it has no claim on slots */
         SIM_CHECK(s, is_in_order(s, &last, &info), "not in order", r->number, i);
-        bool is_fcfs = s->sched->policy == QUIRE_POLICY_FCFS;
+        bool is_fcfs = s->sched->rules.policy == QUIRE_POLICY_FCFS;
         if (is_fcfs && place != UINT32_MAX && !r->is_session && info.num_preemptions == 0 &&
             !r->is_moved) {
             SIM_CHECK(s, place >= last_place, "overtaken", r->number, i);
@@ -281,9 +281,10 @@ void sim_check_end(sim *s)
     uint32_t num_sinks = s->mix.num_blocks - 1 - s->mix.most_blocks;
     SIM_CHECK(s, quire_sched_usage(sched).active == num_sinks, "blocks were not given back",
               quire_sched_usage(sched).active, num_sinks);
-    SIM_CHECK(s, sched->num_live == 0, "slots were not given back", sched->num_live, 0);
-    SIM_CHECK(s, sched->text.num_free == sched->text.num_pages, "pages were not given back",
-              sched->text.num_free, sched->text.num_pages);
+    SIM_CHECK(s, sched->table.num_live == 0, "slots were not given back", sched->table.num_live, 0);
+    SIM_CHECK(s, sched->texts.store.num_free == sched->texts.store.num_pages,
+              "pages were not given back", sched->texts.store.num_free,
+              sched->texts.store.num_pages);
     SIM_CHECK(s, sched->swap.num_free == s->mix.num_swap, "host slots were not given back",
               sched->swap.num_free, s->mix.num_swap);
     SIM_CHECK(s, quire_sched_num_running(sched) + quire_sched_num_waiting(sched) == 0, "queues", 0,

@@ -403,7 +403,7 @@ void sim_cut_prompt(sim *s, sim_request *r)
                     info.num_tokens == info.num_prompt_tokens && info.num_swapped_tokens == 0 &&
                     info.status != QUIRE_REQ_WAITING_FOR_STREAMING;
     int err = quire_sched_cut_prompt(s->sched, r->req, n, max_tokens);
-    if (s->sched->is_inside == 0)
+    if (s->sched->partners.is_inside == 0)
         SIM_CALL(s, err);
     bool is_in_range = n > 0 && n <= r->num_prompt;
     uint32_t num_images = 0;

@@ -424,7 +424,7 @@ static void an_input_keeps_its_features_when_the_prompt_is_cut(void **state)
     assert_int_equal(quire_sched_cut_prompt(kit.sched, s, 5, 0), QUIRE_OK);
     for (uint32_t i = 0; i < 2; i++)
         kit_run(&kit, 7);
-    const qr_request *r = &kit.sched->requests[quire_req_index(s)];
+    const qr_request *r = &kit.sched->table.requests[quire_req_index(s)];
     static const char NAMES[] = "uxy";
     static const uint32_t OFFSETS[] = {1, 5, 5 + IMAGE};
     assert_int_equal(r->num_features, COUNT(OFFSETS));

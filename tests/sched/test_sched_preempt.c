@@ -184,7 +184,7 @@ static void least_recent_goes(void **state)
     quire_req b = kit_add(&kit, "b", 20);
     kit_add(&kit, "c", 24);
     kit_run(&kit, 1);
-    kit.sched->requests[quire_req_index(b)].last_step = 0;
+    kit.sched->table.requests[quire_req_index(b)].last_step = 0;
     kit_step(&kit);
     assert_int_equal(kit.step->num_preempted, 1);
     assert_true(kit.step->preempted[0] == b);

@@ -291,9 +291,9 @@ static void the_first_of_a_heap_are_in_order(void **state)
         kit.params.priority = (int32_t)unit_random_below(&random, 4);
         kit.params.arrival_time = unit_random_below(&random, 6);
         kit_add(&kit, id, 4);
-        assert_int_equal(qr_waiting_list(&kit.sched->waiting, all), n);
+        assert_int_equal(qr_waiting_list(&kit.sched->queues.waiting, all), n);
         for (uint32_t most = 0; most <= n + 1; most++) {
-            uint32_t count = qr_waiting_first(&kit.sched->waiting, reqs, most, nearest);
+            uint32_t count = qr_waiting_first(&kit.sched->queues.waiting, reqs, most, nearest);
             assert_int_equal(count, most < n ? most : n);
             assert_memory_equal(reqs, all, count * sizeof *reqs);
         }

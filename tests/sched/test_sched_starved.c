@@ -109,7 +109,7 @@ static void run_one(starving *s, quire_token token)
 {
     quire_req received[KIT_REQUESTS];
     quire_token sampled[KIT_RUNNING] = {token, token, token, token};
-    bool was_starved = s->kit.sched->is_starved;
+    bool was_starved = s->kit.sched->deadlock.is_active;
     uint32_t num_begun = s->num_begun;
     kit_step(&s->kit);
     assert_true(!was_starved || s->num_begun - num_begun <= 1); /* one load has its turn */
@@ -190,7 +190,7 @@ static void turns_begin_again_when_all_have_given_way(void **state)
     assert_int_equal(quire_pool_get_new_blocks(pool, COUNT(taken), taken), QUIRE_OK);
     s.kit.params.skip_reading_prefix = 1;
     quire_req reqs[] = {add_one(&s, 0, 44, 20), add_one(&s, 1, 44, 20)};
-    for (uint32_t i = 0; !s.kit.sched->is_starved; i++) {
+    for (uint32_t i = 0; !s.kit.sched->deadlock.is_active; i++) {
         assert_true(i < 20);
         run_one(&s, 7);
     }

@@ -484,7 +484,7 @@ static void rows_with_holes_are_not_kept(void **state)
     kit_run(&w.kit, 1);
     quire_sched *s = w.kit.sched;
     uint32_t index = quire_req_index(w.c);
-    uint32_t row = qr_cache_row_of(s->cache, s->requests[index].kv.seq);
+    uint32_t row = qr_cache_row_of(s->cache, s->table.requests[index].kv.seq);
     uint32_t *num_blocks = &s->cache->groups[0].rows[row].num_blocks;
     uint32_t *block = &qr_group_row_blocks(&s->cache->groups[0], row)[2];
     uint32_t was = *block;

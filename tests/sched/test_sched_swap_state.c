@@ -116,10 +116,10 @@ static void the_walker_sees_damage(void **state)
     crowd_open(&w, &config);
     quire_sched *s = w.kit.sched;
     uint32_t index = quire_req_index(w.c);
-    qr_request *r = &s->requests[index];
+    qr_request *r = &s->table.requests[index];
     qr_swap *swap = &s->swap;
-    CORRUPT_WITH(s, s->waiters[index].is_swapped, false);
-    CORRUPT_WITH(s, s->waiters[quire_req_index(w.a)].is_swapped, true);
+    CORRUPT_WITH(s, s->table.waiters[index].is_swapped, false);
+    CORRUPT_WITH(s, s->table.waiters[quire_req_index(w.a)].is_swapped, true);
     CORRUPT_WITH(s, r->num_saved, 0);
     CORRUPT_WITH(s, r->num_saved, PROMPT - KIT_BLOCK); /* a block less */
     CORRUPT_WITH(s, r->num_saved, PROMPT + 1);

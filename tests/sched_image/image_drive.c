@@ -344,7 +344,9 @@ static void finish_some(world *w)
 static void note_batch(world *w, const quire_step *step)
 {
     const quire_sched *s = w->sides[0].sched;
-    const qr_batch *from = &s->batches[(s->first_batch + s->num_batches - 1) % s->max_batches];
+    const qr_batch *from =
+        &s->flight
+             .batches[(s->flight.first_batch + s->flight.num_batches - 1) % s->rules.max_batches];
     world_batch *batch = &w->batches[w->num_batches++];
     *batch = (world_batch){.step = step->step, .num_reqs = step->num_reqs};
     for (uint32_t i = 0; i < step->num_reqs; i++) {
@@ -385,7 +387,7 @@ static void draw_sampled(world *w, const world_batch *batch, world_output *o)
                                      .has_pooled = o->has_pooled};
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
-        bool pools = index != QR_NIL && s->requests[index].is_pooling;
+        bool pools = index != QR_NIL && s->table.requests[index].is_pooling;
         o->num_sampled[i] =
             !batch->is_past_prompt[i] || pools ? 0 : 1 + draw(w, batch->num_drafts[i] + 1);
         if (w->config.profile == QUIRE_PROFILE_VLLM_0_20 && !pools && draw(w, 16) == 0)
@@ -404,7 +406,7 @@ static void draw_transfers(world *w, world_output *o)
         uint32_t index = qr_sched_index_of(s, w->known[i]);
         if (index == QR_NIL || draw(w, 3) != 0)
             continue;
-        const qr_request *r = &s->requests[index];
+        const qr_request *r = &s->table.requests[index];
         if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS || qr_request_is_finished(r))
             o->ended[o->output.num_finished_recving++] = w->known[i];
         quire_block_span span = {0};

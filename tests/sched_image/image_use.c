@@ -34,7 +34,7 @@ static void read_request(quire_sched *s, quire_req req)
         quire_sched_get_tokens(s, req, 0, info.num_tokens, tokens) == QUIRE_OK)
         read_bytes(tokens, info.num_tokens * sizeof *tokens);
     if (quire_sched_get_hashes(s, req, &hashes, &num_hashes) == QUIRE_OK)
-        read_bytes(hashes, (size_t)num_hashes * s->text.digest_bytes);
+        read_bytes(hashes, (size_t)num_hashes * s->texts.store.digest_bytes);
     quire_sched_get_first_hashes(s, req, 2, &hashes, &num_hashes);
     if (quire_sched_get_blocks(s, req, spans) == QUIRE_OK)
         for (uint32_t g = 0; g < s->cache->num_groups; g++)
@@ -130,7 +130,7 @@ static void read_outputs(const quire_sched *s, const quire_outputs *o)
     read_bytes(o->finished_clients, o->num_finished * sizeof *o->finished_clients);
     if (o->has_stats)
         read_bytes(o->stats.spec.accepted_per_pos,
-                   s->num_spec_tokens * sizeof *o->stats.spec.accepted_per_pos);
+                   s->rules.num_spec_tokens * sizeof *o->stats.spec.accepted_per_pos);
 }
 
 typedef struct used_output {
@@ -147,8 +147,8 @@ typedef struct used_output {
 static void draw_transfers(const quire_sched *s, used_output *o, uint64_t *random)
 {
     quire_model_output *out = &o->output;
-    for (uint32_t i = 0; i < s->max_requests; i++) {
-        const qr_request *r = &s->requests[i];
+    for (uint32_t i = 0; i < s->rules.max_requests; i++) {
+        const qr_request *r = &s->table.requests[i];
         if (!r->is_in_use || below(random, 3) != 0)
             continue;
         if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS || r->awaits_recving)
@@ -172,21 +172,21 @@ static void draw_output(const quire_sched *s, const qr_batch *batch, used_output
                                   .has_pooled = o->has_pooled}};
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         uint32_t index = qr_sched_index_of(s, batch->reqs[i]);
-        bool pools = index != QR_NIL && s->requests[index].is_pooling;
+        bool pools = index != QR_NIL && s->table.requests[index].is_pooling;
         o->num_sampled[i] =
             pools || !batch->is_past_prompt[i] ? 0 : 1 + below(random, batch->num_drafts[i] + 1);
         o->has_pooled[i] = pools && batch->is_past_prompt[i];
     }
     for (uint32_t i = 0; i < COUNT(o->sampled); i++)
         o->sampled[i] = (quire_token)below(random, 12);
-    if (s->has_connector)
+    if (s->partners.has_connector)
         draw_transfers(s, o, random);
 }
 
 static const char *update(quire_sched *s, uint64_t *random)
 {
     static used_output o;
-    const qr_batch *batch = &s->batches[s->first_batch];
+    const qr_batch *batch = &s->flight.batches[s->flight.first_batch];
     uint64_t number = batch->step;
     quire_req reqs[WORLD_MAX_SEQS];
     uint32_t num_reqs = batch->num_reqs;
@@ -198,11 +198,11 @@ static const char *update(quire_sched *s, uint64_t *random)
     if (quire_sched_update(s, number, &o.output, &outputs) != QUIRE_OK)
         return "update";
     read_outputs(s, outputs);
-    if (s->num_spec_tokens == 0)
+    if (s->rules.num_spec_tokens == 0)
         return NULL;
     uint32_t num_drafts[WORLD_MAX_SEQS];
     for (uint32_t i = 0; i < num_reqs; i++)
-        num_drafts[i] = below(random, s->num_spec_tokens + 1);
+        num_drafts[i] = below(random, s->rules.num_spec_tokens + 1);
     int err = quire_sched_update_drafts(s, reqs, num_reqs, o.sampled, WORLD_MAX_DRAFTS, num_drafts);
     return err == QUIRE_OK ? NULL : "update_drafts";
 }
@@ -211,7 +211,7 @@ static const char *update(quire_sched *s, uint64_t *random)
 
 static quire_req draw_req(const quire_sched *s, uint64_t *random)
 {
-    uint32_t index = below(random, s->max_requests);
+    uint32_t index = below(random, s->rules.max_requests);
     return qr_sched_req_of(s, index);
 }
 
@@ -290,13 +290,13 @@ static const char *use_once(world *w, quire_sched *s, uint64_t *random)
     const quire_step *step;
     const char *refused = NULL;
     disturb(w, s, random);
-    if (s->num_batches < s->max_batches) {
+    if (s->flight.num_batches < s->rules.max_batches) {
         if (quire_sched_schedule(s, &step) != QUIRE_OK)
             return "schedule";
         read_step(s, step);
     }
-    if (s->num_batches == s->max_batches || below(random, 2) == 0)
-        refused = s->num_batches > 0 ? update(s, random) : NULL;
+    if (s->flight.num_batches == s->rules.max_batches || below(random, 2) == 0)
+        refused = s->flight.num_batches > 0 ? update(s, random) : NULL;
     if (refused != NULL)
         return refused;
     return quire_sched_check(s) == QUIRE_OK ? NULL : "check";
@@ -308,7 +308,7 @@ static const char *end_all(quire_sched *s, uint64_t *random)
     quire_sched_finish_all(s, QUIRE_REQ_FINISHED_ABORTED, NULL);
     if (quire_sched_check(s) != QUIRE_OK)
         return "check after all have ended";
-    while (s->num_batches > 0) {
+    while (s->flight.num_batches > 0) {
         const char *refused = update(s, random);
         if (refused != NULL)
             return refused;

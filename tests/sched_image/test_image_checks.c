@@ -51,31 +51,31 @@ static quire_sched_config open_sched(void)
 
 static qr_request *request_of(quire_req req)
 {
-    return &kit.sched->requests[quire_req_index(req)];
+    return &kit.sched->table.requests[quire_req_index(req)];
 }
 
 /* ---- forged ---------------------------------------------------------------- */
 
 static void free_slot_that_is_in_use(void)
 {
-    kit.sched->free_slots[0] = quire_req_index(b);
+    kit.sched->table.free_slots[0] = quire_req_index(b);
 }
 
 static void free_slot_twice(void)
 {
-    kit.sched->free_slots[0] = kit.sched->free_slots[1];
+    kit.sched->table.free_slots[0] = kit.sched->table.free_slots[1];
 }
 
 static void request_that_runs_twice(void)
 {
-    kit.sched->running[1] = kit.sched->running[0];
+    kit.sched->queues.running[1] = kit.sched->queues.running[0];
 }
 
 static void request_without_a_status(void)
 {
     quire_sched *sched = kit.sched;
-    uint32_t last = sched->running[--sched->num_running];
-    sched->requests[last].status = 0;
+    uint32_t last = sched->queues.running[--sched->queues.num_running];
+    sched->table.requests[last].status = 0;
 }
 
 static void more_inputs_than_there_are_places(void)
@@ -158,8 +158,8 @@ static void inputs_and_events_are_kept(void **state)
     quire_sched *made = NULL;
     assert_int_equal(quire_sched_restore(&config, NULL, image.image, image.bytes, &made), QUIRE_OK);
     uint32_t count = 0;
-    for (uint32_t i = made->requests[quire_req_index(s)].first_input; i != QR_NIL;
-         i = made->inputs[i].next)
+    for (uint32_t i = made->table.requests[quire_req_index(s)].first_input; i != QR_NIL;
+         i = made->sessions.inputs[i].next)
         count++;
     assert_int_equal(count, INPUTS);
     kit_same(made, image);
@@ -198,7 +198,7 @@ static void request_that_ended_in_flight_is_kept(void **state)
     kit_state image = kit_save(kit.sched);
     quire_sched *made = NULL;
     assert_int_equal(quire_sched_restore(&config, NULL, image.image, image.bytes, &made), QUIRE_OK);
-    assert_true(made->requests[quire_req_index(a)].awaits_sending);
+    assert_true(made->table.requests[quire_req_index(a)].awaits_sending);
     kit_same(made, image);
     quire_sched_destroy(made);
     kit_close(&kit);
@@ -343,7 +343,7 @@ static void load_before_a_preemption(void)
 static void load_of_a_step_that_was_made_void(void)
 {
     request_of(a)->is_plain = false;
-    qr_request_void_steps(request_of(a), kit.sched->step);
+    qr_request_void_steps(request_of(a), kit.sched->flight.step);
 }
 
 /* Only a request without void steps is plain. */

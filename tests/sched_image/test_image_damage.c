@@ -212,13 +212,13 @@ static void requests_of_a_step_must_have_slots(void **state)
         if (batch != NULL)
             world_close(&w);
         world_open_wide(&w, seed, false);
-        for (uint32_t i = 0; i < 30 || (i < 60 && w.sides[0].sched->num_batches == 0); i++)
+        for (uint32_t i = 0; i < 30 || (i < 60 && w.sides[0].sched->flight.num_batches == 0); i++)
             assert_true(world_round(&w));
-        batch = &w.sides[0].sched->batches[w.sides[0].sched->first_batch];
+        batch = &w.sides[0].sched->flight.batches[w.sides[0].sched->flight.first_batch];
     }
     unsigned char *image = world_save(&w, 0, &bytes);
     w.sides[1] = (world_side){.world = &w, .hasher = world_make_hasher(&w)};
-    assert_true(w.sides[0].sched->num_batches > 0);
+    assert_true(w.sides[0].sched->flight.num_batches > 0);
     size_t length = batch->num_reqs * sizeof *batch->reqs;
     size_t at = 0;
     while (memcmp(image + at, batch->reqs, length) != 0)

@@ -101,7 +101,7 @@ static int seq_in_core(vllm_cache *self, PyObject *id, quire_seq *seq)
     const vllm_slot *slot = vllm_slot_of_id(core, id);
     if (slot == NULL)
         return PyErr_Occurred() ? -1 : 0;
-    const qr_request *request = &core->sched->requests[quire_req_index(slot->req)];
+    const qr_request *request = &core->sched->table.requests[quire_req_index(slot->req)];
     if (request->is_in_use)
         *seq = request->kv.seq;
     return 0;

@@ -20,7 +20,7 @@ static qr_request *request_of(vllm_core *core, quire_req req, uint32_t *index)
 {
     *index = qr_sched_index_of(core->sched, req);
     if (*index != QR_NIL)
-        return &core->sched->requests[*index];
+        return &core->sched->table.requests[*index];
     vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
     return NULL;
 }
@@ -40,8 +40,8 @@ static int edit_status(quire_sched *s, qr_request *r, uint32_t status)
                      status, (unsigned int)r->status);
         return -1;
     }
-    s->num_waiting_for_streaming -= r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
-    s->num_waiting_for_streaming += status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    s->queues.num_waiting_for_streaming -= r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    s->queues.num_waiting_for_streaming += status == QUIRE_REQ_WAITING_FOR_STREAMING;
     if (status == QUIRE_REQ_WAITING_FOR_GRAMMAR) {
         r->use_grammar = true;
         r->is_plain = false;
@@ -111,9 +111,9 @@ PyObject *vllm_core_drafts(PyObject *self, PyObject *args)
 static void leave(quire_sched *s, uint32_t index)
 {
     uint32_t place = 0;
-    while (place < s->num_running && s->running[place] != index)
+    while (place < s->queues.num_running && s->queues.running[place] != index)
         place++;
-    if (place < s->num_running)
+    if (place < s->queues.num_running)
         qr_sched_leave_running(s, place);
     else
         qr_sched_dequeue(s, index);
@@ -133,8 +133,9 @@ PyObject *vllm_core_leave(PyObject *self, PyObject *args)
 
 static int enter_running(quire_sched *s, qr_request *r, uint32_t index)
 {
-    int has_no_blocks = s->is_async && s->hasher != NULL && r->kv.seq == 0;
-    if (s->num_running == s->max_num_seqs || qr_request_is_finished(r) || has_no_blocks) {
+    int has_no_blocks = s->rules.is_async && s->hasher != NULL && r->kv.seq == 0;
+    if (s->queues.num_running == s->rules.max_num_seqs || qr_request_is_finished(r) ||
+        has_no_blocks) {
         PyErr_SetString(PyExc_ValueError,
                         "running: the request has ended, or it has no blocks to run with in "
                         "asynchronous scheduling, or max_num_seqs requests run already");
@@ -148,7 +149,7 @@ static int enter_running(quire_sched *s, qr_request *r, uint32_t index)
     }
     qr_sched_make_text_room(s, r);
     r->status = QUIRE_REQ_RUNNING;
-    s->running[s->num_running++] = index;
+    s->queues.running[s->queues.num_running++] = index;
     return 0;
 }
 
@@ -172,7 +173,7 @@ PyObject *vllm_core_enqueue(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "a request that runs or has ended cannot wait");
         return NULL;
     }
-    qr_waiting *queue = which == WAITING ? &s->waiting : &s->skipped;
+    qr_waiting *queue = which == WAITING ? &s->queues.waiting : &s->queues.skipped;
     leave(s, index);
     if (in_front)
         qr_waiting_prepend(queue, index);
@@ -218,17 +219,19 @@ static int note_step(vllm_core *core, PyObject *scheduled, PyObject *drafts, uin
 {
     quire_sched *s = core->sched;
     if (!PyDict_Check(scheduled) || !PyDict_Check(drafts) ||
-        PyDict_Size(scheduled) > (Py_ssize_t)s->max_num_seqs || s->num_batches == s->max_batches) {
+        PyDict_Size(scheduled) > (Py_ssize_t)s->rules.max_num_seqs ||
+        s->flight.num_batches == s->rules.max_batches) {
         PyErr_SetString(PyExc_ValueError,
                         "this SchedulerOutput is not one of this scheduler's, and cannot stand for "
                         "one: too many requests, or too many steps in flight");
         return -1;
     }
-    qr_batch *batch = &s->batches[(s->first_batch + s->num_batches) % s->max_batches];
+    qr_batch *batch =
+        &s->flight.batches[(s->flight.first_batch + s->flight.num_batches) % s->rules.max_batches];
     if (fill_batch(core, batch, scheduled, drafts) < 0)
         return -1;
     batch->step = UINT64_MAX - core->num_foreign++; /* not one of those that schedule counts */
-    s->num_batches++;
+    s->flight.num_batches++;
     *number = batch->step;
     return 0;
 }

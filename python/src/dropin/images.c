@@ -28,8 +28,8 @@ static int note_uses(vllm_core *core, const vllm_slot *slot, PyObject *cached)
 {
     const quire_sched *s = core->sched;
     uint32_t index = qr_sched_index_of(s, slot->req);
-    for (uint32_t i = 0; index != QR_NIL && i < s->requests[index].num_features; i++) {
-        const qr_feature *feature = &s->requests[index].features[i];
+    for (uint32_t i = 0; index != QR_NIL && i < s->table.requests[index].num_features; i++) {
+        const qr_feature *feature = &s->table.requests[index].features[i];
         if (qr_encoder_holds(&s->encoder, feature) &&
             note_use(cached, feature->identifier, slot) < 0)
             return -1;
@@ -108,12 +108,12 @@ PyObject *vllm_core_take_image(PyObject *self, PyObject *args)
     uint32_t index = qr_sched_index_of(s, number);
     if (index == QR_NIL)
         return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
-    if (input >= s->requests[index].num_features) {
+    if (input >= s->table.requests[index].num_features) {
         PyErr_Format(PyExc_IndexError, "the request has %u images, no number %u",
-                     s->requests[index].num_features, input);
+                     s->table.requests[index].num_features, input);
         return NULL;
     }
-    int status = qr_encoder_allocate(&s->encoder, s->requests[index].features, input);
+    int status = qr_encoder_allocate(&s->encoder, s->table.requests[index].features, input);
     if (status != QUIRE_OK)
         return vllm_raise(status, "encoder_cache_manager.allocate");
     Py_RETURN_NONE;
