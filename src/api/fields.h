@@ -243,7 +243,7 @@ typedef struct qr_field_limits {
     ANY(prompt_embeds)                                                                             \
     NUMBER(prompt_embed_bytes, 0, UINT32_MAX)
 
-/* What each element of its arrays may be depends on the step: sched/update.c. */
+/* What each element of its arrays may be depends on the step: sched/step/update.c. */
 #define QR_FIELDS_quire_model_output(NUMBER, REAL, FLAG, ANY)                                      \
     ANY(sampled)                                                                                   \
     NUMBER(stride, 0, UINT32_MAX)                                                                  \

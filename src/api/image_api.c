@@ -1,5 +1,5 @@
 /* api/image_api.c - quire/image.h: argument checks, then one call inward. */
-#include "sched/image.h"
+#include "sched/image/image.h"
 
 #include <quire/image.h>
 

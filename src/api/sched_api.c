@@ -1,6 +1,6 @@
 /* api/sched_api.c - quire/sched.h: argument checks, then one call inward. */
 #include "api/fields.h"
-#include "sched/fork.h"
+#include "sched/requests/fork.h"
 
 static bool sched_ok(const quire_sched *sched)
 {

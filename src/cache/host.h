@@ -8,7 +8,8 @@
  *      move_in   v             blocks that a prefix hit brings back are not copied
  *      row   [ 7 ][ 5 ][ 6 ]
  *
- * As in sched/swap.h, which blocks are kept follows from the number of tokens alone, so a chain of
+ * As in sched/retain/swap.h, which blocks are kept follows from the number of tokens alone, so a
+ * chain of
  * slots is all that there is to remember.
  *
  *      slots in chains + num_free = num_slots;   a chain has the slots that its tokens need

@@ -6,7 +6,7 @@
  *      monitor.c        batches, walks, steps, readers
  *
  * Steps are kept in a ring as events are: claimed before they are written, counted when they can be
- * seen. The room knows nothing of the scheduler: sched/tell.c brings what is told.
+ * seen. The room knows nothing of the scheduler: sched/watch/tell.c brings what is told.
  */
 #ifndef QR_OBS_MONITOR_H
 #define QR_OBS_MONITOR_H

@@ -2,7 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/refuse.h"
-#include "sched/admissible.h"
+#include "sched/step/admissible.h"
 
 /* ---- reading the config ---------------------------------------------------- */
 

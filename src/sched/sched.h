@@ -1,247 +1,56 @@
-/* sched/sched.h - the scheduler's state, and the parts of a step.
+/* sched/sched.h - the scheduler: its state, and the parts of a step.
  *
- *      sched.c      making it                      requests.c  add, session inputs, the end of one
- *      schedule.c   a step, as a list of contents  running.c   those that run
- *      admit.c      those that wait                step.c      the step's arrays
- *      preempt.[ch] victims, and memory pressure
- *      starved.c    those that wait with blocks    admissible.[ch] requests that could never run
- *      flight.c     steps in flight                stop.c      when a request ends by itself
- *      update.c     what the engine computed       hashes.c    hashes of blocks
- *      sessions.c   inputs that follow             loads.c     the connector's loads end or fail
- *      reset.c      the prefix cache is emptied    fork.[ch]   a request with another one's text
- *      observer.[ch]   decisions                    sched_check.c   the walker
- *      tell.c       snapshots, and what the monitor is told
- *      swap.[ch]    KV of preempted ones in host memory
- *      pins.[ch]    blocks of ended ones that are kept for a while
- *      lookahead.[ch]  blocks of waiting ones that are evicted last
- *      prefix.[ch]  waiting ones that are admitted before their turn
- *      flags.[ch]   which placeholder tokens take an embedding
+ *      rules.h, partners.h   what it was created with; the callbacks
+ *      sched.c               creating it               sched_check.c   the walker
+ *
+ *      requests/  table.h    slots, names, order       requests.c   add, finish, free
+ *                 texts.*    tokens and their pages    hashes.c     hashes of full blocks
+ *                 sessions.* inputs that follow        fork.*       a request that shares a text
+ *                 ended.h    requests to be listed
+ *      queues/    waiting.*  one queue                 queues.h     all of them
+ *                 prefix.*   admission out of turn     deadlock.*   requests that block each other
+ *      step/      schedule.c a step, as a table of contents
+ *                 running.c  running requests          admit.c      waiting requests
+ *                 preempt.*  victims, pressure         admissible.* requests that can never run
+ *                 step.*     the step's arrays         flight.*     steps in flight
+ *                 update.c   the model's outputs       stop.c       when a request ends by itself
+ *                 loads.c    loads end or fail         reset.c      the prefix cache is emptied
+ *                 results.h  what update gives back
+ *      encoder/   encoder.*, encoder_step.*            flags.*      placeholders with an embedding
+ *      retain/    swap.*     KV of preempted requests in host memory
+ *                 pins.*     blocks of ended requests that stay for a while
+ *                 lookahead.*  blocks of waiting requests that are evicted last
+ *      watch/     observer.* decisions                 tell.c       snapshots, the monitor
+ *      image/     saving and restoring all of it
  *
  * The public contracts are in quire/sched.h.
  */
 #ifndef QR_SCHED_SCHED_H
 #define QR_SCHED_SCHED_H
 
-#include "base/idmap.h"
 #include "cache/cache.h"
 #include "hash/chain.h"
-#include "obs/monitor.h"
-#include "sched/encoder_step.h"
-#include "sched/lookahead.h"
-#include "sched/observer.h"
-#include "sched/pins.h"
-#include "sched/preempt.h"
-#include "sched/prefix.h"
-#include "sched/request.h"
-#include "sched/swap.h"
-#include "sched/waiting.h"
+#include "sched/encoder/encoder_step.h"
+#include "sched/partners.h"
+#include "sched/queues/deadlock.h"
+#include "sched/queues/prefix.h"
+#include "sched/queues/queues.h"
+#include "sched/requests/ended.h"
+#include "sched/requests/sessions.h"
+#include "sched/requests/table.h"
+#include "sched/requests/texts.h"
+#include "sched/retain/lookahead.h"
+#include "sched/retain/pins.h"
+#include "sched/retain/swap.h"
+#include "sched/rules.h"
+#include "sched/step/flight.h"
+#include "sched/step/preempt.h"
+#include "sched/step/results.h"
+#include "sched/step/step.h"
+#include "sched/watch/observer.h"
+#include "sched/watch/watch.h"
 
 enum { QR_MAX_ID_BYTES = 256, QR_MAX_IDENTIFIER_BYTES = 256 };
-
-/* A step that was scheduled and not updated yet. */
-typedef struct qr_batch {
-    uint64_t step;
-    uint32_t num_reqs;
-    quire_req *reqs;
-    uint32_t *num_tokens;
-    uint32_t *num_drafts;
-    uint32_t
-        *num_preemptions;    /* of each when it was scheduled: more now, and the output is stale */
-    uint8_t *is_past_prompt; /* a token is sampled for it */
-    bool loads;              /* somebody loads and computes in it */
-} qr_batch;
-
-/* The step being made. Arrays have room for max_num_seqs requests. */
-typedef struct qr_step_builder {
-    quire_step out;
-    quire_req *reqs; /* these three are the batch's own */
-    uint8_t *kinds;
-    uint8_t *was_in_last_step;
-    uint32_t *num_tokens;
-    uint32_t *num_drafts;
-    uint32_t *num_computed;
-    uint32_t *num_outputs;
-    quire_block_span *blocks;
-    uint32_t last_step; /* the step before, as requests note it; UINT32_MAX: it was made void */
-    bool loads;         /* somebody loads and computes in it */
-    bool has_drafts;    /* else every row of drafts is empty, as the zeros say */
-    bool has_inputs;    /* the same for encoder inputs */
-    uint32_t *zeros;    /* max_num_seqs + 1 */
-    uint32_t *draft_start;
-    quire_token *drafts;
-    uint32_t *encoder_first; /* into encoder_found, before they are put in a row */
-    uint32_t *encoder_count;
-    uint32_t *encoder_found;
-    uint32_t num_encoder_found;
-    uint32_t *encoder_planned; /* of one request */
-    uint32_t *encoder_start;
-    uint32_t *encoder_inputs;
-    uint32_t *common_prefix;
-    quire_req *preempted; /* by the caller since the last step, then in this step */
-    uint32_t num_asked;
-    uint32_t num_preempted; /* in this step */
-    quire_req *finished;
-    quire_step_copy *copies;
-    uint32_t *row_places; /* of the cache's rows, in this step; with copies alone */
-    uint32_t *lora_ids;   /* different ones in this step */
-    uint32_t num_loras;
-    uint32_t budget;
-    uint32_t encoder_budget;
-    uint32_t without_blocks; /* the first request that found no room for its blocks, or QR_NIL */
-    bool is_chosen;          /* by prefix.c: the request that is being admitted; */
-    bool is_in_order;        /* no further one is chosen in this step */
-    bool is_turn_free;       /* starved: nobody has blocks, and one load may begin, */
-    bool has_passed_turn;    /* and one that had its turn was passed over */
-    uint32_t num_new;        /* these four for those who are told of steps */
-    uint32_t num_resumed;
-    uint32_t num_prefill_tokens;
-    uint32_t num_draft_tokens;
-} qr_step_builder;
-
-/* An input of a session that waits until the session has stopped. */
-struct qr_session_input {
-    uint32_t next; /* of the same session, or of the free ones; QR_NIL: none */
-    qr_text text;
-    double arrival_time;
-    qr_stop_rules stops;
-    qr_feature *features; /* all that the session will have then; NULL: no new ones */
-    quire_mm_feature *mm_features;
-    uint32_t num_features; /* new ones, at the end of the arrays */
-    qr_flag_chain flags;   /* of the new ones */
-};
-
-/* What a scheduler was created with: limits and choices. Nothing here changes later. */
-typedef struct qr_rules {
-    quire_policy policy;
-    uint32_t max_num_seqs;
-    uint32_t max_scheduled;
-    uint32_t max_model_len;
-    uint32_t long_prefill_threshold;
-    uint32_t num_spec_tokens;
-    uint32_t num_lookahead;
-    uint32_t max_loras;
-    uint32_t encoder_budget;
-    uint32_t mamba_block_size; /* of align mode; 0: steps are not aligned */
-    uint32_t hash_block_size;
-    uint32_t max_requests;
-    uint32_t max_request_bytes;
-    uint32_t max_features; /* of one request */
-    uint32_t max_batches;
-    uint32_t max_finished;
-    uint32_t max_loading;
-    uint64_t quirks;
-    bool chunked_prefill;
-    bool reserve_full_sequence;
-    bool is_async;
-    bool is_encoder_decoder;
-    bool disable_chunked_mm;
-    bool use_eagle;
-    bool zeroes_blocks;
-    bool log_stats;
-    bool counts_stats; /* for that, or for the monitor */
-    bool lists_finished;
-    bool fails_on_load_error;
-    bool uses_pressure;
-    bool can_unschedule; /* a victim may be in the step already: not so where it is the last */
-    quire_victim victim; /* as resolved: LIFO, PRIORITY or LRU */
-    uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
-    void *victim_user;
-} qr_rules;
-
-/* Whom the scheduler asks and tells in its steps, and whether a call to them is under way. */
-typedef struct qr_partners {
-    bool has_connector;
-    bool has_encoder_connector;
-    bool has_grammar;
-    bool is_inside;      /* a call that may run callbacks: they must not change the scheduler */
-    quire_req asked_req; /* the connector is asked about it, and may cut its prompt; 0: none */
-    quire_connector connector;
-    quire_encoder_connector encoder_connector;
-    quire_grammar grammar;
-    quire_prefix_stats connector_stats;
-} qr_partners;
-
-/* The texts of all requests and inputs, and who may take the pages that are free. */
-typedef struct qr_texts {
-    qr_text_store store;
-    uint32_t *tables;           /* tables of the requests, and of their inputs */
-    uint32_t max_waiting_pages; /* pages of requests that never ran, and of inputs */
-    uint32_t num_waiting_pages;
-    uint32_t num_promised_pages; /* of all requests: free ones that are not for others */
-} qr_texts;
-
-/* All requests that are there. */
-typedef struct qr_request_table {
-    qr_idmap ids;
-    qr_request *requests;
-    qr_waiter *waiters; /* max_requests, and a sentinel for each queue */
-    unsigned char *blobs;
-    quire_token *drafts; /* num_spec_tokens for each request */
-    uint32_t *free_slots;
-    uint32_t num_live;
-    qr_link *by_age; /* all that are there, in the order in which they were added */
-} qr_request_table;
-
-/* Who runs, and who waits in which order. */
-typedef struct qr_queues {
-    uint32_t *running;
-    uint32_t num_running;
-    qr_waiting waiting;
-    qr_waiting skipped;
-    qr_waiting step_skipped;
-    uint32_t num_waiting_for_streaming;
-} qr_queues;
-
-/* Requests that wait, hold blocks and keep each other from running. */
-typedef struct qr_deadlock {
-    uint32_t num_holders[QR_HOLDS_IDLE + 1]; /* requests of each qr_holder kind but the first */
-    uint32_t is_active; /* a waiting request had to give up its blocks, see starved.c */
-    uint64_t round;     /* of turns, see starved.c; never 0 */
-} qr_deadlock;
-
-/* Inputs of sessions that have not stopped yet. */
-typedef struct qr_sessions {
-    qr_session_input *inputs;
-    uint32_t first_free_input;
-} qr_sessions;
-
-/* Requests that have ended and are to be listed. */
-typedef struct qr_ended {
-    quire_req *finished; /* since the last step */
-    uint32_t num_finished;
-    quire_req *client_finished; /* since the last update, with include_finished_set */
-    uint32_t *client_of_finished;
-    uint32_t num_client_finished;
-    quire_req *asked; /* that ran, and that the caller has preempted since the last step */
-    uint32_t num_asked;
-} qr_ended;
-
-/* Steps that were scheduled and not updated yet. */
-typedef struct qr_flight {
-    uint64_t step;
-    qr_batch *batches; /* a ring */
-    uint32_t first_batch;
-    uint32_t num_batches;
-    uint64_t first_valid_step; /* steps before it were made void by a reset */
-} qr_flight;
-
-/* What an update gives back. */
-typedef struct qr_results {
-    quire_output *outputs;
-    quire_token *output_tokens; /* tokens of the outputs, num_spec_tokens + 1 for each */
-    quire_outputs result;
-    uint64_t *accepted_per_pos;
-    quire_output *outgrown; /* of requests that ended in schedule, to be told in the next update */
-    uint32_t num_outgrown;
-    uint32_t num_stopped; /* running ones, in this update */
-} qr_results;
-
-/* The monitor, and room to tell it of an event. */
-typedef struct qr_watch {
-    quire_monitor *monitor; /* NULL: nobody looks */
-    qr_feed_piece *pieces;  /* of an event's tokens, and */
-    quire_feed_key *keys;   /* its keys */
-} qr_watch;
 
 /* Memory that a call uses and no later call reads. */
 typedef struct qr_room {
@@ -339,19 +148,8 @@ static inline quire_token *qr_sched_drafts_of(const quire_sched *sched, uint32_t
 /* ---- requests.c ------------------------------------------------------------ */
 
 int qr_sched_add(quire_sched *sched, const quire_request_params *params, quire_req *req);
-/* A slot for a request that comes in, empty and not in use yet: QUIRE_OK, QUIRE_E_DUPLICATE or
- * QUIRE_FULL. qr_sched_release_slot takes it back. */
-int qr_sched_take_slot(quire_sched *sched, quire_bytes id, uint32_t *index);
-void qr_sched_release_slot(quire_sched *sched, uint32_t index);
-/* The request that was made in the slot is there from now on, and in no queue. */
-void qr_sched_enter(quire_sched *sched, uint32_t index, const quire_request_params *params);
-int qr_sched_continue(quire_sched *sched, uint32_t index, const quire_request_params *params);
 int qr_sched_cut_prompt(quire_sched *sched, uint32_t index, uint32_t num_tokens,
                         uint32_t max_tokens);
-/* Puts a request that is in no queue into the one its status asks for. */
-void qr_sched_enqueue(quire_sched *sched, uint32_t index);
-/* Takes it out of the queue it is in, if any. */
-void qr_sched_dequeue(quire_sched *sched, uint32_t index);
 void qr_sched_finish(quire_sched *sched, const quire_req *reqs, uint32_t n, quire_req_status status,
                      uint32_t *num_finished);
 void qr_sched_finish_all(quire_sched *sched, quire_req_status status, uint32_t *num_finished);
@@ -360,9 +158,6 @@ void qr_sched_finish_all(quire_sched *sched, quire_req_status status, uint32_t *
 void qr_sched_free_request(quire_sched *sched, uint32_t index, bool keep_blocks);
 /* Gives the blocks back and forgets the request. */
 void qr_sched_free_blocks(quire_sched *sched, uint32_t index);
-/* A session that has stopped: true when it ends, else it waits again. */
-bool qr_sched_session_ends(quire_sched *sched, uint32_t index);
-void qr_sched_drop_inputs(quire_sched *sched, uint32_t index);
 /* Forgets the request's features from the num_left-th on: those of its inputs move up. */
 void qr_sched_drop_features(quire_sched *sched, qr_request *r, uint32_t num_left);
 /* QUIRE_OK, or QUIRE_E_ARGUMENT where an array is missing. */
@@ -401,47 +196,31 @@ void qr_sched_show_hashes(quire_sched *sched, uint32_t index, uint32_t num_token
 /* Gives its full blocks of so many tokens their keys. */
 void qr_sched_cache_blocks(quire_sched *sched, uint32_t index, uint32_t num_tokens);
 
-/* ---- pages of requests (requests.c) ---------------------------------------- */
+/* ---- texts ------------------------------------------------------------------ */
 
-/* Pages for its prompt, its inputs and all that it may generate are promised to a request when it
- * is admitted for the first time: so that those that run always have a page for the next token, and
- * end. False when that is too much now. */
-/* Where its text ends at the latest. */
-uint32_t qr_sched_last_token_of(const quire_sched *sched, const qr_request *r);
-bool qr_sched_promise_pages(quire_sched *sched, qr_request *r);
-void qr_sched_take_back_promise(quire_sched *sched, qr_request *r);
-/* Pages for tokens that wait, to add to `text`; false when there would be more than `most`. */
-bool qr_sched_take_waiting_pages(quire_sched *sched, qr_text *text, uint32_t num_tokens,
-                                 uint32_t most);
-void qr_sched_release_waiting_pages(quire_sched *sched, qr_text *text);
-/* Takes pages that were promised, up to those for `end` tokens. */
-void qr_sched_take_promised_pages(quire_sched *sched, qr_request *r, uint32_t end);
+/* Where the request's text ends at the latest. */
+static inline uint32_t qr_sched_last_token_of(const quire_sched *sched, const qr_request *r)
+{
+    uint64_t end = (uint64_t)r->num_prompt_tokens + r->max_tokens;
+    bool goes_on = r->is_resumable || r->stops.min_tokens > r->max_tokens;
+    uint32_t most = sched->rules.max_model_len;
+    return goes_on || end > most ? most : (uint32_t)end;
+}
 
-/* Takes the pages for what the steps in flight and one more can add to the request's tokens. */
+/* Takes promised pages for the first `end` tokens of the request, or for all that it may have. */
+static inline void qr_sched_take_promised(quire_sched *sched, qr_request *r, uint32_t end)
+{
+    uint32_t last = qr_sched_last_token_of(sched, r);
+    qr_texts_take_promised(&sched->texts, r, end < last ? end : last);
+}
+
+/* Takes the pages for the tokens that the steps in flight and one more can add to the request. */
 static inline void qr_sched_make_text_room(quire_sched *sched, qr_request *r)
 {
     uint32_t end = r->kv.num_tokens + r->num_placeholders + 1 + sched->rules.num_spec_tokens;
     if (QR_UNLIKELY(end > r->text.num_pages * sched->texts.store.page_tokens))
-        qr_sched_take_promised_pages(sched, r, end);
+        qr_sched_take_promised(sched, r, end);
 }
-
-/* ---- starved.c ------------------------------------------------------------- */
-
-/* Before requests are looked at; whether one may begin a load now; one has begun a load, or runs,
- * or has lost blocks. */
-void qr_starved_begin(quire_sched *sched);
-/* The status of the request or its row has changed: counts it anew. */
-void qr_starved_note_holder(quire_sched *sched, qr_request *r);
-/* The walker's part: whether the counts are right. */
-bool qr_starved_is_valid(const quire_sched *sched);
-bool qr_starved_may_load(quire_sched *sched, const qr_request *r);
-void qr_starved_note_change(quire_sched *sched);
-/* After they were: where all that could have begun one have had their turn, all may again. */
-void qr_starved_end_round(quire_sched *sched);
-/* Takes the blocks of a request that waits, to be computed again; false when there is none. */
-bool qr_starved_take_blocks(quire_sched *sched);
-/* Some request has moved on. */
-void qr_starved_end(quire_sched *sched);
 
 /* ---- the step -------------------------------------------------------------- */
 
@@ -460,9 +239,8 @@ bool qr_sched_end_outgrown(quire_sched *sched, uint32_t index);
 uint32_t qr_sched_align_tokens(const quire_sched *sched, const qr_request *r, uint32_t computed,
                                uint32_t num_new);
 
-/* ---- step.c ---------------------------------------------------------------- */
+/* ---- step.h ---------------------------------------------------------------- */
 
-void qr_step_begin(quire_sched *sched);
 /* Adds a request; blocks are those to be told, num_groups spans. */
 static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind kind,
                                uint32_t num_tokens, uint32_t num_computed,
@@ -487,18 +265,6 @@ static inline void qr_step_add(quire_sched *s, uint32_t index, quire_step_kind k
     b->budget -= num_tokens;
     b->out.total_tokens += num_tokens;
 }
-
-/* What of the request's features must be encoded for num_new tokens from `computed` on. */
-qr_encoder_plan qr_sched_plan_encoder(quire_sched *sched, const qr_request *r, uint32_t computed,
-                                      uint32_t num_new);
-/* Allocates what was planned for the request that was added last. */
-void qr_step_add_encoder(quire_sched *sched, qr_request *r, const qr_encoder_plan *plan);
-void qr_step_add_lora(quire_sched *sched, uint32_t lora_id);
-bool qr_step_has_lora(const quire_sched *sched, uint32_t lora_id);
-/* The place of a request in the step being made, or QR_NIL. */
-uint32_t qr_step_find(const quire_sched *sched, quire_req req);
-void qr_step_remove(quire_sched *sched, uint32_t place);
-const quire_step *qr_step_end(quire_sched *sched);
 
 /* ---- tell.c ---------------------------------------------------------------- */
 
@@ -541,24 +307,12 @@ void qr_sched_tell_step(quire_sched *sched, uint64_t began_ns);
 /* and of update, of whose outputs the first were of requests that had ended before. */
 void qr_sched_tell_update(quire_sched *sched, uint64_t began_ns, uint32_t num_outgrown);
 
-/* ---- flight.c -------------------------------------------------------------- */
-
-/* The place of a step among those in flight, oldest first, or QR_NIL. */
-uint32_t qr_flight_find(const quire_sched *sched, uint64_t step);
-/* Whether no request of it waits for an older one. */
-bool qr_flight_is_in_order(quire_sched *sched, uint32_t place);
-/* Who waits for the i-th output of the step; QR_NIL: the request has ended, or has begun again. */
-uint32_t qr_flight_who_waits(const quire_sched *sched, const qr_batch *batch, uint32_t i);
 /* The batch of that place in the ring; place num_batches is the next one's. */
 static inline qr_batch *qr_flight_batch(const quire_sched *s, uint32_t place)
 {
     uint32_t at = s->flight.first_batch + place;
     return &s->flight.batches[at < s->rules.max_batches ? at : at - s->rules.max_batches];
 }
-/* It is in flight no longer. */
-void qr_flight_end(quire_sched *sched, uint32_t place);
-int qr_sched_forget_step(quire_sched *sched, uint64_t step);
-
 /* ---- update ---------------------------------------------------------------- */
 
 int qr_sched_update(quire_sched *sched, uint64_t step, const quire_model_output *output,

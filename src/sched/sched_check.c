@@ -187,7 +187,7 @@ bool qr_sched_is_valid(const quire_sched *s)
            promised == s->texts.num_promised_pages && promised <= s->texts.store.num_free &&
            waiting_pages == s->texts.num_waiting_pages && with_blocks <= s->cache->num_seqs &&
            qr_waiting_is_valid(&s->queues.waiting) && qr_waiting_is_valid(&s->queues.skipped) &&
-           s->queues.step_skipped.count == 0 && qr_starved_is_valid(s) &&
+           s->queues.step_skipped.count == 0 && qr_deadlock_is_valid(s) &&
            chunks + s->flags.num_free == s->flags.num_chunks && qr_flags_are_valid(&s->flags) &&
            qr_encoder_is_valid(&s->encoder) && qr_swap_is_valid(s) && qr_pins_are_valid(s) &&
            qr_lookahead_is_valid(s) && qr_prefix_is_valid(s) && qr_cache_is_valid(s->cache);

@@ -53,9 +53,9 @@ static void damaged_requests(void **state)
     SPOIL(waits->num_promised_pages, 1);
     SPOIL(waits->load_step, 1);
     waits->status = QUIRE_REQ_PREEMPTED;
-    assert_true(qr_sched_promise_pages(s, waits));
+    assert_true(qr_texts_promise(&s->texts, waits, qr_sched_last_token_of(s, waits)));
     SPOIL(waits->kv.seq, r->kv.seq); /* blocks that preemption gave back */
-    qr_sched_take_back_promise(s, waits);
+    qr_texts_take_back(&s->texts, waits);
     waits->status = QUIRE_REQ_WAITING;
     SPOIL(r->has_promise, false);
     SPOIL(r->kv.num_tokens, r->kv.num_tokens + 1);

@@ -2,7 +2,7 @@
  */
 #include "base/unit.h"
 
-#include "sched/text.h"
+#include "sched/requests/text.h"
 
 typedef struct pages {
     qr_text_store store;

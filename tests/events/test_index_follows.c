@@ -1,6 +1,6 @@
 /* events/test_index_follows.c - a router's index follows the pool, in many random worlds.
  *
- *      sched/sim.h ──► scheduler ──► monitor ──► reader ──► batch as bytes ──► index
+ *      sched/sim/sim.h ──► scheduler ──► monitor ──► reader ──► batch as bytes ──► index
  *                          └── pool ────────── the same, after every update? ────┘
  *
  * The worlds are those of sched_sim, linked so that making, updating and destroying a scheduler
@@ -14,7 +14,7 @@
  *
  *      program [--seeds N] [--steps M] [--first SEED]
  */
-#include "sched/sim.h"
+#include "sched/sim/sim.h"
 
 #include "events/batches.h"
 #include "events/feed_wire.h"

@@ -1,6 +1,6 @@
 /* Calls that end, cut and reset requests from outside: what they end, and that a call which is
  * refused has changed nothing. */
-#include "sched/swap_kit.h"
+#include "sched/retain/swap_kit.h"
 
 static sched_kit kit;
 

@@ -1,7 +1,7 @@
 #include "image_forge.h"
 
 #include "hash/digest.h"
-#include "sched/image.h"
+#include "sched/image/image.h"
 
 enum { HEAD_BYTES = 56, CHECKSUM_BYTES = 16, MAX_FIELDS = 1 << 20 };
 

@@ -28,9 +28,9 @@ NO_HEADER = {
     r"src/block/same\.c": "what pool.h does with two pools",
     r"src/block/pool_check\.c": "the walker of pool.h, apart because it is long",
     r"src/group/(full|window|chunked|mamba|cross)\.c": "kinds of layers, all behind group.h",
-    r"src/sched/(requests|hashes|sessions|flight|step|schedule|running|admit|starved|stop|update|loads|reset|tell|sched_check)\.c":
+    r"src/sched/(sched_check|requests/(requests|hashes)|step/(schedule|running|admit|stop|update|loads|reset)|watch/tell)\.c":
         "the parts of sched.h, which names them",
-    r"src/sched/image_(cache|encoder|requests)\.c": "the parts of image.h",
+    r"src/sched/image/image_(cache|encoder|requests)\.c": "the parts of image.h",
     r"src/cache/(lookup|slots|fork|cache_check)\.c": "the parts of cache.h, which names them",
     r"src/events/wire_(read|write)\.c": "define what quire/wire.h declares, around events/wire.h",
     r"src/events/(publisher|subscriber|index)\.c": "define what a public header declares",

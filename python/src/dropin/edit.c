@@ -142,7 +142,7 @@ static int enter_running(quire_sched *s, qr_request *r, uint32_t index)
         return -1;
     }
     leave(s, index);
-    if (!qr_sched_promise_pages(s, r)) {
+    if (!qr_texts_promise(&s->texts, r, qr_sched_last_token_of(s, r))) {
         qr_sched_enqueue(s, index);
         vllm_raise(QUIRE_FULL, "running");
         return -1;

@@ -1,4 +1,4 @@
-/* encoder.c - vLLM's EncoderCacheManager and EncoderDecoderCacheManager on sched/encoder.h.
+/* encoder.c - vLLM's EncoderCacheManager and EncoderDecoderCacheManager on sched/encoder/encoder.h.
  *
  *      cached      identifier ──► request ids      who uses an item: a dict of sets
  *      qr_encoder  identifier ──► item             room, number of users, order of eviction

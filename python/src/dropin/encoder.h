@@ -1,10 +1,10 @@
-/* encoder.h - a qr_encoder (sched/encoder.h) that grows. */
+/* encoder.h - a qr_encoder (sched/encoder/encoder.h) that grows. */
 #ifndef QUIRE_PYTHON_VLLM_ENCODER_H
 #define QUIRE_PYTHON_VLLM_ENCODER_H
 
 #include "vllm.h"
 
-#include "sched/encoder.h"
+#include "sched/encoder/encoder.h"
 
 /* -1 and an exception without memory. */
 extern int vllm_encoder_make(const qr_encoder_config *config, qr_encoder *encoder, void **memory);

@@ -1,0 +1,104 @@
+#include "sched/encoder/set_order.h"
+
+#include "base/assert.h"
+
+/* CPython's own numbers (Objects/setobject.c). */
+enum { MIN_SLOTS = 8, LINEAR_PROBES = 9, PERTURB_SHIFT = 5, LARGE_SET = 50000 };
+
+static bool set_must_grow(uint32_t used, uint32_t mask)
+{
+    return (uint64_t)used * 5 >= (uint64_t)mask * 3;
+}
+
+static uint32_t set_slots_after(uint32_t used)
+{
+    uint64_t least = (uint64_t)used * (used > LARGE_SET ? 2 : 4);
+    uint64_t slots = MIN_SLOTS;
+    while (slots <= least)
+        slots *= 2;
+    qr_assert(slots <= (uint64_t)UINT32_MAX / 2 + 1);
+    return (uint32_t)slots;
+}
+
+/* The table of a set that grew to `numbers`: it grows at the first `used` that asks for it. */
+static uint32_t set_slots_for(uint32_t numbers)
+{
+    uint32_t slots = MIN_SLOTS;
+    for (;;) {
+        uint32_t used = (uint32_t)(((uint64_t)(slots - 1) * 3 + 4) / 5);
+        if (used > numbers)
+            return slots;
+        slots = set_slots_after(used);
+    }
+}
+
+void qr_set_order_carve(qr_set_order *set, qr_arena *arena, uint32_t max_numbers)
+{
+    set->max_slots = set_slots_for(max_numbers);
+    set->table = qr_arena_take(arena, set->max_slots, sizeof *set->table);
+    set->other = qr_arena_take(arena, set->max_slots, sizeof *set->other);
+}
+
+static void set_clear(qr_set_order *set, uint32_t slots)
+{
+    set->mask = slots - 1;
+    memset(set->table, 0xff, (size_t)slots * sizeof *set->table);
+}
+
+void qr_set_order_begin(qr_set_order *set)
+{
+    set->used = 0;
+    set_clear(set, MIN_SLOTS);
+}
+
+static void set_put(const qr_set_order *set, uint32_t number)
+{
+    uint32_t mask = set->mask;
+    uint32_t perturb = number;
+    uint32_t slot = number & mask;
+    for (;;) {
+        uint32_t last = slot + LINEAR_PROBES <= mask ? slot + LINEAR_PROBES : slot;
+        for (uint32_t i = slot; i <= last; i++) {
+            qr_assert_internal(set->table[i] != number);
+            if (set->table[i] == QR_NIL) {
+                set->table[i] = number;
+                return;
+            }
+        }
+        perturb >>= PERTURB_SHIFT;
+        slot = (slot * 5 + 1 + perturb) & mask;
+    }
+}
+
+static void set_swap(qr_set_order *set)
+{
+    uint32_t *table = set->table;
+    set->table = set->other;
+    set->other = table;
+}
+
+void qr_set_order_add(qr_set_order *set, uint32_t number)
+{
+    set_put(set, number);
+    set->used++;
+    if (!set_must_grow(set->used, set->mask))
+        return;
+    uint32_t old_mask = set->mask;
+    uint32_t slots = set_slots_after(set->used);
+    qr_assert(slots <= set->max_slots);
+    set_swap(set);
+    set_clear(set, slots);
+    for (uint32_t i = 0; i <= old_mask; i++)
+        if (set->other[i] != QR_NIL)
+            set_put(set, set->other[i]);
+}
+
+const uint32_t *qr_set_order_list(qr_set_order *set)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i <= set->mask; i++)
+        if (set->table[i] != QR_NIL)
+            set->other[n++] = set->table[i];
+    qr_assert_internal(n == set->used);
+    return set->other;
+}

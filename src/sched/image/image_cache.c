@@ -1,0 +1,319 @@
+/* While an image is read, a record's `ahead` counts the users found so far: rows, pending copies
+ * and sinks may not be more than ref_cnt says, or a block would be given back too often. (They may
+ * be fewer: blocks can be touched through the pool.) Making the free queue ends this use of it. */
+#include "sched/image/image_cache.h"
+
+/* ---- the pool -------------------------------------------------------------- */
+
+static void image_references(qr_image *image, quire_pool *pool)
+{
+    qr_block *blocks = pool->queue.blocks;
+    for (uint32_t b = QUIRE_NULL_BLOCK + 1; b < pool->queue.num_blocks; b++) {
+        qr_image_u32(image, &blocks[b].ref_cnt, INT32_MAX);
+        if (image->is_reading)
+            blocks[b].ahead = 0;
+    }
+}
+
+static void image_note_users(quire_pool *pool, const uint32_t *blocks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (blocks[i] != QUIRE_NULL_BLOCK)
+            pool->queue.blocks[blocks[i]].ahead++;
+}
+
+static void image_key(qr_image *image, quire_pool *pool, uint32_t block)
+{
+    qr_map *map = &pool->map;
+    qr_image_u32(image, &block, pool->queue.num_blocks - 1);
+    uint16_t group_id = map->blocks[block].group_id;
+    uint8_t units = map->blocks[block].key_units;
+    qr_image_u16(image, &group_id, QR_MAX_GROUP_ID);
+    qr_image_u8(image, &units, (uint8_t)(map->stride / QR_HASH_UNIT));
+    uint32_t len = (uint32_t)units * QR_HASH_UNIT;
+    if (!image->is_reading) {
+        qr_image_put(image, qr_map_hash_of(map, block), len);
+        return;
+    }
+    const unsigned char *hash = qr_image_view(image, len);
+    bool is_free = block != QUIRE_NULL_BLOCK && !qr_block_has_key(&map->blocks[block]);
+    qr_image_require(image, units > 0 && is_free);
+    if (!image->is_bad)
+        qr_map_insert(map, (qr_key){hash, len, group_id}, block);
+}
+
+/* The blocks of one key, first to last. */
+static void image_ring(qr_image *image, quire_pool *pool, uint32_t first)
+{
+    uint32_t b = first;
+    do {
+        image_key(image, pool, b);
+        b = pool->queue.blocks[b].dup_next;
+    } while (b != first);
+}
+
+static void image_keys(qr_image *image, quire_pool *pool)
+{
+    const qr_block *blocks = pool->queue.blocks;
+    uint32_t num_blocks = pool->queue.num_blocks;
+    uint32_t count = 0;
+    if (!pool->enable_caching)
+        return;
+    for (uint32_t b = 0; b < num_blocks && !image->is_reading; b++)
+        count += qr_block_has_key(&blocks[b]);
+    qr_image_u32(image, &count, num_blocks - 1);
+    for (uint32_t i = 0; i < count && image->is_reading && !image->is_bad; i++)
+        image_key(image, pool, QUIRE_NULL_BLOCK);
+    for (uint32_t b = 0; b < num_blocks && !image->is_reading; b++)
+        if (blocks[b].is_first)
+            image_ring(image, pool, b);
+}
+
+static void image_empty_queue(qr_image *image, quire_pool *pool)
+{
+    qr_block *blocks = pool->queue.blocks;
+    for (uint32_t b = QUIRE_NULL_BLOCK + 1; b < pool->queue.num_blocks; b++)
+        qr_image_require(image, blocks[b].ahead <= blocks[b].ref_cnt);
+    uint16_t *wanted = pool->queue.wanted; /* all zeros: a new scheduler has looked at nobody */
+    qr_queue_init(&pool->queue, blocks, pool->queue.num_blocks, pool->queue.num_blocks);
+    pool->queue.wanted = wanted;
+    pool->num_cached = 0;
+}
+
+static void image_join_queue(qr_image *image, quire_pool *pool, uint32_t block)
+{
+    const qr_block *b = &pool->queue.blocks[block];
+    qr_image_require(image, block != QUIRE_NULL_BLOCK && b->ref_cnt == 0 &&
+                                pool->holds[block] == 0 && !qr_queue_contains(&pool->queue, block));
+    if (image->is_bad)
+        return;
+    qr_queue_append(&pool->queue, block);
+    pool->num_cached += qr_block_has_key(b);
+}
+
+static void image_queue(qr_image *image, quire_pool *pool)
+{
+    uint32_t count = pool->queue.num_free;
+    qr_image_u32(image, &count, pool->queue.num_blocks - 1);
+    uint32_t at = qr_queue_head(&pool->queue);
+    if (image->is_reading)
+        image_empty_queue(image, pool);
+    for (uint32_t i = 0; i < count && !image->is_bad; i++) {
+        uint32_t block = at;
+        qr_image_u32(image, &block, pool->queue.num_blocks - 1);
+        if (image->is_reading)
+            image_join_queue(image, pool, block);
+        else
+            at = qr_queue_next(&pool->queue, at);
+    }
+    if (image->is_reading)
+        atomic_store_explicit(&pool->counts,
+                              (uint64_t)pool->queue.num_free << 32 | pool->num_cached,
+                              memory_order_relaxed);
+}
+
+/* ---- rows ------------------------------------------------------------------ */
+
+/* All rows as they would be if nobody used them: qr_image_seq opens those in use. */
+static void image_generations(qr_image *image, quire_cache *cache)
+{
+    for (uint32_t row = 0; row < cache->max_requests; row++) {
+        uint32_t generation = cache->row_states[row].generation;
+        generation -= qr_cache_row_in_use(cache, row);
+        qr_image_u32(image, &generation, UINT32_MAX);
+        if (image->is_reading)
+            cache->row_states[row] = (qr_row_state){.generation = generation};
+    }
+}
+
+static void image_group_row(qr_image *image, qr_group *group, uint32_t row)
+{
+    qr_row *r = &group->rows[row];
+    uint32_t *blocks = qr_group_row_blocks(group, row);
+    uint32_t last_state = r->last_state + 1; /* 0: QR_NIL */
+    qr_image_u32(image, &r->num_blocks, group->max_row);
+    qr_image_u32(image, &r->num_cached, r->num_blocks);
+    qr_image_u32(image, &last_state, r->num_blocks);
+    qr_image_bool(image, &r->is_settled);
+    qr_image_bool(image, &r->has_state);
+    qr_image_u32s(image, blocks, r->num_blocks, group->pool->queue.num_blocks - 1);
+    qr_image_require(image, !r->has_state || r->num_blocks > group->spec.num_speculative_blocks);
+    if (!image->is_reading || image->is_bad)
+        return;
+    r->last_state = last_state - 1;
+    image_note_users(group->pool, blocks, r->num_blocks);
+}
+
+void qr_image_seq(qr_image *image, quire_cache *cache, quire_seq *seq)
+{
+    uint32_t place = *seq == 0 ? 0 : (uint32_t)*seq; /* row + 1 */
+    qr_image_u32(image, &place, cache->max_requests);
+    if (place == 0)
+        return;
+    uint32_t row = place - 1;
+    qr_row_state *state = &cache->row_states[row];
+    if (image->is_reading) {
+        qr_image_require(image, !qr_cache_row_in_use(cache, row));
+        if (image->is_bad)
+            return;
+        state->generation++;
+        cache->num_seqs++;
+        *seq = (quire_seq)state->generation << 32 | place;
+    }
+    /* quiet_until stays 0: the next allocation finds it again */
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        image_group_row(image, &cache->groups[g], row);
+}
+
+/* The order in which rows will be used. A row that is listed is marked, to see it twice; the mark
+ * means nothing in a row without a user. */
+static void image_free_rows(qr_image *image, quire_cache *cache)
+{
+    uint32_t count = cache->max_requests - cache->num_seqs;
+    if (cache->max_requests == 0)
+        return;
+    qr_image_u32s(image, cache->free_rows, count, cache->max_requests - 1);
+    for (uint32_t i = 0; i < count && image->is_reading && !image->is_bad; i++) {
+        uint32_t row = cache->free_rows[i];
+        qr_image_require(image, !qr_cache_row_in_use(cache, row) &&
+                                    cache->row_states[row].quiet_until == 0);
+        cache->row_states[row].quiet_until = 1;
+    }
+}
+
+/* ---- events ---------------------------------------------------------------- */
+
+static void image_event_fields(qr_image *image, quire_event *event, uint64_t *parent_len)
+{
+    uint32_t kind = (uint32_t)event->kind;
+    uint64_t request = (uint64_t)(uintptr_t)event->request;
+    *parent_len = event->parent.len;
+    qr_image_u32(image, &kind, QUIRE_EVENT_CLEARED);
+    qr_image_u32(image, &event->group_id, QR_MAX_GROUP_ID);
+    qr_image_u32(image, &event->num_blocks, UINT32_MAX);
+    qr_image_u32(image, &event->first_block, UINT32_MAX);
+    qr_image_u32(image, &event->hash_bytes, QR_MAX_HASH_BYTES);
+    qr_image_u32(image, &event->block_size, UINT32_MAX);
+    qr_image_u32(image, &event->still_cached, 1);
+    qr_image_u64(image, parent_len, QR_MAX_HASH_BYTES);
+    qr_image_u64(image, &request, UINTPTR_MAX);
+    if (image->is_reading) {
+        event->kind = (quire_event_kind)kind;
+        event->request = (void *)(uintptr_t)request;
+    }
+}
+
+static void image_put_event(void *user, const quire_event *event)
+{
+    qr_image *image = user;
+    quire_event fields = *event;
+    uint64_t parent_len;
+    uint8_t follows = 1;
+    qr_image_u8(image, &follows, 1);
+    image_event_fields(image, &fields, &parent_len);
+    qr_image_put(image, event->parent.data, event->parent.len);
+    qr_image_put(image, event->hashes, (size_t)event->num_blocks * event->hash_bytes);
+    qr_image_put(image, event->blocks, (size_t)event->num_blocks * sizeof *event->blocks);
+}
+
+static bool image_get_event(qr_image *image, qr_event_log *log, uint32_t num_blocks)
+{
+    uint8_t follows = 0;
+    qr_image_u8(image, &follows, 1);
+    if (follows == 0)
+        return false;
+    quire_event event = {0};
+    uint64_t parent_len;
+    image_event_fields(image, &event, &parent_len);
+    event.parent.len = (size_t)parent_len;
+    event.parent.data = qr_image_view(image, event.parent.len);
+    event.hashes = qr_image_view(image, (size_t)event.num_blocks * event.hash_bytes);
+    event.blocks = (const quire_block *)(const void *)qr_image_view(
+        image, (size_t)event.num_blocks * sizeof *event.blocks);
+    for (uint32_t i = 0; i < event.num_blocks && !image->is_bad; i++) {
+        quire_block block; /* the image may lie anywhere */
+        memcpy(&block, (const unsigned char *)event.blocks + i * sizeof block, sizeof block);
+        qr_image_require(image, block < num_blocks);
+    }
+    if (!image->is_bad)
+        qr_event_log_add(log, &event); /* which copies bytes, wherever they lie */
+    return !image->is_bad;
+}
+
+static void image_events(qr_image *image, qr_event_log *log, uint32_t num_blocks)
+{
+    uint8_t follows = 0;
+    if (image->is_reading) {
+        while (image_get_event(image, log, num_blocks))
+            qr_image_require(image, log->num_lost == 0);
+    } else {
+        qr_event_log copy = *log; /* of which taking does no harm */
+        qr_event_log_take(&copy, image_put_event, image);
+        qr_image_u8(image, &follows, 0);
+    }
+    qr_image_u64(image, &log->num_lost, UINT64_MAX);
+}
+
+/* ---- the cache ------------------------------------------------------------- */
+
+void qr_image_prefix_stats(qr_image *image, quire_prefix_stats *stats)
+{
+    uint64_t *const numbers[] = {
+        &stats->requests,           &stats->queries,           &stats->hits,
+        &stats->preempted_requests, &stats->preempted_queries, &stats->preempted_hits};
+    qr_image_u32(image, &stats->was_reset, 1);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        qr_image_u64(image, numbers[i], UINT64_MAX);
+}
+
+static void image_fresh(qr_image *image, quire_cache *cache)
+{
+    qr_fresh *fresh = &cache->fresh;
+    qr_image_u32(image, &fresh->count, fresh->capacity);
+    qr_image_u32s(image, fresh->ids, fresh->count, cache->pool->queue.num_blocks - 1);
+    for (uint32_t i = 0; i < fresh->count && !image->is_bad; i++)
+        qr_image_u16(image, &fresh->groups[i], (uint16_t)(cache->num_groups - 1));
+}
+
+static void image_copies(qr_image *image, quire_cache *cache)
+{
+    uint32_t last_block = cache->pool->queue.num_blocks - 1;
+    qr_image_u32(image, &cache->num_copies, cache->max_copies);
+    for (uint32_t i = 0; i < cache->num_copies && !image->is_bad; i++) {
+        quire_block_copy *copy = &cache->copies[i];
+        qr_image_u32(image, &copy->from, last_block);
+        qr_image_u32(image, &copy->to, last_block);
+        qr_image_u32(image, &copy->group, cache->num_groups - 1);
+        qr_image_u32(image, &cache->copy_places[i].row, cache->max_requests - 1);
+        qr_image_u32(image, &cache->copy_places[i].index, cache->groups[copy->group].max_row - 1);
+        qr_image_require(image, copy->from != QUIRE_NULL_BLOCK && copy->to != QUIRE_NULL_BLOCK);
+        if (!image->is_reading)
+            continue;
+        image_note_users(cache->pool, &copy->from, 1);
+        image_note_users(cache->pool, &copy->to, 1);
+    }
+}
+
+void qr_image_cache_begin(qr_image *image, quire_cache *cache)
+{
+    image_references(image, cache->pool);
+    image_keys(image, cache->pool);
+    image_generations(image, cache);
+    qr_image_bool(image, &cache->is_admitting);
+    qr_image_prefix_stats(image, &cache->stats);
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        qr_image_u32(image, &cache->groups[g].step, UINT32_MAX);
+    if (cache->stamps != NULL)
+        qr_image_u32s(image, cache->stamps, cache->pool->queue.num_blocks, UINT32_MAX);
+}
+
+void qr_image_cache_end(qr_image *image, quire_cache *cache)
+{
+    image_free_rows(image, cache);
+    image_fresh(image, cache);
+    image_copies(image, cache);
+    for (uint32_t g = 0; g < cache->num_groups && image->is_reading; g++)
+        image_note_users(cache->pool, cache->groups[g].sinks, cache->groups[g].num_sinks);
+    image_queue(image, cache->pool);
+    image_events(image, &cache->events, cache->pool->queue.num_blocks);
+}

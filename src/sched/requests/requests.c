@@ -1,0 +1,534 @@
+/* sched/requests/requests.c - a request comes in, goes on as a session, and ends. */
+#include "hash/digest.h"
+#include "sched/sched.h"
+#include "sched/step/admissible.h"
+
+/* ---- blobs: what has no fixed size ------------------------------------------ */
+
+unsigned char *qr_request_take_blob(const quire_sched *s, uint32_t index, size_t bytes)
+{
+    qr_request *r = &s->table.requests[index];
+    size_t rounded = (bytes + 7) / 8 * 8;
+    if (rounded > s->rules.max_request_bytes - r->blob_used)
+        return NULL;
+    unsigned char *at = s->table.blobs + (size_t)index * s->rules.max_request_bytes + r->blob_used;
+    r->blob_used += (uint32_t)rounded;
+    return at;
+}
+
+bool qr_request_copy_bytes(const quire_sched *s, uint32_t index, quire_bytes from, quire_bytes *to)
+{
+    *to = (quire_bytes){NULL, 0};
+    if (from.len == 0)
+        return true;
+    if (from.len > s->rules.max_request_bytes)
+        return false;
+    unsigned char *at = qr_request_take_blob(s, index, from.len);
+    if (at == NULL)
+        return false;
+    memcpy(at, from.data, from.len);
+    *to = (quire_bytes){at, from.len};
+    return true;
+}
+
+bool qr_request_copy_stops(const quire_sched *s, uint32_t index, const quire_request_params *p,
+                           qr_stop_rules *to)
+{
+    *to = (qr_stop_rules){.num_tokens = p->num_stop_token_ids,
+                          .min_tokens = p->min_tokens,
+                          .repetition_max_pattern = p->repetition_max_pattern,
+                          .repetition_min_pattern = p->repetition_min_pattern,
+                          .repetition_min_count = p->repetition_min_count,
+                          .eos_token_id = p->eos_token_id,
+                          .has_eos = p->has_eos != 0};
+    if (p->num_stop_token_ids == 0)
+        return true;
+    if (p->num_stop_token_ids > s->rules.max_request_bytes / sizeof(quire_token))
+        return false;
+    size_t bytes = p->num_stop_token_ids * sizeof(quire_token);
+    void *at = qr_request_take_blob(s, index, bytes);
+    if (at == NULL)
+        return false;
+    memcpy(at, p->stop_token_ids, bytes);
+    to->tokens = at;
+    return true;
+}
+
+/* Of a prompt's embeddings the digest of those rows stays that lie in the block which the prompt
+ * does not fill. */
+static bool copy_embeds(const quire_sched *s, uint32_t index, const quire_request_params *p,
+                        quire_bytes *to)
+{
+    unsigned char digest[QR_SHA256_BYTES];
+    *to = (quire_bytes){NULL, 0};
+    if (p->prompt_embeds == NULL || s->hasher == NULL)
+        return true;
+    size_t num_left = p->num_prompt_tokens % s->rules.hash_block_size;
+    size_t first = p->num_prompt_tokens - num_left;
+    const unsigned char *rows = p->prompt_embeds;
+    qr_sha256(rows + first * p->prompt_embed_bytes, num_left * p->prompt_embed_bytes, digest);
+    return qr_request_copy_bytes(s, index, (quire_bytes){digest, sizeof digest}, to);
+}
+
+static uint32_t count_embeds(const quire_mm_input *in)
+{
+    uint32_t length = (uint32_t)in->feature.length;
+    if (in->is_embed == NULL)
+        return in->num_embeds > 0 && in->num_embeds < length ? in->num_embeds : length;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < length; i++)
+        count += in->is_embed[i] != 0;
+    return count;
+}
+
+bool qr_request_copy_features(const quire_sched *s, uint32_t index, const quire_request_params *p,
+                              uint32_t num_old, qr_feature **features,
+                              quire_mm_feature **mm_features)
+{
+    uint64_t total = (uint64_t)num_old + p->num_mm_inputs;
+    *features = NULL;
+    *mm_features = NULL;
+    if (p->num_mm_inputs == 0)
+        return true;
+    if (total > s->rules.max_features)
+        return false;
+    *features = (qr_feature *)(void *)qr_request_take_blob(s, index, total * sizeof **features);
+    *mm_features =
+        (quire_mm_feature *)(void *)qr_request_take_blob(s, index, total * sizeof **mm_features);
+    if (*features == NULL || *mm_features == NULL)
+        return false;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
+        const quire_mm_input *in = &p->mm_inputs[i];
+        quire_mm_feature *mm = &(*mm_features)[num_old + i];
+        *mm = in->feature;
+        if (in->feature.offset > s->rules.max_model_len ||
+            in->feature.length > qr_sched_longest_feature(s) ||
+            in->feature.identifier.len > QR_MAX_IDENTIFIER_BYTES ||
+            !qr_request_copy_bytes(s, index, in->feature.identifier, &mm->identifier))
+            return false;
+        (*features)[num_old + i] = (qr_feature){.identifier = mm->identifier,
+                                                .offset = (uint32_t)mm->offset,
+                                                .length = (uint32_t)mm->length,
+                                                .num_embeds = count_embeds(in)};
+    }
+    return true;
+}
+
+int qr_request_copy_flags(quire_sched *s, const quire_request_params *p, qr_feature *features,
+                          uint32_t num_old, qr_flag_chain *chain)
+{
+    uint64_t num_flags = 0;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++)
+        num_flags += p->mm_inputs[i].is_embed != NULL ? p->mm_inputs[i].feature.length : 0;
+    uint64_t num_chunks = qr_flags_chunks_for(num_flags);
+    if (num_chunks > s->flags.num_chunks)
+        return QUIRE_E_RANGE;
+    if (!qr_flags_take(&s->flags, chain, (uint32_t)num_chunks))
+        return QUIRE_FULL;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
+        qr_feature *f = &features[num_old + i];
+        f->has_flags = p->mm_inputs[i].is_embed != NULL;
+        if (!f->has_flags)
+            continue;
+        f->first_flag = at;
+        qr_flags_write(&s->flags, chain, at, p->mm_inputs[i].is_embed, f->length);
+        at += f->length;
+    }
+    return QUIRE_OK;
+}
+
+/* ---- coming in ------------------------------------------------------------- */
+
+int qr_request_check_arrays(const quire_request_params *p)
+{
+    bool has_prompt = p->prompt != NULL || p->prompt_embeds != NULL || p->num_prompt_tokens == 0;
+    bool ok = has_prompt && (p->hashes != NULL || p->num_hashes == 0) &&
+              (p->prompt_embeds == NULL || !p->is_resumable) &&
+              (p->stop_token_ids != NULL || p->num_stop_token_ids == 0) &&
+              (p->mm_inputs != NULL || p->num_mm_inputs == 0) &&
+              (p->lora_name.data != NULL || p->lora_name.len == 0) &&
+              (p->cache_salt.data != NULL || p->cache_salt.len == 0);
+    for (uint32_t i = 0; ok && i < p->num_mm_inputs; i++)
+        ok = p->mm_inputs[i].feature.identifier.data != NULL &&
+             p->mm_inputs[i].feature.identifier.len > 0;
+    return ok ? QUIRE_OK : QUIRE_E_ARGUMENT;
+}
+
+bool qr_request_features_ok(const quire_sched *s, const quire_request_params *p)
+{
+    bool is_strict = (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    for (uint32_t i = 0; i < p->num_mm_inputs; i++) {
+        const quire_mm_feature *f = &p->mm_inputs[i].feature;
+        if (f->offset > s->rules.max_model_len || f->length > qr_sched_longest_feature(s) ||
+            (s->rules.is_encoder_decoder && f->offset != 0))
+            return false;
+        if (is_strict && !s->rules.is_encoder_decoder &&
+            f->offset + f->length > p->num_prompt_tokens)
+            return false;
+        if (is_strict && s->rules.is_encoder_decoder && p->mm_inputs[i].is_embed != NULL)
+            return false;
+    }
+    return true;
+}
+
+static int check_params(const quire_sched *s, const quire_request_params *p)
+{
+    int err = p->id.data == NULL || p->id.len == 0 ? QUIRE_E_ARGUMENT : qr_request_check_arrays(p);
+    if (err != QUIRE_OK)
+        return err;
+    return qr_request_features_ok(s, p) ? QUIRE_OK : QUIRE_E_RANGE;
+}
+
+static int check_limits(const quire_sched *s)
+{
+    uint64_t ends = (uint64_t)s->ended.num_finished + s->table.num_live;
+    uint64_t told = (uint64_t)s->ended.num_client_finished + s->table.num_live;
+    bool full = s->table.num_live == s->rules.max_requests || ends >= s->rules.max_finished ||
+                told >= s->rules.max_finished;
+    return full ? QUIRE_FULL : QUIRE_OK;
+}
+
+static int check_request(quire_sched *s, const qr_request *r, uint32_t num_prompt_tokens)
+{
+    bool hides = (s->rules.quirks & QUIRE_QUIRK(MIN_TOKENS_HIDES_LENGTH)) != 0;
+    bool goes_on = r->is_resumable || (hides && r->stops.min_tokens > r->max_tokens);
+    const qr_admissible_ask ask = {.num_tokens = num_prompt_tokens,
+                                   .has_second = goes_on || r->max_tokens > 1,
+                                   .features = r->features,
+                                   .num_features = r->num_features,
+                                   .first_new = r->num_features};
+    return qr_admissible_check(s, &ask);
+}
+
+static int fill_request(quire_sched *s, uint32_t index, const quire_request_params *p)
+{
+    qr_request *r = &s->table.requests[index];
+    r->num_prompt_tokens = p->num_prompt_tokens;
+    r->max_tokens = p->is_pooling ? 1 : p->max_tokens;
+    if (r->max_tokens == 0)
+        r->max_tokens = s->rules.max_model_len - p->num_prompt_tokens;
+    r->status = p->use_grammar ? QUIRE_REQ_WAITING_FOR_GRAMMAR : QUIRE_REQ_WAITING;
+    r->use_grammar = p->use_grammar != 0;
+    r->is_pooling = p->is_pooling != 0;
+    r->is_resumable = p->is_resumable != 0;
+    r->has_prefill_stats = true;
+    r->client_index = p->client_index;
+    r->lora_id = p->lora_id;
+    r->kv.user = p->user;
+    r->kv.skip_reading_prefix = p->skip_reading_prefix;
+    r->num_features = p->num_mm_inputs;
+    qr_stop_rules stops;
+    bool fits = qr_request_copy_stops(s, index, p, &stops) &&
+                qr_request_copy_features(s, index, p, 0, &r->features, &r->mm_features) &&
+                qr_request_copy_bytes(s, index, p->lora_name, &r->extra.lora_name) &&
+                qr_request_copy_bytes(s, index, p->cache_salt, &r->extra.cache_salt) &&
+                copy_embeds(s, index, p, &r->embeds_tail);
+    if (!fits)
+        return QUIRE_E_RANGE;
+    qr_request_set_stops(r, &stops);
+    int err = check_request(s, r, p->num_prompt_tokens);
+    if (err == QUIRE_OK)
+        err = qr_request_copy_flags(s, p, r->features, 0, &r->flags);
+    if (err != QUIRE_OK)
+        return err;
+    r->extra.mm_features = r->mm_features;
+    r->extra.num_mm_features = r->num_features;
+    r->is_plain = !r->use_grammar && !r->is_pooling && r->num_features == 0;
+    r->has_extra = r->extra.lora_name.len > 0 || r->extra.cache_salt.len > 0 || r->num_features > 0;
+    if (!qr_texts_take_waiting(&s->texts, &r->text, p->num_prompt_tokens,
+                               s->texts.max_waiting_pages))
+        return QUIRE_FULL;
+    const quire_token *prompt = p->prompt;
+    if (prompt == NULL) { /* embeddings alone */
+        memset(s->room.token_scratch, 0,
+               (size_t)p->num_prompt_tokens * sizeof *s->room.token_scratch);
+        prompt = s->room.token_scratch;
+    }
+    err = qr_sched_hash_prompt(s, r, p, prompt);
+    if (err != QUIRE_OK)
+        return err;
+    qr_text_append(&s->texts.store, &r->text, prompt, p->num_prompt_tokens);
+    r->kv.num_tokens = p->num_prompt_tokens;
+    return QUIRE_OK;
+}
+
+void qr_sched_release_slot(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->table.requests[index];
+    if (r->has_promise)
+        qr_texts_take_back(&s->texts, r);
+    qr_texts_release_waiting(&s->texts, &r->text);
+    qr_flags_release(&s->flags, &r->flags);
+    qr_text text = r->text;
+    *r = (qr_request){
+        .generation = r->generation, .text = text, .first_input = QR_NIL, .last_input = QR_NIL};
+}
+
+int qr_sched_take_slot(quire_sched *s, quire_bytes id, uint32_t *index)
+{
+    if (qr_idmap_find(&s->table.ids, id.data, (uint32_t)id.len) != QR_NIL)
+        return QUIRE_E_DUPLICATE;
+    int err = check_limits(s);
+    if (err != QUIRE_OK)
+        return err;
+    *index = s->table.free_slots[s->rules.max_requests - 1 - s->table.num_live];
+    qr_sched_release_slot(s, *index);
+    return QUIRE_OK;
+}
+
+void qr_sched_enter(quire_sched *s, uint32_t index, const quire_request_params *p)
+{
+    int err = qr_idmap_insert(&s->table.ids, p->id.data, (uint32_t)p->id.len, index);
+    qr_assert(err == QUIRE_OK);
+    s->table.num_live++;
+    qr_list_insert_before(s->table.by_age, sizeof *s->table.by_age, s->rules.max_requests, index);
+    qr_request *r = &s->table.requests[index];
+    r->is_in_use = true;
+    r->generation++;
+    qr_waiter *w = &s->table.waiters[index];
+    qr_link_clear(&w->link);
+    w->queue = 0;
+    w->priority = p->priority;
+    w->arrival_time = p->arrival_time;
+    w->id = (quire_bytes){qr_idmap_key(&s->table.ids, index), p->id.len};
+    qr_metrics *metrics = qr_sched_timed_metrics(s);
+    if (metrics != NULL)
+        qr_metrics_add_request(metrics, index, r->num_prompt_tokens,
+                               r->is_pooling ? 0 : r->max_tokens);
+}
+
+int qr_sched_add(quire_sched *s, const quire_request_params *p, quire_req *req)
+{
+    uint32_t index;
+    int err = check_params(s, p);
+    if (err == QUIRE_OK)
+        err = qr_sched_take_slot(s, p->id, &index);
+    if (err != QUIRE_OK)
+        return err;
+    err = fill_request(s, index, p);
+    if (err != QUIRE_OK) {
+        qr_sched_release_slot(s, index);
+        return err;
+    }
+    qr_sched_enter(s, index, p);
+    qr_sched_enqueue(s, index);
+    *req = qr_sched_req_of(s, index);
+    qr_sched_tell_load(s);
+    qr_assert_expensive(qr_sched_is_valid(s));
+    return QUIRE_OK;
+}
+
+/* The features that lie in the first num_tokens tokens, or QR_NIL where one begins there and ends
+ * behind them. */
+static uint32_t count_features_before(const qr_request *r, uint32_t num_tokens)
+{
+    uint32_t n = 0;
+    while (n < r->num_features && r->features[n].offset < num_tokens) {
+        if (r->features[n].length > num_tokens - r->features[n].offset)
+            return QR_NIL;
+        n++;
+    }
+    return n;
+}
+
+/* A request that could run can run with fewer tokens and features: nothing else is to be checked.
+ * vLLM keeps the hash of a block that is full no longer, as for a session: SESSION_STALE_HASH. */
+int qr_sched_cut_prompt(quire_sched *s, uint32_t index, uint32_t num_tokens, uint32_t max_tokens)
+{
+    qr_request *r = &s->table.requests[index];
+    bool has_begun = r->kv.seq != 0 || r->kv.num_computed_tokens > 0 || r->num_saved > 0 ||
+                     r->num_hosted > 0 || r->kv.num_tokens > r->num_prompt_tokens ||
+                     qr_request_is_finished(r) || r->status == QUIRE_REQ_WAITING_FOR_STREAMING;
+    if (has_begun || r->embeds_tail.data != NULL)
+        return QUIRE_E_ARGUMENT;
+    if (num_tokens == 0 || num_tokens > r->num_prompt_tokens)
+        return QUIRE_E_RANGE;
+    bool keeps_all =
+        (s->rules.quirks & QUIRE_QUIRK(HOPELESS_WAITS)) != 0 || s->rules.is_encoder_decoder;
+    uint32_t num_features = keeps_all ? r->num_features : count_features_before(r, num_tokens);
+    if (num_features == QR_NIL)
+        return QUIRE_E_RANGE;
+    if (num_features < r->num_features)
+        qr_sched_drop_features(s, r, num_features);
+    qr_text_cut(&s->texts.store, &r->text, num_tokens);
+    r->kv.num_tokens = num_tokens;
+    r->num_prompt_tokens = num_tokens;
+    if (max_tokens > 0 && max_tokens < r->max_tokens) {
+        r->max_tokens = max_tokens;
+        if (r->stops.min_tokens > max_tokens) /* else it would run on, past the promised pages */
+            r->stops.min_tokens = max_tokens;
+    }
+    if (!r->has_promise) { /* it has no more pages than it will need */
+        s->texts.num_waiting_pages -= r->text.num_pages;
+        qr_text_trim(&s->texts.store, &r->text);
+        s->texts.num_waiting_pages += r->text.num_pages;
+    }
+    bool is_stale = (s->rules.quirks & QUIRE_QUIRK(SESSION_STALE_HASH)) != 0;
+    uint32_t most = is_stale ? r->text.num_pages * s->texts.store.page_hashes : 0;
+    if (s->hasher != NULL && !is_stale)
+        most = num_tokens / s->rules.hash_block_size;
+    r->kv.num_hashes = r->kv.num_hashes < most ? r->kv.num_hashes : most;
+    return QUIRE_OK;
+}
+
+void qr_sched_enqueue(quire_sched *s, uint32_t index)
+{
+    bool is_held = qr_request_is_held(&s->table.requests[index]);
+    if (s->prefix.window > 0)
+        qr_prefix_enter(s, index);
+    qr_waiting_add(is_held ? &s->queues.skipped : &s->queues.waiting, index);
+}
+
+void qr_sched_dequeue(quire_sched *s, uint32_t index)
+{
+    uint32_t number = s->table.waiters[index].queue;
+    if (number == s->queues.waiting.number)
+        qr_waiting_remove(&s->queues.waiting, index);
+    else if (number == s->queues.skipped.number)
+        qr_waiting_remove(&s->queues.skipped, index);
+}
+
+/* ---- the end --------------------------------------------------------------- */
+
+static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
+{
+    const quire_connector *c = &s->partners.connector;
+    qr_request *r = &s->table.requests[index];
+    if (!s->partners.has_connector)
+        return false;
+    if (r->kv.seq != 0 && !is_loading) /* what a load still writes to stays */
+        quire_cache_remove_skipped_blocks(s->cache, r->kv.seq, r->kv.num_computed_tokens);
+    if (c->request_finished == NULL)
+        return false;
+    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    return c->request_finished(c->user, qr_sched_req_of(s, index), s->room.spans) != 0;
+}
+
+void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
+{
+    qr_request *r = &s->table.requests[index];
+    bool keeps = connector_keeps(s, index, keep_blocks);
+    qr_swap_drop(s, index);
+    if (s->ahead.num > 0)
+        qr_lookahead_drop(s, index);
+    if (r->num_features > 0)
+        qr_encoder_free(&s->encoder, r->features, r->num_features);
+    s->ended.finished[s->ended.num_finished++] = qr_sched_req_of(s, index);
+    if (s->rules.lists_finished) {
+        s->ended.client_finished[s->ended.num_client_finished] = qr_sched_req_of(s, index);
+        s->ended.client_of_finished[s->ended.num_client_finished++] = r->client_index;
+    }
+    r->awaits_sending = keeps;
+    r->awaits_recving = keep_blocks;
+    r->load_step = 0;
+    if (s->watch.monitor != NULL)
+        qr_metrics_mark_end(&s->watch.monitor->metrics, index);
+    if (!keeps && !keep_blocks)
+        qr_sched_free_blocks(s, index);
+}
+
+void qr_sched_free_blocks(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->table.requests[index];
+    if (r->pin_ns > 0)
+        qr_pins_keep(s, index);
+    quire_cache_free(s->cache, &r->kv);
+    qr_sched_drop_inputs(s, index);
+    qr_idmap_remove(&s->table.ids, index);
+    qr_list_remove(s->table.by_age, sizeof *s->table.by_age, index);
+    qr_sched_release_slot(s, index);
+    s->table.free_slots[s->rules.max_requests - s->table.num_live--] = index;
+}
+
+static void leave_queue(quire_sched *s, uint32_t index)
+{
+    qr_request *r = &s->table.requests[index];
+    if (r->status != QUIRE_REQ_RUNNING) {
+        bool is_listed_again = s->table.waiters[index].queue == 0;
+        if (r->status == QUIRE_REQ_WAITING_FOR_STREAMING && !is_listed_again)
+            s->queues.num_waiting_for_streaming--;
+        qr_sched_dequeue(s, index);
+        return;
+    }
+    uint32_t place = 0;
+    while (place < s->queues.num_running && s->queues.running[place] != index)
+        place++;
+    if (place < s->queues.num_running) /* else it is listed twice */
+        qr_sched_leave_running(s, place);
+}
+
+/* All requests that are there, in the order in which they were added. */
+static uint32_t list_all(const quire_sched *s, quire_req *reqs)
+{
+    uint32_t n = 0;
+    for (uint32_t i = s->table.by_age[s->rules.max_requests].next; i != s->rules.max_requests;
+         i = s->table.by_age[i].next)
+        reqs[n++] = qr_sched_req_of(s, i);
+    return n;
+}
+
+/* An end reads memory in many places: asks for all of it at once. */
+static inline void fetch_for_end(const quire_sched *s, uint32_t index)
+{
+    if (index >= s->rules.max_requests)
+        return;
+    const qr_request *r = &s->table.requests[index];
+    qr_prefetch_write(&s->table.waiters[index]);
+    qr_prefetch_write(&r->kv);
+    qr_prefetch_write(&r->status);
+    qr_prefetch_write(&r->num_features);
+    qr_prefetch_write(&r->has_promise);
+    qr_prefetch_write(&r->num_saved);
+    qr_prefetch_write(&s->table.by_age[index]);
+    qr_prefetch_write(&s->table.ids.key_lens[index]);
+    qr_prefetch(qr_idmap_key(&s->table.ids, index));
+}
+
+static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
+{
+    qr_request *r = &s->table.requests[index];
+    bool is_loading = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && !r->has_finished_recving;
+    r->has_finished_recving = false;
+    r->has_failed_recving = false;
+    r->status = (uint8_t)status;
+    qr_deadlock_note_holder(s, r);
+    qr_metrics *metrics = qr_sched_timed_metrics(s);
+    if (metrics != NULL)
+        qr_metrics_end_request(metrics, index, status);
+    qr_sched_free_request(s, index, is_loading);
+}
+
+void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_req_status status,
+                     uint32_t *num_finished)
+{
+    uint32_t count = 0;
+    for (uint32_t pass = 0; pass < 2;
+         pass++) { /* all leave their queues before the first is freed */
+        for (uint32_t i = 0; i < n; i++) {
+            if (pass == 0)
+                fetch_for_end(s, quire_req_index(reqs[i]));
+            uint32_t index = qr_sched_index_of(s, reqs[i]);
+            if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
+                continue;
+            if (pass == 0) {
+                leave_queue(s, index);
+                continue;
+            }
+            finish_one(s, index, status);
+            count++;
+        }
+    }
+    if (s->deadlock.is_active && count > 0)
+        qr_deadlock_end(s);
+    if (num_finished != NULL)
+        *num_finished = count;
+    qr_sched_tell_load(s);
+    qr_assert_expensive(qr_sched_is_valid(s));
+}
+
+void qr_sched_finish_all(quire_sched *s, quire_req_status status, uint32_t *num_finished)
+{
+    uint32_t n = list_all(s, s->room.req_scratch);
+    qr_sched_finish(s, s->room.req_scratch, n, status, num_finished);
+}

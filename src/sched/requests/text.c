@@ -1,0 +1,167 @@
+#include "sched/requests/text.h"
+
+enum { PAGE_TOKENS = QR_AT_A_TIME(1024, 2) };
+
+void qr_text_carve(qr_text_store *store, qr_arena *arena, const qr_text_limits *limits)
+{
+    uint32_t unit = limits->hash_block_size == 0 ? 1 : limits->hash_block_size;
+    uint32_t blocks = unit < PAGE_TOKENS ? PAGE_TOKENS / unit : 1;
+    *store = (qr_text_store){.page_tokens = blocks * unit};
+    if (limits->hash_block_size > 0) {
+        store->page_hashes = blocks;
+        store->digest_bytes = limits->digest_bytes;
+    }
+    size_t bytes = (size_t)store->page_tokens * sizeof(quire_token) +
+                   (size_t)store->page_hashes * store->digest_bytes;
+    store->page_bytes = (bytes + 63) / 64 * 64;
+    store->max_pages = qr_text_pages_for(store, limits->max_model_len);
+    uint64_t num_pages = limits->max_tokens / store->page_tokens + limits->max_requests +
+                         (uint64_t)limits->max_full * store->max_pages;
+    store->num_pages = num_pages < UINT32_MAX ? (uint32_t)num_pages : UINT32_MAX;
+    store->memory = qr_arena_take(arena, store->num_pages, store->page_bytes);
+    store->free_pages = qr_arena_take(arena, store->num_pages, sizeof *store->free_pages);
+    uint32_t max_hashes = store->max_pages * store->page_hashes;
+    store->row = qr_arena_take(arena, max_hashes, store->digest_bytes);
+    store->all_row = qr_arena_take(arena, max_hashes, store->digest_bytes);
+}
+
+void qr_text_init(qr_text_store *store)
+{
+    store->num_free = store->num_pages;
+    store->all_row_of = NULL;
+    for (uint32_t i = 0; i < store->num_pages; i++)
+        store->free_pages[i] = store->num_pages - 1 - i;
+}
+
+bool qr_text_reserve(qr_text_store *store, qr_text *text, uint32_t num_tokens)
+{
+    uint32_t needed = qr_text_pages_for(store, num_tokens);
+    if (needed <= text->num_pages)
+        return true;
+    if (needed > store->max_pages || needed - text->num_pages > store->num_free)
+        return false;
+    while (text->num_pages < needed)
+        text->pages[text->num_pages++] = store->free_pages[--store->num_free];
+    qr_text_cut(store, text, text->num_tokens);
+    return true;
+}
+
+void qr_text_cut(const qr_text_store *store, qr_text *text, uint32_t num_tokens)
+{
+    uint32_t page = num_tokens / store->page_tokens;
+    uint32_t at = num_tokens % store->page_tokens;
+    text->num_tokens = num_tokens;
+    text->tail = NULL;
+    text->room = store->page_tokens - at;
+    if (page < text->num_pages)
+        text->tail = qr_text_page_tokens(store, text, page) + at;
+}
+
+void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token *tokens,
+                    uint32_t n)
+{
+    while (n > 0) {
+        uint32_t part = n < text->room ? n : text->room;
+        qr_assert(text->tail != NULL);
+        memcpy(text->tail, tokens, (size_t)part * sizeof *tokens);
+        tokens += part;
+        n -= part;
+        qr_text_cut(store, text, text->num_tokens + part);
+    }
+}
+
+void qr_text_trim(qr_text_store *store, qr_text *text)
+{
+    uint32_t needed = qr_text_pages_for(store, text->num_tokens);
+    qr_text_hashes_change(store, text);
+    while (text->num_pages > needed)
+        store->free_pages[store->num_free++] = text->pages[--text->num_pages];
+    qr_text_cut(store, text, text->num_tokens);
+}
+
+void qr_text_release(qr_text_store *store, qr_text *text)
+{
+    qr_text_hashes_change(store, text);
+    while (text->num_pages > 0)
+        store->free_pages[store->num_free++] = text->pages[--text->num_pages];
+    text->num_tokens = 0;
+    text->tail = NULL;
+}
+
+void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+                  quire_token *out)
+{
+    qr_assert(first + n <= text->num_tokens);
+    while (n > 0) {
+        uint32_t at = first % store->page_tokens;
+        uint32_t part = store->page_tokens - at < n ? store->page_tokens - at : n;
+        const quire_token *page = qr_text_page_tokens(store, text, first / store->page_tokens);
+        memcpy(out, page + at, (size_t)part * sizeof *out);
+        out += part;
+        first += part;
+        n -= part;
+    }
+}
+
+void qr_text_copy_all(qr_text_store *store, const qr_text *from, qr_text *to)
+{
+    uint32_t num_pages = qr_text_pages_for(store, from->num_tokens);
+    qr_assert(to->num_tokens == 0 && num_pages <= to->num_pages);
+    qr_text_hashes_change(store, to);
+    for (uint32_t page = 0; page < num_pages; page++)
+        memcpy(qr_text_page_tokens(store, to, page), qr_text_page_tokens(store, from, page),
+               store->page_bytes);
+    qr_text_cut(store, to, from->num_tokens);
+}
+
+static void copy_hashes(const qr_text_store *store, const qr_text *text, uint32_t first,
+                        uint32_t end, unsigned char *to)
+{
+    while (first < end) {
+        uint32_t part = store->page_hashes - first % store->page_hashes;
+        part = part < end - first ? part : end - first;
+        memcpy(to, qr_text_hash(store, text, first), (size_t)part * store->digest_bytes);
+        to += (size_t)part * store->digest_bytes;
+        first += part;
+    }
+}
+
+static bool are_in_one_page(const qr_text_store *store, uint32_t first, uint32_t end)
+{
+    return first < end && first / store->page_hashes == (end - 1) / store->page_hashes;
+}
+
+const unsigned char *qr_text_hash_row(const qr_text_store *store, const qr_text *text,
+                                      uint32_t first, uint32_t end)
+{
+    if (are_in_one_page(store, first, end))
+        return qr_text_hash(store, text, first);
+    copy_hashes(store, text, first, end, store->row);
+    return store->row;
+}
+
+const unsigned char *qr_text_all_hashes(qr_text_store *store, const qr_text *text, uint32_t end)
+{
+    if (are_in_one_page(store, 0, end))
+        return qr_text_hash(store, text, 0);
+    if (store->all_row_of != text->pages || store->all_row_end != end) {
+        copy_hashes(store, text, 0, end, store->all_row);
+        store->all_row_of = text->pages;
+        store->all_row_end = end;
+    }
+    return store->all_row;
+}
+
+void qr_text_put_hashes(qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+                        const unsigned char *hashes)
+{
+    qr_text_hashes_change(store, text);
+    while (n > 0) {
+        uint32_t part = store->page_hashes - first % store->page_hashes;
+        part = part < n ? part : n;
+        memcpy(qr_text_hash(store, text, first), hashes, (size_t)part * store->digest_bytes);
+        hashes += (size_t)part * store->digest_bytes;
+        first += part;
+        n -= part;
+    }
+}

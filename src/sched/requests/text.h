@@ -1,0 +1,128 @@
+/* sched/requests/text.h - the tokens and hashes of requests, in pages of one arena.
+ *
+ *      request   pages  [ 4 ][ 9 ][ 2 ]            a page: page_tokens tokens, and the hashes of
+ *                                                  the blocks that they fill
+ *      page 4    | t t t t t t t t ... | H0 H1 H2 ... |
+ *      page 9    | t t t t . . . . ... | H64 ...      |
+ *                          ^ next token goes here
+ *
+ * Requests grow by taking pages, so nothing is ever moved, and a request that waits costs what its
+ * prompt needs and no more. Hashes are asked for as one row: where they lie in several pages they
+ * are copied to `row`, which the next such question overwrites; all hashes of a request to
+ * `all_row`, where they stay, since one that waits is looked up again in every step.
+ *
+ *      pages in use + free_pages = num_pages;  a request's first num_tokens tokens are in its pages
+ */
+#ifndef QR_SCHED_REQUESTS_TEXT_H
+#define QR_SCHED_REQUESTS_TEXT_H
+
+#include "base/arena.h"
+#include "base/assert.h"
+
+#include <quire/config.h>
+
+typedef struct qr_text_store {
+    unsigned char *memory;
+    uint32_t *free_pages;
+    unsigned char *row;
+    uint32_t num_free;
+    uint32_t num_pages;
+    uint32_t page_tokens;
+    uint32_t page_hashes;
+    uint32_t digest_bytes; /* 0: no hashes */
+    uint32_t max_pages;    /* of one request */
+    size_t page_bytes;
+    unsigned char *all_row;
+    const uint32_t
+        *all_row_of;      /* the pages of the request whose hashes are there; NULL: nobody's */
+    uint32_t all_row_end; /* how many */
+} qr_text_store;
+
+typedef struct qr_text {
+    uint32_t *pages;   /* max_pages places */
+    quire_token *tail; /* where the next token goes; NULL: no page for it */
+    uint32_t num_pages;
+    uint32_t num_tokens;
+    uint32_t room; /* tokens that fit in the tail's page */
+} qr_text;
+
+typedef struct qr_text_limits {
+    uint32_t max_model_len;
+    uint32_t hash_block_size; /* 0: no hashes */
+    uint32_t digest_bytes;
+    uint64_t max_tokens;   /* of all requests, beside */
+    uint32_t max_requests; /* a page for each, and */
+    uint32_t max_full;     /* all pages for so many */
+} qr_text_limits;
+
+void qr_text_carve(qr_text_store *store, qr_arena *arena, const qr_text_limits *limits);
+void qr_text_init(qr_text_store *store);
+
+static inline uint32_t qr_text_pages_for(const qr_text_store *store, uint32_t num_tokens)
+{
+    return num_tokens / store->page_tokens + (num_tokens % store->page_tokens != 0);
+}
+
+/* Takes pages for num_tokens tokens in all; false, and no change, when there are not enough. */
+bool qr_text_reserve(qr_text_store *store, qr_text *text, uint32_t num_tokens);
+/* Appends; the room was reserved. */
+void qr_text_append(const qr_text_store *store, qr_text *text, const quire_token *tokens,
+                    uint32_t n);
+/* Gives back the pages that its tokens do not need. */
+void qr_text_trim(qr_text_store *store, qr_text *text);
+/* Forgets the tokens from num_tokens on; pages stay. */
+void qr_text_cut(const qr_text_store *store, qr_text *text, uint32_t num_tokens);
+void qr_text_release(qr_text_store *store, qr_text *text);
+
+static inline void qr_text_append_one(const qr_text_store *store, qr_text *text, quire_token token)
+{
+    qr_assert(text->tail != NULL);
+    *text->tail++ = token;
+    text->num_tokens++;
+    if (QR_UNLIKELY(--text->room == 0))
+        qr_text_cut(store, text, text->num_tokens); /* on to the next page */
+}
+
+static inline quire_token *qr_text_page_tokens(const qr_text_store *store, const qr_text *text,
+                                               uint32_t page)
+{
+    return (quire_token *)(void *)(store->memory + (size_t)text->pages[page] * store->page_bytes);
+}
+
+static inline quire_token qr_text_token(const qr_text_store *store, const qr_text *text, uint32_t i)
+{
+    return qr_text_page_tokens(store, text, i / store->page_tokens)[i % store->page_tokens];
+}
+
+void qr_text_copy(const qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+                  quire_token *out);
+/* All tokens and hashes of `from`, into pages of `to` that are empty. */
+void qr_text_copy_all(qr_text_store *store, const qr_text *from, qr_text *to);
+
+/* Where hash i lies. */
+static inline unsigned char *qr_text_hash(const qr_text_store *store, const qr_text *text,
+                                          uint32_t i)
+{
+    unsigned char *page =
+        store->memory + (size_t)text->pages[i / store->page_hashes] * store->page_bytes;
+    return page + (size_t)store->page_tokens * sizeof(quire_token) +
+           (size_t)(i % store->page_hashes) * store->digest_bytes;
+}
+
+/* Hashes [first, end) one after the other, valid until the next call. */
+const unsigned char *qr_text_hash_row(const qr_text_store *store, const qr_text *text,
+                                      uint32_t first, uint32_t end);
+/* Hashes [0, end), valid until the next call. */
+const unsigned char *qr_text_all_hashes(qr_text_store *store, const qr_text *text, uint32_t end);
+/* A hash of the request is written, or all are gone. */
+static inline void qr_text_hashes_change(qr_text_store *store, const qr_text *text)
+{
+    if (store->all_row_of == text->pages)
+        store->all_row_of = NULL;
+}
+
+/* Puts n hashes at places from first on. */
+void qr_text_put_hashes(qr_text_store *store, const qr_text *text, uint32_t first, uint32_t n,
+                        const unsigned char *hashes);
+
+#endif

@@ -1,0 +1,46 @@
+/* sched/rules.h - what a scheduler was created with: limits and choices.
+ *
+ * Written once, when the scheduler is created. */
+#ifndef QR_SCHED_RULES_H
+#define QR_SCHED_RULES_H
+
+#include <quire/sched.h>
+
+typedef struct qr_rules {
+    quire_policy policy;
+    uint32_t max_num_seqs;
+    uint32_t max_scheduled;
+    uint32_t max_model_len;
+    uint32_t long_prefill_threshold;
+    uint32_t num_spec_tokens;
+    uint32_t num_lookahead;
+    uint32_t max_loras;
+    uint32_t encoder_budget;
+    uint32_t mamba_block_size; /* of align mode; 0: steps are not aligned */
+    uint32_t hash_block_size;
+    uint32_t max_requests;
+    uint32_t max_request_bytes;
+    uint32_t max_features; /* of one request */
+    uint32_t max_batches;
+    uint32_t max_finished;
+    uint32_t max_loading;
+    uint64_t quirks;
+    bool chunked_prefill;
+    bool reserve_full_sequence;
+    bool is_async;
+    bool is_encoder_decoder;
+    bool disable_chunked_mm;
+    bool use_eagle;
+    bool zeroes_blocks;
+    bool log_stats;
+    bool counts_stats; /* for that, or for the monitor */
+    bool lists_finished;
+    bool fails_on_load_error;
+    bool uses_pressure;
+    bool can_unschedule; /* a victim may be in the step already: not so where it is the last */
+    quire_victim victim; /* as resolved: LIFO, PRIORITY or LRU */
+    uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
+    void *victim_user;
+} qr_rules;
+
+#endif

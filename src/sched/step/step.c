@@ -1,0 +1,326 @@
+/* sched/step/step.c - the arrays of the step being made. */
+#include "sched/sched.h"
+
+/* What the caller has preempted since the last step is the first that was preempted in this one. */
+static QR_NOINLINE void take_asked(quire_sched *s)
+{
+    memcpy(s->builder.preempted, s->ended.asked, s->ended.num_asked * sizeof *s->ended.asked);
+    s->ended.num_asked = 0;
+}
+
+/* qr_step_end writes the others in any case. */
+static void begin_out(quire_step *out, uint64_t step)
+{
+    out->step = step;
+    out->num_reqs = 0;
+    out->total_tokens = 0;
+    out->num_preempted = 0;
+    out->blocks_to_zero = (quire_block_span){0};
+    out->has_grammar_reqs = 0;
+    out->has_pending_grammar_tokens = 0;
+    out->connector_meta = NULL;
+    out->encoder_connector_meta = NULL;
+    out->num_copies = 0;
+}
+
+void qr_step_begin(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    s->flight.step++;
+    const qr_batch *batch = qr_flight_batch(s, s->flight.num_batches);
+    begin_out(&b->out, s->flight.step);
+    b->reqs = batch->reqs;
+    b->num_tokens = batch->num_tokens;
+    b->num_drafts = batch->num_drafts;
+    bool is_valid =
+        s->flight.step - 1 >= s->flight.first_valid_step && (uint32_t)(s->flight.step - 1) != 0;
+    b->last_step = is_valid ? (uint32_t)(s->flight.step - 1) : UINT32_MAX;
+    b->loads = false;
+    b->has_drafts = false;
+    b->has_inputs = false;
+    b->num_encoder_found = 0;
+    b->num_loras = 0;
+    b->num_new = 0;
+    b->num_resumed = 0;
+    b->num_prefill_tokens = 0;
+    b->num_draft_tokens = 0;
+    b->budget = s->pause == QUIRE_PAUSED_ALL ? 0 : s->rules.max_scheduled;
+    b->encoder_budget = s->rules.encoder_budget;
+    s->builder.num_preempted = 0;
+    s->prefix.num_overtaking = 0;
+    if (s->swap.num_slots > 0)
+        qr_swap_begin(&s->swap);
+    b->num_asked = s->ended.num_asked;
+    if (QR_UNLIKELY(s->ended.num_asked > 0))
+        take_asked(s);
+    s->observer.step = s->flight.step;
+    s->observer.taker = 0;
+    s->observer.num_hit_tokens = 0;
+    s->observer.num_external_tokens = 0;
+    s->observer.num_query_tokens = 0;
+}
+
+/* Whether another request of the step being made encodes the same item. */
+static bool is_being_encoded(const quire_sched *s, const qr_feature *feature)
+{
+    const qr_step_builder *b = &s->builder;
+    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
+        const qr_request *r = &s->table.requests[quire_req_index(b->reqs[i])];
+        for (uint32_t k = 0; k < b->encoder_count[i]; k++) {
+            uint32_t input = b->encoder_found[b->encoder_first[i] + k];
+            if (qr_feature_is_same(&r->features[input], feature))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* With can_unschedule a request that is in the step already may still be preempted from it, and
+ * what it was to encode is not encoded then: others count on that from the next step on. */
+static void wait_for_encoding(quire_sched *s, const qr_encoder_ask *ask, qr_encoder_plan *plan)
+{
+    const uint32_t *planned = s->builder.encoder_planned;
+    uint64_t seen = (uint64_t)ask->num_computed_tokens + ask->shift;
+    uint64_t end = seen + plan->num_new_tokens;
+    bool is_cut = false;
+    for (uint32_t i = 0; i < ask->num_features && ask->features[i].offset < end; i++) {
+        const qr_feature *f = &ask->features[i];
+        bool is_past = (uint64_t)f->offset + f->length <= ask->num_computed_tokens;
+        if (is_past || !is_being_encoded(s, f))
+            continue;
+        qr_encoder_free_input(&s->encoder, ask->features, ask->num_features, i);
+        if (is_cut)
+            continue;
+        is_cut = true;
+        plan->num_new_tokens = seen < f->offset ? (uint32_t)(f->offset - seen) : 0;
+        while (plan->num_inputs > 0 && planned[plan->num_inputs - 1] >= i)
+            plan->budget += ask->features[planned[--plan->num_inputs]].num_embeds;
+        while (plan->num_external > 0 &&
+               planned[qr_encoder_external_at(ask->num_features, plan->num_external - 1)] >= i)
+            plan->num_external--;
+    }
+}
+
+qr_encoder_plan qr_sched_plan_encoder(quire_sched *s, const qr_request *r, uint32_t computed,
+                                      uint32_t num_new)
+{
+    qr_encoder_ask ask = {
+        .features = r->features,
+        .flags = &s->flags,
+        .chain = &r->flags,
+        .num_features = r->num_features,
+        .num_computed_tokens = computed,
+        .num_new_tokens = num_new,
+        .budget = s->builder.encoder_budget,
+        .shift = s->rules.use_eagle,
+        .disable_chunked = s->rules.disable_chunked_mm,
+        .req = qr_sched_req_of(s, (uint32_t)(r - s->table.requests)),
+        .connector = s->partners.has_encoder_connector ? &s->partners.encoder_connector : NULL};
+    qr_encoder_plan plan = qr_encoder_schedule(&s->encoder, &ask, s->builder.encoder_planned);
+    if (s->builder.num_encoder_found > 0 && s->rules.can_unschedule &&
+        (s->rules.quirks & QUIRE_QUIRK(UNENCODED_STAYS)) == 0)
+        wait_for_encoding(s, &ask, &plan);
+    return plan;
+}
+
+/* An input gets its place in the encoder cache, and the connector is told. */
+static void allocate_input(quire_sched *s, qr_request *r, uint32_t input)
+{
+    const quire_encoder_connector *c = &s->partners.encoder_connector;
+    qr_encoder_allocate(&s->encoder, r->features, input);
+    if (s->partners.has_encoder_connector && c->update_state_after_alloc != NULL)
+        c->update_state_after_alloc(c->user, qr_sched_req_of(s, (uint32_t)(r - s->table.requests)),
+                                    input);
+}
+
+void qr_step_add_encoder(quire_sched *s, qr_request *r, const qr_encoder_plan *plan)
+{
+    qr_step_builder *b = &s->builder;
+    for (uint32_t i = 0; i < plan->num_inputs; i++) {
+        b->encoder_found[b->num_encoder_found++] = b->encoder_planned[i];
+        allocate_input(s, r, b->encoder_planned[i]);
+    }
+    for (uint32_t i = 0; i < plan->num_external; i++)
+        allocate_input(s, r, b->encoder_planned[qr_encoder_external_at(r->num_features, i)]);
+    b->encoder_count[b->out.num_reqs - 1] = plan->num_inputs;
+    if (plan->num_inputs == 0)
+        return; /* loads take nothing of the budget, to which a preemption may have given back */
+    b->has_inputs = true;
+    b->encoder_budget = plan->budget;
+}
+
+void qr_step_add_lora(quire_sched *s, uint32_t lora_id)
+{
+    qr_step_builder *b = &s->builder;
+    if (lora_id > 0 && !qr_step_has_lora(s, lora_id) && b->num_loras < s->rules.max_loras)
+        b->lora_ids[b->num_loras++] = lora_id;
+}
+
+bool qr_step_has_lora(const quire_sched *s, uint32_t lora_id)
+{
+    for (uint32_t i = 0; i < s->builder.num_loras; i++)
+        if (s->builder.lora_ids[i] == lora_id)
+            return true;
+    return false;
+}
+
+uint32_t qr_step_find(const quire_sched *s, quire_req req)
+{
+    for (uint32_t i = 0; i < s->builder.out.num_reqs; i++)
+        if (s->builder.reqs[i] == req)
+            return i;
+    return QR_NIL;
+}
+
+static void close_gap(void *array, size_t size, uint32_t place, uint32_t count)
+{
+    unsigned char *at = (unsigned char *)array + (size_t)place * size;
+    memmove(at, at + size, (size_t)(count - place - 1) * size);
+}
+
+void qr_step_remove(quire_sched *s, uint32_t place)
+{
+    qr_step_builder *b = &s->builder;
+    uint32_t count = b->out.num_reqs--;
+    b->budget += b->num_tokens[place];
+    b->out.total_tokens -= b->num_tokens[place];
+    close_gap(b->reqs, sizeof *b->reqs, place, count);
+    close_gap(b->kinds, sizeof *b->kinds, place, count);
+    close_gap(b->was_in_last_step, sizeof *b->was_in_last_step, place, count);
+    close_gap(b->num_tokens, sizeof *b->num_tokens, place, count);
+    close_gap(b->num_computed, sizeof *b->num_computed, place, count);
+    close_gap(b->num_outputs, sizeof *b->num_outputs, place, count);
+    close_gap(b->num_drafts, sizeof *b->num_drafts, place, count);
+    close_gap(b->encoder_first, sizeof *b->encoder_first, place, count);
+    close_gap(b->encoder_count, sizeof *b->encoder_count, place, count);
+    close_gap(b->blocks, sizeof *b->blocks * s->cache->num_groups, place, count);
+}
+
+/* Drafts and encoder inputs of all requests, one after the other. */
+static void make_rows(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    b->out.draft_start = b->has_drafts ? b->draft_start : b->zeros;
+    b->out.encoder_start = b->has_inputs ? b->encoder_start : b->zeros;
+    if (!b->has_drafts && !b->has_inputs)
+        return;
+    uint32_t drafts = 0;
+    uint32_t inputs = 0;
+    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
+        b->draft_start[i] = drafts;
+        b->encoder_start[i] = inputs;
+        if (b->num_drafts[i] > 0) {
+            const quire_token *from = qr_sched_drafts_of(s, quire_req_index(b->reqs[i]));
+            memcpy(b->drafts + drafts, from, b->num_drafts[i] * sizeof *from);
+            drafts += b->num_drafts[i];
+        }
+        if (b->encoder_count[i] > 0) {
+            const uint32_t *from = b->encoder_found + b->encoder_first[i];
+            memcpy(b->encoder_inputs + inputs, from, b->encoder_count[i] * sizeof *from);
+            inputs += b->encoder_count[i];
+        }
+    }
+    b->draft_start[b->out.num_reqs] = drafts;
+    b->encoder_start[b->out.num_reqs] = inputs;
+}
+
+static void common_prefix(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    for (uint32_t g = 0; g < s->cache->num_groups; g++)
+        b->common_prefix[g] = 0;
+    if (s->queues.num_running > 0)
+        quire_cache_get_num_common_prefix_blocks(
+            s->cache, s->table.requests[s->queues.running[0]].kv.seq, b->common_prefix);
+}
+
+/* Leaves out requests that have ended since the caller preempted them. Returns how many are there.
+ */
+static QR_NOINLINE uint32_t list_preempted(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < b->num_asked + s->builder.num_preempted; i++) {
+        uint32_t index = qr_sched_index_of(s, b->preempted[i]);
+        if (index != QR_NIL && !qr_request_is_finished(&s->table.requests[index]))
+            b->preempted[left++] = b->preempted[i];
+    }
+    return left;
+}
+
+/* The place of the request in whose row a copy's target was put. The row may have another user
+ * since, or list another block. */
+static uint32_t place_of_copy(const quire_sched *s, const quire_block_copy *copy, qr_copy_place at)
+{
+    const qr_step_builder *b = &s->builder;
+    const qr_group *group = &s->cache->groups[copy->group];
+    uint32_t place = b->row_places[at.row];
+    bool is_in_step = place < b->out.num_reqs;
+    if (is_in_step) {
+        quire_seq seq = s->table.requests[quire_req_index(b->reqs[place])].kv.seq;
+        is_in_step = qr_cache_row_of(s->cache, seq) == at.row &&
+                     at.index < group->rows[at.row].num_blocks &&
+                     qr_group_row_blocks(group, at.row)[at.index] == copy->to;
+    }
+    return is_in_step ? place : UINT32_MAX;
+}
+
+/* The cache's pending copies become the step's. */
+static QR_NOINLINE void list_copies(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    const quire_cache *cache = s->cache;
+    for (uint32_t i = 0; i < b->out.num_reqs; i++) {
+        const qr_request *r = &s->table.requests[quire_req_index(b->reqs[i])];
+        b->row_places[qr_cache_row_of(cache, r->kv.seq)] = i;
+    }
+    for (uint32_t i = 0; i < cache->num_copies; i++) {
+        const quire_block_copy *copy = &cache->copies[i];
+        qr_copy_place at = cache->copy_places[i];
+        b->copies[i] = (quire_step_copy){.from = copy->from,
+                                         .to = copy->to,
+                                         .group = copy->group,
+                                         .place = place_of_copy(s, copy, at),
+                                         .index = at.index};
+    }
+    b->out.num_copies = qr_cache_take_copies(s->cache);
+}
+
+const quire_step *qr_step_end(quire_sched *s)
+{
+    qr_step_builder *b = &s->builder;
+    quire_step *out = &b->out;
+    make_rows(s);
+    common_prefix(s);
+    if (s->ended.num_finished > 0)
+        memcpy(b->finished, s->ended.finished, s->ended.num_finished * sizeof *s->ended.finished);
+    out->num_finished = s->ended.num_finished;
+    s->ended.num_finished = 0;
+    if (QR_UNLIKELY(b->num_asked + s->builder.num_preempted > 0))
+        out->num_preempted = list_preempted(s);
+    out->reqs = b->reqs;
+    out->kinds = b->kinds;
+    out->was_in_last_step = b->was_in_last_step;
+    out->num_tokens = b->num_tokens;
+    out->num_computed_tokens = b->num_computed;
+    out->num_output_tokens = b->num_outputs;
+    out->blocks = b->blocks;
+    out->drafts = b->drafts;
+    out->encoder_inputs = b->encoder_inputs;
+    out->num_common_prefix_blocks = b->common_prefix;
+    out->finished = b->finished;
+    out->preempted = b->preempted;
+    out->copies = b->copies;
+    out->num_freed_encoder = qr_encoder_take_freed(&s->encoder, &out->freed_encoder);
+    out->num_swap_out = s->swap.out.count;
+    out->swap_out_blocks = s->swap.out.blocks;
+    out->swap_out_slots = s->swap.out.slots;
+    out->num_swap_in = s->swap.in.count;
+    out->swap_in_blocks = s->swap.in.blocks;
+    out->swap_in_slots = s->swap.in.slots;
+    if (s->rules.zeroes_blocks)
+        quire_cache_take_new_block_ids(s->cache, &out->blocks_to_zero);
+    if (QR_UNLIKELY(s->cache->num_copies > 0))
+        list_copies(s);
+    return out;
+}
