@@ -1,6 +1,6 @@
-/* quire/version.h - which Quire this is.
+/* quire/version.h - the version of Quire.
  *
- * Before 1.0.0 neither the API nor the ABI is stable: see quire/config.h. */
+ * Before version 1.0.0 neither the API nor the ABI is stable: see quire/config.h. */
 #ifndef QUIRE_VERSION_H
 #define QUIRE_VERSION_H
 
@@ -9,11 +9,11 @@
 #define QUIRE_VERSION_PATCH  0
 #define QUIRE_VERSION_STRING "0.1.0"
 
-/* One number that grows with every release: 0.1.0 is 100, 1.2.3 is 10203. */
+/* One number that grows with every release: version 0.1.0 is 100, version 1.2.3 is 10203. */
 #define QUIRE_VERSION_NUMBER                                                                       \
     (QUIRE_VERSION_MAJOR * 10000 + QUIRE_VERSION_MINOR * 100 + QUIRE_VERSION_PATCH)
 
-/* Marks what the shared library exports; everything else is hidden. */
+/* Marks the functions that the shared library exports. All other functions are hidden. */
 #if defined(_WIN32)
 #define QUIRE_API
 #else
@@ -24,7 +24,8 @@
 extern "C" {
 #endif
 
-/* The version of the library that is linked, which may be newer than this header. Any thread. */
+/* The version of the linked library, as QUIRE_VERSION_NUMBER and QUIRE_VERSION_STRING. The linked
+ * library may be newer than this header. The string is static. Any thread may call both. */
 QUIRE_API unsigned quire_version(void);
 QUIRE_API const char *quire_version_string(void);
 
