@@ -1,16 +1,29 @@
-/* quire/memory.h - where a handle's memory comes from.
+/* quire/memory.h - where a handle takes its memory from.
  *
- * A handle takes all of its memory when it is created, in one piece, and never again:
+ * A handle takes all of its memory at creation, in one piece. It takes no memory later:
  *
- *      plan    quire_pool_bytes(cfg)           how much, computed from the config
- *      carve   quire_pool_create_in(mem, ...)  build it inside memory that the caller owns
- *      seal    from here on the handle does not allocate, lock or call the system
+ *      plan    quire_pool_bytes(cfg)           computes the number of bytes from the config
+ *      carve   quire_pool_create_in(mem, ...)  builds the handle in memory that the caller owns
+ *      seal    from here on the handle does not allocate, lock or make system calls
  *
- * quire_pool_create(cfg, allocator, &pool) does the three in one call, with exactly one allocation,
- * which quire_pool_destroy gives back to the same allocator.
+ * quire_pool_create(cfg, allocator, &pool) does all three with exactly one allocation.
+ * quire_pool_destroy returns this memory to the same allocator. The other handles of libquire have
+ * the same functions.
  *
- * _bytes gives 0 for a config that is not valid (then the create calls return QUIRE_E_CONFIG) or
- * whose size does not fit in a size_t (QUIRE_E_OVERFLOW).
+ *      call         condition                                     returns
+ *      _bytes       the config is invalid, or the size exceeds    0
+ *                   a size_t
+ *      _create,     the config is invalid                         QUIRE_E_CONFIG; quire_refusal
+ *      _create_in                                                 names the field
+ *                   the size exceeds a size_t                     QUIRE_E_OVERFLOW
+ *                   a required pointer is NULL                    QUIRE_E_ARGUMENT
+ *      _create      the allocator returns NULL                    QUIRE_E_NOMEM
+ *      _create_in   the memory is not aligned to QUIRE_ALIGNMENT  QUIRE_E_ALIGNMENT
+ *                   the memory is smaller than _bytes says        QUIRE_E_TOO_SMALL
+ *
+ * If a creation fails, no memory stays allocated, and the pointer to the handle is not written.
+ * Memory that was given to _create_in belongs to the caller: the caller may free the memory after
+ * _destroy.
  */
 #ifndef QUIRE_MEMORY_H
 #define QUIRE_MEMORY_H
@@ -22,11 +35,13 @@
 /* Memory given to a _create_in call must have this alignment. */
 #define QUIRE_ALIGNMENT 64
 
-/* The caller's allocator. alloc returns NULL when there is no memory; the bytes need not be zero.
- * free gets the same bytes and alignment as alloc did. Both are called only by _create and
- * _destroy, on the thread that calls those. Wherever an allocator is asked for, NULL means the C
- * library's, with huge pages asked for where a handle is large; one of the two functions alone is
- * QUIRE_E_ARGUMENT. */
+/* The caller's allocator. alloc returns NULL if there is no memory; the bytes need not be zero.
+ * free gets the same bytes and alignment that alloc got. _create calls alloc and _destroy calls
+ * free, on the thread that calls _create or _destroy; a _create that fails after its allocation
+ * calls free too.
+ *
+ * If the allocator is NULL, the C library's allocator is used, and large handles ask the kernel for
+ * huge pages. If alloc or free is NULL, _create returns QUIRE_E_ARGUMENT. */
 typedef struct quire_allocator {
     void *user;
     void *(*alloc)(void *user, size_t bytes, size_t alignment);
