@@ -1,17 +1,17 @@
-/* quire/error.h - what a call can answer.
+/* quire/error.h - the statuses that calls return.
  *
- * Every call that can go more than one way returns an int:
+ * Every call that can succeed or fail returns an int:
  *
- *      0   done
- *    > 0   an expected outcome: nothing is wrong, and nothing was changed (pool full, cache miss)
- *    < 0   an error: the call was not valid, and nothing was changed
+ *        0   QUIRE_OK: the call has done its work
+ *      > 0   an expected outcome: nothing is wrong, and nothing was changed (pool full, cache miss)
+ *      < 0   an error: the call was invalid or failed, and nothing was changed
  *
- * "Nothing was changed" is meant literally: a call that does not return 0 leaves every handle as it
- * was before it. (Only what a reader or subscriber had to pass over is behind it then: QUIRE_LOST
- * in quire/monitor.h, QUIRE_E_CORRUPT in quire/events.h.) Nothing in the library aborts because of
- * what a caller passed in.
+ * "Nothing was changed" is meant literally: a call that does not return QUIRE_OK leaves every
+ * handle as the handle was before the call. A header names each exception. (A reader or a
+ * subscriber that returns QUIRE_LOST in quire/monitor.h or QUIRE_E_CORRUPT in quire/events.h has
+ * skipped the lost or corrupt data.) No argument of a caller makes the library abort.
  *
- * The values are part of the ABI: they are never renumbered, only added.
+ * The values are part of the ABI: a value is never renumbered, new values are added.
  */
 #ifndef QUIRE_ERROR_H
 #define QUIRE_ERROR_H
@@ -20,41 +20,43 @@
 
 /* X(value, name, sentence) */
 #define QUIRE_OUTCOME_MAP(X)                                                                       \
-    X(0, OK, "done")                                                                               \
-    X(1, NO_SPACE, "not enough free blocks now; free, preempt or wait, then ask again")            \
-    X(2, RETRY, "not known yet; ask again later")                                                  \
-    X(3, FULL, "a limit given at creation is reached; finish something or create with more")       \
-    X(4, MISS, "there is none: not in the prefix cache, or no step was made yet")                  \
-    X(5, BUSY, "blocks are still in use; free them first")                                         \
+    X(0, OK, "success")                                                                            \
+    X(1, NO_SPACE, "not enough free blocks; free blocks, preempt a request or wait, then retry")   \
+    X(2, RETRY, "the answer is not known yet; retry later")                                        \
+    X(3, FULL,                                                                                     \
+      "a limit of the config is reached; retry when requests have ended, or raise the limit")      \
+    X(4, MISS, "not found")                                                                        \
+    X(5, BUSY, "still in use; retry after its users have released it")                             \
     X(6, LOST, "events were overwritten before they were read; ask for a walk")
 
 #define QUIRE_ERROR_MAP(X)                                                                         \
-    X(-1, E_NOMEM, "the allocator returned no memory")                                             \
-    X(-2, E_ARGUMENT, "a required pointer is NULL, or a value is not an allowed one")              \
-    X(-3, E_CONFIG, "the config has a wrong size field or a field out of its range")               \
-    X(-4, E_RANGE, "a count or position is larger than the structure can hold")                    \
-    X(-5, E_UNKNOWN_BLOCK, "a block id is not below the number of blocks")                         \
+    X(-1, E_NOMEM, "out of memory: the allocator returned NULL")                                   \
+    X(-2, E_ARGUMENT, "invalid argument: a required pointer is NULL, or a value is not allowed")   \
+    X(-3, E_CONFIG, "invalid config: a wrong size field, or a field out of its range")             \
+    X(-4, E_RANGE, "out of range: a count or position exceeds its limit")                          \
+    X(-5, E_UNKNOWN_BLOCK, "unknown block: the id is not below the number of blocks")              \
     X(-6, E_NULL_BLOCK, "block 0 is the null block; it cannot be freed, touched or evicted")       \
-    X(-7, E_DOUBLE_FREE, "a block is freed more often than it is referenced")                      \
-    X(-8, E_ALREADY_CACHED, "a block already carries a hash, or is listed twice")                  \
-    X(-9, E_DISABLED, "prefix caching is off in this pool")                                        \
-    X(-10, E_TOO_SMALL, "the memory given is smaller than the bytes asked for")                    \
-    X(-11, E_ALIGNMENT, "the memory given is not aligned to QUIRE_ALIGNMENT")                      \
-    X(-12, E_RANDOM, "the random hook failed")                                                     \
+    X(-7, E_DOUBLE_FREE, "double free: a block is freed more often than it is referenced")         \
+    X(-8, E_ALREADY_CACHED, "a block already has a hash, or is listed twice")                      \
+    X(-9, E_DISABLED, "the config has disabled this feature")                                      \
+    X(-10, E_TOO_SMALL, "the memory given is smaller than required")                               \
+    X(-11, E_ALIGNMENT, "the memory given is not aligned as required")                             \
+    X(-12, E_RANDOM, "the source of random bytes failed")                                          \
     X(-13, E_OVERFLOW, "a reference count or a size would overflow")                               \
-    X(-14, E_CORRUPT, "damaged: a handle (use it no more), or bytes of an image or a message")     \
-    X(-15, E_UNKNOWN_NAME, "no such name")                                                         \
+    X(-14, E_CORRUPT, "corrupt: recreate the handle, or discard the image or the message")         \
+    X(-15, E_UNKNOWN_NAME, "unknown name")                                                         \
     X(-16, E_MIXED, "the layers cannot share one group or one page size")                          \
     X(-17, E_MEMORY_LIMIT, "the memory cannot hold one request of the maximum length")             \
-    X(-18, E_UNKNOWN_SEQ, "no such sequence: it was freed, or never got blocks")                   \
-    X(-19, E_PREDICTION, "fewer blocks were predicted than are needed, and they are not free")     \
-    X(-20, E_STALE_HIT, "a block of the hit is not cached in its group any more; look up again")   \
-    X(-21, E_UNKNOWN_REQ, "no such request: it has ended, or never was")                           \
-    X(-22, E_DUPLICATE, "a request with this id is there already")                                 \
+    X(-18, E_UNKNOWN_SEQ, "unknown sequence: it was freed, or it never had blocks")                \
+    X(-19, E_PREDICTION,                                                                           \
+      "fewer blocks were predicted than needed, and the missing blocks are not free")              \
+    X(-20, E_STALE_HIT, "stale hit: a block is no longer cached in its group; repeat the lookup")  \
+    X(-21, E_UNKNOWN_REQ, "unknown request: it has ended, or it was never added")                  \
+    X(-22, E_DUPLICATE, "a request with this id already exists")                                   \
     X(-23, E_TOO_LONG, "the request could never run, even alone in an empty engine")               \
-    X(-24, E_SYSTEM, "the operating system refused: an address, a socket or a thread")             \
-    X(-25, E_UNSAFE, "an address beyond this machine needs keys or a token")                       \
-    X(-26, E_IDENTITY, "a tier that other engines share is not reset; give it a new identity")
+    X(-24, E_SYSTEM, "the operating system refused an address, a socket, a file or a thread")      \
+    X(-25, E_UNSAFE, "unauthenticated: an address beyond this machine requires keys or a token")   \
+    X(-26, E_IDENTITY, "a tier that other engines share cannot be reset; change its identity")
 
 enum quire_status {
 #define QUIRE_X(value, name, sentence) QUIRE_##name = (value),
@@ -66,16 +68,17 @@ enum quire_status {
 extern "C" {
 #endif
 
-/* The sentence for a status, and its name ("QUIRE_NO_SPACE"). Never NULL: a value that is no status
- * of this library gives "unknown status" and "QUIRE_UNKNOWN". Static strings; any thread. */
+/* The sentence of a status, and its name, as "QUIRE_NO_SPACE". Never NULL: for a value that is not
+ * a status of this library, "unknown status" and "QUIRE_UNKNOWN". Both strings are static. Any
+ * thread may call both functions. */
 QUIRE_API const char *quire_strerror(int status);
 QUIRE_API const char *quire_status_name(int status);
 
-/* Why the last config or params that this thread gave to a call of libquire were refused
- * (QUIRE_E_CONFIG; for a model also QUIRE_E_UNKNOWN_NAME): one sentence with the field, its value
- * and its range, as "invalid max_num_seqs 5000 (expected 0..4096)". Ask right after the call that
- * failed: the next call on this thread that reads a config overwrites it. Never NULL; "" when there
- * is nothing to say. */
+/* Why the last config or params that this thread passed to libquire were invalid (QUIRE_E_CONFIG;
+ * for a model also QUIRE_E_UNKNOWN_NAME): one sentence with the field, its value and its range, as
+ * "invalid num_blocks 0 (expected 1..2147483647)". Call this function right after the call that
+ * failed, on the same thread: the next call of this thread that reads a config overwrites the
+ * sentence. Never NULL; "" if the last config was valid. */
 QUIRE_API const char *quire_refusal(void);
 
 #ifdef __cplusplus
