@@ -1,20 +1,21 @@
 /* quire/hash.h - block hashes: from tokens to the names of KV blocks.
  *
- * A block's hash covers its own tokens, everything before them, and what else decides its content:
+ * The hash of a block covers the block's own tokens, all tokens before them, and everything else
+ * that decides the block's content:
  *
  *      NONE_HASH ---> H0 ------> H1 ------> H2              Hi = hash(Hi-1, tokens, extra keys)
  *                     ^          ^          ^
  *                  tokens     tokens     tokens   | tail    only full blocks have a hash
  *                  0..15      16..31     32..47   | 48..50
  *
- * hasher   how to hash: algorithm, block size, NONE_HASH. One for an engine.
- * chain    the running hash of one request: the last block's hash, and the tail of tokens that do
- *          not fill a block yet. Append tokens, get the hashes of the blocks that became full;
- *          nothing is ever hashed twice.
- * extra keys   what else must match for a block to be shared: LoRA adapter, images, cache salt.
+ * hasher   how to hash: algorithm, block size, NONE_HASH. An engine has one hasher.
+ * chain    the running hash of one request: the hash of the last full block, and the tail of
+ *          tokens that do not fill a block yet. The caller appends tokens and gets the hashes of
+ *          the blocks that became full. No token is hashed twice.
+ * extra keys   what else must match before a block is shared: LoRA adapter, images, cache salt.
  *
- * Threads: a hasher and the chains used with it belong to one thread at a time. Functions that take
- * neither may be called from any thread.
+ * Threads: one thread at a time may use a hasher and its chains. Functions without a hasher and
+ * without a chain may be called from any thread.
  */
 #ifndef QUIRE_HASH_H
 #define QUIRE_HASH_H
@@ -29,23 +30,23 @@ extern "C" {
 
 /* The algorithms: X(value, name, text name, digest bytes).
  *
- * These four give the bytes of vLLM 0.20.0:
+ * These four algorithms give the bytes of vLLM 0.20.0:
  *   sha256        SHA-256 over Python's pickle (protocol 5) of (parent, tokens, extra keys);
  *                 vLLM's default
- *   sha256_cbor   SHA-256 over canonical CBOR of the same
- *   xxhash        XXH3-128 over the pickle. Not collision resistant: who knows NONE_HASH can make
- *                 two prompts share blocks. For trusted prompts.
- *   xxhash_cbor   XXH3-128 over the CBOR; same warning
+ *   sha256_cbor   SHA-256 over canonical CBOR of the same tuple
+ *   xxhash        XXH3-128 over the pickle. Not collision resistant: a user who knows NONE_HASH can
+ *                 make two prompts share blocks. Use it for trusted prompts only.
+ *   xxhash_cbor   XXH3-128 over the CBOR; the same warning
  *
- * These two are Quire's own:
- *   sha256_safe   SHA-256 over an encoding in which no two different inputs look alike: every part
- *                 has a tag and a length, so a salt can never pass for a LoRA name. (In vLLM's
- *                 encodings a salt "x" and a LoRA adapter named "x" give the same first block.)
+ * These two algorithms are Quire's own:
+ *   sha256_safe   SHA-256 over an encoding that differs for different inputs: every part has a tag
+ *                 and a length, so that a salt never encodes like a LoRA name. (In vLLM's encodings
+ *                 a salt "x" and a LoRA adapter named "x" give the same first block.)
  *   quire128      XXH3-128 with a secret of 192 bytes over the parent and the raw little-endian
- *                 tokens: the fastest. The secret is random unless a seed is given, so hashes
- *                 differ from process to process. XXH3 is not a MAC: who can see hashes may be able
- *                 to forge them, and nothing proves that collisions cannot be found. For one
- *                 tenant, not for prompts of people who may not read each other's. */
+ *                 tokens: the fastest algorithm. The secret is random unless a seed is given, so
+ *                 that hashes differ from process to process. XXH3 is not a MAC: a user who sees
+ *                 hashes may be able to forge them, and collisions are not proven hard to find. Use
+ *                 it for one tenant, not for tenants that must not read each other's prompts. */
 #define QUIRE_HASH_ALGO_MAP(X)                                                                     \
     X(0, SHA256, "sha256", 32)                                                                     \
     X(1, SHA256_CBOR, "sha256_cbor", 32)                                                           \
@@ -62,50 +63,51 @@ typedef enum quire_hash_algo {
 
 #define QUIRE_MAX_DIGEST_BYTES 32
 
-/* Bytes of one hash, 0 for a value that is no algorithm. */
+/* The bytes of one hash. 0 if the value is not an algorithm. */
 QUIRE_API size_t quire_hash_digest_bytes(quire_hash_algo algo);
-/* "sha256_cbor"; NULL for a value that is no algorithm. */
+/* The text name, as "sha256_cbor"; a static string. NULL if the value is not an algorithm. */
 QUIRE_API const char *quire_hash_algo_name(quire_hash_algo algo);
-/* The reverse, by vLLM's names. QUIRE_E_UNKNOWN_NAME when there is none. */
+/* The algorithm of a text name. Returns QUIRE_E_UNKNOWN_NAME if no algorithm has this name,
+ * QUIRE_E_ARGUMENT if a pointer is NULL. */
 QUIRE_API int quire_hash_algo_by_name(const char *name, quire_hash_algo *algo);
 
 /* ---- extra keys --------------------------------------------------------- */
 
-/* Bytes that the caller owns; only read during the call. data NULL means "absent", which is not the
- * same as present and empty. */
+/* Bytes that the caller owns. The library reads them during the call only. data NULL means
+ * "absent"; absent is not the same as present and empty. */
 typedef struct quire_bytes {
     const void *data;
     size_t len;
 } quire_bytes;
 
-/* An image, sound or video in the prompt: where its placeholder tokens lie, and what names its
- * content. */
+/* An image, sound or video in the prompt: the position of its placeholder tokens, and the name of
+ * its content. */
 typedef struct quire_mm_feature {
     quire_bytes identifier; /* UTF-8 */
     uint64_t offset;        /* position of the first placeholder token in the request */
     uint64_t length;        /* number of placeholder tokens */
 } quire_mm_feature;
 
-/* What a whole request brings. Each block takes from it what concerns that block, in vLLM's order:
- * LoRA name; (identifier, offset - start of block) of every feature that overlaps the block; the
- * salt, in the first block only; SHA-256 of the block's rows of prompt embeddings.
+/* The extra keys of a whole request. Each block uses the keys that concern the block, in vLLM's
+ * order: the LoRA name; (identifier, offset - start of block) of every feature that overlaps the
+ * block; the salt, in the first block only; the SHA-256 of the block's rows of prompt embeddings.
  *
- * One trap of Python's pickle: a string that occurs twice in one block as the same object is
- * written once and then referred to. So for `sha256` and `xxhash`, and for no other algorithm,
- * strings of one call that have the same data pointer and length count as one object. (Python has
- * just one empty string, and one of each single Latin-1 character: give each of these strings one
- * pointer.) */
+ * Python's pickle writes a string once and then refers to it if the same object occurs twice in one
+ * block. So for `sha256` and `xxhash` (not for the other algorithms) strings of one call with the
+ * same data pointer and the same length count as one object. (Python has only one empty string and
+ * only one string for each single Latin-1 character: give each of these strings one pointer.) */
 typedef struct quire_extra_keys {
     quire_bytes lora_name;
-    quire_bytes cache_salt;              /* empty counts as absent, as in vLLM */
+    quire_bytes cache_salt;              /* an empty salt counts as absent, as in vLLM */
     const quire_mm_feature *mm_features; /* ordered by offset */
     size_t num_mm_features;
-    const void *prompt_embeds;  /* rows of the prompt's embeddings, or NULL */
-    size_t prompt_embed_bytes;  /* bytes of one token's row */
-    uint64_t num_prompt_embeds; /* rows; blocks past the end use what is left, at last nothing */
+    const void *prompt_embeds; /* rows of the prompt's embeddings, or NULL */
+    size_t prompt_embed_bytes; /* bytes of one token's row */
+    /* Number of rows. A block past the last row uses the rows that remain, or none. */
+    uint64_t num_prompt_embeds;
 } quire_extra_keys;
 
-/* One extra key of one block, for callers that work them out themselves. */
+/* One extra key of one block, for callers that compute the extra keys themselves. */
 typedef enum quire_extra_key_kind {
     QUIRE_KEY_LORA_NAME = 1,    /* text */
     QUIRE_KEY_MM_FEATURE = 2,   /* text and offset */
@@ -128,36 +130,42 @@ typedef struct quire_hasher_config {
     quire_hash_algo algo;
     uint32_t block_size; /* tokens in a block; 0 = 16; at most 65,536 */
     quire_profile profile;
-    uint64_t quirks_on;  /* QUIRE_QUIRK(...) bits to add to the profile's */
-    uint64_t quirks_off; /* and to take away */
-    quire_bytes seed; /* NONE_HASH = hash of this text, as vLLM's PYTHONHASHSEED; <= 4,096 bytes */
-    quire_bytes none_hash; /* or NONE_HASH itself, 1 to 64 bytes; not for quire128 */
-    /* seed and none_hash both absent: random */
-    uint32_t max_extra_bytes; /* of one block's extra keys, plus 24 each; 0 = 16,384; <= 65,535 */
+    uint64_t quirks_on;  /* QUIRE_QUIRK(...) bits added to the profile's bits */
+    uint64_t quirks_off; /* bits removed from the profile's bits */
+    /* NONE_HASH is the hash of this text, like vLLM's PYTHONHASHSEED; at most 4,096 bytes. If both
+     * seed and none_hash are absent, NONE_HASH is random. */
+    quire_bytes seed;
+    quire_bytes none_hash; /* NONE_HASH itself, 1 to 64 bytes; not for quire128 */
+    /* Bytes of the extra keys of one block, plus 24 for each key; 0 = 16,384; at most 65,535. */
+    uint32_t max_extra_bytes;
     quire_hooks hooks;
 } quire_hasher_config;
 
 #define QUIRE_HASHER_CONFIG_INIT QUIRE_SIZED_INIT(quire_hasher_config)
 
-/* Plan, carve, seal: see quire/memory.h. _bytes gives 0 when the config is not valid.
- * QUIRE_E_CONFIG for a field out of range, QUIRE_E_RANDOM when the random hook fails. */
+/* Create a hasher: see quire/memory.h. The config is read during the call only. Beside the statuses
+ * of quire/memory.h, returns QUIRE_E_RANDOM if the random hook fails. */
 QUIRE_API size_t quire_hasher_bytes(const quire_hasher_config *config);
 QUIRE_API int quire_hasher_create_in(void *memory, size_t bytes, const quire_hasher_config *config,
                                      quire_hasher **hasher);
 QUIRE_API int quire_hasher_create(const quire_hasher_config *config,
                                   const quire_allocator *allocator, quire_hasher **hasher);
-/* Forgets the secret and gives back what _create took; NULL is fine. */
+/* Erases the secret and the last tokens, and frees the memory that _create took. NULL: does
+ * nothing. */
 QUIRE_API void quire_hasher_destroy(quire_hasher *hasher);
 
-/* What stands for the parent of a first block. Valid as long as the hasher. For quire128 it is 16
- * bytes. */
+/* NONE_HASH: the parent of every first block. The bytes are valid as long as the hasher; for
+ * quire128 they are 16 bytes. Absent if hasher is NULL. */
 QUIRE_API quire_bytes quire_hasher_none_hash(const quire_hasher *hasher);
 
-/* Hashes one block: vLLM's hash_block_tokens. parent is the hash of the block before, absent or
- * empty for a first block. digest takes quire_hash_digest_bytes() bytes and may be the parent's own
- * buffer. num_tokens may be any number up to the hasher's block size. The 64 form takes token ids
- * beyond 32 bits. QUIRE_E_RANGE when tokens, parent (over 64 bytes) or extra keys exceed the
- * hasher's limits. */
+/* Hashes one block: vLLM's hash_block_tokens. parent is the hash of the block before; for a first
+ * block parent is absent or empty. num_tokens is at most the hasher's block size. Writes
+ * quire_hash_digest_bytes() bytes to digest; digest may be the parent's own buffer. The 64 form
+ * accepts token ids of 64 bits.
+ *
+ * Returns QUIRE_E_RANGE if num_tokens exceeds the block size, the parent exceeds 64 bytes, or the
+ * extra keys exceed max_extra_bytes; QUIRE_E_ARGUMENT if a required pointer is NULL or an extra key
+ * has an unknown kind. */
 QUIRE_API int quire_hasher_hash_block(quire_hasher *hasher, quire_bytes parent,
                                       const quire_token *tokens, size_t num_tokens,
                                       const quire_extra_key *keys, size_t num_keys, void *digest);
@@ -169,19 +177,25 @@ QUIRE_API int quire_hasher_hash_block64(quire_hasher *hasher, quire_bytes parent
 
 typedef struct quire_chain quire_chain;
 
-/* Bytes of one chain (block size x 4 and a little more), and its making, in memory of the caller's
- * that is aligned to 8 bytes. A chain holds no resources: to end it, forget it; to start again,
- * init it again. */
+/* The bytes of one chain (block size x 4, plus some more), and the creation of a chain in the
+ * caller's memory, which must be aligned to 8 bytes. A chain holds no resources: to end a chain,
+ * free its memory; to start again, initialise it again. _bytes returns 0 if hasher is NULL. _init
+ * returns QUIRE_E_ALIGNMENT, QUIRE_E_TOO_SMALL, or QUIRE_E_ARGUMENT if a pointer is NULL. */
 QUIRE_API size_t quire_chain_bytes(const quire_hasher *hasher);
 QUIRE_API int quire_chain_init(const quire_hasher *hasher, void *memory, size_t bytes,
                                quire_chain **chain);
 
-/* Appends tokens and writes the hashes of the blocks that became full, one after the other, to
- * digests; *num_new says how many. extra may be NULL; it must be the same each time, except that
- * features may be added at positions that are not hashed yet. Tokens are copied (the tail of fewer
- * than a block) or used up at once; no pointer is kept. QUIRE_E_RANGE, with *num_new = how many
- * hashes there would be, when capacity is too small for them, or when a block's extra keys exceed
- * max_extra_bytes; the chain is then as before. */
+/* Appends tokens, and writes the hashes of the blocks that became full to digests, one after the
+ * other; *num_new is their number. capacity is the number of hashes that digests has room for. The
+ * chain copies the tail of tokens and keeps no pointer.
+ *
+ * extra may be NULL. It must be the same in each call, except that features may be added at
+ * positions that are not hashed yet.
+ *
+ * If capacity is too small, returns QUIRE_E_RANGE and sets *num_new to the number of hashes. If the
+ * extra keys of a block exceed max_extra_bytes, returns QUIRE_E_RANGE too. If a required pointer is
+ * NULL, or the chain has another block size than the hasher, returns QUIRE_E_ARGUMENT. In all these
+ * cases the chain is unchanged. */
 QUIRE_API int quire_chain_append(quire_hasher *hasher, quire_chain *chain,
                                  const quire_token *tokens, size_t num_tokens,
                                  const quire_extra_keys *extra, void *digests, size_t capacity,
@@ -192,13 +206,14 @@ QUIRE_API uint64_t quire_chain_num_blocks(const quire_chain *chain);
 
 /* ---- keys --------------------------------------------------------------- */
 
-/* vLLM's map key: the hash, then the group id in 4 bytes, big-endian. key takes hash.len + 4 bytes.
- */
+/* vLLM's map key: the hash, then the group id in 4 bytes, big-endian. Writes hash.len + 4 bytes to
+ * key. Returns QUIRE_E_ARGUMENT if key is NULL. */
 QUIRE_API int quire_hash_make_key(quire_bytes hash, uint32_t group_id, void *key);
-/* And apart again. QUIRE_E_RANGE for a key of fewer than 4 bytes. */
+/* Splits a map key into its hash and its group id. *hash points into key. Returns QUIRE_E_RANGE if
+ * the key has fewer than 4 bytes, QUIRE_E_ARGUMENT if a pointer is NULL. */
 QUIRE_API int quire_hash_split_key(quire_bytes key, quire_bytes *hash, uint32_t *group_id);
-/* The 64-bit form that vLLM's events carry: the last 8 bytes, big-endian. Shorter input counts as
- * zero-extended in front. */
+/* The 64-bit form that vLLM's events carry: the last 8 bytes of the hash, big-endian. A shorter
+ * hash is extended with zeros in front. 0 if the hash is absent. */
 QUIRE_API uint64_t quire_hash_external(quire_bytes hash);
 
 #ifdef __cplusplus
