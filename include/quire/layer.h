@@ -1,6 +1,6 @@
-/* quire/layer.h - what one layer of a model keeps for each token, and how many bytes that is.
+/* quire/layer.h - what one layer of a model stores for each token, and its size in bytes.
  *
- *      kind                keeps                                    memory of a request
+ *      kind                stores                                   memory of a request
  *      FULL                keys and values of every token           grows with its length
  *      TQ_FULL             the same, in slots of tq_slot_size bytes
  *      MLA                 one latent vector for each token
@@ -8,14 +8,15 @@
  *      SLIDING_WINDOW      the last sliding_window tokens           stops growing at the window
  *      SLIDING_WINDOW_MLA  the same, latent vectors
  *      CHUNKED_LOCAL       the current chunk of attention_chunk_size tokens
- *      MAMBA               one state, whatever the length           one block, more for drafts
+ *      MAMBA               one state, for any length                one block, more for drafts
  *      CROSS               keys and values of the encoder's tokens  once, for the encoder's input
  *      ENCODER_ONLY        nothing between steps                    none
  *
- * A page is what a layer keeps of one block: block_size tokens, or one state. Pages of all groups
- * of a model have one size, so that one pool of blocks serves all (quire/plan.h sees to it).
+ * A page is what a layer stores for one block: block_size tokens, or one state. The pages of all
+ * groups of a model have one size, so that one pool of blocks serves all groups (quire/plan.h
+ * chooses the size).
  *
- * All functions here are pure: no state, any thread.
+ * All functions here are pure: they have no state, and any thread may call them.
  */
 #ifndef QUIRE_LAYER_H
 #define QUIRE_LAYER_H
@@ -53,8 +54,8 @@ typedef enum quire_dtype {
     QUIRE_DTYPE_INT32 = 9
 } quire_dtype;
 
-/* How keys and values are quantised. PER_TOKEN_HEAD modes add a 4-byte scale for each token, head
- * and side; NVFP4 packs two values in a byte and adds one scale byte for 16 of them. */
+/* How keys and values are quantised. The PER_TOKEN_HEAD modes add a 4-byte scale for each token,
+ * head and side. NVFP4 packs two values into a byte and adds one scale byte for 16 values. */
 typedef enum quire_kv_quant {
     QUIRE_KV_QUANT_NONE = 0,
     QUIRE_KV_QUANT_FP8_PER_TENSOR = 1,
@@ -63,7 +64,8 @@ typedef enum quire_kv_quant {
     QUIRE_KV_QUANT_NVFP4 = 4
 } quire_kv_quant;
 
-/* The layout of a latent cache: FP8_DS_MLA is 656 bytes a token, 584 with the DeepSeek V4 model. */
+/* The layout of a latent cache. FP8_DS_MLA stores 656 bytes for each token, or 584 bytes with the
+ * DeepSeek V4 model. */
 typedef enum quire_mla_cache {
     QUIRE_MLA_CACHE_NONE = 0,
     QUIRE_MLA_CACHE_AUTO = 1,
@@ -85,8 +87,8 @@ typedef enum quire_mamba_type {
     QUIRE_MAMBA_KDA = 5
 } quire_mamba_type;
 
-/* Which states of a Mamba layer are kept: the newest (NONE), one at the end of every block (ALL),
- * or those at the ends of scheduled chunks, which end at block borders (ALIGN). */
+/* Which states of a Mamba layer are stored. NONE: the newest state. ALL: the state at the end of
+ * every block. ALIGN: the states at the ends of scheduled chunks, which end at block borders. */
 typedef enum quire_mamba_mode {
     QUIRE_MAMBA_MODE_NONE = 0,
     QUIRE_MAMBA_MODE_ALL = 1,
@@ -96,34 +98,36 @@ typedef enum quire_mamba_mode {
 #define QUIRE_MAX_STATES     4
 #define QUIRE_MAX_STATE_DIMS 4
 
-/* One of the tensors that make up a Mamba state. */
+/* One tensor of a Mamba state. */
 typedef struct quire_state {
-    uint32_t num_dims; /* 0: this state and those after it are not there */
+    uint32_t num_dims; /* 0: this state and all states after it are absent */
     uint32_t dims[QUIRE_MAX_STATE_DIMS];
     quire_dtype dtype;
 } quire_state;
 
-/* Fields that a kind does not use are ignored, whatever they hold. */
+/* One layer. Fields that a kind does not use are ignored. */
 typedef struct quire_layer_spec {
     quire_layer_kind kind;
     uint32_t block_size; /* tokens in a block; 1 or more */
 
-    /* All but MAMBA */
+    /* All kinds except MAMBA */
     uint32_t num_kv_heads;
     uint32_t head_size;
     uint32_t head_size_v; /* 0 = head_size; full kinds and SLIDING_WINDOW */
     quire_dtype dtype;
     quire_kv_quant kv_quant;
-    uint64_t page_size_padded;     /* bytes that a page is filled up to; 0: not */
-    uint32_t sliding_window;       /* tokens; window kinds need it, full kinds may carry it */
-    uint32_t attention_chunk_size; /* tokens; CHUNKED_LOCAL needs it, full kinds may carry it */
-    uint32_t sink_len;             /* tokens; SINK_FULL */
-    uint32_t tq_slot_size;         /* bytes for one token and head; TQ_FULL */
+    uint64_t page_size_padded; /* bytes that a page is padded to; 0: no padding */
+    /* Tokens; required by window kinds, allowed in full kinds. */
+    uint32_t sliding_window;
+    /* Tokens; required by CHUNKED_LOCAL, allowed in full kinds. */
+    uint32_t attention_chunk_size;
+    uint32_t sink_len;     /* tokens; SINK_FULL */
+    uint32_t tq_slot_size; /* bytes for one token and head; TQ_FULL */
 
     /* MLA and SLIDING_WINDOW_MLA */
     quire_mla_cache mla_cache;
     quire_mla_version mla_version;
-    uint32_t alignment;      /* bytes that a page is rounded up to; 0: not */
+    uint32_t alignment;      /* bytes that a page is rounded up to; 0: no rounding */
     uint32_t compress_ratio; /* tokens that share one vector; 0 = 1 */
 
     /* MAMBA */
@@ -133,24 +137,27 @@ typedef struct quire_layer_spec {
     uint32_t num_speculative_blocks;
 } quire_layer_spec;
 
-/* 0 for a value that is no dtype. */
+/* The bytes of one element. 0 if the value is not a dtype. */
 QUIRE_API uint32_t quire_dtype_bytes(quire_dtype dtype);
 
-/* QUIRE_OK, or QUIRE_E_CONFIG when a field that the kind needs is missing or impossible (also: a
- * padded page smaller than the page, or sizes whose product passes 64 bits). */
+/* Returns QUIRE_OK if the layer is valid. Returns QUIRE_E_CONFIG if a field that the kind needs is
+ * missing or out of range, if page_size_padded is smaller than the page, or if a size exceeds 64
+ * bits; quire_refusal names the field. Returns QUIRE_E_ARGUMENT if spec is NULL. */
 QUIRE_API int quire_layer_check(const quire_layer_spec *spec);
 
-/* Bytes of one page: what is stored (real), and what is reserved (with scales, padding and
- * alignment). 0 for a spec that is not valid. */
+/* The bytes of one page: the stored bytes (real), and the reserved bytes (with scales, padding and
+ * alignment). 0 if the spec is invalid or NULL. */
 QUIRE_API uint64_t quire_layer_real_page_bytes(const quire_layer_spec *spec);
 QUIRE_API uint64_t quire_layer_page_bytes(const quire_layer_spec *spec);
 
-/* 1 when the layers keep the same, field by field with defaults filled in, else 0. */
+/* 1 if the two layers store the same: all fields that the kind uses are equal, with defaults filled
+ * in. Otherwise 0, also if a spec is invalid or NULL. */
 QUIRE_API int quire_layer_equal(const quire_layer_spec *a, const quire_layer_spec *b);
 
-/* One spec that stands for all of them, as layers of one group: those of one kind and shape, full
- * layers with and without a window too. QUIRE_E_MIXED when they differ in what a group must share.
- */
+/* Merges the layers of one group into one spec: layers of one kind and shape; full layers with and
+ * without a window may be merged too. Returns QUIRE_E_MIXED if the layers differ in a field that a
+ * group must share, QUIRE_E_CONFIG if a layer is invalid, QUIRE_E_ARGUMENT if num_specs is 0 or a
+ * pointer is NULL. */
 QUIRE_API int quire_layer_merge(const quire_layer_spec *const *specs, uint32_t num_specs,
                                 quire_layer_spec *merged);
 
