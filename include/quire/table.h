@@ -1,22 +1,22 @@
-/* quire/table.h - from a request's tokens to places in KV memory.
+/* quire/table.h - from the tokens of a request to addresses in KV memory.
  *
  *      row (a running request)      block table                      KV memory of a layer
  *      0: tokens 0 ... 37      -->  [ 7 | 3 | 12 |  0 ]   -->  slot = block x block_size + offset
  *      1: tokens 0 ... 15      -->  [ 4 |  0 |  0 |  0 ]        token 20 of row 0: 3 x 16 + 4 = 52
  *
- * table    for each row the ids of its blocks, in int32, ready for an attention kernel.
- * slot     the place of one token's KV in a layer: what the kernel that writes KV needs, in int64.
- *          -1 (QUIRE_PAD_SLOT) means "write nothing": padding, or another rank's token.
- * layout   where a block's bytes are: the address of (layer, block).
+ * table    for each row the ids of its blocks, as int32, ready for an attention kernel.
+ * slot     the position of one token's KV in a layer, as int64, for the kernel that writes KV.
+ *          -1 (QUIRE_PAD_SLOT) means "write nothing": padding, or a token of another rank.
+ * layout   the address of the bytes of (layer, block).
  *
- * Kernel blocks: where a kernel wants smaller blocks than the pool's (say 16 of 32), block b of the
- * pool stands in the table as b*2, b*2+1.
+ * Kernel blocks: if a kernel needs smaller blocks than the blocks of the pool (for example 16
+ * tokens instead of 32), block b of the pool appears in the table as b*2, b*2+1.
  *
- * Context parallelism: with a world of w ranks a block covers block_size x w positions, dealt out
- * to the ranks in runs of `interleave`; slots of other ranks' positions are -1.
+ * Context parallelism: with w ranks a block covers block_size x w positions, which are dealt out to
+ * the ranks in runs of `interleave` positions. The slots of another rank's positions are -1.
  *
- * A table belongs to one thread at a time. A call that does not return QUIRE_OK has changed
- * nothing.
+ * Threads: one thread at a time may use a table. A call that does not return QUIRE_OK has changed
+ * nothing. If a required pointer is NULL, a call returns QUIRE_E_ARGUMENT.
  */
 #ifndef QUIRE_TABLE_H
 #define QUIRE_TABLE_H
@@ -35,22 +35,22 @@ typedef struct quire_table quire_table;
 
 typedef struct quire_table_config {
     size_t size;
-    uint32_t max_num_reqs;           /* rows */
-    uint32_t max_num_blocks_per_req; /* blocks of the pool in a row */
-    uint32_t max_num_batched_tokens; /* slots */
+    uint32_t max_num_reqs;           /* number of rows */
+    uint32_t max_num_blocks_per_req; /* the most pool blocks in a row */
+    uint32_t max_num_batched_tokens; /* number of slots */
     uint32_t block_size;             /* tokens in a block of the pool; 0 = 16 */
-    uint32_t kernel_block_size;      /* divides block_size; 0 = the same */
+    uint32_t kernel_block_size;      /* must divide block_size; 0 = block_size */
     uint32_t pcp_world_size;         /* ranks of prefill context parallelism; 0 = 1 */
     uint32_t pcp_rank;
     uint32_t dcp_world_size; /* ranks of decode context parallelism; 0 = 1 */
     uint32_t dcp_rank;
-    uint32_t
-        cp_kv_cache_interleave_size; /* 0 = 1; divides kernel_block_size where ranks are many */
+    /* 0 = 1. With several ranks it must divide kernel_block_size. */
+    uint32_t cp_kv_cache_interleave_size;
 } quire_table_config;
 
 #define QUIRE_TABLE_CONFIG_INIT QUIRE_SIZED_INIT(quire_table_config)
 
-/* Plan, carve, seal: see quire/memory.h. _bytes gives 0 when the config is not valid. */
+/* Create a table: see quire/memory.h. _destroy frees what _create took; NULL: does nothing. */
 QUIRE_API size_t quire_table_bytes(const quire_table_config *config);
 QUIRE_API int quire_table_create_in(void *memory, size_t bytes, const quire_table_config *config,
                                     quire_table **table);
@@ -58,49 +58,58 @@ QUIRE_API int quire_table_create(const quire_table_config *config, const quire_a
                                  quire_table **table);
 QUIRE_API void quire_table_destroy(quire_table *table);
 
-/* Rows are numbered from 0. QUIRE_E_RANGE for a row that does not exist, or when its blocks would
- * not fit. */
+/* Appends blocks to a row. Rows are numbered from 0. Returns QUIRE_E_RANGE if the row does not
+ * exist, if the row has no room for the blocks, or if a block id does not fit in an int32. add_row
+ * returns the same statuses; clear_row, move_row and swap_row return QUIRE_E_RANGE if a row does
+ * not exist. */
 QUIRE_API int quire_table_append_row(quire_table *table, uint32_t row, const quire_block *blocks,
                                      uint32_t num_blocks);
-/* Replaces what the row has. Entries of the old row past the new end stay in memory, as in vLLM. */
+/* Replaces the blocks of a row. Entries of the old row past the new end stay in memory, as in vLLM.
+ */
 QUIRE_API int quire_table_add_row(quire_table *table, uint32_t row, const quire_block *blocks,
                                   uint32_t num_blocks);
-/* Zeroes the row's entries; its length is 0 afterwards. */
+/* Sets the entries of a row to 0 and its length to 0. */
 QUIRE_API int quire_table_clear_row(quire_table *table, uint32_t row);
-/* target becomes a copy of source; source stays. */
+/* Copies row source to row target. Row source is unchanged. */
 QUIRE_API int quire_table_move_row(quire_table *table, uint32_t source, uint32_t target);
 QUIRE_API int quire_table_swap_row(quire_table *table, uint32_t a, uint32_t b);
-/* Zeroes all entries; the rows keep their lengths, as in vLLM. */
+/* Sets all entries to 0. The rows keep their lengths, as in vLLM. */
 QUIRE_API int quire_table_clear(quire_table *table);
 
-/* What a kernel is given. Valid as long as the table. */
+/* The arrays that a kernel reads. Valid as long as the table. All zero if table is NULL. */
 typedef struct quire_table_view {
-    const int32_t *entries; /* num_rows x row_stride */
+    const int32_t *entries; /* num_rows x row_stride elements */
     uint32_t row_stride;    /* kernel blocks in a row */
     uint32_t num_rows;
     const uint32_t *row_lengths; /* kernel blocks in use, for each row */
-    const int64_t *slot_mapping; /* num_slots */
+    const int64_t *slot_mapping; /* num_slots elements */
     uint32_t num_slots;          /* max_num_batched_tokens */
     uint32_t block_size;         /* tokens in a kernel block */
 } quire_table_view;
 
 QUIRE_API quire_table_view quire_table_get_view(const quire_table *table);
 
-/* Fills slot_mapping for a batch: tokens [query_start_loc[i], query_start_loc[i+1]) belong to row
- * i, for i < num_reqs, and positions[t] is token t's position in its request. Tokens from
- * query_start_loc[0] to query_start_loc[num_reqs] are mapped, slots from num_tokens on are padded
- * with -1. QUIRE_E_RANGE when a position lies past its row's blocks (vLLM would use whatever stands
- * there), when query_start_loc decreases or passes num_tokens, or when there are too many rows or
- * tokens. */
+/* Fills slot_mapping for a batch. Tokens [query_start_loc[i], query_start_loc[i+1]) belong to row
+ * i, for i < num_reqs; positions[t] is the position of token t in its request. The tokens from
+ * query_start_loc[0] to query_start_loc[num_reqs] get slots; the slots from num_tokens on are -1.
+ *
+ * Returns QUIRE_E_RANGE if a position lies past the blocks of its row (vLLM would read whatever the
+ * table holds), if query_start_loc decreases or exceeds num_tokens, or if there are too many rows
+ * or tokens. */
 QUIRE_API int quire_table_compute_slot_mapping(quire_table *table, uint32_t num_reqs,
                                                const int32_t *query_start_loc,
                                                const int64_t *positions, uint32_t num_tokens);
 
 /* ---- addresses ---------------------------------------------------------- */
 
-/* Where blocks lie. Layer outermost: layer_stride = num_blocks x block_bytes, block_stride =
- * block_bytes. Block outermost: layer_stride = block_bytes, block_stride = num_layers x
- * block_bytes. block_bytes is what one layer keeps of one block. */
+/* Where blocks lie in memory. block_bytes is what one layer stores for one block.
+ *
+ *      layer outermost   block_stride = block_bytes   layer_stride = num_blocks x block_bytes
+ *      block outermost   layer_stride = block_bytes   block_stride = num_layers x block_bytes
+ *
+ * _layer_outer and _block_outer fill a layout. They return QUIRE_E_OVERFLOW if the last byte has no
+ * 64-bit address, QUIRE_E_ARGUMENT if layout is NULL. Any thread may call the functions of a
+ * layout. */
 typedef struct quire_layout {
     uint64_t base;
     uint64_t layer_stride;
@@ -115,8 +124,9 @@ QUIRE_API int quire_layout_layer_outer(uint64_t base, uint32_t num_layers, uint3
 QUIRE_API int quire_layout_block_outer(uint64_t base, uint32_t num_layers, uint32_t num_blocks,
                                        uint64_t block_bytes, quire_layout *layout);
 
-/* base + layer x layer_stride + block x block_stride. The caller keeps layer and block in range;
- * quire_layout_address checks them. Any thread. */
+/* base + layer x layer_stride + block x block_stride. _address_of does not check layer and block.
+ * _address returns QUIRE_E_RANGE if the layer does not exist, QUIRE_E_UNKNOWN_BLOCK if the block
+ * does not exist. */
 static inline uint64_t quire_layout_address_of(const quire_layout *layout, uint32_t layer,
                                                quire_block block)
 {
@@ -125,11 +135,12 @@ static inline uint64_t quire_layout_address_of(const quire_layout *layout, uint3
 QUIRE_API int quire_layout_address(const quire_layout *layout, uint32_t layer, quire_block block,
                                    uint64_t *address);
 
-/* The address of one token: that of its block, and offset x (block_bytes / block_size) behind it.
- * For memory in which a block's tokens lie one after the other, equally long: keys alone, values
- * alone, or both side by side in each token. offset and block are those of quire_cache_find_token.
- * QUIRE_E_RANGE for a layer that is not there, an offset of block_size or more, and a block_size
- * that does not divide block_bytes; QUIRE_E_UNKNOWN_BLOCK. */
+/* The address of one token: the address of its block plus offset x (block_bytes / block_size). The
+ * tokens of a block must lie one after the other and have equal sizes: keys alone, values alone, or
+ * both side by side in each token. offset and block come from quire_cache_find_token.
+ *
+ * Returns QUIRE_E_RANGE if the layer does not exist, if offset is not below block_size, or if
+ * block_size does not divide block_bytes; QUIRE_E_UNKNOWN_BLOCK if the block does not exist. */
 QUIRE_API int quire_layout_token_address(const quire_layout *layout, uint32_t layer,
                                          quire_block block, uint32_t offset, uint32_t block_size,
                                          uint64_t *address);
