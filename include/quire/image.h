@@ -1,38 +1,38 @@
-/* quire/image.h - the state of a scheduler as one image, and a scheduler made from it.
+/* quire/image.h - the state of a scheduler as one image, and a scheduler restored from an image.
  *
  *      engine A   schedule, update ... save ──► image ──► restore ... schedule, update   engine B
- *                                                                 the very same decisions
+ *                                                                 the same decisions
  *
- * image     everything that later decisions depend on: the pool's records and the order of its free
- *           queue, keys, tables, requests with their tokens and hashes, queues, sessions, encoder
- *           cache, steps in flight, stats, events that were not taken yet, generations. Not the
- *           bytes of the KV cache or of host slots, and not what the caller lent: hasher,
- *           callbacks, connector.
+ * image     everything that later decisions depend on: the records of the pool and the order of its
+ *           free queue, keys, block tables, requests with their tokens and hashes, queues,
+ *           sessions, encoder cache, steps in flight, stats, events that were not taken yet,
+ *           generations. The image does not hold the bytes of the KV cache or of host slots, and
+ *           not what the caller lends to the scheduler: hasher, callbacks, connector.
  *
  *      +--------+---------+------------+--------+-------------+------+-----------+
  *      | magic  | version | byte order | length | fingerprint | body | checksum  |
  *      +--------+---------+------------+--------+-------------+------+-----------+
  *        8        4         4            8        32                   16, XXH3-128 of all before
  *
- * fingerprint   of the config that the scheduler was made with: sizes, limits, policy, quirks,
- *           groups, and the hasher's algorithm and NONE_HASH. An image fits a config that is the
- *           same in all of these. Callbacks and hooks may differ.
+ * fingerprint   of the config of the scheduler: sizes, limits, policy, quirks, groups, and the
+ *           algorithm and NONE_HASH of the hasher. An image can be restored with a config that is
+ *           equal in all of these. Callbacks and hooks may differ.
  *
- * The secrets that key the library's hash tables are not in the image: each scheduler draws its
- * own, and nothing that can be seen depends on them. But the image holds prompts, cache salts and
- * names as they are: keep it as safe as those.
+ * The image does not hold the secrets of the library's hash tables: each scheduler draws its own
+ * secrets, and no decision depends on them. The image holds prompts, cache salts and names in plain
+ * text: protect an image as you protect prompts.
  *
- * A quire_req and a quire_seq keep their values. Pointers of the caller's, as
- * quire_request_params.user and through it those in events, are numbers in the image, given back as
- * they were and never followed. Restore copies all that it needs: the image may be freed or
- * overwritten as soon as restore has returned.
+ * A quire_req and a quire_seq keep their values. The caller's pointers, such as
+ * quire_request_params.user and the pointers in events, are numbers in the image: restore returns
+ * them unchanged and never follows them. Restore copies everything that it needs: the image may be
+ * freed or overwritten as soon as restore has returned.
  *
- * Spans, steps and outputs that the saved scheduler gave out are no part of it: a step in flight is
+ * Spans, steps and outputs of the saved scheduler are not part of the image. A step in flight is
  * known by its number, which update takes.
  *
- * Cost: O(blocks + requests + tokens); nothing is allocated.
+ * Cost: O(blocks + requests + tokens). Nothing is allocated by save.
  *
- * Threads: save reads the scheduler and runs where its one writer could, between two calls.
+ * Threads: the scheduler's one writer thread calls save, between two other calls.
  */
 #ifndef QUIRE_IMAGE_H
 #define QUIRE_IMAGE_H
@@ -43,25 +43,29 @@
 extern "C" {
 #endif
 
-/* Bytes of an image of the scheduler as it is now; 0 when it is none. */
+/* The bytes of an image of the scheduler as it is now. 0 if sched is NULL. */
 QUIRE_API size_t quire_sched_image_bytes(const quire_sched *sched);
 
-/* Writes it to memory of the caller's, of any alignment; *written says how many bytes. The same
- * state gives the same bytes. QUIRE_E_TOO_SMALL when bytes are fewer than image_bytes says;
- * QUIRE_BUSY when sequences that are no request's, such as forks, have blocks in its cache, and
- * while others than pins hold blocks: copies to tiers that are on their way. Pins keep the time
- * that they have left; what lookahead keeps back is looked up again. */
+/* Writes the image to the caller's memory, which may have any alignment; *written is the number of
+ * bytes. The same state gives the same bytes. A pin keeps its remaining time. The blocks that
+ * lookahead keeps are looked up again after restore.
+ *
+ *      QUIRE_E_TOO_SMALL  bytes is smaller than quire_sched_image_bytes returns
+ *      QUIRE_BUSY         a sequence that is not a request has blocks in the cache (a fork made
+ *                         with quire_cache_fork), or blocks have holds that are not pins (copies to
+ *                         tiers in progress)
+ *      QUIRE_E_ARGUMENT   a pointer is NULL, or the call comes from a callback */
 QUIRE_API int quire_sched_save(const quire_sched *sched, void *image, size_t bytes,
                                size_t *written);
 
-/* As quire_sched_create and _create_in, with the image's state instead of an empty one. A call that
- * fails has made nothing; beside the errors of creation:
+/* Create a scheduler like quire_sched_create and quire_sched_create_in, with the state of the
+ * image. If the call fails, nothing was created. Beside the statuses of creation:
  *
- *      QUIRE_E_CORRUPT  not an image, cut off, changed, or of a state that cannot be: every number
- *                       is checked while it is read, and the whole by the walker before it is
- *                       handed out, whatever the checksum says
- *      QUIRE_E_CONFIG   an image of another version of the format or another kind of machine, or of
- *                       another config or hasher */
+ *      QUIRE_E_CORRUPT  the bytes are not an image, or are truncated or changed, or the state is
+ *                       impossible. Restore checks every number while reading, and the whole state
+ *                       before it returns, whatever the checksum says
+ *      QUIRE_E_CONFIG   the image has another format version, comes from another kind of machine,
+ *                       or belongs to another config or hasher */
 QUIRE_API int quire_sched_restore(const quire_sched_config *config,
                                   const quire_allocator *allocator, const void *image,
                                   size_t image_bytes, quire_sched **sched);
