@@ -44,13 +44,15 @@ typedef struct quire_step {
     const uint32_t *num_tokens;          /* tokens scheduled, drafts included */
     const uint32_t *num_computed_tokens; /* tokens computed before this step */
     const uint32_t *num_output_tokens;   /* placeholders included */
-    /* num_reqs x num_groups spans. QUIRE_STEP_RUNNING: the new blocks. NEW and RESUMED: all blocks.
-     */
+    /* num_reqs x num_groups spans. QUIRE_STEP_RUNNING: the new blocks alone. QUIRE_STEP_NEW and
+     * QUIRE_STEP_RESUMED: all blocks. */
     const quire_block_span *blocks;
-    /* num_reqs + 1 elements: the drafts of request i are. */
+    /* num_reqs + 1 elements. Request i has the drafts from drafts[draft_start[i]] to
+     * drafts[draft_start[i + 1] - 1]. */
     const uint32_t *draft_start;
-    const quire_token *drafts; /* drafts[draft_start[i]] to [draft_start[i + 1]) */
-    /* num_reqs + 1 elements: the mm_inputs of request i to encode, likewise. */
+    const quire_token *drafts;
+    /* num_reqs + 1 elements. Request i encodes its mm_inputs with the numbers from
+     * encoder_inputs[encoder_start[i]] to encoder_inputs[encoder_start[i + 1] - 1]. */
     const uint32_t *encoder_start;
     const uint32_t *encoder_inputs;
     const uint32_t *num_common_prefix_blocks; /* num_groups elements */
