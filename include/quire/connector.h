@@ -1,13 +1,14 @@
-/* quire/connector.h - what others bring into a scheduler: KV of earlier requests, encoder outputs,
- * grammars.
+/* quire/connector.h - callbacks through which a scheduler gets KV of earlier requests, encoder
+ * outputs and grammars.
  *
- *      schedule ──► quire_connector          blocks that lie elsewhere: quire/offload.h, or the
- *                                            caller's own
+ *      schedule ──► quire_connector          KV blocks outside of the engine's memory:
+ *                                            quire/offload.h, or the caller's own connector
  *               ──► quire_encoder_connector  images, sound and video that another engine encodes
  *               ──► quire_grammar            structured output
  *
- * Callbacks of quire_sched_config, on the thread that calls the scheduler. A callback must not
- * change the scheduler.
+ * quire_sched_config names these structs; the scheduler copies them. The scheduler calls the
+ * functions on the thread that calls the scheduler. A callback must not change the scheduler:
+ * quire/sched.h lists the functions that a callback may call.
  */
 #ifndef QUIRE_CONNECTOR_H
 #define QUIRE_CONNECTOR_H
@@ -22,64 +23,72 @@ extern "C" {
 
 struct quire_step;
 
-/* Where KV of earlier requests may be found beside the prefix cache: a tier, another engine. NULL
- * functions answer "nothing". */
+/* Finds KV of earlier requests outside the prefix cache: in a tier, or in another engine. A
+ * function that is NULL is not called; the connector then finds, saves or resets nothing. */
 typedef struct quire_connector {
     void *user;
-    /* How many tokens past the first num_local of the request it has, and whether they come at once
-     * or are loaded while the request waits (*is_async = 1). QUIRE_OK, or QUIRE_RETRY: not known
-     * yet, ask in the next step. */
+    /* Sets *num_external to the number of tokens that the connector has after the first num_local
+     * tokens of the request. Sets *is_async to 1 if the tokens are loaded while the request waits,
+     * to 0 if they are loaded in this step. Returns QUIRE_OK, or QUIRE_RETRY if the answer is not
+     * known yet: the scheduler asks again in the next step. Any other status counts as 0 tokens. */
     int (*get_num_new_matched_tokens)(void *user, quire_req req, uint32_t num_local,
                                       uint32_t *num_external, uint32_t *is_async);
-    /* The request has these blocks now; num_external tokens of them are to be loaded. Also called
-     * inside quire_sched_fork, with 0, for a child that runs at once. */
+    /* The request now has these blocks, and num_external tokens of them must be loaded.
+     * quire_sched_fork also calls this function, with num_external 0, for a child that runs
+     * immediately. */
     void (*update_state_after_alloc)(void *user, quire_req req, const quire_block_span *blocks,
                                      uint32_t num_external);
-    /* At the end of schedule: what the workers must do, as the connector's own data. */
+    /* Called at the end of schedule. Returns what the workers must do, as the connector's own data:
+     * quire_step.connector_meta. */
     void *(*build_meta)(void *user, const struct quire_step *step);
-    /* The request ends. 1: its blocks are still being sent, free them at finished_sending. */
+    /* The request ends. Returns 1 if its blocks are still being sent: the scheduler then frees the
+     * blocks when finished_sending lists the request. Returns 0 otherwise. */
     int (*request_finished)(void *user, quire_req req, const quire_block_span *blocks);
-    int (*reset_cache)(void *user); /* 0: done */
-    /* In update, before blocks that were sent are given back and loads that ended are noted. */
+    int (*reset_cache)(void *user); /* returns 0 on success */
+    /* Called in update, before the scheduler frees blocks that were sent and records loads that
+     * ended. */
     void (*update_output)(void *user);
-    /* Its tiers, for snapshots and the monitor: writes at most `capacity`, returns how many. Always
-     * the same tiers in the same order; first called while the scheduler is created, then at the
-     * end of schedule (with on_snapshot or a monitor) and of update (with a monitor). Names stay
-     * valid while the scheduler lives. */
+    /* Writes at most `capacity` tiers of the connector, for snapshots and the monitor, and returns
+     * their number. The tiers and their order must never change. First called while the scheduler
+     * is created, then at the end of schedule (with on_snapshot or a monitor) and of update (with a
+     * monitor). The names must stay valid as long as the scheduler. */
     uint32_t (*get_tiers)(void *user, quire_tier_usage *tiers, uint32_t capacity);
-    /* The request is about to lose these blocks, and waits then; its first num_tokens tokens are
-     * computed for good, by steps in flight at the latest. The connector may hold blocks
-     * (quire_pool_hold) until it has stored them. is_urgent: another request needs blocks in this
-     * very step. Returns how many of the request's first tokens the connector has, or has when its
-     * stores have ended: 0 if none. They come back by get_num_new_matched_tokens. NULL: the
-     * connector saves nothing of a preempted request. */
+    /* The request is about to lose these blocks and will wait. Its first num_tokens tokens are
+     * computed and final, at the latest when the steps in flight end. The connector may hold blocks
+     * (quire_pool_hold) until it has stored them. is_urgent is 1 if another request needs blocks in
+     * this step. Returns how many of the request's first tokens the connector has, or will have
+     * when its stores end; 0: none. get_num_new_matched_tokens finds these tokens later. If this
+     * function is NULL, the connector saves nothing of a preempted request. */
     uint32_t (*request_preempted)(void *user, quire_req req, const quire_block_span *blocks,
                                   uint32_t num_tokens, int is_urgent);
 } quire_connector;
 
-/* Where the encoder's outputs of images, sound and video may be found beside the encoder cache:
- * another engine that encodes. NULL functions answer "nothing". input is the number of one of the
- * request's mm_inputs; of a session all of its inputs' count, one after the other. */
+/* Finds encoder outputs of images, sound and video outside the encoder cache: in another engine
+ * that encodes. A function that is NULL is not called. input is the number of one of the request's
+ * mm_inputs; in a session the mm_inputs of all inputs are numbered one after the other. */
 typedef struct quire_encoder_connector {
     void *user;
-    /* Whether it has what the encoder would make of this input: then it is not encoded, and takes
-     * nothing of the encoder's budget. Asked when the input is needed and there is room for it. */
+    /* Returns 1 if the connector has the encoder output of this input: the input is then not
+     * encoded and uses none of the encoder's budget. Called when a step needs the input and the
+     * encoder cache has room. */
     int (*has_item)(void *user, quire_req req, uint32_t input);
-    /* The input has its place in the encoder cache. Told first of inputs that are encoded in this
-     * step, then of inputs that are loaded. */
+    /* The input now has a place in the encoder cache. Called first for the inputs that are encoded
+     * in this step, then for the inputs that are loaded. */
     void (*update_state_after_alloc)(void *user, quire_req req, uint32_t input);
-    /* At the end of schedule, after the quire_connector's. */
+    /* Called at the end of schedule, after build_meta of the quire_connector:
+     * quire_step.encoder_connector_meta. */
     void *(*build_meta)(void *user, const struct quire_step *step);
 } quire_encoder_connector;
 
-/* Structured output: grammars live with the caller. NULL functions: ready, not advancing, all
- * accepted. */
+/* Structured output. The caller keeps the grammars. If is_ready is NULL, every grammar is ready; if
+ * should_advance is NULL, no grammar advances; if accept_tokens or validate_tokens is NULL, all
+ * tokens are accepted. */
 typedef struct quire_grammar {
     void *user;
-    int (*is_ready)(void *user, quire_req req);       /* compiled: the request may be scheduled */
-    int (*should_advance)(void *user, quire_req req); /* past its reasoning part */
+    int (*is_ready)(void *user, quire_req req);       /* 1: compiled, may be scheduled */
+    int (*should_advance)(void *user, quire_req req); /* 1: past the reasoning */
     int (*accept_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
-    /* How many of the drafts, from the start, the grammar allows. */
+    /* Returns how many of the drafts, from the first on, the grammar accepts. */
     uint32_t (*validate_tokens)(void *user, quire_req req, const quire_token *tokens, uint32_t n);
 } quire_grammar;
 
