@@ -3,10 +3,10 @@
  *      config.json --the program parses--> quire_model_params --quire_model_layers--> layers
  *                                                                --quire_plan_create--> a plan
  *
- * The fields have the names that they have in config.json; a field that is missing there, or null,
- * is 0 here. Of a config with a text_config inside, the fields of that are meant. The layers are
- * those that vLLM 0.20.0 would make, in its order. Layers that keep nothing (MLPs, a vision tower)
- * are left out.
+ * The fields have their names from config.json. If a field is missing or null in config.json, set
+ * it to 0 here. If config.json has a text_config, use the fields of text_config. The layers are the
+ * layers that vLLM 0.20.0 makes, in vLLM's order. Layers that store nothing (MLPs, a vision tower)
+ * are skipped.
  */
 #ifndef QUIRE_MODEL_H
 #define QUIRE_MODEL_H
@@ -25,21 +25,22 @@ typedef enum quire_layer_type {
     QUIRE_LAYER_TYPE_LINEAR = 4
 } quire_layer_type;
 
-/* kv_cache_dtype of an engine. AUTO is the model's own; the others are stored in bytes. */
+/* kv_cache_dtype of an engine. AUTO: the model's own dtype. The other values store one byte or less
+ * for each element. */
 typedef enum quire_cache_dtype {
     QUIRE_CACHE_DTYPE_AUTO = 0,
     QUIRE_CACHE_DTYPE_FP8 = 1,
     QUIRE_CACHE_DTYPE_INT8_PER_TOKEN_HEAD = 2,
     QUIRE_CACHE_DTYPE_FP8_PER_TOKEN_HEAD = 3,
     QUIRE_CACHE_DTYPE_NVFP4 = 4,
-    QUIRE_CACHE_DTYPE_FP8_DS_MLA = 5 /* MLA models alone */
+    QUIRE_CACHE_DTYPE_FP8_DS_MLA = 5 /* for MLA models only */
 } quire_cache_dtype;
 
 typedef struct quire_model_params {
     size_t size;
 
     /* ---- config.json ---- */
-    const char *model_type;  /* "llama": quire_model_is_known says whether it is known */
+    const char *model_type;  /* for example "llama"; see quire_model_is_known */
     quire_dtype torch_dtype; /* 0 = bfloat16 */
     uint32_t num_hidden_layers;
     uint32_t hidden_size;
@@ -50,13 +51,14 @@ typedef struct quire_model_params {
 
     /* windows and chunks */
     uint32_t sliding_window;
-    quire_switch use_sliding_window;     /* Qwen: default off */
-    uint32_t max_window_layers;          /* Qwen */
-    const quire_layer_type *layer_types; /* num_hidden_layers; NULL = the model's own pattern */
-    uint32_t sliding_window_pattern;     /* Gemma 3: every n-th layer is full; 0 = 6 */
-    uint32_t attention_chunk_size;       /* Llama 4; 0 = 8192 */
-    uint32_t no_rope_layer_interval;     /* Llama 4: every n-th layer is full; 0 = 4 */
-    const uint32_t *no_rope_layers;      /* Llama 4: 0 marks a full layer; NULL = the interval */
+    quire_switch use_sliding_window; /* Qwen; default off */
+    uint32_t max_window_layers;      /* Qwen */
+    /* num_hidden_layers elements; NULL = the model's own pattern. */
+    const quire_layer_type *layer_types;
+    uint32_t sliding_window_pattern; /* Gemma 3: every n-th layer is full; 0 = 6 */
+    uint32_t attention_chunk_size;   /* Llama 4; 0 = 8192 */
+    uint32_t no_rope_layer_interval; /* Llama 4: every n-th layer is full; 0 = 4 */
+    const uint32_t *no_rope_layers;  /* Llama 4: 0 marks a full layer; NULL = the interval */
 
     /* latent attention */
     uint32_t kv_lora_rank;
@@ -88,33 +90,36 @@ typedef struct quire_model_params {
     uint32_t decoder_attention_heads;
     uint32_t d_model;
 
-    /* ---- the engine's settings ---- */
+    /* ---- settings of the engine ---- */
     uint32_t block_size; /* tokens in a block of an attention layer; 0 = 16 */
     quire_cache_dtype cache_dtype;
     uint32_t tensor_parallel_size; /* 0 = 1 */
-    uint32_t max_model_len;        /* 0 = max_position_embeddings; needed with Mamba layers */
+    uint32_t max_model_len;        /* 0 = max_position_embeddings; required with Mamba layers */
     quire_mamba_mode mamba_mode;
-    uint32_t mamba_block_size;   /* tokens, in mode ALL; 0 = mamba_chunk_size */
-    quire_dtype mamba_ssm_dtype; /* of the larger state; 0 = the model's, FLOAT32 for
-                                        Nemotron-H */
+    uint32_t mamba_block_size; /* tokens, in mode ALL; 0 = mamba_chunk_size */
+    /* Of the larger state; 0 = the model's dtype, FLOAT32 for Nemotron-H. */
+    quire_dtype mamba_ssm_dtype;
     uint32_t num_speculative_tokens;
-    uint32_t kernel_block_size; /* tokens that the attention kernel asks a block to be a
-                                        multiple of, beside Mamba layers; 0 = 16 */
+    /* The attention kernel needs blocks of a multiple of this number of tokens, if the model also
+     * has Mamba layers; 0 = 16. */
+    uint32_t kernel_block_size;
 } quire_model_params;
 
 #define QUIRE_MODEL_PARAMS_INIT QUIRE_SIZED_INIT(quire_model_params)
 
-/* 1 for a model_type that quire_model_layers takes. */
+/* 1 if quire_model_layers accepts this model_type, otherwise 0, also for NULL. */
 QUIRE_API int quire_model_is_known(const char *model_type);
 
-/* Writes the layers that one worker of tensor parallelism has, and how many; with layers NULL and
- * capacity 0, only how many. Beside Mamba layers the attention layers' block size is enlarged until
- * a page holds a state, and the state is padded to the page.
+/* Writes the layers of one tensor-parallel worker to layers, and their number to *num_layers. With
+ * layers NULL and capacity 0, writes only the number. If the model has Mamba layers, the block size
+ * of its attention layers is raised until a page holds a state, and the state is padded to the
+ * page. quire_refusal names the field that is invalid.
  *
- *      QUIRE_E_UNKNOWN_NAME  model_type is not known
- *      QUIRE_E_CONFIG        a field that the model needs is missing, or what vLLM refuses: heads
- *                            that the workers cannot share, Qwen with a window in some layers alone
- *      QUIRE_E_RANGE         capacity is too small; nothing is written */
+ *      QUIRE_E_UNKNOWN_NAME  model_type is unknown
+ *      QUIRE_E_CONFIG        a required field is missing, or vLLM refuses the model: heads that the
+ *                             workers cannot share, Qwen with a window in only some layers
+ *      QUIRE_E_RANGE         capacity is too small; nothing is written
+ *      QUIRE_E_ARGUMENT      a required pointer is NULL */
 QUIRE_API int quire_model_layers(const quire_model_params *params, quire_layer_spec *layers,
                                  uint32_t capacity, uint32_t *num_layers);
 
