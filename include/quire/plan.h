@@ -7,24 +7,25 @@
  *          1  w w w w w w w w w w           the 1st, 3rd, 5th ... window layer
  *          2  w w w w w w w w w w           the 2nd, 4th, 6th ...
  *      tensors, each shared by one layer of each group: a block belongs to one group at a time,
- *          0  f w w      and the others do not use its bytes
+ *          0  f w w      and the other groups do not use its bytes
  *          1  f w w
  *          ...           bytes = page x num_blocks
  *
- *      num_blocks = memory / (page x tensors), the least of all workers
+ *      num_blocks = memory / (page x tensors), the smallest of all workers
  *
- * layer    one layer of a model (quire/layer.h), named by its index in params.layers. Names are the
- *          program's own matter. ENCODER_ONLY layers keep nothing, and get no group and no tensor.
- * worker   a process with a GPU of its own. With pipeline parallelism workers have different
- *          layers, with tensor parallelism the same.
- * page     bytes that one layer keeps of one block. When pages differ, smaller ones are enlarged by
- *          giving their layers more tokens in a block.
+ * layer    one layer of a model (quire/layer.h), identified by its index in params.layers. The
+ *          program keeps the names of layers. ENCODER_ONLY layers store nothing, and have no group
+ *          and no tensor.
+ * worker   a process with its own GPU. With pipeline parallelism workers have different layers,
+ *          with tensor parallelism the same layers.
+ * page     the bytes that one layer stores for one block. If pages differ in size, layers with
+ *          smaller pages get more tokens in a block.
  *
- * Results are those of vLLM 0.20.0's get_kv_cache_configs, generate_scheduler_kv_cache_config and
- * resolve_kv_cache_block_sizes, number for number.
+ * The results are the results of vLLM 0.20.0's get_kv_cache_configs,
+ * generate_scheduler_kv_cache_config and resolve_kv_cache_block_sizes, number for number.
  *
- * A plan is a read-only handle: any thread may ask it. Pointers that it gives are valid until it is
- * destroyed.
+ * A plan is a read-only handle: any thread may read it. Pointers from a plan are valid until the
+ * plan is destroyed. If a pointer is NULL, a call returns QUIRE_E_ARGUMENT.
  */
 #ifndef QUIRE_PLAN_H
 #define QUIRE_PLAN_H
@@ -42,62 +43,66 @@ typedef struct quire_plan quire_plan;
 typedef struct quire_plan_worker {
     const uint32_t *layers; /* indices, each once; NULL and 0: all layers, in their order */
     uint32_t num_layers;
-    uint64_t memory_bytes; /* that KV cache may take */
+    uint64_t memory_bytes; /* memory for KV cache */
 } quire_plan_worker;
 
-/* Why a plan did not fit, and what would. */
+/* Why a plan does not fit, and what would fit. */
 typedef struct quire_plan_shortage {
-    uint32_t worker;          /* the first that has too little */
-    uint64_t memory_bytes;    /* that it has */
+    uint32_t worker;          /* the first worker with too little memory */
+    uint64_t memory_bytes;    /* its memory */
     uint64_t needed_bytes;    /* for one request of max_model_len tokens */
-    uint32_t max_model_len;   /* that was asked for */
-    uint32_t fitting_max_len; /* the most tokens that its memory would hold; 0: not even one */
+    uint32_t max_model_len;   /* from the params */
+    uint32_t fitting_max_len; /* the most tokens that fit in its memory; 0: not even one */
 } quire_plan_shortage;
 
 typedef struct quire_plan_params {
     size_t size;
     const quire_layer_spec *layers; /* in the order of the model */
-    uint32_t num_layers;            /* 0 for a model without KV cache */
+    uint32_t num_layers;            /* 0 for a model without a KV cache */
     const quire_plan_worker *workers;
     uint32_t num_workers;
-    uint32_t max_model_len;          /* tokens in a request */
-    uint32_t max_num_batched_tokens; /* tokens in a step, of all requests; 0 = max_model_len */
-    uint32_t max_encoder_tokens;     /* of one request; needed with CROSS layers */
-    quire_switch auto_fit;           /* default off; on: max_model_len is lowered until it fits */
-    quire_switch hybrid;             /* default on; off: window and chunked layers beside full ones
-                                        keep all tokens, so that there is one group */
-    uint32_t num_blocks_override;    /* blocks, whatever the memory; 0: not */
-    uint32_t dcp_world_size;         /* context parallelism, decode and prefill; 0 = 1 */
+    uint32_t max_model_len; /* the most tokens of a request */
+    /* The most tokens of a step, all requests together; 0 = max_model_len. */
+    uint32_t max_num_batched_tokens;
+    uint32_t max_encoder_tokens; /* of one request; required with CROSS layers */
+    quire_switch auto_fit;       /* default off; on: lower max_model_len until it fits */
+    /* Default on. Off: window and chunked layers beside full layers keep all tokens, so that there
+     * is one group. */
+    quire_switch hybrid;
+    uint32_t num_blocks_override; /* number of blocks, for any memory; 0: not set */
+    uint32_t dcp_world_size;      /* decode and prefill context parallelism; 0 = 1 */
     uint32_t pcp_world_size;
 
     /* For the scheduler */
-    quire_switch use_eagle;   /* default off; on: the last layer of a DeepSeek V4 model is a draft
-                                    layer, and its group is marked */
-    uint32_t block_size;      /* tokens; 0 = the least of all groups, or 16 without groups */
-    uint32_t hash_block_size; /* tokens under one hash; 0 = chosen */
-    quire_switch enable_caching; /* default on, but off with CROSS groups or without groups */
-    quire_switch use_connector;  /* default off; on: hashes are used without caching too */
+    /* Default off. On: the last layer of a DeepSeek V4 model is a draft layer, and its group has
+     * is_eagle. */
+    quire_switch use_eagle;
+    uint32_t block_size;         /* tokens; 0 = the smallest of all groups, or 16 without groups */
+    uint32_t hash_block_size;    /* tokens under one hash; 0 = chosen by the plan */
+    quire_switch enable_caching; /* default on; off with CROSS groups or without groups */
+    quire_switch use_connector;  /* default off; on: hashes are needed without caching too */
 
-    quire_plan_shortage *shortage; /* written when the answer is QUIRE_E_MEMORY_LIMIT; NULL: not */
+    /* Written if the status is QUIRE_E_MEMORY_LIMIT; NULL: not written. */
+    quire_plan_shortage *shortage;
 } quire_plan_params;
 
 #define QUIRE_PLAN_PARAMS_INIT QUIRE_SIZED_INIT(quire_plan_params)
 
 /* ---- making ------------------------------------------------------------- */
 
-/* Plan, carve, seal: see quire/memory.h. params and what it points to are not needed afterwards.
- * _bytes looks at the counts alone; whether the layers make a plan, the create calls say:
+/* Create a plan: see quire/memory.h. params and everything that params points to may be freed
+ * afterwards. _bytes reads the counts only. The create calls also return:
  *
- *      QUIRE_E_CONFIG        a layer is not valid; a worker has no layer, a layer twice or one that
- *                            is not there; a layer is on no worker; no tokens; CROSS layers without
- *                            max_encoder_tokens; decode context parallelism with window layers, or
- *                            context parallelism with several groups; a hash block size that does
- *                            not divide the groups' block sizes
- *      QUIRE_E_MIXED         the layers cannot be brought to one page size, or to one group with
- *                            hybrid off; or a worker's layer would be in no tensor (vLLM then fails
- *                            when it allocates them)
- *      QUIRE_E_MEMORY_LIMIT  a worker cannot hold one request of max_model_len tokens (with
- *                            auto_fit: of one token), or not one block
+ *      QUIRE_E_CONFIG        a layer is invalid; a worker has no layer, a layer twice or a layer
+ *                             that does not exist; a layer is on no worker; no tokens; CROSS layers
+ *                             without max_encoder_tokens; decode context parallelism with window
+ *                             layers, or context parallelism with several groups; a hash block size
+ *                             that does not divide the block sizes of the groups
+ *      QUIRE_E_MIXED         the layers cannot have one page size, or, with hybrid off, one group;
+ *                             or a layer of a worker would be in no tensor (vLLM then fails when it
+ *                             allocates the tensors)
+ *      QUIRE_E_MEMORY_LIMIT  the memory of a worker cannot hold one request of max_model_len tokens
+ *                             (with auto_fit: of one token), or not one block
  *      QUIRE_E_RANGE         more blocks than a quire_block can number */
 QUIRE_API size_t quire_plan_bytes(const quire_plan_params *params);
 QUIRE_API int quire_plan_create_in(void *memory, size_t bytes, const quire_plan_params *params,
@@ -111,53 +116,56 @@ QUIRE_API void quire_plan_destroy(quire_plan *plan);
 typedef struct quire_plan_info {
     uint32_t num_groups;
     uint32_t num_workers;
-    uint32_t num_blocks;    /* the null block included; 1 for a model without KV cache */
+    uint32_t num_blocks;    /* with the null block; 1 for a model without a KV cache */
     uint32_t max_model_len; /* after auto_fit */
-    uint64_t num_tokens;    /* that fit in all blocks, when all groups keep all tokens */
-    uint32_t block_size;    /* of the scheduler: what counts of computed tokens are multiples of */
+    uint64_t num_tokens;    /* tokens that fit in all blocks if all groups keep all tokens */
+    uint32_t block_size;    /* of the scheduler: counts of computed tokens are multiples of it */
     uint32_t hash_block_size;
 } quire_plan_info;
 
 typedef struct quire_plan_group {
-    quire_layer_spec spec;  /* of its layers, defaults filled in; where they differ, the
-                               first's on the first worker */
-    const uint32_t *layers; /* on all workers */
+    /* Of its layers, with defaults filled in. If the layers differ: of the first layer on the first
+     * worker. */
+    quire_layer_spec spec;
+    const uint32_t *layers; /* layers on all workers */
     uint32_t num_layers;
-    uint64_t page_bytes;    /* of one layer; of all together where layers_differ */
-    uint32_t layers_differ; /* 1: layers of one kind that have pages of their own */
+    uint64_t page_bytes;    /* of one layer; if layers_differ, of all layers together */
+    uint32_t layers_differ; /* 1: layers of one kind with pages of different sizes */
     uint32_t is_eagle;
 } quire_plan_group;
 
 typedef struct quire_plan_share {
-    uint64_t memory_bytes;  /* as given */
+    uint64_t memory_bytes;  /* from the params */
     uint64_t needed_bytes;  /* for one request of max_model_len tokens */
-    uint64_t used_bytes;    /* of all its tensors */
-    double max_concurrency; /* requests of max_model_len tokens at one time; 0 without groups */
+    uint64_t used_bytes;    /* bytes of all its tensors */
+    double max_concurrency; /* requests of max_model_len tokens at a time; 0 without groups */
     uint32_t num_layers;
     uint32_t num_tensors;
 } quire_plan_share;
 
 typedef struct quire_plan_tensor {
     uint64_t bytes;
-    const uint32_t *layers; /* that share it, of different groups; may be none (padding) */
+    /* Layers of different groups that share the tensor; may be empty (padding). */
+    const uint32_t *layers;
     uint32_t num_layers;
 } quire_plan_tensor;
 
-/* An index that is too large is QUIRE_E_RANGE. */
+/* Read a plan. Each call returns QUIRE_E_RANGE if an index is too large. */
 QUIRE_API int quire_plan_get_info(const quire_plan *plan, quire_plan_info *info);
 QUIRE_API int quire_plan_get_group(const quire_plan *plan, uint32_t group, quire_plan_group *out);
 QUIRE_API int quire_plan_get_worker(const quire_plan *plan, uint32_t worker, quire_plan_share *out);
-/* Of a group, the layers that a worker has; may be none. */
+/* The layers of a group that a worker has; may be empty. */
 QUIRE_API int quire_plan_get_worker_group(const quire_plan *plan, uint32_t worker, uint32_t group,
                                           const uint32_t **layers, uint32_t *num_layers);
 QUIRE_API int quire_plan_get_tensor(const quire_plan *plan, uint32_t worker, uint32_t tensor,
                                     quire_plan_tensor *out);
-/* A layer as it was planned: block size and padding may differ from what was given. */
+/* A layer as planned: its block size and padding may differ from params. */
 QUIRE_API int quire_plan_get_layer(const quire_plan *plan, uint32_t layer, quire_layer_spec *out);
 
-/* Sets what a plan knows in a config for quire_cache_create, and nothing else: num_blocks, groups,
+/* Sets these fields of a config for quire_cache_create, and no others: num_blocks, groups,
  * num_groups, max_model_len, max_num_batched_tokens, max_encoder_tokens, hash_block_size,
- * enable_caching, use_eagle and the context-parallel sizes. config->size must be set. */
+ * enable_caching, use_eagle and the context-parallel sizes. The config points into the plan.
+ * config->size must be set, otherwise QUIRE_E_CONFIG. */
 QUIRE_API int quire_plan_cache_config(const quire_plan *plan, quire_cache_config *config);
 
 #ifdef __cplusplus
