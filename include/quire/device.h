@@ -1,20 +1,20 @@
-/* quire/device.h - copies between the engine's KV memory and host memory, in order with what it
- * computes.
+/* quire/device.h - copies between the engine's KV memory and host memory, in order with the
+ * computation.
  *
  *      compute   ── step n ── mark ── step n + 1 ──────────
  *                              │ after
  *      copies                  └──► blocks ──► slots (STORE)      slots ──► blocks (LOAD)
  *
- * block     of the engine's KV memory: its pages in all layers, as the device knows them.
- * slot      block_bytes of host memory, at memory + slot * block_bytes.
- * mark      a point in the engine's compute stream: everything given to it before. Copies of BOTH
- *           directions wait for one: a store must not read what is still being written, a load must
- *           not write what is still being read.
+ * block     a block of the engine's KV memory: its pages in all layers, as the device knows them.
+ * slot      block_bytes bytes of host memory, at memory + slot * block_bytes.
+ * mark      a point in the engine's compute stream: everything submitted before. Copies in BOTH
+ *           directions wait for a mark: a store must not read what is still being written, and a
+ *           load must not overwrite what is still being read.
  *
- * quire_device_host is a device whose engine memory is a host buffer, with streams and marks that
- * behave as a GPU's do, and delays and faults on demand.
+ * quire_device_host is a device whose engine memory is a host buffer. Its streams and marks behave
+ * like the streams and marks of a GPU, with delays and faults on demand.
  *
- * Threads: one calls.
+ * Threads: one thread calls a device.
  */
 #ifndef QUIRE_DEVICE_H
 #define QUIRE_DEVICE_H
@@ -32,30 +32,34 @@ typedef enum quire_device_op { QUIRE_DEVICE_STORE = 1, QUIRE_DEVICE_LOAD = 2 } q
 typedef struct quire_device_copy {
     quire_block block;
     uint32_t slot;
-    uint32_t crc; /* set, CRC32C of what was copied; 0 where the device does not know it */
+    /* Set by the device: CRC32C of the copied bytes; 0 if the device does not compute it. */
+    uint32_t crc;
 } quire_device_copy;
 
 typedef struct quire_device_job {
-    uint64_t id; /* the caller's */
+    uint64_t id; /* set by the caller */
     quire_device_op op;
     uint32_t num_copies;
-    quire_device_copy *copies; /* stay until the job ended, as do its blocks and slots */
-    uint64_t after;            /* a mark */
-    int status;                /* set: QUIRE_OK, or QUIRE_E_SYSTEM: none of it counts */
-    uint32_t state;            /* the device's own: 0 before the first submit, and after each end */
-    void *next;                /* the device's own */
+    /* The array, its blocks and its slots must stay valid until the job has ended. */
+    quire_device_copy *copies;
+    uint64_t after; /* a mark: the copies wait for it */
+    int status;     /* Set by the device: QUIRE_OK, or QUIRE_E_SYSTEM: the whole job has failed. */
+    /* For the device. The caller sets 0 before the first submit; it is 0 after each end. */
+    uint32_t state;
+    void *next; /* for the device */
 } quire_device_job;
 
 typedef struct quire_device_ops {
     uint32_t abi;  /* 1 */
     uint32_t size; /* of this struct */
     const char *name;
-    /* The present end of the compute stream. */
+    /* Sets *mark to the current end of the compute stream. */
     int (*mark)(void *self, uint64_t *mark);
-    /* Starts a job; never waits. QUIRE_FULL: not taken. QUIRE_E_RANGE: no such block, slot or mark;
-     * QUIRE_E_ARGUMENT: it is in flight already (state is not 0). */
+    /* Starts a job; never waits. Returns QUIRE_FULL if the device has no room for the job;
+     * QUIRE_E_RANGE if a block, a slot or the mark does not exist; QUIRE_E_ARGUMENT if the job is
+     * already in flight (state is not 0). */
     int (*submit)(void *self, quire_device_job *job);
-    /* Jobs that ended, each once, in any order; returns how many. */
+    /* Writes the jobs that have ended, each once, in any order. Returns their number. */
     uint32_t (*poll)(void *self, quire_device_job **jobs, uint32_t capacity);
     void (*close)(void *self);
 } quire_device_ops;
@@ -65,13 +69,13 @@ typedef struct quire_device {
     void *self;
 } quire_device;
 
-/* Closes and forgets it. Jobs in flight do not come back, and nothing touches their memory any
- * more. NULL, or a device that is closed, is fine. */
+/* Closes the device. Jobs in flight do not complete, and nothing touches their memory any longer.
+ * NULL, or a closed device: does nothing. */
 QUIRE_API void quire_device_close(quire_device *device);
 
 /* ---- a device of host memory ----------------------------------------------- */
 
-/* Block b lies at blocks + b * block_bytes. A thread of its own computes, a second one copies. */
+/* Block b lies at blocks + b * block_bytes. One thread computes, a second thread copies. */
 typedef struct quire_device_host_config {
     size_t size;
     void *blocks; /* the engine's memory */
@@ -79,31 +83,32 @@ typedef struct quire_device_host_config {
     uint32_t num_slots;
     void *slots;
     uint64_t block_bytes;
-    uint32_t max_jobs;  /* in flight; 0 = 256 */
-    uint32_t max_works; /* in the compute stream; 0 = 256 */
+    uint32_t max_jobs;  /* the most jobs in flight; 0 = 256 */
+    uint32_t max_works; /* the most works in the compute stream; 0 = 256 */
     quire_hooks hooks;
 } quire_device_host_config;
 
 #define QUIRE_DEVICE_HOST_CONFIG_INIT QUIRE_SIZED_INIT(quire_device_host_config)
 
-/* QUIRE_E_CONFIG, QUIRE_E_NOMEM, QUIRE_E_SYSTEM; message, where given, says why and what to do. In
- * the child of a fork the device has no threads: jobs are not taken (QUIRE_E_SYSTEM), and closing
- * it frees the child's memory only. */
+/* Opens the device. Returns QUIRE_E_CONFIG, QUIRE_E_NOMEM or QUIRE_E_SYSTEM; message, if not NULL,
+ * says why and what to do. In the child of a fork the device has no threads: submit returns
+ * QUIRE_E_SYSTEM, and close frees only the child's memory. */
 QUIRE_API int quire_device_host_open(const quire_device_host_config *config,
                                      const quire_allocator *allocator, quire_device *device,
                                      char *message, size_t message_bytes);
 
-/* Work for the compute stream: called there after all that was given before. QUIRE_FULL: not
- * taken. What is left when the device is closed is not called. */
+/* Submits work to the compute stream; the device calls it after all work submitted before. Returns
+ * QUIRE_FULL if the stream has no room. Work that is still queued when the device is closed is not
+ * called. */
 QUIRE_API int quire_device_host_compute(quire_device *device, void (*work)(void *user), void *user);
 
-/* What goes wrong, from now on; all zeros: nothing. */
+/* Faults to inject from now on; all 0: no faults. */
 typedef struct quire_device_host_faults {
-    uint32_t compute_delay_us; /* before each work, up to */
-    uint32_t copy_delay_us;    /* before each copy, up to */
-    uint32_t fail_per_mille;   /* of the jobs, after some of their copies */
-    uint32_t marks_stick;      /* no further mark is reached */
-    uint32_t ignores_marks;    /* copies do not wait for theirs: shows what the waiting is for */
+    uint32_t compute_delay_us; /* the longest delay before each work */
+    uint32_t copy_delay_us;    /* the longest delay before each copy */
+    uint32_t fail_per_mille;   /* jobs that fail after some of their copies */
+    uint32_t marks_stick;      /* 1: no further mark is reached */
+    uint32_t ignores_marks;    /* 1: copies do not wait for their marks, to show the effect */
 } quire_device_host_faults;
 
 QUIRE_API int quire_device_host_set_faults(quire_device *device,
@@ -111,21 +116,21 @@ QUIRE_API int quire_device_host_set_faults(quire_device *device,
 
 /* ---- host memory ----------------------------------------------------------- */
 
-/* Large memory for slots: in huge pages where there are some, near the right processor, not in core
- * dumps, and there before the first step. */
+/* Large memory for slots: in huge pages if available, on the chosen NUMA node, not in core dumps,
+ * and mapped before the first step. */
 typedef struct quire_host_memory quire_host_memory;
 
 typedef struct quire_host_memory_config {
     size_t size;
-    uint64_t bytes; /* is rounded up to whole pages */
-    /* ON: reserved ones or an error; OFF: none; default: reserved ones, else transparent ones, else
-     * ordinary ones */
+    uint64_t bytes; /* rounded up to whole pages */
+    /* ON: reserved huge pages, or an error. OFF: no huge pages. Default: reserved huge pages if
+     * available, otherwise transparent huge pages, otherwise ordinary pages. */
     quire_switch hugepages;
-    quire_switch prefault; /* default ON: every page is there when this returns */
-    quire_switch lock;     /* default OFF; ON: it is never swapped out, or an error */
-    quire_switch bind;     /* default OFF; ON: numa_node is preferred, or an error */
+    quire_switch prefault; /* default ON: every page is mapped when open returns */
+    quire_switch lock;     /* default OFF; ON: never swapped out, or an error */
+    quire_switch bind;     /* default OFF; ON: prefer numa_node, or an error */
     uint32_t numa_node;
-    quire_switch dump; /* default OFF: core dumps leave it out */
+    quire_switch dump; /* default OFF: not in core dumps */
     quire_hooks hooks;
 } quire_host_memory_config;
 
@@ -136,19 +141,19 @@ typedef struct quire_host_memory_info {
     uint64_t bytes;
     uint64_t page_bytes;
     uint32_t is_huge;        /* reserved huge pages */
-    uint32_t is_transparent; /* huge pages were asked for, as the kernel has them */
+    uint32_t is_transparent; /* transparent huge pages were requested from the kernel */
     uint32_t is_prefaulted;
     uint32_t is_locked;
     uint32_t is_bound;
 } quire_host_memory_info;
 
-/* QUIRE_E_NOMEM, QUIRE_E_SYSTEM (a limit, or a node that is not there), QUIRE_E_CONFIG; message
- * says which, and what to do. */
+/* Opens the memory. Returns QUIRE_E_NOMEM, QUIRE_E_SYSTEM (a limit, or a NUMA node that does not
+ * exist) or QUIRE_E_CONFIG; message says which, and what to do. */
 QUIRE_API int quire_host_memory_open(const quire_host_memory_config *config,
                                      quire_host_memory **memory, char *message,
                                      size_t message_bytes);
-QUIRE_API void quire_host_memory_close(quire_host_memory *memory); /* NULL is fine */
-/* All zeros for NULL. */
+QUIRE_API void quire_host_memory_close(quire_host_memory *memory); /* NULL: nothing */
+/* All 0 if memory is NULL. */
 QUIRE_API quire_host_memory_info quire_host_memory_get_info(const quire_host_memory *memory);
 
 #ifdef __cplusplus
