@@ -1,29 +1,31 @@
-/* quire/tier.h - where KV blocks go when the engine's memory is needed for others.
+/* quire/tier.h - where KV blocks are stored when the engine's memory is needed for other blocks.
  *
  *      the scheduler's thread                        one thread for each tier
  *      quire_tier_submit ─ prepare ─► ring ─► begin ─► disk, network
- *      quire_tier_poll   ◄─ finish ── ring ◄─ end ──   one completion for a job, a status for each
- *                                                     key
+ *      quire_tier_poll   ◄─ finish ── ring ◄─ end ──   one completion for each job, a status for
+ *                                                     each key
  *
- * tier      keeps the bytes of blocks under their keys: a file (quire/tier_file.h), a Redis cluster
- *           (quire/tier_redis.h), the host memory of another engine (quire/tier_peer.h), or the
- *           caller's own (quire_tier_ops).
- * key       the hash of a block, its group, the rank whose part it is. A tier has one namespace,
- *           the fingerprint (quire_fingerprint): what was stored under another is never found.
- * job       loads, stores, removes or looks for some keys. Its memory belongs to the tier from
- *           submit to completion, whatever happens: also after a cancel, also past its deadline.
- * deadline  past it a job is late: quire_tier_is_late. Its user goes on without it; its completion
- *           still comes, when nothing touches the memory any more, and only then is the memory free
- *           for others.
- * breaker   a tier that fails, or is late, a few times in a row gets no work for a while: CLOSED,
- *           OPEN, PROBING. Jobs meanwhile end with QUIRE_TIER_REFUSED.
+ * tier      stores the bytes of blocks under their keys: a file (quire/tier_file.h), a Redis
+ *           cluster (quire/tier_redis.h), the host memory of another engine (quire/tier_peer.h), or
+ *           the caller's own tier (quire_tier_ops).
+ * key       the hash of a block, its group, and the rank of the part. A tier has one namespace, the
+ *           fingerprint (quire_fingerprint): blocks of another fingerprint are never found.
+ * job       loads, stores, removes or finds some keys. The memory of a job belongs to the tier from
+ *           submit to completion, also after a cancel and after its deadline.
+ * deadline  after its deadline a job is late: quire_tier_is_late. The caller continues without the
+ *           job. The completion still comes, when nothing touches the memory any longer; only then
+ *           may the memory be reused.
+ * breaker   a tier that fails or is late several times in a row gets no work for a while: CLOSED,
+ *           OPEN, PROBING. In the meantime jobs end with QUIRE_TIER_REFUSED.
  *
- * No tier makes the scheduler wait: submit and poll do not block, allocate or, while the tier's
- * thread is awake, call the system. What a load gives back is either the very bytes that were
- * stored under that key in this namespace (key, fingerprint, length and CRC32C are checked) or an
+ * A tier never makes the scheduler wait: submit and poll do not block or allocate, and make no
+ * system call while the tier's thread is awake. A load returns either exactly the bytes that were
+ * stored under this key in this namespace (key, fingerprint, length and CRC32C are checked) or an
  * error.
  *
- * Threads: submit, poll, cancel and lookup belong to one thread; stats may be asked by any.
+ * Threads: one thread calls submit, poll, cancel and lookup. Any thread may call
+ * quire_tier_get_stats. In the child of a fork calls return QUIRE_E_SYSTEM. If a required pointer
+ * is NULL, calls return QUIRE_E_ARGUMENT.
  */
 #ifndef QUIRE_TIER_H
 #define QUIRE_TIER_H
@@ -50,7 +52,8 @@ typedef struct quire_tier_key {
     uint32_t rank;
 } quire_tier_key;
 
-/* The key of a block hash: shorter hashes with zeros behind, longer ones as their SHA-256. */
+/* The key of a block hash. A shorter hash is extended with zeros at the end; a longer hash is
+ * replaced by its SHA-256. */
 QUIRE_API void quire_tier_key_of(quire_bytes hash, uint32_t group, uint32_t rank,
                                  quire_tier_key *key);
 
@@ -64,130 +67,142 @@ typedef enum quire_tier_op {
 typedef enum quire_tier_status {
     QUIRE_TIER_PENDING = 0,
     QUIRE_TIER_DONE = 1,
-    QUIRE_TIER_MISSING = 2,   /* LOAD, REMOVE, FIND: not there */
-    QUIRE_TIER_NO_ROOM = 3,   /* STORE */
-    QUIRE_TIER_WRONG = 4,     /* LOAD: what is there is not what was stored; it is removed */
-    QUIRE_TIER_FAILED = 5,    /* input, output, network */
+    QUIRE_TIER_MISSING = 2,   /* LOAD, REMOVE, FIND: not found */
+    QUIRE_TIER_NO_ROOM = 3,   /* STORE: the tier is full */
+    QUIRE_TIER_WRONG = 4,     /* LOAD: corrupt or not what was stored; it is removed */
+    QUIRE_TIER_FAILED = 5,    /* I/O error or network error */
     QUIRE_TIER_CANCELLED = 6, /* before it was begun */
-    QUIRE_TIER_REFUSED = 7    /* by the breaker, or since the tier is being closed: not tried */
+    QUIRE_TIER_REFUSED = 7    /* not tried: the breaker is open, or the tier is closing */
 } quire_tier_status;
 
 typedef struct quire_tier_io {
     quire_tier_key key;
-    void *memory;             /* LOAD: to here; STORE: from here; aligned as caps say */
-    uint32_t bytes;           /* LOAD: as many as were stored, else WRONG. FIND: set where known */
-    uint32_t crc;             /* CRC32C of the bytes: STORE: see has_crcs; LOAD: set */
+    void *memory; /* LOAD: destination; STORE: source; aligned as caps say */
+    /* LOAD: must equal the stored bytes, otherwise WRONG. FIND: set if known. */
+    uint32_t bytes;
+    uint32_t crc;             /* CRC32C of the bytes. STORE: see has_crcs. LOAD: set */
     quire_tier_status status; /* set by the tier */
-    uint32_t generation;      /* the tier's own, */
-    uint64_t place;           /* and where it is */
+    uint32_t generation;      /* for the tier */
+    uint64_t place;           /* for the tier: where the block is */
 } quire_tier_io;
 
 typedef struct quire_tier_job {
-    uint64_t id; /* the caller's */
+    uint64_t id; /* set by the caller */
     quire_tier_op op;
     uint32_t num_ios;
-    quire_tier_io *ios;    /* stay where they are, with the job itself, until the completion */
-    uint64_t deadline_ns;  /* by hooks.now_ns; 0: the tier's default from submit on */
-    uint64_t due_ns;       /* set by submit: which of the two it is */
+    /* The array and the job must stay valid, at the same address, until the completion. */
+    quire_tier_io *ios;
+    uint64_t deadline_ns;  /* by hooks.now_ns; 0: the tier's default, from submit on */
+    uint64_t due_ns;       /* set by submit: the effective deadline */
     uint64_t submitted_ns; /* set by submit */
-    uint64_t ended_ns;     /* set by the tier: for learning what it costs */
-    uint32_t has_crcs;     /* STORE: the ios' crc is given; 0: computed on the tier's thread */
-    /* FIND: 1: the keys are those of a prefix, in order, and only the keys before the first that is
-     * not found are of interest. The tier is asked about the first key, then about 4, 16, 64, ...
-     * more; after the first answer other than DONE the keys that were not asked are CANCELLED. */
+    uint64_t ended_ns;     /* set by the tier, to learn its costs */
+    uint32_t has_crcs;     /* STORE: 1: the ios have their crc; 0: the tier's thread computes it */
+    /* FIND: 1: the keys are a prefix, in order, and only the keys before the first miss matter. The
+     * tier is asked for the first key, then for 4, 16, 64, ... more keys. After the first status
+     * other than DONE the remaining keys are CANCELLED. */
     uint32_t is_prefix;
-    uint32_t state; /* the tier's own: 0 before the first submit, and 0 after each end */
-    void *next;     /* of quire_tier_ops from begin to the last end, for a list */
+    /* For the tier. The caller sets 0 before the first submit; it is 0 after each end. */
+    uint32_t state;
+    void *next; /* for quire_tier_ops, from begin to the last end: a list */
 } quire_tier_job;
 
 /* ---- a tier's own part ----------------------------------------------------- */
 
 typedef struct quire_tier_caps {
-    uint32_t alignment; /* of memory and bytes; 1: none */
-    uint32_t max_bytes; /* of one key */
+    uint32_t alignment; /* of memory and bytes; 1: any */
+    uint32_t max_bytes; /* the most bytes of one key */
     uint32_t is_persistent;
-    uint32_t is_shared; /* others may store there too: lookup does not know all, FIND asks */
-    /* LOAD compares the CRC before DONE. 0: it sets io->crc to what was stored, and end compares:
-     * DONE becomes WRONG where they differ. */
+    /* 1: other engines store here too: lookup does not know all keys, FIND asks. */
+    uint32_t is_shared;
+    /* 1: LOAD compares the CRC before DONE. 0: LOAD sets io->crc to the stored CRC, and end
+     * compares: DONE becomes WRONG if they differ. */
     uint32_t checks_crc;
-    uint32_t is_simulated;   /* keeps keys alone: memory is not touched, and may be NULL */
-    uint64_t capacity_bytes; /* 0: not known */
-    uint32_t looks_ahead;    /* its policy wants to know what waiting requests will use: expect */
-    uint32_t is_read_only;   /* STORE and REMOVE end with REFUSED; an offload does not try them */
+    uint32_t is_simulated;   /* 1: keeps keys only; memory is not touched and may be NULL */
+    uint64_t capacity_bytes; /* 0: unknown */
+    /* 1: its policy uses expect: the keys that waiting requests will use. */
+    uint32_t looks_ahead;
+    /* 1: STORE and REMOVE end with REFUSED; an offload does not try them. */
+    uint32_t is_read_only;
 } quire_tier_caps;
 
-/* How jobs' ios end; given to begin, turn and cancel. An io that has ended already, or is not of a
- * job that was begun, is counted (bad_ends) and otherwise ignored. A job may be looked at until the
- * call returns in which its last io ended, and no longer: the scheduler gets it then. */
+/* Ends the ios of jobs; passed to begin, turn and cancel. If an io has already ended, or its job
+ * was not begun, the call is counted (bad_ends) and ignored. A job is valid until the call returns
+ * in which its last io ended; after that call the scheduler has the job. */
 typedef struct quire_tier_ends {
     void (*end)(struct quire_tier_ends *ends, quire_tier_job *job, uint32_t io,
                 quire_tier_status status);
 } quire_tier_ends;
 
-/* What a tier's blocks take, and may take; 0: not known. */
+/* Bytes that the blocks of a tier use, and may use; 0: unknown. */
 typedef struct quire_tier_space {
     uint64_t used_bytes;
     uint64_t capacity_bytes;
 } quire_tier_space;
 
-/* Only begin must be there; NULL elsewhere: nothing to do. */
+/* Functions of a tier. begin is required. If another function is NULL, there is nothing to do. */
 typedef struct quire_tier_ops {
     uint32_t abi;  /* 1 */
     uint32_t size; /* of this struct */
     const char *name;
 
-    /* On the thread that opens: files, connections, memory. message says what is wrong and what to
-     * do. The memory that jobs will use, where it is known, so that it can be registered. */
+    /* Called on the thread that opens the tier: files, connections, memory. message says what
+     * failed and what to do. memory is the memory that jobs will use, if known, so that it can be
+     * registered. */
     int (*open)(void *self, const void *memory, size_t bytes, char *message, size_t message_bytes);
-    void (*close)(void *self); /* after the last turn, or an open that failed; frees self too */
+    void (*close)(void *self); /* after the last turn, or after a failed open; frees self too */
     quire_tier_caps (*caps)(void *self);
 
-    /* On the scheduler's thread. None of these waits or calls the system. */
-    /* Before the job goes to the other thread: place of each io, or its status where it is known
-     * already. Metadata (which key is where, what is evicted) belongs to this thread. */
+    /* Called on the scheduler's thread. These functions must not wait or make system calls. */
+    /* Called before the job goes to the other thread: sets the place of each io, or its status if
+     * the status is already known. This thread owns the metadata (which key is where, what is
+     * evicted). */
     void (*prepare)(void *self, quire_tier_job *job);
-    /* After its end, once for each prepare: what was stored can be found from now on, what failed
-     * is forgotten. */
+    /* Called after the end of a job, once for each prepare: stored keys can be found from now on,
+     * failed keys are dropped. */
     void (*finish)(void *self, quire_tier_job *job);
-    /* found[i]: 1 there, 0 not, 2 not known without FIND. NULL: 2 for all. */
+    /* found[i]: 1 found, 0 not found, 2 unknown without FIND. NULL: 2 for all keys. */
     void (*lookup)(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found);
-    void (*touch)(void *self, const quire_tier_key *keys, uint32_t n); /* used, for its policy */
-    /* Nothing is found any more; jobs in flight end as they may. The thread gets a turn soon. Not
-     * called for a tier that is persistent and shared. */
+    /* Used, for the policy. */
+    void (*touch)(void *self, const quire_tier_key *keys, uint32_t n);
+    /* Drops all keys; jobs in flight may end in any way. The thread gets a turn soon. Not called
+     * for a tier that is persistent and shared. */
     int (*reset)(void *self);
-    quire_usage (*usage)(void *self); /* in keys; any thread */
+    quire_usage (*usage)(void *self); /* counts keys; any thread */
 
-    /* On the tier's thread. Clock and log hooks may be called there too. */
-    /* Starts a job. Each io that is PENDING ends once, here or in a later turn: REFUSED and
-     * CANCELLED where it was not tried, which the breaker does not count. A FIND of a prefix comes
-     * here several times, each time after its ios have ended, with more ios: a job of the runner's
-     * own whose ios are the caller's. */
+    /* Called on the tier's thread. The tier may call the clock and log hooks there too. */
+    /* Starts a job. Each io that is PENDING must end once, here or in a later turn: with REFUSED or
+     * CANCELLED if it was not tried (the breaker does not count these). A FIND of a prefix is begun
+     * several times, each time after its ios have ended, with more ios: a job of the library whose
+     * ios belong to the caller. */
     void (*begin)(void *self, quire_tier_ends *ends, quire_tier_job *job);
-    /* Goes on with what was begun; waits at most timeout_ms (-1: for ever) for something to do or
-     * until wake_fd can be read (it is not read here). Returns when something ended. wake_fd is -1
-     * where there is no thread (run_inline). */
+    /* Continues the jobs that were begun. Waits at most timeout_ms (-1: no limit) for work, or
+     * until wake_fd is readable (turn does not read it). Returns when something has ended. wake_fd
+     * is -1 if there is no thread (run_inline). */
     void (*turn)(void *self, quire_tier_ends *ends, int wake_fd, int timeout_ms);
-    /* The job need not be finished, or is late: its ios that can, end. At most once for a job. */
+    /* The job is not needed any longer, or is late: ends the ios that can end. At most once for a
+     * job. */
     void (*cancel)(void *self, quire_tier_ends *ends, quire_tier_job *job);
 
-    /* On the scheduler's thread, where caps say that it looks ahead. A request that waits will use
-     * these keys, at this place in the queue (smaller: sooner); n = 0: it waits no longer. See
-     * quire/slots.h. */
+    /* Called on the scheduler's thread if caps.looks_ahead is 1. A waiting request will use these
+     * keys; order is its position in the queue (a smaller order is sooner). n = 0: the request no
+     * longer waits. See quire/slots.h. */
     void (*expect)(void *self, uint64_t request, uint64_t order, const quire_tier_key *keys,
                    uint32_t n);
 
-    /* On the scheduler's thread, while no job is in flight: the namespace becomes that of another
-     * fingerprint. May call the system. NULL: reset, and none for a tier that is shared. */
+    /* Called on the scheduler's thread while no job is in flight: changes the namespace to another
+     * fingerprint. May make system calls. NULL: quire_tier_reset instead, which fails for a
+     * persistent and shared tier. */
     int (*set_identity)(void *self, const unsigned char *fingerprint);
-    /* On the scheduler's thread: whether what the last reset or set_identity changed would survive
-     * a crash: 1 yes, 0 not yet, -1 it failed. NULL: 1. */
+    /* Called on the scheduler's thread: 1 if the change of the last reset or set_identity would
+     * survive a crash, 0 if not yet, -1 if it failed. NULL: 1. */
     int (*is_settled)(void *self);
-    /* What blocks lie in, as KV events and metrics name it: "DISK". NULL: the name in capitals. */
+    /* The medium in KV events and metrics, such as "DISK". NULL: the name in capitals. */
     const char *medium;
-    quire_tier_space (*space)(void *self); /* any thread. NULL: only caps.capacity_bytes is known */
-    /* On the scheduler's thread: the keys that are there, as far as the tier knows, and always the
-     * same slots (quire/slots.h). An offload tells KV events of them. NULL, or NULL returned: the
-     * tier's events are not told. */
+    /* Any thread; NULL: only caps.capacity_bytes is known. */
+    quire_tier_space (*space)(void *self);
+    /* Called on the scheduler's thread: the keys in the tier, as far as the tier knows them; always
+     * the same slots (quire/slots.h). An offload reports KV events from them. If slots is NULL or
+     * returns NULL, the events of the tier are not reported. */
     struct quire_slots *(*slots)(void *self);
 } quire_tier_ops;
 
@@ -197,100 +212,107 @@ typedef struct quire_tier_config {
     size_t size;
     const quire_tier_ops *ops;
     void *self;
-    const char *label;  /* in logs and metrics; NULL: the ops' name */
-    const void *memory; /* that jobs will use; NULL: any */
+    const char *label;  /* in logs and metrics; NULL: ops->name */
+    const void *memory; /* memory that jobs will use; NULL: any memory */
     size_t memory_bytes;
-    uint32_t max_jobs;            /* in flight; 0 = 256 */
-    uint64_t max_bytes_in_flight; /* 0 = 1 GiB; a job above it goes alone */
-    uint64_t deadline_ns;         /* of a job that says none; 0 = 5 s */
-    uint32_t breaker_strikes;     /* 0 = 3 */
-    uint64_t breaker_ns;     /* OPEN for so long first, then doubled up to 12 times that; 0 = 5 s */
-    uint64_t close_ns;       /* how long quire_tier_close waits; 0 = 2 s */
-    quire_switch run_inline; /* no thread: begun in submit, turned in poll; for simulations */
+    uint32_t max_jobs;            /* the most jobs in flight; 0 = 256 */
+    uint64_t max_bytes_in_flight; /* 0 = 1 GiB; a larger job runs alone */
+    uint64_t deadline_ns;         /* of a job without a deadline; 0 = 5 s */
+    uint32_t breaker_strikes;     /* failures in a row that open the breaker; 0 = 3 */
+    /* First time that the breaker is OPEN, then doubled up to 12 times this time; 0 = 5 s. */
+    uint64_t breaker_ns;
+    uint64_t close_ns; /* the longest wait of quire_tier_close; 0 = 2 s */
+    /* No thread: submit begins jobs, poll runs turns; for simulations. */
+    quire_switch run_inline;
     quire_hooks hooks;
 } quire_tier_config;
 
 #define QUIRE_TIER_CONFIG_INIT QUIRE_SIZED_INIT(quire_tier_config)
 
-/* Opens the tier and starts its thread; self belongs to the tier, also when this fails (but for a
- * config that cannot be read). message, where given, says why it failed and what to do. A tier
+/* Opens the tier and starts its thread. The tier owns self, also if open fails (except if the
+ * config cannot be read). message, if not NULL, says why open failed and what to do. Returns
+ * QUIRE_E_CONFIG, QUIRE_E_NOMEM, QUIRE_E_SYSTEM, QUIRE_E_RANDOM, or the status of ops->open. A tier
  * belongs to the process that opened it. In the child of a fork every call returns QUIRE_E_SYSTEM
- * (poll: 0 jobs), quire_tier_close included: the child frees nothing, and reaches neither thread,
- * file, lock nor connection of the parent. */
+ * (poll: 0 jobs), quire_tier_close included: the child frees nothing, and reaches no thread, file,
+ * lock or connection of the parent. */
 QUIRE_API int quire_tier_open(const quire_tier_config *config, const quire_allocator *allocator,
                               quire_tier **tier, char *message, size_t message_bytes);
 
-/* Ends what is in flight (REFUSED where it has not begun) and closes; jobs that were not polled
- * have their statuses then. QUIRE_BUSY when the tier's thread does not come back in close_ns, or a
- * job does not end: then the tier stays, with its thread, and the memory of its jobs must not be
- * given to others. It takes no jobs any more, can be polled, and may be closed again later. NULL is
- * fine. */
+/* Ends the jobs in flight (REFUSED if a job has not begun) and closes the tier; jobs that were not
+ * polled have their statuses afterwards. Returns QUIRE_BUSY if the tier's thread does not return
+ * within close_ns, or a job does not end: the tier and its thread then stay, and the memory of its
+ * jobs must not be reused. Such a tier accepts no jobs, can be polled, and can be closed again
+ * later. NULL: returns QUIRE_OK. */
 QUIRE_API int quire_tier_close(quire_tier *tier);
 
 /* ---- working --------------------------------------------------------------- */
 
-/* QUIRE_FULL: max_jobs or max_bytes_in_flight; QUIRE_BUSY: the breaker is open, or the tier is
- * being closed; then the job was not taken. QUIRE_E_RANGE for bytes or alignment that caps do not
- * allow, QUIRE_E_ARGUMENT for a job that is in flight already (state is not 0). */
+/* Submits a job. If the call does not return QUIRE_OK, the tier did not accept the job. QUIRE_FULL:
+ * max_jobs or max_bytes_in_flight is reached. QUIRE_BUSY: the breaker is open, or the tier is
+ * closing. QUIRE_E_RANGE: bytes or alignment violate caps. QUIRE_E_ARGUMENT: the job is already in
+ * flight (state is not 0). */
 QUIRE_API int quire_tier_submit(quire_tier *tier, quire_tier_job *job);
 
-/* The jobs that ended, each once; returns how many. Call it once in a step. */
+/* Writes the jobs that have ended, each once, and returns their number. Call it once in each step.
+ */
 QUIRE_API uint32_t quire_tier_poll(quire_tier *tier, quire_tier_job **jobs, uint32_t capacity);
 
-/* Advisory; the completion comes in any case. QUIRE_MISS: it is not in flight here. */
+/* Asks the tier to end a job early; the completion comes in any case. QUIRE_MISS: the job is not in
+ * flight in this tier. */
 QUIRE_API int quire_tier_cancel(quire_tier *tier, quire_tier_job *job);
 
-/* Whether its time is over, or was before it ended. What it loads counts as missing then. A late
- * job is cancelled by the next poll. */
+/* 1 if the deadline of the job has passed, or had passed before the job ended. Loads of a late job
+ * count as missing. The next poll cancels a late job. */
 QUIRE_API int quire_tier_is_late(const quire_tier *tier, const quire_tier_job *job);
 
-/* As ops->lookup; while the breaker is open nothing is found. */
+/* Like ops->lookup. While the breaker is open, no key is found. */
 QUIRE_API int quire_tier_lookup(quire_tier *tier, const quire_tier_key *keys, uint32_t n,
                                 uint8_t *found);
 QUIRE_API int quire_tier_touch(quire_tier *tier, const quire_tier_key *keys, uint32_t n);
-/* Which keys a waiting request will use, for the tier's policy: see quire_tier_ops.expect. */
+/* Tells the tier's policy which keys a waiting request will use: see quire_tier_ops.expect. */
 QUIRE_API int quire_tier_expect(quire_tier *tier, uint64_t request, uint64_t order,
                                 const quire_tier_key *keys, uint32_t n);
 
-/* Nothing that was stored before is found any more, in this process and in later ones: waits, at
- * most close_ns, until a crash would not change that (not with run_inline). Jobs in flight end as
- * they may. QUIRE_E_IDENTITY for a tier that is persistent and shared: its blocks are other
- * engines' too, and nothing has changed; call quire_tier_set_identity. QUIRE_E_SYSTEM: this process
- * finds nothing any more, but the disk could not be told: a later one may. */
+/* Drops all stored blocks, for this process and later ones: waits at most close_ns until a crash
+ * cannot undo the reset (not with run_inline). Jobs in flight may end in any way. QUIRE_E_IDENTITY:
+ * the tier is persistent and shared, so its blocks belong to other engines too; nothing has
+ * changed; call quire_tier_set_identity. QUIRE_E_SYSTEM: this process finds no blocks any longer,
+ * but the disk could not be updated: a later process may find them. */
 QUIRE_API int quire_tier_reset(quire_tier *tier);
-/* The tier keeps, from now on, the blocks of this identity (QUIRE_FINGERPRINT_BYTES of
- * quire_fingerprint: of the new weights). Blocks of the identity before are not found here any
- * more. Engines that share the tier and did not change keep theirs, and a tier that is opened with
- * the identity before finds what is theirs. A private file is emptied; it belongs to the new
- * identity, and is refused, or emptied (if_other), when it is opened with the one before.
- * QUIRE_BUSY while jobs are in flight: nothing has changed; poll, and call again. Other errors as
- * for quire_tier_reset; QUIRE_E_SYSTEM also if the new directory cannot be made: then nothing has
+/* Changes the identity of the tier (QUIRE_FINGERPRINT_BYTES of quire_fingerprint, for example of
+ * new weights). From now on the tier stores and finds the blocks of this identity, and does not
+ * find the blocks of the old identity. Other engines that share the tier keep their blocks, and a
+ * tier that is opened with the old identity finds them. A private file is emptied; it belongs to
+ * the new identity, and opening it with the old identity fails or empties it (if_other).
+ * QUIRE_BUSY: jobs are in flight, and nothing has changed; poll, then retry. Other errors as for
+ * quire_tier_reset; QUIRE_E_SYSTEM also if the new directory cannot be created: nothing has
  * changed. */
 QUIRE_API int quire_tier_set_identity(quire_tier *tier, const unsigned char *fingerprint);
 QUIRE_API quire_tier_caps quire_tier_get_caps(const quire_tier *tier);
 QUIRE_API const char *quire_tier_label(const quire_tier *tier);
-/* "DISK" for a file or a directory, "REDIS", ...; see quire_tier_ops.medium. */
+/* The medium: "DISK" for a file or a directory, "REDIS", ...; see quire_tier_ops.medium. */
 QUIRE_API const char *quire_tier_medium(const quire_tier *tier);
 
 typedef enum quire_tier_health {
-    QUIRE_TIER_CLOSED = 0, /* the breaker is: all is well */
+    QUIRE_TIER_CLOSED = 0, /* the breaker is closed: the tier works */
     QUIRE_TIER_OPEN = 1,   /* no work */
-    QUIRE_TIER_PROBING = 2 /* one job, to see */
+    QUIRE_TIER_PROBING = 2 /* one job, as a test */
 } quire_tier_health;
 
 typedef struct quire_tier_stats {
     quire_tier_health health;
-    quire_usage usage; /* in keys */
+    quire_usage usage; /* counts keys */
     uint64_t jobs;
     uint64_t jobs_in_flight;
     uint64_t bytes_in_flight;
-    uint64_t bytes_late; /* in memory that late jobs still hold */
+    uint64_t bytes_late; /* memory that late jobs still use */
     uint64_t keys[5][8]; /* [op][status] */
     uint64_t bytes_loaded;
     uint64_t bytes_stored;
     uint64_t late; /* jobs */
     uint64_t breaker_opened;
-    uint64_t bad_ends; /* by the tier's own part: an io twice, a job that is not there */
+    /* Errors of quire_tier_ops: an io that ended twice, a job that does not exist. */
+    uint64_t bad_ends;
     quire_tier_space space;
 } quire_tier_stats;
 
@@ -299,24 +321,25 @@ QUIRE_API int quire_tier_get_stats(const quire_tier *tier,
 
 /* ---- what content means ---------------------------------------------------- */
 
-/* CRC32C (Castagnoli) of bytes, with the processor's instructions. crc: 0, or what came before. */
+/* CRC32C (Castagnoli) of bytes, with the processor's instructions. crc is 0, or the CRC of the
+ * bytes before. */
 QUIRE_API uint32_t quire_crc32c(uint32_t crc, const void *data, size_t bytes);
 
-/* Everything that decides what the bytes of a block mean. Two engines share blocks only where all
- * of it is equal. Empty fields count too: absent differs from empty. */
+/* Everything that decides the meaning of the bytes of a block. Two engines share blocks only if all
+ * fields are equal. An absent field differs from an empty field. */
 typedef struct quire_identity {
     size_t size;
-    quire_bytes model;          /* "meta-llama/Llama-3.1-8B" */
+    quire_bytes model;          /* for example "meta-llama/Llama-3.1-8B" */
     quire_bytes weights_digest; /* of the weights, or the revision */
     quire_bytes tokenizer;
-    quire_bytes kv_dtype;       /* "bfloat16", "fp8_e4m3" */
-    quire_bytes kv_scales;      /* digest of its scales */
-    quire_bytes layout;         /* "NHD", "HND", ... and the order of layers in a block */
-    quire_bytes attention;      /* rope and sliding windows, as the engine writes them */
-    quire_bytes lora;           /* name and digest of an adapter merged into the weights */
-    quire_bytes hash_algorithm; /* and */
+    quire_bytes kv_dtype;  /* for example "bfloat16", "fp8_e4m3" */
+    quire_bytes kv_scales; /* digest of the scales */
+    quire_bytes layout;    /* "NHD", "HND", ... and the order of layers in a block */
+    quire_bytes attention; /* rope and sliding windows, in the engine's own notation */
+    quire_bytes lora;      /* name and digest of an adapter that is merged into the weights */
+    quire_bytes hash_algorithm;
     quire_bytes hash_seed;
-    quire_bytes tenant; /* salt of one tenant; a request's own is in its block hashes */
+    quire_bytes tenant; /* salt of one tenant; the salt of a request is in its block hashes */
     uint32_t num_layers;
     uint32_t num_kv_heads;
     uint32_t head_dim;
@@ -333,7 +356,8 @@ typedef struct quire_identity {
 
 #define QUIRE_FINGERPRINT_BYTES 32
 
-/* SHA-256 over every field with its tag and length. */
+/* SHA-256 over every field with its tag and length. QUIRE_E_CONFIG if the size field is wrong,
+ * QUIRE_E_ARGUMENT if a pointer is NULL. */
 QUIRE_API int quire_fingerprint(const quire_identity *identity, unsigned char *fingerprint);
 
 #ifdef __cplusplus
