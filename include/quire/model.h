@@ -25,7 +25,8 @@ typedef enum quire_layer_type {
     QUIRE_LAYER_TYPE_LINEAR = 4
 } quire_layer_type;
 
-/* kv_cache_dtype of an engine. AUTO: the model's own dtype. The other values are stored as bytes. */
+/* kv_cache_dtype of an engine. AUTO: the dtype of the model. The other dtypes are stored as bytes.
+ */
 typedef enum quire_cache_dtype {
     QUIRE_CACHE_DTYPE_AUTO = 0,
     QUIRE_CACHE_DTYPE_FP8 = 1,
