@@ -187,18 +187,7 @@ int quire_cache_free(quire_cache *cache, quire_cache_request *request)
 {
     if (!cache_ok(cache) || request == NULL)
         return QUIRE_E_ARGUMENT;
-    if (request->seq == 0)
-        return QUIRE_OK;
-    uint32_t row = qr_cache_row_of(cache, request->seq);
-    uint32_t slot = qr_host_slot_of(cache, request->seq);
-    if (row == QR_NIL && slot == QR_NIL)
-        return QUIRE_E_UNKNOWN_SEQ;
-    if (row != QR_NIL)
-        qr_cache_free(cache, row);
-    else
-        qr_host_drop(cache, slot);
-    request->seq = 0;
-    return QUIRE_OK;
+    return qr_cache_drop(cache, request) ? QUIRE_OK : QUIRE_E_UNKNOWN_SEQ;
 }
 
 int quire_cache_remove_skipped_blocks(quire_cache *cache, quire_seq seq,
@@ -222,29 +211,20 @@ int quire_cache_evict_blocks(quire_cache *cache, const quire_block *blocks, uint
     for (uint32_t i = 0; i < num_blocks; i++)
         if (blocks[i] >= cache->pool->queue.num_blocks)
             return QUIRE_E_UNKNOWN_BLOCK;
-    for (uint32_t i = 0; i < num_blocks; i++)
-        if (blocks[i] != QUIRE_NULL_BLOCK)
-            qr_pool_evict_blocks(cache->pool, &blocks[i], 1);
+    qr_cache_evict(cache, blocks, num_blocks);
     return QUIRE_OK;
 }
 
 int quire_cache_reset_prefix_cache(quire_cache *cache)
 {
-    if (!cache_ok(cache))
-        return QUIRE_E_ARGUMENT;
-    int err = cache->host.num_seqs > 0 ? QUIRE_BUSY : qr_pool_reset_prefix_cache(cache->pool);
-    if (err == QUIRE_OK && cache->log_stats)
-        cache->stats.was_reset = 1;
-    return err;
+    return cache_ok(cache) ? qr_cache_reset(cache) : QUIRE_E_ARGUMENT;
 }
 
 int quire_cache_new_step_starts(quire_cache *cache)
 {
     if (!cache_ok(cache))
         return QUIRE_E_ARGUMENT;
-    for (uint32_t g = 0; g < cache->num_groups; g++)
-        if (cache->groups[g].stamps != NULL)
-            qr_mamba_new_step(&cache->groups[g]);
+    qr_cache_begin_step(cache);
     return QUIRE_OK;
 }
 
@@ -254,16 +234,9 @@ int quire_cache_get_blocks(const quire_cache *cache, quire_seq seq, quire_block_
 {
     if (!cache_ok(cache) || (blocks == NULL && cache->num_groups > 0))
         return QUIRE_E_ARGUMENT;
-    uint32_t row = qr_cache_row_of(cache, seq);
-    if (row == QR_NIL && seq != 0)
+    if (seq != 0 && qr_cache_row_of(cache, seq) == QR_NIL)
         return QUIRE_E_UNKNOWN_SEQ;
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
-        const qr_group *group = &cache->groups[g];
-        blocks[g] = (quire_block_span){NULL, 0};
-        if (row != QR_NIL)
-            blocks[g] =
-                (quire_block_span){qr_group_row_blocks(group, row), group->rows[row].num_blocks};
-    }
+    qr_cache_get_blocks(cache, seq, blocks);
     return QUIRE_OK;
 }
 
@@ -275,18 +248,7 @@ int quire_cache_get_num_common_prefix_blocks(const quire_cache *cache, quire_seq
     uint32_t row = qr_cache_row_of(cache, seq);
     if (row == QR_NIL)
         return QUIRE_E_UNKNOWN_SEQ;
-    const qr_block *records = cache->pool->queue.blocks;
-    for (uint32_t g = 0; g < cache->num_groups; g++) {
-        const qr_group *group = &cache->groups[g];
-        const uint32_t *blocks = qr_group_row_blocks(group, row);
-        uint32_t end = group->rows[row].num_blocks;
-        uint32_t i = 0;
-        if (!cache->enable_caching || group->ops != &qr_full_ops)
-            end = 0;
-        while (i < end && records[blocks[i]].ref_cnt == cache->num_seqs)
-            i++;
-        num_blocks[g] = i;
-    }
+    qr_cache_count_common(cache, row, num_blocks);
     return QUIRE_OK;
 }
 
@@ -294,8 +256,7 @@ int quire_cache_take_new_block_ids(quire_cache *cache, quire_block_span *ids)
 {
     if (!cache_ok(cache) || ids == NULL)
         return QUIRE_E_ARGUMENT;
-    uint32_t n = qr_fresh_take(&cache->fresh, cache->num_groups);
-    *ids = (quire_block_span){cache->fresh.sorted, n};
+    *ids = qr_cache_take_fresh(cache);
     return QUIRE_OK;
 }
 
@@ -351,8 +312,7 @@ int quire_cache_take_prefix_stats(quire_cache *cache, quire_prefix_stats *stats)
         return QUIRE_E_ARGUMENT;
     if (!cache->log_stats)
         return QUIRE_E_DISABLED;
-    *stats = cache->stats;
-    cache->stats = (quire_prefix_stats){0};
+    *stats = qr_cache_take_stats(cache);
     return QUIRE_OK;
 }
 

@@ -303,17 +303,7 @@ uint32_t quire_pool_count_unchanged(const quire_pool *pool, const quire_block *b
 
 quire_usage quire_pool_usage(const quire_pool *pool)
 {
-    quire_usage usage = {0, 0, 0, 0, 0};
-    if (!pool_ok(pool))
-        return usage;
-    uint64_t counts = atomic_load_explicit(&pool->counts, memory_order_relaxed);
-    uint64_t num_free = counts >> 32;
-    usage.total = pool->queue.num_blocks;
-    usage.null_blocks = 1;
-    usage.cached = counts & UINT32_MAX;
-    usage.empty = num_free - usage.cached;
-    usage.active = usage.total - usage.null_blocks - num_free;
-    return usage;
+    return pool_ok(pool) ? qr_pool_usage(pool) : (quire_usage){0, 0, 0, 0, 0};
 }
 
 uint32_t quire_pool_get_num_free_blocks(const quire_pool *pool)
@@ -324,10 +314,7 @@ uint32_t quire_pool_get_num_free_blocks(const quire_pool *pool)
 
 double quire_pool_get_usage(const quire_pool *pool)
 {
-    quire_usage usage = quire_pool_usage(pool);
-    if (usage.total <= 1)
-        return 0.0;
-    return 1.0 - (double)(usage.empty + usage.cached) / (double)(usage.total - 1);
+    return pool_ok(pool) ? qr_pool_level(pool) : 0.0;
 }
 
 int quire_pool_block_info(const quire_pool *pool, quire_block block, quire_block_info *info)

@@ -92,6 +92,28 @@ static inline void qr_pool_publish(quire_pool *pool)
     atomic_store_explicit(&pool->counts, counts, memory_order_relaxed);
 }
 
+/* May be called in any thread. */
+static inline quire_usage qr_pool_usage(const quire_pool *pool)
+{
+    uint64_t counts = atomic_load_explicit(&pool->counts, memory_order_relaxed);
+    uint64_t num_free = counts >> 32;
+    uint64_t num_cached = counts & UINT32_MAX;
+    return (quire_usage){.total = pool->queue.num_blocks,
+                         .empty = num_free - num_cached,
+                         .cached = num_cached,
+                         .active = pool->queue.num_blocks - 1 - num_free,
+                         .null_blocks = 1};
+}
+
+/* The share of blocks that are in use. */
+static inline double qr_pool_level(const quire_pool *pool)
+{
+    quire_usage usage = qr_pool_usage(pool);
+    if (usage.total <= 1)
+        return 0.0;
+    return 1.0 - (double)(usage.empty + usage.cached) / (double)(usage.total - 1);
+}
+
 /* The queue fetches the record of a block that will be taken QR_QUEUE_AHEAD blocks later. Halfway
  * there the record has arrived, and says where in the index the block's key is: fetch that too. */
 static inline void qr_pool_scout(quire_pool *pool, uint32_t taken)

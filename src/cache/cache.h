@@ -181,6 +181,25 @@ int qr_cache_cache_blocks(quire_cache *cache, const quire_cache_request *request
 void qr_cache_remove_skipped(quire_cache *cache, uint32_t row, uint32_t computed);
 void qr_cache_free(quire_cache *cache, uint32_t row);
 
+/* ---- rows.c ---------------------------------------------------------------- */
+
+/* The blocks of a sequence, one span for each group; empty if the sequence has no row. */
+void qr_cache_get_blocks(const quire_cache *cache, quire_seq seq, quire_block_span *blocks);
+/* For each group: how many leading blocks of the row all sequences share. */
+void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num_blocks);
+/* Frees the blocks of a request, in the pool or in host memory. False if its seq is unknown. */
+bool qr_cache_drop(quire_cache *cache, quire_cache_request *request);
+/* Takes the keys from the blocks, so that no lookup finds them. */
+void qr_cache_evict(quire_cache *cache, const quire_block *blocks, uint32_t num_blocks);
+/* Takes the keys from all blocks: QUIRE_OK, or QUIRE_BUSY and no change. */
+int qr_cache_reset(quire_cache *cache);
+void qr_cache_begin_step(quire_cache *cache);
+/* The blocks that were taken since the last call, in order; valid until the next call. */
+quire_block_span qr_cache_take_fresh(quire_cache *cache);
+quire_prefix_stats qr_cache_take_stats(quire_cache *cache);
+
+/* ---- the rest -------------------------------------------------------------- */
+
 /* One request that looked for num_queries tokens and found num_hits. */
 void qr_prefix_stats_count(quire_prefix_stats *stats, bool was_preempted, uint64_t num_queries,
                            uint64_t num_hits);

@@ -31,7 +31,7 @@ NO_HEADER = {
     r"src/sched/(sched_check|requests/(requests|hashes)|step/(schedule|running|admit|stop|update|loads|reset)|watch/tell)\.c":
         "the parts of sched.h, which names them",
     r"src/sched/image/image_(cache|encoder|requests)\.c": "the parts of image.h",
-    r"src/cache/(lookup|slots|fork|cache_check)\.c": "the parts of cache.h, which names them",
+    r"src/cache/(lookup|slots|fork|rows|cache_check)\.c": "the parts of cache.h, which names them",
     r"src/events/wire_(read|write)\.c": "define what quire/wire.h declares, around events/wire.h",
     r"src/events/(publisher|subscriber|index)\.c": "define what a public header declares",
     r"src/tier/(core/(fingerprint|open)|device/(device_host|host_memory))\.c": "define what a public header declares",
@@ -248,6 +248,18 @@ def _calls(names, *homes):
     return check
 
 
+# Defined in an inner room itself.
+INNER_PUBLIC = {"quire_dtype_bytes", "quire_strerror", "quire_status_name"}
+
+
+def call_direction(source, repo):
+    if source.room not in ("hash", "block", "group", "cache", "sched"):
+        return
+    for m in re.finditer(r"(?<![\w.])(?<!->)(quire_\w+)\s*\(", source.code):
+        if m[1] in repo.public_functions and m[1] not in INNER_PUBLIC:
+            yield source.line_of(m.start()), f"{m[1]}() is for callers of the library"
+
+
 def locks(source, _repo):
     if source.room in ("base", "hash", "block"):
         words = r"\b(pthread_(?:mutex|rwlock|spin|cond|barrier|once)\w*|(?:mtx|cnd)_\w+|sem_\w+)\b"
@@ -297,6 +309,8 @@ RULES = (
          internal_names),
     Rule("public-names", "the headers must not clash with their host", in_include, public_names),
     Rule("include-direction", "rooms know only what is below them", in_src, include_direction),
+    Rule("call-direction", "inner rooms do not call the API, which checks and calls them", in_src,
+         call_direction),
     Rule("include-room-name", "an include says which room it needs", in_src, include_room_name),
     Rule("file-pair", "one concept is one header and one source", in_src, file_pair),
     Rule("include-guard", "two headers never share a guard", is_header, include_guard),

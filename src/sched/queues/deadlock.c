@@ -124,7 +124,7 @@ bool qr_deadlock_take_blocks(quire_sched *s)
     qr_request *r = &s->table.requests[index];
     if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
         qr_sched_promote_loaded(s, index);
-    quire_cache_free(s->cache, &r->kv);
+    qr_cache_drop(s->cache, &r->kv);
     r->kv.num_computed_tokens = 0;
     r->gave_way_in = s->deadlock.round;
     qr_deadlock_note_holder(s, r);

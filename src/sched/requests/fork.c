@@ -193,7 +193,7 @@ static void run_behind(quire_sched *s, uint32_t parent, uint32_t index)
     const quire_connector *c = &s->partners.connector;
     if (!s->partners.has_connector || c->update_state_after_alloc == NULL)
         return;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     c->update_state_after_alloc(c->user, qr_sched_req_of(s, index), s->room.spans, 0);
 }
 

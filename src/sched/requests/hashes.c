@@ -213,6 +213,7 @@ void qr_sched_cache_blocks(quire_sched *s, uint32_t index, uint32_t num_tokens)
 {
     s->observer.taker = qr_sched_req_of(s, index);
     qr_sched_show_hashes(s, index, num_tokens);
-    quire_cache_cache_blocks(s->cache, &s->table.requests[index].kv, num_tokens);
+    const quire_cache_request *kv = &s->table.requests[index].kv;
+    qr_cache_cache_blocks(s->cache, kv, qr_cache_row_of(s->cache, kv->seq), num_tokens);
     s->observer.taker = 0;
 }

@@ -397,11 +397,12 @@ static bool connector_keeps(quire_sched *s, uint32_t index, bool is_loading)
     qr_request *r = &s->table.requests[index];
     if (!s->partners.has_connector)
         return false;
-    if (r->kv.seq != 0 && !is_loading) /* what a load still writes to stays */
-        quire_cache_remove_skipped_blocks(s->cache, r->kv.seq, r->kv.num_computed_tokens);
+    uint32_t row = qr_cache_row_of(s->cache, r->kv.seq);
+    if (row != QR_NIL && !is_loading) /* blocks that a load still writes to stay */
+        qr_cache_remove_skipped(s->cache, row, r->kv.num_computed_tokens);
     if (c->request_finished == NULL)
         return false;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     return c->request_finished(c->user, qr_sched_req_of(s, index), s->room.spans) != 0;
 }
 
@@ -433,7 +434,7 @@ void qr_sched_free_blocks(quire_sched *s, uint32_t index)
     qr_request *r = &s->table.requests[index];
     if (r->pin_ns > 0)
         qr_pins_keep(s, index);
-    quire_cache_free(s->cache, &r->kv);
+    qr_cache_drop(s->cache, &r->kv);
     qr_sched_drop_inputs(s, index);
     qr_idmap_remove(&s->table.ids, index);
     qr_list_remove(s->table.by_age, sizeof *s->table.by_age, index);

@@ -188,7 +188,7 @@ bool qr_sched_session_ends(quire_sched *s, uint32_t index)
     if ((s->rules.quirks & QUIRE_QUIRK(SESSION_KEEPS_AHEAD)) == 0) {
         r->num_kept = kept_tokens(r);
         if (qr_sched_has_states(s) && r->kv.num_computed_tokens > r->num_kept)
-            quire_cache_free(s->cache, &r->kv); /* steps in flight have moved the state on */
+            qr_cache_drop(s->cache, &r->kv); /* steps in flight have moved the state on */
         r->kv.num_computed_tokens = r->kv.seq != 0 ? r->num_kept : 0;
         r->num_placeholders = 0;
         qr_request_void_steps(r, s->flight.step);

@@ -233,7 +233,7 @@ static uint32_t list_pinned(quire_sched *s, const qr_request *r, qr_pin *pin)
 {
     const qr_block *records = s->cache->pool->queue.blocks;
     uint32_t n = 0;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         for (uint32_t i = s->room.spans[g].count; i-- > 0;) {
             quire_block block = s->room.spans[g].ids[i];

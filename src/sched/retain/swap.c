@@ -204,7 +204,7 @@ static uint32_t save_tokens(quire_sched *s, uint32_t index, bool is_urgent)
     uint32_t num_tokens = sure_tokens(r);
     if (num_tokens == 0 || r->kv.seq == 0)
         return 0;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     uint32_t n = s->partners.connector.request_preempted(s->partners.connector.user,
                                                          qr_sched_req_of(s, index), s->room.spans,
                                                          num_tokens, is_urgent);
@@ -231,7 +231,7 @@ int qr_swap_prepare(quire_sched *s, uint32_t index)
     if (has_saver(s) && save_tokens(s, index, false) > 0)
         return QUIRE_OK;
     uint32_t num_blocks = qr_swap_num_blocks(s, num_tokens); /* 0: a window of one token */
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     if (num_tokens == 0 || num_blocks == 0 || !can_keep(s, num_tokens, &frees))
         return QUIRE_MISS;
     return num_blocks <= s->swap.num_free ? QUIRE_OK : QUIRE_FULL; /* FULL without any slots, too */
@@ -241,7 +241,7 @@ void qr_swap_asked(quire_sched *s, uint32_t index)
 {
     const qr_request *r = &s->table.requests[index];
     qr_assert(r->num_saved == 0 && s->table.waiters[index].queue == 0);
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     keep_blocks(s, index, sure_tokens(r), &s->swap.asked);
 }
 
@@ -258,7 +258,7 @@ void qr_swap_out(quire_sched *s, uint32_t index, bool is_urgent)
     if (qr_swap_num_blocks(s, num_tokens) > swap->num_free || !qr_swap_pays(s, index))
         return;
     bool frees;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     if (!can_keep(s, num_tokens, &frees) || !frees)
         return;
     qr_assert(swap->in.count == 0); /* a slot that was read in a step is not written in it */

@@ -201,7 +201,7 @@ static qr_verdict refuse_blocks(quire_sched *s, qr_admission *a, int err)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     if (!has_both)
         return QR_NO_ROOM;
-    quire_cache_free(s->cache, &r->kv);
+    qr_cache_drop(s->cache, &r->kv);
     qr_deadlock_note_holder(s, r);
     a->reason = QUIRE_REASON_LOADING;
     return QR_HELD_UP;
@@ -344,7 +344,7 @@ static qr_verdict admit_one(quire_sched *s, uint32_t index)
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_DROPPED,
                                                         .req = qr_sched_req_of(s, index),
                                                         .num = a.num_dropped});
-    quire_cache_get_blocks(s->cache, a.r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, a.r->kv.seq, s->room.spans);
     if (s->pins.num_pins > 0)
         qr_pins_reused(s, qr_sched_req_of(s, index), a.num_local);
     if (s->ahead.num > 0)

@@ -12,7 +12,7 @@ bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
     if (!r->has_finished_recving)
         return false;
     if (r->has_failed_recving && r->kv.num_computed_tokens == 0) {
-        quire_cache_free(s->cache, &r->kv); /* look it up again */
+        qr_cache_drop(s->cache, &r->kv); /* look it up again */
     } else {
         bool is_whole = r->kv.num_computed_tokens == r->kv.num_tokens;
         bool is_cut = !r->has_failed_recving && is_whole; /* one token must be computed */
@@ -75,7 +75,7 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, bool evict)
     uint32_t scheduled = s->room.scratch[index] >> SCRATCH_TOKENS;
     uint32_t computed =
         r->kv.num_computed_tokens > scheduled ? r->kv.num_computed_tokens - scheduled : 0;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     quire_block_span blocks = s->room.spans[0];
     uint32_t end = qr_ceil_div(computed, block_size);
     end = end < blocks.count ? end : blocks.count;
@@ -94,7 +94,7 @@ static bool cut_at_failed(quire_sched *s, uint32_t index, bool evict)
         is_cut = true;
         r->kv.num_computed_tokens = i * block_size;
         if (evict && s->rules.fails_on_load_error)
-            quire_cache_evict_blocks(s->cache, blocks.ids + i, blocks.count - i);
+            qr_cache_evict(s->cache, blocks.ids + i, blocks.count - i);
     }
     if (is_affected && !is_cut)
         r->kv.num_computed_tokens = computed;
@@ -113,7 +113,7 @@ static bool has_failed_block(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->table.requests[index];
     bool has_failed = false;
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         uint32_t end = qr_ceil_div(r->load_end, s->cache->groups[g].block_size);
         for (uint32_t i = 0; i < end && i < s->room.spans[g].count && !has_failed; i++)

@@ -15,7 +15,7 @@ void qr_sched_preempt(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->table.requests[index];
     qr_assert(r->status == QUIRE_REQ_RUNNING);
-    quire_cache_free(s->cache, &r->kv);
+    qr_cache_drop(s->cache, &r->kv);
     if (r->num_features > 0)
         qr_encoder_free(&s->encoder, r->features, r->num_features);
     r->status = QUIRE_REQ_PREEMPTED;
@@ -95,12 +95,12 @@ static uint32_t choose_victim(quire_sched *s)
 
 void qr_sched_forget_from(quire_sched *s, const qr_request *r, uint32_t token)
 {
-    quire_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
+    qr_cache_get_blocks(s->cache, r->kv.seq, s->room.spans);
     for (uint32_t g = 0; g < s->cache->num_groups; g++) {
         uint32_t first = token / s->cache->groups[g].block_size;
         quire_block_span blocks = s->room.spans[g];
         if (first < blocks.count)
-            quire_cache_evict_blocks(s->cache, blocks.ids + first, blocks.count - first);
+            qr_cache_evict(s->cache, blocks.ids + first, blocks.count - first);
     }
 }
 
@@ -147,7 +147,7 @@ uint32_t qr_sched_preempt_one(quire_sched *s, uint32_t *cursor, bool is_urgent)
 
 bool qr_sched_admits(const quire_sched *s, const qr_request *r)
 {
-    double level = quire_pool_get_usage(s->cache->pool);
+    double level = qr_pool_level(s->cache->pool);
     bool has_blocks = r->kv.seq != 0; /* it was loaded, or is a session that goes on */
     return s->queues.num_running == 0 ||
            (has_blocks ? level <= s->cache->preempt_above : level < s->cache->admit_below);
@@ -156,8 +156,7 @@ bool qr_sched_admits(const quire_sched *s, const qr_request *r)
 void qr_sched_relieve(quire_sched *s)
 {
     uint32_t cursor = 0;
-    while (s->queues.num_running > 1 &&
-           quire_pool_get_usage(s->cache->pool) > s->cache->preempt_above) {
+    while (s->queues.num_running > 1 && qr_pool_level(s->cache->pool) > s->cache->preempt_above) {
         uint32_t victim = qr_sched_preempt_one(s, &cursor, false);
         qr_observer_tell(&s->observer, (quire_decision){.kind = QUIRE_DECISION_PREEMPTED,
                                                         .reason = QUIRE_REASON_PRESSURE,
@@ -192,7 +191,7 @@ static void empty_waiting(quire_sched *s, uint32_t index, bool swaps)
         qr_sched_dequeue(s, index);
         qr_swap_asked(s, index);
     }
-    quire_cache_free(s->cache, &r->kv);
+    qr_cache_drop(s->cache, &r->kv);
     r->kv.num_computed_tokens = 0;
     qr_deadlock_note_holder(s, r);
     if (swaps)

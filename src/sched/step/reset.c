@@ -70,7 +70,7 @@ static int empty_cache(quire_sched *s, bool with_running)
         preempt_all(s);
     qr_pins_drop_all(s);
     qr_lookahead_drop_all(s);
-    int err = quire_cache_reset_prefix_cache(s->cache);
+    int err = qr_cache_reset(s->cache);
     if (err == QUIRE_OK)
         qr_swap_drop_all(s);
     return err;

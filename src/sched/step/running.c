@@ -185,7 +185,7 @@ static bool run_one(quire_sched *s, uint32_t *cursor)
         }
         if (qr_request_is_untold(r)) {
             kind = QUIRE_STEP_NEW;
-            quire_cache_get_blocks(s->cache, r->kv.seq, blocks);
+            qr_cache_get_blocks(s->cache, r->kv.seq, blocks);
         }
     }
     qr_sched_make_text_room(s, r);

@@ -56,7 +56,7 @@ int qr_sched_schedule(quire_sched *s, const quire_step **step)
     if (s->flight.num_batches == s->rules.max_batches)
         return QUIRE_FULL;
     uint64_t began_ns = qr_sched_begins(s);
-    quire_cache_new_step_starts(s->cache);
+    qr_cache_begin_step(s->cache);
     if (s->pins.num_pins > 0)
         qr_pins_expire(s);
     if (s->ahead.max > 0)

@@ -227,11 +227,13 @@ static void make_rows(quire_sched *s)
 static void common_prefix(quire_sched *s)
 {
     qr_step_builder *b = &s->builder;
+    uint32_t first_row = QR_NIL;
+    if (s->queues.num_running > 0)
+        first_row = qr_cache_row_of(s->cache, s->table.requests[s->queues.running[0]].kv.seq);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         b->common_prefix[g] = 0;
-    if (s->queues.num_running > 0)
-        quire_cache_get_num_common_prefix_blocks(
-            s->cache, s->table.requests[s->queues.running[0]].kv.seq, b->common_prefix);
+    if (first_row != QR_NIL)
+        qr_cache_count_common(s->cache, first_row, b->common_prefix);
 }
 
 /* Leaves out requests that have ended since the caller preempted them. Returns how many are there.
@@ -319,7 +321,7 @@ const quire_step *qr_step_end(quire_sched *s)
     out->swap_in_blocks = s->swap.in.blocks;
     out->swap_in_slots = s->swap.in.slots;
     if (s->rules.zeroes_blocks)
-        quire_cache_take_new_block_ids(s->cache, &out->blocks_to_zero);
+        out->blocks_to_zero = qr_cache_take_fresh(s->cache);
     if (QR_UNLIKELY(s->cache->num_copies > 0))
         list_copies(s);
     return out;

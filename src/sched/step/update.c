@@ -372,11 +372,12 @@ static void write_stats(quire_sched *s)
     stats->num_running = s->queues.num_running;
     stats->num_waiting = s->queues.waiting.count;
     stats->num_skipped = s->queues.skipped.count;
-    stats->kv_cache_usage = quire_cache_get_usage(s->cache);
+    stats->kv_cache_usage = qr_pool_level(s->cache->pool);
     stats->spec.accepted_per_pos = s->results.accepted_per_pos;
     stats->connector_prefix = s->partners.connector_stats;
     s->partners.connector_stats = (quire_prefix_stats){0};
-    quire_cache_take_prefix_stats(s->cache, &stats->prefix);
+    if (s->cache->log_stats)
+        stats->prefix = qr_cache_take_stats(s->cache);
 }
 
 int qr_sched_update(quire_sched *s, uint64_t step, const quire_model_output *output,

@@ -94,7 +94,7 @@ uint32_t qr_sched_list_tiers(const quire_sched *s, quire_tier_usage *tiers)
     memset(gpu, 0, sizeof *gpu);
     gpu->name = "gpu";
     gpu->medium = "GPU";
-    gpu->blocks = quire_cache_usage(s->cache);
+    gpu->blocks = qr_pool_usage(s->cache->pool);
     gpu->pinned = s->pins.num_blocks;
     gpu->hit_tokens = o->sum_hit_tokens;
     gpu->stored_bytes = QUIRE_UNKNOWN_BYTES;

@@ -1,0 +1,81 @@
+/* cache/rows.c - the blocks of a sequence, and what the cache collects between steps. */
+#include "cache/cache.h"
+#include "cache/host.h"
+
+void qr_cache_get_blocks(const quire_cache *cache, quire_seq seq, quire_block_span *blocks)
+{
+    uint32_t row = qr_cache_row_of(cache, seq);
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
+        blocks[g] = (quire_block_span){NULL, 0};
+        if (row != QR_NIL)
+            blocks[g] =
+                (quire_block_span){qr_group_row_blocks(group, row), group->rows[row].num_blocks};
+    }
+}
+
+void qr_cache_count_common(const quire_cache *cache, uint32_t row, uint32_t *num_blocks)
+{
+    const qr_block *records = cache->pool->queue.blocks;
+    for (uint32_t g = 0; g < cache->num_groups; g++) {
+        const qr_group *group = &cache->groups[g];
+        const uint32_t *blocks = qr_group_row_blocks(group, row);
+        bool can_share = cache->enable_caching && group->ops == &qr_full_ops;
+        uint32_t end = can_share ? group->rows[row].num_blocks : 0;
+        uint32_t i = 0;
+        while (i < end && records[blocks[i]].ref_cnt == cache->num_seqs)
+            i++;
+        num_blocks[g] = i;
+    }
+}
+
+bool qr_cache_drop(quire_cache *cache, quire_cache_request *request)
+{
+    if (request->seq == 0)
+        return true;
+    uint32_t row = qr_cache_row_of(cache, request->seq);
+    uint32_t slot = qr_host_slot_of(cache, request->seq);
+    if (row == QR_NIL && slot == QR_NIL)
+        return false;
+    if (row != QR_NIL)
+        qr_cache_free(cache, row);
+    else
+        qr_host_drop(cache, slot);
+    request->seq = 0;
+    return true;
+}
+
+void qr_cache_evict(quire_cache *cache, const quire_block *blocks, uint32_t num_blocks)
+{
+    for (uint32_t i = 0; i < num_blocks; i++)
+        if (blocks[i] != QUIRE_NULL_BLOCK)
+            qr_pool_evict_blocks(cache->pool, &blocks[i], 1);
+}
+
+int qr_cache_reset(quire_cache *cache)
+{
+    int err = cache->host.num_seqs > 0 ? QUIRE_BUSY : qr_pool_reset_prefix_cache(cache->pool);
+    if (err == QUIRE_OK && cache->log_stats)
+        cache->stats.was_reset = 1;
+    return err;
+}
+
+void qr_cache_begin_step(quire_cache *cache)
+{
+    for (uint32_t g = 0; g < cache->num_groups; g++)
+        if (cache->groups[g].stamps != NULL)
+            qr_mamba_new_step(&cache->groups[g]);
+}
+
+quire_block_span qr_cache_take_fresh(quire_cache *cache)
+{
+    uint32_t n = qr_fresh_take(&cache->fresh, cache->num_groups);
+    return (quire_block_span){cache->fresh.sorted, n};
+}
+
+quire_prefix_stats qr_cache_take_stats(quire_cache *cache)
+{
+    quire_prefix_stats stats = cache->stats;
+    cache->stats = (quire_prefix_stats){0};
+    return stats;
+}
