@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 import check
+import doc_names
 from csource import Source, function_name, strip
 from rules import RULES, expected_guard, may_include
 
@@ -90,6 +91,7 @@ CASES = [
     ("machine-paths", "tests/run.sh", f"cd {SLASH}work/main\n", "cd $ROOT/work/main ../work/a\n",
      {}),
     ("machine-paths", "docs/a.md", f"see {SLASH}home/ann/x\n", "see https://host/home/ann\n", {}),
+    ("readme-words", "README.md", "word " * 900 + "\n", "word " * 899 + "\n", {}),
     ("machine-paths", "a.txt", f"'{SLASH}root'\n", "a/root and/or /rooted\n", {}),
     ("file-size", "data/a.txt", "x" * 1_500_001, "x" * 1_500_000, {}),
 ]
@@ -225,6 +227,36 @@ class Trees(unittest.TestCase):
         number, said = self.run_check(with_format=True)
         self.assertEqual(number, 1)
         self.assertIn("b.c:1: clang-format would change this", said)
+
+
+class DocNames(unittest.TestCase):
+    """Pages that name what exists, and pages that do not."""
+
+    FILES = {"include/quire/pool.h": "typedef struct quire_pool_config {\n    int num_blocks; /* size */\n"
+                                     "} quire_pool_config;\n",
+             "cli/a.c": 'static int make_room;\n{"block-size", prefix "-tls-ca"}\n',
+             "docs/b.md": "# One, two\n"}
+    GOOD = ("`quire_pool_config.num_blocks`", "`quire_pool_*`", "`QUIRE_`", "`make_room()`", "`--block-size 4`",
+            "`--no-block-size`", "`--peer-tls-ca F`", "`quire/pool.h`", "`pool.h`", "`include/quire`",
+            "`include/*/pool.h`", "[b](b.md#one-two)", "quire_gone in plain text", "`DIR/gone.c`")
+    BAD = ("`quire_pool_gone`", "`quire_gone_*`", "`quire_pool_config.size`", "`make_gone`", "`--gone`",
+           "`quire replay --gone 4`", "`quire/gone.h`", "`gone.c`", "`src/gone`", "[b](gone.md)",
+           "[b](b.md#three)", "    quire_pool_gone(1);", "```c\nquire_pool_gone(1);\n```")
+
+    def findings(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name, content in self.FILES.items() | {("docs/a.md", text)}:
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(content)
+            names = doc_names.Names(root, [*self.FILES, "docs/a.md"])
+            return list(doc_names.findings_of("docs/a.md", names))
+
+    def test_names(self):
+        for text in self.GOOD:
+            self.assertEqual(self.findings(text + "\n"), [], text)
+        for text in self.BAD:
+            self.assertEqual(len(self.findings(text + "\n")), 1, text)
 
 
 if __name__ == "__main__":

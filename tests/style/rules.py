@@ -13,6 +13,7 @@ MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
 MAX_COLUMNS = 100
 MAX_FILE_BYTES = 1_500_000
+MAX_README_WORDS = 900
 
 # From the bottom up; a room of the core includes itself and what is below it.
 CORE = ("base", "obs", "hash", "block", "group", "cache", "sched")
@@ -78,6 +79,10 @@ def in_include(path):
 
 def is_header(path):
     return path.endswith(".h")
+
+
+def is_readme(path):
+    return path == "README.md"
 
 
 def any_file(_path):
@@ -284,6 +289,12 @@ def machine_paths(source, _repo):
         yield source.line_of(m.start()), m[0]
 
 
+def readme_words(source, _repo):
+    words = len(source.text.split())
+    if words >= MAX_README_WORDS:
+        yield 1, f"{words} words, fewer than {MAX_README_WORDS} wanted; docs/ has room"
+
+
 def file_size(source, _repo):
     size = len(source.text.encode("utf-8", "surrogateescape"))
     if size > MAX_FILE_BYTES:
@@ -326,5 +337,6 @@ RULES = (
     Rule("notes", "what is left to do is an issue", any_file, notes),
     Rule("machine-paths", "files speak of the project, not of one machine", any_file,
          machine_paths),
+    Rule("readme-words", "the first page is read to its end", is_readme, readme_words),
     Rule("file-size", "a clone stays small", any_file, file_size),
 )
