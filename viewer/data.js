@@ -185,7 +185,7 @@ function decodeLatencies(latency) {
 
 function decodeRun(json) {
   if (json.format !== "quire-page" || json.version !== 1)
-    throw new Error("this page's data has another version than the page itself");
+    throw new Error("version mismatch between this page and its data");
   const run = decodeRows(json.rows);
   run.meta = json.meta;
   run.report = json.report;

@@ -90,7 +90,7 @@ class Live {
 
   // False: there is nothing to be done with what follows.
   hello({ version, meta, columns, steps }) {
-    if (version !== 1) throw new Error("the server speaks another version: load the page again");
+    if (version !== 1) throw new Error("version mismatch with the server: reload the page");
     meta = { ...meta, tiers: tiersBehind(meta.tiers) };
     if (this.run && !this.isSameEngine(meta, columns, steps) && !this.startOver(meta)) return false;
     if (!this.run) {

@@ -130,8 +130,8 @@ class Feed {
     this.detail = "";
     try {
       const answer = await this.fetch("healthz");
-      const reasons = { 401: "the token is not the server's", 403: "the token is not the server's",
-        421: "the server has another name" };
+      const reasons = { 401: "invalid token", 403: "invalid token",
+        421: "host name not allowed" };
       if (this.state === "lost") this.detail = reasons[answer.status] || "the server is busy";
     } catch { /* no answer: that is what "lost" says */ }
   }

@@ -136,7 +136,7 @@ class LiveRun {
     const wanted = ["step", "time_us", ...Object.values(SERIES_COLUMNS),
       ...Object.values(SUM_COLUMNS)];
     const absent = wanted.filter((name) => !(name in this.place));
-    if (absent.length > 0) throw new Error(`the steps have no ${absent.join(", ")}`);
+    if (absent.length > 0) throw new Error(`the steps lack the columns ${absent.join(", ")}`);
   }
 
   // Those that are new; what came before is told again after a lost connection.

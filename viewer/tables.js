@@ -209,7 +209,7 @@ function reportTiles(report, run) {
   const tiles = [];
   const has = (...keys) => keys.every((key) => typeof report[key] === "number");
   if (!knowsHits(report))
-    tiles.push(tile("Hit rate", "–", "not known: the trace has no contents", "hit_rate"));
+    tiles.push(tile("Hit rate", "–", "unknown: the trace has no contents", "hit_rate"));
   else if (has("hit_rate"))
     tiles.push(tile("Hit rate", percent(report.hit_rate),
       has("ideal_hit_rate") ? `ideal ${percent(report.ideal_hit_rate)}` : "", "hit_rate"));

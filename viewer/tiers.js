@@ -111,7 +111,7 @@ const TIER_FIGURES = [["blocks", "Blocks", exact], ["cached", "Cached at the end
   ["mean_active", "Active, mean", (n) => exact(Math.round(n))],
   ["max_active", "Active at most", exact], ["hit_tokens", "Hit tokens", exact],
   ["in_bytes", "In", bytesText], ["out_bytes", "Out", bytesText],
-  ["skipped_tokens", "Tokens computed all the same", exact],
+  ["skipped_tokens", "Tokens recomputed (faster than loading)", exact],
   ["late_blocks", "Blocks too late", exact], ["failed_blocks", "Blocks failed", exact],
   ["refused_blocks", "Blocks not admitted", exact]];
 

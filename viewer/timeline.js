@@ -7,7 +7,7 @@
 
 const LANE_HEIGHT = 9;
 const ROW_HEIGHT = 18;
-const END_NAMES = ["finished", "reached its length", "aborted", "failed", "not finished"];
+const END_NAMES = ["finished", "length limit reached", "aborted", "failed", "not finished"];
 
 // lanes[k]: indices of requests, by time. The free lane with the smallest number is taken.
 function lanesOf(requests, starts, end) {
@@ -152,7 +152,7 @@ class Timeline {
   showNote() {
     const { count, total } = this.requests;
     const shown = count < total ? `${exact(count)} of ${exact(total)} requests, chosen evenly` +
-      ", those that were preempted first" : `${exact(count)} requests`;
+      ", preempted requests first" : `${exact(count)} requests`;
     this.note.textContent = this.found ? `${exact(this.found.length)} found in ${shown}` : shown;
   }
 

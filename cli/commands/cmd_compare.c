@@ -26,7 +26,7 @@ static const option table[] = {
     {"fail-on", OPTION_TEXT, &o.fail_on, "LIST",
      "exit with 1 when B is beyond a limit: hit_rate:-1%,ttft_ms.p99:+5%,preemptions:+0",
      .def = NULL},
-    {"all", OPTION_SWITCH, &o.all, NULL, "also what is equal in both", .def = "off"},
+    {"all", OPTION_SWITCH, &o.all, NULL, "also print values that are equal in both", .def = "off"},
     {0}};
 
 static const char *arguments[NUM_ARGUMENTS];
@@ -258,7 +258,7 @@ static int check_limit(const pair_list *list, char *text)
     double change = is_share ? per_cent : difference;
     if (is_below ? change >= limit : change <= limit)
         return 0;
-    printf("beyond the limit: %s changed by %+.6g%s, allowed is %+.6g%s\n", text, change,
+    printf("limit exceeded: %s changed by %+.6g%s (allowed %+.6g%s)\n", text, change,
            is_share ? " %" : "", limit, is_share ? " %" : "");
     return EXIT_BEYOND_LIMIT;
 }
@@ -270,7 +270,7 @@ static int check_limits(const pair_list *list)
         char text[MAX_PATH];
         size_t length = strcspn(at, ",");
         if (length >= sizeof text)
-            return command_error(&cmd, "--fail-on: \"%.40s...\" is too long", at);
+            return command_error(&cmd, "invalid value \"%.40s...\" for --fail-on (too long)", at);
         memcpy(text, at, length);
         text[length] = '\0';
         int one = check_limit(list, text);
@@ -313,8 +313,10 @@ static int check_kinds(const json_t *a, const json_t *b)
                                  arguments[i]);
     if (strcmp(kinds[0], kinds[1]) == 0)
         return 0;
-    return command_error(&cmd, "results of different kinds: %s is of quire %s, %s is of quire %s",
-                         arguments[0], kinds[0], arguments[1], kinds[1]);
+    return command_error(
+        &cmd,
+        "cannot compare results of different commands: %s is from quire %s, %s is from quire %s",
+        arguments[0], kinds[0], arguments[1], kinds[1]);
 }
 
 static json_t *load(const char *path)

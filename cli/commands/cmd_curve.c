@@ -46,7 +46,7 @@ static struct {
        .num_points = 1000};
 
 static const option table[] = {
-    {"block-size", OPTION_U32, &o.block_size, "TOKENS", "tokens of a block",
+    {"block-size", OPTION_U32, &o.block_size, "TOKENS", "tokens per block",
      .def = "that of the trace's own ids, else 16", .min = 1, .max = 1 << 20},
     {"sizes", OPTION_TEXT, &o.sizes, "LIST",
      "pool sizes for the table, in blocks (without the null block): 1000,5k,10k..80k", .def = NULL},
@@ -54,12 +54,11 @@ static const option table[] = {
      "share of blocks that are looked at, for huge traces: estimates with error bars",
      .def = "1, exact", .min = 1e-6, .max = 1},
     {"belady", OPTION_SWITCH, &o.belady, NULL,
-     "also the hits of a pool that knows the future: no policy has more", .def = "on"},
+     "also Belady's bound: the hits of a pool that knows the future", .def = "on"},
     {"policy", OPTION_TEXT, &o.policies, "LIST",
      "also the hits of eviction policies: lru, arc, s3fifo, lookahead, or all", .def = "none"},
     {"backlog", OPTION_U32, &o.backlog, "N",
-     "requests that wait behind the one at hand: lookahead keeps what they need", .def = "256",
-     .max = 1 << 24},
+     "number of waiting requests whose blocks lookahead keeps", .def = "256", .max = 1 << 24},
     {"json", OPTION_TEXT, &o.json, "FILE", "table and curve; -: standard output",
      .section = "Output", .role = OPTION_OUTPUT},
     {"csv", OPTION_TEXT, &o.csv, "FILE",
@@ -71,13 +70,15 @@ static const option table[] = {
     {"format", OPTION_TEXT, &o.format, "NAME",
      "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",
      .section = "Trace"},
-    {"skip-bad", OPTION_SWITCH, &o.skip_bad, NULL, "count broken records and go on", .def = "off"},
-    {"max-requests", OPTION_U64, &o.max_requests, "N", "stop reading after so many", .def = "all"},
+    {"skip-bad", OPTION_SWITCH, &o.skip_bad, NULL, "skip invalid records, and count them",
+     .def = "off"},
+    {"max-requests", OPTION_U64, &o.max_requests, "N", "stop reading after N requests",
+     .def = "all"},
     {"id-block-size", OPTION_U32, &o.id_block_size, "TOKENS", "tokens of one block id of the trace",
      .def = "the format's", .max = 1 << 20},
     {"model", OPTION_TEXT, &o.engine.model, "NAME|FILE", "sizes are shown in GiB too",
      .section = "Model and GPU", .is_given = &o.has_model, .preset = shape_preset_name},
-    {"gpu", OPTION_TEXT, &o.engine.gpu, "NAME", "and a row for what fits on it",
+    {"gpu", OPTION_TEXT, &o.engine.gpu, "NAME", "also a row for the pool that fits on it",
      .is_given = &o.has_gpu, .preset = gpu_preset_name},
     {"tp", OPTION_U32, &o.engine.tp, "N", "GPUs that share each layer; GiB are of one", .def = "1",
      .min = 1, .max = 1024},
@@ -236,7 +237,7 @@ static int take_sizes(void)
     value_list texts = {0};
     int status = o.sizes != NULL ? value_list_read(&cmd, size_option, o.sizes, &texts) : 0;
     if (status == 0 && texts.num_values > MAX_SIZES)
-        status = command_error(&cmd, "--sizes: more than %d of them", MAX_SIZES);
+        status = command_error(&cmd, "too many values for --sizes (at most %d)", MAX_SIZES);
     if (status == 0)
         status = read_sizes(&texts, o.given);
     o.num_given = texts.num_values;
@@ -256,7 +257,9 @@ static int take_policy(const char *name)
     }
     if (is_known)
         return 0;
-    return command_error(&cmd, "--policy %s: there are lru, arc, s3fifo, lookahead and all", name);
+    return command_error(
+        &cmd, "invalid value \"%s\" for --policy (expected lru, arc, s3fifo, lookahead or all)",
+        name);
 }
 
 static int take_policies(void)
@@ -269,7 +272,8 @@ static int take_policies(void)
     if (o.policies == NULL)
         return 0;
     if (o.sample < 1)
-        return command_error(&cmd, "--policy looks at all blocks: leave --sample out");
+        return command_error(&cmd,
+                             "--policy cannot be used with --sample: policies need all blocks");
     status = value_list_read(&cmd, policy_option, o.policies, &names);
     for (uint32_t i = 0; i < names.num_values && status == 0; i++)
         status = take_policy(names.values[i]);
@@ -309,7 +313,7 @@ static int fill_policy(const curve *c, curve_row *row, uint32_t policy)
     int status = policy_hits(curve_get_log(c), (quire_slots_policy)policy, (uint32_t)most,
                              o.backlog, &row->policies[policy]);
     if (status == QUIRE_E_DISABLED)
-        return failed("--policy: this quire was built without tiers");
+        return failed("--policy: this quire was built without tiers (-DQUIRE_BUILD_TIER=ON)");
     if (status != QUIRE_OK)
         return failed("--policy %s: %s", curve_policy_names[policy], quire_strerror(status));
     return 0;
@@ -390,13 +394,13 @@ static int read_trace(trace_reader *reader, curve **made)
     *made = c;
     if (!has_memory)
         return command_error(&cmd,
-                             "not enough memory after %llu requests; --sample 0.01 needs a "
-                             "hundredth of it",
+                             "out of memory after %llu requests; --sample 0.01 needs a hundredth "
+                             "of the memory",
                              (unsigned long long)n) -
                1;
     if (more < 0 && !(interrupt_came() && c != NULL)) /* a read that was interrupted is no error */
         return failed("%s", trace_error(reader));
-    return c != NULL ? 0 : failed("%s: there is no request in it", arguments[0]);
+    return c != NULL ? 0 : failed("%s: contains no requests", arguments[0]);
 }
 
 /* ---- files ----------------------------------------------------------------- */
@@ -495,7 +499,7 @@ static int run(trace_reader *reader, const curve_files *files)
         if (status == 0)
             status = report(c, &list, block_bytes, files, trace_has_contents(reader));
         if (trace_num_bad(reader) > 0)
-            fprintf(stderr, "quire curve: %llu broken records were left out\n",
+            fprintf(stderr, "quire curve: %llu invalid records skipped\n",
                     (unsigned long long)trace_num_bad(reader));
     }
     curve_close(c);

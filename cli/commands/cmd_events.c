@@ -25,34 +25,33 @@ static struct {
 
 static const option table[] = {
     {"replay-events", OPTION_TEXT, &o.replay_events, "ENDPOINT",
-     "where to ask for what was missed, and for the whole index", .section = "What to follow"},
-    {"topic", OPTION_TEXT, &o.topic, "TEXT", "only topics that begin so", .def = "all"},
+     "endpoint for missed batches and for the whole index", .section = "What to follow"},
+    {"topic", OPTION_TEXT, &o.topic, "TEXT", "only topics with this prefix", .def = "all"},
     {"from-start", OPTION_SWITCH, &o.from_start, NULL,
-     "begin with the oldest events that can be replayed, not with the whole index", .def = "off"},
-    {"from-now", OPTION_SWITCH, &o.from_now, NULL, "begin with the next event", .def = "off"},
-    {"count", OPTION_U64, &o.count, "N", "end after so many batches", .def = "Ctrl-C ends it",
-     .min = 1},
-    {"seconds", OPTION_REAL, &o.seconds, "S", "end after so many seconds", .def = "Ctrl-C ends it",
+     "start with the oldest events that can be replayed, not with the whole index", .def = "off"},
+    {"from-now", OPTION_SWITCH, &o.from_now, NULL, "start with the next event", .def = "off"},
+    {"count", OPTION_U64, &o.count, "N", "stop after N batches", .def = "until Ctrl-C", .min = 1},
+    {"seconds", OPTION_REAL, &o.seconds, "S", "stop after this many seconds", .def = "until Ctrl-C",
      .min = 0.001, .max = 1e9},
     {"json", OPTION_SWITCH, &o.json, NULL, "a JSON object for each event, and one for the summary",
      .def = "off", .section = "What to do"},
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "only the summary", .def = "off"},
     {"check", OPTION_SWITCH, &o.check, NULL,
-     "exit status 1 for a gap that stays, a restart, disorder, repetition, what is no event, a "
-     "block removed that was not stored in the same medium, for nothing at all, and where the "
-     "publisher is gone at the end",
+     "exit status 1 for missing, repeated, reordered or undecodable batches, a restart, a removed "
+     "block that was not stored in the same medium, no events at all, or a publisher that is gone "
+     "at the end",
      .def = "off"},
-    {"index", OPTION_SWITCH, &o.index, NULL, "the index that a router would have, by group",
+    {"index", OPTION_SWITCH, &o.index, NULL, "print the index that a router would have, by group",
      .def = "off"},
     {"compare", OPTION_SWITCH, &o.compare, NULL,
-     "at the end, that index beside the publisher's own: exit status 1 where they differ",
+     "compare this index with the publisher's at the end; exit status 1 if they differ",
      .def = "off"},
     {"curve-server-key-file", OPTION_TEXT, &o.server_key_file, "FILE",
      "the publisher's public CURVE key", .section = "Keys"},
     {"curve-secret-file", OPTION_TEXT, &o.secret_file, "FILE", "secret CURVE key of this side",
-     .def = "made up"},
+     .def = "generated"},
     {"make-keys", OPTION_TEXT, &o.make_keys, "FILE",
-     "instead: make a key pair; FILE gets the secret one, the public one is printed",
+     "make a key pair and exit: FILE gets the secret key, the public key is printed",
      .role = OPTION_OUTPUT},
     {0}};
 
@@ -62,14 +61,11 @@ static command cmd = {
     .name = "events",
     .usage = "events [OPTION]... [ENDPOINT]",
     .summary = "follows the KV events of quire serve, of an engine with Quire, or of vLLM",
-    .examples =
-        "  quire events\n"
-        "      prints what comes from tcp://127.0.0.1:5557\n"
-        "  quire events --replay-events tcp://127.0.0.1:5558 --quiet --check --compare --seconds "
-        "10\n"
-        "      is every event there, in order, and does the index come out as the publisher's?\n"
-        "  quire events --json --count 100 ipc:///run/vllm/events | jq .kind\n"
-        "      the next hundred batches, for programs\n",
+    .examples = "  quire events\n      prints the events of tcp://127.0.0.1:5557\n  quire events "
+                "--replay-events tcp://127.0.0.1:5558 --quiet --check --compare --seconds 10\n     "
+                " checks that no event is missing, and that the index equals the publisher's\n  "
+                "quire events --json --count 100 ipc:///run/vllm/events | jq .kind\n      the next "
+                "hundred batches, for programs\n",
     .options = table,
     .arguments = arguments,
     .max_arguments = 1,
@@ -86,19 +82,19 @@ enum { COMPARE_AFTER_S = 5 };
 static int check_options(void)
 {
     if (o.from_start && o.from_now)
-        return command_error(&cmd, "--from-start and --from-now: only one of them");
+        return command_error(&cmd, "--from-start and --from-now cannot be used together");
     if (o.from_start && o.replay_events == NULL)
-        return command_error(&cmd, "--from-start needs --replay-events ENDPOINT: there the old "
-                                   "ones are");
+        return command_error(
+            &cmd, "--from-start needs --replay-events ENDPOINT, which serves earlier events");
     if (o.compare && o.replay_events == NULL)
-        return command_error(&cmd, "--compare needs --replay-events ENDPOINT: there the "
-                                   "publisher's index is asked for");
+        return command_error(
+            &cmd, "--compare needs --replay-events ENDPOINT, which serves the publisher's index");
     if (o.compare && o.from_now)
-        return command_error(&cmd, "--compare and --from-now: what was stored before now would "
-                                   "be missing");
+        return command_error(&cmd, "--compare cannot be used with --from-now: blocks that were "
+                                   "stored earlier would be missing");
     if (o.secret_file != NULL && o.server_key_file == NULL)
-        return command_error(&cmd, "--curve-secret-file needs --curve-server-key-file too: the "
-                                   "publisher's public key");
+        return command_error(
+            &cmd, "--curve-secret-file needs --curve-server-key-file (the publisher's public key)");
     return 0;
 }
 

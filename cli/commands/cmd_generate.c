@@ -50,7 +50,7 @@ static struct {
 #define MOST_TOKENS 10000000
 
 static const option table[] = {
-    {"seed", OPTION_U64, &o.seed, "N", "the same seed, the same workload", .def = "1",
+    {"seed", OPTION_U64, &o.seed, "N", "the same seed gives the same workload", .def = "1",
      .section = "Workload"},
     {"requests", OPTION_U64, &o.num_requests, "N", "number of requests, turns of sessions included",
      .def = "5000", .min = 1, .max = 1e15},
@@ -60,35 +60,36 @@ static const option table[] = {
      "output file; packed if it ends with .zst; -: standard output", .def = "-",
      .role = OPTION_OUTPUT},
     {"max-tokens", OPTION_U32, &o.max_tokens, "N",
-     "most tokens of a prompt and its output together", .def = "128000", .min = 2,
+     "maximum tokens of a prompt and its output together", .def = "128000", .min = 2,
      .max = MOST_TOKENS},
     {"mix", OPTION_TEXT, &o.mix, "KIND=SHARE,...", "kinds and shares of arrivals, for mixed",
      .def = "chat=40,multi-turn=20,rag=15,code=10,agent=5,unique=10"},
     {"head-tokens", OPTION_REAL, &o.head_tokens, "N",
-     "shared beginning: system prompt, tools, examples", .def = "as the kind", .min = 0,
-     .max = MOST_TOKENS, .section = "Shape of a request (mixed: of all kinds)"},
-    {"heads", OPTION_REAL, &o.num_heads, "N", "number of different shared beginnings",
-     .def = "as the kind", .min = 1, .max = 65536},
-    {"document-tokens", OPTION_REAL, &o.document_tokens, "N", "mean of a document; 0: none",
-     .def = "as the kind", .min = 0, .max = MOST_TOKENS},
+     "length of the shared prefix: system prompt, tools, examples", .def = "depends on KIND",
+     .min = 0, .max = MOST_TOKENS, .section = "Shape of a request (mixed: of all kinds)"},
+    {"heads", OPTION_REAL, &o.num_heads, "N", "number of different shared prefixes",
+     .def = "depends on KIND", .min = 1, .max = 65536},
+    {"document-tokens", OPTION_REAL, &o.document_tokens, "N",
+     "mean length of a document; 0: no document", .def = "depends on KIND", .min = 0,
+     .max = MOST_TOKENS},
     {"fresh", OPTION_REAL, &o.fresh, "SHARE",
-     "share of requests with a document that no request had before", .def = "as the kind", .min = 0,
-     .max = 1},
-    {"user-tokens", OPTION_REAL, &o.user_tokens, "N", "mean of what the user says first",
-     .def = "as the kind", .min = 1, .max = MOST_TOKENS},
-    {"more-tokens", OPTION_REAL, &o.more_tokens, "N", "mean of what later turns add",
-     .def = "as the kind", .min = 1, .max = MOST_TOKENS},
-    {"output-tokens", OPTION_REAL, &o.output_tokens, "N", "mean of what is generated",
-     .def = "as the kind", .min = 1, .max = MOST_TOKENS},
-    {"min-turns", OPTION_REAL, &o.min_turns, "N", "least turns of a session", .def = "as the kind",
+     "share of requests with a document that no earlier request had", .def = "depends on KIND",
+     .min = 0, .max = 1},
+    {"user-tokens", OPTION_REAL, &o.user_tokens, "N", "mean length of the first user message",
+     .def = "depends on KIND", .min = 1, .max = MOST_TOKENS},
+    {"more-tokens", OPTION_REAL, &o.more_tokens, "N", "mean length that each later turn adds",
+     .def = "depends on KIND", .min = 1, .max = MOST_TOKENS},
+    {"output-tokens", OPTION_REAL, &o.output_tokens, "N", "mean length of the output",
+     .def = "depends on KIND", .min = 1, .max = MOST_TOKENS},
+    {"min-turns", OPTION_REAL, &o.min_turns, "N", "minimum turns of a session",
+     .def = "depends on KIND", .min = 1, .max = 1e6},
+    {"turns", OPTION_REAL, &o.turns, "N", "mean turns of a session", .def = "depends on KIND",
      .min = 1, .max = 1e6},
-    {"turns", OPTION_REAL, &o.turns, "N", "mean turns of a session", .def = "as the kind", .min = 1,
-     .max = 1e6},
     {"think-time", OPTION_REAL, &o.think_s, "S", "mean seconds before a later turn",
-     .def = "as the kind", .min = 0, .max = 1e6},
+     .def = "depends on KIND", .min = 0, .max = 1e6},
     {"spread", OPTION_REAL, &o.spread, "SIGMA",
-     "standard deviation of the logarithm of lengths and think times; 0: all alike",
-     .def = "as the kind", .min = 0, .max = 4},
+     "standard deviation of the logarithm of lengths and think times; 0: all equal",
+     .def = "depends on KIND", .min = 0, .max = 4},
     {0}};
 
 static const char *arguments[1];
@@ -96,7 +97,7 @@ static const char *arguments[1];
 static command cmd = {
     .name = "generate",
     .usage = "generate [OPTION]... KIND",
-    .summary = "makes up a workload: chat, multi-turn, rag, code, agent, unique or mixed",
+    .summary = "generates a workload: chat, multi-turn, rag, code, agent, unique or mixed",
     .examples =
         "  quire generate chat --requests 10000 --out chat.jsonl.zst\n"
         "      one system prompt of 2,048 tokens for all: 92 % of the prompt tokens are found\n"
@@ -199,7 +200,7 @@ int cmd_generate(int argc, char **argv)
         apply_shape(&options.shapes[k]);
     if (o.mix != NULL) {
         if (kind != GENERATE_MIXED)
-            return command_error(&cmd, "--mix is for the kind mixed");
+            return command_error(&cmd, "--mix needs the KIND mixed");
         leave = parse_mix(o.mix, options.shares);
         if (leave != 0)
             return leave;

@@ -31,7 +31,7 @@ static const option table[] = {
      "mean tokens of a request, for the table of block sizes and for swap", .def = "2048", .min = 1,
      .max = 1 << 24},
     {"json", OPTION_SWITCH, &o.json, NULL, "print JSON", .def = "off", .role = OPTION_OUTPUT},
-    {"list", OPTION_SWITCH, &o.list, NULL, "list the models and GPUs that are known", .def = "off",
+    {"list", OPTION_SWITCH, &o.list, NULL, "list the known models and GPUs", .def = "off",
      .role = OPTION_OUTPUT},
     ENGINE_MODEL_OPTIONS(o.engine),
     ENGINE_PLAN_OPTIONS(o.engine),
@@ -209,7 +209,7 @@ static void print_text(const engine_setup *setup, const plan_result *r, const qu
     printf("  requests           %.2f of %u tokens at one time%s\n", r->max_concurrency,
            r->max_model_len,
            o.engine.max_model_len == 0 && r->max_model_len < s->max_model_len
-               ? " (longer ones do not fit)"
+               ? " (longer requests do not fit)"
                : "");
 }
 

@@ -39,7 +39,7 @@ static const option table[] = {
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off",
      .role = OPTION_OUTPUT},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
-     "leave out what differs from run to run: the time that the replay itself took", .def = "off"},
+     "omit values that differ from run to run (the wall-clock time of the replay)", .def = "off"},
     REPLAY_OPTIONS(o.replay),
     {0}};
 
@@ -200,7 +200,7 @@ static int write_results(const replay_setup *setup, const description *d, replay
     if (status == 0 && o.html != NULL && !o.quiet && out->html != stdout)
         printf("\nThe page: %s\n", o.html);
     if (status == 0 && result->tiers.wrong_blocks > 0) {
-        fprintf(stderr, "quire replay: %llu blocks came back from a tier with other bytes\n",
+        fprintf(stderr, "quire replay: %llu blocks came back from a tier with wrong bytes\n",
                 (unsigned long long)result->tiers.wrong_blocks);
         status = 1;
     }

@@ -21,12 +21,12 @@ static struct {
     bool changed_trace;
 } o;
 
-static const option table[] = {
-    {"trace-path", OPTION_TEXT, &o.trace_path, "FILE", "where the trace is now",
-     .def = "as in the result"},
-    {"changed-trace", OPTION_SWITCH, &o.changed_trace, NULL,
-     "run although the trace is not the file that the result was made from", .def = "off"},
-    {0}};
+static const option table[] = {{"trace-path", OPTION_TEXT, &o.trace_path, "FILE",
+                                "path of the trace", .def = "as in the result"},
+                               {"changed-trace", OPTION_SWITCH, &o.changed_trace, NULL,
+                                "run even if the trace has changed since the result was made",
+                                .def = "off"},
+                               {0}};
 
 static command cmd = {
     .name = "rerun",
@@ -163,8 +163,8 @@ static int add_recorded(words *w, const command *c, const json_t *record, const 
     {
         const option *opt = find_option(c, name);
         if (opt == NULL)
-            return command_error(&cmd, "%s: made with --%s, which this quire does not have", path,
-                                 name);
+            return command_error(&cmd, "%s: made with --%s, which is not an option of this version",
+                                 path, name);
         json_t *now = option_json(opt);
         bool is_wanted = !json_is_null(value) && !json_equal(value, now);
         json_decref(now);
@@ -199,9 +199,10 @@ static int check_trace(const json_t *before, const char *path)
 {
     const char *hash = json_string_value(json_object_get(before, "sha256"));
     if (strcmp(path, "-") == 0)
-        return command_error(&cmd, "the trace was standard input; name the file with --trace-path");
+        return command_error(
+            &cmd, "the trace was read from standard input; give a file with --trace-path");
     if (access(path, R_OK) != 0) {
-        command_error(&cmd, "%s: the trace cannot be read; --trace-path says where it is", path);
+        command_error(&cmd, "%s: cannot read the trace; give its path with --trace-path", path);
         return 1;
     }
     if (o.changed_trace)
@@ -210,11 +211,10 @@ static int check_trace(const json_t *before, const char *path)
     const char *now = json_string_value(json_object_get(after, "sha256"));
     bool is_same = hash != NULL && now != NULL && strcmp(hash, now) == 0;
     if (!is_same)
-        command_error(
-            &cmd,
-            "%s: the trace has changed: sha256 %.12s, and the result was made from %.12s; "
-            "--changed-trace runs it anyway",
-            path, now != NULL ? now : "unknown", hash != NULL ? hash : "unknown");
+        command_error(&cmd,
+                      "%s: the trace has changed (sha256 %.12s, expected %.12s); use "
+                      "--changed-trace to run it anyway",
+                      path, now != NULL ? now : "unknown", hash != NULL ? hash : "unknown");
     json_decref(after);
     return is_same ? 0 : 1;
 }
@@ -264,8 +264,8 @@ static int repeat(const json_t *record, const char *path, const words *rest)
     int at = find_known(name);
     if (at < 0 || recorded == NULL)
         return command_error(&cmd,
-                             "%s: no result of quire replay, sweep or curve: \"made_by\" is "
-                             "missing or names another command",
+                             "%s: not a result of quire replay, sweep or curve (\"made_by\" is "
+                             "missing or names another command)",
                              path);
     char *found = locate_trace(recorded, path);
     words w = {0};

@@ -51,54 +51,58 @@ enum { MIN_RING = 16384 };
 
 static const option table[] = {
     {"speed", OPTION_TEXT, &o.speed, "X|max",
-     "simulated seconds in a second; max or 0: as fast as it goes", .def = "1", .section = "Pace"},
+     "simulated seconds per second; max or 0: as fast as possible", .def = "1", .section = "Pace"},
     {"loop", OPTION_SWITCH, &o.loop, NULL,
-     "begin again at the end, with an empty prefix cache, until Ctrl-C", .def = "off"},
-    {"hold", OPTION_SWITCH, &o.hold, NULL, "go on serving after the end, until Ctrl-C",
+     "start again at the end, with an empty prefix cache, until Ctrl-C", .def = "off"},
+    {"hold", OPTION_SWITCH, &o.hold, NULL, "keep serving after the end, until Ctrl-C",
      .def = "off"},
     {"json", OPTION_TEXT, &o.json, "FILE",
      "the report at the end, as replay --json writes it; -: standard output", .section = "Output",
      .role = OPTION_OUTPUT},
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "no report, no progress", .def = "off",
      .role = OPTION_OUTPUT},
-    {"listen", OPTION_TEXT, &o.listen, "ADDRESS:PORT", "page and metrics; port 0: any that is free",
-     .def = "127.0.0.1:8080", .section = "HTTP"},
+    {"listen", OPTION_TEXT, &o.listen, "ADDRESS:PORT",
+     "address of the page and the metrics; port 0: any free port", .def = "127.0.0.1:8080",
+     .section = "HTTP"},
     {"token-file", OPTION_TEXT, &o.token_file, "FILE",
-     "its first line is what clients must send; needed beyond this machine", .def = NULL},
+     "its first line is the token that clients must send; required unless --listen is loopback",
+     .def = NULL},
     {"host", OPTION_LIST, &o.hosts, "NAME,...",
-     "further names by which clients may call it; may be given several times", .def = NULL},
+     "additional host names that clients may use; may be repeated", .def = NULL},
     {"steps", OPTION_U32, &o.num_steps, "N", "steps kept for clients that connect later",
      .def = "4096", .min = 1, .max = 1 << 24},
     {"names", OPTION_U32, &o.num_names, "N",
-     "ids of so many running and waiting requests in /snapshot and on the page", .def = "0",
+     "show the ids of N running and N waiting requests in /snapshot and on the page", .def = "0",
      .max = 256},
     {"events", OPTION_TEXT, &o.events, "ENDPOINT",
-     "publish KV events there: tcp://127.0.0.1:5557, ipc:///run/quire/events", .section = "Events"},
+     "publish KV events at this endpoint: tcp://127.0.0.1:5557, ipc:///run/quire/events",
+     .section = "Events"},
     {"replay-events", OPTION_TEXT, &o.replay_events, "ENDPOINT",
-     "where subscribers ask for what they missed", .def = NULL},
+     "endpoint at which subscribers ask for missed batches", .def = NULL},
     {"topic", OPTION_TEXT, &o.topic, "TEXT", "topic of the events", .def = NULL},
     {"event-tokens", OPTION_SWITCH, &o.event_tokens, NULL,
-     "token ids in events: routers that hash themselves need them; they are the prompts",
+     "put token ids into events, for routers that compute hashes; token ids reveal the prompts",
      .def = "off"},
     {"event-form", OPTION_CHOICE, &o.event_form, "KIND", "array: vLLM 0.20's; map: newer vLLM's",
      .def = "array", .choices = event_forms, .is_given = &o.has_form},
     {"event-hashes", OPTION_CHOICE, &o.event_hashes, "KIND", "64 bits of a hash, or all of it",
      .def = "number", .choices = event_hashes, .is_given = &o.has_hashes},
     {"every-copy", OPTION_SWITCH, &o.every_copy, NULL,
-     "tell of each block, as vLLM 0.20 does, not only of the first and last with a hash",
+     "publish an event for each block, as vLLM 0.20 does, not only for the first and last with a "
+     "hash",
      .def = "off"},
     {"event-ring", OPTION_U32, &o.event_ring, "BYTES",
-     "room between scheduler and publisher; what does not fit is told again as a whole",
+     "buffer between scheduler and publisher; after an overflow the whole index is sent again",
      .def = "8Mi", .min = MIN_RING, .max = 1 << 30, .is_given = &o.has_ring},
     {"curve-secret-file", OPTION_TEXT, &o.secret_file, "FILE",
      "secret CURVE key of this side; quire events --make-keys makes a pair", .def = NULL},
     {"curve-clients-file", OPTION_TEXT, &o.clients_file, "FILE",
      "public keys that may connect, one a line", .def = NULL},
     {"allow-strangers-to-read-prompts-and-stall-us", OPTION_SWITCH, &o.allow_strangers, NULL,
-     "event endpoints beyond this machine without keys", .def = "off"},
+     "allow event endpoints on the network without keys", .def = "off"},
     {"peer-listen", OPTION_TEXT, &o.replay.tiers.peer_listen, "ADDRESS:PORT",
-     "offer host memory to peers there, in numbers or unix:PATH; port 0: any that is free; with "
-     "--real-tiers",
+     "offer host memory to peers at this numeric address or unix:PATH; port 0: any free port; "
+     "needs --real-tiers",
      .def = NULL, .section = "Peers"},
     REPLAY_OPTIONS_BUT_SPEED(o.replay, "arrival-speed"),
     {0}};
@@ -186,7 +190,8 @@ static int read_hosts(serve_settings *s)
         for (;;) {
             size_t length = strcspn(text, ",");
             if (length == 0)
-                return command_error(&cmd, "--host: \"%s\" has an empty name", o.hosts.texts[i]);
+                return command_error(&cmd, "invalid value \"%s\" for --host (a name is empty)",
+                                     o.hosts.texts[i]);
             if (s->http.num_hosts == MAX_HOSTS || used + length + 1 > sizeof names)
                 return command_error(&cmd, "--host: at most %d names, of %d characters in all",
                                      MAX_HOSTS, HOST_BYTES);
@@ -251,14 +256,13 @@ static int read_events(serve_settings *s, serve_texts *texts)
     s->has_events = o.events != NULL;
     const char *idle = first_of_events();
     if (!s->has_events && idle != NULL)
-        return command_error(&cmd, "--%s: there are no events; --events ENDPOINT publishes them",
-                             idle);
+        return command_error(&cmd, "--%s needs --events ENDPOINT", idle);
     if (s->has_events && o.replay_events != NULL && strcmp(o.events, o.replay_events) == 0 &&
         strchr(o.events, '*') == NULL)
-        return command_error(&cmd, "--events and --replay-events are both %s; each needs its own",
-                             o.events);
+        return command_error(
+            &cmd, "--events and --replay-events need different endpoints (both are %s)", o.events);
     if (o.clients_file != NULL && o.secret_file == NULL)
-        return command_error(&cmd, "--curve-clients-file: it needs --curve-secret-file too");
+        return command_error(&cmd, "--curve-clients-file needs --curve-secret-file");
     if (o.secret_file != NULL)
         status =
             secret_file_read_key(&cmd, "curve-secret-file", o.secret_file, false, texts->secret);
@@ -340,15 +344,15 @@ int cmd_serve(int argc, char **argv)
     if (cmd.num_arguments != 1)
         return command_error(&cmd, "expected one TRACE (- for standard input)");
     if (o.loop && strcmp(arguments[0], "-") == 0)
-        return command_error(&cmd, "--loop: standard input comes only once; give it a file");
+        return command_error(&cmd, "--loop cannot be used with standard input: give a file");
     if (o.loop && o.replay.max_steps > 0)
-        return command_error(&cmd, "--loop and --max-steps: one begins again, the other ends");
+        return command_error(&cmd, "--loop and --max-steps cannot be used together");
     if (o.loop && o.replay.tiers.is_real && o.replay.tiers.redis != NULL)
-        return command_error(&cmd, "--loop begins again with empty tiers, but a real --redis is "
-                                   "other engines' too and is not emptied");
+        return command_error(&cmd, "--loop cannot be used with a real --redis: the loop empties "
+                                   "all tiers, and other engines may use that server");
     if (o.loop && o.replay.tiers.peer != NULL)
-        return command_error(&cmd, "--loop begins again with empty tiers, but a --peer is not "
-                                   "emptied");
+        return command_error(&cmd, "--loop cannot be used with --peer: the loop empties all tiers, "
+                                   "and cannot empty the peer's memory");
     int status = read_settings(&settings, &texts);
     if (status == 0)
         status = serve_trace(&settings);

@@ -29,8 +29,8 @@ static struct {
 /* The first are the command's own; those of replay take lists, and are read here. */
 enum { NUM_OWN = 6 };
 static const option table[] = {
-    {"jobs", OPTION_U32, &o.num_jobs, "N", "replays at one time", .def = "the processors",
-     .max = 4096, .role = OPTION_OUTPUT},
+    {"jobs", OPTION_U32, &o.num_jobs, "N", "number of replays that run at the same time",
+     .def = "number of processors", .max = 4096, .role = OPTION_OUTPUT},
     {"json", OPTION_TEXT, &o.json, "FILE", "all reports; -: standard output",
      .role = OPTION_OUTPUT},
     {"csv", OPTION_TEXT, &o.csv, "FILE",
@@ -40,8 +40,7 @@ static const option table[] = {
     {"plot", OPTION_SWITCH, &o.plot, NULL, "draw hit rate and latency", .def = "on",
      .role = OPTION_OUTPUT},
     {"deterministic", OPTION_SWITCH, &o.deterministic, NULL,
-     "leave out what differs from run to run: the time that the replays themselves took",
-     .def = "off"},
+     "omit values that differ from run to run (the wall-clock time of the replays)", .def = "off"},
     REPLAY_OPTIONS(o.replay),
     {0}};
 
@@ -307,7 +306,8 @@ static int check_points(const sweep *s)
     for (uint32_t i = 0; i < s->num_axes; i++) {
         num_points *= s->axes[i].list.num_values;
         if (num_points > SWEEP_MAX_POINTS)
-            return command_error(&cmd, "more than %d combinations", SWEEP_MAX_POINTS);
+            return command_error(&cmd, "too many combinations of options (at most %d)",
+                                 SWEEP_MAX_POINTS);
     }
     for (uint32_t i = 0; i < num_points; i++) {
         int status = parse_point(s, i);
@@ -336,8 +336,8 @@ static int run(sweep *s)
 {
     s->trace = arguments[0];
     if (strcmp(s->trace, "-") == 0)
-        return command_error(
-            &cmd, "a sweep reads the trace several times, so it cannot be standard input");
+        return command_error(&cmd,
+                             "TRACE cannot be standard input: a sweep reads it several times");
     if (access(s->trace, R_OK) != 0) {
         command_error(&cmd, "%s: %s", s->trace, strerror(errno));
         return 1;

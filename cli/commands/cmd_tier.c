@@ -7,13 +7,13 @@
 static cluster_plan o = {.dir = "quire-redis", .port = 7000, .nodes = 3, .maxmemory = "1gb"};
 
 static const option table[] = {
-    {"dir", OPTION_TEXT, &o.dir, "DIR", "where its files are; down removes them",
+    {"dir", OPTION_TEXT, &o.dir, "DIR", "directory of the cluster's files; down removes it",
      .def = "quire-redis", .section = "The cluster"},
     {"port", OPTION_U32, &o.port, "PORT",
-     "port of the first node; the others follow, and 10,000 above each is its bus", .def = "7000",
-     .min = 1024, .max = 55000},
-    {"nodes", OPTION_U32, &o.nodes, "N", "servers, each with its part of the slots", .def = "3",
-     .min = 1, .max = CLUSTER_MAX_NODES},
+     "port of the first node; the others follow; the cluster bus of each node is its port + 10,000",
+     .def = "7000", .min = 1024, .max = 55000},
+    {"nodes", OPTION_U32, &o.nodes, "N", "number of servers, each with its part of the slots",
+     .def = "3", .min = 1, .max = CLUSTER_MAX_NODES},
     {"maxmemory", OPTION_TEXT, &o.maxmemory, "SIZE",
      "memory of each node, as Redis writes it: 512mb, 1gb", .def = "1gb"},
     {0}};

@@ -30,13 +30,13 @@ static const option table[] = {
     {"prefill", OPTION_U32, &o.prefill, "TOKENS", "new prompt tokens of each request", .def = "0",
      .max = 1 << 22, .section = "The step"},
     {"prefill-context", OPTION_U32, &o.prefill_context, "TOKENS",
-     "tokens of each that are there already", .def = "0", .max = 1 << 24},
+     "tokens of each request that are already computed", .def = "0", .max = 1 << 24},
     {"prefill-requests", OPTION_U32, &o.prefill_requests, "N", "requests with new prompt tokens",
      .def = "1", .min = 1, .max = 1 << 16},
     {"decode", OPTION_U32, &o.decode, "N", "requests with one new token", .def = "0",
      .max = 1 << 20},
     {"decode-context", OPTION_U32, &o.decode_context, "TOKENS",
-     "tokens of each, the new one included", .def = "1024", .min = 1, .max = 1 << 24},
+     "tokens of each request, the new token included", .def = "1024", .min = 1, .max = 1 << 24},
     {"csv", OPTION_TEXT, &o.csv, "FILE",
      "steps with columns model, kind, tokens, batch, context and, where measured, ms",
      .section = "Steps from a file"},
@@ -192,13 +192,13 @@ static int fit_constants(engine_setup *setup, const steps_file *file, double *ms
     char message[GPU_MESSAGE_BYTES];
     gpu_constants before = setup->gpu.constants;
     if (!calibrate(file, &setup->gpu, o.engine.tp, setup->cache_dtype))
-        return command_error(&cmd, "%s: no step in it was measured", o.calibrate);
+        return command_error(&cmd, "%s: contains no measured step", o.calibrate);
     print_constants(before, setup->gpu.constants);
     steps_predict(file, &setup->gpu, o.engine.tp, setup->cache_dtype, ms);
     print_errors(file, ms);
     if (file->num_shapes == 1)
-        printf("One model alone cannot tell the fixed cost of layers from the reading of weights: "
-               "steps of\na second one, of another size, would make both sure.\n");
+        printf("Steps of one model cannot separate the fixed cost of layers from the reading of "
+               "weights:\nadd steps of a second model of another size.\n");
     if (o.write_constants &&
         !gpu_constants_write(o.write_constants, &setup->gpu.constants,
                              "constants of the time model, for --time-constants", message))
@@ -244,6 +244,6 @@ int cmd_time(int argc, char **argv)
     if (status != 0)
         return status;
     if (o.csv && o.calibrate)
-        return command_error(&cmd, "--csv and --calibrate are two ways to use a file: one of them");
+        return command_error(&cmd, "--csv and --calibrate cannot be used together");
     return o.csv || o.calibrate ? time_file(&setup) : time_one_step(&setup);
 }

@@ -11,7 +11,7 @@ static struct {
 } view_options = {.html = "quire-view.html"};
 
 static const option view_table[] = {{"html", OPTION_TEXT, &view_options.html, "FILE",
-                                     "where the page goes; -: standard output",
+                                     "file of the page; -: standard output",
                                      .def = "quire-view.html", .role = OPTION_OUTPUT},
                                     {0}};
 
@@ -52,7 +52,7 @@ int cmd_view(int argc, char **argv)
     if (leave != 0)
         return leave - 1;
     if (view_command.num_arguments == 0)
-        return command_error(&view_command, "which snapshots? (- for standard input)");
+        return command_error(&view_command, "expected one SNAPSHOTS file (- for standard input)");
     char message[SNAPSHOTS_MESSAGE_BYTES];
     page *made = snapshots_read(view_arguments[0], message);
     if (made == NULL) {

@@ -42,10 +42,10 @@ static void print_overview(void)
            "Commands:\n");
     for (int i = 0; i < NUM_ENTRIES; i++)
         printf("  %-12s %s\n", entries[i].describe()->name, entries[i].describe()->summary);
-    printf("  %-12s %s\n", "help", "what a command does, with its options: quire help COMMAND");
+    printf("  %-12s %s\n", "help", "what a command does, with its options (quire help COMMAND)");
     printf("  %-12s %s\n", "completion", "a script for the shell: bash, zsh or fish");
     printf("  %-12s %s\n", "man", "the manual page, as roff\n");
-    printf("quire COMMAND --help says more; quire --version says which Quire this is.\n");
+    printf("quire COMMAND --help shows its options; quire --version prints the version.\n");
 }
 
 static int unknown_command(const char *name)

@@ -81,14 +81,15 @@ static void print_head(FILE *out, const curve_report *report, const curve_totals
     fprintf(out, "%s: %s requests, %s prompt tokens, one request at a time\n", report->trace,
             report_number(t->requests), report_number(t->prompt_tokens));
     if (report->stopped != NULL)
-        fprintf(out, "  %s: this is the curve of the requests that were read until then\n",
+        fprintf(out, "  %s: this is the curve of the requests that were read before\n",
                 strcmp(report->stopped, "terminated") == 0 ? "terminated" : "interrupted");
-    fprintf(out, "  blocks of %u tokens: %s in prompts, %s different ones with those generated\n",
+    fprintf(out,
+            "  blocks of %u tokens: %s in prompts; %s distinct blocks, generated ones included\n",
             report->block_size, report_number(t->query_blocks),
             report_number((uint64_t)t->distinct_blocks));
-    fprintf(out, "  smallest pool: %s blocks, which the largest request holds\n",
+    fprintf(out, "  smallest pool: %s blocks (the largest request)\n",
             report_number(t->min_blocks));
-    fprintf(out, "  unlimited pool: %s blocks found, %.2f %%; so many from %s blocks on\n",
+    fprintf(out, "  unlimited pool: %s blocks found, %.2f %%; reached at %s blocks\n",
             report_number((uint64_t)llrint(ideal)), 100 * by_block(t, ideal), report_number(last));
     fprintf(out,
             "  (whole blocks, and the last token of a prompt is computed: what quire replay calls "
@@ -201,9 +202,8 @@ void curve_report_print(FILE *out, const curve_report *report)
     curve_totals t = curve_get_totals(report->curve);
     print_head(out, report, &t);
     if (!report->has_contents) {
-        fprintf(out,
-                "No curve: the trace does not say which prompts are alike, so each prompt counts "
-                "as unique\n");
+        fprintf(out, "No curve: the trace does not say which prompts share content, so each prompt "
+                     "counts as unique\n");
         return;
     }
     print_rows(out, report, &t);

@@ -180,12 +180,12 @@ void events_index_print(FILE *out, const events_index *x, bool as_json)
         return;
     }
     fprintf(out, "Index: %s blocks%s\n", report_number(stats.num_blocks),
-            x->is_whole ? "" : ", of those stored since it began to listen");
+            x->is_whole ? "" : ", counting blocks stored since this command started");
     print_rows(out, &s, false);
     if (stats.num_unknown > 0)
-        fprintf(out, "  %s removed that were not in it\n", report_number(stats.num_unknown));
+        fprintf(out, "  %s removed blocks that were not in it\n", report_number(stats.num_unknown));
     if (stats.num_dropped > 0)
-        fprintf(out, "  %s stored that it had no room for\n", report_number(stats.num_dropped));
+        fprintf(out, "  %s stored blocks that did not fit\n", report_number(stats.num_dropped));
 }
 
 /* ---- by medium --------------------------------------------------------------- */

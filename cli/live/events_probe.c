@@ -139,21 +139,23 @@ static const char *reason_of(progress p, bool has_keys, bool is_replay)
 {
     switch (p) {
     case WENT_NOWHERE:
-        return "no connection within a second; is the address right?";
+        return "connection timeout (1 s): is the address right?";
     case WAS_REFUSED:
-        return "nobody listens there; does the publisher run, and is that its address?";
+        return "connection refused: is the publisher running at this address?";
     case WANTS_OTHER_KEYS:
-        return has_keys ? "the publisher refused our key: it must know that of --curve-secret-file"
-                        : "the publisher wants keys: --curve-server-key-file";
+        return has_keys ? "the publisher rejected the key: it must know the public key of "
+                          "--curve-secret-file"
+                        : "the publisher requires keys: give --curve-server-key-file";
     case WAS_CLOSED:
-        return has_keys    ? "it broke off: its key is not that of --curve-server-key-file, or it "
-                             "is an endpoint of another kind"
-               : is_replay ? "it broke off: it wants keys (--curve-server-key-file), or answers no "
-                             "requests, as the endpoint of events does"
-                           : "it broke off: it wants keys (--curve-server-key-file), or has no "
-                             "events, as the replay endpoint has none";
+        return has_keys ? "connection closed: the publisher's key is not that of "
+                          "--curve-server-key-file, or the endpoint is of another kind"
+               : is_replay
+                   ? "connection closed: the publisher requires keys (--curve-server-key-file), or "
+                     "this is its --events endpoint, which answers no requests"
+                   : "connection closed: the publisher requires keys (--curve-server-key-file), or "
+                     "this is its --replay-events endpoint, which publishes no events";
     default:
-        return "what listens there does not speak ZeroMQ; is it HTTP?";
+        return "protocol error: the server does not speak ZeroMQ (is it HTTP?)";
     }
 }
 

@@ -74,20 +74,19 @@ static void explain_silence(follower *f)
     if (!has_come(f)) {
         probe_result result = events_probe(c, false, message);
         if (result == PROBE_FAILED)
-            command_error(f->cmd, "nothing came: %s", message);
+            command_error(f->cmd, "no events received: %s", message);
         else if (result == PROBE_FINE && no_answer[0] == '\0')
-            command_error(f->cmd,
-                          "nothing came: connected to %s%s%s, silent so far; the engine may have "
-                          "nothing to do%s",
-                          c->endpoint, has_replay ? " and " : "",
-                          has_replay ? c->replay_endpoint : "",
-                          c->topic != NULL ? ", or no topic of its begins as --topic says" : "");
+            command_error(
+                f->cmd, "no events received: connected to %s%s%s; the engine may be idle%s",
+                c->endpoint, has_replay ? " and " : "", has_replay ? c->replay_endpoint : "",
+                c->topic != NULL ? ", or none of its topics begins with --topic" : "");
         else if (result == PROBE_UNKNOWN)
-            command_error(f->cmd, "nothing came: nobody has connected to %s, or sends nothing",
-                          c->endpoint);
+            command_error(
+                f->cmd, "no events received: no publisher has connected to %s, or it sends nothing",
+                c->endpoint);
     }
     if (no_answer[0] != '\0')
-        command_error(f->cmd, "what came before cannot be asked for: %s", no_answer);
+        command_error(f->cmd, "cannot ask for earlier events: %s", no_answer);
 }
 
 static bool must_explain(const follower *f)
@@ -214,8 +213,8 @@ static int take_whole(const follower *f, events_index *theirs)
     }
     if (!interrupt_came())
         command_error(f->cmd,
-                      "--compare: %s gave no index to compare with; vLLM's publisher has none, and "
-                      "Quire's none before its first batch",
+                      "--compare: %s returned no index (vLLM's publisher has none; Quire's has "
+                      "none before its first batch)",
                       config.replay_endpoint);
     return 1;
 }
@@ -242,16 +241,15 @@ static int reach_same_batch(follower *f, events_index *theirs)
 {
     char message[PROBE_MESSAGE_BYTES];
     if (events_probe(&f->settings->subscriber, true, message) == PROBE_FAILED) {
-        command_error(f->cmd, "--compare: there is no index to compare with: %s", message);
+        command_error(f->cmd, "--compare: no index from the publisher: %s", message);
         return 1;
     }
     int status = catch_up(f, 0);
     if (interrupt_came())
         return 1;
     if (status == 0 && !f->index.is_whole) {
-        command_error(f->cmd,
-                      "--compare: the index here is not whole, so there is nothing to compare: "
-                      "no whole index came, nor the first batch, or some are missing since");
+        command_error(f->cmd, "--compare: the received index is incomplete: neither a whole index "
+                              "nor the first batch was received, or later batches are missing");
         return 1;
     }
     if (status == 0)
@@ -276,7 +274,7 @@ static int compare(follower *f)
     bool is_interrupted = interrupt_came();
     interrupt_catch();
     if (is_interrupted && isatty(STDERR_FILENO))
-        fprintf(stderr, "comparing; Ctrl-C gives that up\n");
+        fprintf(stderr, "comparing; Ctrl-C cancels\n");
     if (events_index_open(&theirs) != QUIRE_OK) {
         command_error(f->cmd, "not enough memory");
         return 1;
@@ -290,7 +288,7 @@ static int compare(follower *f)
             events_index_compare(f->settings->json ? stderr : stdout, &f->index, &theirs);
         status = f->num_differing > 0;
     } else if (interrupt_came()) {
-        command_error(f->cmd, "--compare: given up, since Ctrl-C came again");
+        command_error(f->cmd, "--compare: cancelled by Ctrl-C");
     }
     events_index_close(&theirs);
     return status;
@@ -367,8 +365,9 @@ static void summarize(const follower *f, double seconds)
                f->num_differing == 0 ? "equal" : "DIFFERENT", report_number(f->compared_blocks),
                f->compared_at);
     if ((s->check || f->is_compared) && f->tally.num_anew > 0)
-        printf("The publisher told all anew %s time%s: its cache was emptied, or it lost events "
-               "(quire serve --event-ring).\nUntil all is told again, its index is not whole\n",
+        printf("The publisher sent its whole index again %s time%s: its cache was reset, or it "
+               "lost events (quire serve --event-ring).\nUntil it has sent all blocks, its index "
+               "is incomplete\n",
                report_number(f->tally.num_anew), f->tally.num_anew == 1 ? "" : "s");
 }
 
@@ -384,7 +383,7 @@ int events_run(const command *cmd, const events_settings *settings)
     int status = subscribe(cmd, &settings->subscriber, &f.subscriber);
     if (status == 0) {
         if (isatty(STDERR_FILENO))
-            fprintf(stderr, "listening to %s; Ctrl-C ends it\n", settings->subscriber.endpoint);
+            fprintf(stderr, "listening to %s; stop with Ctrl-C\n", settings->subscriber.endpoint);
         status = follow(&f);
         if (status == 0 && settings->compare)
             status = compare(&f);

@@ -102,7 +102,7 @@ void events_tally_faults(const events_tally *t, char text[FAULTS_BYTES])
                                      used > 0 ? ", " : "", report_number(rows[i].count),
                                      rows[i].count == 1 ? rows[i].one : rows[i].many);
     if (used == 0 && !events_tally_is_sound(t))
-        snprintf(text, FAULTS_BYTES, "nothing came");
+        snprintf(text, FAULTS_BYTES, "no events received");
 }
 
 static double rate(uint64_t n, double seconds)
@@ -132,7 +132,7 @@ void events_tally_print(FILE *out, const events_tally *t, double seconds)
     fprintf(out, ", repeated %s, out of order %s\n", report_number(t->num_repeated),
             report_number(t->num_disordered));
     if (t->num_covered > 0)
-        fprintf(out, "%s batches did not come one by one: a whole index had them\n",
+        fprintf(out, "%s batches were not received one by one: a whole index contained them\n",
                 report_number(t->num_covered));
 }
 

@@ -131,7 +131,7 @@ static int write_report(const server *s, replay_result *result)
         fputc('\n', s->out);
         report_print(s->out, &subject, result);
         if (result->rounds > 1)
-            fprintf(s->out, "The trace came %s times\n", report_number(result->rounds));
+            fprintf(s->out, "The trace was replayed %s times\n", report_number(result->rounds));
         fflush(s->out);
     }
     int status = write_json_file(s, text);
@@ -161,7 +161,7 @@ static void hold(const server *s)
 {
     bool is_owed = false;
     if (!s->settings->quiet)
-        fprintf(stderr, "The trace has ended; Ctrl-C ends this too\n");
+        fprintf(stderr, "The trace has ended; stop the server with Ctrl-C\n");
     do {
         is_owed = owes_step(s);
         if (is_owed)
@@ -180,18 +180,17 @@ static void tell_losses(const server *s)
     uint64_t ring = s->settings->monitor.event_bytes;
     if (stats.num_lost > 0)
         command_error(s->cmd,
-                      "events were lost %s time%s: --event-ring, %s bytes, is too small. Each time "
-                      "subscribers were told to forget all blocks, then which are there%s",
+                      "events were lost %s time%s: --event-ring (%s bytes) is too small. Each time "
+                      "the publisher cleared all blocks and sent the whole index again%s",
                       report_number(stats.num_lost), stats.num_lost == 1 ? "" : "s",
                       report_number(ring > 0 ? ring : DEFAULT_RING),
-                      stats.is_whole ? "" : "; this is still under way");
+                      stats.is_whole ? "" : "; the last time is still in progress");
     if (stats.num_unsent > 0)
-        command_error(s->cmd,
-                      "%s batches of events were not sent, since subscribers were too slow%s",
+        command_error(s->cmd, "%s batches of events were not sent: subscribers were too slow%s",
                       report_number(stats.num_unsent),
                       s->settings->publisher.replay_endpoint != NULL
-                          ? "; they could ask for them"
-                          : ": with --replay-events they could ask for them");
+                          ? "; they can ask for them"
+                          : "; with --replay-events they can ask for them");
 }
 
 static void stop(server *s)
@@ -214,8 +213,8 @@ static void explain_http(const quire_http_config *config, int err, const char *s
                                                               : "listen";
     if (err == QUIRE_E_UNSAFE)
         snprintf(message, REPLAY_MESSAGE_BYTES,
-                 "--listen: %s can be reached from other machines: --token-file FILE has what "
-                 "they must send; or listen on 127.0.0.1",
+                 "--listen: %s is reachable from other machines: give --token-file FILE, or listen "
+                 "on 127.0.0.1",
                  config->address);
     else
         snprintf(message, REPLAY_MESSAGE_BYTES, "--%s: %.500s", name, said);
@@ -230,9 +229,9 @@ static void explain_publisher(const quire_publisher_config *config, int err, con
     const char *name = is_replay ? "replay-events" : "events";
     if (err == QUIRE_E_UNSAFE)
         snprintf(message, REPLAY_MESSAGE_BYTES,
-                 "--%s: '%.200s' is open to other machines: give keys (--curve-secret-file, "
-                 "--curve-clients-file), or use tcp://127.0.0.1:PORT or ipc://FILE; only where the "
-                 "network itself is guarded --allow-strangers-to-read-prompts-and-stall-us",
+                 "--%s: '%.200s' is reachable from other machines: give keys (--curve-secret-file, "
+                 "--curve-clients-file), use tcp://127.0.0.1:PORT or ipc://FILE, or, on a trusted "
+                 "network, --allow-strangers-to-read-prompts-and-stall-us",
                  name, is_replay ? replay : config->endpoint);
     else
         snprintf(message, REPLAY_MESSAGE_BYTES, "--%s: %.500s", name, said);

@@ -178,11 +178,12 @@ static int start_node(const command *cmd, const cluster_plan *p, uint32_t node)
     uint32_t port = p->port + node;
     owner now = who_is_there(p, node);
     if (now == OURS) {
-        printf("  127.0.0.1:%u runs already\n", port);
+        printf("  127.0.0.1:%u is already running\n", port);
         return 0;
     }
     if (now == ANOTHER)
-        return trouble(cmd, "another server listens on port %u; choose others with --port", port);
+        return trouble(cmd, "another server listens on port %u; choose other ports with --port",
+                       port);
     if (!write_config(p, node))
         return trouble(cmd, "%s: %s", path_of(p, node, "redis.conf"), strerror(errno));
     int error = start_server(p, node);
@@ -255,11 +256,12 @@ static int await_whole(const command *cmd, const cluster_plan *p)
         if (ready < p->nodes)
             sleep_a_little();
     }
-    return ready == p->nodes ? 0
-                             : trouble(cmd,
-                                       "the nodes do not find each other; ports %u to %u must "
-                                       "be free, too; quire tier redis-cluster down, then up",
-                                       p->port + BUS, p->port + p->nodes - 1 + BUS);
+    return ready == p->nodes
+               ? 0
+               : trouble(cmd,
+                         "the nodes cannot connect to each other: ports %u to %u must be free too; "
+                         "run quire tier redis-cluster down, then up",
+                         p->port + BUS, p->port + p->nodes - 1 + BUS);
 }
 
 static void say_how(const cluster_plan *p)
@@ -279,10 +281,10 @@ int cluster_up(const command *cmd, const cluster_plan *plan)
     if (mkdir(plan->dir, 0700) != 0 && errno != EEXIST)
         return trouble(cmd, "%s: %s", plan->dir, strerror(errno));
     if (read_note(&noted) && (noted.port != plan->port || noted.nodes != plan->nodes))
-        return trouble(cmd,
-                       "in %s there is a cluster of %u from port %u on; down first, or "
-                       "another --dir",
-                       plan->dir, noted.nodes, noted.port);
+        return trouble(
+            cmd,
+            "%s already has a cluster of %u nodes at port %u; run down first, or use another --dir",
+            plan->dir, noted.nodes, noted.port);
     int status = write_note(cmd, plan);
     for (uint32_t i = 0; i < plan->nodes && status == 0; i++) {
         status = start_node(cmd, plan, i);
@@ -315,10 +317,10 @@ int cluster_down(const command *cmd, const cluster_plan *plan)
 {
     cluster_plan p = *plan;
     if (!read_note(&p))
-        return trouble(cmd, "there is no cluster in %s; --dir says where it is", plan->dir);
+        return trouble(cmd, "no cluster in %s; give its directory with --dir", plan->dir);
     for (uint32_t i = 0; i < p.nodes; i++)
         if (!stop_node(&p, i))
-            return trouble(cmd, "the server on port %u does not end", p.port + i);
+            return trouble(cmd, "the server on port %u does not stop", p.port + i);
     remove_files(&p);
     printf("%u nodes stopped, %s removed\n", p.nodes, p.dir);
     return 0;
@@ -340,7 +342,7 @@ int cluster_status(const command *cmd, const cluster_plan *plan)
     cluster_plan p = *plan;
     uint32_t ready = 0;
     if (!read_note(&p))
-        return trouble(cmd, "there is no cluster in %s; --dir says where it is", plan->dir);
+        return trouble(cmd, "no cluster in %s; give its directory with --dir", plan->dir);
     for (uint32_t i = 0; i < p.nodes; i++) {
         char said[REDIS_ASK_BYTES];
         char state[32] = "?";

@@ -85,7 +85,7 @@ static const char *shape_problem(const shape *s)
 {
     enum { MAX_WIDTH = 1 << 17, MAX_FFN = 1 << 20, MAX_HEADS = 1024, MAX_HEAD_DIM = 4096 };
     if (s->num_layers == 0 || s->num_layers > SHAPE_MAX_LAYERS / 2)
-        return "the number of layers is not 1 to 256";
+        return "invalid number of layers (expected 1..256)";
     if (s->hidden == 0 || s->hidden > MAX_WIDTH || s->vocab == 0 || s->vocab > 1 << 24)
         return "hidden size or vocabulary is missing or too large";
     if (s->num_heads == 0 || s->num_heads > MAX_HEADS || s->num_kv_heads == 0 ||
@@ -102,7 +102,7 @@ static const char *shape_problem(const shape *s)
         return "the width of the feed-forward part is missing";
     if (s->num_experts > 0 &&
         (s->num_active_experts == 0 || s->num_active_experts > s->num_experts))
-        return "the experts of a token are none, or more than there are";
+        return "invalid number of experts per token (expected 1 up to the number of experts)";
     if (s->num_dense_layers > s->num_layers)
         return "there are more dense layers than layers";
     return NULL;
@@ -114,7 +114,7 @@ int shape_check(const shape *s, char message[SHAPE_MESSAGE_BYTES])
     uint32_t num_layers = 0;
     const char *problem = shape_problem(s);
     if (!problem && shape_layers(s, &(shape_layers_params){0}, layers, &num_layers) != QUIRE_OK)
-        problem = "its layers are none that the library knows";
+        problem = "the library does not know its layers";
     if (problem)
         snprintf(message, SHAPE_MESSAGE_BYTES, "model %s: %s", s->name, problem);
     return problem ? -1 : 0;

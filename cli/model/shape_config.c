@@ -34,7 +34,7 @@ static uint32_t whole(config_reader *r, const char *field, uint32_t fallback)
         return fallback;
     json_int_t number = json_integer_value(value);
     if (!json_is_integer(value) || number < 0 || number > INT32_MAX) {
-        reject(r, field, "is no whole number from 0 to 2147483647");
+        reject(r, field, "is not a whole number (expected 0..2147483647)");
         return fallback;
     }
     return (uint32_t)number;
@@ -99,7 +99,7 @@ static void read_experts(config_reader *r)
     if (json_is_array(dense))
         s->num_dense_layers += (uint32_t)json_array_size(dense);
     if (whole(r, "decoder_sparse_step", 1) > 1)
-        reject(r, "decoder_sparse_step", "is more than 1, which is not known here");
+        reject(r, "decoder_sparse_step", "is more than 1, which is not supported");
 }
 
 static void read_layer_types(config_reader *r, const json_t *types)
@@ -108,7 +108,7 @@ static void read_layer_types(config_reader *r, const json_t *types)
                                         "linear_attention"};
     shape *s = r->out;
     if (json_array_size(types) != s->num_layers || s->num_layers > SHAPE_MAX_LAYERS) {
-        reject(r, "layer_types", "has not one entry for each layer");
+        reject(r, "layer_types", "does not have one entry for each layer");
         return;
     }
     for (uint32_t i = 0; i < s->num_layers; i++) {
@@ -153,7 +153,7 @@ static void read_weights(config_reader *r, const json_t *root)
     else if (bits == 4)
         r->out->weights = SHAPE_INT4;
     else
-        reject(r, "quantization_config", "has a quant_method that is not known here");
+        reject(r, "quantization_config", "has an unknown quant_method");
 }
 
 /* ---- the whole ----------------------------------------------------------- */
@@ -167,7 +167,7 @@ static void read_chunks(config_reader *r)
     if (json_array_size(flags) == 0)
         return;
     if (json_array_size(flags) != s->num_layers || s->num_layers > SHAPE_MAX_LAYERS) {
-        reject(r, "no_rope_layers", "has not one entry for each layer");
+        reject(r, "no_rope_layers", "does not have one entry for each layer");
         return;
     }
     for (uint32_t i = 0; i < s->num_layers; i++)
@@ -203,8 +203,7 @@ static bool accept_type(config_reader *r, const char *type)
                                           "deepseek_v2", "deepseek_v3", "kimi_k2",     NULL};
     static const char *const unread[] = {"jamba", "bamba", "nemotron_h", "whisper", NULL};
     if (!type || !quire_model_is_known(type) || is_one_of(type, unread)) {
-        reject(r, "model_type",
-               type ? "names a model whose layers are not known here" : "is missing");
+        reject(r, "model_type", type ? "names a model with unknown layers" : "is missing");
         return false;
     }
     r->out->needs_weights = !is_one_of(type, counted);

@@ -87,7 +87,7 @@ static int read_count(steps_reader *r, column which, uint32_t *out)
         return step_error(r, which, "is missing");
     unsigned long long value = strtoull(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end || value == 0 || value > 1u << 30)
-        return step_error(r, which, "is no whole number from 1 to 2^30");
+        return step_error(r, which, "is not a whole number (expected 1..1073741824)");
     *out = (uint32_t)value;
     return 0;
 }
@@ -101,7 +101,7 @@ static int read_ms(steps_reader *r, double *out)
         return 0;
     *out = strtod(text, &end);
     if (*end || !isfinite(*out) || *out <= 0)
-        return step_error(r, COLUMN_MS, "is no time above 0");
+        return step_error(r, COLUMN_MS, "is not a time (expected more than 0)");
     return 0;
 }
 
@@ -138,9 +138,7 @@ static int find_row_shape(steps_reader *r, shape *s)
     }
     if (shape_find(name, s, why) != 0)
         return step_error(r, COLUMN_MODEL, why);
-    return s->needs_weights
-               ? step_error(r, COLUMN_MODEL, "names a model whose weights are not known here")
-               : 0;
+    return s->needs_weights ? step_error(r, COLUMN_MODEL, "names a model with unknown weights") : 0;
 }
 
 static bool is_same_shape(const shape *a, const shape *b)
@@ -250,7 +248,7 @@ static int read_rows(steps_reader *r, FILE *file)
             status = append_step(r, &step);
     }
     if (status == 0 && r->out->num_steps == 0) {
-        snprintf(r->message, STEPS_MESSAGE_BYTES, "%s: there is no step in it", r->path);
+        snprintf(r->message, STEPS_MESSAGE_BYTES, "%s: contains no steps", r->path);
         status = -1;
     }
     return status;

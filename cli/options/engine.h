@@ -113,15 +113,15 @@ enum { ENGINE_MAX_TOKENS = 1 << 30 }; /* the library's limit of a request and of
     ENGINE_ROW("gpu-memory-utilization", OPTION_REAL, (e).gpu_memory_utilization, "SHARE",         \
                "share of the GPU's memory that the engine may take", .def = "0.9", .min = 0.01,    \
                .max = 1, .section = "Memory"),                                                     \
-        ENGINE_ROW("block-size", OPTION_U32, (e).block_size, "TOKENS", "tokens of a block",        \
+        ENGINE_ROW("block-size", OPTION_U32, (e).block_size, "TOKENS", "tokens per block",         \
                    .def = "16", .min = 1, .max = 65536),                                           \
         ENGINE_ROW("max-model-len", OPTION_U32, (e).max_model_len, "TOKENS",                       \
-                   "tokens of a request at most", .def = "the model's, or what fits",              \
+                   "maximum tokens of a request", .def = "the model's, or what fits",              \
                    .max = ENGINE_MAX_TOKENS),                                                      \
         ENGINE_ROW("max-num-batched-tokens", OPTION_U32, (e).max_num_batched_tokens, "TOKENS",     \
-                   "tokens of a step at most", .def = "8192", .min = 1, .max = ENGINE_MAX_TOKENS), \
+                   "maximum tokens of a step", .def = "8192", .min = 1, .max = ENGINE_MAX_TOKENS), \
         ENGINE_ROW("max-num-seqs", OPTION_U32, (e).max_num_seqs, "N",                              \
-                   "requests of a step at most", .def = "256", .min = 1, .max = 1 << 20),          \
+                   "maximum requests of a step", .def = "256", .min = 1, .max = 1 << 20),          \
         ENGINE_ROW("num-gpu-blocks", OPTION_U32, (e).num_gpu_blocks, "N",                          \
                    "blocks of the pool, the null block included, whatever the memory",             \
                    .def = "from the memory", .max = QUIRE_MAX_BLOCKS),                             \

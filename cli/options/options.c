@@ -220,7 +220,7 @@ static int parse_option(const command *cmd, int argc, char **argv, int *at)
         return unknown_option(cmd, name);
     if (opt->kind == OPTION_SWITCH) {
         if (equals)
-            return command_error(cmd, "--%s takes no value; it is --%s or --no-%s", name, opt->name,
+            return command_error(cmd, "--%s takes no value (use --%s or --no-%s)", name, opt->name,
                                  opt->name);
         set_switch(opt, is_on);
         return 0;

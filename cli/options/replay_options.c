@@ -21,12 +21,12 @@ static int prepare_tiers(const command *cmd, const replay_options *o, const repl
         return status;
     if (!o->enable_prefix_caching)
         return command_error(cmd,
-                             "--cpu-%s: what is not cached is not kept; leave out "
-                             "--no-enable-prefix-caching",
+                             "--cpu-%s cannot be used with --no-enable-prefix-caching: only cached "
+                             "blocks are stored",
                              o->tiers.cpu_memory > 0 ? "memory" : "blocks");
     if (o->profile == 1 && tiers->num_lower > 0)
-        return command_error(cmd, "--profile vllm-0.20: vLLM has nothing behind host memory; leave "
-                                  "out --file-tier, --redis and --peer");
+        return command_error(cmd, "--profile vllm-0.20 cannot be used with --file-tier, --redis or "
+                                  "--peer: vLLM 0.20 has no tiers behind host memory");
     return 0;
 }
 
@@ -46,13 +46,14 @@ static int check_beyond_vllm(const command *cmd, const replay_options *o)
     if (status != 0)
         return status;
     if (rule != NULL && o->profile == 1)
-        return command_error(cmd, "--%s: not with --profile vllm-0.20, since vLLM has none", rule);
+        return command_error(
+            cmd, "--%s cannot be used with --profile vllm-0.20: vLLM 0.20 does not have it", rule);
     if (o->prefix_patience > 0 && o->prefix_window == 0)
         return command_error(cmd, "--prefix-patience %u needs --prefix-window", o->prefix_patience);
     if (name == NULL || (o->profile != 1 && o->enable_prefix_caching))
         return 0;
-    return command_error(cmd, "--%s: not %s", name,
-                         o->profile == 1 ? "with --profile vllm-0.20, since vLLM has none"
+    return command_error(cmd, "--%s cannot be used %s", name,
+                         o->profile == 1 ? "with --profile vllm-0.20: vLLM 0.20 does not have it"
                                          : "with --no-enable-prefix-caching");
 }
 

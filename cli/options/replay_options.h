@@ -68,18 +68,18 @@ extern const char *const replay_hash_algos[];
      "mooncake, bailian, azure, burstgpt, sharegpt, agent or quire", .def = "detected",            \
      .section = "Trace"},                                                                          \
     {"skip-bad", OPTION_SWITCH, &(o).skip_bad, NULL,                                               \
-     "count broken records and requests that cannot be served, and go on", .def = "off"},          \
-    {"max-requests", OPTION_U64, &(o).max_requests, "N", "stop reading after so many",             \
+     "skip invalid records and requests that cannot be served, and count them", .def = "off"},     \
+    {"max-requests", OPTION_U64, &(o).max_requests, "N", "stop reading after N requests",          \
      .def = "all"},                                                                                \
     {"id-block-size", OPTION_U32, &(o).id_block_size, "TOKENS",                                    \
      "tokens of one block id of the trace", .def = "the format's", .max = 1 << 20},                \
     {"clock", OPTION_CHOICE, &(o).clock, "KIND",                                                   \
-     "requests come at the trace's times, all at once, or one after the other",                    \
+     "requests arrive at the trace's times, all at once, or one after the other",                  \
      .def = "trace", .choices = replay_clocks, .section = "Time"},                                 \
     {speed_name, OPTION_REAL, &(o).speed, "FACTOR",                                                \
      "requests arrive this many times as fast as in the trace",                                    \
      .def = "1", .min = 1e-6, .max = 1e9},                                                         \
-    {"max-steps", OPTION_U64, &(o).max_steps, "N", "end after so many steps", .def = "no limit"},  \
+    {"max-steps", OPTION_U64, &(o).max_steps, "N", "stop after N steps", .def = "no limit"},       \
     {"slo", OPTION_TEXT, &(o).slo, "LIMITS",                                                       \
      "count requests that keep ttft=2s,tpot=50ms,e2e=30s (any of the three): goodput",             \
      .def = "none", .has_commas = true},                                                           \
@@ -87,13 +87,13 @@ extern const char *const replay_hash_algos[];
      "order in which requests are admitted", .def = "fcfs",                                        \
      .choices = replay_policies, .section = "Scheduler"},                                          \
     {"long-prefill-token-threshold", OPTION_U32, &(o).long_prefill_token_threshold, "TOKENS",      \
-     "most prompt tokens of one request and step", .def = "any"},                                  \
+     "maximum prompt tokens of one request in a step", .def = "any"},                              \
     {"enable-chunked-prefill", OPTION_SWITCH, &(o).enable_chunked_prefill, NULL,                   \
-     "prompts may be computed in parts", .def = "on"},                                             \
+     "compute prompts in chunks", .def = "on"},                                                    \
     {"enable-prefix-caching", OPTION_SWITCH, &(o).enable_prefix_caching, NULL,                     \
-     "find shared prefixes", .def = "on"},                                                         \
+     "reuse cached prefixes", .def = "on"},                                                        \
     {"reserve-full-sequence", OPTION_SWITCH, &(o).reserve_full_sequence, NULL,                     \
-     "admit a prompt only when all of it has room", .def = "on"},                                  \
+     "admit a prompt only if all of it fits", .def = "on"},                                        \
     {"lookahead", OPTION_U32, &(o).lookahead, "N",                                                 \
      "blocks that the next N waiting requests will find are evicted last", .def = "0",             \
      .max = 4096},                                                                                 \
@@ -105,7 +105,7 @@ extern const char *const replay_hash_algos[];
      "that its place in the queue makes it wait for",                                              \
      .def = "4", .max = 1000},                                                                     \
     {"pin-ttl", OPTION_REAL, &(o).pin_ttl, "SECONDS",                                              \
-     "after a turn of a session that goes on, its blocks are kept for so long",                    \
+     "keep the blocks of a session for this time after each turn but the last",                    \
      .def = "0: not", .max = 1e9},                                                                 \
     PRESSURE_OPTIONS((o).pressure),                                                                \
     {"victim", OPTION_CHOICE, &(o).victim, "KIND",                                                 \

@@ -25,8 +25,8 @@ static int open_secret(const command *cmd, const char *option_name, const char *
     if (is_public || fstat(fileno(*in), &about) != 0 || (about.st_mode & 077) == 0)
         return 0;
     fclose(*in);
-    return command_error(cmd, "--%s: %s: others may read it; chmod 600 %s", option_name, path,
-                         path);
+    return command_error(cmd, "--%s: %s is readable by other users; run chmod 600 %s", option_name,
+                         path, path);
 }
 
 static char *trim(char *text)
@@ -49,7 +49,7 @@ static int read_first(const command *cmd, const char *option_name, const char *p
     fclose(in);
     *text = has_line ? trim(line) : NULL;
     if (!has_line || (*text)[0] == '\0')
-        return wrong_file(cmd, option_name, path, "its first line is empty");
+        return wrong_file(cmd, option_name, path, "the first line is empty");
     return 0;
 }
 
@@ -62,7 +62,7 @@ int secret_file_read(const command *cmd, const char *option_name, const char *pa
     if (status != 0)
         return status;
     if (strlen(text) >= SECRET_BYTES)
-        return wrong_file(cmd, option_name, path, "its first line is longer than 256 characters");
+        return wrong_file(cmd, option_name, path, "the first line is longer than 256 characters");
     memcpy(secret, text, strlen(text) + 1);
     return 0;
 }
@@ -71,9 +71,9 @@ static int take_key(const command *cmd, const char *option_name, const char *pat
                     char key[KEY_CHARACTERS + 1])
 {
     if (strlen(text) != KEY_CHARACTERS)
-        return wrong_file(cmd, option_name, path,
-                          "a line is no CURVE key of 40 characters; quire events --make-keys "
-                          "makes a pair");
+        return wrong_file(
+            cmd, option_name, path,
+            "invalid CURVE key (expected 40 characters; quire events --make-keys makes a pair)");
     memcpy(key, text, KEY_CHARACTERS + 1);
     return 0;
 }
@@ -111,6 +111,6 @@ int secret_file_read_keys(const command *cmd, const char *option_name, const cha
     }
     fclose(in);
     if (status == 0 && *num_keys == 0)
-        status = wrong_file(cmd, option_name, path, "it has no keys");
+        status = wrong_file(cmd, option_name, path, "contains no keys");
     return status;
 }

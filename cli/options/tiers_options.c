@@ -29,8 +29,8 @@ static int copy_place(const command *cmd, const char *name, const char *text, si
                       tiers_lower *lower)
 {
     if (length == 0 || length >= sizeof lower->place)
-        return command_error(cmd, "--%s %s: its place has 1 to %d characters", name, text,
-                             TIERS_PLACE_BYTES - 1);
+        return command_error(cmd, "--%s %s: the path or address must have 1..%d characters", name,
+                             text, TIERS_PLACE_BYTES - 1);
     memcpy(lower->place, text, length);
     lower->place[length] = '\0';
     return 0;
@@ -44,16 +44,15 @@ static int resolve_file(const command *cmd, const tiers_options *o, tiers_lower 
     lower->bytes_per_s = o->file_gbps * 1e9;
     lower->latency_s = o->file_latency_us * 1e-6;
     if (o->is_real && colon == NULL)
+        return command_error(cmd,
+                             "--file-tier %s: a real file needs a path: use --file-tier PATH:%s, "
+                             "or omit --real-tiers",
+                             o->file, o->file);
+    if (!o->is_real && colon != NULL)
         return command_error(
             cmd,
-            "--file-tier %s: a real file has a path: --file-tier PATH:%s, or leave "
-            "out --real-tiers",
-            o->file, o->file);
-    if (!o->is_real && colon != NULL)
-        return command_error(cmd,
-                             "--file-tier %s: a simulated file has no path: --file-tier %s, or add "
-                             "--real-tiers",
-                             o->file, colon + 1);
+            "--file-tier %s: a simulated file has no path: use --file-tier %s, or add --real-tiers",
+            o->file, colon + 1);
     if (colon != NULL &&
         copy_place(cmd, "file-tier", o->file, (size_t)(colon - o->file), lower) != 0)
         return 2;
@@ -69,14 +68,14 @@ static int resolve_redis(const command *cmd, const tiers_options *o, tiers_lower
     lower->latency_s = o->redis_latency_us * 1e-6;
     if (o->is_real && colon == NULL)
         return command_error(cmd,
-                             "--redis %s: a real one has an address: --redis HOST:PORT, or leave "
-                             "out --real-tiers",
+                             "--redis %s: a real server needs an address: use --redis HOST:PORT, "
+                             "or omit --real-tiers",
                              o->redis);
     if (!o->is_real && colon != NULL)
-        return command_error(cmd,
-                             "--redis %s: a simulated one has a size: --redis 500G, or add "
-                             "--real-tiers",
-                             o->redis);
+        return command_error(
+            cmd,
+            "--redis %s: a simulated server needs a size: use --redis 500G, or add --real-tiers",
+            o->redis);
     if (colon != NULL)
         return copy_place(cmd, "redis", o->redis, strlen(o->redis), lower);
     return read_size(cmd, "redis", o->redis, &lower->bytes);
@@ -105,13 +104,14 @@ static int check_peers(const command *cmd, const tiers_options *o)
                        : o->peer_trust_network     ? "peer-trust-network"
                                                : tls_first_given(&o->peer_tls, "peer", tls_name);
     if (name == NULL && idle != NULL)
-        return command_error(cmd, "--%s: there is no peer; give --peer HOST:PORT", idle);
+        return command_error(cmd, "--%s needs --peer HOST:PORT", idle);
     if (name != NULL && !o->is_real)
-        return command_error(cmd, "--%s %s: peers exchange real blocks: add --real-tiers", name,
+        return command_error(cmd, "--%s %s needs --real-tiers: peers exchange real blocks", name,
                              value);
     if (name != NULL && o->peer_secret_file == NULL)
         return command_error(
-            cmd, "--%s %s: it needs --peer-secret-file FILE, the same on both sides", name, value);
+            cmd, "--%s %s needs --peer-secret-file FILE (the same secret on both sides)", name,
+            value);
     return tls_check(cmd, &o->peer_tls, &sides);
 }
 
@@ -122,10 +122,7 @@ static int check_redis(const command *cmd, const tiers_options *o)
     const tls_sides sides = {"redis", true, false};
     bool is_given = tls_first_given(&o->redis_tls, "redis", name) != NULL;
     if (is_given && (o->redis == NULL || !o->is_real))
-        return command_error(cmd,
-                             "--%s: there is no real Redis; give --real-tiers and --redis "
-                             "HOST:PORT",
-                             name);
+        return command_error(cmd, "--%s needs --real-tiers and --redis HOST:PORT", name);
     return tls_check(cmd, &o->redis_tls, &sides);
 }
 
@@ -136,7 +133,7 @@ static int check_sizes(const command *cmd, const tiers_settings *s, uint64_t blo
         const tiers_lower *lower = &s->lower[i];
         if (lower->bytes == 0 || lower->bytes / block_bytes >= 1)
             continue;
-        return command_error(cmd, "--%s: %llu bytes are less than one block of %llu",
+        return command_error(cmd, "--%s: %llu bytes are smaller than one block (%llu bytes)",
                              lower->kind == TIERS_FILE ? "file-tier" : "redis",
                              (unsigned long long)lower->bytes, (unsigned long long)block_bytes);
     }
@@ -153,7 +150,8 @@ int tiers_resolve_cpu(const command *cmd, const tiers_options *o, uint64_t block
                                .min_blocks = 2,
                                .max_blocks = MAX_CPU_BLOCKS};
     if (o->cpu_blocks == 1)
-        return command_error(cmd, "--cpu-blocks 1: one block is the null block; give 2 or more");
+        return command_error(cmd, "invalid value \"1\" for --cpu-blocks (expected 2 or more: one "
+                                  "block is the null block)");
     return host_memory_resolve(cmd, &given, block_bytes, num_blocks);
 }
 
@@ -172,12 +170,11 @@ static int check_presence(const command *cmd, const tiers_options *o, uint32_t c
         first++;
     bool has_any = first < sizeof rows / sizeof *rows;
     if (cpu_blocks == 0 && has_any)
-        return command_error(
-            cmd, "--%s %s: it lies behind host memory: give --cpu-blocks or --cpu-memory too",
-            rows[first].name, rows[first].value);
+        return command_error(cmd, "--%s %s needs host memory: give --cpu-blocks or --cpu-memory",
+                             rows[first].name, rows[first].value);
     if (o->is_real && !has_any)
-        return command_error(cmd, "--real-tiers: there is none; give --file-tier PATH:SIZE, "
-                                  "--redis HOST:PORT or --peer HOST:PORT");
+        return command_error(
+            cmd, "--real-tiers needs --file-tier PATH:SIZE, --redis HOST:PORT or --peer HOST:PORT");
     int status = check_peers(cmd, o);
     return status == 0 ? check_redis(cmd, o) : status;
 }

@@ -51,7 +51,7 @@ extern const char *const tiers_admissions[];
 /* clang-format off */
 #define TIERS_CPU_OPTIONS(t)                                                                       \
     {"cpu-blocks", OPTION_U32, &(t).cpu_blocks, "N",                                               \
-     "blocks of host memory behind the GPU's", .def = "0: no tiers", .max = 1e9,                   \
+     "blocks of host memory behind the GPU", .def = "0: no tiers", .max = 1e9,                     \
      .section = "Tiers"},                                                                          \
     {"cpu-memory", OPTION_U64, &(t).cpu_memory, "BYTES",                                           \
      "the same in bytes, for each GPU", .def = "by --cpu-blocks", .max = 1e15},                    \
@@ -63,9 +63,10 @@ extern const char *const tiers_admissions[];
      "blocks are copied there when computed, or shortly before they are evicted",                  \
      .def = "eager", .choices = tiers_modes},                                                      \
     {"cpu-policy", OPTION_CHOICE, &(t).cpu_policy, "KIND",                                         \
-     "which blocks leave host memory first: no waiting request needs them, or unused longest",     \
+     "which blocks are evicted from host memory first: those that no waiting request needs, "      \
+     "or the least recently used",                                                                 \
      .def = "lookahead", .choices = tiers_cpu_policies},                                           \
-    {"backlog", OPTION_U32, &(t).backlog, "N", "waiting requests that lookahead knows",            \
+    {"backlog", OPTION_U32, &(t).backlog, "N", "number of waiting requests that lookahead knows",  \
      .def = "256", .min = 1, .max = 65536},                                                        \
     {"file-tier", OPTION_TEXT, &(t).file, "SIZE",                                                  \
      "a file behind host memory; with --real-tiers PATH:SIZE", .def = "none"},                     \
@@ -74,7 +75,8 @@ extern const char *const tiers_admissions[];
     {"file-latency", OPTION_REAL, &(t).file_latency_us, "US",                                      \
      "latency of one read or write", .def = "100"},                                                \
     {"peer", OPTION_TEXT, &(t).peer, "HOST:PORT",                                                  \
-     "host memory of a quire serve --peer-listen, asked first; with --real-tiers",                 \
+     "host memory of a quire serve --peer-listen, asked before the other tiers; needs "            \
+     "--real-tiers",                                                                               \
      .def = "none"},                                                                               \
     {"peer-secret-file", OPTION_TEXT, &(t).peer_secret_file, "FILE",                               \
      "its first line, 16 characters or more, is the secret that both sides know",                  \
@@ -100,7 +102,7 @@ extern const char *const tiers_admissions[];
                 "CAs that sign the servers' certificates (PEM)",                                   \
                 "certificate of this side (PEM), for servers that ask for one"),                   \
     {"tier-policy", OPTION_CHOICE, &(t).tier_policy, "KIND",                                       \
-     "which blocks leave file and Redis first",                                                    \
+     "which blocks are evicted from file and Redis first",                                         \
      .def = "lru", .choices = tiers_policies},                                                     \
     {"admit", OPTION_CHOICE, &(t).admit, "KIND",                                                   \
      "what goes to file and Redis: what was a hit before, long prefixes, or all",                  \
@@ -108,7 +110,8 @@ extern const char *const tiers_admissions[];
     {"tier-failures", OPTION_REAL, &(t).failures, "SHARE",                                         \
      "share of simulated copies and transfers that fail", .def = "0", .max = 1},                   \
     {"real-tiers", OPTION_SWITCH, &(t).is_real, NULL,                                              \
-     "a real file, a real Redis cluster: bytes that are checked, and the time that they take",     \
+     "use a real file, real Redis servers or real peers: bytes are checked, and transfers "        \
+     "take their real time",                                                                       \
      .def = "off"}
 /* clang-format on */
 

@@ -45,10 +45,10 @@ static int check_pair(const command *cmd, const tls_options *t, const tls_sides 
 {
     const char *p = sides->prefix;
     if (t->cert_file != NULL && t->key_file == NULL)
-        return command_error(cmd, "--%s-tls-cert-file %s: it needs --%s-tls-key-file FILE too", p,
+        return command_error(cmd, "--%s-tls-cert-file %s needs --%s-tls-key-file FILE", p,
                              t->cert_file, p);
     if (t->key_file != NULL && t->cert_file == NULL)
-        return command_error(cmd, "--%s-tls-key-file %s: it needs --%s-tls-cert-file FILE too", p,
+        return command_error(cmd, "--%s-tls-key-file %s needs --%s-tls-cert-file FILE", p,
                              t->key_file, p);
     if (sides->has_server && t->cert_file == NULL)
         return command_error(cmd,
@@ -89,7 +89,7 @@ int tls_check(const command *cmd, const tls_options *t, const tls_sides *sides)
 {
     char name[NAME_BYTES];
     if (!t->is_on && tls_first_given(t, sides->prefix, name) != NULL)
-        return command_error(cmd, "--%s: it needs --%s-tls too", name, sides->prefix);
+        return command_error(cmd, "--%s needs --%s-tls", name, sides->prefix);
     if (!t->is_on)
         return 0;
     int status = check_pair(cmd, t, sides);

@@ -14,7 +14,8 @@ void value_list_free(value_list *list)
 static int append(const command *cmd, const option *opt, const char *value, value_list *list)
 {
     if (list->num_values == VALUE_LIST_MAX)
-        return command_error(cmd, "--%s: more than %d values", opt->name, VALUE_LIST_MAX);
+        return command_error(cmd, "too many values for --%s (at most %d)", opt->name,
+                             VALUE_LIST_MAX);
     if (strlen(value) >= VALUE_BYTES)
         return command_error(cmd, "--%s: \"%.40s...\" is too long in a list", opt->name, value);
     if (list->num_values == list->room) {
@@ -70,15 +71,17 @@ static int append_range(const command *cmd, const option *opt, char *text, value
         step = strtod(slash + 2, &end);
         bool is_factor = slash[1] == 'x' && step > 1;
         if (end == slash + 2 || *end != '\0' || !(is_factor || (is_sum && step > 0)))
-            return command_error(cmd, "--%s: a step is /xFACTOR above 1, or /+DISTANCE above 0",
-                                 opt->name);
+            return command_error(
+                cmd, "invalid step for --%s (expected /xFACTOR above 1, or /+DISTANCE above 0)",
+                opt->name);
     }
     int status = read_number(cmd, opt, text, &first);
     if (status == 0)
         status = read_number(cmd, opt, dots + 2, &last);
     if (status == 0 && (last < first || first <= 0))
-        status = command_error(cmd, "--%s: %s..%s goes from a number above 0 to a larger one",
-                               opt->name, text, dots + 2);
+        status = command_error(
+            cmd, "--%s: invalid range %s..%s (expected a number above 0, then a larger number)",
+            opt->name, text, dots + 2);
     double slack = last * 1e-9; /* powers of a factor are not exact */
     for (double at = first; status == 0 && at <= last + slack; at = is_sum ? at + step : at * step)
         status = append_number(cmd, opt, at, list);

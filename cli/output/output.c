@@ -65,7 +65,7 @@ static const char *conflict_of(const file_target *target)
         return "the command reads this file";
     for (int i = 0; i < num_outputs; i++)
         if (outputs[i].kind != DIRECT && file_target_is_same(&outputs[i].target, target))
-            return "it is another output too";
+            return "it is also another output";
     return NULL;
 }
 

@@ -85,7 +85,7 @@ static int make_sched(replay *r)
     h.hooks.random_bytes = no_secret;
     err = quire_hasher_create(&h, NULL, &r->hasher);
     if (err != QUIRE_OK)
-        return fail(r, "no hasher: %s", why_refused(err));
+        return fail(r, "cannot create the hasher: %s", why_refused(err));
     c.hasher = r->hasher;
     c.policy = s->policy;
     c.profile = s->profile;
@@ -123,7 +123,7 @@ static int make_sched(replay *r)
         return fail(r, "not enough memory for a pool of %u blocks (--num-gpu-blocks)",
                     r->num_blocks);
     if (err != QUIRE_OK)
-        return fail(r, "no scheduler with these options: %s", why_refused(err));
+        return fail(r, "cannot create a scheduler with these options: %s", why_refused(err));
     return 0;
 }
 
@@ -247,7 +247,7 @@ static int refuse(replay *r, const trace_request *q, const char *why)
     result->errors++;
     if (r->settings->trace.skip_bad)
         return 0;
-    return fail(r, "%s (--skip-bad leaves such requests out)", text);
+    return fail(r, "%s (--skip-bad skips such requests)", text);
 }
 
 /* A prompt that is too long; 0 or -1 as above. */
@@ -480,7 +480,7 @@ static int go_on(replay *r)
         return fail(r, "%s", trace_error(r->reader));
     double next_job = replay_next_job_s(r);
     if (unfinished > 0 && next_job == HUGE_VAL)
-        return fail(r, "the scheduler cannot go on with %u requests", unfinished);
+        return fail(r, "the scheduler cannot continue with %u requests", unfinished);
     if (next == HUGE_VAL && unfinished == 0)
         return repeat(r);
     next = next_job < next ? next_job : next;

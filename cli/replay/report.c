@@ -73,8 +73,8 @@ static void print_verdict(FILE *out, replay_result *r)
     loss list[NUM_LOSSES];
     fprintf(out, "%s\n", verdict_of(r).text);
     if (!r->has_contents) {
-        fprintf(out, "No hit rate: the trace does not say which prompts are alike, so each prompt "
-                     "counts as unique\n");
+        fprintf(out, "No hit rate: the trace does not say which prompts share content, so each "
+                     "prompt counts as unique\n");
         return;
     }
     list_losses(&r->losses, list);
@@ -102,8 +102,8 @@ static void print_trouble(FILE *out, const replay_result *r)
                                                         : "Interrupted",
                 report_number(r->unfinished));
     if (r->errors > 0)
-        fprintf(out, "%s requests left out; the first: %s\n", report_number(r->errors),
-                r->first_error[0] != '\0' ? r->first_error : "a broken record");
+        fprintf(out, "%s requests skipped; the first: %s\n", report_number(r->errors),
+                r->first_error[0] != '\0' ? r->first_error : "an invalid record");
     if (r->truncated > 0)
         fprintf(out,
                 "%s requests ended before all their tokens, by --max-model-len or the pool's "

@@ -132,7 +132,7 @@ static bool read_count(reading *r, const json_t *record, const char *key, uint64
     if (found == NULL)
         return bad_record(r, key, "is missing");
     if (!json_is_integer(found))
-        return bad_record(r, key, "is no whole number");
+        return bad_record(r, key, "is not a whole number");
     json_int_t number = json_integer_value(found);
     if (number < 0 || (uint64_t)number > most)
         return bad_record(r, key, "is out of range");
@@ -146,7 +146,7 @@ static bool read_real(reading *r, const json_t *record, const char *key, double 
     if (found == NULL)
         return bad_record(r, key, "is missing");
     if (!json_is_number(found))
-        return bad_record(r, key, "is no number");
+        return bad_record(r, key, "is not a number");
     *value = json_number_value(found);
     if (!isfinite(*value) || *value < 0 || *value > 1e12)
         return bad_record(r, key, "is out of range");
@@ -212,7 +212,7 @@ static bool read_step(reading *r, const json_t *record)
         !read_usage(r, record, &snapshot.blocks) || !read_tiers(r, record, tiers))
         return false;
     if (time_s < r->last_time_s)
-        return bad_record(r, "time_s", "is before that of the step before");
+        return bad_record(r, "time_s", "is earlier than that of the step before");
     r->last_time_s = time_s;
     page_step(r->page, &snapshot, time_s, duration_ms / 1e3, query_tokens, tiers);
     return true;
@@ -263,8 +263,8 @@ static bool read_meta(reading *r, const json_t *record)
     page_tier tiers[PAGE_MAX_TIERS];
     if (json_integer_value(json_object_get(record, "quire_snapshots")) != 1)
         return bad_record(r, NULL,
-                          "these are no snapshots of this version: the first line must "
-                          "have \"quire_snapshots\": 1");
+                          "not a snapshot file of this version (the first line must have "
+                          "\"quire_snapshots\": 1)");
     if (!read_tier_names(r, json_object_get(record, "tiers"), tiers))
         return false;
     page_option *options;
@@ -306,7 +306,7 @@ static bool read_all(reading *r)
     if (found < 0)
         snprintf(r->message, SNAPSHOTS_MESSAGE_BYTES, "%s", input_error(r->in));
     else if (r->page == NULL)
-        return bad_record(r, NULL, "there are no snapshots in it");
+        return bad_record(r, NULL, "contains no snapshots");
     return found == 0;
 }
 

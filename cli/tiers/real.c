@@ -114,7 +114,7 @@ static void explain(const char *prefix, const char *name, const char *value, int
     char text[512];
     if (status == QUIRE_E_UNSAFE)
         snprintf(message, message_bytes,
-                 "--%s %s is beyond this machine: add --%s-tls, or --%s-trust-network if the "
+                 "--%s %s is on another machine: add --%s-tls, or --%s-trust-network if the "
                  "network is trusted",
                  name, value, prefix, prefix);
     else

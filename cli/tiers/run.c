@@ -274,8 +274,9 @@ static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
     c.hooks = run_hooks(t);
     int err = quire_offload_create(&c, NULL, &t->offload);
     if (err != QUIRE_OK)
-        snprintf(message, TIERS_MESSAGE_BYTES, "no host memory of %u blocks with these options: %s",
-                 s->cpu_blocks, quire_strerror(err));
+        snprintf(message, TIERS_MESSAGE_BYTES,
+                 "cannot create host memory of %u blocks with these options: %s", s->cpu_blocks,
+                 quire_strerror(err));
     return err;
 }
 

@@ -218,7 +218,7 @@ static void read_requests(trace_reader *reader, scanner *scan, agent *a, int nes
     uint64_t item = 0;
     if (nesting > MAX_NESTING) {
         if (scan_skip(scan))
-            trace_problem(reader, "requests", "helpers of helpers are nested too deep");
+            trace_problem(reader, "requests", "subagents are nested too deep");
         return;
     }
     scan_open(scan, '[');

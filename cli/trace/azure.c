@@ -105,8 +105,8 @@ static trace_outcome next(trace_reader *reader, trace_request *request)
     int64_t whole_s = 0;
     double fraction_s = 0;
     if (!read_stamp(stamp, &whole_s, &fraction_s))
-        trace_problem(reader, columns[0], "\"%.40s\" is no time like 2023-11-16 18:15:46.680",
-                      stamp);
+        trace_problem(reader, columns[0],
+                      "\"%.40s\" is not a time (expected the form 2023-11-16 18:15:46.680)", stamp);
     int64_t num_prompt_tokens = trace_csv_length(reader, columns[1], st->csv.cells[1]);
     int64_t num_output_tokens = trace_csv_length(reader, columns[2], st->csv.cells[2]);
     if (!trace_check_lengths(reader, columns[1], num_prompt_tokens, columns[2], &num_output_tokens))

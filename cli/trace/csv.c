@@ -45,7 +45,7 @@ static trace_outcome read_header(trace_csv *csv, trace_reader *reader, char *lin
     }
     for (uint32_t c = 0; c < num_columns; c++) {
         if (csv->places[c] == TRACE_CSV_COLUMNS) {
-            trace_problem(reader, NULL, "the first line names no column \"%s\"", columns[c]);
+            trace_problem(reader, NULL, "the first line has no column \"%s\"", columns[c]);
             return TRACE_BROKEN;
         }
     }

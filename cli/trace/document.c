@@ -28,7 +28,7 @@ trace_outcome trace_document_outcome(trace_document *document, trace_reader *rea
         return TRACE_BROKEN;
     }
     reader->line = scan_line_number(&document->scan);
-    trace_problem(reader, NULL, "this is no JSON: %s", error);
+    trace_problem(reader, NULL, "invalid JSON: %s", error);
     return TRACE_BROKEN;
 }
 
@@ -48,6 +48,6 @@ trace_outcome trace_document_next(trace_document *document, trace_reader *reader
     if (kind == JSON_OBJECT)
         return TRACE_OK;
     if (scan_skip(scan))
-        trace_problem(reader, NULL, "an object is expected here");
+        trace_problem(reader, NULL, "expected an object");
     return trace_document_outcome(document, reader);
 }

@@ -113,7 +113,7 @@ static size_t unpack_zstd(input *in, char *into, size_t room)
         size_t left = ZSTD_decompressStream(in->zstd, &out, &from);
         in->raw_at = from.pos;
         if (ZSTD_isError(left)) {
-            fail(in, "is no intact zstd file", ZSTD_getErrorName(left));
+            fail(in, "is a corrupt zstd file", ZSTD_getErrorName(left));
             return 0;
         }
         in->is_inside_frame = left != 0;
@@ -150,7 +150,7 @@ static size_t unpack_gzip(input *in, char *into, size_t room)
         if (status == Z_STREAM_END)
             in->is_inside_frame = false;
         else if (status != Z_OK && status != Z_BUF_ERROR) {
-            fail(in, "is no intact gzip file", in->gzip.msg != NULL ? in->gzip.msg : "");
+            fail(in, "is a corrupt gzip file", in->gzip.msg != NULL ? in->gzip.msg : "");
             return 0;
         }
     }
@@ -206,7 +206,7 @@ static bool fill(input *in)
         return true;
     in->is_at_end = true;
     if (in->is_inside_frame)
-        fail(in, "ends in the middle of what is packed in it", "");
+        fail(in, "is truncated: its compressed data ends too early", "");
     return false;
 }
 
@@ -263,8 +263,7 @@ static bool find_packing(input *in)
     if (foreign != NULL) {
         char what[96];
         snprintf(what, sizeof what,
-                 "is packed with %s; unpack it first (zstd, gzip and plain files "
-                 "are read)",
+                 "is compressed with %s; decompress it first (zstd, gzip and plain files are read)",
                  foreign);
         fail(in, what, "");
         return false;
@@ -279,7 +278,7 @@ static bool find_packing(input *in)
     if (is_ready && in->packing == GZIP)
         is_ready = inflateInit2(&in->gzip, GZIP_WINDOW_BITS) == Z_OK;
     if (!is_ready) {
-        fail(in, "no memory to unpack it", "");
+        fail(in, "out of memory while decompressing it", "");
         return false;
     }
     memcpy(in->raw, in->buffer, in->end);

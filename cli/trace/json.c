@@ -133,7 +133,7 @@ bool scan_open(scanner *scan, char bracket)
     if (scan->error != NULL)
         return false;
     if (skip_blanks(scan) != bracket)
-        return fail(scan, bracket == '{' ? "an object is expected" : "a list is expected");
+        return fail(scan, bracket == '{' ? "expected an object" : "expected a list");
     scan->at++;
     scan->is_first = true;
     return true;
@@ -153,7 +153,7 @@ static int step(scanner *scan, char closing)
     if (!scan->is_first) {
         if (c != ',') {
             fail(scan,
-                 c == 0 ? "the text ends too early" : "\",\" or a closing bracket is missing");
+                 c == 0 ? "unexpected end of the text" : "\",\" or a closing bracket is missing");
             return -1;
         }
         scan->at++;
@@ -236,11 +236,11 @@ bool scan_number(scanner *scan, scan_value *value)
         n = n * 10 + (uint64_t)(*p++ - '0');
     long num_digits = p - digits;
     if (num_digits == 0)
-        return fail(scan, "a number is expected");
+        return fail(scan, "expected a number");
     if (p > scan->end) /* the window is longer than any number */
         return fail(scan, "a number has too many digits");
     if (num_digits > 1 && *digits == '0')
-        return fail(scan, "a number begins with 0");
+        return fail(scan, "a number has a leading 0");
     value->is_negative = is_negative;
     value->text = from;
     value->magnitude = n;
@@ -336,13 +336,13 @@ static bool read_escape(scanner *scan, scan_text *text)
     scan->at++;
     char c = byte_at(scan);
     if (c == 0)
-        return fail(scan, "a string does not end");
+        return fail(scan, "unterminated string");
     scan->at++;
     if (c == 'u')
         return read_unicode(scan, text);
     const char *name = strchr(names, c);
     if (name == NULL)
-        return fail(scan, "a backslash stands before a character that needs none");
+        return fail(scan, "invalid escape sequence");
     add_byte(text, (unsigned char)bytes[name - names]);
     return true;
 }
@@ -352,7 +352,7 @@ bool scan_string(scanner *scan, scan_text *text)
     if (scan->error != NULL)
         return false;
     if (skip_blanks(scan) != '"')
-        return fail(scan, "a string is expected");
+        return fail(scan, "expected a string");
     scan->at++;
     text->num_bytes = 0;
     text->hash = FNV_START;
@@ -367,7 +367,7 @@ bool scan_string(scanner *scan, scan_text *text)
         }
         if ((unsigned char)c < 0x20) {
             bool is_end = c == 0 && scan->at == scan->end;
-            return fail(scan, is_end ? "a string does not end" : "a control character in a string");
+            return fail(scan, is_end ? "unterminated string" : "a control character in a string");
         }
         add_byte(text, (unsigned char)c);
         scan->at++;
@@ -385,7 +385,7 @@ static bool take_word(scanner *scan, const char *word)
     see_whole_word(scan);
     size_t length = strlen(word);
     if ((size_t)(scan->end - scan->at) < length || memcmp(scan->at, word, length) != 0)
-        return fail(scan, "this is no JSON value");
+        return fail(scan, "invalid JSON value");
     scan->at += length;
     return true;
 }
@@ -393,7 +393,7 @@ static bool take_word(scanner *scan, const char *word)
 bool scan_bool(scanner *scan, bool *value)
 {
     if (scan_peek(scan) != JSON_BOOL)
-        return fail(scan, "true or false is expected");
+        return fail(scan, "expected true or false");
     *value = *scan->at == 't';
     return take_word(scan, *value ? "true" : "false");
 }
@@ -413,7 +413,7 @@ static bool skip_scalar(scanner *scan)
     case JSON_NULL:
         return take_word(scan, "null");
     default:
-        return fail(scan, byte_at(scan) == 0 ? "the text ends too early" : "a value is expected");
+        return fail(scan, byte_at(scan) == 0 ? "unexpected end of the text" : "expected a value");
     }
 }
 

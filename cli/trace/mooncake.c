@@ -233,7 +233,7 @@ static double find_waits(trace_reader *reader, const row *r, trace_request *requ
         st->after_room = r->num_waits;
     }
     if (!trace_memo_number(&st->requests, reader->ids, r->num_waits, st->after, &time_s)) {
-        trace_problem(reader, "wait_for", "no request of that name stands before this one");
+        trace_problem(reader, "wait_for", "no earlier request has this name");
         return 0;
     }
     request->after = st->after;
@@ -263,7 +263,7 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
         if (r->delay_ms < 0 && r->time_ms >= 0 && !isnan(session->recorded_s)) {
             wait_s += r->time_ms / 1000 - session->recorded_s;
             if (wait_s < 0)
-                trace_problem(reader, "timestamp", "is before that of the turn before");
+                trace_problem(reader, "timestamp", "is earlier than that of the turn before");
         }
         request->think_s = wait_s;
         request->time_s = session->time_s + wait_s;

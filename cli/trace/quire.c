@@ -152,7 +152,7 @@ static void take_field(trace_reader *reader, scanner *scan, const scan_text *nam
         trace_take_u64(reader, scan, "session", &r->session);
     } else if (scan_is(name, "prompt") || scan_is(name, "more")) {
         if (r->has_prompt || r->has_more)
-            trace_problem(reader, name->head, "there is a prompt already");
+            trace_problem(reader, name->head, "there is already a prompt");
         r->has_prompt = scan_is(name, "prompt");
         r->has_more = !r->has_prompt;
         take_prompt(reader, scan, name->head);
@@ -200,11 +200,11 @@ static void check_row(trace_reader *reader, row *r, const trace_known *session)
     if (!r->has_prompt && !r->has_more)
         trace_problem(reader, "prompt", "is missing, and so is \"more\"");
     if (r->has_more && session == NULL)
-        trace_problem(reader, "more", "there is no turn before this one");
+        trace_problem(reader, "more", "there is no earlier turn");
     if (r->id_block_size > TRACE_MAX_TOKENS)
         trace_problem(reader, "id_block_size", "is out of range");
     if (r->think_s >= 0 && session == NULL && r->num_waits == 0)
-        trace_problem(reader, "think", "there is no turn before this one");
+        trace_problem(reader, "think", "there is no earlier turn");
     if (r->think_s < 0 && r->num_waits > 0)
         r->think_s = 0;
     if (r->think_s < 0 && r->time_s < 0)

@@ -86,11 +86,11 @@ trace_outcome trace_next_line(trace_reader *reader, char **line, size_t *length)
 trace_outcome trace_end_line(trace_reader *reader, scanner *scan)
 {
     if (scan->error == NULL && !scan_at_end(scan))
-        scan->error = "something stands behind the record";
+        scan->error = "unexpected text after the record";
     if (scan->error != NULL) {
         /* a line that is no JSON is a clearer message than what was wrong in its first half */
         reader->has_problem = false;
-        return trace_problem(reader, NULL, "this is no JSON: %s", scan->error);
+        return trace_problem(reader, NULL, "invalid JSON: %s", scan->error);
     }
     return reader->has_problem ? TRACE_BAD : TRACE_OK;
 }

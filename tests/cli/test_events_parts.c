@@ -106,7 +106,7 @@ static void faults_are_named(void **state)
     assert_string_equal(text, "2 gaps, 1 restart, 1 repetition");
     t = (events_tally){0};
     events_tally_faults(&t, text);
-    assert_string_equal(text, "nothing came");
+    assert_string_equal(text, "no events received");
 }
 
 int main(void)

@@ -479,7 +479,7 @@ class SameFile(unittest.TestCase):
         one, two = os.path.join(self.folder, "one"), os.path.join(self.folder, "one.meta.json")
         done = subprocess.run([QUIRE, "curve", "--csv", one, "--json", two, self.trace],
                               capture_output=True, text=True, check=False)
-        self.assertIn("one.meta.json: cannot be written: it is another output too", done.stderr)
+        self.assertIn("one.meta.json: cannot be written: it is also another output", done.stderr)
         self.assertEqual(len(json.loads(read(two))["points"]) + 1, len(read(one).splitlines()))
 
     def test_devices_may_be_used_twice(self):

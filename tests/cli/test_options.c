@@ -121,8 +121,8 @@ static void test_switches(void **state)
     assert_int_equal(parse(""), 0);
     assert_true(!o.is_caching_given);
     assert_int_equal(parse("--caching=yes"), 3);
-    assert_string_equal(
-        said, "quire replay: --caching takes no value; it is --caching or --no-caching\n");
+    assert_string_equal(said,
+                        "quire replay: --caching takes no value (use --caching or --no-caching)\n");
     assert_int_equal(parse("--no-seed"), 3);
 }
 

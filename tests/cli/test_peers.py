@@ -123,10 +123,10 @@ class Peers(unittest.TestCase):
             free.bind(("127.0.0.1", 0))
             nobody = f"127.0.0.1:{free.getsockname()[1]}"
         for args, words in (
-                (("--peer", "h:1"), "--peer h:1: it needs --peer-secret-file"),
+                (("--peer", "h:1"), "--peer h:1 needs --peer-secret-file"),
                 (("--peer", "seven", *secret), 'invalid value "seven" for --peer'),
-                (("--peer-secret-file", self.secret, "--redis", "h:1"), "there is no peer"),
-                (("--peer-trust-network", "--redis", "h:1"), "there is no peer"),
+                (("--peer-secret-file", self.secret, "--redis", "h:1"), "needs --peer HOST:PORT"),
+                (("--peer-trust-network", "--redis", "h:1"), "needs --peer HOST:PORT"),
                 (("--peer", "h:1", *secret, "--profile", "vllm-0.20"), "--peer")):
             self.assertIn(words, self.refused(*args), args)
         for args, words in (
@@ -137,7 +137,7 @@ class Peers(unittest.TestCase):
             self.assertIn(words, self.refused(*args, status=1), args)
         said = serve_kit.run(QUIRE, "replay", "--model", "llama-3.2-1b", "--cpu-blocks", "9",
                              "--peer", "h:1", *secret, self.trace, status=2)
-        self.assertIn("add --real-tiers", said)
+        self.assertIn("needs --real-tiers", said)
         said = serve_kit.run(QUIRE, "replay", "--model", "llama-3.2-1b", "--real-tiers", "--peer",
                              "h:1", *secret, self.trace, status=2)
         self.assertIn("--cpu-blocks", said)
@@ -147,8 +147,8 @@ class Peers(unittest.TestCase):
             return serve_kit.run(QUIRE, "serve", "--listen", "127.0.0.1:0", *REAL, *args, self.trace,
                                  status=status)
         secret = ("--peer-secret-file", self.secret)
-        self.assertIn("it needs --peer-secret-file", refused("--peer-listen", "127.0.0.1:0"))
-        self.assertIn("--peer is not emptied", refused("--loop", "--peer", "h:1", *secret))
+        self.assertIn("needs --peer-secret-file FILE", refused("--peer-listen", "127.0.0.1:0"))
+        self.assertIn("--loop cannot be used with --peer", refused("--loop", "--peer", "h:1", *secret))
         self.assertIn("--peer-trust-network",
                       refused("--peer-listen", "0.0.0.0:0", *secret, status=1))
         self.assertIn("--peer-listen seven",

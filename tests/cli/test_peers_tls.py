@@ -226,12 +226,12 @@ class Tls(unittest.TestCase):
         there = ("--peer", "127.0.0.1:1", "--peer-secret-file", self.secret)
         crt, key = self.path("a.crt"), self.path("a.key")
         for args, words in (
-                ((*there, "--peer-tls-ca-file", crt), "--peer-tls-ca-file: it needs --peer-tls too"),
-                ((*there, "--peer-tls-trust-any"), "--peer-tls-trust-any: it needs --peer-tls too"),
+                ((*there, "--peer-tls-ca-file", crt), "--peer-tls-ca-file needs --peer-tls"),
+                ((*there, "--peer-tls-trust-any"), "--peer-tls-trust-any needs --peer-tls"),
                 ((*there, "--peer-tls", "--peer-tls-cert-file", crt),
-                 f"--peer-tls-cert-file {crt}: it needs --peer-tls-key-file FILE too"),
+                 f"--peer-tls-cert-file {crt} needs --peer-tls-key-file FILE"),
                 ((*there, "--peer-tls", "--peer-tls-key-file", key),
-                 f"--peer-tls-key-file {key}: it needs --peer-tls-cert-file FILE too"),
+                 f"--peer-tls-key-file {key} needs --peer-tls-cert-file FILE"),
                 ((*there, "--peer-tls", "--peer-tls-ca-file", "/none.crt"),
                  "--peer-tls-ca-file /none.crt: No such file or directory"),
                 ((*there, "--peer-tls", "--peer-tls-ca-file", os.devnull),
@@ -241,9 +241,9 @@ class Tls(unittest.TestCase):
                 ((*there, *self.ca(), "--peer-tls-trust-any"), "give one of them"),
                 ((*there, "--peer-tls", "--peer-tls-server-name", "x", "--peer-tls-trust-any"),
                  "--peer-tls-server-name x"),
-                (("--redis", "127.0.0.1:1", "--peer-tls"), "--peer-tls: there is no peer"),
-                (("--redis", "127.0.0.1:1", "--redis-tls-ca-file", crt), "it needs --redis-tls too"),
-                ((*there, "--redis-tls"), "--redis-tls: there is no real Redis")):
+                (("--redis", "127.0.0.1:1", "--peer-tls"), "--peer-tls needs --peer HOST:PORT"),
+                (("--redis", "127.0.0.1:1", "--redis-tls-ca-file", crt), "--redis-tls-ca-file needs --redis-tls"),
+                ((*there, "--redis-tls"), "--redis-tls needs --real-tiers and --redis")):
             self.assertIn(words, serve_kit.run(QUIRE, "replay", *REAL, *args, self.trace, status=2))
         for args, words in (
                 ((*there, "--peer-tls", "--peer-tls-ca-file", self.trace),

@@ -210,7 +210,7 @@ class Plan(unittest.TestCase):
                                                   "--weight-bytes", "163G", status=2))
             with open(path, "w", encoding="utf-8") as file:
                 json.dump({**next80b, "model_type": "bert"}, file)
-            self.assertIn("not known here", run("plan", "--model", path, "--weight-bytes", "1G", status=2))
+            self.assertIn("unknown layers", run("plan", "--model", path, "--weight-bytes", "1G", status=2))
 
     def test_what_does_not_fit(self):
         large = ("--gpu", "L4", "--model", "llama-3.1-70b")
@@ -252,7 +252,7 @@ class Time(unittest.TestCase):
             self.assertLess(after["median_error"], 0.1)
             with open(steps, "a") as file:
                 file.write("llama3-8b,decode,x,1,128,3\n")
-            self.assertIn("steps.csv:8: tokens: is no whole number",
+            self.assertIn("steps.csv:8: tokens: is not a whole number",
                           run("time", "--csv", steps, status=2))
 
 

@@ -311,7 +311,7 @@ class Replay(unittest.TestCase):
         for name, value in (("lookahead", "9"), ("prefix-window", "9"), ("pin-ttl", "9")):
             for other in (("--profile", "vllm-0.20"), ("--no-enable-prefix-caching",)):
                 said = run("replay", f"--{name}", value, *other, "none", status=2)
-                self.assertIn(f"--{name}: not with {other[0]}", said)
+                self.assertIn(f"--{name} cannot be used with {other[0]}", said)
         self.assertIn("--prefix-patience 2 needs --prefix-window",
                       run("replay", "--prefix-patience", "2", "none", status=2))
 
@@ -339,7 +339,7 @@ class Replay(unittest.TestCase):
                 packed = subprocess.run([tool, "-c", long], capture_output=True, check=True).stdout
                 with open(self.path("packed"), "wb") as file:
                     file.write(packed)
-                self.assertIn(f"packed: is packed with {tool}", run("replay", self.path("packed"), status=1))
+                self.assertIn(f"packed: is compressed with {tool}", run("replay", self.path("packed"), status=1))
         r = report("--num-gpu-blocks", "100", "--skip-bad", long)
         self.assertEqual((r["requests"], r["errors"]), (1, 1))
         said = run("replay", "--html", self.path("no/such/folder.html"), bad, "--skip-bad", status=1)

@@ -198,8 +198,8 @@ class Rerun(Files):
         self.assertIn("RESULT.json", run("rerun", status=2))
         self.assertIn("No such file", run("rerun", self.path("none.json"), status=1))
         strange = self.write("strange.json", '{"made_by": {"command": "tier"}}')
-        self.assertIn("no result of quire replay", run("rerun", strange, status=2))
-        self.assertIn("no result of quire replay", run("rerun", self.write("e.json", "{}"), status=2))
+        self.assertIn("not a result of quire replay", run("rerun", strange, status=2))
+        self.assertIn("not a result of quire replay", run("rerun", self.write("e.json", "{}"), status=2))
         run("replay", "--quiet", "--json", self.path("b.json"), self.trace)
         self.assertIn("unknown option --gpuu", run("rerun", self.path("b.json"), "--gpuu", "x", status=2))
         text = self.read("b.json").replace('"lookahead"', '"unheard-of"')
@@ -263,9 +263,9 @@ class Verdict(Files):
         self.assertFalse(report["has_contents"])
         self.assertIsNone(report["ideal_hit_rate"])
         self.assertNotIn("hit rate  ", text)
-        self.assertIn("does not say which prompts are alike", text)
+        self.assertIn("does not say which prompts share content", text)
         curve = run("curve", trace)
-        self.assertIn("does not say which prompts are alike", curve)
+        self.assertIn("does not say which prompts share content", curve)
         self.assertNotIn("e-0", curve)
         self.assertTrue(self.report(self.generate("chat", "--requests", "9"))[0]["has_contents"])
 
@@ -274,7 +274,7 @@ class Verdict(Files):
         text = run("replay", "--block-size", "512", trace)
         self.assertRegex(text.split("\n\n")[1], r"Lost: [\d.]+ % of prompt tokens .* most of them were ")
         bad = self.write("bad.jsonl", mooncake([0, 1]) + "{\n")
-        self.assertIn("1 requests left out", run("replay", "--skip-bad", bad).split("\n\n")[0])
+        self.assertIn("1 requests skipped", run("replay", "--skip-bad", bad).split("\n\n")[0])
 
 
 class Numbers(Files):

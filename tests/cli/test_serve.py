@@ -127,7 +127,7 @@ class Serve(unittest.TestCase):
             m = it.metrics()
             status, text = it.interrupt()
         self.assertEqual(status, 0)
-        self.assertRegex(text, r"The trace came \d+ times")
+        self.assertRegex(text, r"The trace was replayed \d+ times")
         r = self.read_report("loop.json")
         self.assertGreater(r["requests"], 300)
         # every round begins with an empty cache, and has the hits of the first
@@ -193,19 +193,19 @@ class Serve(unittest.TestCase):
                 ((*publish, "--curve-secret-file", key), "40 characters"),
                 ((*publish, "--curve-clients-file", key), "--curve-secret-file"),
                 (("--event-form", "xml"), "array or map"),
-                (("--event-form", "map"), "--event-form: there are no events"),
-                (("--event-tokens",), "--event-tokens: there are no events"),
-                (("--topic", "t"), "--topic: there are no events"),
-                (("--event-ring", "1Mi"), "--event-ring: there are no events"),
+                (("--event-form", "map"), "--event-form needs --events ENDPOINT"),
+                (("--event-tokens",), "--event-tokens needs --events ENDPOINT"),
+                (("--topic", "t"), "--topic needs --events ENDPOINT"),
+                (("--event-ring", "1Mi"), "--event-ring needs --events ENDPOINT"),
                 ((*publish, "--event-ring", "8Ki"), "expected 16384.."),
                 (("--events", "tcp://127.0.0.1:5557", "--replay-events", "tcp://127.0.0.1:5557"),
-                 "each needs its own"),
-                (("--host", "a,,b"), "empty name"),
+                 "need different endpoints"),
+                (("--host", "a,,b"), "a name is empty"),
                 (("--listen", "127.0.0.1:0", "--host", "http://a"), "--host: "),
                 (("--loop", "--max-steps", "3"), "--max-steps")):
             self.assertIn(words, run(QUIRE, "serve", *args, self.trace, status=2), args)
         self.assertIn("one TRACE", run(QUIRE, "serve", status=2))
-        self.assertIn("only once", run(QUIRE, "serve", "--loop", "-", status=2))
+        self.assertIn("cannot be used with standard input", run(QUIRE, "serve", "--loop", "-", status=2))
 
     def test_addresses_that_cannot_be(self):
         with Serving(QUIRE, "--speed", "max", "--hold", self.trace) as it:

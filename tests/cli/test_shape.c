@@ -253,14 +253,14 @@ static void bad_configs_are_sentences(void **state)
         {"{\"model_type\": \"llama\", \"num_hidden_layers\": 100000, \"hidden_size\": 64,"
          "\"num_attention_heads\": 4, \"vocab_size\": 100, \"intermediate_size\": 128,"
          "\"max_position_embeddings\": 512}",
-         "layers is not 1 to 256"},
+         "layers (expected 1..256)"},
         {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64,"
          "\"num_attention_heads\": 4, \"vocab_size\": 100, \"max_position_embeddings\": 512}",
          "width of the feed-forward part"},
         {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64,"
          "\"num_attention_heads\": 4, \"vocab_size\": 100, \"intermediate_size\": 128,"
          "\"max_position_embeddings\": 512, \"quantization_config\": {\"quant_method\": \"x\"}}",
-         "\"quantization_config\" has a quant_method"},
+         "\"quantization_config\" has an unknown quant_method"},
     };
     shape s;
     (void)state;

@@ -89,9 +89,9 @@ class Sweep(unittest.TestCase):
             (("--block-size", "16,x", TRACE), 'quire sweep: invalid value "x" for --block-size'),
             (("--block-size", TRACE, "--jobs"), "--jobs needs a value"),
             (("--block-size", "16,,32", TRACE), "invalid list"),
-            (("--max-num-seqs", "9..3", TRACE), "to a larger one"),
-            (("--max-num-seqs", "1..3/x1", TRACE), "a step is"),
-            (("--max-num-seqs", "1..3/5", TRACE), "a step is"),
+            (("--max-num-seqs", "9..3", TRACE), "invalid range 9..3"),
+            (("--max-num-seqs", "1..3/x1", TRACE), "invalid step for --max-num-seqs"),
+            (("--max-num-seqs", "1..3/5", TRACE), "invalid step for --max-num-seqs"),
             (("--enable-prefix-caching=maybe", TRACE), "(expected on or off)"),
             (("--blok-size", "3", TRACE), "did you mean --block-size"),
             (("--max-num-seqs", "1..1000/+1", "--tp", "1..200/+1", TRACE), "combinations"),
@@ -180,7 +180,7 @@ class Compare(unittest.TestCase):
                               ("ttft_ms.p99:-1%", 0), ("preemptions:+2", 1), ("preemptions:+3", 0),
                               ("preemptions:+50%", 1), ("hit_rate:-2%,preemptions:+1", 1)):
             text = run("compare", "--fail-on", limit, self.a, self.b, status=status)
-            self.assertEqual("beyond the limit" in text, status == 1, limit)
+            self.assertEqual("limit exceeded" in text, status == 1, limit)
         for limit in ("hit_rate", "hit_rate:1%", "hit_rate:-x", "hit_rate:-1%%", "none:+1",
                       "name:+1"):
             self.assertIn("--fail-on", run("compare", "--fail-on", limit, self.a, self.b, status=2))
@@ -200,8 +200,8 @@ class Compare(unittest.TestCase):
         run("sweep", "--num-gpu-blocks", "600,900", *POOL, "--json", swept, TRACE)
         for other, kind in ((curve, "curve"), (swept, "sweep")):
             said = run("compare", self.a, other, status=2)
-            self.assertIn("results of different kinds", said)
-            self.assertIn(f"is of quire {kind}\n", said)
+            self.assertIn("cannot compare results of different commands", said)
+            self.assertIn(f"is from quire {kind}\n", said)
             self.assertEqual(said.count("\n"), 1)
         for value in ({"a": 1, "b": 2}, [1], {}):
             strange = self.write("strange.json", value)

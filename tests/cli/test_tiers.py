@@ -253,7 +253,7 @@ class Tiers(unittest.TestCase):
                             (("--cpu-blocks", "1"), "2 or more"),
                             (("--cpu-blocks", "9", "--file-tier", "/x:1G"), "--real-tiers"),
                             (("--cpu-blocks", "9", "--file-tier", "12Q"), "12Q"),
-                            (("--cpu-blocks", "9", "--file-tier", "5"), "less than one block"),
+                            (("--cpu-blocks", "9", "--file-tier", "5"), "smaller than one block"),
                             (("--cpu-blocks", "9", "--redis", "h:1"), "--real-tiers"),
                             (("--cpu-blocks", "9", "--real-tiers"), "PATH:SIZE"),
                             (("--cpu-blocks", "9", "--real-tiers", "--file-tier", "1G"), "PATH:1G"),

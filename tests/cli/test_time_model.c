@@ -264,14 +264,16 @@ static void step_files_are_checked(void **state)
         const char *text;
         const char *sentence;
     } bad[] = {
-        {"", "there is no step in it"},
+        {"", "contains no steps"},
         {"model,kind,tokens,batch\n", ":1: context: is missing in the header"},
         {"model,kind,tokens,batch,context\nllama3-8b,prefil,1,1,1\n", ":2: kind: is neither"},
-        {"model,kind,tokens,batch,context\nllama3-8b,prefill,-1,1,1\n", ":2: tokens: is no whole"},
+        {"model,kind,tokens,batch,context\nllama3-8b,prefill,-1,1,1\n",
+         ":2: tokens: is not a whole"},
         {"model,kind,tokens,batch,context\nllama3-8b,prefill,3,2,9\n", ":2: tokens: are not"},
         {"model,kind,tokens,batch,context\nllama3-8b,prefill,3,1,2\n", ":2: context: is less"},
         {"model,kind,tokens,batch,context\nllama3-9q,decode,3,3,2\n", ":2: model: unknown model"},
-        {"model,kind,tokens,batch,context,ms\nllama3-8b,decode,3,3,2,-1\n", ":2: ms: is no time"},
+        {"model,kind,tokens,batch,context,ms\nllama3-8b,decode,3,3,2,-1\n",
+         ":2: ms: is not a time"},
         {"kind,tokens,batch,context\ndecode,3,3,2\n", ":2: model: is missing"},
         {"model,kind,tokens,batch,context,layers\na,decode,3,3,2,4\n", ":2: hidden: is missing"},
     };

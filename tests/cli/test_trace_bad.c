@@ -62,7 +62,7 @@ static const bad_case cases[] = {
     /* sessions */
     {TRACE_MOONCAKE,
      "{\"timestamp\": 0, \"request_id\": \"a\", \"wait_for\": [\"b\"], " LENGTHS "}",
-     "1: field \"wait_for\": no request of that name stands before this one"},
+     "1: field \"wait_for\": no earlier request has this name"},
     {TRACE_MOONCAKE, "{\"schema\": \"dynamo.agentic_mooncake\", \"block_size\": 0}",
      "1: field \"block_size\": is missing or out of range"},
     {TRACE_MOONCAKE, "{\"timestamp\": 0, \"dependencies\": [{}], " LENGTHS "}",
@@ -72,11 +72,11 @@ static const bad_case cases[] = {
     {TRACE_MOONCAKE, "{\"timestamp\": 0, \"dependencies\": 1, " LENGTHS "}",
      "1: field \"dependencies\": is not a list"},
     /* no JSON */
-    {TRACE_MOONCAKE, "{\"timestamp\": 0, ", "1: this is no JSON: a string is expected"},
+    {TRACE_MOONCAKE, "{\"timestamp\": 0, ", "1: invalid JSON: expected a string"},
     {TRACE_MOONCAKE, "{\"timestamp\": 0, " LENGTHS "} {}",
-     "1: this is no JSON: something stands behind the record"},
-    {TRACE_MOONCAKE, "[1]", "1: this is no JSON: an object is expected"},
-    {TRACE_BAILIAN, "hello", "1: this is no JSON: an object is expected"},
+     "1: invalid JSON: unexpected text after the record"},
+    {TRACE_MOONCAKE, "[1]", "1: invalid JSON: expected an object"},
+    {TRACE_BAILIAN, "hello", "1: invalid JSON: expected an object"},
     /* tables */
     {TRACE_AZURE, AZURE "2023-11-16 18:15:46,374,-44",
      "2: field \"GeneratedTokens\": -44 is negative"},
@@ -86,22 +86,25 @@ static const bad_case cases[] = {
     {TRACE_AZURE, AZURE "2023-11-16 18:15:46,3x,4",
      "2: field \"ContextTokens\": \"3x\" is not a number"},
     {TRACE_AZURE, AZURE "2023-13-16 18:15:46,3,4",
-     "2: field \"TIMESTAMP\": \"2023-13-16 18:15:46\" is no time like 2023-11-16 18:15:46.680"},
+     "2: field \"TIMESTAMP\": \"2023-13-16 18:15:46\" is not a time (expected the form 2023-11-16 "
+     "18:15:46.680)"},
     {TRACE_AZURE, AZURE "now,3,4",
-     "2: field \"TIMESTAMP\": \"now\" is no time like 2023-11-16 18:15:46.680"},
+     "2: field \"TIMESTAMP\": \"now\" is not a time (expected the form 2023-11-16 18:15:46.680)"},
     {TRACE_AZURE, AZURE "2023-11-16 18:15:46+1,3,4",
-     "2: field \"TIMESTAMP\": \"2023-11-16 18:15:46+1\" is no time like 2023-11-16 18:15:46.680"},
+     "2: field \"TIMESTAMP\": \"2023-11-16 18:15:46+1\" is not a time (expected the form "
+     "2023-11-16 18:15:46.680)"},
     {TRACE_AZURE, AZURE "2023-11-16 18:15:46+01x00,3,4",
-     "2: field \"TIMESTAMP\": \"2023-11-16 18:15:46+01x00\" is no time like 2023-11-16 "
-     "18:15:46.680"},
+     "2: field \"TIMESTAMP\": \"2023-11-16 18:15:46+01x00\" is not a time (expected the form "
+     "2023-11-16 18:15:46.680)"},
     {TRACE_AZURE, AZURE "2023-11-16 18:15,3,4",
-     "2: field \"TIMESTAMP\": \"2023-11-16 18:15\" is no time like 2023-11-16 18:15:46.680"},
+     "2: field \"TIMESTAMP\": \"2023-11-16 18:15\" is not a time (expected the form 2023-11-16 "
+     "18:15:46.680)"},
     {TRACE_BURSTGPT, BURST "-5,ChatGPT,1,1", "2: field \"Timestamp\": -5 is negative"},
     {TRACE_BURSTGPT, BURST "5,ChatGPT,0,1",
      "2: field \"Request tokens\": 0: a prompt has at least one token"},
     /* conversations */
     {TRACE_SHAREGPT, "[{\"id\": 1}]", "1: field \"conversations\": is missing"},
-    {TRACE_SHAREGPT, "[\n7]", "2: an object is expected here"},
+    {TRACE_SHAREGPT, "[\n7]", "2: expected an object"},
     {TRACE_SHAREGPT, "[{\"conversations\": [\"a\"]}]",
      "1: item 1: field \"conversations\": has an element that is not an object"},
     {TRACE_SHAREGPT, "[{\"conversations\": [{\"value\": \"a\"}]}]",
@@ -123,7 +126,7 @@ static const bad_case cases[] = {
     {TRACE_AGENT,
      "{\"requests\":[{\"requests\":[{\"requests\":[{\"requests\":[{\"requests\":[{\"requests\":"
      "[]}]}]}]}]}]}",
-     "1: item 1: field \"requests\": helpers of helpers are nested too deep"},
+     "1: item 1: field \"requests\": subagents are nested too deep"},
     /* workloads */
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": 7, \"output\": 1}",
      "1: field \"prompt\": is not a list"},
@@ -132,7 +135,7 @@ static const bad_case cases[] = {
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [[1, 2, 3]], \"output\": 1}",
      "1: field \"prompt\": is not made of [content, tokens]"},
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [[1, 2]], \"more\": [[1, 2]], \"output\": 1}",
-     "1: field \"more\": there is a prompt already"},
+     "1: field \"more\": there is already a prompt"},
     {TRACE_QUIRE,
      "{\"time\": 0, \"prompt\": [[1, 2]], \"output\": 1, \"id_block_size\": 4294967296}",
      "1: field \"id_block_size\": is out of range"},
@@ -149,9 +152,9 @@ static const bad_case cases[] = {
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [[1, 2147483647]], \"output\": 1}",
      "1: prompt and output have more than 2147483647 tokens"},
     {TRACE_QUIRE, "{\"time\": 0, \"session\": 1, \"more\": [[1, 1]], \"output\": 1}",
-     "1: field \"more\": there is no turn before this one"},
+     "1: field \"more\": there is no earlier turn"},
     {TRACE_QUIRE, "{\"think\": 1, \"session\": 1, \"prompt\": [[1, 1]], \"output\": 1}",
-     "1: field \"think\": there is no turn before this one"},
+     "1: field \"think\": there is no earlier turn"},
     {TRACE_QUIRE, "{\"prompt\": [[1, 1]], \"output\": 1}", "1: field \"time\": is missing"},
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [[1, 1]]}", "1: field \"output\": is missing"},
     {TRACE_QUIRE, "{\"time\": 0, \"prompt\": [[1, 1]], \"output\": 1, \"last\": 1}",
@@ -207,7 +210,7 @@ static void a_broken_document_ends(void **state)
     (void)state;
     static const char text[] = "[{\"conversations\": []},\n {\"conversations\": oops}, {}]";
     trace_reader *reader = kit_open(text, sizeof text - 1, &(trace_options){.skip_bad = true});
-    kit_expect_error(reader, "2: this is no JSON: a value is expected");
+    kit_expect_error(reader, "2: invalid JSON: expected a value");
 }
 
 /* One that was refused is not there to wait for, whatever was wrong with it. */
@@ -232,7 +235,7 @@ static void a_turn_before_the_one_before_is_refused(void **state)
                                          "{\"session_id\": 1, \"timestamp\": 8, " LENGTHS "}\n",
                                          TRACE_DETECT);
     kit_next(reader);
-    kit_expect_error(reader, "2: field \"timestamp\": is before that of the turn before");
+    kit_expect_error(reader, "2: field \"timestamp\": is earlier than that of the turn before");
 }
 
 static void expect_refused(const char *text, trace_format format, const char *message)
@@ -255,7 +258,7 @@ static void what_is_no_trace_is_refused(void **state)
     assert_null(trace_open("no/such/trace", NULL, message));
     assert_string_equal(message, "no/such/trace: cannot be opened: No such file or directory");
     kit_expect_bad("Timestamp,Model\n1,2\n", TRACE_BURSTGPT,
-                   "1: the first line names no column \"Request tokens\"");
+                   "1: the first line has no column \"Request tokens\"");
 }
 
 static void formats_have_names(void **state)
@@ -297,7 +300,7 @@ static void expect_cut_off(const void *bytes, size_t num_bytes)
         more = trace_next(reader, &request);
     assert_int_equal(more, -1);
     assert_string_equal(reader != NULL ? trace_error(reader) : message,
-                        "bytes: ends in the middle of what is packed in it");
+                        "bytes: is truncated: its compressed data ends too early");
     trace_close(reader);
 }
 

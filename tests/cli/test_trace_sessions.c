@@ -237,7 +237,7 @@ static void a_broken_file_spoils_only_itself(void **state)
     add_entry(&tar, "good.json", '0', session_text);
     tar.n += 2 * TRACE_TAR_BLOCK;
     trace_reader *reader = kit_open(tar.bytes, tar.n, NULL);
-    kit_expect_error(reader, "bad.json:1: this is no JSON: a string is expected");
+    kit_expect_error(reader, "bad.json:1: invalid JSON: expected a string");
     reader = kit_open(tar.bytes, tar.n, &(trace_options){.skip_bad = true});
     expect_session(reader, 1, 0);
     assert_int_equal(trace_num_bad(reader), 1);

@@ -57,7 +57,7 @@ def without_server(where, port):
                 env={**os.environ, "PATH": "/nonexistent"})
     assert "redis-server is not installed" in text, text
     assert not os.path.exists(where)
-    assert "there is no cluster" in tier("redis-cluster", "down", "--dir", where, status=1)
+    assert "no cluster in" in tier("redis-cluster", "down", "--dir", where, status=1)
 
 
 def up_and_down(where, port):
@@ -67,7 +67,7 @@ def up_and_down(where, port):
     assert f"--redis 127.0.0.1:{port}" in text and "2 of 2 nodes know all slots" in text, text
     assert "maxmemory-policy\r\n$11\r\nallkeys-lru" in ask(port, "CONFIG", "GET", "maxmemory-policy")
     assert "cluster_slots_ok:16384" in ask(port + 1, "CLUSTER", "INFO")
-    assert "runs already" in tier("redis-cluster", "up", *place, "--port", str(port), "--nodes", "2")
+    assert "is already running" in tier("redis-cluster", "up", *place, "--port", str(port), "--nodes", "2")
     assert "down first" in tier("redis-cluster", "up", *place, "--port", str(port + 9), status=1)
     other = where + "-other"
     assert "another server listens" in tier("redis-cluster", "up", "--dir", other, "--port",
