@@ -298,7 +298,7 @@ class MadeUpTest(Watching):
         self.server.version = 2
         self.open(self.server.url)
         self.until_sign("broken")
-        self.assertIn("another version", self.page.text_content("#detail"))
+        self.assertIn("version mismatch", self.page.text_content("#detail"))
 
     # ---- following, pausing -------------------------------------------------
 
