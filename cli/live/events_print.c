@@ -187,10 +187,9 @@ static void print_notice(FILE *out, const quire_delivery *d)
         fprintf(out, "%8" PRIu64 " -- %" PRIu64 " batches are missing before this one\n", d->number,
                 d->num_missed);
     else if (d->kind == QUIRE_DELIVERY_WHOLE)
-        fprintf(out, "%8" PRIu64 " -- so far the whole index; what follows is new\n", d->number);
+        fprintf(out, "%8" PRIu64 " -- end of the whole index; new events follow\n", d->number);
     else
-        fprintf(out, "%8" PRIu64 " -- the publisher was restarted: numbers begin anew\n",
-                d->number);
+        fprintf(out, "%8" PRIu64 " -- publisher restarted: batch numbers start again\n", d->number);
 }
 
 /* ---- for programs ------------------------------------------------------------ */

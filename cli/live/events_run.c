@@ -262,7 +262,7 @@ static int reach_same_batch(follower *f, events_index *theirs)
         return 0;
     command_error(f->cmd,
                   "--compare: the publisher's index is of batch %" PRIu64
-                  ", which did not come here as an event",
+                  ", which was not received as an event",
                   theirs->number);
     return 1;
 }

@@ -205,7 +205,7 @@ bool gpu_constants_read(const char *path, gpu_constants *c, char message[GPU_MES
         is_good = read_constant(line, c);
         if (!is_good)
             snprintf(message, GPU_MESSAGE_BYTES,
-                     "%s:%d: a line is a constant's name and its value, as \"layer_us 40.1\"", path,
+                     "%s:%d: invalid line (expected a constant and its value: layer_us 40.1)", path,
                      number);
     }
     fclose(file);

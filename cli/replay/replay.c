@@ -262,9 +262,9 @@ static int refuse_length(replay *r, const trace_request *q)
                  "most; --num-gpu-blocks or --gpu-memory-utilization makes it larger",
                  r->num_blocks - 1, r->settings->block_size, longest);
     else
-        snprintf(why, sizeof why, "is not below %s (%u)",
+        snprintf(why, sizeof why, "is too long: it must be below %s (%u)",
                  r->settings->limit == REPLAY_LIMIT_GIVEN ? "--max-model-len"
-                                                          : "the model's longest request",
+                                                          : "the longest request of the model",
                  r->max_model_len);
     return refuse(r, q, why);
 }

@@ -332,7 +332,7 @@ class Replay(unittest.TestCase):
         self.assertIn("does not fit: the pool of 99 blocks of 16 tokens holds requests of 1584 tokens", said)
         self.assertNotIn("--max-model-len", said)
         self.assertIn("--skip-bad", said)
-        self.assertIn("is not below --max-model-len (64)",
+        self.assertIn("must be below --max-model-len (64)",
                       run("replay", "--max-model-len", "64", long, status=1))
         for tool in ("xz", "bzip2"):
             if shutil.which(tool):
