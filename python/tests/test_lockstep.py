@@ -6,6 +6,7 @@ every field of every output compared.
 --platform names a module to import first, where there is no GPU.
 """
 import copy
+import importlib
 import os
 import random
 from types import SimpleNamespace
@@ -22,8 +23,9 @@ class Ended(Exception):
 class Pair:
     """Both schedulers, and everything that is done to both."""
 
-    def __init__(self, seed: int):
-        from quire.vllm import AsyncScheduler, Scheduler, get_request_block_hasher
+    def __init__(self, seed: int, module: str = "quire.vllm"):
+        """module: where the schedulers that are compared with vLLM's come from."""
+        from quire.vllm import get_request_block_hasher
         from vllm.utils.hashing import get_hash_fn_by_name
         from vllm.v1.core import kv_cache_utils
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler as VllmAsyncScheduler
@@ -49,8 +51,9 @@ class Pair:
             groups = groups[:1]
         function = get_hash_fn_by_name("sha256")
         kv_cache_utils.init_none_hash(function)
-        kinds = ((VllmAsyncScheduler, AsyncScheduler) if self.is_async
-                 else (VllmScheduler, Scheduler))
+        ours = importlib.import_module(module)
+        kinds = ((VllmAsyncScheduler, ours.AsyncScheduler) if self.is_async
+                 else (VllmScheduler, ours.Scheduler))
         self.num_spec = 0
         if self.config.speculative_config is not None:
             self.num_spec = self.config.speculative_config.num_speculative_tokens
@@ -386,15 +389,16 @@ class Pair:
 
     def compare_caches(self):
         theirs, ours = (scheduler.kv_cache_manager for scheduler in self.both)
-        same(theirs.block_pool.get_num_free_blocks(), ours.block_pool.get_num_free_blocks())
+        compare_pools(theirs.block_pool, ours.block_pool)
         for name in self.both[0].requests:
             same(theirs.get_block_ids(name), ours.get_block_ids(name))
-        if self.is_encoder_decoder:
+        images = images_of(self.both[1])
+        if self.is_encoder_decoder or images is None:
             return
-        theirs, ours = (scheduler.encoder_cache_manager for scheduler in self.both)
+        theirs = self.both[0].encoder_cache_manager
         for name in ("cached", "freed", "num_free_slots", "num_freeable_slots"):
-            same(getattr(theirs, name), getattr(ours, name))
-        same(list(theirs.freeable.items()), list(ours.freeable.items()))
+            same(getattr(theirs, name), getattr(images, name))
+        same(list(theirs.freeable.items()), list(images.freeable.items()))
 
     def run(self, num_steps: int):
         from vllm.v1.core.sched.interface import PauseState
@@ -441,6 +445,24 @@ def compare_notes(theirs: list, ours: list):
 
 def fields_of(item) -> dict:
     return {name: value for name, value in vars(item).items() if name != "_quire_step"}
+
+
+def compare_pools(theirs, ours):
+    """The free queue in its order; users and hash of every block."""
+    same(theirs.get_num_free_blocks(), ours.get_num_free_blocks())
+    same(*([block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+           for pool in (theirs, ours)))
+    same(*([(block.block_id, block.ref_cnt, block.block_hash) for block in pool.blocks
+            if not block.is_null] for pool in (theirs, ours)))
+
+
+def images_of(scheduler):
+    """The encoder cache of a core, where tests/vllm/shim is there to look into it."""
+    try:
+        from quire_shim.images import Images
+    except ImportError:
+        return None
+    return Images(scheduler)
 
 
 def compare_steps(theirs, ours):

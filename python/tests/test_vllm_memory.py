@@ -4,7 +4,7 @@ import vllm_growth
 import vllm_kit
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(6))
 def test_no_growth(pytestconfig, number):
     vllm_kit.need_vllm(pytestconfig)
     for what, growth, bound in vllm_growth.grown(vllm_growth.kinds()[number](), 600):

@@ -48,42 +48,30 @@ def test_wrong_types(pair):
         ours._core.update(output)
 
 
-def test_what_a_request_may_be_changed_to(pair):
+def test_a_request_is_the_schedulers(pair):
     from vllm.v1.request import RequestStatus
 
     pair.add()
     (request,) = pair.both[1].requests.values()
-    waits = RequestStatus.WAITING_FOR_REMOTE_KVS
-    request.status = waits
-    assert request.status == waits
-    for status in (RequestStatus.RUNNING, RequestStatus.FINISHED_STOPPED):
-        with pytest.raises(AttributeError, match="finish_requests"):
-            request.status = status
-    with pytest.raises(ValueError, match="num_computed_tokens cannot be"):
-        request.num_computed_tokens = request.num_tokens + 1
-    with pytest.raises((OverflowError, ValueError)):
-        request.num_computed_tokens = -1
-    with pytest.raises(AttributeError):
-        request.is_prefill_chunk = True
+    for name, value in (("status", RequestStatus.WAITING_FOR_REMOTE_KVS), ("num_preemptions", 1),
+                        ("num_computed_tokens", 1), ("is_prefill_chunk", True)):
+        with pytest.raises(AttributeError):
+            setattr(request, name, value)
     assert request.num_computed_tokens == 0
 
 
-def test_queues_refuse_what_cannot_be(pair):
+def test_requests_that_are_not_new(pair):
+    from vllm.v1.request import RequestStatus
+
     pair.add()
     ours = pair.both[1]
     (request,) = ours.requests.values()
-    ours.schedule()
-    if request in ours.running:
-        with pytest.raises(ValueError, match="cannot wait"):
-            ours.waiting.add_request(request)
-    for queue in (ours.waiting, ours.skipped_waiting):
-        if request not in queue:
-            with pytest.raises(ValueError, match="not in this queue"):
-                queue.remove_request(request)
-    with pytest.raises(AttributeError, match="while there are requests"):
-        ours.max_num_encoder_input_tokens = 7
-    with pytest.raises(KeyError):
-        ours.finished_recving_kv_req_ids.add("nobody")
+    with pytest.raises(ValueError, match="belongs to another scheduler"):
+        vllm_kit.make().add_request(request)
+    ours.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)
+    with pytest.raises(ValueError, match="was scheduled before: its status is FINISHED_ABORTED"):
+        ours.add_request(request)
+    assert not ours.requests
 
 
 def test_requests_outlive_their_scheduler(pair):

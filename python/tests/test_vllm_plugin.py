@@ -11,9 +11,6 @@ import pytest
 import quire
 
 
-SHARED = {"KVCacheBlocks"}  # lists of blocks and nothing else: vLLM's own class serves
-
-
 def python(program, *paths, **env):
     """Runs a program in a process of its own; its output, or its last line of error."""
     path = os.pathsep.join(map(str, (*paths, *filter(None, sys.path))))
@@ -72,32 +69,21 @@ def test_names():
 
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         quire.vllm.nothing
-    assert {"Scheduler", "BlockPool", "substitute"} <= set(dir(quire.vllm))
-
-
-def test_every_name_has_a_stand_in(platform):
-    from quire.vllm import names
-
-    for name, place in names.PLACES.items():
-        theirs = getattr(importlib.import_module(place.theirs), name)
-        ours = getattr(importlib.import_module("quire.vllm." + place.ours), name)
-        assert (ours is theirs) == (name in SHARED), name
-        assert callable(ours) == callable(theirs), name
+    assert {"Scheduler", "get_request_block_hasher", "substitute"} <= set(dir(quire.vllm))
 
 
 def test_substitute_and_back(platform):
     import quire.vllm
-    from quire.vllm import names
+    from quire.vllm.substitution import PLACES
 
     users = [importlib.import_module(name) for name in
-             ("vllm.v1.core.sched.scheduler", "vllm.v1.core.kv_cache_manager",
-              "vllm.v1.engine.core")]
+             ("vllm.v1.core.sched.scheduler", "vllm.v1.core.kv_cache_utils", "vllm.v1.engine.core")]
     before = [dict(vars(module)) for module in users]
     with quire.vllm.substitute() as done:
-        assert set(done.names) == set(names.PLACES) - SHARED
-        for name, place in names.PLACES.items():
+        assert done.names == tuple(PLACES)
+        for name, (theirs, _ours) in PLACES.items():
             ours = getattr(quire.vllm, name)
-            assert getattr(sys.modules[place.theirs], name) is ours
+            assert getattr(sys.modules[theirs], name) is ours
             for module, old in zip(users, before):
                 assert name not in old or vars(module)[name] is ours, (module, name)
         assert quire.vllm.substitute().names == ()
@@ -105,14 +91,12 @@ def test_substitute_and_back(platform):
         assert all(vars(module)[name] is value for name, value in old.items())
 
 
-def test_substitute_parts(platform):
+def test_substitute_some(platform):
     import quire.vllm
 
-    with quire.vllm.substitute(only=["hasher", "EncoderCacheManager"]) as done:
-        assert done.names == ("get_request_block_hasher", "EncoderCacheManager")
-    with quire.vllm.substitute(only="queues") as done:
-        assert done.names[-1] == "create_request_queue"
-    with pytest.raises(ValueError, match="'motor' is neither a part"):
+    with quire.vllm.substitute(only=["get_request_block_hasher"]) as done:
+        assert done.names == ("get_request_block_hasher",)
+    with pytest.raises(ValueError, match="'motor' is not one of Scheduler, "):
         quire.vllm.substitute(only=["motor"])
 
 

@@ -31,9 +31,9 @@ def run(tmp_path):
         pytest.skip("tests/vllm/run is not there")
     written = {
         "env/vllm/__init__.py": "__version__ = '0.20.9'\nIS_REAL = True\n",
-        "env/quire/__init__.py": "", "env/quire/_vllm.py": "",
-        "env/quire/vllm/__init__.py":
+        "env/quire_shim/__init__.py":
             "def substitute():\n    import vllm\n    vllm.IS_REAL = False\n",
+        "env/quire_shim/scheduler.py": "",
         "tree/tests/__init__.py": "", "tree/tests/test_made_up.py": TESTS,
         "tree/vllm/__init__.py": "raise ImportError('this one is not built')\n",
         "files.txt": "# a comment\ntests\n",

@@ -57,3 +57,16 @@ def test_random_tokens():
 @pytest.mark.parametrize("odd", [2**31, -2**31 - 1, 2**63, 2**200])
 def test_tokens_beyond_32_bits_are_left_to_the_other_hasher(odd):
     assert hashes_of([1, 2, 3, odd], lambda _request: ["theirs"]) == ["theirs"]
+
+
+def test_a_token_that_empties_its_own_list():
+    """Asked for its value it runs Python code; what is no longer there is not read."""
+    tokens = [1, 2, 3, 4]
+
+    class Odd:
+        def __index__(self):
+            tokens.clear()
+            return 7
+
+    tokens[1] = Odd()
+    assert hashes_of(tokens, lambda _request: ["theirs"]) == ["theirs"]

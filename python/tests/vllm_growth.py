@@ -3,10 +3,9 @@
     python vllm_growth.py [--platform MODULE] [--requests 100000]
 
 Traffic of several kinds through the scheduler (synchronous and asynchronous, with a connector, KV
-events, grammars, drafts, aborts, preemptions), and through the KV-cache manager by itself. After a
-fifth of the requests memory is taken down; at the end it is compared: resident bytes, bytes that
-Python's allocator knows of, and the number of objects. The last line says `no growth` or what grew,
-and the exit status is 1 then.
+events, grammars, drafts, aborts, preemptions). After a fifth of the requests memory is taken down; at
+the end it is compared: resident bytes, bytes that Python's allocator knows of, and the number of
+objects. The last line says `no growth` or what grew, and the exit status is 1 then.
 """
 import argparse
 import gc
@@ -72,39 +71,6 @@ class Traffic:
         self.scheduler.update_draft_token_ids(DraftTokenIds(names, [[5, 6] for _ in names]))
 
 
-class Manager:
-    """Requests through quire.vllm's KVCacheManager, without a scheduler."""
-
-    name = "manager"
-
-    def __init__(self):
-        import torch
-        from vllm.utils.hashing import get_hash_fn_by_name
-        from vllm.v1.core import kv_cache_utils
-        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-
-        from quire.vllm.kv_cache_manager import KVCacheManager
-
-        kv_cache_utils.init_none_hash(get_hash_fn_by_name("sha256"))
-        group = KVCacheGroupSpec(["full"], FullAttentionSpec(
-            block_size=vllm_kit.BLOCK_SIZE, num_kv_heads=1, head_size=2, dtype=torch.bfloat16))
-        self.manager = KVCacheManager(
-            KVCacheConfig(200, [], [group]), max_model_len=96, hash_block_size=vllm_kit.BLOCK_SIZE,
-            enable_caching=True, log_stats=True)
-        self.hasher, self.rng, self.number = vllm_kit.hasher(), random.Random(1), 0
-
-    def serve(self, count: int) -> None:
-        for _ in range(count):
-            self.number += 1
-            prompt = [self.rng.randrange(6), *range(self.rng.randint(4, 24))]
-            request = vllm_kit.request(f"r{self.number}", prompt, self.hasher)
-            found, num_found = self.manager.get_computed_blocks(request)
-            assert self.manager.allocate_slots(
-                request, len(prompt) - num_found, num_found, found) is not None
-            self.manager.get_block_ids(request.request_id)
-            self.manager.free(request)
-
-
 def grown(traffic, count: int) -> list[tuple[str, int, int]]:
     """(what, growth, bound) of the requests after the first fifth; the last tenth is traced."""
     traffic.serve(count // 5)
@@ -131,7 +97,7 @@ def kinds() -> list:
     return [lambda: Traffic("plain"), lambda: Traffic("asynchronous", is_async=True),
             lambda: Traffic("preempted", num_blocks=60),
             lambda: Traffic("connector", connector=connector(), events=True),
-            lambda: Traffic("grammars"), lambda: Traffic("drafts", drafts=2), Manager]
+            lambda: Traffic("grammars"), lambda: Traffic("drafts", drafts=2)]
 
 
 def main() -> int:

@@ -88,17 +88,23 @@ def connector_class():
     return Connector
 
 
-def make(is_async=False, connector=None, events=False, num_blocks=200, log_stats=True, drafts=0,
-         max_num_seqs=16, grammars=None):
-    """A scheduler on one group of full attention."""
+def full_group():
     import torch
-    from test_lockstep import drawn_config
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec
+
+    return KVCacheGroupSpec(["full"], FullAttentionSpec(
+        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=2, dtype=torch.bfloat16))
+
+
+def make(is_async=False, connector=None, events=False, num_blocks=200, log_stats=True, drafts=0,
+         max_num_seqs=16, grammars=None, module="quire.vllm"):
+    """A scheduler on one group of full attention. module: where its class comes from."""
+    from lockstep_parts import drawn_config
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
     from vllm.utils.hashing import get_hash_fn_by_name
     from vllm.v1.core import kv_cache_utils
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.kv_cache_interface import KVCacheConfig
 
-    from quire.vllm import AsyncScheduler, Scheduler
     from quire.vllm import config as limits
 
     limits.MAX_REQUESTS, limits.MAX_TEXT_TOKENS = 1024, 1 << 16  # small, so quick to make
@@ -118,10 +124,9 @@ def make(is_async=False, connector=None, events=False, num_blocks=200, log_stats
     create = KVConnectorFactory.create_connector
     KVConnectorFactory.create_connector = lambda **_given: connector
     try:
-        group = KVCacheGroupSpec(["full"], FullAttentionSpec(
-            block_size=BLOCK_SIZE, num_kv_heads=1, head_size=2, dtype=torch.bfloat16))
-        made = (AsyncScheduler if is_async else Scheduler)(
-            config, KVCacheConfig(num_blocks, [], [group]), grammars or Grammars(), BLOCK_SIZE,
+        kinds = importlib.import_module(module)
+        made = (kinds.AsyncScheduler if is_async else kinds.Scheduler)(
+            config, KVCacheConfig(num_blocks, [], [full_group()]), grammars or Grammars(), BLOCK_SIZE,
             BLOCK_SIZE, SimpleNamespace(supports_multimodal_inputs=lambda _config: False),
             log_stats=log_stats)
     finally:

@@ -1,6 +1,6 @@
 """A pytest plugin: puts Quire in the place of vLLM's classes if asked, and notes how each test ends.
 
-    QUIRE_SUBSTITUTE   1: quire.vllm.substitute()
+    QUIRE_SUBSTITUTE   1: quire_shim.substitute()
     QUIRE_REPORT       a file that gets one JSON line for each test that begins or ends
 
 Lines are written at once, so that a test that takes the process down is known.
@@ -9,9 +9,9 @@ import json
 import os
 
 if os.environ.get("QUIRE_SUBSTITUTE") == "1":
-    import quire.vllm
+    import quire_shim
 
-    quire.vllm.substitute()
+    quire_shim.substitute()
 
 
 def note(test, outcome, message=""):

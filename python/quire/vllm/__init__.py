@@ -8,8 +8,8 @@ refused then. Importing the package alone does nothing, so that vLLM's look for 
 from importlib import import_module
 from typing import Any
 
-from .names import PLACES
-
+PLACES = {"Scheduler": "scheduler", "AsyncScheduler": "scheduler",
+          "get_request_block_hasher": "hasher"}
 __all__ = [*PLACES, "substitute"]
 
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
         from .version import check
 
         check()
-        value = getattr(import_module(f".{PLACES[name].ours}", __name__), name)
+        value = getattr(import_module(f".{PLACES[name]}", __name__), name)
     elif name == "substitute":
         from .substitution import substitute as value
     else:

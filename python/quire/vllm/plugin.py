@@ -45,7 +45,7 @@ def install(is_trial: bool) -> None:
     def get_scheduler_cls(self):
         from .substitution import substitute
 
-        substitute(only=["hasher"])
+        substitute(only=["get_request_block_hasher"])
         if self.scheduler_cls is not None:
             return theirs(self)
         from .scheduler import AsyncScheduler, Scheduler

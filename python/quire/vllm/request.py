@@ -12,24 +12,18 @@ from typing import Any
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.utils import tensor_data
 
+NEW = (RequestStatus.WAITING, RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR)
 STATUS, COMPUTED, PLACEHOLDERS, PREEMPTIONS, DRAFTS, PREFILL = range(6)
-HELD = (RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR, RequestStatus.WAITING_FOR_REMOTE_KVS,
-        RequestStatus.WAITING_FOR_STREAMING_REQ)
-EDITABLE = {STATUS: 0, COMPUTED: 1, PLACEHOLDERS: 2, PREEMPTIONS: 3}  # as python/src/dropin/edit.c counts
 
 
 def owned(index: int, convert=int) -> property:
-    """A value of the scheduler's. Who writes it writes into the scheduler, as far as that allows."""
+    """A value of the scheduler's, which alone changes it."""
 
     def read(self):
         core, number = self._quire
         return convert(core.info(number)[index])
 
-    def write(self, value) -> None:
-        core, number = self._quire
-        core.edit(number, EDITABLE[index], int(value))
-
-    return property(read, write if index in EDITABLE else None)
+    return property(read)
 
 
 class BoundRequest:
@@ -62,9 +56,9 @@ class BoundRequest:
 
 
 @cache
-def bound(kind: type) -> type:
+def bound(kind: type, state: type[BoundRequest]) -> type:
     """The class that a Request of this class has while it belongs to a scheduler."""
-    return type(kind.__name__, (BoundRequest, kind), {"_unbound": kind})
+    return type(kind.__name__, (state, kind), {"_unbound": kind})
 
 
 class _HashView:
@@ -131,9 +125,9 @@ def prompt_of(request: Request) -> dict[str, Any]:
     return made
 
 
-def bind(request: Request, core, number: int) -> None:
+def bind(request: Request, core, number: int, state: type[BoundRequest]) -> None:
     request._quire = (core, number)
-    request.__class__ = bound(type(request))
+    request.__class__ = bound(type(request), state)
 
 
 def ended(request: Request, status: int, computed: int, preemptions: int, is_prefill: int) -> None:

@@ -27,16 +27,15 @@ from vllm.v1.spec_decode.metrics import SpecDecodingStats
 from quire._vllm import Core
 
 from . import config as configs
-from . import queues
 from . import request as requests_
 from .connector import calls_of, image_calls_of
 from .events import Events
-from .images import Images
-from .kv_cache_manager import KVCacheManager
+from .kv_cache import KVCache
 
 EVENT_TYPES = {int(kind): kind for kind in EngineCoreEventType}
 FINISH_REASONS = (None, FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT,
                   FinishReason.ERROR, FinishReason.REPETITION)
+RUNNING, WAITING, SKIPPED = range(3)  # the queues of a core
 PAUSES = {PauseState.UNPAUSED: 0, PauseState.PAUSED_NEW: 1, PauseState.PAUSED_ALL: 2}
 
 
@@ -64,6 +63,7 @@ class Scheduler(SchedulerInterface):
     """As vllm.v1.core.sched.scheduler.Scheduler."""
 
     is_async = False
+    bound_request = requests_.BoundRequest
 
     def __init__(self, vllm_config, kv_cache_config, structured_output_manager, block_size: int,
                  hash_block_size: int | None = None, mm_registry=MULTIMODAL_REGISTRY,
@@ -76,12 +76,12 @@ class Scheduler(SchedulerInterface):
         self.structured_output_manager = structured_output_manager
         self.block_size, self.log_stats = block_size, log_stats
         self.max_model_len = vllm_config.model_config.max_model_len
-        self._connector = self.ec_connector = None
+        self.connector = self.ec_connector = None
         if vllm_config.ec_transfer_config is not None:
             self.ec_connector = ECConnectorFactory.create_connector(
                 config=vllm_config, role=ECConnectorRole.SCHEDULER)
         if vllm_config.kv_transfer_config is not None:
-            self._connector = KVConnectorFactory.create_connector(
+            self.connector = KVConnectorFactory.create_connector(
                 config=vllm_config, role=KVConnectorRole.SCHEDULER,
                 kv_cache_config=kv_cache_config)
         self.requests: dict[str, Request] = {}
@@ -99,8 +99,8 @@ class Scheduler(SchedulerInterface):
                                            hash_block_size or block_size, mm_registry, log_stats,
                                            self.is_async)
         self._make_core()
-        if hasattr(self._connector, "bind_gpu_block_pool"):
-            self._connector.bind_gpu_block_pool(self.kv_cache_manager.block_pool)
+        if hasattr(self.connector, "bind_gpu_block_pool"):
+            self.connector.bind_gpu_block_pool(self.kv_cache_manager.block_pool)
 
     def _make_core(self) -> None:
         """The scheduler itself, from the numbers and the connector of now."""
@@ -123,63 +123,12 @@ class Scheduler(SchedulerInterface):
     def _should_advance(self, request: Request) -> bool:
         return self.structured_output_manager.should_advance(request)
 
-    def _change(self, what: str, **numbers: int) -> None:
-        """What a scheduler is made with can be changed as long as it has no requests."""
-        if self.requests:
-            raise AttributeError(f"quire.vllm: {what} cannot be changed while there are requests")
-        self._numbers.update(numbers)
-        self._make_core()
-
     @property
-    def connector(self):
-        return self._connector
-
-    @connector.setter
-    def connector(self, connector) -> None:
-        is_known = self._connector is not None and connector is not None
-        self._connector = connector
-        if not is_known:
-            self._change("connector")
-
-    @property
-    def max_num_encoder_input_tokens(self) -> int:
-        return self._numbers.get("encoder_compute_budget", 0)
-
-    @max_num_encoder_input_tokens.setter
-    def max_num_encoder_input_tokens(self, budget: int) -> None:
-        self._change("max_num_encoder_input_tokens", encoder_compute_budget=budget)
-
-    @property
-    def is_encoder_decoder(self) -> bool:
-        return self._numbers.get("is_encoder_decoder") == configs.ON
-
-    @is_encoder_decoder.setter
-    def is_encoder_decoder(self, value: bool) -> None:
-        self._change("is_encoder_decoder", is_encoder_decoder=configs.switch(value))
-
-    @property
-    def kv_cache_manager(self) -> KVCacheManager:
-        """The core's cache, to look at; made when somebody asks."""
+    def kv_cache_manager(self) -> KVCache:
+        """The core's cache, to look at; made when it is first asked for."""
         if self._manager is None:
-            numbers = self._numbers
-            self._manager = KVCacheManager.of_core(
-                self._core, self.kv_cache_config, self.max_model_len, numbers["hash_block_size"],
-                numbers["enable_caching"] == configs.ON,
-                numbers.get("use_eagle") == configs.ON, numbers["dcp_world_size"],
-                numbers["pcp_world_size"])
+            self._manager = KVCache(self, self._numbers["num_blocks"])
         return self._manager
-
-    @kv_cache_manager.setter
-    def kv_cache_manager(self, manager) -> None:
-        raise AttributeError("quire.vllm: the scheduler's KV cache cannot be replaced")
-
-    @property
-    def encoder_cache_manager(self) -> Images:
-        return Images(self)
-
-    @encoder_cache_manager.setter
-    def encoder_cache_manager(self, manager) -> None:
-        self._change("encoder_cache_manager", encoder_cache_size=manager.cache_size)
 
     # -- requests
 
@@ -190,25 +139,22 @@ class Scheduler(SchedulerInterface):
             return
         if request.resumable:
             request.streaming_queue = deque()
-        self._number_of(request)
+        self._add(request)
         if self.log_stats:
             request.record_event(EngineCoreEventType.QUEUED)
 
-    def _number_of(self, request: Request) -> int:
-        """The core's number of a request; one that it does not know yet is added."""
+    def _add(self, request: Request) -> int:
+        """Gives a request to the core; its number there."""
         if isinstance(request, requests_.BoundRequest):
-            return request._quire[1]
-        status, computed = request.status, request.num_computed_tokens
+            raise ValueError(f"request {request.request_id} belongs to another scheduler")
+        if request.status not in requests_.NEW or request.num_computed_tokens:
+            raise ValueError(f"request {request.request_id} was scheduled before: its status is "
+                             f"{request.status.name}, {request.num_computed_tokens} tokens are "
+                             "computed")
         rules = requests_.rules_of(request) | requests_.prompt_of(request)
         number = self._core.add(request, rules)
         self.requests[request.request_id] = request
-        requests_.bind(request, self._core, number)
-        if request.status != status and status != RequestStatus.RUNNING:
-            request.status = status
-            is_held = status in requests_.HELD
-            self._core.enqueue(number, queues.SKIPPED if is_held else queues.WAITING, False)
-        if computed:
-            request.num_computed_tokens = computed
+        requests_.bind(request, self._core, number, self.bound_request)
         return number
 
     def _continue(self, session: Request, request: Request) -> None:
@@ -343,28 +289,20 @@ class Scheduler(SchedulerInterface):
         self._events.publisher = publisher
 
     @property
-    def running(self) -> queues.Running:
-        return queues.Running(self)
+    def running(self) -> list[Request]:
+        return self._core.queue(RUNNING)
 
     @property
-    def waiting(self) -> queues.Waiting:
-        return queues.Waiting(self, queues.WAITING)
+    def waiting(self) -> list[Request]:
+        return self._core.queue(WAITING)
 
     @property
-    def skipped_waiting(self) -> queues.Waiting:
-        return queues.Waiting(self, queues.SKIPPED)
+    def skipped_waiting(self) -> list[Request]:
+        return self._core.queue(SKIPPED)
 
     @property
     def finished_req_ids(self) -> set[str]:
         return self._core.finished()
-
-    @property
-    def finished_recving_kv_req_ids(self) -> queues.Loads:
-        return queues.Loads(self, queues.RECEIVED)
-
-    @property
-    def failed_recving_kv_req_ids(self) -> queues.Loads:
-        return queues.Loads(self, queues.FAILED)
 
     @property
     def num_waiting_for_streaming_input(self) -> int:

@@ -1,8 +1,8 @@
 """Puts Quire's classes in the place of vLLM's own, in this process.
 
-    vllm.v1.core.block_pool.BlockPool ──┐
-    vllm.v1.core.kv_cache_coordinator   ├──► quire.vllm.BlockPool
-      (has imported it)                 ┘
+    vllm.v1.core.kv_cache_utils.get_request_block_hasher ──┐
+    vllm.v1.engine.core                                    ├──► quire.vllm.get_request_block_hasher
+      (has imported it)                                    ┘
 
 A name is bound anew where vLLM defines it, so that whoever imports it later gets ours, and in every
 module of vLLM that has it already. Objects that were made before stay what they are.
@@ -12,8 +12,12 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from .names import PARTS, PLACES
 from .version import check
+
+# name: vLLM's module, and ours
+PLACES = {"Scheduler": ("vllm.v1.core.sched.scheduler", "quire.vllm"),
+          "AsyncScheduler": ("vllm.v1.core.sched.async_scheduler", "quire.vllm"),
+          "get_request_block_hasher": ("vllm.v1.core.kv_cache_utils", "quire.vllm")}
 
 
 class Substitution:
@@ -47,29 +51,21 @@ def _rebind(pairs: list[tuple[Any, Any]]) -> None:
             setattr(module, name, value)
 
 
-def _chosen(only: Iterable[str] | None) -> list[str]:
-    if only is None:
-        return list(PLACES)
-    only = [only] if isinstance(only, str) else list(only)
-    for wanted in only:
-        if wanted not in PARTS and wanted not in PLACES:
-            raise ValueError(f"quire.vllm.substitute: {wanted!r} is neither a part "
-                             f"({', '.join(PARTS)}) nor a name that Quire stands in for")
-    return [name for name, place in PLACES.items() if name in only or place.part in only]
-
-
-def substitute(only: Iterable[str] | None = None) -> Substitution:
-    """Rebinds vLLM's names to Quire's: all of them, or those of the parts or names in `only`.
-
-    Quire's Scheduler has its own cache, queues and encoder cache: the other parts serve those who
-    use vLLM's classes by themselves.
-    """
+def place(places: dict[str, tuple[str, str]]) -> Substitution:
+    """Rebinds each name of vLLM's module to ours."""
     check()
     pairs = {}
-    for name in _chosen(only):
-        place = PLACES[name]
-        theirs = getattr(import_module(place.theirs), name)
-        ours = getattr(import_module("quire.vllm." + place.ours), name)
+    for name, (their_module, our_module) in places.items():
+        theirs = getattr(import_module(their_module), name)
+        ours = getattr(import_module(our_module), name)
         if theirs is not ours:
             pairs[name] = theirs, ours
     return Substitution(pairs)
+
+
+def substitute(only: Iterable[str] = tuple(PLACES)) -> Substitution:
+    """Rebinds vLLM's names to Quire's: all of them, or those in `only`."""
+    for name in only:
+        if name not in PLACES:
+            raise ValueError(f"quire.vllm.substitute: {name!r} is not one of {', '.join(PLACES)}")
+    return place({name: PLACES[name] for name in only})

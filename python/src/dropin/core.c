@@ -140,21 +140,6 @@ static PyObject *core_finished(PyObject *self, PyObject *unused)
     return core->finished;
 }
 
-quire_cache *vllm_core_cache(PyObject *core)
-{
-    return quire_sched_cache(((vllm_core *)core)->sched);
-}
-
-quire_seq vllm_core_seq(PyObject *core, PyObject *id)
-{
-    vllm_slot *slot = vllm_slot_of_id((vllm_core *)core, id);
-    quire_req_info info;
-    if (slot == NULL ||
-        quire_sched_req_info(((vllm_core *)core)->sched, slot->req, &info) != QUIRE_OK)
-        return 0;
-    return info.seq;
-}
-
 static PyObject *core_blocks(PyObject *self, PyObject *args)
 {
     vllm_core *core = (vllm_core *)self;
@@ -499,10 +484,6 @@ GUARDED(guarded_schedule, vllm_core_schedule)
 GUARDED(guarded_update, vllm_core_update)
 GUARDED(guarded_update_drafts, vllm_core_update_drafts)
 GUARDED(guarded_finish, core_finish)
-GUARDED(guarded_edit, vllm_core_edit)
-GUARDED(guarded_take_image, vllm_core_take_image)
-GUARDED(guarded_leave, vllm_core_leave)
-GUARDED(guarded_enqueue, vllm_core_enqueue)
 GUARDED(guarded_set_pause, core_set_pause)
 GUARDED(guarded_follow, vllm_core_follow)
 GUARDED(guarded_reset_encoder_cache, core_reset_encoder_cache)
@@ -517,15 +498,15 @@ static PyMethodDef core_methods[] = {
     {"update_drafts", guarded_update_drafts, METH_VARARGS, "update_drafts(numbers, lists)"},
     {"finish", guarded_finish, METH_VARARGS, "finish(number, status): whether it was there"},
     {"info", core_info, METH_VARARGS, "info(number): what changes in every step"},
-    {"edit", guarded_edit, METH_VARARGS, "edit(number, which value, value)"},
-    {"flags", vllm_core_flags, METH_VARARGS, "flags(number): load has come, load has failed"},
     {"drafts", vllm_core_drafts, METH_VARARGS, "drafts(number): token ids"},
-    {"images", vllm_core_images, METH_NOARGS, "images(): the encoder cache"},
-    {"take_image", guarded_take_image, METH_VARARGS, "take_image(number, input)"},
-    {"leave", guarded_leave, METH_VARARGS, "leave(number): its queue"},
-    {"enqueue", guarded_enqueue, METH_VARARGS, "enqueue(number, which queue, in front)"},
     {"finished", core_finished, METH_NOARGS, "finished(): ids that ended since the last step"},
     {"blocks", core_blocks, METH_VARARGS, "blocks(number): block ids by group"},
+    {"block", vllm_core_block, METH_VARARGS, "block(id): users, hash with its group or None"},
+    {"next_free", vllm_core_next_free, METH_VARARGS,
+     "next_free(id): the block behind it in the free queue, 0 at its end; next_free(0): its head"},
+    {"num_free", vllm_core_num_free, METH_NOARGS, "num_free(): blocks in the free queue"},
+    {"touch", vllm_core_touch, METH_VARARGS, "touch(ids): one more user for each block"},
+    {"free_blocks", vllm_core_free_blocks, METH_VARARGS, "free_blocks(ids): one user less"},
     {"queue", core_queue, METH_VARARGS, "queue(which): Requests in order"},
     {"queue_length", core_queue_length, METH_VARARGS, "queue_length(which)"},
     {"counts", core_counts, METH_NOARGS, "running, waiting, unfinished, any finished"},

@@ -1,6 +1,4 @@
 /* module.c - the extension quire._vllm: the types that quire.vllm builds on. */
-#include "cache.h"
-#include "pool.h"
 #include "vllm.h"
 
 PyMODINIT_FUNC PyInit__vllm(void);
@@ -14,14 +12,6 @@ static const struct {
 } types[] = {
     {"BlockHasher", vllm_hasher_make_type},
     {"Core", vllm_core_make_type},
-    {"RequestRing", vllm_ring_make_type},
-    {"RequestHeap", vllm_heap_make_type},
-    {"EncoderCache", vllm_encoder_make_type},
-    {"KVCacheBlock", vllm_block_make_type},
-    {"FreeKVCacheBlockQueue", vllm_queue_make_type},
-    {"BlockHashToBlockMap", vllm_map_make_type},
-    {"Pool", vllm_pool_make_type},
-    {"Cache", vllm_cache_make_type},
 };
 
 static int add_types(PyObject *module)
@@ -39,7 +29,7 @@ static int add_types(PyObject *module)
 PyMODINIT_FUNC PyInit__vllm(void)
 {
     PyObject *module = PyModule_Create(&vllm_module);
-    if (module != NULL && (vllm_lists_try() < 0 || add_types(module) < 0))
+    if (module != NULL && add_types(module) < 0)
         Py_CLEAR(module);
     return module;
 }

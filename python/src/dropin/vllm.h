@@ -8,14 +8,11 @@
  * last values back when it ends. Token lists stay Python's, since everybody reads them: a slot has
  * both and appends to them.
  *
- * Built on the stable ABI of CPython 3.11. The functions of a core hold the GIL throughout.
+ * Built for one version of CPython, 3.11 or later. The functions of a core hold the GIL throughout.
  */
 #ifndef QUIRE_PYTHON_VLLM_H
 #define QUIRE_PYTHON_VLLM_H
 
-#ifndef Py_LIMITED_API
-#define Py_LIMITED_API 0x030B0000
-#endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -126,10 +123,6 @@ extern vllm_slot *vllm_slot_of(vllm_core *core, quire_req req);
 extern int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client);
 /* A request whose blocks were kept is gone now, if it is. */
 extern int vllm_slot_end_kept(vllm_core *core, quire_req req);
-/* For views: the cache of a Core, and the seq of a request that it has (0: no blocks, or no such
- * request; check PyErr_Occurred). */
-extern quire_cache *vllm_core_cache(PyObject *core);
-extern quire_seq vllm_core_seq(PyObject *core, PyObject *id);
 
 /* guard.c */
 /* Makes the call, unless one is under way or the core is closed: then a RuntimeError. */
@@ -174,20 +167,19 @@ extern void vllm_lives_free(vllm_core *core);
 /* events.c */
 extern void vllm_listen(vllm_core *core, quire_cache_config *config);
 
-/* edit.c */
-extern PyObject *vllm_core_edit(PyObject *self, PyObject *args);
-extern PyObject *vllm_core_flags(PyObject *self, PyObject *args);
+/* outside.c */
 extern PyObject *vllm_core_drafts(PyObject *self, PyObject *args);
-extern PyObject *vllm_core_leave(PyObject *self, PyObject *args);
-extern PyObject *vllm_core_enqueue(PyObject *self, PyObject *args);
 /* A SchedulerOutput that the scheduler did not make, as a step in flight. */
 extern int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number);
 /* A connector may have cut the tokens of a request that was never scheduled. */
 extern int vllm_slot_cut(vllm_core *core, vllm_slot *slot);
 
-/* images.c */
-extern PyObject *vllm_core_images(PyObject *self, PyObject *unused);
-extern PyObject *vllm_core_take_image(PyObject *self, PyObject *args);
+/* blocks.c */
+extern PyObject *vllm_core_block(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_next_free(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_num_free(PyObject *self, PyObject *unused);
+extern PyObject *vllm_core_touch(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_free_blocks(PyObject *self, PyObject *args);
 
 /* calls.c */
 extern quire_grammar vllm_grammar(vllm_core *core);
@@ -201,8 +193,6 @@ extern int vllm_slot_sync(vllm_core *core, vllm_slot *slot);
 extern PyObject *vllm_core_update_drafts(PyObject *self, PyObject *args);
 
 /* lists.c */
-/* Finds out how this interpreter's objects lie in memory: once, at import. */
-extern int vllm_lists_try(void);
 /* Tokens [first, first + count) of a list, which has them. -1 and an exception where one is no int
  * of 32 bits. */
 extern int vllm_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t count,
@@ -210,12 +200,5 @@ extern int vllm_read_tokens(PyObject *list, Py_ssize_t first, Py_ssize_t count,
 
 /* hasher.c */
 extern PyObject *vllm_hasher_make_type(PyObject *module);
-
-/* ring.c, heap.c: vLLM's queues of requests */
-extern PyObject *vllm_ring_make_type(PyObject *module);
-extern PyObject *vllm_heap_make_type(PyObject *module);
-
-/* encoder.c */
-extern PyObject *vllm_encoder_make_type(PyObject *module);
 
 #endif

@@ -1,0 +1,126 @@
+/* outside.c - what reaches the scheduler from outside of its own steps.
+ *
+ *      update_from_output(a step it did not make)     becomes a step in flight
+ *      connector cuts request._all_token_ids          the library's prompt is cut too
+ *      request.spec_token_ids                         the drafts of its next step, to look at
+ *
+ * The library's own headers are needed for the first and the last.
+ */
+#include "vllm.h"
+
+#include "sched/sched.h"
+
+/* ---- drafts -------------------------------------------------------------- */
+
+/* drafts(number): those of its next step */
+PyObject *vllm_core_drafts(PyObject *self, PyObject *args)
+{
+    vllm_core *core = (vllm_core *)self;
+    unsigned long long number;
+    if (!PyArg_ParseTuple(args, "K", &number))
+        return NULL;
+    uint32_t index = qr_sched_index_of(core->sched, number);
+    if (index == QR_NIL)
+        return vllm_raise(QUIRE_E_UNKNOWN_REQ, "request");
+    return vllm_token_list(qr_sched_drafts_of(core->sched, index),
+                           core->sched->table.requests[index].num_drafts);
+}
+
+/* ---- steps made by hand -------------------------------------------------- */
+
+/* The numbers of drafts of a request in scheduled_spec_decode_tokens. */
+static int count_drafts(PyObject *drafts, PyObject *id, uint32_t *count)
+{
+    PyObject *list = PyDict_GetItemWithError(drafts, id);
+    Py_ssize_t size = list == NULL ? 0 : PyObject_Size(list);
+    *count = size < 0 ? 0 : (uint32_t)size;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int fill_batch(vllm_core *core, qr_batch *batch, PyObject *scheduled, PyObject *drafts)
+{
+    Py_ssize_t at = 0;
+    PyObject *id;
+    PyObject *count;
+    uint32_t row = 0;
+    while (PyDict_Next(scheduled, &at, &id, &count)) {
+        const vllm_slot *slot = vllm_slot_of_id(core, id);
+        if (PyErr_Occurred() || count_drafts(drafts, id, &batch->num_drafts[row]) < 0)
+            return -1;
+        batch->num_tokens[row] = (uint32_t)PyLong_AsUnsignedLong(count);
+        if (PyErr_Occurred())
+            return -1;
+        batch->reqs[row] = slot == NULL ? 0 : slot->req;
+        batch->num_preemptions[row] = slot == NULL ? 0 : slot->num_preemptions;
+        batch->is_past_prompt[row] = 1;
+        row++;
+    }
+    batch->num_reqs = row;
+    return 0;
+}
+
+static int note_step(vllm_core *core, PyObject *scheduled, PyObject *drafts, uint64_t *number)
+{
+    quire_sched *s = core->sched;
+    if (!PyDict_Check(scheduled) || !PyDict_Check(drafts) ||
+        PyDict_Size(scheduled) > (Py_ssize_t)s->rules.max_num_seqs ||
+        s->flight.num_batches == s->rules.max_batches) {
+        PyErr_SetString(PyExc_ValueError,
+                        "this SchedulerOutput is not one of this scheduler's, and cannot stand for "
+                        "one: too many requests, or too many steps in flight");
+        return -1;
+    }
+    qr_batch *batch =
+        &s->flight.batches[(s->flight.first_batch + s->flight.num_batches) % s->rules.max_batches];
+    if (fill_batch(core, batch, scheduled, drafts) < 0)
+        return -1;
+    batch->step = UINT64_MAX - core->num_foreign++; /* not one of those that schedule counts */
+    s->flight.num_batches++;
+    *number = batch->step;
+    return 0;
+}
+
+int vllm_note_step(vllm_core *core, PyObject *output, uint64_t *number)
+{
+    PyObject *scheduled = PyObject_GetAttr(output, core->names[VLLM_NAME_SCHEDULED]);
+    PyObject *drafts =
+        scheduled == NULL ? NULL : PyObject_GetAttr(output, core->names[VLLM_NAME_DRAFTS]);
+    int failed = drafts == NULL || note_step(core, scheduled, drafts, number) < 0;
+    Py_XDECREF(scheduled);
+    Py_XDECREF(drafts);
+    return failed ? -1 : 0;
+}
+
+/* ---- a connector cuts a prompt ------------------------------------------- */
+
+static int read_attribute(PyObject *request, const char *name, uint32_t *value)
+{
+    PyObject *number = PyObject_GetAttrString(request, name);
+    unsigned long wide = number == NULL ? 0 : PyLong_AsUnsignedLong(number);
+    Py_XDECREF(number);
+    *value = (uint32_t)wide;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+int vllm_slot_cut(vllm_core *core, vllm_slot *slot)
+{
+    quire_req_info info;
+    Py_ssize_t left = PyList_Size(slot->all_tokens);
+    if (quire_sched_req_info(core->sched, slot->req, &info) != QUIRE_OK ||
+        left >= (Py_ssize_t)info.num_tokens)
+        return 0;
+    uint32_t num_prompt;
+    uint32_t max_tokens;
+    if (read_attribute(slot->request, "num_prompt_tokens", &num_prompt) < 0 ||
+        read_attribute(slot->request, "max_tokens", &max_tokens) < 0)
+        return -1;
+    int status = num_prompt == (uint32_t)left
+                     ? quire_sched_cut_prompt(core->sched, slot->req, num_prompt, max_tokens)
+                     : QUIRE_E_RANGE;
+    if (status != QUIRE_OK) {
+        vllm_raise(status, "a connector cut the tokens of a request");
+        return -1;
+    }
+    slot->num_prompt = num_prompt;
+    return 0;
+}

@@ -1,0 +1,27 @@
+/* shim.h - what the files of _quire_shim share. */
+#ifndef QUIRE_SHIM_H
+#define QUIRE_SHIM_H
+
+#include "dropin/vllm.h"
+
+/* module.c: whether an object is a core of quire._vllm; 0 with an exception. */
+extern int shim_is_core(PyObject *object);
+
+/* ring.c, heap.c: vLLM's queues of requests */
+extern PyObject *vllm_ring_make_type(PyObject *module);
+extern PyObject *vllm_heap_make_type(PyObject *module);
+
+/* encoder.c */
+extern PyObject *vllm_encoder_make_type(PyObject *module);
+
+/* edit.c: changing a core from outside */
+extern PyObject *vllm_core_edit(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_flags(PyObject *self, PyObject *number);
+extern PyObject *vllm_core_leave(PyObject *self, PyObject *args);
+extern PyObject *vllm_core_enqueue(PyObject *self, PyObject *args);
+
+/* images.c: a core's encoder cache */
+extern PyObject *vllm_core_images(PyObject *self);
+extern PyObject *vllm_core_take_image(PyObject *self, PyObject *args);
+
+#endif
