@@ -18,18 +18,24 @@ qr_arena qr_arena_plan(void)
     return (qr_arena){.base = NULL, .size = SIZE_MAX, .used = 0, .sealed = false};
 }
 
-qr_arena qr_arena_carve(void *memory, size_t size)
+qr_arena qr_arena_over(void *memory, size_t size)
 {
     qr_assert((uintptr_t)memory % QUIRE_ALIGNMENT == 0);
     ASAN_UNPOISON_MEMORY_REGION(memory, size); /* where an arena was before */
-#ifdef QUIRE_HOSTILE
-    memset(memory, 0xa5, size);
-#endif
     return (qr_arena){.base = memory,
                       .size = size,
                       .used = 0,
                       .sealed = false,
                       .has_gaps = __sanitizer_get_ownership(memory) != 0};
+}
+
+qr_arena qr_arena_carve(void *memory, size_t size)
+{
+    qr_arena arena = qr_arena_over(memory, size);
+#ifdef QUIRE_HOSTILE
+    memset(memory, 0xa5, size);
+#endif
+    return arena;
 }
 
 void *qr_arena_take(qr_arena *arena, size_t count, size_t size)

@@ -44,6 +44,8 @@ qr_arena qr_arena_plan(void);
 /* Over memory of a planned size, aligned to QUIRE_ALIGNMENT. The hostile build fills it with a
  * pattern first, so that nobody can rely on zeros. */
 qr_arena qr_arena_carve(void *memory, size_t size);
+/* The same where what the memory holds counts: zeros. */
+qr_arena qr_arena_over(void *memory, size_t size);
 
 /* count elements of size bytes, aligned to QUIRE_ALIGNMENT; not initialised. */
 void *qr_arena_take(qr_arena *arena, size_t count, size_t size);

@@ -62,6 +62,27 @@ int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t byte
     return owner->memory == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
 }
 
+void *qr_owner_take_zeroed(qr_owner *owner, const quire_allocator *allocator, size_t bytes)
+{
+    if (allocator != NULL) {
+        int err = qr_owner_take(owner, allocator, bytes);
+        return err == QUIRE_OK ? memset(owner->memory, 0, bytes) : NULL;
+    }
+    *owner = (qr_owner){.allocator = qr_allocator_default(),
+                        .bytes = qr_add_size(bytes, QUIRE_ALIGNMENT)};
+    owner->memory = qr_alloc_large(owner->bytes);
+    if (owner->memory == NULL)
+        return NULL;
+    size_t beyond = (uintptr_t)owner->memory % QUIRE_ALIGNMENT;
+    return (unsigned char *)owner->memory + (beyond == 0 ? 0 : QUIRE_ALIGNMENT - beyond);
+}
+
+qr_arena qr_owner_carve(qr_owner *owner, const quire_allocator *allocator, size_t bytes)
+{
+    void *memory = qr_owner_take_zeroed(owner, allocator, bytes);
+    return memory == NULL ? qr_arena_plan() : qr_arena_over(memory, bytes);
+}
+
 void qr_owner_release(const qr_owner *owner)
 {
     qr_owner copy = *owner; /* the original goes with the memory */

@@ -33,6 +33,11 @@ static void book_free(void *user, void *memory, size_t bytes, size_t alignment)
     assert_int_equal(alignment, b->alignment);
 }
 
+static bool is_zero(const unsigned char *memory, size_t bytes)
+{
+    return memory[0] == 0 && memcmp(memory, memory + 1, bytes - 1) == 0;
+}
+
 static void no_allocator_means_the_default(void **state)
 {
     (void)state;
@@ -80,7 +85,7 @@ static void allocated_memory_is_zeroed_and_has_bytes(void **state)
     for (size_t i = 0; i < COUNT(SIZES); i++) {
         unsigned char *small = qr_alloc(SIZES[i], 1);
         unsigned char *large = qr_alloc_large(SIZES[i]);
-        assert_true(small[0] == 0 && memcmp(small, small + 1, SIZES[i] - 1) == 0);
+        assert_true(is_zero(small, SIZES[i]));
         assert_memory_equal(large, small, SIZES[i]);
         memset(small, 1, SIZES[i]);
         small = qr_realloc(small, SIZES[i] + 1);
@@ -94,7 +99,7 @@ static void mapped_pages_are_zeroed(void **state)
 {
     (void)state;
     unsigned char *pages = qr_pages_map(8192, 0);
-    assert_true(pages[0] == 0 && memcmp(pages, pages + 1, 8191) == 0);
+    assert_true(is_zero(pages, 8192));
     qr_pages_unmap(pages, 8192);
     qr_pages_unmap(NULL, 8192);
     assert_null(qr_pages_map(SIZE_MAX / 2, 0));
@@ -124,6 +129,42 @@ static void owner_takes_and_gives_back_the_same(void **state)
     assert_true(b.memory == room);
     assert_int_equal(b.allocs, 1);
     assert_int_equal(b.frees, 1);
+}
+
+static void zeroed_memory_is_aligned_and_goes_back(void **state)
+{
+    (void)state;
+    static const size_t SIZES[] = {1, 65, 4096, (5 << 20) + 1};
+    book b = {.refuse = false};
+    quire_allocator allocator = {&b, book_alloc, book_free};
+    qr_owner owner;
+    memset(room, 7, sizeof room);
+    assert_true(qr_owner_take_zeroed(&owner, &allocator, 200) == room);
+    assert_true(is_zero(room, 200) && room[200] == 7);
+    qr_owner_release(&owner);
+    assert_int_equal(b.frees, 1);
+    for (size_t i = 0; i < COUNT(SIZES); i++) {
+        unsigned char *memory = qr_owner_take_zeroed(&owner, NULL, SIZES[i]);
+        assert_int_equal((uintptr_t)memory % QUIRE_ALIGNMENT, 0);
+        assert_true(is_zero(memory, SIZES[i]));
+        memset(memory, 1, SIZES[i]);
+        qr_owner_release(&owner);
+    }
+}
+
+static void owner_carves_zeros_or_nothing(void **state)
+{
+    (void)state;
+    book b = {.refuse = true};
+    quire_allocator allocator = {&b, book_alloc, book_free};
+    qr_owner owner;
+    qr_arena plan = qr_arena_plan();
+    (void)qr_arena_take(&plan, 3, 8);
+    assert_null(qr_owner_carve(&owner, &allocator, plan.used).base);
+    assert_null(qr_owner_carve(&owner, NULL, SIZE_MAX).base);
+    qr_arena arena = qr_owner_carve(&owner, NULL, plan.used);
+    assert_true(is_zero(qr_arena_take(&arena, 3, 8), 24));
+    qr_owner_release(&owner);
 }
 
 static void owner_may_lie_in_what_it_owns(void **state)
@@ -177,6 +218,8 @@ int main(void)
         cmocka_unit_test(mapped_pages_are_zeroed),
         cmocka_unit_test(large_default_memory_can_have_huge_pages),
         cmocka_unit_test(owner_takes_and_gives_back_the_same),
+        cmocka_unit_test(zeroed_memory_is_aligned_and_goes_back),
+        cmocka_unit_test(owner_carves_zeros_or_nothing),
         cmocka_unit_test(owner_may_lie_in_what_it_owns),
         cmocka_unit_test(no_memory_is_an_error),
         cmocka_unit_test(memory_of_the_callers_is_not_given_back),

@@ -4,9 +4,9 @@
  *      | quire_tier | flights | submitted | ended | ready | table | ended_now | part_ended |
  *      | free_slots |
  */
+#include "base/arena.h"
 #include "base/config.h"
 #include "base/hooks.h"
-#include "tier/core/carve.h"
 #include "tier/core/tier.h"
 
 enum { DEFAULT_JOBS = 256, MOST_JOBS = 65536, DEFAULT_STRIKES = 3 };
@@ -72,46 +72,46 @@ static void set_defaults(quire_tier_config *config)
 
 /* ---- memory ---------------------------------------------------------------- */
 
-static void carve_ring(qr_carve *carve, qr_spsc *ring, uint32_t max_jobs)
+static void carve_ring(qr_arena *arena, qr_spsc *ring, uint32_t max_jobs)
 {
     ring->capacity = qr_runner_ring_size(max_jobs);
-    ring->numbers = qr_carve_take(carve, ring->capacity, sizeof *ring->numbers);
+    ring->numbers = qr_arena_take(arena, ring->capacity, sizeof *ring->numbers);
 }
 
 /* The struct itself was taken before. */
-static void carve_arrays(qr_carve *carve, quire_tier *tier, uint32_t max_jobs)
+static void carve_arrays(qr_arena *arena, quire_tier *tier, uint32_t max_jobs)
 {
     qr_runner *r = &tier->runner;
     r->max_jobs = max_jobs;
-    r->flights = qr_carve_take(carve, max_jobs, sizeof *r->flights);
-    carve_ring(carve, &r->submitted, max_jobs);
-    carve_ring(carve, &r->ended, max_jobs);
-    carve_ring(carve, &tier->ready, max_jobs);
+    r->flights = qr_arena_take(arena, max_jobs, sizeof *r->flights);
+    carve_ring(arena, &r->submitted, max_jobs);
+    carve_ring(arena, &r->ended, max_jobs);
+    carve_ring(arena, &tier->ready, max_jobs);
     r->table_size = qr_runner_ring_size(max_jobs);
-    r->table = qr_carve_take(carve, r->table_size, sizeof *r->table);
-    r->ended_now = qr_carve_take(carve, max_jobs, sizeof *r->ended_now);
-    r->part_ended = qr_carve_take(carve, max_jobs, sizeof *r->part_ended);
-    tier->free_slots = qr_carve_take(carve, max_jobs, sizeof *tier->free_slots);
+    r->table = qr_arena_take(arena, r->table_size, sizeof *r->table);
+    r->ended_now = qr_arena_take(arena, max_jobs, sizeof *r->ended_now);
+    r->part_ended = qr_arena_take(arena, max_jobs, sizeof *r->part_ended);
+    tier->free_slots = qr_arena_take(arena, max_jobs, sizeof *tier->free_slots);
 }
 
 static size_t bytes_of_tier(uint32_t max_jobs)
 {
     quire_tier none;
-    qr_carve carve = {0};
-    (void)qr_carve_take(&carve, 1, sizeof none);
-    carve_arrays(&carve, &none, max_jobs);
-    return carve.used;
+    qr_arena arena = qr_arena_plan();
+    (void)qr_arena_take(&arena, 1, sizeof none);
+    carve_arrays(&arena, &none, max_jobs);
+    return arena.used;
 }
 
 static quire_tier *create_tier(uint32_t max_jobs, const quire_allocator *allocator)
 {
-    qr_piece piece;
-    qr_carve carve = {.base = qr_piece_take(&piece, allocator, bytes_of_tier(max_jobs))};
-    if (carve.base == NULL)
+    qr_owner owner;
+    qr_arena arena = qr_owner_carve(&owner, allocator, bytes_of_tier(max_jobs));
+    if (arena.base == NULL)
         return NULL;
-    quire_tier *tier = qr_carve_take(&carve, 1, sizeof *tier);
-    carve_arrays(&carve, tier, max_jobs);
-    tier->piece = piece;
+    quire_tier *tier = qr_arena_take(&arena, 1, sizeof *tier);
+    carve_arrays(&arena, tier, max_jobs);
+    tier->owner = owner;
     for (uint32_t i = 0; i < max_jobs; i++)
         tier->free_slots[i] = max_jobs - 1 - i;
     tier->num_free = max_jobs;
@@ -212,7 +212,7 @@ static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
         status = open_and_start(tier, config, message);
     if (status != QUIRE_OK) {
         (void)qr_runner_stop(&tier->runner, 0);
-        qr_piece_release(&tier->piece);
+        qr_owner_release(&tier->owner);
         return status;
     }
     *out = tier;
@@ -298,6 +298,6 @@ QUIRE_API int quire_tier_close(quire_tier *tier)
         (void)qr_tier_take_back(tier, slot);
     if (tier->runner.ops.close != NULL)
         tier->runner.ops.close(tier->runner.self);
-    qr_piece_release(&tier->piece);
+    qr_owner_release(&tier->owner);
     return QUIRE_OK;
 }

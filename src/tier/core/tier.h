@@ -12,8 +12,8 @@
 #define QR_TIER_CORE_TIER_H
 
 #include "base/fork_guard.h"
+#include "base/memory.h"
 #include "tier/core/breaker.h"
-#include "tier/core/piece.h"
 #include "tier/core/runner.h"
 
 #include <quire/slots.h>
@@ -52,7 +52,7 @@ struct quire_tier {
     uint64_t earliest_due_ns; /* of those in flight that are not late, or before it */
     quire_slots **watcher;    /* where it has the slots; NULL: none listens */
     qr_tier_counts counts;
-    qr_piece piece; /* where all of this lies */
+    qr_owner owner; /* where all of this lies */
 };
 
 /* A job that came back: finished, counted, its slot free. */

@@ -11,12 +11,12 @@
  */
 #include <quire/device.h>
 
+#include "base/arena.h"
 #include "base/config.h"
 #include "base/fork_guard.h"
 #include "base/hooks.h"
-#include "tier/core/carve.h"
+#include "base/memory.h"
 #include "tier/core/crc32c.h"
-#include "tier/core/piece.h"
 #include "tier/core/spsc.h"
 
 #include <errno.h>
@@ -63,7 +63,7 @@ typedef struct host_device {
     quire_device_job *last[NUM_OPS];
     uint64_t copy_random;
     uint64_t compute_random;
-    qr_piece piece; /* where all of this lies */
+    qr_owner owner; /* where all of this lies */
 } host_device;
 
 /* ---- the two threads ------------------------------------------------------- */
@@ -263,7 +263,7 @@ static void host_close(void *self)
     host_device *d = self;
     if (!qr_fork_guard_is_child(&d->guard)) /* in a child the threads do not exist */
         stop_threads(d);
-    qr_piece_release(&d->piece);
+    qr_owner_release(&d->owner);
 }
 
 static const quire_device_ops HOST_OPS = {.abi = 1,
@@ -342,36 +342,36 @@ static uint32_t power_of_2_from(uint32_t least)
     return size;
 }
 
-static void carve_device_ring(qr_carve *carve, qr_spsc *ring, uint32_t most)
+static void carve_device_ring(qr_arena *arena, qr_spsc *ring, uint32_t most)
 {
     ring->capacity = power_of_2_from(most);
-    ring->numbers = qr_carve_take(carve, ring->capacity, sizeof *ring->numbers);
+    ring->numbers = qr_arena_take(arena, ring->capacity, sizeof *ring->numbers);
 }
 
-static void carve_device(qr_carve *carve, host_device *d, const quire_device_host_config *config)
+static void carve_device(qr_arena *arena, host_device *d, const quire_device_host_config *config)
 {
-    d->jobs = qr_carve_take(carve, config->max_jobs, sizeof(quire_device_job *));
-    d->free_slots = qr_carve_take(carve, config->max_jobs, sizeof *d->free_slots);
-    carve_device_ring(carve, &d->submitted, config->max_jobs);
-    carve_device_ring(carve, &d->ended, config->max_jobs);
-    carve_device_ring(carve, &d->given, config->max_works);
-    d->works = qr_carve_take(carve, d->given.capacity, sizeof *d->works);
+    d->jobs = qr_arena_take(arena, config->max_jobs, sizeof(quire_device_job *));
+    d->free_slots = qr_arena_take(arena, config->max_jobs, sizeof *d->free_slots);
+    carve_device_ring(arena, &d->submitted, config->max_jobs);
+    carve_device_ring(arena, &d->ended, config->max_jobs);
+    carve_device_ring(arena, &d->given, config->max_works);
+    d->works = qr_arena_take(arena, d->given.capacity, sizeof *d->works);
 }
 
 static host_device *create_device(const quire_device_host_config *config,
                                   const quire_allocator *allocator)
 {
     host_device none;
-    qr_piece piece;
-    qr_carve plan = {0};
-    (void)qr_carve_take(&plan, 1, sizeof none);
+    qr_owner owner;
+    qr_arena plan = qr_arena_plan();
+    (void)qr_arena_take(&plan, 1, sizeof none);
     carve_device(&plan, &none, config);
-    qr_carve carve = {.base = qr_piece_take(&piece, allocator, plan.used)};
-    if (carve.base == NULL)
+    qr_arena arena = qr_owner_carve(&owner, allocator, plan.used);
+    if (arena.base == NULL)
         return NULL;
-    host_device *d = qr_carve_take(&carve, 1, sizeof *d);
-    carve_device(&carve, d, config);
-    d->piece = piece;
+    host_device *d = qr_arena_take(&arena, 1, sizeof *d);
+    carve_device(&arena, d, config);
+    d->owner = owner;
     d->config = *config;
     for (uint32_t i = 0; i < config->max_jobs; i++)
         d->free_slots[i] = config->max_jobs - 1 - i;

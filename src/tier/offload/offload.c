@@ -1,7 +1,6 @@
 #include "tier/offload/offload.h"
 
 #include "base/hooks.h"
-#include "base/memory.h"
 #include "tier/offload/carts.h"
 #include "tier/offload/check.h"
 #include "tier/offload/copy.h"
@@ -246,20 +245,17 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
 static int build_offload(void *memory, size_t bytes, const qr_offload_plan *plan,
                          quire_offload **offload)
 {
-    size_t needed = qr_offload_plan_bytes(plan);
-    if (needed == 0)
-        return QUIRE_E_OVERFLOW;
-    if (bytes < needed)
-        return QUIRE_E_TOO_SMALL;
-    if ((uintptr_t)memory % QUIRE_ALIGNMENT != 0)
-        return QUIRE_E_ALIGNMENT;
-    qr_carve carve = {memory, 0};
     quire_offload parts;
     void *cpu;
     void *promote;
-    quire_offload *made = qr_offload_carve(&carve, plan, &parts, &cpu, &promote);
+    size_t needed = qr_offload_plan_bytes(plan);
+    int err = qr_arena_fits(memory, bytes, needed);
+    if (err != QUIRE_OK)
+        return err;
+    qr_arena arena = qr_arena_carve(memory, needed);
+    quire_offload *made = qr_offload_carve(&arena, plan, &parts, &cpu, &promote);
     *made = parts;
-    int err = init_offload(made, plan, cpu, promote);
+    err = init_offload(made, plan, cpu, promote);
     if (err == QUIRE_OK)
         *offload = made;
     return err;
@@ -281,53 +277,25 @@ int quire_offload_create_in(void *memory, size_t bytes, const quire_offload_conf
     return err == QUIRE_OK ? build_offload(memory, bytes, &plan, offload) : err;
 }
 
-/* Huge or not, it comes from one place; the raw address is what goes back. */
-static void *take_memory(size_t bytes, const quire_allocator *allocator, void **raw)
-{
-    if (allocator != NULL)
-        return *raw = allocator->alloc(allocator->user, bytes, QUIRE_ALIGNMENT);
-    *raw = qr_alloc_large(qr_add_size(bytes, QUIRE_ALIGNMENT - 1));
-    uintptr_t address = (uintptr_t)*raw + (QUIRE_ALIGNMENT - 1);
-    return *raw == NULL ? NULL : (void *)(address & ~(uintptr_t)(QUIRE_ALIGNMENT - 1));
-}
-
-static void give_memory(void *raw, size_t bytes, const quire_allocator *allocator)
-{
-    if (allocator->free != NULL)
-        allocator->free(allocator->user, raw, bytes, QUIRE_ALIGNMENT);
-    else
-        qr_free(raw);
-}
-
 int quire_offload_create(const quire_offload_config *config, const quire_allocator *allocator,
                          quire_offload **offload)
 {
     qr_offload_plan plan;
-    quire_allocator own = {0};
-    void *raw = NULL;
+    qr_owner owner;
     bool is_half = allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL);
     if (offload == NULL || is_half)
         return QUIRE_E_ARGUMENT;
     int err = qr_offload_read_plan(&plan, config);
+    if (err == QUIRE_OK)
+        err = qr_owner_take(&owner, allocator, qr_offload_plan_bytes(&plan));
     if (err != QUIRE_OK)
         return err;
-    size_t bytes = qr_offload_plan_bytes(&plan);
-    if (bytes == 0)
-        return QUIRE_E_OVERFLOW;
-    void *memory = take_memory(bytes, allocator, &raw);
-    if (memory == NULL)
-        return QUIRE_E_NOMEM;
-    if (allocator != NULL)
-        own = *allocator;
-    err = build_offload(memory, bytes, &plan, offload);
-    if (err != QUIRE_OK) {
-        give_memory(raw, bytes, &own);
-        return err;
-    }
-    (*offload)->allocator = own;
-    (*offload)->raw = raw;
-    (*offload)->bytes = bytes;
-    return QUIRE_OK;
+    err = build_offload(owner.memory, owner.bytes, &plan, offload);
+    if (err == QUIRE_OK)
+        (*offload)->owner = owner;
+    else
+        qr_owner_release(&owner);
+    return err;
 }
 
 static bool is_offload(const quire_offload *o)
@@ -348,13 +316,9 @@ int quire_offload_destroy(quire_offload *offload)
     qr_share_withdraw_all(&offload->share);
     if (offload->promote != NULL && !offload->is_closed && !is_in_child(offload))
         qr_promote_unwatch_tiers(offload->promote);
-    quire_allocator allocator = offload->allocator;
-    void *raw = offload->raw;
-    size_t bytes = offload->bytes;
     offload->magic = 0;
     quire_cache_destroy(offload->cpu_cache);
-    if (raw != NULL)
-        give_memory(raw, bytes, &allocator);
+    qr_owner_release(&offload->owner);
     return QUIRE_OK;
 }
 

@@ -30,7 +30,7 @@
 
 #include "base/bits.h"
 #include "base/fork_guard.h"
-#include "tier/core/carve.h"
+#include "base/memory.h"
 #include "tier/offload/share.h"
 #include "tier/promote/promote.h"
 
@@ -316,9 +316,7 @@ struct quire_offload {
     uint64_t host_hits;   /* the most that was told */
     uint64_t block_bytes; /* 0: not known */
     quire_hooks hooks;
-    quire_allocator allocator; /* that the memory goes back to; alloc NULL: the caller's own */
-    void *raw;                 /* NULL: it is the caller's */
-    size_t bytes;
+    qr_owner owner; /* where all of this lies */
 };
 
 /* ---- small things ----------------------------------------------------------- */

@@ -186,87 +186,87 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->hooks = c->hooks;
 }
 
-static void carve_stores(quire_offload *o, qr_carve *carve)
+static void carve_stores(quire_offload *o, qr_arena *arena)
 {
     size_t words = qr_bit_words(o->num_gpu);
     size_t num_rows = o->has_rows ? o->max_requests : 0;
     size_t num_counts = o->is_lazy && o->is_vllm ? 0 : o->max_requests;
-    o->rows = qr_carve_take(carve, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
-    o->row_count = qr_carve_take(carve, num_rows * o->num_groups, sizeof *o->row_count);
-    o->num_stored = qr_carve_take(carve, num_counts * o->num_groups, sizeof *o->num_stored);
+    o->rows = qr_arena_take(arena, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
+    o->row_count = qr_arena_take(arena, num_rows * o->num_groups, sizeof *o->row_count);
+    o->num_stored = qr_arena_take(arena, num_counts * o->num_groups, sizeof *o->num_stored);
     o->walked =
-        qr_carve_take(carve, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
-    o->next_ready = qr_carve_take(carve, o->max_requests, sizeof *o->next_ready);
-    o->listed = qr_carve_take(carve, o->is_lazy ? 0 : o->max_requests, sizeof *o->listed);
-    o->due = qr_carve_take(carve, o->is_lazy ? 0 : o->max_requests, sizeof *o->due);
-    o->is_storing = qr_carve_take(carve, words, sizeof *o->is_storing);
-    o->is_used = qr_carve_take(carve, words, sizeof *o->is_used);
-    o->seen = qr_carve_take(carve, o->is_lazy ? o->num_gpu : 0, sizeof *o->seen);
-    o->events = qr_carve_take(carve, o->num_places, sizeof *o->events);
-    o->told_events = qr_carve_take(carve, o->num_places, sizeof *o->told_events);
-    o->unsent_events = qr_carve_take(carve, o->num_places, sizeof *o->unsent_events);
+        qr_arena_take(arena, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
+    o->next_ready = qr_arena_take(arena, o->max_requests, sizeof *o->next_ready);
+    o->listed = qr_arena_take(arena, o->is_lazy ? 0 : o->max_requests, sizeof *o->listed);
+    o->due = qr_arena_take(arena, o->is_lazy ? 0 : o->max_requests, sizeof *o->due);
+    o->is_storing = qr_arena_take(arena, words, sizeof *o->is_storing);
+    o->is_used = qr_arena_take(arena, words, sizeof *o->is_used);
+    o->seen = qr_arena_take(arena, o->is_lazy ? o->num_gpu : 0, sizeof *o->seen);
+    o->events = qr_arena_take(arena, o->num_places, sizeof *o->events);
+    o->told_events = qr_arena_take(arena, o->num_places, sizeof *o->told_events);
+    o->unsent_events = qr_arena_take(arena, o->num_places, sizeof *o->unsent_events);
 }
 
-static void carve_loads(quire_offload *o, qr_carve *carve)
+static void carve_loads(quire_offload *o, qr_arena *arena)
 {
     uint32_t n = o->max_requests;
-    o->reqs = qr_carve_take(carve, n, sizeof *o->reqs);
-    o->new_loads = qr_carve_take(carve, n, sizeof *o->new_loads);
-    o->ended_loads = qr_carve_take(carve, n, sizeof *o->ended_loads);
-    o->sending = qr_carve_take(carve, n, sizeof *o->sending);
-    o->told_reqs = qr_carve_take(carve, n, sizeof *o->told_reqs);
-    o->invalid_blocks = qr_carve_take(carve, o->num_gpu, sizeof *o->invalid_blocks);
+    o->reqs = qr_arena_take(arena, n, sizeof *o->reqs);
+    o->new_loads = qr_arena_take(arena, n, sizeof *o->new_loads);
+    o->ended_loads = qr_arena_take(arena, n, sizeof *o->ended_loads);
+    o->sending = qr_arena_take(arena, n, sizeof *o->sending);
+    o->told_reqs = qr_arena_take(arena, n, sizeof *o->told_reqs);
+    o->invalid_blocks = qr_arena_take(arena, o->num_gpu, sizeof *o->invalid_blocks);
 }
 
 /* A GPU block is in one load at most, a CPU block in one store; and of each load, of each event and
  * of what is kept one cart need not be full. */
-static void carve_carts(quire_offload *o, qr_carve *carve)
+static void carve_carts(quire_offload *o, qr_arena *arena)
 {
     uint64_t full = (uint64_t)o->num_gpu / QR_CART_PAIRS + o->num_cpu / QR_CART_PAIRS;
     o->num_carts = (uint32_t)(full + o->max_requests + o->num_places + 1);
-    o->carts = qr_carve_take(carve, o->num_carts, sizeof *o->carts);
+    o->carts = qr_arena_take(arena, o->num_carts, sizeof *o->carts);
 }
 
-static void carve_rest(quire_offload *o, qr_carve *carve)
+static void carve_rest(quire_offload *o, qr_arena *arena)
 {
     uint32_t scratch = o->row_blocks > QR_COPIES_IN_JOB ? o->row_blocks : QR_COPIES_IN_JOB;
-    o->jobs = qr_carve_take(carve, o->num_jobs, sizeof *o->jobs);
+    o->jobs = qr_arena_take(arena, o->num_jobs, sizeof *o->jobs);
     o->num_nodes = o->looks_ahead ? o->num_cpu / QR_NODE_BLOCKS + o->backlog : 0;
-    o->nodes = qr_carve_take(carve, o->num_nodes, sizeof *o->nodes);
-    o->expected = qr_carve_take(carve, o->backlog, sizeof *o->expected);
-    o->queue = qr_carve_take(carve, o->backlog, sizeof *o->queue);
-    o->match.blocks = qr_carve_take(carve, o->row_blocks, sizeof *o->match.blocks);
-    o->meta_store_gpu = qr_carve_take(carve, o->num_cpu, sizeof *o->meta_store_gpu);
-    o->meta_store_cpu = qr_carve_take(carve, o->num_cpu, sizeof *o->meta_store_cpu);
-    o->meta_load_gpu = qr_carve_take(carve, o->num_gpu, sizeof *o->meta_load_gpu);
-    o->meta_load_cpu = qr_carve_take(carve, o->num_gpu, sizeof *o->meta_load_cpu);
-    o->meta_reqs = qr_carve_take(carve, o->max_requests, sizeof *o->meta_reqs);
-    o->scratch = qr_carve_take(carve, scratch, sizeof *o->scratch);
-    o->scratch2 = qr_carve_take(carve, scratch, sizeof *o->scratch2);
-    o->refs = qr_carve_take(carve, (size_t)o->num_cpu + o->num_gpu, sizeof *o->refs);
-    o->check_queue = qr_carve_take(carve, o->max_requests, sizeof *o->check_queue);
+    o->nodes = qr_arena_take(arena, o->num_nodes, sizeof *o->nodes);
+    o->expected = qr_arena_take(arena, o->backlog, sizeof *o->expected);
+    o->queue = qr_arena_take(arena, o->backlog, sizeof *o->queue);
+    o->match.blocks = qr_arena_take(arena, o->row_blocks, sizeof *o->match.blocks);
+    o->meta_store_gpu = qr_arena_take(arena, o->num_cpu, sizeof *o->meta_store_gpu);
+    o->meta_store_cpu = qr_arena_take(arena, o->num_cpu, sizeof *o->meta_store_cpu);
+    o->meta_load_gpu = qr_arena_take(arena, o->num_gpu, sizeof *o->meta_load_gpu);
+    o->meta_load_cpu = qr_arena_take(arena, o->num_gpu, sizeof *o->meta_load_cpu);
+    o->meta_reqs = qr_arena_take(arena, o->max_requests, sizeof *o->meta_reqs);
+    o->scratch = qr_arena_take(arena, scratch, sizeof *o->scratch);
+    o->scratch2 = qr_arena_take(arena, scratch, sizeof *o->scratch2);
+    o->refs = qr_arena_take(arena, (size_t)o->num_cpu + o->num_gpu, sizeof *o->refs);
+    o->check_queue = qr_arena_take(arena, o->max_requests, sizeof *o->check_queue);
 }
 
-quire_offload *qr_offload_carve(qr_carve *carve, const qr_offload_plan *plan, quire_offload *o,
+quire_offload *qr_offload_carve(qr_arena *arena, const qr_offload_plan *plan, quire_offload *o,
                                 void **cpu, void **promote)
 {
     set_numbers(o, plan);
-    quire_offload *made = qr_carve_take(carve, 1, sizeof *made);
-    carve_stores(o, carve);
-    carve_carts(o, carve);
-    carve_loads(o, carve);
-    carve_rest(o, carve);
-    *cpu = qr_carve_take(carve, plan->cpu_bytes, 1);
-    *promote = qr_carve_take(carve, plan->lower_bytes, 1);
+    quire_offload *made = qr_arena_take(arena, 1, sizeof *made);
+    carve_stores(o, arena);
+    carve_carts(o, arena);
+    carve_loads(o, arena);
+    carve_rest(o, arena);
+    *cpu = qr_arena_take(arena, plan->cpu_bytes, 1);
+    *promote = qr_arena_take(arena, plan->lower_bytes, 1);
     return made;
 }
 
 size_t qr_offload_plan_bytes(const qr_offload_plan *plan)
 {
-    qr_carve carve = {NULL, 0};
+    qr_arena arena = qr_arena_plan();
     quire_offload parts;
     void *cpu;
     void *promote;
-    qr_offload_carve(&carve, plan, &parts, &cpu, &promote);
-    return carve.used == SIZE_MAX ? 0 : carve.used;
+    qr_offload_carve(&arena, plan, &parts, &cpu, &promote);
+    return arena.used == SIZE_MAX ? 0 : arena.used;
 }

@@ -1,7 +1,7 @@
 #include "tier/promote/parts.h"
 
+#include "base/arena.h"
 #include "base/hooks.h"
-#include "tier/core/carve.h"
 
 enum {
     MOST_LOADS = 32768,        /* keys on their way at one time: more are not worth the memory, */
@@ -175,17 +175,17 @@ static bool read_config(qr_promote *promote, const quire_offload_config *config)
 
 /* ---- making it --------------------------------------------------------------- */
 
-static void carve_jobs(qr_promote *promote, qr_carve *carve)
+static void carve_jobs(qr_promote *promote, qr_arena *arena)
 {
     uint32_t per_tier = QR_LOWER_JOBS + QR_LOWER_FIND_JOBS;
     size_t num_jobs = (size_t)per_tier * promote->num_tiers;
     size_t tier_ios =
         (size_t)QR_LOWER_JOBS * promote->job_ios + (size_t)QR_LOWER_FIND_JOBS * QR_LOWER_FIND_IOS;
-    promote->jobs = qr_carve_take(carve, num_jobs, sizeof *promote->jobs);
-    quire_tier_io *ios = qr_carve_take(carve, tier_ios * promote->num_tiers, sizeof *ios);
-    uint32_t *moves = qr_carve_take(carve, tier_ios * promote->num_tiers, sizeof *moves);
-    quire_block *blocks = qr_carve_take(carve, tier_ios * promote->num_tiers, sizeof *blocks);
-    if (carve->base == NULL)
+    promote->jobs = qr_arena_take(arena, num_jobs, sizeof *promote->jobs);
+    quire_tier_io *ios = qr_arena_take(arena, tier_ios * promote->num_tiers, sizeof *ios);
+    uint32_t *moves = qr_arena_take(arena, tier_ios * promote->num_tiers, sizeof *moves);
+    quire_block *blocks = qr_arena_take(arena, tier_ios * promote->num_tiers, sizeof *blocks);
+    if (arena->base == NULL)
         return;
     size_t at = 0;
     for (size_t i = 0; i < num_jobs; i++) {
@@ -197,56 +197,56 @@ static void carve_jobs(qr_promote *promote, qr_carve *carve)
     }
 }
 
-static void carve_all(qr_promote *promote, qr_carve *carve)
+static void carve_all(qr_promote *promote, qr_arena *arena)
 {
     size_t num_blocks = 0;
-    promote->moves = qr_carve_take(carve, promote->num_moves, sizeof *promote->moves);
-    promote->waiters = qr_carve_take(carve, promote->num_waiters, sizeof *promote->waiters);
-    promote->records = qr_carve_take(carve, promote->num_records, sizeof *promote->records);
-    qr_slots_index_carve(&promote->index, promote->max_loads, carve);
+    promote->moves = qr_arena_take(arena, promote->num_moves, sizeof *promote->moves);
+    promote->waiters = qr_arena_take(arena, promote->num_waiters, sizeof *promote->waiters);
+    promote->records = qr_arena_take(arena, promote->num_records, sizeof *promote->records);
+    qr_slots_index_carve(&promote->index, promote->max_loads, arena);
     if (promote->hash_bytes > QUIRE_TIER_HASH_BYTES)
-        promote->long_hashes = qr_carve_take(carve, promote->num_moves, promote->hash_bytes);
-    promote->blocks = qr_carve_take(carve, promote->num_cpu_blocks, sizeof *promote->blocks);
+        promote->long_hashes = qr_arena_take(arena, promote->num_moves, promote->hash_bytes);
+    promote->blocks = qr_arena_take(arena, promote->num_cpu_blocks, sizeof *promote->blocks);
     promote->has_past =
-        qr_carve_take(carve, qr_bit_words(promote->num_cpu_blocks), sizeof *promote->has_past);
-    promote->contents = qr_carve_take(carve, promote->num_cpu_blocks, sizeof *promote->contents);
+        qr_arena_take(arena, qr_bit_words(promote->num_cpu_blocks), sizeof *promote->has_past);
+    promote->contents = qr_arena_take(arena, promote->num_cpu_blocks, sizeof *promote->contents);
     for (uint32_t g = 0; g < promote->num_groups; g++) {
-        promote->groups[g].sources = qr_carve_take(carve, promote->groups[g].max_blocks, 1);
+        promote->groups[g].sources = qr_arena_take(arena, promote->groups[g].max_blocks, 1);
         num_blocks = qr_add_size(num_blocks, promote->groups[g].max_blocks);
     }
-    promote->run = qr_carve_take(carve, num_blocks, 1);
-    promote->expected = qr_carve_take(carve, promote->groups[promote->count_group].max_blocks,
+    promote->run = qr_arena_take(arena, num_blocks, 1);
+    promote->expected = qr_arena_take(arena, promote->groups[promote->count_group].max_blocks,
                                       sizeof *promote->expected);
-    promote->free_list = qr_carve_take(carve, promote->job_ios, sizeof *promote->free_list);
-    promote->hash_scratch = qr_carve_take(carve, promote->job_ios, promote->hash_bytes);
-    carve_jobs(promote, carve);
+    promote->free_list = qr_arena_take(arena, promote->job_ios, sizeof *promote->free_list);
+    promote->hash_scratch = qr_arena_take(arena, promote->job_ios, promote->hash_bytes);
+    carve_jobs(promote, arena);
 }
 
 size_t qr_promote_bytes(const quire_offload_config *config)
 {
     qr_promote promote;
-    qr_carve carve = {.base = NULL};
+    qr_arena arena = qr_arena_plan();
     if (!read_config(&promote, config))
         return 0;
-    qr_carve_take(&carve, 1, sizeof promote);
-    carve_all(&promote, &carve);
-    return carve.used;
+    qr_arena_take(&arena, 1, sizeof promote);
+    carve_all(&promote, &arena);
+    return arena.used;
 }
 
 qr_promote *qr_promote_create_in(void *memory, const quire_offload_config *config, quire_cache *cpu)
 {
     uint64_t secret[2];
     size_t bytes = qr_promote_bytes(config);
-    qr_carve carve = {.base = memory};
     if (bytes == 0 || bytes == SIZE_MAX || memory == NULL || cpu == NULL ||
         qr_random_bytes(&config->hooks, secret, sizeof secret) != 0)
         return NULL;
+    qr_arena arena = qr_arena_over(memory, bytes);
     memset(memory, 0, bytes);
-    qr_promote *promote = qr_carve_take(&carve, 1, sizeof *promote);
+    qr_promote *promote = qr_arena_take(&arena, 1, sizeof *promote);
     read_config(promote, config);
     if (quire_cache_hash_block_size(cpu) != promote->hash_size)
         return NULL;
-    carve_all(promote, &carve);
+    carve_all(promote, &arena);
     promote->pool = quire_cache_pool(cpu);
     qr_share_init(&promote->share, config, promote->pool);
     qr_buckets_init(&promote->index, promote->num_moves, secret);

@@ -3,14 +3,14 @@
 #include "base/assert.h"
 
 void qr_expect_carve(qr_expect *expect, uint32_t num_slots, uint32_t num_nodes,
-                     uint32_t max_expected, qr_carve *carve)
+                     uint32_t max_expected, qr_arena *arena)
 {
     expect->max_expected = max_expected;
-    expect->records = qr_carve_take(carve, max_expected, sizeof *expect->records);
-    expect->requests = qr_carve_take(carve, max_expected, sizeof *expect->requests);
-    expect->nodes = qr_carve_take(carve, num_nodes, sizeof *expect->nodes);
-    expect->heap = qr_carve_take(carve, num_slots, sizeof *expect->heap);
-    qr_slots_index_carve(&expect->index, max_expected, carve);
+    expect->records = qr_arena_take(arena, max_expected, sizeof *expect->records);
+    expect->requests = qr_arena_take(arena, max_expected, sizeof *expect->requests);
+    expect->nodes = qr_arena_take(arena, num_nodes, sizeof *expect->nodes);
+    expect->heap = qr_arena_take(arena, num_slots, sizeof *expect->heap);
+    qr_slots_index_carve(&expect->index, max_expected, arena);
 }
 
 void qr_expect_init(qr_expect *expect, uint32_t num_nodes, const uint64_t secret[2])

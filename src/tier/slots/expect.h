@@ -15,7 +15,7 @@
 #ifndef QR_TIER_SLOTS_EXPECT_H
 #define QR_TIER_SLOTS_EXPECT_H
 
-#include "tier/core/carve.h"
+#include "base/arena.h"
 #include "tier/slots/index.h"
 
 #include <quire/slots.h>
@@ -56,7 +56,7 @@ typedef struct qr_expect {
 } qr_expect;
 
 void qr_expect_carve(qr_expect *expect, uint32_t num_slots, uint32_t num_nodes,
-                     uint32_t max_expected, qr_carve *carve);
+                     uint32_t max_expected, qr_arena *arena);
 void qr_expect_init(qr_expect *expect, uint32_t num_nodes, const uint64_t secret[2]);
 
 static inline bool qr_expect_has(const qr_expect *expect, uint32_t node)

@@ -16,7 +16,7 @@
 #ifndef QR_TIER_SLOTS_POLICY_H
 #define QR_TIER_SLOTS_POLICY_H
 
-#include "tier/core/carve.h"
+#include "base/arena.h"
 
 #include <quire/slots.h>
 
@@ -26,7 +26,7 @@ typedef struct qr_policy {
     bool is_deepest_first;
     uint64_t (*num_more_nodes)(const quire_slots_config *config); /* than slots; NULL: 0 */
     /* Takes its own memory, in counting too; NULL: none. */
-    void (*carve)(quire_slots *slots, const quire_slots_config *config, qr_carve *carve);
+    void (*carve)(quire_slots *slots, const quire_slots_config *config, qr_arena *arena);
     void (*init)(quire_slots *slots); /* also for a reset; NULL: nothing to do */
     void (*insert)(quire_slots *slots, uint32_t node);
     void (*touch)(quire_slots *slots, uint32_t node); /* with a slot or not */

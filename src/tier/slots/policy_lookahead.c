@@ -18,10 +18,10 @@ static uint64_t ahead_num_more_nodes(const quire_slots_config *config)
     return config->max_expected;
 }
 
-static void ahead_carve(quire_slots *slots, const quire_slots_config *config, qr_carve *carve)
+static void ahead_carve(quire_slots *slots, const quire_slots_config *config, qr_arena *arena)
 {
     qr_expect_carve(&slots->expect, slots->num_slots, slots->num_nodes, config->max_expected,
-                    carve);
+                    arena);
 }
 
 static void ahead_init(quire_slots *slots)

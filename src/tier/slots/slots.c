@@ -31,22 +31,22 @@ static int read_slots_config(quire_slots_config *ours, const quire_slots_config 
 }
 
 /* All parts; the pointers are of use only where memory is given. */
-static quire_slots *carve_slots(qr_carve *carve, const quire_slots_config *config,
+static quire_slots *carve_slots(qr_arena *arena, const quire_slots_config *config,
                                 quire_slots *parts)
 {
     const qr_policy *policy = policies[config->policy];
     uint64_t more = policy->num_more_nodes != NULL ? policy->num_more_nodes(config) : 0;
     memset(parts, 0, sizeof *parts);
-    quire_slots *slots = qr_carve_take(carve, 1, sizeof *slots);
+    quire_slots *slots = qr_arena_take(arena, 1, sizeof *slots);
     parts->policy = policy;
     parts->num_slots = config->num_slots;
     parts->num_nodes = (uint32_t)(config->num_slots + more);
-    parts->nodes = qr_carve_take(carve, parts->num_nodes, sizeof *parts->nodes);
-    qr_slots_index_carve(&parts->index, parts->num_nodes, carve);
-    parts->free_slots = qr_carve_take(carve, config->num_slots, sizeof *parts->free_slots);
-    parts->node_of = qr_carve_take(carve, config->num_slots, sizeof *parts->node_of);
+    parts->nodes = qr_arena_take(arena, parts->num_nodes, sizeof *parts->nodes);
+    qr_slots_index_carve(&parts->index, parts->num_nodes, arena);
+    parts->free_slots = qr_arena_take(arena, config->num_slots, sizeof *parts->free_slots);
+    parts->node_of = qr_arena_take(arena, config->num_slots, sizeof *parts->node_of);
     if (policy->carve != NULL)
-        policy->carve(parts, config, carve);
+        policy->carve(parts, config, arena);
     return slots;
 }
 
@@ -65,22 +65,21 @@ size_t quire_slots_bytes(const quire_slots_config *config)
 {
     quire_slots_config c;
     quire_slots parts;
-    qr_carve carve = {0};
+    qr_arena arena = qr_arena_plan();
     if (read_slots_config(&c, config) != QUIRE_OK)
         return 0;
-    (void)carve_slots(&carve, &c, &parts);
-    return carve.used == SIZE_MAX ? 0 : carve.used;
+    (void)carve_slots(&arena, &c, &parts);
+    return arena.used == SIZE_MAX ? 0 : arena.used;
 }
 
 /* In memory that is zero; what is not used yet is not touched here. */
-static int make_slots(void *memory, const quire_slots_config *config, quire_slots **slots)
+static int make_slots(qr_arena *arena, const quire_slots_config *config, quire_slots **slots)
 {
     quire_slots parts;
     uint64_t secret[2];
     if (qr_random_bytes(&config->hooks, secret, sizeof secret) != 0)
         return QUIRE_E_RANDOM;
-    qr_carve carve = {.base = memory};
-    quire_slots *made = carve_slots(&carve, config, &parts);
+    quire_slots *made = carve_slots(arena, config, &parts);
     memcpy(made, &parts, sizeof *made);
     init_slots(made, secret);
     *slots = made;
@@ -97,21 +96,19 @@ int quire_slots_create_in(void *memory, size_t bytes, const quire_slots_config *
     if (err != QUIRE_OK)
         return err;
     size_t needed = quire_slots_bytes(config);
-    if (needed == 0)
-        return QUIRE_E_OVERFLOW;
-    if ((uintptr_t)memory % QUIRE_ALIGNMENT != 0)
-        return QUIRE_E_ALIGNMENT;
-    if (bytes < needed)
-        return QUIRE_E_TOO_SMALL;
+    err = qr_arena_fits(memory, bytes, needed);
+    if (err != QUIRE_OK)
+        return err;
+    qr_arena arena = qr_arena_over(memory, needed);
     memset(memory, 0, needed);
-    return make_slots(memory, &c, slots);
+    return make_slots(&arena, &c, slots);
 }
 
 int quire_slots_create(const quire_slots_config *config, const quire_allocator *allocator,
                        quire_slots **slots)
 {
     quire_slots_config c;
-    qr_piece piece;
+    qr_owner owner;
     if (slots == NULL)
         return QUIRE_E_ARGUMENT;
     if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
@@ -122,15 +119,15 @@ int quire_slots_create(const quire_slots_config *config, const quire_allocator *
     size_t bytes = quire_slots_bytes(config);
     if (bytes == 0)
         return QUIRE_E_OVERFLOW;
-    void *memory = qr_piece_take(&piece, allocator, bytes);
-    if (memory == NULL)
+    qr_arena arena = qr_owner_carve(&owner, allocator, bytes);
+    if (arena.base == NULL)
         return QUIRE_E_NOMEM;
-    err = make_slots(memory, &c, slots);
+    err = make_slots(&arena, &c, slots);
     if (err != QUIRE_OK) {
-        qr_piece_release(&piece);
+        qr_owner_release(&owner);
         return err;
     }
-    (*slots)->piece = piece;
+    (*slots)->owner = owner;
     return QUIRE_OK;
 }
 
@@ -139,8 +136,7 @@ void quire_slots_destroy(quire_slots *slots)
     if (!qr_slots_is(slots))
         return;
     slots->magic = 0;
-    if (slots->piece.memory != NULL)
-        qr_piece_release(&slots->piece);
+    qr_owner_release(&slots->owner);
 }
 
 /* ---- nodes ----------------------------------------------------------------- */

@@ -17,7 +17,7 @@
 #ifndef QR_TIER_SLOTS_SLOTS_H
 #define QR_TIER_SLOTS_SLOTS_H
 
-#include "tier/core/piece.h"
+#include "base/memory.h"
 #include "tier/slots/expect.h"
 #include "tier/slots/index.h"
 #include "tier/slots/policy.h"
@@ -86,7 +86,7 @@ struct quire_slots {
     double target;    /* ARC: how large T1 should be */
     qr_expect expect; /* LOOKAHEAD */
 
-    qr_piece piece; /* without memory: the caller's own */
+    qr_owner owner; /* without memory: the caller's own */
 };
 
 static inline bool qr_slots_is_idle(const qr_slots_node *node)

@@ -13,9 +13,11 @@ static bool has_no_memory;
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *memory, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
 
 void *__wrap_malloc(size_t size)
 {
@@ -33,6 +35,12 @@ void *__wrap_realloc(void *memory, size_t size)
 {
     num_allocations++;
     return has_no_memory ? NULL : __real_realloc(memory, size);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    num_allocations++;
+    return has_no_memory ? NULL : __real_aligned_alloc(alignment, size);
 }
 
 /* ---- a quiet world ---------------------------------------------------------- */

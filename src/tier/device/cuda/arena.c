@@ -7,10 +7,10 @@
  */
 #include "tier/device/cuda/gpu.h"
 
+#include "base/arena.h"
 #include "base/bits.h"
 #include "base/config.h"
 #include "base/hooks.h"
-#include "tier/core/carve.h"
 
 enum { MOST_LAYERS = 4096 };
 
@@ -18,21 +18,21 @@ struct quire_cuda_arena {
     quire_cuda *cuda;
     quire_cuda_arena_view view;
     quire_cuda_region *regions;
-    qr_piece piece;
+    qr_owner owner;
 };
 
 static quire_cuda_arena *create_arena(const quire_cuda_arena_config *config)
 {
-    qr_piece piece;
-    qr_carve plan = {0};
-    (void)qr_carve_take(&plan, 1, sizeof(quire_cuda_arena));
-    (void)qr_carve_take(&plan, config->num_layers, sizeof(quire_cuda_region));
-    qr_carve carve = {.base = qr_piece_take(&piece, NULL, plan.used)};
+    qr_owner owner;
+    qr_arena plan = qr_arena_plan();
+    (void)qr_arena_take(&plan, 1, sizeof(quire_cuda_arena));
+    (void)qr_arena_take(&plan, config->num_layers, sizeof(quire_cuda_region));
+    qr_arena carve = qr_owner_carve(&owner, NULL, plan.used);
     if (carve.base == NULL)
         return NULL;
-    quire_cuda_arena *arena = qr_carve_take(&carve, 1, sizeof *arena);
-    arena->regions = qr_carve_take(&carve, config->num_layers, sizeof(quire_cuda_region));
-    arena->piece = piece;
+    quire_cuda_arena *arena = qr_arena_take(&carve, 1, sizeof *arena);
+    arena->regions = qr_arena_take(&carve, config->num_layers, sizeof(quire_cuda_region));
+    arena->owner = owner;
     return arena;
 }
 
@@ -123,7 +123,7 @@ QUIRE_API void quire_cuda_arena_close(quire_cuda_arena *arena)
         (void)arena->cuda->driver.calls.cuMemFree(arena->view.base);
         qr_gpu_leave(arena->cuda);
     }
-    qr_piece_release(&arena->piece);
+    qr_owner_release(&arena->owner);
 }
 
 QUIRE_API quire_cuda_arena_view quire_cuda_arena_get_view(const quire_cuda_arena *arena)

@@ -61,7 +61,7 @@ typedef struct qr_cuda_device {
     uint32_t next_area;
     bool is_area_used[QR_NUM_AREAS];
     quire_device_cuda_stats stats;
-    qr_piece piece;
+    qr_owner owner;
 } qr_cuda_device;
 
 extern const quire_device_ops QR_CUDA_OPS;

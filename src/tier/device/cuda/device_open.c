@@ -36,32 +36,32 @@ static const char *what_is_wrong_with(const quire_device_cuda_config *config)
 
 /* ---- memory ---------------------------------------------------------------- */
 
-static void carve_cuda_device(qr_carve *carve, qr_cuda_device *d,
+static void carve_cuda_device(qr_arena *arena, qr_cuda_device *d,
                               const quire_device_cuda_config *config)
 {
-    qr_cuda_map_carve(&d->map, carve, config->num_regions);
-    d->jobs = qr_carve_take(carve, config->max_jobs, sizeof(quire_device_job *));
-    d->free_slots = qr_carve_take(carve, config->max_jobs, sizeof *d->free_slots);
+    qr_cuda_map_carve(&d->map, arena, config->num_regions);
+    d->jobs = qr_arena_take(arena, config->max_jobs, sizeof(quire_device_job *));
+    d->free_slots = qr_arena_take(arena, config->max_jobs, sizeof *d->free_slots);
     for (int i = 0; i < 2; i++)
-        d->queues[i].slots = qr_carve_take(carve, config->max_jobs, sizeof(uint32_t));
-    d->done = qr_carve_take(carve, config->max_jobs, sizeof(qr_cu_event));
-    d->copier.batch = qr_carve_take(carve, 1, sizeof *d->copier.batch);
+        d->queues[i].slots = qr_arena_take(arena, config->max_jobs, sizeof(uint32_t));
+    d->done = qr_arena_take(arena, config->max_jobs, sizeof(qr_cu_event));
+    d->copier.batch = qr_arena_take(arena, 1, sizeof *d->copier.batch);
 }
 
 static qr_cuda_device *create_cuda_device(const quire_device_cuda_config *config,
                                           const quire_allocator *allocator)
 {
     qr_cuda_device none = {0};
-    qr_piece piece;
-    qr_carve plan = {0};
-    (void)qr_carve_take(&plan, 1, sizeof none);
+    qr_owner owner;
+    qr_arena plan = qr_arena_plan();
+    (void)qr_arena_take(&plan, 1, sizeof none);
     carve_cuda_device(&plan, &none, config);
-    qr_carve carve = {.base = qr_piece_take(&piece, allocator, plan.used)};
-    if (carve.base == NULL)
+    qr_arena arena = qr_owner_carve(&owner, allocator, plan.used);
+    if (arena.base == NULL)
         return NULL;
-    qr_cuda_device *d = qr_carve_take(&carve, 1, sizeof *d);
-    carve_cuda_device(&carve, d, config);
-    d->piece = piece;
+    qr_cuda_device *d = qr_arena_take(&arena, 1, sizeof *d);
+    carve_cuda_device(&arena, d, config);
+    d->owner = owner;
     d->cuda = config->cuda;
     d->hooks = config->hooks;
     d->num_slots = config->num_slots;
@@ -280,7 +280,7 @@ void qr_cuda_device_release(qr_cuda_device *d)
             (void)calls->cuMemHostUnregister(d->copier.slots);
         qr_gpu_leave(d->cuda);
     }
-    qr_piece_release(&d->piece);
+    qr_owner_release(&d->owner);
 }
 
 /* ---- opening --------------------------------------------------------------- */
@@ -303,7 +303,7 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
         wrong = choose_methods(d, config);
     if (wrong != NULL) {
         qr_say(m.text, m.bytes, "the GPU device's config: %s", wrong);
-        qr_piece_release(&d->piece);
+        qr_owner_release(&d->owner);
         return QUIRE_E_CONFIG;
     }
     d->copier.cuda = d->cuda;

@@ -182,7 +182,7 @@ QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allo
                               quire_cuda **cuda, char *message, size_t message_bytes)
 {
     quire_cuda_config config;
-    qr_piece piece;
+    qr_owner owner;
     int status = qr_config_read(&config, sizeof config, callers);
     if (status == QUIRE_OK && (cuda == NULL || (allocator != NULL && (allocator->alloc == NULL ||
                                                                       allocator->free == NULL))))
@@ -191,12 +191,12 @@ QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allo
         qr_say(message, message_bytes, "the GPU's config: %s", quire_strerror(status));
         return status;
     }
-    quire_cuda *c = qr_piece_take(&piece, allocator, sizeof *c);
+    quire_cuda *c = qr_owner_take_zeroed(&owner, allocator, sizeof *c);
     if (c == NULL) {
         qr_say(message, message_bytes, "no memory to open a GPU");
         return QUIRE_E_NOMEM;
     }
-    c->piece = piece;
+    c->owner = owner;
     c->hooks = config.hooks;
     c->stream = config.stream;
     qr_fork_guard_init(&c->guard);
@@ -222,7 +222,7 @@ QUIRE_API void quire_cuda_close(quire_cuda *cuda)
     if (cuda->is_retained)
         (void)cuda->driver.calls.cuDevicePrimaryCtxRelease(cuda->device);
     qr_cuda_driver_close(&cuda->driver);
-    qr_piece_release(&cuda->piece);
+    qr_owner_release(&cuda->owner);
 }
 
 QUIRE_API quire_cuda_info quire_cuda_get_info(const quire_cuda *cuda)

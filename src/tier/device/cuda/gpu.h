@@ -8,7 +8,7 @@
 #define QR_TIER_DEVICE_CUDA_GPU_H
 
 #include "base/fork_guard.h"
-#include "tier/core/piece.h"
+#include "base/memory.h"
 #include "tier/device/cuda/driver.h"
 
 #include <quire/device_cuda.h>
@@ -32,7 +32,7 @@ struct quire_cuda {
     qr_cu_module module;
     qr_cu_function kernels[QR_NUM_KERNELS];
     quire_cuda_info info;
-    qr_piece piece; /* where all of this lies */
+    qr_owner owner; /* where all of this lies */
 };
 
 /* QUIRE_OK, or QUIRE_E_SYSTEM: in the child of a fork, or when the context is gone. */

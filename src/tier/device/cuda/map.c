@@ -5,11 +5,11 @@
 
 enum { ALIGNED = 16, MOST_CHUNKS = 1 << 20 };
 
-void qr_cuda_map_carve(qr_cuda_map *map, qr_carve *carve, uint32_t num_regions)
+void qr_cuda_map_carve(qr_cuda_map *map, qr_arena *arena, uint32_t num_regions)
 {
-    map->regions = qr_carve_take(carve, num_regions, sizeof *map->regions);
-    map->offsets = qr_carve_take(carve, num_regions, sizeof *map->offsets);
-    map->runs = qr_carve_take(carve, num_regions, sizeof *map->runs);
+    map->regions = qr_arena_take(arena, num_regions, sizeof *map->regions);
+    map->offsets = qr_arena_take(arena, num_regions, sizeof *map->offsets);
+    map->runs = qr_arena_take(arena, num_regions, sizeof *map->runs);
 }
 
 /* The regions' last block must end within what addresses can say. */

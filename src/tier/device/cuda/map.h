@@ -9,7 +9,7 @@
 #ifndef QR_TIER_DEVICE_CUDA_MAP_H
 #define QR_TIER_DEVICE_CUDA_MAP_H
 
-#include "tier/core/carve.h"
+#include "base/arena.h"
 #include "tier/device/cuda/gpu.h"
 #include "tier/device/cuda/kernels.h"
 
@@ -35,7 +35,7 @@ typedef struct qr_cuda_map {
     qr_cu_address crc_numbers; /* behind them */
 } qr_cuda_map;
 
-void qr_cuda_map_carve(qr_cuda_map *map, qr_carve *carve, uint32_t num_regions);
+void qr_cuda_map_carve(qr_cuda_map *map, qr_arena *arena, uint32_t num_regions);
 /* Merges and counts; what is wrong with the regions, or NULL. */
 const char *qr_cuda_map_fill(qr_cuda_map *map, const quire_cuda_region *regions,
                              uint32_t num_regions, uint32_t num_blocks);

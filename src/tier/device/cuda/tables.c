@@ -9,10 +9,10 @@
 #include "tier/device/cuda/gpu.h"
 #include "tier/device/cuda/kernels.h"
 
+#include "base/arena.h"
 #include "base/bits.h"
 #include "base/config.h"
 #include "base/hooks.h"
-#include "tier/core/carve.h"
 
 enum { SOME_DEPTH = 4, MOST_DEPTH = 64, TABLE_CTAS = 256 };
 #define MOST_ENTRIES (UINT32_C(1) << 20)
@@ -38,7 +38,7 @@ struct quire_cuda_tables {
     uint32_t num_changes;
     uint32_t num_ids;
     uint32_t num_numbers;
-    qr_piece piece;
+    qr_owner owner;
 };
 
 /* ---- changes --------------------------------------------------------------- */
@@ -181,17 +181,17 @@ static const char *set_table_defaults(quire_cuda_tables_config *config)
 static quire_cuda_tables *create_tables(const quire_cuda_tables_config *config,
                                         const quire_allocator *allocator)
 {
-    qr_piece piece;
-    qr_carve plan = {0};
-    (void)qr_carve_take(&plan, 1, sizeof(quire_cuda_tables));
-    (void)qr_carve_take(&plan, config->depth, sizeof(table_step));
-    qr_carve carve = {.base = qr_piece_take(&piece, allocator, plan.used)};
-    if (carve.base == NULL)
+    qr_owner owner;
+    qr_arena plan = qr_arena_plan();
+    (void)qr_arena_take(&plan, 1, sizeof(quire_cuda_tables));
+    (void)qr_arena_take(&plan, config->depth, sizeof(table_step));
+    qr_arena arena = qr_owner_carve(&owner, allocator, plan.used);
+    if (arena.base == NULL)
         return NULL;
-    quire_cuda_tables *t = qr_carve_take(&carve, 1, sizeof *t);
-    t->steps = qr_carve_take(&carve, config->depth, sizeof(table_step));
+    quire_cuda_tables *t = qr_arena_take(&arena, 1, sizeof *t);
+    t->steps = qr_arena_take(&arena, config->depth, sizeof(table_step));
     t->config = *config;
-    t->piece = piece;
+    t->owner = owner;
     return t;
 }
 
@@ -306,5 +306,5 @@ QUIRE_API void quire_cuda_tables_close(quire_cuda_tables *t)
             (void)calls->cuMemFree(t->memory);
         qr_gpu_leave(t->config.cuda);
     }
-    qr_piece_release(&t->piece);
+    qr_owner_release(&t->owner);
 }
