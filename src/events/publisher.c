@@ -12,13 +12,13 @@
 #include "base/fork_guard.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "events/answers.h"
 #include "events/endpoint.h"
 #include "events/zap.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 enum {
@@ -187,16 +187,9 @@ static void *publisher_thread(void *user)
     return NULL;
 }
 
-/* The host's signals are for the host's threads. */
 static int start_thread(quire_publisher *p)
 {
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
-        return QUIRE_E_SYSTEM;
-    p->has_thread = pthread_create(&p->thread, NULL, publisher_thread, p) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    p->has_thread = qr_thread_start(&p->thread, "quire-events", publisher_thread, p);
     return p->has_thread ? QUIRE_OK : QUIRE_E_SYSTEM;
 }
 

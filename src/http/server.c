@@ -2,6 +2,7 @@
 
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "http/handler.h"
 #include "http/listener.h"
 #include "http/words.h"
@@ -310,7 +311,7 @@ static int start_ticker(quire_http *http)
     http->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (http->stop_fd < 0)
         return QUIRE_E_SYSTEM;
-    if (pthread_create(&http->ticker, NULL, run_ticker, http) == 0)
+    if (qr_thread_start(&http->ticker, "quire-http", run_ticker, http))
         return QUIRE_OK;
     close(http->stop_fd);
     http->stop_fd = -1;
@@ -321,15 +322,11 @@ const qr_http_hooks qr_http_server_hooks = {sleep_connection, wake_connection, i
 
 int qr_http_server_start(quire_http *http, int socket)
 {
-    sigset_t all;
     sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the host's: its threads take them */
+    qr_signals_block(&before); /* the server's threads */
     int status = start_daemon(http, socket);
-    if (status == QUIRE_OK)
-        status = start_ticker(http);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return status;
+    qr_signals_restore(&before);
+    return status == QUIRE_OK ? start_ticker(http) : status;
 }
 
 void qr_http_server_stop(quire_http *http)

@@ -1,10 +1,10 @@
 #include "tier/core/runner.h"
 
 #include "base/hooks.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -352,19 +352,12 @@ void qr_runner_init(qr_runner *runner)
     runner->gone_fd = -1;
 }
 
-/* The host's signals are for the host's threads. */
 int qr_runner_start(qr_runner *runner)
 {
-    sigset_t all;
-    sigset_t before;
     runner->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     runner->gone_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    (void)sigfillset(&all);
-    if (runner->wake_fd >= 0 && runner->gone_fd >= 0 &&
-        pthread_sigmask(SIG_SETMASK, &all, &before) == 0) {
-        runner->has_thread = pthread_create(&runner->thread, NULL, tier_thread, runner) == 0;
-        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
+    if (runner->wake_fd >= 0 && runner->gone_fd >= 0)
+        runner->has_thread = qr_thread_start(&runner->thread, "quire-tier", tier_thread, runner);
     return runner->has_thread ? QUIRE_OK : QUIRE_E_SYSTEM;
 }
 

@@ -16,13 +16,13 @@
 #include "base/fork_guard.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "tier/core/crc32c.h"
 #include "tier/core/spsc.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <time.h>
 
 enum { DEFAULT_MANY = 256, MOST_MANY = 65536, NUM_OPS = 3 };
@@ -379,21 +379,17 @@ static host_device *create_device(const quire_device_host_config *config,
     return d;
 }
 
-/* The host's signals are for the host's threads. */
 static int start_threads(host_device *d)
 {
     static void *(*const STARTS[2])(void *) = {compute_thread, copy_thread};
-    sigset_t all;
-    sigset_t before;
+    static const char *const NAMES[2] = {"quire-compute", "quire-copy"};
     qr_fork_guard_init(&d->guard);
     d->has_semaphores = sem_init(&d->compute_wake, 0, 0) == 0 && sem_init(&d->copy_wake, 0, 0) == 0;
-    (void)sigfillset(&all);
-    if (!d->has_semaphores || pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
+    if (!d->has_semaphores)
         return QUIRE_E_SYSTEM;
-    while (d->num_threads < 2 &&
-           pthread_create(&d->threads[d->num_threads], NULL, STARTS[d->num_threads], d) == 0)
+    while (d->num_threads < 2 && qr_thread_start(&d->threads[d->num_threads], NAMES[d->num_threads],
+                                                 STARTS[d->num_threads], d))
         d->num_threads++;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return d->num_threads == 2 ? QUIRE_OK : QUIRE_E_SYSTEM;
 }
 

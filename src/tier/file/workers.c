@@ -2,13 +2,13 @@
 
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <quire/error.h>
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -80,17 +80,12 @@ static void *worker_main(void *user)
     return NULL;
 }
 
-/* The host's signals are for the host's threads. */
 static int start_workers(qr_file_workers *workers, uint32_t num_threads)
 {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int status = QUIRE_OK;
     pthread_mutex_lock(&workers->lock);
     for (uint32_t i = 0; i < num_threads && status == QUIRE_OK; i++) {
-        if (pthread_create(&workers->threads[i], NULL, worker_main, workers) == 0) {
+        if (qr_thread_start(&workers->threads[i], "quire-file", worker_main, workers)) {
             workers->num_threads++;
             workers->num_alive++;
         } else if (i == 0) { /* fewer than asked for will do */
@@ -100,7 +95,6 @@ static int start_workers(qr_file_workers *workers, uint32_t num_threads)
         }
     }
     pthread_mutex_unlock(&workers->lock);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;
 }
 

@@ -1,12 +1,12 @@
 #include "tier/net/name.h"
 
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -132,21 +132,11 @@ int qr_name_fd(const qr_name *name)
     return name->fd;
 }
 
-/* Signals are the host's business: its own threads get them. */
-static bool start_thread(qr_name *name)
-{
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    name->has_thread = pthread_create(&name->thread, NULL, run_lookups, name) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return name->has_thread;
-}
-
 bool qr_name_ask(qr_name *name, const qr_address *address)
 {
-    if (!name->has_thread && !start_thread(name))
+    if (!name->has_thread)
+        name->has_thread = qr_thread_start(&name->thread, "quire-names", run_lookups, name);
+    if (!name->has_thread)
         return false;
     pthread_mutex_lock(&name->lock);
     bool is_free = name->state == IDLE;

@@ -3,12 +3,12 @@
 #include "base/config.h"
 #include "base/hooks.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -137,19 +137,6 @@ static void *serve(void *user)
         close_idle(server);
     }
     return NULL;
-}
-
-/* The host's signals are for the host's threads. */
-static bool start_thread(quire_peer_server *server)
-{
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
-        return false;
-    server->has_thread = pthread_create(&server->thread, NULL, serve, server) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return server->has_thread;
 }
 
 /* ---- the config ------------------------------------------------------------ */
@@ -315,7 +302,9 @@ static int open_parts(quire_peer_server *server, const quire_peer_server_config 
     bool is_watched = server->epoll_fd >= 0 && server->stop_fd >= 0 &&
                       watch(server, server->listener, &server->listener) &&
                       watch(server, server->stop_fd, &server->stop_fd);
-    return is_watched && start_thread(server) ? QUIRE_OK : QUIRE_E_SYSTEM;
+    return is_watched && qr_thread_start(&server->thread, "quire-peer", serve, server)
+               ? QUIRE_OK
+               : QUIRE_E_SYSTEM;
 }
 
 static uint64_t or_default(uint64_t value, uint64_t otherwise)

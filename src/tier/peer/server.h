@@ -92,7 +92,6 @@ struct quire_peer_server {
     bool has_more;      /* a session stopped before its work was done */
     bool is_out_of_fds; /* accept failed: tried again with the next turn */
     pthread_t thread;
-    bool has_thread;
     void *raw;
     _Atomic uint64_t counts[QR_NUM_SERVED];
 };
