@@ -68,16 +68,3 @@ bool qr_idmap_remove(qr_idmap *map, uint32_t value)
     map->key_lens[value] = 0;
     return true;
 }
-
-bool qr_idmap_is_valid(const qr_idmap *map)
-{
-    uint32_t present = 0;
-    for (uint32_t value = 0; value < map->max_entries; value++) {
-        if (map->key_lens[value] == 0)
-            continue;
-        present++;
-        if (qr_idmap_find(map, key_of(map, value), map->key_lens[value] - 1) != value)
-            return false;
-    }
-    return present == map->index.used && qr_index_is_valid(&map->index);
-}

@@ -22,7 +22,6 @@ typedef struct qr_idmap {
     uint32_t max_key_len;
 } qr_idmap;
 
-/* max_key_len: 8 is enough for u64 keys. */
 void qr_idmap_carve(qr_idmap *map, qr_arena *arena, uint32_t max_entries, uint32_t max_key_len);
 void qr_idmap_init(qr_idmap *map, uint64_t secret0, uint64_t secret1);
 
@@ -34,27 +33,10 @@ uint32_t qr_idmap_find(const qr_idmap *map, const void *key, uint32_t len);
 /* Takes out a value; false when it is not there. */
 bool qr_idmap_remove(qr_idmap *map, uint32_t value);
 
-static inline int qr_idmap_insert_u64(qr_idmap *map, uint64_t key, uint32_t value)
-{
-    return qr_idmap_insert(map, &key, sizeof key, value);
-}
-
-static inline uint32_t qr_idmap_find_u64(const qr_idmap *map, uint64_t key)
-{
-    return qr_idmap_find(map, &key, sizeof key);
-}
-
 /* The key of a value that is in the map. */
 static inline const void *qr_idmap_key(const qr_idmap *map, uint32_t value)
 {
     return map->keys + (size_t)value * map->max_key_len;
 }
-
-static inline uint32_t qr_idmap_count(const qr_idmap *map)
-{
-    return map->index.used;
-}
-
-bool qr_idmap_is_valid(const qr_idmap *map);
 
 #endif
