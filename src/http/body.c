@@ -1,5 +1,6 @@
 #include "http/body.h"
 
+#include "base/hex.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 
@@ -67,8 +68,8 @@ void qr_http_body_us(qr_http_body *body, uint64_t ns)
 
 static void add_escaped(qr_http_body *body, unsigned char c)
 {
-    static const char HEX[] = "0123456789abcdef";
-    char escape[6] = {'\\', 'u', '0', '0', HEX[c >> 4], HEX[c & 15]};
+    char escape[6] = {'\\', 'u', '0', '0'};
+    (void)qr_hex_write(escape + 4, &c, 1);
     qr_http_body_add(body, escape, sizeof escape);
 }
 

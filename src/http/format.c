@@ -1,5 +1,6 @@
 #include "http/format.h"
 
+#include "base/hex.h"
 #include "base/utf8.h"
 
 #include <quire/version.h>
@@ -205,17 +206,13 @@ static bool is_shown(const char *id, size_t len)
 /* An id is any bytes: what is no text is written in hex, as 0x.... */
 static void add_name(qr_http_body *body, const quire_name *name)
 {
-    static const char HEX[] = "0123456789abcdef";
     char digits[2 + 2 * QUIRE_NAME_BYTES] = "0x";
     size_t len = name->bytes < QUIRE_NAME_BYTES ? name->bytes : QUIRE_NAME_BYTES;
     if (is_shown(name->text, len)) {
         qr_http_body_json(body, (quire_bytes){name->text, len});
         return;
     }
-    for (size_t i = 0; i < len; i++) {
-        digits[2 + 2 * i] = HEX[(unsigned char)name->text[i] >> 4];
-        digits[3 + 2 * i] = HEX[(unsigned char)name->text[i] & 15];
-    }
+    (void)qr_hex_write(digits + 2, name->text, len);
     qr_http_body_json(body, (quire_bytes){digits, 2 + 2 * len});
 }
 
@@ -303,17 +300,12 @@ uint64_t qr_http_step_before(const quire_monitor *monitor, uint64_t limit)
 /* The last 8 bytes: the number that vLLM makes of a hash. */
 static void add_hash(qr_http_body *body, const unsigned char *hash, size_t len)
 {
-    static const char HEX[] = "0123456789abcdef";
-    char digits[2 * SHOWN_HASH];
-    for (size_t i = 0; i < SHOWN_HASH; i++) {
-        size_t from_end = SHOWN_HASH - i;
-        unsigned char byte = from_end > len ? 0 : hash[len - from_end];
-        digits[2 * i] = HEX[byte >> 4];
-        digits[2 * i + 1] = HEX[byte & 15];
-    }
-    qr_http_body_text(body, "\"");
-    qr_http_body_add(body, digits, sizeof digits);
-    qr_http_body_text(body, "\"");
+    char text[2 + 2 * SHOWN_HASH];
+    size_t shown = len < SHOWN_HASH ? len : SHOWN_HASH;
+    memset(text, '0', sizeof text);
+    text[0] = text[sizeof text - 1] = '"';
+    (void)qr_hex_write(text + 1 + 2 * (SHOWN_HASH - shown), hash + len - shown, shown);
+    qr_http_body_add(body, text, sizeof text);
 }
 
 bool qr_http_format_event(qr_http_body *body, const quire_feed_event *event)

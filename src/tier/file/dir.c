@@ -1,5 +1,6 @@
 #include "tier/file/dir.h"
 
+#include "base/hex.h"
 #include "base/hooks.h"
 #include "base/memory.h"
 #include "tier/core/key.h"
@@ -31,41 +32,17 @@ enum {
 
 /* ---- names -------------------------------------------------------------- */
 
-static void put_hex(char *text, const unsigned char *bytes, size_t num_bytes)
-{
-    static const char DIGITS[] = "0123456789abcdef";
-    for (size_t i = 0; i < num_bytes; i++) {
-        text[2 * i] = DIGITS[bytes[i] >> 4];
-        text[2 * i + 1] = DIGITS[bytes[i] & 15];
-    }
-    text[2 * num_bytes] = 0;
-}
-
 static void name_key(const quire_tier_key *key, char *name)
 {
-    put_hex(name, key->hash, QUIRE_TIER_HASH_BYTES);
-    (void)snprintf(name + (size_t)2 * QUIRE_TIER_HASH_BYTES,
-                   QR_FILE_NAME - 2 * QUIRE_TIER_HASH_BYTES, "-%" PRIu32 "-%" PRIu32, key->group,
-                   key->rank);
-}
-
-static bool take_hex(const char *text, unsigned char *bytes, size_t num_bytes)
-{
-    for (size_t i = 0; i < 2 * num_bytes; i++) {
-        char c = text[i];
-        bool is_digit = c >= '0' && c <= '9';
-        if (!is_digit && (c < 'a' || c > 'f'))
-            return false;
-        unsigned char half = (unsigned char)(is_digit ? c - '0' : c - 'a' + 10);
-        bytes[i / 2] = (unsigned char)(i % 2 == 0 ? half << 4 : bytes[i / 2] | half);
-    }
-    return true;
+    char *rest = qr_hex_write(name, key->hash, QUIRE_TIER_HASH_BYTES);
+    (void)snprintf(rest, QR_FILE_NAME - 2 * QUIRE_TIER_HASH_BYTES, "-%" PRIu32 "-%" PRIu32,
+                   key->group, key->rank);
 }
 
 bool qr_file_dir_read_name(const char *name, quire_tier_key *key)
 {
     char same[QR_FILE_NAME];
-    if (!take_hex(name, key->hash, QUIRE_TIER_HASH_BYTES))
+    if (!qr_hex_read(name, key->hash, QUIRE_TIER_HASH_BYTES))
         return false;
     const char *rest = name + (size_t)2 * QUIRE_TIER_HASH_BYTES;
     if (sscanf(rest, "-%" SCNu32 "-%" SCNu32, &key->group, &key->rank) != 2)
@@ -111,7 +88,7 @@ static int open_leaf(const qr_file_dir *dir, uint32_t leaf, bool may_make)
 {
     char name[3];
     unsigned char byte = (unsigned char)leaf;
-    put_hex(name, &byte, 1);
+    *qr_hex_write(name, &byte, 1) = 0;
     int fd = openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 || errno != ENOENT || !may_make)
         return fd;
@@ -158,7 +135,7 @@ int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, 
 {
     char name[2 * QUIRE_FINGERPRINT_BYTES + 1];
     struct stat info;
-    put_hex(name, fingerprint, QUIRE_FINGERPRINT_BYTES);
+    *qr_hex_write(name, fingerprint, QUIRE_FINGERPRINT_BYTES) = 0;
     int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0) {
         say_errno_of(path, "be opened as a directory", message, message_bytes);
@@ -219,7 +196,7 @@ static int make_unfinished(qr_file_dir *dir, int leaf, char *tmp)
             return fd;
         atomic_store(&dir->has_tmpfile, 0);
     }
-    put_hex(token, dir->token, sizeof dir->token);
+    *qr_hex_write(token, dir->token, sizeof dir->token) = 0;
     (void)snprintf(tmp, QR_FILE_NAME, ".tmp-%s-%" PRIu64, token,
                    (uint64_t)atomic_fetch_add(&dir->num_made, 1));
     return openat(leaf, tmp, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -1,5 +1,7 @@
 #include "tier/redis/value.h"
 
+#include "base/hex.h"
+
 #include <string.h>
 
 static const unsigned char MAGIC[8] = {'Q', 'U', 'I', 'R', 'E', 'K', 'V', '1'};
@@ -9,16 +11,6 @@ static char *write_text(char *at, const char *text)
 {
     while (*text != 0)
         *at++ = *text++;
-    return at;
-}
-
-static char *write_hex(char *at, const unsigned char *bytes, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < n; i++) {
-        *at++ = digits[bytes[i] >> 4];
-        *at++ = digits[bytes[i] & 15];
-    }
     return at;
 }
 
@@ -57,7 +49,7 @@ void qr_redis_space_init(qr_redis_space *space, const char *prefix,
 {
     char *at = write_text(space->text, prefix);
     at = write_text(at, ":1:");
-    at = write_hex(at, fingerprint, 16);
+    at = qr_hex_write(at, fingerprint, 16);
     *at++ = ':';
     space->bytes = (uint32_t)(at - space->text);
     memcpy(space->fingerprint, fingerprint, QUIRE_FINGERPRINT_BYTES);
@@ -68,7 +60,7 @@ uint32_t qr_redis_key_write(const qr_redis_space *space, const quire_tier_key *k
 {
     char *begin = at;
     memcpy(at, space->text, space->bytes);
-    at = write_hex(at + space->bytes, key->hash, sizeof key->hash);
+    at = qr_hex_write(at + space->bytes, key->hash, sizeof key->hash);
     *at++ = ':';
     at = write_number(at, key->group);
     *at++ = ':';
@@ -77,7 +69,7 @@ uint32_t qr_redis_key_write(const qr_redis_space *space, const quire_tier_key *k
         unsigned char bytes[8];
         put_u64(bytes, epoch);
         *at++ = ':';
-        at = write_hex(at, bytes, sizeof bytes);
+        at = qr_hex_write(at, bytes, sizeof bytes);
     }
     return (uint32_t)(at - begin);
 }
