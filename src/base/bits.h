@@ -97,6 +97,17 @@ static inline void qr_bit_clear(uint64_t *bits, uint32_t i)
     bits[i >> 6] &= ~(UINT64_C(1) << (i & 63));
 }
 
+/* The greatest common divisor; of 0 and b it is b. */
+static inline uint64_t qr_gcd(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /* a + b and a x b, saturating at SIZE_MAX, which no allocator can give. */
 static inline size_t qr_add_size(size_t a, size_t b)
 {

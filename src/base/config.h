@@ -31,4 +31,10 @@ static inline int qr_config_read(void *ours, size_t our_size, const void *caller
     return QUIRE_OK;
 }
 
+/* What a field means: zero is its default. */
+static inline uint64_t qr_or_default(uint64_t value, uint64_t otherwise)
+{
+    return value != 0 ? value : otherwise;
+}
+
 #endif

@@ -24,8 +24,8 @@ typedef struct qr_owner {
 /* One piece for one handle, from the caller's allocator or, when that is NULL, the C library's.
  * QUIRE_E_NOMEM; QUIRE_E_OVERFLOW for 0 bytes; QUIRE_E_ARGUMENT for half an allocator. */
 int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t bytes);
-/* The same, zeroed, and what was never used is never touched; NULL when there is none. The memory may
- * begin later than owner->memory. */
+/* The same, zeroed, and what was never used is never touched; NULL when there is none. The memory
+ * may begin later than owner->memory. */
 void *qr_owner_take_zeroed(qr_owner *owner, const quire_allocator *allocator, size_t bytes);
 /* That as an arena; its base is NULL when there is no memory. */
 qr_arena qr_owner_carve(qr_owner *owner, const quire_allocator *allocator, size_t bytes);

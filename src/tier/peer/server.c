@@ -307,11 +307,6 @@ static int open_parts(quire_peer_server *server, const quire_peer_server_config 
                : QUIRE_E_SYSTEM;
 }
 
-static uint64_t or_default(uint64_t value, uint64_t otherwise)
-{
-    return value != 0 ? value : otherwise;
-}
-
 static quire_peer_server *make_server(const quire_peer_server_config *c)
 {
     enum { ALIGN = _Alignof(quire_peer_server) };
@@ -322,10 +317,10 @@ static quire_peer_server *make_server(const quire_peer_server_config *c)
     server->raw = raw;
     server->listener = server->epoll_fd = server->stop_fd = -1;
     server->hooks = c->hooks;
-    server->max_block_bytes = (uint32_t)or_default(c->max_block_bytes, BLOCK_BYTES);
-    server->max_sessions = (uint32_t)or_default(c->max_connections, SESSIONS);
-    server->handshake_ns = or_default(c->handshake_ns, 2 * SECOND);
-    server->stall_ns = or_default(c->stall_ns, 10 * SECOND);
+    server->max_block_bytes = (uint32_t)qr_or_default(c->max_block_bytes, BLOCK_BYTES);
+    server->max_sessions = (uint32_t)qr_or_default(c->max_connections, SESSIONS);
+    server->handshake_ns = qr_or_default(c->handshake_ns, 2 * SECOND);
+    server->stall_ns = qr_or_default(c->stall_ns, 10 * SECOND);
     server->now_ns = qr_now_ns(NULL);
     qr_fork_guard_init(&server->guard);
     return server;

@@ -20,11 +20,6 @@ enum { LINKS = 2, BLOCK_BYTES = 64 * 1024 * 1024, WINDOW_BYTES = 8 * 1024 * 1024
 
 /* ---- the config ------------------------------------------------------------ */
 
-static uint64_t or_default(uint64_t value, uint64_t otherwise)
-{
-    return value != 0 ? value : otherwise;
-}
-
 static const char *check_fields(const quire_tier_peer_config *c)
 {
     bool has_files = c->tls_ca_file != NULL || c->tls_cert_file != NULL ||
@@ -96,15 +91,15 @@ static void close_peer(void *self)
 
 static void set_limits(quire_tier_peer *peer, const quire_tier_peer_config *c, uint32_t max_jobs)
 {
-    peer->num_links = (uint32_t)or_default(c->connections, LINKS);
-    peer->max_block_bytes = (uint32_t)or_default(c->max_block_bytes, BLOCK_BYTES);
-    peer->window_bytes = or_default(c->load_window_bytes, WINDOW_BYTES);
-    peer->connect_ns = or_default(c->connect_ns, SECOND);
+    peer->num_links = (uint32_t)qr_or_default(c->connections, LINKS);
+    peer->max_block_bytes = (uint32_t)qr_or_default(c->max_block_bytes, BLOCK_BYTES);
+    peer->window_bytes = qr_or_default(c->load_window_bytes, WINDOW_BYTES);
+    peer->connect_ns = qr_or_default(c->connect_ns, SECOND);
     peer->wait_ns = c->wait_ns;
-    peer->retry_ns = or_default(c->retry_ns, SECOND / 10);
+    peer->retry_ns = qr_or_default(c->retry_ns, SECOND / 10);
     peer->backoff_ns = peer->retry_ns;
-    peer->late_ns = or_default(c->late_ns, SECOND);
-    peer->max_jobs = (uint32_t)or_default(max_jobs, JOBS);
+    peer->late_ns = qr_or_default(c->late_ns, SECOND);
+    peer->max_jobs = (uint32_t)qr_or_default(max_jobs, JOBS);
     memcpy(peer->fingerprint, c->fingerprint, sizeof peer->fingerprint);
 }
 

@@ -15,16 +15,6 @@ static const uint64_t DEFAULT_WAIT_NS = UINT64_C(5000000000);
 
 /* ---- reading the config ------------------------------------------------------ */
 
-static uint32_t gcd_of(uint32_t a, uint32_t b)
-{
-    while (b != 0) {
-        uint32_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
 static bool read_group(qr_promote *promote, const quire_cache_config *cache, uint32_t g)
 {
     const quire_layer_spec *spec = &cache->groups[g].spec;
@@ -66,9 +56,8 @@ static bool read_groups(qr_promote *promote, const quire_cache_config *cache)
         if (!read_group(promote, cache, g))
             return false;
         const qr_promote_group *group = &promote->groups[g];
-        common = gcd_of(group->block_size, common);
-        uint64_t both =
-            (uint64_t)promote->alignment / gcd_of(promote->alignment, group->block_size);
+        common = (uint32_t)qr_gcd(group->block_size, common);
+        uint64_t both = promote->alignment / qr_gcd(promote->alignment, group->block_size);
         both *= group->block_size;
         if (both > UINT32_MAX)
             return false;

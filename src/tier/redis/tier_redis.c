@@ -33,11 +33,6 @@ enum {
 
 /* ---- the config ------------------------------------------------------------ */
 
-static uint64_t or_default(uint64_t value, uint64_t otherwise)
-{
-    return value != 0 ? value : otherwise;
-}
-
 static bool is_prefix(const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -50,7 +45,7 @@ static bool is_prefix(const char *prefix)
 static int check_servers(const quire_tier_redis_config *c, char *message, size_t bytes)
 {
     if (c->servers == NULL || c->num_servers == 0 ||
-        c->num_servers > or_default(c->max_nodes, NODES)) {
+        c->num_servers > qr_or_default(c->max_nodes, NODES)) {
         qr_say(message, bytes, "servers: one at least, and not more than max_nodes");
         return QUIRE_E_CONFIG;
     }
@@ -144,20 +139,20 @@ static void close_redis(void *self)
 
 static void set_limits(quire_tier_redis *redis, const quire_tier_redis_config *c, uint32_t max_jobs)
 {
-    redis->num_links = (uint32_t)or_default(c->connections, CONNECTIONS);
-    redis->max_nodes = (uint32_t)or_default(c->max_nodes, NODES);
-    redis->max_block_bytes = (uint32_t)or_default(c->max_block_bytes, BLOCK_BYTES);
-    redis->window_bytes = or_default(c->window_bytes, WINDOW_BYTES);
-    redis->load_window_bytes = or_default(c->load_window_bytes, LOAD_WINDOW_BYTES);
-    redis->connect_ns = or_default(c->connect_ns, SECOND);
+    redis->num_links = (uint32_t)qr_or_default(c->connections, CONNECTIONS);
+    redis->max_nodes = (uint32_t)qr_or_default(c->max_nodes, NODES);
+    redis->max_block_bytes = (uint32_t)qr_or_default(c->max_block_bytes, BLOCK_BYTES);
+    redis->window_bytes = qr_or_default(c->window_bytes, WINDOW_BYTES);
+    redis->load_window_bytes = qr_or_default(c->load_window_bytes, LOAD_WINDOW_BYTES);
+    redis->connect_ns = qr_or_default(c->connect_ns, SECOND);
     redis->wait_ns = c->wait_ns;
-    redis->refresh_ns = or_default(c->refresh_ns, SECOND);
-    redis->late_ns = or_default(c->late_ns, SECOND);
+    redis->refresh_ns = qr_or_default(c->refresh_ns, SECOND);
+    redis->late_ns = qr_or_default(c->late_ns, SECOND);
     redis->drop_ns = 5 * SECOND;
-    redis->usage_ns = or_default(c->usage_ns, 5 * SECOND);
-    redis->breaker_strikes = (uint32_t)or_default(c->breaker_strikes, STRIKES);
-    redis->breaker_ns = or_default(c->breaker_ns, 5 * SECOND);
-    redis->max_jobs = (uint32_t)or_default(max_jobs, JOBS);
+    redis->usage_ns = qr_or_default(c->usage_ns, 5 * SECOND);
+    redis->breaker_strikes = (uint32_t)qr_or_default(c->breaker_strikes, STRIKES);
+    redis->breaker_ns = qr_or_default(c->breaker_ns, 5 * SECOND);
+    redis->max_jobs = (uint32_t)qr_or_default(max_jobs, JOBS);
     redis->is_trusting = c->trust_network != 0 || c->tls != 0;
     redis->has_ttl = c->ttl_ms != 0;
     int n = 2;
