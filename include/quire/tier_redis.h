@@ -97,7 +97,7 @@ typedef struct quire_tier_redis_config {
     uint64_t refresh_ns;
     uint32_t breaker_strikes; /* failures in a row that open the breaker of a node; 0 = 3 */
     /* First time without requests to a node whose breaker opened, then doubled up to 12 times this
-     * time, each with some random time added; 0 = 5 s. */
+     * time, each an eighth more or less at random; 0 = 5 s. */
     uint64_t breaker_ns;
     /* A connection is closed if its reply is late by more than this after the deadline of a job; 0
      * = 1 s. */

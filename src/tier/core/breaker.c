@@ -19,8 +19,9 @@ void qr_breaker_init(qr_breaker *breaker, uint32_t max_strikes, uint64_t first_n
     breaker->random = seed;
 }
 
-static void open_breaker(qr_breaker *breaker, uint64_t now_ns)
+void qr_breaker_open(qr_breaker *breaker, uint64_t now_ns)
 {
+    breaker->strikes = 0;
     uint64_t about = breaker->open_ns - breaker->open_ns / 8;
     breaker->health = QUIRE_TIER_OPEN;
     breaker->epoch++;
@@ -64,8 +65,6 @@ void qr_breaker_take(qr_breaker *breaker, uint32_t epoch, qr_outcome outcome, ui
         return;
     }
     breaker->strikes++;
-    if (breaker->health == QUIRE_TIER_PROBING || breaker->strikes >= breaker->max_strikes) {
-        breaker->strikes = 0;
-        open_breaker(breaker, now_ns);
-    }
+    if (breaker->health == QUIRE_TIER_PROBING || breaker->strikes >= breaker->max_strikes)
+        qr_breaker_open(breaker, now_ns);
 }

@@ -1,4 +1,4 @@
-/* tier/core/breaker.h - keeps work away from a tier that fails.
+/* tier/core/breaker.h - keeps work away from a tier, or from one server of it, that fails.
  *
  *               strikes in a row                time is over
  *      CLOSED ────────────────────► OPEN ◄────────────────────► PROBING
@@ -47,6 +47,9 @@ typedef enum qr_outcome {
     QR_OUTCOME_GOOD,
     QR_OUTCOME_BAD
 } qr_outcome;
+
+/* Opens it whatever the strikes: there is no use in trying. */
+void qr_breaker_open(qr_breaker *breaker, uint64_t now_ns);
 
 /* What became of a job that was let through in that epoch; once for each. */
 void qr_breaker_take(qr_breaker *breaker, uint32_t epoch, qr_outcome outcome, uint64_t now_ns);

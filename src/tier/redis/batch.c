@@ -171,7 +171,7 @@ void qr_call_route(quire_tier_redis *redis, qr_call *call, qr_node *node)
     if (node == NULL) {
         redis->wants_map = true;
         qr_call_end(redis, call, QUIRE_TIER_FAILED);
-    } else if (node->is_open) {
+    } else if (qr_node_is_open(node)) {
         qr_call_end(redis, call, QUIRE_TIER_REFUSED);
     } else {
         qr_node_push(redis, node, call);
@@ -197,7 +197,7 @@ void qr_call_drop_key(quire_tier_redis *redis, const qr_call *load)
 static bool may_learn(const quire_tier_redis *redis)
 {
     for (uint32_t i = 0; i < redis->max_nodes; i++)
-        if (redis->nodes[i].is_used && !redis->nodes[i].is_open)
+        if (redis->nodes[i].is_used && !qr_node_is_open(&redis->nodes[i]))
             return true;
     return false;
 }
@@ -207,7 +207,7 @@ static bool may_learn(const quire_tier_redis *redis)
 static bool is_crowded(const quire_tier_redis *redis, uint32_t slot)
 {
     uint16_t owner = redis->owner[slot];
-    return owner != QR_REDIS_NOBODY && !redis->nodes[owner].is_open &&
+    return owner != QR_REDIS_NOBODY && !qr_node_is_open(&redis->nodes[owner]) &&
            redis->nodes[owner].num_calls >= redis->node_share;
 }
 
@@ -301,7 +301,7 @@ static void leave_batch(quire_tier_redis *redis, qr_batch *batch, quire_tier_sta
         for (uint32_t i = 0; i < redis->num_links; i++)
             if (!qr_link_forget(redis, &node->links[i], batch, status, keeps_stores, &num_gone))
                 qr_link_close(redis, &node->links[i], false);
-        if (strikes && num_gone > 0 && !node->is_open) {
+        if (strikes && num_gone > 0 && !qr_node_is_open(node)) {
             qr_node_say(node, "no answer in time");
             qr_node_strike(redis, node, false);
         }

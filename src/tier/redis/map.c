@@ -42,7 +42,8 @@ static void accept_map(quire_tier_redis *redis)
     mark_nodes(redis);
     qr_node_sweep(redis);
     for (uint32_t i = 0; i < redis->max_nodes; i++) /* whose slots may move to a replica */
-        if (redis->nodes[i].is_used && redis->nodes[i].is_mapped && redis->nodes[i].is_open)
+        if (redis->nodes[i].is_used && redis->nodes[i].is_mapped &&
+            qr_node_is_open(&redis->nodes[i]))
             redis->wants_map = true;
 }
 

@@ -1,12 +1,8 @@
 /* tier/redis/node.c - a server: who waits for it, and whether it is worth waiting.
  *
- *      CLOSED ── strikes in a row ──► OPEN ── its time is over ──► probing: a connection alone
- *        ▲                             ▲                                │ answers        │ does not
- *        └─────────────────────────────┼────────────────────────────────┘                │
- *                                      └──── twice as long as before ────────────────────┘
- *
- * A strike: a connection that is not made, or is lost with calls on it, or an answer that is late.
- * An answer to a call takes all strikes away. */
+ * Each server has a breaker. A strike: a connection that is not made, or is lost with calls on it,
+ * or an answer that is late. An answer to a call takes all strikes away. The probe is a connection.
+ */
 #include "tier/redis/redis.h"
 
 #include "base/hooks.h"
@@ -15,8 +11,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { BACKOFF_TIMES = 12, JITTER_PERCENT = 25 };
 
 qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address)
 {
@@ -35,9 +29,10 @@ qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address)
         redis->wants_map = true; /* with a new one, those without slots are forgotten */
         return NULL;
     }
-    qr_link *links = unused->links;
-    *unused = (qr_node){
-        .address = *address, .is_used = true, .backoff_ns = redis->breaker_ns, .links = links};
+    uint64_t seed = 0;
+    (void)qr_random_bytes(&redis->hooks, &seed, sizeof seed); /* 0 will do as well */
+    *unused = (qr_node){.address = *address, .is_used = true, .links = unused->links};
+    qr_breaker_init(&unused->breaker, redis->breaker_strikes, redis->breaker_ns, seed);
     return unused;
 }
 
@@ -79,24 +74,14 @@ static void fail_waiting(quire_tier_redis *redis, qr_node *node)
     }
 }
 
-static uint64_t jitter(quire_tier_redis *redis, uint64_t span)
+/* Its breaker has opened. */
+static void leave_alone(quire_tier_redis *redis, qr_node *node)
 {
-    uint32_t random = 0;
-    (void)qr_random_bytes(&redis->hooks, &random, sizeof random); /* 0 will do as well */
-    return span / 100 * (random % JITTER_PERCENT);
-}
-
-static void open_breaker(quire_tier_redis *redis, qr_node *node)
-{
-    uint64_t longest = redis->breaker_ns * BACKOFF_TIMES;
     if (!node->is_told)
         qr_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s; not used for %.1f s",
-               node->address.host, node->address.port, node->why, (double)node->backoff_ns * 1e-9);
+               node->address.host, node->address.port, node->why,
+               (double)(node->breaker.until_ns - redis->now_ns) * 1e-9);
     node->is_told = true;
-    node->is_open = true;
-    node->is_probing = false;
-    node->open_until_ns = redis->now_ns + node->backoff_ns + jitter(redis, node->backoff_ns);
-    node->backoff_ns = node->backoff_ns > longest / 2 ? longest : node->backoff_ns * 2;
     redis->wants_map = true; /* its slots may be somebody else's by now */
     for (uint32_t i = 0; i < redis->num_links; i++)
         qr_link_close(redis, &node->links[i], false);
@@ -105,29 +90,32 @@ static void open_breaker(quire_tier_redis *redis, qr_node *node)
 
 void qr_node_strike(quire_tier_redis *redis, qr_node *node, bool opens)
 {
-    if (node->is_open && !node->is_probing)
+    qr_breaker *breaker = &node->breaker;
+    if (breaker->health == QUIRE_TIER_OPEN)
         return;
-    node->strikes++;
-    if (opens || node->is_probing || node->strikes >= redis->breaker_strikes)
-        open_breaker(redis, node);
+    if (opens)
+        qr_breaker_open(breaker, redis->now_ns);
+    else
+        qr_breaker_take(breaker, breaker->epoch, QR_OUTCOME_BAD, redis->now_ns);
+    if (breaker->health == QUIRE_TIER_OPEN)
+        leave_alone(redis, node);
 }
 
 void qr_node_good(qr_node *node)
 {
-    node->strikes = 0;
+    node->breaker.strikes = 0;
     node->is_told = false;
 }
 
 void qr_node_ready(quire_tier_redis *redis, qr_node *node)
 {
-    if (!node->is_open)
+    qr_breaker *breaker = &node->breaker;
+    if (!qr_node_is_open(node))
         return;
     qr_log(&redis->hooks, QUIRE_LOG_INFO, "redis %s:%u: is back", node->address.host,
            node->address.port);
-    node->is_open = false;
-    node->is_probing = false;
-    node->backoff_ns = redis->breaker_ns;
-    node->strikes = redis->breaker_strikes - 1; /* one more, and it is left alone again */
+    qr_breaker_take(breaker, breaker->epoch, QR_OUTCOME_GOOD, redis->now_ns);
+    breaker->strikes = breaker->max_strikes - 1; /* one more, and it is left alone again */
 }
 
 /* ---- connecting ------------------------------------------------------------ */
@@ -267,16 +255,15 @@ static void give_up_looking(quire_tier_redis *redis, qr_node *node)
 /* A node that has slots is probed, and so is one that may tell where they are. */
 static bool is_wanted(const quire_tier_redis *redis, const qr_node *node)
 {
-    return node->waiting != NULL || node->is_probing || (!redis->has_map && node->is_seed);
+    return node->waiting != NULL || node->breaker.health == QUIRE_TIER_PROBING ||
+           (!redis->has_map && node->is_seed);
 }
 
 void qr_node_tend(quire_tier_redis *redis, qr_node *node)
 {
-    if (node->is_open && !node->is_probing) {
-        if (redis->now_ns < node->open_until_ns || (!node->is_mapped && !node->is_seed))
-            return;
-        node->is_probing = true;
-    }
+    if (node->breaker.health == QUIRE_TIER_OPEN &&
+        ((!node->is_mapped && !node->is_seed) || !qr_breaker_let(&node->breaker, redis->now_ns)))
+        return;
     hand_out(redis, node);
     if (node->is_looking && redis->now_ns >= node->until_ns)
         give_up_looking(redis, node);

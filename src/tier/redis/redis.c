@@ -46,8 +46,8 @@ static uint64_t next_time(const quire_tier_redis *redis)
         const qr_node *node = &redis->nodes[n];
         if (!node->is_used)
             continue;
-        if (node->is_open && !node->is_probing && (node->is_mapped || node->is_seed))
-            earlier(&when, node->open_until_ns);
+        if (node->breaker.health == QUIRE_TIER_OPEN && (node->is_mapped || node->is_seed))
+            earlier(&when, node->breaker.until_ns);
         if (node->is_looking)
             earlier(&when, node->until_ns);
         for (uint32_t i = 0; i < redis->num_links; i++) {
@@ -96,7 +96,7 @@ static void publish(quire_tier_redis *redis)
     for (uint32_t i = 0; i < redis->max_nodes; i++) {
         const qr_node *node = &redis->nodes[i];
         gauges[0] += node->is_used;
-        gauges[1] += node->is_used && node->is_open;
+        gauges[1] += node->is_used && qr_node_is_open(node);
         num_calls += node->is_used ? node->num_calls : 0;
     }
     const uint64_t now[][2] = {{QR_COUNT_NODES, gauges[0]},

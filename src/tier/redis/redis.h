@@ -23,6 +23,7 @@
 #ifndef QR_TIER_REDIS_REDIS_H
 #define QR_TIER_REDIS_REDIS_H
 
+#include "tier/core/breaker.h"
 #include "tier/net/address.h"
 #include "tier/net/name.h"
 #include "tier/net/secret.h"
@@ -148,16 +149,12 @@ struct qr_node {
     qr_address address;
     bool is_used;
     bool is_seed;
-    bool is_mapped; /* has slots */
-    bool is_open;   /* its breaker; then until */
-    bool is_probing;
+    bool is_mapped;  /* has slots */
     bool is_looking; /* its name is being looked up */
     bool is_told;    /* what is wrong with it is in the log */
     bool is_forbidden_told;
     uint64_t until_ns; /* of the lookup */
-    uint64_t open_until_ns;
-    uint64_t backoff_ns;
-    uint32_t strikes;
+    qr_breaker breaker;
     qr_endpoint endpoints[QR_ADDRESS_MAX];
     uint32_t num_endpoints;
     uint32_t at_endpoint;
@@ -311,6 +308,11 @@ qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address);
 void qr_node_push(quire_tier_redis *redis, qr_node *node, qr_call *call);
 /* Connects where somebody waits, and gives waiting calls to links. */
 void qr_node_tend(quire_tier_redis *redis, qr_node *node);
+/* Left alone, or tried with a connection alone. */
+static inline bool qr_node_is_open(const qr_node *node)
+{
+    return node->breaker.health != QUIRE_TIER_CLOSED;
+}
 /* Something of it failed. opens: at once, without counting. */
 void qr_node_strike(quire_tier_redis *redis, qr_node *node, bool opens);
 void qr_node_good(qr_node *node);

@@ -47,6 +47,22 @@ static void strikes_in_a_row_open_it(void **state)
     assert_false(qr_breaker_let(&b, now));
 }
 
+static void it_opens_without_strikes(void **state)
+{
+    (void)state;
+    qr_breaker b;
+    now = 1000;
+    qr_breaker_init(&b, STRIKES, FIRST, 1);
+    take_job(&b, QR_OUTCOME_BAD);
+    qr_breaker_open(&b, now);
+    assert_int_equal(b.health, QUIRE_TIER_OPEN);
+    assert_int_equal(b.strikes, 0);
+    assert_false(qr_breaker_let(&b, b.until_ns - 1));
+    now = b.until_ns;
+    take_job(&b, QR_OUTCOME_GOOD);
+    assert_int_equal(b.health, QUIRE_TIER_CLOSED);
+}
+
 static void times_double_up_to_a_limit(void **state)
 {
     (void)state;
@@ -174,6 +190,7 @@ int main(int argc, char **argv)
     uint64_t random = unit_seed(argc, argv, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strikes_in_a_row_open_it),
+        cmocka_unit_test(it_opens_without_strikes),
         cmocka_unit_test(times_double_up_to_a_limit),
         cmocka_unit_test(one_probe_at_a_time),
         cmocka_unit_test(old_outcomes_do_not_count),

@@ -176,13 +176,11 @@ static void close_line(int fd)
         qr_link_close(redis, line, true);
     for (uint32_t i = 0; i < redis->max_nodes; i++) {
         qr_node *node = &redis->nodes[i];
-        if (node->is_used && !node->is_open)
+        if (node->is_used && !qr_node_is_open(node))
             qr_node_strike(redis, node, true);
-        node->is_open = false;
         node->is_mapped = false;
         node->is_used = node->is_seed;
-        node->strikes = 0;
-        node->backoff_ns = redis->breaker_ns;
+        qr_breaker_init(&node->breaker, redis->breaker_strikes, redis->breaker_ns, 1);
     }
 }
 
