@@ -1,5 +1,7 @@
 #include "events_print.h"
 
+#include "base/json.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -25,21 +27,7 @@ void events_print_text(FILE *out, quire_bytes text)
         fputc(bytes[i] >= 0x20 && bytes[i] < 0x7f ? bytes[i] : '?', out);
 }
 
-/* Bytes of the character at `at`, 1 to 4; 0 where UTF-8 has none such. */
-static size_t character_bytes(const unsigned char *at, size_t left)
-{
-    size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-    if (n == 0 || n > left || at[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    bool is_long = (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90);
-    bool is_surrogate = at[0] == 0xed && at[1] > 0x9f;
-    bool is_beyond = at[0] == 0xf4 && at[1] > 0x8f;
-    return is_long || is_surrogate || is_beyond ? 0 : n;
-}
-
+/* What is no UTF-8 is shown byte by byte. */
 void events_print_json_text(FILE *out, quire_bytes text)
 {
     const unsigned char *bytes = text.data;
@@ -48,15 +36,13 @@ void events_print_json_text(FILE *out, quire_bytes text)
         return;
     }
     fputc('"', out);
-    for (size_t i = 0; i < text.len;) {
-        size_t n = character_bytes(bytes + i, text.len - i);
-        if (n == 1 && (bytes[i] == '"' || bytes[i] == '\\'))
-            fprintf(out, "\\%c", bytes[i]);
-        else if (n == 0 || (n == 1 && (bytes[i] < 0x20 || bytes[i] == 0x7f)))
+    for (size_t i = 0, used = 0; i < text.len; i += used) {
+        char form[QR_JSON_CHAR];
+        size_t n = qr_json_char(bytes + i, text.len - i, form, &used);
+        if (qr_utf8_char(bytes + i, text.len - i) == 0)
             fprintf(out, "\\u%04x", bytes[i]);
         else
-            fwrite(bytes + i, 1, n, out);
-        i += n == 0 ? 1 : n;
+            fwrite(form, 1, n, out);
     }
     fputc('"', out);
 }

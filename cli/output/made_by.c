@@ -1,5 +1,6 @@
 #include "made_by.h"
 
+#include "base/hex.h"
 #include "file_target.h"
 
 #include <quire/version.h>
@@ -106,8 +107,8 @@ static bool hash_file(FILE *file, char hex[2 * SHA256_BYTES + 1])
     while (ok && (n = fread(bytes, 1, READ_BYTES, file)) > 0)
         ok = EVP_DigestUpdate(context, bytes, n) == 1;
     ok = ok && ferror(file) == 0 && EVP_DigestFinal_ex(context, digest, NULL) == 1;
-    for (size_t i = 0; ok && i < SHA256_BYTES; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    if (ok)
+        *qr_hex_write(hex, digest, SHA256_BYTES) = 0;
     free(bytes);
     EVP_MD_CTX_free(context);
     return ok;

@@ -117,44 +117,6 @@ void pack_print(const pack *p, FILE *out)
     putc('"', out);
 }
 
-/* Bytes of the UTF-8 character that begins here, 0 where none does. */
-static size_t utf8_length(const unsigned char *s)
-{
-    size_t length = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (s[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    bool is_bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0) ||
-                  (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90);
-    return is_bad ? 0 : length;
-}
-
-static void print_character(const unsigned char *s, size_t length, FILE *out)
-{
-    if (length == 0)
-        fputs("\\ufffd", out);
-    else if (s[0] == '"' || s[0] == '\\')
-        fprintf(out, "\\%c", s[0]);
-    else if (s[0] < 0x20 || s[0] == '<' || s[0] == 0x7f)
-        fprintf(out, "\\u%04x", s[0]);
-    else
-        fwrite(s, 1, length, out);
-}
-
-void pack_print_text(const char *text, FILE *out)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    putc('"', out);
-    while (*s != 0) {
-        size_t length = utf8_length(s);
-        print_character(s, length, out);
-        s += length > 0 ? length : 1;
-    }
-    putc('"', out);
-}
-
 void pack_print_json(const char *json, FILE *out)
 {
     if (json == NULL)

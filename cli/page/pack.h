@@ -39,10 +39,10 @@ void pack_end(pack *p); /* after the last pack_next or pack_from of a column */
  * comes c - 126 times. */
 void pack_runs(pack *p, const unsigned char *bytes, size_t n);
 
-/* As JSON strings, with quotes. No '<' comes out, so that no text can end the element it is in. */
+/* As a JSON string, with quotes. */
 void pack_print(const pack *p, FILE *out);
-void pack_print_text(const char *text, FILE *out);
-/* JSON that is there already; NULL: null. */
+/* JSON that is there already; NULL: null. No '<' comes out, so that no text can end the element it
+ * is in. */
 void pack_print_json(const char *json, FILE *out);
 
 #endif

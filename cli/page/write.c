@@ -1,6 +1,7 @@
 /* cli/page/write.c - the part of page.h that writes: the page's head, the data as one JSON text,
  * the page's tail. docs/page-data.md says what each key is.
  */
+#include "output/json_print.h"
 #include "pack.h"
 #include "store.h"
 #include "viewer_page.h"
@@ -41,7 +42,7 @@ static void text(page_output *out, const char *name, const char *value)
     if (value == NULL)
         return;
     key(out, name);
-    pack_print_text(value, out->file);
+    json_print_text(out->file, value);
 }
 
 static void number(page_output *out, const char *name, uint64_t value)
@@ -66,9 +67,9 @@ static void write_options(const page *p, page_output *out)
     putc('[', out->file);
     for (uint32_t i = 0; i < p->num_options; i++) {
         fputs(i > 0 ? ",[" : "[", out->file);
-        pack_print_text(p->options[i].name != NULL ? p->options[i].name : "", out->file);
+        json_print_text(out->file, p->options[i].name != NULL ? p->options[i].name : "");
         putc(',', out->file);
-        pack_print_text(p->options[i].value != NULL ? p->options[i].value : "", out->file);
+        json_print_text(out->file, p->options[i].value != NULL ? p->options[i].value : "");
         putc(']', out->file);
     }
     putc(']', out->file);

@@ -1,5 +1,6 @@
 #include "snapshots.h"
 
+#include "output/json_print.h"
 #include "page/pack.h"
 #include "trace/input.h"
 
@@ -44,7 +45,7 @@ static void write_text_field(FILE *out, const char *name, const char *text)
     if (text == NULL)
         return;
     fprintf(out, ",\"%s\":", name);
-    pack_print_text(text, out);
+    json_print_text(out, text);
 }
 
 void snapshots_write_meta(FILE *out, const page_meta *meta)
@@ -59,15 +60,15 @@ void snapshots_write_meta(FILE *out, const page_meta *meta)
     fputs(",\"options\":[", out);
     for (uint32_t i = 0; i < meta->num_options; i++) {
         fputs(i > 0 ? ",[" : "[", out);
-        pack_print_text(meta->options[i].name, out);
+        json_print_text(out, meta->options[i].name);
         putc(',', out);
-        pack_print_text(meta->options[i].value, out);
+        json_print_text(out, meta->options[i].value);
         putc(']', out);
     }
     fputs("],\"tiers\":[", out);
     for (uint32_t i = 0; i < meta->num_tiers; i++) {
         fputs(i > 0 ? ",[" : "[", out);
-        pack_print_text(meta->tiers[i].name, out);
+        json_print_text(out, meta->tiers[i].name);
         fprintf(out, ",%" PRIu64 "]", meta->tiers[i].total);
     }
     putc(']', out);

@@ -1,8 +1,7 @@
 #include "http/body.h"
 
-#include "base/hex.h"
+#include "base/json.h"
 #include "base/memory.h"
-#include "base/utf8.h"
 
 #include <string.h>
 
@@ -66,30 +65,14 @@ void qr_http_body_us(qr_http_body *body, uint64_t ns)
     qr_http_body_add(body, digits, len);
 }
 
-static void add_escaped(qr_http_body *body, unsigned char c)
-{
-    char escape[6] = {'\\', 'u', '0', '0'};
-    (void)qr_hex_write(escape + 4, &c, 1);
-    qr_http_body_add(body, escape, sizeof escape);
-}
-
 void qr_http_body_json(qr_http_body *body, quire_bytes text)
 {
     const unsigned char *at = text.data;
-    size_t left = text.len;
+    char form[QR_JSON_CHAR];
+    size_t used;
     qr_http_body_text(body, "\"");
-    while (left > 0) {
-        size_t len = qr_utf8_char(at, left);
-        /* "<" too: no text of a stranger can end a script that it is put into */
-        if (len == 0)
-            qr_http_body_text(body, "\\ufffd");
-        else if (*at < 0x20 || *at == '"' || *at == '\\' || *at == '<' || *at == 0x7f)
-            add_escaped(body, *at);
-        else
-            qr_http_body_add(body, at, len);
-        at += len == 0 ? 1 : len;
-        left -= len == 0 ? 1 : len;
-    }
+    for (size_t left = text.len; left > 0; left -= used, at += used)
+        qr_http_body_add(body, form, qr_json_char(at, left, form, &used));
     qr_http_body_text(body, "\"");
 }
 

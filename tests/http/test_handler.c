@@ -228,7 +228,7 @@ static void a_snapshot_has_the_monitors_numbers(void **state)
     assert_int_equal(ask(&w, &request), 200);
     assert_true(is_json(&w));
     assert_non_null(strstr(body(&w), COLUMNS));
-    assert_non_null(strstr(body(&w), "\"title\":\"a \\u0022title\\u0022\",\"model\":null"));
+    assert_non_null(strstr(body(&w), "\"title\":\"a \\\"title\\\"\",\"model\":null"));
     assert_non_null(strstr(body(&w), "\"started\":1234567890.25,"));
     assert_non_null(strstr(body(&w), "\"tiers\":[{\"name\":\"gpu\",\"medium\":\"GPU\","));
     assert_non_null(strstr(body(&w), "{\"name\":\"swap\",\"medium\":\"CPU\",\"total\":12,"));

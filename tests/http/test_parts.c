@@ -54,7 +54,7 @@ static void texts_become_json_strings(void **state)
     } CASES[] = {
         {"", "\"\""},
         {"a b", "\"a b\""},
-        {"\"\\\n\x7f", "\"\\u0022\\u005c\\u000a\\u007f\""},
+        {"\"\\\n\x7f", "\"\\\"\\\\\\u000a\\u007f\""},
         {"</script>", "\"\\u003c/script>\""},
         {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\""},
         {"\xff", "\"\\ufffd\""},
