@@ -153,14 +153,14 @@ def run(script, scratch):
     home.mkdir()
     copy_tree(tree)
     (scratch / "script").write_text(script)
-    log = open(scratch / "log", "wb")
     read_end, write_end = os.pipe()
     # The shell says what it runs on descriptor 3. timeout ends all that the shell has started.
-    shell = subprocess.Popen(["timeout", str(TIME_LIMIT_S), "bash", "-c",
-                              f"exec 3>&{write_end} {write_end}>&-; . \"$0\"",
-                              str(scratch / "script")], cwd=tree, stdin=subprocess.DEVNULL,
-                             env=os.environ | {"HOME": str(home)}, stdout=log, stderr=log,
-                             pass_fds=[write_end])
+    with open(scratch / "log", "wb") as log:
+        shell = subprocess.Popen(["timeout", str(TIME_LIMIT_S), "bash", "-c",
+                                  f"exec 3>&{write_end} {write_end}>&-; . \"$0\"",
+                                  str(scratch / "script")], cwd=tree, stdin=subprocess.DEVNULL,
+                                 env=os.environ | {"HOME": str(home)}, stdout=log, stderr=log,
+                                 pass_fds=[write_end])
     os.close(write_end)
     with open(read_end) as said:
         for line in said:

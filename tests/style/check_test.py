@@ -4,6 +4,7 @@
 CASES has (rule, path, bad text, good text, other files); a rule without a case fails the test.
 """
 
+import contextlib
 import io
 import shutil
 import subprocess
@@ -11,10 +12,13 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.dont_write_bytecode = True
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "build"))
 import check
 import doc_names
+import readme_commands
 from csource import Source, function_name, strip
 from rules import RULES, expected_guard, may_include
 
@@ -257,6 +261,44 @@ class DocNames(unittest.TestCase):
             self.assertEqual(self.findings(text + "\n"), [], text)
         for text in self.BAD:
             self.assertEqual(len(self.findings(text + "\n")), 1, text)
+
+
+class ReadmeCommands(unittest.TestCase):
+    """What tests/build/readme_commands.py takes from a page, and what it does when a command fails."""
+
+    PAGE = ("```sh\nx=1 # a comment\n# nothing but a comment\nrun a \\\n    b\n```\n"
+            "<!-- not run: needs a GPU -->\n```sh\ngpu\n```\n"
+            "```c\nint a;\n```\n<!-- server -->\n```sh\nserve 127.0.0.1:80\n```\n")
+
+    def test_blocks(self):
+        blocks = readme_commands.read_blocks(self.PAGE)
+        self.assertEqual([(b.mark, b.reason, b.commands) for b in blocks],
+                         [("", "", [(2, "x=1 # a comment"), (4, "run a \\\n    b")]),
+                          ("not run", "needs a GPU", [(9, "gpu")]),
+                          ("server", "", [(16, "serve 127.0.0.1:80")])])
+        self.assertEqual(list(readme_commands.problems(blocks)), [])
+
+    def test_problems(self):
+        for page, words in (("text\n", "no command"), ("<!-- not run -->\n```sh\na\n```\n", "why"),
+                            ("<!-- not run: x -->\n```sh\na\nb\nc\nd\n```\n", "4 commands"),
+                            ("<!-- server -->\n```sh\na\n```\n", "127.0.0.1:PORT")):
+            self.assertIn(words, " ".join(readme_commands.problems(readme_commands.read_blocks(page))))
+
+    @unittest.skipUnless(shutil.which("bash") and shutil.which("timeout"), "no bash")
+    def test_failures(self):
+        with mock.patch.object(readme_commands, "copy_tree", Path.mkdir), \
+                contextlib.redirect_stdout(io.StringIO()) as out:
+            for commands, status in ((["a=3", "test $a = 3"], 0), (["true", "false", "true"], 1),
+                                     (["false | true"], 1), (["echo $unset"], 1)):
+                block = readme_commands.Block(1, "", "", list(enumerate(commands, 2)))
+                with tempfile.TemporaryDirectory() as folder:
+                    script, _ = readme_commands.write_script([block])
+                    self.assertEqual(readme_commands.run(script, Path(folder)), status, commands)
+            dead = readme_commands.Block(1, "server", "", [(2, "true 127.0.0.1:9")])
+            with tempfile.TemporaryDirectory() as folder:
+                script, _ = readme_commands.write_script([dead])
+                self.assertEqual(readme_commands.run(script, Path(folder)), 1)
+        self.assertIn("README.md:3: exit status 1", out.getvalue())
 
 
 if __name__ == "__main__":
