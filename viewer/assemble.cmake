@@ -9,8 +9,8 @@ if(LIVE)
   set(html live.html)
   set(styles page.css live.css)
   set(scripts format.js pyramid.js view.js theme.js draw.js charts.js overview.js plots.js
-    live_rows.js live_view.js live_charts.js live_figures.js live_events.js live_feed.js live_sign.js
-    live.js)
+    cells.js live_rows.js live_view.js live_charts.js live_figures.js live_events.js live_feed.js
+    live_maps.js live_sign.js live.js)
 elseif(SWEEP)
   set(html sweep.html)
   set(styles page.css sweep.css)
@@ -19,7 +19,7 @@ else()
   set(html page.html)
   set(styles page.css)
   set(scripts data.js format.js pyramid.js view.js theme.js draw.js charts.js tiers.js overview.js
-    timeline.js blockmap.js latency.js tables.js plots.js main.js)
+    timeline.js cells.js blockmap.js latency.js tables.js plots.js main.js)
 endif()
 
 function(join_files variable)

@@ -5,17 +5,14 @@ const EXACT_CELL = 15; // blocks of a cell up to which its counts are exact
 const NULL_CELL = 255;
 const PLAY_MS = 80;
 
-class BlockMap {
-  // Elements of the page: id, id-blocks, id-step, id-note; id-play where it can be played.
+class BlockMap extends CellMap {
+  // Elements of the page: those of a CellMap, id-step; id-play where it can be played.
   constructor(view, theme, frames, id) {
+    super(theme, id, 0.8);
     this.view = view;
-    this.theme = theme;
     this.frames = frames;
-    this.root = document.getElementById(id);
     this.root.hidden = this.frames.count === 0;
-    this.canvas = document.getElementById(`${id}-blocks`);
     this.title = document.getElementById(`${id}-step`);
-    this.note = document.getElementById(`${id}-note`);
     this.playButton = document.getElementById(`${id}-play`);
     this.index = -1;
     this.cells = null;
@@ -24,9 +21,19 @@ class BlockMap {
     view.on("cursor", () => this.show());
     view.on("request", () => this.draw());
     if (this.playButton) this.playButton.addEventListener("click", () => this.play());
-    this.canvas.addEventListener("pointermove", (event) => this.hover(event));
-    this.canvas.addEventListener("pointerleave", () => this.describe(-1));
     this.canvas.addEventListener("click", (event) => this.selectOwner(event));
+  }
+
+  get numCells() {
+    return this.frames.cells;
+  }
+
+  get cellBlocks() {
+    return this.frames.cellBlocks;
+  }
+
+  get numBlocks() {
+    return this.frames.numBlocks;
   }
 
   // Colours of all 256 cells that there can be: shares of empty, cached and active mixed.
@@ -42,17 +49,14 @@ class BlockMap {
     this.colours[NULL_CELL] = this.theme.line;
   }
 
+  colourOf(cell) {
+    return this.colours[this.cells[cell]];
+  }
+
   layout() {
     if (this.root.hidden) return;
     this.makeColours();
-    const width = this.canvas.clientWidth;
-    const cells = this.frames.cells;
-    let size = Math.min(22, Math.sqrt(width * width * 0.8 / cells));
-    this.across = Math.max(1, Math.min(cells, Math.floor(width / size)));
-    if (this.across > 8) this.across -= this.across % 8; // rows that are easy to count
-    size = Math.min(22, width / this.across);
-    this.size = size;
-    this.canvas.style.height = `${Math.ceil(Math.ceil(cells / this.across) * size)}px`;
+    this.fit();
     this.draw();
   }
 
@@ -75,24 +79,11 @@ class BlockMap {
   draw() {
     if (this.root.hidden) return;
     if (!this.cells) this.show();
-    const { ctx } = openCanvas(this.canvas);
-    const gap = this.size >= 5 ? 1 : 0;
-    for (let i = 0; i < this.frames.cells; i++) {
-      ctx.fillStyle = this.colours[this.cells[i]];
-      const place = this.placeOf(i);
-      const [x, y] = place.map(Math.round);
-      const [right, bottom] = place.map((edge) => Math.round(edge + this.size));
-      ctx.fillRect(x, y, right - x - gap, bottom - y - gap);
-    }
-    this.drawOwned(ctx);
+    this.drawOwned(this.drawCells());
     const step = this.frames.step[this.index];
     const asked = this.view.run.step[this.view.row];
     this.title.textContent = `step ${exact(step)}${step === asked ? "" : ", the nearest recorded"}`;
     this.describe(-1);
-  }
-
-  placeOf(cell) {
-    return [cell % this.across * this.size, Math.floor(cell / this.across) * this.size];
   }
 
   ownerOf(cell) {
@@ -112,33 +103,8 @@ class BlockMap {
     }
   }
 
-  cellAt(event) {
-    const box = this.canvas.getBoundingClientRect();
-    const column = Math.floor((event.clientX - box.left) / this.size);
-    const cell = Math.floor((event.clientY - box.top) / this.size) * this.across + column;
-    return column < this.across && cell < this.frames.cells ? cell : -1;
-  }
-
-  hover(event) {
-    this.describe(this.cellAt(event));
-  }
-
-  describe(cell) {
-    const { cellBlocks, numBlocks } = this.frames;
-    if (cell < 0) {
-      const each = cellBlocks === 1 ? "a block" : `${exact(cellBlocks)} blocks`;
-      this.note.textContent = `${exact(numBlocks)} blocks, a square is ${each}`;
-      return;
-    }
+  stateText(cell, count) {
     const code = this.cells[cell];
-    const first = cell * cellBlocks;
-    const last = Math.min(numBlocks, first + cellBlocks) - 1;
-    const name = cellBlocks === 1 ? `block ${exact(first)}`
-      : `blocks ${exact(first)} to ${exact(last)}`;
-    this.note.textContent = `${name}: ${this.stateText(code, cell, last - first + 1)}`;
-  }
-
-  stateText(code, cell, count) {
     if (this.frames.cellBlocks === 1) {
       if (code === NULL_CELL) return "the null block";
       const owner = this.ownerOf(cell);

@@ -7,8 +7,9 @@ const WHOLE_MS = 1000;    // the strip of the whole run
 const LIST_MS = 500;      // the list of events
 
 class LivePage extends Plots {
-  constructor(run, theme) {
+  constructor(run, theme, maps) {
     super(run, new LiveView(run), theme);
+    this.maps = maps;
     const { view } = this;
     this.isPaused = false;
     this.charts = new Charts(view, theme, liveCharts(run));
@@ -17,6 +18,10 @@ class LivePage extends Plots {
     view.on("whole", () => this.overview.draw());
     this.listen();
     this.showFollow();
+  }
+
+  layoutParts() {
+    this.maps.layout();
   }
 
   hover(event) {
@@ -83,6 +88,7 @@ class Live {
     this.calm = matchMedia("(prefers-reduced-motion: reduce)");
     this.feed = new Feed(this);
     this.sign = new Sign(this);
+    this.maps = new LiveMaps(this);
     setInterval(() => this.tick(performance.now()), DRAW_MS);
   }
 
@@ -121,6 +127,7 @@ class Live {
     this.run.clear();
     this.now.told = null;
     this.list.clear();
+    this.maps.forget();
     return true;
   }
 
@@ -150,6 +157,7 @@ class Live {
     if (document.hidden) return;
     if (!this.showsSteps() || this.page.isPaused) return;
     if (now - this.drawnAt < (this.calm.matches ? CALM_MS : 0)) return;
+    this.maps.tick(now);
     if (!(now - this.listedAt < LIST_MS)) {
       this.list.show();
       this.listedAt = now;
@@ -172,7 +180,7 @@ class Live {
     content.hidden = !has;
     document.getElementById("empty").hidden = has;
     if (has && this.page) this.page.layout();
-    else if (has) this.page = new LivePage(this.run, this.theme);
+    else if (has) this.page = new LivePage(this.run, this.theme, this.maps);
     return has;
   }
 }

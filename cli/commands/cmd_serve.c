@@ -27,6 +27,7 @@ static struct {
     option_list hosts;
     uint32_t num_steps;
     uint32_t num_names;
+    uint32_t map_ms;
     const char *events;
     const char *replay_events;
     const char *topic;
@@ -44,7 +45,8 @@ static struct {
 } o = {.replay = REPLAY_OPTIONS_INIT,
        .speed = "1",
        .listen = "127.0.0.1:8080",
-       .hosts = {.texts = host_texts, .max = MAX_HOSTS}};
+       .hosts = {.texts = host_texts, .max = MAX_HOSTS},
+       .map_ms = 250};
 
 /* One that holds hardly any event would lose nearly all. */
 enum { MIN_RING = 16384 };
@@ -74,6 +76,10 @@ static const option table[] = {
     {"names", OPTION_U32, &o.num_names, "N",
      "show the ids of N running and N waiting requests in /snapshot and on the page", .def = "0",
      .max = 256},
+    {"map-ms", OPTION_U32, &o.map_ms, "N",
+     "milliseconds between block maps of the GPU's and the host's memory, on the page and in "
+     "/blocks; 0: none",
+     .def = "250", .max = 3600000},
     {"events", OPTION_TEXT, &o.events, "ENDPOINT",
      "publish KV events at this endpoint: tcp://127.0.0.1:5557, ipc:///run/quire/events",
      .section = "Events"},
@@ -304,6 +310,7 @@ static int read_settings(serve_settings *s, serve_texts *texts)
     s->monitor.num_steps = o.num_steps;
     s->monitor.event_bytes = o.event_ring;
     s->monitor.num_names = o.num_names;
+    s->monitor.map_ms = o.map_ms;
     s->monitor.token_ids = o.event_tokens ? QUIRE_ON : QUIRE_OFF;
     int status = read_speed(o.speed, &s->speed);
     if (status == 0)

@@ -4,6 +4,7 @@
  *      GET /metrics   Prometheus text, or OpenMetrics if Accept asks for it
  *      GET /healthz   200 while the scheduler makes steps or has nothing to do, otherwise 503
  *      GET /snapshot  the last steps as JSON (?after=STEP&limit=N)
+ *      GET /blocks    the block maps of the GPU's pool and of the host pool, as JSON
  *      GET /events    server-sent events: steps and cache events as they happen
  *
  * docs/http.md describes the replies. HEAD works like GET; all other methods are refused.

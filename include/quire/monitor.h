@@ -4,6 +4,7 @@
  *      schedule, update ──► events   [ .. | stored | removed | .. ]  ──► readers, each at its place
  *                       ──► steps    [ .. | step 7 | step 8 | .. ]   ──► quire_monitor_get_steps
  *                       ──► metrics  counters, histograms           ──► quire_monitor_write_metrics
+ *                       ──► maps     states of blocks               ──► quire_monitor_get_map
  *
  * monitor   a part of a scheduler: created with it if quire_sched_config.monitor is set, and
  *           destroyed with it. Other threads must stop using the monitor before
@@ -63,6 +64,10 @@ typedef struct quire_monitor_config {
      * requests: quire_monitor_get_names, /snapshot. This needs 128 bytes x num_names for each step.
      * 0: no ids; at most 256. */
     uint32_t num_names;
+    /* Milliseconds, by the clock in hooks, between two block maps of the GPU's pool and of the host
+     * pool: quire_monitor_get_map, /blocks. The maps need 256 KiB. 0: no maps; at most
+     * 3,600,000. */
+    uint32_t map_ms;
 } quire_monitor_config;
 
 #define QUIRE_MONITOR_CONFIG_INIT QUIRE_SIZED_INIT(quire_monitor_config)
@@ -244,6 +249,58 @@ typedef struct quire_step_names {
 QUIRE_API int quire_monitor_get_names(const quire_monitor *monitor, uint64_t step,
                                       quire_step_names *names, quire_name *list, uint32_t capacity);
 
+/* ---- block maps ------------------------------------------------------------ */
+
+#define QUIRE_MAX_MAPS  2    /* the GPU's pool, and one of the connector */
+#define QUIRE_MAP_CELLS 4096 /* of a map, at most */
+
+/* The numbers of blocks in each state, of blocks that follow each other in the pool. The null block
+ * is in the first cell and is not counted. */
+typedef struct quire_map_cell {
+    uint32_t empty;
+    uint32_t cached;
+    uint32_t active;
+    uint32_t pinned; /* active blocks that a pin keeps; active counts them too */
+} quire_map_cell;
+
+/* The states of all blocks of a pool.
+ *
+ * With map_ms, a map is drawn at the end of schedule when map_ms have passed since the last drawing
+ * began. A step draws at most 8,192 blocks of one pool: a larger pool takes several steps, and the
+ * pools take turns. A map that was drawn in one step (first_step == last_step) agrees with the
+ * numbers of that step: the sums of its cells are the tier's empty, cached, active and pinned
+ * blocks. In a map that took several steps each block is as it was in one of them, and all cells
+ * together still have num_blocks - 1 blocks.
+ *
+ * When no request runs or waits after an update, no step may come for long: the update then draws
+ * each pool of at most 65,536 blocks again, whole, if the pool has changed. A larger pool goes on
+ * with the next step. */
+typedef struct quire_block_map {
+    const char *name;         /* of the tier, as in quire_monitor_get_tiers */
+    const char *medium;       /* valid while the monitor lives */
+    uint64_t first_step;      /* in which the drawing began, */
+    uint64_t last_step;       /* and ended */
+    uint32_t is_after_update; /* 1: it ended with the update of last_step; 0: with the schedule */
+    uint32_t num_blocks;      /* the null block included */
+    uint32_t cell_blocks;     /* blocks of a cell; the last cell may have fewer */
+    uint32_t num_cells;
+} quire_block_map;
+
+/* Copies the last map of the GPU's pool (map 0) or of the connector's pool (map 1). QUIRE_MISS:
+ * there is no such pool, or it is not drawn yet. QUIRE_E_RANGE: map is not below QUIRE_MAX_MAPS.
+ * QUIRE_E_TOO_SMALL: capacity is below QUIRE_MAP_CELLS. QUIRE_E_DISABLED: map_ms is 0. Any thread;
+ * the scheduler never waits for it. */
+QUIRE_API int quire_monitor_get_map(const quire_monitor *monitor, uint32_t map,
+                                    quire_block_map *block_map, quire_map_cell *cells,
+                                    uint32_t capacity);
+/* For connectors that keep blocks in a pool of their own: the pool is drawn as the connector's tier
+ * of this name, in place of the pool that was given for this tier before. The scheduler's thread;
+ * the pool must live as long as the scheduler makes steps. quire_offload_bind does it for the host
+ * pool. QUIRE_MISS: there is no such tier. QUIRE_FULL: QUIRE_MAX_MAPS others are drawn.
+ * QUIRE_E_DISABLED: the monitor's map_ms is 0. */
+QUIRE_API int quire_monitor_map_pool(quire_monitor *monitor, const char *name,
+                                     const quire_pool *pool);
+
 /* The number of running and waiting requests, after the last call that changed the scheduler. Any
  * thread. */
 QUIRE_API uint32_t quire_monitor_num_unfinished(const quire_monitor *monitor);
@@ -270,6 +327,7 @@ typedef struct quire_monitor_info {
     /* For each tier whose events are reported: its blocks, with the null block. 0: no events. */
     uint32_t tier_blocks[QUIRE_MAX_TIERS];
     uint32_t num_names; /* of the config */
+    uint32_t map_ms;    /* of the config */
 } quire_monitor_info;
 
 QUIRE_API quire_monitor_info quire_monitor_get_info(const quire_monitor *monitor);

@@ -269,7 +269,8 @@ typedef struct qr_field_limits {
     ANY(wall_time)                                                                                 \
     ANY(wall_user)                                                                                 \
     ANY(hooks)                                                                                     \
-    NUMBER(num_names, 0, 256)
+    NUMBER(num_names, 0, 256)                                                                      \
+    NUMBER(map_ms, 0, 3600000)
 
 #define QR_FIELDS_quire_residency_config(NUMBER, REAL, FLAG, ANY)                                  \
     ANY(size)                                                                                      \

@@ -94,6 +94,18 @@ int quire_monitor_tell_event(quire_monitor *m, uint32_t tier, const quire_event 
     return QUIRE_OK;
 }
 
+int quire_monitor_map_pool(quire_monitor *m, const char *name, const quire_pool *pool)
+{
+    uint32_t tier;
+    if (!is_monitor(m) || name == NULL || pool == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (m->maps.period_ns == 0)
+        return QUIRE_E_DISABLED;
+    if (!qr_monitor_find_tier(m, name, &tier))
+        return QUIRE_MISS;
+    return qr_maps_add(&m->maps, tier, pool) ? QUIRE_OK : QUIRE_FULL;
+}
+
 uint64_t quire_monitor_ask_walk(quire_monitor *m)
 {
     if (!is_monitor(m))
@@ -124,6 +136,25 @@ int quire_monitor_get_names(const quire_monitor *m, uint64_t step, quire_step_na
     if (capacity < 2 * m->names.most)
         return QUIRE_E_TOO_SMALL;
     return qr_monitor_get_names(m, step, names, list);
+}
+
+int quire_monitor_get_map(const quire_monitor *m, uint32_t i, quire_block_map *map,
+                          quire_map_cell *cells, uint32_t capacity)
+{
+    uint32_t tier;
+    if (!is_monitor(m) || map == NULL || cells == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (m->maps.period_ns == 0)
+        return QUIRE_E_DISABLED;
+    if (i >= QUIRE_MAX_MAPS)
+        return QUIRE_E_RANGE;
+    if (capacity < QUIRE_MAP_CELLS)
+        return QUIRE_E_TOO_SMALL;
+    if (!qr_maps_get(&m->maps, i, &tier, map, cells))
+        return QUIRE_MISS;
+    map->name = m->metrics.tiers.names[tier];
+    map->medium = m->metrics.tiers.mediums[tier];
+    return QUIRE_OK;
 }
 
 uint32_t quire_monitor_num_unfinished(const quire_monitor *m)

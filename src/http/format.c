@@ -252,6 +252,89 @@ void qr_http_format_names(qr_http_body *body, const quire_monitor *monitor)
     qr_http_body_text(body, "}");
 }
 
+/* ---- block maps -------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    size_t offset;
+} CELL_STATES[] = {
+    {"cached", offsetof(quire_map_cell, cached)},
+    {"active", offsetof(quire_map_cell, active)},
+    {"pinned", offsetof(quire_map_cell, pinned)},
+};
+enum { NUM_CELL_STATES = sizeof CELL_STATES / sizeof CELL_STATES[0] };
+
+static uint32_t count_of(const quire_map_cell *cell, size_t state)
+{
+    uint32_t count;
+    memcpy(&count, (const char *)cell + CELL_STATES[state].offset, sizeof count);
+    return count;
+}
+
+/* One list for each state, with a number for each cell. */
+static void add_cells(qr_http_body *body, const quire_map_cell *cells, uint32_t n)
+{
+    qr_http_body_text(body, "\"cells\":{");
+    for (size_t k = 0; k < NUM_CELL_STATES; k++) {
+        qr_http_body_text(body, k == 0 ? "\"" : ",\"");
+        qr_http_body_text(body, CELL_STATES[k].name);
+        qr_http_body_text(body, "\":[");
+        for (uint32_t i = 0; i < n; i++) {
+            if (i > 0)
+                qr_http_body_text(body, ",");
+            qr_http_body_number(body, count_of(&cells[i], k));
+        }
+        qr_http_body_text(body, "]");
+    }
+    qr_http_body_text(body, "}");
+}
+
+static void add_map(qr_http_body *body, const quire_block_map *map, const quire_map_cell *cells)
+{
+    uint64_t empty = 0;
+    uint64_t sums[NUM_CELL_STATES] = {0};
+    for (uint32_t i = 0; i < map->num_cells; i++) {
+        empty += cells[i].empty;
+        for (size_t k = 0; k < NUM_CELL_STATES; k++)
+            sums[k] += count_of(&cells[i], k);
+    }
+    qr_http_body_text(body, "{\"name\":");
+    qr_http_body_json(body, text_of(map->name));
+    qr_http_body_text(body, ",\"medium\":");
+    qr_http_body_json(body, text_of(map->medium));
+    qr_http_body_text(body, ",");
+    add_count(body, "first_step", map->first_step);
+    add_count(body, "last_step", map->last_step);
+    qr_http_body_text(body,
+                      map->is_after_update ? "\"after\":\"update\"," : "\"after\":\"schedule\",");
+    add_count(body, "total", map->num_blocks);
+    add_count(body, "null", 1);
+    add_count(body, "empty", empty);
+    for (size_t k = 0; k < NUM_CELL_STATES; k++)
+        add_count(body, CELL_STATES[k].name, sums[k]);
+    add_count(body, "cell_blocks", map->cell_blocks);
+    add_cells(body, cells, map->num_cells);
+    qr_http_body_text(body, "}");
+}
+
+void qr_http_format_maps(qr_http_body *body, const quire_monitor *monitor)
+{
+    quire_map_cell cells[QUIRE_MAP_CELLS];
+    quire_block_map map;
+    bool is_first = true;
+    qr_http_body_text(body, "[");
+    for (uint32_t i = 0; i < QUIRE_MAX_MAPS; i++) {
+        if (quire_monitor_get_map(monitor, i, &map, cells, QUIRE_MAP_CELLS) != QUIRE_OK)
+            continue;
+        qr_http_body_text(body, is_first ? "" : ",");
+        add_map(body, &map, cells);
+        is_first = false;
+    }
+    qr_http_body_text(body, "]");
+}
+
+/* ---- rows -------------------------------------------------------------------- */
+
 static bool is_in_range(const qr_http_range *range, uint64_t step)
 {
     return range->every <= 1 || (range->until - step) % range->every == 0;

@@ -14,6 +14,8 @@
 void qr_http_format_meta(qr_http_body *body, const qr_http_site *site);
 /* The ids of requests of the last step, as one object; null where they are not kept. */
 void qr_http_format_names(qr_http_body *body, const quire_monitor *monitor);
+/* Block maps as a list of objects. */
+void qr_http_format_maps(qr_http_body *body, const quire_monitor *monitor);
 void qr_http_format_step(qr_http_body *body, const quire_monitor_step *step);
 
 /* Which steps: those after `after` up to `until`, the oldest first, and no more than limit. every:

@@ -179,6 +179,34 @@ static void answer_snapshot(const qr_http_site *site, const qr_http_request *req
     qr_http_body_text(body, "}\n");
 }
 
+/* A token is the only parameter. */
+static bool has_other_arg(const qr_http_request *request, qr_http_response *response)
+{
+    for (uint32_t i = 0; i < request->num_args; i++) {
+        if (qr_http_is_word(request->args[i].name, "token"))
+            continue;
+        sentence(response, 400, "blocks has no parameters, and no ");
+        qr_http_body_quote(&response->body, request->args[i].name);
+        qr_http_body_text(&response->body, "\n");
+        return true;
+    }
+    return false;
+}
+
+static void answer_blocks(const qr_http_site *site, const qr_http_request *request,
+                          qr_http_response *response)
+{
+    if (has_other_arg(request, response))
+        return;
+    qr_http_body *body = &response->body;
+    response->content_type = JSON;
+    qr_http_body_text(body, "{\"version\":1,\"map_ms\":");
+    qr_http_body_number(body, site->info.map_ms);
+    qr_http_body_text(body, ",\"maps\":");
+    qr_http_format_maps(body, site->monitor);
+    qr_http_body_text(body, "}\n");
+}
+
 static void answer_events(const qr_http_site *site, const qr_http_request *request,
                           qr_http_response *response)
 {
@@ -195,7 +223,7 @@ static const struct {
 } ENDPOINTS[] = {
     {"/", answer_page},          {"/metrics", answer_metrics},
     {"/healthz", answer_health}, {"/snapshot", answer_snapshot},
-    {"/events", answer_events},
+    {"/blocks", answer_blocks},  {"/events", answer_events},
 };
 enum { NUM_ENDPOINTS = sizeof ENDPOINTS / sizeof ENDPOINTS[0] };
 

@@ -82,6 +82,7 @@ quire_monitor *qr_monitor_carve(qr_arena *arena, const quire_monitor_config *c,
     qr_feed_carve(&parts.feed, arena, qr_monitor_feed_words(c, world));
     parts.steps = qr_arena_take(arena, c->num_steps, parts.step_words * sizeof *parts.steps);
     qr_names_carve(&parts.names, arena, c->num_steps, c->num_names);
+    qr_maps_carve(&parts.maps, arena, c->map_ms);
     parts.walk_blocks = qr_arena_take(arena, WALK_RECORD, sizeof *parts.walk_blocks);
     parts.walk_hashes = qr_arena_take(arena, WALK_RECORD, world->info.hash_bytes);
     parts.block_sizes = qr_arena_take(arena, world->info.num_groups, sizeof *parts.block_sizes);
@@ -121,6 +122,7 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
     m->info = world->info;
     m->info.has_token_ids = c->token_ids == QUIRE_ON;
     m->info.num_names = c->num_names;
+    m->info.map_ms = c->map_ms;
     m->has_token_ids = c->token_ids == QUIRE_ON;
     m->hooks = c->hooks;
     m->wall_time = c->wall_time;
@@ -134,6 +136,9 @@ int qr_monitor_init(quire_monitor *m, const quire_monitor_config *c, const qr_mo
     for (uint64_t i = 0; i < (m->steps_mask + 1) * m->step_words; i++)
         atomic_init(&m->steps[i], 0);
     qr_names_init(&m->names, m->steps_mask + 1);
+    qr_maps_init(&m->maps);
+    if (c->map_ms > 0)
+        (void)qr_maps_add(&m->maps, 0, pool); /* the first one: there is room */
     atomic_init(&m->steps_claimed, 0);
     atomic_init(&m->steps_visible, 0);
     atomic_init(&m->num_walks_asked, 0);
@@ -241,18 +246,25 @@ static void walk_pools(quire_monitor *m)
 
 /* ---- other pools ------------------------------------------------------------ */
 
-bool qr_monitor_watch_pool(quire_monitor *m, const char *name, const quire_pool *pool,
-                           uint32_t *tier)
+bool qr_monitor_find_tier(const quire_monitor *m, const char *name, uint32_t *tier)
 {
     const qr_tiers *tiers = &m->metrics.tiers;
     for (uint32_t i = 1; i < tiers->count; i++) {
         if (strcmp(tiers->names[i], name) != 0)
             continue;
-        quire_watched_blocks blocks = blocks_of_pool(pool, (uint32_t)quire_pool_usage(pool).total);
         *tier = i;
-        return qr_monitor_watch_blocks(m, i, &blocks);
+        return true;
     }
     return false;
+}
+
+bool qr_monitor_watch_pool(quire_monitor *m, const char *name, const quire_pool *pool,
+                           uint32_t *tier)
+{
+    if (!qr_monitor_find_tier(m, name, tier))
+        return false;
+    quire_watched_blocks blocks = blocks_of_pool(pool, (uint32_t)quire_pool_usage(pool).total);
+    return qr_monitor_watch_blocks(m, *tier, &blocks);
 }
 
 static bool has_keys(const quire_watched_blocks *blocks)

@@ -3,6 +3,7 @@
  *      feed.[ch]        events, in a ring that nobody waits for
  *      metrics.[ch]     counters and histograms          residency.[ch]   the life of some blocks
  *      exposition.[ch]  metrics as text                  names.[ch]       ids of requests
+ *      tiers.[ch]       how full each tier is            maps.[ch]        block maps of pools
  *      monitor.c        batches, walks, steps, readers
  *
  * Steps are kept in a ring as events are: claimed before they are written, counted when they can be
@@ -14,6 +15,7 @@
 #include "base/arena.h"
 #include "base/hooks.h"
 #include "obs/feed.h"
+#include "obs/maps.h"
 #include "obs/names.h"
 #include "obs/residency.h"
 
@@ -68,6 +70,7 @@ struct quire_monitor {
     uint32_t step_words;
     uint64_t steps_mask;
     qr_names names; /* of the same steps */
+    qr_maps maps;
     uint64_t update_ns;
     _Alignas(64) _Atomic uint64_t steps_claimed;
     _Atomic uint64_t steps_visible;
@@ -95,6 +98,8 @@ bool qr_monitor_watch_pool(quire_monitor *monitor, const char *name, const quire
 /* A tier of the connector; false: it is none. */
 bool qr_monitor_watch_blocks(quire_monitor *monitor, uint32_t tier,
                              const quire_watched_blocks *blocks);
+/* The tier of this name; false: there is none. */
+bool qr_monitor_find_tier(const quire_monitor *monitor, const char *name, uint32_t *tier);
 /* What the pool of a tier did. */
 void qr_monitor_tell_event(quire_monitor *monitor, uint32_t tier, const quire_event *event);
 /* Of the batch being made. */

@@ -1,7 +1,5 @@
 #include "obs/tiers.h"
 
-#include "obs/feed.h"
-
 #include <string.h>
 
 void qr_tiers_init(qr_tiers *t)
@@ -9,9 +7,8 @@ void qr_tiers_init(qr_tiers *t)
     t->count = 0;
     memset(t->names, 0, sizeof t->names);
     memset(t->mediums, 0, sizeof t->mediums);
-    atomic_init(&t->claimed, 0);
-    atomic_init(&t->visible, 0);
-    for (uint32_t v = 0; v < QR_TIER_VERSIONS; v++)
+    qr_versions_init(&t->versions);
+    for (uint32_t v = 0; v < QR_VERSIONS; v++)
         for (uint32_t i = 0; i < QUIRE_MAX_TIERS; i++)
             for (uint32_t w = 0; w < QR_TIER_WORDS; w++)
                 atomic_init(&t->words[v][i][w], 0);
@@ -54,16 +51,14 @@ static void set_name(qr_tiers *t, uint32_t tier, const char *name)
 
 void qr_tiers_set(qr_tiers *t, const quire_tier_usage *now, uint32_t count)
 {
-    uint64_t version = atomic_load_explicit(&t->visible, memory_order_relaxed);
-    if (version == 0) {
+    if (qr_versions_seen(&t->versions) == 0) {
         t->count = count < QUIRE_MAX_TIERS ? count : QUIRE_MAX_TIERS;
         for (uint32_t i = 0; i < t->count; i++) {
             set_name(t, i, now[i].name);
             copy_name(t->mediums[i], now[i].medium);
         }
     }
-    atomic_store_explicit(&t->claimed, version + 1, memory_order_relaxed);
-    qr_feed_fence_after_claim();
+    uint32_t place = qr_versions_begin(&t->versions);
     for (uint32_t i = 0; i < t->count && i < count; i++) {
         const quire_tier_usage *n = &now[i];
         const uint64_t words[QR_TIER_WORDS] = {
@@ -71,18 +66,18 @@ void qr_tiers_set(qr_tiers *t, const quire_tier_usage *now, uint32_t count)
             n->blocks.null_blocks, n->pinned,        n->stored_blocks, n->loaded_blocks,
             n->hit_tokens,         n->stored_bytes,  n->loaded_bytes,  n->failed_blocks,
             n->used_bytes,         n->capacity_bytes};
-        _Atomic uint64_t *to = t->words[version % QR_TIER_VERSIONS][i];
+        _Atomic uint64_t *to = t->words[place][i];
         for (uint32_t w = 0; w < QR_TIER_WORDS; w++)
             atomic_store_explicit(&to[w], words[w], QR_FEED_STORE);
     }
-    atomic_store_explicit(&t->visible, version + 1, memory_order_release);
+    qr_versions_end(&t->versions);
 }
 
-static void copy_tier(const qr_tiers *t, uint64_t version, uint32_t i, quire_tier_usage *out)
+static void copy_tier(const qr_tiers *t, uint64_t place, uint32_t i, quire_tier_usage *out)
 {
     uint64_t w[QR_TIER_WORDS];
     for (uint32_t k = 0; k < QR_TIER_WORDS; k++)
-        w[k] = atomic_load_explicit(&t->words[version % QR_TIER_VERSIONS][i][k], QR_FEED_LOAD);
+        w[k] = atomic_load_explicit(&t->words[place][i][k], QR_FEED_LOAD);
     *out = (quire_tier_usage){.name = t->names[i],
                               .medium = t->mediums[i],
                               .blocks = {.total = w[0],
@@ -104,15 +99,13 @@ static void copy_tier(const qr_tiers *t, uint64_t version, uint32_t i, quire_tie
 uint32_t qr_tiers_get(const qr_tiers *t, quire_tier_usage *out, uint32_t capacity)
 {
     for (;;) {
-        uint64_t visible = atomic_load_explicit(&t->visible, memory_order_acquire);
-        if (visible == 0)
+        uint64_t seen = qr_versions_seen(&t->versions);
+        if (seen == 0)
             return 0;
         uint32_t n = t->count < capacity ? t->count : capacity;
         for (uint32_t i = 0; i < n; i++)
-            copy_tier(t, visible - 1, i, &out[i]);
-        qr_feed_fence_before_check();
-        uint64_t claimed = atomic_load_explicit(&t->claimed, memory_order_relaxed);
-        if (claimed - visible < QR_TIER_VERSIONS)
+            copy_tier(t, (seen - 1) % QR_VERSIONS, i, &out[i]);
+        if (qr_versions_is_whole(&t->versions, seen))
             return t->count;
     }
 }

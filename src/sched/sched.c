@@ -417,6 +417,8 @@ static int init_monitor(quire_sched *s, const quire_sched_config *c)
         err = qr_monitor_init(s->watch.monitor, &config, &world, s->cache->pool);
     for (uint32_t g = 0; g < s->cache->num_groups; g++)
         s->watch.monitor->block_sizes[g] = s->cache->groups[g].block_size;
+    if (config.map_ms > 0 && c->max_pins > 0)
+        s->watch.monitor->maps.maps[0].pins = s->pins.users;
     s->watch.monitor->shares_clock = config.hooks.now_ns == NULL && c->hooks.now_ns == NULL;
     if (err == QUIRE_OK && config.residency == QUIRE_ON)
         s->cache->pool->residency = &s->watch.monitor->residency;

@@ -19,6 +19,7 @@ void engine_open(engine *e, uint64_t seed, bool has_monitor, uint32_t num_swap_b
                                              .dtype = QUIRE_DTYPE_FLOAT16}};
     quire_monitor_config monitor = QUIRE_MONITOR_CONFIG_INIT;
     monitor.num_names = 4;
+    monitor.map_ms = 1;
     monitor.event_bytes = 64 << 10;
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
     config.cache.num_blocks = BLOCKS;

@@ -149,6 +149,7 @@ static const char *const SAMPLES[] = {
     "GET\n/snapshot\nquire.example\n-\n-\n-\nafter=12\nlimit=100\ntoken=fuzz-token-0123456789\n",
     "GET\n/snapshot\n10.1.2.3\n-\n-\n-\nafter=9007199254740992\n",
     "GET\n/events\nLOCALHOST\nbearer fuzz-token-0123456789\n-\n250\n",
+    "GET\n/blocks\nlocalhost\n-\n-\n-\ntoken=fuzz-token-0123456789\n",
     "POST\n/\nevil.example\nBasic eA==\n-\n-\n",
     "GET\n/nothing\nlocalhost\n-\n-\n-\n",
 };
@@ -159,6 +160,7 @@ static const char *const WORDS[] = {
     "/",
     "/metrics",
     "/snapshot",
+    "/blocks",
     "/events",
     "/healthz",
     "localhost",

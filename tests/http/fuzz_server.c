@@ -60,6 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t num_bytes)
 static const char *const SAMPLES[] = {
     "GET /" HOST "\r\n",
     "GET /metrics" HOST "Accept: application/openmetrics-text\r\n\r\n",
+    "GET /blocks?token=x" HOST "\r\nHEAD /blocks?limit=5" HOST "\r\n",
     "GET /snapshot?after=1&limit=5" HOST "\r\nGET /healthz" HOST "\r\n",
     "HEAD /healthz" HOST "Connection: keep-alive\r\n\r\n",
     "GET /events" HOST "Last-Event-ID: 50\r\n\r\n",

@@ -315,6 +315,7 @@ static void clients_may_hang_up_at_any_time(void **state)
         "GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "GET /snapshot?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET /blocks HTTP/1.1\r\nHost: localhost\r\n\r\n",
     };
     server_kit kit;
     start(&kit, 2);
@@ -344,8 +345,9 @@ static void clients_may_hang_up_at_any_time(void **state)
 
 static void ask_often(server_kit *kit, int num)
 {
-    static const char *const LINES[] = {"GET /metrics", "GET /snapshot?limit=50", "GET /nothing",
-                                        "GET /healthz", "HEAD /"};
+    static const char *const LINES[] = {"GET /metrics", "GET /snapshot?limit=50",
+                                        "GET /nothing", "GET /healthz",
+                                        "GET /blocks",  "HEAD /"};
     int socket = -1;
     for (int i = 0; i < num; i++) {
         char request[128];

@@ -118,8 +118,8 @@ static void answers_fail_with_503(void **state)
     static const struct {
         const char *path;
         uint32_t status;
-    } CASES[] = {{"/", 200},         {"/metrics", 200}, {"/healthz", 200},
-                 {"/snapshot", 200}, {"/events", 200},  {"/x", 404}};
+    } CASES[] = {{"/", 200},       {"/metrics", 200}, {"/healthz", 200}, {"/snapshot", 200},
+                 {"/blocks", 200}, {"/events", 200},  {"/x", 404}};
     engine e;
     engine_open(&e, 2, true, 0);
     engine_run(&e, 1000);
@@ -223,7 +223,8 @@ static void streams_say_what_they_missed(void **state)
 static void a_server_outlives_bad_times(void **state)
 {
     (void)state;
-    static const char *const PATHS[] = {"/", "/metrics", "/healthz", "/snapshot", "/events", "/x"};
+    static const char *const PATHS[] = {"/",       "/metrics", "/healthz", "/snapshot",
+                                        "/blocks", "/events",  "/x"};
     server_kit kit;
     server_open(&kit);
     server_start(&kit);

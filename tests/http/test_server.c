@@ -148,6 +148,11 @@ static void every_endpoint_answers(void **state)
         {"/snapshot?limit=1%20", 400, "text/plain; charset=utf-8"},
         {"/snapshot?limit=1&limit=0", 400, "text/plain; charset=utf-8"},
         {"/snapshot?after", 400, "text/plain; charset=utf-8"},
+        {"/blocks", 200, "application/json"},
+        {"/blocks?token=x", 200, "application/json"},
+        {"/blocks?after=3", 400, "text/plain; charset=utf-8"},
+        {"/blocks?%00", 400, "text/plain; charset=utf-8"},
+        {"/blocks/", 404, "text/plain; charset=utf-8"},
         {"/nothing", 404, "text/plain; charset=utf-8"},
         {"/metrics/../metrics", 404, "text/plain; charset=utf-8"},
     };
@@ -208,7 +213,7 @@ static void foreign_hosts_are_sent_away(void **state)
 static void a_token_opens_every_door(void **state)
 {
     (void)state;
-    static const char *const PATHS[] = {"/", "/metrics", "/healthz", "/snapshot", "/x"};
+    static const char *const PATHS[] = {"/", "/metrics", "/healthz", "/snapshot", "/blocks", "/x"};
     server_kit kit;
     server_open(&kit);
     kit.config.token = TOKEN;

@@ -107,6 +107,56 @@ class Watching(unittest.TestCase):
           return counts.map(count => count / canvas.height);
         }""", share)
 
+    def map_of(self, id):
+        """The map that is shown: what the server told, and the words beside it."""
+        return self.page.evaluate("""id => {
+          const map = quireLive.maps.maps.find(({root}) => root.id === id);
+          return {...map.map, across: map.across, size: map.size, isHidden: map.root.hidden};
+        }""", id)
+
+    def check_map(self, id):
+        """Legend, squares and their colours, against what the server told; returns that."""
+        self.page.click("#pause")  # so that all is of one moment
+        self.settle()
+        told = self.map_of(id)
+        for state in ("pinned", "active", "cached", "empty"):
+            shown = self.page.text_content(f"#{id}-legend [data-value={state}]")
+            self.assertEqual(number(shown), told[state], state)
+            cells = told["cells"].get(state)
+            self.assertTrue(cells is None or sum(cells) == told[state])
+        self.assertEqual(told["total"], told["null"] + told["empty"] + told["cached"] + told["active"])
+        self.check_squares(id, told)
+        self.page.click("#pause")
+        return told
+
+    def check_squares(self, id, told):
+        """Each square of blocks that are all in one state has the colour of that state."""
+        seen = self.page.evaluate("""([id, across, size, cells]) => {
+          const canvas = document.getElementById(id + "-blocks");
+          const {data, width} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          const scale = devicePixelRatio;
+          return Array.from({length: cells}, (_, cell) => {
+            const x = Math.floor((cell % across + 0.4) * size * scale);
+            const y = Math.floor((Math.floor(cell / across) + 0.4) * size * scale);
+            return [...data.slice(4 * (y * width + x), 4 * (y * width + x) + 3)];
+          });
+        }""", [id, told["across"], told["size"], len(told["cells"]["active"])])
+        colours = self.page.evaluate("""() => Object.fromEntries(["pinned", "active", "cached", "empty"]
+          .map(name => [name, rgbOf(quireLive.theme[name])]))""".replace(
+              "rgbOf(", "(text => [1, 3, 5].map(i => parseInt(text.slice(i, i + 2), 16)))("))
+        checked = set()
+        for cell, colour in enumerate(seen):
+            blocks = min(told["cell_blocks"], told["total"] - cell * told["cell_blocks"])
+            pinned, active, cached = (told["cells"][state][cell] for state in
+                                      ("pinned", "active", "cached"))
+            counts = {"pinned": pinned, "active": active - pinned, "cached": cached,
+                      "empty": blocks - (cell == 0) - active - cached}
+            for state, count in counts.items():
+                if count == blocks:
+                    self.assertEqual(colour, colours[state], (cell, state))
+                    checked.add(state)
+        self.assertGreater(len(checked), 0)
+
     def check_last(self, row, total):
         """Tiles and legends, against a step."""
         self.assertEqual(self.step(), row["step"])

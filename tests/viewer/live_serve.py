@@ -152,6 +152,43 @@ class ServeTest(Watching):
         self.assertEqual(self.tile("running"), "0")
         self.assertEqual(self.tile("waiting"), "0")
 
+    # ---- block maps ---------------------------------------------------------
+
+    def test_maps_agree_with_the_server(self):
+        """Of an engine held still, with a host pool: the page's, /blocks and the tiers of /snapshot."""
+        self.serve("--speed", "max", "--cpu-blocks", "1500", "--hold", "--quiet")
+        self.open(self.server.url)
+        self.until("() => document.getElementById('detail').textContent.includes('idle')")
+        told = json.loads(self.server.get("blocks"))
+        tiers = {tier["name"]: tier for tier in json.loads(self.server.get("snapshot"))["meta"]["tiers"]}
+        self.assertEqual([map["name"] for map in told["maps"]], ["gpu", "host"])
+        self.until("step => quireLive.maps.maps[0].map?.last_step === step", told["maps"][0]["last_step"])
+        for id, map in zip(("map", "host-map"), told["maps"]):
+            for state in ("total", "null", "empty", "cached", "active", "pinned"):
+                self.assertEqual(map[state], tiers[map["name"]][state], (map["name"], state))
+            shown = self.check_map(id)
+            self.assertEqual(shown["cells"], map["cells"])
+        self.assertEqual(told["maps"][0]["active"], 0)
+        self.assertGreater(told["maps"][0]["cached"], 0)
+        self.assertGreater(told["maps"][1]["cached"], 0)
+
+    def test_maps_move(self):
+        self.serve("--speed", "3", "--cpu-blocks", "1500", "--quiet", "--hold")
+        self.open(self.server.url)
+        self.until_step(50)
+        seen = set()
+        for _ in range(6):
+            last = max(seen, default=0)
+            self.until("step => quireLive.maps.maps[0].map?.last_step > step", last)
+            gpu = self.check_map("map")
+            seen.add(gpu["last_step"])
+            if gpu["first_step"] == gpu["last_step"] and gpu["after"] == "schedule":
+                row = self.snapshot_rows(gpu["last_step"] - 1, 1)[0]
+                self.assertEqual(row["step"], gpu["last_step"])
+                for state in ("empty", "cached", "active", "pinned"):
+                    self.assertEqual(row[state], gpu[state])
+        self.assertEqual(len(seen), 6)
+
     # ---- moving -------------------------------------------------------------
 
     def test_bands_move(self):

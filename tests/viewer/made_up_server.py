@@ -32,6 +32,7 @@ COLUMNS = ("step", "time_us", "running", "waiting", "skipped", "scheduled", "new
 KEPT_STEPS = 4096
 BLOCK = 16
 FILE_BLOCKS = 9000
+MAP_CELLS = 4096
 
 
 class Engine:
@@ -122,6 +123,25 @@ class Engine:
                 "file_stored": 3 * self.step, "file_loaded": self.step // 2,
                 "file_hit_tokens": BLOCK * (self.step // 2), "file_failed": self.step // 100}
 
+    def block_map(self, name, medium):
+        """As /blocks has it, of the last step; each block keeps its place in a shuffled order."""
+        row = dict(zip(COLUMNS, self.steps[-1] if self.steps else [0] * len(COLUMNS)))
+        prefix = "" if name == "gpu" else f"{name}_"
+        total = 1 + (self.total if name == "gpu" else FILE_BLOCKS)
+        cell_blocks = -(-total // MAP_CELLS)
+        counts = {state: row[prefix + state] for state in ("pinned", "active", "cached")}
+        order = list(range(1, total))
+        random.Random(5).shuffle(order)
+        cells = {state: [0] * -(-total // cell_blocks) for state in counts}
+        for place, block in enumerate(order):
+            for state, first, end in (("pinned", 0, counts["pinned"]), ("active", 0, counts["active"]),
+                                      ("cached", counts["active"], counts["active"] + counts["cached"])):
+                cells[state][block // cell_blocks] += first <= place < end
+        return {"name": name, "medium": medium, "first_step": row["step"], "last_step": row["step"],
+                "after": "schedule", "total": total, "null": 1, **counts,
+                "empty": total - 1 - counts["active"] - counts["cached"], "cell_blocks": cell_blocks,
+                "cells": cells}
+
     def make_step(self, arrivals=True):
         row = dict.fromkeys(COLUMNS, 0)
         if arrivals:
@@ -158,6 +178,7 @@ class Server:
         self.is_mute = False  # answers nothing, and does not say so
         self.version = 1
         self.order = COLUMNS  # of the columns that are sent
+        self.has_maps = True  # None: the server knows no maps
 
     def start(self):
         server = self
@@ -245,6 +266,8 @@ class Server:
             self.stream(request)
         elif parts.path == "/snapshot":
             self.send_json(request, self.snapshot(int(query["after"]), int(query["limit"])))
+        elif parts.path == "/blocks" and self.has_maps is not None:
+            self.send_json(request, self.blocks())
         elif parts.path == "/healthz":
             self.send_json(request, {"status": "ok", "step": self.engine.step})
         elif parts.path == "/metrics":
@@ -269,6 +292,15 @@ class Server:
         with self.lock:
             rows = [row for row in self.engine.steps if row[0] > after][:limit]
         return self.message(rows)
+
+    def blocks(self):
+        with self.lock:
+            maps = [self.engine.block_map("gpu", "GPU")]
+            if self.engine.swap:
+                maps.append(self.engine.block_map("file", "DISK"))
+        if not self.engine.steps or not self.has_maps:
+            maps = []
+        return {"version": 1, "map_ms": 50 if self.has_maps else 0, "maps": maps}
 
     def message(self, rows):
         return {"version": self.version, "meta": self.meta(), "columns": self.order,

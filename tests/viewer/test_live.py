@@ -23,7 +23,7 @@ from pages import assembled, need_chromium, need_playwright, number, quantity
 
 SIZES = [(1600, 1000), (1440, 900), (1024, 768), (768, 1024), (390, 844), (320, 640)]
 QUICK = {"test_shows_the_last_step", "test_all_pages_show_the_schedulers_clock",
-         "test_lost_and_found", "test_follows_until_touched",
+         "test_lost_and_found", "test_block_maps", "test_maps_agree_with_the_server", "test_follows_until_touched",
          "test_numbers_agree_with_metrics_of_an_engine_held_still"}
 
 
@@ -156,6 +156,75 @@ class MadeUpTest(Watching):
         minute = [row for row in rows if row["time_us"] > end - 60e6]
         rate = sum(r["hit_tokens"] for r in minute) / sum(r["query_tokens"] for r in minute)
         self.assertAlmostEqual(quantity(self.tile("hit_minute")), rate, delta=0.0006)
+
+    # ---- block maps ---------------------------------------------------------
+
+    def until_map(self, step):
+        self.until("step => quireLive.maps.maps[0].map?.last_step >= step", step)
+
+    def test_block_maps(self):
+        self.watch(400)
+        for count, scheme in ((1, "light"), (900, "dark"), (500, "light")):
+            if scheme == "dark":
+                self.page.keyboard.press("t")
+            self.make(count)
+            self.until_map(self.last()["step"])
+            gpu, lower = self.check_map("map"), self.check_map("host-map")
+            last = self.last()
+            for state in ("pinned", "active", "cached", "empty"):
+                self.assertEqual(gpu[state], last[state])
+                self.assertEqual(lower[state], last[f"file_{state}"])
+            self.assertEqual((gpu["cell_blocks"], lower["cell_blocks"]), (1, 3))
+            self.assertEqual(self.page.text_content("#map-step"), f"step {last['step']:,}")
+        self.assertEqual(self.page.text_content("#map-title"), "Block map, GPU")
+        self.assertEqual(self.page.text_content("#host-map-title"), "Block map, file")
+        self.assertFalse(self.page.is_visible("#no-map"))
+
+    def test_a_square_is_described(self):
+        self.watch(900)
+        self.until_map(900)
+        told = self.map_of("map")
+        for state, name in (("cached", "cached"), ("pinned", "active, pinned")):
+            cell = told["cells"][state].index(1)
+            box = self.page.locator("#map-blocks").bounding_box()
+            self.page.mouse.move(box["x"] + (cell % told["across"] + 0.5) * told["size"],
+                                 box["y"] + (cell // told["across"] + 0.5) * told["size"])
+            self.settle()
+            self.assertEqual(self.page.text_content("#map-note"), f"block {cell:,}: {name}")
+        self.page.mouse.move(5, 5)
+        self.settle()
+        self.assertEqual(self.page.text_content("#map-note"), "4,001 blocks, a square is a block")
+        self.assertEqual(self.page.text_content("#host-map-note"),
+                         "9,001 blocks, a square is 3 blocks")
+
+    def test_paused_maps_stand_still(self):
+        self.watch(300)
+        self.until_map(300)
+        self.page.click("#pause")
+        self.server.make(50)
+        self.page.wait_for_timeout(700)
+        self.assertEqual(self.map_of("map")["last_step"], 300)
+        self.page.click("#pause")
+        self.until_map(350)
+
+    def test_no_block_maps(self):
+        self.serve(200)
+        self.server.has_maps = False
+        self.open(self.server.url)
+        self.until("() => document.getElementById('no-map').textContent.includes('--map-ms')")
+        self.assertTrue(self.page.is_visible("#no-map"))
+        self.assertFalse(self.page.is_visible("#map"))
+        self.assertFalse(self.page.is_visible("#host-map"))
+        asked = self.server.asked.count("/blocks")
+        self.page.wait_for_timeout(600)
+        self.assertEqual(self.server.asked.count("/blocks"), asked)
+
+    def test_a_server_that_knows_no_maps(self):
+        self.serve(200)
+        self.server.has_maps = None
+        self.open(self.server.url)
+        self.until("() => document.getElementById('no-map').textContent === 'This server has no block map.'")
+        self.complaints = [text for text in self.complaints if "404" not in text]
 
     # ---- before the page was there ------------------------------------------
 

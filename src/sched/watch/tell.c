@@ -235,6 +235,12 @@ static void tell_names(quire_sched *s, uint64_t step)
     qr_names_set_head(names, place, &head);
 }
 
+static bool is_idle(const quire_sched *s)
+{
+    const qr_queues *q = &s->queues;
+    return q->num_running + q->waiting.count + q->skipped.count == 0;
+}
+
 static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t began_ns)
 {
     quire_monitor *m = s->watch.monitor;
@@ -262,12 +268,15 @@ static void tell_monitor_step(quire_sched *s, const quire_snapshot *n, uint64_t 
                                .num_pinned = n->num_pinned,
                                .num_pinned_blocks = n->num_pinned_blocks};
     note_tiers(s, n, &step);
-    step.schedule_ns = span_ns(began_ns, m->shares_clock ? n->time_ns : qr_monitor_now(m));
+    uint64_t ended_ns = m->shares_clock ? n->time_ns : qr_monitor_now(m);
+    step.schedule_ns = span_ns(began_ns, ended_ns);
     if (m->names.most > 0)
         tell_names(s, step.step);
     qr_monitor_add_step(m, &step);
     qr_metrics_end_schedule(&m->metrics, &step);
     set_levels(s, n->tiers, n->num_tiers);
+    if (m->maps.period_ns > 0)
+        qr_maps_end_schedule(&m->maps, step.step, ended_ns, is_idle(s));
 }
 
 /* Not inline: its arrays would cost the steps that nobody watches. */
@@ -303,6 +312,8 @@ void qr_sched_tell_update(quire_sched *s, uint64_t began_ns, uint32_t num_outgro
     qr_metrics_take_stats(metrics, &s->results.result.stats);
     qr_sched_tell_levels(s);
     qr_sched_tell_load(s);
+    if (s->watch.monitor->maps.period_ns > 0)
+        qr_maps_end_update(&s->watch.monitor->maps, s->flight.step, is_idle(s));
     qr_monitor_end_batch(s->watch.monitor);
     s->watch.monitor->update_ns = span_ns(began_ns, qr_monitor_now(s->watch.monitor));
     qr_metrics_end_update(metrics, s->watch.monitor->update_ns);

@@ -361,6 +361,7 @@ int quire_offload_bind(quire_offload *offload, quire_sched *sched)
         if (offload->promote != NULL)
             qr_promote_watch_tiers(offload->promote, monitor, offload->monitor_tier + 1);
     }
+    (void)quire_monitor_map_pool(monitor, "host", offload->cpu); /* where maps are drawn */
     return QUIRE_OK;
 }
 
