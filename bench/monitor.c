@@ -9,7 +9,7 @@
  * what else the machine does falls on all alike. Each round gives a ratio to plain; the table has
  * the median of the rounds and their 10th and 90th percentile.
  */
-#include "bench_sched.h"
+#include "cases/sched.h"
 
 #include <getopt.h>
 #include <stdatomic.h>

@@ -24,6 +24,6 @@ live_part() {
     fail live "$name: differences" "$log"
   fi
 }
-live_part decisions '^live ' python3 tests/parity/live.py build/release
+live_part decisions '^live ' python3 tests/parity/record/live.py build/release
 live_part metrics 'differences' python3 tests/obs/live.py build/release
 live_part events 'events' python3 tests/events/wire_live.py build/release

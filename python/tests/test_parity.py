@@ -16,7 +16,7 @@ KINDS = {"L": "lora_name", "M": "mm_feature", "S": "cache_salt", "P": "prompt_em
 
 if not (PARITY / "data" / "hash.txt").exists():
     pytest.skip("no recordings here", allow_module_level=True)
-sys.path.insert(0, str(PARITY))
+sys.path.insert(0, str(PARITY / "record"))
 sys.dont_write_bytecode = True
 from recorder import SplitMix, token  # noqa: E402
 
