@@ -140,7 +140,9 @@ const char *qr_admissible_config(const quire_sched_config *c, uint32_t align_siz
                           ? c->max_num_scheduled_tokens
                           : c->max_num_batched_tokens;
     uint32_t threshold = c->long_prefill_token_threshold;
-    if (c->enable_chunked_prefill == QUIRE_OFF && budget < c->cache.max_model_len)
+    bool is_strict =
+        (qr_quirks(c->profile, c->quirks_on, c->quirks_off) & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
+    if (is_strict && c->enable_chunked_prefill == QUIRE_OFF && budget < c->cache.max_model_len)
         return "without enable_chunked_prefill, max_num_batched_tokens and "
                "max_num_scheduled_tokens must not be smaller than cache.max_model_len";
     if (align_size > budget)
@@ -149,8 +151,6 @@ const char *qr_admissible_config(const quire_sched_config *c, uint32_t align_siz
     if (threshold > 0 && align_size > threshold)
         return "long_prefill_token_threshold must not be smaller than the block of a Mamba group "
                "in align mode";
-    bool is_strict =
-        (qr_quirks(c->profile, c->quirks_on, c->quirks_off) & QUIRE_QUIRK(HOPELESS_WAITS)) == 0;
     if (is_strict && c->is_encoder_decoder == QUIRE_ON && c->encoder_connector != NULL)
         return "encoder_connector is given, but is_encoder_decoder is on: encoder input that is "
                "loaded has no blocks of cross attention";
