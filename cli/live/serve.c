@@ -207,10 +207,10 @@ static void stop(server *s)
 static void explain_http(const quire_http_config *config, int err, const char *said,
                          char message[REPLAY_MESSAGE_BYTES])
 {
-    const char *name = strncmp(said, "host ", 5) == 0         ? "host"
-                       : strncmp(said, "the token", 9) == 0   ? "token-file"
-                       : strncmp(said, "model_name", 10) == 0 ? "model"
-                                                              : "listen";
+    const char *name = strncmp(said, "invalid host ", 13) == 0   ? "host"
+                       : strncmp(said, "invalid token", 13) == 0 ? "token-file"
+                       : strncmp(said, "model_name", 10) == 0    ? "model"
+                                                                 : "listen";
     if (err == QUIRE_E_UNSAFE)
         snprintf(message, REPLAY_MESSAGE_BYTES,
                  "--listen: %s is reachable from other machines: give --token-file FILE, or listen "

@@ -54,7 +54,7 @@ static int read_tcp(const char *text, uint32_t rank, qr_endpoint *endpoint, char
     const char *host = text + strlen(TCP);
     const char *colon = strrchr(host, ':');
     if (colon == NULL || colon == host || strpbrk(host, ";/ ") != NULL) {
-        qr_say(message, message_bytes, "'%s' is no address: write tcp://HOST:PORT", text);
+        qr_say(message, message_bytes, "invalid address '%s' (expected tcp://HOST:PORT)", text);
         return QUIRE_E_ARGUMENT;
     }
     char name[256];
@@ -71,8 +71,7 @@ static int read_tcp(const char *text, uint32_t rank, qr_endpoint *endpoint, char
     unsigned long port = strtoul(colon + 1, &end, 10);
     if (colon[1] < '0' || colon[1] > '9' || *end != 0 || port == 0 || port + rank > 65535) {
         qr_say(message, message_bytes,
-               "'%s': the port, with rank %u added, must be a number from 1 to 65535, or *", text,
-               rank);
+               "invalid address '%s': the port plus rank %u must be 1..65535, or *", text, rank);
         return QUIRE_E_ARGUMENT;
     }
     (void)snprintf(endpoint->text, sizeof endpoint->text, "tcp://%s:%lu", name, port + rank);
@@ -85,7 +84,7 @@ int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, cha
     *endpoint = (qr_endpoint){.text = ""};
     int status = QUIRE_OK;
     if (strlen(text) + 16 > sizeof endpoint->text || rank > 65535) {
-        qr_say(message, message_bytes, "the address is too long, or rank %u too high", rank);
+        qr_say(message, message_bytes, "the address is too long, or rank %u is too large", rank);
         status = QUIRE_E_ARGUMENT;
     } else if (starts_with(text, TCP)) {
         status = read_tcp(text, rank, endpoint, message, message_bytes);
@@ -98,8 +97,8 @@ int qr_endpoint_read(const char *text, uint32_t rank, qr_endpoint *endpoint, cha
                            rank);
     } else {
         qr_say(message, message_bytes,
-               "'%s' is no address for events: write tcp://HOST:PORT or ipc://FILE%s", text,
-               starts_with(text, "inproc://") ? " (inproc:// ends inside the publisher)" : "");
+               "invalid address '%s' (expected tcp://HOST:PORT or ipc://FILE%s)", text,
+               starts_with(text, "inproc://") ? "; inproc:// ends inside the publisher" : "");
         status = QUIRE_E_ARGUMENT;
     }
     endpoint->listens = status == QUIRE_OK && is_listening(endpoint);
@@ -172,7 +171,7 @@ static int check_name(const qr_endpoint *endpoint, char *message, size_t message
         return QUIRE_OK;
     if (!S_ISSOCK(found.st_mode)) {
         qr_say(message, message_bytes,
-               "cannot listen on '%s': there is a file of that name; choose another",
+               "cannot listen on '%s': a file with this name exists; choose another name",
                endpoint->text);
         return QUIRE_E_SYSTEM;
     }

@@ -214,9 +214,9 @@ static int read_endpoints(quire_publisher *p, const quire_publisher_config *conf
         if (!endpoints[i]->is_local && config->curve_secret_key == NULL &&
             config->allow_strangers_to_read_prompts_and_stall_us == 0) {
             qr_say(message.text, message.bytes,
-                   "'%s' is open to other machines: set curve_secret_key (and curve_clients), "
-                   "or use tcp://127.0.0.1:PORT or ipc://FILE; only where the network itself is "
-                   "guarded set allow_strangers_to_read_prompts_and_stall_us",
+                   "'%s' is open to other machines: set curve_secret_key (and curve_clients), or "
+                   "use tcp://127.0.0.1:PORT or ipc://FILE; if the network is trusted, set "
+                   "allow_strangers_to_read_prompts_and_stall_us",
                    texts[i]);
             return QUIRE_E_UNSAFE;
         }
@@ -245,7 +245,7 @@ static int guard_socket(void *socket, const quire_publisher_config *config,
     }
     if (qr_zap_read_key(config->curve_secret_key, key) != QUIRE_OK) {
         qr_say(message.text, message.bytes,
-               "curve_secret_key is no key: 40 characters, as zmq_curve_keypair makes them");
+               "invalid curve_secret_key (expected 40 characters from zmq_curve_keypair)");
         return QUIRE_E_ARGUMENT;
     }
     set_option(socket, ZMQ_CURVE_SERVER, 1);

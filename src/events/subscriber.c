@@ -77,7 +77,7 @@ static int read_keys(quire_subscriber *s, const quire_subscriber_config *config,
         bool is_half = i == 2 && given[1] != NULL && given[2] == NULL;
         if (is_half || (given[i] != NULL && qr_zap_read_key(given[i], key) != QUIRE_OK)) {
             qr_say(text, text_bytes,
-                   "%s is missing or no key: 40 characters, as zmq_curve_keypair makes them",
+                   "%s is missing or invalid (expected 40 characters from zmq_curve_keypair)",
                    names[i]);
             return QUIRE_E_ARGUMENT;
         }
@@ -121,8 +121,8 @@ static int open_sub(quire_subscriber *s, const quire_subscriber_config *config,
     if (endpoint->listens && !endpoint->is_local && config->curve_server_key == NULL &&
         config->allow_strangers_to_tell_us_lies == 0) {
         qr_say(text, text_bytes,
-               "'%s' is open to other machines, and whoever reaches it is believed: set "
-               "curve_server_key, or allow_strangers_to_tell_us_lies",
+               "'%s' is open to other machines and unauthenticated: set curve_server_key, or "
+               "allow_strangers_to_tell_us_lies",
                config->endpoint);
         return QUIRE_E_UNSAFE;
     }

@@ -36,8 +36,8 @@ int qr_zap_init(qr_zap *zap, void *context, const char *const *clients, uint32_t
     for (uint32_t i = 0; i < num_clients; i++) {
         if (clients[i] == NULL || qr_zap_read_key(clients[i], zap->keys[i]) != QUIRE_OK) {
             qr_say(message, message_bytes,
-                   "curve_clients[%u] is no public key: 40 characters, as zmq_curve_keypair "
-                   "makes them",
+                   "invalid curve_clients[%u] (expected a public key: 40 characters from "
+                   "zmq_curve_keypair)",
                    i);
             return QUIRE_E_ARGUMENT;
         }

@@ -142,7 +142,7 @@ static bool read_snapshot_args(const qr_http_request *request, qr_http_response 
                            *limit <= QR_HTTP_SNAPSHOT_LIMIT;
             what = is_good ? NULL : "limit must be a number from 1 to 1000, not ";
         } else {
-            what = "a snapshot has the parameters after and limit, and no ";
+            what = "unknown parameter (expected after or limit): ";
         }
         if (what == NULL)
             continue;
@@ -229,7 +229,7 @@ enum { NUM_ENDPOINTS = sizeof ENDPOINTS / sizeof ENDPOINTS[0] };
 
 static void answer_unknown(qr_http_response *response)
 {
-    sentence(response, 404, "There is nothing here. There is:\n");
+    sentence(response, 404, "Not found. Available:\n");
     for (size_t i = 0; i < NUM_ENDPOINTS; i++) {
         qr_http_body_text(&response->body, ENDPOINTS[i].path);
         qr_http_body_text(&response->body, "\n");
@@ -256,15 +256,15 @@ static bool may_go_on(const qr_http_site *site, const qr_http_request *request,
         sentence(response, 400, "A request needs one Host header.\n");
     } else if (!qr_http_access_has_host(&site->access, request->host)) {
         sentence(response, 421,
-                 "This is not the host that the Host header names. Names beside localhost and the "
-                 "server's own address must be given to the server when it is started.\n");
+                 "Invalid Host header. Allowed are localhost, the server's own address, and the "
+                 "names that the server was started with.\n");
     } else if (!has_token(site, request)) {
         sentence(response, 401,
-                 "A token is needed: \"Authorization: Bearer TOKEN\", or ?token=TOKEN.\n");
+                 "Unauthenticated: send \"Authorization: Bearer TOKEN\", or ?token=TOKEN.\n");
         with_header(response, "WWW-Authenticate", "Bearer");
     } else if (!qr_http_is_word(request->method, "GET") &&
                !qr_http_is_word(request->method, "HEAD")) {
-        sentence(response, 405, "Everything here is only read: GET or HEAD.\n");
+        sentence(response, 405, "Method not allowed: use GET or HEAD.\n");
         with_header(response, "Allow", "GET, HEAD");
     } else if (request->num_args > QR_HTTP_MAX_ARGS) {
         sentence(response, 400, "The query has more than 16 parameters.\n");
@@ -277,7 +277,7 @@ static bool may_go_on(const qr_http_site *site, const qr_http_request *request,
 /* An answer that did not fit into memory becomes one that needs none. */
 static void finish_answer(qr_http_response *response)
 {
-    static const char SORRY[] = "There is not enough memory for an answer.\n";
+    static const char SORRY[] = "Out of memory.\n";
     if (!response->body.is_failed)
         return;
     qr_http_body_free(&response->body);
@@ -320,7 +320,7 @@ void qr_http_answer_full(qr_http_response *response)
 {
     qr_http_body_free(&response->body);
     *response = (qr_http_response){0};
-    sentence(response, 503, "As many streams of events as are allowed are open.\n");
+    sentence(response, 503, "Too many event streams are open.\n");
     with_header(response, "Retry-After", "5");
     finish_answer(response);
 }

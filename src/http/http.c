@@ -28,11 +28,11 @@ static int read_config(const qr_http_complaint *c, quire_http_config *config,
 {
     int status = qr_config_read(config, sizeof *config, callers);
     if (status == QUIRE_E_ARGUMENT)
-        return qr_http_complain(c, status, "there is no config");
+        return qr_http_complain(c, status, "config is NULL");
     if (status == QUIRE_E_CONFIG)
         return qr_http_complain(c, status,
-                                "the config's size is %zu, or it has fields that this library does "
-                                "not know: start with QUIRE_HTTP_CONFIG_INIT",
+                                "invalid size %zu of the config, or a field that this library does "
+                                "not know: start from QUIRE_HTTP_CONFIG_INIT",
                                 callers->size);
     return status;
 }
@@ -43,7 +43,8 @@ static int read_limit(const qr_http_complaint *c, const char *name, uint32_t val
     *limit = value == 0 ? standard : value;
     if (*limit <= most)
         return QUIRE_OK;
-    return qr_http_complain(c, QUIRE_E_CONFIG, "%s %u is more than %u", name, value, most);
+    return qr_http_complain(c, QUIRE_E_CONFIG, "invalid %s %u (expected at most %u)", name, value,
+                            most);
 }
 
 static int read_label(const qr_http_complaint *c, const char *name, const char *text,
@@ -53,8 +54,8 @@ static int read_label(const qr_http_complaint *c, const char *name, const char *
         return QUIRE_OK;
     size_t len = strlen(text);
     if (len >= sizeof label->text)
-        return qr_http_complain(c, QUIRE_E_CONFIG, "%s has %zu bytes; at most %zu", name, len,
-                                sizeof label->text - 1);
+        return qr_http_complain(c, QUIRE_E_CONFIG, "%s has %zu bytes (expected at most %zu)", name,
+                                len, sizeof label->text - 1);
     memcpy(label->text, text, len);
     label->is_known = true;
     return QUIRE_OK;
@@ -67,21 +68,19 @@ static int read_address(const qr_http_complaint *c, const quire_http_config *con
     if (!qr_http_address_read(&access->address, text, strlen(text)))
         return qr_http_complain(
             c, QUIRE_E_CONFIG,
-            "address %.64s is no address of numbers; give one as 127.0.0.1 or ::1", text);
+            "invalid address %.64s (expected a numeric address such as 127.0.0.1 or ::1)", text);
     if (config->port > UINT16_MAX)
-        return qr_http_complain(c, QUIRE_E_CONFIG, "port %u is more than 65535", config->port);
+        return qr_http_complain(c, QUIRE_E_CONFIG, "invalid port %u (expected 0..65535)",
+                                config->port);
     if (config->token == NULL && !qr_http_address_is_loopback(&access->address))
         return qr_http_complain(
             c, QUIRE_E_UNSAFE,
-            "address %s can be reached from other machines: give a token, or listen on "
-            "127.0.0.1",
+            "address %s can be reached from other machines: set a token, or listen on 127.0.0.1",
             text);
     if (config->token != NULL && !qr_http_access_set_token(access, config->token))
-        return qr_http_complain(
-            c, QUIRE_E_CONFIG,
-            "the token must have %d to %d characters, none of them a blank or beyond "
-            "ASCII",
-            QR_HTTP_MIN_TOKEN, QR_HTTP_MAX_TOKEN);
+        return qr_http_complain(c, QUIRE_E_CONFIG,
+                                "invalid token (expected %d to %d ASCII characters without blanks)",
+                                QR_HTTP_MIN_TOKEN, QR_HTTP_MAX_TOKEN);
     return QUIRE_OK;
 }
 
@@ -90,15 +89,16 @@ static int read_hosts(const qr_http_complaint *c, const quire_http_config *confi
 {
     uint32_t bad;
     if (config->num_hosts > QR_HTTP_MAX_HOSTS)
-        return qr_http_complain(c, QUIRE_E_CONFIG, "num_hosts %u is more than %d",
+        return qr_http_complain(c, QUIRE_E_CONFIG, "invalid num_hosts %u (expected at most %d)",
                                 config->num_hosts, QR_HTTP_MAX_HOSTS);
     if (config->num_hosts > 0 && config->hosts == NULL)
-        return qr_http_complain(c, QUIRE_E_ARGUMENT, "hosts is NULL, and num_hosts is not 0");
+        return qr_http_complain(c, QUIRE_E_ARGUMENT, "hosts is NULL, but num_hosts is not 0");
     int status = qr_http_access_set_hosts(access, config->hosts, config->num_hosts, &bad);
     if (status == QUIRE_E_CONFIG)
-        return qr_http_complain(c, status, "host %.64s is no name; give it without scheme and port",
+        return qr_http_complain(c, status,
+                                "invalid host %.64s (expected a name without scheme and port)",
                                 config->hosts[bad] != NULL ? config->hosts[bad] : "NULL");
-    return status == QUIRE_OK ? status : qr_http_complain(c, status, "there is not enough memory");
+    return status == QUIRE_OK ? status : qr_http_complain(c, status, "out of memory");
 }
 
 static int read_site(const qr_http_complaint *c, const quire_http_config *config,
@@ -124,7 +124,7 @@ static int read_site(const qr_http_complaint *c, const quire_http_config *config
     if (status == QUIRE_OK)
         status = read_hosts(c, config, &site->access);
     if (status == QUIRE_OK && qr_http_page_init(site) != QUIRE_OK)
-        status = qr_http_complain(c, QUIRE_E_NOMEM, "there is not enough memory");
+        status = qr_http_complain(c, QUIRE_E_NOMEM, "out of memory");
     return status;
 }
 
@@ -163,11 +163,11 @@ static int start_listening_on(const qr_http_complaint *c, const quire_http_confi
     const char *address = config->address != NULL ? config->address : "127.0.0.1";
     if (socket < 0)
         return qr_http_complain(c, QUIRE_E_SYSTEM,
-                                "cannot listen on %s port %u: %s; choose another one", address,
-                                config->port, strerror(errno));
+                                "cannot listen on %s port %u: %s; choose another address or port",
+                                address, config->port, strerror(errno));
     int status = qr_http_server_start(http, socket);
     if (status != QUIRE_OK)
-        qr_http_complain(c, status, "the system has no thread or no memory for the server");
+        qr_http_complain(c, status, "cannot start the server: no thread or no memory");
     return status;
 }
 
@@ -177,17 +177,17 @@ int quire_http_create(const quire_http_config *callers, quire_http **made, char 
     const qr_http_complaint c = {message, message_bytes};
     quire_http_config config = {0};
     if (made == NULL)
-        return qr_http_complain(&c, QUIRE_E_ARGUMENT, "there is no place for the server");
+        return qr_http_complain(&c, QUIRE_E_ARGUMENT, "http is NULL");
     int status = read_config(&c, &config, callers);
     if (status != QUIRE_OK)
         return status;
     if (config.monitor == NULL)
-        return qr_http_complain(&c, QUIRE_E_ARGUMENT,
-                                "there is no monitor; set quire_sched_config.monitor, then give "
-                                "quire_sched_monitor");
+        return qr_http_complain(
+            &c, QUIRE_E_ARGUMENT,
+            "monitor is NULL; set quire_sched_config.monitor, then pass quire_sched_monitor");
     quire_http *http = qr_alloc(1, sizeof *http);
     if (http == NULL)
-        return qr_http_complain(&c, QUIRE_E_NOMEM, "there is not enough memory");
+        return qr_http_complain(&c, QUIRE_E_NOMEM, "out of memory");
     qr_fork_guard_init(&http->guard);
     http->socket = -1;
     http->stop_fd = -1;

@@ -274,24 +274,24 @@ static const tier_family tier_families[] = {
                "Blocks of each tier: empty, cached (ref_cnt 0, with content), active (ref_cnt > "
                "0), null. Do not add the active blocks of different tiers."),
     TIER_GAUGE("quire_capacity_blocks", TIER_ALL, blocks.total,
-               "Blocks of each tier: empty, cached, active and null ones together."),
+               "Blocks of each tier: empty, cached, active and null blocks together."),
     TIER_GAUGE("quire_pinned_blocks", TIER_ALL, pinned,
                "Active blocks of each tier that a pin keeps."),
     TIER_COUNTER("quire_tier_hit_tokens", TIER_ALL, hit_tokens,
-                 "Tokens of admitted requests that each tier had and no faster one."),
+                 "Tokens of admitted requests, counted in the fastest tier that has them."),
     TIER_COUNTER("quire_tier_stored_blocks", TIER_MOVES, stored_blocks,
                  "Blocks copied to each tier."),
     TIER_COUNTER("quire_tier_loaded_blocks", TIER_MOVES, loaded_blocks,
                  "Blocks copied from each tier."),
     TIER_COUNTER("quire_tier_failed_blocks", TIER_MOVES, failed_blocks,
-                 "Blocks of stores and loads of each tier that failed."),
+                 "Blocks of failed stores and loads of each tier."),
     TIER_COUNTER("quire_tier_stored_bytes", TIER_BYTES, stored_bytes, "Bytes copied to each tier."),
     TIER_COUNTER("quire_tier_loaded_bytes", TIER_BYTES, loaded_bytes,
                  "Bytes copied from each tier."),
     TIER_GAUGE("quire_tier_used_bytes", TIER_KNOWN, used_bytes,
-               "Bytes that the blocks of each tier take; of Redis: used_memory of its servers."),
+               "Bytes that the blocks of each tier use; of Redis: used_memory of its servers."),
     TIER_GAUGE("quire_tier_capacity_bytes", TIER_KNOWN, capacity_bytes,
-               "Bytes that the blocks of each tier may take; of Redis: maxmemory of its servers."),
+               "Bytes that the blocks of each tier may use; of Redis: maxmemory of its servers."),
 };
 #undef TIER_GAUGE
 #undef TIER_COUNTER
@@ -370,7 +370,7 @@ static void say_tiers(qr_exposition *e, const qr_metrics *m)
 static void say_config(qr_exposition *e, const qr_metrics *m, const char *name)
 {
     static const qr_metric_info info = {.type = QR_METRIC_TYPE_GAUGE,
-                                        .sentence = "The KV cache, as it was made; always 1."};
+                                        .sentence = "The config of the KV cache; always 1."};
     say_header(e, name, &info);
     say_series(e, name, "");
     say_word(e, ",block_size=\"");

@@ -46,92 +46,94 @@
     X(EXTERNAL_QUERIES, COUNTER, ONE, "quire_external_prefix_cache_queries",                       \
       "vllm:external_prefix_cache_queries", "Tokens that the connector was asked for.")            \
     X(USAGE, RATIO, ONE, "quire_kv_cache_usage_ratio", "vllm:kv_cache_usage_perc",                 \
-      "Blocks in use, of all blocks; 1 is all of them.")                                           \
+      "Part of the blocks that is in use, 0 to 1.")                                                \
     X(RUNNING, GAUGE, ONE, "quire_requests_running", "vllm:num_requests_running",                  \
-      "Requests that run.")                                                                        \
+      "Running requests.")                                                                         \
     X(WAITING_BY_REASON, GAUGE, WAITING, "quire_requests_waiting_by_reason",                       \
       "vllm:num_requests_waiting_by_reason",                                                       \
-      "Requests that wait: for capacity, or held up by a grammar, a load, an adapter.")            \
+      "Waiting requests, by reason: capacity, or a grammar, a load, an adapter.")                  \
     X(WAITING, GAUGE, ONE, "quire_requests_waiting", "vllm:num_requests_waiting",                  \
-      "Requests that wait.")                                                                       \
-    X(ADDED, COUNTER, ONE, "quire_requests_added", NULL, "Requests that came in.")                 \
+      "Waiting requests.")                                                                         \
+    X(ADDED, COUNTER, ONE, "quire_requests_added", NULL, "Requests added.")                        \
     X(PREEMPTIONS, COUNTER, ONE, "quire_preemptions", "vllm:num_preemptions",                      \
-      "Times that a request lost its blocks and had to wait again.")                               \
-    X(EVICTIONS, COUNTER, ONE, "quire_blocks_evicted", NULL,                                       \
-      "Cached blocks that were handed out again and lost what was in them.")                       \
-    X(ALLOCATIONS, COUNTER, ONE, "quire_blocks_allocated", NULL, "Blocks handed out.")             \
+      "Preemptions: a request lost its blocks and waits again.")                                   \
+    X(EVICTIONS, COUNTER, ONE, "quire_blocks_evicted", NULL, "Cached blocks that were evicted.")   \
+    X(ALLOCATIONS, COUNTER, ONE, "quire_blocks_allocated", NULL, "Blocks allocated.")              \
     X(STEPS, COUNTER, ONE, "quire_steps", NULL, "Steps scheduled.")                                \
     X(SCHEDULED, COUNTER, SCHEDULED, "quire_scheduled_tokens", NULL, "Tokens scheduled.")          \
     X(PROMPT_BY_SOURCE, COUNTER, SOURCES, "quire_prompt_tokens_by_source",                         \
-      "vllm:prompt_tokens_by_source", "Prompt tokens by where their keys and values came from.")   \
+      "vllm:prompt_tokens_by_source", "Prompt tokens, by the source of their keys and values.")    \
     X(PROMPT_CACHED, COUNTER, ONE, "quire_prompt_tokens_cached", "vllm:prompt_tokens_cached",      \
       "Prompt tokens that were not computed.")                                                     \
     X(PROMPT, COUNTER, ONE, "quire_prompt_tokens", "vllm:prompt_tokens",                           \
-      "Prompt tokens of requests that got their first token.")                                     \
+      "Prompt tokens of requests that have their first token.")                                    \
     X(GENERATION, COUNTER, ONE, "quire_generation_tokens", "vllm:generation_tokens",               \
       "Tokens generated.")                                                                         \
     X(FINISHED, COUNTER, FINISHED, "quire_requests_finished", "vllm:request_success",              \
-      "Requests that ended, by reason.")                                                           \
+      "Finished requests, by reason.")                                                             \
     X(SPEC_ACCEPTED, COUNTER, SPEC, "quire_spec_decode_accepted_tokens",                           \
       "vllm:spec_decode_num_accepted_tokens", "Draft tokens that were accepted.")                  \
     X(SPEC_POSITIONS, COUNTER, POSITIONS, "quire_spec_decode_accepted_tokens_per_position",        \
       "vllm:spec_decode_num_accepted_tokens_per_pos",                                              \
-      "Draft tokens that were accepted, by their place among the drafts.")                         \
+      "Draft tokens that were accepted, by position among the drafts.")                            \
     X(SPEC_DRAFT_TOKENS, COUNTER, SPEC, "quire_spec_decode_draft_tokens",                          \
       "vllm:spec_decode_num_draft_tokens", "Draft tokens.")                                        \
     X(SPEC_DRAFTS, COUNTER, SPEC, "quire_spec_decode_drafts", "vllm:spec_decode_num_drafts",       \
-      "Times that a request had drafts.")                                                          \
+      "Drafts: a request had draft tokens in a step.")                                             \
     X(EVENTS, COUNTER, EVENTS, "quire_events", NULL, "Events of the prefix cache.")                \
     X(EVENTS_LOST, COUNTER, ONE, "quire_events_lost", NULL,                                        \
-      "Events that did not fit the ring of events.")                                               \
+      "Events that did not fit in the event ring.")                                                \
     X(READERS_LATE, COUNTER, ONE, "quire_events_readers_late", NULL,                               \
-      "Times that a reader of events was overtaken: the ring of events is too small for it.")      \
+      "Times that an event reader was overtaken: the event ring is too small.")                    \
     X(SAMPLED, COUNTER, RESIDENCY, "quire_residency_sampled_blocks", NULL,                         \
-      "Blocks handed out whose life is followed.")                                                 \
+      "Allocated blocks whose life is followed.")                                                  \
     X(UNSAMPLED, COUNTER, RESIDENCY, "quire_residency_unsampled_blocks", NULL,                     \
-      "Blocks that were drawn and not followed, since too many were.")                             \
+      "Sampled blocks that are not followed, because too many are followed.")                      \
     X(SCHEDULE_TIME, SECONDS, CALLS, "quire_schedule_duration_seconds", NULL,                      \
-      "What schedule takes.")                                                                      \
-    X(UPDATE_TIME, SECONDS, CALLS, "quire_update_duration_seconds", NULL, "What update takes.")    \
+      "Duration of schedule.")                                                                     \
+    X(UPDATE_TIME, SECONDS, CALLS, "quire_update_duration_seconds", NULL, "Duration of update.")   \
     X(ITERATION_TOKENS, TOKENS, ITERATIONS, "quire_iteration_tokens",                              \
       "vllm:iteration_tokens_total", "Prompt and generated tokens of an update with output.")      \
     X(FIRST_TOKEN, SECONDS, FIRST_TOKENS, "quire_time_to_first_token_seconds",                     \
-      "vllm:time_to_first_token_seconds", "From a request's coming in to its first token.")        \
+      "vllm:time_to_first_token_seconds",                                                          \
+      "Time from the arrival of a request to its first token.")                                    \
     X(TOKEN_GAP, SECONDS, TOKEN_GAPS, "quire_inter_token_latency_seconds",                         \
-      "vllm:inter_token_latency_seconds", "From one output of a request to its next.")             \
+      "vllm:inter_token_latency_seconds", "Time from one output of a request to its next output.") \
     X(TOKEN_TIME, SECONDS, TOKEN_GAPS, "quire_request_time_per_output_token_seconds",              \
       "vllm:request_time_per_output_token_seconds",                                                \
-      "Of a request that ended: its decode time for each token after the first.")                  \
+      "Finished requests: decode time for each token after the first.")                            \
     X(END_TO_END, SECONDS, REQUESTS, "quire_e2e_request_latency_seconds",                          \
-      "vllm:e2e_request_latency_seconds", "From a request's coming in to its end.")                \
+      "vllm:e2e_request_latency_seconds", "Time from the arrival of a request to its end.")        \
     X(QUEUE_TIME, SECONDS, REQUESTS, "quire_request_queue_time_seconds",                           \
-      "vllm:request_queue_time_seconds", "From a request's coming in to its first step.")          \
+      "vllm:request_queue_time_seconds", "Time from the arrival of a request to its first step.")  \
     X(INFERENCE_TIME, SECONDS, REQUESTS, "quire_request_inference_time_seconds",                   \
-      "vllm:request_inference_time_seconds", "From a request's first step to its last token.")     \
+      "vllm:request_inference_time_seconds",                                                       \
+      "Time from the first step of a request to its last token.")                                  \
     X(PREFILL_TIME, SECONDS, REQUESTS, "quire_request_prefill_time_seconds",                       \
-      "vllm:request_prefill_time_seconds", "From a request's first step to its first token.")      \
+      "vllm:request_prefill_time_seconds",                                                         \
+      "Time from the first step of a request to its first token.")                                 \
     X(DECODE_TIME, SECONDS, REQUESTS, "quire_request_decode_time_seconds",                         \
-      "vllm:request_decode_time_seconds", "From a request's first token to its last.")             \
+      "vllm:request_decode_time_seconds",                                                          \
+      "Time from the first token of a request to its last token.")                                 \
     X(PREFILL_COMPUTED, TOKENS, LENGTHS, "quire_request_prefill_kv_computed_tokens",               \
       "vllm:request_prefill_kv_computed_tokens",                                                   \
-      "Of a request that ended: prompt tokens that were computed.")                                \
+      "Finished requests: prompt tokens that were computed.")                                      \
     X(PROMPT_LENGTH, TOKENS, LENGTHS, "quire_request_prompt_tokens", "vllm:request_prompt_tokens", \
-      "Of a request that ended: tokens of its prompt.")                                            \
+      "Finished requests: prompt tokens.")                                                         \
     X(GENERATION_LENGTH, TOKENS, LENGTHS, "quire_request_generation_tokens",                       \
-      "vllm:request_generation_tokens", "Of a request that ended: tokens generated.")              \
+      "vllm:request_generation_tokens", "Finished requests: generated tokens.")                    \
     X(MOST_GENERATED, TOKENS, LENGTHS, "quire_request_max_num_generation_tokens",                  \
       "vllm:request_max_num_generation_tokens",                                                    \
-      "Of a request that ended: tokens generated, of the longest of its samples.")                 \
+      "Finished requests: generated tokens of the longest sample.")                                \
     X(MAX_TOKENS, TOKENS, LENGTHS, "quire_request_params_max_tokens",                              \
-      "vllm:request_params_max_tokens", "Of a request that ended: how many it could have got.")    \
+      "vllm:request_params_max_tokens", "Finished requests: max_tokens.")                          \
     X(BLOCK_LIFETIME, SECONDS, BLOCK_LIVES, "quire_kv_block_lifetime_seconds",                     \
-      "vllm:kv_block_lifetime_seconds",                                                            \
-      "Of sampled blocks: from being handed out to being handed out again.")                       \
+      "vllm:kv_block_lifetime_seconds", "Sampled blocks: time from one allocation to the next.")   \
     X(BLOCK_IDLE, SECONDS, BLOCK_LIVES, "quire_kv_block_idle_before_evict_seconds",                \
       "vllm:kv_block_idle_before_evict_seconds",                                                   \
-      "Of sampled blocks: from the last hit, or being handed out, to the end.")                    \
+      "Sampled blocks: time from the last hit, or the allocation, to the end.")                    \
     X(BLOCK_REUSE_GAP, SECONDS, BLOCK_LIVES, "quire_kv_block_reuse_gap_seconds",                   \
-      "vllm:kv_block_reuse_gap_seconds", "Of sampled blocks: between the last four hits.")
+      "vllm:kv_block_reuse_gap_seconds", "Sampled blocks: time between the last four hits.")
 
 typedef enum qr_metric {
 #define QR_X(name, type, shape, quire_name, vllm_name, sentence) QR_METRIC_##name,

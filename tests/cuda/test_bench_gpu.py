@@ -52,7 +52,7 @@ class BenchGpu(unittest.TestCase):
     def test_no_driver(self):
         done = bench("gpu", "--driver", "/no/such/library")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("no CUDA driver", done.stderr)
+        self.assertIn("CUDA driver not found", done.stderr)
 
     def test_wrong_call(self):
         done = bench("cpu")

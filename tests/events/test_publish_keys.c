@@ -167,7 +167,7 @@ static void names_that_are_taken(void **state)
     assert_non_null(precious);
     assert_int_equal(fclose(precious), 0);
     assert_int_equal(try_address(endpoint, NULL, 0, message), QUIRE_E_SYSTEM);
-    assert_non_null(strstr(message, "there is a file"));
+    assert_non_null(strstr(message, "a file with this name exists"));
     assert_int_equal(lstat(file, &info), 0);
     assert_true(S_ISREG(info.st_mode));
     assert_int_equal(unlink(file), 0);

@@ -390,7 +390,7 @@ static void bad_values_are_named(void **state)
         {"limit", "0", "limit must be a number from 1 to 1000, not \"0\""},
         {"limit", "1001", "not \"1001\""},
         {"limit", "1\n<b>", "not \"1?<b>\""},
-        {"steps", "1", "and no \"steps\""},
+        {"steps", "1", "unknown parameter (expected after or limit): \"steps\""},
     };
     world w;
     open_world(&w);

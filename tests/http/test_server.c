@@ -30,14 +30,14 @@ static void bad_configs_get_a_sentence(void **state)
     quire_monitor *m = kit.engine.monitor;
     const size_t size = sizeof(quire_http_config);
     const bad_config cases[] = {
-        {"no monitor", QUIRE_E_ARGUMENT, {.size = size}},
-        {"size is 3", QUIRE_E_CONFIG, {.size = 3, .monitor = m}},
+        {"monitor is NULL", QUIRE_E_ARGUMENT, {.size = size}},
+        {"invalid size 3", QUIRE_E_CONFIG, {.size = 3, .monitor = m}},
         {"address localhost", QUIRE_E_CONFIG, {.size = size, .monitor = m, .address = "localhost"}},
         {"port 65536", QUIRE_E_CONFIG, {.size = size, .monitor = m, .port = 65536}},
         {"0.0.0.0", QUIRE_E_UNSAFE, {.size = size, .monitor = m, .address = "0.0.0.0"}},
         {"::", QUIRE_E_UNSAFE, {.size = size, .monitor = m, .address = "::"}},
         {"192.0.2.1", QUIRE_E_UNSAFE, {.size = size, .monitor = m, .address = "192.0.2.1"}},
-        {"token must have 16", QUIRE_E_CONFIG, {.size = size, .monitor = m, .token = "secret"}},
+        {"token (expected 16", QUIRE_E_CONFIG, {.size = size, .monitor = m, .token = "secret"}},
         {"192.0.2.1",
          QUIRE_E_SYSTEM,
          {.size = size, .monitor = m, .address = "192.0.2.1", .token = TOKEN}},

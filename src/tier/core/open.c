@@ -35,7 +35,7 @@ static int read_ops(quire_tier_ops *own, const quire_tier_ops *callers, tier_mes
 {
     memset(own, 0, sizeof *own);
     if (callers == NULL || callers->abi != 1 || callers->size < 2 * sizeof(uint32_t))
-        return say_config(message, "ops are missing, or not of abi 1");
+        return say_config(message, "ops is NULL, or its abi is not 1");
     memcpy(own, callers, callers->size < sizeof *own ? callers->size : sizeof *own);
     return QUIRE_OK;
 }
@@ -44,13 +44,13 @@ static int check_tier_config(const quire_tier_config *config, const quire_tier_o
                              tier_message message)
 {
     if (ops->begin == NULL)
-        return say_config(message, "ops have no begin");
+        return say_config(message, "ops->begin is NULL");
     if (config->max_jobs > MOST_JOBS)
         return say_config(message, "max_jobs is above 65,536");
     if (config->deadline_ns > MOST_NS || config->breaker_ns > MOST_NS || config->close_ns > MOST_NS)
         return say_config(message, "a time is above two years");
     if (config->run_inline > QUIRE_OFF)
-        return say_config(message, "run_inline is none of QUIRE_ON, QUIRE_OFF and 0");
+        return say_config(message, "invalid run_inline (expected QUIRE_ON, QUIRE_OFF or 0)");
     return QUIRE_OK;
 }
 
@@ -149,7 +149,8 @@ static int set_tier_up(quire_tier *tier, const quire_tier_config *config, tier_m
     tier->close_ns = config->close_ns;
     tier->is_inline = config->run_inline == QUIRE_ON;
     if (qr_random_bytes(&config->hooks, &seed, sizeof seed) != 0) {
-        qr_say(message.text, message.bytes, "no random bytes: %s", quire_strerror(QUIRE_E_RANDOM));
+        qr_say(message.text, message.bytes, "cannot get random bytes: %s",
+               quire_strerror(QUIRE_E_RANDOM));
         return QUIRE_E_RANDOM;
     }
     qr_breaker_init(&tier->breaker, config->breaker_strikes, config->breaker_ns, seed);
@@ -187,8 +188,8 @@ static int open_and_start(quire_tier *tier, const quire_tier_config *config, tie
     r->caps = caps_of(r);
     if (!tier->is_inline && qr_runner_start(r) != QUIRE_OK) {
         qr_say(message.text, message.bytes,
-               "tier %s: no thread or descriptor for it; raise the limits of processes (ulimit "
-               "-u) and open files (ulimit -n)",
+               "tier %s: cannot create a thread or a descriptor; raise the limits of processes "
+               "(ulimit -u) and open files (ulimit -n)",
                tier->label);
         return QUIRE_E_SYSTEM;
     }
@@ -201,8 +202,8 @@ static int open_tier(const quire_tier_config *config, const quire_tier_ops *ops,
 {
     quire_tier *tier = create_tier(config->max_jobs, allocator);
     if (tier == NULL) {
-        qr_say(message.text, message.bytes, "no memory for %u jobs: %zu bytes", config->max_jobs,
-               bytes_of_tier(config->max_jobs));
+        qr_say(message.text, message.bytes, "out of memory: %u jobs need %zu bytes",
+               config->max_jobs, bytes_of_tier(config->max_jobs));
         return QUIRE_E_NOMEM;
     }
     tier->runner.ops = *ops;
@@ -289,8 +290,8 @@ QUIRE_API int quire_tier_close(quire_tier *tier)
     qr_tier_unwatch(tier);
     if (!qr_runner_stop(&tier->runner, tier->close_ns)) {
         qr_log(&tier->hooks, QUIRE_LOG_ERROR,
-               "tier %s does not come back from what it does: it stays, with its thread and "
-               "the memory of its jobs",
+               "tier %s does not end its work: it stays open, with its thread and the memory of "
+               "its jobs",
                tier->label);
         return QUIRE_BUSY;
     }

@@ -64,8 +64,7 @@ static void tell_breaker(quire_tier *tier, uint32_t epoch, qr_outcome outcome, u
         qr_log(&tier->hooks, QUIRE_LOG_INFO, "tier %s works again", tier->label);
     else
         qr_log(&tier->hooks, QUIRE_LOG_WARNING,
-               "tier %s fails or is late: no work for it in the next %.1f s; blocks are "
-               "computed instead",
+               "tier %s failed or is late: breaker open for %.1f s; blocks are computed instead",
                tier->label, (double)(tier->breaker.until_ns - now_ns) * 1e-9);
 }
 

@@ -328,7 +328,7 @@ static const char *what_is_wrong(const quire_device_host_config *config)
     if (config->num_blocks == 0 || config->num_slots == 0 || config->block_bytes == 0)
         return "num_blocks, num_slots or block_bytes is 0";
     if (config->block_bytes > SIZE_MAX / 2 / most)
-        return "the blocks together are larger than memory can be";
+        return "the blocks together exceed the address space";
     if (config->max_jobs > MOST_MANY || config->max_works > MOST_MANY)
         return "max_jobs or max_works is above 65,536";
     return NULL;
@@ -415,13 +415,15 @@ QUIRE_API int quire_device_host_open(const quire_device_host_config *callers,
     config.max_works = config.max_works == 0 ? DEFAULT_MANY : config.max_works;
     host_device *d = create_device(&config, allocator);
     if (d == NULL) {
-        qr_say(message, message_bytes, "no memory for a host device of %u jobs", config.max_jobs);
+        qr_say(message, message_bytes, "out of memory for a host device of %u jobs",
+               config.max_jobs);
         return QUIRE_E_NOMEM;
     }
     if (start_threads(d) != QUIRE_OK) {
         host_close(d);
         qr_say(message, message_bytes,
-               "no threads for the host device; raise the limit of processes (ulimit -u)");
+               "cannot start the threads of the host device; raise the limit of processes (ulimit "
+               "-u)");
         return QUIRE_E_SYSTEM;
     }
     *device = (quire_device){&HOST_OPS, d};

@@ -86,8 +86,8 @@ static int map_pages(quire_host_memory *m, const quire_host_memory_config *confi
         status = map_huge(m, config->bytes);
     if (status != QUIRE_OK && config->hugepages == QUIRE_ON) {
         qr_say(message.text, message.bytes,
-               "no %llu huge pages of 2 MiB: reserve them (sysctl vm.nr_hugepages=%llu), or "
-               "leave hugepages at its default",
+               "%llu huge pages of 2 MiB are not available: reserve them (sysctl "
+               "vm.nr_hugepages=%llu), or leave hugepages at its default",
                (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES),
                (unsigned long long)((config->bytes + HUGE_BYTES - 1) / HUGE_BYTES));
         return QUIRE_E_NOMEM;
@@ -97,8 +97,8 @@ static int map_pages(quire_host_memory *m, const quire_host_memory_config *confi
                               config->hugepages != QUIRE_OFF && config->bytes >= HUGE_BYTES);
     if (status != QUIRE_OK)
         qr_say(message.text, message.bytes,
-               "no %llu bytes of host memory: give the process more (ulimit -v, its cgroup), "
-               "or the tier fewer slots",
+               "cannot map %llu bytes of host memory: raise the limits of the process (ulimit -v, "
+               "its cgroup), or use fewer slots",
                (unsigned long long)config->bytes);
     return status;
 }
@@ -125,10 +125,11 @@ static int place_pages(quire_host_memory *m, const quire_host_memory_config *con
     int status = prefer_node(m, config->numa_node);
     m->info.is_bound = status == QUIRE_OK;
     if (status != QUIRE_OK)
-        qr_say(message.text, message.bytes,
-               "memory cannot be on node %u (%s): see /sys/devices/system/node, or leave bind "
-               "off",
-               config->numa_node, errno == ENOSYS ? "this kernel has none" : "no such node");
+        qr_say(
+            message.text, message.bytes,
+            "cannot bind memory to node %u (%s): see /sys/devices/system/node, or leave bind off",
+            config->numa_node,
+            errno == ENOSYS ? "the kernel has no NUMA support" : "node not found");
     return status;
 }
 
@@ -141,8 +142,8 @@ static int let_pages_be_there(quire_host_memory *m, memory_message message)
     if (madvise(m->info.data, (size_t)m->info.bytes, MADV_POPULATE_WRITE) != 0) {
         if (errno != EINVAL) {
             qr_say(message.text, message.bytes,
-                   "not all of %llu bytes of host memory are there: give the machine or the "
-                   "cgroup more, or the tier fewer slots",
+                   "cannot map all %llu bytes of host memory: add memory to the machine or the "
+                   "cgroup, or use fewer slots",
                    (unsigned long long)m->info.bytes);
             return QUIRE_E_NOMEM;
         }
@@ -158,10 +159,10 @@ static int let_pages_be_there(quire_host_memory *m, memory_message message)
 static int lock_pages(quire_host_memory *m, memory_message message)
 {
     if (mlock(m->info.data, (size_t)m->info.bytes) != 0) {
-        qr_say(message.text, message.bytes,
-               "%llu bytes of host memory cannot be locked: raise the limit (ulimit -l), or "
-               "leave lock off",
-               (unsigned long long)m->info.bytes);
+        qr_say(
+            message.text, message.bytes,
+            "cannot lock %llu bytes of host memory: raise the limit (ulimit -l), or leave lock off",
+            (unsigned long long)m->info.bytes);
         return QUIRE_E_SYSTEM;
     }
     m->info.is_locked = 1;
@@ -174,14 +175,14 @@ static int lock_pages(quire_host_memory *m, memory_message message)
 static int check_memory_config(const quire_host_memory_config *config, memory_message message)
 {
     if (config->bytes == 0 || config->bytes > SIZE_MAX / 2) {
-        qr_say(message.text, message.bytes, "%llu bytes of host memory: from 1 up to %llu",
+        qr_say(message.text, message.bytes, "invalid bytes %llu of host memory (expected 1..%llu)",
                (unsigned long long)config->bytes, (unsigned long long)(SIZE_MAX / 2));
         return QUIRE_E_CONFIG;
     }
     if (config->hugepages > QUIRE_OFF || config->prefault > QUIRE_OFF || config->lock > QUIRE_OFF ||
         config->bind > QUIRE_OFF || config->dump > QUIRE_OFF || config->numa_node >= MOST_NODES) {
         qr_say(message.text, message.bytes,
-               "a switch of host memory is none of QUIRE_ON, QUIRE_OFF and 0, or numa_node is "
+               "invalid switch of host memory (expected QUIRE_ON, QUIRE_OFF or 0), or numa_node is "
                "above 1,023");
         return QUIRE_E_CONFIG;
     }
@@ -204,11 +205,11 @@ static int open_memory(quire_host_memory *m, const quire_host_memory_config *con
 static void log_memory(const quire_hooks *hooks, const quire_host_memory_info *info)
 {
     const char *kind = info->is_huge != 0          ? "reserved huge pages"
-                       : info->is_transparent != 0 ? "transparent huge pages, as there are some"
+                       : info->is_transparent != 0 ? "transparent huge pages, if available"
                                                    : "ordinary pages";
     qr_log(hooks, QUIRE_LOG_INFO, "host memory: %llu bytes in %s%s%s",
            (unsigned long long)info->bytes, kind, info->is_locked != 0 ? ", locked" : "",
-           info->is_bound != 0 ? ", near one node" : "");
+           info->is_bound != 0 ? ", on one NUMA node" : "");
 }
 
 QUIRE_API int quire_host_memory_open(const quire_host_memory_config *callers,

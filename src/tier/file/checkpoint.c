@@ -99,9 +99,9 @@ static void give_up(qr_file_checkpoint *checkpoint, const qr_file_slab *slab)
     int64_t result = slab->op.result;
     if (!checkpoint->has_failed)
         qr_log(slab->hooks, QUIRE_LOG_WARNING,
-               "file tier: the index of %s cannot be written: %s; blocks stored from now on "
-               "are lost at a restart",
-               slab->path, result < 0 ? strerror((int)-result) : "fewer bytes than asked for");
+               "file tier: cannot write the index of %s: %s; blocks stored from now on are lost at "
+               "a restart",
+               slab->path, result < 0 ? strerror((int)-result) : "short write");
     checkpoint->has_failed = true;
     checkpoint->num_failed++;
     checkpoint->stage = QR_FILE_IDLE;

@@ -143,12 +143,12 @@ int qr_file_dir_open_folder(const char *path, const unsigned char *fingerprint, 
     }
     int fd = -1;
     if (mkdirat(root, name, 0700) != 0 && errno != EEXIST) {
-        say_errno_of(path, "make a directory in it", message, message_bytes);
+        say_errno_of(path, "create a directory in it", message, message_bytes);
     } else {
         fd = openat(root, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         bool is_open = fd >= 0 && fstat(fd, &info) == 0;
         if (!is_open)
-            say_errno_of(path, "open its directory of this model", message, message_bytes);
+            say_errno_of(path, "open the directory of this model", message, message_bytes);
         if (fd >= 0 && (!is_open || qr_file_say_owner(path, &info, message, message_bytes))) {
             close(fd);
             fd = -1;

@@ -66,11 +66,11 @@ static int say_no_room(const qr_file_handle *handle, uint64_t bytes, int error, 
 {
     struct statvfs system;
     char wanted[32];
-    char left[32] = "not known how much";
+    char left[32] = "unknown";
     if (fstatvfs(handle->fd, &system) == 0)
         qr_file_size_text((uint64_t)system.f_bavail * system.f_frsize, left, sizeof left);
     qr_say(message, message_bytes,
-           "%s: cannot reserve %s: %s (%s free there); give a smaller capacity, or make room",
+           "%s: cannot reserve %s: %s (%s free); lower capacity_bytes, or free disk space",
            handle->path, qr_file_size_text(bytes, wanted, sizeof wanted), strerror(error), left);
     return QUIRE_E_SYSTEM;
 }
@@ -84,8 +84,7 @@ static int reserve_file(void *user, uint64_t bytes, char *message, size_t messag
     while (result != 0 && errno == EINTR);
     if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
         qr_log(handle->hooks, QUIRE_LOG_WARNING,
-               "file tier: the file system of %s cannot reserve room; stores fail when it is "
-               "full",
+               "file tier: the file system of %s cannot reserve space; stores fail when it is full",
                handle->path);
         result = ftruncate(handle->fd, (off_t)bytes);
     }
@@ -100,8 +99,8 @@ bool qr_file_say_owner(const char *path, const struct stat *info, char *message,
     if (info->st_uid == geteuid() && (info->st_mode & 022) == 0)
         return false;
     qr_say(message, message_bytes,
-           "%s: others could put blocks there (owner %u, mode %03o); it must belong to user %u "
-           "and be written by nobody else: chown, chmod go-w",
+           "%s: other users can write it (owner %u, mode %03o); only user %u may own and write it: "
+           "chown, chmod go-w",
            path, (unsigned)info->st_uid, (unsigned)(info->st_mode & 0777), (unsigned)geteuid());
     return true;
 }
@@ -120,13 +119,14 @@ static int open_file(qr_file_handle *handle, char *message, size_t message_bytes
     if (handle->fd < 0 && errno == EEXIST)
         handle->fd = openat(handle->folder, name, flags);
     if (handle->fd < 0 && errno == ELOOP) {
-        qr_say(message, message_bytes, "%s is a symbolic link; give the file itself", handle->path);
+        qr_say(message, message_bytes, "%s is a symbolic link; use the path of the file itself",
+               handle->path);
         return QUIRE_E_SYSTEM;
     }
     if (handle->fd < 0 || fstat(handle->fd, &info) != 0)
         return say_errno(handle, "be opened", message, message_bytes);
     if (!S_ISREG(info.st_mode)) {
-        qr_say(message, message_bytes, "%s is not a regular file; give another path", handle->path);
+        qr_say(message, message_bytes, "%s is not a regular file; use another path", handle->path);
         return QUIRE_E_SYSTEM;
     }
     if (qr_file_say_owner(handle->path, &info, message, message_bytes))
@@ -134,7 +134,7 @@ static int open_file(qr_file_handle *handle, char *message, size_t message_bytes
     (void)fcntl(handle->fd, F_SETFL, O_RDWR); /* it is no pipe: reads may wait again */
     if ((info.st_mode & 077) != 0)
         qr_log(handle->hooks, QUIRE_LOG_WARNING,
-               "file tier: %s can be read by others (mode %03o); chmod 600 it", handle->path,
+               "file tier: other users can read %s (mode %03o): chmod 600", handle->path,
                (unsigned)(info.st_mode & 0777));
     handle->disk.bytes = (uint64_t)info.st_size;
     return QUIRE_OK;
@@ -142,7 +142,7 @@ static int open_file(qr_file_handle *handle, char *message, size_t message_bytes
 
 static void say_holder(const qr_file_handle *handle, char *message, size_t message_bytes)
 {
-    static const char REMEDY[] = "each process needs a file of its own, or a shared directory";
+    static const char REMEDY[] = "each process needs its own file, or a shared directory";
     unsigned char pages[2][QR_FILE_PAGE];
     qr_file_super supers[2];
     uint64_t pid = 0;
@@ -155,8 +155,7 @@ static void say_holder(const qr_file_handle *handle, char *message, size_t messa
             }
     if (pid != 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH)
         qr_say(message, message_bytes,
-               "%s is in use by a process that process %llu started, which has ended itself; "
-               "end it",
+               "%s is in use by a child of process %llu, which has ended; end the child",
                handle->path, (unsigned long long)pid);
     else if (pid != 0)
         qr_say(message, message_bytes, "%s is in use by process %llu; %s", handle->path,
@@ -196,8 +195,7 @@ static int lock_file(qr_file_handle *handle, char *message, size_t message_bytes
         fstatat(handle->folder, name, &named, AT_SYMLINK_NOFOLLOW) != 0 ||
         ours.st_ino != named.st_ino || ours.st_dev != named.st_dev) {
         handle->is_ours = false;
-        qr_say(message, message_bytes, "%s was replaced while it was opened; try again",
-               handle->path);
+        qr_say(message, message_bytes, "%s was replaced while it was opened; retry", handle->path);
         return QUIRE_BUSY;
     }
     handle->disk.bytes = (uint64_t)ours.st_size; /* of now, when nobody else can change it */
@@ -234,13 +232,13 @@ int qr_file_handle_open(qr_file_handle *handle, quire_switch direct, char *messa
         return QUIRE_OK;
     if (direct == QUIRE_ON) {
         qr_say(message, message_bytes,
-               "%s: its file system cannot read past the page cache (O_DIRECT); give another "
-               "path, or do not ask for it",
+               "%s: its file system does not support O_DIRECT; use another path, or leave direct "
+               "at its default",
                handle->path);
         return QUIRE_E_SYSTEM;
     }
     qr_log(handle->hooks, QUIRE_LOG_INFO,
-           "file tier: %s goes through the page cache: its file system has no O_DIRECT",
+           "file tier: %s uses the page cache: its file system does not support O_DIRECT",
            handle->path);
     return QUIRE_OK;
 }

@@ -75,17 +75,17 @@ static int open_io(qr_file_private *file, const qr_file_region *regions, char *m
         return QUIRE_OK;
     if (file->config.uring == QUIRE_ON) {
         qr_say(message, message_bytes,
-               "%s: io_uring cannot be used: %s; allow it, or let threads do it", file->path,
+               "%s: io_uring is not available: %s; allow it, or use threads", file->path,
                strerror(-result));
         return result == -ENOMEM ? QUIRE_E_NOMEM : QUIRE_E_SYSTEM;
     }
     if (file->config.uring == QUIRE_DEFAULT)
         qr_log(&file->hooks, QUIRE_LOG_WARNING,
-               "file tier: io_uring cannot be used (%s): %u threads read and write %s",
+               "file tier: io_uring is not available (%s): %u threads read and write %s",
                strerror(-result), file->config.threads, file->path);
     int status = qr_file_pool_open(file->handle.fd, file->config.threads, &file->io);
     if (status == QUIRE_E_SYSTEM)
-        qr_say(message, message_bytes, "%s: no thread could be started", file->path);
+        qr_say(message, message_bytes, "%s: cannot start a thread", file->path);
     return status;
 }
 
@@ -97,9 +97,8 @@ static quire_switch direct_of(qr_file_private *file)
     if (file->config.direct != QUIRE_DEFAULT || file->config.block_bytes % QR_FILE_PAGE == 0)
         return file->config.direct;
     qr_log(&file->hooks, QUIRE_LOG_INFO,
-           "file tier: %s goes through the page cache: blocks of %u bytes are no multiple of "
-           "%d",
-           file->path, file->config.block_bytes, QR_FILE_PAGE);
+           "file tier: %s uses the page cache: block_bytes %u is not a multiple of %d", file->path,
+           file->config.block_bytes, QR_FILE_PAGE);
     return QUIRE_OFF;
 }
 
@@ -134,11 +133,9 @@ static int private_open(void *self, const void *memory, size_t bytes, char *mess
     qr_file_region regions[2] = {{.memory = memory, .bytes = bytes}};
     if (!qr_file_layout_plan(file->config.capacity_bytes, file->config.block_bytes, &want.layout)) {
         bool is_large = file->config.capacity_bytes / QR_FILE_PAGE > file->config.block_bytes;
-        qr_say(message, message_bytes,
-               "%s: a capacity of %llu bytes is %s blocks of %u bytes; give %s", file->path,
-               (unsigned long long)file->config.capacity_bytes,
-               is_large ? "too much for" : "no room for", file->config.block_bytes,
-               is_large ? "less" : "more");
+        qr_say(message, message_bytes, "%s: capacity_bytes (%llu) is too %s for blocks of %u bytes",
+               file->path, (unsigned long long)file->config.capacity_bytes,
+               is_large ? "large" : "small", file->config.block_bytes);
         return QUIRE_E_CONFIG;
     }
     memcpy(want.fingerprint, file->config.fingerprint, QUIRE_FINGERPRINT_BYTES);
@@ -383,7 +380,7 @@ static void private_close(void *self)
     bool is_settled = file->io == NULL || !file->is_open || settle(file);
     if (file->io != NULL && !file->io->close(file->io, is_settled ? file->close_ms : 0)) {
         qr_log(&file->hooks, QUIRE_LOG_ERROR,
-               "file tier: %s does not answer; its memory is left to it", file->path);
+               "file tier: %s does not end its I/O; its memory stays allocated", file->path);
         return;
     }
     qr_file_handle_close(&file->handle, !file->is_open);

@@ -136,7 +136,7 @@ static int shared_open(void *self, const void *memory, size_t bytes, char *messa
         return status;
     status = open_tasks(shared);
     if (status == QUIRE_E_SYSTEM)
-        qr_say(message, message_bytes, "%s: no thread could be started", shared->path);
+        qr_say(message, message_bytes, "%s: cannot start a thread", shared->path);
     return status;
 }
 
@@ -145,7 +145,7 @@ static void shared_close(void *self)
     qr_file_shared *shared = self;
     if (!qr_file_workers_close(shared->workers, SHARED_CLOSE_MS)) {
         qr_log(&shared->hooks, QUIRE_LOG_ERROR,
-               "file tier: %s does not answer; its memory is left to it", shared->path);
+               "file tier: %s does not end its I/O; its memory stays allocated", shared->path);
         return;
     }
     qr_file_dir_close(&shared->dir);

@@ -85,8 +85,7 @@ static file_kind judge_supers(const unsigned char *pages, uint64_t file_bytes, q
 static bool say_difference(const qr_file_slab *slab, const qr_file_super *super,
                            const qr_file_want *want, char *message, size_t message_bytes)
 {
-    static const char REMEDY[] = "give another path, remove the file, or let it be started anew "
-                                 "(if_other)";
+    static const char REMEDY[] = "use another path, remove the file, or recreate it (if_other)";
     if (memcmp(super->owner.fingerprint, want->fingerprint, QUIRE_FINGERPRINT_BYTES) != 0)
         qr_say(message, message_bytes,
                "%s holds blocks of another model or layout (its fingerprint differs); %s",
@@ -109,17 +108,16 @@ static int settle_kind(const qr_file_slab *slab, file_kind kind, const qr_file_w
     switch (kind) {
     case KIND_FOREIGN:
         qr_say(message, message_bytes,
-               "%s is not a file of this tier and is not touched; give another path", slab->path);
+               "%s is not a file of this tier and is not touched; use another path", slab->path);
         return QUIRE_E_CORRUPT;
     case KIND_NEWER:
         qr_say(message, message_bytes,
-               "%s was made by a newer version; use that version, or give another path",
-               slab->path);
+               "%s was made by a newer version; use that version, or another path", slab->path);
         return QUIRE_E_CORRUPT;
     case KIND_DAMAGED:
         qr_say(message, message_bytes,
-               "%s is damaged: neither of its first two pages can be read; remove it, or let "
-               "it be started anew (if_other)",
+               "%s is corrupt: neither of its first two pages can be read; remove the file, or "
+               "recreate it (if_other)",
                slab->path);
         break;
     default:
@@ -215,7 +213,7 @@ static int use_file(qr_file_slab *slab, const qr_file_want *want, qr_file_disk *
 {
     if (disk->bytes < slab->layout.file_bytes) {
         qr_log(slab->hooks, QUIRE_LOG_WARNING,
-               "file tier: %s was cut short (%llu of %llu bytes); what is missing is lost",
+               "file tier: %s is truncated (%llu of %llu bytes); the missing blocks are lost",
                slab->path, (unsigned long long)disk->bytes,
                (unsigned long long)slab->layout.file_bytes);
         int status = disk->reserve(disk->user, slab->layout.file_bytes, message, message_bytes);
@@ -254,7 +252,7 @@ int qr_file_slab_open(qr_file_slab *slab, const qr_file_want *want, qr_file_disk
         status = use_file(slab, want, disk, message, message_bytes);
     } else {
         if (kind != KIND_NEW)
-            qr_log(slab->hooks, QUIRE_LOG_WARNING, "file tier: %s is started anew", slab->path);
+            qr_log(slab->hooks, QUIRE_LOG_WARNING, "file tier: %s is recreated", slab->path);
         status = make_file(slab, want, disk, message, message_bytes);
     }
     if (status != QUIRE_OK)

@@ -38,26 +38,27 @@ static int check_config(const quire_tier_file_config *config, char *message, siz
     const char *path = config->path == NULL ? "" : config->path;
     const char *wrong = find_wrong(config, &value, &most);
     if (path[0] == 0)
-        qr_say(message, message_bytes, "a file tier needs a path");
+        qr_say(message, message_bytes, "path is missing");
     else if (config->block_bytes == 0)
-        qr_say(message, message_bytes, "%s: block_bytes is 0; how large are blocks?", path);
+        qr_say(message, message_bytes, "%s: invalid block_bytes 0 (expected 1 or more)", path);
     else if (config->capacity_bytes == 0)
-        qr_say(message, message_bytes, "%s: capacity_bytes is 0; how much may be stored?", path);
+        qr_say(message, message_bytes, "%s: invalid capacity_bytes 0 (expected 1 or more)", path);
     else if (wrong != NULL)
-        qr_say(message, message_bytes, "%s: %s is %u; at most %u", path, wrong, value, most);
+        qr_say(message, message_bytes, "%s: invalid %s %u (expected at most %u)", path, wrong,
+               value, most);
     else if (config->is_shared && (config->direct == QUIRE_ON || config->uring == QUIRE_ON))
         qr_say(message, message_bytes,
-               "%s: a shared directory goes through the page cache, by threads; do not ask for "
-               "direct or uring",
+               "%s: a shared directory uses the page cache and threads; leave direct and uring at "
+               "their defaults",
                path);
     else if (config->is_shared &&
              config->capacity_bytes < (uint64_t)config->block_bytes + QR_FILE_PAGE)
         qr_say(message, message_bytes,
-               "%s: a capacity of %llu bytes is no room for blocks of %u bytes; give more", path,
+               "%s: capacity_bytes (%llu) is smaller than one block (%u) and its header", path,
                (unsigned long long)config->capacity_bytes, config->block_bytes);
     else if (config->direct == QUIRE_ON && config->block_bytes % QR_FILE_PAGE != 0)
         qr_say(message, message_bytes,
-               "%s: blocks of %u bytes are no whole pages of %d, which direct needs", path,
+               "%s: block_bytes %u is not a multiple of %d, which direct requires", path,
                config->block_bytes, QR_FILE_PAGE);
     else
         return QUIRE_OK;

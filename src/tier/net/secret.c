@@ -21,11 +21,11 @@ static const char *read_file(const char *path, char *password)
     if (fd < 0 || fstat(fd, &about) != 0)
         wrong = strerror(errno);
     else if (!S_ISREG(about.st_mode))
-        wrong = "it is no file";
+        wrong = "not a regular file";
     else if ((about.st_mode & 077) != 0)
-        wrong = "others may read it; chmod 600";
+        wrong = "other users can read it: chmod 600";
     else if ((n = read(fd, password, QR_SECRET_BYTES - 1)) <= 0)
-        wrong = n < 0 ? strerror(errno) : "it is empty";
+        wrong = n < 0 ? strerror(errno) : "the file is empty";
     if (fd >= 0)
         close(fd);
     if (wrong != NULL)
@@ -39,9 +39,9 @@ static const char *ask_caller(const qr_secret *secret, char *password)
 {
     memset(password, 0, QR_SECRET_BYTES);
     if (secret->get(secret->get_user, password, QR_SECRET_BYTES) != 0)
-        return "the function has none";
+        return "the function failed";
     password[QR_SECRET_BYTES - 1] = 0;
-    return password[0] == 0 ? "the function gave an empty one" : NULL;
+    return password[0] == 0 ? "the function returned an empty string" : NULL;
 }
 
 /* The password of now replaces the one before. NULL, or what is wrong: the one before stays. */
@@ -77,8 +77,8 @@ int qr_secret_open(qr_secret *secret, const qr_secret_options *options, char *me
     secret->get = options->get;
     secret->get_user = options->get_user;
     if (!copy_text(secret->user, options->user) || !copy_text(secret->password, options->text)) {
-        qr_say(message, message_bytes, "user, %s: at most %d characters", options->field,
-               QR_SECRET_BYTES - 1);
+        qr_say(message, message_bytes, "user or %s is too long (expected at most %d characters)",
+               options->field, QR_SECRET_BYTES - 1);
         return QUIRE_E_CONFIG;
     }
     if (options->file != NULL) {
@@ -90,8 +90,8 @@ int qr_secret_open(qr_secret *secret, const qr_secret_options *options, char *me
     }
     const char *wrong = refresh(secret);
     if (wrong == NULL && strlen(secret->password) < options->least) {
-        qr_say(message, message_bytes, "%s: %u characters at least", options->field,
-               options->least);
+        qr_say(message, message_bytes, "%s is too short (expected at least %u characters)",
+               options->field, options->least);
         return QUIRE_E_CONFIG;
     }
     if (wrong == NULL)

@@ -88,7 +88,7 @@ static int load_ca(const qr_tls *tls, const qr_tls_options *options, char *messa
     STACK_OF(X509_NAME) *names = NULL;
     if (SSL_CTX_load_verify_locations(tls->context, options->ca_file, NULL) != 1 ||
         (tls->is_server && (names = SSL_load_client_CA_file(options->ca_file)) == NULL)) {
-        qr_say(message, bytes, "tls_ca_file: %s cannot be read, or is no PEM", options->ca_file);
+        qr_say(message, bytes, "tls_ca_file: cannot read %s, or it is not PEM", options->ca_file);
         return QUIRE_E_CONFIG;
     }
     if (names != NULL)
@@ -103,18 +103,18 @@ static int load_files(const qr_tls *tls, const qr_tls_options *options, char *me
         return status;
     bool has_both = options->cert_file != NULL && options->key_file != NULL;
     if (!has_both && (tls->is_server || options->cert_file != options->key_file)) {
-        qr_say(message, bytes, "tls_cert_file and tls_key_file: both%s",
-               tls->is_server ? "; a server needs them" : ", or none");
+        qr_say(message, bytes, "tls_cert_file and tls_key_file: set both%s",
+               tls->is_server ? "; a server requires them" : " or neither");
         return QUIRE_E_CONFIG;
     }
     if (has_both &&
         (SSL_CTX_use_certificate_chain_file(tls->context, options->cert_file) != 1 ||
          SSL_CTX_use_PrivateKey_file(tls->context, options->key_file, SSL_FILETYPE_PEM) != 1 ||
          SSL_CTX_check_private_key(tls->context) != 1)) {
-        qr_say(message, bytes,
-               "tls_cert_file %s and tls_key_file %s: not readable PEM, or "
-               "not of one pair",
-               options->cert_file, options->key_file);
+        qr_say(
+            message, bytes,
+            "tls_cert_file %s and tls_key_file %s: cannot read them as PEM, or they do not match",
+            options->cert_file, options->key_file);
         return QUIRE_E_CONFIG;
     }
     return QUIRE_OK;

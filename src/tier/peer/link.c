@@ -165,7 +165,7 @@ static void take_challenge(quire_tier_peer *peer, qr_peer_link *link)
     memcpy(link->out, link->talk.fingerprint, QUIRE_FINGERPRINT_BYTES);
     if (strlen(secret) < QR_PEER_SECRET_LEAST ||
         !qr_peer_prove(secret, &link->talk, NULL, link->out + QUIRE_FINGERPRINT_BYTES)) {
-        lose(peer, link, "secret: too short, or no digest");
+        lose(peer, link, "secret is too short, or its digest failed");
         return;
     }
     link->out_bytes = QR_PEER_PROOF;

@@ -26,7 +26,7 @@ static void go_down(quire_tier_peer *peer)
     (void)qr_random_bytes(&peer->hooks, &random, sizeof random); /* 0 will do as well */
     uint64_t wait = peer->backoff_ns + peer->backoff_ns / 100 * (random % JITTER_PERCENT);
     if (!peer->is_told)
-        qr_log(&peer->hooks, QUIRE_LOG_WARNING, "peer %s:%u: %s; tried again in %.1f s",
+        qr_log(&peer->hooks, QUIRE_LOG_WARNING, "peer %s:%u: %s; retry in %.1f s",
                peer->address.host, peer->address.port, peer->why, (double)wait * 1e-9);
     peer->is_told = true;
     peer->retry_at_ns = peer->now_ns + wait;
@@ -47,7 +47,7 @@ void qr_peer_not_connected(quire_tier_peer *peer)
 void qr_peer_ready(quire_tier_peer *peer)
 {
     if (peer->is_told)
-        qr_log(&peer->hooks, QUIRE_LOG_INFO, "peer %s:%u: is back", peer->address.host,
+        qr_log(&peer->hooks, QUIRE_LOG_INFO, "peer %s:%u: connected again", peer->address.host,
                peer->address.port);
     peer->is_told = false;
     peer->backoff_ns = peer->retry_ns;
@@ -84,7 +84,7 @@ static void take_name(quire_tier_peer *peer)
     peer->num_endpoints = (uint32_t)count;
     memcpy(peer->endpoints, endpoints, (size_t)count * sizeof *endpoints);
     if (count == 0) {
-        qr_peer_say(peer, "the name is not known");
+        qr_peer_say(peer, "name not found");
         go_down(peer);
     }
 }
@@ -129,14 +129,14 @@ static void close_late(quire_tier_peer *peer)
         if (peer->now_ns < link_due(link))
             continue;
         bool was_ready = link->state == QR_PEER_LINK_READY;
-        qr_peer_say(peer, "timeout: no answer");
+        qr_peer_say(peer, "timeout: no reply");
         qr_peer_link_close(peer, link);
         if (!was_ready)
             qr_peer_not_connected(peer);
     }
     if (peer->is_looking && peer->now_ns >= peer->look_until_ns) {
         peer->is_looking = false;
-        qr_peer_say(peer, "timeout: the name is not found in time");
+        qr_peer_say(peer, "timeout: name lookup");
         go_down(peer);
     }
 }

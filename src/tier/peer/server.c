@@ -156,18 +156,18 @@ static bool parse_address(const char *text, qr_address *address, qr_endpoint *en
 static const char *check_numbers(const quire_peer_server_config *c)
 {
     if (c->fingerprint == NULL)
-        return "fingerprint: the 32 bytes of quire_fingerprint";
+        return "fingerprint is NULL (expected the 32 bytes of quire_fingerprint)";
     if (c->max_blocks == 0 || c->max_blocks > MAX_BLOCKS)
-        return "max_blocks: 1 to 2^28";
+        return "invalid max_blocks (expected 1 to 2^28)";
     if (c->max_connections > MAX_SESSIONS)
-        return "max_connections: at most 1,024";
+        return "invalid max_connections (expected at most 1,024)";
     if (c->handshake_ns > LONGEST || c->stall_ns > LONGEST)
-        return "handshake_ns, stall_ns: at most a day";
+        return "invalid handshake_ns or stall_ns (expected at most a day)";
     if ((c->secret != NULL) + (c->secret_file != NULL) + (c->get_secret != NULL) != 1)
-        return "secret, secret_file, get_secret: one of them";
+        return "secret, secret_file, get_secret: set exactly one";
     if (c->tls == 0 &&
         (c->tls_ca_file != NULL || c->tls_cert_file != NULL || c->tls_key_file != NULL))
-        return "tls: its files are given, but it is not set";
+        return "tls is 0, but a TLS file or name is set";
     return NULL;
 }
 

@@ -26,21 +26,21 @@ static const char *check_fields(const quire_tier_peer_config *c)
                      c->tls_key_file != NULL || c->tls_server_name != NULL;
     if (c->connect_ns > LONGEST || c->wait_ns > LONGEST || c->retry_ns > LONGEST ||
         c->late_ns > LONGEST)
-        return "times: each *_ns at most a day";
+        return "invalid time (expected *_ns of at most a day)";
     if (c->fingerprint == NULL)
-        return "fingerprint: the 32 bytes of quire_fingerprint";
+        return "fingerprint is NULL (expected the 32 bytes of quire_fingerprint)";
     if (c->event_keys > QUIRE_SLOTS_MAX)
-        return "event_keys: at most QUIRE_SLOTS_MAX";
+        return "invalid event_keys (expected at most QUIRE_SLOTS_MAX)";
     if (c->connections > QR_PEER_MAX_LINKS)
-        return "connections: at most 16";
+        return "invalid connections (expected at most 16)";
     if ((c->secret != NULL) + (c->secret_file != NULL) + (c->get_secret != NULL) != 1)
-        return "secret, secret_file, get_secret: one of them";
+        return "secret, secret_file, get_secret: set exactly one";
     if (c->tls == 0 && has_files)
-        return "tls: its files are given, but it is not set";
+        return "tls is 0, but a TLS file or name is set";
     if (c->tls_trust_any != 0 && c->tls_ca_file != NULL)
-        return "tls_trust_any: with tls_ca_file there is something to check against";
+        return "tls_trust_any and tls_ca_file are both set: set one of them";
     if (c->max_hints > QR_PEER_MAX_HINTS)
-        return "max_hints: at most 2^26 (67,108,864)";
+        return "invalid max_hints (expected at most 2^26, 67,108,864)";
     return NULL;
 }
 
@@ -221,7 +221,7 @@ static int open_peer(void *self, const void *memory, size_t bytes, char *message
         uint64_t now = qr_now_ns(NULL);
         if (now >= end) {
             qr_say(message, message_bytes, "peer %s:%u: %s", peer->address.host, peer->address.port,
-                   peer->why[0] != 0 ? peer->why : "no answer");
+                   peer->why[0] != 0 ? peer->why : "no reply");
             return QUIRE_E_SYSTEM;
         }
         qr_peer_turn(peer, NULL, -1, MOST_MS);

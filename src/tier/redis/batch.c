@@ -302,7 +302,7 @@ static void leave_batch(quire_tier_redis *redis, qr_batch *batch, quire_tier_sta
             if (!qr_link_forget(redis, &node->links[i], batch, status, keeps_stores, &num_gone))
                 qr_link_close(redis, &node->links[i], false);
         if (strikes && num_gone > 0 && !qr_node_is_open(node)) {
-            qr_node_say(node, "no answer in time");
+            qr_node_say(node, "timeout: no reply");
             qr_node_strike(redis, node, false);
         }
     }

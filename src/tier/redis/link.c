@@ -363,7 +363,7 @@ static void end_value(quire_tier_redis *redis, qr_link *link)
 {
     const unsigned char *at = link->input + link->in_begin;
     if (at[0] != '\r' || at[1] != '\n') {
-        surprise(redis, link, "a value is longer than it said");
+        surprise(redis, link, "protocol error: a value is longer than announced");
         return;
     }
     link->in_begin += 2;
@@ -378,7 +378,7 @@ static bool take_reply(quire_tier_redis *redis, qr_link *link)
     qr_resp_item item;
     size_t used;
     if (call == NULL || (call == link->sending && call->num_skipped == 0)) {
-        surprise(redis, link, "an answer that nothing was asked for");
+        surprise(redis, link, "protocol error: a reply without a request");
         return false;
     }
     bool as_value = call->kind == QR_CALL_LOAD || call->kind == QR_CALL_INFO;
@@ -387,13 +387,13 @@ static bool take_reply(quire_tier_redis *redis, qr_link *link)
     if (status == QR_RESP_MORE)
         return false;
     if (status == QR_RESP_BAD) {
-        surprise(redis, link, "its answer is not valid RESP");
+        surprise(redis, link, "protocol error: invalid RESP");
         return false;
     }
     link->in_begin += (uint32_t)used;
     if (call->kind == QR_CALL_SLOTS) {
         if (!qr_map_take(redis, link, &item))
-            surprise(redis, link, "its map of slots is none");
+            surprise(redis, link, "protocol error: invalid map of slots");
         else if (item.is_last)
             qr_call_end(redis, pop_call(link), QUIRE_TIER_DONE);
     } else if (call->num_skipped > 0 && item.is_last && item.kind != QR_RESP_VALUE_ITEM) {
@@ -402,7 +402,7 @@ static bool take_reply(quire_tier_redis *redis, qr_link *link)
         begin_value(link, (uint64_t)item.number);
     } else if (!item.is_last || item.depth > 0 || item.kind == QR_RESP_ARRAY ||
                call->num_skipped > 0) {
-        surprise(redis, link, "an answer of another kind than asked for");
+        surprise(redis, link, "protocol error: a reply of the wrong kind");
     } else {
         qr_reply_take(redis, link, pop_call(link), &item);
     }
@@ -484,7 +484,7 @@ static void greet(quire_tier_redis *redis, qr_link *link)
     }
     is_pushed = is_pushed && push_greeting(redis, link, QR_CALL_PING, PING, sizeof PING - 1);
     if (!is_pushed)
-        lose_link(redis, link, "too many connections at once");
+        lose_link(redis, link, "too many new connections");
 }
 
 static void finish_connecting(quire_tier_redis *redis, qr_link *link)
@@ -506,10 +506,10 @@ static void check_time(quire_tier_redis *redis, qr_link *link)
 {
     bool is_made = link->state == QR_LINK_READY;
     if (!is_made && redis->now_ns >= link->until_ns) {
-        lose_link(redis, link, "no answer to a new connection");
+        lose_link(redis, link, "timeout: no reply to a new connection");
     } else if (is_made && link->first != NULL && link->first->batch == NULL &&
                redis->now_ns >= link->first->due_ns) {
-        lose_link(redis, link, "an answer is long overdue");
+        lose_link(redis, link, "timeout: a reply is late");
     }
 }
 

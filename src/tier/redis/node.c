@@ -78,7 +78,7 @@ static void fail_waiting(quire_tier_redis *redis, qr_node *node)
 static void leave_alone(quire_tier_redis *redis, qr_node *node)
 {
     if (!node->is_told)
-        qr_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s; not used for %.1f s",
+        qr_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s; breaker open for %.1f s",
                node->address.host, node->address.port, node->why,
                (double)(node->breaker.until_ns - redis->now_ns) * 1e-9);
     node->is_told = true;
@@ -112,7 +112,7 @@ void qr_node_ready(quire_tier_redis *redis, qr_node *node)
     qr_breaker *breaker = &node->breaker;
     if (!qr_node_is_open(node))
         return;
-    qr_log(&redis->hooks, QUIRE_LOG_INFO, "redis %s:%u: is back", node->address.host,
+    qr_log(&redis->hooks, QUIRE_LOG_INFO, "redis %s:%u: connected again", node->address.host,
            node->address.port);
     qr_breaker_take(breaker, breaker->epoch, QR_OUTCOME_GOOD, redis->now_ns);
     breaker->strikes = breaker->max_strikes - 1; /* one more, and it is left alone again */
@@ -190,7 +190,7 @@ void qr_node_answered(quire_tier_redis *redis)
     node->at_endpoint = 0;
     memcpy(node->endpoints, endpoints, (size_t)count * sizeof *endpoints);
     if (count == 0)
-        qr_node_say(node, "the name is not known");
+        qr_node_say(node, "name not found");
     if (!has_links(redis, node))
         connect_link(redis, node, &node->links[0]);
 }
@@ -247,7 +247,7 @@ static void hand_out(quire_tier_redis *redis, qr_node *node)
 static void give_up_looking(quire_tier_redis *redis, qr_node *node)
 {
     node->is_looking = false;
-    qr_node_say(node, "its name is not found in time");
+    qr_node_say(node, "timeout: name lookup");
     fail_waiting(redis, node);
     qr_node_strike(redis, node, false);
 }

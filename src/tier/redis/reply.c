@@ -42,7 +42,7 @@ static void take_greeting(quire_tier_redis *redis, qr_link *link, qr_call *call,
     } else if (item->kind != QR_RESP_STATUS || item->bytes != strlen(expected) ||
                memcmp(item->text, expected, item->bytes) != 0) {
         qr_redis_count(redis, QR_COUNT_SURPRISES, 1);
-        qr_node_say(link->node, "it answers, but not as a Redis server");
+        qr_node_say(link->node, "not a Redis server");
         qr_link_close(redis, link, true);
     } else if (is_ping) {
         link->state = QR_LINK_READY;
@@ -210,7 +210,7 @@ void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const 
     quire_tier_status status = is_usage ? QUIRE_TIER_PENDING : judge(call, item);
     if (status == QUIRE_TIER_PENDING) {
         qr_redis_count(redis, QR_COUNT_SURPRISES, 1);
-        qr_node_say(link->node, "an answer to something else");
+        qr_node_say(link->node, "protocol error: unexpected reply");
         qr_call_end(redis, call, QUIRE_TIER_FAILED);
         qr_link_close(redis, link, true);
         return;

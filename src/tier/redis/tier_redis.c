@@ -46,7 +46,7 @@ static int check_servers(const quire_tier_redis_config *c, char *message, size_t
 {
     if (c->servers == NULL || c->num_servers == 0 ||
         c->num_servers > qr_or_default(c->max_nodes, NODES)) {
-        qr_say(message, bytes, "servers: one at least, and not more than max_nodes");
+        qr_say(message, bytes, "invalid num_servers (expected 1..max_nodes)");
         return QUIRE_E_CONFIG;
     }
     for (uint32_t i = 0; i < c->num_servers; i++) {
@@ -61,8 +61,8 @@ static int check_servers(const quire_tier_redis_config *c, char *message, size_t
         }
         if (c->tls == 0 && c->trust_network == 0 && !qr_address_is_local(&address)) {
             qr_say(message, bytes,
-                   "servers: \"%s\" is beyond this machine: set tls, or "
-                   "trust_network if nobody else is on the way",
+                   "servers: \"%s\" is beyond this machine: set tls, or trust_network if the "
+                   "network is trusted",
                    text);
             return QUIRE_E_UNSAFE;
         }
@@ -82,29 +82,29 @@ static int check_config(const quire_tier_redis_config *c, char *message, size_t 
 {
     const char *wrong = NULL;
     if (!are_times(c))
-        wrong = "times: each *_ns at most a day, ttl_ms at most ten years";
+        wrong = "invalid time (expected *_ns of at most a day, ttl_ms of at most ten years)";
     else if (c->fingerprint == NULL)
-        wrong = "fingerprint: the 32 bytes of quire_fingerprint";
+        wrong = "fingerprint is NULL (expected the 32 bytes of quire_fingerprint)";
     else if (c->prefix != NULL && !is_prefix(c->prefix))
-        wrong = "prefix: 1 to 64 printable characters without blanks and { }";
+        wrong = "invalid prefix (expected 1 to 64 printable characters without blanks and { })";
     else if (c->connections > MAX_CONNECTIONS)
-        wrong = "connections: at most 64 to a node";
+        wrong = "invalid connections (expected at most 64 to a node)";
     else if (c->event_keys > QUIRE_SLOTS_MAX)
-        wrong = "event_keys: at most QUIRE_SLOTS_MAX";
+        wrong = "invalid event_keys (expected at most QUIRE_SLOTS_MAX)";
     else if (c->max_nodes > MAX_NODES)
-        wrong = "max_nodes: at most 1,024";
+        wrong = "invalid max_nodes (expected at most 1,024)";
     else if (c->max_block_bytes > QR_RESP_VALUE - QR_REDIS_HEADER)
-        wrong = "max_block_bytes: Redis takes no more than 512 MiB";
+        wrong = "invalid max_block_bytes (expected at most 512 MiB, the limit of Redis)";
     else if ((c->password != NULL) + (c->password_file != NULL) + (c->get_password != NULL) > 1)
-        wrong = "password, password_file and get_password: only one of them";
+        wrong = "password, password_file and get_password: set at most one";
     else if (c->user != NULL && c->password == NULL && c->password_file == NULL &&
              c->get_password == NULL)
-        wrong = "user: it needs a password";
+        wrong = "user is set without a password";
     else if (c->tls == 0 && (c->tls_ca_file != NULL || c->tls_cert_file != NULL ||
                              c->tls_key_file != NULL || c->tls_server_name != NULL))
-        wrong = "tls: its files are given, but it is not set";
+        wrong = "tls is 0, but a TLS file or name is set";
     else if (c->tls_trust_any != 0 && c->tls_ca_file != NULL)
-        wrong = "tls_trust_any: with tls_ca_file there is something to check against";
+        wrong = "tls_trust_any and tls_ca_file are both set: set one of them";
     if (wrong != NULL) {
         qr_say(message, bytes, "%s", wrong);
         return QUIRE_E_CONFIG;
@@ -305,7 +305,7 @@ static const char *find_reason(const quire_tier_redis *redis)
     for (uint32_t i = 0; i < redis->max_nodes; i++)
         if (redis->nodes[i].is_used && redis->nodes[i].why[0] != 0)
             return redis->nodes[i].why;
-    return "no answer";
+    return "no reply";
 }
 
 static int open_redis(void *self, const void *memory, size_t bytes, char *message,

@@ -116,8 +116,8 @@ bool qr_usage_take(quire_tier_redis *redis, qr_node *node, const qr_call *call,
     if (item->kind == QR_RESP_ERROR) {
         if (qr_resp_is_error(item, "NOPERM") && !node->is_usage_refused)
             qr_log(&redis->hooks, QUIRE_LOG_INFO,
-                   "redis %s:%u: the user may not call INFO or DBSIZE: the usage of this "
-                   "server is not known",
+                   "redis %s:%u: the user may not call INFO or DBSIZE: the usage of this server is "
+                   "unknown",
                    node->address.host, node->address.port);
         node->is_usage_refused = node->is_usage_refused || qr_resp_is_error(item, "NOPERM");
         node->said.used_bytes = 0;

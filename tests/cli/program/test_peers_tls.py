@@ -247,7 +247,7 @@ class Tls(unittest.TestCase):
             self.assertIn(words, serve_kit.run(QUIRE, "replay", *REAL, *args, self.trace, status=2))
         for args, words in (
                 ((*there, "--peer-tls", "--peer-tls-ca-file", self.trace),
-                 f"--peer-tls-ca-file: {self.trace} cannot be read, or is no PEM"),
+                 f"--peer-tls-ca-file: cannot read {self.trace}, or it is not PEM"),
                 ((*there, "--peer-tls", "--peer-tls-cert-file", crt, "--peer-tls-key-file",
                   self.path("named.key")), f"--peer-tls-cert-file {crt} and --peer-tls-key-file"),
                 (("--redis", "192.0.2.1:1"), "add --redis-tls, or --redis-trust-network"),

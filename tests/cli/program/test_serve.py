@@ -227,7 +227,7 @@ class Serve(unittest.TestCase):
             self.assertIn(remedy, said)
         for args in (("--events", "no such endpoint"), (*local, "--replay-events", "no such endpoint")):
             said = run(QUIRE, "serve", *free, *args, self.trace, status=2)
-            self.assertIn(f"{args[-2]}: 'no such endpoint'", said)
+            self.assertIn(f"{args[-2]}: invalid address 'no such endpoint'", said)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ static void shutdown_with_a_hung_thread(void **state)
     assert_int_equal(quire_tier_close(k.tier), QUIRE_BUSY);
     assert_int_equal(quire_tier_close(k.tier), QUIRE_BUSY);
     assert_in_range(kit_true_now() - start_ns, 60 * MS, 10000 * MS);
-    assert_non_null(strstr(k.log, "does not come back"));
+    assert_non_null(strstr(k.log, "does not end its work"));
     static kit_job more;
     uint8_t found = 9;
     kit_fill(&more, QUIRE_TIER_FIND, 1, 1);

@@ -255,7 +255,7 @@ static void test_supers_damaged(void **state)
             kit_close(&kit);
         }
     }
-    expect_refused(&kit, QUIRE_E_CORRUPT, "is damaged");
+    expect_refused(&kit, QUIRE_E_CORRUPT, "is corrupt");
     kit.config.if_other = QUIRE_TIER_FILE_ANEW;
     assert_int_equal(kit_open(&kit), QUIRE_OK);
     assert_int_equal(kit_load_all(&kit, 0, 20), 0);
@@ -373,7 +373,7 @@ static void test_paths(void **state)
     expect_refused(&kit, QUIRE_E_SYSTEM, "is not a regular file");
     assert_int_equal(unlink(kit.path), 0);
     kit.config.path = "";
-    expect_refused(&kit, QUIRE_E_CONFIG, "needs a path");
+    expect_refused(&kit, QUIRE_E_CONFIG, "path is missing");
     kit.config.path = kit.path;
     assert_int_equal(kit_open(&kit), QUIRE_OK);
     assert_int_equal(stat(kit.path, &info), 0);
@@ -382,7 +382,7 @@ static void test_paths(void **state)
     assert_true((uint64_t)info.st_blocks * 512 >= (uint64_t)info.st_size);
     kit_close(&kit);
     assert_int_equal(chmod(kit.path, 0620), 0);
-    expect_refused(&kit, QUIRE_E_SYSTEM, "others could put blocks there");
+    expect_refused(&kit, QUIRE_E_SYSTEM, "other users can write it");
     assert_int_equal(access(kit.path, F_OK), 0);
     kit_end(&kit);
 }
@@ -394,15 +394,15 @@ static void test_no_room(void **state)
     kit.config.capacity_bytes = UINT64_C(1) << 50;
     kit.config.block_bytes = 1 << 30;
     expect_refused(&kit, QUIRE_E_SYSTEM, "cannot reserve");
-    assert_non_null(strstr(kit.message, "free there); give a smaller capacity, or make room"));
+    assert_non_null(strstr(kit.message, "free); lower capacity_bytes, or free disk space"));
     assert_int_equal(access(kit.path, F_OK), -1); /* nothing is left behind */
     kit.config.capacity_bytes = 100;
-    expect_refused(&kit, QUIRE_E_CONFIG, "is no room for blocks");
+    expect_refused(&kit, QUIRE_E_CONFIG, "is too small for blocks");
     kit.config.capacity_bytes = UINT64_MAX;
     kit.config.block_bytes = 4096;
-    expect_refused(&kit, QUIRE_E_CONFIG, "is too much for blocks of 4096 bytes; give less");
+    expect_refused(&kit, QUIRE_E_CONFIG, "is too large for blocks of 4096 bytes");
     kit.config.depth = 5000;
-    expect_refused(&kit, QUIRE_E_CONFIG, "depth is 5000; at most 1024");
+    expect_refused(&kit, QUIRE_E_CONFIG, "invalid depth 5000 (expected at most 1024)");
     kit_end(&kit);
 }
 
@@ -448,7 +448,7 @@ static int live_without_uring(file_kit *kit)
     if (!forbid_uring())
         return 0;
     if (kit_open(kit) != QUIRE_OK ||
-        strstr(kit->log, "io_uring cannot be used (Operation not "
+        strstr(kit->log, "io_uring is not available (Operation not "
                          "permitted): 8 threads read and write") == NULL)
         return 1;
     if (kit_run(kit, QUIRE_TIER_STORE, 0, 20, QUIRE_TIER_DONE) != 20 ||
@@ -457,7 +457,7 @@ static int live_without_uring(file_kit *kit)
     kit_close(kit);
     kit->config.uring = QUIRE_ON;
     if (kit_open(kit) != QUIRE_E_SYSTEM ||
-        strstr(kit->message, "io_uring cannot be used: Operation not permitted") == NULL)
+        strstr(kit->message, "io_uring is not available: Operation not permitted") == NULL)
         return 3;
     return 0;
 }
@@ -510,7 +510,7 @@ static void test_truncated(void **state)
     kit_close(&kit);
     assert_int_equal(truncate(kit.path, (off_t)qr_file_slot_at(&layout, 5)), 0);
     assert_int_equal(kit_open(&kit), QUIRE_OK);
-    assert_non_null(strstr(kit.log, "was cut short"));
+    assert_non_null(strstr(kit.log, "is truncated"));
     assert_true(kit_load_all(&kit, 0, 20) <= 5);
     assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 100, 20, QUIRE_TIER_DONE), 20);
     assert_int_equal(kit_load_all(&kit, 100, 20), 20);

@@ -182,7 +182,7 @@ static void test_reserve(void **state)
         file_kit kit;
         struct stat info;
         assert_int_equal(open_without_fallocate(&kit, CANNOT[i]), QUIRE_OK);
-        assert_true((strstr(kit.log, "cannot reserve room") != NULL) == (CANNOT[i] != EINTR));
+        assert_true((strstr(kit.log, "cannot reserve space") != NULL) == (CANNOT[i] != EINTR));
         assert_int_equal(stat(kit.path, &info), 0);
         assert_true((uint64_t)info.st_size > kit.config.capacity_bytes - (1 << 16));
         assert_int_equal(kit_run(&kit, QUIRE_TIER_STORE, 0, 10, QUIRE_TIER_DONE), 10);

@@ -107,7 +107,7 @@ static void events_that_do_not_fit_are_refused(void **state)
     config.max_hints = (1u << 26) + 1;
     assert_int_equal(quire_tier_peer_create(&config, 1, NULL, &peer, message, sizeof message),
                      QUIRE_E_CONFIG);
-    assert_string_equal(message, "max_hints: at most 2^26 (67,108,864)");
+    assert_string_equal(message, "invalid max_hints (expected at most 2^26, 67,108,864)");
     quire_wire_hash hash = {.bytes = hash_of(1, bytes)};
     quire_wire_event event = {
         .kind = QUIRE_WIRE_STORED, .hashes = &hash, .num_hashes = 1, .medium = {"CPU", 3}};

@@ -461,7 +461,7 @@ static void password_files_are_private(void **state)
     char message[256] = "";
     assert_int_equal(quire_tier_redis_create(&c, 0, NULL, &redis, message, sizeof message),
                      QUIRE_E_CONFIG);
-    assert_non_null(strstr(message, "it is empty"));
+    assert_non_null(strstr(message, "the file is empty"));
     assert_int_equal(write(fd, "secret\n", 7), 7);
     expect_config(&c, QUIRE_OK);
     assert_int_equal(fchmod(fd, 0644), 0);

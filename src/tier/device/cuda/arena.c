@@ -44,7 +44,7 @@ static int take_device_memory(quire_cuda_arena *arena, char *message, size_t mes
     size_t total = 0;
     char what[128];
     if (qr_gpu_enter(arena->cuda) != QUIRE_OK) {
-        qr_say(message, message_bytes, "the GPU is not used any more: %s", arena->cuda->info.what);
+        qr_say(message, message_bytes, "the GPU is broken: %s", arena->cuda->info.what);
         return QUIRE_E_SYSTEM;
     }
     qr_cu_result result = calls->cuMemAlloc(&arena->view.base, bytes);
@@ -59,7 +59,7 @@ static int take_device_memory(quire_cuda_arena *arena, char *message, size_t mes
     qr_gpu_leave(arena->cuda);
     if (result == QR_CU_SUCCESS)
         return QUIRE_OK;
-    qr_say(what, sizeof what, "%zu MiB of KV memory on the GPU, which has %zu MiB free",
+    qr_say(what, sizeof what, "out of GPU memory: %zu MiB of KV memory requested, %zu MiB free",
            bytes >> 20, free_bytes >> 20);
     return qr_gpu_explain(arena->cuda, result, what, message, message_bytes);
 }
@@ -100,7 +100,8 @@ QUIRE_API int quire_cuda_arena_open(quire_cuda *cuda, const quire_cuda_arena_con
     }
     quire_cuda_arena *a = create_arena(&config);
     if (a == NULL) {
-        qr_say(message, message_bytes, "no memory for an arena of %u layers", config.num_layers);
+        qr_say(message, message_bytes, "out of memory for an arena of %u layers",
+               config.num_layers);
         return QUIRE_E_NOMEM;
     }
     a->cuda = cuda;

@@ -228,7 +228,7 @@ static bool has_first_ended(qr_cuda_device *d, int which, bool has_entered, int 
             return true;
         if (qr_gpu_is_not_known(result))
             return false;
-        qr_gpu_break(d->cuda, result, "a copy, or what was computed before it");
+        qr_gpu_break(d->cuda, result, "a copy, or the computation before it");
     }
     *status = QUIRE_E_SYSTEM;
     return !has_entered || is_queue_at_rest(d, which);
@@ -280,7 +280,7 @@ static uint32_t find_area(qr_cuda_device *d)
         return area;
     qr_cu_result result = d->cuda->driver.calls.cuEventQuery(d->area_done[area]);
     if (result != QR_CU_SUCCESS && !qr_gpu_is_not_known(result))
-        qr_gpu_break(d->cuda, result, "a copy between blocks, or what was computed before it");
+        qr_gpu_break(d->cuda, result, "a copy between blocks, or the computation before it");
     return result == QR_CU_SUCCESS ? area : QR_NUM_AREAS;
 }
 

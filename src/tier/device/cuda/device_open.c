@@ -22,7 +22,7 @@ static const char *what_is_wrong_with(const quire_device_cuda_config *config)
     if (config->cuda == NULL)
         return "cuda is NULL";
     if (config->regions == NULL || config->num_regions == 0 || config->num_regions > MOST_REGIONS)
-        return "there are no regions, or more than 65,536";
+        return "invalid num_regions (expected 1..65536)";
     if (config->slots == NULL || config->num_slots == 0 || config->num_blocks == 0)
         return "slots is NULL, or num_slots or num_blocks is 0";
     if (config->max_jobs > MOST_JOBS || config->max_copies > MOST_COPIES)
@@ -114,7 +114,7 @@ static const char *choose_methods(qr_cuda_device *d, const quire_device_cuda_con
         if (has_kernel && !is_aligned)
             return "kernels need slots and regions at multiples of 16";
         if (method == QUIRE_CUDA_BATCH && info->has_batches == 0)
-            return "the driver has no cuMemcpyBatchAsync, which came with 12.8";
+            return "the driver has no cuMemcpyBatchAsync (requires CUDA 12.8)";
     }
     d->crc = config->crc;
     if (config->crc == QUIRE_CUDA_CRC_DEFAULT)
@@ -163,8 +163,8 @@ static int pin_slots(qr_cuda_device *d, const quire_device_cuda_config *config, 
     if (config->pin == QUIRE_OFF)
         return qr_gpu_explain(d->cuda, result, "the slots are not pinned", m.text, m.bytes);
     return qr_gpu_explain(d->cuda, result,
-                          "the slots cannot be pinned; they need whole pages of their own, and a "
-                          "ulimit -l that is high enough",
+                          "cannot pin the slots; they need whole pages without other data, and a "
+                          "sufficient limit (ulimit -l)",
                           m.text, m.bytes);
 }
 
@@ -184,7 +184,7 @@ static int take_pinned(qr_cuda_device *d, open_message m)
     else
         result = calls->cuMemHostGetDevicePointer(&address, d->pinned, 0);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(d->cuda, result, "no pinned memory for the lists of jobs", m.text,
+        return qr_gpu_explain(d->cuda, result, "out of pinned memory for the lists of jobs", m.text,
                               m.bytes);
     d->pairs = d->pinned;
     d->areas = d->pairs + pairs;
@@ -236,7 +236,8 @@ static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *conf
         return status;
     qr_cu_result result = make_streams(d);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(d->cuda, result, "no streams and events on the GPU", m.text, m.bytes);
+        return qr_gpu_explain(d->cuda, result, "cannot create streams and events on the GPU",
+                              m.text, m.bytes);
     if (d->cuda->info.has_kernels != 0 && d->map.is_aligned)
         result = qr_cuda_map_upload(&d->map, d->cuda);
     bool is_staged =
@@ -245,7 +246,7 @@ static int set_up_device(qr_cuda_device *d, const quire_device_cuda_config *conf
         result = qr_cuda_stage_open(&d->stage, d->cuda, &d->map, config->stage_bytes,
                                     config->max_copies);
     if (result != QR_CU_SUCCESS)
-        return qr_gpu_explain(d->cuda, result, "no memory on the GPU for maps and stages", m.text,
+        return qr_gpu_explain(d->cuda, result, "out of GPU memory for maps and stages", m.text,
                               m.bytes);
     return QUIRE_OK;
 }
@@ -290,13 +291,13 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
 {
     qr_cuda_device *d = create_cuda_device(config, allocator);
     if (d == NULL) {
-        qr_say(m.text, m.bytes, "no memory for a GPU device of %u jobs", config->max_jobs);
+        qr_say(m.text, m.bytes, "out of memory for a GPU device of %u jobs", config->max_jobs);
         return QUIRE_E_NOMEM;
     }
     const char *wrong =
         qr_cuda_map_fill(&d->map, config->regions, config->num_regions, config->num_blocks);
     if (wrong == NULL && d->map.block_bytes > SIZE_MAX / 2 / config->num_slots)
-        wrong = "the slots together are larger than memory can be";
+        wrong = "the slots together exceed the address space";
     if (wrong == NULL && (uint64_t)d->map.num_chunks * config->max_copies > UINT32_MAX / 2)
         wrong = "a job of max_copies would be more than 8 TiB";
     if (wrong == NULL)
@@ -313,7 +314,7 @@ static int open_device(const quire_device_cuda_config *config, const quire_alloc
         status = set_up_device(d, config, m);
         qr_gpu_leave(d->cuda);
     } else {
-        qr_say(m.text, m.bytes, "the GPU is not used any more: %s", d->cuda->info.what);
+        qr_say(m.text, m.bytes, "the GPU is broken: %s", d->cuda->info.what);
     }
     if (status != QUIRE_OK)
         qr_cuda_device_release(d);

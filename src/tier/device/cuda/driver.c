@@ -43,7 +43,7 @@ static int start_driver(qr_cuda_driver *driver, const char *path, char *message,
     const char *missing = find_calls(driver);
     if (missing != NULL) {
         qr_say(message, message_bytes,
-               "%s has no %s: no CUDA driver, or one before 11.0; install a newer one", path,
+               "%s has no %s: not a CUDA driver, or older than 11.0; install a newer driver", path,
                missing);
         return QUIRE_E_SYSTEM;
     }
@@ -58,8 +58,7 @@ static int start_driver(qr_cuda_driver *driver, const char *path, char *message,
     }
     if (driver->version < LEAST_VERSION) {
         qr_say(message, message_bytes,
-               "the CUDA driver is %d.%d, and 11.0 is the least that is used; install a newer "
-               "one",
+               "CUDA driver %d.%d is too old (expected 11.0 or newer); install a newer driver",
                driver->version / 1000, driver->version % 1000 / 10);
         return QUIRE_E_SYSTEM;
     }
@@ -78,7 +77,7 @@ int qr_cuda_driver_open(qr_cuda_driver *driver, const char *path, char *message,
     if (driver->library == NULL) {
         const char *why = dlerror();
         qr_say(message, message_bytes,
-               "no CUDA driver: %s; it comes with the GPU's driver, not with the toolkit",
+               "CUDA driver not found: %s; it comes with the GPU's driver, not with the toolkit",
                why != NULL ? why : path);
         return QUIRE_E_SYSTEM;
     }

@@ -25,8 +25,8 @@ void qr_gpu_break(quire_cuda *cuda, qr_cu_result result, const char *call)
     qr_cuda_describe(&cuda->driver, result, why, sizeof why);
     qr_say(cuda->info.what, sizeof cuda->info.what, "%s: %s", call, why);
     cuda->info.is_broken = 1;
-    qr_log(&cuda->hooks, QUIRE_LOG_ERROR,
-           "the GPU is not used any more: %s; what it had is computed again", cuda->info.what);
+    qr_log(&cuda->hooks, QUIRE_LOG_ERROR, "the GPU is broken: %s; its blocks are computed again",
+           cuda->info.what);
 }
 
 int qr_gpu_explain(const quire_cuda *cuda, qr_cu_result result, const char *what, char *message,
@@ -127,8 +127,8 @@ static int find_device(quire_cuda *cuda, uint32_t ordinal, char *message, size_t
     qr_cu_result result = calls->cuDeviceGetCount(&count);
     if (result == QR_CU_SUCCESS && (uint32_t)count <= ordinal) {
         qr_say(message, message_bytes,
-               "there is no GPU %u: the driver shows %d; CUDA_VISIBLE_DEVICES may hide some",
-               ordinal, count);
+               "GPU %u not found: the driver shows %d; CUDA_VISIBLE_DEVICES may hide some", ordinal,
+               count);
         return QUIRE_E_SYSTEM;
     }
     if (result == QR_CU_SUCCESS)
@@ -193,7 +193,7 @@ QUIRE_API int quire_cuda_open(const quire_cuda_config *callers, const quire_allo
     }
     quire_cuda *c = qr_owner_take_zeroed(&owner, allocator, sizeof *c);
     if (c == NULL) {
-        qr_say(message, message_bytes, "no memory to open a GPU");
+        qr_say(message, message_bytes, "out of memory");
         return QUIRE_E_NOMEM;
     }
     c->owner = owner;

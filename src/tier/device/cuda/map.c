@@ -56,7 +56,8 @@ const char *qr_cuda_map_fill(qr_cuda_map *map, const quire_cuda_region *regions,
     for (uint32_t i = 0; i < num_regions; i++) {
         const quire_cuda_region *next = &regions[i];
         if (!is_region_sound(next, num_blocks) || next->bytes > UINT64_MAX / 4 - map->block_bytes)
-            return "a region has base 0, 0 bytes, a stride below its bytes, or no end";
+            return "invalid region (base 0, 0 bytes, a stride below its bytes, or an end past 64 "
+                   "bits)";
         quire_cuda_region *last =
             map->num_regions == 0 ? NULL : &map->regions[map->num_regions - 1];
         if (last != NULL && last->base + last->bytes == next->base &&

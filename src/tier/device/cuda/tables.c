@@ -57,7 +57,7 @@ static int begin_step(quire_cuda_tables *t)
     qr_cu_result result = cuda->driver.calls.cuEventQuery(step->done);
     bool is_known = !qr_gpu_is_not_known(result);
     if (result != QR_CU_SUCCESS && is_known)
-        qr_gpu_break(cuda, result, "tables, or what was computed before them");
+        qr_gpu_break(cuda, result, "tables, or the computation before them");
     qr_gpu_leave(cuda);
     if (result != QR_CU_SUCCESS)
         return is_known ? QUIRE_E_SYSTEM : QUIRE_FULL;
@@ -270,18 +270,18 @@ QUIRE_API int quire_cuda_tables_open(const quire_cuda_tables_config *callers,
     }
     quire_cuda_tables *t = create_tables(&config, allocator);
     if (t == NULL) {
-        qr_say(message, message_bytes, "no memory for tables of %u steps", config.depth);
+        qr_say(message, message_bytes, "out of memory for tables of %u steps", config.depth);
         return QUIRE_E_NOMEM;
     }
     status = qr_gpu_enter(config.cuda);
     if (status == QUIRE_OK) {
         qr_cu_result result = take_tables(t);
         if (result != QR_CU_SUCCESS)
-            status =
-                qr_gpu_explain(config.cuda, result, "no memory for tables", message, message_bytes);
+            status = qr_gpu_explain(config.cuda, result, "out of memory for tables", message,
+                                    message_bytes);
         qr_gpu_leave(config.cuda);
     } else {
-        qr_say(message, message_bytes, "the GPU is not used any more: %s", config.cuda->info.what);
+        qr_say(message, message_bytes, "the GPU is broken: %s", config.cuda->info.what);
     }
     if (status != QUIRE_OK)
         quire_cuda_tables_close(t);
