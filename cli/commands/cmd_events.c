@@ -38,8 +38,8 @@ static const option table[] = {
     {"quiet", OPTION_SWITCH, &o.quiet, NULL, "only the summary", .def = "off"},
     {"check", OPTION_SWITCH, &o.check, NULL,
      "exit status 1 for missing, repeated, reordered or undecodable batches, a restart, a removed "
-     "block that was not stored in the same medium, no events at all, or a publisher that is gone "
-     "at the end",
+     "block that was not stored in the same medium, no events at all, or a publisher that has "
+     "ended",
      .def = "off"},
     {"index", OPTION_SWITCH, &o.index, NULL, "print the index that a router would have, by group",
      .def = "off"},

@@ -314,7 +314,7 @@ static void list_faults(const follower *f, char text[LIST_BYTES])
                          "%s%s blocks removed that were not in their medium", used > 0 ? ", " : "",
                          report_number(num_unknown));
     if (f->gone[0] != '\0')
-        snprintf(text + used, LIST_BYTES - (size_t)used, "%sthe publisher is gone: %s",
+        snprintf(text + used, LIST_BYTES - (size_t)used, "%sthe publisher has ended: %s",
                  used > 0 ? "; " : "", f->gone);
 }
 

@@ -271,7 +271,8 @@ static void say_how(const cluster_plan *p)
            "  quire replay --redis 127.0.0.1:%u --real-tiers TRACE    blocks go there and come "
            "back\n"
            "  quire tier redis-cluster status --dir %s\n"
-           "  quire tier redis-cluster down --dir %s                  stops it; blocks are gone\n",
+           "  quire tier redis-cluster down --dir %s                  stops it and deletes the "
+           "blocks\n",
            p->nodes, p->port, p->maxmemory, p->port, p->dir, p->dir);
 }
 

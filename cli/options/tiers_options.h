@@ -63,8 +63,8 @@ extern const char *const tiers_admissions[];
      "blocks are copied there when computed, or shortly before they are evicted",                  \
      .def = "eager", .choices = tiers_modes},                                                      \
     {"cpu-policy", OPTION_CHOICE, &(t).cpu_policy, "KIND",                                         \
-     "which blocks are evicted from host memory first: those that no waiting request needs, "      \
-     "or the least recently used",                                                                 \
+     "which blocks are evicted from host memory first: blocks that no waiting request needs,"      \
+     " or the least recently used blocks",                                                         \
      .def = "lookahead", .choices = tiers_cpu_policies},                                           \
     {"backlog", OPTION_U32, &(t).backlog, "N", "number of waiting requests that lookahead knows",  \
      .def = "256", .min = 1, .max = 65536},                                                        \

@@ -38,7 +38,7 @@ static void print_tier(FILE *out, const tiers_tally *t, uint64_t bytes_per_block
 static void print_decisions(FILE *out, const tiers_tally *t)
 {
     if (t->skipped_tokens > 0)
-        fprintf(out, "  %s: %s tokens computed although they were there, since that was faster\n",
+        fprintf(out, "  %s: %s tokens of this tier were computed, because computing was faster\n",
                 t->name, report_number(t->skipped_tokens));
     if (t->late_blocks > 0)
         fprintf(out, "  %s: %s blocks came too late\n", t->name, report_number(t->late_blocks));

@@ -1,6 +1,6 @@
 /* quire/memory.h - where a handle takes its memory from.
  *
- * A handle takes all of its memory at creation, in one piece. It takes no memory later:
+ * A handle takes all of its memory at creation, in one piece, and no memory later:
  *
  *      plan    quire_pool_bytes(cfg)           computes the number of bytes from the config
  *      carve   quire_pool_create_in(mem, ...)  builds the handle in memory that the caller owns

@@ -98,6 +98,18 @@ CASES = [
     ("readme-words", "README.md", "word " * 900 + "\n", "word " * 899 + "\n", {}),
     ("machine-paths", "a.txt", f"'{SLASH}root'\n", "a/root and/or /rooted\n", {}),
     ("file-size", "data/a.txt", "x" * 1_500_001, "x" * 1_500_000, {}),
+    ("plain-words", "include/quire/a.h", "/* Blocks that nobody holds. */\n",
+     "/* Blocks without a hold. There is no such block; it is no longer cached. */\n", {}),
+    ("plain-words", "include/quire/a.h", "/* The block was passed\n * over. */\n",
+     "/* The block was skipped. Cost: a pass over the pool. */\n", {}),
+    ("plain-words", "include/quire/a.h", '#define A "a lock of \\\n" "those"\n',
+     '#define A "a lock of blocks"\n', {}),
+    ("plain-words", "src/block/a.c", 'say("the key is "\n    "no key");\n',
+     '/* It is no key. */\nqr_assert_msg("it is no key");\nsay("those");\nsay("no key");\n', {}),
+    ("plain-words", "src/block/a.c", 'say("%" PRIu64\n    " blocks are gone", n);\n',
+     "say(\"the blocks are '%s'\", gone); /* \"it is gone\" */\n", {}),
+    ("plain-words", "cli/a.c", 'error("\"%s\" will not do; it takes a number", value);\n',
+     'error("invalid value \"%s\" for --a (expected 1..9)", value);\n', {}),
 ]
 
 
@@ -161,6 +173,14 @@ class Rules(unittest.TestCase):
         self.assertEqual(expected_guard("include/quire.h"), "QUIRE_H")
         self.assertEqual(expected_guard("include/quire/pool.h"), "QUIRE_POOL_H")
         self.assertEqual(expected_guard("src/tier/file/log.h"), "QR_TIER_FILE_LOG_H")
+
+    def test_every_word_is_found(self):
+        for sample in ("somebody waits", "of those", "will not do", "it takes one", "is no block",
+                       "are none", "is there", "was left out", "passed over", "without end",
+                       "for ever", "let go", "begin anew", "on its way", "goes on", "is gone",
+                       "use it no more.", "what it says", "starved", "how large are blocks?"):
+            text = f"/* {sample} */\n"
+            self.assertTrue(findings("plain-words", "include/quire/a.h", text, {}), sample)
 
 
 class Parsing(unittest.TestCase):

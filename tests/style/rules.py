@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Callable
 
+import words
+
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 80
 MAX_COLUMNS = 100
@@ -339,4 +341,6 @@ RULES = (
          machine_paths),
     Rule("readme-words", "the first page is read to its end", is_readme, readme_words),
     Rule("file-size", "a clone stays small", any_file, file_size),
+    Rule("plain-words", "a sentence is understood at the first reading", words.applies,
+         words.plain_words),
 )

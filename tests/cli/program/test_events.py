@@ -335,7 +335,7 @@ class Wrong(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1)
-        self.assertRegex(text, "Check: FAILED: the publisher is gone: .*: connection refused")
+        self.assertRegex(text, "Check: FAILED: the publisher has ended: .*: connection refused")
 
     def test_wrong_calls(self):
         for args, words in ((("--compare",), "--replay-events"), (("--from-start",), "--replay-events"),
