@@ -495,8 +495,8 @@ QUIRE_API int quire_sched_schedule(quire_sched *sched, const quire_step **step);
  *      QUIRE_E_ARGUMENT       the step is not in flight, or is out of order for a request. The vLLM
  *                             profile (QUIRE_QUIRK_STALE_OUTPUTS, _FAILED_BLOCKS_STAY) accepts any
  *                             order and appends tokens as the updates come
- *      QUIRE_E_RANGE          more tokens than the request's drafts plus one, tokens for a request
- *                             inside its prompt, or more invalid drafts than drafts.
+ *      QUIRE_E_RANGE          more tokens than the request's drafts plus one or than stride, tokens
+ *                             for a request inside its prompt, or more invalid drafts than drafts.
  *                             QUIRE_QUIRK_STALE_OUTPUTS accepts such tokens, as vLLM does: with
  *                             drafts up to num_spec_tokens + 1, without drafts any number,
  *                             max_num_seqs * (num_spec_tokens + 1) in all

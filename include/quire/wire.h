@@ -148,7 +148,8 @@ typedef struct quire_index_config {
 #define QUIRE_INDEX_NO_GROUP UINT32_MAX
 
 /* Creates an index. It allocates memory as blocks are stored, 64 bytes for a block and 16 for its
- * entry in the table, and keeps the memory. config NULL: the defaults. */
+ * entry in the table, and keeps the memory. config NULL: the defaults. Returns
+ * QUIRE_E_CONFIG, QUIRE_E_NOMEM or QUIRE_E_RANDOM. */
 QUIRE_API int quire_index_create(const quire_index_config *config, quire_index **index);
 QUIRE_API void quire_index_destroy(quire_index *index);
 /* Applies an event of a worker. QUIRE_E_RANGE: the worker does not exist. If memory runs out, the
