@@ -273,8 +273,8 @@ typedef struct quire_map_cell {
  * together still have num_blocks - 1 blocks.
  *
  * When no request runs or waits after an update, no step may come for long: the update then draws
- * each pool of at most 65,536 blocks again, whole, if the pool has changed. A larger pool goes on
- * with the next step. */
+ * each pool of at most 65,536 blocks again, whole, if the pool has changed. The drawing of a larger
+ * pool continues with the next step. */
 typedef struct quire_block_map {
     const char *name;         /* of the tier, as in quire_monitor_get_tiers */
     const char *medium;       /* valid while the monitor lives */
