@@ -278,8 +278,8 @@ typedef struct quire_map_cell {
 typedef struct quire_block_map {
     const char *name;         /* of the tier, as in quire_monitor_get_tiers */
     const char *medium;       /* valid while the monitor lives */
-    uint64_t first_step;      /* in which the drawing began, */
-    uint64_t last_step;       /* and ended */
+    uint64_t first_step;      /* the step in which the drawing began */
+    uint64_t last_step;       /* the step in which the drawing ended */
     uint32_t is_after_update; /* 1: it ended with the update of last_step; 0: with the schedule */
     uint32_t num_blocks;      /* the null block included */
     uint32_t cell_blocks;     /* blocks of a cell; the last cell may have fewer */

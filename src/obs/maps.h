@@ -51,7 +51,7 @@ typedef struct qr_maps {
     uint64_t due_ns;    /* when the next drawing begins */
     uint32_t count;
     uint32_t at;  /* the map that is being drawn; count: none is */
-    bool is_idle; /* no request has run or waited since the last update that drew */
+    bool is_idle; /* no request has run or waited since the last update that drew maps */
     qr_pool_map maps[QUIRE_MAX_MAPS];
 } qr_maps;
 

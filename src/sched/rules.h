@@ -33,11 +33,11 @@ typedef struct qr_rules {
     bool use_eagle;
     bool zeroes_blocks;
     bool log_stats;
-    bool counts_stats; /* for that, or for the monitor */
+    bool counts_stats; /* log_stats is on, or there is a monitor */
     bool lists_finished;
     bool fails_on_load_error;
     bool uses_pressure;
-    bool can_unschedule; /* a victim may be in the step already: not so where it is the last */
+    bool can_unschedule; /* the victim may be in the step: not LIFO, or choose_victim */
     quire_victim victim; /* as resolved: LIFO, PRIORITY or LRU */
     uint32_t (*choose_victim)(void *user, const quire_req *candidates, uint32_t num);
     void *victim_user;

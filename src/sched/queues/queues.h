@@ -1,4 +1,11 @@
-/* sched/queues/queues.h - the running requests, and the queues of those that wait. */
+/* sched/queues/queues.h - the running requests, and the queues of waiting requests.
+ *
+ *      add ─► waiting ─► running ─► ended         preempted: back to the head of waiting
+ *                ▲ │ held up
+ *                │ ▼
+ *              skipped
+ *
+ * A request that has not ended runs or is in one queue. step_skipped is empty between calls. */
 #ifndef QR_SCHED_QUEUES_QUEUES_H
 #define QR_SCHED_QUEUES_QUEUES_H
 
@@ -9,13 +16,13 @@ typedef struct qr_queues {
     uint32_t num_running;
     qr_waiting waiting;
     qr_waiting skipped;      /* held up: grammar, load, adapter, connector */
-    qr_waiting step_skipped; /* held up in this step: they go back to skipped at its end */
+    qr_waiting step_skipped; /* held up in this step: joined to skipped at its end */
     uint32_t num_waiting_for_streaming;
 } qr_queues;
 
 /* Puts a request that is in no queue into the one its status asks for. */
 void qr_sched_enqueue(quire_sched *sched, uint32_t index);
-/* Takes it out of the queue it is in, if any. */
+/* Takes a request out of its queue, if it is in one. */
 void qr_sched_dequeue(quire_sched *sched, uint32_t index);
 
 #endif

@@ -1,4 +1,8 @@
-/* sched/requests/table.h - all requests of a scheduler: their slots, names and order of arrival. */
+/* sched/requests/table.h - all requests of a scheduler: their slots, names and order of arrival.
+ *
+ *      request in slot i    requests[i]  waiters[i]  by_age[i]  its blob and its drafts
+ *      free slots: free_slots[0, max_requests - num_live)
+ */
 #ifndef QR_SCHED_REQUESTS_TABLE_H
 #define QR_SCHED_REQUESTS_TABLE_H
 
@@ -15,14 +19,14 @@ typedef struct qr_request_table {
     quire_token *drafts; /* num_spec_tokens for each request */
     uint32_t *free_slots;
     uint32_t num_live;
-    qr_link *by_age; /* all that are there, in the order in which they were added */
+    qr_link *by_age; /* all live requests, in the order in which they were added */
 } qr_request_table;
 
-/* A slot for a request that comes in, empty and not in use yet: QUIRE_OK, QUIRE_E_DUPLICATE or
- * QUIRE_FULL. qr_sched_release_slot takes it back. */
+/* Takes an empty slot for a new request: QUIRE_OK, QUIRE_E_DUPLICATE or QUIRE_FULL.
+ * qr_sched_release_slot gives the slot back. */
 int qr_sched_take_slot(quire_sched *sched, quire_bytes id, uint32_t *index);
 void qr_sched_release_slot(quire_sched *sched, uint32_t index);
-/* The request that was made in the slot is there from now on, and in no queue. */
+/* The request in the slot is live from now on; it is in no queue yet. */
 void qr_sched_enter(quire_sched *sched, uint32_t index, const quire_request_params *params);
 
 #endif

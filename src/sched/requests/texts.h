@@ -1,6 +1,6 @@
 /* sched/requests/texts.h - the texts of all requests and inputs, and the promises of pages.
  *
- *      free pages = promised to requests that were admitted + free for requests that wait
+ *      num_promised_pages <= store.num_free: the rest of the free pages is for waiting requests
  *
  * A request that waits takes pages for its prompt. When it is admitted for the first time, it is
  * promised the pages for all tokens that it may generate: so a running request always has a page

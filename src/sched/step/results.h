@@ -9,9 +9,9 @@ typedef struct qr_results {
     quire_token *output_tokens; /* tokens of the outputs, num_spec_tokens + 1 for each */
     quire_outputs result;
     uint64_t *accepted_per_pos;
-    quire_output *outgrown; /* of requests that ended in schedule, to be told in the next update */
+    quire_output *outgrown; /* of requests that ended in schedule: the next update lists them */
     uint32_t num_outgrown;
-    uint32_t num_stopped; /* running ones, in this update */
+    uint32_t num_stopped; /* running requests that ended in this update */
 } qr_results;
 
 #endif

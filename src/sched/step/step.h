@@ -17,7 +17,7 @@ typedef struct qr_step_builder {
     uint32_t *num_outputs;
     quire_block_span *blocks;
     uint32_t last_step; /* the step before, as requests note it; UINT32_MAX: it was made void */
-    bool loads;         /* somebody loads and computes in it */
+    bool loads;         /* a request of the step loads blocks and computes */
     bool has_drafts;    /* else every row of drafts is empty, as the zeros say */
     bool has_inputs;    /* the same for encoder inputs */
     uint32_t *zeros;    /* max_num_seqs + 1 */
@@ -45,8 +45,8 @@ typedef struct qr_step_builder {
     bool is_chosen;          /* by prefix.c: the request that is being admitted; */
     bool is_in_order;        /* no further one is chosen in this step */
     bool is_turn_free;       /* deadlock: no request holds blocks, one load may begin, */
-    bool has_passed_turn;    /* and one that had its turn was passed over */
-    uint32_t num_new;        /* these four for those who are told of steps */
+    bool has_passed_turn;    /* and a request that had its turn was skipped */
+    uint32_t num_new;        /* these four are for snapshots and the monitor */
     uint32_t num_resumed;
     uint32_t num_prefill_tokens;
     uint32_t num_draft_tokens;

@@ -5,9 +5,9 @@
 #include "obs/monitor.h"
 
 typedef struct qr_watch {
-    quire_monitor *monitor; /* NULL: nobody looks */
-    qr_feed_piece *pieces;  /* of an event's tokens, and */
-    quire_feed_key *keys;   /* its keys */
+    quire_monitor *monitor; /* NULL: no monitor */
+    qr_feed_piece *pieces;  /* the tokens of an event */
+    quire_feed_key *keys;   /* the extra keys of an event */
 } qr_watch;
 
 #endif
