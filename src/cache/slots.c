@@ -294,7 +294,7 @@ static void note_quiet(quire_cache *cache, const qr_want *want)
 /* The second path through allocation, for a decoding request of a model with one full group: takes
  * a block when the last one is full, and gives the one before it its key. False when the request
  * needs the general path; then nothing has changed. Without this path cache/decode/full takes 1.21
- * times as long (12.4 to 15.0 ns, quire_bench on a Neoverse N1), a step of the scheduler 1.04. */
+ * times as long (12.4 to 15.0 ns, quire_bench on a Neoverse V1), a step of the scheduler 1.04. */
 static bool allocate_shortly(quire_cache *cache, const quire_cache_request *request,
                              const quire_allocate_params *p, quire_block_span *new_blocks)
 {

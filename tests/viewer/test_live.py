@@ -515,7 +515,7 @@ class MadeUpTest(Watching):
             self.assertEqual(self.run_of(f"run.series.{series}.sums[run.count]"), totals[name])
         self.assertEqual(self.run_of("run.preempted[run.count]"), totals["preempted"])
         self.assertEqual(self.run_of("run.marks.num[run.marks.count]"), totals["preempted"])
-        self.assertIn(self.bytes_held(), range(5_000_000, 30_000_000))
+        self.assertIn(self.bytes_held(), range(5_000_000, 50_000_000))
         view = self.view()
         self.assertEqual(view["from"], 0)
         self.assertGreater(view["to"], 1800e6 * 0.9)
