@@ -35,13 +35,22 @@ build_preset() {
 
 list_tests() { ctest --test-dir "build/$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sort; }
 
-# The shared libraries, and the programs that are no test or one of those that the arguments choose: a test and its
-# program have the same name. What no build makes by itself stays unmade.
+# Each word of each test's command, as "test program": a program may serve several tests.
+list_commands() {
+  find "build/$1" -name CTestTestfile.cmake -exec cat {} + |
+    sed -nE 's/^add_test\((\[=*\[)?"?([A-Za-z0-9_]+)"?(\]=*\])? (.*)\)$/\2 \4/p' |
+    awk '{ for (i = 2; i <= NF; i++) { gsub(/"/, "", $i); sub(/.*\//, "", $i); print $1, $i } }'
+}
+
+# The shared libraries, and the programs that no test runs or one of those that the arguments choose. What no build
+# makes by itself stays unmade.
 list_programs() {
-  local left_out
-  left_out=$(comm -23 <(list_tests "$1") <(list_tests "$@") | sed 's/$/:/')
-  ninja -C "build/$1" -t targets all | sed -nE 's/: C_(EXECUTABLE|SHARED_LIBRARY)_LINKER__.*/:/p' |
-    awk -F/ 'NR == FNR { left_out[$0] = 1; next } !($NF in left_out) && !/_libfuzzer:$/' <(echo "$left_out") - | tr -d :
+  awk 'FILENAME == ARGV[1] { chosen[$1] = 1; next }
+    FILENAME == ARGV[2] { of_tests[$2] = 1; if ($1 in chosen) needed[$2] = 1; next }
+    { name = $1; sub(/.*\//, "", name) }
+    name ~ /_libfuzzer$/ || (name in of_tests && !(name in needed)) { next }
+    { print $1 }' <(list_tests "$@") <(list_commands "$1") \
+    <(ninja -C "build/$1" -t targets all | sed -nE 's/: C_(EXECUTABLE|SHARED_LIBRARY)_LINKER__.*//p')
 }
 
 # On arm64 the leak check of older compilers walks through all addresses that there could be: seconds at the end of
