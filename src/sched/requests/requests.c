@@ -469,23 +469,6 @@ static uint32_t list_all(const quire_sched *s, quire_req *reqs)
     return n;
 }
 
-/* An end reads memory in many places: asks for all of it at once. */
-static inline void fetch_for_end(const quire_sched *s, uint32_t index)
-{
-    if (index >= s->rules.max_requests)
-        return;
-    const qr_request *r = &s->table.requests[index];
-    qr_prefetch_write(&s->table.waiters[index]);
-    qr_prefetch_write(&r->kv);
-    qr_prefetch_write(&r->status);
-    qr_prefetch_write(&r->num_features);
-    qr_prefetch_write(&r->has_promise);
-    qr_prefetch_write(&r->num_saved);
-    qr_prefetch_write(&s->table.by_age[index]);
-    qr_prefetch_write(&s->table.ids.key_lens[index]);
-    qr_prefetch(qr_idmap_key(&s->table.ids, index));
-}
-
 static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
 {
     qr_request *r = &s->table.requests[index];
@@ -507,8 +490,6 @@ void qr_sched_finish(quire_sched *s, const quire_req *reqs, uint32_t n, quire_re
     for (uint32_t pass = 0; pass < 2;
          pass++) { /* all leave their queues before the first is freed */
         for (uint32_t i = 0; i < n; i++) {
-            if (pass == 0)
-                fetch_for_end(s, quire_req_index(reqs[i]));
             uint32_t index = qr_sched_index_of(s, reqs[i]);
             if (index == QR_NIL || qr_request_is_finished(&s->table.requests[index]))
                 continue;
