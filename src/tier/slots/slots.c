@@ -205,10 +205,10 @@ static void give_slot(quire_slots *slots, uint32_t node, uint32_t slot)
     slots->num_active++;
 }
 
-static inline void tell_listener(const quire_slots *slots, const qr_slots_node *node,
-                                 uint32_t is_there)
+static QR_NOINLINE void tell_listener(const quire_slots *slots, uint32_t id, uint32_t is_there)
 {
-    if (QR_UNLIKELY(slots->listener != NULL) && node->is_ready)
+    const qr_slots_node *node = &slots->nodes[id];
+    if (slots->listener != NULL && node->is_ready)
         slots->listener(slots->listener_user, node->slot, &node->key, is_there);
 }
 
@@ -216,7 +216,6 @@ static inline void tell_listener(const quire_slots *slots, const qr_slots_node *
 static void give_back_slot(quire_slots *slots, uint32_t id)
 {
     qr_slots_node *node = &slots->nodes[id];
-    tell_listener(slots, node, 0);
     bool is_cached = node->is_ready && node->users == 0;
     slots->num_cached -= is_cached;
     slots->num_active -= !is_cached;
@@ -226,10 +225,17 @@ static void give_back_slot(quire_slots *slots, uint32_t id)
     node->users = 0;
 }
 
-void qr_slots_vacate(quire_slots *slots, uint32_t node)
+static QR_NOINLINE void tell_eviction(quire_slots *slots, uint32_t node)
 {
     if (slots->evicted != NULL)
         slots->evicted[slots->num_evicted] = slots->nodes[node].key;
+    tell_listener(slots, node, 0);
+}
+
+void qr_slots_vacate(quire_slots *slots, uint32_t node)
+{
+    if (slots->tells_evictions)
+        tell_eviction(slots, node);
     slots->num_evicted++;
     give_back_slot(slots, node);
 }
@@ -460,6 +466,7 @@ int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, ui
     qr_key_walk walk;
     qr_key_walk_begin(&walk, keys, n);
     slots->evicted = evicted;
+    slots->tells_evictions = evicted != NULL || slots->listener != NULL;
     slots->num_evicted = 0;
     if (n > num_free(slots)) {
         if (!make_room(slots, &walk, slot_ids, is_new))
@@ -478,12 +485,13 @@ int quire_slots_prepare_store(quire_slots *slots, const quire_tier_key *keys, ui
 static void drop_node(quire_slots *slots, uint32_t node)
 {
     slots->policy->remove(slots, node);
+    tell_listener(slots, node, 0);
     give_back_slot(slots, node);
     qr_slots_forget(slots, node);
 }
 
 /* What was being written is there, or is not; others are passed over. */
-static void end_writing(quire_slots *slots, uint32_t node, bool is_good)
+static inline void end_writing(quire_slots *slots, uint32_t node, bool is_good, bool has_listener)
 {
     if (node == QR_NIL || slots->nodes[node].is_ready)
         return;
@@ -492,7 +500,8 @@ static void end_writing(quire_slots *slots, uint32_t node, bool is_good)
         return;
     }
     set_node(slots, node, 0, true, false);
-    tell_listener(slots, &slots->nodes[node], 1);
+    if (has_listener)
+        tell_listener(slots, node, 1);
 }
 
 int quire_slots_end_store(quire_slots *slots, const uint32_t *slot_ids, uint32_t n,
@@ -500,8 +509,9 @@ int quire_slots_end_store(quire_slots *slots, const uint32_t *slot_ids, uint32_t
 {
     if (!qr_slots_is(slots) || (n > 0 && slot_ids == NULL))
         return QUIRE_E_ARGUMENT;
+    bool has_listener = slots->listener != NULL;
     for (uint32_t i = 0; i < n; i++)
-        end_writing(slots, qr_slots_node_at(slots, slot_ids[i]), is_good != 0);
+        end_writing(slots, qr_slots_node_at(slots, slot_ids[i]), is_good != 0, has_listener);
     publish_counts(slots);
     return QUIRE_OK;
 }
@@ -513,8 +523,9 @@ int quire_slots_complete_store(quire_slots *slots, const quire_tier_key *keys, u
         return QUIRE_E_ARGUMENT;
     qr_key_walk walk;
     qr_key_walk_begin(&walk, keys, n);
+    bool has_listener = slots->listener != NULL;
     for (uint32_t i = 0; i < n; i++)
-        end_writing(slots, present_at(slots, &walk, i), is_good != 0);
+        end_writing(slots, present_at(slots, &walk, i), is_good != 0, has_listener);
     publish_counts(slots);
     return QUIRE_OK;
 }
@@ -571,7 +582,7 @@ int quire_slots_restore(quire_slots *slots, const quire_tier_key *key, uint32_t 
     give_slot(slots, node, slots->num_fresh++);
     slots->policy->insert(slots, node);
     set_node(slots, node, 0, true, false);
-    tell_listener(slots, &slots->nodes[node], 1);
+    tell_listener(slots, node, 1);
     publish_counts(slots);
     return QUIRE_OK;
 }

@@ -81,6 +81,7 @@ struct quire_slots {
     void *listener_user;
 
     quire_tier_key *evicted; /* of the call at hand */
+    bool tells_evictions;    /* somebody listens, or evicted is given */
     uint32_t num_evicted;
 
     double target;    /* ARC: how large T1 should be */
