@@ -1,5 +1,5 @@
 /* api/model_api.c - quire/model.h: argument checks, then one call inward. */
-#include "cache/model.h"
+#include "plan/model.h"
 
 int quire_model_is_known(const char *model_type)
 {

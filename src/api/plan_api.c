@@ -1,6 +1,6 @@
 /* api/plan_api.c - quire/plan.h: argument checks, then one call inward. */
-#include "cache/plan.h"
-#include "cache/plan_memory.h"
+#include "plan/memory.h"
+#include "plan/plan.h"
 
 static bool plan_ok(const quire_plan *plan)
 {

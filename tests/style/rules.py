@@ -18,7 +18,7 @@ MAX_FILE_BYTES = 1_500_000
 MAX_README_WORDS = 900
 
 # From the bottom up; a room of the core includes itself and what is below it.
-CORE = ("base", "obs", "hash", "block", "group", "cache", "sched")
+CORE = ("base", "obs", "hash", "block", "group", "plan", "cache", "sched")
 # Libraries beside the core: they use its public headers, and base, which each has inside. The
 # sentence of a refusal is libquire's alone.
 BESIDE = ("events", "http", "tier")
@@ -260,7 +260,7 @@ INNER_PUBLIC = {"quire_dtype_bytes", "quire_strerror", "quire_status_name"}
 
 
 def call_direction(source, repo):
-    if source.room not in ("hash", "block", "group", "cache", "sched"):
+    if source.room not in ("hash", "block", "group", "plan", "cache", "sched"):
         return
     for m in re.finditer(r"(?<![\w.])(?<!->)(quire_\w+)\s*\(", source.code):
         if m[1] in repo.public_functions and m[1] not in INNER_PUBLIC:

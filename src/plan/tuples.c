@@ -1,7 +1,7 @@
-#include "cache/plan_tuples.h"
+#include "plan/tuples.h"
 
 #include "base/assert.h"
-#include "cache/plan_groups.h"
+#include "plan/groups.h"
 
 uint64_t qr_plan_next_page(const quire_plan *plan, qr_layers layers, uint64_t page_bytes)
 {

@@ -1,4 +1,4 @@
-/* cache/plan_tuples.h - groups of a model whose latent layers have several page sizes and windows
+/* plan/tuples.h - groups of a model whose latent layers have several page sizes and windows
  * (DeepSeek V4).
  *
  *      group 0   all MLA layers; their page sizes are the sizes that there are
@@ -7,10 +7,10 @@
  *      group 1.. window layers of one block size and window, each padded to the next of the sizes,
  *                cut into groups of about as many tuples as group 0 has
  */
-#ifndef QR_CACHE_PLAN_TUPLES_H
-#define QR_CACHE_PLAN_TUPLES_H
+#ifndef QR_PLAN_TUPLES_H
+#define QR_PLAN_TUPLES_H
 
-#include "cache/plan.h"
+#include "plan/plan.h"
 
 /* As qr_plan_make_groups, for layers some of which are SLIDING_WINDOW_MLA. */
 int qr_plan_group_by_tuples(quire_plan *plan);

@@ -1,4 +1,4 @@
-/* cache/plan_memory.h - what one request needs on a worker, and what the worker's memory holds.
+/* plan/memory.h - what one request needs on a worker, and what the worker's memory holds.
  *
  *      shape       one request of the maximum length              blocks
  *      ONE_SPEC,   layers of the largest part x page              memory / page / layers of the
@@ -7,10 +7,10 @@
  *      TUPLES      tuples x bytes of a tuple                      memory / (tuples x bytes of a
  *                      x sum of the groups' most pages            tuple)
  */
-#ifndef QR_CACHE_PLAN_MEMORY_H
-#define QR_CACHE_PLAN_MEMORY_H
+#ifndef QR_PLAN_MEMORY_H
+#define QR_PLAN_MEMORY_H
 
-#include "cache/plan.h"
+#include "plan/plan.h"
 
 /* Bytes that a worker needs for one request of max_model_len tokens. */
 uint64_t qr_plan_needed_bytes(const quire_plan *plan, const qr_plan_share *share,

@@ -1,4 +1,4 @@
-/* cache/model.h - what the layers of a known model are.
+/* plan/model.h - what the layers of a known model are.
  *
  *      family      layers                                              models
  *      PLAIN       attention, all with the window or without           Llama, Mistral, Phi
@@ -10,8 +10,8 @@
  *      JAMBA, BAMBA, NEMOTRON, QWEN_NEXT   attention and Mamba         their own patterns
  *      WHISPER     self-attention and cross-attention, in turn         Whisper
  */
-#ifndef QR_CACHE_MODEL_H
-#define QR_CACHE_MODEL_H
+#ifndef QR_PLAN_MODEL_H
+#define QR_PLAN_MODEL_H
 
 #include "base/bits.h"
 

@@ -1,4 +1,4 @@
-/* cache/plan_groups.h - which layers share block tables.
+/* plan/groups.h - which layers share block tables.
  *
  *      all layers merge into one spec?         one group                              ONE_SPEC
  *      all of one kind, pages differ?          one group                              ONE_TYPE
@@ -6,10 +6,10 @@
  *      else                                    enlarge blocks until pages are one     PAGES
  *                                              size, then groups of equal length
  */
-#ifndef QR_CACHE_PLAN_GROUPS_H
-#define QR_CACHE_PLAN_GROUPS_H
+#ifndef QR_PLAN_GROUPS_H
+#define QR_PLAN_GROUPS_H
 
-#include "cache/plan.h"
+#include "plan/plan.h"
 
 /* From plan->order and plan->specs to plan->groups and plan->shape. With hybrid off, window and
  * chunked layers become full ones first. QUIRE_OK or QUIRE_E_MIXED. */

@@ -1,11 +1,11 @@
-#include "cache/plan.h"
+#include "plan/plan.h"
 
 #include "base/assert.h"
 #include "base/hooks.h"
 #include "base/refuse.h"
-#include "cache/plan_groups.h"
-#include "cache/plan_memory.h"
-#include "cache/plan_tuples.h"
+#include "plan/groups.h"
+#include "plan/memory.h"
+#include "plan/tuples.h"
 
 /* ---- params ---------------------------------------------------------------- */
 

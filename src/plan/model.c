@@ -1,4 +1,4 @@
-#include "cache/model.h"
+#include "plan/model.h"
 
 #include "base/assert.h"
 #include "base/hooks.h"

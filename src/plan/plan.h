@@ -1,4 +1,4 @@
-/* cache/plan.h - the inside of a plan: groups, their parts on each worker, tensors.
+/* plan/plan.h - the inside of a plan: groups, their parts on each worker, tensors.
  *
  *      specs   by layer index, as planned                    order   the layers that keep something
  *      groups  layers that share block tables                        in the order of the workers
@@ -16,8 +16,8 @@
  *
  *      sum of num_layers of a share's parts == the worker's layers
  */
-#ifndef QR_CACHE_PLAN_H
-#define QR_CACHE_PLAN_H
+#ifndef QR_PLAN_PLAN_H
+#define QR_PLAN_PLAN_H
 
 #include "base/arena.h"
 #include "base/memory.h"

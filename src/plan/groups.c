@@ -1,7 +1,7 @@
-#include "cache/plan_groups.h"
+#include "plan/groups.h"
 
 #include "base/assert.h"
-#include "cache/plan_tuples.h"
+#include "plan/tuples.h"
 
 /* ---- one type -------------------------------------------------------------- */
 

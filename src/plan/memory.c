@@ -1,7 +1,7 @@
-#include "cache/plan_memory.h"
+#include "plan/memory.h"
 
 #include "base/assert.h"
-#include "cache/plan_tuples.h"
+#include "plan/tuples.h"
 
 static bool pages_differ(const quire_plan *plan)
 {
