@@ -9,10 +9,13 @@
  *      entry    | of the tag | id |     ids take as many bits as the largest needs
  *      passed   | how many: 24 bits | which: 8 bits |
  *
- * What base/index.h does for few entries, this does for millions that come and go at random: all
- * marks of a bucket are compared at once, so that neither a lookup nor a change walks along slots,
- * which the processor cannot predict. Where a mark is right by chance, the bits beside the id tell,
- * and the owner's key, which lies anywhere, is not fetched.
+ * A tag is 32 bits of a keyed hash of the real key. Equal tags need not be equal keys: the owner
+ * compares. An id is in the index at most once; id 0 cannot be stored.
+ *
+ * Millions of entries come and go at random: all marks of a bucket are compared at once, so that
+ * neither a lookup nor a change walks along slots, which the processor cannot predict. Where a mark
+ * is right by chance, the bits beside the id tell, and the owner's key, which lies anywhere, is not
+ * fetched.
  *
  * An entry whose home is full goes to the next bucket that has a place, and is counted in those
  * that it went past; a bit for its tag is set there, until all that went past are gone. A search
@@ -25,6 +28,7 @@
 #ifndef QR_BASE_BUCKETS_H
 #define QR_BASE_BUCKETS_H
 
+#include "base/arena.h"
 #include "base/assert.h"
 #include "base/tag.h"
 
@@ -57,6 +61,13 @@ typedef struct qr_buckets {
 static inline uint32_t qr_buckets_needed(uint32_t max_entries)
 {
     return max_entries / (QR_BUCKET_PLACES / 2) + 1;
+}
+
+/* Takes the memory for max_entries entries. */
+static inline void qr_buckets_carve(qr_buckets *buckets, qr_arena *arena, uint32_t max_entries)
+{
+    buckets->count = qr_buckets_needed(max_entries);
+    buckets->all = qr_arena_take(arena, buckets->count, sizeof *buckets->all);
 }
 
 static inline void qr_buckets_clear(qr_buckets *buckets)

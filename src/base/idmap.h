@@ -12,10 +12,10 @@
 #define QR_BASE_IDMAP_H
 
 #include "base/arena.h"
-#include "base/index.h"
+#include "base/buckets.h"
 
 typedef struct qr_idmap {
-    qr_index index; /* of value + 1, since the index cannot hold 0 */
+    qr_buckets index; /* of value + 1, since the index cannot hold 0 */
     unsigned char *keys;
     uint32_t *key_lens; /* 0: value not in the map; else length + 1 */
     uint32_t max_entries;

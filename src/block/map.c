@@ -9,8 +9,7 @@ void qr_map_carve(qr_map *map, qr_arena *arena, uint32_t num_blocks, uint32_t st
 {
     map->num_blocks = num_blocks;
     map->stride = stride;
-    map->index.count = qr_buckets_needed(num_blocks);
-    map->index.all = qr_arena_take(arena, map->index.count, sizeof *map->index.all);
+    qr_buckets_carve(&map->index, arena, num_blocks);
     if (stride > QR_BLOCK_HASH_BYTES)
         map->long_hashes = qr_arena_take(arena, num_blocks, stride);
 }

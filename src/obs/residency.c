@@ -17,7 +17,7 @@ void qr_residency_carve(qr_residency *r, qr_arena *arena, uint32_t num_blocks, d
                         .max_lives = qr_residency_max_lives(num_blocks, sample_rate)};
     r->is_sampled = qr_arena_take(arena, ((size_t)num_blocks + 63) / 64, sizeof *r->is_sampled);
     r->lives = qr_arena_take(arena, (size_t)r->max_lives + 1, sizeof *r->lives);
-    qr_index_carve(&r->index, arena, r->max_lives);
+    qr_buckets_carve(&r->index, arena, r->max_lives);
 }
 
 void qr_residency_init(qr_residency *r, qr_metrics *metrics, double sample_rate,
@@ -28,14 +28,14 @@ void qr_residency_init(qr_residency *r, qr_metrics *metrics, double sample_rate,
     r->threshold = (uint64_t)bits;
     r->threshold += (double)r->threshold < bits;
     r->random = random[0];
-    qr_index_init(&r->index, random[1], random[2]);
+    qr_buckets_init(&r->index, r->max_lives, &random[1]);
     qr_residency_reset(r);
 }
 
 void qr_residency_reset(qr_residency *r)
 {
     memset(r->is_sampled, 0, ((size_t)r->num_blocks + 63) / 64 * sizeof *r->is_sampled);
-    qr_index_clear(&r->index);
+    qr_buckets_clear(&r->index);
     for (uint32_t i = 1; i <= r->max_lives; i++)
         r->lives[i].next_free = i < r->max_lives ? i + 1 : 0;
     r->first_free = r->max_lives > 0 ? 1 : 0;
@@ -59,18 +59,18 @@ static inline bool is_followed(const qr_residency *r, uint32_t block)
 
 static uint32_t life_tag(const qr_residency *r, uint32_t block)
 {
-    return qr_index_tag(&r->index, block, ~(uint64_t)block);
+    return qr_buckets_tag(&r->index, block, ~(uint64_t)block);
 }
 
-/* The slot of the index that has the life of a block that is followed. */
-static uint32_t life_slot(const qr_residency *r, uint32_t block)
+/* The life of a block that is followed. */
+static uint32_t life_of(const qr_residency *r, uint32_t block)
 {
-    uint32_t slot = qr_index_home(&r->index, life_tag(r, block));
-    for (;; slot = qr_index_after(&r->index, slot)) {
-        uint32_t id = r->index.slots[slot].id;
+    qr_buckets_search search = qr_buckets_search_begin(&r->index, life_tag(r, block));
+    for (;;) {
+        uint32_t id = qr_buckets_search_next(&search);
         qr_assert(id != 0);
         if (r->lives[id].block == block)
-            return slot;
+            return id;
     }
 }
 
@@ -78,14 +78,14 @@ static void begin_life(qr_residency *r, uint32_t block)
 {
     uint32_t id = r->first_free;
     if (is_followed(r, block)) { /* nothing ends without caching: it begins again */
-        id = r->index.slots[life_slot(r, block)].id;
+        id = life_of(r, block);
     } else if (id == 0) {
         qr_metrics_add(r->metrics, QR_METRIC_UNSAMPLED, 0, 1);
         return;
     } else {
         r->first_free = r->lives[id].next_free;
         r->lives[id].block = block;
-        qr_index_insert(&r->index, life_tag(r, block), id);
+        qr_buckets_insert(&r->index, life_tag(r, block), id);
         r->is_sampled[block / 64] |= UINT64_C(1) << block % 64;
     }
     qr_metrics_add(r->metrics, QR_METRIC_SAMPLED, 0, 1);
@@ -128,10 +128,9 @@ static inline void read_residency_clock(qr_residency *r)
 
 static void end_life(qr_residency *r, uint32_t block)
 {
-    uint32_t slot = life_slot(r, block);
-    uint32_t id = r->index.slots[slot].id;
+    uint32_t id = life_of(r, block);
     tell_life(r, &r->lives[id]);
-    qr_index_remove_at(&r->index, slot);
+    qr_buckets_remove(&r->index, life_tag(r, block), id);
     r->lives[id].next_free = r->first_free;
     r->first_free = id;
     r->is_sampled[block / 64] &= ~(UINT64_C(1) << block % 64);
@@ -156,7 +155,7 @@ void qr_residency_touch(qr_residency *r, const uint32_t *blocks, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         if (QR_LIKELY(!is_followed(r, blocks[i])))
             continue;
-        qr_block_life *life = &r->lives[r->index.slots[life_slot(r, blocks[i])].id];
+        qr_block_life *life = &r->lives[life_of(r, blocks[i])];
         life->last_ns = r->metrics->now_ns;
         life->hits_ns[life->num_hits++ % QR_RESIDENCY_HITS] = life->last_ns;
     }

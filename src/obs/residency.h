@@ -15,7 +15,7 @@
 #ifndef QR_OBS_RESIDENCY_H
 #define QR_OBS_RESIDENCY_H
 
-#include "base/index.h"
+#include "base/buckets.h"
 #include "obs/metrics.h"
 
 #include <quire/residency.h>
@@ -37,7 +37,7 @@ typedef struct qr_residency {
     qr_metrics *metrics; /* time, and where it is told */
     uint64_t *is_sampled;
     qr_block_life *lives; /* 0 is none */
-    qr_index index;
+    qr_buckets index;
     uint32_t num_blocks;
     uint32_t max_lives;
     uint32_t first_free;

@@ -40,7 +40,8 @@ static bool is_valid(const qr_idmap *map)
         if (qr_idmap_find(map, qr_idmap_key(map, value), map->key_lens[value] - 1) != value)
             return false;
     }
-    return present == map->index.used && qr_index_is_valid(&map->index);
+    uint64_t sum_passed;
+    return present == map->index.used && qr_buckets_is_valid(&map->index, &sum_passed);
 }
 
 static void new_map_is_empty(void **state)

@@ -67,7 +67,8 @@ static void compare(const metrics_box *box, const naive *n)
     }
     for (uint32_t b = 0; b < BLOCKS; b++)
         assert_int_equal(box->residency.is_sampled[b / 64] >> b % 64 & 1, n->lives[b].is_followed);
-    assert_true(qr_index_is_valid(&box->residency.index));
+    uint64_t sum_passed;
+    assert_true(qr_buckets_is_valid(&box->residency.index, &sum_passed));
 }
 
 static void run_random(double rate, bool is_evicting, uint64_t seed)

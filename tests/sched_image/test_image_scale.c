@@ -129,7 +129,7 @@ static void no_field_was_forgotten(void **state)
         {"qr_waiter", sizeof(qr_waiter), 48},
         {"qr_session_input", sizeof(qr_session_input), 120},
         {"qr_batch", sizeof(qr_batch), 64},
-        {"qr_encoder", sizeof(qr_encoder), 176},
+        {"qr_encoder", sizeof(qr_encoder), 184},
         {"qr_encoder_item", sizeof(qr_encoder_item), 32},
         {"qr_feature", sizeof(qr_feature), 40},
         {"qr_flag_store", sizeof(qr_flag_store), 24},

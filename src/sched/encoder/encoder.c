@@ -33,7 +33,7 @@ void qr_encoder_carve(qr_encoder *encoder, qr_arena *arena, const qr_encoder_con
     encoder->fresh = qr_arena_take(arena, max_items, sizeof *encoder->fresh);
     encoder->gone = qr_arena_take(arena, max_items, sizeof *encoder->gone);
     encoder->freed = qr_arena_take(arena, max_items, sizeof *encoder->freed);
-    qr_index_carve(&encoder->index, arena, max_items);
+    qr_buckets_carve(&encoder->index, arena, max_items);
     qr_set_order_carve(&encoder->order, arena, config->max_features);
 }
 
@@ -63,7 +63,7 @@ void qr_encoder_reset(qr_encoder *encoder)
     encoder->num_spare = 0;
     encoder->num_fresh = 0;
     encoder->num_gone = 0;
-    qr_index_clear(&encoder->index);
+    qr_buckets_clear(&encoder->index);
     qr_list_init(encoder->items, sizeof *encoder->items, unused_sentinel(encoder));
     for (uint32_t slot = encoder->num_slots; slot-- > 0;) {
         encoder->items[slot] = (qr_encoder_item){.link = {QR_NIL, QR_NIL}};
@@ -73,7 +73,7 @@ void qr_encoder_reset(qr_encoder *encoder)
 
 void qr_encoder_init(qr_encoder *encoder, uint64_t secret0, uint64_t secret1)
 {
-    qr_index_init(&encoder->index, secret0, secret1);
+    qr_buckets_init(&encoder->index, encoder->num_slots, (const uint64_t[]){secret0, secret1});
     encoder->epoch = 0;
     qr_encoder_reset(encoder);
 }
@@ -84,7 +84,7 @@ static uint32_t item_tag(const qr_encoder *encoder, quire_bytes identifier)
 {
     XXH128_hash_t h =
         XXH3_128bits_withSeed(identifier.data, identifier.len, encoder->index.secret[0]);
-    return qr_index_tag(&encoder->index, h.low64, h.high64);
+    return qr_buckets_tag(&encoder->index, h.low64, h.high64);
 }
 
 static bool item_has_identifier(const qr_encoder *encoder, uint32_t slot, quire_bytes identifier)
@@ -101,16 +101,14 @@ static quire_bytes item_identifier(const qr_encoder *encoder, uint32_t slot)
 
 static uint32_t item_find(const qr_encoder *encoder, quire_bytes identifier)
 {
-    const qr_index *index = &encoder->index;
-    if (index->used == 0)
+    if (encoder->index.used == 0)
         return QR_NIL;
-    uint32_t tag = item_tag(encoder, identifier);
-    uint32_t at = qr_index_home(index, tag);
-    for (; index->slots[at].id != 0; at = qr_index_after(index, at)) {
-        uint32_t slot = index->slots[at].id - 1;
-        if (index->slots[at].tag == tag && item_has_identifier(encoder, slot, identifier))
-            return slot;
-    }
+    qr_buckets_search search =
+        qr_buckets_search_begin(&encoder->index, item_tag(encoder, identifier));
+    uint32_t id;
+    while ((id = qr_buckets_search_next(&search)) != 0)
+        if (item_has_identifier(encoder, id - 1, identifier))
+            return id - 1;
     return QR_NIL;
 }
 
@@ -135,7 +133,7 @@ static void item_take_out(qr_encoder *encoder, uint32_t slot)
     qr_list_remove(encoder->items, sizeof *encoder->items, slot);
     encoder->num_unused--;
     encoder->num_free += item->num_embeds;
-    qr_index_remove_at(&encoder->index, qr_index_find_id(&encoder->index, item->tag, slot + 1));
+    qr_buckets_remove(&encoder->index, item->tag, slot + 1);
 }
 
 static void evict_longest_unused(qr_encoder *encoder)
@@ -234,7 +232,7 @@ int qr_encoder_allocate(qr_encoder *encoder, qr_feature *features, uint32_t i)
     item->state = ITEM_LIVE;
     item->tag = item_tag(encoder, feature->identifier);
     item->num_users = 1;
-    qr_index_insert(&encoder->index, item->tag, slot + 1);
+    qr_buckets_insert(&encoder->index, item->tag, slot + 1);
     encoder->num_free -= feature->num_embeds;
     encoder->num_freeable -= feature->num_embeds;
     feature->holds = encoder->epoch;
@@ -434,6 +432,8 @@ bool qr_encoder_is_valid(const qr_encoder *encoder)
     uint32_t num_without_users = 0;
     uint64_t num_live_embeds = 0;
     uint64_t num_unused_embeds = 0;
+    uint64_t distances = 0;
+    uint64_t sum_passed;
     for (uint32_t slot = 0; slot < encoder->num_slots; slot++) {
         const qr_encoder_item *item = &encoder->items[slot];
         if (item->state > ITEM_GONE || item->len > config->max_identifier_bytes ||
@@ -441,11 +441,16 @@ bool qr_encoder_is_valid(const qr_encoder *encoder)
             return false;
         num_in_state[item->state]++;
         if (item->state == ITEM_LIVE) {
+            uint64_t place = qr_buckets_find_id(&encoder->index, item->tag, slot + 1);
+            if (place == QR_NO_PLACE)
+                return false;
+            distances += qr_buckets_distance(&encoder->index, item->tag, place);
             num_without_users += item->num_users == 0;
             num_live_embeds += item->num_embeds;
         }
     }
-    if (!encoder_counts_are_valid(encoder, num_in_state) || !qr_index_is_valid(&encoder->index) ||
+    if (!encoder_counts_are_valid(encoder, num_in_state) ||
+        !qr_buckets_is_valid(&encoder->index, &sum_passed) || distances != sum_passed ||
         !unused_list_is_valid(encoder, &num_unused_embeds) ||
         num_without_users != encoder->num_unused)
         return false;

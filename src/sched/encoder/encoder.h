@@ -27,7 +27,7 @@
 #ifndef QR_SCHED_ENCODER_ENCODER_H
 #define QR_SCHED_ENCODER_ENCODER_H
 
-#include "base/index.h"
+#include "base/buckets.h"
 #include "base/list.h"
 #include "sched/encoder/flags.h"
 #include "sched/encoder/set_order.h"
@@ -86,7 +86,7 @@ typedef struct qr_encoder {
     uint32_t *fresh;
     uint32_t *gone;
     quire_bytes *freed;
-    qr_index index;     /* of slot + 1, since the index cannot hold 0 */
+    qr_buckets index;   /* of slot + 1, since the index cannot hold 0 */
     qr_set_order order; /* room to work out an order in */
 } qr_encoder;
 

@@ -16,7 +16,8 @@ static const uint64_t ROOM_FOR_ALL = UINT64_MAX / 2;
 static bool image_item_is_used(const qr_encoder *encoder, uint32_t slot)
 {
     const qr_encoder_item *item = &encoder->items[slot];
-    return item->num_users > 0 && qr_index_find_id(&encoder->index, item->tag, slot + 1) != QR_NIL;
+    return item->num_users > 0 &&
+           qr_buckets_find_id(&encoder->index, item->tag, slot + 1) != QR_NO_PLACE;
 }
 
 static uint32_t image_row_count(const qr_encoder *encoder, qr_item_row row)

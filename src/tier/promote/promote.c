@@ -192,7 +192,7 @@ static void carve_all(qr_promote *promote, qr_arena *arena)
     promote->moves = qr_arena_take(arena, promote->num_moves, sizeof *promote->moves);
     promote->waiters = qr_arena_take(arena, promote->num_waiters, sizeof *promote->waiters);
     promote->records = qr_arena_take(arena, promote->num_records, sizeof *promote->records);
-    qr_slots_index_carve(&promote->index, promote->max_loads, arena);
+    qr_buckets_carve(&promote->index, arena, promote->max_loads);
     if (promote->hash_bytes > QUIRE_TIER_HASH_BYTES)
         promote->long_hashes = qr_arena_take(arena, promote->num_moves, promote->hash_bytes);
     promote->blocks = qr_arena_take(arena, promote->num_cpu_blocks, sizeof *promote->blocks);

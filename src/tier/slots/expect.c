@@ -10,7 +10,7 @@ void qr_expect_carve(qr_expect *expect, uint32_t num_slots, uint32_t num_nodes,
     expect->requests = qr_arena_take(arena, max_expected, sizeof *expect->requests);
     expect->nodes = qr_arena_take(arena, num_nodes, sizeof *expect->nodes);
     expect->heap = qr_arena_take(arena, num_slots, sizeof *expect->heap);
-    qr_slots_index_carve(&expect->index, max_expected, arena);
+    qr_buckets_carve(&expect->index, arena, max_expected);
 }
 
 void qr_expect_init(qr_expect *expect, uint32_t num_nodes, const uint64_t secret[2])

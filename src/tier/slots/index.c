@@ -1,11 +1,5 @@
 #include "tier/slots/index.h"
 
-void qr_slots_index_carve(qr_buckets *index, uint32_t max_nodes, qr_arena *arena)
-{
-    index->count = qr_buckets_needed(max_nodes);
-    index->all = qr_arena_take(arena, index->count, sizeof *index->all);
-}
-
 void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node)
 {
     qr_buckets_insert(index, tag, node + 1);

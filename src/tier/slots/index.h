@@ -10,15 +10,12 @@
 #ifndef QR_TIER_SLOTS_INDEX_H
 #define QR_TIER_SLOTS_INDEX_H
 
-#include "base/arena.h"
 #include "base/buckets.h"
 
 #include <quire/tier.h>
 
 _Static_assert(sizeof(quire_tier_key) == 40, "a key is five words, without padding");
 
-/* Room for so many nodes. */
-void qr_slots_index_carve(qr_buckets *index, uint32_t max_nodes, qr_arena *arena);
 /* Adds a node that is not in it. */
 void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node);
 /* Takes out a node that is there under this tag. */

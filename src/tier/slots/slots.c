@@ -42,7 +42,7 @@ static quire_slots *carve_slots(qr_arena *arena, const quire_slots_config *confi
     parts->num_slots = config->num_slots;
     parts->num_nodes = (uint32_t)(config->num_slots + more);
     parts->nodes = qr_arena_take(arena, parts->num_nodes, sizeof *parts->nodes);
-    qr_slots_index_carve(&parts->index, parts->num_nodes, arena);
+    qr_buckets_carve(&parts->index, arena, parts->num_nodes);
     parts->free_slots = qr_arena_take(arena, config->num_slots, sizeof *parts->free_slots);
     parts->node_of = qr_arena_take(arena, config->num_slots, sizeof *parts->node_of);
     if (policy->carve != NULL)
