@@ -24,6 +24,8 @@
 #include "error.h"
 #include "memory.h"
 
+#include <string.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -64,12 +66,46 @@ typedef enum quire_hash_algo {
 #define QUIRE_MAX_DIGEST_BYTES 32
 
 /* The bytes of one hash. 0 if the value is not an algorithm. */
-QUIRE_API size_t quire_hash_digest_bytes(quire_hash_algo algo);
+static inline size_t quire_hash_digest_bytes(quire_hash_algo algo)
+{
+    switch (algo) {
+#define QUIRE_X(value, name, text, bytes)                                                          \
+    case QUIRE_HASH_##name:                                                                        \
+        return bytes;
+        QUIRE_HASH_ALGO_MAP(QUIRE_X)
+#undef QUIRE_X
+    default:
+        return 0;
+    }
+}
 /* The text name, as "sha256_cbor"; a static string. NULL if the value is not an algorithm. */
-QUIRE_API const char *quire_hash_algo_name(quire_hash_algo algo);
+static inline const char *quire_hash_algo_name(quire_hash_algo algo)
+{
+    switch (algo) {
+#define QUIRE_X(value, name, text, bytes)                                                          \
+    case QUIRE_HASH_##name:                                                                        \
+        return text;
+        QUIRE_HASH_ALGO_MAP(QUIRE_X)
+#undef QUIRE_X
+    default:
+        return NULL;
+    }
+}
 /* The algorithm of a text name. Returns QUIRE_E_UNKNOWN_NAME if no algorithm has this name,
  * QUIRE_E_ARGUMENT if a pointer is NULL. */
-QUIRE_API int quire_hash_algo_by_name(const char *name, quire_hash_algo *algo);
+static inline int quire_hash_algo_by_name(const char *name, quire_hash_algo *algo)
+{
+    if (name == NULL || algo == NULL)
+        return QUIRE_E_ARGUMENT;
+#define QUIRE_X(value, id, text, bytes)                                                            \
+    if (strcmp(name, text) == 0) {                                                                 \
+        *algo = QUIRE_HASH_##id;                                                                   \
+        return QUIRE_OK;                                                                           \
+    }
+    QUIRE_HASH_ALGO_MAP(QUIRE_X)
+#undef QUIRE_X
+    return QUIRE_E_UNKNOWN_NAME;
+}
 
 /* ---- extra keys --------------------------------------------------------- */
 
@@ -156,7 +192,7 @@ QUIRE_API void quire_hasher_destroy(quire_hasher *hasher);
 
 /* NONE_HASH: the parent of every first block. The bytes are valid as long as the hasher; for
  * quire128 they are 16 bytes. Absent if hasher is NULL. */
-QUIRE_API quire_bytes quire_hasher_none_hash(const quire_hasher *hasher);
+QUIRE_API quire_bytes quire_hasher_get_none_hash(const quire_hasher *hasher);
 
 /* Hashes one block: vLLM's hash_block_tokens. parent is the hash of the block before; for a first
  * block parent is absent or empty. num_tokens is at most the hasher's block size. Writes
@@ -201,20 +237,50 @@ QUIRE_API int quire_chain_append(quire_hasher *hasher, quire_chain *chain,
                                  const quire_extra_keys *extra, void *digests, size_t capacity,
                                  size_t *num_new);
 
-QUIRE_API uint64_t quire_chain_num_tokens(const quire_chain *chain);
-QUIRE_API uint64_t quire_chain_num_blocks(const quire_chain *chain);
+/* The number of tokens in the chain; 0 if chain is NULL. */
+QUIRE_API uint64_t quire_chain_get_num_tokens(const quire_chain *chain);
 
 /* ---- keys --------------------------------------------------------------- */
 
 /* vLLM's map key: the hash, then the group id in 4 bytes, big-endian. Writes hash.len + 4 bytes to
  * key. Returns QUIRE_E_ARGUMENT if key is NULL. */
-QUIRE_API int quire_hash_make_key(quire_bytes hash, uint32_t group_id, void *key);
+static inline int quire_hash_make_key(quire_bytes hash, uint32_t group_id, void *key)
+{
+    if ((hash.data == NULL && hash.len > 0) || key == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (hash.len > 0)
+        memmove(key, hash.data, hash.len);
+    unsigned char *id = (unsigned char *)key + hash.len;
+    for (int i = 0; i < 4; i++)
+        id[i] = (unsigned char)(group_id >> (24 - 8 * i));
+    return QUIRE_OK;
+}
 /* Splits a map key into its hash and its group id. *hash points into key. Returns QUIRE_E_RANGE if
  * the key has fewer than 4 bytes, QUIRE_E_ARGUMENT if a pointer is NULL. */
-QUIRE_API int quire_hash_split_key(quire_bytes key, quire_bytes *hash, uint32_t *group_id);
+static inline int quire_hash_split_key(quire_bytes key, quire_bytes *hash, uint32_t *group_id)
+{
+    if ((key.data == NULL && key.len > 0) || hash == NULL || group_id == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (key.len < 4)
+        return QUIRE_E_RANGE;
+    hash->data = key.data;
+    hash->len = key.len - 4;
+    const unsigned char *id = (const unsigned char *)key.data + hash->len;
+    *group_id = (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
+    return QUIRE_OK;
+}
 /* The 64-bit form that vLLM's events carry: the last 8 bytes of the hash, big-endian. A shorter
  * hash is extended with zeros in front. 0 if the hash is absent. */
-QUIRE_API uint64_t quire_hash_external(quire_bytes hash);
+static inline uint64_t quire_hash_external(quire_bytes hash)
+{
+    const unsigned char *bytes = (const unsigned char *)hash.data;
+    uint64_t value = 0;
+    if (bytes == NULL)
+        return 0;
+    for (size_t i = hash.len > 8 ? hash.len - 8 : 0; i < hash.len; i++)
+        value = value << 8 | bytes[i];
+    return value;
+}
 
 #ifdef __cplusplus
 }

@@ -138,28 +138,16 @@ typedef struct quire_layer_spec {
 } quire_layer_spec;
 
 /* The bytes of one element. 0 if the value is not a dtype. */
-QUIRE_API uint32_t quire_dtype_bytes(quire_dtype dtype);
+static inline uint32_t quire_dtype_bytes(quire_dtype dtype)
+{
+    static const unsigned char bytes[] = {0, 2, 2, 4, 8, 1, 1, 1, 1, 4};
+    return (size_t)dtype < sizeof bytes ? bytes[dtype] : 0;
+}
 
-/* Returns QUIRE_OK if the layer is valid. Returns QUIRE_E_CONFIG if a field that the kind needs is
- * missing or out of range, if page_size_padded is smaller than the page, or if a size exceeds 64
- * bits; quire_refusal names the field. Returns QUIRE_E_ARGUMENT if spec is NULL. */
-QUIRE_API int quire_layer_check(const quire_layer_spec *spec);
-
-/* The bytes of one page: the stored bytes (real), and the reserved bytes (with scales, padding and
- * alignment). 0 if the spec is invalid or NULL. */
-QUIRE_API uint64_t quire_layer_real_page_bytes(const quire_layer_spec *spec);
+/* The bytes that one page reserves, with scales, padding and alignment. Returns 0 if spec is NULL
+ * or invalid: if a field that the kind needs is missing or out of range, if page_size_padded is
+ * smaller than the page, or if a size exceeds 64 bits. quire_refusal then names the field. */
 QUIRE_API uint64_t quire_layer_page_bytes(const quire_layer_spec *spec);
-
-/* 1 if the two layers store the same: all fields that the kind uses are equal, with defaults filled
- * in. Otherwise 0, also if a spec is invalid or NULL. */
-QUIRE_API int quire_layer_equal(const quire_layer_spec *a, const quire_layer_spec *b);
-
-/* Merges the layers of one group into one spec: layers of one kind and shape; full layers with and
- * without a window may be merged too. Returns QUIRE_E_MIXED if the layers differ in a field that a
- * group must share, QUIRE_E_CONFIG if a layer is invalid, QUIRE_E_ARGUMENT if num_specs is 0 or a
- * pointer is NULL. */
-QUIRE_API int quire_layer_merge(const quire_layer_spec *const *specs, uint32_t num_specs,
-                                quire_layer_spec *merged);
 
 #ifdef __cplusplus
 }

@@ -119,10 +119,34 @@ typedef struct quire_layout {
     uint32_t num_blocks;
 } quire_layout;
 
-QUIRE_API int quire_layout_layer_outer(uint64_t base, uint32_t num_layers, uint32_t num_blocks,
-                                       uint64_t block_bytes, quire_layout *layout);
-QUIRE_API int quire_layout_block_outer(uint64_t base, uint32_t num_layers, uint32_t num_blocks,
-                                       uint64_t block_bytes, quire_layout *layout);
+static inline int quire_layout_fill(quire_layout *layout, uint64_t base, uint32_t num_layers,
+                                    uint32_t num_blocks, uint64_t block_bytes, int layer_outer)
+{
+    uint64_t pieces = (uint64_t)num_layers * num_blocks;
+    if (layout == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (pieces > 0 && block_bytes > UINT64_MAX / pieces)
+        return QUIRE_E_OVERFLOW;
+    if (pieces * block_bytes > 0 && base > UINT64_MAX - (pieces * block_bytes - 1))
+        return QUIRE_E_OVERFLOW;
+    layout->base = base;
+    layout->layer_stride = layer_outer ? num_blocks * block_bytes : block_bytes;
+    layout->block_stride = layer_outer ? block_bytes : num_layers * block_bytes;
+    layout->block_bytes = block_bytes;
+    layout->num_layers = num_layers;
+    layout->num_blocks = num_blocks;
+    return QUIRE_OK;
+}
+static inline int quire_layout_layer_outer(uint64_t base, uint32_t num_layers, uint32_t num_blocks,
+                                           uint64_t block_bytes, quire_layout *layout)
+{
+    return quire_layout_fill(layout, base, num_layers, num_blocks, block_bytes, 1);
+}
+static inline int quire_layout_block_outer(uint64_t base, uint32_t num_layers, uint32_t num_blocks,
+                                           uint64_t block_bytes, quire_layout *layout)
+{
+    return quire_layout_fill(layout, base, num_layers, num_blocks, block_bytes, 0);
+}
 
 /* base + layer x layer_stride + block x block_stride. _address_of does not check layer and block.
  * _address returns QUIRE_E_RANGE if the layer does not exist, QUIRE_E_UNKNOWN_BLOCK if the block
@@ -132,8 +156,18 @@ static inline uint64_t quire_layout_address_of(const quire_layout *layout, uint3
 {
     return layout->base + layer * layout->layer_stride + block * layout->block_stride;
 }
-QUIRE_API int quire_layout_address(const quire_layout *layout, uint32_t layer, quire_block block,
-                                   uint64_t *address);
+static inline int quire_layout_address(const quire_layout *layout, uint32_t layer,
+                                       quire_block block, uint64_t *address)
+{
+    if (layout == NULL || address == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (layer >= layout->num_layers)
+        return QUIRE_E_RANGE;
+    if (block >= layout->num_blocks)
+        return QUIRE_E_UNKNOWN_BLOCK;
+    *address = quire_layout_address_of(layout, layer, block);
+    return QUIRE_OK;
+}
 
 /* The address of one token: the address of its block plus offset x (block_bytes / block_size). The
  * tokens of a block must lie one after the other and have equal sizes: keys alone, values alone, or
@@ -141,10 +175,20 @@ QUIRE_API int quire_layout_address(const quire_layout *layout, uint32_t layer, q
  *
  * Returns QUIRE_E_RANGE if the layer does not exist, if offset is not below block_size, or if
  * block_size does not divide block_bytes; QUIRE_E_UNKNOWN_BLOCK if the block does not exist. */
-QUIRE_API int quire_layout_token_address(const quire_layout *layout, uint32_t layer,
-                                         quire_block block, uint32_t offset, uint32_t block_size,
-                                         uint64_t *address);
-
+static inline int quire_layout_token_address(const quire_layout *layout, uint32_t layer,
+                                             quire_block block, uint32_t offset,
+                                             uint32_t block_size, uint64_t *address)
+{
+    if (layout == NULL || address == NULL)
+        return QUIRE_E_ARGUMENT;
+    if (offset >= block_size || layout->block_bytes % block_size != 0)
+        return QUIRE_E_RANGE;
+    uint64_t first = 0;
+    int err = quire_layout_address(layout, layer, block, &first);
+    if (err == QUIRE_OK)
+        *address = first + offset * (layout->block_bytes / block_size);
+    return err;
+}
 #ifdef __cplusplus
 }
 #endif

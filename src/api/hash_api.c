@@ -3,40 +3,6 @@
 #include "hash/chain.h"
 #include "hash/hasher.h"
 
-/* ---- names ----------------------------------------------------------------- */
-
-size_t quire_hash_digest_bytes(quire_hash_algo algo)
-{
-    return qr_hash_digest_bytes(algo);
-}
-
-const char *quire_hash_algo_name(quire_hash_algo algo)
-{
-    switch (algo) {
-#define QUIRE_X(value, name, text, bytes)                                                          \
-    case QUIRE_HASH_##name:                                                                        \
-        return text;
-        QUIRE_HASH_ALGO_MAP(QUIRE_X)
-#undef QUIRE_X
-    default:
-        return NULL;
-    }
-}
-
-int quire_hash_algo_by_name(const char *name, quire_hash_algo *algo)
-{
-    if (name == NULL || algo == NULL)
-        return QUIRE_E_ARGUMENT;
-#define QUIRE_X(value, id, text, bytes)                                                            \
-    if (strcmp(name, text) == 0) {                                                                 \
-        *algo = QUIRE_HASH_##id;                                                                   \
-        return QUIRE_OK;                                                                           \
-    }
-    QUIRE_HASH_ALGO_MAP(QUIRE_X)
-#undef QUIRE_X
-    return QUIRE_E_UNKNOWN_NAME;
-}
-
 /* ---- hasher ---------------------------------------------------------------- */
 
 static bool hasher_ok(const quire_hasher *hasher)
@@ -118,7 +84,7 @@ void quire_hasher_destroy(quire_hasher *hasher)
     qr_owner_release(&owner);
 }
 
-quire_bytes quire_hasher_none_hash(const quire_hasher *hasher)
+quire_bytes quire_hasher_get_none_hash(const quire_hasher *hasher)
 {
     if (!hasher_ok(hasher))
         return (quire_bytes){NULL, 0};
@@ -152,7 +118,7 @@ static int hash_block(quire_hasher *hasher, quire_bytes parent, qr_hash_input *i
         input->num_keys > hasher->max_keys)
         return QUIRE_E_RANGE;
     if (parent.len == 0)
-        parent = quire_hasher_none_hash(hasher);
+        parent = quire_hasher_get_none_hash(hasher);
     input->parent_len = parent.len;
     err = qr_hasher_encode(hasher, input, &hasher->messages[0]);
     if (err == QUIRE_OK)
@@ -221,49 +187,7 @@ int quire_chain_append(quire_hasher *hasher, quire_chain *chain, const quire_tok
     return qr_chain_append(hasher, chain, tokens, num_tokens, extra, digests, capacity, num_new);
 }
 
-uint64_t quire_chain_num_tokens(const quire_chain *chain)
+uint64_t quire_chain_get_num_tokens(const quire_chain *chain)
 {
     return chain == NULL ? 0 : chain->num_blocks * chain->block_size + chain->tail_len;
-}
-
-uint64_t quire_chain_num_blocks(const quire_chain *chain)
-{
-    return chain == NULL ? 0 : chain->num_blocks;
-}
-
-/* ---- keys ------------------------------------------------------------------ */
-
-int quire_hash_make_key(quire_bytes hash, uint32_t group_id, void *key)
-{
-    if (!bytes_ok(hash) || key == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (hash.len > 0)
-        memmove(key, hash.data, hash.len);
-    unsigned char *id = (unsigned char *)key + hash.len;
-    for (int i = 0; i < 4; i++)
-        id[i] = (unsigned char)(group_id >> (24 - 8 * i));
-    return QUIRE_OK;
-}
-
-int quire_hash_split_key(quire_bytes key, quire_bytes *hash, uint32_t *group_id)
-{
-    if (!bytes_ok(key) || hash == NULL || group_id == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (key.len < sizeof *group_id)
-        return QUIRE_E_RANGE;
-    *hash = (quire_bytes){key.data, key.len - sizeof *group_id};
-    const unsigned char *id = (const unsigned char *)key.data + hash->len;
-    *group_id = (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3];
-    return QUIRE_OK;
-}
-
-uint64_t quire_hash_external(quire_bytes hash)
-{
-    const unsigned char *bytes = hash.data;
-    uint64_t value = 0;
-    if (bytes == NULL)
-        return 0;
-    for (size_t i = hash.len > 8 ? hash.len - 8 : 0; i < hash.len; i++)
-        value = value << 8 | bytes[i];
-    return value;
 }

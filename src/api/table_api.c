@@ -1,6 +1,5 @@
 /* api/table_api.c - quire/table.h: argument checks, then one call inward. */
 #include "api/fields.h"
-#include "block/layout.h"
 #include "block/table.h"
 
 static bool table_ok(const quire_table *table)
@@ -146,49 +145,4 @@ int quire_table_compute_slot_mapping(quire_table *table, uint32_t num_reqs,
     if (!table_ok(table) || !arrays_ok)
         return QUIRE_E_ARGUMENT;
     return qr_table_compute_slot_mapping(table, num_reqs, query_start_loc, positions, num_tokens);
-}
-
-/* ---- layout ---------------------------------------------------------------- */
-
-int quire_layout_layer_outer(uint64_t base, uint32_t num_layers, uint32_t num_blocks,
-                             uint64_t block_bytes, quire_layout *layout)
-{
-    if (layout == NULL)
-        return QUIRE_E_ARGUMENT;
-    return qr_layout_make(layout, base, num_layers, num_blocks, block_bytes, true);
-}
-
-int quire_layout_block_outer(uint64_t base, uint32_t num_layers, uint32_t num_blocks,
-                             uint64_t block_bytes, quire_layout *layout)
-{
-    if (layout == NULL)
-        return QUIRE_E_ARGUMENT;
-    return qr_layout_make(layout, base, num_layers, num_blocks, block_bytes, false);
-}
-
-int quire_layout_address(const quire_layout *layout, uint32_t layer, quire_block block,
-                         uint64_t *address)
-{
-    if (layout == NULL || address == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (layer >= layout->num_layers)
-        return QUIRE_E_RANGE;
-    if (block >= layout->num_blocks)
-        return QUIRE_E_UNKNOWN_BLOCK;
-    *address = quire_layout_address_of(layout, layer, block);
-    return QUIRE_OK;
-}
-
-int quire_layout_token_address(const quire_layout *layout, uint32_t layer, quire_block block,
-                               uint32_t offset, uint32_t block_size, uint64_t *address)
-{
-    uint64_t first;
-    if (layout == NULL || address == NULL)
-        return QUIRE_E_ARGUMENT;
-    if (offset >= block_size || layout->block_bytes % block_size != 0)
-        return QUIRE_E_RANGE;
-    int err = quire_layout_address(layout, layer, block, &first);
-    if (err == QUIRE_OK)
-        *address = first + offset * (layout->block_bytes / block_size);
-    return err;
 }

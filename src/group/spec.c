@@ -36,26 +36,6 @@ static bool has_scales(const quire_layer_spec *spec)
            spec->kv_quant == QUIRE_KV_QUANT_FP8_PER_TOKEN_HEAD;
 }
 
-uint32_t quire_dtype_bytes(quire_dtype dtype)
-{
-    switch (dtype) {
-    case QUIRE_DTYPE_FLOAT64:
-        return 8;
-    case QUIRE_DTYPE_FLOAT32:
-    case QUIRE_DTYPE_INT32:
-        return 4;
-    case QUIRE_DTYPE_FLOAT16:
-    case QUIRE_DTYPE_BFLOAT16:
-        return 2;
-    case QUIRE_DTYPE_FP8_E4M3:
-    case QUIRE_DTYPE_FP8_E5M2:
-    case QUIRE_DTYPE_INT8:
-    case QUIRE_DTYPE_UINT8:
-        return 1;
-    }
-    return 0;
-}
-
 /* ---- pages ----------------------------------------------------------------- */
 
 static uint32_t value_size(const quire_layer_spec *spec)

@@ -11,19 +11,6 @@ enum { HASHER_DEFAULT_BLOCK_SIZE = 16, DEFAULT_EXTRA_BYTES = 16384, RANDOM_NONE_
 
 /* ---- making ---------------------------------------------------------------- */
 
-size_t qr_hash_digest_bytes(quire_hash_algo algo)
-{
-    switch (algo) {
-#define QUIRE_X(value, name, text, bytes)                                                          \
-    case QUIRE_HASH_##name:                                                                        \
-        return bytes;
-        QUIRE_HASH_ALGO_MAP(QUIRE_X)
-#undef QUIRE_X
-    default:
-        return 0;
-    }
-}
-
 static int check_none_hash(const quire_hasher_config *config)
 {
     if (config->none_hash.data == NULL)
@@ -155,7 +142,7 @@ int qr_hasher_init(quire_hasher *hasher, const quire_hasher_config *config)
 {
     hasher->algo = config->algo;
     hasher->block_size = config->block_size;
-    hasher->digest_bytes = (uint32_t)qr_hash_digest_bytes(config->algo);
+    hasher->digest_bytes = (uint32_t)quire_hash_digest_bytes(config->algo);
     hasher->quirks = qr_quirks(config->profile, config->quirks_on, config->quirks_off);
     hasher->max_extra_bytes = config->max_extra_bytes;
     int err = init_none_hash(hasher, config);

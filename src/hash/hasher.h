@@ -49,6 +49,4 @@ int qr_hasher_encode(quire_hasher *hasher, const qr_hash_input *input, qr_messag
 void qr_hasher_digest(quire_hasher *hasher, qr_message *message, quire_bytes parent,
                       unsigned char *digest);
 
-size_t qr_hash_digest_bytes(quire_hash_algo algo);
-
 #endif

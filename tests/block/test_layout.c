@@ -2,7 +2,7 @@
  *
  *      layer outermost   L0: b0 b1 b2 | L1: b0 b1 b2        block outermost   b0: L0 L1 | b1: L0 L1
  */
-#include "block/layout.h"
+#include <quire/table.h>
 
 #include "base/unit.h"
 

@@ -165,7 +165,7 @@ static bool hasher_works(void *handle)
                                &num_new) != QUIRE_OK)
             return false;
     }
-    return num_new == 1 && quire_chain_num_tokens(chain) == num_tokens &&
+    return num_new == 1 && quire_chain_get_num_tokens(chain) == num_tokens &&
            quire_hasher_hash_block(hasher, (quire_bytes){NULL, 0}, tokens, num_tokens, NULL, 0,
                                    again) == QUIRE_OK &&
            memcmp(digest, again, sizeof digest) == 0;

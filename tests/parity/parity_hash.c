@@ -47,6 +47,7 @@ typedef struct hash_case {
     unsigned differing_requests;
     unsigned seen;
     quire_hasher *hasher;
+    uint32_t block_size;
     size_t digest_bytes;
     void *chain_memory;
     quire_chain *chain;
@@ -82,9 +83,10 @@ static void start_hasher(hash_case *c)
     quire_hasher_destroy(c->hasher);
     expect_ok(c, quire_hasher_create(&config, NULL, &c->hasher));
     free((void *)(uintptr_t)config.seed.data);
-    quire_bytes got = quire_hasher_none_hash(c->hasher);
+    quire_bytes got = quire_hasher_get_none_hash(c->hasher);
     recording_expect(r, got.len == none_hash_len, "length of NONE_HASH");
     recording_check_bytes(r, "NONE_HASH", none_hash_word, got.data, got.len);
+    c->block_size = config.block_size;
     c->digest_bytes = quire_hash_digest_bytes(config.algo);
     free(c->chain_memory);
     c->chain_memory = malloc(quire_chain_bytes(c->hasher));
@@ -150,7 +152,7 @@ static void append_tokens(hash_case *c)
 static void end_request(hash_case *c)
 {
     const char *whole = recording_word(&c->r);
-    if (quire_chain_num_blocks(c->chain) == 0)
+    if (quire_chain_get_num_tokens(c->chain) < c->block_size)
         recording_expect(&c->r, strcmp(whole, "-") == 0, "a request without a full block");
     else if (!c->may_differ)
         recording_check_bytes(&c->r, "last hash", whole, c->last, c->digest_bytes);

@@ -1,6 +1,7 @@
 /* plan/test_model.c - from config.json to layers: what is refused, and patterns that one can count.
  * The recordings of tests/parity have 25 models in several settings each. */
 #include "base/unit.h"
+#include "group/spec.h"
 
 #include <quire/model.h>
 
@@ -27,7 +28,7 @@ static void assert_layers(const quire_model_params *p, const char *expected)
     uint32_t count = 0;
     assert_int_equal(quire_model_layers(p, layers, ROOM, &count), QUIRE_OK);
     for (uint32_t i = 0; i < count; i++) {
-        assert_int_equal(quire_layer_check(&layers[i]), QUIRE_OK);
+        assert_int_equal(qr_spec_check(&layers[i]), QUIRE_OK);
         text[i] = "?ftlswLcmxe"[layers[i].kind];
     }
     assert_string_equal(text, expected);
@@ -177,7 +178,7 @@ static void mamba_models(void **state)
     assert_layers(&p, "mmmmfmmmmm");
     /* A page of attention holds a state, and a state is filled up to it. */
     assert_int_equal(quire_layer_page_bytes(&layers[0]), quire_layer_page_bytes(&layers[4]));
-    assert_true(quire_layer_real_page_bytes(&layers[0]) <= quire_layer_page_bytes(&layers[4]));
+    assert_true(qr_spec_real_page_bytes(&layers[0]) <= quire_layer_page_bytes(&layers[4]));
     assert_int_equal(layers[0].block_size, 131072);
     p.mamba_mode = QUIRE_MAMBA_MODE_ALIGN;
     assert_layers(&p, "mmmmfmmmmm");

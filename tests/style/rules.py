@@ -256,7 +256,7 @@ def _calls(names, *homes):
 
 
 # Defined in an inner room itself.
-INNER_PUBLIC = {"quire_dtype_bytes", "quire_strerror", "quire_status_name"}
+INNER_PUBLIC = {"quire_strerror", "quire_status_name"}
 
 
 def call_direction(source, repo):

@@ -247,8 +247,9 @@ static PyObject *append_tokens(hasher_object *self, quire_chain *chain, const py
                                const quire_extra_keys *extra, bool is_joined)
 {
     size_t digest = quire_hash_digest_bytes(self->algo);
-    uint64_t total = quire_chain_num_tokens(chain) + tokens->count;
-    size_t capacity = (size_t)(total / self->block_size - quire_chain_num_blocks(chain));
+    uint64_t before = quire_chain_get_num_tokens(chain);
+    uint64_t total = before + tokens->count;
+    size_t capacity = (size_t)(total / self->block_size - before / self->block_size);
     size_t count = 0;
     PyObject *joined = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(capacity * digest));
     if (joined == NULL)
@@ -459,12 +460,14 @@ static PyObject *chain_append(PyObject *object, PyObject *source)
 
 static PyObject *chain_num_tokens(PyObject *object, void *Py_UNUSED(closure))
 {
-    return PyLong_FromUnsignedLongLong(quire_chain_num_tokens(((chain_object *)object)->chain));
+    return PyLong_FromUnsignedLongLong(quire_chain_get_num_tokens(((chain_object *)object)->chain));
 }
 
 static PyObject *chain_num_blocks(PyObject *object, void *Py_UNUSED(closure))
 {
-    return PyLong_FromUnsignedLongLong(quire_chain_num_blocks(((chain_object *)object)->chain));
+    chain_object *self = (chain_object *)object;
+    uint64_t num_tokens = quire_chain_get_num_tokens(self->chain);
+    return PyLong_FromUnsignedLongLong(num_tokens / self->owner->block_size);
 }
 
 /* ---- types ----------------------------------------------------------------- */
@@ -489,7 +492,7 @@ static PyObject *hasher_none_hash(PyObject *object, void *Py_UNUSED(closure))
     hasher_object *self = (hasher_object *)object;
     if (self->hasher == NULL)
         return py_raise_closed(py_state_of(object), "Hasher");
-    quire_bytes hash = quire_hasher_none_hash(self->hasher);
+    quire_bytes hash = quire_hasher_get_none_hash(self->hasher);
     return PyBytes_FromStringAndSize(hash.data, (Py_ssize_t)hash.len);
 }
 
