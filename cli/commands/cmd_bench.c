@@ -40,7 +40,9 @@ static const option table[] = {
 static const char *arguments[1];
 static const char *const kinds[] = {"gpu", NULL};
 
-static command cmd = {
+static int run_bench(void);
+
+command cmd_bench = {
     .name = "bench",
     .usage = "bench [gpu] [OPTION]...",
     .summary = "measures the library's operations, or copies to and from a GPU, on this machine",
@@ -52,24 +54,18 @@ static command cmd = {
     .arguments = arguments,
     .max_arguments = 1,
     .words = {kinds},
+    .run = run_bench,
 };
 
-const command *cmd_bench_command(void)
+static int run_bench(void)
 {
-    return &cmd;
-}
-
-int cmd_bench(int argc, char **argv)
-{
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
-    if (cmd.num_arguments == 1 && strcmp(arguments[0], "gpu") == 0)
+    if (cmd_bench.num_arguments == 1 && strcmp(arguments[0], "gpu") == 0)
         return gpu_bench_run(&o.gpu);
-    if (cmd.num_arguments == 1)
-        return command_error(&cmd, "invalid argument \"%s\" (expected gpu, or none)", arguments[0]);
+    if (cmd_bench.num_arguments == 1)
+        return command_error(&cmd_bench, "invalid argument \"%s\" (expected gpu, or none)",
+                             arguments[0]);
     char rounds[16];
-    const char *words[6] = {argv[0], "--rounds", rounds};
+    const char *words[6] = {cmd_bench.name, "--rounds", rounds};
     int n = 3;
     snprintf(rounds, sizeof rounds, "%u", o.rounds);
     if (o.filter != NULL) {

@@ -31,7 +31,9 @@ static const option table[] = {
 
 static const char *arguments[NUM_ARGUMENTS];
 
-static command cmd = {
+static int run_compare(void);
+
+command cmd_compare = {
     .name = "compare",
     .usage = "compare [OPTION]... A.json B.json",
     .summary = "puts two results of replay, sweep or curve side by side, with their differences",
@@ -44,12 +46,9 @@ static command cmd = {
     .arguments = arguments,
     .max_arguments = NUM_ARGUMENTS,
     .reads_arguments = true,
+    .missing = "expected two files",
+    .run = run_compare,
 };
-
-const command *cmd_compare_command(void)
-{
-    return &cmd;
-}
 
 /* ---- values by path -------------------------------------------------------- */
 
@@ -236,20 +235,21 @@ static int check_limit(const pair_list *list, char *text)
     char *colon = strrchr(text, ':');
     if (colon == NULL || (colon[1] != '+' && colon[1] != '-'))
         return command_error(
-            &cmd, "invalid value \"%s\" for --fail-on (expected KEY:-LIMIT or KEY:+LIMIT)", text);
+            &cmd_compare, "invalid value \"%s\" for --fail-on (expected KEY:-LIMIT or KEY:+LIMIT)",
+            text);
     char *end;
     double limit = strtod(colon + 1, &end);
     bool is_share = *end == '%';
     bool is_below = colon[1] == '-';
     if (end == colon + 1 || end[is_share] != '\0' || !isfinite(limit))
         return command_error(
-            &cmd, "invalid limit \"%s\" for --fail-on (expected a number or a percentage)",
+            &cmd_compare, "invalid limit \"%s\" for --fail-on (expected a number or a percentage)",
             colon + 1);
     *colon = '\0';
     const pair *p = find_pair(list, text);
     if (p == NULL || !json_is_number(p->a) || !json_is_number(p->b))
         return command_error(
-            &cmd, "invalid key \"%s\" for --fail-on (no such number in both files)", text);
+            &cmd_compare, "invalid key \"%s\" for --fail-on (no such number in both files)", text);
     double difference;
     double per_cent;
     bool has_share = change_of(p, &difference, &per_cent);
@@ -270,7 +270,8 @@ static int check_limits(const pair_list *list)
         char text[MAX_PATH];
         size_t length = strcspn(at, ",");
         if (length >= sizeof text)
-            return command_error(&cmd, "invalid value \"%.40s...\" for --fail-on (too long)", at);
+            return command_error(&cmd_compare,
+                                 "invalid value \"%.40s...\" for --fail-on (too long)", at);
         memcpy(text, at, length);
         text[length] = '\0';
         int one = check_limit(list, text);
@@ -308,13 +309,13 @@ static int check_kinds(const json_t *a, const json_t *b)
     const char *kinds[NUM_ARGUMENTS] = {kind_of(a), kind_of(b)};
     for (int i = 0; i < NUM_ARGUMENTS; i++)
         if (kinds[i] == NULL)
-            return command_error(&cmd,
+            return command_error(&cmd_compare,
                                  "%s: not a result of quire replay, serve, sweep, curve or plan",
                                  arguments[i]);
     if (strcmp(kinds[0], kinds[1]) == 0)
         return 0;
     return command_error(
-        &cmd,
+        &cmd_compare,
         "cannot compare results of different commands: %s is from quire %s, %s is from quire %s",
         arguments[0], kinds[0], arguments[1], kinds[1]);
 }
@@ -325,19 +326,14 @@ static json_t *load(const char *path)
     json_t *root =
         strcmp(path, "-") == 0 ? json_loadf(stdin, 0, &error) : json_load_file(path, 0, &error);
     if (root == NULL && error.line > 0)
-        command_error(&cmd, "%s:%d: %s", path, error.line, error.text);
+        command_error(&cmd_compare, "%s:%d: %s", path, error.line, error.text);
     else if (root == NULL)
-        command_error(&cmd, "%s", error.text);
+        command_error(&cmd_compare, "%s", error.text);
     return root;
 }
 
-int cmd_compare(int argc, char **argv)
+static int run_compare(void)
 {
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
-    if (cmd.num_arguments != NUM_ARGUMENTS)
-        return command_error(&cmd, "expected two files");
     pair_list list = {0};
     int status = 1;
     json_t *a = load(arguments[0]);
@@ -350,7 +346,7 @@ int cmd_compare(int argc, char **argv)
         print_rows(&list);
         status = list.no_memory ? 1 : check_limits(&list);
         if (list.no_memory)
-            command_error(&cmd, "not enough memory");
+            command_error(&cmd_compare, "not enough memory");
     }
     free(list.pairs);
     json_decref(a);

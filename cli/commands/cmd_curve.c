@@ -11,7 +11,6 @@
 #include "replay/report.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,7 +90,9 @@ static const option table[] = {
 static const char *arguments[1];
 static json_t *record; /* of the command as it was given: reading the trace sets o.block_size */
 
-static command cmd = {
+static int run_curve(void);
+
+command cmd_curve = {
     .name = "curve",
     .usage = "curve [OPTION]... TRACE",
     .summary =
@@ -108,24 +109,9 @@ static command cmd = {
     .arguments = arguments,
     .max_arguments = 1,
     .reads_arguments = true,
+    .missing = "expected one TRACE (- for standard input)",
+    .run = run_curve,
 };
-
-const command *cmd_curve_command(void)
-{
-    return &cmd;
-}
-
-/* The call was right, and its work failed. */
-__attribute__((format(printf, 1, 2))) static int failed(const char *format, ...)
-{
-    char text[1024];
-    va_list values;
-    va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
-    va_end(values);
-    command_error(&cmd, "%s", text);
-    return 1;
-}
 
 /* ---- progress -------------------------------------------------------------- */
 
@@ -213,31 +199,26 @@ static void add_row(row_list *list, uint64_t num_blocks, const char *note)
 
 /* What --sizes takes one of. */
 static uint64_t one_size;
-static const option size_option[] = {
-    {"sizes", OPTION_U64, &one_size, "BLOCKS", "", .min = 1, .max = INT32_MAX}, {0}};
+static const option size_option = {"sizes", OPTION_U64, &one_size,       "BLOCKS",
+                                   "",      .min = 1,   .max = INT32_MAX};
 
 /* Reads --sizes into sizes; 0, or an exit status. */
 static int read_sizes(const value_list *texts, uint64_t *sizes)
 {
-    command reader = {.name = cmd.name, .usage = cmd.usage, .options = size_option};
-    for (uint32_t i = 0; i < texts->num_values; i++) {
-        char word[VALUE_BYTES + 16];
-        snprintf(word, sizeof word, "--sizes=%s", texts->values[i]);
-        char *argv[] = {word, word};
-        int leave = command_parse(&reader, 2, argv);
-        if (leave != 0)
-            return leave - 1;
+    int status = 0;
+    for (uint32_t i = 0; i < texts->num_values && status == 0; i++) {
+        status = option_set(&cmd_curve, &size_option, texts->values[i]);
         sizes[i] = one_size;
     }
-    return 0;
+    return status;
 }
 
 static int take_sizes(void)
 {
     value_list texts = {0};
-    int status = o.sizes != NULL ? value_list_read(&cmd, size_option, o.sizes, &texts) : 0;
+    int status = o.sizes != NULL ? value_list_read(&cmd_curve, &size_option, o.sizes, &texts) : 0;
     if (status == 0 && texts.num_values > MAX_SIZES)
-        status = command_error(&cmd, "too many values for --sizes (at most %d)", MAX_SIZES);
+        status = command_error(&cmd_curve, "too many values for --sizes (at most %d)", MAX_SIZES);
     if (status == 0)
         status = read_sizes(&texts, o.given);
     o.num_given = texts.num_values;
@@ -258,23 +239,22 @@ static int take_policy(const char *name)
     if (is_known)
         return 0;
     return command_error(
-        &cmd, "invalid value \"%s\" for --policy (expected lru, arc, s3fifo, lookahead or all)",
-        name);
+        &cmd_curve,
+        "invalid value \"%s\" for --policy (expected lru, arc, s3fifo, lookahead or all)", name);
 }
 
 static int take_policies(void)
 {
-    static const option policy_option[] = {
-        {"policy", OPTION_TEXT, &o.policies, "NAME", "", .def = NULL}, {0}};
+    static const option policy_option = {.name = "policy", .kind = OPTION_TEXT};
     value_list names = {0};
     int status = 0;
     memset(o.has_policy, 0, sizeof o.has_policy);
     if (o.policies == NULL)
         return 0;
     if (o.sample < 1)
-        return command_error(&cmd,
+        return command_error(&cmd_curve,
                              "--policy cannot be used with --sample: policies need all blocks");
-    status = value_list_read(&cmd, policy_option, o.policies, &names);
+    status = value_list_read(&cmd_curve, &policy_option, o.policies, &names);
     for (uint32_t i = 0; i < names.num_values && status == 0; i++)
         status = take_policy(names.values[i]);
     value_list_free(&names);
@@ -312,10 +292,9 @@ static int fill_policy(const curve *c, curve_row *row, uint32_t policy)
     uint64_t most = row->num_blocks < QUIRE_SLOTS_MAX ? row->num_blocks : QUIRE_SLOTS_MAX;
     int status = policy_hits(curve_get_log(c), (quire_slots_policy)policy, (uint32_t)most,
                              o.backlog, &row->policies[policy]);
-    if (status == QUIRE_E_DISABLED)
-        return failed("--policy: this quire was built without tiers (-DQUIRE_BUILD_TIER=ON)");
     if (status != QUIRE_OK)
-        return failed("--policy %s: %s", curve_policy_names[policy], quire_strerror(status));
+        return command_failed(&cmd_curve, "--policy %s: %s", curve_policy_names[policy],
+                              quire_strerror(status));
     return 0;
 }
 
@@ -327,7 +306,7 @@ static int fill_row(const curve *c, row_list *list, uint32_t at)
     row->is_too_small = row->num_blocks < curve_get_totals(c).min_blocks;
     row->hits = curve_hits(c, row->num_blocks);
     if (o.belady && !curve_belady(c, row->num_blocks, &row->belady))
-        return failed("not enough memory");
+        return command_failed(&cmd_curve, "not enough memory");
     if (o.belady)
         show_rows(BELADY_UNITS, at, list->num_rows);
     for (uint32_t i = 0; i < CURVE_POLICIES && status == 0 && !interrupt_came(); i++)
@@ -393,14 +372,14 @@ static int read_trace(trace_reader *reader, curve **made)
         progress_end(&work.line);
     *made = c;
     if (!has_memory)
-        return command_error(&cmd,
+        return command_error(&cmd_curve,
                              "out of memory after %llu requests; --sample 0.01 needs a hundredth "
                              "of the memory",
                              (unsigned long long)n) -
                1;
     if (more < 0 && !(interrupt_came() && c != NULL)) /* a read that was interrupted is no error */
-        return failed("%s", trace_error(reader));
-    return c != NULL ? 0 : failed("%s: contains no requests", arguments[0]);
+        return command_failed(&cmd_curve, "%s", trace_error(reader));
+    return c != NULL ? 0 : command_failed(&cmd_curve, "%s: contains no requests", arguments[0]);
 }
 
 /* ---- files ----------------------------------------------------------------- */
@@ -413,24 +392,18 @@ typedef struct curve_files {
 
 static int open_files(curve_files *files)
 {
-    char message[OUTPUT_MESSAGE_BYTES];
-    *files = (curve_files){0};
-    if (o.json != NULL && (files->json = output_open(o.json, message)) == NULL)
-        return failed("--json: %s", message);
-    if (o.csv != NULL && (files->csv = output_open(o.csv, message)) == NULL)
-        return failed("--csv: %s", message);
-    return 0;
+    return output_open_option(&cmd_curve, "json", o.json, &files->json) ||
+           output_open_option(&cmd_curve, "csv", o.csv, &files->csv);
 }
 
 static int write_files(const curve_files *files, const curve_report *report)
 {
-    char message[OUTPUT_MESSAGE_BYTES];
     if (files->json != NULL && !curve_report_json(files->json, report) && !ferror(files->json))
-        return failed("--json: not enough memory");
+        return command_failed(&cmd_curve, "--json: not enough memory");
     if (files->csv != NULL)
         curve_report_csv(files->csv, report);
-    made_by_write_beside(&cmd, record, o.csv);
-    return outputs_commit(message) == 0 ? 0 : failed("%s", message);
+    made_by_write_beside(&cmd_curve, record, o.csv);
+    return outputs_commit_for(&cmd_curve);
 }
 
 static int report(const curve *c, const row_list *list, uint64_t block_bytes,
@@ -467,9 +440,9 @@ static int plan_engine(row_list *list, uint64_t *block_bytes)
     if (!o.has_model && !o.has_gpu)
         return 0;
     o.engine.block_size = o.block_size;
-    int status = engine_resolve(&cmd, &o.engine, &setup);
+    int status = engine_resolve(&cmd_curve, &o.engine, &setup);
     if (status == 0)
-        status = engine_plan(&cmd, &o.engine, &setup, &plan, NULL);
+        status = engine_plan(&cmd_curve, &o.engine, &setup, &plan, NULL);
     if (status != 0)
         return status;
     *block_bytes = plan.block_bytes;
@@ -506,14 +479,9 @@ static int run(trace_reader *reader, const curve_files *files)
     return status;
 }
 
-int cmd_curve(int argc, char **argv)
+static int run_curve(void)
 {
     char message[TRACE_MESSAGE_BYTES];
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
-    if (cmd.num_arguments != 1)
-        return command_error(&cmd, "expected one TRACE (- for standard input)");
     int status = take_sizes();
     if (status == 0)
         status = take_policies();
@@ -521,17 +489,17 @@ int cmd_curve(int argc, char **argv)
         return status;
     trace_format format = o.format == NULL ? TRACE_DETECT : trace_format_of(o.format);
     if (o.format != NULL && format == TRACE_DETECT)
-        return command_error(&cmd, "invalid value \"%s\" for --format (see quire curve --help)",
-                             o.format);
+        return command_error(
+            &cmd_curve, "invalid value \"%s\" for --format (see quire curve --help)", o.format);
     trace_options options = {.format = format,
                              .skip_bad = o.skip_bad,
                              .max_requests = o.max_requests,
                              .id_block_size = o.id_block_size};
     trace_reader *reader = trace_open(arguments[0], &options, message);
     if (reader == NULL)
-        return failed("%s", message);
+        return command_failed(&cmd_curve, "%s", message);
     curve_files files;
-    record = made_by(&cmd, arguments[0]);
+    record = made_by(&cmd_curve, arguments[0]);
     interrupt_catch();
     status = open_files(&files);
     if (status == 0)

@@ -57,7 +57,9 @@ static const option table[] = {
 
 static const char *arguments[1];
 
-static command cmd = {
+static int run_events(void);
+
+command cmd_events = {
     .name = "events",
     .usage = "events [OPTION]... [ENDPOINT]",
     .summary = "follows the KV events of quire serve, of an engine with Quire, or of vLLM",
@@ -69,12 +71,8 @@ static command cmd = {
     .options = table,
     .arguments = arguments,
     .max_arguments = 1,
+    .run = run_events,
 };
-
-const command *cmd_events_command(void)
-{
-    return &cmd;
-}
 
 /* --compare without an end compares soon. */
 enum { COMPARE_AFTER_S = 5 };
@@ -82,36 +80,38 @@ enum { COMPARE_AFTER_S = 5 };
 static int check_options(void)
 {
     if (o.from_start && o.from_now)
-        return command_error(&cmd, "--from-start and --from-now cannot be used together");
+        return command_error(&cmd_events, "--from-start and --from-now cannot be used together");
     if (o.from_start && o.replay_events == NULL)
         return command_error(
-            &cmd, "--from-start needs --replay-events ENDPOINT, which serves earlier events");
+            &cmd_events,
+            "--from-start needs --replay-events ENDPOINT, which serves earlier events");
     if (o.compare && o.replay_events == NULL)
         return command_error(
-            &cmd, "--compare needs --replay-events ENDPOINT, which serves the publisher's index");
+            &cmd_events,
+            "--compare needs --replay-events ENDPOINT, which serves the publisher's index");
     if (o.compare && o.from_now)
-        return command_error(&cmd, "--compare cannot be used with --from-now: blocks that were "
-                                   "stored earlier would be missing");
+        return command_error(&cmd_events,
+                             "--compare cannot be used with --from-now: blocks that were "
+                             "stored earlier would be missing");
     if (o.secret_file != NULL && o.server_key_file == NULL)
         return command_error(
-            &cmd, "--curve-secret-file needs --curve-server-key-file (the publisher's public key)");
+            &cmd_events,
+            "--curve-secret-file needs --curve-server-key-file (the publisher's public key)");
     return 0;
 }
 
-int cmd_events(int argc, char **argv)
+static int run_events(void)
 {
     static char server_key[KEY_CHARACTERS + 1];
     static char secret_key[KEY_CHARACTERS + 1];
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
     if (o.make_keys != NULL)
-        return events_keys_make(&cmd, o.make_keys);
+        return events_keys_make(&cmd_events, o.make_keys);
     int status = check_options();
     if (status == 0 && o.secret_file != NULL)
-        status = secret_file_read_key(&cmd, "curve-secret-file", o.secret_file, false, secret_key);
+        status = secret_file_read_key(&cmd_events, "curve-secret-file", o.secret_file, false,
+                                      secret_key);
     if (status == 0 && o.server_key_file != NULL)
-        status = secret_file_read_key(&cmd, "curve-server-key-file", o.server_key_file, true,
+        status = secret_file_read_key(&cmd_events, "curve-server-key-file", o.server_key_file, true,
                                       server_key);
     if (status != 0)
         return status;
@@ -125,11 +125,11 @@ int cmd_events(int argc, char **argv)
                          .compare = o.compare};
     if (o.compare && o.count == 0 && o.seconds <= 0)
         s.max_seconds = COMPARE_AFTER_S;
-    s.subscriber.endpoint = cmd.num_arguments > 0 ? arguments[0] : "tcp://127.0.0.1:5557";
+    s.subscriber.endpoint = cmd_events.num_arguments > 0 ? arguments[0] : "tcp://127.0.0.1:5557";
     s.subscriber.replay_endpoint = o.replay_events;
     s.subscriber.topic = o.topic;
     s.subscriber.start = o.from_start ? 2 : o.from_now ? 1 : 0;
     s.subscriber.curve_server_key = o.server_key_file != NULL ? server_key : NULL;
     s.subscriber.curve_secret_key = o.secret_file != NULL ? secret_key : NULL;
-    return events_run(&cmd, &s);
+    return events_run(&cmd_events, &s);
 }

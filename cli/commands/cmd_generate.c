@@ -94,7 +94,9 @@ static const option table[] = {
 
 static const char *arguments[1];
 
-static command cmd = {
+static int run_generate(void);
+
+command cmd_generate = {
     .name = "generate",
     .usage = "generate [OPTION]... KIND",
     .summary = "generates a workload: chat, multi-turn, rag, code, agent, unique or mixed",
@@ -109,12 +111,9 @@ static command cmd = {
     .arguments = arguments,
     .max_arguments = 1,
     .words = {generate_kind_names},
+    .missing = "expected one KIND: chat, multi-turn, rag, code, agent, unique or mixed",
+    .run = run_generate,
 };
-
-const command *cmd_generate_command(void)
-{
-    return &cmd;
-}
 
 static int kind_of(const char *name, size_t length)
 {
@@ -135,18 +134,20 @@ static int parse_mix(const char *mix, double shares[GENERATE_KINDS])
         size_t length = strcspn(at, "=");
         int kind = kind_of(at, length);
         if (kind < 0 || kind == GENERATE_MIXED || at[length] != '=')
-            return command_error(&cmd, "invalid value \"%.*s\" for --mix (expected KIND=SHARE)",
+            return command_error(&cmd_generate,
+                                 "invalid value \"%.*s\" for --mix (expected KIND=SHARE)",
                                  (int)strcspn(at, ","), at);
         char *end;
         shares[kind] = strtod(at + length + 1, &end);
         if (end == at + length + 1 || (*end != ',' && *end != 0) ||
             !(shares[kind] >= 0 && shares[kind] <= 1e9))
-            return command_error(&cmd, "invalid share of %s in --mix %s (expected 0 or more)",
+            return command_error(&cmd_generate,
+                                 "invalid share of %s in --mix %s (expected 0 or more)",
                                  generate_kind_names[kind], mix);
         sum += shares[kind];
         at = *end == ',' ? end + 1 : end;
     }
-    return sum > 0 ? 0 : command_error(&cmd, "--mix %s: all shares are 0", mix);
+    return sum > 0 ? 0 : command_error(&cmd_generate, "--mix %s: all shares are 0", mix);
 }
 
 static void set_real(double *value, double given)
@@ -176,19 +177,12 @@ static void apply_shape(generate_shape *shape)
     set_real(&shape->spread, o.spread);
 }
 
-int cmd_generate(int argc, char **argv)
+static int run_generate(void)
 {
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
-    if (cmd.num_arguments != 1)
-        return command_error(&cmd,
-                             "expected one KIND: chat, multi-turn, rag, code, agent, unique or "
-                             "mixed");
     int kind = kind_of(arguments[0], strlen(arguments[0]));
     if (kind < 0)
         return command_error(
-            &cmd,
+            &cmd_generate,
             "invalid KIND \"%s\" (expected chat, multi-turn, rag, code, agent, unique or mixed)",
             arguments[0]);
     generate_options options = generate_defaults((generate_kind)kind);
@@ -200,12 +194,12 @@ int cmd_generate(int argc, char **argv)
         apply_shape(&options.shapes[k]);
     if (o.mix != NULL) {
         if (kind != GENERATE_MIXED)
-            return command_error(&cmd, "--mix needs the KIND mixed");
-        leave = parse_mix(o.mix, options.shares);
-        if (leave != 0)
-            return leave;
+            return command_error(&cmd_generate, "--mix needs the KIND mixed");
+        int status = parse_mix(o.mix, options.shares);
+        if (status != 0)
+            return status;
     }
-    json_t *record = made_by(&cmd, NULL);
+    json_t *record = made_by(&cmd_generate, NULL);
     options.made_by = json_dumps(record, JSON_REAL_PRECISION(12));
     json_decref(record);
     char message[GENERATE_MESSAGE_BYTES] = "not enough memory";
@@ -214,7 +208,7 @@ int cmd_generate(int argc, char **argv)
     if (writer != NULL && !generate_writer_close(writer, message))
         is_written = false;
     if (!is_written)
-        command_error(&cmd, "%s", message);
+        command_error(&cmd_generate, "%s", message);
     free(options.made_by);
     return is_written ? 0 : 1;
 }

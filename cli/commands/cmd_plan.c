@@ -38,7 +38,9 @@ static const option table[] = {
     PLAN_CHOICE_OPTIONS(o.choices),
     {0}};
 
-static command cmd = {
+static int run_plan(void);
+
+command cmd_plan = {
     .name = "plan",
     .usage = "plan [OPTION]...",
     .summary = "counts the blocks, tokens and requests that fit for a model on a GPU",
@@ -51,12 +53,8 @@ static command cmd = {
                 "  quire plan --list\n"
                 "      models and GPUs that are known by name\n",
     .options = table,
+    .run = run_plan,
 };
-
-const command *cmd_plan_command(void)
-{
-    return &cmd;
-}
 
 /* ---- lists --------------------------------------------------------------- */
 
@@ -229,7 +227,7 @@ static void print_json_sizes(const size_row rows[NUM_SIZES])
         is_first = false;
     }
     printf("],\n  \"made_by\": ");
-    made_by_print(stdout, &cmd);
+    made_by_print(stdout, &cmd_plan);
     printf("\n}\n");
 }
 
@@ -258,25 +256,23 @@ static void print_json(const engine_setup *setup, const plan_result *r, const pl
     print_json_sizes(rows);
 }
 
-int cmd_plan(int argc, char **argv)
+static int run_plan(void)
 {
     engine_setup setup;
     plan_result result;
     plan_choices choices;
     size_row rows[NUM_SIZES];
     quire_plan *plan = NULL;
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
     if (o.list) {
         list_presets();
         return 0;
     }
-    int status = engine_resolve(&cmd, &o.engine, &setup);
+    int status = engine_resolve(&cmd_plan, &o.engine, &setup);
     if (status == 0)
-        status = engine_plan(&cmd, &o.engine, &setup, &result, &plan);
+        status = engine_plan(&cmd_plan, &o.engine, &setup, &result, &plan);
     if (status == 0)
-        status = plan_choices_resolve(&cmd, &o.choices, &setup, &result, o.mean_tokens, &choices);
+        status =
+            plan_choices_resolve(&cmd_plan, &o.choices, &setup, &result, o.mean_tokens, &choices);
     if (status != 0) {
         quire_plan_destroy(plan);
         return status;

@@ -45,7 +45,9 @@ static const option table[] = {
 
 static const char *arguments[1];
 
-static command cmd = {
+static int run_replay(void);
+
+command cmd_replay = {
     .name = "replay",
     .usage = "replay [OPTION]... TRACE",
     .summary = "runs a trace through the real scheduler and cache, with the GPU's time predicted",
@@ -64,12 +66,9 @@ static command cmd = {
     .arguments = arguments,
     .max_arguments = 1,
     .reads_arguments = true,
+    .missing = "expected one TRACE (- for standard input)",
+    .run = run_replay,
 };
-
-const command *cmd_replay_command(void)
-{
-    return &cmd;
-}
 
 /* ---- progress ---------------------------------------------------------------- */
 
@@ -97,22 +96,15 @@ typedef struct replay_outputs {
     FILE *perfetto;
 } replay_outputs;
 
-/* 0, or 1 after a sentence. */
-static int open_output(const char *name, const char *path, FILE **out)
-{
-    char message[OUTPUT_MESSAGE_BYTES];
-    *out = path != NULL ? output_open(path, message) : NULL;
-    if (path == NULL || *out != NULL)
-        return 0;
-    command_error(&cmd, "--%s: %s", name, message);
-    return 1;
-}
-
 static int open_outputs(replay_outputs *out, replay_settings *settings)
 {
-    if (open_output("json", o.json, &out->json) || open_output("html", o.html, &out->html) ||
-        open_output("csv", o.csv, &out->csv) || open_output("trace", o.trace, &out->trace) ||
-        open_output("why", o.why, &out->why) || open_output("perfetto", o.perfetto, &out->perfetto))
+    const command *cmd = &cmd_replay;
+    if (output_open_option(cmd, "json", o.json, &out->json) ||
+        output_open_option(cmd, "html", o.html, &out->html) ||
+        output_open_option(cmd, "csv", o.csv, &out->csv) ||
+        output_open_option(cmd, "trace", o.trace, &out->trace) ||
+        output_open_option(cmd, "why", o.why, &out->why) ||
+        output_open_option(cmd, "perfetto", o.perfetto, &out->perfetto))
         return 1;
     settings->requests_csv = out->csv;
     settings->snapshots = out->trace;
@@ -123,13 +115,9 @@ static int open_outputs(replay_outputs *out, replay_settings *settings)
 
 static int commit_outputs(const json_t *made_by)
 {
-    char message[OUTPUT_MESSAGE_BYTES];
-    made_by_write_beside(&cmd, made_by, o.csv);
-    made_by_write_beside(&cmd, made_by, o.why);
-    if (outputs_commit(message) == 0)
-        return 0;
-    command_error(&cmd, "%s", message);
-    return 1;
+    made_by_write_beside(&cmd_replay, made_by, o.csv);
+    made_by_write_beside(&cmd_replay, made_by, o.why);
+    return outputs_commit_for(&cmd_replay);
 }
 
 /* ---- the command --------------------------------------------------------------- */
@@ -146,7 +134,7 @@ typedef struct description {
 
 static void describe(const replay_setup *setup, description *d)
 {
-    d->made_by = replay_made_by(&cmd, setup, NULL);
+    d->made_by = replay_made_by(&cmd_replay, setup, NULL);
     d->made_by_text = json_dumps(d->made_by, JSON_COMPACT | JSON_REAL_PRECISION(12));
     uint32_t num_options = made_by_pairs(d->made_by, &d->options, &d->texts);
     uint32_t num_tiers =
@@ -194,16 +182,13 @@ static int write_results(const replay_setup *setup, const description *d, replay
     if (is_whole && out->html != NULL)
         is_whole = page_write(setup->settings.page, out->html, text);
     free(text);
-    if (!is_whole)
-        command_error(&cmd, "not enough memory for the results");
-    int status = is_whole ? commit_outputs(d->made_by) : 1;
+    int status = is_whole ? commit_outputs(d->made_by)
+                          : command_failed(&cmd_replay, "not enough memory for the results");
     if (status == 0 && o.html != NULL && !o.quiet && out->html != stdout)
         printf("\nThe page: %s\n", o.html);
-    if (status == 0 && result->tiers.wrong_blocks > 0) {
-        fprintf(stderr, "quire replay: %llu blocks came back from a tier with wrong bytes\n",
-                (unsigned long long)result->tiers.wrong_blocks);
-        status = 1;
-    }
+    if (status == 0 && result->tiers.wrong_blocks > 0)
+        status = command_failed(&cmd_replay, "%llu blocks came back from a tier with wrong bytes",
+                                (unsigned long long)result->tiers.wrong_blocks);
     return status;
 }
 
@@ -229,7 +214,7 @@ static int run(replay_setup *setup)
         status = replay_run(settings, &result, message) != 0;
         progress_end(&p);
         if (status != 0)
-            fprintf(stderr, "quire replay: %s\n", message);
+            command_failed(&cmd_replay, "%s", message);
         else
             status = write_results(setup, &d, &result, &out);
         replay_result_free(&result);
@@ -239,15 +224,10 @@ static int run(replay_setup *setup)
     return interrupt_status(status);
 }
 
-int cmd_replay(int argc, char **argv)
+static int run_replay(void)
 {
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
-    if (cmd.num_arguments != 1)
-        return command_error(&cmd, "expected one TRACE (- for standard input)");
     replay_setup setup;
-    int status = replay_prepare(&cmd, &o.replay, arguments[0], &setup);
+    int status = replay_prepare(&cmd_replay, &o.replay, arguments[0], &setup);
     if (status == 0)
         status = run(&setup);
     replay_unprepare(&setup);

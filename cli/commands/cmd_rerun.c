@@ -28,7 +28,9 @@ static const option table[] = {{"trace-path", OPTION_TEXT, &o.trace_path, "FILE"
                                 .def = "off"},
                                {0}};
 
-static command cmd = {
+static int run_rerun(int argc, char **argv);
+
+command cmd_rerun = {
     .name = "rerun",
     .usage = "rerun RESULT.json [OPTION]...",
     .summary = "repeats the replay, sweep or curve that made a result, with other options if given",
@@ -42,31 +44,18 @@ static command cmd = {
         "  Takes the options of the command that made the result as well. With --deterministic\n"
         "  the result has the same bytes.\n",
     .options = table,
+    .run_line = run_rerun,
 };
-
-const command *cmd_rerun_command(void)
-{
-    return &cmd;
-}
 
 /* ---- what is repeated -------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const command *(*describe)(void);
-} known[] = {{"replay", cmd_replay, cmd_replay_command},
-             {"sweep", cmd_sweep, cmd_sweep_command},
-             {"curve", cmd_curve, cmd_curve_command}};
-
-enum { NUM_KNOWN = sizeof known / sizeof *known };
-
-static int find_known(const char *name)
+static command *find_command(const char *name)
 {
-    for (int i = 0; name != NULL && i < NUM_KNOWN; i++)
-        if (strcmp(known[i].name, name) == 0)
-            return i;
-    return -1;
+    static command *const known[] = {&cmd_replay, &cmd_sweep, &cmd_curve};
+    for (size_t i = 0; name != NULL && i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i]->name, name) == 0)
+            return known[i];
+    return NULL;
 }
 
 /* ---- words of a command line ------------------------------------------------- */
@@ -163,13 +152,14 @@ static int add_recorded(words *w, const command *c, const json_t *record, const 
     {
         const option *opt = find_option(c, name);
         if (opt == NULL)
-            return command_error(&cmd, "%s: made with --%s, which is not an option of this version",
-                                 path, name);
+            return command_error(&cmd_rerun,
+                                 "%s: made with --%s, which is not an option of this version", path,
+                                 name);
         json_t *now = option_json(opt);
         bool is_wanted = !json_is_null(value) && !json_equal(value, now);
         json_decref(now);
         if (is_wanted && !add_option(w, opt, value))
-            return command_error(&cmd, "%s: invalid value of \"%s\" in made_by", path, name);
+            return command_error(&cmd_rerun, "%s: invalid value of \"%s\" in made_by", path, name);
     }
     return 0;
 }
@@ -200,9 +190,10 @@ static int check_trace(const json_t *before, const char *path)
     const char *hash = json_string_value(json_object_get(before, "sha256"));
     if (strcmp(path, "-") == 0)
         return command_error(
-            &cmd, "the trace was read from standard input; give a file with --trace-path");
+            &cmd_rerun, "the trace was read from standard input; give a file with --trace-path");
     if (access(path, R_OK) != 0) {
-        command_error(&cmd, "%s: cannot read the trace; give its path with --trace-path", path);
+        command_error(&cmd_rerun, "%s: cannot read the trace; give its path with --trace-path",
+                      path);
         return 1;
     }
     if (o.changed_trace)
@@ -211,7 +202,7 @@ static int check_trace(const json_t *before, const char *path)
     const char *now = json_string_value(json_object_get(after, "sha256"));
     bool is_same = hash != NULL && now != NULL && strcmp(hash, now) == 0;
     if (!is_same)
-        command_error(&cmd,
+        command_error(&cmd_rerun,
                       "%s: the trace has changed (sha256 %.12s, expected %.12s); use "
                       "--changed-trace to run it anyway",
                       path, now != NULL ? now : "unknown", hash != NULL ? hash : "unknown");
@@ -234,7 +225,7 @@ static int take_own(int argc, char **argv, words *rest)
             add_word(rest, argv[i]);
             continue;
         }
-        int leave = command_parse(&cmd, is_path && i + 1 < argc ? 3 : 2, own);
+        int leave = command_parse(&cmd_rerun, is_path && i + 1 < argc ? 3 : 2, own);
         if (leave != 0)
             return leave - 1;
         i += is_path;
@@ -243,14 +234,14 @@ static int take_own(int argc, char **argv, words *rest)
 }
 
 /* A command may reorder its argv: it gets a copy, so that each word is freed once. */
-static int run_words(int at, const words *w)
+static int run_words(command *c, const words *w)
 {
     size_t bytes = ((size_t)w->num + 1) * sizeof *w->texts;
     char **argv = malloc(bytes);
     if (argv == NULL)
-        return command_error(&cmd, "not enough memory") - 1;
+        return command_failed(&cmd_rerun, "not enough memory");
     memcpy(argv, w->texts, bytes);
-    int status = known[at].run(w->num, argv);
+    int status = command_run(c, w->num, argv);
     free(argv);
     return status;
 }
@@ -261,51 +252,49 @@ static int repeat(const json_t *record, const char *path, const words *rest)
     const char *version = json_string_value(json_object_get(record, "version"));
     const json_t *trace = json_object_get(record, "trace");
     const char *recorded = json_string_value(json_object_get(trace, "path"));
-    int at = find_known(name);
-    if (at < 0 || recorded == NULL)
-        return command_error(&cmd,
+    command *c = find_command(name);
+    if (c == NULL || recorded == NULL)
+        return command_error(&cmd_rerun,
                              "%s: not a result of quire replay, sweep or curve (\"made_by\" is "
                              "missing or names another command)",
                              path);
     char *found = locate_trace(recorded, path);
     words w = {0};
-    add_word(&w, known[at].name);
+    add_word(&w, c->name);
     int status = found == NULL ? 1 : check_trace(trace, found);
     if (status == 0)
-        status = add_recorded(&w, known[at].describe(), record, path);
+        status = add_recorded(&w, c, record, path);
     for (int i = 0; i < rest->num; i++)
         add_word(&w, rest->texts[i]);
     add_word(&w, "--");
     add_word(&w, found != NULL ? found : "");
     if (w.no_memory || found == NULL)
-        status = command_error(&cmd, "not enough memory") - 1;
+        status = command_failed(&cmd_rerun, "not enough memory");
     if (status == 0 && (version == NULL || strcmp(version, quire_version_string()) != 0))
-        command_error(&cmd, "%s was made by quire %s; this is %s", path,
+        command_error(&cmd_rerun, "%s was made by quire %s; this is %s", path,
                       version != NULL ? version : "of unknown version", quire_version_string());
     if (status == 0)
-        status = run_words(at, &w);
+        status = run_words(c, &w);
     free(found);
     free_words(&w);
     return status;
 }
 
-int cmd_rerun(int argc, char **argv)
+static int run_rerun(int argc, char **argv)
 {
     json_error_t error;
     words rest = {0};
     if (argc < 2 || argv[1][0] == '-') { /* help, or an option that there is not */
-        int leave = command_parse(&cmd, argc, argv);
-        return leave != 0 ? leave - 1 : command_error(&cmd, "expected RESULT.json first");
+        int leave = command_parse(&cmd_rerun, argc, argv);
+        return leave != 0 ? leave - 1 : command_error(&cmd_rerun, "expected RESULT.json first");
     }
     struct stat result;
     int status = take_own(argc, argv, &rest);
     if (stat(argv[1], &result) == 0)
         output_protect(&result);
     json_t *root = status == 0 ? json_load_file(argv[1], 0, &error) : NULL;
-    if (status == 0 && root == NULL) {
-        command_error(&cmd, "%s: %s", argv[1], error.text);
-        status = 1;
-    }
+    if (status == 0 && root == NULL)
+        status = command_failed(&cmd_rerun, "%s: %s", argv[1], error.text);
     if (status == 0)
         status = repeat(json_object_get(root, "made_by"), argv[1], &rest);
     json_decref(root);

@@ -116,7 +116,9 @@ static const option table[] = {
 
 static const char *arguments[1];
 
-static command cmd = {
+static int run_serve(void);
+
+command cmd_serve = {
     .name = "serve",
     .usage = "serve [OPTION]... TRACE",
     .summary = "replays a trace in real time or faster, with a live page, metrics and KV events",
@@ -133,12 +135,9 @@ static command cmd = {
     .arguments = arguments,
     .max_arguments = 1,
     .reads_arguments = true,
+    .missing = "expected one TRACE (- for standard input)",
+    .run = run_serve,
 };
-
-const command *cmd_serve_command(void)
-{
-    return &cmd;
-}
 
 /* ---- values ------------------------------------------------------------------ */
 
@@ -152,7 +151,7 @@ static int read_speed(const char *text, double *speed)
     if (is_number && *speed >= 0 && *speed <= 1e9)
         return 0;
     return command_error(
-        &cmd, "invalid value \"%s\" for --speed (expected a number, 0..1e9, or max)", text);
+        &cmd_serve, "invalid value \"%s\" for --speed (expected a number, 0..1e9, or max)", text);
 }
 
 enum { ADDRESS_BYTES = 64 };
@@ -174,7 +173,7 @@ static int read_listen(const char *text, char address[ADDRESS_BYTES], uint32_t *
     if (colon != NULL && colon[1] >= '0' && colon[1] <= '9')
         number = strtoul(colon + 1, &rest, 10);
     if (length == 0 || length >= ADDRESS_BYTES || rest == NULL || rest[0] != '\0' || number > 65535)
-        return command_error(&cmd,
+        return command_error(&cmd_serve,
                              "invalid value \"%s\" for --listen (expected ADDRESS:PORT, such as "
                              "127.0.0.1:8080 or [::1]:0)",
                              text);
@@ -197,11 +196,13 @@ static int read_hosts(serve_settings *s)
         for (;;) {
             size_t length = strcspn(text, ",");
             if (length == 0)
-                return command_error(&cmd, "invalid value \"%s\" for --host (a name is empty)",
+                return command_error(&cmd_serve,
+                                     "invalid value \"%s\" for --host (a name is empty)",
                                      o.hosts.texts[i]);
             if (s->http.num_hosts == MAX_HOSTS || used + length + 1 > sizeof names)
-                return command_error(&cmd, "--host: at most %d names, of %d characters in all",
-                                     MAX_HOSTS, HOST_BYTES);
+                return command_error(&cmd_serve,
+                                     "--host: at most %d names, of %d characters in all", MAX_HOSTS,
+                                     HOST_BYTES);
             list[s->http.num_hosts++] = memcpy(names + used, text, length);
             used += length;
             names[used++] = '\0';
@@ -263,25 +264,26 @@ static int read_events(serve_settings *s, serve_texts *texts)
     s->has_events = o.events != NULL;
     const char *idle = first_of_events();
     if (!s->has_events && idle != NULL)
-        return command_error(&cmd, "--%s needs --events ENDPOINT", idle);
+        return command_error(&cmd_serve, "--%s needs --events ENDPOINT", idle);
     if (s->has_events && o.replay_events != NULL && strcmp(o.events, o.replay_events) == 0 &&
         strchr(o.events, '*') == NULL)
-        return command_error(
-            &cmd, "--events and --replay-events need different endpoints (both are %s)", o.events);
+        return command_error(&cmd_serve,
+                             "--events and --replay-events need different endpoints (both are %s)",
+                             o.events);
     if (o.clients_file != NULL && o.secret_file == NULL)
-        return command_error(&cmd, "--curve-clients-file needs --curve-secret-file");
+        return command_error(&cmd_serve, "--curve-clients-file needs --curve-secret-file");
     if (o.secret_file != NULL)
-        status =
-            secret_file_read_key(&cmd, "curve-secret-file", o.secret_file, false, texts->secret);
+        status = secret_file_read_key(&cmd_serve, "curve-secret-file", o.secret_file, false,
+                                      texts->secret);
     if (status == 0 && o.clients_file != NULL)
-        status = secret_file_read_keys(&cmd, "curve-clients-file", o.clients_file, &texts->clients,
-                                       &p->num_curve_clients);
+        status = secret_file_read_keys(&cmd_serve, "curve-clients-file", o.clients_file,
+                                       &texts->clients, &p->num_curve_clients);
     if (status != 0)
         return status;
     if (p->num_curve_clients > 0) {
         texts->client_list = calloc(p->num_curve_clients, sizeof *texts->client_list);
         if (texts->client_list == NULL)
-            return command_error(&cmd, "not enough memory");
+            return command_error(&cmd_serve, "not enough memory");
         for (uint32_t i = 0; i < p->num_curve_clients; i++)
             texts->client_list[i] = texts->clients[i];
     }
@@ -316,7 +318,7 @@ static int read_settings(serve_settings *s, serve_texts *texts)
     if (status == 0)
         status = read_listen(o.listen, texts->address, &s->http.port);
     if (status == 0 && o.token_file != NULL)
-        status = secret_file_read(&cmd, "token-file", o.token_file, texts->token);
+        status = secret_file_read(&cmd_serve, "token-file", o.token_file, texts->token);
     if (status == 0)
         status = read_hosts(s);
     if (status == 0)
@@ -330,37 +332,34 @@ static int read_settings(serve_settings *s, serve_texts *texts)
 static int serve_trace(serve_settings *s)
 {
     replay_setup setup;
-    int status = replay_prepare(&cmd, &o.replay, arguments[0], &setup);
+    int status = replay_prepare(&cmd_serve, &o.replay, arguments[0], &setup);
     if (status == 0) {
         const char *slash = strrchr(arguments[0], '/');
         s->http.title = slash != NULL ? slash + 1 : arguments[0];
         s->http.model_name = setup.engine.shape.name;
         s->http.gpu = setup.engine.place;
-        status = serve_run(&cmd, s, &setup);
+        status = serve_run(&cmd_serve, s, &setup);
     }
     replay_unprepare(&setup);
     return status;
 }
 
-int cmd_serve(int argc, char **argv)
+static int run_serve(void)
 {
     static serve_texts texts;
     serve_settings settings;
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
-    if (cmd.num_arguments != 1)
-        return command_error(&cmd, "expected one TRACE (- for standard input)");
     if (o.loop && strcmp(arguments[0], "-") == 0)
-        return command_error(&cmd, "--loop cannot be used with standard input: give a file");
+        return command_error(&cmd_serve, "--loop cannot be used with standard input: give a file");
     if (o.loop && o.replay.max_steps > 0)
-        return command_error(&cmd, "--loop and --max-steps cannot be used together");
+        return command_error(&cmd_serve, "--loop and --max-steps cannot be used together");
     if (o.loop && o.replay.tiers.is_real && o.replay.tiers.redis != NULL)
-        return command_error(&cmd, "--loop cannot be used with a real --redis: the loop empties "
-                                   "all tiers, and other engines may use that server");
+        return command_error(&cmd_serve,
+                             "--loop cannot be used with a real --redis: the loop empties "
+                             "all tiers, and other engines may use that server");
     if (o.loop && o.replay.tiers.peer != NULL)
-        return command_error(&cmd, "--loop cannot be used with --peer: the loop empties all tiers, "
-                                   "and cannot empty the peer's memory");
+        return command_error(&cmd_serve,
+                             "--loop cannot be used with --peer: the loop empties all tiers, "
+                             "and cannot empty the peer's memory");
     int status = read_settings(&settings, &texts);
     if (status == 0)
         status = serve_trace(&settings);

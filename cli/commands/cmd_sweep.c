@@ -46,7 +46,9 @@ static const option table[] = {
 
 static const char *arguments[1];
 
-static command cmd = {
+static int run_sweep(int argc, char **argv);
+
+command cmd_sweep = {
     .name = "sweep",
     .usage = "sweep [OPTION]... TRACE",
     .summary = "replays a trace with every combination of options, on all cores",
@@ -64,12 +66,8 @@ static command cmd = {
     .arguments = arguments,
     .max_arguments = 1,
     .reads_arguments = true,
+    .run_line = run_sweep,
 };
-
-const command *cmd_sweep_command(void)
-{
-    return &cmd;
-}
 
 /* ---- axes ------------------------------------------------------------------ */
 
@@ -88,13 +86,13 @@ static int set_axis(sweep *s, const option *opt, const char *text)
     while (at < s->num_axes && s->axes[at].option != opt)
         at++;
     if (at == SWEEP_MAX_AXES)
-        return command_error(&cmd, "more than %d options of replay", SWEEP_MAX_AXES);
+        return command_error(&cmd_sweep, "more than %d options of replay", SWEEP_MAX_AXES);
     if (at == s->num_axes)
         s->num_axes++;
     else
         value_list_free(&s->axes[at].list);
     s->axes[at].option = opt;
-    return value_list_read(&cmd, opt, text, &s->axes[at].list);
+    return value_list_read(&cmd_sweep, opt, text, &s->axes[at].list);
 }
 
 /* Whether argv[*at] is an option of replay, which is then taken. A value that is missing is left to
@@ -155,31 +153,18 @@ static void tell_sweep(void *user, const replay_progress *now)
 /* Sets the options as a command line of that point would. */
 static int parse_point(const sweep *s, uint32_t point)
 {
-    static char words[SWEEP_MAX_AXES][2 * VALUE_BYTES];
-    char *argv[SWEEP_MAX_AXES + 1] = {(char *)cmd.name};
-    command one = {.name = cmd.name, .usage = cmd.usage, .options = table + NUM_OWN};
+    int status = 0;
     o.replay = (replay_options)REPLAY_OPTIONS_INIT;
-    for (uint32_t i = 0; i < s->num_axes; i++) {
-        const option *opt = s->axes[i].option;
-        const char *value = sweep_value(s, point, i);
-        if (opt->kind != OPTION_SWITCH)
-            snprintf(words[i], sizeof words[i], "--%s=%s", opt->name, value);
-        else if (strcmp(value, "on") == 0 || strcmp(value, "off") == 0)
-            snprintf(words[i], sizeof words[i], "--%s%s", value[1] == 'n' ? "" : "no-", opt->name);
-        else
-            return command_error(&cmd, "invalid value \"%s\" for --%s (expected on or off)", value,
-                                 opt->name);
-        argv[i + 1] = words[i];
-    }
-    int leave = command_parse(&one, (int)s->num_axes + 1, argv);
-    return leave == 0 ? 0 : leave - 1;
+    for (uint32_t i = 0; i < s->num_axes && status == 0; i++)
+        status = option_set(&cmd_sweep, s->axes[i].option, sweep_value(s, point, i));
+    return status;
 }
 
 /* The record of the sweep: an option that was given has a list of values. */
 static json_t *sweep_made_by(const sweep *s)
 {
     o.replay = (replay_options)REPLAY_OPTIONS_INIT;
-    json_t *record = made_by(&cmd, NULL);
+    json_t *record = made_by(&cmd_sweep, NULL);
     json_t *options = json_object_get(record, "options");
     json_object_set(record, "trace", s->trace_record);
     for (uint32_t i = 0; i < s->num_axes; i++) {
@@ -206,7 +191,7 @@ static int write_report(const sweep *s, const replay_setup *setup, replay_result
     char *text = report_json(&subject, result);
     json_decref(record);
     if (text == NULL)
-        return command_error(&cmd, "not enough memory");
+        return command_error(&cmd_sweep, "not enough memory");
     int status = fputs(text, out) < 0;
     free(text);
     return status;
@@ -220,11 +205,11 @@ static int run_point(const sweep *s, uint32_t point, FILE *out)
     int status = parse_point(s, point);
     if (status != 0)
         return status;
-    status = replay_prepare(&cmd, &o.replay, s->trace, &setup);
+    status = replay_prepare(&cmd_sweep, &o.replay, s->trace, &setup);
     setup.settings.progress = has_progress ? tell_sweep : NULL;
     if (status == 0) {
         if (replay_run(&setup.settings, &result, message) != 0)
-            status = command_error(&cmd, "%s", message);
+            status = command_error(&cmd_sweep, "%s", message);
         else
             status = write_report(s, &setup, &result, out);
         replay_result_free(&result);
@@ -249,36 +234,23 @@ typedef struct sweep_files {
     FILE *html;
 } sweep_files;
 
-/* 0, or 1 after a sentence. */
-static int open_file(const char *name, const char *path, FILE **out)
-{
-    char message[OUTPUT_MESSAGE_BYTES];
-    *out = path != NULL ? output_open(path, message) : NULL;
-    if (path == NULL || *out != NULL)
-        return 0;
-    command_error(&cmd, "--%s: %s", name, message);
-    return 1;
-}
-
 static int open_files(sweep_files *files)
 {
-    return open_file("json", o.json, &files->json) || open_file("csv", o.csv, &files->csv) ||
-           open_file("html", o.html, &files->html);
+    return output_open_option(&cmd_sweep, "json", o.json, &files->json) ||
+           output_open_option(&cmd_sweep, "csv", o.csv, &files->csv) ||
+           output_open_option(&cmd_sweep, "html", o.html, &files->html);
 }
 
 static int write_files(const sweep *s, const sweep_files *files)
 {
-    char message[OUTPUT_MESSAGE_BYTES] = "not enough memory for the results";
     bool is_whole = files->json == NULL || sweep_report_json(files->json, s) || ferror(files->json);
     if (files->csv != NULL)
         sweep_report_csv(files->csv, s);
     if (files->html != NULL)
         is_whole = (sweep_page_write(files->html, s) || ferror(files->html)) && is_whole;
-    made_by_write_beside(&cmd, s->made_by, o.csv);
-    if (is_whole && outputs_commit(message) == 0)
-        return 0;
-    command_error(&cmd, "%s", message);
-    return 1;
+    made_by_write_beside(&cmd_sweep, s->made_by, o.csv);
+    return is_whole ? outputs_commit_for(&cmd_sweep)
+                    : command_failed(&cmd_sweep, "not enough memory for the results");
 }
 
 static int write_results(const sweep *s, const sweep_files *files)
@@ -290,12 +262,10 @@ static int write_results(const sweep *s, const sweep_files *files)
         sweep_report_print(stdout, s, o.plot);
     int status = write_files(s, files);
     if (s->stopped != NULL) {
-        command_error(&cmd, "interrupted: %u of %u replays have ended", s->num_points - num_failed,
-                      s->num_points);
-    } else if (num_failed > 0) {
-        command_error(&cmd, "%u of %u replays failed", num_failed, s->num_points);
-        status = 1;
-    }
+        command_error(&cmd_sweep, "interrupted: %u of %u replays have ended",
+                      s->num_points - num_failed, s->num_points);
+    } else if (num_failed > 0)
+        status = command_failed(&cmd_sweep, "%u of %u replays failed", num_failed, s->num_points);
     return status;
 }
 
@@ -306,7 +276,7 @@ static int check_points(const sweep *s)
     for (uint32_t i = 0; i < s->num_axes; i++) {
         num_points *= s->axes[i].list.num_values;
         if (num_points > SWEEP_MAX_POINTS)
-            return command_error(&cmd, "too many combinations of options (at most %d)",
+            return command_error(&cmd_sweep, "too many combinations of options (at most %d)",
                                  SWEEP_MAX_POINTS);
     }
     for (uint32_t i = 0; i < num_points; i++) {
@@ -320,7 +290,7 @@ static int check_points(const sweep *s)
 /* The files that points read are not among the options that command_parse sees. */
 static int check_files(const sweep *s)
 {
-    file_uses all = {.cmd = &cmd};
+    file_uses all = {.cmd = &cmd_sweep};
     file_uses_add_command(&all);
     for (uint32_t i = 0; i < s->num_axes; i++) {
         const sweep_axis *axis = &s->axes[i];
@@ -336,12 +306,10 @@ static int run(sweep *s)
 {
     s->trace = arguments[0];
     if (strcmp(s->trace, "-") == 0)
-        return command_error(&cmd,
+        return command_error(&cmd_sweep,
                              "TRACE cannot be standard input: a sweep reads it several times");
-    if (access(s->trace, R_OK) != 0) {
-        command_error(&cmd, "%s: %s", s->trace, strerror(errno));
-        return 1;
-    }
+    if (access(s->trace, R_OK) != 0)
+        return command_failed(&cmd_sweep, "%s: %s", s->trace, strerror(errno));
     int status = check_files(s);
     if (status == 0)
         status = check_points(s);
@@ -366,23 +334,21 @@ static int run(sweep *s)
         return status;
     status = sweep_run(s, &settings);
     progress_end(&p);
-    if (status != 0) {
-        command_error(&cmd, "not enough memory or processes");
-        return 1;
-    }
+    if (status != 0)
+        return command_failed(&cmd_sweep, "not enough memory or processes");
     return interrupt_status(write_results(s, &files));
 }
 
-int cmd_sweep(int argc, char **argv)
+static int run_sweep(int argc, char **argv)
 {
     static sweep s;
     int status = take_axes(&s, &argc, argv);
     if (status == 0) {
-        int leave = command_parse(&cmd, argc, argv);
+        int leave = command_parse(&cmd_sweep, argc, argv);
         if (leave != 0)
             status = leave - 1;
-        else if (cmd.num_arguments != 1)
-            status = command_error(&cmd, "expected one TRACE");
+        else if (cmd_sweep.num_arguments != 1)
+            status = command_error(&cmd_sweep, "expected one TRACE");
         else
             status = run(&s);
     }

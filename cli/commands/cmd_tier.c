@@ -22,7 +22,9 @@ static const char *arguments[2];
 static const char *const what[] = {"redis-cluster", NULL};
 static const char *const verbs[] = {"up", "down", "status", NULL};
 
-static command cmd = {
+static int run_tier(void);
+
+command cmd_tier = {
     .name = "tier",
     .usage = "tier redis-cluster up|down|status [OPTION]...",
     .summary = "a Redis cluster on this machine, to try the network tier",
@@ -36,12 +38,8 @@ static command cmd = {
     .arguments = arguments,
     .max_arguments = 2,
     .words = {what, verbs},
+    .run = run_tier,
 };
-
-const command *cmd_tier_command(void)
-{
-    return &cmd;
-}
 
 /* Digits, then k, m or g with or without a b: nothing else gets into a server's config. */
 static bool is_size(const char *text)
@@ -56,24 +54,21 @@ static bool is_size(const char *text)
     return false;
 }
 
-int cmd_tier(int argc, char **argv)
+static int run_tier(void)
 {
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
-    if (cmd.num_arguments < 2 || strcmp(arguments[0], "redis-cluster") != 0)
-        return command_error(&cmd, "expected redis-cluster, then up, down or status");
+    if (cmd_tier.num_arguments < 2 || strcmp(arguments[0], "redis-cluster") != 0)
+        return command_error(&cmd_tier, "expected redis-cluster, then up, down or status");
     if (!is_size(o.maxmemory))
-        return command_error(&cmd,
+        return command_error(&cmd_tier,
                              "invalid value \"%s\" for --maxmemory (expected a size such as 512mb "
                              "or 1gb)",
                              o.maxmemory);
     if (strcmp(arguments[1], "up") == 0)
-        return cluster_up(&cmd, &o);
+        return cluster_up(&cmd_tier, &o);
     if (strcmp(arguments[1], "down") == 0)
-        return cluster_down(&cmd, &o);
+        return cluster_down(&cmd_tier, &o);
     if (strcmp(arguments[1], "status") == 0)
-        return cluster_status(&cmd, &o);
-    return command_error(&cmd, "invalid argument \"%s\" (expected up, down or status)",
+        return cluster_status(&cmd_tier, &o);
+    return command_error(&cmd_tier, "invalid argument \"%s\" (expected up, down or status)",
                          arguments[1]);
 }

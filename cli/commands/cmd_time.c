@@ -48,7 +48,9 @@ static const option table[] = {
     ENGINE_MODEL_OPTIONS(o.engine),
     {0}};
 
-static command cmd = {
+static int run_time(void);
+
+command cmd_time = {
     .name = "time",
     .usage = "time [OPTION]...",
     .summary = "predicts the time of a step on a GPU, compares with measured ones, or fits to them",
@@ -61,12 +63,8 @@ static command cmd = {
                 "  quire time --calibrate steps.csv --write-constants mine.txt\n"
                 "      constants of your own GPU; then: --time-constants mine.txt\n",
     .options = table,
+    .run = run_time,
 };
-
-const command *cmd_time_command(void)
-{
-    return &cmd;
-}
 
 /* ---- one step ------------------------------------------------------------ */
 
@@ -97,7 +95,7 @@ static bool check_fit(const engine_setup *setup)
     plan_result plan;
     bool fits = plan_num_blocks(&setup->shape, &setup->gpu, &settings, &plan, NULL, message) == 0;
     if (!fits)
-        command_error(&cmd, "note: %s", message);
+        command_error(&cmd_time, "note: %s", message);
     return fits;
 }
 
@@ -105,7 +103,7 @@ static int time_one_step(const engine_setup *setup)
 {
     step_work work = {0};
     if (o.prefill == 0 && o.decode == 0)
-        return command_error(&cmd,
+        return command_error(&cmd_time,
                              "expected --prefill, --decode, --csv or --calibrate; see quire time "
                              "--help");
     for (uint32_t i = 0; o.prefill > 0 && i < o.prefill_requests; i++)
@@ -122,7 +120,7 @@ static int time_one_step(const engine_setup *setup)
                "\"fixed_ms\": %.6f, \"made_by\": ",
                ms, fits ? "true" : "false", parts.compute, parts.weights, parts.matrices,
                parts.attention, parts.kv, parts.activations, parts.fixed);
-        made_by_print(stdout, &cmd);
+        made_by_print(stdout, &cmd_time);
         printf("}\n");
     } else {
         print_parts(&parts, ms);
@@ -175,7 +173,7 @@ static void print_json_rows(const steps_file *file, const double *ms)
     printf("], \"measured_steps\": %u, \"median_error\": %.6f, \"worst_error\": %.6f, "
            "\"made_by\": ",
            errors.num_steps, errors.median, errors.worst);
-    made_by_print(stdout, &cmd);
+    made_by_print(stdout, &cmd_time);
     printf("}\n");
 }
 
@@ -192,7 +190,7 @@ static int fit_constants(engine_setup *setup, const steps_file *file, double *ms
     char message[GPU_MESSAGE_BYTES];
     gpu_constants before = setup->gpu.constants;
     if (!calibrate(file, &setup->gpu, o.engine.tp, setup->cache_dtype))
-        return command_error(&cmd, "%s: contains no measured step", o.calibrate);
+        return command_error(&cmd_time, "%s: contains no measured step", o.calibrate);
     print_constants(before, setup->gpu.constants);
     steps_predict(file, &setup->gpu, o.engine.tp, setup->cache_dtype, ms);
     print_errors(file, ms);
@@ -202,7 +200,7 @@ static int fit_constants(engine_setup *setup, const steps_file *file, double *ms
     if (o.write_constants &&
         !gpu_constants_write(o.write_constants, &setup->gpu.constants,
                              "constants of the time model, for --time-constants", message))
-        return command_error(&cmd, "--write-constants: %s", message) - 1;
+        return command_failed(&cmd_time, "--write-constants: %s", message);
     return 0;
 }
 
@@ -212,10 +210,10 @@ static int time_file(engine_setup *setup)
     steps_file file;
     int status = 0;
     if (steps_read(o.csv ? o.csv : o.calibrate, &setup->shape, &file, message) != 0)
-        return command_error(&cmd, "%s", message);
+        return command_error(&cmd_time, "%s", message);
     double *ms = calloc(file.num_steps, sizeof *ms);
     if (!ms) {
-        status = command_error(&cmd, "out of memory");
+        status = command_error(&cmd_time, "out of memory");
     } else if (o.calibrate) {
         status = fit_constants(setup, &file, ms);
     } else {
@@ -232,18 +230,15 @@ static int time_file(engine_setup *setup)
     return status;
 }
 
-int cmd_time(int argc, char **argv)
+static int run_time(void)
 {
     engine_setup setup;
-    int leave = command_parse(&cmd, argc, argv);
-    if (leave != 0)
-        return leave - 1;
-    int status = engine_resolve(&cmd, &o.engine, &setup);
+    int status = engine_resolve(&cmd_time, &o.engine, &setup);
     if (status == 0)
-        status = engine_check_time(&cmd, &setup);
+        status = engine_check_time(&cmd_time, &setup);
     if (status != 0)
         return status;
     if (o.csv && o.calibrate)
-        return command_error(&cmd, "--csv and --calibrate cannot be used together");
+        return command_error(&cmd_time, "--csv and --calibrate cannot be used together");
     return o.csv || o.calibrate ? time_file(&setup) : time_one_step(&setup);
 }

@@ -8,16 +8,18 @@
 
 static struct {
     const char *html;
-} view_options = {.html = "quire-view.html"};
+} o = {.html = "quire-view.html"};
 
-static const option view_table[] = {{"html", OPTION_TEXT, &view_options.html, "FILE",
-                                     "file of the page; -: standard output",
-                                     .def = "quire-view.html", .role = OPTION_OUTPUT},
-                                    {0}};
+static const option table[] = {{"html", OPTION_TEXT, &o.html, "FILE",
+                                "file of the page; -: standard output", .def = "quire-view.html",
+                                .role = OPTION_OUTPUT},
+                               {0}};
 
-static const char *view_arguments[1];
+static const char *arguments[1];
 
-static command view_command = {
+static int run_view(void);
+
+command cmd_view = {
     .name = "view",
     .usage = "view [OPTION]... SNAPSHOTS",
     .summary = "makes a page of the step snapshots that replay --trace writes",
@@ -25,43 +27,31 @@ static command view_command = {
         "  quire replay day.jsonl --trace steps.jsonl      one line for each step\n"
         "  quire view steps.jsonl --html day.html          memory, queues, tokens over time\n"
         "  zstd -dc steps.jsonl.zst | quire view -         from standard input\n",
-    .options = view_table,
-    .arguments = view_arguments,
+    .options = table,
+    .arguments = arguments,
     .max_arguments = 1,
     .reads_arguments = true,
+    .missing = "expected one SNAPSHOTS file (- for standard input)",
+    .run = run_view,
 };
-
-const command *cmd_view_command(void)
-{
-    return &view_command;
-}
 
 static int write_page(const page *made)
 {
     char message[OUTPUT_MESSAGE_BYTES] = "not enough memory";
-    FILE *out = output_open(view_options.html, message);
+    FILE *out = output_open(o.html, message);
     bool is_written = out != NULL && page_write(made, out, NULL) && outputs_commit(message) == 0;
-    if (!is_written)
-        command_error(&view_command, "%s", message);
-    return is_written ? 0 : 1;
+    return is_written ? 0 : command_failed(&cmd_view, "%s", message);
 }
 
-int cmd_view(int argc, char **argv)
+static int run_view(void)
 {
-    int leave = command_parse(&view_command, argc, argv);
-    if (leave != 0)
-        return leave - 1;
-    if (view_command.num_arguments == 0)
-        return command_error(&view_command, "expected one SNAPSHOTS file (- for standard input)");
     char message[SNAPSHOTS_MESSAGE_BYTES];
-    page *made = snapshots_read(view_arguments[0], message);
-    if (made == NULL) {
-        fprintf(stderr, "quire view: %s\n", message);
-        return 1;
-    }
+    page *made = snapshots_read(arguments[0], message);
+    if (made == NULL)
+        return command_failed(&cmd_view, "%s", message);
     int status = write_page(made);
     page_close(made);
     if (status == 0)
-        fprintf(stderr, "%s\n", view_options.html);
+        fprintf(stderr, "%s\n", o.html);
     return status;
 }

@@ -9,29 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct entry {
-    int (*run)(int argc, char **argv);
-    const command *(*describe)(void);
-} entry;
+static command *const commands[] = {&cmd_replay,  &cmd_serve, &cmd_events,   &cmd_sweep, &cmd_curve,
+                                    &cmd_compare, &cmd_rerun, &cmd_generate, &cmd_plan,  &cmd_time,
+                                    &cmd_view,    &cmd_bench, &cmd_tier,     NULL};
 
-#define COMMAND(name)                                                                              \
-    {                                                                                              \
-        cmd_##name, cmd_##name##_command                                                           \
-    }
-
-static const entry entries[] = {
-    COMMAND(replay),  COMMAND(serve), COMMAND(events),   COMMAND(sweep), COMMAND(curve),
-    COMMAND(compare), COMMAND(rerun), COMMAND(generate), COMMAND(plan),  COMMAND(time),
-    COMMAND(view),    COMMAND(bench), COMMAND(tier),
-};
-
-enum { NUM_ENTRIES = sizeof entries / sizeof *entries };
-
-static const entry *find_entry(const char *name)
+static command *find_command(const char *name)
 {
-    for (int i = 0; i < NUM_ENTRIES; i++)
-        if (strcmp(entries[i].describe()->name, name) == 0)
-            return &entries[i];
+    for (int i = 0; commands[i]; i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
     return NULL;
 }
 
@@ -40,8 +26,8 @@ static void print_overview(void)
     printf("usage: quire COMMAND [OPTION]... [ARGUMENT]...\n\n"
            "The memory manager and scheduler of an LLM engine, on traces instead of GPUs.\n\n"
            "Commands:\n");
-    for (int i = 0; i < NUM_ENTRIES; i++)
-        printf("  %-12s %s\n", entries[i].describe()->name, entries[i].describe()->summary);
+    for (int i = 0; commands[i]; i++)
+        printf("  %-12s %s\n", commands[i]->name, commands[i]->summary);
     printf("  %-12s %s\n", "help", "what a command does, with its options (quire help COMMAND)");
     printf("  %-12s %s\n", "completion", "a script for the shell: bash, zsh or fish");
     printf("  %-12s %s\n", "man", "the manual page, as roff\n");
@@ -51,8 +37,8 @@ static void print_overview(void)
 static int unknown_command(const char *name)
 {
     nearest near = nearest_to(name);
-    for (int i = 0; i < NUM_ENTRIES; i++)
-        nearest_offer(&near, entries[i].describe()->name);
+    for (int i = 0; commands[i]; i++)
+        nearest_offer(&near, commands[i]->name);
     nearest_offer(&near, "help");
     nearest_offer(&near, "completion");
     nearest_offer(&near, "man");
@@ -70,24 +56,20 @@ static int print_help(int argc, char **argv)
         print_overview();
         return 0;
     }
-    const entry *found = find_entry(argv[1]);
+    const command *found = find_command(argv[1]);
     if (!found)
         return unknown_command(argv[1]);
-    command_help(found->describe());
+    command_help(found);
     return 0;
 }
 
 static int print_pages(int argc, char **argv)
 {
-    const command *commands[NUM_ENTRIES + 1];
-    for (int i = 0; i < NUM_ENTRIES; i++)
-        commands[i] = entries[i].describe();
-    commands[NUM_ENTRIES] = NULL;
     if (strcmp(argv[0], "man") == 0) {
-        man_print(commands);
+        man_print((const command *const *)commands);
         return 0;
     }
-    if (argc == 2 && completion_print(commands, argv[1]))
+    if (argc == 2 && completion_print((const command *const *)commands, argv[1]))
         return 0;
     fprintf(stderr, "quire completion: expected bash, zsh or fish\n");
     return 2;
@@ -123,6 +105,6 @@ int main(int argc, char **argv)
         return finish(print_help(argc - 1, argv + 1));
     if (strcmp(name, "completion") == 0 || strcmp(name, "man") == 0)
         return finish(print_pages(argc - 1, argv + 1));
-    const entry *found = find_entry(name);
-    return found ? finish(found->run(argc - 1, argv + 1)) : unknown_command(name);
+    command *found = find_command(name);
+    return found ? finish(command_run(found, argc - 1, argv + 1)) : unknown_command(name);
 }

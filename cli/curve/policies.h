@@ -19,8 +19,7 @@
 #include <quire/slots.h>
 
 /* Blocks found in num_slots slots, where backlog requests wait behind the one at hand. Of a request
- * with more blocks than slots only the first are stored. A status of the library: QUIRE_E_NOMEM, or
- * QUIRE_E_DISABLED where the program was built without tiers. */
+ * with more blocks than slots only the first are stored. QUIRE_OK, or QUIRE_E_NOMEM. */
 int policy_hits(const policy_log *log, quire_slots_policy policy, uint32_t num_slots,
                 uint32_t backlog, uint64_t *hits);
 

@@ -4,9 +4,8 @@
 
 static int say_absent(const command *cmd)
 {
-    command_error(cmd, "this quire was built without it: it needs libzmq and msgpack-c "
-                       "(Debian: libzmq3-dev libmsgpack-dev)");
-    return 1;
+    return command_failed(cmd, "this quire was built without it: it needs libzmq and msgpack-c "
+                               "(Debian: libzmq3-dev libmsgpack-dev)");
 }
 
 int events_run(const command *cmd, const events_settings *settings)

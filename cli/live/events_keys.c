@@ -12,10 +12,8 @@ int events_keys_make(const command *cmd, const char *path)
 {
     char public_key[KEY_CHARACTERS + 1];
     char secret_key[KEY_CHARACTERS + 2];
-    if (zmq_curve_keypair(public_key, secret_key) != 0) {
-        command_error(cmd, "--make-keys: this libzmq was built without CURVE");
-        return 1;
-    }
+    if (zmq_curve_keypair(public_key, secret_key) != 0)
+        return command_failed(cmd, "--make-keys: this libzmq was built without CURVE");
     memcpy(secret_key + KEY_CHARACTERS, "\n", 2);
     int fd =
         open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); /* a key is never replaced */

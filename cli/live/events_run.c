@@ -115,10 +115,8 @@ static int take_one(follower *f, bool *has_one)
         f->tally.num_corrupt++;
     if (err == QUIRE_E_CORRUPT || err == QUIRE_RETRY)
         return 0;
-    if (err != QUIRE_OK) {
-        command_error(f->cmd, "%s: %s", s->subscriber.endpoint, quire_strerror(err));
-        return 1;
-    }
+    if (err != QUIRE_OK)
+        return command_failed(f->cmd, "%s: %s", s->subscriber.endpoint, quire_strerror(err));
     events_tally_add(&f->tally, &d);
     if (f->has_index)
         events_index_add(&f->index, &d);
@@ -240,18 +238,15 @@ static int catch_up(follower *f, uint64_t number)
 static int reach_same_batch(follower *f, events_index *theirs)
 {
     char message[PROBE_MESSAGE_BYTES];
-    if (events_probe(&f->settings->subscriber, true, message) == PROBE_FAILED) {
-        command_error(f->cmd, "--compare: no index from the publisher: %s", message);
-        return 1;
-    }
+    if (events_probe(&f->settings->subscriber, true, message) == PROBE_FAILED)
+        return command_failed(f->cmd, "--compare: no index from the publisher: %s", message);
     int status = catch_up(f, 0);
     if (interrupt_came())
         return 1;
-    if (status == 0 && !f->index.is_whole) {
-        command_error(f->cmd, "--compare: the received index is incomplete: neither a whole index "
+    if (status == 0 && !f->index.is_whole)
+        return command_failed(f->cmd,
+                              "--compare: the received index is incomplete: neither a whole index "
                               "nor the first batch was received, or later batches are missing");
-        return 1;
-    }
     if (status == 0)
         status = take_whole(f, theirs);
     if (status == 0)
@@ -260,11 +255,10 @@ static int reach_same_batch(follower *f, events_index *theirs)
         return 1;
     if (f->index.is_whole && f->index.number == theirs->number)
         return 0;
-    command_error(f->cmd,
-                  "--compare: the publisher's index is of batch %" PRIu64
-                  ", which was not received as an event",
-                  theirs->number);
-    return 1;
+    return command_failed(f->cmd,
+                          "--compare: the publisher's index is of batch %" PRIu64
+                          ", which was not received as an event",
+                          theirs->number);
 }
 
 /* Ctrl-C ends the following; a second one ends this too. */
@@ -275,10 +269,8 @@ static int compare(follower *f)
     interrupt_catch();
     if (is_interrupted && isatty(STDERR_FILENO))
         fprintf(stderr, "comparing; Ctrl-C cancels\n");
-    if (events_index_open(&theirs) != QUIRE_OK) {
-        command_error(f->cmd, "not enough memory");
-        return 1;
-    }
+    if (events_index_open(&theirs) != QUIRE_OK)
+        return command_failed(f->cmd, "not enough memory");
     int status = reach_same_batch(f, &theirs);
     if (status == 0) {
         f->is_compared = true;
@@ -376,10 +368,8 @@ int events_run(const command *cmd, const events_settings *settings)
     follower f = {.cmd = cmd, .settings = settings, .start_s = clock_s()};
     interrupt_catch();
     f.has_index = settings->index || settings->compare || settings->check;
-    if (f.has_index && events_index_open(&f.index) != QUIRE_OK) {
-        command_error(cmd, "not enough memory");
-        return 1;
-    }
+    if (f.has_index && events_index_open(&f.index) != QUIRE_OK)
+        return command_failed(cmd, "not enough memory");
     int status = subscribe(cmd, &settings->subscriber, &f.subscriber);
     if (status == 0) {
         if (isatty(STDERR_FILENO))

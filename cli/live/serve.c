@@ -89,15 +89,7 @@ static void show_line(void *user, const replay_progress *now)
  * earlier report stays until then. */
 static int open_json(server *s)
 {
-    char message[OUTPUT_MESSAGE_BYTES];
-    const char *path = s->settings->json;
-    if (path == NULL)
-        return 0;
-    s->json = output_open(path, message);
-    if (s->json != NULL)
-        return 0;
-    command_error(s->cmd, "--json: %s", message);
-    return 1;
+    return output_open_option(s->cmd, "json", s->settings->json, &s->json);
 }
 
 static int write_json_file(const server *s, const char *text)
@@ -108,8 +100,7 @@ static int write_json_file(const server *s, const char *text)
     fprintf(s->json, "%s\n", text);
     if (outputs_commit(message) == 0)
         return 0;
-    command_error(s->cmd, "--json: %s", message);
-    return 1;
+    return command_failed(s->cmd, "--json: %s", message);
 }
 
 static int write_report(const server *s, replay_result *result)
@@ -123,10 +114,8 @@ static int write_report(const server *s, replay_result *result)
                               .bytes_per_block = setup->plan_result.block_bytes};
     char *text = report_json(&subject, result);
     json_decref(record);
-    if (text == NULL) {
-        command_error(s->cmd, "not enough memory for the report");
-        return 1;
-    }
+    if (text == NULL)
+        return command_failed(s->cmd, "not enough memory for the report");
     if (!s->settings->quiet) {
         fputc('\n', s->out);
         report_print(s->out, &subject, result);

@@ -5,7 +5,7 @@ int serve_run(const command *cmd, const serve_settings *settings, replay_setup *
 {
     (void)settings;
     (void)setup;
-    command_error(cmd, "this quire was built without it: it needs libmicrohttpd, libzmq and "
-                       "msgpack-c (Debian: libmicrohttpd-dev libzmq3-dev libmsgpack-dev)");
-    return 1;
+    return command_failed(cmd,
+                          "this quire was built without it: it needs libmicrohttpd, libzmq and "
+                          "msgpack-c (Debian: libmicrohttpd-dev libzmq3-dev libmsgpack-dev)");
 }

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,21 +22,6 @@ enum {
     NUM_SLOTS = 16384,
     BUS = 10000
 };
-
-static int trouble(const command *cmd, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-/* The work failed: 1. A wrong call is command_error's. */
-static int trouble(const command *cmd, const char *format, ...)
-{
-    va_list values;
-    fprintf(stderr, "quire %s: ", cmd->name);
-    va_start(values, format);
-    vfprintf(stderr, format, values);
-    va_end(values);
-    fprintf(stderr, "\n");
-    return 1;
-}
 
 static void sleep_a_little(void)
 {
@@ -70,7 +54,7 @@ static int write_note(const command *cmd, const cluster_plan *p)
         fprintf(note, "port %u nodes %u\n", p->port, p->nodes);
     if (note != NULL && outputs_commit(message) == 0)
         return 0;
-    return trouble(cmd, "%s", message);
+    return command_failed(cmd, "%s", message);
 }
 
 /* The cluster that is noted there takes the place of port and nodes. */
@@ -182,18 +166,19 @@ static int start_node(const command *cmd, const cluster_plan *p, uint32_t node)
         return 0;
     }
     if (now == ANOTHER)
-        return trouble(cmd, "another server listens on port %u; choose other ports with --port",
-                       port);
+        return command_failed(
+            cmd, "another server listens on port %u; choose other ports with --port", port);
     if (!write_config(p, node))
-        return trouble(cmd, "%s: %s", path_of(p, node, "redis.conf"), strerror(errno));
+        return command_failed(cmd, "%s: %s", path_of(p, node, "redis.conf"), strerror(errno));
     int error = start_server(p, node);
     if (error == ENOENT)
-        return trouble(cmd, "redis-server is not installed; on Debian: apt install redis-server");
+        return command_failed(cmd,
+                              "redis-server is not installed; on Debian: apt install redis-server");
     if (error != 0)
-        return trouble(cmd, "redis-server: %s", strerror(error));
+        return command_failed(cmd, "redis-server: %s", strerror(error));
     if (!await_answer(p, node))
-        return trouble(cmd, "the server on port %u does not answer; see %s", port,
-                       path_of(p, node, "redis.log"));
+        return command_failed(cmd, "the server on port %u does not answer; see %s", port,
+                              path_of(p, node, "redis.log"));
     printf("  127.0.0.1:%u started\n", port);
     return 0;
 }
@@ -206,14 +191,15 @@ static int give_slots(const command *cmd, const cluster_plan *p)
     char end[16];
     for (uint32_t i = 0; i < p->nodes; i++) {
         if (!redis_ask(p->port + i, said, "CLUSTER", "INFO", NULL))
-            return trouble(cmd, "the server on port %u does not answer", p->port + i);
+            return command_failed(cmd, "the server on port %u does not answer", p->port + i);
         if (strstr(said, "cluster_slots_assigned:0\r") == NULL)
             continue;
         (void)snprintf(begin, sizeof begin, "%u", i * NUM_SLOTS / p->nodes);
         (void)snprintf(end, sizeof end, "%u", (i + 1) * NUM_SLOTS / p->nodes - 1);
         if (!redis_ask(p->port + i, said, "CLUSTER", "ADDSLOTSRANGE", begin, end, NULL))
-            return trouble(cmd, "port %u, slots %s to %s: %s; redis-server 7 or newer is needed",
-                           p->port + i, begin, end, said);
+            return command_failed(cmd,
+                                  "port %u, slots %s to %s: %s; redis-server 7 or newer is needed",
+                                  p->port + i, begin, end, said);
     }
     return 0;
 }
@@ -258,10 +244,11 @@ static int await_whole(const command *cmd, const cluster_plan *p)
     }
     return ready == p->nodes
                ? 0
-               : trouble(cmd,
-                         "the nodes cannot connect to each other: ports %u to %u must be free too; "
-                         "run quire tier redis-cluster down, then up",
-                         p->port + BUS, p->port + p->nodes - 1 + BUS);
+               : command_failed(
+                     cmd,
+                     "the nodes cannot connect to each other: ports %u to %u must be free too; "
+                     "run quire tier redis-cluster down, then up",
+                     p->port + BUS, p->port + p->nodes - 1 + BUS);
 }
 
 static void say_how(const cluster_plan *p)
@@ -280,9 +267,9 @@ int cluster_up(const command *cmd, const cluster_plan *plan)
 {
     cluster_plan noted = *plan;
     if (mkdir(plan->dir, 0700) != 0 && errno != EEXIST)
-        return trouble(cmd, "%s: %s", plan->dir, strerror(errno));
+        return command_failed(cmd, "%s: %s", plan->dir, strerror(errno));
     if (read_note(&noted) && (noted.port != plan->port || noted.nodes != plan->nodes))
-        return trouble(
+        return command_failed(
             cmd,
             "%s already has a cluster of %u nodes at port %u; run down first, or use another --dir",
             plan->dir, noted.nodes, noted.port);
@@ -318,10 +305,10 @@ int cluster_down(const command *cmd, const cluster_plan *plan)
 {
     cluster_plan p = *plan;
     if (!read_note(&p))
-        return trouble(cmd, "no cluster in %s; give its directory with --dir", plan->dir);
+        return command_failed(cmd, "no cluster in %s; give its directory with --dir", plan->dir);
     for (uint32_t i = 0; i < p.nodes; i++)
         if (!stop_node(&p, i))
-            return trouble(cmd, "the server on port %u does not stop", p.port + i);
+            return command_failed(cmd, "the server on port %u does not stop", p.port + i);
     remove_files(&p);
     printf("%u nodes stopped, %s removed\n", p.nodes, p.dir);
     return 0;
@@ -343,7 +330,7 @@ int cluster_status(const command *cmd, const cluster_plan *plan)
     cluster_plan p = *plan;
     uint32_t ready = 0;
     if (!read_note(&p))
-        return trouble(cmd, "no cluster in %s; give its directory with --dir", plan->dir);
+        return command_failed(cmd, "no cluster in %s; give its directory with --dir", plan->dir);
     for (uint32_t i = 0; i < p.nodes; i++) {
         char said[REDIS_ASK_BYTES];
         char state[32] = "?";

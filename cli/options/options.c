@@ -19,15 +19,29 @@
 
 enum { EXIT_WRONG_CALL = 2, HELP_COLUMN = 30, HELP_WIDTH = 80, MAX_NAME = 64 };
 
+static void say(const command *cmd, const char *format, va_list values)
+{
+    fprintf(stderr, "quire %s: ", cmd->name);
+    vfprintf(stderr, format, values);
+    fputc('\n', stderr);
+}
+
 int command_error(const command *cmd, const char *format, ...)
 {
     va_list values;
-    fprintf(stderr, "quire %s: ", cmd->name);
     va_start(values, format);
-    vfprintf(stderr, format, values);
+    say(cmd, format, values);
     va_end(values);
-    fputc('\n', stderr);
     return EXIT_WRONG_CALL;
+}
+
+int command_failed(const command *cmd, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    say(cmd, format, values);
+    va_end(values);
+    return EXIT_FAILURE;
 }
 
 /* ---- numbers ------------------------------------------------------------ */
@@ -153,11 +167,23 @@ static int add_text(const command *cmd, const option *opt, const char *text)
     return 0;
 }
 
-static int set_value(const command *cmd, const option *opt, const char *text)
+static int set_switch(const command *cmd, const option *opt, const char *text)
+{
+    bool is_on = strcmp(text, "on") == 0;
+    if (!is_on && strcmp(text, "off") != 0)
+        return command_error(cmd, "invalid value \"%s\" for --%s (expected on or off)", text,
+                             opt->name);
+    *(bool *)opt->value = is_on;
+    return 0;
+}
+
+int option_set(const command *cmd, const option *opt, const char *text)
 {
     if (opt->is_given)
         *opt->is_given = true;
     switch (opt->kind) {
+    case OPTION_SWITCH:
+        return set_switch(cmd, opt, text);
     case OPTION_TEXT:
         *(const char **)opt->value = text;
         return 0;
@@ -168,13 +194,6 @@ static int set_value(const command *cmd, const option *opt, const char *text)
     default:
         return set_number(cmd, opt, text);
     }
-}
-
-static void set_switch(const option *opt, bool is_on)
-{
-    *(bool *)opt->value = is_on;
-    if (opt->is_given)
-        *opt->is_given = true;
 }
 
 /* ---- one command line --------------------------------------------------- */
@@ -222,16 +241,15 @@ static int parse_option(const command *cmd, int argc, char **argv, int *at)
         if (equals)
             return command_error(cmd, "--%s takes no value (use --%s or --no-%s)", name, opt->name,
                                  opt->name);
-        set_switch(opt, is_on);
-        return 0;
+        return option_set(cmd, opt, is_on ? "on" : "off");
     }
     if (equals)
-        return set_value(cmd, opt, equals + 1);
+        return option_set(cmd, opt, equals + 1);
     /* An option in the place of a value is a forgotten value; --name=--text says it is meant. */
     if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
         return command_error(cmd, "--%s needs a value: %s", name,
                              opt->argument ? opt->argument : "VALUE");
-    return set_value(cmd, opt, argv[++*at]);
+    return option_set(cmd, opt, argv[++*at]);
 }
 
 static int take_argument(command *cmd, const char *text)
@@ -275,6 +293,18 @@ int command_parse(command *cmd, int argc, char **argv)
     }
     int status = check_files(cmd);
     return status == 0 ? 0 : status + 1;
+}
+
+int command_run(command *cmd, int argc, char **argv)
+{
+    if (cmd->run_line)
+        return cmd->run_line(argc, argv);
+    int leave = command_parse(cmd, argc, argv);
+    if (leave != 0)
+        return leave - 1;
+    if (cmd->missing && cmd->num_arguments < cmd->max_arguments)
+        return command_error(cmd, "%s", cmd->missing);
+    return cmd->run();
 }
 
 /* ---- help --------------------------------------------------------------- */

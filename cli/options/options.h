@@ -74,6 +74,9 @@ typedef struct command {
     int max_arguments;
     int num_arguments;
     bool reads_arguments; /* they are files, or - for standard input */
+    const char *missing;  /* the sentence for fewer than max_arguments; NULL: fewer are fine */
+    int (*run)(void);     /* an exit status: 0, 1 when its work failed, 2 for a wrong call */
+    int (*run_line)(int argc, char **argv); /* instead of run: parses the command line itself */
     /* For completion: the words that argument 1, 2 may be, NULL at the end. NULL: a file. */
     const char *const *words[COMMAND_MAX_WORDS];
 } command;
@@ -81,9 +84,16 @@ typedef struct command {
 /* argv[0] is the command's name. 0: parsed. Else an exit status + 1 to leave with: help was
  * printed, or a sentence on stderr. */
 int command_parse(command *cmd, int argc, char **argv);
+/* Parses and runs: an exit status. */
+int command_run(command *cmd, int argc, char **argv);
+/* Sets one option as on a command line; a switch takes on and off. 0, or an exit status. */
+int option_set(const command *cmd, const option *opt, const char *text);
 void command_help(const command *cmd);
 /* A sentence on stderr, "quire replay: ...", and the exit status 2. */
 int command_error(const command *cmd, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The same for work that failed: 1. */
+int command_failed(const command *cmd, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -16,13 +16,8 @@ enum { MAX_CPU_BLOCKS = 1000000000 };
 /* A number of bytes as options read them, with the same sentence where it is none. */
 static int read_size(const command *cmd, const char *name, const char *text, uint64_t *bytes)
 {
-    const option one[] = {{name, OPTION_U64, bytes, "SIZE", "", .min = 1, .max = 1e18}, {0}};
-    command reader = {.name = cmd->name, .usage = cmd->usage, .options = one};
-    char argument[2 * TIERS_PLACE_BYTES];
-    snprintf(argument, sizeof argument, "--%s=%s", name, text);
-    char *argv[] = {argument, argument};
-    int leave = command_parse(&reader, 2, argv);
-    return leave == 0 ? 0 : leave - 1;
+    const option size = {name, OPTION_U64, bytes, "SIZE", "", .min = 1, .max = 1e18};
+    return option_set(cmd, &size, text);
 }
 
 static int copy_place(const command *cmd, const char *name, const char *text, size_t length,

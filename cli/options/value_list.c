@@ -33,14 +33,11 @@ static int append(const command *cmd, const option *opt, const char *value, valu
 /* A number as the option itself would read it, with the same sentence where it would not. */
 static int read_number(const command *cmd, const option *opt, const char *text, double *number)
 {
-    const option one[] = {
-        {opt->name, OPTION_REAL, number, opt->argument, "", .min = opt->min, .max = opt->max}, {0}};
-    command reader = {.name = cmd->name, .usage = cmd->usage, .options = one};
-    char argument[2 * VALUE_BYTES];
-    snprintf(argument, sizeof argument, "--%s=%s", opt->name, text);
-    char *argv[] = {argument, argument};
-    int leave = command_parse(&reader, 2, argv);
-    return leave == 0 ? 0 : leave - 1;
+    option one = *opt;
+    one.kind = OPTION_REAL;
+    one.value = number;
+    one.is_given = NULL;
+    return option_set(cmd, &one, text);
 }
 
 static int append_number(const command *cmd, const option *opt, double number, value_list *list)

@@ -302,6 +302,19 @@ int outputs_commit(char message[OUTPUT_MESSAGE_BYTES])
     return failed == NULL ? 0 : -1;
 }
 
+int output_open_option(const command *cmd, const char *name, const char *path, FILE **file)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    *file = path != NULL ? output_open(path, message) : NULL;
+    return path == NULL || *file != NULL ? 0 : command_failed(cmd, "--%s: %s", name, message);
+}
+
+int outputs_commit_for(const command *cmd)
+{
+    char message[OUTPUT_MESSAGE_BYTES];
+    return outputs_commit(message) == 0 ? 0 : command_failed(cmd, "%s", message);
+}
+
 void outputs_discard(void)
 {
     for (int i = 0; i < num_outputs; i++)

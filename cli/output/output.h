@@ -17,6 +17,8 @@
 #ifndef QUIRE_CLI_OUTPUT_H
 #define QUIRE_CLI_OUTPUT_H
 
+#include "options/options.h"
+
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -31,6 +33,10 @@ void output_protect(const struct stat *file);
 /* The paths get what was written to all open outputs. 0, or -1 and a sentence, and then no earlier
  * file has changed (if the last step itself, the renaming, does not fail). Closes all. */
 int outputs_commit(char message[OUTPUT_MESSAGE_BYTES]);
+/* Both for a command, with a sentence where they fail: 0, or 1. *file is NULL where path is NULL;
+ * the sentence names the option. */
+int output_open_option(const command *cmd, const char *name, const char *path, FILE **file);
+int outputs_commit_for(const command *cmd);
 /* Closes all open outputs; earlier files stay. Does nothing when none is open. */
 void outputs_discard(void);
 

@@ -121,7 +121,7 @@ static json_t *plan_json(int argc, char **argv)
     fflush(stdout);
     int before = dup(1);
     assert_true(before >= 0 && dup2(fileno(file), 1) >= 0);
-    int status = cmd_plan(argc, argv);
+    int status = command_run(&cmd_plan, argc, argv);
     fflush(stdout);
     assert_true(dup2(before, 1) >= 0);
     close(before);
