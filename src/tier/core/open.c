@@ -249,13 +249,42 @@ QUIRE_API int quire_tier_open(const quire_tier_config *callers, const quire_allo
     return status;
 }
 
-int qr_tier_open_with(qr_tier_make make, const quire_tier_ops *ops, const void *config,
-                      const quire_tier_config *common, const quire_allocator *allocator,
-                      quire_tier **tier, void **self, char *message, size_t message_bytes)
+int qr_tier_make(const qr_tier_kind *kind, const void *config, uint32_t max_jobs,
+                 const quire_hooks *hooks, void **self, char *message, size_t message_bytes)
+{
+    void *read = qr_alloc(1, kind->config_bytes);
+    void *own = qr_alloc(1, kind->self_bytes);
+    *self = NULL;
+    qr_say(message, message_bytes, "%s", "");
+    int status = read == NULL || own == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
+    if (status == QUIRE_OK)
+        status = qr_config_read(read, kind->config_bytes, config);
+    if (status == QUIRE_OK)
+        status = kind->check(read, message, message_bytes);
+    if (status == QUIRE_OK) {
+        *self = own;
+        status = kind->init(own, read, max_jobs, hooks, message, message_bytes);
+    }
+    if (status != QUIRE_OK && *self != NULL)
+        kind->ops->close(own);
+    else if (status != QUIRE_OK)
+        qr_free(own);
+    qr_free(read);
+    if (status == QUIRE_OK)
+        return QUIRE_OK;
+    *self = NULL;
+    if (message != NULL && message_bytes > 0 && message[0] == 0)
+        qr_say(message, message_bytes, "%s tier: %s", kind->ops->name, quire_strerror(status));
+    return status;
+}
+
+int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_tier_config *common,
+                      const quire_allocator *allocator, quire_tier **tier, void **self,
+                      char *message, size_t message_bytes)
 {
     quire_tier_config whole = QUIRE_TIER_CONFIG_INIT;
-    void *own = NULL;
-    *self = NULL;
+    if (self != NULL)
+        *self = NULL;
     if (tier == NULL)
         return QUIRE_E_ARGUMENT;
     *tier = NULL;
@@ -264,16 +293,15 @@ int qr_tier_open_with(qr_tier_make make, const quire_tier_ops *ops, const void *
         qr_say(message, message_bytes, "common.ops and common.self must be NULL");
         return QUIRE_E_ARGUMENT;
     }
-    if (status == QUIRE_OK)
-        status = make(config, whole.max_jobs, &whole.hooks, &own, message, message_bytes);
-    if (status != QUIRE_OK)
-        return status;
     whole.size = sizeof whole;
-    whole.ops = ops;
-    whole.self = own;
-    status = quire_tier_open(&whole, allocator, tier, message, message_bytes);
+    whole.ops = kind->ops;
     if (status == QUIRE_OK)
-        *self = own;
+        status = qr_tier_make(kind, config, whole.max_jobs, &whole.hooks, &whole.self, message,
+                              message_bytes);
+    if (status == QUIRE_OK)
+        status = quire_tier_open(&whole, allocator, tier, message, message_bytes);
+    if (status == QUIRE_OK && self != NULL)
+        *self = whole.self;
     return status;
 }
 

@@ -89,13 +89,24 @@ static inline void qr_tier_unwatch(quire_tier *tier)
 /* As quire_tier_reset, without waiting. */
 int qr_tier_forget(quire_tier *tier);
 
-/* Makes a tier's own part from its config. */
-typedef int (*qr_tier_make)(const void *config, uint32_t max_jobs, const quire_hooks *hooks,
-                            void **self, char *message, size_t message_bytes);
-/* Makes the part and opens a tier around it: quire_tier_redis_open, quire_tier_peer_open. *self is
- * set with *tier alone. */
-int qr_tier_open_with(qr_tier_make make, const quire_tier_ops *ops, const void *config,
-                      const quire_tier_config *common, const quire_allocator *allocator,
-                      quire_tier **tier, void **self, char *message, size_t message_bytes);
+/* A kind of tier: how its own part is made of a config. */
+typedef struct qr_tier_kind {
+    const quire_tier_ops *ops;
+    size_t config_bytes;
+    size_t self_bytes;
+    int (*check)(const void *config, char *message, size_t bytes);
+    /* self is zeroed; if init fails, ops->close ends it. */
+    int (*init)(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
+                char *message, size_t bytes);
+} qr_tier_kind;
+
+/* Makes the part: quire_tier_redis_create and others. An error has a message. */
+int qr_tier_make(const qr_tier_kind *kind, const void *config, uint32_t max_jobs,
+                 const quire_hooks *hooks, void **self, char *message, size_t message_bytes);
+/* Makes the part and opens a tier around it: quire_tier_redis_open and others. *self is set with
+ * *tier alone; NULL is fine. */
+int qr_tier_open_with(const qr_tier_kind *kind, const void *config, const quire_tier_config *common,
+                      const quire_allocator *allocator, quire_tier **tier, void **self,
+                      char *message, size_t message_bytes);
 
 #endif

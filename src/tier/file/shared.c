@@ -5,7 +5,7 @@
 #include "tier/file/queue.h"
 #include "tier/file/sweep.h"
 #include "tier/file/workers.h"
-#include "tier/promote/known.h"
+#include "tier/slots/known.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -22,13 +22,13 @@ enum {
 
 bool qr_peer_link_open(quire_tier_peer *peer, qr_peer_link *link, const qr_endpoint *endpoint)
 {
-    if (qr_socket_connect(&link->socket, endpoint, peer->tls, peer->address.host, peer->epoll_fd,
-                          link) != 0) {
+    if (qr_socket_connect(&link->socket, endpoint, peer->net.tls, peer->target.address.host,
+                          peer->net.epoll_fd, &link->socket) != 0) {
         qr_peer_say(peer, "%s", strerror(errno));
         return false;
     }
     link->state = QR_PEER_LINK_CONNECTING;
-    link->until_ns = peer->now_ns + peer->connect_ns;
+    link->until_ns = peer->net.now_ns + peer->net.connect_ns;
     link->first_call = 0;
     link->num_calls = 0;
     link->bytes = 0;
@@ -44,8 +44,8 @@ void qr_peer_link_close(quire_tier_peer *peer, qr_peer_link *link)
     if (link->state == QR_PEER_LINK_CLOSED)
         return;
     if (link->state == QR_PEER_LINK_READY)
-        qr_peer_count(peer, QR_PEER_COUNT_CONNECTIONS, (uint64_t)-1);
-    qr_peer_count(peer, QR_PEER_COUNT_LOST, 1);
+        qr_net_count(&peer->net, QR_NET_CONNECTIONS, (uint64_t)-1);
+    qr_net_count(&peer->net, QR_NET_LOST, 1);
     qr_socket_close(&link->socket);
     link->state = QR_PEER_LINK_CLOSED;
     OPENSSL_cleanse(&link->talk, sizeof link->talk);
@@ -75,7 +75,7 @@ static const char *why_lost(const qr_peer_link *link)
 
 static void surprise(quire_tier_peer *peer, qr_peer_link *link, const char *what)
 {
-    qr_peer_count(peer, QR_PEER_COUNT_SURPRISES, 1);
+    qr_net_count(&peer->net, QR_NET_SURPRISES, 1);
     lose(peer, link, what);
 }
 
@@ -88,14 +88,16 @@ bool qr_peer_link_has_room(const quire_tier_peer *peer, const qr_peer_link *link
            (link->num_calls == 0 || link->bytes + block_bytes <= peer->window_bytes);
 }
 
-void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_batch *batch)
+void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_net_batch *batch)
 {
     for (uint32_t i = 0; i < link->num_calls; i++) {
         qr_peer_call *call = qr_peer_call_at(link, i);
         if (call->batch != batch)
             continue;
+        for (uint32_t k = 0; k < call->num_ios; k++)
+            batch->ios[call->io + k].generation = 0;
         call->batch = NULL;
-        call->due_ns = peer->now_ns + peer->late_ns;
+        call->due_ns = peer->net.now_ns + peer->net.late_ns;
     }
 }
 
@@ -137,7 +139,7 @@ static void send_out(quire_tier_peer *peer, qr_peer_link *link)
 static void say_hello(quire_tier_peer *peer, qr_peer_link *link)
 {
     unsigned char random[QR_PEER_RANDOM];
-    if (qr_random_bytes(&peer->hooks, random, sizeof random) != 0) {
+    if (qr_random_bytes(&peer->net.hooks, random, sizeof random) != 0) {
         lose(peer, link, "no random bytes");
         return;
     }
@@ -152,7 +154,7 @@ static void take_challenge(quire_tier_peer *peer, qr_peer_link *link)
 {
     uint32_t version;
     uint32_t status;
-    const char *secret = qr_secret_get(&peer->secret);
+    const char *secret = qr_secret_get(&peer->net.secret);
     if (!qr_peer_get_greeting(link->in, &version, &status)) {
         surprise(peer, link, "not a Quire peer");
         return;
@@ -182,7 +184,7 @@ static void take_welcome(quire_tier_peer *peer, qr_peer_link *link)
         surprise(peer, link, "protocol error: no welcome");
         return;
     }
-    bool is_proven = qr_peer_prove(peer->secret.password, &link->talk, link->in, mac) &&
+    bool is_proven = qr_peer_prove(peer->net.secret.password, &link->talk, link->in, mac) &&
                      qr_peer_is_same_mac(mac, link->in + QR_PEER_WELCOME_HEAD);
     if (status == QR_PEER_SECRET || !is_proven) {
         lose(peer, link, "authentication failed: the peer has another secret");
@@ -193,8 +195,8 @@ static void take_welcome(quire_tier_peer *peer, qr_peer_link *link)
         return;
     }
     link->state = QR_PEER_LINK_READY;
-    qr_peer_count(peer, QR_PEER_COUNT_CONNECTIONS, 1);
-    qr_peer_count(peer, QR_PEER_COUNT_CONNECTED, 1);
+    qr_net_count(&peer->net, QR_NET_CONNECTIONS, 1);
+    qr_net_count(&peer->net, QR_NET_CONNECTED, 1);
     qr_peer_ready(peer);
 }
 
@@ -242,7 +244,7 @@ static void take_tail(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_h
     if (call.batch == NULL)
         return;
     io_of(&call)->crc = head->b;
-    qr_peer_count(peer, QR_PEER_COUNT_VOIDED, head->a == QR_PEER_VOID);
+    qr_net_count(&peer->net, QR_NET_VOIDED, head->a == QR_PEER_VOID);
     if (head->a == QR_PEER_VOID)
         qr_peer_call_end(peer, &call, QUIRE_TIER_MISSING);
     else
@@ -257,7 +259,7 @@ static void take_found(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_
     for (uint32_t i = 0; is_good && i < call.num_ios; i++) {
         uint32_t bytes;
         memcpy(&bytes, link->in + QR_PEER_HEAD + (size_t)i * 4, sizeof bytes);
-        is_good = bytes <= peer->max_block_bytes;
+        is_good = bytes <= peer->net.max_block_bytes;
     }
     if (!is_good) {
         surprise(peer, link, "protocol error: not the answer to a FIND");
@@ -385,7 +387,7 @@ static void receive(quire_tier_peer *peer, qr_peer_link *link)
         struct iovec pieces[2];
         uint32_t of_block;
         if (budget == 0) {
-            peer->has_more = true;
+            peer->net.has_more = true;
             return;
         }
         int n = aim(peer, link, pieces, &of_block);
@@ -397,7 +399,7 @@ static void receive(quire_tier_peer *peer, qr_peer_link *link)
         if (got == 0)
             continue; /* can_read tells whether there is more */
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
-        qr_peer_count(peer, QR_PEER_COUNT_BYTES_IN, (uint64_t)got);
+        qr_net_count(&peer->net, QR_NET_BYTES_IN, (uint64_t)got);
         uint32_t block = (uint64_t)got < of_block ? (uint32_t)got : of_block;
         if (block > 0)
             note_block(link, block);

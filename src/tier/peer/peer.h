@@ -20,18 +20,13 @@
 #ifndef QR_TIER_PEER_PEER_H
 #define QR_TIER_PEER_PEER_H
 
-#include "tier/net/name.h"
-#include "tier/net/secret.h"
-#include "tier/net/socket.h"
+#include "tier/net/client.h"
 #include "tier/peer/hints.h"
 #include "tier/peer/wire.h"
 
 #include "base/bits.h"
 
-#include <quire/slots.h>
 #include <quire/tier_peer.h>
-
-#include <stdatomic.h>
 
 enum {
     QR_PEER_CALLS = 64, /* on one link; a power of two */
@@ -42,21 +37,9 @@ enum {
     QR_PEER_WHY = 160
 };
 
-typedef struct qr_peer_batch {
-    quire_tier_job *job;
-    quire_tier_io *ios;
-    uint32_t num_ios;
-    uint32_t next_io; /* that is no call yet */
-    uint32_t open;    /* ios without a status */
-    quire_tier_op op;
-    uint64_t deadline_ns;
-    struct qr_peer_batch *next; /* active ones in the order of begin; free ones */
-    struct qr_peer_batch *prev;
-} qr_peer_batch;
-
 typedef struct qr_peer_call {
-    qr_peer_batch *batch; /* NULL: its user is gone */
-    uint32_t io;          /* the first */
+    qr_net_batch *batch; /* NULL: its user is gone */
+    uint32_t io;         /* the first */
     uint32_t num_ios;
     uint32_t id;
     uint32_t bytes; /* LOAD: of the block */
@@ -103,49 +86,23 @@ typedef struct qr_peer_link {
     uint32_t out_sent;
 } qr_peer_link;
 
-enum {
-    QR_PEER_COUNT_CONNECTIONS,
-    QR_PEER_COUNT_JOBS,
-    QR_PEER_COUNT_CONNECTED,
-    QR_PEER_COUNT_LOST,
-    QR_PEER_COUNT_SURPRISES,
-    QR_PEER_COUNT_WRONG,
-    QR_PEER_COUNT_VOIDED,
-    QR_PEER_COUNT_REFUSED,
-    QR_PEER_COUNT_LATE,
-    QR_PEER_COUNT_BYTES_IN,
-    QR_PEER_COUNT_NOT_ASKED,
-    QR_PEER_NUM_COUNTS
-};
+/* X(count, field of the stats). */
+#define QR_PEER_COUNTS(X)                                                                          \
+    QR_NET_COUNTS(X)                                                                               \
+    X(VOIDED, voided)                                                                              \
+    X(NOT_ASKED, not_asked)
+enum { QR_NET_VOIDED = QR_NET_NUM_COUNTS, QR_NET_NOT_ASKED };
 
 struct quire_tier_peer {
-    quire_hooks hooks;
-    quire_slots *known;    /* the scheduler's thread; NULL: no events are told */
-    quire_tier_ends *ends; /* of the turn */
-    uint64_t now_ns;
-    qr_address address;
-    qr_secret secret;
-    qr_tls *tls;
+    qr_net_client net;
     unsigned char fingerprint[QUIRE_FINGERPRINT_BYTES];
     /* The scheduler's, while there are no jobs; taken over with the next one. */
     unsigned char next_fingerprint[QUIRE_FINGERPRINT_BYTES];
     bool has_next_fingerprint;
 
-    uint32_t max_block_bytes;
     uint64_t window_bytes;
-    uint64_t connect_ns;
-    uint64_t wait_ns;
+    qr_net_target target;
     uint64_t retry_ns;
-    uint64_t late_ns;
-
-    int epoll_fd;
-    int wake_fd; /* that epoll knows; -1 */
-    qr_name *name;
-    bool is_looking;
-    uint64_t look_until_ns;
-    qr_endpoint endpoints[QR_ADDRESS_MAX];
-    uint32_t num_endpoints;
-    uint32_t at_endpoint;
     uint64_t retry_at_ns; /* down until then */
     uint64_t backoff_ns;
     bool is_told; /* what is wrong is in the log */
@@ -155,23 +112,8 @@ struct quire_tier_peer {
     qr_peer_link *links;
     unsigned char *scratch; /* for what goes nowhere */
 
-    qr_peer_batch *batches;
-    qr_peer_batch *free_batches;
-    qr_peer_batch *active;
-    qr_peer_batch *active_last;
-    uint32_t max_jobs;
-    uint32_t num_jobs;
-    bool has_more;
-
     qr_peer_hints hints; /* not the tier's thread's: see there */
-
-    _Atomic uint64_t counts[QR_PEER_NUM_COUNTS];
 };
-
-static inline void qr_peer_count(quire_tier_peer *peer, int what, uint64_t n)
-{
-    atomic_fetch_add_explicit(&peer->counts[what], n, memory_order_relaxed);
-}
 
 static inline qr_peer_call *qr_peer_call_at(qr_peer_link *link, uint32_t i)
 {
@@ -205,7 +147,7 @@ void qr_peer_link_pump(quire_tier_peer *peer, qr_peer_link *link);
 bool qr_peer_link_has_room(const quire_tier_peer *peer, const qr_peer_link *link, uint32_t bytes,
                            uint32_t block_bytes);
 /* The user of a batch's calls is gone: their answers go nowhere. */
-void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_peer_batch *batch);
+void qr_peer_link_forget(quire_tier_peer *peer, qr_peer_link *link, const qr_net_batch *batch);
 
 /* ---- peer.c ------------------------------------------------------------------ */
 

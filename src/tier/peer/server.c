@@ -257,28 +257,6 @@ static bool watch(quire_peer_server *server, int fd, void *data)
     return epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-static int open_secret(quire_peer_server *server, const quire_peer_server_config *c, char *message,
-                       size_t bytes)
-{
-    qr_secret_options options = {.field = "secret",
-                                 .text = c->secret,
-                                 .file = c->secret_file,
-                                 .get = c->get_secret,
-                                 .get_user = c->secret_user,
-                                 .least = QR_PEER_SECRET_LEAST};
-    return qr_secret_open(&server->secret, &options, message, bytes);
-}
-
-static int open_tls(quire_peer_server *server, const quire_peer_server_config *c, char *message,
-                    size_t bytes)
-{
-    qr_tls_options options = {.ca_file = c->tls_ca_file,
-                              .cert_file = c->tls_cert_file,
-                              .key_file = c->tls_key_file,
-                              .is_server = true};
-    return c->tls == 0 ? QUIRE_OK : qr_tls_open(&options, &server->tls, message, bytes);
-}
-
 static int open_parts(quire_peer_server *server, const quire_peer_server_config *c,
                       const qr_address *address, const qr_endpoint *endpoint, char *message,
                       size_t bytes)
@@ -290,9 +268,14 @@ static int open_parts(quire_peer_server *server, const quire_peer_server_config 
         return QUIRE_E_NOMEM;
     for (uint32_t i = 0; i < server->max_sessions; i++)
         server->sessions[i].socket.fd = -1;
-    int status = open_secret(server, c, message, bytes);
-    if (status == QUIRE_OK)
-        status = open_tls(server, c, message, bytes);
+    qr_secret_options secret = QR_PEER_SECRET_OPTIONS(c);
+    qr_tls_options tls = {.ca_file = c->tls_ca_file,
+                          .cert_file = c->tls_cert_file,
+                          .key_file = c->tls_key_file,
+                          .is_server = true};
+    int status = qr_secret_open(&server->secret, &secret, message, bytes);
+    if (status == QUIRE_OK && c->tls != 0)
+        status = qr_tls_open(&tls, &server->tls, message, bytes);
     if (status == QUIRE_OK)
         status = listen_at(server, address, endpoint, message, bytes);
     if (status != QUIRE_OK)
@@ -417,23 +400,10 @@ QUIRE_API int quire_peer_server_get_stats(const quire_peer_server *server,
 {
     if (server == NULL || stats == NULL)
         return QUIRE_E_ARGUMENT;
-    uint64_t *const fields[QR_NUM_SERVED] = {
-        [QR_SERVED_CONNECTIONS] = &stats->connections,
-        [QR_SERVED_ACCEPTED] = &stats->accepted,
-        [QR_SERVED_TURNED_AWAY] = &stats->turned_away,
-        [QR_SERVED_NOT_PROVEN] = &stats->not_proven,
-        [QR_SERVED_NOT_SAME] = &stats->not_same,
-        [QR_SERVED_BAD_FRAMES] = &stats->bad_frames,
-        [QR_SERVED_STALLED] = &stats->stalled,
-        [QR_SERVED_KEYS_FOUND] = &stats->keys_found,
-        [QR_SERVED_KEYS_MISSING] = &stats->keys_missing,
-        [QR_SERVED_BLOCKS] = &stats->blocks_sent,
-        [QR_SERVED_MISSING] = &stats->blocks_missing,
-        [QR_SERVED_VOID] = &stats->blocks_void,
-        [QR_SERVED_BYTES] = &stats->bytes_sent,
-    };
-    for (int i = 0; i < QR_NUM_SERVED; i++)
-        *fields[i] = atomic_load_explicit(&server->counts[i], memory_order_relaxed);
+#define QR_X(name, field)                                                                          \
+    stats->field = atomic_load_explicit(&server->counts[QR_SERVED_##name], memory_order_relaxed);
+    QR_SERVED_COUNTS(QR_X)
+#undef QR_X
     stats->offered = atomic_load_explicit(&server->table.num_offered, memory_order_relaxed);
     return QUIRE_OK;
 }

@@ -55,22 +55,23 @@ typedef struct qr_session {
     uint32_t id;
 } qr_session;
 
-enum {
-    QR_SERVED_CONNECTIONS,
-    QR_SERVED_ACCEPTED,
-    QR_SERVED_TURNED_AWAY,
-    QR_SERVED_NOT_PROVEN,
-    QR_SERVED_NOT_SAME,
-    QR_SERVED_BAD_FRAMES,
-    QR_SERVED_STALLED,
-    QR_SERVED_KEYS_FOUND,
-    QR_SERVED_KEYS_MISSING,
-    QR_SERVED_BLOCKS,
-    QR_SERVED_MISSING,
-    QR_SERVED_VOID,
-    QR_SERVED_BYTES,
-    QR_NUM_SERVED
-};
+/* X(count, field of the stats). */
+#define QR_SERVED_COUNTS(X)                                                                        \
+    X(CONNECTIONS, connections)                                                                    \
+    X(ACCEPTED, accepted)                                                                          \
+    X(TURNED_AWAY, turned_away)                                                                    \
+    X(NOT_PROVEN, not_proven)                                                                      \
+    X(NOT_SAME, not_same)                                                                          \
+    X(BAD_FRAMES, bad_frames)                                                                      \
+    X(STALLED, stalled)                                                                            \
+    X(KEYS_FOUND, keys_found)                                                                      \
+    X(KEYS_MISSING, keys_missing)                                                                  \
+    X(BLOCKS, blocks_sent)                                                                         \
+    X(MISSING, blocks_missing)                                                                     \
+    X(VOID, blocks_void)                                                                           \
+    X(BYTES, bytes_sent)
+#define QR_SERVED_NAME(name, field) QR_SERVED_##name,
+enum { QR_SERVED_COUNTS(QR_SERVED_NAME) QR_NUM_SERVED };
 
 struct quire_peer_server {
     qr_peer_table table; /* first: it is aligned */

@@ -5,205 +5,105 @@
 #include "base/memory.h"
 #include "tier/core/tier.h"
 #include "tier/peer/peer.h"
-#include "tier/promote/known.h"
 
 #include <quire/wire.h>
 
 #include <openssl/crypto.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
-enum { LINKS = 2, BLOCK_BYTES = 64 * 1024 * 1024, WINDOW_BYTES = 8 * 1024 * 1024, JOBS = 256 };
-#define SECOND  UINT64_C(1000000000)
-#define LONGEST (86400 * SECOND)
+enum { LINKS = 2, WINDOW_BYTES = 8 * 1024 * 1024 };
 
-/* ---- the config ------------------------------------------------------------ */
+/* ---- making ---------------------------------------------------------------- */
 
-static const char *check_fields(const quire_tier_peer_config *c)
+static qr_net_options options_of(const quire_tier_peer_config *c, uint32_t max_jobs)
 {
-    bool has_files = c->tls_ca_file != NULL || c->tls_cert_file != NULL ||
-                     c->tls_key_file != NULL || c->tls_server_name != NULL;
-    if (c->connect_ns > LONGEST || c->wait_ns > LONGEST || c->retry_ns > LONGEST ||
-        c->late_ns > LONGEST)
+    return (qr_net_options){.max_jobs = max_jobs,
+                            .event_keys = c->event_keys,
+                            .max_block_bytes = c->max_block_bytes,
+                            .connect_ns = c->connect_ns,
+                            .wait_ns = c->wait_ns,
+                            .late_ns = c->late_ns,
+                            .fingerprint = c->fingerprint,
+                            .has_tls = c->tls != 0,
+                            .trusts_network = c->trust_network != 0,
+                            .secret = QR_PEER_SECRET_OPTIONS(c),
+                            .tls = {.ca_file = c->tls_ca_file,
+                                    .cert_file = c->tls_cert_file,
+                                    .key_file = c->tls_key_file,
+                                    .server_name = c->tls_server_name,
+                                    .trusts_any = c->tls_trust_any != 0}};
+}
+
+static const char *check_fields(const quire_tier_peer_config *c, const qr_net_options *options)
+{
+    if (c->connect_ns > QR_NET_LONGEST || c->wait_ns > QR_NET_LONGEST ||
+        c->retry_ns > QR_NET_LONGEST || c->late_ns > QR_NET_LONGEST)
         return "invalid time (expected *_ns of at most a day)";
-    if (c->fingerprint == NULL)
-        return "fingerprint is NULL (expected the 32 bytes of quire_fingerprint)";
-    if (c->event_keys > QUIRE_SLOTS_MAX)
-        return "invalid event_keys (expected at most QUIRE_SLOTS_MAX)";
     if (c->connections > QR_PEER_MAX_LINKS)
         return "invalid connections (expected at most 16)";
     if ((c->secret != NULL) + (c->secret_file != NULL) + (c->get_secret != NULL) != 1)
         return "secret, secret_file, get_secret: set exactly one";
-    if (c->tls == 0 && has_files)
-        return "tls is 0, but a TLS file or name is set";
-    if (c->tls_trust_any != 0 && c->tls_ca_file != NULL)
-        return "tls_trust_any and tls_ca_file are both set: set one of them";
     if (c->max_hints > QR_PEER_MAX_HINTS)
         return "invalid max_hints (expected at most 2^26, 67,108,864)";
-    return NULL;
+    return qr_net_check(options);
 }
 
-static int check_config(const quire_tier_peer_config *c, qr_address *address, char *message,
-                        size_t bytes)
+static int check_config(const void *config, char *message, size_t bytes)
 {
-    const char *wrong = check_fields(c);
+    const quire_tier_peer_config *c = config;
+    qr_address address;
+    qr_net_options options = options_of(c, 0);
+    const char *wrong = check_fields(c, &options);
     if (wrong != NULL) {
         qr_say(message, bytes, "%s", wrong);
         return QUIRE_E_CONFIG;
     }
-    if (c->server == NULL || !qr_address_parse_or(address, c->server, strlen(c->server), 0)) {
+    if (c->server == NULL || !qr_address_parse_or(&address, c->server, strlen(c->server), 0)) {
         qr_say(message, bytes, "server: \"%s\" is not HOST:PORT, [IPv6]:PORT or unix:PATH",
                c->server == NULL ? "(null)" : c->server);
         return QUIRE_E_CONFIG;
     }
-    if (c->tls == 0 && c->trust_network == 0 && !qr_address_is_local(address)) {
-        qr_say(message, bytes,
-               "server: \"%s\" is beyond this machine: set tls, or trust_network if the "
-               "network is trusted",
-               c->server);
-        return QUIRE_E_UNSAFE;
-    }
-    return QUIRE_OK;
+    return qr_net_check_trust(&options, &address, "server", c->server, message, bytes);
 }
-
-/* ---- making ---------------------------------------------------------------- */
 
 static void close_peer(void *self)
 {
     quire_tier_peer *peer = self;
     for (uint32_t i = 0; peer->links != NULL && i < peer->num_links; i++)
         qr_socket_close(&peer->links[i].socket);
-    qr_name_close(peer->name);
-    if (peer->epoll_fd >= 0)
-        close(peer->epoll_fd);
-    quire_slots_destroy(peer->known);
-    qr_tls_close(peer->tls);
-    qr_secret_close(&peer->secret);
+    qr_net_close(&peer->net);
     if (peer->links != NULL)
         OPENSSL_cleanse(peer->links, peer->num_links * sizeof *peer->links);
     qr_free(peer->links);
     qr_free(peer->scratch);
-    qr_free(peer->batches);
     qr_peer_hints_close(&peer->hints);
     qr_free(peer);
 }
 
-static void set_limits(quire_tier_peer *peer, const quire_tier_peer_config *c, uint32_t max_jobs)
+static int init_peer(void *self, const void *config, uint32_t max_jobs, const quire_hooks *hooks,
+                     char *message, size_t bytes)
 {
+    quire_tier_peer *peer = self;
+    const quire_tier_peer_config *c = config;
+    qr_net_options options = options_of(c, max_jobs);
+    uint64_t seed = 0;
+    int status = qr_net_open(&peer->net, &options, hooks, message, bytes);
+    if (status != QUIRE_OK)
+        return status;
+    (void)qr_address_parse_or(&peer->target.address, c->server, strlen(c->server), 0);
+    (void)qr_random_bytes(&peer->net.hooks, &seed, sizeof seed); /* 0 will do as well */
     peer->num_links = (uint32_t)qr_or_default(c->connections, LINKS);
-    peer->max_block_bytes = (uint32_t)qr_or_default(c->max_block_bytes, BLOCK_BYTES);
     peer->window_bytes = qr_or_default(c->load_window_bytes, WINDOW_BYTES);
-    peer->connect_ns = qr_or_default(c->connect_ns, SECOND);
-    peer->wait_ns = c->wait_ns;
-    peer->retry_ns = qr_or_default(c->retry_ns, SECOND / 10);
+    peer->retry_ns = qr_or_default(c->retry_ns, QR_NET_SECOND / 10);
     peer->backoff_ns = peer->retry_ns;
-    peer->late_ns = qr_or_default(c->late_ns, SECOND);
-    peer->max_jobs = (uint32_t)qr_or_default(max_jobs, JOBS);
     memcpy(peer->fingerprint, c->fingerprint, sizeof peer->fingerprint);
-}
-
-static int take_memory(quire_tier_peer *peer)
-{
     peer->links = qr_alloc(peer->num_links, sizeof *peer->links);
     peer->scratch = qr_alloc(1, QR_PEER_SCRATCH);
-    peer->batches = qr_alloc(peer->max_jobs, sizeof *peer->batches);
     for (uint32_t i = 0; peer->links != NULL && i < peer->num_links; i++)
         peer->links[i].socket.fd = -1;
-    if (peer->links == NULL || peer->scratch == NULL || peer->batches == NULL)
+    if (peer->links == NULL || peer->scratch == NULL)
         return QUIRE_E_NOMEM;
-    for (uint32_t i = 0; i < peer->max_jobs; i++) {
-        peer->batches[i].next = peer->free_batches;
-        peer->free_batches = &peer->batches[i];
-    }
-    return QUIRE_OK;
-}
-
-static int open_descriptors(quire_tier_peer *peer)
-{
-    peer->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    peer->name = peer->epoll_fd < 0 ? NULL : qr_name_open();
-    if (peer->name == NULL)
-        return QUIRE_E_SYSTEM;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer->name};
-    bool is_watched = epoll_ctl(peer->epoll_fd, EPOLL_CTL_ADD, qr_name_fd(peer->name), &event) == 0;
-    return is_watched ? QUIRE_OK : QUIRE_E_SYSTEM;
-}
-
-static int open_secret(quire_tier_peer *peer, const quire_tier_peer_config *c, char *message,
-                       size_t bytes)
-{
-    qr_secret_options options = {.field = "secret",
-                                 .text = c->secret,
-                                 .file = c->secret_file,
-                                 .get = c->get_secret,
-                                 .get_user = c->secret_user,
-                                 .least = QR_PEER_SECRET_LEAST};
-    return qr_secret_open(&peer->secret, &options, message, bytes);
-}
-
-static int open_tls(quire_tier_peer *peer, const quire_tier_peer_config *c, char *message,
-                    size_t bytes)
-{
-    qr_tls_options options = {.ca_file = c->tls_ca_file,
-                              .cert_file = c->tls_cert_file,
-                              .key_file = c->tls_key_file,
-                              .server_name = c->tls_server_name,
-                              .trusts_any = c->tls_trust_any != 0};
-    return c->tls == 0 ? QUIRE_OK : qr_tls_open(&options, &peer->tls, message, bytes);
-}
-
-static int open_parts(quire_tier_peer *peer, const quire_tier_peer_config *c, char *message,
-                      size_t bytes)
-{
-    uint64_t seed = 0;
-    (void)qr_random_bytes(&peer->hooks, &seed, sizeof seed); /* 0 will do as well */
-    int status = take_memory(peer);
-    if (status == QUIRE_OK && c->event_keys > 0)
-        status = qr_known_open(c->event_keys, &peer->hooks, &peer->known);
-    if (status == QUIRE_OK)
-        status = qr_peer_hints_open(&peer->hints, c->max_hints, seed);
-    if (status == QUIRE_OK)
-        status = open_descriptors(peer);
-    if (status == QUIRE_OK)
-        status = open_secret(peer, c, message, bytes);
-    return status == QUIRE_OK ? open_tls(peer, c, message, bytes) : status;
-}
-
-QUIRE_API int quire_tier_peer_create(const quire_tier_peer_config *config, uint32_t max_jobs,
-                                     const quire_hooks *hooks, quire_tier_peer **out, char *message,
-                                     size_t message_bytes)
-{
-    quire_tier_peer_config c;
-    qr_address address;
-    if (out == NULL)
-        return QUIRE_E_ARGUMENT;
-    *out = NULL;
-    qr_say(message, message_bytes, "%s", "");
-    int status = qr_config_read(&c, sizeof c, config);
-    if (status == QUIRE_OK)
-        status = check_config(&c, &address, message, message_bytes);
-    quire_tier_peer *peer = status == QUIRE_OK ? qr_alloc(1, sizeof *peer) : NULL;
-    if (peer != NULL) {
-        peer->epoll_fd = -1;
-        peer->wake_fd = -1;
-        peer->address = address;
-        if (hooks != NULL)
-            peer->hooks = *hooks;
-        set_limits(peer, &c, max_jobs);
-        status = open_parts(peer, &c, message, message_bytes);
-    } else if (status == QUIRE_OK) {
-        status = QUIRE_E_NOMEM;
-    }
-    if (status == QUIRE_OK) {
-        *out = peer;
-        return QUIRE_OK;
-    }
-    if (peer != NULL)
-        close_peer(peer);
-    if (message != NULL && message_bytes > 0 && message[0] == 0)
-        qr_say(message, message_bytes, "%s", quire_strerror(status));
-    return status;
+    return qr_peer_hints_open(&peer->hints, c->max_hints, seed);
 }
 
 /* ---- what a runner calls --------------------------------------------------- */
@@ -212,16 +112,15 @@ static int open_peer(void *self, const void *memory, size_t bytes, char *message
                      size_t message_bytes)
 {
     quire_tier_peer *peer = self;
+    qr_net_client *net = &peer->net;
     (void)memory; /* sockets need no memory to be registered */
     (void)bytes;
-    uint64_t end = qr_now_ns(NULL) + peer->wait_ns; /* a clock of the caller's may stand still */
-    while (peer->wait_ns > 0 && atomic_load_explicit(&peer->counts[QR_PEER_COUNT_CONNECTED],
-                                                     memory_order_relaxed) == 0) {
+    uint64_t end = qr_now_ns(NULL) + net->wait_ns; /* a clock of the caller's may stand still */
+    while (net->wait_ns > 0 && atomic_load(&net->counts[QR_NET_CONNECTED]) == 0) {
         enum { MOST_MS = 20 }; /* a peer that is down is tried again */
-        uint64_t now = qr_now_ns(NULL);
-        if (now >= end) {
-            qr_say(message, message_bytes, "peer %s:%u: %s", peer->address.host, peer->address.port,
-                   peer->why[0] != 0 ? peer->why : "no reply");
+        if (qr_now_ns(NULL) >= end) {
+            qr_say(message, message_bytes, "peer %s:%u: %s", peer->target.address.host,
+                   peer->target.address.port, peer->why[0] != 0 ? peer->why : "no reply");
             return QUIRE_E_SYSTEM;
         }
         qr_peer_turn(peer, NULL, -1, MOST_MS);
@@ -233,7 +132,7 @@ static quire_tier_caps get_caps(void *self)
 {
     const quire_tier_peer *peer = self;
     return (quire_tier_caps){.alignment = 1,
-                             .max_bytes = peer->max_block_bytes,
+                             .max_bytes = peer->net.max_block_bytes,
                              .is_persistent = 1, /* as far as this engine can tell */
                              .is_shared = 1,
                              .checks_crc = 1,
@@ -242,33 +141,17 @@ static quire_tier_caps get_caps(void *self)
 
 static void prepare_job(void *self, quire_tier_job *job)
 {
-    (void)self;
     bool is_known = job->op == QUIRE_TIER_LOAD || job->op == QUIRE_TIER_FIND;
-    for (uint32_t i = 0; i < job->num_ios; i++) {
-        job->ios[i].place = 0;
-        job->ios[i].generation = 0;
-        if (!is_known)
-            job->ios[i].status = QUIRE_TIER_REFUSED;
-    }
-}
-
-static void finish_job(void *self, quire_tier_job *job)
-{
-    const quire_tier_peer *peer = self;
-    qr_known_finish(peer->known, job);
-}
-
-static quire_slots *get_slots(void *self)
-{
-    const quire_tier_peer *peer = self;
-    return peer->known;
+    qr_net_prepare_job(self, job);
+    for (uint32_t i = 0; i < job->num_ios && !is_known; i++)
+        job->ios[i].status = QUIRE_TIER_REFUSED;
 }
 
 /* What this engine has seen of the peer's blocks; how many there are only the peer knows. */
 static quire_usage get_usage(void *self)
 {
     const quire_tier_peer *peer = self;
-    quire_usage usage = quire_slots_usage(peer->known);
+    quire_usage usage = quire_slots_usage(peer->net.known);
     return (quire_usage){
         .total = usage.cached + usage.active, .cached = usage.cached, .active = usage.active};
 }
@@ -276,8 +159,7 @@ static quire_usage get_usage(void *self)
 static void lookup_keys(void *self, const quire_tier_key *keys, uint32_t n, uint8_t *found)
 {
     quire_tier_peer *peer = self;
-    qr_peer_count(peer, QR_PEER_COUNT_NOT_ASKED,
-                  qr_peer_hints_lookup(&peer->hints, keys, n, found));
+    qr_net_count(&peer->net, QR_NET_NOT_ASKED, qr_peer_hints_lookup(&peer->hints, keys, n, found));
 }
 
 /* Without jobs nothing on the tier's thread looks at these; the next job brings them. */
@@ -286,15 +168,15 @@ static int set_identity(void *self, const unsigned char *fingerprint)
     quire_tier_peer *peer = self;
     memcpy(peer->next_fingerprint, fingerprint, sizeof peer->next_fingerprint);
     peer->has_next_fingerprint = true;
-    (void)quire_slots_reset(peer->known);
+    (void)quire_slots_reset(peer->net.known);
     return QUIRE_OK;
 }
 
 static void begin_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
     quire_tier_peer *peer = self;
-    peer->ends = ends;
-    peer->now_ns = qr_now_ns(&peer->hooks);
+    peer->net.ends = ends;
+    peer->net.now_ns = qr_now_ns(&peer->net.hooks);
     if (peer->has_next_fingerprint) {
         peer->has_next_fingerprint = false;
         memcpy(peer->fingerprint, peer->next_fingerprint, sizeof peer->fingerprint);
@@ -314,38 +196,47 @@ static void turn_peer(void *self, quire_tier_ends *ends, int wake_fd, int timeou
 static void cancel_job(void *self, quire_tier_ends *ends, quire_tier_job *job)
 {
     quire_tier_peer *peer = self;
-    peer->ends = ends;
-    peer->now_ns = qr_now_ns(&peer->hooks);
+    peer->net.ends = ends;
+    peer->net.now_ns = qr_now_ns(&peer->net.hooks);
     qr_peer_batch_cancel(peer, job);
 }
 
+static const quire_tier_ops ops = {.abi = 1,
+                                   .size = sizeof(quire_tier_ops),
+                                   .name = "peer",
+                                   .medium = "PEER",
+                                   .open = open_peer,
+                                   .close = close_peer,
+                                   .caps = get_caps,
+                                   .prepare = prepare_job,
+                                   .finish = qr_net_finish_job,
+                                   .slots = qr_net_get_slots,
+                                   .usage = get_usage,
+                                   .lookup = lookup_keys,
+                                   .set_identity = set_identity,
+                                   .begin = begin_job,
+                                   .turn = turn_peer,
+                                   .cancel = cancel_job};
+static const qr_tier_kind kind = {.ops = &ops,
+                                  .config_bytes = sizeof(quire_tier_peer_config),
+                                  .self_bytes = sizeof(quire_tier_peer),
+                                  .check = check_config,
+                                  .init = init_peer};
+
 QUIRE_API const quire_tier_ops *quire_tier_peer_ops(void)
 {
-    static const quire_tier_ops ops = {.abi = 1,
-                                       .size = sizeof(quire_tier_ops),
-                                       .name = "peer",
-                                       .medium = "PEER",
-                                       .open = open_peer,
-                                       .close = close_peer,
-                                       .caps = get_caps,
-                                       .prepare = prepare_job,
-                                       .finish = finish_job,
-                                       .slots = get_slots,
-                                       .usage = get_usage,
-                                       .lookup = lookup_keys,
-                                       .set_identity = set_identity,
-                                       .begin = begin_job,
-                                       .turn = turn_peer,
-                                       .cancel = cancel_job};
     return &ops;
 }
 
-static int make_peer(const void *config, uint32_t max_jobs, const quire_hooks *hooks, void **self,
-                     char *message, size_t message_bytes)
+QUIRE_API int quire_tier_peer_create(const quire_tier_peer_config *config, uint32_t max_jobs,
+                                     const quire_hooks *hooks, quire_tier_peer **out, char *message,
+                                     size_t message_bytes)
 {
-    quire_tier_peer *peer = NULL;
-    int status = quire_tier_peer_create(config, max_jobs, hooks, &peer, message, message_bytes);
-    *self = peer;
+    void *self;
+    if (out == NULL)
+        return QUIRE_E_ARGUMENT;
+    int status = qr_tier_make(&kind, config, max_jobs, hooks, &self, message, message_bytes);
+    *out = self;
     return status;
 }
 
@@ -355,8 +246,8 @@ QUIRE_API int quire_tier_peer_open(const quire_tier_peer_config *config,
                                    quire_tier_peer **peer, char *message, size_t message_bytes)
 {
     void *self;
-    int status = qr_tier_open_with(make_peer, quire_tier_peer_ops(), config, common, allocator,
-                                   tier, &self, message, message_bytes);
+    int status =
+        qr_tier_open_with(&kind, config, common, allocator, tier, &self, message, message_bytes);
     if (peer != NULL)
         *peer = self;
     return status;
@@ -417,21 +308,10 @@ QUIRE_API int quire_tier_peer_get_stats(const quire_tier_peer *peer, quire_tier_
 {
     if (peer == NULL || stats == NULL)
         return QUIRE_E_ARGUMENT;
-    uint64_t *const fields[QR_PEER_NUM_COUNTS] = {
-        [QR_PEER_COUNT_CONNECTIONS] = &stats->connections,
-        [QR_PEER_COUNT_JOBS] = &stats->jobs,
-        [QR_PEER_COUNT_CONNECTED] = &stats->connected,
-        [QR_PEER_COUNT_LOST] = &stats->lost,
-        [QR_PEER_COUNT_SURPRISES] = &stats->surprises,
-        [QR_PEER_COUNT_WRONG] = &stats->wrong,
-        [QR_PEER_COUNT_VOIDED] = &stats->voided,
-        [QR_PEER_COUNT_REFUSED] = &stats->refused,
-        [QR_PEER_COUNT_LATE] = &stats->late,
-        [QR_PEER_COUNT_BYTES_IN] = &stats->bytes_in,
-        [QR_PEER_COUNT_NOT_ASKED] = &stats->not_asked,
-    };
+#define QR_X(name, field)                                                                          \
+    stats->field = atomic_load_explicit(&peer->net.counts[QR_NET_##name], memory_order_relaxed);
+    QR_PEER_COUNTS(QR_X)
+#undef QR_X
     stats->hints = atomic_load_explicit(&peer->hints.num, memory_order_relaxed);
-    for (int i = 0; i < QR_PEER_NUM_COUNTS; i++)
-        *fields[i] = atomic_load_explicit(&peer->counts[i], memory_order_relaxed);
     return QUIRE_OK;
 }

@@ -47,6 +47,13 @@ enum {
     QR_PEER_SECRET_LEAST = 16
 };
 
+/* qr_secret_options of a config of either side. */
+#define QR_PEER_SECRET_OPTIONS(c)                                                                  \
+    {                                                                                              \
+        .field = "secret", .text = (c)->secret, .file = (c)->secret_file, .get = (c)->get_secret,  \
+        .get_user = (c)->secret_user, .least = QR_PEER_SECRET_LEAST                                \
+    }
+
 typedef enum qr_peer_type {
     QR_PEER_TYPE_FIND = 0x46500001,
     QR_PEER_TYPE_LOAD = 0x46500002,

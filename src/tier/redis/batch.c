@@ -5,93 +5,6 @@
 
 static const char ASKING[QR_REDIS_ASKING + 1] = "*1\r\n$6\r\nASKING\r\n";
 
-/* ---- batches --------------------------------------------------------------- */
-
-static void release_batch(quire_tier_redis *redis, qr_batch *batch)
-{
-    if (batch->prev != NULL)
-        batch->prev->next = batch->next;
-    else
-        redis->active = batch->next;
-    if (batch->next != NULL)
-        batch->next->prev = batch->prev;
-    else
-        redis->active_last = batch->prev;
-    batch->next = redis->free_batches;
-    redis->free_batches = batch;
-    redis->num_jobs--;
-}
-
-/* After the last one neither the job nor its ios may be looked at: they are its user's again. */
-void qr_batch_end_io(quire_tier_redis *redis, qr_batch *batch, uint32_t io,
-                     quire_tier_status status)
-{
-    quire_tier_job *job = batch->job;
-    if (status == QUIRE_TIER_REFUSED)
-        qr_redis_count(redis, QR_COUNT_REFUSED, 1);
-    if (--batch->open == 0)
-        release_batch(redis, batch);
-    redis->ends->end(redis->ends, job, io, status);
-}
-
-/* An io's generation: 0, then 1 + its slot while it waits for room at a node, then this. */
-#define IS_CALL UINT32_MAX
-
-static bool is_waiting(const quire_tier_io *io)
-{
-    return io->status == QUIRE_TIER_PENDING && io->generation != IS_CALL;
-}
-
-/* Ends what is no call yet. */
-static void end_rest(quire_tier_redis *redis, qr_batch *batch, quire_tier_status status)
-{
-    uint32_t next = batch->next_io;
-    uint32_t num_ios = batch->num_ios;
-    quire_tier_io *ios = batch->ios;
-    uint32_t left = 0;
-    batch->next_io = num_ios;
-    for (uint32_t i = next; i < num_ios; i++)
-        left += is_waiting(&ios[i]);
-    for (uint32_t i = next; left > 0; i++)
-        if (is_waiting(&ios[i])) {
-            left--;
-            qr_batch_end_io(redis, batch, i, status);
-        }
-}
-
-void qr_batch_begin(quire_tier_redis *redis, quire_tier_job *job)
-{
-    uint32_t open = 0;
-    for (uint32_t i = 0; i < job->num_ios; i++)
-        open += job->ios[i].status == QUIRE_TIER_PENDING;
-    qr_batch *batch = redis->free_batches;
-    if (open == 0)
-        return;
-    if (batch == NULL) { /* more than max_jobs */
-        quire_tier_io *ios = job->ios;
-        for (uint32_t i = 0; open > 0; i++)
-            if (ios[i].status == QUIRE_TIER_PENDING) {
-                open--;
-                redis->ends->end(redis->ends, job, i, QUIRE_TIER_REFUSED);
-            }
-        return;
-    }
-    redis->free_batches = batch->next;
-    *batch = (qr_batch){.job = job,
-                        .ios = job->ios,
-                        .num_ios = job->num_ios,
-                        .open = open,
-                        .op = job->op,
-                        .deadline_ns = job->due_ns,
-                        .prev = redis->active_last};
-    if (redis->active_last != NULL)
-        redis->active_last->next = batch;
-    else
-        redis->active = batch;
-    redis->active_last = batch;
-    redis->num_jobs++;
-}
-
 /* ---- calls ----------------------------------------------------------------- */
 
 qr_call *qr_call_take(quire_tier_redis *redis, bool is_ours)
@@ -119,11 +32,11 @@ quire_tier_io *qr_call_io(const qr_call *call)
 
 void qr_call_end(quire_tier_redis *redis, qr_call *call, quire_tier_status status)
 {
-    qr_batch *batch = call->batch;
+    qr_net_batch *batch = call->batch;
     uint32_t io = call->io;
     give_call(redis, call);
     if (batch != NULL)
-        qr_batch_end_io(redis, batch, io, status);
+        qr_net_end_io(&redis->net, batch, io, status);
 }
 
 static void write_command(quire_tier_redis *redis, qr_call *call, quire_tier_op op)
@@ -135,7 +48,7 @@ static void write_command(quire_tier_redis *redis, qr_call *call, quire_tier_op 
 }
 
 /* A store begins with the question whether the block is there. */
-static qr_call *make_call(quire_tier_redis *redis, qr_batch *batch, uint32_t i)
+static qr_call *make_call(quire_tier_redis *redis, qr_net_batch *batch, uint32_t i)
 {
     qr_call *call = qr_call_take(redis, false);
     if (call == NULL)
@@ -189,7 +102,7 @@ void qr_call_drop_key(quire_tier_redis *redis, const qr_call *load)
     call->head = call->text + QR_REDIS_ASKING;
     call->head_bytes = qr_redis_command_write(&redis->space, QUIRE_TIER_REMOVE, &io, false,
                                               call->text + QR_REDIS_ASKING, &call->slot);
-    call->due_ns = redis->now_ns + redis->drop_ns;
+    call->due_ns = redis->net.now_ns + redis->drop_ns;
     qr_call_route(redis, call, NULL);
 }
 
@@ -212,9 +125,9 @@ static bool is_crowded(const quire_tier_redis *redis, uint32_t slot)
 }
 
 /* A call for an io, if its node has room; false: there is no call left. */
-static bool route_io(quire_tier_redis *redis, qr_batch *batch, uint32_t i)
+static bool route_io(quire_tier_redis *redis, qr_net_batch *batch, uint32_t i)
 {
-    quire_tier_io *io = &batch->ios[i];
+    quire_tier_io *io = &batch->ios[i]; /* its generation: 1 + its slot while that is crowded */
     if (io->generation != 0 && is_crowded(redis, io->generation - 1))
         return true;
     qr_call *call = make_call(redis, batch, i);
@@ -225,18 +138,18 @@ static bool route_io(quire_tier_redis *redis, qr_batch *batch, uint32_t i)
         give_call(redis, call);
         return true;
     }
-    io->generation = IS_CALL;
+    io->generation = QR_NET_ASKED;
     qr_call_route(redis, call, NULL);
     return true;
 }
 
 /* Ends with the last io that is open: it may have ended, and the batch with it. */
-static bool route_batch(quire_tier_redis *redis, qr_batch *batch)
+static bool route_batch(quire_tier_redis *redis, qr_net_batch *batch)
 {
     const quire_tier_io *ios = batch->ios;
     uint32_t num_ios = batch->num_ios;
     for (uint32_t i = batch->next_io; i < num_ios; i++) {
-        if (!is_waiting(&ios[i])) {
+        if (!qr_net_waits(&ios[i])) {
             batch->next_io += i == batch->next_io;
             continue;
         }
@@ -245,7 +158,7 @@ static bool route_batch(quire_tier_redis *redis, qr_batch *batch)
             return false;
         if (is_last)
             break;
-        batch->next_io += i == batch->next_io && !is_waiting(&ios[i]);
+        batch->next_io += i == batch->next_io && !qr_net_waits(&ios[i]);
     }
     return true;
 }
@@ -254,11 +167,11 @@ void qr_batch_route_all(quire_tier_redis *redis)
 {
     if (!redis->has_map && may_learn(redis))
         return;
-    qr_batch *batch = redis->active;
+    qr_net_batch *batch = redis->net.active;
     while (batch != NULL) {
-        qr_batch *next = batch->next; /* ending its last io releases it, and only it */
+        qr_net_batch *next = batch->next; /* ending its last io releases it, and only it */
         if (!redis->has_map)
-            end_rest(redis, batch, QUIRE_TIER_REFUSED);
+            qr_net_end_waiting(&redis->net, batch, QUIRE_TIER_REFUSED);
         else if (!route_batch(redis, batch))
             return;
         batch = next;
@@ -268,7 +181,7 @@ void qr_batch_route_all(quire_tier_redis *redis)
 /* ---- users that do not wait any longer ------------------------------------- */
 
 /* Calls of the batch that wait at the node end. */
-static void forget_waiting(quire_tier_redis *redis, qr_node *node, const qr_batch *batch,
+static void forget_waiting(quire_tier_redis *redis, qr_node *node, const qr_net_batch *batch,
                            quire_tier_status status)
 {
     qr_call *call = node->waiting;
@@ -287,11 +200,11 @@ static void forget_waiting(quire_tier_redis *redis, qr_node *node, const qr_batc
 
 /* The batch's user is gone; what cannot be left alone is closed first. The batch is released with
  * its last io; a hold on it keeps it valid here until all nodes were looked at. */
-static void leave_batch(quire_tier_redis *redis, qr_batch *batch, quire_tier_status status,
+static void leave_batch(quire_tier_redis *redis, qr_net_batch *batch, quire_tier_status status,
                         bool keeps_stores, bool strikes)
 {
     batch->open++;
-    end_rest(redis, batch, status);
+    qr_net_end_waiting(&redis->net, batch, status);
     for (uint32_t n = 0; n < redis->max_nodes; n++) {
         qr_node *node = &redis->nodes[n];
         uint32_t num_gone = 0;
@@ -306,42 +219,39 @@ static void leave_batch(quire_tier_redis *redis, qr_batch *batch, quire_tier_sta
             qr_node_strike(redis, node, false);
         }
     }
-    if (--batch->open == 0)
-        release_batch(redis, batch);
+    qr_net_release(&redis->net, batch);
 }
 
-static void expire_batch(quire_tier_redis *redis, qr_batch *batch)
+static void expire_batch(quire_tier_redis *redis, qr_net_batch *batch)
 {
-    qr_redis_count(redis, QR_COUNT_LATE, 1);
+    qr_net_count(&redis->net, QR_NET_LATE, 1);
     leave_batch(redis, batch, QUIRE_TIER_FAILED, false, true);
 }
 
 void qr_batch_expire(quire_tier_redis *redis)
 {
-    qr_batch *batch = redis->active;
+    qr_net_batch *batch = redis->net.active;
     while (batch != NULL) {
-        if (batch->deadline_ns > redis->now_ns) {
+        if (batch->deadline_ns > redis->net.now_ns) {
             batch = batch->next;
             continue;
         }
         expire_batch(redis, batch);
-        batch = redis->active; /* a link that was closed may have ended others */
+        batch = redis->net.active; /* a link that was closed may have ended others */
     }
 }
 
 /* A store that is half sent goes on, but not for long. */
 void qr_batch_cancel(quire_tier_redis *redis, const quire_tier_job *job)
 {
-    qr_batch *batch = redis->active;
-    while (batch != NULL && batch->job != job)
-        batch = batch->next;
+    qr_net_batch *batch = qr_net_find(&redis->net, job);
     if (batch == NULL)
         return;
-    if (redis->now_ns >= batch->deadline_ns) {
+    if (redis->net.now_ns >= batch->deadline_ns) {
         expire_batch(redis, batch);
         return;
     }
-    uint64_t until = redis->now_ns + redis->late_ns;
+    uint64_t until = redis->net.now_ns + redis->net.late_ns;
     if (batch->deadline_ns > until)
         batch->deadline_ns = until;
     leave_batch(redis, batch, QUIRE_TIER_CANCELLED, true, false);

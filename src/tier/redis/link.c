@@ -30,18 +30,18 @@ static const char PING[] = "*1\r\n$4\r\nPING\r\n";
 
 bool qr_link_open(quire_tier_redis *redis, qr_link *link, const qr_endpoint *endpoint)
 {
-    if (qr_socket_connect(&link->socket, endpoint, redis->tls, link->node->address.host,
-                          redis->epoll_fd, link) != 0) {
+    if (qr_socket_connect(&link->socket, endpoint, redis->net.tls, link->node->target.address.host,
+                          redis->net.epoll_fd, &link->socket) != 0) {
         qr_node_say(link->node, "%s", strerror(errno));
         return false;
     }
     link->state = QR_LINK_CONNECTING;
-    link->until_ns = redis->now_ns + redis->connect_ns;
+    link->until_ns = redis->net.now_ns + redis->net.connect_ns;
     link->resp = (qr_resp){0};
     link->mode = QR_MODE_REPLY;
     link->in_begin = 0;
     link->in_end = 0;
-    qr_redis_count(redis, QR_COUNT_CONNECTIONS, 1);
+    qr_net_count(&redis->net, QR_NET_CONNECTIONS, 1);
     return true;
 }
 
@@ -59,8 +59,8 @@ void qr_link_close(quire_tier_redis *redis, qr_link *link, bool strikes)
     link->sent = 0;
     link->num_calls = 0;
     link->bytes = 0;
-    qr_redis_count(redis, QR_COUNT_CONNECTIONS, (uint64_t)-1);
-    qr_redis_count(redis, QR_COUNT_LOST, 1);
+    qr_net_count(&redis->net, QR_NET_CONNECTIONS, (uint64_t)-1);
+    qr_net_count(&redis->net, QR_NET_LOST, 1);
     qr_map_forget(redis, link);
     while (call != NULL) {
         qr_call *next = call->next;
@@ -85,7 +85,7 @@ static void lose_link(quire_tier_redis *redis, qr_link *link, const char *why)
 
 static void surprise(quire_tier_redis *redis, qr_link *link, const char *what)
 {
-    qr_redis_count(redis, QR_COUNT_SURPRISES, 1);
+    qr_net_count(&redis->net, QR_NET_SURPRISES, 1);
     qr_node_say(link->node, "%s", what);
     qr_link_close(redis, link, true);
 }
@@ -148,16 +148,16 @@ static void unlink_call(qr_link *link, qr_call *before, qr_call *call)
 static void orphan_call(quire_tier_redis *redis, qr_link *link, qr_call *call,
                         quire_tier_status status)
 {
-    qr_batch *batch = call->batch;
+    qr_net_batch *batch = call->batch;
     uint32_t io = call->io;
     if (call == link->first && link->mode == QR_MODE_VALUE)
         link->mode = QR_MODE_DRAIN;
     call->batch = NULL;
-    call->due_ns = redis->now_ns + redis->late_ns;
-    qr_batch_end_io(redis, batch, io, status);
+    call->due_ns = redis->net.now_ns + redis->net.late_ns;
+    qr_net_end_io(&redis->net, batch, io, status);
 }
 
-bool qr_link_forget(quire_tier_redis *redis, qr_link *link, qr_batch *batch,
+bool qr_link_forget(quire_tier_redis *redis, qr_link *link, qr_net_batch *batch,
                     quire_tier_status status, bool keeps_stores, uint32_t *num_gone)
 {
     bool is_clean = true;
@@ -218,7 +218,7 @@ static int list_pieces(quire_tier_redis *redis, const qr_link *link, struct iove
 
 static void note_sent(quire_tier_redis *redis, qr_link *link, uint64_t sent)
 {
-    qr_redis_count(redis, QR_COUNT_BYTES_OUT, sent);
+    qr_net_count(&redis->net, QR_NET_BYTES_OUT, sent);
     link->sent += sent;
     while (link->sending != NULL) {
         const qr_call *call = link->sending;
@@ -439,7 +439,7 @@ static void receive_answers(quire_tier_redis *redis, qr_link *link)
             return;
         }
         uint64_t bytes = (uint64_t)got;
-        qr_redis_count(redis, QR_COUNT_BYTES_IN, bytes);
+        qr_net_count(&redis->net, QR_NET_BYTES_IN, bytes);
         if (link->mode == QR_MODE_VALUE && bytes > 0) {
             uint64_t left = link->value_bytes - link->value_at;
             uint64_t of_value = bytes < left ? bytes : left;
@@ -449,7 +449,7 @@ static void receive_answers(quire_tier_redis *redis, qr_link *link)
         link->in_end += (uint32_t)bytes;
         digest(redis, link);
         if (budget <= (uint64_t)got) { /* others, too */
-            redis->has_more = redis->has_more || link->socket.can_read;
+            redis->net.has_more = redis->net.has_more || link->socket.can_read;
             return;
         }
         budget -= (uint64_t)got;
@@ -479,7 +479,7 @@ static void greet(quire_tier_redis *redis, qr_link *link)
     link->state = QR_LINK_GREETING;
     if (redis->auth != NULL) {
         char *auth = redis->auth + (size_t)(link - redis->links) * QR_SECRET_AUTH;
-        uint32_t bytes = qr_secret_write_auth(&redis->secret, auth);
+        uint32_t bytes = qr_secret_write_auth(&redis->net.secret, auth);
         is_pushed = push_greeting(redis, link, QR_CALL_AUTH, auth, bytes);
     }
     is_pushed = is_pushed && push_greeting(redis, link, QR_CALL_PING, PING, sizeof PING - 1);
@@ -491,7 +491,7 @@ static void finish_connecting(quire_tier_redis *redis, qr_link *link)
 {
     int finished = qr_socket_finish(&link->socket);
     if (finished > 0) {
-        qr_redis_count(redis, QR_COUNT_CONNECTED, 1);
+        qr_net_count(&redis->net, QR_NET_CONNECTED, 1);
         link->socket.can_write = true;
         greet(redis, link);
     } else if (finished == 0) {
@@ -505,10 +505,10 @@ static void finish_connecting(quire_tier_redis *redis, qr_link *link)
 static void check_time(quire_tier_redis *redis, qr_link *link)
 {
     bool is_made = link->state == QR_LINK_READY;
-    if (!is_made && redis->now_ns >= link->until_ns) {
+    if (!is_made && redis->net.now_ns >= link->until_ns) {
         lose_link(redis, link, "timeout: no reply to a new connection");
     } else if (is_made && link->first != NULL && link->first->batch == NULL &&
-               redis->now_ns >= link->first->due_ns) {
+               redis->net.now_ns >= link->first->due_ns) {
         lose_link(redis, link, "timeout: a reply is late");
     }
 }

@@ -30,7 +30,7 @@ static void mark_nodes(quire_tier_redis *redis)
     redis->node_share = QR_REDIS_CALLS / (num_nodes == 0 ? 1 : num_nodes);
     if (redis->node_share < LEAST_SHARE)
         redis->node_share = LEAST_SHARE;
-    atomic_store_explicit(&redis->counts[QR_COUNT_SLOTS], num_slots, memory_order_relaxed);
+    atomic_store_explicit(&redis->net.counts[QR_NET_SLOTS], num_slots, memory_order_relaxed);
 }
 
 static void accept_map(quire_tier_redis *redis)
@@ -38,7 +38,7 @@ static void accept_map(quire_tier_redis *redis)
     memcpy(redis->owner, redis->reader.owner, sizeof redis->owner);
     redis->reader.link = NULL;
     redis->has_map = true;
-    qr_redis_count(redis, QR_COUNT_REFRESHED, 1);
+    qr_net_count(&redis->net, QR_NET_REFRESHED, 1);
     mark_nodes(redis);
     qr_node_sweep(redis);
     for (uint32_t i = 0; i < redis->max_nodes; i++) /* whose slots may move to a replica */
@@ -64,7 +64,7 @@ static qr_link *choose_asked(quire_tier_redis *redis)
 
 void qr_map_tend(quire_tier_redis *redis)
 {
-    if (!redis->wants_map || redis->reader.link != NULL || redis->now_ns < redis->map_after_ns)
+    if (!redis->wants_map || redis->reader.link != NULL || redis->net.now_ns < redis->map_after_ns)
         return;
     qr_link *link = choose_asked(redis);
     qr_call *call = link == NULL ? NULL : qr_call_take(redis, true);
@@ -73,9 +73,9 @@ void qr_map_tend(quire_tier_redis *redis)
     call->kind = QR_CALL_SLOTS;
     call->head = QUESTION;
     call->head_bytes = sizeof QUESTION - 1;
-    call->due_ns = redis->now_ns + redis->connect_ns + redis->late_ns;
+    call->due_ns = redis->net.now_ns + redis->net.connect_ns + redis->net.late_ns;
     redis->wants_map = false;
-    redis->map_after_ns = redis->now_ns + redis->refresh_ns;
+    redis->map_after_ns = redis->net.now_ns + redis->refresh_ns;
     redis->reader.link = link;
     redis->reader.is_failed = false;
     memset(redis->reader.owner, 0xff, sizeof redis->reader.owner);
@@ -100,7 +100,8 @@ static bool take_owner(quire_tier_redis *redis, const qr_link *link, int64_t por
     /* "?" stands for a node that does not know its own address yet. */
     if (port == 0 || (reader->host_bytes == 1 && reader->host[0] == '?'))
         return true;
-    if (!qr_address_set(&address, reader->host, reader->host_bytes, port, &link->node->address))
+    if (!qr_address_set(&address, reader->host, reader->host_bytes, port,
+                        &link->node->target.address))
         return false;
     const qr_node *node = qr_node_find(redis, &address);
     if (node == NULL)

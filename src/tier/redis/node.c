@@ -17,7 +17,7 @@ qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address)
     qr_node *unused = NULL;
     for (uint32_t i = 0; i < redis->max_nodes; i++) {
         qr_node *node = &redis->nodes[i];
-        if (node->is_used && qr_address_is_equal(&node->address, address))
+        if (node->is_used && qr_address_is_equal(&node->target.address, address))
             return node;
         if (!node->is_used && unused == NULL)
             unused = node;
@@ -30,8 +30,8 @@ qr_node *qr_node_find(quire_tier_redis *redis, const qr_address *address)
         return NULL;
     }
     uint64_t seed = 0;
-    (void)qr_random_bytes(&redis->hooks, &seed, sizeof seed); /* 0 will do as well */
-    *unused = (qr_node){.address = *address, .is_used = true, .links = unused->links};
+    (void)qr_random_bytes(&redis->net.hooks, &seed, sizeof seed); /* 0 will do as well */
+    *unused = (qr_node){.target.address = *address, .is_used = true, .links = unused->links};
     qr_breaker_init(&unused->breaker, redis->breaker_strikes, redis->breaker_ns, seed);
     return unused;
 }
@@ -78,9 +78,9 @@ static void fail_waiting(quire_tier_redis *redis, qr_node *node)
 static void leave_alone(quire_tier_redis *redis, qr_node *node)
 {
     if (!node->is_told)
-        qr_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s; breaker open for %.1f s",
-               node->address.host, node->address.port, node->why,
-               (double)(node->breaker.until_ns - redis->now_ns) * 1e-9);
+        qr_log(&redis->net.hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s; breaker open for %.1f s",
+               node->target.address.host, node->target.address.port, node->why,
+               (double)(node->breaker.until_ns - redis->net.now_ns) * 1e-9);
     node->is_told = true;
     redis->wants_map = true; /* its slots may be somebody else's by now */
     for (uint32_t i = 0; i < redis->num_links; i++)
@@ -94,9 +94,9 @@ void qr_node_strike(quire_tier_redis *redis, qr_node *node, bool opens)
     if (breaker->health == QUIRE_TIER_OPEN)
         return;
     if (opens)
-        qr_breaker_open(breaker, redis->now_ns);
+        qr_breaker_open(breaker, redis->net.now_ns);
     else
-        qr_breaker_take(breaker, breaker->epoch, QR_OUTCOME_BAD, redis->now_ns);
+        qr_breaker_take(breaker, breaker->epoch, QR_OUTCOME_BAD, redis->net.now_ns);
     if (breaker->health == QUIRE_TIER_OPEN)
         leave_alone(redis, node);
 }
@@ -112,9 +112,9 @@ void qr_node_ready(quire_tier_redis *redis, qr_node *node)
     qr_breaker *breaker = &node->breaker;
     if (!qr_node_is_open(node))
         return;
-    qr_log(&redis->hooks, QUIRE_LOG_INFO, "redis %s:%u: connected again", node->address.host,
-           node->address.port);
-    qr_breaker_take(breaker, breaker->epoch, QR_OUTCOME_GOOD, redis->now_ns);
+    qr_log(&redis->net.hooks, QUIRE_LOG_INFO, "redis %s:%u: connected again",
+           node->target.address.host, node->target.address.port);
+    qr_breaker_take(breaker, breaker->epoch, QR_OUTCOME_GOOD, redis->net.now_ns);
     breaker->strikes = breaker->max_strikes - 1; /* one more, and it is left alone again */
 }
 
@@ -136,28 +136,12 @@ static bool has_links(quire_tier_redis *redis, qr_node *node)
     return false;
 }
 
-/* The addresses to try, from the beginning; false: not known yet, or never. */
-static bool find_endpoints(quire_tier_redis *redis, qr_node *node)
-{
-    node->at_endpoint = 0;
-    node->num_endpoints = 1;
-    if (qr_address_to_endpoint(&node->address, &node->endpoints[0]))
-        return true;
-    node->num_endpoints = 0;
-    if (redis->looking == NULL && qr_name_ask(redis->name, &node->address)) {
-        redis->looking = node;
-        node->is_looking = true;
-        node->until_ns = redis->now_ns + redis->connect_ns;
-    }
-    return false;
-}
-
 static void connect_link(quire_tier_redis *redis, qr_node *node, qr_link *link)
 {
-    while (node->at_endpoint < node->num_endpoints) {
-        if (qr_link_open(redis, link, &node->endpoints[node->at_endpoint]))
+    while (node->target.at_endpoint < node->target.num_endpoints) {
+        if (qr_link_open(redis, link, &node->target.endpoints[node->target.at_endpoint]))
             return;
-        node->at_endpoint++;
+        node->target.at_endpoint++;
     }
     fail_waiting(redis, node);
     qr_node_strike(redis, node, false);
@@ -165,7 +149,7 @@ static void connect_link(quire_tier_redis *redis, qr_node *node, qr_link *link)
 
 void qr_node_not_connected(quire_tier_redis *redis, qr_node *node)
 {
-    if (++node->at_endpoint < node->num_endpoints && !has_links(redis, node)) {
+    if (++node->target.at_endpoint < node->target.num_endpoints && !has_links(redis, node)) {
         connect_link(redis, node, &node->links[0]);
         return;
     }
@@ -174,22 +158,9 @@ void qr_node_not_connected(quire_tier_redis *redis, qr_node *node)
     qr_node_strike(redis, node, false);
 }
 
-void qr_node_answered(quire_tier_redis *redis)
+void qr_node_found(quire_tier_redis *redis, qr_node *node)
 {
-    qr_address asked;
-    qr_endpoint endpoints[QR_ADDRESS_MAX];
-    int count = qr_name_answer(redis->name, &asked, endpoints);
-    qr_node *node = redis->looking;
-    if (count < 0 || node == NULL)
-        return;
-    redis->looking = NULL;
-    if (!node->is_used || !node->is_looking || !qr_address_is_equal(&node->address, &asked))
-        return;
-    node->is_looking = false;
-    node->num_endpoints = (uint32_t)count;
-    node->at_endpoint = 0;
-    memcpy(node->endpoints, endpoints, (size_t)count * sizeof *endpoints);
-    if (count == 0)
+    if (node->target.num_endpoints == 0)
         qr_node_say(node, "name not found");
     if (!has_links(redis, node))
         connect_link(redis, node, &node->links[0]);
@@ -201,7 +172,7 @@ static void add_link(quire_tier_redis *redis, qr_node *node)
     qr_link *link = find_link(redis, node, QR_LINK_CLOSED);
     bool is_coming = find_link(redis, node, QR_LINK_CONNECTING) != NULL ||
                      find_link(redis, node, QR_LINK_GREETING) != NULL;
-    if (link != NULL && !is_coming && node->at_endpoint < node->num_endpoints)
+    if (link != NULL && !is_coming && node->target.at_endpoint < node->target.num_endpoints)
         connect_link(redis, node, link);
 }
 
@@ -246,7 +217,7 @@ static void hand_out(quire_tier_redis *redis, qr_node *node)
 /* Its answer, should it come, is for nobody. */
 static void give_up_looking(quire_tier_redis *redis, qr_node *node)
 {
-    node->is_looking = false;
+    node->target.is_looking = false;
     qr_node_say(node, "timeout: name lookup");
     fail_waiting(redis, node);
     qr_node_strike(redis, node, false);
@@ -262,17 +233,18 @@ static bool is_wanted(const quire_tier_redis *redis, const qr_node *node)
 void qr_node_tend(quire_tier_redis *redis, qr_node *node)
 {
     if (node->breaker.health == QUIRE_TIER_OPEN &&
-        ((!node->is_mapped && !node->is_seed) || !qr_breaker_let(&node->breaker, redis->now_ns)))
+        ((!node->is_mapped && !node->is_seed) ||
+         !qr_breaker_let(&node->breaker, redis->net.now_ns)))
         return;
     hand_out(redis, node);
-    if (node->is_looking && redis->now_ns >= node->until_ns)
+    if (node->target.is_looking && redis->net.now_ns >= node->target.until_ns)
         give_up_looking(redis, node);
-    if (!is_wanted(redis, node) || node->is_looking)
+    if (!is_wanted(redis, node) || node->target.is_looking)
         return;
     if (has_links(redis, node)) {
         if (node->waiting != NULL)
             add_link(redis, node);
-    } else if (find_endpoints(redis, node)) { /* names are looked up anew */
+    } else if (qr_net_find_endpoints(&redis->net, &node->target)) { /* names are looked up anew */
         connect_link(redis, node, &node->links[0]);
     }
 }
@@ -282,7 +254,7 @@ void qr_node_sweep(quire_tier_redis *redis)
     for (uint32_t i = 0; i < redis->max_nodes; i++) {
         qr_node *node = &redis->nodes[i];
         if (!node->is_used || node->is_seed || node->is_mapped || node->num_calls > 0 ||
-            node->is_looking)
+            node->target.is_looking)
             continue;
         for (uint32_t k = 0; k < redis->num_links; k++)
             qr_link_close(redis, &node->links[k], false);

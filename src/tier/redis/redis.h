@@ -24,17 +24,11 @@
 #define QR_TIER_REDIS_REDIS_H
 
 #include "tier/core/breaker.h"
-#include "tier/net/address.h"
-#include "tier/net/name.h"
-#include "tier/net/secret.h"
-#include "tier/net/socket.h"
+#include "tier/net/client.h"
 #include "tier/redis/resp.h"
 #include "tier/redis/value.h"
 
-#include <quire/slots.h>
 #include <quire/tier_redis.h>
-
-#include <stdatomic.h>
 
 enum {
     QR_REDIS_SLOTS = 16384,
@@ -62,12 +56,11 @@ typedef enum qr_call_kind {
     QR_CALL_COUNT /* DBSIZE: how full the server is */
 } qr_call_kind;
 
-typedef struct qr_batch qr_batch;
 typedef struct qr_node qr_node;
 
 typedef struct qr_call {
     struct qr_call *next; /* in the queue that it is in */
-    qr_batch *batch;      /* NULL: our own, or its user is gone */
+    qr_net_batch *batch;  /* NULL: our own, or its user is gone */
     uint32_t io;
     qr_call_kind kind;
     uint16_t slot;
@@ -81,18 +74,6 @@ typedef struct qr_call {
     uint32_t answer_bytes; /* about */
     char text[QR_REDIS_ASKING + QR_REDIS_COMMAND];
 } qr_call;
-
-struct qr_batch {
-    quire_tier_job *job;
-    quire_tier_io *ios;
-    uint32_t num_ios;
-    uint32_t next_io; /* that is no call yet */
-    uint32_t open;    /* ios without a status */
-    quire_tier_op op;
-    uint64_t deadline_ns;
-    qr_batch *next; /* active ones in the order of begin; free ones */
-    qr_batch *prev;
-};
 
 typedef enum qr_link_state {
     QR_LINK_CLOSED = 0,
@@ -146,18 +127,13 @@ typedef struct qr_link {
 } qr_link;
 
 struct qr_node {
-    qr_address address;
+    qr_net_target target;
     bool is_used;
     bool is_seed;
-    bool is_mapped;  /* has slots */
-    bool is_looking; /* its name is being looked up */
-    bool is_told;    /* what is wrong with it is in the log */
+    bool is_mapped; /* has slots */
+    bool is_told;   /* what is wrong with it is in the log */
     bool is_forbidden_told;
-    uint64_t until_ns; /* of the lookup */
     qr_breaker breaker;
-    qr_endpoint endpoints[QR_ADDRESS_MAX];
-    uint32_t num_endpoints;
-    uint32_t at_endpoint;
     qr_call *waiting;
     qr_call *waiting_last;
     uint32_t num_calls; /* waiting and on its links */
@@ -170,27 +146,19 @@ struct qr_node {
     char why[QR_REDIS_WHY];  /* the last failure */
 };
 
-enum {
-    QR_COUNT_NODES,
-    QR_COUNT_NODES_OPEN,
-    QR_COUNT_SLOTS,
-    QR_COUNT_CONNECTIONS,
-    QR_COUNT_CALLS,
-    QR_COUNT_JOBS,
-    QR_COUNT_CONNECTED,
-    QR_COUNT_LOST,
-    QR_COUNT_REFRESHED,
-    QR_COUNT_MOVED,
-    QR_COUNT_ASKED,
-    QR_COUNT_SURPRISES,
-    QR_COUNT_WRONG,
-    QR_COUNT_REFUSED,
-    QR_COUNT_LATE,
-    QR_COUNT_PRESENT,
-    QR_COUNT_BYTES_IN,
-    QR_COUNT_BYTES_OUT,
-    QR_NUM_COUNTS
-};
+/* X(count, field of the stats). */
+#define QR_REDIS_OWN_COUNTS(X)                                                                     \
+    X(NODES, nodes)                                                                                \
+    X(NODES_OPEN, nodes_open)                                                                      \
+    X(SLOTS, slots)                                                                                \
+    X(CALLS, calls)                                                                                \
+    X(REFRESHED, refreshed)                                                                        \
+    X(MOVED, moved)                                                                                \
+    X(ASKS, asked)                                                                                 \
+    X(PRESENT, present)                                                                            \
+    X(BYTES_OUT, bytes_out)
+#define QR_REDIS_COUNTS(X) QR_NET_COUNTS(X) QR_REDIS_OWN_COUNTS(X)
+enum { QR_REDIS_FIRST_COUNT = QR_NET_NUM_COUNTS - 1, QR_REDIS_OWN_COUNTS(QR_NET_COUNT_NAME) };
 
 /* What CLUSTER SLOTS has said so far. */
 typedef struct qr_map_reader {
@@ -205,42 +173,27 @@ typedef struct qr_map_reader {
 } qr_map_reader;
 
 struct quire_tier_redis {
-    quire_hooks hooks;
-    quire_tier_ends *ends; /* of the turn */
-    uint64_t now_ns;
+    qr_net_client net;
     qr_redis_space space;
     char prefix[QR_REDIS_PREFIX + 1];
     bool is_trusting;
-    bool is_opened;
 
     uint32_t num_links; /* of a node */
     uint32_t max_nodes;
-    uint32_t max_block_bytes;
     uint64_t window_bytes;
     uint64_t load_window_bytes;
-    uint64_t connect_ns;
-    uint64_t wait_ns;
     uint64_t refresh_ns;
-    uint64_t late_ns;
     uint64_t drop_ns; /* of deleting what was wrong */
     uint64_t usage_ns;
     uint32_t value_bytes; /* of the last block that was stored or loaded; 0: none was */
     uint32_t breaker_strikes;
     uint64_t breaker_ns;
 
-    quire_slots *known; /* the scheduler's thread; NULL: no events are told */
-
-    qr_secret secret;
     char *auth;    /* the whole command: QR_SECRET_AUTH for each link; NULL: none */
     char tail[64]; /* behind a value: \r\n, and the TTL */
     uint32_t tail_bytes;
     bool has_ttl;
-    qr_tls *tls;
 
-    int epoll_fd;
-    int wake_fd; /* that epoll knows; -1 */
-    qr_name *name;
-    qr_node *looking; /* the node whose name is looked up */
     qr_node *nodes;
     qr_link *links;
     unsigned char *input;
@@ -257,15 +210,6 @@ struct quire_tier_redis {
     qr_call *free_calls;
     uint32_t num_free_calls;
     uint32_t num_kept_calls; /* for our own */
-    qr_batch *batches;
-    qr_batch *free_batches;
-    qr_batch *active;
-    qr_batch *active_last;
-    uint32_t max_jobs;
-    uint32_t num_jobs;
-    bool has_more; /* a link stopped before its input was empty */
-
-    _Atomic uint64_t counts[QR_NUM_COUNTS];
     /* Of all servers with slots together; read by any thread. */
     _Atomic uint64_t num_keys;
     _Atomic uint64_t used_bytes; /* 0: no server has said */
@@ -273,21 +217,13 @@ struct quire_tier_redis {
     _Atomic uint64_t room_keys;  /* blocks that still fit; 0: not known */
 };
 
-static inline void qr_redis_count(quire_tier_redis *redis, int what, uint64_t n)
-{
-    atomic_fetch_add_explicit(&redis->counts[what], n, memory_order_relaxed);
-}
-
 /* ---- batch.c --------------------------------------------------------- */
 
-void qr_batch_begin(quire_tier_redis *redis, quire_tier_job *job);
 /* Makes calls of ios while there are some free, and hands them to their nodes. */
 void qr_batch_route_all(quire_tier_redis *redis);
 /* Ends those whose time is over. */
 void qr_batch_expire(quire_tier_redis *redis);
 void qr_batch_cancel(quire_tier_redis *redis, const quire_tier_job *job);
-void qr_batch_end_io(quire_tier_redis *redis, qr_batch *batch, uint32_t io,
-                     quire_tier_status status);
 
 /* A call with nothing in it; NULL: none is free. */
 qr_call *qr_call_take(quire_tier_redis *redis, bool is_ours);
@@ -318,7 +254,7 @@ void qr_node_strike(quire_tier_redis *redis, qr_node *node, bool opens);
 void qr_node_good(qr_node *node);
 void qr_node_say(qr_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Its name's addresses are here. */
-void qr_node_answered(quire_tier_redis *redis);
+void qr_node_found(quire_tier_redis *redis, qr_node *node);
 /* A link is ready: it answers. */
 void qr_node_ready(quire_tier_redis *redis, qr_node *node);
 /* A link was lost while it was being made. */
@@ -337,7 +273,7 @@ void qr_link_pump(quire_tier_redis *redis, qr_link *link);
 void qr_link_close(quire_tier_redis *redis, qr_link *link, bool strikes);
 /* The user of a batch's calls on this link is gone: those not yet sent leave, answers go nowhere.
  * false: one is half sent, and the link must be closed. keeps_stores: stores under way go on. */
-bool qr_link_forget(quire_tier_redis *redis, qr_link *link, qr_batch *batch,
+bool qr_link_forget(quire_tier_redis *redis, qr_link *link, qr_net_batch *batch,
                     quire_tier_status status, bool keeps_stores, uint32_t *num_gone);
 
 /* ---- map.c ----------------------------------------------------------- */

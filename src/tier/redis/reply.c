@@ -41,7 +41,7 @@ static void take_greeting(quire_tier_redis *redis, qr_link *link, qr_call *call,
         refuse_link(redis, link, item);
     } else if (item->kind != QR_RESP_STATUS || item->bytes != strlen(expected) ||
                memcmp(item->text, expected, item->bytes) != 0) {
-        qr_redis_count(redis, QR_COUNT_SURPRISES, 1);
+        qr_net_count(&redis->net, QR_NET_SURPRISES, 1);
         qr_node_say(link->node, "not a Redis server");
         qr_link_close(redis, link, true);
     } else if (is_ping) {
@@ -65,7 +65,8 @@ static qr_node *read_target(quire_tier_redis *redis, const qr_link *link, const 
     for (at++; at < end && *at >= '0' && *at <= '9' && *slot < QR_REDIS_SLOTS; at++)
         *slot = *slot * 10 + (*at - '0');
     if (at == end || *at != ' ' || *slot >= QR_REDIS_SLOTS ||
-        !qr_address_parse_said(&address, at + 1, (size_t)(end - at - 1), &link->node->address))
+        !qr_address_parse_said(&address, at + 1, (size_t)(end - at - 1),
+                               &link->node->target.address))
         return NULL;
     return qr_node_find(redis, &address);
 }
@@ -75,7 +76,7 @@ static void redirect(quire_tier_redis *redis, qr_link *link, qr_call *call,
 {
     int64_t slot;
     qr_node *node = read_target(redis, link, item, &slot);
-    qr_redis_count(redis, is_asking ? QR_COUNT_ASKED : QR_COUNT_MOVED, 1);
+    qr_net_count(&redis->net, is_asking ? QR_NET_ASKS : QR_NET_MOVED, 1);
     if (!is_asking)
         redis->wants_map = true;
     if (node == NULL || slot != call->slot || ++call->redirects > QR_REDIS_REDIRECTS) {
@@ -115,8 +116,8 @@ static void tell_forbidden(quire_tier_redis *redis, qr_node *node, const qr_resp
         return;
     node->is_forbidden_told = true;
     say_error(node, item);
-    qr_log(&redis->hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s", node->address.host,
-           node->address.port, node->why);
+    qr_log(&redis->net.hooks, QUIRE_LOG_WARNING, "redis %s:%u: %s", node->target.address.host,
+           node->target.address.port, node->why);
 }
 
 static void take_error(quire_tier_redis *redis, qr_link *link, qr_call *call,
@@ -137,7 +138,7 @@ static void take_error(quire_tier_redis *redis, qr_link *link, qr_call *call,
         qr_node_good(link->node);
         qr_call_end(redis, call, QUIRE_TIER_NO_ROOM);
     } else if (qr_resp_is_error(item, "WRONGTYPE") && call->kind == QR_CALL_LOAD) {
-        qr_redis_count(redis, QR_COUNT_WRONG, 1);
+        qr_net_count(&redis->net, QR_NET_WRONG, 1);
         qr_call_drop_key(redis, call);
         qr_call_end(redis, call, QUIRE_TIER_WRONG);
     } else if (qr_resp_is_error(item, "WRONGTYPE") && call->kind == QR_CALL_FIND) {
@@ -185,7 +186,7 @@ static quire_tier_status judge(const qr_call *call, const qr_resp_item *item)
 static void take_check(quire_tier_redis *redis, qr_call *call, const qr_resp_item *item)
 {
     if (item->number == (int64_t)QR_REDIS_HEADER + qr_call_io(call)->bytes) {
-        qr_redis_count(redis, QR_COUNT_PRESENT, 1);
+        qr_net_count(&redis->net, QR_NET_PRESENT, 1);
         qr_call_end(redis, call, QUIRE_TIER_DONE);
     } else {
         qr_call_send_store(redis, call);
@@ -209,7 +210,7 @@ void qr_reply_take(quire_tier_redis *redis, qr_link *link, qr_call *call, const 
     }
     quire_tier_status status = is_usage ? QUIRE_TIER_PENDING : judge(call, item);
     if (status == QUIRE_TIER_PENDING) {
-        qr_redis_count(redis, QR_COUNT_SURPRISES, 1);
+        qr_net_count(&redis->net, QR_NET_SURPRISES, 1);
         qr_node_say(link->node, "protocol error: unexpected reply");
         qr_call_end(redis, call, QUIRE_TIER_FAILED);
         qr_link_close(redis, link, true);
@@ -236,7 +237,7 @@ void qr_reply_value(quire_tier_redis *redis, qr_link *link, qr_call *call)
     if (call->batch != NULL && status == QUIRE_TIER_DONE) {
         qr_call_io(call)->crc = link->crc;
     } else if (call->batch != NULL) {
-        qr_redis_count(redis, QR_COUNT_WRONG, 1);
+        qr_net_count(&redis->net, QR_NET_WRONG, 1);
         qr_call_drop_key(redis, call);
     }
     qr_call_end(redis, call, status);

@@ -50,13 +50,14 @@ void qr_usage_tend(quire_tier_redis *redis)
 {
     for (uint32_t i = 0; i < redis->max_nodes; i++) {
         qr_node *node = &redis->nodes[i];
-        if (!is_asked(node) || redis->now_ns < node->usage_after_ns)
+        if (!is_asked(node) || redis->net.now_ns < node->usage_after_ns)
             continue;
         qr_link *link = ready_link(redis, node);
         if (link == NULL)
             continue;
         node->said = (qr_redis_usage){0};
-        node->usage_after_ns = redis->now_ns + PATIENCE * (redis->connect_ns + redis->late_ns);
+        node->usage_after_ns =
+            redis->net.now_ns + PATIENCE * (redis->net.connect_ns + redis->net.late_ns);
         link->info_bytes = 0;
         ask(redis, link, QR_CALL_INFO, INFO, sizeof INFO - 1);
         ask(redis, link, QR_CALL_COUNT, COUNT, sizeof COUNT - 1);
@@ -115,19 +116,19 @@ bool qr_usage_take(quire_tier_redis *redis, qr_node *node, const qr_call *call,
 {
     if (item->kind == QR_RESP_ERROR) {
         if (qr_resp_is_error(item, "NOPERM") && !node->is_usage_refused)
-            qr_log(&redis->hooks, QUIRE_LOG_INFO,
+            qr_log(&redis->net.hooks, QUIRE_LOG_INFO,
                    "redis %s:%u: the user may not call INFO or DBSIZE: the usage of this server is "
                    "unknown",
-                   node->address.host, node->address.port);
+                   node->target.address.host, node->target.address.port);
         node->is_usage_refused = node->is_usage_refused || qr_resp_is_error(item, "NOPERM");
         node->said.used_bytes = 0;
-        node->usage_after_ns = redis->now_ns + redis->usage_ns;
+        node->usage_after_ns = redis->net.now_ns + redis->usage_ns;
         return true;
     }
     if (call->kind != QR_CALL_COUNT || item->kind != QR_RESP_NUMBER || item->number < 0)
         return false;
     node->said.keys = (uint64_t)item->number;
-    node->usage_after_ns = redis->now_ns + redis->usage_ns;
+    node->usage_after_ns = redis->net.now_ns + redis->usage_ns;
     if (node->said.used_bytes > 0) { /* INFO was answered too */
         node->usage = node->said;
         node->has_usage = true;

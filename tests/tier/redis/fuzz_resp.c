@@ -105,7 +105,7 @@ static void create(void)
     config.max_nodes = 4;
     config.connections = 1;
     MUTATE_EXPECT(quire_tier_redis_create(&config, NUM_JOBS, NULL, &redis, NULL, 0) == QUIRE_OK);
-    redis->ends = &ends;
+    redis->net.ends = &ends;
     line = &redis->links[0];
 }
 
@@ -123,7 +123,7 @@ static void begin_works(void)
             w->ios[k].memory = w->memory[k];
             w->ios[k].bytes = BYTES;
         }
-        qr_batch_begin(redis, &w->job);
+        qr_net_begin(&redis->net, &w->job, true);
     }
 }
 
@@ -138,7 +138,7 @@ static int open_line(void)
     redis->node_share = QR_REDIS_CALLS;
     redis->wants_map = true;
     redis->map_after_ns = 0;
-    redis->now_ns = 1;
+    redis->net.now_ns = 1;
     line->socket = (qr_socket){.fd = pair[0], .can_read = true, .can_write = true};
     line->state = QR_LINK_READY;
     line->resp = (qr_resp){0};
@@ -192,7 +192,7 @@ static void check_link(const uint8_t *bytes, size_t n)
     say(fd, bytes, first);
     say(fd, bytes + first, n - first);
     close_line(fd);
-    MUTATE_EXPECT(redis->num_free_calls == free_before && redis->num_jobs == 0);
+    MUTATE_EXPECT(redis->num_free_calls == free_before && redis->net.num_jobs == 0);
     for (uint32_t i = 0; i < NUM_JOBS; i++)
         MUTATE_EXPECT(works[i].ended == works[i].job.num_ios);
     for (uint32_t k = 0; k < NUM_LOADS; k++)

@@ -89,11 +89,11 @@ static void open_line(void)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
     other_end = pair[1];
     memset(redis->owner, 0, sizeof redis->owner);
-    redis->ends = &ends;
+    redis->net.ends = &ends;
     redis->has_map = true;
     redis->wants_map = false;
     redis->node_share = QR_REDIS_CALLS;
-    redis->now_ns = 1;
+    redis->net.now_ns = 1;
     line = &redis->links[0];
     line->socket = (qr_socket){.fd = pair[0], .session = &session, .can_write = true};
     line->state = QR_LINK_READY;
@@ -117,7 +117,7 @@ static void begin_task(task *t, quire_tier_op op, uint32_t key)
     t->job.num_ios = 1;
     t->job.ios = &t->io;
     t->job.due_ns = 1000;
-    qr_batch_begin(redis, &t->job);
+    qr_net_begin(&redis->net, &t->job, true);
     qr_batch_route_all(redis);
     qr_node_tend(redis, &redis->nodes[0]);
 }
@@ -142,8 +142,8 @@ static void begun_loads_are_sent(void **state)
         begin_task(&b, QUIRE_TIER_FIND, 2);
         b.job.due_ns = 5000;
         if (is_late != 0) {
-            redis->active_last->deadline_ns = 5000;
-            redis->now_ns = 2000;
+            redis->net.active_last->deadline_ns = 5000;
+            redis->net.now_ns = 2000;
             qr_batch_expire(redis);
         } else {
             qr_batch_cancel(redis, &a.job);
@@ -171,7 +171,7 @@ static void begun_stores_close(void **state)
     pump(false);
     qr_node_tend(redis, &redis->nodes[0]);
     pump(true);
-    redis->now_ns = 2000;
+    redis->net.now_ns = 2000;
     qr_batch_expire(redis);
     assert_int_equal(a.io.status, QUIRE_TIER_FAILED);
     assert_int_equal(line->state, QR_LINK_CLOSED);

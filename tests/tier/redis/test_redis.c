@@ -533,14 +533,14 @@ static void stuck_nodes_leave_room(void **state)
     quire_tier_job job = {
         .op = QUIRE_TIER_FIND, .num_ios = MANY, .ios = ios, .due_ns = UINT64_MAX - 1};
     uint32_t num_free = redis->num_free_calls;
-    redis->ends = &ends;
+    redis->net.ends = &ends;
     redis->has_map = true;
     redis->node_share = QR_REDIS_CALLS / 2;
     for (uint32_t slot = 0; slot < QR_REDIS_SLOTS; slot++)
         redis->owner[slot] = slot % 2;
     for (uint32_t i = 0; i < MANY; i++)
         ios[i].key = faulty_key(i);
-    qr_batch_begin(redis, &job);
+    qr_net_begin(&redis->net, &job, true);
     uint32_t answered = 0;
     for (int round = 0; round < 3; round++) {
         qr_batch_route_all(redis);
@@ -548,12 +548,12 @@ static void stuck_nodes_leave_room(void **state)
         answered += answer_all(redis, &redis->nodes[0]);
     }
     assert_in_range(answered, MANY * 2 / 5, MANY * 3 / 5); /* all that are its own */
-    redis->now_ns = UINT64_MAX;
+    redis->net.now_ns = UINT64_MAX;
     qr_batch_expire(redis);
     for (uint32_t i = 0; i < MANY; i++)
         assert_int_equal(num_ended[i], 1);
     assert_int_equal(redis->num_free_calls, num_free);
-    assert_int_equal(redis->num_jobs, 0);
+    assert_int_equal(redis->net.num_jobs, 0);
     free(ios);
     quire_tier_redis_ops()->close(redis);
 }

@@ -1,4 +1,4 @@
-#include "tier/promote/known.h"
+#include "tier/slots/known.h"
 
 int qr_known_open(uint32_t num_keys, const quire_hooks *hooks, quire_slots **known)
 {

@@ -1,4 +1,4 @@
-/* tier/promote/known.h - which keys of a tier that is shared this engine has seen there.
+/* tier/slots/known.h - which keys of a tier that is shared this engine has seen there.
  *
  *      DONE of STORE, LOAD, FIND            ──► known
  *      MISSING, WRONG; DONE of REMOVE       ──► not known any more
@@ -8,8 +8,8 @@
  * from then on.
  *
  * Threads: the scheduler's. */
-#ifndef QR_TIER_PROMOTE_KNOWN_H
-#define QR_TIER_PROMOTE_KNOWN_H
+#ifndef QR_TIER_SLOTS_KNOWN_H
+#define QR_TIER_SLOTS_KNOWN_H
 
 #include <quire/slots.h>
 

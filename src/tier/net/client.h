@@ -1,0 +1,163 @@
+/* tier/net/client.h - what the tiers share that ask servers: jobs, descriptors, one turn.
+ *
+ *      job ─ batch: how many of its ios have no status, its deadline
+ *      turn: work ── wait for sockets, names, the tier's wake ── work
+ *
+ * The client is the first member of a tier's own part, so that it is also the self of its ops.
+ * Everything is taken at creation and belongs to the tier's thread; other threads see counts alone.
+ */
+#ifndef QR_TIER_NET_CLIENT_H
+#define QR_TIER_NET_CLIENT_H
+
+#include "tier/net/name.h"
+#include "tier/net/secret.h"
+#include "tier/net/socket.h"
+
+#include <quire/slots.h>
+
+#include <stdatomic.h>
+
+/* X(count, field of the stats). A tier's own counts follow. */
+#define QR_NET_COUNTS(X)                                                                           \
+    X(CONNECTIONS, connections)                                                                    \
+    X(JOBS, jobs)                                                                                  \
+    X(CONNECTED, connected)                                                                        \
+    X(LOST, lost)                                                                                  \
+    X(SURPRISES, surprises)                                                                        \
+    X(WRONG, wrong)                                                                                \
+    X(REFUSED, refused)                                                                            \
+    X(LATE, late)                                                                                  \
+    X(BYTES_IN, bytes_in)
+
+#define QR_NET_COUNT_NAME(name, field) QR_NET_##name,
+enum { QR_NET_COUNTS(QR_NET_COUNT_NAME) QR_NET_NUM_COUNTS, QR_NET_MAX_COUNTS = 24 };
+
+#define QR_NET_SECOND  UINT64_C(1000000000)
+#define QR_NET_LONGEST (86400 * QR_NET_SECOND)
+/* The generation of an io that a call asks for: it no longer waits. */
+#define QR_NET_ASKED UINT32_MAX
+
+typedef struct qr_net_batch {
+    quire_tier_job *job;
+    quire_tier_io *ios;
+    uint32_t num_ios;
+    uint32_t next_io; /* all before it are asked for, or have ended */
+    uint32_t open;    /* ios without a status */
+    quire_tier_op op;
+    uint64_t deadline_ns;
+    struct qr_net_batch *next; /* active ones in the order of begin; free ones */
+    struct qr_net_batch *prev;
+} qr_net_batch;
+
+/* A server and its addresses. */
+typedef struct qr_net_target {
+    qr_address address;
+    qr_endpoint endpoints[QR_ADDRESS_MAX];
+    uint32_t num_endpoints;
+    uint32_t at_endpoint;
+    bool is_looking; /* its name is being looked up, */
+    uint64_t until_ns;
+} qr_net_target;
+
+typedef struct qr_net_client {
+    quire_hooks hooks;
+    quire_slots *known;    /* the scheduler's thread; NULL: no events are told */
+    quire_tier_ends *ends; /* of the turn */
+    uint64_t now_ns;
+    qr_secret secret;
+    qr_tls *tls;
+    uint32_t max_block_bytes;
+    uint64_t connect_ns;
+    uint64_t wait_ns;
+    uint64_t late_ns;
+
+    int epoll_fd;
+    int wake_fd; /* that epoll knows; -1 */
+    qr_name *name;
+    qr_net_target *looking; /* whose name is looked up; NULL: none's */
+
+    qr_net_batch *batches;
+    qr_net_batch *free_batches;
+    qr_net_batch *active;
+    qr_net_batch *active_last;
+    uint32_t max_jobs;
+    uint32_t num_jobs;
+    bool has_more; /* a connection stopped before its input was empty */
+
+    _Atomic uint64_t counts[QR_NET_MAX_COUNTS];
+} qr_net_client;
+
+/* What a config says, in the words that all have; 0 is the default. */
+typedef struct qr_net_options {
+    uint32_t max_jobs;
+    uint32_t event_keys;
+    uint64_t max_block_bytes;
+    uint64_t connect_ns;
+    uint64_t wait_ns;
+    uint64_t late_ns;
+    const unsigned char *fingerprint;
+    qr_secret_options secret;
+    qr_tls_options tls;
+    bool has_tls;
+    bool trusts_network;
+} qr_net_options;
+
+/* What a tier does in a turn. */
+typedef struct qr_net_ops {
+    void (*work)(qr_net_client *net); /* all that can be done without waiting */
+    /* When something is to be done even if nothing comes; deadlines of jobs apart. */
+    uint64_t (*next_time)(qr_net_client *net);
+    void (*name_found)(qr_net_client *net, qr_net_target *target);
+} qr_net_ops;
+
+static inline void qr_net_count(qr_net_client *net, int what, uint64_t n)
+{
+    atomic_fetch_add_explicit(&net->counts[what], n, memory_order_relaxed);
+}
+
+static inline void qr_earlier(uint64_t *when, uint64_t ns)
+{
+    *when = ns < *when ? ns : *when;
+}
+
+/* NULL, or what is wrong with the options. */
+const char *qr_net_check(const qr_net_options *options);
+/* Without TLS a server beyond this machine needs the caller's word. QUIRE_OK, QUIRE_E_UNSAFE. */
+int qr_net_check_trust(const qr_net_options *options, const qr_address *address, const char *field,
+                       const char *text, char *message, size_t bytes);
+/* Closed by the caller, also after an error. */
+int qr_net_open(qr_net_client *net, const qr_net_options *options, const quire_hooks *hooks,
+                char *message, size_t bytes);
+void qr_net_close(qr_net_client *net);
+
+/* ---- jobs ------------------------------------------------------------------- */
+
+/* Refuses the job if can_ask is false, or if there are as many jobs as may be. */
+void qr_net_begin(qr_net_client *net, quire_tier_job *job, bool can_ask);
+/* After the last one neither the job nor its ios may be looked at: they are its user's again. */
+void qr_net_end_io(qr_net_client *net, qr_net_batch *batch, uint32_t io, quire_tier_status status);
+static inline bool qr_net_waits(const quire_tier_io *io)
+{
+    return io->status == QUIRE_TIER_PENDING && io->generation != QR_NET_ASKED;
+}
+/* Ends what waits. */
+void qr_net_end_waiting(qr_net_client *net, qr_net_batch *batch, quire_tier_status status);
+/* One io less is open: the batch is free after the last one. */
+void qr_net_release(qr_net_client *net, qr_net_batch *batch);
+/* NULL: the job has ended. */
+qr_net_batch *qr_net_find(qr_net_client *net, const quire_tier_job *job);
+
+/* ---- a turn ------------------------------------------------------------------ */
+
+/* The addresses, from the first one; false: its name is looked up, or cannot be now. */
+bool qr_net_find_endpoints(qr_net_client *net, qr_net_target *target);
+void qr_net_turn(qr_net_client *net, const qr_net_ops *ops, quire_tier_ends *ends, int wake_fd,
+                 int timeout_ms);
+
+/* ---- of quire_tier_ops, with the client as self ------------------------------- */
+
+void qr_net_prepare_job(void *self, quire_tier_job *job);
+void qr_net_finish_job(void *self, quire_tier_job *job);
+quire_slots *qr_net_get_slots(void *self);
+
+#endif
