@@ -287,7 +287,9 @@ static void ask_for_first(const taking *t, const qr_block *theirs, const uint32_
         qr_prefetch_write(home_of(t, theirs[others[i]].tag));
 }
 
-/* The same, where nobody watches, keys lie in the records and tags are shared. */
+/* The same, where nobody watches, keys lie in the records and tags are shared. It is worth its
+ * lines: with batches of take_watched alone, a replay of mooncake_conversation with a host tier
+ * takes 1.12 times as long, and one of azure2023_conv 1.05 times. */
 static quire_same take_quietly(quire_pool *pool, quire_pool *other, const uint32_t *others,
                                uint32_t n, uint32_t *from, uint32_t *to)
 {

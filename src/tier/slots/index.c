@@ -7,7 +7,7 @@ void qr_slots_index_insert(qr_buckets *index, uint32_t tag, uint32_t node)
 
 void qr_slots_index_remove(qr_buckets *index, uint32_t tag, uint32_t node)
 {
-    qr_buckets_remove_id(index, tag, node + 1);
+    qr_buckets_remove(index, tag, node + 1);
 }
 
 uint32_t qr_slots_index_distance(const qr_buckets *index, uint32_t tag, uint32_t node)
