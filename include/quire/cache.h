@@ -139,11 +139,16 @@ typedef struct quire_cache_config {
  * size; a hash block size that does not divide the block sizes; several equal groups with caching
  * on; more sink blocks than the pool has. QUIRE_E_RANDOM if the random hook fails. _destroy frees
  * what _create took; NULL: does nothing. */
-QUIRE_API size_t quire_cache_bytes(const quire_cache_config *config);
-QUIRE_API int quire_cache_create_in(void *memory, size_t bytes, const quire_cache_config *config,
-                                    quire_cache **cache);
 QUIRE_API int quire_cache_create(const quire_cache_config *config, const quire_allocator *allocator,
                                  quire_cache **cache);
+static inline size_t quire_cache_bytes(const quire_cache_config *config)
+{
+    size_t bytes = 0;
+    quire_cache *none;
+    quire_allocator measure = quire_allocator_measure(&bytes);
+    (void)quire_cache_create(config, &measure, &none);
+    return bytes;
+}
 QUIRE_API void quire_cache_destroy(quire_cache *cache);
 
 /* ---- a request, as the cache sees it ------------------------------------ */

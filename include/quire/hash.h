@@ -181,11 +181,16 @@ typedef struct quire_hasher_config {
 
 /* Create a hasher: see quire/memory.h. The config is read during the call only. Beside the statuses
  * of quire/memory.h, returns QUIRE_E_RANDOM if the random hook fails. */
-QUIRE_API size_t quire_hasher_bytes(const quire_hasher_config *config);
-QUIRE_API int quire_hasher_create_in(void *memory, size_t bytes, const quire_hasher_config *config,
-                                     quire_hasher **hasher);
 QUIRE_API int quire_hasher_create(const quire_hasher_config *config,
                                   const quire_allocator *allocator, quire_hasher **hasher);
+static inline size_t quire_hasher_bytes(const quire_hasher_config *config)
+{
+    size_t bytes = 0;
+    quire_hasher *none;
+    quire_allocator measure = quire_allocator_measure(&bytes);
+    (void)quire_hasher_create(config, &measure, &none);
+    return bytes;
+}
 /* Erases the secret and the last tokens, and frees the memory that _create took. NULL: does
  * nothing. */
 QUIRE_API void quire_hasher_destroy(quire_hasher *hasher);

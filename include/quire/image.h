@@ -58,8 +58,8 @@ QUIRE_API size_t quire_sched_image_bytes(const quire_sched *sched);
 QUIRE_API int quire_sched_save(const quire_sched *sched, void *image, size_t bytes,
                                size_t *written);
 
-/* Create a scheduler like quire_sched_create and quire_sched_create_in, with the state of the
- * image. If the call fails, nothing was created. Beside the statuses of creation:
+/* Creates a scheduler like quire_sched_create, with the state of the image. If the call
+ * fails, nothing was created. Beside the statuses of creation:
  *
  *      QUIRE_E_CORRUPT  the bytes are not an image, or are truncated or changed, or the state is
  *                       impossible. Restore checks every number while reading, and the whole state
@@ -69,8 +69,6 @@ QUIRE_API int quire_sched_save(const quire_sched *sched, void *image, size_t byt
 QUIRE_API int quire_sched_restore(const quire_sched_config *config,
                                   const quire_allocator *allocator, const void *image,
                                   size_t image_bytes, quire_sched **sched);
-QUIRE_API int quire_sched_restore_in(void *memory, size_t bytes, const quire_sched_config *config,
-                                     const void *image, size_t image_bytes, quire_sched **sched);
 
 #ifdef __cplusplus
 }

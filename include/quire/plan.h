@@ -104,11 +104,16 @@ typedef struct quire_plan_params {
  *      QUIRE_E_MEMORY_LIMIT  the memory of a worker cannot hold one request of max_model_len tokens
  *                             (with auto_fit: of one token), or not one block
  *      QUIRE_E_RANGE         more blocks than a quire_block can number */
-QUIRE_API size_t quire_plan_bytes(const quire_plan_params *params);
-QUIRE_API int quire_plan_create_in(void *memory, size_t bytes, const quire_plan_params *params,
-                                   quire_plan **plan);
 QUIRE_API int quire_plan_create(const quire_plan_params *params, const quire_allocator *allocator,
                                 quire_plan **plan);
+static inline size_t quire_plan_bytes(const quire_plan_params *params)
+{
+    size_t bytes = 0;
+    quire_plan *none;
+    quire_allocator measure = quire_allocator_measure(&bytes);
+    (void)quire_plan_create(params, &measure, &none);
+    return bytes;
+}
 QUIRE_API void quire_plan_destroy(quire_plan *plan);
 
 /* ---- looking ------------------------------------------------------------ */

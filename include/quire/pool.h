@@ -99,11 +99,16 @@ typedef struct quire_pool_config {
 /* Create a pool: see quire/memory.h. Beside the statuses of quire/memory.h, returns QUIRE_E_RANDOM
  * if the random hook fails. The pool keeps the event hook and nothing else of the config. Block 0
  * becomes the null block. The free queue holds the blocks 1, 2, 3, ... in this order. */
-QUIRE_API size_t quire_pool_bytes(const quire_pool_config *config);
-QUIRE_API int quire_pool_create_in(void *memory, size_t bytes, const quire_pool_config *config,
-                                   quire_pool **pool);
 QUIRE_API int quire_pool_create(const quire_pool_config *config, const quire_allocator *allocator,
                                 quire_pool **pool);
+static inline size_t quire_pool_bytes(const quire_pool_config *config)
+{
+    size_t bytes = 0;
+    quire_pool *none;
+    quire_allocator measure = quire_allocator_measure(&bytes);
+    (void)quire_pool_create(config, &measure, &none);
+    return bytes;
+}
 /* Frees the memory that _create took. NULL: does nothing. */
 QUIRE_API void quire_pool_destroy(quire_pool *pool);
 

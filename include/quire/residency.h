@@ -59,14 +59,17 @@ typedef struct quire_residency_config {
 
 /* Create a residency: see quire/memory.h. It follows the pool from then on. Beside the statuses of
  * quire/memory.h, returns QUIRE_BUSY if the pool already has a residency, QUIRE_E_RANDOM if the
- * random hook fails. _bytes returns 0 if pool is NULL. */
-QUIRE_API size_t quire_residency_bytes(const quire_residency_config *config,
-                                       const quire_pool *pool);
-QUIRE_API int quire_residency_create_in(void *memory, size_t bytes,
-                                        const quire_residency_config *config, quire_pool *pool,
-                                        quire_residency **residency);
+ * random hook fails. _bytes returns 0 if _create would fail before it allocates. */
 QUIRE_API int quire_residency_create(const quire_residency_config *config, quire_pool *pool,
                                      const quire_allocator *allocator, quire_residency **residency);
+static inline size_t quire_residency_bytes(const quire_residency_config *config, quire_pool *pool)
+{
+    size_t bytes = 0;
+    quire_residency *none;
+    quire_allocator measure = quire_allocator_measure(&bytes);
+    (void)quire_residency_create(config, pool, &measure, &none);
+    return bytes;
+}
 /* Stops following the pool, and frees what _create took. NULL: does nothing. */
 QUIRE_API void quire_residency_destroy(quire_residency *residency);
 

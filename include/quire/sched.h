@@ -256,11 +256,16 @@ typedef struct quire_sched_config {
 #define QUIRE_SCHED_CONFIG_INIT QUIRE_NESTED_INIT(quire_sched_config, cache)
 
 /* Create a scheduler: see quire/memory.h. quire_refusal says why a config is invalid. */
-QUIRE_API size_t quire_sched_bytes(const quire_sched_config *config);
-QUIRE_API int quire_sched_create_in(void *memory, size_t bytes, const quire_sched_config *config,
-                                    quire_sched **sched);
 QUIRE_API int quire_sched_create(const quire_sched_config *config, const quire_allocator *allocator,
                                  quire_sched **sched);
+static inline size_t quire_sched_bytes(const quire_sched_config *config)
+{
+    size_t bytes = 0;
+    quire_sched *none;
+    quire_allocator measure = quire_allocator_measure(&bytes);
+    (void)quire_sched_create(config, &measure, &none);
+    return bytes;
+}
 QUIRE_API void quire_sched_destroy(quire_sched *sched);
 
 /* ---- requests ----------------------------------------------------------- */
@@ -473,14 +478,11 @@ QUIRE_API int quire_sched_get_mm_input(const quire_sched *sched, quire_req req, 
 /* Copies tokens [first, first + num) of the request. QUIRE_E_RANGE if it has fewer tokens. */
 QUIRE_API int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t first,
                                      uint32_t num, quire_token *tokens);
-/* All hashes of the request, digest_bytes each, one for every full hash block; no hashes without
- * prefix caching. Valid until the next call of any function. A connector may call this only inside
- * get_num_new_matched_tokens, for the request that it is asked about. */
-QUIRE_API int quire_sched_get_hashes(quire_sched *sched, quire_req req, const void **hashes,
-                                     uint32_t *num_hashes);
-/* Like _get_hashes, for the first `most` hashes only: reads less memory if few suffice. */
-QUIRE_API int quire_sched_get_first_hashes(quire_sched *sched, quire_req req, uint32_t most,
-                                           const void **hashes, uint32_t *num_hashes);
+/* The first `most` hashes of the request, digest_bytes each, one for every full hash block; with
+ * UINT32_MAX all; none without prefix caching. Valid until the next call of any function. A
+ * connector may call this only in get_num_new_matched_tokens, for the request in question. */
+QUIRE_API int quire_sched_get_hashes(quire_sched *sched, quire_req req, uint32_t most,
+                                     const void **hashes, uint32_t *num_hashes);
 QUIRE_API int quire_sched_get_blocks(const quire_sched *sched, quire_req req,
                                      quire_block_span *blocks);
 

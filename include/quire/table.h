@@ -51,11 +51,16 @@ typedef struct quire_table_config {
 #define QUIRE_TABLE_CONFIG_INIT QUIRE_SIZED_INIT(quire_table_config)
 
 /* Create a table: see quire/memory.h. _destroy frees what _create took; NULL: does nothing. */
-QUIRE_API size_t quire_table_bytes(const quire_table_config *config);
-QUIRE_API int quire_table_create_in(void *memory, size_t bytes, const quire_table_config *config,
-                                    quire_table **table);
 QUIRE_API int quire_table_create(const quire_table_config *config, const quire_allocator *allocator,
                                  quire_table **table);
+static inline size_t quire_table_bytes(const quire_table_config *config)
+{
+    size_t bytes = 0;
+    quire_table *none;
+    quire_allocator measure = quire_allocator_measure(&bytes);
+    (void)quire_table_create(config, &measure, &none);
+    return bytes;
+}
 QUIRE_API void quire_table_destroy(quire_table *table);
 
 /* Appends blocks to a row. Rows are numbered from 0. Returns QUIRE_E_RANGE if the row does not

@@ -56,36 +56,6 @@ static int read_cache_config(quire_cache_config *c, const quire_cache_config *ca
     return err == QUIRE_OK ? qr_cache_config_read(c, callers) : err;
 }
 
-size_t quire_cache_bytes(const quire_cache_config *config)
-{
-    quire_cache_config c;
-    if (read_cache_config(&c, config) != QUIRE_OK)
-        return 0;
-    qr_arena plan = qr_arena_plan();
-    qr_cache_carve(&plan, &c);
-    return plan.used == SIZE_MAX ? 0 : plan.used;
-}
-
-int quire_cache_create_in(void *memory, size_t bytes, const quire_cache_config *config,
-                          quire_cache **cache)
-{
-    quire_cache_config c;
-    if (memory == NULL || cache == NULL)
-        return QUIRE_E_ARGUMENT;
-    int err = read_cache_config(&c, config);
-    if (err == QUIRE_OK)
-        err = qr_arena_fits(memory, bytes, quire_cache_bytes(config));
-    if (err != QUIRE_OK)
-        return err;
-    qr_arena arena = qr_arena_carve(memory, bytes);
-    quire_cache *made = qr_cache_carve(&arena, &c);
-    qr_arena_seal(&arena);
-    err = qr_cache_init(made, &c);
-    if (err == QUIRE_OK)
-        *cache = made;
-    return err;
-}
-
 int quire_cache_create(const quire_cache_config *config, const quire_allocator *allocator,
                        quire_cache **cache)
 {
@@ -96,11 +66,15 @@ int quire_cache_create(const quire_cache_config *config, const quire_allocator *
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
-    err = qr_owner_take(&owner, allocator, quire_cache_bytes(config));
+    qr_arena arena;
+    qr_arena size = qr_arena_plan();
+    qr_cache_carve(&size, &c);
+    err = qr_owner_begin(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
-    quire_cache *made;
-    err = quire_cache_create_in(owner.memory, owner.bytes, config, &made);
+    quire_cache *made = qr_cache_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    err = qr_cache_init(made, &c);
     if (err != QUIRE_OK) {
         qr_owner_release(&owner);
         return err;

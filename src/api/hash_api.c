@@ -19,36 +19,6 @@ static int read_hasher_config(quire_hasher_config *c, const quire_hasher_config 
     return err == QUIRE_OK ? qr_hasher_config_read(c, callers) : err;
 }
 
-size_t quire_hasher_bytes(const quire_hasher_config *config)
-{
-    quire_hasher_config c;
-    if (read_hasher_config(&c, config) != QUIRE_OK)
-        return 0;
-    qr_arena plan = qr_arena_plan();
-    qr_hasher_carve(&plan, &c);
-    return plan.used == SIZE_MAX ? 0 : plan.used;
-}
-
-int quire_hasher_create_in(void *memory, size_t bytes, const quire_hasher_config *config,
-                           quire_hasher **hasher)
-{
-    quire_hasher_config c;
-    if (memory == NULL || hasher == NULL)
-        return QUIRE_E_ARGUMENT;
-    int err = read_hasher_config(&c, config);
-    if (err == QUIRE_OK)
-        err = qr_arena_fits(memory, bytes, quire_hasher_bytes(config));
-    if (err != QUIRE_OK)
-        return err;
-    qr_arena arena = qr_arena_carve(memory, bytes);
-    quire_hasher *made = qr_hasher_carve(&arena, &c);
-    qr_arena_seal(&arena);
-    err = qr_hasher_init(made, &c);
-    if (err == QUIRE_OK)
-        *hasher = made;
-    return err;
-}
-
 int quire_hasher_create(const quire_hasher_config *config, const quire_allocator *allocator,
                         quire_hasher **hasher)
 {
@@ -59,11 +29,15 @@ int quire_hasher_create(const quire_hasher_config *config, const quire_allocator
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
-    err = qr_owner_take(&owner, allocator, quire_hasher_bytes(config));
+    qr_arena arena;
+    qr_arena size = qr_arena_plan();
+    qr_hasher_carve(&size, &c);
+    err = qr_owner_begin(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
-    quire_hasher *made;
-    err = quire_hasher_create_in(owner.memory, owner.bytes, config, &made);
+    quire_hasher *made = qr_hasher_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    err = qr_hasher_init(made, &c);
     if (err != QUIRE_OK) {
         qr_owner_release(&owner);
         return err;

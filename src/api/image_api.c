@@ -47,15 +47,3 @@ int quire_sched_restore(const quire_sched_config *config, const quire_allocator 
         err = quire_sched_create(config, allocator, &made);
     return err == QUIRE_OK ? load_or_destroy(made, image, image_bytes, sched) : err;
 }
-
-int quire_sched_restore_in(void *memory, size_t bytes, const quire_sched_config *config,
-                           const void *image, size_t image_bytes, quire_sched **sched)
-{
-    if (image == NULL || sched == NULL)
-        return QUIRE_E_ARGUMENT;
-    quire_sched *made;
-    int err = qr_image_check_frame(image, image_bytes);
-    if (err == QUIRE_OK)
-        err = quire_sched_create_in(memory, bytes, config, &made);
-    return err == QUIRE_OK ? load_or_destroy(made, image, image_bytes, sched) : err;
-}

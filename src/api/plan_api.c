@@ -9,51 +9,25 @@ static bool plan_ok(const quire_plan *plan)
 
 /* ---- making ---------------------------------------------------------------- */
 
-size_t quire_plan_bytes(const quire_plan_params *params)
-{
-    quire_plan_params p;
-    if (qr_plan_params_read(&p, params) != QUIRE_OK)
-        return 0;
-    qr_arena arena = qr_arena_plan();
-    qr_plan_carve(&arena, &p);
-    return arena.used == SIZE_MAX ? 0 : arena.used;
-}
-
-int quire_plan_create_in(void *memory, size_t bytes, const quire_plan_params *params,
-                         quire_plan **plan)
-{
-    quire_plan_params p;
-    if (memory == NULL || plan == NULL)
-        return QUIRE_E_ARGUMENT;
-    int err = qr_plan_params_read(&p, params);
-    if (err == QUIRE_OK)
-        err = qr_arena_fits(memory, bytes, quire_plan_bytes(params));
-    if (err != QUIRE_OK)
-        return err;
-    qr_arena arena = qr_arena_carve(memory, bytes);
-    quire_plan *made = qr_plan_carve(&arena, &p);
-    qr_arena_seal(&arena);
-    err = qr_plan_build(made, &p);
-    if (err == QUIRE_OK)
-        *plan = made;
-    return err;
-}
-
 int quire_plan_create(const quire_plan_params *params, const quire_allocator *allocator,
                       quire_plan **plan)
 {
-    quire_plan_params p;
+    quire_plan_params c;
     if (plan == NULL)
         return QUIRE_E_ARGUMENT;
-    int err = qr_plan_params_read(&p, params);
+    int err = qr_plan_params_read(&c, params);
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
-    err = qr_owner_take(&owner, allocator, quire_plan_bytes(params));
+    qr_arena arena;
+    qr_arena size = qr_arena_plan();
+    qr_plan_carve(&size, &c);
+    err = qr_owner_begin(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
-    quire_plan *made;
-    err = quire_plan_create_in(owner.memory, owner.bytes, params, &made);
+    quire_plan *made = qr_plan_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    err = qr_plan_build(made, &c);
     if (err != QUIRE_OK) {
         qr_owner_release(&owner);
         return err;

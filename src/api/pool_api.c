@@ -19,36 +19,6 @@ static int read_pool_config(quire_pool_config *c, const quire_pool_config *calle
     return err == QUIRE_OK ? qr_pool_config_read(c, callers) : err;
 }
 
-size_t quire_pool_bytes(const quire_pool_config *config)
-{
-    quire_pool_config c;
-    if (read_pool_config(&c, config) != QUIRE_OK)
-        return 0;
-    qr_arena plan = qr_arena_plan();
-    qr_pool_carve(&plan, &c);
-    return plan.used == SIZE_MAX ? 0 : plan.used;
-}
-
-int quire_pool_create_in(void *memory, size_t bytes, const quire_pool_config *config,
-                         quire_pool **pool)
-{
-    quire_pool_config c;
-    if (memory == NULL || pool == NULL)
-        return QUIRE_E_ARGUMENT;
-    int err = read_pool_config(&c, config);
-    if (err == QUIRE_OK)
-        err = qr_arena_fits(memory, bytes, quire_pool_bytes(config));
-    if (err != QUIRE_OK)
-        return err;
-    qr_arena arena = qr_arena_carve(memory, bytes);
-    quire_pool *made = qr_pool_carve(&arena, &c);
-    qr_arena_seal(&arena);
-    err = qr_pool_init(made, &c);
-    if (err == QUIRE_OK)
-        *pool = made;
-    return err;
-}
-
 int quire_pool_create(const quire_pool_config *config, const quire_allocator *allocator,
                       quire_pool **pool)
 {
@@ -59,11 +29,15 @@ int quire_pool_create(const quire_pool_config *config, const quire_allocator *al
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
-    err = qr_owner_take(&owner, allocator, quire_pool_bytes(config));
+    qr_arena arena;
+    qr_arena size = qr_arena_plan();
+    qr_pool_carve(&size, &c);
+    err = qr_owner_begin(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
-    quire_pool *made;
-    err = quire_pool_create_in(owner.memory, owner.bytes, config, &made);
+    quire_pool *made = qr_pool_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    err = qr_pool_init(made, &c);
     if (err != QUIRE_OK) {
         qr_owner_release(&owner);
         return err;

@@ -50,33 +50,33 @@ static quire_residency *carve_residency(qr_arena *arena, const quire_residency_c
     return made;
 }
 
-size_t quire_residency_bytes(const quire_residency_config *config, const quire_pool *pool)
+/* What can fail comes before the memory. */
+static int check_residency(quire_residency_config *c, const quire_residency_config *callers,
+                           const quire_pool *pool, uint64_t *random, size_t random_bytes)
 {
-    quire_residency_config c;
-    if (!is_pool_of_residency(pool) || read_residency_config(&c, config) != QUIRE_OK)
-        return 0;
-    qr_arena plan = qr_arena_plan();
-    carve_residency(&plan, &c, pool);
-    return plan.used == SIZE_MAX ? 0 : plan.used;
+    int err = read_residency_config(c, callers);
+    if (err == QUIRE_OK && pool->residency != NULL)
+        err = QUIRE_BUSY;
+    return err == QUIRE_OK ? qr_random_bytes(&c->hooks, random, random_bytes) : err;
 }
 
-int quire_residency_create_in(void *memory, size_t bytes, const quire_residency_config *config,
-                              quire_pool *pool, quire_residency **residency)
+int quire_residency_create(const quire_residency_config *config, quire_pool *pool,
+                           const quire_allocator *allocator, quire_residency **residency)
 {
     quire_residency_config c;
     uint64_t random[3];
-    if (memory == NULL || residency == NULL || !is_pool_of_residency(pool))
+    if (residency == NULL || !is_pool_of_residency(pool))
         return QUIRE_E_ARGUMENT;
-    int err = read_residency_config(&c, config);
-    if (err == QUIRE_OK)
-        err = qr_arena_fits(memory, bytes, quire_residency_bytes(config, pool));
-    if (err == QUIRE_OK && pool->residency != NULL)
-        err = QUIRE_BUSY;
-    if (err == QUIRE_OK)
-        err = qr_random_bytes(&c.hooks, random, sizeof random);
+    int err = check_residency(&c, config, pool, random, sizeof random);
     if (err != QUIRE_OK)
         return err;
-    qr_arena arena = qr_arena_carve(memory, bytes);
+    qr_owner owner;
+    qr_arena arena;
+    qr_arena size = qr_arena_plan();
+    carve_residency(&size, &c, pool);
+    err = qr_owner_begin(&owner, allocator, &size, &arena);
+    if (err != QUIRE_OK)
+        return err;
     quire_residency *made = carve_residency(&arena, &c, pool);
     qr_arena_seal(&arena);
     qr_metrics_init(&made->metrics);
@@ -86,30 +86,8 @@ int quire_residency_create_in(void *memory, size_t bytes, const quire_residency_
     made->follower.user = c.user;
     made->pool = pool;
     made->magic = RESIDENCY_MAGIC;
-    pool->residency = &made->follower;
-    *residency = made;
-    return QUIRE_OK;
-}
-
-int quire_residency_create(const quire_residency_config *config, quire_pool *pool,
-                           const quire_allocator *allocator, quire_residency **residency)
-{
-    quire_residency_config c;
-    if (residency == NULL || !is_pool_of_residency(pool))
-        return QUIRE_E_ARGUMENT;
-    int err = read_residency_config(&c, config);
-    qr_owner owner;
-    if (err == QUIRE_OK)
-        err = qr_owner_take(&owner, allocator, quire_residency_bytes(config, pool));
-    if (err != QUIRE_OK)
-        return err;
-    quire_residency *made;
-    err = quire_residency_create_in(owner.memory, owner.bytes, config, pool, &made);
-    if (err != QUIRE_OK) {
-        qr_owner_release(&owner);
-        return err;
-    }
     made->owner = owner;
+    pool->residency = &made->follower;
     *residency = made;
     return QUIRE_OK;
 }

@@ -34,36 +34,6 @@ static int read_sched_config(quire_sched_config *c, const quire_sched_config *ca
     return err == QUIRE_OK ? qr_sched_config_read(c, callers) : err;
 }
 
-size_t quire_sched_bytes(const quire_sched_config *config)
-{
-    quire_sched_config c;
-    if (read_sched_config(&c, config) != QUIRE_OK)
-        return 0;
-    qr_arena plan = qr_arena_plan();
-    qr_sched_carve(&plan, &c);
-    return plan.used == SIZE_MAX ? 0 : plan.used;
-}
-
-int quire_sched_create_in(void *memory, size_t bytes, const quire_sched_config *config,
-                          quire_sched **sched)
-{
-    quire_sched_config c;
-    if (memory == NULL || sched == NULL)
-        return QUIRE_E_ARGUMENT;
-    int err = read_sched_config(&c, config);
-    if (err == QUIRE_OK)
-        err = qr_arena_fits(memory, bytes, quire_sched_bytes(config));
-    if (err != QUIRE_OK)
-        return err;
-    qr_arena arena = qr_arena_carve(memory, bytes);
-    quire_sched *made = qr_sched_carve(&arena, &c);
-    qr_arena_seal(&arena);
-    err = qr_sched_init(made, &c);
-    if (err == QUIRE_OK)
-        *sched = made;
-    return err;
-}
-
 int quire_sched_create(const quire_sched_config *config, const quire_allocator *allocator,
                        quire_sched **sched)
 {
@@ -74,11 +44,15 @@ int quire_sched_create(const quire_sched_config *config, const quire_allocator *
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
-    err = qr_owner_take(&owner, allocator, quire_sched_bytes(config));
+    qr_arena arena;
+    qr_arena size = qr_arena_plan();
+    qr_sched_carve(&size, &c);
+    err = qr_owner_begin(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
-    quire_sched *made;
-    err = quire_sched_create_in(owner.memory, owner.bytes, config, &made);
+    quire_sched *made = qr_sched_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    err = qr_sched_init(made, &c);
     if (err != QUIRE_OK) {
         qr_owner_release(&owner);
         return err;
@@ -274,8 +248,8 @@ int quire_sched_get_tokens(const quire_sched *sched, quire_req req, uint32_t fir
     return QUIRE_OK;
 }
 
-int quire_sched_get_first_hashes(quire_sched *sched, quire_req req, uint32_t most,
-                                 const void **hashes, uint32_t *num_hashes)
+int quire_sched_get_hashes(quire_sched *sched, quire_req req, uint32_t most, const void **hashes,
+                           uint32_t *num_hashes)
 {
     if (!sched_ok(sched) || hashes == NULL || num_hashes == NULL)
         return QUIRE_E_ARGUMENT;
@@ -288,12 +262,6 @@ int quire_sched_get_first_hashes(quire_sched *sched, quire_req req, uint32_t mos
     *num_hashes = num;
     *hashes = num > 0 ? qr_text_all_hashes(&sched->texts.store, &r->text, num) : NULL;
     return QUIRE_OK;
-}
-
-int quire_sched_get_hashes(quire_sched *sched, quire_req req, const void **hashes,
-                           uint32_t *num_hashes)
-{
-    return quire_sched_get_first_hashes(sched, req, UINT32_MAX, hashes, num_hashes);
 }
 
 int quire_sched_get_blocks(const quire_sched *sched, quire_req req, quire_block_span *blocks)

@@ -18,35 +18,6 @@ static int read_table_config(quire_table_config *c, const quire_table_config *ca
     return err == QUIRE_OK ? qr_table_config_read(c, callers) : err;
 }
 
-size_t quire_table_bytes(const quire_table_config *config)
-{
-    quire_table_config c;
-    if (read_table_config(&c, config) != QUIRE_OK)
-        return 0;
-    qr_arena plan = qr_arena_plan();
-    qr_table_carve(&plan, &c);
-    return plan.used == SIZE_MAX ? 0 : plan.used;
-}
-
-int quire_table_create_in(void *memory, size_t bytes, const quire_table_config *config,
-                          quire_table **table)
-{
-    quire_table_config c;
-    if (memory == NULL || table == NULL)
-        return QUIRE_E_ARGUMENT;
-    int err = read_table_config(&c, config);
-    if (err == QUIRE_OK)
-        err = qr_arena_fits(memory, bytes, quire_table_bytes(config));
-    if (err != QUIRE_OK)
-        return err;
-    qr_arena arena = qr_arena_carve(memory, bytes);
-    quire_table *made = qr_table_carve(&arena, &c);
-    qr_arena_seal(&arena);
-    qr_table_init(made, &c);
-    *table = made;
-    return QUIRE_OK;
-}
-
 int quire_table_create(const quire_table_config *config, const quire_allocator *allocator,
                        quire_table **table)
 {
@@ -57,15 +28,15 @@ int quire_table_create(const quire_table_config *config, const quire_allocator *
     if (err != QUIRE_OK)
         return err;
     qr_owner owner;
-    err = qr_owner_take(&owner, allocator, quire_table_bytes(config));
+    qr_arena arena;
+    qr_arena size = qr_arena_plan();
+    qr_table_carve(&size, &c);
+    err = qr_owner_begin(&owner, allocator, &size, &arena);
     if (err != QUIRE_OK)
         return err;
-    quire_table *made;
-    err = quire_table_create_in(owner.memory, owner.bytes, config, &made);
-    if (err != QUIRE_OK) {
-        qr_owner_release(&owner);
-        return err;
-    }
+    quire_table *made = qr_table_carve(&arena, &c);
+    qr_arena_seal(&arena);
+    qr_table_init(made, &c);
     made->owner = owner;
     *table = made;
     return QUIRE_OK;

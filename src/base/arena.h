@@ -53,8 +53,8 @@ void *qr_arena_take(qr_arena *arena, size_t count, size_t size);
 /* Ends the carving; a later take is a bug of the library's. */
 void qr_arena_seal(qr_arena *arena);
 
-/* What _create_in asks of the caller's memory: QUIRE_OK, QUIRE_E_TOO_SMALL or QUIRE_E_ALIGNMENT;
- * and QUIRE_E_OVERFLOW when needed is 0, a plan that is larger than memory can be. */
+/* What a creation asks of memory that the caller owns: QUIRE_OK, QUIRE_E_TOO_SMALL or
+ * QUIRE_E_ALIGNMENT; QUIRE_E_OVERFLOW when needed is 0, a plan larger than memory can be. */
 int qr_arena_fits(const void *memory, size_t bytes, size_t needed);
 
 #endif

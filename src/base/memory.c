@@ -52,14 +52,27 @@ quire_allocator qr_allocator_default(void)
 
 int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t bytes)
 {
-    if (bytes == 0) /* what _bytes gives for a plan that is larger than memory can be */
+    if (bytes == 0 || bytes == SIZE_MAX) /* a plan that is larger than memory can be */
         return QUIRE_E_OVERFLOW;
+    if (allocator != NULL && allocator->memory != NULL) {
+        *owner = (qr_owner){.memory = allocator->memory, .bytes = bytes};
+        return qr_arena_fits(allocator->memory, allocator->bytes, bytes);
+    }
     if (allocator != NULL && (allocator->alloc == NULL || allocator->free == NULL))
         return QUIRE_E_ARGUMENT;
     owner->allocator = allocator != NULL ? *allocator : qr_allocator_default();
     owner->bytes = bytes;
     owner->memory = owner->allocator.alloc(owner->allocator.user, bytes, QUIRE_ALIGNMENT);
     return owner->memory == NULL ? QUIRE_E_NOMEM : QUIRE_OK;
+}
+
+int qr_owner_begin(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
+                   qr_arena *arena)
+{
+    int err = qr_owner_take(owner, allocator, plan->used);
+    if (err == QUIRE_OK)
+        *arena = qr_arena_carve(owner->memory, owner->bytes);
+    return err;
 }
 
 void *qr_owner_take_zeroed(qr_owner *owner, const quire_allocator *allocator, size_t bytes)
@@ -86,7 +99,7 @@ qr_arena qr_owner_carve(qr_owner *owner, const quire_allocator *allocator, size_
 void qr_owner_release(const qr_owner *owner)
 {
     qr_owner copy = *owner; /* the original goes with the memory */
-    if (copy.memory != NULL)
+    if (copy.memory != NULL && copy.allocator.free != NULL)
         copy.allocator.free(copy.allocator.user, copy.memory, copy.bytes, QUIRE_ALIGNMENT);
 }
 

@@ -13,8 +13,8 @@
 /* The C library's, with huge pages asked for where the memory is large. */
 quire_allocator qr_allocator_default(void);
 
-/* Who gets a handle's memory back. It lives inside that memory; all zero when the caller owns it.
- */
+/* Who gets a handle's memory back. It lives inside that memory; its allocator is all zero when the
+ * caller owns the memory. */
 typedef struct qr_owner {
     quire_allocator allocator;
     void *memory;
@@ -22,8 +22,12 @@ typedef struct qr_owner {
 } qr_owner;
 
 /* One piece for one handle, from the caller's allocator or, when that is NULL, the C library's.
- * QUIRE_E_NOMEM; QUIRE_E_OVERFLOW for 0 bytes; QUIRE_E_ARGUMENT for half an allocator. */
+ * QUIRE_E_NOMEM; QUIRE_E_OVERFLOW for 0 and SIZE_MAX bytes; QUIRE_E_ARGUMENT for half an allocator;
+ * and as qr_arena_fits for memory that the caller owns. */
 int qr_owner_take(qr_owner *owner, const quire_allocator *allocator, size_t bytes);
+/* The same, as an arena as large as the plan. */
+int qr_owner_begin(qr_owner *owner, const quire_allocator *allocator, const qr_arena *plan,
+                   qr_arena *arena);
 /* The same, zeroed, and what was never used is never touched; NULL when there is none. The memory
  * may begin later than owner->memory. */
 void *qr_owner_take_zeroed(qr_owner *owner, const quire_allocator *allocator, size_t bytes);

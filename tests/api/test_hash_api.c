@@ -13,7 +13,9 @@ static quire_hasher *make_in_memory(void)
 {
     quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
     quire_hasher *hasher = NULL;
-    assert_int_equal(quire_hasher_create_in(memory, ROOM, &config, &hasher), QUIRE_OK);
+    assert_int_equal(
+        quire_hasher_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &hasher),
+        QUIRE_OK);
     return hasher;
 }
 
@@ -67,9 +69,15 @@ static void making_refuses_null(void **state)
     assert_int_equal(quire_hasher_bytes(NULL), 0);
     assert_int_equal(quire_hasher_create(NULL, NULL, &hasher), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_hasher_create(&config, NULL, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_hasher_create_in(NULL, ROOM, &config, &hasher), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_hasher_create_in(memory, ROOM, NULL, &hasher), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_hasher_create_in(memory, ROOM, &config, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_hasher_create(&config, &(quire_allocator){.memory = NULL, .bytes = ROOM}, &hasher),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_hasher_create(NULL, &(quire_allocator){.memory = memory, .bytes = ROOM}, &hasher),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_hasher_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, NULL),
+        QUIRE_E_ARGUMENT);
     assert_null(hasher);
     quire_hasher_destroy(NULL);
 }
@@ -81,15 +89,23 @@ static void making_refuses_bad_memory_unwritten(void **state)
     quire_hasher *hasher = NULL;
     size_t bytes = quire_hasher_bytes(&config);
     memset(memory, 0x77, ROOM);
-    assert_int_equal(quire_hasher_create_in(memory, bytes - 1, &config, &hasher),
+    assert_int_equal(quire_hasher_create(&config,
+                                         &(quire_allocator){.memory = memory, .bytes = bytes - 1},
+                                         &hasher),
                      QUIRE_E_TOO_SMALL);
-    assert_int_equal(quire_hasher_create_in(memory, 0, &config, &hasher), QUIRE_E_TOO_SMALL);
+    assert_int_equal(
+        quire_hasher_create(&config, &(quire_allocator){.memory = memory, .bytes = 0}, &hasher),
+        QUIRE_E_TOO_SMALL);
     for (size_t off = 1; off < QUIRE_ALIGNMENT; off++)
-        assert_int_equal(quire_hasher_create_in(memory + off, bytes, &config, &hasher),
-                         QUIRE_E_ALIGNMENT);
+        assert_int_equal(
+            quire_hasher_create(&config, &(quire_allocator){.memory = memory + off, .bytes = bytes},
+                                &hasher),
+            QUIRE_E_ALIGNMENT);
     for (size_t i = 0; i < ROOM; i++)
         assert_int_equal(memory[i], 0x77);
-    assert_int_equal(quire_hasher_create_in(memory, bytes, &config, &hasher), QUIRE_OK);
+    assert_int_equal(
+        quire_hasher_create(&config, &(quire_allocator){.memory = memory, .bytes = bytes}, &hasher),
+        QUIRE_OK);
     quire_hasher_destroy(hasher);
 }
 
@@ -170,7 +186,9 @@ static void narrow_and_wide_ids_hash_alike(void **state)
         quire_hasher_config config = QUIRE_HASHER_CONFIG_INIT;
         config.algo = (quire_hash_algo)algo;
         quire_hasher *hasher = NULL;
-        assert_int_equal(quire_hasher_create_in(memory, ROOM, &config, &hasher), QUIRE_OK);
+        assert_int_equal(quire_hasher_create(
+                             &config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &hasher),
+                         QUIRE_OK);
         unsigned char a[QUIRE_MAX_DIGEST_BYTES];
         unsigned char b[QUIRE_MAX_DIGEST_BYTES];
         assert_int_equal(quire_hasher_hash_block(hasher, ABSENT, NARROW, 7, NULL, 0, a), QUIRE_OK);

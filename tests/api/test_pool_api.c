@@ -19,7 +19,9 @@ static quire_pool *make_in_memory(void)
 {
     quire_pool_config config = small_config();
     quire_pool *pool = NULL;
-    assert_int_equal(quire_pool_create_in(memory, ROOM, &config, &pool), QUIRE_OK);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &pool),
+        QUIRE_OK);
     return pool;
 }
 
@@ -33,9 +35,15 @@ static void making_refuses_null(void **state)
     assert_int_equal(quire_pool_bytes(NULL), 0);
     assert_int_equal(quire_pool_create(NULL, NULL, &pool), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_pool_create(&config, NULL, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_pool_create_in(NULL, ROOM, &config, &pool), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_pool_create_in(memory, ROOM, NULL, &pool), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_pool_create_in(memory, ROOM, &config, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = NULL, .bytes = ROOM}, &pool),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_pool_create(NULL, &(quire_allocator){.memory = memory, .bytes = ROOM}, &pool),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, NULL),
+        QUIRE_E_ARGUMENT);
     assert_null(pool);
     quire_pool_destroy(NULL);
 }
@@ -45,7 +53,9 @@ static void assert_config_refused(quire_pool_config config)
     quire_pool *pool = NULL;
     assert_int_equal(quire_pool_bytes(&config), 0);
     assert_int_equal(quire_pool_create(&config, NULL, &pool), QUIRE_E_CONFIG);
-    assert_int_equal(quire_pool_create_in(memory, ROOM, &config, &pool), QUIRE_E_CONFIG);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &pool),
+        QUIRE_E_CONFIG);
     assert_null(pool);
 }
 
@@ -80,14 +90,22 @@ static void making_refuses_bad_memory_unwritten(void **state)
     quire_pool *pool = NULL;
     size_t bytes = quire_pool_bytes(&config);
     memset(memory, 0x77, ROOM);
-    assert_int_equal(quire_pool_create_in(memory, bytes - 1, &config, &pool), QUIRE_E_TOO_SMALL);
-    assert_int_equal(quire_pool_create_in(memory, 0, &config, &pool), QUIRE_E_TOO_SMALL);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = bytes - 1}, &pool),
+        QUIRE_E_TOO_SMALL);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = 0}, &pool),
+        QUIRE_E_TOO_SMALL);
     for (size_t off = 1; off < QUIRE_ALIGNMENT; off++)
-        assert_int_equal(quire_pool_create_in(memory + off, bytes, &config, &pool),
-                         QUIRE_E_ALIGNMENT);
+        assert_int_equal(
+            quire_pool_create(&config, &(quire_allocator){.memory = memory + off, .bytes = bytes},
+                              &pool),
+            QUIRE_E_ALIGNMENT);
     for (size_t i = 0; i < ROOM; i++)
         assert_int_equal(memory[i], 0x77);
-    assert_int_equal(quire_pool_create_in(memory, bytes, &config, &pool), QUIRE_OK);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = bytes}, &pool),
+        QUIRE_OK);
     assert_int_equal(quire_pool_check(pool), QUIRE_OK);
     for (size_t i = bytes; i < ROOM; i++)
         assert_int_equal(memory[i], 0x77);
@@ -107,7 +125,9 @@ static void making_needs_random_bytes(void **state)
     quire_pool *pool = NULL;
     config.hooks.random_bytes = broken_dice;
     assert_int_equal(quire_pool_create(&config, NULL, &pool), QUIRE_E_RANDOM);
-    assert_int_equal(quire_pool_create_in(memory, ROOM, &config, &pool), QUIRE_E_RANDOM);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &pool),
+        QUIRE_E_RANDOM);
     assert_null(pool);
 }
 
@@ -269,7 +289,9 @@ static void plain_work_and_errors_are_not_logged(void **state)
     quire_pool_config config = small_config();
     config.hooks.log = no_log;
     quire_pool *pool = NULL;
-    assert_int_equal(quire_pool_create_in(memory, ROOM, &config, &pool), QUIRE_OK);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &pool),
+        QUIRE_OK);
     quire_block blocks[NUM_BLOCKS] = {0};
     assert_int_equal(quire_pool_get_new_blocks(pool, 3, blocks), QUIRE_OK);
     assert_int_equal(quire_pool_get_new_blocks(pool, 7, blocks + 3), QUIRE_NO_SPACE);

@@ -15,7 +15,9 @@ static quire_pool *sound_pool(void)
     quire_pool_config config = QUIRE_POOL_CONFIG_INIT;
     config.num_blocks = NUM_BLOCKS;
     quire_pool *pool = NULL;
-    assert_int_equal(quire_pool_create_in(memory, ROOM, &config, &pool), QUIRE_OK);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &pool),
+        QUIRE_OK);
     quire_block blocks[5];
     assert_int_equal(quire_pool_get_new_blocks(pool, 5, blocks), QUIRE_OK);
     unsigned char hashes[5][32];
@@ -369,7 +371,9 @@ static void pool_without_caching_has_no_keys(void **state)
     config.num_blocks = NUM_BLOCKS;
     config.enable_caching = QUIRE_OFF;
     quire_pool *pool = NULL;
-    assert_int_equal(quire_pool_create_in(memory, ROOM, &config, &pool), QUIRE_OK);
+    assert_int_equal(
+        quire_pool_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &pool),
+        QUIRE_OK);
     assert_int_equal(quire_pool_check(pool), QUIRE_OK);
     pool->queue.blocks[3].key_units = 1;
     assert_int_equal(quire_pool_check(pool), QUIRE_E_CORRUPT);

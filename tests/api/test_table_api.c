@@ -24,9 +24,15 @@ static void making_refuses_null(void **state)
     assert_int_equal(quire_table_bytes(NULL), 0);
     assert_int_equal(quire_table_create(NULL, NULL, &table), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_table_create(&config, NULL, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_table_create_in(NULL, ROOM, &config, &table), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_table_create_in(memory, ROOM, NULL, &table), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_table_create_in(memory, ROOM, &config, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_table_create(&config, &(quire_allocator){.memory = NULL, .bytes = ROOM}, &table),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_table_create(NULL, &(quire_allocator){.memory = memory, .bytes = ROOM}, &table),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_table_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, NULL),
+        QUIRE_E_ARGUMENT);
     assert_null(table);
     quire_table_destroy(NULL);
 }
@@ -38,13 +44,19 @@ static void making_refuses_bad_memory_unwritten(void **state)
     quire_table *table = NULL;
     size_t bytes = quire_table_bytes(&config);
     memset(memory, 0x77, ROOM);
-    assert_int_equal(quire_table_create_in(memory, bytes - 1, &config, &table), QUIRE_E_TOO_SMALL);
+    assert_int_equal(quire_table_create(
+                         &config, &(quire_allocator){.memory = memory, .bytes = bytes - 1}, &table),
+                     QUIRE_E_TOO_SMALL);
     for (size_t off = 1; off < QUIRE_ALIGNMENT; off++)
-        assert_int_equal(quire_table_create_in(memory + off, bytes, &config, &table),
-                         QUIRE_E_ALIGNMENT);
+        assert_int_equal(
+            quire_table_create(&config, &(quire_allocator){.memory = memory + off, .bytes = bytes},
+                               &table),
+            QUIRE_E_ALIGNMENT);
     for (size_t i = 0; i < ROOM; i++)
         assert_int_equal(memory[i], 0x77);
-    assert_int_equal(quire_table_create_in(memory, bytes, &config, &table), QUIRE_OK);
+    assert_int_equal(
+        quire_table_create(&config, &(quire_allocator){.memory = memory, .bytes = bytes}, &table),
+        QUIRE_OK);
     for (size_t i = bytes; i < ROOM; i++)
         assert_int_equal(memory[i], 0x77);
 }
@@ -65,7 +77,9 @@ static void assert_config_refused(quire_table_config config)
     quire_table *table = NULL;
     assert_int_equal(quire_table_bytes(&config), 0);
     assert_int_equal(quire_table_create(&config, NULL, &table), QUIRE_E_CONFIG);
-    assert_int_equal(quire_table_create_in(memory, ROOM, &config, &table), QUIRE_E_CONFIG);
+    assert_int_equal(
+        quire_table_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &table),
+        QUIRE_E_CONFIG);
     assert_null(table);
 }
 
@@ -123,7 +137,9 @@ static void making_refuses_what_no_memory_can_hold(void **state)
     quire_table *table = NULL;
     assert_int_equal(quire_table_bytes(&config), 0);
     assert_int_equal(quire_table_create(&config, NULL, &table), QUIRE_E_OVERFLOW);
-    assert_int_equal(quire_table_create_in(memory, ROOM, &config, &table), QUIRE_E_OVERFLOW);
+    assert_int_equal(
+        quire_table_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &table),
+        QUIRE_E_OVERFLOW);
     assert_null(table);
 }
 
@@ -152,7 +168,9 @@ static void no_table_is_an_argument_error(void **state)
     assert_no_table(NULL);
     quire_table_config config = small_config();
     quire_table *table = NULL;
-    assert_int_equal(quire_table_create_in(memory, ROOM, &config, &table), QUIRE_OK);
+    assert_int_equal(
+        quire_table_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &table),
+        QUIRE_OK);
     quire_table_destroy(table);
     assert_no_table(table); /* its memory is still ours */
     quire_table_destroy(table);
@@ -165,7 +183,9 @@ static void null_arrays_are_argument_errors(void **state)
     quire_table *table = NULL;
     static const int32_t STARTS[] = {0, 1};
     static const int64_t POSITIONS[] = {0};
-    assert_int_equal(quire_table_create_in(memory, ROOM, &config, &table), QUIRE_OK);
+    assert_int_equal(
+        quire_table_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &table),
+        QUIRE_OK);
     assert_int_equal(quire_table_append_row(table, 0, NULL, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_table_add_row(table, 0, NULL, 1), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_table_compute_slot_mapping(table, 1, NULL, POSITIONS, 1),

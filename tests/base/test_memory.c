@@ -52,7 +52,7 @@ static void half_an_allocator_is_refused(void **state)
 {
     (void)state;
     quire_allocator halves[] = {
-        {room, NULL, NULL}, {room, book_alloc, NULL}, {room, NULL, book_free}};
+        {.user = room}, {.user = room, .alloc = book_alloc}, {.user = room, .free = book_free}};
     qr_owner owner;
     for (size_t i = 0; i < COUNT(halves); i++)
         assert_int_equal(qr_owner_take(&owner, &halves[i], 100), QUIRE_E_ARGUMENT);
@@ -118,7 +118,7 @@ static void owner_takes_and_gives_back_the_same(void **state)
 {
     (void)state;
     book b = {.refuse = false};
-    quire_allocator allocator = {&b, book_alloc, book_free};
+    quire_allocator allocator = {.user = &b, .alloc = book_alloc, .free = book_free};
     qr_owner owner;
     assert_int_equal(qr_owner_take(&owner, &allocator, 200), QUIRE_OK);
     assert_true(owner.memory == room);
@@ -135,7 +135,7 @@ static void zeroed_memory_is_aligned_and_goes_back(void **state)
     (void)state;
     static const size_t SIZES[] = {1, 65, 4096, (5 << 20) + 1};
     book b = {.refuse = false};
-    quire_allocator allocator = {&b, book_alloc, book_free};
+    quire_allocator allocator = {.user = &b, .alloc = book_alloc, .free = book_free};
     qr_owner owner;
     memset(room, 7, sizeof room);
     assert_true(qr_owner_take_zeroed(&owner, &allocator, 200) == room);
@@ -155,7 +155,7 @@ static void owner_carves_zeros_or_nothing(void **state)
 {
     (void)state;
     book b = {.refuse = true};
-    quire_allocator allocator = {&b, book_alloc, book_free};
+    quire_allocator allocator = {.user = &b, .alloc = book_alloc, .free = book_free};
     qr_owner owner;
     qr_arena plan = qr_arena_plan();
     (void)qr_arena_take(&plan, 3, 8);
@@ -179,7 +179,7 @@ static void no_memory_is_an_error(void **state)
 {
     (void)state;
     book b = {.refuse = true};
-    quire_allocator allocator = {&b, book_alloc, book_free};
+    quire_allocator allocator = {.user = &b, .alloc = book_alloc, .free = book_free};
     qr_owner owner;
     assert_int_equal(qr_owner_take(&owner, &allocator, 200), QUIRE_E_NOMEM);
     assert_int_equal(b.frees, 0);
@@ -188,7 +188,7 @@ static void no_memory_is_an_error(void **state)
 static void memory_of_the_callers_is_not_given_back(void **state)
 {
     (void)state;
-    qr_owner owner = {{NULL, NULL, NULL}, NULL, 0};
+    qr_owner owner = {.memory = NULL};
     qr_owner_release(&owner); /* would call a NULL function */
 }
 

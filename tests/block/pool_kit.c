@@ -59,7 +59,10 @@ void kit_open_with(pool_kit *kit, quire_pool_config config)
     kit->events[0] = '\0';
     kit->hash_bytes = config.hash_bytes == 0 ? 32 : config.hash_bytes;
     memset(kit->memory, 0, sizeof kit->memory);
-    assert_int_equal(quire_pool_create_in(kit->memory, KIT_ROOM, &config, &kit->pool), QUIRE_OK);
+    assert_int_equal(quire_pool_create(&config,
+                                       &(quire_allocator){.memory = kit->memory, .bytes = KIT_ROOM},
+                                       &kit->pool),
+                     QUIRE_OK);
     assert_int_equal(quire_pool_check(kit->pool), QUIRE_OK);
 }
 

@@ -27,7 +27,9 @@ static quire_table_config small_config(void)
 static void open_with(fixture *f, const quire_table_config *config)
 {
     memset(f->memory, 0x5a, ROOM);
-    assert_int_equal(quire_table_create_in(f->memory, ROOM, config, &f->table), QUIRE_OK);
+    assert_int_equal(quire_table_create(
+                         config, &(quire_allocator){.memory = f->memory, .bytes = ROOM}, &f->table),
+                     QUIRE_OK);
 }
 
 static void open_small(fixture *f)

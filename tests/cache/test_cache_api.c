@@ -20,7 +20,9 @@ static void assert_refused(const quire_cache_config *config)
     quire_cache *cache = NULL;
     assert_int_equal(quire_cache_bytes(config), 0);
     assert_int_equal(quire_cache_create(config, NULL, &cache), QUIRE_E_CONFIG);
-    assert_int_equal(quire_cache_create_in(memory, ROOM, config, &cache), QUIRE_E_CONFIG);
+    assert_int_equal(
+        quire_cache_create(config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &cache),
+        QUIRE_E_CONFIG);
     assert_null(cache);
 }
 
@@ -41,9 +43,15 @@ static void making_refuses_null(void **state)
     assert_int_equal(quire_cache_bytes(NULL), 0);
     assert_int_equal(quire_cache_create(NULL, NULL, &cache), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_cache_create(&config, NULL, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_create_in(NULL, ROOM, &config, &cache), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_create_in(memory, ROOM, &config, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_cache_create_in(memory, ROOM, NULL, &cache), QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_cache_create(&config, &(quire_allocator){.memory = NULL, .bytes = ROOM}, &cache),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_cache_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, NULL),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_cache_create(NULL, &(quire_allocator){.memory = memory, .bytes = ROOM}, &cache),
+        QUIRE_E_ARGUMENT);
     assert_null(cache);
     quire_cache_destroy(NULL);
 }
@@ -57,12 +65,21 @@ static void making_refuses_bad_memory(void **state)
     quire_cache *cache = NULL;
     size_t needed = quire_cache_bytes(&config);
     assert_true(needed > 0 && needed < ROOM);
-    assert_int_equal(quire_cache_create_in(memory, needed - 1, &config, &cache), QUIRE_E_TOO_SMALL);
-    assert_int_equal(quire_cache_create_in(memory, 0, &config, &cache), QUIRE_E_TOO_SMALL);
-    assert_int_equal(quire_cache_create_in(memory + 8, ROOM - 8, &config, &cache),
+    assert_int_equal(quire_cache_create(&config,
+                                        &(quire_allocator){.memory = memory, .bytes = needed - 1},
+                                        &cache),
+                     QUIRE_E_TOO_SMALL);
+    assert_int_equal(
+        quire_cache_create(&config, &(quire_allocator){.memory = memory, .bytes = 0}, &cache),
+        QUIRE_E_TOO_SMALL);
+    assert_int_equal(quire_cache_create(&config,
+                                        &(quire_allocator){.memory = memory + 8, .bytes = ROOM - 8},
+                                        &cache),
                      QUIRE_E_ALIGNMENT);
     assert_null(cache);
-    assert_int_equal(quire_cache_create_in(memory, needed, &config, &cache), QUIRE_OK);
+    assert_int_equal(
+        quire_cache_create(&config, &(quire_allocator){.memory = memory, .bytes = needed}, &cache),
+        QUIRE_OK);
     assert_int_equal(quire_cache_check(cache), QUIRE_OK);
     quire_cache_destroy(cache);
 }
@@ -282,7 +299,9 @@ static void no_cache_is_an_argument_error(void **state)
     quire_group_config full = kit_full(4);
     quire_cache_config config = kit_config(&full, 1, NUM_BLOCKS);
     quire_cache *cache = NULL;
-    assert_int_equal(quire_cache_create_in(memory, ROOM, &config, &cache), QUIRE_OK);
+    assert_int_equal(
+        quire_cache_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &cache),
+        QUIRE_OK);
     quire_cache_destroy(cache);
     assert_no_cache(cache); /* its memory is still ours */
     quire_cache_destroy(cache);

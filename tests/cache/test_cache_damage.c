@@ -23,7 +23,9 @@ static quire_cache *sound_cache(void)
     config.max_requests = MAX_REQUESTS;
     config.max_copies = 4;
     cache_kit kit = {.num_groups = 2, .hash_block_size = 4};
-    assert_int_equal(quire_cache_create_in(memory, ROOM, &config, &kit.cache), QUIRE_OK);
+    assert_int_equal(quire_cache_create(
+                         &config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &kit.cache),
+                     QUIRE_OK);
     kit.pool = quire_cache_pool(kit.cache);
     char text[KIT_MAX_TOKENS] = "aaaabbbbc";
     kit_request_init(&kit, &parent, text);
@@ -244,7 +246,9 @@ static quire_cache *cache_with_moved(void)
     quire_cache_config config = kit_config(&full, 1, NUM_BLOCKS);
     config.num_host_blocks = 6;
     cache_kit kit = {.num_groups = 1, .hash_block_size = 4};
-    assert_int_equal(quire_cache_create_in(memory, ROOM, &config, &kit.cache), QUIRE_OK);
+    assert_int_equal(quire_cache_create(
+                         &config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &kit.cache),
+                     QUIRE_OK);
     kit.pool = quire_cache_pool(kit.cache);
     kit_request *const both[] = {&parent, &child};
     for (uint32_t i = 0; i < 2; i++) {

@@ -36,7 +36,9 @@ static void assert_refused(const quire_hasher_config *config)
     quire_hasher *hasher = NULL;
     assert_int_equal(quire_hasher_bytes(config), 0);
     assert_int_equal(quire_hasher_create(config, NULL, &hasher), QUIRE_E_CONFIG);
-    assert_int_equal(quire_hasher_create_in(memory, ROOM, config, &hasher), QUIRE_E_CONFIG);
+    assert_int_equal(
+        quire_hasher_create(config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &hasher),
+        QUIRE_E_CONFIG);
     assert_null(hasher);
 }
 
@@ -322,7 +324,9 @@ static void destroy_wipes_secrets_and_tokens(void **state)
     (void)state;
     quire_hasher_config config = config_of(QUIRE_HASH_QUIRE128);
     quire_hasher *hasher = NULL;
-    assert_int_equal(quire_hasher_create_in(memory, ROOM, &config, &hasher), QUIRE_OK);
+    assert_int_equal(
+        quire_hasher_create(&config, &(quire_allocator){.memory = memory, .bytes = ROOM}, &hasher),
+        QUIRE_OK);
     unsigned char digest[QUIRE_MAX_DIGEST_BYTES];
     hash_of(hasher, digest);
     const unsigned char *message = hasher->messages[0].bytes;

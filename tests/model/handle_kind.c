@@ -64,7 +64,8 @@ static int pool_create(const void *config, const quire_allocator *allocator, voi
 static int pool_create_in(void *memory, size_t bytes, const void *config, void **handle)
 {
     quire_pool *pool = *handle;
-    int status = quire_pool_create_in(memory, bytes, config, &pool);
+    int status =
+        quire_pool_create(config, &(quire_allocator){.memory = memory, .bytes = bytes}, &pool);
     *handle = pool;
     return status;
 }
@@ -132,7 +133,8 @@ static int hasher_create(const void *config, const quire_allocator *allocator, v
 static int hasher_create_in(void *memory, size_t bytes, const void *config, void **handle)
 {
     quire_hasher *hasher = *handle;
-    int status = quire_hasher_create_in(memory, bytes, config, &hasher);
+    int status =
+        quire_hasher_create(config, &(quire_allocator){.memory = memory, .bytes = bytes}, &hasher);
     *handle = hasher;
     return status;
 }
@@ -194,7 +196,8 @@ static int table_create(const void *config, const quire_allocator *allocator, vo
 static int table_create_in(void *memory, size_t bytes, const void *config, void **handle)
 {
     quire_table *table = *handle;
-    int status = quire_table_create_in(memory, bytes, config, &table);
+    int status =
+        quire_table_create(config, &(quire_allocator){.memory = memory, .bytes = bytes}, &table);
     *handle = table;
     return status;
 }
@@ -271,7 +274,8 @@ static int cache_create(const void *config, const quire_allocator *allocator, vo
 static int cache_create_in(void *memory, size_t bytes, const void *config, void **handle)
 {
     quire_cache *cache = *handle;
-    int status = quire_cache_create_in(memory, bytes, config, &cache);
+    int status =
+        quire_cache_create(config, &(quire_allocator){.memory = memory, .bytes = bytes}, &cache);
     *handle = cache;
     return status;
 }
@@ -340,7 +344,8 @@ static int sched_create(const void *config, const quire_allocator *allocator, vo
 static int sched_create_in(void *memory, size_t bytes, const void *config, void **handle)
 {
     quire_sched *sched = *handle;
-    int status = quire_sched_create_in(memory, bytes, config, &sched);
+    int status =
+        quire_sched_create(config, &(quire_allocator){.memory = memory, .bytes = bytes}, &sched);
     *handle = sched;
     return status;
 }

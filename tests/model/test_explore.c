@@ -177,7 +177,8 @@ static bool begin(explorer *e, const scope *s, const uint64_t *secret_seed)
     e->item_bytes = sizeof(state) + e->pool_bytes;
     if (e->pool_bytes == 0 || e->pool_bytes > MAX_POOL_BYTES || !state_set_init(&e->seen))
         return false;
-    if (quire_pool_create_in(e->memory, e->pool_bytes, &config, &e->both.real) != QUIRE_OK)
+    if (quire_pool_create(&config, &(quire_allocator){.memory = e->memory, .bytes = e->pool_bytes},
+                          &e->both.real) != QUIRE_OK)
         return false;
     return pair_same_state(&e->both) == NULL && arrive(e) == NULL;
 }

@@ -197,9 +197,14 @@ static void refusals(void **state)
     size_t bytes = quire_residency_bytes(&config, pool);
     void *memory = aligned_alloc(QUIRE_ALIGNMENT, (bytes + 63) / 64 * 64);
     assert_true(bytes > 0 && memory != NULL);
-    assert_int_equal(quire_residency_create_in(memory, bytes - 1, &config, pool, &second),
-                     QUIRE_E_TOO_SMALL);
-    assert_int_equal(quire_residency_create_in(memory, bytes, &config, pool, &second), QUIRE_OK);
+    assert_int_equal(
+        quire_residency_create(&config, pool,
+                               &(quire_allocator){.memory = memory, .bytes = bytes - 1}, &second),
+        QUIRE_E_TOO_SMALL);
+    assert_int_equal(quire_residency_create(&config, pool,
+                                            &(quire_allocator){.memory = memory, .bytes = bytes},
+                                            &second),
+                     QUIRE_OK);
     quire_residency_destroy(second);
     free(memory);
     config.sample_rate = 1.5;

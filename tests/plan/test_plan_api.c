@@ -17,9 +17,15 @@ static void making_refuses_null(void **state)
     assert_int_equal(quire_plan_bytes(NULL), 0);
     assert_int_equal(quire_plan_create(NULL, NULL, &plan), QUIRE_E_ARGUMENT);
     assert_int_equal(quire_plan_create(&kit.params, NULL, NULL), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_plan_create_in(NULL, ROOM, &kit.params, &plan), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_plan_create_in(memory, ROOM, NULL, &plan), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_plan_create_in(memory, ROOM, &kit.params, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_plan_create(&kit.params, &(quire_allocator){.memory = NULL, .bytes = ROOM}, &plan),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_plan_create(NULL, &(quire_allocator){.memory = memory, .bytes = ROOM}, &plan),
+        QUIRE_E_ARGUMENT);
+    assert_int_equal(
+        quire_plan_create(&kit.params, &(quire_allocator){.memory = memory, .bytes = ROOM}, NULL),
+        QUIRE_E_ARGUMENT);
     assert_null(plan);
     quire_plan_destroy(NULL);
 }
@@ -35,13 +41,19 @@ static void making_refuses_bad_memory_unwritten(void **state)
     assert_true(quire_plan_bytes(&kit.params) < bytes && bytes < ROOM);
     bytes = quire_plan_bytes(&kit.params);
     memset(memory, 0x77, ROOM);
-    assert_int_equal(quire_plan_create_in(memory, bytes - 1, &kit.params, &plan),
+    assert_int_equal(quire_plan_create(&kit.params,
+                                       &(quire_allocator){.memory = memory, .bytes = bytes - 1},
+                                       &plan),
                      QUIRE_E_TOO_SMALL);
-    assert_int_equal(quire_plan_create_in(memory + 1, bytes, &kit.params, &plan),
+    assert_int_equal(quire_plan_create(&kit.params,
+                                       &(quire_allocator){.memory = memory + 1, .bytes = bytes},
+                                       &plan),
                      QUIRE_E_ALIGNMENT);
     for (size_t i = 0; i < ROOM; i++)
         assert_int_equal(memory[i], 0x77);
-    assert_int_equal(quire_plan_create_in(memory, bytes, &kit.params, &plan), QUIRE_OK);
+    assert_int_equal(
+        quire_plan_create(&kit.params, &(quire_allocator){.memory = memory, .bytes = bytes}, &plan),
+        QUIRE_OK);
     for (size_t i = bytes; i < ROOM; i++)
         assert_int_equal(memory[i], 0x77);
     kit_check_groups(plan, "0,2 1,3");
@@ -187,7 +199,7 @@ static void one_allocation_and_none_is_left(void **state)
     (void)state;
     plan_kit kit;
     counter c = {0};
-    quire_allocator allocator = {&c, count_alloc, count_free};
+    quire_allocator allocator = {.user = &c, .alloc = count_alloc, .free = count_free};
     quire_plan *plan = NULL;
     kit_init(&kit, "fwfwm");
     c.fail_at = 1;

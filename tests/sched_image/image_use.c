@@ -33,9 +33,9 @@ static void read_request(quire_sched *s, quire_req req)
     if (info.num_tokens <= COUNT(tokens) &&
         quire_sched_get_tokens(s, req, 0, info.num_tokens, tokens) == QUIRE_OK)
         read_bytes(tokens, info.num_tokens * sizeof *tokens);
-    if (quire_sched_get_hashes(s, req, &hashes, &num_hashes) == QUIRE_OK)
+    if (quire_sched_get_hashes(s, req, UINT32_MAX, &hashes, &num_hashes) == QUIRE_OK)
         read_bytes(hashes, (size_t)num_hashes * s->texts.store.digest_bytes);
-    quire_sched_get_first_hashes(s, req, 2, &hashes, &num_hashes);
+    quire_sched_get_hashes(s, req, 2, &hashes, &num_hashes);
     if (quire_sched_get_blocks(s, req, spans) == QUIRE_OK)
         for (uint32_t g = 0; g < s->cache->num_groups; g++)
             read_bytes(spans[g].ids, spans[g].count * sizeof *spans[g].ids);

@@ -73,7 +73,9 @@ static int try_image(const unsigned char *image, size_t bytes)
     quire_sched_config config = world_side_config(&w, 1);
     size_t needed = quire_sched_bytes(&config);
     quire_sched *sched = (quire_sched *)&w; /* to see that it stays */
-    int err = quire_sched_restore_in(try_memory(needed), needed, &config, image, bytes, &sched);
+    int err = quire_sched_restore(&config,
+                                  &(quire_allocator){.memory = try_memory(needed), .bytes = needed},
+                                  image, bytes, &sched);
     if (err != QUIRE_OK) {
         assert_ptr_equal(sched, &w);
         return err;
@@ -360,17 +362,23 @@ static void restore_in_uses_the_callers_memory(void **state)
     void *memory = aligned_alloc(64, room);
     assert_non_null(memory);
     quire_sched *made = NULL;
-    assert_int_equal(quire_sched_restore_in(memory, 64, &config, image, bytes, &made),
+    assert_int_equal(quire_sched_restore(&config, &(quire_allocator){.memory = memory, .bytes = 64},
+                                         image, bytes, &made),
                      QUIRE_E_TOO_SMALL);
-    assert_int_equal(quire_sched_restore_in(memory, room, &config, image, bytes - 1, &made),
+    assert_int_equal(quire_sched_restore(&config,
+                                         &(quire_allocator){.memory = memory, .bytes = room}, image,
+                                         bytes - 1, &made),
                      QUIRE_E_CORRUPT);
-    assert_int_equal(quire_sched_restore_in(NULL, room, &config, image, bytes, &made),
+    assert_int_equal(quire_sched_restore(&config, &(quire_allocator){.memory = NULL, .bytes = room},
+                                         image, bytes, &made),
                      QUIRE_E_ARGUMENT);
     assert_null(made);
     unsigned char *shifted = malloc(bytes + 1); /* an image may lie anywhere */
     assert_non_null(shifted);
     memcpy(shifted + 1, image, bytes);
-    assert_int_equal(quire_sched_restore_in(memory, room, &config, shifted + 1, bytes, &made),
+    assert_int_equal(quire_sched_restore(&config,
+                                         &(quire_allocator){.memory = memory, .bytes = room},
+                                         shifted + 1, bytes, &made),
                      QUIRE_OK);
     assert_int_equal(quire_sched_num_running(made), quire_sched_num_running(w.sides[0].sched));
     quire_sched_destroy(made);

@@ -211,7 +211,8 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
     o->has_events = plan->config.events == QUIRE_ON;
     config.on_event = o->has_events ? take_event : NULL;
     config.event_user = o;
-    int err = quire_cache_create_in(cpu, plan->cpu_bytes, &config, &o->cpu_cache);
+    quire_allocator memory = quire_allocator_fixed(cpu, plan->cpu_bytes);
+    int err = quire_cache_create(&config, &memory, &o->cpu_cache);
     if (err != QUIRE_OK)
         return err;
     o->cpu = quire_cache_pool(o->cpu_cache);

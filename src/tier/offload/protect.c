@@ -164,7 +164,7 @@ static uint32_t find_expected(quire_offload *o, quire_req req, uint32_t num_toke
     uint32_t num_hashes = 0;
     bool is_plain = !o->has_windows && o->num_groups == 1;
     if (is_plain &&
-        quire_sched_get_first_hashes(o->sched, req, FIRST_HASHES, &hashes, &num_hashes) != QUIRE_OK)
+        quire_sched_get_hashes(o->sched, req, FIRST_HASHES, &hashes, &num_hashes) != QUIRE_OK)
         return 0;
     uint32_t num_peeked = num_hashes * o->hash_size;
     if (is_plain && num_hashes == FIRST_HASHES && num_peeked < num_tokens) {
@@ -172,7 +172,7 @@ static uint32_t find_expected(quire_offload *o, quire_req req, uint32_t num_toke
         if (num_hit + o->groups[0].block_size <= num_peeked)
             return num_hit;
     }
-    if (quire_sched_get_hashes(o->sched, req, &hashes, &num_hashes) != QUIRE_OK)
+    if (quire_sched_get_hashes(o->sched, req, UINT32_MAX, &hashes, &num_hashes) != QUIRE_OK)
         return 0;
     return qr_match_find(o, hashes, num_hashes, num_tokens, 0, spans);
 }
@@ -185,15 +185,15 @@ static void expect_of_tiers(quire_offload *o, quire_req req, uint32_t num_tokens
     qr_promote_request request = {.req = req, .num_tokens = num_tokens, .num_found = num_hit};
     uint32_t most = num_hit / o->hash_size + 1; /* one group alone joins no hashes */
     if (!qr_promote_needs_all(o->promote) &&
-        quire_sched_get_first_hashes(o->sched, req, most, &hashes, &request.num_hashes) ==
-            QUIRE_OK) {
+        quire_sched_get_hashes(o->sched, req, most, &hashes, &request.num_hashes) == QUIRE_OK) {
         request.hashes = hashes;
         if (!qr_promote_has_next(o->promote, &request)) {
             qr_promote_prefetch(o->promote, &request);
             return;
         }
     }
-    if (quire_sched_get_hashes(o->sched, req, &hashes, &request.num_hashes) != QUIRE_OK ||
+    if (quire_sched_get_hashes(o->sched, req, UINT32_MAX, &hashes, &request.num_hashes) !=
+            QUIRE_OK ||
         request.num_hashes == 0)
         return;
     request.hashes = hashes;

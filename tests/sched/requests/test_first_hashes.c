@@ -29,17 +29,16 @@ static void the_first_are_the_first_of_all(void **state)
     static unsigned char all[NUM_HASHES][DIGEST_BYTES];
     const void *hashes;
     uint32_t num = 0;
-    assert_int_equal(quire_sched_get_hashes(kit.sched, req, &hashes, &num), QUIRE_OK);
+    assert_int_equal(quire_sched_get_hashes(kit.sched, req, UINT32_MAX, &hashes, &num), QUIRE_OK);
     assert_int_equal(num, NUM_HASHES);
     memcpy(all, hashes, sizeof all);
     assert_memory_not_equal(all[0], all[1], DIGEST_BYTES);
     for (uint32_t most = 1; most <= NUM_HASHES; most = 3 * most + 1) {
-        assert_int_equal(quire_sched_get_first_hashes(kit.sched, req, most, &hashes, &num),
-                         QUIRE_OK);
+        assert_int_equal(quire_sched_get_hashes(kit.sched, req, most, &hashes, &num), QUIRE_OK);
         assert_int_equal(num, most);
         assert_memory_equal(hashes, all, (size_t)most * DIGEST_BYTES);
     }
-    assert_int_equal(quire_sched_get_hashes(kit.sched, req, &hashes, &num), QUIRE_OK);
+    assert_int_equal(quire_sched_get_hashes(kit.sched, req, UINT32_MAX, &hashes, &num), QUIRE_OK);
     assert_int_equal(num, NUM_HASHES);
     assert_memory_equal(hashes, all, sizeof all);
     kit_close(&kit);
@@ -53,16 +52,15 @@ static void none_and_errors(void **state)
     quire_req req = kit_add(&kit, "a", 3 * KIT_BLOCK);
     const void *hashes = &config;
     uint32_t num = 9;
-    assert_int_equal(quire_sched_get_first_hashes(kit.sched, req, 0, &hashes, &num), QUIRE_OK);
+    assert_int_equal(quire_sched_get_hashes(kit.sched, req, 0, &hashes, &num), QUIRE_OK);
     assert_int_equal(num, 0);
     assert_null(hashes);
-    assert_int_equal(quire_sched_get_first_hashes(kit.sched, req, 9, &hashes, &num), QUIRE_OK);
+    assert_int_equal(quire_sched_get_hashes(kit.sched, req, 9, &hashes, &num), QUIRE_OK);
     assert_int_equal(num, 3);
-    assert_int_equal(quire_sched_get_first_hashes(NULL, req, 1, &hashes, &num), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_get_first_hashes(kit.sched, req, 1, NULL, &num), QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_get_first_hashes(kit.sched, req, 1, &hashes, NULL),
-                     QUIRE_E_ARGUMENT);
-    assert_int_equal(quire_sched_get_first_hashes(kit.sched, req + 1, 1, &hashes, &num),
+    assert_int_equal(quire_sched_get_hashes(NULL, req, 1, &hashes, &num), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_get_hashes(kit.sched, req, 1, NULL, &num), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_get_hashes(kit.sched, req, 1, &hashes, NULL), QUIRE_E_ARGUMENT);
+    assert_int_equal(quire_sched_get_hashes(kit.sched, req + 1, 1, &hashes, &num),
                      QUIRE_E_UNKNOWN_REQ);
     kit_close(&kit);
 }

@@ -162,10 +162,11 @@ static void a_beam_goes_on_with_another_token(void **state)
     const void *hashes[2];
     uint32_t num_hashes[2];
     unsigned char of_parent[2 * QUIRE_MAX_DIGEST_BYTES];
-    assert_int_equal(quire_sched_get_hashes(kit.sched, a, &hashes[0], &num_hashes[0]), QUIRE_OK);
-    memcpy(of_parent, hashes[0], 64);
-    assert_int_equal(quire_sched_get_hashes(kit.sched, child, &hashes[1], &num_hashes[1]),
+    assert_int_equal(quire_sched_get_hashes(kit.sched, a, UINT32_MAX, &hashes[0], &num_hashes[0]),
                      QUIRE_OK);
+    memcpy(of_parent, hashes[0], 64);
+    assert_int_equal(
+        quire_sched_get_hashes(kit.sched, child, UINT32_MAX, &hashes[1], &num_hashes[1]), QUIRE_OK);
     assert_int_equal(num_hashes[0], 2);
     assert_int_equal(num_hashes[1], 2);
     assert_memory_equal(of_parent, hashes[1], 32);

@@ -443,7 +443,7 @@ static void memory_of_the_caller(void **state)
     static kit_job j;
     char message[256] = "";
     faulty_config faults = {.max_keys = 4, .max_bytes = KIT_BYTES};
-    quire_allocator allocator = {&num_calls, count_alloc, count_free};
+    quire_allocator allocator = {.user = &num_calls, .alloc = count_alloc, .free = count_free};
     quire_tier_config config = QUIRE_TIER_CONFIG_INIT;
     kit k = {0};
     config.ops = faulty_ops();
