@@ -193,12 +193,6 @@ static inline uint32_t qr_bucket_place_of(const qr_bucket *bucket, uint8_t mark,
     return QR_NIL;
 }
 
-static inline void qr_bucket_empty(qr_bucket *bucket, uint32_t place)
-{
-    bucket->marks[place] = 0;
-    bucket->entries[place] = 0;
-}
-
 /* ---- those that went past --------------------------------------------------------- */
 
 enum { QR_ONE_PASSED = 1 << 8 };
@@ -322,30 +316,21 @@ static inline uint32_t qr_buckets_distance(const qr_buckets *buckets, uint32_t t
     return at >= home ? at - home : at + buckets->count - home;
 }
 
-/* Looks at each bucket that the id may have gone past. */
-static QR_NOINLINE void qr_buckets_remove_far(qr_buckets *buckets, uint32_t tag, uint32_t entry)
-{
-    uint32_t at = qr_buckets_home(buckets, tag);
-    uint32_t place = qr_bucket_place_of(&buckets->all[at], qr_tag_mark(tag), entry);
-    while (place == QR_NIL) {
-        qr_bucket_unpass(&buckets->all[at]);
-        at = qr_buckets_after(buckets, at);
-        place = qr_bucket_place_of(&buckets->all[at], qr_tag_mark(tag), entry);
-    }
-    qr_bucket_empty(&buckets->all[at], place);
-}
-
-/* Takes out an id that is there under this tag; mostly the first look finds it. */
+/* Takes out an id that is there under this tag. */
 static inline void qr_buckets_remove(qr_buckets *buckets, uint32_t tag, uint32_t id)
 {
-    qr_bucket *home = &buckets->all[qr_buckets_home(buckets, tag)];
+    uint8_t mark = qr_tag_mark(tag);
     uint32_t entry = qr_buckets_entry(buckets, tag, id);
-    uint32_t place = qr_first_place(qr_bucket_match(home, qr_tag_mark(tag)) | QR_PLACES_END);
+    uint32_t at = qr_buckets_home(buckets, tag);
+    uint32_t place = qr_bucket_place_of(&buckets->all[at], mark, entry);
+    while (QR_UNLIKELY(place == QR_NIL)) {
+        qr_bucket_unpass(&buckets->all[at]);
+        at = qr_buckets_after(buckets, at);
+        place = qr_bucket_place_of(&buckets->all[at], mark, entry);
+    }
+    buckets->all[at].marks[place] = 0;
+    buckets->all[at].entries[place] = 0;
     buckets->used--;
-    if (QR_UNLIKELY(place == QR_BUCKET_PLACES || home->entries[place] != entry))
-        qr_buckets_remove_far(buckets, tag, entry);
-    else
-        qr_bucket_empty(home, place);
 }
 
 /* Checks marks, entries and their number; the sum of those that passed is for the owner, who knows
