@@ -260,7 +260,6 @@ static int make_offload(tiers_run *t, char message[TIERS_MESSAGE_BYTES])
     c.num_cpu_blocks = s->cpu_blocks;
     c.mode = s->mode;
     c.max_events = RUN_MAX_EVENTS;
-    c.profile = t->config.sched->profile;
     c.device = &t->device.device;
     c.memory = tiers_real_memory(t->real);
     c.block_bytes = t->config.block_bytes;

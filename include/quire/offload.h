@@ -8,15 +8,13 @@
  *
  * EAGER     stores full blocks as soon as they are computed. The blocks of small steps are stored
  *           together, every 16 steps or more often, and when their request ends, but not when it is
- *           preempted before. (With vLLM's profile, and if a group has a window: in each step.)
+ *           preempted before. (If a group has a window: in each step.)
  * LAZY      stores blocks shortly before they would be evicted: the blocks at the head of the free
  *           queue.
  * event     the stores, or the loads, of one step. Reports name an event by its number.
  *
- * With QUIRE_PROFILE_VLLM_0_20 the decisions are the decisions of vLLM 0.20.0's
- * SimpleCPUOffloadScheduler, its faults included. This profile has no tiers below the CPU pool,
- * needs a group of a full kind, and copies stores after the step that names them, because the step
- * may compute them. With QUIRE_PROFILE_DEFAULT (in brackets what vLLM does):
+ * The rules, the same in every profile of the scheduler (in brackets what the
+ * SimpleCPUOffloadScheduler of vLLM 0.20.0 does):
  *
  *      lazily stored blocks are still evicted next                 [the coldest become the hottest]
  *      a key is stored once at a time                              [twice, from two blocks, steps]
@@ -30,10 +28,7 @@
  *                  copies are in flight (quire_sched_reset_prefix_cache then returns QUIRE_BUSY)
  *
  * With context parallelism a block has positions of all ranks, and the worker of each rank copies
- * its own part of a block (num_workers workers report). vLLM asserts that there is one rank, so the
- * vLLM profile returns QUIRE_E_CONFIG for more. Where vLLM's assertion on a hit would fail, the
- * tokens are computed; where vLLM would load into the null block, nothing is loaded. Requests are
- * identified by their quire_req, in vLLM by their id.
+ * its own part of a block (num_workers workers report).
  *
  * Order of creation: the offload, then the scheduler with quire_offload_connector in its config,
  * then quire_offload_bind. In each step:
@@ -101,18 +96,15 @@ typedef struct quire_offload_config {
     quire_offload_mode mode;
     uint32_t num_workers; /* A store counts when num_workers workers have reported it; 0 = 1. */
     uint32_t max_events;  /* the most stores and loads in flight; 0 = 64 */
-    quire_profile profile;
 
     const quire_device *device; /* NULL: the caller copies as the meta says, and reports */
     void *memory;               /* num_cpu_blocks * block_bytes, for tiers; NULL: no memory */
     uint64_t block_bytes;
     uint32_t rank;
     /* 0 = 30 s. A device's load that takes longer is abandoned, and its request computes its
-     * tokens. While such a load or store is in flight, nothing else is loaded or stored. Default
-     * profile only. */
+     * tokens. While such a load or store is in flight, nothing else is loaded or stored. */
     uint64_t load_deadline_ns;
 
-    /* Default profile only */
     uint32_t backlog;                /* number of waiting requests that are examined; 0 = 256 */
     quire_switch lookahead;          /* default on */
     const quire_offload_tier *tiers; /* copied; from the fastest to the slowest */
@@ -125,8 +117,8 @@ typedef struct quire_offload_config {
 
     quire_hooks hooks;
 
-    /* Default profile only. Offers the blocks of the CPU pool to other engines: block n is slot n,
-     * so max_blocks must be at least num_cpu_blocks. Requires memory. The server's fingerprint
+    /* Offers the blocks of the CPU pool to other engines: block n is slot n, so max_blocks must be
+     * at least num_cpu_blocks. Requires memory. The server's fingerprint
      * follows quire_offload_set_identity. NULL: no server. Destroy the offload before the server is
      * closed, and close the server before the memory is freed. */
     quire_peer_server *peer_server;
@@ -168,8 +160,8 @@ QUIRE_API int quire_offload_bind(quire_offload *offload, quire_sched *sched);
 
 #define QUIRE_OFFLOAD_NO_EVENT UINT64_MAX
 
-/* The copies to make, after everything that was computed before this step (stores of the vLLM
- * profile: also after this step). Valid until the next schedule. */
+/* The copies to make, after everything that was computed before this step. Valid until the next
+ * schedule. */
 typedef struct quire_offload_meta {
     uint64_t load_event; /* QUIRE_OFFLOAD_NO_EVENT: no loads */
     uint32_t num_loads;
@@ -216,7 +208,7 @@ QUIRE_API int quire_offload_learn(quire_offload *offload, uint32_t num_tokens, u
  * 0. With a tier that is shared and persistent this is the only way: a reset of the connector
  * fails. Returns QUIRE_BUSY while tiers have jobs: nothing has changed; make steps or poll, then
  * retry. If a tier fails, returns its error: no tier then returns old blocks, and the failed tier
- * is not used until a later call succeeds. Returns QUIRE_E_ARGUMENT with vLLM's profile. */
+ * is not used until a later call succeeds. */
 QUIRE_API int quire_offload_set_identity(quire_offload *offload, const unsigned char *fingerprint);
 
 /* ---- looking --------------------------------------------------------------- */
@@ -231,8 +223,8 @@ typedef struct quire_offload_stats {
     uint64_t failed_stores; /* blocks */
     /* Blocks that were not stored because all CPU blocks were in use, or because stores in flight
      * already held their share of the engine's blocks (half of the blocks, or all that the longest
-     * request leaves, but at least an eighth). EAGER: counted when their request ended. LAZY, and
-     * in vLLM's profile: counted at each attempt, so that one block may count several times. */
+     * request leaves, but at least an eighth). EAGER: counted when their request ended. LAZY:
+     * counted at each attempt, so that one block may count several times. */
     uint64_t no_room;
     uint64_t hit_tokens;       /* tokens of requests, found in the CPU pool */
     uint64_t expected_blocks;  /* blocks that waiting requests need now */

@@ -1,4 +1,4 @@
-/* parity/parity_offload.c - Quire's offload against vLLM's SimpleCPUOffloadScheduler.
+/* parity/parity_offload.c - a connector as vLLM's SimpleCPUOffloadScheduler, see vllm_offload.h.
  *
  * Each seed is one workload as in parity_sched.c, with fewer operations and other reports:
  *
@@ -15,8 +15,7 @@
  * and of both pools the free queue, all users and the number of keys.
  */
 #include "parity/sched_model.h"
-
-#include <quire/offload.h>
+#include "parity/vllm_offload.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -25,11 +24,11 @@
 
 #include <cmocka.h>
 
-enum { MAX_CPU_BLOCKS = 512, MAX_EVENTS = 256, MAX_IN_FLIGHT = 1024, STATE_EVERY = 8 };
+enum { MAX_CPU_BLOCKS = 512, MAX_EVENTS = 256, STATE_EVERY = 8 };
 
 static const char *const committed[] = {QUIRE_TEST_DATA "/offload.txt"};
 static const char *given_path; /* instead of those */
-static quire_offload *offload;
+static vllm_offload *offload;
 
 /* What must have been seen in a large recording. */
 typedef struct offload_tally {
@@ -50,7 +49,7 @@ static int on_matched(void *user, quire_req req, uint32_t num_local, uint32_t *n
                       uint32_t *is_async)
 {
     sched_model *m = user;
-    const quire_connector *c = quire_offload_connector(offload);
+    const quire_connector *c = vllm_offload_connector(offload);
     int err = c->get_num_new_matched_tokens(c->user, req, num_local, num_external, is_async);
     recording_expect(&m->r, err == QUIRE_OK && (*is_async != 0) == (*num_external > 0),
                      "hits are loaded later");
@@ -70,7 +69,7 @@ static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
                      uint32_t num_external)
 {
     sched_model *m = user;
-    const quire_connector *c = quire_offload_connector(offload);
+    const quire_connector *c = vllm_offload_connector(offload);
     note_blocks(m, 'u', req, blocks);
     text_add(&m->calls, ";%" PRIu32 ")", num_external);
     c->update_state_after_alloc(c->user, req, blocks, num_external);
@@ -79,14 +78,14 @@ static void on_alloc(void *user, quire_req req, const quire_block_span *blocks,
 static void *on_build_meta(void *user, const quire_step *step)
 {
     (void)user;
-    const quire_connector *c = quire_offload_connector(offload);
+    const quire_connector *c = vllm_offload_connector(offload);
     return c->build_meta(c->user, step);
 }
 
 static int on_finished(void *user, quire_req req, const quire_block_span *blocks)
 {
     sched_model *m = user;
-    const quire_connector *c = quire_offload_connector(offload);
+    const quire_connector *c = vllm_offload_connector(offload);
     note_blocks(m, 'f', req, blocks);
     text_add(&m->calls, ")");
     return c->request_finished(c->user, req, blocks);
@@ -95,14 +94,14 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
 static int on_reset_cache(void *user)
 {
     (void)user;
-    const quire_connector *c = quire_offload_connector(offload);
+    const quire_connector *c = vllm_offload_connector(offload);
     return c->reset_cache(c->user);
 }
 
 static void on_update_output(void *user)
 {
     (void)user;
-    const quire_connector *c = quire_offload_connector(offload);
+    const quire_connector *c = vllm_offload_connector(offload);
     c->update_output(c->user);
 }
 
@@ -128,19 +127,14 @@ void sched_read_answers(sched_model *m)
 
 static void start_case(sched_model *m)
 {
-    quire_offload_config config = QUIRE_OFFLOAD_CONFIG_INIT;
-    config.num_cpu_blocks = recording_u32(&m->r);
-    config.mode = recording_u32(&m->r) != 0 ? QUIRE_OFFLOAD_LAZY : QUIRE_OFFLOAD_EAGER;
-    config.num_workers = recording_u32(&m->r);
-    config.max_events = MAX_IN_FLIGHT;
-    config.profile = QUIRE_PROFILE_VLLM_0_20;
-    config.sched = &m->config;
-    recording_expect(&m->r, config.num_cpu_blocks <= MAX_CPU_BLOCKS, "CPU blocks fit");
+    uint32_t num_cpu_blocks = recording_u32(&m->r);
+    bool is_lazy = recording_u32(&m->r) != 0;
+    uint32_t num_workers = recording_u32(&m->r);
+    recording_expect(&m->r, num_cpu_blocks <= MAX_CPU_BLOCKS, "CPU blocks fit");
     sched_model_start(m);
-    sched_expect_ok(m, "status of destroy", quire_offload_destroy(offload));
-    sched_expect_ok(m, "status of the offload's create",
-                    quire_offload_create(&config, NULL, &offload));
-    sched_expect_ok(m, "status of bind", quire_offload_bind(offload, m->sched));
+    vllm_offload_destroy(offload);
+    offload = vllm_offload_create(&m->config, m->sched, num_cpu_blocks, is_lazy, num_workers);
+    recording_expect(&m->r, offload != NULL, "the offload is made");
     tally.seeds++;
 }
 
@@ -271,9 +265,8 @@ static void update(sched_model *m)
     read_sampled(m, recording_word(&m->r), &arrays, &output);
     for (char *word = sched_option(m); word != NULL; word = sched_option(m))
         read_report(m, word, &arrays, &report);
-    sched_expect_ok(m, "status of tell", quire_offload_tell(offload, &report));
-    sched_expect_ok(m, "status of poll", quire_offload_poll(offload, m->updated.step, &output));
-    recording_expect(&m->r, output.num_invalid_blocks == 0, "no load failed");
+    recording_expect(&m->r, vllm_offload_tell(offload, &report), "what is told was on the way");
+    vllm_offload_poll(offload, &output);
     sched_expect_ok(m, "status of update",
                     quire_sched_update(m->sched, m->updated.step, &output, &outputs));
     sched_add_outputs(m, outputs);
@@ -384,15 +377,15 @@ static void add_pool(sched_model *m, const char *name, const quire_pool *pool)
 
 static void add_state(sched_model *m, bool is_last)
 {
-    const quire_pool *cpu = quire_cache_pool(quire_offload_cache(offload));
+    const quire_pool *cpu = quire_cache_pool(vllm_offload_cache(offload));
     sched_add_state(m, is_last);
-    text_add(&m->r.answer, "|pending=%d.%" PRIu32, quire_offload_has_pending(offload) != 0,
+    text_add(&m->r.answer, "|pending=%d.%" PRIu32, vllm_offload_has_pending(offload),
              quire_pool_get_num_free_blocks(cpu));
     if (!is_last && m->num_operations % STATE_EVERY != 0)
         return;
     add_pool(m, "gpu", quire_cache_pool(quire_sched_cache(m->sched)));
     add_pool(m, "cpu", cpu);
-    sched_expect_ok(m, "status of check", quire_offload_check(offload));
+    sched_expect_ok(m, "status of check", quire_cache_check(vllm_offload_cache(offload)));
 }
 
 static void run_operation(sched_model *m, const char *word)
@@ -447,7 +440,7 @@ static void offload_answers_as_vllm(void **state)
         replay(&m, given_path);
     for (size_t i = 0; given_path == NULL && i < sizeof committed / sizeof committed[0]; i++)
         replay(&m, committed[i]);
-    assert_int_equal(quire_offload_destroy(offload), QUIRE_OK);
+    vllm_offload_destroy(offload);
     sched_model_free(&m);
     assert_true(is_complete());
 }

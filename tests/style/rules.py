@@ -41,6 +41,8 @@ NO_HEADER = {
     r"src/tier/slots/policy_\w+\.c": "the policies, all behind policy.h",
     r"src/tier/peer/(batch|link|tier_peer)\.c": "the parts of peer.h, which names them",
     r"src/tier/peer/session\.c": "a part of server.h, which names it",
+    r"src/tier/offload/(check|copy|eager|ends|load|match|plan|protect|round|store|tiers|transfers)\.c":
+        "the parts of offload.h, which names them",
     r"src/tier/promote/(check|events|jobs|moves|plan|store)\.c": "the parts of parts.h, which names them",
     r"src/tier/redis/(batch|link|map|node|reply|usage|tier_redis)\.c": "the parts of redis.h, which names them",
 }

@@ -1,26 +1,28 @@
-#include "tier/offload/check.h"
+/* tier/offload/check.c - the walker: every user of a block is known. */
+#include "tier/offload/offload.h"
 
-/* Counts on both sides what a list of carts holds; adds to *num. False: it is none. */
-static bool count_carts(const quire_offload *o, uint32_t first, uint32_t last, uint32_t *num,
-                        uint32_t *cpu, uint32_t *gpu)
+/* Counts on both sides what a list of transfers holds; adds to *num. False: it is none. */
+static bool count_transfers(const quire_offload *o, uint32_t first, uint32_t last, uint32_t *num,
+                            uint32_t *cpu, uint32_t *gpu)
 {
-    uint32_t num_carts = 0;
+    uint32_t num_transfers = 0;
     uint32_t prev = QR_NIL;
-    for (uint32_t at = first; at != QR_NIL; at = o->carts[at].next) {
-        if (at >= o->num_carts || ++num_carts > o->num_carts || o->carts[at].prev != prev)
+    for (uint32_t at = first; at != QR_NIL; at = o->transfers[at].next) {
+        if (at >= o->num_transfers || ++num_transfers > o->num_transfers ||
+            o->transfers[at].prev != prev)
             return false;
         prev = at;
-        const qr_offload_cart *cart = &o->carts[at];
-        bool is_full = cart->count == QR_CART_PAIRS;
-        if (cart->count > QR_CART_PAIRS || (!is_full && cart->next != QR_NIL))
+        const qr_transfer_batch *batch = &o->transfers[at];
+        bool is_full = batch->count == QR_TRANSFER_PAIRS;
+        if (batch->count > QR_TRANSFER_PAIRS || (!is_full && batch->next != QR_NIL))
             return false;
-        for (uint32_t i = 0; i < cart->count; i++) {
-            if (cart->gpu[i] >= o->num_gpu || cart->cpu[i] >= o->num_cpu)
+        for (uint32_t i = 0; i < batch->count; i++) {
+            if (batch->gpu[i] >= o->num_gpu || batch->cpu[i] >= o->num_cpu)
                 return false;
-            gpu[cart->gpu[i]]++;
-            cpu[cart->cpu[i]]++;
+            gpu[batch->gpu[i]]++;
+            cpu[batch->cpu[i]]++;
         }
-        *num += cart->count;
+        *num += batch->count;
     }
     return last == prev;
 }
@@ -28,20 +30,20 @@ static bool count_carts(const quire_offload *o, uint32_t first, uint32_t last, u
 static uint32_t length_of(const quire_offload *o, uint32_t first)
 {
     uint32_t n = 0;
-    for (uint32_t at = first; at != QR_NIL && n <= o->num_carts; at = o->carts[at].next)
+    for (uint32_t at = first; at != QR_NIL && n <= o->num_transfers; at = o->transfers[at].next)
         n++;
     return n;
 }
 
-/* Each cart is free, or in one of the lists, which are sound. */
-static bool are_carts_there(const quire_offload *o)
+/* Each batch is free, or in one of the lists, which are sound. */
+static bool are_transfers_there(const quire_offload *o)
 {
-    uint64_t n = length_of(o, o->free_cart) + length_of(o, o->kept_first);
+    uint64_t n = length_of(o, o->free_transfer) + length_of(o, o->kept_first);
     for (uint32_t i = 0; i < o->num_places; i++)
         n += o->events[i].count > 0 ? length_of(o, o->events[i].first) : 0;
     for (uint32_t i = 0; i < o->max_requests; i++)
         n += o->reqs[i].load_state != QR_LOAD_NONE ? length_of(o, o->reqs[i].load_first) : 0;
-    return n + o->num_fresh_carts == o->num_carts;
+    return n + o->num_fresh_transfers == o->num_transfers;
 }
 
 static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
@@ -52,7 +54,7 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
     for (uint32_t i = 0; i < o->num_places; i++) {
         n = 0;
         if (o->events[i].count > 0 &&
-            !count_carts(o, o->events[i].first, o->events[i].last, &n, cpu, gpu))
+            !count_transfers(o, o->events[i].first, o->events[i].last, &n, cpu, gpu))
             return false;
         if (n != o->events[i].count)
             return false;
@@ -60,13 +62,13 @@ static bool count_stores(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
         total += n;
     }
     n = 0;
-    if (!count_carts(o, o->kept_first, o->kept_last, &n, cpu, gpu))
+    if (!count_transfers(o, o->kept_first, o->kept_last, &n, cpu, gpu))
         return false;
     total += n;
-    uint64_t pending = 0; /* in vLLM's profile they have no keys, and users instead of holds */
-    for (uint32_t i = 0; !o->is_vllm && i < o->num_cpu; i++)
+    uint64_t pending = 0;
+    for (uint32_t i = 0; i < o->num_cpu; i++)
         pending += quire_pool_count_unheld(o->cpu, &i, 1) == 0;
-    return num_events == o->num_events && (o->is_vllm || total == pending) &&
+    return num_events == o->num_events && total == pending &&
            total == atomic_load(&o->counters.stores_in_flight);
 }
 
@@ -77,7 +79,7 @@ static bool count_loads(const quire_offload *o, uint32_t *cpu, uint32_t *gpu)
         uint32_t n = 0;
         if (r->load_state == QR_LOAD_NONE)
             continue;
-        if (!count_carts(o, r->load_first, r->load_last, &n, cpu, gpu))
+        if (!count_transfers(o, r->load_first, r->load_last, &n, cpu, gpu))
             return false;
         if (n != r->load_count)
             return false;
@@ -164,7 +166,7 @@ int qr_offload_check(const quire_offload *o)
     uint32_t *gpu = o->refs + o->num_cpu;
     memset(o->refs, 0, ((size_t)o->num_cpu + o->num_gpu) * sizeof *o->refs);
     if (quire_cache_check(o->cpu_cache) != QUIRE_OK || !count_stores(o, cpu, gpu) ||
-        !count_loads(o, cpu, gpu) || !are_carts_there(o) || !count_hits(o, cpu))
+        !count_loads(o, cpu, gpu) || !are_transfers_there(o) || !count_hits(o, cpu))
         return QUIRE_E_CORRUPT;
     if (o->promote != NULL && qr_promote_check(o->promote) != QUIRE_OK)
         return QUIRE_E_CORRUPT;

@@ -1,8 +1,7 @@
-#include "tier/offload/copy.h"
+/* tier/offload/copy.c - stores and loads as jobs of a device. */
+#include "tier/offload/offload.h"
 
 #include "base/hooks.h"
-#include "tier/offload/ends.h"
-#include "tier/offload/load.h"
 
 void qr_copy_init(quire_offload *o)
 {
@@ -65,20 +64,20 @@ static void end_store_if_done(quire_offload *o, qr_offload_event *event)
         qr_store_report(o, event, o->num_workers);
 }
 
-/* From this cart on, as many whole ones as fit; returns the one behind them. */
+/* From this batch on, as many whole ones as fit; returns the one behind them. */
 static uint32_t fill_job(const quire_offload *o, qr_offload_job *job, uint32_t first)
 {
     uint32_t at = first;
     uint32_t n = 0;
-    for (; at != QR_NIL && n + QR_CART_PAIRS <= QR_COPIES_IN_JOB; at = o->carts[at].next) {
-        const qr_offload_cart *cart = &o->carts[at];
+    for (; at != QR_NIL && n + QR_TRANSFER_PAIRS <= QR_COPIES_IN_JOB; at = o->transfers[at].next) {
+        const qr_transfer_batch *batch = &o->transfers[at];
         quire_device_copy *copies = job->copies + n;
-        uint32_t count = cart->count;
+        uint32_t count = batch->count;
         for (uint32_t i = 0; i < count; i++)
-            copies[i] = (quire_device_copy){.block = cart->gpu[i], .slot = cart->cpu[i]};
+            copies[i] = (quire_device_copy){.block = batch->gpu[i], .slot = batch->cpu[i]};
         n += count;
     }
-    job->cart = first;
+    job->batch = first;
     job->job.num_copies = n;
     return at;
 }
@@ -87,9 +86,6 @@ static uint32_t fill_job(const quire_offload *o, qr_offload_job *job, uint32_t f
 static bool send_load(quire_offload *o, uint32_t index)
 {
     qr_offload_req *r = &o->reqs[index];
-    if (o->is_vllm && r->load_step == o->step)
-        return false; /* as stores: after the step, which may clear the blocks */
-    r->load_mark = o->is_vllm && r->load_jobs == 0 ? o->mark : r->load_mark;
     while (r->load_sent != QR_NIL) {
         qr_offload_job *job = take_job(o, QUIRE_DEVICE_LOAD, index, r->load_mark);
         if (job == NULL)
@@ -109,9 +105,6 @@ static bool send_load(quire_offload *o, uint32_t index)
 static bool send_stores(quire_offload *o, uint32_t place)
 {
     qr_offload_event *event = &o->events[place];
-    if (o->is_vllm && event->step == o->step)
-        return false; /* what it stores may be computed in that step: after the next mark */
-    event->mark = o->is_vllm && event->num_jobs == 0 ? o->mark : event->mark;
     while (event->sent != QR_NIL) {
         qr_offload_job *job = take_job(o, QUIRE_DEVICE_STORE, place, event->mark);
         if (job == NULL)
@@ -184,7 +177,7 @@ static void make_late(quire_offload *o, qr_offload_job *job)
     job->is_late = true;
     o->num_late++;
     for (uint32_t i = 0; i < job->job.num_copies; i++) {
-        qr_gpu_hold(o, &job->copies[i].block, 1);
+        quire_pool_hold(o->gpu, &job->copies[i].block, 1);
         quire_pool_touch(o->cpu, &job->copies[i].slot, 1);
     }
 }
@@ -193,7 +186,7 @@ static void end_late(quire_offload *o, const qr_offload_job *job)
 {
     o->num_late--;
     for (uint32_t i = job->job.num_copies; i-- > 0;) {
-        qr_gpu_let_go(o, &job->copies[i].block, 1);
+        quire_pool_let_go(o->gpu, &job->copies[i].block, 1, 0);
         quire_pool_free_blocks(o->cpu, &job->copies[i].slot, 1);
     }
 }
@@ -228,15 +221,15 @@ static void give_up_late(quire_offload *o)
 static bool keep_crcs(quire_offload *o, const qr_offload_job *job)
 {
     const quire_device_copy *copy = job->copies;
-    uint32_t at = job->cart;
+    uint32_t at = job->batch;
     bool is_known = true;
-    for (uint32_t left = job->job.num_copies; left > 0; at = o->carts[at].next) {
-        qr_offload_cart *cart = &o->carts[at];
-        for (uint32_t i = 0; i < cart->count; i++, copy++) {
-            cart->crcs[i] = copy->crc;
+    for (uint32_t left = job->job.num_copies; left > 0; at = o->transfers[at].next) {
+        qr_transfer_batch *batch = &o->transfers[at];
+        for (uint32_t i = 0; i < batch->count; i++, copy++) {
+            batch->crcs[i] = copy->crc;
             is_known &= copy->crc != 0;
         }
-        left -= cart->count;
+        left -= batch->count;
     }
     return is_known;
 }

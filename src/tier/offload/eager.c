@@ -1,9 +1,10 @@
-#include "tier/offload/eager.h"
+/* tier/offload/eager.c - eager stores. */
+#include "tier/offload/offload.h"
 
 enum { EAGER_AT_ONCE = QR_AT_A_TIME(64, 2) };
 
-/* A block that left the window may be another's by now, who has not computed it yet. In vLLM it is
- * stored all the same; here only where it is still the request's own, or nobody's. */
+/* A block that left the window may be another's by now, who has not computed it yet: it is stored
+ * only where it is still the request's own, or nobody's. */
 static bool is_anothers(const quire_offload *o, const quire_block_span *own, uint32_t at,
                         quire_block gpu)
 {
@@ -13,16 +14,12 @@ static bool is_anothers(const quire_offload *o, const quire_block_span *own, uin
     return quire_pool_block_info(o->gpu, gpu, &info) == QUIRE_OK && info.ref_cnt > 0;
 }
 
-/* How many of count blocks are computed. A request that was preempted has fewer tokens than it has
- * placeholders of steps in flight; vLLM cuts the list at a negative number then, which in Python is
- * counted from its end. */
-static uint32_t num_ready(const quire_offload *o, int64_t confirmed, uint32_t block_size,
-                          uint32_t count)
+/* How many of count blocks are computed. A request that was preempted may have fewer tokens than
+ * placeholders of steps in flight. */
+static uint32_t num_ready(int64_t confirmed, uint32_t block_size, uint32_t count)
 {
-    if (confirmed >= 0)
-        return (uint64_t)confirmed / block_size < count ? (uint32_t)confirmed / block_size : count;
-    uint32_t missing = (uint32_t)((block_size - 1 - confirmed) / block_size);
-    return o->is_vllm && missing < count ? count - missing : 0;
+    uint64_t ready = confirmed > 0 ? (uint64_t)confirmed / block_size : 0;
+    return ready < count ? (uint32_t)ready : count;
 }
 
 /* A part of a request's row in a group. */
@@ -35,32 +32,9 @@ typedef struct store_part {
     uint32_t found_before;
 } store_part;
 
-/* Chooses of a part's blocks, looked at together: what one waits for, memory, comes for all.
- * Returns how many are done with; fewer than there are: the next one has no key yet, or there is no
- * room. */
-static uint32_t scan_part_vllm(quire_offload *o, const store_part *part, qr_store_round *round,
-                               bool *is_full)
-{
-    quire_block found[EAGER_AT_ONCE];
-    const quire_block *blocks = part->row + part->first;
-    quire_pool_find_same(o->cpu, o->gpu, blocks, part->num_blocks, found);
-    for (uint32_t i = 0; i < part->num_blocks; i++) {
-        if (blocks[i] == QUIRE_NULL_BLOCK)
-            continue;
-        if (found[i] == UINT32_MAX)
-            return i;
-        if (found[i] != QUIRE_NULL_BLOCK || qr_bit_get(o->is_storing, blocks[i]))
-            continue;
-        *is_full = !qr_round_has_room(o, round);
-        if (*is_full) {
-            qr_round_count_missing(o, blocks + i, part->num_blocks - i);
-            return i;
-        }
-        qr_round_choose(round, blocks[i]);
-    }
-    return part->num_blocks;
-}
-
+/* Stores a part's blocks, looked at together: what one waits for, memory, comes for all. Returns
+ * how many are done with; fewer than there are: the next one has no key yet, or there is no room.
+ */
 static uint32_t scan_part(quire_offload *o, const store_part *part, qr_store_round *round,
                           bool *is_full)
 {
@@ -92,7 +66,7 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
         row = o->rows + (size_t)index * o->row_blocks + o->groups[g].row_start;
         count = o->row_count[at];
     }
-    uint32_t end = num_ready(o, confirmed, o->groups[g].block_size, count);
+    uint32_t end = num_ready(confirmed, o->groups[g].block_size, count);
     const qr_offload_req *r = &o->reqs[index];
     uint32_t size = o->groups[g].block_size;
     bool is_full = false;
@@ -104,8 +78,7 @@ static bool scan_group(quire_offload *o, uint32_t index, uint32_t g, int64_t con
                            .num_blocks = left < EAGER_AT_ONCE ? left : EAGER_AT_ONCE,
                            .found_from = (r->loaded_from + size - 1) / size,
                            .found_before = r->loaded_to / size};
-        uint32_t done = o->is_vllm ? scan_part_vllm(o, &part, round, &is_full)
-                                   : scan_part(o, &part, round, &is_full);
+        uint32_t done = scan_part(o, &part, round, &is_full);
         o->num_stored[at] += done;
         if (done < part.num_blocks)
             break;
@@ -147,8 +120,6 @@ static void scan_request(quire_offload *o, qr_offload_req *r, qr_store_round *ro
     for (uint32_t g = 0; g < o->num_groups; g++)
         if (!scan_group(o, index, g, confirmed, &own[g], round))
             break;
-    if (o->is_vllm)
-        qr_round_take_chosen(o, round);
     o->next_ready[index] = find_next_ready(o, index);
 }
 
@@ -256,7 +227,7 @@ static void gather_request(quire_offload *o, const qr_offload_req *r, uint32_t p
     o->next_ready[index] = find_next_ready(o, index); /* where there is nothing */
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t size = o->groups[g].block_size;
-        uint32_t end = num_ready(o, confirmed, size, own[g].count);
+        uint32_t end = num_ready(confirmed, size, own[g].count);
         uint32_t found_from = (r->loaded_from + size - 1) / size;
         uint32_t found_before = r->loaded_to / size;
         uint32_t from = o->num_stored[(size_t)index * o->num_groups + g];
@@ -305,35 +276,19 @@ static inline bool has_blocks(const quire_block_span *blocks, uint32_t num_group
     return n > 0;
 }
 
-static inline bool is_plain(const quire_offload *o)
-{
-    return !o->is_vllm && !o->has_windows;
-}
-
-/* With blocks or not, so many tokens make a look worth it. */
-static inline bool is_due(const quire_offload *o, uint32_t computed, uint32_t next_ready)
-{
-    return computed >= next_ready || computed < o->most_placeholders;
-}
-
 /* A request that comes in may have found blocks that another one computes in this very step: they
- * are looked at in the next. vLLM's copies come after the step, so it looks at once. */
-static void scan_coming(quire_offload *o, const quire_step *step, uint8_t kind, bool has_place,
-                        qr_store_round *round)
+ * are looked at in the next. */
+static void note_coming(quire_offload *o, const quire_step *step, uint8_t kind)
 {
     if (step->num_reqs == 0 || memchr(step->kinds, kind, step->num_reqs) == NULL)
         return;
     for (uint32_t i = 0; i < step->num_reqs; i++) {
         uint32_t index = quire_req_index(step->reqs[i]);
-        qr_offload_req *r = &o->reqs[index];
-        if (step->kinds[i] != kind || r->req != step->reqs[i])
+        if (step->kinds[i] != kind || o->reqs[index].req != step->reqs[i])
             continue;
         if (kind == QUIRE_STEP_RESUMED)
             qr_eager_begin(o, index);
         add_blocks(o, index, &step->blocks[(size_t)i * o->num_groups]);
-        uint32_t computed = step->num_computed_tokens[i];
-        if (o->is_vllm && has_place && is_due(o, computed, o->next_ready[index]))
-            scan_request(o, r, round);
     }
 }
 
@@ -357,7 +312,7 @@ static void scan_running(quire_offload *o, const quire_step *step, bool has_plac
         const quire_block_span *blocks = &step->blocks[(size_t)i * o->num_groups];
         uint32_t computed = step->num_computed_tokens[i];
         bool has_some = o->has_rows && has_blocks(blocks, o->num_groups);
-        if (!has_some && !is_due(o, computed, o->due[i]))
+        if (!has_some && computed < o->due[i])
             continue; /* most of them, in most steps */
         uint32_t index = quire_req_index(step->reqs[i]);
         qr_offload_req *r = &o->reqs[index];
@@ -365,7 +320,7 @@ static void scan_running(quire_offload *o, const quire_step *step, bool has_plac
             continue;
         if (has_some)
             add_blocks(o, index, blocks);
-        if (has_place && is_due(o, computed, o->due[i]))
+        if (has_place && computed >= o->due[i])
             scan_request(o, r, round);
         o->due[i] = o->next_ready[index];
     }
@@ -447,12 +402,12 @@ void qr_eager_choose(quire_offload *o, const quire_step *step, bool has_place,
                      qr_store_round *round)
 {
     take_copies(o, step);
-    scan_coming(o, step, QUIRE_STEP_NEW, has_place, round);
-    if (!is_plain(o))
+    note_coming(o, step, QUIRE_STEP_NEW);
+    if (o->has_windows)
         scan_running(o, step, has_place, round);
     else
         look_at_running(o, step, has_place, round);
-    scan_coming(o, step, QUIRE_STEP_RESUMED, has_place, round);
+    note_coming(o, step, QUIRE_STEP_RESUMED);
 }
 
 /* What a request that ends has computed and not stored: it will not be looked at again. */
@@ -465,7 +420,7 @@ static void count_left(quire_offload *o, const qr_offload_req *r)
         return;
     for (uint32_t g = 0; g < o->num_groups; g++) {
         uint32_t first = o->num_stored[(size_t)index * o->num_groups + g];
-        uint32_t end = num_ready(o, confirmed, o->groups[g].block_size, own[g].count);
+        uint32_t end = num_ready(confirmed, o->groups[g].block_size, own[g].count);
         if (first < end)
             qr_round_count_missing(o, own[g].ids + first, end - first);
     }
@@ -474,7 +429,7 @@ static void count_left(quire_offload *o, const qr_offload_req *r)
 void qr_eager_choose_last(quire_offload *o, qr_offload_req *r, qr_store_round *round)
 {
     gathering all;
-    if (is_plain(o)) {
+    if (!o->has_windows) {
         begin_gathering(&all);
         gather_request(o, r, QR_NIL, &all, round);
         store_gathered(o, &all, round);

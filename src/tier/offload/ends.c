@@ -1,7 +1,7 @@
-#include "tier/offload/ends.h"
+/* tier/offload/ends.c - what becomes of stores when they have ended. */
+#include "tier/offload/offload.h"
 
 #include "base/hooks.h"
-#include "tier/offload/carts.h"
 
 qr_offload_event *qr_store_event(quire_offload *o, uint64_t id)
 {
@@ -31,7 +31,7 @@ static uint32_t free_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32
         qr_bit_clear(o->is_storing, gpu[i]);
         qr_bit_clear(o->is_used, gpu[i]);
     }
-    qr_gpu_let_go(o, o->scratch, num_used);
+    quire_pool_let_go(o->gpu, o->scratch, num_used, 0);
     return num_cold;
 }
 
@@ -39,83 +39,67 @@ static uint32_t free_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32
 static uint32_t leave_gpu_blocks(quire_offload *o, const quire_block *gpu, uint32_t n,
                                  uint32_t num_cold)
 {
-    if (!o->is_lazy || o->is_vllm) {
-        qr_gpu_let_go(o, gpu, n);
-        return num_cold;
-    }
-    return free_gpu_blocks(o, gpu, n, num_cold);
-}
-
-static void offer_cart(quire_offload *o, const qr_offload_event *event, const qr_offload_cart *cart)
-{
-    const uint32_t *crcs = event->has_crcs ? cart->crcs : NULL;
-    if (o->promote != NULL)
-        qr_promote_stored(o->promote, cart->cpu, crcs, NULL, cart->count);
+    if (o->is_lazy)
+        return free_gpu_blocks(o, gpu, n, num_cold);
+    quire_pool_let_go(o->gpu, gpu, n, 0);
+    return num_cold;
 }
 
 /* From the first on, however they are freed: where a tier has not room for all, their head is worth
- * more. In vLLM's profile they have no keys yet. */
-static void offer_carts(quire_offload *o, const qr_offload_event *event)
+ * more. */
+static void offer_transfers(quire_offload *o, const qr_offload_event *event)
 {
-    for (uint32_t at = event->first; !o->is_vllm && at != QR_NIL; at = o->carts[at].next)
-        offer_cart(o, event, &o->carts[at]);
+    for (uint32_t at = event->first; at != QR_NIL; at = o->transfers[at].next) {
+        const qr_transfer_batch *batch = &o->transfers[at];
+        const uint32_t *crcs = event->has_crcs ? batch->crcs : NULL;
+        qr_promote_stored(o->promote, batch->cpu, crcs, NULL, batch->count);
+    }
 }
 
-/* vLLM frees them first to last, and evicts the head of a prompt before what is behind it. */
-static uint32_t keep_cart(quire_offload *o, const qr_offload_event *event,
-                          const qr_offload_cart *cart, uint32_t num_cold)
+static uint32_t keep_transfer(quire_offload *o, const qr_transfer_batch *batch, uint32_t num_cold)
 {
-    uint32_t n = cart->count;
-    if (o->is_vllm) {
-        quire_pool_cache_same(o->cpu, cart->cpu, o->gpu, cart->gpu, n);
-        offer_cart(o, event, cart);
-        quire_pool_free_blocks(o->cpu, cart->cpu, n);
-    } else if (o->is_lazy) {
-        quire_block last_first[QR_CART_PAIRS];
-        qr_reverse(cart->cpu, n, last_first);
-        quire_pool_let_go(o->cpu, last_first, n, 0);
-    } else {
-        quire_pool_leave_same(o->cpu, o->gpu, cart->gpu, cart->cpu, n);
+    uint32_t n = batch->count;
+    if (!o->is_lazy) {
+        quire_pool_leave_same(o->cpu, o->gpu, batch->gpu, batch->cpu, n);
         return num_cold;
     }
-    return leave_gpu_blocks(o, cart->gpu, n, num_cold);
+    quire_block last_first[QR_TRANSFER_PAIRS];
+    qr_reverse(batch->cpu, n, last_first);
+    quire_pool_let_go(o->cpu, last_first, n, 0);
+    return free_gpu_blocks(o, batch->gpu, n, num_cold);
 }
 
 /* To the head: there is nothing in them. */
-static uint32_t drop_cart(quire_offload *o, const qr_offload_cart *cart, uint32_t num_cold)
+static uint32_t drop_transfer(quire_offload *o, const qr_transfer_batch *batch, uint32_t num_cold)
 {
     if (o->promote != NULL)
-        qr_promote_forget_content(o->promote, cart->cpu, cart->count);
-    quire_pool_evict_blocks(o->cpu, cart->cpu, cart->count);
-    if (o->is_vllm) {
-        quire_pool_hold(o->cpu, cart->cpu, cart->count);
-        quire_pool_free_blocks(o->cpu, cart->cpu, cart->count);
-    }
-    quire_pool_let_go(o->cpu, cart->cpu, cart->count, 1);
-    return leave_gpu_blocks(o, cart->gpu, cart->count, num_cold);
+        qr_promote_forget_content(o->promote, batch->cpu, batch->count);
+    quire_pool_evict_blocks(o->cpu, batch->cpu, batch->count);
+    quire_pool_let_go(o->cpu, batch->cpu, batch->count, 1);
+    return leave_gpu_blocks(o, batch->gpu, batch->count, num_cold);
 }
 
 /* Of the usual stores the last block first: it is the first to go. Returns how many cold GPU blocks
  * are in o->refs, still held. */
 static uint32_t finish_blocks(quire_offload *o, const qr_offload_event *event)
 {
-    bool is_last_first = !o->is_vllm && !o->is_lazy;
+    bool is_last_first = !o->is_lazy;
     bool is_good = !event->has_failed && !event->is_dropped;
     uint32_t num_cold = 0;
-    if (is_good)
-        offer_carts(o, event);
+    if (is_good && o->promote != NULL)
+        offer_transfers(o, event);
     uint32_t at = is_last_first ? event->last : event->first;
     while (at != QR_NIL) {
-        const qr_offload_cart *cart = &o->carts[at];
-        uint32_t next = is_last_first ? cart->prev : cart->next;
-        uint32_t n = cart->count;
-        num_cold = is_good ? keep_cart(o, event, cart, num_cold) : drop_cart(o, cart, num_cold);
+        const qr_transfer_batch *batch = &o->transfers[at];
+        uint32_t next = is_last_first ? batch->prev : batch->next;
+        uint32_t n = batch->count;
+        num_cold = is_good ? keep_transfer(o, batch, num_cold) : drop_transfer(o, batch, num_cold);
         if (is_good)
-            qr_share_offer(&o->share, cart->cpu, event->has_crcs ? cart->crcs : NULL, n);
-        o->num_flight -= o->is_vllm ? 0 : n;
+            qr_share_offer(&o->share, batch->cpu, event->has_crcs ? batch->crcs : NULL, n);
+        o->num_flight -= n;
         qr_count(&o->counters.stores_in_flight, 0 - (uint64_t)n);
         qr_count(is_good ? &o->counters.stored_blocks : &o->counters.failed_stores, n);
-        qr_carts_return(o, at);
+        qr_transfers_return(o, at);
         at = next;
     }
     return num_cold;

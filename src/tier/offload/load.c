@@ -1,8 +1,5 @@
-#include "tier/offload/load.h"
-
-#include "tier/offload/carts.h"
-#include "tier/offload/copy.h"
-#include "tier/offload/match.h"
+/* tier/offload/load.c - loads: CPU blocks to GPU blocks. */
+#include "tier/offload/offload.h"
 
 /* ---- beginning ------------------------------------------------------------- */
 
@@ -12,9 +9,9 @@ static void add_pair(quire_offload *o, qr_offload_req *r, quire_block gpu, quire
     o->scratch2[r->load_count++] = cpu;
 }
 
-static void load_carts(quire_offload *o, qr_offload_req *r)
+static void add_pairs(quire_offload *o, qr_offload_req *r)
 {
-    qr_carts_add(o, &r->load_first, &r->load_last, o->scratch, o->scratch2, r->load_count);
+    qr_transfers_add(o, &r->load_first, &r->load_last, o->scratch, o->scratch2, r->load_count);
 }
 
 /* A CPU block of the hit that has no place of its own in the engine's memory is not loaded. */
@@ -36,7 +33,7 @@ static void pair_blocks(quire_offload *o, qr_offload_req *r, const quire_block_s
                 quire_pool_free_blocks(o->cpu, &cpu[i], 1);
         }
     }
-    load_carts(o, r);
+    add_pairs(o, r);
 }
 
 /* The scheduler waits for tokens that nobody promised: they are told to be lost. */
@@ -45,8 +42,8 @@ static void begin_lost(quire_offload *o, qr_offload_req *r, const quire_block_sp
     for (uint32_t i = 0; i < blocks[0].count && i < o->groups[0].max_blocks; i++)
         if (blocks[0].ids[i] != QUIRE_NULL_BLOCK)
             add_pair(o, r, blocks[0].ids[i], QUIRE_NULL_BLOCK);
-    load_carts(o, r);
-    qr_gpu_hold(o, o->scratch, r->load_count);
+    add_pairs(o, r);
+    quire_pool_hold(o->gpu, o->scratch, r->load_count);
     qr_load_end(o, quire_req_index(r->req), true);
 }
 
@@ -73,7 +70,7 @@ void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *bloc
     r->loaded_to = m->num_local + m->num_tokens;
     if (!m->is_pinned)
         quire_pool_touch(o->cpu, o->scratch2, r->load_count);
-    qr_gpu_hold(o, o->scratch, r->load_count);
+    quire_pool_hold(o->gpu, o->scratch, r->load_count);
     if (o->promote != NULL)
         qr_promote_reused(o->promote, o->scratch2, r->load_count);
     m->is_pinned = false; /* the users are the load's now */
@@ -99,16 +96,18 @@ void qr_load_build(quire_offload *o, bool zeroes)
     uint32_t kept = 0;
     for (uint32_t i = 0; i < o->num_new_loads; i++) {
         qr_offload_req *r = &o->reqs[o->new_loads[i]];
-        if (zeroes && r->is_fresh && !o->is_vllm) {
+        if (zeroes && r->is_fresh) {
             r->is_fresh = false;
             o->new_loads[kept++] = o->new_loads[i];
             continue;
         }
-        for (uint32_t at = r->load_first; at != QR_NIL; at = o->carts[at].next) {
-            const qr_offload_cart *cart = &o->carts[at];
-            memcpy(o->meta_load_gpu + meta->num_loads, cart->gpu, cart->count * sizeof *cart->gpu);
-            memcpy(o->meta_load_cpu + meta->num_loads, cart->cpu, cart->count * sizeof *cart->cpu);
-            meta->num_loads += cart->count;
+        for (uint32_t at = r->load_first; at != QR_NIL; at = o->transfers[at].next) {
+            const qr_transfer_batch *batch = &o->transfers[at];
+            memcpy(o->meta_load_gpu + meta->num_loads, batch->gpu,
+                   batch->count * sizeof *batch->gpu);
+            memcpy(o->meta_load_cpu + meta->num_loads, batch->cpu,
+                   batch->count * sizeof *batch->cpu);
+            meta->num_loads += batch->count;
         }
         o->meta_reqs[meta->num_load_reqs++] = r->req;
         r->load_state = QR_LOAD_ON_THE_WAY;
@@ -173,9 +172,9 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
             continue;
         r->load_state = QR_LOAD_TOLD;
         o->told_reqs[num_told++] = r->req;
-        for (uint32_t at = r->load_first; must_fail && at != QR_NIL; at = o->carts[at].next)
-            for (uint32_t k = 0; k < o->carts[at].count; k++)
-                o->invalid_blocks[num_invalid++] = o->carts[at].gpu[k];
+        for (uint32_t at = r->load_first; must_fail && at != QR_NIL; at = o->transfers[at].next)
+            for (uint32_t k = 0; k < o->transfers[at].count; k++)
+                o->invalid_blocks[num_invalid++] = o->transfers[at].gpu[k];
     }
     output->finished_recving = o->told_reqs;
     output->num_finished_recving = num_told;
@@ -183,22 +182,17 @@ void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output)
     output->num_invalid_blocks = num_invalid;
 }
 
-/* The last first, as requests do; vLLM gives them back first to last, and a prefix is evicted
- * before its tail. Returns how many CPU blocks it has: of a load that was lost none. */
-static uint32_t leave_loaded(quire_offload *o, const qr_offload_cart *cart)
+/* The last first, as requests do. Returns how many CPU blocks it has: of a load that was lost none.
+ */
+static uint32_t leave_loaded(quire_offload *o, const qr_transfer_batch *batch)
 {
-    uint32_t n = cart->count;
-    uint32_t num_cpu = cart->cpu[0] == QUIRE_NULL_BLOCK ? 0 : n;
-    if (o->is_vllm) {
-        quire_pool_free_blocks(o->cpu, cart->cpu, num_cpu);
-        qr_gpu_let_go(o, cart->gpu, n);
-    } else {
-        quire_block last_first[QR_CART_PAIRS] = {0};
-        qr_reverse(cart->cpu, num_cpu, last_first);
-        quire_pool_free_blocks(o->cpu, last_first, num_cpu);
-        qr_reverse(cart->gpu, n, last_first);
-        qr_gpu_let_go(o, last_first, n);
-    }
+    uint32_t n = batch->count;
+    uint32_t num_cpu = batch->cpu[0] == QUIRE_NULL_BLOCK ? 0 : n;
+    quire_block last_first[QR_TRANSFER_PAIRS] = {0};
+    qr_reverse(batch->cpu, num_cpu, last_first);
+    quire_pool_free_blocks(o->cpu, last_first, num_cpu);
+    qr_reverse(batch->gpu, n, last_first);
+    quire_pool_let_go(o->gpu, last_first, n, 0);
     return num_cpu;
 }
 
@@ -206,12 +200,12 @@ static void finish_load(quire_offload *o, qr_offload_req *r)
 {
     uint32_t num_cpu = 0;
     uint32_t n = r->load_count;
-    uint32_t at = o->is_vllm ? r->load_first : r->load_last;
+    uint32_t at = r->load_last;
     while (at != QR_NIL) {
-        const qr_offload_cart *cart = &o->carts[at];
-        uint32_t next = o->is_vllm ? cart->next : cart->prev;
-        num_cpu += leave_loaded(o, cart);
-        qr_carts_return(o, at);
+        const qr_transfer_batch *batch = &o->transfers[at];
+        uint32_t next = batch->prev;
+        num_cpu += leave_loaded(o, batch);
+        qr_transfers_return(o, at);
         at = next;
     }
     r->load_first = r->load_last = QR_NIL;

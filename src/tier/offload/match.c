@@ -1,6 +1,5 @@
-#include "tier/offload/match.h"
-
-#include "tier/offload/protect.h"
+/* tier/offload/match.c - what a new request finds in the CPU pool. */
+#include "tier/offload/offload.h"
 
 /* Without its first block a group of a full kind has nothing at all: the usual answer, cheaply. */
 static bool can_begin(const quire_offload *o, const unsigned char *hashes, uint32_t num_hashes)
@@ -128,7 +127,7 @@ static void keep_match(quire_offload *o, quire_req req, const quire_block_span *
         }
     }
     m->req = req;
-    m->is_pinned = !o->is_vllm && quire_pool_touch(o->cpu, o->scratch, pinned) == QUIRE_OK;
+    m->is_pinned = quire_pool_touch(o->cpu, o->scratch, pinned) == QUIRE_OK;
     m->num_known = m->is_pinned ? num_known : 0;
 }
 

@@ -1,16 +1,6 @@
 #include "tier/offload/offload.h"
 
 #include "base/hooks.h"
-#include "tier/offload/carts.h"
-#include "tier/offload/check.h"
-#include "tier/offload/copy.h"
-#include "tier/offload/ends.h"
-#include "tier/offload/load.h"
-#include "tier/offload/match.h"
-#include "tier/offload/plan.h"
-#include "tier/offload/protect.h"
-#include "tier/offload/store.h"
-#include "tier/offload/tiers.h"
 
 /* Copies and jobs are the parent's there. */
 static bool is_in_child(const quire_offload *o)
@@ -67,8 +57,6 @@ static void *on_build_meta(void *user, const quire_step *step)
     o->step = step->step;
     if (o->learns)
         time_step(o, step);
-    if (o->is_vllm)
-        qr_match_release(o);
     o->meta = (quire_offload_meta){.load_event = QUIRE_OFFLOAD_NO_EVENT,
                                    .load_gpu = o->meta_load_gpu,
                                    .load_cpu = o->meta_load_cpu,
@@ -107,7 +95,7 @@ static int on_finished(void *user, quire_req req, const quire_block_span *blocks
     qr_offload_req *r = qr_offload_find(o, req);
     if (r == NULL)
         return 0;
-    if (!o->is_vllm && !o->is_lazy && can_store(o) && r->load_state == QR_LOAD_NONE)
+    if (!o->is_lazy && can_store(o) && r->load_state == QR_LOAD_NONE)
         qr_store_last_blocks(o, r);
     if (!qr_load_abandon(o, r))
         qr_offload_leave(o, r);
@@ -128,8 +116,7 @@ static uint32_t on_preempted(void *user, quire_req req, const quire_block_span *
     return qr_store_preempted(o, r, blocks, num_tokens, is_urgent != 0);
 }
 
-/* In vLLM it cannot be done. Here what is on the way keeps its blocks until it has ended, and does
- * not count then. */
+/* What is on the way keeps its blocks until it has ended, and does not count then. */
 static void forget_cpu_blocks(quire_offload *o)
 {
     qr_match_release(o);
@@ -144,8 +131,6 @@ static void forget_cpu_blocks(quire_offload *o)
 static int on_reset(void *user)
 {
     quire_offload *o = user;
-    if (o->is_vllm)
-        return 1;
     if (o->promote != NULL && !qr_promote_can_reset(o->promote)) {
         qr_log(&o->hooks, QUIRE_LOG_ERROR,
                "offload: not reset: a tier is shared with other engines; call "
@@ -171,11 +156,10 @@ static void clear_parts(quire_offload *o)
 {
     size_t words = qr_bit_words(o->num_gpu);
     size_t num_rows = o->has_rows ? o->max_requests : 0;
-    size_t num_counts = o->is_lazy && o->is_vllm ? 0 : o->max_requests;
     memset(o->reqs, 0, o->max_requests * sizeof *o->reqs);
     memset(o->next_ready, 0xff, o->max_requests * sizeof *o->next_ready);
     memset(o->row_count, 0, num_rows * o->num_groups * sizeof *o->row_count);
-    memset(o->num_stored, 0, num_counts * o->num_groups * sizeof *o->num_stored);
+    memset(o->num_stored, 0, (size_t)o->max_requests * o->num_groups * sizeof *o->num_stored);
     memset(o->is_storing, 0, words * sizeof *o->is_storing);
     memset(o->is_used, 0, words * sizeof *o->is_used);
     memset(o->seen, 0, (o->is_lazy ? o->num_gpu : 0) * sizeof *o->seen);
@@ -183,7 +167,7 @@ static void clear_parts(quire_offload *o)
     for (uint32_t i = 0; i < o->max_requests; i++)
         o->reqs[i].load_first = o->reqs[i].load_last = o->reqs[i].load_sent = QR_NIL;
     o->kept_first = o->kept_last = QR_NIL;
-    qr_carts_init(o);
+    qr_transfers_init(o);
     qr_copy_init(o);
     qr_protect_init(o);
 }
@@ -234,7 +218,7 @@ static int init_offload(quire_offload *o, const qr_offload_plan *plan, void *cpu
                                      .update_state_after_alloc = on_alloc,
                                      .build_meta = on_build_meta,
                                      .request_finished = on_finished,
-                                     .request_preempted = o->is_vllm ? NULL : on_preempted,
+                                     .request_preempted = on_preempted,
                                      .reset_cache = on_reset,
                                      .update_output = on_update,
                                      .get_tiers = qr_offload_get_tiers};
@@ -430,7 +414,7 @@ int quire_offload_poll(quire_offload *offload, uint64_t step, quire_model_output
         return QUIRE_E_SYSTEM;
     if (offload->has_device && offload->num_jobs_out + offload->num_sending > 0)
         qr_copy_poll(offload);
-    if (offload->num_events > 0 && !offload->is_vllm)
+    if (offload->num_events > 0)
         qr_store_note_late(offload);
     if (offload->learns)
         learn_step(offload, step);
@@ -455,7 +439,7 @@ int quire_offload_learn(quire_offload *offload, uint32_t num_tokens, uint64_t ns
 
 int quire_offload_set_identity(quire_offload *offload, const unsigned char *fingerprint)
 {
-    if (!is_offload(offload) || fingerprint == NULL || offload->is_closed || offload->is_vllm)
+    if (!is_offload(offload) || fingerprint == NULL || offload->is_closed)
         return QUIRE_E_ARGUMENT;
     if (is_in_child(offload))
         return QUIRE_E_SYSTEM;

@@ -1,21 +1,8 @@
 /* tier/offload/offload.h - what an offload knows, and who of it does what.
  *
- *      plan.c     how much memory, and for what
- *      offload.c          making it, and the calls of quire/offload.h
- *      match.c    what a new request finds in the CPU pool
- *      load.c     loads: CPU blocks to GPU blocks
- *      store.c    the stores of a step; lazy ones
- *      eager.c    eager ones
- *      round.c    CPU blocks for both
- *      ends.c     what becomes of them when they have ended
- *      copy.c     both, as jobs of a device
- *      carts.c    the blocks of both
- *      share.c    CPU blocks for other engines
- *      protect.c   what waiting requests will need
- *      tiers.c    how full the CPU pool and the tiers are
- *      check.c    the walker
+ * Each file has its section below; offload.c makes it all, and has the calls of quire/offload.h.
  *
- * Blocks on the way are in carts, some pairs in each:
+ * Blocks on the way are in batches of transfers, some pairs in each:
  *
  *      store   event ──► [gpu 12 cpu 7, ..] ──► [..]
  *      load    request ──► [gpu 3 cpu 9, ..] ──► [..]
@@ -63,7 +50,7 @@ typedef struct qr_offload_req {
     uint32_t num_expected; /* tokens that the CPU pool had of it then */
     uint32_t num_saved;    /* tokens that were saved when `req` lost its blocks; 0: none */
 
-    uint32_t load_first; /* carts; QR_NIL: none */
+    uint32_t load_first; /* transfers; QR_NIL: none */
     uint32_t load_last;
     uint32_t load_sent; /* device: the first that no job has yet */
     uint32_t load_count;
@@ -86,7 +73,7 @@ typedef struct qr_offload_event {
     uint64_t mark;
     uint64_t step;
     uint64_t due_ns;
-    uint32_t first; /* carts */
+    uint32_t first; /* transfers */
     uint32_t last;
     uint32_t sent;     /* device: the first that no job has yet; QR_NIL: none */
     uint32_t count;    /* blocks; 0: this place is free */
@@ -104,7 +91,7 @@ typedef struct qr_offload_job {
     quire_device_job job; /* first: the device gives this back */
     quire_device_copy copies[QR_COPIES_IN_JOB];
     uint32_t owner; /* place of an event, or index of a request */
-    uint32_t cart;  /* the first of those that it copies */
+    uint32_t batch; /* the first of those that it copies */
     uint32_t next_free;
     bool is_out;  /* the device has it */
     bool is_late; /* nobody waits for it any more; its blocks are its own */
@@ -127,24 +114,25 @@ typedef struct qr_offload_group {
     uint32_t block_size;
     uint32_t max_blocks;   /* of a request: more are never looked at */
     uint32_t row_start;    /* in the request's row */
-    uint32_t chunk_tokens; /* of chunked attention, in the default profile; else 0 */
+    uint32_t chunk_tokens; /* of chunked attention; else 0 */
 } qr_offload_group;
 
-/* See carts.h. */
-enum { QR_CART_PAIRS = QR_AT_A_TIME(84, 4) }; /* 4: one line of memory */
+/* See transfers.h. */
+enum { QR_TRANSFER_PAIRS = QR_AT_A_TIME(84, 4) }; /* 4: one line of memory */
 
-typedef struct qr_offload_cart {
+typedef struct qr_transfer_batch {
     uint32_t next; /* or of the free ones */
     uint32_t prev;
     uint32_t count;
     uint32_t unused;
-    quire_block gpu[QR_CART_PAIRS];
-    quire_block cpu[QR_CART_PAIRS]; /* QUIRE_NULL_BLOCK: the load is lost */
-    uint32_t crcs[QR_CART_PAIRS];   /* of what was stored, where a device told it */
-} qr_offload_cart;
+    quire_block gpu[QR_TRANSFER_PAIRS];
+    quire_block cpu[QR_TRANSFER_PAIRS]; /* QUIRE_NULL_BLOCK: the load is lost */
+    uint32_t crcs[QR_TRANSFER_PAIRS];   /* of what was stored, where a device told it */
+} qr_transfer_batch;
 
-_Static_assert(sizeof(qr_offload_cart) % 64 == 0, "carts begin where lines of memory do");
-_Static_assert((int)QR_COPIES_IN_JOB >= (int)QR_CART_PAIRS, "a job has whole carts, one at least");
+_Static_assert(sizeof(qr_transfer_batch) % 64 == 0, "transfers begin where lines of memory do");
+_Static_assert((int)QR_COPIES_IN_JOB >= (int)QR_TRANSFER_PAIRS,
+               "a job has whole transfers, one at least");
 
 /* CPU blocks that a waiting request will need, as many as lie in one line of memory. */
 enum { QR_NODE_BLOCKS = QR_AT_A_TIME(15, 1) };
@@ -179,7 +167,6 @@ enum { QR_OFFLOAD_TIMED = QR_AT_A_TIME(8, 2) }; /* steps in flight that are meas
 struct quire_offload {
     qr_fork_guard guard;
     uint32_t magic;
-    bool is_vllm;
     bool is_lazy;
     bool has_device;
     bool looks_ahead;
@@ -196,8 +183,7 @@ struct quire_offload {
     uint32_t num_gpu;
     uint32_t max_requests;
     uint32_t num_workers;
-    uint32_t row_blocks;        /* of all groups */
-    uint32_t most_placeholders; /* of a request, in vLLM's profile; else 0 */
+    uint32_t row_blocks; /* of all groups */
     qr_offload_group groups[QR_OFFLOAD_MAX_GROUPS];
 
     quire_cache *cpu_cache;
@@ -216,10 +202,10 @@ struct quire_offload {
     uint32_t *num_stored; /* eager: the first that are done with, num_groups each */
     qr_offload_match match;
 
-    qr_offload_cart *carts;
-    uint32_t num_carts;
-    uint32_t num_fresh_carts; /* the last ones: never used so far */
-    uint32_t free_cart;
+    qr_transfer_batch *transfers;
+    uint32_t num_transfers;
+    uint32_t num_fresh_transfers; /* the last ones: never used so far */
+    uint32_t free_transfer;
 
     /* stores */
     uint32_t *next_ready; /* of a request: with fewer computed tokens there is nothing to store;
@@ -232,7 +218,7 @@ struct quire_offload {
     uint32_t num_looks_left;    /* in so many steps: */
     uint32_t num_batches;       /* as many as may be on their way */
     uint32_t num_listed;
-    uint64_t *is_storing; /* bits: GPU blocks; vLLM: of this step */
+    uint64_t *is_storing; /* bits, lazy: GPU blocks */
     uint64_t *is_used;    /* bits, lazy: given to a request while its store is on the way */
     uint64_t *seen;       /* lazy: of a GPU block, its number in the walk that met it last */
     qr_offload_event *events;
@@ -241,8 +227,7 @@ struct quire_offload {
     uint64_t next_event;
     uint32_t *told_events; /* places */
     uint32_t num_told_events;
-    uint32_t num_flight; /* blocks that are being stored; in vLLM's profile 0 */
-    quire_block cursor;  /* lazy; QUIRE_NULL_BLOCK: none */
+    uint32_t num_flight; /* blocks that are being stored */
     uint32_t target_free;
     uint64_t walk_first; /* number of the first block of the last walk, */
     uint64_t walk_next;  /* and of the next walk */
@@ -254,7 +239,7 @@ struct quire_offload {
     uint32_t num_late;    /* events, and loads that were given up */
     bool has_mark;        /* the device can tell where its compute is */
     bool is_refused;      /* the device took nothing of the last stores */
-    uint32_t kept_first;  /* carts: stores that were decided between two steps; QR_NIL: none */
+    uint32_t kept_first;  /* transfers: stores that were decided between two steps; QR_NIL: none */
     uint32_t kept_last;
     bool has_saved; /* some of them are of requests that lost their blocks */
 
@@ -342,19 +327,212 @@ static inline qr_offload_req *qr_offload_find(quire_offload *o, quire_req req)
     return index < o->max_requests && o->reqs[index].req == req ? &o->reqs[index] : NULL;
 }
 
-/* A user more for blocks of the engine. vLLM's is one as requests are, and counts where those that
- * share a prefix are counted. */
-static inline int qr_gpu_hold(quire_offload *o, const quire_block *blocks, uint32_t n)
+/* ---- plan.c ---------------------------------------------------------------- */
+
+/* The configs with their defaults, and what others will need. */
+typedef struct qr_offload_plan {
+    quire_offload_config config;
+    quire_sched_config sched;
+    quire_cache_config cpu;
+    size_t cpu_bytes;
+    size_t lower_bytes;
+} qr_offload_plan;
+
+int qr_offload_read_plan(qr_offload_plan *plan, const quire_offload_config *callers);
+/* The offload's numbers and parts into *o; returns where it will be. cpu and lower get the memory
+ * of the CPU pool's cache and of the tiers. */
+quire_offload *qr_offload_carve(qr_arena *arena, const qr_offload_plan *plan, quire_offload *o,
+                                void **cpu, void **promote);
+/* 0: more than there can be. */
+size_t qr_offload_plan_bytes(const qr_offload_plan *plan);
+
+/* ---- transfers.c --------------------------------------------------------------- */
+
+/* Pairs of blocks on their way, many in a batch. All batches of a list but its last one are full;
+ * an empty list has QR_NIL for both ends. */
+static inline void qr_reverse(const quire_block *blocks, uint32_t n, quire_block *out)
 {
-    return o->is_vllm ? quire_pool_touch(o->gpu, blocks, n) : quire_pool_hold(o->gpu, blocks, n);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = blocks[n - 1 - i];
 }
 
-static inline void qr_gpu_let_go(quire_offload *o, const quire_block *blocks, uint32_t n)
-{
-    if (o->is_vllm)
-        quire_pool_free_blocks(o->gpu, blocks, n);
-    else
-        quire_pool_let_go(o->gpu, blocks, n, 0);
-}
+void qr_transfers_init(quire_offload *o);
+/* Adds pairs behind the last ones. */
+void qr_transfers_add(quire_offload *o, uint32_t *first, uint32_t *last, const quire_block *gpu,
+                      const quire_block *cpu, uint32_t n);
+/* Gives back a batch that no list needs any more. */
+void qr_transfers_return(quire_offload *o, uint32_t batch);
+
+/* ---- match.c: what a request finds in the CPU pool, behind what the engine has  */
+
+/* quire_connector.get_num_new_matched_tokens. What was found is kept in o->match, in the default
+ * profile with one user more for each block, until the next request is asked about or
+ * qr_match_release. */
+int qr_match_request(void *user, quire_req req, uint32_t num_local, uint32_t *num_external,
+                     uint32_t *is_async);
+/* Its request gets what it was told: from now on all of the match's blocks have its own user. */
+void qr_match_take_over(quire_offload *o, quire_req req);
+void qr_match_release(quire_offload *o);
+
+/* The hit behind the first num_local tokens, as spans of the CPU pool's cache; 0: none. */
+uint32_t qr_match_find(quire_offload *o, const unsigned char *hashes, uint32_t num_hashes,
+                       uint32_t num_tokens, uint32_t num_local, quire_block_span *spans);
+
+/* ---- protect.c ------------------------------------------------------------- */
+
+/* What waiting requests will need is evicted last:
+ *
+ *      waiting   r1   r2   r3   r4  ...   the first `backlog` of them
+ *                 │    │    │
+ *                 ▼    ▼    ▼
+ *      CPU blocks with a user more each: they are not in the free queue
+ *
+ * A request is looked up once, when it comes into view. Its blocks are free again when it is
+ * admitted or ends; and when there is no other room, those of the last in the queue go first. */
+void qr_protect_init(quire_offload *o);
+/* Looks at the queue, when it may have changed. Not inside callbacks. */
+void qr_protect_look(quire_offload *o);
+/* The request was admitted, or has ended. */
+void qr_protect_release(quire_offload *o, quire_req req);
+void qr_protect_release_all(quire_offload *o);
+/* How many blocks of a request are protected; 0 where it is out of view. */
+uint32_t qr_protect_count(const quire_offload *o, quire_req req);
+/* They, in order, so many; of a request in view. */
+void qr_protect_list(const quire_offload *o, quire_req req, quire_block *blocks);
+/* From `first` on they keep their user, who is the caller's now. */
+void qr_protect_hand_over(quire_offload *o, quire_req req, uint32_t first);
+/* The last in the queue gives its blocks up; false: nobody has any. */
+bool qr_protect_give_way(quire_offload *o);
+
+/* ---- round.c --------------------------------------------------------------- */
+
+/* What is stored at one time, and the CPU blocks for it. */
+typedef struct qr_store_round {
+    quire_block *gpu;
+    quire_block *cpu;
+    uint32_t count;
+    uint32_t num_free; /* CPU blocks that are left for others */
+    uint32_t num_left; /* blocks that may be chosen */
+    bool is_full;      /* there was no room for a block */
+} qr_store_round;
+
+/* Whether there is room for one more: what requests far behind in the queue will need gives way. */
+bool qr_round_has_room(quire_offload *o, qr_store_round *round);
+
+/* Counts those of n GPU blocks that have a key and are not in the CPU pool: they are not stored for
+ * want of room. */
+void qr_round_count_missing(quire_offload *o, const quire_block *gpu, uint32_t n);
+
+/* Stores those of n GPU blocks that are not in the CPU pool. The CPU blocks have keys at once, so
+ * that nobody else stores these; they are no hits yet: match.c ends a hit before a block
+ * that is pending. Returns how many are done with: fewer than n when there is no room;
+ * num_with_key: how many before the first that has no key. */
+uint32_t qr_round_take_missing(quire_offload *o, const quire_block *gpu, uint32_t n,
+                               qr_store_round *round, uint32_t *num_with_key);
+
+/* ---- store.c --------------------------------------------------------------- */
+
+/* eager   blocks of the requests of a step, as far as they were computed before it
+ * lazy    the head of the engine's free queue: what will be evicted next
+ *
+ *      chosen ──► CPU block taken, GPU block kept ──► copied ──► the CPU block gets the key
+ *                                                        └─ failed, reset: it stays empty */
+/* quire_connector.update_state_after_alloc, as far as stores go. */
+void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span *blocks);
+/* Chooses the stores of a step, and puts them into the meta. */
+void qr_store_build(quire_offload *o, const quire_step *step);
+/* The request ends: its last full blocks. */
+void qr_store_last_blocks(quire_offload *o, qr_offload_req *r);
+/* The request loses its blocks, and comes back: all full blocks of its first num_tokens tokens that
+ * the CPU pool lacks; none if the request has more blocks than half of that pool. is_urgent: half
+ * of its blocks at least are free at once. Returns how many of its first tokens are in the CPU
+ * pool, or on their way to it. */
+uint32_t qr_store_preempted(quire_offload *o, qr_offload_req *r, const quire_block_span *blocks,
+                            uint32_t num_tokens, bool is_urgent);
+
+/* ---- eager.c --------------------------------------------------------------- */
+
+/* Of steps with few tokens, the stores of some together; where a group has a window, request by
+ * request. */
+/* Nothing of the request is stored, and it has other blocks. */
+void qr_eager_begin(quire_offload *o, uint32_t index);
+/* has_place: there is one for their event. */
+void qr_eager_choose(quire_offload *o, const quire_step *step, bool has_place,
+                     qr_store_round *round);
+/* Those of a request that ends. */
+void qr_eager_choose_last(quire_offload *o, qr_offload_req *r, qr_store_round *round);
+
+/* ---- ends.c: stores that ended --------------------------------------------- */
+
+/* The event of a number that is on the way; NULL: there is none. */
+qr_offload_event *qr_store_event(quire_offload *o, uint64_t id);
+/* So many reports more, to be looked at in the update. */
+void qr_store_report(quire_offload *o, qr_offload_event *event, uint32_t num_reports);
+void qr_store_finish_told(quire_offload *o);
+void qr_store_drop_all(quire_offload *o);
+/* Whether stores are past their deadline: then none is begun before they have ended. They keep
+ * their blocks, which a copy may still read; plan.c says how many that can be. */
+void qr_store_note_late(quire_offload *o);
+/* The device refused all of an event in the step that made it: as if nothing had been chosen, also
+ * in the engine's free queue. */
+void qr_store_undo(quire_offload *o, qr_offload_event *event);
+
+/* ---- load.c ---------------------------------------------------------------- */
+
+/* CPU blocks to the GPU blocks that a request got for them:
+ *
+ *      WAITS ──build_meta──► ON_THE_WAY ──report, or the device──► ENDED ──poll──► TOLD ──update──►
+ *
+ * In a hybrid model a hit covers the tail of what a group has, the window, so both sides are laid
+ * end to end:
+ *
+ *      CPU hit           [ null ][ null ][ c8 ][ c9 ]
+ *      GPU blocks  [ g1 ][ null ][ null ][ g4 ][ g5 ][ g6 ]
+ *                                            ^ local + external tokens end here
+ */
+/* quire_connector.update_state_after_alloc, as far as loads go. */
+void qr_load_begin(quire_offload *o, quire_req req, const quire_block_span *blocks,
+                   uint32_t num_external);
+/* Puts the loads that wait into the meta. zeroes: the step clears blocks that it took; those of its
+ * own loads may be among them, so they come after it. */
+void qr_load_build(quire_offload *o, bool zeroes);
+/* There is no way to load them: they are computed. */
+void qr_load_refuse(quire_offload *o);
+/* Whether a load of this request can be reported. */
+bool qr_load_is_on_the_way(quire_offload *o, quire_req req);
+void qr_load_end(quire_offload *o, uint32_t index, bool has_failed);
+/* Its request has ended; false: there is no load, nothing has to be kept. */
+bool qr_load_abandon(quire_offload *o, qr_offload_req *r);
+/* Into the output of the update of this step. */
+void qr_load_tell(quire_offload *o, uint64_t step, quire_model_output *output);
+/* In that update: what was told is over. */
+void qr_load_finish_told(quire_offload *o);
+/* What is on the way does not count any more. */
+void qr_load_drop_all(quire_offload *o);
+
+/* ---- copy.c ---------------------------------------------------------------- */
+
+/* Stores and loads as jobs of a device, of at most QR_COPIES_IN_JOB. A load that is not there in
+ * time is given up: its request computes instead, in other blocks. Those of the jobs that the
+ * device still has are nobody's until it gives them back. What finds no free job, or a device that
+ * takes no more, is sent in a later poll. */
+void qr_copy_init(quire_offload *o);
+/* The point in the engine's compute behind which the copies of this step come. False: the device
+ * has none, and nothing can be copied. */
+bool qr_copy_mark(quire_offload *o);
+/* Gives the device what it has not yet: loads first, requests wait for them. */
+void qr_copy_send(quire_offload *o);
+/* Takes what has ended, and gives up what is late. */
+void qr_copy_poll(quire_offload *o);
+/* A load begins to be due; and it has ended. */
+void qr_copy_expect_load(quire_offload *o, uint32_t index);
+void qr_copy_forget_load(quire_offload *o, uint32_t index);
+
+/* ---- tiers.c, check.c ------------------------------------------------------ */
+
+/* quire_connector.get_tiers; user is the offload. */
+uint32_t qr_offload_get_tiers(void *user, quire_tier_usage *tiers, uint32_t capacity);
+/* The walker: every user of a block is known. QUIRE_OK or QUIRE_E_CORRUPT. */
+int qr_offload_check(const quire_offload *o);
 
 #endif

@@ -1,4 +1,5 @@
-#include "tier/offload/plan.h"
+/* tier/offload/plan.c - how much memory, and for what. */
+#include "tier/offload/offload.h"
 
 #include "base/config.h"
 
@@ -24,7 +25,7 @@ static void plan_cpu_cache(qr_offload_plan *plan)
     cpu.use_eagle = QUIRE_OFF;
     cpu.log_stats = QUIRE_OFF;
     cpu.track_new_blocks = QUIRE_OFF;
-    cpu.profile = plan->config.profile;
+    cpu.profile = sched->profile; /* keys are those of the scheduler */
     cpu.quirks_on = sched->quirks_on;
     cpu.quirks_off = sched->quirks_off;
     cpu.watermark = 0;
@@ -46,19 +47,11 @@ static bool is_config_valid(const qr_offload_plan *plan)
 {
     const quire_offload_config *c = &plan->config;
     const quire_cache_config *cache = &plan->sched.cache;
-    bool is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
-    bool has_full = false;
     if (cache->enable_caching == QUIRE_OFF || plan->sched.hasher == NULL ||
         cache->num_groups == 0 || cache->num_groups > QR_OFFLOAD_MAX_GROUPS ||
         cache->groups == NULL)
         return false;
-    for (uint32_t g = 0; g < cache->num_groups; g++)
-        has_full |= is_full_kind(cache->groups[g].spec.kind);
-    bool is_parallel = cache->dcp_world_size > 1 || cache->pcp_world_size > 1;
-    bool has_tiers = c->num_tiers > 0;
-    if (is_vllm && (!has_full || has_tiers || is_parallel))
-        return false;
-    if (has_tiers && (c->tiers == NULL || c->num_tiers > QUIRE_OFFLOAD_MAX_TIERS))
+    if (c->num_tiers > 0 && (c->tiers == NULL || c->num_tiers > QUIRE_OFFLOAD_MAX_TIERS))
         return false;
     return qr_share_fits(c) && c->mode <= QUIRE_OFFLOAD_LAZY && c->learns <= QUIRE_OFF &&
            c->max_events <= UINT32_C(1) << 20;
@@ -124,8 +117,7 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
         o->groups[g] = (qr_offload_group){.block_size = size,
                                           .max_blocks = cache->max_model_len / size + 1,
                                           .row_start = o->row_blocks};
-        if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL &&
-            plan->config.profile != QUIRE_PROFILE_VLLM_0_20)
+        if (spec->kind == QUIRE_LAYER_CHUNKED_LOCAL)
             o->groups[g].chunk_tokens = spec->attention_chunk_size;
         o->row_blocks += o->groups[g].max_blocks;
         o->has_windows |= !is_full_kind(spec->kind);
@@ -139,7 +131,7 @@ static void set_groups(quire_offload *o, const qr_offload_plan *plan)
         else
             target += (tokens + size - 1) / size;
     }
-    o->target_free = 2 * target; /* as vLLM does: twice what a step takes */
+    o->target_free = 2 * target; /* twice what a step takes */
 }
 
 /* Stores may hold so many blocks of the engine that the longest request still has room, should they
@@ -157,10 +149,9 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     const quire_offload_config *c = &plan->config;
     memset(o, 0, sizeof *o);
     set_groups(o, plan);
-    o->is_vllm = c->profile == QUIRE_PROFILE_VLLM_0_20;
     o->is_lazy = c->mode == QUIRE_OFFLOAD_LAZY;
     o->has_device = c->device != NULL;
-    o->looks_ahead = !o->is_vllm && c->lookahead != QUIRE_OFF;
+    o->looks_ahead = c->lookahead != QUIRE_OFF;
     o->most_decode = plan->sched.num_spec_tokens + 1;
     o->num_cpu = c->num_cpu_blocks;
     o->num_gpu = plan->sched.cache.num_blocks;
@@ -170,18 +161,16 @@ static void set_numbers(quire_offload *o, const qr_offload_plan *plan)
     o->num_jobs = o->has_device ? NUM_JOBS : 0;
     o->backlog = o->looks_ahead ? c->backlog : 0;
     o->digest_bytes = plan->cpu.digest_bytes == 0 ? 32 : plan->cpu.digest_bytes;
-    uint32_t batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
-    o->most_placeholders = o->is_vllm ? batches * (plan->sched.num_spec_tokens + 1) : 0;
-    o->num_batches = batches;
+    o->num_batches = plan->sched.max_batches == 0 ? 2 : plan->sched.max_batches;
     o->look_tokens = plan->sched.max_num_batched_tokens / 8;
-    o->most_stores = o->is_vllm ? UINT32_MAX : most_stores(o);
-    if (!o->is_vllm && o->target_free > o->num_cpu / 2) /* more would evict one another there */
+    o->most_stores = most_stores(o);
+    if (o->target_free > o->num_cpu / 2) /* more would evict one another there */
         o->target_free = o->num_cpu / 2;
     o->has_mark = true;
     o->walked_at = 0 - (uint64_t)o->target_free; /* the first walk is due */
     o->walk_first = o->walk_next = 1;
     o->has_pins |= plan->sched.max_pins > 0 || plan->sched.lookahead > 0;
-    o->has_rows = !o->is_lazy && (o->is_vllm || o->has_windows);
+    o->has_rows = !o->is_lazy && o->has_windows;
     o->deadline_ns = c->load_deadline_ns == 0 ? DEFAULT_DEADLINE_NS : c->load_deadline_ns;
     o->hooks = c->hooks;
 }
@@ -190,12 +179,11 @@ static void carve_stores(quire_offload *o, qr_arena *arena)
 {
     size_t words = qr_bit_words(o->num_gpu);
     size_t num_rows = o->has_rows ? o->max_requests : 0;
-    size_t num_counts = o->is_lazy && o->is_vllm ? 0 : o->max_requests;
     o->rows = qr_arena_take(arena, qr_mul_size(num_rows, o->row_blocks), sizeof *o->rows);
     o->row_count = qr_arena_take(arena, num_rows * o->num_groups, sizeof *o->row_count);
-    o->num_stored = qr_arena_take(arena, num_counts * o->num_groups, sizeof *o->num_stored);
-    o->walked =
-        qr_arena_take(arena, o->is_lazy && !o->is_vllm ? o->target_free : 0, sizeof *o->walked);
+    o->num_stored =
+        qr_arena_take(arena, (size_t)o->max_requests * o->num_groups, sizeof *o->num_stored);
+    o->walked = qr_arena_take(arena, o->is_lazy ? o->target_free : 0, sizeof *o->walked);
     o->next_ready = qr_arena_take(arena, o->max_requests, sizeof *o->next_ready);
     o->listed = qr_arena_take(arena, o->is_lazy ? 0 : o->max_requests, sizeof *o->listed);
     o->due = qr_arena_take(arena, o->is_lazy ? 0 : o->max_requests, sizeof *o->due);
@@ -219,12 +207,12 @@ static void carve_loads(quire_offload *o, qr_arena *arena)
 }
 
 /* A GPU block is in one load at most, a CPU block in one store; and of each load, of each event and
- * of what is kept one cart need not be full. */
-static void carve_carts(quire_offload *o, qr_arena *arena)
+ * of what is kept one batch need not be full. */
+static void carve_transfers(quire_offload *o, qr_arena *arena)
 {
-    uint64_t full = (uint64_t)o->num_gpu / QR_CART_PAIRS + o->num_cpu / QR_CART_PAIRS;
-    o->num_carts = (uint32_t)(full + o->max_requests + o->num_places + 1);
-    o->carts = qr_arena_take(arena, o->num_carts, sizeof *o->carts);
+    uint64_t full = (uint64_t)o->num_gpu / QR_TRANSFER_PAIRS + o->num_cpu / QR_TRANSFER_PAIRS;
+    o->num_transfers = (uint32_t)(full + o->max_requests + o->num_places + 1);
+    o->transfers = qr_arena_take(arena, o->num_transfers, sizeof *o->transfers);
 }
 
 static void carve_rest(quire_offload *o, qr_arena *arena)
@@ -253,7 +241,7 @@ quire_offload *qr_offload_carve(qr_arena *arena, const qr_offload_plan *plan, qu
     set_numbers(o, plan);
     quire_offload *made = qr_arena_take(arena, 1, sizeof *made);
     carve_stores(o, arena);
-    carve_carts(o, arena);
+    carve_transfers(o, arena);
     carve_loads(o, arena);
     carve_rest(o, arena);
     *cpu = qr_arena_take(arena, plan->cpu_bytes, 1);

@@ -1,6 +1,5 @@
-#include "tier/offload/protect.h"
-
-#include "tier/offload/match.h"
+/* tier/offload/protect.c - what waiting requests will need. */
+#include "tier/offload/offload.h"
 
 enum {
     LOOK_EVERY = QR_AT_A_TIME(64, 1), /* polls, once somebody waits */

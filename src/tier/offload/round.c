@@ -1,7 +1,5 @@
-#include "tier/offload/round.h"
-
-#include "tier/offload/match.h"
-#include "tier/offload/protect.h"
+/* tier/offload/round.c - CPU blocks for stores. */
+#include "tier/offload/offload.h"
 
 bool qr_round_has_room(quire_offload *o, qr_store_round *round)
 {
@@ -15,48 +13,9 @@ bool qr_round_has_room(quire_offload *o, qr_store_round *round)
             round->is_full = true;
             return false;
         }
-        uint32_t promised = round->count - round->num_taken;
-        uint32_t num_free = quire_pool_get_num_free_blocks(o->cpu);
-        round->num_free = num_free > promised ? num_free - promised : 0;
+        round->num_free = quire_pool_get_num_free_blocks(o->cpu);
     }
     return true;
-}
-
-/* A block may have so many users that there is no room for one more: it is not stored. Returns how
- * many are. */
-static uint32_t hold_chosen(quire_offload *o, quire_block *gpu, quire_block *cpu, uint32_t n,
-                            qr_store_round *round)
-{
-    if (qr_gpu_hold(o, gpu, n) == QUIRE_OK)
-        return n;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (qr_gpu_hold(o, &gpu[i], 1) != QUIRE_OK) {
-            quire_pool_free_blocks(o->cpu, &cpu[i], 1);
-            continue;
-        }
-        gpu[kept] = gpu[i];
-        cpu[kept++] = cpu[i];
-    }
-    round->count = round->num_taken + kept;
-    return kept;
-}
-
-void qr_round_take_chosen(quire_offload *o, qr_store_round *round)
-{
-    uint32_t n = round->count - round->num_taken;
-    quire_block *gpu = round->gpu + round->num_taken;
-    quire_block *cpu = round->cpu + round->num_taken;
-    if (n == 0 || quire_pool_get_new_blocks(o->cpu, n, cpu) != QUIRE_OK) {
-        round->count = round->num_taken;
-        return;
-    }
-    qr_share_withdraw(&o->share, cpu, n);
-    n = hold_chosen(o, gpu, cpu, n, round);
-    for (uint32_t i = 0; i < n; i++)
-        qr_bit_set(o->is_storing, gpu[i]);
-    round->num_taken = round->count;
-    qr_count(&o->counters.stores_in_flight, n);
 }
 
 void qr_round_count_missing(quire_offload *o, const quire_block *gpu, uint32_t n)
@@ -88,7 +47,6 @@ uint32_t qr_round_take_missing(quire_offload *o, const quire_block *gpu, uint32_
         *num_with_key += *num_with_key == done ? same.num_with_key : 0;
         done += same.num_done;
         round->count += same.num_taken;
-        round->num_taken = round->count;
         round->num_left -= same.num_taken;
         o->num_flight += same.num_taken;
         qr_count(&o->counters.stores_in_flight, same.num_taken);

@@ -8,9 +8,8 @@ bool qr_share_fits(const quire_offload_config *config)
     const quire_peer_server *server = config->peer_server;
     if (server == NULL)
         return true;
-    return config->memory != NULL && config->profile != QUIRE_PROFILE_VLLM_0_20 &&
-           config->num_cpu_blocks <= server->table.max_slots && config->block_bytes > 0 &&
-           config->block_bytes <= server->max_block_bytes;
+    return config->memory != NULL && config->num_cpu_blocks <= server->table.max_slots &&
+           config->block_bytes > 0 && config->block_bytes <= server->max_block_bytes;
 }
 
 void qr_share_init(qr_share *share, const quire_offload_config *config, quire_pool *pool)

@@ -1,33 +1,11 @@
-#include "tier/offload/store.h"
+/* tier/offload/store.c - the stores of a step; lazy ones. */
+#include "tier/offload/offload.h"
 
 #include "base/hooks.h"
-#include "tier/offload/carts.h"
-#include "tier/offload/eager.h"
 
 enum { LAZY_AT_ONCE = QR_AT_A_TIME(64, 2) };
 
 /* ---- lazy ------------------------------------------------------------------ */
-
-/* vLLM's cursor: it goes on from the block that was looked at last, wherever that is by now. */
-static void choose_lazy_vllm(quire_offload *o, qr_store_round *round)
-{
-    quire_block_info info;
-    uint32_t limit = round->num_free;
-    if (o->cursor != QUIRE_NULL_BLOCK &&
-        quire_pool_block_info(o->gpu, o->cursor, &info) == QUIRE_OK && info.ref_cnt > 0)
-        o->cursor = QUIRE_NULL_BLOCK;
-    quire_block node = quire_pool_next_free(o->gpu, o->cursor);
-    for (uint32_t covered = 0;
-         node != QUIRE_NULL_BLOCK && covered < o->target_free && round->count < limit; covered++) {
-        o->cursor = node;
-        quire_block found;
-        quire_pool_find_same(o->cpu, o->gpu, &node, 1, &found);
-        if (found == QUIRE_NULL_BLOCK && !qr_bit_get(o->is_storing, node))
-            qr_round_choose(round, node);
-        node = quire_pool_next_free(o->gpu, node);
-    }
-    qr_round_take_chosen(o, round);
-}
 
 /* A block that was looked at, and is still where it was: in the walk before, and behind those that
  * this walk has met of it. One that was taken since, and freed again, is behind them all. */
@@ -114,30 +92,30 @@ void qr_store_note_alloc(quire_offload *o, quire_req req, const quire_block_span
     }
     for (uint32_t g = 0; o->is_lazy && g < o->num_groups; g++)
         o->walked_at -= blocks[g].count; /* found blocks have left the queue, too */
-    if (o->is_lazy && !o->is_vllm && o->num_events > 0)
+    if (o->is_lazy && o->num_events > 0)
         note_used(o, blocks, o->num_groups);
 }
 
 /* ---- events ---------------------------------------------------------------- */
 
-/* vLLM's events are numbered without gaps; here a number whose place is taken is left out. */
+/* A number whose place is taken is left out. */
 static bool find_place(quire_offload *o)
 {
     if (o->num_events == o->num_places)
         return false;
-    while (!o->is_vllm && o->events[o->next_event & (o->num_places - 1)].count > 0)
+    while (o->events[o->next_event & (o->num_places - 1)].count > 0)
         o->next_event++;
-    return o->events[o->next_event & (o->num_places - 1)].count == 0;
+    return true;
 }
 
 static void make_event(quire_offload *o, const qr_store_round *round)
 {
     uint32_t place = (uint32_t)(o->next_event & (o->num_places - 1));
     quire_offload_meta *meta = &o->meta;
-    uint64_t due_ns = o->is_vllm ? 0 : qr_now_ns(&o->hooks) + o->deadline_ns;
+    uint64_t due_ns = qr_now_ns(&o->hooks) + o->deadline_ns;
     uint32_t first = QR_NIL;
     uint32_t last = QR_NIL;
-    qr_carts_add(o, &first, &last, round->gpu, round->cpu, round->count);
+    qr_transfers_add(o, &first, &last, round->gpu, round->cpu, round->count);
     o->events[place] = (qr_offload_event){.id = o->next_event,
                                           .mark = o->mark,
                                           .step = o->step,
@@ -161,15 +139,14 @@ static void make_event(quire_offload *o, const qr_store_round *round)
 static void add_kept(quire_offload *o, qr_store_round *round)
 {
     while (o->kept_first != QR_NIL) {
-        const qr_offload_cart *cart = &o->carts[o->kept_first];
-        uint32_t next = cart->next;
-        memcpy(round->gpu + round->count, cart->gpu, cart->count * sizeof *cart->gpu);
-        memcpy(round->cpu + round->count, cart->cpu, cart->count * sizeof *cart->cpu);
-        round->count += cart->count;
-        qr_carts_return(o, o->kept_first);
+        const qr_transfer_batch *batch = &o->transfers[o->kept_first];
+        uint32_t next = batch->next;
+        memcpy(round->gpu + round->count, batch->gpu, batch->count * sizeof *batch->gpu);
+        memcpy(round->cpu + round->count, batch->cpu, batch->count * sizeof *batch->cpu);
+        round->count += batch->count;
+        qr_transfers_return(o, o->kept_first);
         o->kept_first = next;
     }
-    round->num_taken = round->count;
     o->kept_last = QR_NIL;
 }
 
@@ -189,21 +166,16 @@ void qr_store_build(quire_offload *o, const quire_step *step)
     o->num_walked = 0;
     if (has_place)
         add_kept(o, &round);
-    if (o->is_lazy && !o->is_vllm && o->num_events > 0) {
+    if (o->is_lazy && o->num_events > 0) {
         note_used(o, step->blocks, step->num_reqs * o->num_groups);
         note_copied(o, step);
     }
     if (!o->is_lazy)
         qr_eager_choose(o, step, has_place, &round);
-    else if (has_place && o->is_vllm)
-        choose_lazy_vllm(o, &round);
     else if (has_place)
         choose_lazy(o, &round);
-    if (round.count == 0)
-        return;
-    make_event(o, &round);
-    for (uint32_t i = 0; o->is_vllm && i < round.count; i++)
-        qr_bit_clear(o->is_storing, round.gpu[i]);
+    if (round.count > 0)
+        make_event(o, &round);
 }
 
 /* Chooses among the blocks of one request, with at most so many stores more. */
@@ -219,7 +191,7 @@ static void choose_of_one(quire_offload *o, qr_offload_req *r, uint32_t most)
         return;
     for (uint32_t i = 0; o->is_lazy && i < round.count; i++)
         qr_bit_set(o->is_used, round.gpu[i]); /* a request had them: they are not cold */
-    qr_carts_add(o, &o->kept_first, &o->kept_last, round.gpu, round.cpu, round.count);
+    qr_transfers_add(o, &o->kept_first, &o->kept_last, round.gpu, round.cpu, round.count);
 }
 
 void qr_store_last_blocks(quire_offload *o, qr_offload_req *r)

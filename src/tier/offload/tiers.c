@@ -1,4 +1,5 @@
-#include "tier/offload/tiers.h"
+/* tier/offload/tiers.c - how full the CPU pool and the tiers are. */
+#include "tier/offload/offload.h"
 
 static uint64_t counted(const _Atomic uint64_t *counter)
 {

@@ -157,7 +157,7 @@ class Swap(unittest.TestCase):
         self.assertIn(f"preempted requests: saved in {saves['preemptions']} of {r['preemptions']} "
                       "preemptions", run("replay", "--cpu-blocks", "3000", *POOL, TRACE))
         vllm = report("--cpu-blocks", "3000", "--profile", "vllm-0.20")
-        self.assertEqual(vllm["tier_saves"]["preemptions"], 0)
+        self.assertGreater(vllm["tier_saves"]["preemptions"], 0)  # the offload is the same
         both = report("--cpu-blocks", "100", "--offload", "lazy", "--swap-memory", "8G", "--trace",
                       path("both.jsonl"))
         self.assertEqual(sum(both["hits_by_tier"].values()), both["prompt_tokens"])

@@ -425,15 +425,11 @@ static void configs_are_looked_at(void **state)
     assert_int_equal(quire_offload_bytes(&config), 0);
     sched = world_sched_config(w);
     sched.cache.dcp_world_size = 2;
-    config.profile = QUIRE_PROFILE_VLLM_0_20; /* vLLM asserts that there is one rank */
-    assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_CONFIG);
-    config.profile = QUIRE_PROFILE_DEFAULT;
     assert_true(quire_offload_bytes(&config) > 0);
     sched = world_sched_config(w);
     w->groups[0].spec.kind = QUIRE_LAYER_SLIDING_WINDOW;
     w->groups[0].spec.sliding_window = 9;
-    config.profile = QUIRE_PROFILE_VLLM_0_20; /* needs a group of a full kind */
-    assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_CONFIG);
+    assert_true(quire_offload_bytes(&config) > 0);
     config.num_cpu_blocks = 0;
     assert_int_equal(quire_offload_create(&config, NULL, &offload), QUIRE_E_CONFIG);
     sched = world_sched_config(w);
