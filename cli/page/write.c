@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <quire/version.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,54 +110,64 @@ static void write_meta(const page *p, page_output *out)
     end(out);
 }
 
+/* ---- columns --------------------------------------------------------------- */
+
+typedef enum field_kind { FIELD_U64, FIELD_U32, FIELD_TIME, FIELD_AFTER_ARRIVAL } field_kind;
+
+/* A column: what of each element it has. */
+typedef struct field {
+    const char *name;
+    size_t offset;
+    field_kind kind;
+} field;
+
+#define NUM_OF(list) (sizeof(list) / sizeof(list)[0])
+
+/* 0: never; else 1 + what came after `from`. */
+static uint64_t after(double from_s, double s)
+{
+    uint64_t from = page_us(from_s);
+    uint64_t at = page_us(s);
+    return s < 0 ? 0 : at > from ? at - from + 1 : 1;
+}
+
+static uint64_t value_of(const field *f, const char *element)
+{
+    const void *at = element + f->offset;
+    switch (f->kind) {
+    case FIELD_U64:
+        return *(const uint64_t *)at;
+    case FIELD_U32:
+        return *(const uint32_t *)at;
+    case FIELD_TIME:
+        return page_us(*(const double *)at);
+    default:
+        return after(((const page_request *)(const void *)element)->arrival_s, *(const double *)at);
+    }
+}
+
+/* Elements lie `bytes` apart. */
+static void write_columns(page_output *out, const field *fields, size_t num_fields,
+                          const void *elements, size_t bytes, uint32_t num)
+{
+    for (size_t f = 0; f < num_fields; f++) {
+        for (uint32_t i = 0; i < num; i++)
+            pack_next(&out->column, value_of(&fields[f], (const char *)elements + i * bytes));
+        column(out, fields[f].name);
+    }
+}
+
 /* ---- rows and marks -------------------------------------------------------- */
-
-typedef uint64_t (*row_field)(const page_row *row);
-
-static uint64_t row_step(const page_row *row)
-{
-    return row->step;
-}
-
-static uint64_t row_points(const page_row *row)
-{
-    return row->num_points;
-}
-
-static uint64_t row_steps(const page_row *row)
-{
-    return row->num_steps;
-}
-
-static uint64_t row_hits(const page_row *row)
-{
-    return row->hit_tokens;
-}
-
-static uint64_t row_external(const page_row *row)
-{
-    return row->external_tokens;
-}
-
-static uint64_t row_queries(const page_row *row)
-{
-    return row->query_tokens;
-}
 
 static void write_series(const page *p, page_output *out, const char *name, uint32_t series)
 {
+    size_t at = offsetof(page_row, stats) + series * sizeof(page_stat);
+    const field fields[] = {{"min", at + offsetof(page_stat, min), FIELD_U32},
+                            {"max", at + offsetof(page_stat, max), FIELD_U32},
+                            {"sum", at + offsetof(page_stat, sum), FIELD_U64}};
+    bool has_range = p->points_per_row > 1; /* else all three are the same */
     begin(out, name);
-    for (uint32_t i = 0; i < p->num_rows; i++)
-        pack_next(&out->column, page_row_at(p, i)->stats[series].min);
-    column(out, "min");
-    if (p->points_per_row > 1) { /* else all three are the same */
-        for (uint32_t i = 0; i < p->num_rows; i++)
-            pack_next(&out->column, page_row_at(p, i)->stats[series].max);
-        column(out, "max");
-        for (uint32_t i = 0; i < p->num_rows; i++)
-            pack_next(&out->column, page_row_at(p, i)->stats[series].sum);
-        column(out, "sum");
-    }
+    write_columns(out, fields, has_range ? 3 : 1, p->rows, p->row_bytes, p->num_rows);
     end(out);
 }
 
@@ -185,26 +196,20 @@ static void write_tier_series(const page *p, page_output *out)
 
 static void write_rows(const page *p, page_output *out)
 {
-    static const struct {
-        const char *name;
-        row_field get;
-    } FIELDS[] = {{"step", row_step},
-                  {"points", row_points},
-                  {"steps", row_steps},
-                  {"hit_tokens", row_hits},
-                  {"external_tokens", row_external},
-                  {"query_tokens", row_queries}};
+    static const field FIELDS[] = {
+        {"step", offsetof(page_row, step), FIELD_U64},
+        {"points", offsetof(page_row, num_points), FIELD_U64},
+        {"steps", offsetof(page_row, num_steps), FIELD_U64},
+        {"hit_tokens", offsetof(page_row, hit_tokens), FIELD_U64},
+        {"external_tokens", offsetof(page_row, external_tokens), FIELD_U64},
+        {"query_tokens", offsetof(page_row, query_tokens), FIELD_U64}};
     static const char *const NAMES[NUM_SERIES] = {"empty",   "cached",  "active",
                                                   "running", "waiting", "tokens",
                                                   "prefill", "decode",  "duration_us"};
     begin(out, "rows");
     number(out, "count", p->num_rows);
     number(out, "points_per_row", p->points_per_row);
-    for (size_t f = 0; f < sizeof FIELDS / sizeof FIELDS[0]; f++) {
-        for (uint32_t i = 0; i < p->num_rows; i++)
-            pack_next(&out->column, FIELDS[f].get(page_row_at(p, i)));
-        column(out, FIELDS[f].name);
-    }
+    write_columns(out, FIELDS, NUM_OF(FIELDS), p->rows, p->row_bytes, p->num_rows);
     write_row_times(p, out);
     for (uint32_t s = 0; s < NUM_SERIES; s++)
         write_series(p, out, NAMES[s], s);
@@ -214,18 +219,13 @@ static void write_rows(const page *p, page_output *out)
 
 static void write_marks(const page *p, page_output *out)
 {
+    static const field FIELDS[] = {{"step", offsetof(page_mark, step), FIELD_U64},
+                                   {"time_us", offsetof(page_mark, time_us), FIELD_U64},
+                                   {"num", offsetof(page_mark, num), FIELD_U64}};
     begin(out, "marks");
     number(out, "count", p->num_marks);
     number(out, "steps_per_mark", p->steps_per_mark);
-    for (uint32_t i = 0; i < p->num_marks; i++)
-        pack_next(&out->column, p->marks[i].step);
-    column(out, "step");
-    for (uint32_t i = 0; i < p->num_marks; i++)
-        pack_next(&out->column, p->marks[i].time_us);
-    column(out, "time_us");
-    for (uint32_t i = 0; i < p->num_marks; i++)
-        pack_next(&out->column, p->marks[i].num);
-    column(out, "num");
+    write_columns(out, FIELDS, NUM_OF(FIELDS), p->marks, sizeof *p->marks, p->num_marks);
     end(out);
 }
 
@@ -233,15 +233,14 @@ static void write_marks(const page *p, page_output *out)
 
 static void write_frames(const page_frames *f, const char *name, page_output *out)
 {
+    static const field STEP = {"step", offsetof(page_frame, step), FIELD_U64};
     uint32_t cells = f->num_frames == 0 ? 0 : (f->num_blocks - 1) / f->cell_blocks + 1;
     begin(out, name);
     number(out, "count", f->num_frames);
     number(out, "num_blocks", f->num_blocks);
     number(out, "cell_blocks", f->cell_blocks);
     number(out, "cells", cells);
-    for (uint32_t i = 0; i < f->num_frames; i++)
-        pack_next(&out->column, f->frames[i].step);
-    column(out, "step");
+    write_columns(out, &STEP, 1, f->frames, sizeof *f->frames, f->num_frames);
     for (uint32_t i = 0; i < f->num_frames; i++)
         pack_runs(&out->column, f->frames[i].cells, cells);
     column(out, "data");
@@ -258,142 +257,65 @@ static void write_frames(const page_frames *f, const char *name, page_output *ou
 
 static int by_arrival(const void *a, const void *b)
 {
-    const page_request *x = *(const page_request *const *)a;
-    const page_request *y = *(const page_request *const *)b;
+    const page_request *x = a;
+    const page_request *y = b;
     if (x->arrival_s != y->arrival_s)
         return x->arrival_s < y->arrival_s ? -1 : 1;
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
 /* Those that were preempted, then others at even distances as far as there is room. */
-static const page_request **choose_requests(const page *p, uint32_t *num)
+static page_request *choose_requests(const page *p, uint32_t *num)
 {
     uint32_t room = PAGE_MAX_REQUESTS - p->preempted.num;
     uint32_t others = p->others.num < room ? p->others.num : room;
-    const page_request **chosen = calloc((size_t)p->preempted.num + others + 1, sizeof *chosen);
+    page_request *chosen = calloc((size_t)p->preempted.num + others + 1, sizeof *chosen);
     *num = 0;
     if (chosen == NULL)
         return NULL;
     for (uint32_t i = 0; i < p->preempted.num; i++)
-        chosen[(*num)++] = &p->preempted.requests[i];
+        chosen[(*num)++] = p->preempted.requests[i];
     for (uint32_t i = 0; i < others; i++)
-        chosen[(*num)++] = &p->others.requests[(uint64_t)i * p->others.num / others];
+        chosen[(*num)++] = p->others.requests[(uint64_t)i * p->others.num / others];
     qsort(chosen, *num, sizeof *chosen, by_arrival);
     return chosen;
 }
 
-/* 0: never; else 1 + what came after `from`. */
-static uint64_t after(double from_s, double s)
+static void write_intervals(page_output *out, const page_request *chosen, uint32_t num)
 {
-    uint64_t from = page_us(from_s);
-    uint64_t at = page_us(s);
-    return s < 0 ? 0 : at > from ? at - from + 1 : 1;
-}
-
-typedef uint64_t (*request_field)(const page_request *r);
-
-static uint64_t request_id(const page_request *r)
-{
-    return r->id;
-}
-
-static uint64_t request_session(const page_request *r)
-{
-    return r->session;
-}
-
-static uint64_t request_turn(const page_request *r)
-{
-    return r->turn;
-}
-
-static uint64_t request_arrival(const page_request *r)
-{
-    return page_us(r->arrival_s);
-}
-
-static uint64_t request_scheduled(const page_request *r)
-{
-    return after(r->arrival_s, r->scheduled_s);
-}
-
-static uint64_t request_first_token(const page_request *r)
-{
-    return after(r->arrival_s, r->first_token_s);
-}
-
-static uint64_t request_ended(const page_request *r)
-{
-    return after(r->arrival_s, r->end_s);
-}
-
-static uint64_t request_prompt(const page_request *r)
-{
-    return r->prompt_tokens;
-}
-
-static uint64_t request_output(const page_request *r)
-{
-    return r->output_tokens;
-}
-
-static uint64_t request_hit(const page_request *r)
-{
-    return r->hit_tokens;
-}
-
-static uint64_t request_end_state(const page_request *r)
-{
-    return r->end;
-}
-
-static uint64_t request_preempted(const page_request *r)
-{
-    return r->num_preempted;
-}
-
-static void write_intervals(page_output *out, const page_request *const *chosen, uint32_t num)
-{
-    for (uint32_t i = 0; i < num; i++) {
-        const page_request *r = chosen[i];
+    for (const page_request *r = chosen; r < chosen + num; r++)
         for (uint32_t k = 0; k < r->num_preempted && k < PAGE_MAX_INTERVALS; k++) {
             pack_number(&out->column, after(r->arrival_s, r->preempted[k].from_s));
             pack_number(&out->column, after(r->arrival_s, r->preempted[k].to_s));
         }
-    }
     column(out, "intervals");
 }
 
 static bool write_requests(const page *p, page_output *out)
 {
-    static const struct {
-        const char *name;
-        request_field get;
-    } FIELDS[] = {{"id", request_id},
-                  {"session", request_session},
-                  {"turn", request_turn},
-                  {"arrival_us", request_arrival},
-                  {"scheduled", request_scheduled},
-                  {"first_token", request_first_token},
-                  {"ended", request_ended},
-                  {"prompt", request_prompt},
-                  {"output", request_output},
-                  {"hit", request_hit},
-                  {"end", request_end_state},
-                  {"preempted", request_preempted}};
+    _Static_assert(sizeof(page_end) == sizeof(uint32_t), "it is read as one");
+    static const field FIELDS[] = {
+        {"id", offsetof(page_request, id), FIELD_U64},
+        {"session", offsetof(page_request, session), FIELD_U64},
+        {"turn", offsetof(page_request, turn), FIELD_U32},
+        {"arrival_us", offsetof(page_request, arrival_s), FIELD_TIME},
+        {"scheduled", offsetof(page_request, scheduled_s), FIELD_AFTER_ARRIVAL},
+        {"first_token", offsetof(page_request, first_token_s), FIELD_AFTER_ARRIVAL},
+        {"ended", offsetof(page_request, end_s), FIELD_AFTER_ARRIVAL},
+        {"prompt", offsetof(page_request, prompt_tokens), FIELD_U32},
+        {"output", offsetof(page_request, output_tokens), FIELD_U32},
+        {"hit", offsetof(page_request, hit_tokens), FIELD_U32},
+        {"end", offsetof(page_request, end), FIELD_U32},
+        {"preempted", offsetof(page_request, num_preempted), FIELD_U32}};
     uint32_t num;
-    const page_request **chosen = choose_requests(p, &num);
+    page_request *chosen = choose_requests(p, &num);
     if (chosen == NULL)
         return false;
     begin(out, "requests");
     number(out, "count", num);
     number(out, "total", p->preempted.seen + p->others.seen);
     number(out, "max_intervals", PAGE_MAX_INTERVALS);
-    for (size_t f = 0; f < sizeof FIELDS / sizeof FIELDS[0]; f++) {
-        for (uint32_t i = 0; i < num; i++)
-            pack_next(&out->column, FIELDS[f].get(chosen[i]));
-        column(out, FIELDS[f].name);
-    }
+    write_columns(out, FIELDS, NUM_OF(FIELDS), chosen, sizeof *chosen, num);
     write_intervals(out, chosen, num);
     end(out);
     free(chosen);

@@ -3,6 +3,7 @@
  *      sweep ─► {columns, rows: axes, x, series, numbers} ─► </script> never occurs in it ─► page
  */
 #include "page.h"
+#include "page/pack.h"
 #include "page/viewer_page.h"
 #include "report.h"
 
@@ -92,17 +93,6 @@ static json_t *page_object(const sweep *s)
                      "columns", columns_object(s), "plots", plots_object(s), "rows", rows);
 }
 
-/* In a script's text "</script" would end it: "<" is written as JSON's \u003c. */
-static void write_data(FILE *out, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if (*text == '<')
-            fputs("\\u003c", out);
-        else
-            fputc(*text, out);
-    }
-}
-
 bool sweep_page_write(FILE *out, const sweep *s)
 {
     json_t *object = page_object(s);
@@ -111,7 +101,7 @@ bool sweep_page_write(FILE *out, const sweep *s)
     if (text == NULL)
         return false;
     fwrite(sweep_viewer_head, 1, sweep_viewer_head_bytes, out);
-    write_data(out, text);
+    pack_print_json(text, out);
     fwrite(sweep_viewer_tail, 1, sweep_viewer_tail_bytes, out);
     free(text);
     return ferror(out) == 0;

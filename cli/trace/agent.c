@@ -22,9 +22,10 @@
 
 #include "content.h"
 #include "document.h"
+#include "output/grown.h"
 #include "tar.h"
 
-enum { USUAL_BLOCK_SIZE = 64, FIRST_ROOM = 64, MAX_TURNS = 1 << 22, MAX_NESTING = 4 };
+enum { USUAL_BLOCK_SIZE = 64, MAX_TURNS = 1 << 22, MAX_NESTING = 4 };
 
 #define NONE UINT32_MAX
 
@@ -69,8 +70,6 @@ typedef struct state {
     uint64_t first_session;
     uint64_t block_size;
     bool are_ids_global;
-    uint64_t *after;
-    uint32_t after_room;
 } state;
 
 static bool begin(trace_reader *reader)
@@ -88,32 +87,19 @@ static void end(trace_reader *reader)
     state *st = reader->state;
     free(st->turns);
     free(st->helpers);
-    free(st->after);
 }
 
 /* ---- reading a session ----------------------------------------------------- */
 
-static void *grown(trace_reader *reader, void *array, uint32_t *room, size_t bytes)
-{
-    uint32_t new_room = *room == 0 ? FIRST_ROOM : *room * 2;
-    void *bigger = new_room > MAX_TURNS ? NULL : realloc(array, new_room * bytes);
-    if (bigger == NULL) {
-        trace_no_memory(reader);
-        return NULL;
-    }
-    *room = new_room;
-    return bigger;
-}
-
 static turn *add_turn(trace_reader *reader, const turn *t)
 {
     state *st = reader->state;
-    if (st->num_turns == st->turn_room) {
-        turn *turns = grown(reader, st->turns, &st->turn_room, sizeof *turns);
-        if (turns == NULL)
-            return NULL;
-        st->turns = turns;
+    turn *turns = grown(st->turns, st->num_turns, &st->turn_room, MAX_TURNS, sizeof *turns);
+    if (turns == NULL) {
+        trace_no_memory(reader);
+        return NULL;
     }
+    st->turns = turns;
     st->turns[st->num_turns] = *t;
     return &st->turns[st->num_turns++];
 }
@@ -121,33 +107,24 @@ static turn *add_turn(trace_reader *reader, const turn *t)
 static uint32_t add_helper(trace_reader *reader, uint32_t last_turn, uint32_t next)
 {
     state *st = reader->state;
-    if (st->num_helpers == st->helper_room) {
-        helper *helpers = grown(reader, st->helpers, &st->helper_room, sizeof *helpers);
-        if (helpers == NULL)
-            return next;
-        st->helpers = helpers;
+    helper *helpers =
+        grown(st->helpers, st->num_helpers, &st->helper_room, MAX_TURNS, sizeof *helpers);
+    if (helpers == NULL) {
+        trace_no_memory(reader);
+        return next;
     }
+    st->helpers = helpers;
     st->helpers[st->num_helpers] = (helper){.last_turn = last_turn, .next = next};
     return st->num_helpers++;
 }
 
-static void take_turn_field(trace_reader *reader, scanner *scan, const scan_text *name, turn *t)
-{
-    if (scan_is(name, "hash_ids"))
-        trace_take_ids(reader, scan, "hash_ids");
-    else if (scan_is(name, "t"))
-        trace_take_time(reader, scan, "t", &t->start_s);
-    else if (scan_is(name, "in"))
-        trace_take_length(reader, scan, "in", &t->num_prompt_tokens);
-    else if (scan_is(name, "out"))
-        trace_take_length(reader, scan, "out", &t->num_output_tokens);
-    else if (scan_is(name, "think_time"))
-        trace_take_time(reader, scan, "think_time", &t->think_s);
-    else if (scan_is(name, "api_time"))
-        trace_take_time(reader, scan, "api_time", &t->api_s);
-    else
-        scan_skip(scan);
-}
+static const trace_field turn_fields[] = {
+    {"t", TRACE_FIELD_TIME, offsetof(turn, start_s)},
+    {"in", TRACE_FIELD_LENGTH, offsetof(turn, num_prompt_tokens)},
+    {"out", TRACE_FIELD_LENGTH, offsetof(turn, num_output_tokens)},
+    {"think_time", TRACE_FIELD_TIME, offsetof(turn, think_s)},
+    {"api_time", TRACE_FIELD_TIME, offsetof(turn, api_s)},
+    {0}};
 
 /* One agent's turns, as they are read. */
 typedef struct agent {
@@ -182,34 +159,45 @@ static void join_agent(trace_reader *reader, agent *a, const turn *read)
 }
 
 /* A turn, or, where there are requests in it, a helper. */
-static void read_request(trace_reader *reader, scanner *scan, agent *a, int nesting)
+typedef struct request_row {
+    turn turn; /* first, as the table says */
+    agent sub;
+    int nesting;
+} request_row;
+
+static void take_other(trace_reader *reader, scanner *scan, const scan_text *name, void *row)
 {
     state *st = reader->state;
-    turn t = {.num_prompt_tokens = -1,
-              .num_output_tokens = -1,
-              .first_id = reader->num_ids,
-              .start_s = -1,
-              .think_s = NAN,
-              .api_s = NAN,
-              .helpers = NONE};
-    agent sub = {.last = a->last, .helpers = NONE};
-    scan_text name;
-    scan_open(scan, '{');
-    while (scan_field(scan, &name) == 1) {
-        if (scan_is(&name, "requests") && scan_peek(scan) == JSON_ARRAY) {
-            sub.id = ++st->num_agents;
-            read_requests(reader, scan, &sub, nesting + 1);
-        } else {
-            take_turn_field(reader, scan, &name, &t);
-        }
+    request_row *r = row;
+    if (scan_is(name, "requests") && scan_peek(scan) == JSON_ARRAY) {
+        r->sub.id = ++st->num_agents;
+        read_requests(reader, scan, &r->sub, r->nesting + 1);
+    } else if (scan_is(name, "hash_ids")) {
+        trace_take_ids(reader, scan, "hash_ids");
+    } else {
+        scan_skip(scan);
     }
+}
+
+static void read_request(trace_reader *reader, scanner *scan, agent *a, int nesting)
+{
+    request_row r = {.turn = {.num_prompt_tokens = -1,
+                              .num_output_tokens = -1,
+                              .first_id = reader->num_ids,
+                              .start_s = -1,
+                              .think_s = NAN,
+                              .api_s = NAN,
+                              .helpers = NONE},
+                     .sub = {.last = a->last, .helpers = NONE},
+                     .nesting = nesting};
+    trace_take_object(reader, scan, turn_fields, take_other, &r);
     if (scan->error != NULL)
         return;
-    if (sub.id == 0) {
-        t.num_ids = reader->num_ids - t.first_id;
-        join_agent(reader, a, &t);
-    } else if (sub.turns > 0) {
-        a->helpers = add_helper(reader, sub.last, a->helpers);
+    if (r.sub.id == 0) {
+        r.turn.num_ids = reader->num_ids - r.turn.first_id;
+        join_agent(reader, a, &r.turn);
+    } else if (r.sub.turns > 0) {
+        a->helpers = add_helper(reader, r.sub.last, a->helpers);
     }
 }
 
@@ -373,22 +361,15 @@ static double find_waits(trace_reader *reader, const turn *t, trace_request *req
     double time_s = st->turns[t->before].time_s;
     if (t->helpers == NONE && t->number > 0)
         return time_s; /* just the turn before */
-    uint32_t n = 0;
     uint32_t h = t->helpers;
-    for (uint32_t last = t->before; last != NONE; n++) {
-        if (n == st->after_room) {
-            uint64_t *after = grown(reader, st->after, &st->after_room, sizeof *after);
-            if (after == NULL)
-                return time_s;
-            st->after = after;
-        }
-        st->after[n] = st->first_number + last;
+    for (uint32_t last = t->before; last != NONE;) {
+        trace_add_after(reader, st->first_number + last);
         time_s = fmax(time_s, st->turns[last].time_s);
         last = h != NONE ? st->helpers[h].last_turn : NONE;
         h = h != NONE ? st->helpers[h].next : NONE;
     }
-    request->after = st->after;
-    request->num_after = n;
+    request->after = reader->after;
+    request->num_after = reader->num_after;
     return time_s;
 }
 

@@ -1,5 +1,7 @@
 #include "arrivals.h"
 
+#include "output/grown.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,15 +18,15 @@ typedef struct session {
 /* A turn that waits for the ends of others. */
 typedef struct waiter {
     arrival *it;
-    size_t num_open; /* that have not ended */
+    uint32_t num_open; /* that have not ended */
 } waiter;
 
 /* A request that was read and has not ended, and those that wait for it. */
 typedef struct open_request {
     uint64_t number;
     waiter **waiters;
-    size_t num_waiters;
-    size_t capacity;
+    uint32_t num_waiters;
+    uint32_t capacity;
     struct open_request *next; /* of its bucket */
 } open_request;
 
@@ -33,8 +35,8 @@ enum { NUM_BUCKETS = 1 << 14, MAX_SESSIONS = 1 << 20 };
 /* By time, then by number. */
 typedef struct heap {
     arrival **items;
-    size_t count;
-    size_t capacity;
+    uint32_t count;
+    uint32_t capacity;
 } heap;
 
 struct arrivals {
@@ -158,14 +160,11 @@ static bool wait_for(arrivals *a, waiter *w, uint64_t number)
     open_request *it = *find_open(a, number);
     if (it == NULL)
         return true;
-    if (it->num_waiters == it->capacity) {
-        size_t capacity = it->capacity == 0 ? 2 : 2 * it->capacity;
-        waiter **waiters = realloc(it->waiters, capacity * sizeof *waiters);
-        if (waiters == NULL)
-            return false;
-        it->waiters = waiters;
-        it->capacity = capacity;
-    }
+    waiter **waiters =
+        grown(it->waiters, it->num_waiters, &it->capacity, UINT32_MAX, sizeof *waiters);
+    if (waiters == NULL)
+        return false;
+    it->waiters = waiters;
     it->waiters[it->num_waiters++] = w;
     w->num_open++;
     return true;
@@ -180,14 +179,10 @@ static bool is_before(const arrival *a, const arrival *b)
 
 static bool heap_push(heap *h, arrival *it)
 {
-    if (h->count == h->capacity) {
-        size_t capacity = h->capacity == 0 ? 64 : 2 * h->capacity;
-        arrival **items = realloc(h->items, capacity * sizeof *items);
-        if (items == NULL)
-            return false;
-        h->items = items;
-        h->capacity = capacity;
-    }
+    arrival **items = grown(h->items, h->count, &h->capacity, UINT32_MAX, sizeof *items);
+    if (items == NULL)
+        return false;
+    h->items = items;
     size_t i = h->count++;
     for (; i > 0 && is_before(it, h->items[(i - 1) / 2]); i = (i - 1) / 2)
         h->items[i] = h->items[(i - 1) / 2];
@@ -377,6 +372,12 @@ static bool place_ahead(arrivals *a)
     return true;
 }
 
+static void give_up(arrivals *a)
+{
+    a->no_memory = true;
+    a->is_broken = true;
+}
+
 /* Reads until the next record lies in the future. Without times: one at a time, as they are taken,
  * and serially only when nobody is active. */
 static void fill_due(arrivals *a, double now_s)
@@ -392,16 +393,12 @@ static void fill_due(arrivals *a, double now_s)
             break;
         if (a->clock == REPLAY_CLOCK_SERIAL)
             a->ahead->time_s = now_s;
-        if (!place_ahead(a)) {
-            a->no_memory = true;
-            a->is_broken = true;
-        }
+        if (!place_ahead(a))
+            give_up(a);
     }
     while (!a->is_broken && a->later.count > 0 && a->later.items[0]->time_s <= now_s)
-        if (!heap_push(&a->due, heap_pop(&a->later))) {
-            a->no_memory = true;
-            a->is_broken = true;
-        }
+        if (!heap_push(&a->due, heap_pop(&a->later)))
+            give_up(a);
 }
 
 /* ---- for the replay -------------------------------------------------------- */
@@ -449,10 +446,8 @@ void arrivals_note_end(arrivals *a, const trace_request *r, double now_s)
     if (!a->has_sessions)
         return;
     open_request **at = find_open(a, r->number);
-    if (*at != NULL && !close_request(a, at, start_turn)) {
-        a->no_memory = true;
-        a->is_broken = true;
-    }
+    if (*at != NULL && !close_request(a, at, start_turn))
+        give_up(a);
     session *s = r->session != 0 ? find_session(a, r->session) : NULL;
     if (s == NULL || s->last_number != r->number)
         return;

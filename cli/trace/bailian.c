@@ -40,25 +40,24 @@ static void end(trace_reader *reader)
     trace_memo_end(&st->chats);
 }
 
-static void take_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
+static void take_other(trace_reader *reader, scanner *scan, const scan_text *name, void *row_)
 {
-    if (scan_is(name, "hash_ids")) {
-        r->has_ids = scan_peek(scan) != JSON_NULL;
-        trace_take_ids(reader, scan, "hash_ids");
-    } else if (scan_is(name, "timestamp")) {
-        trace_take_time(reader, scan, "timestamp", &r->time_s);
-    } else if (scan_is(name, "input_length")) {
-        trace_take_length(reader, scan, "input_length", &r->num_prompt_tokens);
-    } else if (scan_is(name, "output_length")) {
-        trace_take_length(reader, scan, "output_length", &r->num_output_tokens);
-    } else if (scan_is(name, "chat_id")) {
-        trace_take_key(reader, scan, "chat_id", &r->chat);
-    } else if (scan_is(name, "parent_chat_id")) {
-        trace_take_key(reader, scan, "parent_chat_id", &r->parent); /* -1 is no chat */
-    } else {
+    row *r = row_;
+    if (!scan_is(name, "hash_ids")) {
         scan_skip(scan);
+        return;
     }
+    r->has_ids = scan_peek(scan) != JSON_NULL;
+    trace_take_ids(reader, scan, "hash_ids");
 }
+
+static const trace_field fields[] = {
+    {"timestamp", TRACE_FIELD_TIME, offsetof(row, time_s)},
+    {"input_length", TRACE_FIELD_LENGTH, offsetof(row, num_prompt_tokens)},
+    {"output_length", TRACE_FIELD_LENGTH, offsetof(row, num_output_tokens)},
+    {"chat_id", TRACE_FIELD_KEY, offsetof(row, chat)},
+    {"parent_chat_id", TRACE_FIELD_KEY, offsetof(row, parent)}, /* -1 is no chat */
+    {0}};
 
 /* The session of its parent, or a new one. */
 static bool join_session(trace_reader *reader, const row *r, trace_request *request)
@@ -80,19 +79,8 @@ static bool join_session(trace_reader *reader, const row *r, trace_request *requ
 static trace_outcome next(trace_reader *reader, trace_request *request)
 {
     state *st = reader->state;
-    char *line;
-    size_t length;
-    trace_outcome outcome = trace_next_line(reader, &line, &length);
-    if (outcome != TRACE_OK)
-        return outcome;
     row r = {.num_prompt_tokens = -1, .num_output_tokens = -1, .time_s = -1};
-    scanner scan;
-    scan_text name;
-    scan_of_text(&scan, line, length);
-    scan_open(&scan, '{');
-    while (scan_field(&scan, &name) == 1)
-        take_field(reader, &scan, &name, &r);
-    outcome = trace_end_line(reader, &scan);
+    trace_outcome outcome = trace_next_object(reader, fields, take_other, &r);
     if (outcome != TRACE_OK)
         return outcome;
     if (r.time_s < 0)

@@ -75,15 +75,14 @@ bool trace_memo_note(trace_memo *memo, uint64_t name, const trace_request *reque
     return true;
 }
 
-bool trace_memo_number(trace_memo *memo, const uint64_t *names, uint32_t n, uint64_t *after,
-                       double *time_s)
+bool trace_memo_number(trace_memo *memo, uint64_t *names, uint32_t n, double *time_s)
 {
     *time_s = 0;
     for (uint32_t i = 0; i < n; i++) {
         const trace_known *known = trace_memo_find(memo, names[i]);
         if (known == NULL)
             return false;
-        after[i] = known->number;
+        names[i] = known->number;
         *time_s = known->time_s > *time_s ? known->time_s : *time_s;
     }
     return true;

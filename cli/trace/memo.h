@@ -51,10 +51,9 @@ trace_known *trace_memo_add(trace_memo *memo, uint64_t key);
 trace_known *trace_memo_get(trace_memo *memo, uint64_t key);
 /* Notes number and time of a request under its name; name 0: it has none. False: no memory. */
 bool trace_memo_note(trace_memo *memo, uint64_t name, const trace_request *request);
-/* Requests by name become their numbers in `after`, which may be `names` itself; *time_s is the
- * last of their times. False: there is none of that name. */
-bool trace_memo_number(trace_memo *memo, const uint64_t *names, uint32_t n, uint64_t *after,
-                       double *time_s);
+/* Names of requests become their numbers; *time_s is the last of their times. False: there is none
+ * of that name. */
+bool trace_memo_number(trace_memo *memo, uint64_t *names, uint32_t n, double *time_s);
 void trace_memo_forget(trace_memo *memo, trace_known *known);
 /* Notes these as what was said so far by one that was just found or added. False: no memory, or
  * more than TRACE_MEMO_SEGMENTS. */

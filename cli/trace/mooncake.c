@@ -12,8 +12,6 @@
  *             be named
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "content.h"
 #include "memo.h"
@@ -29,8 +27,7 @@ typedef struct row {
     double tool_wait_ms;
     bool has_ids;
     bool is_header;
-    bool is_agentic;    /* without wait_for it comes at its time, whatever its session did */
-    uint32_t num_waits; /* the first ids are keys of what it waits for, the others block ids */
+    bool is_agentic; /* without wait_for it comes at its time, whatever its session did */
     uint64_t session;
     uint64_t request;
     uint64_t play;
@@ -44,8 +41,6 @@ typedef struct state {
     uint32_t block_size;
     bool are_ids_local; /* to a play */
     bool is_delta;
-    uint64_t *after;
-    uint32_t after_room;
 } state;
 
 static bool begin(trace_reader *reader)
@@ -64,16 +59,31 @@ static void end(trace_reader *reader)
     state *st = reader->state;
     trace_memo_end(&st->sessions);
     trace_memo_end(&st->requests);
-    free(st->after);
 }
 
 /* ---- one row --------------------------------------------------------------- */
 
 /* Version 2: whom it waits for and how long after; the longest delay holds for all. What waits for
  * the start of another one, not for its end, counts as started with it. */
+static void skip_other(trace_reader *reader, scanner *scan, const scan_text *name, void *row_)
+{
+    (void)reader;
+    (void)name;
+    (void)row_;
+    scan_skip(scan);
+}
+
 static void take_dependencies(trace_reader *reader, scanner *scan, row *r)
 {
     static const char field[] = "dependencies";
+    typedef struct dependency {
+        uint64_t request;
+        double delay_ms;
+    } dependency;
+    static const trace_field parts[] = {
+        {"request_id", TRACE_FIELD_KEY, offsetof(dependency, request)},
+        {"delay_ms", TRACE_FIELD_TIME, offsetof(dependency, delay_ms)},
+        {0}};
     if (scan_peek(scan) != JSON_ARRAY) {
         if (scan_peek(scan) != JSON_NULL)
             trace_problem(reader, field, "is not a list");
@@ -82,113 +92,62 @@ static void take_dependencies(trace_reader *reader, scanner *scan, row *r)
     }
     scan_open(scan, '[');
     while (scan_element(scan) == 1) {
-        uint64_t key = 0;
-        double delay_ms = 0;
-        scan_text name;
+        dependency d = {0};
         if (scan_peek(scan) != JSON_OBJECT) {
             trace_problem(reader, field, "has an element that is not an object");
             scan_skip(scan);
             continue;
         }
-        scan_open(scan, '{');
-        while (scan_field(scan, &name) == 1) {
-            if (scan_is(&name, "request_id"))
-                trace_take_key(reader, scan, field, &key);
-            else if (scan_is(&name, "delay_ms"))
-                trace_take_time(reader, scan, field, &delay_ms);
-            else
-                scan_skip(scan);
-        }
-        if (key == 0)
+        trace_take_object(reader, scan, parts, skip_other, &d);
+        if (d.request == 0)
             trace_problem(reader, field, "has an element without \"request_id\"");
-        trace_add_id(reader, key);
-        if (delay_ms > r->delay_ms)
-            r->delay_ms = delay_ms;
+        trace_add_after(reader, d.request);
+        r->delay_ms = fmax(r->delay_ms, d.delay_ms);
     }
 }
 
-/* Ids of both lists lie in one array; whoever comes second moves behind, or before. */
-static void put_waits_first(trace_reader *reader, row *r, uint32_t first)
+static void take_other(trace_reader *reader, scanner *scan, const scan_text *name, void *row_)
 {
-    uint32_t num_new = reader->num_ids - first;
-    if (num_new == 0)
-        return;
-    for (uint32_t i = 0; i < num_new; i++)
-        trace_add_id(reader, reader->ids[first + i]);
-    if (reader->num_ids != first + 2 * num_new)
-        return; /* no memory, which was noted */
-    memmove(reader->ids + num_new, reader->ids, first * sizeof *reader->ids);
-    memcpy(reader->ids, reader->ids + first + num_new, num_new * sizeof *reader->ids);
-    reader->num_ids = first + num_new;
-    r->num_waits += num_new;
-}
-
-static void take_text_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
-{
-    uint32_t first = reader->num_ids;
+    row *r = row_;
     if (scan_is(name, "wait_for") || scan_is(name, "branches") || scan_is(name, "prefix_reset") ||
         scan_is(name, "play_id"))
         r->is_agentic = true;
-    if (scan_is(name, "session_id")) {
-        trace_take_key(reader, scan, "session_id", &r->session);
-    } else if (scan_is(name, "request_id")) {
-        trace_take_key(reader, scan, "request_id", &r->request);
-    } else if (scan_is(name, "play_id")) {
-        trace_take_key(reader, scan, "play_id", &r->play);
-    } else if (scan_is(name, "wait_for")) {
-        trace_take_keys(reader, scan, "wait_for");
-        put_waits_first(reader, r, first);
-    } else if (scan_is(name, "dependencies")) {
-        take_dependencies(reader, scan, r);
-        put_waits_first(reader, r, first);
-    } else if (scan_is(name, "schema")) {
-        r->is_header = true;
-        scan_skip(scan);
-    } else {
-        scan_skip(scan);
-    }
-}
-
-static void take_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
-{
     if (scan_is(name, "hash_ids")) {
         r->has_ids = scan_peek(scan) != JSON_NULL;
         trace_take_ids(reader, scan, "hash_ids");
-    } else if (scan_is(name, "timestamp") || scan_is(name, "created_time") ||
-               scan_is(name, "not_before_ms")) {
-        trace_take_time(reader, scan, name->head, &r->time_ms);
-    } else if (scan_is(name, "input_length") || scan_is(name, "input_tokens")) {
-        trace_take_length(reader, scan, name->head, &r->num_prompt_tokens);
-    } else if (scan_is(name, "output_length") || scan_is(name, "output_tokens")) {
-        trace_take_length(reader, scan, name->head, &r->num_output_tokens);
-    } else if (scan_is(name, "delay") || scan_is(name, "delay_ms")) {
-        trace_take_time(reader, scan, name->head, &r->delay_ms);
-    } else if (scan_is(name, "tool_wait_ms")) {
-        trace_take_time(reader, scan, "tool_wait_ms", &r->tool_wait_ms);
-    } else if (scan_is(name, "block_size")) {
-        trace_take_u64(reader, scan, "block_size", &r->block_size);
-    } else if (scan_is(name, "priority")) {
-        trace_take_priority(reader, scan, "priority", &r->priority);
+    } else if (scan_is(name, "play_id")) {
+        trace_take_key(reader, scan, "play_id", &r->play);
+    } else if (scan_is(name, "wait_for")) {
+        trace_take_after(reader, scan, "wait_for");
+    } else if (scan_is(name, "dependencies")) {
+        take_dependencies(reader, scan, r);
     } else {
-        take_text_field(reader, scan, name, r);
+        r->is_header = r->is_header || scan_is(name, "schema");
+        scan_skip(scan);
     }
 }
 
+static const trace_field fields[] = {
+    {"timestamp", TRACE_FIELD_TIME, offsetof(row, time_ms)},
+    {"created_time", TRACE_FIELD_TIME, offsetof(row, time_ms)},
+    {"not_before_ms", TRACE_FIELD_TIME, offsetof(row, time_ms)},
+    {"input_length", TRACE_FIELD_LENGTH, offsetof(row, num_prompt_tokens)},
+    {"input_tokens", TRACE_FIELD_LENGTH, offsetof(row, num_prompt_tokens)},
+    {"output_length", TRACE_FIELD_LENGTH, offsetof(row, num_output_tokens)},
+    {"output_tokens", TRACE_FIELD_LENGTH, offsetof(row, num_output_tokens)},
+    {"delay", TRACE_FIELD_TIME, offsetof(row, delay_ms)},
+    {"delay_ms", TRACE_FIELD_TIME, offsetof(row, delay_ms)},
+    {"tool_wait_ms", TRACE_FIELD_TIME, offsetof(row, tool_wait_ms)},
+    {"block_size", TRACE_FIELD_U64, offsetof(row, block_size)},
+    {"priority", TRACE_FIELD_PRIORITY, offsetof(row, priority)},
+    {"session_id", TRACE_FIELD_KEY, offsetof(row, session)},
+    {"request_id", TRACE_FIELD_KEY, offsetof(row, request)},
+    {0}};
+
 static trace_outcome read_row(trace_reader *reader, row *r)
 {
-    char *line;
-    size_t length;
-    trace_outcome outcome = trace_next_line(reader, &line, &length);
-    if (outcome != TRACE_OK)
-        return outcome;
     *r = (row){.num_prompt_tokens = -1, .num_output_tokens = -1, .time_ms = -1, .delay_ms = -1};
-    scanner scan;
-    scan_text name;
-    scan_of_text(&scan, line, length);
-    scan_open(&scan, '{');
-    while (scan_field(&scan, &name) == 1)
-        take_field(reader, &scan, &name, r);
-    return trace_end_line(reader, &scan);
+    return trace_next_object(reader, fields, take_other, r);
 }
 
 /* ---- a row becomes a request ----------------------------------------------- */
@@ -208,37 +167,12 @@ static void push_prompt(trace_reader *reader, const row *r, const trace_known *s
     state *st = reader->state;
     uint32_t num_tokens = (uint32_t)r->num_prompt_tokens;
     if (st->is_delta && session != NULL)
-        for (uint32_t i = 0; i < session->num_said; i++)
-            trace_push(reader, session->said[i].content, session->said[i].num_tokens);
+        trace_push_all(reader, session->said, session->num_said);
     if (r->has_ids)
-        trace_push_ids(reader, "hash_ids", reader->ids + r->num_waits,
-                       reader->num_ids - r->num_waits, num_tokens, st->block_size,
+        trace_push_ids(reader, "hash_ids", reader->ids, reader->num_ids, num_tokens, st->block_size,
                        st->are_ids_local ? r->play : 0);
     else
         trace_push_unique(reader, num_tokens);
-}
-
-/* What it waits for, as numbers of requests; the earliest time that leaves. */
-static double find_waits(trace_reader *reader, const row *r, trace_request *request)
-{
-    state *st = reader->state;
-    double time_s = 0;
-    if (r->num_waits > st->after_room) {
-        uint64_t *after = realloc(st->after, r->num_waits * sizeof *after);
-        if (after == NULL) {
-            trace_no_memory(reader);
-            return 0;
-        }
-        st->after = after;
-        st->after_room = r->num_waits;
-    }
-    if (!trace_memo_number(&st->requests, reader->ids, r->num_waits, st->after, &time_s)) {
-        trace_problem(reader, "wait_for", "no earlier request has this name");
-        return 0;
-    }
-    request->after = st->after;
-    request->num_after = r->num_waits;
-    return time_s;
 }
 
 static void place(trace_reader *reader, const row *r, const trace_known *session,
@@ -246,8 +180,10 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
 {
     double wait_s = (fmax(r->delay_ms, 0) + r->tool_wait_ms) / 1000;
     request->turn = session != NULL ? session->turn : 0;
-    if (r->num_waits > 0) {
-        double ready_s = find_waits(reader, r, request);
+    if (reader->num_after > 0) {
+        state *st = reader->state;
+        double ready_s = trace_find_waits(reader, &st->requests, "wait_for",
+                                          "no earlier request has this name", request);
         request->is_closed_loop = true;
         request->think_s = wait_s;
         request->time_s = ready_s + wait_s;

@@ -10,8 +10,6 @@
  * "after" name requests, for one that waits for others than the turn before. docs/traces.md has all
  * fields.
  */
-#include <stdlib.h>
-
 #include "content.h"
 #include "memo.h"
 #include "reader.h"
@@ -31,14 +29,11 @@ typedef struct row {
     bool has_prompt;
     bool has_more;
     bool has_output_content;
-    uint32_t num_waits;
 } row;
 
 typedef struct state {
     trace_memo sessions;
     trace_memo requests; /* by id */
-    uint64_t *after;
-    uint32_t after_room;
 } state;
 
 static bool begin(trace_reader *reader)
@@ -53,7 +48,6 @@ static void end(trace_reader *reader)
     state *st = reader->state;
     trace_memo_end(&st->sessions);
     trace_memo_end(&st->requests);
-    free(st->after);
 }
 
 /* ---- one row --------------------------------------------------------------- */
@@ -104,27 +98,6 @@ static void take_prompt(trace_reader *reader, scanner *scan, const char *field)
     }
 }
 
-static void take_after(trace_reader *reader, scanner *scan, row *r)
-{
-    state *st = reader->state;
-    uint32_t first = reader->num_ids;
-    trace_take_keys(reader, scan, "after");
-    r->num_waits = reader->num_ids - first;
-    if (r->num_waits > st->after_room) {
-        uint64_t *after = realloc(st->after, r->num_waits * sizeof *after);
-        if (after == NULL) {
-            r->num_waits = 0;
-            trace_no_memory(reader);
-            return;
-        }
-        st->after = after;
-        st->after_room = r->num_waits;
-    }
-    for (uint32_t i = 0; i < r->num_waits; i++)
-        st->after[i] = reader->ids[first + i];
-    reader->num_ids = first;
-}
-
 static void take_output(trace_reader *reader, scanner *scan, row *r)
 {
     if (scan_peek(scan) == JSON_ARRAY)
@@ -142,15 +115,10 @@ static void take_last(trace_reader *reader, scanner *scan, row *r)
         trace_problem(reader, "last", "is neither true nor false");
 }
 
-static void take_field(trace_reader *reader, scanner *scan, const scan_text *name, row *r)
+static void take_other(trace_reader *reader, scanner *scan, const scan_text *name, void *row_)
 {
-    if (scan_is(name, "time")) {
-        trace_take_time(reader, scan, "time", &r->time_s);
-    } else if (scan_is(name, "think")) {
-        trace_take_time(reader, scan, "think", &r->think_s);
-    } else if (scan_is(name, "session")) {
-        trace_take_u64(reader, scan, "session", &r->session);
-    } else if (scan_is(name, "prompt") || scan_is(name, "more")) {
+    row *r = row_;
+    if (scan_is(name, "prompt") || scan_is(name, "more")) {
         if (r->has_prompt || r->has_more)
             trace_problem(reader, name->head, "there is already a prompt");
         r->has_prompt = scan_is(name, "prompt");
@@ -160,37 +128,28 @@ static void take_field(trace_reader *reader, scanner *scan, const scan_text *nam
         take_output(reader, scan, r);
     } else if (scan_is(name, "last")) {
         take_last(reader, scan, r);
-    } else if (scan_is(name, "priority")) {
-        trace_take_priority(reader, scan, "priority", &r->priority);
-    } else if (scan_is(name, "pin")) {
-        trace_take_time(reader, scan, "pin", &r->pin_s);
-    } else if (scan_is(name, "id")) {
-        trace_take_key(reader, scan, "id", &r->id);
     } else if (scan_is(name, "after")) {
-        take_after(reader, scan, r);
-    } else if (scan_is(name, "id_block_size")) {
-        trace_take_u64(reader, scan, "id_block_size", &r->id_block_size);
+        trace_take_after(reader, scan, "after");
     } else {
         r->is_header = r->is_header || scan_is(name, "quire_workload");
         scan_skip(scan);
     }
 }
 
+static const trace_field fields[] = {
+    {"time", TRACE_FIELD_TIME, offsetof(row, time_s)},
+    {"think", TRACE_FIELD_TIME, offsetof(row, think_s)},
+    {"session", TRACE_FIELD_U64, offsetof(row, session)},
+    {"priority", TRACE_FIELD_PRIORITY, offsetof(row, priority)},
+    {"pin", TRACE_FIELD_TIME, offsetof(row, pin_s)},
+    {"id", TRACE_FIELD_KEY, offsetof(row, id)},
+    {"id_block_size", TRACE_FIELD_U64, offsetof(row, id_block_size)},
+    {0}};
+
 static trace_outcome read_row(trace_reader *reader, row *r)
 {
-    char *line;
-    size_t length;
-    trace_outcome outcome = trace_next_line(reader, &line, &length);
-    if (outcome != TRACE_OK)
-        return outcome;
     *r = (row){.time_s = -1, .think_s = -1, .pin_s = -1, .num_output_tokens = -1};
-    scanner scan;
-    scan_text name;
-    scan_of_text(&scan, line, length);
-    scan_open(&scan, '{');
-    while (scan_field(&scan, &name) == 1)
-        take_field(reader, &scan, &name, r);
-    return trace_end_line(reader, &scan);
+    return trace_next_object(reader, fields, take_other, r);
 }
 
 /* ---- a row becomes a request ----------------------------------------------- */
@@ -203,9 +162,9 @@ static void check_row(trace_reader *reader, row *r, const trace_known *session)
         trace_problem(reader, "more", "there is no earlier turn");
     if (r->id_block_size > TRACE_MAX_TOKENS)
         trace_problem(reader, "id_block_size", "is out of range");
-    if (r->think_s >= 0 && session == NULL && r->num_waits == 0)
+    if (r->think_s >= 0 && session == NULL && reader->num_after == 0)
         trace_problem(reader, "think", "there is no earlier turn");
-    if (r->think_s < 0 && r->num_waits > 0)
+    if (r->think_s < 0 && reader->num_after > 0)
         r->think_s = 0;
     if (r->think_s < 0 && r->time_s < 0)
         trace_problem(reader, "time", "is missing");
@@ -214,24 +173,9 @@ static void check_row(trace_reader *reader, row *r, const trace_known *session)
 static void push_prompt(trace_reader *reader, const row *r, const trace_known *session)
 {
     if (r->has_more)
-        for (uint32_t i = 0; i < session->num_said; i++)
-            trace_push(reader, session->said[i].content, session->said[i].num_tokens);
+        trace_push_all(reader, session->said, session->num_said);
     for (uint32_t i = 0; i + 1 < reader->num_ids; i += 2)
         trace_push(reader, content_of(TRACE_CONTENT_NUMBER, reader->ids[i], 0), reader->ids[i + 1]);
-}
-
-/* Names become numbers; the earliest time that leaves. */
-static double find_waits(trace_reader *reader, const row *r, trace_request *request)
-{
-    state *st = reader->state;
-    double time_s = 0;
-    if (!trace_memo_number(&st->requests, st->after, r->num_waits, st->after, &time_s)) {
-        trace_problem(reader, "after", "no request of that id stands before this one");
-        return 0;
-    }
-    request->after = st->after;
-    request->num_after = r->num_waits;
-    return time_s;
 }
 
 static void place(trace_reader *reader, const row *r, const trace_known *session,
@@ -241,7 +185,11 @@ static void place(trace_reader *reader, const row *r, const trace_known *session
         request->time_s = trace_place(reader, r->time_s);
         return;
     }
-    double ready_s = r->num_waits > 0 ? find_waits(reader, r, request) : session->time_s;
+    state *st = reader->state;
+    double ready_s = reader->num_after > 0
+                         ? trace_find_waits(reader, &st->requests, "after",
+                                            "no request of that id stands before this one", request)
+                         : session->time_s;
     request->is_closed_loop = true;
     request->think_s = r->think_s;
     request->time_s = ready_s + r->think_s;

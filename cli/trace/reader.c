@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "content.h"
+#include "output/grown.h"
 
 enum { FIRST_ROOM = 64, MAX_ROOM = 1 << 26 };
 
@@ -64,6 +65,7 @@ void trace_begin_record(trace_reader *reader, uint64_t line)
     reader->num_segments = 0;
     reader->num_tokens = 0;
     reader->num_ids = 0;
+    reader->num_after = 0;
     reader->num_records++;
 }
 
@@ -81,18 +83,6 @@ trace_outcome trace_next_line(trace_reader *reader, char **line, size_t *length)
     } while (strspn(*line, " \t") == *length);
     trace_begin_record(reader, input_line_number(reader->in));
     return TRACE_OK;
-}
-
-trace_outcome trace_end_line(trace_reader *reader, scanner *scan)
-{
-    if (scan->error == NULL && !scan_at_end(scan))
-        scan->error = "unexpected text after the record";
-    if (scan->error != NULL) {
-        /* a line that is no JSON is a clearer message than what was wrong in its first half */
-        reader->has_problem = false;
-        return trace_problem(reader, NULL, "invalid JSON: %s", scan->error);
-    }
-    return reader->has_problem ? TRACE_BAD : TRACE_OK;
 }
 
 /* ---- values ---------------------------------------------------------------- */
@@ -160,7 +150,7 @@ void trace_take_u64(trace_reader *reader, scanner *scan, const char *field, uint
         *value = v.magnitude;
 }
 
-void trace_take_priority(trace_reader *reader, scanner *scan, const char *field, int32_t *value)
+static void take_priority(trace_reader *reader, scanner *scan, const char *field, int32_t *value)
 {
     scan_value v;
     if (!take_number(reader, scan, field, &v))
@@ -195,19 +185,26 @@ void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint
     }
 }
 
+static void append(trace_reader *reader, uint64_t id, uint64_t **list, uint32_t *num,
+                   uint32_t *room)
+{
+    uint64_t *moved = grown(*list, *num, room, MAX_ROOM, sizeof *moved);
+    if (moved == NULL) {
+        trace_no_memory(reader);
+        return;
+    }
+    *list = moved;
+    moved[(*num)++] = id;
+}
+
 void trace_add_id(trace_reader *reader, uint64_t id)
 {
-    if (reader->num_ids == reader->id_room) {
-        uint32_t room = reader->id_room * 2;
-        uint64_t *ids = room > MAX_ROOM ? NULL : realloc(reader->ids, room * sizeof *ids);
-        if (ids == NULL) {
-            trace_no_memory(reader);
-            return;
-        }
-        reader->ids = ids;
-        reader->id_room = room;
-    }
-    reader->ids[reader->num_ids++] = id;
+    append(reader, id, &reader->ids, &reader->num_ids, &reader->id_room);
+}
+
+void trace_add_after(trace_reader *reader, uint64_t name)
+{
+    append(reader, name, &reader->after, &reader->num_after, &reader->after_room);
 }
 
 static bool open_list(trace_reader *reader, scanner *scan, const char *field)
@@ -238,7 +235,7 @@ void trace_take_ids(trace_reader *reader, scanner *scan, const char *field)
     }
 }
 
-void trace_take_keys(trace_reader *reader, scanner *scan, const char *field)
+void trace_take_after(trace_reader *reader, scanner *scan, const char *field)
 {
     if (!open_list(reader, scan, field))
         return;
@@ -246,8 +243,74 @@ void trace_take_keys(trace_reader *reader, scanner *scan, const char *field)
         uint64_t key = 0;
         trace_take_key(reader, scan, field, &key);
         if (key != 0)
-            trace_add_id(reader, key);
+            trace_add_after(reader, key);
     }
+}
+
+/* ---- records --------------------------------------------------------------- */
+
+static void take_field(trace_reader *reader, scanner *scan, const trace_field *f, void *row)
+{
+    void *value = (char *)row + f->offset;
+    switch (f->kind) {
+    case TRACE_FIELD_LENGTH:
+        trace_take_length(reader, scan, f->name, value);
+        break;
+    case TRACE_FIELD_TIME:
+        trace_take_time(reader, scan, f->name, value);
+        break;
+    case TRACE_FIELD_U64:
+        trace_take_u64(reader, scan, f->name, value);
+        break;
+    case TRACE_FIELD_PRIORITY:
+        take_priority(reader, scan, f->name, value);
+        break;
+    case TRACE_FIELD_KEY:
+        trace_take_key(reader, scan, f->name, value);
+    }
+}
+
+void trace_take_object(trace_reader *reader, scanner *scan, const trace_field *fields,
+                       trace_take_other *other, void *row)
+{
+    scan_text name;
+    scan_open(scan, '{');
+    while (scan_field(scan, &name) == 1) {
+        const trace_field *f = fields;
+        while (f->name != NULL && !scan_is(&name, f->name))
+            f++;
+        if (f->name != NULL)
+            take_field(reader, scan, f, row);
+        else
+            other(reader, scan, &name, row);
+    }
+}
+
+/* After a line was read as one JSON value: what came of it. */
+static trace_outcome end_line(trace_reader *reader, scanner *scan)
+{
+    if (scan->error == NULL && !scan_at_end(scan))
+        scan->error = "unexpected text after the record";
+    if (scan->error != NULL) {
+        /* a line that is no JSON is a clearer message than what was wrong in its first half */
+        reader->has_problem = false;
+        return trace_problem(reader, NULL, "invalid JSON: %s", scan->error);
+    }
+    return reader->has_problem ? TRACE_BAD : TRACE_OK;
+}
+
+trace_outcome trace_next_object(trace_reader *reader, const trace_field *fields,
+                                trace_take_other *other, void *row)
+{
+    char *line;
+    size_t length;
+    scanner scan;
+    trace_outcome outcome = trace_next_line(reader, &line, &length);
+    if (outcome != TRACE_OK)
+        return outcome;
+    scan_of_text(&scan, line, length);
+    trace_take_object(reader, &scan, fields, other, row);
+    return end_line(reader, &scan);
 }
 
 bool trace_check_lengths(trace_reader *reader, const char *input_field, int64_t num_prompt_tokens,
@@ -276,17 +339,13 @@ static void push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
         reader->num_tokens = TRACE_MAX_TOKENS;
         return;
     }
-    if (reader->num_segments == reader->segment_room) {
-        uint32_t room = reader->segment_room * 2;
-        trace_segment *segments =
-            room > MAX_ROOM ? NULL : realloc(reader->segments, room * sizeof *segments);
-        if (segments == NULL) {
-            trace_no_memory(reader);
-            return;
-        }
-        reader->segments = segments;
-        reader->segment_room = room;
+    trace_segment *segments = grown(reader->segments, reader->num_segments, &reader->segment_room,
+                                    MAX_ROOM, sizeof *segments);
+    if (segments == NULL) {
+        trace_no_memory(reader);
+        return;
     }
+    reader->segments = segments;
     reader->segments[reader->num_segments++] =
         (trace_segment){.content = content, .num_tokens = (uint32_t)num_tokens};
 }
@@ -295,6 +354,12 @@ void trace_push(trace_reader *reader, uint64_t content, uint64_t num_tokens)
 {
     reader->has_contents = reader->has_contents || num_tokens > 0;
     push(reader, content, num_tokens);
+}
+
+void trace_push_all(trace_reader *reader, const trace_segment *segments, uint32_t num_segments)
+{
+    for (uint32_t i = 0; i < num_segments; i++)
+        trace_push(reader, segments[i].content, segments[i].num_tokens);
 }
 
 void trace_push_unique(trace_reader *reader, uint32_t num_tokens)
@@ -350,6 +415,19 @@ double trace_place_session(trace_reader *reader, double after_start_s)
 {
     double gap_s = reader->options.session_gap_s > 0 ? reader->options.session_gap_s : 1;
     return trace_place(reader, (double)reader->num_starts++ * gap_s + after_start_s);
+}
+
+double trace_find_waits(trace_reader *reader, trace_memo *memo, const char *field, const char *why,
+                        trace_request *request)
+{
+    double time_s = 0;
+    if (!trace_memo_number(memo, reader->after, reader->num_after, &time_s)) {
+        trace_problem(reader, field, "%s", why);
+        return 0;
+    }
+    request->after = reader->after;
+    request->num_after = reader->num_after;
+    return time_s;
 }
 
 bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_output_tokens)

@@ -13,6 +13,7 @@
 
 #include "input.h"
 #include "json.h"
+#include "memo.h"
 #include "trace.h"
 
 #define TRACE_MAX_TOKENS UINT32_C(0x7fffffff)
@@ -74,6 +75,9 @@ struct trace_reader {
     uint64_t *ids;
     uint32_t num_ids;
     uint32_t id_room;
+    uint64_t *after; /* what the record waits for: names, and then numbers of requests */
+    uint32_t num_after;
+    uint32_t after_room;
     uint64_t num_records; /* begun, broken ones too */
     uint64_t number;      /* of the next request */
     uint64_t num_sessions;
@@ -100,26 +104,52 @@ trace_outcome trace_no_memory(trace_reader *reader);
 void trace_begin_record(trace_reader *reader, uint64_t line);
 /* The next line that is not blank, as a record. */
 trace_outcome trace_next_line(trace_reader *reader, char **line, size_t *length);
-/* After a line was read as one JSON value: what came of it. */
-trace_outcome trace_end_line(trace_reader *reader, scanner *scan);
+
+/* A field of a record that is one value, and where that goes in the reader's row. */
+typedef enum trace_field_kind {
+    TRACE_FIELD_LENGTH,   /* int64_t */
+    TRACE_FIELD_TIME,     /* double */
+    TRACE_FIELD_U64,      /* uint64_t */
+    TRACE_FIELD_PRIORITY, /* int32_t */
+    TRACE_FIELD_KEY       /* uint64_t: a string's hash, or that of a number's digits; 0: none */
+} trace_field_kind;
+
+typedef struct trace_field {
+    const char *name; /* NULL ends a table */
+    trace_field_kind kind;
+    size_t offset;
+} trace_field;
+
+/* What takes the value of a field that the table does not have. */
+typedef void trace_take_other(trace_reader *reader, scanner *scan, const scan_text *name,
+                              void *row);
+
+/* The fields of the object that comes next, each by the table or by `other`. */
+void trace_take_object(trace_reader *reader, scanner *scan, const trace_field *fields,
+                       trace_take_other *other, void *row);
+/* The next line that is not blank, as a record of one such object. */
+trace_outcome trace_next_object(trace_reader *reader, const trace_field *fields,
+                                trace_take_other *other, void *row);
 
 /* Values of fields. null counts as missing: the value stays as it was. */
 void trace_take_length(trace_reader *reader, scanner *scan, const char *field, int64_t *tokens);
 void trace_take_time(trace_reader *reader, scanner *scan, const char *field, double *time);
 void trace_take_u64(trace_reader *reader, scanner *scan, const char *field, uint64_t *value);
-void trace_take_priority(trace_reader *reader, scanner *scan, const char *field, int32_t *value);
-/* A string's hash, or that of a number's digits; 0: none. */
 void trace_take_key(trace_reader *reader, scanner *scan, const char *field, uint64_t *key);
-/* Appends a list of numbers, or of keys, to the record's ids. */
+/* Appends a list of numbers to the record's ids. */
 void trace_take_ids(trace_reader *reader, scanner *scan, const char *field);
-void trace_take_keys(trace_reader *reader, scanner *scan, const char *field);
 void trace_add_id(trace_reader *reader, uint64_t id);
+void trace_add_after(trace_reader *reader, uint64_t name);
+/* A list of keys goes to `after`. */
+void trace_take_after(trace_reader *reader, scanner *scan, const char *field);
 
 /* Lengths that a record must have; a missing output is a problem, one of 0 tokens is 1. */
 bool trace_check_lengths(trace_reader *reader, const char *input_field, int64_t num_prompt_tokens,
                          const char *output_field, int64_t *num_output_tokens);
 
 void trace_push(trace_reader *reader, uint64_t content, uint64_t num_tokens);
+/* What another request was and generated, which this prompt begins with. */
+void trace_push_all(trace_reader *reader, const trace_segment *segments, uint32_t num_segments);
 /* A problem where they do not. */
 bool trace_ids_fit(trace_reader *reader, const char *field, uint32_t num_ids, uint32_t num_tokens,
                    uint32_t block_size);
@@ -133,6 +163,10 @@ void trace_push_unique(trace_reader *reader, uint32_t num_tokens);
 double trace_place(trace_reader *reader, double recorded_s);
 /* The start of a session that has no time of its own. */
 double trace_place_session(trace_reader *reader, double after_start_s);
+/* What a request waits for: the names in `after` become numbers, and the request's. The earliest
+ * time that leaves; a problem with `field` where a name is not known. */
+double trace_find_waits(trace_reader *reader, trace_memo *memo, const char *field, const char *why,
+                        trace_request *request);
 /* Prompt and output as they were pushed; all else 0. False: there is a problem. */
 bool trace_fill(trace_reader *reader, trace_request *request, uint32_t num_output_tokens);
 

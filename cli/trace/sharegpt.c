@@ -12,8 +12,9 @@
 
 #include "content.h"
 #include "document.h"
+#include "output/grown.h"
 
-enum { BYTES_PER_TOKEN = 4, FIRST_ROOM = 16, MAX_TURNS = 1 << 20 };
+enum { BYTES_PER_TOKEN = 4, MAX_TURNS = 1 << 20 };
 
 typedef struct answer {
     uint32_t num_segments; /* of the conversation, before it */
@@ -57,16 +58,12 @@ static void add_answer(trace_reader *reader, uint64_t content, uint64_t num_toke
     state *st = reader->state;
     if (reader->num_tokens == 0)
         return; /* nobody asked */
-    if (st->num_answers == st->room) {
-        uint32_t room = st->room == 0 ? FIRST_ROOM : st->room * 2;
-        answer *answers = room > MAX_TURNS ? NULL : realloc(st->answers, room * sizeof *answers);
-        if (answers == NULL) {
-            trace_no_memory(reader);
-            return;
-        }
-        st->answers = answers;
-        st->room = room;
+    answer *answers = grown(st->answers, st->num_answers, &st->room, MAX_TURNS, sizeof *answers);
+    if (answers == NULL) {
+        trace_no_memory(reader);
+        return;
     }
+    st->answers = answers;
     st->answers[st->num_answers++] = (answer){
         .num_segments = reader->num_segments,
         .num_prompt_tokens = (uint32_t)reader->num_tokens,

@@ -161,6 +161,7 @@ void trace_close(trace_reader *reader)
     free(reader->state);
     free(reader->segments);
     free(reader->ids);
+    free(reader->after);
     free(reader);
 }
 
