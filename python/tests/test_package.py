@@ -57,24 +57,28 @@ def test_version():
 SOURCES = PYTHON / "src" / "core"
 
 
-def settings_in(name, pattern):
-    return set(re.findall(pattern, (SOURCES / name).read_text()))
+def settings_in(name, table):
+    """The names in the rows of a table of fields."""
+    text = (SOURCES / name).read_text()
+    rows = text[text.index(f"{table}[] = {{"):]
+    rows = rows[:rows.index("PY_FIELDS_END")]
+    return set(re.findall(r'\b[A-Z][A-Z0-9_]*\((?:quire_\w+,\s*)?"?(\w+)', rows))
 
 
 def test_signatures_name_every_setting():
     """help() shows what the tables of the extension take, and all of that is taken."""
-    cache = settings_in("cache.c", r'CACHE\("(\w+)"')
-    own = {"max_num_batched_tokens", "max_requests", "max_copies", "num_host_blocks", "digest_bytes", "log_stats",
-           "profile", "quirks_on", "quirks_off"}
-    sched = settings_in("sched.c", r'CONFIG(?:_U32|_SWITCH)?\("?(\w+)"?[,)]') - {"text", "name"}
+    cache = settings_in("cache.c", "cache_fields")
+    own = settings_in("cache.c", "own_fields")
+    assert "digest_bytes" in own
+    sched = settings_in("sched.c", "config_fields")
     others = {"plan", "groups", "block_size"}
     hashing = {"prefix_caching_hash_algo", "seed", "none_hash", "max_extra_bytes"}
-    request = settings_in("request.c", r"PARAM\((\w+), PY") | {
+    request = settings_in("request.c", "request_fields") | {
         "eos_token_id", "stop_token_ids", "lora_name", "cache_salt", "mm_inputs"}
     told = {
-        quire.Cache: cache | others,
-        quire.Scheduler: (cache - own) | sched | others | hashing | {"snapshots"},
-        quire.Plan: settings_in("plan.c", r"PLAN\((\w+), PY") | {"layers", "memory_bytes"},
+        quire.Cache: cache | own | others,
+        quire.Scheduler: cache | sched | others | hashing | {"snapshots"},
+        quire.Plan: settings_in("plan.c", "plan_fields") | {"layers", "memory_bytes"},
         quire.Scheduler.add: request | {"id", "prompt"},
         quire.Scheduler.fork: request | {"req", "id", "tail"},
         quire.Scheduler.continue_request: request | {"req", "prompt"},

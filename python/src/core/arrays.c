@@ -345,6 +345,33 @@ void py_rows_release(py_rows *rows)
     rows->counts = NULL;
 }
 
+uint32_t py_u32(PyObject *number)
+{
+    unsigned long value = PyLong_AsUnsignedLong(number);
+    return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+}
+
+/* ---- other items ------------------------------------------------------------ */
+
+void *py_items_get(PyObject *source, size_t bytes, py_get_item *get, void *user, uint32_t *count)
+{
+    PyObject *list = PySequence_List(source);
+    if (list == NULL)
+        return NULL;
+    Py_ssize_t size = PyList_Size(list);
+    char *items = PyMem_Calloc((size_t)size + 1, bytes);
+    if (items == NULL)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; items != NULL && i < size; i++)
+        if (get(user, PyList_GetItem(list, i), items + (size_t)i * bytes) < 0) {
+            PyMem_Free(items);
+            items = NULL;
+        }
+    Py_DECREF(list);
+    *count = (uint32_t)size;
+    return items;
+}
+
 /* ---- hashes --------------------------------------------------------------- */
 
 static int join_hash(PyObject *item, uint32_t i, py_hashes *out)
@@ -445,39 +472,63 @@ int py_bytes_get(PyObject *source, const char *what, quire_bytes *out)
 
 /* ---- out ------------------------------------------------------------------ */
 
-PyObject *py_list_u32(const uint32_t *items, uint32_t count)
+PyObject *py_list_of(uint32_t count, py_make_item *make, const void *user)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
     for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *item = PyLong_FromUnsignedLong(items[i]);
+        PyObject *item = make(user, i);
         if (item == NULL || PyList_SetItem(list, i, item) < 0)
             Py_CLEAR(list);
     }
     return list;
 }
 
+static PyObject *make_u32(const void *items, uint32_t i)
+{
+    return PyLong_FromUnsignedLong(((const uint32_t *)items)[i]);
+}
+
+PyObject *py_list_u32(const uint32_t *items, uint32_t count)
+{
+    return py_list_of(count, make_u32, items);
+}
+
 PyObject *py_array_view(const py_state *state, PyObject *bytes, const char *format)
 {
-    if (PyBytes_Size(bytes) == 0) { /* a view of nothing cannot be cast */
-        PyObject *empty = PyObject_CallFunction(state->empty_array, "s", format);
-        PyObject *view = empty != NULL ? PyMemoryView_FromObject(empty) : NULL;
-        Py_XDECREF(empty);
-        return view;
-    }
-    PyObject *plain = PyMemoryView_FromObject(bytes);
-    PyObject *view = plain != NULL ? PyObject_CallMethod(plain, "cast", "s", format) : NULL;
-    Py_XDECREF(plain);
+    bool is_empty = PyBytes_Size(bytes) == 0; /* a view of nothing cannot be cast */
+    PyObject *items = is_empty ? PyObject_CallFunction(state->empty_array, "s", format)
+                               : PyMemoryView_FromObject(bytes);
+    PyObject *view = items == NULL ? NULL
+                     : is_empty    ? PyMemoryView_FromObject(items)
+                                   : PyObject_CallMethod(items, "cast", "s", format);
+    Py_XDECREF(items);
     return view;
+}
+
+PyObject *py_taken_view(PyObject *object, PyObject *bytes, const char *format)
+{
+    PyObject *view = bytes != NULL ? py_array_view(py_state_of(object), bytes, format) : NULL;
+    Py_XDECREF(bytes);
+    return view;
+}
+
+PyObject *py_copied_view(PyObject *object, const void *data, size_t bytes, const char *format)
+{
+    return py_taken_view(object, PyBytes_FromStringAndSize(data, (Py_ssize_t)bytes), format);
+}
+
+typedef struct hash_row {
+    const char *hashes;
+    size_t hash_len;
+} hash_row;
+
+static PyObject *make_hash(const void *row, uint32_t i)
+{
+    const hash_row *r = row;
+    return PyBytes_FromStringAndSize(r->hashes + i * r->hash_len, (Py_ssize_t)r->hash_len);
 }
 
 PyObject *py_hash_list(const void *hashes, size_t hash_len, size_t count)
 {
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (size_t i = 0; list != NULL && i < count; i++) {
-        PyObject *hash =
-            PyBytes_FromStringAndSize((const char *)hashes + i * hash_len, (Py_ssize_t)hash_len);
-        if (hash == NULL || PyList_SetItem(list, (Py_ssize_t)i, hash) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
+    return py_list_of((uint32_t)count, make_hash, &(hash_row){hashes, hash_len});
 }

@@ -9,61 +9,49 @@
 
 /* ---- configs --------------------------------------------------------------- */
 
-#define CACHE(text, name, kind, names)                                                             \
-    {                                                                                              \
-        text, offsetof(quire_cache_config, name), kind, names                                      \
-    }
+#define CACHE(text, name, kind, names) PY_FIELD_NAMED(quire_cache_config, text, name, kind, names)
+#define U32(name)                      PY_FIELD(quire_cache_config, name, PY_FIELD_U32)
+#define SWITCH(name)                   PY_FIELD(quire_cache_config, name, PY_FIELD_SWITCH)
 static const py_field cache_fields[] = {
     CACHE("num_gpu_blocks", num_blocks, PY_FIELD_U32, NULL),
-    CACHE("max_model_len", max_model_len, PY_FIELD_U32, NULL),
-    CACHE("max_encoder_tokens", max_encoder_tokens, PY_FIELD_U32, NULL),
-    CACHE("hash_block_size", hash_block_size, PY_FIELD_U32, NULL),
+    U32(max_model_len),
+    U32(max_encoder_tokens),
+    U32(hash_block_size),
     CACHE("enable_prefix_caching", enable_caching, PY_FIELD_SWITCH, NULL),
-    CACHE("use_eagle", use_eagle, PY_FIELD_SWITCH, NULL),
-    CACHE("track_new_blocks", track_new_blocks, PY_FIELD_SWITCH, NULL),
+    SWITCH(use_eagle),
+    SWITCH(track_new_blocks),
     CACHE("decode_context_parallel_size", dcp_world_size, PY_FIELD_U32, NULL),
     CACHE("prefill_context_parallel_size", pcp_world_size, PY_FIELD_U32, NULL),
     CACHE("watermark", watermark, PY_FIELD_F64, NULL),
     CACHE("admit_below", admit_below, PY_FIELD_F64, NULL),
     CACHE("preempt_above", preempt_above, PY_FIELD_F64, NULL),
-    CACHE("event_log_bytes", event_log_bytes, PY_FIELD_U32, NULL),
-    {NULL, 0, PY_FIELD_U32, NULL}};
+    U32(event_log_bytes),
+    PY_FIELDS_END};
 
 /* Those that a scheduler has of its own. */
-static const py_field own_fields[] = {
-    CACHE("max_num_batched_tokens", max_num_batched_tokens, PY_FIELD_U32, NULL),
-    CACHE("max_requests", max_requests, PY_FIELD_U32, NULL),
-    CACHE("max_copies", max_copies, PY_FIELD_U32, NULL),
-    CACHE("num_host_blocks", num_host_blocks, PY_FIELD_U32, NULL),
-    CACHE("digest_bytes", digest_bytes, PY_FIELD_U32, NULL),
-    CACHE("log_stats", log_stats, PY_FIELD_SWITCH, NULL),
-    CACHE("profile", profile, PY_FIELD_NAME, py_profiles),
-    CACHE("quirks_on", quirks_on, PY_FIELD_U64, NULL),
-    CACHE("quirks_off", quirks_off, PY_FIELD_U64, NULL),
-    {NULL, 0, PY_FIELD_U32, NULL}};
+static const py_field own_fields[] = {U32(max_num_batched_tokens),
+                                      U32(max_requests),
+                                      U32(max_copies),
+                                      U32(num_host_blocks),
+                                      U32(digest_bytes),
+                                      SWITCH(log_stats),
+                                      CACHE("profile", profile, PY_FIELD_NAME, py_profiles),
+                                      CACHE("quirks_on", quirks_on, PY_FIELD_U64, NULL),
+                                      CACHE("quirks_off", quirks_off, PY_FIELD_U64, NULL),
+                                      PY_FIELDS_END};
 
-static int get_groups(PyObject *source, quire_group_config **groups, uint32_t *count)
+static int get_group(void *user, PyObject *item, void *out)
 {
-    PyObject *list = PySequence_List(source);
-    if (list == NULL)
-        return -1;
-    Py_ssize_t size = PyList_Size(list);
-    *groups = PyMem_Calloc((size_t)size + 1, sizeof **groups);
-    int err = *groups != NULL ? 0 : -1;
-    if (err < 0)
-        PyErr_NoMemory();
-    for (Py_ssize_t i = 0; err == 0 && i < size; i++)
-        err = py_layer_get(PyList_GetItem(list, i), &(*groups)[i].spec, &(*groups)[i].is_eagle);
-    Py_DECREF(list);
-    *count = (uint32_t)size;
-    return err;
+    (void)user;
+    quire_group_config *group = out;
+    return py_layer_get(item, &group->spec, &group->is_eagle);
 }
 
 /* Without plan and groups: one full group. Its heads do not matter to a cache. */
 static int default_group(PyObject *keywords, quire_group_config **groups, uint32_t *count)
 {
     static const py_field block_size_field[] = {{"block_size", 0, PY_FIELD_U32, NULL},
-                                                {NULL, 0, PY_FIELD_U32, NULL}};
+                                                PY_FIELDS_END};
     uint32_t block_size = 16;
     if (py_fields_take(block_size_field, &block_size, keywords) < 0)
         return -1;
@@ -95,7 +83,10 @@ int py_cache_config_take(const py_state *state, PyObject *keywords, quire_cache_
             py_raise(state, err);
     } else if (err == 0) {
         bool is_given = group_source != NULL && group_source != Py_None;
-        err = is_given ? get_groups(group_source, groups, &config->num_groups)
+        if (is_given)
+            *groups =
+                py_items_get(group_source, sizeof **groups, get_group, NULL, &config->num_groups);
+        err = is_given ? (*groups != NULL ? 0 : -1)
                        : default_group(keywords, groups, &config->num_groups);
         config->groups = *groups;
     }
@@ -110,17 +101,17 @@ int py_cache_config_take(const py_state *state, PyObject *keywords, quire_cache_
 
 static PyObject *make_cache(PyTypeObject *type, quire_cache_config *config)
 {
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    cache_object *self = (cache_object *)alloc(type, 0);
+    cache_object *self = py_new(type);
     if (self == NULL)
         return NULL;
-    int err = quire_cache_create(config, NULL, &self->cache);
+    quire_cache *cache = NULL;
+    int err = quire_cache_create(config, NULL, &cache);
+    self->base.handle = err == QUIRE_OK ? cache : NULL;
     if (err != QUIRE_OK) {
-        self->cache = NULL;
         Py_DECREF((PyObject *)self);
         return py_raise_refused(PyType_GetModuleState(type), err, true);
     }
-    self->num_groups = quire_cache_num_groups(self->cache);
+    self->num_groups = quire_cache_num_groups(cache);
     self->digest_bytes = config->digest_bytes > 0 ? config->digest_bytes : 32;
     return (PyObject *)self;
 }
@@ -144,28 +135,17 @@ static PyObject *cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static PyObject *cache_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    cache_object *self = (cache_object *)object;
-    quire_cache_destroy(self->cache);
-    self->cache = NULL;
+    py_handle *self = (py_handle *)object;
+    quire_cache_destroy(self->handle);
+    self->handle = NULL;
     Py_RETURN_NONE;
 }
 
 static void cache_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-    cache_object *self = (cache_object *)object;
-    quire_cache_destroy(self->cache);
-    py_event_log_free(&self->events);
-    PyObject_Free(object);
-    Py_DECREF(type);
-}
-
-quire_cache *py_cache_open(PyObject *object)
-{
-    quire_cache *cache = ((cache_object *)object)->cache;
-    if (cache == NULL)
-        py_raise_closed(py_state_of(object), "Cache");
-    return cache;
+    Py_DECREF(cache_close(object, NULL));
+    py_event_log_free(&((cache_object *)object)->events);
+    py_delete(object);
 }
 
 /* ---- blocks ---------------------------------------------------------------- */
@@ -198,51 +178,41 @@ PyObject *py_spans_list(const quire_block_span *spans, uint32_t num_groups)
     return list;
 }
 
-static PyObject *blocks_of(PyObject *object, quire_seq seq)
+PyObject *py_filled_list(PyObject *object, uint32_t num_groups, py_fill_spans *fill,
+                         const void *what)
 {
-    quire_cache *cache = py_cache_open(object);
-    uint32_t num_groups = ((cache_object *)object)->num_groups;
-    if (cache == NULL)
-        return NULL;
+    PY_OPEN(void, handle);
     quire_block_span *spans = PyMem_Calloc((size_t)num_groups + 1, sizeof *spans);
     if (spans == NULL)
         return PyErr_NoMemory();
-    int err = quire_cache_get_blocks(cache, seq, spans);
-    PyObject *list =
-        err == QUIRE_OK ? py_spans_list(spans, num_groups) : py_raise(py_state_of(object), err);
+    int err = fill(handle, what, spans);
+    PyObject *list = err == QUIRE_OK ? py_spans_list(spans, num_groups) : py_fail(object, err);
     PyMem_Free(spans);
     return list;
 }
 
-static int get_seq(PyObject *argument, quire_seq *seq)
+static int fill_blocks(void *cache, const void *seq, quire_block_span *spans)
 {
-    *seq = PyLong_AsUnsignedLongLong(argument);
-    return PyErr_Occurred() ? -1 : 0;
+    return quire_cache_get_blocks(cache, *(const quire_seq *)seq, spans);
 }
 
 static PyObject *cache_blocks_of(PyObject *object, PyObject *argument)
 {
-    quire_seq seq;
-    return get_seq(argument, &seq) == 0 ? blocks_of(object, seq) : NULL;
+    quire_seq seq = PyLong_AsUnsignedLongLong(argument);
+    return py_filled_list(object, ((cache_object *)object)->num_groups, fill_blocks, &seq);
 }
 
 /* ---- a request's life ------------------------------------------------------ */
 
-static PyObject *find_hit(PyObject *object, const quire_cache_request *request)
+typedef struct hit_search {
+    const quire_cache_request *request;
+    uint32_t *num_tokens;
+} hit_search;
+
+static int fill_hit(void *cache, const void *search, quire_block_span *spans)
 {
-    quire_cache *cache = py_cache_open(object);
-    uint32_t num_groups = ((cache_object *)object)->num_groups;
-    uint32_t num_tokens = 0;
-    if (cache == NULL)
-        return NULL;
-    quire_block_span *spans = PyMem_Calloc((size_t)num_groups + 1, sizeof *spans);
-    if (spans == NULL)
-        return PyErr_NoMemory();
-    int err = quire_cache_get_computed_blocks(cache, request, spans, &num_tokens);
-    PyObject *list =
-        err == QUIRE_OK ? py_spans_list(spans, num_groups) : py_raise(py_state_of(object), err);
-    PyMem_Free(spans);
-    return list != NULL ? Py_BuildValue("(NI)", list, num_tokens) : NULL;
+    const hit_search *s = search;
+    return quire_cache_get_computed_blocks(cache, s->request, spans, s->num_tokens);
 }
 
 static PyObject *cache_get_computed(PyObject *object, PyObject *args, PyObject *kwargs)
@@ -257,9 +227,11 @@ static PyObject *cache_get_computed(PyObject *object, PyObject *args, PyObject *
         return NULL;
     request.hashes = hashes.data;
     request.num_hashes = hashes.count;
-    PyObject *hit = find_hit(object, &request);
+    uint32_t num_tokens = 0;
+    PyObject *list = py_filled_list(object, ((cache_object *)object)->num_groups, fill_hit,
+                                    &(hit_search){&request, &num_tokens});
     py_hashes_release(&hashes);
-    return hit;
+    return list != NULL ? Py_BuildValue("(NI)", list, num_tokens) : NULL;
 }
 
 /* The hit's blocks, as get_computed_blocks gave them. */
@@ -280,12 +252,8 @@ static int get_spans(PyObject *source, uint32_t num_groups, py_ints *rows, quire
 static PyObject *allocate(PyObject *object, quire_cache_request *request,
                           const quire_allocate_params *params, quire_block_span *spans)
 {
-    quire_cache *cache = py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
-    int err = quire_cache_allocate_slots(cache, request, params, spans);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
+    PY_OPEN(quire_cache, cache);
+    PY_CALL(quire_cache_allocate_slots(cache, request, params, spans));
     PyObject *list = py_spans_list(spans, ((cache_object *)object)->num_groups);
     return list != NULL ? Py_BuildValue("(KN)", (unsigned long long)request->seq, list) : NULL;
 }
@@ -349,25 +317,17 @@ static PyObject *cache_allocate(PyObject *object, PyObject *args, PyObject *kwar
 
 static PyObject *cache_free(PyObject *object, PyObject *argument)
 {
-    quire_cache_request request = {.num_tokens = 1};
-    if (get_seq(argument, &request.seq) < 0)
-        return NULL;
-    quire_cache *cache = py_cache_open(object);
-    return cache != NULL ? py_done(py_state_of(object), quire_cache_free(cache, &request)) : NULL;
+    quire_cache_request request = {.seq = PyLong_AsUnsignedLongLong(argument), .num_tokens = 1};
+    PY_OPEN(quire_cache, cache);
+    return py_done(object, quire_cache_free(cache, &request));
 }
 
 static PyObject *cache_fork(PyObject *object, PyObject *argument)
 {
-    quire_cache_request parent = {.num_tokens = 1};
+    quire_cache_request parent = {.seq = PyLong_AsUnsignedLongLong(argument), .num_tokens = 1};
     quire_cache_request child = {.num_tokens = 1};
-    if (get_seq(argument, &parent.seq) < 0)
-        return NULL;
-    quire_cache *cache = py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
-    int err = quire_cache_fork(cache, &parent, &child);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
+    PY_OPEN(quire_cache, cache);
+    PY_CALL(quire_cache_fork(cache, &parent, &child));
     return PyLong_FromUnsignedLongLong(child.seq);
 }
 
@@ -375,57 +335,30 @@ static PyObject *cache_take_copies(PyObject *object, PyObject *Py_UNUSED(ignored
 {
     const quire_block_copy *copies;
     uint32_t count;
-    quire_cache *cache = py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
-    int err = quire_cache_take_copies(cache, &copies, &count);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
-    PyObject *bytes =
-        PyBytes_FromStringAndSize((const char *)copies, (Py_ssize_t)(count * sizeof *copies));
-    PyObject *view = bytes != NULL ? py_array_view(py_state_of(object), bytes, "I") : NULL;
-    Py_XDECREF(bytes);
-    return view;
+    PY_OPEN(quire_cache, cache);
+    PY_CALL(quire_cache_take_copies(cache, &copies, &count));
+    return py_copied_view(object, copies, count * sizeof *copies, "I");
 }
 
 /* ---- looking --------------------------------------------------------------- */
 
 static PyObject *cache_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_cache *cache = py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
+    PY_OPEN(quire_cache, cache);
     quire_usage usage = quire_cache_usage(cache);
     return py_fields_dict(py_usage_fields, &usage);
 }
 
-static PyObject *cache_reset(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    quire_cache *cache = py_cache_open(object);
-    return cache != NULL ? py_done(py_state_of(object), quire_cache_reset_prefix_cache(cache))
-                         : NULL;
-}
-
-static PyObject *cache_new_step(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    quire_cache *cache = py_cache_open(object);
-    return cache != NULL ? py_done(py_state_of(object), quire_cache_new_step_starts(cache)) : NULL;
-}
-
-static PyObject *cache_check(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    quire_cache *cache = py_cache_open(object);
-    return cache != NULL ? py_done(py_state_of(object), quire_cache_check(cache)) : NULL;
-}
+PY_METHOD(cache_reset, quire_cache, quire_cache_reset_prefix_cache)
+PY_METHOD(cache_new_step, quire_cache, quire_cache_new_step_starts)
+PY_METHOD(cache_check, quire_cache, quire_cache_check)
 
 static PyObject *cache_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     cache_object *self = (cache_object *)object;
-    quire_cache *cache = py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
-    int err = quire_cache_take_events(cache, py_event_record, &self->events, NULL);
-    return err == QUIRE_OK ? py_event_list(&self->events) : py_raise(py_state_of(object), err);
+    PY_OPEN(quire_cache, cache);
+    PY_CALL(quire_cache_take_events(cache, py_event_record, &self->events, NULL));
+    return py_event_list(&self->events);
 }
 
 static PyObject *cache_num_groups(PyObject *object, void *Py_UNUSED(closure))
@@ -519,12 +452,5 @@ static PyType_Slot cache_slots[] = {
     {Py_tp_getset, cache_getset},
     {0, NULL}};
 
-static PyType_Spec cache_spec = {"quire.Cache", sizeof(cache_object), 0,
-                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, cache_slots};
-
-int py_add_cache(PyObject *module, py_state *Py_UNUSED(state))
-{
-    PyObject *type = py_add_type(module, &cache_spec);
-    Py_XDECREF(type);
-    return type != NULL ? 0 : -1;
-}
+PyType_Spec py_cache_spec = {"quire.Cache", sizeof(cache_object), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, cache_slots};

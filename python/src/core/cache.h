@@ -5,15 +5,11 @@
 #include "core.h"
 
 typedef struct cache_object {
-    PyObject ob_base;
-    quire_cache *cache;
+    py_handle base;
     uint32_t num_groups;
     uint32_t digest_bytes;
     py_event_log events;
 } cache_object;
-
-/* The cache, or NULL and quire.Closed: to be asked last, after all conversions. */
-quire_cache *py_cache_open(PyObject *object);
 
 /* cache_moves.c */
 PyObject *py_cache_copy_on_write(PyObject *object, PyObject *args);

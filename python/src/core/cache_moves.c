@@ -12,7 +12,7 @@ static PyObject *fits(PyObject *object, int status)
 {
     if (status == QUIRE_OK || status == QUIRE_NO_SPACE || status == QUIRE_FULL)
         return PyBool_FromLong(status == QUIRE_OK);
-    return py_raise(py_state_of(object), status);
+    return py_fail(object, status);
 }
 
 PyObject *py_cache_copy_on_write(PyObject *object, PyObject *args)
@@ -22,10 +22,8 @@ PyObject *py_cache_copy_on_write(PyObject *object, PyObject *args)
     unsigned int num;
     if (!PyArg_ParseTuple(args, "KII:copy_on_write", &seq, &first, &num))
         return NULL;
-    quire_cache *cache = py_cache_open(object);
-    return cache != NULL
-               ? py_done(py_state_of(object), quire_cache_copy_on_write(cache, seq, first, num))
-               : NULL;
+    PY_OPEN(quire_cache, cache);
+    return py_done(object, quire_cache_copy_on_write(cache, seq, first, num));
 }
 
 PyObject *py_cache_can_allocate(PyObject *object, PyObject *args, PyObject *kwargs)
@@ -52,7 +50,7 @@ PyObject *py_cache_can_allocate(PyObject *object, PyObject *args, PyObject *kwar
     request.hashes = hashes.data;
     request.num_hashes = hashes.count;
     params.delay_cache_blocks = source == Py_None; /* then it is not asked for hashes */
-    quire_cache *cache = py_cache_open(object);
+    quire_cache *cache = py_open(object);
     PyObject *answer =
         cache != NULL ? fits(object, quire_cache_can_allocate(cache, &request, &params)) : NULL;
     py_hashes_release(&hashes);
@@ -63,13 +61,9 @@ PyObject *py_cache_can_allocate(PyObject *object, PyObject *args, PyObject *kwar
 static PyObject *moved(PyObject *object, int status, quire_seq seq, const quire_block_move *moves,
                        uint32_t num_moves)
 {
-    const py_state *state = py_state_of(object);
     if (status != QUIRE_OK)
-        return py_raise(state, status);
-    PyObject *bytes =
-        PyBytes_FromStringAndSize((const char *)moves, (Py_ssize_t)(num_moves * sizeof *moves));
-    PyObject *view = bytes != NULL ? py_array_view(state, bytes, "I") : NULL;
-    Py_XDECREF(bytes);
+        return py_fail(object, status);
+    PyObject *view = py_copied_view(object, moves, num_moves * sizeof *moves, "I");
     return view != NULL ? Py_BuildValue("(KN)", (unsigned long long)seq, view) : NULL;
 }
 
@@ -81,9 +75,7 @@ PyObject *py_cache_move_out(PyObject *object, PyObject *args)
     unsigned long long seq;
     if (!PyArg_ParseTuple(args, "KI:move_out", &seq, &request.num_computed_tokens))
         return NULL;
-    quire_cache *cache = py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
+    PY_OPEN(quire_cache, cache);
     request.seq = seq;
     int status = quire_cache_move_out(cache, &request, &moves, &num_moves);
     return moved(object, status, request.seq, moves, num_moves);
@@ -114,7 +106,7 @@ PyObject *py_cache_move_in(PyObject *object, PyObject *args, PyObject *kwargs)
     py_hashes hashes;
     if (get_moved_request(object, args, kwargs, &request, &hashes) < 0)
         return NULL;
-    quire_cache *cache = py_cache_open(object);
+    quire_cache *cache = py_open(object);
     PyObject *answer = NULL;
     if (cache != NULL) {
         int status = quire_cache_move_in(cache, &request, &moves, &num_moves);
@@ -130,7 +122,7 @@ PyObject *py_cache_can_move_in(PyObject *object, PyObject *args, PyObject *kwarg
     py_hashes hashes;
     if (get_moved_request(object, args, kwargs, &request, &hashes) < 0)
         return NULL;
-    quire_cache *cache = py_cache_open(object);
+    quire_cache *cache = py_open(object);
     PyObject *answer =
         cache != NULL ? fits(object, quire_cache_can_move_in(cache, &request)) : NULL;
     py_hashes_release(&hashes);
@@ -140,9 +132,7 @@ PyObject *py_cache_can_move_in(PyObject *object, PyObject *args, PyObject *kwarg
 PyObject *py_cache_location(PyObject *object, PyObject *argument)
 {
     quire_seq seq = PyLong_AsUnsignedLongLong(argument);
-    quire_cache *cache = PyErr_Occurred() ? NULL : py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
+    PY_OPEN(quire_cache, cache);
     return PyUnicode_FromString(py_name_text(py_locations, (int)quire_cache_location(cache, seq)));
 }
 
@@ -154,27 +144,19 @@ PyObject *py_cache_find_token(PyObject *object, PyObject *args)
     quire_token_place place;
     if (!PyArg_ParseTuple(args, "KI|I:find_token", &seq, &token, &group))
         return NULL;
-    quire_cache *cache = py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
-    int err = quire_cache_find_token(cache, seq, group, token, &place);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
+    PY_OPEN(quire_cache, cache);
+    PY_CALL(quire_cache_find_token(cache, seq, group, token, &place));
     return Py_BuildValue("(III)", place.block, place.index, place.offset);
 }
 
-#define BLOCK(name, kind)                                                                          \
-    {                                                                                              \
-#name, offsetof(quire_cache_block, name), kind, NULL                                       \
-    }
 static const py_field block_fields[] = {
-    {"location", offsetof(quire_cache_block, location), PY_FIELD_NAME, py_locations},
-    BLOCK(ref_cnt, PY_FIELD_U32),
-    BLOCK(num_holds, PY_FIELD_U32),
-    BLOCK(has_key, PY_FIELD_BOOL),
-    BLOCK(num_tokens, PY_FIELD_U32),
-    BLOCK(block_size, PY_FIELD_U32),
-    {NULL, 0, PY_FIELD_U32, NULL}};
+    PY_FIELD_NAMED(quire_cache_block, "location", location, PY_FIELD_NAME, py_locations),
+    PY_FIELD(quire_cache_block, ref_cnt, PY_FIELD_U32),
+    PY_FIELD(quire_cache_block, num_holds, PY_FIELD_U32),
+    PY_FIELD(quire_cache_block, has_key, PY_FIELD_BOOL),
+    PY_FIELD(quire_cache_block, num_tokens, PY_FIELD_U32),
+    PY_FIELD(quire_cache_block, block_size, PY_FIELD_U32),
+    PY_FIELDS_END};
 
 /* None where there is none. */
 static PyObject *id_or_none(uint32_t id)
@@ -193,13 +175,9 @@ PyObject *py_cache_block(PyObject *object, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KI|I$I:block", names, &seq, &index, &group,
                                      &request.num_computed_tokens))
         return NULL;
-    quire_cache *cache = py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
+    PY_OPEN(quire_cache, cache);
     request.seq = seq;
-    int err = quire_cache_get_block(cache, &request, group, index, &block);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
+    PY_CALL(quire_cache_get_block(cache, &request, group, index, &block));
     PyObject *dict = py_fields_dict(block_fields, &block);
     if (dict != NULL && (py_put(dict, "block", id_or_none(block.block)) < 0 ||
                          py_put(dict, "prev", id_or_none(block.prev)) < 0))
@@ -207,61 +185,52 @@ PyObject *py_cache_block(PyObject *object, PyObject *args, PyObject *kwargs)
     return dict;
 }
 
-#define TOTAL(name, kind)                                                                          \
-    {                                                                                              \
-#name, offsetof(quire_cache_totals, name), kind, NULL                                      \
-    }
-static const py_field total_fields[] = {TOTAL(num_seqs, PY_FIELD_U32),
-                                        TOTAL(num_table_blocks, PY_FIELD_U64),
-                                        TOTAL(num_moved_out, PY_FIELD_U32),
-                                        TOTAL(num_host_blocks, PY_FIELD_U32),
-                                        TOTAL(num_free_host_blocks, PY_FIELD_U32),
-                                        TOTAL(num_copies, PY_FIELD_U32),
-                                        TOTAL(watermark_blocks, PY_FIELD_U32),
-                                        {NULL, 0, PY_FIELD_U32, NULL}};
+static const py_field total_fields[] = {
+    PY_FIELD(quire_cache_totals, num_seqs, PY_FIELD_U32),
+    PY_FIELD(quire_cache_totals, num_table_blocks, PY_FIELD_U64),
+    PY_FIELD(quire_cache_totals, num_moved_out, PY_FIELD_U32),
+    PY_FIELD(quire_cache_totals, num_host_blocks, PY_FIELD_U32),
+    PY_FIELD(quire_cache_totals, num_free_host_blocks, PY_FIELD_U32),
+    PY_FIELD(quire_cache_totals, num_copies, PY_FIELD_U32),
+    PY_FIELD(quire_cache_totals, watermark_blocks, PY_FIELD_U32),
+    PY_FIELDS_END};
 
 PyObject *py_cache_totals(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     quire_cache_totals totals;
-    quire_cache *cache = py_cache_open(object);
-    if (cache == NULL)
-        return NULL;
-    int err = quire_cache_get_totals(cache, &totals);
-    return err == QUIRE_OK ? py_fields_dict(total_fields, &totals)
-                           : py_raise(py_state_of(object), err);
+    PY_OPEN(quire_cache, cache);
+    PY_CALL(quire_cache_get_totals(cache, &totals));
+    return py_fields_dict(total_fields, &totals);
 }
 
-static const py_field pressure_fields[] = {
-    {"level", offsetof(quire_pressure, level), PY_FIELD_F64, NULL},
-    {"should_admit", offsetof(quire_pressure, should_admit), PY_FIELD_BOOL, NULL},
-    {"should_preempt", offsetof(quire_pressure, should_preempt), PY_FIELD_BOOL, NULL},
-    {NULL, 0, PY_FIELD_U32, NULL}};
+static const py_field pressure_fields[] = {PY_FIELD(quire_pressure, level, PY_FIELD_F64),
+                                           PY_FIELD(quire_pressure, should_admit, PY_FIELD_BOOL),
+                                           PY_FIELD(quire_pressure, should_preempt, PY_FIELD_BOOL),
+                                           PY_FIELDS_END};
 
-PyObject *py_pressure_dict(const py_state *state, quire_cache *cache)
+PyObject *py_pressure_dict(PyObject *object, quire_cache *cache)
 {
     quire_pressure pressure;
-    int err = quire_cache_pressure(cache, &pressure);
-    return err == QUIRE_OK ? py_fields_dict(pressure_fields, &pressure) : py_raise(state, err);
+    PY_CALL(quire_cache_pressure(cache, &pressure));
+    return py_fields_dict(pressure_fields, &pressure);
 }
 
 PyObject *py_cache_pressure(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_cache *cache = py_cache_open(object);
-    return cache != NULL ? py_pressure_dict(py_state_of(object), cache) : NULL;
+    PY_OPEN(quire_cache, cache);
+    return py_pressure_dict(object, cache);
 }
 
-PyObject *py_evict_cached(const py_state *state, quire_pool *pool, uint32_t num_blocks)
+PyObject *py_evict_cached(PyObject *object, quire_pool *pool, uint32_t num_blocks)
 {
     uint32_t num_evicted;
-    int err = quire_pool_evict_cached(pool, num_blocks, &num_evicted);
-    return err == QUIRE_OK ? PyLong_FromUnsignedLong(num_evicted) : py_raise(state, err);
+    PY_CALL(quire_pool_evict_cached(pool, num_blocks, &num_evicted));
+    return PyLong_FromUnsignedLong(num_evicted);
 }
 
 PyObject *py_cache_evict_cached(PyObject *object, PyObject *argument)
 {
-    unsigned long num_blocks = PyLong_AsUnsignedLong(argument);
-    quire_cache *cache = PyErr_Occurred() ? NULL : py_cache_open(object);
-    uint32_t most = num_blocks < UINT32_MAX ? (uint32_t)num_blocks : UINT32_MAX;
-    return cache != NULL ? py_evict_cached(py_state_of(object), quire_cache_pool(cache), most)
-                         : NULL;
+    uint32_t num_blocks = py_u32(argument);
+    PY_OPEN(quire_cache, cache);
+    return py_evict_cached(object, quire_cache_pool(cache), num_blocks);
 }

@@ -38,21 +38,57 @@ typedef struct py_state {
 
 /* Of the module that made the object's type: types here are final, so it is always there. */
 py_state *py_state_of(PyObject *self);
-/* Makes a type, adds it to the module under its own name; a new reference, or NULL. */
-PyObject *py_add_type(PyObject *module, PyType_Spec *spec);
 
-int py_add_hashing(PyObject *module, py_state *state);
-int py_add_pool(PyObject *module, py_state *state);
-int py_add_cost(PyObject *module);
-int py_add_cache(PyObject *module, py_state *state);
-int py_add_plan(PyObject *module, py_state *state);
-int py_add_presets(PyObject *module);
-int py_add_step(PyObject *module, py_state *state);
-int py_add_sched(PyObject *module, py_state *state);
+/* Types and functions that module.c adds. */
+extern PyType_Spec py_pool_spec, py_cache_spec, py_sched_spec, py_hasher_spec, py_chain_spec;
+extern PyType_Spec py_plan_spec, py_step_spec, py_outputs_spec;
+extern PyMethodDef py_cost_functions[], py_plan_functions[], py_preset_functions[];
 
 /* A function of any signature as a slot or method; void is the one type that all convert to. */
 #define PY_FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
 #define PY_KEYWORDS(f) PY_FUNCTION(f), METH_VARARGS | METH_KEYWORDS
+
+/* ---- objects around a handle of the library -------------------------------- */
+
+/* What each begins with; its type is named after it. */
+typedef struct py_handle {
+    PyObject ob_base;
+    void *handle; /* NULL: closed */
+} py_handle;
+
+/* A new object of a type, all zero; NULL and an exception. */
+void *py_new(PyTypeObject *type);
+/* The end of tp_dealloc. */
+void py_delete(PyObject *object);
+/* The handle, or NULL and quire.Closed: to be asked last, after all conversions. */
+void *py_open(PyObject *object);
+
+/* For functions with an argument `object` that return an object. PY_OPEN: the open handle, where no
+ * conversion before has failed. PY_CALL: a call into the library that must succeed. */
+#define PY_OPEN(type, name)                                                                        \
+    type *name = PyErr_Occurred() ? NULL : py_open(object);                                        \
+    if (name == NULL)                                                                              \
+    return NULL
+#define PY_CALL(call)                                                                              \
+    do {                                                                                           \
+        int status_ = (call);                                                                      \
+        if (status_ != QUIRE_OK)                                                                   \
+            return py_fail(object, status_);                                                       \
+    } while (0)
+
+/* A method without arguments that is one call, and an attribute that is. */
+#define PY_METHOD(name, type, call)                                                                \
+    static PyObject *name(PyObject *object, PyObject *Py_UNUSED(ignored))                          \
+    {                                                                                              \
+        PY_OPEN(type, handle);                                                                     \
+        return py_done(object, call(handle));                                                      \
+    }
+#define PY_ATTRIBUTE(name, type, make, call)                                                       \
+    static PyObject *name(PyObject *object, void *Py_UNUSED(closure))                              \
+    {                                                                                              \
+        PY_OPEN(type, handle);                                                                     \
+        return make(call(handle));                                                                 \
+    }
 
 /* ---- errors.c ------------------------------------------------------------ */
 
@@ -61,10 +97,10 @@ int py_add_errors(PyObject *module, py_state *state);
 PyObject *py_raise(const py_state *state, int status);
 /* The same right after a call that takes a config: the sentence names the field that it refused. */
 PyObject *py_raise_refused(const py_state *state, int status, bool has_vllm_names);
-/* Raises quire.Closed; always NULL. */
-PyObject *py_raise_closed(const py_state *state, const char *what);
+/* The same for a method of an object. */
+PyObject *py_fail(PyObject *object, int status);
 /* None, or NULL and the exception of the status. */
-PyObject *py_done(const py_state *state, int status);
+PyObject *py_done(PyObject *object, int status);
 
 /* ---- fields.c: structs of the library as dicts --------------------------- */
 
@@ -89,6 +125,18 @@ typedef struct py_field {
     py_field_kind kind;
     const py_name *names;
 } py_field;
+
+/* Rows of a table; the second is for a field of another name, the third for one with names. */
+#define PY_FIELD(type, field, kind)          PY_FIELD_AS(type, #field, field, kind)
+#define PY_FIELD_AS(type, text, field, kind) PY_FIELD_NAMED(type, text, field, kind, NULL)
+#define PY_FIELD_NAMED(type, text, field, kind, names)                                             \
+    {                                                                                              \
+        text, offsetof(type, field), kind, names                                                   \
+    }
+#define PY_FIELDS_END                                                                              \
+    {                                                                                              \
+        NULL, 0, PY_FIELD_U32, NULL                                                                \
+    }
 
 /* Takes the keys of a table out of a dict and sets the fields; None leaves a field as it is. */
 int py_fields_take(const py_field *table, void *out, PyObject *dict);
@@ -134,6 +182,14 @@ typedef struct py_rows {
 int py_rows_get(PyObject *source, uint32_t stride, const char *what, py_rows *out);
 void py_rows_release(py_rows *rows);
 
+/* A whole number; what is larger than 32 bits counts as UINT32_MAX. PyErr_Occurred says more. */
+uint32_t py_u32(PyObject *number);
+
+/* Each item of a sequence through `get`: an array of items of `bytes` each, to be freed with
+ * PyMem_Free; NULL and an exception. */
+typedef int py_get_item(void *user, PyObject *item, void *out);
+void *py_items_get(PyObject *source, size_t bytes, py_get_item *get, void *user, uint32_t *count);
+
 /* Hashes of one length: a list of bytes, or one buffer of all, one after the other. */
 typedef struct py_hashes {
     const void *data;
@@ -151,9 +207,15 @@ void py_hashes_release(py_hashes *hashes);
 /* str as UTF-8, or bytes; valid as long as the object. None: absent. */
 int py_bytes_get(PyObject *source, const char *what, quire_bytes *out);
 
+/* A list of what `make` gives for 0 to count - 1. */
+typedef PyObject *py_make_item(const void *user, uint32_t i);
+PyObject *py_list_of(uint32_t count, py_make_item *make, const void *user);
 PyObject *py_list_u32(const uint32_t *items, uint32_t count);
-/* A read-only memoryview of a bytes object's items. */
+/* A read-only memoryview of a bytes object's items; the second copies the bytes first, the third
+ * takes over the reference (NULL: an exception). */
 PyObject *py_array_view(const py_state *state, PyObject *bytes, const char *format);
+PyObject *py_copied_view(PyObject *object, const void *data, size_t bytes, const char *format);
+PyObject *py_taken_view(PyObject *object, PyObject *bytes, const char *format);
 PyObject *py_hash_list(const void *hashes, size_t hash_len, size_t count);
 
 /* ---- events.c ------------------------------------------------------------- */
@@ -174,6 +236,8 @@ void py_event_log_free(py_event_log *log);
 /* ---- layers.c ------------------------------------------------------------- */
 
 int py_layer_get(PyObject *source, quire_layer_spec *out, uint32_t *is_eagle);
+/* A sequence of them, to be freed with PyMem_Free; NULL and an exception. */
+quire_layer_spec *py_layers_get(PyObject *source, uint32_t *count);
 PyObject *py_layer_dict(const quire_layer_spec *spec);
 /* The function of the module: layers of a model. */
 PyObject *py_model_layers(PyObject *module, PyObject *source);
@@ -187,12 +251,16 @@ const quire_plan *py_plan_get(const py_state *state, PyObject *object);
  * PyMem_Free whatever the answer. */
 int py_cache_config_take(const py_state *state, PyObject *keywords, quire_cache_config *config,
                          quire_group_config **groups);
-/* quire_cache_pressure as a dict. */
-PyObject *py_pressure_dict(const py_state *state, quire_cache *cache);
-PyObject *py_evict_cached(const py_state *state, quire_pool *pool, uint32_t num_blocks);
+/* quire_cache_pressure as a dict; how many blocks of num_blocks were evicted. For methods. */
+PyObject *py_pressure_dict(PyObject *object, quire_cache *cache);
+PyObject *py_evict_cached(PyObject *object, quire_pool *pool, uint32_t num_blocks);
 extern const py_name py_locations[];
 /* Blocks of all groups as a list of lists, from spans; copied before anything is made. */
 PyObject *py_spans_list(const quire_block_span *spans, uint32_t num_groups);
+/* The same of a call that fills in spans and gives a status. */
+typedef int py_fill_spans(void *handle, const void *what, quire_block_span *spans);
+PyObject *py_filled_list(PyObject *object, uint32_t num_groups, py_fill_spans *fill,
+                         const void *what);
 
 /* ---- hashing.c ------------------------------------------------------------ */
 

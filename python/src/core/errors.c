@@ -154,15 +154,14 @@ PyObject *py_raise(const py_state *state, int status)
     return NULL;
 }
 
-PyObject *py_raise_closed(const py_state *state, const char *what)
+PyObject *py_fail(PyObject *object, int status)
 {
-    PyErr_Format(state->closed, "the %s is closed", what);
-    return NULL;
+    return py_raise(py_state_of(object), status);
 }
 
-PyObject *py_done(const py_state *state, int status)
+PyObject *py_done(PyObject *object, int status)
 {
     if (status != QUIRE_OK)
-        return py_raise(state, status);
+        return py_fail(object, status);
     Py_RETURN_NONE;
 }

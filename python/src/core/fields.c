@@ -11,12 +11,9 @@ const py_name py_profiles[] = {
     {"default", QUIRE_PROFILE_DEFAULT}, {"vllm-0.20", QUIRE_PROFILE_VLLM_0_20}, {NULL, 0}};
 
 const py_field py_usage_fields[] = {
-    {"total", offsetof(quire_usage, total), PY_FIELD_U64, NULL},
-    {"empty", offsetof(quire_usage, empty), PY_FIELD_U64, NULL},
-    {"cached", offsetof(quire_usage, cached), PY_FIELD_U64, NULL},
-    {"active", offsetof(quire_usage, active), PY_FIELD_U64, NULL},
-    {"null_blocks", offsetof(quire_usage, null_blocks), PY_FIELD_U64, NULL},
-    {NULL, 0, PY_FIELD_U32, NULL}};
+    PY_FIELD(quire_usage, total, PY_FIELD_U64),       PY_FIELD(quire_usage, empty, PY_FIELD_U64),
+    PY_FIELD(quire_usage, cached, PY_FIELD_U64),      PY_FIELD(quire_usage, active, PY_FIELD_U64),
+    PY_FIELD(quire_usage, null_blocks, PY_FIELD_U64), PY_FIELDS_END};
 
 /* ---- names ---------------------------------------------------------------- */
 

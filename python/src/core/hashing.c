@@ -8,8 +8,7 @@
 #include <string.h>
 
 typedef struct hasher_object {
-    PyObject ob_base;
-    quire_hasher *hasher;
+    py_handle base; /* a quire_hasher */
     quire_hash_algo algo;
     uint32_t block_size;
 } hasher_object;
@@ -26,7 +25,7 @@ typedef struct extra_keys {
 
 typedef struct chain_object {
     PyObject ob_base;
-    hasher_object *owner;
+    PyObject *owner;    /* the Hasher */
     quire_chain *chain; /* in memory */
     void *memory;
     extra_keys extra;
@@ -50,8 +49,9 @@ static int keep_text(extra_keys *extra, PyObject *source, const char *what, quir
     return out->data != NULL ? PyList_Append(extra->keep, source) : 0;
 }
 
-static int get_feature(extra_keys *extra, PyObject *source, quire_mm_feature *out)
+static int get_feature(void *user, PyObject *source, void *out)
 {
+    quire_mm_feature *feature = out;
     PyObject *tuple = PySequence_Tuple(source);
     PyObject *identifier;
     unsigned long long offset;
@@ -59,9 +59,9 @@ static int get_feature(extra_keys *extra, PyObject *source, quire_mm_feature *ou
     int err = -1;
     if (tuple != NULL && PyArg_ParseTuple(tuple, "OKK;a feature is (identifier, offset, length)",
                                           &identifier, &offset, &length)) {
-        out->offset = offset;
-        out->length = length;
-        err = keep_text(extra, identifier, "identifier", &out->identifier);
+        feature->offset = offset;
+        feature->length = length;
+        err = keep_text(user, identifier, "identifier", &feature->identifier);
     }
     Py_XDECREF(tuple);
     return err;
@@ -69,22 +69,11 @@ static int get_feature(extra_keys *extra, PyObject *source, quire_mm_feature *ou
 
 static int get_features(extra_keys *extra, PyObject *source)
 {
-    PyObject *list = PySequence_List(source);
-    if (list == NULL)
-        return -1;
-    Py_ssize_t count = PyList_Size(list);
-    int err = 0;
-    extra->features = PyMem_Calloc((size_t)count + 1, sizeof *extra->features);
-    if (extra->features == NULL) {
-        PyErr_NoMemory();
-        err = -1;
-    }
-    for (Py_ssize_t i = 0; err == 0 && i < count; i++)
-        err = get_feature(extra, PyList_GetItem(list, i), &extra->features[i]);
-    Py_DECREF(list);
+    uint32_t count = 0;
+    extra->features = py_items_get(source, sizeof *extra->features, get_feature, extra, &count);
     extra->keys.mm_features = extra->features;
-    extra->keys.num_mm_features = (size_t)count;
-    return err;
+    extra->keys.num_mm_features = count;
+    return extra->features != NULL ? 0 : -1;
 }
 
 /* Rows of embeddings: any buffer of two dimensions, a row for each token. */
@@ -104,20 +93,20 @@ static int get_embeds(extra_keys *extra, PyObject *source)
     return 0;
 }
 
-static int extra_get(extra_keys *extra, PyObject *lora_name, PyObject *cache_salt,
-                     PyObject *mm_features, PyObject *prompt_embeds)
+/* sources: lora_name, cache_salt, mm_features, prompt_embeds. */
+static int extra_get(extra_keys *extra, PyObject *const *sources)
 {
     memset(extra, 0, sizeof *extra);
     extra->keep = PyList_New(0);
     int err = extra->keep == NULL ? -1 : 0;
     if (err == 0)
-        err = keep_text(extra, lora_name, "lora_name", &extra->keys.lora_name);
+        err = keep_text(extra, sources[0], "lora_name", &extra->keys.lora_name);
     if (err == 0)
-        err = keep_text(extra, cache_salt, "cache_salt", &extra->keys.cache_salt);
-    if (err == 0 && mm_features != Py_None)
-        err = get_features(extra, mm_features);
-    if (err == 0 && prompt_embeds != Py_None)
-        err = get_embeds(extra, prompt_embeds);
+        err = keep_text(extra, sources[1], "cache_salt", &extra->keys.cache_salt);
+    if (err == 0 && sources[2] != Py_None)
+        err = get_features(extra, sources[2]);
+    if (err == 0 && sources[3] != Py_None)
+        err = get_embeds(extra, sources[3]);
     if (err < 0)
         extra_release(extra);
     return err;
@@ -126,11 +115,10 @@ static int extra_get(extra_keys *extra, PyObject *lora_name, PyObject *cache_sal
 /* ---- making ---------------------------------------------------------------- */
 
 static const py_field hasher_fields[] = {
-    {"profile", offsetof(quire_hasher_config, profile), PY_FIELD_NAME, py_profiles},
-    {"quirks_on", offsetof(quire_hasher_config, quirks_on), PY_FIELD_U64, NULL},
-    {"quirks_off", offsetof(quire_hasher_config, quirks_off), PY_FIELD_U64, NULL},
-    {"max_extra_bytes", offsetof(quire_hasher_config, max_extra_bytes), PY_FIELD_U32, NULL},
-    {NULL, 0, PY_FIELD_U32, NULL}};
+    PY_FIELD_NAMED(quire_hasher_config, "profile", profile, PY_FIELD_NAME, py_profiles),
+    PY_FIELD(quire_hasher_config, quirks_on, PY_FIELD_U64),
+    PY_FIELD(quire_hasher_config, quirks_off, PY_FIELD_U64),
+    PY_FIELD(quire_hasher_config, max_extra_bytes, PY_FIELD_U32), PY_FIELDS_END};
 
 static int get_algo(const py_state *state, PyObject *source, quire_hash_algo *algo)
 {
@@ -212,13 +200,12 @@ static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     quire_hasher *made;
     if (make_hasher(state, &config, algo, seed, none_hash, &made) < 0)
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    hasher_object *self = (hasher_object *)alloc(type, 0);
+    hasher_object *self = py_new(type);
     if (self == NULL) {
         quire_hasher_destroy(made);
         return NULL;
     }
-    self->hasher = made;
+    self->base.handle = made;
     self->algo = config.algo;
     self->block_size = block_size > 0 ? block_size : 16;
     return (PyObject *)self;
@@ -226,99 +213,91 @@ static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 static PyObject *hasher_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    hasher_object *self = (hasher_object *)object;
-    quire_hasher_destroy(self->hasher);
-    self->hasher = NULL;
+    py_handle *self = (py_handle *)object;
+    quire_hasher_destroy(self->handle);
+    self->handle = NULL;
     Py_RETURN_NONE;
 }
 
 static void hasher_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-    quire_hasher_destroy(((hasher_object *)object)->hasher);
-    PyObject_Free(object);
-    Py_DECREF(type);
+    Py_DECREF(hasher_close(object, NULL));
+    py_delete(object);
 }
 
 /* ---- hashing --------------------------------------------------------------- */
 
-/* Appends to a chain and gives the new hashes, as a list or as one bytes object. */
-static PyObject *append_tokens(hasher_object *self, quire_chain *chain, const py_ints *tokens,
+/* Appends to a chain and gives the new hashes, as a list or as one bytes object. object: the Hasher,
+ * which must be open. */
+static PyObject *append_tokens(PyObject *object, quire_chain *chain, const py_ints *tokens,
                                const quire_extra_keys *extra, bool is_joined)
 {
+    const hasher_object *self = (hasher_object *)object;
     size_t digest = quire_hash_digest_bytes(self->algo);
     uint64_t before = quire_chain_get_num_tokens(chain);
     uint64_t total = before + tokens->count;
     size_t capacity = (size_t)(total / self->block_size - before / self->block_size);
     size_t count = 0;
+    PY_OPEN(quire_hasher, hasher);
     PyObject *joined = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(capacity * digest));
     if (joined == NULL)
         return NULL;
     char *digests = PyBytes_AsString(joined);
-    int err = quire_chain_append(self->hasher, chain, tokens->data, tokens->count, extra, digests,
+    int err = quire_chain_append(hasher, chain, tokens->data, tokens->count, extra, digests,
                                  capacity, &count);
-    if (err != QUIRE_OK) {
-        Py_DECREF(joined);
-        return py_raise(py_state_of((PyObject *)self), err);
-    }
-    if (is_joined)
+    if (err == QUIRE_OK && is_joined)
         return joined;
-    PyObject *list = py_hash_list(digests, digest, count);
+    PyObject *list = err == QUIRE_OK ? py_hash_list(digests, digest, count) : py_fail(object, err);
     Py_DECREF(joined);
     return list;
 }
 
-static quire_chain *start_chain(const hasher_object *self, void **memory)
+/* Its memory, to be freed; NULL and an exception. */
+static void *start_chain(PyObject *object, quire_chain **chain)
 {
-    quire_chain *chain = NULL;
-    size_t bytes = quire_chain_bytes(self->hasher);
-    *memory = PyMem_Malloc(bytes);
-    if (*memory == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    int err = quire_chain_init(self->hasher, *memory, bytes, &chain);
-    if (err != QUIRE_OK) {
-        PyMem_Free(*memory);
-        *memory = NULL;
-        py_raise(py_state_of((PyObject *)(uintptr_t)self), err);
-    }
-    return chain;
+    PY_OPEN(quire_hasher, hasher);
+    size_t bytes = quire_chain_bytes(hasher);
+    void *memory = PyMem_Malloc(bytes);
+    if (memory == NULL)
+        return PyErr_NoMemory();
+    int err = quire_chain_init(hasher, memory, bytes, chain);
+    if (err == QUIRE_OK)
+        return memory;
+    PyMem_Free(memory);
+    return py_fail(object, err);
 }
 
-static PyObject *hash_once(hasher_object *self, const py_ints *tokens,
-                           const quire_extra_keys *extra, bool is_joined)
+static PyObject *hash_once(PyObject *object, const py_ints *tokens, const quire_extra_keys *extra,
+                           bool is_joined)
 {
-    void *memory;
-    if (self->hasher == NULL)
-        return py_raise_closed(py_state_of((PyObject *)self), "Hasher");
-    quire_chain *chain = start_chain(self, &memory);
-    if (chain == NULL)
+    quire_chain *chain;
+    void *memory = start_chain(object, &chain);
+    if (memory == NULL)
         return NULL;
-    PyObject *hashes = append_tokens(self, chain, tokens, extra, is_joined);
+    PyObject *hashes = append_tokens(object, chain, tokens, extra, is_joined);
     PyMem_Free(memory);
     return hashes;
 }
+
+/* The keywords that hash and chain share, in the order of `sources`. */
+enum { NUM_EXTRA = 4 };
 
 static PyObject *hasher_hash(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"tokens",        "lora_name", "cache_salt", "mm_features",
                             "prompt_embeds", "joined",    NULL};
     PyObject *source;
-    PyObject *lora_name = Py_None;
-    PyObject *cache_salt = Py_None;
-    PyObject *mm_features = Py_None;
-    PyObject *prompt_embeds = Py_None;
+    PyObject *e[NUM_EXTRA] = {Py_None, Py_None, Py_None, Py_None};
     int is_joined = 0;
     py_ints tokens;
     extra_keys extra;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOp:hash", names, &source, &lora_name,
-                                     &cache_salt, &mm_features, &prompt_embeds, &is_joined) ||
-        extra_get(&extra, lora_name, cache_salt, mm_features, prompt_embeds) < 0)
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOp:hash", names, &source, &e[0], &e[1],
+                                     &e[2], &e[3], &is_joined) ||
+        extra_get(&extra, e) < 0)
         return NULL;
     PyObject *hashes = NULL;
     if (py_ints_get(source, 'i', "tokens", &tokens) == 0) {
-        hashes = hash_once((hasher_object *)object, &tokens, &extra.keys, is_joined);
+        hashes = hash_once(object, &tokens, &extra.keys, is_joined);
         py_ints_release(&tokens);
     }
     extra_release(&extra);
@@ -355,8 +334,7 @@ static int get_key(PyObject *source, quire_extra_key *out)
 
 enum { MAX_KEYS = 256 };
 
-static PyObject *hash_one(hasher_object *self, PyObject *parent, const py_ints *tokens,
-                          PyObject *keys)
+static PyObject *hash_one(PyObject *object, PyObject *parent, const py_ints *tokens, PyObject *keys)
 {
     quire_extra_key list[MAX_KEYS];
     quire_bytes before;
@@ -369,14 +347,11 @@ static PyObject *hash_one(hasher_object *self, PyObject *parent, const py_ints *
             return NULL;
     if (py_bytes_get(parent, "parent", &before) < 0)
         return NULL;
-    const py_state *state = py_state_of((PyObject *)self);
-    if (self->hasher == NULL)
-        return py_raise_closed(state, "Hasher");
-    int err = quire_hasher_hash_block64(self->hasher, before, tokens->data, tokens->count, list,
-                                        (size_t)count, digest);
-    if (err != QUIRE_OK)
-        return py_raise(state, err);
-    return PyBytes_FromStringAndSize(digest, (Py_ssize_t)quire_hash_digest_bytes(self->algo));
+    PY_OPEN(quire_hasher, hasher);
+    PY_CALL(quire_hasher_hash_block64(hasher, before, tokens->data, tokens->count, list,
+                                      (size_t)count, digest));
+    return PyBytes_FromStringAndSize(
+        digest, (Py_ssize_t)quire_hash_digest_bytes(((hasher_object *)object)->algo));
 }
 
 static PyObject *hasher_hash_block(PyObject *object, PyObject *args, PyObject *kwargs)
@@ -392,7 +367,7 @@ static PyObject *hasher_hash_block(PyObject *object, PyObject *args, PyObject *k
     PyObject *keys = given != NULL ? PySequence_Tuple(given) : PyTuple_New(0);
     PyObject *hash = NULL;
     if (keys != NULL && py_ints_get(source, 'q', "tokens", &tokens) == 0) {
-        hash = hash_one((hasher_object *)object, parent, &tokens, keys);
+        hash = hash_one(object, parent, &tokens, keys);
         py_ints_release(&tokens);
     }
     Py_XDECREF(keys);
@@ -404,44 +379,32 @@ static PyObject *hasher_hash_block(PyObject *object, PyObject *args, PyObject *k
 static PyObject *hasher_chain(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"lora_name", "cache_salt", "mm_features", "prompt_embeds", NULL};
-    hasher_object *self = (hasher_object *)object;
-    const py_state *state = py_state_of(object);
-    PyObject *lora_name = Py_None;
-    PyObject *cache_salt = Py_None;
-    PyObject *mm_features = Py_None;
-    PyObject *prompt_embeds = Py_None;
+    PyObject *e[NUM_EXTRA] = {Py_None, Py_None, Py_None, Py_None};
     extra_keys extra;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:chain", names, &lora_name, &cache_salt,
-                                     &mm_features, &prompt_embeds) ||
-        extra_get(&extra, lora_name, cache_salt, mm_features, prompt_embeds) < 0)
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:chain", names, &e[0], &e[1], &e[2],
+                                     &e[3]) ||
+        extra_get(&extra, e) < 0)
         return NULL;
-    PyTypeObject *type = (PyTypeObject *)state->chain_type;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    chain_object *made = (chain_object *)alloc(type, 0);
+    chain_object *made = py_new((PyTypeObject *)py_state_of(object)->chain_type);
     if (made == NULL) {
         extra_release(&extra);
         return NULL;
     }
-    made->owner = (hasher_object *)Py_NewRef(object);
+    made->owner = Py_NewRef(object);
     made->extra = extra;
-    if (self->hasher == NULL)
-        py_raise_closed(state, "Hasher");
-    else
-        made->chain = start_chain(self, &made->memory);
-    if (made->chain == NULL)
+    made->memory = start_chain(object, &made->chain);
+    if (made->memory == NULL)
         Py_CLEAR(made);
     return (PyObject *)made;
 }
 
 static void chain_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     chain_object *self = (chain_object *)object;
     PyMem_Free(self->memory);
     extra_release(&self->extra);
-    Py_XDECREF((PyObject *)self->owner);
-    PyObject_Free(object);
-    Py_DECREF(type);
+    Py_XDECREF(self->owner);
+    py_delete(object);
 }
 
 static PyObject *chain_append(PyObject *object, PyObject *source)
@@ -450,10 +413,7 @@ static PyObject *chain_append(PyObject *object, PyObject *source)
     py_ints tokens;
     if (py_ints_get(source, 'i', "tokens", &tokens) < 0)
         return NULL;
-    PyObject *hashes =
-        self->owner->hasher == NULL
-            ? py_raise_closed(py_state_of(object), "Hasher")
-            : append_tokens(self->owner, self->chain, &tokens, &self->extra.keys, false);
+    PyObject *hashes = append_tokens(self->owner, self->chain, &tokens, &self->extra.keys, false);
     py_ints_release(&tokens);
     return hashes;
 }
@@ -465,9 +425,9 @@ static PyObject *chain_num_tokens(PyObject *object, void *Py_UNUSED(closure))
 
 static PyObject *chain_num_blocks(PyObject *object, void *Py_UNUSED(closure))
 {
-    chain_object *self = (chain_object *)object;
-    uint64_t num_tokens = quire_chain_get_num_tokens(self->chain);
-    return PyLong_FromUnsignedLongLong(num_tokens / self->owner->block_size);
+    const chain_object *self = (chain_object *)object;
+    uint32_t block_size = ((const hasher_object *)self->owner)->block_size;
+    return PyLong_FromUnsignedLongLong(quire_chain_get_num_tokens(self->chain) / block_size);
 }
 
 /* ---- types ----------------------------------------------------------------- */
@@ -489,10 +449,8 @@ static PyObject *hasher_digest_size(PyObject *object, void *Py_UNUSED(closure))
 
 static PyObject *hasher_none_hash(PyObject *object, void *Py_UNUSED(closure))
 {
-    hasher_object *self = (hasher_object *)object;
-    if (self->hasher == NULL)
-        return py_raise_closed(py_state_of(object), "Hasher");
-    quire_bytes hash = quire_hasher_get_none_hash(self->hasher);
+    PY_OPEN(quire_hasher, hasher);
+    quire_bytes hash = quire_hasher_get_none_hash(hasher);
     return PyBytes_FromStringAndSize(hash.data, (Py_ssize_t)hash.len);
 }
 
@@ -527,8 +485,8 @@ static PyType_Slot hasher_slots[] = {
     {Py_tp_getset, hasher_getset},
     {0, NULL}};
 
-static PyType_Spec hasher_spec = {"quire.Hasher", sizeof(hasher_object), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, hasher_slots};
+PyType_Spec py_hasher_spec = {"quire.Hasher", sizeof(hasher_object), 0,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, hasher_slots};
 
 static PyMethodDef chain_methods[] = {
     {"append", chain_append, METH_O,
@@ -547,14 +505,6 @@ static PyType_Slot chain_slots[] = {
     {Py_tp_getset, chain_getset},
     {0, NULL}};
 
-static PyType_Spec chain_spec = {
+PyType_Spec py_chain_spec = {
     "quire.Chain", sizeof(chain_object), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, chain_slots};
-
-int py_add_hashing(PyObject *module, py_state *state)
-{
-    PyObject *hasher_type = py_add_type(module, &hasher_spec);
-    Py_XDECREF(hasher_type);
-    state->chain_type = py_add_type(module, &chain_spec);
-    return hasher_type != NULL && state->chain_type != NULL ? 0 : -1;
-}

@@ -52,33 +52,30 @@ static const py_name mamba_modes[] = {{"none", QUIRE_MAMBA_MODE_NONE},
                                       {"align", QUIRE_MAMBA_MODE_ALIGN},
                                       {NULL, 0}};
 
-#define LAYER(name, kind, names)                                                                   \
-    {                                                                                              \
-#name, offsetof(quire_layer_spec, name), kind, names                                       \
-    }
-static const py_field layer_fields[] = {LAYER(kind, PY_FIELD_NAME, layer_kinds),
-                                        LAYER(block_size, PY_FIELD_U32, NULL),
-                                        LAYER(num_kv_heads, PY_FIELD_U32, NULL),
-                                        LAYER(head_size, PY_FIELD_U32, NULL),
-                                        LAYER(head_size_v, PY_FIELD_U32, NULL),
-                                        LAYER(dtype, PY_FIELD_NAME, dtypes),
-                                        LAYER(kv_quant, PY_FIELD_NAME, kv_quants),
-                                        LAYER(page_size_padded, PY_FIELD_U64, NULL),
-                                        LAYER(sliding_window, PY_FIELD_U32, NULL),
-                                        LAYER(attention_chunk_size, PY_FIELD_U32, NULL),
-                                        LAYER(sink_len, PY_FIELD_U32, NULL),
-                                        LAYER(tq_slot_size, PY_FIELD_U32, NULL),
-                                        LAYER(mla_cache, PY_FIELD_NAME, mla_caches),
-                                        LAYER(mla_version, PY_FIELD_NAME, mla_versions),
-                                        LAYER(alignment, PY_FIELD_U32, NULL),
-                                        LAYER(compress_ratio, PY_FIELD_U32, NULL),
-                                        LAYER(mamba_type, PY_FIELD_NAME, mamba_types),
-                                        LAYER(mamba_mode, PY_FIELD_NAME, mamba_modes),
-                                        LAYER(num_speculative_blocks, PY_FIELD_U32, NULL),
-                                        {NULL, 0, PY_FIELD_U32, NULL}};
+#define U32(name)          PY_FIELD(quire_layer_spec, name, PY_FIELD_U32)
+#define NAMED(name, names) PY_FIELD_NAMED(quire_layer_spec, #name, name, PY_FIELD_NAME, names)
+static const py_field layer_fields[] = {NAMED(kind, layer_kinds),
+                                        U32(block_size),
+                                        U32(num_kv_heads),
+                                        U32(head_size),
+                                        U32(head_size_v),
+                                        NAMED(dtype, dtypes),
+                                        NAMED(kv_quant, kv_quants),
+                                        PY_FIELD(quire_layer_spec, page_size_padded, PY_FIELD_U64),
+                                        U32(sliding_window),
+                                        U32(attention_chunk_size),
+                                        U32(sink_len),
+                                        U32(tq_slot_size),
+                                        NAMED(mla_cache, mla_caches),
+                                        NAMED(mla_version, mla_versions),
+                                        U32(alignment),
+                                        U32(compress_ratio),
+                                        NAMED(mamba_type, mamba_types),
+                                        NAMED(mamba_mode, mamba_modes),
+                                        U32(num_speculative_blocks),
+                                        PY_FIELDS_END};
 
-static const py_field eagle_field[] = {{"is_eagle", 0, PY_FIELD_BOOL, NULL},
-                                       {NULL, 0, PY_FIELD_U32, NULL}};
+static const py_field eagle_field[] = {{"is_eagle", 0, PY_FIELD_BOOL, NULL}, PY_FIELDS_END};
 
 /* A state is (dtype, dims). */
 static int get_state(PyObject *source, quire_state *out)
@@ -148,20 +145,20 @@ int py_layer_get(PyObject *source, quire_layer_spec *out, uint32_t *is_eagle)
     return err;
 }
 
+static PyObject *make_state(const void *spec, uint32_t i)
+{
+    const quire_state *state = &((const quire_layer_spec *)spec)->states[i];
+    PyObject *dims = py_list_u32(state->dims, state->num_dims);
+    return dims == NULL ? NULL
+                        : Py_BuildValue("(sN)", py_name_text(dtypes, (int)state->dtype), dims);
+}
+
 static PyObject *state_list(const quire_layer_spec *spec)
 {
-    PyObject *list = PyList_New(0);
-    for (int i = 0; list != NULL && i < QUIRE_MAX_STATES && spec->states[i].num_dims > 0; i++) {
-        const quire_state *state = &spec->states[i];
-        PyObject *dims = py_list_u32(state->dims, state->num_dims);
-        PyObject *pair = dims != NULL
-                             ? Py_BuildValue("(sN)", py_name_text(dtypes, (int)state->dtype), dims)
-                             : NULL;
-        if (pair == NULL || PyList_Append(list, pair) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(pair);
-    }
-    return list;
+    uint32_t count = 0;
+    while (count < QUIRE_MAX_STATES && spec->states[count].num_dims > 0)
+        count++;
+    return py_list_of(count, make_state, spec);
 }
 
 PyObject *py_layer_dict(const quire_layer_spec *spec)
@@ -173,15 +170,21 @@ PyObject *py_layer_dict(const quire_layer_spec *spec)
     return dict;
 }
 
-static PyObject *layer_list(const quire_layer_spec *layers, uint32_t count)
+static PyObject *make_layer(const void *layers, uint32_t i)
 {
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *layer = py_layer_dict(&layers[i]);
-        if (layer == NULL || PyList_SetItem(list, i, layer) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
+    return py_layer_dict((const quire_layer_spec *)layers + i);
+}
+
+static int get_layer(void *user, PyObject *item, void *out)
+{
+    uint32_t is_eagle;
+    (void)user;
+    return py_layer_get(item, out, &is_eagle);
+}
+
+quire_layer_spec *py_layers_get(PyObject *source, uint32_t *count)
+{
+    return py_items_get(source, sizeof(quire_layer_spec), get_layer, NULL, count);
 }
 
 /* ---- models ---------------------------------------------------------------- */
@@ -195,55 +198,55 @@ static const py_name cache_dtypes[] = {
     {"fp8_ds_mla", QUIRE_CACHE_DTYPE_FP8_DS_MLA},
     {NULL, 0}};
 
-#define MODEL(name, kind, names)                                                                   \
-    {                                                                                              \
-#name, offsetof(quire_model_params, name), kind, names                                     \
-    }
-#define MODEL_U32(name) MODEL(name, PY_FIELD_U32, NULL)
-static const py_field model_fields[] = {MODEL(torch_dtype, PY_FIELD_NAME, dtypes),
-                                        MODEL_U32(num_hidden_layers),
-                                        MODEL_U32(hidden_size),
-                                        MODEL_U32(num_attention_heads),
-                                        MODEL_U32(num_key_value_heads),
-                                        MODEL_U32(head_dim),
-                                        MODEL_U32(max_position_embeddings),
-                                        MODEL_U32(sliding_window),
-                                        MODEL(use_sliding_window, PY_FIELD_SWITCH, NULL),
-                                        MODEL_U32(max_window_layers),
-                                        MODEL_U32(sliding_window_pattern),
-                                        MODEL_U32(attention_chunk_size),
-                                        MODEL_U32(no_rope_layer_interval),
-                                        MODEL_U32(kv_lora_rank),
-                                        MODEL_U32(qk_rope_head_dim),
-                                        MODEL_U32(index_head_dim),
-                                        MODEL_U32(attn_layer_period),
-                                        MODEL_U32(attn_layer_offset),
-                                        MODEL_U32(mamba_expand),
-                                        MODEL_U32(mamba_d_state),
-                                        MODEL_U32(mamba_d_conv),
-                                        MODEL_U32(mamba_n_heads),
-                                        MODEL_U32(mamba_d_head),
-                                        MODEL_U32(mamba_n_groups),
-                                        MODEL_U32(mamba_chunk_size),
-                                        MODEL_U32(full_attention_interval),
-                                        MODEL_U32(linear_num_key_heads),
-                                        MODEL_U32(linear_num_value_heads),
-                                        MODEL_U32(linear_key_head_dim),
-                                        MODEL_U32(linear_value_head_dim),
-                                        MODEL_U32(linear_conv_kernel_dim),
-                                        MODEL_U32(decoder_layers),
-                                        MODEL_U32(decoder_attention_heads),
-                                        MODEL_U32(d_model),
-                                        MODEL_U32(block_size),
-                                        MODEL(cache_dtype, PY_FIELD_NAME, cache_dtypes),
-                                        MODEL_U32(tensor_parallel_size),
-                                        MODEL_U32(max_model_len),
-                                        MODEL(mamba_mode, PY_FIELD_NAME, mamba_modes),
-                                        MODEL_U32(mamba_block_size),
-                                        MODEL(mamba_ssm_dtype, PY_FIELD_NAME, dtypes),
-                                        MODEL_U32(num_speculative_tokens),
-                                        MODEL_U32(kernel_block_size),
-                                        {NULL, 0, PY_FIELD_U32, NULL}};
+#undef U32
+#undef NAMED
+#define U32(name)          PY_FIELD(quire_model_params, name, PY_FIELD_U32)
+#define NAMED(name, names) PY_FIELD_NAMED(quire_model_params, #name, name, PY_FIELD_NAME, names)
+static const py_field model_fields[] = {
+    NAMED(torch_dtype, dtypes),
+    U32(num_hidden_layers),
+    U32(hidden_size),
+    U32(num_attention_heads),
+    U32(num_key_value_heads),
+    U32(head_dim),
+    U32(max_position_embeddings),
+    U32(sliding_window),
+    PY_FIELD(quire_model_params, use_sliding_window, PY_FIELD_SWITCH),
+    U32(max_window_layers),
+    U32(sliding_window_pattern),
+    U32(attention_chunk_size),
+    U32(no_rope_layer_interval),
+    U32(kv_lora_rank),
+    U32(qk_rope_head_dim),
+    U32(index_head_dim),
+    U32(attn_layer_period),
+    U32(attn_layer_offset),
+    U32(mamba_expand),
+    U32(mamba_d_state),
+    U32(mamba_d_conv),
+    U32(mamba_n_heads),
+    U32(mamba_d_head),
+    U32(mamba_n_groups),
+    U32(mamba_chunk_size),
+    U32(full_attention_interval),
+    U32(linear_num_key_heads),
+    U32(linear_num_value_heads),
+    U32(linear_key_head_dim),
+    U32(linear_value_head_dim),
+    U32(linear_conv_kernel_dim),
+    U32(decoder_layers),
+    U32(decoder_attention_heads),
+    U32(d_model),
+    U32(block_size),
+    NAMED(cache_dtype, cache_dtypes),
+    U32(tensor_parallel_size),
+    U32(max_model_len),
+    NAMED(mamba_mode, mamba_modes),
+    U32(mamba_block_size),
+    NAMED(mamba_ssm_dtype, dtypes),
+    U32(num_speculative_tokens),
+    U32(kernel_block_size),
+    PY_FIELDS_END};
 
 /* What a model's params point into. */
 typedef struct model_parts {
@@ -322,7 +325,7 @@ static PyObject *make_layers(const py_state *state, const quire_model_params *pa
     if (layers == NULL)
         return PyErr_NoMemory();
     err = quire_model_layers(params, layers, count, &count);
-    PyObject *list = err == QUIRE_OK ? layer_list(layers, count) : py_raise(state, err);
+    PyObject *list = err == QUIRE_OK ? py_list_of(count, make_layer, layers) : py_raise(state, err);
     PyMem_Free(layers);
     return list;
 }

@@ -1,17 +1,32 @@
 /* module.c - quire._core: the extension module, its state and its parts. */
 #include "core.h"
 
+#include <string.h>
+
 py_state *py_state_of(PyObject *self)
 {
     return PyType_GetModuleState(Py_TYPE(self));
 }
 
-PyObject *py_add_type(PyObject *module, PyType_Spec *spec)
+void *py_new(PyTypeObject *type)
 {
-    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
-    if (type != NULL && PyModule_AddType(module, (PyTypeObject *)type) < 0)
-        Py_CLEAR(type);
-    return type;
+    return type->tp_alloc(type, 0);
+}
+
+void py_delete(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+void *py_open(PyObject *object)
+{
+    void *handle = ((py_handle *)object)->handle;
+    if (handle == NULL)
+        PyErr_Format(py_state_of(object)->closed, "the %s is closed",
+                     strrchr(Py_TYPE(object)->tp_name, '.') + 1);
+    return handle;
 }
 
 /* ---- constants ------------------------------------------------------------- */
@@ -61,42 +76,53 @@ static int add_constants(PyObject *module, py_state *state)
 
 /* ---- the module ------------------------------------------------------------ */
 
+/* Adds a type to the module under its own name, and keeps it where that is asked for. */
+static int add_type(PyObject *module, PyType_Spec *spec, PyObject **kept)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    int err = type != NULL ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
+    if (err == 0 && kept != NULL)
+        *kept = type;
+    else
+        Py_XDECREF(type);
+    return err;
+}
+
 static int module_exec(PyObject *module)
 {
     py_state *state = PyModule_GetState(module);
     if (py_add_errors(module, state) < 0 || add_constants(module, state) < 0 ||
-        py_add_hashing(module, state) < 0 || py_add_pool(module, state) < 0 ||
-        py_add_plan(module, state) < 0 || py_add_presets(module) < 0 || py_add_cost(module) < 0 ||
-        py_add_cache(module, state) < 0 || py_add_step(module, state) < 0)
+        PyModule_AddFunctions(module, py_plan_functions) < 0 ||
+        PyModule_AddFunctions(module, py_preset_functions) < 0 ||
+        PyModule_AddFunctions(module, py_cost_functions) < 0)
         return -1;
-    return py_add_sched(module, state);
+    if (add_type(module, &py_hasher_spec, NULL) < 0 ||
+        add_type(module, &py_chain_spec, &state->chain_type) < 0 ||
+        add_type(module, &py_pool_spec, NULL) < 0 ||
+        add_type(module, &py_plan_spec, &state->plan_type) < 0 ||
+        add_type(module, &py_cache_spec, NULL) < 0 ||
+        add_type(module, &py_step_spec, &state->step_type) < 0 ||
+        add_type(module, &py_outputs_spec, &state->outputs_type) < 0)
+        return -1;
+    return add_type(module, &py_sched_spec, NULL);
 }
+
+/* The state is nothing but objects. */
+enum { NUM_OBJECTS = sizeof(py_state) / sizeof(PyObject *) };
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
-    py_state *state = PyModule_GetState(module);
-    Py_VISIT(state->error);
-    Py_VISIT(state->closed);
-    Py_VISIT(state->statuses);
-    Py_VISIT(state->empty_array);
-    Py_VISIT(state->chain_type);
-    Py_VISIT(state->plan_type);
-    Py_VISIT(state->step_type);
-    Py_VISIT(state->outputs_type);
+    PyObject **objects = PyModule_GetState(module);
+    for (int i = 0; i < NUM_OBJECTS; i++)
+        Py_VISIT(objects[i]);
     return 0;
 }
 
 static int module_clear(PyObject *module)
 {
-    py_state *state = PyModule_GetState(module);
-    Py_CLEAR(state->error);
-    Py_CLEAR(state->closed);
-    Py_CLEAR(state->statuses);
-    Py_CLEAR(state->empty_array);
-    Py_CLEAR(state->chain_type);
-    Py_CLEAR(state->plan_type);
-    Py_CLEAR(state->step_type);
-    Py_CLEAR(state->outputs_type);
+    PyObject **objects = PyModule_GetState(module);
+    for (int i = 0; i < NUM_OBJECTS; i++)
+        Py_CLEAR(objects[i]);
     return 0;
 }
 

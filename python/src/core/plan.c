@@ -8,39 +8,15 @@ typedef struct plan_object {
     quire_plan *plan;
 } plan_object;
 
-#define PLAN(name, kind)                                                                           \
-    {                                                                                              \
-#name, offsetof(quire_plan_params, name), kind, NULL                                       \
-    }
-static const py_field plan_fields[] = {
-    PLAN(max_model_len, PY_FIELD_U32),      PLAN(max_num_batched_tokens, PY_FIELD_U32),
-    PLAN(max_encoder_tokens, PY_FIELD_U32), PLAN(auto_fit, PY_FIELD_SWITCH),
-    PLAN(hybrid, PY_FIELD_SWITCH),          PLAN(num_blocks_override, PY_FIELD_U32),
-    PLAN(dcp_world_size, PY_FIELD_U32),     PLAN(pcp_world_size, PY_FIELD_U32),
-    PLAN(use_eagle, PY_FIELD_SWITCH),       PLAN(block_size, PY_FIELD_U32),
-    PLAN(hash_block_size, PY_FIELD_U32),    PLAN(enable_caching, PY_FIELD_SWITCH),
-    PLAN(use_connector, PY_FIELD_SWITCH),   {NULL, 0, PY_FIELD_U32, NULL}};
-
-static quire_layer_spec *get_layers(PyObject *source, uint32_t *count)
-{
-    PyObject *list = PySequence_List(source);
-    if (list == NULL)
-        return NULL;
-    Py_ssize_t size = PyList_Size(list);
-    quire_layer_spec *layers = PyMem_Calloc((size_t)size + 1, sizeof *layers);
-    if (layers == NULL)
-        PyErr_NoMemory();
-    for (Py_ssize_t i = 0; layers != NULL && i < size; i++) {
-        uint32_t is_eagle;
-        if (py_layer_get(PyList_GetItem(list, i), &layers[i], &is_eagle) < 0) {
-            PyMem_Free(layers);
-            layers = NULL;
-        }
-    }
-    Py_DECREF(list);
-    *count = (uint32_t)size;
-    return layers;
-}
+#define U32(name)    PY_FIELD(quire_plan_params, name, PY_FIELD_U32)
+#define SWITCH(name) PY_FIELD(quire_plan_params, name, PY_FIELD_SWITCH)
+static const py_field plan_fields[] = {U32(max_model_len),      U32(max_num_batched_tokens),
+                                       U32(max_encoder_tokens), SWITCH(auto_fit),
+                                       SWITCH(hybrid),          U32(num_blocks_override),
+                                       U32(dcp_world_size),     U32(pcp_world_size),
+                                       SWITCH(use_eagle),       U32(block_size),
+                                       U32(hash_block_size),    SWITCH(enable_caching),
+                                       SWITCH(use_connector),   PY_FIELDS_END};
 
 /* One number is one worker with all layers; a list has one for each worker. */
 static int get_workers(PyObject *memory, py_ints *bytes, quire_plan_worker **workers)
@@ -85,8 +61,7 @@ static PyObject *wrap_plan(PyTypeObject *type, quire_plan_params *params)
                             (unsigned long long)shortage.memory_bytes, shortage.max_model_len,
                             (unsigned long long)shortage.needed_bytes, shortage.fitting_max_len);
     }
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    plan_object *self = (plan_object *)alloc(type, 0);
+    plan_object *self = py_new(type);
     if (self == NULL)
         quire_plan_destroy(made);
     else
@@ -108,7 +83,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *self = NULL;
     if (rest != NULL && py_fields_take(plan_fields, &params, rest) == 0 &&
         py_nothing_left(rest, "Plan") == 0)
-        layers = get_layers(layer_source, &params.num_layers);
+        layers = py_layers_get(layer_source, &params.num_layers);
     if (layers != NULL && get_workers(memory, &bytes, &workers) == 0) {
         params.layers = layers;
         params.workers = workers;
@@ -124,10 +99,8 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static void plan_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     quire_plan_destroy(((plan_object *)object)->plan);
-    PyObject_Free(object);
-    Py_DECREF(type);
+    py_delete(object);
 }
 
 const quire_plan *py_plan_get(const py_state *state, PyObject *object)
@@ -140,102 +113,92 @@ const quire_plan *py_plan_get(const py_state *state, PyObject *object)
 
 /* ---- looking at plans ------------------------------------------------------ */
 
-#define INFO(name, kind)                                                                           \
-    {                                                                                              \
-#name, offsetof(quire_plan_info, name), kind, NULL                                         \
-    }
-static const py_field info_fields[] = {
-    INFO(num_groups, PY_FIELD_U32),      INFO(num_workers, PY_FIELD_U32),
-    INFO(num_blocks, PY_FIELD_U32),      INFO(max_model_len, PY_FIELD_U32),
-    INFO(num_tokens, PY_FIELD_U64),      INFO(block_size, PY_FIELD_U32),
-    INFO(hash_block_size, PY_FIELD_U32), {NULL, 0, PY_FIELD_U32, NULL}};
+static const py_field info_fields[] = {PY_FIELD(quire_plan_info, num_groups, PY_FIELD_U32),
+                                       PY_FIELD(quire_plan_info, num_workers, PY_FIELD_U32),
+                                       PY_FIELD(quire_plan_info, num_blocks, PY_FIELD_U32),
+                                       PY_FIELD(quire_plan_info, max_model_len, PY_FIELD_U32),
+                                       PY_FIELD(quire_plan_info, num_tokens, PY_FIELD_U64),
+                                       PY_FIELD(quire_plan_info, block_size, PY_FIELD_U32),
+                                       PY_FIELD(quire_plan_info, hash_block_size, PY_FIELD_U32),
+                                       PY_FIELDS_END};
 
-#define SHARE(name, kind)                                                                          \
-    {                                                                                              \
-#name, offsetof(quire_plan_share, name), kind, NULL                                        \
-    }
-static const py_field share_fields[] = {
-    SHARE(memory_bytes, PY_FIELD_U64), SHARE(needed_bytes, PY_FIELD_U64),
-    SHARE(used_bytes, PY_FIELD_U64),   SHARE(max_concurrency, PY_FIELD_F64),
-    SHARE(num_layers, PY_FIELD_U32),   SHARE(num_tensors, PY_FIELD_U32),
-    {NULL, 0, PY_FIELD_U32, NULL}};
+static const py_field share_fields[] = {PY_FIELD(quire_plan_share, memory_bytes, PY_FIELD_U64),
+                                        PY_FIELD(quire_plan_share, needed_bytes, PY_FIELD_U64),
+                                        PY_FIELD(quire_plan_share, used_bytes, PY_FIELD_U64),
+                                        PY_FIELD(quire_plan_share, max_concurrency, PY_FIELD_F64),
+                                        PY_FIELD(quire_plan_share, num_layers, PY_FIELD_U32),
+                                        PY_FIELD(quire_plan_share, num_tensors, PY_FIELD_U32),
+                                        PY_FIELDS_END};
 
 /* A plan never changes and lives as long as its object, so its memory may be read in place. */
-static PyObject *group_dict(const quire_plan_group *group)
+static PyObject *make_group(const void *plan, uint32_t i)
 {
-    PyObject *dict = Py_BuildValue(
-        "{s:K,s:N,s:N,s:N,s:N}", "page_bytes", (unsigned long long)group->page_bytes,
-        "layers_differ", PyBool_FromLong((long)group->layers_differ), "is_eagle",
-        PyBool_FromLong((long)group->is_eagle), "layers",
-        py_list_u32(group->layers, group->num_layers), "spec", py_layer_dict(&group->spec));
-    return dict;
+    quire_plan_group group;
+    quire_plan_get_group(plan, i, &group);
+    return Py_BuildValue(
+        "{s:K,s:N,s:N,s:N,s:N}", "page_bytes", (unsigned long long)group.page_bytes,
+        "layers_differ", PyBool_FromLong((long)group.layers_differ), "is_eagle",
+        PyBool_FromLong((long)group.is_eagle), "layers",
+        py_list_u32(group.layers, group.num_layers), "spec", py_layer_dict(&group.spec));
+}
+
+static PyObject *make_worker(const void *plan, uint32_t i)
+{
+    quire_plan_share share;
+    quire_plan_get_worker(plan, i, &share);
+    return py_fields_dict(share_fields, &share);
+}
+
+static quire_plan_info info_of(PyObject *object)
+{
+    quire_plan_info info;
+    quire_plan_get_info(((plan_object *)object)->plan, &info);
+    return info;
 }
 
 static PyObject *plan_groups(PyObject *object, void *Py_UNUSED(closure))
 {
-    const quire_plan *plan = ((plan_object *)object)->plan;
-    quire_plan_group group;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && quire_plan_get_group(plan, i, &group) == QUIRE_OK; i++) {
-        PyObject *dict = group_dict(&group);
-        if (dict == NULL || PyList_Append(list, dict) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(dict);
-    }
-    return list;
+    return py_list_of(info_of(object).num_groups, make_group, ((plan_object *)object)->plan);
 }
 
 static PyObject *plan_workers(PyObject *object, void *Py_UNUSED(closure))
 {
-    const quire_plan *plan = ((plan_object *)object)->plan;
-    quire_plan_share share;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && quire_plan_get_worker(plan, i, &share) == QUIRE_OK; i++) {
-        PyObject *dict = py_fields_dict(share_fields, &share);
-        if (dict == NULL || PyList_Append(list, dict) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(dict);
-    }
-    return list;
+    return py_list_of(info_of(object).num_workers, make_worker, ((plan_object *)object)->plan);
 }
 
 static PyObject *plan_info(PyObject *object, void *Py_UNUSED(closure))
 {
-    quire_plan_info info;
-    quire_plan_get_info(((plan_object *)object)->plan, &info);
+    quire_plan_info info = info_of(object);
     return py_fields_dict(info_fields, &info);
 }
 
 static PyObject *plan_num_blocks(PyObject *object, void *Py_UNUSED(closure))
 {
-    quire_plan_info info;
-    quire_plan_get_info(((plan_object *)object)->plan, &info);
-    return PyLong_FromUnsignedLong(info.num_blocks);
+    return PyLong_FromUnsignedLong(info_of(object).num_blocks);
+}
+
+typedef struct worker_plan {
+    const quire_plan *plan;
+    uint32_t worker;
+} worker_plan;
+
+static PyObject *make_tensor(const void *of, uint32_t i)
+{
+    const worker_plan *w = of;
+    quire_plan_tensor tensor;
+    quire_plan_get_tensor(w->plan, w->worker, i, &tensor);
+    return Py_BuildValue("(KN)", (unsigned long long)tensor.bytes,
+                         py_list_u32(tensor.layers, tensor.num_layers));
 }
 
 static PyObject *plan_tensors(PyObject *object, PyObject *argument)
 {
-    const quire_plan *plan = ((plan_object *)object)->plan;
-    unsigned long worker = PyLong_AsUnsignedLong(argument);
-    quire_plan_tensor tensor;
+    worker_plan w = {((plan_object *)object)->plan, py_u32(argument)};
     quire_plan_share share;
     if (PyErr_Occurred())
         return NULL;
-    int err =
-        quire_plan_get_worker(plan, worker < UINT32_MAX ? (uint32_t)worker : UINT32_MAX, &share);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < share.num_tensors; i++) {
-        PyObject *pair = NULL;
-        if (quire_plan_get_tensor(plan, (uint32_t)worker, i, &tensor) == QUIRE_OK)
-            pair = Py_BuildValue("(KN)", (unsigned long long)tensor.bytes,
-                                 py_list_u32(tensor.layers, tensor.num_layers));
-        if (pair == NULL || PyList_Append(list, pair) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(pair);
-    }
-    return list;
+    PY_CALL(quire_plan_get_worker(w.plan, w.worker, &share));
+    return py_list_of(share.num_tensors, make_tensor, &w);
 }
 
 /* ---- the type -------------------------------------------------------------- */
@@ -267,16 +230,10 @@ static PyType_Slot plan_slots[] = {
     {Py_tp_getset, plan_getset},
     {0, NULL}};
 
-static PyType_Spec plan_spec = {"quire.Plan", sizeof(plan_object), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, plan_slots};
+PyType_Spec py_plan_spec = {"quire.Plan", sizeof(plan_object), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, plan_slots};
 
-static PyMethodDef plan_functions[] = {
+PyMethodDef py_plan_functions[] = {
     {"model_layers", py_model_layers, METH_O,
      "model_layers(model, /)\n--\n\nThe layers of a model, from fields as in quire/model.h."},
     {NULL, NULL, 0, NULL}};
-
-int py_add_plan(PyObject *module, py_state *state)
-{
-    state->plan_type = py_add_type(module, &plan_spec);
-    return state->plan_type != NULL ? PyModule_AddFunctions(module, plan_functions) : -1;
-}

@@ -2,8 +2,7 @@
 #include "core.h"
 
 typedef struct pool_object {
-    PyObject ob_base;
-    quire_pool *pool;
+    py_handle base;
     uint32_t num_blocks;
     uint32_t hash_bytes;
     py_event_log events;
@@ -22,8 +21,7 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "I|$pIp:Pool", names, &num_blocks, &has_caching,
                                      &hash_bytes, &has_events))
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    pool_object *self = (pool_object *)alloc(type, 0);
+    pool_object *self = py_new(type);
     if (self == NULL)
         return NULL;
     config.num_blocks = num_blocks;
@@ -35,9 +33,10 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     self->num_blocks = num_blocks;
     self->hash_bytes = hash_bytes > 0 ? hash_bytes : 32;
-    int err = quire_pool_create(&config, NULL, &self->pool);
+    quire_pool *pool = NULL;
+    int err = quire_pool_create(&config, NULL, &pool);
+    self->base.handle = err == QUIRE_OK ? pool : NULL;
     if (err != QUIRE_OK) {
-        self->pool = NULL;
         Py_DECREF((PyObject *)self);
         return py_raise_refused(PyType_GetModuleState(type), err, false);
     }
@@ -46,29 +45,17 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static PyObject *pool_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    pool_object *self = (pool_object *)object;
-    quire_pool_destroy(self->pool);
-    self->pool = NULL;
+    py_handle *self = (py_handle *)object;
+    quire_pool_destroy(self->handle);
+    self->handle = NULL;
     Py_RETURN_NONE;
 }
 
 static void pool_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-    pool_object *self = (pool_object *)object;
-    quire_pool_destroy(self->pool);
-    py_event_log_free(&self->events);
-    PyObject_Free(object);
-    Py_DECREF(type);
-}
-
-/* The pool, or NULL and quire.Closed: to be asked last, after all conversions. */
-static quire_pool *open_pool(PyObject *object)
-{
-    quire_pool *pool = ((pool_object *)object)->pool;
-    if (pool == NULL)
-        py_raise_closed(py_state_of(object), "Pool");
-    return pool;
+    Py_DECREF(pool_close(object, NULL));
+    py_event_log_free(&((pool_object *)object)->events);
+    py_delete(object);
 }
 
 /* ---- changing -------------------------------------------------------------- */
@@ -80,17 +67,14 @@ static PyObject *pool_take(PyObject *object, PyObject *argument)
     if (number != NULL)
         num = PyLong_AsUnsignedLongLong(number);
     Py_XDECREF(number);
-    quire_pool *pool = PyErr_Occurred() ? NULL : open_pool(object);
-    if (pool == NULL)
-        return NULL;
+    PY_OPEN(quire_pool, pool);
     if (num >= ((pool_object *)object)->num_blocks)
-        return py_raise(py_state_of(object), QUIRE_E_RANGE);
+        return py_fail(object, QUIRE_E_RANGE);
     quire_block *blocks = PyMem_Malloc((size_t)(num + 1) * sizeof *blocks);
     if (blocks == NULL)
         return PyErr_NoMemory();
     int err = quire_pool_get_new_blocks(pool, (uint32_t)num, blocks);
-    PyObject *list =
-        err == QUIRE_OK ? py_list_u32(blocks, (uint32_t)num) : py_raise(py_state_of(object), err);
+    PyObject *list = err == QUIRE_OK ? py_list_u32(blocks, (uint32_t)num) : py_fail(object, err);
     PyMem_Free(blocks);
     return list;
 }
@@ -102,10 +86,8 @@ static PyObject *change_blocks(PyObject *object, PyObject *source, change_functi
     py_ints blocks;
     if (py_ints_get(source, 'I', "blocks", &blocks) < 0)
         return NULL;
-    quire_pool *pool = open_pool(object);
-    PyObject *done = NULL;
-    if (pool != NULL)
-        done = py_done(py_state_of(object), change(pool, blocks.data, blocks.count));
+    quire_pool *pool = py_open(object);
+    PyObject *done = pool != NULL ? py_done(object, change(pool, blocks.data, blocks.count)) : NULL;
     py_ints_release(&blocks);
     return done;
 }
@@ -127,25 +109,22 @@ static PyObject *pool_evict(PyObject *object, PyObject *source)
 
 static PyObject *pool_evict_cached(PyObject *object, PyObject *argument)
 {
-    unsigned long num_blocks = PyLong_AsUnsignedLong(argument);
-    quire_pool *pool = PyErr_Occurred() ? NULL : open_pool(object);
-    uint32_t most = num_blocks < UINT32_MAX ? (uint32_t)num_blocks : UINT32_MAX;
-    return pool != NULL ? py_evict_cached(py_state_of(object), pool, most) : NULL;
+    uint32_t num_blocks = py_u32(argument);
+    PY_OPEN(quire_pool, pool);
+    return py_evict_cached(object, pool, num_blocks);
 }
 
 static PyObject *cache_blocks(PyObject *object, const py_ints *blocks, const py_hashes *hashes,
                               quire_cache_full_params *params)
 {
-    quire_pool *pool = open_pool(object);
-    if (pool == NULL)
-        return NULL;
+    PY_OPEN(quire_pool, pool);
     if (params->num_full_blocks > blocks->count)
-        return py_raise(py_state_of(object), QUIRE_E_RANGE);
+        return py_fail(object, QUIRE_E_RANGE);
     params->blocks = blocks->data;
     params->hashes = hashes->data;
     params->hash_len = hashes->hash_len;
     params->num_hashes = hashes->count;
-    return py_done(py_state_of(object), quire_pool_cache_full_blocks(pool, params));
+    return py_done(object, quire_pool_cache_full_blocks(pool, params));
 }
 
 static PyObject *pool_cache(PyObject *object, PyObject *args, PyObject *kwargs)
@@ -178,37 +157,37 @@ static PyObject *pool_cache(PyObject *object, PyObject *args, PyObject *kwargs)
     return done;
 }
 
-static PyObject *pool_reset(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    quire_pool *pool = open_pool(object);
-    return pool != NULL ? py_done(py_state_of(object), quire_pool_reset_prefix_cache(pool)) : NULL;
-}
+PY_METHOD(pool_reset, quire_pool, quire_pool_reset_prefix_cache)
 
 /* ---- finding --------------------------------------------------------------- */
+
+typedef struct hit_rows {
+    const quire_block *blocks;
+    uint32_t num_groups;
+} hit_rows;
+
+static PyObject *make_hit(const void *rows, uint32_t i)
+{
+    const hit_rows *r = rows;
+    PyObject *row = py_list_u32(r->blocks + (size_t)i * r->num_groups, r->num_groups);
+    PyObject *tuple = row != NULL ? PyList_AsTuple(row) : NULL;
+    Py_XDECREF(row);
+    return tuple;
+}
 
 /* [7, 3] with one group, [(7, 4), (3, 8)] with two. */
 static PyObject *hit_list(const quire_block *blocks, uint32_t num_hit, uint32_t num_groups)
 {
     if (num_groups == 1)
         return py_list_u32(blocks, num_hit);
-    PyObject *list = PyList_New((Py_ssize_t)num_hit);
-    for (uint32_t i = 0; list != NULL && i < num_hit; i++) {
-        PyObject *row = py_list_u32(blocks + (size_t)i * num_groups, num_groups);
-        PyObject *tuple = row != NULL ? PyList_AsTuple(row) : NULL;
-        Py_XDECREF(row);
-        if (tuple == NULL || PyList_SetItem(list, i, tuple) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
+    return py_list_of(num_hit, make_hit, &(hit_rows){blocks, num_groups});
 }
 
 static PyObject *look_up(PyObject *object, const py_hashes *hashes, const uint32_t *groups,
                          uint32_t num_groups)
 {
     uint32_t num_hit = 0;
-    quire_pool *pool = open_pool(object);
-    if (pool == NULL)
-        return NULL;
+    PY_OPEN(quire_pool, pool);
     if (hashes->count == 0)
         return PyList_New(0);
     quire_block *blocks = PyMem_Calloc((size_t)hashes->count * num_groups + 1, sizeof *blocks);
@@ -217,7 +196,7 @@ static PyObject *look_up(PyObject *object, const py_hashes *hashes, const uint32
     int err = quire_pool_get_cached_prefix(pool, hashes->data, hashes->hash_len, hashes->count,
                                            groups, num_groups, blocks, &num_hit);
     PyObject *list = err == QUIRE_OK || err == QUIRE_MISS ? hit_list(blocks, num_hit, num_groups)
-                                                          : py_raise(py_state_of(object), err);
+                                                          : py_fail(object, err);
     PyMem_Free(blocks);
     return list;
 }
@@ -250,9 +229,7 @@ static PyObject *pool_lookup(PyObject *object, PyObject *args, PyObject *kwargs)
 
 static PyObject *pool_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_pool *pool = open_pool(object);
-    if (pool == NULL)
-        return NULL;
+    PY_OPEN(quire_pool, pool);
     quire_usage usage = quire_pool_usage(pool);
     return py_fields_dict(py_usage_fields, &usage);
 }
@@ -260,14 +237,9 @@ static PyObject *pool_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyObject *pool_block(PyObject *object, PyObject *argument)
 {
     quire_block_info info;
-    unsigned long block = PyLong_AsUnsignedLong(argument);
-    quire_pool *pool = PyErr_Occurred() ? NULL : open_pool(object);
-    if (pool == NULL)
-        return NULL;
-    int err =
-        quire_pool_block_info(pool, block < UINT32_MAX ? (quire_block)block : UINT32_MAX, &info);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
+    quire_block block = py_u32(argument);
+    PY_OPEN(quire_pool, pool);
+    PY_CALL(quire_pool_block_info(pool, block, &info));
     PyObject *hash = info.hash.data != NULL
                          ? PyBytes_FromStringAndSize(info.hash.data, (Py_ssize_t)info.hash.len)
                          : Py_NewRef(Py_None);
@@ -279,9 +251,7 @@ static PyObject *pool_block(PyObject *object, PyObject *argument)
 
 static PyObject *pool_free_queue(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_pool *pool = open_pool(object);
-    if (pool == NULL)
-        return NULL;
+    PY_OPEN(quire_pool, pool);
     uint32_t count = quire_pool_get_num_free_blocks(pool);
     quire_block *blocks = PyMem_Malloc(((size_t)count + 1) * sizeof *blocks);
     if (blocks == NULL)
@@ -298,52 +268,32 @@ static PyObject *pool_draw(PyObject *object, PyObject *args)
     unsigned int num = 0;
     if (!PyArg_ParseTuple(args, "|II:draw", &first, &num))
         return NULL;
-    quire_pool *pool = open_pool(object);
+    PY_OPEN(quire_pool, pool);
     uint32_t total = ((pool_object *)object)->num_blocks;
-    if (pool == NULL)
-        return NULL;
     if (PyTuple_Size(args) < 2)
         num = first < total ? total - first : 0;
     if (first > total || num > total - first)
-        return py_raise(py_state_of(object), QUIRE_E_RANGE);
+        return py_fail(object, QUIRE_E_RANGE);
     char *text = PyMem_Malloc((size_t)num + 1);
     if (text == NULL)
         return PyErr_NoMemory();
     int err = quire_pool_draw(pool, first, num, text);
-    PyObject *drawn = err == QUIRE_OK ? PyUnicode_FromStringAndSize(text, (Py_ssize_t)num)
-                                      : py_raise(py_state_of(object), err);
+    PyObject *drawn =
+        err == QUIRE_OK ? PyUnicode_FromStringAndSize(text, (Py_ssize_t)num) : py_fail(object, err);
     PyMem_Free(text);
     return drawn;
 }
 
-static PyObject *pool_check(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    quire_pool *pool = open_pool(object);
-    return pool != NULL ? py_done(py_state_of(object), quire_pool_check(pool)) : NULL;
-}
+PY_METHOD(pool_check, quire_pool, quire_pool_check)
 
 static PyObject *pool_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     return py_event_list(&((pool_object *)object)->events);
 }
 
-static PyObject *pool_num_free(PyObject *object, void *Py_UNUSED(closure))
-{
-    quire_pool *pool = open_pool(object);
-    return pool != NULL ? PyLong_FromUnsignedLong(quire_pool_get_num_free_blocks(pool)) : NULL;
-}
-
-static PyObject *pool_share(PyObject *object, void *Py_UNUSED(closure))
-{
-    quire_pool *pool = open_pool(object);
-    return pool != NULL ? PyFloat_FromDouble(quire_pool_get_usage(pool)) : NULL;
-}
-
-static PyObject *pool_num_keys(PyObject *object, void *Py_UNUSED(closure))
-{
-    quire_pool *pool = open_pool(object);
-    return pool != NULL ? PyLong_FromUnsignedLong(quire_pool_num_keys(pool)) : NULL;
-}
+PY_ATTRIBUTE(pool_num_free, quire_pool, PyLong_FromUnsignedLong, quire_pool_get_num_free_blocks)
+PY_ATTRIBUTE(pool_share, quire_pool, PyFloat_FromDouble, quire_pool_get_usage)
+PY_ATTRIBUTE(pool_num_keys, quire_pool, PyLong_FromUnsignedLong, quire_pool_num_keys)
 
 static PyObject *pool_num_blocks(PyObject *object, void *Py_UNUSED(closure))
 {
@@ -402,12 +352,5 @@ static PyType_Slot pool_slots[] = {
     {Py_tp_getset, pool_getset},
     {0, NULL}};
 
-static PyType_Spec pool_spec = {"quire.Pool", sizeof(pool_object), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, pool_slots};
-
-int py_add_pool(PyObject *module, py_state *Py_UNUSED(state))
-{
-    PyObject *type = py_add_type(module, &pool_spec);
-    Py_XDECREF(type);
-    return type != NULL ? 0 : -1;
-}
+PyType_Spec py_pool_spec = {"quire.Pool", sizeof(pool_object), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, pool_slots};

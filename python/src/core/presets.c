@@ -7,10 +7,7 @@
 
 #include <string.h>
 
-#define SHAPE(text, name)                                                                          \
-    {                                                                                              \
-        text, offsetof(shape, name), PY_FIELD_U32, NULL                                            \
-    }
+#define SHAPE(text, name) PY_FIELD_AS(shape, text, name, PY_FIELD_U32)
 static const py_field shape_fields[] = {SHAPE("num_hidden_layers", num_layers),
                                         SHAPE("hidden_size", hidden),
                                         SHAPE("num_attention_heads", num_heads),
@@ -27,17 +24,11 @@ static const py_field shape_fields[] = {SHAPE("num_hidden_layers", num_layers),
                                         SHAPE("linear_num_value_heads", linear_value_heads),
                                         SHAPE("linear_key_head_dim", linear_key_dim),
                                         SHAPE("linear_value_head_dim", linear_value_dim),
-                                        {NULL, 0, PY_FIELD_U32, NULL}};
+                                        PY_FIELDS_END};
 
-static PyObject *flag_list(const uint8_t *flags, uint32_t count)
+static PyObject *make_flag(const void *flags, uint32_t i)
 {
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *flag = PyLong_FromLong(flags[i]);
-        if (flag == NULL || PyList_SetItem(list, (Py_ssize_t)i, flag) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
+    return PyLong_FromLong(((const uint8_t *)flags)[i]);
 }
 
 static PyObject *shape_dict(const shape *s)
@@ -49,10 +40,10 @@ static PyObject *shape_dict(const shape *s)
         py_put(dict, interval, PyLong_FromUnsignedLong(s->full_interval)) < 0)
         goto failed;
     if (s->has_layer_types &&
-        py_put(dict, "layer_types", flag_list(s->layer_types, s->num_layers)) < 0)
+        py_put(dict, "layer_types", py_list_of(s->num_layers, make_flag, s->layer_types)) < 0)
         goto failed;
     if (s->has_rope_flags &&
-        py_put(dict, "no_rope_layers", flag_list(s->rope_flags, s->num_layers)) < 0)
+        py_put(dict, "no_rope_layers", py_list_of(s->num_layers, make_flag, s->rope_flags)) < 0)
         goto failed;
     return dict;
 failed:
@@ -60,9 +51,8 @@ failed:
     return NULL;
 }
 
-static PyObject *model_presets(PyObject *module, PyObject *Py_UNUSED(ignored))
+static PyObject *model_presets(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    (void)module;
     PyObject *dict = PyDict_New();
     for (uint32_t i = 0; dict != NULL && shape_preset(i) != NULL; i++)
         if (py_put(dict, shape_preset(i)->name, shape_dict(shape_preset(i))) < 0)
@@ -70,12 +60,7 @@ static PyObject *model_presets(PyObject *module, PyObject *Py_UNUSED(ignored))
     return dict;
 }
 
-static PyMethodDef preset_functions[] = {
+PyMethodDef py_preset_functions[] = {
     {"_model_presets", model_presets, METH_NOARGS,
      "_model_presets()\n--\n\nThe models that have a name: fields of their config.json."},
     {NULL, NULL, 0, NULL}};
-
-int py_add_presets(PyObject *module)
-{
-    return PyModule_AddFunctions(module, preset_functions);
-}

@@ -3,24 +3,23 @@
 
 #include <string.h>
 
-#define PARAM(name, kind)                                                                          \
-    {                                                                                              \
-#name, offsetof(quire_request_params, name), kind, NULL                                    \
-    }
-static const py_field request_fields[] = {PARAM(max_tokens, PY_FIELD_U32),
-                                          PARAM(min_tokens, PY_FIELD_U32),
-                                          PARAM(repetition_max_pattern, PY_FIELD_U32),
-                                          PARAM(repetition_min_pattern, PY_FIELD_U32),
-                                          PARAM(repetition_min_count, PY_FIELD_U32),
-                                          PARAM(priority, PY_FIELD_I32),
-                                          PARAM(arrival_time, PY_FIELD_F64),
-                                          PARAM(client_index, PY_FIELD_U32),
-                                          PARAM(lora_id, PY_FIELD_U32),
-                                          PARAM(use_grammar, PY_FIELD_BOOL),
-                                          PARAM(is_pooling, PY_FIELD_BOOL),
-                                          PARAM(is_resumable, PY_FIELD_BOOL),
-                                          PARAM(skip_reading_prefix, PY_FIELD_BOOL),
-                                          {NULL, 0, PY_FIELD_U32, NULL}};
+#define U32(name)  PY_FIELD(quire_request_params, name, PY_FIELD_U32)
+#define BOOL(name) PY_FIELD(quire_request_params, name, PY_FIELD_BOOL)
+static const py_field request_fields[] = {
+    U32(max_tokens),
+    U32(min_tokens),
+    U32(repetition_max_pattern),
+    U32(repetition_min_pattern),
+    U32(repetition_min_count),
+    PY_FIELD(quire_request_params, priority, PY_FIELD_I32),
+    PY_FIELD(quire_request_params, arrival_time, PY_FIELD_F64),
+    U32(client_index),
+    U32(lora_id),
+    BOOL(use_grammar),
+    BOOL(is_pooling),
+    BOOL(is_resumable),
+    BOOL(skip_reading_prefix),
+    PY_FIELDS_END};
 
 static int hold_text(py_request *r, PyObject *source, const char *what, quire_bytes *out)
 {
@@ -61,8 +60,9 @@ static int get_flags(py_request *r, PyObject *source, quire_mm_input *out)
     return err;
 }
 
-static int get_mm_input(py_request *r, PyObject *source, quire_mm_input *out)
+static int get_mm_input(void *user, PyObject *source, void *item)
 {
+    quire_mm_input *out = item;
     PyObject *identifier;
     PyObject *is_embed = Py_None;
     unsigned long long offset;
@@ -75,9 +75,9 @@ static int get_mm_input(py_request *r, PyObject *source, quire_mm_input *out)
             &identifier, &offset, &length, &out->num_embeds, &is_embed)) {
         out->feature.offset = offset;
         out->feature.length = length;
-        err = hold_text(r, identifier, "identifier", &out->feature.identifier);
+        err = hold_text(user, identifier, "identifier", &out->feature.identifier);
         if (err == 0 && is_embed != Py_None)
-            err = get_flags(r, is_embed, out);
+            err = get_flags(user, is_embed, out);
     }
     Py_XDECREF(tuple);
     return err;
@@ -86,27 +86,12 @@ static int get_mm_input(py_request *r, PyObject *source, quire_mm_input *out)
 static int take_mm_inputs(py_request *r, PyObject *dict)
 {
     PyObject *source = py_take(dict, "mm_inputs");
-    if (source == NULL || source == Py_None) {
-        Py_XDECREF(source);
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    PyObject *list = PySequence_List(source);
-    Py_DECREF(source);
-    if (list == NULL)
-        return -1;
-    Py_ssize_t count = PyList_Size(list);
-    int err = 0;
-    r->mm_inputs = PyMem_Calloc((size_t)count + 1, sizeof *r->mm_inputs);
-    if (r->mm_inputs == NULL) {
-        PyErr_NoMemory();
-        err = -1;
-    }
-    for (Py_ssize_t i = 0; err == 0 && i < count; i++)
-        err = get_mm_input(r, PyList_GetItem(list, i), &r->mm_inputs[i]);
-    Py_DECREF(list);
+    if (source != NULL && source != Py_None)
+        r->mm_inputs =
+            py_items_get(source, sizeof *r->mm_inputs, get_mm_input, r, &r->params.num_mm_inputs);
+    Py_XDECREF(source);
     r->params.mm_inputs = r->mm_inputs;
-    r->params.num_mm_inputs = (uint32_t)count;
-    return err;
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* ---- stop rules ------------------------------------------------------------ */

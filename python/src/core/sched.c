@@ -31,55 +31,54 @@ const py_name py_req_statuses[] = {{"waiting", QUIRE_REQ_WAITING},
                                    {NULL, 0}};
 static const py_name queues[] = {{"running", 0}, {"waiting", 1}, {"skipped", 2}, {NULL, 0}};
 
-#define CONFIG(text, name, kind, names)                                                            \
-    {                                                                                              \
-        text, offsetof(quire_sched_config, name), kind, names                                      \
-    }
-#define CONFIG_U32(name)    CONFIG(#name, name, PY_FIELD_U32, NULL)
-#define CONFIG_SWITCH(name) CONFIG(#name, name, PY_FIELD_SWITCH, NULL)
+#define CONFIG(name, kind)   PY_FIELD(quire_sched_config, name, kind)
+#define U32(name)            CONFIG(name, PY_FIELD_U32)
+#define U64(name)            CONFIG(name, PY_FIELD_U64)
+#define SWITCH(name)         CONFIG(name, PY_FIELD_SWITCH)
+#define AS(text, name, kind) PY_FIELD_AS(quire_sched_config, text, name, kind)
+#define NAMED(name, names)   PY_FIELD_NAMED(quire_sched_config, #name, name, PY_FIELD_NAME, names)
 static const py_field config_fields[] = {
-    CONFIG("policy", policy, PY_FIELD_NAME, policies),
-    CONFIG_U32(max_num_seqs),
-    CONFIG_U32(max_num_batched_tokens),
-    CONFIG_U32(max_num_scheduled_tokens),
-    CONFIG_U32(long_prefill_token_threshold),
-    CONFIG_SWITCH(enable_chunked_prefill),
-    CONFIG("scheduler_reserve_full_isl", reserve_full_sequence, PY_FIELD_SWITCH, NULL),
-    CONFIG_SWITCH(async_scheduling),
-    CONFIG_U32(max_batches),
-    CONFIG("num_speculative_tokens", num_spec_tokens, PY_FIELD_U32, NULL),
-    CONFIG_U32(num_lookahead_tokens),
-    CONFIG_U32(max_loras),
-    CONFIG_SWITCH(is_encoder_decoder),
-    CONFIG_SWITCH(disable_chunked_mm_input),
-    CONFIG_U32(encoder_compute_budget),
-    CONFIG_U32(encoder_cache_size),
-    CONFIG_U32(mamba_block_size),
-    CONFIG_SWITCH(include_finished_set),
-    CONFIG_SWITCH(fail_on_load_error),
-    CONFIG_SWITCH(log_stats),
-    CONFIG_U32(max_requests),
-    CONFIG_U32(max_loading),
-    CONFIG("max_text_tokens", max_text_tokens, PY_FIELD_U64, NULL),
-    CONFIG_U32(max_request_bytes),
-    CONFIG_U32(max_encoder_items),
-    CONFIG("profile", profile, PY_FIELD_NAME, py_profiles),
-    CONFIG("quirks_on", quirks_on, PY_FIELD_U64, NULL),
-    CONFIG("quirks_off", quirks_off, PY_FIELD_U64, NULL),
-    CONFIG_U32(num_swap_blocks),
-    CONFIG("swap_block_ns", swap_block_ns, PY_FIELD_U64, NULL),
-    CONFIG("recompute_token_ns", recompute_token_ns, PY_FIELD_U64, NULL),
-    CONFIG_U32(max_pins),
-    CONFIG_U32(lookahead),
-    CONFIG_U32(prefix_window),
-    CONFIG_U32(prefix_patience),
-    CONFIG("max_copies", cache.max_copies, PY_FIELD_U32, NULL),
-    CONFIG_SWITCH(use_pressure),
-    CONFIG("victim", victim, PY_FIELD_NAME, victims),
-    {NULL, 0, PY_FIELD_U32, NULL}};
+    NAMED(policy, policies),
+    U32(max_num_seqs),
+    U32(max_num_batched_tokens),
+    U32(max_num_scheduled_tokens),
+    U32(long_prefill_token_threshold),
+    SWITCH(enable_chunked_prefill),
+    AS("scheduler_reserve_full_isl", reserve_full_sequence, PY_FIELD_SWITCH),
+    SWITCH(async_scheduling),
+    U32(max_batches),
+    AS("num_speculative_tokens", num_spec_tokens, PY_FIELD_U32),
+    U32(num_lookahead_tokens),
+    U32(max_loras),
+    SWITCH(is_encoder_decoder),
+    SWITCH(disable_chunked_mm_input),
+    U32(encoder_compute_budget),
+    U32(encoder_cache_size),
+    U32(mamba_block_size),
+    SWITCH(include_finished_set),
+    SWITCH(fail_on_load_error),
+    SWITCH(log_stats),
+    U32(max_requests),
+    U32(max_loading),
+    U64(max_text_tokens),
+    U32(max_request_bytes),
+    U32(max_encoder_items),
+    NAMED(profile, py_profiles),
+    U64(quirks_on),
+    U64(quirks_off),
+    U32(num_swap_blocks),
+    U64(swap_block_ns),
+    U64(recompute_token_ns),
+    U32(max_pins),
+    U32(lookahead),
+    U32(prefix_window),
+    U32(prefix_patience),
+    AS("max_copies", cache.max_copies, PY_FIELD_U32),
+    SWITCH(use_pressure),
+    NAMED(victim, victims),
+    PY_FIELDS_END};
 
-static const py_field snapshots_field[] = {{"snapshots", 0, PY_FIELD_BOOL, NULL},
-                                           {NULL, 0, PY_FIELD_U32, NULL}};
+static const py_field snapshots_field[] = {{"snapshots", 0, PY_FIELD_BOOL, NULL}, PY_FIELDS_END};
 
 static void keep_snapshot(void *user, const quire_snapshot *snapshot)
 {
@@ -127,11 +126,12 @@ static int make_sched(sched_object *self, quire_sched_config *config, PyObject *
     }
     self->max_batches = config->max_batches > 0 ? config->max_batches : 2;
     self->num_spec_tokens = config->num_spec_tokens;
+    quire_sched *sched = NULL;
     int err = image == NULL
-                  ? quire_sched_create(config, NULL, &self->sched)
-                  : quire_sched_restore(config, NULL, image->buf, (size_t)image->len, &self->sched);
+                  ? quire_sched_create(config, NULL, &sched)
+                  : quire_sched_restore(config, NULL, image->buf, (size_t)image->len, &sched);
+    self->base.handle = err == QUIRE_OK ? sched : NULL;
     if (err != QUIRE_OK) {
-        self->sched = NULL;
         py_raise_refused(state, err, true);
         return -1;
     }
@@ -140,7 +140,7 @@ static int make_sched(sched_object *self, quire_sched_config *config, PyObject *
         PyErr_NoMemory();
         return -1;
     }
-    self->num_groups = quire_cache_num_groups(quire_sched_cache(self->sched));
+    self->num_groups = quire_cache_num_groups(quire_sched_cache(sched));
     return 0;
 }
 
@@ -149,8 +149,7 @@ static PyObject *build_sched(PyTypeObject *type, PyObject *kwargs, const Py_buff
     quire_sched_config config = QUIRE_SCHED_CONFIG_INIT;
     quire_group_config *groups = NULL;
     PyObject *rest = kwargs != NULL ? PyDict_Copy(kwargs) : PyDict_New();
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    sched_object *self = rest != NULL ? (sched_object *)alloc(type, 0) : NULL;
+    sched_object *self = rest != NULL ? py_new(type) : NULL;
     if (self != NULL) {
         if (py_cache_config_take(PyType_GetModuleState(type), rest, &config.cache, &groups) < 0 ||
             make_sched(self, &config, rest, image) < 0)
@@ -176,38 +175,24 @@ static PyObject *sched_restore(PyObject *type, PyObject *args, PyObject *kwargs)
     return self;
 }
 
-static void close_sched(sched_object *self)
-{
-    quire_sched_destroy(self->sched);
-    quire_hasher_destroy(self->hasher);
-    self->sched = NULL;
-    self->hasher = NULL;
-    self->num_flights = 0;
-}
-
 static PyObject *sched_close(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    close_sched((sched_object *)object);
+    sched_object *self = (sched_object *)object;
+    quire_sched_destroy(self->base.handle);
+    quire_hasher_destroy(self->hasher);
+    self->base.handle = NULL;
+    self->hasher = NULL;
+    self->num_flights = 0;
     Py_RETURN_NONE;
 }
 
 static void sched_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     sched_object *self = (sched_object *)object;
-    close_sched(self);
+    Py_DECREF(sched_close(object, NULL));
     PyMem_Free(self->flights);
     py_event_log_free(&self->events);
-    PyObject_Free(object);
-    Py_DECREF(type);
-}
-
-quire_sched *py_sched_open(PyObject *object)
-{
-    quire_sched *sched = ((sched_object *)object)->sched;
-    if (sched == NULL)
-        py_raise_closed(py_state_of(object), "Scheduler");
-    return sched;
+    py_delete(object);
 }
 
 /* ---- looking at requests ------------------------------------------------ */
@@ -217,47 +202,38 @@ static PyObject *sched_find(PyObject *object, PyObject *id)
     quire_bytes bytes;
     if (py_bytes_get(id, "id", &bytes) < 0)
         return NULL;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
+    PY_OPEN(quire_sched, sched);
     quire_req req = quire_sched_find(sched, bytes);
     if (req == 0)
         Py_RETURN_NONE;
     return PyLong_FromUnsignedLongLong(req);
 }
 
-#define REQ(name, kind)                                                                            \
-    {                                                                                              \
-#name, offsetof(quire_req_info, name), kind, NULL                                          \
-    }
+#define INFO(name) PY_FIELD(quire_req_info, name, PY_FIELD_U32)
 static const py_field req_fields[] = {
-    {"status", offsetof(quire_req_info, status), PY_FIELD_NAME, py_req_statuses},
-    REQ(num_tokens, PY_FIELD_U32),
-    REQ(num_prompt_tokens, PY_FIELD_U32),
-    REQ(num_computed_tokens, PY_FIELD_U32),
-    REQ(num_output_placeholders, PY_FIELD_U32),
-    REQ(num_spec_tokens, PY_FIELD_U32),
-    REQ(num_preemptions, PY_FIELD_U32),
-    REQ(client_index, PY_FIELD_U32),
-    REQ(lora_id, PY_FIELD_U32),
-    REQ(priority, PY_FIELD_I32),
-    REQ(arrival_time, PY_FIELD_F64),
-    REQ(seq, PY_FIELD_U64),
-    REQ(num_swapped_tokens, PY_FIELD_U32),
-    {"location", offsetof(quire_req_info, location), PY_FIELD_NAME, py_locations},
-    REQ(is_offloaded, PY_FIELD_BOOL),
-    {NULL, 0, PY_FIELD_U32, NULL}};
+    PY_FIELD_NAMED(quire_req_info, "status", status, PY_FIELD_NAME, py_req_statuses),
+    INFO(num_tokens),
+    INFO(num_prompt_tokens),
+    INFO(num_computed_tokens),
+    INFO(num_output_placeholders),
+    INFO(num_spec_tokens),
+    INFO(num_preemptions),
+    INFO(client_index),
+    INFO(lora_id),
+    PY_FIELD(quire_req_info, priority, PY_FIELD_I32),
+    PY_FIELD(quire_req_info, arrival_time, PY_FIELD_F64),
+    PY_FIELD(quire_req_info, seq, PY_FIELD_U64),
+    INFO(num_swapped_tokens),
+    PY_FIELD_NAMED(quire_req_info, "location", location, PY_FIELD_NAME, py_locations),
+    PY_FIELD(quire_req_info, is_offloaded, PY_FIELD_BOOL),
+    PY_FIELDS_END};
 
 static PyObject *sched_info(PyObject *object, PyObject *argument)
 {
     quire_req_info info;
     quire_req req = PyLong_AsUnsignedLongLong(argument);
-    quire_sched *sched = PyErr_Occurred() ? NULL : py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
-    int err = quire_sched_req_info(sched, req, &info);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
+    PY_OPEN(quire_sched, sched);
+    PY_CALL(quire_sched_req_info(sched, req, &info));
     PyObject *id = PyBytes_FromStringAndSize(info.id.data, (Py_ssize_t)info.id.len);
     PyObject *dict = id != NULL ? py_fields_dict(req_fields, &info) : NULL;
     if (dict == NULL || py_put(dict, "id", id) < 0) {
@@ -277,42 +253,32 @@ static PyObject *sched_tokens(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "K|IO:tokens", &req, &first, &num_source))
         return NULL;
     unsigned long num = num_source != Py_None ? PyLong_AsUnsignedLong(num_source) : 0;
-    quire_sched *sched = PyErr_Occurred() ? NULL : py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
-    const py_state *state = py_state_of(object);
-    int err = quire_sched_req_info(sched, req, &info);
-    if (err != QUIRE_OK)
-        return py_raise(state, err);
+    PY_OPEN(quire_sched, sched);
+    PY_CALL(quire_sched_req_info(sched, req, &info));
     if (num_source == Py_None)
         num = first < info.num_tokens ? info.num_tokens - first : 0;
     if (first > info.num_tokens || num > info.num_tokens - first)
-        return py_raise(state, QUIRE_E_RANGE);
+        return py_fail(object, QUIRE_E_RANGE);
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(num * sizeof(quire_token)));
     if (bytes == NULL)
         return NULL;
-    err = quire_sched_get_tokens(sched, req, first, (uint32_t)num,
-                                 (quire_token *)(void *)PyBytes_AsString(bytes));
-    PyObject *view = err == QUIRE_OK ? py_array_view(state, bytes, "i") : py_raise(state, err);
+    int err = quire_sched_get_tokens(sched, req, first, (uint32_t)num,
+                                     (quire_token *)(void *)PyBytes_AsString(bytes));
+    if (err == QUIRE_OK)
+        return py_taken_view(object, bytes, "i");
     Py_DECREF(bytes);
-    return view;
+    return py_fail(object, err);
+}
+
+static int fill_blocks(void *sched, const void *req, quire_block_span *spans)
+{
+    return quire_sched_get_blocks(sched, *(const quire_req *)req, spans);
 }
 
 static PyObject *sched_blocks(PyObject *object, PyObject *argument)
 {
-    uint32_t num_groups = ((sched_object *)object)->num_groups;
     quire_req req = PyLong_AsUnsignedLongLong(argument);
-    quire_sched *sched = PyErr_Occurred() ? NULL : py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
-    quire_block_span *spans = PyMem_Calloc((size_t)num_groups + 1, sizeof *spans);
-    if (spans == NULL)
-        return PyErr_NoMemory();
-    int err = quire_sched_get_blocks(sched, req, spans);
-    PyObject *list =
-        err == QUIRE_OK ? py_spans_list(spans, num_groups) : py_raise(py_state_of(object), err);
-    PyMem_Free(spans);
-    return list;
+    return py_filled_list(object, ((sched_object *)object)->num_groups, fill_blocks, &req);
 }
 
 /* ---- the rest -------------------------------------------------------------- */
@@ -323,18 +289,8 @@ static PyObject *sched_reset_prefix(PyObject *object, PyObject *args, PyObject *
     int reset_running = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p:reset_prefix_cache", names, &reset_running))
         return NULL;
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL
-               ? py_done(py_state_of(object),
-                         quire_sched_reset_prefix_cache(sched, (uint32_t)reset_running, 0))
-               : NULL;
-}
-
-static PyObject *sched_reset_encoder(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL ? py_done(py_state_of(object), quire_sched_reset_encoder_cache(sched))
-                         : NULL;
+    PY_OPEN(quire_sched, sched);
+    return py_done(object, quire_sched_reset_prefix_cache(sched, (uint32_t)reset_running, 0));
 }
 
 static PyObject *sched_queue(PyObject *object, PyObject *name)
@@ -342,44 +298,34 @@ static PyObject *sched_queue(PyObject *object, PyObject *name)
     int which;
     if (py_name_value(queues, name, "queue", &which) < 0)
         return NULL;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
+    PY_OPEN(quire_sched, sched);
     uint32_t count = quire_sched_get_queue(sched, (uint32_t)which, NULL, 0);
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(quire_req)));
     if (bytes == NULL)
         return NULL;
     quire_sched_get_queue(sched, (uint32_t)which, (quire_req *)(void *)PyBytes_AsString(bytes),
                           count);
-    PyObject *view = py_array_view(py_state_of(object), bytes, "Q");
-    Py_DECREF(bytes);
-    return view;
+    return py_taken_view(object, bytes, "Q");
 }
+
+PY_METHOD(sched_reset_encoder, quire_sched, quire_sched_reset_encoder_cache)
+PY_METHOD(sched_check, quire_sched, quire_sched_check)
 
 static PyObject *sched_usage(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
+    PY_OPEN(quire_sched, sched);
     quire_usage usage = quire_sched_usage(sched);
     return py_fields_dict(py_usage_fields, &usage);
 }
 
-static PyObject *sched_check(PyObject *object, PyObject *Py_UNUSED(ignored))
-{
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL ? py_done(py_state_of(object), quire_sched_check(sched)) : NULL;
-}
-
-/* Steps in flight are refused: their sizes are not in the image. */
 static PyObject *sched_save(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_sched *sched = py_sched_open(object);
+    quire_sched *sched = py_open(object);
     size_t written;
     if (sched == NULL)
         return NULL;
     if (((sched_object *)object)->num_flights > 0)
-        return py_raise(py_state_of(object), QUIRE_BUSY);
+        return py_fail(object, QUIRE_BUSY);
     size_t bytes = quire_sched_image_bytes(sched);
     PyObject *image = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
     if (image == NULL)
@@ -387,7 +333,7 @@ static PyObject *sched_save(PyObject *object, PyObject *Py_UNUSED(ignored))
     int err = quire_sched_save(sched, PyBytes_AsString(image), bytes, &written);
     if (err != QUIRE_OK || written != bytes) {
         Py_DECREF(image);
-        return py_raise(py_state_of(object), err != QUIRE_OK ? err : QUIRE_E_CORRUPT);
+        return py_fail(object, err != QUIRE_OK ? err : QUIRE_E_CORRUPT);
     }
     return image;
 }
@@ -395,46 +341,23 @@ static PyObject *sched_save(PyObject *object, PyObject *Py_UNUSED(ignored))
 static PyObject *sched_take_events(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     sched_object *self = (sched_object *)object;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
-    int err =
-        quire_cache_take_events(quire_sched_cache(sched), py_event_record, &self->events, NULL);
-    return err == QUIRE_OK ? py_event_list(&self->events) : py_raise(py_state_of(object), err);
+    PY_OPEN(quire_sched, sched);
+    PY_CALL(
+        quire_cache_take_events(quire_sched_cache(sched), py_event_record, &self->events, NULL));
+    return py_event_list(&self->events);
 }
 
 /* ---- attributes ------------------------------------------------------------ */
 
-static PyObject *sched_num_running(PyObject *object, void *Py_UNUSED(closure))
-{
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL ? PyLong_FromUnsignedLong(quire_sched_num_running(sched)) : NULL;
-}
-
-static PyObject *sched_num_waiting(PyObject *object, void *Py_UNUSED(closure))
-{
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL ? PyLong_FromUnsignedLong(quire_sched_num_waiting(sched)) : NULL;
-}
-
-static PyObject *sched_num_unfinished(PyObject *object, void *Py_UNUSED(closure))
-{
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL ? PyLong_FromUnsignedLong(quire_sched_num_unfinished(sched)) : NULL;
-}
-
-static PyObject *sched_has_finished(PyObject *object, void *Py_UNUSED(closure))
-{
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL ? PyBool_FromLong((long)quire_sched_has_finished(sched)) : NULL;
-}
+PY_ATTRIBUTE(sched_num_running, quire_sched, PyLong_FromUnsignedLong, quire_sched_num_running)
+PY_ATTRIBUTE(sched_num_waiting, quire_sched, PyLong_FromUnsignedLong, quire_sched_num_waiting)
+PY_ATTRIBUTE(sched_num_unfinished, quire_sched, PyLong_FromUnsignedLong, quire_sched_num_unfinished)
+PY_ATTRIBUTE(sched_has_finished, quire_sched, PyBool_FromLong, quire_sched_has_finished)
 
 static PyObject *sched_get_pause(PyObject *object, void *Py_UNUSED(closure))
 {
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL
-               ? PyUnicode_FromString(py_name_text(pauses, (int)quire_sched_get_pause(sched)))
-               : NULL;
+    PY_OPEN(quire_sched, sched);
+    return PyUnicode_FromString(py_name_text(pauses, (int)quire_sched_get_pause(sched)));
 }
 
 static int sched_set_pause(PyObject *object, PyObject *value, void *Py_UNUSED(closure))
@@ -446,10 +369,10 @@ static int sched_set_pause(PyObject *object, PyObject *value, void *Py_UNUSED(cl
     }
     if (py_name_value(pauses, value, "pause", &pause) < 0)
         return -1;
-    quire_sched *sched = py_sched_open(object);
+    quire_sched *sched = py_open(object);
     int err = sched != NULL ? quire_sched_set_pause(sched, (quire_pause)pause) : QUIRE_OK;
     if (err != QUIRE_OK)
-        py_raise(py_state_of(object), err);
+        py_fail(object, err);
     return sched != NULL && err == QUIRE_OK ? 0 : -1;
 }
 
@@ -574,12 +497,5 @@ static PyType_Slot sched_slots[] = {
     {Py_tp_getset, sched_getset},
     {0, NULL}};
 
-static PyType_Spec sched_spec = {"quire.Scheduler", sizeof(sched_object), 0,
-                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, sched_slots};
-
-int py_add_sched(PyObject *module, py_state *Py_UNUSED(state))
-{
-    PyObject *type = py_add_type(module, &sched_spec);
-    Py_XDECREF(type);
-    return type != NULL ? 0 : -1;
-}
+PyType_Spec py_sched_spec = {"quire.Scheduler", sizeof(sched_object), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, sched_slots};

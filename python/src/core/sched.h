@@ -10,8 +10,7 @@ typedef struct flight {
 } flight;
 
 typedef struct sched_object {
-    PyObject ob_base;
-    quire_sched *sched;
+    py_handle base;       /* a quire_sched */
     quire_hasher *hasher; /* the scheduler's own */
     uint32_t num_groups;
     uint32_t num_spec_tokens;
@@ -24,9 +23,6 @@ typedef struct sched_object {
     quire_tier_usage tiers[QUIRE_MAX_TIERS]; /* of the snapshot */
     py_event_log events;
 } sched_object;
-
-/* The scheduler, or NULL and quire.Closed: to be asked last, after all conversions. */
-quire_sched *py_sched_open(PyObject *object);
 
 /* Statuses of requests, by name. */
 extern const py_name py_req_statuses[];

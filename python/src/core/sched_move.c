@@ -16,14 +16,14 @@ PyObject *py_sched_fork(PyObject *object, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTuple(args, "KO|O:fork", &parent, &id, &tail) ||
         py_request_get(id, tail, kwargs, &request) < 0)
         return NULL;
-    quire_sched *sched = py_sched_open(object);
+    quire_sched *sched = py_open(object);
     int err = sched != NULL ? quire_sched_fork(sched, parent, &request.params, &child) : QUIRE_OK;
     bool has_id = request.params.id.len > 0; /* else that is what was wrong */
     py_request_release(&request);
     if (sched == NULL)
         return NULL;
     if (err != QUIRE_OK)
-        return has_id ? py_raise_why(object, sched, err) : py_raise(py_state_of(object), err);
+        return has_id ? py_raise_why(object, sched, err) : py_fail(object, err);
     return PyLong_FromUnsignedLongLong(child);
 }
 
@@ -36,18 +36,16 @@ PyObject *py_sched_preempt(PyObject *object, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|O:preempt", names, &req, &text) ||
         (text != NULL && py_name_value(preempt_modes, text, "mode", &mode) < 0))
         return NULL;
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL ? py_done(py_state_of(object),
-                                   quire_sched_preempt(sched, req, (quire_preempt_mode)mode))
-                         : NULL;
+    PY_OPEN(quire_sched, sched);
+    return py_done(object, quire_sched_preempt(sched, req, (quire_preempt_mode)mode));
 }
 
 static PyObject *change_request(PyObject *object, PyObject *argument,
                                 int (*change)(quire_sched *sched, quire_req req))
 {
     quire_req req = PyLong_AsUnsignedLongLong(argument);
-    quire_sched *sched = PyErr_Occurred() ? NULL : py_sched_open(object);
-    return sched != NULL ? py_done(py_state_of(object), change(sched, req)) : NULL;
+    PY_OPEN(quire_sched, sched);
+    return py_done(object, change(sched, req));
 }
 
 PyObject *py_sched_offload(PyObject *object, PyObject *req)
@@ -66,21 +64,19 @@ PyObject *py_sched_pin(PyObject *object, PyObject *args)
     double seconds;
     if (!PyArg_ParseTuple(args, "Kd:pin", &req, &seconds))
         return NULL;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
+    PY_OPEN(quire_sched, sched);
     if (!(seconds >= 0)) {
         PyErr_SetString(PyExc_ValueError, "pin: seconds must be 0 or more");
         return NULL;
     }
     uint64_t ns = seconds < 1.8e10 ? (uint64_t)(seconds * 1e9) : UINT64_MAX;
-    return py_done(py_state_of(object), quire_sched_pin(sched, req, ns));
+    return py_done(object, quire_sched_pin(sched, req, ns));
 }
 
 PyObject *py_sched_drop_pins(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL ? py_done(py_state_of(object), quire_sched_drop_pins(sched)) : NULL;
+    PY_OPEN(quire_sched, sched);
+    return py_done(object, quire_sched_drop_pins(sched));
 }
 
 PyObject *py_sched_set_swap_costs(PyObject *object, PyObject *args)
@@ -89,14 +85,12 @@ PyObject *py_sched_set_swap_costs(PyObject *object, PyObject *args)
     unsigned long long token_ns;
     if (!PyArg_ParseTuple(args, "KK:set_swap_costs", &block_ns, &token_ns))
         return NULL;
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL
-               ? py_done(py_state_of(object), quire_sched_set_swap_costs(sched, block_ns, token_ns))
-               : NULL;
+    PY_OPEN(quire_sched, sched);
+    return py_done(object, quire_sched_set_swap_costs(sched, block_ns, token_ns));
 }
 
 PyObject *py_sched_pressure(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    quire_sched *sched = py_sched_open(object);
-    return sched != NULL ? py_pressure_dict(py_state_of(object), quire_sched_cache(sched)) : NULL;
+    PY_OPEN(quire_sched, sched);
+    return py_pressure_dict(object, quire_sched_cache(sched));
 }

@@ -11,7 +11,7 @@
 
 PyObject *py_raise_why(PyObject *object, const quire_sched *sched, int status)
 {
-    py_raise(py_state_of(object), status);
+    py_fail(object, status);
     bool is_told = status == QUIRE_E_TOO_LONG || status == QUIRE_E_ARGUMENT;
     if (is_told && quire_sched_why_refused(sched)[0] != 0)
         PyErr_SetString(PyErr_Occurred(), quire_sched_why_refused(sched));
@@ -21,14 +21,12 @@ PyObject *py_raise_why(PyObject *object, const quire_sched *sched, int status)
 static PyObject *add_request(PyObject *object, const py_request *request)
 {
     quire_req req;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
+    PY_OPEN(quire_sched, sched);
     int err = quire_sched_add(sched, &request->params, &req);
     if (err == QUIRE_E_TOO_LONG)
         return py_raise_why(object, sched, err);
     if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
+        return py_fail(object, err);
     return PyLong_FromUnsignedLongLong(req);
 }
 
@@ -53,12 +51,11 @@ PyObject *py_sched_continue(PyObject *object, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTuple(args, "K|O:continue_request", &req, &prompt) ||
         py_request_get(NULL, prompt, kwargs, &request) < 0)
         return NULL;
-    quire_sched *sched = py_sched_open(object);
+    quire_sched *sched = py_open(object);
     PyObject *done = NULL;
     if (sched != NULL)
-        done =
-            py_done(py_state_of(object),
-                    quire_sched_continue(sched, req, prompt != Py_None ? &request.params : NULL));
+        done = py_done(
+            object, quire_sched_continue(sched, req, prompt != Py_None ? &request.params : NULL));
     py_request_release(&request);
     return done;
 }
@@ -67,7 +64,7 @@ PyObject *py_sched_continue(PyObject *object, PyObject *args, PyObject *kwargs)
 static PyObject *finished(PyObject *object, int err, uint32_t count)
 {
     if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
+        return py_fail(object, err);
     return PyLong_FromUnsignedLong(count);
 }
 
@@ -89,7 +86,7 @@ PyObject *py_sched_finish(PyObject *object, PyObject *args, PyObject *kwargs)
     if ((text != NULL && py_name_value(py_req_statuses, text, "status", &status) < 0) ||
         py_ints_get(source, 'Q', "reqs", &reqs) < 0)
         return NULL;
-    quire_sched *sched = py_sched_open(object);
+    quire_sched *sched = py_open(object);
     int err = QUIRE_OK;
     if (sched != NULL)
         err = quire_sched_finish(sched, reqs.data, reqs.count, (quire_req_status)status, &count);
@@ -106,9 +103,7 @@ PyObject *py_sched_finish_all(PyObject *object, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:finish_all", names, &text) ||
         (text != NULL && py_name_value(py_req_statuses, text, "status", &status) < 0))
         return NULL;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
+    PY_OPEN(quire_sched, sched);
     return finished(object, quire_sched_finish_all(sched, (quire_req_status)status, &count), count);
 }
 
@@ -118,12 +113,8 @@ PyObject *py_sched_schedule(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     sched_object *self = (sched_object *)object;
     const quire_step *step;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
-    int err = quire_sched_schedule(sched, &step);
-    if (err != QUIRE_OK)
-        return py_raise(py_state_of(object), err);
+    PY_OPEN(quire_sched, sched);
+    PY_CALL(quire_sched_schedule(sched, &step));
     uint32_t slot = (self->first_flight + self->num_flights++) % self->max_batches;
     self->flights[slot] = (flight){step->step, step->num_reqs};
     return py_step_new(py_state_of(object), step, self->num_groups,
@@ -193,9 +184,7 @@ static PyObject *update_step(PyObject *object, uint64_t step, const update_input
     sched_object *self = (sched_object *)object;
     const py_state *state = py_state_of(object);
     const quire_outputs *outputs;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
+    PY_OPEN(quire_sched, sched);
     const flight *oldest = &self->flights[self->first_flight];
     if (self->num_flights == 0 || oldest->step != step)
         return py_raise(state, QUIRE_E_ARGUMENT);
@@ -277,12 +266,9 @@ static PyObject *update_drafts(PyObject *object, const py_ints *reqs, const py_r
                             reqs->count);
     if (check_counts(counts, reqs->count, drafts->stride, "num_drafts") < 0)
         return NULL;
-    quire_sched *sched = py_sched_open(object);
-    if (sched == NULL)
-        return NULL;
-    return py_done(py_state_of(object),
-                   quire_sched_update_drafts(sched, reqs->data, reqs->count, drafts->flat.data,
-                                             drafts->stride, counts));
+    PY_OPEN(quire_sched, sched);
+    return py_done(object, quire_sched_update_drafts(sched, reqs->data, reqs->count,
+                                                     drafts->flat.data, drafts->stride, counts));
 }
 
 PyObject *py_sched_update_drafts(PyObject *object, PyObject *args, PyObject *kwargs)

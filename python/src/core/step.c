@@ -87,36 +87,29 @@ typedef struct record_object {
     quire_sched_stats stats;
 } record_object;
 
-static record_object *record_new(PyObject *type)
-{
-    allocfunc alloc = (allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc);
-    return (record_object *)alloc((PyTypeObject *)type, 0);
-}
-
 static void record_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     record_object *self = (record_object *)object;
     for (int i = 0; i < MAX_ARRAYS; i++)
         Py_XDECREF(self->arrays[i]);
     Py_XDECREF(self->freed_encoder);
     Py_XDECREF(self->accepted_per_pos);
-    PyObject_Free(object);
-    Py_DECREF(type);
+    py_delete(object);
+}
+
+static PyObject *array_at(PyObject *object, ptrdiff_t i, const array_row *row)
+{
+    return py_array_view(py_state_of(object), ((record_object *)object)->arrays[i], row->format);
 }
 
 static PyObject *get_step_array(PyObject *object, void *row)
 {
-    const array_row *r = row;
-    PyObject *bytes = ((record_object *)object)->arrays[r - step_rows];
-    return py_array_view(py_state_of(object), bytes, r->format);
+    return array_at(object, (const array_row *)row - step_rows, row);
 }
 
 static PyObject *get_outputs_array(PyObject *object, void *row)
 {
-    const array_row *r = row;
-    PyObject *bytes = ((record_object *)object)->arrays[r - outputs_rows];
-    return py_array_view(py_state_of(object), bytes, r->format);
+    return array_at(object, (const array_row *)row - outputs_rows, row);
 }
 
 /* ---- filling --------------------------------------------------------------- */
@@ -219,7 +212,7 @@ static bool copy_rest(record_object *self, const quire_step *step, uint32_t num_
 PyObject *py_step_new(const py_state *state, const quire_step *step, uint32_t num_groups,
                       const quire_snapshot *snapshot)
 {
-    record_object *self = record_new(state->step_type);
+    record_object *self = py_new((PyTypeObject *)state->step_type);
     if (self == NULL)
         return NULL;
     self->step = step->step;
@@ -301,7 +294,7 @@ static bool copy_outputs(record_object *self, const quire_outputs *outputs)
 PyObject *py_outputs_new(const py_state *state, const quire_outputs *outputs,
                          uint32_t num_spec_tokens)
 {
-    record_object *self = record_new(state->outputs_type);
+    record_object *self = py_new((PyTypeObject *)state->outputs_type);
     if (self == NULL)
         return NULL;
     size_t finished = outputs->num_finished;
@@ -336,43 +329,56 @@ int py_step_number(const py_state *state, PyObject *source, uint64_t *number)
 
 /* ---- looking --------------------------------------------------------------- */
 
+/* An index into a record's requests or outputs; -1 and an IndexError. */
+static Py_ssize_t index_of(const record_object *self, PyObject *argument, const char *what)
+{
+    Py_ssize_t i = PyNumber_AsSsize_t(argument, PyExc_IndexError);
+    if (!PyErr_Occurred() && (i < 0 || i >= (Py_ssize_t)self->num))
+        PyErr_Format(PyExc_IndexError, what, self->num);
+    return PyErr_Occurred() ? -1 : i;
+}
+
+static const uint32_t *numbers_of(const record_object *self, int array)
+{
+    return (const uint32_t *)(void *)PyBytes_AsString(self->arrays[array]);
+}
+
+typedef struct block_rows {
+    const uint32_t *starts;
+    const uint32_t *ids;
+} block_rows;
+
+static PyObject *make_row(const void *rows, uint32_t g)
+{
+    const block_rows *r = rows;
+    return py_list_u32(r->ids + r->starts[g], r->starts[g + 1] - r->starts[g]);
+}
+
 static PyObject *step_blocks(PyObject *object, PyObject *argument)
 {
-    record_object *self = (record_object *)object;
-    Py_ssize_t i = PyNumber_AsSsize_t(argument, PyExc_IndexError);
-    if (i == -1 && PyErr_Occurred())
+    const record_object *self = (record_object *)object;
+    Py_ssize_t i = index_of(self, argument, "the step has %u requests");
+    if (i < 0)
         return NULL;
-    if (i < 0 || i >= (Py_ssize_t)self->num)
-        return PyErr_Format(PyExc_IndexError, "the step has %u requests", self->num);
-    const uint32_t *starts = (const uint32_t *)PyBytes_AsString(self->arrays[STEP_block_start]);
-    const uint32_t *ids = (const uint32_t *)PyBytes_AsString(self->arrays[STEP_block_ids]);
-    starts += (size_t)i * self->num_groups;
-    PyObject *list = PyList_New((Py_ssize_t)self->num_groups);
-    for (uint32_t g = 0; list != NULL && g < self->num_groups; g++) {
-        PyObject *blocks = py_list_u32(ids + starts[g], starts[g + 1] - starts[g]);
-        if (blocks == NULL || PyList_SetItem(list, g, blocks) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
+    block_rows rows = {numbers_of(self, STEP_block_start) + (size_t)i * self->num_groups,
+                       numbers_of(self, STEP_block_ids)};
+    return py_list_of(self->num_groups, make_row, &rows);
+}
+
+static PyObject *make_token(const void *tokens, uint32_t i)
+{
+    return PyLong_FromLong(((const int32_t *)tokens)[i]);
 }
 
 static PyObject *outputs_tokens_of(PyObject *object, PyObject *argument)
 {
-    record_object *self = (record_object *)object;
-    Py_ssize_t i = PyNumber_AsSsize_t(argument, PyExc_IndexError);
-    if (i == -1 && PyErr_Occurred())
+    const record_object *self = (record_object *)object;
+    Py_ssize_t i = index_of(self, argument, "there are %u outputs");
+    if (i < 0)
         return NULL;
-    if (i < 0 || i >= (Py_ssize_t)self->num)
-        return PyErr_Format(PyExc_IndexError, "there are %u outputs", self->num);
-    const uint32_t *starts = (const uint32_t *)PyBytes_AsString(self->arrays[OUTPUTS_token_start]);
-    const int32_t *tokens = (const int32_t *)PyBytes_AsString(self->arrays[OUTPUTS_tokens]);
-    PyObject *list = PyList_New((Py_ssize_t)(starts[i + 1] - starts[i]));
-    for (uint32_t k = starts[i]; list != NULL && k < starts[i + 1]; k++) {
-        PyObject *token = PyLong_FromLong(tokens[k]);
-        if (token == NULL || PyList_SetItem(list, (Py_ssize_t)(k - starts[i]), token) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
+    const uint32_t *starts = numbers_of(self, OUTPUTS_token_start) + i;
+    return py_list_of(starts[1] - starts[0], make_token,
+                      numbers_of(self, OUTPUTS_tokens) + starts[0]);
 }
 
 static PyObject *step_freed_encoder(PyObject *object, void *Py_UNUSED(closure))
@@ -396,44 +402,42 @@ static PyObject *step_freed_encoder(PyObject *object, void *Py_UNUSED(closure))
     return list;
 }
 
-#define SNAPSHOT(name, kind)                                                                       \
-    {                                                                                              \
-#name, offsetof(quire_snapshot, name), kind, NULL                                          \
-    }
-static const py_field snapshot_fields[] = {SNAPSHOT(step, PY_FIELD_U64),
-                                           SNAPSHOT(time_ns, PY_FIELD_U64),
-                                           SNAPSHOT(num_running, PY_FIELD_U32),
-                                           SNAPSHOT(num_waiting, PY_FIELD_U32),
-                                           SNAPSHOT(num_skipped, PY_FIELD_U32),
-                                           SNAPSHOT(num_scheduled, PY_FIELD_U32),
-                                           SNAPSHOT(num_new, PY_FIELD_U32),
-                                           SNAPSHOT(num_resumed, PY_FIELD_U32),
-                                           SNAPSHOT(num_preempted, PY_FIELD_U32),
-                                           SNAPSHOT(num_finished, PY_FIELD_U32),
-                                           SNAPSHOT(num_tokens, PY_FIELD_U32),
-                                           SNAPSHOT(num_prefill_tokens, PY_FIELD_U32),
-                                           SNAPSHOT(num_draft_tokens, PY_FIELD_U32),
-                                           SNAPSHOT(num_hit_tokens, PY_FIELD_U32),
-                                           SNAPSHOT(num_external_tokens, PY_FIELD_U32),
-                                           SNAPSHOT(num_swapped_out_blocks, PY_FIELD_U32),
-                                           SNAPSHOT(num_swapped_in_blocks, PY_FIELD_U32),
-                                           SNAPSHOT(num_swapped, PY_FIELD_U32),
-                                           SNAPSHOT(num_free_swap_blocks, PY_FIELD_U32),
-                                           SNAPSHOT(num_pinned, PY_FIELD_U32),
-                                           SNAPSHOT(num_pinned_blocks, PY_FIELD_U32),
-                                           SNAPSHOT(num_watermark_blocks, PY_FIELD_U32),
-                                           {NULL, 0, PY_FIELD_U32, NULL}};
+#define U32(name) PY_FIELD(quire_snapshot, name, PY_FIELD_U32)
+#define U64(name) PY_FIELD(quire_snapshot, name, PY_FIELD_U64)
+static const py_field snapshot_fields[] = {U64(step),
+                                           U64(time_ns),
+                                           U32(num_running),
+                                           U32(num_waiting),
+                                           U32(num_skipped),
+                                           U32(num_scheduled),
+                                           U32(num_new),
+                                           U32(num_resumed),
+                                           U32(num_preempted),
+                                           U32(num_finished),
+                                           U32(num_tokens),
+                                           U32(num_prefill_tokens),
+                                           U32(num_draft_tokens),
+                                           U32(num_hit_tokens),
+                                           U32(num_external_tokens),
+                                           U32(num_swapped_out_blocks),
+                                           U32(num_swapped_in_blocks),
+                                           U32(num_swapped),
+                                           U32(num_free_swap_blocks),
+                                           U32(num_pinned),
+                                           U32(num_pinned_blocks),
+                                           U32(num_watermark_blocks),
+                                           PY_FIELDS_END};
 
-static const py_field tier_fields[] = {
-    {"pinned", offsetof(quire_tier_usage, pinned), PY_FIELD_U64, NULL},
-    {"stored_blocks", offsetof(quire_tier_usage, stored_blocks), PY_FIELD_U64, NULL},
-    {"loaded_blocks", offsetof(quire_tier_usage, loaded_blocks), PY_FIELD_U64, NULL},
-    {"hit_tokens", offsetof(quire_tier_usage, hit_tokens), PY_FIELD_U64, NULL},
-    {"failed_blocks", offsetof(quire_tier_usage, failed_blocks), PY_FIELD_U64, NULL},
-    {NULL, 0, PY_FIELD_U32, NULL}};
+static const py_field tier_fields[] = {PY_FIELD(quire_tier_usage, pinned, PY_FIELD_U64),
+                                       PY_FIELD(quire_tier_usage, stored_blocks, PY_FIELD_U64),
+                                       PY_FIELD(quire_tier_usage, loaded_blocks, PY_FIELD_U64),
+                                       PY_FIELD(quire_tier_usage, hit_tokens, PY_FIELD_U64),
+                                       PY_FIELD(quire_tier_usage, failed_blocks, PY_FIELD_U64),
+                                       PY_FIELDS_END};
 
-static PyObject *tier_dict(const quire_tier_usage *tier)
+static PyObject *make_tier(const void *tiers, uint32_t i)
 {
+    const quire_tier_usage *tier = (const quire_tier_usage *)tiers + i;
     PyObject *dict = py_fields_dict(tier_fields, tier);
     if (dict != NULL &&
         (py_put(dict, "name", PyUnicode_FromString(tier->name)) < 0 ||
@@ -441,18 +445,6 @@ static PyObject *tier_dict(const quire_tier_usage *tier)
          py_put(dict, "blocks", py_fields_dict(py_usage_fields, &tier->blocks)) < 0))
         Py_CLEAR(dict);
     return dict;
-}
-
-static PyObject *tiers_list(const record_object *self)
-{
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < self->snapshot.num_tiers; i++) {
-        PyObject *dict = tier_dict(&self->tiers[i]);
-        if (dict == NULL || PyList_Append(list, dict) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(dict);
-    }
-    return list;
 }
 
 static PyObject *step_snapshot(PyObject *object, void *Py_UNUSED(closure))
@@ -463,31 +455,31 @@ static PyObject *step_snapshot(PyObject *object, void *Py_UNUSED(closure))
     PyObject *dict = py_fields_dict(snapshot_fields, &self->snapshot);
     if (dict != NULL &&
         (py_put(dict, "blocks", py_fields_dict(py_usage_fields, &self->snapshot.blocks)) < 0 ||
-         py_put(dict, "tiers", tiers_list(self)) < 0))
+         py_put(dict, "tiers", py_list_of(self->snapshot.num_tiers, make_tier, self->tiers)) < 0))
         Py_CLEAR(dict);
     return dict;
 }
 
 static const py_field prefix_fields[] = {
-    {"was_reset", offsetof(quire_prefix_stats, was_reset), PY_FIELD_BOOL, NULL},
-    {"requests", offsetof(quire_prefix_stats, requests), PY_FIELD_U64, NULL},
-    {"queries", offsetof(quire_prefix_stats, queries), PY_FIELD_U64, NULL},
-    {"hits", offsetof(quire_prefix_stats, hits), PY_FIELD_U64, NULL},
-    {"preempted_requests", offsetof(quire_prefix_stats, preempted_requests), PY_FIELD_U64, NULL},
-    {"preempted_queries", offsetof(quire_prefix_stats, preempted_queries), PY_FIELD_U64, NULL},
-    {"preempted_hits", offsetof(quire_prefix_stats, preempted_hits), PY_FIELD_U64, NULL},
-    {NULL, 0, PY_FIELD_U32, NULL}};
+    PY_FIELD(quire_prefix_stats, was_reset, PY_FIELD_BOOL),
+    PY_FIELD(quire_prefix_stats, requests, PY_FIELD_U64),
+    PY_FIELD(quire_prefix_stats, queries, PY_FIELD_U64),
+    PY_FIELD(quire_prefix_stats, hits, PY_FIELD_U64),
+    PY_FIELD(quire_prefix_stats, preempted_requests, PY_FIELD_U64),
+    PY_FIELD(quire_prefix_stats, preempted_queries, PY_FIELD_U64),
+    PY_FIELD(quire_prefix_stats, preempted_hits, PY_FIELD_U64),
+    PY_FIELDS_END};
 
 static const py_field stats_fields[] = {
-    {"num_running", offsetof(quire_sched_stats, num_running), PY_FIELD_U32, NULL},
-    {"num_waiting", offsetof(quire_sched_stats, num_waiting), PY_FIELD_U32, NULL},
-    {"num_skipped", offsetof(quire_sched_stats, num_skipped), PY_FIELD_U32, NULL},
-    {"kv_cache_usage", offsetof(quire_sched_stats, kv_cache_usage), PY_FIELD_F64, NULL},
-    {"num_drafts", offsetof(quire_sched_stats, spec.num_drafts), PY_FIELD_U64, NULL},
-    {"num_draft_tokens", offsetof(quire_sched_stats, spec.num_draft_tokens), PY_FIELD_U64, NULL},
+    PY_FIELD(quire_sched_stats, num_running, PY_FIELD_U32),
+    PY_FIELD(quire_sched_stats, num_waiting, PY_FIELD_U32),
+    PY_FIELD(quire_sched_stats, num_skipped, PY_FIELD_U32),
+    PY_FIELD(quire_sched_stats, kv_cache_usage, PY_FIELD_F64),
+    PY_FIELD_AS(quire_sched_stats, "num_drafts", spec.num_drafts, PY_FIELD_U64),
+    PY_FIELD_AS(quire_sched_stats, "num_draft_tokens", spec.num_draft_tokens, PY_FIELD_U64),
     {"num_accepted_tokens", offsetof(quire_sched_stats, spec.num_accepted_tokens), PY_FIELD_U64,
      NULL},
-    {NULL, 0, PY_FIELD_U32, NULL}};
+    PY_FIELDS_END};
 
 static PyObject *outputs_stats(PyObject *object, void *Py_UNUSED(closure))
 {
@@ -577,13 +569,6 @@ enum {
     RECORD_FLAGS = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION
 };
 
-static PyType_Spec step_spec = {"quire.Step", sizeof(record_object), 0, RECORD_FLAGS, step_slots};
-static PyType_Spec outputs_spec = {"quire.Outputs", sizeof(record_object), 0, RECORD_FLAGS,
-                                   outputs_slots};
-
-int py_add_step(PyObject *module, py_state *state)
-{
-    state->step_type = py_add_type(module, &step_spec);
-    state->outputs_type = py_add_type(module, &outputs_spec);
-    return state->step_type != NULL && state->outputs_type != NULL ? 0 : -1;
-}
+PyType_Spec py_step_spec = {"quire.Step", sizeof(record_object), 0, RECORD_FLAGS, step_slots};
+PyType_Spec py_outputs_spec = {"quire.Outputs", sizeof(record_object), 0, RECORD_FLAGS,
+                               outputs_slots};

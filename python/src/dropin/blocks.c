@@ -55,9 +55,8 @@ PyObject *vllm_core_next_free(PyObject *self, PyObject *args)
     return PyLong_FromUnsignedLong(quire_pool_next_free(pool_of(self), id));
 }
 
-PyObject *vllm_core_num_free(PyObject *self, PyObject *unused)
+PyObject *vllm_core_num_free(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return PyLong_FromUnsignedLong(quire_pool_get_num_free_blocks(pool_of(self)));
 }
 
@@ -97,9 +96,7 @@ static PyObject *change_users(PyObject *self, PyObject *args, const char *what,
         return NULL;
     int status = change(pool_of(self), ids, count);
     PyMem_Free(ids);
-    if (status != QUIRE_OK)
-        return vllm_raise(status, what);
-    Py_RETURN_NONE;
+    return vllm_done(status, what);
 }
 
 PyObject *vllm_core_touch(PyObject *self, PyObject *args)

@@ -15,6 +15,13 @@ void vllm_keep_error(vllm_core *core)
     PyErr_Fetch(&core->error[0], &core->error[1], &core->error[2]);
 }
 
+void vllm_drop_or_keep(vllm_core *core, PyObject *answer)
+{
+    if (answer == NULL)
+        vllm_keep_error(core);
+    Py_XDECREF(answer);
+}
+
 int vllm_raise_kept(vllm_core *core)
 {
     if (core->error[0] == NULL)
@@ -49,17 +56,14 @@ int vllm_slot_take(vllm_slot *slot, Py_ssize_t count)
     return 0;
 }
 
+static PyObject *make_token(const void *tokens, uint32_t i)
+{
+    return PyLong_FromLong(((const quire_token *)tokens)[i]);
+}
+
 PyObject *vllm_token_list(const quire_token *tokens, uint32_t count)
 {
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *number = PyLong_FromLong(tokens[i]);
-        if (number == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SetItem(list, (Py_ssize_t)i, number);
-    }
-    return list;
+    return vllm_list_of(count, make_token, tokens);
 }
 
 /* ---- grammars ------------------------------------------------------------ */
@@ -185,9 +189,7 @@ static PyObject *give_drafts(vllm_core *core, PyObject *numbers, PyObject *lists
                                            core->num_spec_tokens, counts);
     if (vllm_raise_kept(core) < 0)
         return NULL;
-    if (status != QUIRE_OK)
-        return vllm_raise(status, "update_draft_token_ids");
-    Py_RETURN_NONE;
+    return vllm_done(status, "update_draft_token_ids");
 }
 
 /* update_drafts(numbers, lists of drafts) */
@@ -199,10 +201,8 @@ PyObject *vllm_core_update_drafts(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &numbers, &PyList_Type, &lists))
         return NULL;
     size_t size = (size_t)PyList_Size(numbers);
-    if (PyList_Size(lists) != (Py_ssize_t)size) {
-        PyErr_SetString(PyExc_ValueError, "as many lists of drafts as requests");
-        return NULL;
-    }
+    if (PyList_Size(lists) != (Py_ssize_t)size)
+        return PyErr_Format(PyExc_ValueError, "as many lists of drafts as requests");
     quire_req *reqs = PyMem_Calloc(size + 1, sizeof(*reqs));
     uint32_t *counts = PyMem_Calloc(size + 1, sizeof(*counts));
     quire_token *drafts = PyMem_Calloc(size * core->num_spec_tokens + 1, sizeof(*drafts));

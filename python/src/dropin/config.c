@@ -11,14 +11,16 @@ typedef struct number_field {
     size_t offset;
 } number_field;
 
+#define NUMBER(type, field)                                                                        \
+    {                                                                                              \
+#field, offsetof(type, field)                                                              \
+    }
+
 _Static_assert(sizeof(quire_switch) == sizeof(uint32_t), "switches are read as numbers");
 _Static_assert(sizeof(quire_policy) == sizeof(uint32_t), "the policy is read as a number");
 _Static_assert(sizeof(quire_layer_kind) == sizeof(uint32_t), "kinds are read as numbers");
 
-#define SCHED(field)                                                                               \
-    {                                                                                              \
-#field, offsetof(quire_sched_config, field)                                                \
-    }
+#define SCHED(field) NUMBER(quire_sched_config, field)
 static const number_field sched_fields[] = {SCHED(policy),
                                             SCHED(max_num_seqs),
                                             SCHED(max_num_batched_tokens),
@@ -42,22 +44,14 @@ static const number_field sched_fields[] = {SCHED(policy),
                                             SCHED(max_loading),
                                             SCHED(max_request_bytes),
                                             SCHED(max_encoder_items)};
-#undef SCHED
 
-#define CACHE(field)                                                                               \
-    {                                                                                              \
-#field, offsetof(quire_cache_config, field)                                                \
-    }
+#define CACHE(field) NUMBER(quire_cache_config, field)
 static const number_field cache_fields[] = {
     CACHE(num_blocks),     CACHE(max_model_len),      CACHE(hash_block_size),
     CACHE(enable_caching), CACHE(use_eagle),          CACHE(dcp_world_size),
     CACHE(pcp_world_size), CACHE(max_encoder_tokens), CACHE(digest_bytes)};
-#undef CACHE
 
-#define LAYER(field)                                                                               \
-    {                                                                                              \
-#field, offsetof(quire_layer_spec, field)                                                  \
-    }
+#define LAYER(field) NUMBER(quire_layer_spec, field)
 static const number_field layer_fields[] = {LAYER(kind),           LAYER(block_size),
                                             LAYER(num_kv_heads),   LAYER(head_size),
                                             LAYER(head_size_v),    LAYER(dtype),
@@ -65,7 +59,6 @@ static const number_field layer_fields[] = {LAYER(kind),           LAYER(block_s
                                             LAYER(sink_len),       LAYER(tq_slot_size),
                                             LAYER(compress_ratio), LAYER(mamba_mode),
                                             LAYER(mamba_type),     LAYER(num_speculative_blocks)};
-#undef LAYER
 
 int vllm_read_u32(PyObject *dict, const char *name, uint32_t *value)
 {
@@ -135,10 +128,8 @@ static int read_hasher(PyObject *given, quire_hasher_config *hasher)
     if (text == NULL || PyBytes_AsStringAndSize(none_hash, &data, &len) < 0)
         return -1;
     int status = quire_hash_algo_by_name(text, &hasher->algo);
-    if (status != QUIRE_OK) {
-        vllm_raise(status, text);
-        return -1;
-    }
+    if (status != QUIRE_OK)
+        return vllm_refuse(status, text);
     hasher->none_hash = (quire_bytes){data, (size_t)len};
     hasher->profile = QUIRE_PROFILE_VLLM_0_20;
     return vllm_read_u32(given, "hash_block_size", &hasher->block_size);

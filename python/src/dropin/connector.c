@@ -44,9 +44,7 @@ static void connector_alloc(void *user, quire_req req, const quire_block_span *s
         return;
     PyObject *answer = PyObject_CallFunction(core->types.alloc, "OI",
                                              vllm_slot_of(core, req)->request, num_external);
-    if (answer == NULL)
-        vllm_keep_error(core);
-    Py_XDECREF(answer);
+    vllm_drop_or_keep(core, answer);
 }
 
 /* Both connectors look at the same SchedulerOutput. */
@@ -58,9 +56,7 @@ static void give_output(vllm_core *core, const quire_step *step, PyObject *funct
         core->output = vllm_make_output(core, step);
     PyObject *answer =
         core->output == NULL ? NULL : PyObject_CallFunctionObjArgs(function, core->output, NULL);
-    if (answer == NULL)
-        vllm_keep_error(core);
-    Py_XDECREF(answer);
+    vllm_drop_or_keep(core, answer);
 }
 
 static void *connector_meta(void *user, const quire_step *step)
@@ -90,9 +86,7 @@ static int connector_finished(void *user, quire_req req, const quire_block_span 
                      answer);
     else if (answer != NULL && PyArg_ParseTuple(answer, "pO", &keeps, &params) &&
              params != Py_None) {
-        Py_INCREF(params);
-        Py_XDECREF(slot->kv_params);
-        slot->kv_params = params;
+        Py_XSETREF(slot->kv_params, Py_NewRef(params));
     }
     Py_XDECREF(blocks);
     Py_XDECREF(answer);
@@ -107,9 +101,7 @@ static void connector_told(void *user)
     if (core->error[0] != NULL)
         return;
     PyObject *answer = PyObject_CallFunctionObjArgs(core->types.told, NULL);
-    if (answer == NULL)
-        vllm_keep_error(core);
-    Py_XDECREF(answer);
+    vllm_drop_or_keep(core, answer);
 }
 
 static int connector_reset(void *user)
@@ -159,9 +151,7 @@ static void images_alloc(void *user, quire_req req, uint32_t input)
         return;
     PyObject *answer = PyObject_CallFunction(core->types.image_alloc, "OI",
                                              vllm_slot_of(core, req)->request, input);
-    if (answer == NULL)
-        vllm_keep_error(core);
-    Py_XDECREF(answer);
+    vllm_drop_or_keep(core, answer);
 }
 
 static void *images_meta(void *user, const quire_step *step)

@@ -1,6 +1,7 @@
 /* core.c - quire._vllm.Core: one quire_sched, its slots, and the calls that are not a step. */
 #include "vllm.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define MAX_GROUPS 64
@@ -21,6 +22,39 @@ PyObject *vllm_raise(int status, const char *what)
     return NULL;
 }
 
+int vllm_refuse(int status, const char *what)
+{
+    vllm_raise(status, what);
+    return -1;
+}
+
+PyObject *vllm_done(int status, const char *what)
+{
+    if (status != QUIRE_OK)
+        return vllm_raise(status, what);
+    Py_RETURN_NONE;
+}
+
+void vllm_clear_all(void *objects, size_t bytes)
+{
+    PyObject **all = objects;
+    for (size_t i = 0; i < bytes / sizeof(PyObject *); i++)
+        Py_CLEAR(all[i]);
+}
+
+PyObject *vllm_list_of(uint32_t count, vllm_make_item *make, const void *user)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (uint32_t i = 0; list != NULL && i < count; i++) {
+        PyObject *item = make(user, i);
+        if (item == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
 vllm_slot *vllm_slot_of(vllm_core *core, quire_req req)
 {
     uint32_t index = quire_req_index(req);
@@ -31,7 +65,7 @@ vllm_slot *vllm_slot_of(vllm_core *core, quire_req req)
 
 /* ---- a request leaves ---------------------------------------------------- */
 
-static void slot_clear(vllm_slot *slot)
+void vllm_slot_clear(vllm_slot *slot)
 {
     vllm_slot gone = *slot;
     memset(slot, 0, sizeof(*slot));
@@ -64,7 +98,7 @@ static int slot_end(vllm_core *core, vllm_slot *slot, long status)
         answer = PyObject_CallFunction(core->types.ended, "OlIII", slot->request, status,
                                        slot->num_computed, slot->num_preemptions,
                                        (uint32_t)slot->is_prefill_chunk);
-    slot_clear(slot);
+    vllm_slot_clear(slot);
     Py_XDECREF(answer);
     return answer == NULL ? -1 : 0;
 }
@@ -132,12 +166,10 @@ static PyObject *core_info(PyObject *self, PyObject *args)
 }
 
 /* The set itself: it is the next SchedulerOutput's. */
-static PyObject *core_finished(PyObject *self, PyObject *unused)
+static PyObject *core_finished(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_core *core = (vllm_core *)self;
-    (void)unused;
-    Py_INCREF(core->finished);
-    return core->finished;
+    return Py_NewRef(core->finished);
 }
 
 static PyObject *core_blocks(PyObject *self, PyObject *args)
@@ -184,10 +216,9 @@ static PyObject *core_queue_length(PyObject *self, PyObject *args)
         quire_sched_get_queue(((vllm_core *)self)->sched, which, NULL, 0));
 }
 
-static PyObject *core_counts(PyObject *self, PyObject *unused)
+static PyObject *core_counts(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_core *core = (vllm_core *)self;
-    (void)unused;
     return Py_BuildValue("(IIIi)", quire_sched_num_running(core->sched),
                          quire_sched_num_waiting(core->sched),
                          quire_sched_num_unfinished(core->sched), PySet_Size(core->finished) > 0);
@@ -199,9 +230,7 @@ static PyObject *core_set_pause(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "I", &pause))
         return NULL;
     int status = quire_sched_set_pause(((vllm_core *)self)->sched, (quire_pause)pause);
-    if (status != QUIRE_OK)
-        return vllm_raise(status, "set_pause_state");
-    Py_RETURN_NONE;
+    return vllm_done(status, "set_pause_state");
 }
 
 /* Requests that were preempted outside of a step. */
@@ -237,13 +266,10 @@ static PyObject *core_reset_prefix_cache(PyObject *self, PyObject *args)
     return PyBool_FromLong(status == QUIRE_OK);
 }
 
-static PyObject *core_reset_encoder_cache(PyObject *self, PyObject *unused)
+static PyObject *core_reset_encoder_cache(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     int status = quire_sched_reset_encoder_cache(((vllm_core *)self)->sched);
-    if (status != QUIRE_OK)
-        return vllm_raise(status, "reset_encoder_cache");
-    Py_RETURN_NONE;
+    return vllm_done(status, "reset_encoder_cache");
 }
 
 static PyObject *prefix_stats(const quire_prefix_stats *stats)
@@ -254,10 +280,9 @@ static PyObject *prefix_stats(const quire_prefix_stats *stats)
 }
 
 /* What make_stats needs outside of an update: usage, and the prefix stats since the last call. */
-static PyObject *core_stats(PyObject *self, PyObject *unused)
+static PyObject *core_stats(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_core *core = (vllm_core *)self;
-    (void)unused;
     quire_prefix_stats stats = {0};
     quire_cache *cache = quire_sched_cache(core->sched);
     int status = quire_cache_take_prefix_stats(cache, &stats);
@@ -279,48 +304,38 @@ static int read_types(vllm_core *core, PyObject *types)
     const struct {
         const char *name;
         PyObject **at;
-    } wanted[] = {{"SchedulerOutput", &core->types.scheduler_output},
-                  {"NewRequestData", &core->types.new_request_data},
-                  {"CachedRequestData", &core->types.cached_request_data},
-                  {"EngineCoreOutput", &core->types.engine_core_output},
-                  {"PrefillStats", &core->types.prefill_stats},
-                  {"finish_reasons", &core->types.finish_reasons},
-                  {"ended", &core->types.ended},
-                  {"turn", &core->types.turn},
-                  {"record", &core->types.record},
-                  {"should_advance", &core->types.should_advance},
-                  {"requests", &core->requests}};
+        bool may_be_missing;
+    } wanted[] = {{"SchedulerOutput", &core->types.scheduler_output, false},
+                  {"NewRequestData", &core->types.new_request_data, false},
+                  {"CachedRequestData", &core->types.cached_request_data, false},
+                  {"EngineCoreOutput", &core->types.engine_core_output, false},
+                  {"PrefillStats", &core->types.prefill_stats, false},
+                  {"finish_reasons", &core->types.finish_reasons, false},
+                  {"ended", &core->types.ended, false},
+                  {"turn", &core->types.turn, false},
+                  {"record", &core->types.record, false},
+                  {"should_advance", &core->types.should_advance, false},
+                  {"requests", &core->requests, false},
+                  {"match", &core->types.match, true},
+                  {"alloc", &core->types.alloc, true},
+                  {"meta", &core->types.meta, true},
+                  {"finished", &core->types.finished, true},
+                  {"reset", &core->types.reset, true},
+                  {"event", &core->types.event, true},
+                  {"told", &core->types.told, true},
+                  {"has_image", &core->types.has_image, true},
+                  {"image_alloc", &core->types.image_alloc, true},
+                  {"image_meta", &core->types.image_meta, true},
+                  {"finished_by_client", &core->finished_by_client, true}};
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-        PyObject *object = PyDict_GetItemString(types, wanted[i].name);
-        if (object == NULL) {
+        *wanted[i].at = Py_XNewRef(PyDict_GetItemString(types, wanted[i].name));
+        if (*wanted[i].at == NULL && !wanted[i].may_be_missing) {
             PyErr_Format(PyExc_KeyError, "%s", wanted[i].name);
             return -1;
         }
-        Py_INCREF(object);
-        *wanted[i].at = object;
     }
-    const struct {
-        const char *name;
-        PyObject **at;
-    } optional[] = {{"match", &core->types.match},
-                    {"alloc", &core->types.alloc},
-                    {"meta", &core->types.meta},
-                    {"finished", &core->types.finished},
-                    {"reset", &core->types.reset},
-                    {"event", &core->types.event},
-                    {"told", &core->types.told},
-                    {"has_image", &core->types.has_image},
-                    {"image_alloc", &core->types.image_alloc},
-                    {"image_meta", &core->types.image_meta}};
-    for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++) {
-        *optional[i].at = PyDict_GetItemString(types, optional[i].name);
-        Py_XINCREF(*optional[i].at);
-    }
-    PyObject *by_client = PyDict_GetItemString(types, "finished_by_client");
-    if (by_client != NULL && by_client != Py_None) {
-        Py_INCREF(by_client);
-        core->finished_by_client = by_client;
-    }
+    if (core->finished_by_client == Py_None)
+        Py_CLEAR(core->finished_by_client);
     return 0;
 }
 
@@ -369,10 +384,8 @@ static int make_sched(vllm_core *core, PyObject *given)
         config.hasher = core->hasher;
         status = quire_sched_create(&config, NULL, &core->sched);
     }
-    if (status != QUIRE_OK) {
-        vllm_raise(status, "Scheduler");
-        return -1;
-    }
+    if (status != QUIRE_OK)
+        return vllm_refuse(status, "Scheduler");
     core->num_groups = config.cache.num_groups;
     core->max_requests = config.max_requests;
     core->max_rows = config.max_num_seqs;
@@ -395,10 +408,8 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *given;
     PyObject *types;
-    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
-        PyErr_SetString(PyExc_TypeError, "Core takes no keyword arguments");
-        return NULL;
-    }
+    if (kwargs != NULL && PyDict_Size(kwargs) > 0)
+        return PyErr_Format(PyExc_TypeError, "Core takes no keyword arguments");
     if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &given, &PyDict_Type, &types))
         return NULL;
     vllm_core *core = (vllm_core *)PyType_GenericAlloc(type, 0);
@@ -412,7 +423,7 @@ static PyObject *core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 /* The types are references and nothing else. */
-#define NUM_TYPES (sizeof(vllm_types) / sizeof(PyObject *))
+enum { NUM_TYPES = sizeof(vllm_types) / sizeof(PyObject *) };
 
 static int core_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -436,15 +447,12 @@ static int core_clear(PyObject *self)
 {
     vllm_core *core = (vllm_core *)self;
     for (uint32_t i = 0; core->slots != NULL && i < core->max_requests; i++)
-        slot_clear(&core->slots[i]);
-    PyObject **types = (PyObject **)&core->types;
-    for (size_t i = 0; i < NUM_TYPES; i++)
-        Py_CLEAR(types[i]);
+        vllm_slot_clear(&core->slots[i]);
+    vllm_clear_all(&core->types, sizeof core->types);
+    vllm_clear_all(core->error, sizeof core->error);
     Py_CLEAR(core->requests);
     Py_CLEAR(core->finished_by_client);
     Py_CLEAR(core->output);
-    for (size_t i = 0; i < 3; i++)
-        Py_CLEAR(core->error[i]);
     return 0;
 }
 
@@ -464,8 +472,7 @@ static void core_dealloc(PyObject *self)
     PyMem_Free(core->num_invalid);
     PyMem_Free(core->row_slots);
     Py_XDECREF(core->finished);
-    for (size_t i = 0; i < VLLM_NUM_NAMES; i++)
-        Py_XDECREF(core->names[i]);
+    vllm_clear_all(core->names, sizeof core->names);
     PyObject_GC_Del(self);
     Py_DECREF(type);
 }

@@ -6,22 +6,18 @@
 #include "vllm.h"
 
 /* The hashes of an event's blocks, None for null blocks. */
+static PyObject *make_hash(const void *of, uint32_t i)
+{
+    const quire_event *event = of;
+    const char *hash = (const char *)event->hashes + (size_t)i * event->hash_bytes;
+    return event->blocks[i] == QUIRE_NULL_BLOCK
+               ? Py_NewRef(Py_None)
+               : PyBytes_FromStringAndSize(hash, (Py_ssize_t)event->hash_bytes);
+}
+
 static PyObject *hash_list(const quire_event *event)
 {
-    PyObject *list = PyList_New((Py_ssize_t)event->num_blocks);
-    for (uint32_t i = 0; list != NULL && i < event->num_blocks; i++) {
-        const char *hash = (const char *)event->hashes + (size_t)i * event->hash_bytes;
-        PyObject *item = event->blocks[i] == QUIRE_NULL_BLOCK
-                             ? Py_None
-                             : PyBytes_FromStringAndSize(hash, (Py_ssize_t)event->hash_bytes);
-        if (item == Py_None)
-            Py_INCREF(item);
-        if (item == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SetItem(list, (Py_ssize_t)i, item);
-    }
-    return list;
+    return vllm_list_of(event->num_blocks, make_hash, event);
 }
 
 static PyObject *tell_stored(vllm_core *core, const quire_event *event)
@@ -55,9 +51,7 @@ static void tell_event(void *user, const quire_event *event)
             answer = PyObject_CallFunction(core->types.event, "iONIIzI", (int)event->kind, Py_None,
                                            hashes, event->group_id, 0U, NULL, 0U);
     }
-    if (answer == NULL)
-        vllm_keep_error(core);
-    Py_XDECREF(answer);
+    vllm_drop_or_keep(core, answer);
 }
 
 void vllm_listen(vllm_core *core, quire_cache_config *config)

@@ -21,12 +21,10 @@ PyObject *vllm_guarded(PyObject *self, PyObject *args, PyCFunction call)
                         "and left it half done; make a new one");
         return NULL;
     }
-    if (core->is_busy) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "a call of this scheduler is under way: do not change it from its own "
-                        "callbacks or from a second thread");
-        return NULL;
-    }
+    if (core->is_busy)
+        return PyErr_Format(PyExc_RuntimeError,
+                            "a call of this scheduler is under way: do not change it from its own "
+                            "callbacks or from a second thread");
     core->is_busy = 1;
     Py_INCREF(self); /* a callback may drop the last other reference */
     PyObject *answer = call(self, args);

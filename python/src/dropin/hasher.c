@@ -53,10 +53,8 @@ static int hasher_renew(hasher_object *self, PyObject *none_hash)
     config.none_hash = (quire_bytes){data, (size_t)len};
     quire_hasher *made;
     int status = quire_hasher_create(&config, NULL, &made);
-    if (status != QUIRE_OK) {
-        vllm_raise(status, "block hasher");
-        return -1;
-    }
+    if (status != QUIRE_OK)
+        return vllm_refuse(status, "block hasher");
     void *memory = PyMem_Realloc(self->chain_memory, quire_chain_bytes(made));
     if (memory == NULL) {
         quire_hasher_destroy(made);
@@ -66,9 +64,7 @@ static int hasher_renew(hasher_object *self, PyObject *none_hash)
     self->chain_memory = memory;
     quire_hasher_destroy(self->hasher);
     self->hasher = made;
-    Py_INCREF(none_hash);
-    Py_XDECREF(self->none_hash);
-    self->none_hash = none_hash;
+    Py_XSETREF(self->none_hash, Py_NewRef(none_hash));
     return 0;
 }
 
@@ -78,10 +74,8 @@ static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     unsigned int block_size;
     PyObject *module;
     PyObject *fallback;
-    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
-        PyErr_SetString(PyExc_TypeError, "BlockHasher takes no keyword arguments");
-        return NULL;
-    }
+    if (kwargs != NULL && PyDict_Size(kwargs) > 0)
+        return PyErr_Format(PyExc_TypeError, "BlockHasher takes no keyword arguments");
     if (!PyArg_ParseTuple(args, "sIOO", &name, &block_size, &module, &fallback))
         return NULL;
     quire_hash_algo algo;
@@ -94,10 +88,8 @@ static PyObject *hasher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->algo = algo;
     self->block_size = block_size;
     self->digest_bytes = quire_hash_digest_bytes(algo);
-    Py_INCREF(module);
-    self->module = module;
-    Py_INCREF(fallback);
-    self->fallback = fallback;
+    self->module = Py_NewRef(module);
+    self->fallback = Py_NewRef(fallback);
     for (size_t i = 0; i < sizeof(hasher_names) / sizeof(hasher_names[0]); i++) {
         self->names[i] = PyUnicode_InternFromString(hasher_names[i]);
         if (self->names[i] == NULL) {
@@ -117,8 +109,7 @@ static void hasher_dealloc(PyObject *object)
     Py_XDECREF(self->none_hash);
     Py_XDECREF(self->module);
     Py_XDECREF(self->fallback);
-    for (size_t i = 0; i < sizeof(self->names) / sizeof(self->names[0]); i++)
-        Py_XDECREF(self->names[i]);
+    vllm_clear_all(self->names, sizeof self->names);
     PyObject_Free(object);
     Py_DECREF(type);
 }
@@ -264,10 +255,8 @@ static int hash_later(hasher_object *self, PyObject *parent, const quire_token *
         int status =
             quire_hasher_hash_block(self->hasher, before, tokens + (size_t)i * self->block_size,
                                     self->block_size, keys, num_keys, digest);
-        if (status != QUIRE_OK) {
-            vllm_raise(status, "block hasher");
-            return -1;
-        }
+        if (status != QUIRE_OK)
+            return vllm_refuse(status, "block hasher");
         before = (quire_bytes){digest, self->digest_bytes};
         start += self->block_size;
     }
@@ -291,19 +280,15 @@ static int hash_first(hasher_object *self, const quire_token *tokens, Py_ssize_t
     return -1;
 }
 
-static PyObject *digests_to_list(const hasher_object *self, const unsigned char *digests,
-                                 Py_ssize_t count)
+typedef struct digest_row {
+    const unsigned char *digests;
+    size_t bytes;
+} digest_row;
+
+static PyObject *make_digest(const void *row, uint32_t i)
 {
-    PyObject *list = PyList_New(count);
-    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
-        const char *digest = (const char *)digests + (size_t)i * self->digest_bytes;
-        PyObject *hash = PyBytes_FromStringAndSize(digest, (Py_ssize_t)self->digest_bytes);
-        if (hash == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SetItem(list, i, hash);
-    }
-    return list;
+    const digest_row *r = row;
+    return PyBytes_FromStringAndSize((const char *)r->digests + i * r->bytes, (Py_ssize_t)r->bytes);
 }
 
 /* NONE_HASH may have been set since the last request. */
@@ -346,7 +331,9 @@ static PyObject *hash_blocks(hasher_object *self, PyObject *request, PyObject *h
                          ? hash_first(self, numbers, num_blocks, &extras.keys, digests)
                          : hash_later(self, PyList_GetItem(hashes, num_hashed - 1), numbers,
                                       num_blocks, (uint64_t)first, &extras.keys, digests);
-        made = failed ? NULL : digests_to_list(self, digests, num_blocks);
+        made = failed ? NULL
+                      : vllm_list_of((uint32_t)num_blocks, make_digest,
+                                     &(digest_row){digests, self->digest_bytes});
     }
     PyMem_Free(numbers);
     PyMem_Free(digests);
@@ -358,10 +345,8 @@ static PyObject *hasher_call(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     hasher_object *self = (hasher_object *)object;
     PyObject *request;
-    if (kwargs != NULL && PyDict_Size(kwargs) > 0) {
-        PyErr_SetString(PyExc_TypeError, "a block hasher takes one request");
-        return NULL;
-    }
+    if (kwargs != NULL && PyDict_Size(kwargs) > 0)
+        return PyErr_Format(PyExc_TypeError, "a block hasher takes one request");
     if (!PyArg_ParseTuple(args, "O", &request))
         return NULL;
     PyObject *hashes = PyObject_GetAttr(request, self->names[NAME_HASHES]);

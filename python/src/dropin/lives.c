@@ -65,10 +65,9 @@ static PyObject *life_tuple(const quire_block_life *life)
                          gaps);
 }
 
-PyObject *vllm_core_take_lives(PyObject *self, PyObject *unused)
+PyObject *vllm_core_take_lives(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_lives *lives = ((vllm_core *)self)->lives;
-    (void)unused;
     if (lives == NULL)
         return PyList_New(0);
     vllm_lives taken = {.ended = lives->ended, .count = lives->count};

@@ -117,10 +117,8 @@ int vllm_slot_cut(vllm_core *core, vllm_slot *slot)
     int status = num_prompt == (uint32_t)left
                      ? quire_sched_cut_prompt(core->sched, slot->req, num_prompt, max_tokens)
                      : QUIRE_E_RANGE;
-    if (status != QUIRE_OK) {
-        vllm_raise(status, "a connector cut the tokens of a request");
-        return -1;
-    }
+    if (status != QUIRE_OK)
+        return vllm_refuse(status, "a connector cut the tokens of a request");
     slot->num_prompt = num_prompt;
     return 0;
 }

@@ -36,10 +36,8 @@ static int read_token(PyObject *number, quire_token *token)
 /* A list of tokens as an array that the caller frees. */
 static quire_token *copy_tokens(PyObject *list, uint32_t *count)
 {
-    if (!PyList_Check(list)) {
-        PyErr_SetString(PyExc_TypeError, "token ids must be a list");
-        return NULL;
-    }
+    if (!PyList_Check(list))
+        return (void *)PyErr_Format(PyExc_TypeError, "token ids must be a list");
     Py_ssize_t size = PyList_Size(list);
     quire_token *tokens = PyMem_Malloc(((size_t)size + 1) * sizeof(*tokens));
     if (tokens == NULL) {
@@ -213,8 +211,7 @@ static int fill_slot(vllm_core *core, vllm_slot *slot, PyObject *request, PyObje
     if (read_logprobs(rules, slot) < 0)
         return -1;
     slot->has_events = (uint8_t)core->log_stats;
-    Py_INCREF(request);
-    slot->request = request;
+    slot->request = Py_NewRef(request);
     slot->id = PyObject_GetAttrString(request, "request_id");
     slot->all_tokens = PyObject_GetAttrString(request, "_all_token_ids");
     slot->output_tokens = PyObject_GetAttrString(request, "_output_token_ids");
@@ -222,15 +219,6 @@ static int fill_slot(vllm_core *core, vllm_slot *slot, PyObject *request, PyObje
     if (slot->trace_headers == Py_None)
         Py_CLEAR(slot->trace_headers);
     return PyErr_Occurred() ? -1 : 0;
-}
-
-static void drop_slot(vllm_slot *slot)
-{
-    Py_XDECREF(slot->request);
-    Py_XDECREF(slot->id);
-    Py_XDECREF(slot->all_tokens);
-    Py_XDECREF(slot->output_tokens);
-    Py_XDECREF(slot->trace_headers);
 }
 
 static void raise_refused(int status, const quire_request_params *params)
@@ -267,7 +255,7 @@ PyObject *vllm_core_add(PyObject *self, PyObject *args)
     }
     input_free(&input);
     if (status != QUIRE_OK) {
-        drop_slot(&made);
+        vllm_slot_clear(&made);
         return NULL;
     }
     made.req = req;
@@ -319,7 +307,5 @@ PyObject *vllm_core_go_on(PyObject *self, PyObject *args)
     input_free(&input);
     if (PyErr_Occurred())
         return NULL;
-    if (status != QUIRE_OK)
-        return vllm_raise(status, "the next input of a session");
-    Py_RETURN_NONE;
+    return vllm_done(status, "the next input of a session");
 }

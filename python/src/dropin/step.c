@@ -41,46 +41,20 @@ static int parts_make(step_parts *parts)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static void parts_release(step_parts *parts)
+static PyObject *make_number(const void *numbers, uint32_t i)
 {
-    Py_XDECREF(parts->new_reqs);
-    Py_XDECREF(parts->resumed_reqs);
-    Py_XDECREF(parts->new_token_ids);
-    Py_XDECREF(parts->req_ids);
-    Py_XDECREF(parts->resumed);
-    Py_XDECREF(parts->all_token_ids);
-    Py_XDECREF(parts->new_block_ids);
-    Py_XDECREF(parts->num_computed);
-    Py_XDECREF(parts->num_output);
-    Py_XDECREF(parts->num_scheduled);
-    Py_XDECREF(parts->drafts);
-    Py_XDECREF(parts->encoder_inputs);
-    Py_XDECREF(parts->timestamp);
+    return PyLong_FromUnsignedLong(((const uint32_t *)numbers)[i]);
 }
 
 PyObject *vllm_number_list(const uint32_t *numbers, uint32_t count)
 {
-    PyObject *list = PyList_New((Py_ssize_t)count);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *number = PyLong_FromUnsignedLong(numbers[i]);
-        if (number == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SetItem(list, (Py_ssize_t)i, number);
-    }
-    return list;
+    return vllm_list_of(count, make_number, numbers);
 }
 
-static PyObject *text_list(const quire_bytes *texts, uint32_t count)
+static PyObject *make_text(const void *texts, uint32_t i)
 {
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < count; i++) {
-        PyObject *text = PyUnicode_FromStringAndSize(texts[i].data, (Py_ssize_t)texts[i].len);
-        if (text == NULL || PyList_Append(list, text) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(text);
-    }
-    return list;
+    const quire_bytes *text = (const quire_bytes *)texts + i;
+    return PyUnicode_FromStringAndSize(text->data, (Py_ssize_t)text->len);
 }
 
 /* A tuple of lists, one for each group; None for a running request without new blocks. */
@@ -89,10 +63,8 @@ PyObject *vllm_block_ids(const quire_block_span *spans, uint32_t num_groups, int
     uint32_t total = 0;
     for (uint32_t g = 0; g < num_groups; g++)
         total += spans[g].count;
-    if (total == 0 && may_be_none) {
-        Py_INCREF(Py_None);
-        return Py_None;
-    }
+    if (total == 0 && may_be_none)
+        Py_RETURN_NONE;
     PyObject *tuple = PyTuple_New((Py_ssize_t)num_groups);
     for (uint32_t g = 0; tuple != NULL && g < num_groups; g++) {
         PyObject *list = vllm_number_list(spans[g].ids, spans[g].count);
@@ -163,11 +135,8 @@ static int record(vllm_core *core, step_parts *parts, vllm_slot *slot, int type)
 {
     if (!core->log_stats)
         return 0;
-    PyObject *answer =
-        parts->timestamp == NULL
-            ? PyObject_CallFunction(core->types.record, "OiO", slot->request, type, Py_None)
-            : PyObject_CallFunction(core->types.record, "OiO", slot->request, type,
-                                    parts->timestamp);
+    PyObject *answer = PyObject_CallFunction(core->types.record, "OiO", slot->request, type,
+                                             parts->timestamp == NULL ? Py_None : parts->timestamp);
     if (answer == NULL)
         return -1;
     Py_XDECREF(parts->timestamp);
@@ -224,7 +193,7 @@ static PyObject *make_output(vllm_core *core, step_parts *parts, const quire_ste
     PyObject *finished = core->finished;
     core->finished = PySet_New(NULL);
     PyObject *output = NULL;
-    PyObject *freed = text_list(step->freed_encoder, step->num_freed_encoder);
+    PyObject *freed = vllm_list_of(step->num_freed_encoder, make_text, step->freed_encoder);
     PyObject *common = vllm_number_list(step->num_common_prefix_blocks, core->num_groups);
     PyObject *total = PyLong_FromUnsignedLong(step->total_tokens);
     PyObject *cached = NULL;
@@ -277,7 +246,7 @@ PyObject *vllm_make_output(vllm_core *core, const quire_step *step)
     if (output != NULL && set_step(core, output, step) < 0)
         Py_CLEAR(output);
     Py_XDECREF(preempted);
-    parts_release(&parts);
+    vllm_clear_all(&parts, sizeof parts);
     return output;
 }
 
@@ -307,10 +276,9 @@ static int make_place(vllm_core *core)
     return status == QUIRE_OK ? 0 : -1;
 }
 
-PyObject *vllm_core_schedule(PyObject *self, PyObject *unused)
+PyObject *vllm_core_schedule(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     vllm_core *core = (vllm_core *)self;
-    (void)unused;
     const quire_step *step;
     if (make_place(core) < 0)
         return NULL;

@@ -68,19 +68,6 @@ static int input_read(vllm_core *core, PyObject *output, PyObject *computed, upd
     return 0;
 }
 
-static void input_release(update_input *input)
-{
-    Py_XDECREF(input->sampled);
-    Py_XDECREF(input->index);
-    Py_XDECREF(input->scheduled);
-    Py_XDECREF(input->logprobs);
-    Py_XDECREF(input->prompt_logprobs);
-    Py_XDECREF(input->pooled);
-    Py_XDECREF(input->nans);
-    Py_XDECREF(input->drafts);
-    Py_XDECREF(input->invalid);
-}
-
 /* Drafts that were not accepted are not computed either. */
 static int read_rejected(vllm_core *core, const update_input *input, uint32_t row, vllm_slot *slot)
 {
@@ -211,8 +198,7 @@ static PyObject *take_tokens(vllm_slot *slot, const quire_output *made)
         return NULL;
     if (vllm_slot_take(slot, count) < 0)
         return NULL;
-    Py_INCREF(slot->generated);
-    return slot->generated;
+    return Py_NewRef(slot->generated);
 }
 
 static int set_and_drop(PyObject *output, const char *name, PyObject *value)
@@ -420,14 +406,16 @@ static PyObject *add_outputs(vllm_core *core, const update_input *input, const q
     return lists.by_client;
 }
 
+static PyObject *make_u64(const void *numbers, uint32_t i)
+{
+    return PyLong_FromUnsignedLongLong(((const uint64_t *)numbers)[i]);
+}
+
 static PyObject *spec_stats(const vllm_core *core, const quire_spec_stats *stats)
 {
     if (stats->num_drafts == 0)
         Py_RETURN_NONE;
-    PyObject *accepted = PyList_New((Py_ssize_t)core->num_spec_tokens);
-    for (uint32_t i = 0; accepted != NULL && i < core->num_spec_tokens; i++)
-        PyList_SetItem(accepted, (Py_ssize_t)i,
-                       PyLong_FromUnsignedLongLong(stats->accepted_per_pos[i]));
+    PyObject *accepted = vllm_list_of(core->num_spec_tokens, make_u64, stats->accepted_per_pos);
     if (accepted == NULL)
         return NULL;
     return Py_BuildValue("(KKKN)", stats->num_drafts, stats->num_draft_tokens,
@@ -595,6 +583,6 @@ PyObject *vllm_core_update(PyObject *self, PyObject *args)
         answer = Py_BuildValue("(OO)", by_client, stats);
     Py_XDECREF(by_client);
     Py_XDECREF(stats);
-    input_release(&input);
+    vllm_clear_all(&input, sizeof input);
     return answer;
 }

@@ -117,7 +117,17 @@ typedef struct vllm_core {
 extern PyObject *vllm_core_make_type(PyObject *module);
 /* An exception for a status that is not QUIRE_OK; always NULL. */
 extern PyObject *vllm_raise(int status, const char *what);
+/* The same, always -1; and None for QUIRE_OK. */
+extern int vllm_refuse(int status, const char *what);
+extern PyObject *vllm_done(int status, const char *what);
+/* Clears a struct that is nothing but references. */
+extern void vllm_clear_all(void *objects, size_t bytes);
+/* A list of what `make` gives for 0 to count - 1. */
+typedef PyObject *vllm_make_item(const void *user, uint32_t i);
+extern PyObject *vllm_list_of(uint32_t count, vllm_make_item *make, const void *user);
 extern vllm_slot *vllm_slot_of(vllm_core *core, quire_req req);
+/* Gives back what a slot holds. */
+extern void vllm_slot_clear(vllm_slot *slot);
 /* The request has finished: its id is noted. Unless a connector keeps its blocks it is gone from
  * the quire_sched: its last values, its slot. */
 extern int vllm_slot_finish(vllm_core *core, vllm_slot *slot, long status, uint32_t client);
@@ -184,6 +194,8 @@ extern PyObject *vllm_core_free_blocks(PyObject *self, PyObject *args);
 /* calls.c */
 extern quire_grammar vllm_grammar(vllm_core *core);
 extern void vllm_keep_error(vllm_core *core);
+/* What a callback answered is given up; where it raised, that is kept. */
+extern void vllm_drop_or_keep(vllm_core *core, PyObject *answer);
 /* Raises what Python raised inside a call of the library's: -1; 0 when nothing. */
 extern int vllm_raise_kept(vllm_core *core);
 extern PyObject *vllm_token_list(const quire_token *tokens, uint32_t count);
