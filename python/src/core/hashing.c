@@ -227,8 +227,8 @@ static void hasher_dealloc(PyObject *object)
 
 /* ---- hashing --------------------------------------------------------------- */
 
-/* Appends to a chain and gives the new hashes, as a list or as one bytes object. object: the Hasher,
- * which must be open. */
+/* Appends to a chain and gives the new hashes, as a list or as one bytes object. object: the
+ * Hasher. */
 static PyObject *append_tokens(PyObject *object, quire_chain *chain, const py_ints *tokens,
                                const quire_extra_keys *extra, bool is_joined)
 {
