@@ -62,6 +62,14 @@ static bool batches_are_valid(const quire_sched *s)
     return true;
 }
 
+/* A load is told of while a request waits for it, and left behind where a request has ended. */
+static bool load_is_right(const qr_request *r)
+{
+    if (r->load == QR_LOAD_LEFT)
+        return qr_request_is_finished(r);
+    return r->load == QR_LOAD_OPEN || r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS;
+}
+
 /* Which requests have blocks: all that run or load, none that waits for its grammar. A request that
  * has ended is there only while a transfer needs its blocks. */
 static bool blocks_are_right(const qr_request *r)
@@ -71,7 +79,7 @@ static bool blocks_are_right(const qr_request *r)
         return has_blocks;
     if (r->status == QUIRE_REQ_WAITING_FOR_GRAMMAR)
         return !has_blocks;
-    return !qr_request_is_finished(r) || r->awaits_recving || r->awaits_sending;
+    return !qr_request_is_finished(r) || r->load == QR_LOAD_LEFT || r->awaits_sending;
 }
 
 /* What was computed lies within what is known or expected. A request that has not ended can get at
@@ -141,8 +149,8 @@ static bool request_is_valid(const quire_sched *s, uint32_t index)
         r->kv.num_tokens > s->rules.max_model_len || r->num_drafts > s->rules.num_spec_tokens)
         return false;
     return is_queue_right(s, index) && pages_are_right(s, r) && blocks_are_right(r) &&
-           tokens_are_right(s, r) && session_is_right(s, r) && hashes_are_right(s, r) &&
-           r->first_valid_step <= s->flight.step + 1;
+           load_is_right(r) && tokens_are_right(s, r) && session_is_right(s, r) &&
+           hashes_are_right(s, r) && r->first_valid_step <= s->flight.step + 1;
 }
 
 bool qr_sched_is_valid(const quire_sched *s)

@@ -151,7 +151,7 @@ static void draw_transfers(const quire_sched *s, used_output *o, uint64_t *rando
         const qr_request *r = &s->table.requests[i];
         if (!r->is_in_use || below(random, 3) != 0)
             continue;
-        if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS || r->awaits_recving)
+        if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS || r->load == QR_LOAD_LEFT)
             o->recved[out->num_finished_recving++] = qr_sched_req_of(s, i);
         if (r->awaits_sending)
             o->sent[out->num_finished_sending++] = qr_sched_req_of(s, i);

@@ -28,6 +28,7 @@
  *      num_tokens, num_computed     <= max_model_len, prompt > 0    tokens_are_right, pages
  *      placeholders, drafts         <= QR_MAX_TOKENS, num_spec      none without async scheduling
  *      load_step, void steps        <= step, <= step + 1            the step is in flight and loads
+ *      load                         a state                         the request waits for it
  *      text, hashes                 pages that are free             one hash for each full block
  *      times                        finite
  *      ids                          1 to 256 bytes, each once
@@ -65,7 +66,7 @@ typedef struct qr_image {
 } qr_image;
 
 /* To be raised whenever the body changes. */
-enum { QR_IMAGE_VERSION = 12 };
+enum { QR_IMAGE_VERSION = 13 };
 
 size_t qr_sched_image_bytes(const quire_sched *sched);
 int qr_sched_save(const quire_sched *s, void *memory, size_t bytes, size_t *written);

@@ -232,20 +232,18 @@ static void image_inputs(qr_image *image, quire_sched *s, uint32_t index)
 static void image_request_numbers(qr_image *image, quire_sched *s, qr_request *r)
 {
     bool has_given_way = r->gave_way_in == s->deadlock.round;
-    bool *const flags[] = {&r->is_prefill_chunk,     &r->discards_async,
-                           &r->use_grammar,          &r->is_pooling,
-                           &r->is_resumable,         &r->has_prefill_stats,
-                           &r->has_finished_recving, &r->has_failed_recving,
-                           &r->ends_session,         &r->is_plain,
-                           &r->awaits_recving,       &r->awaits_sending,
-                           &r->has_failed_load,      &r->has_promise,
-                           &r->is_offloaded,         &has_given_way};
+    bool *const flags[] = {&r->is_prefill_chunk, &r->discards_async, &r->use_grammar,
+                           &r->is_pooling,       &r->is_resumable,   &r->has_prefill_stats,
+                           &r->ends_session,     &r->is_plain,       &r->awaits_sending,
+                           &r->has_failed_load,  &r->has_promise,    &r->is_offloaded,
+                           &has_given_way};
     uint32_t *const numbers[] = {
         &r->max_tokens,   &r->num_preemptions, &r->num_local_cached, &r->num_external_cached,
         &r->client_index, &r->lora_id,         &r->kv.was_preempted, &r->kv.skip_reading_prefix};
     uint64_t user = (uint64_t)(uintptr_t)r->kv.user;
     qr_image_u8(image, &r->status, QUIRE_REQ_FINISHED_REPETITION);
     qr_image_u8(image, &r->stopped_by, QR_STOPPED_BY_REPETITION);
+    qr_image_u8(image, &r->load, QR_LOAD_LEFT);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         qr_image_bool(image, flags[i]);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

@@ -76,8 +76,7 @@ void qr_deadlock_note_change(quire_sched *s)
 /* Whether a request that waits can give up its blocks: a load in flight still writes to them. */
 static bool can_give(const qr_request *r, uint8_t holder)
 {
-    bool is_loading = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && !r->has_finished_recving;
-    return r->holder == holder && !is_loading;
+    return r->holder == holder && !qr_request_is_loading(r);
 }
 
 /* The request of a queue that can give up its blocks and is served last, or QR_NIL. */

@@ -39,6 +39,15 @@ typedef struct qr_stop_rules {
 /* What has stopped a request, where that is told beside the reason. */
 enum qr_stopper { QR_STOPPED_BY_NOTHING, QR_STOPPED_BY_TOKEN, QR_STOPPED_BY_REPETITION };
 
+/* A load into the blocks of a request that waits for it, as far as the engine has told. */
+enum qr_load {
+    QR_LOAD_OPEN,    /* there is none, or nothing was told yet */
+    QR_LOAD_FAILING, /* blocks of it have failed; the rest still arrives */
+    QR_LOAD_DONE,
+    QR_LOAD_FAILED, /* done, but for the blocks that have failed */
+    QR_LOAD_LEFT    /* the request has ended, the load has not */
+};
+
 /* Whether a request that does not run has blocks; an idle one is a session that waits for input. */
 enum qr_holder { QR_HOLDS_NOTHING, QR_HOLDS_BLOCKS, QR_HOLDS_IDLE };
 
@@ -78,10 +87,8 @@ typedef struct qr_request {
     quire_extra_keys extra;
     quire_bytes embeds_tail; /* see hashes.c; absent without embeddings */
     bool has_extra;
-    bool has_finished_recving;
-    bool has_failed_recving;
+    uint8_t load;         /* qr_load */
     bool ends_session;    /* no more inputs follow */
-    bool awaits_recving;  /* ended, but a load into its blocks has not */
     bool has_failed_load; /* the connector is not asked again (the default) */
     bool awaits_sending;  /* ended, but the connector still reads its blocks */
     bool is_offloaded;    /* until quire_sched_resume it is not admitted */
@@ -125,6 +132,12 @@ static inline void qr_request_void_steps(qr_request *r, uint64_t step)
 {
     r->first_valid_step = step + 1;
     r->is_plain = false;
+}
+
+/* Waits for a load that is still writing to its blocks. */
+static inline bool qr_request_is_loading(const qr_request *r)
+{
+    return r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && r->load < QR_LOAD_DONE;
 }
 
 static inline bool qr_request_is_finished(const qr_request *r)

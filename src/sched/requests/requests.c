@@ -421,7 +421,7 @@ void qr_sched_free_request(quire_sched *s, uint32_t index, bool keep_blocks)
         s->ended.client_of_finished[s->ended.num_client_finished++] = r->client_index;
     }
     r->awaits_sending = keeps;
-    r->awaits_recving = keep_blocks;
+    r->load = keep_blocks ? QR_LOAD_LEFT : QR_LOAD_OPEN;
     r->load_step = 0;
     if (s->watch.monitor != NULL)
         qr_metrics_mark_end(&s->watch.monitor->metrics, index);
@@ -472,9 +472,7 @@ static uint32_t list_all(const quire_sched *s, quire_req *reqs)
 static void finish_one(quire_sched *s, uint32_t index, quire_req_status status)
 {
     qr_request *r = &s->table.requests[index];
-    bool is_loading = r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS && !r->has_finished_recving;
-    r->has_finished_recving = false;
-    r->has_failed_recving = false;
+    bool is_loading = qr_request_is_loading(r);
     r->status = (uint8_t)status;
     qr_deadlock_note_holder(s, r);
     qr_metrics *metrics = qr_sched_timed_metrics(s);

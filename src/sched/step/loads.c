@@ -9,21 +9,21 @@
 bool qr_sched_promote_loaded(quire_sched *s, uint32_t index)
 {
     qr_request *r = &s->table.requests[index];
-    if (!r->has_finished_recving)
+    bool has_failed = r->load == QR_LOAD_FAILED;
+    if (r->load < QR_LOAD_DONE)
         return false;
-    if (r->has_failed_recving && r->kv.num_computed_tokens == 0) {
+    if (has_failed && r->kv.num_computed_tokens == 0) {
         qr_cache_drop(s->cache, &r->kv); /* look it up again */
     } else {
         bool is_whole = r->kv.num_computed_tokens == r->kv.num_tokens;
-        bool is_cut = !r->has_failed_recving && is_whole; /* one token must be computed */
+        bool is_cut = !has_failed && is_whole; /* one token must be computed */
         /* With copies on write a block that has its key is not written to: it gets its key when
          * the token was computed, or it would be copied for it. */
         bool waits = is_cut && s->cache->max_copies > 0;
         qr_sched_cache_blocks(s, index, r->kv.num_computed_tokens - waits);
         r->kv.num_computed_tokens -= is_cut;
     }
-    r->has_finished_recving = false;
-    r->has_failed_recving = false;
+    r->load = QR_LOAD_OPEN;
     r->load_step = 0;
     r->status = r->num_preemptions > 0 ? QUIRE_REQ_PREEMPTED : QUIRE_REQ_WAITING;
     qr_deadlock_note_holder(s, r);
@@ -138,6 +138,11 @@ void qr_sched_begin_again(quire_sched *s)
     }
 }
 
+static void note_failed_load(qr_request *r)
+{
+    r->load = r->load < QR_LOAD_DONE ? QR_LOAD_FAILING : QR_LOAD_FAILED;
+}
+
 /* Loads that failed, by the default's rule: requests that were loading into such a block, in this
  * step or for some time, end, or begin again without the connector. Nobody else has seen those
  * blocks, since they get their keys when the load is known to have come; and a block that has found
@@ -151,7 +156,7 @@ static uint32_t fail_loads(quire_sched *s, const qr_batch *batch)
         if (r->status != QUIRE_REQ_WAITING_FOR_REMOTE_KVS || r->load_step > batch->step ||
             !has_failed_block(s, s->room.order[i]))
             continue;
-        r->has_failed_recving = true;
+        note_failed_load(r);
         r->kv.num_computed_tokens = 0;
         if (s->rules.fails_on_load_error)
             mark_failed(s, s->room.order[i], num_failed++);
@@ -195,7 +200,7 @@ static uint32_t cut_all_failed(quire_sched *s, const qr_batch *batch,
         if (s->rules.fails_on_load_error)
             mark_failed(s, s->room.order[i], num_failed++);
         else
-            r->has_failed_recving = true;
+            note_failed_load(r);
     }
     mark_blocks(s, output, QR_FAILED_LOAD); /* what one that waits has lost, one that runs loses */
     for (uint32_t i = 0; i < s->queues.num_running; i++)
@@ -229,8 +234,10 @@ void qr_sched_note_transfers(quire_sched *s, const quire_model_output *output)
             continue;
         qr_request *r = &s->table.requests[index];
         if (r->status == QUIRE_REQ_WAITING_FOR_REMOTE_KVS)
-            r->has_finished_recving = true;
-        r->awaits_recving = false;
+            r->load =
+                r->load == QR_LOAD_OPEN || r->load == QR_LOAD_DONE ? QR_LOAD_DONE : QR_LOAD_FAILED;
+        else
+            r->load = QR_LOAD_OPEN;
         if (qr_request_is_finished(r) && !r->awaits_sending)
             qr_sched_free_blocks(s, index);
     }
@@ -239,7 +246,7 @@ void qr_sched_note_transfers(quire_sched *s, const quire_model_output *output)
         if (index == QR_NIL || !qr_request_is_finished(&s->table.requests[index]))
             continue;
         s->table.requests[index].awaits_sending = false;
-        if (!s->table.requests[index].awaits_recving)
+        if (s->table.requests[index].load != QR_LOAD_LEFT)
             qr_sched_free_blocks(s, index);
     }
 }

@@ -50,6 +50,18 @@ static int edit_status(quire_sched *s, qr_request *r, uint32_t status)
     return 0;
 }
 
+static bool load_has_failed(const qr_request *r)
+{
+    return r->load == QR_LOAD_FAILING || r->load == QR_LOAD_FAILED;
+}
+
+static void edit_load(qr_request *r, bool is_done, bool has_failed)
+{
+    static const uint8_t LOADS[2][2] = {{QR_LOAD_OPEN, QR_LOAD_FAILING},
+                                        {QR_LOAD_DONE, QR_LOAD_FAILED}};
+    r->load = LOADS[is_done][has_failed];
+}
+
 /* edit(number, which value, value) */
 PyObject *vllm_core_edit(PyObject *self, PyObject *args)
 {
@@ -75,9 +87,9 @@ PyObject *vllm_core_edit(PyObject *self, PyObject *args)
     else if (which == PREEMPTIONS)
         r->num_preemptions = core->slots[index].num_preemptions = value;
     else if (which == RECEIVED)
-        r->has_finished_recving = value != 0;
+        edit_load(r, value != 0, load_has_failed(r));
     else if (which == FAILED)
-        r->has_failed_recving = value != 0;
+        edit_load(r, r->load == QR_LOAD_DONE || r->load == QR_LOAD_FAILED, value != 0);
     Py_RETURN_NONE;
 }
 
@@ -87,7 +99,9 @@ PyObject *vllm_core_flags(PyObject *self, PyObject *number)
     uint32_t index;
     quire_req req = PyLong_AsUnsignedLongLong(number);
     const qr_request *r = PyErr_Occurred() ? NULL : request_of((vllm_core *)self, req, &index);
-    return r == NULL ? NULL : Py_BuildValue("(ii)", r->has_finished_recving, r->has_failed_recving);
+    return r == NULL ? NULL
+                     : Py_BuildValue("(ii)", r->load == QR_LOAD_DONE || r->load == QR_LOAD_FAILED,
+                                     load_has_failed(r));
 }
 
 /* ---- queues -------------------------------------------------------------- */
